@@ -1,0 +1,128 @@
+package descriptors
+
+import (
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// Options say how configurations compile.
+type Options struct {
+	// MergeDomains lets several Configs name one domain; else that is an error.
+	MergeDomains bool
+	// AllOrNothing sets all_or_nothing for every domain.
+	AllOrNothing bool
+	// HashKey keys the counters' identities.
+	HashKey limiter.HashKey
+}
+
+// Set is a compiled, immutable set of rules. Any number of goroutines may use it.
+type Set struct {
+	// Limits are all configured limits; each Limit's Index is its place here.
+	Limits []*Limit
+	// Hash is a fingerprint of the sources, for operators to compare.
+	Hash string
+
+	domains map[string]*Domain
+}
+
+// Rule is a node of the tree that limits, or that is unlimited.
+type Rule struct {
+	// Domain is the domain's name.
+	Domain string
+	// Path is the rule's place in the tree for people, such as `user > plan=free`.
+	Path string
+	// Limits has one element, or all of a rate_limits list. An unlimited rule has
+	// one, which is never charged and carries name and metrics.
+	Limits    []*Limit
+	Unlimited bool
+	Shadow    bool
+	Quota     bool
+	// Metadata is nil where the rule has none; see [DescriptorConfig.Metadata].
+	Metadata map[string]any
+	// RuntimeMetric says that the metric key holds values of the request
+	// (detailed_metric, value_to_metric): see [Rule.AppendMetricKey].
+	RuntimeMetric bool
+	// Metric is the static metric key.
+	Metric MetricKey
+}
+
+// MetricKey is a rule's metric key without its domain, as envoyproxy/ratelimit
+// builds it: Rule is all levels joined by dots, Key1 and Key2 the first two.
+type MetricKey struct{ Rule, Key1, Key2 string }
+
+// Limit is one limit of a rule, or an override that a request carried.
+type Limit struct {
+	Policy          limiter.Policy
+	RequestsPerUnit uint32
+	Unit            Unit
+	// UnitMultiplier is at least 1.
+	UnitMultiplier uint32
+	Name           string
+	// Label tells limits of one list apart in metrics: the name, else `60/minute`
+	// or `60/10minute`. Empty outside lists.
+	Label string
+	// Index is the limit's place in Set.Limits, or -1 for an override.
+	Index int
+	// Rule is nil for an override.
+	Rule *Rule
+}
+
+// Entry is one key and value of a descriptor in a request. Both are views of the
+// request's bytes.
+type Entry struct{ Key, Value []byte }
+
+// Descriptor is one descriptor of a request.
+type Descriptor struct {
+	Entries []Entry
+	// Hits counts only where HasHits is set; else the request's hits do.
+	Hits    uint64
+	HasHits bool
+	// Refund gives the hits back (is_negative_hits).
+	Refund bool
+	// Override replaces the configured limit where HasOverride is set.
+	Override    Override
+	HasOverride bool
+}
+
+// Override is the limit that a descriptor carries.
+type Override struct {
+	RequestsPerUnit uint32
+	// Unit is as the client sent it and may be undefined.
+	Unit int32
+	// UnitMultiplier is 0 where the client sent none.
+	UnitMultiplier uint32
+}
+
+// Request is a rate-limit request. Its byte slices are views of the request's
+// bytes and are only valid as long as those.
+type Request struct {
+	Domain      []byte
+	Descriptors []Descriptor
+	// HitsAddend is the request's hits; 0 stands for 1.
+	HitsAddend uint32
+}
+
+// Match is what a descriptor of the request came to.
+type Match struct {
+	// Rule is the rule that matched; nil if none did or an override applies.
+	Rule *Rule
+	// Override is set where the descriptor's own limit applies.
+	Override bool
+	// IgnoredOverride is set where the descriptor's own limit was not usable, so
+	// that the configured one applies.
+	IgnoredOverride bool
+	// First and Count are the descriptor's charges in Plan.Batch.Charges. Count
+	// is 0 where nothing is charged: no match, unlimited, or replaced.
+	First, Count int
+}
+
+// Plan is a request turned into charges. It is reused from request to request;
+// the zero value is ready. One goroutine uses it at a time.
+type Plan struct {
+	// KnownDomain reports whether the request's domain is configured.
+	KnownDomain bool
+	// Matches has one element per descriptor of the request, in order.
+	Matches []Match
+	// Limits is parallel to Batch.Charges.
+	Limits []*Limit
+	Batch  limiter.Batch
+}

@@ -1,0 +1,117 @@
+package limiter
+
+import "time"
+
+// Time is an instant in nanoseconds since the Unix epoch. Instants may be handed
+// to a [Table] in any order: a counter never goes back to an older window.
+type Time int64
+
+// Never is the [Decision.RetryAfter] of hits that can never be admitted, because
+// they exceed the whole capacity of their limit.
+const Never time.Duration = -1
+
+// MaxWindow is the longest window that a [Policy] may have: ten years of 365 days.
+const MaxWindow = 10 * 365 * 24 * time.Hour
+
+// Algorithm names how a [Policy] counts. The zero value is not an algorithm.
+type Algorithm uint8
+
+// The algorithms. Their values are part of a counter's identity and never change.
+const (
+	// FixedWindow admits Limit hits in each window aligned to the Unix epoch, so
+	// up to twice as many around a window's edge.
+	FixedWindow Algorithm = 1
+)
+
+// Policy says what one limit allows. It is immutable once a charge refers to it
+// and may be shared by any number of counters.
+type Policy struct {
+	// Algorithm must be set.
+	Algorithm Algorithm
+	// Limit is the number of hits per Window, 0..2^32-1. 0 refuses every hit.
+	Limit uint32
+	// Window is a whole number of seconds, 1s..[MaxWindow].
+	Window time.Duration
+	// CountRefused makes hits count even if they are refused.
+	CountRefused bool
+}
+
+// Mode says what a charge without room does to its group.
+type Mode uint8
+
+// The modes.
+const (
+	// Enforce refuses the group.
+	Enforce Mode = iota
+	// Shadow never refuses.
+	Shadow
+	// Quota refuses only when every quota charge of the batch lacks room and
+	// [Batch.QuotaPass] is not set.
+	Quota
+)
+
+// Charge is one counter to be hit.
+type Charge struct {
+	// ID is the counter.
+	ID ID
+	// Policy must not be nil.
+	Policy *Policy
+	// Hits to take; 0 only looks. For a refund the hits to give back.
+	Hits uint64
+	// Refund gives Hits back: it always passes, is applied even if its group is
+	// refused, and never brings a counter above full. It is first set off
+	// against the charges on the same counter in the same batch.
+	Refund bool
+	// Mode is what happens to the group when there is no room.
+	Mode Mode
+	// Group numbers the charges that are decided together: if one of them
+	// refuses, none that does not count refused hits is charged. Charges of one
+	// group are adjacent and numbers ascend.
+	Group int32
+}
+
+// Decision is the answer to one [Charge].
+type Decision struct {
+	// Over reports whether the counter had no room for the hits; for a look,
+	// whether it was already beyond its limit. Always false for a refund.
+	Over bool
+	// Refused reports whether the charge's group refused.
+	Refused bool
+	// Before is what was used when the charge was decided, earlier charges of the
+	// same batch on the same counter included. It may exceed the limit where
+	// refused hits count.
+	Before uint64
+	// Charged is what the counter took (for a refund: gave back).
+	Charged uint64
+	// Remaining is how many single hits would still be admitted after this
+	// charge; 0 when Over.
+	Remaining uint64
+	// Reset is the time until the counter is as new; for a fixed window, until
+	// its window ends. Positive.
+	Reset time.Duration
+	// RetryAfter is, when Over, the time until the same hits would pass, or
+	// [Never]; else 0.
+	RetryAfter time.Duration
+}
+
+// Batch is the charges of one request and their decisions. It is reused from
+// request to request; one goroutine uses it at a time. The zero value is ready.
+type Batch struct {
+	// Charges is filled by the caller.
+	Charges []Charge
+	// QuotaPass says that some quota member outside Charges has room (one that
+	// is unlimited, say), so that no quota charge refuses.
+	QuotaPass bool
+
+	// Decisions is filled by [Table.Decide], one per charge, in their order.
+	Decisions []Decision
+	// Refused is set by [Table.Decide]: at least one group refused.
+	Refused bool
+}
+
+// Reset empties the batch and keeps its memory.
+func (b *Batch) Reset() {
+	clear(b.Charges) // drop the policies of an earlier rule set
+	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
+	b.QuotaPass, b.Refused = false, false
+}
