@@ -1,0 +1,200 @@
+package server
+
+import (
+	"errors"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+)
+
+// errMalformed is what bytes that are no RateLimitRequest give.
+var errMalformed = errors.New("request is not a valid envoy.service.ratelimit.v3.RateLimitRequest message")
+
+// decoder turns request bytes into a descriptors.Request whose slices are views
+// of those bytes. It accepts and refuses exactly what proto.Unmarshal does,
+// merging repeated scalar and message fields as protobuf prescribes.
+type decoder struct {
+	req     descriptors.Request
+	entries []descriptors.Entry // backs the entries of all descriptors
+}
+
+// reset drops the views of the last request and keeps the memory.
+func (d *decoder) reset() {
+	clear(d.req.Descriptors)
+	clear(d.entries)
+	d.entries = d.entries[:0]
+	d.req = descriptors.Request{Descriptors: d.req.Descriptors[:0]}
+}
+
+// field reads one tag and, where the wire type is one that our messages use, its
+// value: val for varints, body for length-delimited fields. Other wire types are
+// skipped over and come back as they are. ok is false where protobuf would fail.
+func field(b []byte) (num protowire.Number, typ protowire.Type, val uint64, body, rest []byte, ok bool) {
+	var tag uint64
+	if b[0] < 0x80 {
+		tag, b = uint64(b[0]), b[1:]
+	} else {
+		var n int
+		if tag, n = protowire.ConsumeVarint(b); n < 0 {
+			return 0, 0, 0, nil, nil, false
+		}
+		b = b[n:]
+	}
+	if n := tag >> 3; n < uint64(protowire.MinValidNumber) || n > uint64(protowire.MaxValidNumber) {
+		return 0, 0, 0, nil, nil, false
+	}
+	num, typ = protowire.Number(tag>>3), protowire.Type(tag&7)
+	switch typ {
+	case protowire.VarintType, protowire.BytesType:
+		if len(b) > 0 && b[0] < 0x80 {
+			val, b = uint64(b[0]), b[1:]
+		} else {
+			var n int
+			if val, n = protowire.ConsumeVarint(b); n < 0 {
+				return 0, 0, 0, nil, nil, false
+			}
+			b = b[n:]
+		}
+		if typ == protowire.VarintType {
+			return num, typ, val, nil, b, true
+		}
+		if val > uint64(len(b)) {
+			return 0, 0, 0, nil, nil, false
+		}
+		return num, typ, 0, b[:val], b[val:], true
+	default:
+		n := protowire.ConsumeFieldValue(num, typ, b)
+		if n < 0 {
+			return 0, 0, 0, nil, nil, false
+		}
+		return num, typ, 0, nil, b[n:], true
+	}
+}
+
+// decode reads a RateLimitRequest.
+func (d *decoder) decode(b []byte) error {
+	for len(b) > 0 {
+		num, typ, val, body, rest, ok := field(b)
+		if !ok {
+			return errMalformed
+		}
+		b = rest
+		switch {
+		case num == 1 && typ == protowire.BytesType: // domain
+			if !utf8.Valid(body) {
+				return errMalformed
+			}
+			d.req.Domain = body
+		case num == 2 && typ == protowire.BytesType: // descriptors
+			if !d.descriptor(body) {
+				return errMalformed
+			}
+		case num == 3 && typ == protowire.VarintType: // hits_addend
+			d.req.HitsAddend = uint32(val)
+		}
+	}
+	return nil
+}
+
+// descriptor reads an extensions.common.ratelimit.v3.RateLimitDescriptor.
+func (d *decoder) descriptor(b []byte) bool {
+	d.req.Descriptors = append(d.req.Descriptors, descriptors.Descriptor{})
+	r := &d.req.Descriptors[len(d.req.Descriptors)-1]
+	first := len(d.entries)
+	for len(b) > 0 {
+		num, typ, val, body, rest, ok := field(b)
+		if !ok {
+			return false
+		}
+		b = rest
+		switch {
+		case num == 1 && typ == protowire.BytesType: // entries
+			if !d.entry(body) {
+				return false
+			}
+		case num == 2 && typ == protowire.BytesType: // limit
+			r.HasOverride = true
+			if !override(body, &r.Override) {
+				return false
+			}
+		case num == 3 && typ == protowire.BytesType: // hits_addend, a UInt64Value
+			r.HasHits = true
+			if !wrapper(body, &r.Hits) {
+				return false
+			}
+		case num == 4 && typ == protowire.VarintType: // is_negative_hits
+			r.Refund = val != 0
+		}
+	}
+	// An append may have moved d.entries since; earlier descriptors then keep
+	// views of the old array, whose contents are the same.
+	r.Entries = d.entries[first:len(d.entries):len(d.entries)]
+	return true
+}
+
+// entry reads a RateLimitDescriptor.Entry.
+func (d *decoder) entry(b []byte) bool {
+	var e descriptors.Entry
+	for len(b) > 0 {
+		num, typ, _, body, rest, ok := field(b)
+		if !ok {
+			return false
+		}
+		b = rest
+		if typ != protowire.BytesType || num > 2 {
+			continue
+		}
+		if !utf8.Valid(body) {
+			return false
+		}
+		if num == 1 {
+			e.Key = body
+		} else {
+			e.Value = body
+		}
+	}
+	d.entries = append(d.entries, e)
+	return true
+}
+
+// override reads a RateLimitDescriptor.RateLimitOverride.
+func override(b []byte, o *descriptors.Override) bool {
+	for len(b) > 0 {
+		num, typ, val, body, rest, ok := field(b)
+		if !ok {
+			return false
+		}
+		b = rest
+		switch {
+		case num == 1 && typ == protowire.VarintType: // requests_per_unit
+			o.RequestsPerUnit = uint32(val)
+		case num == 2 && typ == protowire.VarintType: // unit
+			o.Unit = int32(val) //nolint:gosec // an enum is the low 32 bits of its varint
+		case num == 3 && typ == protowire.BytesType: // unit_multiplier, a UInt32Value
+			v := uint64(o.UnitMultiplier)
+			if !wrapper(body, &v) {
+				return false
+			}
+			o.UnitMultiplier = uint32(v)
+		}
+	}
+	return true
+}
+
+// wrapper reads a google.protobuf.UInt64Value or UInt32Value into v, which keeps
+// its value where the field is absent.
+func wrapper(b []byte, v *uint64) bool {
+	for len(b) > 0 {
+		num, typ, val, _, rest, ok := field(b)
+		if !ok {
+			return false
+		}
+		b = rest
+		if num == 1 && typ == protowire.VarintType { // value
+			*v = val
+		}
+	}
+	return true
+}
