@@ -1,0 +1,101 @@
+package descriptors
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// metadata reads the word metadata into m and returns it. In it, every key and
+// type goes that google.protobuf.Struct can hold. m is what an earlier metadata
+// of the same descriptor gave: the keys of both hold, as in envoyproxy/ratelimit.
+func (p *parser) metadata(path string, f field, m map[string]any) map[string]any {
+	path += " > metadata"
+	if isNull(f.value) {
+		return nil
+	}
+	if f.value.Kind != yaml.MappingNode {
+		p.fail(path, f.value, "metadata must be a map, not %s", kindName(f.value))
+		return m
+	}
+	for key, value := range p.structFields(path, f.value) {
+		if m == nil {
+			m = map[string]any{}
+		}
+		m[key] = value
+	}
+	return m
+}
+
+func (p *parser) structFields(path string, n *yaml.Node) map[string]any {
+	m := map[string]any{}
+	for _, f := range p.fields(path, n, anyKeyText) {
+		if !utf8.ValidString(f.word) {
+			p.fail(path, f.key, "a key of metadata must be valid UTF-8, not %q", shorten(f.word))
+			continue
+		}
+		m[f.word] = p.structValue(path, f.value)
+	}
+	return m
+}
+
+func (p *parser) structValue(path string, n *yaml.Node) any {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return p.structFields(path, n)
+	case yaml.SequenceNode:
+		if !p.enter(path, n) {
+			return nil
+		}
+		defer p.leave()
+		list := make([]any, 0, len(n.Content))
+		for _, item := range n.Content {
+			list = append(list, p.structValue(path, p.follow(item)))
+		}
+		return list
+	}
+	s := resolveScalar(n)
+	switch s.kind {
+	case nullScalar:
+		return nil
+	case boolScalar:
+		return s.bool
+	case intScalar:
+		return float64(s.int)
+	case uintScalar:
+		return float64(s.uint)
+	case floatScalar:
+		return s.float
+	case badScalar:
+		p.fail(path, n, "%q does not fit its tag %s", shorten(s.text), n.ShortTag())
+		return nil
+	default:
+		if !utf8.ValidString(s.text) {
+			p.fail(path, n, "text in metadata must be valid UTF-8, not %q", shorten(s.text))
+		}
+		return s.text
+	}
+}
+
+// anyKeyText prints a key of any scalar type, as Go prints its value.
+func anyKeyText(n *yaml.Node) (string, bool) {
+	if n.Kind != yaml.ScalarNode {
+		return "", false
+	}
+	s := resolveScalar(n)
+	switch s.kind {
+	case boolScalar:
+		return fmt.Sprint(s.bool), true
+	case intScalar:
+		return fmt.Sprint(s.int), true
+	case uintScalar:
+		return fmt.Sprint(s.uint), true
+	case floatScalar:
+		return fmt.Sprint(s.float), true
+	case nullScalar:
+		return "<nil>", true
+	default:
+		return s.text, s.kind == textScalar
+	}
+}

@@ -1,0 +1,268 @@
+package descriptors
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// limitBlock is a rate_limit block while its words come in, as written. A second
+// rate_limit of one descriptor, by a duplicate key or a merge, adds to the first.
+type limitBlock struct {
+	path string
+	node *yaml.Node
+	// given holds the words that stand in the block, with their values.
+	given        map[string]field
+	unit         string
+	requests     uint32
+	unlimited    bool
+	name         string
+	replaces     []string
+	multiplier   uint32
+	countRefused *bool
+	// misspelt holds the words that were likely meant by unknown ones, and unit
+	// where its value was reported already: they are not missing.
+	misspelt []string
+}
+
+// rateLimit reads the word rate_limit into b, or into a new block if b is nil.
+func (p *parser) rateLimit(path string, f field, b *limitBlock) *limitBlock {
+	path += " > rate_limit"
+	if isNull(f.value) {
+		p.warn(path, f.key, "rate_limit is empty, so that nothing is limited here")
+		return nil
+	}
+	return p.limitWords(path, f.at, b)
+}
+
+// rateLimits reads the word rate_limits.
+func (p *parser) rateLimits(path string, f field) []RateLimitConfig {
+	path += " > rate_limits"
+	if f.value.Kind != yaml.SequenceNode {
+		p.fail(path, f.value, "rate_limits must be a list of rate_limit blocks, not %s", kindName(f.value))
+		return nil
+	}
+	if len(f.value.Content) == 0 {
+		p.fail(path, f.value, "rate_limits is empty; it must hold at least one rate_limit block")
+		return nil
+	}
+	if !p.enter(path, f.value) {
+		return nil
+	}
+	defer p.leave()
+	var limits []RateLimitConfig
+	for i, item := range f.value.Content {
+		if p.stopped {
+			break
+		}
+		b := p.limitWords(fmt.Sprintf("%s[%d]", path, i), item, nil)
+		if b == nil {
+			continue
+		}
+		if b.unlimited {
+			p.fail(b.path, b.given["unlimited"].key, `"unlimited" is not allowed in rate_limits; use rate_limit`)
+			continue
+		}
+		limit, ok := p.limit(b)
+		if !ok {
+			continue
+		}
+		if j := slices.IndexFunc(limits, func(l RateLimitConfig) bool { return l.window() == limit.window() }); j >= 0 {
+			p.fail(b.path, item, "two limits of one list have the same algorithm and window; the first is on line %d, and the lower alone would hold",
+				limits[j].Pos.Line)
+			continue
+		}
+		limits = append(limits, limit)
+	}
+	return limits
+}
+
+// window is the limit's window in seconds. It cannot overflow.
+func (l RateLimitConfig) window() int64 { return l.Unit.Seconds() * int64(l.UnitMultiplier) }
+
+// limitWords reads the words of a block into b, or into a new one if b is nil.
+// It returns b if the node is no map.
+func (p *parser) limitWords(path string, at *yaml.Node, b *limitBlock) *limitBlock {
+	n := p.follow(at)
+	if n.Kind != yaml.MappingNode {
+		p.fail(path, at, `a rate_limit must be a map with "unit" and "requests_per_unit", not %s`, kindName(n))
+		return b
+	}
+	if b == nil {
+		b = &limitBlock{given: map[string]field{}, multiplier: 1}
+	}
+	b.path, b.node = path, at
+	for _, f := range p.fields(path, n, wordText) {
+		b.given[f.word] = f
+		switch f.word {
+		case "unit":
+			var ok bool
+			if b.unit, ok = p.text(path, f); !ok {
+				b.misspelt = append(b.misspelt, f.word)
+			}
+		case "requests_per_unit":
+			if b.requests = 0; !isNull(f.value) {
+				b.requests, _ = p.number(path, f, 0)
+			} else {
+				delete(b.given, f.word)
+			}
+		case "unlimited":
+			b.unlimited = p.bool(path, f)
+		case "name":
+			b.name = p.limitName(path, f)
+		case "replaces":
+			b.replaces = p.replaces(path, f)
+		case "unit_multiplier":
+			if m, ok := p.number(path, f, 1); ok {
+				b.multiplier = m
+			}
+		case "algorithm":
+			p.algorithm(path, f)
+		case "count_refused":
+			count := p.newBool(path, f)
+			b.countRefused = &count
+		default:
+			if meant := p.stray(path, limitLevel, f); meant != "" {
+				b.misspelt = append(b.misspelt, meant)
+			}
+		}
+	}
+	return b
+}
+
+// limit checks a complete block. Ok is false if it is unusable, which was then
+// reported.
+func (p *parser) limit(b *limitBlock) (l RateLimitConfig, ok bool) {
+	if b.name != "" && slices.Contains(b.replaces, b.name) {
+		p.fail(b.path, b.given["replaces"].key, "a limit cannot replace itself: its own name is %q", shorten(b.name))
+	}
+	l = RateLimitConfig{
+		Pos: p.pos(b.node), Unlimited: b.unlimited, UnitMultiplier: b.multiplier,
+		Name: b.name, Replaces: b.replaces, CountRefused: b.countRefused,
+	}
+	unit, known := parseUnit(b.unit)
+	if b.unlimited {
+		if known {
+			p.fail(b.path, b.given["unit"].value, `"unlimited" excludes "unit"; remove one of them`)
+		} else if b.unit != "" {
+			p.warn(b.path, b.given["unit"].value, `"unit" has no effect beside "unlimited", and %q is no unit`, shorten(b.unit))
+		}
+		for _, word := range limitLevel.words {
+			if f, ok := b.given[word]; ok && !slices.Contains(referenceWords, word) {
+				p.fail(b.path, f.key, `%q has no meaning beside "unlimited"`, word)
+			}
+		}
+		return l, true
+	}
+	if !known {
+		p.unknownUnit(b)
+		return l, false
+	}
+	l.Unit, l.RequestsPerUnit = unit, b.requests
+	if longest := int64(limiter.MaxWindow / time.Second); l.window() > longest {
+		p.fail(b.path, b.given["unit_multiplier"].value, "a window of %d %ss is longer than 10 years; the highest unit_multiplier of unit %s is %d",
+			b.multiplier, unit, unit, longest/unit.Seconds())
+		return l, false
+	}
+	if _, ok := b.given["requests_per_unit"]; !ok && !slices.Contains(b.misspelt, "requests_per_unit") {
+		p.warn(b.path, b.node, `"requests_per_unit" is missing and counts as 0, which refuses every request; write 0 if that is meant`)
+	}
+	return l, true
+}
+
+func parseUnit(s string) (Unit, bool) {
+	for _, u := range units {
+		if strings.EqualFold(s, u.String()) {
+			return u, true
+		}
+	}
+	return 0, false
+}
+
+func (p *parser) unknownUnit(b *limitBlock) {
+	allowed := strings.Join(unitNames(), ", ")
+	switch f, given := b.given["unit"]; {
+	case b.unit == "" && (slices.Contains(b.misspelt, "unit") || slices.Contains(b.misspelt, "unlimited")):
+	case b.unit == "" && !given:
+		p.fail(b.path, b.node, `"unit" is missing; allowed are %s`, allowed)
+	case b.unit == "":
+		p.fail(b.path, f.key, `"unit" is empty; allowed are %s`, allowed)
+	default:
+		hint := ""
+		if s := suggest(b.unit, unitNames()); s != "" {
+			hint = fmt.Sprintf("; did you mean %q?", s)
+		}
+		p.fail(b.path, f.value, "unknown unit %q%s; allowed are %s", shorten(b.unit), hint, allowed)
+	}
+}
+
+func (p *parser) algorithm(path string, f field) {
+	name, ok := p.text(path, f)
+	if !ok || slices.Contains(algorithms, name) {
+		return
+	}
+	allowed := strings.Join(algorithms, ", ")
+	if slices.Contains(laterAlgorithms, name) {
+		p.fail(path, f.value, "algorithm %q is not available in this version; allowed are %s", name, allowed)
+		return
+	}
+	hint := ""
+	if s := suggest(name, algorithms); s != "" {
+		hint = fmt.Sprintf("; did you mean %q?", s)
+	}
+	p.fail(path, f.value, "unknown algorithm %q%s; allowed are %s", shorten(name), hint, allowed)
+}
+
+// limitName reads a name. Envoy writes it into a header between quotes as it is.
+func (p *parser) limitName(path string, f field) string {
+	name, _ := p.text(path, f)
+	if strings.ContainsFunc(name, func(r rune) bool { return r == '"' || unicode.IsControl(r) }) {
+		p.warn(path, f.value, "name %q holds a quote or a control character, which breaks the x-ratelimit-limit header", shorten(name))
+	}
+	return name
+}
+
+func (p *parser) replaces(path string, f field) []string {
+	path += " > replaces"
+	if isNull(f.value) {
+		return nil
+	}
+	if f.value.Kind != yaml.SequenceNode {
+		p.fail(path, f.value, `"replaces" must be a list of maps with "name", not %s`, kindName(f.value))
+		return nil
+	}
+	if !p.enter(path, f.value) {
+		return nil
+	}
+	defer p.leave()
+	var names []string
+	for i, item := range f.value.Content {
+		n, here := p.follow(item), fmt.Sprintf("%s[%d]", path, i)
+		if n.Kind != yaml.MappingNode {
+			p.fail(here, item, `an item of replaces must be a map with "name", not %s`, kindName(n))
+			continue
+		}
+		name, ok := "", true
+		for _, g := range p.fields(here, n, wordText) {
+			if g.word == "name" {
+				name, ok = p.text(here, g)
+			} else {
+				ok = p.stray(here, replacesLevel, g) != "name" && ok
+			}
+		}
+		switch {
+		case !ok:
+		case name == "":
+			p.fail(here, item, `"name" is missing or empty; it says which limit is replaced`)
+		default:
+			names = append(names, name)
+		}
+	}
+	return names
+}
