@@ -190,15 +190,15 @@ func (p *parser) unknownUnit(b *limitBlock) {
 	switch f, given := b.given["unit"]; {
 	case b.unit == "" && (slices.Contains(b.misspelt, "unit") || slices.Contains(b.misspelt, "unlimited")):
 	case b.unit == "" && !given:
-		p.fail(b.path, b.node, `"unit" is missing; allowed are %s`, allowed)
+		p.fail(b.path, b.node, `"unit" is missing (allowed: %s)`, allowed)
 	case b.unit == "":
-		p.fail(b.path, f.key, `"unit" is empty; allowed are %s`, allowed)
+		p.fail(b.path, f.key, `"unit" is empty (allowed: %s)`, allowed)
 	default:
 		hint := ""
 		if s := suggest(b.unit, unitNames()); s != "" {
 			hint = fmt.Sprintf("; did you mean %q?", s)
 		}
-		p.fail(b.path, f.value, "unknown unit %q%s; allowed are %s", shorten(b.unit), hint, allowed)
+		p.fail(b.path, f.value, "unknown unit %q%s (allowed: %s)", shorten(b.unit), hint, allowed)
 	}
 }
 
@@ -209,14 +209,14 @@ func (p *parser) algorithm(path string, f field) {
 	}
 	allowed := strings.Join(algorithms, ", ")
 	if slices.Contains(laterAlgorithms, name) {
-		p.fail(path, f.value, "algorithm %q is not available in this version; allowed are %s", name, allowed)
+		p.fail(path, f.value, "algorithm %q is not available in this version (allowed: %s)", name, allowed)
 		return
 	}
 	hint := ""
 	if s := suggest(name, algorithms); s != "" {
 		hint = fmt.Sprintf("; did you mean %q?", s)
 	}
-	p.fail(path, f.value, "unknown algorithm %q%s; allowed are %s", shorten(name), hint, allowed)
+	p.fail(path, f.value, "unknown algorithm %q%s (allowed: %s)", shorten(name), hint, allowed)
 }
 
 // limitName reads a name. Envoy writes it into a header between quotes as it is.

@@ -1,0 +1,226 @@
+package descriptors
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxSourceBytes bounds the size of all files together.
+const maxSourceBytes = 64 << 20
+
+// File is one file of rules. Its name is the path it was found at.
+type File struct {
+	Name    string
+	Content []byte
+}
+
+// Read reads the files that paths name. A path is a file, or a directory, which
+// stands for every file below it whose path from there has no element that begins
+// with a dot, sorted by path. Symbolic links are followed.
+//
+// The files belong together: if a link changes meanwhile, as the `..data` of a
+// ConfigMap mount does, Read starts again. A missing or unreadable file is an
+// error that names it; so are files of more than 64 MiB in all.
+func Read(paths []string) ([]File, error) {
+	const attempts = 5
+	for i := 1; ; i++ {
+		files, settled, err := readOnce(paths)
+		switch {
+		case err == nil && settled:
+			return files, nil
+		case i < attempts && (err == nil || errors.Is(err, fs.ErrNotExist)):
+			// What was listed is gone: a swap removes its old directory last.
+		case err != nil:
+			return nil, err
+		default:
+			return nil, fmt.Errorf("read %s: files keep changing", strings.Join(paths, ", "))
+		}
+	}
+}
+
+// readOnce also reports whether the names led to the same places after reading
+// as before.
+func readOnce(paths []string) (files []File, settled bool, err error) {
+	before, err := list(paths)
+	if err != nil {
+		return nil, false, err
+	}
+	left := int64(maxSourceBytes)
+	for _, f := range before {
+		content, err := readFile(f.name, left)
+		if err != nil {
+			return nil, false, err
+		}
+		left -= int64(len(content))
+		files = append(files, File{Name: f.name, Content: content})
+	}
+	after, err := list(paths)
+	if err != nil {
+		return nil, false, err
+	}
+	return files, slices.Equal(before, after), nil
+}
+
+// found is a file by the name it was found under and the place that leads to.
+type found struct{ name, target string }
+
+func list(paths []string) ([]found, error) {
+	var all []found
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			f, err := locate(path)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, f)
+			continue
+		}
+		var below []found
+		if err := walk(path, nil, func(f found) { below = append(below, f) }, nil); err != nil {
+			return nil, err
+		}
+		slices.SortFunc(below, func(a, b found) int { return cmp.Compare(a.name, b.name) })
+		all = append(all, below...)
+	}
+	return all, nil
+}
+
+func locate(path string) (found, error) {
+	target, err := filepath.EvalSymlinks(path)
+	return found{path, target}, err
+}
+
+// walk calls file for every file below dir that counts and enter, if not nil, for
+// dir and every directory below. Parents are the directories on the way to dir: a
+// link back to one of them is not followed.
+func walk(dir string, parents []fs.FileInfo, file func(found), enter func(dir string)) error {
+	self, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(parents, func(p fs.FileInfo) bool { return os.SameFile(p, self) }) {
+		return nil
+	}
+	parents = append(parents, self)
+	if enter != nil {
+		enter(dir)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			return err
+		case info.IsDir():
+			if err := walk(path, parents, file, enter); err != nil {
+				return err
+			}
+		case !info.Mode().IsRegular():
+			return fmt.Errorf("read %s: not a regular file", path) // a pipe would block
+		default:
+			f, err := locate(path)
+			if err != nil {
+				return err
+			}
+			file(f)
+		}
+	}
+	return nil
+}
+
+func readFile(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path) //nolint:gosec // reading the files that the operator names is the point
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	content, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(content)) > limit {
+		return nil, fmt.Errorf("read %s: the files are larger than %d MiB in all", path, maxSourceBytes>>20)
+	}
+	return content, nil
+}
+
+// Load reads, parses and compiles the files that paths name; see [Read], [Parse]
+// and [Compile]. The Set is nil if a diagnostic is an error. The error is not nil
+// only if the files could not be read.
+func Load(paths []string, opt Options) (*Set, Diagnostics, error) {
+	files, err := Read(paths)
+	if err != nil {
+		return nil, nil, err
+	}
+	set, ds := build(files, opt)
+	return set, ds, nil
+}
+
+// build parses and compiles files. Files with errors keep the set from loading,
+// yet the others are compiled too, so that one round shows all errors.
+func build(files []File, opt Options) (*Set, Diagnostics) {
+	var configs []Config
+	var all Diagnostics
+	for _, f := range files {
+		c, ds := Parse(f.Name, f.Content)
+		configs = append(configs, c...)
+		all = append(all, ds...)
+	}
+	incomplete := all.HasErrors()
+	set, ds := Compile(configs, opt)
+	for _, d := range ds {
+		if incomplete && d.Severity == Warning {
+			continue // what it misses may be in a file that did not parse
+		}
+		all = append(all, d)
+	}
+	order := make(map[string]int, len(files))
+	for i, f := range files {
+		order[f.Name] = i
+	}
+	slices.SortStableFunc(all, func(a, b Diagnostic) int {
+		return cmp.Or(cmp.Compare(order[a.Pos.File], order[b.Pos.File]),
+			cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col))
+	})
+	if all.HasErrors() || set == nil {
+		return nil, all
+	}
+	sum := fingerprint(files)
+	set.Hash = hex.EncodeToString(sum[:8])
+	return set, all
+}
+
+// fingerprint hashes the names and contents of files.
+func fingerprint(files []File) [sha256.Size]byte {
+	h := sha256.New()
+	add := func(b []byte) {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b)))) // so that parts cannot shift
+		h.Write(b)
+	}
+	for _, f := range files {
+		add([]byte(f.Name))
+		add(f.Content)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}

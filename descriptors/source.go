@@ -1,0 +1,173 @@
+package descriptors
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// SourceOptions say what a [Source] reads and whom it tells.
+type SourceOptions struct {
+	// Paths are files and directories; see [Read].
+	Paths []string
+	// Options say how the rules compile.
+	Options Options
+	// AllowEmpty accepts, at a reload too, that there is no file.
+	AllowEmpty bool
+	// OnLoad is called by [Source.Run] for every change of the files. Required.
+	OnLoad func(Update)
+	// OnUnwatched is called by [Source.Run] when the files can no longer be
+	// watched, so that they are only polled. Optional.
+	OnUnwatched func(error)
+	// Poll is how often the files are read without a hint that they changed.
+	// Default 10s; each second while they cannot be watched.
+	Poll time.Duration
+	// Settle is how long the files must stay as they are before a change is
+	// taken, so that no half-written file is. Default 100ms.
+	Settle time.Duration
+}
+
+// Update is the outcome of reading the files: either Set or Err is not nil.
+type Update struct {
+	Set *Set
+	// Diagnostics are those of the rules: warnings beside a Set, or what Err says.
+	Diagnostics Diagnostics
+	// Err says why the files do not load; what was in force stays so.
+	Err error
+}
+
+// Source reads rules from files and follows their changes. One goroutine uses it:
+// [Source.Load] first, then [Source.Run], which owns all that it starts.
+type Source struct {
+	opt SourceOptions
+	// inForce is the last good outcome, reported the last one of either kind.
+	inForce, reported outcome
+	// watch is newWatcher but in tests.
+	watch func() (*watcher, error)
+}
+
+// outcome is an Update with what it was made of.
+type outcome struct {
+	sum    [sha256.Size]byte
+	update Update
+}
+
+// NewSource returns a Source. It does nothing yet.
+func NewSource(opt SourceOptions) *Source {
+	if opt.Poll <= 0 {
+		opt.Poll = 10 * time.Second
+	}
+	if opt.Settle <= 0 {
+		opt.Settle = 100 * time.Millisecond
+	}
+	return &Source{opt: opt, watch: newWatcher}
+}
+
+// Load reads the files for the first time. A directory without files is an empty
+// set of rules then.
+func (s *Source) Load() Update {
+	return s.take(s.read(), true)
+}
+
+// Run calls OnLoad whenever the files become other than they were when Load or
+// Run last looked, until ctx ends: with a new Set, or once with the error if they
+// do not load. When they go back to what is in force, OnLoad gets that Set again.
+//
+// Notifications of the file system are hints to look sooner; the contents decide.
+func (s *Source) Run(ctx context.Context) {
+	w, err := s.watch()
+	if err != nil {
+		w = &watcher{}
+	}
+	defer w.close()
+	poll := time.NewTicker(s.opt.Poll)
+	defer poll.Stop()
+	unwatched := false
+	refresh := func() {
+		// Watches come before the files are read: a change is either seen by
+		// the reading or by a watch.
+		if err := cmp.Or(err, w.refresh(s.opt.Paths)); (err != nil) != unwatched {
+			unwatched = err != nil
+			if unwatched {
+				poll.Reset(min(s.opt.Poll, time.Second))
+				if s.opt.OnUnwatched != nil {
+					s.opt.OnUnwatched(err)
+				}
+			} else {
+				poll.Reset(s.opt.Poll)
+			}
+		}
+	}
+	for {
+		refresh()
+		s.look(ctx, w, refresh)
+		select {
+		case <-ctx.Done():
+			return
+		case <-poll.C:
+		case <-w.events():
+			if !w.quiet(ctx, s.opt.Settle) {
+				return
+			}
+		case <-w.errors(): // an overflow: some events are lost
+		}
+	}
+}
+
+// look reads the files and, if they changed, takes them once two readings a
+// settle time apart agree.
+func (s *Source) look(ctx context.Context, w *watcher, refresh func()) {
+	for last := s.read(); last.sum != s.reported.sum; {
+		if !w.quiet(ctx, s.opt.Settle) {
+			return
+		}
+		refresh()
+		next := s.read()
+		if next.sum == last.sum {
+			s.opt.OnLoad(s.take(next, false))
+			return
+		}
+		last = next
+	}
+}
+
+// reading is what the paths held at one time.
+type reading struct {
+	sum   [sha256.Size]byte
+	files []File
+	err   error
+}
+
+func (s *Source) read() reading {
+	files, err := Read(s.opt.Paths)
+	if err != nil {
+		return reading{sum: sha256.Sum256([]byte("error: " + err.Error())), err: err}
+	}
+	return reading{sum: fingerprint(files), files: files}
+}
+
+// take turns a reading into the outcome that Run compares the next ones with.
+func (s *Source) take(r reading, start bool) Update {
+	if s.inForce.update.Set != nil && r.sum == s.inForce.sum {
+		s.reported = s.inForce
+		return s.inForce.update
+	}
+	o := outcome{sum: r.sum}
+	switch {
+	case r.err != nil:
+		o.update.Err = r.err
+	case len(r.files) == 0 && !start && !s.opt.AllowEmpty:
+		o.update.Err = fmt.Errorf("no file of rules in %s", strings.Join(s.opt.Paths, ", "))
+	default:
+		o.update.Set, o.update.Diagnostics = build(r.files, s.opt.Options)
+		o.update.Err = o.update.Diagnostics.Err()
+	}
+	s.reported = o
+	if o.update.Set != nil {
+		s.inForce = o
+	}
+	return o.update
+}
