@@ -206,13 +206,13 @@ func build(files []File, opt Options) (*Set, Diagnostics) {
 	if all.HasErrors() || set == nil {
 		return nil, all
 	}
-	sum := fingerprint(files)
+	sum := hashFiles(files)
 	set.Hash = hex.EncodeToString(sum[:8])
 	return set, all
 }
 
-// fingerprint hashes the names and contents of files.
-func fingerprint(files []File) [sha256.Size]byte {
+// hashFiles hashes the names and contents of files.
+func hashFiles(files []File) [sha256.Size]byte {
 	h := sha256.New()
 	add := func(b []byte) {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b)))) // so that parts cannot shift

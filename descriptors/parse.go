@@ -181,7 +181,7 @@ func (p *parser) document(n *yaml.Node) Config {
 		case "all_or_nothing":
 			c.AllOrNothing = p.newBool(path, f)
 		default:
-			ok = p.stray(path, rootLevel, f) != "domain" && ok
+			ok = p.stray(path, rootWords, f) != "domain" && ok
 		}
 	}
 	if ok && c.Domain == "" {
@@ -190,42 +190,42 @@ func (p *parser) document(n *yaml.Node) Config {
 	return c
 }
 
-// stray reports a word that means nothing at a level. The words of
+// stray reports a word that means nothing in a vocabulary. The words of
 // envoyproxy/ratelimit load everywhere, without effect, as they do there. It
-// returns the word of the level that was likely meant, so that it is not reported
+// returns the word of it that was likely meant, so that it is not reported
 // as missing too.
-func (p *parser) stray(path string, l level, f field) (meant string) {
+func (p *parser) stray(path string, v vocabulary, f field) (meant string) {
 	home := homes(f.word)
 	switch {
 	case slices.Contains(referenceWords, f.word):
-		p.warn(path, f.key, "%q has no effect %s; it belongs %s", f.word, l.where, levelNames(home))
+		p.warn(path, f.key, "%q has no effect %s; it belongs %s", f.word, v.where, placeNames(home))
 		p.ignored(path, f)
 	case len(home) > 0:
-		p.fail(path, f.key, "%q is not allowed %s; it belongs %s", f.word, l.where, levelNames(home))
+		p.fail(path, f.key, "%q is not allowed %s; it belongs %s", f.word, v.where, placeNames(home))
 	default:
-		message := fmt.Sprintf("unknown word %q %s", shorten(f.word), l.where)
-		if meant = suggest(f.word, l.words); meant != "" {
+		message := fmt.Sprintf("unknown word %q %s", shorten(f.word), v.where)
+		if meant = suggest(f.word, v.words); meant != "" {
 			message += fmt.Sprintf("; did you mean %q?", meant)
 		} else if s := suggest(f.word, knownWords()); s != "" {
-			message += fmt.Sprintf("; did you mean %q, which belongs %s?", s, levelNames(homes(s)))
+			message += fmt.Sprintf("; did you mean %q, which belongs %s?", s, placeNames(homes(s)))
 		}
-		p.fail(path, f.key, "%s (allowed: %s)", message, strings.Join(l.words, ", "))
+		p.fail(path, f.key, "%s (allowed: %s)", message, strings.Join(v.words, ", "))
 	}
 	return meant
 }
 
 func knownWords() []string {
 	var all []string
-	for _, l := range allLevels() {
-		all = append(all, l.words...)
+	for _, v := range vocabularies() {
+		all = append(all, v.words...)
 	}
 	return all
 }
 
-func levelNames(ls []level) string {
-	names := make([]string, len(ls))
-	for i, l := range ls {
-		names[i] = l.where
+func placeNames(vs []vocabulary) string {
+	names := make([]string, len(vs))
+	for i, v := range vs {
+		names[i] = v.where
 	}
 	return strings.Join(names, " or ")
 }
@@ -260,7 +260,7 @@ func (p *parser) ignoredMap(path string, m *yaml.Node) {
 			p.ignored(path, f)
 			continue
 		}
-		p.stray(path, level{"in a part without effect", referenceWords}, f)
+		p.stray(path, vocabulary{"in a part without effect", referenceWords}, f)
 	}
 }
 

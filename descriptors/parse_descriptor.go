@@ -79,7 +79,7 @@ func (p *parser) descriptor(path string, i int, item *yaml.Node) (d DescriptorCo
 		case "metadata":
 			d.Metadata = p.metadata(path, f, d.Metadata)
 		default:
-			keyOK = p.stray(path, descriptorLevel, f) != "key" && keyOK
+			keyOK = p.stray(path, descriptorWords, f) != "key" && keyOK
 		}
 	}
 	if keyOK && d.Key == "" {

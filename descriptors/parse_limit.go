@@ -38,7 +38,7 @@ func (p *parser) rateLimit(path string, f field, b *limitBlock) *limitBlock {
 		p.warn(path, f.key, "rate_limit is empty, so that nothing is limited here")
 		return nil
 	}
-	return p.limitWords(path, f.at, b)
+	return p.readLimit(path, f.at, b)
 }
 
 // rateLimits reads the word rate_limits.
@@ -61,7 +61,7 @@ func (p *parser) rateLimits(path string, f field) []RateLimitConfig {
 		if p.stopped {
 			break
 		}
-		b := p.limitWords(fmt.Sprintf("%s[%d]", path, i), item, nil)
+		b := p.readLimit(fmt.Sprintf("%s[%d]", path, i), item, nil)
 		if b == nil {
 			continue
 		}
@@ -86,9 +86,9 @@ func (p *parser) rateLimits(path string, f field) []RateLimitConfig {
 // window is the limit's window in seconds. It cannot overflow.
 func (l RateLimitConfig) window() int64 { return l.Unit.Seconds() * int64(l.UnitMultiplier) }
 
-// limitWords reads the words of a block into b, or into a new one if b is nil.
+// readLimit reads the words of a block into b, or into a new one if b is nil.
 // It returns b if the node is no map.
-func (p *parser) limitWords(path string, at *yaml.Node, b *limitBlock) *limitBlock {
+func (p *parser) readLimit(path string, at *yaml.Node, b *limitBlock) *limitBlock {
 	n := p.follow(at)
 	if n.Kind != yaml.MappingNode {
 		p.fail(path, at, `a rate_limit must be a map with "unit" and "requests_per_unit", not %s`, kindName(n))
@@ -128,7 +128,7 @@ func (p *parser) limitWords(path string, at *yaml.Node, b *limitBlock) *limitBlo
 			count := p.newBool(path, f)
 			b.countRefused = &count
 		default:
-			if meant := p.stray(path, limitLevel, f); meant != "" {
+			if meant := p.stray(path, limitWords, f); meant != "" {
 				b.misspelt = append(b.misspelt, meant)
 			}
 		}
@@ -153,7 +153,7 @@ func (p *parser) limit(b *limitBlock) (l RateLimitConfig, ok bool) {
 		} else if b.unit != "" {
 			p.warn(b.path, b.given["unit"].value, `"unit" has no effect beside "unlimited", and %q is no unit`, shorten(b.unit))
 		}
-		for _, word := range limitLevel.words {
+		for _, word := range limitWords.words {
 			if f, ok := b.given[word]; ok && !slices.Contains(referenceWords, word) {
 				p.fail(b.path, f.key, `%q has no meaning beside "unlimited"`, word)
 			}
@@ -253,7 +253,7 @@ func (p *parser) replaces(path string, f field) []string {
 			if g.word == "name" {
 				name, ok = p.text(here, g)
 			} else {
-				ok = p.stray(here, replacesLevel, g) != "name" && ok
+				ok = p.stray(here, replacesWords, g) != "name" && ok
 			}
 		}
 		switch {

@@ -146,7 +146,7 @@ func (s *Source) read() reading {
 	if err != nil {
 		return reading{sum: sha256.Sum256([]byte("error: " + err.Error())), err: err}
 	}
-	return reading{sum: fingerprint(files), files: files}
+	return reading{sum: hashFiles(files), files: files}
 }
 
 // take turns a reading into the outcome that Run compares the next ones with.

@@ -2,32 +2,31 @@ package descriptors
 
 import "slices"
 
-// level is a kind of map in a file of rules, with the words that mean something
-// in it.
-type level struct {
-	// where is how diagnostics name the level, as in `unknown word "x" in a descriptor`.
+// vocabulary is the words that mean something in one kind of map.
+type vocabulary struct {
+	// where is how diagnostics name the place, as in `unknown word "x" in a descriptor`.
 	where string
 	words []string
 }
 
-// The levels of a file. The order of the words is that of the documentation.
+// The vocabularies of a file. The order of the words is that of the documentation.
 var (
-	rootLevel = level{"at the top level", []string{
+	rootWords = vocabulary{"at the top level", []string{
 		"domain", "descriptors", "all_or_nothing",
 	}}
-	descriptorLevel = level{"in a descriptor", []string{
+	descriptorWords = vocabulary{"in a descriptor", []string{
 		"key", "value", "rate_limit", "rate_limits", "descriptors", "shadow_mode", "quota_mode",
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata",
 	}}
-	limitLevel = level{"in rate_limit", []string{
+	limitWords = vocabulary{"in rate_limit", []string{
 		"unit", "requests_per_unit", "unlimited", "name", "replaces",
 		"unit_multiplier", "algorithm", "count_refused",
 	}}
-	replacesLevel = level{"in an item of replaces", []string{"name"}}
+	replacesWords = vocabulary{"in an item of replaces", []string{"name"}}
 )
 
-func allLevels() []level {
-	return []level{rootLevel, descriptorLevel, limitLevel, replacesLevel}
+func vocabularies() []vocabulary {
+	return []vocabulary{rootWords, descriptorWords, limitWords, replacesWords}
 }
 
 // referenceWords are the words of envoyproxy/ratelimit. It accepts each of them
@@ -38,12 +37,12 @@ var referenceWords = []string{
 	"share_threshold", "metadata",
 }
 
-// homes returns the levels in which word has a meaning.
-func homes(word string) []level {
-	var found []level
-	for _, l := range allLevels() {
-		if slices.Contains(l.words, word) {
-			found = append(found, l)
+// homes returns the vocabularies in which word has a meaning.
+func homes(word string) []vocabulary {
+	var found []vocabulary
+	for _, v := range vocabularies() {
+		if slices.Contains(v.words, word) {
+			found = append(found, v)
 		}
 	}
 	return found
