@@ -21,8 +21,16 @@ type Set struct {
 	// Hash is a fingerprint of the sources, for operators to compare.
 	Hash string
 
-	domains map[string]*Domain
+	domains map[string]*domain
+	// names are the domains' names, sorted.
+	names []string
 }
+
+// Domains returns the names of all domains, sorted. It must not be changed.
+func (s *Set) Domains() []string { return s.names }
+
+// Empty reports whether no domain is configured.
+func (s *Set) Empty() bool { return len(s.names) == 0 }
 
 // Rule is a node of the tree that limits, or that is unlimited.
 type Rule struct {
@@ -41,8 +49,26 @@ type Rule struct {
 	// RuntimeMetric says that the metric key holds values of the request
 	// (detailed_metric, value_to_metric): see [Rule.AppendMetricKey].
 	RuntimeMetric bool
-	// Metric is the static metric key.
+	// Metric is the static metric key. With RuntimeMetric it has the rule's
+	// patterns where the key of a request has values.
 	Metric MetricKey
+	// Pos is where the descriptor stands in its source.
+	Pos Pos
+
+	node *node
+	// mode is that of the rule's charges unless quota mode is global.
+	mode limiter.Mode
+	// shared is nil, or parallel to the levels: the pattern that identities have
+	// in place of the value at share_threshold levels, nil at others.
+	shared [][]byte
+	// replaces are the ids of all names that the rule's limits replace.
+	replaces []int32
+	// replaceable says that some limit's name has an id.
+	replaceable bool
+	// runtimeLevels is set where RuntimeMetric is.
+	runtimeLevels []metricLevel
+	// keepUnderscore: see AppendMetricKey.
+	keepUnderscore bool
 }
 
 // MetricKey is a rule's metric key without its domain, as envoyproxy/ratelimit
@@ -64,6 +90,13 @@ type Limit struct {
 	Index int
 	// Rule is nil for an override.
 	Rule *Rule
+	// Pos is where the limit stands in its source.
+	Pos Pos
+
+	// counter is the last word of the identities of the limit's counters.
+	counter uint64
+	// nameID is the id of Name if some limit of the domain replaces it, else 0.
+	nameID int32
 }
 
 // Entry is one key and value of a descriptor in a request. Both are views of the
@@ -110,9 +143,17 @@ type Match struct {
 	// IgnoredOverride is set where the descriptor's own limit was not usable, so
 	// that the configured one applies.
 	IgnoredOverride bool
+	// Replaced is set where all limits of the rule were replaced by others of the
+	// request.
+	Replaced bool
+	// Hits are what the descriptor takes, or gives back, of each of its limits.
+	Hits uint64
 	// First and Count are the descriptor's charges in Plan.Batch.Charges. Count
 	// is 0 where nothing is charged: no match, unlimited, or replaced.
 	First, Count int
+
+	// override is the limit in Plan.overrides that applies, or nil.
+	override *Limit
 }
 
 // Plan is a request turned into charges. It is reused from request to request;
@@ -120,9 +161,25 @@ type Match struct {
 type Plan struct {
 	// KnownDomain reports whether the request's domain is configured.
 	KnownDomain bool
+	// DomainName is the domain's name, or empty if it is not known.
+	DomainName string
 	// Matches has one element per descriptor of the request, in order.
 	Matches []Match
 	// Limits is parallel to Batch.Charges.
 	Limits []*Limit
 	Batch  limiter.Batch
+
+	// overrides has room for every descriptor of the request before the first is
+	// appended: Limits and Charges point into it.
+	overrides []Limit
+	// replacedIn is the turn in which the name with this id was last replaced, so
+	// that nothing has to be cleared between requests.
+	replacedIn []uint64
+	turn       uint64
+}
+
+// Global is what the process sets for all requests.
+type Global struct {
+	// Quota makes every descriptor a quota one (QUOTA_MODE).
+	Quota bool
 }

@@ -1,0 +1,114 @@
+package descriptors
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// String returns the place as file:line:col, without what is not known.
+func (p Pos) String() string {
+	switch {
+	case p.File == "":
+		return "an unknown place"
+	case p.Line == 0:
+		return p.File
+	default:
+		return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col)
+	}
+}
+
+func domainPath(name string) string { return fmt.Sprintf("domain %q", shorten(name)) }
+
+// nodePath returns the place of n in the tree, as diagnostics have it.
+func nodePath(d *domain, n *node) string {
+	var b strings.Builder
+	b.WriteString(domainPath(d.name))
+	for _, n := range n.lineage() {
+		fmt.Fprintf(&b, " > key %q", shorten(n.key))
+		if n.value != "" {
+			fmt.Fprintf(&b, " value %q", shorten(n.value))
+		}
+	}
+	return b.String()
+}
+
+// limitPath returns the place of limit i of a descriptor.
+func limitPath(d *domain, n *node, list bool, i int) string {
+	if list {
+		return fmt.Sprintf("%s > rate_limits[%d]", nodePath(d, n), i)
+	}
+	return nodePath(d, n) + " > rate_limit"
+}
+
+// checkDescriptor checks what holds for a descriptor of any source.
+func (c *compiler) checkDescriptor(d *domain, n *node) {
+	if n.key == "" {
+		c.fail(n.pos, nodePath(d, n), "the key is empty; every descriptor needs one")
+	}
+	if n.share && !isWildcard(n.key+n.value) {
+		c.fail(n.pos, nodePath(d, n), `share_threshold needs a "*" in value or key`)
+	}
+}
+
+// checkLimits checks what holds for the limits of a descriptor of any source.
+func (c *compiler) checkLimits(d *domain, n *node, cfg *DescriptorConfig) {
+	for i := range cfg.RateLimits {
+		l := &cfg.RateLimits[i]
+		path := limitPath(d, n, cfg.List, i)
+		if l.Name != "" && slices.Contains(l.Replaces, l.Name) {
+			c.fail(l.Pos, path, "a limit cannot replace itself: its own name is %q", shorten(l.Name))
+		}
+		if slices.Contains(l.Replaces, "") {
+			c.fail(l.Pos, path, "an item of replaces has no name; it says which limit is replaced")
+		}
+		if l.Unlimited {
+			if len(cfg.RateLimits) > 1 {
+				c.fail(l.Pos, path, "an unlimited limit stands in a list of several; it must be the only one")
+			}
+			continue
+		}
+		switch longest := int64(limiter.MaxWindow / time.Second); {
+		case l.Unit.Seconds() == 0:
+			c.fail(l.Pos, path, "unknown unit %d; allowed are %s", l.Unit, strings.Join(unitNames(), ", "))
+		case l.window() <= 0 || l.window() > longest:
+			c.fail(l.Pos, path, "a window of %d %ss is out of range; it must be at least 1 and at most %d",
+				l.UnitMultiplier, l.Unit, longest/l.Unit.Seconds())
+		}
+		same := func(other RateLimitConfig) bool { return other.window() == l.window() }
+		if j := slices.IndexFunc(cfg.RateLimits[:i], same); j >= 0 {
+			c.fail(l.Pos, path, "two limits of one list have the same algorithm and window, the first at %s; the lower alone would hold",
+				cfg.RateLimits[j].Pos)
+		}
+	}
+}
+
+// Advice returns warnings about rules that are right, yet may not do what is
+// expected of a service that counts in memory. They are for whoever checks rules,
+// not for the log of a service that loads them.
+func Advice(s *Set) Diagnostics {
+	long := map[string][]*Limit{}
+	for _, l := range s.Limits {
+		if l.Policy.Window >= 24*time.Hour {
+			long[l.Rule.Domain] = append(long[l.Rule.Domain], l)
+		}
+	}
+	var ds Diagnostics
+	for _, name := range s.names {
+		limits := long[name]
+		if len(limits) == 0 {
+			continue
+		}
+		first := limits[0]
+		message := "a restart forgets counters in memory, which matters for a window of a day or more"
+		if n := len(limits) - 1; n > 0 {
+			message += fmt.Sprintf(" (and %d more of this domain)", n)
+		}
+		d := s.domains[name]
+		ds = append(ds, Diagnostic{first.Pos, Warning, nodePath(d, first.Rule.node), message})
+	}
+	return ds
+}

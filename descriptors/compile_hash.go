@@ -1,0 +1,78 @@
+package descriptors
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"hash"
+)
+
+// fingerprint returns [Set.Hash]: 16 hexadecimal digits that depend on what the
+// configurations say and on their order, not on where or how it is written.
+func fingerprint(configs []Config) string {
+	f := fingerprinter{sha256.New()}
+	f.number(uint64(len(configs)))
+	for i := range configs {
+		c := &configs[i]
+		f.text(c.Domain)
+		f.flags(c.AllOrNothing)
+		f.descriptors(c.Descriptors)
+	}
+	return hex.EncodeToString(f.h.Sum(nil)[:8])
+}
+
+type fingerprinter struct{ h hash.Hash }
+
+func (f fingerprinter) number(n uint64) {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], n)
+	f.h.Write(b[:])
+}
+
+func (f fingerprinter) text(s string) {
+	f.number(uint64(len(s)))
+	f.h.Write([]byte(s))
+}
+
+func (f fingerprinter) flags(flags ...bool) {
+	n := uint64(0)
+	for i, set := range flags {
+		if set {
+			n |= 1 << i
+		}
+	}
+	f.number(n)
+}
+
+func (f fingerprinter) descriptors(ds []DescriptorConfig) {
+	f.number(uint64(len(ds)))
+	for i := range ds {
+		d := &ds[i]
+		f.text(d.Key)
+		f.text(d.Value)
+		f.flags(d.ShadowMode, d.QuotaMode, d.DetailedMetric, d.ValueToMetric, d.ShareThreshold, d.List)
+		metadata, err := json.Marshal(d.Metadata) // maps are sorted
+		if err != nil {
+			metadata = []byte(err.Error()) // not a value that Metadata may hold
+		}
+		f.text(string(metadata))
+		f.number(uint64(len(d.RateLimits)))
+		for j := range d.RateLimits {
+			f.limit(&d.RateLimits[j])
+		}
+		f.descriptors(d.Descriptors)
+	}
+}
+
+func (f fingerprinter) limit(l *RateLimitConfig) {
+	f.flags(l.Unlimited, l.CountRefused != nil, l.CountRefused != nil && *l.CountRefused)
+	f.number(uint64(l.RequestsPerUnit))
+	f.number(uint64(l.Unit)) //nolint:gosec // any bits do
+	f.number(uint64(l.UnitMultiplier))
+	f.text(l.Name)
+	f.number(uint64(len(l.Replaces)))
+	for _, name := range l.Replaces {
+		f.text(name)
+	}
+}

@@ -1,0 +1,79 @@
+package descriptors
+
+import "slices"
+
+// replacing is a limit with the names that it replaces.
+type replacing struct {
+	limit *Limit
+	names []string
+	path  func() string
+}
+
+// names notes what the limits of r replace, to be resolved once all names of the
+// domain are known.
+func (c *compiler) names(d *domain, r *Rule, cfg *DescriptorConfig) {
+	for i, l := range r.Limits {
+		if names := cfg.RateLimits[i].Replaces; len(names) > 0 {
+			path := func() string { return limitPath(d, r.node, cfg.List, i) }
+			c.replacing = append(c.replacing, replacing{l, names, path})
+		}
+	}
+}
+
+// resolve gives an id to each name of the domain's limits that another replaces,
+// so that requests compare no names.
+func (c *compiler) resolve(d *domain, limits []*Limit) {
+	bearers := map[string][]*Limit{}
+	for _, l := range limits {
+		if l.Name != "" {
+			bearers[l.Name] = append(bearers[l.Name], l)
+		}
+	}
+	ids := map[string]int32{}
+	for _, r := range c.replacing {
+		for _, name := range r.names {
+			if len(bearers[name]) == 0 {
+				c.warn(r.limit.Pos, r.path(), "replaces %q, but no limit of the domain has that name", shorten(name))
+				continue
+			}
+			id := ids[name]
+			if id == 0 {
+				d.replaceable++
+				id = int32(d.replaceable) //nolint:gosec // fewer than 2^31 names fit in memory
+				ids[name] = id
+				for _, l := range bearers[name] {
+					l.nameID, l.Rule.replaceable = id, true
+				}
+			}
+			if rule := r.limit.Rule; !slices.Contains(rule.replaces, id) {
+				rule.replaces = append(rule.replaces, id)
+			}
+		}
+	}
+	c.warnMutual()
+	c.replacing = nil
+}
+
+// warnMutual warns of limits that replace each other: in a request that matches
+// both, both vanish. Each pair of names is reported once, at the later limit.
+func (c *compiler) warnMutual() {
+	type pair struct{ name, other string }
+	first := map[pair]*Limit{}
+	for _, r := range c.replacing {
+		own := r.limit.Name
+		if own == "" {
+			continue
+		}
+		for _, name := range r.names {
+			if _, seen := first[pair{own, name}]; !seen {
+				first[pair{own, name}] = r.limit
+			}
+			other := first[pair{name, own}]
+			if other == nil || other == r.limit || name == own {
+				continue
+			}
+			c.warn(r.limit.Pos, r.path(), "this limit and %q at %s replace each other; a request that matches both is limited by neither",
+				shorten(name), other.Pos)
+		}
+	}
+}

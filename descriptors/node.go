@@ -1,0 +1,192 @@
+package descriptors
+
+import "slices"
+
+// fewEnough is up to how many keys or values looking at all of them beats
+// hashing.
+const fewEnough = 8
+
+// node is a descriptor of the tree.
+type node struct {
+	rule   *Rule  // nil where there is no limit
+	below  *level // nil where there are no descriptors below
+	parent *node  // nil at the domain's root
+
+	key, value    string
+	share         bool // share_threshold
+	valueToMetric bool
+	pos           Pos
+	// children are in file order; matching uses below instead.
+	children []node
+}
+
+// lineage returns the nodes from the first level down to n.
+func (n *node) lineage() []*node {
+	var all []*node
+	for ; n.parent != nil; n = n.parent {
+		all = append(all, n)
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// level is the descriptors below one node, made ready for matching.
+type level struct {
+	branches []branch
+	byKey    map[string]*branch // nil where branches are few enough
+	// wild are the wildcards for keys without a branch, in file order.
+	wild []wildcard
+}
+
+// branch is what one key can lead to.
+type branch struct {
+	key     string
+	exact   []exact
+	byValue map[string]*node // nil where exact is few enough
+	// wild are the wildcards that fit the key, in file order: those of its values
+	// and those whose key has a `*`.
+	wild []wildcard
+	// any is the descriptor without a value, or nil.
+	any *node
+}
+
+type exact struct {
+	value string
+	node  *node
+}
+
+type wildcard struct {
+	key   pattern
+	value pattern
+	node  *node
+}
+
+func newWildcard(n *node) wildcard {
+	value := n.value
+	if value == "" {
+		value = "*"
+	}
+	return wildcard{key: newPattern(n.key), value: newPattern(value), node: n}
+}
+
+// newLevel makes descriptors of one level, in file order, ready for matching.
+func newLevel(children []node) *level {
+	l := &level{}
+	at := map[string]int{} // where in l.branches a key is
+	find := func(key string) *branch {
+		i, ok := at[key]
+		if !ok {
+			i = len(l.branches)
+			at[key] = i
+			l.branches = append(l.branches, branch{key: key})
+		}
+		return &l.branches[i]
+	}
+	for i := range children {
+		n := &children[i]
+		if n.value != "" {
+			// A pattern, too, is hit first by the very same text.
+			b := find(n.key)
+			b.exact = append(b.exact, exact{n.value, n})
+		} else if !isWildcard(n.key) {
+			find(n.key).any = n
+		}
+		if isWildcard(n.key) {
+			l.wild = append(l.wild, newWildcard(n))
+		}
+	}
+	// Each branch gets the wildcards that fit it, those of its own values and
+	// those of the level, in file order.
+	values := map[string][]int{}
+	for i := range children {
+		if n := &children[i]; isWildcard(n.value) && !isWildcard(n.key) {
+			values[n.key] = append(values[n.key], i)
+		}
+	}
+	var keys []int
+	for i := range children {
+		if isWildcard(children[i].key) {
+			keys = append(keys, i)
+		}
+	}
+	for i := range l.branches {
+		b := &l.branches[i]
+		fits := slices.Clone(values[b.key])
+		for j := range keys {
+			if l.wild[j].key.matches([]byte(b.key)) {
+				fits = append(fits, keys[j])
+			}
+		}
+		slices.Sort(fits)
+		for _, child := range fits {
+			b.wild = append(b.wild, newWildcard(&children[child]))
+		}
+		b.index()
+	}
+	if len(l.branches) > fewEnough {
+		l.byKey = make(map[string]*branch, len(l.branches))
+		for i := range l.branches {
+			l.byKey[l.branches[i].key] = &l.branches[i]
+		}
+	}
+	return l
+}
+
+func (b *branch) index() {
+	if len(b.exact) <= fewEnough {
+		return
+	}
+	b.byValue = make(map[string]*node, len(b.exact))
+	for _, e := range b.exact {
+		b.byValue[e.value] = e.node
+	}
+	b.exact = nil
+}
+
+// next returns the node that an entry leads to, or nil.
+func (l *level) next(e *Entry) *node {
+	b := l.find(e.Key)
+	if b == nil {
+		for i := range l.wild {
+			if w := &l.wild[i]; w.key.matches(e.Key) && w.value.matches(e.Value) {
+				return w.node
+			}
+		}
+		return nil
+	}
+	if n := b.find(e.Value); n != nil {
+		return n
+	}
+	for i := range b.wild {
+		if w := &b.wild[i]; w.value.matches(e.Value) {
+			return w.node
+		}
+	}
+	return b.any
+}
+
+// find returns the branch of a key, or nil.
+func (l *level) find(key []byte) *branch {
+	if l.byKey != nil {
+		return l.byKey[string(key)]
+	}
+	for i := range l.branches {
+		if b := &l.branches[i]; b.key == string(key) {
+			return b
+		}
+	}
+	return nil
+}
+
+// find returns the node of exactly that value, or nil.
+func (b *branch) find(value []byte) *node {
+	if b.byValue != nil {
+		return b.byValue[string(value)]
+	}
+	for i := range b.exact {
+		if e := &b.exact[i]; e.value == string(value) {
+			return e.node
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package descriptors
+
+import (
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// Plan fills p with the charges of req. It allocates nothing once p has grown to
+// the size of such requests. P refers to s and to req's bytes until it is used
+// again.
+func (s *Set) Plan(p *Plan, req *Request, global Global) {
+	d := s.domains[string(req.Domain)]
+	p.begin(d, len(req.Descriptors))
+	if d == nil {
+		p.Batch.QuotaPass = global.Quota && len(p.Matches) > 0
+		return
+	}
+	replacing := false
+	for i := range req.Descriptors {
+		rule := p.match(d, i, &req.Descriptors[i])
+		if rule != nil && len(rule.replaces) > 0 {
+			if !replacing {
+				replacing = true
+				p.beginReplacing(d)
+			}
+			for _, id := range rule.replaces {
+				p.replacedIn[id] = p.turn
+			}
+		}
+	}
+	group := int32(-1)
+	for i := range req.Descriptors {
+		m, desc := &p.Matches[i], &req.Descriptors[i]
+		m.First, m.Hits = len(p.Batch.Charges), hits(req, desc)
+		if group < 0 || !d.allOrNothing {
+			group++
+		}
+		switch {
+		case m.override != nil:
+			p.chargeOverride(d, m, desc, global, group)
+		case m.Rule == nil:
+			p.Batch.QuotaPass = p.Batch.QuotaPass || global.Quota
+		case m.Rule.Unlimited:
+			// No quota member, not even a passing one: so it is in envoyproxy/ratelimit.
+		default:
+			p.chargeRule(d, m, desc, global, group, replacing)
+		}
+		if m.Count == 0 && !d.allOrNothing {
+			group-- // groups are numbered without gaps
+		}
+	}
+}
+
+// begin empties p for a request with n descriptors.
+func (p *Plan) begin(d *domain, n int) {
+	clear(p.Limits) // drop the limits of an earlier rule set
+	p.Limits = p.Limits[:0]
+	p.Batch.Reset()
+	clear(p.overrides)
+	p.overrides = p.overrides[:0]
+	clear(p.Matches)
+	p.Matches = slices.Grow(p.Matches[:0], n)[:n]
+	p.KnownDomain, p.DomainName = d != nil, ""
+	if d != nil {
+		p.DomainName = d.name
+	}
+}
+
+// match fills in what descriptor i of the request came to. It returns the rule if
+// that is to be applied.
+func (p *Plan) match(d *domain, i int, desc *Descriptor) *Rule {
+	m := &p.Matches[i]
+	*m = Match{}
+	var rule *Rule
+	if n := d.match(desc.Entries); n != nil {
+		rule = n.rule
+	}
+	if desc.HasOverride {
+		if p.override(d, m, rule, desc.Override) {
+			return nil
+		}
+		m.IgnoredOverride = true
+	}
+	m.Rule = rule
+	return rule
+}
+
+func (p *Plan) beginReplacing(d *domain) {
+	p.turn++
+	if n := d.replaceable + 1; len(p.replacedIn) < n {
+		p.replacedIn = append(p.replacedIn, make([]uint64, n-len(p.replacedIn))...)
+	}
+}
+
+// hits returns the hits of a descriptor. 0 in the request stands for 1, 0 in the
+// descriptor for a look.
+func hits(req *Request, desc *Descriptor) uint64 {
+	if desc.HasHits {
+		return desc.Hits
+	}
+	return max(1, uint64(req.HitsAddend))
+}
+
+func (p *Plan) chargeRule(d *domain, m *Match, desc *Descriptor, global Global, group int32, replacing bool) {
+	rule := m.Rule
+	mode, quota := rule.mode, rule.Quota || global.Quota
+	if mode == limiter.Enforce && quota {
+		mode = limiter.Quota
+	}
+	h := d.identify(desc.Entries, rule.shared)
+	replacing = replacing && rule.replaceable
+	for _, l := range rule.Limits {
+		if replacing && l.nameID != 0 && p.replacedIn[l.nameID] == p.turn {
+			continue
+		}
+		p.charge(m, l, h, desc.Refund, mode, group)
+	}
+	if m.Count == 0 {
+		// The reference no longer looks at the quota flag of a replaced rule.
+		m.Replaced = true
+		p.Batch.QuotaPass = p.Batch.QuotaPass || global.Quota
+	} else if quota && (mode == limiter.Shadow || desc.Refund) {
+		p.Batch.QuotaPass = true // its status is OK whatever happens
+	}
+}
+
+func (p *Plan) charge(m *Match, l *Limit, h limiter.Hasher, refund bool, mode limiter.Mode, group int32) {
+	h.Word(l.counter)
+	p.Batch.Charges = append(p.Batch.Charges, limiter.Charge{
+		ID: h.Sum(), Policy: &l.Policy, Hits: m.Hits, Refund: refund, Mode: mode, Group: group,
+	})
+	p.Limits = append(p.Limits, l)
+	m.Count++
+}

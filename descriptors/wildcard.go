@@ -1,0 +1,59 @@
+package descriptors
+
+import (
+	"bytes"
+	"strings"
+)
+
+// pattern is a text in which each `*` stands for any bytes, none included,
+// cut up so that matching allocates nothing.
+type pattern struct {
+	// literal is set where the text has no `*`; prefix is then all of it.
+	literal        bool
+	prefix, suffix string
+	// middle holds what stands between two `*`, in order.
+	middle [][]byte
+	// least is how many bytes the parts between the `*` have together. It keeps
+	// prefix and suffix from overlapping: `aa*aa` does not match aaa.
+	least int
+}
+
+func isWildcard(text string) bool { return strings.Contains(text, "*") }
+
+func newPattern(text string) pattern {
+	parts := strings.Split(text, "*")
+	last := len(parts) - 1
+	p := pattern{literal: last == 0, prefix: parts[0], least: len(parts[0])}
+	if p.literal {
+		return p
+	}
+	p.suffix = parts[last]
+	p.least += len(p.suffix)
+	for _, part := range parts[1:last] {
+		if part != "" {
+			p.middle = append(p.middle, []byte(part))
+			p.least += len(part)
+		}
+	}
+	return p
+}
+
+func (p *pattern) matches(b []byte) bool {
+	if p.literal {
+		return string(b) == p.prefix
+	}
+	if len(b) < p.least ||
+		string(b[:len(p.prefix)]) != p.prefix || string(b[len(b)-len(p.suffix):]) != p.suffix {
+		return false
+	}
+	// To take each part at its first place leaves the most for those after it.
+	rest := b[len(p.prefix) : len(b)-len(p.suffix)]
+	for _, part := range p.middle {
+		i := bytes.Index(rest, part)
+		if i < 0 {
+			return false
+		}
+		rest = rest[i+len(part):]
+	}
+	return true
+}
