@@ -107,11 +107,16 @@ type Batch struct {
 	Decisions []Decision
 	// Refused is set by [Table.Decide]: at least one group refused.
 	Refused bool
+
+	// What Decide needs beside the above, kept so that it need not be allocated.
+	members []member // one group, or all charges, ordered by counter
+	left    []uint64 // hits that remain after the set-off; see hits
+	offset  bool     // left is valid
 }
 
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() {
 	clear(b.Charges) // drop the policies of an earlier rule set
 	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
-	b.QuotaPass, b.Refused = false, false
+	b.QuotaPass, b.Refused, b.offset = false, false, false
 }

@@ -1,0 +1,143 @@
+package limiter
+
+import "math"
+
+// roomy is how many free slots make the preferred bucket good enough. Below it
+// the emptier of the two is taken, so that pairs fill evenly: with 3, no pair
+// overflows before six slots in ten are live.
+const roomy = 3
+
+// maxTakeTries bounds how often insert looks for another slot because the one it
+// chose was hit meanwhile.
+const maxTakeTries = 8
+
+// insert gives the counter a slot and stores used hits in the window that ends
+// at end. It returns false, and has done nothing, if the counter has a slot by
+// now or its window must be another one.
+//
+// A slot changes hands by three writes: its word becomes dead, its tag that of
+// the new owner, its word that of the new owner. Charges that find a slot read
+// tag, word and tag again, and then compare-and-swap the word. So one that was
+// stalled before its compare-and-swap fails, for the word is another one, unless
+// the new owner's word happens to equal the one that was seen. Words of expired
+// counters cannot come back: the new window ends after the horizon, the old one
+// did not. Those of counters that were given up could, a window with one hit
+// being like another; hence the life in the word, which every change of hands
+// advances. A charge can still reach a stranger if the slot changes hands four
+// times while one goroutine stands between two instructions and the fourth
+// window ends in the same second with the same count. The stranger is then
+// charged too much, never too little.
+//
+// A charge that succeeds just before its slot is given up is forgotten with it.
+func (t *Table) insert(at instant, tag uint64, id ID, p *Policy, end int64, used uint64) bool {
+	first, second := t.pair(id)
+	held := t.lock(first, second)
+	defer held.unlock()
+	if t.find(tag, id) != nil || t.newEnd(at, p) != end {
+		return false
+	}
+	for try := 0; ; try++ {
+		s, word := t.choose(first, second, at)
+		if s.tag.Load() == 0 {
+			s.word.Store(windowWord(end, 0, used))
+			s.tag.Store(tag)
+			return true
+		}
+		old := s.tag.Load()
+		if expired(old, word, at) {
+			t.raiseHorizon(at)
+		}
+		if try < maxTakeTries {
+			if !s.word.CompareAndSwap(word, dead) {
+				continue
+			}
+		} else {
+			word = s.word.Swap(dead)
+		}
+		if expired(old, word, at) || weight(old, word) == 0 {
+			t.reclaimed.Add(1)
+		} else {
+			t.givenUp.Add(1)
+		}
+		s.tag.Store(tag)
+		s.word.Store(windowWord(end, nextLife(word), used))
+		return true
+	}
+}
+
+// choose returns the slot of the two buckets that a new counter should take, and
+// its word: a free one, else the live one that is worth least.
+func (t *Table) choose(first, second uint64, at instant) (*slot, uint64) {
+	var (
+		free     [2]*slot
+		freeWord [2]uint64
+		count    [2]int
+
+		victim     *slot
+		victimWord uint64
+		least      uint64 = math.MaxUint64
+		soonest    int64
+	)
+	for n, i := range [2]uint64{first, second} {
+		b := &t.buckets[i]
+		for j := range b {
+			s := &b[j]
+			tag, word := s.tag.Load(), s.word.Load()
+			if tag == 0 || expired(tag, word, at) {
+				if count[n]++; free[n] == nil {
+					free[n], freeWord[n] = s, word
+				}
+				continue
+			}
+			w, left := weight(tag, word), remains(tag, word, at)
+			if victim == nil || w < least || w == least && left < soonest {
+				victim, victimWord, least, soonest = s, word, w, left
+			}
+		}
+		if n == 0 && count[0] >= roomy {
+			return free[0], freeWord[0]
+		}
+	}
+	switch {
+	case count[0] == 0 && count[1] == 0:
+		return victim, victimWord
+	case count[0] >= count[1]:
+		return free[0], freeWord[0]
+	default:
+		return free[1], freeWord[1]
+	}
+}
+
+// raiseHorizon makes the horizon at least at.
+func (t *Table) raiseHorizon(at instant) {
+	for {
+		h := t.horizon.Load()
+		if !instantOf(Time(h)).before(at) || t.horizon.CompareAndSwap(h, int64(at.time())) {
+			return
+		}
+	}
+}
+
+// A pairLock is the locks of two buckets, which may be one and the same.
+type pairLock struct {
+	t           *Table
+	first, last uint64
+}
+
+// lock locks the two buckets against other inserts.
+func (t *Table) lock(a, b uint64) pairLock {
+	a, b = a%stripes, b%stripes
+	l := pairLock{t: t, first: min(a, b), last: max(a, b)}
+	t.locks[l.first].Lock()
+	if l.last != l.first {
+		t.locks[l.last].Lock()
+	}
+	return l
+}
+
+func (l pairLock) unlock() {
+	if l.last != l.first {
+		l.t.locks[l.last].Unlock()
+	}
+	l.t.locks[l.first].Unlock()
+}
