@@ -1,0 +1,48 @@
+package descriptors
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Dump writes every limit, a line each, as envoyproxy/ratelimit's /rlconfig does:
+//
+//	domain.key_value.key2: unit=HOUR requests_per_unit=5, shadow_mode: false, quota_mode: false
+//
+// Words that the reference lacks follow where they matter. Domains are sorted;
+// within one, limits stand in file order.
+func (s *Set) Dump(w io.Writer) error {
+	b := bufio.NewWriter(w) // keeps the first error
+	for _, l := range s.Limits {
+		s.dump(b, l)
+	}
+	return b.Flush()
+}
+
+func (s *Set) dump(b *bufio.Writer, l *Limit) {
+	r, d := l.Rule, s.domains[l.Rule.Domain]
+	b.WriteString(d.name)
+	for _, n := range r.node.lineage() {
+		b.WriteString("." + n.key)
+		if n.value != "" {
+			b.WriteString("_" + n.value)
+		}
+	}
+	fmt.Fprintf(b, ": unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t",
+		strings.ToUpper(l.Unit.String()), l.RequestsPerUnit, r.Shadow, r.Quota)
+	switch {
+	case r.Unlimited:
+		b.WriteString(", unlimited: true")
+	case l.Policy.CountRefused != d.countsRefused(len(r.Limits)):
+		fmt.Fprintf(b, ", count_refused: %t", l.Policy.CountRefused)
+	}
+	if l.UnitMultiplier > 1 {
+		fmt.Fprintf(b, ", unit_multiplier: %d", l.UnitMultiplier)
+	}
+	if d.allOrNothing {
+		b.WriteString(", all_or_nothing: true")
+	}
+	b.WriteString("\n")
+}
