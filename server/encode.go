@@ -12,8 +12,8 @@ const (
 	codeOverLimit = 2
 )
 
-// status is one RateLimitResponse.DescriptorStatus.
-type status struct {
+// descriptorStatus is one RateLimitResponse.DescriptorStatus.
+type descriptorStatus struct {
 	code      uint8
 	remaining uint32
 	// limit is nil where no limit applies; then reset is left out too.
@@ -34,7 +34,7 @@ func appendVarint(b []byte, v uint64) []byte {
 func varintLen(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
 // appendStatus appends a status as field 2 (statuses) of a RateLimitResponse.
-func appendStatus(b []byte, s *status) []byte {
+func appendStatus(b []byte, s *descriptorStatus) []byte {
 	if s.limit == nil {
 		if s.remaining == 0 {
 			return append(b, 2<<3|2, 2, 1<<3, s.code)

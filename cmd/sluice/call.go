@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/server"
+)
+
+type callCmd struct {
+	Addr       string        `arg:"" help:"Address of the service: host:port, unix:///path or unix:@name."`
+	Domain     string        `required:"" short:"d" help:"The request's domain."`
+	Descriptor []string      `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"A descriptor's entries in order; repeat for several descriptors. A backslash makes the next character part of a key or value."`
+	Hits       []int64       `placeholder:"N" help:"Hits of each descriptor in turn: 0 only looks, a negative number gives back. One number holds for all."`
+	Limit      []string      `placeholder:"5/hour" help:"Limit that replaces the configured one, of each descriptor in turn: 5/hour, 100/10minute, or - for none."`
+	Count      int           `default:"1" short:"n" help:"Number of requests. Default 1."`
+	Rate       float64       `placeholder:"R" help:"Requests a second. Default as fast as answers come."`
+	Timeout    time.Duration `default:"1s" help:"Deadline of each request. Default 1s."`
+	JSON       bool          `name:"json" help:"Print each reply as JSON."`
+
+	TLS        bool   `help:"Use TLS."`
+	CACert     string `name:"ca-cert" type:"existingfile" help:"Certificates that the service's is checked against. Default the system's."`
+	Cert       string `type:"existingfile" help:"Client certificate."`
+	Key        string `type:"existingfile" help:"Client certificate's key."`
+	ServerName string `help:"Name expected in the service's certificate. Default the address."`
+}
+
+// Run asks and prints the answers.
+func (k *callCmd) Run(ctx context.Context, c console) error {
+	ds, err := k.descriptors()
+	if err != nil {
+		return err
+	}
+	if k.Count < 1 || k.Rate < 0 || k.Timeout <= 0 {
+		return errors.New("--count must be at least 1, --timeout above 0 and --rate not negative")
+	}
+	config, err := k.tlsConfig()
+	if err != nil {
+		return err
+	}
+	client, err := server.Dial(k.Addr, config)
+	if err != nil {
+		return err
+	}
+	defer client.Close() //nolint:errcheck // nothing is lost with it
+
+	// Few answers are printed one by one, many are only counted.
+	const printed = 20
+	var ok, over, failed int
+	var last error
+	start := time.Now()
+	for i := range k.Count {
+		if k.Rate > 0 && !sleepUntil(ctx, start.Add(time.Duration(float64(i)/k.Rate*float64(time.Second)))) {
+			break
+		}
+		callCtx, cancel := context.WithTimeout(ctx, k.Timeout)
+		answer, err := client.Ask(callCtx, k.Domain, ds)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			failed++
+			last = err
+		case answer.OverLimit:
+			over++
+		default:
+			ok++
+		}
+		if err == nil && (k.JSON || k.Count <= printed) {
+			if err := k.print(c, answer, ds); err != nil {
+				return err
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if k.Count > 1 && !k.JSON {
+		if _, err := fmt.Fprintf(c.out, "%d OK, %d OVER_LIMIT, %d errors in %v\n", ok, over, failed, time.Since(start).Round(time.Millisecond)); err != nil {
+			return err
+		}
+	}
+	return last
+}
+
+func sleepUntil(ctx context.Context, t time.Time) bool {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+func (k *callCmd) print(c console, a server.Answer, ds []descriptors.Descriptor) error {
+	if k.JSON {
+		_, err := fmt.Fprintln(c.out, a.JSON)
+		return err
+	}
+	var b strings.Builder
+	b.WriteString(codeName(a.OverLimit))
+	for i, s := range a.Statuses {
+		name := "?"
+		if i < len(ds) {
+			name = k.Descriptor[i]
+		}
+		fmt.Fprintf(&b, "\n  %s: %s", name, codeName(s.OverLimit))
+		switch {
+		case s.Limit != "":
+			fmt.Fprintf(&b, ", %d left of %s", s.Remaining, s.Limit)
+			if s.Name != "" {
+				fmt.Fprintf(&b, " (%s)", s.Name)
+			}
+			fmt.Fprintf(&b, ", resets in %v", s.Reset)
+		case s.Remaining == math.MaxUint32:
+			b.WriteString(", unlimited")
+		default:
+			b.WriteString(", no limit matches")
+		}
+	}
+	_, err := fmt.Fprintln(c.out, b.String())
+	return err
+}
+
+func codeName(over bool) string {
+	if over {
+		return "OVER_LIMIT"
+	}
+	return "OK"
+}
+
+func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {
+	if n := len(k.Hits); n > 1 && n != len(k.Descriptor) {
+		return nil, fmt.Errorf("--hits is given %d times: must be once, or once for each of the %d descriptors", n, len(k.Descriptor))
+	}
+	if n := len(k.Limit); n > 1 && n != len(k.Descriptor) {
+		return nil, fmt.Errorf("--limit is given %d times: must be once, or once for each of the %d descriptors", n, len(k.Descriptor))
+	}
+	ds := make([]descriptors.Descriptor, len(k.Descriptor))
+	for i, text := range k.Descriptor {
+		entries, err := parseEntries(text)
+		if err != nil {
+			return nil, err
+		}
+		d := &ds[i]
+		d.Entries = entries
+		if len(k.Hits) > 0 {
+			n := k.Hits[min(i, len(k.Hits)-1)]
+			d.HasHits, d.Refund, d.Hits = true, n < 0, uint64(max(n, -n))
+		}
+		if len(k.Limit) > 0 {
+			if text := k.Limit[min(i, len(k.Limit)-1)]; text != "-" {
+				if d.Override, err = parseOverride(text); err != nil {
+					return nil, err
+				}
+				d.HasOverride = true
+			}
+		}
+	}
+	return ds, nil
+}
+
+// parseOverride reads 5/hour or 100/10minute. Overrides have no week.
+func parseOverride(text string) (descriptors.Override, error) {
+	wrong := fmt.Errorf("limit %q: write 5/hour or 100/10minute, the unit one of second, minute, hour, day, month, year", text)
+	number, window, ok := strings.Cut(text, "/")
+	if !ok {
+		return descriptors.Override{}, wrong
+	}
+	n, err := strconv.ParseUint(number, 10, 32)
+	if err != nil {
+		return descriptors.Override{}, wrong
+	}
+	o := descriptors.Override{RequestsPerUnit: uint32(n)}
+	unit := strings.TrimLeft(window, "0123456789")
+	if digits := window[:len(window)-len(unit)]; digits != "" {
+		m, err := strconv.ParseUint(digits, 10, 32)
+		if err != nil || m == 0 {
+			return descriptors.Override{}, wrong
+		}
+		o.UnitMultiplier = uint32(m)
+	}
+	for u := descriptors.Second; u <= descriptors.Year; u++ {
+		if strings.EqualFold(unit, u.String()) {
+			o.Unit = int32(u)
+			return o, nil
+		}
+	}
+	return descriptors.Override{}, wrong
+}
+
+func (k *callCmd) tlsConfig() (*tls.Config, error) {
+	if (k.Cert == "") != (k.Key == "") {
+		return nil, errors.New("--cert and --key go together")
+	}
+	if !k.TLS && k.CACert == "" && k.Cert == "" && k.ServerName == "" {
+		return nil, nil //nolint:nilnil // plain text has no configuration
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: k.ServerName}
+	if k.CACert != "" {
+		pem, err := os.ReadFile(k.CACert)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s holds no PEM certificate", k.CACert)
+		}
+	}
+	if k.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(k.Cert, k.Key)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+type checkCmd struct {
+	Paths        []string `arg:"" name:"path" help:"Files or directories of rules, loaded together as serve would."`
+	Strict       bool     `help:"Fail on warnings too."`
+	Output       string   `enum:"text,json" default:"text" short:"o" help:"text or json."`
+	MergeDomains bool     `env:"MERGE_DOMAIN_CONFIG" help:"Merge files of one domain, as serve --merge-domains does."`
+	AllOrNothing bool     `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" hidden:"" help:"As serve --all-or-nothing."`
+}
+
+// checkReport is what check --output json prints.
+type checkReport struct {
+	OK          bool         `json:"ok"`
+	Hash        string       `json:"hash,omitempty"`
+	Domains     []string     `json:"domains"`
+	Limits      []checkLimit `json:"limits"`
+	Diagnostics []checkLine  `json:"diagnostics"`
+}
+
+type checkLimit struct {
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	Limit  string `json:"limit"`
+	Bytes  int    `json:"bytes_per_counter"`
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+}
+
+type checkLine struct {
+	Severity string `json:"severity"`
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Path     string `json:"path,omitempty"`
+	Message  string `json:"message"`
+}
+
+// Run checks the rules.
+func (k *checkCmd) Run(c console) error {
+	set, diagnostics, err := descriptors.Load(k.Paths, descriptors.Options{MergeDomains: k.MergeDomains, AllOrNothing: k.AllOrNothing})
+	if err != nil {
+		return err
+	}
+	if set != nil {
+		diagnostics = append(diagnostics, descriptors.Advice(set)...)
+	}
+	errors, warnings := 0, 0
+	for _, d := range diagnostics {
+		if d.Severity == descriptors.Error {
+			errors++
+		} else {
+			warnings++
+		}
+	}
+	failed := errors > 0 || k.Strict && warnings > 0
+	if k.Output == "json" {
+		err = writeReport(c, set, diagnostics, !failed)
+	} else {
+		err = writeFindings(c, set, diagnostics, errors, warnings)
+	}
+	if err == nil && failed {
+		return errFailed
+	}
+	return err
+}
+
+func writeFindings(c console, set *descriptors.Set, diagnostics descriptors.Diagnostics, errors, warnings int) error {
+	for _, d := range diagnostics {
+		if _, err := fmt.Fprintln(c.out, d); err != nil {
+			return err
+		}
+	}
+	if set == nil {
+		_, err := fmt.Fprintf(c.out, "%d errors, %d warnings: these rules do not load\n", errors, warnings)
+		return err
+	}
+	for _, l := range set.Limits {
+		if _, err := fmt.Fprintf(c.out, "%s > %s: %s, %d bytes per counter\n", l.Rule.Domain, l.Rule.Path, limitText(l), limiter.CounterBytes(l.Policy)); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(c.out, "%d domains, %d limits, 0 errors, %d warnings: hash %s\n", len(set.Domains()), len(set.Limits), warnings, set.Hash)
+	return err
+}
+
+func writeReport(c console, set *descriptors.Set, diagnostics descriptors.Diagnostics, ok bool) error {
+	r := checkReport{OK: ok, Domains: []string{}, Limits: []checkLimit{}, Diagnostics: []checkLine{}}
+	if set != nil {
+		r.Hash, r.Domains = set.Hash, append(r.Domains, set.Domains()...)
+		for _, l := range set.Limits {
+			r.Limits = append(r.Limits, checkLimit{l.Rule.Domain, l.Rule.Path, limitText(l), limiter.CounterBytes(l.Policy), l.Pos.File, l.Pos.Line})
+		}
+	}
+	for _, d := range diagnostics {
+		r.Diagnostics = append(r.Diagnostics, checkLine{d.Severity.String(), d.Pos.File, d.Pos.Line, d.Pos.Col, d.Path, d.Message})
+	}
+	enc := json.NewEncoder(c.out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+// limitText writes a limit as 60/minute or 100/10minute.
+func limitText(l *descriptors.Limit) string {
+	if l.Rule != nil && l.Rule.Unlimited {
+		return "unlimited"
+	}
+	if l.UnitMultiplier > 1 {
+		return fmt.Sprintf("%d/%d%s", l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
+	}
+	return fmt.Sprintf("%d/%s", l.RequestsPerUnit, l.Unit)
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+)
+
+type explainCmd struct {
+	Config       []string `name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
+	Domain       string   `required:"" short:"d" help:"The request's domain."`
+	Descriptor   string   `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"The descriptor's entries in order. A backslash makes the next character part of a key or value."`
+	MergeDomains bool     `env:"MERGE_DOMAIN_CONFIG" help:"Merge files of one domain, as serve --merge-domains does."`
+}
+
+// Run explains one descriptor.
+func (e *explainCmd) Run(c console) error {
+	entries, err := parseEntries(e.Descriptor)
+	if err != nil {
+		return err
+	}
+	set, diagnostics, err := descriptors.Load(e.Config, descriptors.Options{MergeDomains: e.MergeDomains})
+	if err != nil {
+		return err
+	}
+	if err := diagnostics.Err(); err != nil {
+		return fmt.Errorf("these rules do not load:\n%w", err)
+	}
+	_, err = fmt.Fprint(c.out, set.Explain(e.Domain, entries))
+	return err
+}

@@ -1,0 +1,88 @@
+// Command sluice is a rate-limit service for Envoy that decides in its own
+// memory. See sluice --help.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// cli is the command line. Each command has a Run method that Kong calls.
+type cli struct {
+	Serve   serveCmd   `cmd:"" default:"withargs" help:"Answer rate-limit requests (the default command)."`
+	Check   checkCmd   `cmd:"" help:"Check rule files and print every error and warning."`
+	Explain explainCmd `cmd:"" help:"Show which rule a descriptor matches, step by step."`
+	Call    callCmd    `cmd:"" help:"Ask a running service, this one or any other of the same protocol."`
+	Schema  schemaCmd  `cmd:"" help:"Print the JSON Schema of rule files, for editors."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+// console is where commands print.
+type console struct{ out, err io.Writer }
+
+// errFailed is returned by a command that has told everything itself.
+var errFailed = errors.New("failed")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(run(ctx, os.Args, console{os.Stdout, os.Stderr}))
+}
+
+// run runs the command that args name and returns the exit code: 0 for success,
+// 1 for failure, 2 for a command line that is wrong.
+func run(ctx context.Context, args []string, c console) int {
+	var root cli
+	name := filepath.Base(args[0])
+	asRatelimit := name == "ratelimit"
+	exit := -1
+	parser, err := kong.New(&root,
+		kong.Name(name),
+		kong.Description("A rate-limit service for Envoy that decides in its own memory."),
+		kong.Writers(c.out, c.err),
+		kong.Exit(func(code int) { exit = code }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+		kong.Vars{"onBadStart": onBadStartDefault(asRatelimit)},
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(c),
+	)
+	if err != nil {
+		fmt.Fprintf(c.err, "%s: %v\n", name, err)
+		return 2
+	}
+	command, err := parser.Parse(args[1:])
+	if exit >= 0 { // --help has printed
+		return exit
+	}
+	if err != nil {
+		fmt.Fprintf(c.err, "%s: %v\nRun %s --help for what is accepted.\n", name, err, strings.Join([]string{name}, " "))
+		return 2
+	}
+	switch err := command.Run(); {
+	case errors.Is(err, errFailed):
+		return 1
+	case err != nil:
+		fmt.Fprintf(c.err, "%s: %v\n", name, err)
+		return 1
+	default:
+		return 0
+	}
+}
+
+// onBadStartDefault is what envoyproxy/ratelimit does under its own name.
+func onBadStartDefault(asRatelimit bool) string {
+	if asRatelimit {
+		return "serve"
+	}
+	return "exit"
+}

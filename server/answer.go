@@ -1,0 +1,260 @@
+package server
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// What [Service.Answer] returns beside errMalformed. The texts of the first
+// three are those of envoyproxy/ratelimit.
+var (
+	errEmptyDomain        = errors.New("rate limit domain must not be empty")
+	errNoDescriptors      = errors.New("rate limit descriptor list must not be empty")
+	errNoRules            = errors.New("no rate limit configuration loaded")
+	errTooManyDescriptors = errors.New("too many descriptors in one request")
+)
+
+// Settings say how requests are answered. They are fixed for the life of a
+// [Service].
+type Settings struct {
+	// ShadowMode makes every overall code OK; statuses and counting stay.
+	ShadowMode bool
+	// QuotaMode makes every descriptor a quota one.
+	QuotaMode bool
+	// NearLimitRatio is the share of a limit above which hits are near it, 0..1.
+	NearLimitRatio float32
+	// Headers are response headers for the client, off where nil.
+	Headers *Headers
+	// RetryAfter adds a Retry-After header to refusals.
+	RetryAfter bool
+	// DynamicMetadata describes request and matched metadata in the reply.
+	DynamicMetadata bool
+	// DecisionMetadata adds what was decided under the key sluice.
+	DecisionMetadata bool
+	// MaxDescriptors is the most that one request may have. 0 means 1000.
+	MaxDescriptors int
+}
+
+// Headers are the names of the response headers; an empty name leaves that
+// header out.
+type Headers struct{ Limit, Remaining, Reset string }
+
+// Service answers requests. Its methods may be called concurrently.
+type Service struct {
+	settings Settings
+	table    *limiter.Table
+	metrics  *telemetry.Metrics
+	rules    atomic.Pointer[serving]
+}
+
+// serving is what one rule set needs to be answered from.
+type serving struct {
+	set *descriptors.Set
+	// counters is parallel to set.Limits.
+	counters []*telemetry.RuleCounters
+	metadata map[*descriptors.Rule]*object
+}
+
+// NewService returns a service without rules: it answers errNoRules until the
+// first [Service.Serve].
+func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
+	if settings.MaxDescriptors == 0 {
+		settings.MaxDescriptors = 1000
+	}
+	return &Service{settings: settings, table: table, metrics: metrics}
+}
+
+// Serve puts a rule set in force for all requests that begin from now on.
+func (s *Service) Serve(set *descriptors.Set) {
+	keys := make([]telemetry.RuleKey, len(set.Limits))
+	metadata := map[*descriptors.Rule]*object{}
+	for i, l := range set.Limits {
+		m := l.Rule.Metric
+		keys[i] = telemetry.RuleKey{Domain: l.Rule.Domain, Rule: m.Rule, Key1: m.Key1, Key2: m.Key2, Limit: l.Label}
+		if l.Rule.Metadata != nil && metadata[l.Rule] == nil {
+			metadata[l.Rule] = newObject(l.Rule.Metadata)
+		}
+	}
+	s.rules.Store(&serving{set: set, counters: s.metrics.Rules.Configure(keys), metadata: metadata})
+}
+
+// Rules returns the rule set in force, or nil.
+func (s *Service) Rules() *descriptors.Set {
+	if r := s.rules.Load(); r != nil {
+		return r.set
+	}
+	return nil
+}
+
+// Call is the memory that answering one request takes. It is reused from request
+// to request; the zero value is ready. One goroutine uses it at a time.
+type Call struct {
+	decoder  decoder
+	plan     descriptors.Plan
+	statuses []descriptorStatus
+	reply    []byte
+	metric   []byte // a metric key made of runtime values
+	lookup   []byte // scratch for looking it up
+	over     bool
+}
+
+// OverLimit reports whether the last answer was OVER_LIMIT.
+func (c *Call) OverLimit() bool { return c.over }
+
+// Answer answers one request, given as the bytes of a RateLimitRequest, at the
+// time now. The reply is the bytes of a RateLimitResponse, a view of c's memory
+// until its next use, to be sent after delay; delay is 0 for every algorithm of
+// today. An error means that there is no reply, for one of the reasons above.
+func (s *Service) Answer(now limiter.Time, c *Call, request []byte) (reply []byte, delay time.Duration, err error) {
+	c.decoder.reset()
+	c.over = false
+	if err := c.decoder.decode(request); err != nil {
+		return nil, 0, err
+	}
+	req := &c.decoder.req
+	rules := s.rules.Load()
+	switch {
+	case len(req.Domain) == 0:
+		return nil, 0, errEmptyDomain
+	case len(req.Descriptors) == 0:
+		return nil, 0, errNoDescriptors
+	case len(req.Descriptors) > s.settings.MaxDescriptors:
+		return nil, 0, errTooManyDescriptors
+	case rules == nil:
+		return nil, 0, errNoRules
+	}
+
+	rules.set.Plan(&c.plan, req, descriptors.Global{Quota: s.settings.QuotaMode})
+	s.table.Decide(now, &c.plan.Batch)
+	c.over = c.plan.Batch.Refused
+	if c.over && s.settings.ShadowMode {
+		c.over = false
+		s.metrics.GlobalShadow.Inc()
+	}
+	c.fillStatuses()
+	s.count(rules, c)
+
+	b := append(c.reply[:0], 1<<3, codeOK) // overall_code
+	if c.over {
+		b[1] = codeOverLimit
+	}
+	for i := range c.statuses {
+		b = appendStatus(b, &c.statuses[i])
+	}
+	if s.settings.Headers != nil || s.settings.RetryAfter {
+		b = s.appendHeaders(b, c)
+	}
+	if s.settings.DynamicMetadata || s.settings.DecisionMetadata {
+		b = s.appendMetadata(b, c, rules)
+	}
+	c.reply = b
+	return b, 0, nil
+}
+
+// fillStatuses gives each descriptor of the request its status.
+func (c *Call) fillStatuses() {
+	c.statuses = c.statuses[:0]
+	batch := &c.plan.Batch
+	for i := range c.plan.Matches {
+		m := &c.plan.Matches[i]
+		st := descriptorStatus{code: codeOK}
+		switch {
+		case m.Count > 0:
+			at := c.telling(m)
+			d := &batch.Decisions[at]
+			if d.Over && batch.Charges[at].Mode != limiter.Shadow {
+				st.code = codeOverLimit
+			}
+			st.limit = c.plan.Limits[at]
+			st.remaining = uint32(min(d.Remaining, math.MaxUint32))
+			st.resetSeconds = seconds(d.Reset)
+		case m.Rule != nil && m.Rule.Unlimited:
+			st.remaining = math.MaxUint32
+		}
+		c.statuses = append(c.statuses, st)
+	}
+}
+
+// telling returns which charge of a match gives it its status: of those that
+// are over and not in shadow mode the one with the longest wait, else the one
+// with the smallest remaining, the first of equals.
+func (c *Call) telling(m *descriptors.Match) int {
+	if m.Count == 1 {
+		return m.First
+	}
+	over, least := -1, m.First
+	for i := m.First; i < m.First+m.Count; i++ {
+		d := &c.plan.Batch.Decisions[i]
+		if d.Over && c.plan.Batch.Charges[i].Mode != limiter.Shadow && (over < 0 || c.wait(i) > c.wait(over)) {
+			over = i
+		}
+		if d.Remaining < c.plan.Batch.Decisions[least].Remaining {
+			least = i
+		}
+	}
+	if over >= 0 {
+		return over
+	}
+	return least
+}
+
+// wait is how long the hits of charge i have to wait; one window if they can
+// never pass.
+func (c *Call) wait(i int) time.Duration {
+	if w := c.plan.Batch.Decisions[i].RetryAfter; w != limiter.Never {
+		return w
+	}
+	return c.plan.Batch.Charges[i].Policy.Window
+}
+
+// seconds rounds up to whole seconds, at least 1.
+func seconds(d time.Duration) uint64 {
+	return uint64(max(1, (d+time.Second-1)/time.Second))
+}
+
+// appendHeaders appends the response headers: of the descriptor with the lowest
+// remaining, the first of equals, or of the last one that is over and not quota.
+func (s *Service) appendHeaders(b []byte, c *Call) []byte {
+	var told *descriptorStatus
+	var retry uint64
+	least := uint32(math.MaxUint32)
+	for i := range c.statuses {
+		st := &c.statuses[i]
+		if st.limit == nil {
+			continue
+		}
+		if st.remaining < least {
+			told, least = st, st.remaining
+		}
+		if st.code == codeOverLimit {
+			retry = max(retry, st.resetSeconds)
+			if rule := c.plan.Matches[i].Rule; !s.settings.QuotaMode && (rule == nil || !rule.Quota) {
+				told, least = st, 0
+			}
+		}
+	}
+	if h := s.settings.Headers; h != nil && told != nil {
+		for _, header := range [...]struct {
+			name  string
+			value uint64
+		}{
+			{h.Limit, uint64(told.limit.RequestsPerUnit)},
+			{h.Remaining, uint64(told.remaining)},
+			{h.Reset, told.resetSeconds},
+		} {
+			if header.name != "" {
+				b = appendHeader(b, header.name, header.value)
+			}
+		}
+	}
+	if s.settings.RetryAfter && c.over && retry > 0 {
+		b = appendHeader(b, "Retry-After", retry)
+	}
+	return b
+}

@@ -1,0 +1,118 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"strings"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+)
+
+// Client asks a rate-limit service, for people who try one out. Its methods may
+// be called concurrently.
+type Client struct {
+	conn *grpc.ClientConn
+	stub rls.RateLimitServiceClient
+}
+
+// Dial returns a client of the service at addr: host:port, unix:///path or
+// unix:@name. It connects with the first question. A nil config means plain text.
+func Dial(addr string, config *tls.Config) (*Client, error) {
+	creds := insecure.NewCredentials()
+	if config != nil {
+		creds = credentials.NewTLS(config)
+	}
+	target := "passthrough:///" + addr
+	if name, ok := strings.CutPrefix(addr, "unix:@"); ok {
+		target = "unix-abstract:" + name
+	} else if strings.HasPrefix(addr, "unix:") {
+		target = addr
+	}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", addr, err)
+	}
+	return &Client{conn: conn, stub: rls.NewRateLimitServiceClient(conn)}, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Answer is a reply, for people.
+type Answer struct {
+	OverLimit bool
+	Statuses  []AnswerStatus
+	// JSON is the whole reply.
+	JSON string
+}
+
+// AnswerStatus is what one descriptor got.
+type AnswerStatus struct {
+	OverLimit bool
+	// Limit is empty where none applied.
+	Limit     string
+	Name      string
+	Remaining uint32
+	Reset     time.Duration
+}
+
+// Ask sends one request. The descriptors' hits and overrides are sent as they
+// are, and left out where not set.
+func (c *Client) Ask(ctx context.Context, domain string, ds []descriptors.Descriptor) (Answer, error) {
+	request := &rls.RateLimitRequest{Domain: domain}
+	for _, d := range ds {
+		m := &rlcommon.RateLimitDescriptor{IsNegativeHits: d.Refund}
+		for _, e := range d.Entries {
+			m.Entries = append(m.Entries, &rlcommon.RateLimitDescriptor_Entry{Key: string(e.Key), Value: string(e.Value)})
+		}
+		if d.HasHits {
+			m.HitsAddend = wrapperspb.UInt64(d.Hits)
+		}
+		if d.HasOverride {
+			m.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{
+				RequestsPerUnit: d.Override.RequestsPerUnit, Unit: typev3.RateLimitUnit(d.Override.Unit),
+			}
+			if d.Override.UnitMultiplier > 0 {
+				m.Limit.UnitMultiplier = wrapperspb.UInt32(d.Override.UnitMultiplier)
+			}
+		}
+		request.Descriptors = append(request.Descriptors, m)
+	}
+	reply, err := c.stub.ShouldRateLimit(ctx, request)
+	if err != nil {
+		return Answer{}, err
+	}
+	text, err := protojson.Marshal(reply)
+	if err != nil {
+		return Answer{}, fmt.Errorf("print reply: %w", err)
+	}
+	a := Answer{OverLimit: reply.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT, JSON: string(text)}
+	for _, s := range reply.GetStatuses() {
+		st := AnswerStatus{
+			OverLimit: s.GetCode() == rls.RateLimitResponse_OVER_LIMIT,
+			Remaining: s.GetLimitRemaining(),
+			Reset:     s.GetDurationUntilReset().AsDuration(),
+			Name:      s.GetCurrentLimit().GetName(),
+		}
+		if l := s.GetCurrentLimit(); l != nil {
+			unit := strings.ToLower(l.GetUnit().String())
+			if n := l.GetUnitMultiplier().GetValue(); n > 1 {
+				unit = fmt.Sprintf("%d%s", n, unit)
+			}
+			st.Limit = fmt.Sprintf("%d/%s", l.GetRequestsPerUnit(), unit)
+		}
+		a.Statuses = append(a.Statuses, st)
+	}
+	return a, nil
+}

@@ -1,0 +1,86 @@
+package server
+
+import (
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// count ticks the metrics of one decided request.
+func (s *Service) count(rules *serving, c *Call) {
+	if !c.plan.KnownDomain {
+		s.metrics.UnknownDomain.Add(float64(len(c.plan.Matches)))
+		return
+	}
+	for i := range c.plan.Matches {
+		m := &c.plan.Matches[i]
+		if m.IgnoredOverride {
+			s.metrics.IgnoredOverrides.Inc()
+		}
+		if m.Count == 0 {
+			if m.Rule != nil && m.Rule.Unlimited {
+				if !c.decoder.req.Descriptors[i].Refund {
+					s.counters(rules, c, i, m.Rule.Limits[0]).Add(telemetry.Hits{Total: m.Hits, Within: m.Hits})
+				}
+			}
+			continue
+		}
+		for at := m.First; at < m.First+m.Count; at++ {
+			charge, d := &c.plan.Batch.Charges[at], &c.plan.Batch.Decisions[at]
+			if charge.Refund {
+				s.metrics.RefundedHits.Add(float64(d.Charged))
+				continue
+			}
+			s.counters(rules, c, i, c.plan.Limits[at]).Add(s.split(charge, d))
+		}
+	}
+}
+
+// counters returns the counters of the limit that descriptor i of the request
+// came to.
+func (s *Service) counters(rules *serving, c *Call, i int, l *descriptors.Limit) *telemetry.RuleCounters {
+	m := &c.plan.Matches[i]
+	if !m.Override && !m.Rule.RuntimeMetric {
+		return rules.counters[l.Index]
+	}
+	entries := c.decoder.req.Descriptors[i].Entries
+	var key1End, key2End int
+	domain, label := "", ""
+	if m.Override {
+		c.metric, key1End, key2End = descriptors.AppendOverrideMetricKey(c.metric[:0], entries)
+		domain = c.plan.DomainName
+	} else {
+		c.metric, key1End, key2End = m.Rule.AppendMetricKey(c.metric[:0], entries)
+		domain, label = m.Rule.Domain, l.Label
+	}
+	counters, lookup := s.metrics.Rules.Runtime(c.lookup, domain, label, c.metric, key1End, key2End)
+	c.lookup = lookup
+	return counters
+}
+
+// split says what kind of hits a charge's were, as envoyproxy/ratelimit splits
+// them: over_limit is what lies beyond the limit, near_limit what lies above the
+// near threshold within it, and both may come from one request.
+func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.Hits {
+	hits, limit := charge.Hits, uint64(charge.Policy.Limit)
+	near := uint64(float32(limit) * s.settings.NearLimitRatio)
+	h := telemetry.Hits{Total: hits}
+	switch {
+	case !d.Over && d.Refused:
+		// It had room, but its group was refused.
+	case !d.Over:
+		h.Within = hits
+		if after := d.Before + hits; after > near {
+			h.Near = min(hits, after-near)
+		}
+	case charge.Policy.CountRefused && d.Before < limit:
+		h.Near = limit - max(near, d.Before)
+		h.Over = hits - (limit - d.Before)
+	default:
+		h.Over = hits
+	}
+	if charge.Mode == limiter.Shadow {
+		h.Shadow = h.Over
+	}
+	return h
+}

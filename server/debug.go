@@ -1,0 +1,42 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+const debugIndex = `sluice debug listener
+/rlconfig       the rules in force, a line for each limit
+/stats          all metrics as text
+/debug/pprof/   profiles of the process
+`
+
+// debugHandler serves what operators look at by hand. It has no authentication,
+// so it belongs on loopback.
+func debugHandler(s *Service, m *telemetry.Metrics, logger *zap.Logger) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, debugIndex)
+	})
+	mux.HandleFunc("/rlconfig", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if set := s.Rules(); set != nil {
+			if err := set.Dump(w); err != nil {
+				logger.Debug("write /rlconfig", zap.Error(err))
+			}
+		}
+	})
+	mux.Handle("/stats", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}

@@ -1,0 +1,211 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// serviceName is the gRPC service's full name.
+const serviceName = "envoy.service.ratelimit.v3.RateLimitService"
+
+// exchange carries one request's bytes from the codec to the handler and its
+// reply's bytes back, so that neither becomes a protobuf message.
+type exchange struct {
+	call    Call
+	request []byte
+	reply   []byte
+}
+
+// maxKept is the size up to which an exchange's memory is kept for later ones,
+// in bytes of its request; a few large requests must not make every pooled
+// exchange as large.
+const maxKept = 8 << 10
+
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
+// codec passes exchanges through as bytes and leaves all else, such as health
+// and reflection, to protobuf's codec.
+type codec struct{ encoding.CodecV2 }
+
+func newCodec() codec { return codec{encoding.GetCodecV2(protocodec.Name)} }
+
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	x, ok := v.(*exchange)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	// The transport may hold the bytes until they are written, and x is used
+	// again before that.
+	out := mem.BufferSlice{mem.SliceBuffer(append([]byte(nil), x.reply...))}
+	x.release()
+	return out, nil
+}
+
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	x, ok := v.(*exchange)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	x.request = x.request[:0]
+	for _, part := range data {
+		x.request = append(x.request, part.ReadOnlyData()...)
+	}
+	return nil
+}
+
+func (x *exchange) release() {
+	if cap(x.request) <= maxKept {
+		exchanges.Put(x)
+	}
+}
+
+// rateLimitServer is what the handler needs.
+type rateLimitServer interface {
+	shouldRateLimit(ctx context.Context, x *exchange) error
+}
+
+// serviceDesc describes RateLimitService. It stands in for generated code, which
+// would decode into protobuf messages.
+var serviceDesc = grpc.ServiceDesc{
+	ServiceName: serviceName,
+	HandlerType: (*rateLimitServer)(nil),
+	Methods: []grpc.MethodDesc{{
+		MethodName: "ShouldRateLimit",
+		Handler: func(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			x, _ := exchanges.Get().(*exchange)
+			if err := decode(x); err != nil {
+				return nil, err
+			}
+			server, ok := srv.(rateLimitServer)
+			if !ok {
+				return nil, status.Errorf(codes.Internal, "%T does not answer rate-limit requests", srv)
+			}
+			if err := server.shouldRateLimit(ctx, x); err != nil {
+				x.release()
+				return nil, err
+			}
+			return x, nil
+		},
+	}},
+	Metadata: "envoy/service/ratelimit/v3/rls.proto",
+}
+
+// handler answers over gRPC and counts.
+type handler struct {
+	service *Service
+	logger  *zap.Logger
+	precise bool
+}
+
+// shouldRateLimit answers x.request in x.reply.
+func (h *handler) shouldRateLimit(_ context.Context, x *exchange) (err error) {
+	start := time.Now()
+	m := h.service.metrics
+	m.Requests.Inc()
+	defer func() {
+		if p := recover(); p != nil {
+			// A bug of ours must cost one reply, not the process. The request may
+			// hold secrets, so only the place is logged.
+			m.Panics.Inc()
+			h.logger.Error("panic in a request", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+			err = status.Error(codes.Internal, "internal error")
+			x.call = Call{} // its state is unknown
+		}
+		if err != nil {
+			m.ServiceErrors.Inc()
+		}
+		m.ResponseTime.Observe(time.Since(start).Seconds())
+	}()
+	reply, _, err := h.service.Answer(limiter.Time(start.UnixNano()), &x.call, x.request)
+	if err != nil {
+		return status.Error(code(err, h.precise), err.Error())
+	}
+	x.reply = reply
+	return nil
+}
+
+// code returns the gRPC status code of an error of [Service.Answer]. Errors that
+// envoyproxy/ratelimit has too are UNKNOWN, as there, unless precise is set.
+func code(err error, precise bool) codes.Code {
+	switch {
+	case errors.Is(err, errTooManyDescriptors):
+		return codes.ResourceExhausted
+	case errors.Is(err, errMalformed):
+		if precise {
+			return codes.InvalidArgument
+		}
+		return codes.Internal // as grpc-go answers what it cannot decode
+	case !precise:
+		return codes.Unknown
+	case errors.Is(err, errEmptyDomain), errors.Is(err, errNoDescriptors):
+		return codes.InvalidArgument
+	case errors.Is(err, errNoRules):
+		return codes.Unavailable
+	default:
+		return codes.Unknown
+	}
+}
+
+// Limits bound what one client can cost. The zero value means the defaults.
+type Limits struct {
+	// MaxMessageBytes bounds a request. 0 means 64 KiB; a real one is below 4.
+	MaxMessageBytes int
+	// MaxStreams bounds the calls in flight on one connection. 0 means 1024.
+	MaxStreams uint32
+	// MaxConnections bounds the gRPC connections. 0 means 10000.
+	MaxConnections int
+	// MaxConnectionAge ends connections after that time, so that clients spread
+	// over new replicas. 0 means never.
+	MaxConnectionAge time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.MaxMessageBytes == 0 {
+		l.MaxMessageBytes = 64 << 10
+	}
+	if l.MaxStreams == 0 {
+		l.MaxStreams = 1024
+	}
+	if l.MaxConnections == 0 {
+		l.MaxConnections = 10_000
+	}
+	return l
+}
+
+// grpcOptions are the options of the gRPC server. A stock grpc-go server can be
+// brought to gigabytes by one connection; each option here closes a way.
+func grpcOptions(l Limits) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		// Workers keep grown stacks from call to call, which new goroutines lack.
+		grpc.NumStreamWorkers(4),
+		grpc.MaxConcurrentStreams(l.MaxStreams),
+		grpc.MaxHeaderListSize(16 << 10),
+		grpc.MaxRecvMsgSize(l.MaxMessageBytes),
+		grpc.ConnectionTimeout(5 * time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: 15 * time.Minute,
+			MaxConnectionAge:  l.MaxConnectionAge,
+			Time:              time.Minute,
+			Timeout:           10 * time.Second,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime:             10 * time.Second,
+			PermitWithoutStream: true,
+		}),
+	}
+}

@@ -1,0 +1,102 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// newHTTPServer bounds what a client can cost on any of the HTTP listeners.
+func newHTTPServer(h http.Handler, logger *zap.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          zap.NewStdLog(logger),
+	}
+}
+
+// publicHandler serves /healthcheck and /json.
+func publicHandler(h *handler, healthy *atomic.Bool, maxBytes int) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
+		if !healthy.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		_, _ = io.WriteString(w, "OK") // a prober that went away
+	})
+	mux.Handle("/json", jsonHandler{h, int64(maxBytes)})
+	return mux
+}
+
+// jsonHandler answers a RateLimitRequest in proto3 JSON: 200 or 429 with the
+// reply in JSON, 400 for every error, as envoyproxy/ratelimit does; but the body
+// of an error says what is wrong.
+type jsonHandler struct {
+	*handler
+	maxBytes int64
+}
+
+func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, j.maxBytes))
+	if err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			http.Error(w, "Request Entity Too Large", http.StatusRequestEntityTooLarge)
+			return
+		}
+		http.Error(w, "Bad Request", http.StatusBadRequest)
+		return
+	}
+	var request rls.RateLimitRequest
+	if err := protojson.Unmarshal(body, &request); err != nil {
+		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	x := new(exchange)
+	if x.request, err = proto.Marshal(&request); err != nil {
+		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	if err := j.shouldRateLimit(r.Context(), x); err != nil {
+		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	var response rls.RateLimitResponse
+	if err := proto.Unmarshal(x.reply, &response); err != nil {
+		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
+		j.logger.Error("own reply does not decode", zap.Error(err))
+		return
+	}
+	text, err := protojson.Marshal(&response)
+	if err != nil {
+		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
+		j.logger.Error("own reply has no JSON", zap.Error(err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if x.call.OverLimit() {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = w.Write(text) // a client that went away
+}
+
+// metricsHandler serves /metrics and nothing else.
+func metricsHandler(m *telemetry.Metrics) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4}))
+	return mux
+}

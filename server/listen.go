@@ -1,0 +1,99 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// listen opens a listener on host:port, unix:///path or unix:@name, an abstract
+// socket. A socket file that no process listens on is removed first: containers
+// that restart keep their volumes.
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	var config net.ListenConfig
+	path, isUnix := strings.CutPrefix(addr, "unix:")
+	if !isUnix {
+		return config.Listen(ctx, "tcp", addr)
+	}
+	path = strings.TrimPrefix(path, "//")
+	if path == "" {
+		return nil, fmt.Errorf("listen on %q: must be unix:///path or unix:@name", addr)
+	}
+	if !strings.HasPrefix(path, "@") {
+		if err := removeStale(ctx, path); err != nil {
+			return nil, fmt.Errorf("listen on %q: %w", addr, err)
+		}
+	}
+	l, err := config.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.HasPrefix(path, "@") {
+		// Envoy runs as another user; who may connect is decided by the group and
+		// by who can reach the directory.
+		if err := os.Chmod(path, 0o660); err != nil { //nolint:gosec // a socket that others of the group must write to
+			return nil, errors.Join(err, l.Close())
+		}
+	}
+	return l, nil
+}
+
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode()&os.ModeSocket == 0 {
+		return errors.New("a file that is no socket is in the way")
+	}
+	var dialer net.Dialer
+	if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
+		return errors.Join(errors.New("another process listens on it"), conn.Close())
+	}
+	return os.Remove(path)
+}
+
+// boundedListener closes connections beyond max at once, so that a client that
+// opens too many sees it, and file descriptors remain for all else.
+type boundedListener struct {
+	net.Listener
+	max     int64
+	open    atomic.Int64
+	refused prometheus.Counter
+}
+
+func (l *boundedListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if l.open.Add(1) <= l.max {
+			return &boundedConn{Conn: conn, open: &l.open}, nil
+		}
+		l.open.Add(-1)
+		l.refused.Inc()
+		_ = conn.Close() // the client is being turned away: nothing to tell
+	}
+}
+
+type boundedConn struct {
+	net.Conn
+	open *atomic.Int64
+	once sync.Once
+}
+
+func (c *boundedConn) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
+}

@@ -1,0 +1,189 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// Options say where a [Server] listens and how it ends.
+type Options struct {
+	// The addresses are host:port; GRPCAddr may be unix:///path or unix:@name
+	// too. Port 0 picks a free one; an empty address switches a listener off.
+	GRPCAddr, HTTPAddr, DebugAddr, MetricsAddr string
+	Limits                                     Limits
+	// PreciseCodes gives errors that envoyproxy/ratelimit answers with UNKNOWN a
+	// status code of their own.
+	PreciseCodes bool
+	// DrainDelay is the time between turning unhealthy and refusing new calls.
+	DrainDelay time.Duration
+	// DrainTimeout bounds the wait for calls in flight. 0 means 30 s.
+	DrainTimeout time.Duration
+}
+
+// Server answers on all listeners until it is told to stop.
+type Server struct {
+	options  Options
+	service  *Service
+	metrics  *telemetry.Metrics
+	logger   *zap.Logger
+	health   *health.Server
+	healthy  atomic.Bool
+	grpc     *grpc.Server
+	grpcConn net.Listener
+	http     []*httpListener
+}
+
+type httpListener struct {
+	*http.Server
+	net.Listener
+}
+
+// healthNames are the services that health is told of: all, the name that
+// envoyproxy/ratelimit uses, and the service's own.
+var healthNames = []string{"", "ratelimit", serviceName}
+
+// New returns a server that does not listen yet.
+func New(options Options, service *Service, metrics *telemetry.Metrics, logger *zap.Logger) *Server {
+	if options.DrainTimeout == 0 {
+		options.DrainTimeout = 30 * time.Second
+	}
+	options.Limits = options.Limits.withDefaults()
+	return &Server{options: options, service: service, metrics: metrics, logger: logger, health: health.NewServer()}
+}
+
+// Listen opens all listeners and logs their addresses, or opens none and returns
+// why.
+func (s *Server) Listen(ctx context.Context) error {
+	h := &handler{service: s.service, logger: s.logger, precise: s.options.PreciseCodes}
+	if s.options.GRPCAddr != "" {
+		l, err := s.open(ctx, "grpc", s.options.GRPCAddr)
+		if err != nil {
+			return err
+		}
+		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), refused: s.metrics.RefusedConnections}
+		s.grpc = grpc.NewServer(grpcOptions(s.options.Limits)...)
+		s.grpc.RegisterService(&serviceDesc, h)
+		grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
+		reflection.Register(s.grpc)
+	}
+	for _, l := range []struct {
+		name, addr string
+		handler    http.Handler
+	}{
+		{"http", s.options.HTTPAddr, publicHandler(h, &s.healthy, s.options.Limits.MaxMessageBytes)},
+		{"debug", s.options.DebugAddr, debugHandler(s.service, s.metrics, s.logger)},
+		{"metrics", s.options.MetricsAddr, metricsHandler(s.metrics)},
+	} {
+		if l.addr == "" {
+			continue
+		}
+		conn, err := s.open(ctx, l.name, l.addr)
+		if err != nil {
+			return err
+		}
+		s.http = append(s.http, &httpListener{newHTTPServer(l.handler, s.logger), conn})
+	}
+	return nil
+}
+
+func (s *Server) open(ctx context.Context, name, addr string) (net.Listener, error) {
+	l, err := listen(ctx, addr)
+	if err != nil {
+		s.close()
+		return nil, fmt.Errorf("%s listener: %w", name, err)
+	}
+	s.logger.Info("listening", zap.String("listener", name), zap.Stringer("addr", l.Addr()))
+	return l, nil
+}
+
+// close closes the listeners that are open.
+func (s *Server) close() {
+	if s.grpcConn != nil {
+		_ = s.grpcConn.Close() // nothing was accepted on it
+	}
+	for _, l := range s.http {
+		_ = l.Listener.Close()
+	}
+}
+
+// Run serves until ctx is done, then turns unhealthy, waits the drain delay, lets
+// the calls in flight finish, and returns nil; or it returns why a listener
+// failed. Call Listen first.
+func (s *Server) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	if s.grpc != nil {
+		group.Go(func() error {
+			// ErrServerStopped: told to stop before it began.
+			if err := s.grpc.Serve(s.grpcConn); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+				return fmt.Errorf("serve grpc: %w", err)
+			}
+			return nil
+		})
+	}
+	for _, l := range s.http {
+		group.Go(func() error {
+			if err := l.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("serve http on %v: %w", l.Listener.Addr(), err)
+			}
+			return nil
+		})
+	}
+	s.setHealthy(true)
+	group.Go(func() error {
+		<-ctx.Done()
+		s.drain()
+		return nil
+	})
+	return group.Wait()
+}
+
+func (s *Server) setHealthy(healthy bool) {
+	s.healthy.Store(healthy)
+	state := grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	if healthy {
+		state = grpc_health_v1.HealthCheckResponse_SERVING
+	}
+	for _, name := range healthNames {
+		s.health.SetServingStatus(name, state)
+	}
+}
+
+// drain ends the server: first health, so that clients go elsewhere while calls
+// are still answered, then gRPC, then the listeners that operators watch.
+func (s *Server) drain() {
+	s.logger.Info("draining", zap.Duration("delay", s.options.DrainDelay))
+	s.setHealthy(false)
+	if s.options.DrainDelay > 0 {
+		time.Sleep(s.options.DrainDelay)
+	}
+	if s.grpc != nil {
+		bound := time.AfterFunc(s.options.DrainTimeout, func() {
+			s.logger.Warn("calls are still in flight at the end of the drain timeout", zap.Duration("timeout", s.options.DrainTimeout))
+			s.grpc.Stop()
+		})
+		s.grpc.GracefulStop()
+		bound.Stop()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, l := range s.http {
+		if err := l.Shutdown(ctx); err != nil {
+			_ = l.Server.Close() // a client holds on to its connection
+		}
+	}
+	s.logger.Info("stopped")
+}
