@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"fmt"
+	"maps"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -19,18 +20,17 @@ func (p *parser) metadata(path string, f field, m map[string]any) map[string]any
 		p.fail(path, f.value, "metadata must be a map, not %s", kindName(f.value))
 		return m
 	}
-	for key, value := range p.structFields(path, f.value) {
-		if m == nil {
-			m = map[string]any{}
-		}
-		m[key] = value
+	fields := p.structFields(path, f.value, writtenKeyText)
+	if m == nil && len(fields) > 0 {
+		m = map[string]any{}
 	}
+	maps.Copy(m, fields)
 	return m
 }
 
-func (p *parser) structFields(path string, n *yaml.Node) map[string]any {
+func (p *parser) structFields(path string, n *yaml.Node, keyText func(*yaml.Node) (string, bool)) map[string]any {
 	m := map[string]any{}
-	for _, f := range p.fields(path, n, anyKeyText) {
+	for _, f := range p.fields(path, n, keyText) {
 		if !utf8.ValidString(f.word) {
 			p.fail(path, f.key, "a key of metadata must be valid UTF-8, not %q", shorten(f.word))
 			continue
@@ -43,7 +43,7 @@ func (p *parser) structFields(path string, n *yaml.Node) map[string]any {
 func (p *parser) structValue(path string, n *yaml.Node) any {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return p.structFields(path, n)
+		return p.structFields(path, n, printedKeyText)
 	case yaml.SequenceNode:
 		if !p.enter(path, n) {
 			return nil
@@ -78,8 +78,22 @@ func (p *parser) structValue(path string, n *yaml.Node) any {
 	}
 }
 
-// anyKeyText prints a key of any scalar type, as Go prints its value.
-func anyKeyText(n *yaml.Node) (string, bool) {
+// writtenKeyText is the keyText of metadata itself: keys are as written, null is
+// empty.
+func writtenKeyText(n *yaml.Node) (string, bool) {
+	if n.Kind != yaml.ScalarNode {
+		return "", false
+	}
+	s := resolveScalar(n)
+	if s.kind == nullScalar {
+		return "", true
+	}
+	return s.text, s.kind != badScalar
+}
+
+// printedKeyText is the keyText of the maps inside metadata: a key is what Go
+// prints for its value. That the two differ is envoyproxy/ratelimit's doing.
+func printedKeyText(n *yaml.Node) (string, bool) {
 	if n.Kind != yaml.ScalarNode {
 		return "", false
 	}
