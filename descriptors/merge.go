@@ -20,7 +20,7 @@ type field struct {
 // place: keys above it are overridden, those below it override. YAML itself
 // would let every key of the map override `<<`, so the difference is a warning.
 func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (string, bool)) []field {
-	if !p.enter(path, m) {
+	if !p.enter(m) {
 		return nil
 	}
 	defer p.leave()
@@ -39,11 +39,19 @@ func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (str
 		}
 		word, ok := keyText(key)
 		if !ok {
-			p.fail(path, key, "a key of a map must be text, not %s; put it in quotes", kindName(key))
+			hint := ""
+			if key.Kind == yaml.ScalarNode {
+				hint = "; put it in quotes"
+			}
+			p.fail(path, key, "a key of a map must be text, not %s%s", kindName(key), hint)
 			continue
 		}
 		if first, ok := explicit[word]; ok {
-			p.warn(path, key, "%q is given twice, first on line %d; the last one wins", word, first.Line)
+			outcome := "the last one wins"
+			if word == "rate_limit" || word == "metadata" {
+				outcome = "their words are put together, as in envoyproxy/ratelimit"
+			}
+			p.warn(path, key, "%q is given twice, first on line %d; %s", word, first.Line, outcome)
 		}
 		explicit[word] = key
 		all = append(all, field{word, key, p.follow(at), at})

@@ -29,6 +29,10 @@ func (p *parser) metadata(path string, f field, m map[string]any) map[string]any
 }
 
 func (p *parser) structFields(path string, n *yaml.Node, keyText func(*yaml.Node) (string, bool)) map[string]any {
+	if !p.enter(n) {
+		return nil
+	}
+	defer p.leave()
 	m := map[string]any{}
 	for _, f := range p.fields(path, n, keyText) {
 		if !utf8.ValidString(f.word) {
@@ -45,7 +49,7 @@ func (p *parser) structValue(path string, n *yaml.Node) any {
 	case yaml.MappingNode:
 		return p.structFields(path, n, printedKeyText)
 	case yaml.SequenceNode:
-		if !p.enter(path, n) {
+		if !p.enter(n) {
 			return nil
 		}
 		defer p.leave()

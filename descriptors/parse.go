@@ -13,6 +13,8 @@ import (
 )
 
 const (
+	// maxFileBytes bounds the size of one file; a node takes some ten times its text.
+	maxFileBytes = 16 << 20
 	// maxNodes bounds the nodes that one file may expand to through aliases.
 	maxNodes = 2_000_000
 	// maxDepth bounds how deep maps and lists may nest.
@@ -65,6 +67,10 @@ type finding struct {
 }
 
 func (p *parser) documents(content []byte) []Config {
+	if len(content) > maxFileBytes {
+		p.report(Error, "", 1, 1, fmt.Sprintf("the file is larger than %d MiB", maxFileBytes>>20))
+		return nil
+	}
 	if i := invalidUTF8(content); i >= 0 {
 		line := 1 + bytes.Count(content[:i], []byte("\n"))
 		col := i - bytes.LastIndexByte(content[:i], '\n')
@@ -233,7 +239,7 @@ func placeNames(vs []vocabulary) string {
 // ignored checks what stands below a word without effect as far as
 // envoyproxy/ratelimit does: words must be known, and lists hold maps.
 func (p *parser) ignored(path string, f field) {
-	if f.word == "metadata" || !p.enter(path, f.value) {
+	if f.word == "metadata" || !p.enter(f.value) {
 		return
 	}
 	defer p.leave()
@@ -255,6 +261,10 @@ func (p *parser) ignored(path string, f field) {
 }
 
 func (p *parser) ignoredMap(path string, m *yaml.Node) {
+	if !p.enter(m) {
+		return
+	}
+	defer p.leave()
 	for _, f := range p.fields(path, m, wordText) {
 		if slices.Contains(referenceWords, f.word) {
 			p.ignored(path, f)
@@ -282,9 +292,9 @@ func (p *parser) follow(n *yaml.Node) *yaml.Node {
 }
 
 // enter begins a map or list and reports whether to go on into it.
-func (p *parser) enter(path string, n *yaml.Node) bool {
+func (p *parser) enter(n *yaml.Node) bool {
 	if p.depth >= maxDepth {
-		p.fail(path, n, "maps and lists nest deeper than %d levels, or an alias holds itself", maxDepth)
+		p.fail("", n, "maps and lists nest deeper than %d levels, or an alias holds itself", maxDepth)
 		p.stopped = true
 	}
 	if p.stopped {

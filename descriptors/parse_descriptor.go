@@ -16,7 +16,7 @@ func (p *parser) descriptors(path string, f field) []DescriptorConfig {
 		p.fail(path, f.value, `"descriptors" must be a list of maps, not %s`, kindName(f.value))
 		return nil
 	}
-	if !p.enter(path, f.value) {
+	if !p.enter(f.value) {
 		return nil
 	}
 	defer p.leave()
@@ -35,11 +35,15 @@ func (p *parser) descriptors(path string, f field) []DescriptorConfig {
 // descriptor reads the i-th item of a list of descriptors.
 func (p *parser) descriptor(path string, i int, item *yaml.Node) (d DescriptorConfig, ok bool) {
 	n := p.follow(item)
-	here := fmt.Sprintf("%s > descriptors[%d]", path, i)
+	here := below(path, fmt.Sprintf("descriptors[%d]", i))
 	if n.Kind != yaml.MappingNode {
 		p.fail(here, item, `a descriptor must be a map with "key", not %s`, kindName(n))
 		return d, false
 	}
+	if !p.enter(n) {
+		return d, false
+	}
+	defer p.leave()
 	fields := p.fields(here, n, wordText)
 	path = descriptorPath(path, here, fields)
 
@@ -103,9 +107,16 @@ func descriptorPath(parent, numbered string, fields []field) string {
 	if key == "" {
 		return numbered
 	}
-	path := fmt.Sprintf("%s > key %q", parent, shorten(key))
+	path := below(parent, fmt.Sprintf("key %q", shorten(key)))
 	if value != "" {
 		path += fmt.Sprintf(" value %q", shorten(value))
 	}
 	return path
+}
+
+func below(path, part string) string {
+	if path == "" {
+		return part
+	}
+	return path + " > " + part
 }

@@ -52,7 +52,7 @@ func (p *parser) rateLimits(path string, f field) []RateLimitConfig {
 		p.fail(path, f.value, "rate_limits is empty; it must hold at least one rate_limit block")
 		return nil
 	}
-	if !p.enter(path, f.value) {
+	if !p.enter(f.value) {
 		return nil
 	}
 	defer p.leave()
@@ -237,7 +237,7 @@ func (p *parser) replaces(path string, f field) []string {
 		p.fail(path, f.value, `"replaces" must be a list of maps with "name", not %s`, kindName(f.value))
 		return nil
 	}
-	if !p.enter(path, f.value) {
+	if !p.enter(f.value) {
 		return nil
 	}
 	defer p.leave()

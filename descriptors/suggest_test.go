@@ -1,0 +1,35 @@
+package descriptors
+
+import "testing"
+
+func TestSuggest(t *testing.T) {
+	for _, tt := range []struct {
+		word       string
+		candidates []string
+		want       string
+	}{
+		{"requestsperunit", limitWords.words, "requests_per_unit"},
+		{"requestsPerUnit", limitWords.words, "requests_per_unit"},
+		{"RequestsPerUnit", limitWords.words, "requests_per_unit"},
+		{"requests-per-unit", limitWords.words, "requests_per_unit"},
+		{"request_per_unit", limitWords.words, "requests_per_unit"},
+		{"unlimied", limitWords.words, "unlimited"},
+		{"rateLimit", descriptorWords.words, "rate_limit"},
+		{"rate_limts", descriptorWords.words, "rate_limits"},
+		{"descriptor", descriptorWords.words, "descriptors"},
+		{"vlaue", descriptorWords.words, "value"}, // two letters swapped are one slip
+		{"Key", descriptorWords.words, "key"},
+		{"shadow", descriptorWords.words, "shadow_mode"},
+		{"days", unitNames(), "day"},
+		{"sec", unitNames(), "second"},
+		{"MINUTES", unitNames(), "minute"},
+		{"fortnight", unitNames(), ""},
+		{"burst", limitWords.words, ""},
+		{"", limitWords.words, ""},
+		{"x", unitNames(), ""},
+	} {
+		if got := suggest(tt.word, tt.candidates); got != tt.want {
+			t.Errorf("suggest(%q) = %q, want %q", tt.word, got, tt.want)
+		}
+	}
+}
