@@ -1,0 +1,313 @@
+package descriptors
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// grower makes trees and requests from fuzzed bytes, out of few words so that
+// they meet often.
+type grower struct {
+	data []byte
+	line int
+}
+
+func (g *grower) choose(n int) int {
+	if len(g.data) == 0 {
+		return 0
+	}
+	b := g.data[0]
+	g.data = g.data[1:]
+	return int(b) % n
+}
+
+func pick[T any](g *grower, of ...T) T { return of[g.choose(len(of))] }
+
+func (g *grower) tree(depth int) []DescriptorConfig {
+	var ds []DescriptorConfig
+	for range g.choose(12) {
+		g.line++
+		d := DescriptorConfig{
+			Pos:            Pos{File: "f", Line: g.line},
+			Key:            pick(g, "a", "a", "a", "b", "a_b", "ab", "a*", "*b", "*", "a*b"),
+			Value:          pick(g, "", "", "x", "y", "xy", "x*", "*y", "*", "x*y", "x**", "*x*y*", "yx"),
+			ShadowMode:     g.choose(5) == 4,
+			QuotaMode:      g.choose(4) == 3,
+			DetailedMetric: g.choose(4) == 3,
+			ValueToMetric:  g.choose(4) == 3,
+		}
+		d.ShareThreshold = isWildcard(d.Key+d.Value) && g.choose(3) == 2
+		duplicate := func(o DescriptorConfig) bool { return o.Key == d.Key && o.Value == d.Value }
+		if slices.ContainsFunc(ds, duplicate) {
+			continue
+		}
+		switch g.choose(5) {
+		case 0:
+		case 1:
+			d.RateLimits = []RateLimitConfig{{Unlimited: true, UnitMultiplier: 1}}
+		case 2:
+			d.List = true
+			d.RateLimits = []RateLimitConfig{
+				{Unit: Hour, UnitMultiplier: 1, RequestsPerUnit: 1}, {Unit: Day, UnitMultiplier: 1, RequestsPerUnit: 1},
+			}
+		default:
+			d.RateLimits = []RateLimitConfig{{Unit: Hour, UnitMultiplier: 1, RequestsPerUnit: 1}}
+		}
+		for i := range d.RateLimits {
+			l := &d.RateLimits[i]
+			l.Name = pick(g, "", "", "m", "n", "o")
+			if name := pick(g, "", "", "", "m", "n", "nobody"); name != "" && name != l.Name {
+				l.Replaces = []string{name}
+			}
+		}
+		if depth > 0 {
+			d.Descriptors = g.tree(depth - 1)
+		}
+		ds = append(ds, d)
+	}
+	return ds
+}
+
+func (g *grower) request() *Request {
+	req := &Request{Domain: []byte(pick(g, "d", "d", "d", "d", "e")), HitsAddend: uint32(g.choose(3))}
+	for range g.choose(5) {
+		var d Descriptor
+		for range g.choose(4) {
+			d.Entries = append(d.Entries, Entry{
+				[]byte(pick(g, "a", "a", "a", "b", "a_b", "ab", "c", "a*", "aab")),
+				[]byte(pick(g, "", "x", "y", "xy", "xzy", "yx", "x*", "z", "yxyx")),
+			})
+		}
+		d.Refund, d.HasHits, d.Hits = g.choose(6) == 5, g.choose(3) == 2, uint64(g.choose(3))
+		if g.choose(5) == 4 {
+			d = d.limit(uint32(g.choose(3)), int32(pick(g, 0, 1, 2, 7, 8, -1)), pick[uint32](g, 0, 2, 1<<31))
+		}
+		req.Descriptors = append(req.Descriptors, d)
+	}
+	return req
+}
+
+// glob is the plainest matcher of patterns with stars.
+func glob(pattern, text string) bool {
+	switch {
+	case pattern == "":
+		return text == ""
+	case pattern[0] == '*':
+		return glob(pattern[1:], text) || text != "" && glob(pattern, text[1:])
+	default:
+		return text != "" && text[0] == pattern[0] && glob(pattern[1:], text[1:])
+	}
+}
+
+// plainWalk is the rule of matching, word for word, over the configuration.
+func plainWalk(ds []DescriptorConfig, entries []Entry) *DescriptorConfig {
+	var hit *DescriptorConfig
+	key, value := string(entries[0].Key), string(entries[0].Value)
+	try := func(fits func(d *DescriptorConfig) bool) {
+		for i := range ds {
+			if hit == nil && fits(&ds[i]) {
+				hit = &ds[i]
+			}
+		}
+	}
+	try(func(d *DescriptorConfig) bool { return d.Value != "" && d.Key == key && d.Value == value })
+	try(func(d *DescriptorConfig) bool {
+		return isWildcard(d.Key+d.Value) && glob(d.Key, key) && (d.Value == "" || glob(d.Value, value))
+	})
+	try(func(d *DescriptorConfig) bool { return d.Value == "" && d.Key == key })
+	if hit == nil || len(entries) == 1 {
+		return hit
+	}
+	return plainWalk(hit.Descriptors, entries[1:])
+}
+
+func seeds(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte("\x03\x00\x02\x00\x00\x00\x00\x03\x00\x00"))
+	for seed := range byte(20) {
+		data := make([]byte, 600)
+		x := uint32(seed)*2654435761 + 1
+		for i := range data {
+			x = x*1664525 + 1013904223
+			data[i] = byte(x >> 24)
+		}
+		f.Add(data)
+	}
+}
+
+func FuzzMatch(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		g := &grower{data: data}
+		configs := []Config{{Domain: "d", Descriptors: g.tree(2)}}
+		s, ds := Compile(configs, Options{})
+		if err := ds.Err(); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			for _, d := range g.request().Descriptors {
+				if len(d.Entries) == 0 {
+					continue
+				}
+				want, got := 0, 0
+				if hit := plainWalk(configs[0].Descriptors, d.Entries); hit != nil {
+					want = hit.Pos.Line
+				}
+				n := s.domains["d"].match(d.Entries)
+				if n != nil {
+					got = n.pos.Line
+				}
+				if got != want {
+					t.Fatalf("match(%s) = line %d, want %d of %+v", d.Entries, got, want, configs[0].Descriptors)
+				}
+				x := s.Explain("d", d.Entries)
+				if (x.Rule == nil) != (n == nil || n.rule == nil) || x.Rule != nil && x.Rule != n.rule {
+					t.Fatalf("Explain(%s).Rule = %v, want that of %v", d.Entries, x.Rule, n)
+				}
+			}
+		}
+	})
+}
+
+// FuzzPlan compares which limits are charged with what the configuration says
+// when names are compared as texts, and checks what every plan must keep to.
+func FuzzPlan(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		g := &grower{data: data}
+		configs := []Config{{Domain: "d", Descriptors: g.tree(1), AllOrNothing: g.choose(2) == 1}}
+		s, ds := Compile(configs, Options{})
+		if err := ds.Err(); err != nil {
+			t.Fatal(err)
+		}
+		global := Global{Quota: g.choose(3) == 2}
+		p := &Plan{}
+		for range 10 {
+			req := g.request()
+			s.Plan(p, req, global)
+			checkPlan(t, configs[0], p, req)
+			if want := passingQuota(configs[0], req, global); p.Batch.QuotaPass != want {
+				t.Fatalf("QuotaPass = %v, want %v for %+v", p.Batch.QuotaPass, want, req)
+			}
+			for i := range p.Matches {
+				if r := p.Matches[i].Rule; r != nil && r.RuntimeMetric {
+					r.AppendMetricKey(nil, req.Descriptors[i].Entries)
+				}
+				AppendOverrideMetricKey(nil, req.Descriptors[i].Entries)
+			}
+		}
+	})
+}
+
+// applied returns for each descriptor the configuration that applies, and its
+// limits that are not replaced.
+func applied(c Config, req *Request) (hits []*DescriptorConfig, left [][]RateLimitConfig) {
+	hits = make([]*DescriptorConfig, len(req.Descriptors))
+	left = make([][]RateLimitConfig, len(req.Descriptors))
+	replaced := map[string]bool{}
+	for i, d := range req.Descriptors {
+		if usable(d) || string(req.Domain) != "d" || len(d.Entries) == 0 {
+			continue
+		}
+		hits[i] = plainWalk(c.Descriptors, d.Entries)
+		if hits[i] == nil || len(hits[i].RateLimits) == 0 {
+			hits[i] = nil
+			continue
+		}
+		for _, l := range hits[i].RateLimits {
+			for _, name := range l.Replaces {
+				replaced[name] = true
+			}
+		}
+	}
+	for i, hit := range hits {
+		if hit == nil {
+			continue
+		}
+		for _, l := range hit.RateLimits {
+			if !l.Unlimited && (l.Name == "" || !replaced[l.Name]) {
+				left[i] = append(left[i], l)
+			}
+		}
+	}
+	return hits, left
+}
+
+func usable(d Descriptor) bool {
+	o := d.Override
+	return d.HasOverride && o.Unit >= 1 && o.Unit <= 7 && o.UnitMultiplier < 1000
+}
+
+// passingQuota is what envoyproxy/ratelimit's service does: a descriptor that is
+// not unlimited, whose status is OK and which is in quota mode.
+func passingQuota(c Config, req *Request, global Global) bool {
+	hits, left := applied(c, req)
+	for i, d := range req.Descriptors {
+		override := usable(d) && string(req.Domain) == "d"
+		switch hit := hits[i]; {
+		case hit != nil && hit.RateLimits[0].Unlimited:
+		case override, len(left[i]) == 0:
+			if global.Quota && (!override || d.Refund) {
+				return true
+			}
+		case (hit.QuotaMode || global.Quota) && (hit.ShadowMode || d.Refund):
+			return true
+		}
+	}
+	return false
+}
+
+func checkPlan(t *testing.T, c Config, p *Plan, req *Request) {
+	t.Helper()
+	charges := p.Batch.Charges
+	if len(p.Matches) != len(req.Descriptors) || len(p.Limits) != len(charges) {
+		t.Fatalf("%d matches of %d descriptors, %d limits of %d charges", len(p.Matches), len(req.Descriptors), len(p.Limits), len(charges))
+	}
+	known := string(req.Domain) == "d"
+	if p.KnownDomain != known {
+		t.Fatalf("KnownDomain = %v", p.KnownDomain)
+	}
+	hits, left := applied(c, req)
+	at, group := 0, int32(-1)
+	for i := range p.Matches {
+		m, d := &p.Matches[i], req.Descriptors[i]
+		override := usable(d) && known
+		if m.Override != override || m.IgnoredOverride != (d.HasOverride && known && !override) {
+			t.Fatalf("Matches[%d] = %+v for %+v", i, m, d)
+		}
+		if (m.Rule != nil) != (hits[i] != nil) || m.Rule != nil && m.Rule.Pos != hits[i].Pos {
+			t.Fatalf("Matches[%d].Rule = %+v, want %+v", i, m.Rule, hits[i])
+		}
+		want := len(left[i])
+		if override {
+			want = 1
+		}
+		if m.Count != want || known && m.First != at {
+			t.Fatalf("Matches[%d] has %d charges from %d, want %d from %d", i, m.Count, m.First, want, at)
+		}
+		if replaced := hits[i] != nil && want == 0 && !hits[i].RateLimits[0].Unlimited; m.Replaced != replaced {
+			t.Fatalf("Matches[%d].Replaced = %v", i, m.Replaced)
+		}
+		if want > 0 && (group < 0 || !c.AllOrNothing) {
+			group++
+		}
+		for ; at < m.First+m.Count; at++ {
+			ch := charges[at]
+			if ch.Policy != &p.Limits[at].Policy || ch.Group != group || ch.Refund != d.Refund || ch.Hits != m.Hits {
+				t.Fatalf("Charges[%d] = %+v", at, ch)
+			}
+			if override != (p.Limits[at].Index < 0) || ch.Policy.Algorithm != limiter.FixedWindow {
+				t.Fatalf("Limits[%d] = %+v", at, p.Limits[at])
+			}
+			if !override && p.Limits[at].Name != left[i][at-m.First].Name {
+				t.Fatalf("Limits[%d] = %+v, want %+v", at, p.Limits[at], left[i][at-m.First])
+			}
+		}
+	}
+	if at != len(charges) {
+		t.Fatalf("%d charges, %d of them in matches: %s", len(charges), at, fmt.Sprint(p.Matches))
+	}
+}

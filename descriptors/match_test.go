@@ -1,0 +1,114 @@
+package descriptors
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update-match", false, "rewrite testdata/match/*.golden")
+
+// TestMatch plans the requests in the comments `#> key=value key=value` of each
+// file of rules and compares what applies, and the metric key, with the golden
+// file.
+func TestMatch(t *testing.T) {
+	files, err := filepath.Glob("testdata/match/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("Glob = %v, %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := rules(t, Options{}, string(content))
+			var got strings.Builder
+			for line := range strings.Lines(string(content)) {
+				if request, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "#>"); ok {
+					fmt.Fprintf(&got, "%-22s %s\n", strings.TrimSpace(request), matched(t, s, parseEntries(request)))
+				}
+			}
+			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got.String()), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got.String()); diff != "" {
+				t.Errorf("outcome (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// parseEntries reads `key=value key=value`.
+func parseEntries(text string) []Entry {
+	var entries []Entry
+	for word := range strings.FieldsSeq(text) {
+		key, value, _ := strings.Cut(word, "=")
+		entries = append(entries, Entry{[]byte(key), []byte(value)})
+	}
+	return entries
+}
+
+// matched plans one descriptor and tells what applies and its metric key. It
+// checks that Explain says the same.
+func matched(t *testing.T, s *Set, entries []Entry) string {
+	t.Helper()
+	p := plan(s, Global{}, Descriptor{Entries: entries})
+	rule := p.Matches[0].Rule
+	if x := s.Explain("d", entries); x.Rule != rule || (x.Reason == "") == (rule == nil) {
+		t.Errorf("Explain(%s) = %+v, but the rule is %v", entries, x, rule)
+	}
+	if rule == nil {
+		return "-"
+	}
+	key, key1, key2 := rule.Metric.Rule, rule.Metric.Key1, rule.Metric.Key2
+	if rule.RuntimeMetric {
+		b, key1End, key2End := rule.AppendMetricKey(nil, entries)
+		key, key1, key2 = string(b), string(b[:key1End]), ""
+		if key2End > 0 {
+			key2 = string(b[key1End+1 : key2End])
+		}
+	}
+	return fmt.Sprintf("%s %v metric %s [%s] [%s]", rule.Path, limits(p)[0], key, key1, key2)
+}
+
+func TestMatchTakesLargeLevelsAndSmallOnes(t *testing.T) {
+	for _, n := range []int{1, fewEnough, fewEnough + 1, 100} {
+		cfg := Config{Domain: "d"}
+		limit := []RateLimitConfig{{Unit: Hour, UnitMultiplier: 1, RequestsPerUnit: 1}}
+		for i := range n {
+			cfg.Descriptors = append(cfg.Descriptors,
+				DescriptorConfig{Key: "same", Value: fmt.Sprint("v", i), RateLimits: limit},
+				DescriptorConfig{Key: fmt.Sprint("k", i), RateLimits: limit})
+		}
+		s, ds := Compile([]Config{cfg}, Options{})
+		if err := ds.Err(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			want := fmt.Sprintf("same=v%d", i)
+			if got := plan(s, Global{}, desc("same", fmt.Sprint("v", i))).Matches[0].Rule; got == nil || got.Path != want {
+				t.Errorf("of %d: rule of %s = %v", n, want, got)
+			}
+			want = fmt.Sprint("k", i)
+			if got := plan(s, Global{}, desc(want, "x")).Matches[0].Rule; got == nil || got.Path != want {
+				t.Errorf("of %d: rule of %s = %v", n, want, got)
+			}
+		}
+		if got := plan(s, Global{}, desc("same", "w"), desc("other", "v1")); got.Matches[0].Rule != nil || got.Matches[1].Rule != nil {
+			t.Errorf("of %d: rules %v and %v, want none", n, got.Matches[0].Rule, got.Matches[1].Rule)
+		}
+	}
+}
