@@ -1,0 +1,361 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "conformance")
+	if err == nil {
+		binary, err = sluice.Build(context.Background(), "../..", dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// TestReference runs what envoyproxy/ratelimit answers. A case with an exception
+// must fail as recorded, else the exception is not needed, and pass as the
+// exception says.
+func TestReference(t *testing.T) {
+	cases := read(t, "../testdata/conformance/cases.yaml")
+	exceptions := map[string]Case{}
+	for _, e := range read(t, "../testdata/conformance/exceptions.yaml") {
+		if e.Reason == "" {
+			t.Errorf("exception %s has no reason", e.Name)
+		}
+		exceptions[e.Name] = e
+	}
+	for _, c := range cases {
+		exception, excepted := exceptions[c.Name]
+		delete(exceptions, c.Name)
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			found := c.run(t)
+			if !excepted {
+				report(t, found)
+				return
+			}
+			if len(found) == 0 {
+				t.Error("answers as recorded: the exception is not needed")
+			}
+			exception.Env, exception.Config = c.Env, c.Config
+			report(t, exception.run(t))
+		})
+	}
+	for name := range exceptions {
+		t.Errorf("exception %s is of no recorded case", name)
+	}
+}
+
+// TestOwnCases runs what is sluice's alone.
+func TestOwnCases(t *testing.T) {
+	files, err := filepath.Glob("../testdata/cases/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, file := range files {
+		for _, c := range read(t, file) {
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml")+"/"+c.Name, func(t *testing.T) {
+				t.Parallel()
+				report(t, c.run(t))
+			})
+		}
+	}
+}
+
+func read(t *testing.T, path string) []Case {
+	t.Helper()
+	cases, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cases
+}
+
+func report(t *testing.T, found []string) {
+	t.Helper()
+	for _, f := range found {
+		t.Error(f)
+	}
+}
+
+// awaitHour waits out the end of an hour: cases count in hour windows, and one
+// that is in two of them would see its counters start anew.
+func awaitHour(t *testing.T) {
+	t.Helper()
+	const margin = 20 * time.Second
+	left := time.Hour - time.Duration(time.Now().Unix()%3600)*time.Second
+	if left < margin {
+		t.Logf("waiting %v for the next hour", left)
+		<-time.After(left)
+	}
+}
+
+// run runs a case against a service of its own and returns what was not as
+// expected.
+func (c *Case) run(t *testing.T) []string {
+	t.Helper()
+	awaitHour(t)
+	dir := t.TempDir()
+	for i, text := range c.Config {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%02d.yaml", i)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := make([]string, 0, len(c.Env))
+	for name, value := range c.Env {
+		env = append(env, name+"="+value)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: append([]string{"--config", dir}, c.Args...), Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Kill()
+	conn, err := grpc.NewClient("passthrough:///"+s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := rls.NewRateLimitServiceClient(conn)
+
+	var found []string
+	for i := range c.Steps {
+		step := &c.Steps[i]
+		for n := range max(1, step.Repeat) {
+			reply, err := client.ShouldRateLimit(ctx, step.request())
+			for _, f := range step.Expect.compare(reply, err) {
+				found = append(found, fmt.Sprintf("step %d, request %d: %s", i+1, n+1, f))
+			}
+		}
+		for _, f := range step.Expect.compareMetrics(t, step.Domain, "http://"+s.Addr("metrics")+"/metrics") {
+			found = append(found, fmt.Sprintf("step %d: %s", i+1, f))
+		}
+	}
+	return found
+}
+
+func (s *Step) request() *rls.RateLimitRequest {
+	r := &rls.RateLimitRequest{Domain: s.Domain, HitsAddend: s.HitsAddend}
+	for _, d := range s.Descriptors {
+		m := &rlcommon.RateLimitDescriptor{IsNegativeHits: d.Refund}
+		for _, e := range d.Entries {
+			m.Entries = append(m.Entries, &rlcommon.RateLimitDescriptor_Entry{Key: e[0], Value: e[1]})
+		}
+		if d.HitsAddend != nil {
+			m.HitsAddend = wrapperspb.UInt64(*d.HitsAddend)
+		}
+		if d.Limit != nil {
+			m.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{
+				RequestsPerUnit: d.Limit.RequestsPerUnit,
+				Unit:            typev3.RateLimitUnit(typev3.RateLimitUnit_value[d.Limit.Unit]),
+			}
+			if d.Limit.UnitMultiplier > 0 {
+				m.Limit.UnitMultiplier = wrapperspb.UInt32(d.Limit.UnitMultiplier)
+			}
+		}
+		r.Descriptors = append(r.Descriptors, m)
+	}
+	return r
+}
+
+// compare returns in what the answer is not as expected.
+func (e *Expect) compare(reply *rls.RateLimitResponse, err error) []string {
+	if name, isError := strings.CutPrefix(e.Overall, "error:"); isError {
+		var want codes.Code
+		if jsonErr := want.UnmarshalJSON([]byte(`"` + name + `"`)); jsonErr != nil {
+			return []string{jsonErr.Error()}
+		}
+		if got := status.Code(err); got != want {
+			return []string{fmt.Sprintf("error is %v (%v), want %v", got, err, want)}
+		}
+		return nil
+	}
+	if err != nil {
+		return []string{fmt.Sprintf("error is %v, want none", err)}
+	}
+	var found []string
+	differ := func(what string, got, want any) {
+		if diff := cmp.Diff(want, got); diff != "" {
+			found = append(found, fmt.Sprintf("%s differs (-want +got):\n%s", what, diff))
+		}
+	}
+	differ("overall code", reply.GetOverallCode().String(), e.Overall)
+	var got, want []Status
+	for i, s := range reply.GetStatuses() {
+		g := Status{Code: s.GetCode().String(), LimitRemaining: s.GetLimitRemaining()}
+		if l := s.GetCurrentLimit(); l != nil {
+			g.CurrentLimit = &Limit{RequestsPerUnit: l.GetRequestsPerUnit(), Unit: l.GetUnit().String(), Name: l.GetName(), UnitMultiplier: l.GetUnitMultiplier().GetValue()}
+		}
+		if i < len(e.Statuses) && e.Statuses[i].HasDuration != nil {
+			// At least a second and whole ones: Envoy cuts off the rest.
+			d := s.GetDurationUntilReset()
+			has := d != nil && d.GetSeconds() >= 1 && d.GetNanos() == 0
+			g.HasDuration = &has
+		}
+		got = append(got, g)
+	}
+	want = append(want, e.Statuses...)
+	differ("statuses", got, want)
+	if e.Headers != nil {
+		differ("headers", headers(reply.GetResponseHeadersToAdd(), e.Headers), e.Headers)
+	}
+	if e.DynamicMetadata != nil {
+		got := reply.GetDynamicMetadata().AsMap()
+		if decided, ok := got["sluice"].(map[string]any); ok && decided["config_hash"] != "" {
+			decided["config_hash"] = "*"
+		}
+		differ("dynamic metadata", any(got), normal(e.DynamicMetadata))
+	}
+	return found
+}
+
+// headers returns what came, with "*" where any value was expected.
+func headers(got []*corev3.HeaderValue, want []Header) []Header {
+	out := []Header{}
+	for i, h := range got {
+		value := h.GetValue()
+		if i < len(want) && want[i].Value == "*" && value != "" {
+			value = "*"
+		}
+		out = append(out, Header{h.GetKey(), value})
+	}
+	return out
+}
+
+// normal brings YAML values to the types of google.protobuf.Struct.
+func normal(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, e := range v {
+			out[k] = normal(e)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = normal(e)
+		}
+		return out
+	case int:
+		return float64(v)
+	default:
+		return v
+	}
+}
+
+func (e *Expect) compareMetrics(t *testing.T, domain, url string) []string {
+	t.Helper()
+	if len(e.Metrics) == 0 && len(e.Series) == 0 {
+		return nil
+	}
+	families := scrape(t, url)
+	var found []string
+	for key, want := range e.Metrics {
+		rest, ok := strings.CutPrefix(key, domain+".")
+		dot := strings.LastIndexByte(rest, '.')
+		if !ok || dot < 0 {
+			found = append(found, fmt.Sprintf("metric %s is not domain.rule.name", key))
+			continue
+		}
+		labels := map[string]string{"domain": domain, "rule": rest[:dot]}
+		if got := value(families, "ratelimit_service_rate_limit_"+rest[dot+1:], labels); got != float64(want) {
+			found = append(found, fmt.Sprintf("metric %s is %v, want %d", key, got, want))
+		}
+	}
+	for key, want := range e.Series {
+		name, labels := parseSeries(key)
+		if got := value(families, name, labels); got != want {
+			found = append(found, fmt.Sprintf("series %s is %v, want %v", key, got, want))
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// value returns the sum over the series that have all the labels; an absent
+// series is 0.
+func value(families map[string]*dto.MetricFamily, name string, labels map[string]string) float64 {
+	sum := 0.0
+series:
+	for _, m := range families[name].GetMetric() {
+		have := map[string]string{}
+		for _, l := range m.GetLabel() {
+			have[l.GetName()] = l.GetValue()
+		}
+		for k, v := range labels {
+			if have[k] != v {
+				continue series
+			}
+		}
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return sum
+}
+
+// parseSeries reads name{label="value",...}.
+func parseSeries(text string) (string, map[string]string) {
+	name, rest, _ := strings.Cut(strings.TrimSuffix(text, "}"), "{")
+	labels := map[string]string{}
+	for pair := range strings.SplitSeq(rest, `",`) {
+		if k, v, ok := strings.Cut(pair, `="`); ok {
+			labels[k] = strings.TrimSuffix(v, `"`)
+		}
+	}
+	return name, labels
+}
