@@ -1,0 +1,87 @@
+package e2e_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/backend"
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// TestRequestsPassWhileSluiceIsGone holds what envoy.yaml says about
+// failure_mode_deny: an outage of sluice is none of the service behind it, and
+// limits hold again when it is back.
+func TestRequestsPassWhileSluiceIsGone(t *testing.T) {
+	bootstrap, err := os.ReadFile(filepath.Join(root, "envoy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream, err := backend.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { upstream.Close() })
+	first := startSluice(t, "127.0.0.1:0")
+	proxy, err := envoy.Start(t.Context(), envoy.Options{
+		Binary:    envoyBinary(t),
+		Bootstrap: bootstrap,
+		Clusters:  map[string][]string{"sluice": {first.Addr("grpc")}, "backend": {upstream.Addr}},
+		Dir:       t.TempDir(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Kill)
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	refusals := func(n int) (refused int) {
+		t.Helper()
+		for range n {
+			resp, err := client.Post("http://"+proxy.Addr("ingress")+"/search", "", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusTooManyRequests {
+				refused++
+			}
+		}
+		return refused
+	}
+
+	// Two an hour pass, but the hour may end in the middle.
+	if got := refusals(10); got < 6 {
+		t.Errorf("%d of 10 requests refused, want 8", got)
+	}
+	if code, err := first.Stop(t.Context()); code != 0 || err != nil {
+		t.Errorf("Stop() = %d, %v, want 0, nil; sluice said:\n%s", code, err, first.Log())
+	}
+	if got := refusals(10); got != 0 {
+		t.Errorf("without sluice %d of 10 requests refused, want 0", got)
+	}
+	startSluice(t, first.Addr("grpc"))
+	for range 10_000 { // Envoy comes back to it in its own time
+		if refusals(1) == 1 {
+			return
+		}
+	}
+	t.Error("with sluice back no request was refused, want some")
+}
+
+// startSluice runs sluice with the quick start's rules.
+func startSluice(t *testing.T, grpcAddr string) *sluice.Sluice {
+	t.Helper()
+	s, err := sluice.Start(t.Context(), sluice.Options{
+		Binary: programs.sluice,
+		Args:   []string{"--config", filepath.Join(root, "examples/quickstart")},
+		Addrs:  map[string]string{"grpc": grpcAddr},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	return s
+}
