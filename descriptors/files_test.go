@@ -134,6 +134,10 @@ func TestReadIsOneVersion(t *testing.T) {
 			}
 		}
 	}()
+	defer func() {
+		close(stop)
+		<-done
+	}()
 	read := 0
 	for range 2000 {
 		files, err := Read([]string{dir})
@@ -147,8 +151,6 @@ func TestReadIsOneVersion(t *testing.T) {
 			t.Fatalf("Read mixes versions:\n%s", diff)
 		}
 	}
-	close(stop)
-	<-done
 	if read == 0 {
 		t.Error("Read never succeeded")
 	}
