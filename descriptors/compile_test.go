@@ -1,0 +1,278 @@
+package descriptors
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCompileDiagnostics(t *testing.T) {
+	const limit = "rate_limit: {unit: hour, requests_per_unit: 1}"
+	for _, tc := range []struct {
+		name  string
+		merge bool
+		files []string
+		want  []string
+	}{
+		{
+			name:  "duplicate domain",
+			files: []string{"domain: d", "domain: e", "domain: d"},
+			want:  []string{`c.yaml:1:1: error: domain "d": the domain is defined twice, first at a.yaml:1:1; merging domains is off`},
+		},
+		{
+			name:  "merged domain",
+			merge: true,
+			files: []string{"domain: d\ndescriptors: [{key: a}]", "domain: d\ndescriptors: [{key: b}]"},
+		},
+		{
+			name:  "duplicate over merged files",
+			merge: true,
+			files: []string{"domain: d\ndescriptors: [{key: a, value: x}]", "domain: d\ndescriptors:\n- {key: a}\n- {key: a, value: x}"},
+			want:  []string{`b.yaml:4:3: error: domain "d" > key "a" value "x": the same key and value stand twice on this level, first at a.yaml:2:15`},
+		},
+		{
+			name: "duplicates deep down, all of them",
+			files: []string{`domain: d
+descriptors:
+  - key: a
+    descriptors:
+      - key: b
+        value: x*
+      - key: b
+        value: x*
+      - key: b
+      - key: b
+  - key: b
+    value: x*
+`},
+			want: []string{
+				`a.yaml:7:9: error: domain "d" > key "a" > key "b" value "x*": the same key and value stand twice on this level, first at a.yaml:5:9`,
+				`a.yaml:10:9: error: domain "d" > key "a" > key "b": the same key and value stand twice on this level, first at a.yaml:9:9`,
+			},
+		},
+		{
+			name:  "underscores are no duplicates",
+			files: []string{"domain: d\ndescriptors: [{key: a_b}, {key: a, value: b}]"},
+		},
+		{
+			name: "replaces of a name that nothing has",
+			files: []string{
+				"domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{name: n}]}}",
+				"domain: e\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: 1, name: n}}",
+			},
+			want: []string{`a.yaml:3:24: warning: domain "d" > key "a" > rate_limit: replaces "n", but no limit of the domain has that name`},
+		},
+		{
+			name: "limits that replace each other",
+			files: []string{`domain: d
+descriptors:
+- {key: a, rate_limit: {name: la, replaces: [{name: lb}], unit: hour, requests_per_unit: 0}}
+- {key: b, rate_limits: [{name: lb, replaces: [{name: la}], unit: hour, requests_per_unit: 0}]}
+- {key: c, rate_limit: {name: lc, replaces: [{name: la}], unit: hour, requests_per_unit: 0}}
+`},
+			want: []string{`a.yaml:4:26: warning: domain "d" > key "b" > rate_limits[0]: this limit and "la" at a.yaml:3:24 replace each other; a request that matches both is limited by neither`},
+		},
+		{name: "a plain file", files: []string{"domain: d\ndescriptors: [{key: a, " + limit + "}]"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, ds := compile(t, Options{MergeDomains: tc.merge}, tc.files...)
+			var got []string
+			for _, d := range ds {
+				got = append(got, d.String())
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("diagnostics (-want +got):\n%s", diff)
+			}
+			if (s == nil) != ds.HasErrors() {
+				t.Errorf("set = %v beside %d diagnostics", s, len(ds))
+			}
+		})
+	}
+}
+
+func TestCompileRefusesWhatASourceLetThrough(t *testing.T) {
+	hour := RateLimitConfig{Unit: Hour, UnitMultiplier: 1, RequestsPerUnit: 1}
+	with := func(change func(l *RateLimitConfig)) []RateLimitConfig {
+		l := hour
+		change(&l)
+		return []RateLimitConfig{l}
+	}
+	for _, tc := range []struct {
+		desc DescriptorConfig
+		want string
+	}{
+		{DescriptorConfig{}, "the key is empty"},
+		{DescriptorConfig{Key: "k", Value: "v", ShareThreshold: true}, `share_threshold needs a "*"`},
+		{DescriptorConfig{Key: "k", RateLimits: with(func(l *RateLimitConfig) { l.Unit = 0 })}, "unknown unit 0"},
+		{DescriptorConfig{Key: "k", RateLimits: with(func(l *RateLimitConfig) { l.Unit = 8 })}, "unknown unit 8"},
+		{DescriptorConfig{Key: "k", RateLimits: with(func(l *RateLimitConfig) { l.UnitMultiplier = 0 })}, "a window of 0 hours is out of range"},
+		{DescriptorConfig{Key: "k", RateLimits: with(func(l *RateLimitConfig) { l.UnitMultiplier = 87601 })}, "at most 87600"},
+		{DescriptorConfig{Key: "k", RateLimits: with(func(l *RateLimitConfig) { l.Name, l.Replaces = "n", []string{"n"} })}, "cannot replace itself"},
+		{DescriptorConfig{Key: "k", RateLimits: with(func(l *RateLimitConfig) { l.Replaces = []string{""} })}, "has no name"},
+		{DescriptorConfig{Key: "k", List: true, RateLimits: []RateLimitConfig{hour, {Unit: Minute, UnitMultiplier: 60}}}, "the same algorithm and window"},
+		{DescriptorConfig{Key: "k", List: true, RateLimits: []RateLimitConfig{hour, {Unlimited: true}}}, "must be the only one"},
+	} {
+		s, ds := Compile([]Config{{Domain: "d", Descriptors: []DescriptorConfig{tc.desc}}}, Options{})
+		if s != nil || ds.Err() == nil || !strings.Contains(ds.Err().Error(), tc.want) {
+			t.Errorf("Compile(%+v) = %v, %v, want %q", tc.desc, s, ds, tc.want)
+		}
+	}
+	if s, ds := Compile([]Config{{}}, Options{}); s != nil || !ds.HasErrors() {
+		t.Errorf("Compile of an empty domain = %v, %v", s, ds)
+	}
+}
+
+func TestCountRefusedByDefault(t *testing.T) {
+	for _, tc := range []struct {
+		root, limits string
+		opt          Options
+		want         []bool
+	}{
+		{"", "rate_limit: {unit: hour}", Options{}, []bool{true}},
+		{"", "rate_limit: {unit: hour, count_refused: false}", Options{}, []bool{false}},
+		{"", "rate_limits: [{unit: hour}]", Options{}, []bool{true}},
+		{"", "rate_limits: [{unit: hour}, {unit: day}]", Options{}, []bool{false, false}},
+		{"", "rate_limits: [{unit: hour}, {unit: day, count_refused: true}]", Options{}, []bool{false, true}},
+		{"all_or_nothing: true", "rate_limit: {unit: hour}", Options{}, []bool{false}},
+		{"all_or_nothing: true", "rate_limit: {unit: hour, count_refused: true}", Options{}, []bool{true}},
+		{"", "rate_limit: {unit: hour}", Options{AllOrNothing: true}, []bool{false}},
+		{"all_or_nothing: false", "rate_limit: {unit: hour}", Options{AllOrNothing: true}, []bool{false}},
+	} {
+		s := rules(t, tc.opt, "domain: d\n"+tc.root+"\ndescriptors:\n- key: k\n  "+tc.limits)
+		var got []bool
+		for _, l := range s.Limits {
+			got = append(got, l.Policy.CountRefused)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("count_refused of %s %s %+v (-want +got):\n%s", tc.root, tc.limits, tc.opt, diff)
+		}
+	}
+}
+
+func TestAllOrNothingOfMergedFilesHoldsForAll(t *testing.T) {
+	a := "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour}}]"
+	b := "domain: d\nall_or_nothing: true\ndescriptors: [{key: b, rate_limit: {unit: hour}}]"
+	for _, files := range [][]string{{a, b}, {b, a}} {
+		s := rules(t, Options{MergeDomains: true}, files...)
+		p := plan(s, Global{}, desc("a", ""), desc("b", ""))
+		for i, c := range p.Batch.Charges {
+			if c.Group != 0 || c.Policy.CountRefused {
+				t.Errorf("Charges[%d] = %+v, want group 0 and refused hits not counted", i, c)
+			}
+		}
+	}
+}
+
+func TestMergedWildcardsKeepTheOrderOfFiles(t *testing.T) {
+	a := "domain: d\ndescriptors: [{key: w, value: a*, rate_limit: {unit: hour, requests_per_unit: 1}}]"
+	b := "domain: d\ndescriptors: [{key: w, value: ab*, rate_limit: {unit: hour, requests_per_unit: 2}}]"
+	for i, files := range [][]string{{a, b}, {b, a}} {
+		p := plan(rules(t, Options{MergeDomains: true}, files...), Global{}, desc("w", "abc"))
+		if got, want := p.Limits[0].RequestsPerUnit, uint32(i+1); got != want {
+			t.Errorf("order %d: limit %d, want %d", i, got, want)
+		}
+	}
+}
+
+func TestLabels(t *testing.T) {
+	s := rules(t, Options{}, `
+domain: d
+descriptors:
+  - {key: single, rate_limit: {unit: minute, requests_per_unit: 60, name: n}}
+  - key: list
+    rate_limits:
+      - {unit: minute, requests_per_unit: 60}
+      - {unit: minute, requests_per_unit: 60, unit_multiplier: 10}
+      - {unit: day, requests_per_unit: 1000, name: daily}
+  - key: names
+    rate_limits:
+      - {unit: minute, requests_per_unit: 60, name: n}
+      - {unit: hour, requests_per_unit: 60, name: n}
+      - {unit: day, requests_per_unit: 60, name: "n 60/hour"}
+  - key: one
+    rate_limits: [{unit: minute, requests_per_unit: 60}]
+`)
+	var got []string
+	for _, l := range s.Limits {
+		got = append(got, l.Label)
+	}
+	want := []string{"", "60/minute", "60/10minute", "daily", "n 60/minute", "n 60/hour", "n 60/hour #3", "60/minute"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+}
+
+func TestSetNamesAndIndexes(t *testing.T) {
+	s := rules(t, Options{}, "domain: b", "domain: a\ndescriptors: [{key: k, rate_limit: {unit: hour}}, {key: j, rate_limit: {unlimited: true, name: n}}]")
+	if diff := cmp.Diff([]string{"a", "b"}, s.Domains()); diff != "" || s.Empty() {
+		t.Errorf("Empty %v, Domains (-want +got):\n%s", s.Empty(), diff)
+	}
+	for i, l := range s.Limits {
+		if l.Index != i || l.Rule == nil || l.Rule.Domain != "a" {
+			t.Errorf("Limits[%d] = %+v", i, l)
+		}
+	}
+	if l := s.Limits[1]; !l.Rule.Unlimited || l.Name != "n" || l.Rule.Path != "j" {
+		t.Errorf("unlimited limit = %+v of %+v", l, l.Rule)
+	}
+	if s := rules(t, Options{}); !s.Empty() || len(s.Domains()) != 0 {
+		t.Errorf("set of nothing = %+v, want it empty", s)
+	}
+}
+
+func TestHash(t *testing.T) {
+	const file = "domain: d\ndescriptors: [{key: a, metadata: {x: 1, y: [b]}, rate_limit: {unit: hour, requests_per_unit: 1, name: n, replaces: [{name: m}]}}]"
+	want := rules(t, Options{}, file).Hash
+	if same := rules(t, Options{}, "# moved\n\n"+file).Hash; same != want || len(want) != 16 {
+		t.Errorf("Hash = %s with a comment, %s without", same, want)
+	}
+	for _, change := range []string{
+		"hour|day", "unit: 1,|unit: 2,", "key: a|key: b", "x: 1|x: 2", "[b]|[c]", "name: n|name: q", "name: m|name: o",
+		"key: a|key: a, shadow_mode: true", "unit: 1,|unit: 1, count_refused: true,", "unit: 1,|unit: 1, unit_multiplier: 2,",
+		"domain: d|domain: d\nall_or_nothing: true", "}]|}, {key: z}]",
+	} {
+		old, replacement, _ := strings.Cut(change, "|")
+		i := strings.LastIndex(file, old)
+		if got := rules(t, Options{}, file[:i]+replacement+file[i+len(old):]).Hash; got == want {
+			t.Errorf("Hash does not change with %q", change)
+		}
+	}
+}
+
+func TestAdvice(t *testing.T) {
+	s := rules(t, Options{}, `domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: hour, requests_per_unit: 1, unit_multiplier: 23}}
+  - {key: b, rate_limit: {unit: hour, requests_per_unit: 1, unit_multiplier: 24}}
+  - {key: c, rate_limit: {unit: month, requests_per_unit: 1}}
+`)
+	ds := Advice(s)
+	if len(ds) != 1 || ds.HasErrors() {
+		t.Fatalf("Advice = %v, want one warning", ds)
+	}
+	want := `a.yaml:4:26: warning: domain "d" > key "b": a restart forgets counters in memory, which matters for a window of a day or more (and 1 more of this domain)`
+	if got := ds[0].String(); got != want {
+		t.Errorf("Advice = %s, want %s", got, want)
+	}
+}
+
+func TestCompileDeepTree(t *testing.T) {
+	const depth = 10_000
+	leaf := DescriptorConfig{Key: "k", RateLimits: []RateLimitConfig{{Unit: Hour, UnitMultiplier: 1}}}
+	var entries []Entry
+	for range depth - 1 {
+		leaf = DescriptorConfig{Key: "k", Descriptors: []DescriptorConfig{leaf}}
+		entries = append(entries, Entry{Key: []byte("k")})
+	}
+	s, ds := Compile([]Config{{Domain: "d", Descriptors: []DescriptorConfig{leaf}}}, Options{})
+	if err := ds.Err(); err != nil {
+		t.Fatal(err)
+	}
+	p := plan(s, Global{}, Descriptor{Entries: append(entries, Entry{Key: []byte("k")})}, Descriptor{Entries: entries})
+	if p.Matches[0].Rule == nil || p.Matches[1].Rule != nil || p.Limits[0].Policy.Window != time.Hour {
+		t.Errorf("matches = %s, want the first alone", fmt.Sprint(p.Matches))
+	}
+}

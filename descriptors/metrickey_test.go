@@ -1,0 +1,61 @@
+package descriptors
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestOverrideMetricKey(t *testing.T) {
+	for _, tc := range []struct{ entries, key, key1, key2 string }{
+		{"k=a", "k_a", "k_a", ""},
+		{"x=1 y=2", "x_1.y_2", "x_1", "y_2"},
+		{"x= y=2 z=10.0.0.1:80", "x.y_2.z_10_0_0_1_80", "x", "y_2"},
+		{"host=www.example.com y=a|b", "host_www.example.com.y_a_b", "host_www.example.com", "y_a_b"},
+		{"", "", "", ""},
+	} {
+		key, end1, end2 := AppendOverrideMetricKey(nil, parseEntries(tc.entries))
+		key1, key2 := string(key[:end1]), ""
+		if end2 > 0 {
+			key2 = string(key[end1+1 : end2])
+		}
+		if string(key) != tc.key || key1 != tc.key1 || key2 != tc.key2 {
+			t.Errorf("metric key of %q = %q [%s] [%s], want %q [%s] [%s]", tc.entries, key, key1, key2, tc.key, tc.key1, tc.key2)
+		}
+	}
+}
+
+func TestStaticMetricKeyHasPatterns(t *testing.T) {
+	s := rules(t, Options{}, "domain: d\ndescriptors: [{key: a, value: 'x:*', value_to_metric: true, descriptors: [{key: b, rate_limit: {unit: hour}}]}]")
+	r := s.Limits[0].Rule
+	if want := (MetricKey{"a_x_*.b", "a_x_*", "b"}); r.Metric != want || !r.RuntimeMetric {
+		t.Errorf("Metric = %+v, RuntimeMetric %v, want %+v", r.Metric, r.RuntimeMetric, want)
+	}
+}
+
+func TestValuesOfTheFileAreNoRuntimeMetric(t *testing.T) {
+	s := rules(t, Options{}, "domain: d\ndescriptors: [{key: a, value: x, detailed_metric: true, value_to_metric: true, rate_limit: {unit: hour}}]")
+	if r := s.Limits[0].Rule; r.RuntimeMetric || r.Metric.Rule != "a_x" {
+		t.Errorf("RuntimeMetric = %v of %+v", r.RuntimeMetric, r.Metric)
+	}
+}
+
+// FuzzSanitize compares with the expression that envoyproxy/ratelimit uses.
+func FuzzSanitize(f *testing.F) {
+	for _, s := range []string{
+		"", "a:b|c", "ip_50.0.0.5", "1.2.3.4.5.6.7.8", "1234.5.6.7", "1.2.3.4567.8.9.1", "1.2.3", "1..2.3.4", "1.2.3.x4", "9.1.2.3.4:5.6.7.8",
+	} {
+		f.Add(s)
+	}
+	quad := regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
+	f.Fuzz(func(t *testing.T, s string) {
+		got := []byte(s)
+		sanitize(got)
+		want := quad.ReplaceAllStringFunc(strings.NewReplacer(":", "_", "|", "_").Replace(s), func(ip string) string {
+			return strings.ReplaceAll(ip, ".", "_")
+		})
+		if string(got) != want {
+			t.Errorf("sanitize(%q) = %q, want %q", s, got, want)
+		}
+	})
+}

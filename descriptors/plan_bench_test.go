@@ -1,0 +1,186 @@
+package descriptors
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+const hotRules = `
+domain: d
+descriptors:
+  - key: a
+    rate_limit: {unit: hour, requests_per_unit: 10, name: a}
+  - key: b
+    value: x*y*z
+    share_threshold: true
+    detailed_metric: true
+    rate_limits:
+      - {unit: hour, requests_per_unit: 10}
+      - {unit: day, requests_per_unit: 10, replaces: [{name: a}]}
+    descriptors:
+      - key: c
+        detailed_metric: true
+        rate_limit: {unit: hour, requests_per_unit: 10}
+`
+
+func TestHotPathAllocatesNothing(t *testing.T) {
+	s := rules(t, Options{}, hotRules)
+	for _, tc := range []struct {
+		name  string
+		descs []Descriptor
+	}{
+		{"match", []Descriptor{desc("a", "1"), desc("no", "1"), desc("b", "nothing")}},
+		{"list and wildcards", []Descriptor{desc("b", "x1y2z"), desc("b", "xyz", "c", "1")}},
+		{"replaces", []Descriptor{desc("a", "1"), desc("b", "xyz")}},
+		{"override", []Descriptor{desc("a", "1").limit(1, 1, 0), desc("q", "1").limit(1, 4, 2), desc("q", "1").limit(1, 0, 0)}},
+		{"unknown domain", nil},
+	} {
+		p, req := &Plan{}, &Request{Domain: []byte("d"), Descriptors: tc.descs}
+		if tc.descs == nil {
+			req.Domain = []byte("e")
+		}
+		if n := testing.AllocsPerRun(100, func() { s.Plan(p, req, Global{}) }); n != 0 {
+			t.Errorf("Plan of %s allocates %v times", tc.name, n)
+		}
+	}
+	entries := desc("b", "x1y2z", "c", "10.0.0.1:80").Entries
+	rule, key := s.Explain("d", entries).Rule, make([]byte, 0, 100)
+	if rule == nil || !rule.RuntimeMetric {
+		t.Fatalf("rule = %+v, want one with runtime metrics", rule)
+	}
+	if n := testing.AllocsPerRun(100, func() { rule.AppendMetricKey(key, entries) }); n != 0 {
+		t.Errorf("AppendMetricKey allocates %v times", n)
+	}
+	if n := testing.AllocsPerRun(100, func() { AppendOverrideMetricKey(key, entries) }); n != 0 {
+		t.Errorf("AppendOverrideMetricKey allocates %v times", n)
+	}
+}
+
+// manyRules makes n rules of three levels, most of them apart at the last.
+func manyRules(b *testing.B, n int) *Set {
+	b.Helper()
+	limit := []RateLimitConfig{{Unit: Hour, UnitMultiplier: 1, RequestsPerUnit: 10}}
+	wide := max(1, n/100)
+	cfg := Config{Domain: "d"}
+	for i := 0; i < n; {
+		first := DescriptorConfig{Key: "tenant", Value: fmt.Sprint("tenant-", len(cfg.Descriptors))}
+		second := DescriptorConfig{Key: "method", Value: "GET"}
+		for range min(wide, n-i) {
+			second.Descriptors = append(second.Descriptors,
+				DescriptorConfig{Key: "path", Value: fmt.Sprint("/api/v1/resource-", i), RateLimits: limit})
+			i++
+		}
+		first.Descriptors = []DescriptorConfig{second}
+		cfg.Descriptors = append(cfg.Descriptors, first)
+	}
+	s, ds := Compile([]Config{cfg}, Options{})
+	if err := ds.Err(); err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+func BenchmarkMatch(b *testing.B) {
+	for _, n := range []int{10, 1000, 100_000} {
+		s := manyRules(b, n)
+		d, wide := s.domains["d"], max(1, n/100)
+		at := func(i int) []Entry {
+			return desc("tenant", fmt.Sprint("tenant-", i/wide), "method", "GET", "path", fmt.Sprint("/api/v1/resource-", i)).Entries
+		}
+		b.Run(fmt.Sprintf("entries=3/request=fixed/rules=%d", n), func(b *testing.B) {
+			entries := at(n / 2)
+			b.ReportAllocs()
+			for b.Loop() {
+				if d.match(entries) == nil {
+					b.Fatal("no match")
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("entries=3/request=random/rules=%d", n), func(b *testing.B) {
+			random := rand.New(rand.NewPCG(1, 2))
+			requests := make([][]Entry, 1<<14)
+			for i := range requests {
+				requests[i] = at(random.IntN(n))
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if d.match(requests[i&(1<<14-1)]) == nil {
+					b.Fatal("no match")
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkMatchWildcards(b *testing.B) {
+	for _, others := range []bool{false, true} {
+		cfg := Config{Domain: "d", Descriptors: []DescriptorConfig{{Key: "path"}}}
+		for i := range 100 {
+			key := "path"
+			if others {
+				key = fmt.Sprint("other", i)
+			}
+			cfg.Descriptors = append(cfg.Descriptors, DescriptorConfig{Key: key, Value: fmt.Sprintf("/api/*/resource-%d/*", i)})
+		}
+		s, ds := Compile([]Config{cfg}, Options{})
+		if err := ds.Err(); err != nil {
+			b.Fatal(err)
+		}
+		d, entries := s.domains["d"], desc("path", "/api/v1/resource-99/7").Entries
+		b.Run(fmt.Sprintf("wildcards=100/key=%s", map[bool]string{false: "same", true: "others"}[others]), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if d.match(entries) == nil {
+					b.Fatal("no match")
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkPlan(b *testing.B) {
+	s := manyRules(b, 1000)
+	req := &Request{Domain: []byte("d"), Descriptors: []Descriptor{
+		desc("tenant", "tenant-5", "method", "GET", "path", "/api/v1/resource-55"),
+		desc("tenant", "tenant-7", "method", "GET"),
+	}}
+	limited := &Request{Domain: []byte("d"), Descriptors: []Descriptor{
+		req.Descriptors[0], desc("remote_address", "10.0.0.1", "path", "/x").limit(5, 1, 0),
+	}}
+	for name, req := range map[string]*Request{"charges=1": req, "charges=2/override=1": limited} {
+		b.Run("descriptors=2/entries=5/"+name, func(b *testing.B) {
+			p := &Plan{}
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Plan(p, req, Global{})
+			}
+		})
+	}
+	two := rules(b, Options{}, `
+domain: d
+descriptors:
+  - key: tenant
+    descriptors:
+      - key: method
+        descriptors:
+          - {key: path, rate_limit: {unit: hour, requests_per_unit: 10}}
+  - key: remote_address
+    descriptors:
+      - {key: method, rate_limit: {unit: second, requests_per_unit: 10}}
+`)
+	req = &Request{Domain: []byte("d"), Descriptors: []Descriptor{
+		desc("tenant", "tenant-5", "method", "GET", "path", "/api/v1/resource-55"),
+		desc("remote_address", "10.0.0.1", "method", "GET"),
+	}}
+	b.Run("descriptors=2/entries=5/charges=2", func(b *testing.B) {
+		p := &Plan{}
+		b.ReportAllocs()
+		for b.Loop() {
+			two.Plan(p, req, Global{})
+		}
+		if len(p.Limits) != 2 {
+			b.Fatal("not limited")
+		}
+	})
+}
