@@ -105,9 +105,9 @@ func (t *Table) charge(at instant, b *Batch, i int) {
 			after += hits
 		}
 		if after == v.used || t.write(at, tag, c.ID, p, v, after) {
-			*d = decision(at, c, hits, v.used, v.end)
+			d.answer(at, c, hits, v.used, v.end)
 			if c.Refund {
-				d.refunded(c, hits, v.used-after)
+				d.refund(c, hits, v.used-after)
 			} else {
 				d.take(p, after-v.used)
 			}
@@ -122,19 +122,20 @@ func fits(used, hits uint64, limit uint32) bool {
 	return hits <= uint64(limit) && used <= uint64(limit)-hits
 }
 
-// decision answers c with hits on a counter that has used before; nothing is
-// charged yet.
-func decision(at instant, c *Charge, hits, before uint64, end int64) Decision {
-	d := Decision{Before: before, Reset: at.until(end)}
-	switch {
-	case c.Refund || fits(before, hits, c.Policy.Limit):
-		d.Remaining = room(c.Policy, before)
-	case hits > uint64(c.Policy.Limit):
-		d.Over, d.RetryAfter = true, Never
-	default:
-		d.Over, d.RetryAfter = true, d.Reset
+// answer answers c, of which hits are left, on a counter that has used before;
+// nothing is charged yet.
+func (d *Decision) answer(at instant, c *Charge, hits, before uint64, end int64) {
+	p := c.Policy
+	reset := at.until(end)
+	d.Refused, d.Charged, d.Before, d.Reset = false, 0, before, reset
+	if c.Refund || fits(before, hits, p.Limit) {
+		d.Over, d.Remaining, d.RetryAfter = false, room(p, before), 0
+		return
 	}
-	return d
+	d.Over, d.Remaining, d.RetryAfter = true, 0, reset
+	if hits > uint64(p.Limit) {
+		d.RetryAfter = Never
+	}
 }
 
 // room returns how many single hits fit beside used ones.
@@ -150,9 +151,9 @@ func (d *Decision) take(p *Policy, hits uint64) {
 	}
 }
 
-// refunded notes that of the refund c hits were left after the set-off, and that
+// refund notes that of the refund c hits were left after the set-off, and that
 // the counter gave back so many.
-func (d *Decision) refunded(c *Charge, left, gaveBack uint64) {
+func (d *Decision) refund(c *Charge, left, gaveBack uint64) {
 	d.Charged = c.Hits - left + gaveBack
 	d.Remaining = room(c.Policy, d.Before-gaveBack)
 }

@@ -4,18 +4,18 @@ import "time"
 
 // A fixed window's word, from the high bits to the low:
 //
-//	29 bits  end of the window, Unix seconds mod 2^29
-//	 2 bits  life: how many counters the slot has held, mod 4
+//	30 bits  end of the window, Unix seconds mod 2^30
+//	 1 bit   life: flips when the slot changes hands
 //	33 bits  hits used in the window, saturating
 //
 // The end says by itself whether the word has expired, whatever the window's
 // length is, and a count may exceed the greatest limit, 2^32-1. Seconds are
-// compared modulo 2^29, 17 years: an end up to liveSpan ahead of now is one that
-// is to come (a window of ten years, seen by who is a year late), any
-// other one has passed.
+// compared modulo 2^30, 34 years: an end up to liveSpan ahead of now (a window of
+// ten years, seen by who is a year late) is one that is to come, any other has
+// passed. So a word must not lie untouched for 23 years.
 const (
 	countBits = 33
-	lifeBits  = 2
+	lifeBits  = 1
 	endShift  = countBits + lifeBits
 	countMask = 1<<countBits - 1
 	lifeMask  = (1<<lifeBits - 1) << countBits
@@ -43,8 +43,8 @@ func nextLife(word uint64) uint64 {
 // windowLeft returns how many seconds after sec the window of word ends, and
 // whether it does at all: false if it ended at sec or before.
 func windowLeft(word uint64, sec int64) (int64, bool) {
-	left := (word>>endShift - uint64(sec)) & endMask  //nolint:gosec // modulo 2^29
-	return int64(left), left != 0 && left <= liveSpan //nolint:gosec // below 2^29
+	left := (word>>endShift - uint64(sec)) & endMask  //nolint:gosec // modulo 2^30
+	return int64(left), left != 0 && left <= liveSpan //nolint:gosec // below 2^30
 }
 
 // windowEnd returns the end of the window of p that holds the Unix second sec.

@@ -191,10 +191,10 @@ func (t *Table) weighRun(at instant, b *Batch, run []member, reserve bool) bool 
 		used, ok := v.used, true
 		for _, m := range run {
 			c, d, hits := &b.Charges[m.index], &b.Decisions[m.index], b.hits(m.index)
-			*d = decision(at, c, hits, used, v.end)
+			d.answer(at, c, hits, used, v.end)
 			switch {
 			case c.Refund:
-				d.refunded(c, hits, 0)
+				d.refund(c, hits, 0)
 			case d.Over:
 				ok = ok && !b.refuses(m.index)
 			default:

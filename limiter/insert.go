@@ -23,17 +23,18 @@ const maxTakeTries = 8
 // counters cannot come back: the new window ends after the horizon, the old one
 // did not. Those of counters that were given up could, a window with one hit
 // being like another; hence the life in the word, which every change of hands
-// advances. A charge can still reach a stranger if the slot changes hands four
-// times while one goroutine stands between two instructions and the fourth
-// window ends in the same second with the same count. The stranger is then
-// charged too much, never too little.
+// flips. A charge can still reach a stranger if the slot changes hands twice
+// while one goroutine stands between two instructions and the second window ends
+// in the same second with the same count. The stranger, in a table that is
+// overrun, is then charged too much, never too little.
 //
 // A charge that succeeds just before its slot is given up is forgotten with it.
 func (t *Table) insert(at instant, tag uint64, id ID, p *Policy, end int64, used uint64) bool {
 	first, second := t.pair(id)
 	held := t.lock(first, second)
 	defer held.unlock()
-	if t.find(tag, id) != nil || t.newEnd(at, p) != end {
+	at = t.notLate(at)
+	if t.find(tag, id) != nil || windowEnd(p, at.sec) != end {
 		return false
 	}
 	for try := 0; ; try++ {
@@ -66,11 +67,13 @@ func (t *Table) insert(at instant, tag uint64, id ID, p *Policy, end int64, used
 }
 
 // choose returns the slot of the two buckets that a new counter should take, and
-// its word: a free one, else the live one that is worth least.
+// its word: a free one, best one never used, since an expired counter may still
+// be asked for by who is late; else the live one that is worth least.
 func (t *Table) choose(first, second uint64, at instant) (*slot, uint64) {
 	var (
 		free     [2]*slot
 		freeWord [2]uint64
+		unused   [2]bool
 		count    [2]int
 
 		victim     *slot
@@ -84,8 +87,9 @@ func (t *Table) choose(first, second uint64, at instant) (*slot, uint64) {
 			s := &b[j]
 			tag, word := s.tag.Load(), s.word.Load()
 			if tag == 0 || expired(tag, word, at) {
-				if count[n]++; free[n] == nil {
-					free[n], freeWord[n] = s, word
+				count[n]++
+				if free[n] == nil || tag == 0 && !unused[n] {
+					free[n], freeWord[n], unused[n] = s, word, tag == 0
 				}
 				continue
 			}
@@ -106,6 +110,16 @@ func (t *Table) choose(first, second uint64, at instant) (*slot, uint64) {
 	default:
 		return free[1], freeWord[1]
 	}
+}
+
+// notLate returns at, or the horizon if that is later: whoever comes late must
+// not find an empty counter in a window whose counter has been reclaimed. Over a
+// year late is not late: the clock was set back.
+func (t *Table) notLate(at instant) instant {
+	if h := instantOf(Time(t.horizon.Load())); at.before(h) && h.sec-at.sec <= maxLate {
+		return h
+	}
+	return at
 }
 
 // raiseHorizon makes the horizon at least at.

@@ -50,7 +50,7 @@ func (t *Table) read(at instant, tag uint64, id ID, p *Policy) view {
 	for {
 		s := t.find(tag, id)
 		if s == nil {
-			return view{end: t.newEnd(at, p)}
+			return view{end: windowEnd(p, t.notLate(at).sec)}
 		}
 		word := s.word.Load()
 		// Without this the word might be that of the slot's next owner.
@@ -67,16 +67,6 @@ func (t *Table) read(at instant, tag uint64, id ID, p *Policy) view {
 		}
 		return view{slot: s, word: word, end: windowEnd(p, at.sec)}
 	}
-}
-
-// newEnd returns the end of the first window of a counter that is absent. Whoever
-// comes late must not find an empty counter in a window whose counter has been
-// reclaimed. Over a year late is not late: the clock was set back.
-func (t *Table) newEnd(at instant, p *Policy) int64 {
-	if h := instantOf(Time(t.horizon.Load())); at.before(h) && h.sec-at.sec <= maxLate {
-		at = h
-	}
-	return windowEnd(p, at.sec)
 }
 
 // write replaces what v shows by used hits in the window that ends at v.end. It

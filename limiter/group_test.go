@@ -1,0 +1,304 @@
+package limiter
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// An outcome is what a group test looks at.
+type outcome struct {
+	Over, Refused   bool
+	Before, Charged uint64
+	Remaining       uint64
+}
+
+func outcomes(b *Batch) []outcome {
+	var o []outcome
+	for _, d := range b.Decisions {
+		o = append(o, outcome{d.Over, d.Refused, d.Before, d.Charged, d.Remaining})
+	}
+	return o
+}
+
+// Counters 1 to 4 of a group test have these limits a minute; odd ones in the
+// tens count refused hits.
+func groupPolicy(counter int) *Policy {
+	limits := map[int]uint32{1: 10, 2: 5, 3: 2, 4: 0, 11: 10, 12: 2}
+	return &Policy{
+		Algorithm: FixedWindow, Limit: limits[counter], Window: time.Minute, CountRefused: counter > 10,
+	}
+}
+
+func hit(counter int, hits uint64, mode Mode, group int32) Charge {
+	return Charge{ID: counterID(counter), Policy: groupPolicy(counter), Hits: hits, Mode: mode, Group: group}
+}
+
+func refund(counter int, hits uint64, group int32) Charge {
+	c := hit(counter, hits, Enforce, group)
+	c.Refund = true
+	return c
+}
+
+func TestGroups(t *testing.T) {
+	tests := []struct {
+		name      string
+		before    []Charge // a batch that goes before
+		charges   []Charge
+		quotaPass bool
+		want      []outcome
+		refused   bool
+		used      map[int]uint64 // afterwards
+	}{
+		{
+			name:    "all have room",
+			charges: []Charge{hit(1, 1, Enforce, 0), hit(2, 1, Enforce, 0)},
+			want:    []outcome{{Charged: 1, Remaining: 9}, {Charged: 1, Remaining: 4}},
+			used:    map[int]uint64{1: 1, 2: 1},
+		},
+		{
+			name:    "one lacks room, none is charged",
+			charges: []Charge{hit(1, 3, Enforce, 0), hit(3, 3, Enforce, 0), hit(2, 3, Enforce, 0)},
+			want: []outcome{
+				{Refused: true, Remaining: 10},
+				{Over: true, Refused: true},
+				{Refused: true, Remaining: 5},
+			},
+			refused: true,
+			used:    map[int]uint64{1: 0, 2: 0, 3: 0},
+		},
+		{
+			name:    "groups do not see each other",
+			charges: []Charge{hit(1, 3, Enforce, 0), hit(2, 3, Enforce, 0), hit(1, 3, Enforce, 1), hit(3, 3, Enforce, 1)},
+			want: []outcome{
+				{Charged: 3, Remaining: 7},
+				{Charged: 3, Remaining: 2},
+				{Refused: true, Before: 3, Remaining: 7},
+				{Over: true, Refused: true},
+			},
+			refused: true,
+			used:    map[int]uint64{1: 3, 2: 3, 3: 0},
+		},
+		{
+			name:    "shadow lacks room and refuses nothing",
+			charges: []Charge{hit(3, 3, Shadow, 0), hit(1, 3, Enforce, 0)},
+			want:    []outcome{{Over: true}, {Charged: 3, Remaining: 7}},
+			used:    map[int]uint64{1: 3, 3: 0},
+		},
+		{
+			name:    "shadow has room in a group that refuses",
+			charges: []Charge{hit(1, 1, Shadow, 0), hit(4, 1, Enforce, 0)},
+			want:    []outcome{{Refused: true, Remaining: 10}, {Over: true, Refused: true}},
+			refused: true,
+			used:    map[int]uint64{1: 0},
+		},
+		{
+			name:    "look decides with the others",
+			before:  []Charge{hit(12, 3, Enforce, 0)},
+			charges: []Charge{hit(1, 1, Enforce, 0), hit(12, 0, Enforce, 0)},
+			want:    []outcome{{Refused: true, Remaining: 10}, {Over: true, Refused: true, Before: 3}},
+			refused: true,
+			used:    map[int]uint64{1: 0},
+		},
+		{
+			name:    "the same counter twice, both fit",
+			charges: []Charge{hit(2, 2, Enforce, 0), hit(2, 3, Enforce, 0)},
+			want:    []outcome{{Charged: 2, Remaining: 3}, {Before: 2, Charged: 3}},
+			used:    map[int]uint64{2: 5},
+		},
+		{
+			name:    "the same counter twice, together too much",
+			charges: []Charge{hit(2, 2, Enforce, 0), hit(2, 4, Enforce, 0)},
+			want:    []outcome{{Refused: true, Remaining: 5}, {Over: true, Refused: true, Before: 2}},
+			refused: true,
+			used:    map[int]uint64{2: 0},
+		},
+		{
+			name:    "the same counter twice, second in shadow",
+			charges: []Charge{hit(2, 2, Enforce, 0), hit(2, 4, Shadow, 0), hit(2, 3, Enforce, 0)},
+			want:    []outcome{{Charged: 2, Remaining: 3}, {Over: true, Before: 2}, {Before: 2, Charged: 3}},
+			used:    map[int]uint64{2: 5},
+		},
+		{
+			name:    "the same counter in single groups",
+			charges: []Charge{hit(2, 3, Enforce, 0), hit(2, 3, Enforce, 1), hit(2, 2, Enforce, 2)},
+			want:    []outcome{{Charged: 3, Remaining: 2}, {Over: true, Refused: true, Before: 3}, {Before: 3, Charged: 2}},
+			refused: true,
+			used:    map[int]uint64{2: 5},
+		},
+		{
+			name:    "refused hits count, whatever the group does",
+			charges: []Charge{hit(11, 4, Enforce, 0), hit(12, 3, Enforce, 0), hit(1, 1, Enforce, 0)},
+			want: []outcome{
+				{Refused: true, Charged: 4, Remaining: 6},
+				{Over: true, Refused: true, Charged: 3},
+				{Refused: true, Remaining: 10},
+			},
+			refused: true,
+			used:    map[int]uint64{11: 4, 12: 3, 1: 0},
+		},
+		{
+			name:    "one quota has room",
+			charges: []Charge{hit(4, 1, Quota, 0), hit(1, 1, Quota, 1)},
+			want:    []outcome{{Over: true}, {Charged: 1, Remaining: 9}},
+			used:    map[int]uint64{1: 1},
+		},
+		{
+			name:    "no quota has room",
+			charges: []Charge{hit(4, 1, Quota, 0), hit(3, 3, Quota, 1), hit(1, 1, Enforce, 2)},
+			want:    []outcome{{Over: true, Refused: true}, {Over: true, Refused: true}, {Charged: 1, Remaining: 9}},
+			refused: true,
+			used:    map[int]uint64{1: 1, 3: 0},
+		},
+		{
+			name:      "no quota has room but one elsewhere",
+			charges:   []Charge{hit(4, 1, Quota, 0), hit(3, 3, Quota, 1)},
+			quotaPass: true,
+			want:      []outcome{{Over: true}, {Over: true}},
+		},
+		{
+			name:    "quota is exhausted, its group charges nothing",
+			charges: []Charge{hit(1, 1, Enforce, 0), hit(4, 1, Quota, 0)},
+			want:    []outcome{{Refused: true, Remaining: 10}, {Over: true, Refused: true}},
+			refused: true,
+			used:    map[int]uint64{1: 0},
+		},
+		{
+			name:      "quota is exhausted, but one elsewhere is not",
+			charges:   []Charge{hit(1, 1, Enforce, 0), hit(4, 1, Quota, 0)},
+			quotaPass: true,
+			want:      []outcome{{Charged: 1, Remaining: 9}, {Over: true}},
+			used:      map[int]uint64{1: 1},
+		},
+		{
+			name:    "quota of a later group has room",
+			charges: []Charge{hit(1, 1, Enforce, 0), hit(4, 1, Quota, 0), hit(2, 1, Quota, 1)},
+			want:    []outcome{{Charged: 1, Remaining: 9}, {Over: true}, {Charged: 1, Remaining: 4}},
+			used:    map[int]uint64{1: 1, 2: 1},
+		},
+		{
+			// Counter 3 has room for its quota until the first group takes it.
+			name:    "quota loses its room to the batch, its group gives back",
+			charges: []Charge{hit(3, 2, Enforce, 0), hit(1, 1, Enforce, 1), hit(3, 1, Quota, 1), hit(2, 1, Enforce, 2)},
+			want: []outcome{
+				{Charged: 2},
+				{Refused: true, Remaining: 10},
+				{Over: true, Refused: true, Before: 2},
+				{Charged: 1, Remaining: 4},
+			},
+			refused: true,
+			used:    map[int]uint64{1: 0, 2: 1, 3: 2},
+		},
+		{
+			name:    "refund in a group that refuses",
+			before:  []Charge{hit(1, 6, Enforce, 0)},
+			charges: []Charge{refund(1, 2, 0), hit(4, 1, Enforce, 0)},
+			want:    []outcome{{Refused: true, Before: 6, Charged: 2, Remaining: 6}, {Over: true, Refused: true}},
+			refused: true,
+			used:    map[int]uint64{1: 4},
+		},
+		{
+			name:    "refund is set off first",
+			before:  []Charge{hit(2, 4, Enforce, 0)},
+			charges: []Charge{hit(2, 3, Enforce, 0), refund(2, 5, 1)},
+			want:    []outcome{{Before: 4, Remaining: 1}, {Before: 4, Charged: 5, Remaining: 3}},
+			used:    map[int]uint64{2: 2},
+		},
+		{
+			name:    "refund is set off against the earliest charges",
+			charges: []Charge{hit(2, 2, Enforce, 0), hit(2, 3, Enforce, 1), refund(2, 3, 2), hit(2, 9, Enforce, 3)},
+			want: []outcome{
+				{Remaining: 5},
+				{Charged: 2, Remaining: 3},
+				{Before: 2, Charged: 3, Remaining: 3},
+				{Over: true, Refused: true, Before: 2},
+			},
+			refused: true,
+			used:    map[int]uint64{2: 2},
+		},
+		{
+			name:    "two refunds are set off one after another",
+			charges: []Charge{refund(2, 1, 0), hit(2, 4, Enforce, 1), refund(2, 2, 2)},
+			want:    []outcome{{Charged: 1, Remaining: 5}, {Charged: 1, Remaining: 4}, {Before: 1, Charged: 2, Remaining: 4}},
+			used:    map[int]uint64{2: 1},
+		},
+		{
+			name:    "set off within a group",
+			charges: []Charge{hit(2, 7, Enforce, 0), refund(2, 3, 0), hit(1, 1, Enforce, 0)},
+			want:    []outcome{{Charged: 4, Remaining: 1}, {Before: 4, Charged: 3, Remaining: 1}, {Charged: 1, Remaining: 9}},
+			used:    map[int]uint64{1: 1, 2: 4},
+		},
+		{
+			name:    "huge hits",
+			charges: []Charge{hit(1, 1, Enforce, 0), hit(1, math.MaxUint64, Enforce, 0), refund(2, math.MaxUint64, 0)},
+			want:    []outcome{{Refused: true, Remaining: 10}, {Over: true, Refused: true, Before: 1}, {Refused: true, Remaining: 5}},
+			refused: true,
+			used:    map[int]uint64{1: 0},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tab := newTable(t, minBytes)
+			decide(tab, min1, tt.before...)
+			b := &Batch{Charges: tt.charges, QuotaPass: tt.quotaPass}
+			tab.Decide(min1+1, b)
+			if diff := cmp.Diff(tt.want, outcomes(b)); diff != "" {
+				t.Errorf("decisions (-want +got):\n%s", diff)
+			}
+			if b.Refused != tt.refused {
+				t.Errorf("Refused = %v, want %v", b.Refused, tt.refused)
+			}
+			for counter, want := range tt.used {
+				if got := used(tab, min1+1, counter); got != want {
+					t.Errorf("counter %d has used %d, want %d", counter, got, want)
+				}
+			}
+		})
+	}
+}
+
+// used looks at a counter.
+func used(t *Table, now Time, counter int) uint64 {
+	return decide(t, now, hit(counter, 0, Shadow, 0)).Decisions[0].Before
+}
+
+// A batch is empty, or as long as a request may be.
+func TestBatchSizes(t *testing.T) {
+	tab := newTable(t, 1<<20)
+	b := decide(tab, min1)
+	if b.Refused || len(b.Decisions) != 0 {
+		t.Errorf("empty batch: Refused = %v, %d decisions", b.Refused, len(b.Decisions))
+	}
+	const n = 1000
+	p := &Policy{Algorithm: FixedWindow, Limit: n / 2, Window: time.Minute}
+	b.Reset()
+	for i := range n { // two counters in turn
+		b.Charges = append(b.Charges, Charge{ID: counterID(i % 2), Policy: p, Hits: 1})
+	}
+	tab.Decide(min1, b)
+	if d := b.Decisions[n-1]; b.Refused || d.Before != n/2-1 || d.Charged != 1 {
+		t.Errorf("first: Refused = %v, last decision %+v", b.Refused, d)
+	}
+	tab.Decide(min1, b)
+	if d := b.Decisions[0]; !b.Refused || !d.Over || d.Before != n/2 {
+		t.Errorf("second: Refused = %v, first decision %+v", b.Refused, d)
+	}
+	b.Reset()
+	if b.Refused || len(b.Decisions) != 0 || b.Charges[:1][0].Policy != nil {
+		t.Errorf("Reset left %+v", b)
+	}
+}
+
+// What was taken from a window that has passed is not given back to the next.
+func TestRollBackAcrossWindows(t *testing.T) {
+	tab := newTable(t, minBytes)
+	c := hit(1, 3, Enforce, 0)
+	b := decide(tab, min1, c)
+	decide(tab, 2*min1, c)
+	tab.rollBack(instantOf(min1), &b.Charges[0], &b.Decisions[0])
+	if got := used(tab, 2*min1, 1); got != 3 {
+		t.Errorf("used = %d, want 3", got)
+	}
+}

@@ -1,0 +1,287 @@
+package limiter
+
+import (
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// model is what a Table promises, written as slowly and plainly as possible: one
+// goroutine, maps, no bound on memory.
+type model map[modelKey]modelCounter
+
+type modelKey struct {
+	id ID
+	a  Algorithm
+}
+
+type modelCounter struct {
+	end  int64 // Unix seconds
+	used uint64
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// at returns the counter of c at now, with a window.
+func (m model) at(now Time, c Charge) modelCounter {
+	sec, length := floorDiv(int64(now), 1e9), int64(c.Policy.Window/time.Second)
+	have, ok := m[modelKey{c.ID, c.Policy.Algorithm}]
+	if ok && have.end > sec {
+		return have
+	}
+	return modelCounter{end: (floorDiv(sec, length) + 1) * length}
+}
+
+func (m model) put(c Charge, n modelCounter) { m[modelKey{c.ID, c.Policy.Algorithm}] = n }
+
+// decide is Table.Decide.
+func (m model) decide(now Time, b *Batch) {
+	n := len(b.Charges)
+	b.Decisions, b.Refused = make([]Decision, n), false
+
+	// Refunds are set off first.
+	left := make([]uint64, n)
+	same := func(i, j int) bool {
+		return b.Charges[i].ID == b.Charges[j].ID && b.Charges[i].Policy.Algorithm == b.Charges[j].Policy.Algorithm
+	}
+	refunds := false
+	for i, c := range b.Charges {
+		left[i], refunds = c.Hits, refunds || c.Refund
+	}
+	for i, r := range b.Charges {
+		for j, c := range b.Charges {
+			if r.Refund && !c.Refund && same(i, j) {
+				off := min(left[i], left[j])
+				left[i], left[j] = left[i]-off, left[j]-off
+			}
+		}
+	}
+
+	// A quota that is steadily exhausted refuses at once.
+	hasRoom := func(used uint64, i int) bool {
+		c := b.Charges[i]
+		return c.Refund || left[i] <= uint64(c.Policy.Limit) && used <= uint64(c.Policy.Limit)-left[i]
+	}
+	size := map[int32]int{}
+	quotas, rooms := 0, 0
+	for i, c := range b.Charges {
+		size[c.Group]++
+		if c.Mode == Quota {
+			quotas++
+			if hasRoom(m.at(now, c).used, i) {
+				rooms++
+			}
+		}
+	}
+	early := quotas > 0 && rooms == 0 && !b.QuotaPass && !refunds && len(size) < n
+
+	for lo, hi := 0, 0; lo < n; lo = hi {
+		hi = lo + size[b.Charges[lo].Group]
+		tentative, refuse := maps.Clone(m), false
+		for i := lo; i < hi; i++ {
+			c, d := b.Charges[i], &b.Decisions[i]
+			now0 := tentative.at(now, c)
+			after := now0
+			limit := uint64(c.Policy.Limit)
+			*d = Decision{Before: now0.used, Reset: time.Duration(now0.end*1e9 - int64(now))}
+			switch {
+			case c.Refund:
+				after.used -= min(after.used, left[i])
+				d.Charged = c.Hits - left[i] + now0.used - after.used
+			case hasRoom(now0.used, i):
+				after.used += left[i]
+				d.Charged = left[i]
+			default:
+				d.Over, d.RetryAfter = true, d.Reset
+				if left[i] > limit {
+					d.RetryAfter = Never
+				}
+				if c.Policy.CountRefused {
+					after.used += min(left[i], maxCount-after.used)
+					d.Charged = after.used - now0.used
+				}
+				refuse = refuse || c.Mode == Enforce
+			}
+			if !d.Over {
+				d.Remaining = limit - min(limit, after.used)
+			}
+			refuse = refuse || early && c.Mode == Quota && hi-lo > 1
+			if after != now0 {
+				tentative.put(c, after)
+				if c.Refund || c.Policy.CountRefused {
+					kept := m.at(now, c)
+					if kept.end == after.end {
+						m.put(c, modelCounter{after.end, kept.used + after.used - now0.used})
+					}
+				}
+			}
+		}
+		if !refuse {
+			clear(m)
+			maps.Copy(m, tentative)
+			continue
+		}
+		m.refuse(now, b, lo, hi, false)
+	}
+
+	rooms = 0
+	for i, c := range b.Charges {
+		if c.Mode == Quota && !b.Decisions[i].Over {
+			rooms++
+		}
+	}
+	if quotas > 0 && rooms == 0 && !b.QuotaPass {
+		for lo, hi := 0, 0; lo < n; lo = hi {
+			hi = lo + size[b.Charges[lo].Group]
+			for i := lo; i < hi; i++ {
+				if b.Charges[i].Mode == Quota && !b.Decisions[i].Refused {
+					m.refuse(now, b, lo, hi, true)
+				}
+			}
+		}
+	}
+}
+
+// refuse marks a group refused and, if its charges had been made, undoes them.
+func (m model) refuse(now Time, b *Batch, lo, hi int, undo bool) {
+	b.Refused = true
+	for i := lo; i < hi; i++ {
+		c, d := b.Charges[i], &b.Decisions[i]
+		d.Refused = true
+		if c.Refund || c.Policy.CountRefused || d.Over {
+			continue
+		}
+		if undo && d.Charged > 0 {
+			n := m.at(now, c)
+			m.put(c, modelCounter{n.end, n.used - d.Charged})
+		}
+		limit := uint64(c.Policy.Limit)
+		d.Charged, d.Remaining = 0, limit-min(limit, d.Before)
+	}
+}
+
+// A tape turns bytes into choices; past its end all choices are 0.
+type tape []byte
+
+func (t *tape) pick(n int) int {
+	if len(*t) == 0 {
+		return 0
+	}
+	v := int((*t)[0])
+	*t = (*t)[1:]
+	return v % n
+}
+
+var (
+	modelLimits  = []uint32{3, 0, 1, 2, 10, math.MaxUint32}
+	modelHits    = []uint64{1, 0, 2, 3, 1, 1, 5, math.MaxUint32, 1 << 33, math.MaxUint64}
+	modelWindows = []time.Duration{
+		time.Second, time.Minute, 10 * time.Minute, 7 * 24 * time.Hour, 365 * 24 * time.Hour, MaxWindow,
+	}
+	modelSteps = []time.Duration{
+		0, 1, 0, time.Millisecond, -1, 400 * time.Millisecond, time.Second, -time.Second,
+		time.Minute, 24 * time.Hour, -24 * time.Hour, 31 * 24 * time.Hour, 400 * 24 * time.Hour,
+	}
+)
+
+// nextBatch reads a batch. Six counters, each with a window and a count_refused
+// of its own and two limits.
+func (t *tape) nextBatch(b *Batch) {
+	b.Reset()
+	b.QuotaPass = t.pick(8) == 1
+	group := int32(0)
+	for range 1 + t.pick(6) {
+		n := t.pick(6)
+		b.Charges = append(b.Charges, Charge{
+			ID: ID{Hi: uint64(n+1) << 32, Lo: uint64(n)},
+			Policy: &Policy{
+				Algorithm:    FixedWindow,
+				Limit:        modelLimits[(n+t.pick(2))%len(modelLimits)],
+				Window:       modelWindows[n],
+				CountRefused: n%3 == 1,
+			},
+			Hits:   modelHits[t.pick(len(modelHits))],
+			Refund: t.pick(6) == 1,
+			Mode:   []Mode{Enforce, Enforce, Shadow, Quota}[t.pick(4)],
+			Group:  group,
+		})
+		if t.pick(3) > 0 {
+			group++
+		}
+	}
+}
+
+// compare plays the tape to a table and to the model.
+func compare(tb testing.TB, data []byte) {
+	tb.Helper()
+	tab, m := newTable(tb, 64<<10), model{}
+	start := Time(1_700_000_000_999_999_999)
+	now, in := start, tape(data)
+	var got, want Batch
+	for step := 0; len(in) > 0; step++ {
+		// Times stay within what a word can tell apart.
+		next := now + Time(modelSteps[in.pick(len(modelSteps))])
+		if next > start-Time(300*24*time.Hour) && next < start+Time(MaxWindow) {
+			now = next
+		}
+		in.nextBatch(&got)
+		want.QuotaPass, want.Charges = got.QuotaPass, got.Charges
+		tab.Decide(now, &got)
+		m.decide(now, &want)
+		if got.Refused != want.Refused || !slices.Equal(got.Decisions, want.Decisions) {
+			tb.Fatalf("step %d at %d, QuotaPass %v, charges\n%s\nRefused = %v, want %v, decisions want -, got +:\n%s",
+				step, now, got.QuotaPass, describe(got.Charges), got.Refused, want.Refused,
+				cmp.Diff(want.Decisions, got.Decisions))
+		}
+	}
+}
+
+func describe(charges []Charge) string {
+	s := ""
+	for _, c := range charges {
+		s += "  counter " + strconv.FormatUint(c.ID.Lo, 10) + " limit " + strconv.FormatUint(uint64(c.Policy.Limit), 10) +
+			" hits " + strconv.FormatUint(c.Hits, 10) + " refund " + strconv.FormatBool(c.Refund) +
+			" mode " + strconv.Itoa(int(c.Mode)) + " group " + strconv.Itoa(int(c.Group)) +
+			" countRefused " + strconv.FormatBool(c.Policy.CountRefused) + "\n"
+	}
+	return s
+}
+
+// TestModel plays random tapes. LIMITER_SEED repeats a failure.
+func TestModel(t *testing.T) {
+	seed := rand.Uint64()
+	if s := os.Getenv("LIMITER_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seed = n
+	}
+	t.Logf("LIMITER_SEED=%d", seed)
+	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16), byte(seed >> 24), byte(seed >> 32)})
+	for range 300 {
+		data := make([]byte, 1500)
+		_, _ = r.Read(data)
+		compare(t, data)
+	}
+}
+
+func FuzzDecide(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte("several charges, refunds and groups in one batch, and again, and again"))
+	f.Fuzz(func(t *testing.T, data []byte) { compare(t, data) })
+}

@@ -1,0 +1,252 @@
+package limiter
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+func take(id ID, p *Policy) Charge { return Charge{ID: id, Policy: p, Hits: 1} }
+
+func perMinute(limit uint32) *Policy {
+	return &Policy{Algorithm: FixedWindow, Limit: limit, Window: time.Minute}
+}
+
+func TestNew(t *testing.T) {
+	for _, size := range []int64{-1, 1, minBytes - 1, maxBytes + 1} {
+		if _, err := New(Options{Bytes: size}); err == nil {
+			t.Errorf("New(%d bytes) gives no error", size)
+		}
+	}
+	for _, tt := range []struct{ bytes, want int64 }{{0, 64 << 20}, {minBytes, minBytes}, {5000, 4992}, {1 << 20, 1 << 20}} {
+		tab := newTable(t, tt.bytes)
+		s := tab.Stats()
+		if s.Bytes != tt.want || s.Capacity != tt.want/16 {
+			t.Errorf("New(%d bytes): %+v, want %d bytes and a counter for each 16", tt.bytes, s, tt.want)
+		}
+		if got := int64(unsafe.Sizeof(tab.buckets[0])) * int64(cap(tab.buckets)); got != tt.want {
+			t.Errorf("New(%d bytes) reserves %d", tt.bytes, got)
+		}
+		if a := uintptr(unsafe.Pointer(&tab.buckets[0])); a%bucketBytes != 0 {
+			t.Errorf("New(%d bytes): buckets at %#x, want a multiple of %d", tt.bytes, a, bucketBytes)
+		}
+	}
+}
+
+func TestPair(t *testing.T) {
+	for _, size := range []int64{minBytes, 5000, 1 << 20} {
+		tab := newTable(t, size)
+		n := uint64(len(tab.buckets))
+		for _, lo := range []uint64{0, 1, 1 << 32, ^uint64(0), 1<<32 - 1, 0xdeadbeefcafef00d} {
+			first, second := tab.pair(ID{Lo: lo})
+			if first == second || first >= n || second >= n {
+				t.Errorf("pair(%#x) of %d buckets = %d, %d", lo, n, first, second)
+			}
+		}
+	}
+}
+
+// Counters that came and went leave room for others and nothing live is lost.
+func TestReclaim(t *testing.T) {
+	tab := newTable(t, minBytes)
+	p := perMinute(5)
+	now := min1
+	for n := range 10_000 { // 40 times what fits, 64 of them live
+		if n%64 == 0 {
+			now += min1
+		}
+		if d := decide(tab, now, take(counterID(n), p)).Decisions[0]; d.Before != 0 {
+			t.Fatalf("counter %d has used %d before its first hit", n, d.Before)
+		}
+		if d := decide(tab, now, take(counterID(n), p)).Decisions[0]; d.Before != 1 {
+			t.Fatalf("counter %d has used %d before its second hit, want 1", n, d.Before)
+		}
+	}
+	s := tab.Stats()
+	if s.GivenUp != 0 || s.Reclaimed == 0 {
+		t.Errorf("%+v, want none given up and some reclaimed", s)
+	}
+	if got := tab.Live(now); got != 10_000%64 {
+		t.Errorf("Live = %d, want %d", got, 10_000%64)
+	}
+	if got := tab.Live(now + min1); got != 0 {
+		t.Errorf("Live a minute later = %d, want 0", got)
+	}
+}
+
+// As long as the live counters fit, the size of the table changes no decision.
+func TestSizeChangesNothing(t *testing.T) {
+	tiny, huge := newTable(t, minBytes), newTable(t, 1<<20)
+	r := rand.New(rand.NewPCG(1, 2))
+	policies := []*Policy{
+		{Algorithm: FixedWindow, Limit: 3, Window: time.Second},
+		{Algorithm: FixedWindow, Limit: 3, Window: 2 * time.Second, CountRefused: true},
+		{Algorithm: FixedWindow, Limit: 9, Window: 5 * time.Second},
+	}
+	now := Time(1_700_000_000) * sec
+	var a, b Batch
+	for step := range 30_000 {
+		now += Time(r.IntN(100)) * Time(time.Millisecond)
+		a.Reset()
+		b.Reset()
+		for range 1 + r.IntN(2) {
+			// A hundred values a policy, others every ten seconds.
+			n := int(now/(10*sec))*1000 + r.IntN(100)
+			i := r.IntN(len(policies))
+			a.Charges = append(a.Charges, Charge{
+				ID: counterID(n*10 + i), Policy: policies[i], Hits: uint64(r.IntN(3)), Refund: r.IntN(10) == 0,
+			})
+		}
+		b.Charges = append(b.Charges, a.Charges...)
+		tiny.Decide(now, &a)
+		huge.Decide(now, &b)
+		for i := range a.Decisions {
+			if a.Decisions[i] != b.Decisions[i] {
+				t.Fatalf("step %d: tiny table %+v, huge %+v", step, a.Decisions[i], b.Decisions[i])
+			}
+		}
+	}
+	if s := tiny.Stats(); s.GivenUp != 0 || s.Reclaimed < 1000 {
+		t.Errorf("tiny table %+v, want none given up and many reclaimed", s)
+	}
+}
+
+// samePair returns n counters that share both their buckets.
+func samePair(n int) []ID {
+	var ids []ID
+	for i := uint64(0); len(ids) < n; i++ {
+		ids = append(ids, ID{Hi: (i + 1) << 32, Lo: 0})
+	}
+	return ids
+}
+
+func TestGiveUpOrder(t *testing.T) {
+	const slots = 2 * ways
+	tests := []struct {
+		name string
+		hits func(i int) int
+		p    func(i int) *Policy
+		lost int
+	}{
+		{
+			name: "smallest count",
+			hits: func(i int) int { return 20 - i%13 },
+			p:    func(int) *Policy { return perMinute(99) },
+			lost: 12,
+		},
+		{
+			name: "of equals the nearest to its end",
+			hits: func(int) int { return 2 },
+			p: func(i int) *Policy {
+				return &Policy{Algorithm: FixedWindow, Limit: 99, Window: time.Duration(30-(i*5)%slots) * time.Minute}
+			},
+			lost: 3, // 15 minutes
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tab := newTable(t, minBytes)
+			ids := samePair(slots + 1)
+			for i, id := range ids[:slots] {
+				for range tt.hits(i) {
+					decide(tab, 0, take(id, tt.p(i)))
+				}
+			}
+			if s := tab.Stats(); s.GivenUp != 0 || tab.Live(0) != slots {
+				t.Fatalf("before: %+v, %d live, want none given up and %d live", s, tab.Live(0), slots)
+			}
+			decide(tab, 0, take(ids[slots], perMinute(99)))
+			if s := tab.Stats(); s.GivenUp != 1 || s.Reclaimed != 0 || tab.Live(0) != slots {
+				t.Errorf("after: %+v, %d live, want 1 given up and %d live", s, tab.Live(0), slots)
+			}
+			for i, id := range ids[:slots] {
+				want := uint64(tt.hits(i))
+				if i == tt.lost {
+					want = 0
+				}
+				if got := decide(tab, 0, Charge{ID: id, Policy: tt.p(i)}).Decisions[0].Before; got != want {
+					t.Errorf("counter %d has used %d, want %d", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// A flood of new values pushes out its own.
+func TestFlood(t *testing.T) {
+	const established, flood = 1000, 200_000
+	tab := newTable(t, 64<<10) // 4096 counters
+	p := perMinute(100)
+	for n := range established {
+		for range 3 {
+			decide(tab, min1, take(counterID(n), p))
+		}
+	}
+	for n := range flood {
+		decide(tab, min1, take(counterID(established+n), p))
+	}
+	for n := range established {
+		if got := decide(tab, min1, Charge{ID: counterID(n), Policy: p}).Decisions[0].Before; got != 3 {
+			t.Errorf("counter %d has used %d, want 3", n, got)
+		}
+	}
+	if s := tab.Stats(); s.GivenUp < flood-uint64(s.Capacity) {
+		t.Errorf("%+v, want most of the flood given up", s)
+	}
+}
+
+// A counter that gave all back is as good as absent.
+func TestEmptyCounterIsReclaimed(t *testing.T) {
+	tab := newTable(t, minBytes)
+	ids := samePair(2*ways + 1)
+	p := perMinute(9)
+	for _, id := range ids[:2*ways] {
+		decide(tab, 0, take(id, p))
+	}
+	decide(tab, 0, Charge{ID: ids[5], Policy: p, Hits: 1, Refund: true})
+	decide(tab, 0, take(ids[2*ways], p))
+	if s := tab.Stats(); s.GivenUp != 0 || s.Reclaimed != 1 {
+		t.Errorf("%+v, want 1 reclaimed and none given up", s)
+	}
+}
+
+// Who comes late does not find the window of a reclaimed counter empty again.
+func TestLateAfterReclaim(t *testing.T) {
+	tab := newTable(t, minBytes)
+	ids := samePair(2*ways + 1)
+	p := perMinute(1)
+	for _, id := range ids[:2*ways] {
+		decide(tab, 2*min1-1, take(id, p))
+	}
+	decide(tab, 2*min1, take(ids[2*ways], p)) // takes the slot of one of them
+	for i, id := range ids[:2*ways] {
+		d := decide(tab, 2*min1-1, take(id, p)).Decisions[0]
+		if late := d.Reset > 1; d.Over == late {
+			t.Errorf("counter %d: decision %+v, want over, or counted in the next window", i, d)
+		}
+	}
+	// A year late is a clock that was set back.
+	d := decide(tab, min1-Time(366*24*time.Hour), take(counterID(1), p)).Decisions[0]
+	if d.Reset > time.Minute {
+		t.Errorf("after the clock was set back: decision %+v, want a window of now", d)
+	}
+}
+
+// Slots of one counter under different algorithms, and words, tell themselves
+// apart.
+func TestTags(t *testing.T) {
+	id := ID{Hi: ^uint64(0)}
+	for a := Algorithm(0); a < 8; a++ {
+		tag := tagOf(id, a)
+		if got := algorithmOf(tag); got != a {
+			t.Errorf("algorithmOf(tagOf(%d)) = %d", a, got)
+		}
+		if tagOf(ID{}, a) == 0 {
+			t.Errorf("tagOf(ID{}, %d) = 0, the tag of an empty slot", a)
+		}
+		if tag>>kindBits != id.Hi>>kindBits {
+			t.Errorf("tagOf(%d) = %#x loses bits of the ID", a, tag)
+		}
+	}
+}
