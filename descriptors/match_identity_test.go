@@ -95,12 +95,14 @@ descriptors:
 		{
 			"override under share_threshold is keyed as sent",
 			of{s, "d", desc("p", "path/1", "f", "file/1").limit(1, 3, 0)},
-			of{s, "d", desc("p", "path/2", "f", "file/1").limit(1, 3, 0)}, false,
+			of{s, "d", desc("p", "path/2", "f", "file/1").limit(1, 3, 0)},
+			false,
 		},
 		{
 			"override under share_threshold and the shared counter",
 			of{s, "d", desc("p", "path/1", "f", "file/1").limit(1, 3, 0)},
-			of{s, "d", desc("p", "path/1", "f", "file/1")}, false,
+			of{s, "d", desc("p", "path/1", "f", "file/1")},
+			false,
 		},
 	} {
 		a, b := id(t, tc.a.s, tc.a.d, tc.a.desc), id(t, tc.b.s, tc.b.d, tc.b.desc)

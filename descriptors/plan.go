@@ -29,13 +29,10 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 			}
 		}
 	}
-	group := int32(-1)
+	group := int32(0)
 	for i := range req.Descriptors {
 		m, desc := &p.Matches[i], &req.Descriptors[i]
 		m.First, m.Hits = len(p.Batch.Charges), hits(req, desc)
-		if group < 0 || !d.allOrNothing {
-			group++
-		}
 		switch {
 		case m.override != nil:
 			p.chargeOverride(d, m, desc, global, group)
@@ -46,8 +43,8 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 		default:
 			p.chargeRule(d, m, desc, global, group, replacing)
 		}
-		if m.Count == 0 && !d.allOrNothing {
-			group-- // groups are numbered without gaps
+		if m.Count > 0 && !d.allOrNothing {
+			group++
 		}
 	}
 }
@@ -71,7 +68,6 @@ func (p *Plan) begin(d *domain, n int) {
 // that is to be applied.
 func (p *Plan) match(d *domain, i int, desc *Descriptor) *Rule {
 	m := &p.Matches[i]
-	*m = Match{}
 	var rule *Rule
 	if n := d.match(desc.Entries); n != nil {
 		rule = n.rule
