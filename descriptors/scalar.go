@@ -71,7 +71,7 @@ func resolveScalar(n *yaml.Node) scalar {
 	case want == floatScalar && s.kind == uintScalar:
 		s.kind, s.float = floatScalar, float64(s.uint)
 	default:
-		s.kind = badScalar
+		return scalar{kind: badScalar, text: n.Value}
 	}
 	return s
 }

@@ -112,7 +112,6 @@ func watchedDirs(paths []string) []string {
 		}
 		// An error ends the walk early; what it saw until then is watched.
 		_ = walk(path, nil, func(f found) { add(f.name) }, func(dir string) {
-			add(dir)
 			if target, err := filepath.EvalSymlinks(dir); err == nil {
 				set[absolute(target)] = true
 			}
