@@ -1,7 +1,6 @@
 package descriptors
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"strings"
@@ -14,14 +13,16 @@ import (
 // Words that the reference lacks follow where they matter. Domains are sorted;
 // within one, limits stand in file order.
 func (s *Set) Dump(w io.Writer) error {
-	b := bufio.NewWriter(w) // keeps the first error
 	for _, l := range s.Limits {
-		s.dump(b, l)
+		if _, err := io.WriteString(w, s.dump(l)); err != nil {
+			return err
+		}
 	}
-	return b.Flush()
+	return nil
 }
 
-func (s *Set) dump(b *bufio.Writer, l *Limit) {
+func (s *Set) dump(l *Limit) string {
+	var b strings.Builder
 	r, d := l.Rule, s.domains[l.Rule.Domain]
 	b.WriteString(d.name)
 	for _, n := range r.node.lineage() {
@@ -30,19 +31,20 @@ func (s *Set) dump(b *bufio.Writer, l *Limit) {
 			b.WriteString("_" + n.value)
 		}
 	}
-	fmt.Fprintf(b, ": unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t",
+	fmt.Fprintf(&b, ": unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t",
 		strings.ToUpper(l.Unit.String()), l.RequestsPerUnit, r.Shadow, r.Quota)
 	switch {
 	case r.Unlimited:
 		b.WriteString(", unlimited: true")
 	case l.Policy.CountRefused != d.countsRefused(len(r.Limits)):
-		fmt.Fprintf(b, ", count_refused: %t", l.Policy.CountRefused)
+		fmt.Fprintf(&b, ", count_refused: %t", l.Policy.CountRefused)
 	}
 	if l.UnitMultiplier > 1 {
-		fmt.Fprintf(b, ", unit_multiplier: %d", l.UnitMultiplier)
+		fmt.Fprintf(&b, ", unit_multiplier: %d", l.UnitMultiplier)
 	}
 	if d.allOrNothing {
 		b.WriteString(", all_or_nothing: true")
 	}
 	b.WriteString("\n")
+	return b.String()
 }

@@ -52,5 +52,5 @@ func (d *domain) identify(entries []Entry, shared [][]byte) limiter.Hasher {
 // another entry.
 func counterWord(p *limiter.Policy) uint64 {
 	const nanosPerSecond = 1_000_000_000
-	return uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond)
+	return uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond) //nolint:gosec // a window is positive
 }

@@ -125,6 +125,7 @@ func plainWalk(ds []DescriptorConfig, entries []Entry) *DescriptorConfig {
 }
 
 func seeds(f *testing.F) {
+	f.Helper()
 	f.Add([]byte{})
 	f.Add([]byte("\x03\x00\x02\x00\x00\x00\x00\x03\x00\x00"))
 	for seed := range byte(20) {

@@ -7,22 +7,22 @@ import (
 )
 
 // rules compiles YAML files that must be free of errors.
-func rules(t testing.TB, opt Options, files ...string) *Set {
-	t.Helper()
-	set, ds := compile(t, opt, files...)
+func rules(tb testing.TB, opt Options, files ...string) *Set {
+	tb.Helper()
+	set, ds := compile(tb, opt, files...)
 	if err := ds.Err(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return set
 }
 
-func compile(t testing.TB, opt Options, files ...string) (*Set, Diagnostics) {
-	t.Helper()
+func compile(tb testing.TB, opt Options, files ...string) (*Set, Diagnostics) {
+	tb.Helper()
 	var configs []Config
 	for i, file := range files {
 		cs, ds := Parse(string(rune('a'+i))+".yaml", []byte(file))
 		if err := ds.Err(); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		configs = append(configs, cs...)
 	}
