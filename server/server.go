@@ -110,10 +110,11 @@ func (s *Server) open(ctx context.Context, name, addr string) (net.Listener, err
 	return l, nil
 }
 
-// close closes the listeners that are open.
+// close closes the listeners that are open, on which nothing was accepted.
 func (s *Server) close() {
-	if s.grpcConn != nil {
-		_ = s.grpcConn.Close() // nothing was accepted on it
+	if s.grpc != nil {
+		s.grpc.Stop()
+		_ = s.grpcConn.Close()
 	}
 	for _, l := range s.http {
 		_ = l.Listener.Close()
@@ -167,9 +168,7 @@ func (s *Server) setHealthy(healthy bool) {
 func (s *Server) drain() {
 	s.logger.Info("draining", zap.Duration("delay", s.options.DrainDelay))
 	s.setHealthy(false)
-	if s.options.DrainDelay > 0 {
-		time.Sleep(s.options.DrainDelay)
-	}
+	time.Sleep(s.options.DrainDelay)
 	if s.grpc != nil {
 		bound := time.AfterFunc(s.options.DrainTimeout, func() {
 			s.logger.Warn("calls are still in flight at the end of the drain timeout", zap.Duration("timeout", s.options.DrainTimeout))
