@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -16,23 +17,129 @@ func benchIDs(n int) []ID {
 	return ids
 }
 
+func perDay(limit uint32) *Policy {
+	return &Policy{Algorithm: FixedWindow, Limit: limit, Window: 24 * time.Hour}
+}
+
+// spread returns pseudo-random numbers below n, the same ones each time.
+func spread(n int) func() int {
+	state := uint32(0)
+	return func() int {
+		state = state*1664525 + 1013904223
+		return int(uint64(state) * uint64(n) >> 32)
+	}
+}
+
+// BenchmarkDecide decides one charge on one of so many live counters.
 func BenchmarkDecide(b *testing.B) {
-	p := &Policy{Algorithm: FixedWindow, Limit: 1<<32 - 1, Window: 24 * time.Hour}
-	for _, n := range []int{1, 1000, 1_000_000} {
-		b.Run(fmt.Sprintf("op=allow/keys=%d", n), func(b *testing.B) {
-			t, ids := newTable(b, 0), benchIDs(n)
-			batch := &Batch{Charges: []Charge{{Policy: p, Hits: 1}}}
-			for _, id := range ids {
-				batch.Charges[0].ID = id
-				t.Decide(benchNow, batch)
-			}
+	ops := []struct {
+		name string
+		c    Charge
+	}{
+		{"allow", Charge{Policy: perDay(1<<32 - 1), Hits: 1}},
+		{"deny", Charge{Policy: perDay(1), Hits: 1}},
+		{"look", Charge{Policy: perDay(1)}},
+	}
+	for _, op := range ops {
+		for _, keys := range []int{1, 1000, 1_000_000} {
+			b.Run(fmt.Sprintf("op=%s/keys=%d", op.name, keys), func(b *testing.B) {
+				t, ids, next := newTable(b, 0), benchIDs(keys), spread(keys)
+				batch := &Batch{Charges: []Charge{{Policy: op.c.Policy, Hits: 1}}}
+				for _, id := range ids {
+					batch.Charges[0].ID = id
+					t.Decide(benchNow, batch)
+				}
+				batch.Charges[0] = op.c
+				b.ReportAllocs()
+				for b.Loop() {
+					batch.Charges[0].ID = ids[next()]
+					t.Decide(benchNow, batch)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkGroups decides two charges on two of a thousand counters.
+func BenchmarkGroups(b *testing.B) {
+	for _, op := range []struct {
+		name   string
+		second *Policy
+		group  int32
+	}{
+		{"single_groups", perDay(1 << 31), 1},
+		{"all_or_nothing", perDay(1 << 31), 0},
+		{"all_or_nothing_refused", perDay(0), 0},
+	} {
+		b.Run("op="+op.name, func(b *testing.B) {
+			t, ids, next := newTable(b, 0), benchIDs(1000), spread(500)
+			batch := &Batch{Charges: []Charge{
+				{Policy: perDay(1 << 31), Hits: 1},
+				{Policy: op.second, Hits: 1, Group: op.group},
+			}}
 			b.ReportAllocs()
-			i := uint32(0)
 			for b.Loop() {
-				i = i*1664525 + 1013904223
-				batch.Charges[0].ID = ids[uint64(i)*uint64(n)>>32]
+				i := next()
+				batch.Charges[0].ID, batch.Charges[1].ID = ids[i], ids[i+500]
 				t.Decide(benchNow, batch)
 			}
 		})
+	}
+}
+
+// BenchmarkNewCounter hits counters that have no slot: the table fills, then
+// reclaims expired ones or gives up live ones.
+func BenchmarkNewCounter(b *testing.B) {
+	for _, bytes := range []int64{64 << 10, defaultBytes} {
+		for _, op := range []struct {
+			name string
+			pace Time
+		}{{"reclaim", Time(time.Hour)}, {"give_up", 0}} {
+			b.Run(fmt.Sprintf("op=%s/bytes=%d", op.name, bytes), func(b *testing.B) {
+				t := newTable(b, bytes)
+				batch := &Batch{Charges: []Charge{{Policy: perDay(5), Hits: 1}}}
+				now, i := benchNow, uint64(0)
+				hit := func() {
+					i++
+					batch.Charges[0].ID = ID{Hi: i << 8, Lo: i * 0x9e3779b97f4a7c15}
+					now += op.pace
+					t.Decide(now, batch)
+				}
+				for range 2 * t.Stats().Capacity {
+					hit()
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					hit()
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkParallel has all processors hit one counter, or a thousand.
+func BenchmarkParallel(b *testing.B) {
+	for _, op := range []struct {
+		name string
+		p    *Policy
+	}{{"allow", perDay(1<<32 - 1)}, {"deny", perDay(1)}} {
+		for _, keys := range []int{1, 1000} {
+			b.Run(fmt.Sprintf("op=%s/keys=%d", op.name, keys), func(b *testing.B) {
+				t, ids := newTable(b, 0), benchIDs(keys)
+				var worker atomic.Int64
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					next := spread(keys)
+					for range worker.Add(1) * 100 { // each starts elsewhere
+						next()
+					}
+					batch := &Batch{Charges: []Charge{{Policy: op.p, Hits: 1}}}
+					for pb.Next() {
+						batch.Charges[0].ID = ids[next()]
+						t.Decide(benchNow, batch)
+					}
+				})
+			})
+		}
 	}
 }

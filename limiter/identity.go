@@ -23,8 +23,9 @@ func NewHashKey() HashKey {
 // Hasher hashes a sequence of words and strings to an [ID]. It is SipHash-1-3
 // with 128 bits of output (Aumasson and Bernstein, "SipHash: a fast short-input
 // PRF", 2012), fed with self-delimiting items: two different sequences are
-// different inputs, however their bytes would join. A Hasher is a value: copying
-// it keeps a prefix. It allocates nothing.
+// different inputs, however their bytes would join, provided that what has been
+// added says of which kind (word, bytes or pair) the next item is. A Hasher is a
+// value: copying it keeps a prefix. It allocates nothing.
 type Hasher struct {
 	v0, v1, v2, v3 uint64
 	words          uint64
@@ -41,23 +42,26 @@ func (k HashKey) Hasher() Hasher {
 	}
 }
 
-func (h *Hasher) round() {
-	h.v0 += h.v1
-	h.v1 = bits.RotateLeft64(h.v1, 13) ^ h.v0
-	h.v0 = bits.RotateLeft64(h.v0, 32)
-	h.v2 += h.v3
-	h.v3 = bits.RotateLeft64(h.v3, 16) ^ h.v2
-	h.v0 += h.v3
-	h.v3 = bits.RotateLeft64(h.v3, 21) ^ h.v0
-	h.v2 += h.v1
-	h.v1 = bits.RotateLeft64(h.v1, 17) ^ h.v2
-	h.v2 = bits.RotateLeft64(h.v2, 32)
+// round is SipHash's. It takes and returns values, so that it is inlined and the
+// state stays in registers across the words of a string.
+func round(v0, v1, v2, v3 uint64) (_, _, _, _ uint64) {
+	v0 += v1
+	v1 = bits.RotateLeft64(v1, 13) ^ v0
+	v0 = bits.RotateLeft64(v0, 32)
+	v2 += v3
+	v3 = bits.RotateLeft64(v3, 16) ^ v2
+	v0 += v3
+	v3 = bits.RotateLeft64(v3, 21) ^ v0
+	v2 += v1
+	v1 = bits.RotateLeft64(v1, 17) ^ v2
+	v2 = bits.RotateLeft64(v2, 32)
+	return v0, v1, v2, v3
 }
 
 // Word adds one number.
 func (h *Hasher) Word(w uint64) {
 	h.v3 ^= w
-	h.round()
+	h.v0, h.v1, h.v2, h.v3 = round(h.v0, h.v1, h.v2, h.v3)
 	h.v0 ^= w
 	h.words++
 }
@@ -65,43 +69,61 @@ func (h *Hasher) Word(w uint64) {
 // Bytes adds one string of bytes, its length first.
 func (h *Hasher) Bytes(b []byte) {
 	h.Word(uint64(len(b)))
-	h.tail(b)
+	h.add(b)
 }
 
-// Pair adds two strings of bytes, their lengths first.
+// Pair adds two strings of bytes, each below 4 GiB, their lengths first.
 func (h *Hasher) Pair(a, b []byte) {
 	h.Word(uint64(len(a))<<32 | uint64(len(b)))
-	h.tail(a)
-	h.tail(b)
+	h.add(a)
+	h.add(b)
 }
 
-// tail adds b, whose length has been added before, padded to whole words.
-func (h *Hasher) tail(b []byte) {
-	for len(b) >= 8 {
-		h.Word(binary.LittleEndian.Uint64(b))
-		b = b[8:]
+// add adds b, whose length has been added before, padded to whole words.
+func (h *Hasher) add(b []byte) {
+	v0, v1, v2, v3 := h.v0, h.v1, h.v2, h.v3
+	h.words += uint64(len(b)+7) / 8
+	rest := partialWord(b)
+	for ; len(b) >= 8; b = b[8:] {
+		w := binary.LittleEndian.Uint64(b)
+		v3 ^= w
+		v0, v1, v2, v3 = round(v0, v1, v2, v3)
+		v0 ^= w
 	}
-	if len(b) == 0 {
-		return
+	if len(b) > 0 {
+		v3 ^= rest
+		v0, v1, v2, v3 = round(v0, v1, v2, v3)
+		v0 ^= rest
 	}
-	var w uint64
-	for i, c := range b {
-		w |= uint64(c) << (8 * i)
+	h.v0, h.v1, h.v2, h.v3 = v0, v1, v2, v3
+}
+
+// partialWord returns the last len(b)%8 bytes of b as a number.
+func partialWord(b []byte) uint64 {
+	n := len(b)
+	switch rest := n % 8; {
+	case rest == 0:
+		return 0
+	case n > 8: // one load that overlaps the whole words
+		return binary.LittleEndian.Uint64(b[n-8:]) >> (64 - 8*rest)
+	case n >= 4: // two that overlap each other
+		return uint64(binary.LittleEndian.Uint32(b)) | uint64(binary.LittleEndian.Uint32(b[n-4:]))<<(8*(n-4))
+	default: // first, middle and last, which may be the same
+		return uint64(b[0]) | uint64(b[n/2])<<(8*(n/2)) | uint64(b[n-1])<<(8*(n-1))
 	}
-	h.Word(w)
 }
 
 // Sum returns the ID of what was added so far.
 func (h Hasher) Sum() ID {
 	h.Word(h.words)
-	h.v2 ^= 0xee
+	v0, v1, v2, v3 := h.v0, h.v1, h.v2^0xee, h.v3
 	for range 3 {
-		h.round()
+		v0, v1, v2, v3 = round(v0, v1, v2, v3)
 	}
-	hi := h.v0 ^ h.v1 ^ h.v2 ^ h.v3
-	h.v1 ^= 0xdd
+	hi := v0 ^ v1 ^ v2 ^ v3
+	v1 ^= 0xdd
 	for range 3 {
-		h.round()
+		v0, v1, v2, v3 = round(v0, v1, v2, v3)
 	}
-	return ID{Hi: hi, Lo: h.v0 ^ h.v1 ^ h.v2 ^ h.v3}
+	return ID{Hi: hi, Lo: v0 ^ v1 ^ v2 ^ v3}
 }

@@ -1,0 +1,69 @@
+package limiter
+
+import (
+	"testing"
+	"time"
+)
+
+// Once a batch has grown, no path of Decide allocates.
+func TestNoAllocations(t *testing.T) {
+	tight := &Policy{Algorithm: FixedWindow, Limit: 1, Window: 24 * time.Hour}
+	counted := &Policy{Algorithm: FixedWindow, Limit: 1, Window: 24 * time.Hour, CountRefused: true}
+	wide := &Policy{Algorithm: FixedWindow, Limit: 1 << 30, Window: 24 * time.Hour}
+	single := func(p *Policy, hits uint64) []Charge { return []Charge{{ID: counterID(0), Policy: p, Hits: hits}} }
+	many := make([]Charge, 100)
+	for i := range many {
+		many[i] = Charge{ID: counterID(i % 60), Policy: wide, Hits: 2, Refund: i%7 == 0}
+	}
+	quota := []Charge{
+		{ID: counterID(1), Policy: wide, Hits: 1},
+		{ID: counterID(2), Policy: tight, Hits: 1, Mode: Quota},
+		{ID: counterID(2), Policy: tight, Hits: 1, Mode: Quota},
+	}
+	tests := []struct {
+		name    string
+		charges []Charge
+	}{
+		{"allow", single(wide, 1)},
+		{"deny", single(tight, 1)},
+		{"count refused", single(counted, 1)},
+		{"look", single(wide, 0)},
+		{"refund", []Charge{{ID: counterID(0), Policy: wide, Hits: 1, Refund: true}}},
+		{"two groups", []Charge{{ID: counterID(0), Policy: wide, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1, Group: 1}}},
+		{"one group", []Charge{{ID: counterID(0), Policy: wide, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1}}},
+		{"refused group", []Charge{{ID: counterID(0), Policy: wide, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2}}},
+		{"quota", quota},
+		{"many with refunds", many},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tab, b, now := newTable(t, 64<<10), &Batch{Charges: tt.charges}, min1
+			tab.Decide(now, b)
+			if n := testing.AllocsPerRun(100, func() { tab.Decide(now, b) }); n != 0 {
+				t.Errorf("known counters: %v allocations", n)
+			}
+			if n := testing.AllocsPerRun(100, func() { now += Time(24 * time.Hour); tab.Decide(now, b) }); n != 0 {
+				t.Errorf("new windows: %v allocations", n)
+			}
+		})
+	}
+	t.Run("new counters", func(t *testing.T) {
+		tab, b, i := newTable(t, minBytes), &Batch{Charges: single(wide, 1)}, 0
+		if n := testing.AllocsPerRun(1000, func() { b.Charges[0].ID = counterID(i); i++; tab.Decide(min1, b) }); n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+		if s := tab.Stats(); s.GivenUp == 0 {
+			t.Errorf("%+v, want some given up", s)
+		}
+	})
+	t.Run("hasher", func(t *testing.T) {
+		key, value := []byte("remote_address"), []byte("10.0.0.1")
+		if n := testing.AllocsPerRun(100, func() {
+			h := HashKey{}.Hasher()
+			h.Pair(key, value)
+			_ = h.Sum()
+		}); n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+	})
+}
