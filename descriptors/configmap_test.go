@@ -35,7 +35,7 @@ func (m *configMap) update(files map[string]string) {
 	for name, content := range files {
 		check(os.WriteFile(filepath.Join(m.dir, version, name), []byte(content), 0o600))
 	}
-	check(os.Chmod(filepath.Join(m.dir, version), 0o755)) //nolint:gosec // as the kubelet does
+	check(os.Chmod(filepath.Join(m.dir, version), 0o755))
 	check(os.Symlink(version, filepath.Join(m.dir, "..data_tmp")))
 	check(os.Rename(filepath.Join(m.dir, "..data_tmp"), filepath.Join(m.dir, "..data")))
 	for name := range files {

@@ -1,6 +1,8 @@
 package descriptors
 
 import (
+	"slices"
+
 	"go.yaml.in/yaml/v4"
 )
 
@@ -81,10 +83,10 @@ func (p *parser) merged(path string, key, value *yaml.Node, keyText func(*yaml.N
 		return p.fields(path, n, keyText)
 	case yaml.SequenceNode:
 		var all []field
-		for i := len(n.Content) - 1; i >= 0; i-- {
-			m := p.follow(n.Content[i])
+		for _, item := range slices.Backward(n.Content) {
+			m := p.follow(item)
 			if m.Kind != yaml.MappingNode {
-				p.fail(path, n.Content[i], `"<<" merges maps, not %s`, kindName(m))
+				p.fail(path, item, `"<<" merges maps, not %s`, kindName(m))
 				continue
 			}
 			all = append(all, p.fields(path, m, keyText)...)

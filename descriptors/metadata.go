@@ -3,6 +3,7 @@ package descriptors
 import (
 	"fmt"
 	"maps"
+	"strconv"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -58,7 +59,12 @@ func (p *parser) structValue(path string, n *yaml.Node) any {
 			list = append(list, p.structValue(path, p.follow(item)))
 		}
 		return list
+	default:
+		return p.structScalar(path, n)
 	}
+}
+
+func (p *parser) structScalar(path string, n *yaml.Node) any {
 	s := resolveScalar(n)
 	switch s.kind {
 	case nullScalar:
@@ -104,11 +110,11 @@ func printedKeyText(n *yaml.Node) (string, bool) {
 	s := resolveScalar(n)
 	switch s.kind {
 	case boolScalar:
-		return fmt.Sprint(s.bool), true
+		return strconv.FormatBool(s.bool), true
 	case intScalar:
-		return fmt.Sprint(s.int), true
+		return strconv.FormatInt(s.int, 10), true
 	case uintScalar:
-		return fmt.Sprint(s.uint), true
+		return strconv.FormatUint(s.uint, 10), true
 	case floatScalar:
 		return fmt.Sprint(s.float), true
 	case nullScalar:

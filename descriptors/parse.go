@@ -85,7 +85,7 @@ func (p *parser) documents(content []byte) []Config {
 	var (
 		configs []Config
 		empty   *yaml.Node // a document that is all right only as the last one
-		any     bool
+		found   bool
 	)
 	for {
 		var doc yaml.Node
@@ -105,10 +105,10 @@ func (p *parser) documents(content []byte) []Config {
 			p.fail("", empty, "this YAML document is empty; only the last one of a file may be")
 			empty = nil
 		}
-		any = true
+		found = true
 		configs = append(configs, p.document(doc.Content[0]))
 	}
-	if !any {
+	if !found {
 		p.report(Error, "", 1, 1, `the file holds no rules; it must have at least "domain"`)
 	}
 	return configs

@@ -42,12 +42,13 @@ func (p *parser) text(path string, f field) (text string, ok bool) {
 	case badScalar:
 		p.fail(path, f.value, "%q does not fit its tag %s", shorten(s.text), f.value.ShortTag())
 		return "", false
+	default:
+		if !utf8.ValidString(s.text) {
+			p.fail(path, f.value, "%q must be valid UTF-8, not %q", f.word, shorten(s.text))
+			return "", false
+		}
+		return s.text, true
 	}
-	if !utf8.ValidString(s.text) {
-		p.fail(path, f.value, "%q must be valid UTF-8, not %q", f.word, shorten(s.text))
-		return "", false
-	}
-	return s.text, true
 }
 
 // bool reads a word of envoyproxy/ratelimit that is true or false; null is false.
@@ -76,7 +77,7 @@ func (p *parser) number(path string, f field, smallest int64) (n uint32, ok bool
 	if f.value.Kind == yaml.ScalarNode {
 		s := resolveScalar(f.value)
 		if s.kind == intScalar && s.int >= smallest && s.int <= largest {
-			return uint32(s.int), true
+			return uint32(s.int), true //nolint:gosec // checked above
 		}
 		if _, err := strconv.ParseUint(s.text, 10, 32); err == nil && s.kind == textScalar {
 			p.fail(path, f.value, "%q must be a whole number from %d to %d, not text: remove the quotes around %s",

@@ -112,7 +112,7 @@ func (s *Source) Run(ctx context.Context) {
 			if !w.quiet(ctx, s.opt.Settle) {
 				return
 			}
-		case <-w.errors(): // an overflow: some events are lost
+		case <-w.errors(): //nolint:errcheck // an overflow of events is a hint like them
 		}
 	}
 }

@@ -87,6 +87,7 @@ func awaitVersion(t *testing.T, updates <-chan Update, version int) {
 // TestSourceSees makes each kind of change several times: the first may be seen
 // by the first look of Run, the others only by a watch that is still there.
 func TestSourceSees(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name string
 		// start makes version 1 and returns the path to follow and a func that
@@ -94,21 +95,25 @@ func TestSourceSees(t *testing.T) {
 		start func(t *testing.T, dir string) (path string, change func(version int))
 	}{
 		{"a ConfigMap swap", func(t *testing.T, dir string) (string, func(int)) {
+			t.Helper()
 			m := newConfigMap(t, dir)
 			m.update(map[string]string{"rules.yaml": rulesOf(1)})
 			return dir, func(v int) { m.update(map[string]string{"rules.yaml": rulesOf(v)}) }
 		}},
 		{"a ConfigMap swap with the file named", func(t *testing.T, dir string) (string, func(int)) {
+			t.Helper()
 			m := newConfigMap(t, dir)
 			m.update(map[string]string{"rules.yaml": rulesOf(1)})
 			return filepath.Join(dir, "rules.yaml"), func(v int) { m.update(map[string]string{"rules.yaml": rulesOf(v)}) }
 		}},
 		{"a ConfigMap swap that renames the file", func(t *testing.T, dir string) (string, func(int)) {
+			t.Helper()
 			m := newConfigMap(t, dir)
 			m.update(map[string]string{"1.yaml": rulesOf(1)})
 			return dir, func(v int) { m.update(map[string]string{fmt.Sprintf("%d.yaml", v): rulesOf(v)}) }
 		}},
 		{"an atomic rename", func(t *testing.T, dir string) (string, func(int)) {
+			t.Helper()
 			write(t, rulesOf(1), dir, "rules.yaml")
 			return dir, func(v int) {
 				write(t, rulesOf(v), dir, ".rules.yaml.tmp")
@@ -116,6 +121,7 @@ func TestSourceSees(t *testing.T) {
 			}
 		}},
 		{"an atomic rename with the file named", func(t *testing.T, dir string) (string, func(int)) {
+			t.Helper()
 			write(t, rulesOf(1), dir, "rules.yaml")
 			return filepath.Join(dir, "rules.yaml"), func(v int) {
 				write(t, rulesOf(v), dir, "rules.yaml.tmp")
@@ -123,14 +129,17 @@ func TestSourceSees(t *testing.T) {
 			}
 		}},
 		{"writing in place", func(t *testing.T, dir string) (string, func(int)) {
+			t.Helper()
 			write(t, rulesOf(1), dir, "rules.yaml")
 			return dir, func(v int) { write(t, rulesOf(v), dir, "rules.yaml") }
 		}},
 		{"writing in place in a directory below", func(t *testing.T, dir string) (string, func(int)) {
+			t.Helper()
 			write(t, rulesOf(1), dir, "a/b/rules.yaml")
 			return dir, func(v int) { write(t, rulesOf(v), dir, "a/b/rules.yaml") }
 		}},
 		{"a copied file that replaces another", func(t *testing.T, dir string) (string, func(int)) {
+			t.Helper()
 			write(t, rulesOf(1), dir, "1.yaml")
 			return dir, func(v int) {
 				if err := os.Remove(filepath.Join(dir, fmt.Sprintf("%d.yaml", v-1))); err != nil {
@@ -140,6 +149,7 @@ func TestSourceSees(t *testing.T) {
 			}
 		}},
 		{"a new directory below", func(t *testing.T, dir string) (string, func(int)) {
+			t.Helper()
 			write(t, rulesOf(1), dir, "v1/rules.yaml")
 			return dir, func(v int) {
 				write(t, rulesOf(v), dir, fmt.Sprintf("v%d/rules.yaml", v))
@@ -149,12 +159,14 @@ func TestSourceSees(t *testing.T) {
 			}
 		}},
 		{"writing in place behind links", func(t *testing.T, dir string) (string, func(int)) {
+			t.Helper()
 			write(t, rulesOf(1), dir, "target/rules.yaml")
 			link(t, "../target", dir, "current/link")
 			link(t, "../current/link/rules.yaml", dir, "config/rules.yaml")
 			return filepath.Join(dir, "config"), func(v int) { write(t, rulesOf(v), dir, "target/rules.yaml") }
 		}},
 		{"a link in the middle of a chain", func(t *testing.T, dir string) (string, func(int)) {
+			t.Helper()
 			write(t, rulesOf(1), dir, "v1/rules.yaml")
 			link(t, "../v1", dir, "current/link")
 			link(t, "../current/link", dir, "config/below")
@@ -165,6 +177,7 @@ func TestSourceSees(t *testing.T) {
 			}
 		}},
 		{"the directory moved away and made anew", func(t *testing.T, dir string) (string, func(int)) {
+			t.Helper()
 			write(t, rulesOf(1), dir, "config/rules.yaml")
 			return filepath.Join(dir, "config"), func(v int) {
 				write(t, rulesOf(v), dir, "next/rules.yaml")

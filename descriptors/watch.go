@@ -68,7 +68,7 @@ func (w *watcher) quiet(ctx context.Context, settle time.Duration) bool {
 			calm.Stop()
 			return true
 		case <-w.events():
-		case <-w.errors():
+		case <-w.errors(): //nolint:errcheck // as an event
 		}
 		calm.Stop()
 	}
