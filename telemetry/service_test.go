@@ -1,0 +1,74 @@
+package telemetry
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+func TestMetricsAreValidAndNamed(t *testing.T) {
+	m := New()
+	m.WatchTable(func() TableStats { return TableStats{Capacity: 5, Bytes: 80, Live: 2, Reclaimed: 3, GivenUp: 1} })
+	m.ConfigLoaded("abc", 12)
+	m.ConfigRefused()
+	if problems, err := testutil.GatherAndLint(m.Registry, "sluice_counters_capacity", "sluice_config_info"); err != nil || len(problems) > 0 {
+		t.Errorf("GatherAndLint() = %v, %v, want neither", problems, err)
+	}
+	want := `
+# HELP ratelimit_service_config_load_error Rule sets that were refused; the previous one stayed.
+# TYPE ratelimit_service_config_load_error counter
+ratelimit_service_config_load_error 1
+# HELP ratelimit_service_config_load_success Rule sets that were loaded.
+# TYPE ratelimit_service_config_load_success counter
+ratelimit_service_config_load_success 1
+# HELP sluice_config_info 1, with the fingerprint of the rules in force as label.
+# TYPE sluice_config_info gauge
+sluice_config_info{hash="abc"} 1
+# HELP sluice_config_last_load_successful 1 if the files on disk are the rules in force, 0 if they were refused.
+# TYPE sluice_config_last_load_successful gauge
+sluice_config_last_load_successful 0
+# HELP sluice_counters_live Counters that could still change a decision.
+# TYPE sluice_counters_live gauge
+sluice_counters_live 2
+`
+	names := []string{"ratelimit_service_config_load_error", "ratelimit_service_config_load_success", "sluice_config_info", "sluice_config_last_load_successful", "sluice_counters_live"}
+	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	m.ConfigRestored()
+	m.ConfigLoaded("def", 13)
+	if n := testutil.CollectAndCount(m.configInfo); n != 1 {
+		t.Errorf("%d fingerprints are shown, want that of the rules in force only", n)
+	}
+}
+
+func TestLogger(t *testing.T) {
+	for _, level := range append([]string{"WARN", "Info"}, LogLevels...) {
+		if _, err := NewLogger(&bytes.Buffer{}, level, "text"); err != nil {
+			t.Errorf("NewLogger(%q): %v", level, err)
+		}
+	}
+	if _, err := NewLogger(&bytes.Buffer{}, "loud", "text"); err == nil || !strings.Contains(err.Error(), "warning") {
+		t.Errorf("NewLogger(loud) = %v, want an error that names what is allowed", err)
+	}
+	if _, err := NewLogger(&bytes.Buffer{}, "info", "xml"); err == nil {
+		t.Error("NewLogger accepts the format xml")
+	}
+	var out bytes.Buffer
+	l, err := NewLogger(&out, "info", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Debug("unseen")
+	l.Info("seen")
+	for _, want := range []string{`"@timestamp":"`, `"level":"info"`, `"@message":"seen"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("log is %s, want %s in it", out.String(), want)
+		}
+	}
+	if strings.Contains(out.String(), "unseen") {
+		t.Error("a debug line is in the log of level info")
+	}
+}
