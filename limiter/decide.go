@@ -20,20 +20,21 @@ func (t *Table) Decide(now Time, b *Batch) {
 		for i := range b.Charges {
 			t.charge(at, b, i)
 		}
-	} else {
-		// If no quota has room even now, the groups with one refuse without
-		// touching their other counters.
-		refuse := quota && !refunds && !t.quotaHasRoom(at, b)
-		for lo, hi := 0, 0; lo < n; lo = hi {
-			hi = b.groupEnd(lo)
-			if hi-lo == 1 {
-				t.charge(at, b, lo)
-			} else {
-				t.decideGroup(at, b, lo, hi, refuse)
-			}
+		b.concludeSingle(quota && !b.quotaPassed())
+		return
+	}
+	// If no quota has room even now, the groups with one refuse without touching
+	// their other counters.
+	refuse := quota && !refunds && !t.quotaHasRoom(at, b)
+	for lo, hi := 0, 0; lo < n; lo = hi {
+		hi = b.groupEnd(lo)
+		if hi-lo == 1 {
+			t.charge(at, b, lo)
+		} else {
+			t.decideGroup(at, b, lo, hi, refuse)
 		}
 	}
-	t.conclude(at, b, quota && !b.QuotaPass && !b.quotaPassed())
+	t.conclude(at, b, quota && !b.quotaPassed())
 }
 
 // survey reports whether b has groups of several charges, refunds, and quota
@@ -59,12 +60,26 @@ func (b *Batch) groupEnd(lo int) int {
 
 // quotaPassed reports whether a quota charge had room.
 func (b *Batch) quotaPassed() bool {
+	if b.QuotaPass {
+		return true
+	}
 	for i := range b.Charges {
 		if b.Charges[i].Mode == Quota && !b.Decisions[i].Over {
 			return true
 		}
 	}
 	return false
+}
+
+// concludeSingle is conclude where every charge is a group of its own: one that
+// refuses has not been charged.
+func (b *Batch) concludeSingle(quotaRefuses bool) {
+	for i := range b.Charges {
+		c, d := &b.Charges[i], &b.Decisions[i]
+		if d.Over && (c.Mode == Enforce || c.Mode == Quota && quotaRefuses) {
+			d.Refused, b.Refused = true, true
+		}
+	}
 }
 
 // conclude marks what refused. With quotaRefuses every quota charge lacked room:

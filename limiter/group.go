@@ -14,10 +14,22 @@ const maxReserveTries = 4
 type member struct {
 	tag, lo uint64 // the counter
 	index   int    // into Batch.Charges
+
+	// The first member on each counter holds what was seen of it, and what the
+	// members would make of it.
+	seen  view
+	after uint64
 }
 
 func byCounter(a, b member) int {
-	return cmp.Or(cmp.Compare(a.tag, b.tag), cmp.Compare(a.lo, b.lo), cmp.Compare(a.index, b.index))
+	switch {
+	case a.tag != b.tag:
+		return cmp.Compare(a.tag, b.tag)
+	case a.lo != b.lo:
+		return cmp.Compare(a.lo, b.lo)
+	default:
+		return cmp.Compare(a.index, b.index)
+	}
 }
 
 // sortMembers fills b.members with the charges lo to hi, those of one counter
@@ -118,10 +130,10 @@ func (t *Table) decideGroup(at instant, b *Batch, lo, hi int, quotaRefuses bool)
 		refuse = refuse || quotaRefuses && b.Charges[i].Mode == Quota
 	}
 	for try := 1; ; try++ {
-		if !t.weigh(at, b, false) || refuse {
+		if !t.lookAll(at, b) || refuse {
 			break
 		}
-		if t.weigh(at, b, true) {
+		if t.reserveAll(at, b) {
 			return
 		}
 		for _, m := range b.members {
@@ -169,49 +181,64 @@ func (t *Table) settle(at instant, b *Batch) bool {
 	return refuse
 }
 
-// weigh decides b.members, counter by counter; with
-// reserve it also charges those that have room. It reports whether none of them
-// makes the group refuse; with reserve it stops at one that does.
-func (t *Table) weigh(at instant, b *Batch, reserve bool) bool {
+// lookAll looks at the counters of b.members and decides as if those with room
+// were charged. It reports whether none makes the group refuse.
+func (t *Table) lookAll(at instant, b *Batch) bool {
 	ok := true
-	for lo, hi := 0, 0; lo < len(b.members) && (ok || !reserve); lo = hi {
+	for lo, hi := 0, 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
-		if !t.weighRun(at, b, b.members[lo:hi], reserve) {
-			ok = false
-		}
+		ok = t.look(at, b, b.members[lo:hi]) && ok
 	}
 	return ok
 }
 
-// weighRun is weigh for the members on one counter.
-func (t *Table) weighRun(at instant, b *Batch, run []member, reserve bool) bool {
+// look is lookAll for the members on one counter.
+func (t *Table) look(at instant, b *Batch, run []member) bool {
 	c := &b.Charges[run[0].index]
-	for {
-		v := t.read(at, run[0].tag, c.ID, c.Policy)
-		used, ok := v.used, true
-		for _, m := range run {
-			c, d, hits := &b.Charges[m.index], &b.Decisions[m.index], b.hits(m.index)
-			d.answer(at, c, hits, used, v.end)
-			switch {
-			case c.Refund:
-				d.refund(c, hits, 0)
-			case d.Over:
-				ok = ok && !b.refuses(m.index)
-			default:
-				used += hits
-			}
-		}
-		if !reserve || !ok {
-			return ok
-		}
-		if used == v.used || t.write(at, run[0].tag, c.ID, c.Policy, v, used) {
-			for _, m := range run {
-				c, d := &b.Charges[m.index], &b.Decisions[m.index]
-				if !c.Refund && !d.Over {
-					d.take(c.Policy, b.hits(m.index))
-				}
-			}
-			return true
+	v := t.read(at, run[0].tag, c.ID, c.Policy)
+	used, ok := v.used, true
+	for _, m := range run {
+		c, d, hits := &b.Charges[m.index], &b.Decisions[m.index], b.hits(m.index)
+		d.answer(at, c, hits, used, v.end)
+		switch {
+		case c.Refund:
+			d.refund(c, hits, 0)
+		case d.Over:
+			ok = ok && !b.refuses(m.index)
+		default:
+			used += hits
 		}
 	}
+	run[0].seen, run[0].after = v, used
+	return ok
+}
+
+// reserveAll charges what lookAll has decided. It stops and returns false where
+// a counter was hit meanwhile and makes the group refuse now.
+func (t *Table) reserveAll(at instant, b *Batch) bool {
+	for lo, hi := 0, 0; lo < len(b.members); lo = hi {
+		hi = b.runEnd(lo)
+		if !t.reserve(at, b, b.members[lo:hi]) {
+			return false
+		}
+	}
+	return true
+}
+
+// reserve is reserveAll for the members on one counter.
+func (t *Table) reserve(at instant, b *Batch, run []member) bool {
+	first := &run[0]
+	c := &b.Charges[first.index]
+	for first.after != first.seen.used && !t.write(at, first.tag, c.ID, c.Policy, first.seen, first.after) {
+		if !t.look(at, b, run) {
+			return false
+		}
+	}
+	for _, m := range run {
+		c, d := &b.Charges[m.index], &b.Decisions[m.index]
+		if !c.Refund && !d.Over {
+			d.take(c.Policy, b.hits(m.index))
+		}
+	}
+	return true
 }
