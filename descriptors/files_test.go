@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -104,6 +105,14 @@ func TestReadErrorsNameThePath(t *testing.T) {
 	write(t, "x", dir, "big/b")
 	if err := os.Truncate(filepath.Join(dir, "big/a"), maxSourceBytes); err != nil {
 		t.Fatal(err)
+	}
+	pipe := filepath.Join(dir, "special/pipe")
+	write(t, "", dir, "special/a")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read([]string{filepath.Dir(pipe)}); err == nil || !strings.Contains(err.Error(), pipe) {
+		t.Errorf("Read of a directory with a pipe = %v, want an error that names it", err)
 	}
 	_, err := Read([]string{filepath.Join(dir, "big")})
 	if err == nil || !strings.Contains(err.Error(), "big/b") || !strings.Contains(err.Error(), "64 MiB") {
