@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -34,14 +35,28 @@ type callCmd struct {
 	ServerName string `help:"Name expected in the service's certificate. Default the address."`
 }
 
+// Validate checks what the types do not.
+func (k *callCmd) Validate() error {
+	if k.Addr != "" && !strings.HasPrefix(k.Addr, "unix:") { // none at all is told elsewhere
+		if _, _, err := net.SplitHostPort(k.Addr); err != nil {
+			return fmt.Errorf("%q is not an address: write host:port, unix:///path or unix:@name", k.Addr)
+		}
+	}
+	if k.Count < 1 || k.Rate < 0 || k.Timeout <= 0 {
+		return errors.New("--count must be at least 1, --timeout above 0 and --rate not negative")
+	}
+	if (k.Cert == "") != (k.Key == "") {
+		return errors.New("--cert and --key go together")
+	}
+	_, err := k.descriptors()
+	return err
+}
+
 // Run asks and prints the answers.
 func (k *callCmd) Run(ctx context.Context, c console) error {
 	ds, err := k.descriptors()
 	if err != nil {
 		return err
-	}
-	if k.Count < 1 || k.Rate < 0 || k.Timeout <= 0 {
-		return errors.New("--count must be at least 1, --timeout above 0 and --rate not negative")
 	}
 	config, err := k.tlsConfig()
 	if err != nil {
@@ -85,11 +100,14 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 		}
 	}
 	if k.Count > 1 && !k.JSON {
-		if _, err := fmt.Fprintf(c.out, "%d OK, %d OVER_LIMIT, %d errors in %v\n", ok, over, failed, time.Since(start).Round(time.Millisecond)); err != nil {
+		if _, err := fmt.Fprintf(c.out, "%d OK, %d OVER_LIMIT, %s in %v\n", ok, over, count(failed, "error"), time.Since(start).Round(time.Millisecond)); err != nil {
 			return err
 		}
 	}
-	return last
+	if last != nil {
+		return fmt.Errorf("ask %s: %w", k.Addr, last)
+	}
+	return nil
 }
 
 func sleepUntil(ctx context.Context, t time.Time) bool {
@@ -173,7 +191,7 @@ func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {
 
 // parseOverride reads 5/hour or 100/10minute. Overrides have no week.
 func parseOverride(text string) (descriptors.Override, error) {
-	wrong := fmt.Errorf("limit %q: write 5/hour or 100/10minute, the unit one of second, minute, hour, day, month, year", text)
+	wrong := fmt.Errorf("--limit %q: write 5/hour or 100/10minute, the unit one of second, minute, hour, day, month, year", text)
 	number, window, ok := strings.Cut(text, "/")
 	if !ok {
 		return descriptors.Override{}, wrong
@@ -201,9 +219,6 @@ func parseOverride(text string) (descriptors.Override, error) {
 }
 
 func (k *callCmd) tlsConfig() (*tls.Config, error) {
-	if (k.Cert == "") != (k.Key == "") {
-		return nil, errors.New("--cert and --key go together")
-	}
 	if !k.TLS && k.CACert == "" && k.Cert == "" && k.ServerName == "" {
 		return nil, nil //nolint:nilnil // plain text has no configuration
 	}

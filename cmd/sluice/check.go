@@ -11,9 +11,9 @@ import (
 type checkCmd struct {
 	Paths        []string `arg:"" name:"path" help:"Files or directories of rules, loaded together as serve would."`
 	Strict       bool     `help:"Fail on warnings too."`
-	Output       string   `enum:"text,json" default:"text" short:"o" help:"text or json."`
+	Output       string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
 	MergeDomains bool     `env:"MERGE_DOMAIN_CONFIG" help:"Merge files of one domain, as serve --merge-domains does."`
-	AllOrNothing bool     `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" hidden:"" help:"As serve --all-or-nothing."`
+	AllOrNothing bool     `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"As serve --all-or-nothing."`
 }
 
 // checkReport is what check --output json prints.
@@ -46,8 +46,8 @@ type checkLine struct {
 // Run checks the rules.
 func (k *checkCmd) Run(c console) error {
 	set, diagnostics, err := descriptors.Load(k.Paths, descriptors.Options{MergeDomains: k.MergeDomains, AllOrNothing: k.AllOrNothing})
-	if err != nil {
-		return err
+	if err != nil { // a finding like others, for those who read the JSON
+		diagnostics = descriptors.Diagnostics{{Severity: descriptors.Error, Message: err.Error()}}
 	}
 	if set != nil {
 		diagnostics = append(diagnostics, descriptors.Advice(set)...)
@@ -79,7 +79,7 @@ func writeFindings(c console, set *descriptors.Set, diagnostics descriptors.Diag
 		}
 	}
 	if set == nil {
-		_, err := fmt.Fprintf(c.out, "%d errors, %d warnings: these rules do not load\n", errors, warnings)
+		_, err := fmt.Fprintf(c.out, "%s, %s: these rules do not load\n", count(errors, "error"), count(warnings, "warning"))
 		return err
 	}
 	for _, l := range set.Limits {
@@ -87,8 +87,17 @@ func writeFindings(c console, set *descriptors.Set, diagnostics descriptors.Diag
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(c.out, "%d domains, %d limits, 0 errors, %d warnings: hash %s\n", len(set.Domains()), len(set.Limits), warnings, set.Hash)
+	_, err := fmt.Fprintf(c.out, "%s, %s, %s: hash %s\n",
+		count(len(set.Domains()), "domain"), count(len(set.Limits), "limit"), count(warnings, "warning"), set.Hash)
 	return err
+}
+
+// count writes 1 limit or 2 limits.
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 func writeReport(c console, set *descriptors.Set, diagnostics descriptors.Diagnostics, ok bool) error {
@@ -104,6 +113,7 @@ func writeReport(c console, set *descriptors.Set, diagnostics descriptors.Diagno
 	}
 	enc := json.NewEncoder(c.out)
 	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
 	return enc.Encode(r)
 }
 

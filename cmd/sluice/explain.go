@@ -11,6 +11,7 @@ type explainCmd struct {
 	Domain       string   `required:"" short:"d" help:"The request's domain."`
 	Descriptor   string   `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"The descriptor's entries in order. A backslash makes the next character part of a key or value."`
 	MergeDomains bool     `env:"MERGE_DOMAIN_CONFIG" help:"Merge files of one domain, as serve --merge-domains does."`
+	AllOrNothing bool     `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"As serve --all-or-nothing."`
 }
 
 // Run explains one descriptor.
@@ -19,9 +20,9 @@ func (e *explainCmd) Run(c console) error {
 	if err != nil {
 		return err
 	}
-	set, diagnostics, err := descriptors.Load(e.Config, descriptors.Options{MergeDomains: e.MergeDomains})
+	set, diagnostics, err := descriptors.Load(e.Config, descriptors.Options{MergeDomains: e.MergeDomains, AllOrNothing: e.AllOrNothing})
 	if err != nil {
-		return err
+		return loadError(err)
 	}
 	if err := diagnostics.Err(); err != nil {
 		return fmt.Errorf("these rules do not load:\n%w", err)

@@ -10,8 +10,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
+	"reflect"
+	"slices"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 )
@@ -53,6 +55,10 @@ func run(ctx context.Context, args []string, c console) int {
 		kong.Exit(func(code int) { exit = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
 		kong.Vars{"onBadStart": onBadStartDefault(asRatelimit)},
+		kong.ExplicitGroups(serveGroups),
+		kong.KindMapper(reflect.Bool, boolean{}),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(duration)),
+		kong.PostBuild(skipEmptyVariables),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(c),
 	)
@@ -65,7 +71,7 @@ func run(ctx context.Context, args []string, c console) int {
 		return exit
 	}
 	if err != nil {
-		fmt.Fprintf(c.err, "%s: %v\nRun %s --help for what is accepted.\n", name, err, strings.Join([]string{name}, " "))
+		fmt.Fprintf(c.err, "%s: %v\nRun %s --help for what is accepted.\n", name, err, invoked(args, name, err))
 		return 2
 	}
 	switch err := command.Run(); {
@@ -77,6 +83,19 @@ func run(ctx context.Context, args []string, c console) int {
 	default:
 		return 0
 	}
+}
+
+// invoked returns the program's name with the command that err is about.
+func invoked(args []string, name string, err error) string {
+	var parse *kong.ParseError
+	if !errors.As(err, &parse) {
+		return name
+	}
+	// The default command is selected although nobody named it.
+	if command := parse.Context.Selected(); command != nil && slices.Contains(args[1:], command.Name) {
+		return name + " " + command.Name
+	}
+	return name
 }
 
 // onBadStartDefault is what envoyproxy/ratelimit does under its own name.

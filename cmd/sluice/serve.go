@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -19,52 +22,58 @@ import (
 // serveCmd is the flags of serve. Where an environment variable is named it is
 // envoyproxy/ratelimit's, and means what it means there; flags beat it.
 type serveCmd struct {
-	Config     []string `name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
-	AllowEmpty bool     `help:"Accept at a reload that no rule file is left."`
-	OnBadStart string   `enum:"exit,serve" default:"${onBadStart}" help:"What to do if the rules are bad at the start: exit, or serve errors until they are good. Default ${onBadStart}."`
-	ForceStart bool     `name:"force-start" env:"FORCE_START_WITHOUT_INITIAL_CONFIG" hidden:"" help:"The same as --on-bad-start=serve."`
+	Config       []string `group:"rules" name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
+	AllowEmpty   bool     `group:"rules" help:"Accept at a reload that no rule file is left."`
+	OnBadStart   string   `group:"rules" enum:"exit,serve" default:"${onBadStart}" placeholder:"exit|serve" help:"If the rules are bad at the start: exit, or serve errors until they are good. Default ${onBadStart}."`
+	ForceStart   bool     `group:"rules" name:"force-start" env:"FORCE_START_WITHOUT_INITIAL_CONFIG" hidden:"" help:"The same as --on-bad-start=serve."`
+	MergeDomains bool     `group:"rules" env:"MERGE_DOMAIN_CONFIG" help:"Merge files of one domain; else that is an error."`
 
-	MergeDomains bool `env:"MERGE_DOMAIN_CONFIG" help:"Merge files of one domain; else that is an error."`
-	AllOrNothing bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"Set all_or_nothing for all domains: a refused request charges nothing."`
+	GRPCAddr    string `group:"listeners" name:"grpc-addr" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
+	HTTPAddr    string `group:"listeners" name:"http-addr" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
+	DebugAddr   string `group:"listeners" name:"debug-addr" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication. Default 127.0.0.1:6070."`
+	MetricsAddr string `group:"listeners" name:"metrics-addr" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
 
-	GRPCAddr    string `name:"grpc-addr" default:":8081" help:"Address of the rate-limit service: host:port, unix:///path or unix:@name. Port 0 picks a free one. Default :8081."`
-	HTTPAddr    string `name:"http-addr" default:":8080" help:"Address of /healthcheck and /json; empty switches it off. Default :8080."`
-	DebugAddr   string `name:"debug-addr" default:"127.0.0.1:6070" help:"Address of /rlconfig, /stats and profiles, without authentication; empty switches it off. Default 127.0.0.1:6070."`
-	MetricsAddr string `name:"metrics-addr" default:":9090" help:"Address of /metrics; empty switches it off. Default :9090."`
+	AllOrNothing   bool  `group:"decisions" env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"Set all_or_nothing for all domains: a refused request charges nothing."`
+	ShadowMode     bool  `group:"decisions" env:"SHADOW_MODE" help:"Let every request pass; statuses, counting and metrics stay."`
+	QuotaMode      bool  `group:"decisions" env:"QUOTA_MODE" help:"Treat every descriptor as a quota: refuse only when all are over."`
+	NearLimitRatio ratio `group:"decisions" env:"NEAR_LIMIT_RATIO" default:"0.8" placeholder:"RATIO" help:"Share of a limit above which hits count as near_limit, 0 to 1. Default 0.8."`
 
-	ShadowMode     bool    `env:"SHADOW_MODE" help:"Let every request pass; statuses, counting and metrics stay."`
-	QuotaMode      bool    `env:"QUOTA_MODE" help:"Treat every descriptor as a quota: refuse only when all are over."`
-	NearLimitRatio float32 `env:"NEAR_LIMIT_RATIO" default:"0.8" help:"Share of a limit above which hits count as near_limit, 0 to 1. Default 0.8."`
+	ResponseHeaders  bool   `group:"replies" env:"LIMIT_RESPONSE_HEADERS_ENABLED" help:"Add response headers with limit, remaining and reset."`
+	LimitHeader      string `group:"replies" env:"LIMIT_LIMIT_HEADER" default:"RateLimit-Limit" placeholder:"NAME" help:"Header with the limit. Default RateLimit-Limit."`
+	RemainingHeader  string `group:"replies" env:"LIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" placeholder:"NAME" help:"Header with what remains. Default RateLimit-Remaining."`
+	ResetHeader      string `group:"replies" env:"LIMIT_RESET_HEADER" default:"RateLimit-Reset" placeholder:"NAME" help:"Header with the seconds until the reset. Default RateLimit-Reset."`
+	RetryAfterHeader bool   `group:"replies" help:"Add Retry-After to refusals."`
+	DynamicMetadata  bool   `group:"replies" env:"RESPONSE_DYNAMIC_METADATA" help:"Describe request and matched metadata in the reply's dynamic metadata."`
+	DecisionMetadata bool   `group:"replies" help:"Add what was decided to the dynamic metadata, under the key sluice."`
+	GRPCStatusCodes  string `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE. Default compatible."`
 
-	ResponseHeaders  bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED" help:"Add response headers with limit, remaining and reset."`
-	LimitHeader      string `env:"LIMIT_LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the limit. Default RateLimit-Limit."`
-	RemainingHeader  string `env:"LIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with what remains. Default RateLimit-Remaining."`
-	ResetHeader      string `env:"LIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the reset. Default RateLimit-Reset."`
-	RetryAfterHeader bool   `help:"Add Retry-After to refusals."`
-	DynamicMetadata  bool   `env:"RESPONSE_DYNAMIC_METADATA" help:"Describe request and matched metadata in the reply's dynamic metadata."`
-	DecisionMetadata bool   `help:"Add what was decided to the dynamic metadata, under the key sluice."`
-	GRPCStatusCodes  string `name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" help:"Status codes of errors: compatible (UNKNOWN, as envoyproxy/ratelimit) or precise (INVALID_ARGUMENT, UNAVAILABLE)."`
+	CounterMemory  byteSize      `group:"bounds" default:"64MiB" placeholder:"SIZE" help:"Memory for counters. Default 64MiB."`
+	MaxDescriptors int           `group:"bounds" default:"1000" placeholder:"N" help:"Most descriptors of one request. Default 1000."`
+	MaxMessage     byteSize      `group:"bounds" name:"max-message" default:"64KiB" placeholder:"SIZE" help:"Largest request. Default 64KiB."`
+	MaxStreams     uint32        `group:"bounds" default:"1024" placeholder:"N" help:"Most calls in flight on one connection. Default 1024."`
+	MaxConnections int           `group:"bounds" default:"10000" placeholder:"N" help:"Most gRPC connections. Default 10000."`
+	MaxConnAge     time.Duration `group:"bounds" name:"max-connection-age" default:"24h" env:"GRPC_MAX_CONNECTION_AGE" placeholder:"TIME" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
 
-	CounterMemory  byteSize      `default:"64MiB" placeholder:"SIZE" help:"Memory for counters, such as 64MiB. Default 64MiB."`
-	MaxDescriptors int           `default:"1000" help:"Most descriptors of one request. Default 1000."`
-	MaxMessage     byteSize      `name:"max-message" default:"64KiB" placeholder:"SIZE" help:"Largest request. Default 64KiB."`
-	MaxStreams     uint32        `default:"1024" help:"Most calls in flight on one connection. Default 1024."`
-	MaxConnections int           `default:"10000" help:"Most gRPC connections. Default 10000."`
-	MaxConnAge     time.Duration `name:"max-connection-age" default:"24h" env:"GRPC_MAX_CONNECTION_AGE" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
+	DrainDelay   time.Duration `group:"process" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and refusing new calls at SIGTERM. Default 0s."`
+	DrainTimeout time.Duration `group:"process" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
+	LogLevel     string        `group:"process" env:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error. Default info."`
+	LogFormat    string        `group:"process" env:"LOG_FORMAT" default:"text" placeholder:"text|json" help:"Default text."`
+}
 
-	DrainDelay   time.Duration `default:"0s" help:"Time between turning unhealthy and refusing new calls at SIGTERM. Default 0s."`
-	DrainTimeout time.Duration `default:"30s" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
-
-	LogLevel  string `env:"LOG_LEVEL" default:"info" help:"debug, info, warn or error. Default info."`
-	LogFormat string `env:"LOG_FORMAT" default:"text" help:"text or json. Default text."`
-
-	LocalCache string `name:"local-cache-size-in-bytes" env:"LOCAL_CACHE_SIZE_IN_BYTES" hidden:"" help:"No effect: there is no cache beside the counters."`
+// serveGroups are the headings of serve's help.
+var serveGroups = []kong.Group{
+	{Key: "rules", Title: "Rules:"},
+	{Key: "listeners", Title: "Listeners, each off if empty; port 0 picks a free one:"},
+	{Key: "decisions", Title: "Decisions:"},
+	{Key: "replies", Title: "Replies:"},
+	{Key: "bounds", Title: "Bounds:"},
+	{Key: "process", Title: "Process:"},
 }
 
 // Validate checks what the types do not.
 func (s *serveCmd) Validate() error {
-	if !(s.NearLimitRatio >= 0 && s.NearLimitRatio <= 1) {
-		return fmt.Errorf("--near-limit-ratio (NEAR_LIMIT_RATIO) is %v: must be between 0 and 1", s.NearLimitRatio)
+	if _, err := telemetry.NewLogger(io.Discard, s.LogLevel, s.LogFormat); err != nil {
+		return fmt.Errorf("--log-level (LOG_LEVEL), --log-format (LOG_FORMAT): %w", err)
 	}
 	for _, h := range []struct{ flag, name string }{
 		{"--limit-header (LIMIT_LIMIT_HEADER)", s.LimitHeader},
@@ -107,8 +116,8 @@ func (s *serveCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	logger.Info("starting", zap.String("version", version()))
-	if s.LocalCache != "" {
-		logger.Info("LOCAL_CACHE_SIZE_IN_BYTES has no effect: counters are in memory already")
+	if names := ignoredVariables(); len(names) > 0 {
+		logger.Warn("these environment variables have no effect", zap.Strings("names", names))
 	}
 	table, err := limiter.New(limiter.Options{Bytes: int64(s.CounterMemory)})
 	if err != nil {
@@ -137,13 +146,11 @@ func (s *serveCmd) Run(ctx context.Context, c console) error {
 			logger.Warn("rule files cannot be watched and are read each second instead", zap.Error(err))
 		},
 	})
-	r.take(source.Load())
-	if service.Rules() == nil {
-		if s.OnBadStart == "exit" && !s.ForceStart {
-			return errors.New("no rules to serve; --on-bad-start=serve starts without them and waits for good ones")
-		}
-		logger.Warn("serving without rules: every request gets an error until they load")
+	first := source.Load()
+	if first.Err != nil && s.OnBadStart == "exit" && !s.ForceStart {
+		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", loadError(first.Err))
 	}
+	r.take(first)
 	srv := server.New(s.options(), service, metrics, logger)
 	if err := srv.Listen(ctx); err != nil {
 		return err
@@ -161,7 +168,7 @@ func (s *serveCmd) settings() server.Settings {
 	settings := server.Settings{
 		ShadowMode:       s.ShadowMode,
 		QuotaMode:        s.QuotaMode,
-		NearLimitRatio:   s.NearLimitRatio,
+		NearLimitRatio:   float32(s.NearLimitRatio),
 		RetryAfter:       s.RetryAfterHeader,
 		DynamicMetadata:  s.DynamicMetadata,
 		DecisionMetadata: s.DecisionMetadata,
@@ -206,7 +213,15 @@ func (r rules) take(u descriptors.Update) {
 	}
 	if u.Err != nil {
 		r.metrics.ConfigRefused()
-		r.logger.Error("rules do not load; what is in force stays", zap.Error(u.Err))
+		stays := "what is in force stays"
+		if r.service.Rules() == nil {
+			stays = "every request gets an error until they do"
+		}
+		// A line for each error, which is how people and log stores read them.
+		for line := range strings.Lines(loadError(u.Err).Error()) {
+			r.logger.Error("rules: " + strings.TrimSpace(line))
+		}
+		r.logger.Error("rules do not load: " + stays)
 		return
 	}
 	if r.service.Rules() == u.Set {
@@ -218,4 +233,13 @@ func (r rules) take(u descriptors.Update) {
 	r.metrics.ConfigLoaded(u.Set.Hash, float64(time.Now().UnixMilli())/1e3)
 	r.logger.Info("rules loaded", zap.String("hash", u.Set.Hash), zap.Int("limits", len(u.Set.Limits)),
 		zap.Strings("domains", u.Set.Domains()))
+}
+
+// loadError adds to the error of rules that are not there how to name them.
+func loadError(err error) error {
+	var missing *fs.PathError
+	if errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("no rules at %s: name a file or a directory with --config PATH", missing.Path)
+	}
+	return err
 }
