@@ -58,49 +58,57 @@ func TestConcurrentTotal(t *testing.T) {
 	}
 }
 
-// Groups that want the same counters in all orders: what is admitted never
-// exceeds a limit, and what is refused leaves nothing.
-func TestConcurrentGroups(t *testing.T) {
-	tab := newTable(t, minBytes)
-	limits := []uint32{3000, 2000, 2500}
-	var admitted [3]atomic.Int64 // hits a counter, by groups that passed
-	group := func(r *rand.Rand) []Charge {
-		var c []Charge
-		for _, n := range r.Perm(3)[:2+r.IntN(2)] {
-			c = append(c, Charge{ID: counterID(n), Policy: perMinute(limits[n]), Hits: uint64(1 + r.IntN(2))})
-		}
-		if r.IntN(4) == 0 { // a counter twice
-			c = append(c, c[0])
-		}
-		return c
+// meet returns when all workers have called it for the same round.
+func meet(arrived *atomic.Int64, round int) {
+	for arrived.Add(1); arrived.Load() < int64(workers*(round+1)); {
+		runtime.Gosched()
 	}
+}
+
+// Groups that want the same counters in all orders: what is admitted never
+// exceeds a limit, and what is refused leaves nothing. Each round has three new
+// counters that soon are full.
+func TestConcurrentGroups(t *testing.T) {
+	const rounds = 1000
+	tab := newTable(t, 1<<20)
+	limits := []uint32{5, 3, 4}
+	var admitted [3 * rounds]atomic.Int64
+	var arrived, refused atomic.Int64
 	together(func(_ int, r *rand.Rand) {
-		for range 1000 {
-			b := decide(tab, min1, group(r)...)
-			for i, c := range b.Charges {
+		b := &Batch{}
+		for round := range rounds {
+			b.Reset()
+			numbers := r.Perm(3)
+			if r.IntN(4) == 0 {
+				numbers[2] = numbers[0] // a counter twice
+			}
+			for _, n := range numbers {
+				id := counterID(3*round + n)
+				b.Charges = append(b.Charges, Charge{ID: id, Policy: perMinute(limits[n]), Hits: 1})
+			}
+			meet(&arrived, round)
+			tab.Decide(min1, b)
+			for i, n := range numbers {
 				d := b.Decisions[i]
 				if b.Refused != d.Refused || d.Refused == (d.Charged > 0) {
 					t.Errorf("Refused = %v, decision %+v", b.Refused, d)
 				}
-				for n := range limits {
-					if c.ID == counterID(n) {
-						admitted[n].Add(int64(d.Charged))
-					}
-				}
+				admitted[3*round+n].Add(int64(d.Charged))
 			}
-			runtime.Gosched()
+			if b.Refused {
+				refused.Add(1)
+			}
 		}
 	})
-	full := false
-	for n, limit := range limits {
+	for n := range admitted {
+		limit := limits[n%3]
 		got := decide(tab, min1, Charge{ID: counterID(n), Policy: perMinute(limit)}).Decisions[0].Before
 		if want := uint64(admitted[n].Load()); got != want || got > uint64(limit) {
 			t.Errorf("counter %d: used %d, want the %d that were admitted, at most %d", n, got, want, limit)
 		}
-		full = full || got+2 >= uint64(limit)
 	}
-	if !full {
-		t.Error("no counter is full: nothing was refused")
+	if refused.Load() < rounds {
+		t.Errorf("%d refused, want many", refused.Load())
 	}
 }
 
@@ -135,12 +143,10 @@ func TestConcurrentInsert(t *testing.T) {
 	const counters = 1000
 	tab := newTable(t, 64<<10)
 	var passed [counters]atomic.Int32
-	var arrived [counters]atomic.Int32
+	var arrived atomic.Int64
 	together(func(int, *rand.Rand) {
 		for n := range counters {
-			for arrived[n].Add(1); arrived[n].Load() < workers; {
-				runtime.Gosched()
-			}
+			meet(&arrived, n)
 			if !decide(tab, min1, take(counterID(n), perMinute(1))).Refused {
 				passed[n].Add(1)
 			}
@@ -162,19 +168,20 @@ func TestConcurrentInsert(t *testing.T) {
 	}
 }
 
-// Slots of expired counters change hands while late callers still hit them: no
-// window admits more than its limit, but for counters that were given up.
+// Slots of expired counters change hands while their owners begin a new window
+// and late callers still hit the old one: no window admits more than its limit,
+// but for counters that were given up.
 func TestConcurrentReclaim(t *testing.T) {
-	const limit, perWindow, windows, spread = 3, 7, 400, 8
+	const limit, steady, fresh, windows, spread = 3, 5, 5, 600, 8
 	tab := newTable(t, minBytes)
-	ids := samePair(perWindow * windows)
+	ids := samePair(steady + fresh*windows)
 	p := &Policy{Algorithm: FixedWindow, Limit: limit, Window: time.Second}
-	// By counter, and by how many windows late it was counted.
-	var passed [perWindow * windows][spread]atomic.Int32
+	// By window, counter, and by how many windows late it was counted.
+	var passed [windows + spread][steady + fresh][spread]atomic.Int32
 	var clock, ops atomic.Int64
 	together(func(_ int, r *rand.Rand) {
 		for {
-			if ops.Add(1)%100 == 0 {
+			if ops.Add(1)%50 == 0 {
 				clock.Add(int64(sec))
 			}
 			now := clock.Load()
@@ -182,20 +189,31 @@ func TestConcurrentReclaim(t *testing.T) {
 			if w >= windows {
 				return
 			}
-			n := w*perWindow + r.IntN(perWindow)
+			n := r.IntN(steady + fresh)
+			id := ids[n]
+			if n >= steady {
+				id = ids[n+fresh*w]
+			}
 			if r.IntN(10) == 0 {
 				runtime.Gosched()
 			}
-			d := decide(tab, Time(now), take(ids[n], p)).Decisions[0]
-			if late := int((now+int64(d.Reset))/int64(sec)) - 1 - w; !d.Over && late < spread {
-				passed[n][late].Add(1)
+			d := decide(tab, Time(now), take(id, p)).Decisions[0]
+			late := int((now+int64(d.Reset))/int64(sec)) - 1 - w
+			switch {
+			case d.Over || late >= spread:
+			case n < steady: // the same counter in all windows
+				passed[w+late][n][0].Add(1)
+			default:
+				passed[w][n][late].Add(1)
 			}
 		}
 	})
 	s, extra := tab.Stats(), 0
-	for n := range passed {
-		for late := range passed[n] {
-			extra += max(0, int(passed[n][late].Load())-limit)
+	for w := range passed {
+		for n := range passed[w] {
+			for late := range passed[w][n] {
+				extra += max(0, int(passed[w][n][late].Load())-limit)
+			}
 		}
 	}
 	if extra > limit*int(s.GivenUp) {

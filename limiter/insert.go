@@ -7,10 +7,6 @@ import "math"
 // overflows before six slots in ten are live.
 const roomy = 3
 
-// maxTakeTries bounds how often insert looks for another slot because the one it
-// chose was hit meanwhile.
-const maxTakeTries = 8
-
 // insert gives the counter a slot and stores used hits in the window that ends
 // at end. It returns false, and has done nothing, if the counter has a slot by
 // now or its window must be another one.
@@ -37,23 +33,19 @@ func (t *Table) insert(at instant, tag uint64, id ID, p *Policy, end int64, used
 	if t.find(tag, id) != nil || windowEnd(p, at.sec) != end {
 		return false
 	}
-	for try := 0; ; try++ {
+	for {
 		s, word := t.choose(first, second, at)
-		if s.tag.Load() == 0 {
+		old := s.tag.Load()
+		if old == 0 {
 			s.word.Store(windowWord(end, 0, used))
 			s.tag.Store(tag)
 			return true
 		}
-		old := s.tag.Load()
 		if expired(old, word, at) {
 			t.raiseHorizon(at)
 		}
-		if try < maxTakeTries {
-			if !s.word.CompareAndSwap(word, dead) {
-				continue
-			}
-		} else {
-			word = s.word.Swap(dead)
+		if !s.word.CompareAndSwap(word, dead) {
+			continue // it was hit meanwhile; look for another
 		}
 		if expired(old, word, at) || weight(old, word) == 0 {
 			t.reclaimed.Add(1)

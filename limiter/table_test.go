@@ -205,6 +205,9 @@ func TestEmptyCounterIsReclaimed(t *testing.T) {
 		decide(tab, 0, take(id, p))
 	}
 	decide(tab, 0, Charge{ID: ids[5], Policy: p, Hits: 1, Refund: true})
+	if got := tab.Live(0); got != 2*ways-1 {
+		t.Errorf("Live = %d, want %d", got, 2*ways-1)
+	}
 	decide(tab, 0, take(ids[2*ways], p))
 	if s := tab.Stats(); s.GivenUp != 0 || s.Reclaimed != 1 {
 		t.Errorf("%+v, want 1 reclaimed and none given up", s)
@@ -230,6 +233,34 @@ func TestLateAfterReclaim(t *testing.T) {
 	d := decide(tab, min1-Time(366*24*time.Hour), take(counterID(1), p)).Decisions[0]
 	if d.Reset > time.Minute {
 		t.Errorf("after the clock was set back: decision %+v, want a window of now", d)
+	}
+}
+
+// A charge that was stalled while its slot was given to another counter, with the
+// same count in the same window, does not reach that one.
+func TestStalledCharge(t *testing.T) {
+	tab := newTable(t, minBytes)
+	ids := samePair(2*ways + 1)
+	p := perMinute(9)
+	for _, id := range ids[:2*ways] {
+		decide(tab, 0, take(id, p))
+	}
+	var seen [2 * ways]view
+	for i, id := range ids[:2*ways] {
+		seen[i] = tab.read(instant{}, tagOf(id, FixedWindow), id, p)
+	}
+	decide(tab, 0, take(ids[2*ways], p))
+	failed := 0
+	for i, id := range ids[:2*ways] {
+		if !tab.write(instant{}, tagOf(id, FixedWindow), id, p, seen[i], 2) {
+			failed++
+		}
+	}
+	if failed != 1 {
+		t.Errorf("%d charges failed, want that on the one slot that changed hands", failed)
+	}
+	if got := decide(tab, 0, Charge{ID: ids[2*ways], Policy: p}).Decisions[0].Before; got != 1 {
+		t.Errorf("the new owner has used %d, want 1", got)
 	}
 }
 
