@@ -77,7 +77,7 @@ lint: $(BUILD)/golangci-lint | need-go ## linters, formatting, go vet and tidine
 		(cd $$module && go mod tidy -diff) || exit 1; \
 		[ -n "$$(cd $$module && go list ./... 2>/dev/null)" ] || continue; \
 		(cd $$module && go vet ./... && \
-			$(BUILD)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; \
+			$(BUILD)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...) || exit 1; \
 	done
 	@$(BUILD)/golangci-lint fmt --config $(CURDIR)/.golangci.yml --diff
 

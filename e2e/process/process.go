@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+	"time"
 )
 
 // Process is a running program. Any number of goroutines may use it. Whoever
@@ -27,7 +28,9 @@ type Process struct {
 func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{name: cmd.Path, cmd: cmd, log: newLog(), done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
-	dieWithParent(cmd)
+	// Something that it started may hold its output open after its end.
+	cmd.WaitDelay = time.Second
+	confine(cmd)
 	started := make(chan error)
 	go p.run(started)
 	if err := <-started; err != nil {
@@ -97,10 +100,15 @@ func (p *Process) Signal(sig os.Signal) error {
 	return nil
 }
 
-// Kill ends the program at once and waits until it is gone.
+// Kill ends the program and those it started at once and waits until it is gone.
 func (p *Process) Kill() {
-	// The only error is that it has ended already.
-	_ = p.cmd.Process.Kill()
+	select {
+	case <-p.done:
+		return // its number may be another's by now
+	default:
+	}
+	// The only error is that they have ended already.
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	<-p.done
 }
 

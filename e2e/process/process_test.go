@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -90,4 +91,11 @@ func startAndHang() {
 	}
 	_, _ = os.Stdout.WriteString("child " + strconv.Itoa(p.PID()) + "\n")
 	select {}
+}
+
+func TestCtrlCIsForTheStarterAlone(t *testing.T) {
+	p := start(t, `sleep 1000`)
+	if group, err := syscall.Getpgid(p.PID()); group != p.PID() || err != nil {
+		t.Errorf("the program's process group is %d, %v, want its own, %d", group, err, p.PID())
+	}
 }

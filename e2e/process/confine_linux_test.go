@@ -21,24 +21,44 @@ func TestNothingOutlivesItsStarter(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(starter.Kill)
-	var child int
-	if err := starter.WaitLine(t.Context(), func(line string) bool {
+	child := childOf(t, starter)
+	if err := starter.Signal(syscall.SIGKILL); err != nil { // to it alone
+		t.Fatal(err)
+	}
+	awaitGone(t, child)
+}
+
+func TestKillTakesWhatTheProgramStarted(t *testing.T) {
+	p := start(t, `sleep 1000 & echo "child $!"; wait`)
+	child := childOf(t, p)
+	p.Kill()
+	awaitGone(t, child)
+}
+
+// childOf returns the number of the process that p says it started.
+func childOf(t *testing.T, p *process.Process) (child int) {
+	t.Helper()
+	if err := p.WaitLine(t.Context(), func(line string) bool {
 		number, found := strings.CutPrefix(line, "child ")
 		child, _ = strconv.Atoi(number)
 		return found
 	}); err != nil {
 		t.Fatal(err)
 	}
-	starter.Kill()
+	return child
+}
+
+func awaitGone(t *testing.T, pid int) {
+	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for running(child) {
-		select {
-		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatalf("child %d is alive", child)
+	for range 10_000 {
+		if !running(pid) {
+			return
 		}
+		<-tick.C
 	}
+	t.Errorf("process %d is alive", pid)
 }
 
 // running reports whether the process exists and is no zombie, as an orphan

@@ -1,0 +1,14 @@
+package process
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// confine has the kernel kill the child when its starter ends, however that comes
+// about, and gives the child a process group of its own: a Ctrl-C goes to the
+// starter alone, which then stops the child by one signal. Two would count as
+// impatience.
+func confine(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+}
