@@ -66,6 +66,14 @@ descriptors:
 			want: []string{`a.yaml:3:24: warning: domain "d" > key "a" > rate_limit: replaces "n", but no limit of the domain has that name`},
 		},
 		{
+			name: "replaces within one of two domains",
+			files: []string{
+				"domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{name: n}]}}\n" +
+					"- {key: b, rate_limit: {unit: hour, requests_per_unit: 1, name: n}}",
+				"domain: e\ndescriptors: [{key: a, " + limit + "}]",
+			},
+		},
+		{
 			name: "limits that replace each other",
 			files: []string{`domain: d
 descriptors:

@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"testing"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
@@ -128,5 +129,21 @@ descriptors:
 	}
 	if got, want := p.Batch.Charges[1].ID, id(t, single, "d", desc("a", "x")); got != want {
 		t.Errorf("ID in a list = %v, want %v as outside", got, want)
+	}
+}
+
+func TestCounterWordHoldsAlgorithmAndWindow(t *testing.T) {
+	fixed := limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Hour, Limit: 1}
+	for _, other := range []limiter.Policy{
+		{Algorithm: limiter.FixedWindow + 1, Window: time.Hour, Limit: 1},
+		{Algorithm: limiter.FixedWindow, Window: time.Hour + time.Second, Limit: 1},
+	} {
+		if counterWord(&fixed) == counterWord(&other) {
+			t.Errorf("%+v and %+v share counters", fixed, other)
+		}
+	}
+	edited := limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Hour, Limit: 2, CountRefused: true}
+	if counterWord(&fixed) != counterWord(&edited) {
+		t.Errorf("%+v and %+v have different counters", fixed, edited)
 	}
 }

@@ -87,3 +87,16 @@ descriptors:
 		}
 	}
 }
+
+func TestOverridesKeepTheirMemory(t *testing.T) {
+	s, p := rules(t, Options{}, "domain: d"), &Plan{}
+	req := &Request{Domain: []byte("d"), Descriptors: []Descriptor{desc("a", "").limit(1, 1, 0), desc("b", "").limit(2, 1, 0)}}
+	s.Plan(p, req, Global{})
+	want := cap(p.overrides)
+	for range 100 {
+		s.Plan(p, req, Global{})
+	}
+	if got := cap(p.overrides); got != want {
+		t.Errorf("room for %d overrides after 100 requests, want %d as after one", got, want)
+	}
+}
