@@ -1,7 +1,7 @@
 package limiter
 
-// This file is where the algorithms meet: everything else knows slots and words,
-// and fixed_window.go what one word means.
+// This file is where algorithms join: state tells insert and Live what a slot of
+// any kind holds; Table.read and windowWord are the fixed window's own.
 
 // kindBits are the low bits of a tag. They say how to read the slot's word, so
 // that one table can hold all kinds of counters, and are never all 0.
@@ -17,30 +17,13 @@ func algorithmOf(tag uint64) Algorithm {
 	return Algorithm(tag & (1<<kindBits - 1) >> 1)
 }
 
-// expired reports whether the counter equals an absent one at all times from at.
-func expired(tag, word uint64, at instant) bool {
-	switch algorithmOf(tag) {
-	default: // FixedWindow
-		_, live := windowLeft(word, at.sec)
-		return !live
+// state reads a slot: what its counter has used, for how many seconds from at on
+// it will live, and whether it lives at all. One that does not equals an absent
+// one from at on.
+func state(tag, word uint64, at instant) (used uint64, left int64, live bool) {
+	if algorithmOf(tag) != FixedWindow {
+		return 0, 0, false
 	}
-}
-
-// weight says what a counter is worth when live ones must be given up: the
-// smallest goes first. 0 means that nothing is lost.
-func weight(tag, word uint64) uint64 {
-	switch algorithmOf(tag) {
-	default: // FixedWindow
-		return word & countMask
-	}
-}
-
-// remains says how long, in seconds, the counter will live: of equal weights the
-// one with the least goes first.
-func remains(tag, word uint64, at instant) int64 {
-	switch algorithmOf(tag) {
-	default: // FixedWindow
-		left, _ := windowLeft(word, at.sec)
-		return left
-	}
+	left, live = windowLeft(word, at.sec)
+	return word & countMask, left, live
 }

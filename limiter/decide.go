@@ -26,7 +26,8 @@ func (t *Table) Decide(now Time, b *Batch) {
 	// If no quota has room even now, the groups with one refuse without touching
 	// their other counters.
 	refuse := quota && !refunds && !t.quotaHasRoom(at, b)
-	for lo, hi := 0, 0; lo < n; lo = hi {
+	var hi int
+	for lo := 0; lo < n; lo = hi {
 		hi = b.groupEnd(lo)
 		if hi-lo == 1 {
 			t.charge(at, b, lo)
@@ -85,7 +86,8 @@ func (b *Batch) concludeSingle(quotaRefuses bool) {
 // conclude marks what refused. With quotaRefuses every quota charge lacked room:
 // groups that have one refuse and give back what they took until they knew.
 func (t *Table) conclude(at instant, b *Batch, quotaRefuses bool) {
-	for lo, hi := 0, 0; lo < len(b.Charges); lo = hi {
+	var hi int
+	for lo := 0; lo < len(b.Charges); lo = hi {
 		hi = b.groupEnd(lo)
 		refused := false
 		for i := lo; i < hi; i++ {

@@ -7,4 +7,69 @@
 //
 // Time is always an argument; the package reads no clock, starts no goroutine
 // and, once a Batch has grown to its working size, allocates nothing.
+//
+// # The table
+//
+// A [Table] is one block of memory without pointers, cut into buckets of two
+// cache lines with eight slots each. A counter is the two words of a slot, in one
+// of two buckets that its ID chooses:
+//
+//	ID.Hi                        ID.Lo
+//	|                            |           |
+//	v                            v           v
+//	tag: 60 bits, algorithm      bucket i    bucket j
+//
+//	bucket  [tag word][tag word][tag word][tag word]   64 bytes
+//	        [tag word][tag word][tag word][tag word]   64 bytes
+//
+//	word    [end of window 30 bits][life 1][hits used 33 bits]
+//
+// No string is kept: the 128 bits of the ID are the identity. Two of a million
+// live counters share a slot with a probability of about 10^-12, and since IDs
+// are hashed with a secret key, no client can bring it about.
+//
+// A word says by itself when it has expired, and an expired counter equals an
+// absent one, so nothing sweeps the table: whoever needs a slot for a new counter
+// takes an expired one, in place. When both buckets are full of live counters, the
+// one that has used least is given up (forgotten), so that a flood of new values
+// pushes out its own and counters that are well used stay; [Stats] counts it. Up
+// to about six live counters in ten slots that does not happen.
+//
+// # Invariants
+//
+//   - A window of a counter admits at most the limit, whatever the order of the
+//     times and however many goroutines ask, unless the counter was given up.
+//   - A counter never goes back to an older window. Who comes late is counted in
+//     the newer one, also if the counter was reclaimed and comes anew. Late means
+//     up to a year; beyond that the clock is taken to have been set back.
+//   - A counter has at most one slot, and a slot's hits are those of its tag.
+//   - Of a group that refuses nothing stays charged, but for limits that count
+//     refused hits.
+//   - A look, a refused charge that does not count, and a refund of an absent
+//     counter write nothing and take no slot.
+//
+// # Concurrency
+//
+// A charge on a counter that has a slot is a compare-and-swap of one word; one
+// that is refused is only loads, so a counter that is hammered beyond its limit
+// costs its callers no shared writes. A counter without a slot is inserted under
+// the locks of its two buckets. Groups of several charges look at all counters,
+// then reserve in one order for all batches and give back when one has no room
+// any more. Each counter keeps its bound at every step, so admissions are always
+// legal; a refusal can be spurious only while another request, refused itself,
+// holds a reservation.
+//
+// # Cost
+//
+// Sixteen bytes a counter. A decision on a counter in cache takes tens of
+// nanoseconds, on one of a million some hundred, a new counter less than a
+// microsecond; a group of two less than three times one. Time per charge is
+// bounded by sixteen slots; n charges in a group cost n log n.
+//
+// # What it does not do
+//
+// It does not share counters with other processes, keep them over a restart, or
+// grow: a table has the size it was made with. It does not make batches atomic to
+// onlookers: another goroutine may see one counter charged and the next not yet.
+// A clock that runs ahead takes counters with it until it is reached again.
 package limiter

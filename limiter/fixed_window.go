@@ -43,8 +43,8 @@ func nextLife(word uint64) uint64 {
 // windowLeft returns how many seconds after sec the window of word ends, and
 // whether it does at all: false if it ended at sec or before.
 func windowLeft(word uint64, sec int64) (int64, bool) {
-	left := (word>>endShift - uint64(sec)) & endMask  //nolint:gosec // modulo 2^30
-	return int64(left), left != 0 && left <= liveSpan //nolint:gosec // below 2^30
+	left := (word>>endShift - uint64(sec)) & endMask //nolint:gosec // modulo 2^30
+	return int64(left), left != 0 && left <= liveSpan
 }
 
 // windowEnd returns the end of the window of p that holds the Unix second sec.

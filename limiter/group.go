@@ -71,7 +71,8 @@ func (b *Batch) setOff() {
 		b.left[i] = b.Charges[i].Hits
 	}
 	b.offset = true
-	for lo, hi := 0, 0; lo < len(b.members); lo = hi {
+	var hi int
+	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
 		c := lo // the first charge with hits left
 		for r := lo; r < hi; r++ {
@@ -159,7 +160,8 @@ func (b *Batch) refuses(i int) bool {
 // group refuse.
 func (t *Table) settle(at instant, b *Batch) bool {
 	refuse, rest := false, b.members[:0]
-	for lo, hi := 0, 0; lo < len(b.members); lo = hi {
+	var hi int
+	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
 		charged := false // on the condition that the group does not refuse
 		for _, m := range b.members[lo:hi] {
@@ -185,7 +187,8 @@ func (t *Table) settle(at instant, b *Batch) bool {
 // were charged. It reports whether none makes the group refuse.
 func (t *Table) lookAll(at instant, b *Batch) bool {
 	ok := true
-	for lo, hi := 0, 0; lo < len(b.members); lo = hi {
+	var hi int
+	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
 		ok = t.look(at, b, b.members[lo:hi]) && ok
 	}
@@ -216,7 +219,8 @@ func (t *Table) look(at instant, b *Batch, run []member) bool {
 // reserveAll charges what lookAll has decided. It stops and returns false where
 // a counter was hit meanwhile and makes the group refuse now.
 func (t *Table) reserveAll(at instant, b *Batch) bool {
-	for lo, hi := 0, 0; lo < len(b.members); lo = hi {
+	var hi int
+	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
 		if !t.reserve(at, b, b.members[lo:hi]) {
 			return false

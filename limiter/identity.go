@@ -113,10 +113,11 @@ func partialWord(b []byte) uint64 {
 	}
 }
 
-// Sum returns the ID of what was added so far.
-func (h Hasher) Sum() ID {
-	h.Word(h.words)
-	v0, v1, v2, v3 := h.v0, h.v1, h.v2^0xee, h.v3
+// Sum returns the ID of what was added so far. More may be added afterwards.
+func (h *Hasher) Sum() ID {
+	v0, v1, v2, v3 := round(h.v0, h.v1, h.v2, h.v3^h.words)
+	v0 ^= h.words
+	v2 ^= 0xee
 	for range 3 {
 		v0, v1, v2, v3 = round(v0, v1, v2, v3)
 	}

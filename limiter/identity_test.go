@@ -112,9 +112,7 @@ func TestHasherIsStable(t *testing.T) {
 	golden("bytes", ID{0xd46496f82083608a, 0x5356f2de8a46ede8})
 	h.Pair([]byte("remote_address"), []byte("2001:db8::1"))
 	golden("pair", ID{0x62f673a1104ac4d1, 0xd4ab070005862f36})
-	if h.Sum() != h.Sum() {
-		t.Error("Sum changes the hasher")
-	}
+	golden("pair, again", ID{0x62f673a1104ac4d1, 0xd4ab070005862f36})
 }
 
 func TestHasherIsInjective(t *testing.T) {
@@ -154,7 +152,7 @@ func TestHashKey(t *testing.T) {
 	for i := range a {
 		b = a
 		b[i] ^= 1
-		if a.Hasher().Sum() == b.Hasher().Sum() {
+		if x, y := a.Hasher(), b.Hasher(); x.Sum() == y.Sum() {
 			t.Errorf("byte %d of the key does not change the ID", i)
 		}
 	}

@@ -1,7 +1,5 @@
 package limiter
 
-import "math"
-
 // roomy is how many free slots make the preferred bucket good enough. Below it
 // the emptier of the two is taken, so that pairs fill evenly: with 3, no pair
 // overflows before six slots in ten are live.
@@ -41,16 +39,17 @@ func (t *Table) insert(at instant, tag uint64, id ID, p *Policy, end int64, used
 			s.tag.Store(tag)
 			return true
 		}
-		if expired(old, word, at) {
+		had, _, live := state(old, word, at)
+		if !live {
 			t.raiseHorizon(at)
 		}
 		if !s.word.CompareAndSwap(word, dead) {
 			continue // it was hit meanwhile; look for another
 		}
-		if expired(old, word, at) || weight(old, word) == 0 {
-			t.reclaimed.Add(1)
-		} else {
+		if live && had > 0 {
 			t.givenUp.Add(1)
+		} else {
+			t.reclaimed.Add(1)
 		}
 		s.tag.Store(tag)
 		s.word.Store(windowWord(end, nextLife(word), used))
@@ -59,8 +58,9 @@ func (t *Table) insert(at instant, tag uint64, id ID, p *Policy, end int64, used
 }
 
 // choose returns the slot of the two buckets that a new counter should take, and
-// its word: a free one, best one never used, since an expired counter may still
-// be asked for by who is late; else the live one that is worth least.
+// its word: a free one, best one never used, since who is late may still ask for
+// an expired counter; else the live one that has used least, of equals the one
+// nearest to its end. So a flood of new values pushes out its own.
 func (t *Table) choose(first, second uint64, at instant) (*slot, uint64) {
 	var (
 		free     [2]*slot
@@ -70,7 +70,7 @@ func (t *Table) choose(first, second uint64, at instant) (*slot, uint64) {
 
 		victim     *slot
 		victimWord uint64
-		least      uint64 = math.MaxUint64
+		least      uint64
 		soonest    int64
 	)
 	for n, i := range [2]uint64{first, second} {
@@ -78,16 +78,16 @@ func (t *Table) choose(first, second uint64, at instant) (*slot, uint64) {
 		for j := range b {
 			s := &b[j]
 			tag, word := s.tag.Load(), s.word.Load()
-			if tag == 0 || expired(tag, word, at) {
+			had, left, live := state(tag, word, at)
+			if !live {
 				count[n]++
 				if free[n] == nil || tag == 0 && !unused[n] {
 					free[n], freeWord[n], unused[n] = s, word, tag == 0
 				}
 				continue
 			}
-			w, left := weight(tag, word), remains(tag, word, at)
-			if victim == nil || w < least || w == least && left < soonest {
-				victim, victimWord, least, soonest = s, word, w, left
+			if victim == nil || had < least || had == least && left < soonest {
+				victim, victimWord, least, soonest = s, word, had, left
 			}
 		}
 		if n == 0 && count[0] >= roomy {

@@ -102,7 +102,7 @@ func (t *Table) Live(now Time) int64 {
 		for j := range t.buckets[i] {
 			s := &t.buckets[i][j]
 			tag, word := s.tag.Load(), s.word.Load()
-			if tag != 0 && word != dead && !expired(tag, word, at) && weight(tag, word) > 0 {
+			if used, _, live := state(tag, word, at); live && used > 0 && word != dead {
 				n++
 			}
 		}

@@ -268,7 +268,7 @@ func TestStalledCharge(t *testing.T) {
 // apart.
 func TestTags(t *testing.T) {
 	id := ID{Hi: ^uint64(0)}
-	for a := Algorithm(0); a < 8; a++ {
+	for a := range Algorithm(8) {
 		tag := tagOf(id, a)
 		if got := algorithmOf(tag); got != a {
 			t.Errorf("algorithmOf(tagOf(%d)) = %d", a, got)
