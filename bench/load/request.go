@@ -1,0 +1,51 @@
+package load
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+)
+
+// template is a request with places for the key number.
+type template struct {
+	request *rls.RateLimitRequest
+	places  []place
+}
+
+// place is an entry whose value has the key number in it.
+type place struct {
+	entry          *rlcommon.RateLimitDescriptor_Entry
+	prefix, suffix string
+}
+
+func newTemplate(c *Config) (*template, error) {
+	t := &template{request: &rls.RateLimitRequest{Domain: c.Domain, HitsAddend: c.Hits}}
+	for text := range strings.SplitSeq(c.Entries, ";") {
+		d := &rlcommon.RateLimitDescriptor{}
+		for pair := range strings.SplitSeq(text, ",") {
+			key, value, ok := strings.Cut(pair, "=")
+			if !ok || key == "" {
+				return nil, fmt.Errorf("entry %q: must be key=value", pair)
+			}
+			e := &rlcommon.RateLimitDescriptor_Entry{Key: key, Value: value}
+			d.Entries = append(d.Entries, e)
+			if prefix, suffix, ok := strings.Cut(value, "%d"); ok {
+				t.places = append(t.places, place{e, prefix, suffix})
+			}
+		}
+		t.request.Descriptors = append(t.request.Descriptors, d)
+	}
+	return t, nil
+}
+
+// with returns the request for a key number. It is valid until the next call.
+func (t *template) with(number uint64) *rls.RateLimitRequest {
+	text := strconv.FormatUint(number, 10)
+	for _, p := range t.places {
+		p.entry.Value = p.prefix + text + p.suffix
+	}
+	return t.request
+}

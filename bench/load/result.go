@@ -1,0 +1,115 @@
+package load
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/bench/proc"
+)
+
+// Result is what one run measured. Its JSON names are stable.
+type Result struct {
+	Mode      string    `json:"mode"` // closed or open
+	Rate      float64   `json:"rate,omitempty"`
+	Seconds   float64   `json:"seconds"`
+	Answered  int       `json:"answered"`
+	PerSecond float64   `json:"per_second"`
+	OK        int       `json:"ok"`
+	OverLimit int       `json:"over_limit"`
+	Unknown   int       `json:"unknown"`
+	Errors    int       `json:"errors"`
+	LastError string    `json:"last_error,omitempty"`
+	Latency   Quantiles `json:"latency_us"`
+	// SendLag is how late the open loop's own calls went out. It is part of
+	// Latency.
+	SendLag *Quantiles `json:"send_lag_us,omitempty"`
+
+	Servers []Server `json:"servers,omitempty"`
+	// ClientCPU is the generator's own, in microseconds per call.
+	ClientCPU float64 `json:"client_cpu_us_per_call"`
+	// OtherCPU is the share of the whole machine, 0..1, that neither the
+	// generator nor the servers used: work beside the measurement, which makes
+	// its times doubtful.
+	OtherCPU float64 `json:"other_cpu_share"`
+}
+
+// Server is what one server process used.
+type Server struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name"`
+	// CPU is in microseconds per call, which is also CPU seconds per million.
+	CPU   float64 `json:"cpu_us_per_call"`
+	Cores float64 `json:"cpu_cores"`
+	// RSS is the memory at the end, PeakRSS the most since the process began.
+	RSS     int64 `json:"rss_bytes"`
+	PeakRSS int64 `json:"peak_rss_bytes"`
+}
+
+// sum sums up the workers' tallies.
+func sum(c *Config, workers []*worker, elapsed time.Duration) *Result {
+	r := &Result{Mode: "closed", Rate: c.Rate, Seconds: elapsed.Seconds()}
+	var latency, lag []time.Duration
+	for _, w := range workers {
+		r.OK += w.tally.ok
+		r.OverLimit += w.tally.overLimit
+		r.Unknown += w.tally.unknown
+		r.Errors += w.tally.errors
+		if w.tally.lastErr != nil {
+			r.LastError = w.tally.lastErr.Error()
+		}
+		latency = append(latency, w.tally.latency...)
+		lag = append(lag, w.tally.lag...)
+	}
+	r.Answered = r.OK + r.OverLimit + r.Unknown
+	r.PerSecond = float64(r.Answered) / r.Seconds
+	r.Latency = quantiles(latency)
+	if c.Rate > 0 {
+		r.Mode = "open"
+		q := quantiles(lag)
+		r.SendLag = &q
+	}
+	return r
+}
+
+// addUse adds what the processes used in the measured time.
+func (r *Result) addUse(u proc.Use) {
+	calls := float64(max(r.Answered, 1))
+	for _, p := range u.Processes {
+		r.Servers = append(r.Servers, Server{
+			PID: p.PID, Name: p.Name,
+			CPU: p.CPU.Seconds() / calls * 1e6, Cores: p.CPU.Seconds() / r.Seconds,
+			RSS: p.RSS, PeakRSS: p.PeakRSS,
+		})
+	}
+	r.ClientCPU = u.Self.Seconds() / calls * 1e6
+	r.OtherCPU = u.Other
+}
+
+// Print writes r for people.
+func (r *Result) Print(w io.Writer) error {
+	var err error
+	line := func(format string, args ...any) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, format+"\n", args...)
+		}
+	}
+	row := func(name string, q Quantiles) {
+		line("  %-8s p50 %.0f  p90 %.0f  p99 %.0f  p99.9 %.0f  max %.0f µs", name, q.P50, q.P90, q.P99, q.P999, q.Max)
+	}
+	line("%s loop: %.0f requests/s (%d answered in %.2f s)", r.Mode, r.PerSecond, r.Answered, r.Seconds)
+	line("  codes    OK %d, OVER_LIMIT %d, unknown %d, errors %d", r.OK, r.OverLimit, r.Unknown, r.Errors)
+	if r.LastError != "" {
+		line("  last error: %s", r.LastError)
+	}
+	row("latency", r.Latency)
+	if r.SendLag != nil {
+		row("send lag", *r.SendLag)
+	}
+	for _, s := range r.Servers {
+		line("  server   %s (%d): %.2f µs of CPU per request, %.2f cores, RSS %.1f MiB, peak %.1f MiB",
+			s.Name, s.PID, s.CPU, s.Cores, float64(s.RSS)/(1<<20), float64(s.PeakRSS)/(1<<20))
+	}
+	line("  client   %.2f µs of CPU per request; other work on the machine %.1f%%", r.ClientCPU, r.OtherCPU*100)
+	return err
+}

@@ -1,0 +1,70 @@
+// Command noop is a rate-limit service that decides nothing: grpc-go as it comes,
+// requests decoded by protobuf's generated code, OK for every descriptor. What it
+// costs is what a Go service pays before its own work begins.
+//
+// Its statuses have a code and nothing else. A real reply is longer, which is to
+// the no-op's advantage.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "noop:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("noop", flag.ExitOnError)
+	addr := flags.String("addr", "127.0.0.1:0", "listen on this `host:port`; port 0 picks a free one and prints it")
+	var options []grpc.ServerOption
+	flags.Func("workers", "grpc.NumStreamWorkers: `n` goroutines serve the calls; 0 starts one for each call, as grpc-go does by default", func(s string) error {
+		n, err := strconv.ParseUint(s, 10, 32)
+		options = append(options, grpc.NumStreamWorkers(uint32(n)))
+		return err
+	})
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
+	if err != nil {
+		return err
+	}
+	s := grpc.NewServer(options...)
+	rls.RegisterRateLimitServiceServer(s, service{})
+	defer context.AfterFunc(ctx, s.Stop)()
+	if _, err := fmt.Fprintln(stdout, "listening on", listener.Addr()); err != nil {
+		return err
+	}
+	return s.Serve(listener)
+}
+
+type service struct {
+	rls.UnimplementedRateLimitServiceServer
+}
+
+// ShouldRateLimit answers OK.
+func (service) ShouldRateLimit(_ context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	statuses := make([]*rls.RateLimitResponse_DescriptorStatus, len(request.GetDescriptors()))
+	for i := range statuses {
+		statuses[i] = &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
+	}
+	return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK, Statuses: statuses}, nil
+}

@@ -1,0 +1,107 @@
+// Command rlsload measures a rate-limit service. See rlsload -h.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/bench/load"
+)
+
+const usage = `Usage: rlsload [flags]
+
+Calls ShouldRateLimit of any service that speaks envoy.service.ratelimit.v3 and
+prints requests per second, latency, and the CPU time per request and memory of
+the processes that -pid names (Linux only).
+
+  closed loop: -conns x -in-flight calls are in flight all the time
+  open loop:   -rate calls a second are due, whatever became of those before, and
+               latency counts from the due time
+
+Examples:
+  rlsload -addr 127.0.0.1:8081 -pid "$(pgrep -x sluice)" -domain edge -entries user=u%d -keys 10000
+  rlsload -rate 5000 -timeout 20ms -entries 'user=u%d,path=/a;remote_address=10.0.0.%d' -keys 200 -zipf 1.2
+  rlsload -fill -keys 1000000 -pid 4711      # memory of a million counters
+
+Flags:
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "rlsload:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var c load.Config
+	var asJSON bool
+	flags := flag.NewFlagSet("rlsload", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		_, _ = io.WriteString(stderr, usage)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&c.Addr, "addr", "127.0.0.1:8081", "the service, as `host:port` or unix:PATH")
+	flags.IntVar(&c.Connections, "conns", 2, "HTTP/2 connections")
+	flags.IntVar(&c.InFlight, "in-flight", 32, "calls in flight per connection (open loop: at most)")
+	flags.Float64Var(&c.Rate, "rate", 0, "open loop: calls per second in all; 0 is a closed loop")
+	flags.DurationVar(&c.Duration, "duration", 10*time.Second, "measured time")
+	flags.DurationVar(&c.Warmup, "warmup", 2*time.Second, "time before it, not measured")
+	flags.DurationVar(&c.Timeout, "timeout", 0, "deadline of each call, sent as grpc-timeout; 0 is none")
+	flags.StringVar(&c.Domain, "domain", "bench", "rate-limit domain")
+	flags.StringVar(&c.Entries, "entries", "counter=%d", "descriptor `entries` key=value,...; a ';' starts another descriptor, and %d in a value is the key number")
+	flags.Uint64Var(&c.Keys, "keys", 1, "key numbers are 0 to `n`-1")
+	flags.Float64Var(&c.Zipf, "zipf", 0, "draw key numbers by Zipf's law with this exponent, above 1; 0 draws them evenly")
+	flags.BoolVar(&c.Fill, "fill", false, "call each key number once, in order, without warm-up, and stop (closed loop)")
+	flags.Func("hits", "hits_addend of each request; 0 leaves it out (default 0)", func(s string) error {
+		n, err := strconv.ParseUint(s, 10, 32)
+		c.Hits = uint32(n)
+		return err
+	})
+	flags.Func("pid", "comma-separated process `ids` of the service and its store, to measure", func(s string) error {
+		var err error
+		c.PIDs, err = parsePIDs(s)
+		return err
+	})
+	flags.BoolVar(&asJSON, "json", false, "print one line of JSON")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	r, err := load.Run(ctx, c)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return json.NewEncoder(stdout).Encode(r)
+	}
+	return r.Print(stdout)
+}
+
+func parsePIDs(s string) ([]int, error) {
+	var pids []int
+	for f := range strings.SplitSeq(s, ",") {
+		pid, err := strconv.Atoi(strings.TrimSpace(f))
+		if err != nil || pid <= 0 {
+			return nil, fmt.Errorf("%q is not a process id", f)
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}

@@ -1,0 +1,167 @@
+// Command suite measures sluice and prints Markdown tables: over gRPC beside a
+// service that does nothing, and in process beside protobuf alone. See suite -h.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const usage = `Usage: go run ./suite [flags]     (in the folder bench)
+
+Builds sluice, a no-op rate-limit service and the load generator, starts the
+services on free ports, loads them in turn (A B C A B C ...) and prints Markdown
+tables: medians over the rounds, and the ratio to the no-op of the same round.
+Then it runs the Go benchmarks that the README cites. Needs Linux.
+
+Load generator and services share the machine, so the CPU time per request is the
+steadiest figure and requests per second the least. Other work on the machine
+blurs both; how much there was is printed.
+
+  go run ./suite -rounds 1 -duration 1s -warmup 200ms      a quick look
+  go run ./suite -cases closed,open -benchmarks=false      these cases over gRPC
+  go run ./suite -cases '' -rounds 10                      the Go benchmarks alone
+  go run ./suite -peer ratelimit=127.0.0.1:18081=4711,4712 beside a service and its
+        store that run already, with suite/rules.yaml as rules
+
+Flags:
+`
+
+// options are what the command line says.
+type options struct {
+	rounds           int
+	duration, warmup time.Duration
+	cases            []benchCase
+	peers            []*service
+	benchmarks       bool
+	benchtime        time.Duration
+}
+
+func main() {
+	// Children are told to end with the thread that started them (see bind), so
+	// that thread must last as long as the process.
+	runtime.LockOSThread()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "suite:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "sluice-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // it is in the folder for such
+	b := builder{dir: dir, progress: stderr}
+	if err := b.findRoot(ctx); err != nil {
+		return err
+	}
+	page := &page{w: stdout}
+	page.preamble(ctx, args)
+	if len(o.cases) > 0 {
+		if err := overGRPC(ctx, &b, o, page); err != nil {
+			return err
+		}
+	}
+	if o.benchmarks {
+		if err := inProcess(ctx, &b, o, page); err != nil {
+			return err
+		}
+	}
+	return page.err
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	flags := flag.NewFlagSet("suite", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		_, _ = io.WriteString(stderr, usage)
+		flags.PrintDefaults()
+		_, _ = io.WriteString(stderr, "\nCases:\n")
+		for _, c := range allCases {
+			fmt.Fprintf(stderr, "  %-9s %s\n", c.name, c.title)
+		}
+	}
+	flags.IntVar(&o.rounds, "rounds", 5, "rounds of each case and of the Go benchmarks")
+	flags.DurationVar(&o.duration, "duration", 4*time.Second, "measured time of one service in one round")
+	flags.DurationVar(&o.warmup, "warmup", time.Second, "time before it, not measured")
+	cases := flags.String("cases", strings.Join(caseNames(), ","), "`cases` to measure over gRPC, comma-separated; empty for none")
+	flags.BoolVar(&o.benchmarks, "benchmarks", true, "run the Go benchmarks too")
+	flags.DurationVar(&o.benchtime, "benchtime", 200*time.Millisecond, "time of one Go benchmark in one round")
+	flags.Func("peer", "also measure a service that runs already: `name=address=pid,pid...`; may be repeated", func(s string) error {
+		p, err := parsePeer(s)
+		o.peers = append(o.peers, p)
+		return err
+	})
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.rounds < 1 || o.duration <= 0 || o.warmup < 0 || o.benchtime <= 0:
+		return nil, errors.New("-rounds, -duration and -benchtime must be above 0 and -warmup not below")
+	}
+	for name := range strings.SplitSeq(*cases, ",") {
+		if name == "" {
+			continue
+		}
+		i := slices.IndexFunc(allCases, func(c benchCase) bool { return c.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("case %q: must be one of %s", name, strings.Join(caseNames(), ", "))
+		}
+		o.cases = append(o.cases, allCases[i])
+	}
+	return o, nil
+}
+
+// builder builds commands and test binaries into dir.
+type builder struct {
+	dir      string
+	root     string // of the main module
+	progress io.Writer
+}
+
+func (b *builder) findRoot(ctx context.Context) error {
+	out, err := output(ctx, "", "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}")
+	if err != nil {
+		return err
+	}
+	path, dir, _ := strings.Cut(strings.TrimSpace(out), " ")
+	if path != "github.com/sluice-ratelimit/sluice/bench" {
+		return fmt.Errorf("the current module is %s: run this in the folder bench", path)
+	}
+	b.root = filepath.Dir(dir)
+	return nil
+}
+
+// build runs go with args, which lack the output, and returns the path of what
+// it makes.
+func (b *builder) build(ctx context.Context, module, name string, args ...string) (string, error) {
+	fmt.Fprintln(b.progress, "building", name)
+	path := filepath.Join(b.dir, name)
+	last := len(args) - 1
+	args = append(slices.Clone(args[:last]), "-o", path, args[last])
+	_, err := output(ctx, filepath.Join(b.root, module), "go", args...)
+	return path, err
+}
