@@ -65,6 +65,9 @@ func (k *checkCmd) Run(c console) error {
 		err = writeReport(c, set, diagnostics, !failed)
 	} else {
 		err = writeFindings(c, set, diagnostics, errors, warnings)
+		if err == nil && failed && errors == 0 {
+			_, err = fmt.Fprintln(c.out, "failed: --strict allows no warnings")
+		}
 	}
 	if err == nil && failed {
 		return errFailed
@@ -83,7 +86,11 @@ func writeFindings(c console, set *descriptors.Set, diagnostics descriptors.Diag
 		return err
 	}
 	for _, l := range set.Limits {
-		if _, err := fmt.Fprintf(c.out, "%s > %s: %s, %d bytes per counter\n", l.Rule.Domain, l.Rule.Path, limitText(l), limiter.CounterBytes(l.Policy)); err != nil {
+		memory := ""
+		if n := counterBytes(l); n > 0 {
+			memory = fmt.Sprintf(", %d bytes per counter", n)
+		}
+		if _, err := fmt.Fprintf(c.out, "%s > %s: %s%s\n", l.Rule.Domain, l.Rule.Path, limitText(l), memory); err != nil {
 			return err
 		}
 	}
@@ -105,7 +112,7 @@ func writeReport(c console, set *descriptors.Set, diagnostics descriptors.Diagno
 	if set != nil {
 		r.Hash, r.Domains = set.Hash, append(r.Domains, set.Domains()...)
 		for _, l := range set.Limits {
-			r.Limits = append(r.Limits, checkLimit{l.Rule.Domain, l.Rule.Path, limitText(l), limiter.CounterBytes(l.Policy), l.Pos.File, l.Pos.Line})
+			r.Limits = append(r.Limits, checkLimit{l.Rule.Domain, l.Rule.Path, limitText(l), counterBytes(l), l.Pos.File, l.Pos.Line})
 		}
 	}
 	for _, d := range diagnostics {
@@ -117,9 +124,17 @@ func writeReport(c console, set *descriptors.Set, diagnostics descriptors.Diagno
 	return enc.Encode(r)
 }
 
+// counterBytes returns what each counter of l takes: nothing if it counts none.
+func counterBytes(l *descriptors.Limit) int {
+	if l.Rule.Unlimited {
+		return 0
+	}
+	return limiter.CounterBytes(l.Policy)
+}
+
 // limitText writes a limit as 60/minute or 100/10minute.
 func limitText(l *descriptors.Limit) string {
-	if l.Rule != nil && l.Rule.Unlimited {
+	if l.Rule.Unlimited {
 		return "unlimited"
 	}
 	if l.UnitMultiplier > 1 {

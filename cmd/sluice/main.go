@@ -44,21 +44,10 @@ func main() {
 // run runs the command that args name and returns the exit code: 0 for success,
 // 1 for failure, 2 for a command line that is wrong.
 func run(ctx context.Context, args []string, c console) int {
-	var root cli
 	name := filepath.Base(args[0])
-	asRatelimit := name == "ratelimit"
 	exit := -1
-	parser, err := kong.New(&root,
-		kong.Name(name),
-		kong.Description("A rate-limit service for Envoy that decides in its own memory."),
-		kong.Writers(c.out, c.err),
+	parser, err := newParser(new(cli), name, c,
 		kong.Exit(func(code int) { exit = code }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
-		kong.Vars{"onBadStart": onBadStartDefault(asRatelimit)},
-		kong.ExplicitGroups(serveGroups),
-		kong.KindMapper(reflect.Bool, boolean{}),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(duration)),
-		kong.PostBuild(skipEmptyVariables),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(c),
 	)
@@ -83,6 +72,22 @@ func run(ctx context.Context, args []string, c console) int {
 	default:
 		return 0
 	}
+}
+
+// newParser returns a parser of the command line, and of the environment, into
+// root.
+func newParser(root *cli, name string, c console, options ...kong.Option) (*kong.Kong, error) {
+	return kong.New(root, append(options,
+		kong.Name(name),
+		kong.Description("A rate-limit service for Envoy that decides in its own memory."),
+		kong.Writers(c.out, c.err),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+		kong.Vars{"onBadStart": onBadStartDefault(name == "ratelimit")},
+		kong.ExplicitGroups(serveGroups),
+		kong.KindMapper(reflect.Bool, boolean{}),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(duration)),
+		kong.PostBuild(skipEmptyVariables),
+	)...)
 }
 
 // invoked returns the program's name with the command that err is about.

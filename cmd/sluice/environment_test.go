@@ -1,0 +1,47 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+)
+
+// TestBooleans holds that booleans are read as strconv.ParseBool reads them, as
+// envoyproxy/ratelimit does.
+func TestBooleans(t *testing.T) {
+	for text, want := range map[string]bool{
+		"1": true, "t": true, "T": true, "true": true, "TRUE": true, "True": true,
+		"0": false, "f": false, "F": false, "false": false, "FALSE": false, "False": false,
+		"": false, // counts as unset
+	} {
+		t.Setenv("SHADOW_MODE", text)
+		root, err := parse(t, "serve")
+		if err != nil || root.Serve.ShadowMode != want {
+			t.Errorf("SHADOW_MODE=%q: %v, %v, want %v", text, root.Serve.ShadowMode, err, want)
+		}
+		if text == "" {
+			continue
+		}
+		root, err = parse(t, "serve", "--quota-mode="+text)
+		if err != nil || root.Serve.QuotaMode != want {
+			t.Errorf("--quota-mode=%s: %v, %v, want %v", text, root.Serve.QuotaMode, err, want)
+		}
+	}
+	for _, text := range []string{"yes", "on", "tRUE", "2", " true"} {
+		t.Setenv("SHADOW_MODE", text)
+		if _, err := parse(t, "serve"); err == nil || !strings.Contains(err.Error(), `SHADOW_MODE="`+text+`"`) {
+			t.Errorf("SHADOW_MODE=%q: error %v, want one that names it", text, err)
+		}
+	}
+}
+
+func parse(t *testing.T, args ...string) (*cli, error) {
+	t.Helper()
+	var root cli
+	parser, err := newParser(&root, "sluice", console{io.Discard, io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = parser.Parse(args)
+	return &root, err
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "rewrite the files that scripts compare with")
+
+func TestMain(m *testing.M) {
+	// The same program under both names that it knows itself by.
+	testscript.Main(m, map[string]func(){"sluice": main, "ratelimit": main})
+}
+
+// TestScripts runs testdata/*.txt. Beside testscript's own commands they have:
+//
+//	exits CODE COMMAND...    run a command, which must exit with CODE
+//	start COMMAND...         start a server on free ports; $grpc, $http, $debug
+//	                         and $metrics become the addresses of its listeners
+//	logged REGEXP            wait until the server logs a line that matches
+//	                         after those that were waited for before
+//	signal TERM|INT|KILL     send the server a signal
+//	ended CODE               wait until the server exits with CODE, or is ended by a
+//	                         signal, such as "signal: terminated"; its log is in
+//	                         the file log
+//	get URL                  print the status and the body of an answer
+//	post URL BODY            the same, with a body to send
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       *update,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":  exits,
+			"start":  start,
+			"logged": func(ts *testscript.TestScript, _ bool, args []string) { running(ts).logged(ts, args[0]) },
+			"signal": func(ts *testscript.TestScript, _ bool, args []string) { running(ts).signal(ts, args[0]) },
+			"ended":  func(ts *testscript.TestScript, _ bool, args []string) { running(ts).ended(ts, args[0]) },
+			"get":    func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodGet, args[0], "") },
+			"post":   func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodPost, args[0], args[1]) },
+		},
+		Setup: func(env *testscript.Env) error {
+			env.Values[servers{}] = &servers{}
+			return nil
+		},
+	})
+}
+
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	code := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("%s exits with %d, want %s", args[1], code, args[0])
+	}
+}
+
+func ask(ts *testscript.TestScript, method, url, body string) {
+	request, err := http.NewRequest(method, url, strings.NewReader(body))
+	ts.Check(err)
+	client := http.Client{Timeout: patience}
+	response, err := client.Do(request)
+	ts.Check(err)
+	defer response.Body.Close()
+	_, err = io.WriteString(ts.Stdout(), response.Status+"\n")
+	ts.Check(err)
+	_, err = io.Copy(ts.Stdout(), response.Body)
+	ts.Check(err)
+}
+
+// patience bounds every wait: what has not come by then does not come.
+const patience = 30 * time.Second
+
+// servers holds the server that a script runs.
+type servers struct{ now *process }
+
+// process is a running process and what it has logged so far.
+type process struct {
+	cmd    *exec.Cmd
+	stderr *os.File
+	lines  *bufio.Reader
+	log    strings.Builder
+}
+
+func running(ts *testscript.TestScript) *process {
+	s, _ := ts.Value(servers{}).(*servers)
+	if s.now == nil {
+		ts.Fatalf("no server runs")
+	}
+	return s.now
+}
+
+var listening = regexp.MustCompile(`"listener": "(\w+)", "addr": "([^"]+)"`)
+
+// start gives the listeners that args do not name a free port, and waits until
+// all that are on listen.
+func start(ts *testscript.TestScript, _ bool, args []string) {
+	given := strings.Join(args, " ")
+	wait := 0
+	for _, name := range []string{"grpc", "http", "debug", "metrics"} {
+		if !strings.Contains(given, "--"+name+"-addr") {
+			args = append(args, "--"+name+"-addr=127.0.0.1:0")
+		}
+		if !strings.Contains(given+" ", "--"+name+"-addr= ") {
+			wait++
+		}
+	}
+	r, w, err := os.Pipe()
+	ts.Check(err)
+	ts.Check(r.SetReadDeadline(time.Now().Add(patience)))
+	path, err := lookPath(ts, args[0])
+	ts.Check(err)
+	cmd := exec.Command(path, args[1:]...)
+	cmd.Dir = ts.MkAbs(".")
+	for _, name := range strings.Fields(ts.Getenv("EXPORT") + " PATH HOME TMPDIR") {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	cmd.Stderr = w
+	ts.Check(cmd.Start())
+	ts.Check(w.Close())
+	p := &process{cmd: cmd, stderr: r, lines: bufio.NewReader(r)}
+	ts.Defer(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+		_ = r.Close()
+	})
+	all, _ := ts.Value(servers{}).(*servers)
+	all.now = p
+	for range wait {
+		m := listening.FindStringSubmatch(p.next(ts, listening))
+		ts.Setenv(m[1], m[2])
+	}
+}
+
+func lookPath(ts *testscript.TestScript, name string) (string, error) {
+	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+		if path := filepath.Join(dir, name); isFile(path) {
+			return path, nil
+		}
+	}
+	return "", exec.ErrNotFound
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+func (p *process) logged(ts *testscript.TestScript, pattern string) {
+	re, err := regexp.Compile(pattern)
+	ts.Check(err)
+	p.next(ts, re)
+}
+
+// next returns the next line that matches.
+func (p *process) next(ts *testscript.TestScript, re *regexp.Regexp) string {
+	for {
+		line, err := p.lines.ReadString('\n')
+		p.log.WriteString(line)
+		if re.MatchString(line) {
+			return line
+		}
+		if err != nil {
+			ts.Fatalf("no line of the log matches %v: %v; so far:\n%s", re, err, p.log.String())
+		}
+	}
+}
+
+func (p *process) signal(ts *testscript.TestScript, name string) {
+	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL}
+	ts.Check(p.cmd.Process.Signal(signals[name]))
+}
+
+func (p *process) ended(ts *testscript.TestScript, want string) {
+	rest, err := io.ReadAll(p.lines)
+	p.log.Write(rest)
+	if err != nil {
+		ts.Fatalf("the server does not end: %v; its log:\n%s", err, p.log.String())
+	}
+	_ = p.cmd.Wait() // the exit code says more
+	ts.Check(os.WriteFile(ts.MkAbs("log"), []byte(p.log.String()), 0o600))
+	if got := p.cmd.ProcessState.String(); got != want && got != "exit status "+want {
+		ts.Fatalf("the server ended with %s, want %s; its log:\n%s", got, want, p.log.String())
+	}
+}

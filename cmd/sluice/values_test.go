@@ -1,0 +1,47 @@
+package main
+
+import (
+	"math"
+	"testing"
+)
+
+func TestByteSize(t *testing.T) {
+	for text, want := range map[string]byteSize{
+		"0": 0, "65536": 65536, "7B": 7,
+		"64KiB": 64 << 10, "64Ki": 64 << 10,
+		"64MiB": 64 << 20, "64Mi": 64 << 20,
+		"2GiB": 2 << 30, "2Gi": 2 << 30,
+		"1TiB": 1 << 40, "1Ti": 1 << 40,
+		"9223372036854775807": math.MaxInt64,
+		"8388607TiB":          8388607 << 40,
+	} {
+		var got byteSize
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("byteSize %q = %d, %v, want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{
+		"", "B", "MiB", "-1", "-1MiB", "1.5MiB", "64 MiB", " 64MiB", "64mib", "64M", "64MB", "64KiBKiB", "12Q", "0x10",
+		"9223372036854775808", "8388608TiB", "9223372036854775807KiB",
+	} {
+		var got byteSize
+		if err := got.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("byteSize %q = %d, want an error", text, got)
+		}
+	}
+}
+
+func TestRatio(t *testing.T) {
+	for text, want := range map[string]ratio{"0": 0, "1": 1, "0.8": 0.8, "8e-1": 0.8, ".5": 0.5} {
+		var got ratio
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("ratio %q = %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "x", "-0.1", "1.0001", "NaN", "Inf", "80%", "0,8"} {
+		var got ratio
+		if err := got.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("ratio %q = %v, want an error", text, got)
+		}
+	}
+}
