@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
 var binary string
@@ -113,23 +114,11 @@ func report(t *testing.T, found []string) {
 	}
 }
 
-// awaitHour waits out the end of an hour: cases count in hour windows, and one
-// that is in two of them would see its counters start anew.
-func awaitHour(t *testing.T) {
-	t.Helper()
-	const margin = 20 * time.Second
-	left := time.Hour - time.Duration(time.Now().Unix()%3600)*time.Second
-	if left < margin {
-		t.Logf("waiting %v for the next hour", left)
-		<-time.After(left)
-	}
-}
-
 // run runs a case against a service of its own and returns what was not as
 // expected.
 func (c *Case) run(t *testing.T) []string {
 	t.Helper()
-	awaitHour(t)
+	window.AwaitHour(t)
 	dir := t.TempDir()
 	for i, text := range c.Config {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%02d.yaml", i)), []byte(text), 0o600); err != nil {

@@ -1,0 +1,155 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"maps"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+)
+
+type (
+	object = map[string]any
+	list   = []any
+)
+
+// listener is one way into Envoy. All fields but the name are YAML.
+type listener struct {
+	// name is "ingress" if empty.
+	name string
+	// before lists filters that come before the rate limit filters. Optional.
+	before string
+	// rateLimit has, for each rate limit filter, the fields in which it differs
+	// from rateLimitFilter. One filter without a difference if nil.
+	rateLimit []string
+	// routes lists routes, all to the backend: a route needs no action.
+	routes string
+	// accessLog is a format of lines for Envoy's standard output. Optional.
+	accessLog string
+}
+
+// rateLimitFilter differs from what envoy.yaml recommends in that no test passes
+// because an answer came late or not at all.
+const rateLimitFilter = `
+"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+domain: d
+timeout: 30s
+failure_mode_deny: true
+enable_x_ratelimit_headers: DRAFT_VERSION_03
+enable_retry_after_header: true
+rate_limited_as_resource_exhausted: true
+rate_limit_service:
+  transport_api_version: V3
+  grpc_service: { envoy_grpc: { cluster_name: sluice } }
+`
+
+const sluiceCluster = `
+name: sluice
+type: STATIC
+connect_timeout: 1s
+circuit_breakers: { thresholds: [{ max_requests: 10000 }] }
+typed_extension_protocol_options:
+  envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+    "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+    explicit_http_config: { http2_protocol_options: {} }
+`
+
+// bootstrap returns a configuration of Envoy with these listeners and the
+// clusters sluice and backend, the first with more fields (YAML). JSON is YAML.
+func bootstrap(t *testing.T, listeners []listener, clusterFields string) []byte {
+	t.Helper()
+	cluster := fields(t, sluiceCluster)
+	maps.Copy(cluster, fields(t, clusterFields))
+	rendered := make(list, len(listeners))
+	for i, l := range listeners {
+		rendered[i] = l.render(t)
+	}
+	text, err := json.Marshal(object{"static_resources": object{
+		"listeners": rendered,
+		"clusters":  list{cluster, object{"name": "backend", "connect_timeout": "1s"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func (l listener) render(t *testing.T) object {
+	t.Helper()
+	filters := elements(t, l.before)
+	if l.rateLimit == nil {
+		l.rateLimit = []string{""}
+	}
+	for _, differences := range l.rateLimit {
+		config := fields(t, rateLimitFilter)
+		maps.Copy(config, fields(t, differences))
+		filters = append(filters, filter("envoy.filters.http.ratelimit", config))
+	}
+	filters = append(filters, filter("envoy.filters.http.router", object{
+		"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+	}))
+	routes := elements(t, l.routes)
+	for _, r := range routes {
+		route, ok := r.(object)
+		if !ok {
+			t.Fatalf("route is %v, want an object", r)
+		}
+		action := object{"cluster": "backend"}
+		more, _ := route["route"].(object)
+		maps.Copy(action, more)
+		route["route"] = action
+	}
+	manager := object{
+		"@type":        "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+		"stat_prefix":  "test",
+		"http_filters": filters,
+		"route_config": object{"virtual_hosts": list{
+			object{"name": "all", "domains": list{"*"}, "routes": routes},
+		}},
+	}
+	if l.accessLog != "" {
+		manager["access_log"] = list{filter("envoy.access_loggers.stdout", object{
+			"@type":      "type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
+			"log_format": object{"text_format_source": object{"inline_string": l.accessLog + "\n"}},
+		})}
+	}
+	return object{
+		"name": l.called(),
+		"filter_chains": list{object{"filters": list{
+			filter("envoy.filters.network.http_connection_manager", manager),
+		}}},
+	}
+}
+
+func (l listener) called() string {
+	if l.name == "" {
+		return "ingress"
+	}
+	return l.name
+}
+
+func filter(name string, config object) object {
+	return object{"name": name, "typed_config": config}
+}
+
+func fields(t *testing.T, text string) (m object) {
+	t.Helper()
+	decode(t, text, &m)
+	return m
+}
+
+func elements(t *testing.T, text string) (l list) {
+	t.Helper()
+	decode(t, text, &l)
+	return l
+}
+
+func decode(t *testing.T, text string, into any) {
+	t.Helper()
+	if text == "" {
+		return // an empty document is an error
+	}
+	if err := yaml.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("%v in:\n%s", err, text)
+	}
+}

@@ -1,0 +1,160 @@
+package proxy_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluice-ratelimit/sluice/e2e/process"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+const plenty = `
+domain: d
+descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1000000 } }]
+`
+
+// TestAShutdownLosesNoRequest stops one of two sluices under load. Envoy learns
+// from its health that it is about to go, and turns to the other in time; a
+// request that cannot be asked about would fail.
+func TestAShutdownLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	config := writeRules(t, plenty)
+	first := startSluice(t, sluice.Options{Args: []string{"--config", config, "--drain-delay", "3s"}})
+	second := startSluice(t, sluice.Options{Args: []string{"--config", config}})
+	p := startProxy(t, []listener{
+		{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
+	}, `
+health_checks:
+  - { timeout: 1s, interval: 0.1s, no_traffic_interval: 0.1s, unhealthy_threshold: 2, healthy_threshold: 1, grpc_health_check: {} }
+`, first, second)
+	const clients = 8
+	l := startLoad(t, clients, func() (string, error) {
+		got, err := p.ask(t.Context(), "ingress", "/", "x-user: al")
+		return strconv.Itoa(got.status), err
+	})
+	calls := func(s *sluice.Sluice) float64 { return metric(t, s, "ratelimit_service_total_requests") }
+	eventually(t, "calls to both", func() bool { return calls(first) > 100 && calls(second) > 100 })
+
+	stopped(t, first.Process)
+	before := calls(second)
+	l.goOn(t, 500)
+	if got := calls(second) - before; got < 500-clients {
+		t.Errorf("after the first sluice had ended the second got %v of 500 calls", got)
+	}
+	if got := slices.Collect(maps.Keys(l.stop())); !slices.Equal(got, []string{"200"}) {
+		t.Errorf("answers are %q, want 200 only", got)
+	}
+}
+
+// stopped tells a process to end and waits until it has done so with success.
+func stopped(t *testing.T, p *process.Process) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if code, err := p.Stop(ctx); code != 0 || err != nil {
+		t.Errorf("Stop() = %d, %v, want 0, nil; it said:\n%s", code, err, p.Log())
+	}
+}
+
+func dial(t *testing.T, addr string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+addr,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond},
+			MinConnectTimeout: patience,
+		}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func request() *rls.RateLimitRequest {
+	return &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{
+		{Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "user", Value: "al"}}},
+	}}
+}
+
+// TestACallInFlightAtSIGTERMIsAnswered begins a call, and finishes it when sluice
+// has told the client to open no more.
+func TestACallInFlightAtSIGTERMIsAnswered(t *testing.T) {
+	t.Parallel()
+	limits := startSluice(t, sluice.Options{Args: []string{"--config", writeRules(t, plenty)}})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	conn := dial(t, limits.Addr("grpc"))
+	call, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, rls.RateLimitService_ShouldRateLimit_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The answer to a later call on the connection says that the first has begun.
+	if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request()); err != nil {
+		t.Fatal(err)
+	}
+	if err := limits.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if !conn.WaitForStateChange(ctx, connectivity.Ready) {
+		t.Fatalf("the connection stays ready after SIGTERM: %v", ctx.Err())
+	}
+	if err := call.SendMsg(request()); err != nil {
+		t.Fatalf("send the request: %v", err)
+	}
+	if err := call.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	var got rls.RateLimitResponse
+	if err := call.RecvMsg(&got); err != nil || got.GetOverallCode() != rls.RateLimitResponse_OK {
+		t.Errorf("the call was answered with %v, %v, want OK", &got, err)
+	}
+	if code, err := limits.Wait(ctx); code != 0 || err != nil {
+		t.Errorf("Wait() = %d, %v, want 0, nil; sluice said:\n%s", code, err, limits.Log())
+	}
+}
+
+// TestARestartLosesNoCall has clients that wait while there is no server. A call
+// that a server took and did not answer would fail.
+func TestARestartLosesNoCall(t *testing.T) {
+	t.Parallel()
+	config := writeRules(t, plenty)
+	start := func(addr string) *sluice.Sluice {
+		return startSluice(t, sluice.Options{
+			Args:  []string{"--config", config},
+			Addrs: map[string]string{"grpc": addr},
+		})
+	}
+	limits := start("127.0.0.1:0")
+	addr := limits.Addr("grpc")
+	conn := dial(t, addr)
+	client := rls.NewRateLimitServiceClient(conn)
+	l := startLoad(t, 16, func() (string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		got, err := client.ShouldRateLimit(ctx, request(), grpc.WaitForReady(true))
+		return got.GetOverallCode().String(), err
+	})
+	for range 3 {
+		l.goOn(t, 1000)
+		stopped(t, limits.Process)
+		limits = start(addr)
+	}
+	l.goOn(t, 1000)
+	if got := slices.Collect(maps.Keys(l.stop())); !slices.Equal(got, []string{"OK"}) {
+		t.Errorf("answers are %q, want OK only", got)
+	}
+}

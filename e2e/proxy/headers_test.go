@@ -1,0 +1,144 @@
+package proxy_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+const byUser = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]`
+
+// TestClientsSeeTheirLimit has both write headers: Envoy its own from the
+// statuses, sluice those that it sends along.
+func TestClientsSeeTheirLimit(t *testing.T) {
+	t.Parallel()
+	p, _ := play(t, setting{
+		rules: `
+domain: d
+descriptors:
+  - { key: user, rate_limit: { name: per-user, unit: hour, requests_per_unit: 2 } }
+  - { key: user, value: root, rate_limit: { unlimited: true } }
+`,
+		args:     []string{"--response-headers", "--retry-after-header"},
+		listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
+	})
+	window.AwaitHour(t)
+
+	for i, want := range []struct {
+		status    int
+		remaining string
+	}{{http.StatusOK, "1"}, {http.StatusOK, "0"}, {http.StatusTooManyRequests, "0"}} {
+		got := p.get(t, "/", "x-user: al")
+		if got.status != want.status {
+			t.Errorf("request %d: status %d, want %d", i+1, got.status, want.status)
+		}
+		for name, value := range map[string]string{
+			"X-Ratelimit-Limit":     `2, 2;w=3600;name="per-user"`,
+			"X-Ratelimit-Remaining": want.remaining,
+			"Ratelimit-Limit":       "2",
+			"Ratelimit-Remaining":   want.remaining,
+			"Ratelimit-Reset":       got.get("X-Ratelimit-Reset"),
+		} {
+			if got.get(name) != value {
+				t.Errorf("request %d: %s: %s, want %s", i+1, name, got.get(name), value)
+			}
+		}
+		reset := got.number("X-Ratelimit-Reset")
+		if reset < 1 || reset > 3600 {
+			t.Errorf("request %d: resets in %d seconds, want 1 to 3600", i+1, reset)
+		}
+		retry := got.header["Retry-After"]
+		switch {
+		case want.status == http.StatusOK && retry != nil:
+			t.Errorf("request %d: retry-after: %s on an OK", i+1, retry)
+		case want.status != http.StatusOK && (len(retry) != 1 || retry[0] != got.get("X-Ratelimit-Reset")):
+			t.Errorf("request %d: retry-after: %q, want one, of %d", i+1, retry, reset)
+		}
+	}
+
+	if got := p.get(t, "/", "x-user: bo"); got.status != http.StatusOK || got.number("X-Ratelimit-Remaining") != 1 {
+		t.Errorf("another user: %v, want 200 and 1 remaining", got)
+	}
+	for _, header := range []string{"x-user: root", "x-other: none"} {
+		got := p.get(t, "/", header)
+		if got.status != http.StatusOK || got.get("X-Ratelimit-Limit") != "" || got.get("Ratelimit-Limit") != "" {
+			t.Errorf("%s: %v, want 200 and no limit", header, got)
+		}
+	}
+
+	got := p.get(t, "/", "x-user: al", "content-type: application/grpc")
+	if got.status != http.StatusOK || got.get("Grpc-Status") != "8" {
+		t.Errorf("gRPC: %v, want 200 with grpc-status: 8 (resource exhausted)", got)
+	}
+}
+
+// TestEveryDescriptorCounts sends two descriptors with each request. The stricter
+// limit refuses; whether the other is charged then depends on all_or_nothing.
+func TestEveryDescriptorCounts(t *testing.T) {
+	t.Parallel()
+	const descriptors = `
+descriptors:
+  - { key: user, rate_limit: { name: per-user, unit: hour, requests_per_unit: 5 } }
+  - { key: route, rate_limit: { name: per-route, unit: day, requests_per_unit: 3 } }
+  - key: listed
+    rate_limits:
+      - { name: burst, unit: hour, requests_per_unit: 1 }
+      - { name: steady, unit: day, requests_per_unit: 2 }
+`
+	const routes = `
+- match: { path: /both }
+  route:
+    rate_limits:
+      - actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]
+      - actions: [{ generic_key: { descriptor_key: route, descriptor_value: both } }]
+- match: { path: /user }
+  route: { rate_limits: ` + byUser + ` }
+- match: { path: /listed }
+  route: { rate_limits: [{ actions: [{ remote_address: {} }, { generic_key: { descriptor_key: listed, descriptor_value: x } }] },
+                         { actions: [{ generic_key: { descriptor_key: listed, descriptor_value: x } }] }] }
+`
+	for name, tt := range map[string]struct {
+		root string
+		// remaining is what the user has left after 3 that passed, 1 that was
+		// refused and 1 more.
+		remaining string
+	}{
+		"refused counts":  {root: "domain: d", remaining: "0"},
+		"refused is free": {root: "domain: d\nall_or_nothing: true", remaining: "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, _ := play(t, setting{
+				rules:    tt.root + descriptors,
+				listener: listener{routes: routes},
+			})
+			window.AwaitHour(t)
+			const limits = `3, 5;w=3600;name="per-user", 3;w=86400;name="per-route"`
+			for i, status := range []int{200, 200, 200, 429} {
+				got := p.get(t, "/both", "x-user: al")
+				if got.status != status || got.get("X-Ratelimit-Limit") != limits {
+					t.Errorf("request %d: %d %s, want %d %s", i+1, got.status, got.get("X-Ratelimit-Limit"), status, limits)
+				}
+				if want := max(0, 2-i); got.number("X-Ratelimit-Remaining") != want {
+					t.Errorf("request %d: %s remaining, want %d", i+1, got.get("X-Ratelimit-Remaining"), want)
+				}
+			}
+			got := p.get(t, "/user", "x-user: al")
+			if got.status != http.StatusOK || got.get("X-Ratelimit-Remaining") != tt.remaining {
+				t.Errorf("the user's own: %v, want 200 and %s remaining", got, tt.remaining)
+			}
+			// Several limits on one descriptor are one status; a descriptor that
+			// no rule matches adds none.
+			for i, want := range []struct {
+				status int
+				limit  string
+			}{{200, `1, 1;w=3600;name="burst"`}, {429, `1, 1;w=3600;name="burst"`}} {
+				got := p.get(t, "/listed")
+				if got.status != want.status || got.get("X-Ratelimit-Limit") != want.limit {
+					t.Errorf("list, request %d: %d %s, want %v", i+1, got.status, got.get("X-Ratelimit-Limit"), want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,133 @@
+package proxy_test
+
+import (
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+// perRoute opens the only place in which Envoy heeds hits_addend.
+const perRoute = `"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute`
+
+const tokensRules = `
+domain: d
+descriptors:
+  - { key: tokens, rate_limit: { unit: hour, requests_per_unit: 10 } }
+`
+
+func TestRequestsSayWhatTheyCost(t *testing.T) {
+	t.Parallel()
+	p, _ := play(t, setting{
+		rules: tokensRules,
+		listener: listener{routes: `
+- match: { path: /cost }
+  typed_per_filter_config:
+    envoy.filters.http.ratelimit:
+      ` + perRoute + `
+      rate_limits:
+        - actions: [{ generic_key: { descriptor_key: tokens, descriptor_value: x } }]
+          hits_addend: { format: "%REQ(x-cost)%" }
+- match: { path: /four }
+  typed_per_filter_config:
+    envoy.filters.http.ratelimit:
+      ` + perRoute + `
+      rate_limits:
+        - actions: [{ generic_key: { descriptor_key: tokens, descriptor_value: x } }]
+          hits_addend: { number: 4 }
+- match: { path: /refund }
+  typed_per_filter_config:
+    envoy.filters.http.ratelimit:
+      ` + perRoute + `
+      rate_limits:
+        - actions: [{ generic_key: { descriptor_key: tokens, descriptor_value: x } }]
+          hits_addend: { format: "%REQ(x-cost)%", is_negative_hits: true }
+`},
+	})
+	window.AwaitHour(t)
+	for i, step := range []struct {
+		path, cost string
+		status     int
+		remaining  int
+	}{
+		{"/cost", "0", 200, 10},
+		{"/cost", "3", 200, 7},
+		{"/four", "", 200, 3},
+		{"/cost", "0", 200, 3},
+		{"/cost", "3", 200, 0},
+		{"/cost", "0", 200, 0}, // full is not beyond
+		{"/refund", "2", 200, 2},
+		{"/cost", "1", 200, 1},
+		{"/cost", "9", 429, 0}, // counts although it is refused
+		{"/cost", "0", 429, 0},
+		{"/refund", "100", 200, 10}, // never above full
+		{"/cost", "11", 429, 0},
+	} {
+		got := p.get(t, step.path, "x-cost: "+step.cost)
+		if got.status != step.status || got.number("X-Ratelimit-Remaining") != step.remaining {
+			t.Errorf("step %d, %s %s: %d and %s remaining, want %d and %d", i+1, step.path, step.cost,
+				got.status, got.get("X-Ratelimit-Remaining"), step.status, step.remaining)
+		}
+	}
+}
+
+// TestTheCostIsKnownAtTheEnd charges what a header of the response says, as
+// services do that answer with the number of tokens used. Before, the request only
+// looks.
+func TestTheCostIsKnownAtTheEnd(t *testing.T) {
+	t.Parallel()
+	p, limits := play(t, setting{
+		rules: tokensRules,
+		listener: listener{routes: `
+- match: { prefix: / }
+  response_headers_to_add:
+    - header: { key: x-tokens, value: "%REQ(x-cost)%" }
+  typed_per_filter_config:
+    envoy.filters.http.ratelimit:
+      ` + perRoute + `
+      rate_limits:
+        - actions: [{ request_headers: { header_name: x-user, descriptor_key: tokens } }]
+          hits_addend: { number: 0 }
+        - actions: [{ request_headers: { header_name: x-user, descriptor_key: tokens } }]
+          hits_addend: { format: "%RESP(x-tokens)%" }
+          apply_on_stream_done: true
+`},
+	})
+	window.AwaitHour(t)
+	for i, step := range []struct {
+		cost      string
+		status    int
+		remaining int
+		charged   float64
+	}{
+		{"4", 200, 10, 4},
+		{"6", 200, 6, 10},
+		{"7", 200, 0, 17},
+		// What is charged at the end of a refused request would have been refused.
+		{"5", 429, 0, 22},
+		{"0", 429, 0, 22},
+	} {
+		got := p.get(t, "/", "x-user: al", "x-cost: "+step.cost)
+		if got.status != step.status || got.number("X-Ratelimit-Remaining") != step.remaining {
+			t.Errorf("step %d: %d and %s remaining, want %d and %d", i+1,
+				got.status, got.get("X-Ratelimit-Remaining"), step.status, step.remaining)
+		}
+		awaitHits(t, limits, step.charged)
+	}
+	// Each request makes two calls, also those that are refused.
+	eventually(t, "10 calls", func() bool {
+		return metric(t, limits, "ratelimit_service_total_requests") == 10
+	})
+}
+
+// awaitHits waits for a charge that Envoy does not wait for.
+func awaitHits(t *testing.T, s *sluice.Sluice, want float64) {
+	t.Helper()
+	eventually(t, "hits of tokens", func() bool {
+		got := metric(t, s, "ratelimit_service_rate_limit_total_hits", `key1="tokens"`)
+		if got > want {
+			t.Fatalf("%v hits are charged, want %v", got, want)
+		}
+		return got == want
+	})
+}

@@ -1,0 +1,72 @@
+package proxy_test
+
+import (
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// load is clients that ask over and over, so that something is always in flight.
+type load struct {
+	ended  atomic.Bool
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+// startLoad has clients call ask, which says in a word what it got. An error is
+// what it got, too.
+func startLoad(t *testing.T, clients int, ask func() (string, error)) *load {
+	t.Helper()
+	l := &load{counts: make(map[string]int)}
+	for range clients {
+		l.wg.Go(func() {
+			for !l.ended.Load() {
+				got, err := ask()
+				if err != nil {
+					got = "error: " + err.Error()
+				}
+				l.mu.Lock()
+				l.counts[got]++
+				l.mu.Unlock()
+			}
+		})
+	}
+	t.Cleanup(func() { l.stop() })
+	return l
+}
+
+// count returns how often this was the answer.
+func (l *load) count(answer string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.counts[answer]
+}
+
+// total returns how many answers there were.
+func (l *load) total() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sum := 0
+	for _, n := range l.counts {
+		sum += n
+	}
+	return sum
+}
+
+// goOn waits for so many more answers.
+func (l *load) goOn(t *testing.T, answers int) {
+	t.Helper()
+	until := l.total() + answers
+	eventually(t, fmt.Sprintf("%d more answers", answers), func() bool { return l.total() >= until })
+}
+
+// stop ends the load, lets what is in flight finish, and returns how often each
+// answer came.
+func (l *load) stop() map[string]int {
+	l.ended.Store(true)
+	l.wg.Wait()
+	return maps.Clone(l.counts)
+}

@@ -1,0 +1,75 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+// wholeSeconds compares numbers as headers round them.
+var wholeSeconds = cmp.Comparer(func(a, b float64) bool { return math.Ceil(a) == math.Ceil(b) })
+
+// TestTheAccessLogTellsWhy has Envoy write to its access log what sluice decided,
+// for requests that pass and for those that do not.
+func TestTheAccessLogTellsWhy(t *testing.T) {
+	t.Parallel()
+	p, _ := play(t, setting{
+		rules: `
+domain: d
+descriptors:
+  - { key: user, rate_limit: { unit: hour, requests_per_unit: 1, count_refused: false } }
+`,
+		args: []string{"--decision-metadata"},
+		listener: listener{
+			routes:    `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`,
+			accessLog: "ACCESS %RESPONSE_CODE% %RESPONSE_FLAGS% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)%",
+		},
+	})
+	window.AwaitHour(t)
+	p.get(t, "/", "x-user: al")
+	refused := p.get(t, "/", "x-user: al")
+	// Envoy writes its log when it ends, if not before.
+	if _, err := p.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(p.Log()) {
+		if entry, found := strings.CutPrefix(strings.TrimSpace(line), "ACCESS "); found {
+			got = append(got, entry)
+		}
+	}
+	want := []struct {
+		code     string
+		decision object
+	}{
+		{"200 - ", object{"rule": "user", "limit": "1/hour", "used": 1.0, "retry_after": 0.0, "charged": 1.0}},
+		{"429 RL ", object{"rule": "user", "limit": "1/hour", "used": 1.0, "retry_after": float64(refused.number("Retry-After")), "charged": 0.0}},
+	}
+	if len(got) != len(want) {
+		t.Fatalf("the access log has %d entries, want %d:\n%s", len(got), len(want), p.Log())
+	}
+	for i, w := range want {
+		text, found := strings.CutPrefix(got[i], w.code)
+		if !found {
+			t.Errorf("entry %d is %q, want %q first", i+1, got[i], w.code)
+			continue
+		}
+		var metadata struct{ Sluice object }
+		if err := json.Unmarshal([]byte(text), &metadata); err != nil {
+			t.Errorf("entry %d: %v in %q", i+1, err, text)
+			continue
+		}
+		if hash, _ := metadata.Sluice["config_hash"].(string); hash == "" {
+			t.Errorf("entry %d: no config_hash in %q", i+1, text)
+		}
+		delete(metadata.Sluice, "config_hash")
+		if diff := cmp.Diff(object{"domain": "d", "decisions": list{w.decision}}, metadata.Sluice, wholeSeconds); diff != "" {
+			t.Errorf("entry %d differs (-want +got):\n%s", i+1, diff)
+		}
+	}
+}

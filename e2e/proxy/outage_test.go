@@ -1,0 +1,66 @@
+package proxy_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+// TestAnOutageIsWhatEnvoyMakesOfIt kills sluice without warning. Each listener
+// has its own idea of what to do then; both limit again when sluice is back, with
+// new counters.
+func TestAnOutageIsWhatEnvoyMakesOfIt(t *testing.T) {
+	t.Parallel()
+	routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
+	config := writeRules(t, `
+domain: d
+descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]
+`)
+	first := startSluice(t, sluice.Options{Args: []string{"--config", config}})
+	p := startProxy(t, []listener{
+		{name: "open", rateLimit: []string{"failure_mode_deny: false"}, routes: routes},
+		{name: "closed", rateLimit: []string{"failure_mode_deny: true"}, routes: routes},
+	}, "", first)
+	window.AwaitHour(t)
+	ask := func(listener, user string) reply {
+		t.Helper()
+		r, err := p.ask(t.Context(), listener, "/", "x-user: "+user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	limited := func() {
+		t.Helper()
+		for _, listener := range []string{"open", "closed"} {
+			for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+				if got := ask(listener, listener); got.status != want {
+					t.Errorf("%s, request %d: status %d, want %d", listener, i+1, got.status, want)
+				}
+			}
+		}
+	}
+
+	limited()
+	first.Kill()
+	for range 10 {
+		if got := ask("open", "open"); got.status != http.StatusOK {
+			t.Errorf("open, without sluice: status %d, want 200", got.status)
+		}
+		if got := ask("closed", "closed"); got.status != http.StatusInternalServerError {
+			t.Errorf("closed, without sluice: status %d, want 500", got.status)
+		}
+	}
+	startSluice(t, sluice.Options{
+		Args:  []string{"--config", config},
+		Addrs: map[string]string{"grpc": first.Addr("grpc")},
+	})
+	for _, listener := range []string{"open", "closed"} {
+		eventually(t, listener+": Envoy reaches sluice again", func() bool {
+			return ask(listener, "canary").get("X-Ratelimit-Limit") != ""
+		})
+	}
+	limited()
+}

@@ -1,0 +1,87 @@
+package proxy_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+// TestRequestsOverrideTheirLimit has routes that send a limit of their own: a
+// fixed one, or one that a filter before left in dynamic metadata, as a filter
+// would that knows the customer's plan.
+func TestRequestsOverrideTheirLimit(t *testing.T) {
+	t.Parallel()
+	p, _ := play(t, setting{
+		rules: `
+domain: d
+descriptors:
+  - { key: user, rate_limit: { name: per-user, unit: hour, requests_per_unit: 5 } }
+  - { key: tenhours, rate_limit: { unit: hour, unit_multiplier: 10, requests_per_unit: 7 } }
+`,
+		listener: listener{
+			before: `
+- name: envoy.filters.http.set_metadata
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config
+    metadata:
+      - metadata_namespace: plans
+        value: { gold: { requests_per_unit: 2, unit: DAY } }
+`,
+			routes: `
+- match: { path: /configured }
+  route: { rate_limits: ` + byUser + ` }
+- match: { path: /metadata }
+  route:
+    rate_limits:
+      - actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]
+        limit: { dynamic_metadata: { metadata_key: { key: plans, path: [{ key: gold }] } } }
+- match: { path: /missing }
+  route:
+    rate_limits:
+      - actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]
+        limit: { dynamic_metadata: { metadata_key: { key: plans, path: [{ key: none }] } } }
+- match: { path: /static }
+  route:
+    rate_limits:
+      - actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]
+        limit: { rate_limit: { requests_per_unit: 3, unit: MONTH } }
+- match: { path: /unmatched }
+  route:
+    rate_limits:
+      - actions: [{ generic_key: { descriptor_key: nothing, descriptor_value: matches } }]
+        limit: { rate_limit: { requests_per_unit: 4, unit: HOUR } }
+- match: { path: /tenhours }
+  route:
+    rate_limits:
+      - actions: [{ generic_key: { descriptor_key: tenhours, descriptor_value: x } }]
+`,
+		},
+	})
+	window.AwaitHour(t)
+	for _, tt := range []struct {
+		path, limit string
+		remaining   int
+	}{
+		{"/configured", `5, 5;w=3600;name="per-user"`, 4},
+		{"/metadata", `2, 2;w=86400`, 1},
+		{"/missing", `5, 5;w=3600;name="per-user"`, 3},
+		{"/static", `3, 3;w=2592000`, 2},
+		{"/unmatched", `4, 4;w=3600`, 3},
+		{"/tenhours", `7, 7;w=36000`, 6},
+		// The windows differ, so the counters do.
+		{"/configured", `5, 5;w=3600;name="per-user"`, 2},
+		{"/metadata", `2, 2;w=86400`, 0},
+	} {
+		got := p.get(t, tt.path, "x-user: al")
+		if got.status != http.StatusOK || got.get("X-Ratelimit-Limit") != tt.limit || got.number("X-Ratelimit-Remaining") != tt.remaining {
+			t.Errorf("%s: %v, want 200, %s, %d remaining", tt.path, got, tt.limit, tt.remaining)
+		}
+	}
+	if got := p.get(t, "/metadata", "x-user: al"); got.status != http.StatusTooManyRequests {
+		t.Errorf("/metadata: status %d beyond the override, want 429", got.status)
+	}
+	if got := p.get(t, "/configured", "x-user: al"); got.status != http.StatusOK {
+		t.Errorf("/configured: status %d after the override refused, want 200", got.status)
+	}
+}

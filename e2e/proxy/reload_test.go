@@ -1,0 +1,135 @@
+package proxy_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+// rulesOf is a file in which only the limit changes.
+func rulesOf(limit int) string {
+	return fmt.Sprintf(`
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: %d, count_refused: false }
+`, limit)
+}
+
+// TestNobodyNoticesAReload changes a limit under load, in both ways in which
+// files change. The counter keeps its count, so each new limit admits exactly what
+// it has more than the last.
+func TestNobodyNoticesAReload(t *testing.T) {
+	t.Parallel()
+	for name, files := range map[string]interface {
+		write(t *testing.T, rules string)
+		path() string
+	}{
+		"rename":    renamed{filepath.Join(t.TempDir(), "rules.yaml")},
+		"configmap": &configMap{dir: t.TempDir()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files.write(t, rulesOf(200))
+			limits := startSluice(t, sluice.Options{Args: []string{"--config", files.path()}})
+			p := startProxy(t, []listener{
+				{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
+			}, "", limits)
+			window.AwaitHour(t)
+			l := startLoad(t, 8, func() (string, error) {
+				got, err := p.ask(t.Context(), "ingress", "/", "x-user: al")
+				limit, _, _ := strings.Cut(got.get("X-Ratelimit-Limit"), ",")
+				return fmt.Sprint(got.status, " of ", limit), err
+			})
+			exhausted := func(limit int) {
+				t.Helper()
+				refused := fmt.Sprint(http.StatusTooManyRequests, " of ", limit)
+				eventually(t, refused, func() bool { return l.count(refused) > 0 })
+				l.goOn(t, 100)
+			}
+			exhausted(200)
+			files.write(t, rulesOf(500))
+			exhausted(500)
+			files.write(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: fortnight } }]")
+			if err := limits.WaitLine(t.Context(), func(line string) bool {
+				return strings.Contains(line, "fortnight")
+			}); err != nil {
+				t.Fatal(err)
+			}
+			l.goOn(t, 100)
+			files.write(t, rulesOf(900))
+			exhausted(900)
+
+			got := l.stop()
+			for _, limit := range []int{200, 500, 900} {
+				delete(got, fmt.Sprint(http.StatusTooManyRequests, " of ", limit))
+			}
+			want := map[string]int{"200 of 200": 200, "200 of 500": 300, "200 of 900": 400}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("answers but for refusals differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// renamed is a file that is replaced by another.
+type renamed struct{ file string }
+
+func (r renamed) path() string { return r.file }
+
+func (r renamed) write(t *testing.T, rules string) {
+	t.Helper()
+	next := filepath.Join(filepath.Dir(r.file), ".next")
+	if err := os.WriteFile(next, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, r.file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// configMap is a directory as the kubelet mounts a ConfigMap: the files are links
+// through ..data, a link to a directory that is swapped and then removed.
+type configMap struct {
+	dir     string
+	version int
+}
+
+func (c *configMap) path() string { return c.dir }
+
+func (c *configMap) write(t *testing.T, rules string) {
+	t.Helper()
+	old := filepath.Join(c.dir, fmt.Sprint("..", c.version))
+	c.version++
+	current := fmt.Sprint("..", c.version)
+	err := os.Mkdir(filepath.Join(c.dir, current), 0o700)
+	do := func(f func() error) {
+		if err == nil {
+			err = f()
+		}
+	}
+	do(func() error {
+		return os.WriteFile(filepath.Join(c.dir, current, "rules.yaml"), []byte(rules), 0o600)
+	})
+	do(func() error { return os.Symlink(current, filepath.Join(c.dir, "..data_tmp")) })
+	do(func() error {
+		return os.Rename(filepath.Join(c.dir, "..data_tmp"), filepath.Join(c.dir, "..data"))
+	})
+	if c.version == 1 {
+		do(func() error {
+			return os.Symlink(filepath.Join("..data", "rules.yaml"), filepath.Join(c.dir, "rules.yaml"))
+		})
+	}
+	do(func() error { return os.RemoveAll(old) })
+	if err != nil {
+		t.Fatal(err)
+	}
+}

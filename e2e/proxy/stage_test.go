@@ -1,0 +1,211 @@
+package proxy_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/backend"
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// patience is how long anything may take before a test gives up: far more than it
+// ever needs.
+const patience = 30 * time.Second
+
+// proxy is an Envoy before a backend.
+type proxy struct {
+	*envoy.Envoy
+
+	backend *backend.Backend
+	client  *http.Client
+}
+
+// setting says what runs in a test.
+type setting struct {
+	// rules is a file of rules.
+	rules string
+	// args are more flags of sluice.
+	args []string
+	listener
+}
+
+// play runs one sluice and one Envoy.
+func play(t *testing.T, s setting) (*proxy, *sluice.Sluice) {
+	t.Helper()
+	limits := startSluice(t, sluice.Options{Args: append(s.args, "--config", writeRules(t, s.rules))})
+	return startProxy(t, []listener{s.listener}, "", limits), limits
+}
+
+// writeRules returns a directory with a file of rules.
+func writeRules(t *testing.T, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// startSluice runs the binary of TestMain.
+func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	o.Binary = sluiceBinary
+	// The race detector would sleep a second at each exit.
+	o.Env = append(o.Env, "GORACE=atexit_sleep_ms=10")
+	s, err := sluice.Start(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Kill()
+		for _, bad := range []string{"DATA RACE", "panic"} {
+			if strings.Contains(s.Log(), bad) {
+				t.Errorf("sluice said %s:\n%s", bad, s.Log())
+			}
+		}
+	})
+	return s
+}
+
+// startProxy runs a backend and Envoy, which asks the sluices in turn. More
+// fields of their cluster are YAML.
+func startProxy(t *testing.T, listeners []listener, clusterFields string, limits ...*sluice.Sluice) *proxy {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	upstream, err := backend.Start(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { upstream.Close() })
+	var addrs []string
+	for _, s := range limits {
+		addrs = append(addrs, s.Addr("grpc"))
+	}
+	e, err := envoy.Start(ctx, envoy.Options{
+		Binary:    envoyBinary(t),
+		Bootstrap: bootstrap(t, listeners, clusterFields),
+		Clusters:  map[string][]string{"sluice": addrs, "backend": {upstream.Addr}},
+		Dir:       t.TempDir(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Kill)
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
+	t.Cleanup(client.CloseIdleConnections)
+	return &proxy{Envoy: e, backend: upstream, client: client}
+}
+
+// reply is what a client gets.
+type reply struct {
+	status int
+	header http.Header
+}
+
+func (r reply) get(name string) string { return r.header.Get(name) }
+
+// number returns a header that is a number, -1 for any other.
+func (r reply) number(name string) int {
+	if n, err := strconv.Atoi(r.get(name)); err == nil {
+		return n
+	}
+	return -1
+}
+
+// get asks the listener ingress for a path, with headers given as name: value.
+func (p *proxy) get(t *testing.T, path string, headers ...string) reply {
+	t.Helper()
+	r, err := p.ask(t.Context(), "ingress", path, headers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (p *proxy) ask(ctx context.Context, listener, path string, headers ...string) (reply, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Addr(listener)+path, http.NoBody)
+	if err != nil {
+		return reply{}, err
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return reply{}, err
+	}
+	return reply{resp.StatusCode, resp.Header}, nil
+}
+
+// metric returns the sum of sluice's series of that name that have all labels,
+// given as name="value".
+func metric(t *testing.T, s *sluice.Sluice, name string, labels ...string) float64 {
+	t.Helper()
+	resp, err := http.Get("http://" + s.Addr("metrics") + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	sum := 0.0
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		series, value, _ := strings.Cut(lines.Text(), " ")
+		got, set, _ := strings.Cut(series, "{")
+		if got != name || !containsAll(set, labels) {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", lines.Text(), err)
+		}
+		sum += v
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+func containsAll(s string, parts []string) bool {
+	for _, part := range parts {
+		if !strings.Contains(s, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// eventually asks until the answer is yes. If it stays no, the test ends with
+// what was awaited.
+func eventually(t *testing.T, awaited string, yes func() bool) {
+	t.Helper()
+	end := time.NewTimer(patience)
+	defer end.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !yes() {
+		select {
+		case <-tick.C:
+		case <-end.C:
+			t.Fatalf("after %v still no: %s", patience, awaited)
+		}
+	}
+}
