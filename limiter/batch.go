@@ -110,6 +110,7 @@ type Batch struct {
 
 	// What Decide needs beside the above, kept so that it need not be allocated.
 	members []member // one group, or all charges, ordered by counter
+	plans   []plan   // one for each counter in members
 	left    []uint64 // hits that remain after the set-off; see hits
 	offset  bool     // left is valid
 }

@@ -14,9 +14,11 @@ const maxReserveTries = 4
 type member struct {
 	tag, lo uint64 // the counter
 	index   int    // into Batch.Charges
+}
 
-	// The first member on each counter holds what was seen of it, and what the
-	// members would make of it.
+// A plan is what was seen of a counter and what a group's members would make of
+// it.
+type plan struct {
 	seen  view
 	after uint64
 }
@@ -183,20 +185,24 @@ func (t *Table) settle(at instant, b *Batch) bool {
 	return refuse
 }
 
-// lookAll looks at the counters of b.members and decides as if those with room
-// were charged. It reports whether none makes the group refuse.
+// lookAll looks at the counters of b.members, decides as if those with room were
+// charged, and leaves a plan for each. It reports whether none makes the group
+// refuse.
 func (t *Table) lookAll(at instant, b *Batch) bool {
 	ok := true
+	b.plans = b.plans[:0]
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
-		ok = t.look(at, b, b.members[lo:hi]) && ok
+		p, fit := t.look(at, b, b.members[lo:hi])
+		b.plans = append(b.plans, p)
+		ok = ok && fit
 	}
 	return ok
 }
 
 // look is lookAll for the members on one counter.
-func (t *Table) look(at instant, b *Batch, run []member) bool {
+func (t *Table) look(at instant, b *Batch, run []member) (plan, bool) {
 	c := &b.Charges[run[0].index]
 	v := t.read(at, run[0].tag, c.ID, c.Policy)
 	used, ok := v.used, true
@@ -212,17 +218,16 @@ func (t *Table) look(at instant, b *Batch, run []member) bool {
 			used += hits
 		}
 	}
-	run[0].seen, run[0].after = v, used
-	return ok
+	return plan{seen: v, after: used}, ok
 }
 
-// reserveAll charges what lookAll has decided. It stops and returns false where
+// reserveAll charges what lookAll has planned. It stops and returns false where
 // a counter was hit meanwhile and makes the group refuse now.
 func (t *Table) reserveAll(at instant, b *Batch) bool {
 	var hi int
-	for lo := 0; lo < len(b.members); lo = hi {
+	for lo, n := 0, 0; lo < len(b.members); lo, n = hi, n+1 {
 		hi = b.runEnd(lo)
-		if !t.reserve(at, b, b.members[lo:hi]) {
+		if !t.reserve(at, b, b.members[lo:hi], b.plans[n]) {
 			return false
 		}
 	}
@@ -230,11 +235,10 @@ func (t *Table) reserveAll(at instant, b *Batch) bool {
 }
 
 // reserve is reserveAll for the members on one counter.
-func (t *Table) reserve(at instant, b *Batch, run []member) bool {
-	first := &run[0]
-	c := &b.Charges[first.index]
-	for first.after != first.seen.used && !t.write(at, first.tag, c.ID, c.Policy, first.seen, first.after) {
-		if !t.look(at, b, run) {
+func (t *Table) reserve(at instant, b *Batch, run []member, p plan) bool {
+	tag, c, ok := run[0].tag, &b.Charges[run[0].index], true
+	for p.after != p.seen.used && !t.write(at, tag, c.ID, c.Policy, p.seen, p.after) {
+		if p, ok = t.look(at, b, run); !ok {
 			return false
 		}
 	}
