@@ -61,10 +61,10 @@
 //
 // # Cost
 //
-// Sixteen bytes a counter. A decision on a counter in cache takes tens of
-// nanoseconds, on one of a million some hundred, a new counter less than a
-// microsecond; a group of two less than three times one. Time per charge is
-// bounded by sixteen slots; n charges in a group cost n log n.
+// Sixteen bytes a counter. A decision on a counter in cache takes some twenty
+// nanoseconds, on one of a million a few hundred, a new counter less than a
+// microsecond; a group of two costs about three times two single charges. Time
+// per charge is bounded by sixteen slots; n charges in a group cost n log n.
 //
 // # What it does not do
 //
