@@ -236,8 +236,9 @@ func (t *Table) reserveAll(at instant, b *Batch) bool {
 
 // reserve is reserveAll for the members on one counter.
 func (t *Table) reserve(at instant, b *Batch, run []member, p plan) bool {
-	tag, c, ok := run[0].tag, &b.Charges[run[0].index], true
+	tag, c := run[0].tag, &b.Charges[run[0].index]
 	for p.after != p.seen.used && !t.write(at, tag, c.ID, c.Policy, p.seen, p.after) {
+		var ok bool
 		if p, ok = t.look(at, b, run); !ok {
 			return false
 		}
