@@ -46,7 +46,8 @@ help: ## this list
 
 .PHONY: demo
 demo: $(ENVOY) | need-go ## watch sluice limit requests behind a real Envoy (KEEP=1: then try it yourself)
-	@go run -buildvcs=false ./e2e/demo $(if $(KEEP),-keep)
+	@go build -buildvcs=false -o $(BUILD)/demo ./e2e/demo
+	@$(BUILD)/demo $(if $(KEEP),-keep)
 
 .PHONY: build
 build: | need-go ## bin/sluice
@@ -87,13 +88,7 @@ format: $(BUILD)/golangci-lint ## format every Go file
 
 .PHONY: fuzz
 fuzz: | need-go ## run each fuzz target for FUZZTIME (10s)
-	@grep -r --include='*_test.go' -o '^func Fuzz[A-Za-z0-9_]*' . | sort | \
-	while IFS=: read -r file target; do \
-		target=$${target#func }; \
-		echo "fuzz: $$(dirname $$file) $$target"; \
-		(cd $$(dirname $$file) && \
-			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) .) </dev/null || exit 1; \
-	done
+	@tools/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
 bench: $(BUILD)/benchstat | need-go ## the Go benchmarks, BENCHCOUNT (6) times, summed up by benchstat
