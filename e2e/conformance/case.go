@@ -23,9 +23,11 @@ type Case struct {
 	// Env is the environment of the service, Args more flags of serve.
 	Env  map[string]string
 	Args []string
-	// Config has one file per string.
+	// Config has one file per string. Without any, the case is of Rules.
 	Config []string
-	Steps  []Step
+	// Rules is the path of a file of rules.
+	Rules string `yaml:"-"`
+	Steps []Step
 }
 
 // Step is one request, or several equal ones.

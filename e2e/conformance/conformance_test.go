@@ -119,11 +119,14 @@ func report(t *testing.T, found []string) {
 func (c *Case) run(t *testing.T) []string {
 	t.Helper()
 	window.AwaitHour(t)
-	dir := t.TempDir()
+	config := t.TempDir()
 	for i, text := range c.Config {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%02d.yaml", i)), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(config, fmt.Sprintf("%02d.yaml", i)), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if c.Rules != "" {
+		config = c.Rules
 	}
 	env := make([]string, 0, len(c.Env))
 	for name, value := range c.Env {
@@ -131,7 +134,7 @@ func (c *Case) run(t *testing.T) []string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: append([]string{"--config", dir}, c.Args...), Env: env})
+	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: append([]string{"--config", config}, c.Args...), Env: env})
 	if err != nil {
 		t.Fatal(err)
 	}

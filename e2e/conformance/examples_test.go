@@ -1,0 +1,110 @@
+package conformance
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
+	"go.yaml.in/yaml/v4"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+)
+
+const examples = "../../examples"
+
+// TestExamples holds what ../../examples promises: the rules load without a
+// warning, Envoy accepts the routes, and requests are answered as the cases say.
+func TestExamples(t *testing.T) {
+	index, err := os.ReadFile(filepath.Join(examples, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(examples, "*", "rules.yaml"))
+	if err != nil || len(files) < 7 {
+		t.Fatalf("examples are %v, %v", files, err)
+	}
+	for _, rules := range files {
+		dir := filepath.Dir(rules)
+		name := filepath.Base(dir)
+		t.Run(name, func(t *testing.T) {
+			if !strings.Contains(string(index), "]("+name+"/rules.yaml)") {
+				t.Errorf("README.md does not list %s", name)
+			}
+			set, found, err := descriptors.Load([]string{rules}, descriptors.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range found {
+				t.Error(f)
+			}
+			if name == "quickstart" {
+				return // envoy.yaml and the demo test it
+			}
+			// As Envoy and rules must agree on the domain, it is the folder's name.
+			if domains := set.Domains(); len(domains) != 1 || domains[0] != name {
+				t.Errorf("domains are %v, want %s", domains, name)
+			}
+			checkRoute(t, filepath.Join(dir, "route.yaml"), name)
+			for _, c := range read(t, filepath.Join(dir, "cases.yaml")) {
+				c.Rules = rules
+				t.Run(c.Name, func(t *testing.T) {
+					t.Parallel()
+					awaitHalfMinute(t)
+					report(t, c.run(t))
+				})
+			}
+		})
+	}
+}
+
+// awaitHalfMinute waits out the end of a window of 30 seconds, the shortest of all
+// examples: a case that is in two windows would see its counters start anew.
+func awaitHalfMinute(t *testing.T) {
+	t.Helper()
+	const window, margin = 30 * time.Second, 5 * time.Second
+	now := time.Now()
+	if left := now.Truncate(window).Add(window).Sub(now); left < margin {
+		t.Logf("waiting %v for the next half minute", left)
+		<-time.After(left)
+	}
+}
+
+// checkRoute reads a route's typed_per_filter_config as strictly as Envoy.
+func checkRoute(t *testing.T, path, domain string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var filters map[string]any
+	if err := yaml.Load(text, &filters); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	if len(filters) != 1 {
+		t.Errorf("%s: %d filters, want 1", path, len(filters))
+	}
+	text, err = json.Marshal(filters["envoy.filters.http.ratelimit"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var message anypb.Any
+	if err := protojson.Unmarshal(text, &message); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	var route ratelimitv3.RateLimitPerRoute
+	if err := message.UnmarshalTo(&route); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	if err := route.ValidateAll(); err != nil {
+		t.Errorf("%s: %v", path, err)
+	}
+	if route.GetDomain() != domain || len(route.GetRateLimits()) == 0 {
+		t.Errorf("%s: domain is %q with %d rate limits, want %q and some", path, route.GetDomain(), len(route.GetRateLimits()), domain)
+	}
+}
