@@ -1,0 +1,61 @@
+package proxy_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+// TestNoChargeIsLost has sluice's threads meet in one counter far more often than
+// requests through Envoy do: each call has many descriptors, all the same.
+func TestNoChargeIsLost(t *testing.T) {
+	t.Parallel()
+	const (
+		clients     = 8
+		calls       = 100 // of each client
+		descriptors = 500
+		places      = 200_000 // of clients x calls x descriptors
+	)
+	limits := startSluice(t, sluice.Options{
+		Args: []string{"--config", writeRules(t, `
+domain: d
+descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 200000 } }]
+`)},
+		Env: []string{"GOMAXPROCS=4"},
+	})
+	many := request()
+	for range descriptors - 1 {
+		many.Descriptors = append(many.Descriptors, many.GetDescriptors()[0])
+	}
+	window.AwaitHour(t)
+	var passed, refused atomic.Int64
+	var wg sync.WaitGroup
+	for range clients {
+		client := rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))
+		wg.Go(func() {
+			for range calls {
+				got, err := client.ShouldRateLimit(t.Context(), many)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, s := range got.GetStatuses() {
+					if s.GetCode() == rls.RateLimitResponse_OK {
+						passed.Add(1)
+					} else {
+						refused.Add(1)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if want := int64(clients*calls*descriptors - places); passed.Load() != places || refused.Load() != want {
+		t.Errorf("%d charges passed and %d were refused, want %d and %d", passed.Load(), refused.Load(), places, want)
+	}
+}
