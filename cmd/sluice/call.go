@@ -175,7 +175,7 @@ func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {
 		d.Entries = entries
 		if len(k.Hits) > 0 {
 			n := k.Hits[min(i, len(k.Hits)-1)]
-			d.HasHits, d.Refund, d.Hits = true, n < 0, uint64(max(n, -n))
+			d.HasHits, d.Refund, d.Hits = true, n < 0, uint64(max(n, -n)) //nolint:gosec // the smallest int64 comes out right
 		}
 		if len(k.Limit) > 0 {
 			if text := k.Limit[min(i, len(k.Limit)-1)]; text != "-" {
