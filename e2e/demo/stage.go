@@ -57,7 +57,7 @@ func raise(ctx context.Context, o options) (_ *stage, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if s.backend, err = backend.Start(ctx); err != nil {
 		return nil, err
