@@ -127,17 +127,18 @@ func parseSample(line string) (sample, bool) {
 func (p *page) benchmarks(o *options, names []string, samples map[string][]sample) {
 	p.line("## In process\n")
 	p.line("Medians of %d rounds of %v each; ns are of CPU time where the benchmark reports it.\n", o.rounds, o.benchtime)
-	p.line("| ratio within one round | median (least to greatest) |")
-	p.line("| --- | --- |")
+	p.line("Noise only ever adds, so the ratio of the least times is the best guess on a busy machine.\n")
+	p.line("| ratio | within one round: median (least to greatest) | of the least times |")
+	p.line("| --- | --- | --- |")
 	for _, r := range ratios {
 		of, to := samples[r.of], samples[r.to]
 		n := min(len(of), len(to))
 		if n == 0 {
-			p.line("| %s | not measured |", r.what)
+			p.line("| %s | not measured | |", r.what)
 			continue
 		}
 		s := over(n, func(i int) float64 { return of[i].nanos / to[i].nanos })
-		p.line("| %s | %.2f (%.2f to %.2f) |", r.what, s.median, s.least, s.greatest)
+		p.line("| %s | %.2f (%.2f to %.2f) | %.2f |", r.what, s.median, s.least, s.greatest, leastNanos(of)/leastNanos(to))
 	}
 	p.steps(samples)
 	p.line("\n| benchmark | ns (least to greatest) | bytes | allocations |")
@@ -148,6 +149,10 @@ func (p *page) benchmarks(o *options, names []string, samples map[string][]sampl
 		last := all[len(all)-1]
 		p.line("| %s | %.1f (%.1f to %.1f) | %.0f | %.0f |", strings.TrimPrefix(name, "Benchmark"), ns.median, ns.least, ns.greatest, last.bytes, last.allocs)
 	}
+}
+
+func leastNanos(all []sample) float64 {
+	return over(len(all), func(i int) float64 { return all[i].nanos }).least
 }
 
 // steps prints what each step of an answer adds to those before it.

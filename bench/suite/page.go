@@ -63,7 +63,7 @@ func cpuModel() string {
 func (p *page) caseTable(c *benchCase, services []*service, results [][]load.Result) {
 	p.line("### %s\n", strings.ToUpper(c.title[:1])+c.title[1:])
 	p.line("`%s`, %s.\n", c.entries, c.loop())
-	p.line("| service | req/s | CPU µs per request | p50 / p99 µs | RSS MiB | CPU ratio |")
+	p.line("| service | req/s | CPU µs per request (least) | p50 / p99 µs | RSS MiB | CPU ratio |")
 	p.line("| --- | --- | --- | --- | --- | --- |")
 	other := 0.0
 	for i, s := range services {
@@ -72,8 +72,9 @@ func (p *page) caseTable(c *benchCase, services []*service, results [][]load.Res
 			return over(len(rounds), func(n int) float64 { return f(&rounds[n]) })
 		}
 		ratio := over(len(rounds), func(n int) float64 { return serverCPU(&rounds[n]) / serverCPU(&results[stock][n]) })
-		p.line("| %s | %.0f | %.1f | %.0f / %.0f | %.1f | %.2f (%.2f to %.2f) |",
-			s.name, of(func(r *load.Result) float64 { return r.PerSecond }).median, of(serverCPU).median,
+		cpu := of(serverCPU)
+		p.line("| %s | %.0f | %.1f (%.1f) | %.0f / %.0f | %.1f | %.2f (%.2f to %.2f) |",
+			s.name, of(func(r *load.Result) float64 { return r.PerSecond }).median, cpu.median, cpu.least,
 			of(func(r *load.Result) float64 { return r.Latency.P50 }).median,
 			of(func(r *load.Result) float64 { return r.Latency.P99 }).median,
 			of(serverRSS).median/(1<<20), ratio.median, ratio.least, ratio.greatest)

@@ -100,8 +100,8 @@ func TestCaseTable(t *testing.T) {
 		{round(5, 1000), round(5, 1000), round(30, 1000)},
 	})
 	for _, want := range []string{
-		"| base | 200 | 20.0 | 0 / 0 | 3.0 | 1.00 (1.00 to 1.00) |\n",
-		"| other | 1000 | 5.0 | 0 / 0 | 3.0 | 0.50 (0.25 to 0.75) |\n",
+		"| base | 200 | 20.0 (10.0) | 0 / 0 | 3.0 | 1.00 (1.00 to 1.00) |\n",
+		"| other | 1000 | 5.0 (5.0) | 0 / 0 | 3.0 | 0.50 (0.25 to 0.75) |\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table:\n%s\nwant in it %q", &out, want)
