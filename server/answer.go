@@ -140,10 +140,12 @@ func (s *Service) Answer(now limiter.Time, c *Call, request []byte) (reply []byt
 	c.fillStatuses()
 	s.count(rules, c)
 
-	b := append(c.reply[:0], 1<<3, codeOK) // overall_code
+	overall := byte(codeOK)
 	if c.over {
-		b[1] = codeOverLimit
+		overall = codeOverLimit
 	}
+	b := c.reply[:0]
+	b = append(b, 1<<3, overall) // overall_code
 	for i := range c.statuses {
 		b = appendStatus(b, &c.statuses[i])
 	}

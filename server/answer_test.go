@@ -25,29 +25,29 @@ import (
 const noon = limiter.Time(1_800_014_400 * time.Second)
 
 // compile compiles one file of rules.
-func compile(t testing.TB, text string) *descriptors.Set {
-	t.Helper()
+func compile(tb testing.TB, text string) *descriptors.Set {
+	tb.Helper()
 	configs, ds := descriptors.Parse("rules.yaml", []byte(text))
 	if err := ds.Err(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	set, ds := descriptors.Compile(configs, descriptors.Options{})
 	if err := ds.Err(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return set
 }
 
 // service returns a service of its own with these rules, or without any.
-func service(t testing.TB, settings Settings, rules string) *Service {
-	t.Helper()
+func service(tb testing.TB, settings Settings, rules string) *Service {
+	tb.Helper()
 	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s := NewService(settings, table, telemetry.New())
 	if rules != "" {
-		s.Serve(compile(t, rules))
+		s.Serve(compile(tb, rules))
 	}
 	return s
 }

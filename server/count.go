@@ -45,15 +45,14 @@ func (s *Service) counters(rules *serving, c *Call, i int, l *descriptors.Limit)
 	}
 	entries := c.decoder.req.Descriptors[i].Entries
 	var key1End, key2End int
-	domain, label := "", ""
+	label := ""
 	if m.Override {
 		c.metric, key1End, key2End = descriptors.AppendOverrideMetricKey(c.metric[:0], entries)
-		domain = c.plan.DomainName
 	} else {
 		c.metric, key1End, key2End = m.Rule.AppendMetricKey(c.metric[:0], entries)
-		domain, label = m.Rule.Domain, l.Label
+		label = l.Label
 	}
-	counters, lookup := s.metrics.Rules.Runtime(c.lookup, domain, label, c.metric, key1End, key2End)
+	counters, lookup := s.metrics.Rules.Runtime(c.lookup, c.plan.DomainName, label, c.metric, key1End, key2End)
 	c.lookup = lookup
 	return counters
 }

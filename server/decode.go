@@ -171,7 +171,7 @@ func override(b []byte, o *descriptors.Override) bool {
 		case num == 1 && typ == protowire.VarintType: // requests_per_unit
 			o.RequestsPerUnit = uint32(val)
 		case num == 2 && typ == protowire.VarintType: // unit
-			o.Unit = int32(val) //nolint:gosec // an enum is the low 32 bits of its varint
+			o.Unit = int32(val) // an enum is the low 32 bits of its varint
 		case num == 3 && typ == protowire.BytesType: // unit_multiplier, a UInt32Value
 			v := uint64(o.UnitMultiplier)
 			if !wrapper(body, &v) {

@@ -41,11 +41,11 @@ func sampleRequests() []*rls.RateLimitRequest {
 	}
 }
 
-func marshal(t testing.TB, m proto.Message) []byte {
-	t.Helper()
+func marshal(tb testing.TB, m proto.Message) []byte {
+	tb.Helper()
 	b, err := proto.Marshal(m)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }
@@ -92,7 +92,8 @@ func checkDecode(t *testing.T, d *decoder, in []byte) {
 }
 
 // oddRequests are inputs on which decoders like to differ.
-func oddRequests(t testing.TB) [][]byte {
+func oddRequests(tb testing.TB) [][]byte {
+	tb.Helper()
 	message := func(num protowire.Number, body []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), body)
 	}
@@ -135,7 +136,7 @@ func oddRequests(t testing.TB) [][]byte {
 		append([]byte{0x0a}, protowire.AppendVarint(nil, math.MaxUint64)...), // a length of 2^64-1
 	}
 	for _, m := range sampleRequests() {
-		b := marshal(t, m)
+		b := marshal(tb, m)
 		for i := range b {
 			odd = append(odd, b[:i])
 		}

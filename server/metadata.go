@@ -85,7 +85,7 @@ func openField[T string | []byte](b []byte, name T) []byte {
 func closeField(b []byte, start int) []byte {
 	// The Value begins after the key: tag, length, name, and the Value's own tag.
 	n, width := binary.Uvarint(b[start+1:])
-	b = closeMessage(b, start+1+width+int(n)+1) //nolint:gosec // a length that was appended here
+	b = closeMessage(b, start+1+width+int(n)+1)
 	return closeMessage(b, start)
 }
 

@@ -146,7 +146,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.setHealthy(true)
 	group.Go(func() error {
 		<-ctx.Done()
-		s.drain()
+		s.drain(context.WithoutCancel(ctx))
 		return nil
 	})
 	return group.Wait()
@@ -165,7 +165,7 @@ func (s *Server) setHealthy(healthy bool) {
 
 // drain ends the server: first health, so that clients go elsewhere while calls
 // are still answered, then gRPC, then the listeners that operators watch.
-func (s *Server) drain() {
+func (s *Server) drain(ctx context.Context) {
 	s.logger.Info("draining", zap.Duration("delay", s.options.DrainDelay))
 	s.setHealthy(false)
 	time.Sleep(s.options.DrainDelay)
@@ -177,7 +177,7 @@ func (s *Server) drain() {
 		s.grpc.GracefulStop()
 		bound.Stop()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, l := range s.http {
 		if err := l.Shutdown(ctx); err != nil {

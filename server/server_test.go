@@ -149,8 +149,7 @@ func TestBadInputGetsAClearAnswer(t *testing.T) {
 		{"above the message limit", with(func(m *rls.RateLimitRequest) { m.Domain = strings.Repeat("d", 70_000) }), codes.ResourceExhausted, "larger than max"},
 		{"just below the message limit", with(func(m *rls.RateLimitRequest) { m.Descriptors[0].Entries[0].Value = strings.Repeat("v", 65_000) }), codes.OK, ""},
 		{"10,000 descriptors", with(func(m *rls.RateLimitRequest) {
-			m.Descriptors = make([]*rlcommon.RateLimitDescriptor, 10_000)
-			fill(m.Descriptors)
+			m.Descriptors = many(10_000)
 		}), codes.ResourceExhausted, "too many descriptors"},
 		{"key that is not UTF-8", bytes.Replace(good, []byte("k"), []byte{0xff}, 1), codes.Internal, "not a valid envoy.service.ratelimit.v3.RateLimitRequest"},
 		{"hits of 2^64-1", with(func(m *rls.RateLimitRequest) { m.Descriptors[0].HitsAddend = wrapperspb.UInt64(1<<64 - 1) }), codes.OK, ""},
@@ -174,10 +173,12 @@ func TestBadInputGetsAClearAnswer(t *testing.T) {
 	}
 }
 
-func fill(ds []*rlcommon.RateLimitDescriptor) {
+func many(n int) []*rlcommon.RateLimitDescriptor {
+	ds := make([]*rlcommon.RateLimitDescriptor, n)
 	for i := range ds {
 		ds[i] = &rlcommon.RateLimitDescriptor{}
 	}
+	return ds
 }
 
 // TestPanicCostsOneReply breaks the service's inside: the call is answered, the

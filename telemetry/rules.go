@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"maps"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -93,9 +94,7 @@ func (r *Rules) Configure(keys []RuleKey) []*RuleCounters {
 	for c, k := range r.runtimeKey {
 		known[k] = c
 	}
-	for k, c := range r.configured {
-		known[k] = c
-	}
+	maps.Copy(known, r.configured)
 	next := make(map[RuleKey]*RuleCounters, len(keys))
 	overflow := make(map[RuleKey]*RuleCounters)
 	out := make([]*RuleCounters, len(keys))
@@ -178,9 +177,7 @@ func (r *Rules) addRuntime(text string, k RuleKey) *RuleCounters {
 		return r.spillLocked(k.Domain)
 	}
 	next := make(map[string]*RuleCounters, len(old)+1)
-	for t, c := range old {
-		next[t] = c
-	}
+	maps.Copy(next, old)
 	// A runtime key may spell a configured one: an override of values that have a
 	// rule of their own. Two series of one name cannot be exposed, so they share.
 	c := r.configured[k]

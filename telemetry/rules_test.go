@@ -19,14 +19,14 @@ func newRules() (*Rules, *prometheus.Registry) {
 // check compares the total_hits series, and that all of them are valid.
 func check(t *testing.T, reg *prometheus.Registry, want ...string) {
 	t.Helper()
-	text := ""
+	var text strings.Builder
 	if len(want) > 0 {
-		text = "# HELP ratelimit_service_rate_limit_total_hits Hits that asked this limit.\n# TYPE ratelimit_service_rate_limit_total_hits counter\n"
+		text.WriteString("# HELP ratelimit_service_rate_limit_total_hits Hits that asked this limit.\n# TYPE ratelimit_service_rate_limit_total_hits counter\n")
 	}
 	for _, w := range want {
-		text += "ratelimit_service_rate_limit_total_hits" + w + "\n"
+		text.WriteString("ratelimit_service_rate_limit_total_hits" + w + "\n")
 	}
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(text), "ratelimit_service_rate_limit_total_hits"); err != nil {
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(text.String()), "ratelimit_service_rate_limit_total_hits"); err != nil {
 		t.Error(err)
 	}
 }

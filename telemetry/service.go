@@ -51,6 +51,7 @@ func New() *Metrics {
 		reg.MustRegister(g)
 		return g
 	}
+	//nolint:promlinter // the name that envoyproxy/ratelimit has
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ratelimit_service_total_requests", Help: "Requests by method.",
 	}, []string{"grpc_method"})
@@ -60,6 +61,7 @@ func New() *Metrics {
 		// 1 us to 1 s: a decision takes microseconds, a late one shows a starved CPU.
 		Buckets: []float64{1e-6, 2e-6, 5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 5e-3, 25e-3, 100e-3, 1},
 	}, []string{"grpc_method"})
+	//nolint:promlinter // the name that envoyproxy/ratelimit has
 	errors := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ratelimit_service_should_rate_limit_error", Help: "Requests answered with an error, by kind.",
 	}, []string{"err_type"})

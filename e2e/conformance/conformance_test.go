@@ -52,6 +52,7 @@ func TestMain(m *testing.M) {
 // must fail as recorded, else the exception is not needed, and pass as the
 // exception says.
 func TestReference(t *testing.T) {
+	t.Parallel()
 	cases := read(t, "../testdata/conformance/cases.yaml")
 	exceptions := map[string]Case{}
 	for _, e := range read(t, "../testdata/conformance/exceptions.yaml") {
@@ -84,6 +85,7 @@ func TestReference(t *testing.T) {
 
 // TestOwnCases runs what is sluice's alone.
 func TestOwnCases(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../testdata/cases/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no cases: %v", err)

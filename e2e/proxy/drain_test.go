@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -66,6 +67,42 @@ func stopped(t *testing.T, p *process.Process) {
 	if code, err := p.Stop(ctx); code != 0 || err != nil {
 		t.Errorf("Stop() = %d, %v, want 0, nil; it said:\n%s", code, err, p.Log())
 	}
+}
+
+// TestConnectionsEndUnnoticed has sluice end each connection after a short time,
+// as it does so that clients spread over new replicas.
+func TestConnectionsEndUnnoticed(t *testing.T) {
+	t.Parallel()
+	limits := startSluice(t, sluice.Options{
+		Args: []string{"--config", writeRules(t, plenty), "--max-connection-age", "100ms"},
+	})
+	p := startProxy(t, []listener{
+		{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
+	}, "", limits)
+	l := startLoad(t, 8, func() (string, error) {
+		got, err := p.ask(t.Context(), "ingress", "/", "x-user: al")
+		return strconv.Itoa(got.status), err
+	})
+	eventually(t, "20 connections to sluice", func() bool { return p.connections(t) >= 20 })
+	if got := slices.Collect(maps.Keys(l.stop())); !slices.Equal(got, []string{"200"}) {
+		t.Errorf("answers are %q, want 200 only", got)
+	}
+}
+
+// connections returns how many connections to sluice Envoy has opened so far.
+func (p *proxy) connections(t *testing.T) int {
+	t.Helper()
+	const stat = "cluster.sluice.upstream_cx_total"
+	resp, err := p.client.Get("http://" + p.Admin + "/stats?filter=^" + stat + "$")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var n int
+	if _, err := fmt.Fscanf(resp.Body, stat+": %d", &n); err != nil {
+		t.Fatalf("read %s: %v", stat, err)
+	}
+	return n
 }
 
 func dial(t *testing.T, addr string) *grpc.ClientConn {
