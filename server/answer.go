@@ -99,8 +99,9 @@ type Call struct {
 	plan     descriptors.Plan
 	statuses []descriptorStatus
 	reply    []byte
-	metric   []byte // a metric key made of runtime values
-	lookup   []byte // scratch for looking it up
+	passed   []*object // the metadata of descriptors that passed
+	metric   []byte    // a metric key made of runtime values
+	lookup   []byte    // scratch for looking it up
 	over     bool
 }
 

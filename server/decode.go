@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/binary"
 	"errors"
 	"unicode/utf8"
 
@@ -18,6 +19,8 @@ var errMalformed = errors.New("request is not a valid envoy.service.ratelimit.v3
 type decoder struct {
 	req     descriptors.Request
 	entries []descriptors.Entry // backs the entries of all descriptors
+	// ascii says that the whole request is, so that no string in it needs a look.
+	ascii bool
 }
 
 // reset drops the views of the last request and keeps the memory.
@@ -75,6 +78,7 @@ func field(b []byte) (num protowire.Number, typ protowire.Type, val uint64, body
 
 // decode reads a RateLimitRequest.
 func (d *decoder) decode(b []byte) error {
+	d.ascii = isASCII(b)
 	for len(b) > 0 {
 		num, typ, val, body, rest, ok := field(b)
 		if !ok {
@@ -83,7 +87,7 @@ func (d *decoder) decode(b []byte) error {
 		b = rest
 		switch {
 		case num == 1 && typ == protowire.BytesType: // domain
-			if !utf8.Valid(body) {
+			if !d.valid(body) {
 				return errMalformed
 			}
 			d.req.Domain = body
@@ -134,8 +138,21 @@ func (d *decoder) descriptor(b []byte) bool {
 	return true
 }
 
-// entry reads a RateLimitDescriptor.Entry.
+// entry reads a RateLimitDescriptor.Entry. What every encoder writes, a key and
+// then a value of less than 128 bytes each, takes a short way; it is a third of
+// all decoding (BenchmarkAnswer, through=decode).
 func (d *decoder) entry(b []byte) bool {
+	if len(b) >= 4 && b[0] == 1<<3|2 && b[1] < 0x80 {
+		at := 2 + int(b[1]) // the value's tag
+		if at+2 <= len(b) && b[at] == 2<<3|2 && b[at+1] < 0x80 && at+2+int(b[at+1]) == len(b) {
+			e := descriptors.Entry{Key: b[2:at:at], Value: b[at+2:]}
+			if !d.valid(e.Key) || !d.valid(e.Value) {
+				return false
+			}
+			d.entries = append(d.entries, e)
+			return true
+		}
+	}
 	var e descriptors.Entry
 	for len(b) > 0 {
 		num, typ, _, body, rest, ok := field(b)
@@ -146,7 +163,7 @@ func (d *decoder) entry(b []byte) bool {
 		if typ != protowire.BytesType || num > 2 {
 			continue
 		}
-		if !utf8.Valid(body) {
+		if !d.valid(body) {
 			return false
 		}
 		if num == 1 {
@@ -157,6 +174,21 @@ func (d *decoder) entry(b []byte) bool {
 	}
 	d.entries = append(d.entries, e)
 	return true
+}
+
+// valid reports whether s is UTF-8, as protobuf demands of a string.
+func (d *decoder) valid(s []byte) bool { return d.ascii || utf8.Valid(s) }
+
+// isASCII reports whether no byte of b is above 127, a word at a time.
+func isASCII(b []byte) bool {
+	var seen uint64
+	for ; len(b) >= 8; b = b[8:] {
+		seen |= binary.LittleEndian.Uint64(b)
+	}
+	for _, c := range b {
+		seen |= uint64(c)
+	}
+	return seen&0x8080808080808080 == 0
 }
 
 // override reads a RateLimitDescriptor.RateLimitOverride.

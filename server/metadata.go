@@ -196,19 +196,19 @@ func (s *Service) appendRequest(b []byte, c *Call, rules *serving) []byte {
 		b = fieldNumber(b, "hitsAddend", float64(req.HitsAddend))
 	}
 
-	var passed []*object
+	c.passed = c.passed[:0]
 	for i := range c.plan.Matches {
 		m := &c.plan.Matches[i]
 		if m.Count > 0 && m.Rule != nil && c.statuses[i].code == codeOK {
 			if o := rules.metadata[m.Rule]; o != nil {
-				passed = append(passed, o)
+				c.passed = append(c.passed, o)
 			}
 		}
 	}
-	if len(passed) > 0 {
+	if len(c.passed) > 0 {
 		f := len(b) + 1
 		b = openField(b, "metadata")
-		b = appendMerged(b, passed)
+		b = appendMerged(b, c.passed)
 		b = closeField(b, f)
 	}
 	return b
