@@ -61,6 +61,8 @@ func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	o.Binary = sluiceBinary
+	// A large table takes the race detector a second to count for /metrics.
+	o.Args = append([]string{"--counter-memory", "4MiB"}, o.Args...)
 	// The race detector would sleep a second at each exit.
 	o.Env = append(o.Env, "GORACE=atexit_sleep_ms=10")
 	s, err := sluice.Start(ctx, o)
