@@ -186,10 +186,27 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
+// endWith ends the streams of other services, health's Watch and reflection, when
+// draining is closed: they last as long as their client likes, and a graceful stop
+// waits for them. Their handlers end once the stream has.
+func endWith(draining <-chan struct{}) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		done := make(chan error, 1)
+		go func() { done <- handle(srv, stream) }()
+		select {
+		case err := <-done:
+			return err
+		case <-draining:
+			return status.Error(codes.Unavailable, "the server is shutting down")
+		}
+	}
+}
+
 // grpcOptions are the options of the gRPC server. A stock grpc-go server can be
 // brought to gigabytes by one connection; each option here closes a way.
-func grpcOptions(l Limits) []grpc.ServerOption {
+func grpcOptions(l Limits, draining <-chan struct{}) []grpc.ServerOption {
 	return []grpc.ServerOption{
+		grpc.StreamInterceptor(endWith(draining)),
 		grpc.ForceServerCodecV2(newCodec()),
 		// Workers keep grown stacks from call to call, which new goroutines lack.
 		grpc.NumStreamWorkers(4),

@@ -42,6 +42,7 @@ type Server struct {
 	logger   *zap.Logger
 	health   *health.Server
 	healthy  atomic.Bool
+	draining chan struct{} // closed when the drain delay is over
 	grpc     *grpc.Server
 	grpcConn net.Listener
 	http     []*httpListener
@@ -62,7 +63,10 @@ func New(options Options, service *Service, metrics *telemetry.Metrics, logger *
 		options.DrainTimeout = 30 * time.Second
 	}
 	options.Limits = options.Limits.withDefaults()
-	return &Server{options: options, service: service, metrics: metrics, logger: logger, health: health.NewServer()}
+	return &Server{
+		options: options, service: service, metrics: metrics, logger: logger,
+		health: health.NewServer(), draining: make(chan struct{}),
+	}
 }
 
 // Listen opens all listeners and logs their addresses, or opens none and returns
@@ -75,7 +79,7 @@ func (s *Server) Listen(ctx context.Context) error {
 			return err
 		}
 		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), refused: s.metrics.RefusedConnections}
-		s.grpc = grpc.NewServer(grpcOptions(s.options.Limits)...)
+		s.grpc = grpc.NewServer(grpcOptions(s.options.Limits, s.draining)...)
 		s.grpc.RegisterService(&serviceDesc, h)
 		grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
 		reflection.Register(s.grpc)
@@ -169,6 +173,7 @@ func (s *Server) drain(ctx context.Context) {
 	s.logger.Info("draining", zap.Duration("delay", s.options.DrainDelay))
 	s.setHealthy(false)
 	time.Sleep(s.options.DrainDelay)
+	close(s.draining)
 	if s.grpc != nil {
 		bound := time.AfterFunc(s.options.DrainTimeout, func() {
 			s.logger.Warn("calls are still in flight at the end of the drain timeout", zap.Duration("timeout", s.options.DrainTimeout))

@@ -229,10 +229,6 @@ func TestHealthAndReflection(t *testing.T) {
 	if err != nil || len(reply.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
 		t.Errorf("reflection of %s: %v, %v", serviceName, reply, err)
 	}
-	if err := stream.CloseSend(); err != nil {
-		t.Error(err)
-	}
-
 	// At the end health turns first, while calls are still answered.
 	watch, err := health.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "ratelimit"})
 	if err != nil {
@@ -249,6 +245,13 @@ func TestHealthAndReflection(t *testing.T) {
 		t.Errorf("/healthcheck while draining is %d, want 500", code)
 	}
 	checkOK(t, conn)
+	// A graceful stop would wait for the watcher until the drain timeout.
+	if _, err := watch.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("Watch() at the end of the delay = %v, want UNAVAILABLE", err)
+	}
+	if _, err := stream.Recv(); err == nil {
+		t.Error("the reflection stream goes on")
+	}
 }
 
 func get(t *testing.T, url string) (int, string) {
