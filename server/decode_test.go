@@ -102,38 +102,68 @@ func oddRequests(tb testing.TB) [][]byte {
 	}
 	overrideOf := func(parts ...[]byte) []byte { return message(2, message(2, bytes.Join(parts, nil))) }
 	odd := [][]byte{
-		message(1, []byte("d\xff")),                            // not UTF-8
-		message(2, message(1, message(2, []byte{0xc0, 0x80}))), // over-long UTF-8 in a value
-		message(2, message(1, message(3, []byte{0xff}))),       // unknown field may hold anything
-		varint(1, 7),                                                              // domain with a varint's wire type: unknown
-		message(3, []byte("x")),                                                   // hits_addend with a string's wire type
-		varint(3, math.MaxUint64),                                                 // truncated to 32 bits
-		overrideOf(varint(1, 5), varint(2, 1<<40|3)),                              // enum is the low 32 bits
-		overrideOf(varint(2, math.MaxUint64)),                                     // negative enum
-		append(message(2, message(2, varint(1, 5))), overrideOf()...),             // two descriptors
-		message(2, append(message(2, varint(1, 5)), message(2, varint(2, 3))...)), // limit in two parts: merged
-		message(2, append(message(3, varint(1, 5)), message(3, nil)...)),          // wrapper in two parts
+		// Not UTF-8.
+		message(1, []byte("d\xff")),
+		// Over-long UTF-8 in a value.
+		message(2, message(1, message(2, []byte{0xc0, 0x80}))),
+		// Unknown field may hold anything.
+		message(2, message(1, message(3, []byte{0xff}))),
+		// Domain with a varint's wire type: unknown.
+		varint(1, 7),
+		// Hits_addend with a string's wire type.
+		message(3, []byte("x")),
+		// Truncated to 32 bits.
+		varint(3, math.MaxUint64),
+		// Enum is the low 32 bits.
+		overrideOf(varint(1, 5), varint(2, 1<<40|3)),
+		// Negative enum.
+		overrideOf(varint(2, math.MaxUint64)),
+		// Two descriptors.
+		append(message(2, message(2, varint(1, 5))), overrideOf()...),
+		// Limit in two parts: merged.
+		message(2, append(message(2, varint(1, 5)), message(2, varint(2, 3))...)),
+		// Wrapper in two parts.
+		message(2, append(message(3, varint(1, 5)), message(3, nil)...)),
 		message(2, append(message(2, message(3, varint(1, 5))), message(2, message(3, nil))...)),
-		append(message(1, []byte("a")), message(1, []byte("b"))...), // last one wins
-		{0x0a},                  // length missing
-		{0x0a, 0x05, 'a'},       // cut short
-		{0x00},                  // field number 0
-		{0x80, 0x00, 0x00},      // over-long tag of field number 0
-		{0x8a, 0x00, 0x01, 'd'}, // over-long tag of field 1
-		{0x0b, 0x0c},            // empty group 1
-		{0x0b},                  // group never ends
-		{0x0c},                  // group ends that never began
+		// Last one wins.
+		append(message(1, []byte("a")), message(1, []byte("b"))...),
+		// Length missing.
+		{0x0a},
+		// Cut short.
+		{0x0a, 0x05, 'a'},
+		// Field number 0.
+		{0x00},
+		// Over-long tag of field number 0.
+		{0x80, 0x00, 0x00},
+		// Over-long tag of field 1.
+		{0x8a, 0x00, 0x01, 'd'},
+		// Empty group 1.
+		{0x0b, 0x0c},
+		// Group never ends.
+		{0x0b},
+		// Group ends that never began.
+		{0x0c},
 		{0x13, 0x0a, 0x01, 'x', 0x14},
-		{0x0f},                                  // wire type 7
-		{0x0d, 1, 2, 3, 4},                      // fixed32 in place of a string
-		{0x09, 1, 2, 3, 4, 5, 6, 7, 8},          // fixed64
-		{0x0d, 1, 2},                            // fixed32 cut short
-		bytes.Repeat([]byte{0x0b}, 10_001),      // groups nested too deeply
-		protowire.AppendVarint(nil, 1<<32|2),    // field number beyond the range
-		protowire.AppendVarint(nil, (1<<29)<<3), // just beyond it
-		append(bytes.Repeat([]byte{0x80}, 10), 1),                            // varint of eleven bytes
-		append([]byte{0x18}, bytes.Repeat([]byte{0xff}, 10)...),              // varint that overflows
-		append([]byte{0x0a}, protowire.AppendVarint(nil, math.MaxUint64)...), // a length of 2^64-1
+		// Wire type 7.
+		{0x0f},
+		// Fixed32 in place of a string.
+		{0x0d, 1, 2, 3, 4},
+		// Fixed64.
+		{0x09, 1, 2, 3, 4, 5, 6, 7, 8},
+		// Fixed32 cut short.
+		{0x0d, 1, 2},
+		// Groups nested too deeply.
+		bytes.Repeat([]byte{0x0b}, 10_001),
+		// Field number beyond the range.
+		protowire.AppendVarint(nil, 1<<32|2),
+		// Just beyond it.
+		protowire.AppendVarint(nil, (1<<29)<<3),
+		// Varint of eleven bytes.
+		append(bytes.Repeat([]byte{0x80}, 10), 1),
+		// Varint that overflows.
+		append([]byte{0x18}, bytes.Repeat([]byte{0xff}, 10)...),
+		// A length of 2^64-1.
+		append([]byte{0x0a}, protowire.AppendVarint(nil, math.MaxUint64)...),
 	}
 	for _, m := range sampleRequests() {
 		b := marshal(tb, m)
