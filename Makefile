@@ -3,8 +3,8 @@
 
 ENVOY_VERSION := 1.40.0
 FUZZTIME      ?= 10s
-BENCHTIME     ?= 1s
-BENCHCOUNT    ?= 6
+# Flags of make bench; BENCHFLAGS=-h lists them.
+BENCHFLAGS    ?=
 # RACE=1: fail where the race detector cannot run, rather than do without it.
 RACE          ?=
 # KEEP=1: make demo goes on until Ctrl-C.
@@ -91,9 +91,8 @@ fuzz: | need-go ## run each fuzz target for FUZZTIME (10s)
 	@tools/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: $(BUILD)/benchstat | need-go ## the Go benchmarks, BENCHCOUNT (6) times, summed up by benchstat
-	@go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./... | tee $(BUILD)/bench.txt
-	@$(BUILD)/benchstat $(BUILD)/bench.txt
+bench: | need-go ## measure against other services and libraries (BENCHFLAGS='-rounds 1 -duration 1s': a quick look)
+	@cd bench && go run -buildvcs=false ./suite $(BENCHFLAGS)
 
 .PHONY: envoy
 envoy: $(ENVOY) ## fetch Envoy into .build/ (test and demo do so themselves)
@@ -117,6 +116,3 @@ $(BUILD)/envoy-$(ENVOY_VERSION):
 $(BUILD)/golangci-lint: tools/go.mod tools/go.sum | need-go
 	@echo 'building the linters (once; some minutes)'
 	@cd tools && go build -buildvcs=false -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-
-$(BUILD)/benchstat: tools/go.mod tools/go.sum | need-go
-	@cd tools && go build -buildvcs=false -o $@ golang.org/x/perf/cmd/benchstat
