@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -91,7 +92,8 @@ func (c *Client) Ask(ctx context.Context, domain string, ds []descriptors.Descri
 	}
 	reply, err := c.stub.ShouldRateLimit(ctx, request)
 	if err != nil {
-		return Answer{}, err
+		st := status.Convert(err)
+		return Answer{}, fmt.Errorf("%v: %s", st.Code(), st.Message())
 	}
 	text, err := protojson.Marshal(reply)
 	if err != nil {

@@ -22,8 +22,8 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	if !isUnix {
 		return config.Listen(ctx, "tcp", addr)
 	}
-	path = strings.TrimPrefix(path, "//")
-	if path == "" {
+	// unix://tmp/s would be the relative path tmp/s, which nobody means.
+	if path = strings.TrimPrefix(path, "//"); !strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "@") {
 		return nil, fmt.Errorf("listen on %q: must be unix:///path or unix:@name", addr)
 	}
 	if !strings.HasPrefix(path, "@") {

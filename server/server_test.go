@@ -377,8 +377,10 @@ func TestListenKeepsAFileInTheWay(t *testing.T) {
 	if b, err := os.ReadFile(path); err != nil || string(b) != "x" {
 		t.Errorf("the file is %q, %v afterwards, want it as it was", b, err)
 	}
-	if _, err := listen(t.Context(), "unix://"); err == nil {
-		t.Error("listen on no path succeeded")
+	for _, addr := range []string{"unix://", "unix:", "unix://tmp/s", "unix:s"} {
+		if _, err := listen(t.Context(), addr); err == nil || !strings.Contains(err.Error(), "must be unix:///path") {
+			t.Errorf("listen(%q) = %v, want what is allowed", addr, err)
+		}
 	}
 }
 

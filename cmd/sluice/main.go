@@ -35,8 +35,14 @@ type console struct{ out, err io.Writer }
 var errFailed = errors.New("failed")
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		<-signals
+		signal.Stop(signals) // before anything is done: a second one ends the process at once
+		cancel()
+	}()
 	os.Exit(run(ctx, os.Args, console{os.Stdout, os.Stderr}))
 }
 
