@@ -20,10 +20,11 @@ func TestNoAllocations(t *testing.T) {
 		{ID: counterID(2), Policy: tight, Hits: 1, Mode: Quota},
 		{ID: counterID(2), Policy: tight, Hits: 1, Mode: Quota},
 	}
-	tests := []struct {
+	type test struct {
 		name    string
 		charges []Charge
-	}{
+	}
+	tests := []test{
 		{"allow", single(wide, 1)},
 		{"deny", single(tight, 1)},
 		{"count refused", single(counted, 1)},
@@ -34,6 +35,21 @@ func TestNoAllocations(t *testing.T) {
 		{"refused group", []Charge{{ID: counterID(0), Policy: wide, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2}}},
 		{"quota", quota},
 		{"many with refunds", many},
+	}
+	for name, p := range map[string]Policy{
+		"sliding window": {Algorithm: SlidingWindow, Limit: 9, Window: time.Minute, SubWindows: 10},
+		"sliding log":    {Algorithm: SlidingLog, Limit: 9, Window: time.Minute},
+		"token bucket":   {Algorithm: TokenBucket, Limit: 9, Window: time.Minute, Burst: 9},
+		"leaky bucket":   {Algorithm: LeakyBucket, Limit: 9, Window: time.Minute, Slack: 3, MaxWait: time.Minute, MaxWaiting: 99},
+	} {
+		debt := p
+		debt.CountRefused = true
+		tests = append(tests,
+			test{name, single(&p, 1)}, test{name + " look", single(&p, 0)}, test{name + " count refused", single(&debt, 2)},
+			test{name + " refund", []Charge{{ID: counterID(0), Policy: &p, Hits: 1, Refund: true}}},
+			test{name + " in a group", []Charge{{ID: counterID(0), Policy: &p, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1}}},
+			test{name + " in a refused group", []Charge{{ID: counterID(0), Policy: &p, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2}}},
+		)
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -21,7 +21,25 @@ const (
 	// FixedWindow admits Limit hits in each window aligned to the Unix epoch, so
 	// up to twice as many around a window's edge.
 	FixedWindow Algorithm = 1
+	// SlidingWindow admits Limit hits in every interval of length Window, counted
+	// in SubWindows slots: hits return up to one slot late.
+	SlidingWindow Algorithm = 2
+	// SlidingLog admits Limit hits in every interval of length Window, exactly: it
+	// keeps the time of each. Limit is at most [MaxLog].
+	SlidingLog Algorithm = 3
+	// TokenBucket admits Burst hits at once and Limit per Window in the long run.
+	TokenBucket Algorithm = 4
+	// LeakyBucket lets hits through Window/Limit apart, but for Slack that may
+	// catch up after idle times, and holds those that come too early for up to
+	// MaxWait.
+	LeakyBucket Algorithm = 5
 )
+
+// MaxLog is the greatest limit of a [SlidingLog].
+const MaxLog = 4096
+
+// MaxSubWindows is the greatest number of slots of a [SlidingWindow].
+const MaxSubWindows = 60
 
 // Policy says what one limit allows. It is immutable once a charge refers to it
 // and may be shared by any number of counters.
@@ -32,8 +50,21 @@ type Policy struct {
 	Limit uint32
 	// Window is a whole number of seconds, 1s..[MaxWindow].
 	Window time.Duration
-	// CountRefused makes hits count even if they are refused.
+	// CountRefused makes hits count even if they are refused. For a bucket that
+	// is debt, capped at one window.
 	CountRefused bool
+
+	// SubWindows is the number of slots of a SlidingWindow, 1..[MaxSubWindows].
+	SubWindows uint32
+	// Burst is the size of a TokenBucket, at least 1.
+	Burst uint32
+	// Slack is how many hits of a LeakyBucket may be late and catch up.
+	Slack uint32
+	// MaxWait is how long a LeakyBucket holds a hit at most, 0..60s. 0 refuses
+	// instead.
+	MaxWait time.Duration
+	// MaxWaiting is how many hits may wait on one counter.
+	MaxWaiting uint32
 }
 
 // Mode says what a charge without room does to its group.
@@ -77,21 +108,25 @@ type Decision struct {
 	Over bool
 	// Refused reports whether the charge's group refused.
 	Refused bool
-	// Before is what was used when the charge was decided, earlier charges of the
-	// same batch on the same counter included. It may exceed the limit where
-	// refused hits count.
+	// Before is what was used of the [Policy.Capacity] when the charge was
+	// decided, earlier charges of the same batch on the same counter included. It
+	// may exceed the capacity where refused hits count.
 	Before uint64
 	// Charged is what the counter took (for a refund: gave back).
 	Charged uint64
 	// Remaining is how many single hits would still be admitted after this
-	// charge; 0 when Over.
+	// charge, those that would wait included; 0 when Over.
 	Remaining uint64
-	// Reset is the time until the counter is as new; for a fixed window, until
-	// its window ends. Positive.
+	// Reset is the time until the counter is as new; when Over, until the same
+	// hits would pass, one Window if never. For a fixed window it is always the
+	// time until the window ends. Positive.
 	Reset time.Duration
 	// RetryAfter is, when Over, the time until the same hits would pass, or
 	// [Never]; else 0.
 	RetryAfter time.Duration
+	// Wait is how long the hits have to be held, 0 for at once. Always 0 when the
+	// charge is Over or its group refused.
+	Wait time.Duration
 }
 
 // Batch is the charges of one request and their decisions. It is reused from
@@ -102,15 +137,28 @@ type Batch struct {
 	// QuotaPass says that some quota member outside Charges has room (one that
 	// is unlimited, say), so that no quota charge refuses.
 	QuotaPass bool
+	// Budget is how long the request may be held at most, what is left of its
+	// deadline; a hit that would wait longer is refused. 0 means that it must not
+	// be held at all.
+	Budget time.Duration
+	// Clock, if set, tells the time at which a group gives back what it took from
+	// a bucket because it refuses after all: what drained meanwhile does not come
+	// back. nil means the time that was passed to [Table.Decide].
+	Clock func() Time
+	// Space is where the counters are, nil for the table's common space.
+	Space *Space
 
 	// Decisions is filled by [Table.Decide], one per charge, in their order.
 	Decisions []Decision
 	// Refused is set by [Table.Decide]: at least one group refused.
 	Refused bool
+	// Wait is set by [Table.Decide]: how long the request has to be held, the
+	// longest Wait of its decisions; 0 if it is refused.
+	Wait time.Duration
 
 	// What Decide needs beside the above, kept so that it need not be allocated.
 	members []member // one group, or all charges, ordered by counter
-	plans   []plan   // one for each counter in members
+	marks   []int64  // what a charge left its counter at; see state.mark
 	left    []uint64 // hits that remain after the set-off; see hits
 	offset  bool     // left is valid
 }
@@ -120,4 +168,5 @@ func (b *Batch) Reset() {
 	clear(b.Charges) // drop the policies of an earlier rule set
 	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
 	b.QuotaPass, b.Refused, b.offset = false, false, false
+	b.Budget, b.Space, b.Wait = 0, nil, 0
 }

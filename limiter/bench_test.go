@@ -60,6 +60,55 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
+// BenchmarkAlgorithms decides one charge on one counter under every algorithm,
+// the time given.
+func BenchmarkAlgorithms(b *testing.B) {
+	const many = 1<<32 - 1
+	for _, a := range []struct {
+		name  string
+		admit Policy // nearly all
+		deny  Policy // all but one
+	}{
+		{"fixed_window", *perDay(many), *perDay(1)},
+		{
+			"sliding_window",
+			Policy{Algorithm: SlidingWindow, Limit: many, Window: time.Minute, SubWindows: 10},
+			Policy{Algorithm: SlidingWindow, Limit: 1, Window: 24 * time.Hour, SubWindows: 10},
+		},
+		{
+			"sliding_log",
+			Policy{Algorithm: SlidingLog, Limit: MaxLog, Window: time.Second},
+			Policy{Algorithm: SlidingLog, Limit: 1, Window: 24 * time.Hour},
+		},
+		{
+			"token_bucket",
+			Policy{Algorithm: TokenBucket, Limit: 1e6, Window: time.Second, Burst: 1000},
+			Policy{Algorithm: TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: 1},
+		},
+		{
+			"leaky_bucket",
+			Policy{Algorithm: LeakyBucket, Limit: 1e6, Window: time.Second, Slack: 10},
+			Policy{Algorithm: LeakyBucket, Limit: 1, Window: 24 * time.Hour},
+		},
+	} {
+		for _, op := range []struct {
+			name string
+			p    *Policy
+			pace Time
+		}{{"allow", &a.admit, Time(time.Millisecond)}, {"deny", &a.deny, 0}} {
+			b.Run(fmt.Sprintf("alg=%s/op=%s", a.name, op.name), func(b *testing.B) {
+				t, batch, now := newTable(b, 0), &Batch{Charges: []Charge{take(counterID(1), op.p)}}, benchNow
+				t.Decide(now, batch)
+				b.ReportAllocs()
+				for b.Loop() {
+					now += op.pace
+					t.Decide(now, batch)
+				}
+			})
+		}
+	}
+}
+
 // BenchmarkGroups decides two charges on two of a thousand counters.
 func BenchmarkGroups(b *testing.B) {
 	for _, op := range []struct {

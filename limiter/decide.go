@@ -1,6 +1,9 @@
 package limiter
 
-import "slices"
+import (
+	"runtime"
+	"slices"
+)
 
 // Decide decides all charges of b at the time now, together. b.Charges must be
 // filled; the answers are in b.Decisions and b.Refused.
@@ -9,18 +12,26 @@ import "slices"
 func (t *Table) Decide(now Time, b *Batch) {
 	n := len(b.Charges)
 	b.Decisions = slices.Grow(b.Decisions[:0], n)[:n]
-	b.Refused, b.offset = false, false
+	b.marks = slices.Grow(b.marks[:0], n)[:n]
+	b.Refused, b.Wait, b.offset = false, 0, false
 
+	at := instantOf(now)
+	if n == 1 {
+		t.charge(at, b, 0)
+		b.concludeSingle(!b.QuotaPass)
+		runtime.KeepAlive(t) // its memory is not in Go's heap
+		return
+	}
 	grouped, refunds, quota := b.survey()
-	if refunds && n > 1 {
+	if refunds {
 		b.setOff()
 	}
-	at := instantOf(now)
 	if !grouped {
 		for i := range b.Charges {
 			t.charge(at, b, i)
 		}
 		b.concludeSingle(quota && !b.quotaPassed())
+		runtime.KeepAlive(t)
 		return
 	}
 	// If no quota has room even now, the groups with one refuse without touching
@@ -36,6 +47,7 @@ func (t *Table) Decide(now Time, b *Batch) {
 		}
 	}
 	t.conclude(at, b, quota && !b.quotaPassed())
+	runtime.KeepAlive(t)
 }
 
 // survey reports whether b has groups of several charges, refunds, and quota
@@ -80,6 +92,10 @@ func (b *Batch) concludeSingle(quotaRefuses bool) {
 		if d.Over && (c.Mode == Enforce || c.Mode == Quota && quotaRefuses) {
 			d.Refused, b.Refused = true, true
 		}
+		b.Wait = max(b.Wait, d.Wait)
+	}
+	if b.Refused {
+		b.Wait = 0
 	}
 }
 
@@ -94,14 +110,19 @@ func (t *Table) conclude(at instant, b *Batch, quotaRefuses bool) {
 			c, d := &b.Charges[i], &b.Decisions[i]
 			refused = refused || d.Refused || d.Over && c.Mode == Enforce || quotaRefuses && c.Mode == Quota
 		}
-		if !refused {
-			continue
+		if refused {
+			b.Refused = true
+			for i := hi - 1; i >= lo; i-- {
+				t.rollBack(at, b, i)
+				b.Decisions[i].Refused = true
+			}
 		}
-		b.Refused = true
 		for i := lo; i < hi; i++ {
-			t.rollBack(at, &b.Charges[i], &b.Decisions[i])
-			b.Decisions[i].Refused = true
+			b.Wait = max(b.Wait, b.Decisions[i].Wait)
 		}
+	}
+	if b.Refused {
+		b.Wait = 0
 	}
 }
 
@@ -109,89 +130,27 @@ func (t *Table) conclude(at instant, b *Batch, quotaRefuses bool) {
 func (t *Table) charge(at instant, b *Batch, i int) {
 	c, d, hits := &b.Charges[i], &b.Decisions[i], b.hits(i)
 	p := c.Policy
-	tag := tagOf(c.ID, p.Algorithm)
+	tag, space := tagOf(c.ID, p.Algorithm), t.space(b)
+	if p.Algorithm != SlidingWindow && p.Algorithm != SlidingLog && t.chargeFast(at, space, tag, c, hits, b, d) {
+		return
+	}
+	t.chargeAny(at, space, tag, b, i)
+}
+
+// chargeAny is charge for all algorithms and cases.
+func (t *Table) chargeAny(at instant, space *Space, tag uint64, b *Batch, i int) {
+	c, d, hits := &b.Charges[i], &b.Decisions[i], b.hits(i)
+	p := c.Policy
+	var v view
 	for {
-		v := t.read(at, tag, c.ID, p)
-		after := v.used
-		switch {
-		case c.Refund:
-			after -= min(after, hits)
-		case p.CountRefused:
-			after += min(hits, maxCount-after)
-		case fits(after, hits, p.Limit):
-			after += hits
-		}
-		if after == v.used || t.write(at, tag, c.ID, p, v, after) {
-			d.answer(at, c, hits, v.used, v.end)
-			if c.Refund {
-				d.refund(c, hits, v.used-after)
-			} else {
-				d.take(p, after-v.used)
+		t.read(at, space, tag, c.ID, p, &v)
+		after := v.state
+		if v.decide(at, c, hits, b.Budget, &after, d) && (after == v.state || t.write(at, space, tag, c.ID, p, &v, &after)) {
+			v.finish(at, p, b.Budget, &after, d)
+			if d.Wait > 0 {
+				b.marks[i] = after.mark(at, p)
 			}
 			return
 		}
 	}
-}
-
-// fits reports whether a counter with used hits has room for more. For 0 hits
-// that is whether it is not beyond its limit already.
-func fits(used, hits uint64, limit uint32) bool {
-	return hits <= uint64(limit) && used <= uint64(limit)-hits
-}
-
-// answer answers c, of which hits are left, on a counter that has used before;
-// nothing is charged yet.
-func (d *Decision) answer(at instant, c *Charge, hits, before uint64, end int64) {
-	p := c.Policy
-	reset := at.until(end)
-	d.Refused, d.Charged, d.Before, d.Reset = false, 0, before, reset
-	if c.Refund || fits(before, hits, p.Limit) {
-		d.Over, d.Remaining, d.RetryAfter = false, room(p, before), 0
-		return
-	}
-	d.Over, d.Remaining, d.RetryAfter = true, 0, reset
-	if hits > uint64(p.Limit) {
-		d.RetryAfter = Never
-	}
-}
-
-// room returns how many single hits fit beside used ones.
-func room(p *Policy, used uint64) uint64 {
-	return uint64(p.Limit) - min(used, uint64(p.Limit))
-}
-
-// take notes that the counter took hits.
-func (d *Decision) take(p *Policy, hits uint64) {
-	d.Charged = hits
-	if !d.Over {
-		d.Remaining = room(p, d.Before+hits)
-	}
-}
-
-// refund notes that of the refund c hits were left after the set-off, and that
-// the counter gave back so many.
-func (d *Decision) refund(c *Charge, left, gaveBack uint64) {
-	d.Charged = c.Hits - left + gaveBack
-	d.Remaining = room(c.Policy, d.Before-gaveBack)
-}
-
-// rollBack undoes what c took on the condition that its group did not refuse. If
-// the window it was taken from has passed, there is nothing to give back.
-func (t *Table) rollBack(at instant, c *Charge, d *Decision) {
-	p := c.Policy
-	if c.Refund || p.CountRefused || d.Charged == 0 {
-		return
-	}
-	tag, end := tagOf(c.ID, p.Algorithm), at.plus(d.Reset)
-	for {
-		v := t.read(at, tag, c.ID, p)
-		if v.slot == nil || v.end != end {
-			break
-		}
-		after := v.used - min(v.used, d.Charged)
-		if after == v.used || t.write(at, tag, c.ID, p, v, after) {
-			break
-		}
-	}
-	d.Charged, d.Remaining = 0, room(p, d.Before)
 }

@@ -27,6 +27,9 @@ func newTable(tb testing.TB, bytes int64) *Table {
 	return t
 }
 
+// oneWord returns the shelf of counters of one word.
+func oneWord(t *Table) *shelf { return t.common.shelves[0].Load() }
+
 // decide decides a batch of these charges.
 func decide(t *Table, now Time, charges ...Charge) *Batch {
 	b := &Batch{Charges: charges}
@@ -42,12 +45,12 @@ type step struct {
 
 	before, charged, remaining uint64
 	over                       bool
-	reset, retry               time.Duration
+	reset, retry, wait         time.Duration
 }
 
 func TestFixedWindow(t *testing.T) {
 	const day = 24 * time.Hour
-	const bigLimit, saturated = math.MaxUint32, uint64(maxCount)
+	const bigLimit, saturated = math.MaxUint32, uint64(windowMost)
 	tests := []struct {
 		name  string
 		p     Policy
@@ -220,13 +223,15 @@ func TestFixedWindow(t *testing.T) {
 func TestAbsurdTimes(t *testing.T) {
 	times := []Time{0, math.MinInt64, math.MaxInt64, -1, math.MinInt64 + 1, 1, 1_700_000_000 * sec}
 	for _, window := range []time.Duration{time.Second, time.Hour, MaxWindow} {
-		p := &Policy{Algorithm: FixedWindow, Limit: 5, Window: window}
-		tab := newTable(t, minBytes)
-		for i, now := range times {
-			for n := range 600 { // more than fit, so slots change hands too
-				c := Charge{ID: counterID(n), Policy: p, Hits: 1}
-				if d := decide(tab, now, c).Decisions[0]; d.Reset <= 0 || d.Over {
-					t.Fatalf("window %v, time %d (%d), counter %d: decision %+v", window, i, now, n, d)
+		for a := FixedWindow; a <= LeakyBucket; a++ {
+			p := &Policy{Algorithm: a, Limit: 9, Window: window, SubWindows: 10, Burst: 9, Slack: 9}
+			tab := newTable(t, minBytes)
+			for i, now := range times {
+				for n := range 600 { // more than fit, so slots change hands too
+					c := Charge{ID: counterID(n), Policy: p, Hits: 1}
+					if d := decide(tab, now, c).Decisions[0]; d.Reset <= 0 || d.Over {
+						t.Fatalf("algorithm %d, window %v, time %d (%d), counter %d: decision %+v", a, window, i, now, n, d)
+					}
 				}
 			}
 		}
@@ -235,8 +240,23 @@ func TestAbsurdTimes(t *testing.T) {
 
 // A window or algorithm that no policy may have must not end the process.
 func TestInvalidPolicy(t *testing.T) {
-	for _, p := range []Policy{{}, {Limit: 1, Window: -time.Hour}, {Limit: 1, Window: time.Millisecond}, {Limit: 1, Window: math.MaxInt64}} {
-		decide(newTable(t, minBytes), min1, Charge{Policy: &p, Hits: 1})
+	for a := range Algorithm(9) {
+		for _, p := range []Policy{
+			{Limit: math.MaxUint32},
+			{Limit: 1, Window: -time.Hour},
+			{Limit: 1, Window: time.Millisecond},
+			{Limit: math.MaxUint32, Window: math.MaxInt64, SubWindows: 1 << 31, Burst: math.MaxUint32, Slack: math.MaxUint32},
+			{Limit: 1, Window: MaxWindow, Burst: math.MaxUint32, Slack: math.MaxUint32, MaxWait: math.MaxInt64, MaxWaiting: math.MaxUint32},
+		} {
+			p.Algorithm = a
+			tab := newTable(t, minBytes)
+			for _, hits := range []uint64{0, 1, 5000, math.MaxUint64} {
+				decide(tab, min1, Charge{Policy: &p, Hits: hits})
+				decide(tab, min1, Charge{Policy: &p, Hits: hits, Refund: true})
+			}
+			_ = p.Validate()
+			_ = CounterBytes(p)
+		}
 	}
 }
 
@@ -247,16 +267,16 @@ func TestNothingWritten(t *testing.T) {
 	decide(tab, min1, Charge{ID: counterID(1), Policy: p, Hits: 0})
 	decide(tab, min1, Charge{ID: counterID(1), Policy: p, Hits: 3})
 	decide(tab, min1, Charge{ID: counterID(1), Policy: p, Hits: 3, Refund: true})
-	for i := range tab.buckets {
-		for j := range tab.buckets[i] {
-			if tag := tab.buckets[i][j].tag.Load(); tag != 0 {
+	for i := range oneWord(tab).blocks {
+		for j := range oneWord(tab).blocks[i] {
+			if tag := oneWord(tab).blocks[i][j].tag.Load(); tag != 0 {
 				t.Fatalf("bucket %d slot %d has tag %#x, want an empty table", i, j, tag)
 			}
 		}
 	}
 
 	decide(tab, min1, Charge{ID: counterID(1), Policy: p, Hits: 2})
-	s := tab.find(tagOf(counterID(1), FixedWindow), counterID(1))
+	s, _ := oneWord(tab).find(tagOf(counterID(1), FixedWindow), counterID(1))
 	word := s.word.Load()
 	decide(tab, min1, Charge{ID: counterID(1), Policy: p, Hits: 1})
 	decide(tab, 2*min1, Charge{ID: counterID(1), Policy: p, Hits: 0})

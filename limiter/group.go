@@ -12,19 +12,21 @@ const maxReserveTries = 4
 
 // A member is one charge of a batch, to be put in the order of counters.
 type member struct {
+	waits   bool   // the charge may have to wait
 	tag, lo uint64 // the counter
 	index   int    // into Batch.Charges
-}
 
-// A plan is what was seen of a counter and what a group's members would make of
-// it.
-type plan struct {
-	seen  view
-	after uint64
+	seen          view  // of the first member on each counter: what was seen of it
+	before, after state // what the charge would find there, and leave
 }
 
 func byCounter(a, b member) int {
 	switch {
+	case a.waits != b.waits:
+		if a.waits {
+			return 1
+		}
+		return -1
 	case a.tag != b.tag:
 		return cmp.Compare(a.tag, b.tag)
 	case a.lo != b.lo:
@@ -37,12 +39,15 @@ func byCounter(a, b member) int {
 // sortMembers fills b.members with the charges lo to hi, those of one counter
 // next to each other and in request order. The order of counters is the same for
 // all batches: two groups that reserve the same counters in the same order cannot
-// each hold what the other lacks.
+// each hold what the other lacks. Those where charges may wait come last: others
+// that come to wait behind a charge are promised their times, so it cannot be
+// given back.
 func (b *Batch) sortMembers(lo, hi int) {
-	b.members = slices.Grow(b.members[:0], hi-lo)
+	b.members = slices.Grow(b.members[:0], hi-lo)[:hi-lo]
 	for i := lo; i < hi; i++ {
-		c := &b.Charges[i]
-		b.members = append(b.members, member{tag: tagOf(c.ID, c.Policy.Algorithm), lo: c.ID.Lo, index: i})
+		c, m := &b.Charges[i], &b.members[i-lo]
+		m.waits = c.Policy.Algorithm == LeakyBucket && c.Policy.MaxWait > 0
+		m.tag, m.lo, m.index = tagOf(c.ID, c.Policy.Algorithm), c.ID.Lo, i
 	}
 	slices.SortFunc(b.members, byCounter)
 }
@@ -104,13 +109,20 @@ func (t *Table) quotaHasRoom(at instant, b *Batch) bool {
 	if b.QuotaPass {
 		return true
 	}
+	var v view
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if c.Mode != Quota {
 			continue
 		}
-		v := t.read(at, tagOf(c.ID, c.Policy.Algorithm), c.ID, c.Policy)
-		if fits(v.used, c.Hits, c.Policy.Limit) {
+		var d Decision
+		for {
+			t.read(at, t.space(b), tagOf(c.ID, c.Policy.Algorithm), c.ID, c.Policy, &v)
+			if st := v.state; v.decide(at, c, c.Hits, b.Budget, &st, &d) {
+				break
+			}
+		}
+		if !d.Over {
 			return true
 		}
 	}
@@ -133,21 +145,23 @@ func (t *Table) decideGroup(at instant, b *Batch, lo, hi int, quotaRefuses bool)
 		refuse = refuse || quotaRefuses && b.Charges[i].Mode == Quota
 	}
 	for try := 1; ; try++ {
-		if !t.lookAll(at, b) || refuse {
-			break
+		reserved := 0
+		ok := t.lookAll(at, b) && !refuse
+		if ok {
+			if reserved = t.reserveAll(at, b); reserved == len(b.members) {
+				return
+			}
 		}
-		if t.reserveAll(at, b) {
-			return
+		for i := reserved - 1; i >= 0; i-- {
+			t.rollBack(at, b, b.members[i].index)
 		}
-		for _, m := range b.members {
-			t.rollBack(at, &b.Charges[m.index], &b.Decisions[m.index])
-		}
-		if try == maxReserveTries {
+		if !ok || try == maxReserveTries {
+			t.leave(at, b, reserved)
 			break
 		}
 	}
 	for i := lo; i < hi; i++ {
-		b.Decisions[i].Refused = true
+		b.Decisions[i].Refused, b.Decisions[i].Wait = true, 0
 	}
 }
 
@@ -185,69 +199,80 @@ func (t *Table) settle(at instant, b *Batch) bool {
 	return refuse
 }
 
-// lookAll looks at the counters of b.members, decides as if those with room were
-// charged, and leaves a plan for each. It reports whether none makes the group
-// refuse.
+// lookAll looks at the counters of b.members and decides as if those with room
+// were charged. It reports whether none makes the group refuse.
 func (t *Table) lookAll(at instant, b *Batch) bool {
 	ok := true
-	b.plans = b.plans[:0]
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
-		p, fit := t.look(at, b, b.members[lo:hi])
-		b.plans = append(b.plans, p)
-		ok = ok && fit
+		ok = t.look(at, b, b.members[lo:hi]) && ok
 	}
 	return ok
 }
 
 // look is lookAll for the members on one counter.
-func (t *Table) look(at instant, b *Batch, run []member) (plan, bool) {
-	c := &b.Charges[run[0].index]
-	v := t.read(at, run[0].tag, c.ID, c.Policy)
-	used, ok := v.used, true
-	for _, m := range run {
-		c, d, hits := &b.Charges[m.index], &b.Decisions[m.index], b.hits(m.index)
-		d.answer(at, c, hits, used, v.end)
-		switch {
-		case c.Refund:
-			d.refund(c, hits, 0)
-		case d.Over:
-			ok = ok && !b.refuses(m.index)
-		default:
-			used += hits
+func (t *Table) look(at instant, b *Batch, run []member) bool {
+	c, v := &b.Charges[run[0].index], &run[0].seen
+	t.read(at, t.space(b), run[0].tag, c.ID, c.Policy, v)
+	st, ok := v.state, true
+	for i := range run {
+		m := &run[i]
+		c, d := &b.Charges[m.index], &b.Decisions[m.index]
+		m.before = st
+		if !v.decide(at, c, b.hits(m.index), b.Budget, &st, d) {
+			return t.look(at, b, run)
 		}
+		m.after = st
+		v.finish(at, c.Policy, b.Budget, &st, d)
+		ok = ok && !b.refuses(m.index)
 	}
-	return plan{seen: v, after: used}, ok
+	return ok
 }
 
-// reserveAll charges what lookAll has planned. It stops and returns false where
-// a counter was hit meanwhile and makes the group refuse now.
-func (t *Table) reserveAll(at instant, b *Batch) bool {
+// leave makes the decisions of b.members but the first reserved ones, which
+// looked as if they were charged, say that they are not.
+func (t *Table) leave(at instant, b *Batch, reserved int) {
 	var hi int
-	for lo, n := 0, 0; lo < len(b.members); lo, n = hi, n+1 {
+	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
-		if !t.reserve(at, b, b.members[lo:hi], b.plans[n]) {
-			return false
+		for i := max(lo, reserved); i < hi; i++ {
+			m := &b.members[i]
+			c, d := &b.Charges[m.index], &b.Decisions[m.index]
+			if !c.Refund && d.Charged > 0 {
+				d.Charged = 0
+				b.members[lo].seen.finish(at, c.Policy, b.Budget, &m.before, d)
+			}
 		}
 	}
-	return true
+}
+
+// reserveAll charges what lookAll has decided, and returns how many members it
+// has. It stops where a counter was hit meanwhile and makes the group refuse now.
+func (t *Table) reserveAll(at instant, b *Batch) int {
+	var hi int
+	for lo := 0; lo < len(b.members); lo = hi {
+		hi = b.runEnd(lo)
+		pause(betweenCharges)
+		if !t.reserve(at, b, b.members[lo:hi]) {
+			return lo
+		}
+	}
+	return len(b.members)
 }
 
 // reserve is reserveAll for the members on one counter.
-func (t *Table) reserve(at instant, b *Batch, run []member, p plan) bool {
-	tag, c := run[0].tag, &b.Charges[run[0].index]
-	for p.after != p.seen.used && !t.write(at, tag, c.ID, c.Policy, p.seen, p.after) {
-		var ok bool
-		if p, ok = t.look(at, b, run); !ok {
+func (t *Table) reserve(at instant, b *Batch, run []member) bool {
+	first, last := &run[0], &run[len(run)-1]
+	c := &b.Charges[first.index]
+	for last.after != first.seen.state && !t.write(at, t.space(b), first.tag, c.ID, c.Policy, &first.seen, &last.after) {
+		if !t.look(at, b, run) {
 			return false
 		}
 	}
-	for _, m := range run {
-		c, d := &b.Charges[m.index], &b.Decisions[m.index]
-		if !c.Refund && !d.Over {
-			d.take(c.Policy, b.hits(m.index))
-		}
+	for i := range run {
+		m := &run[i]
+		b.marks[m.index] = m.after.mark(at, b.Charges[m.index].Policy)
 	}
 	return true
 }

@@ -296,8 +296,9 @@ func TestRollBackAcrossWindows(t *testing.T) {
 	tab := newTable(t, minBytes)
 	c := hit(1, 3, Enforce, 0)
 	b := decide(tab, min1, c)
+	b.marks[0] = int64(2 * min1 / sec)
 	decide(tab, 2*min1, c)
-	tab.rollBack(instantOf(min1), &b.Charges[0], &b.Decisions[0])
+	tab.rollBack(instantOf(min1), b, 0)
 	if got := used(tab, 2*min1, 1); got != 3 {
 		t.Errorf("used = %d, want 3", got)
 	}

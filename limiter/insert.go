@@ -1,20 +1,15 @@
 package limiter
 
-// roomy is how many free slots make the preferred bucket good enough. Below it
-// the emptier of the two is taken, so that pairs fill evenly: with 3, no pair
-// overflows before six slots in ten are live.
-const roomy = 3
-
-// insert gives the counter a slot and stores used hits in the window that ends
-// at end. It returns false, and has done nothing, if the counter has a slot by
-// now or its window must be another one.
+// insert gives the counter that v found absent a slot and stores the state after
+// in it. It returns false, and has done nothing, if the counter has a slot by now
+// or its state, absent, must be another one.
 //
 // A slot changes hands by three writes: its word becomes dead, its tag that of
 // the new owner, its word that of the new owner. Charges that find a slot read
 // tag, word and tag again, and then compare-and-swap the word. So one that was
 // stalled before its compare-and-swap fails, for the word is another one, unless
 // the new owner's word happens to equal the one that was seen. Words of expired
-// counters cannot come back: the new window ends after the horizon, the old one
+// counters cannot come back: the new one ends after the horizon, the old one
 // did not. Those of counters that were given up could, a window with one hit
 // being like another; hence the life in the word, which every change of hands
 // flips. A charge can still reach a stranger if the slot changes hands twice
@@ -23,84 +18,160 @@ const roomy = 3
 // overrun, is then charged too much, never too little.
 //
 // A charge that succeeds just before its slot is given up is forgotten with it.
-func (t *Table) insert(at instant, tag uint64, id ID, p *Policy, end int64, used uint64) bool {
-	first, second := t.pair(id)
-	held := t.lock(first, second)
+//
+// A log that v found on the shelf of another size moves to its own.
+func (t *Table) insert(at instant, space *Space, tag uint64, id ID, p *Policy, v *view, after *state) bool {
+	if p.Algorithm == SlidingLog { // it could be on several shelves
+		m := &t.logs[id.Lo%stripes]
+		m.Lock()
+		defer m.Unlock()
+		if v.slot == nil {
+			if v.elsewhere(space, tag, id); v.slot != nil {
+				return false
+			}
+		}
+	}
+	sh := space.shelf(p)
+	if v.slot != nil && v.shelf.size < sh.size {
+		held := v.shelf.lock(v.shelf.pair(id))
+		defer held.unlock()
+	}
+	first, second := sh.pair(id)
+	held := sh.lock(first, second)
 	defer held.unlock()
-	at = t.notLate(at)
-	if t.find(tag, id) != nil || windowEnd(p, at.sec) != end {
+	if v.slot != nil && v.shelf.size > sh.size {
+		held := v.shelf.lock(v.shelf.pair(id))
+		defer held.unlock()
+	}
+	if s, _ := sh.find(tag, id); s != nil {
 		return false
 	}
+	if v.slot == nil {
+		if fresh(at, t.notLate(at), p) != v.state {
+			return false
+		}
+		t.place(at, sh, tag, p, v, after, first, second)
+		return true
+	}
+	if v.slot.tag.Load() != tag || !v.slot.word.CompareAndSwap(v.word, dead) {
+		return false
+	}
+	t.place(at, sh, tag, p, v, after, first, second)
+	v.slot.tag.Store(0)
+	v.slot.word.Store(nextVersion(v.word, 0))
+	return true
+}
+
+// place puts a counter into a slot of the two blocks of the shelf, whose locks are
+// held.
+func (t *Table) place(at instant, sh *shelf, tag uint64, p *Policy, v *view, after *state, first, second uint64) {
 	for {
-		s, word := t.choose(first, second, at)
-		old := s.tag.Load()
-		if old == 0 {
-			s.word.Store(windowWord(end, 0, used))
+		index, word, ok := sh.choose(tag, first, second, at)
+		if !ok { // all are being written
+			await()
+			continue
+		}
+		s := sh.at(index)
+		if old := s.tag.Load(); old != 0 {
+			end, live := sh.expiry(index, old, word, at)
+			if !live {
+				t.raiseHorizon(min(end, at.time()))
+			}
+			lost := live && sh.weight(index, old, word) > 0
+			if !s.word.CompareAndSwap(word, dead) {
+				continue // it was hit meanwhile; look for another
+			}
+			pause(afterSlotDead)
+			if lost {
+				t.givenUp.Add(1)
+			} else {
+				t.reclaimed.Add(1)
+			}
 			s.tag.Store(tag)
-			return true
 		}
-		had, _, live := state(old, word, at)
-		if !live {
-			t.raiseHorizon(at)
-		}
-		if !s.word.CompareAndSwap(word, dead) {
-			continue // it was hit meanwhile; look for another
-		}
-		if live && had > 0 {
-			t.givenUp.Add(1)
+		if sh.size > 0 {
+			s.word.Store(nextVersion(word, v.store(sh, index, p, after)))
 		} else {
-			t.reclaimed.Add(1)
+			s.word.Store(encode(at, p, after, ^word))
 		}
 		s.tag.Store(tag)
-		s.word.Store(windowWord(end, nextLife(word), used))
-		return true
+		return
 	}
 }
 
-// choose returns the slot of the two buckets that a new counter should take, and
-// its word: a free one, best one never used, since who is late may still ask for
-// an expired counter; else the live one that has used least, of equals the one
-// nearest to its end. So a flood of new values pushes out its own.
-func (t *Table) choose(first, second uint64, at instant) (*slot, uint64) {
+// A victim is a live counter that may be given up.
+type victim struct {
+	some   bool
+	index  uint64
+	word   uint64
+	other  bool // it is not of the newcomer's kind
+	weight uint64
+	end    Time
+}
+
+// before reports whether v is worth less than w. Hits of windows and lags of
+// buckets do not compare, so a newcomer pushes out its own kind first.
+func (v *victim) before(w *victim) bool {
+	switch {
+	case v.other != w.other:
+		return w.other
+	case v.weight != w.weight:
+		return v.weight < w.weight
+	default:
+		return v.end < w.end
+	}
+}
+
+// choose returns the number of the slot of the two blocks that a new counter
+// should take, and its word: a free one, best one never used, since an expired
+// counter may still be asked for by who is late; else the live one that is worth
+// least. It reports false if the cells of all are being written.
+func (sh *shelf) choose(newcomer, first, second uint64, at instant) (index, word uint64, ok bool) {
 	var (
-		free     [2]*slot
+		free     [2]uint64
 		freeWord [2]uint64
 		unused   [2]bool
 		count    [2]int
-
-		victim     *slot
-		victimWord uint64
-		least      uint64
-		soonest    int64
+		least    victim
 	)
+	kind := isBucket(algorithmOf(newcomer))
 	for n, i := range [2]uint64{first, second} {
-		b := &t.buckets[i]
+		b := &sh.blocks[i]
 		for j := range b {
-			s := &b[j]
-			tag, word := s.tag.Load(), s.word.Load()
-			had, left, live := state(tag, word, at)
+			tag, word, index := b[j].tag.Load(), b[j].word.Load(), i*ways+uint64(j)
+			if tag == closed || word == dead || sh.size > 0 && word&lockBit != 0 {
+				continue
+			}
+			end, live := Time(0), false
+			if tag != 0 {
+				end, live = sh.expiry(index, tag, word, at)
+			}
 			if !live {
 				count[n]++
-				if free[n] == nil || tag == 0 && !unused[n] {
-					free[n], freeWord[n], unused[n] = s, word, tag == 0
+				if count[n] == 1 || tag == 0 && !unused[n] {
+					free[n], freeWord[n], unused[n] = index, word, tag == 0
 				}
 				continue
 			}
-			if victim == nil || had < least || had == least && left < soonest {
-				victim, victimWord, least, soonest = s, word, had, left
+			v := victim{
+				index: index, word: word, end: end, some: true,
+				other: isBucket(algorithmOf(tag)) != kind, weight: sh.weight(index, tag, word),
+			}
+			if !least.some || v.before(&least) {
+				least = v
 			}
 		}
-		if n == 0 && count[0] >= roomy {
-			return free[0], freeWord[0]
+		if n == 0 && count[0] >= sh.roomy {
+			return free[0], freeWord[0], true
 		}
 	}
 	switch {
 	case count[0] == 0 && count[1] == 0:
-		return victim, victimWord
+		return least.index, least.word, least.some
 	case count[0] >= count[1]:
-		return free[0], freeWord[0]
+		return free[0], freeWord[0], true
 	default:
-		return free[1], freeWord[1]
+		return free[1], freeWord[1], true
 	}
 }
 
@@ -114,36 +185,12 @@ func (t *Table) notLate(at instant) instant {
 	return at
 }
 
-// raiseHorizon makes the horizon at least at.
-func (t *Table) raiseHorizon(at instant) {
+// raiseHorizon makes the horizon at least end.
+func (t *Table) raiseHorizon(end Time) {
 	for {
 		h := t.horizon.Load()
-		if !instantOf(Time(h)).before(at) || t.horizon.CompareAndSwap(h, int64(at.time())) {
+		if Time(h) >= end || t.horizon.CompareAndSwap(h, int64(end)) {
 			return
 		}
 	}
-}
-
-// A pairLock is the locks of two buckets, which may be one and the same.
-type pairLock struct {
-	t           *Table
-	first, last uint64
-}
-
-// lock locks the two buckets against other inserts.
-func (t *Table) lock(a, b uint64) pairLock {
-	a, b = a%stripes, b%stripes
-	l := pairLock{t: t, first: min(a, b), last: max(a, b)}
-	t.locks[l.first].Lock()
-	if l.last != l.first {
-		t.locks[l.last].Lock()
-	}
-	return l
-}
-
-func (l pairLock) unlock() {
-	if l.last != l.first {
-		l.t.locks[l.last].Unlock()
-	}
-	l.t.locks[l.first].Unlock()
 }

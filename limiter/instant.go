@@ -24,11 +24,6 @@ func (i instant) until(end int64) time.Duration {
 	return time.Duration(end-i.sec)*time.Second - time.Duration(i.nano)
 }
 
-// plus returns the second in which i+d lies.
-func (i instant) plus(d time.Duration) int64 {
-	return i.sec + (int64(d)+i.nano)/int64(time.Second)
-}
-
 // time is the inverse of instantOf.
 func (i instant) time() Time {
 	return Time(i.sec*int64(time.Second) + i.nano)

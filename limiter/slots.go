@@ -1,19 +1,85 @@
 package limiter
 
-import "math"
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+)
 
-// A view is one counter as it was at some moment.
-type view struct {
-	slot *slot  // nil if the counter is absent
-	word uint64 // what slot held
-	used uint64 // hits used in the window
-	end  int64  // of the window, Unix seconds
+const (
+	ways       = 8
+	blockBytes = ways * 16
+	stripes    = 256
+
+	// lifeBit, the high bit of a one-word counter, flips when its slot changes
+	// hands.
+	lifeBit = 1 << 63
+	// dead is the word of a slot that is changing hands, whatever its shelf. Those who meet it wait
+	// for the lock of the bucket's stripe.
+	dead = ^uint64(0)
+)
+
+// A slot holds one counter.
+type slot struct {
+	// tag says whose counter it is and how to read word; see tagOf. 0 is a slot
+	// never used. It is written only under the lock of the bucket's stripe.
+	tag atomic.Uint64
+	// word is the counter, or dead while the slot changes hands.
+	word atomic.Uint64
 }
 
-// pair returns the numbers of the two buckets in which id may have its slot, the
+// A block is two cache lines of slots. Larger pieces of memory are aligned to
+// pages, so a block never straddles a third line; a test holds this.
+type block [ways]slot
+
+// A note says of a counter with cells what need not be in its word. It changes
+// with the cells.
+type note struct {
+	// end is when the counter will equal an absent one, a [Time].
+	end atomic.Int64
+	// past is a ring's sum of what its cells hold.
+	past atomic.Uint64
+}
+
+const noteBytes = 16
+
+// A shelf holds counters of one size: a set-associative array in which a counter
+// may have its slot in either of two blocks. It has no pointers for the garbage
+// collector to follow.
+type shelf struct {
+	blocks []block
+	// size is how many cells a counter has. Those of slot i begin at i*size, its
+	// note is the ith.
+	size  int
+	notes []note
+	cells []atomic.Uint64
+	// roomy is how many free slots make the preferred block good enough. Below it
+	// the emptier of the two is taken, so that pairs fill evenly.
+	roomy int
+	// mapped is how much of its memory is not in Go's heap.
+	mapped int64
+	// locks serialise those who want a slot for a new counter, so that a counter
+	// never gets two slots. Block i belongs to lock i mod stripes; two are
+	// locked in ascending order. Counters that have a slot need no lock.
+	locks [stripes]sync.Mutex
+}
+
+// stride is size as a number of cells.
+func (s *shelf) stride() uint64 { return uint64(s.size) } //nolint:gosec // not negative
+
+// note returns the note of a slot.
+func (s *shelf) note(index uint64) *note { return &s.notes[index] }
+
+// cell returns the nth cell of a slot.
+func (s *shelf) cell(index, n uint64) *atomic.Uint64 { return &s.cells[index*s.stride()+n] }
+
+// at returns a slot by its number.
+func (s *shelf) at(index uint64) *slot { return &s.blocks[index/ways][index%ways] }
+
+// pair returns the numbers of the two blocks in which id may have its slot, the
 // preferred one first. They differ.
-func (t *Table) pair(id ID) (first, second uint64) {
-	n := uint64(len(t.buckets))
+func (s *shelf) pair(id ID) (first, second uint64) {
+	n := uint64(len(s.blocks))
 	first = id.Lo & math.MaxUint32 * n >> 32
 	second = id.Lo >> 32 * n >> 32
 	if second == first {
@@ -25,55 +91,44 @@ func (t *Table) pair(id ID) (first, second uint64) {
 	return first, second
 }
 
-// find returns the slot with the tag, nil if there is none.
-func (t *Table) find(tag uint64, id ID) *slot {
-	first, second := t.pair(id)
-	b := &t.buckets[first]
+// find returns the slot with the tag and its number, nil if there is none.
+func (s *shelf) find(tag uint64, id ID) (*slot, uint64) {
+	first, second := s.pair(id)
+	b := &s.blocks[first]
 	for i := range b {
 		if b[i].tag.Load() == tag {
-			return &b[i]
+			return &b[i], first*ways + uint64(i)
 		}
 	}
-	b = &t.buckets[second]
+	b = &s.blocks[second]
 	for i := range b {
 		if b[i].tag.Load() == tag {
-			return &b[i]
+			return &b[i], second*ways + uint64(i)
 		}
 	}
-	return nil
+	return nil, 0
 }
 
-// read returns the counter at the time at. A window that has passed reads as a
-// new one; one that is still to come is kept, because the clock went back or
-// this caller is late.
-func (t *Table) read(at instant, tag uint64, id ID, p *Policy) view {
-	for {
-		s := t.find(tag, id)
-		if s == nil {
-			return view{end: windowEnd(p, t.notLate(at).sec)}
-		}
-		word := s.word.Load()
-		// Without this the word might be that of the slot's next owner.
-		if s.tag.Load() != tag {
-			continue
-		}
-		if word == dead {
-			held := t.lock(t.pair(id)) // whoever changes the slot holds it
-			held.unlock()
-			continue
-		}
-		if left, live := windowLeft(word, at.sec); live {
-			return view{slot: s, word: word, used: word & countMask, end: at.sec + left}
-		}
-		return view{slot: s, word: word, end: windowEnd(p, at.sec)}
-	}
+// A pairLock is the locks of two blocks, which may be one and the same.
+type pairLock struct {
+	s           *shelf
+	first, last uint64
 }
 
-// write replaces what v shows by used hits in the window that ends at v.end. It
-// reports whether v was still true; if not, nothing has happened.
-func (t *Table) write(at instant, tag uint64, id ID, p *Policy, v view, used uint64) bool {
-	if v.slot == nil {
-		return t.insert(at, tag, id, p, v.end, used)
+// lock locks the two blocks against other inserts.
+func (s *shelf) lock(a, b uint64) pairLock {
+	a, b = a%stripes, b%stripes
+	l := pairLock{s: s, first: min(a, b), last: max(a, b)}
+	s.locks[l.first].Lock()
+	if l.last != l.first {
+		s.locks[l.last].Lock()
 	}
-	return v.slot.word.CompareAndSwap(v.word, windowWord(v.end, v.word, used))
+	return l
+}
+
+func (l pairLock) unlock() {
+	if l.last != l.first {
+		l.s.locks[l.last].Unlock()
+	}
+	l.s.locks[l.first].Unlock()
 }

@@ -3,6 +3,7 @@ package limiter
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
@@ -11,7 +12,7 @@ import (
 const (
 	minBytes     = 4 << 10
 	defaultBytes = 64 << 20
-	maxBytes     = 256 << 30 // so that a bucket's number stays below 2^32
+	maxBytes     = 256 << 30 // so that a block's number stays below 2^32
 )
 
 // Options configures a [Table]. The zero value is usable.
@@ -19,54 +20,50 @@ type Options struct {
 	// Bytes bounds the memory of the counters. 0 means 64 MiB; the least is 4 KiB,
 	// the most 256 GiB.
 	Bytes int64
+	// Policies are those that the table is to be divided for: every one gets the
+	// same share, those with counters of one size together. An eighth is kept for
+	// sizes that come later and for spaces, and a little for counters of one word
+	// if no policy has those. No policies means that all are of one word.
+	Policies []Policy
+	// Spaces are the bounds of the spaces to come (see [Table.Space]), for which
+	// memory is kept beside that eighth. They may take half of Bytes.
+	Spaces []int64
 }
 
 // Stats are a table's totals.
 type Stats struct {
-	// Capacity is how many one-word counters fit.
+	// Capacity is how many counters fit, of all sizes.
 	Capacity int64
-	// Bytes is the memory that the counters may take; all of it is reserved.
+	// Bytes is the memory that the counters may take. It is bounded by
+	// Options.Bytes, but that every size that is in use has room for 16 counters.
 	Bytes int64
+	// Mapped is how much of it is not in Go's heap.
+	Mapped int64
 	// Reclaimed counts the slots of expired counters that were used again.
 	Reclaimed uint64
 	// GivenUp counts the live counters that were forgotten for want of room.
 	GivenUp uint64
 }
 
-const (
-	ways        = 8
-	bucketBytes = ways * 16
-	stripes     = 256
-)
-
-// A slot holds one counter.
-type slot struct {
-	// tag says whose counter it is and how to read word; see tagOf. 0 is a slot
-	// never used. It is written only under the lock of the bucket's stripe.
-	tag atomic.Uint64
-	// word is the counter, or dead while the slot changes hands.
-	word atomic.Uint64
-}
-
-// A bucket is two cache lines. Larger blocks of memory are aligned to pages, so a
-// bucket never straddles a third line; a test holds this.
-type bucket [ways]slot
-
 // Table holds the counters. All methods may be called concurrently.
 type Table struct {
-	// buckets has no pointers, so the garbage collector never walks it.
-	buckets []bucket
-	// horizon is the latest time, as a Time, at which a counter was reclaimed. A
-	// counter that is absent may have been one of those, so a new one never
-	// starts before it. Raised before the slot is taken, read under the lock of
-	// the stripe that the slot belonged to.
+	common Space
+	// horizon is the latest time, as a Time, until which a counter that was
+	// reclaimed had counted. A counter that is absent may have been one of those,
+	// so a new one never starts before it. Raised before the slot is taken, read
+	// under the lock of the stripe that the slot belonged to.
 	horizon atomic.Int64
 	// reclaimed and givenUp are the totals of Stats.
 	reclaimed, givenUp atomic.Uint64
-	// locks serialise those who want a slot for a new counter, so that a counter
-	// never gets two slots. Bucket i belongs to lock i mod stripes; two are
-	// locked in ascending order. Counters that have a slot need no lock.
-	locks [stripes]sync.Mutex
+	// logs serialise those who insert a log, so that it is on one shelf only
+	// whatever its limits. They come before the locks of a shelf, and shelves of
+	// smaller counters before those of larger ones.
+	logs [stripes]sync.Mutex
+
+	// growth is held by who makes shelves and spaces.
+	growth sync.Mutex
+	spare  int64 // bytes that no shelf has
+	spaces map[string]*Space
 }
 
 // New returns an empty table. It returns an error if opt.Bytes is out of range.
@@ -78,34 +75,112 @@ func New(opt Options) (*Table, error) {
 	if size < minBytes || size > maxBytes {
 		return nil, fmt.Errorf("counter memory of %d bytes: must be %d to %d", size, minBytes, maxBytes)
 	}
-	t := &Table{buckets: make([]bucket, size/bucketBytes)}
+	kept := size / reserveShare
+	for _, n := range opt.Spaces {
+		kept += min(max(0, n), size) * int64(slotBytes(0))
+		if kept > size/2 {
+			return nil, fmt.Errorf("counter memory of %d bytes: too little for spaces of %v counters, which take 16 bytes each and may take three eighths of it", size, opt.Spaces)
+		}
+	}
+	var policies [len(classes)]int64
+	for i := range opt.Policies {
+		policies[opt.Policies[i].class()]++
+	}
+	left := size - kept
+	shares := [len(classes)]int64{}
+	for c, n := range policies {
+		if n > 0 {
+			shares[c] = left / int64(len(opt.Policies)) * n
+		}
+	}
+	if policies[0] == 0 { // overrides may need them yet
+		shares[0] = left / 16
+		for c := 1; c < len(shares); c++ {
+			shares[c] -= shares[c] / 16
+		}
+	}
+	if len(opt.Policies) == 0 {
+		shares[0] = left
+	}
+	t := &Table{spare: size}
+	t.common.table = t
 	t.horizon.Store(math.MinInt64)
+	for c, share := range shares {
+		if share == 0 {
+			continue
+		}
+		sh := newShelf(classes[c], max(2, share/int64(slotBytes(classes[c]))/ways))
+		t.common.shelves[c].Store(sh)
+		t.spare -= sh.bytes()
+	}
 	return t, nil
 }
 
 // Stats returns the totals so far.
 func (t *Table) Stats() Stats {
-	n := int64(len(t.buckets))
-	return Stats{
-		Capacity:  n * ways,
-		Bytes:     n * bucketBytes,
-		Reclaimed: t.reclaimed.Load(),
-		GivenUp:   t.givenUp.Load(),
-	}
+	s := Stats{Reclaimed: t.reclaimed.Load(), GivenUp: t.givenUp.Load()}
+	t.growth.Lock()
+	defer t.growth.Unlock()
+	t.each(func(sh *shelf) {
+		s.Capacity += int64(len(sh.blocks)) * ways
+		s.Bytes += sh.bytes()
+		s.Mapped += sh.mapped
+	})
+	s.Bytes += max(0, t.spare)
+	return s
 }
 
-// Live counts the counters that a decision at now could still see. It walks the
-// whole table, so it is for metrics, not for requests.
+// liveSample is how many slots of a shelf Live looks at at least. Hashing spreads
+// counters evenly, so that those stand for all.
+const liveSample = 1 << 18
+
+// Live estimates how many counters a decision at now could still see: exactly in
+// shelves of up to half a million slots, to about a percent in larger ones. It
+// takes milliseconds, so it is for metrics, not for requests.
 func (t *Table) Live(now Time) int64 {
 	at, n := instantOf(now), int64(0)
-	for i := range t.buckets {
-		for j := range t.buckets[i] {
-			s := &t.buckets[i][j]
-			tag, word := s.tag.Load(), s.word.Load()
-			if used, _, live := state(tag, word, at); live && used > 0 && word != dead {
-				n++
-			}
+	var shelves []*shelf
+	t.growth.Lock()
+	t.each(func(sh *shelf) { shelves = append(shelves, sh) })
+	t.growth.Unlock()
+	for _, sh := range shelves {
+		// Whole blocks, since a block's first slots are taken first.
+		blocks := uint64(len(sh.blocks))
+		stride := max(1, blocks*ways/liveSample)
+		for block := uint64(0); block < blocks; block += stride {
+			n += sh.live(block, at) * int64(stride) //nolint:gosec // small
+		}
+		runtime.KeepAlive(sh)
+	}
+	return n
+}
+
+// live counts the live counters of a block.
+func (s *shelf) live(block uint64, at instant) int64 {
+	n := int64(0)
+	for i := block * ways; i < (block+1)*ways; i++ {
+		tag, word := s.at(i).tag.Load(), s.at(i).word.Load()
+		if tag == 0 || tag == closed || word == dead {
+			continue
+		}
+		if _, live := s.expiry(i, tag, word, at); live && s.weight(i, tag, word) > 0 {
+			n++
 		}
 	}
 	return n
+}
+
+// each calls f for all shelves. The growth lock is held.
+func (t *Table) each(f func(*shelf)) {
+	of := func(s *Space) {
+		for c := range s.shelves {
+			if sh := s.shelves[c].Load(); sh != nil {
+				f(sh)
+			}
+		}
+	}
+	of(&t.common)
+	for _, s := range t.spaces {
+		of(s)
+	}
 }

@@ -19,17 +19,20 @@ func TestNew(t *testing.T) {
 			t.Errorf("New(%d bytes) gives no error", size)
 		}
 	}
-	for _, tt := range []struct{ bytes, want int64 }{{0, 64 << 20}, {minBytes, minBytes}, {5000, 4992}, {1 << 20, 1 << 20}} {
+	for _, tt := range []struct{ bytes, want, capacity int64 }{
+		{0, 64 << 20, 7 << 19}, {minBytes, minBytes, 224}, {5000, 5000, 272}, {1 << 20, 1 << 20, 7 << 13},
+	} {
 		tab := newTable(t, tt.bytes)
 		s := tab.Stats()
-		if s.Bytes != tt.want || s.Capacity != tt.want/16 {
-			t.Errorf("New(%d bytes): %+v, want %d bytes and a counter for each 16", tt.bytes, s, tt.want)
+		if s.Bytes != tt.want || s.Capacity != tt.capacity {
+			t.Errorf("New(%d bytes): %+v, want %d bytes, %d counters", tt.bytes, s, tt.want, tt.capacity)
 		}
-		if got := int64(unsafe.Sizeof(tab.buckets[0])) * int64(cap(tab.buckets)); got != tt.want {
-			t.Errorf("New(%d bytes) reserves %d", tt.bytes, got)
+		sh := oneWord(tab)
+		if got := int64(unsafe.Sizeof(sh.blocks[0])) * int64(cap(sh.blocks)); got != 16*tt.capacity || got != sh.bytes() {
+			t.Errorf("New(%d bytes): shelf has %d, want %d", tt.bytes, got, 16*tt.capacity)
 		}
-		if a := uintptr(unsafe.Pointer(&tab.buckets[0])); a%bucketBytes != 0 {
-			t.Errorf("New(%d bytes): buckets at %#x, want a multiple of %d", tt.bytes, a, bucketBytes)
+		if a := uintptr(unsafe.Pointer(&sh.blocks[0])); a%blockBytes != 0 {
+			t.Errorf("New(%d bytes): blocks at %#x, want a multiple of %d", tt.bytes, a, blockBytes)
 		}
 	}
 }
@@ -37,11 +40,11 @@ func TestNew(t *testing.T) {
 func TestPair(t *testing.T) {
 	for _, size := range []int64{minBytes, 5000, 1 << 20} {
 		tab := newTable(t, size)
-		n := uint64(len(tab.buckets))
+		n := uint64(len(oneWord(tab).blocks))
 		for _, lo := range []uint64{0, 1, 1 << 32, ^uint64(0), 1<<32 - 1, 0xdeadbeefcafef00d} {
-			first, second := tab.pair(ID{Lo: lo})
+			first, second := oneWord(tab).pair(ID{Lo: lo})
 			if first == second || first >= n || second >= n {
-				t.Errorf("pair(%#x) of %d buckets = %d, %d", lo, n, first, second)
+				t.Errorf("pair(%#x) of %d blocks = %d, %d", lo, n, first, second)
 			}
 		}
 	}
@@ -75,21 +78,39 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
-// As long as the live counters fit, the size of the table changes no decision.
+// As long as the live counters fit, the size of the table changes no decision of
+// who is not late.
 func TestSizeChangesNothing(t *testing.T) {
-	tiny, huge := newTable(t, minBytes), newTable(t, 1<<20)
-	r := rand.New(rand.NewPCG(1, 2))
+	second := func(p Policy) *Policy { p.Window = time.Second; return &p }
 	policies := []*Policy{
-		{Algorithm: FixedWindow, Limit: 3, Window: time.Second},
+		second(Policy{Algorithm: FixedWindow, Limit: 3}),
 		{Algorithm: FixedWindow, Limit: 3, Window: 2 * time.Second, CountRefused: true},
 		{Algorithm: FixedWindow, Limit: 9, Window: 5 * time.Second},
+		second(Policy{Algorithm: SlidingWindow, Limit: 3, SubWindows: 10}),
+		second(Policy{Algorithm: SlidingWindow, Limit: 3, SubWindows: 7, CountRefused: true}),
+		second(Policy{Algorithm: SlidingLog, Limit: 3}),
+		second(Policy{Algorithm: SlidingLog, Limit: 7}),
+		second(Policy{Algorithm: TokenBucket, Limit: 3, Burst: 4}),
+		second(Policy{Algorithm: LeakyBucket, Limit: 3, Slack: 1, MaxWait: time.Second, MaxWaiting: 2, CountRefused: true}),
 	}
+	var all []Policy
+	for _, p := range policies {
+		all = append(all, *p)
+	}
+	tiny, err := New(Options{Bytes: 256 << 10, Policies: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	huge := newTable(t, 32<<20)
+	r := rand.New(rand.NewPCG(1, 2))
 	now := Time(1_700_000_000) * sec
 	var a, b Batch
-	for step := range 30_000 {
-		now += Time(r.IntN(100)) * Time(time.Millisecond)
+	for step := range 200_000 {
+		now += Time(r.IntN(20)) * Time(time.Millisecond)
 		a.Reset()
 		b.Reset()
+		a.Budget = time.Duration(r.IntN(2)) * time.Second
+		b.Budget = a.Budget
 		for range 1 + r.IntN(2) {
 			// A hundred values a policy, others every ten seconds.
 			n := int(now/(10*sec))*1000 + r.IntN(100)
@@ -107,7 +128,7 @@ func TestSizeChangesNothing(t *testing.T) {
 			}
 		}
 	}
-	if s := tiny.Stats(); s.GivenUp != 0 || s.Reclaimed < 1000 {
+	if s := tiny.Stats(); s.GivenUp != 0 || s.Reclaimed < 10_000 {
 		t.Errorf("tiny table %+v, want none given up and many reclaimed", s)
 	}
 }
@@ -173,26 +194,46 @@ func TestGiveUpOrder(t *testing.T) {
 	}
 }
 
-// A flood of new values pushes out its own.
+// A flood of new values pushes out its own, whatever the algorithms.
 func TestFlood(t *testing.T) {
 	const established, flood = 1000, 200_000
-	tab := newTable(t, 64<<10) // 4096 counters
-	p := perMinute(100)
-	for n := range established {
-		for range 3 {
-			decide(tab, min1, take(counterID(n), p))
+	policies := []*Policy{
+		perMinute(100),
+		{Algorithm: TokenBucket, Limit: 100, Window: time.Minute, Burst: 100},
+		ringOfTen(100),
+		logOf(10),
+	}
+	for _, steady := range policies {
+		for _, flooding := range policies {
+			if steady.class() != flooding.class() || isBucket(steady.Algorithm) != isBucket(flooding.Algorithm) {
+				continue // others do not meet, or push out their own kind but for the first of a block
+			}
+			size := int64(4096 * CounterBytes(*steady))
+			tab, err := New(Options{Bytes: size / 7 * 8, Policies: []Policy{*steady}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := range established {
+				for range 3 {
+					decide(tab, min1, take(counterID(n), steady))
+				}
+			}
+			for n := range flood {
+				decide(tab, min1, take(counterID(established+n), flooding))
+			}
+			lost := 0
+			for n := range established {
+				if got := decide(tab, min1, Charge{ID: counterID(n), Policy: steady}).Decisions[0].Before; got != 3 {
+					lost++
+				}
+			}
+			if lost > 0 {
+				t.Errorf("algorithm %d flooded by %d: %d of %d lost", steady.Algorithm, flooding.Algorithm, lost, established)
+			}
+			if s := tab.Stats(); s.GivenUp < flood-uint64(s.Capacity) {
+				t.Errorf("%+v, want most of the flood given up", s)
+			}
 		}
-	}
-	for n := range flood {
-		decide(tab, min1, take(counterID(established+n), p))
-	}
-	for n := range established {
-		if got := decide(tab, min1, Charge{ID: counterID(n), Policy: p}).Decisions[0].Before; got != 3 {
-			t.Errorf("counter %d has used %d, want 3", n, got)
-		}
-	}
-	if s := tab.Stats(); s.GivenUp < flood-uint64(s.Capacity) {
-		t.Errorf("%+v, want most of the flood given up", s)
 	}
 }
 
@@ -247,12 +288,14 @@ func TestStalledCharge(t *testing.T) {
 	}
 	var seen [2 * ways]view
 	for i, id := range ids[:2*ways] {
-		seen[i] = tab.read(instant{}, tagOf(id, FixedWindow), id, p)
+		tab.read(instant{}, &tab.common, tagOf(id, FixedWindow), id, p, &seen[i])
 	}
 	decide(tab, 0, take(ids[2*ways], p))
 	failed := 0
 	for i, id := range ids[:2*ways] {
-		if !tab.write(instant{}, tagOf(id, FixedWindow), id, p, seen[i], 2) {
+		after := seen[i].state
+		after.used++
+		if !tab.write(instant{}, &tab.common, tagOf(id, FixedWindow), id, p, &seen[i], &after) {
 			failed++
 		}
 	}
@@ -279,5 +322,22 @@ func TestTags(t *testing.T) {
 		if tag>>kindBits != id.Hi>>kindBits {
 			t.Errorf("tagOf(%d) = %#x loses bits of the ID", a, tag)
 		}
+	}
+}
+
+func TestLiveOfALargeTable(t *testing.T) {
+	table := newTable(t, 64<<20)
+	b := &Batch{}
+	p := &Policy{Algorithm: FixedWindow, Limit: 10, Window: time.Hour}
+	const want = 200_000
+	for i := range uint64(want) {
+		b.Reset()
+		h := HashKey{}.Hasher()
+		h.Word(i)
+		b.Charges = append(b.Charges, Charge{ID: h.Sum(), Policy: p, Hits: 1})
+		table.Decide(0, b)
+	}
+	if got := table.Live(1); got < want*95/100 || got > want*105/100 {
+		t.Errorf("Live() = %d, want %d within 5%%", got, want)
 	}
 }

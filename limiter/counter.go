@@ -1,0 +1,92 @@
+package limiter
+
+// A view is one counter as it was at some moment.
+type view struct {
+	shelf *shelf // where the counter is, or would be
+	slot  *slot  // nil if the counter is absent
+	index uint64 // of slot
+	word  uint64 // what slot held
+	head  int64  // of a ring: the number of the sub-window that word counts
+	moves bool   // it is a log on the shelf of another size than its limit's
+	state        // what all that means at the instant of the view
+}
+
+// read makes v the counter at the time at. A window that has passed reads as a
+// new one; one that is still to come is kept, because the clock went back or
+// this caller is late.
+func (t *Table) read(at instant, space *Space, tag uint64, id ID, p *Policy, v *view) {
+	for {
+		s := space.shelf(p)
+		slot, index := s.find(tag, id)
+		v.shelf, v.slot, v.index, v.moves = s, slot, index, false
+		if slot == nil {
+			if p.Algorithm == SlidingLog {
+				v.elsewhere(space, tag, id)
+			}
+			if slot, s = v.slot, v.shelf; slot == nil {
+				v.word, v.state = 0, fresh(at, t.notLate(at), p)
+				return
+			}
+		}
+		word := slot.word.Load()
+		v.word = word
+		pause(afterWordLoad)
+		// Without this the word might be that of the slot's next owner.
+		if slot.tag.Load() != tag {
+			continue
+		}
+		if word&lifeBit != 0 && !s.settled(word, id) {
+			continue
+		}
+		if p.Algorithm == FixedWindow {
+			v.state = windowState(word, at, p)
+			return
+		}
+		if v.load(at, p) {
+			return
+		}
+	}
+}
+
+// settled reports whether nobody is changing the slot with the word. If somebody
+// is, it lets them.
+func (s *shelf) settled(word uint64, id ID) bool {
+	switch {
+	case word == dead:
+		held := s.lock(s.pair(id)) // whoever changes the slot holds it
+		held.unlock()
+		return false
+	case s.size > 0: // the bit is the lock of the cells
+		await()
+		return false
+	default:
+		return true
+	}
+}
+
+// elsewhere looks for a log on the shelves of other sizes.
+func (v *view) elsewhere(space *Space, tag uint64, id ID) {
+	for c := range space.shelves {
+		s := space.shelves[c].Load()
+		if s == nil || s == v.shelf || s.size == 0 {
+			continue
+		}
+		if slot, index := s.find(tag, id); slot != nil {
+			v.shelf, v.slot, v.index, v.moves = s, slot, index, true
+			return
+		}
+	}
+}
+
+// write replaces what v shows by the state after. It reports whether v was still
+// true; if not, nothing has happened.
+func (t *Table) write(at instant, space *Space, tag uint64, id ID, p *Policy, v *view, after *state) bool {
+	if v.slot == nil || v.moves {
+		return t.insert(at, space, tag, id, p, v, after)
+	}
+	pause(beforeWordSwap)
+	if v.shelf.size > 0 {
+		return v.writeCells(p, after)
+	}
+	return v.slot.word.CompareAndSwap(v.word, encode(at, p, after, v.word))
+}

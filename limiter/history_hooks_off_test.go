@@ -1,0 +1,12 @@
+//go:build !limiterhooks
+
+package limiter_test
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// tableTurn returns nil: without hooks the table cannot take turns, so its
+// histories run in parallel.
+func tableTurn(testing.TB, *rand.Rand) *turn { return nil }

@@ -1,0 +1,308 @@
+package limiter_test
+
+import (
+	"slices"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A model is an algorithm for one caller at a time, as plain as it can be
+// written: it returns the state of a counter after o, and the answer. nil is a new
+// counter. States are not changed in place.
+type model func(state []int64, o op) ([]int64, answer)
+
+func fits(used, hits, limit int64) bool { return used+hits <= limit }
+
+// floor rounds t down to a multiple of unit. Times are positive here.
+func floor(t limiter.Time, unit time.Duration) int64 { return int64(t) / int64(unit) }
+
+// fixedWindow's state is the end of the window and the hits in it.
+func fixedWindow(s []int64, o op) ([]int64, answer) {
+	p, now, hits := o.policy, int64(o.now), int64(o.hits)
+	limit := int64(p.Limit)
+	end, used := (floor(o.now, p.Window)+1)*int64(p.Window), int64(0)
+	if s != nil && s[0] > now {
+		end, used = s[0], s[1]
+	}
+	a := answer{before: uint64(used), reset: time.Duration(end - now)}
+	after := used
+	switch {
+	case o.refund:
+		after = max(0, used-hits)
+		a.charged = uint64(used - after)
+	case fits(used, hits, limit):
+		after = used + hits
+		a.charged = o.hits
+	default:
+		a.over, a.retry = true, a.reset
+		if hits > limit {
+			a.retry = limiter.Never
+		}
+		if p.CountRefused {
+			after = used + hits
+			a.charged = o.hits
+		}
+	}
+	if !a.over {
+		a.remaining = uint64(max(0, limit-after))
+	}
+	if after == used {
+		return s, a
+	}
+	return []int64{end, after}, a
+}
+
+// slidingWindow's state is pairs of sub-window and hits, oldest first; the last
+// one is the current.
+func slidingWindow(s []int64, o op) ([]int64, answer) {
+	p, hits := o.policy, int64(o.hits)
+	limit, k := int64(p.Limit), int64(p.SubWindows)
+	sub := p.Window / time.Duration(k)
+	epoch := floor(o.now, sub)
+	if n := len(s); n > 0 {
+		epoch = max(epoch, s[n-2])
+	}
+	var live []int64
+	used := int64(0)
+	for i := 0; i < len(s); i += 2 {
+		if s[i] >= epoch-k {
+			live = append(live, s[i], s[i+1])
+			used += s[i+1]
+		}
+	}
+	gone := func(epoch int64) time.Duration { // when the hits of a sub-window return
+		return time.Duration((epoch+k+1)*int64(sub) - int64(o.now))
+	}
+	a := answer{before: uint64(used)}
+	after := slices.Clone(live)
+	add := func(n int64) {
+		if m := len(after); m == 0 || after[m-2] != epoch {
+			after = append(after, epoch, 0)
+		}
+		after[len(after)-1] += n
+	}
+	switch {
+	case o.refund:
+		if m := len(after); m > 0 && after[m-2] == epoch {
+			n := min(hits, after[m-1])
+			add(-n)
+			a.charged = uint64(n)
+		}
+	case fits(used, hits, limit):
+		add(hits)
+		a.charged = o.hits
+	default:
+		a.over, a.retry = true, limiter.Never
+		if p.CountRefused {
+			add(hits)
+			a.charged = o.hits
+		}
+		rest := int64(0)
+		for i := 1; i < len(after); i += 2 {
+			rest += after[i]
+		}
+		for i := 0; i < len(after) && hits <= limit && !fits(rest, hits, limit); i += 2 {
+			rest -= after[i+1]
+			a.retry = gone(after[i])
+		}
+	}
+	total, newest := int64(0), int64(-1)
+	for i := 0; i < len(after); i += 2 {
+		total += after[i+1]
+		if after[i+1] > 0 {
+			newest = after[i]
+		}
+	}
+	if !a.over {
+		a.remaining = uint64(max(0, limit-total))
+	}
+	switch {
+	case a.over:
+		a.reset = a.retry
+		if a.retry == limiter.Never {
+			a.reset = p.Window
+		}
+	case newest >= 0:
+		a.reset = gone(newest)
+	default:
+		a.resetUnspecified = true
+	}
+	if a.charged == 0 {
+		return s, a
+	}
+	return after, a
+}
+
+// slidingLog's state is the times of the hits, oldest first.
+func slidingLog(s []int64, o op) ([]int64, answer) {
+	p, now, hits := o.policy, int64(o.now), int64(o.hits)
+	limit := int64(p.Limit)
+	if n := len(s); n > 0 {
+		now = max(now, s[n-1])
+	}
+	live := slices.DeleteFunc(slices.Clone(s), func(t int64) bool { return t <= now-int64(p.Window) })
+	used := int64(len(live))
+	late := func(t int64) time.Duration { return time.Duration(t + int64(p.Window) - int64(o.now)) }
+	a := answer{before: uint64(used)}
+	after := slices.Clone(live)
+	add := func() {
+		for range min(hits, limit) {
+			after = append(after, now)
+		}
+		after = after[max(0, int64(len(after))-limit):]
+	}
+	switch {
+	case o.refund:
+		n := min(hits, used)
+		after = after[:used-n]
+		a.charged = uint64(n)
+	case fits(used, hits, limit):
+		add()
+		a.charged = o.hits
+	default:
+		a.over, a.retry = true, limiter.Never
+		if p.CountRefused {
+			add()
+			a.charged = o.hits
+		}
+		if hits <= limit {
+			a.retry = late(after[int64(len(after))+hits-limit-1])
+		}
+	}
+	if !a.over {
+		a.remaining = uint64(limit - int64(len(after)))
+	}
+	switch {
+	case a.over:
+		a.reset = a.retry
+		if a.retry == limiter.Never {
+			a.reset = p.Window
+		}
+	case len(after) > 0:
+		a.reset = late(after[len(after)-1])
+	default:
+		a.resetUnspecified = true
+	}
+	if a.charged == 0 {
+		return s, a
+	}
+	return after, a
+}
+
+// bucket is a token bucket or a leaky one. Its state is the theoretical arrival
+// time: when the bucket will be as new.
+func bucket(s []int64, o op) ([]int64, answer) {
+	p, now, hits := o.policy, int64(o.now), int64(o.hits)
+	interval := int64(p.Window) / int64(p.Limit)
+	size, hold := int64(p.Burst), int64(0)
+	if p.Algorithm == limiter.LeakyBucket {
+		size = int64(p.Slack) + 1
+		hold = min(int64(p.MaxWait), int64(p.MaxWaiting)*interval, int64(o.budget))
+	}
+	if o.hits == 0 { // a look asks about the counter, not about this call's deadline
+		hold = min(int64(p.MaxWait), int64(p.MaxWaiting)*interval)
+	}
+	tau := size * interval
+	tat := now
+	if s != nil {
+		tat = max(now, s[0])
+	}
+	a := answer{before: uint64((tat - now + interval - 1) / interval)}
+	after := tat
+	switch wait := tat + hits*interval - tau - now; {
+	case o.refund:
+		if tat-tau > now && p.Algorithm == limiter.LeakyBucket {
+			break // calls wait, and were promised their times
+		}
+		after = max(now, tat-hits*interval)
+		a.charged = min(o.hits, a.before)
+	case wait <= hold:
+		after = tat + hits*interval
+		a.charged = o.hits
+		if hits > 0 {
+			a.wait = time.Duration(max(0, wait))
+		}
+	default:
+		a.over, a.retry = true, limiter.Never
+		if p.CountRefused {
+			after = min(tat+hits*interval, max(tat, now+tau+int64(p.Window)))
+			a.charged = uint64((after - tat) / interval)
+		}
+		if hits*interval <= tau+hold {
+			a.retry = time.Duration(after + hits*interval - tau - now - hold)
+		}
+	}
+	if !a.over {
+		// What this call may still wait for.
+		hold = min(hold, int64(o.budget))
+		a.remaining = uint64(max(0, (now+tau+hold-after)/interval))
+	}
+	switch {
+	case a.over:
+		a.reset = a.retry
+		if a.retry == limiter.Never {
+			a.reset = p.Window
+		}
+	case after > now:
+		a.reset = time.Duration(after - now)
+	default:
+		a.resetUnspecified = true
+	}
+	if after == tat {
+		return s, a
+	}
+	return []int64{after}, a
+}
+
+// A game is an algorithm with what its histories are made of.
+type game struct {
+	name     string
+	model    model
+	policies []*limiter.Policy
+	budgets  []time.Duration
+	span     time.Duration // of a history
+	tick     time.Duration // a unit at whose multiples something happens
+}
+
+func games() []game {
+	const second = time.Second
+	counted := func(p limiter.Policy) []*limiter.Policy { // with and without refused hits
+		q := p
+		q.CountRefused = true
+		return []*limiter.Policy{&p, &p, &q}
+	}
+	return []game{
+		{
+			name: "fixed window", model: fixedWindow, span: 3 * second, tick: second,
+			policies: counted(limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: second}),
+		},
+		{
+			name: "sliding window", model: slidingWindow, span: 3 * second, tick: 250 * time.Millisecond,
+			policies: counted(limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 6, Window: second, SubWindows: 4}),
+		},
+		{
+			name: "sliding window of one", model: slidingWindow, span: 6 * second, tick: second,
+			policies: counted(limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 6, Window: second, SubWindows: 1}),
+		},
+		{
+			name: "sliding log", model: slidingLog, span: 3 * second, tick: second / 4,
+			policies: counted(limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 6, Window: second}),
+		},
+		{
+			name: "token bucket", model: bucket, span: 2 * second, tick: 100 * time.Millisecond,
+			policies: counted(limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 10, Window: second, Burst: 5}),
+		},
+		{
+			name: "leaky bucket", model: bucket, span: 2 * second, tick: 100 * time.Millisecond,
+			policies: counted(limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 10, Window: second, Slack: 3}),
+		},
+		{
+			name: "leaky bucket that holds", model: bucket, span: 2 * second, tick: 100 * time.Millisecond,
+			budgets: []time.Duration{0, 150 * time.Millisecond, second},
+			policies: counted(limiter.Policy{
+				Algorithm: limiter.LeakyBucket, Limit: 10, Window: second, Slack: 1, MaxWait: 400 * time.Millisecond, MaxWaiting: 3,
+			}),
+		},
+	}
+}

@@ -1,0 +1,120 @@
+package limiter_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// phases draws a plan in phases of one instant each, in which the clients ask at
+// once. Between two phases every counter expires. In each only few of many
+// counters are asked for, so that the others' slots change hands.
+func (g game) phases(r *rand.Rand, counters, live, ops int) [][][]op {
+	policy := g.policies[r.IntN(len(g.policies))]
+	now := epoch
+	var all [][][]op
+	for range 8 {
+		now += limiter.Time(2*g.lifetime(policy) + time.Second)
+		asked := r.Perm(counters)[:live]
+		phase := make([][]op, clients)
+		for c := range phase {
+			for range ops {
+				phase[c] = append(phase[c], op{
+					counter: asked[r.IntN(live)], now: now, hits: 1, policy: policy, budget: time.Minute,
+				})
+			}
+		}
+		all = append(all, phase)
+	}
+	return all
+}
+
+// lifetime is at least how long a counter lives after its last hit.
+func (g game) lifetime(p *limiter.Policy) time.Duration {
+	return 2*p.Window + p.MaxWait + time.Duration(p.Burst+p.Slack+p.Limit)*p.Window/time.Duration(p.Limit)
+}
+
+func tinyTable(t *testing.T) *limiter.Table {
+	t.Helper()
+	tab, err := limiter.New(limiter.Options{Bytes: 4 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tab
+}
+
+// Counters of one pair of buckets whose slots change hands all the time are
+// exact: one that has expired equals one that never was.
+func TestHistoriesReclaim(t *testing.T) {
+	for _, g := range games() {
+		t.Run(g.name, func(t *testing.T) {
+			r := newRand(t)
+			check := checker(g.model, true)
+			for n := range histories() / 4 {
+				tab, rec := tinyTable(t), &recorder{}
+				for _, phase := range g.phases(r, 40, 12, opsAClient) {
+					rec.race(tableTurn(t, r), r, tab, phase)
+				}
+				if !porcupine.CheckOperations(check, rec.ops) {
+					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(rec.ops))
+				}
+				if s := tab.Stats(); s.GivenUp > 0 || s.Reclaimed == 0 {
+					t.Fatalf("%+v, want none given up and some reclaimed", s)
+				}
+			}
+		})
+	}
+}
+
+// Counters that have used more than strangers stay exact while strangers overrun
+// their pair of buckets.
+func TestHistoriesGiveUp(t *testing.T) {
+	const established, strangers = 4, 100
+	for _, g := range games() {
+		t.Run(g.name, func(t *testing.T) {
+			r := newRand(t)
+			check := checker(g.model, true)
+			for n := range histories() / 4 {
+				tab, rec := tinyTable(t), &recorder{}
+				policy := g.policies[r.IntN(len(g.policies))]
+				now := epoch + limiter.Time(r.Int64N(int64(g.span)))
+				var first []op
+				for c := range established {
+					first = append(first, op{counter: c, now: now, hits: 2, policy: policy})
+				}
+				rec.play(tab, 0, first, func() {})
+				var plan [][]op
+				for range clients - 1 {
+					var part []op
+					for range opsAClient {
+						part = append(part, op{
+							counter: r.IntN(established), now: now, hits: uint64(r.IntN(3)), policy: policy, budget: time.Minute,
+						})
+					}
+					plan = append(plan, part)
+				}
+				var flood []op
+				for s := range strangers {
+					flood = append(flood, op{counter: established + s, now: now, hits: 1, policy: policy})
+				}
+				rec.race(tableTurn(t, r), r, tab, append(plan, flood))
+				kept := rec.ops[:0]
+				for _, o := range rec.ops {
+					if as[op](o.Input).counter < established {
+						kept = append(kept, o)
+					}
+				}
+				if !porcupine.CheckOperations(check, kept) {
+					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(kept))
+				}
+				if s := tab.Stats(); s.GivenUp < strangers/2 {
+					t.Fatalf("%+v, want many given up", s)
+				}
+			}
+		})
+	}
+}

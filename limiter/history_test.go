@@ -1,0 +1,347 @@
+package limiter_test
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A history is what several clients asked of the same counters at once, and what
+// they were told. It is right if all calls could have happened one after another,
+// each at some moment between its start and its end, under the exact sequential
+// model of the algorithm.
+
+// A decider decides like a [limiter.Table]; the mutants are deciders too.
+type decider interface {
+	Decide(now limiter.Time, b *limiter.Batch)
+}
+
+// An op is a request with one charge.
+type op struct {
+	counter int
+	now     limiter.Time
+	hits    uint64
+	refund  bool
+	budget  time.Duration
+	policy  *limiter.Policy
+}
+
+func (o op) String() string {
+	verb := "take"
+	if o.refund {
+		verb = "refund"
+	} else if o.hits == 0 {
+		verb = "look"
+	}
+	return fmt.Sprintf("counter %d at %v %s %d (limit %d, budget %v)",
+		o.counter, time.Duration(o.now-epoch), verb, o.hits, o.policy.Limit, o.budget)
+}
+
+// An answer is the part of a [limiter.Decision] that a single charge can have.
+type answer struct {
+	over, refused    bool
+	before, charged  uint64
+	remaining        uint64
+	reset, retry     time.Duration
+	wait             time.Duration
+	resetUnspecified bool // set by models only
+}
+
+func (a answer) String() string {
+	return fmt.Sprintf("over %v, before %d, charged %d, remaining %d, reset %v, retry %v, wait %v",
+		a.over, a.before, a.charged, a.remaining, a.reset, a.retry, a.wait)
+}
+
+// epoch is the time at which histories begin: the edge of a window of any length
+// that they use.
+const epoch = limiter.Time(1_700_000_040 * time.Second)
+
+// counterID returns the identity of counter n. All of them have the same pair of
+// buckets.
+func counterID(n int) limiter.ID {
+	return limiter.ID{Hi: uint64(n+1) << 20, Lo: 0x1234_5678_9abc_def0}
+}
+
+// call asks d what o asks.
+func call(d decider, b *limiter.Batch, o op) answer {
+	b.Reset()
+	b.Budget = o.budget
+	b.Charges = append(b.Charges, limiter.Charge{
+		ID: counterID(o.counter), Policy: o.policy, Hits: o.hits, Refund: o.refund,
+	})
+	d.Decide(o.now, b)
+	v := b.Decisions[0]
+	return answer{
+		over: v.Over, refused: v.Refused, before: v.Before, charged: v.Charged, remaining: v.Remaining,
+		reset: v.Reset, retry: v.RetryAfter, wait: v.Wait,
+	}
+}
+
+// A recorder notes the operations of one history. Time is the order of calls and
+// returns.
+type recorder struct {
+	clock atomic.Int64
+	mu    sync.Mutex
+	ops   []porcupine.Operation
+}
+
+// play lets a client do its part of a plan.
+func (rec *recorder) play(d decider, client int, plan []op, between func()) {
+	b := &limiter.Batch{}
+	ops := make([]porcupine.Operation, 0, len(plan))
+	for _, o := range plan {
+		between()
+		start := rec.clock.Add(1)
+		a := call(d, b, o)
+		ops = append(ops, porcupine.Operation{
+			ClientId: client, Input: o, Call: start, Output: a, Return: rec.clock.Add(1),
+		})
+	}
+	rec.mu.Lock()
+	rec.ops = append(rec.ops, ops...)
+	rec.mu.Unlock()
+}
+
+// parallel runs the bodies at once, each in a goroutine.
+func parallel(bodies []func()) {
+	var wg sync.WaitGroup
+	var ready atomic.Int32
+	for _, body := range bodies {
+		wg.Go(func() {
+			for ready.Add(1); int(ready.Load()) < len(bodies); {
+				runtime.Gosched()
+			}
+			body()
+		})
+	}
+	wg.Wait()
+}
+
+// A turn runs goroutines one at a time in an order drawn from a seed, so that a
+// race happens for certain rather than by luck: at each step another may go on.
+type turn struct{ yield func() }
+
+// step is a point at which another goroutine may run.
+func (t *turn) step() {
+	if t != nil && t.yield != nil {
+		t.yield()
+	}
+}
+
+// run runs the bodies. Some stay behind for long while others go far, as
+// goroutines do whose thread has lost its processor.
+func (t *turn) run(r *rand.Rand, bodies []func()) {
+	type routine struct {
+		next  func() (struct{}, bool)
+		yield func()
+	}
+	var live []*routine
+	for _, body := range bodies {
+		c := &routine{}
+		next, stop := iter.Pull(func(yield func(struct{}) bool) {
+			c.yield = func() { yield(struct{}{}) }
+			t.yield = c.yield
+			body()
+		})
+		defer stop()
+		c.next = next
+		live = append(live, c)
+	}
+	for len(live) > 0 {
+		i := r.IntN(len(live))
+		for range 1 << r.IntN(6) {
+			t.yield = live[i].yield
+			if _, ok := live[i].next(); !ok {
+				live = slices.Delete(live, i, i+1)
+				break
+			}
+		}
+	}
+	t.yield = nil
+}
+
+// race runs the bodies: in parallel, or in turns if the code under test has steps.
+func race(t *turn, r *rand.Rand, bodies []func()) {
+	if t == nil {
+		parallel(bodies)
+		return
+	}
+	t.run(r, bodies)
+}
+
+// race lets all clients do their parts of a plan at once.
+func (rec *recorder) race(t *turn, r *rand.Rand, d decider, plan [][]op) {
+	var bodies []func()
+	for c, part := range plan {
+		pauses := r.Uint64()
+		bodies = append(bodies, func() {
+			rec.play(d, c, part, func() {
+				t.step()
+				if pauses >>= 1; t == nil && pauses&1 == 1 {
+					runtime.Gosched()
+				}
+			})
+		})
+	}
+	race(t, r, bodies)
+}
+
+// same reports whether the answer is the model's.
+func (a answer) same(model answer, exact bool) bool {
+	if !exact {
+		return a.over == model.over
+	}
+	if model.resetUnspecified {
+		a.reset, model.resetUnspecified = model.reset, false
+	}
+	model.refused = model.over
+	return a == model
+}
+
+// as returns what porcupine holds as any.
+func as[T any](v any) T {
+	t, ok := v.(T)
+	if !ok {
+		panic(fmt.Sprintf("%T in a history", v))
+	}
+	return t
+}
+
+// checker returns porcupine's form of a model. Counters do not know each other,
+// so each is checked alone. An inexact check looks at verdicts only.
+func checker(step model, exact bool) porcupine.Model {
+	return porcupine.Model{
+		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+			parts := map[int][]porcupine.Operation{}
+			for _, o := range history {
+				n := as[op](o.Input).counter
+				parts[n] = append(parts[n], o)
+			}
+			var all [][]porcupine.Operation
+			for _, p := range parts {
+				all = append(all, p)
+			}
+			return all
+		},
+		Init: func() any { return []int64(nil) },
+		Step: func(s, in, out any) (bool, any) {
+			next, want := step(as[[]int64](s), as[op](in))
+			return as[answer](out).same(want, exact), next
+		},
+		Equal: func(a, b any) bool { return slices.Equal(as[[]int64](a), as[[]int64](b)) },
+	}
+}
+
+// describe writes a history down in the order of its calls.
+func describe(ops []porcupine.Operation) string {
+	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	var s strings.Builder
+	for _, o := range ops {
+		fmt.Fprintf(&s, "  %3d..%3d client %d: %v\n             -> %v\n", o.Call, o.Return, o.ClientId, o.Input, o.Output)
+	}
+	return s.String()
+}
+
+// newRand returns random numbers from SLUICE_SEED, or from a seed that it logs.
+func newRand(tb testing.TB) *rand.Rand {
+	tb.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv("SLUICE_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		seed = n
+	}
+	tb.Logf("SLUICE_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+const (
+	clients    = 4
+	opsAClient = 12
+)
+
+// plan draws what each client asks of two counters. Times rise in the long run,
+// but clients are early and late by turns.
+func (g game) plan(r *rand.Rand) [][]op {
+	plan := make([][]op, clients)
+	policy := g.policies[r.IntN(len(g.policies))]
+	counters := 1 + r.IntN(2)
+	start := epoch + limiter.Time(r.Int64N(int64(g.span)))
+	for c := range plan {
+		for i := range opsAClient {
+			o := op{
+				counter: r.IntN(counters),
+				now:     start + limiter.Time(g.span)*limiter.Time(i)/opsAClient,
+				hits:    1,
+				policy:  policy,
+			}
+			switch r.IntN(4) {
+			case 0: // any time, to the nanosecond
+				o.now += limiter.Time(r.Int64N(int64(g.span/4))) - limiter.Time(g.span/8)
+			case 1: // exactly where something ends
+				o.now -= o.now % limiter.Time(g.tick)
+			}
+			switch r.IntN(8) {
+			case 0:
+				o.hits = 0
+			case 1:
+				o.hits = uint64(r.IntN(2*int(policy.Limit)) + 1)
+			case 2, 3:
+				o.hits = 2
+			case 4:
+				o.refund = true
+				o.hits = uint64(r.IntN(4))
+			}
+			if g.budgets != nil {
+				o.budget = g.budgets[r.IntN(len(g.budgets))]
+			}
+			plan[c] = append(plan[c], o)
+		}
+	}
+	return plan
+}
+
+// histories is how many are tried for each algorithm.
+func histories() int {
+	if n, err := strconv.Atoi(os.Getenv("SLUICE_HISTORIES")); err == nil {
+		return n
+	}
+	return 300
+}
+
+// Every algorithm answers several clients at once as it could have answered them
+// one after another.
+func TestHistories(t *testing.T) {
+	for _, g := range games() {
+		t.Run(g.name, func(t *testing.T) {
+			r := newRand(t)
+			check := checker(g.model, true)
+			for n := range histories() {
+				tab, err := limiter.New(limiter.Options{Bytes: 1 << 20})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rec := &recorder{}
+				rec.race(tableTurn(t, r), r, tab, g.plan(r))
+				if !porcupine.CheckOperations(check, rec.ops) {
+					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(rec.ops))
+				}
+			}
+		})
+	}
+}

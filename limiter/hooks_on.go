@@ -1,0 +1,14 @@
+//go:build limiterhooks
+
+package limiter
+
+import "sync/atomic"
+
+// onPause is called, unless nil, at each point that a goroutine passes.
+var onPause atomic.Pointer[func(point)]
+
+func pause(p point) {
+	if f := onPause.Load(); f != nil {
+		(*f)(p)
+	}
+}

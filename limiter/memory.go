@@ -1,0 +1,51 @@
+package limiter
+
+import (
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+)
+
+// mapFrom is the least memory that is mapped beside Go's heap, two huge pages.
+const mapFrom = 4 << 20
+
+// newShelf returns an empty shelf of so many blocks, whose counters have so many
+// cells. Its memory is zeroed, without pointers, and where the system has huge
+// pages made of these, so that a counter costs no miss of the address cache.
+func newShelf(size int, blocks int64) *shelf {
+	s := &shelf{size: size, roomy: 3}
+	slots := blocks * ways
+	total := slots * int64(slotBytes(size))
+	region := mapMemory(total)
+	if region != nil {
+		s.mapped = total
+		runtime.AddCleanup(s, unmapMemory, region)
+	} else {
+		region = aligned(total)
+	}
+	p := unsafe.Pointer(unsafe.SliceData(region))
+	s.blocks = unsafe.Slice((*block)(p), blocks)
+	if size > 0 {
+		// A pair of blocks overflows late if the emptier is taken always; then the
+		// second block is read more often, which weighs little beside the cells.
+		s.roomy = ways + 1
+		p = unsafe.Add(p, blocks*blockBytes)
+		s.notes = unsafe.Slice((*note)(p), slots)
+		p = unsafe.Add(p, slots*noteBytes)
+		s.cells = unsafe.Slice((*atomic.Uint64)(p), slots*int64(size))
+	}
+	return s
+}
+
+// bytes returns the memory of the shelf.
+func (s *shelf) bytes() int64 {
+	return int64(len(s.blocks)) * ways * int64(slotBytes(s.size))
+}
+
+// aligned returns memory of Go's heap that begins on a block's border.
+func aligned(n int64) []byte {
+	words := make([]uint64, (n+blockBytes)/8) // of words, so that it is aligned to these
+	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % blockBytes
+	return b[skip:][:n]
+}

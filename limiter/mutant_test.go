@@ -1,0 +1,226 @@
+package limiter_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// Mutants are limiters with the mistakes that lock-free ones are made with. They
+// show that the histories find such mistakes: each is right as long as its
+// callers come one after another, and must be found out when they do not. They
+// run in turns drawn from fixed seeds, so that finding them is not luck.
+
+// mutantHistories bounds how many histories a mutant gets to be found out in.
+const mutantHistories = 500
+
+// A mutant decides single hits one by one. Where another goroutine may run in
+// between, it steps.
+type mutant func(now limiter.Time, n int, p *limiter.Policy) (over bool)
+
+func (m mutant) Decide(now limiter.Time, b *limiter.Batch) {
+	b.Decisions, b.Refused = make([]limiter.Decision, len(b.Charges)), false
+	for i, c := range b.Charges {
+		over := m(now, int(c.ID.Hi>>20)-1, c.Policy)
+		b.Decisions[i] = limiter.Decision{Over: over, Refused: over}
+		b.Refused = b.Refused || over
+	}
+}
+
+func mutants() []mutantTest {
+	const second = time.Second
+	return []mutantTest{
+		{
+			name: "check then act", model: fixedWindow, make: checkThenAct,
+			policy: limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 4, Window: second},
+		},
+		{
+			name: "window of two words", model: fixedWindow, make: twoWordWindow,
+			policy: limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 4, Window: second},
+		},
+		{
+			name: "ring with a word for each sub-window", model: slidingWindow, make: naiveRing,
+			policy: limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 4, Window: second, SubWindows: 4},
+		},
+		{
+			name: "grant that leaves the word as it was", model: bucket, make: sameWordBucket,
+			policy: limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 4, Window: second, Burst: 2},
+		},
+		{
+			name: "table that does not look at the tag again", model: fixedWindow, make: carelessTable, counters: 8,
+			policy: limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 2, Window: second},
+		},
+		{
+			name: "map that deletes what is taken", model: fixedWindow, make: deletingMap, counters: 8,
+			policy: limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 2, Window: second},
+		},
+	}
+}
+
+type mutantTest struct {
+	name     string
+	model    model
+	policy   limiter.Policy
+	make     func(t *turn) mutant
+	counters int // above 0: phases of one instant each, with these counters
+}
+
+// plan draws phases.
+func (m *mutantTest) plan(r *rand.Rand) [][][]op {
+	if m.counters > 0 {
+		g := game{policies: []*limiter.Policy{&m.policy}}
+		return g.phases(r, m.counters, 3, 3)
+	}
+	plan := make([][]op, clients)
+	for c := range plan {
+		for i := range opsAClient {
+			now := epoch + limiter.Time(i)*limiter.Time(m.policy.Window)/4
+			plan[c] = append(plan[c], op{now: now, hits: 1, policy: &m.policy})
+		}
+	}
+	return [][][]op{plan}
+}
+
+// oneByOne makes a plan that of a single client.
+func oneByOne(phases [][][]op) [][][]op {
+	var all []op
+	for _, plan := range phases {
+		all = append(all, slices.Concat(plan...)...)
+	}
+	slices.SortStableFunc(all, func(a, b op) int { return int(a.now - b.now) })
+	return [][][]op{{all}}
+}
+
+// survives reports whether the mutant looks right in a history, and returns it.
+func (m *mutantTest) survives(r *rand.Rand, phases [][][]op) (bool, *recorder) {
+	t, rec := &turn{}, &recorder{}
+	d := m.make(t)
+	for _, plan := range phases {
+		rec.race(t, r, d, plan)
+	}
+	return porcupine.CheckOperations(checker(m.model, false), rec.ops), rec
+}
+
+func TestMutants(t *testing.T) {
+	for _, m := range mutants() {
+		t.Run(m.name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 1))
+			for range 20 {
+				if ok, rec := m.survives(r, oneByOne(m.plan(r))); !ok {
+					t.Fatalf("found out without a race:\n%s", describe(rec.ops))
+				}
+			}
+			for n := range mutantHistories {
+				if ok, _ := m.survives(r, m.plan(r)); !ok {
+					t.Logf("found out in history %d", n)
+					return
+				}
+			}
+			t.Errorf("survived %d histories", mutantHistories)
+		})
+	}
+}
+
+func index(now limiter.Time, unit time.Duration) uint64 { return uint64(now) / uint64(unit) }
+
+// checkThenAct reads, decides and then adds.
+func checkThenAct(t *turn) mutant {
+	var window, count atomic.Uint64
+	return func(now limiter.Time, _ int, p *limiter.Policy) bool {
+		if w := index(now, p.Window); w > window.Load() {
+			window.Store(w) // together with the next line: no step between them
+			count.Store(0)
+		}
+		if count.Load() >= uint64(p.Limit) {
+			return true
+		}
+		t.step()
+		count.Add(1)
+		return false
+	}
+}
+
+// twoWordWindow counts correctly within a window, but begins a new one in two
+// moves.
+func twoWordWindow(t *turn) mutant {
+	var window, count atomic.Uint64
+	return func(now limiter.Time, _ int, p *limiter.Policy) bool {
+		for w := window.Load(); index(now, p.Window) > w; w = window.Load() {
+			t.step()
+			if window.CompareAndSwap(w, index(now, p.Window)) {
+				t.step()
+				count.Store(0)
+			}
+		}
+		for {
+			c := count.Load()
+			if c >= uint64(p.Limit) {
+				return true
+			}
+			t.step()
+			if count.CompareAndSwap(c, c+1) {
+				return false
+			}
+		}
+	}
+}
+
+// naiveRing admits on the word of its own sub-window, beside the sum of the
+// others, which may grow meanwhile.
+func naiveRing(t *turn) mutant {
+	var slots [5]atomic.Uint64 // sub-window, and 8 bits of count
+	return func(now limiter.Time, _ int, p *limiter.Policy) bool {
+		for {
+			epoch, sum := index(now, p.Window/time.Duration(p.SubWindows)), uint64(0)
+			for i := range slots {
+				epoch = max(epoch, slots[i].Load()>>8)
+			}
+			for i := range slots {
+				if s := slots[i].Load(); s>>8 < epoch && s>>8+uint64(p.SubWindows) >= epoch {
+					sum += s & 255
+				}
+			}
+			own := &slots[epoch%uint64(len(slots))]
+			old := own.Load()
+			next := max(old, epoch<<8)
+			if sum+next&255 >= uint64(p.Limit) {
+				return true
+			}
+			t.step()
+			if own.CompareAndSwap(old, next+1) {
+				return false
+			}
+		}
+	}
+}
+
+// sameWordBucket keeps its tokens and the time of the last refill apart. When the
+// refill makes up for the grant, the swap of the tokens changes nothing and
+// another caller's swap succeeds too.
+func sameWordBucket(t *turn) mutant {
+	var tokens, last atomic.Int64 // tokens are those lacking
+	return func(now limiter.Time, _ int, p *limiter.Policy) bool {
+		interval := int64(p.Window) / int64(p.Limit)
+		for {
+			lacking, since := tokens.Load(), last.Load()
+			refill := max(0, int64(now)-since) / interval
+			left := max(0, lacking-refill)
+			if left >= int64(p.Burst) {
+				return true
+			}
+			t.step()
+			if tokens.CompareAndSwap(lacking, left+1) {
+				if refill > 0 {
+					last.Store(int64(now))
+				}
+				return false
+			}
+		}
+	}
+}

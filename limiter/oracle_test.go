@@ -1,0 +1,377 @@
+package limiter
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// An oracle is one counter, written as slowly and plainly as possible: it takes a
+// charge at a time and answers all of the decision but Refused.
+type oracle interface {
+	decide(now Time, c Charge, budget time.Duration) Decision
+}
+
+func newOracle(a Algorithm) oracle {
+	switch a {
+	case FixedWindow:
+		return &windowOracle{}
+	case SlidingWindow:
+		return &ringOracle{}
+	case SlidingLog:
+		return &logOracle{}
+	default:
+		return &bucketOracle{}
+	}
+}
+
+// windowOracle counts all hits of a window in a model of tables.
+type windowOracle struct{ m model }
+
+func (o *windowOracle) decide(now Time, c Charge, _ time.Duration) Decision {
+	if o.m == nil {
+		o.m = model{}
+	}
+	b := &Batch{Charges: []Charge{c}}
+	o.m.decide(now, b)
+	b.Decisions[0].Refused = false
+	return b.Decisions[0]
+}
+
+// resets sets what both sliding algorithms say of Reset, if the newest hit that
+// counts leaves at the time end.
+func resets(d *Decision, p *Policy, now, end Time, some bool) {
+	switch {
+	case d.Over && d.RetryAfter == Never:
+		d.Reset = p.Window
+	case d.Over:
+		d.Reset = d.RetryAfter
+	case some:
+		d.Reset = max(1, time.Duration(end-now))
+	default:
+		d.Reset = 1
+	}
+}
+
+// ringOracle has the hits of every sub-window there ever was.
+type ringOracle struct {
+	hits   map[int64]uint64
+	newest int64
+}
+
+func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) Decision {
+	p, k := c.Policy, int64(c.Policy.SubWindows)
+	length := (int64(p.Window) + k - 1) / k
+	if o.hits == nil {
+		o.hits, o.newest = map[int64]uint64{}, math.MinInt64
+	}
+	at := max(quotient(int64(now), length), o.newest)
+	sum := func(at int64) (n uint64) {
+		for x, hits := range o.hits {
+			if x >= at-k && x <= at {
+				n += hits
+			}
+		}
+		return n
+	}
+	limit, d := uint64(p.Limit), Decision{Before: sum(at)}
+	put := func(n uint64) { o.hits[at], o.newest, d.Charged = n, at, max(n, o.hits[at])-min(n, o.hits[at]) }
+	switch {
+	case c.Refund:
+		if n := min(c.Hits, o.hits[at]); n > 0 {
+			put(o.hits[at] - n)
+		}
+	case c.Hits <= limit && d.Before <= limit-c.Hits:
+		if c.Hits > 0 {
+			put(o.hits[at] + c.Hits)
+		}
+	default:
+		d.Over, d.RetryAfter = true, Never
+		if n := min(c.Hits, math.MaxUint32-o.hits[at]); p.CountRefused && n > 0 {
+			put(o.hits[at] + n)
+		}
+		for later := at; c.Hits <= limit; later++ {
+			if s := sum(later); s+c.Hits <= limit {
+				d.RetryAfter = time.Duration(later*length - int64(now))
+				break
+			}
+		}
+	}
+	if !d.Over {
+		d.Remaining = limit - min(limit, sum(at))
+	}
+	last, some := int64(0), false
+	for x, hits := range o.hits {
+		if hits > 0 && x >= at-k && x <= at && (!some || x > last) {
+			last, some = x, true
+		}
+	}
+	resets(&d, p, now, Time((last+k+1)*length), some)
+	return d
+}
+
+// logOracle has the times of all hits.
+type logOracle struct{ times []Time }
+
+func (o *logOracle) decide(now Time, c Charge, _ time.Duration) Decision {
+	p, limit, at := c.Policy, uint64(c.Policy.Limit), now
+	if n := len(o.times); n > 0 {
+		at = max(at, o.times[n-1])
+	}
+	live := slices.DeleteFunc(slices.Clone(o.times), func(t Time) bool { return t <= at-Time(p.Window) })
+	live = live[max(0, len(live)-int(limit)):]
+	used := uint64(len(live))
+	d := Decision{Before: used}
+	put := func(n uint64) {
+		for range min(n, limit) {
+			live = append(live, at)
+		}
+		live = live[max(0, len(live)-int(limit)):]
+		o.times = live
+		d.Charged = n
+	}
+	switch {
+	case c.Refund:
+		if n := min(c.Hits, used); n > 0 {
+			live, d.Charged = live[:used-n], n
+			o.times = live
+		}
+	case c.Hits <= limit && used <= limit-c.Hits:
+		if c.Hits > 0 {
+			put(c.Hits)
+		}
+	default:
+		d.Over, d.RetryAfter = true, Never
+		if p.CountRefused {
+			put(c.Hits)
+		}
+		if c.Hits <= limit {
+			first := live[uint64(len(live))+c.Hits-limit-1]
+			d.RetryAfter = time.Duration(first + Time(p.Window) - now)
+		}
+	}
+	if !d.Over {
+		d.Remaining = limit - uint64(len(live))
+	}
+	last := Time(0)
+	if len(live) > 0 {
+		last = live[len(live)-1]
+	}
+	resets(&d, p, now, last+Time(p.Window), len(live) > 0)
+	return d
+}
+
+// bucketOracle has the theoretical arrival time in 1/16 ns.
+type bucketOracle struct{ tat *big.Int }
+
+func (o *bucketOracle) decide(now Time, c Charge, budget time.Duration) Decision {
+	n := big.NewInt
+	mul := func(a, b *big.Int) *big.Int { return new(big.Int).Mul(a, b) }
+	add := func(a, b *big.Int) *big.Int { return new(big.Int).Add(a, b) }
+	sub := func(a, b *big.Int) *big.Int { return new(big.Int).Sub(a, b) }
+	least := func(a, b *big.Int) *big.Int {
+		if a.Cmp(b) < 0 {
+			return a
+		}
+		return b
+	}
+	floor := func(a, b *big.Int) *big.Int { return new(big.Int).Div(a, b) } // rounds down: b > 0
+	ceil := func(a, b *big.Int) *big.Int { return floor(sub(add(a, b), n(1)), b) }
+	sixteen := n(16)
+	duration := func(x *big.Int) time.Duration { return time.Duration(ceil(x, sixteen).Int64()) }
+
+	p := c.Policy
+	if p.Limit == 0 {
+		if c.Hits > 0 && !c.Refund {
+			return Decision{Over: true, RetryAfter: Never, Reset: p.Window}
+		}
+		d := Decision{Reset: 1}
+		if at := mul(n(int64(now)), sixteen); o.tat != nil && o.tat.Cmp(at) > 0 {
+			d.Reset = duration(sub(o.tat, at))
+		}
+		return d
+	}
+	// A hit's interval, in whole nanoseconds where it is over a microsecond or so.
+	unit := n(16)
+	if int64(p.Window)/int64(p.Limit) < 1024 {
+		unit = n(1)
+	}
+	interval := mul(ceil(mul(n(int64(p.Window)), sixteen), mul(unit, n(int64(p.Limit)))), unit)
+	size, hold, held := int64(p.Burst), n(0), n(0)
+	if p.Algorithm == LeakyBucket {
+		size = int64(p.Slack) + 1
+		hold = least(mul(n(int64(p.MaxWait)), sixteen), mul(n(int64(p.MaxWaiting)), interval))
+		held = least(hold, mul(n(int64(max(0, budget))), sixteen))
+	}
+	full := mul(n(size), interval)
+	at := mul(n(int64(now)), sixteen)
+	lag := n(0)
+	if o.tat != nil && o.tat.Cmp(at) > 0 {
+		lag = sub(o.tat, at)
+	}
+	before := lag
+	d := Decision{Before: ceil(lag, interval).Uint64()}
+	need := mul(new(big.Int).SetUint64(c.Hits), interval)
+	put := func(x *big.Int) { lag, o.tat = x, add(at, x) }
+	switch room := add(full, held); {
+	case c.Refund:
+		if p.Algorithm == LeakyBucket && lag.Cmp(full) > 0 {
+			break
+		}
+		d.Charged = min(c.Hits, d.Before)
+		if d.Charged > 0 {
+			put(sub(lag, least(lag, need)))
+		}
+	case c.Hits == 0:
+		if room = add(full, hold); lag.Cmp(room) > 0 {
+			d.Over, d.RetryAfter = true, duration(sub(lag, room))
+		}
+	case add(lag, need).Cmp(room) <= 0:
+		put(add(lag, need))
+		d.Charged = c.Hits
+		if lag.Cmp(full) > 0 {
+			d.Wait = duration(sub(lag, full))
+		}
+	default:
+		d.Over, d.RetryAfter = true, Never
+		if p.CountRefused {
+			most := mul(n(int64(p.Window)), sixteen)
+			if hold.Cmp(most) > 0 {
+				most = hold
+			}
+			after := least(add(lag, need), add(full, most))
+			if after.Cmp(lag) > 0 {
+				put(after)
+			}
+			d.Charged = min(c.Hits, floor(sub(lag, before), interval).Uint64())
+		}
+		if need.Cmp(room) <= 0 {
+			d.RetryAfter = duration(sub(add(lag, need), room))
+		}
+	}
+	if left := sub(add(full, held), lag); !d.Over && left.Sign() > 0 {
+		d.Remaining = floor(left, interval).Uint64()
+	}
+	resets(&d, p, now, now+Time(duration(lag)), lag.Sign() > 0)
+	return d
+}
+
+// oraclePolicies are what tapes choose from: for each algorithm several that share
+// their counter.
+var oraclePolicies = [][]Policy{
+	{
+		{Algorithm: FixedWindow, Limit: 3, Window: time.Minute},
+		{Algorithm: FixedWindow, Limit: 5, Window: time.Minute, CountRefused: true},
+	},
+	{
+		{Algorithm: SlidingWindow, Limit: 3, Window: time.Second, SubWindows: 10},
+		{Algorithm: SlidingWindow, Limit: 9, Window: time.Second, SubWindows: 10, CountRefused: true},
+		{Algorithm: SlidingWindow, Limit: math.MaxUint32, Window: time.Second, SubWindows: 10},
+	},
+	{
+		{Algorithm: SlidingWindow, Limit: 4, Window: 7 * time.Second, SubWindows: 60},
+		{Algorithm: SlidingWindow, Limit: 0, Window: 7 * time.Second, SubWindows: 60},
+	},
+	{{Algorithm: SlidingWindow, Limit: 4, Window: time.Minute, SubWindows: 1}},
+	{{Algorithm: SlidingWindow, Limit: 4, Window: MaxWindow, SubWindows: 7}},
+	{
+		{Algorithm: SlidingLog, Limit: 3, Window: time.Second},
+		{Algorithm: SlidingLog, Limit: 2, Window: time.Second, CountRefused: true},
+		{Algorithm: SlidingLog, Limit: 0, Window: time.Second},
+	},
+	{{Algorithm: SlidingLog, Limit: 40, Window: time.Minute, CountRefused: true}},
+	{
+		{Algorithm: TokenBucket, Limit: 7, Window: time.Second, Burst: 3},
+		{Algorithm: TokenBucket, Limit: 2, Window: time.Second, Burst: 9},
+		{Algorithm: TokenBucket, Limit: 0, Window: time.Second, Burst: 9},
+	},
+	{{Algorithm: TokenBucket, Limit: 60, Window: time.Minute, Burst: 60, CountRefused: true}},
+	{{Algorithm: TokenBucket, Limit: math.MaxUint32, Window: time.Second, Burst: math.MaxUint32}},
+	{
+		{Algorithm: LeakyBucket, Limit: 100, Window: time.Second, Slack: 10, MaxWait: 50 * time.Millisecond, MaxWaiting: 3},
+		{Algorithm: LeakyBucket, Limit: 30, Window: time.Second, MaxWait: time.Minute, MaxWaiting: 100},
+	},
+	{{Algorithm: LeakyBucket, Limit: 3, Window: MaxWindow, Slack: 2, MaxWait: time.Minute, MaxWaiting: 9, CountRefused: true}},
+}
+
+var oracleSteps = []time.Duration{
+	0, 1, time.Microsecond, -1, time.Millisecond, 33 * time.Millisecond, 100 * time.Millisecond, -40 * time.Millisecond,
+	time.Second, -time.Second, 7 * time.Second, time.Minute, 500 * 24 * time.Hour,
+}
+
+// against plays the tape to a table and to an oracle.
+func against(tb testing.TB, data []byte) {
+	tb.Helper()
+	in := tape(data)
+	policies := oraclePolicies[in.pick(len(oraclePolicies))]
+	tab, want, now := newTable(tb, 256<<10), newOracle(policies[0].Algorithm), Time(1_700_000_000_999_999_999)
+	budgets := []time.Duration{time.Minute, 0, 20 * time.Millisecond}
+	for step := 0; len(in) > 0 && step < 400; step++ {
+		if d := oracleSteps[in.pick(len(oracleSteps))]; now < 5e18 {
+			now += Time(d)
+		}
+		p := &policies[in.pick(len(policies))]
+		hits := modelHits[in.pick(len(modelHits))]
+		if in.pick(4) == 0 && p.Limit > 9 {
+			hits = min(hits, 9) * uint64(p.Limit) / 10
+		}
+		c := Charge{ID: counterID(1), Policy: p, Hits: hits, Refund: in.pick(6) == 1}
+		b := &Batch{Charges: []Charge{c}, Budget: budgets[in.pick(len(budgets))]}
+		tab.Decide(now, b)
+		d := want.decide(now, c, b.Budget)
+		d.Refused = d.Over
+		if got := b.Decisions[0]; got != d || b.Refused != d.Over || b.Wait != d.Wait {
+			tb.Fatalf("step %d at %d: %d hits, refund %v, budget %v, of %+v:\n got %+v, Wait = %v\nwant %+v",
+				step, now, c.Hits, c.Refund, b.Budget, *p, got, b.Wait, d)
+		}
+		if !c.Refund {
+			retry(tb, tab, now, b)
+		}
+	}
+}
+
+// retry checks what a decision says by looking at a copy of what is to come: hits
+// that were refused pass after RetryAfter and not a nanosecond before. It asks
+// only, so the counter must be one whose hits do not count when refused.
+func retry(tb testing.TB, tab *Table, now Time, b *Batch) {
+	tb.Helper()
+	c, d := b.Charges[0], b.Decisions[0]
+	if !d.Over || d.RetryAfter == Never || c.Policy.CountRefused || c.Hits == 0 {
+		return
+	}
+	// The would-be charge is taken back by a group member that always refuses.
+	never := Charge{ID: counterID(2), Policy: perMinute(0), Hits: 1}
+	would := func(at Time) bool {
+		t := &Batch{Charges: []Charge{c, never}, Budget: b.Budget}
+		tab.Decide(at, t)
+		return !t.Decisions[0].Over
+	}
+	if at := now + Time(d.RetryAfter); !would(at) || would(at-1) {
+		tb.Fatalf("at %d, %d hits of %+v: decision %+v, but they pass then: %v, and 1 ns before: %v",
+			now, c.Hits, *c.Policy, d, would(at), would(at-1))
+	}
+}
+
+func TestOracles(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	for n := range 3000 {
+		data := make([]byte, 6*100)
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		data[0] = byte(n % len(oraclePolicies))
+		against(t, data)
+	}
+}
+
+func FuzzOracles(f *testing.F) {
+	for i := range oraclePolicies {
+		f.Add([]byte{byte(i), 0, 0, 0, 0, 0, 0, 8, 0, 3, 0, 0, 0, 4, 0, 6, 1, 0, 0})
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { against(t, data) })
+}

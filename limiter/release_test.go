@@ -1,0 +1,244 @@
+package limiter
+
+import (
+	"testing"
+	"time"
+)
+
+// slots10 holds hits for up to a second, 10 ms apart.
+func slots10(slack uint32) *Policy {
+	return &Policy{
+		Algorithm: LeakyBucket, Limit: 100, Window: time.Second, Slack: slack,
+		MaxWait: time.Second, MaxWaiting: 100,
+	}
+}
+
+func held(t *Table, now Time, charges ...Charge) *Batch {
+	b := &Batch{Charges: charges, Budget: time.Minute}
+	t.Decide(now, b)
+	return b
+}
+
+func TestCancel(t *testing.T) {
+	const step = 10 * time.Millisecond
+	p := slots10(0)
+	tab := newTable(t, minBytes)
+	id := counterID(1)
+	calls := make([]*Batch, 4)
+	for i := range calls {
+		if calls[i] = held(tab, 0, take(id, p)); calls[i].Wait != time.Duration(i)*step {
+			t.Fatalf("call %d waits %v", i, calls[i].Wait)
+		}
+	}
+	next := func(now Time) time.Duration { // what a call would wait, which is then cancelled
+		b := held(tab, now, take(id, p))
+		w := b.Wait
+		tab.Cancel(now, b)
+		if d := b.Decisions[0]; d.Charged != 0 || d.Wait != 0 || b.Wait != 0 {
+			t.Errorf("cancelled: %+v, Wait = %v", d, b.Wait)
+		}
+		return w
+	}
+	if got := next(0); got != 4*step {
+		t.Errorf("the fifth waits %v, want %v", got, 4*step)
+	}
+	tab.Cancel(0, calls[0]) // it did not wait
+	if got := next(0); got != 4*step {
+		t.Errorf("after the first, which went at once, was cancelled: waits %v, want %v", got, 4*step)
+	}
+	tab.Cancel(5*ms, calls[1]) // others were promised theirs
+	if got, d := next(0), calls[1].Decisions[0]; got != 4*step || d.Charged != 1 {
+		t.Errorf("after the second was cancelled: waits %v, want %v; decision %+v", got, 4*step, d)
+	}
+	tab.Cancel(5*ms, calls[3])
+	if got := next(5 * ms); got != 25*time.Millisecond {
+		t.Errorf("after the last was cancelled: waits %v, want 25ms", got)
+	}
+	tab.Cancel(5*ms, calls[3]) // once more changes nothing
+	tab.Cancel(5*ms, calls[2])
+	if got := next(5 * ms); got != 15*time.Millisecond {
+		t.Errorf("after the third was cancelled too: waits %v, want 15ms", got)
+	}
+}
+
+// Several waiting charges of one call on one counter come back together.
+func TestCancelSeveral(t *testing.T) {
+	p, tab := slots10(1), newTable(t, minBytes)
+	one, two := counterID(1), counterID(2)
+	b := held(tab, 0,
+		Charge{ID: one, Policy: p, Hits: 3},
+		Charge{ID: two, Policy: p, Hits: 2},
+		Charge{ID: one, Policy: p, Hits: 2},
+	)
+	if b.Refused || b.Wait != 30*time.Millisecond {
+		t.Fatalf("Refused = %v, Wait = %v: %+v", b.Refused, b.Wait, b.Decisions)
+	}
+	tab.Cancel(0, b)
+	for i, want := range []uint64{0, 2, 0} {
+		if got := b.Decisions[i].Charged; got != want {
+			t.Errorf("charge %d: Charged = %d, want %d", i, got, want)
+		}
+	}
+	for id, want := range map[ID]uint64{one: 0, two: 2} {
+		if got := held(tab, 0, Charge{ID: id, Policy: p}).Decisions[0].Before; got != want {
+			t.Errorf("used %d, want %d", got, want)
+		}
+	}
+}
+
+// A call whose wait is longer than what is left of its deadline is refused at once.
+func TestBudget(t *testing.T) {
+	p, tab := slots10(0), newTable(t, minBytes)
+	c := take(counterID(1), p)
+	held(tab, 0, c)
+	for _, s := range []struct {
+		budget time.Duration
+		over   bool
+	}{{0, true}, {-1, true}, {10*time.Millisecond - 1, true}, {10 * time.Millisecond, false}} {
+		b := &Batch{Charges: []Charge{c}, Budget: s.budget}
+		tab.Decide(0, b)
+		if b.Refused != s.over || b.Wait > s.budget && !s.over {
+			t.Errorf("budget %v: Refused = %v, Wait = %v", s.budget, b.Refused, b.Wait)
+		}
+	}
+}
+
+// A group that refuses holds no slot, and one that passes waits for its longest.
+func TestWaitingGroups(t *testing.T) {
+	p, q, tab := slots10(0), slots10(4), newTable(t, minBytes)
+	held(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 4})
+	group := []Charge{take(counterID(1), p), {ID: counterID(2), Policy: q, Hits: 6}, take(counterID(3), perMinute(1))}
+	if b := held(tab, 0, group...); b.Refused || b.Wait != 40*time.Millisecond || b.Decisions[1].Wait != 10*time.Millisecond {
+		t.Errorf("Refused = %v, Wait = %v: %+v", b.Refused, b.Wait, b.Decisions)
+	}
+	b := held(tab, 0, group...)
+	if !b.Refused || b.Wait != 0 {
+		t.Errorf("Refused = %v, Wait = %v, want a refusal at once", b.Refused, b.Wait)
+	}
+	for i, d := range b.Decisions {
+		if d.Wait != 0 || d.Charged != 0 {
+			t.Errorf("charge %d of a refused group: %+v", i, d)
+		}
+	}
+	if got := held(tab, 0, take(counterID(1), p)).Wait; got != 50*time.Millisecond {
+		t.Errorf("the next waits %v, want 50ms", got)
+	}
+	// Groups of one beside it are charged, but the call is not held.
+	other := take(counterID(1), p)
+	other.Group = 1
+	b = held(tab, 0, take(counterID(3), perMinute(1)), other)
+	if !b.Refused || b.Wait != 0 || b.Decisions[1].Wait != 60*time.Millisecond {
+		t.Errorf("Refused = %v, Wait = %v: %+v", b.Refused, b.Wait, b.Decisions)
+	}
+}
+
+// What a group took comes back when it refuses after all, in every algorithm, and
+// says what was left before; what has drained meanwhile does not come back.
+func TestRollBack(t *testing.T) {
+	counters := map[string]Policy{
+		"fixed window":   {Algorithm: FixedWindow, Limit: 10, Window: time.Second},
+		"sliding window": {Algorithm: SlidingWindow, Limit: 10, Window: time.Second, SubWindows: 10},
+		"sliding log":    {Algorithm: SlidingLog, Limit: 10, Window: time.Second},
+		"token bucket":   {Algorithm: TokenBucket, Limit: 10, Window: time.Second, Burst: 10},
+		"leaky bucket":   {Algorithm: LeakyBucket, Limit: 10, Window: time.Second, Slack: 9},
+	}
+	for name, p := range counters {
+		t.Run(name, func(t *testing.T) {
+			tab := newTable(t, 64<<10)
+			c := Charge{ID: counterID(1), Policy: &p, Hits: 2}
+			before := decide(tab, 0, Charge{ID: c.ID, Policy: &p, Hits: 3}).Decisions[0]
+			// The quota has room until the first group takes it, so the second takes
+			// c and gives it back.
+			first := take(counterID(3), perMinute(1))
+			quota := first
+			quota.Mode, quota.Group = Quota, 1
+			c.Group = 1
+			b := decide(tab, 0, first, c, quota)
+			d := b.Decisions[1]
+			if !b.Refused || !d.Refused || d.Over || d.Charged != 0 || d.Before != 3 || d.Remaining != 7 || d.Reset != before.Reset {
+				t.Errorf("decision %+v, want none charged, 7 left and reset %v", d, before.Reset)
+			}
+			if got := decide(tab, 0, Charge{ID: c.ID, Policy: &p}).Decisions[0].Before; got != 3 {
+				t.Errorf("used %d, want 3", got)
+			}
+
+			// Others come between the taking and the giving back.
+			b = decide(tab, 0, Charge{ID: c.ID, Policy: &p, Hits: 2})
+			b.marks[0] = markOf(tab, c.ID, &p)
+			decide(tab, 20*ms, Charge{ID: c.ID, Policy: &p, Hits: 4})
+			b.Clock = func() Time { return 30 * ms }
+			tab.release(instantOf(0), b, 0)
+			if got := decide(tab, 30*ms, Charge{ID: c.ID, Policy: &p}).Decisions[0].Before; got != 7 {
+				t.Errorf("used %d, want the 7 of the others", got)
+			}
+		})
+	}
+}
+
+// markOf returns the mark of who charged the counter at 0 last.
+func markOf(tab *Table, id ID, p *Policy) int64 {
+	var v view
+	tab.read(instant{}, &tab.common, tagOf(id, p.Algorithm), id, p, &v)
+	return v.mark(instant{}, p)
+}
+
+// Of a bucket's hits only those come back that have not drained.
+func TestRollBackDrained(t *testing.T) {
+	p := &Policy{Algorithm: TokenBucket, Limit: 10, Window: time.Second, Burst: 4}
+	for _, s := range []struct {
+		then, now Time
+		used      uint64 // at now, after 2 hits at 0 came back and 4 were taken then
+	}{
+		{0, 0, 2},
+		{100 * ms, 100 * ms, 3}, // one had drained
+		{200 * ms, 200 * ms, 4},
+		{200 * ms, 350 * ms, 3},
+	} {
+		tab := newTable(t, minBytes)
+		b := decide(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 2})
+		b.marks[0] = markOf(tab, counterID(1), p)
+		n := uint64(4)
+		if s.then < 200*ms {
+			n = 2 + uint64(s.then/(100*ms))
+		}
+		decide(tab, s.then, Charge{ID: counterID(1), Policy: p, Hits: n})
+		b.Clock = func() Time { return s.now }
+		tab.release(instantOf(0), b, 0)
+		if got := decide(tab, s.now, Charge{ID: counterID(1), Policy: p}).Decisions[0].Before; got != s.used {
+			t.Errorf("given back at %v: used %d, want %d", time.Duration(s.now), got, s.used)
+		}
+	}
+}
+
+// A slot that others wait behind is not given back.
+func TestRollBackWaiting(t *testing.T) {
+	p, tab := slots10(0), newTable(t, minBytes)
+	b := held(tab, 0, take(counterID(1), p))
+	b.marks[0] = markOf(tab, counterID(1), p)
+	other := held(tab, 0, take(counterID(1), p))
+	tab.release(instantOf(0), b, 0)
+	if d := b.Decisions[0]; d.Charged != 1 || other.Wait != 10*time.Millisecond {
+		t.Errorf("decision %+v, want it charged still", d)
+	}
+	if got := held(tab, 0, take(counterID(1), p)).Wait; got != 20*time.Millisecond {
+		t.Errorf("the next waits %v, want 20ms", got)
+	}
+}
+
+// Counters on which calls may wait are reserved last.
+func TestWaitingIsReservedLast(t *testing.T) {
+	b := &Batch{}
+	for i := range 20 {
+		p := perMinute(1)
+		if i%3 == 0 {
+			p = slots10(0)
+		}
+		b.Charges = append(b.Charges, take(counterID(i), p))
+	}
+	b.sortMembers(0, len(b.Charges))
+	for i, m := range b.members {
+		if waits := b.Charges[m.index].Policy.MaxWait > 0; waits != (i >= 13) {
+			t.Errorf("place %d: may wait is %v", i, waits)
+		}
+	}
+}

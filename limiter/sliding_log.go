@@ -1,0 +1,128 @@
+package limiter
+
+import "time"
+
+// A sliding log keeps the time of every hit that counts, oldest first, in a ring
+// of cells. The payload of its word is where the next one goes and how many there
+// are; the note says when the newest ceases to count. A hit that comes late counts
+// at the time of the newest, so that the times stay sorted.
+const (
+	logCountBits = 13
+	logCountMask = 1<<logCountBits - 1
+)
+
+// logPayload returns the payload of a log with so many stamps up to next.
+func logPayload(next, count uint64) uint64 { return next<<logCountBits | count }
+
+// loggedAt returns the cell that is back before the one where the next stamp of
+// the word goes.
+func (v *view) loggedAt(back uint64) int64 {
+	n := v.shelf.stride()
+	next := v.word & payloadMask >> logCountBits
+	return int64(v.shelf.cell(v.index, (next+2*n-back)%n).Load()) //nolint:gosec // a time
+}
+
+// loadLog fills in v's state. It reports false if the cells changed meanwhile.
+func (v *view) loadLog(at instant, p *Policy) bool {
+	now := at.stamp()
+	v.state = state{num: now}
+	count := min(v.word&logCountMask, v.shelf.stride())
+	if count == 0 {
+		return true
+	}
+	if newest := v.loggedAt(1); newest-now <= p.window()+maxLateNanos { // else the clock was set back
+		now = max(now, newest)
+		lo, hi := uint64(0), min(count, p.limit()) // lo newest count, not more than hi
+		for lo < hi {
+			if mid := (lo + hi + 1) / 2; v.loggedAt(mid) > now-p.window() {
+				lo = mid
+			} else {
+				hi = mid - 1
+			}
+		}
+		v.state = state{past: lo, num: now}
+	}
+	return v.slot.word.Load() == v.word
+}
+
+// logRetry returns the time until hits, at most the limit, have room.
+func (v *view) logRetry(at instant, p *Policy, st *state, hits uint64) (time.Duration, bool) {
+	stamp := st.num
+	if need := st.past + st.used + hits - p.limit(); need <= st.past {
+		stamp = v.loggedAt(st.past - need + 1)
+	}
+	return time.Duration(stamp + p.window() - at.stamp()), v.slot == nil || v.slot.word.Load() == v.word
+}
+
+// logReset returns the time until no hit counts any more.
+func (v *view) logReset(at instant, p *Policy, st *state) time.Duration {
+	stamp := st.num
+	if st.used == 0 {
+		if st.past == 0 {
+			return 1
+		}
+		stamp = v.loggedAt(v.past - st.past + 1)
+	}
+	return time.Duration(max(1, stamp+p.window()-at.stamp()))
+}
+
+// storeLog is store for logs. If the slot is not v's own, what still counts moves
+// there.
+func (v *view) storeLog(s *shelf, index uint64, p *Policy, after *state) uint64 {
+	n := s.stride()
+	next, count, newest := uint64(0), after.past+after.used, after.num
+	switch {
+	case v.slot == nil:
+	case s != v.shelf:
+		skip := uint64(0) // newest ones that were given back
+		if after.used == 0 {
+			skip = v.past - after.past
+		}
+		for i := range after.past {
+			newest = v.loggedAt(after.past - i + skip)
+			s.cell(index, i).Store(uint64(newest)) //nolint:gosec // a time
+		}
+		next = after.past % n
+	default:
+		next = v.word & payloadMask >> logCountBits
+		if after.used == 0 && after.past < v.past {
+			newest = v.loggedAt(v.past - after.past + 1)
+			next = (next + n - (v.past - after.past)) % n
+		}
+	}
+	if after.used > 0 {
+		newest = after.num
+	}
+	for range after.used {
+		s.cell(index, next).Store(uint64(newest)) //nolint:gosec // a time
+		next = (next + 1) % n
+	}
+	s.note(index).end.Store(newest + p.window())
+	return logPayload(next, count)
+}
+
+// unlog takes up to hits stamps of this time out of the log, wherever they are. It
+// reports false, and has done nothing, if v is no longer true.
+func (v *view) unlog(stamp int64, hits uint64) bool {
+	if !v.hold() {
+		return false
+	}
+	n, next, count := v.shelf.stride(), v.word&payloadMask>>logCountBits, v.word&logCountMask
+	kept, to := count, next
+	if count > 0 {
+		to = (next + n - count) % n
+	}
+	for i, from := uint64(0), to; i < count; i++ {
+		c := v.shelf.cell(v.index, from).Load()
+		from = (from + 1) % n
+		if int64(c) == stamp && hits > 0 { //nolint:gosec // a time
+			hits--
+			kept--
+			continue
+		}
+		v.shelf.cell(v.index, to).Store(c)
+		to = (to + 1) % n
+	}
+	v.slot.word.Store(nextVersion(v.word, logPayload(to, kept)))
+	return true
+}
