@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
@@ -61,7 +60,7 @@ func (c *compiler) warn(pos Pos, path, format string, args ...any) {
 
 // domain compiles the configurations of one domain.
 func (c *compiler) domain(name string, configs []*Config) {
-	d := &domain{name: name, allOrNothing: c.opt.AllOrNothing, prefix: c.opt.HashKey.Hasher()}
+	d := &domain{name: name, index: len(c.set.domains), allOrNothing: c.opt.AllOrNothing, prefix: c.opt.HashKey.Hasher()}
 	d.prefix.Bytes([]byte(name))
 	all := configs[0].Descriptors
 	for i, cfg := range configs {
@@ -71,9 +70,33 @@ func (c *compiler) domain(name string, configs []*Config) {
 		}
 	}
 	c.set.domains[name] = d
+	c.maxCounters(d, configs)
 	before := len(c.set.Limits)
 	c.level(d, &d.root, all)
 	c.resolve(d, c.set.Limits[before:])
+}
+
+// maxCounters settles the domain's bound: of several the smallest, as each file
+// asks for no more than its own.
+func (c *compiler) maxCounters(d *domain, configs []*Config) {
+	var smallest *Config
+	differ := false
+	for _, cfg := range configs {
+		if cfg.MaxCounters == 0 {
+			continue
+		}
+		differ = differ || smallest != nil && cfg.MaxCounters != smallest.MaxCounters
+		if smallest == nil || cfg.MaxCounters < smallest.MaxCounters {
+			smallest = cfg
+		}
+	}
+	if smallest == nil {
+		return
+	}
+	d.maxCounters = smallest.MaxCounters
+	if differ {
+		c.warn(smallest.Pos, domainPath(d.name), "the files of this domain differ in max_counters; the smallest, %d, holds", d.maxCounters)
+	}
 }
 
 // level compiles the descriptors below parent.
@@ -129,14 +152,8 @@ func (c *compiler) rule(d *domain, n *node, cfg *DescriptorConfig) {
 			Name: b.Name, Index: len(c.set.Limits), Rule: r, Pos: b.Pos,
 		}
 		if !b.Unlimited {
-			l.Policy = limiter.Policy{
-				Algorithm: limiter.FixedWindow, Limit: b.RequestsPerUnit,
-				Window:       time.Duration(b.window()) * time.Second,
-				CountRefused: d.countsRefused(len(limits)),
-			}
-			if b.CountRefused != nil {
-				l.Policy.CountRefused = *b.CountRefused
-			}
+			l.Policy = b.policy()
+			l.Policy.CountRefused = given(b.CountRefused, d.countsRefused(l.Policy.Algorithm, len(limits)))
 			l.counter = counterWord(&l.Policy)
 		}
 		r.Limits = append(r.Limits, l)
@@ -151,7 +168,9 @@ func (c *compiler) rule(d *domain, n *node, cfg *DescriptorConfig) {
 
 // countsRefused is the default of count_refused for a descriptor with that many
 // limits.
-func (d *domain) countsRefused(limits int) bool { return limits == 1 && !d.allOrNothing }
+func (d *domain) countsRefused(a limiter.Algorithm, limits int) bool {
+	return a == limiter.FixedWindow && limits == 1 && !d.allOrNothing
+}
 
 // sharedPatterns returns [Rule.shared].
 func sharedPatterns(lineage []*node) [][]byte {
@@ -171,22 +190,42 @@ func sharedPatterns(lineage []*node) [][]byte {
 	return shared
 }
 
-// label gives the limits of a list names to be told apart by.
+// label gives the limits of a list names to be told apart by: the name, else the
+// rate; where those are equal the rate after the name, then the algorithm.
 func label(limits []*Limit) {
-	count := map[string]int{}
 	for _, l := range limits {
 		l.Label = l.Name
 		if l.Name == "" {
 			l.Label = rate(l)
 		}
-		count[l.Label]++
 	}
-	for i, l := range limits {
-		if count[l.Label] > 1 {
-			l.Label += " " + rate(l)
+	tellApart(limits, func(l *Limit) string {
+		if l.Name == "" {
+			return ""
 		}
+		return " " + rate(l)
+	})
+	tellApart(limits, func(l *Limit) string { return " " + algorithmName(l.Policy.Algorithm) })
+	for i, l := range limits {
 		if slices.ContainsFunc(limits[:i], func(other *Limit) bool { return other.Label == l.Label }) {
 			l.Label += " #" + strconv.Itoa(i+1)
+		}
+	}
+}
+
+// tellApart adds what more returns to equal labels if it differs between them.
+func tellApart(limits []*Limit, more func(l *Limit) string) {
+	first, differ := map[string]string{}, map[string]bool{}
+	for _, l := range limits {
+		if text, ok := first[l.Label]; !ok {
+			first[l.Label] = more(l)
+		} else if text != more(l) {
+			differ[l.Label] = true
+		}
+	}
+	for _, l := range limits {
+		if differ[l.Label] {
+			l.Label += more(l)
 		}
 	}
 }

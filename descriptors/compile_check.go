@@ -77,11 +77,22 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *DescriptorConfig) {
 		case l.window() <= 0 || l.window() > longest:
 			c.fail(l.Pos, path, "a window of %d %ss is out of range; it must be at least 1 and at most %d",
 				l.UnitMultiplier, l.Unit, longest/l.Unit.Seconds())
+		default:
+			mistakes := l.mistakes()
+			for _, m := range mistakes {
+				c.fail(l.Pos, path, "%s", m.message)
+			}
+			// Parse has checked each word's own range; other sources may not have.
+			if p := l.policy(); len(mistakes) == 0 {
+				if err := p.Validate(); err != nil {
+					c.fail(l.Pos, path, "%v", err)
+				}
+			}
 		}
-		same := func(other RateLimitConfig) bool { return other.window() == l.window() }
+		same := func(other RateLimitConfig) bool { return sameCounter(&other, l) }
 		if j := slices.IndexFunc(cfg.RateLimits[:i], same); j >= 0 {
-			c.fail(l.Pos, path, "two limits of one list have the same algorithm and window, the first at %s; the lower alone would hold",
-				cfg.RateLimits[j].Pos)
+			c.fail(l.Pos, path, "two limits of one list have the same algorithm and window, the first at %s; %s",
+				cfg.RateLimits[j].Pos, sameCounterHelp(l.algorithm()))
 		}
 	}
 }
@@ -92,7 +103,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *DescriptorConfig) {
 func Advice(s *Set) Diagnostics {
 	long := map[string][]*Limit{}
 	for _, l := range s.Limits {
-		if l.Policy.Window >= 24*time.Hour {
+		if !l.Rule.Unlimited && backlog(&l.Policy) >= 24*time.Hour {
 			long[l.Rule.Domain] = append(long[l.Rule.Domain], l)
 		}
 	}

@@ -17,6 +17,7 @@ func fingerprint(configs []Config) string {
 		c := &configs[i]
 		f.text(c.Domain)
 		f.flags(c.AllOrNothing)
+		f.number(uint64(c.MaxCounters)) //nolint:gosec // any bits do
 		f.descriptors(c.Descriptors)
 	}
 	return hex.EncodeToString(f.h.Sum(nil)[:8])
@@ -70,6 +71,17 @@ func (f fingerprinter) limit(l *RateLimitConfig) {
 	f.number(uint64(l.RequestsPerUnit))
 	f.number(uint64(l.Unit)) //nolint:gosec // any bits do
 	f.number(uint64(l.UnitMultiplier))
+	f.number(uint64(l.algorithm()))
+	for _, n := range []*uint32{l.SubWindows, l.Burst, l.Slack, l.MaxWaiting} {
+		f.flags(n != nil)
+		if n != nil {
+			f.number(uint64(*n))
+		}
+	}
+	f.flags(l.MaxWait != nil)
+	if l.MaxWait != nil {
+		f.number(uint64(*l.MaxWait)) //nolint:gosec // any bits do
+	}
 	f.text(l.Name)
 	f.number(uint64(len(l.Replaces)))
 	for _, name := range l.Replaces {

@@ -1,5 +1,11 @@
 package descriptors
 
+import (
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
 // Config is one domain's rules as a source wrote them, before they are compiled:
 // one YAML document, or one xDS resource. Several Configs of one domain merge if
 // [Options.MergeDomains] is set.
@@ -9,6 +15,10 @@ type Config struct {
 	Descriptors []DescriptorConfig
 	// AllOrNothing is the root word all_or_nothing.
 	AllOrNothing bool
+	// MaxCounters is the root word max_counters: how many counters the domain may
+	// have at most. 0 is no bound of its own. Of several Configs of one domain the
+	// smallest holds.
+	MaxCounters int64
 }
 
 // DescriptorConfig is one node of a domain's tree.
@@ -43,6 +53,15 @@ type RateLimitConfig struct {
 	UnitMultiplier uint32
 	Name           string
 	Replaces       []string
+	// Algorithm is 0 where the file does not say: a fixed window.
+	Algorithm limiter.Algorithm
+	// The words that the algorithms have each for themselves, nil where the file
+	// does not say. They are errors under another algorithm than their own.
+	SubWindows *uint32        // sliding_window: 1..60, default 10
+	Burst      *uint32        // token_bucket: at least 1, default RequestsPerUnit
+	Slack      *uint32        // leaky_bucket: default 10
+	MaxWait    *time.Duration // leaky_bucket: 0..60s, default 0
+	MaxWaiting *uint32        // leaky_bucket: default 100
 	// CountRefused is nil where the file does not say.
 	CountRefused *bool
 }

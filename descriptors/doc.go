@@ -28,7 +28,7 @@
 //
 // A counter's identity is a keyed hash of the domain, the entries' keys and values
 // as sent (at share_threshold levels the pattern in place of the value), the
-// algorithm and the window. It holds neither limit nor name nor file, so that
+// algorithm and the window (and a sliding window's number of sub-windows). It holds neither limit nor name nor file, so that
 // editing those keeps the counters, and it does not matter which rule a
 // descriptor matched.
 package descriptors

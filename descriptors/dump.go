@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // Dump writes every limit, a line each, as envoyproxy/ratelimit's /rlconfig does:
@@ -36,14 +38,28 @@ func (s *Set) dump(l *Limit) string {
 	switch {
 	case r.Unlimited:
 		b.WriteString(", unlimited: true")
-	case l.Policy.CountRefused != d.countsRefused(len(r.Limits)):
+	case l.Policy.CountRefused != d.countsRefused(l.Policy.Algorithm, len(r.Limits)):
 		fmt.Fprintf(&b, ", count_refused: %t", l.Policy.CountRefused)
 	}
 	if l.UnitMultiplier > 1 {
 		fmt.Fprintf(&b, ", unit_multiplier: %d", l.UnitMultiplier)
 	}
+	switch p := &l.Policy; p.Algorithm {
+	case limiter.SlidingWindow:
+		fmt.Fprintf(&b, ", algorithm: sliding_window, sub_windows: %d", p.SubWindows)
+	case limiter.SlidingLog:
+		b.WriteString(", algorithm: sliding_log")
+	case limiter.TokenBucket:
+		fmt.Fprintf(&b, ", algorithm: token_bucket, burst: %d", p.Burst)
+	case limiter.LeakyBucket:
+		fmt.Fprintf(&b, ", algorithm: leaky_bucket, slack: %d, max_wait: %s, max_waiting: %d", p.Slack, p.MaxWait, p.MaxWaiting)
+	default: // a fixed window, as in the reference
+	}
 	if d.allOrNothing {
 		b.WriteString(", all_or_nothing: true")
+	}
+	if d.maxCounters > 0 {
+		fmt.Fprintf(&b, ", max_counters: %d", d.maxCounters)
 	}
 	b.WriteString("\n")
 	return b.String()

@@ -211,7 +211,7 @@ func (r *Rule) flags() string {
 func (l *Limit) describe() string {
 	text := "unlimited"
 	if !l.Rule.Unlimited {
-		text = rate(l) + ", fixed_window"
+		text = rate(l) + ", " + algorithmText(&l.Policy)
 		if l.Policy.CountRefused {
 			text += ", refused hits count"
 		}

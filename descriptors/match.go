@@ -6,9 +6,13 @@ import (
 
 // domain is one domain's compiled rules.
 type domain struct {
-	name         string
+	name string
+	// index is the domain's place in Set.names.
+	index        int
 	allOrNothing bool
-	root         node
+	// maxCounters is 0 where the domain has no bound of its own.
+	maxCounters int64
+	root        node
 	// prefix is the hash of the name, with which each identity begins.
 	prefix limiter.Hasher
 	// replaceable counts the names that some limit bears and some limit replaces.
@@ -52,5 +56,9 @@ func (d *domain) identify(entries []Entry, shared [][]byte) limiter.Hasher {
 // another entry.
 func counterWord(p *limiter.Policy) uint64 {
 	const nanosPerSecond = 1_000_000_000
-	return uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond) //nolint:gosec // a window is positive
+	word := uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond) //nolint:gosec // a window is positive
+	if p.Algorithm == limiter.SlidingWindow {
+		word |= uint64(p.SubWindows) << 40 // the slots of one ring are no use to another
+	}
+	return word
 }

@@ -2,8 +2,11 @@ package descriptors
 
 import (
 	"fmt"
+	"math"
+	"math/big"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
@@ -50,11 +53,10 @@ func (g *grower) tree(depth int) []DescriptorConfig {
 			d.RateLimits = []RateLimitConfig{{Unlimited: true, UnitMultiplier: 1}}
 		case 2:
 			d.List = true
-			d.RateLimits = []RateLimitConfig{
-				{Unit: Hour, UnitMultiplier: 1, RequestsPerUnit: 1}, {Unit: Day, UnitMultiplier: 1, RequestsPerUnit: 1},
-			}
+			d.RateLimits = []RateLimitConfig{g.limit(), g.limit()}
+			d.RateLimits[1].Unit = Day
 		default:
-			d.RateLimits = []RateLimitConfig{{Unit: Hour, UnitMultiplier: 1, RequestsPerUnit: 1}}
+			d.RateLimits = []RateLimitConfig{g.limit()}
 		}
 		for i := range d.RateLimits {
 			l := &d.RateLimits[i]
@@ -71,6 +73,24 @@ func (g *grower) tree(depth int) []DescriptorConfig {
 	return ds
 }
 
+// limit makes a limit of an hour that is not unlimited.
+func (g *grower) limit() RateLimitConfig {
+	l := RateLimitConfig{Unit: Hour, UnitMultiplier: 1, RequestsPerUnit: pick[uint32](g, 1, 0, 3, 4096)}
+	switch l.Algorithm = limiter.Algorithm(g.choose(len(algorithms) + 1)); l.Algorithm {
+	case limiter.SlidingWindow:
+		l.SubWindows = pick(g, nil, new(uint32(1)), new(uint32(60)))
+	case limiter.TokenBucket:
+		l.Burst = pick(g, nil, new(uint32(1)), new(uint32(7)), new(uint32(13_000)))
+	case limiter.LeakyBucket:
+		l.Slack = pick(g, nil, new(uint32(0)), new(uint32(13_000)))
+		l.MaxWait = pick(g, nil, new(time.Duration(0)), new(time.Minute))
+		l.MaxWaiting = pick(g, nil, new(uint32(0)), new(uint32(5)))
+	default: // no words of their own
+	}
+	l.CountRefused = pick(g, nil, new(false), new(true))
+	return l
+}
+
 func (g *grower) request() *Request {
 	req := &Request{Domain: []byte(pick(g, "d", "d", "d", "d", "e")), HitsAddend: uint32(g.choose(3))}
 	for range g.choose(5) {
@@ -83,7 +103,7 @@ func (g *grower) request() *Request {
 		}
 		d.Refund, d.HasHits, d.Hits = g.choose(6) == 5, g.choose(3) == 2, uint64(g.choose(3))
 		if g.choose(5) == 4 {
-			d = d.limit(uint32(g.choose(3)), int32(pick(g, 0, 1, 2, 7, 8, -1)), pick[uint32](g, 0, 2, 1<<31))
+			d = d.limit(pick[uint32](g, 0, 1, 2, 5000, math.MaxUint32), int32(pick(g, 0, 1, 2, 7, 8, -1)), pick[uint32](g, 0, 2, 1<<31))
 		}
 		req.Descriptors = append(req.Descriptors, d)
 	}
@@ -210,7 +230,7 @@ func applied(c Config, req *Request) (hits []*DescriptorConfig, left [][]RateLim
 	left = make([][]RateLimitConfig, len(req.Descriptors))
 	replaced := map[string]bool{}
 	for i, d := range req.Descriptors {
-		if usable(d) || string(req.Domain) != "d" || len(d.Entries) == 0 {
+		if usable(c, req, d) || string(req.Domain) != "d" || len(d.Entries) == 0 {
 			continue
 		}
 		hits[i] = plainWalk(c.Descriptors, d.Entries)
@@ -237,9 +257,88 @@ func applied(c Config, req *Request) (hits []*DescriptorConfig, left [][]RateLim
 	return hits, left
 }
 
-func usable(d Descriptor) bool {
+// usable reports whether the descriptor's own limit applies.
+func usable(c Config, req *Request, d Descriptor) bool {
 	o := d.Override
-	return d.HasOverride && o.Unit >= 1 && o.Unit <= 7 && o.UnitMultiplier < 1000
+	if !d.HasOverride || string(req.Domain) != "d" || o.Unit < 1 || o.Unit > 7 || o.UnitMultiplier >= 1000 {
+		return false
+	}
+	lender := lender(c, d)
+	return lender == nil || lender.Algorithm != limiter.SlidingLog || o.RequestsPerUnit <= 4096
+}
+
+// lender returns the limit whose words an override takes, or nil.
+func lender(c Config, d Descriptor) *RateLimitConfig {
+	if len(d.Entries) == 0 {
+		return nil
+	}
+	hit := plainWalk(c.Descriptors, d.Entries)
+	if hit == nil || len(hit.RateLimits) == 0 || hit.RateLimits[0].Unlimited {
+		return nil
+	}
+	return &hit.RateLimits[0]
+}
+
+// wantPolicy says what the words of a limit mean, with exact fractions, for a
+// descriptor with that many limits; under an override with the number and window of
+// that.
+func wantPolicy(l *RateLimitConfig, o *Override, limits int, allOrNothing bool) limiter.Policy {
+	or := func(n *uint32, otherwise uint32) uint32 {
+		if n != nil {
+			return *n
+		}
+		return otherwise
+	}
+	if l == nil {
+		l = &RateLimitConfig{}
+	}
+	p := limiter.Policy{
+		Algorithm: max(limiter.FixedWindow, l.Algorithm), Limit: l.RequestsPerUnit,
+		Window: time.Duration(l.Unit.Seconds()) * time.Second,
+	}
+	p.CountRefused = p.Algorithm == limiter.FixedWindow && !allOrNothing && limits == 1
+	if l.CountRefused != nil {
+		p.CountRefused = *l.CountRefused
+	}
+	burst := new(big.Rat).SetInt64(int64(or(l.Burst, max(1, l.RequestsPerUnit))))
+	if o != nil {
+		if p.Limit == 0 {
+			burst.SetInt64(int64(o.RequestsPerUnit))
+		} else {
+			burst.Mul(burst, big.NewRat(int64(o.RequestsPerUnit), int64(p.Limit)))
+		}
+		p.Limit = o.RequestsPerUnit
+		p.Window = time.Duration(Unit(o.Unit).Seconds()*int64(max(1, o.UnitMultiplier))) * time.Second
+	}
+	// cut bounds n hits to what passes in 2^60 ns.
+	cut := func(n *big.Int) *big.Int {
+		if p.Limit == 0 {
+			return n
+		}
+		most := new(big.Int).Mul(big.NewInt(1<<60), big.NewInt(int64(p.Limit)))
+		if most.Div(most, big.NewInt(int64(p.Window))); most.Cmp(n) < 0 {
+			return most
+		}
+		return n
+	}
+	switch p.Algorithm {
+	case limiter.SlidingWindow:
+		p.SubWindows = or(l.SubWindows, 10)
+	case limiter.TokenBucket:
+		up, rest := new(big.Int).DivMod(burst.Num(), burst.Denom(), new(big.Int))
+		if rest.Sign() > 0 {
+			up.Add(up, big.NewInt(1))
+		}
+		p.Burst = uint32(max(1, min(cut(up).Uint64(), math.MaxUint32)))
+	case limiter.LeakyBucket:
+		p.Slack = uint32(cut(big.NewInt(int64(or(l.Slack, 10))+1)).Uint64() - 1)
+		p.MaxWaiting = or(l.MaxWaiting, 100)
+		if l.MaxWait != nil {
+			p.MaxWait = *l.MaxWait
+		}
+	default: // no words of their own
+	}
+	return p
 }
 
 // passingQuota is what envoyproxy/ratelimit's service does: a descriptor that is
@@ -247,7 +346,7 @@ func usable(d Descriptor) bool {
 func passingQuota(c Config, req *Request, global Global) bool {
 	hits, left := applied(c, req)
 	for i, d := range req.Descriptors {
-		override := usable(d) && string(req.Domain) == "d"
+		override := usable(c, req, d)
 		switch hit := hits[i]; {
 		case hit != nil && hit.RateLimits[0].Unlimited:
 		case override, len(left[i]) == 0:
@@ -275,7 +374,7 @@ func checkPlan(t *testing.T, c Config, p *Plan, req *Request) {
 	at, group := 0, int32(-1)
 	for i := range p.Matches {
 		m, d := &p.Matches[i], req.Descriptors[i]
-		override := usable(d) && known
+		override := usable(c, req, d)
 		if m.Override != override || m.IgnoredOverride != (d.HasOverride && known && !override) {
 			t.Fatalf("Matches[%d] = %+v for %+v", i, m, d)
 		}
@@ -300,11 +399,25 @@ func checkPlan(t *testing.T, c Config, p *Plan, req *Request) {
 			if ch.Policy != &p.Limits[at].Policy || ch.Group != group || ch.Refund != d.Refund || ch.Hits != m.Hits {
 				t.Fatalf("Charges[%d] = %+v", at, ch)
 			}
-			if override != (p.Limits[at].Index < 0) || ch.Policy.Algorithm != limiter.FixedWindow {
+			if override != (p.Limits[at].Index < 0) {
 				t.Fatalf("Limits[%d] = %+v", at, p.Limits[at])
 			}
-			if !override && p.Limits[at].Name != left[i][at-m.First].Name {
-				t.Fatalf("Limits[%d] = %+v, want %+v", at, p.Limits[at], left[i][at-m.First])
+			var want limiter.Policy
+			if override {
+				limits := 1
+				if l := lender(c, d); l != nil {
+					limits = len(plainWalk(c.Descriptors, d.Entries).RateLimits)
+				}
+				want = wantPolicy(lender(c, d), &d.Override, limits, c.AllOrNothing)
+			} else {
+				l := &left[i][at-m.First]
+				if p.Limits[at].Name != l.Name {
+					t.Fatalf("Limits[%d] = %+v, want %+v", at, p.Limits[at], l)
+				}
+				want = wantPolicy(l, nil, len(hits[i].RateLimits), c.AllOrNothing)
+			}
+			if *ch.Policy != want {
+				t.Fatalf("Charges[%d].Policy = %+v, want %+v", at, *ch.Policy, want)
 			}
 		}
 	}

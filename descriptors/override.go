@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -15,15 +16,23 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	if seconds == 0 || seconds > int64(limiter.MaxWindow/time.Second) {
 		return false
 	}
-	policy := limiter.Policy{
-		Algorithm: limiter.FixedWindow, Limit: o.RequestsPerUnit,
-		Window: time.Duration(seconds) * time.Second, CountRefused: !d.allOrNothing,
-	}
+	policy := limiter.Policy{Algorithm: limiter.FixedWindow, CountRefused: !d.allOrNothing}
 	if rule != nil && !rule.Unlimited {
 		// Number and unit are the descriptor's, all else stays. Of a list the first
 		// block lends it.
-		first := &rule.Limits[0].Policy
-		policy.Algorithm, policy.CountRefused = first.Algorithm, first.CountRefused
+		policy = rule.Limits[0].Policy
+	}
+	if policy.Algorithm == limiter.SlidingLog && o.RequestsPerUnit > limiter.MaxLog {
+		return false
+	}
+	configured := policy.Limit
+	policy.Limit, policy.Window = o.RequestsPerUnit, time.Duration(seconds)*time.Second
+	switch policy.Algorithm {
+	case limiter.TokenBucket:
+		policy.Burst = scaleBurst(policy.Burst, configured, &policy)
+	case limiter.LeakyBucket:
+		policy.Slack = uint32(min(uint64(policy.Slack), maxHits(&policy)-1)) //nolint:gosec // no greater than it was
+	default: // nothing that depends on the number
 	}
 	if cap(p.overrides) < len(p.Matches) {
 		// Limits and Charges point to the elements: only an empty list may move.
@@ -35,6 +44,17 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	})
 	m.Override, m.override = true, &p.overrides[len(p.overrides)-1]
 	return true
+}
+
+// scaleBurst returns the burst that is to p's limit as burst is to the configured
+// one, rounded up, as far as a bucket of p may have it. To a configured limit of
+// none there is no ratio; then it is the whole limit, as by default.
+func scaleBurst(burst, configured uint32, p *limiter.Policy) uint32 {
+	scaled := uint64(p.Limit)
+	if configured > 0 {
+		scaled = (uint64(burst)*uint64(p.Limit) + uint64(configured) - 1) / uint64(configured)
+	}
+	return uint32(max(1, min(scaled, maxHits(p), math.MaxUint32)))
 }
 
 // chargeOverride charges m's override. Its counter is keyed by the values as sent,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -186,6 +187,9 @@ func (p *parser) document(n *yaml.Node) Config {
 			c.Descriptors = p.descriptors(path, f)
 		case "all_or_nothing":
 			c.AllOrNothing = p.newBool(path, f)
+		case "max_counters":
+			most, _ := p.number(path, f, 1, math.MaxUint32)
+			c.MaxCounters = int64(most)
 		default:
 			ok = p.stray(path, rootWords, f) != "domain" && ok
 		}

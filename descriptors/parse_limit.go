@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -18,16 +19,13 @@ type limitBlock struct {
 	path string
 	node *yaml.Node
 	// given holds the words that stand in the block, with their values.
-	given        map[string]field
-	unit         string
-	requests     uint32
-	unlimited    bool
-	name         string
-	replaces     []string
-	multiplier   uint32
-	countRefused *bool
-	// misspelt holds the words that were likely meant by unknown ones, and unit
-	// where its value was reported already: they are not missing.
+	given map[string]field
+	unit  string
+	// config has the words that need no more than their own value; limit adds the
+	// others.
+	config RateLimitConfig
+	// misspelt holds the words that were likely meant by unknown ones, and unit and
+	// algorithm where their value was reported already: they are not missing.
 	misspelt []string
 }
 
@@ -65,7 +63,7 @@ func (p *parser) rateLimits(path string, f field) []RateLimitConfig {
 		if b == nil {
 			continue
 		}
-		if b.unlimited {
+		if b.config.Unlimited {
 			p.fail(b.path, b.given["unlimited"].key, `"unlimited" is not allowed in rate_limits; use rate_limit`)
 			continue
 		}
@@ -73,18 +71,15 @@ func (p *parser) rateLimits(path string, f field) []RateLimitConfig {
 		if !ok {
 			continue
 		}
-		if j := slices.IndexFunc(limits, func(l RateLimitConfig) bool { return l.window() == limit.window() }); j >= 0 {
-			p.fail(b.path, item, "two limits of one list have the same algorithm and window; the first is on line %d, and the lower alone would hold",
-				limits[j].Pos.Line)
+		if j := slices.IndexFunc(limits, func(l RateLimitConfig) bool { return sameCounter(&l, &limit) }); j >= 0 {
+			p.fail(b.path, item, "two limits of one list have the same algorithm and window; the first is on line %d, and %s",
+				limits[j].Pos.Line, sameCounterHelp(limit.algorithm()))
 			continue
 		}
 		limits = append(limits, limit)
 	}
 	return limits
 }
-
-// window is the limit's window in seconds. It cannot overflow.
-func (l RateLimitConfig) window() int64 { return l.Unit.Seconds() * int64(l.UnitMultiplier) }
 
 // readLimit reads the words of a block into b, or into a new one if b is nil.
 // It returns b if the node is no map.
@@ -95,9 +90,10 @@ func (p *parser) readLimit(path string, at *yaml.Node, b *limitBlock) *limitBloc
 		return b
 	}
 	if b == nil {
-		b = &limitBlock{given: map[string]field{}, multiplier: 1}
+		b = &limitBlock{given: map[string]field{}, config: RateLimitConfig{UnitMultiplier: 1}}
 	}
 	b.path, b.node = path, at
+	l := &b.config
 	for _, f := range p.fields(path, n, wordText) {
 		b.given[f.word] = f
 		switch f.word {
@@ -107,26 +103,37 @@ func (p *parser) readLimit(path string, at *yaml.Node, b *limitBlock) *limitBloc
 				b.misspelt = append(b.misspelt, f.word)
 			}
 		case "requests_per_unit":
-			if b.requests = 0; !isNull(f.value) {
-				b.requests, _ = p.number(path, f, 0)
+			if l.RequestsPerUnit = 0; !isNull(f.value) {
+				l.RequestsPerUnit, _ = p.number(path, f, 0, math.MaxUint32)
 			} else {
 				delete(b.given, f.word)
 			}
 		case "unlimited":
-			b.unlimited = p.bool(path, f)
+			l.Unlimited = p.bool(path, f)
 		case "name":
-			b.name = p.limitName(path, f)
+			l.Name = p.limitName(path, f)
 		case "replaces":
-			b.replaces = p.replaces(path, f)
+			l.Replaces = p.replaces(path, f)
 		case "unit_multiplier":
-			if m, ok := p.number(path, f, 1); ok {
-				b.multiplier = m
+			if m, ok := p.number(path, f, 1, math.MaxUint32); ok {
+				l.UnitMultiplier = m
 			}
 		case "algorithm":
-			p.algorithm(path, f)
+			if l.Algorithm = p.algorithm(path, f); l.Algorithm == 0 {
+				b.misspelt = append(b.misspelt, f.word)
+			}
+		case "sub_windows":
+			l.SubWindows = p.optional(path, f, 1, limiter.MaxSubWindows)
+		case "burst":
+			l.Burst = p.optional(path, f, 1, math.MaxUint32)
+		case "slack":
+			l.Slack = p.optional(path, f, 0, math.MaxUint32)
+		case "max_wait":
+			l.MaxWait = p.wait(path, f)
+		case "max_waiting":
+			l.MaxWaiting = p.optional(path, f, 0, math.MaxUint32)
 		case "count_refused":
-			count := p.newBool(path, f)
-			b.countRefused = &count
+			l.CountRefused = new(p.newBool(path, f))
 		default:
 			if meant := p.stray(path, limitWords, f); meant != "" {
 				b.misspelt = append(b.misspelt, meant)
@@ -139,15 +146,14 @@ func (p *parser) readLimit(path string, at *yaml.Node, b *limitBlock) *limitBloc
 // limit checks a complete block. Ok is false if it is unusable, which was then
 // reported.
 func (p *parser) limit(b *limitBlock) (l RateLimitConfig, ok bool) {
-	if b.name != "" && slices.Contains(b.replaces, b.name) {
-		p.fail(b.path, b.given["replaces"].key, "a limit cannot replace itself: its own name is %q", shorten(b.name))
-	}
-	l = RateLimitConfig{
-		Pos: p.pos(b.node), Unlimited: b.unlimited, UnitMultiplier: b.multiplier,
-		Name: b.name, Replaces: b.replaces, CountRefused: b.countRefused,
+	l = b.config
+	l.Pos = p.pos(b.node)
+	if l.Name != "" && slices.Contains(l.Replaces, l.Name) {
+		p.fail(b.path, b.given["replaces"].key, "a limit cannot replace itself: its own name is %q", shorten(l.Name))
 	}
 	unit, known := parseUnit(b.unit)
-	if b.unlimited {
+	if l.Unlimited {
+		l.RequestsPerUnit = 0
 		if known {
 			p.fail(b.path, b.given["unit"].value, `"unlimited" excludes "unit"; remove one of them`)
 		} else if b.unit != "" {
@@ -164,16 +170,16 @@ func (p *parser) limit(b *limitBlock) (l RateLimitConfig, ok bool) {
 		p.unknownUnit(b)
 		return l, false
 	}
-	l.Unit, l.RequestsPerUnit = unit, b.requests
+	l.Unit = unit
 	if longest := int64(limiter.MaxWindow / time.Second); l.window() > longest {
 		p.fail(b.path, b.given["unit_multiplier"].value, "a window of %d %ss is longer than 10 years; the highest unit_multiplier of unit %s is %d",
-			b.multiplier, unit, unit, longest/unit.Seconds())
+			l.UnitMultiplier, unit, unit, longest/unit.Seconds())
 		return l, false
 	}
 	if _, ok := b.given["requests_per_unit"]; !ok && !slices.Contains(b.misspelt, "requests_per_unit") {
 		p.warn(b.path, b.node, `"requests_per_unit" is missing and counts as 0, which refuses every request; write 0 if that is meant`)
 	}
-	return l, true
+	return l, p.algorithmWords(b, &l)
 }
 
 func parseUnit(s string) (Unit, bool) {
@@ -200,23 +206,6 @@ func (p *parser) unknownUnit(b *limitBlock) {
 		}
 		p.fail(b.path, f.value, "unknown unit %q%s (allowed: %s)", shorten(b.unit), hint, allowed)
 	}
-}
-
-func (p *parser) algorithm(path string, f field) {
-	name, ok := p.text(path, f)
-	if !ok || slices.Contains(algorithms, name) {
-		return
-	}
-	allowed := strings.Join(algorithms, ", ")
-	if slices.Contains(laterAlgorithms, name) {
-		p.fail(path, f.value, "algorithm %q is not available in this version (allowed: %s)", name, allowed)
-		return
-	}
-	hint := ""
-	if s := suggest(name, algorithms); s != "" {
-		hint = fmt.Sprintf("; did you mean %q?", s)
-	}
-	p.fail(path, f.value, "unknown algorithm %q%s (allowed: %s)", shorten(name), hint, allowed)
 }
 
 // limitName reads a name. Envoy writes it into a header between quotes as it is.

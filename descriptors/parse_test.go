@@ -85,6 +85,9 @@ func prune(t *testing.T, v any) any {
 	return pruneTree(tree)
 }
 
+// zeroMatters are the words whose default is not 0.
+var zeroMatters = map[string]bool{"Slack": true, "MaxWait": true, "MaxWaiting": true}
+
 func pruneTree(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -94,7 +97,7 @@ func pruneTree(v any) any {
 		for key, value := range v {
 			switch value {
 			case nil, "", false, 0.0:
-				if key[0] >= 'A' && key[0] <= 'Z' && key != "CountRefused" {
+				if key[0] >= 'A' && key[0] <= 'Z' && key != "CountRefused" && (value != 0.0 || !zeroMatters[key]) {
 					delete(v, key)
 				}
 			default:
@@ -127,7 +130,10 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 		"domain": "d", "key": "k*", "value": "v", "unit": "hour", "requests_per_unit": "1", "name": "n",
 		"descriptors": "[]", "rate_limit": "{unit: hour, requests_per_unit: 1}",
 		"rate_limits": "[{unit: hour, requests_per_unit: 1}]", "metadata": "{}", "replaces": "[{name: m}]",
-		"unit_multiplier": "1", "algorithm": "fixed_window", "unlimited": "false",
+		"unit_multiplier": "1", "algorithm": "fixed_window", "unlimited": "false", "max_counters": "1",
+		"sub_windows": "1, algorithm: sliding_window", "burst": "1, algorithm: token_bucket",
+		"slack": "1, algorithm: leaky_bucket", "max_wait": "1s, algorithm: leaky_bucket",
+		"max_waiting": "1, max_wait: 1s, algorithm: leaky_bucket",
 	}
 	around := []struct {
 		in       vocabulary

@@ -70,10 +70,9 @@ func (p *parser) newBool(path string, f field) bool {
 	return false
 }
 
-// number reads a whole number of at least smallest that fits 32 bits. Ok is false
-// if it reported an error.
-func (p *parser) number(path string, f field, smallest int64) (n uint32, ok bool) {
-	const largest = 1<<32 - 1
+// number reads a whole number from smallest to largest, which fits 32 bits. Ok is
+// false if it reported an error.
+func (p *parser) number(path string, f field, smallest, largest int64) (n uint32, ok bool) {
 	if f.value.Kind == yaml.ScalarNode {
 		s := resolveScalar(f.value)
 		if s.kind == intScalar && s.int >= smallest && s.int <= largest {

@@ -58,9 +58,9 @@ func (p *Plan) begin(d *domain, n int) {
 	p.overrides = p.overrides[:0]
 	clear(p.Matches)
 	p.Matches = slices.Grow(p.Matches[:0], n)[:n]
-	p.KnownDomain, p.DomainName = d != nil, ""
+	p.KnownDomain, p.DomainName, p.DomainIndex = d != nil, "", -1
 	if d != nil {
-		p.DomainName = d.name
+		p.DomainName, p.DomainIndex = d.name, d.index
 	}
 }
 

@@ -22,6 +22,16 @@ descriptors:
       - key: c
         detailed_metric: true
         rate_limit: {unit: hour, requests_per_unit: 10}
+  - key: all
+    rate_limits:
+      - {unit: hour, requests_per_unit: 10}
+      - {unit: hour, requests_per_unit: 10, algorithm: sliding_window}
+      - {unit: hour, requests_per_unit: 10, algorithm: sliding_log}
+      - {unit: hour, requests_per_unit: 10, algorithm: token_bucket}
+      - {unit: hour, requests_per_unit: 10, algorithm: leaky_bucket}
+  - {key: token, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: token_bucket, burst: 3}}
+  - {key: leaky, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: leaky_bucket, max_wait: 1s}}
+  - {key: log, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: sliding_log}}
 `
 
 func TestHotPathAllocatesNothing(t *testing.T) {
@@ -34,6 +44,10 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		{"list and wildcards", []Descriptor{desc("b", "x1y2z"), desc("b", "xyz", "c", "1")}},
 		{"replaces", []Descriptor{desc("a", "1"), desc("b", "xyz")}},
 		{"override", []Descriptor{desc("a", "1").limit(1, 1, 0), desc("q", "1").limit(1, 4, 2), desc("q", "1").limit(1, 0, 0)}},
+		{"all algorithms", []Descriptor{desc("all", "1")}},
+		{"override of algorithms", []Descriptor{
+			desc("token", "1").limit(7, 4, 0), desc("leaky", "1").limit(1, 6, 10), desc("log", "1").limit(5000, 1, 0), desc("all", "1").limit(5000, 1, 0),
+		}},
 		{"unknown domain", nil},
 	} {
 		p, req := &Plan{}, &Request{Domain: []byte("d"), Descriptors: tc.descs}

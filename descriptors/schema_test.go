@@ -76,6 +76,9 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		}
 		return schema.Validate(v)
 	}
+	limited := func(words string) string {
+		return "{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, " + words + "}}]}"
+	}
 	for _, c := range conformance(t, "cases.yaml") {
 		for _, text := range c.Config {
 			// The schema asks for what Parse only warns of.
@@ -98,10 +101,30 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		"{domain: d, descriptors: [{key: k, rate_limits: [{unit: Hour, requests_per_unit: 1, unit_multiplier: 2, count_refused: false}]}]}": true,
 		"{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true, name: n}}], all_or_nothing: true}":                                true,
 		"{domain: d, descriptors: [{key: 15, value: true}]}":                                                                                true,
-		"{domain: d, descriptors: [{key: k, rate_limits: []}]}":                                                                             false,
-		"{domain: d, descriptors: [{key: k, rate_limits: [{unlimited: true}]}]}":                                                            false,
-		"{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true, unit_multiplier: 2}}]}":                                           false,
-		"{domain: d, descriptors: [{key: k, rate_limit: null, rate_limits: [{unit: hour, requests_per_unit: 1}]}]}":                         false,
+		"{domain: d, max_counters: 1}":                                                 true,
+		"{domain: d, max_counters: 0}":                                                 false,
+		limited("algorithm: sliding_window, sub_windows: 60"):                          true,
+		limited("algorithm: sliding_window, sub_windows: 61"):                          false,
+		limited("algorithm: sliding_window, burst: 1"):                                 false,
+		limited("sub_windows: 10"):                                                     false,
+		limited("algorithm: token_bucket, burst: 1, count_refused: true"):              true,
+		limited("algorithm: token_bucket, burst: 0"):                                   false,
+		limited("algorithm: token_bucket, slack: 1"):                                   false,
+		limited("burst: 1"):                                                            false,
+		limited("algorithm: leaky_bucket, slack: 0, max_wait: 1m1.5s, max_waiting: 0"): true,
+		limited("algorithm: leaky_bucket, max_wait: 0"):                                true,
+		limited("algorithm: leaky_bucket, max_wait: 5"):                                false,
+		limited("algorithm: leaky_bucket, max_wait: -5s"):                              false,
+		limited("algorithm: leaky_bucket, max_waiting: 5"):                             false,
+		limited("algorithm: magic"):                                                    false,
+		"{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4096, algorithm: sliding_log}}]}":  true,
+		"{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4097, algorithm: sliding_log}}]}":  false,
+		"{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4097, algorithm: token_bucket}}]}": true,
+		"{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true, burst: 2}}]}":                                   false,
+		"{domain: d, descriptors: [{key: k, rate_limits: []}]}":                                                           false,
+		"{domain: d, descriptors: [{key: k, rate_limits: [{unlimited: true}]}]}":                                          false,
+		"{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true, unit_multiplier: 2}}]}":                         false,
+		"{domain: d, descriptors: [{key: k, rate_limit: null, rate_limits: [{unit: hour, requests_per_unit: 1}]}]}":       false,
 	} {
 		if err := validate(text); (err == nil) != want {
 			t.Errorf("validate(%s) = %v, want valid %v", text, err, want)

@@ -1,6 +1,8 @@
 package descriptors
 
 import (
+	"iter"
+
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -28,6 +30,27 @@ type Set struct {
 
 // Domains returns the names of all domains, sorted. It must not be changed.
 func (s *Set) Domains() []string { return s.names }
+
+// MaxCounters returns the bound that the domain's counters have for themselves, or
+// 0 if they share the common space. A domain that is not configured has none.
+func (s *Set) MaxCounters(domain string) int64 {
+	if d := s.domains[domain]; d != nil {
+		return d.maxCounters
+	}
+	return 0
+}
+
+// Policies yields the policies whose counters live in the common space, one for
+// each limit that charges: how a table is best divided among the kinds of counters.
+func (s *Set) Policies() iter.Seq[limiter.Policy] {
+	return func(yield func(limiter.Policy) bool) {
+		for _, l := range s.Limits {
+			if !l.Rule.Unlimited && s.MaxCounters(l.Rule.Domain) == 0 && !yield(l.Policy) {
+				return
+			}
+		}
+	}
+}
 
 // Empty reports whether no domain is configured.
 func (s *Set) Empty() bool { return len(s.names) == 0 }
@@ -84,7 +107,7 @@ type Limit struct {
 	UnitMultiplier uint32
 	Name           string
 	// Label tells limits of one list apart in metrics: the name, else `60/minute`
-	// or `60/10minute`. Empty outside lists.
+	// or `60/10minute`, and what else it takes. Empty outside lists.
 	Label string
 	// Index is the limit's place in Set.Limits, or -1 for an override.
 	Index int
@@ -163,6 +186,8 @@ type Plan struct {
 	KnownDomain bool
 	// DomainName is the domain's name, or empty if it is not known.
 	DomainName string
+	// DomainIndex is the domain's place in [Set.Domains], or -1 if it is not known.
+	DomainIndex int
 	// Matches has one element per descriptor of the request, in order.
 	Matches []Match
 	// Limits is parallel to Batch.Charges.

@@ -24,7 +24,12 @@ func TestSuggest(t *testing.T) {
 		{"sec", unitNames(), "second"},
 		{"MINUTES", unitNames(), "minute"},
 		{"fortnight", unitNames(), ""},
-		{"burst", limitWords.words, ""},
+		{"tokens", limitWords.words, ""},
+		{"subwindows", limitWords.words, "sub_windows"},
+		{"maxWait", limitWords.words, "max_wait"},
+		{"token", algorithms, "token_bucket"},
+		{"leaky-bucket", algorithms, "leaky_bucket"},
+		{"gcra", algorithms, ""},
 		{"", limitWords.words, ""},
 		{"x", unitNames(), ""},
 	} {

@@ -1,6 +1,10 @@
 package descriptors
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
 
 // vocabulary is the words that mean something in one kind of map.
 type vocabulary struct {
@@ -12,7 +16,7 @@ type vocabulary struct {
 // The vocabularies of a file. The order of the words is that of the documentation.
 var (
 	rootWords = vocabulary{"at the top level", []string{
-		"domain", "descriptors", "all_or_nothing",
+		"domain", "descriptors", "all_or_nothing", "max_counters",
 	}}
 	descriptorWords = vocabulary{"in a descriptor", []string{
 		"key", "value", "rate_limit", "rate_limits", "descriptors", "shadow_mode", "quota_mode",
@@ -20,7 +24,7 @@ var (
 	}}
 	limitWords = vocabulary{"in rate_limit", []string{
 		"unit", "requests_per_unit", "unlimited", "name", "replaces",
-		"unit_multiplier", "algorithm", "count_refused",
+		"unit_multiplier", "algorithm", "sub_windows", "burst", "slack", "max_wait", "max_waiting", "count_refused",
 	}}
 	replacesWords = vocabulary{"in an item of replaces", []string{"name"}}
 )
@@ -48,12 +52,23 @@ func homes(word string) []vocabulary {
 	return found
 }
 
-// algorithms are the values that the word algorithm accepts; laterAlgorithms are
-// known by name only, so that their diagnostic is not about spelling.
-var (
-	algorithms      = []string{"fixed_window"}
-	laterAlgorithms = []string{"sliding_window", "sliding_log", "token_bucket", "leaky_bucket"}
-)
+// algorithms are the values that the word algorithm accepts, in the order of the
+// limiter's numbers.
+var algorithms = []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket", "leaky_bucket"}
+
+// algorithmNamed returns the algorithm of that name. Ok is false if there is none.
+func algorithmNamed(name string) (a limiter.Algorithm, ok bool) {
+	i := slices.Index(algorithms, name)
+	return limiter.FixedWindow + limiter.Algorithm(i), i >= 0 //nolint:gosec // a small number
+}
+
+// algorithmName is the inverse of algorithmNamed.
+func algorithmName(a limiter.Algorithm) string {
+	if a < limiter.FixedWindow || a > limiter.LeakyBucket {
+		return "unknown"
+	}
+	return algorithms[a-limiter.FixedWindow]
+}
 
 // units are all units, shortest first, for diagnostics and the schema.
 var units = []Unit{Second, Minute, Hour, Day, Week, Month, Year}

@@ -1,0 +1,51 @@
+package descriptors
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// TestDocsOfAlgorithms holds ../docs/algorithms.md to what it says: its rules load
+// without a warning, each algorithm has one, and its bytes are the limiter's.
+func TestDocsOfAlgorithms(t *testing.T) {
+	page, err := os.ReadFile("../docs/algorithms.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[limiter.Algorithm]bool{}
+	for _, block := range strings.Split(string(page), "```yaml\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		if !strings.HasPrefix(block, "rate_limit") {
+			continue // for Envoy
+		}
+		s, ds := compile(t, Options{}, "domain: d\ndescriptors:\n- key: k\n  "+strings.ReplaceAll(block, "\n", "\n  "))
+		if s == nil || len(ds) > 0 {
+			t.Fatalf("%s gives %v", block, ds)
+		}
+		for _, l := range s.Limits {
+			used[l.Policy.Algorithm] = true
+		}
+	}
+	if len(used) != len(algorithms) {
+		t.Errorf("the rules use %d algorithms, want %d", len(used), len(algorithms))
+	}
+	ring := func(k uint32) int {
+		return limiter.CounterBytes(limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1, Window: time.Minute, SubWindows: k})
+	}
+	log := func(n uint32) int {
+		return limiter.CounterBytes(limiter.Policy{Algorithm: limiter.SlidingLog, Limit: n, Window: time.Minute})
+	}
+	for _, want := range []string{
+		fmt.Sprintf("%d with 10 sub-windows, %d with 1, %d with 60", ring(10), ring(1), ring(60)),
+		fmt.Sprintf("%d for 5, %d for 16, %d for 128, %d for 4096", log(5), log(16), log(128), log(4096)),
+	} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}

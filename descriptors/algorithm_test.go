@@ -1,0 +1,343 @@
+package descriptors
+
+import (
+	"math"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// limited is a file of one rule, of key k, with the words of one limit.
+func limited(words string) string {
+	return "domain: d\ndescriptors: [{key: k, rate_limit: {" + words + "}}]"
+}
+
+func TestPolicyOfWords(t *testing.T) {
+	const minute = "unit: minute, requests_per_unit: 60, "
+	for _, tc := range []struct {
+		words string
+		want  limiter.Policy
+	}{
+		{minute, limiter.Policy{Algorithm: limiter.FixedWindow, CountRefused: true}},
+		{minute + "algorithm: fixed_window", limiter.Policy{Algorithm: limiter.FixedWindow, CountRefused: true}},
+		{minute + "algorithm: sliding_window", limiter.Policy{Algorithm: limiter.SlidingWindow, SubWindows: 10}},
+		{minute + "algorithm: sliding_window, sub_windows: 1", limiter.Policy{Algorithm: limiter.SlidingWindow, SubWindows: 1}},
+		{minute + "algorithm: sliding_log", limiter.Policy{Algorithm: limiter.SlidingLog}},
+		{minute + "algorithm: sliding_log, count_refused: true", limiter.Policy{Algorithm: limiter.SlidingLog, CountRefused: true}},
+		{minute + "algorithm: token_bucket", limiter.Policy{Algorithm: limiter.TokenBucket, Burst: 60}},
+		{minute + "algorithm: token_bucket, burst: 1, count_refused: true", limiter.Policy{Algorithm: limiter.TokenBucket, Burst: 1, CountRefused: true}},
+		{minute + "algorithm: leaky_bucket", limiter.Policy{Algorithm: limiter.LeakyBucket, Slack: 10, MaxWaiting: 100}},
+		{minute + "algorithm: leaky_bucket, slack: 0", limiter.Policy{Algorithm: limiter.LeakyBucket, MaxWaiting: 100}},
+		{
+			minute + "algorithm: leaky_bucket, max_wait: 50ms, max_waiting: 0",
+			limiter.Policy{Algorithm: limiter.LeakyBucket, Slack: 10, MaxWait: 50 * time.Millisecond},
+		},
+	} {
+		tc.want.Limit, tc.want.Window = 60, time.Minute
+		if got := rules(t, Options{}, limited(tc.words)).Limits[0].Policy; got != tc.want {
+			t.Errorf("policy of %s = %+v, want %+v", tc.words, got, tc.want)
+		}
+	}
+}
+
+func TestALimitOfNoneIsAllowedInEveryAlgorithm(t *testing.T) {
+	for _, algorithm := range algorithms {
+		p := rules(t, Options{}, limited("unit: year, requests_per_unit: 0, algorithm: "+algorithm)).Limits[0].Policy
+		if p.Limit != 0 || p.Algorithm == limiter.TokenBucket && p.Burst != 1 {
+			t.Errorf("policy of %s = %+v, want no limit and the least burst", algorithm, p)
+		}
+	}
+}
+
+func TestOnlyAFixedWindowCountsRefusedByDefault(t *testing.T) {
+	for _, algorithm := range algorithms {
+		l := rules(t, Options{}, limited("unit: hour, requests_per_unit: 1, algorithm: "+algorithm)).Limits[0]
+		if got, want := l.Policy.CountRefused, algorithm == "fixed_window"; got != want {
+			t.Errorf("CountRefused of %s = %v, want %v", algorithm, got, want)
+		}
+	}
+}
+
+// TestMaxHitsIsExact compares with exact fractions at the edges.
+func TestMaxHitsIsExact(t *testing.T) {
+	for _, p := range []limiter.Policy{
+		{Limit: 1, Window: time.Second},
+		{Limit: 3, Window: time.Second},
+		{Limit: 7, Window: 30 * 24 * time.Hour},
+		{Limit: 1, Window: limiter.MaxWindow},
+		{Limit: math.MaxUint32, Window: limiter.MaxWindow},
+		{Limit: math.MaxUint32, Window: time.Second},
+	} {
+		n := new(big.Int).Mul(big.NewInt(maxBacklog), big.NewInt(int64(p.Limit)))
+		want := n.Div(n, big.NewInt(int64(p.Window)))
+		if got := maxHits(&p); !want.IsUint64() || got != want.Uint64() {
+			t.Errorf("maxHits(%d in %s) = %d, want %s", p.Limit, p.Window, got, want)
+		}
+	}
+	if got := maxHits(&limiter.Policy{Window: time.Second}); got != math.MaxUint64 {
+		t.Errorf("maxHits of no rate = %d, want no bound", got)
+	}
+}
+
+func TestIdentityOfAlgorithms(t *testing.T) {
+	const minute = "unit: minute, requests_per_unit: 60, "
+	distinct := map[string]limiter.ID{}
+	for _, words := range []string{
+		"", "unit_multiplier: 2", "algorithm: sliding_window", "algorithm: sliding_window, sub_windows: 11",
+		"algorithm: sliding_log", "algorithm: token_bucket", "algorithm: leaky_bucket", "algorithm: leaky_bucket, unit_multiplier: 2",
+	} {
+		got := id(t, rules(t, Options{}, limited(minute+words)), "d", desc("k", "x"))
+		for other, taken := range distinct {
+			if got == taken {
+				t.Errorf("%q and %q share a counter", words, other)
+			}
+		}
+		distinct[words] = got
+	}
+	for _, same := range [][2]string{
+		{"algorithm: sliding_window", "algorithm: sliding_window, sub_windows: 10, requests_per_unit: 5, count_refused: true, name: n"},
+		{"algorithm: sliding_log", "algorithm: sliding_log, requests_per_unit: 5"},
+		{"algorithm: token_bucket", "algorithm: token_bucket, requests_per_unit: 5, burst: 3"},
+		{"algorithm: leaky_bucket", "algorithm: leaky_bucket, requests_per_unit: 5, slack: 3, max_wait: 1s, max_waiting: 1"},
+	} {
+		edited := id(t, rules(t, Options{}, limited("unit: second, unit_multiplier: 60, "+same[1])), "d", desc("k", "x"))
+		if edited != distinct[same[0]] {
+			t.Errorf("%q does not keep the counter of %q", same[1], same[0])
+		}
+	}
+}
+
+func TestAnOverrideKeepsTheCounter(t *testing.T) {
+	for _, algorithm := range algorithms {
+		s := rules(t, Options{}, limited("unit: minute, requests_per_unit: 60, algorithm: "+algorithm))
+		if id(t, s, "d", desc("k", "x")) != id(t, s, "d", desc("k", "x").limit(5, 2, 0)) {
+			t.Errorf("%s: an override of the same window has another counter", algorithm)
+		}
+		if id(t, s, "d", desc("k", "x")) == id(t, s, "d", desc("k", "x").limit(5, 3, 0)) {
+			t.Errorf("%s: an override of another window has the same counter", algorithm)
+		}
+	}
+}
+
+func TestLabelsOfAlgorithms(t *testing.T) {
+	s := rules(t, Options{}, `
+domain: d
+descriptors:
+  - key: k
+    rate_limits:
+      - {unit: minute, requests_per_unit: 60}
+      - {unit: minute, requests_per_unit: 60, algorithm: token_bucket}
+      - {unit: hour, requests_per_unit: 60, algorithm: sliding_window}
+      - {unit: hour, requests_per_unit: 60, algorithm: sliding_window, sub_windows: 5}
+      - {unit: day, requests_per_unit: 60, algorithm: leaky_bucket}
+  - key: names
+    rate_limits:
+      - {unit: minute, requests_per_unit: 60, name: n}
+      - {unit: minute, requests_per_unit: 60, name: n, algorithm: token_bucket}
+      - {unit: hour, requests_per_unit: 60, name: m}
+      - {unit: day, requests_per_unit: 60, name: m, algorithm: token_bucket}
+      - {unit: day, requests_per_unit: 60, name: m, algorithm: leaky_bucket}
+`)
+	var got []string
+	for _, l := range s.Limits {
+		got = append(got, l.Label)
+	}
+	want := []string{
+		"60/minute fixed_window", "60/minute token_bucket", "60/hour", "60/hour #4", "60/day",
+		"n fixed_window", "n token_bucket", "m 60/hour", "m 60/day token_bucket", "m 60/day leaky_bucket",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+}
+
+const allAlgorithms = `
+domain: d
+max_counters: 1000
+descriptors:
+  - {key: fixed, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: fixed_window}}
+  - {key: ring, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: sliding_window, sub_windows: 1}}
+  - {key: log, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: sliding_log, count_refused: true}}
+  - {key: token, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: token_bucket, unit_multiplier: 2}}
+  - {key: leaky, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: leaky_bucket, slack: 0}}
+  - {key: held, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: leaky_bucket, max_wait: 1500ms}}
+  - {key: free, rate_limit: {unlimited: true}}
+`
+
+func TestTextsOfAlgorithms(t *testing.T) {
+	s := rules(t, Options{}, allAlgorithms)
+	var got []string
+	for _, l := range s.Limits {
+		got = append(got, l.String())
+	}
+	want := []string{
+		"60/minute",
+		"60/minute, sliding_window of 1 sub-window",
+		"60/minute, sliding_log",
+		"60/2minute, token_bucket, burst 60",
+		"60/minute, leaky_bucket, slack 0",
+		"60/minute, leaky_bucket, slack 10, holds replies up to 1.5s, 100 at most",
+		"unlimited",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("String (-want +got):\n%s", diff)
+	}
+	for entries, want := range map[string]string{
+		"fixed=1": "limit: 60/minute, fixed_window, refused hits count, at ",
+		"log=1":   "limit: 60/minute, sliding_log, refused hits count, at ",
+		"held=1":  "limit: 60/minute, leaky_bucket, slack 10, holds replies up to 1.5s, 100 at most, at ",
+	} {
+		if got := s.Explain("d", parseEntries(entries)).String(); !strings.Contains(got, want) {
+			t.Errorf("Explain(%s) = %s, want %q in it", entries, got, want)
+		}
+	}
+	p := plan(s, Global{}, desc("token", "").limit(6, 2, 0))
+	if got, want := p.Limits[0].String(), "6/minute, token_bucket, burst 6"; got != want {
+		t.Errorf("String of an override = %q, want %q", got, want)
+	}
+}
+
+func TestDumpOfAlgorithms(t *testing.T) {
+	const want = `d.fixed: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, max_counters: 1000
+d.ring: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: sliding_window, sub_windows: 1, max_counters: 1000
+d.log: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, count_refused: true, algorithm: sliding_log, max_counters: 1000
+d.token: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: token_bucket, burst: 60, max_counters: 1000
+d.leaky: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: leaky_bucket, slack: 0, max_wait: 0s, max_waiting: 100, max_counters: 1000
+d.held: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100, max_counters: 1000
+d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true, max_counters: 1000
+`
+	var got strings.Builder
+	if err := rules(t, Options{}, allAlgorithms).Dump(&got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Errorf("Dump (-want +got):\n%s", diff)
+	}
+}
+
+func TestAdviceOfBuckets(t *testing.T) {
+	for words, want := range map[string]bool{
+		"unit: hour, requests_per_unit: 1, algorithm: token_bucket, burst: 23":                     false,
+		"unit: hour, requests_per_unit: 1, algorithm: token_bucket, burst: 24":                     true,
+		"unit: day, requests_per_unit: 24, algorithm: token_bucket, burst: 23":                     false,
+		"unit: hour, requests_per_unit: 1, algorithm: leaky_bucket, slack: 22":                     false,
+		"unit: hour, requests_per_unit: 1, algorithm: leaky_bucket, slack: 23":                     true,
+		"unit: day, requests_per_unit: 1, algorithm: sliding_window":                               true,
+		"unit: hour, requests_per_unit: 1, algorithm: sliding_log":                                 false,
+		"unit: day, requests_per_unit: 0, algorithm: token_bucket":                                 true,
+		"unit: second, requests_per_unit: 4294967295, algorithm: token_bucket, burst: 1":           false,
+		"unit: year, unit_multiplier: 10, requests_per_unit: 1, algorithm: leaky_bucket, slack: 2": true,
+	} {
+		if ds := Advice(rules(t, Options{}, limited(words))); (len(ds) == 1) != want {
+			t.Errorf("Advice(%s) = %v, want a warning %v", words, ds, want)
+		}
+	}
+}
+
+func TestHashOfAlgorithms(t *testing.T) {
+	const minute = "unit: minute, requests_per_unit: 60, "
+	seen := map[string]string{}
+	for _, words := range []string{
+		"", "algorithm: sliding_window", "algorithm: sliding_window, sub_windows: 5", "algorithm: sliding_log",
+		"algorithm: token_bucket", "algorithm: token_bucket, burst: 5", "algorithm: leaky_bucket",
+		"algorithm: leaky_bucket, slack: 5", "algorithm: leaky_bucket, max_wait: 5ms",
+		"algorithm: leaky_bucket, max_wait: 5ms, max_waiting: 5", "algorithm: leaky_bucket, max_wait: 6ms",
+	} {
+		hash := rules(t, Options{}, limited(minute+words)).Hash
+		if other, ok := seen[hash]; ok {
+			t.Errorf("%q and %q have one hash", words, other)
+		}
+		seen[hash] = words
+	}
+	if other, ok := seen[rules(t, Options{}, "max_counters: 5\n"+limited(minute)).Hash]; ok {
+		t.Errorf("max_counters and %q have one hash", other)
+	}
+}
+
+func TestMaxCounters(t *testing.T) {
+	file := func(domain, root string) string { return "domain: " + domain + root + "\ndescriptors: []" }
+	for _, tc := range []struct {
+		name  string
+		files []string
+		want  int64
+		warn  string
+	}{
+		{"none", []string{file("d", "")}, 0, ""},
+		{"one", []string{file("d", "\nmax_counters: 5")}, 5, ""},
+		{"the greatest", []string{file("d", "\nmax_counters: 4294967295")}, 1<<32 - 1, ""},
+		{"one of two files", []string{"domain: d", file("d", "\nmax_counters: 5")}, 5, ""},
+		{"the same in both", []string{file("d", "\nmax_counters: 5"), file("d", "\nmax_counters: 5")}, 5, ""},
+		{
+			"two that differ",
+			[]string{file("d", "\nmax_counters: 9"), "domain: d", "# moved\n" + file("d", "\nmax_counters: 5"), file("d", "\nmax_counters: 7"), file("d", "\nmax_counters: 5")},
+			5, `c.yaml:2:1: warning: domain "d": the files of this domain differ in max_counters; the smallest, 5, holds`,
+		},
+		{
+			"the smallest first",
+			[]string{file("d", "\nmax_counters: 5"), file("d", "\nmax_counters: 9")},
+			5, `a.yaml:1:1: warning: domain "d": the files of this domain differ in max_counters; the smallest, 5, holds`,
+		},
+	} {
+		s, ds := compile(t, Options{MergeDomains: true}, append(tc.files, file("e", "\nmax_counters: 77"))...)
+		if s == nil {
+			t.Fatalf("%s: %v", tc.name, ds)
+		}
+		var got string
+		if len(ds) > 0 {
+			got = ds[0].String()
+		}
+		if got != tc.warn || len(ds) > 1 {
+			t.Errorf("%s: diagnostics %v, want %q", tc.name, ds, tc.warn)
+		}
+		if got := s.MaxCounters("d"); got != tc.want {
+			t.Errorf("%s: MaxCounters = %d, want %d", tc.name, got, tc.want)
+		}
+		if got := s.MaxCounters("f"); got != 0 {
+			t.Errorf("%s: MaxCounters of a domain that is not configured = %d", tc.name, got)
+		}
+	}
+}
+
+func TestDomainIndex(t *testing.T) {
+	s := rules(t, Options{}, "domain: c", "domain: a", "domain: b")
+	p := &Plan{}
+	for _, name := range []string{"b", "a", "c"} {
+		s.Plan(p, &Request{Domain: []byte(name)}, Global{})
+		if p.DomainIndex < 0 || s.Domains()[p.DomainIndex] != name {
+			t.Errorf("DomainIndex of %s = %d in %v", name, p.DomainIndex, s.Domains())
+		}
+	}
+	s.Plan(p, &Request{Domain: []byte("x")}, Global{})
+	if p.DomainIndex != -1 {
+		t.Errorf("DomainIndex of an unknown domain = %d, want -1", p.DomainIndex)
+	}
+}
+
+func TestPoliciesAreThoseOfTheCommonSpace(t *testing.T) {
+	s := rules(t, Options{}, allAlgorithms, `
+domain: e
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1, algorithm: sliding_log}}
+  - {key: b, rate_limit: {unlimited: true}}
+  - key: c
+    rate_limits:
+      - {unit: minute, requests_per_unit: 2}
+      - {unit: minute, requests_per_unit: 3, algorithm: token_bucket}
+`)
+	var got []uint32
+	for p := range s.Policies() {
+		got = append(got, p.Limit)
+	}
+	if want := []uint32{1, 2, 3}; !slices.Equal(got, want) {
+		t.Errorf("limits of Policies = %v, want %v", got, want)
+	}
+	for range s.Policies() {
+		break // must not go on
+	}
+}
