@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,9 @@ type Settings struct {
 	DynamicMetadata bool
 	// DecisionMetadata adds what was decided under the key sluice.
 	DecisionMetadata bool
+	// Clock tells the time at which a refused group gives back what it took for a
+	// moment; see limiter.Batch. Optional: without it, the time of the request.
+	Clock func() limiter.Time
 	// MaxDescriptors is the most that one request may have. 0 means 1000.
 	MaxDescriptors int
 }
@@ -58,6 +62,8 @@ type serving struct {
 	set *descriptors.Set
 	// counters is parallel to set.Limits.
 	counters []*telemetry.RuleCounters
+	// spaces is parallel to set.Domains(); nil is the common space.
+	spaces   []*limiter.Space
 	metadata map[*descriptors.Rule]*object
 }
 
@@ -70,8 +76,18 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 	return &Service{settings: settings, table: table, metrics: metrics}
 }
 
-// Serve puts a rule set in force for all requests that begin from now on.
-func (s *Service) Serve(set *descriptors.Set) {
+// Serve puts a rule set in force for all requests that begin from now on. It
+// returns an error, and what was in force stays, if the counters have no room for
+// what the set's max_counters ask.
+func (s *Service) Serve(set *descriptors.Set) error {
+	spaces := make([]*limiter.Space, len(set.Domains()))
+	for i, domain := range set.Domains() {
+		space, err := s.table.Space(domain, set.MaxCounters(domain))
+		if err != nil {
+			return fmt.Errorf("domain %q: max_counters: %w", domain, err)
+		}
+		spaces[i] = space
+	}
 	keys := make([]telemetry.RuleKey, len(set.Limits))
 	metadata := map[*descriptors.Rule]*object{}
 	for i, l := range set.Limits {
@@ -81,7 +97,8 @@ func (s *Service) Serve(set *descriptors.Set) {
 			metadata[l.Rule] = newObject(l.Rule.Metadata)
 		}
 	}
-	s.rules.Store(&serving{set: set, counters: s.metrics.Rules.Configure(keys), metadata: metadata})
+	s.rules.Store(&serving{set: set, counters: s.metrics.Rules.Configure(keys), spaces: spaces, metadata: metadata})
+	return nil
 }
 
 // Rules returns the rule set in force, or nil.
@@ -110,9 +127,10 @@ func (c *Call) OverLimit() bool { return c.over }
 
 // Answer answers one request, given as the bytes of a RateLimitRequest, at the
 // time now. The reply is the bytes of a RateLimitResponse, a view of c's memory
-// until its next use, to be sent after delay; delay is 0 for every algorithm of
-// today. An error means that there is no reply, for one of the reasons above.
-func (s *Service) Answer(now limiter.Time, c *Call, request []byte) (reply []byte, delay time.Duration, err error) {
+// until its next use, to be sent after delay, which is at most budget: whoever
+// carries the request holds the reply so long, or calls [Service.Cancel]. An
+// error means that there is no reply, for one of the reasons above.
+func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, request []byte) (reply []byte, delay time.Duration, err error) {
 	c.decoder.reset()
 	c.over = false
 	if err := c.decoder.decode(request); err != nil {
@@ -132,6 +150,10 @@ func (s *Service) Answer(now limiter.Time, c *Call, request []byte) (reply []byt
 	}
 
 	rules.set.Plan(&c.plan, req, descriptors.Global{Quota: s.settings.QuotaMode})
+	c.plan.Batch.Budget, c.plan.Batch.Space, c.plan.Batch.Clock = max(0, budget), nil, s.settings.Clock
+	if i := c.plan.DomainIndex; i >= 0 {
+		c.plan.Batch.Space = rules.spaces[i]
+	}
 	s.table.Decide(now, &c.plan.Batch)
 	c.over = c.plan.Batch.Refused
 	if c.over && s.settings.ShadowMode {
@@ -157,8 +179,12 @@ func (s *Service) Answer(now limiter.Time, c *Call, request []byte) (reply []byt
 		b = s.appendMetadata(b, c, rules)
 	}
 	c.reply = b
-	return b, 0, nil
+	return b, c.plan.Batch.Wait, nil
 }
+
+// Cancel gives back what the last answer's waiting charges hold, for a caller
+// that went away at the time now while its reply was held.
+func (s *Service) Cancel(now limiter.Time, c *Call) { s.table.Cancel(now, &c.plan.Batch) }
 
 // fillStatuses gives each descriptor of the request its status.
 func (c *Call) fillStatuses() {

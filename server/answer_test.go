@@ -47,7 +47,9 @@ func service(tb testing.TB, settings Settings, rules string) *Service {
 	}
 	s := NewService(settings, table, telemetry.New())
 	if rules != "" {
-		s.Serve(compile(tb, rules))
+		if err := s.Serve(compile(tb, rules)); err != nil {
+			tb.Fatal(err)
+		}
 	}
 	return s
 }
@@ -74,7 +76,7 @@ func TestAnswerErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var c Call
-			reply, _, err := test.service.Answer(noon, &c, test.request)
+			reply, _, err := test.service.Answer(noon, 0, &c, test.request)
 			if !errors.Is(err, test.want) || reply != nil {
 				t.Errorf("Answer() = %x, %v, want %v", reply, err, test.want)
 			}
@@ -97,7 +99,7 @@ func TestResetIsRoundedUp(t *testing.T) {
 		{0, 60}, {1, 60}, {time.Second, 59}, {time.Second + 1, 59}, {59 * time.Second, 1}, {time.Minute - 1, 1}, {time.Minute, 60},
 	} {
 		var c Call
-		b, _, err := s.Answer(noon+limiter.Time(test.at), &c, marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("k", test.at.String())}}}}))
+		b, _, err := s.Answer(noon+limiter.Time(test.at), 0, &c, marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("k", test.at.String())}}}}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +237,7 @@ func TestRandomRequests(t *testing.T) {
 		if r.IntN(1000) == 0 {
 			now -= limiter.Time(r.Int64N(int64(2 * time.Hour))) // clocks are set back
 		}
-		b, _, err := s.Answer(now, &c, encoded[i])
+		b, _, err := s.Answer(now, 0, &c, encoded[i])
 		wantErr := requests[i].GetDomain() == "" || len(requests[i].GetDescriptors()) == 0
 		if (err != nil) != wantErr {
 			t.Fatalf("request %d: error %v for %v", n, err, requests[i])
@@ -271,7 +273,7 @@ func FuzzAnswer(f *testing.F) {
 	s := service(f, Settings{NearLimitRatio: 0.8, DynamicMetadata: true, DecisionMetadata: true, Headers: &Headers{Limit: "l"}}, randomRules)
 	var c Call
 	f.Fuzz(func(t *testing.T, in []byte, now int64) {
-		b, _, err := s.Answer(limiter.Time(now), &c, in)
+		b, _, err := s.Answer(limiter.Time(now), 0, &c, in)
 		if err != nil {
 			return
 		}

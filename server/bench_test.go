@@ -36,7 +36,9 @@ func benchService(tb testing.TB, settings Settings, rules string) *Service {
 		tb.Fatal(err)
 	}
 	s := NewService(settings, table, telemetry.New())
-	s.Serve(set)
+	if err := s.Serve(set); err != nil {
+		tb.Fatal(err)
+	}
 	return s
 }
 
@@ -139,7 +141,7 @@ var benchThrough = []struct {
 		return err
 	}},
 	{"reply", func(s *Service, c *Call, request []byte) error {
-		_, _, err := s.Answer(benchNow, c, request)
+		_, _, err := s.Answer(benchNow, 0, c, request)
 		return err
 	}},
 }
@@ -153,7 +155,7 @@ func BenchmarkAnswer(b *testing.B) {
 			b.Run(fmt.Sprintf("descriptors=2/entries=5/requests=%d/through=%s", counters, step.name), func(b *testing.B) {
 				s, c := benchService(b, Settings{NearLimitRatio: 0.8}, benchRules), &Call{}
 				for _, request := range requests { // fill the table
-					if _, _, err := s.Answer(benchNow, c, request); err != nil {
+					if _, _, err := s.Answer(benchNow, 0, c, request); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -201,7 +203,7 @@ func BenchmarkAnswerParallel(b *testing.B) {
 					request = <-next
 				}
 				for pb.Next() {
-					if _, _, err := s.Answer(benchNow, c, request); err != nil {
+					if _, _, err := s.Answer(benchNow, 0, c, request); err != nil {
 						b.Error(err)
 						return
 					}
@@ -310,7 +312,7 @@ func TestAnswerDoesNotAllocate(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s, c := benchService(t, test.settings, allocRules), &Call{}
 			answer := func() {
-				if _, _, err := s.Answer(benchNow, c, test.request); err != nil {
+				if _, _, err := s.Answer(benchNow, 0, c, test.request); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -59,9 +59,10 @@ func (s *Service) counters(rules *serving, c *Call, i int, l *descriptors.Limit)
 
 // split says what kind of hits a charge's were, as envoyproxy/ratelimit splits
 // them: over_limit is what lies beyond the limit, near_limit what lies above the
-// near threshold within it, and both may come from one request.
+// near threshold within it, and both may come from one request. For buckets the
+// limit is their capacity.
 func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.Hits {
-	hits, limit := charge.Hits, uint64(charge.Policy.Limit)
+	hits, limit := charge.Hits, charge.Policy.Capacity()
 	near := uint64(float32(limit) * s.settings.NearLimitRatio)
 	h := telemetry.Hits{Total: hits}
 	switch {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -111,9 +112,12 @@ type handler struct {
 	precise bool
 }
 
-// shouldRateLimit answers x.request in x.reply.
-func (h *handler) shouldRateLimit(_ context.Context, x *exchange) (err error) {
-	start := time.Now() //nolint:forbidigo // the one reading of the clock; all else takes the time
+// margin is what a held reply needs of the call's deadline to get back in time.
+const margin = time.Millisecond
+
+// shouldRateLimit answers x.request in x.reply, after it was held as long as the
+// rules say.
+func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) {
 	m := h.service.metrics
 	m.Requests.Inc()
 	defer func() {
@@ -128,14 +132,40 @@ func (h *handler) shouldRateLimit(_ context.Context, x *exchange) (err error) {
 		if err != nil {
 			m.ServiceErrors.Inc()
 		}
-		m.ResponseTime.Observe(time.Since(start).Seconds())
 	}()
-	reply, _, err := h.service.Answer(limiter.Time(start.UnixNano()), &x.call, x.request)
+	start := time.Now() //nolint:forbidigo // the one reading of the clock; all else takes the time
+	budget := time.Duration(math.MaxInt64)
+	if deadline, ok := ctx.Deadline(); ok {
+		budget = deadline.Sub(start) - margin
+	}
+	reply, delay, err := h.service.Answer(limiter.Time(start.UnixNano()), budget, &x.call, x.request)
+	m.ResponseTime.Observe(time.Since(start).Seconds())
 	if err != nil {
 		return status.Error(code(err, h.precise), err.Error())
 	}
 	x.reply = reply
+	if delay > 0 {
+		return h.hold(ctx, x, delay)
+	}
 	return nil
+}
+
+// hold waits for delay. A caller that goes away meanwhile gives its place back.
+func (h *handler) hold(ctx context.Context, x *exchange, delay time.Duration) error {
+	m := h.service.metrics
+	m.WaitedCalls.Inc()
+	m.WaitingCalls.Inc()
+	defer m.WaitingCalls.Dec()
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		h.service.Cancel(limiter.Time(time.Now().UnixNano()), &x.call) //nolint:forbidigo // a later moment than the request's
+		m.CancelledWaits.Inc()
+		return status.FromContextError(ctx.Err()).Err()
+	}
 }
 
 // code returns the gRPC status code of an error of [Service.Answer]. Errors that

@@ -25,6 +25,11 @@ type Metrics struct {
 	IgnoredOverrides prometheus.Counter
 	// RefundedHits counts hits that were given back.
 	RefundedHits prometheus.Counter
+	// WaitedCalls counts calls whose reply was held, WaitingCalls are those held
+	// now, CancelledWaits those whose caller went away first.
+	WaitedCalls    prometheus.Counter
+	WaitingCalls   prometheus.Gauge
+	CancelledWaits prometheus.Counter
 	// Panics counts requests that were answered INTERNAL because of a bug.
 	Panics prometheus.Counter
 	// RefusedConnections counts connections beyond the limit on them.
@@ -79,6 +84,9 @@ func New() *Metrics {
 		UnknownDomain:      counter("sluice_unknown_domain_total", "Descriptors of requests for a domain without rules."),
 		IgnoredOverrides:   counter("sluice_ignored_overrides_total", "Descriptors whose own limit had an unusable unit or window; the configured limit held."),
 		RefundedHits:       counter("sluice_refunded_hits_total", "Hits that were given back."),
+		WaitedCalls:        counter("sluice_waited_calls_total", "Calls whose reply was held by a leaky bucket."),
+		WaitingCalls:       gauge("sluice_waiting_calls", "Calls whose reply is held now."),
+		CancelledWaits:     counter("sluice_cancelled_waits_total", "Held calls whose caller went away first."),
 		Panics:             counter("sluice_panics_total", "Requests answered INTERNAL because of a bug in sluice."),
 		RefusedConnections: counter("sluice_refused_connections_total", "gRPC connections closed at once because the limit on connections was reached."),
 		ConfigLoads:        counter("ratelimit_service_config_load_success", "Rule sets that were loaded."),

@@ -90,7 +90,7 @@ func writeFindings(c console, set *descriptors.Set, diagnostics descriptors.Diag
 		if n := counterBytes(l); n > 0 {
 			memory = fmt.Sprintf(", %d bytes per counter", n)
 		}
-		if _, err := fmt.Fprintf(c.out, "%s > %s: %s%s\n", l.Rule.Domain, l.Rule.Path, limitText(l), memory); err != nil {
+		if _, err := fmt.Fprintf(c.out, "%s > %s: %s%s\n", l.Rule.Domain, l.Rule.Path, l.String(), memory); err != nil {
 			return err
 		}
 	}
@@ -112,7 +112,7 @@ func writeReport(c console, set *descriptors.Set, diagnostics descriptors.Diagno
 	if set != nil {
 		r.Hash, r.Domains = set.Hash, append(r.Domains, set.Domains()...)
 		for _, l := range set.Limits {
-			r.Limits = append(r.Limits, checkLimit{l.Rule.Domain, l.Rule.Path, limitText(l), counterBytes(l), l.Pos.File, l.Pos.Line})
+			r.Limits = append(r.Limits, checkLimit{l.Rule.Domain, l.Rule.Path, l.String(), counterBytes(l), l.Pos.File, l.Pos.Line})
 		}
 	}
 	for _, d := range diagnostics {
@@ -130,15 +130,4 @@ func counterBytes(l *descriptors.Limit) int {
 		return 0
 	}
 	return limiter.CounterBytes(l.Policy)
-}
-
-// limitText writes a limit as 60/minute or 100/10minute.
-func limitText(l *descriptors.Limit) string {
-	if l.Rule.Unlimited {
-		return "unlimited"
-	}
-	if l.UnitMultiplier > 1 {
-		return fmt.Sprintf("%d/%d%s", l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
-	}
-	return fmt.Sprintf("%d/%s", l.RequestsPerUnit, l.Unit)
 }

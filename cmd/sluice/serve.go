@@ -119,20 +119,7 @@ func (s *serveCmd) Run(ctx context.Context, c console) error {
 	if names := ignoredVariables(); len(names) > 0 {
 		logger.Warn("these environment variables have no effect", zap.Strings("names", names))
 	}
-	table, err := limiter.New(limiter.Options{Bytes: int64(s.CounterMemory)})
-	if err != nil {
-		return fmt.Errorf("--counter-memory: %w", err)
-	}
-	metrics := telemetry.New()
-	metrics.WatchTable(func() telemetry.TableStats {
-		st := table.Stats()
-		return telemetry.TableStats{
-			Capacity: st.Capacity, Bytes: st.Bytes, Live: table.Live(now()),
-			Reclaimed: st.Reclaimed, GivenUp: st.GivenUp,
-		}
-	})
-	service := server.NewService(s.settings(), table, metrics)
-	r := rules{service: service, metrics: metrics, logger: logger}
+	r := &rules{metrics: telemetry.New(), logger: logger, drainTimeout: s.DrainTimeout}
 	source := descriptors.NewSource(descriptors.SourceOptions{
 		Paths:      s.Config,
 		AllowEmpty: s.AllowEmpty,
@@ -150,8 +137,21 @@ func (s *serveCmd) Run(ctx context.Context, c console) error {
 	if first.Err != nil && s.OnBadStart == "exit" && !s.ForceStart {
 		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", loadError(first.Err))
 	}
+	table, err := newTable(int64(s.CounterMemory), first.Set)
+	if err != nil {
+		return fmt.Errorf("--counter-memory: %w", err)
+	}
+	boundMemory(table, logger)
+	r.metrics.WatchTable(func() telemetry.TableStats {
+		st := table.Stats()
+		return telemetry.TableStats{
+			Capacity: st.Capacity, Bytes: st.Bytes, Live: table.Live(now()),
+			Reclaimed: st.Reclaimed, GivenUp: st.GivenUp,
+		}
+	})
+	r.service = server.NewService(s.settings(), table, r.metrics)
 	r.take(first)
-	srv := server.New(s.options(), service, metrics, logger)
+	srv := server.New(s.options(), r.service, r.metrics, logger)
 	if err := srv.Listen(ctx); err != nil {
 		return err
 	}
@@ -173,6 +173,7 @@ func (s *serveCmd) settings() server.Settings {
 		DynamicMetadata:  s.DynamicMetadata,
 		DecisionMetadata: s.DecisionMetadata,
 		MaxDescriptors:   s.MaxDescriptors,
+		Clock:            now,
 	}
 	if s.ResponseHeaders {
 		settings.Headers = &server.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
@@ -195,7 +196,7 @@ func (s *serveCmd) options() server.Options {
 	}
 }
 
-// now is the wall clock, for metrics; requests read their own.
+// now is the wall clock. A request's own time is read where it comes in.
 func now() limiter.Time { return limiter.Time(time.Now().UnixNano()) }
 
 // rules puts what a source read in force and tells operators.
@@ -203,9 +204,11 @@ type rules struct {
 	service *server.Service
 	metrics *telemetry.Metrics
 	logger  *zap.Logger
+	// drainTimeout bounds what held calls get at the end.
+	drainTimeout time.Duration
 }
 
-func (r rules) take(u descriptors.Update) {
+func (r *rules) take(u descriptors.Update) {
 	for _, d := range u.Diagnostics {
 		if d.Severity == descriptors.Warning {
 			r.logger.Warn("rules: " + d.String())
@@ -229,7 +232,16 @@ func (r rules) take(u descriptors.Update) {
 		r.logger.Info("rule files are back at what is in force", zap.String("hash", u.Set.Hash))
 		return
 	}
-	r.service.Serve(u.Set)
+	if err := r.service.Serve(u.Set); err != nil {
+		r.metrics.ConfigRefused()
+		r.logger.Error("rules do not load: what is in force stays", zap.Error(err))
+		return
+	}
+	for _, l := range u.Set.Limits {
+		if l.Policy.MaxWait > r.drainTimeout {
+			r.logger.Warn("rules: " + l.Pos.String() + ": max_wait is longer than --drain-timeout: calls held at a SIGTERM may be cut off")
+		}
+	}
 	r.metrics.ConfigLoaded(u.Set.Hash, float64(time.Now().UnixMilli())/1e3)
 	r.logger.Info("rules loaded", zap.String("hash", u.Set.Hash), zap.Int("limits", len(u.Set.Limits)),
 		zap.Strings("domains", u.Set.Domains()))

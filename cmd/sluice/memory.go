@@ -1,0 +1,56 @@
+package main
+
+import (
+	"os"
+	"runtime/debug"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// newTable returns a table divided for the rules of set, which may be nil.
+func newTable(bytes int64, set *descriptors.Set) (*limiter.Table, error) {
+	opt := limiter.Options{Bytes: bytes}
+	if set != nil {
+		for p := range set.Policies() {
+			opt.Policies = append(opt.Policies, p)
+		}
+		for _, domain := range set.Domains() {
+			opt.Spaces = append(opt.Spaces, set.MaxCounters(domain))
+		}
+	}
+	return limiter.New(opt)
+}
+
+// gcPercent lets the heap grow to five times what is live before it is collected:
+// what is live is a few megabytes, since the counters are not in the heap, and
+// collecting them at each doubling would cost a tenth of all CPU time.
+const gcPercent = 400
+
+// boundMemory tells Go how much memory it may take: nine tenths of the container's
+// limit less the counters that are not in the heap. GOMEMLIMIT and GOGC, where
+// set, hold instead.
+func boundMemory(table *limiter.Table, logger *zap.Logger) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	container, err := memlimit.FromCgroup()
+	if err != nil {
+		return // no container, or one without a limit
+	}
+	mapped := table.Stats().Mapped
+	limit := int64(float64(container)*0.9) - mapped
+	if limit <= 0 {
+		logger.Warn("the counters alone take more than the container's memory: lower --counter-memory or raise the limit",
+			zap.Uint64("container_bytes", container), zap.Int64("counter_bytes", mapped))
+		return
+	}
+	debug.SetMemoryLimit(limit)
+	logger.Info("memory limit set", zap.Int64("gomemlimit_bytes", limit), zap.Uint64("container_bytes", container))
+}
