@@ -1,0 +1,62 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestPicture holds that the committed picture is what the algorithms do.
+func TestPicture(t *testing.T) {
+	rows, err := play()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = "../algorithms.svg"
+	committed, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if draw(rows) != string(committed) {
+		t.Errorf("%s is not what is drawn now: go run ./docs/plot > docs/algorithms.svg", file)
+	}
+}
+
+// TestPromises holds that each algorithm keeps its promise in the picture, and
+// that the traffic brings it to the most it may let through.
+func TestPromises(t *testing.T) {
+	rows, err := play()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []struct {
+		name string
+		most int
+	}{
+		{"fixed_window", 2 * limit},
+		{"sliding_window", limit},
+		{"sliding_log", limit},
+		{"token_bucket", 5 + limit - 1},
+		{"leaky_bucket", limit},
+	}
+	if len(rows) != len(want) {
+		t.Fatalf("%d rows, want %d", len(rows), len(want))
+	}
+	for i, w := range want {
+		r := &rows[i]
+		if r.name != w.name || r.most != w.most {
+			t.Errorf("row %d: %s lets through %d in a second, want %s, %d", i, r.name, r.most, w.name, w.most)
+		}
+		if got := len(r.released) + len(r.refused); got != len(offered()) {
+			t.Errorf("%s: %d answers, want %d", r.name, got, len(offered()))
+		}
+		for j := 1; r.name == "leaky_bucket" && j < len(r.released); j++ {
+			if r.released[j]-r.released[j-1] < second/limit {
+				t.Errorf("leaky_bucket: released at %d and %d ms", r.released[j-1], r.released[j])
+			}
+		}
+		if !strings.Contains(draw(rows), `">`+r.name+`</text>`) {
+			t.Errorf("%s is not drawn", r.name)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A row is one algorithm's answers to the offered requests.
+type row struct {
+	name, words string
+	released    []int // when those that were admitted go on; later than they came if held
+	refused     []int // when those came that were refused
+	// most is how many were released in the fullest second, from the one at from.
+	most, from int
+}
+
+// play offers the same requests to every algorithm.
+func play() ([]row, error) {
+	rows := []struct {
+		name, words string
+		policy      limiter.Policy
+	}{
+		{"fixed_window", "", limiter.Policy{Algorithm: limiter.FixedWindow}},
+		{"sliding_window", "sub_windows: 10", limiter.Policy{Algorithm: limiter.SlidingWindow, SubWindows: 10}},
+		{"sliding_log", "", limiter.Policy{Algorithm: limiter.SlidingLog}},
+		{"token_bucket", "burst: 5", limiter.Policy{Algorithm: limiter.TokenBucket, Burst: 5}},
+		{"leaky_bucket", "slack: 0, max_wait: 500ms", limiter.Policy{
+			Algorithm: limiter.LeakyBucket, MaxWait: 500 * time.Millisecond, MaxWaiting: 100,
+		}},
+	}
+	table, err := limiter.New(limiter.Options{Bytes: 64 << 10})
+	if err != nil {
+		return nil, err
+	}
+	var played []row
+	for i, r := range rows {
+		r.policy.Limit, r.policy.Window = limit, time.Second
+		if err := r.policy.Validate(); err != nil {
+			return nil, err
+		}
+		p := row{name: r.name, words: r.words}
+		p.offer(table, limiter.Charge{ID: limiter.ID{Hi: uint64(i) << 32}, Policy: &r.policy, Hits: 1})
+		played = append(played, p)
+	}
+	return played, nil
+}
+
+// offer asks the table for each request when it comes.
+func (r *row) offer(table *limiter.Table, c limiter.Charge) {
+	b := limiter.Batch{Budget: time.Minute, Charges: []limiter.Charge{c}}
+	for _, at := range offered() {
+		table.Decide(start+limiter.Time(at)*limiter.Time(time.Millisecond), &b)
+		if b.Refused {
+			r.refused = append(r.refused, at)
+			continue
+		}
+		r.released = append(r.released, at+int(b.Wait.Milliseconds()))
+	}
+	slices.Sort(r.released)
+	for i, from := range r.released {
+		n, _ := slices.BinarySearch(r.released[i:], from+second)
+		if n > r.most {
+			r.most, r.from = n, from
+		}
+	}
+}
