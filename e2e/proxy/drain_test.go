@@ -92,15 +92,20 @@ func TestConnectionsEndUnnoticed(t *testing.T) {
 // connections returns how many connections to sluice Envoy has opened so far.
 func (p *proxy) connections(t *testing.T) int {
 	t.Helper()
-	const stat = "cluster.sluice.upstream_cx_total"
-	resp, err := p.client.Get("http://" + p.Admin + "/stats?filter=^" + stat + "$")
+	return p.stat(t, "cluster.sluice.upstream_cx_total")
+}
+
+// stat returns a number of Envoy's own.
+func (p *proxy) stat(t *testing.T, name string) int {
+	t.Helper()
+	resp, err := p.client.Get("http://" + p.Admin + "/stats?filter=^" + name + "$")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	var n int
-	if _, err := fmt.Fscanf(resp.Body, stat+": %d", &n); err != nil {
-		t.Fatalf("read %s: %v", stat, err)
+	if _, err := fmt.Fscanf(resp.Body, name+": %d", &n); err != nil {
+		t.Fatalf("read %s: %v", name, err)
 	}
 	return n
 }

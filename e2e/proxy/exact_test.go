@@ -28,6 +28,9 @@ func TestExactlyTheLimitPasses(t *testing.T) {
       - actions: [{ request_headers: { header_name: x-user, descriptor_key: wide } }]
       - actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]
 `
+	rule := func(words string) string {
+		return "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 57, " + words + " } }]"
+	}
 	for name, tt := range map[string]struct{ rules, routes string }{
 		"one limit": {
 			rules:  "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 57 } }]",
@@ -45,6 +48,32 @@ func TestExactlyTheLimitPasses(t *testing.T) {
 			rules: "domain: d\nall_or_nothing: true\ndescriptors:\n" +
 				"  - { key: wide, rate_limit: { unit: hour, requests_per_unit: 90 } }\n" +
 				"  - { key: user, rate_limit: { unit: hour, requests_per_unit: 57 } }",
+			routes: two,
+		},
+		"sliding window":                    {rules: rule("algorithm: sliding_window, sub_windows: 24"), routes: one},
+		"sliding log":                       {rules: rule("algorithm: sliding_log"), routes: one},
+		"token bucket":                      {rules: rule("algorithm: token_bucket"), routes: one},
+		"leaky bucket":                      {rules: rule("algorithm: leaky_bucket, slack: 56"), routes: one},
+		"a log that counts what it refuses": {rules: rule("algorithm: sliding_log, count_refused: true"), routes: one},
+		"a bucket in debt":                  {rules: rule("algorithm: token_bucket, count_refused: true"), routes: one},
+		"a list of all": {
+			rules: `
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { unit: hour, requests_per_unit: 90 }
+      - { unit: day, requests_per_unit: 80, algorithm: sliding_window, sub_windows: 24 }
+      - { unit: day, requests_per_unit: 70, algorithm: sliding_log }
+      - { unit: day, requests_per_unit: 57, algorithm: token_bucket }
+      - { unit: day, requests_per_unit: 60, algorithm: leaky_bucket, slack: 58 }
+`,
+			routes: one,
+		},
+		"all or nothing with buckets": {
+			rules: "domain: d\nall_or_nothing: true\ndescriptors:\n" +
+				"  - { key: wide, rate_limit: { unit: day, requests_per_unit: 90, algorithm: token_bucket } }\n" +
+				"  - { key: user, rate_limit: { unit: day, requests_per_unit: 57, algorithm: leaky_bucket, slack: 56 } }",
 			routes: two,
 		},
 	} {

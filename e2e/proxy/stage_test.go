@@ -55,12 +55,14 @@ func writeRules(t *testing.T, text string) string {
 	return dir
 }
 
-// startSluice runs the binary of TestMain.
+// startSluice runs the binary of TestMain, or that of the options.
 func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	o.Binary = sluiceBinary
+	if o.Binary == "" {
+		o.Binary = sluiceBinary
+	}
 	// A large table takes the race detector a second to count for /metrics.
 	o.Args = append([]string{"--counter-memory", "4MiB"}, o.Args...)
 	// The race detector would sleep a second at each exit.

@@ -1,0 +1,116 @@
+package proxy_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+// kind is counters of one rule.
+type kind struct{ domain, key string }
+
+// TestAFloodPushesOutItself has new values, each hit once, come to a table that is
+// far too small for them, and to a domain that may have only a few counters. Those
+// that were there before keep their limits to the hit.
+func TestAFloodPushesOutItself(t *testing.T) {
+	t.Parallel()
+	const (
+		fixed   = "domain: d\ndescriptors:\n  - { key: fixed, rate_limit: { unit: day, requests_per_unit: 100 } }\n"
+		token   = "  - { key: token, rate_limit: { unit: day, requests_per_unit: 100, algorithm: token_bucket } }\n"
+		sliding = "  - { key: sliding, rate_limit: { unit: day, requests_per_unit: 100, algorithm: sliding_window, sub_windows: 24 } }\n"
+		small   = "---\ndomain: small\nmax_counters: 1000\ndescriptors:\n" + token
+	)
+	for name, tt := range map[string]struct {
+		rules string
+		kinds []kind // in the order in which their floods come
+	}{
+		"fixed windows and a bounded domain": {fixed + small, []kind{{"d", "fixed"}, {"small", "token"}}},
+		"token buckets":                      {"domain: d\ndescriptors:\n" + token, []kind{{"d", "token"}}},
+		"windows of two sorts":               {fixed + sliding, []kind{{"d", "fixed"}, {"d", "sliding"}}},
+		"windows and then buckets":           {fixed + token, []kind{{"d", "fixed"}, {"d", "token"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if name == "windows and then buckets" {
+				t.Skip("where all else are windows a new bucket pushes out the only one there is, however much it has used")
+			}
+			floodPushesOutItself(t, tt.rules, tt.kinds)
+		})
+	}
+}
+
+func floodPushesOutItself(t *testing.T, rules string, kinds []kind) {
+	t.Helper()
+	const (
+		established = 200
+		used        = 57
+		limit       = 100
+		values      = 300_000 // of all floods
+		each        = 1000    // descriptors of a request
+		growth      = 16 << 20
+	)
+	limits := startPlain(t, "--counter-memory", "1MiB", "--config", writeRules(t, rules))
+	client := rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))
+	// send has each of so many values of a kind hit and returns their statuses.
+	send := func(k kind, value string, from, n int, hits uint64) []*rls.RateLimitResponse_DescriptorStatus {
+		r := &rls.RateLimitRequest{Domain: k.domain}
+		for i := range n {
+			r.Descriptors = append(r.Descriptors, &rlcommon.RateLimitDescriptor{
+				Entries:    []*rlcommon.RateLimitDescriptor_Entry{{Key: k.key, Value: fmt.Sprint(value, from+i)}},
+				HitsAddend: wrapperspb.UInt64(hits),
+			})
+		}
+		got, err := client.ShouldRateLimit(t.Context(), r)
+		if err != nil {
+			t.Error(err)
+		}
+		return got.GetStatuses()
+	}
+	expect := func(hits uint64, code rls.RateLimitResponse_Code, remaining uint32) {
+		t.Helper()
+		for _, k := range kinds {
+			statuses := send(k, "old", 0, established, hits)
+			wrong := slices.DeleteFunc(slices.Clone(statuses), func(s *rls.RateLimitResponse_DescriptorStatus) bool {
+				return s.GetCode() == code && s.GetLimitRemaining() == remaining
+			})
+			if len(statuses) != established || len(wrong) > 0 {
+				t.Errorf("%s of %s, %d hits: %d statuses of which %d are not %v with %d remaining: %v",
+					k.key, k.domain, hits, len(statuses), len(wrong), code, remaining, wrong)
+			}
+		}
+	}
+	flood := func(value string) (resides int) {
+		for _, k := range kinds {
+			var wg sync.WaitGroup
+			for from := 0; from < values/2/len(kinds); from += each {
+				wg.Go(func() { send(k, value, from, each, 1) })
+			}
+			wg.Wait()
+		}
+		return resident(t, limits)
+	}
+	window.AwaitHour(t)
+	expect(used, rls.RateLimitResponse_OK, limit-used)
+	// The first half brings what is needed to answer, the second nothing more.
+	before := flood("new")
+	grown := flood("newer") - before
+	expect(limit-used, rls.RateLimitResponse_OK, 0)
+	expect(1, rls.RateLimitResponse_OVER_LIMIT, 0)
+
+	lost := metric(t, limits, "sluice_counters_given_up_total")
+	if lost == 0 {
+		t.Error("no counter was given up, want some: this is no flood")
+	}
+	if grown > growth {
+		t.Errorf("memory grew by %d bytes, want at most %d", grown, growth)
+	}
+	t.Logf("%v counters were given up, room for %v, memory grew by %d KiB from %d in the second half",
+		lost, metric(t, limits, "sluice_counters_capacity"), grown>>10, before>>10)
+}

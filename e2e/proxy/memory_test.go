@@ -1,0 +1,118 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// plainBinary builds a sluice without the race detector, under which it would take
+// several times the memory.
+var plainBinary = sync.OnceValues(func() (string, error) {
+	if !raceEnabled() {
+		return sluiceBinary, nil
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(sluiceBinary), "plain")
+	if err != nil {
+		return "", err
+	}
+	return sluice.Build(context.Background(), root, dir)
+})
+
+// startPlain starts a sluice whose memory counts.
+func startPlain(t *testing.T, args ...string) *sluice.Sluice {
+	t.Helper()
+	binary, err := plainBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startSluice(t, sluice.Options{Binary: binary, Args: args})
+}
+
+// resident returns the memory that sluice takes now, in bytes.
+func resident(t *testing.T, s *sluice.Sluice) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprint("/proc/", s.PID(), "/statm"))
+	if err != nil {
+		t.Skip(err)
+	}
+	var size, pages int
+	if _, err := fmt.Sscan(string(text), &size, &pages); err != nil {
+		t.Fatal(err)
+	}
+	return pages * os.Getpagesize()
+}
+
+// TestHeldCallsTakeLittleMemory has 10,000 calls wait at once.
+func TestHeldCallsTakeLittleMemory(t *testing.T) {
+	t.Parallel()
+	const (
+		connections = 10
+		calls       = 1000 // on each
+		all         = connections * calls
+		most        = 16 << 10 // bytes of a call
+	)
+	limits := startPlain(t, "--config", writeRules(t, `
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: second, requests_per_unit: 334, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 20000 }
+`))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	clients := make([]rls.RateLimitServiceClient, connections)
+	for i := range clients {
+		clients[i] = rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))
+		look := request()
+		look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+		if _, err := clients[i].ShouldRateLimit(ctx, look); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := resident(t, limits)
+
+	ask := func(client rls.RateLimitServiceClient, hits uint64) {
+		wg.Go(func() {
+			r := request()
+			r.Descriptors[0].HitsAddend = wrapperspb.UInt64(hits)
+			if got, err := client.ShouldRateLimit(ctx, r); status.Code(err) != codes.Canceled {
+				t.Errorf("a held call got %v, %v, want it cancelled", got.GetOverallCode(), err)
+			}
+		})
+	}
+	waiting := func(want float64) func() bool {
+		return func() bool { return metric(t, limits, "sluice_waiting_calls") == want }
+	}
+	// The first takes 30 seconds. All others wait behind it, so none of them is
+	// answered before the last has come.
+	ask(clients[0], all)
+	eventually(t, "the first call waits", waiting(1))
+	for i := range all {
+		ask(clients[i%connections], 1)
+	}
+	eventually(t, "all calls wait", waiting(1+all))
+	each := (resident(t, limits) - before) / all
+	t.Logf("%d held calls take %d bytes each, of %d MiB resident before", all, each, before>>20)
+	if each > most {
+		t.Errorf("a held call takes %d bytes, want at most %d", each, most)
+	}
+	cancel()
+	wg.Wait()
+	eventually(t, "sluice hears that all went away", waiting(0))
+	if got := metric(t, limits, "sluice_cancelled_waits_total"); got != 1+all {
+		t.Errorf("%v calls were given up, want %d", got, 1+all)
+	}
+}

@@ -1,0 +1,185 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+// client asks sluice itself, without Envoy.
+type client struct {
+	t *testing.T
+	rls.RateLimitServiceClient
+}
+
+// verdict is what a reply says of its only descriptor.
+type verdict struct {
+	passed    bool
+	remaining uint32
+	// charged is for --decision-metadata, negative for a refund.
+	charged float64
+}
+
+func (c client) hit(user string, hits uint64) verdict    { return c.ask(user, hits, false) }
+func (c client) refund(user string, hits uint64) verdict { return c.ask(user, hits, true) }
+
+func (c client) ask(user string, hits uint64, refund bool) verdict {
+	c.t.Helper()
+	got, err := c.ShouldRateLimit(c.t.Context(), &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
+		Entries:        []*rlcommon.RateLimitDescriptor_Entry{{Key: "user", Value: user}},
+		HitsAddend:     wrapperspb.UInt64(hits),
+		IsNegativeHits: refund,
+	}}})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	decided := got.GetDynamicMetadata().GetFields()["sluice"].GetStructValue().GetFields()["decisions"]
+	v := verdict{passed: got.GetOverallCode() == rls.RateLimitResponse_OK, remaining: got.GetStatuses()[0].GetLimitRemaining()}
+	for _, d := range decided.GetListValue().GetValues() {
+		v.charged = d.GetStructValue().GetFields()["charged"].GetNumberValue()
+	}
+	return v
+}
+
+// everyAlgorithm has the words of limits that each let 20 through.
+var everyAlgorithm = map[string]string{
+	"fixed_window":   "",
+	"sliding_window": ", sub_windows: 24", // hours, in which window.AwaitHour leaves time
+	"sliding_log":    "",
+	"token_bucket":   "",
+	"leaky_bucket":   ", slack: 19",
+}
+
+// TestRefundsOfRefusedRequests attacks: whenever a request is refused, the client
+// gives its hits back. Where the refusal was free it gains as many as it
+// gives back, and never has more than a full counter; where it counted nothing.
+// Who gives back what was charged gains nothing anywhere.
+func TestRefundsOfRefusedRequests(t *testing.T) {
+	t.Parallel()
+	const (
+		limit = 20
+		hits  = 5
+		tries = 10
+	)
+	for algorithm, words := range everyAlgorithm {
+		for _, counted := range []bool{false, true} {
+			name := fmt.Sprint(algorithm, "/count_refused=", counted)
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				if algorithm == "sliding_log" && counted {
+					t.Skip("a log that is full tells as charged what only pushed out older hits")
+				}
+				limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", writeRules(t, fmt.Sprintf(`
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: day, requests_per_unit: %d, algorithm: %s, count_refused: %t%s }
+`, limit, algorithm, counted, words))}})
+				c := client{t, rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))}
+				window.AwaitHour(t)
+
+				// Every second try of the attacker passes.
+				want := tries / 2 * hits
+				if counted {
+					want = 0
+				}
+				if got := c.gain("attacker", limit, hits, tries, func(verdict) uint64 { return hits }); got != want {
+					t.Errorf("giving back what was refused gains %d, want %d", got, want)
+				}
+				c.refund("attacker", 1_000_000)
+				if v := c.hit("attacker", limit+1); v.passed {
+					t.Errorf("%d hits pass after a large refund, want them refused", limit+1)
+				}
+				for _, hits := range []uint64{1, hits, 1_000_000} {
+					user := fmt.Sprint("honest", hits)
+					got := c.gain(user, limit, hits, tries, func(v verdict) uint64 { return uint64(v.charged) })
+					if got != 0 {
+						t.Errorf("giving back what was charged gains %d with %d hits a request, want 0", got, hits)
+					}
+				}
+			})
+		}
+	}
+}
+
+// gain uses up a counter and returns how many hits pass beyond the limit in so
+// many tries, when each refusal is followed by a refund.
+func (c client) gain(user string, limit, hits uint64, tries int, refund func(verdict) uint64) int {
+	c.t.Helper()
+	if v := c.hit(user, limit); !v.passed || v.remaining != 0 {
+		c.t.Fatalf("the first %d hits: %+v, want them to pass and nothing to remain", limit, v)
+	}
+	gain := 0
+	for range tries {
+		v := c.hit(user, hits)
+		if v.passed {
+			gain += int(hits)
+			continue
+		}
+		c.refund(user, refund(v))
+	}
+	return gain
+}
+
+// TestNoRefundOfFinishedSubWindows gives back hits that were made a second ago,
+// in windows of which each part lasts a second.
+func TestNoRefundOfFinishedSubWindows(t *testing.T) {
+	t.Parallel()
+	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", writeRules(t, `
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: minute, requests_per_unit: 20, algorithm: sliding_window, sub_windows: 60 }
+`)}})
+	c := client{t, rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))}
+	c.hit("al", 20)
+	<-time.After(time.Second)
+	if v := c.refund("al", 20); v.charged != 0 {
+		t.Errorf("%v hits were given back, want none", -v.charged)
+	}
+	if v := c.hit("al", 1); v.passed {
+		t.Error("a hit passes after the refund, want it refused")
+	}
+}
+
+// TestNoRefundWhileRequestsWait gives back what those have used who passed, while
+// others were promised their turns.
+func TestNoRefundWhileRequestsWait(t *testing.T) {
+	t.Parallel()
+	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", writeRules(t, `
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: 120, algorithm: leaky_bucket, slack: 4, max_wait: 60s, max_waiting: 2 }
+`)}})
+	c := client{t, rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))}
+	c.hit("al", 5)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		// It is held until it is cancelled.
+		_, _ = c.ShouldRateLimit(ctx, request())
+	}()
+	waiting := func(want float64) func() bool {
+		return func() bool { return metric(t, limits, "sluice_waiting_calls") == want }
+	}
+	eventually(t, "one waits", waiting(1))
+	if v := c.refund("al", 5); v.charged != 0 || v.remaining != 1 {
+		t.Errorf("a refund while one waits: %+v, want none and 1 remaining", v)
+	}
+	cancel()
+	<-ended
+	eventually(t, "nobody waits", waiting(0))
+	if v := c.refund("al", 5); v.charged != -5 || v.remaining != 7 {
+		t.Errorf("a refund when nobody waits: %+v, want 5 and 7 remaining", v)
+	}
+}

@@ -1,0 +1,308 @@
+package proxy_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// shaped waits longer than any rule has requests wait.
+var shaped = listener{
+	rateLimit: []string{"timeout: 70s"},
+	routes:    `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`,
+}
+
+// TestRequestsPassAtEvenDistances has 60 requests meet an idle counter of 100 a
+// second. One passes at once, 49 follow 10 ms apart, and 10 are refused; but each
+// 10 ms that pass until sluice has decided all make room for one more. So that
+// these are few, sluice is stopped until Envoy has sent all.
+func TestRequestsPassAtEvenDistances(t *testing.T) {
+	t.Parallel()
+	const (
+		clients  = 60
+		waiting  = 49
+		interval = 10 * time.Millisecond
+		rounds   = 4
+	)
+	p, limits := play(t, setting{
+		rules: `
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: second, requests_per_unit: 100, algorithm: leaky_bucket, slack: 0, max_wait: 1s, max_waiting: 49 }
+`,
+		listener: shaped,
+	})
+	for round := range rounds {
+		held := metric(t, limits, "sluice_waited_calls_total")
+		decided := metric(t, limits, "ratelimit_service_total_requests") + clients
+		sent := p.stat(t, "cluster.sluice.upstream_rq_total") + clients
+		freeze(t, limits)
+		all := p.askAll(t, clients, fmt.Sprint("x-user: ", round))
+		eventually(t, "Envoy has sent all", func() bool {
+			return p.stat(t, "cluster.sluice.upstream_rq_total") == sent
+		})
+		all.start = time.Now()
+		signal(t, limits, syscall.SIGCONT)
+		eventually(t, "sluice has decided all", func() bool {
+			return metric(t, limits, "ratelimit_service_total_requests") == decided
+		})
+		took := time.Since(all.start)
+		passed, refused := all.wait()
+		held = metric(t, limits, "sluice_waited_calls_total") - held
+
+		late := int(took / interval)
+		if n := len(passed); n < 1+waiting || n > 1+waiting+late || n+refused != clients {
+			t.Errorf("round %d: %d passed and %d were refused, all decided within %v, want 50 to %d and the rest",
+				round+1, n, refused, took, 1+waiting+late)
+		}
+		if n := len(passed) - int(held); n < 1 || n > 1+late {
+			t.Errorf("round %d: %d passed at once, want 1 to %d", round+1, n, 1+late)
+		}
+		distances := make([]time.Duration, 0, clients)
+		for i, after := range passed {
+			if slot := time.Duration(i) * interval; after < slot {
+				t.Errorf("round %d: request %d passed after %v, want not before %v", round+1, i+1, after, slot)
+			}
+			distances = append(distances, after-passed[max(0, i-1)])
+		}
+		slices.Sort(distances)
+		t.Logf("round %d: %d passed, median distance %v; all were decided within %v",
+			round+1, len(passed), distances[len(distances)/2].Round(time.Microsecond), took.Round(time.Microsecond))
+		if late == 0 {
+			return // as exact as can be
+		}
+	}
+}
+
+func signal(t *testing.T, s *sluice.Sluice, sig os.Signal) {
+	t.Helper()
+	if err := s.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// freeze stops sluice until it gets SIGCONT, and returns when all its threads have
+// stopped.
+func freeze(t *testing.T, s *sluice.Sluice) {
+	t.Helper()
+	signal(t, s, syscall.SIGSTOP)
+	threads := fmt.Sprint("/proc/", s.PID(), "/task/*/stat")
+	if files, err := filepath.Glob(threads); err != nil || len(files) == 0 {
+		t.Skip("this system does not tell whether sluice has stopped")
+	}
+	eventually(t, "sluice has stopped", func() bool {
+		files, _ := filepath.Glob(threads) // the pattern is well-formed
+		return !slices.ContainsFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			_, state, _ := bytes.Cut(text, []byte(") "))
+			return err != nil || !bytes.HasPrefix(state, []byte("T"))
+		})
+	})
+}
+
+// crowd is requests that were made at once.
+type crowd struct {
+	// start is when times begin.
+	start   time.Time
+	wg      sync.WaitGroup
+	mu      sync.Mutex
+	passed  []time.Time
+	refused int
+}
+
+// askAll asks with many clients at once.
+func (p *proxy) askAll(t *testing.T, clients int, header string) *crowd {
+	t.Helper()
+	c := &crowd{start: time.Now()}
+	for range clients {
+		c.wg.Go(func() {
+			got, err := p.ask(t.Context(), "ingress", "/", header)
+			now := time.Now()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			switch {
+			case err != nil:
+				t.Error(err)
+			case got.status == http.StatusOK:
+				c.passed = append(c.passed, now)
+			case got.status == http.StatusTooManyRequests:
+				c.refused++
+			default:
+				t.Errorf("status %d, want 200 or 429", got.status)
+			}
+		})
+	}
+	return c
+}
+
+// wait returns after what times requests passed, in order, and how many were
+// refused.
+func (c *crowd) wait() (passed []time.Duration, refused int) {
+	c.wg.Wait()
+	for _, at := range c.passed {
+		passed = append(passed, at.Sub(c.start))
+	}
+	slices.Sort(passed)
+	return passed, c.refused
+}
+
+// held is a request that sluice lets wait.
+type held struct {
+	cancel context.CancelFunc
+	got    chan reply // closed without one if the request failed
+}
+
+// hold makes a request that sluice will hold, and waits until it does.
+func (p *proxy) hold(t *testing.T, limits *sluice.Sluice, listener, header string) held {
+	t.Helper()
+	before := metric(t, limits, "sluice_waited_calls_total")
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	h := held{cancel, make(chan reply, 1)}
+	go func() {
+		defer close(h.got)
+		if got, err := p.ask(ctx, listener, "/", header); err == nil {
+			h.got <- got
+		}
+	}()
+	eventually(t, "the request is held", func() bool {
+		return metric(t, limits, "sluice_waited_calls_total") > before
+	})
+	return h
+}
+
+// TestWhoGoesAwayFreesThePlace gives up requests that wait. The place of the last
+// in the queue is free again; before it somebody has been promised a time.
+func TestWhoGoesAwayFreesThePlace(t *testing.T) {
+	t.Parallel()
+	p, limits := play(t, setting{
+		rules: `
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: 120, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 2 }
+`,
+		listener: shaped,
+	})
+	full := func(when string) {
+		t.Helper()
+		if got := p.get(t, "/", "x-user: al"); got.status != http.StatusTooManyRequests {
+			t.Errorf("%s: status %d, want 429", when, got.status)
+		}
+	}
+	leave := func(h held, cancelled float64) {
+		t.Helper()
+		h.cancel()
+		eventually(t, "sluice hears of it", func() bool {
+			return metric(t, limits, "sluice_cancelled_waits_total") == cancelled
+		})
+	}
+	if got := p.get(t, "/", "x-user: al"); got.status != http.StatusOK {
+		t.Fatalf("status %d of the first request, want 200", got.status)
+	}
+	first := p.hold(t, limits, "ingress", "x-user: al")
+	second := p.hold(t, limits, "ingress", "x-user: al")
+	full("two wait")
+	leave(second, 1)
+	second = p.hold(t, limits, "ingress", "x-user: al")
+	full("the last went away and another came")
+	leave(first, 2)
+	full("the first went away")
+	leave(second, 3)
+	second = p.hold(t, limits, "ingress", "x-user: al")
+	full("both went away and one came")
+	if got := metric(t, limits, "sluice_waiting_calls"); got != 1 {
+		t.Errorf("%v calls wait, want 1", got)
+	}
+	leave(second, 4)
+	eventually(t, "nobody waits", func() bool { return metric(t, limits, "sluice_waiting_calls") == 0 })
+}
+
+// TestAShutdownAnswersWhoWaits stops sluice while requests are held. They pass in
+// the order in which they came, none before its turn.
+func TestAShutdownAnswersWhoWaits(t *testing.T) {
+	t.Parallel()
+	const (
+		waiting  = 4
+		interval = 500 * time.Millisecond
+	)
+	p, limits := play(t, setting{
+		rules: `
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: second, requests_per_unit: 2, algorithm: leaky_bucket, slack: 0, max_wait: 10s }
+`,
+		listener: shaped,
+	})
+	start := time.Now()
+	if got := p.get(t, "/", "x-user: al"); got.status != http.StatusOK {
+		t.Fatalf("status %d of the first request, want 200", got.status)
+	}
+	var queue []held
+	for range waiting {
+		queue = append(queue, p.hold(t, limits, "ingress", "x-user: al"))
+	}
+	signal(t, limits, syscall.SIGTERM)
+	for i, h := range queue {
+		got, after := <-h.got, time.Since(start)
+		if slot := time.Duration(i+1) * interval; got.status != http.StatusOK || after < slot {
+			t.Errorf("held request %d: status %d after %v, want 200 and not before %v", i+1, got.status, after, slot)
+		}
+		if i+1 < waiting && len(queue[i+1].got) > 0 {
+			t.Errorf("held request %d was answered before number %d", i+2, i+1)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if code, err := limits.Wait(ctx); code != 0 || err != nil {
+		t.Errorf("Wait() = %d, %v, want 0, nil; sluice said:\n%s", code, err, limits.Log())
+	}
+}
+
+// TestNobodyIsHeldBeyondEnvoysPatience asks through a filter that waits for 20 ms
+// for what would pass in a minute. Sluice knows and refuses at once.
+func TestNobodyIsHeldBeyondEnvoysPatience(t *testing.T) {
+	t.Parallel()
+	limits := startSluice(t, sluice.Options{Args: []string{"--config", writeRules(t, `
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: minute, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s }
+`)}})
+	p := startProxy(t, []listener{
+		{name: "patient", rateLimit: shaped.rateLimit, routes: shaped.routes},
+		{name: "default", rateLimit: []string{"timeout: null"}, routes: shaped.routes},
+	}, "", limits)
+	if got, err := p.ask(t.Context(), "patient", "/", "x-user: al"); err != nil || got.status != http.StatusOK {
+		t.Fatalf("status %d, %v of the first request, want 200", got.status, err)
+	}
+	answers := map[int]int{}
+	for range 20 {
+		got, err := p.ask(t.Context(), "default", "/", "x-user: al")
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers[got.status]++
+	}
+	// On a busy machine a reply that was not held may come late as well: 500.
+	if refused := answers[http.StatusTooManyRequests]; refused == 0 || answers[http.StatusOK] > 0 {
+		t.Errorf("answers by status are %v, want 429", answers)
+	}
+	t.Logf("answers by status: %v", answers)
+	if got := metric(t, limits, "sluice_waited_calls_total"); got != 0 {
+		t.Errorf("%v calls were held, want none", got)
+	}
+	p.hold(t, limits, "patient", "x-user: al").cancel()
+}

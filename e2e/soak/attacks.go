@@ -1,0 +1,289 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// capacity is how many hits an unused counter admits at one instant.
+func capacity(p *limiter.Policy) int64 {
+	switch p.Algorithm {
+	case limiter.TokenBucket:
+		return int64(p.Burst)
+	case limiter.LeakyBucket:
+		return int64(p.Slack) + 1 + int64(min(p.MaxWait/interval(p), time.Duration(p.MaxWaiting)))
+	default:
+		return int64(p.Limit)
+	}
+}
+
+// refunds attacks a counter by asking for it together with one that is full, so
+// that the request is refused, and giving back what was never charged. What comes
+// of it is no more than what the refunds themselves say they gave back: a counter
+// is never above full, and a refund in the same request as its charge is worth
+// nothing.
+func refunds(b *bout) {
+	const counters = 8
+	p := &b.policy
+	t, clock := b.table(64<<10), newClock(epoch)
+	full := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 0, Window: time.Second}
+	var above, net atomic.Int64
+	tries := b.scale(60_000)
+	crew := b.together(func(w *worker) {
+		w.gave = map[int]int64{}
+		for range tries {
+			n := w.rand.IntN(counters)
+			hits := 1 + w.rand.Uint64N(3)
+			c := limiter.Charge{ID: counterID(n, false), Policy: p, Hits: hits}
+			back := c
+			back.Refund = true
+			batch := &w.batch
+			batch.Reset()
+			batch.Clock = clock.now
+			switch w.rand.IntN(4) {
+			case 0: // refused, so nothing is charged
+				batch.Charges = append(batch.Charges, c, limiter.Charge{ID: counterID(-2, false), Policy: full, Hits: 1})
+			case 1: // set off in one request
+				back.Group = 1
+				batch.Charges = append(batch.Charges, c, back)
+			case 2: // the attack
+				batch.Charges = append(batch.Charges, back)
+			default:
+				w.take(t, clock, n, c)
+				continue
+			}
+			t.Decide(epoch, batch)
+			w.ops++
+			d := batch.Decisions
+			switch {
+			case d[0].Remaining > uint64(capacity(p)):
+				above.Add(1)
+			case len(d) == 2 && d[0].Refused && d[0].Charged != 0:
+				net.Add(1)
+			case len(d) == 1:
+				w.gave[n] += int64(d[0].Charged)
+			}
+		}
+	})
+	if above.Load() > 0 {
+		b.faultf("%d answers say that more remains than there may be", above.Load())
+	}
+	if net.Load() > 0 {
+		b.faultf("%d refused requests were charged", net.Load())
+	}
+	for n := range counters {
+		var gave int64
+		for _, w := range crew {
+			gave += w.gave[n]
+		}
+		got := sum(gather(crew, n))
+		b.admitted += got
+		b.within(fmt.Sprintf("counter %d, %d refunded", n, gave), got-gave, capacity(p))
+	}
+}
+
+// groups asks for one to three of several counters at once, all or nothing. Every
+// counter keeps its bound, and what is refused leaves no charge.
+func groups(b *bout) {
+	const counters = 4
+	p := &b.policy
+	rounds := b.scale(2000)
+	for round := range rounds {
+		t, clock := b.table(4<<10), newClock(epoch)
+		crew := b.together(func(w *worker) {
+			w.gave = map[int]int64{}
+			for range 20 {
+				batch := &w.batch
+				batch.Reset()
+				batch.Clock = clock.now
+				numbers := w.rand.Perm(counters)[:1+w.rand.IntN(3)]
+				for _, n := range numbers {
+					batch.Charges = append(batch.Charges, limiter.Charge{
+						ID: counterID(n, false), Policy: p, Hits: 1 + w.rand.Uint64N(uint64(capacity(p))),
+					})
+				}
+				t.Decide(epoch, batch)
+				w.ops++
+				for i, n := range numbers {
+					d := batch.Decisions[i]
+					if d.Refused != batch.Refused || batch.Refused && d.Charged > 0 {
+						w.gave[n]++
+					}
+					w.grant(n, grant{hits: int64(d.Charged)})
+				}
+			}
+		})
+		last := &worker{bout: b}
+		for n := range counters {
+			for _, w := range crew {
+				if w.gave[n] > 0 {
+					b.faultf("round %d: a refused group was charged on counter %d", round, n)
+				}
+			}
+			got := sum(gather(crew, n))
+			b.admitted += got
+			b.within(fmt.Sprintf("counter %d", n), got, capacity(p))
+			d := last.ask(t, epoch, limiter.Charge{ID: counterID(n, false), Policy: p})
+			if int64(d.Before) != got {
+				b.faultf("round %d: counter %d has used %d, but admitted %d", round, n, d.Before, got)
+			}
+		}
+		if len(b.faults) > 10 {
+			return
+		}
+	}
+}
+
+// passingGroups is groups while time passes, so that what one has reserved drains
+// before it gives back.
+func passingGroups(b *bout) {
+	const counters = 3
+	p := &b.policy
+	step := max(1, interval(p)/16)
+	t, clock := b.table(64<<10), newClock(epoch)
+	var ops atomic.Int64
+	most := int64(b.scale(200_000))
+	crew := b.together(func(w *worker) {
+		for ops.Add(1) < most {
+			batch := &w.batch
+			batch.Reset()
+			batch.Clock = clock.now
+			now := clock.now()
+			numbers := w.rand.Perm(counters)[:1+w.rand.IntN(2)]
+			for _, n := range numbers {
+				batch.Charges = append(batch.Charges, limiter.Charge{ID: counterID(n, false), Policy: p, Hits: 1})
+			}
+			t.Decide(now, batch)
+			w.ops++
+			to := clock.now()
+			clock.advance(step)
+			for i, n := range numbers {
+				if d := batch.Decisions[i]; d.Charged > 0 {
+					w.grant(n, grant{from: now, to: to, end: now + limiter.Time(d.Reset), hits: int64(d.Charged)})
+				}
+			}
+		}
+	})
+	for n := range counters {
+		grants := gather(crew, n)
+		b.admitted += sum(grants)
+		got, bound := peak(p, grants)
+		b.within(fmt.Sprintf("counter %d", n), got, bound)
+	}
+}
+
+// waiting lets calls wait for their slots; some go away before. Those that stay
+// are released as far apart as the policy says, no call waits longer than it may,
+// and no more wait than may.
+func waiting(b *bout) {
+	p := &b.policy
+	step := interval(p)/4 + time.Duration(b.rand.Int64N(int64(interval(p))))
+	t, clock := b.table(64<<10), newClock(epoch)
+	most, ops := int64(b.scale(100_000)), atomic.Int64{}
+	var late, tooLong atomic.Int64
+	crew := b.together(func(w *worker) {
+		for n := ops.Add(1); n < most; n = ops.Add(1) {
+			if n%16 == 0 {
+				clock.advance(step)
+			}
+			if !w.take(t, clock, 0, limiter.Charge{ID: counterID(0, false), Policy: p, Hits: 1}) {
+				continue
+			}
+			d := &w.batch.Decisions[0]
+			if d.Wait > p.MaxWait || d.Wait > time.Duration(p.MaxWaiting)*interval(p) {
+				tooLong.Add(1)
+			}
+			if d.Wait > 0 && w.rand.IntN(4) == 0 {
+				if t.Cancel(clock.now(), &w.batch); w.batch.Decisions[0].Charged == 0 {
+					w.grants[0] = w.grants[0][:len(w.grants[0])-1]
+					late.Add(1)
+				}
+			}
+		}
+	})
+	if tooLong.Load() > 0 {
+		b.faultf("%d calls had to wait longer than they may", tooLong.Load())
+	}
+	if late.Load() == 0 {
+		b.faultf("no call that went away gave its slot back")
+	}
+	grants := gather(crew, 0)
+	b.admitted = sum(grants)
+	got, bound := peak(p, grants)
+	b.within("released", got, bound)
+	b.within("waiting", mostWaiting(grants), int64(p.MaxWaiting))
+}
+
+// mostWaiting returns the most hits that waited at one time.
+func mostWaiting(grants []grant) (most int64) {
+	type event struct {
+		at   limiter.Time
+		hits int64
+	}
+	var all []event
+	for _, g := range grants {
+		// Whoever read the clock early may have been promised the time later.
+		if g.from > g.asked {
+			all = append(all, event{g.asked, g.hits}, event{g.from, -g.hits})
+		}
+	}
+	slices.SortFunc(all, func(a, b event) int {
+		if a.at != b.at {
+			return int(a.at - b.at)
+		}
+		return int(a.hits - b.hits)
+	})
+	var now int64
+	for _, e := range all {
+		now += e.hits
+		most = max(most, now)
+	}
+	return most
+}
+
+// realTime hits counters of all kinds by the real clock, among ten thousand new ones
+// a second, which fit.
+func realTime(b *bout) {
+	const counters = 4
+	kinds := everyKind()
+	var policies []limiter.Policy
+	for _, k := range kinds {
+		policies = append(policies, k.policy)
+	}
+	t, clock := b.table(64<<20, policies...), &clock{start: time.Now()}
+	length := time.Duration(b.scale(3000)) * time.Millisecond
+	var next atomic.Int64
+	crew := b.together(func(w *worker) {
+		for time.Since(clock.start) < length {
+			k := w.rand.IntN(len(kinds))
+			n := w.rand.IntN(counters)
+			p := &kinds[k].policy
+			switch what := w.rand.IntN(8); {
+			case what == 0 && time.Duration(next.Load())*100*time.Microsecond < time.Since(clock.start):
+				stranger := len(kinds)*counters + int(next.Add(1))
+				w.ask(t, clock.now(), limiter.Charge{ID: counterID(stranger, false), Policy: p, Hits: 1})
+			case what == 1:
+				w.ask(t, clock.now(), limiter.Charge{ID: counterID(k*counters+n, false), Policy: p})
+			default:
+				w.take(t, clock, k*counters+n, limiter.Charge{
+					ID: counterID(k*counters+n, false), Policy: p, Hits: 1 + w.rand.Uint64N(2),
+				})
+			}
+		}
+	})
+	if s := t.Stats(); s.GivenUp > 0 {
+		b.faultf("%+v, want none given up", s)
+	}
+	for k := range kinds {
+		for n := range counters {
+			grants := gather(crew, k*counters+n)
+			b.admitted += sum(grants)
+			got, bound := peak(&kinds[k].policy, grants)
+			b.within(fmt.Sprintf("%s, counter %d", kinds[k].name, n), got, bound)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// workers is how many goroutines hit a table at once.
+const workers = 8
+
+// epoch is when simulated time begins: the edge of windows of any length used
+// here.
+const epoch = limiter.Time(1_700_000_040 * time.Second)
+
+// A trial is one way to put a limiter to the test.
+type trial struct {
+	name   string
+	policy limiter.Policy
+	run    func(b *bout)
+}
+
+// A bout is one run of a trial and what came of it.
+type bout struct {
+	policy limiter.Policy
+	rand   *rand.Rand
+	small  bool
+
+	ops         atomic.Int64
+	admitted    int64
+	peak, bound int64 // the most that was admitted of what may be
+	faults      []string
+}
+
+// scale returns n, or less in the tests.
+func (b *bout) scale(n int) int {
+	if b.small {
+		return n / 50
+	}
+	return n
+}
+
+func (b *bout) faultf(format string, args ...any) {
+	b.faults = append(b.faults, fmt.Sprintf(format, args...))
+}
+
+// within notes that peak was admitted where no more than bound may be.
+func (b *bout) within(what string, peak, bound int64) {
+	if b.bound == 0 || bound-peak < b.bound-b.peak {
+		b.peak, b.bound = peak, bound
+	}
+	if peak > bound {
+		b.faultf("%s: admitted %d, at most %d may be", what, peak, bound)
+	}
+}
+
+// table returns a new table for the policies.
+func (b *bout) table(bytes int64, policies ...limiter.Policy) *limiter.Table {
+	t, err := limiter.New(limiter.Options{Bytes: bytes, Policies: policies})
+	if err != nil {
+		panic("soak: " + err.Error()) // sizes are constants
+	}
+	return t
+}
+
+// together runs f on all workers at once.
+func (b *bout) together(f func(w *worker)) []*worker {
+	crew := make([]*worker, workers)
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for n := range crew {
+		w := &worker{bout: b, number: n, rand: rand.New(rand.NewPCG(b.rand.Uint64(), uint64(n)))}
+		crew[n] = w
+		wg.Go(func() {
+			<-start
+			f(w)
+			b.ops.Add(w.ops)
+		})
+	}
+	close(start)
+	wg.Wait()
+	return crew
+}
+
+// A worker is one of the goroutines.
+type worker struct {
+	bout   *bout
+	number int
+	rand   *rand.Rand
+	batch  limiter.Batch
+	ops    int64
+	grants map[int][]grant
+	gave   map[int]int64 // hits refunded
+}
+
+// counterID returns the identity of counter n. With pair all of them have the
+// same pair of buckets.
+func counterID(n int, pair bool) limiter.ID {
+	id := limiter.ID{Hi: uint64(n+1) << 20, Lo: 0x1234_5678_9abc_def0}
+	if !pair {
+		id.Lo = uint64(n+1) * 0x9e37_79b9_7f4a_7c15
+		id.Lo ^= id.Lo >> 29
+		id.Lo *= 0xbf58_476d_1ce4_e5b9
+	}
+	return id
+}
+
+// ask decides one charge.
+func (w *worker) ask(t *limiter.Table, now limiter.Time, c limiter.Charge) *limiter.Decision {
+	b := &w.batch
+	b.Reset()
+	b.Budget = time.Minute
+	b.Charges = append(b.Charges, c)
+	t.Decide(now, b)
+	w.ops++
+	return &b.Decisions[0]
+}
+
+// take takes hits of counter n at the clock's time and notes them if they are
+// admitted.
+func (w *worker) take(t *limiter.Table, clock *clock, n int, c limiter.Charge) bool {
+	now := clock.now()
+	return w.takeAt(t, clock, now, n, c)
+}
+
+// takeAt is take at the time now, which may have passed.
+func (w *worker) takeAt(t *limiter.Table, clock *clock, now limiter.Time, n int, c limiter.Charge) bool {
+	d := w.ask(t, now, c)
+	if d.Refused {
+		return false
+	}
+	w.grant(n, grant{
+		from: now + limiter.Time(d.Wait), to: max(clock.now(), now+limiter.Time(d.Wait)),
+		end: now + limiter.Time(d.Reset), asked: now, hits: int64(c.Hits),
+	})
+	return true
+}
+
+func (w *worker) grant(n int, g grant) {
+	if w.grants == nil {
+		w.grants = map[int][]grant{}
+	}
+	w.grants[n] = append(w.grants[n], g)
+}
+
+// A clock is what the workers take for the time: simulated, or real if it has a
+// start. It never goes back, but those who have read it may be late.
+type clock struct {
+	simulated atomic.Int64
+	start     time.Time
+	seen      [workers]atomic.Int64 // by those who are never very late
+}
+
+func newClock(start limiter.Time) *clock {
+	c := &clock{}
+	c.simulated.Store(int64(start))
+	return c
+}
+
+func (c *clock) now() limiter.Time {
+	if !c.start.IsZero() {
+		return limiter.Time(c.start.UnixNano() + int64(time.Since(c.start)))
+	}
+	return limiter.Time(c.simulated.Load())
+}
+
+func (c *clock) advance(d time.Duration) { c.simulated.Add(int64(d)) }
+
+// tell returns the simulated time to a worker that says when it is late.
+func (c *clock) tell(w *worker) limiter.Time {
+	for {
+		now := c.simulated.Load()
+		c.seen[w.number].Store(now)
+		if c.simulated.Load() == now {
+			return limiter.Time(now)
+		}
+	}
+}
+
+// leave says that a worker asks for the time no more.
+func (c *clock) leave(w *worker) { c.seen[w.number].Store(math.MaxInt64) }
+
+// tick advances the time that a worker was told, once no worker is late, so that
+// none is ever late by more than two ticks.
+func (c *clock) tick(told limiter.Time, d time.Duration) {
+	for i := range c.seen {
+		for c.seen[i].Load() < int64(told)-int64(d) {
+			if c.now() != told {
+				return
+			}
+			runtime.Gosched()
+		}
+	}
+	c.simulated.CompareAndSwap(int64(told), int64(told)+int64(d))
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A grant is hits that were admitted, or released, at some time from from to to.
+// The table may count a late hit as a newer one, so more is not known.
+type grant struct {
+	from, to limiter.Time
+	end      limiter.Time // for a fixed window, the window's end
+	asked    limiter.Time
+	hits     int64
+}
+
+// gather collects the grants of counter n.
+func gather(crew []*worker, n int) []grant {
+	var all []grant
+	for _, w := range crew {
+		all = append(all, w.grants[n]...)
+	}
+	return all
+}
+
+func sum(grants []grant) (hits int64) {
+	for _, g := range grants {
+		hits += g.hits
+	}
+	return hits
+}
+
+// peak returns the most that was admitted where the policy sets a bound, and the
+// bound: hits in one window, in any interval as long as the window, or, for a
+// bucket, beyond what drained in an interval. Grants whose time is in doubt count
+// in an interval only if they were in it for certain.
+func peak(p *limiter.Policy, grants []grant) (most, bound int64) {
+	switch p.Algorithm {
+	case limiter.SlidingWindow, limiter.SlidingLog:
+		return peakInterval(grants, p.Window), int64(p.Limit)
+	case limiter.TokenBucket:
+		return peakBurst(grants, int64(p.Window), int64(p.Limit)), int64(p.Burst)
+	case limiter.LeakyBucket:
+		return peakBurst(grants, int64(p.Window), int64(p.Limit)), int64(p.Slack) + 1
+	default:
+		windows := map[limiter.Time]int64{}
+		for _, g := range grants {
+			windows[g.end] += g.hits
+			most = max(most, windows[g.end])
+		}
+		return most, int64(p.Limit)
+	}
+}
+
+// byTime returns the grants in the order of their starts and of their ends.
+func byTime(grants []grant) (starts, ends []grant) {
+	starts, ends = slices.Clone(grants), slices.Clone(grants)
+	slices.SortFunc(starts, func(a, b grant) int { return cmp.Compare(a.from, b.from) })
+	slices.SortFunc(ends, func(a, b grant) int { return cmp.Compare(a.to, b.to) })
+	return starts, ends
+}
+
+// peakInterval returns the most hits in an interval as long as window, of which
+// one end is open.
+func peakInterval(grants []grant, window time.Duration) (most int64) {
+	starts, ends := byTime(grants)
+	ended, before, i := int64(0), int64(0), 0
+	for _, b := range ends {
+		ended += b.hits
+		for ; i < len(starts) && starts[i].from <= b.to-limiter.Time(window); i++ {
+			before += starts[i].hits
+		}
+		most = max(most, ended-before)
+	}
+	return most
+}
+
+// peakBurst returns the most by which the hits of any interval exceeded its
+// length times limit/window, rounded up.
+func peakBurst(grants []grant, window, limit int64) (most int64) {
+	starts, ends := byTime(grants)
+	var (
+		ended, before int64
+		least         int64 = math.MaxInt64
+		i             int
+	)
+	at := func(t limiter.Time) int64 { return int64(t-epochOf(starts)) * limit }
+	for _, b := range ends {
+		ended += b.hits
+		for ; i < len(starts) && starts[i].from <= b.to; i++ {
+			least = min(least, before*window-at(starts[i].from))
+			before += starts[i].hits
+		}
+		excess := ended*window - at(b.to) - least
+		most = max(most, (excess+window-1)/window)
+	}
+	return most
+}
+
+func epochOf(starts []grant) limiter.Time { return starts[0].from }

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// interval is the time between two hits in the long run.
+func interval(p *limiter.Policy) time.Duration { return p.Window / time.Duration(p.Limit) }
+
+// lifetime is how long a counter may live after its last hit.
+func lifetime(p *limiter.Policy) time.Duration {
+	switch p.Algorithm {
+	case limiter.SlidingWindow:
+		return p.Window + 2*p.Window/time.Duration(p.SubWindows)
+	case limiter.TokenBucket:
+		return time.Duration(p.Burst+1) * interval(p)
+	case limiter.LeakyBucket:
+		return time.Duration(p.Slack+2)*interval(p) + p.MaxWait
+	default:
+		return p.Window
+	}
+}
+
+// reclaimStorm hits two counters that expire all the time, while the slots of
+// their pair of buckets change hands.
+func reclaimStorm(b *bout) {
+	const watched = 2
+	p := &b.policy
+	t, clock := b.table(4<<10, *p), newClock(epoch)
+	tick := max(1, lifetime(p)/4)
+	var ops atomic.Int64
+	most := int64(b.scale(300_000))
+	crew := b.together(func(w *worker) {
+		defer clock.leave(w)
+		for n := ops.Add(1); n < most; n = ops.Add(1) {
+			now := clock.tell(w)
+			if n%64 == 0 {
+				clock.tick(now, tick)
+			}
+			number := w.rand.IntN(2 * watched)
+			c := limiter.Charge{ID: counterID(number, true), Policy: p, Hits: 1 + w.rand.Uint64N(2)}
+			if number < watched {
+				w.takeAt(t, clock, now, number, c)
+				continue
+			}
+			// A stranger, one of two in each tick: so many that all fit.
+			c.ID = counterID(int(int64(now-epoch)/int64(tick))*watched+number, true)
+			w.ask(t, now, c)
+		}
+	})
+	if s := t.Stats(); s.Reclaimed == 0 || s.GivenUp > 0 {
+		b.faultf("%+v, want slots that change hands and none given up", s)
+	}
+	for n := range watched {
+		grants := gather(crew, n)
+		b.admitted += sum(grants)
+		got, bound := peak(p, grants)
+		b.within(fmt.Sprintf("counter %d", n), got, bound)
+	}
+}
+
+// saturate keeps one counter full for long, while time passes in steps: what is
+// admitted must be the promise, not less.
+func saturate(b *bout) {
+	p := &b.policy
+	step := p.Window/20 + time.Duration(b.rand.IntN(2))*time.Duration(b.rand.Int64N(int64(p.Window/50)))
+	if p.Algorithm == limiter.TokenBucket || p.Algorithm == limiter.LeakyBucket {
+		// A step that outlasts what is left of a full bucket would waste some.
+		step = time.Duration(1 + b.rand.Int64N((capacity(p)-1)*int64(interval(p))))
+	}
+	start := epoch + limiter.Time(b.rand.Int64N(int64(p.Window)))
+	length := time.Duration(b.scale(4000)) * step
+	t, clock := b.table(64<<10, *p), newClock(start)
+	crew := b.together(func(w *worker) {
+		for now := start; now < start+limiter.Time(length); {
+			now = clock.now()
+			// The counter is full at a time before that time ends, but not all
+			// refusals end it, so that many meet there.
+			c := limiter.Charge{ID: counterID(0, false), Policy: p, Hits: 1}
+			if !w.takeAt(t, clock, now, 0, c) && w.rand.IntN(workers) == 0 {
+				clock.simulated.CompareAndSwap(int64(now), int64(now)+int64(step))
+			}
+		}
+	})
+	grants := gather(crew, 0)
+	b.admitted = sum(grants)
+	got, bound := peak(p, grants)
+	b.within("saturated", got, bound)
+	if least := promised(p, start, clock.now()-limiter.Time(step), step); b.admitted < least {
+		b.faultf("admitted %d in %v with steps of %v, at least %d were promised",
+			b.admitted, time.Duration(clock.now()-start), step, least)
+	}
+}
+
+// promised returns how many hits a counter must admit from start to the refusal
+// at end, if it was full at every step.
+func promised(p *limiter.Policy, start, end limiter.Time, step time.Duration) int64 {
+	length, limit := time.Duration(end-start), int64(p.Limit)
+	switch p.Algorithm {
+	case limiter.SlidingWindow:
+		sub := (p.Window + time.Duration(p.SubWindows) - 1) / time.Duration(p.SubWindows)
+		return limit * int64(length/(sub*time.Duration(p.SubWindows+1)+step))
+	case limiter.SlidingLog:
+		return limit * int64(length/(p.Window+step))
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		size := int64(p.Burst)
+		if p.Algorithm == limiter.LeakyBucket {
+			size = int64(p.Slack) + 1
+		}
+		unit := int64((p.Window + time.Duration(limit) - 1) / time.Duration(limit)) // a nanosecond a hit is lost
+		return (int64(length)+size*int64(interval(p)))/unit - 1
+	default:
+		first := (int64(start) + int64(p.Window) - 1) / int64(p.Window)
+		return limit * (int64(end)/int64(p.Window) - first)
+	}
+}
+
+// flood lets a million new values come by once, while others hit counters that
+// were there before: each of these must admit its limit to the hit.
+func flood(b *bout) {
+	const established = 1000
+	p := b.policy
+	p.Limit, p.Burst, p.Slack, p.MaxWait = 20, 20, 19, 0
+	values := int64(b.scale(1_000_000))
+	t, clock := b.table(int64(8*established*limiter.CounterBytes(p)), p), newClock(epoch)
+	single := func(n int, hits uint64) limiter.Charge {
+		return limiter.Charge{ID: counterID(n, false), Policy: &p, Hits: hits}
+	}
+	first := &worker{bout: b}
+	for n := range established {
+		first.take(t, clock, n, single(n, 10))
+	}
+	var next atomic.Int64
+	crew := b.together(func(w *worker) {
+		if w.number > 1 {
+			for n := next.Add(1); n <= values; n = next.Add(1) {
+				w.ask(t, clock.now(), single(established+int(n), 1))
+			}
+			return
+		}
+		for next.Load() < values {
+			n := w.rand.IntN(established)
+			w.take(t, clock, n, single(n, w.rand.Uint64N(3)))
+		}
+	})
+	for n := range established { // what is still left of each
+		for first.take(t, clock, n, single(n, 1)) {
+		}
+		got := sum(gather(append(crew, first), n))
+		b.admitted += got
+		b.within(fmt.Sprintf("established counter %d", n), got, 20)
+		if got < 20 {
+			b.faultf("established counter %d: admitted %d of 20", n, got)
+		}
+	}
+	if s := t.Stats(); s.GivenUp == 0 {
+		b.faultf("the flood fits into the table: %+v", s)
+	}
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A kind is a policy that trials are run with.
+type kind struct {
+	name   string
+	policy limiter.Policy
+}
+
+func kinds() []kind {
+	const second = time.Second
+	return []kind{
+		{"fixed window", limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 50, Window: second}},
+		{"sliding window", limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 50, Window: second, SubWindows: 10}},
+		{"sliding window of 1", limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 50, Window: second, SubWindows: 1}},
+		// A second has no whole seventh.
+		{"sliding window of 7", limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 50, Window: second, SubWindows: 7}},
+		{"sliding log", limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 50, Window: second}},
+		{"token bucket", limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 100, Window: second, Burst: 20}},
+		{"token bucket, 7 a second", limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 7, Window: second, Burst: 3}},
+		{"token bucket, 3M a second", limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 3_000_000, Window: second, Burst: 100}},
+		{"leaky bucket", limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 100, Window: second, Slack: 10}},
+	}
+}
+
+// holding is a leaky bucket whose calls wait.
+func holding() kind {
+	return kind{"leaky bucket that holds", limiter.Policy{
+		Algorithm: limiter.LeakyBucket, Limit: 100, Window: time.Second, Slack: 2,
+		MaxWait: 200 * time.Millisecond, MaxWaiting: 15,
+	}}
+}
+
+// everyKind returns all kinds.
+func everyKind() []kind { return append(kinds(), holding()) }
+
+// trials returns all trials.
+func trials() []trial {
+	var all []trial
+	add := func(name string, k kind, run func(*bout)) {
+		all = append(all, trial{name: name + ": " + k.name, policy: k.policy, run: run})
+	}
+	for _, k := range everyKind() {
+		add("reclaim storm", k, reclaimStorm)
+		add("saturated", k, saturate)
+		add("flood", k, flood)
+		add("refunds", k, refunds)
+		small := k
+		small.policy.Limit, small.policy.Burst, small.policy.Slack, small.policy.MaxWaiting = 4, 4, 3, 0
+		add("groups", small, groups)
+		add("groups in time", small, passingGroups)
+	}
+	add("waiting", holding(), waiting)
+	return append(all, trial{name: "real time: all kinds", run: realTime})
+}
