@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// One limiter, the time given: so many hits a second, so many at once. When it
+// begins, half of these are used, and hits come as fast as they are admitted.
+const (
+	givenRate  = 1000
+	givenBurst = 1000
+)
+
+var epoch = time.Unix(1_700_000_000, 0)
+
+// xrateGiven is AllowN of x/time/rate.
+func xrateGiven(refuse bool) batch {
+	l, t, step := rate.NewLimiter(givenRate, givenBurst), epoch, time.Second/givenRate
+	l.AllowN(t, givenBurst/2)
+	if refuse {
+		l, step = rate.NewLimiter(rate.Every(rarely), 1), 1
+		l.AllowN(t, 1)
+	}
+	return func(n int) (admitted int) {
+		for range n {
+			t = t.Add(step)
+			if l.AllowN(t, 1) {
+				admitted++
+			}
+		}
+		return admitted
+	}
+}
+
+// sluiceGiven is Decide with one charge.
+func sluiceGiven(p *policy, refuse bool) (batch, error) {
+	counts := p.with(givenBurst, time.Second)
+	now, step := limiter.Time(epoch.UnixNano()), limiter.Time(time.Second/givenRate)
+	switch {
+	case refuse:
+		counts, step = p.with(1, rarely), 1
+	case p.given > 0 && !p.oneWord: // a ring gives back a slot later
+		step = step * 12 / 10
+	}
+	t, err := p.newTable(counts, 1)
+	if err != nil {
+		return nil, err
+	}
+	b := &limiter.Batch{Charges: []limiter.Charge{{ID: limiter.ID{Hi: 1 << 8, Lo: 1}, Policy: &counts, Hits: givenBurst / 2}}}
+	if refuse {
+		b.Charges[0].Hits = 1
+	}
+	t.Decide(now, b)
+	b.Charges[0].Hits = 1
+	return func(n int) (admitted int) {
+		for range n {
+			now += step
+			t.Decide(now, b)
+			if !b.Refused {
+				admitted++
+			}
+		}
+		return admitted
+	}, nil
+}
+
+// measureGiven measures decisions alone, admitted and refused ones.
+func (m *run) measureGiven(ctx context.Context) error {
+	var lanes []lane
+	for _, refuse := range []bool{false, true} {
+		name := "given"
+		if refuse {
+			name = "given refused"
+		}
+		lanes = append(lanes, lane{name, xrate, []batch{xrateGiven(refuse)}})
+		for i := range m.policies {
+			b, err := sluiceGiven(&m.policies[i], refuse)
+			if err != nil {
+				return err
+			}
+			lanes = append(lanes, lane{name, m.policies[i].title(), []batch{b}})
+		}
+	}
+	return m.rounds(ctx, lanes)
+}
+
+// pairUsers is how many users the cases with two limits have.
+const pairUsers = 1000
+
+// pairs decides on limits of random users: one limit, or two together, the
+// second of which refuses if refuse is set.
+func pairs(p *policy, two, refuse bool) (batch, error) {
+	minute, day := p.with(p.maxLimit, time.Minute), p.with(p.maxLimit, 24*time.Hour)
+	if refuse {
+		day = p.with(1, rarely)
+	}
+	t, err := p.newTable(minute, 2*pairUsers)
+	if err != nil {
+		return nil, err
+	}
+	key := limiter.NewHashKey()
+	ids := make([][2]limiter.ID, pairUsers)
+	for i := range ids {
+		for j := range ids[i] {
+			h := key.Hasher()
+			h.Word(uint64(j))
+			h.Bytes(newKey(uint32(i)))
+			ids[i][j] = h.Sum()
+		}
+	}
+	numbers, at := sequence(pairUsers, false), 0
+	now, step := limiter.Time(epoch.UnixNano()), limiter.Time(time.Microsecond)
+	if p.maxLimit < 1<<20 { // hits must have gone when a user comes again
+		step = limiter.Time(time.Minute) / pairUsers
+	}
+	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: &minute, Hits: 1}}}
+	if two {
+		b.Charges = append(b.Charges, limiter.Charge{Policy: &day, Hits: 1})
+	}
+	decide := func(n int) (admitted int) {
+		for range n {
+			id := &ids[numbers[at%len(numbers)]]
+			at++
+			now += step
+			for j := range b.Charges {
+				b.Charges[j].ID = id[j]
+			}
+			t.Decide(now, b)
+			if !b.Refused {
+				admitted++
+			}
+		}
+		return admitted
+	}
+	decide(sequenceLength / 16) // make all counters
+	return decide, nil
+}
+
+// measurePairs measures two limits on one request beside one.
+func (m *run) measurePairs(ctx context.Context) error {
+	var lanes []lane
+	for i := range m.policies {
+		for _, k := range []struct {
+			name        string
+			two, refuse bool
+		}{{"one limit", false, false}, {"two limits", true, false}, {"two limits refused", true, true}} {
+			b, err := pairs(&m.policies[i], k.two, k.refuse)
+			if err != nil {
+				return err
+			}
+			lanes = append(lanes, lane{k.name, m.policies[i].title(), []batch{b}})
+		}
+	}
+	return m.rounds(ctx, lanes)
+}

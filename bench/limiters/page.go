@@ -1,0 +1,217 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// page writes Markdown. Its first error stays in err.
+type page struct {
+	w   io.Writer
+	err error
+}
+
+func (p *page) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+func (p *page) row(cells ...string) { p.line("| %s |", strings.Join(cells, " | ")) }
+
+func (p *page) head(cells ...string) {
+	p.row(cells...)
+	p.line("|%s", strings.Repeat(" --- |", len(cells)))
+}
+
+// count writes a number of counters.
+func count(n int) string {
+	switch {
+	case n >= 1_000_000 && n%100_000 == 0:
+		return fmt.Sprintf("%gM", float64(n)/1e6)
+	case n >= 10_000 && n%1000 == 0:
+		return fmt.Sprintf("%dk", n/1000)
+	default:
+		return strconv.Itoa(n)
+	}
+}
+
+// A column is a measure in the table of keyed decisions.
+type column struct{ name, title string }
+
+func (m *run) columns() []column {
+	var out []column
+	for _, group := range keyedCases(m.o) {
+		for _, k := range group.cases {
+			out = append(out, column{k.name, k.title})
+		}
+	}
+	return append(out, column{"new", "new"})
+}
+
+// print writes everything.
+func (m *run) print(p *page, args []string, other float64) {
+	p.line("# Limiters\n")
+	p.line("    %s\n", strings.Join(append([]string{"cd bench && go run ./limiters"}, args...), " "))
+	p.line("%s, %d cores, %s/%s; %s; %s.\n", cpuModel(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), time.Now().UTC().Format(time.DateOnly))
+	share := 0.0
+	if len(m.results.share) > 0 {
+		share = median(m.results.share)
+	}
+	p.line("CPU time in nanoseconds, medians of %d interleaved rounds of %v. Other work took %.0f%% of the machine; a thread had", m.o.rounds, m.o.slice, other*100)
+	p.line("%.0f%% of a core in the median. In parentheses: times the time of %s in the same round.\n", share*100, m.reference())
+	m.printKeyed(p)
+	m.printMemory(p)
+	m.printGiven(p)
+	m.printGoals(p)
+	if len(m.notes) > 0 {
+		p.line("\n## Notes\n")
+		slices.Sort(m.notes)
+		for _, n := range slices.Compact(m.notes) {
+			p.line("- %s", n)
+		}
+	}
+}
+
+func (m *run) printKeyed(p *page) {
+	p.line("## Keyed\n")
+	p.line("Building the identity out of %d bytes, reading the clock, finding the counter and deciding. Two threads where the", len(keyText))
+	p.line("column does not say one; `new` is the first hit of a counter, one thread.\n")
+	columns := m.columns()
+	head := []string{"limiter", "counters in"}
+	for _, k := range columns {
+		head = append(head, k.title)
+	}
+	p.head(append(head, "allocations: old, new")...)
+	for _, c := range m.contenders {
+		cells := []string{c.name, c.keys}
+		for _, k := range columns {
+			cells = append(cells, m.cell(k.name, c.name))
+		}
+		p.row(append(cells, m.allocs(columns, c.name))...)
+	}
+	p.line("")
+}
+
+// cell is a time with its ratio to the reference, and how much was admitted if
+// that is not what the case is about.
+func (m *run) cell(measure, who string) string {
+	f := m.results.of(measure, who)
+	if len(f.nanos) == 0 {
+		return "–"
+	}
+	out := figure(median(f.nanos))
+	if r, ok := m.results.ratio(measure, who, measure, m.reference()); ok && who != m.reference() {
+		out += fmt.Sprintf(" (%.1f)", r.median)
+	}
+	switch admitted := median(f.admitted); {
+	case strings.Contains(measure, "refused"):
+		if admitted > 0.01 && who != baseline.name {
+			out += fmt.Sprintf(", %.0f%% admitted", admitted*100)
+		}
+	case admitted < 0.99:
+		out += fmt.Sprintf(", %.0f%% admitted", admitted*100)
+	}
+	return out
+}
+
+// figure writes a time with as many digits as mean anything.
+func figure(ns float64) string {
+	if ns < 99.5 {
+		return fmt.Sprintf("%.1f", ns)
+	}
+	return fmt.Sprintf("%.0f", ns)
+}
+
+// allocs are the most allocations of a decision on an old counter, and those on a
+// new one.
+func (m *run) allocs(columns []column, who string) string {
+	most := 0.0
+	for _, k := range columns {
+		if k.name != "new" {
+			most = max(most, median(m.results.of(k.name, who).allocs))
+		}
+	}
+	return fmt.Sprintf("%.0f, %.1f", most, median(m.results.of("new", who).allocs))
+}
+
+func (m *run) printMemory(p *page) {
+	p.line("## Memory\n")
+	p.line("Bytes per counter with %s live ones, and CPU time of one forced garbage collection beside %s.\n", count(m.o.counters), count(m.o.many))
+	p.head("limiter", "on the heap", "resident", "collection, ms")
+	ours := m.collector[m.reference()]
+	for _, c := range m.contenders {
+		found, gc := m.memory[c.name], m.collector[c.name]
+		if found == nil || gc == nil {
+			continue
+		}
+		n := float64(found.Counters)
+		took := fmt.Sprintf("%.1f", gc.Collect.Seconds()*1e3)
+		if ours != nil && !c.ours {
+			took += fmt.Sprintf(" (%.0f)", gc.Collect.Seconds()/ours.Collect.Seconds())
+		}
+		p.row(c.name, fmt.Sprintf("%.1f", float64(found.Heap)/n), fmt.Sprintf("%.1f", float64(found.RSS)/n), took)
+	}
+	p.line("")
+}
+
+func (m *run) printGiven(p *page) {
+	p.line("## Decisions alone\n")
+	p.line("One thread, the time given. One limiter, admitted and refused; then one or two limits on each of %d users,", pairUsers)
+	p.line("the two decided together; in parentheses, times the time of one limit.\n")
+	p.head("limiter", "admitted", "refused", "one limit", "two limits", "two, the second refuses")
+	for _, c := range m.contenders {
+		if c.name != xrate && !c.ours {
+			continue
+		}
+		cells := []string{c.name, m.cell("given", c.name), m.cell("given refused", c.name)}
+		for _, measure := range []string{"one limit", "two limits", "two limits refused"} {
+			cell := "–"
+			if f := m.results.of(measure, c.name); len(f.nanos) > 0 {
+				cell = figure(median(f.nanos))
+				if r, ok := m.results.ratio(measure, c.name, "one limit", c.name); ok && measure != "one limit" {
+					cell += fmt.Sprintf(" (%.2f)", r.median)
+				}
+			}
+			cells = append(cells, cell)
+		}
+		p.row(cells...)
+	}
+	p.line("")
+}
+
+func (m *run) printGoals(p *page) {
+	p.line("## Goals\n")
+	p.head("goal", "found", "")
+	for _, g := range m.goals() {
+		p.row(g.what, strings.Join(g.found, ", "), g.verdict())
+	}
+	p.line("\n## Where others win\n")
+	p.line("What they take as a part of what %s takes.\n", m.reference())
+	losses := m.losses()
+	for _, l := range losses {
+		p.line("- %s", l)
+	}
+	if len(losses) == 0 {
+		p.line("Nowhere in this run.")
+	}
+}
+
+func cpuModel() string {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "unknown processor"
+	}
+	_, rest, _ := strings.Cut(string(info), "model name")
+	line, _, _ := strings.Cut(rest, "\n")
+	if model := strings.TrimLeft(line, "\t :"); model != "" {
+		return model
+	}
+	return "unknown processor"
+}

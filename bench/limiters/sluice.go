@@ -1,0 +1,172 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A policy is one of sluice's algorithms with what it needs besides numbers.
+type policy struct {
+	name string
+	// with returns the algorithm's policy of so many hits per window, all of
+	// which may come at once.
+	with func(limit uint32, window time.Duration) limiter.Policy
+	// maxLimit is the greatest limit.
+	maxLimit uint32
+	// oneWord says that a counter is a single word.
+	oneWord bool
+	// given is how many times faster than x/time/rate it shall be when the time
+	// is given, 0 for no goal.
+	given float64
+}
+
+// reference is the algorithm that peers are compared with: most of them are one.
+const reference = "sluice, token bucket"
+
+var policies = []policy{
+	{
+		name: "fixed window", oneWord: true, given: 5, maxLimit: math.MaxUint32,
+		with: func(limit uint32, window time.Duration) limiter.Policy {
+			return limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: window}
+		},
+	},
+	{
+		name: "token bucket", oneWord: true, given: 8, maxLimit: math.MaxUint32,
+		with: func(limit uint32, window time.Duration) limiter.Policy {
+			return limiter.Policy{Algorithm: limiter.TokenBucket, Limit: limit, Window: window, Burst: limit}
+		},
+	},
+	{
+		name: "leaky bucket", oneWord: true, given: 8, maxLimit: math.MaxUint32,
+		with: func(limit uint32, window time.Duration) limiter.Policy {
+			return limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: limit, Window: window, Slack: limit - 1}
+		},
+	},
+	{
+		name: "sliding window, ring of ten", given: 5, maxLimit: math.MaxUint32,
+		with: func(limit uint32, window time.Duration) limiter.Policy {
+			return limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: limit, Window: window, SubWindows: 10}
+		},
+	},
+	{
+		name: "sliding log", maxLimit: limiter.MaxLog,
+		with: func(limit uint32, window time.Duration) limiter.Policy {
+			return limiter.Policy{Algorithm: limiter.SlidingLog, Limit: limit, Window: window}
+		},
+	},
+}
+
+func (p *policy) title() string { return "sluice, " + p.name }
+
+// works returns an error if a table does not decide by p: then there is nothing
+// to be measured.
+func (p *policy) works() error {
+	const limit = 10
+	counts := p.with(limit, limit*time.Second)
+	if err := counts.Validate(); err != nil {
+		return err
+	}
+	t, err := p.newTable(counts, limit)
+	if err != nil {
+		return err
+	}
+	// All hits come just before a window ends, and one just after it: of these
+	// algorithms the fixed window alone admits that one.
+	edge := limiter.Time(1_700_000_000 * time.Second)
+	b := &limiter.Batch{Charges: []limiter.Charge{{ID: limiter.ID{Hi: 1 << 8, Lo: 1}, Policy: &counts, Hits: limit}}}
+	t.Decide(edge-limiter.Time(time.Second/10), b)
+	if b.Refused {
+		return fmt.Errorf("a new counter refuses %d hits, its limit", limit)
+	}
+	b.Charges[0].Hits = 1
+	t.Decide(edge+limiter.Time(time.Second/10), b)
+	if over := counts.Algorithm != limiter.FixedWindow; b.Refused != over {
+		return fmt.Errorf("hit %d within 0.2s around a window's end: refused is %v, want %v", limit+1, b.Refused, over)
+	}
+	return nil
+}
+
+// policyFor returns the policy for a setting.
+func (p *policy) policyFor(s setting) limiter.Policy {
+	switch {
+	case s.purpose == refusing:
+		return p.with(1, rarely)
+	case s.purpose == lasting:
+		return p.with(10, 24*time.Hour)
+	case p.maxLimit == math.MaxUint32:
+		return p.with(math.MaxUint32, 24*time.Hour)
+	case s.counters > 1000: // so that a million of them fit into the memory
+		return p.with(16, time.Second)
+	default:
+		return p.with(p.maxLimit, time.Second)
+	}
+}
+
+// newTable returns a table with room for so many counters: when all are live, half
+// of the slots of one word are taken, and 65 % of larger ones.
+func (p *policy) newTable(counts limiter.Policy, counters int) (*limiter.Table, error) {
+	load, shelves := 0.65, 2.0 // a table always has a shelf for counters of one word
+	if p.oneWord {
+		load, shelves = 0.5, 1
+	}
+	need := float64(limiter.CounterBytes(counts)*counters) / load
+	const kept = 1.0 / 8 // for sizes that a table was not made for
+	return limiter.New(limiter.Options{
+		Bytes:    max(1<<20, int64(need*shelves/(1-kept))),
+		Policies: []limiter.Policy{counts},
+	})
+}
+
+// contender returns p as one.
+func (p *policy) contender() *contender {
+	return &contender{name: p.title(), keys: "one table", ours: true, oneWord: p.oneWord, open: p.open}
+}
+
+func (p *policy) open(s setting) (*store, error) {
+	counts := p.policyFor(s)
+	t, err := p.newTable(counts, s.counters)
+	if err != nil {
+		return nil, fmt.Errorf("make a table: %w", err)
+	}
+	key := limiter.NewHashKey()
+	return &store{
+		worker: func() worker {
+			b := &limiter.Batch{Charges: []limiter.Charge{{Policy: &counts, Hits: 1}}}
+			return func(k []byte) bool {
+				b.Charges[0].ID = identify(key, k)
+				t.Decide(clock(), b)
+				return !b.Refused
+			}
+		},
+		givenUp: func() uint64 { return t.Stats().GivenUp },
+	}, nil
+}
+
+// baseline is what sluice does before it decides.
+var baseline = &contender{name: "(identity and clock alone)", keys: "–", baseline: true, open: openBaseline}
+
+func openBaseline(setting) (*store, error) {
+	key := limiter.NewHashKey()
+	return &store{worker: func() worker {
+		var sum uint64
+		return func(k []byte) bool {
+			id := identify(key, k)
+			sum += id.Hi + id.Lo + uint64(clock()) //nolint:gosec // bits
+			runtime.KeepAlive(&sum)
+			return true
+		}
+	}}, nil
+}
+
+// identify hashes all of the key, as if each part of it could be anything.
+func identify(secret limiter.HashKey, key []byte) limiter.ID {
+	h := secret.Hasher()
+	h.Bytes(key)
+	return h.Sum()
+}
+
+func clock() limiter.Time { return limiter.Time(time.Now().UnixNano()) }
