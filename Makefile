@@ -5,6 +5,7 @@ ENVOY_VERSION := 1.40.0
 FUZZTIME      ?= 10s
 # Flags of make bench; BENCHFLAGS=-h lists them.
 BENCHFLAGS    ?=
+SOAKTIME      ?= 3m
 # RACE=1: fail where the race detector cannot run, rather than do without it.
 RACE          ?=
 # KEEP=1: make demo goes on until Ctrl-C.
@@ -93,6 +94,11 @@ fuzz: | need-go ## run each fuzz target for FUZZTIME (10s)
 .PHONY: bench
 bench: | need-go ## measure against other services and libraries (BENCHFLAGS='-rounds 1 -duration 1s': a quick look)
 	@cd bench && go run -buildvcs=false ./suite $(BENCHFLAGS)
+
+.PHONY: soak
+soak: | need-go ## hit the limiters for SOAKTIME (3m) with all that could break a bound
+	@SLUICE_HISTORIES=5000 go test -count=1 -tags limiterhooks -run '^TestHistories' ./limiter
+	@go run -buildvcs=false ./e2e/soak -for $(SOAKTIME)
 
 .PHONY: envoy
 envoy: $(ENVOY) ## fetch Envoy into .build/ (test and demo do so themselves)
