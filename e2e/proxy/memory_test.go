@@ -30,13 +30,13 @@ var plainBinary = sync.OnceValues(func() (string, error) {
 })
 
 // startPlain starts a sluice whose memory counts.
-func startPlain(t *testing.T, args ...string) *sluice.Sluice {
+func startPlain(t *testing.T, env []string, args ...string) *sluice.Sluice {
 	t.Helper()
 	binary, err := plainBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startSluice(t, sluice.Options{Binary: binary, Args: args})
+	return startSluice(t, sluice.Options{Binary: binary, Args: args, Env: env})
 }
 
 // resident returns the memory that sluice takes now, in bytes.
@@ -62,7 +62,7 @@ func TestHeldCallsTakeLittleMemory(t *testing.T) {
 		all         = connections * calls
 		most        = 16 << 10 // bytes of a call
 	)
-	limits := startPlain(t, "--config", writeRules(t, `
+	limits := startPlain(t, nil, "--config", writeRules(t, `
 domain: d
 descriptors:
   - key: user

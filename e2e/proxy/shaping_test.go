@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -164,7 +165,7 @@ type held struct {
 }
 
 // hold makes a request that sluice will hold, and waits until it does.
-func (p *proxy) hold(t *testing.T, limits *sluice.Sluice, listener, header string) held {
+func (p *proxy) hold(t *testing.T, limits *sluice.Sluice, listener string, headers ...string) held {
 	t.Helper()
 	before := metric(t, limits, "sluice_waited_calls_total")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -172,7 +173,7 @@ func (p *proxy) hold(t *testing.T, limits *sluice.Sluice, listener, header strin
 	h := held{cancel, make(chan reply, 1)}
 	go func() {
 		defer close(h.got)
-		if got, err := p.ask(ctx, listener, "/", header); err == nil {
+		if got, err := p.ask(ctx, listener, "/", headers...); err == nil {
 			h.got <- got
 		}
 	}()
@@ -234,15 +235,15 @@ descriptors:
 func TestAShutdownAnswersWhoWaits(t *testing.T) {
 	t.Parallel()
 	const (
-		waiting  = 4
-		interval = 500 * time.Millisecond
+		waiting  = 3
+		interval = 2 * time.Second // long enough to arrive in time on a busy machine
 	)
 	p, limits := play(t, setting{
 		rules: `
 domain: d
 descriptors:
   - key: user
-    rate_limit: { unit: second, requests_per_unit: 2, algorithm: leaky_bucket, slack: 0, max_wait: 10s }
+    rate_limit: { unit: minute, requests_per_unit: 30, algorithm: leaky_bucket, slack: 0, max_wait: 10s }
 `,
 		listener: shaped,
 	})
@@ -251,8 +252,8 @@ descriptors:
 		t.Fatalf("status %d of the first request, want 200", got.status)
 	}
 	var queue []held
-	for range waiting {
-		queue = append(queue, p.hold(t, limits, "ingress", "x-user: al"))
+	for i := range waiting {
+		queue = append(queue, p.hold(t, limits, "ingress", "x-user: al", fmt.Sprint("x-number: ", i+1)))
 	}
 	signal(t, limits, syscall.SIGTERM)
 	for i, h := range queue {
@@ -260,8 +261,10 @@ descriptors:
 		if slot := time.Duration(i+1) * interval; got.status != http.StatusOK || after < slot {
 			t.Errorf("held request %d: status %d after %v, want 200 and not before %v", i+1, got.status, after, slot)
 		}
-		if i+1 < waiting && len(queue[i+1].got) > 0 {
-			t.Errorf("held request %d was answered before number %d", i+2, i+1)
+	}
+	for i, r := range p.backend.Requests()[1:] {
+		if got, want := r.Header.Get("X-Number"), strconv.Itoa(i+1); got != want {
+			t.Errorf("held request %s passed as number %s", got, want)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
