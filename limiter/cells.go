@@ -76,9 +76,10 @@ func nextVersion(word, payload uint64) uint64 {
 	return (word&^lockBit+versionOne)&^lockBit&^payloadMask | payload
 }
 
-// same reports whether the cells have not been written since v was read.
+// same reports whether the cells, if there are any, have not been written since v
+// was read.
 func (v *view) same() bool {
-	return v.slot == nil || (v.slot.word.Load()^v.word)&^payloadMask == 0
+	return v.slot == nil || v.shelf.size == 0 || (v.slot.word.Load()^v.word)&^payloadMask == 0
 }
 
 // hold swaps the lock into v's word. It reports whether v was still true.
@@ -112,7 +113,10 @@ func (v *view) store(s *shelf, index uint64, p *Policy, after *state) uint64 {
 }
 
 // await lets the goroutine run that holds the cells.
-func await() { runtime.Gosched() }
+func await() {
+	pause(whileAwaiting)
+	runtime.Gosched()
+}
 
 // floorDiv divides and rounds down.
 func floorDiv(a, b int64) int64 {

@@ -28,6 +28,7 @@ func (t *Table) read(at instant, space *Space, tag uint64, id ID, p *Policy, v *
 				return
 			}
 		}
+		pause(beforeWordLoad)
 		word := slot.word.Load()
 		v.word = word
 		pause(afterWordLoad)

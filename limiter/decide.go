@@ -145,8 +145,11 @@ func (t *Table) chargeAny(at instant, space *Space, tag uint64, b *Batch, i int)
 	for {
 		t.read(at, space, tag, c.ID, p, &v)
 		after := v.state
-		if v.decide(at, c, hits, b.Budget, &after, d) && (after == v.state || t.write(at, space, tag, c.ID, p, &v, &after)) {
-			v.finish(at, p, b.Budget, &after, d)
+		if !v.decide(at, c, hits, b.Budget, &after, d) {
+			continue
+		}
+		v.finish(at, p, b.Budget, &after, d) // reads cells, of which the write says whether they were true
+		if after == v.state && v.same() || after != v.state && t.write(at, space, tag, c.ID, p, &v, &after) {
 			if d.Wait > 0 {
 				b.marks[i] = after.mark(at, p)
 			}

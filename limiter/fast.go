@@ -9,6 +9,7 @@ func (t *Table) chargeFast(at instant, space *Space, tag uint64, c *Charge, hits
 	if slot == nil || c.Refund {
 		return false
 	}
+	pause(beforeWordLoad)
 	word := slot.word.Load()
 	pause(afterWordLoad)
 	if slot.tag.Load() != tag || word == dead {

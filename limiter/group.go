@@ -200,7 +200,7 @@ func (t *Table) settle(at instant, b *Batch) bool {
 }
 
 // lookAll looks at the counters of b.members and decides as if those with room
-// were charged. It reports whether none makes the group refuse.
+// were charged, of which reserve or leave says what is left. It reports whether none makes the group refuse.
 func (t *Table) lookAll(at instant, b *Batch) bool {
 	ok := true
 	var hi int
@@ -224,8 +224,13 @@ func (t *Table) look(at instant, b *Batch, run []member) bool {
 			return t.look(at, b, run)
 		}
 		m.after = st
-		v.finish(at, c.Policy, b.Budget, &st, d)
+		if v.shelf.size > 0 { // while the cells are known to be true
+			v.finish(at, c.Policy, b.Budget, &m.before, d)
+		}
 		ok = ok && !b.refuses(m.index)
+	}
+	if !v.same() {
+		return t.look(at, b, run)
 	}
 	return ok
 }
@@ -239,9 +244,11 @@ func (t *Table) leave(at instant, b *Batch, reserved int) {
 		for i := max(lo, reserved); i < hi; i++ {
 			m := &b.members[i]
 			c, d := &b.Charges[m.index], &b.Decisions[m.index]
-			if !c.Refund && d.Charged > 0 {
+			if !c.Refund {
 				d.Charged = 0
-				b.members[lo].seen.finish(at, c.Policy, b.Budget, &m.before, d)
+			}
+			if v := &b.members[lo].seen; v.shelf.size == 0 { // else look has done it
+				v.finish(at, c.Policy, b.Budget, &m.before, d)
 			}
 		}
 	}
@@ -265,14 +272,19 @@ func (t *Table) reserveAll(at instant, b *Batch) int {
 func (t *Table) reserve(at instant, b *Batch, run []member) bool {
 	first, last := &run[0], &run[len(run)-1]
 	c := &b.Charges[first.index]
-	for last.after != first.seen.state && !t.write(at, t.space(b), first.tag, c.ID, c.Policy, &first.seen, &last.after) {
+	for {
+		for i := range run {
+			m := &run[i]
+			p := b.Charges[m.index].Policy
+			first.seen.finish(at, p, b.Budget, &m.after, &b.Decisions[m.index])
+			b.marks[m.index] = m.after.mark(at, p)
+		}
+		if last.after == first.seen.state && first.seen.same() ||
+			last.after != first.seen.state && t.write(at, t.space(b), first.tag, c.ID, c.Policy, &first.seen, &last.after) {
+			return true
+		}
 		if !t.look(at, b, run) {
 			return false
 		}
 	}
-	for i := range run {
-		m := &run[i]
-		b.marks[m.index] = m.after.mark(at, b.Charges[m.index].Policy)
-	}
-	return true
 }

@@ -1,5 +1,7 @@
 package limiter
 
+import "runtime"
+
 // insert gives the counter that v found absent a slot and stores the state after
 // in it. It returns false, and has done nothing, if the counter has a slot by now
 // or its state, absent, must be another one.
@@ -53,6 +55,7 @@ func (t *Table) insert(at instant, space *Space, tag uint64, id ID, p *Policy, v
 		t.place(at, sh, tag, p, v, after, first, second)
 		return true
 	}
+	pause(beforeSlotDead)
 	if v.slot.tag.Load() != tag || !v.slot.word.CompareAndSwap(v.word, dead) {
 		return false
 	}
@@ -68,7 +71,7 @@ func (t *Table) place(at instant, sh *shelf, tag uint64, p *Policy, v *view, aft
 	for {
 		index, word, ok := sh.choose(tag, first, second, at)
 		if !ok { // all are being written
-			await()
+			runtime.Gosched()
 			continue
 		}
 		s := sh.at(index)
@@ -78,6 +81,7 @@ func (t *Table) place(at instant, sh *shelf, tag uint64, p *Policy, v *view, aft
 				t.raiseHorizon(min(end, at.time()))
 			}
 			lost := live && sh.weight(index, old, word) > 0
+			pause(beforeSlotDead)
 			if !s.word.CompareAndSwap(word, dead) {
 				continue // it was hit meanwhile; look for another
 			}

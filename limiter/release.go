@@ -38,6 +38,7 @@ func (t *Table) release(at instant, b *Batch, i int) {
 	p := c.Policy
 	tag, space := tagOf(c.ID, p.Algorithm), t.space(b)
 	since := at.time()
+	hits := d.Charged // a log that has been rid of them is read once more
 	var v view
 	for {
 		t.read(at, space, tag, c.ID, p, &v)
@@ -55,25 +56,26 @@ func (t *Table) release(at instant, b *Batch, i int) {
 			lost = v.giveBackSlot(elapsed, p, b.marks[i], d, &after)
 		case v.slot == nil:
 		case p.Algorithm == SlidingLog:
-			if !v.unlog(b.marks[i], d.Charged) {
+			if hits > 0 {
+				if v.unlog(b.marks[i], hits) {
+					hits = 0
+				}
 				continue
 			}
-			t.read(at, space, tag, c.ID, p, &v)
-			after = v.state
 		case v.num != b.marks[i]:
 		default:
 			after.used -= min(after.used, d.Charged)
 		}
-		if after != v.state && !t.write(at, space, tag, c.ID, p, &v, &after) {
-			continue
-		}
-		d.Wait = 0
+		left := *d
+		left.Wait = 0
 		if !lost {
-			before := d.Remaining + d.Charged // as if it had not been charged
-			v.finish(at, p, b.Budget, &after, d)
-			d.Charged, d.Remaining = 0, before
+			v.finish(at, p, b.Budget, &after, &left)
+			left.Charged, left.Remaining = 0, d.Remaining+d.Charged // as if it had not been charged
 		}
-		return
+		if after == v.state && v.same() || after != v.state && t.write(at, space, tag, c.ID, p, &v, &after) {
+			*d = left
+			return
+		}
 	}
 }
 

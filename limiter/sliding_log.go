@@ -17,6 +17,12 @@ func logPayload(next, count uint64) uint64 { return next<<logCountBits | count }
 // loggedAt returns the cell that is back before the one where the next stamp of
 // the word goes.
 func (v *view) loggedAt(back uint64) int64 {
+	pause(beforeCellLoad)
+	return v.stamp(back)
+}
+
+// stamp is loggedAt for who holds the cells.
+func (v *view) stamp(back uint64) int64 {
 	n := v.shelf.stride()
 	next := v.word & payloadMask >> logCountBits
 	return int64(v.shelf.cell(v.index, (next+2*n-back)%n).Load()) //nolint:gosec // a time
@@ -79,14 +85,14 @@ func (v *view) storeLog(s *shelf, index uint64, p *Policy, after *state) uint64 
 			skip = v.past - after.past
 		}
 		for i := range after.past {
-			newest = v.loggedAt(after.past - i + skip)
+			newest = v.stamp(after.past - i + skip)
 			s.cell(index, i).Store(uint64(newest)) //nolint:gosec // a time
 		}
 		next = after.past % n
 	default:
 		next = v.word & payloadMask >> logCountBits
 		if after.used == 0 && after.past < v.past {
-			newest = v.loggedAt(v.past - after.past + 1)
+			newest = v.stamp(v.past - after.past + 1)
 			next = (next + n - (v.past - after.past)) % n
 		}
 	}

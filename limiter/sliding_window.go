@@ -40,6 +40,7 @@ func (r ring) end(number int64) int64 { return (number + int64(r.k) + 1) * r.len
 
 // count returns a cell of a ring.
 func (s *shelf) count(index uint64, slot int64) uint64 {
+	pause(beforeCellLoad)
 	return s.cell(index, uint64(slot>>1)).Load() >> (slot & 1 * 32) & math.MaxUint32 //nolint:gosec // not negative
 }
 

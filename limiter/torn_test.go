@@ -1,0 +1,86 @@
+//go:build limiterhooks
+
+package limiter
+
+import (
+	"testing"
+	"time"
+)
+
+// Whatever happens to a counter's cells between two loads of them, a decision's
+// Reset belongs to its Before: another charge at each moment leaves no answer that
+// is neither that of before nor that of after it.
+func TestResetIsOfOneMoment(t *testing.T) {
+	const window = 10 * time.Second
+	log := &Policy{Algorithm: SlidingLog, Limit: 5, Window: window}
+	ring := &Policy{Algorithm: SlidingWindow, Limit: 100, Window: window, SubWindows: 10}
+	id, other := counterID(1), counterID(2)
+	for _, tc := range []struct {
+		name   string
+		p      *Policy
+		asks   []Charge // the first is looked at
+		change func(decide func(after time.Duration, c Charge))
+	}{
+		{"look/log", log, []Charge{{ID: id, Policy: log}}, func(decide func(time.Duration, Charge)) {
+			decide(0, Charge{ID: id, Policy: log, Hits: 1, Refund: true})
+			decide(time.Second/2, take(id, log))
+			decide(time.Second/2, take(id, log))
+		}},
+		{"refund/log", log, []Charge{{ID: id, Policy: log, Hits: 1, Refund: true}}, func(decide func(time.Duration, Charge)) {
+			decide(0, Charge{ID: id, Policy: log, Hits: 1, Refund: true})
+			decide(time.Second/2, take(id, log))
+			decide(time.Second/2, take(id, log))
+		}},
+		{"look/ring", ring, []Charge{{ID: id, Policy: ring}}, func(decide func(time.Duration, Charge)) {
+			decide(window, Charge{ID: id, Policy: ring, Hits: 7})
+		}},
+		{"group/log", log, []Charge{
+			{ID: id, Policy: log, Hits: 1}, {ID: other, Policy: &Policy{Algorithm: SlidingLog, Window: window}, Hits: 1},
+		}, func(decide func(time.Duration, Charge)) {
+			decide(0, Charge{ID: id, Policy: log, Hits: 1, Refund: true})
+			decide(time.Second/2, take(id, log))
+			decide(time.Second/2, take(id, log))
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			// run decides asks, with the change after so many points, and returns what the
+			// first was told, and the number of points.
+			run := func(at int) (d Decision, points int) {
+				tab, busy := newTable(t, 1<<20), true
+				decide := func(after time.Duration, c Charge) {
+					tab.Decide(benchNow+Time(after), &Batch{Charges: []Charge{c}})
+				}
+				change := func() { busy = true; tc.change(decide); busy = false }
+				f := func(p point) {
+					if busy || p == whileCellsHeld { // others would wait
+						return
+					}
+					if points++; points == at {
+						change()
+					}
+				}
+				onPause.Store(&f)
+				defer onPause.Store(nil)
+				decide(-2*time.Second, take(id, tc.p))
+				decide(0, take(id, tc.p))
+				busy = false
+				if at == 0 {
+					change()
+				}
+				b := &Batch{Charges: tc.asks}
+				tab.Decide(benchNow, b)
+				return b.Decisions[0], points
+			}
+			before, points := run(-1)
+			after, _ := run(0)
+			if points == 0 || before == after {
+				t.Fatalf("%d points; before the change %+v, after it %+v, want points and two answers", points, before, after)
+			}
+			for at := 1; at <= points; at++ {
+				if got, _ := run(at); got != before && got != after {
+					t.Errorf("changed at point %d of %d: %+v, want\n%+v or\n%+v", at, points, got, before, after)
+				}
+			}
+		})
+	}
+}
