@@ -155,6 +155,7 @@ func (c *compiler) rule(d *domain, n *node, cfg *DescriptorConfig) {
 			l.Policy = b.policy()
 			l.Policy.CountRefused = given(b.CountRefused, d.countsRefused(l.Policy.Algorithm, len(limits)))
 			l.counter = counterWord(&l.Policy)
+			l.Policy.Prepare()
 		}
 		r.Limits = append(r.Limits, l)
 		c.set.Limits = append(c.set.Limits, l)

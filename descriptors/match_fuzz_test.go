@@ -416,7 +416,7 @@ func checkPlan(t *testing.T, c Config, p *Plan, req *Request) {
 				}
 				want = wantPolicy(l, nil, len(hits[i].RateLimits), c.AllOrNothing)
 			}
-			if *ch.Policy != want {
+			if wordsOf(*ch.Policy) != want {
 				t.Fatalf("Charges[%d].Policy = %+v, want %+v", at, *ch.Policy, want)
 			}
 		}

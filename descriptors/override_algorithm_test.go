@@ -88,7 +88,7 @@ descriptors:
 			t.Errorf("%s: match = %+v, want one charge of an override", tc.name, m)
 			continue
 		}
-		if got := *p.Batch.Charges[0].Policy; got != *tc.want {
+		if got := *p.Batch.Charges[0].Policy; wordsOf(got) != *tc.want {
 			t.Errorf("%s: policy = %+v, want %+v", tc.name, got, *tc.want)
 		}
 	}

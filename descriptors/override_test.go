@@ -72,7 +72,7 @@ descriptors:
 			continue
 		}
 		l := p.Limits[1]
-		if got := *p.Batch.Charges[1].Policy; got != *tc.want {
+		if got := *p.Batch.Charges[1].Policy; wordsOf(got) != *tc.want {
 			t.Errorf("%s: policy = %+v, want %+v", tc.name, got, *tc.want)
 		}
 		if mode := p.Batch.Charges[1].Mode; mode != limiter.Enforce {

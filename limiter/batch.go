@@ -65,6 +65,9 @@ type Policy struct {
 	MaxWait time.Duration
 	// MaxWaiting is how many hits may wait on one counter.
 	MaxWaiting uint32
+
+	self  *Policy // where Prepare was called; a copy, which may be changed, is elsewhere
+	ready prepared
 }
 
 // Mode says what a charge without room does to its group.

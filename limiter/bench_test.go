@@ -97,6 +97,7 @@ func BenchmarkAlgorithms(b *testing.B) {
 			pace Time
 		}{{"allow", &a.admit, Time(time.Millisecond)}, {"deny", &a.deny, 0}} {
 			b.Run(fmt.Sprintf("alg=%s/op=%s", a.name, op.name), func(b *testing.B) {
+				op.p.Prepare()
 				t, batch, now := newTable(b, 0), &Batch{Charges: []Charge{take(counterID(1), op.p)}}, benchNow
 				t.Decide(now, batch)
 				b.ReportAllocs()

@@ -41,6 +41,7 @@ const (
 // A bucket is a policy in the unit of its words.
 type bucket struct {
 	step  uint64 // T; 0 if the limit is 0
+	part  uint64 // 2^64/T, so that a division is a multiplication; see over
 	full  uint64 // the lag of a full bucket, a multiple of T
 	hold  uint64 // what hits may wait beyond that
 	now   uint64 // hold, as far as the budget of the batch goes
@@ -49,6 +50,13 @@ type bucket struct {
 
 // bucket returns what p says for a batch with the budget.
 func (p *Policy) bucket(budget time.Duration) bucket {
+	if p.isPrepared() {
+		k := p.ready.bucket
+		if k.hold > 0 {
+			k.now = k.within(budget)
+		}
+		return k
+	}
 	if p.Limit == 0 || p.Window <= 0 || p.Window > MaxWindow {
 		return bucket{}
 	}
@@ -59,6 +67,7 @@ func (p *Policy) bucket(budget time.Duration) bucket {
 	}
 	window <<= k.shift // below 2^63
 	k.step = (window + limit - 1) / limit
+	k.part = math.MaxUint64 / k.step
 	hits := uint64(p.Burst)
 	if p.Algorithm == LeakyBucket {
 		hits = uint64(p.Slack) + 1
@@ -74,8 +83,25 @@ func (p *Policy) bucket(budget time.Duration) bucket {
 	if over, most := bits.Mul64(uint64(p.MaxWaiting), k.step); over == 0 {
 		k.hold = min(k.hold, most)
 	}
-	k.now = min(k.hold, uint64(min(max(budget, 0), maxHold))<<k.shift)
+	k.now = k.within(budget)
 	return k
+}
+
+// within returns how long hits may wait with the budget.
+func (k *bucket) within(budget time.Duration) uint64 {
+	return min(k.hold, uint64(min(max(budget, 0), maxHold))<<k.shift)
+}
+
+// over returns n / k.step, which is not 0, by a multiplication. With
+// part = floor((2^64-1)/step) the high word of n * part is more than n/step - 2 and
+// at most n/step, for part is more than 2^64/step - 1 - 1/step... so at most one is
+// to be added.
+func (k *bucket) over(n uint64) uint64 {
+	q, _ := bits.Mul64(n, k.part)
+	if n-q*k.step >= k.step {
+		q++
+	}
+	return q
 }
 
 // nanos rounds a lag up to whole nanoseconds.
@@ -88,7 +114,7 @@ func (k *bucket) hits(lag uint64) uint64 {
 	if lag == 0 || k.step == 0 {
 		return 0
 	}
-	return (lag-1)/k.step + 1
+	return k.over(lag-1) + 1
 }
 
 // lagOf returns how long after at the word's TAT is, in the word's unit, and that
@@ -169,7 +195,7 @@ func (k *bucket) left(lag uint64) (hits uint64, reset time.Duration) {
 	if k.step == 0 || lag > k.full+k.now {
 		return 0, reset
 	}
-	return (k.full + k.now - lag) / k.step, reset
+	return k.over(k.full + k.now - lag), reset
 }
 
 // take returns the lag after hits. Beyond what is admitted it is debt, at most

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -196,4 +197,49 @@ func TestBuckets(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) { playSteps(t, tt.p, tt.steps) })
 	}
 	_ = day
+}
+
+// Multiplying by the part of 2^64 is dividing, at the edges of every quotient.
+func TestOverDivides(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	check := func(n, step uint64) {
+		k := bucket{step: step, part: math.MaxUint64 / step}
+		if got := k.over(n); got != n/step {
+			t.Fatalf("%d over a step of %d = %d, want %d", n, step, got, n/step)
+		}
+	}
+	for step := uint64(1); step < 300; step++ {
+		for n := range uint64(3000) {
+			check(n, step)
+			check(math.MaxUint64-n, step)
+		}
+	}
+	for i := range 200_000 {
+		step := max(1, r.Uint64()>>r.IntN(64))
+		if i%2 == 0 {
+			step = max(1, 1<<r.IntN(64)+uint64(r.IntN(3))-1)
+		}
+		q := r.Uint64() >> r.IntN(64) / step
+		for _, n := range []uint64{0, 1, step - 1, step, q * step, q*step - 1, q*step + 1, q*step + step - 1, math.MaxUint64, math.MaxUint64 / step * step, maxFull, 1 << 62} {
+			check(n, step)
+		}
+	}
+}
+
+// A copy of a prepared policy may be changed.
+func TestPreparedPolicyIsCopied(t *testing.T) {
+	p := &Policy{Algorithm: TokenBucket, Limit: 10, Window: time.Minute, Burst: 10}
+	p.Prepare()
+	q := *p
+	q.Limit, q.Burst = 5, 3
+	if got := q.Capacity(); got != 3 {
+		t.Errorf("capacity of a changed copy = %d, want 3", got)
+	}
+	if got := p.Capacity(); got != 10 {
+		t.Errorf("capacity = %d, want 10", got)
+	}
+	q.Prepare()
+	if got := q.Capacity(); got != 3 {
+		t.Errorf("capacity of a copy that is prepared = %d, want 3", got)
+	}
 }

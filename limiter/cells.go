@@ -29,6 +29,9 @@ var classes = [...]int{0, 2, 5, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, MaxLog
 
 // class returns the index into classes of p's counters.
 func (p *Policy) class() int {
+	if p.isPrepared() {
+		return p.ready.class
+	}
 	var n int
 	switch p.Algorithm {
 	case SlidingWindow:

@@ -45,7 +45,11 @@ func (t *Table) chargeFast(at instant, space *Space, tag uint64, c *Charge, hits
 
 // bucketFast is chargeFast for buckets.
 func bucketFast(at instant, slot *slot, word uint64, p *Policy, hits uint64, b *Batch, d *Decision) bool {
-	k := p.bucket(b.Budget)
+	k := &p.ready.bucket
+	if !p.isPrepared() || k.hold > 0 {
+		own := p.bucket(b.Budget)
+		k = &own
+	}
 	lag, shift := lagOf(word, at)
 	if shift != k.shift || k.step == 0 {
 		return false

@@ -313,7 +313,11 @@ func against(tb testing.TB, data []byte) {
 		if d := oracleSteps[in.pick(len(oracleSteps))]; now < 5e18 {
 			now += Time(d)
 		}
-		p := &policies[in.pick(len(policies))]
+		policy := policies[in.pick(len(policies))]
+		p := &policy
+		if step%2 == 1 {
+			p.Prepare()
+		}
 		hits := modelHits[in.pick(len(modelHits))]
 		if in.pick(4) == 0 && p.Limit > 9 {
 			hits = min(hits, 9) * uint64(p.Limit) / 10

@@ -13,6 +13,25 @@ const maxHold = 60 * time.Second
 // maxFull is the most time that a full bucket may stand for.
 const maxFull = 1 << 60
 
+// What Prepare computes, so that a decision need not divide.
+type prepared struct {
+	bucket bucket
+	class  int
+	ring   ring
+}
+
+// Prepare computes what decisions under p need, so that each takes about half the
+// time. It must be called last, before p is shared, where p will stay: a copy works
+// too, but is not prepared. A policy that is used once is not worth it.
+func (p *Policy) Prepare() {
+	p.self, p.ready = nil, prepared{}
+	p.ready = prepared{bucket: p.bucket(0), class: p.class(), ring: p.ring()}
+	p.self = p
+}
+
+// isPrepared reports whether p.ready is valid.
+func (p *Policy) isPrepared() bool { return p.self == p }
+
 // Capacity is how many hits a counter admits at most at one instant, those that
 // would wait included: what [Decision.Before] is to be compared with.
 func (p *Policy) Capacity() uint64 {

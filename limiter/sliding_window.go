@@ -25,6 +25,9 @@ type ring struct {
 }
 
 func (p *Policy) ring() ring {
+	if p.isPrepared() {
+		return p.ready.ring
+	}
 	k := int64(p.subWindows())
 	return ring{length: (p.window() + k - 1) / k, k: int(k)}
 }
