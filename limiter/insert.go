@@ -108,22 +108,37 @@ type victim struct {
 	some   bool
 	index  uint64
 	word   uint64
-	other  bool // it is not of the newcomer's kind
 	weight uint64
 	end    Time
 }
 
-// before reports whether v is worth less than w. Hits of windows and lags of
-// buckets do not compare, so a newcomer pushes out its own kind first.
+// before reports whether v is worth less than w, which is of the same kind.
 func (v *victim) before(w *victim) bool {
-	switch {
-	case v.other != w.other:
-		return w.other
-	case v.weight != w.weight:
+	if v.weight != w.weight {
 		return v.weight < w.weight
-	default:
-		return v.end < w.end
 	}
+	return v.end < w.end
+}
+
+// leastOf returns which of two victims is given up: one of windows, one of
+// buckets, of which there are so many. Hits of windows and lags of buckets do not
+// compare. The kind that has most slots gives one up, since a flood is what fills
+// a table: established counters of the other kind would all be lost to it
+// otherwise, each being the only one of its kind among its neighbours. Of as many
+// the newcomer's kind does.
+func leastOf(least *[2]victim, live [2]int, newcomer int) *victim {
+	if other := 1 - newcomer; live[other] > live[newcomer] {
+		return &least[other]
+	}
+	return &least[newcomer]
+}
+
+// kindOf returns 1 for the tag of a bucket, 0 for that of a window or log.
+func kindOf(tag uint64) int {
+	if isBucket(algorithmOf(tag)) {
+		return 1
+	}
+	return 0
 }
 
 // choose returns the number of the slot of the two blocks that a new counter
@@ -136,9 +151,9 @@ func (sh *shelf) choose(newcomer, first, second uint64, at instant) (index, word
 		freeWord [2]uint64
 		unused   [2]bool
 		count    [2]int
-		least    victim
+		least    [2]victim // of windows and of buckets
+		live     [2]int
 	)
-	kind := isBucket(algorithmOf(newcomer))
 	for n, i := range [2]uint64{first, second} {
 		b := &sh.blocks[i]
 		for j := range b {
@@ -146,23 +161,22 @@ func (sh *shelf) choose(newcomer, first, second uint64, at instant) (index, word
 			if tag == closed || word == dead || sh.size > 0 && word&lockBit != 0 {
 				continue
 			}
-			end, live := Time(0), false
+			end, alive := Time(0), false
 			if tag != 0 {
-				end, live = sh.expiry(index, tag, word, at)
+				end, alive = sh.expiry(index, tag, word, at)
 			}
-			if !live {
+			if !alive {
 				count[n]++
 				if count[n] == 1 || tag == 0 && !unused[n] {
 					free[n], freeWord[n], unused[n] = index, word, tag == 0
 				}
 				continue
 			}
-			v := victim{
-				index: index, word: word, end: end, some: true,
-				other: isBucket(algorithmOf(tag)) != kind, weight: sh.weight(index, tag, word),
-			}
-			if !least.some || v.before(&least) {
-				least = v
+			kind := kindOf(tag)
+			live[kind]++
+			v := victim{index: index, word: word, end: end, some: true, weight: sh.weight(index, tag, word)}
+			if !least[kind].some || v.before(&least[kind]) {
+				least[kind] = v
 			}
 		}
 		if n == 0 && count[0] >= sh.roomy {
@@ -171,7 +185,8 @@ func (sh *shelf) choose(newcomer, first, second uint64, at instant) (index, word
 	}
 	switch {
 	case count[0] == 0 && count[1] == 0:
-		return least.index, least.word, least.some
+		v := leastOf(&least, live, kindOf(newcomer))
+		return v.index, v.word, v.some
 	case count[0] >= count[1]:
 		return free[0], freeWord[0], true
 	default:

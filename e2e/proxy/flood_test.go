@@ -33,6 +33,7 @@ func TestAFloodPushesOutItself(t *testing.T) {
 	}{
 		"fixed windows and a bounded domain": {fixed + small, []kind{{"d", "fixed"}, {"small", "token"}}},
 		"token buckets":                      {"domain: d\ndescriptors:\n" + token, []kind{{"d", "token"}}},
+		"windows and then buckets":           {fixed + token, []kind{{"d", "fixed"}, {"d", "token"}}},
 		"windows of two sorts":               {fixed + sliding, []kind{{"d", "fixed"}, {"d", "sliding"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
