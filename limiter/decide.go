@@ -131,7 +131,7 @@ func (t *Table) charge(at instant, b *Batch, i int) {
 	c, d, hits := &b.Charges[i], &b.Decisions[i], b.hits(i)
 	p := c.Policy
 	tag, space := tagOf(c.ID, p.Algorithm), t.space(b)
-	if p.Algorithm != SlidingWindow && p.Algorithm != SlidingLog && t.chargeFast(at, space, tag, c, hits, b, d) {
+	if s, ok := lookFast(at, space, tag, c, hits, b, d); ok && s.take() {
 		return
 	}
 	t.chargeAny(at, space, tag, b, i)

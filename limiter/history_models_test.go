@@ -268,9 +268,11 @@ type game struct {
 func games() []game {
 	const second = time.Second
 	counted := func(p limiter.Policy) []*limiter.Policy { // with and without refused hits
-		q := p
+		q, r := p, p
 		q.CountRefused = true
-		return []*limiter.Policy{&p, &p, &q}
+		p.Prepare()
+		q.Prepare()
+		return []*limiter.Policy{&p, &r, &q}
 	}
 	return []game{
 		{
