@@ -139,6 +139,9 @@ func (t *Table) quotaHasRoom(at instant, b *Batch) bool {
 // every moment, so what is admitted is always legal; what is refused lacked
 // room, if only because of a reservation that was about to be given back.
 func (t *Table) decideGroup(at instant, b *Batch, lo, hi int, quotaRefuses bool) {
+	if hi-lo == 2 && t.decidePair(at, b, lo) {
+		return
+	}
 	b.sortMembers(lo, hi)
 	refuse := t.settle(at, b)
 	for i := lo; i < hi; i++ {
