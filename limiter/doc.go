@@ -1,5 +1,5 @@
 // Package limiter decides rate limits in memory: many counters in one table of
-// fixed size, hit without locks, all charges of one request decided together.
+// fixed size, all charges of one request decided together.
 //
 // A caller fills a [Batch] with charges, each naming a counter by its [ID], the
 // [Policy] it counts under and the hits, and passes it to [Table.Decide] with
@@ -10,27 +10,43 @@
 //
 // # The table
 //
-// A [Table] is one block of memory without pointers, cut into buckets of two
-// cache lines with eight slots each. A counter is the two words of a slot, in one
-// of two buckets that its ID chooses:
+// A [Table] is memory of fixed size without pointers, in shelves, one for each
+// size of counter. A shelf is an array of blocks of two cache lines with eight
+// slots each. A counter is the two words of a slot, in one of two blocks that its
+// ID chooses:
 //
 //	ID.Hi                        ID.Lo
 //	|                            |           |
 //	v                            v           v
-//	tag: 60 bits, algorithm      bucket i    bucket j
+//	tag: 60 bits, algorithm      block i     block j
 //
-//	bucket  [tag word][tag word][tag word][tag word]   64 bytes
+//	block   [tag word][tag word][tag word][tag word]   64 bytes
 //	        [tag word][tag word][tag word][tag word]   64 bytes
 //
-//	word    [end of window 30 bits][life 1][hits used 33 bits]
+// Sliding windows and logs need more than a word: beside each slot of their
+// shelves are a note, two words, and so many cells of one word. What is in them
+// depends on the algorithm:
+//
+//	                 word                                          note              cells
+//	fixed window     life 1, end of window 30, hits 33 bits        -                 -
+//	token bucket,    life 1, unit 1, time at which all that was    -                 -
+//	leaky bucket     admitted has drained 62 bits
+//	sliding window   lock 1, version 30, hits of the newest        end, sum of the   hits of those
+//	                 sub-window 33 bits                            ones before       before, two a cell
+//	sliding log      lock 1, version 30, next cell and number      end               times of hits
+//	                 of hits 33 bits
+//
+// The common space has shelves for the algorithms that [Options] names; others are
+// made from a reserve when they are first needed. A [Space] has shelves of its own.
+// Only a log whose limit needs another size moves from shelf to shelf.
 //
 // No string is kept: the 128 bits of the ID are the identity. Two of a million
 // live counters share a slot with a probability of about 10^-12, and since IDs
 // are hashed with a secret key, no client can bring it about.
 //
-// A word says by itself when it has expired, and an expired counter equals an
+// A counter says by itself when it has expired, and an expired one equals an
 // absent one, so nothing sweeps the table: whoever needs a slot for a new counter
-// takes an expired one, in place. When both buckets are full of live counters, the
+// takes an expired one, in place. When both blocks are full of live counters, the
 // one that has used least is given up (forgotten), so that a flood of new values
 // pushes out its own and counters that are well used stay; [Stats] counts it. Up
 // to about six live counters in ten slots that does not happen.
@@ -50,21 +66,29 @@
 //
 // # Concurrency
 //
-// A charge on a counter that has a slot is a compare-and-swap of one word; one
-// that is refused is only loads, so a counter that is hammered beyond its limit
-// costs its callers no shared writes. A counter without a slot is inserted under
-// the locks of its two buckets. Groups of several charges look at all counters,
-// then reserve in one order for all batches and give back when one has no room
-// any more. Each counter keeps its bound at every step, so admissions are always
-// legal; a refusal can be spurious only while another request, refused itself,
-// holds a reservation.
+// A charge on a fixed window or a bucket that has a slot is a compare-and-swap of
+// its word, and so is one on a sliding window that was hit in this sub-window
+// already. The first hit in a sub-window, and every one on a log, holds a lock bit
+// in the word for as long as it takes to write the cells; others that want this
+// counter wait, those of other counters do not. One that is refused is only loads,
+// so a counter that is hammered beyond its limit costs its callers no shared
+// writes; cells are read between two loads of the word, whose version tells
+// whether they have changed.
+//
+// A counter without a slot is inserted under the locks of its two blocks. Groups of
+// several charges look at all counters, then reserve in one order for all batches
+// and give back when one has no room any more. Each counter keeps its bound at every
+// step, so admissions are always legal; a refusal can be spurious only while
+// another request, refused itself, holds a reservation.
 //
 // # Cost
 //
-// Sixteen bytes a counter. A decision on a counter in cache takes some twenty
-// nanoseconds, on one of a million a few hundred, a new counter less than a
-// microsecond; a group of two costs about three times two single charges. Time
-// per charge is bounded by sixteen slots; n charges in a group cost n log n.
+// Sixteen bytes a counter, and what it has of cells; see [CounterBytes]. A decision
+// on a counter in cache takes some twenty nanoseconds, of a log forty; on one of a
+// million counters a few hundred, a new counter less than a microsecond. Policies
+// that are used often should be prepared; see [Policy.Prepare]. Time per charge is
+// bounded by sixteen slots and the cells of a counter; n charges in a group cost
+// n log n.
 //
 // # What it does not do
 //
