@@ -118,12 +118,21 @@ func ringFast(at instant, space *Space, tag uint64, c *Charge, hits uint64, d *D
 	used := word & payloadMask
 	// The head's hits count for the k sub-windows after it too.
 	r, into := p.ready.ring, end-now
-	if into <= int64(r.k)*r.length || into > int64(r.k+1)*r.length ||
-		hits > limit || used+past > limit-hits || used+hits == 0 {
+	if into <= int64(r.k)*r.length || into > int64(r.k+1)*r.length || used+hits == 0 {
 		return swap{}, false
 	}
 	if (slot.word.Load()^word)&^payloadMask != 0 {
 		return swap{}, false // the note may be another one's
+	}
+	if hits > limit || used+past > limit-hits {
+		head := end/r.length - int64(r.k) - 1
+		v := view{shelf: sh, slot: slot, index: index, word: word, head: head, state: state{used: used, past: past, num: head}}
+		if st := v.state; p.CountRefused || !v.decide(at, c, hits, 0, &st, d) {
+			return swap{}, false
+		}
+		d.Remaining = 0
+		d.overReset(p)
+		return swap{}, true
 	}
 	*d = Decision{Before: used + past, Charged: hits, Remaining: limit - used - past - hits, Reset: time.Duration(into)}
 	return swap{slot, word, word + hits}, true
