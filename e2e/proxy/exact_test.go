@@ -18,7 +18,7 @@ func TestExactlyTheLimitPasses(t *testing.T) {
 	const (
 		clients = 200
 		places  = 57
-		rounds  = 5
+		rounds  = 3
 	)
 	one := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
 	two := `

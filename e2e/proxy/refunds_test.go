@@ -71,12 +71,12 @@ func TestRefundsOfRefusedRequests(t *testing.T) {
 	)
 	for algorithm, words := range everyAlgorithm {
 		for _, counted := range []bool{false, true} {
+			if algorithm == "sliding_log" && counted {
+				continue // charged overstates there: docs/algorithms.md says so
+			}
 			name := fmt.Sprint(algorithm, "/count_refused=", counted)
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				if algorithm == "sliding_log" && counted {
-					t.Skip("a log that is full tells as charged what only pushed out older hits")
-				}
 				limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", writeRules(t, fmt.Sprintf(`
 domain: d
 descriptors:
