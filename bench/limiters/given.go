@@ -51,6 +51,7 @@ func sluiceGiven(p *policy, refuse bool) (batch, error) {
 	if err != nil {
 		return nil, err
 	}
+	counts.Prepare()
 	b := &limiter.Batch{Charges: []limiter.Charge{{ID: limiter.ID{Hi: 1 << 8, Lo: 1}, Policy: &counts, Hits: givenBurst / 2}}}
 	if refuse {
 		b.Charges[0].Hits = 1
@@ -118,6 +119,8 @@ func pairs(p *policy, two, refuse bool) (batch, error) {
 	if p.maxLimit < 1<<20 { // hits must have gone when a user comes again
 		step = limiter.Time(time.Minute) / pairUsers
 	}
+	minute.Prepare()
+	day.Prepare()
 	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: &minute, Hits: 1}}}
 	if two {
 		b.Charges = append(b.Charges, limiter.Charge{Policy: &day, Hits: 1})

@@ -109,7 +109,7 @@ func (p *policy) policyFor(s setting) limiter.Policy {
 // newTable returns a table with room for so many counters: when all are live, half
 // of the slots of one word are taken, and 65 % of larger ones.
 func (p *policy) newTable(counts limiter.Policy, counters int) (*limiter.Table, error) {
-	load, shelves := 0.65, 2.0 // a table always has a shelf for counters of one word
+	load, shelves := 0.65, 16.0/15 // a sixteenth is for counters of one word
 	if p.oneWord {
 		load, shelves = 0.5, 1
 	}
@@ -132,6 +132,7 @@ func (p *policy) open(s setting) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a table: %w", err)
 	}
+	counts.Prepare() // as rules are when they are compiled
 	key := limiter.NewHashKey()
 	return &store{
 		worker: func() worker {
