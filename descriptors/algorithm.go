@@ -2,7 +2,6 @@ package descriptors
 
 import (
 	"fmt"
-	"math"
 	"math/bits"
 	"strings"
 	"time"
@@ -17,13 +16,8 @@ const (
 	defaultMaxWaiting = 100
 )
 
-const (
-	// longestMaxWait bounds how long a reply may be held.
-	longestMaxWait = time.Minute
-	// maxBacklog bounds burst, and slack and one, in time: a bucket that takes
-	// longer to fill would overflow the clock.
-	maxBacklog = 1 << 60 // nanoseconds: 36 years
-)
+// longestMaxWait bounds how long a reply may be held.
+const longestMaxWait = time.Minute
 
 // algorithm is the limit's algorithm, the default applied.
 func (l *RateLimitConfig) algorithm() limiter.Algorithm {
@@ -117,13 +111,13 @@ func (l *RateLimitConfig) mistakes() []mistake {
 				limiter.MaxLog, p.Limit)})
 		}
 	case limiter.TokenBucket:
-		if most := maxHits(&p); uint64(p.Burst) > most {
+		if most := p.MaxHits(); uint64(p.Burst) > most {
 			all = append(all, mistake{"burst", false, fmt.Sprintf(
 				`"burst" is %d, which would take more than 36 years to fill at %d in %s; it must be at most %d`,
 				p.Burst, p.Limit, windowText(l.Unit, l.UnitMultiplier), most)})
 		}
 	case limiter.LeakyBucket:
-		if most := maxHits(&p); uint64(p.Slack)+1 > most {
+		if most := p.MaxHits(); uint64(p.Slack)+1 > most {
 			byDefault := ""
 			if l.Slack == nil {
 				byDefault = " by default"
@@ -145,18 +139,6 @@ func windowText(u Unit, multiplier uint32) string {
 	return "1 " + u.String()
 }
 
-// maxHits returns how many hits a bucket of p's rate passes in maxBacklog: at
-// least 3, as no window is longer than ten years. A rate of none has no bound.
-func maxHits(p *limiter.Policy) uint64 {
-	if p.Limit == 0 {
-		return math.MaxUint64
-	}
-	// A window is at least a second, so that hi is below it.
-	hi, lo := bits.Mul64(maxBacklog, uint64(p.Limit))
-	n, _ := bits.Div64(hi, lo, uint64(p.Window)) //nolint:gosec // a window is positive
-	return n
-}
-
 // backlog is the time in which a counter of p that is used up becomes as new.
 func backlog(p *limiter.Policy) time.Duration {
 	hits := uint64(p.Limit)
@@ -171,7 +153,7 @@ func backlog(p *limiter.Policy) time.Duration {
 		return p.Window
 	}
 	hi, lo := bits.Mul64(hits, uint64(p.Window)) //nolint:gosec // a window is positive
-	n, _ := bits.Div64(hi, lo, uint64(p.Limit))  // at most maxBacklog
+	n, _ := bits.Div64(hi, lo, uint64(p.Limit))  // at most 2^60, see Policy.MaxHits
 	return time.Duration(n)                      //nolint:gosec // see above
 }
 

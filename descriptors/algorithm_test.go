@@ -74,14 +74,14 @@ func TestMaxHitsIsExact(t *testing.T) {
 		{Limit: math.MaxUint32, Window: limiter.MaxWindow},
 		{Limit: math.MaxUint32, Window: time.Second},
 	} {
-		n := new(big.Int).Mul(big.NewInt(maxBacklog), big.NewInt(int64(p.Limit)))
+		n := new(big.Int).Mul(big.NewInt(1<<60), big.NewInt(int64(p.Limit)))
 		want := n.Div(n, big.NewInt(int64(p.Window)))
-		if got := maxHits(&p); !want.IsUint64() || got != want.Uint64() {
-			t.Errorf("maxHits(%d in %s) = %d, want %s", p.Limit, p.Window, got, want)
+		if got := p.MaxHits(); !want.IsUint64() || got != want.Uint64() {
+			t.Errorf("MaxHits(%d in %s) = %d, want %s", p.Limit, p.Window, got, want)
 		}
 	}
-	if got := maxHits(&limiter.Policy{Window: time.Second}); got != math.MaxUint64 {
-		t.Errorf("maxHits of no rate = %d, want no bound", got)
+	if got := (&limiter.Policy{Window: time.Second}).MaxHits(); got != math.MaxUint64 {
+		t.Errorf("MaxHits of no rate = %d, want no bound", got)
 	}
 }
 

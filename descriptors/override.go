@@ -31,7 +31,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	case limiter.TokenBucket:
 		policy.Burst = scaleBurst(policy.Burst, configured, &policy)
 	case limiter.LeakyBucket:
-		policy.Slack = uint32(min(uint64(policy.Slack), maxHits(&policy)-1)) //nolint:gosec // no greater than it was
+		policy.Slack = uint32(min(uint64(policy.Slack), policy.MaxHits()-1)) //nolint:gosec // no greater than it was
 	default: // nothing that depends on the number
 	}
 	if cap(p.overrides) < len(p.Matches) {
@@ -54,7 +54,7 @@ func scaleBurst(burst, configured uint32, p *limiter.Policy) uint32 {
 	if configured > 0 {
 		scaled = (uint64(burst)*uint64(p.Limit) + uint64(configured) - 1) / uint64(configured)
 	}
-	return uint32(max(1, min(scaled, maxHits(p), math.MaxUint32)))
+	return uint32(max(1, min(scaled, p.MaxHits(), math.MaxUint32)))
 }
 
 // chargeOverride charges m's override. Its counter is keyed by the values as sent,

@@ -137,8 +137,8 @@ type Decision struct {
 type Batch struct {
 	// Charges is filled by the caller.
 	Charges []Charge
-	// QuotaPass says that some quota member outside Charges has room (one that
-	// is unlimited, say), so that no quota charge refuses.
+	// QuotaPass says that some quota member that is no quota charge passes (one in
+	// shadow mode, say), so that no quota charge refuses.
 	QuotaPass bool
 	// Budget is how long the request may be held at most, what is left of its
 	// deadline; a hit that would wait longer is refused. 0 means that it must not

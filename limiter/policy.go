@@ -66,11 +66,11 @@ func (p *Policy) Validate() error {
 		if p.Burst == 0 {
 			return fmt.Errorf("burst of 0: must be 1 to %d", uint32(math.MaxUint32))
 		}
-		if most := p.maxHits(); uint64(p.Burst) > most {
+		if most := p.MaxHits(); uint64(p.Burst) > most {
 			return fmt.Errorf("burst of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Burst, most)
 		}
 	case LeakyBucket:
-		if most := p.maxHits(); uint64(p.Slack)+1 > most {
+		if most := p.MaxHits(); uint64(p.Slack)+1 > most {
 			return fmt.Errorf("slack of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Slack, most-1)
 		}
 		if p.MaxWait < 0 || p.MaxWait > maxHold {
@@ -82,8 +82,10 @@ func (p *Policy) Validate() error {
 	return nil
 }
 
-// maxHits is how many hits a bucket may hold: those that take 2^60 ns to drain.
-func (p *Policy) maxHits() uint64 {
+// MaxHits is how many hits a bucket of p's rate may hold: those that take 2^60 ns,
+// over 36 years, to drain, which is at least 3, as no window is longer than ten
+// years. A rate of none has no bound. The window must be valid.
+func (p *Policy) MaxHits() uint64 {
 	if p.Limit == 0 {
 		return math.MaxUint64
 	}
