@@ -160,13 +160,15 @@ func decideBucket(c *Charge, hits uint64, budget time.Duration, st *state, d *De
 	}
 }
 
-// force counts hits that were refused. It returns how many it has counted; a log
-// counts all and keeps the newest.
+// force counts hits that were refused. It returns by how many the counter has
+// grown, which is what a refund may give back: counts end somewhere, and a full
+// log keeps the newest hits in place of as many older ones.
 func force(p *Policy, st *state, hits uint64) uint64 {
-	if p.Algorithm == SlidingLog { // the newest ones stay
+	if p.Algorithm == SlidingLog {
+		before := st.used + st.past
 		st.used = min(st.used+min(hits, p.limit()), p.limit())
 		st.past = min(st.past, p.limit()-st.used)
-		return hits
+		return st.used + st.past - before
 	}
 	most := uint64(windowMost)
 	if p.Algorithm == SlidingWindow {

@@ -115,7 +115,9 @@ type Decision struct {
 	// decided, earlier charges of the same batch on the same counter included. It
 	// may exceed the capacity where refused hits count.
 	Before uint64
-	// Charged is what the counter took (for a refund: gave back).
+	// Charged is what the counter took (for a refund: gave back), so what a refund
+	// may give back. It is less than the hits where a count saturates, debt is at
+	// its cap, or refused hits take the place of older ones in a full log.
 	Charged uint64
 	// Remaining is how many single hits would still be admitted after this
 	// charge, those that would wait included; 0 when Over.

@@ -164,7 +164,7 @@ func slidingLog(s []int64, o op) ([]int64, answer) {
 		a.over, a.retry = true, limiter.Never
 		if p.CountRefused {
 			add()
-			a.charged = o.hits
+			a.charged = uint64(int64(len(after)) - used)
 		}
 		if hits <= limit {
 			a.retry = late(after[int64(len(after))+hits-limit-1])
@@ -184,7 +184,7 @@ func slidingLog(s []int64, o op) ([]int64, answer) {
 	default:
 		a.resetUnspecified = true
 	}
-	if a.charged == 0 {
+	if slices.Equal(after, live) {
 		return s, a
 	}
 	return after, a

@@ -131,7 +131,7 @@ func (o *logOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 		}
 		live = live[max(0, len(live)-int(limit)):]
 		o.times = live
-		d.Charged = n
+		d.Charged = uint64(len(live)) - used
 	}
 	switch {
 	case c.Refund:

@@ -215,10 +215,10 @@ func TestSlidingLog(t *testing.T) {
 			name: "refused hits count", p: counted,
 			steps: []step{
 				{now: 0, hits: 2, charged: 2, remaining: 1, reset: 2 * sec1},
-				{now: sec, hits: 2, before: 2, charged: 2, over: true, reset: 2 * sec1, retry: 2 * sec1},
+				{now: sec, hits: 2, before: 2, charged: 1, over: true, reset: 2 * sec1, retry: 2 * sec1},
 				{now: sec, before: 3, reset: 2 * sec1},
-				{now: 1500 * ms, hits: math.MaxUint64, before: 3, charged: math.MaxUint64, over: true, reset: 2 * sec1, retry: Never},
-				{now: 3 * sec, hits: 1, before: 3, charged: 1, over: true, reset: 500 * msec, retry: 500 * msec},
+				{now: 1500 * ms, hits: math.MaxUint64, before: 3, over: true, reset: 2 * sec1, retry: Never},
+				{now: 3 * sec, hits: 1, before: 3, over: true, reset: 500 * msec, retry: 500 * msec},
 				{now: 3500 * ms, hits: 2, before: 1, charged: 2, reset: 2 * sec1},
 			},
 		},
