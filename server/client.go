@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"strings"
 	"time"
@@ -11,7 +10,6 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -28,11 +26,11 @@ type Client struct {
 }
 
 // Dial returns a client of the service at addr: host:port, unix:///path or
-// unix:@name. It connects with the first question. A nil config means plain text.
-func Dial(addr string, config *tls.Config) (*Client, error) {
+// unix:@name. It connects with the first question. A nil secure means plain text.
+func Dial(addr string, secure *TLS) (*Client, error) {
 	creds := insecure.NewCredentials()
-	if config != nil {
-		creds = credentials.NewTLS(config)
+	if secure != nil {
+		creds = secure
 	}
 	target := "passthrough:///" + addr
 	if name, ok := strings.CutPrefix(addr, "unix:@"); ok {

@@ -201,6 +201,9 @@ type Limits struct {
 	// MaxConnectionAge ends connections after that time, so that clients spread
 	// over new replicas. 0 means never.
 	MaxConnectionAge time.Duration
+	// MaxConnectionAgeGrace is how long calls may take after that. 0 means as long
+	// as they like.
+	MaxConnectionAgeGrace time.Duration
 }
 
 func (l Limits) withDefaults() Limits {
@@ -245,10 +248,11 @@ func grpcOptions(l Limits, draining <-chan struct{}) []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(l.MaxMessageBytes),
 		grpc.ConnectionTimeout(5 * time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle: 15 * time.Minute,
-			MaxConnectionAge:  l.MaxConnectionAge,
-			Time:              time.Minute,
-			Timeout:           10 * time.Second,
+			MaxConnectionIdle:     15 * time.Minute,
+			MaxConnectionAge:      l.MaxConnectionAge,
+			MaxConnectionAgeGrace: l.MaxConnectionAgeGrace,
+			Time:                  time.Minute,
+			Timeout:               10 * time.Second,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime:             10 * time.Second,

@@ -25,6 +25,8 @@ type Options struct {
 	// too. Port 0 picks a free one; an empty address switches a listener off.
 	GRPCAddr, HTTPAddr, DebugAddr, MetricsAddr string
 	Limits                                     Limits
+	// TLS secures the gRPC listener. Nil means plain text. Whoever made it runs it.
+	TLS *TLS
 	// PreciseCodes gives errors that envoyproxy/ratelimit answers with UNKNOWN a
 	// status code of their own.
 	PreciseCodes bool
@@ -79,7 +81,11 @@ func (s *Server) Listen(ctx context.Context) error {
 			return err
 		}
 		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), refused: s.metrics.RefusedConnections}
-		s.grpc = grpc.NewServer(grpcOptions(s.options.Limits, s.draining)...)
+		options := grpcOptions(s.options.Limits, s.draining)
+		if s.options.TLS != nil {
+			options = append(options, grpc.Creds(s.options.TLS))
+		}
+		s.grpc = grpc.NewServer(options...)
 		s.grpc.RegisterService(&serviceDesc, h)
 		grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
 		reflection.Register(s.grpc)

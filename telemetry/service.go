@@ -40,6 +40,8 @@ type Metrics struct {
 	configInfo                *prometheus.GaugeVec
 	configLastLoad            prometheus.Gauge
 	configLastOK              prometheus.Gauge
+
+	tls tlsMetrics
 }
 
 // New returns the metrics, with those of Go and the process.
@@ -75,6 +77,7 @@ func New() *Metrics {
 	}, []string{"hash"})
 	reg.MustRegister(requests, responseTime, errors, info)
 	return &Metrics{
+		tls:                newTLSMetrics(reg),
 		Registry:           reg,
 		Rules:              NewRules(reg),
 		Requests:           requests.WithLabelValues("ShouldRateLimit"),

@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -58,11 +55,11 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	config, err := k.tlsConfig()
+	secure, err := k.tls()
 	if err != nil {
 		return err
 	}
-	client, err := server.Dial(k.Addr, config)
+	client, err := server.Dial(k.Addr, secure)
 	if err != nil {
 		return err
 	}
@@ -218,27 +215,14 @@ func parseOverride(text string) (descriptors.Override, error) {
 	return descriptors.Override{}, wrong
 }
 
-func (k *callCmd) tlsConfig() (*tls.Config, error) {
+// tls returns how to secure the connection, nil for plain text.
+func (k *callCmd) tls() (*server.TLS, error) {
 	if !k.TLS && k.CACert == "" && k.Cert == "" && k.ServerName == "" {
-		return nil, nil //nolint:nilnil // plain text has no configuration
+		return nil, nil //nolint:nilnil // plain text needs none
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: k.ServerName}
-	if k.CACert != "" {
-		pem, err := os.ReadFile(k.CACert)
-		if err != nil {
-			return nil, err
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s holds no PEM certificate", k.CACert)
-		}
+	secure, err := server.ClientTLS(server.TLSOptions{Cert: k.Cert, Key: k.Key, CA: k.CACert, PeerName: k.ServerName})
+	if err != nil {
+		return nil, flagError(err, "--cert", k.Cert, "--key", k.Key, "--ca-cert", k.CACert)
 	}
-	if k.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(k.Cert, k.Key)
-		if err != nil {
-			return nil, err
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
+	return secure, nil
 }

@@ -33,6 +33,8 @@ type serveCmd struct {
 	DebugAddr   string `group:"listeners" name:"debug-addr" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication. Default 127.0.0.1:6070."`
 	MetricsAddr string `group:"listeners" name:"metrics-addr" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
 
+	TLS tlsFlags `embed:""`
+
 	AllOrNothing   bool  `group:"decisions" env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"Set all_or_nothing for all domains: a refused request charges nothing."`
 	ShadowMode     bool  `group:"decisions" env:"SHADOW_MODE" help:"Let every request pass; statuses, counting and metrics stay."`
 	QuotaMode      bool  `group:"decisions" env:"QUOTA_MODE" help:"Treat every descriptor as a quota: refuse only when all are over."`
@@ -64,6 +66,7 @@ type serveCmd struct {
 var serveGroups = []kong.Group{
 	{Key: "rules", Title: "Rules:"},
 	{Key: "listeners", Title: "Listeners, each off if empty; port 0 picks a free one:"},
+	{Key: "tls", Title: "TLS of the rate-limit service; changed files are taken without a restart:"},
 	{Key: "decisions", Title: "Decisions:"},
 	{Key: "replies", Title: "Replies:"},
 	{Key: "bounds", Title: "Bounds:"},
@@ -97,6 +100,9 @@ func (s *serveCmd) Validate() error {
 		if n.low {
 			return fmt.Errorf("%s must be above 0", n.flag)
 		}
+	}
+	if err := s.TLS.check(); err != nil {
+		return err
 	}
 	if s.DrainDelay < 0 || s.MaxConnAge < 0 {
 		return errors.New("--drain-delay and --max-connection-age (GRPC_MAX_CONNECTION_AGE) must not be negative")
@@ -151,7 +157,11 @@ func (s *serveCmd) Run(ctx context.Context, c console) error {
 	})
 	r.service = server.NewService(s.settings(), table, r.metrics)
 	r.take(first)
-	srv := server.New(s.options(), r.service, r.metrics, logger)
+	options := s.options()
+	if options.TLS, err = s.TLS.server(r.metrics, logger); err != nil {
+		return err
+	}
+	srv := server.New(options, r.service, r.metrics, logger)
 	if err := srv.Listen(ctx); err != nil {
 		return err
 	}
@@ -160,6 +170,12 @@ func (s *serveCmd) Run(ctx context.Context, c console) error {
 		source.Run(ctx)
 		return nil
 	})
+	if options.TLS != nil {
+		group.Go(func() error {
+			options.TLS.Run(ctx)
+			return nil
+		})
+	}
 	group.Go(func() error { return srv.Run(ctx) })
 	return group.Wait()
 }

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// tlsFlags secure the gRPC listener.
+type tlsFlags struct {
+	Cert      string `group:"tls" name:"grpc-tls-cert" placeholder:"FILE" help:"Certificate of the rate-limit service, its chain after it, in PEM. With it the listener speaks TLS only."`
+	Key       string `group:"tls" name:"grpc-tls-key" placeholder:"FILE" help:"Its key."`
+	ClientCA  string `group:"tls" name:"grpc-client-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the client's certificate. Default: clients need none."`
+	ClientSAN string `group:"tls" name:"grpc-client-san" placeholder:"NAME" help:"DNS name or IP address that the client's certificate must carry. Default any."`
+}
+
+// check returns what is wrong with the flags together.
+func (f *tlsFlags) check() error {
+	switch {
+	case (f.Cert == "") != (f.Key == ""):
+		return errors.New("--grpc-tls-cert and --grpc-tls-key go together")
+	case f.ClientCA != "" && f.Cert == "":
+		return errors.New("--grpc-client-ca needs --grpc-tls-cert: clients show certificates over TLS only")
+	case f.ClientSAN != "" && f.ClientCA == "":
+		return errors.New("--grpc-client-san needs --grpc-client-ca: anybody can put any name into a certificate that nobody checks")
+	}
+	return nil
+}
+
+// server returns what secures the gRPC listener, nil for plain text.
+func (f *tlsFlags) server(m *telemetry.Metrics, logger *zap.Logger) (*server.TLS, error) {
+	if f.Cert == "" {
+		return nil, nil //nolint:nilnil // plain text needs none
+	}
+	secure, err := server.ServerTLS(server.TLSOptions{
+		Cert: f.Cert, Key: f.Key, CA: f.ClientCA, PeerName: f.ClientSAN,
+		Metrics: m.TLS("grpc"), Logger: logger.With(zap.String("use", "grpc")),
+	})
+	if err != nil {
+		return nil, flagError(err, "--grpc-tls-cert", f.Cert, "--grpc-tls-key", f.Key, "--grpc-client-ca", f.ClientCA)
+	}
+	return secure, nil
+}
+
+// flagError puts before err the flags of the files that it names; flags are pairs
+// of a flag and its file.
+func flagError(err error, flags ...string) error {
+	var named []string
+	for i := 0; i+1 < len(flags); i += 2 {
+		if file := flags[i+1]; file != "" && strings.Contains(err.Error(), file) {
+			named = append(named, flags[i])
+		}
+	}
+	if len(named) == 0 {
+		return err
+	}
+	return fmt.Errorf("%s: %w", strings.Join(named, ", "), err)
+}

@@ -1,0 +1,128 @@
+// Package testcert makes certificates for tests.
+package testcert
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Authority signs certificates.
+type Authority struct {
+	// PEM is the authority's own certificate.
+	PEM  []byte
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// Pair is a certificate and its key in PEM.
+type Pair struct{ Cert, Key []byte }
+
+// Leaf says what a certificate holds. The zero value holds for a day and names
+// nobody.
+type Leaf struct {
+	// Names are DNS names, IP addresses, or URIs.
+	Names []string
+	// Expires is the end of its validity. Zero means in a day.
+	Expires time.Time
+}
+
+// New returns an authority of that name.
+func New(name string) (*Authority, error) {
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().AddDate(1, 0, 0),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	a := new(Authority)
+	var err error
+	if a.key, a.PEM, err = a.sign(template); err != nil {
+		return nil, fmt.Errorf("make authority %s: %w", name, err)
+	}
+	block, _ := pem.Decode(a.PEM)
+	a.cert, err = x509.ParseCertificate(block.Bytes)
+	return a, err
+}
+
+// Issue returns a certificate for servers and clients alike.
+func (a *Authority) Issue(l Leaf) (Pair, error) {
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "leaf"}, NotAfter: l.Expires,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if l.Expires.IsZero() {
+		template.NotAfter = time.Now().AddDate(0, 0, 1)
+	}
+	for _, name := range l.Names {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else if u, err := url.Parse(name); err == nil && u.Scheme != "" {
+			template.URIs = append(template.URIs, u)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
+	key, cert, err := a.sign(template)
+	if err != nil {
+		return Pair{}, fmt.Errorf("issue certificate for %v: %w", l.Names, err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return Pair{}, err
+	}
+	return Pair{Cert: cert, Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})}, nil
+}
+
+// sign makes a key and signs the template, by itself for an authority.
+func (a *Authority) sign(template *x509.Certificate) (*ecdsa.PrivateKey, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62)); err != nil {
+		return nil, nil, err
+	}
+	template.NotBefore = time.Now().AddDate(0, 0, -2)
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		return nil, nil, err
+	}
+	return key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}
+
+// Files are the paths of PEM files, named as in a Secret of Kubernetes.
+type Files struct{ Cert, Key, CA string }
+
+// In returns the paths of the files in dir.
+func In(dir string) Files {
+	return Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
+}
+
+// Write writes a pair and an authority's certificate into dir, which must exist,
+// one after the other.
+func Write(dir string, p Pair, ca []byte) (Files, error) {
+	f := In(dir)
+	for _, file := range []struct {
+		path string
+		text []byte
+	}{{f.Cert, p.Cert}, {f.Key, p.Key}, {f.CA, ca}} {
+		if err := os.WriteFile(file.path, file.text, 0o600); err != nil {
+			return Files{}, err
+		}
+	}
+	return f, nil
+}

@@ -1,0 +1,230 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// TLSOptions name the files of one side of TLS connections, and say who is told
+// of their changes.
+type TLSOptions struct {
+	// Cert and Key are PEM files of this side's certificate, its chain after it,
+	// and of its key. A server needs them; a client may have both or neither.
+	Cert, Key string
+	// CA is a PEM file of the authorities that the other side's certificate is
+	// checked against; the system's are not beside them. Optional: a server then
+	// asks for no certificate, a client trusts the system's authorities.
+	CA string
+	// PeerName must be among the DNS names or IP addresses of the other side's
+	// certificate. Optional: by default a client expects the host of the address
+	// it connects to, a server accepts whatever CA has signed. A server needs CA
+	// with it.
+	PeerName string
+	// Poll is how often [TLS.Run] reads the files. 0 means each second.
+	Poll time.Duration
+	// Metrics and Logger are told of changes and of handshakes that fail.
+	// Optional.
+	Metrics *telemetry.TLS
+	Logger  *zap.Logger
+}
+
+// TLS is one side of TLS connections: credentials for grpc whose certificate,
+// key and authorities follow their files while [TLS.Run] runs. Connections that
+// are open stay; each new handshake uses what is in force. Its methods may be
+// called concurrently.
+//
+// It is polling and crypto/tls rather than a library: grpc's pemfile prints the
+// private key to its log when a pair does not match, tells nobody of failures,
+// and has no bad start, only handshakes that hang.
+type TLS struct {
+	options TLSOptions
+	server  bool
+	inForce atomic.Pointer[keyring]
+}
+
+var _ credentials.TransportCredentials = (*TLS)(nil)
+
+// ServerTLS reads the files and returns a server's side. An error names the file.
+func ServerTLS(o TLSOptions) (*TLS, error) { //nolint:revive // the counterpart of ClientTLS
+	switch {
+	case o.Cert == "" || o.Key == "":
+		return nil, errors.New("a TLS server needs a certificate and its key")
+	case o.PeerName != "" && o.CA == "":
+		return nil, errors.New("clients without an authority to check them against cannot be checked for a name")
+	}
+	return newTLS(o, true)
+}
+
+// ClientTLS reads the files and returns a client's side. An error names the file.
+func ClientTLS(o TLSOptions) (*TLS, error) {
+	if (o.Cert == "") != (o.Key == "") {
+		return nil, errors.New("a certificate and its key go together")
+	}
+	return newTLS(o, false)
+}
+
+func newTLS(o TLSOptions, server bool) (*TLS, error) {
+	if o.Poll <= 0 {
+		o.Poll = time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	t := &TLS{options: o, server: server}
+	k, err := t.load(t.read())
+	if err != nil {
+		return nil, err
+	}
+	if k.expired() {
+		// Not an error: clients that do not look at it can still be served.
+		o.Logger.Warn("the certificate has expired", zap.String("file", o.Cert), zap.Time("expired", k.expires))
+	}
+	t.use(k)
+	return t, nil
+}
+
+// Run follows the files until ctx ends. What does not load is counted and logged
+// with the name of the file, and what is in force stays.
+//
+// The contents decide, not notifications: they come late or never on some file
+// systems, and three small files are read in microseconds.
+func (t *TLS) Run(ctx context.Context) {
+	if t.options.Cert == "" && t.options.CA == "" {
+		return // nothing to follow
+	}
+	poll := time.NewTicker(t.options.Poll)
+	defer poll.Stop()
+	last := t.inForce.Load().sum
+	taken := last
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-poll.C:
+		}
+		f := t.read()
+		// A change is taken once two readings agree, so that neither a file that
+		// is half written nor a new certificate beside the old key is.
+		settled := f.sum == last
+		last = f.sum
+		if settled && f.sum != taken {
+			taken = f.sum
+			t.take(f)
+		}
+	}
+}
+
+// take puts in force what was read, or tells why not.
+func (t *TLS) take(f files) {
+	m, log := t.options.Metrics, t.options.Logger
+	if f.sum == t.inForce.Load().sum {
+		log.Info("the TLS files are back at what is in use")
+		if m != nil {
+			m.LastOK.Set(1)
+		}
+		return
+	}
+	k, err := t.load(f)
+	if err == nil && k.expired() && !t.inForce.Load().expired() {
+		err = &expiredError{file: t.options.Cert, at: k.expires}
+	}
+	if err != nil {
+		log.Error("TLS files do not load: what is in use stays", zap.Error(err))
+		if m != nil {
+			m.ReloadErrors.Inc()
+			m.LastOK.Set(0)
+		}
+		return
+	}
+	t.use(k)
+	log.Info("TLS files loaded", zap.String("cert", t.options.Cert), zap.String("ca", t.options.CA), zap.Time("expires", k.expires))
+	if m != nil {
+		m.Reloads.Inc()
+	}
+}
+
+func (t *TLS) use(k *keyring) {
+	t.inForce.Store(k)
+	if m := t.options.Metrics; m != nil {
+		m.LastOK.Set(1)
+		if !k.expires.IsZero() {
+			m.Expiry.Set(float64(k.expires.Unix()))
+		}
+	}
+}
+
+// ServerHandshake is for grpc.
+func (t *TLS) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	secure, info, err := t.inForce.Load().creds.ServerHandshake(conn)
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: a probe of the port, which said nothing
+		t.failed(conn, err)
+	}
+	return secure, info, err
+}
+
+// ClientHandshake is for grpc.
+func (t *TLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	secure, info, err := t.inForce.Load().creds.ClientHandshake(ctx, authority, conn)
+	if err != nil && ctx.Err() == nil {
+		t.failed(conn, err)
+	}
+	return secure, info, err
+}
+
+// failed tells of a handshake that failed. The error can hold what a stranger
+// sent, so it is logged at debug only.
+func (t *TLS) failed(conn net.Conn, err error) {
+	if m := t.options.Metrics; m != nil {
+		m.HandshakeErrors.Inc()
+	}
+	t.options.Logger.Debug("TLS handshake failed", zap.Stringer("peer", conn.RemoteAddr()), zap.Error(err))
+}
+
+// Info is for grpc.
+func (t *TLS) Info() credentials.ProtocolInfo { return t.inForce.Load().creds.Info() }
+
+// Clone is for grpc: it returns t itself, which nobody changes.
+func (t *TLS) Clone() credentials.TransportCredentials { return t }
+
+// OverrideServerName is for grpc, which no longer calls it.
+func (*TLS) OverrideServerName(string) error {
+	return errors.New("the name is TLSOptions.PeerName")
+}
+
+// config returns the TLS configuration with k's certificate and authorities.
+func (t *TLS) config(k *keyring) *tls.Config {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
+	if !t.server {
+		c.ServerName = t.options.PeerName
+		c.RootCAs = k.authorities
+		if k.cert != nil {
+			// Sent whatever authorities the server names, as other clients do: it
+			// says better than we why it does not like it.
+			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return k.cert, nil }
+		}
+		return c
+	}
+	c.Certificates = []tls.Certificate{*k.cert}
+	// A resumed session would skip the check of the client's certificate, against
+	// authorities that may be others by now.
+	c.SessionTicketsDisabled = true
+	if k.authorities == nil {
+		return c
+	}
+	c.ClientAuth = tls.RequireAndVerifyClientCert
+	c.ClientCAs = k.authorities
+	if name := t.options.PeerName; name != "" {
+		c.VerifyConnection = func(s tls.ConnectionState) error { return s.PeerCertificates[0].VerifyHostname(name) }
+	}
+	return c
+}

@@ -1,0 +1,251 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+)
+
+// host is the name in the server's certificates, san that in the clients'.
+const (
+	host = "sluice.test"
+	san  = "envoy.test"
+)
+
+func authority(t *testing.T) *testcert.Authority {
+	t.Helper()
+	a, err := testcert.New(t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func issue(t *testing.T, a *testcert.Authority, l testcert.Leaf) testcert.Pair {
+	t.Helper()
+	p, err := a.Issue(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// write writes the files into a new directory.
+func write(t *testing.T, p testcert.Pair, ca []byte) testcert.Files {
+	t.Helper()
+	f, err := testcert.Write(t.TempDir(), p, ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func serverTLS(t *testing.T, o TLSOptions) *TLS {
+	t.Helper()
+	s, err := ServerTLS(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func clientTLS(t *testing.T, o TLSOptions) *TLS {
+	t.Helper()
+	if o.PeerName == "" {
+		o.PeerName = host
+	}
+	c, err := ClientTLS(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// ask sends one request over a connection of its own.
+func (r *running) ask(t *testing.T, creds credentials.TransportCredentials) error {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+r.addr["grpc"], grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest())
+	return err
+}
+
+// lines is a log that a test can wait for. Nobody blocks on it.
+type lines chan string
+
+func newLines() (lines, *zap.Logger) {
+	l := make(lines, 1000)
+	encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{MessageKey: "message"})
+	return l, zap.New(zapcore.NewCore(encoder, zapcore.AddSync(l), zap.DebugLevel))
+}
+
+func (l lines) Write(line []byte) (int, error) {
+	select {
+	case l <- string(line):
+	default: // no test waits for so many
+	}
+	return len(line), nil
+}
+
+// await returns the next line with that text.
+func (l lines) await(t *testing.T, text string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var seen []string
+	for {
+		select {
+		case line := <-l:
+			if strings.Contains(line, text) {
+				return line
+			}
+			seen = append(seen, line)
+		case <-ctx.Done():
+			t.Fatalf("no line with %q; there were %q", text, seen)
+		}
+	}
+}
+
+func TestTLSRefusesWhoHasNoRightToAsk(t *testing.T) {
+	ours, strangers := authority(t), authority(t)
+	files := write(t, issue(t, ours, testcert.Leaf{Names: []string{host}}), ours.PEM)
+	log, logger := newLines()
+	s := service(t, Settings{}, oneRule)
+	metrics := s.metrics.TLS("grpc")
+	mutual := serve(t, s, Options{TLS: serverTLS(t, TLSOptions{
+		Cert: files.Cert, Key: files.Key, CA: files.CA, PeerName: san, Metrics: metrics, Logger: logger,
+	})})
+	oneSided := serve(t, s, Options{TLS: serverTLS(t, TLSOptions{
+		Cert: files.Cert, Key: files.Key, Metrics: metrics, Logger: logger,
+	})})
+	good := issue(t, ours, testcert.Leaf{Names: []string{"other.test", san}})
+	client := func(p testcert.Pair) *TLS {
+		f := write(t, p, ours.PEM)
+		return clientTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
+	}
+	old := credentials.NewTLS(&tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true})
+	for _, tt := range []struct {
+		name  string
+		creds credentials.TransportCredentials
+		// What the server says of the client; "" is an answer.
+		mutual, oneSided string
+	}{
+		{"a client of ours", client(good), "", ""},
+		{"without a certificate", clientTLS(t, TLSOptions{CA: files.CA}), "client didn't provide a certificate", ""},
+		{"of another authority", client(issue(t, strangers, testcert.Leaf{Names: []string{san}})), "certificate signed by unknown authority", ""},
+		{"of another name", client(issue(t, ours, testcert.Leaf{Names: []string{"other.test"}})), "valid for other.test, not " + san, ""},
+		{"with the name in a URI", client(issue(t, ours, testcert.Leaf{Names: []string{"spiffe://" + san}})), "not valid for any names, but wanted to match " + san, ""},
+		{"expired", client(issue(t, ours, testcert.Leaf{Names: []string{san}, Expires: time.Now().Add(-time.Hour)})), "certificate has expired", ""},
+		{"in plain text", insecure.NewCredentials(), "first record does not look like a TLS handshake", "first record does not look like a TLS handshake"},
+		{"with TLS 1.1", old, "client offered only unsupported versions", "client offered only unsupported versions"},
+		{"that trusts another authority", clientTLS(t, TLSOptions{CA: write(t, good, strangers.PEM).CA}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
+		{"that expects another name", clientTLS(t, TLSOptions{CA: files.CA, PeerName: "other.test"}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
+		{"that trusts the system", clientTLS(t, TLSOptions{}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, side := range []struct {
+				name string
+				to   *running
+				want string
+			}{{"mutual", mutual, tt.mutual}, {"one-sided", oneSided, tt.oneSided}} {
+				before := testutil.ToFloat64(metrics.HandshakeErrors)
+				err := side.to.ask(t, tt.creds)
+				if side.want == "" {
+					if err != nil {
+						t.Errorf("%s: error is %v, want an answer", side.name, err)
+					}
+					continue
+				}
+				if err == nil {
+					t.Fatalf("%s: there is an answer, want none", side.name)
+				}
+				log.await(t, side.want)
+				if got := testutil.ToFloat64(metrics.HandshakeErrors); got != before+1 {
+					t.Errorf("%s: %v failed handshakes counted, want 1", side.name, got-before)
+				}
+			}
+		})
+	}
+	t.Run("the rest stays plain HTTP", func(t *testing.T) {
+		for path, want := range map[string]string{
+			mutual.addr["http"] + "/healthcheck": "OK",
+			mutual.addr["metrics"] + "/metrics":  `sluice_tls_handshake_errors_total{use="grpc"}`,
+		} {
+			if code, body := get(t, "http://"+path); code != http.StatusOK || !strings.Contains(body, want) {
+				t.Errorf("%s is %d without %q", path, code, want)
+			}
+		}
+	})
+	t.Run("a probe of the port is no failure", func(t *testing.T) {
+		before := testutil.ToFloat64(metrics.HandshakeErrors)
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", mutual.addr["grpc"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.CloseWrite()
+		}
+		_, _ = io.Copy(io.Discard, conn) // until the server has closed it
+		conn.Close()
+		if got := testutil.ToFloat64(metrics.HandshakeErrors); got != before {
+			t.Errorf("%v failed handshakes, want %v", got, before)
+		}
+	})
+}
+
+func TestTLSStartsWithGoodFilesOnly(t *testing.T) {
+	a := authority(t)
+	pair, other := issue(t, a, testcert.Leaf{Names: []string{host}}), issue(t, a, testcert.Leaf{Names: []string{host}})
+	good := write(t, pair, a.PEM)
+	mismatched := write(t, testcert.Pair{Cert: pair.Cert, Key: other.Key}, a.PEM)
+	two := append(append([]byte(nil), pair.Cert...), a.PEM...)
+	cut := write(t, testcert.Pair{Cert: two[:len(two)-20], Key: pair.Key}, two[:len(two)-20])
+	empty := write(t, testcert.Pair{}, nil)
+	missing := filepath.Join(t.TempDir(), "nosuch")
+	for _, tt := range []struct {
+		name    string
+		options TLSOptions
+		want    string
+	}{
+		{"no certificate", TLSOptions{Key: good.Key}, "needs a certificate and its key"},
+		{"name without authority", TLSOptions{Cert: good.Cert, Key: good.Key, PeerName: san}, "cannot be checked for a name"},
+		{"missing certificate", TLSOptions{Cert: missing, Key: good.Key}, missing},
+		{"missing key", TLSOptions{Cert: good.Cert, Key: missing}, missing},
+		{"missing authority", TLSOptions{Cert: good.Cert, Key: good.Key, CA: missing}, missing},
+		{"mismatched pair", TLSOptions{Cert: mismatched.Cert, Key: mismatched.Key}, mismatched.Key + ": tls: private key does not match"},
+		{"chain that is cut short", TLSOptions{Cert: cut.Cert, Key: cut.Key}, cut.Cert + ": 2 PEM blocks begin and 1 can be decoded"},
+		{"authorities that are cut short", TLSOptions{Cert: good.Cert, Key: good.Key, CA: cut.CA}, cut.CA + ": 2 PEM blocks begin and 1 can be decoded"},
+		{"empty certificate", TLSOptions{Cert: empty.Cert, Key: good.Key}, empty.Cert + " holds no PEM certificate"},
+		{"empty authority", TLSOptions{Cert: good.Cert, Key: good.Key, CA: empty.CA}, empty.CA + " holds no PEM certificate"},
+		{"a key in the certificate's place", TLSOptions{Cert: good.Key, Key: good.Key}, good.Key + " holds no PEM certificate"},
+		{"far too large", TLSOptions{Cert: "/dev/zero", Key: good.Key}, "/dev/zero is larger than"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := ServerTLS(tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error is %v, want %q", err, tt.want)
+			}
+		})
+	}
+	if _, err := ClientTLS(TLSOptions{Cert: good.Cert}); err == nil {
+		t.Error("a client with half a pair is accepted")
+	}
+}
