@@ -31,10 +31,14 @@ type File struct {
 // The files belong together: if a link changes meanwhile, as the `..data` of a
 // ConfigMap mount does, Read starts again. A missing or unreadable file is an
 // error that names it; so are files of more than 64 MiB in all.
-func Read(paths []string) ([]File, error) {
+func Read(paths []string) ([]File, error) { return read(paths, "") }
+
+// read is Read of those files below directories whose path there, with dots for
+// slashes, begins with prefix.
+func read(paths []string, prefix string) ([]File, error) {
 	const attempts = 5
 	for i := 1; ; i++ {
-		files, settled, err := readOnce(paths)
+		files, settled, err := readOnce(paths, prefix)
 		switch {
 		case err == nil && settled:
 			return files, nil
@@ -50,8 +54,8 @@ func Read(paths []string) ([]File, error) {
 
 // readOnce also reports whether the names led to the same places after reading
 // as before.
-func readOnce(paths []string) (files []File, settled bool, err error) {
-	before, err := list(paths)
+func readOnce(paths []string, prefix string) (files []File, settled bool, err error) {
+	before, err := list(paths, prefix)
 	if err != nil {
 		return nil, false, err
 	}
@@ -64,7 +68,7 @@ func readOnce(paths []string) (files []File, settled bool, err error) {
 		left -= int64(len(content))
 		files = append(files, File{Name: f.name, Content: content})
 	}
-	after, err := list(paths)
+	after, err := list(paths, prefix)
 	if err != nil {
 		return nil, false, err
 	}
@@ -74,7 +78,7 @@ func readOnce(paths []string) (files []File, settled bool, err error) {
 // found is a file by the name it was found under and the place that leads to.
 type found struct{ name, target string }
 
-func list(paths []string) ([]found, error) {
+func list(paths []string, prefix string) ([]found, error) {
 	var all []found
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -93,6 +97,10 @@ func list(paths []string) ([]found, error) {
 		if err := walk(path, nil, func(f found) { below = append(below, f) }, nil); err != nil {
 			return nil, err
 		}
+		below = slices.DeleteFunc(below, func(f found) bool {
+			rel, err := filepath.Rel(path, f.name)
+			return err != nil || !strings.HasPrefix(strings.ReplaceAll(rel, "/", "."), prefix)
+		})
 		slices.SortFunc(below, func(a, b found) int { return cmp.Compare(a.name, b.name) })
 		all = append(all, below...)
 	}

@@ -13,6 +13,9 @@ import (
 type SourceOptions struct {
 	// Paths are files and directories; see [Read].
 	Paths []string
+	// Prefix, if not empty, chooses among the files below directories those whose
+	// path there, with dots for slashes, begins with it.
+	Prefix string
 	// Options say how the rules compile.
 	Options Options
 	// AllowEmpty accepts, at a reload too, that there is no file.
@@ -142,7 +145,7 @@ type reading struct {
 }
 
 func (s *Source) read() reading {
-	files, err := Read(s.opt.Paths)
+	files, err := read(s.opt.Paths, s.opt.Prefix)
 	if err != nil {
 		return reading{sum: sha256.Sum256([]byte("error: " + err.Error())), err: err}
 	}

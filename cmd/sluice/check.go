@@ -12,8 +12,8 @@ type checkCmd struct {
 	Paths        []string `arg:"" name:"path" help:"Files or directories of rules, loaded together as serve would."`
 	Strict       bool     `help:"Fail on warnings too."`
 	Output       string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
-	MergeDomains bool     `env:"MERGE_DOMAIN_CONFIG" help:"Merge files of one domain, as serve --merge-domains does."`
-	AllOrNothing bool     `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"As serve --all-or-nothing."`
+	MergeDomains bool     `help:"Merge files of one domain, as serve --merge-domains does."`
+	AllOrNothing bool     `help:"As serve --all-or-nothing."`
 }
 
 // checkReport is what check --output json prints.

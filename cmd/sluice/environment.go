@@ -1,29 +1,232 @@
 package main
 
-import "os"
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 
-// withoutEffect are variables of envoyproxy/ratelimit that change what it does
-// and that sluice does not read. HOST and PORT are left out, because other
-// programs' environments set them too.
-var withoutEffect = [...]string{
-	"BACKEND_TYPE", "CACHE_KEY_PREFIX", "CONFIG_TYPE", "CONFIG_GRPC_XDS_SERVER_URL",
-	"DEBUG_HOST", "DEBUG_PORT", "DISABLE_STATS", "EXPIRATION_JITTER_MAX_SECONDS", "EXTRA_TAGS",
-	"GRPC_CLIENT_TLS_CACERT", "GRPC_CLIENT_TLS_SAN", "GRPC_HOST", "GRPC_MAX_CONNECTION_AGE_GRACE",
-	"GRPC_PORT", "GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY", "GRPC_SERVER_USE_TLS", "GRPC_UDS",
-	"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "LOCAL_CACHE_SIZE_IN_BYTES", "MEMCACHE_HOST_PORT",
-	"MEMCACHE_SRV", "PROMETHEUS_ADDR", "PROMETHEUS_MAPPER_YAML", "PROMETHEUS_PATH",
-	"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "REDIS_PERSECOND_URL", "REDIS_TYPE", "REDIS_URL",
-	"RUNTIME_APPDIRECTORY", "RUNTIME_IGNOREDOTFILES", "RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY",
-	"RUNTIME_WATCH_ROOT", "STATSD_HOST", "STATSD_PORT", "TRACING_ENABLED", "USE_DOG_STATSD", "USE_STATSD",
+	"github.com/alecthomas/kong"
+)
+
+// environment is what the variables of envoyproxy/ratelimit say to a command:
+// values of flags, for those that the command line does not give.
+//
+// A variable that is set to nothing counts as unset, as manifests often leave
+// them; envoyproxy/ratelimit does not start with an empty number or boolean.
+type environment struct {
+	lookup func(string) (string, bool)
+	// set is the values of those that are set and of the right kind.
+	set map[string]string
+	// given are the flags of the command line.
+	given map[string]bool
+	// assigned is what the variables make of flags, by flag.
+	assigned map[string]assignment
+	// unused is why a variable that is set has no effect, by name.
+	unused map[string]string
+	// problems are all that keeps the command from running.
+	problems []error
 }
 
-// ignoredVariables returns those of withoutEffect that are set.
-func ignoredVariables() []string {
-	var set []string
-	for _, name := range withoutEffect {
-		if os.Getenv(name) != "" {
-			set = append(set, name)
+// assignment is the value of a flag and the variables that it comes from.
+type assignment struct {
+	value any // a string, or a []any of strings
+	from  []string
+}
+
+var _ kong.Resolver = (*environment)(nil)
+
+// readEnvironment reads the variables that set one of flags, and with them those
+// that decide what they mean; nil means all.
+func readEnvironment(lookup func(string) (string, bool), flags []string, given map[string]bool) *environment {
+	e := &environment{
+		lookup: lookup, set: map[string]string{}, given: given,
+		assigned: map[string]assignment{}, unused: map[string]string{},
+	}
+	for v := range variables() {
+		if flags != nil && !slices.Contains(flags, v.flag) {
+			continue
+		}
+		text, _ := lookup(v.name)
+		if text == "" {
+			continue
+		}
+		if err := v.check(text); err != nil {
+			e.problems = append(e.problems, err)
+			continue
+		}
+		e.set[v.name] = text
+	}
+	return e
+}
+
+// BeforeResolve has the environment stand in for the flags that are not given.
+func (s *serveCmd) BeforeResolve(ctx *kong.Context) error {
+	s.environment = readEnvironment(os.LookupEnv, nil, givenFlags(ctx))
+	return s.environment.resolve(ctx)
+}
+
+// ruleFlags are the flags that check and explain share with serve.
+var ruleFlags = []string{"merge-domains", "all-or-nothing"}
+
+// BeforeResolve does the same for the flags that are serve's too.
+func (*checkCmd) BeforeResolve(ctx *kong.Context) error {
+	return readEnvironment(os.LookupEnv, ruleFlags, givenFlags(ctx)).resolve(ctx)
+}
+
+// BeforeResolve does the same for the flags that are serve's too.
+func (*explainCmd) BeforeResolve(ctx *kong.Context) error {
+	return readEnvironment(os.LookupEnv, ruleFlags, givenFlags(ctx)).resolve(ctx)
+}
+
+func givenFlags(ctx *kong.Context) map[string]bool {
+	given := map[string]bool{}
+	for _, path := range ctx.Path {
+		if path.Flag != nil {
+			given[path.Flag.Name] = true
 		}
 	}
-	return set
+	return given
+}
+
+func (e *environment) resolve(ctx *kong.Context) error {
+	e.assign()
+	if len(e.problems) > 0 {
+		return errors.Join(e.problems...)
+	}
+	for flag, a := range e.assigned {
+		if !slices.ContainsFunc(ctx.Selected().Flags, func(f *kong.Flag) bool { return f.Name == flag }) {
+			delete(e.assigned, flag)
+			e.without("not yet", a.from...)
+		}
+	}
+	ctx.AddResolver(e)
+	return nil
+}
+
+// assign works out what the variables mean.
+func (e *environment) assign() {
+	e.assignStore()
+	e.assignListeners()
+	e.assignTLS()
+	e.assignSource()
+	e.assignStats()
+	if e.on("FORCE_START_WITHOUT_INITIAL_CONFIG") {
+		e.to("on-bad-start", "serve", "FORCE_START_WITHOUT_INITIAL_CONFIG")
+	}
+	if format, ok := e.set["LOG_FORMAT"]; ok {
+		if !strings.EqualFold(format, "json") {
+			format = "text"
+		}
+		e.to("log-format", format, "LOG_FORMAT")
+	}
+	for v := range variables() {
+		text, ok := e.set[v.name]
+		switch {
+		case !ok || v.joined:
+		case v.status == accepted && text != v.preset:
+			e.without(v.note, v.name)
+		case v.status == supported && v.flag != "" && e.unused[v.name] == "":
+			e.to(v.flag, text, v.name)
+		}
+	}
+}
+
+// to sets a flag from those of the variables that are set.
+func (e *environment) to(flag string, value any, from ...string) {
+	from = slices.DeleteFunc(slices.Clone(from), func(name string) bool { return e.set[name] == "" })
+	e.assigned[flag] = assignment{value, from}
+}
+
+// without says why those of names that are set have no effect.
+func (e *environment) without(why string, names ...string) {
+	for _, name := range names {
+		if _, ok := e.set[name]; ok {
+			e.unused[name] = why
+		}
+	}
+}
+
+func (e *environment) fail(format string, args ...any) {
+	e.problems = append(e.problems, fmt.Errorf(format, args...))
+}
+
+// on reports whether a boolean is set and true, off whether it is set and false.
+func (e *environment) on(name string) bool  { return e.is(name, true) }
+func (e *environment) off(name string) bool { return e.is(name, false) }
+
+func (e *environment) is(name string, want bool) bool {
+	on, err := strconv.ParseBool(e.set[name])
+	return err == nil && on == want
+}
+
+// any reports whether one of names is set.
+func (e *environment) any(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return e.set[name] != "" })
+}
+
+// or returns the value of a variable, or another.
+func (e *environment) or(name, other string) string {
+	if text, ok := e.set[name]; ok {
+		return text
+	}
+	return other
+}
+
+// Validate has nothing to do; see [kong.Resolver].
+func (*environment) Validate(*kong.Application) error { return nil }
+
+// Resolve returns the value of a flag that the command line does not give.
+func (e *environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	a, ok := e.assigned[flag.Name]
+	if !ok {
+		return nil, nil //nolint:nilnil // how a resolver says that it knows nothing
+	}
+	// What the flag's own type refuses is reported by the variable's name.
+	scratch := reflect.New(flag.Target.Type()).Elem()
+	if err := flag.Parse(kong.Scan().PushTyped(a.value, kong.FlagValueToken), scratch); err != nil {
+		var said []string
+		for _, name := range a.from {
+			said = append(said, name+"="+lookUp(name).show(e.set[name]))
+		}
+		return nil, fmt.Errorf("%s: %w", strings.Join(said, ", "), err)
+	}
+	return a.value, nil
+}
+
+// variables returns all variables.
+func variables() iter.Seq[*variable] {
+	return func(yield func(*variable) bool) {
+		for i := range sections {
+			for j := range sections[i].variables {
+				if !yield(&sections[i].variables[j]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// variablesOf returns the names of the variables that set a flag.
+func variablesOf(flag string) (names []string) {
+	for v := range variables() {
+		if v.flag == flag {
+			names = append(names, v.name)
+		}
+	}
+	return names
+}
+
+// lookUp returns the variable of that name.
+func lookUp(name string) *variable {
+	for v := range variables() {
+		if v.name == name {
+			return v
+		}
+	}
+	return &variable{name: name}
 }

@@ -10,8 +10,8 @@ type explainCmd struct {
 	Config       []string `name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
 	Domain       string   `required:"" short:"d" help:"The request's domain."`
 	Descriptor   string   `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"The descriptor's entries in order. A backslash makes the next character part of a key or value."`
-	MergeDomains bool     `env:"MERGE_DOMAIN_CONFIG" help:"Merge files of one domain, as serve --merge-domains does."`
-	AllOrNothing bool     `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"As serve --all-or-nothing."`
+	MergeDomains bool     `help:"Merge files of one domain, as serve --merge-domains does."`
+	AllOrNothing bool     `help:"As serve --all-or-nothing."`
 }
 
 // Run explains one descriptor.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -91,8 +92,24 @@ func newParser(root *cli, name string, c console, options ...kong.Option) (*kong
 		kong.ExplicitGroups(serveGroups),
 		kong.KindMapper(reflect.Bool, boolean{}),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(duration)),
-		kong.PostBuild(skipEmptyVariables),
+		kong.PostBuild(nameVariables),
 	)...)
+}
+
+// nameVariables adds to the help of each flag the variables that set it.
+func nameVariables(k *kong.Kong) error {
+	for _, command := range k.Model.Children {
+		for _, flag := range command.Flags {
+			names := variablesOf(flag.Name)
+			if command.Name != "serve" && !slices.Contains(ruleFlags, flag.Name) {
+				continue
+			}
+			if len(names) > 0 {
+				flag.Help = strings.TrimSuffix(flag.Help, ".") + " ($" + strings.Join(names, ", $") + ")."
+			}
+		}
+	}
+	return nil
 }
 
 // invoked returns the program's name with the command that err is about.

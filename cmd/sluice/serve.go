@@ -19,14 +19,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// serveCmd is the flags of serve. Where an environment variable is named it is
-// envoyproxy/ratelimit's, and means what it means there; flags beat it.
+// serveCmd is the flags of serve. What its environment says is in the table of
+// environment_table.go; flags beat it.
 type serveCmd struct {
+	environment *environment
+
 	Config       []string `group:"rules" name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
+	ConfigPrefix string   `group:"rules" name:"config-prefix" hidden:"" help:"Of the files of --config only those whose path there, with dots for slashes, begins so."`
 	AllowEmpty   bool     `group:"rules" help:"Accept at a reload that no rule file is left."`
 	OnBadStart   string   `group:"rules" enum:"exit,serve" default:"${onBadStart}" placeholder:"exit|serve" help:"If the rules are bad at the start: exit, or serve errors until they are good. Default ${onBadStart}."`
-	ForceStart   bool     `group:"rules" name:"force-start" env:"FORCE_START_WITHOUT_INITIAL_CONFIG" hidden:"" help:"The same as --on-bad-start=serve."`
-	MergeDomains bool     `group:"rules" env:"MERGE_DOMAIN_CONFIG" help:"Merge files of one domain; else that is an error."`
+	MergeDomains bool     `group:"rules" help:"Merge files of one domain; else that is an error."`
 
 	GRPCAddr    string `group:"listeners" name:"grpc-addr" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
 	HTTPAddr    string `group:"listeners" name:"http-addr" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
@@ -35,17 +37,17 @@ type serveCmd struct {
 
 	TLS tlsFlags `embed:""`
 
-	AllOrNothing   bool  `group:"decisions" env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"Set all_or_nothing for all domains: a refused request charges nothing."`
-	ShadowMode     bool  `group:"decisions" env:"SHADOW_MODE" help:"Let every request pass; statuses, counting and metrics stay."`
-	QuotaMode      bool  `group:"decisions" env:"QUOTA_MODE" help:"Treat every descriptor as a quota: refuse only when all are over."`
-	NearLimitRatio ratio `group:"decisions" env:"NEAR_LIMIT_RATIO" default:"0.8" placeholder:"RATIO" help:"Share of a limit above which hits count as near_limit, 0 to 1. Default 0.8."`
+	AllOrNothing   bool  `group:"decisions" help:"Set all_or_nothing for all domains: a refused request charges nothing."`
+	ShadowMode     bool  `group:"decisions" help:"Let every request pass; statuses, counting and metrics stay."`
+	QuotaMode      bool  `group:"decisions" help:"Treat every descriptor as a quota: refuse only when all are over."`
+	NearLimitRatio ratio `group:"decisions" default:"0.8" placeholder:"RATIO" help:"Share of a limit above which hits count as near_limit, 0 to 1. Default 0.8."`
 
-	ResponseHeaders  bool   `group:"replies" env:"LIMIT_RESPONSE_HEADERS_ENABLED" help:"Add response headers with limit, remaining and reset."`
-	LimitHeader      string `group:"replies" env:"LIMIT_LIMIT_HEADER" default:"RateLimit-Limit" placeholder:"NAME" help:"Header with the limit. Default RateLimit-Limit."`
-	RemainingHeader  string `group:"replies" env:"LIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" placeholder:"NAME" help:"Header with what remains. Default RateLimit-Remaining."`
-	ResetHeader      string `group:"replies" env:"LIMIT_RESET_HEADER" default:"RateLimit-Reset" placeholder:"NAME" help:"Header with the seconds until the reset. Default RateLimit-Reset."`
+	ResponseHeaders  bool   `group:"replies" help:"Add response headers with limit, remaining and reset."`
+	LimitHeader      string `group:"replies" default:"RateLimit-Limit" placeholder:"NAME" help:"Header with the limit. Default RateLimit-Limit."`
+	RemainingHeader  string `group:"replies" default:"RateLimit-Remaining" placeholder:"NAME" help:"Header with what remains. Default RateLimit-Remaining."`
+	ResetHeader      string `group:"replies" default:"RateLimit-Reset" placeholder:"NAME" help:"Header with the seconds until the reset. Default RateLimit-Reset."`
 	RetryAfterHeader bool   `group:"replies" help:"Add Retry-After to refusals."`
-	DynamicMetadata  bool   `group:"replies" env:"RESPONSE_DYNAMIC_METADATA" help:"Describe request and matched metadata in the reply's dynamic metadata."`
+	DynamicMetadata  bool   `group:"replies" help:"Describe request and matched metadata in the reply's dynamic metadata."`
 	DecisionMetadata bool   `group:"replies" help:"Add what was decided to the dynamic metadata, under the key sluice."`
 	GRPCStatusCodes  string `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE. Default compatible."`
 
@@ -54,12 +56,12 @@ type serveCmd struct {
 	MaxMessage     byteSize      `group:"bounds" name:"max-message" default:"64KiB" placeholder:"SIZE" help:"Largest request. Default 64KiB."`
 	MaxStreams     uint32        `group:"bounds" default:"1024" placeholder:"N" help:"Most calls in flight on one connection. Default 1024."`
 	MaxConnections int           `group:"bounds" default:"10000" placeholder:"N" help:"Most gRPC connections. Default 10000."`
-	MaxConnAge     time.Duration `group:"bounds" name:"max-connection-age" default:"24h" env:"GRPC_MAX_CONNECTION_AGE" placeholder:"TIME" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
+	MaxConnAge     time.Duration `group:"bounds" name:"max-connection-age" default:"24h" placeholder:"TIME" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
 
 	DrainDelay   time.Duration `group:"process" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and refusing new calls at SIGTERM. Default 0s."`
 	DrainTimeout time.Duration `group:"process" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
-	LogLevel     string        `group:"process" env:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error. Default info."`
-	LogFormat    string        `group:"process" env:"LOG_FORMAT" default:"text" placeholder:"text|json" help:"Default text."`
+	LogLevel     string        `group:"process" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error. Default info."`
+	LogFormat    string        `group:"process" default:"text" placeholder:"text|json" help:"Default text."`
 }
 
 // serveGroups are the headings of serve's help.
@@ -122,12 +124,11 @@ func (s *serveCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	logger.Info("starting", zap.String("version", version()))
-	if names := ignoredVariables(); len(names) > 0 {
-		logger.Warn("these environment variables have no effect", zap.Strings("names", names))
-	}
+	s.environment.report(logger)
 	r := &rules{metrics: telemetry.New(), logger: logger, drainTimeout: s.DrainTimeout}
 	source := descriptors.NewSource(descriptors.SourceOptions{
 		Paths:      s.Config,
+		Prefix:     s.ConfigPrefix,
 		AllowEmpty: s.AllowEmpty,
 		Options: descriptors.Options{
 			MergeDomains: s.MergeDomains,
@@ -140,7 +141,7 @@ func (s *serveCmd) Run(ctx context.Context, c console) error {
 		},
 	})
 	first := source.Load()
-	if first.Err != nil && s.OnBadStart == "exit" && !s.ForceStart {
+	if first.Err != nil && s.OnBadStart == "exit" {
 		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", loadError(first.Err))
 	}
 	table, err := newTable(int64(s.CounterMemory), first.Set)

@@ -3,9 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
-	"os"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -78,18 +76,4 @@ func duration(ctx *kong.DecodeContext, target reflect.Value) error {
 	}
 	target.SetInt(int64(d))
 	return nil
-}
-
-// skipEmptyVariables makes a variable that is set to nothing count as unset, as
-// manifests often leave them.
-func skipEmptyVariables(k *kong.Kong) error {
-	return kong.Visit(k.Model, func(node kong.Visitable, next kong.Next) error {
-		if flag, ok := node.(*kong.Flag); ok {
-			flag.Tag.Envs = slices.DeleteFunc(flag.Tag.Envs, func(name string) bool {
-				value, set := os.LookupEnv(name)
-				return set && value == ""
-			})
-		}
-		return next(nil)
-	})
 }

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// kind is a type of envoyproxy/ratelimit's settings, by its name in Go.
+type kind string
+
+const (
+	aString   kind = "string"
+	aBool     kind = "bool"
+	anInt     kind = "int"
+	anInt64   kind = "int64"
+	aFloat32  kind = "float32"
+	aFloat64  kind = "float64"
+	aDuration kind = "time.Duration"
+	aList     kind = "[]string"
+	aMap      kind = "map[string]string"
+)
+
+// check returns what text must be instead, "" if it is of the kind: what
+// envconfig, by which envoyproxy/ratelimit reads its settings, accepts.
+func (k kind) check(text string) (allowed string) {
+	var err error
+	switch k {
+	case aBool:
+		if _, err = strconv.ParseBool(text); err != nil {
+			return "must be true or false"
+		}
+	case anInt, anInt64:
+		if _, err = strconv.ParseInt(text, 0, 64); err != nil {
+			return "must be a whole number"
+		}
+	case aFloat32, aFloat64:
+		bits := 64
+		if k == aFloat32 {
+			bits = 32
+		}
+		if _, err = strconv.ParseFloat(text, bits); err != nil {
+			return "must be a number"
+		}
+	case aDuration:
+		if _, err = time.ParseDuration(text); err != nil {
+			return "must be a time such as 500ms, 30s, 10m or 24h"
+		}
+	case aMap:
+		if _, ok := pairs(text); !ok {
+			return "must be name:value,name:value"
+		}
+	case aString, aList: // any text is one
+	}
+	return ""
+}
+
+// pairs splits k1:v1,k2:v2. Keys and values may be empty but hold no colon; the
+// order stays, and of equal keys the last one counts.
+func pairs(text string) (all [][2]string, ok bool) {
+	if strings.TrimSpace(text) == "" {
+		return nil, true
+	}
+	for item := range strings.SplitSeq(text, ",") {
+		key, value, found := strings.Cut(item, ":")
+		if !found || strings.Contains(value, ":") {
+			return nil, false
+		}
+		all = slices.DeleteFunc(all, func(p [2]string) bool { return p[0] == key })
+		all = append(all, [2]string{key, value})
+	}
+	return all, true
+}
+
+// check returns why text is no value of v, or nil.
+func (v *variable) check(text string) error {
+	allowed := v.kind.check(text)
+	switch {
+	case allowed != "":
+	case v.allowed != nil && !slices.Contains(v.allowed, text):
+		allowed = "must be " + strings.Join(v.allowed, " or ")
+	case v.port && !isPort(text):
+		allowed = "must be a port, 0 to 65535"
+	default:
+		return nil
+	}
+	if v.port {
+		allowed = "must be a port, 0 to 65535"
+		if strings.HasPrefix(text, "tcp://") {
+			allowed += "; Kubernetes sets it for a Service of that name: set enableServiceLinks: false in the pod"
+		}
+	}
+	return fmt.Errorf("%s=%s: %s", v.name, v.show(text), allowed)
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseInt(text, 0, 64)
+	return err == nil && n >= 0 && n <= 65535
+}
+
+// show returns text as it may be printed.
+func (v *variable) show(text string) string {
+	if v.secret {
+		return "(not shown)"
+	}
+	return strconv.Quote(text)
+}

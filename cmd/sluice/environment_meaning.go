@@ -1,0 +1,136 @@
+package main
+
+import (
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// assignStore refuses stores other than memory, unless it is said that memory is
+// meant: limits would silently be those of each replica.
+func (e *environment) assignStore() {
+	stores := []string{"REDIS_URL", "REDIS_PERSECOND_URL", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV"}
+	if e.on("REDIS_PERSECOND") {
+		stores = append(stores, "REDIS_PERSECOND")
+	}
+	var named []string
+	for _, name := range stores {
+		if e.set[name] != "" {
+			named = append(named, name)
+		}
+	}
+	backend := e.set["BACKEND_TYPE"]
+	switch {
+	case backend == "memory":
+		e.without(inMemory, stores...)
+		return
+	case backend != "":
+		named = append([]string{"BACKEND_TYPE=" + backend}, named...)
+	case len(named) == 0:
+		return
+	}
+	e.fail(`%s: counters are in this process's memory, not in Redis or memcached: N replicas admit up to N times each limit.
+Set BACKEND_TYPE=memory if that is meant: with one replica, with limits divided by the number of replicas, or where Envoy
+sends each key to one replica (docs/algorithms.md, "Replicas and restarts"). There is no shared store yet.`,
+		strings.Join(named, ", "))
+}
+
+func (e *environment) assignListeners() {
+	e.assignAddress("http-addr", "HOST", "", "PORT", "8080")
+	e.assignAddress("debug-addr", "DEBUG_HOST", "127.0.0.1", "DEBUG_PORT", "6070")
+	path := e.set["GRPC_UDS"]
+	switch {
+	case path == "":
+		e.assignAddress("grpc-addr", "GRPC_HOST", "", "GRPC_PORT", "8081")
+		return
+	case strings.HasPrefix(path, "@"):
+		e.to("grpc-addr", "unix:"+path, "GRPC_UDS")
+	default:
+		absolute, err := filepath.Abs(path)
+		if err != nil {
+			e.fail("GRPC_UDS=%q: %w", path, err)
+		}
+		e.to("grpc-addr", "unix://"+absolute, "GRPC_UDS")
+	}
+	e.without("GRPC_UDS is set", "GRPC_HOST", "GRPC_PORT")
+}
+
+// assignAddress makes an address of two variables, of which one is set.
+func (e *environment) assignAddress(flag, host, anyHost, port, anyPort string) {
+	if e.any(host, port) {
+		e.to(flag, net.JoinHostPort(e.or(host, anyHost), e.port(port, anyPort)), host, port)
+	}
+}
+
+// port returns a port in digits: variables may write it as 0x1f91 too.
+func (e *environment) port(name, other string) string {
+	n, err := strconv.ParseInt(e.or(name, other), 0, 64)
+	if err != nil {
+		return other // only ports of the right kind are in e.set
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func (e *environment) assignTLS() {
+	names := []string{"GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY", "GRPC_CLIENT_TLS_CACERT", "GRPC_CLIENT_TLS_SAN"}
+	if !e.on("GRPC_SERVER_USE_TLS") {
+		e.without("GRPC_SERVER_USE_TLS is not true", names...)
+		return
+	}
+	if e.set["GRPC_CLIENT_TLS_CACERT"] == "" && !e.given["grpc-client-ca"] {
+		e.without("GRPC_CLIENT_TLS_CACERT is not set, so that clients are asked for no certificate", "GRPC_CLIENT_TLS_SAN")
+	}
+	for _, name := range names[:2] {
+		if e.set[name] == "" && !e.given[lookUp(name).flag] {
+			e.fail("GRPC_SERVER_USE_TLS=true: %s must name a file", name)
+		}
+	}
+	e.direct(names...)
+}
+
+// direct sets the flags of those of names that are set and have an effect.
+func (e *environment) direct(names ...string) {
+	for _, name := range names {
+		if text, ok := e.set[name]; ok && e.unused[name] == "" {
+			e.to(lookUp(name).flag, text, name)
+		}
+	}
+}
+
+func (e *environment) assignStats() {
+	prometheus := []string{"PROMETHEUS_ADDR", "PROMETHEUS_PATH", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"}
+	statsd := []string{"STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL", "STATS_FLUSH_INTERVAL", "USE_DOG_STATSD_MOGRIFIERS"}
+	if e.on("DISABLE_STATS") {
+		e.to("metrics-addr", "", "DISABLE_STATS")
+		e.without("DISABLE_STATS is true", append(append(prometheus, statsd...),
+			"USE_PROMETHEUS", "USE_STATSD", "USE_DOG_STATSD", "EXTRA_TAGS", "PROMETHEUS_MAPPER_YAML")...)
+		return
+	}
+	if e.off("USE_PROMETHEUS") {
+		e.to("metrics-addr", "", "USE_PROMETHEUS")
+		e.without("USE_PROMETHEUS is false", prometheus...)
+	} else if e.any("USE_PROMETHEUS", "PROMETHEUS_ADDR") {
+		e.to("metrics-addr", e.or("PROMETHEUS_ADDR", ":9090"), "USE_PROMETHEUS", "PROMETHEUS_ADDR")
+	}
+	e.direct(prometheus[1:]...)
+
+	dog := e.on("USE_DOG_STATSD")
+	// There it is on unless switched off: whoever says where to send means to.
+	plain := e.on("USE_STATSD") || !e.off("USE_STATSD") && !dog && e.any("STATSD_HOST", "STATSD_PORT")
+	addr := net.JoinHostPort(e.or("STATSD_HOST", "localhost"), e.port("STATSD_PORT", "8125"))
+	if plain {
+		e.to("statsd-addr", addr, "USE_STATSD", "STATSD_HOST", "STATSD_PORT")
+	} else {
+		e.without("USE_STATSD is not true", "STATSD_PROTOCOL")
+	}
+	if dog {
+		e.to("dogstatsd-addr", addr, "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")
+	} else {
+		e.without("USE_DOG_STATSD is not true", "USE_DOG_STATSD_MOGRIFIERS")
+	}
+	if !plain && !dog {
+		e.without("neither USE_STATSD nor USE_DOG_STATSD is true", statsd[:4]...)
+	}
+	e.direct("STATS_FLUSH_INTERVAL", "EXTRA_TAGS")
+}

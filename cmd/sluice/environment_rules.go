@@ -1,0 +1,85 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+)
+
+var runtimeNames = []string{
+	"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY", "RUNTIME_WATCH_ROOT", "RUNTIME_IGNOREDOTFILES",
+}
+
+// assignSource says where the rules come from.
+func (e *environment) assignSource() {
+	xds := e.set["CONFIG_TYPE"] == "GRPC_XDS_SOTW"
+	const byFlag = "the command line says where the rules come from"
+	switch {
+	case e.given["config"] || e.given["xds-addr"]:
+		e.without(byFlag, append(runtimeNames, "CONFIG_TYPE", "CONFIG_GRPC_XDS_SERVER_URL")...)
+	case xds:
+		e.without("rules come over xDS", runtimeNames...)
+		e.to("xds-addr", e.or("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"), "CONFIG_TYPE", "CONFIG_GRPC_XDS_SERVER_URL")
+	default:
+		e.without("CONFIG_TYPE is not GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL")
+		if e.any(runtimeNames...) {
+			e.assignRuntime()
+		}
+	}
+	if !e.given["xds-addr"] && (!xds || e.given["config"]) {
+		for v := range variables() {
+			if strings.HasPrefix(v.flag, "xds-") && e.unused[v.name] == "" {
+				e.without("rules do not come over xDS", v.name)
+			}
+		}
+		return
+	}
+	e.assignXDS()
+}
+
+// assignRuntime chooses the files as envoyproxy/ratelimit does.
+func (e *environment) assignRuntime() {
+	dir := filepath.Join(e.or("RUNTIME_ROOT", "/srv/runtime_data/current"), e.set["RUNTIME_SUBDIRECTORY"])
+	app := e.or("RUNTIME_APPDIRECTORY", "config")
+	from := runtimeNames[:4]
+	if e.off("RUNTIME_WATCH_ROOT") {
+		e.to("config", filepath.Join(dir, app), from...)
+		return
+	}
+	if e.set["RUNTIME_SUBDIRECTORY"] == "" {
+		e.fail(`RUNTIME_SUBDIRECTORY is not set while RUNTIME_WATCH_ROOT is true: envoyproxy/ratelimit then reads no file and limits nothing.
+Set it, or set RUNTIME_WATCH_ROOT=false, or name the rules with --config PATH`)
+		return
+	}
+	e.to("config", dir, from...)
+	e.to("config-prefix", app+".", from...)
+}
+
+// assignXDS sets the flags of how to reach the server of rules.
+func (e *environment) assignXDS() {
+	if !e.on("CONFIG_GRPC_XDS_SERVER_USE_TLS") && !e.given["xds-tls"] {
+		e.without("CONFIG_GRPC_XDS_SERVER_USE_TLS is not true", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
+			"CONFIG_GRPC_XDS_SERVER_TLS_SAN", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY")
+	}
+	for v := range variables() {
+		if strings.HasPrefix(v.flag, "xds-") && v.flag != "xds-addr" {
+			e.direct(v.name)
+		}
+	}
+	if text := e.set["CONFIG_GRPC_XDS_NODE_METADATA"]; text != "" {
+		var items []string
+		for item := range strings.SplitSeq(text, ",") {
+			if strings.Contains(item, "=") {
+				items = append(items, item)
+			}
+		}
+		e.to("xds-node-metadata", strings.Join(items, ","), "CONFIG_GRPC_XDS_NODE_METADATA")
+	}
+	if text := e.set["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"]; text != "" {
+		headers, _ := pairs(text)
+		var all []any
+		for _, h := range headers {
+			all = append(all, h[0]+"="+h[1])
+		}
+		e.to("xds-header", all, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS")
+	}
+}

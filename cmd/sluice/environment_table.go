@@ -1,0 +1,241 @@
+package main
+
+// variable is a setting of envoyproxy/ratelimit, or of a library that it reads
+// the environment with.
+type variable struct {
+	name   string
+	kind   kind
+	preset string // the default there
+	status status
+	// flag is the one that it sets, alone or with others, without hyphens. A
+	// supported variable without flag chooses what others mean.
+	flag string
+	// note is for the documentation: what differs from there or, unless it is
+	// supported, why.
+	note string
+	// allowed are the only values, if not nil.
+	allowed []string
+	// joined says that code decides, from other variables too, what flag gets;
+	// else it gets the variable's value.
+	joined bool
+	port   bool // a number of a port
+	secret bool // its value is never printed
+}
+
+// status is what becomes of a variable.
+type status string
+
+const (
+	supported status = "supported"
+	accepted  status = "accepted without effect"
+	refused   status = "refused"
+)
+
+// Why variables have no effect.
+const (
+	inMemory    = "counters are in this process's memory"
+	ownSchedule = "statsd is sent every STATS_FLUSH_INTERVAL"
+)
+
+// section is variables of one subject.
+type section struct {
+	title     string
+	variables []variable
+}
+
+// sections are all variables, in the order of the documentation.
+var sections = []section{
+	{"Listeners", []variable{
+		joins("HOST", aString, "0.0.0.0", "http-addr", "with PORT; unset: all addresses"),
+		joinsPort("PORT", "8080", "http-addr", "with HOST"),
+		joins("GRPC_HOST", aString, "0.0.0.0", "grpc-addr", "with GRPC_PORT; unset: all addresses"),
+		joinsPort("GRPC_PORT", "8081", "grpc-addr", "with GRPC_HOST"),
+		joins("GRPC_UDS", aString, "", "grpc-addr", "the path of a unix socket, or `@name`; GRPC_HOST and GRPC_PORT have no effect then"),
+		joins("DEBUG_HOST", aString, "0.0.0.0", "debug-addr", "with DEBUG_PORT; unset: 127.0.0.1"),
+		joinsPort("DEBUG_PORT", "6070", "debug-addr", "with DEBUG_HOST"),
+		sets("GRPC_MAX_CONNECTION_AGE", aDuration, "24h", "max-connection-age", ""),
+		sets("GRPC_MAX_CONNECTION_AGE_GRACE", aDuration, "1h", "max-connection-age-grace", ""),
+		chooses("GRPC_SERVER_USE_TLS", aBool, "false", "with GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY"),
+		joins("GRPC_SERVER_TLS_CERT", aString, "", "grpc-tls-cert", "while GRPC_SERVER_USE_TLS is true"),
+		joins("GRPC_SERVER_TLS_KEY", aString, "", "grpc-tls-key", "while GRPC_SERVER_USE_TLS is true"),
+		joins("GRPC_CLIENT_TLS_CACERT", aString, "", "grpc-client-ca", "while GRPC_SERVER_USE_TLS is true"),
+		joins("GRPC_CLIENT_TLS_SAN", aString, "", "grpc-client-san", "while GRPC_CLIENT_TLS_CACERT is set"),
+		ignored("GRPC_SERVER_TLS_CA_CERT", aString, "", "envoyproxy/ratelimit does not read it either; Envoy Gateway sets it"),
+	}},
+	{"Rules", []variable{
+		choice("CONFIG_TYPE", "FILE", "the rules come from files, or over xDS", "FILE", "GRPC_XDS_SOTW"),
+		joins("RUNTIME_ROOT", aString, "/srv/runtime_data/current", "config", "once one of RUNTIME_* is set, the defaults of the others are those of envoyproxy/ratelimit"),
+		joins("RUNTIME_SUBDIRECTORY", aString, "", "config", "required while RUNTIME_WATCH_ROOT is true: without it envoyproxy/ratelimit reads no file and limits nothing"),
+		joins("RUNTIME_APPDIRECTORY", aString, "config", "config", "while RUNTIME_WATCH_ROOT is true, the files whose path below the subdirectory, with dots for slashes, begins with it and a dot; else the directory"),
+		joins("RUNTIME_WATCH_ROOT", aBool, "true", "config", "it chooses the files; changes are seen either way, also where envoyproxy/ratelimit misses them"),
+		ignored("RUNTIME_IGNOREDOTFILES", aBool, "false", "files and directories whose names begin with a dot are always left out, so that a mounted ConfigMap is read once"),
+		sets("MERGE_DOMAIN_CONFIG", aBool, "false", "merge-domains", ""),
+		joins("FORCE_START_WITHOUT_INITIAL_CONFIG", aBool, "false", "on-bad-start", "true means `serve`, which is the default under the name ratelimit"),
+		sets("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", aBool, "false", "unhealthy-without-rules", ""),
+	}},
+	{"Rules over xDS, while CONFIG_TYPE is GRPC_XDS_SOTW", []variable{
+		joins("CONFIG_GRPC_XDS_SERVER_URL", aString, "localhost:18000", "xds-addr", ""),
+		joins("CONFIG_GRPC_XDS_NODE_ID", aString, "default", "xds-node-id", ""),
+		joins("CONFIG_GRPC_XDS_NODE_METADATA", aString, "", "xds-node-metadata", "`key=value,key=value`; an item without `=` is left out, as there"),
+		joins("CONFIG_GRPC_XDS_SERVER_USE_TLS", aBool, "false", "xds-tls", ""),
+		joins("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", aString, "", "xds-ca", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true"),
+		joins("CONFIG_GRPC_XDS_SERVER_TLS_SAN", aString, "", "xds-san", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true"),
+		joins("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", aString, "", "xds-cert", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true; with the key"),
+		joins("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", aString, "", "xds-key", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true; with the certificate"),
+		hidden(joins("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", aMap, "", "xds-header", "")),
+		joins("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", aDuration, "3s", "xds-retry-interval", ""),
+		joins("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", aDuration, "10s", "xds-backoff-initial", ""),
+		joins("XDS_CLIENT_BACKOFF_MAX_INTERVAL", aDuration, "60s", "xds-backoff-max", ""),
+		joins("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", aFloat64, "0.5", "xds-backoff-random-factor", ""),
+		joins("XDS_CLIENT_BACKOFF_JITTER", aBool, "true", "xds-backoff-jitter", ""),
+		joins("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", anInt, "", "xds-max-message", ""),
+	}},
+	{"Decisions and replies", []variable{
+		sets("SHADOW_MODE", aBool, "false", "shadow-mode", ""),
+		sets("QUOTA_MODE", aBool, "false", "quota-mode", ""),
+		sets("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", aBool, "false", "all-or-nothing", "in one step, and a refused request charges nothing at all"),
+		sets("NEAR_LIMIT_RATIO", aFloat32, "0.8", "near-limit-ratio", "0 to 1"),
+		sets("LIMIT_RESPONSE_HEADERS_ENABLED", aBool, "false", "response-headers", ""),
+		sets("LIMIT_LIMIT_HEADER", aString, "RateLimit-Limit", "limit-header", ""),
+		sets("LIMIT_REMAINING_HEADER", aString, "RateLimit-Remaining", "remaining-header", ""),
+		sets("LIMIT_RESET_HEADER", aString, "RateLimit-Reset", "reset-header", ""),
+		sets("RESPONSE_DYNAMIC_METADATA", aBool, "false", "dynamic-metadata", ""),
+	}},
+	{"Logs", []variable{
+		sets("LOG_LEVEL", aString, "WARN", "log-level", "unset: info"),
+		joins("LOG_FORMAT", aString, "text", "log-format", "all but `json` means text, as there"),
+	}},
+	{"Metrics and tracing", []variable{
+		chooses("DISABLE_STATS", aBool, "false", "no metrics by any way"),
+		joins("USE_PROMETHEUS", aBool, "false", "metrics-addr", "unset: on; false switches it off. It may be on beside statsd"),
+		joins("PROMETHEUS_ADDR", aString, ":9090", "metrics-addr", ""),
+		joins("PROMETHEUS_PATH", aString, "/metrics", "metrics-path", ""),
+		ignored("PROMETHEUS_MAPPER_YAML", aString, "", "metrics are not translated from statsd: they have the names of envoyproxy/ratelimit's own mapping"),
+		joins("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", aBool, "false", "response-time-milliseconds", ""),
+		chooses("USE_STATSD", aBool, "true", "unset: off, unless STATSD_HOST or STATSD_PORT is set"),
+		chooses("USE_DOG_STATSD", aBool, "false", ""),
+		joins("STATSD_HOST", aString, "localhost", "statsd-addr", "of DogStatsD while USE_DOG_STATSD is true"),
+		joinsPort("STATSD_PORT", "8125", "statsd-addr", "of DogStatsD while USE_DOG_STATSD is true"),
+		choiceOf("STATSD_PROTOCOL", "tcp", "statsd-protocol", "tcp", "udp"),
+		joins("USE_DOG_STATSD_MOGRIFIERS", aList, "", "dogstatsd-mogrifier", "names of the three below"),
+		joins("DOG_STATSD_MOGRIFIER_<NAME>_PATTERN", aString, "", "dogstatsd-mogrifier", ""),
+		joins("DOG_STATSD_MOGRIFIER_<NAME>_NAME", aString, "", "dogstatsd-mogrifier", ""),
+		joins("DOG_STATSD_MOGRIFIER_<NAME>_TAGS", aMap, "", "dogstatsd-mogrifier", ""),
+		joins("EXTRA_TAGS", aMap, "", "extra-tags", ""),
+		joins("STATS_FLUSH_INTERVAL", aDuration, "10s", "stats-flush-interval", "of statsd; Prometheus always reads what is so now"),
+		ignored("GOSTATS_FLUSH_INTERVAL_SECONDS", anInt, "5", ownSchedule),
+		ignored("GOSTATS_LOGGING_SINK_DISABLED", aBool, "false", "metrics are never written to the log"),
+		sets("TRACING_ENABLED", aBool, "false", "tracing", ""),
+		choiceOf("TRACING_EXPORTER_PROTOCOL", "http", "tracing-protocol", "http", "grpc"),
+		sets("TRACING_SERVICE_NAME", aString, "RateLimit", "tracing-service-name", ""),
+		sets("TRACING_SERVICE_NAMESPACE", aString, "", "tracing-service-namespace", ""),
+		sets("TRACING_SERVICE_INSTANCE_ID", aString, "", "tracing-instance-id", ""),
+		sets("TRACING_SAMPLING_RATE", aFloat64, "1", "tracing-sampling-rate", ""),
+		hidden(chooses("OTEL_EXPORTER_OTLP_*", aString, "", "where spans go: read by OpenTelemetry, as there")),
+	}},
+	{"The store of counters", []variable{
+		choice("BACKEND_TYPE", "redis", "`memory` counts in this process; redis and memcache are refused", "memory", "redis", "memcache"),
+		hidden(refuses("REDIS_URL", aString, "/var/run/nutcracker/ratelimit.sock")),
+		refuses("REDIS_PERSECOND", aBool, "false"),
+		hidden(refuses("REDIS_PERSECOND_URL", aString, "/var/run/nutcracker/ratelimitpersecond.sock")),
+		refuses("MEMCACHE_HOST_PORT", aList, ""),
+		refuses("MEMCACHE_SRV", aString, ""),
+		ignored("CACHE_KEY_PREFIX", aString, "", inMemory),
+		ignored("EXPIRATION_JITTER_MAX_SECONDS", anInt64, "300", inMemory),
+		ignored("LOCAL_CACHE_SIZE_IN_BYTES", anInt, "0", inMemory),
+		ignored("REDIS_SOCKET_TYPE", aString, "unix", inMemory),
+		ignored("REDIS_TYPE", aString, "SINGLE", inMemory),
+		ignored("REDIS_POOL_SIZE", anInt, "10", inMemory),
+		hidden(ignored("REDIS_AUTH", aString, "", inMemory)),
+		ignored("REDIS_TLS", aBool, "false", inMemory),
+		ignored("REDIS_TLS_CLIENT_CERT", aString, "", inMemory),
+		ignored("REDIS_TLS_CLIENT_KEY", aString, "", inMemory),
+		ignored("REDIS_TLS_CACERT", aString, "", inMemory),
+		ignored("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", aBool, "false", inMemory),
+		ignored("REDIS_PIPELINE_WINDOW", aDuration, "0", inMemory),
+		ignored("REDIS_PIPELINE_LIMIT", anInt, "0", inMemory),
+		ignored("REDIS_CLUSTER_PIPELINE_PARALLELISM", anInt, "1", inMemory),
+		ignored("REDIS_PERSECOND_SOCKET_TYPE", aString, "unix", inMemory),
+		ignored("REDIS_PERSECOND_TYPE", aString, "SINGLE", inMemory),
+		ignored("REDIS_PERSECOND_POOL_SIZE", anInt, "10", inMemory),
+		hidden(ignored("REDIS_PERSECOND_AUTH", aString, "", inMemory)),
+		ignored("REDIS_PERSECOND_TLS", aBool, "false", inMemory),
+		hidden(ignored("REDIS_SENTINEL_AUTH", aString, "", inMemory)),
+		hidden(ignored("REDIS_PERSECOND_SENTINEL_AUTH", aString, "", inMemory)),
+		ignored("REDIS_PERSECOND_PIPELINE_WINDOW", aDuration, "0", inMemory),
+		ignored("REDIS_PERSECOND_PIPELINE_LIMIT", anInt, "0", inMemory),
+		ignored("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", anInt, "1", inMemory),
+		ignored("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", aBool, "false", inMemory),
+		ignored("REDIS_TIMEOUT", aDuration, "10s", inMemory),
+		ignored("REDIS_PERSECOND_TIMEOUT", aDuration, "10s", inMemory),
+		ignored("REDIS_POOL_ON_EMPTY_BEHAVIOR", aString, "WAIT", inMemory),
+		ignored("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", aString, "WAIT", inMemory),
+		ignored("REDIS_STARTUP_INITIAL_INTERVAL", aDuration, "1s", inMemory),
+		ignored("REDIS_STARTUP_MAX_INTERVAL", aDuration, "30s", inMemory),
+		ignored("REDIS_STARTUP_MAX_ELAPSED_TIME", aDuration, "0", inMemory),
+		ignored("MEMCACHE_MAX_IDLE_CONNS", anInt, "2", inMemory),
+		ignored("MEMCACHE_SRV_REFRESH", aDuration, "0", inMemory),
+		ignored("MEMCACHE_TLS", aBool, "false", inMemory),
+		ignored("MEMCACHE_TLS_CLIENT_CERT", aString, "", inMemory),
+		ignored("MEMCACHE_TLS_CLIENT_KEY", aString, "", inMemory),
+		ignored("MEMCACHE_TLS_CACERT", aString, "", inMemory),
+		ignored("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", aBool, "false", inMemory),
+	}},
+}
+
+// sets is a variable that sets a flag.
+func sets(name string, k kind, preset, flag, note string) variable {
+	return variable{name: name, kind: k, preset: preset, status: supported, flag: flag, note: note}
+}
+
+// joins is a variable that sets a flag together with others.
+func joins(name string, k kind, preset, flag, note string) variable {
+	v := sets(name, k, preset, flag, note)
+	v.joined = true
+	return v
+}
+
+// joinsPort is one of these that is the port of an address.
+func joinsPort(name, preset, flag, note string) variable {
+	v := joins(name, anInt, preset, flag, note)
+	v.port = true
+	return v
+}
+
+// chooses is a variable that decides what others mean.
+func chooses(name string, k kind, preset, note string) variable {
+	return sets(name, k, preset, "", note)
+}
+
+// choice is one of these with few values.
+func choice(name, preset, note string, allowed ...string) variable {
+	v := chooses(name, aString, preset, note)
+	v.allowed = allowed
+	return v
+}
+
+// choiceOf is a variable of few values that sets a flag.
+func choiceOf(name, preset, flag string, allowed ...string) variable {
+	v := choice(name, preset, "", allowed...)
+	v.flag = flag
+	return v
+}
+
+// ignored is a variable without effect.
+func ignored(name string, k kind, preset, why string) variable {
+	return variable{name: name, kind: k, preset: preset, status: accepted, note: why}
+}
+
+// refuses is a variable that names a store other than memory.
+func refuses(name string, k kind, preset string) variable {
+	return variable{
+		name: name, kind: k, preset: preset, status: refused,
+		note: "unless BACKEND_TYPE is memory: limits would mean something else",
+	}
+}
+
+// hidden keeps the value of v from being printed.
+func hidden(v variable) variable {
+	v.secret = true
+	return v
+}
