@@ -104,6 +104,10 @@ soak: | need-go ## hit the limiters for SOAKTIME (3m) with all that could break 
 envoy: $(ENVOY) ## fetch Envoy into .build/ (test and demo do so themselves)
 	@echo '$(ENVOY)'
 
+.PHONY: proto
+proto: | need-go ## write the generated code of xds/ratelimitv3 anew
+	@tools/proto.sh $(BUILD)
+
 .PHONY: clean
 clean: ## remove bin/ and .build/
 	@# Go's module cache, if it is here, is read-only.

@@ -63,6 +63,8 @@ func TestBordersForbid(t *testing.T) {
 		{"server", module + "/xds", true},
 		{"xds", module + "/xds/ratelimitv3", false},
 		{"xds", module + "/server", true},
+		{"cmd", module + "/xds/adstest", true},
+		{"e2e", module + "/xds/adstest", false},
 		{"cmd", module + "/server", false},
 		{"cmd", "google.golang.org/grpc", true},
 		{"cmd", module + "/e2e/envoy", true},
@@ -97,6 +99,8 @@ func forbidden(from, imported string) string {
 		}
 	}
 	switch {
+	case imported == module+"/xds/adstest" && from != "e2e":
+		return "the management server is for tests only"
 	case known:
 		return ""
 	case within(own, []string{"cmd", "e2e", "examples"}):

@@ -1,0 +1,175 @@
+// Package adstest runs a management server for tests: go-control-plane's, with its
+// snapshot cache, over a real socket.
+package adstest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	published "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
+)
+
+// Options say how a [Server] runs. The zero value listens in plain text on a free
+// port of 127.0.0.1.
+type Options struct {
+	// Addr is where it listens. Default 127.0.0.1:0.
+	Addr string
+	// Credentials secure it. Nil means plain text.
+	Credentials credentials.TransportCredentials
+	// NodeID is the node that its resources are for. Default "default".
+	NodeID string
+}
+
+// Server is a running management server. Any number of goroutines may use it.
+// Whoever started it calls [Server.Stop].
+type Server struct {
+	nodeID string
+	addr   string
+	grpc   *grpc.Server
+	done   chan struct{}
+	cache  cache.SnapshotCache
+
+	mu       sync.Mutex
+	requests []Request
+	// changed is closed and replaced whenever a request has come.
+	changed chan struct{}
+}
+
+// Request is a request that came, with the headers of its stream.
+type Request struct {
+	*discovery.DiscoveryRequest
+
+	Stream  int64
+	Headers metadata.MD
+}
+
+// Start starts a server without resources: it answers nothing before
+// [Server.Set].
+func Start(o Options) (*Server, error) {
+	if o.Addr == "" {
+		o.Addr = "127.0.0.1:0"
+	}
+	if o.NodeID == "" {
+		o.NodeID = "default"
+	}
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", o.Addr)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		nodeID: o.NodeID, addr: l.Addr().String(), done: make(chan struct{}),
+		cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil), changed: make(chan struct{}),
+	}
+	var options []grpc.ServerOption
+	if o.Credentials != nil {
+		options = append(options, grpc.Creds(o.Credentials))
+	}
+	s.grpc = grpc.NewServer(options...)
+	var headers sync.Map // of each stream
+	ads := server.NewServer(context.Background(), s.cache, server.CallbackFuncs{
+		StreamOpenFunc: func(ctx context.Context, stream int64, _ string) error {
+			md, _ := metadata.FromIncomingContext(ctx)
+			headers.Store(stream, md)
+			return nil
+		},
+		StreamRequestFunc: func(stream int64, r *discovery.DiscoveryRequest) error {
+			md, _ := headers.Load(stream)
+			s.record(Request{r, stream, md.(metadata.MD)}) //nolint:errcheck,forcetypeassert // stored above
+			return nil
+		},
+	})
+	discovery.RegisterAggregatedDiscoveryServiceServer(s.grpc, ads)
+	go func() {
+		defer close(s.done)
+		_ = s.grpc.Serve(l) // ends by Stop
+	}()
+	return s, nil
+}
+
+// Addr returns the address.
+func (s *Server) Addr() string { return s.addr }
+
+// Stop ends the server and all streams, as a crash would.
+func (s *Server) Stop() {
+	s.grpc.Stop()
+	<-s.done
+}
+
+// Set makes resources the whole state of the world.
+func (s *Server) Set(version string, resources ...*ratelimitv3.RateLimitConfig) error {
+	all := make([]types.Resource, len(resources))
+	for i, r := range resources {
+		// The cache knows only the published message. It keeps what that lacks as
+		// unknown fields.
+		wire, err := proto.Marshal(r)
+		if err != nil {
+			return err
+		}
+		m := &published.RateLimitConfig{}
+		if err := proto.Unmarshal(wire, m); err != nil {
+			return err
+		}
+		all[i] = m
+	}
+	snapshot, err := cache.NewSnapshot(version, map[string][]types.Resource{resource.RateLimitConfigType: all})
+	if err != nil {
+		return err
+	}
+	return s.cache.SetSnapshot(context.Background(), s.nodeID, snapshot)
+}
+
+func (s *Server) record(r Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests, r)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Requests returns all requests so far.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+// Wait returns the first request that match accepts, past ones included.
+func (s *Server) Wait(ctx context.Context, match func(Request) bool) (Request, error) {
+	for {
+		s.mu.Lock()
+		requests, changed := s.requests, s.changed
+		s.mu.Unlock()
+		if i := slices.IndexFunc(requests, match); i >= 0 {
+			return requests[i], nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return Request{}, fmt.Errorf("wait for a request: %w; there were %v", ctx.Err(), requests)
+		}
+	}
+}
+
+// Acked accepts the ACK of a version.
+func Acked(version string) func(Request) bool {
+	return func(r Request) bool {
+		return r.GetVersionInfo() == version && r.GetErrorDetail() == nil && r.GetResponseNonce() != ""
+	}
+}
+
+// Refused accepts any NACK.
+func Refused(r Request) bool { return r.GetErrorDetail() != nil }

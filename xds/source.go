@@ -1,0 +1,214 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+)
+
+// ErrTooLarge is what a stream ends with when a response is larger than
+// [Options.MaxMessageBytes].
+var ErrTooLarge = errors.New("the server's response is too large")
+
+// Options say which server a [Source] asks and whom it tells. The callbacks are
+// called by [Source.Run], one at a time.
+type Options struct {
+	// Target is the server: host:port, or any other target of gRPC. Required.
+	Target string
+	// Credentials secure the connection. Nil means plain text.
+	Credentials credentials.TransportCredentials
+	// NodeID and NodeMetadata tell the server who asks.
+	NodeID       string
+	NodeMetadata map[string]string
+	// Headers go with each stream. Names are lower case.
+	Headers map[string][]string
+	// MaxMessageBytes bounds one response, and so all rules. Default 16 MiB, which
+	// is some 200,000 descriptors.
+	MaxMessageBytes int
+	// RetryInterval is the time between attempts to connect, shortened by a random
+	// part of up to half, and the least between refusals. Default 3s.
+	RetryInterval time.Duration
+	// Backoff is for streams that end.
+	Backoff Backoff
+	// Rules say how the rules compile.
+	Rules descriptors.Options
+
+	// OnLoad is called with each response's outcome. If it returns an error for a
+	// Set, that is refused. Required.
+	OnLoad func(descriptors.Update) error
+	// OnAnswered is called after each ACK and NACK. Optional.
+	OnAnswered func(ack bool)
+	// OnConnected is called when a stream is open. Optional.
+	OnConnected func()
+	// OnDisconnected is called when a stream has ended, or none came about, with
+	// the time until the next attempt. Optional.
+	OnDisconnected func(err error, retry time.Duration)
+	// OnIgnored is called for a response of a type that was not asked for.
+	// Optional.
+	OnIgnored func(typeURL string)
+}
+
+// Source follows the rules of a management server. One goroutine runs it.
+type Source struct {
+	opt   Options
+	node  *corev3.Node
+	rules state
+}
+
+// NewSource returns a Source. It does nothing before [Source.Run].
+func NewSource(opt Options) (*Source, error) {
+	if opt.MaxMessageBytes <= 0 {
+		opt.MaxMessageBytes = 16 << 20
+	}
+	if opt.RetryInterval <= 0 {
+		opt.RetryInterval = 3 * time.Second
+	}
+	opt.Backoff = opt.Backoff.withDefaults()
+	if opt.Credentials == nil {
+		opt.Credentials = insecure.NewCredentials()
+	}
+	if opt.OnAnswered == nil {
+		opt.OnAnswered = func(bool) {}
+	}
+	if opt.OnConnected == nil {
+		opt.OnConnected = func() {}
+	}
+	if opt.OnDisconnected == nil {
+		opt.OnDisconnected = func(error, time.Duration) {}
+	}
+	if opt.OnIgnored == nil {
+		opt.OnIgnored = func(string) {}
+	}
+	s := &Source{
+		opt:   opt,
+		node:  &corev3.Node{Id: opt.NodeID, UserAgentName: "sluice"},
+		rules: state{opt: opt.Rules, onLoad: opt.OnLoad},
+	}
+	if len(opt.NodeMetadata) > 0 {
+		s.node.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}
+		for k, v := range opt.NodeMetadata {
+			s.node.Metadata.Fields[k] = structpb.NewStringValue(v)
+		}
+	}
+	conn, err := s.dial() // connects to nothing yet, but checks the target
+	if err != nil {
+		return nil, err
+	}
+	return s, conn.Close()
+}
+
+// Run follows the server until ctx ends.
+func (s *Source) Run(ctx context.Context) {
+	failures := 0
+	for {
+		opened, heard, err := s.stream(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if heard {
+			failures = 0
+		}
+		wait := jitter(s.opt.RetryInterval)
+		if opened {
+			wait = s.opt.Backoff.wait(failures)
+			failures++
+		}
+		s.opt.OnDisconnected(err, wait)
+		if !sleep(ctx, wait) {
+			return
+		}
+	}
+}
+
+// The pings by which a dead server is noticed. A server of grpc-go with its
+// defaults allows one in five minutes.
+const (
+	pingAfter   = 5*time.Minute + 10*time.Second
+	pingTimeout = 20 * time.Second
+)
+
+func (s *Source) dial() (*grpc.ClientConn, error) {
+	return grpc.NewClient(s.opt.Target,
+		grpc.WithTransportCredentials(s.opt.Credentials),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.opt.MaxMessageBytes)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.WithDisableServiceConfig(), // no retries but Run's
+		grpc.WithUserAgent("sluice"))
+}
+
+// stream opens a stream on a connection of its own and follows it to its end.
+// Opened says that there was one, heard that it brought a response.
+func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
+	conn, err := s.dial()
+	if err != nil {
+		return false, false, err
+	}
+	defer conn.Close() //nolint:errcheck // it is done with
+	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, s.opt.Headers))
+	defer cancel()
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	if err != nil {
+		return false, false, fmt.Errorf("connect: %w", err)
+	}
+	s.opt.OnConnected()
+	// A Send that fails says only that the stream has ended; Recv says why.
+	_ = stream.Send(s.request(""))
+	var refusedLast *time.Timer // since the last NACK
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			return true, heard, explain(err)
+		}
+		heard = true
+		if url := response.GetTypeUrl(); url != TypeURL && url != "" {
+			s.opt.OnIgnored(url)
+			continue
+		}
+		request := s.request(response.GetNonce())
+		if err := s.rules.take(response.GetVersionInfo(), response.GetResources()); err != nil {
+			request.ErrorDetail = status.New(codes.InvalidArgument, refusal(err)).Proto()
+			// go-control-plane's snapshot cache answers a NACK at once with what it
+			// was for.
+			if refusedLast != nil {
+				select {
+				case <-refusedLast.C:
+				case <-ctx.Done():
+				}
+			}
+			refusedLast = time.NewTimer(s.opt.RetryInterval)
+		}
+		request.VersionInfo = s.rules.version
+		_ = stream.Send(request)
+		s.opt.OnAnswered(request.GetErrorDetail() == nil)
+	}
+}
+
+// request returns a request for all resources, with the version in force.
+func (s *Source) request(nonce string) *discovery.DiscoveryRequest {
+	return &discovery.DiscoveryRequest{
+		Node: s.node, TypeUrl: TypeURL, VersionInfo: s.rules.version, ResponseNonce: nonce,
+	}
+}
+
+// explain says of gRPC's own error for a response that is too large what it is.
+func explain(err error) error {
+	if status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max") {
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	}
+	return err
+}

@@ -1,0 +1,222 @@
+package xds_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/xds"
+	"github.com/sluice-ratelimit/sluice/xds/adstest"
+	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// client is a running source with what it told.
+type client struct {
+	t       *testing.T
+	updates chan descriptors.Update
+	answers chan bool
+	up      chan struct{}
+	down    chan error
+	ignored chan string
+	stop    func()
+}
+
+// follow runs a source until the test ends. Its waits are short.
+func follow(t *testing.T, target string, opt xds.Options) *client {
+	t.Helper()
+	c := &client{
+		t: t, updates: make(chan descriptors.Update, 100), answers: make(chan bool, 1000),
+		up: make(chan struct{}, 100), down: make(chan error, 1000), ignored: make(chan string, 100),
+	}
+	opt.Target = target
+	if opt.NodeID == "" {
+		opt.NodeID = "default"
+	}
+	if opt.RetryInterval == 0 {
+		opt.RetryInterval = 10 * time.Millisecond
+	}
+	opt.Backoff = xds.Backoff{Initial: 10 * time.Millisecond, Max: 10 * time.Millisecond}
+	load := opt.OnLoad
+	opt.OnLoad = func(u descriptors.Update) error {
+		c.updates <- u
+		if load != nil {
+			return load(u)
+		}
+		return nil
+	}
+	opt.OnAnswered = func(ack bool) { c.answers <- ack }
+	opt.OnConnected = func() { c.up <- struct{}{} }
+	opt.OnDisconnected = func(err error, _ time.Duration) { c.down <- err }
+	opt.OnIgnored = func(url string) { c.ignored <- url }
+	s, err := xds.NewSource(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	c.stop = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(c.stop)
+	return c
+}
+
+// receive returns what comes next.
+func receive[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(time.Minute):
+		t.Fatalf("nothing came within a minute")
+		panic("not reached")
+	}
+}
+
+// dump returns the rules of an update as text, and fails if it has none.
+func (c *client) dump(u descriptors.Update) string {
+	c.t.Helper()
+	if u.Set == nil {
+		c.t.Fatalf("update is %v, want rules", u.Err)
+	}
+	var b strings.Builder
+	if err := u.Set.Dump(&b); err != nil {
+		c.t.Fatal(err)
+	}
+	return b.String()
+}
+
+func start(t *testing.T, o adstest.Options) *adstest.Server {
+	t.Helper()
+	s, err := adstest.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+func set(t *testing.T, s *adstest.Server, version string, resources ...*pb.RateLimitConfig) {
+	t.Helper()
+	if err := s.Set(version, resources...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wait(t *testing.T, s *adstest.Server, match func(adstest.Request) bool) adstest.Request {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := s.Wait(ctx, match)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// domain returns a resource with one rule, so many a minute of each user.
+func domain(name string, perMinute uint32) *pb.RateLimitConfig {
+	return &pb.RateLimitConfig{Name: name, Domain: name, Descriptors: []*pb.RateLimitDescriptor{{
+		Key: "user", RateLimit: &pb.RateLimitPolicy{Unit: pb.RateLimitUnit_MINUTE, RequestsPerUnit: perMinute},
+	}}}
+}
+
+func line(name string, perMinute uint32) string {
+	return fmt.Sprintf("%s.user: unit=MINUTE requests_per_unit=%d, shadow_mode: false, quota_mode: false\n", name, perMinute)
+}
+
+func TestFollowsTheServer(t *testing.T) {
+	s := start(t, adstest.Options{})
+	set(t, s, "1", domain("a", 5), domain("b", 6))
+	c := follow(t, s.Addr(), xds.Options{})
+	if got, want := c.dump(receive(t, c.updates)), line("a", 5)+line("b", 6); got != want {
+		t.Errorf("first rules are\n%swant\n%s", got, want)
+	}
+	wait(t, s, adstest.Acked("1"))
+
+	set(t, s, "2", domain("a", 7), domain("b", 6))
+	if got, want := c.dump(receive(t, c.updates)), line("a", 7)+line("b", 6); got != want {
+		t.Errorf("updated rules are\n%swant\n%s", got, want)
+	}
+	wait(t, s, adstest.Acked("2"))
+
+	set(t, s, "3", domain("b", 6))
+	if got, want := c.dump(receive(t, c.updates)), line("b", 6); got != want {
+		t.Errorf("rules without the domain a are\n%swant\n%s", got, want)
+	}
+	set(t, s, "4")
+	if u := receive(t, c.updates); u.Set == nil || !u.Set.Empty() {
+		t.Errorf("update without resources is %+v, want an empty set", u)
+	}
+	wait(t, s, adstest.Acked("4"))
+}
+
+func TestRefusesAsAWhole(t *testing.T) {
+	s := start(t, adstest.Options{})
+	set(t, s, "1", domain("a", 5))
+	c := follow(t, s.Addr(), xds.Options{})
+	first := receive(t, c.updates)
+	wait(t, s, adstest.Acked("1"))
+
+	bad := domain("b", 6)
+	bad.Name = "listener-b"
+	bad.Descriptors[0].RateLimit.Unit = pb.RateLimitUnit_UNKNOWN
+	bad.Descriptors = append(bad.Descriptors,
+		&pb.RateLimitDescriptor{Value: "x"},
+		&pb.RateLimitDescriptor{Key: "k", RateLimit: &pb.RateLimitPolicy{Unlimited: true, Unit: pb.RateLimitUnit_WEEK}},
+		&pb.RateLimitDescriptor{Key: "r", RateLimit: &pb.RateLimitPolicy{Unit: pb.RateLimitUnit_DAY, Replaces: []*pb.RateLimitReplace{{}}}},
+		&pb.RateLimitDescriptor{Key: "r"},
+	)
+	set(t, s, "2", domain("a", 7), bad, domain("c", 8), &pb.RateLimitConfig{Name: "second-c", Domain: "c"}, &pb.RateLimitConfig{Name: "nameless"})
+	want := []string{
+		`xds:listener-b: error: domain "b" > key "user" > rate_limit: unknown unit 0; allowed are second, minute, hour, day, week, month, year`,
+		`xds:listener-b: error: domain "b" > key "" value "x": the key is empty; every descriptor needs one`,
+		`xds:listener-b: error: domain "b" > key "k" > rate_limit: unlimited excludes the unit WEEK; leave out one of them`,
+		`xds:listener-b: error: domain "b" > key "r" > rate_limit: an item of replaces has no name; it says which limit is replaced`,
+		`xds:listener-b: error: domain "b" > key "r": the same key and value stand twice on this level, first at xds:listener-b`,
+		`xds:nameless: error: the domain is empty; every configuration must name its domain`,
+		`xds:second-c: error: domain "c": the domain is defined twice, first at xds:c; merging domains is off`,
+	}
+	slices.Sort(want)
+	check := func(what, text string) {
+		t.Helper()
+		got := strings.Split(text, "\n")
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s is\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	u := receive(t, c.updates)
+	if u.Set != nil || u.Err == nil {
+		t.Fatalf("update is %+v, want an error", u)
+	}
+	check("the error", u.Err.Error())
+	nack := wait(t, s, adstest.Refused)
+	check("the NACK", nack.GetErrorDetail().GetMessage())
+	if nack.GetVersionInfo() != "1" || nack.GetResponseNonce() == "" {
+		t.Errorf("NACK has version %q and nonce %q, want the version in force and a nonce", nack.GetVersionInfo(), nack.GetResponseNonce())
+	}
+	if got, want := c.dump(first), line("a", 5); got != want {
+		t.Errorf("rules in force are now %s, want %s", got, want)
+	}
+
+	// Back to what is in force: the same Set again.
+	set(t, s, "3", domain("a", 5))
+	if u := receive(t, c.updates); u.Set != first.Set {
+		t.Errorf("restored update is %+v, want the set in force", u)
+	}
+	wait(t, s, adstest.Acked("3"))
+}
