@@ -14,7 +14,7 @@ import (
 // keep to. The set is nil if any of the diagnostics is an error, and else usable
 // whatever warnings there are.
 func Compile(configs []Config, opt Options) (*Set, Diagnostics) {
-	c := &compiler{opt: opt, set: &Set{Hash: fingerprint(configs), domains: map[string]*domain{}}}
+	c := &compiler{opt: opt, set: &Set{Hash: fingerprint(configs), domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher()}
 	byName := map[string][]*Config{}
 	for i := range configs {
 		cfg := &configs[i]
@@ -46,6 +46,7 @@ type compiler struct {
 	opt         Options
 	set         *Set
 	diagnostics Diagnostics
+	hasher      limiter.Hasher // without any item
 	// replacing is what the limits of the current domain replace.
 	replacing []replacing
 }
@@ -60,8 +61,8 @@ func (c *compiler) warn(pos Pos, path, format string, args ...any) {
 
 // domain compiles the configurations of one domain.
 func (c *compiler) domain(name string, configs []*Config) {
-	d := &domain{name: name, index: len(c.set.domains), allOrNothing: c.opt.AllOrNothing, prefix: c.opt.HashKey.Hasher()}
-	d.prefix.Bytes([]byte(name))
+	d := &domain{name: name, index: len(c.set.domains), allOrNothing: c.opt.AllOrNothing, prefix: c.hasher}
+	d.prefix.BytesAt(domainPlace, []byte(name))
 	all := configs[0].Descriptors
 	for i, cfg := range configs {
 		d.allOrNothing = d.allOrNothing || cfg.AllOrNothing
@@ -142,6 +143,7 @@ func (c *compiler) rule(d *domain, n *node, cfg *DescriptorConfig) {
 	case r.Quota:
 		r.mode = limiter.Quota
 	}
+	r.identity = newIdentity(d, lineage, r.shared)
 	r.compileMetric(lineage, cfg.DetailedMetric)
 	c.checkLimits(d, n, cfg)
 	limits := make([]Limit, len(cfg.RateLimits))

@@ -65,5 +65,5 @@ func (p *Plan) chargeOverride(d *domain, m *Match, desc *Descriptor, global Glob
 		mode = limiter.Quota
 		p.Batch.QuotaPass = p.Batch.QuotaPass || desc.Refund
 	}
-	p.charge(m, m.override, d.identify(desc.Entries, nil), desc.Refund, mode, group)
+	p.charge(m, m.override, d.identityAsSent(desc.Entries), desc.Refund, mode, group)
 }

@@ -41,7 +41,7 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 		case m.Rule.Unlimited:
 			// No quota member, not even a passing one: so it is in envoyproxy/ratelimit.
 		default:
-			p.chargeRule(d, m, desc, global, group, replacing)
+			p.chargeRule(m, desc, global, group, replacing)
 		}
 		if m.Count > 0 && !d.allOrNothing {
 			group++
@@ -98,13 +98,13 @@ func hits(req *Request, desc *Descriptor) uint64 {
 	return max(1, uint64(req.HitsAddend))
 }
 
-func (p *Plan) chargeRule(d *domain, m *Match, desc *Descriptor, global Global, group int32, replacing bool) {
+func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32, replacing bool) {
 	rule := m.Rule
 	mode, quota := rule.mode, rule.Quota || global.Quota
 	if mode == limiter.Enforce && quota {
 		mode = limiter.Quota
 	}
-	h := d.identify(desc.Entries, rule.shared)
+	h := rule.identity.of(desc.Entries)
 	replacing = replacing && rule.replaceable
 	for _, l := range rule.Limits {
 		if replacing && l.nameID != 0 && p.replacedIn[l.nameID] == p.turn {
@@ -122,7 +122,7 @@ func (p *Plan) chargeRule(d *domain, m *Match, desc *Descriptor, global Global, 
 }
 
 func (p *Plan) charge(m *Match, l *Limit, h limiter.Hasher, refund bool, mode limiter.Mode, group int32) {
-	h.Word(l.counter)
+	h.WordAt(counterPlace, l.counter)
 	p.Batch.Charges = append(p.Batch.Charges, limiter.Charge{
 		ID: h.Sum(), Policy: &l.Policy, Hits: m.Hits, Refund: refund, Mode: mode, Group: group,
 	})

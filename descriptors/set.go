@@ -84,6 +84,8 @@ type Rule struct {
 	// shared is nil, or parallel to the levels: the pattern that identities have
 	// in place of the value at share_threshold levels, nil at others.
 	shared [][]byte
+	// identity makes the identities of the rule's counters.
+	identity identity
 	// replaces are the ids of all names that the rule's limits replace.
 	replaces []int32
 	// replaceable says that some limit's name has an id.
@@ -116,7 +118,8 @@ type Limit struct {
 	// Pos is where the limit stands in its source.
 	Pos Pos
 
-	// counter is the last word of the identities of the limit's counters.
+	// counter is what the identities of the limit's counters have besides the
+	// rule's.
 	counter uint64
 	// nameID is the id of Name if some limit of the domain replaces it, else 0.
 	nameID int32

@@ -11,9 +11,11 @@ const (
 	min1 = 60 * sec
 )
 
+var counterKey = HashKey{1, 2, 3}.Hasher()
+
 // counterID returns the nth counter's ID.
 func counterID(n int) ID {
-	h := HashKey{1, 2, 3}.Hasher()
+	h := counterKey
 	h.Word(uint64(n))
 	return h.Sum()
 }

@@ -2,49 +2,106 @@ package limiter
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"math/bits"
+	"math"
+	"math/big"
 	"testing"
 )
 
-// sipHash is SipHash-c-d with 128 bits of output over whole words, the last of
-// which says how long the input is, as in the paper and in its authors' code.
-func sipHash(c, d int, key HashKey, words []uint64) ID {
-	k0, k1 := binary.LittleEndian.Uint64(key[:]), binary.LittleEndian.Uint64(key[8:])
-	v := [4]uint64{0x736f6d6570736575 ^ k0, 0x646f72616e646f6d ^ k1 ^ 0xee, 0x6c7967656e657261 ^ k0, 0x7465646279746573 ^ k1}
-	rounds := func(n int) {
-		for range n {
-			v[0] += v[1]
-			v[2] += v[3]
-			v[1] = bits.RotateLeft64(v[1], 13)
-			v[3] = bits.RotateLeft64(v[3], 16)
-			v[1] ^= v[0]
-			v[3] ^= v[2]
-			v[0] = bits.RotateLeft64(v[0], 32)
-			v[2] += v[1]
-			v[0] += v[3]
-			v[1] = bits.RotateLeft64(v[1], 17)
-			v[3] = bits.RotateLeft64(v[3], 21)
-			v[1] ^= v[2]
-			v[3] ^= v[0]
-			v[2] = bits.RotateLeft64(v[2], 32)
-		}
-	}
-	for _, w := range words {
-		v[3] ^= w
-		rounds(c)
-		v[0] ^= w
-	}
-	v[2] ^= 0xee
-	rounds(d)
-	hi := v[0] ^ v[1] ^ v[2] ^ v[3]
-	v[1] ^= 0xdd
-	rounds(d)
-	return ID{hi, v[0] ^ v[1] ^ v[2] ^ v[3]}
+// An item of a list, as a test has it: a string, or a number if isWord.
+type item struct {
+	place  int
+	isWord bool
+	word   uint64
+	text   []byte
 }
 
-func sequentialKey() HashKey {
+// slowID is the identity as the documentation of Hasher defines it, by numbers of
+// any size.
+func slowID(key HashKey, items []item) ID {
+	two64, two128 := new(big.Int).Lsh(big.NewInt(1), 64), new(big.Int).Lsh(big.NewInt(1), 128)
+	number := func(hi, lo uint64) *big.Int {
+		n := new(big.Int).SetUint64(hi)
+		return n.Or(n.Lsh(n, 64), new(big.Int).SetUint64(lo))
+	}
+	secrets := func(label string, i int, part byte) (w [4]uint64) {
+		input := bytes.Join([][]byte{key[:], []byte(label), binary.LittleEndian.AppendUint64(nil, uint64(i)), {part}}, nil)
+		sum := sha256.Sum256(input)
+		for j := range w {
+			w[j] = binary.LittleEndian.Uint64(sum[8*j:])
+		}
+		return w
+	}
+	nh := func(b []byte, lane int) *big.Int {
+		sum := big.NewInt(int64(len(b)) + 1)
+		b = append(bytes.Clone(b), make([]byte, (16-len(b)%16)%16)...)
+		for i := 0; i < len(b); i += 16 {
+			k := secrets("sluice common 01", i/16, 0)
+			x := binary.LittleEndian.Uint64(b[i:]) + k[2*lane]
+			y := binary.LittleEndian.Uint64(b[i+8:]) + k[2*lane+1]
+			sum.Add(sum, new(big.Int).Mul(number(0, x), number(0, y)))
+		}
+		return sum.Mod(sum, two128)
+	}
+	points, starts := secrets("sluice common 01", 16, 0), secrets("sluice common 01", 17, 0)
+	prime := big.NewInt(1<<61 - 1)
+	poly := func(b []byte, lane int) *big.Int {
+		point := new(big.Int).Mod(number(0, points[lane]&(1<<61-1)), prime)
+		sum, cut := new(big.Int), big.NewInt(1<<60-1)
+		for size := len(b); len(b) > 0; b = b[min(len(b), 256):] {
+			n := nh(b[:min(len(b), 256)], lane)
+			for _, x := range []*big.Int{
+				new(big.Int).And(n, cut),
+				new(big.Int).And(new(big.Int).Rsh(n, 60), cut),
+				new(big.Int).Rsh(n, 120),
+			} {
+				sum.Mod(sum.Add(sum.Mul(sum, point), x), prime)
+			}
+			if len(b) <= 256 {
+				sum.Add(sum, number(uint64(size), 0))
+				break
+			}
+		}
+		return sum
+	}
+	var out [2]uint64
+	for lane := range out {
+		sum := number(starts[2*lane], starts[2*lane+1])
+		for _, it := range items {
+			n := number(1, it.word)
+			switch {
+			case it.isWord:
+			case len(it.text) > 256:
+				n = poly(it.text, lane)
+			default:
+				n = nh(it.text, lane)
+			}
+			k := secrets("sluice place 001", it.place, "ab"[lane])
+			lo, hi := new(big.Int).Mod(n, two64), new(big.Int).Rsh(n, 64)
+			sum.Add(sum, lo.Mul(lo, number(k[0], k[1])))
+			sum.Add(sum, hi.Mul(hi, number(k[2], k[3])))
+		}
+		x := sum.Rsh(sum.Mod(sum, two128), 64).Uint64()
+		x ^= x >> 27
+		x *= 0x3c79ac492ba7b653
+		x ^= x >> 33
+		x *= 0x1c69b3f74ac4ae35
+		out[lane] = x ^ x>>27
+	}
+	return ID{out[0], out[1]}
+}
+
+func (h *Hasher) putItem(it item) {
+	if it.isWord {
+		h.WordAt(it.place, it.word)
+	} else {
+		h.BytesAt(it.place, it.text)
+	}
+}
+
+func testKey() HashKey {
 	var k HashKey
 	for i := range k {
 		k[i] = byte(i)
@@ -52,67 +109,84 @@ func sequentialKey() HashKey {
 	return k
 }
 
-// The first of the authors' test vectors for SipHash-2-4 with 128 bits.
-func TestSipHashReference(t *testing.T) {
-	id := sipHash(2, 4, sequentialKey(), []uint64{0})
-	got := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, id.Hi), id.Lo)
-	want := []byte{0xa3, 0x81, 0x7f, 0x04, 0xba, 0x25, 0xa8, 0xe6, 0x6d, 0xf6, 0x72, 0x14, 0xc7, 0x55, 0x02, 0x93}
-	if !bytes.Equal(got, want) {
-		t.Errorf("sipHash(2, 4) of nothing = %x, want %x", got, want)
-	}
-}
-
-// padded returns b as whole words, with zeros at its end.
-func padded(b []byte) []uint64 {
-	b = append(bytes.Clone(b), make([]byte, (8-len(b)%8)%8)...)
-	var words []uint64
-	for ; len(b) > 0; b = b[8:] {
-		words = append(words, binary.LittleEndian.Uint64(b))
-	}
-	return words
-}
-
-func TestHasherIsSipHash(t *testing.T) {
-	key := HashKey{9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 3, 4, 5, 6}
-	data := make([]byte, 64)
+func TestHasherIsAsDefined(t *testing.T) {
+	key := testKey()
+	empty := key.Hasher()
+	data := make([]byte, 1100)
 	for i := range data {
-		data[i] = byte(i*37 + 1)
+		data[i] = byte(i*37 + i>>3 + 1)
 	}
-	for n := range 40 {
-		for m := range 18 {
-			a, b := data[:n:n], data[n:n+m:n+m]
-			h := key.Hasher()
-			h.Word(42)
-			h.Bytes(a)
-			h.Pair(a, b)
-			words := append([]uint64{42, uint64(n)}, padded(a)...)
-			words = append(words, uint64(n)<<32|uint64(m))
-			words = append(append(words, padded(a)...), padded(b)...)
-			words = append(words, uint64(len(words)))
-			if got, want := h.Sum(), sipHash(1, 3, key, words); got != want {
-				t.Fatalf("lengths %d, %d: ID %x, want %x", n, m, got, want)
+	lengths := []int{255, 256, 257, 258, 272, 511, 512, 513, 1023, 1100}
+	for n := range 70 {
+		lengths = append(lengths, n)
+	}
+	for _, n := range lengths {
+		for _, place := range []int{0, 1, hashPlaces - 1, hashPlaces, 3*hashPlaces + 5} {
+			items := []item{{place: 2, isWord: true, word: 1<<63 + uint64(n)}, {place: place, text: data[:n:n]}}
+			h := empty
+			for _, it := range items {
+				h.putItem(it)
+			}
+			if got, want := h.Sum(), slowID(key, items); got != want {
+				t.Fatalf("%d bytes at place %d: ID %x, want %x", n, place, got, want)
 			}
 		}
 	}
 }
 
+func FuzzHasher(f *testing.F) {
+	f.Add([]byte("a"), []byte(""), uint64(3), uint16(1))
+	f.Add(bytes.Repeat([]byte{0xff}, 300), bytes.Repeat([]byte{0xff}, 256), uint64(math.MaxUint64), uint16(100))
+	key := testKey()
+	empty := key.Hasher()
+	f.Fuzz(func(t *testing.T, a, b []byte, w uint64, place uint16) {
+		items := []item{{place: 0, text: a}, {place: 1, text: b}, {place: 2 + int(place), isWord: true, word: w}}
+		h := empty
+		h.Bytes(a)
+		h.Bytes(b)
+		h.WordAt(2+int(place), w)
+		want := slowID(key, items)
+		if got := h.Sum(); got != want {
+			t.Errorf("in order: ID %x, want %x", got, want)
+		}
+		// The order in which places are filled does not matter, nor what is copied.
+		h = empty
+		h.putItem(items[2])
+		other := h
+		other.putItem(items[1])
+		other.putItem(items[0])
+		if got := other.Sum(); got != want {
+			t.Errorf("in another order: ID %x, want %x", got, want)
+		}
+		// Where one string ends and the next begins does.
+		if len(a) > 0 {
+			h.BytesAt(0, a[:len(a)-1])
+			h.BytesAt(1, append(a[len(a)-1:len(a):len(a)], b...))
+			if h.Sum() == want {
+				t.Errorf("%q, %q: the split does not matter", a, b)
+			}
+		}
+	})
+}
+
 // IDs are the same in every process and version with the same key.
 func TestHasherIsStable(t *testing.T) {
-	h := sequentialKey().Hasher()
+	h := testKey().Hasher()
 	golden := func(name string, want ID) {
 		t.Helper()
 		if got := h.Sum(); got != want {
 			t.Errorf("%s: ID{%#x, %#x}, want ID{%#x, %#x}", name, got.Hi, got.Lo, want.Hi, want.Lo)
 		}
 	}
-	golden("nothing", ID{0xbea58827b2bc7ee7, 0x13030dd6adb62fd})
+	golden("nothing", ID{0x55462701c039a05a, 0xf1f12937d0f2ee67})
 	h.Word(1)
-	golden("word", ID{0x4be364656b0c9365, 0xb90e45004afa8bdc})
+	golden("word", ID{0x23e4d7241a822dbd, 0xc98e69542440f145})
 	h.Bytes([]byte("domain"))
-	golden("bytes", ID{0xd46496f82083608a, 0x5356f2de8a46ede8})
-	h.Pair([]byte("remote_address"), []byte("2001:db8::1"))
-	golden("pair", ID{0x62f673a1104ac4d1, 0xd4ab070005862f36})
-	golden("pair, again", ID{0x62f673a1104ac4d1, 0xd4ab070005862f36})
+	golden("bytes", ID{0x95ae8ad5f512775, 0x969fffa944f3792f})
+	h.Bytes(bytes.Repeat([]byte("0123456789"), 100))
+	golden("long", ID{0xa89f6e389460cc7d, 0xf8272d1d78615cd0})
+	h.BytesAt(1000, []byte("2001:db8::1"))
+	golden("far", ID{0x549964f66edaf090, 0xe5a310ffe129b2be})
 }
 
 func TestHasherIsInjective(t *testing.T) {
@@ -124,23 +198,43 @@ func TestHasherIsInjective(t *testing.T) {
 		}
 		seen[h.Sum()] = name
 	}
+	empty := HashKey{}.Hasher()
+	add("nothing", empty)
+	for place := range 2 * hashPlaces { // what is empty or 0 is not absent
+		h := empty
+		h.BytesAt(place, nil)
+		add(fmt.Sprintf("empty at %d", place), h)
+		for w := range uint64(300) {
+			h = empty
+			h.WordAt(place, w)
+			add(fmt.Sprintf("%d at %d", w, place), h)
+		}
+	}
 	parts := []string{"", "a", "b", "ab", "bc", "abc", "c", "\x00", "a\x00", "abcdefg", "abcdefgh", "abcdefg\x00", "abcdefghi", "0123456789abcdef"}
 	for _, a := range parts {
 		for _, b := range parts {
-			pair := HashKey{}.Hasher()
-			pair.Pair([]byte(a), []byte(b))
-			add(fmt.Sprintf("Pair(%q, %q)", a, b), pair)
+			two := empty
+			two.Bytes([]byte(a))
+			two.Bytes([]byte(b))
+			add(fmt.Sprintf("%q, %q", a, b), two)
 			for _, c := range parts {
-				two := pair
-				two.Pair([]byte(c), []byte("x"))
-				add(fmt.Sprintf("Pair(%q, %q), Pair(%q, x)", a, b, c), two)
+				three := two
+				three.Bytes([]byte(c))
+				add(fmt.Sprintf("%q, %q, %q", a, b, c), three)
 			}
 		}
 	}
-	for n := 1; n < 40; n++ { // zeros only: the lengths tell
-		h := HashKey{1}.Hasher()
-		h.Bytes(make([]byte, n))
+	for n := 1; n < 1000; n++ { // zeros only: the lengths tell
+		h := empty
+		h.BytesAt(5, make([]byte, n))
 		add(fmt.Sprintf("%d zeros", n), h)
+	}
+	for n := range 600 { // one piece's worth that moves
+		b := make([]byte, 600)
+		b[n] = 1
+		h := empty
+		h.BytesAt(6, b)
+		add(fmt.Sprintf("a 1 at %d", n), h)
 	}
 }
 
@@ -149,35 +243,33 @@ func TestHashKey(t *testing.T) {
 	if a == b {
 		t.Fatal("two random keys are equal")
 	}
-	for i := range a {
+	for i := range 8 * len(a) {
 		b = a
-		b[i] ^= 1
-		if x, y := a.Hasher(), b.Hasher(); x.Sum() == y.Sum() {
-			t.Errorf("byte %d of the key does not change the ID", i)
+		b[i/8] ^= 1 << (i % 8)
+		x, y := a.Hasher(), b.Hasher()
+		if x.Sum() == y.Sum() {
+			t.Errorf("bit %d of the key does not change the ID of nothing", i)
 		}
-	}
-	h := a.Hasher()
-	h.Word(1)
-	prefix := h
-	h.Word(2)
-	prefix.Word(2)
-	if h.Sum() != prefix.Sum() {
-		t.Error("a copied hasher does not go on like the original")
+		x.Word(1)
+		y.Word(1)
+		if x, y := x.Sum(), y.Sum(); x.Hi == y.Hi || x.Lo == y.Lo {
+			t.Errorf("bit %d of the key does not change both halves of an ID", i)
+		}
 	}
 }
 
 func BenchmarkHasher(b *testing.B) {
 	prefix := HashKey{1, 2, 3}.Hasher()
 	prefix.Word(7)
-	key := []byte("remote_address")
+	prefix.Bytes([]byte("remote_address"))
 	for _, value := range []string{"x", "10.0.0.1", "10.123.210.111", "0123456789abcdef0123456789abcdef01234567"} {
-		b.Run(fmt.Sprintf("op=pair/bytes=%d", len(value)), func(b *testing.B) {
+		b.Run(fmt.Sprintf("op=value/bytes=%d", len(value)), func(b *testing.B) {
 			v := []byte(value)
 			b.ReportAllocs()
 			var sum uint64
 			for b.Loop() {
 				h := prefix
-				h.Pair(key, v)
+				h.Bytes(v)
 				sum += h.Sum().Lo
 			}
 			_ = sum

@@ -330,9 +330,10 @@ func TestLiveOfALargeTable(t *testing.T) {
 	b := &Batch{}
 	p := &Policy{Algorithm: FixedWindow, Limit: 10, Window: time.Hour}
 	const want = 200_000
+	key := HashKey{}.Hasher()
 	for i := range uint64(want) {
 		b.Reset()
-		h := HashKey{}.Hasher()
+		h := key
 		h.Word(i)
 		b.Charges = append(b.Charges, Charge{ID: h.Sum(), Policy: p, Hits: 1})
 		table.Decide(0, b)

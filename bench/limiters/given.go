@@ -104,11 +104,11 @@ func pairs(p *policy, two, refuse bool) (batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := limiter.NewHashKey()
+	prefix := limiter.NewHashKey().Hasher()
 	ids := make([][2]limiter.ID, pairUsers)
 	for i := range ids {
 		for j := range ids[i] {
-			h := key.Hasher()
+			h := prefix
 			h.Word(uint64(j))
 			h.Bytes(newKey(uint32(i)))
 			ids[i][j] = h.Sum()

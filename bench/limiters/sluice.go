@@ -133,12 +133,12 @@ func (p *policy) open(s setting) (*store, error) {
 		return nil, fmt.Errorf("make a table: %w", err)
 	}
 	counts.Prepare() // as rules are when they are compiled
-	key := limiter.NewHashKey()
+	prefix := limiter.NewHashKey().Hasher()
 	return &store{
 		worker: func() worker {
 			b := &limiter.Batch{Charges: []limiter.Charge{{Policy: &counts, Hits: 1}}}
 			return func(k []byte) bool {
-				b.Charges[0].ID = identify(key, k)
+				b.Charges[0].ID = identify(prefix, k)
 				t.Decide(clock(), b)
 				return !b.Refused
 			}
@@ -151,11 +151,11 @@ func (p *policy) open(s setting) (*store, error) {
 var baseline = &contender{name: "(identity and clock alone)", keys: "–", baseline: true, open: openBaseline}
 
 func openBaseline(setting) (*store, error) {
-	key := limiter.NewHashKey()
+	prefix := limiter.NewHashKey().Hasher()
 	return &store{worker: func() worker {
 		var sum uint64
 		return func(k []byte) bool {
-			id := identify(key, k)
+			id := identify(prefix, k)
 			sum += id.Hi + id.Lo + uint64(clock()) //nolint:gosec // bits
 			runtime.KeepAlive(&sum)
 			return true
@@ -163,9 +163,9 @@ func openBaseline(setting) (*store, error) {
 	}}, nil
 }
 
-// identify hashes all of the key, as if each part of it could be anything.
-func identify(secret limiter.HashKey, key []byte) limiter.ID {
-	h := secret.Hasher()
+// identify hashes all of the key, as if each part of it could be anything. h is one
+// that has seen nothing.
+func identify(h limiter.Hasher, key []byte) limiter.ID {
 	h.Bytes(key)
 	return h.Sum()
 }

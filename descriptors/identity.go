@@ -1,0 +1,87 @@
+package descriptors
+
+import (
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// The places of what an identity is hashed from: the domain, what the counter
+// holds, and each entry's key and value.
+const (
+	domainPlace  = 0
+	counterPlace = 1
+)
+
+func keyPlace(level int) int   { return 2 + 2*level }
+func valuePlace(level int) int { return 3 + 2*level }
+
+// identity makes the identities of a rule's counters. What the rule says
+// literally, keys and most values, is hashed when it is compiled; of a request only
+// the rest is.
+type identity struct {
+	literal limiter.Hasher
+	open    []openPart
+}
+
+// openPart is the key or value of an entry that only the request tells.
+type openPart struct {
+	level int
+	key   bool
+}
+
+// newIdentity returns the identity of the rule at the end of lineage. Where shared
+// has an element that is not nil, it stands in place of the entry's value.
+func newIdentity(d *domain, lineage []*node, shared [][]byte) identity {
+	id := identity{literal: d.prefix}
+	for i, n := range lineage {
+		if isWildcard(n.key) {
+			id.open = append(id.open, openPart{i, true})
+		} else {
+			id.literal.BytesAt(keyPlace(i), []byte(n.key))
+		}
+		switch {
+		case shared != nil && shared[i] != nil:
+			id.literal.BytesAt(valuePlace(i), shared[i])
+		case n.value == "" || isWildcard(n.value) || isWildcard(n.key):
+			id.open = append(id.open, openPart{i, false})
+		default:
+			id.literal.BytesAt(valuePlace(i), []byte(n.value))
+		}
+	}
+	return id
+}
+
+// of hashes what the identities of all counters of the rule have in common for
+// these entries, which lead to it.
+func (id *identity) of(entries []Entry) limiter.Hasher {
+	h := id.literal
+	for _, part := range id.open {
+		e := &entries[part.level]
+		if part.key {
+			h.BytesAt(keyPlace(part.level), e.Key)
+		} else {
+			h.BytesAt(valuePlace(part.level), e.Value)
+		}
+	}
+	return h
+}
+
+// identityAsSent is identity.of where the entries count as they were sent, whatever
+// rule they lead to.
+func (d *domain) identityAsSent(entries []Entry) limiter.Hasher {
+	h := d.prefix
+	for i := range entries {
+		h.BytesAt(keyPlace(i), entries[i].Key)
+		h.BytesAt(valuePlace(i), entries[i].Value)
+	}
+	return h
+}
+
+// counterWord is the part of an identity that says what a counter holds.
+func counterWord(p *limiter.Policy) uint64 {
+	const nanosPerSecond = 1_000_000_000
+	word := uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond) //nolint:gosec // a window is positive
+	if p.Algorithm == limiter.SlidingWindow {
+		word |= uint64(p.SubWindows) << 40 // the slots of one ring are no use to another
+	}
+	return word
+}

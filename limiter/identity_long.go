@@ -1,0 +1,43 @@
+package limiter
+
+import "math/bits"
+
+// polyPrime is p, the Mersenne prime that polynomials of long strings are taken
+// modulo.
+const polyPrime = 1<<61 - 1
+
+// hashLong is hash for more than nhBytes: a number below 2^61 and the length.
+func (k *hashKeys) hashLong(s []byte) (a, b sum128) {
+	size := uint64(len(s))
+	for len(s) > 0 {
+		n := min(len(s), nhBytes)
+		x, y := k.hash(s[:n])
+		a.lo, b.lo = horner(a.lo, k.point[0], x), horner(b.lo, k.point[1], y)
+		s = s[n:]
+	}
+	return sum128{size, canonical(a.lo)}, sum128{size, canonical(b.lo)}
+}
+
+// horner takes three coefficients of 60, 60 and 8 bits, x, into the polynomial sum
+// at r. What it takes and returns is below 2^62.
+func horner(sum, r uint64, x sum128) uint64 {
+	const most = 1<<60 - 1
+	sum = multiply(sum, r) + x.lo&most
+	sum = multiply(sum, r) + (x.lo>>60|x.hi<<4)&most
+	return multiply(sum, r) + x.hi>>56
+}
+
+// multiply returns x*y modulo p, below 2^61 + 4, for x and y below 2^62.
+func multiply(x, y uint64) uint64 {
+	hi, lo := bits.Mul64(x, y)
+	s := lo&polyPrime + (lo>>61 | hi<<3)
+	return s&polyPrime + s>>61
+}
+
+// canonical returns x modulo p.
+func canonical(x uint64) uint64 {
+	if x = x&polyPrime + x>>61; x >= polyPrime {
+		return x - polyPrime
+	}
+	return x
+}
