@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -195,6 +196,27 @@ func TestTLSRefusesWhoHasNoRightToAsk(t *testing.T) {
 			}
 		}
 	})
+	t.Run("no session is resumed", func(t *testing.T) {
+		pair, err := tls.X509KeyPair(good.Cert, good.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dialer := tls.Dialer{Config: &tls.Config{
+			InsecureSkipVerify: true, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{pair},
+			MaxVersion:         tls.VersionTLS12, // in which a ticket comes with the handshake
+			ClientSessionCache: tls.NewLRUClientSessionCache(1),
+		}}
+		for range 2 {
+			conn, err := dialer.DialContext(t.Context(), "tcp", mutual.addr["grpc"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if secure, ok := conn.(*tls.Conn); !ok || secure.ConnectionState().DidResume {
+				t.Error("the session is resumed: the client's certificate was not looked at")
+			}
+			conn.Close()
+		}
+	})
 	t.Run("a probe of the port is no failure", func(t *testing.T) {
 		before := testutil.ToFloat64(metrics.HandshakeErrors)
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", mutual.addr["grpc"])
@@ -217,7 +239,7 @@ func TestTLSStartsWithGoodFilesOnly(t *testing.T) {
 	pair, other := issue(t, a, testcert.Leaf{Names: []string{host}}), issue(t, a, testcert.Leaf{Names: []string{host}})
 	good := write(t, pair, a.PEM)
 	mismatched := write(t, testcert.Pair{Cert: pair.Cert, Key: other.Key}, a.PEM)
-	two := append(append([]byte(nil), pair.Cert...), a.PEM...)
+	two := slices.Concat(pair.Cert, a.PEM)
 	cut := write(t, testcert.Pair{Cert: two[:len(two)-20], Key: pair.Key}, two[:len(two)-20])
 	empty := write(t, testcert.Pair{}, nil)
 	missing := filepath.Join(t.TempDir(), "nosuch")

@@ -1,0 +1,274 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// handshake connects two sides and returns the certificate that the server showed
+// in PEM, or why one of them refused.
+func handshake(t *testing.T, server, client *TLS) ([]byte, error) {
+	t.Helper()
+	a, b := net.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		conn, _, err := server.ServerHandshake(a)
+		if err == nil {
+			conn.Close()
+		}
+		a.Close()
+		served <- err
+	}()
+	var shown []byte
+	conn, info, err := client.ClientHandshake(t.Context(), host, b)
+	if err == nil {
+		_, _ = io.Copy(io.Discard, conn) // until the server has made up its mind
+		secure, _ := info.(credentials.TLSInfo)
+		shown = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.State.PeerCertificates[0].Raw})
+	}
+	b.Close()
+	return shown, errors.Join(<-served, err)
+}
+
+// follow runs s until the test ends.
+func follow(t *testing.T, s *TLS) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() { s.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		group.Wait()
+	})
+}
+
+func put(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTLSFollowsItsFiles changes the files step by step, and looks after each what
+// new handshakes get and what operators see. The clock is fake.
+func TestTLSFollowsItsFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, newer := authority(t), authority(t)
+		first, second := issue(t, ours, testcert.Leaf{Names: []string{host}}), issue(t, ours, testcert.Leaf{Names: []string{host}, Expires: time.Now().Add(2 * time.Hour)})
+		stale := issue(t, ours, testcert.Leaf{Names: []string{host}, Expires: time.Now().Add(-time.Hour)})
+		files := write(t, first, ours.PEM)
+		core, logger := newLines()
+		metrics := telemetry.New().TLS("grpc")
+		s := serverTLS(t, TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA, Metrics: metrics, Logger: logger})
+		follow(t, s)
+		client := func(a *testcert.Authority) *TLS {
+			f := write(t, issue(t, a, testcert.Leaf{}), ours.PEM)
+			return clientTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
+		}
+		old, young := client(ours), client(newer)
+		both := slices.Concat(ours.PEM, newer.PEM)
+		var errorsBefore, reloadsBefore float64
+		for _, step := range []struct {
+			name   string
+			change func()
+			shown  testcert.Pair
+			young  bool   // the client of the newer authority may come
+			logged string // "" is nothing
+		}{
+			{"nothing", func() {}, first, false, ""},
+			{"the same again", func() { put(t, files.Cert, first.Cert) }, first, false, ""},
+			{"a certificate without its key", func() { put(t, files.Cert, second.Cert) }, first, false, "certificate " + files.Cert + " with key " + files.Key + ": tls: private key does not match"},
+			{"and the key", func() { put(t, files.Key, second.Key) }, second, false, "TLS files loaded"},
+			{"a key within a poll of its certificate", func() {
+				put(t, files.Cert, first.Cert)
+				time.Sleep(time.Second)
+				put(t, files.Key, first.Key)
+			}, first, false, "TLS files loaded"},
+			{"half a certificate", func() { put(t, files.Cert, first.Cert[:100]) }, first, false, files.Cert + ": 1 PEM blocks begin and 0 can be decoded"},
+			{"an empty one", func() { put(t, files.Cert, nil) }, first, false, files.Cert + " holds no PEM certificate"},
+			{"none", func() { _ = os.Remove(files.Cert) }, first, false, "open " + files.Cert + ": no such file"},
+			{"what was there", func() { put(t, files.Cert, first.Cert) }, first, false, "back at what is in use"},
+			{"half a bundle", func() { put(t, files.CA, both[:len(both)-10]) }, first, false, files.CA + ": 2 PEM blocks begin and 1 can be decoded"},
+			{"another authority beside the first", func() { put(t, files.CA, both) }, first, true, "TLS files loaded"},
+			{"an expired pair", func() { put(t, files.Cert, stale.Cert); put(t, files.Key, stale.Key) }, first, true, files.Cert + ": the certificate expired at"},
+			{"a good pair and one authority less", func() {
+				put(t, files.Cert, second.Cert)
+				put(t, files.Key, second.Key)
+				put(t, files.CA, ours.PEM)
+			}, second, false, "TLS files loaded"},
+		} {
+			step.change()
+			time.Sleep(10 * time.Second) // many polls: each change is told once
+			synctest.Wait()
+			var got []string
+			for len(core) > 0 {
+				got = append(got, <-core)
+			}
+			if step.logged == "" && len(got) != 0 || step.logged != "" && (len(got) != 1 || !strings.Contains(got[0], step.logged)) {
+				t.Errorf("%s: logged %q, want %q", step.name, got, step.logged)
+			}
+			reloads, failures := testutil.ToFloat64(metrics.Reloads)-reloadsBefore, testutil.ToFloat64(metrics.ReloadErrors)-errorsBefore
+			var wantReloads, wantFailures, wantOK float64 = 0, 0, 1
+			switch {
+			case step.logged == "TLS files loaded":
+				wantReloads = 1
+			case step.logged != "" && !strings.Contains(step.logged, "back at"):
+				wantFailures, wantOK = 1, 0
+			}
+			if ok := testutil.ToFloat64(metrics.LastOK); reloads != wantReloads || failures != wantFailures || ok != wantOK {
+				t.Errorf("%s: %v reloads, %v failures, last ok %v, want %v, %v, %v", step.name, reloads, failures, ok, wantReloads, wantFailures, wantOK)
+			}
+			reloadsBefore += reloads
+			errorsBefore += failures
+			shown, err := handshake(t, s, old)
+			if err != nil || !bytes.Equal(shown, step.shown.Cert) {
+				t.Errorf("%s: another certificate is shown, or none: %v", step.name, err)
+			}
+			if _, err := handshake(t, s, young); (err == nil) != step.young {
+				t.Errorf("%s: the client of the newer authority gets %v, want that it may come: %v", step.name, err, step.young)
+			}
+			for len(core) > 0 {
+				<-core // failed handshakes
+			}
+		}
+		block, _ := pem.Decode(second.Cert)
+		expires, err := earliestExpiry([][]byte{block.Bytes})
+		if got := testutil.ToFloat64(metrics.Expiry); err != nil || got != float64(expires.Unix()) {
+			t.Errorf("expiry is %v, want %v (%v)", got, expires.Unix(), err)
+		}
+	})
+}
+
+// TestTLSWarnsOfAnExpiredCertificate and starts all the same: clients that do not
+// look at the date are served.
+func TestTLSWarnsOfAnExpiredCertificate(t *testing.T) {
+	a := authority(t)
+	chain := issue(t, a, testcert.Leaf{Names: []string{host}})
+	old := issue(t, a, testcert.Leaf{Expires: time.Now().Add(-time.Hour)})
+	chain.Cert = append(chain.Cert, old.Cert...) // the first to expire counts
+	files := write(t, chain, a.PEM)
+	log, logger := newLines()
+	serverTLS(t, TLSOptions{Cert: files.Cert, Key: files.Key, Logger: logger})
+	log.await(t, "the certificate has expired")
+}
+
+// TestRotationFailsNoCall replaces both sides' certificates and their authority a
+// hundred times under load, as Kubernetes replaces a Secret.
+func TestRotationFailsNoCall(t *testing.T) {
+	rotations := 100
+	if testing.Short() {
+		rotations = 20
+	}
+	// The last authority and the next are trusted beside the one that signs, since
+	// the other side may be one rotation away.
+	last, signer, next := authority(t), authority(t), authority(t)
+	serverDir, clientDir := t.TempDir(), t.TempDir()
+	mount := func(dir, name string) (testcert.Files, testcert.Pair) {
+		pair := issue(t, signer, testcert.Leaf{Names: []string{name}})
+		files, err := testcert.Mount(dir, pair, slices.Concat(last.PEM, signer.PEM, next.PEM))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files, pair
+	}
+	s := service(t, Settings{}, oneRule)
+	serverFiles, _ := mount(serverDir, host)
+	clientFiles, _ := mount(clientDir, san)
+	serverLog, serverLogger := newLines()
+	clientLog, clientLogger := newLines()
+	metrics, clientMetrics := s.metrics.TLS("grpc"), s.metrics.TLS("client")
+	secure := serverTLS(t, TLSOptions{
+		Cert: serverFiles.Cert, Key: serverFiles.Key, CA: serverFiles.CA, PeerName: san,
+		Poll: time.Millisecond, Metrics: metrics, Logger: serverLogger,
+	})
+	client := clientTLS(t, TLSOptions{
+		Cert: clientFiles.Cert, Key: clientFiles.Key, CA: clientFiles.CA,
+		Poll: time.Millisecond, Metrics: clientMetrics, Logger: clientLogger,
+	})
+	r := serve(t, s, Options{TLS: secure})
+	follow(t, secure)
+	follow(t, client)
+
+	var dials atomic.Int64
+	conn, err := grpc.NewClient("passthrough:///"+r.addr["grpc"], grpc.WithTransportCredentials(client),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			dials.Add(1)
+			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	stop, fresh := make(chan struct{}), make(chan error)
+	calls := 0
+	var load sync.WaitGroup
+	load.Go(func() { // on one connection
+		stub := rls.NewRateLimitServiceClient(conn)
+		for ; ; calls++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := stub.ShouldRateLimit(t.Context(), simpleRequest()); err != nil {
+				t.Errorf("call %d on the connection that stays: %v", calls, err)
+				return
+			}
+		}
+	})
+	load.Go(func() { // each on its own; while one is under way there is one rotation
+		for {
+			select {
+			case <-stop:
+				return
+			case fresh <- r.ask(t, client):
+			}
+		}
+	})
+
+	for range rotations {
+		if err := <-fresh; err != nil {
+			t.Errorf("call on a connection of its own: %v", err)
+		}
+		last, signer, next = signer, next, authority(t)
+		_, pair := mount(serverDir, host)
+		mount(clientDir, san)
+		serverLog.await(t, "TLS files loaded")
+		clientLog.await(t, "TLS files loaded")
+		if shown, err := handshake(t, secure, client); err != nil || !bytes.Equal(shown, pair.Cert) {
+			t.Fatalf("a new handshake does not show the new certificate: %v", err)
+		}
+	}
+	close(stop)
+	load.Wait()
+	t.Logf("%d calls on one connection", calls)
+	if calls < rotations || dials.Load() != 1 {
+		t.Errorf("%d calls on %d connections, want at least %d on 1", calls, dials.Load(), rotations)
+	}
+	for _, m := range []*telemetry.TLS{metrics, clientMetrics} {
+		reloads, failed, refused := testutil.ToFloat64(m.Reloads), testutil.ToFloat64(m.ReloadErrors), testutil.ToFloat64(m.HandshakeErrors)
+		if reloads != float64(rotations) || failed != 0 || refused != 0 {
+			t.Errorf("%v reloads, %v failed ones, %v failed handshakes, want %d, 0, 0", reloads, failed, refused, rotations)
+		}
+	}
+}
