@@ -5,11 +5,13 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,6 +41,8 @@ func TestMain(m *testing.M) {
 //	                         the file log
 //	get URL                  print the status and the body of an answer
 //	post URL BODY            the same, with a body to send
+//	statsd                   listen for StatsD packets; $statsd becomes the address
+//	received REGEXP          wait until a StatsD line comes that matches
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -53,7 +57,11 @@ func TestScripts(t *testing.T) {
 			"signal": func(ts *testscript.TestScript, _ bool, args []string) { running(ts).signal(ts, args[0]) },
 			"ended":  func(ts *testscript.TestScript, _ bool, args []string) { running(ts).ended(ts, args[0]) },
 			"get":    func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodGet, args[0], "") },
-			"post":   func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodPost, args[0], args[1]) },
+			"statsd": listenStatsd,
+			"received": func(ts *testscript.TestScript, _ bool, args []string) {
+				receiveStatsd(ts, regexp.MustCompile(args[0]))
+			},
+			"post": func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodPost, args[0], args[1]) },
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Values[servers{}] = &servers{}
@@ -88,11 +96,36 @@ func ask(ts *testscript.TestScript, method, url, body string) {
 	ts.Check(err)
 }
 
+func listenStatsd(ts *testscript.TestScript, _ bool, _ []string) {
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { conn.Close() })
+	ts.Setenv("statsd", conn.LocalAddr().String())
+	s, _ := ts.Value(servers{}).(*servers)
+	s.statsd = conn
+}
+
+func receiveStatsd(ts *testscript.TestScript, want *regexp.Regexp) {
+	s, _ := ts.Value(servers{}).(*servers)
+	ts.Check(s.statsd.SetReadDeadline(time.Now().Add(patience)))
+	buffer := make([]byte, 1<<16)
+	for {
+		n, _, err := s.statsd.ReadFrom(buffer)
+		ts.Check(err)
+		if slices.ContainsFunc(strings.Split(string(buffer[:n]), "\n"), want.MatchString) {
+			return
+		}
+	}
+}
+
 // patience bounds every wait: what has not come by then does not come.
 const patience = 30 * time.Second
 
-// servers holds the server that a script runs.
-type servers struct{ now *process }
+// servers holds the server that a script runs, and what it sends StatsD to.
+type servers struct {
+	now    *process
+	statsd net.PacketConn
+}
 
 // process is a running process and what it has logged so far.
 type process struct {

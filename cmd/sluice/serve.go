@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,8 @@ type serveCmd struct {
 	MaxConnections int           `group:"bounds" default:"10000" placeholder:"N" help:"Most gRPC connections. Default 10000."`
 	MaxConnAge     time.Duration `group:"bounds" name:"max-connection-age" default:"24h" placeholder:"TIME" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
 
+	Statsd statsdFlags `embed:""`
+
 	DrainDelay   time.Duration `group:"process" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and refusing new calls at SIGTERM. Default 0s."`
 	DrainTimeout time.Duration `group:"process" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
 	LogLevel     string        `group:"process" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error. Default info."`
@@ -72,6 +75,7 @@ var serveGroups = []kong.Group{
 	{Key: "decisions", Title: "Decisions:"},
 	{Key: "replies", Title: "Replies:"},
 	{Key: "bounds", Title: "Bounds:"},
+	{Key: "statsd", Title: "StatsD:"},
 	{Key: "process", Title: "Process:"},
 }
 
@@ -103,7 +107,7 @@ func (s *serveCmd) Validate() error {
 			return fmt.Errorf("%s must be above 0", n.flag)
 		}
 	}
-	if err := s.TLS.check(); err != nil {
+	if err := cmp.Or(s.TLS.check(), s.Statsd.check()); err != nil {
 		return err
 	}
 	if s.DrainDelay < 0 || s.MaxConnAge < 0 {
@@ -158,6 +162,11 @@ func (s *serveCmd) Run(ctx context.Context, c console) error {
 	})
 	r.service = server.NewService(s.settings(), table, r.metrics)
 	r.take(first)
+	stopStatsd, err := s.Statsd.start(ctx, r.metrics, logger)
+	if err != nil {
+		return err
+	}
+	defer stopStatsd()
 	options := s.options()
 	if options.TLS, err = s.TLS.server(r.metrics, logger); err != nil {
 		return err

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// statsdFlags say where metrics are sent beside /metrics.
+type statsdFlags struct {
+	StatsdAddr     string        `group:"statsd" placeholder:"ADDR" help:"Send metrics to this StatsD server, host:port. Default none."`
+	StatsdProtocol string        `group:"statsd" enum:"tcp,udp" default:"tcp" placeholder:"tcp|udp" help:"How to reach the StatsD server. Default tcp."`
+	DogstatsdAddr  string        `group:"statsd" name:"dogstatsd-addr" placeholder:"ADDR" help:"Send metrics to this DogStatsD server instead, host:port over UDP or unix:///path. Default none."`
+	Mogrifiers     []mogrifier   `group:"statsd" name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rewrite names for DogStatsD, PATTERN;NAME;KEY:VALUE,KEY:VALUE with $$1 for what a group of the pattern matched; may be repeated, the first that matches counts."`
+	StatsInterval  time.Duration `group:"statsd" name:"stats-flush-interval" default:"10s" placeholder:"TIME" help:"Time between sending and sending. Default 10s."`
+	ExtraTags      tags          `group:"statsd" placeholder:"K:V,K:V" help:"Tags of every metric."`
+}
+
+// check checks what the types do not.
+func (f *statsdFlags) check() error {
+	if f.StatsdAddr != "" && f.DogstatsdAddr != "" {
+		return errors.New("--statsd-addr (USE_STATSD) and --dogstatsd-addr (USE_DOG_STATSD) exclude each other")
+	}
+	for _, a := range []struct{ flag, addr string }{
+		{"--statsd-addr (STATSD_HOST, STATSD_PORT)", f.StatsdAddr},
+		{"--dogstatsd-addr (STATSD_HOST, STATSD_PORT)", strings.TrimPrefix(f.DogstatsdAddr, unixScheme)},
+	} {
+		if a.addr == "" || strings.HasPrefix(a.addr, "/") && strings.HasPrefix(f.DogstatsdAddr, unixScheme) {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(a.addr); err != nil {
+			return fmt.Errorf("%s is %q: must be host:port", a.flag, a.addr)
+		}
+	}
+	if len(f.Mogrifiers) > 0 && f.DogstatsdAddr == "" {
+		return errors.New("--dogstatsd-mogrifier (USE_DOG_STATSD_MOGRIFIERS) needs --dogstatsd-addr (USE_DOG_STATSD)")
+	}
+	if f.StatsInterval <= 0 {
+		return fmt.Errorf("--stats-flush-interval (STATS_FLUSH_INTERVAL) is %v: must be above 0", f.StatsInterval)
+	}
+	return nil
+}
+
+const unixScheme = "unix://"
+
+// start sends metrics until stop is called, which sends them once more.
+func (f *statsdFlags) start(ctx context.Context, metrics *telemetry.Metrics, logger *zap.Logger) (stop func(), err error) {
+	o := telemetry.StatsdOptions{Network: f.StatsdProtocol, Addr: f.StatsdAddr, Interval: f.StatsInterval, Tags: f.ExtraTags}
+	if f.DogstatsdAddr != "" {
+		o.Dog, o.Network, o.Addr = true, "udp", f.DogstatsdAddr
+		if path, ok := strings.CutPrefix(o.Addr, unixScheme); ok {
+			o.Network, o.Addr = "unixgram", path
+		}
+		for _, m := range f.Mogrifiers {
+			o.Mogrifiers = append(o.Mogrifiers, m.Mogrifier)
+		}
+	}
+	if o.Addr == "" {
+		return func() {}, nil
+	}
+	s, err := telemetry.NewStatsd(o, metrics, logger)
+	if err != nil {
+		return nil, err
+	}
+	// The last flush comes after the last request, so not when ctx is done.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}, nil
+}
+
+// mogrifier is the text form of a telemetry.Mogrifier.
+type mogrifier struct{ telemetry.Mogrifier }
+
+// UnmarshalText reads a mogrifier.
+func (m *mogrifier) UnmarshalText(text []byte) (err error) {
+	if m.Mogrifier, err = telemetry.ParseMogrifier(string(text)); err != nil {
+		return fmt.Errorf("%q: %w", text, err)
+	}
+	return nil
+}
+
+// tags are written K:V,K:V.
+type tags []telemetry.Tag
+
+// UnmarshalText reads tags.
+func (t *tags) UnmarshalText(text []byte) error {
+	parsed, err := telemetry.ParseTags(string(text))
+	*t = parsed
+	return err
+}

@@ -1,0 +1,96 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+var (
+	quads        = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
+	placeholders = regexp.MustCompile(`\$\d+`)
+)
+
+// Mogrifier turns parts of a StatsD name into DogStatsD tags, as those of
+// envoyproxy/ratelimit do.
+type Mogrifier struct {
+	pattern *regexp.Regexp
+	name    string
+	tags    []Tag
+}
+
+// ParseMogrifier reads `PATTERN;NAME;KEY:VALUE,KEY:VALUE`. The pattern is a
+// regular expression in Go's syntax; $0, $1 and so on in the name and in the
+// tags' values stand for what it and its groups matched. The tags may be left
+// out, with their semicolon if the pattern has none.
+func ParseMogrifier(text string) (Mogrifier, error) {
+	var tags string
+	rest := text
+	if strings.Count(text, ";") > 1 {
+		// From the right: a pattern may have semicolons.
+		i := strings.LastIndexByte(text, ';')
+		rest, tags = text[:i], text[i+1:]
+	}
+	i := strings.LastIndexByte(rest, ';')
+	if i < 0 {
+		return Mogrifier{}, errors.New("must be PATTERN;NAME;KEY:VALUE,KEY:VALUE")
+	}
+	pattern, name := rest[:i], rest[i+1:]
+	if pattern == "" || name == "" {
+		return Mogrifier{}, errors.New("must have a pattern and a name: PATTERN;NAME;KEY:VALUE,KEY:VALUE")
+	}
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return Mogrifier{}, fmt.Errorf("pattern: %w", err)
+	}
+	m := Mogrifier{pattern: re, name: name}
+	m.tags, err = ParseTags(tags)
+	return m, err
+}
+
+// ParseTags reads `KEY:VALUE,KEY:VALUE`. Neither part may be empty, and no key
+// may come twice.
+func ParseTags(text string) ([]Tag, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var tags []Tag
+	seen := map[string]bool{}
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(pair, ":")
+		if !ok || key == "" || value == "" {
+			return nil, fmt.Errorf("tag %q: must be KEY:VALUE, several divided by commas", pair)
+		}
+		if seen[key] {
+			return nil, fmt.Errorf("tag %q comes twice", key)
+		}
+		seen[key] = true
+		tags = append(tags, Tag{key, value})
+	}
+	return tags, nil
+}
+
+// apply returns the name and the tags for a name, if the pattern matches it.
+func (m *Mogrifier) apply(name string) (renamed string, tags []Tag, ok bool) {
+	groups := m.pattern.FindStringSubmatch(name)
+	if groups == nil {
+		return "", nil, false
+	}
+	tags = make([]Tag, len(m.tags))
+	for i, t := range m.tags {
+		tags[i] = Tag{t.Key, expand(t.Value, groups)}
+	}
+	return sanitizeName(expand(m.name, groups)), tags, true
+}
+
+// expand puts groups for $0, $1 and so on. One that is not there stays as it is.
+func expand(text string, groups []string) string {
+	return placeholders.ReplaceAllStringFunc(text, func(p string) string {
+		if i, err := strconv.Atoi(p[1:]); err == nil && i < len(groups) {
+			return groups[i]
+		}
+		return p
+	})
+}

@@ -1,0 +1,283 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/DataDog/datadog-go/v5/statsd"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/zap"
+)
+
+// StatsdOptions say where a [Statsd] sends.
+type StatsdOptions struct {
+	// Network is tcp, udp or unixgram, Addr what it dials. Names are resolved at
+	// each connection.
+	Network, Addr string
+	// Dog says that the other side speaks DogStatsD: tags are sent as tags, and
+	// the DD_ variables of Datadog's agents are heeded. Else tags are appended to
+	// names as `.__key=value`.
+	Dog bool
+	// Interval is the time from flush to flush, above 0.
+	Interval time.Duration
+	// Tags are sent with everything.
+	Tags []Tag
+	// Mogrifiers rewrite names, the first that matches; for DogStatsD only.
+	Mogrifiers []Mogrifier
+}
+
+// Tag is a key and its value.
+type Tag struct{ Key, Value string }
+
+// chunkLines is how many lines are sent at a time: that many are lost when a
+// connection breaks. What comes after them keeps until the next flush.
+const chunkLines = 256
+
+// endsOutage is the number of flushes in a row that must succeed before an outage
+// counts as over. Over UDP an absent receiver fails every second one only.
+const endsOutage = 3
+
+// flushTimeout bounds a flush, with connecting.
+const flushTimeout = 2 * time.Second
+
+// Statsd sends what a registry holds to a StatsD or DogStatsD server: counters as
+// what they grew by, gauges as they are, histograms as timers. Nothing waits for
+// it. While the server is away, counters go on and are sent once it is back; the
+// memory it takes is bounded by the registry's series.
+type Statsd struct {
+	options  StatsdOptions
+	gatherer prometheus.Gatherer
+	logger   *zap.Logger
+	errors   prometheus.Counter
+	outlet   *outlet
+	client   *statsd.Client
+	// series is what has been sent, by family and labels.
+	series map[string]*sent
+	key    []byte // scratch
+	lines  int    // of the chunk that is being written
+	round  uint64
+	// good counts the flushes without an error since the last one with; down says
+	// that an outage was logged.
+	good int
+	down bool
+}
+
+// sent is one series as the other side knows it.
+type sent struct {
+	name string
+	tags []string
+	// total and buckets are the values that were sent last.
+	total   uint64
+	buckets []uint64
+	round   uint64 // in which it was seen last
+}
+
+// NewStatsd returns a sender for what metrics hold. It connects when
+// [Statsd.Run] first has something to send.
+func NewStatsd(options StatsdOptions, metrics *Metrics, logger *zap.Logger) (*Statsd, error) {
+	s := &Statsd{
+		options:  options,
+		gatherer: metrics.Registry,
+		logger:   logger,
+		errors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sluice_statsd_errors_total",
+			Help: "Connections to the StatsD server that failed, and packets and lines that were lost.",
+		}),
+		outlet: newOutlet(options.Network, options.Addr, !options.Dog),
+		series: map[string]*sent{},
+	}
+	payload := 1432 // fits an Ethernet frame
+	if options.Network != "udp" {
+		payload = 8192
+	}
+	client, err := statsd.NewWithWriter(s.outlet,
+		statsd.WithoutTelemetry(), // would send its own metrics
+		statsd.WithoutClientSideAggregation(),
+		statsd.WithWorkersCount(1),
+		statsd.WithBufferFlushInterval(time.Hour), // it is flushed after each chunk
+		statsd.WithMaxBytesPerPayload(payload),
+		statsd.WithSenderQueueSize(chunkLines+1), // so that none is dropped for want of room
+		statsd.WithBufferPoolSize(16),
+		statsd.WithErrorHandler(func(error) { s.errors.Inc() }),
+		originDetection(options.Dog),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("statsd client: %w", err)
+	}
+	s.client = client
+	metrics.Registry.MustRegister(s.errors)
+	return s, nil
+}
+
+// originDetection is Datadog's way to tell containers apart, which only its own
+// servers understand.
+func originDetection(dog bool) statsd.Option {
+	if dog {
+		return statsd.WithOriginDetection()
+	}
+	return statsd.WithoutOriginDetection()
+}
+
+// Run sends each interval until ctx is done, and then once more; it returns at
+// most four seconds after that. Call it once.
+func (s *Statsd) Run(ctx context.Context) {
+	ticker := time.NewTicker(s.options.Interval)
+	defer ticker.Stop()
+	for running := true; running; {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			running = false
+		}
+		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+		s.tell(s.flush(flush))
+		cancel()
+	}
+	_ = s.client.Close() // what could fail has been told
+}
+
+// tell logs where an outage begins and where it ends.
+func (s *Statsd) tell(err error) {
+	to := []zap.Field{zap.String("network", s.options.Network), zap.String("addr", s.options.Addr)}
+	if err != nil {
+		s.good = 0
+		if !s.down {
+			s.down = true
+			s.logger.Warn("statsd: cannot send; counters go on and are sent once it is possible", append(to, zap.Error(err))...)
+		}
+		return
+	}
+	if s.good++; s.down && s.good >= endsOutage {
+		s.down = false
+		s.logger.Info("statsd: sending again", to...)
+	}
+}
+
+// flush sends what changed since the last one, or returns why it ended early.
+func (s *Statsd) flush(ctx context.Context) error {
+	families, err := s.gatherer.Gather()
+	if err != nil {
+		s.errors.Inc()
+		s.logger.Debug("statsd: some metrics cannot be gathered", zap.Error(err))
+	}
+	if err := s.outlet.open(ctx); err != nil {
+		s.errors.Inc()
+		return err
+	}
+	s.round++
+	s.lines = 0
+	for _, f := range families {
+		for _, e := range statsdEntries(f) {
+			for _, m := range f.GetMetric() {
+				s.send(s.find(&e, m), &e, m)
+				if s.lines < chunkLines {
+					continue
+				}
+				if err := s.endChunk(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if err := s.endChunk(); err != nil {
+		return err
+	}
+	for key, series := range s.series {
+		if series.round != s.round {
+			delete(s.series, key) // a rule that is gone
+		}
+	}
+	return nil
+}
+
+func (s *Statsd) endChunk() error {
+	s.lines = 0
+	if err := s.client.Flush(); err != nil {
+		return err
+	}
+	return s.outlet.broken()
+}
+
+// find returns the series of an entry that m belongs to, a new one if it was
+// never sent.
+func (s *Statsd) find(e *statsdEntry, m *dto.Metric) *sent {
+	s.key = append(s.key[:0], e.id...)
+	for _, l := range m.GetLabel() {
+		s.key = append(append(s.key, 0), l.GetName()...)
+		s.key = append(append(s.key, 0), l.GetValue()...)
+	}
+	series := s.series[string(s.key)]
+	if series == nil {
+		series = s.newSeries(e, m)
+		s.series[string(s.key)] = series
+	}
+	series.round = s.round
+	return series
+}
+
+func (s *Statsd) newSeries(e *statsdEntry, m *dto.Metric) *sent {
+	name, own := e.name(newStatsdLabels(m, s.options.Tags))
+	name = sanitizeName(name)
+	tags := slices.Concat(s.options.Tags, own)
+	if !s.options.Dog {
+		return &sent{name: appendTags(name, tags)}
+	}
+	for i := range s.options.Mogrifiers {
+		if renamed, more, ok := s.options.Mogrifiers[i].apply(name); ok {
+			name, tags = renamed, append(tags, more...)
+			break
+		}
+	}
+	series := &sent{name: name}
+	for _, t := range tags {
+		series.tags = append(series.tags, dogTag(t))
+	}
+	return series
+}
+
+// send writes the lines of one series.
+func (s *Statsd) send(series *sent, e *statsdEntry, m *dto.Metric) {
+	var err error
+	switch e.kind {
+	case dto.MetricType_COUNTER:
+		if grown := series.grow(whole(e.value(m))); grown > 0 {
+			s.lines++
+			err = s.client.Count(series.name, grown, series.tags, 1)
+		}
+	case dto.MetricType_GAUGE:
+		s.lines++
+		err = s.client.Gauge(series.name, e.value(m), series.tags, 1)
+	default:
+		for _, seconds := range series.sample(m.GetHistogram()) {
+			s.lines++
+			err = errors.Join(err, s.client.TimeInMilliseconds(series.name, seconds*1e3, series.tags, 1))
+		}
+	}
+	if err != nil {
+		s.errors.Inc() // a line that is longer than a packet
+	}
+}
+
+// grow takes a counter's new total and returns what it grew by. One that fell
+// began anew.
+func (s *sent) grow(total uint64) int64 {
+	grown := total
+	if total >= s.total {
+		grown = total - s.total
+	}
+	s.total = total
+	return int64(min(grown, math.MaxInt64))
+}
+
+// whole returns the whole number that a counter's value stands for.
+func whole(f float64) uint64 {
+	if f >= math.MaxUint64 {
+		return math.MaxUint64
+	}
+	return uint64(max(f, 0))
+}

@@ -1,0 +1,127 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// outlet is the connection to a StatsD server: opened anew at a flush when it is
+// not there, never waited for longer than the flush may take.
+type outlet struct {
+	network, addr string
+	// plain strips what only DogStatsD understands.
+	plain bool
+	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	mu   sync.Mutex
+	conn net.Conn
+	err  error // that broke the connection since it was last opened
+}
+
+func newOutlet(network, addr string, plain bool) *outlet {
+	return &outlet{network: network, addr: addr, plain: plain, dial: new(net.Dialer).DialContext}
+}
+
+var errNotOpen = errors.New("not connected")
+
+// open makes sure that there is a connection, which must be done with by ctx's
+// deadline.
+func (o *outlet) open(ctx context.Context) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = nil
+	if o.conn != nil && o.network == "tcp" && hungUp(o.conn) {
+		o.dropLocked()
+	}
+	if o.conn == nil {
+		conn, err := o.dial(ctx, o.network, o.addr)
+		if err != nil {
+			return fmt.Errorf("connect: %w", err)
+		}
+		o.conn = conn
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := o.conn.SetDeadline(deadline); err != nil {
+			o.dropLocked()
+			return fmt.Errorf("set a deadline: %w", err)
+		}
+	}
+	return nil
+}
+
+// hungUp reports whether the other side has closed the connection. Without
+// looking, the first packet after that would go nowhere.
+func hungUp(conn net.Conn) bool {
+	if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil { //nolint:forbidigo // deadlines of connections are wall time
+		return true
+	}
+	var b [64]byte
+	_, err := conn.Read(b[:])
+	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// broken returns why the connection broke since it was opened, or nil.
+func (o *outlet) broken() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
+}
+
+func (o *outlet) dropLocked() {
+	_ = o.conn.Close()
+	o.conn = nil
+}
+
+// Write sends one packet.
+func (o *outlet) Write(packet []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.conn == nil {
+		return 0, errNotOpen
+	}
+	out := packet
+	if o.plain {
+		out = plainLines(packet)
+	}
+	if _, err := o.conn.Write(out); err != nil {
+		o.err = err
+		o.dropLocked()
+		return 0, err
+	}
+	return len(packet), nil
+}
+
+// Close closes the connection.
+func (o *outlet) Close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.conn == nil {
+		return nil
+	}
+	err := o.conn.Close()
+	o.conn = nil
+	return err
+}
+
+// plainLines strips in place all after the type of each line: the client adds
+// tags there if Datadog's DD_ variables are set, and plain servers refuse such
+// lines. Names hold no bar.
+func plainLines(packet []byte) []byte {
+	out := packet[:0]
+	for line := range bytes.Lines(packet) {
+		text, _ := bytes.CutSuffix(line, []byte{'\n'})
+		if first := bytes.IndexByte(text, '|'); first >= 0 {
+			if second := bytes.IndexByte(text[first+1:], '|'); second >= 0 {
+				text = text[:first+1+second]
+			}
+		}
+		out = append(append(out, text...), '\n')
+	}
+	return out
+}

@@ -1,0 +1,205 @@
+package telemetry
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// patience bounds what a test waits for; only a broken one waits so long.
+const patience = 30 * time.Second
+
+// newTestStatsd returns a sender that is ended with the test, and its log.
+func newTestStatsd(t *testing.T, o StatsdOptions) (*Statsd, *Metrics, *observer.ObservedLogs) {
+	t.Helper()
+	if o.Interval == 0 {
+		o.Interval = time.Hour
+	}
+	m := New()
+	core, logs := observer.New(zapcore.InfoLevel)
+	s, err := NewStatsd(o, m, zap.New(core))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.client.Close() })
+	return s, m, logs
+}
+
+func flush(t *testing.T, s *Statsd) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := s.flush(ctx)
+	s.tell(err)
+	return err
+}
+
+// packets returns a listener for datagrams, and a function that returns the lines
+// that came until now.
+func packets(t *testing.T, network, addr string) (listening string, lines func() []string) {
+	t.Helper()
+	conn, err := net.ListenPacket(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn.LocalAddr().String(), func() []string {
+		var all []string
+		buffer := make([]byte, 1<<16)
+		// Datagrams to an address of this machine are there once they are sent.
+		for conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)) == nil {
+			n, _, err := conn.ReadFrom(buffer)
+			if err != nil {
+				break
+			}
+			if network == "udp" && n > 1432 {
+				t.Errorf("a packet has %d bytes, which an Ethernet frame does not take", n)
+			}
+			all = append(all, slices.Collect(strings.SplitSeq(strings.TrimSuffix(string(buffer[:n]), "\n"), "\n"))...)
+		}
+		return all
+	}
+}
+
+// only returns the lines of rate limiting, which tests can foresee.
+func only(lines []string) []string {
+	lines = slices.DeleteFunc(lines, func(l string) bool {
+		return strings.HasPrefix(l, "ratelimit.go.") || strings.HasPrefix(l, "sluice_")
+	})
+	slices.Sort(lines)
+	return lines
+}
+
+func TestStatsdSendsTheReferencesNames(t *testing.T) {
+	t.Setenv("DD_ENV", "prod") // must not show up in plain StatsD
+	addr, lines := packets(t, "udp", "127.0.0.1:0")
+	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: addr, Tags: []Tag{{"zone", "a.b:c"}, {"env", "p"}}})
+
+	rules := m.Rules.Configure([]RuleKey{
+		{Domain: "mongo.10.0.0.1", Rule: "db_users.op", Key1: "db_users", Key2: "op"},
+		{Domain: "d", Rule: "k", Key1: "k", Limit: "60/minute"},
+	})
+	rules[0].Add(Hits{Total: 7, Over: 2, Near: 1, Within: 5, Shadow: 2})
+	rules[1].Add(Hits{Total: 1})
+	m.ConfigLoaded("hash", 1)
+	m.ConfigRefused()
+	m.GlobalShadow.Inc()
+	m.ServiceErrors.Inc()
+	m.UnknownDomain.Add(3)
+	m.Requests.Inc()
+	m.ResponseTime.Observe(0.0000015)
+	if err := flush(t, s); err != nil {
+		t.Fatal(err)
+	}
+	all := lines()
+	tagged := func(name string) string { return name + ".__env=p.__zone=a_b_c" }
+	want := []string{
+		tagged("ratelimit.service.rate_limit.mongo.10_0_0_1.db_users.op.total_hits") + ":7|c",
+		tagged("ratelimit.service.rate_limit.mongo.10_0_0_1.db_users.op.over_limit") + ":2|c",
+		tagged("ratelimit.service.rate_limit.mongo.10_0_0_1.db_users.op.near_limit") + ":1|c",
+		tagged("ratelimit.service.rate_limit.mongo.10_0_0_1.db_users.op.within_limit") + ":5|c",
+		tagged("ratelimit.service.rate_limit.mongo.10_0_0_1.db_users.op.shadow_mode") + ":2|c",
+		"ratelimit.service.rate_limit.d.k.total_hits.__env=p.__limit=60/minute.__zone=a_b_c:1|c",
+		tagged("ratelimit.service.config_load_success") + ":1|c",
+		tagged("ratelimit.service.config_load_error") + ":1|c",
+		tagged("ratelimit.service.global_shadow_mode") + ":1|c",
+		tagged("ratelimit.service.call.should_rate_limit.service_error") + ":1|c",
+		tagged("ratelimit.service.rate_limit.unknown.domain_not_found") + ":3|c",
+		tagged("ratelimit_server.ShouldRateLimit.total_requests") + ":1|c",
+		tagged("ratelimit_server.ShouldRateLimit.response_time") + ":0.001500|ms",
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, only(slices.Clone(all))); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	for _, gauge := range []string{"ratelimit.go.numGoroutine", "ratelimit.go.heapInuse", "sluice_waiting_calls"} {
+		if !slices.ContainsFunc(all, func(l string) bool {
+			return strings.HasPrefix(l, tagged(gauge)+":") && strings.HasSuffix(l, "|g")
+		}) {
+			t.Errorf("no gauge %s in:\n%s", gauge, strings.Join(all, "\n"))
+		}
+	}
+
+	// Counters are sent as what they grew by, and not at all where they did not.
+	rules[0].Add(Hits{Total: 2})
+	if err := flush(t, s); err != nil {
+		t.Fatal(err)
+	}
+	want = []string{tagged("ratelimit.service.rate_limit.mongo.10_0_0_1.db_users.op.total_hits") + ":2|c"}
+	if diff := cmp.Diff(want, only(lines())); diff != "" {
+		t.Errorf("lines of the second flush (-want +got):\n%s", diff)
+	}
+
+	// A rule that goes leaves nothing behind, and begins anew if it comes back.
+	m.Rules.Configure(nil)
+	if err := flush(t, s); err != nil {
+		t.Fatal(err)
+	}
+	for key := range s.series {
+		if strings.Contains(key, "mongo") {
+			t.Errorf("series %q is kept for a rule that is gone", key)
+		}
+	}
+}
+
+func TestDogStatsdHasTagsAndMogrifiers(t *testing.T) {
+	t.Setenv("DD_ENV", "prod")
+	t.Setenv("DD_ORIGIN_DETECTION_ENABLED", "false")
+	addr, lines := packets(t, "unixgram", filepath.Join(t.TempDir(), "dsd"))
+	mogrifiers := []Mogrifier{
+		mogrify(t, `^ratelimit\.service\.rate_limit\.(.*)\.(.*)\.over_limit$;refused.$2;domain:$1,what:$0,no:$9`),
+		mogrify(t, `^ratelimit\.service\.rate_limit\.([^.]+)\.(.*)\.([^.]+)$;ratelimit.service.rate_limit.$3;domain:$1,descriptor:$2`),
+	}
+	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "unixgram", Addr: addr, Dog: true, Tags: []Tag{{"zone", "a.b:c,|"}}, Mogrifiers: mogrifiers})
+	rules := m.Rules.Configure([]RuleKey{{Domain: "d", Rule: "k_a.l", Key1: "k_a", Key2: "l", Limit: "9/day"}})
+	rules[0].Add(Hits{Total: 7, Over: 2})
+	m.ConfigLoads.Inc()
+	// A stranger's value must not become lines or tags of its own.
+	runtime, _ := m.Rules.Runtime(nil, "d", "", []byte("k_x\nevil:1|c|#a,b"), 3, 0)
+	runtime.Add(Hits{Total: 1})
+	if err := flush(t, s); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"ratelimit.service.config_load_success:1|c|#zone:a.b:c__,env:prod",
+		"ratelimit.service.rate_limit.total_hits:7|c|#zone:a.b:c__,limit:9/day,domain:d,descriptor:k_a.l,env:prod",
+		"ratelimit.service.rate_limit.total_hits:1|c|#zone:a.b:c__,domain:d,descriptor:k_x_evil_1_c_#a_b,env:prod",
+		"refused.l:2|c|#zone:a.b:c__,limit:9/day,domain:d.k_a,what:ratelimit.service.rate_limit.d.k_a.l.over_limit,no:$9,env:prod",
+	}
+	// Datadog's library appends the tags of its variables before those of a call.
+	for i, w := range want {
+		want[i] = strings.Replace(strings.TrimSuffix(w, ",env:prod"), "|#", "|#env:prod,", 1)
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, only(lines())); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+func mogrify(t *testing.T, text string) Mogrifier {
+	t.Helper()
+	m, err := ParseMogrifier(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestPlainLines(t *testing.T) {
+	in := "a:1|c\nb:2|g|#k:v\nc:3.5|ms|#k:v|c:id|e:x|card:low\n"
+	if got, want := string(plainLines([]byte(in))), "a:1|c\nb:2|g\nc:3.5|ms\n"; got != want {
+		t.Errorf("plainLines(%q) = %q, want %q", in, got, want)
+	}
+	if _, err := (&outlet{}).Write([]byte("x")); err == nil {
+		t.Error("Write() = nil without a connection")
+	}
+}
