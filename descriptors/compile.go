@@ -14,7 +14,7 @@ import (
 // keep to. The set is nil if any of the diagnostics is an error, and else usable
 // whatever warnings there are.
 func Compile(configs []Config, opt Options) (*Set, Diagnostics) {
-	c := &compiler{opt: opt, set: &Set{Hash: fingerprint(configs), domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher()}
+	c := &compiler{opt: opt, set: &Set{Hash: fingerprint(configs, opt.Defaults), domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher()}
 	byName := map[string][]*Config{}
 	for i := range configs {
 		cfg := &configs[i]
@@ -35,6 +35,7 @@ func Compile(configs []Config, opt Options) (*Set, Diagnostics) {
 	for _, name := range c.set.names {
 		c.domain(name, byName[name])
 	}
+	c.finishDefaults()
 	if c.diagnostics.HasErrors() {
 		return nil, c.diagnostics
 	}
@@ -49,6 +50,7 @@ type compiler struct {
 	hasher      limiter.Hasher // without any item
 	// replacing is what the limits of the current domain replace.
 	replacing []replacing
+	uses      map[*defaultEntry]*entryUse
 }
 
 func (c *compiler) fail(pos Pos, path, format string, args ...any) {
@@ -64,17 +66,30 @@ func (c *compiler) domain(name string, configs []*Config) {
 	d := &domain{name: name, index: len(c.set.domains), allOrNothing: c.opt.AllOrNothing, prefix: c.hasher}
 	d.prefix.BytesAt(domainPlace, []byte(name))
 	all := configs[0].Descriptors
-	for i, cfg := range configs {
-		d.allOrNothing = d.allOrNothing || cfg.AllOrNothing
-		if i > 0 {
-			all = slices.Concat(all, cfg.Descriptors)
-		}
+	for _, cfg := range configs[1:] {
+		all = slices.Concat(all, cfg.Descriptors)
 	}
 	c.set.domains[name] = d
+	c.allOrNothing(d, configs)
 	c.maxCounters(d, configs)
 	before := len(c.set.Limits)
 	c.level(d, &d.root, all)
 	c.resolve(d, c.set.Limits[before:])
+}
+
+// allOrNothing settles the domain's all_or_nothing: if configurations differ, true
+// holds; if none says it, what the defaults say does.
+func (c *compiler) allOrNothing(d *domain, configs []*Config) {
+	said := false
+	for _, cfg := range configs {
+		said = said || cfg.AllOrNothing != nil
+		d.allOrNothing = d.allOrNothing || given(cfg.AllOrNothing, false)
+	}
+	for _, dd := range c.opt.Defaults.of(d.name) {
+		if !said && dd.allOrNothing != nil {
+			said, d.allOrNothing = true, d.allOrNothing || *dd.allOrNothing
+		}
+	}
 }
 
 // maxCounters settles the domain's bound: of several the smallest, as each file
@@ -92,6 +107,11 @@ func (c *compiler) maxCounters(d *domain, configs []*Config) {
 		}
 	}
 	if smallest == nil {
+		for _, dd := range c.opt.Defaults.of(d.name) {
+			if d.maxCounters == 0 {
+				d.maxCounters = dd.maxCounters
+			}
+		}
 		return
 	}
 	d.maxCounters = smallest.MaxCounters
@@ -131,6 +151,7 @@ func (c *compiler) level(d *domain, parent *node, configs []DescriptorConfig) {
 
 // rule compiles the limits of a descriptor.
 func (c *compiler) rule(d *domain, n *node, cfg *DescriptorConfig) {
+	cfg, defaults := c.withDefaults(d, n, cfg)
 	lineage := n.lineage()
 	r := &Rule{
 		Domain: d.name, Path: pathText(lineage), Pos: n.pos, node: n,
@@ -152,6 +173,9 @@ func (c *compiler) rule(d *domain, n *node, cfg *DescriptorConfig) {
 		*l = Limit{
 			RequestsPerUnit: b.RequestsPerUnit, Unit: b.Unit, UnitMultiplier: max(1, b.UnitMultiplier),
 			Name: b.Name, Index: len(c.set.Limits), Rule: r, Pos: b.Pos,
+		}
+		if defaults != nil {
+			l.Defaults = defaults.pos
 		}
 		if !b.Unlimited {
 			l.Policy = b.policy()

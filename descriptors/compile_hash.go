@@ -9,16 +9,20 @@ import (
 )
 
 // fingerprint returns [Set.Hash]: 16 hexadecimal digits that depend on what the
-// configurations say and on their order, not on where or how it is written.
-func fingerprint(configs []Config) string {
+// configurations say and on their order, not on where or how it is written, and
+// on the text of the defaults.
+func fingerprint(configs []Config, defaults *Defaults) string {
 	f := fingerprinter{sha256.New()}
 	f.number(uint64(len(configs)))
 	for i := range configs {
 		c := &configs[i]
 		f.text(c.Domain)
-		f.flags(c.AllOrNothing)
+		f.flags(c.AllOrNothing != nil, given(c.AllOrNothing, false))
 		f.number(uint64(c.MaxCounters)) //nolint:gosec // any bits do
 		f.descriptors(c.Descriptors)
+	}
+	if defaults != nil {
+		f.h.Write(defaults.sum[:])
 	}
 	return hex.EncodeToString(f.h.Sum(nil)[:8])
 }

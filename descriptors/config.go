@@ -13,8 +13,8 @@ type Config struct {
 	Pos         Pos
 	Domain      string
 	Descriptors []DescriptorConfig
-	// AllOrNothing is the root word all_or_nothing.
-	AllOrNothing bool
+	// AllOrNothing is the root word all_or_nothing, nil where the source does not say.
+	AllOrNothing *bool
 	// MaxCounters is the root word max_counters: how many counters the domain may
 	// have at most. 0 is no bound of its own. Of several Configs of one domain the
 	// smallest holds.

@@ -39,7 +39,7 @@ func (c conformanceCase) load() (*Set, Diagnostics) {
 	for i, text := range c.Config {
 		files[i] = File{fmt.Sprintf("%d.yaml", i), []byte(text)}
 	}
-	return build(files, Options{MergeDomains: c.Env["MERGE_DOMAIN_CONFIG"] == "true"})
+	return sources{files: files}.build(Options{MergeDomains: c.Env["MERGE_DOMAIN_CONFIG"] == "true"})
 }
 
 func TestInvalidConformance(t *testing.T) {

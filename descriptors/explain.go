@@ -57,7 +57,7 @@ func (s *Set) Explain(domain string, entries []Entry) Explanation {
 	x := Explanation{Domain: domain}
 	d := s.domains[domain]
 	if d == nil {
-		x.Similar = s.similar(domain)
+		x.Similar = nearest(domain, s.names)
 		x.Reason = fmt.Sprintf("domain %q is not configured, so that nothing is limited", domain)
 		return x
 	}
@@ -129,8 +129,8 @@ func (l *level) explain(e *Entry) (Step, *node) {
 	return step, n
 }
 
-// similar returns the domains nearest to name.
-func (s *Set) similar(name string) []string {
+// nearest returns the names that are most like name.
+func nearest(name string, names []string) []string {
 	const most, longest = 5, 64 // the distance is quadratic
 	if len(name) > longest {
 		return nil
@@ -140,7 +140,7 @@ func (s *Set) similar(name string) []string {
 		distance int
 	}
 	var all []near
-	for _, other := range s.names {
+	for _, other := range names {
 		if len(other) <= longest {
 			if d := editDistance(strings.ToLower(name), strings.ToLower(other)); d <= 1+max(len(name), len(other))/2 {
 				all = append(all, near{other, d})
@@ -148,11 +148,11 @@ func (s *Set) similar(name string) []string {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b near) int { return cmp.Compare(a.distance, b.distance) })
-	var names []string
+	var found []string
 	for _, n := range all[:min(most, len(all))] {
-		names = append(names, n.name)
+		found = append(found, n.name)
 	}
-	return names
+	return found
 }
 
 // String returns the explanation for people, in several lines.
@@ -219,5 +219,9 @@ func (l *Limit) describe() string {
 	if l.Name != "" {
 		text += fmt.Sprintf(", name %q", l.Name)
 	}
-	return text + ", at " + l.Pos.String()
+	text += ", at " + l.Pos.String()
+	if l.Defaults != (Pos{}) {
+		text += ", words of " + l.Defaults.String()
+	}
+	return text
 }

@@ -31,48 +31,78 @@ type File struct {
 // The files belong together: if a link changes meanwhile, as the `..data` of a
 // ConfigMap mount does, Read starts again. A missing or unreadable file is an
 // error that names it; so are files of more than 64 MiB in all.
-func Read(paths []string) ([]File, error) { return read(paths, "") }
+func Read(paths []string) ([]File, error) {
+	r, err := readAll(paths, "", "")
+	return r.files, err
+}
 
-// read is Read of those files below directories whose path there, with dots for
-// slashes, begins with prefix.
-func read(paths []string, prefix string) ([]File, error) {
+// sources are the files of rules and, unless it is not asked for, that of
+// defaults.
+type sources struct {
+	files    []File
+	defaults *File
+}
+
+// readAll reads the rules that paths name and the file of defaults, if the name is
+// not empty, as Read does: all of it belongs together. The file of defaults may be
+// below one of the paths; it is no file of rules there. Of the files below
+// directories those count whose path there, with dots for slashes, begins with
+// prefix.
+func readAll(paths []string, prefix, defaults string) (sources, error) {
+	if defaults != "" {
+		paths = append(slices.Clip(paths), defaults)
+	}
 	const attempts = 5
 	for i := 1; ; i++ {
-		files, settled, err := readOnce(paths, prefix)
+		all, settled, err := readOnce(paths, prefix, defaults)
 		switch {
 		case err == nil && settled:
-			return files, nil
+			return all, nil
 		case i < attempts && (err == nil || errors.Is(err, fs.ErrNotExist)):
 			// What was listed is gone: a swap removes its old directory last.
 		case err != nil:
-			return nil, err
+			return sources{}, err
 		default:
-			return nil, fmt.Errorf("read %s: files keep changing", strings.Join(paths, ", "))
+			return sources{}, fmt.Errorf("read %s: files keep changing", strings.Join(paths, ", "))
 		}
 	}
 }
 
 // readOnce also reports whether the names led to the same places after reading
-// as before.
-func readOnce(paths []string, prefix string) (files []File, settled bool, err error) {
+// as before. The last of paths is the file of defaults, if that is not empty.
+func readOnce(paths []string, prefix, defaults string) (all sources, settled bool, err error) {
 	before, err := list(paths, prefix)
 	if err != nil {
-		return nil, false, err
+		return all, false, err
+	}
+	var last found
+	if defaults != "" {
+		if last = before[len(before)-1]; last.name != defaults {
+			return all, false, fmt.Errorf("read %s: a directory; the defaults are one file", defaults)
+		}
 	}
 	left := int64(maxSourceBytes)
-	for _, f := range before {
+	for i, f := range before {
+		isDefaults := defaults != "" && f.target == last.target
+		if isDefaults && i < len(before)-1 {
+			continue
+		}
 		content, err := readFile(f.name, left)
 		if err != nil {
-			return nil, false, err
+			return all, false, err
 		}
 		left -= int64(len(content))
-		files = append(files, File{Name: f.name, Content: content})
+		if file := (File{Name: f.name, Content: content}); isDefaults {
+			all.defaults = &file
+		} else {
+			all.files = append(all.files, file)
+		}
 	}
 	after, err := list(paths, prefix)
 	if err != nil {
-		return nil, false, err
+		return all, false, err
 	}
-	return files, slices.Equal(before, after), nil
+	return all, slices.Equal(before, after), nil
 }
 
 // found is a file by the name it was found under and the place that leads to.
@@ -173,26 +203,34 @@ func readFile(path string, limit int64) ([]byte, error) {
 	return content, nil
 }
 
-// Load reads, parses and compiles the files that paths name; see [Read], [Parse]
-// and [Compile]. The Set is nil if a diagnostic is an error. The error is not nil
-// only if the files could not be read.
-func Load(paths []string, opt Options) (*Set, Diagnostics, error) {
-	files, err := Read(paths)
+// Load reads, parses and compiles the files that paths name, with the file of
+// defaults unless that is empty; see [Read], [Parse], [ParseDefaults] and
+// [Compile]. The Set is nil if a diagnostic is an error. The error is not nil only
+// if the files could not be read.
+func Load(paths []string, defaults string, opt Options) (*Set, Diagnostics, error) {
+	all, err := readAll(paths, "", defaults)
 	if err != nil {
 		return nil, nil, err
 	}
-	set, ds := build(files, opt)
+	set, ds := all.build(opt)
 	return set, ds, nil
 }
 
 // build parses and compiles files. Files with errors keep the set from loading,
 // yet the others are compiled too, so that one round shows all errors.
-func build(files []File, opt Options) (*Set, Diagnostics) {
+func (r sources) build(opt Options) (*Set, Diagnostics) {
 	var configs []Config
 	var all Diagnostics
-	for _, f := range files {
+	for _, f := range r.files {
 		c, ds := Parse(f.Name, f.Content)
 		configs = append(configs, c...)
+		all = append(all, ds...)
+	}
+	files := r.files
+	if r.defaults != nil {
+		files = append(slices.Clip(files), *r.defaults)
+		var ds Diagnostics
+		opt.Defaults, ds = ParseDefaults(r.defaults.Name, r.defaults.Content)
 		all = append(all, ds...)
 	}
 	incomplete := all.HasErrors()
@@ -214,21 +252,26 @@ func build(files []File, opt Options) (*Set, Diagnostics) {
 	if all.HasErrors() || set == nil {
 		return nil, all
 	}
-	sum := hashFiles(files)
+	sum := r.sum()
 	set.Hash = hex.EncodeToString(sum[:8])
 	return set, all
 }
 
-// hashFiles hashes the names and contents of files.
-func hashFiles(files []File) [sha256.Size]byte {
+// sum hashes the names and contents of the files.
+func (r sources) sum() [sha256.Size]byte {
 	h := sha256.New()
 	add := func(b []byte) {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b)))) // so that parts cannot shift
 		h.Write(b)
 	}
-	for _, f := range files {
+	for _, f := range r.files {
 		add([]byte(f.Name))
 		add(f.Content)
+	}
+	if r.defaults != nil {
+		add(nil) // no file of rules has this name
+		add([]byte(r.defaults.Name))
+		add(r.defaults.Content)
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }

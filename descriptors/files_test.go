@@ -169,16 +169,16 @@ func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	write(t, "domain: a\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]\n", dir, "a.yaml")
 	write(t, "domain: b\nunit: hour\n", dir, "b.yaml")
-	set, ds, err := Load([]string{dir}, Options{})
+	set, ds, err := Load([]string{dir}, "", Options{})
 	if err != nil || set == nil || len(set.Limits) != 1 || len(ds) != 1 {
 		t.Fatalf("Load = %+v, %v, %v, want one limit and one warning", set, ds, err)
 	}
 	if len(set.Hash) != 16 {
 		t.Errorf("Hash = %q, want 16 digits", set.Hash)
 	}
-	again, _, _ := Load([]string{dir}, Options{})
+	again, _, _ := Load([]string{dir}, "", Options{})
 	write(t, "domain: c\n", dir, "b.yaml")
-	changed, _, _ := Load([]string{dir}, Options{})
+	changed, _, _ := Load([]string{dir}, "", Options{})
 	if again.Hash != set.Hash || changed.Hash == set.Hash {
 		t.Errorf("hashes %s, %s and after a change %s, want the first two alike", set.Hash, again.Hash, changed.Hash)
 	}
@@ -191,7 +191,7 @@ func TestLoadShowsAllErrors(t *testing.T) {
 	write(t, "domain: a\ndescriptors: [{key: k}, {key: k}]\n", dir, "a.yaml")
 	write(t, "domain: b\nbogus: 1\nbogus2: 2\n", dir, "b.yaml")
 	write(t, "domain: a\n", dir, "c.yaml")
-	set, ds, err := Load([]string{dir}, Options{})
+	set, ds, err := Load([]string{dir}, "", Options{})
 	if set != nil || err != nil {
 		t.Errorf("Load = %v, %v, want diagnostics alone", set, err)
 	}
@@ -207,7 +207,7 @@ func TestLoadShowsAllErrors(t *testing.T) {
 }
 
 func TestLoadNothing(t *testing.T) {
-	set, ds, err := Load([]string{t.TempDir()}, Options{})
+	set, ds, err := Load([]string{t.TempDir()}, "", Options{})
 	if set == nil || len(set.Limits) > 0 || ds != nil || err != nil {
 		t.Errorf("Load of an empty directory = %v, %v, %v, want an empty set", set, ds, err)
 	}

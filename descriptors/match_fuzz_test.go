@@ -199,7 +199,7 @@ func FuzzPlan(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		g := &grower{data: data}
-		configs := []Config{{Domain: "d", Descriptors: g.tree(1), AllOrNothing: g.choose(2) == 1}}
+		configs := []Config{{Domain: "d", Descriptors: g.tree(1), AllOrNothing: new(g.choose(2) == 1)}}
 		s, ds := Compile(configs, Options{})
 		if err := ds.Err(); err != nil {
 			t.Fatal(err)
@@ -391,7 +391,7 @@ func checkPlan(t *testing.T, c Config, p *Plan, req *Request) {
 		if replaced := hits[i] != nil && want == 0 && !hits[i].RateLimits[0].Unlimited; m.Replaced != replaced {
 			t.Fatalf("Matches[%d].Replaced = %v", i, m.Replaced)
 		}
-		if want > 0 && (group < 0 || !c.AllOrNothing) {
+		if want > 0 && (group < 0 || !*c.AllOrNothing) {
 			group++
 		}
 		for ; at < m.First+m.Count; at++ {
@@ -408,13 +408,13 @@ func checkPlan(t *testing.T, c Config, p *Plan, req *Request) {
 				if l := lender(c, d); l != nil {
 					limits = len(plainWalk(c.Descriptors, d.Entries).RateLimits)
 				}
-				want = wantPolicy(lender(c, d), &d.Override, limits, c.AllOrNothing)
+				want = wantPolicy(lender(c, d), &d.Override, limits, *c.AllOrNothing)
 			} else {
 				l := &left[i][at-m.First]
 				if p.Limits[at].Name != l.Name {
 					t.Fatalf("Limits[%d] = %+v, want %+v", at, p.Limits[at], l)
 				}
-				want = wantPolicy(l, nil, len(hits[i].RateLimits), c.AllOrNothing)
+				want = wantPolicy(l, nil, len(hits[i].RateLimits), *c.AllOrNothing)
 			}
 			if wordsOf(*ch.Policy) != want {
 				t.Fatalf("Charges[%d].Policy = %+v, want %+v", at, *ch.Policy, want)

@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -36,21 +37,17 @@ const (
 // are booleans, `1_000` and `0x10` numbers), so that a file means here what it
 // means there.
 func Parse(file string, content []byte) ([]Config, Diagnostics) {
-	p := &parser{file: file, seen: map[finding]bool{}}
-	configs := p.documents(content)
-	slices.SortStableFunc(p.diagnostics, func(a, b Diagnostic) int {
-		if a.Pos.Line != b.Pos.Line {
-			return a.Pos.Line - b.Pos.Line
-		}
-		return a.Pos.Col - b.Pos.Col
-	})
-	if p.diagnostics.HasErrors() {
+	p := newParser(file)
+	var configs []Config
+	p.documents(content, "rules", func(root *yaml.Node) { configs = append(configs, p.document(root)) })
+	ds := p.sorted()
+	if ds.HasErrors() {
 		configs = nil
 	}
-	return configs, p.diagnostics
+	return configs, ds
 }
 
-// parser is the state of one Parse.
+// parser is the state of reading one file.
 type parser struct {
 	file             string
 	diagnostics      Diagnostics
@@ -62,31 +59,42 @@ type parser struct {
 	stopped bool
 }
 
+func newParser(file string) *parser { return &parser{file: file, seen: map[finding]bool{}} }
+
+// sorted returns the diagnostics in the order of lines.
+func (p *parser) sorted() Diagnostics {
+	slices.SortStableFunc(p.diagnostics, func(a, b Diagnostic) int {
+		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col))
+	})
+	return p.diagnostics
+}
+
 type finding struct {
 	line, col int
 	message   string
 }
 
-func (p *parser) documents(content []byte) []Config {
+// documents calls each for the root of every document. What is how diagnostics
+// name that which the file holds.
+func (p *parser) documents(content []byte, what string, each func(root *yaml.Node)) {
 	if len(content) > maxFileBytes {
 		p.report(Error, "", 1, 1, fmt.Sprintf("the file is larger than %d MiB", maxFileBytes>>20))
-		return nil
+		return
 	}
 	if i := invalidUTF8(content); i >= 0 {
 		line := 1 + bytes.Count(content[:i], []byte("\n"))
 		col := i - bytes.LastIndexByte(content[:i], '\n')
 		p.report(Error, "", line, col, fmt.Sprintf("byte 0x%02x is not valid UTF-8; save the file as UTF-8", content[i]))
-		return nil
+		return
 	}
 	loader, err := yaml.NewLoader(bytes.NewReader(content))
 	if err != nil {
 		p.report(Error, "", 1, 1, err.Error())
-		return nil
+		return
 	}
 	var (
-		configs []Config
-		empty   *yaml.Node // a document that is all right only as the last one
-		found   bool
+		empty *yaml.Node // a document that is all right only as the last one
+		found bool
 	)
 	for {
 		var doc yaml.Node
@@ -94,7 +102,7 @@ func (p *parser) documents(content []byte) []Config {
 			break
 		} else if err != nil {
 			p.syntaxError(content, err)
-			return nil
+			return
 		}
 		if isEmptyDocument(&doc) {
 			if empty == nil {
@@ -107,12 +115,11 @@ func (p *parser) documents(content []byte) []Config {
 			empty = nil
 		}
 		found = true
-		configs = append(configs, p.document(doc.Content[0]))
+		each(doc.Content[0])
 	}
 	if !found {
-		p.report(Error, "", 1, 1, `the file holds no rules; it must have at least "domain"`)
+		p.report(Error, "", 1, 1, fmt.Sprintf(`the file holds no %s; it must have at least "domain"`, what))
 	}
-	return configs
 }
 
 func invalidUTF8(b []byte) int {
@@ -186,7 +193,7 @@ func (p *parser) document(n *yaml.Node) Config {
 		case "descriptors":
 			c.Descriptors = p.descriptors(path, f)
 		case "all_or_nothing":
-			c.AllOrNothing = p.newBool(path, f)
+			c.AllOrNothing = new(p.newBool(path, f))
 		case "max_counters":
 			most, _ := p.number(path, f, 1, math.MaxUint32)
 			c.MaxCounters = int64(most)

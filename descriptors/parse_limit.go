@@ -114,33 +114,46 @@ func (p *parser) readLimit(path string, at *yaml.Node, b *limitBlock) *limitBloc
 			l.Name = p.limitName(path, f)
 		case "replaces":
 			l.Replaces = p.replaces(path, f)
-		case "unit_multiplier":
-			if m, ok := p.number(path, f, 1, math.MaxUint32); ok {
-				l.UnitMultiplier = m
-			}
-		case "algorithm":
-			if l.Algorithm = p.algorithm(path, f); l.Algorithm == 0 {
-				b.misspelt = append(b.misspelt, f.word)
-			}
-		case "sub_windows":
-			l.SubWindows = p.optional(path, f, 1, limiter.MaxSubWindows)
-		case "burst":
-			l.Burst = p.optional(path, f, 1, math.MaxUint32)
-		case "slack":
-			l.Slack = p.optional(path, f, 0, math.MaxUint32)
-		case "max_wait":
-			l.MaxWait = p.wait(path, f)
-		case "max_waiting":
-			l.MaxWaiting = p.optional(path, f, 0, math.MaxUint32)
-		case "count_refused":
-			l.CountRefused = new(p.newBool(path, f))
 		default:
+			if p.newWord(path, f, b) {
+				continue
+			}
 			if meant := p.stray(path, limitWords, f); meant != "" {
 				b.misspelt = append(b.misspelt, meant)
 			}
 		}
 	}
 	return b
+}
+
+// newWord reads a word of newLimitWords into b. It reports whether f is one.
+func (p *parser) newWord(path string, f field, b *limitBlock) bool {
+	l := &b.config
+	switch f.word {
+	case "unit_multiplier":
+		if m, ok := p.number(path, f, 1, math.MaxUint32); ok {
+			l.UnitMultiplier = m
+		}
+	case "algorithm":
+		if l.Algorithm = p.algorithm(path, f); l.Algorithm == 0 {
+			b.misspelt = append(b.misspelt, f.word)
+		}
+	case "sub_windows":
+		l.SubWindows = p.optional(path, f, 1, limiter.MaxSubWindows)
+	case "burst":
+		l.Burst = p.optional(path, f, 1, math.MaxUint32)
+	case "slack":
+		l.Slack = p.optional(path, f, 0, math.MaxUint32)
+	case "max_wait":
+		l.MaxWait = p.wait(path, f)
+	case "max_waiting":
+		l.MaxWaiting = p.optional(path, f, 0, math.MaxUint32)
+	case "count_refused":
+		l.CountRefused = new(p.newBool(path, f))
+	default:
+		return false
+	}
+	return true
 }
 
 // limit checks a complete block. Ok is false if it is unusable, which was then
@@ -159,8 +172,8 @@ func (p *parser) limit(b *limitBlock) (l RateLimitConfig, ok bool) {
 		} else if b.unit != "" {
 			p.warn(b.path, b.given["unit"].value, `"unit" has no effect beside "unlimited", and %q is no unit`, shorten(b.unit))
 		}
-		for _, word := range limitWords.words {
-			if f, ok := b.given[word]; ok && !slices.Contains(referenceWords, word) {
+		for _, word := range newLimitWords {
+			if f, ok := b.given[word]; ok {
 				p.fail(b.path, f.key, `%q has no meaning beside "unlimited"`, word)
 			}
 		}

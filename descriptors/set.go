@@ -12,6 +12,8 @@ type Options struct {
 	MergeDomains bool
 	// AllOrNothing sets all_or_nothing for every domain.
 	AllOrNothing bool
+	// Defaults are words for rules that come without; nil for none.
+	Defaults *Defaults
 	// HashKey keys the counters' identities.
 	HashKey limiter.HashKey
 }
@@ -117,6 +119,9 @@ type Limit struct {
 	Rule *Rule
 	// Pos is where the limit stands in its source.
 	Pos Pos
+	// Defaults is where the [Defaults] stand that gave the limit its words; unknown
+	// if none did.
+	Defaults Pos
 
 	// counter is what the identities of the limit's counters have besides the
 	// rule's.

@@ -5,17 +5,22 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
 
 // SourceOptions say what a [Source] reads and whom it tells.
 type SourceOptions struct {
-	// Paths are files and directories; see [Read].
+	// Paths are files and directories; see [Read]. Without any the defaults alone
+	// are read, for rules that come from elsewhere.
 	Paths []string
 	// Prefix, if not empty, chooses among the files below directories those whose
 	// path there, with dots for slashes, begins with it.
 	Prefix string
+	// Defaults is a file of defaults; see [ParseDefaults]. Empty for none. It may
+	// lie below one of Paths, and is no file of rules there.
+	Defaults string
 	// Options say how the rules compile.
 	Options Options
 	// AllowEmpty accepts, at a reload too, that there is no file.
@@ -33,9 +38,11 @@ type SourceOptions struct {
 	Settle time.Duration
 }
 
-// Update is the outcome of reading the files: either Set or Err is not nil.
+// Update is the outcome of reading the files: either Set or Err is not nil. For a
+// Source without Paths it is Defaults instead of Set.
 type Update struct {
-	Set *Set
+	Set      *Set
+	Defaults *Defaults
 	// Diagnostics are those of the rules: warnings beside a Set, or what Err says.
 	Diagnostics Diagnostics
 	// Err says why the files do not load; what was in force stays so.
@@ -57,6 +64,9 @@ type outcome struct {
 	sum    [sha256.Size]byte
 	update Update
 }
+
+// good reports whether there is something in o that can be in force.
+func (o *outcome) good() bool { return o.update.Set != nil || o.update.Defaults != nil }
 
 // NewSource returns a Source. It does nothing yet.
 func NewSource(opt SourceOptions) *Source {
@@ -92,7 +102,7 @@ func (s *Source) Run(ctx context.Context) {
 	refresh := func() {
 		// Watches come before the files are read: a change is either seen by
 		// the reading or by a watch.
-		if err := cmp.Or(err, w.refresh(s.opt.Paths)); (err != nil) != unwatched {
+		if err := cmp.Or(err, w.refresh(s.watched())); (err != nil) != unwatched {
 			unwatched = err != nil
 			if unwatched {
 				poll.Reset(min(s.opt.Poll, time.Second))
@@ -137,24 +147,32 @@ func (s *Source) look(ctx context.Context, w *watcher, refresh func()) {
 	}
 }
 
+// watched returns all paths that are read.
+func (s *Source) watched() []string {
+	if s.opt.Defaults == "" {
+		return s.opt.Paths
+	}
+	return append(slices.Clip(s.opt.Paths), s.opt.Defaults)
+}
+
 // reading is what the paths held at one time.
 type reading struct {
-	sum   [sha256.Size]byte
-	files []File
-	err   error
+	sources
+	sum [sha256.Size]byte
+	err error
 }
 
 func (s *Source) read() reading {
-	files, err := read(s.opt.Paths, s.opt.Prefix)
+	all, err := readAll(s.opt.Paths, s.opt.Prefix, s.opt.Defaults)
 	if err != nil {
 		return reading{sum: sha256.Sum256([]byte("error: " + err.Error())), err: err}
 	}
-	return reading{sum: hashFiles(files), files: files}
+	return reading{sum: all.sum(), sources: all}
 }
 
 // take turns a reading into the outcome that Run compares the next ones with.
 func (s *Source) take(r reading, start bool) Update {
-	if s.inForce.update.Set != nil && r.sum == s.inForce.sum {
+	if s.inForce.good() && r.sum == s.inForce.sum {
 		s.reported = s.inForce
 		return s.inForce.update
 	}
@@ -162,14 +180,17 @@ func (s *Source) take(r reading, start bool) Update {
 	switch {
 	case r.err != nil:
 		o.update.Err = r.err
+	case len(s.opt.Paths) == 0:
+		o.update.Defaults, o.update.Diagnostics = ParseDefaults(r.defaults.Name, r.defaults.Content)
+		o.update.Err = o.update.Diagnostics.Err()
 	case len(r.files) == 0 && !start && !s.opt.AllowEmpty:
 		o.update.Err = fmt.Errorf("no file of rules in %s", strings.Join(s.opt.Paths, ", "))
 	default:
-		o.update.Set, o.update.Diagnostics = build(r.files, s.opt.Options)
+		o.update.Set, o.update.Diagnostics = r.build(s.opt.Options)
 		o.update.Err = o.update.Diagnostics.Err()
 	}
 	s.reported = o
-	if o.update.Set != nil {
+	if o.good() {
 		s.inForce = o
 	}
 	return o.update

@@ -22,11 +22,26 @@ var (
 		"key", "value", "rate_limit", "rate_limits", "descriptors", "shadow_mode", "quota_mode",
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata",
 	}}
-	limitWords = vocabulary{"in rate_limit", []string{
+	limitWords = vocabulary{"in rate_limit", append([]string{
 		"unit", "requests_per_unit", "unlimited", "name", "replaces",
-		"unit_multiplier", "algorithm", "sub_windows", "burst", "slack", "max_wait", "max_waiting", "count_refused",
-	}}
+	}, newLimitWords...)}
 	replacesWords = vocabulary{"in an item of replaces", []string{"name"}}
+)
+
+// newLimitWords are the words of rate_limit that envoyproxy/ratelimit lacks: those
+// that a file of defaults can give.
+var newLimitWords = []string{
+	"unit_multiplier", "algorithm", "sub_windows", "burst", "slack", "max_wait", "max_waiting", "count_refused",
+}
+
+// The vocabularies of a file of defaults.
+var (
+	defaultsRootWords = vocabulary{"at the top level of defaults", []string{
+		"domain", "all_or_nothing", "max_counters", "defaults",
+	}}
+	defaultWords      = vocabulary{"in an item of defaults", []string{"name", "path", "rate_limit"}}
+	defaultPathWords  = vocabulary{"in an item of path", []string{"key", "value"}}
+	defaultLimitWords = vocabulary{"in rate_limit of defaults", newLimitWords}
 )
 
 func vocabularies() []vocabulary {

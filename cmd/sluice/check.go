@@ -12,6 +12,7 @@ type checkCmd struct {
 	Paths        []string `arg:"" name:"path" help:"Files or directories of rules, loaded together as serve would."`
 	Strict       bool     `help:"Fail on warnings too."`
 	Output       string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
+	Defaults     string   `placeholder:"FILE" help:"As serve --defaults."`
 	MergeDomains bool     `help:"Merge files of one domain, as serve --merge-domains does."`
 	AllOrNothing bool     `help:"As serve --all-or-nothing."`
 }
@@ -45,7 +46,7 @@ type checkLine struct {
 
 // Run checks the rules.
 func (k *checkCmd) Run(c console) error {
-	set, diagnostics, err := descriptors.Load(k.Paths, descriptors.Options{MergeDomains: k.MergeDomains, AllOrNothing: k.AllOrNothing})
+	set, diagnostics, err := descriptors.Load(k.Paths, k.Defaults, descriptors.Options{MergeDomains: k.MergeDomains, AllOrNothing: k.AllOrNothing})
 	if err != nil { // a finding like others, for those who read the JSON
 		diagnostics = descriptors.Diagnostics{{Severity: descriptors.Error, Message: err.Error()}}
 	}

@@ -29,6 +29,7 @@ type serveCmd struct {
 	ConfigPrefix string   `group:"rules" name:"config-prefix" hidden:"" help:"Of the files of --config only those whose path there, with dots for slashes, begins so."`
 	AllowEmpty   bool     `group:"rules" help:"Accept at a reload that no rule file is left."`
 	OnBadStart   string   `group:"rules" enum:"exit,serve" default:"${onBadStart}" placeholder:"exit|serve" help:"If the rules are bad at the start: exit, or serve errors until they are good. Default ${onBadStart}."`
+	Defaults     string   `group:"rules" placeholder:"FILE" help:"Words such as algorithm and burst for rules that come without."`
 	MergeDomains bool     `group:"rules" help:"Merge files of one domain; else that is an error."`
 
 	GRPCAddr    string `group:"listeners" name:"grpc-addr" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
@@ -129,10 +130,11 @@ func (s *serveCmd) Run(ctx context.Context, c console) error {
 	}
 	logger.Info("starting", zap.String("version", version()))
 	s.environment.report(logger)
-	r := &rules{metrics: telemetry.New(), logger: logger, drainTimeout: s.DrainTimeout}
+	r := &rules{metrics: telemetry.New(), logger: logger, drainTimeout: s.DrainTimeout, defaults: s.Defaults}
 	source := descriptors.NewSource(descriptors.SourceOptions{
 		Paths:      s.Config,
 		Prefix:     s.ConfigPrefix,
+		Defaults:   s.Defaults,
 		AllowEmpty: s.AllowEmpty,
 		Options: descriptors.Options{
 			MergeDomains: s.MergeDomains,
@@ -146,7 +148,7 @@ func (s *serveCmd) Run(ctx context.Context, c console) error {
 	})
 	first := source.Load()
 	if first.Err != nil && s.OnBadStart == "exit" {
-		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", loadError(first.Err))
+		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", loadError(first.Err, s.Defaults))
 	}
 	table, err := newTable(int64(s.CounterMemory), first.Set)
 	if err != nil {
@@ -232,6 +234,8 @@ type rules struct {
 	logger  *zap.Logger
 	// drainTimeout bounds what held calls get at the end.
 	drainTimeout time.Duration
+	// defaults is the name of their file, for errors.
+	defaults string
 }
 
 func (r *rules) take(u descriptors.Update) {
@@ -247,7 +251,7 @@ func (r *rules) take(u descriptors.Update) {
 			stays = "every request gets an error until they do"
 		}
 		// A line for each error, which is how people and log stores read them.
-		for line := range strings.Lines(loadError(u.Err).Error()) {
+		for line := range strings.Lines(loadError(u.Err, r.defaults).Error()) {
 			r.logger.Error("rules: " + strings.TrimSpace(line))
 		}
 		r.logger.Error("rules do not load: " + stays)
@@ -273,10 +277,14 @@ func (r *rules) take(u descriptors.Update) {
 		zap.Strings("domains", u.Set.Domains()))
 }
 
-// loadError adds to the error of rules that are not there how to name them.
-func loadError(err error) error {
+// loadError adds to the error of rules or defaults that are not there how to name
+// them.
+func loadError(err error, defaults string) error {
 	var missing *fs.PathError
 	if errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist) {
+		if missing.Path == defaults {
+			return fmt.Errorf("no defaults at %s: name a file with --defaults FILE", missing.Path)
+		}
 		return fmt.Errorf("no rules at %s: name a file or a directory with --config PATH", missing.Path)
 	}
 	return err

@@ -36,7 +36,7 @@ func TestExamples(t *testing.T) {
 			if !strings.Contains(string(index), "]("+name+"/rules.yaml)") {
 				t.Errorf("README.md does not list %s", name)
 			}
-			set, found, err := descriptors.Load([]string{rules}, descriptors.Options{})
+			set, found, err := descriptors.Load([]string{rules}, "", descriptors.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,387 @@
+package descriptors
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// compileWith compiles the documents of rules.yaml with those of defaults.yaml.
+func compileWith(t *testing.T, rules, defaults string) (*Set, Diagnostics) {
+	t.Helper()
+	files := sources{files: []File{{"rules.yaml", []byte(rules)}}}
+	if defaults != "" {
+		files.defaults = &File{"defaults.yaml", []byte(defaults)}
+	}
+	return files.build(Options{MergeDomains: true})
+}
+
+func lines(ds Diagnostics) []string {
+	var all []string
+	for _, d := range ds {
+		all = append(all, d.String())
+	}
+	return all
+}
+
+func TestDefaultsHoldWhereRulesSayNothing(t *testing.T) {
+	const rule = "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 60, name: n}}\n"
+	const most = "domain: d\ndefaults:\n" +
+		"- {path: [{key: a}], rate_limit: {algorithm: token_bucket, burst: 1}}\n" +
+		"- {name: n, rate_limit: {algorithm: token_bucket, burst: 2}}\n" +
+		"- rate_limit: {algorithm: token_bucket, burst: 3}\n"
+	every := strings.NewReplacer("domain: d", `domain: "*"`, "burst: 1", "burst: 4", "burst: 2", "burst: 5", "burst: 3", "burst: 6").Replace(most)
+	without := func(text string, lines ...string) string {
+		for _, l := range lines {
+			text = strings.Replace(text, "- "+l+"\n", "", 1)
+		}
+		return text
+	}
+	const (
+		path1 = "{path: [{key: a}], rate_limit: {algorithm: token_bucket, burst: 1}}"
+		name2 = "{name: n, rate_limit: {algorithm: token_bucket, burst: 2}}"
+		path4 = "{path: [{key: a}], rate_limit: {algorithm: token_bucket, burst: 4}}"
+		name5 = "{name: n, rate_limit: {algorithm: token_bucket, burst: 5}}"
+	)
+	limit := func(words string) string {
+		return "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: minute, requests_per_unit: 60, " + words + "}\n"
+	}
+	ring := "domain: \"*\"\ndefaults: [{rate_limit: {algorithm: sliding_window}}]"
+	const plain = "d.a: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false"
+	const bucket = plain + ", algorithm: token_bucket, burst: "
+	for _, tt := range []struct{ name, rules, defaults, want string }{
+		{"none", rule, "", plain},
+		{"no items", rule, "domain: d\ndefaults:", plain},
+		{"a path comes first", rule, most + "---\n" + every, bucket + "1"},
+		{"that for all domains before a name", rule, without(most, path1) + "---\n" + every, bucket + "4"},
+		{"a name before all rules", rule, without(most, path1) + "---\n" + without(every, path4), bucket + "2"},
+		{"that for all domains too", rule, without(most, path1, name2) + "---\n" + without(every, path4), bucket + "5"},
+		{"all rules of the domain before those of all", rule, without(most, path1, name2) + "---\n" + without(every, path4, name5), bucket + "3"},
+		{"those of all", rule, without(every, path4, name5), bucket + "6"},
+		{
+			"all words", rule, `{domain: d, defaults: [{rate_limit: {algorithm: leaky_bucket, slack: 0, max_wait: 50ms, max_waiting: 7, count_refused: true, unit_multiplier: 2}}]}`,
+			plain + ", count_refused: true, unit_multiplier: 2, algorithm: leaky_bucket, slack: 0, max_wait: 50ms, max_waiting: 7",
+		},
+		{"sub_windows", rule, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_window, sub_windows: 3}}]}", plain + ", algorithm: sliding_window, sub_windows: 3"},
+		{"a word alone", rule, "{domain: d, defaults: [{rate_limit: {count_refused: false}}]}", plain + ", count_refused: false"},
+		{"fixed_window is a word too", limit("algorithm: fixed_window"), ring, plain},
+		{"so is burst", limit("algorithm: token_bucket, burst: 9"), ring, bucket + "9"},
+		{"so is unit_multiplier", limit("unit_multiplier: 2"), ring, plain + ", unit_multiplier: 2"},
+		{"so is count_refused", limit("count_refused: false"), ring, plain + ", count_refused: false"},
+		{
+			"unlimited", "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]", ring,
+			"d.a: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true",
+		},
+		{"a list", "domain: d\ndescriptors: [{key: a, rate_limits: [{unit: minute, requests_per_unit: 60}]}]", ring, plain},
+		{"the domain's words", rule, "{domain: d, all_or_nothing: true, max_counters: 100}", plain + ", all_or_nothing: true, max_counters: 100"},
+		{"those for all domains", rule, "{domain: '*', all_or_nothing: true, max_counters: 100}", plain + ", all_or_nothing: true, max_counters: 100"},
+		{"the domain's own come first", rule, "{domain: '*', all_or_nothing: true, max_counters: 100}\n---\n{domain: d, all_or_nothing: false, max_counters: 200}", plain + ", max_counters: 200"},
+		{"each for itself", rule, "{domain: '*', all_or_nothing: true, max_counters: 100}\n---\n{domain: d, max_counters: 200}", plain + ", all_or_nothing: true, max_counters: 200"},
+		{"but after the rules' own", "all_or_nothing: false\nmax_counters: 50\n" + rule, "{domain: d, all_or_nothing: true, max_counters: 100}", plain + ", max_counters: 50"},
+		{"true holds", "all_or_nothing: true\n" + rule, "{domain: d, all_or_nothing: false}", plain + ", all_or_nothing: true"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			set, ds := compileWith(t, tt.rules, tt.defaults)
+			if set == nil {
+				t.Fatal(ds.Err())
+			}
+			var b strings.Builder
+			if err := set.Dump(&b); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want+"\n", b.String()); diff != "" {
+				t.Errorf("Dump (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDefaultsCountAsInRules holds that words by default mean what they mean in a
+// rule, counter and default of count_refused included.
+func TestDefaultsCountAsInRules(t *testing.T) {
+	for _, words := range []string{"algorithm: token_bucket, burst: 20", "algorithm: sliding_log", "unit_multiplier: 3", "count_refused: true"} {
+		for _, nothing := range []string{"true", "false"} {
+			head := "domain: d\nall_or_nothing: " + nothing + "\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 60"
+			written, ds := compileWith(t, head+", "+words+"}}", "")
+			given, ds2 := compileWith(t, head+"}}", "{domain: d, defaults: [{rate_limit: {"+words+"}}]}")
+			if written == nil || given == nil {
+				t.Fatal(ds, ds2)
+			}
+			w, g := written.Limits[0], given.Limits[0]
+			if w.String() != g.String() || w.counter != g.counter || w.Policy.CountRefused != g.Policy.CountRefused {
+				t.Errorf("%s by default is %v, counter %#x, in the rule %v, counter %#x", words, g, g.counter, w, w.counter)
+			}
+		}
+	}
+}
+
+func TestDefaultsDiagnostics(t *testing.T) {
+	const rules = `domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 60, name: per-user}
+  - key: path
+    value: /a
+    descriptors:
+      - key: method
+        rate_limit: {unit: year, requests_per_unit: 1, name: rare}
+  - key: own
+    rate_limit: {unit: day, requests_per_unit: 5000, algorithm: token_bucket, name: own}
+  - key: many
+    rate_limit: {unit: day, requests_per_unit: 5000}
+`
+	for _, tt := range []struct {
+		name, defaults string
+		want           []string
+	}{
+		{"nothing", "# later", []string{`defaults.yaml:1:1: error: the file holds no defaults; it must have at least "domain"`}},
+		{"no map", "[]", []string{`defaults.yaml:1:1: error: the file must be a map with "domain" and "defaults", not a list`}},
+		{"no domain", "defaults: []", []string{`defaults.yaml:1:1: error: "domain" is missing or empty; every document of defaults names its domain, or "*" for all`}},
+		{"a misspelt domain is not missing too", "domian: shop", []string{
+			`defaults.yaml:1:1: error: unknown word "domian" at the top level of defaults; did you mean "domain"? (allowed: domain, all_or_nothing, max_counters, defaults)`,
+		}},
+		{"rules", "domain: shop\ndescriptors: []", []string{
+			`defaults.yaml:2:1: error: domain "shop": "descriptors" is for rules and not allowed at the top level of defaults (allowed: domain, all_or_nothing, max_counters, defaults)`,
+		}},
+		{"a domain twice", "domain: shop\n---\ndomain: '*'\n---\ndomain: shop", []string{
+			`defaults.yaml:5:9: error: domain "shop": the domain has two documents of defaults, the first on line 1; write one`,
+		}},
+		{"domain words", "domain: shop\nall_or_nothing: 1\nmax_counters: 0", []string{
+			`defaults.yaml:2:17: error: domain "shop": "all_or_nothing" must be true or false (or yes, no, on, off; without quotes), not 1`,
+			`defaults.yaml:3:15: error: domain "shop": "max_counters" must be a whole number from 1 to 4294967295, not 0`,
+		}},
+		{"items", "domain: shop\ndefaults:\n- 5\n- name: ''\n- {path: [], rate_limit: {burst: 2}}\n- {nam: x}", []string{
+			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: an item of defaults must be a map with "rate_limit", not 5`,
+			`defaults.yaml:4:3: error: domain "shop" > defaults[1]: "rate_limit" is missing; it holds the words that the rules get`,
+			`defaults.yaml:4:9: error: domain "shop" > defaults[1]: "name" is empty; it is that of the rules, or leave it out for all`,
+			`defaults.yaml:5:10: error: domain "shop" > defaults[2] > path: "path" must be a list of maps with "key" and "value", one for each level down to the rule, not an empty one`,
+			`defaults.yaml:5:27: error: domain "shop" > defaults[2] > rate_limit: "burst" has no meaning under fixed_window; it belongs to "algorithm: token_bucket"`,
+			`defaults.yaml:6:3: error: domain "shop" > defaults[3]: "rate_limit" is missing; it holds the words that the rules get`,
+			`defaults.yaml:6:4: error: domain "shop" > defaults[3]: unknown word "nam" in an item of defaults; did you mean "name"? (allowed: name, path, rate_limit)`,
+		}},
+		{"paths", "domain: shop\ndefaults:\n- path: [user, {kee: a}, {value: b}, {key: a, value: 1.5}]\n  name: x\n  rate_limit: {count_refused: true}", []string{
+			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: "path" and "name" exclude each other; a path is that of one rule`,
+			`defaults.yaml:3:10: error: domain "shop" > defaults[0] > path[0]: an item of path must be a map with "key", not "user"`,
+			`defaults.yaml:3:17: error: domain "shop" > defaults[0] > path[1]: unknown word "kee" in an item of path; did you mean "key"? (allowed: key, value)`,
+			`defaults.yaml:3:26: error: domain "shop" > defaults[0] > path[2]: "key" is missing or empty; every level needs one`,
+			`defaults.yaml:3:54: error: domain "shop" > defaults[0] > path[3]: "value" must be text, not the number 1.5; put it in quotes`,
+		}},
+		{"words", "domain: shop\ndefaults:\n- rate_limit: {unit: day, algorithm: tokenbucket, bursts: 2}\n- {name: x, rate_limit: {}}\n- {name: y, rate_limit: {algorithm: sliding_window, sub_windows: 99, slack: 1}}", []string{
+			`defaults.yaml:3:16: error: domain "shop" > defaults[0] > rate_limit: "unit" is for rules and not allowed in rate_limit of defaults (allowed: unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused)`,
+			`defaults.yaml:3:38: error: domain "shop" > defaults[0] > rate_limit: unknown algorithm "tokenbucket"; did you mean "token_bucket"? (allowed: fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket)`,
+			`defaults.yaml:3:51: error: domain "shop" > defaults[0] > rate_limit: unknown word "bursts" in rate_limit of defaults; did you mean "burst"? (allowed: unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused)`,
+			`defaults.yaml:4:25: error: domain "shop" > defaults[1] > rate_limit: a rate_limit of defaults must be a map with at least one of unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, not an empty one`,
+			`defaults.yaml:5:66: error: domain "shop" > defaults[2] > rate_limit: "sub_windows" must be a whole number from 1 to 60, not 99`,
+			`defaults.yaml:5:70: error: domain "shop" > defaults[2] > rate_limit: "slack" has no meaning under sliding_window; it belongs to "algorithm: leaky_bucket"`,
+		}},
+		{"two items for the same rules", "domain: shop\ndefaults:\n- rate_limit: {count_refused: true}\n- rate_limit: {count_refused: false}\n- {name: rare, rate_limit: {count_refused: false}}\n- {name: rare, rate_limit: {count_refused: false}}\n" +
+			"- {path: [{key: user}], rate_limit: {count_refused: false}}\n- {path: [{key: user, value: ''}], rate_limit: {count_refused: false}}", []string{
+			`defaults.yaml:4:3: error: domain "shop" > defaults[1]: these rules have an item already, on line 3; only one can hold`,
+			`defaults.yaml:6:3: error: domain "shop" > defaults[3]: these rules have an item already, on line 5; only one can hold`,
+			`defaults.yaml:8:3: error: domain "shop" > defaults[5]: these rules have an item already, on line 7; only one can hold`,
+		}},
+		{"a number that one rule cannot have", "domain: '*'\ndefaults:\n- {name: rare, rate_limit: {algorithm: token_bucket, burst: 40}}", []string{
+			`defaults.yaml:3:3: error: domain "*" > defaults[0]: these words do not fit the rule domain "shop" > key "path" value "/a" > key "method" at rules.yaml:9:21: ` +
+				`"burst" is 40, which would take more than 36 years to fill at 1 in 1 year; it must be at most 36`,
+		}},
+		{"one that several cannot", "domain: '*'\ndefaults:\n- rate_limit: {unit_multiplier: 100000000}", []string{
+			`defaults.yaml:3:3: error: domain "*" > defaults[0]: these words do not fit the rule domain "shop" > key "user" at rules.yaml:4:17: ` +
+				`a window of 100000000 minutes is longer than 10 years; the highest unit_multiplier of unit minute is 5256000 (and 2 more rules)`,
+		}},
+		{"a log of too many", "domain: shop\ndefaults:\n- {path: [{key: many}], rate_limit: {algorithm: sliding_log}}", []string{
+			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: these words do not fit the rule domain "shop" > key "many" at rules.yaml:13:17: ` +
+				`"requests_per_unit" of a sliding_log must be at most 4096, not 5000, because the time of each hit is kept; sliding_window has no such bound`,
+		}},
+		{"for nobody", "domain: shop\ndefaults:\n- {name: per_user, rate_limit: {count_refused: false}}\n- {path: [{key: path, value: /a}, {key: methods}], rate_limit: {count_refused: false}}\n" +
+			"- {name: own, rate_limit: {count_refused: false}}\n- {name: zzzzzzzzzzzzzzzz, rate_limit: {count_refused: true}}\n---\ndomain: shops", []string{
+			`defaults.yaml:3:3: warning: domain "shop" > defaults[0]: no rule has the name "per_user"; did you mean "per-user"?`,
+			`defaults.yaml:4:3: warning: domain "shop" > defaults[1]: no rule has the path "path=/a > methods"; did you mean "path=/a > method"?`,
+			`defaults.yaml:5:3: warning: domain "shop" > defaults[2]: no rule gets these words: those of the name "own" are unlimited, a list, have words of their own, or have an item that comes before`,
+			`defaults.yaml:6:3: warning: domain "shop" > defaults[3]: no rule has the name "zzzzzzzzzzzzzzzz"`,
+			`defaults.yaml:8:1: warning: domain "shops": no rules are for this domain, so that its defaults have no effect; did you mean "shop"?`,
+		}},
+		{"a word without effect", "domain: shop\ndefaults:\n- rate_limit: {algorithm: leaky_bucket, max_waiting: 3}", []string{
+			`defaults.yaml:3:41: warning: domain "shop" > defaults[0] > rate_limit: "max_waiting" has no effect without "max_wait"`,
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			set, ds := compileWith(t, rules, tt.defaults)
+			if diff := cmp.Diff(tt.want, lines(ds)); diff != "" {
+				t.Errorf("diagnostics (-want +got):\n%s", diff)
+			}
+			if (set == nil) != ds.HasErrors() {
+				t.Errorf("set is %v beside %v", set, ds)
+			}
+		})
+	}
+}
+
+// TestDefaultsForRulesToCome has no rules yet, as at a start over xDS: nothing is
+// to be warned of.
+func TestDefaultsForRulesToCome(t *testing.T) {
+	d, ds := ParseDefaults("defaults.yaml", []byte("domain: d\ndefaults: [{name: n, rate_limit: {algorithm: sliding_log}}]"))
+	if len(ds) > 0 {
+		t.Fatal(ds)
+	}
+	if _, ds := Compile(nil, Options{Defaults: d}); len(ds) > 0 {
+		t.Error(ds)
+	}
+}
+
+// TestDefaultsLeaveConfigsAlone compiles the same configurations with one file of
+// defaults after another, as rules from xDS are.
+func TestDefaultsLeaveConfigsAlone(t *testing.T) {
+	configs, ds := Parse("rules.yaml", []byte(rulesOf(100)))
+	if len(ds) > 0 {
+		t.Fatal(ds)
+	}
+	hashes := map[string]bool{}
+	for _, tt := range []struct{ defaults, want string }{
+		{"", "100/hour"},
+		{"{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}", "100/hour, sliding_log"},
+		{"{domain: d, defaults: [{rate_limit: {algorithm: token_bucket}}]}", "100/hour, token_bucket, burst 100"},
+		{"domain: d", "100/hour"},
+	} {
+		opt := Options{}
+		if tt.defaults != "" {
+			opt.Defaults, _ = ParseDefaults("defaults.yaml", []byte(tt.defaults))
+		}
+		set, ds := Compile(configs, opt)
+		if set == nil || len(ds) > 0 {
+			t.Fatal(ds)
+		}
+		if got := set.Limits[0].String(); got != tt.want {
+			t.Errorf("with %q the limit is %s, want %s", tt.defaults, got, tt.want)
+		}
+		if want := (Pos{"defaults.yaml", 1, 24}); tt.want != "100/hour" && set.Limits[0].Defaults != want {
+			t.Errorf("the words come from %v, want %v", set.Limits[0].Defaults, want)
+		}
+		hashes[set.Hash] = true
+	}
+	if len(hashes) != 4 {
+		t.Errorf("hashes are %v, want one for each file of defaults", hashes)
+	}
+}
+
+func TestExplainNamesDefaults(t *testing.T) {
+	set, ds := compileWith(t, rulesOf(3), "domain: d\ndefaults:\n- rate_limit: {algorithm: token_bucket}")
+	if set == nil {
+		t.Fatal(ds)
+	}
+	text := set.Explain("d", []Entry{{[]byte("k"), []byte("v")}}).String()
+	if want := "limit: 3/hour, token_bucket, burst 3, at rules.yaml:4:17, words of defaults.yaml:3:3\n"; !strings.HasSuffix(text, want) {
+		t.Errorf("Explain = %q, want it to end with %q", text, want)
+	}
+}
+
+func algorithmOf(u Update) string {
+	if u.Set == nil || len(u.Set.Limits) != 1 {
+		return ""
+	}
+	return algorithmName(u.Set.Limits[0].Policy.Algorithm)
+}
+
+// TestSourceFollowsDefaults has the file of defaults among the rules, as one
+// ConfigMap would.
+func TestSourceFollowsDefaults(t *testing.T) {
+	dir := t.TempDir()
+	defaults := filepath.Join(dir, "defaults.yaml")
+	write(t, rulesOf(1), dir, "rules.yaml")
+	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_window}}]}", defaults)
+	first, updates := follow(t, SourceOptions{Defaults: defaults}, dir)
+	if got := algorithmOf(first); got != "sliding_window" {
+		t.Fatalf("Load = %+v, want a sliding window", first)
+	}
+	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: magic}}]}", defaults)
+	await(t, updates, "bad defaults", func(u Update) bool {
+		return u.Err != nil && u.Set == nil && strings.Contains(u.Err.Error(), defaults+`:1:`)
+	})
+	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_window}}]}", defaults)
+	await(t, updates, "the first defaults again", func(u Update) bool { return u.Set == first.Set })
+	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: token_bucket}}]}", defaults)
+	u := await(t, updates, "other defaults", func(u Update) bool { return algorithmOf(u) == "token_bucket" })
+	if u.Set.Hash == first.Set.Hash {
+		t.Errorf("the hash stays %s with other defaults", u.Set.Hash)
+	}
+	if err := os.Remove(defaults); err != nil {
+		t.Fatal(err)
+	}
+	await(t, updates, "missing defaults", func(u Update) bool { return u.Err != nil && strings.Contains(u.Err.Error(), defaults) })
+}
+
+// TestSourceOfDefaultsAlone is what rules from elsewhere need.
+func TestSourceOfDefaultsAlone(t *testing.T) {
+	defaults := filepath.Join(t.TempDir(), "defaults.yaml")
+	write(t, "{domain: d}", defaults)
+	first, updates := follow(t, SourceOptions{Defaults: defaults})
+	if first.Defaults == nil || first.Set != nil || first.Err != nil {
+		t.Fatalf("Load = %+v, want defaults alone", first)
+	}
+	write(t, "{domain: }", defaults)
+	await(t, updates, "bad defaults", func(u Update) bool { return u.Err != nil && u.Defaults == nil })
+	write(t, "{domain: d}", defaults)
+	await(t, updates, "the first defaults again", func(u Update) bool { return u.Defaults == first.Defaults })
+	write(t, "{domain: e}", defaults)
+	await(t, updates, "other defaults", func(u Update) bool { return u.Defaults != nil && u.Defaults != first.Defaults })
+}
+
+// TestDefaultsMustBeAFile also holds that a link to the file of defaults, by which
+// a ConfigMap shows it, is no file of rules.
+func TestDefaultsMustBeAFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, rulesOf(1), dir, "data/rules.yaml")
+	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}", dir, "data/words.yaml")
+	link(t, "data/words.yaml", dir, "words.yaml")
+	set, ds, err := Load([]string{filepath.Join(dir, "data")}, filepath.Join(dir, "words.yaml"), Options{})
+	if set == nil || err != nil || set.Limits[0].Policy.Window != time.Hour || set.Limits[0].String() != "1/hour, sliding_log" {
+		t.Errorf("Load = %+v, %v, %v, want a log", set, ds, err)
+	}
+	for _, name := range []string{filepath.Join(dir, "data"), filepath.Join(dir, "missing.yaml")} {
+		if _, _, err := Load([]string{dir}, name, Options{}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("Load with defaults %s: %v, want an error that names it", name, err)
+		}
+	}
+}
+
+func FuzzDefaults(f *testing.F) {
+	const rules = "{domain: d, descriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1, name: n}}, {key: b, value: c, rate_limit: {unit: second, requests_per_unit: 4294967295}}]}"
+	for _, text := range []string{
+		"{domain: d, all_or_nothing: true, max_counters: 5, defaults: [{rate_limit: {algorithm: sliding_window, sub_windows: 7}}]}",
+		"{domain: '*', defaults: [{name: n, rate_limit: {algorithm: token_bucket, burst: 40}}]}\n---\n{domain: d}",
+		"{domain: d, defaults: [{path: [{key: b, value: c}], rate_limit: {algorithm: leaky_bucket, slack: 3, max_wait: 1s, max_waiting: 1}}]}",
+		"{domain: d, defaults: [{path: [{key: a}], rate_limit: {unit_multiplier: 10, count_refused: no}}]}",
+	} {
+		f.Add([]byte(text))
+	}
+	configs, ds := Parse("rules.yaml", []byte(rules))
+	if len(ds) > 0 {
+		f.Fatal(ds)
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		d, ds := ParseDefaults("f.yaml", content)
+		if ds.HasErrors() == (d != nil) {
+			t.Fatalf("ParseDefaults = %v and %v, want either defaults or errors", d, ds)
+		}
+		set, more := Compile(configs, Options{Defaults: d})
+		if more.HasErrors() == (set != nil) {
+			t.Fatalf("Compile = %v and %v, want either a set or errors", set, more)
+		}
+		for _, d := range append(ds, more...) {
+			if d.Pos.File != "f.yaml" || d.Pos.Line < 1 || d.Pos.Col < 1 || d.Message == "" {
+				t.Errorf("diagnostic %v lacks its place or message", d)
+			}
+		}
+		if set == nil {
+			return
+		}
+		for _, l := range set.Limits {
+			if err := l.Policy.Validate(); err != nil {
+				t.Errorf("%v: %v", l, err)
+			}
+		}
+	})
+}
