@@ -19,7 +19,8 @@ import (
 // A variable that is set to nothing counts as unset, as manifests often leave
 // them; envoyproxy/ratelimit does not start with an empty number or boolean.
 type environment struct {
-	lookup func(string) (string, bool)
+	// all is the whole environment, by name.
+	all map[string]string
 	// set is the values of those that are set and of the right kind.
 	set map[string]string
 	// given are the flags of the command line.
@@ -40,33 +41,42 @@ type assignment struct {
 
 var _ kong.Resolver = (*environment)(nil)
 
-// readEnvironment reads the variables that set one of flags, and with them those
-// that decide what they mean; nil means all.
-func readEnvironment(lookup func(string) (string, bool), flags []string, given map[string]bool) *environment {
+// readEnvironment reads, of an environment as that of [os.Environ], the variables
+// that set one of flags; nil means all variables.
+func readEnvironment(environ, flags []string, given map[string]bool) *environment {
 	e := &environment{
-		lookup: lookup, set: map[string]string{}, given: given,
+		all: map[string]string{}, set: map[string]string{}, given: given,
 		assigned: map[string]assignment{}, unused: map[string]string{},
+	}
+	for _, item := range environ {
+		name, text, _ := strings.Cut(item, "=")
+		e.all[name] = text
 	}
 	for v := range variables() {
 		if flags != nil && !slices.Contains(flags, v.flag) {
 			continue
 		}
-		text, _ := lookup(v.name)
-		if text == "" {
-			continue
-		}
-		if err := v.check(text); err != nil {
-			e.problems = append(e.problems, err)
-			continue
-		}
-		e.set[v.name] = text
+		e.read(v)
 	}
 	return e
 }
 
+// read takes the value of a variable if it is set, and good.
+func (e *environment) read(v *variable) {
+	text := e.all[v.name]
+	if text == "" {
+		return
+	}
+	if err := v.check(text); err != nil {
+		e.problems = append(e.problems, err)
+		return
+	}
+	e.set[v.name] = text
+}
+
 // BeforeResolve has the environment stand in for the flags that are not given.
 func (s *serveCmd) BeforeResolve(ctx *kong.Context) error {
-	s.environment = readEnvironment(os.LookupEnv, nil, givenFlags(ctx))
+	s.environment = readEnvironment(os.Environ(), nil, givenFlags(ctx))
 	return s.environment.resolve(ctx)
 }
 
@@ -75,12 +85,12 @@ var ruleFlags = []string{"merge-domains", "all-or-nothing"}
 
 // BeforeResolve does the same for the flags that are serve's too.
 func (*checkCmd) BeforeResolve(ctx *kong.Context) error {
-	return readEnvironment(os.LookupEnv, ruleFlags, givenFlags(ctx)).resolve(ctx)
+	return readEnvironment(os.Environ(), ruleFlags, givenFlags(ctx)).resolve(ctx)
 }
 
 // BeforeResolve does the same for the flags that are serve's too.
 func (*explainCmd) BeforeResolve(ctx *kong.Context) error {
-	return readEnvironment(os.LookupEnv, ruleFlags, givenFlags(ctx)).resolve(ctx)
+	return readEnvironment(os.Environ(), ruleFlags, givenFlags(ctx)).resolve(ctx)
 }
 
 func givenFlags(ctx *kong.Context) map[string]bool {

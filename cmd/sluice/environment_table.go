@@ -131,7 +131,7 @@ var sections = []section{
 		sets("TRACING_SERVICE_NAMESPACE", aString, "", "tracing-service-namespace", ""),
 		sets("TRACING_SERVICE_INSTANCE_ID", aString, "", "tracing-instance-id", ""),
 		sets("TRACING_SAMPLING_RATE", aFloat64, "1", "tracing-sampling-rate", ""),
-		hidden(chooses("OTEL_EXPORTER_OTLP_*", aString, "", "where spans go: read by OpenTelemetry, as there")),
+		hidden(chooses("OTEL_*", aString, "", "read by OpenTelemetry, as there: OTEL_EXPORTER_OTLP_ENDPOINT and others")),
 	}},
 	{"The store of counters", []variable{
 		choice("BACKEND_TYPE", "redis", "`memory` counts in this process; redis and memcache are refused", "memory", "redis", "memcache"),
@@ -166,6 +166,7 @@ var sections = []section{
 		ignored("REDIS_PERSECOND_PIPELINE_LIMIT", anInt, "0", inMemory),
 		ignored("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", anInt, "1", inMemory),
 		ignored("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", aBool, "false", inMemory),
+		ignored("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", aBool, "false", inMemory),
 		ignored("REDIS_TIMEOUT", aDuration, "10s", inMemory),
 		ignored("REDIS_PERSECOND_TIMEOUT", aDuration, "10s", inMemory),
 		ignored("REDIS_POOL_ON_EMPTY_BEHAVIOR", aString, "WAIT", inMemory),

@@ -32,13 +32,17 @@ type cli struct {
 // console is where commands print.
 type console struct{ out, err io.Writer }
 
+// asRatelimit is the name under which the program stands in for
+// envoyproxy/ratelimit.
+const asRatelimit = "ratelimit"
+
 // errFailed is returned by a command that has told everything itself.
 var errFailed = errors.New("failed")
 
 func main() {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	go func() {
 		<-signals
 		signal.Stop(signals) // before anything is done: a second one ends the process at once
@@ -61,7 +65,12 @@ func run(ctx context.Context, args []string, c console) int {
 		fmt.Fprintf(c.err, "%s: %v\n", name, err)
 		return 2
 	}
-	command, err := parser.Parse(args[1:])
+	var dropped droppedArguments
+	given := args[1:]
+	if name == asRatelimit {
+		given, dropped = knownArguments(parser.Model, given)
+	}
+	command, err := parser.Parse(given)
 	if exit >= 0 { // --help has printed
 		return exit
 	}
@@ -69,7 +78,7 @@ func run(ctx context.Context, args []string, c console) int {
 		fmt.Fprintf(c.err, "%s: %v\nRun %s --help for what is accepted.\n", name, err, invoked(args, name, err))
 		return 2
 	}
-	switch err := command.Run(); {
+	switch err := command.Run(dropped); {
 	case errors.Is(err, errFailed):
 		return 1
 	case err != nil:
@@ -88,7 +97,7 @@ func newParser(root *cli, name string, c console, options ...kong.Option) (*kong
 		kong.Description("A rate-limit service for Envoy that decides in its own memory."),
 		kong.Writers(c.out, c.err),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
-		kong.Vars{"onBadStart": onBadStartDefault(name == "ratelimit")},
+		kong.Vars{"onBadStart": onBadStartDefault(name == asRatelimit)},
 		kong.ExplicitGroups(serveGroups),
 		kong.KindMapper(reflect.Bool, boolean{}),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(duration)),

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,14 +29,18 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"sluice": main, "ratelimit": main})
 }
 
-// TestScripts runs testdata/*.txt. Beside testscript's own commands they have:
+// TestScripts runs testdata/*.txt, which see the effect of every supported variable. Beside testscript's own commands they have:
 //
 //	exits CODE COMMAND...    run a command, which must exit with CODE
 //	start COMMAND...         start a server on free ports; $grpc, $http, $debug
 //	                         and $metrics become the addresses of its listeners
+//	variables NAME=VALUE...  set the environment of the servers that follow, for
+//	                         variables whose effect the script then sees
+//	run LISTENER,... COMMAND start a server that has these listeners, where its
+//	                         environment says
 //	logged REGEXP            wait until the server logs a line that matches
 //	                         after those that were waited for before
-//	signal TERM|INT|KILL     send the server a signal
+//	signal TERM|INT|HUP|KILL send the server a signal
 //	ended CODE               wait until the server exits with CODE, or is ended by a
 //	                         signal, such as "signal: terminated"; its log is in
 //	                         the file log
@@ -44,6 +49,18 @@ func TestMain(m *testing.M) {
 //	statsd                   listen for StatsD packets; $statsd becomes the address
 //	received REGEXP          wait until a StatsD line comes that matches
 func TestScripts(t *testing.T) {
+	t.Run("files", runScripts)
+	if strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
+		return // not all of them ran
+	}
+	for v := range variables() {
+		if v.status == supported && !seen.names[v.name] && !slices.Contains(awaited, v.flag) {
+			t.Errorf("no script sees what %s does", v.name)
+		}
+	}
+}
+
+func runScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -51,17 +68,19 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       *update,
 		Deadline:            time.Now().Add(4 * patience),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":  exits,
-			"start":  start,
-			"logged": func(ts *testscript.TestScript, _ bool, args []string) { running(ts).logged(ts, args[0]) },
-			"signal": func(ts *testscript.TestScript, _ bool, args []string) { running(ts).signal(ts, args[0]) },
-			"ended":  func(ts *testscript.TestScript, _ bool, args []string) { running(ts).ended(ts, args[0]) },
-			"get":    func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodGet, args[0], "") },
-			"statsd": listenStatsd,
+			"exits":     exits,
+			"start":     start,
+			"run":       runAsSet,
+			"variables": setVariables,
+			"logged":    func(ts *testscript.TestScript, _ bool, args []string) { running(ts).logged(ts, args[0]) },
+			"signal":    func(ts *testscript.TestScript, _ bool, args []string) { running(ts).signal(ts, args[0]) },
+			"ended":     func(ts *testscript.TestScript, _ bool, args []string) { running(ts).ended(ts, args[0]) },
+			"get":       func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodGet, args[0], "") },
+			"post":      func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodPost, args[0], args[1]) },
+			"statsd":    listenStatsd,
 			"received": func(ts *testscript.TestScript, _ bool, args []string) {
 				receiveStatsd(ts, regexp.MustCompile(args[0]))
 			},
-			"post": func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodPost, args[0], args[1]) },
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Values[servers{}] = &servers{}
@@ -143,7 +162,39 @@ func running(ts *testscript.TestScript) *process {
 	return s.now
 }
 
-var listening = regexp.MustCompile(`"listener": "(\w+)", "addr": "([^"]+)"`)
+var listening = regexp.MustCompile(`"listener": ?"(\w+)", ?"addr": ?"([^"]+)"`)
+
+// setVariables sets variables for the servers that follow, and unsets those of the
+// line before. Each must change something that the script then sees.
+func setVariables(ts *testscript.TestScript, _ bool, args []string) {
+	for name := range strings.FieldsSeq(ts.Getenv("EXPORT")) {
+		ts.Setenv(name, "")
+	}
+	var names []string
+	for _, arg := range args {
+		name, value, _ := strings.Cut(arg, "=")
+		ts.Setenv(name, value)
+		names = append(names, name)
+	}
+	ts.Setenv("EXPORT", strings.Join(names, " "))
+	seen.Lock()
+	defer seen.Unlock()
+	for _, name := range names {
+		seen.names[name] = true
+	}
+}
+
+// seen are the variables that scripts set by `variables`.
+var seen = struct {
+	sync.Mutex
+	names map[string]bool
+}{names: map[string]bool{}}
+
+// runAsSet starts a server with the listeners that args[0] names, where its
+// environment says.
+func runAsSet(ts *testscript.TestScript, _ bool, args []string) {
+	launch(ts, args[1:], strings.Count(args[0], ",")+1)
+}
 
 // start gives the listeners that args do not name a free port, and waits until
 // all that are on listen.
@@ -158,6 +209,11 @@ func start(ts *testscript.TestScript, _ bool, args []string) {
 			wait++
 		}
 	}
+	launch(ts, args, wait)
+}
+
+// launch starts a server and waits until so many of its listeners listen.
+func launch(ts *testscript.TestScript, args []string, wait int) {
 	r, w, err := os.Pipe()
 	ts.Check(err)
 	ts.Check(r.SetReadDeadline(time.Now().Add(patience)))
@@ -220,7 +276,7 @@ func (p *process) next(ts *testscript.TestScript, re *regexp.Regexp) string {
 }
 
 func (p *process) signal(ts *testscript.TestScript, name string) {
-	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL}
+	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "KILL": syscall.SIGKILL}
 	ts.Check(p.cmd.Process.Signal(signals[name]))
 }
 

@@ -123,12 +123,13 @@ func isToken(name string) bool {
 }
 
 // Run serves until ctx is done.
-func (s *serveCmd) Run(ctx context.Context, c console) error {
+func (s *serveCmd) Run(ctx context.Context, c console, dropped droppedArguments) error {
 	logger, err := telemetry.NewLogger(c.err, s.LogLevel, s.LogFormat)
 	if err != nil {
 		return err
 	}
 	logger.Info("starting", zap.String("version", version()))
+	dropped.report(logger)
 	s.environment.report(logger)
 	r := &rules{metrics: telemetry.New(), logger: logger, drainTimeout: s.DrainTimeout, defaults: s.Defaults}
 	source := descriptors.NewSource(descriptors.SourceOptions{

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"go.uber.org/zap"
+)
+
+// droppedArguments are those that were left out; see knownArguments.
+type droppedArguments []string
+
+func (d droppedArguments) report(logger *zap.Logger) {
+	if len(d) > 0 {
+		logger.Warn("arguments without effect: envoyproxy/ratelimit has none either", zap.Strings("arguments", d))
+	}
+}
+
+// knownArguments returns args without those that serve does not know, and these:
+// manifests of envoyproxy/ratelimit may have any, since it reads none. If args
+// name a command, all are known.
+func knownArguments(model *kong.Application, args []string) (known []string, dropped droppedArguments) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	is := func(n *kong.Node) bool { return n.Name == args[0] }
+	if i := slices.IndexFunc(model.Children, is); i >= 0 && args[0] != "serve" {
+		return args, nil
+	}
+	flags := slices.Clone(model.Flags)
+	for _, command := range model.Children {
+		if command.Name == "serve" {
+			flags = append(flags, command.Flags...)
+		}
+	}
+	for i := 0; i < len(args); i++ {
+		name, _, hasValue := strings.Cut(args[i], "=")
+		at := slices.IndexFunc(flags, func(f *kong.Flag) bool {
+			return name == "--"+f.Name || f.Short != 0 && name == "-"+string(f.Short)
+		})
+		switch {
+		case i == 0 && args[i] == "serve":
+			known = append(known, args[i])
+		case at < 0:
+			dropped = append(dropped, args[i])
+		case hasValue || flags[at].IsBool() || i+1 == len(args):
+			known = append(known, args[i])
+		default:
+			known = append(known, args[i], args[i+1])
+			i++
+		}
+	}
+	return known, dropped
+}

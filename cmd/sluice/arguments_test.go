@@ -1,0 +1,33 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestKnownArguments(t *testing.T) {
+	parser, err := newParser(new(cli), asRatelimit, console{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ args, known, dropped string }{
+		{"", "", ""},
+		{"--quotaRateLimitServiceAddr=a:1", "", "--quotaRateLimitServiceAddr=a:1"},
+		{"--quotaRateLimitServiceAddr a:1", "", "--quotaRateLimitServiceAddr a:1"},
+		{"-v --config rules -- x", "--config rules", "-v -- x"},
+		{"-c rules -x=1", "-c rules", "-x=1"},
+		{"serve --shadow-mode 1 --config=a", "serve --shadow-mode --config=a", "1"},
+		{"--shadow-mode=false --nosuch --config", "--shadow-mode=false --config", "--nosuch"},
+		{"check --nosuch", "check --nosuch", ""},
+		{"--help", "--help", ""},
+		{"nosuch check", "", "nosuch check"},
+	} {
+		known, dropped := knownArguments(parser.Model, strings.Fields(tt.args))
+		if got := strings.Join(known, " "); got != tt.known {
+			t.Errorf("of %q known are %q, want %q", tt.args, got, tt.known)
+		}
+		if got := strings.Join(dropped, " "); got != tt.dropped {
+			t.Errorf("of %q dropped are %q, want %q", tt.args, got, tt.dropped)
+		}
+	}
+}

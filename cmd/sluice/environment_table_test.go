@@ -1,0 +1,147 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestVariablesAreTheReferences compares the table with the list of what
+// envoyproxy/ratelimit reads.
+func TestVariablesAreTheReferences(t *testing.T) {
+	text, err := os.ReadFile("testdata/reference/variables.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	read := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(fields) != 4 {
+			t.Fatalf("%d fields, want 4: %q", len(fields), line)
+		}
+		want[fields[1]] = fields[2] + " " + fields[3]
+		if fields[0] == "settings" {
+			read++
+		}
+	}
+	if read != 114 {
+		t.Errorf("%d of envoyproxy/ratelimit's own settings, want 114", read)
+	}
+	for v := range variables() {
+		got := string(v.kind) + " " + v.preset
+		switch other, ok := want[v.name]; {
+		case !ok:
+			t.Errorf("%s is in the table twice, or not envoyproxy/ratelimit's", v.name)
+		case got != other:
+			t.Errorf("%s is %q, want %q", v.name, got, other)
+		}
+		delete(want, v.name)
+	}
+	for name := range want {
+		t.Errorf("%s is missing", name)
+	}
+}
+
+// TestVariablesSetFlagsThatExist holds that no row names a flag of its fancy, and
+// that a default is of its row's kind.
+func TestVariablesSetFlagsThatExist(t *testing.T) {
+	parser, err := newParser(new(cli), "sluice", console{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flags []string
+	for _, command := range parser.Model.Children {
+		if command.Name == "serve" {
+			for _, f := range command.Flags {
+				flags = append(flags, f.Name)
+				if len(f.Envs) > 0 {
+					t.Errorf("--%s has variables %v in its tag: the table is their place", f.Name, f.Envs)
+				}
+			}
+		}
+	}
+	for v := range variables() {
+		if v.flag != "" && !slices.Contains(flags, v.flag) && !slices.Contains(awaited, v.flag) {
+			t.Errorf("%s sets --%s, which does not exist", v.name, v.flag)
+		}
+		if err := v.check(v.preset); v.preset != "" && err != nil {
+			t.Errorf("the default of %s: %v", v.name, err)
+		}
+		if v.status != supported && v.note == "" {
+			t.Errorf("%s has no effect and does not say why", v.name)
+		}
+	}
+}
+
+// awaited are flags that are being written.
+var awaited = []string{
+	"max-connection-age-grace", "unhealthy-without-rules", "metrics-path", "response-time-milliseconds",
+	"xds-addr", "xds-node-id", "xds-node-metadata", "xds-tls", "xds-ca", "xds-san", "xds-cert", "xds-key", "xds-header",
+	"xds-retry-interval", "xds-backoff-initial", "xds-backoff-max", "xds-backoff-random-factor", "xds-backoff-jitter", "xds-max-message",
+	"statsd-addr", "statsd-protocol", "dogstatsd-mogrifier", "extra-tags", "stats-flush-interval",
+	"tracing", "tracing-protocol", "tracing-service-name", "tracing-service-namespace", "tracing-instance-id", "tracing-sampling-rate",
+	"max-connection-age", "grpc-tls-cert", "grpc-tls-key", "grpc-client-ca", "grpc-client-san", "",
+}
+
+const (
+	tableBegins = "<!-- variables: written by go test ./cmd/sluice -run TestMigrating -update -->\n"
+	tableEnds   = "<!-- end of variables -->\n"
+)
+
+// TestMigratingHasTheTable holds that docs/migrating.md says what the table says.
+func TestMigratingHasTheTable(t *testing.T) {
+	const path = "../../docs/migrating.md"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), tableBegins)
+	old, tail, ended := strings.Cut(rest, tableEnds)
+	if !ok || !ended {
+		t.Fatalf("%s lacks the lines around the table:\n%s%s", path, tableBegins, tableEnds)
+	}
+	table := variableTable()
+	if old == table {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s is not what the table of variables says: run go test ./cmd/sluice -run TestMigrating -update", path)
+	}
+	if err := os.WriteFile(path, []byte(head+tableBegins+table+tableEnds+tail), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// variableTable returns the documentation of all variables.
+func variableTable() string {
+	var b strings.Builder
+	for _, s := range sections {
+		fmt.Fprintf(&b, "\n### %s\n\n| variable | type | default there | here |\n| --- | --- | --- | --- |\n", s.title)
+		for i := range s.variables {
+			v := &s.variables[i]
+			here := string(v.status)
+			if v.flag != "" {
+				here = "`--" + v.flag + "`"
+			}
+			if v.note != "" {
+				here += ": " + v.note
+			}
+			preset := ""
+			if v.preset != "" {
+				preset = "`" + v.preset + "`"
+			}
+			kind := map[kind]string{aDuration: "duration", aList: "list", aMap: "map"}[v.kind]
+			if kind == "" {
+				kind = string(v.kind)
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", v.name, kind, preset, here)
+		}
+	}
+	return b.String() + "\n"
+}
