@@ -5,8 +5,9 @@
 // [Policy] it counts under and the hits, and passes it to [Table.Decide] with
 // the time. One [Decision] per charge comes back in the same Batch.
 //
-// Time is always an argument; the package reads no clock, starts no goroutine
-// and, once a Batch has grown to its working size, allocates nothing.
+// Time is always an argument; a table reads no clock ([Clock] is for its callers),
+// starts no goroutine and, once a Batch has grown to its working size, allocates
+// nothing.
 //
 // # The table
 //

@@ -38,9 +38,10 @@ type Settings struct {
 	DynamicMetadata bool
 	// DecisionMetadata adds what was decided under the key sluice.
 	DecisionMetadata bool
-	// Clock tells the time at which a refused group gives back what it took for a
-	// moment; see limiter.Batch. Optional: without it, the time of the request.
-	Clock func() limiter.Time
+	// Clock tells the time of a request, and the time at which a refused group gives
+	// back what it took for a moment; see limiter.Batch. Optional: without it, one of
+	// the server's own, and the time of the request.
+	Clock *limiter.Clock
 	// MaxDescriptors is the most that one request may have. 0 means 1000.
 	MaxDescriptors int
 }
@@ -55,6 +56,8 @@ type Service struct {
 	table    *limiter.Table
 	metrics  *telemetry.Metrics
 	rules    atomic.Pointer[serving]
+	// now is settings.Clock's, nil without it.
+	now func() limiter.Time
 }
 
 // serving is what one rule set needs to be answered from.
@@ -73,7 +76,14 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 	if settings.MaxDescriptors == 0 {
 		settings.MaxDescriptors = 1000
 	}
-	return &Service{settings: settings, table: table, metrics: metrics}
+	s := &Service{settings: settings, table: table, metrics: metrics}
+	if clock := settings.Clock; clock != nil {
+		s.now = func() limiter.Time {
+			now, _ := clock.Now()
+			return now
+		}
+	}
+	return s
 }
 
 // Serve puts a rule set in force for all requests that begin from now on. It
@@ -150,7 +160,7 @@ func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, reques
 	}
 
 	rules.set.Plan(&c.plan, req, descriptors.Global{Quota: s.settings.QuotaMode})
-	c.plan.Batch.Budget, c.plan.Batch.Space, c.plan.Batch.Clock = max(0, budget), nil, s.settings.Clock
+	c.plan.Batch.Budget, c.plan.Batch.Space, c.plan.Batch.Clock = max(0, budget), nil, s.now
 	if i := c.plan.DomainIndex; i >= 0 {
 		c.plan.Batch.Space = rules.spaces[i]
 	}

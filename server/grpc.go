@@ -110,6 +110,15 @@ type handler struct {
 	service *Service
 	logger  *zap.Logger
 	precise bool
+	clock   *limiter.Clock
+}
+
+func newHandler(s *Service, logger *zap.Logger, precise bool) *handler {
+	clock := s.settings.Clock
+	if clock == nil {
+		clock = limiter.NewClock()
+	}
+	return &handler{service: s, logger: logger, precise: precise, clock: clock}
 }
 
 // margin is what a held reply needs of the call's deadline to get back in time.
@@ -133,13 +142,13 @@ func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) 
 			m.ServiceErrors.Inc()
 		}
 	}()
-	start := time.Now() //nolint:forbidigo // the one reading of the clock; all else takes the time
+	now, start := h.clock.Now() // the one reading of the clock; all else takes the time
 	budget := time.Duration(math.MaxInt64)
 	if deadline, ok := ctx.Deadline(); ok {
-		budget = deadline.Sub(start) - margin
+		budget = h.clock.ElapsedAt(deadline) - start - margin
 	}
-	reply, delay, err := h.service.Answer(limiter.Time(start.UnixNano()), budget, &x.call, x.request)
-	m.ResponseTime.Observe(time.Since(start).Seconds())
+	reply, delay, err := h.service.Answer(now, budget, &x.call, x.request)
+	m.ResponseTime.Observe((h.clock.Elapsed() - start).Seconds())
 	if err != nil {
 		return status.Error(code(err, h.precise), err.Error())
 	}
@@ -162,7 +171,8 @@ func (h *handler) hold(ctx context.Context, x *exchange, delay time.Duration) er
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		h.service.Cancel(limiter.Time(time.Now().UnixNano()), &x.call) //nolint:forbidigo // a later moment than the request's
+		now, _ := h.clock.Now() // a later moment than the request's
+		h.service.Cancel(now, &x.call)
 		m.CancelledWaits.Inc()
 		return status.FromContextError(ctx.Err()).Err()
 	}

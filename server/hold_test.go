@@ -60,7 +60,7 @@ func callAll(ctx context.Context, t *testing.T, h *handler, n int) []outcome {
 func TestRepliesAreHeldUntilTheirTurn(t *testing.T) {
 	s := service(t, Settings{}, shaping)
 	synctest.Test(t, func(t *testing.T) {
-		h := &handler{service: s, logger: zap.NewNop()}
+		h := newHandler(s, zap.NewNop(), false)
 		passed, refused := 0, 0
 		for _, o := range callAll(t.Context(), t, h, 60) {
 			if o.err != nil {
@@ -93,7 +93,7 @@ func TestRepliesAreHeldUntilTheirTurn(t *testing.T) {
 func TestAHoldFitsTheDeadline(t *testing.T) {
 	s := service(t, Settings{}, shaping)
 	synctest.Test(t, func(t *testing.T) {
-		h := &handler{service: s, logger: zap.NewNop()}
+		h := newHandler(s, zap.NewNop(), false)
 		// 21 ms less the margin leave room for waits of 10 and 20 ms.
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond+margin)
 		defer cancel()
@@ -117,7 +117,7 @@ func TestAHoldFitsTheDeadline(t *testing.T) {
 func TestACancelledHoldFreesItsPlace(t *testing.T) {
 	s := service(t, Settings{}, shaping)
 	synctest.Test(t, func(t *testing.T) {
-		h := &handler{service: s, logger: zap.NewNop()}
+		h := newHandler(s, zap.NewNop(), false)
 		callAll(t.Context(), t, h, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		var cancelled atomic.Int32

@@ -74,7 +74,7 @@ func New(options Options, service *Service, metrics *telemetry.Metrics, logger *
 // Listen opens all listeners and logs their addresses, or opens none and returns
 // why.
 func (s *Server) Listen(ctx context.Context) error {
-	h := &handler{service: s.service, logger: s.logger, precise: s.options.PreciseCodes}
+	h := newHandler(s.service, s.logger, s.options.PreciseCodes)
 	if s.options.GRPCAddr != "" {
 		l, err := s.open(ctx, "grpc", s.options.GRPCAddr)
 		if err != nil {

@@ -188,7 +188,7 @@ func TestPanicCostsOneReply(t *testing.T) {
 	table := s.table
 	s.table = nil
 	core, logs := observer.New(zap.ErrorLevel)
-	h := &handler{service: s, logger: zap.New(core)}
+	h := newHandler(s, zap.New(core), false)
 	x := &exchange{request: marshal(t, simpleRequest())}
 	if err := h.shouldRateLimit(t.Context(), x); status.Code(err) != codes.Internal {
 		t.Errorf("error is %v, want INTERNAL", err)

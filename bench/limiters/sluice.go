@@ -170,4 +170,10 @@ func identify(h limiter.Hasher, key []byte) limiter.ID {
 	return h.Sum()
 }
 
-func clock() limiter.Time { return limiter.Time(time.Now().UnixNano()) }
+// clock is what the service reads.
+var systemClock = limiter.NewClock()
+
+func clock() limiter.Time {
+	now, _ := systemClock.Now()
+	return now
+}

@@ -202,7 +202,7 @@ func (s *serveCmd) settings() server.Settings {
 		DynamicMetadata:  s.DynamicMetadata,
 		DecisionMetadata: s.DecisionMetadata,
 		MaxDescriptors:   s.MaxDescriptors,
-		Clock:            now,
+		Clock:            limiter.NewClock(),
 	}
 	if s.ResponseHeaders {
 		settings.Headers = &server.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}

@@ -1,0 +1,73 @@
+package limiter
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// anchorLife is how long a clock goes by its monotonic part alone.
+const anchorLife = 100 * time.Millisecond
+
+// Clock tells the time in half the time of [time.Now], which asks the system for
+// two: it asks for the monotonic one, and ten times a second for both, to see how
+// far the wall clock has moved against it. So a wall clock that was set, or a
+// machine that was suspended, is seen at once if a tenth of a second has passed
+// since the last look, else by then. Time may go back with the wall clock, which a
+// [Table] bears. All methods may be called concurrently; none takes a lock that
+// another waits for.
+type Clock struct {
+	base time.Time
+	both func() (wall Time, elapsed time.Duration)
+
+	// until is when offset is to be found anew, as time elapsed since base, and offset
+	// what elapsed time falls short of the time since the Unix epoch. offset is stored
+	// first and loaded last, so it is no older than until says.
+	until, offset atomic.Int64
+	anchoring     sync.Mutex // only tried
+}
+
+// NewClock returns a clock.
+func NewClock() *Clock {
+	c := &Clock{base: time.Now()} //nolint:forbidigo // this is the clock
+	c.both = func() (Time, time.Duration) {
+		now := time.Now() //nolint:forbidigo // this is the clock
+		return Time(now.UnixNano()), now.Sub(c.base)
+	}
+	return c
+}
+
+// Now returns the time, and the time elapsed since the clock was made by the same
+// reading.
+func (c *Clock) Now() (Time, time.Duration) {
+	elapsed := time.Since(c.base)
+	return c.at(elapsed), elapsed
+}
+
+// Elapsed returns the time elapsed since the clock was made.
+func (c *Clock) Elapsed() time.Duration { return time.Since(c.base) }
+
+// ElapsedAt returns what [Clock.Elapsed] will return at t.
+func (c *Clock) ElapsedAt(t time.Time) time.Duration { return t.Sub(c.base) }
+
+// at returns the time at which so much had elapsed, which is now.
+func (c *Clock) at(elapsed time.Duration) Time {
+	if int64(elapsed) >= c.until.Load() {
+		return c.anchor()
+	}
+	return Time(int64(elapsed) + c.offset.Load())
+}
+
+// anchor is at by both parts of the system's clock. One caller at a time keeps what
+// it found; the others do without.
+func (c *Clock) anchor() Time {
+	if !c.anchoring.TryLock() {
+		wall, _ := c.both()
+		return wall
+	}
+	defer c.anchoring.Unlock()
+	wall, elapsed := c.both()
+	c.offset.Store(int64(wall) - int64(elapsed))
+	c.until.Store(int64(elapsed + anchorLife))
+	return wall
+}

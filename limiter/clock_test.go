@@ -1,0 +1,107 @@
+package limiter
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+// fakeClock is a Clock and the two readings that it has from the system.
+type fakeClock struct {
+	*Clock
+	wall    Time
+	elapsed time.Duration
+	looks   int
+}
+
+func newFakeClock() *fakeClock {
+	f := &fakeClock{Clock: NewClock(), wall: benchNow}
+	f.both = func() (Time, time.Duration) {
+		f.looks++
+		return f.wall, f.elapsed
+	}
+	return f
+}
+
+// pass lets time pass.
+func (f *fakeClock) pass(d time.Duration) { f.elapsed, f.wall = f.elapsed+d, f.wall+Time(d) }
+
+func (f *fakeClock) wants(t *testing.T, when string, want Time) {
+	t.Helper()
+	if got := f.at(f.elapsed); got != want {
+		t.Errorf("%s: the time is off by %v", when, time.Duration(got-want))
+	}
+}
+
+func TestClockFollowsTheWallClock(t *testing.T) {
+	f := newFakeClock()
+	f.wants(t, "at first", f.wall)
+	for range 99 {
+		f.pass(time.Millisecond)
+		f.wants(t, "in the first 100 ms", f.wall)
+	}
+	if f.looks != 1 {
+		t.Errorf("%d looks at the wall clock in 99 ms, want 1", f.looks)
+	}
+	f.wall += Time(time.Hour) // set ahead
+	f.wants(t, "99 ms after a look", f.wall-Time(time.Hour))
+	f.pass(time.Millisecond)
+	f.wants(t, "100 ms after it", f.wall)
+
+	f.wall -= Time(time.Minute) // set back
+	f.pass(anchorLife)
+	f.wants(t, "set back", f.wall)
+
+	f.pass(8 * time.Hour) // nobody asks all night
+	f.wall += Time(time.Second)
+	f.wants(t, "after the night", f.wall)
+
+	f.wall += Time(8 * time.Hour) // suspended: only the wall clock goes on
+	f.pass(anchorLife)
+	f.wants(t, "after a suspension", f.wall)
+}
+
+// While one caller asks the system, others do not take what is too old.
+func TestClockWhileAnchoring(t *testing.T) {
+	f := newFakeClock()
+	f.at(f.elapsed)
+	f.wall += Time(time.Hour)
+	f.pass(anchorLife)
+	f.anchoring.Lock()
+	f.wants(t, "while another asks", f.wall)
+	f.anchoring.Unlock()
+}
+
+func TestClockIsTheSystems(t *testing.T) {
+	c := NewClock()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			last := c.Elapsed()
+			for range 10_000 {
+				before := time.Now()
+				at, elapsed := c.Now()
+				after := time.Now()
+				// A minute, in case somebody sets the machine's clock meanwhile by less.
+				if at < Time(before.UnixNano())-min1 || at > Time(after.UnixNano())+min1 {
+					t.Errorf("Now() = %d, want %d to %d", at, before.UnixNano(), after.UnixNano())
+					return
+				}
+				if elapsed < last || elapsed < c.ElapsedAt(before) || elapsed > c.ElapsedAt(after) {
+					t.Errorf("elapsed = %v after %v, want %v to %v", elapsed, last, c.ElapsedAt(before), c.ElapsedAt(after))
+					return
+				}
+				last = elapsed
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func BenchmarkClock(b *testing.B) {
+	c := NewClock()
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Now()
+	}
+}
