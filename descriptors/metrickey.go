@@ -103,6 +103,14 @@ func appendMetricLevel(dst []byte, e *Entry, keepUnderscore bool) []byte {
 	return dst
 }
 
+// MetricDomain returns the name that a domain has in metrics, sanitised like a
+// level of a metric key. Its other dots stay: it is a label of its own.
+func MetricDomain(name string) string {
+	b := []byte(name)
+	sanitize(b)
+	return string(b)
+}
+
 // sanitize makes one level of a metric key fit for statsd in place, as
 // envoyproxy/ratelimit does: `:` and `|`, and the dots of dotted quads, become
 // `_`. Other dots stay.

@@ -66,7 +66,9 @@ type serving struct {
 	// counters is parallel to set.Limits.
 	counters []*telemetry.RuleCounters
 	// spaces is parallel to set.Domains(); nil is the common space.
-	spaces   []*limiter.Space
+	spaces []*limiter.Space
+	// labels is parallel to set.Domains(): the domains' names in metrics.
+	labels   []string
 	metadata map[*descriptors.Rule]*object
 }
 
@@ -98,16 +100,23 @@ func (s *Service) Serve(set *descriptors.Set) error {
 		}
 		spaces[i] = space
 	}
-	keys := make([]telemetry.RuleKey, len(set.Limits))
+	labels := make([]string, len(set.Domains()))
+	for i, domain := range set.Domains() {
+		labels[i] = descriptors.MetricDomain(domain)
+	}
+	limits := make([]telemetry.RuleLimit, len(set.Limits))
 	metadata := map[*descriptors.Rule]*object{}
 	for i, l := range set.Limits {
 		m := l.Rule.Metric
-		keys[i] = telemetry.RuleKey{Domain: l.Rule.Domain, Rule: m.Rule, Key1: m.Key1, Key2: m.Key2, Limit: l.Label}
+		limits[i].Key = telemetry.RuleKey{Domain: descriptors.MetricDomain(l.Rule.Domain), Rule: m.Rule, Key1: m.Key1, Key2: m.Key2, Limit: l.Label}
+		if !l.Rule.Unlimited {
+			limits[i].Requests, limits[i].Window = uint64(l.RequestsPerUnit), l.Policy.Window
+		}
 		if l.Rule.Metadata != nil && metadata[l.Rule] == nil {
 			metadata[l.Rule] = newObject(l.Rule.Metadata)
 		}
 	}
-	s.rules.Store(&serving{set: set, counters: s.metrics.Rules.Configure(keys), spaces: spaces, metadata: metadata})
+	s.rules.Store(&serving{set: set, counters: s.metrics.Rules.Configure(labels, limits), spaces: spaces, labels: labels, metadata: metadata})
 	return nil
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // benchNow is the time of all requests here: within one window of every rule.
@@ -35,7 +34,7 @@ func benchService(tb testing.TB, settings Settings, rules string) *Service {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := NewService(settings, table, telemetry.New())
+	s := NewService(settings, table, newMetrics(tb))
 	if err := s.Serve(set); err != nil {
 		tb.Fatal(err)
 	}

@@ -19,9 +19,11 @@ func (s *Service) count(rules *serving, c *Call) {
 		}
 		if m.Count == 0 {
 			if m.Rule != nil && m.Rule.Unlimited {
-				if !c.decoder.req.Descriptors[i].Refund {
-					s.counters(rules, c, i, m.Rule.Limits[0]).Add(telemetry.Hits{Total: m.Hits, Within: m.Hits})
+				h := telemetry.Hits{Total: m.Hits, Within: m.Hits}
+				if c.decoder.req.Descriptors[i].Refund {
+					h = telemetry.Hits{Negative: m.Hits}
 				}
+				s.counters(rules, c, i, m.Rule.Limits[0]).Add(h)
 			}
 			continue
 		}
@@ -29,6 +31,7 @@ func (s *Service) count(rules *serving, c *Call) {
 			charge, d := &c.plan.Batch.Charges[at], &c.plan.Batch.Decisions[at]
 			if charge.Refund {
 				s.metrics.RefundedHits.Add(float64(d.Charged))
+				s.counters(rules, c, i, c.plan.Limits[at]).Add(telemetry.Hits{Negative: charge.Hits})
 				continue
 			}
 			s.counters(rules, c, i, c.plan.Limits[at]).Add(s.split(charge, d))
@@ -52,7 +55,7 @@ func (s *Service) counters(rules *serving, c *Call, i int, l *descriptors.Limit)
 		c.metric, key1End, key2End = m.Rule.AppendMetricKey(c.metric[:0], entries)
 		label = l.Label
 	}
-	counters, lookup := s.metrics.Rules.Runtime(c.lookup, c.plan.DomainName, label, c.metric, key1End, key2End)
+	counters, lookup := s.metrics.Rules.Runtime(c.lookup, rules.labels[c.plan.DomainIndex], label, c.metric, key1End, key2End)
 	c.lookup = lookup
 	return counters
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // serviceName is the gRPC service's full name.
@@ -128,8 +129,13 @@ const margin = time.Millisecond
 // rules say.
 func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) {
 	m := h.service.metrics
-	m.Requests.Inc()
+	m.Calls.ShouldRateLimit.Requests.Inc()
+	now, start := h.clock.Now() // the one reading of the clock; all else takes the time
+	took := time.Duration(-1)   // until it is known
 	defer func() {
+		if took < 0 {
+			took = h.clock.Elapsed() - start
+		}
 		if p := recover(); p != nil {
 			// A bug of ours must cost one reply, not the process. The request may
 			// hold secrets, so only the place is logged.
@@ -141,14 +147,14 @@ func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) 
 		if err != nil {
 			m.ServiceErrors.Inc()
 		}
+		m.Calls.ShouldRateLimit.Done(uint32(status.Code(err)), took)
 	}()
-	now, start := h.clock.Now() // the one reading of the clock; all else takes the time
 	budget := time.Duration(math.MaxInt64)
 	if deadline, ok := ctx.Deadline(); ok {
 		budget = h.clock.ElapsedAt(deadline) - start - margin
 	}
 	reply, delay, err := h.service.Answer(now, budget, &x.call, x.request)
-	m.ResponseTime.Observe((h.clock.Elapsed() - start).Seconds())
+	took = h.clock.Elapsed() - start
 	if err != nil {
 		return status.Error(code(err, h.precise), err.Error())
 	}
@@ -247,9 +253,10 @@ func endWith(draining <-chan struct{}) grpc.StreamServerInterceptor {
 
 // grpcOptions are the options of the gRPC server. A stock grpc-go server can be
 // brought to gigabytes by one connection; each option here closes a way.
-func grpcOptions(l Limits, draining <-chan struct{}) []grpc.ServerOption {
+func grpcOptions(l Limits, calls *telemetry.Calls, draining <-chan struct{}) []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.StreamInterceptor(endWith(draining)),
+		grpc.ChainUnaryInterceptor(countUnary(calls)),
+		grpc.ChainStreamInterceptor(countStreams(calls), endWith(draining)),
 		grpc.ForceServerCodecV2(newCodec()),
 		// Workers keep grown stacks from call to call, which new goroutines lack.
 		grpc.NumStreamWorkers(4),

@@ -160,7 +160,7 @@ func TestADrainAnswersWhoWaits(t *testing.T) {
 			results <- err
 		}()
 	}
-	for testutil.ToFloat64(s.metrics.Requests) < calls {
+	for testutil.ToFloat64(s.metrics.Calls.ShouldRateLimit.Requests) < calls {
 		runtime.Gosched() // until all are answered or held
 	}
 	r.stop()

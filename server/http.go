@@ -93,9 +93,14 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text) // a client that went away
 }
 
-// metricsHandler serves /metrics and nothing else.
-func metricsHandler(m *telemetry.Metrics) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4}))
-	return mux
+// metricsHandler serves the metrics at path and nothing else.
+func metricsHandler(m *telemetry.Metrics, path string) http.Handler {
+	metrics := promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != path {
+			http.NotFound(w, r)
+			return
+		}
+		metrics.ServeHTTP(w, r)
+	})
 }

@@ -24,7 +24,9 @@ type Options struct {
 	// The addresses are host:port; GRPCAddr may be unix:///path or unix:@name
 	// too. Port 0 picks a free one; an empty address switches a listener off.
 	GRPCAddr, HTTPAddr, DebugAddr, MetricsAddr string
-	Limits                                     Limits
+	// MetricsPath is where the metrics listener answers. Empty means /metrics.
+	MetricsPath string
+	Limits      Limits
 	// TLS secures the gRPC listener. Nil means plain text. Whoever made it runs it.
 	TLS *TLS
 	// PreciseCodes gives errors that envoyproxy/ratelimit answers with UNKNOWN a
@@ -64,6 +66,9 @@ func New(options Options, service *Service, metrics *telemetry.Metrics, logger *
 	if options.DrainTimeout == 0 {
 		options.DrainTimeout = 30 * time.Second
 	}
+	if options.MetricsPath == "" {
+		options.MetricsPath = "/metrics"
+	}
 	options.Limits = options.Limits.withDefaults()
 	return &Server{
 		options: options, service: service, metrics: metrics, logger: logger,
@@ -81,7 +86,7 @@ func (s *Server) Listen(ctx context.Context) error {
 			return err
 		}
 		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), refused: s.metrics.RefusedConnections}
-		options := grpcOptions(s.options.Limits, s.draining)
+		options := grpcOptions(s.options.Limits, s.metrics.Calls, s.draining)
 		if s.options.TLS != nil {
 			options = append(options, grpc.Creds(s.options.TLS))
 		}
@@ -96,7 +101,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	}{
 		{"http", s.options.HTTPAddr, publicHandler(h, &s.healthy, s.options.Limits.MaxMessageBytes)},
 		{"debug", s.options.DebugAddr, debugHandler(s.service, s.metrics, s.logger)},
-		{"metrics", s.options.MetricsAddr, metricsHandler(s.metrics)},
+		{"metrics", s.options.MetricsAddr, metricsHandler(s.metrics, s.options.MetricsPath)},
 	} {
 		if l.addr == "" {
 			continue

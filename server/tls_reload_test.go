@@ -78,7 +78,7 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 		stale := issue(t, ours, testcert.Leaf{Names: []string{host}, Expires: time.Now().Add(-time.Hour)})
 		files := write(t, first, ours.PEM)
 		core, logger := newLines()
-		metrics := telemetry.New().TLS("grpc")
+		metrics := newMetrics(t).TLS("grpc")
 		s := serverTLS(t, TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA, Metrics: metrics, Logger: logger})
 		follow(t, s)
 		client := func(a *testcert.Authority) *TLS {

@@ -5,8 +5,8 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
-
-	"github.com/prometheus/client_golang/prometheus"
+	"time"
+	"unicode/utf8"
 )
 
 // The bounds on the series of rules. Beyond them hits count under the labels
@@ -31,14 +31,23 @@ type RuleKey struct {
 	Limit string
 }
 
+// RuleLimit is one configured limit.
+type RuleLimit struct {
+	Key RuleKey
+	// Requests in Window is what it grants. Window is 0 if it is unlimited.
+	Requests uint64
+	Window   time.Duration
+}
+
 // RuleCounters count the hits of one limit. All methods may be called
 // concurrently and cost one atomic addition for each number that is not 0.
 type RuleCounters struct {
-	totalHits, overLimit, nearLimit, withinLimit, shadowMode atomic.Uint64
+	totalHits, overLimit, nearLimit, withinLimit, shadowMode, negativeHits atomic.Uint64
 }
 
-// Hits is how the hits of one decision split.
-type Hits struct{ Total, Over, Near, Within, Shadow uint64 }
+// Hits is how the hits of one decision split. Negative are those of a refund, in
+// no other number.
+type Hits struct{ Total, Over, Near, Within, Shadow, Negative uint64 }
 
 // Add counts h. Counters stop at 2^64-1 and never wrap around, since clients
 // choose the numbers.
@@ -48,6 +57,7 @@ func (c *RuleCounters) Add(h Hits) {
 	add(&c.nearLimit, h.Near)
 	add(&c.withinLimit, h.Within)
 	add(&c.shadowMode, h.Shadow)
+	add(&c.negativeHits, h.Negative)
 }
 
 func add(c *atomic.Uint64, n uint64) {
@@ -59,67 +69,98 @@ func add(c *atomic.Uint64, n uint64) {
 	}
 }
 
+// used reports whether anything was counted.
+func (c *RuleCounters) used() bool { return c.totalHits.Load() > 0 || c.negativeHits.Load() > 0 }
+
 // Rules holds the counters of all rules. Configured rules keep theirs until
 // [Rules.Configure] is called without them; keys that hold values of requests
 // share a pool of [MaxRuntime] for the life of the process.
 type Rules struct {
 	mu         sync.Mutex
-	configured map[RuleKey]*RuleCounters
-	// overflow has one set of counters per configured domain, for whatever is
-	// beyond the bounds. Domains are configured, so clients cannot add to it.
-	overflow map[RuleKey]*RuleCounters
+	configured map[RuleKey]configuredRule
+	// omitted is how many configured limits have no series of their own.
+	omitted int
+	// overflow has the counters of each configured domain, by its name, for
+	// whatever is beyond the bounds. Written under the lock, the map never.
+	overflow atomic.Pointer[map[string]*RuleCounters]
 	// runtime is read without the lock and replaced under it. The text key is
 	// domain, limit label and metric key joined by zero bytes.
 	runtime    atomic.Pointer[map[string]*RuleCounters]
 	runtimeKey map[*RuleCounters]RuleKey
-	// spill counts the hits that went to overflow for want of room.
+	// spill counts the decisions that went to overflow for want of room.
 	spill atomic.Uint64
 }
 
-// NewRules returns an empty set, registered with reg.
-func NewRules(reg prometheus.Registerer) *Rules {
-	r := &Rules{overflow: map[RuleKey]*RuleCounters{}, runtimeKey: map[*RuleCounters]RuleKey{}}
+type configuredRule struct {
+	counters *RuleCounters
+	limit    RuleLimit
+}
+
+// newRules returns an empty set, registered with m.
+func newRules(m *Metrics) *Rules {
+	r := &Rules{runtimeKey: map[*RuleCounters]RuleKey{}}
+	r.overflow.Store(&map[string]*RuleCounters{})
 	r.runtime.Store(&map[string]*RuleCounters{})
-	reg.MustRegister(rulesCollector{r})
+	m.Register(rulesCollector{r})
 	return r
 }
 
-// Configure makes keys the configured series and returns their counters in
-// order; equal keys share theirs. Counters of keys that were configured before
-// go on from their values; series of keys that are no longer there end.
-func (r *Rules) Configure(keys []RuleKey) []*RuleCounters {
+// Configure makes limits the configured series and returns their counters in
+// order; those of equal keys share theirs and show the first one's numbers.
+// Counters of keys that were configured before go on from their values; series of
+// keys that are no longer there end. Domains are all that are configured, those
+// without limits too.
+func (r *Rules) Configure(domains []string, limits []RuleLimit) []*RuleCounters {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := make(map[RuleKey]*RuleCounters, len(r.configured)+len(r.runtimeKey))
 	for c, k := range r.runtimeKey {
 		known[k] = c
 	}
-	maps.Copy(known, r.configured)
-	next := make(map[RuleKey]*RuleCounters, len(keys))
-	overflow := make(map[RuleKey]*RuleCounters)
-	out := make([]*RuleCounters, len(keys))
-	for i, k := range keys {
-		o := otherKey(k.Domain)
-		if overflow[o] == nil {
-			overflow[o] = keep(r.overflow, o)
-		}
-		switch {
-		case next[k] != nil:
-			out[i] = next[k]
-		case len(next) < MaxConfigured:
-			next[k] = keep(known, k)
-			out[i] = next[k]
-		default:
-			out[i] = overflow[o]
-		}
+	for k, c := range r.configured {
+		known[k] = c.counters
 	}
-	r.configured, r.overflow = next, overflow
+	overflow := make(map[string]*RuleCounters, len(domains))
+	for _, d := range domains {
+		overflow[d] = (*r.overflow.Load())[d]
+		if overflow[d] == nil {
+			overflow[d] = known[otherKey(d)]
+		}
+		if overflow[d] == nil {
+			overflow[d] = &RuleCounters{}
+		}
+		// A rule may be called other; then it is one series with what is beyond the
+		// bounds.
+		known[otherKey(d)] = overflow[d]
+	}
+	next := make(map[RuleKey]configuredRule, len(limits))
+	out := make([]*RuleCounters, len(limits))
+	r.omitted = 0
+	for i, l := range limits {
+		c, ok := next[l.Key]
+		switch {
+		case ok:
+		case len(next) < MaxConfigured:
+			c = configuredRule{known[l.Key], l}
+			if c.counters == nil {
+				c.counters = &RuleCounters{}
+			}
+			next[l.Key] = c
+		default:
+			c.counters = overflow[l.Key.Domain]
+			r.omitted++
+		}
+		out[i] = c.counters
+	}
+	r.configured = next
+	r.overflow.Store(&overflow)
 	r.dropAliasesLocked()
 	return out
 }
 
-// dropAliasesLocked leaves in the runtime map what has a series by it alone:
-// the next request finds the counters of keys that are configured now.
+// dropAliasesLocked leaves in the runtime map what has a series by it alone, in
+// a domain that is configured: the next request finds the counters of keys that
+// are configured now.
 func (r *Rules) dropAliasesLocked() {
 	next := make(map[string]*RuleCounters)
 	for text, c := range *r.runtime.Load() {
@@ -127,7 +168,8 @@ func (r *Rules) dropAliasesLocked() {
 		if !ok {
 			continue
 		}
-		if r.configured[k] != nil {
+		_, reachable := (*r.overflow.Load())[k.Domain]
+		if !reachable || r.takenLocked(k) != nil {
 			delete(r.runtimeKey, c)
 			continue
 		}
@@ -136,11 +178,16 @@ func (r *Rules) dropAliasesLocked() {
 	r.runtime.Store(&next)
 }
 
-func keep(m map[RuleKey]*RuleCounters, k RuleKey) *RuleCounters {
-	if c := m[k]; c != nil {
-		return c
+// takenLocked returns the counters of the series that has k without a request, or
+// nil. Two series of one name cannot be exposed, so a runtime key shares it.
+func (r *Rules) takenLocked(k RuleKey) *RuleCounters {
+	if c, ok := r.configured[k]; ok {
+		return c.counters
 	}
-	return &RuleCounters{}
+	if k == otherKey(k.Domain) {
+		return (*r.overflow.Load())[k.Domain]
+	}
+	return nil
 }
 
 func otherKey(domain string) RuleKey { return RuleKey{Domain: domain, Rule: other, Key1: other} }
@@ -148,16 +195,23 @@ func otherKey(domain string) RuleKey { return RuleKey{Domain: domain, Rule: othe
 // Runtime returns the counters for a metric key that holds values of a request.
 // key1End and key2End are where the key's first and second level end, key2End 0
 // if it has one level. scratch is used to build the look-up key and returned for
-// the next call. A key that is known already costs no allocation.
+// the next call. A key that is known already, or that has no room, costs neither
+// an allocation nor a lock.
 func (r *Rules) Runtime(scratch []byte, domain, limit string, key []byte, key1End, key2End int) (*RuleCounters, []byte) {
 	if len(key) > maxRuntimeKey {
-		return r.spillTo(domain), scratch
+		return r.other(domain), scratch
 	}
 	scratch = append(scratch[:0], domain...)
 	scratch = append(append(scratch, 0), limit...)
 	scratch = append(append(scratch, 0), key...)
-	if c := (*r.runtime.Load())[string(scratch)]; c != nil {
+	runtime := *r.runtime.Load()
+	if c := runtime[string(scratch)]; c != nil {
 		return c, scratch
+	}
+	// A value that is not UTF-8 cannot be a label. No request has one: the decoder
+	// refuses it, as protobuf does.
+	if len(runtime) >= MaxRuntime || !utf8.Valid(key) {
+		return r.other(domain), scratch
 	}
 	k := RuleKey{Domain: domain, Rule: string(key), Key1: string(key[:key1End]), Limit: limit}
 	if key2End > 0 {
@@ -174,13 +228,13 @@ func (r *Rules) addRuntime(text string, k RuleKey) *RuleCounters {
 		return c
 	}
 	if len(old) >= MaxRuntime {
-		return r.spillLocked(k.Domain)
+		return r.other(k.Domain)
 	}
 	next := make(map[string]*RuleCounters, len(old)+1)
 	maps.Copy(next, old)
 	// A runtime key may spell a configured one: an override of values that have a
-	// rule of their own. Two series of one name cannot be exposed, so they share.
-	c := r.configured[k]
+	// rule of their own.
+	c := r.takenLocked(k)
 	if c == nil {
 		c = &RuleCounters{}
 		r.runtimeKey[c] = k
@@ -190,89 +244,12 @@ func (r *Rules) addRuntime(text string, k RuleKey) *RuleCounters {
 	return c
 }
 
-func (r *Rules) spillTo(domain string) *RuleCounters {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.spillLocked(domain)
-}
-
-// spillLocked returns the counters for what is beyond the bounds.
-func (r *Rules) spillLocked(domain string) *RuleCounters {
+// other returns the counters for what is beyond the bounds.
+func (r *Rules) other(domain string) *RuleCounters {
 	r.spill.Add(1)
-	if c := r.overflow[otherKey(domain)]; c != nil {
+	if c := (*r.overflow.Load())[domain]; c != nil {
 		return c
 	}
-	// The domain has no configured limit, so Configure made none: one more for
-	// each configured domain at most.
-	c := &RuleCounters{}
-	r.overflow[otherKey(domain)] = c
-	return c
-}
-
-var ruleLabels = []string{"domain", "key1", "key2", "rule", "limit"}
-
-func ruleDesc(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc("ratelimit_service_rate_limit_"+name, help, ruleLabels, nil)
-}
-
-var (
-	totalHitsDesc   = ruleDesc("total_hits", "Hits that asked this limit.")
-	overLimitDesc   = ruleDesc("over_limit", "Hits beyond the limit.")
-	nearLimitDesc   = ruleDesc("near_limit", "Hits within the limit, above NEAR_LIMIT_RATIO of it.")
-	withinLimitDesc = ruleDesc("within_limit", "Hits within the limit.")
-	shadowModeDesc  = ruleDesc("shadow_mode", "Hits beyond a limit in shadow mode, which passed.")
-	seriesDesc      = prometheus.NewDesc("sluice_rule_series", "Rules with series of their own, by where their names come from: configured or runtime.", []string{"kind"}, nil)
-	spillDesc       = prometheus.NewDesc("sluice_rule_series_other_total", "Decisions counted under rule=\"other\" because the bound on runtime series is reached.", nil, nil)
-)
-
-type rulesCollector struct{ *Rules }
-
-func (rulesCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{totalHitsDesc, overLimitDesc, nearLimitDesc, withinLimitDesc, shadowModeDesc, seriesDesc, spillDesc} {
-		ch <- d
-	}
-}
-
-func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
-	type series struct {
-		key      RuleKey
-		counters *RuleCounters
-	}
-	c.mu.Lock()
-	all := make([]series, 0, len(c.configured)+len(c.overflow)+len(c.runtimeKey))
-	for k, counters := range c.configured {
-		all = append(all, series{k, counters})
-	}
-	for k, counters := range c.overflow {
-		// Empty until it is needed: most installations never see it.
-		if _, taken := c.configured[k]; !taken && counters.totalHits.Load() > 0 {
-			all = append(all, series{k, counters})
-		}
-	}
-	runtime := 0
-	for counters, k := range c.runtimeKey {
-		all = append(all, series{k, counters})
-		runtime++
-	}
-	configured := len(c.configured)
-	c.mu.Unlock()
-
-	for _, s := range all {
-		labels := []string{s.key.Domain, s.key.Key1, s.key.Key2, s.key.Rule, s.key.Limit}
-		for _, m := range []struct {
-			desc  *prometheus.Desc
-			value *atomic.Uint64
-		}{
-			{totalHitsDesc, &s.counters.totalHits},
-			{overLimitDesc, &s.counters.overLimit},
-			{nearLimitDesc, &s.counters.nearLimit},
-			{withinLimitDesc, &s.counters.withinLimit},
-			{shadowModeDesc, &s.counters.shadowMode},
-		} {
-			ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(m.value.Load()), labels...)
-		}
-	}
-	ch <- prometheus.MustNewConstMetric(seriesDesc, prometheus.GaugeValue, float64(configured), "configured")
-	ch <- prometheus.MustNewConstMetric(seriesDesc, prometheus.GaugeValue, float64(runtime), "runtime")
-	ch <- prometheus.MustNewConstMetric(spillDesc, prometheus.CounterValue, float64(c.spill.Load()))
+	// The request began with rules that had the domain; its series has ended.
+	return &RuleCounters{}
 }

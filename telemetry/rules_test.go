@@ -6,14 +6,25 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-func newRules() (*Rules, *prometheus.Registry) {
+// rules returns rules of a registry of their own, which checks what it gathers.
+func rules() (*Rules, *prometheus.Registry) {
 	reg := prometheus.NewPedanticRegistry()
-	return NewRules(reg), reg
+	return newRules(&Metrics{tagged: reg}), reg
+}
+
+// configure makes keys of the domain d the configured ones.
+func configure(r *Rules, keys ...RuleKey) []*RuleCounters {
+	limits := make([]RuleLimit, len(keys))
+	for i, k := range keys {
+		limits[i].Key = k
+	}
+	return r.Configure([]string{"d"}, limits)
 }
 
 // check compares the total_hits series, and that all of them are valid.
@@ -32,10 +43,10 @@ func check(t *testing.T, reg *prometheus.Registry, want ...string) {
 }
 
 func TestConfiguredSeries(t *testing.T) {
-	r, reg := newRules()
+	r, reg := rules()
 	a := RuleKey{Domain: "d", Rule: "a.b", Key1: "a", Key2: "b"}
 	b := RuleKey{Domain: "d", Rule: "c", Key1: "c", Limit: "5/hour"}
-	got := r.Configure([]RuleKey{a, b, a})
+	got := configure(r, a, b, a)
 	if got[0] != got[2] || got[0] == got[1] {
 		t.Errorf("Configure: equal keys must share counters, others not")
 	}
@@ -43,13 +54,13 @@ func TestConfiguredSeries(t *testing.T) {
 	check(t, reg, `{domain="d",key1="a",key2="b",limit="",rule="a.b"} 3`, `{domain="d",key1="c",key2="",limit="5/hour",rule="c"} 0`)
 
 	// A reload keeps what stays and ends what goes.
-	got = r.Configure([]RuleKey{a})
+	got = configure(r, a)
 	got[0].Add(Hits{Total: 1})
 	check(t, reg, `{domain="d",key1="a",key2="b",limit="",rule="a.b"} 4`)
 }
 
 func TestRuntimeSeries(t *testing.T) {
-	r, reg := newRules()
+	r, reg := rules()
 	c, scratch := r.Runtime(nil, "d", "", []byte("k_x.s_1"), 3, 7)
 	c.Add(Hits{Total: 2})
 	again, _ := r.Runtime(scratch, "d", "", []byte("k_x.s_1"), 3, 7)
@@ -66,9 +77,9 @@ func TestRuntimeSeries(t *testing.T) {
 
 // A key may be configured and spelt by a request's values; there is one series.
 func TestRuntimeKeyOfAConfiguredRule(t *testing.T) {
-	r, reg := newRules()
+	r, reg := rules()
 	key := RuleKey{Domain: "d", Rule: "k_x", Key1: "k_x"}
-	configured := r.Configure([]RuleKey{key})[0]
+	configured := configure(r, key)[0]
 	c, _ := r.Runtime(nil, "d", "", []byte("k_x"), 3, 0)
 	if c != configured {
 		t.Error("a runtime key that is configured has counters of its own")
@@ -77,26 +88,26 @@ func TestRuntimeKeyOfAConfiguredRule(t *testing.T) {
 	check(t, reg, `{domain="d",key1="k_x",key2="",limit="",rule="k_x"} 1`)
 
 	// The rule goes: the next request gets a series that is shown.
-	r.Configure(nil)
+	configure(r)
 	c, _ = r.Runtime(nil, "d", "", []byte("k_x"), 3, 0)
 	c.Add(Hits{Total: 7})
 	check(t, reg, `{domain="d",key1="k_x",key2="",limit="",rule="k_x"} 7`)
 
 	// The rule comes back: its series goes on.
-	r.Configure([]RuleKey{key})[0].Add(Hits{Total: 1})
+	configure(r, key)[0].Add(Hits{Total: 1})
 	c, _ = r.Runtime(nil, "d", "", []byte("k_x"), 3, 0)
 	c.Add(Hits{Total: 1})
 	check(t, reg, `{domain="d",key1="k_x",key2="",limit="",rule="k_x"} 9`)
 }
 
 func TestSeriesAreBounded(t *testing.T) {
-	r, reg := newRules()
+	r, reg := rules()
 	keys := make([]RuleKey, MaxConfigured+10)
 	for i := range keys {
 		name := fmt.Sprintf("c%d", i)
 		keys[i] = RuleKey{Domain: "d", Rule: name, Key1: name}
 	}
-	configured := r.Configure(keys)
+	configured := configure(r, keys...)
 	if configured[MaxConfigured] != configured[MaxConfigured+9] || configured[MaxConfigured] == configured[0] {
 		t.Error("rules beyond the bound must share counters of their own")
 	}
@@ -155,7 +166,7 @@ func TestAddStopsAtTheTop(t *testing.T) {
 }
 
 func TestRulesConcurrently(t *testing.T) {
-	r, reg := newRules()
+	r, reg := rules()
 	key := RuleKey{Domain: "d", Rule: "k", Key1: "k"}
 	var wg sync.WaitGroup
 	for g := range 4 {
@@ -166,7 +177,7 @@ func TestRulesConcurrently(t *testing.T) {
 				c, scratch = r.Runtime(scratch, "d", "", fmt.Appendf(nil, "r%d", i), 2, 0)
 				c.Add(Hits{Total: 1})
 				if i%50 == g {
-					r.Configure([]RuleKey{key})[0].Add(Hits{Total: 1})
+					configure(r, key)[0].Add(Hits{Total: 1})
 					if _, err := reg.Gather(); err != nil {
 						t.Error(err)
 					}
@@ -180,5 +191,87 @@ func TestRulesConcurrently(t *testing.T) {
 		if got := c.totalHits.Load(); got != 4 {
 			t.Fatalf("r%d has %d hits, want 4", i, got)
 		}
+	}
+}
+
+// TestNobodyCanSpellOther has a request and a rule be called as what is beyond the
+// bounds: one series, not two of one name, which would break the whole page.
+func TestNobodyCanSpellOther(t *testing.T) {
+	r, reg := rules()
+	configure(r, RuleKey{Domain: "d", Rule: "k", Key1: "k"})
+	c, _ := r.Runtime(nil, "d", "", []byte(other), len(other), 0)
+	c.Add(Hits{Total: 1})
+	long, _ := r.Runtime(nil, "d", "", []byte(strings.Repeat("x", 10_000)), 10_000, 0)
+	long.Add(Hits{Total: 2})
+	check(t, reg, `{domain="d",key1="k",key2="",limit="",rule="k"} 0`, `{domain="d",key1="other",key2="",limit="",rule="other"} 3`)
+
+	configure(r, RuleKey{Domain: "d", Rule: other, Key1: other})[0].Add(Hits{Total: 4})
+	long, _ = r.Runtime(nil, "d", "", []byte(strings.Repeat("x", 10_000)), 10_000, 0)
+	long.Add(Hits{Total: 8})
+	check(t, reg, `{domain="d",key1="other",key2="",limit="",rule="other"} 15`)
+	configure(r)
+	check(t, reg, `{domain="d",key1="other",key2="",limit="",rule="other"} 15`)
+}
+
+func TestRuntimeKeysThatCannotBeLabels(t *testing.T) {
+	r, reg := rules()
+	configure(r)
+	c, _ := r.Runtime(nil, "d", "", []byte("k_\xff"), 3, 0)
+	c.Add(Hits{Total: 1})
+	c, _ = r.Runtime(nil, "d", "", []byte("k_\"\n\\"), 5, 0)
+	c.Add(Hits{Total: 1})
+	check(t, reg, `{domain="d",key1="other",key2="",limit="",rule="other"} 1`, `{domain="d",key1="k_\"\n\\",key2="",limit="",rule="k_\"\n\\"} 1`)
+}
+
+// TestRuntimeKeysOfADomainThatWent give their room back.
+func TestRuntimeKeysOfADomainThatWent(t *testing.T) {
+	r, reg := rules()
+	r.Configure([]string{"d", "gone"}, nil)
+	for i := range MaxRuntime {
+		r.Runtime(nil, "gone", "", fmt.Appendf(nil, "r%d", i), 2, 0)
+	}
+	configure(r)
+	c, _ := r.Runtime(nil, "d", "", []byte("k"), 1, 0)
+	c.Add(Hits{Total: 1})
+	check(t, reg, `{domain="d",key1="k",key2="",limit="",rule="k"} 1`)
+	// A request that began before still counts, somewhere.
+	long, _ := r.Runtime(nil, "gone", "", []byte(strings.Repeat("x", 10_000)), 10_000, 0)
+	long.Add(Hits{Total: 1})
+}
+
+func TestConfiguredNumbers(t *testing.T) {
+	r, reg := rules()
+	k := RuleKey{Domain: "d", Rule: "k.l", Key1: "k", Key2: "l", Limit: "60/minute"}
+	r.Configure([]string{"d"}, []RuleLimit{
+		{Key: k, Requests: 60, Window: time.Minute},
+		{Key: k, Requests: 5, Window: time.Hour},          // shares the series
+		{Key: RuleKey{Domain: "d", Rule: "u", Key1: "u"}}, // unlimited
+	})
+	want := `
+# HELP sluice_rule_limit_requests Requests that a configured limit grants in its window.
+# TYPE sluice_rule_limit_requests gauge
+sluice_rule_limit_requests{domain="d",key1="k",key2="l",limit="60/minute",rule="k.l"} 60
+# HELP sluice_rule_window_seconds The window of a configured limit.
+# TYPE sluice_rule_window_seconds gauge
+sluice_rule_window_seconds{domain="d",key1="k",key2="l",limit="60/minute",rule="k.l"} 60
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "sluice_rule_limit_requests", "sluice_rule_window_seconds"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestASpillTakesNoLock has what is beyond the bounds counted while somebody else
+// holds the lock, as a scrape does.
+func TestASpillTakesNoLock(t *testing.T) {
+	r, _ := rules()
+	configure(r)
+	for i := range MaxRuntime {
+		r.Runtime(nil, "d", "", fmt.Appendf(nil, "r%d", i), 2, 0)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key, scratch := []byte("one more"), make([]byte, 0, 64)
+	if n := testing.AllocsPerRun(100, func() { _, scratch = r.Runtime(scratch, "d", "", key, 3, 0) }); n != 0 {
+		t.Errorf("Runtime beyond the bound allocates %v times, want 0", n)
 	}
 }

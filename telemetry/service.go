@@ -1,20 +1,33 @@
 package telemetry
 
 import (
+	"runtime"
+	"runtime/debug"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
+// Options say how metrics look. The zero value is ready to use.
+type Options struct {
+	// Tags are labels that every series has. Names must be label names, other than
+	// those that series have of themselves: see [CheckTags].
+	Tags []Tag
+	// Milliseconds has the response time measured in milliseconds, though its name
+	// says seconds: what older versions of envoyproxy/ratelimit did.
+	Milliseconds bool
+	// Version is shown by sluice_build_info.
+	Version string
+}
+
 // Metrics are all metrics of one process. Its fields may be used concurrently.
 type Metrics struct {
-	// Registry is what /metrics serves.
+	// Registry is what /metrics serves. Register with [Metrics.Register], which
+	// adds the tags.
 	Registry *prometheus.Registry
 	Rules    *Rules
+	Calls    *Calls
 
-	// Requests counts ShouldRateLimit calls, over gRPC and /json alike.
-	Requests prometheus.Counter
-	// ResponseTime is the time from a request's bytes to its reply's, in seconds.
-	ResponseTime prometheus.Observer
 	// ServiceErrors counts requests that were answered with an error.
 	ServiceErrors prometheus.Counter
 	// GlobalShadow counts requests that only the global shadow mode let pass.
@@ -35,122 +48,78 @@ type Metrics struct {
 	// RefusedConnections counts connections beyond the limit on them.
 	RefusedConnections prometheus.Counter
 
-	// ConfigLoads and ConfigErrors count rule sets that were taken and refused.
-	ConfigLoads, ConfigErrors prometheus.Counter
-	configInfo                *prometheus.GaugeVec
-	configLastLoad            prometheus.Gauge
-	configLastOK              prometheus.Gauge
-
-	tls tlsMetrics
+	config configMetrics
+	tls    tlsMetrics
+	// tagged is Registry, with the tags on all that is registered.
+	tagged prometheus.Registerer
 }
 
-// New returns the metrics, with those of Go and the process.
-func New() *Metrics {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-		reg.MustRegister(c)
-		return c
+// New returns the metrics, with those of Go and the process. It returns an error
+// if the tags cannot be labels.
+func New(o Options) (*Metrics, error) {
+	if err := CheckTags(o.Tags); err != nil {
+		return nil, err
 	}
-	gauge := func(name, help string) prometheus.Gauge {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-		reg.MustRegister(g)
-		return g
+	labels := prometheus.Labels{}
+	for _, t := range o.Tags {
+		labels[t.Key] = t.Value
 	}
-	//nolint:promlinter // the name that envoyproxy/ratelimit has
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ratelimit_service_total_requests", Help: "Requests by method.",
-	}, []string{"grpc_method"})
-	responseTime := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "ratelimit_service_response_time_seconds",
-		Help: "Time from a request's bytes to its reply's, by method.",
-		// 1 us to 1 s: a decision takes microseconds, a late one shows a starved CPU.
-		Buckets: []float64{1e-6, 2e-6, 5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 5e-3, 25e-3, 100e-3, 1},
-	}, []string{"grpc_method"})
+	m := &Metrics{Registry: prometheus.NewRegistry()}
+	m.tagged = prometheus.WrapRegistererWith(labels, m.Registry)
+	m.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(o.Version))
+	m.Rules = newRules(m)
+	m.Calls = newCalls(m, o.Milliseconds)
+	m.config = newConfigMetrics(m)
+	m.tls = newTLSMetrics(m)
+
 	//nolint:promlinter // the name that envoyproxy/ratelimit has
 	errors := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ratelimit_service_should_rate_limit_error", Help: "Requests answered with an error, by kind.",
 	}, []string{"err_type"})
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "sluice_config_info", Help: "1, with the fingerprint of the rules in force as label.",
-	}, []string{"hash"})
-	reg.MustRegister(requests, responseTime, errors, info)
-	return &Metrics{
-		tls:                newTLSMetrics(reg),
-		Registry:           reg,
-		Rules:              NewRules(reg),
-		Requests:           requests.WithLabelValues("ShouldRateLimit"),
-		ResponseTime:       responseTime.WithLabelValues("ShouldRateLimit"),
-		ServiceErrors:      errors.WithLabelValues("service_error"),
-		GlobalShadow:       counter("ratelimit_service_global_shadow_mode", "Requests over limit that only the global shadow mode let pass."),
-		UnknownDomain:      counter("sluice_unknown_domain_total", "Descriptors of requests for a domain without rules."),
-		IgnoredOverrides:   counter("sluice_ignored_overrides_total", "Descriptors whose own limit had an unusable unit or window; the configured limit held."),
-		RefundedHits:       counter("sluice_refunded_hits_total", "Hits that were given back."),
-		WaitedCalls:        counter("sluice_waited_calls_total", "Calls whose reply was held by a leaky bucket."),
-		WaitingCalls:       gauge("sluice_waiting_calls", "Calls whose reply is held now."),
-		CancelledWaits:     counter("sluice_cancelled_waits_total", "Held calls whose caller went away first."),
-		Panics:             counter("sluice_panics_total", "Requests answered INTERNAL because of a bug in sluice."),
-		RefusedConnections: counter("sluice_refused_connections_total", "gRPC connections closed at once because the limit on connections was reached."),
-		ConfigLoads:        counter("ratelimit_service_config_load_success", "Rule sets that were loaded."),
-		ConfigErrors:       counter("ratelimit_service_config_load_error", "Rule sets that were refused; the previous one stayed."),
-		configInfo:         info,
-		configLastLoad:     gauge("sluice_config_last_load_timestamp_seconds", "When the rules in force were loaded, in Unix seconds."),
-		configLastOK:       gauge("sluice_config_last_load_successful", "1 if the files on disk are the rules in force, 0 if they were refused."),
+	m.Register(errors)
+	m.ServiceErrors = errors.WithLabelValues("service_error")
+	m.GlobalShadow = m.counter("ratelimit_service_global_shadow_mode", "Requests over limit that only the global shadow mode let pass.")
+	m.UnknownDomain = m.counter("sluice_unknown_domain_total", "Descriptors of requests for a domain without rules.")
+	m.IgnoredOverrides = m.counter("sluice_ignored_overrides_total", "Descriptors whose own limit had an unusable unit or window; the configured limit held.")
+	m.RefundedHits = m.counter("sluice_refunded_hits_total", "Hits that were given back, as far as there were any to give.")
+	m.WaitedCalls = m.counter("sluice_waited_calls_total", "Calls whose reply was held by a leaky bucket.")
+	m.WaitingCalls = m.gauge("sluice_waiting_calls", "Calls whose reply is held now.")
+	m.CancelledWaits = m.counter("sluice_cancelled_waits_total", "Held calls whose caller went away first.")
+	m.Panics = m.counter("sluice_panics_total", "Requests answered INTERNAL because of a bug in sluice.")
+	m.RefusedConnections = m.counter("sluice_refused_connections_total", "gRPC connections closed at once because the limit on connections was reached.")
+	return m, nil
+}
+
+// Register adds collectors to what /metrics serves, with the tags of all series.
+// Their labels must be in ownLabels.
+func (m *Metrics) Register(cs ...prometheus.Collector) { m.tagged.MustRegister(cs...) }
+
+// counter registers a counter without labels.
+func (m *Metrics) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	m.Register(c)
+	return c
+}
+
+// gauge registers a gauge without labels.
+func (m *Metrics) gauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	m.Register(g)
+	return g
+}
+
+func buildInfo(version string) prometheus.Collector {
+	revision := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				revision = s.Value
+			}
+		}
 	}
-}
-
-// ConfigLoaded notes that the rules with the given fingerprint are in force
-// since unixSeconds.
-func (m *Metrics) ConfigLoaded(hash string, unixSeconds float64) {
-	m.ConfigLoads.Inc()
-	m.configInfo.Reset()
-	m.configInfo.WithLabelValues(hash).Set(1)
-	m.configLastLoad.Set(unixSeconds)
-	m.configLastOK.Set(1)
-}
-
-// ConfigRefused notes that a rule set was refused.
-func (m *Metrics) ConfigRefused() {
-	m.ConfigErrors.Inc()
-	m.configLastOK.Set(0)
-}
-
-// ConfigRestored notes that the files on disk are again the rules in force.
-func (m *Metrics) ConfigRestored() { m.configLastOK.Set(1) }
-
-// TableStats is what a table of counters tells.
-type TableStats struct {
-	Capacity, Bytes, Live int64
-	Reclaimed, GivenUp    uint64
-}
-
-// WatchTable exposes a table's totals; read is called at each scrape.
-func (m *Metrics) WatchTable(read func() TableStats) {
-	m.Registry.MustRegister(tableCollector{read})
-}
-
-type tableCollector struct{ read func() TableStats }
-
-var (
-	capacityDesc  = prometheus.NewDesc("sluice_counters_capacity", "Counters of one word that fit.", nil, nil)
-	bytesDesc     = prometheus.NewDesc("sluice_counters_bytes", "Memory reserved for counters.", nil, nil)
-	liveDesc      = prometheus.NewDesc("sluice_counters_live", "Counters that could still change a decision.", nil, nil)
-	reclaimedDesc = prometheus.NewDesc("sluice_counters_reclaimed_total", "Slots of expired counters that were used again.", nil, nil)
-	givenUpDesc   = prometheus.NewDesc("sluice_counters_given_up_total", "Live counters that were forgotten because the memory was full.", nil, nil)
-)
-
-func (tableCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{capacityDesc, bytesDesc, liveDesc, reclaimedDesc, givenUpDesc} {
-		ch <- d
-	}
-}
-
-func (c tableCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.read()
-	ch <- prometheus.MustNewConstMetric(capacityDesc, prometheus.GaugeValue, float64(s.Capacity))
-	ch <- prometheus.MustNewConstMetric(bytesDesc, prometheus.GaugeValue, float64(s.Bytes))
-	ch <- prometheus.MustNewConstMetric(liveDesc, prometheus.GaugeValue, float64(s.Live))
-	ch <- prometheus.MustNewConstMetric(reclaimedDesc, prometheus.CounterValue, float64(s.Reclaimed))
-	ch <- prometheus.MustNewConstMetric(givenUpDesc, prometheus.CounterValue, float64(s.GivenUp))
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "sluice_build_info", Help: "1, with what was built as labels; revision is empty where the build did not record it.",
+	}, []string{"version", "revision", "goversion"})
+	g.WithLabelValues(version, revision, runtime.Version()).Set(1)
+	return g
 }

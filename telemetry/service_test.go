@@ -9,10 +9,11 @@ import (
 )
 
 func TestMetricsAreValidAndNamed(t *testing.T) {
-	m := New()
-	m.WatchTable(func() TableStats { return TableStats{Capacity: 5, Bytes: 80, Live: 2, Reclaimed: 3, GivenUp: 1} })
-	m.ConfigLoaded("abc", 12)
-	m.ConfigRefused()
+	m, err := New(Options{Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	everySeries(m)
 	if problems, err := testutil.GatherAndLint(m.Registry, "sluice_counters_capacity", "sluice_config_info"); err != nil || len(problems) > 0 {
 		t.Errorf("GatherAndLint() = %v, %v, want neither", problems, err)
 	}
@@ -26,10 +27,10 @@ ratelimit_service_config_load_success 1
 # HELP sluice_config_info 1, with the fingerprint of the rules in force as label.
 # TYPE sluice_config_info gauge
 sluice_config_info{hash="abc"} 1
-# HELP sluice_config_last_load_successful 1 if the files on disk are the rules in force, 0 if they were refused.
+# HELP sluice_config_last_load_successful 1 if the rules in force are what their source has, 0 if that was refused.
 # TYPE sluice_config_last_load_successful gauge
 sluice_config_last_load_successful 0
-# HELP sluice_counters_live Counters that could still change a decision.
+# HELP sluice_counters_live Counters that could still change a decision; an estimate, to about a percent, above a quarter of a million.
 # TYPE sluice_counters_live gauge
 sluice_counters_live 2
 `
@@ -39,7 +40,7 @@ sluice_counters_live 2
 	}
 	m.ConfigRestored()
 	m.ConfigLoaded("def", 13)
-	if n := testutil.CollectAndCount(m.configInfo); n != 1 {
+	if n := testutil.CollectAndCount(m.config.info); n != 1 {
 		t.Errorf("%d fingerprints are shown, want that of the rules in force only", n)
 	}
 }

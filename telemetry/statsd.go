@@ -52,10 +52,12 @@ const flushTimeout = 2 * time.Second
 type Statsd struct {
 	options  StatsdOptions
 	gatherer prometheus.Gatherer
-	logger   *zap.Logger
-	errors   prometheus.Counter
-	outlet   *outlet
-	client   *statsd.Client
+	// milliseconds is how many of them histograms count as 1.
+	milliseconds float64
+	logger       *zap.Logger
+	errors       prometheus.Counter
+	outlet       *outlet
+	client       *statsd.Client
 	// series is what has been sent, by family and labels.
 	series map[string]*sent
 	key    []byte // scratch
@@ -82,8 +84,8 @@ type sent struct {
 func NewStatsd(options StatsdOptions, metrics *Metrics, logger *zap.Logger) (*Statsd, error) {
 	s := &Statsd{
 		options:  options,
-		gatherer: metrics.Registry,
-		logger:   logger,
+		gatherer: metrics.Registry, milliseconds: metrics.Calls.unit.Seconds() * 1e3,
+		logger: logger,
 		errors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "sluice_statsd_errors_total",
 			Help: "Connections to the StatsD server that failed, and packets and lines that were lost.",
@@ -110,7 +112,7 @@ func NewStatsd(options StatsdOptions, metrics *Metrics, logger *zap.Logger) (*St
 		return nil, fmt.Errorf("statsd client: %w", err)
 	}
 	s.client = client
-	metrics.Registry.MustRegister(s.errors)
+	metrics.Register(s.errors)
 	return s, nil
 }
 
@@ -253,9 +255,9 @@ func (s *Statsd) send(series *sent, e *statsdEntry, m *dto.Metric) {
 		s.lines++
 		err = s.client.Gauge(series.name, e.value(m), series.tags, 1)
 	default:
-		for _, seconds := range series.sample(m.GetHistogram()) {
+		for _, took := range series.sample(m.GetHistogram()) {
 			s.lines++
-			err = errors.Join(err, s.client.TimeInMilliseconds(series.name, seconds*1e3, series.tags, 1))
+			err = errors.Join(err, s.client.TimeInMilliseconds(series.name, took*s.milliseconds, series.tags, 1))
 		}
 	}
 	if err != nil {

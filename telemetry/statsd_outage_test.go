@@ -47,7 +47,7 @@ func TestStatsdOutage(t *testing.T) {
 	s, m, logs := newTestStatsd(t, StatsdOptions{Network: "tcp", Addr: addr})
 	total := func() uint64 { return uint64(testutil.ToFloat64(s.errors)) }
 
-	m.Requests.Inc()
+	m.Calls.ShouldRateLimit.Requests.Inc()
 	if err := flush(t, s); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestStatsdOutage(t *testing.T) {
 		t.Errorf("the server got:\n%s", got)
 	}
 	for i := range 5 {
-		m.Requests.Inc()
+		m.Calls.ShouldRateLimit.Requests.Inc()
 		if err := flush(t, s); err == nil {
 			t.Fatal("flush() = nil without a server")
 		}
@@ -100,7 +100,7 @@ func TestStatsdServerThatDoesNotRead(t *testing.T) {
 		for i := range keys {
 			keys[i] = RuleKey{Domain: "d", Rule: strings.Repeat("k", i%100) + string(rune('a'+i/100)), Key1: "k"}
 		}
-		for _, c := range m.Rules.Configure(keys) {
+		for _, c := range configure(m.Rules, keys...) {
 			c.Add(Hits{Total: 1})
 		}
 		began := time.Now()
@@ -160,11 +160,11 @@ func TestStatsdInterval(t *testing.T) {
 			defer close(done)
 			s.Run(ctx)
 		}()
-		m.Requests.Add(2)
+		m.Calls.ShouldRateLimit.Requests.Add(2)
 		time.Sleep(15 * time.Second)
-		m.Requests.Add(3)
+		m.Calls.ShouldRateLimit.Requests.Add(3)
 		time.Sleep(8 * time.Second)
-		m.Requests.Add(4)
+		m.Calls.ShouldRateLimit.Requests.Add(4)
 		cancel()
 		<-done
 		synctest.Wait()
@@ -180,7 +180,7 @@ func TestStatsdInterval(t *testing.T) {
 func TestStatsdLineThatIsTooLong(t *testing.T) {
 	addr, lines := packets(t, "udp", "127.0.0.1:0")
 	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: addr})
-	for _, c := range m.Rules.Configure([]RuleKey{{Domain: "d", Rule: strings.Repeat("x", 1500)}, {Domain: "d", Rule: "y"}}) {
+	for _, c := range configure(m.Rules, RuleKey{Domain: "d", Rule: strings.Repeat("x", 1500)}, RuleKey{Domain: "d", Rule: "y"}) {
 		c.Add(Hits{Total: 1})
 	}
 	if err := flush(t, s); err != nil {

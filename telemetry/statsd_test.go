@@ -21,10 +21,18 @@ const patience = 30 * time.Second
 // newTestStatsd returns a sender that is ended with the test, and its log.
 func newTestStatsd(t *testing.T, o StatsdOptions) (*Statsd, *Metrics, *observer.ObservedLogs) {
 	t.Helper()
+	return newTestStatsdOf(t, o, Options{Tags: o.Tags})
+}
+
+func newTestStatsdOf(t *testing.T, o StatsdOptions, of Options) (*Statsd, *Metrics, *observer.ObservedLogs) {
+	t.Helper()
 	if o.Interval == 0 {
 		o.Interval = time.Hour
 	}
-	m := New()
+	m, err := New(of)
+	if err != nil {
+		t.Fatal(err)
+	}
 	core, logs := observer.New(zapcore.InfoLevel)
 	s, err := NewStatsd(o, m, zap.New(core))
 	if err != nil {
@@ -84,10 +92,10 @@ func TestStatsdSendsTheReferencesNames(t *testing.T) {
 	addr, lines := packets(t, "udp", "127.0.0.1:0")
 	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: addr, Tags: []Tag{{"zone", "a.b:c"}, {"env", "p"}}})
 
-	rules := m.Rules.Configure([]RuleKey{
-		{Domain: "mongo.10.0.0.1", Rule: "db_users.op", Key1: "db_users", Key2: "op"},
-		{Domain: "d", Rule: "k", Key1: "k", Limit: "60/minute"},
-	})
+	rules := configure(m.Rules,
+		RuleKey{Domain: "mongo.10.0.0.1", Rule: "db_users.op", Key1: "db_users", Key2: "op"},
+		RuleKey{Domain: "d", Rule: "k", Key1: "k", Limit: "60/minute"},
+	)
 	rules[0].Add(Hits{Total: 7, Over: 2, Near: 1, Within: 5, Shadow: 2})
 	rules[1].Add(Hits{Total: 1})
 	m.ConfigLoaded("hash", 1)
@@ -95,8 +103,8 @@ func TestStatsdSendsTheReferencesNames(t *testing.T) {
 	m.GlobalShadow.Inc()
 	m.ServiceErrors.Inc()
 	m.UnknownDomain.Add(3)
-	m.Requests.Inc()
-	m.ResponseTime.Observe(0.0000015)
+	m.Calls.ShouldRateLimit.Requests.Inc()
+	m.Calls.ShouldRateLimit.Done(0, 3*time.Microsecond)
 	if err := flush(t, s); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +123,7 @@ func TestStatsdSendsTheReferencesNames(t *testing.T) {
 		tagged("ratelimit.service.call.should_rate_limit.service_error") + ":1|c",
 		tagged("ratelimit.service.rate_limit.unknown.domain_not_found") + ":3|c",
 		tagged("ratelimit_server.ShouldRateLimit.total_requests") + ":1|c",
-		tagged("ratelimit_server.ShouldRateLimit.response_time") + ":0.001500|ms",
+		tagged("ratelimit_server.ShouldRateLimit.response_time") + ":0.005000|ms",
 	}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, only(slices.Clone(all))); diff != "" {
@@ -140,7 +148,7 @@ func TestStatsdSendsTheReferencesNames(t *testing.T) {
 	}
 
 	// A rule that goes leaves nothing behind, and begins anew if it comes back.
-	m.Rules.Configure(nil)
+	configure(m.Rules)
 	if err := flush(t, s); err != nil {
 		t.Fatal(err)
 	}
@@ -160,9 +168,9 @@ func TestDogStatsdHasTagsAndMogrifiers(t *testing.T) {
 		mogrify(t, `^ratelimit\.service\.rate_limit\.([^.]+)\.(.*)\.([^.]+)$;ratelimit.service.rate_limit.$3;domain:$1,descriptor:$2`),
 	}
 	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "unixgram", Addr: addr, Dog: true, Tags: []Tag{{"zone", "a.b:c,|"}}, Mogrifiers: mogrifiers})
-	rules := m.Rules.Configure([]RuleKey{{Domain: "d", Rule: "k_a.l", Key1: "k_a", Key2: "l", Limit: "9/day"}})
+	rules := configure(m.Rules, RuleKey{Domain: "d", Rule: "k_a.l", Key1: "k_a", Key2: "l", Limit: "9/day"})
 	rules[0].Add(Hits{Total: 7, Over: 2})
-	m.ConfigLoads.Inc()
+	m.config.loads.Inc()
 	// A stranger's value must not become lines or tags of its own.
 	runtime, _ := m.Rules.Runtime(nil, "d", "", []byte("k_x\nevil:1|c|#a,b"), 3, 0)
 	runtime.Add(Hits{Total: 1})

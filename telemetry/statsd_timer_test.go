@@ -4,11 +4,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestTimersStandForTheHistogram(t *testing.T) {
+	for _, milliseconds := range []bool{false, true} {
+		timersStandForTheHistogram(t, milliseconds)
+	}
+}
+
+// timersStandForTheHistogram holds whatever unit the histogram is in.
+func timersStandForTheHistogram(t *testing.T, milliseconds bool) {
+	t.Helper()
 	addr, lines := packets(t, "udp", "127.0.0.1:0")
-	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "udp", Addr: addr})
+	s, m, _ := newTestStatsdOf(t, StatsdOptions{Network: "udp", Addr: addr}, Options{Milliseconds: milliseconds})
 	timers := func() []string {
 		if err := flush(t, s); err != nil {
 			t.Fatal(err)
@@ -25,17 +34,17 @@ func TestTimersStandForTheHistogram(t *testing.T) {
 		t.Errorf("timers are %v without requests", got)
 	}
 	for range 990 {
-		m.ResponseTime.Observe(3e-6) // in the bucket from 2 us to 5 us
+		m.Calls.ShouldRateLimit.Done(0, 12*time.Microsecond) // in the bucket from 10 us to 25 us
 	}
 	for range 10 {
-		m.ResponseTime.Observe(20) // above all buckets
+		m.Calls.ShouldRateLimit.Done(0, 20*time.Second) // above all buckets
 	}
 	got := timers()
-	if len(got) != maxTimerValues || got[0] != "0.002015" || got[98] != "0.004985" || got[99] != "1000.000000" {
-		t.Errorf("timers are %v, want %d values, 99 of them from 0.002 to 0.005 and the last 1000", got, maxTimerValues)
+	if len(got) != maxTimerValues || got[0] != "0.010076" || got[98] != "0.024924" || got[99] != "10000.000000" {
+		t.Errorf("timers are %v, want %d values, 99 of them from 0.010 to 0.025 and the last 10000", got, maxTimerValues)
 	}
-	m.ResponseTime.Observe(3e-6)
-	if got := timers(); !slices.Equal(got, []string{"0.003500"}) {
+	m.Calls.ShouldRateLimit.Done(0, 12*time.Microsecond)
+	if got := timers(); !slices.Equal(got, []string{"0.017500"}) {
 		t.Errorf("timers are %v, want the one of the last interval", got)
 	}
 }

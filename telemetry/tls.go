@@ -23,15 +23,15 @@ type tlsMetrics struct {
 	lastOK, expiry                         *prometheus.GaugeVec
 }
 
-func newTLSMetrics(reg *prometheus.Registry) tlsMetrics {
+func newTLSMetrics(m *Metrics) tlsMetrics {
 	counter := func(name, help string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"use"})
-		reg.MustRegister(c)
+		m.Register(c)
 		return c
 	}
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"use"})
-		reg.MustRegister(g)
+		m.Register(g)
 		return g
 	}
 	return tlsMetrics{

@@ -53,6 +53,8 @@ type serveCmd struct {
 	DecisionMetadata bool   `group:"replies" help:"Add what was decided to the dynamic metadata, under the key sluice."`
 	GRPCStatusCodes  string `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE. Default compatible."`
 
+	Metrics metricsFlags `embed:""`
+
 	CounterMemory  byteSize      `group:"bounds" default:"64MiB" placeholder:"SIZE" help:"Memory for counters. Default 64MiB."`
 	MaxDescriptors int           `group:"bounds" default:"1000" placeholder:"N" help:"Most descriptors of one request. Default 1000."`
 	MaxMessage     byteSize      `group:"bounds" name:"max-message" default:"64KiB" placeholder:"SIZE" help:"Largest request. Default 64KiB."`
@@ -131,7 +133,11 @@ func (s *serveCmd) Run(ctx context.Context, c console, dropped droppedArguments)
 	logger.Info("starting", zap.String("version", version()))
 	dropped.report(logger)
 	s.environment.report(logger)
-	r := &rules{metrics: telemetry.New(), logger: logger, drainTimeout: s.DrainTimeout, defaults: s.Defaults}
+	metrics, err := telemetry.New(s.Metrics.options(s.Statsd.ExtraTags))
+	if err != nil {
+		return err
+	}
+	r := &rules{metrics: metrics, logger: logger, drainTimeout: s.DrainTimeout, defaults: s.Defaults}
 	source := descriptors.NewSource(descriptors.SourceOptions{
 		Paths:      s.Config,
 		Prefix:     s.ConfigPrefix,
@@ -212,7 +218,7 @@ func (s *serveCmd) settings() server.Settings {
 
 func (s *serveCmd) options() server.Options {
 	return server.Options{
-		GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr, DebugAddr: s.DebugAddr, MetricsAddr: s.MetricsAddr,
+		GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr, DebugAddr: s.DebugAddr, MetricsAddr: s.MetricsAddr, MetricsPath: s.Metrics.MetricsPath,
 		Limits: server.Limits{
 			MaxMessageBytes:  int(s.MaxMessage),
 			MaxStreams:       s.MaxStreams,

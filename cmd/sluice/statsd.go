@@ -42,6 +42,9 @@ func (f *statsdFlags) check() error {
 	if len(f.Mogrifiers) > 0 && f.DogstatsdAddr == "" {
 		return errors.New("--dogstatsd-mogrifier (USE_DOG_STATSD_MOGRIFIERS) needs --dogstatsd-addr (USE_DOG_STATSD)")
 	}
+	if err := telemetry.CheckTags(f.ExtraTags); err != nil {
+		return fmt.Errorf("--extra-tags (EXTRA_TAGS): %w", err)
+	}
 	if f.StatsInterval <= 0 {
 		return fmt.Errorf("--stats-flush-interval (STATS_FLUSH_INTERVAL) is %v: must be above 0", f.StatsInterval)
 	}

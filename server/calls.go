@@ -1,0 +1,39 @@
+package server
+
+import (
+	"context"
+	"path"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// countUnary counts calls of services other than RateLimitService, whose handler
+// counts for itself and passes interceptors by.
+func countUnary(calls *telemetry.Calls) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		m := calls.Method(path.Base(info.FullMethod))
+		if m == nil {
+			return handle(ctx, req)
+		}
+		m.Requests.Inc()
+		start := time.Now() //nolint:forbidigo // measures, decides nothing
+		reply, err := handle(ctx, req)
+		m.Done(uint32(status.Code(err)), time.Since(start))
+		return reply, err
+	}
+}
+
+// countStreams counts the streams of such services when they begin. They last as
+// long as their clients like, which is no response time.
+func countStreams(calls *telemetry.Calls) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		if m := calls.Method(path.Base(info.FullMethod)); m != nil {
+			m.Requests.Inc()
+		}
+		return handle(srv, stream)
+	}
+}

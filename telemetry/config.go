@@ -1,0 +1,43 @@
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// configMetrics tell which rules are in force and how their loads went.
+type configMetrics struct {
+	loads, errors    prometheus.Counter
+	info             *prometheus.GaugeVec
+	lastLoad, lastOK prometheus.Gauge
+}
+
+func newConfigMetrics(m *Metrics) configMetrics {
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "sluice_config_info", Help: "1, with the fingerprint of the rules in force as label.",
+	}, []string{"hash"})
+	m.Register(info)
+	return configMetrics{
+		info:     info,
+		loads:    m.counter("ratelimit_service_config_load_success", "Rule sets that were loaded."),
+		errors:   m.counter("ratelimit_service_config_load_error", "Rule sets that were refused; the previous one stayed."),
+		lastLoad: m.gauge("sluice_config_last_load_timestamp_seconds", "When the rules in force were loaded, in Unix seconds; 0 before the first."),
+		lastOK:   m.gauge("sluice_config_last_load_successful", "1 if the rules in force are what their source has, 0 if that was refused."),
+	}
+}
+
+// ConfigLoaded notes that the rules with the given fingerprint are in force
+// since unixSeconds.
+func (m *Metrics) ConfigLoaded(hash string, unixSeconds float64) {
+	m.config.loads.Inc()
+	m.config.info.Reset()
+	m.config.info.WithLabelValues(hash).Set(1)
+	m.config.lastLoad.Set(unixSeconds)
+	m.config.lastOK.Set(1)
+}
+
+// ConfigRefused notes that a rule set was refused.
+func (m *Metrics) ConfigRefused() {
+	m.config.errors.Inc()
+	m.config.lastOK.Set(0)
+}
+
+// ConfigRestored notes that the source has again the rules in force.
+func (m *Metrics) ConfigRestored() { m.config.lastOK.Set(1) }

@@ -1,0 +1,100 @@
+package telemetry
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// ruleLabels are those of all series of a limit, so that any two of them join
+// without saying on what.
+var ruleLabels = []string{"domain", "key1", "key2", "rule", "limit"}
+
+func ruleDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, ruleLabels, nil)
+}
+
+var (
+	totalHitsDesc    = ruleDesc("ratelimit_service_rate_limit_total_hits", "Hits that asked this limit.")
+	overLimitDesc    = ruleDesc("ratelimit_service_rate_limit_over_limit", "Hits beyond the limit.")
+	nearLimitDesc    = ruleDesc("ratelimit_service_rate_limit_near_limit", "Hits within the limit, above NEAR_LIMIT_RATIO of it.")
+	withinLimitDesc  = ruleDesc("ratelimit_service_rate_limit_within_limit", "Hits within the limit.")
+	shadowModeDesc   = ruleDesc("ratelimit_service_rate_limit_shadow_mode", "Hits beyond a limit in shadow mode, which passed.")
+	negativeHitsDesc = ruleDesc("ratelimit_service_rate_limit_total_negative_hits", "Hits of refunds, whether or not there was something to give back; in no other number.")
+	limitDesc        = ruleDesc("sluice_rule_limit_requests", "Requests that a configured limit grants in its window.")
+	windowDesc       = ruleDesc("sluice_rule_window_seconds", "The window of a configured limit.")
+	seriesDesc       = prometheus.NewDesc("sluice_rule_series", "Limits with series of their own, by where their names come from: configured or runtime.", []string{"kind"}, nil)
+	omittedDesc      = prometheus.NewDesc("sluice_rule_series_omitted", "Configured limits that count under rule=\"other\", because the bound on configured series is reached.", nil, nil)
+	spillDesc        = prometheus.NewDesc("sluice_rule_series_other_total", "Decisions counted under rule=\"other\" because the bound on runtime series is reached, or their name is too long.", nil, nil)
+)
+
+type rulesCollector struct{ *Rules }
+
+// Describe implements [prometheus.Collector].
+func (rulesCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		totalHitsDesc, overLimitDesc, nearLimitDesc, withinLimitDesc, shadowModeDesc, negativeHitsDesc,
+		limitDesc, windowDesc, seriesDesc, omittedDesc, spillDesc,
+	} {
+		ch <- d
+	}
+}
+
+// ruleSeries is what one limit shows.
+type ruleSeries struct {
+	key      RuleKey
+	counters *RuleCounters
+	limit    RuleLimit
+}
+
+// snapshot returns all series, and how many limits of each kind there are.
+func (r *Rules) snapshot() (all []ruleSeries, configured, runtime, omitted int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	overflow := *r.overflow.Load()
+	all = make([]ruleSeries, 0, len(r.configured)+len(overflow)+len(r.runtimeKey))
+	for k, c := range r.configured {
+		all = append(all, ruleSeries{k, c.counters, c.limit})
+	}
+	for domain, counters := range overflow {
+		k := otherKey(domain)
+		// Shown once it is needed: most installations never see it.
+		if _, taken := r.configured[k]; !taken && counters.used() {
+			all = append(all, ruleSeries{key: k, counters: counters})
+		}
+	}
+	for counters, k := range r.runtimeKey {
+		all = append(all, ruleSeries{key: k, counters: counters})
+	}
+	return all, len(r.configured), len(r.runtimeKey), r.omitted
+}
+
+// Collect implements [prometheus.Collector].
+func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
+	all, configured, runtime, omitted := c.snapshot()
+	for i := range all {
+		s := &all[i]
+		labels := []string{s.key.Domain, s.key.Key1, s.key.Key2, s.key.Rule, s.key.Limit}
+		for _, m := range []struct {
+			desc  *prometheus.Desc
+			value *atomic.Uint64
+		}{
+			{totalHitsDesc, &s.counters.totalHits},
+			{overLimitDesc, &s.counters.overLimit},
+			{nearLimitDesc, &s.counters.nearLimit},
+			{withinLimitDesc, &s.counters.withinLimit},
+			{shadowModeDesc, &s.counters.shadowMode},
+			{negativeHitsDesc, &s.counters.negativeHits},
+		} {
+			ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(m.value.Load()), labels...)
+		}
+		if s.limit.Window > 0 {
+			ch <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(s.limit.Requests), labels...)
+			ch <- prometheus.MustNewConstMetric(windowDesc, prometheus.GaugeValue, s.limit.Window.Seconds(), labels...)
+		}
+	}
+	ch <- prometheus.MustNewConstMetric(seriesDesc, prometheus.GaugeValue, float64(configured), "configured")
+	ch <- prometheus.MustNewConstMetric(seriesDesc, prometheus.GaugeValue, float64(runtime), "runtime")
+	ch <- prometheus.MustNewConstMetric(omittedDesc, prometheus.GaugeValue, float64(omitted))
+	ch <- prometheus.MustNewConstMetric(spillDesc, prometheus.CounterValue, float64(c.spill.Load()))
+}

@@ -1,0 +1,14 @@
+package telemetry
+
+import "time"
+
+// everySeries brings every metric that there can be to show at least one series.
+func everySeries(m *Metrics) {
+	m.WatchTable(func() TableStats { return TableStats{Capacity: 5, Bytes: 80, Live: 2, Reclaimed: 3, GivenUp: 1} })
+	m.ConfigLoaded("abc", 12)
+	m.ConfigRefused()
+	m.TLS("grpc")
+	m.Rules.Configure([]string{"d"}, []RuleLimit{{
+		Key: RuleKey{Domain: "d", Rule: "k_v.l", Key1: "k_v", Key2: "l", Limit: "60/minute"}, Requests: 60, Window: time.Minute,
+	}})
+}

@@ -1,0 +1,39 @@
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// TableStats is what a table of counters tells.
+type TableStats struct {
+	Capacity, Bytes, Live int64
+	Reclaimed, GivenUp    uint64
+}
+
+// WatchTable exposes a table's totals; read is called at each scrape.
+func (m *Metrics) WatchTable(read func() TableStats) { m.Register(tableCollector{read}) }
+
+type tableCollector struct{ read func() TableStats }
+
+var (
+	capacityDesc  = prometheus.NewDesc("sluice_counters_capacity", "Counters that fit, of all sizes.", nil, nil)
+	bytesDesc     = prometheus.NewDesc("sluice_counters_bytes", "Memory reserved for counters.", nil, nil)
+	liveDesc      = prometheus.NewDesc("sluice_counters_live", "Counters that could still change a decision; an estimate, to about a percent, above a quarter of a million.", nil, nil)
+	reclaimedDesc = prometheus.NewDesc("sluice_counters_reclaimed_total", "Slots of expired counters that were used again.", nil, nil)
+	givenUpDesc   = prometheus.NewDesc("sluice_counters_given_up_total", "Live counters that were forgotten because the memory was full.", nil, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (tableCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{capacityDesc, bytesDesc, liveDesc, reclaimedDesc, givenUpDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c tableCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.read()
+	ch <- prometheus.MustNewConstMetric(capacityDesc, prometheus.GaugeValue, float64(s.Capacity))
+	ch <- prometheus.MustNewConstMetric(bytesDesc, prometheus.GaugeValue, float64(s.Bytes))
+	ch <- prometheus.MustNewConstMetric(liveDesc, prometheus.GaugeValue, float64(s.Live))
+	ch <- prometheus.MustNewConstMetric(reclaimedDesc, prometheus.CounterValue, float64(s.Reclaimed))
+	ch <- prometheus.MustNewConstMetric(givenUpDesc, prometheus.CounterValue, float64(s.GivenUp))
+}
