@@ -58,6 +58,8 @@ type Service struct {
 	rules    atomic.Pointer[serving]
 	// now is settings.Clock's, nil without it.
 	now func() limiter.Time
+	// onServe is called after the rules have changed.
+	onServe atomic.Pointer[func()]
 }
 
 // serving is what one rule set needs to be answered from.
@@ -117,6 +119,9 @@ func (s *Service) Serve(set *descriptors.Set) error {
 		}
 	}
 	s.rules.Store(&serving{set: set, counters: s.metrics.Rules.Configure(labels, limits), spaces: spaces, labels: labels, metadata: metadata})
+	if changed := s.onServe.Load(); changed != nil {
+		(*changed)()
+	}
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -29,10 +28,10 @@ func newHTTPServer(h http.Handler, logger *zap.Logger) *http.Server {
 }
 
 // publicHandler serves /healthcheck and /json.
-func publicHandler(h *handler, healthy *atomic.Bool, maxBytes int) http.Handler {
+func publicHandler(h *handler, healthy func() bool, maxBytes int) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
-		if !healthy.Load() {
+		if !healthy() {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}

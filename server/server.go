@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
@@ -32,6 +30,10 @@ type Options struct {
 	// PreciseCodes gives errors that envoyproxy/ratelimit answers with UNKNOWN a
 	// status code of their own.
 	PreciseCodes bool
+	// UnhealthyWithoutRules reports ill health while there is no domain: before the
+	// first rules, and after a set that has none. Rules that do not load change
+	// nothing.
+	UnhealthyWithoutRules bool
 	// DrainDelay is the time between turning unhealthy and refusing new calls.
 	DrainDelay time.Duration
 	// DrainTimeout bounds the wait for calls in flight. 0 means 30 s.
@@ -44,8 +46,7 @@ type Server struct {
 	service  *Service
 	metrics  *telemetry.Metrics
 	logger   *zap.Logger
-	health   *health.Server
-	healthy  atomic.Bool
+	health   *liveness
 	draining chan struct{} // closed when the drain delay is over
 	grpc     *grpc.Server
 	grpcConn net.Listener
@@ -57,10 +58,6 @@ type httpListener struct {
 	net.Listener
 }
 
-// healthNames are the services that health is told of: all, the name that
-// envoyproxy/ratelimit uses, and the service's own.
-var healthNames = []string{"", "ratelimit", serviceName}
-
 // New returns a server that does not listen yet.
 func New(options Options, service *Service, metrics *telemetry.Metrics, logger *zap.Logger) *Server {
 	if options.DrainTimeout == 0 {
@@ -70,10 +67,21 @@ func New(options Options, service *Service, metrics *telemetry.Metrics, logger *
 		options.MetricsPath = "/metrics"
 	}
 	options.Limits = options.Limits.withDefaults()
-	return &Server{
+	s := &Server{
 		options: options, service: service, metrics: metrics, logger: logger,
-		health: health.NewServer(), draining: make(chan struct{}),
+		draining: make(chan struct{}),
 	}
+	var ruled func() bool
+	if options.UnhealthyWithoutRules {
+		ruled = func() bool {
+			set := service.Rules()
+			return set != nil && len(set.Domains()) > 0
+		}
+	}
+	s.health = newLiveness(ruled)
+	look := s.health.look
+	service.onServe.Store(&look)
+	return s
 }
 
 // Listen opens all listeners and logs their addresses, or opens none and returns
@@ -92,14 +100,14 @@ func (s *Server) Listen(ctx context.Context) error {
 		}
 		s.grpc = grpc.NewServer(options...)
 		s.grpc.RegisterService(&serviceDesc, h)
-		grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
+		grpc_health_v1.RegisterHealthServer(s.grpc, s.health.grpc)
 		reflection.Register(s.grpc)
 	}
 	for _, l := range []struct {
 		name, addr string
 		handler    http.Handler
 	}{
-		{"http", s.options.HTTPAddr, publicHandler(h, &s.healthy, s.options.Limits.MaxMessageBytes)},
+		{"http", s.options.HTTPAddr, publicHandler(h, s.health.ok, s.options.Limits.MaxMessageBytes)},
 		{"debug", s.options.DebugAddr, debugHandler(s.service, s.metrics, s.logger)},
 		{"metrics", s.options.MetricsAddr, metricsHandler(s.metrics, s.options.MetricsPath)},
 	} {
@@ -158,7 +166,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	s.setHealthy(true)
+	s.health.serve(true)
 	group.Go(func() error {
 		<-ctx.Done()
 		s.drain(context.WithoutCancel(ctx))
@@ -167,22 +175,11 @@ func (s *Server) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-func (s *Server) setHealthy(healthy bool) {
-	s.healthy.Store(healthy)
-	state := grpc_health_v1.HealthCheckResponse_NOT_SERVING
-	if healthy {
-		state = grpc_health_v1.HealthCheckResponse_SERVING
-	}
-	for _, name := range healthNames {
-		s.health.SetServingStatus(name, state)
-	}
-}
-
 // drain ends the server: first health, so that clients go elsewhere while calls
 // are still answered, then gRPC, then the listeners that operators watch.
 func (s *Server) drain(ctx context.Context) {
 	s.logger.Info("draining", zap.Duration("delay", s.options.DrainDelay))
-	s.setHealthy(false)
+	s.health.serve(false)
 	time.Sleep(s.options.DrainDelay)
 	close(s.draining)
 	if s.grpc != nil {

@@ -61,9 +61,11 @@ type serveCmd struct {
 	MaxStreams     uint32        `group:"bounds" default:"1024" placeholder:"N" help:"Most calls in flight on one connection. Default 1024."`
 	MaxConnections int           `group:"bounds" default:"10000" placeholder:"N" help:"Most gRPC connections. Default 10000."`
 	MaxConnAge     time.Duration `group:"bounds" name:"max-connection-age" default:"24h" placeholder:"TIME" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
+	MaxConnGrace   time.Duration `group:"bounds" name:"max-connection-age-grace" default:"1h" placeholder:"TIME" help:"Time for calls in flight after that, 0 for as long as they take. Default 1h."`
 
 	Statsd statsdFlags `embed:""`
 
+	NeedRules    bool          `group:"process" name:"unhealthy-without-rules" help:"Report ill health while no domain is configured. Default: healthy, and every request passes or gets an error."`
 	DrainDelay   time.Duration `group:"process" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and refusing new calls at SIGTERM. Default 0s."`
 	DrainTimeout time.Duration `group:"process" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
 	LogLevel     string        `group:"process" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error. Default info."`
@@ -113,8 +115,17 @@ func (s *serveCmd) Validate() error {
 	if err := cmp.Or(s.TLS.check(), s.Statsd.check()); err != nil {
 		return err
 	}
-	if s.DrainDelay < 0 || s.MaxConnAge < 0 {
-		return errors.New("--drain-delay and --max-connection-age (GRPC_MAX_CONNECTION_AGE) must not be negative")
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"--drain-delay", s.DrainDelay},
+		{"--max-connection-age (GRPC_MAX_CONNECTION_AGE)", s.MaxConnAge},
+		{"--max-connection-age-grace (GRPC_MAX_CONNECTION_AGE_GRACE)", s.MaxConnGrace},
+	} {
+		if d.value < 0 {
+			return fmt.Errorf("%s must not be negative", d.flag)
+		}
 	}
 	return nil
 }
@@ -224,10 +235,14 @@ func (s *serveCmd) options() server.Options {
 			MaxStreams:       s.MaxStreams,
 			MaxConnections:   s.MaxConnections,
 			MaxConnectionAge: s.MaxConnAge,
+
+			MaxConnectionAgeGrace: s.MaxConnGrace,
 		},
 		PreciseCodes: s.GRPCStatusCodes == "precise",
 		DrainDelay:   s.DrainDelay,
 		DrainTimeout: s.DrainTimeout,
+
+		UnhealthyWithoutRules: s.NeedRules,
 	}
 }
 

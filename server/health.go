@@ -1,0 +1,65 @@
+package server
+
+import (
+	"sync"
+
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// healthNames are the services that health is told of: all, the name that
+// envoyproxy/ratelimit uses, and the service's own.
+var healthNames = []string{"", "ratelimit", serviceName}
+
+// liveness is what clients are told of the server's health, the same over gRPC and
+// HTTP. Its methods may be called concurrently.
+type liveness struct {
+	grpc *health.Server
+	// ruled reports whether there are rules to be healthy with. Nil: none are
+	// needed.
+	ruled func() bool
+
+	mu      sync.Mutex
+	serving bool
+	healthy bool
+}
+
+func newLiveness(ruled func() bool) *liveness {
+	l := &liveness{grpc: health.NewServer(), ruled: ruled}
+	l.tell()
+	return l
+}
+
+// serve says whether the server serves.
+func (l *liveness) serve(serving bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.serving = serving
+	l.tell()
+}
+
+// look is for when the rules are others.
+func (l *liveness) look() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tell()
+}
+
+// ok reports whether the server is healthy.
+func (l *liveness) ok() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.healthy
+}
+
+// tell works out the health and tells those who watch it. l.mu is held.
+func (l *liveness) tell() {
+	l.healthy = l.serving && (l.ruled == nil || l.ruled())
+	state := grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	if l.healthy {
+		state = grpc_health_v1.HealthCheckResponse_SERVING
+	}
+	for _, name := range healthNames {
+		l.grpc.SetServingStatus(name, state)
+	}
+}

@@ -1,0 +1,74 @@
+package server
+
+import (
+	"net/http"
+	"testing"
+
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+)
+
+// checkHealth looks at the health by all of its names, over gRPC and HTTP.
+func (r *running) checkHealth(t *testing.T, when string, want bool) {
+	t.Helper()
+	health := grpc_health_v1.NewHealthClient(r.dial(t))
+	state, code := grpc_health_v1.HealthCheckResponse_NOT_SERVING, http.StatusInternalServerError
+	if want {
+		state, code = grpc_health_v1.HealthCheckResponse_SERVING, http.StatusOK
+	}
+	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
+		reply, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: name})
+		if err != nil || reply.GetStatus() != state {
+			t.Errorf("%s: Check(%q) = %v, %v, want %v", when, name, reply.GetStatus(), err, state)
+		}
+	}
+	if got, _ := get(t, "http://"+r.addr["http"]+"/healthcheck"); got != code {
+		t.Errorf("%s: /healthcheck is %d, want %d", when, got, code)
+	}
+}
+
+func TestHealthFollowsTheRulesIfToldSo(t *testing.T) {
+	for _, follows := range []bool{false, true} {
+		s := service(t, Settings{}, "")
+		r := serve(t, s, Options{UnhealthyWithoutRules: follows})
+		r.checkHealth(t, "before the first rules", !follows)
+		watch, err := grpc_health_v1.NewHealthClient(r.dial(t)).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "ratelimit"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := watch.Recv(); err != nil || (got.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING) == follows {
+			t.Fatalf("Watch() = %v, %v", got, err)
+		}
+		if err := s.Serve(compile(t, oneRule)); err != nil {
+			t.Fatal(err)
+		}
+		r.checkHealth(t, "with rules", true)
+		if follows {
+			if got, err := watch.Recv(); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+				t.Errorf("Watch() = %v, %v, want SERVING", got, err)
+			}
+		}
+		if err := s.Serve(compile(t, "{domain: d, max_counters: 4000000000}")); err == nil {
+			t.Fatal("rules that cannot be had are served")
+		}
+		r.checkHealth(t, "after rules that were refused", true)
+		empty, _, err := descriptors.Load([]string{t.TempDir()}, "", descriptors.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Serve(empty); err != nil {
+			t.Fatal(err)
+		}
+		r.checkHealth(t, "without any domain", !follows)
+		if err := s.Serve(compile(t, "{domain: d}")); err != nil {
+			t.Fatal(err)
+		}
+		r.checkHealth(t, "with a domain without rules", true)
+		r.health.serve(false)
+		if err := s.Serve(compile(t, oneRule)); err != nil {
+			t.Fatal(err)
+		}
+		r.checkHealth(t, "with rules while it drains", false)
+	}
+}
