@@ -1,0 +1,200 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+const seriesRules = `
+domain: ours
+descriptors:
+  - { key: user, rate_limit: { unit: day, requests_per_unit: 100 } }
+  - { key: plan, value: free, rate_limit: { unit: day, requests_per_unit: 4000000000 } }
+---
+domain: theirs
+descriptors:
+  - { key: detailed, detailed_metric: true, rate_limit: { unit: day, requests_per_unit: 10 } }
+  - { key: "value*", value_to_metric: true, rate_limit: { unit: day, requests_per_unit: 10 } }
+  - { key: plain, rate_limit: { unit: day, requests_per_unit: 10 } }
+  - { key: configured, rate_limit: { unit: day, requests_per_unit: 4000000000 } }
+`
+
+// TestStrangersCannotGrowMetrics has a client send new values, overrides and
+// unknown domains without end. Series and memory stay within their bounds,
+// configured rules keep their series, and limits of another domain hold to the hit.
+func TestStrangersCannotGrowMetrics(t *testing.T) {
+	t.Parallel()
+	const (
+		established = 200
+		used, limit = 57, 100
+		each        = 500 // descriptors of a request
+		growth      = 24 << 20
+		clients     = 4
+	)
+	all := 1_000_000
+	if testing.Short() {
+		all = 100_000
+	}
+	limits := startPlain(t, []string{"GOMEMLIMIT=64MiB"}, "--counter-memory", "4MiB", "--config", writeRules(t, seriesRules))
+	client := rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))
+	ask := func(r *rls.RateLimitRequest) *rls.RateLimitResponse {
+		got, err := client.ShouldRateLimit(t.Context(), r)
+		if err != nil {
+			t.Error(err)
+		}
+		return got
+	}
+	ours := func(hits uint64, code rls.RateLimitResponse_Code, remaining uint32) {
+		t.Helper()
+		r := &rls.RateLimitRequest{Domain: "ours"}
+		for i := range established {
+			r.Descriptors = append(r.Descriptors, descriptor("user", fmt.Sprint("u", i), hits))
+		}
+		for _, s := range ask(r).GetStatuses() {
+			if s.GetCode() != code || s.GetLimitRemaining() != remaining {
+				t.Fatalf("%d hits of one that was there before: %v with %d remaining, want %v with %d", hits, s.GetCode(), s.GetLimitRemaining(), code, remaining)
+			}
+		}
+	}
+	window.AwaitHour(t)
+	ours(used, rls.RateLimitResponse_OK, limit-used)
+	ask(&rls.RateLimitRequest{Domain: "ours", Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("plan", "free", 3)}})
+	fresh := page(t, limits)
+
+	flood := func(from, to int) int {
+		var wg sync.WaitGroup
+		for c := range clients {
+			wg.Go(func() {
+				for i := from + c*each; i < to; i += clients * each {
+					ask(strangeRequest(i, each))
+					// Who operates looks on.
+					if i%(50*each) == 0 {
+						page(t, limits)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		page(t, limits)
+		return resident(t, limits)
+	}
+	// The first half brings what is needed to answer, the second nothing more.
+	before := flood(0, all/2)
+	grown := flood(all/2, all) - before
+	if grown > growth {
+		t.Errorf("memory grew by %d bytes in the second half, want at most %d", grown, growth)
+	}
+	ours(limit-used, rls.RateLimitResponse_OK, 0)
+	ours(1, rls.RateLimitResponse_OVER_LIMIT, 0)
+	ask(&rls.RateLimitRequest{Domain: "theirs", Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("configured", "v", 7)}})
+
+	flooded := page(t, limits)
+	const most = 1000 + 2 // runtime ones, and other of each domain
+	if got, want := series(flooded), series(fresh)+6*most; got > want {
+		t.Errorf("there are %d series, want at most %d", got, want)
+	}
+	for line, why := range map[string]string{
+		`sluice_rule_series{kind="runtime"} 1000`: "strangers fill what is theirs",
+		`ratelimit_service_rate_limit_total_hits{domain="ours",key1="user",key2="",limit="",rule="user"} 20200`:           "each hit of ours is counted, under our rule",
+		`ratelimit_service_rate_limit_over_limit{domain="ours",key1="user",key2="",limit="",rule="user"} 200`:             "and those refused",
+		`ratelimit_service_rate_limit_total_hits{domain="ours",key1="plan_free",key2="",limit="",rule="plan_free"} 3`:     "so is a configured value",
+		`ratelimit_service_rate_limit_total_hits{domain="theirs",key1="configured",key2="",limit="",rule="configured"} 7`: "a configured rule of the flooded domain keeps its series",
+	} {
+		if !strings.Contains(flooded, "\n"+line+"\n") {
+			t.Errorf("no series %s: %s", line, why)
+		}
+	}
+	for _, name := range []string{"sluice_rule_series_other_total", "sluice_unknown_domain_total", "sluice_ignored_overrides_total"} {
+		if metric(t, limits, name) == 0 {
+			t.Errorf("%s is 0: this is no flood", name)
+		}
+	}
+	t.Logf("%d descriptors: %d series before, %d after; memory grew by %d KiB from %d in the second half",
+		all, series(fresh), series(flooded), grown>>10, before>>10)
+}
+
+func descriptor(key, value string, hits uint64) *rlcommon.RateLimitDescriptor {
+	return &rlcommon.RateLimitDescriptor{
+		Entries:    []*rlcommon.RateLimitDescriptor_Entry{{Key: key, Value: value}},
+		HitsAddend: wrapperspb.UInt64(hits),
+	}
+}
+
+// strangeRequest returns a request of n descriptors such as nobody sent before.
+func strangeRequest(from, n int) *rls.RateLimitRequest {
+	r := &rls.RateLimitRequest{Domain: "theirs"}
+	switch from / n % 10 {
+	case 3:
+		r.Domain = fmt.Sprint("unknown", from)
+	case 4, 5:
+		r.Domain = "ours" // with limits of their own
+	}
+	for i := from; i < from+n; i++ {
+		value := fmt.Sprint("v", i)
+		d := descriptor("detailed", value, 1)
+		switch {
+		case r.Domain == "ours" || i%5 == 1:
+			d = descriptor(fmt.Sprint("k", i), value, 1)
+			d.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR}
+		case i%5 == 2:
+			d = descriptor("plain", value, 1)
+			d.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_MINUTE}
+		case i%5 == 3:
+			d = descriptor(fmt.Sprint("value", i), "\n\"é"+value, 1)
+		case i%5 == 4:
+			d = descriptor("plain", value, 1)
+			d.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5}
+		}
+		if i == from && d.GetLimit() != nil {
+			d.Entries[0] = &rlcommon.RateLimitDescriptor_Entry{Key: "other"} // as what is beyond the bounds
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	return r
+}
+
+// page returns what /metrics shows.
+func page(t *testing.T, s *sluice.Sluice) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, "http://"+s.Addr("metrics")+"/metrics", http.NoBody)
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Errorf("/metrics answers %s, %v: %.500s", response.Status, err, text)
+	}
+	return string(text)
+}
+
+// series counts those of a page that clients could add to: of limits and of calls.
+func series(page string) int {
+	n := 0
+	for line := range strings.Lines(page) {
+		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "go_") && !strings.HasPrefix(line, "process_") {
+			n++
+		}
+	}
+	return n
+}
