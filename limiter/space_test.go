@@ -80,6 +80,48 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// A table that learns later what it counts is divided as one that knew at once,
+// whatever it was divided for, and one that refuses stays as it was.
+func TestDivide(t *testing.T) {
+	shares := func(tab *Table) (all [len(classes)]int64) {
+		for c := range all {
+			if sh := tab.common.shelves[c].Load(); sh != nil {
+				all[c] = sh.bytes()
+			}
+		}
+		return all
+	}
+	spaces := []int64{0, 1000}
+	late := newTable(t, 16<<20)
+	for _, policies := range [][]Policy{
+		{*ringOfTen(1), *logOf(100)},
+		{*perMinute(1), *ringOfTen(1), *ringOfTen(2), *logOf(5)},
+		{*perMinute(1)},
+		nil,
+	} {
+		early, err := New(Options{Bytes: 16 << 20, Policies: policies, Spaces: spaces})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := late.Divide(policies, spaces); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := shares(late), shares(early); got != want {
+			t.Errorf("shares of %v are %v, want %v", policies, got, want)
+		}
+		if got, want := late.Stats(), early.Stats(); got != want {
+			t.Errorf("Stats() = %+v, want %+v", got, want)
+		}
+		before := shares(late)
+		if err := late.Divide(nil, []int64{1 << 20}); err == nil || shares(late) != before {
+			t.Errorf("Divide with spaces of half the table = %v, want an error and no change", err)
+		}
+	}
+	if decide(late, min1, take(counterID(1), ringOfTen(1))).Refused {
+		t.Error("the first hit is refused")
+	}
+}
+
 // A ring of ten takes at most 150 bytes, and a counter of one word 36, if none of
 // the live ones is to be given up.
 func TestBytesPerLiveCounter(t *testing.T) {

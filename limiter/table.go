@@ -60,6 +60,8 @@ type Table struct {
 	// smaller counters before those of larger ones.
 	logs [stripes]sync.Mutex
 
+	// bytes bounds the memory.
+	bytes int64
 	// growth is held by who makes shelves and spaces.
 	growth sync.Mutex
 	spare  int64 // bytes that no shelf has
@@ -75,45 +77,61 @@ func New(opt Options) (*Table, error) {
 	if size < minBytes || size > maxBytes {
 		return nil, fmt.Errorf("counter memory of %d bytes: must be %d to %d", size, minBytes, maxBytes)
 	}
+	t := &Table{bytes: size}
+	t.common.table = t
+	t.horizon.Store(math.MinInt64)
+	if err := t.Divide(opt.Policies, opt.Spaces); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Divide divides the table anew, as [New] does for Options of the same Policies and
+// Spaces, for a process that has the table before it knows what will be counted.
+// All counters are forgotten. It must not be called once a batch with charges has
+// been given to [Table.Decide]; other methods may run meanwhile. An error leaves the
+// table as it is.
+func (t *Table) Divide(policies []Policy, spaces []int64) error {
+	t.growth.Lock()
+	defer t.growth.Unlock()
+	size := t.bytes
 	kept := size / reserveShare
-	for _, n := range opt.Spaces {
+	for _, n := range spaces {
 		kept += min(max(0, n), size) * int64(slotBytes(0))
 		if kept > size/2 {
-			return nil, fmt.Errorf("counter memory of %d bytes: too little for spaces of %v counters, which take 16 bytes each and may take three eighths of it", size, opt.Spaces)
+			return fmt.Errorf("counter memory of %d bytes: too little for spaces of %v counters, which take 16 bytes each and may take three eighths of it", size, spaces)
 		}
 	}
-	var policies [len(classes)]int64
-	for i := range opt.Policies {
-		policies[opt.Policies[i].class()]++
+	var kinds [len(classes)]int64
+	for i := range policies {
+		kinds[policies[i].class()]++
 	}
 	left := size - kept
 	shares := [len(classes)]int64{}
-	for c, n := range policies {
+	for c, n := range kinds {
 		if n > 0 {
-			shares[c] = left / int64(len(opt.Policies)) * n
+			shares[c] = left / int64(len(policies)) * n
 		}
 	}
-	if policies[0] == 0 { // overrides may need them yet
+	if kinds[0] == 0 { // overrides may need them yet
 		shares[0] = left / 16
 		for c := 1; c < len(shares); c++ {
 			shares[c] -= shares[c] / 16
 		}
 	}
-	if len(opt.Policies) == 0 {
+	if len(policies) == 0 {
 		shares[0] = left
 	}
-	t := &Table{spare: size}
-	t.common.table = t
-	t.horizon.Store(math.MinInt64)
+	t.spare, t.spaces = size, nil
 	for c, share := range shares {
-		if share == 0 {
-			continue
+		var sh *shelf
+		if share > 0 {
+			sh = newShelf(classes[c], max(2, share/int64(slotBytes(classes[c]))/ways))
+			t.spare -= sh.bytes()
 		}
-		sh := newShelf(classes[c], max(2, share/int64(slotBytes(classes[c]))/ways))
 		t.common.shelves[c].Store(sh)
-		t.spare -= sh.bytes()
 	}
-	return t, nil
+	return nil
 }
 
 // Stats returns the totals so far.

@@ -26,7 +26,7 @@ import (
 var ErrTooLarge = errors.New("the server's response is too large")
 
 // Options say which server a [Source] asks and whom it tells. The callbacks are
-// called by [Source.Run], one at a time.
+// called by [Source.Run], one at a time, and OnLoad by [Source.SetDefaults] too.
 type Options struct {
 	// Target is the server: host:port, or any other target of gRPC. Required.
 	Target string
@@ -48,8 +48,8 @@ type Options struct {
 	// Rules say how the rules compile.
 	Rules descriptors.Options
 
-	// OnLoad is called with each response's outcome. If it returns an error for a
-	// Set, that is refused. Required.
+	// OnLoad is called with the outcome of each response that is other than the one
+	// before. If it returns an error for a Set, that is refused. Required.
 	OnLoad func(descriptors.Update) error
 	// OnAnswered is called after each ACK and NACK. Optional.
 	OnAnswered func(ack bool)
@@ -63,7 +63,8 @@ type Options struct {
 	OnIgnored func(typeURL string)
 }
 
-// Source follows the rules of a management server. One goroutine runs it.
+// Source follows the rules of a management server. One goroutine runs it; the
+// other methods may be called concurrently.
 type Source struct {
 	opt   Options
 	node  *corev3.Node
@@ -111,6 +112,11 @@ func NewSource(opt Options) (*Source, error) {
 	}
 	return s, conn.Close()
 }
+
+// SetDefaults has the rules compiled with other defaults: the last response's,
+// which OnLoad is called for, and those to come. While they do not compile
+// together, what is in force stays.
+func (s *Source) SetDefaults(d *descriptors.Defaults) { s.rules.setDefaults(d) }
 
 // Run follows the server until ctx ends.
 func (s *Source) Run(ctx context.Context) {
@@ -192,7 +198,7 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 			}
 			refusedLast = time.NewTimer(s.opt.RetryInterval)
 		}
-		request.VersionInfo = s.rules.version
+		request.VersionInfo = s.rules.inForceVersion()
 		_ = stream.Send(request)
 		s.opt.OnAnswered(request.GetErrorDetail() == nil)
 	}
@@ -201,7 +207,7 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 // request returns a request for all resources, with the version in force.
 func (s *Source) request(nonce string) *discovery.DiscoveryRequest {
 	return &discovery.DiscoveryRequest{
-		Node: s.node, TypeUrl: TypeURL, VersionInfo: s.rules.version, ResponseNonce: nonce,
+		Node: s.node, TypeUrl: TypeURL, VersionInfo: s.rules.inForceVersion(), ResponseNonce: nonce,
 	}
 }
 

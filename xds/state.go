@@ -7,16 +7,22 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
-// state is what came of the responses so far, over all streams.
+// state is what came of the responses so far, over all streams. Its methods may
+// be called concurrently.
 type state struct {
-	opt    descriptors.Options
 	onLoad func(descriptors.Update) error
+
+	mu sync.Mutex
+	// opt has the latest defaults, latest the latest response that was looked at.
+	opt    descriptors.Options
+	latest *response
 	// version is that of the rules in force, "" before the first.
 	version string
 	// inForce is the last good outcome, reported the last one of either kind: what
@@ -24,39 +30,73 @@ type state struct {
 	inForce, reported outcome
 }
 
+// response is the resources of a response.
+type response struct {
+	version   string
+	resources []*anypb.Any
+}
+
 // outcome is an Update with what it was made of.
 type outcome struct {
-	sum    [sha256.Size]byte
-	update descriptors.Update
+	sum      [sha256.Size]byte // of the resources
+	defaults *descriptors.Defaults
+	update   descriptors.Update
 }
 
 // take puts the resources of a response in force, or returns every reason why not.
 func (s *state) take(version string, resources []*anypb.Any) error {
-	sum := hash(resources)
-	if s.reported.known() && sum == s.reported.sum {
-		if s.reported.update.Err == nil {
-			s.version = version
-		}
-		return s.reported.update.Err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.latest = &response{version, resources}
+	return s.buildLocked()
+}
+
+// setDefaults has the latest response compiled with d, and those to come.
+func (s *state) setDefaults(d *descriptors.Defaults) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opt.Defaults = d
+	if s.latest != nil {
+		_ = s.buildLocked() // onLoad has told of it
 	}
-	o := outcome{sum: sum}
-	if s.inForce.known() && sum == s.inForce.sum {
-		o = s.inForce // back from resources that were refused
-	} else {
-		o.update.Set, o.update.Diagnostics = build(resources, s.opt)
+}
+
+// buildLocked puts the latest response in force with the latest defaults, or
+// returns every reason why not.
+func (s *state) buildLocked() error {
+	o := outcome{sum: hash(s.latest.resources), defaults: s.opt.Defaults}
+	switch {
+	case o.same(&s.reported):
+		o = s.reported
+	case o.same(&s.inForce): // back from what was refused
+		o = s.inForce
+		o.update.Err = s.onLoad(o.update)
+	default:
+		o.update.Set, o.update.Diagnostics = build(s.latest.resources, s.opt)
 		o.update.Err = o.update.Diagnostics.Err()
-	}
-	if err := s.onLoad(o.update); o.update.Err == nil && err != nil {
-		o.update.Set, o.update.Err = nil, err
+		if err := s.onLoad(o.update); o.update.Err == nil && err != nil {
+			o.update.Set, o.update.Err = nil, err
+		}
 	}
 	s.reported = o
 	if o.update.Err == nil {
-		s.inForce, s.version = o, version
+		s.inForce, s.version = o, s.latest.version
 	}
 	return o.update.Err
 }
 
-func (o *outcome) known() bool { return o.update.Set != nil || o.update.Err != nil }
+// same reports whether old is the outcome of the same resources and defaults.
+func (o *outcome) same(old *outcome) bool {
+	known := old.update.Set != nil || old.update.Err != nil
+	return known && o.sum == old.sum && o.defaults == old.defaults
+}
+
+// inForceVersion returns the version of the rules in force.
+func (s *state) inForceVersion() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
+}
 
 // hash returns a sum of the resources, in whatever order they came.
 func hash(resources []*anypb.Any) [sha256.Size]byte {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"runtime/debug"
+	"slices"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"go.uber.org/zap"
@@ -11,18 +12,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// newTable returns a table divided for the rules of set, which may be nil.
-func newTable(bytes int64, set *descriptors.Set) (*limiter.Table, error) {
-	opt := limiter.Options{Bytes: bytes}
-	if set != nil {
-		for p := range set.Policies() {
-			opt.Policies = append(opt.Policies, p)
-		}
-		for _, domain := range set.Domains() {
-			opt.Spaces = append(opt.Spaces, set.MaxCounters(domain))
-		}
+// divide divides a table that has not been used for the rules of set.
+func divide(table *limiter.Table, set *descriptors.Set) error {
+	var spaces []int64
+	for _, domain := range set.Domains() {
+		spaces = append(spaces, set.MaxCounters(domain))
 	}
-	return limiter.New(opt)
+	return table.Divide(slices.Collect(set.Policies()), spaces)
 }
 
 // gcPercent lets the heap grow to five times what is live before it is collected:

@@ -38,6 +38,7 @@ type serveCmd struct {
 	MetricsAddr string `group:"listeners" name:"metrics-addr" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
 
 	TLS tlsFlags `embed:""`
+	XDS xdsFlags `embed:""`
 
 	AllOrNothing   bool  `group:"decisions" help:"Set all_or_nothing for all domains: a refused request charges nothing."`
 	ShadowMode     bool  `group:"decisions" help:"Let every request pass; statuses, counting and metrics stay."`
@@ -75,6 +76,7 @@ type serveCmd struct {
 // serveGroups are the headings of serve's help.
 var serveGroups = []kong.Group{
 	{Key: "rules", Title: "Rules:"},
+	{Key: "xds", Title: "Rules from a management server (xDS):"},
 	{Key: "listeners", Title: "Listeners, each off if empty; port 0 picks a free one:"},
 	{Key: "tls", Title: "TLS of the rate-limit service; changed files are taken without a restart:"},
 	{Key: "decisions", Title: "Decisions:"},
@@ -112,7 +114,7 @@ func (s *serveCmd) Validate() error {
 			return fmt.Errorf("%s must be above 0", n.flag)
 		}
 	}
-	if err := cmp.Or(s.TLS.check(), s.Statsd.check()); err != nil {
+	if err := cmp.Or(s.TLS.check(), s.Statsd.check(), s.XDS.check(s.environment.given["config"])); err != nil {
 		return err
 	}
 	for _, d := range []struct {
@@ -149,65 +151,102 @@ func (s *serveCmd) Run(ctx context.Context, c console, dropped droppedArguments)
 		return err
 	}
 	r := &rules{metrics: metrics, logger: logger, drainTimeout: s.DrainTimeout, defaults: s.Defaults}
-	source := descriptors.NewSource(descriptors.SourceOptions{
-		Paths:      s.Config,
-		Prefix:     s.ConfigPrefix,
-		Defaults:   s.Defaults,
-		AllowEmpty: s.AllowEmpty,
-		Options: descriptors.Options{
-			MergeDomains: s.MergeDomains,
-			AllOrNothing: s.AllOrNothing,
-			HashKey:      limiter.NewHashKey(),
-		},
-		OnLoad: r.take,
-		OnUnwatched: func(err error) {
-			logger.Warn("rule files cannot be watched and are read each second instead", zap.Error(err))
-		},
-	})
-	first := source.Load()
-	if first.Err != nil && s.OnBadStart == "exit" {
-		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", loadError(first.Err, s.Defaults))
-	}
-	table, err := newTable(int64(s.CounterMemory), first.Set)
-	if err != nil {
+	if r.table, err = limiter.New(limiter.Options{Bytes: int64(s.CounterMemory)}); err != nil {
 		return fmt.Errorf("--counter-memory: %w", err)
 	}
-	boundMemory(table, logger)
 	r.metrics.WatchTable(func() telemetry.TableStats {
-		st := table.Stats()
+		st := r.table.Stats()
 		return telemetry.TableStats{
-			Capacity: st.Capacity, Bytes: st.Bytes, Live: table.Live(now()),
+			Capacity: st.Capacity, Bytes: st.Bytes, Live: r.table.Live(now()),
 			Reclaimed: st.Reclaimed, GivenUp: st.GivenUp,
 		}
 	})
-	r.service = server.NewService(s.settings(), table, r.metrics)
-	r.take(first)
-	stopStatsd, err := s.Statsd.start(ctx, r.metrics, logger)
+	r.service = server.NewService(s.settings(), r.table, r.metrics)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.serve(ctx, group, r) })
+	return group.Wait()
+}
+
+// serve answers from the rules that r gets. What runs beside it runs in group.
+func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *rules) error {
+	follow := s.followFiles
+	if s.XDS.Addr != "" {
+		follow = s.followServer
+	}
+	if err := follow(ctx, group, r); err != nil || ctx.Err() != nil {
+		return err
+	}
+	stopStatsd, err := s.Statsd.start(ctx, r.metrics, r.logger)
 	if err != nil {
 		return err
 	}
 	defer stopStatsd()
 	options := s.options()
-	if options.TLS, err = s.TLS.server(r.metrics, logger); err != nil {
+	if options.TLS, err = s.TLS.server(r.metrics, r.logger); err != nil {
 		return err
 	}
-	srv := server.New(options, r.service, r.metrics, logger)
+	srv := server.New(options, r.service, r.metrics, r.logger)
 	if err := srv.Listen(ctx); err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		source.Run(ctx)
-		return nil
-	})
 	if options.TLS != nil {
 		group.Go(func() error {
 			options.TLS.Run(ctx)
 			return nil
 		})
 	}
-	group.Go(func() error { return srv.Run(ctx) })
-	return group.Wait()
+	return srv.Run(ctx)
+}
+
+// compileOptions say how rules compile, wherever they come from.
+func (s *serveCmd) compileOptions() descriptors.Options {
+	return descriptors.Options{
+		MergeDomains: s.MergeDomains,
+		AllOrNothing: s.AllOrNothing,
+		HashKey:      limiter.NewHashKey(),
+	}
+}
+
+// followFiles takes the rules from files, now and whenever they change.
+func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, r *rules) error {
+	source := descriptors.NewSource(descriptors.SourceOptions{
+		Paths:       s.Config,
+		Prefix:      s.ConfigPrefix,
+		Defaults:    s.Defaults,
+		AllowEmpty:  s.AllowEmpty,
+		Options:     s.compileOptions(),
+		OnLoad:      func(u descriptors.Update) { _ = r.take(u) }, // which has told of it
+		OnUnwatched: r.unwatched,
+	})
+	first := source.Load()
+	if first.Err != nil && s.OnBadStart == "exit" {
+		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", loadError(first.Err, s.Defaults))
+	}
+	if err := r.take(first); err != nil && s.OnBadStart == "exit" {
+		return err
+	}
+	group.Go(func() error {
+		source.Run(ctx)
+		return nil
+	})
+	return nil
+}
+
+// followServer takes the rules from a management server. It returns at the end of
+// ctx, or when the first rules are there; before, with --start-without-rules.
+func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, r *rules) error {
+	x, err := s.XDS.newXDS(r, s.compileOptions())
+	if err != nil {
+		return err
+	}
+	x.start(ctx, group, s.Defaults)
+	if s.XDS.StartWithout {
+		return nil
+	}
+	if err := x.await(ctx); err != nil && s.OnBadStart == "exit" {
+		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", err)
+	}
+	return nil
 }
 
 func (s *serveCmd) settings() server.Settings {
@@ -252,6 +291,9 @@ func now() limiter.Time { return limiter.Time(time.Now().UnixNano()) }
 // rules puts what a source read in force and tells operators.
 type rules struct {
 	service *server.Service
+	table   *limiter.Table
+	// divided says that the table is divided for rules.
+	divided bool
 	metrics *telemetry.Metrics
 	logger  *zap.Logger
 	// drainTimeout bounds what held calls get at the end.
@@ -260,34 +302,21 @@ type rules struct {
 	defaults string
 }
 
-func (r *rules) take(u descriptors.Update) {
-	for _, d := range u.Diagnostics {
-		if d.Severity == descriptors.Warning {
-			r.logger.Warn("rules: " + d.String())
-		}
-	}
+// take puts an update in force, or returns why not; both it tells.
+func (r *rules) take(u descriptors.Update) error {
+	r.warn(u.Diagnostics)
 	if u.Err != nil {
-		r.metrics.ConfigRefused()
-		stays := "what is in force stays"
-		if r.service.Rules() == nil {
-			stays = "every request gets an error until they do"
-		}
-		// A line for each error, which is how people and log stores read them.
-		for line := range strings.Lines(loadError(u.Err, r.defaults).Error()) {
-			r.logger.Error("rules: " + strings.TrimSpace(line))
-		}
-		r.logger.Error("rules do not load: " + stays)
-		return
+		r.refuse(u.Err)
+		return u.Err
 	}
 	if r.service.Rules() == u.Set {
 		r.metrics.ConfigRestored()
-		r.logger.Info("rule files are back at what is in force", zap.String("hash", u.Set.Hash))
-		return
+		r.logger.Info("rules are back at what is in force", zap.String("hash", u.Set.Hash))
+		return nil
 	}
-	if err := r.service.Serve(u.Set); err != nil {
-		r.metrics.ConfigRefused()
-		r.logger.Error("rules do not load: what is in force stays", zap.Error(err))
-		return
+	if err := r.serve(u.Set); err != nil {
+		r.refuse(err)
+		return err
 	}
 	for _, l := range u.Set.Limits {
 		if l.Policy.MaxWait > r.drainTimeout {
@@ -297,6 +326,51 @@ func (r *rules) take(u descriptors.Update) {
 	r.metrics.ConfigLoaded(u.Set.Hash, float64(time.Now().UnixMilli())/1e3)
 	r.logger.Info("rules loaded", zap.String("hash", u.Set.Hash), zap.Int("limits", len(u.Set.Limits)),
 		zap.Strings("domains", u.Set.Domains()))
+	return nil
+}
+
+// serve puts a set in force. The first one that has domains divides the table.
+func (r *rules) serve(set *descriptors.Set) error {
+	if !r.divided {
+		if err := divide(r.table, set); err != nil {
+			return fmt.Errorf("--counter-memory: %w", err)
+		}
+		boundMemory(r.table, r.logger)
+	}
+	if err := r.service.Serve(set); err != nil {
+		return err
+	}
+	// Without a domain nothing is charged, so that the next set may divide anew.
+	r.divided = r.divided || !set.Empty()
+	return nil
+}
+
+// warn tells what is odd about rules.
+func (r *rules) warn(found descriptors.Diagnostics) {
+	for _, d := range found {
+		if d.Severity == descriptors.Warning {
+			r.logger.Warn("rules: " + d.String())
+		}
+	}
+}
+
+// unwatched tells that files are only polled.
+func (r *rules) unwatched(err error) {
+	r.logger.Warn("rule files cannot be watched and are read each second instead", zap.Error(err))
+}
+
+// refuse tells why rules do not load.
+func (r *rules) refuse(err error) {
+	r.metrics.ConfigRefused()
+	stays := "what is in force stays"
+	if r.service.Rules() == nil {
+		stays = "every request gets an error until they do"
+	}
+	// A line for each error, which is how people and log stores read them.
+	for line := range strings.Lines(loadError(err, r.defaults).Error()) {
+		r.logger.Error("rules: " + strings.TrimSpace(line))
+	}
+	r.logger.Error("rules do not load: " + stays)
 }
 
 // loadError adds to the error of rules or defaults that are not there how to name

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+	"github.com/sluice-ratelimit/sluice/xds"
+)
+
+// xdsFlags say which management server the rules come from.
+type xdsFlags struct {
+	Addr          string            `group:"xds" name:"xds-addr" placeholder:"ADDR" help:"Server that the rules come from, instead of files: host:port."`
+	StartWithout  bool              `group:"xds" name:"start-without-rules" help:"Listen at once, with errors until the first rules come. Default: wait for them."`
+	NodeID        string            `group:"xds" name:"xds-node-id" default:"default" placeholder:"ID" help:"Node that sluice says it is. Default default."`
+	NodeMetadata  map[string]string `group:"xds" name:"xds-node-metadata" mapsep:"," placeholder:"KEY=VALUE" help:"Metadata of the node; several with commas, or repeated."`
+	Headers       []string          `group:"xds" name:"xds-header" sep:"none" placeholder:"NAME=VALUE" help:"Header of the call to the server; may be repeated."`
+	TLS           bool              `group:"xds" name:"xds-tls" help:"Speak TLS."`
+	CA            string            `group:"xds" name:"xds-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the server's certificate. Default: the system's."`
+	SAN           string            `group:"xds" name:"xds-san" placeholder:"NAME" help:"DNS name or IP address that the server's certificate must carry. Default: the host of --xds-addr."`
+	Cert          string            `group:"xds" name:"xds-cert" placeholder:"FILE" help:"Certificate to show to the server, in PEM."`
+	Key           string            `group:"xds" name:"xds-key" placeholder:"FILE" help:"Its key."`
+	RetryInterval time.Duration     `group:"xds" name:"xds-retry-interval" default:"3s" placeholder:"TIME" help:"Time between attempts to connect, less up to half at random. Default 3s."`
+	Initial       time.Duration     `group:"xds" name:"xds-backoff-initial" default:"10s" placeholder:"TIME" help:"Wait after a stream has ended. Default 10s."`
+	Max           time.Duration     `group:"xds" name:"xds-backoff-max" default:"60s" placeholder:"TIME" help:"Longest such wait. Default 60s."`
+	Factor        float64           `group:"xds" name:"xds-backoff-random-factor" default:"2" placeholder:"FACTOR" help:"Multiplies each further such wait; 1 and below leave it as it is. Default 2."`
+	Jitter        bool              `group:"xds" name:"xds-backoff-jitter" default:"true" negatable:"" help:"Shorten each such wait by up to half at random. On by default."`
+	MaxMessage    byteSize          `group:"xds" name:"xds-max-message" default:"16MiB" placeholder:"SIZE" help:"Most that all rules may take in one response. Default 16MiB."`
+}
+
+// check returns what is wrong with the flags, alone and together.
+func (f *xdsFlags) check(configGiven bool) error {
+	if f.Addr == "" {
+		return nil
+	}
+	switch {
+	case configGiven:
+		return errors.New("--xds-addr and --config exclude each other: rules come from a server or from files")
+	case !f.TLS && (f.CA != "" || f.SAN != "" || f.Cert != "" || f.Key != ""):
+		return errors.New("--xds-ca, --xds-san, --xds-cert and --xds-key need --xds-tls")
+	case (f.Cert == "") != (f.Key == ""):
+		return errors.New("--xds-cert and --xds-key go together")
+	case f.RetryInterval <= 0 || f.Initial <= 0:
+		return errors.New("--xds-retry-interval and --xds-backoff-initial must be above 0")
+	case f.Max < f.Initial:
+		return fmt.Errorf("--xds-backoff-max is %v: must be at least --xds-backoff-initial, %v", f.Max, f.Initial)
+	case !(f.Factor > 0 && f.Factor <= 1000):
+		return fmt.Errorf("--xds-backoff-random-factor is %v: must be above 0 and at most 1000", f.Factor)
+	case f.MaxMessage > 1<<30:
+		return fmt.Errorf("--xds-max-message is %d: must be at most 1GiB", f.MaxMessage)
+	}
+	_, err := f.headers()
+	return err
+}
+
+// headers reads --xds-header.
+func (f *xdsFlags) headers() (map[string][]string, error) {
+	all := map[string][]string{}
+	for _, h := range f.Headers {
+		name, value, ok := strings.Cut(h, "=")
+		name = strings.ToLower(name)
+		printable := !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
+		if !ok || !isToken(name) || strings.HasPrefix(name, "grpc-") || !printable {
+			// Its value may be a secret.
+			return nil, fmt.Errorf("--xds-header of name %q: write NAME=VALUE, a name that does not begin with grpc- and a value of printable ASCII", name)
+		}
+		all[name] = append(all[name], value)
+	}
+	return all, nil
+}
+
+// xdsRules is the management server as a source of rules.
+type xdsRules struct {
+	addr   string
+	rules  *rules
+	source *xds.Source
+	tls    *server.TLS // nil for plain text
+	// first gets whether the first rules are good, once the server knows.
+	first chan bool
+}
+
+// newXDS returns the source; its rules go to r.
+func (f *xdsFlags) newXDS(r *rules, opt descriptors.Options) (*xdsRules, error) {
+	x := &xdsRules{addr: f.Addr, rules: r, first: make(chan bool, 1)}
+	headers, err := f.headers()
+	if err != nil {
+		return nil, err
+	}
+	metrics := r.metrics.XDS()
+	log := &xdsLog{logger: r.logger, addr: f.Addr, metrics: metrics}
+	o := xds.Options{
+		Target: f.Addr, NodeID: f.NodeID, NodeMetadata: maps.Clone(f.NodeMetadata), Headers: headers,
+		MaxMessageBytes: int(f.MaxMessage),
+		RetryInterval:   f.RetryInterval,
+		Backoff:         xds.Backoff{Initial: f.Initial, Max: f.Max, Factor: f.Factor, Jitter: f.Jitter},
+		Rules:           opt,
+		OnLoad:          r.take,
+		OnAnswered: func(ack bool) {
+			if ack {
+				metrics.ACKs.Inc()
+			} else {
+				metrics.NACKs.Inc()
+			}
+			x.outcome(ack)
+		},
+		OnConnected:    log.connected,
+		OnDisconnected: log.disconnected,
+		OnIgnored: func(typeURL string) {
+			r.logger.Warn("the management server sent what sluice did not ask for", zap.String("type", typeURL))
+		},
+	}
+	if f.TLS {
+		x.tls, err = server.ClientTLS(server.TLSOptions{
+			Cert: f.Cert, Key: f.Key, CA: f.CA, PeerName: f.SAN,
+			Metrics: r.metrics.TLS("xds"), Logger: r.logger.With(zap.String("use", "xds")),
+		})
+		if err != nil {
+			return nil, flagError(err, "--xds-cert", f.Cert, "--xds-key", f.Key, "--xds-ca", f.CA)
+		}
+		o.Credentials = x.tls
+	}
+	if x.source, err = xds.NewSource(o); err != nil {
+		return nil, fmt.Errorf("--xds-addr: %w", err)
+	}
+	return x, nil
+}
+
+// start follows the server, and the file of defaults unless the name is empty, in
+// group until ctx ends. There are no rules before the defaults are good.
+func (x *xdsRules) start(ctx context.Context, group *errgroup.Group, defaults string) {
+	if x.tls != nil {
+		group.Go(func() error {
+			x.tls.Run(ctx)
+			return nil
+		})
+	}
+	ready := make(chan struct{})
+	if defaults == "" {
+		close(ready)
+	} else {
+		x.followDefaults(ctx, group, defaults, sync.OnceFunc(func() { close(ready) }))
+	}
+	group.Go(func() error {
+		select {
+		case <-ready:
+			x.source.Run(ctx)
+		case <-ctx.Done():
+		}
+		return nil
+	})
+}
+
+// followDefaults compiles the rules with a file of defaults, now and whenever it
+// changes. Good is called when it is good.
+func (x *xdsRules) followDefaults(ctx context.Context, group *errgroup.Group, file string, good func()) {
+	take := func(u descriptors.Update) {
+		x.rules.warn(u.Diagnostics)
+		if u.Err != nil {
+			x.rules.refuse(u.Err)
+			x.outcome(false)
+			return
+		}
+		x.source.SetDefaults(u.Defaults)
+		good()
+	}
+	source := descriptors.NewSource(descriptors.SourceOptions{
+		Defaults: file, OnLoad: take, OnUnwatched: x.rules.unwatched,
+	})
+	take(source.Load())
+	group.Go(func() error {
+		source.Run(ctx)
+		return nil
+	})
+}
+
+// outcome tells await of the first outcome.
+func (x *xdsRules) outcome(good bool) {
+	select {
+	case x.first <- good:
+	default:
+	}
+}
+
+// await waits for the first outcome, or the end of ctx. It returns an error if the
+// rules do not load, which was logged with the reasons.
+func (x *xdsRules) await(ctx context.Context) error {
+	x.rules.logger.Info("waiting for the first rules before listening (--start-without-rules does not wait)", zap.String("xds_addr", x.addr))
+	select {
+	case good := <-x.first:
+		if !good {
+			return fmt.Errorf("the first rules of %s do not load, for the reasons above", x.addr)
+		}
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// xdsLog tells operators of the connection.
+type xdsLog struct {
+	logger  *zap.Logger
+	addr    string
+	metrics *telemetry.XDS
+	// last is what the last attempts failed with.
+	last string
+}
+
+func (l *xdsLog) connected() {
+	l.metrics.Connected.Set(1)
+	l.logger.Info("connected to the management server", zap.String("xds_addr", l.addr))
+	l.last = ""
+}
+
+// disconnected logs the first of equal failures; a server that is away for hours
+// would fill the log.
+func (l *xdsLog) disconnected(err error, retry time.Duration) {
+	l.metrics.Connected.Set(0)
+	if errors.Is(err, xds.ErrTooLarge) {
+		err = fmt.Errorf("%w; raise --xds-max-message", err)
+	}
+	log := l.logger.Warn
+	if text := err.Error(); text == l.last {
+		log = l.logger.Debug
+	} else {
+		l.last = text
+	}
+	log("no connection to the management server: the rules stay as they are", zap.String("xds_addr", l.addr), zap.Error(err), zap.Duration("retry_in", retry.Round(time.Millisecond)))
+}
