@@ -1,0 +1,111 @@
+package limiter_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// resetHits marks the op that resets its counter.
+const resetHits = math.MaxUint64
+
+// A resetter is a table that resets counters in histories.
+type resetter struct{ *limiter.Table }
+
+func (r resetter) Decide(now limiter.Time, b *limiter.Batch) {
+	if c := b.Charges[0]; c.Hits == resetHits {
+		b.Decisions = append(b.Decisions[:0], limiter.Decision{Before: r.Reset(now, nil, c.ID, c.Policy)})
+		return
+	}
+	r.Table.Decide(now, b)
+}
+
+// withReset is a model with resets. What was used is what a look sees.
+func withReset(m model) model {
+	return func(s []int64, o op) ([]int64, answer) {
+		if o.hits != resetHits {
+			return m(s, o)
+		}
+		o.hits, o.refund = 0, false
+		_, seen := m(s, o)
+		a := answer{before: seen.before}
+		now, p := int64(o.now), o.policy
+		if seen.before == 0 {
+			return s, a
+		}
+		switch p.Algorithm {
+		case limiter.FixedWindow:
+			return []int64{s[0], 0}, a // the window stays
+		case limiter.SlidingWindow:
+			sub := p.Window / time.Duration(p.SubWindows)
+			return []int64{max(floor(o.now, sub), s[len(s)-2]), 0}, a
+		case limiter.SlidingLog:
+			return nil, a
+		default:
+			return []int64{now}, a
+		}
+	}
+}
+
+// sprinkle makes some ops resets.
+func sprinkle(r *rand.Rand, plan [][]op) [][]op {
+	for _, part := range plan {
+		for i := range part {
+			if r.IntN(6) == 0 {
+				part[i].hits, part[i].refund = resetHits, false
+			}
+		}
+	}
+	return plan
+}
+
+// Resets happen at one moment among the calls of several clients, at any times.
+func TestHistoriesReset(t *testing.T) {
+	for _, g := range games() {
+		t.Run(g.name, func(t *testing.T) {
+			r := newRand(t)
+			check := checker(withReset(g.model), true)
+			for n := range histories() {
+				tab, err := limiter.New(limiter.Options{Bytes: 1 << 20})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rec := &recorder{}
+				rec.race(tableTurn(t, r), r, resetter{tab}, sprinkle(r, g.plan(r)))
+				if !porcupine.CheckOperations(check, rec.ops) {
+					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(rec.ops))
+				}
+			}
+		})
+	}
+}
+
+// They also do while the slots of counters change hands. One reset a phase: with
+// several at one instant a slot could change hands twice and hold the very same
+// word again, while one client stands before its swap; see Table.insert.
+func TestHistoriesResetReclaim(t *testing.T) {
+	for _, g := range games() {
+		t.Run(g.name, func(t *testing.T) {
+			r := newRand(t)
+			check := checker(withReset(g.model), true)
+			for n := range histories() / 4 {
+				tab, rec := tinyTable(t), &recorder{}
+				for _, phase := range g.phases(r, 40, 12, opsAClient) {
+					phase[r.IntN(clients)][r.IntN(opsAClient)].hits = resetHits
+					rec.race(tableTurn(t, r), r, resetter{tab}, phase)
+				}
+				if !porcupine.CheckOperations(check, rec.ops) {
+					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(rec.ops))
+				}
+				if s := tab.Stats(); s.GivenUp > 0 || s.Reclaimed == 0 {
+					t.Fatalf("%+v, want none given up and some reclaimed", s)
+				}
+			}
+		})
+	}
+}

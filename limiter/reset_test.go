@@ -1,0 +1,177 @@
+package limiter
+
+import (
+	"testing"
+	"time"
+)
+
+var resetPolicies = map[string]*Policy{
+	"fixed window":   {Algorithm: FixedWindow, Limit: 5, Window: time.Minute, CountRefused: true},
+	"sliding window": {Algorithm: SlidingWindow, Limit: 5, Window: time.Minute, SubWindows: 10, CountRefused: true},
+	"sliding log":    {Algorithm: SlidingLog, Limit: 5, Window: time.Minute, CountRefused: true},
+	"token bucket":   {Algorithm: TokenBucket, Limit: 5, Window: time.Minute, Burst: 5, CountRefused: true},
+	"leaky bucket":   {Algorithm: LeakyBucket, Limit: 5, Window: time.Minute, Slack: 4, CountRefused: true},
+	"holding bucket": {Algorithm: LeakyBucket, Limit: 5, Window: time.Minute, Slack: 2, MaxWait: time.Minute, MaxWaiting: 2},
+	"fine bucket":    {Algorithm: TokenBucket, Limit: 4_000_000_000, Window: time.Second, Burst: 5},
+}
+
+// TestResetEqualsNew holds a counter that was reset against one that never was,
+// over several sub-windows and beyond the limit.
+func TestResetEqualsNew(t *testing.T) {
+	t.Parallel()
+	for name, p := range resetPolicies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			table := newTable(t, 64<<10)
+			used, fresh := counterID(1), counterID(2)
+			hit := func(now Time, id ID, hits uint64) Decision {
+				b := &Batch{Budget: time.Hour, Charges: []Charge{{ID: id, Policy: p, Hits: hits}}}
+				table.Decide(now, b)
+				return b.Decisions[0]
+			}
+			now := Time(time.Hour) + 1
+			for _, hits := range []uint64{1, 2, 1, 1, 7} {
+				hit(now, used, hits)
+				now += Time(time.Second)
+				if p.Algorithm == SlidingWindow {
+					now += Time(6 * time.Second)
+				}
+			}
+			before := hit(now, used, 0).Before
+			if got := table.Reset(now, nil, used, p); got != before {
+				t.Errorf("Reset = %d, want what was used, %d", got, before)
+			}
+			if before == 0 && name != "fine bucket" {
+				t.Error("nothing was used")
+			}
+			for _, hits := range []uint64{0, 3, 2, 1, 0} {
+				if got, want := hit(now, used, hits), hit(now, fresh, hits); got != want {
+					t.Errorf("%d hits after the reset: %+v, of a new counter %+v", hits, got, want)
+				}
+				now += Time(time.Second)
+			}
+		})
+	}
+}
+
+// TestResetAndLookTakeNoSlot asks for counters that are absent.
+func TestResetAndLookTakeNoSlot(t *testing.T) {
+	t.Parallel()
+	for name, p := range resetPolicies {
+		table := newTable(t, 64<<10)
+		look := decide(table, 1, Charge{ID: counterID(1), Policy: p}).Decisions[0]
+		if look.Over || look.Before != 0 || look.Charged != 0 {
+			t.Errorf("%s: a look is %+v", name, look)
+		}
+		if used := table.Reset(1, nil, counterID(1), p); used != 0 {
+			t.Errorf("%s: Reset = %d of an absent counter", name, used)
+		}
+		table.each(func(sh *shelf) {
+			for i := range uint64(len(sh.blocks)) * ways {
+				if sh.at(i).tag.Load() != 0 {
+					t.Errorf("%s: slot %d is taken", name, i)
+				}
+			}
+		})
+	}
+}
+
+// TestResetLeavesNeighbours holds that only the counter that is named is reset,
+// one in a space included.
+func TestResetLeavesNeighbours(t *testing.T) {
+	t.Parallel()
+	for name, p := range resetPolicies {
+		if name == "fine bucket" {
+			continue // drains at once
+		}
+		table := newTable(t, 1<<20)
+		space, err := table.Space("s", 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		charge := func(s *Space, n int, hits uint64) Decision {
+			b := &Batch{Space: s, Charges: []Charge{{ID: counterID(n), Policy: p, Hits: hits}}}
+			table.Decide(1, b)
+			return b.Decisions[0]
+		}
+		for n := range 20 {
+			charge(nil, n, 2)
+			charge(space, n, 2)
+		}
+		table.Reset(1, space, counterID(3), p)
+		table.Reset(1, nil, counterID(4), p)
+		for n := range 20 {
+			common, own := uint64(2), uint64(2)
+			switch n {
+			case 3:
+				own = 0
+			case 4:
+				common = 0
+			}
+			if got := charge(nil, n, 0).Before; got != common {
+				t.Errorf("%s: counter %d has used %d, want %d", name, n, got, common)
+			}
+			if got := charge(space, n, 0).Before; got != own {
+				t.Errorf("%s: counter %d of the space has used %d, want %d", name, n, got, own)
+			}
+		}
+	}
+}
+
+// TestResetWhileCallsWait resets a leaky bucket on which calls wait: those keep
+// their times, also if one of them goes away, and new ones do not wait behind them.
+func TestResetWhileCallsWait(t *testing.T) {
+	t.Parallel()
+	p := &Policy{Algorithm: LeakyBucket, Limit: 10, Window: time.Second, MaxWait: time.Second, MaxWaiting: 5}
+	table := newTable(t, 64<<10)
+	call := func(now Time) *Batch {
+		b := &Batch{Budget: time.Second, Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 1}}}
+		table.Decide(now, b)
+		return b
+	}
+	const now = Time(time.Hour)
+	call(now)
+	second, third := call(now), call(now)
+	if second.Wait != 100*time.Millisecond || third.Wait != 200*time.Millisecond {
+		t.Fatalf("waits are %v and %v", second.Wait, third.Wait)
+	}
+	if used := table.Reset(now+1, nil, counterID(1), p); used != 3 {
+		t.Errorf("Reset = %d, want 3", used)
+	}
+	if w := call(now + 1).Wait; w != 0 {
+		t.Errorf("the first after the reset waits %v", w)
+	}
+	table.Cancel(now+2, third) // what it held is gone already
+	if w := call(now + 2).Wait; w != 100*time.Millisecond-1 {
+		t.Errorf("the second after the reset waits %v", w)
+	}
+}
+
+// TestResetFindsALogOfAnotherSize resets a log whose limit has changed.
+func TestResetFindsALogOfAnotherSize(t *testing.T) {
+	t.Parallel()
+	small := &Policy{Algorithm: SlidingLog, Limit: 4, Window: time.Minute}
+	large := &Policy{Algorithm: SlidingLog, Limit: 40, Window: time.Minute}
+	table := newTable(t, 64<<10)
+	decide(table, 1, Charge{ID: counterID(1), Policy: small, Hits: 4})
+	if used := table.Reset(1, nil, counterID(1), large); used != 4 {
+		t.Errorf("Reset = %d, want 4", used)
+	}
+	if d := decide(table, 1, Charge{ID: counterID(1), Policy: large, Hits: 40}).Decisions[0]; d.Over || d.Remaining != 0 {
+		t.Errorf("40 hits after the reset: %+v", d)
+	}
+}
+
+func TestResetAllocatesNothing(t *testing.T) {
+	for name, p := range resetPolicies {
+		table := newTable(t, 64<<10)
+		now, b := Time(time.Hour), &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 1}}}
+		if n := testing.AllocsPerRun(100, func() {
+			now++
+			table.Decide(now, b)
+			table.Reset(now, nil, counterID(1), p)
+		}); n != 0 {
+			t.Errorf("%s: a reset allocates %v times", name, n)
+		}
+	}
+}
