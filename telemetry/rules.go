@@ -74,7 +74,7 @@ func (c *RuleCounters) used() bool { return c.totalHits.Load() > 0 || c.negative
 
 // Rules holds the counters of all rules. Configured rules keep theirs until
 // [Rules.Configure] is called without them; keys that hold values of requests
-// share a pool of [MaxRuntime] for the life of the process.
+// share a pool of [MaxRuntime], for as long as their domain is configured.
 type Rules struct {
 	mu         sync.Mutex
 	configured map[RuleKey]configuredRule

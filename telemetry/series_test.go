@@ -1,9 +1,15 @@
 package telemetry
 
-import "time"
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+)
 
 // everySeries brings every metric that there can be to show at least one series.
-func everySeries(m *Metrics) {
+func everySeries(t *testing.T, m *Metrics) {
+	t.Helper()
 	m.WatchTable(func() TableStats { return TableStats{Capacity: 5, Bytes: 80, Live: 2, Reclaimed: 3, GivenUp: 1} })
 	m.ConfigLoaded("abc", 12)
 	m.ConfigRefused()
@@ -11,4 +17,9 @@ func everySeries(m *Metrics) {
 	m.Rules.Configure([]string{"d"}, []RuleLimit{{
 		Key: RuleKey{Domain: "d", Rule: "k_v.l", Key1: "k_v", Key2: "l", Limit: "60/minute"}, Requests: 60, Window: time.Minute,
 	}})
+	s, err := NewStatsd(StatsdOptions{Network: "udp", Addr: "127.0.0.1:1", Interval: time.Hour}, m, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.client.Close() })
 }

@@ -38,7 +38,7 @@ func TestTagsAreOnEverySeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	everySeries(m)
+	everySeries(t, m)
 	families, err := m.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)

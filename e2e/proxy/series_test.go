@@ -135,18 +135,19 @@ func descriptor(key, value string, hits uint64) *rlcommon.RateLimitDescriptor {
 
 // strangeRequest returns a request of n descriptors such as nobody sent before.
 func strangeRequest(from, n int) *rls.RateLimitRequest {
-	r := &rls.RateLimitRequest{Domain: "theirs"}
+	domain := "theirs"
 	switch from / n % 10 {
 	case 3:
-		r.Domain = fmt.Sprint("unknown", from)
+		domain = fmt.Sprint("unknown", from)
 	case 4, 5:
-		r.Domain = "ours" // with limits of their own
+		domain = "ours" // with limits of their own
 	}
+	r := &rls.RateLimitRequest{Domain: domain}
 	for i := from; i < from+n; i++ {
 		value := fmt.Sprint("v", i)
 		d := descriptor("detailed", value, 1)
 		switch {
-		case r.Domain == "ours" || i%5 == 1:
+		case domain == "ours" || i%5 == 1:
 			d = descriptor(fmt.Sprint("k", i), value, 1)
 			d.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR}
 		case i%5 == 2:

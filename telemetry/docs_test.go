@@ -1,0 +1,159 @@
+package telemetry
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/metrics.md")
+
+const metricsPage = "../docs/metrics.md"
+
+const pageHead = `# Metrics
+
+Every metric of sluice, beside those of Go (` + "`go_...`" + `) and of the process
+(` + "`process_...`" + `). ` + "`go test ./telemetry -run TestMetricsPage -update`" + ` writes this page.
+
+` + "`ratelimit_...`" + ` are those of envoyproxy/ratelimit, by their names in its Prometheus
+exposition; what it does not have begins with ` + "`sluice_`" + `. The last column is the name in
+StatsD; what is in angle brackets stands for a label's value, other labels become
+tags. Dashboards and alerts are in [dashboards](../dashboards/README.md).
+
+All series of a limit have the same labels, so that they join as they are:
+
+| label | |
+| --- | --- |
+| ` + "`domain`" + ` | the domain |
+| ` + "`key1`, `key2`" + ` | the first two levels, as ` + "`key`" + ` or ` + "`key_value`" + `; empty where there is none |
+| ` + "`rule`" + ` | all levels joined by dots |
+| ` + "`limit`" + ` | which of a ` + "`rate_limits`" + ` list: its name, else ` + "`60/minute`" + `; empty outside lists |
+
+In them ` + "`:` and `|`" + `, and the dots of IPv4 addresses, are ` + "`_`" + `, as in envoyproxy/ratelimit.
+Up to 10,000 configured limits have series of their own. Up to 1,000 names that hold
+values of requests (` + "`detailed_metric`, `value_to_metric`" + `, limits that a request brings)
+have some for as long as their domain is configured; what comes later counts under ` + "`rule=\"other\"`" + ` of
+its domain. ` + "`--extra-tags`" + ` adds labels to every series.
+
+A hit counts in total_hits, and in within_limit or over_limit; those above
+` + "`--near-limit-ratio`" + ` of the limit in near_limit too. A descriptor that had room in a
+request that was refused counts in total_hits only. Refunds count in
+total_negative_hits only.
+
+`
+
+// TestMetricsPage holds docs/metrics.md against what the registry shows.
+func TestMetricsPage(t *testing.T) {
+	m, err := New(Options{Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	everySeries(t, m)
+	families, err := m.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own []string
+	page := bytes.NewBufferString(pageHead + "| metric | type | labels | | StatsD |\n| --- | --- | --- | --- | --- |\n")
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "go_") || strings.HasPrefix(f.GetName(), "process_") {
+			continue
+		}
+		own = append(own, f.GetName())
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, "`"+l.GetName()+"`")
+		}
+		fmt.Fprintf(page, "| `%s` | %s | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()),
+			strings.Join(labels, ", "), f.GetHelp(), statsdNames(f))
+	}
+	if *update {
+		if err := os.WriteFile(metricsPage, page.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(metricsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), page.String()); diff != "" {
+		t.Errorf("docs/metrics.md is not what the registry shows (-page +registry), run with -update:\n%s", diff)
+	}
+
+	// Names of our own follow the custom; those of envoyproxy/ratelimit do not.
+	var ours []string
+	for _, name := range own {
+		if strings.HasPrefix(name, "sluice_") {
+			ours = append(ours, name)
+		}
+	}
+	problems, err := testutil.GatherAndLint(m.Registry, ours...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// statsdNames returns a family's names there.
+func statsdNames(f *dto.MetricFamily) string {
+	var labels statsdLabels
+	for _, l := range f.GetMetric()[0].GetLabel() {
+		// The limit of a rule is a tag there.
+		labels = append(labels, Tag{l.GetName(), "<" + l.GetName() + ">"})
+	}
+	var names []string
+	for _, e := range statsdEntries(f) {
+		name, _ := e.name(labels)
+		if name == f.GetName() {
+			name = "the same"
+		} else {
+			name = "`" + name + "`"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// TestEveryMetricIsOnThePage looks for names in the source, so that a metric that
+// the page's test does not bring to show is missed.
+func TestEveryMetricIsOnThePage(t *testing.T) {
+	page, err := os.ReadFile(metricsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`"((?:sluice|ratelimit_service)_[a-z0-9_]*[a-z0-9])"`)
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, match := range name.FindAllSubmatch(text, -1) {
+			found++
+			if !bytes.Contains(page, fmt.Appendf(nil, "| `%s` |", match[1])) {
+				t.Errorf("%s: docs/metrics.md lacks %s: have everySeries show it", file, match[1])
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("found %d names in the source, want at least 30: the pattern is wrong", found)
+	}
+}
