@@ -14,6 +14,7 @@ func everySeries(t *testing.T, m *Metrics) {
 	m.ConfigLoaded("abc", 12)
 	m.ConfigRefused()
 	m.TLS("grpc")
+	m.XDS()
 	m.Rules.Configure([]string{"d"}, []RuleLimit{{
 		Key: RuleKey{Domain: "d", Rule: "k_v.l", Key1: "k_v", Key2: "l", Limit: "60/minute"}, Requests: 60, Window: time.Minute,
 	}})

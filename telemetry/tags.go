@@ -11,7 +11,7 @@ import (
 // name. A test holds them complete.
 var ownLabels = []string{
 	"code", "domain", "err_type", "goversion", "grpc_method", "hash", "key1", "key2", "kind",
-	"le", "limit", "quantile", "revision", "rule", "use", "version",
+	"le", "limit", "quantile", "result", "revision", "rule", "use", "version",
 }
 
 // CheckTags returns why tags cannot be labels of every series, or nil.

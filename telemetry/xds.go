@@ -20,6 +20,6 @@ func (m *Metrics) XDS() *XDS {
 	updates := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sluice_xds_updates_total", Help: "Responses of the management server that were acknowledged (ack) and refused (nack).",
 	}, []string{"result"})
-	m.Registry.MustRegister(connected, updates)
+	m.Register(connected, updates)
 	return &XDS{Connected: connected, ACKs: updates.WithLabelValues("ack"), NACKs: updates.WithLabelValues("nack")}
 }
