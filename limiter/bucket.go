@@ -42,7 +42,8 @@ const (
 type bucket struct {
 	step  uint64 // T; 0 if the limit is 0
 	part  uint64 // 2^64/T, so that a division is a multiplication; see over
-	full  uint64 // the lag of a full bucket, a multiple of T
+	full  uint64 // the lag of a full bucket
+	most  uint64 // how many hits that are, without a rest
 	hold  uint64 // what hits may wait beyond that
 	now   uint64 // hold, as far as the budget of the batch goes
 	shift uint8  // units per nanosecond, as a power of two
@@ -74,8 +75,10 @@ func (p *Policy) bucket(budget time.Duration) bucket {
 	}
 	var over uint64
 	if over, k.full = bits.Mul64(hits, k.step); over != 0 || k.full > maxFull {
-		k.full = maxFull / k.step * k.step
+		hits = maxFull / k.step
+		k.full = hits * k.step
 	}
+	k.most = hits
 	if p.Algorithm != LeakyBucket || p.MaxWait <= 0 {
 		return k
 	}

@@ -16,10 +16,17 @@ func (t *Table) Decide(now Time, b *Batch) {
 	b.Refused, b.Wait, b.offset = false, 0, false
 
 	at := instantOf(now)
-	if n == 1 {
+	switch {
+	case n == 1:
 		t.charge(at, b, 0)
-		b.concludeSingle(!b.QuotaPass)
+		if d := &b.Decisions[0]; d.Over || d.Wait > 0 {
+			b.concludeSingle(!b.QuotaPass)
+		}
 		runtime.KeepAlive(t) // its memory is not in Go's heap
+		return
+	case n == 2 && b.Charges[0].Group == b.Charges[1].Group && t.decidePair(at, b, 0):
+		b.Refused = b.Decisions[0].Refused
+		runtime.KeepAlive(t)
 		return
 	}
 	grouped, refunds, quota := b.survey()

@@ -63,11 +63,41 @@ func lookFast(at instant, space *Space, tag uint64, c *Charge, hits uint64, b *B
 
 // bucketFast is lookFast for buckets.
 func bucketFast(at instant, slot *slot, word uint64, p *Policy, hits uint64, b *Batch, d *Decision) (swap, bool) {
+	if p.MaxWait > 0 {
+		return bucketHeld(at, slot, word, p, hits, b, d)
+	}
 	k := &p.ready.bucket
-	if !p.isPrepared() || k.hold > 0 {
-		own := p.bucket(b.Budget)
+	if !p.isPrepared() {
+		own := p.bucket(0)
 		k = &own
 	}
+	lag, shift := lagOf(word, at)
+	if shift != k.shift || k.step == 0 {
+		return swap{}, false
+	}
+	before := k.hits(lag) // the one division: a full bucket is a whole number of hits
+	if hits > k.most || before > k.most-hits {
+		*d = Decision{Over: true, Before: before, RetryAfter: Never}
+		if hits <= k.most {
+			d.RetryAfter = k.nanos(lag + hits*k.step - k.full)
+		}
+		d.overReset(p)
+		return swap{}, !p.CountRefused
+	}
+	after := word
+	if hits > 0 {
+		lag += hits * k.step
+		if after = bucketWord(at, lag, shift) | word&lifeBit; after == dead {
+			return swap{}, false
+		}
+	}
+	*d = Decision{Before: before, Charged: hits, Remaining: k.most - before - hits, Reset: max(1, k.nanos(lag))}
+	return swap{slot, word, after}, true
+}
+
+// bucketHeld is lookFast for buckets whose hits may wait.
+func bucketHeld(at instant, slot *slot, word uint64, p *Policy, hits uint64, b *Batch, d *Decision) (swap, bool) {
+	k := p.bucket(b.Budget)
 	lag, shift := lagOf(word, at)
 	if shift != k.shift || k.step == 0 {
 		return swap{}, false

@@ -49,6 +49,12 @@ func (b *Batch) sortMembers(lo, hi int) {
 		m.waits = c.Policy.Algorithm == LeakyBucket && c.Policy.MaxWait > 0
 		m.tag, m.lo, m.index = tagOf(c.ID, c.Policy.Algorithm), c.ID.Lo, i
 	}
+	if len(b.members) == 2 {
+		if byCounter(b.members[0], b.members[1]) > 0 {
+			b.members[0], b.members[1] = b.members[1], b.members[0]
+		}
+		return
+	}
 	slices.SortFunc(b.members, byCounter)
 }
 
@@ -178,27 +184,31 @@ func (b *Batch) refuses(i int) bool {
 // charge) and drops them from b.members. It reports whether one of them makes the
 // group refuse.
 func (t *Table) settle(at instant, b *Batch) bool {
-	refuse, rest := false, b.members[:0]
+	refuse, rest := false, 0
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
 		charged := false // on the condition that the group does not refuse
-		for _, m := range b.members[lo:hi] {
-			c := &b.Charges[m.index]
-			charged = charged || !c.Refund && !c.Policy.CountRefused && b.hits(m.index) > 0
+		for i := lo; i < hi; i++ {
+			charge := b.members[i].index
+			c := &b.Charges[charge]
+			charged = charged || !c.Refund && !c.Policy.CountRefused && b.hits(charge) > 0
 		}
-		for _, m := range b.members[lo:hi] {
+		for i := lo; i < hi; i++ {
+			m := &b.members[i]
 			c := &b.Charges[m.index]
 			// Beside a charge with hits left a refund is fully set off.
 			if charged && (c.Refund || !c.Policy.CountRefused) {
-				rest = append(rest, m)
+				if rest++; rest <= i { // members are large
+					b.members[rest-1] = *m
+				}
 				continue
 			}
 			t.charge(at, b, m.index)
 			refuse = refuse || b.refuses(m.index)
 		}
 	}
-	b.members = rest
+	b.members = b.members[:rest]
 	return refuse
 }
 

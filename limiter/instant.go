@@ -8,7 +8,8 @@ type instant struct {
 }
 
 func instantOf(t Time) instant {
-	sec, nano := int64(t)/int64(time.Second), int64(t)%int64(time.Second)
+	sec := int64(t) / int64(time.Second)
+	nano := int64(t) - sec*int64(time.Second)
 	if nano < 0 {
 		sec, nano = sec-1, nano+int64(time.Second)
 	}

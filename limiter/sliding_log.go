@@ -23,9 +23,11 @@ func (v *view) loggedAt(back uint64) int64 {
 
 // stamp is loggedAt for who holds the cells.
 func (v *view) stamp(back uint64) int64 {
-	n := v.shelf.stride()
-	next := v.word & payloadMask >> logCountBits
-	return int64(v.shelf.cell(v.index, (next+2*n-back)%n).Load()) //nolint:gosec // a time
+	at := v.word&payloadMask>>logCountBits - back
+	if n := v.shelf.stride(); at >= n { // below 0, by at most n
+		at += n
+	}
+	return int64(v.shelf.cell(v.index, at).Load()) //nolint:gosec // a time
 }
 
 // loadLog fills in v's state. It reports false if the cells changed meanwhile.
@@ -38,17 +40,32 @@ func (v *view) loadLog(at instant, p *Policy) bool {
 	}
 	if newest := v.loggedAt(1); newest-now <= p.window()+maxLateNanos { // else the clock was set back
 		now = max(now, newest)
-		lo, hi := uint64(0), min(count, p.limit()) // lo newest count, not more than hi
-		for lo < hi {
-			if mid := (lo + hi + 1) / 2; v.loggedAt(mid) > now-p.window() {
-				lo = mid
-			} else {
-				hi = mid - 1
-			}
-		}
+		lo := v.within(min(count, p.limit()), now-p.window())
 		v.state = state{past: lo, num: now}
 	}
 	return v.slot.word.Load() == v.word
+}
+
+// within returns how many of the newest most stamps are after then. Those that are
+// not have ceased to count since the last hit, so are few as a rule, and are looked
+// for from the oldest on in growing steps.
+func (v *view) within(most uint64, then int64) uint64 {
+	lo, hi := uint64(0), most+1 // lo newest are after then, and fewer than hi
+	for step := uint64(1); step < hi; step *= 2 {
+		if v.loggedAt(hi-step) > then {
+			lo = hi - step
+			break
+		}
+		hi -= step
+	}
+	for lo+1 < hi {
+		if mid := (lo + hi) / 2; v.loggedAt(mid) > then {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
 }
 
 // logRetry returns the time until hits, at most the limit, have room.
