@@ -8,6 +8,8 @@ BENCHFLAGS    ?=
 SOAKTIME      ?= 3m
 # RACE=1: fail where the race detector cannot run, rather than do without it.
 RACE          ?=
+# NAMESPACES=1: fail where the drop-in test cannot run, rather than do without it.
+NAMESPACES    ?=
 # KEEP=1: make demo goes on until Ctrl-C.
 KEEP          ?=
 
@@ -65,12 +67,15 @@ test: $(ENVOY) | need-go ## all tests, with a real Envoy; with the race detector
 		echo 'Install one (Debian, Ubuntu: apt-get install gcc libc6-dev), or leave RACE unset.' >&2; \
 		exit 1; \
 	fi; \
+	notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; \
+	export SLUICE_NOT_RUN="$$notrun" SLUICE_DROPIN=$(if $(NAMESPACES),required); \
 	for module in $(NESTED) .; do \
 		(cd $$module && go test $$race -count=1 -shuffle=on ./...) || exit 1; \
 	done; \
 	if [ -z "$$race" ]; then \
 		echo 'make test: passed WITHOUT the race detector, which needs a C compiler (Debian, Ubuntu: apt-get install gcc libc6-dev)'; \
-	fi
+	fi; \
+	while read -r why; do echo "make test: passed WITHOUT $$why"; done <"$$notrun"
 
 .PHONY: lint
 lint: $(BUILD)/golangci-lint | need-go ## linters, formatting, go vet and tidiness of every module

@@ -40,6 +40,9 @@ func (e *environment) assignSource() {
 func (e *environment) assignRuntime() {
 	dir := filepath.Join(e.or("RUNTIME_ROOT", "/srv/runtime_data/current"), e.set["RUNTIME_SUBDIRECTORY"])
 	app := e.or("RUNTIME_APPDIRECTORY", "config")
+	if e.off("RUNTIME_IGNOREDOTFILES") {
+		e.without(lookUp("RUNTIME_IGNOREDOTFILES").note, "RUNTIME_IGNOREDOTFILES")
+	}
 	from := runtimeNames[:4]
 	if e.off("RUNTIME_WATCH_ROOT") {
 		e.to("config", filepath.Join(dir, app), from...)

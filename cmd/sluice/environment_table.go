@@ -68,7 +68,7 @@ var sections = []section{
 		joins("RUNTIME_SUBDIRECTORY", aString, "", "config", "required while RUNTIME_WATCH_ROOT is true: without it envoyproxy/ratelimit reads no file and limits nothing"),
 		joins("RUNTIME_APPDIRECTORY", aString, "config", "config", "while RUNTIME_WATCH_ROOT is true, the files whose path below the subdirectory, with dots for slashes, begins with it and a dot; else the directory"),
 		joins("RUNTIME_WATCH_ROOT", aBool, "true", "config", "it chooses the files; changes are seen either way, also where envoyproxy/ratelimit misses them"),
-		ignored("RUNTIME_IGNOREDOTFILES", aBool, "false", "files and directories whose names begin with a dot are always left out, so that a mounted ConfigMap is read once"),
+		joined(ignored("RUNTIME_IGNOREDOTFILES", aBool, "false", "files and directories whose names begin with a dot are always left out, so that a mounted ConfigMap is read once")),
 		sets("MERGE_DOMAIN_CONFIG", aBool, "false", "merge-domains", ""),
 		joins("FORCE_START_WITHOUT_INITIAL_CONFIG", aBool, "false", "on-bad-start", "true means `serve`, which is the default under the name ratelimit"),
 		sets("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", aBool, "false", "unhealthy-without-rules", ""),
@@ -191,7 +191,11 @@ func sets(name string, k kind, preset, flag, note string) variable {
 
 // joins is a variable that sets a flag together with others.
 func joins(name string, k kind, preset, flag, note string) variable {
-	v := sets(name, k, preset, flag, note)
+	return joined(sets(name, k, preset, flag, note))
+}
+
+// joined leaves it to code what v does.
+func joined(v variable) variable {
 	v.joined = true
 	return v
 }

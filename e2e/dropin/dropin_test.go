@@ -1,0 +1,156 @@
+package dropin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/process"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// What the test tells itself by the environment when it runs itself in
+// namespaces: inside is the mode, binary the program.
+const (
+	insideVariable = "SLUICE_DROPIN_INSIDE"
+	binaryVariable = "SLUICE_DROPIN_BINARY"
+)
+
+// patience bounds every wait: what has not come by then does not come.
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	if os.Getenv(insideVariable) == "" {
+		os.Exit(m.Run())
+	}
+	if err := enter(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if os.Getenv(binaryVariable) == "" {
+		os.Exit(0) // it was asked only whether this works
+	}
+	os.Exit(m.Run())
+}
+
+// TestDropIn starts the program by what Istio, Contour and others write for
+// envoyproxy/ratelimit, with BACKEND_TYPE=memory added: as uid 65534 in a root
+// that cannot be written to, on the ports that they say. So it needs namespaces of
+// network and mounts, by root's rights or by those of a user namespace.
+func TestDropIn(t *testing.T) {
+	if mode := os.Getenv(insideVariable); mode != "" {
+		testInside(t, mode, os.Getenv(binaryVariable))
+		return
+	}
+	for _, mode := range modes() {
+		if out, err := inside(t, mode).CombinedOutput(); err != nil {
+			t.Logf("%s: %v: %s", mode, err, out)
+			continue
+		}
+		t.Setenv("CGO_ENABLED", "0") // the image has no C library
+		binary, err := sluice.Build(t.Context(), "../..", t.TempDir())
+		check(t, err)
+		cmd := inside(t, mode, binaryVariable+"="+binary)
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s:\n%s", mode, out)
+		check(t, err)
+		return
+	}
+	notRun(t, "neither root's rights nor user namespaces are to be had")
+}
+
+// notRun skips the test and leaves a line in the file of SLUICE_NOT_RUN, which make
+// prints; with SLUICE_DROPIN=required, as in CI, it fails.
+func notRun(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("SLUICE_DROPIN") == "required" {
+		t.Fatal(why)
+	}
+	if path := os.Getenv("SLUICE_NOT_RUN"); path != "" {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		check(t, err)
+		_, err = fmt.Fprintf(f, "%s: %s\n", t.Name(), why)
+		check(t, errors.Join(err, f.Close()))
+	}
+	t.Skip(why)
+}
+
+func testInside(t *testing.T, mode, binary string) {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/*.txtar")
+	check(t, err)
+	if len(paths) < 2 {
+		t.Fatalf("%d manifests", len(paths))
+	}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
+			m := readManifest(t, path)
+			m.test(t, mode, binary)
+		})
+	}
+}
+
+func (m *manifest) test(t *testing.T, mode, binary string) {
+	t.Helper()
+	root := m.image(t, binary)
+	readOnly(t, root)
+	if err := os.WriteFile(filepath.Join(root, "probe"), nil, 0o600); !errors.Is(err, syscall.EROFS) {
+		t.Fatalf("writing below %s: %v, want that it is read-only", root, err)
+	}
+	cmd := &exec.Cmd{Path: m.args[0], Args: m.args, Env: m.env, Dir: "/"}
+	cmd.SysProcAttr = confined(mode, root)
+	p, err := process.Start(cmd)
+	check(t, err)
+	t.Cleanup(p.Kill)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	listening := 0
+	check(t, p.WaitLine(ctx, func(line string) bool {
+		if strings.Contains(line, "\tlistening\t") {
+			listening++
+		}
+		return listening == 4
+	}))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	check(t, err)
+	uid := regexpUID.FindStringSubmatch(string(status))
+	if want := hostUID(mode); uid == nil || uid[1] != want {
+		t.Errorf("it runs as %v, want %s", uid, want)
+	}
+	m.probe(t)
+	call := exec.CommandContext(ctx, binary, append([]string{"call"}, m.call...)...)
+	out, err := call.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), m.want) {
+		t.Errorf("sluice %v: %v, %s\nwant %s", call.Args, err, out, m.want)
+	}
+	if code, err := p.Stop(ctx); err != nil || code != 0 {
+		t.Errorf("it ends with %d, %v", code, err)
+	}
+	t.Log(p.Log())
+}
+
+// probe asks what the kubelet asks.
+func (m *manifest) probe(t *testing.T) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:8080/healthcheck", nil)
+	check(t, err)
+	client := http.Client{Timeout: patience}
+	response, err := client.Do(request)
+	check(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	check(t, err)
+	if response.StatusCode != http.StatusOK || string(body) != "OK" {
+		t.Errorf("/healthcheck answers %s %q, want 200 OK", response.Status, body)
+	}
+	client.CloseIdleConnections()
+}
