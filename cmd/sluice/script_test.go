@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
 var update = flag.Bool("update", false, "rewrite the files that scripts compare with")
@@ -46,6 +48,9 @@ func TestMain(m *testing.M) {
 //	                         the file log
 //	get URL                  print the status and the body of an answer
 //	post URL BODY            the same, with a body to send
+//	certificates             make the folders server (for sluice.test), client (for
+//	                         envoy.test) and stranger (for envoy.test, by another
+//	                         authority), each with tls.crt, tls.key and ca.crt
 //	statsd                   listen for StatsD packets; $statsd becomes the address
 //	received REGEXP          wait until a StatsD line comes that matches
 func TestScripts(t *testing.T) {
@@ -68,16 +73,17 @@ func runScripts(t *testing.T) {
 		UpdateScripts:       *update,
 		Deadline:            time.Now().Add(4 * patience),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":     exits,
-			"start":     start,
-			"run":       runAsSet,
-			"variables": setVariables,
-			"logged":    func(ts *testscript.TestScript, _ bool, args []string) { running(ts).logged(ts, args[0]) },
-			"signal":    func(ts *testscript.TestScript, _ bool, args []string) { running(ts).signal(ts, args[0]) },
-			"ended":     func(ts *testscript.TestScript, _ bool, args []string) { running(ts).ended(ts, args[0]) },
-			"get":       func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodGet, args[0], "") },
-			"post":      func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodPost, args[0], args[1]) },
-			"statsd":    listenStatsd,
+			"exits":        exits,
+			"start":        start,
+			"run":          runAsSet,
+			"variables":    setVariables,
+			"logged":       func(ts *testscript.TestScript, _ bool, args []string) { running(ts).logged(ts, args[0]) },
+			"signal":       func(ts *testscript.TestScript, _ bool, args []string) { running(ts).signal(ts, args[0]) },
+			"ended":        func(ts *testscript.TestScript, _ bool, args []string) { running(ts).ended(ts, args[0]) },
+			"get":          func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodGet, args[0], "") },
+			"post":         func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodPost, args[0], args[1]) },
+			"certificates": certificates,
+			"statsd":       listenStatsd,
 			"received": func(ts *testscript.TestScript, _ bool, args []string) {
 				receiveStatsd(ts, regexp.MustCompile(args[0]))
 			},
@@ -99,6 +105,23 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	if strconv.Itoa(code) != args[0] {
 		ts.Fatalf("%s exits with %d, want %s", args[1], code, args[0])
+	}
+}
+
+func certificates(ts *testscript.TestScript, _ bool, _ []string) {
+	ours, err := testcert.New("ours")
+	ts.Check(err)
+	others, err := testcert.New("others")
+	ts.Check(err)
+	for _, f := range []struct {
+		dir, name string
+		authority *testcert.Authority
+	}{{"server", "sluice.test", ours}, {"client", "envoy.test", ours}, {"stranger", "envoy.test", others}} {
+		pair, err := f.authority.Issue(testcert.Leaf{Names: []string{f.name}})
+		ts.Check(err)
+		ts.Check(os.MkdirAll(ts.MkAbs(f.dir), 0o750))
+		_, err = testcert.Write(ts.MkAbs(f.dir), pair, f.authority.PEM)
+		ts.Check(err)
 	}
 }
 
