@@ -64,10 +64,13 @@ func bootstrap(t *testing.T, listeners []listener, clusterFields string) []byte 
 	for i, l := range listeners {
 		rendered[i] = l.render(t)
 	}
-	text, err := json.Marshal(object{"static_resources": object{
-		"listeners": rendered,
-		"clusters":  list{cluster, object{"name": "backend", "connect_timeout": "1s"}},
-	}})
+	text, err := json.Marshal(object{
+		"node": object{"id": "test", "cluster": "test"}, // secrets need it
+		"static_resources": object{
+			"listeners": rendered,
+			"clusters":  list{cluster, object{"name": "backend", "connect_timeout": "1s"}},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

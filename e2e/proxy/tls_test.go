@@ -1,0 +1,168 @@
+package proxy_test
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+)
+
+// The names in the certificates of examples/tls.
+const sluiceName, envoyName = "sluice.example.com", "envoy.example.com"
+
+// rotation is a Secret of sluice's and one of Envoy's, both replaced as Kubernetes
+// does.
+type rotation struct {
+	sluice, envoy string // directories
+	// The last authority and the next are trusted beside the one that signs: the
+	// other side may be one rotation away.
+	last, signer, next *testcert.Authority
+}
+
+func startRotation(t *testing.T) *rotation {
+	t.Helper()
+	r := &rotation{sluice: t.TempDir(), envoy: t.TempDir(), signer: authority(t), next: authority(t)}
+	r.turn(t)
+	return r
+}
+
+func authority(t *testing.T) *testcert.Authority {
+	t.Helper()
+	a, err := testcert.New(t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// turn replaces both Secrets and returns the serial number of Envoy's certificate.
+func (r *rotation) turn(t *testing.T) string {
+	t.Helper()
+	r.last, r.signer, r.next = r.signer, r.next, authority(t)
+	var serial string
+	for dir, name := range map[string]string{r.sluice: sluiceName, r.envoy: envoyName} {
+		pair, err := r.signer.Issue(testcert.Leaf{Names: []string{name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := testcert.Mount(dir, pair, slices.Concat(r.last.PEM, r.signer.PEM, r.next.PEM)); err != nil {
+			t.Fatal(err)
+		}
+		if dir == r.envoy {
+			block, _ := pem.Decode(pair.Cert)
+			cert, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			serial = cert.SerialNumber.Text(16)
+		}
+	}
+	return serial
+}
+
+func (r *rotation) flags() []string {
+	f := testcert.In(r.sluice)
+	return []string{"--grpc-tls-cert", f.Cert, "--grpc-tls-key", f.Key, "--grpc-client-ca", f.CA, "--grpc-client-san"}
+}
+
+// cluster returns the cluster of examples/tls, with Envoy's files where they are
+// and the name that it expects in sluice's certificate.
+func (r *rotation) cluster(t *testing.T, expected string) string {
+	t.Helper()
+	dir := t.TempDir()
+	rewrite := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(root, "examples", "tls", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.NewReplacer("/etc/envoy/tls", r.envoy, "/etc/envoy", dir, sluiceName, expected).Replace(string(text))
+	}
+	for _, name := range []string{"client.yaml", "authority.yaml"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(rewrite(name)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return rewrite("cluster.yaml")
+}
+
+var byUserEverywhere = []listener{{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`}}
+
+// TestEnvoyAsksOverMutualTLS runs the example of examples/tls, and replaces all
+// certificates and authorities under load until none of the first are trusted.
+// Connections end all the time, so that there are new handshakes.
+func TestEnvoyAsksOverMutualTLS(t *testing.T) {
+	t.Parallel()
+	r := startRotation(t)
+	limits := startSluice(t, sluice.Options{
+		Args: append(r.flags(), envoyName, "--config", writeRules(t, plenty), "--max-connection-age", "100ms", "--log-level", "debug"),
+	})
+	p := startProxy(t, byUserEverywhere, r.cluster(t, sluiceName), limits)
+	got := p.get(t, "/", "x-user: al")
+	if limit, _, _ := strings.Cut(got.get("X-Ratelimit-Limit"), ","); got.status != http.StatusOK || limit != "1000000" {
+		t.Fatalf("status %d, limit %q, want 200 and 1000000", got.status, limit)
+	}
+	l := startLoad(t, 4, func() (string, error) {
+		got, err := p.ask(t.Context(), "ingress", "/", "x-user: al")
+		return strconv.Itoa(got.status), err
+	})
+	for n := range 4 {
+		serial := r.turn(t)
+		eventually(t, "sluice takes the files", func() bool {
+			return metric(t, limits, "sluice_tls_reloads_total", `use="grpc"`) == float64(n+1)
+		})
+		eventually(t, "Envoy takes the files", func() bool { return strings.Contains(p.certificates(t), serial) })
+		l.goOn(t, 100)
+	}
+	if got := slices.Collect(maps.Keys(l.stop())); !slices.Equal(got, []string{"200"}) {
+		t.Errorf("answers are %q, want 200 only; sluice said:\n%s", got, limits.Log())
+	}
+	if n := metric(t, limits, "sluice_tls_handshake_errors_total"); n != 0 {
+		t.Errorf("%v handshakes failed, want none; sluice said:\n%s", n, limits.Log())
+	}
+}
+
+// certificates returns what Envoy says of those that it uses.
+func (p *proxy) certificates(t *testing.T) string {
+	t.Helper()
+	resp, err := p.client.Get("http://" + p.Admin + "/certs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestAnEnvoyOfAnotherNameGetsNoAnswer has sluice expect another name than the one
+// in Envoy's certificate, and Envoy another than in sluice's.
+func TestAnEnvoyOfAnotherNameGetsNoAnswer(t *testing.T) {
+	t.Parallel()
+	r := startRotation(t)
+	config := writeRules(t, plenty)
+	for name, tt := range map[string]struct{ client, server string }{
+		"client": {"other.example.com", sluiceName},
+		"server": {envoyName, "other.example.com"},
+	} {
+		limits := startSluice(t, sluice.Options{Args: append(r.flags(), tt.client, "--config", config)})
+		p := startProxy(t, byUserEverywhere, r.cluster(t, tt.server), limits)
+		if got := p.get(t, "/", "x-user: al"); got.status != http.StatusInternalServerError {
+			t.Errorf("wrong name of the %s: status %d, want 500", name, got.status)
+		}
+		if metric(t, limits, "sluice_tls_handshake_errors_total") == 0 {
+			t.Errorf("wrong name of the %s: no failed handshake is counted", name)
+		}
+	}
+}
