@@ -146,6 +146,11 @@ func kindOf(tag uint64) int {
 // counter may still be asked for by who is late; else the live one that is worth
 // least. It reports false if the cells of all are being written.
 func (sh *shelf) choose(newcomer, first, second uint64, at instant) (index, word uint64, ok bool) {
+	if sh.size > 0 { // whether a counter lives is in its note, a line of memory more
+		if index, ok = sh.unused(first, second); ok {
+			return index, sh.at(index).word.Load(), true
+		}
+	}
 	var (
 		free     [2]uint64
 		freeWord [2]uint64
@@ -192,6 +197,27 @@ func (sh *shelf) choose(newcomer, first, second uint64, at instant) (index, word
 	default:
 		return free[1], freeWord[1], true
 	}
+}
+
+// unused returns a slot that was never used, of the block that has more of them.
+func (sh *shelf) unused(first, second uint64) (index uint64, ok bool) {
+	var at, count [2]uint64
+	for n, i := range [2]uint64{first, second} {
+		b := &sh.blocks[i]
+		for j := range b {
+			if b[j].tag.Load() != 0 {
+				continue
+			}
+			if count[n] == 0 {
+				at[n] = i*ways + uint64(j)
+			}
+			count[n]++
+		}
+	}
+	if count[0] >= count[1] {
+		return at[0], count[0] > 0
+	}
+	return at[1], true
 }
 
 // notLate returns at, or the horizon if that is later: whoever comes late must

@@ -127,8 +127,10 @@ func (v *view) storeRing(s *shelf, index uint64, p *Policy, after *state) uint64
 	k := int64(r.k)
 	note := s.note(index)
 	if v.slot == nil || after.num <= v.head || after.num-v.head > k { // nothing of before counts
-		for x := range k {
-			s.setCount(index, x, 0)
+		for n := range uint64(k+1) / 2 {
+			if c := s.cell(index, n); c.Load() != 0 { // a load is cheaper
+				c.Store(0)
+			}
 		}
 	} else {
 		s.setCount(index, floorMod(v.head, k), v.word&payloadMask)

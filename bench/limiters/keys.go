@@ -23,6 +23,20 @@ func newKey(i uint32) []byte {
 	return key
 }
 
+// apart is how many bytes lie between what two threads write, so that neither waits
+// for a cache line, or for the one beside it, that the other has.
+const apart = 128
+
+// A walk is what one thread writes from decision to decision.
+type walk struct {
+	_   [apart]byte
+	at  int
+	key [len(keyText)]byte
+	_   [apart]byte
+}
+
+func newWalk(at int) *walk { return &walk{at: at, key: [len(keyText)]byte([]byte(keyText))} }
+
 // sequenceLength is how many numbers are drawn before they repeat. It is a power
 // of two.
 const sequenceLength = 1 << 20
@@ -49,11 +63,12 @@ func sequence(n int, zipf bool) []uint32 {
 // keyed makes decisions on the counters of the sequence, from a place of its own
 // in it for each thread.
 func keyed(w worker, numbers []uint32, thread int) batch {
-	key, at := []byte(keyText), thread*len(numbers)/2
+	own := newWalk(thread * len(numbers) / 2)
+	key := own.key[:]
 	return func(n int) (admitted int) {
 		for range n {
-			setKey(key, numbers[at%len(numbers)])
-			at++
+			setKey(key, numbers[own.at%len(numbers)])
+			own.at++
 			if w(key) {
 				admitted++
 			}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -136,9 +135,11 @@ func (p *policy) open(s setting) (*store, error) {
 	prefix := limiter.NewHashKey().Hasher()
 	return &store{
 		worker: func() worker {
-			b := &limiter.Batch{Charges: []limiter.Charge{{Policy: &counts, Hits: 1}}}
+			own := &desk{charge: [1]limiter.Charge{{Policy: &counts, Hits: 1}}}
+			b := &own.batch
+			b.Charges, b.Decisions = own.charge[:], own.decision[:]
 			return func(k []byte) bool {
-				b.Charges[0].ID = identify(prefix, k)
+				own.charge[0].ID = identify(prefix, k)
 				t.Decide(clock(), b)
 				return !b.Refused
 			}
@@ -147,17 +148,29 @@ func (p *policy) open(s setting) (*store, error) {
 	}, nil
 }
 
+// A desk is what one worker writes.
+type desk struct {
+	_        [apart]byte
+	batch    limiter.Batch
+	charge   [1]limiter.Charge
+	decision [1]limiter.Decision
+	_        [apart]byte
+}
+
 // baseline is what sluice does before it decides.
 var baseline = &contender{name: "(identity and clock alone)", keys: "–", baseline: true, open: openBaseline}
 
 func openBaseline(setting) (*store, error) {
 	prefix := limiter.NewHashKey().Hasher()
 	return &store{worker: func() worker {
-		var sum uint64
+		sum := &struct {
+			_ [apart]byte
+			n uint64
+			_ [apart]byte
+		}{}
 		return func(k []byte) bool {
 			id := identify(prefix, k)
-			sum += id.Hi + id.Lo + uint64(clock()) //nolint:gosec // bits
-			runtime.KeepAlive(&sum)
+			sum.n += id.Hi + id.Lo + uint64(clock()) //nolint:gosec // bits
 			return true
 		}
 	}}, nil
