@@ -109,7 +109,9 @@ func (v *view) storeLog(s *shelf, index uint64, p *Policy, after *state) uint64 
 	default:
 		next = v.word & payloadMask >> logCountBits
 		if after.used == 0 && after.past < v.past {
-			newest = v.stamp(v.past - after.past + 1)
+			if newest -= p.window(); after.past > 0 { // an empty log is an absent one from now on
+				newest = v.stamp(v.past - after.past + 1)
+			}
 			next = (next + n - (v.past - after.past)) % n
 		}
 	}

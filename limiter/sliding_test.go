@@ -304,3 +304,24 @@ func TestLogMoves(t *testing.T) {
 		t.Errorf("Live = %d, want 1", got)
 	}
 }
+
+// A log that is full, to the last of its cells, can be given back whole, wherever
+// it is, and is as absent then.
+func TestRefundOfAFullLog(t *testing.T) {
+	tab, p := newTable(t, minBytes), logOf(2)
+	for n := range 100 { // so that they have all slots
+		id := counterID(n)
+		for _, c := range []Charge{{Hits: 1}, {Hits: 1}, {Hits: 2, Refund: true}} {
+			c.ID, c.Policy = id, p
+			if d := decide(tab, min1, c).Decisions[0]; d.Charged != c.Hits {
+				t.Fatalf("counter %d: %+v, want all %d hits", n, d, c.Hits)
+			}
+		}
+		if got := tab.Live(min1); got != 0 {
+			t.Fatalf("Live = %d, want none", got)
+		}
+	}
+	if s := tab.Stats(); s.GivenUp > 0 {
+		t.Errorf("%+v, want none given up", s)
+	}
+}
