@@ -118,19 +118,68 @@ func (e *environment) assignStats() {
 	dog := e.on("USE_DOG_STATSD")
 	// There it is on unless switched off: whoever says where to send means to.
 	plain := e.on("USE_STATSD") || !e.off("USE_STATSD") && !dog && e.any("STATSD_HOST", "STATSD_PORT")
+	if e.given["statsd-addr"] || e.given["dogstatsd-addr"] {
+		e.without("the command line says where metrics are sent", "USE_STATSD", "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")
+		plain, dog = plain && e.given["statsd-addr"], dog && e.given["dogstatsd-addr"]
+	}
 	addr := net.JoinHostPort(e.or("STATSD_HOST", "localhost"), e.port("STATSD_PORT", "8125"))
 	if plain {
 		e.to("statsd-addr", addr, "USE_STATSD", "STATSD_HOST", "STATSD_PORT")
-	} else {
-		e.without("USE_STATSD is not true", "STATSD_PROTOCOL")
+		e.direct("STATSD_PROTOCOL")
 	}
 	if dog {
 		e.to("dogstatsd-addr", addr, "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")
+		e.assignMogrifiers()
 	} else {
 		e.without("USE_DOG_STATSD is not true", "USE_DOG_STATSD_MOGRIFIERS")
 	}
-	if !plain && !dog {
+	if plain || dog {
+		e.direct("STATS_FLUSH_INTERVAL")
+	} else {
 		e.without("neither USE_STATSD nor USE_DOG_STATSD is true", statsd[:4]...)
 	}
-	e.direct("STATS_FLUSH_INTERVAL", "EXTRA_TAGS")
+	if tags, _ := pairs(e.set["EXTRA_TAGS"]); len(tags) > 0 {
+		var all []string
+		for _, tag := range tags {
+			all = append(all, tag[0]+":"+tag[1])
+		}
+		e.to("extra-tags", strings.Join(all, ","), "EXTRA_TAGS")
+	}
+}
+
+// assignMogrifiers reads the variables of each mogrifier that is named.
+func (e *environment) assignMogrifiers() {
+	names := e.set["USE_DOG_STATSD_MOGRIFIERS"]
+	if strings.TrimSpace(names) == "" {
+		return
+	}
+	from := []string{"USE_DOG_STATSD_MOGRIFIERS"}
+	var all []any
+	for name := range strings.SplitSeq(names, ",") {
+		part := func(suffix string) string {
+			v := *lookUp("DOG_STATSD_MOGRIFIER_<NAME>_" + suffix)
+			v.name = strings.ToUpper(strings.ReplaceAll(v.name, "<NAME>", name))
+			e.read(&v)
+			from = append(from, v.name)
+			return e.set[v.name]
+		}
+		pattern, renamed, tags := part("PATTERN"), part("NAME"), part("TAGS")
+		if pattern == "" || renamed == "" {
+			e.fail("USE_DOG_STATSD_MOGRIFIERS=%q: DOG_STATSD_MOGRIFIER_%s_PATTERN and _NAME must be set", names, strings.ToUpper(name))
+		}
+		all = append(all, pattern+";"+renamed+";"+tags)
+	}
+	e.to("dogstatsd-mogrifier", all, from...)
+}
+
+// assignTracing sets what of tracing has an effect.
+func (e *environment) assignTracing() {
+	if e.on("TRACING_ENABLED") || e.given["tracing"] {
+		return
+	}
+	for v := range variables() {
+		if strings.HasPrefix(v.flag, "tracing-") {
+			e.without("TRACING_ENABLED is not true", v.name)
+		}
+	}
 }

@@ -2,7 +2,10 @@ package main
 
 import (
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 var runtimeNames = []string{
@@ -63,18 +66,16 @@ func (e *environment) assignXDS() {
 		e.without("CONFIG_GRPC_XDS_SERVER_USE_TLS is not true", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
 			"CONFIG_GRPC_XDS_SERVER_TLS_SAN", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY")
 	}
+	if e.on("FORCE_START_WITHOUT_INITIAL_CONFIG") {
+		e.to("start-without-rules", "true", "FORCE_START_WITHOUT_INITIAL_CONFIG")
+	}
 	for v := range variables() {
 		if strings.HasPrefix(v.flag, "xds-") && v.flag != "xds-addr" {
 			e.direct(v.name)
 		}
 	}
 	if text := e.set["CONFIG_GRPC_XDS_NODE_METADATA"]; text != "" {
-		var items []string
-		for item := range strings.SplitSeq(text, ",") {
-			if strings.Contains(item, "=") {
-				items = append(items, item)
-			}
-		}
+		items := slices.DeleteFunc(strings.Split(text, ","), func(item string) bool { return !strings.Contains(item, "=") })
 		e.to("xds-node-metadata", strings.Join(items, ","), "CONFIG_GRPC_XDS_NODE_METADATA")
 	}
 	if text := e.set["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"]; text != "" {
@@ -84,5 +85,24 @@ func (e *environment) assignXDS() {
 			all = append(all, h[0]+"="+h[1])
 		}
 		e.to("xds-header", all, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS")
+	}
+	if text := e.set["XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"]; text != "" {
+		n, err := strconv.ParseInt(text, 0, 64)
+		if err == nil && n != 0 { // there 0 is the default, too
+			e.to("xds-max-message", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
+		} else {
+			delete(e.assigned, "xds-max-message")
+		}
+	}
+	e.boundBackoff()
+}
+
+// boundBackoff has the first wait be the longest, as there, if it is longer.
+func (e *environment) boundBackoff() {
+	const first, longest = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"
+	initial, err1 := time.ParseDuration(e.or(first, "10s"))
+	most, err2 := time.ParseDuration(e.or(longest, "60s"))
+	if err1 == nil && err2 == nil && initial > most && !e.given["xds-backoff-max"] {
+		e.to("xds-backoff-initial", most.String(), first, longest)
 	}
 }

@@ -81,12 +81,7 @@ func TestVariablesSetFlagsThatExist(t *testing.T) {
 
 // awaited are flags that are being written.
 var awaited = []string{
-	"metrics-path", "response-time-milliseconds",
-	"xds-addr", "xds-node-id", "xds-node-metadata", "xds-tls", "xds-ca", "xds-san", "xds-cert", "xds-key", "xds-header",
-	"xds-retry-interval", "xds-backoff-initial", "xds-backoff-max", "xds-backoff-random-factor", "xds-backoff-jitter", "xds-max-message",
-	"statsd-addr", "statsd-protocol", "dogstatsd-mogrifier", "extra-tags", "stats-flush-interval",
-	"tracing", "tracing-protocol", "tracing-service-name", "tracing-service-namespace", "tracing-instance-id", "tracing-sampling-rate",
-	"",
+	"tracing", "tracing-protocol", "tracing-service-name", "tracing-service-namespace", "tracing-instance-id", "tracing-sampling-rate", "",
 }
 
 const (

@@ -22,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/sluice-ratelimit/sluice/server/testcert"
+	"github.com/sluice-ratelimit/sluice/xds/adstest"
 )
 
 var update = flag.Bool("update", false, "rewrite the files that scripts compare with")
@@ -51,7 +52,12 @@ func TestMain(m *testing.M) {
 //	certificates             make the folders server (for sluice.test), client (for
 //	                         envoy.test) and stranger (for envoy.test, by another
 //	                         authority), each with tls.crt, tls.key and ca.crt
-//	statsd                   listen for StatsD packets; $statsd becomes the address
+//	ads NODE [DIR]           start a management server, with TLS if there is a
+//	                         directory of certificates; $ads becomes the address
+//	asked REGEXP             wait until it gets a request whose node, metadata and
+//	                         headers match
+//	statsd [HOST]            listen for StatsD packets; $statsd becomes the address,
+//	                         $statsd_port its port
 //	received REGEXP          wait until a StatsD line comes that matches
 func TestScripts(t *testing.T) {
 	t.Run("files", runScripts)
@@ -59,7 +65,8 @@ func TestScripts(t *testing.T) {
 		return // not all of them ran
 	}
 	for v := range variables() {
-		if v.status == supported && !seen.names[v.name] && !slices.Contains(awaited, v.flag) {
+		family := regexp.MustCompile("^" + strings.NewReplacer("<NAME>", `\w+`, "*", `\w+`).Replace(v.name) + "$")
+		if v.status == supported && !slices.ContainsFunc(seen.names, family.MatchString) && !slices.Contains(awaited, v.flag) {
 			t.Errorf("no script sees what %s does", v.name)
 		}
 	}
@@ -76,14 +83,16 @@ func runScripts(t *testing.T) {
 			"exits":        exits,
 			"start":        start,
 			"run":          runAsSet,
+			"ads":          startADS,
+			"asked":        asked,
 			"variables":    setVariables,
 			"logged":       func(ts *testscript.TestScript, _ bool, args []string) { running(ts).logged(ts, args[0]) },
 			"signal":       func(ts *testscript.TestScript, _ bool, args []string) { running(ts).signal(ts, args[0]) },
 			"ended":        func(ts *testscript.TestScript, _ bool, args []string) { running(ts).ended(ts, args[0]) },
 			"get":          func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodGet, args[0], "") },
 			"post":         func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodPost, args[0], args[1]) },
-			"certificates": certificates,
 			"statsd":       listenStatsd,
+			"certificates": certificates,
 			"received": func(ts *testscript.TestScript, _ bool, args []string) {
 				receiveStatsd(ts, regexp.MustCompile(args[0]))
 			},
@@ -138,9 +147,13 @@ func ask(ts *testscript.TestScript, method, url, body string) {
 	ts.Check(err)
 }
 
-func listenStatsd(ts *testscript.TestScript, _ bool, _ []string) {
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+func listenStatsd(ts *testscript.TestScript, _ bool, args []string) {
+	host := strings.Join(append(args, "127.0.0.1")[:1], "")
+	conn, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
 	ts.Check(err)
+	_, port, err := net.SplitHostPort(conn.LocalAddr().String())
+	ts.Check(err)
+	ts.Setenv("statsd_port", port)
 	ts.Defer(func() { conn.Close() })
 	ts.Setenv("statsd", conn.LocalAddr().String())
 	s, _ := ts.Value(servers{}).(*servers)
@@ -167,6 +180,7 @@ const patience = 30 * time.Second
 type servers struct {
 	now    *process
 	statsd net.PacketConn
+	ads    *adstest.Server
 }
 
 // process is a running process and what it has logged so far.
@@ -202,16 +216,14 @@ func setVariables(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("EXPORT", strings.Join(names, " "))
 	seen.Lock()
 	defer seen.Unlock()
-	for _, name := range names {
-		seen.names[name] = true
-	}
+	seen.names = append(seen.names, names...)
 }
 
 // seen are the variables that scripts set by `variables`.
-var seen = struct {
+var seen struct {
 	sync.Mutex
-	names map[string]bool
-}{names: map[string]bool{}}
+	names []string
+}
 
 // runAsSet starts a server with the listeners that args[0] names, where its
 // environment says.
