@@ -14,24 +14,27 @@ import (
 const debugIndex = `sluice debug listener
 /rlconfig       the rules in force, a line for each limit
 /stats          all metrics as text
+/counters       ?domain=D&descriptor=k=v,k2=v2 looks the counters of a descriptor up,
+                with DELETE it resets them; from this machine only
 /debug/pprof/   profiles of the process
 `
 
 // debugHandler serves what operators look at by hand. It has no authentication,
 // so it belongs on loopback.
-func debugHandler(s *Service, m *telemetry.Metrics, logger *zap.Logger) http.Handler {
+func debugHandler(h *handler, m *telemetry.Metrics) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, debugIndex)
 	})
 	mux.HandleFunc("/rlconfig", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		if set := s.Rules(); set != nil {
+		if set := h.service.Rules(); set != nil {
 			if err := set.Dump(w); err != nil {
-				logger.Debug("write /rlconfig", zap.Error(err))
+				h.logger.Debug("write /rlconfig", zap.Error(err))
 			}
 		}
 	})
+	mux.Handle("/counters", &countersHandler{h, m, http.NewCrossOriginProtection()})
 	mux.Handle("/stats", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

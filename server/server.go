@@ -108,7 +108,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		handler    http.Handler
 	}{
 		{"http", s.options.HTTPAddr, publicHandler(h, s.health.ok, s.options.Limits.MaxMessageBytes)},
-		{"debug", s.options.DebugAddr, debugHandler(s.service, s.metrics, s.logger)},
+		{"debug", s.options.DebugAddr, debugHandler(h, s.metrics)},
 		{"metrics", s.options.MetricsAddr, metricsHandler(s.metrics, s.options.MetricsPath)},
 	} {
 		if l.addr == "" {
@@ -117,6 +117,9 @@ func (s *Server) Listen(ctx context.Context) error {
 		conn, err := s.open(ctx, l.name, l.addr)
 		if err != nil {
 			return err
+		}
+		if l.name == "debug" && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
+			s.logger.Warn("the debug listener can be reached from other machines and has no authentication; only /counters keeps to this one")
 		}
 		s.http = append(s.http, &httpListener{newHTTPServer(l.handler, s.logger), conn})
 	}

@@ -47,6 +47,8 @@ type Metrics struct {
 	Panics prometheus.Counter
 	// RefusedConnections counts connections beyond the limit on them.
 	RefusedConnections prometheus.Counter
+	// CounterResets counts counters that were reset by hand.
+	CounterResets prometheus.Counter
 
 	config configMetrics
 	tls    tlsMetrics
@@ -87,6 +89,7 @@ func New(o Options) (*Metrics, error) {
 	m.CancelledWaits = m.counter("sluice_cancelled_waits_total", "Held calls whose caller went away first.")
 	m.Panics = m.counter("sluice_panics_total", "Requests answered INTERNAL because of a bug in sluice.")
 	m.RefusedConnections = m.counter("sluice_refused_connections_total", "gRPC connections closed at once because the limit on connections was reached.")
+	m.CounterResets = m.counter("sluice_resets_total", "Counters that an operator reset by hand.")
 	return m, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"strconv"
 	"strings"
 	"time"
 
@@ -164,7 +163,7 @@ func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {
 	}
 	ds := make([]descriptors.Descriptor, len(k.Descriptor))
 	for i, text := range k.Descriptor {
-		entries, err := parseEntries(text)
+		entries, err := descriptors.ParseEntries(text)
 		if err != nil {
 			return nil, err
 		}
@@ -176,43 +175,14 @@ func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {
 		}
 		if len(k.Limit) > 0 {
 			if text := k.Limit[min(i, len(k.Limit)-1)]; text != "-" {
-				if d.Override, err = parseOverride(text); err != nil {
-					return nil, err
+				if d.Override, err = descriptors.ParseOverride(text); err != nil {
+					return nil, fmt.Errorf("--%w", err)
 				}
 				d.HasOverride = true
 			}
 		}
 	}
 	return ds, nil
-}
-
-// parseOverride reads 5/hour or 100/10minute. Overrides have no week.
-func parseOverride(text string) (descriptors.Override, error) {
-	wrong := fmt.Errorf("--limit %q: write 5/hour or 100/10minute, the unit one of second, minute, hour, day, month, year", text)
-	number, window, ok := strings.Cut(text, "/")
-	if !ok {
-		return descriptors.Override{}, wrong
-	}
-	n, err := strconv.ParseUint(number, 10, 32)
-	if err != nil {
-		return descriptors.Override{}, wrong
-	}
-	o := descriptors.Override{RequestsPerUnit: uint32(n)}
-	unit := strings.TrimLeft(window, "0123456789")
-	if digits := window[:len(window)-len(unit)]; digits != "" {
-		m, err := strconv.ParseUint(digits, 10, 32)
-		if err != nil || m == 0 {
-			return descriptors.Override{}, wrong
-		}
-		o.UnitMultiplier = uint32(m)
-	}
-	for u := descriptors.Second; u <= descriptors.Year; u++ {
-		if strings.EqualFold(unit, u.String()) {
-			o.Unit = int32(u)
-			return o, nil
-		}
-	}
-	return descriptors.Override{}, wrong
 }
 
 // tls returns how to secure the connection, nil for plain text.

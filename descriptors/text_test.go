@@ -1,11 +1,9 @@
-package main
+package descriptors
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
 func TestParseEntries(t *testing.T) {
@@ -31,18 +29,18 @@ func TestParseEntries(t *testing.T) {
 		{`k=ü`, pairs{{"k", "ü"}}},
 		{``, nil},
 	} {
-		entries, err := parseEntries(tt.text)
+		entries, err := ParseEntries(tt.text)
 		var got pairs
 		for _, e := range entries {
 			got = append(got, [2]string{string(e.Key), string(e.Value)})
 		}
 		if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
-			t.Errorf("parseEntries(%q) = %v, %v (-want +got):\n%s", tt.text, got, err, diff)
+			t.Errorf("ParseEntries(%q) = %v, %v (-want +got):\n%s", tt.text, got, err, diff)
 		}
 	}
 	for _, text := range []string{`=v`, `,`, `k=v,`, `,k=v`, `k=v,,k2=v2`, `k=v,=v2`} {
-		if got, err := parseEntries(text); err == nil {
-			t.Errorf("parseEntries(%q) = %v, want an error", text, got)
+		if got, err := ParseEntries(text); err == nil {
+			t.Errorf("ParseEntries(%q) = %v, want an error", text, got)
 		}
 	}
 }
@@ -50,17 +48,17 @@ func TestParseEntries(t *testing.T) {
 func TestParseOverride(t *testing.T) {
 	for _, tt := range []struct {
 		text string
-		want descriptors.Override
+		want Override
 	}{
-		{"5/hour", descriptors.Override{RequestsPerUnit: 5, Unit: int32(descriptors.Hour)}},
-		{"0/second", descriptors.Override{Unit: int32(descriptors.Second)}},
-		{"4294967295/YEAR", descriptors.Override{RequestsPerUnit: 4294967295, Unit: int32(descriptors.Year)}},
-		{"100/10Minute", descriptors.Override{RequestsPerUnit: 100, Unit: int32(descriptors.Minute), UnitMultiplier: 10}},
-		{"1/1day", descriptors.Override{RequestsPerUnit: 1, Unit: int32(descriptors.Day), UnitMultiplier: 1}},
-		{"2/month", descriptors.Override{RequestsPerUnit: 2, Unit: int32(descriptors.Month)}},
+		{"5/hour", Override{RequestsPerUnit: 5, Unit: int32(Hour)}},
+		{"0/second", Override{Unit: int32(Second)}},
+		{"4294967295/YEAR", Override{RequestsPerUnit: 4294967295, Unit: int32(Year)}},
+		{"100/10Minute", Override{RequestsPerUnit: 100, Unit: int32(Minute), UnitMultiplier: 10}},
+		{"1/1day", Override{RequestsPerUnit: 1, Unit: int32(Day), UnitMultiplier: 1}},
+		{"2/month", Override{RequestsPerUnit: 2, Unit: int32(Month)}},
 	} {
-		if got, err := parseOverride(tt.text); err != nil || got != tt.want {
-			t.Errorf("parseOverride(%q) = %+v, %v, want %+v", tt.text, got, err, tt.want)
+		if got, err := ParseOverride(tt.text); err != nil || got != tt.want {
+			t.Errorf("ParseOverride(%q) = %+v, %v, want %+v", tt.text, got, err, tt.want)
 		}
 	}
 	for _, text := range []string{
@@ -68,8 +66,8 @@ func TestParseOverride(t *testing.T) {
 		"5/0hour", "5/10", "5/-1hour", "5/4294967296hour", "5/hour/hour", "5 /hour", "5/ hour",
 		"5/week", // the protocol's overrides have none
 	} {
-		if got, err := parseOverride(text); err == nil {
-			t.Errorf("parseOverride(%q) = %+v, want an error", text, got)
+		if got, err := ParseOverride(text); err == nil {
+			t.Errorf("ParseOverride(%q) = %+v, want an error", text, got)
 		}
 	}
 }

@@ -1,0 +1,79 @@
+package descriptors
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ParseEntries reads a descriptor written as k=v,k2=v2. A backslash makes the
+// next character part of a key or value; a key without = has the value "".
+func ParseEntries(text string) ([]Entry, error) {
+	var entries []Entry
+	var key, part []byte
+	inValue := false
+	end := func() error {
+		if inValue {
+			entries = append(entries, Entry{Key: key, Value: part})
+		} else {
+			entries = append(entries, Entry{Key: part, Value: []byte{}})
+		}
+		if len(entries[len(entries)-1].Key) == 0 {
+			return fmt.Errorf("descriptor %q has an entry without a key: write k=v,k2=v2", text)
+		}
+		key, part, inValue = nil, nil, false
+		return nil
+	}
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\' && i+1 < len(text):
+			i++
+			part = append(part, text[i])
+		case c == '=' && !inValue:
+			key, part, inValue = part, []byte{}, true
+		case c == ',':
+			if err := end(); err != nil {
+				return nil, err
+			}
+		default:
+			part = append(part, c)
+		}
+	}
+	if text == "" {
+		return nil, nil // a descriptor may have no entries
+	}
+	if err := end(); err != nil {
+		return nil, err
+	}
+	return entries, nil
+}
+
+// ParseOverride reads the limit of a request, written as 5/hour or 100/10minute.
+// Overrides have no week.
+func ParseOverride(text string) (Override, error) {
+	wrong := fmt.Errorf("limit %q: write 5/hour or 100/10minute, the unit one of second, minute, hour, day, month, year", text)
+	number, window, ok := strings.Cut(text, "/")
+	if !ok {
+		return Override{}, wrong
+	}
+	n, err := strconv.ParseUint(number, 10, 32)
+	if err != nil {
+		return Override{}, wrong
+	}
+	o := Override{RequestsPerUnit: uint32(n)}
+	unit := strings.TrimLeft(window, "0123456789")
+	if digits := window[:len(window)-len(unit)]; digits != "" {
+		m, err := strconv.ParseUint(digits, 10, 32)
+		if err != nil || m == 0 {
+			return Override{}, wrong
+		}
+		o.UnitMultiplier = uint32(m)
+	}
+	for u := Second; u <= Year; u++ {
+		if strings.EqualFold(unit, u.String()) {
+			o.Unit = int32(u)
+			return o, nil
+		}
+	}
+	return Override{}, wrong
+}

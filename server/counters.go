@@ -1,0 +1,117 @@
+package server
+
+import (
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// CounterReport says what a descriptor comes to in a running sluice: its rule, step
+// by step, and the counters behind it. The debug listener has it as JSON.
+type CounterReport struct {
+	Domain     string `json:"domain"`
+	Descriptor string `json:"descriptor"`
+	// ConfigHash is that of the rules in force.
+	ConfigHash string `json:"config_hash"`
+	// Explanation is the walk through the rules, in lines for people.
+	Explanation string `json:"explanation"`
+	// Rule is the rule's path, empty where none matched or an override applies.
+	Rule string `json:"rule,omitempty"`
+	// Reason says why there are no counters, or that an override was ignored.
+	Reason string `json:"reason,omitempty"`
+	// Counters has one element for each limit of the rule.
+	Counters []CounterState `json:"counters"`
+}
+
+// CounterState is the counter of one limit.
+type CounterState struct {
+	// Limit is the limit for people, such as `60/minute`; Name is its name.
+	Limit string `json:"limit"`
+	Name  string `json:"name,omitempty"`
+	// Used of Capacity, which is what the limit admits at once; it may be more where
+	// refused hits count. Remaining single hits would pass now, those that would be
+	// held included.
+	Used      uint64 `json:"used"`
+	Capacity  uint64 `json:"capacity"`
+	Remaining uint64 `json:"remaining"`
+	// Over reports whether more is used than the limit admits.
+	Over bool `json:"over"`
+	// ResetsIn is how many seconds it takes until the counter equals a new one or,
+	// if it is over, until it no longer is; a fixed window always ends then. 0 if
+	// nothing is used. ResetsAt is the time of that.
+	ResetsIn float64    `json:"resets_in_seconds"`
+	ResetsAt *time.Time `json:"resets_at,omitempty"`
+	// Forgotten is what a reset took away.
+	Forgotten uint64 `json:"forgotten,omitempty"`
+}
+
+// A lookup is a descriptor with the charges that it comes to.
+type lookup struct {
+	report CounterReport
+	plan   descriptors.Plan
+}
+
+// lookUp plans a look at the counters of one descriptor, text as it was written.
+func (s *Service) lookUp(domain, text string, d descriptors.Descriptor) (*lookup, error) {
+	rules := s.rules.Load()
+	if rules == nil {
+		return nil, errNoRules
+	}
+	x := rules.set.Explain(domain, d.Entries)
+	l := &lookup{report: CounterReport{
+		Domain: domain, Descriptor: text, ConfigHash: rules.set.Hash,
+		Explanation: x.String(), Reason: x.Reason, Counters: []CounterState{},
+	}}
+	d.HasHits, d.Hits = true, 0 // a look
+	rules.set.Plan(&l.plan, &descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{d}}, descriptors.Global{})
+	if i := l.plan.DomainIndex; i >= 0 {
+		l.plan.Batch.Space = rules.spaces[i]
+	}
+	l.plan.Batch.Budget = time.Minute // the longest that any limit holds a reply
+	switch m := &l.plan.Matches[0]; {
+	case m.Override:
+		l.report.Reason = "the request's own limit applies"
+	case m.Rule != nil:
+		l.report.Rule = m.Rule.Path
+		if m.Rule.Unlimited {
+			l.report.Reason = "an unlimited rule has no counter"
+		}
+		if m.IgnoredOverride {
+			l.report.Reason = "the request's own limit cannot be used with this rule, whose own applies"
+		}
+	}
+	for i := range l.plan.Batch.Charges {
+		l.plan.Batch.Charges[i].Group = int32(i)
+	}
+	return l, nil
+}
+
+// look fills in the counters as they are at the time now. It changes none, and an
+// absent one stays absent.
+func (l *lookup) look(now limiter.Time, table *limiter.Table) {
+	b := &l.plan.Batch
+	table.Decide(now, b)
+	for i := range b.Charges {
+		limit, d := l.plan.Limits[i], &b.Decisions[i]
+		c := CounterState{
+			Limit: limit.String(), Name: limit.Name,
+			Used: d.Before, Capacity: b.Charges[i].Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
+		}
+		if d.Before > 0 {
+			at := time.Unix(0, int64(now)).Add(d.Reset).UTC()
+			c.ResetsIn, c.ResetsAt = d.Reset.Seconds(), &at
+		}
+		l.report.Counters = append(l.report.Counters, c)
+	}
+}
+
+// reset makes the counters as new at the time now and returns what each had used.
+func (l *lookup) reset(now limiter.Time, table *limiter.Table) []uint64 {
+	b := &l.plan.Batch
+	used := make([]uint64, len(b.Charges))
+	for i := range b.Charges {
+		used[i] = table.Reset(now, b.Space, b.Charges[i].ID, b.Charges[i].Policy)
+	}
+	return used
+}

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// CounterQuery names a descriptor whose counters the debug listener is asked for.
+type CounterQuery struct {
+	Domain string
+	// Descriptor is written as k=v,k2=v2.
+	Descriptor string
+	// Limit is the request's own limit, such as 5/hour, if it has one.
+	Limit string
+	// Reset makes the counters as new.
+	Reset bool
+}
+
+// AskCounters asks the debug listener at addr, host:port or unix:///path. The
+// error says why there is no report.
+func AskCounters(ctx context.Context, addr string, q CounterQuery) (*CounterReport, error) {
+	values := url.Values{"domain": {q.Domain}, "descriptor": {q.Descriptor}}
+	if q.Limit != "" {
+		values.Set("limit", q.Limit)
+	}
+	host, transport := addr, &http.Transport{DisableKeepAlives: true}
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		host = "localhost"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(path, "//"))
+		}
+	}
+	method := http.MethodGet
+	if q.Reset {
+		method = http.MethodDelete
+	}
+	to := url.URL{Scheme: "http", Host: host, Path: "/counters", RawQuery: values.Encode()}
+	request, err := http.NewRequestWithContext(ctx, method, to.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	client := http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close() //nolint:errcheck // only read from
+	body, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		var failed struct{ Error string }
+		_ = json.Unmarshal(body, &failed) // it may be no sluice
+		return nil, fmt.Errorf("%s: %s", response.Status, cmp.Or(failed.Error, "no debug listener of sluice answers there"))
+	}
+	var report CounterReport
+	if err := json.Unmarshal(body, &report); err != nil {
+		return nil, fmt.Errorf("the answer is not that of a debug listener: %w", err)
+	}
+	return &report, nil
+}

@@ -1,0 +1,182 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// countersHandler serves /counters on the debug listener: GET looks the counters of
+// a descriptor up, DELETE resets them.
+//
+// Whoever resets counters lifts limits, and counters tell of clients, so it answers
+// to this machine only: both ends of the connection are loopback (or a unix socket),
+// which holds for `kubectl port-forward` too, but not for what a sidecar proxy
+// forwards to the pod's address. Browsers are kept from helping others in: the
+// Host must be loopback, which one that was rebound by DNS is not, and DELETE from
+// another origin is refused.
+type countersHandler struct {
+	*handler
+	metrics *telemetry.Metrics
+	origins *http.CrossOriginProtection
+}
+
+// A requestError is an answer other than 200.
+type requestError struct {
+	code    int
+	message string
+}
+
+func (e requestError) Error() string { return e.message }
+
+func refuse(code int, format string, args ...any) error {
+	return requestError{code, fmt.Sprintf(format, args...)}
+}
+
+func (h *countersHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	report, err := h.answer(w, r)
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	var body any = report
+	if err != nil {
+		code := http.StatusBadRequest
+		if e, ok := errors.AsType[requestError](err); ok {
+			code = e.code
+		}
+		w.WriteHeader(code)
+		body = struct {
+			Error string `json:"error"`
+		}{err.Error()}
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(body) // a client that went away
+}
+
+func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*CounterReport, error) {
+	if err := local(r); err != nil {
+		return nil, err
+	}
+	if err := h.origins.Check(r); err != nil {
+		return nil, refuse(http.StatusForbidden, "%v: counters are reset by programs, not by pages of other origins", err)
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodDelete:
+	default:
+		w.Header().Set("Allow", "GET, HEAD, DELETE")
+		return nil, refuse(http.StatusMethodNotAllowed, "method %s: must be GET to look up or DELETE to reset", r.Method)
+	}
+	domain, text, d, err := counterQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	l, err := h.service.lookUp(domain, text, d)
+	if err != nil {
+		return nil, refuse(http.StatusServiceUnavailable, "%v", err)
+	}
+	now, _ := h.clock.Now()
+	if r.Method != http.MethodDelete {
+		l.look(now, h.service.table)
+		return &l.report, nil
+	}
+	if len(l.plan.Limits) == 0 {
+		return nil, refuse(http.StatusNotFound, "there is no counter to reset: %s", l.report.Reason)
+	}
+	forgotten := l.reset(now, h.service.table)
+	l.look(now, h.service.table)
+	for i, used := range forgotten {
+		l.report.Counters[i].Forgotten = used
+		h.metrics.CounterResets.Inc()
+		h.logger.Info("counter reset", zap.String("domain", domain), zap.String("rule", l.report.Rule),
+			zap.String("limit", l.plan.Limits[i].String()), zap.Uint64("used", used))
+	}
+	return &l.report, nil
+}
+
+// local reports why r does not come straight from this machine, if so.
+func local(r *http.Request) error {
+	own, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if _, unix := own.(*net.UnixAddr); !unix {
+		if own == nil || !isLoopback(own.String()) || !isLoopback(r.RemoteAddr) {
+			return refuse(http.StatusForbidden, "counters are for this machine only: ask 127.0.0.1 there, or through kubectl port-forward")
+		}
+	}
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via"} {
+		if r.Header.Get(name) != "" {
+			return refuse(http.StatusForbidden, "counters are for this machine only, not for what a proxy forwards (header %s)", name)
+		}
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if ip, err := netip.ParseAddr(strings.Trim(host, "[]")); !strings.EqualFold(host, "localhost") && (err != nil || !ip.Unmap().IsLoopback()) {
+		return refuse(http.StatusForbidden, "host %q: must be localhost or a loopback address", shortened(r.Host))
+	}
+	return nil
+}
+
+// isLoopback reports whether addr, an IP address and a port, is loopback.
+func isLoopback(addr string) bool {
+	a, err := netip.ParseAddrPort(addr)
+	return err == nil && a.Addr().Unmap().IsLoopback()
+}
+
+// shortened bounds what an error repeats of a request.
+func shortened(s string) string {
+	const longest = 100
+	if len(s) <= longest {
+		return s
+	}
+	return strings.ToValidUTF8(s[:longest], "") + "..."
+}
+
+// counterParameters are what a query may have.
+var counterParameters = []string{"domain", "descriptor", "limit"}
+
+// counterQuery reads which descriptor is asked for.
+func counterQuery(query string) (domain, text string, d descriptors.Descriptor, err error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return "", "", d, refuse(http.StatusBadRequest, "the query does not parse: %v", err)
+	}
+	for name, all := range values {
+		switch {
+		case !slices.Contains(counterParameters, name):
+			return "", "", d, refuse(http.StatusBadRequest, "unknown parameter %q (allowed: %s)", shortened(name), strings.Join(counterParameters, ", "))
+		case len(all) > 1:
+			return "", "", d, refuse(http.StatusBadRequest, "parameter %q is given %d times: one descriptor is asked for at a time", name, len(all))
+		}
+	}
+	if domain = values.Get("domain"); domain == "" {
+		return "", "", d, refuse(http.StatusBadRequest, "parameter domain is missing: write ?domain=D&descriptor=k=v,k2=v2")
+	}
+	if !values.Has("descriptor") {
+		return "", "", d, refuse(http.StatusBadRequest, "parameter descriptor is missing: write ?domain=D&descriptor=k=v,k2=v2")
+	}
+	text = values.Get("descriptor")
+	if d.Entries, err = descriptors.ParseEntries(text); err != nil {
+		return "", "", d, err
+	}
+	if limit := values.Get("limit"); limit != "" {
+		if d.Override, err = descriptors.ParseOverride(limit); err != nil {
+			return "", "", d, err
+		}
+		d.HasOverride = true
+	}
+	return domain, text, d, nil
+}
