@@ -88,7 +88,7 @@ func testInside(t *testing.T, mode, binary string) {
 	t.Helper()
 	paths, err := filepath.Glob("testdata/*.txtar")
 	check(t, err)
-	if len(paths) < 2 {
+	if len(paths) < 4 {
 		t.Fatalf("%d manifests", len(paths))
 	}
 	for _, path := range paths {
@@ -106,6 +106,7 @@ func (m *manifest) test(t *testing.T, mode, binary string) {
 	if err := os.WriteFile(filepath.Join(root, "probe"), nil, 0o600); !errors.Is(err, syscall.EROFS) {
 		t.Fatalf("writing below %s: %v, want that it is read-only", root, err)
 	}
+	m.manage(t, root)
 	cmd := &exec.Cmd{Path: m.args[0], Args: m.args, Env: m.env, Dir: "/"}
 	cmd.SysProcAttr = confined(mode, root)
 	p, err := process.Start(cmd)
@@ -127,7 +128,12 @@ func (m *manifest) test(t *testing.T, mode, binary string) {
 		t.Errorf("it runs as %v, want %s", uid, want)
 	}
 	m.probe(t)
-	call := exec.CommandContext(ctx, binary, append([]string{"call"}, m.call...)...)
+	check(t, p.WaitLine(ctx, func(line string) bool { return strings.Contains(line, "\trules loaded\t") }))
+	args := []string{"call"}
+	for _, arg := range m.call {
+		args = append(args, strings.ReplaceAll(arg, "$root", root))
+	}
+	call := exec.CommandContext(ctx, binary, args...)
 	out, err := call.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), m.want) {
 		t.Errorf("sluice %v: %v, %s\nwant %s", call.Args, err, out, m.want)

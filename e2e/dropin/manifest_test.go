@@ -1,12 +1,20 @@
 package dropin
 
 import (
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+	"github.com/sluice-ratelimit/sluice/xds/adstest"
+	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
 // manifest is what a consumer of envoyproxy/ratelimit runs.
@@ -14,6 +22,11 @@ type manifest struct {
 	args, env []string
 	// configMap are files by their path in the container.
 	configMap map[string]string
+	// secret is a directory in the container that gets a certificate, and the names
+	// that it is for; none if empty.
+	secret []string
+	// ads is what the management server sends, nil without one.
+	ads *ratelimitv3.RateLimitConfig
 	// call are arguments of `sluice call`, want is what it prints.
 	call []string
 	want string
@@ -35,6 +48,11 @@ func readManifest(t *testing.T, path string) manifest {
 			m.args = strings.Split(text, "\n")
 		case f.Name == "env":
 			m.env = strings.Split(text, "\n")
+		case f.Name == "secret":
+			m.secret = strings.Fields(text)
+		case f.Name == "ads":
+			m.ads = new(ratelimitv3.RateLimitConfig)
+			check(t, protojson.Unmarshal(f.Data, m.ads))
 		case f.Name == "call":
 			m.call = strings.Fields(text)
 		case f.Name == "want":
@@ -64,7 +82,64 @@ func (m *manifest) image(t *testing.T, binary string) (root string) {
 		}
 		check(t, os.Symlink(filepath.Join("..data", filepath.Base(path)), filepath.Join(root, path)))
 	}
+	if len(m.secret) > 0 {
+		authority, err := testcert.New("authority")
+		check(t, err)
+		pair, err := authority.Issue(testcert.Leaf{Names: m.secret[1:]})
+		check(t, err)
+		dir := filepath.Join(root, m.secret[0])
+		check(t, os.MkdirAll(dir, 0o755))
+		_, err = testcert.Mount(dir, pair, authority.PEM)
+		check(t, err)
+	}
+	if m.ads != nil {
+		// The kubelet writes this file; a cluster's names come from its DNS.
+		host, _, err := net.SplitHostPort(m.variable("CONFIG_GRPC_XDS_SERVER_URL"))
+		check(t, err)
+		check(t, os.Mkdir(filepath.Join(root, "etc"), 0o755))
+		check(t, os.WriteFile(filepath.Join(root, "etc", "hosts"), []byte("127.0.0.1 "+host+"\n"), 0o644))
+	}
+	check(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Type() == fs.ModeSymlink {
+			return err
+		}
+		mode := fs.FileMode(0o644)
+		if entry.IsDir() || filepath.Base(path) == "ratelimit" {
+			mode = 0o755
+		}
+		return os.Chmod(path, mode)
+	}))
 	return root
+}
+
+// variable returns the value of a variable.
+func (m *manifest) variable(name string) string {
+	for _, item := range m.env {
+		if value, ok := strings.CutPrefix(item, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// manage starts the management server where the environment says that it is.
+func (m *manifest) manage(t *testing.T, root string) {
+	t.Helper()
+	if m.ads == nil {
+		return
+	}
+	_, port, err := net.SplitHostPort(m.variable("CONFIG_GRPC_XDS_SERVER_URL"))
+	check(t, err)
+	o := adstest.Options{Addr: "127.0.0.1:" + port, NodeID: m.variable("CONFIG_GRPC_XDS_NODE_ID")}
+	if m.variable("CONFIG_GRPC_XDS_SERVER_USE_TLS") == "true" {
+		files := testcert.In(filepath.Join(root, m.secret[0]))
+		o.Credentials, err = server.ServerTLS(server.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA})
+		check(t, err)
+	}
+	ads, err := adstest.Start(o)
+	check(t, err)
+	t.Cleanup(ads.Stop)
+	check(t, ads.Set("1", m.ads))
 }
 
 func check(t *testing.T, err error) {
