@@ -69,6 +69,8 @@ type Source struct {
 	opt   Options
 	node  *corev3.Node
 	rules state
+	// dialer is the network but in tests.
+	dialer []grpc.DialOption
 }
 
 // NewSource returns a Source. It does nothing before [Source.Run].
@@ -149,12 +151,12 @@ const (
 )
 
 func (s *Source) dial() (*grpc.ClientConn, error) {
-	return grpc.NewClient(s.opt.Target,
+	return grpc.NewClient(s.opt.Target, append(s.dialer,
 		grpc.WithTransportCredentials(s.opt.Credentials),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.opt.MaxMessageBytes)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.WithDisableServiceConfig(), // no retries but Run's
-		grpc.WithUserAgent("sluice"))
+		grpc.WithUserAgent("sluice"))...)
 }
 
 // stream opens a stream on a connection of its own and follows it to its end.

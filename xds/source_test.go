@@ -2,6 +2,7 @@ package xds_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -219,4 +220,119 @@ func TestRefusesAsAWhole(t *testing.T) {
 		t.Errorf("restored update is %+v, want the set in force", u)
 	}
 	wait(t, s, adstest.Acked("3"))
+}
+
+// TestServerRestarts stops the server and starts another on its address, whose
+// versions begin anew.
+func TestServerRestarts(t *testing.T) {
+	s := start(t, adstest.Options{})
+	set(t, s, "1", domain("a", 5))
+	c := follow(t, s.Addr(), xds.Options{})
+	receive(t, c.up)
+	receive(t, c.updates)
+	wait(t, s, adstest.Acked("1"))
+	s.Stop()
+	if err := receive(t, c.down); err == nil {
+		t.Error("the stream ended without an error")
+	}
+
+	s = start(t, adstest.Options{Addr: s.Addr()})
+	first := wait(t, s, func(adstest.Request) bool { return true })
+	if first.GetVersionInfo() != "1" || first.GetResponseNonce() != "" {
+		t.Errorf("first request to the new server is %v, want version 1 and no nonce", first)
+	}
+	set(t, s, "0", domain("a", 6))
+	if got, want := c.dump(receive(t, c.updates)), line("a", 6); got != want {
+		t.Errorf("rules of the new server are %s, want %s", got, want)
+	}
+	wait(t, s, adstest.Acked("0"))
+}
+
+func TestServerAbsentAtTheStart(t *testing.T) {
+	s := start(t, adstest.Options{})
+	s.Stop()
+	c := follow(t, s.Addr(), xds.Options{})
+	if err := receive(t, c.down); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("the failure is %v, want that the connection was refused", err)
+	}
+	s = start(t, adstest.Options{Addr: s.Addr()})
+	set(t, s, "1", domain("a", 5))
+	receive(t, c.updates)
+	wait(t, s, adstest.Acked("1"))
+}
+
+func TestManyDescriptors(t *testing.T) {
+	many := &pb.RateLimitConfig{Name: "many", Domain: "many"}
+	for i := range 10_000 {
+		many.Descriptors = append(many.Descriptors, &pb.RateLimitDescriptor{
+			Key: "generic_key", Value: fmt.Sprintf("a/rather/long/name/of/a/route/%d", i),
+			RateLimit: &pb.RateLimitPolicy{Unit: pb.RateLimitUnit_HOUR, RequestsPerUnit: 10, Name: fmt.Sprintf("limit-%d", i)},
+		})
+	}
+	s := start(t, adstest.Options{})
+	set(t, s, "1", many)
+	c := follow(t, s.Addr(), xds.Options{})
+	if u := receive(t, c.updates); u.Set == nil || len(u.Set.Limits) != 10_000 {
+		t.Fatalf("update is %+v, want 10000 limits", u.Err)
+	}
+	wait(t, s, adstest.Acked("1"))
+
+	small := follow(t, s.Addr(), xds.Options{MaxMessageBytes: 100_000})
+	if err := receive(t, small.down); !errors.Is(err, xds.ErrTooLarge) {
+		t.Errorf("the stream ended with %v, want ErrTooLarge", err)
+	}
+}
+
+// TestDefaults changes the defaults while a server's rules are in force: they
+// compile together or stay.
+func TestDefaults(t *testing.T) {
+	defaults := func(text string) *descriptors.Defaults {
+		d, found := descriptors.ParseDefaults("defaults.yaml", []byte(text))
+		if err := found.Err(); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	s := start(t, adstest.Options{})
+	set(t, s, "1", domain("a", 5))
+	updates := make(chan descriptors.Update, 10)
+	source, err := xds.NewSource(xds.Options{
+		Target: s.Addr(), NodeID: "default", OnLoad: func(u descriptors.Update) error { updates <- u; return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket := defaults("{domain: a, defaults: [{rate_limit: {algorithm: token_bucket, burst: 9}}]}")
+	source.SetDefaults(bucket) // before there are rules
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		source.Run(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	c := &client{t: t}
+	with := strings.TrimSuffix(line("a", 5), "\n") + ", algorithm: token_bucket, burst: 9\n"
+	first := receive(t, updates)
+	if got := c.dump(first); got != with {
+		t.Errorf("rules are %s, want %s", got, with)
+	}
+	wait(t, s, adstest.Acked("1"))
+
+	// Slack so large that the limit of 5 a minute cannot have it.
+	source.SetDefaults(defaults("{domain: a, defaults: [{rate_limit: {algorithm: leaky_bucket, slack: 4000000000}}]}"))
+	if u := receive(t, updates); u.Err == nil {
+		t.Errorf("update is %s, want an error", c.dump(u))
+	}
+	source.SetDefaults(bucket)
+	if u := receive(t, updates); u.Set != first.Set {
+		t.Errorf("update is %+v, want what is in force", u)
+	}
+	source.SetDefaults(nil)
+	if got, want := c.dump(receive(t, updates)), line("a", 5); got != want {
+		t.Errorf("rules are %s, want %s", got, want)
+	}
 }

@@ -1,0 +1,27 @@
+package xds
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+)
+
+// DialBy has s connect by dial instead of the network.
+func (s *Source) DialBy(dial func(context.Context) (net.Conn, error)) {
+	s.dialer = []grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
+	}
+}
+
+// Build is build.
+func Build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, descriptors.Diagnostics) {
+	return build(resources, opt)
+}
+
+// Wait is Backoff.wait.
+func (b Backoff) Wait(failures int) time.Duration { return b.withDefaults().wait(failures) }

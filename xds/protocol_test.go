@@ -1,0 +1,322 @@
+package xds_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/xds"
+	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
+)
+
+// stage is a server that does what the test says, message by message. It and the
+// source run in a bubble of fake time.
+type stage struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+
+	t       *testing.T
+	streams chan *stream
+	updates []descriptors.Update
+	ignored []string
+	// lost are the waits that were announced, failures why.
+	lost     []time.Duration
+	failures []error
+}
+
+// stream is one stream of a stage.
+type stream struct {
+	discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer
+
+	t   *testing.T
+	at  time.Time
+	end chan error
+}
+
+func (s *stage) StreamAggregatedResources(server discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	st := &stream{server, s.t, time.Now(), make(chan error)}
+	s.streams <- st
+	select {
+	case err := <-st.end:
+		return err
+	case <-server.Context().Done():
+		return nil
+	}
+}
+
+// play runs a source against a stage until the test returns. Dial replaces the
+// connection where it is not nil.
+func play(t *testing.T, opt xds.Options, dial func(context.Context) (net.Conn, error), test func(*stage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t, streams: make(chan *stream)}
+		l := bufconn.Listen(1 << 20)
+		server := grpc.NewServer()
+		discovery.RegisterAggregatedDiscoveryServiceServer(server, s)
+		go func() { _ = server.Serve(l) }()
+		defer server.Stop()
+		if dial == nil {
+			dial = l.DialContext
+		}
+		opt.Target = "passthrough:///stage"
+		load := opt.OnLoad
+		opt.OnLoad = func(u descriptors.Update) error {
+			s.updates = append(s.updates, u)
+			if load != nil {
+				return load(u)
+			}
+			return nil
+		}
+		opt.OnIgnored = func(url string) { s.ignored = append(s.ignored, url) }
+		opt.OnDisconnected = func(err error, retry time.Duration) {
+			s.lost, s.failures = append(s.lost, retry), append(s.failures, err)
+		}
+		source, err := xds.NewSource(opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.DialBy(dial)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			source.Run(ctx)
+		}()
+		test(s)
+		cancel()
+		<-done
+	})
+}
+
+// request returns the next request.
+func (s *stream) request() *discovery.DiscoveryRequest {
+	s.t.Helper()
+	r, err := s.Recv()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+func (s *stream) respond(version, nonce, url string, resources ...*anypb.Any) {
+	s.t.Helper()
+	if err := s.Send(&discovery.DiscoveryResponse{VersionInfo: version, Nonce: nonce, TypeUrl: url, Resources: resources}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// expect checks a request's version and nonce and whether it is a NACK.
+func (s *stream) expect(version, nonce string, nack bool) *discovery.DiscoveryRequest {
+	s.t.Helper()
+	r := s.request()
+	if r.GetVersionInfo() != version || r.GetResponseNonce() != nonce || (r.GetErrorDetail() != nil) != nack {
+		s.t.Errorf("request is %v, want version %q, nonce %q, NACK %t", r, version, nonce, nack)
+	}
+	if r.GetTypeUrl() != xds.TypeURL || len(r.GetResourceNames()) > 0 {
+		s.t.Errorf("request is %v, want all of type %s", r, xds.TypeURL)
+	}
+	return r
+}
+
+// wire returns a resource as it goes over the wire.
+func wire(tb testing.TB, m *pb.RateLimitConfig) *anypb.Any {
+	tb.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &anypb.Any{TypeUrl: xds.TypeURL, Value: b}
+}
+
+func TestSpeaksTheProtocol(t *testing.T) {
+	good, bad := wire(t, domain("a", 5)), wire(t, &pb.RateLimitConfig{Name: "bad"})
+	opt := xds.Options{
+		NodeID: "me", NodeMetadata: map[string]string{"zone": "z1"},
+		Headers:       map[string][]string{"x-token": {"secret"}, "x-many": {"1", "2"}},
+		RetryInterval: 3 * time.Second,
+		Backoff:       xds.Backoff{Initial: 10 * time.Second, Max: time.Minute},
+	}
+	play(t, opt, nil, func(s *stage) {
+		st := <-s.streams
+		md, _ := metadata.FromIncomingContext(st.Context())
+		if got := append(md.Get("x-token"), md.Get("x-many")...); !slices.Equal(got, []string{"secret", "1", "2"}) {
+			t.Errorf("headers are %v", md)
+		}
+		first := st.expect("", "", false)
+		if n := first.GetNode(); n.GetId() != "me" || n.GetUserAgentName() != "sluice" || !maps.Equal(n.GetMetadata().AsMap(), map[string]any{"zone": "z1"}) {
+			t.Errorf("node is %v", n)
+		}
+		st.respond("v1", "n1", xds.TypeURL, good)
+		st.expect("v1", "n1", false)
+
+		// What was not asked for is not answered; that would ask for it.
+		st.respond("x", "nx", "type.googleapis.com/envoy.config.cluster.v3.Cluster")
+		st.respond("v2", "n2", xds.TypeURL, bad)
+		nack := st.expect("v1", "n2", true)
+		if d := nack.GetErrorDetail(); d.GetCode() != int32(codes.InvalidArgument) || d.GetMessage() != "xds:bad: error: the domain is empty; every configuration must name its domain" {
+			t.Errorf("NACK says %v", d)
+		}
+		refused := time.Now()
+		if !slices.Equal(s.ignored, []string{"type.googleapis.com/envoy.config.cluster.v3.Cluster"}) {
+			t.Errorf("ignored are %v", s.ignored)
+		}
+
+		// The same again, as some servers answer a NACK: not at once, and no news.
+		st.respond("v3", "n3", xds.TypeURL, bad)
+		st.expect("v1", "n3", true)
+		if got := time.Since(refused); got != opt.RetryInterval {
+			t.Errorf("the second NACK came %v after the first, want %v", got, opt.RetryInterval)
+		}
+		if len(s.updates) != 2 || s.updates[0].Err != nil || s.updates[1].Err == nil {
+			t.Errorf("updates are %+v, want one good and one bad", s.updates)
+		}
+		st.end <- status.Error(codes.Unavailable, "going away")
+
+		// A new stream begins with the version in force and no nonce. What it
+		// brings is no news if it is in force, whatever its version.
+		st = <-s.streams
+		st.expect("v1", "", false)
+		if got := st.at.Sub(refused.Add(opt.RetryInterval)); got != opt.Backoff.Initial {
+			t.Errorf("the second stream came %v after the end of the first, want %v", got, opt.Backoff.Initial)
+		}
+		st.respond("v9", "m1", "", good)
+		st.expect("v9", "m1", false)
+		// The rules of the refused response were reported last, so these are back.
+		if len(s.updates) != 3 || s.updates[2].Set != s.updates[0].Set {
+			t.Errorf("updates are %+v, want the set in force again", s.updates)
+		}
+		st.respond("v10", "m2", xds.TypeURL, good)
+		st.expect("v10", "m2", false)
+		if len(s.updates) != 3 {
+			t.Errorf("%d updates, want no more for what is in force", len(s.updates))
+		}
+	})
+}
+
+func TestRefusesWhatCannotBePutInForce(t *testing.T) {
+	full := errors.New(`domain "a": no room`)
+	opt := xds.Options{OnLoad: func(u descriptors.Update) error {
+		if u.Set != nil && !u.Set.Empty() {
+			return full
+		}
+		return nil
+	}}
+	play(t, opt, nil, func(s *stage) {
+		st := <-s.streams
+		st.expect("", "", false)
+		st.respond("v1", "n1", xds.TypeURL)
+		st.expect("v1", "n1", false)
+		st.respond("v2", "n2", xds.TypeURL, wire(t, domain("a", 5)))
+		if got := st.expect("v1", "n2", true).GetErrorDetail().GetMessage(); got != full.Error() {
+			t.Errorf("NACK says %q, want %q", got, full)
+		}
+	})
+}
+
+func TestNACKIsBounded(t *testing.T) {
+	long := domain("a", 5)
+	for range 30_000 {
+		long.Descriptors = append(long.Descriptors, &pb.RateLimitDescriptor{Value: "v"})
+	}
+	play(t, xds.Options{}, nil, func(s *stage) {
+		st := <-s.streams
+		st.expect("", "", false)
+		st.respond("v1", "n1", xds.TypeURL, wire(t, long))
+		text := st.expect("", "n1", true).GetErrorDetail().GetMessage()
+		if len(text) > 1<<20+100 || !strings.HasSuffix(text, " more errors") {
+			t.Errorf("NACK has %d bytes and ends with %q", len(text), text[max(0, len(text)-100):])
+		}
+	})
+}
+
+func TestWaitsLongerForServersThatEndStreams(t *testing.T) {
+	opt := xds.Options{Backoff: xds.Backoff{Initial: 10 * time.Second, Max: time.Minute}}
+	play(t, opt, nil, func(s *stage) {
+		gone := status.Error(codes.Unavailable, "no")
+		for range 5 {
+			st := <-s.streams
+			st.end <- gone
+		}
+		st := <-s.streams
+		st.respond("v1", "n1", xds.TypeURL)
+		st.request()
+		st.expect("v1", "n1", false)
+		st.end <- gone
+		<-s.streams
+		const s10 = 10 * time.Second
+		want := []time.Duration{s10, 2 * s10, 4 * s10, time.Minute, time.Minute, s10}
+		if !slices.Equal(s.lost, want) {
+			t.Errorf("waits are %v, want %v", s.lost, want)
+		}
+	})
+}
+
+func TestTriesToConnectEachInterval(t *testing.T) {
+	var dialed []time.Time
+	dial := func(context.Context) (net.Conn, error) {
+		dialed = append(dialed, time.Now())
+		return nil, errors.New("nobody there")
+	}
+	play(t, xds.Options{RetryInterval: 3 * time.Second}, dial, func(s *stage) {
+		<-time.After(5 * time.Minute)
+		synctest.Wait()
+		if len(dialed) < 100 {
+			t.Fatalf("%d attempts in five minutes", len(dialed))
+		}
+		distinct := map[time.Duration]bool{}
+		for i := range dialed[1:] {
+			wait := dialed[i+1].Sub(dialed[i])
+			distinct[wait] = true
+			if wait < 1500*time.Millisecond || wait > 3*time.Second {
+				t.Errorf("wait %d is %v, want 1.5s to 3s", i, wait)
+			}
+		}
+		if len(distinct) < 50 {
+			t.Errorf("only %d of %d waits differ", len(distinct), len(dialed)-1)
+		}
+		if err := s.failures[0]; !strings.Contains(err.Error(), "nobody there") {
+			t.Errorf("the failure is %v", err)
+		}
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	for _, tt := range []struct {
+		b        xds.Backoff
+		failures int
+		want     time.Duration
+	}{
+		{xds.Backoff{}, 0, 10 * time.Second},
+		{xds.Backoff{}, 1, 20 * time.Second},
+		{xds.Backoff{}, 1000, time.Minute},
+		{xds.Backoff{Factor: 0.5}, 7, 10 * time.Second}, // as envoyproxy/ratelimit
+		{xds.Backoff{Factor: 1.5}, 2, 22500 * time.Millisecond},
+		{xds.Backoff{Initial: time.Hour, Max: time.Hour, Factor: 1000}, 1 << 30, time.Hour},
+		{xds.Backoff{Initial: time.Hour}, 0, time.Minute},
+	} {
+		if got := tt.b.Wait(tt.failures); got != tt.want {
+			t.Errorf("%+v.wait(%d) = %v, want %v", tt.b, tt.failures, got, tt.want)
+		}
+		tt.b.Jitter = true
+		for range 100 {
+			if got := tt.b.Wait(tt.failures); got < tt.want/2 || got > tt.want {
+				t.Errorf("%+v.wait(%d) = %v, want %v to %v", tt.b, tt.failures, got, tt.want/2, tt.want)
+			}
+		}
+	}
+}
