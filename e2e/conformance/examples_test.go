@@ -36,7 +36,11 @@ func TestExamples(t *testing.T) {
 			if !strings.Contains(string(index), "]("+name+"/rules.yaml)") {
 				t.Errorf("README.md does not list %s", name)
 			}
-			set, found, err := descriptors.Load([]string{rules}, "", descriptors.Options{})
+			defaults := filepath.Join(dir, "defaults.yaml")
+			if _, err := os.Stat(defaults); err != nil {
+				defaults = ""
+			}
+			set, found, err := descriptors.Load([]string{rules}, defaults, descriptors.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,7 +56,9 @@ func TestExamples(t *testing.T) {
 			}
 			checkRoute(t, filepath.Join(dir, "route.yaml"), name)
 			for _, c := range read(t, filepath.Join(dir, "cases.yaml")) {
-				c.Rules = rules
+				if c.Rules = rules; defaults != "" {
+					c.Args = append(c.Args, "--defaults", defaults)
+				}
 				t.Run(c.Name, func(t *testing.T) {
 					t.Parallel()
 					awaitHalfMinute(t)
