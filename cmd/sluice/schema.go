@@ -2,10 +2,19 @@ package main
 
 import "github.com/sluice-ratelimit/sluice/descriptors"
 
-type schemaCmd struct{}
+type schemaCmd struct {
+	Kind string `arg:"" optional:"" enum:"rules,defaults" default:"rules" help:"rules, or defaults for files of --defaults. Default rules."`
+}
 
 // Run prints the schema.
-func (schemaCmd) Run(c console) error {
-	_, err := c.out.Write(descriptors.Schema())
+func (s schemaCmd) Run(c console) error {
+	schema := descriptors.Schema()
+	if s.Kind == "defaults" {
+		var err error
+		if schema, err = descriptors.DefaultsSchema(); err != nil {
+			return err
+		}
+	}
+	_, err := c.out.Write(schema)
 	return err
 }
