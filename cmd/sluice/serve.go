@@ -60,7 +60,7 @@ type serveCmd struct {
 	MaxDescriptors int           `group:"bounds" default:"1000" placeholder:"N" help:"Most descriptors of one request. Default 1000."`
 	MaxMessage     byteSize      `group:"bounds" name:"max-message" default:"64KiB" placeholder:"SIZE" help:"Largest request. Default 64KiB."`
 	MaxStreams     uint32        `group:"bounds" default:"1024" placeholder:"N" help:"Most calls in flight on one connection. Default 1024."`
-	MaxConnections int           `group:"bounds" default:"10000" placeholder:"N" help:"Most gRPC connections. Default 10000."`
+	MaxConnections int           `group:"bounds" default:"10000" placeholder:"N" help:"Most gRPC connections; fewer where the process may not open so many files. Default 10000."`
 	MaxConnAge     time.Duration `group:"bounds" name:"max-connection-age" default:"24h" placeholder:"TIME" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
 	MaxConnGrace   time.Duration `group:"bounds" name:"max-connection-age-grace" default:"1h" placeholder:"TIME" help:"Time for calls in flight after that, 0 for as long as they take. Default 1h."`
 
@@ -164,7 +164,7 @@ func (s *serveCmd) Run(ctx context.Context, c console, dropped droppedArguments)
 	r.service = server.NewService(s.settings(), r.table, r.metrics)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.serve(ctx, group, r) })
-	return group.Wait()
+	return endWithin(ctx, s.DrainDelay+s.DrainTimeout+endingSlack, group.Wait)
 }
 
 // serve answers from the rules that r gets. What runs beside it runs in group.
@@ -182,6 +182,11 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *rules) e
 	}
 	defer stopStatsd()
 	options := s.options()
+	if files := openFiles(); connectionLimit(s.MaxConnections, files) < s.MaxConnections {
+		options.Limits.MaxConnections = connectionLimit(s.MaxConnections, files)
+		r.logger.Warn("--max-connections is lowered to what the limit on open files leaves",
+			zap.Int("connections", options.Limits.MaxConnections), zap.Uint64("open_files", files))
+	}
 	if options.TLS, err = s.TLS.server(r.metrics, r.logger); err != nil {
 		return err
 	}
