@@ -24,7 +24,7 @@ type Options struct {
 type Metrics struct {
 	// Registry is what /metrics serves. Register with [Metrics.Register], which
 	// adds the tags.
-	Registry *prometheus.Registry
+	Registry prometheus.Gatherer
 	Rules    *Rules
 	Calls    *Calls
 
@@ -52,7 +52,7 @@ type Metrics struct {
 
 	config configMetrics
 	tls    tlsMetrics
-	// tagged is Registry, with the tags on all that is registered.
+	// tagged is the registry behind Registry, with the tags on all that is registered.
 	tagged prometheus.Registerer
 }
 
@@ -66,8 +66,8 @@ func New(o Options) (*Metrics, error) {
 	for _, t := range o.Tags {
 		labels[t.Key] = t.Value
 	}
-	m := &Metrics{Registry: prometheus.NewRegistry()}
-	m.tagged = prometheus.WrapRegistererWith(labels, m.Registry)
+	registry := prometheus.NewRegistry()
+	m := &Metrics{Registry: registry, tagged: prometheus.WrapRegistererWith(labels, registry)}
 	m.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(o.Version))
 	m.Rules = newRules(m)
 	m.Calls = newCalls(m, o.Milliseconds)

@@ -1,0 +1,57 @@
+package dashboards
+
+import (
+	"log/slog"
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+var alertName = regexp.MustCompile(`^Sluice[A-Z][A-Za-z]+$`)
+
+// TestAlerts checks the rules as `promtool check rules` does, and that each asks
+// for what there is and says what to do.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, errs := rulefmt.Parse(text, false, model.LegacyValidation, parser.NewParser(parser.Options{}), slog.Default())
+	for _, err := range errs {
+		t.Error(err)
+	}
+	if groups == nil {
+		t.Fatal("no groups")
+	}
+	shown := binaryShows(t)
+	seen := map[string]bool{}
+	for _, g := range groups.Groups {
+		for _, r := range g.Rules {
+			if !alertName.MatchString(r.Alert) || seen[r.Alert] {
+				t.Errorf("%q: must be a name of its own like SluiceSomething", r.Alert)
+			}
+			seen[r.Alert] = true
+			for _, found := range shown.check(r.Expr) {
+				t.Errorf("%s: %s", r.Alert, found)
+			}
+			switch r.Labels["severity"] {
+			case "info", "warning", "critical":
+			default:
+				t.Errorf("%s: severity is %q, want info, warning or critical", r.Alert, r.Labels["severity"])
+			}
+			for _, name := range []string{"summary", "description", "runbook"} {
+				if r.Annotations[name] == "" {
+					t.Errorf("%s has no %s", r.Alert, name)
+				}
+			}
+		}
+	}
+	if len(seen) < 10 {
+		t.Errorf("%d alerts, want more: were they read?", len(seen))
+	}
+}

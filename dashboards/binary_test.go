@@ -1,0 +1,175 @@
+package dashboards
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+)
+
+// root is the repository's root, seen from here.
+const root = ".."
+
+// Two limits, so that each label has a value, and one of them is unlimited.
+const rules = `
+domain: d
+descriptors:
+  - key: k
+    value: v
+    descriptors:
+      - key: l
+        rate_limits:
+          - { unit: minute, requests_per_unit: 10 }
+          - { unit: hour, requests_per_unit: 20 }
+  - { key: free, rate_limit: { unlimited: true } }
+`
+
+// shown runs the binary as it can be run, since no way of running it shows all.
+var shown = sync.OnceValues(func() (exposition, error) {
+	dir, err := os.MkdirTemp("", "dashboards-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	binary, err := sluice.Build(ctx, root, dir)
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(dir, "rules.yaml")
+	if err := os.WriteFile(config, []byte(rules), 0o600); err != nil {
+		return nil, err
+	}
+	files, err := certificate(dir)
+	if err != nil {
+		return nil, err
+	}
+	all := exposition{}
+	for _, args := range [][]string{
+		{"--config", config, "--statsd-addr", "127.0.0.1:1", "--statsd-protocol", "udp"},
+		append([]string{"--xds-addr", "127.0.0.1:1", "--start-without-rules"}, files...),
+	} {
+		if err := all.add(ctx, binary, args); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+})
+
+func binaryShows(t *testing.T) exposition {
+	t.Helper()
+	all, err := shown()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// certificate returns the flags that have the gRPC listener use TLS.
+func certificate(dir string) ([]string, error) {
+	a, err := testcert.New("dashboards")
+	if err != nil {
+		return nil, err
+	}
+	pair, err := a.Issue(testcert.Leaf{Names: []string{"localhost"}})
+	if err != nil {
+		return nil, err
+	}
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	if err := os.WriteFile(cert, pair.Cert, 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(key, pair.Key, 0o600); err != nil {
+		return nil, err
+	}
+	return []string{"--grpc-tls-cert", cert, "--grpc-tls-key", key}, nil
+}
+
+// add runs the binary, asks it once, and adds what it shows.
+func (e exposition) add(ctx context.Context, binary string, args []string) error {
+	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: args})
+	if err != nil {
+		return err
+	}
+	defer s.Kill()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr("http")+"/json",
+		strings.NewReader(`{"domain": "d", "descriptors": [{"entries": [{"key": "free"}]}]}`))
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	if err := response.Body.Close(); err != nil {
+		return err
+	}
+	request, err = http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Addr("metrics")+"/metrics", http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err = http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("/metrics answers %s", response.Status)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		return err
+	}
+	for name, f := range families {
+		for _, m := range f.GetMetric() {
+			values := map[string]string{}
+			for _, l := range m.GetLabel() {
+				values[l.GetName()] = l.GetValue()
+			}
+			switch {
+			case m.GetHistogram() != nil:
+				e.note(name+"_bucket", true, values, "le")
+				e.note(name+"_sum", true, values, "")
+				e.note(name+"_count", true, values, "")
+			case m.GetSummary() != nil:
+				e.note(name+"_sum", false, values, "")
+				e.note(name+"_count", false, values, "")
+				for _, q := range m.GetSummary().GetQuantile() {
+					values["quantile"] = fmt.Sprint(q.GetQuantile())
+					e.note(name, false, values, "")
+				}
+			default:
+				e.note(name, false, values, "")
+			}
+		}
+	}
+	return nil
+}
+
+// note adds the labels of a series, and one more that may have any value.
+func (e exposition) note(name string, histogram bool, values map[string]string, more string) {
+	f := e[name]
+	if f == nil {
+		f = &family{histogram: histogram, values: map[string][]string{}}
+		e[name] = f
+	}
+	if more != "" {
+		f.values[more] = append(f.values[more], "")
+	}
+	for label, value := range values {
+		f.values[label] = append(f.values[label], value)
+	}
+}
