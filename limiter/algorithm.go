@@ -61,7 +61,7 @@ func fresh(at, from instant, p *Policy) state {
 func (v *view) load(at instant, p *Policy) bool {
 	switch {
 	case isBucket(p.Algorithm):
-		lag, shift := lagOf(v.word, at)
+		lag, shift := lagOf(v.word, at.time())
 		v.state = state{used: lag, num: int64(shift)}
 	case p.Algorithm == SlidingWindow:
 		return v.loadRing(at, p)
@@ -78,7 +78,7 @@ func encode(at instant, p *Policy, st *state, old uint64) uint64 {
 	var w uint64
 	switch {
 	case isBucket(p.Algorithm):
-		w = bucketWord(at, st.used, uint8(st.num)) //nolint:gosec // 0 or fineShift
+		w = bucketWord(at.time(), st.used, uint8(st.num)) //nolint:gosec // 0 or fineShift
 	default: // FixedWindow
 		w = windowWord(st.num, st.used)
 	}
@@ -92,7 +92,7 @@ func encode(at instant, p *Policy, st *state, old uint64) uint64 {
 // the stamp, or the TAT.
 func (st *state) mark(at instant, p *Policy) int64 {
 	if isBucket(p.Algorithm) {
-		return int64(bucketWord(at, st.used, uint8(st.num))) //nolint:gosec // bits
+		return int64(bucketWord(at.time(), st.used, uint8(st.num))) //nolint:gosec // bits
 	}
 	return st.num
 }
@@ -248,7 +248,7 @@ func (s *shelf) expiry(index, tag, word uint64, at instant) (Time, bool) {
 		end := Time(s.note(index).end.Load())
 		return end, end > at.time()
 	case isBucket(algorithmOf(tag)):
-		lag, shift := lagOf(word, at)
+		lag, shift := lagOf(word, at.time())
 		return at.time() + Time((lag+1<<shift-1)>>shift), lag > 0 //nolint:gosec // below 2^62
 	default: // FixedWindow
 		left, live := windowLeft(word, at.sec)

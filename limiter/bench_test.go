@@ -60,15 +60,16 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkAlgorithms decides one charge on one counter under every algorithm,
-// the time given.
-func BenchmarkAlgorithms(b *testing.B) {
+// A benchAlgorithm is an algorithm with a policy that admits nearly all hits, and
+// one that refuses all but one.
+type benchAlgorithm struct {
+	name        string
+	admit, deny Policy
+}
+
+func benchAlgorithms() []benchAlgorithm {
 	const many = 1<<32 - 1
-	for _, a := range []struct {
-		name  string
-		admit Policy // nearly all
-		deny  Policy // all but one
-	}{
+	return []benchAlgorithm{
 		{"fixed_window", *perDay(many), *perDay(1)},
 		{
 			"sliding_window",
@@ -90,7 +91,13 @@ func BenchmarkAlgorithms(b *testing.B) {
 			Policy{Algorithm: LeakyBucket, Limit: 1e6, Window: time.Second, Slack: 10},
 			Policy{Algorithm: LeakyBucket, Limit: 1, Window: 24 * time.Hour},
 		},
-	} {
+	}
+}
+
+// BenchmarkAlgorithms decides one charge on one counter under every algorithm,
+// the time given.
+func BenchmarkAlgorithms(b *testing.B) {
+	for _, a := range benchAlgorithms() {
 		for _, op := range []struct {
 			name string
 			p    *Policy

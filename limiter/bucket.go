@@ -46,6 +46,10 @@ type bucket struct {
 	most  uint64 // how many hits that are, without a rest
 	hold  uint64 // what hits may wait beyond that
 	now   uint64 // hold, as far as the budget of the batch goes
+	plain uint64 // most, but 0 if hits may wait
+	ahead uint64 // the longest lag of a word
+	fine  uint64 // the words' fineBit
+	round uint64 // what makes a division by the units per nanosecond round up
 	shift uint8  // units per nanosecond, as a power of two
 }
 
@@ -61,10 +65,10 @@ func (p *Policy) bucket(budget time.Duration) bucket {
 	if p.Limit == 0 || p.Window <= 0 || p.Window > MaxWindow {
 		return bucket{}
 	}
-	var k bucket
+	k := bucket{ahead: aheadCoarse}
 	window, limit := uint64(p.Window), uint64(p.Limit)
 	if window < limit<<fineBelow {
-		k.shift = fineShift
+		k.shift, k.ahead, k.fine, k.round = fineShift, aheadFine, fineBit, 1<<fineShift-1
 	}
 	window <<= k.shift // below 2^63
 	k.step = (window + limit - 1) / limit
@@ -80,6 +84,7 @@ func (p *Policy) bucket(budget time.Duration) bucket {
 	}
 	k.most = hits
 	if p.Algorithm != LeakyBucket || p.MaxWait <= 0 {
+		k.plain = hits
 		return k
 	}
 	k.hold = uint64(min(p.MaxWait, maxHold)) << k.shift
@@ -109,7 +114,7 @@ func (k *bucket) over(n uint64) uint64 {
 
 // nanos rounds a lag up to whole nanoseconds.
 func (k *bucket) nanos(lag uint64) time.Duration {
-	return time.Duration((lag + 1<<k.shift - 1) >> k.shift) //nolint:gosec // a lag is below 2^62
+	return time.Duration((lag + k.round) >> (k.shift & 63)) //nolint:gosec // a lag is below 2^62
 }
 
 // hits returns how many hits are in a lag.
@@ -122,8 +127,8 @@ func (k *bucket) hits(lag uint64) uint64 {
 
 // lagOf returns how long after at the word's TAT is, in the word's unit, and that
 // unit's shift.
-func lagOf(word uint64, at instant) (lag uint64, shift uint8) {
-	now, ahead := uint64(at.time()), aheadCoarse //nolint:gosec // modulo 2^62
+func lagOf(word uint64, at Time) (lag uint64, shift uint8) {
+	now, ahead := uint64(at), aheadCoarse //nolint:gosec // modulo 2^62
 	if word&fineBit != 0 {
 		now, ahead, shift = now<<fineShift, aheadFine, fineShift
 	}
@@ -147,11 +152,29 @@ func (k *bucket) in(lag uint64, shift uint8) uint64 {
 }
 
 // bucketWord returns the word, without life, of a TAT that is lag after at.
-func bucketWord(at instant, lag uint64, shift uint8) uint64 {
+func bucketWord(at Time, lag uint64, shift uint8) uint64 {
 	if shift != 0 {
-		return (uint64(at.time())<<fineShift+lag)&tatMask | fineBit //nolint:gosec // modulo 2^62
+		return (uint64(at)<<fineShift+lag)&tatMask | fineBit //nolint:gosec // modulo 2^62
 	}
-	return (uint64(at.time()) + lag) & tatMask //nolint:gosec // modulo 2^62
+	return (uint64(at) + lag) & tatMask //nolint:gosec // modulo 2^62
+}
+
+// at returns the time in k's unit, modulo 2^62.
+func (k *bucket) at(now Time) uint64 { return uint64(now) << (k.shift & 63) } //nolint:gosec // modulo
+
+// admit decides what happens most: hits, not none, that have room, on a word in
+// k's unit, where none may wait. It returns the lag and the word that they leave.
+// The word depends on the old one by no more than one addition and a branch, since
+// its swap has to wait for it.
+func (k *bucket) admit(at, word, hits uint64) (lag, after uint64, ok bool) {
+	need := hits * k.step
+	lag, after = (word-at)&tatMask, word
+	if lag > k.ahead {
+		lag, after = 0, at&tatMask|word&^tatMask
+	}
+	lag, after = lag+need, after+need
+	return lag, after, hits-1 < k.plain && lag <= k.full &&
+		word&fineBit == k.fine && ((after+1)^word)&^tatMask == 0 // it does not reach dead
 }
 
 // need returns how much hits add to the lag, at most math.MaxInt64.

@@ -9,25 +9,60 @@ import (
 
 const ms = Time(time.Millisecond)
 
-// bucketSteps plays steps on one new counter.
+// A decider decides one charge on one counter, which may be anywhere. budget is
+// that of a batch.
+type decider func(now Time, c Charge, budget time.Duration) Decision
+
+// inTable returns a counter of the table.
+func inTable(t *Table) decider {
+	return func(now Time, c Charge, budget time.Duration) Decision {
+		b := &Batch{Charges: []Charge{c}, Budget: budget}
+		b.Charges[0].ID = counterID(1)
+		t.Decide(now, b)
+		return b.Decisions[0]
+	}
+}
+
+// inHand returns a counter of its own for charges under p, which has no budgets.
+func inHand(tb testing.TB, p Policy) decider {
+	tb.Helper()
+	s, err := NewSingle(p)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return func(now Time, c Charge, _ time.Duration) Decision {
+		d := Decision{Over: true, Refused: true, RetryAfter: 1, Wait: 1} // of another one
+		if c.Refund {
+			s.Refund(now, c.Hits, &d)
+		} else if s.Decide(now, c.Hits, &d) == d.Over {
+			tb.Fatalf("Decide returns %v and %+v", d.Over, d)
+		}
+		return d
+	}
+}
+
+// playSteps plays steps on new counters, in a table and in hand.
 func playSteps(t *testing.T, p Policy, steps []step) {
 	t.Helper()
-	tab := newTable(t, minBytes)
-	for i, s := range steps {
-		b := &Batch{
-			Charges: []Charge{{ID: counterID(1), Policy: &p, Hits: s.hits, Refund: s.refund}},
-			Budget:  time.Minute,
-		}
-		tab.Decide(s.now, b)
-		want := Decision{
-			Over: s.over, Refused: s.over, Before: s.before, Charged: s.charged, Wait: s.wait,
-			Remaining: s.remaining, Reset: s.reset, RetryAfter: s.retry,
-		}
-		if got := b.Decisions[0]; got != want {
-			t.Fatalf("step %d: decision = %+v, want %+v", i, got, want)
-		}
-		if b.Refused != s.over || b.Wait != s.wait {
-			t.Errorf("step %d: Refused = %v, Wait = %v, want %v, %v", i, b.Refused, b.Wait, s.over, s.wait)
+	prepared := p
+	prepared.Prepare()
+	for _, tt := range []struct {
+		name   string
+		p      *Policy
+		decide decider
+	}{
+		{"in a table", &p, inTable(newTable(t, minBytes))},
+		{"in a table, prepared", &prepared, inTable(newTable(t, minBytes))},
+		{"in hand", &p, inHand(t, p)},
+	} {
+		for i, s := range steps {
+			want := Decision{
+				Over: s.over, Refused: s.over, Before: s.before, Charged: s.charged, Wait: s.wait,
+				Remaining: s.remaining, Reset: s.reset, RetryAfter: s.retry,
+			}
+			if got := tt.decide(s.now, Charge{Policy: tt.p, Hits: s.hits, Refund: s.refund}, time.Minute); got != want {
+				t.Fatalf("%s: step %d: decision = %+v, want %+v", tt.name, i, got, want)
+			}
 		}
 	}
 }

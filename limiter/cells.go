@@ -67,12 +67,14 @@ func slotBytes(cells int) int {
 	return blockBytes/ways + noteBytes + 8*cells
 }
 
+// maxStamp is what a stamp is below, and above its negative.
+const maxStamp = 1 << 62
+
 // stamp returns the time in nanoseconds, away from the ends of its range so that
 // a window and a year can be added or taken away.
-func (i instant) stamp() int64 {
-	const most = 1 << 62
-	return min(max(int64(i.time()), -most), most)
-}
+func (t Time) stamp() int64 { return min(max(int64(t), -maxStamp), maxStamp) }
+
+func (i instant) stamp() int64 { return i.time().stamp() }
 
 // nextVersion returns the word after a write to the cells.
 func nextVersion(word, payload uint64) uint64 {

@@ -85,6 +85,11 @@ func (t *Table) write(at instant, space *Space, tag uint64, id ID, p *Policy, v 
 	if v.slot == nil || v.moves {
 		return t.insert(at, space, tag, id, p, v, after)
 	}
+	return v.replace(at, p, after)
+}
+
+// replace is write for a counter that has its slot.
+func (v *view) replace(at instant, p *Policy, after *state) bool {
 	pause(beforeWordSwap)
 	if v.shelf.size > 0 {
 		return v.writeCells(p, after)

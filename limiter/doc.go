@@ -5,6 +5,9 @@
 // [Policy] it counts under and the hits, and passes it to [Table.Decide] with
 // the time. One [Decision] per charge comes back in the same Batch.
 //
+// A program that has one limit and needs no table holds a [Single]: one counter, of
+// the same algorithms.
+//
 // Time is always an argument; a table reads no clock ([Clock] is for its callers),
 // starts no goroutine and, once a Batch has grown to its working size, allocates
 // nothing.

@@ -29,7 +29,7 @@ func lookFast(at instant, space *Space, tag uint64, c *Charge, hits uint64, b *B
 		return swap{}, false
 	}
 	if p.Algorithm == SlidingWindow {
-		return ringFast(at, space, tag, c, hits, d)
+		return lookRing(at, space, tag, c, hits, d)
 	}
 	slot, _ := space.shelves[0].Load().find(tag, c.ID)
 	if slot == nil {
@@ -41,13 +41,36 @@ func lookFast(at instant, space *Space, tag uint64, c *Charge, hits uint64, b *B
 	if slot.tag.Load() != tag || word == dead {
 		return swap{}, false
 	}
-	if isBucket(p.Algorithm) {
-		return bucketFast(at, slot, word, p, hits, b, d)
+	after, ok := wordFast(at, word, p, hits, b.Budget, d)
+	return swap{slot, word, after}, ok
+}
+
+// admitted makes d the decision on hits that pass at once. It sets every field, as a
+// copy of what has just been written would have to wait for that.
+func (d *Decision) admitted(before, hits, remaining uint64, reset time.Duration) {
+	d.Over, d.Refused, d.Before, d.Charged, d.Remaining = false, false, before, hits, remaining
+	d.Reset, d.RetryAfter, d.Wait = reset, 0, 0
+}
+
+// wordFast decides, as lookFast does, on a word that is not dead, of a counter
+// without cells. It returns the word that it becomes.
+func wordFast(at instant, word uint64, p *Policy, hits uint64, budget time.Duration, d *Decision) (after uint64, ok bool) {
+	switch {
+	case !isBucket(p.Algorithm):
+		return windowFast(at, word, p, hits, d)
+	case p.MaxWait > 0:
+		return bucketHeld(at, word, p, hits, budget, d)
+	default:
+		return bucketFast(at.time(), word, p, hits, d)
 	}
+}
+
+// windowFast is wordFast for fixed windows.
+func windowFast(at instant, word uint64, p *Policy, hits uint64, d *Decision) (after uint64, ok bool) {
 	left, live := windowLeft(word, at.sec)
 	limit, used := uint64(p.Limit), word&windowCount
 	if !live {
-		return swap{}, false
+		return 0, false
 	}
 	reset := at.until(at.sec + left)
 	if hits > limit || used > limit-hits {
@@ -55,25 +78,22 @@ func lookFast(at instant, space *Space, tag uint64, c *Charge, hits uint64, b *B
 		if hits > limit {
 			d.RetryAfter = Never
 		}
-		return swap{}, !p.CountRefused
+		return word, !p.CountRefused
 	}
-	*d = Decision{Before: used, Charged: hits, Remaining: limit - used - hits, Reset: reset}
-	return swap{slot, word, word + hits}, true
+	d.admitted(used, hits, limit-used-hits, reset)
+	return word + hits, true
 }
 
-// bucketFast is lookFast for buckets.
-func bucketFast(at instant, slot *slot, word uint64, p *Policy, hits uint64, b *Batch, d *Decision) (swap, bool) {
-	if p.MaxWait > 0 {
-		return bucketHeld(at, slot, word, p, hits, b, d)
-	}
+// bucketFast is wordFast for buckets whose hits may not wait.
+func bucketFast(now Time, word uint64, p *Policy, hits uint64, d *Decision) (after uint64, ok bool) {
 	k := &p.ready.bucket
 	if !p.isPrepared() {
 		own := p.bucket(0)
 		k = &own
 	}
-	lag, shift := lagOf(word, at)
+	lag, shift := lagOf(word, now)
 	if shift != k.shift || k.step == 0 {
-		return swap{}, false
+		return 0, false
 	}
 	before := k.hits(lag) // the one division: a full bucket is a whole number of hits
 	if hits > k.most || before > k.most-hits {
@@ -82,48 +102,48 @@ func bucketFast(at instant, slot *slot, word uint64, p *Policy, hits uint64, b *
 			d.RetryAfter = k.nanos(lag + hits*k.step - k.full)
 		}
 		d.overReset(p)
-		return swap{}, !p.CountRefused
+		return word, !p.CountRefused
 	}
-	after := word
+	after = word
 	if hits > 0 {
 		lag += hits * k.step
-		if after = bucketWord(at, lag, shift) | word&lifeBit; after == dead {
-			return swap{}, false
+		if after = bucketWord(now, lag, shift) | word&lifeBit; after == dead {
+			return 0, false
 		}
 	}
-	*d = Decision{Before: before, Charged: hits, Remaining: k.most - before - hits, Reset: max(1, k.nanos(lag))}
-	return swap{slot, word, after}, true
+	d.admitted(before, hits, k.most-before-hits, max(1, k.nanos(lag)))
+	return after, true
 }
 
-// bucketHeld is lookFast for buckets whose hits may wait.
-func bucketHeld(at instant, slot *slot, word uint64, p *Policy, hits uint64, b *Batch, d *Decision) (swap, bool) {
-	k := p.bucket(b.Budget)
-	lag, shift := lagOf(word, at)
+// bucketHeld is wordFast for buckets whose hits may wait.
+func bucketHeld(at instant, word uint64, p *Policy, hits uint64, budget time.Duration, d *Decision) (after uint64, ok bool) {
+	k, now := p.bucket(budget), at.time()
+	lag, shift := lagOf(word, now)
 	if shift != k.shift || k.step == 0 {
-		return swap{}, false
+		return 0, false
 	}
 	*d = Decision{}
 	k.answer(lag, hits, d)
-	after := word
+	after = word
 	switch {
 	case d.Wait > 0 || d.Over && p.CountRefused:
-		return swap{}, false
+		return 0, false
 	case d.Over:
 		d.overReset(p)
-		return swap{}, true
+		return word, true
 	case hits > 0:
 		lag += k.need(hits)
-		if after = bucketWord(at, lag, shift) | word&lifeBit; after == dead {
-			return swap{}, false
+		if after = bucketWord(now, lag, shift) | word&lifeBit; after == dead {
+			return 0, false
 		}
 	}
 	d.Charged = hits
 	d.Remaining, d.Reset = k.left(lag)
-	return swap{slot, word, after}, true
+	return after, true
 }
 
-// ringFast is lookFast for rings whose head is the current sub-window.
-func ringFast(at instant, space *Space, tag uint64, c *Charge, hits uint64, d *Decision) (swap, bool) {
+// lookRing is lookFast for rings whose head is the current sub-window.
+func lookRing(at instant, space *Space, tag uint64, c *Charge, hits uint64, d *Decision) (swap, bool) {
 	p := c.Policy
 	if !p.isPrepared() {
 		return swap{}, false
@@ -136,34 +156,40 @@ func ringFast(at instant, space *Space, tag uint64, c *Charge, hits uint64, d *D
 	if slot == nil {
 		return swap{}, false
 	}
+	v := view{shelf: sh, slot: slot, index: index}
 	pause(beforeWordLoad)
-	word := slot.word.Load()
+	v.word = slot.word.Load()
 	pause(afterWordLoad)
-	if slot.tag.Load() != tag || word&lockBit != 0 {
+	if slot.tag.Load() != tag {
 		return swap{}, false
 	}
-	note := sh.note(index)
+	after, ok := v.ringFast(at, p, hits, d)
+	return swap{slot, v.word, after}, ok
+}
+
+// ringFast is wordFast for rings. The policy is prepared.
+func (v *view) ringFast(at instant, p *Policy, hits uint64, d *Decision) (after uint64, ok bool) {
+	note := v.shelf.note(v.index)
 	end, past := note.end.Load(), note.past.Load()
-	limit, now := uint64(p.Limit), at.stamp()
-	used := word & payloadMask
-	// The head's hits count for the k sub-windows after it too.
-	r, into := p.ready.ring, end-now
-	if into <= int64(r.k)*r.length || into > int64(r.k+1)*r.length || used+hits == 0 {
-		return swap{}, false
+	limit := uint64(p.Limit)
+	r, into, used := &p.ready.ring, end-at.stamp(), v.word&payloadMask
+	if !r.isHead(into) || used+hits == 0 || v.word&lockBit != 0 {
+		return 0, false
 	}
-	if (slot.word.Load()^word)&^payloadMask != 0 {
-		return swap{}, false // the note may be another one's
+	if !v.same() {
+		return 0, false // the note may be another one's
 	}
 	if hits > limit || used+past > limit-hits {
-		head := end/r.length - int64(r.k) - 1
-		v := view{shelf: sh, slot: slot, index: index, word: word, head: head, state: state{used: used, past: past, num: head}}
-		if st := v.state; p.CountRefused || !v.decide(at, c, hits, 0, &st, d) {
-			return swap{}, false
+		v.head = end/r.length - int64(r.k) - 1
+		v.state = state{used: used, past: past, num: v.head}
+		st, c := v.state, Charge{Policy: p, Hits: hits}
+		if p.CountRefused || !v.decide(at, &c, hits, 0, &st, d) {
+			return 0, false
 		}
 		d.Remaining = 0
 		d.overReset(p)
-		return swap{}, true
+		return v.word, true
 	}
-	*d = Decision{Before: used + past, Charged: hits, Remaining: limit - used - past - hits, Reset: time.Duration(into)}
-	return swap{slot, word, word + hits}, true
+	d.admitted(used+past, hits, limit-used-past-hits, time.Duration(into))
+	return v.word + hits, true
 }

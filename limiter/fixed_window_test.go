@@ -39,7 +39,7 @@ func decide(t *Table, now Time, charges ...Charge) *Batch {
 	return b
 }
 
-// A step is one charge on the one counter of a table, and what comes of it.
+// A step is one charge on a counter, and what comes of it.
 type step struct {
 	now    Time
 	hits   uint64
@@ -202,21 +202,8 @@ func TestFixedWindow(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tab := newTable(t, minBytes)
 			tt.p.Algorithm = FixedWindow
-			for i, s := range tt.steps {
-				b := decide(tab, s.now, Charge{ID: counterID(1), Policy: &tt.p, Hits: s.hits, Refund: s.refund})
-				want := Decision{
-					Over: s.over, Refused: s.over, Before: s.before, Charged: s.charged,
-					Remaining: s.remaining, Reset: s.reset, RetryAfter: s.retry,
-				}
-				if got := b.Decisions[0]; got != want {
-					t.Fatalf("step %d: decision = %+v, want %+v", i, got, want)
-				}
-				if b.Refused != s.over {
-					t.Errorf("step %d: Refused = %v, want %v", i, b.Refused, s.over)
-				}
-			}
+			playSteps(t, tt.p, tt.steps)
 		})
 	}
 }

@@ -296,6 +296,10 @@ func games() []game {
 			policies: counted(limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 10, Window: second, Burst: 5}),
 		},
 		{
+			name: "fine token bucket", model: bucket, span: 20 * time.Microsecond, tick: time.Microsecond,
+			policies: counted(limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1e6, Window: second, Burst: 5}),
+		},
+		{
 			name: "leaky bucket", model: bucket, span: 2 * second, tick: 100 * time.Millisecond,
 			policies: counted(limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 10, Window: second, Slack: 3}),
 		},

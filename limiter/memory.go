@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 )
@@ -13,7 +14,7 @@ const mapFrom = 4 << 20
 // cells. Its memory is zeroed, without pointers, and where the system has huge
 // pages made of these, so that a counter costs no miss of the address cache.
 func newShelf(size int, blocks int64) *shelf {
-	s := &shelf{size: size, roomy: 3}
+	s := &shelf{size: size, roomy: 3, locks: new([stripes]sync.Mutex)}
 	slots := blocks * ways
 	total := slots * int64(slotBytes(size))
 	region := mapMemory(total)

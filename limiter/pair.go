@@ -65,8 +65,8 @@ func (s *swap) leave(at instant, p *Policy, d *Decision) bool {
 	}
 	switch {
 	case isBucket(p.Algorithm):
-		lag, shift := lagOf(s.old, at)
-		k := bucket{shift: shift}
+		lag, shift := lagOf(s.old, at.time())
+		k := bucket{shift: shift, round: 1<<shift - 1}
 		d.Reset = max(1, k.nanos(lag))
 	case p.Algorithm == SlidingWindow && s.old&payloadMask == 0:
 		return false // the cells tell when the last hit ceases to count

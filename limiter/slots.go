@@ -61,7 +61,7 @@ type shelf struct {
 	// locks serialise those who want a slot for a new counter, so that a counter
 	// never gets two slots. Block i belongs to lock i mod stripes; two are
 	// locked in ascending order. Counters that have a slot need no lock.
-	locks [stripes]sync.Mutex
+	locks *[stripes]sync.Mutex
 }
 
 // stride is size as a number of cells.

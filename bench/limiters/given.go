@@ -27,35 +27,72 @@ func xrateGiven(refuse bool) batch {
 		l.AllowN(t, 1)
 	}
 	return func(n int) (admitted int) {
+		at := t
 		for range n {
-			t = t.Add(step)
-			if l.AllowN(t, 1) {
+			at = at.Add(step)
+			if l.AllowN(at, 1) {
 				admitted++
 			}
 		}
+		t = at
 		return admitted
 	}
 }
 
-// sluiceGiven is Decide with one charge.
-func sluiceGiven(p *policy, refuse bool) (batch, error) {
-	counts := p.with(givenBurst, time.Second)
-	now, step := limiter.Time(epoch.UnixNano()), limiter.Time(time.Second/givenRate)
+// givenPolicy returns what x/time/rate's limiter allows, by p, and the time between
+// hits.
+func givenPolicy(p *policy, refuse bool) (counts limiter.Policy, step limiter.Time) {
+	step = limiter.Time(time.Second / givenRate)
 	switch {
 	case refuse:
-		counts, step = p.with(1, rarely), 1
+		return p.with(1, rarely), 1
 	case p.given > 0 && !p.oneWord: // a ring gives back a slot later
 		step = step * 12 / 10
 	}
+	return p.with(givenBurst, time.Second), step
+}
+
+// sluiceGiven is Decide of one counter in hand, as x/time/rate's limiter is.
+func sluiceGiven(p *policy, refuse bool) (batch, error) {
+	counts, step := givenPolicy(p, refuse)
+	now := limiter.Time(epoch.UnixNano())
+	s, err := limiter.NewSingle(counts)
+	if err != nil {
+		return nil, err
+	}
+	var d limiter.Decision
+	s.Decide(now, givenHits(refuse), &d)
+	return func(n int) (admitted int) {
+		at := now
+		for range n {
+			at += step
+			if s.Decide(at, 1, &d) {
+				admitted++
+			}
+		}
+		now = at
+		return admitted
+	}, nil
+}
+
+// givenHits is how many hits a limiter has had when it begins.
+func givenHits(refuse bool) uint64 {
+	if refuse {
+		return 1
+	}
+	return givenBurst / 2
+}
+
+// sluiceTable is Decide with one charge on the only counter of a table.
+func sluiceTable(p *policy, refuse bool) (batch, error) {
+	counts, step := givenPolicy(p, refuse)
+	now := limiter.Time(epoch.UnixNano())
 	t, err := p.newTable(counts, 1)
 	if err != nil {
 		return nil, err
 	}
 	counts.Prepare()
-	b := &limiter.Batch{Charges: []limiter.Charge{{ID: limiter.ID{Hi: 1 << 8, Lo: 1}, Policy: &counts, Hits: givenBurst / 2}}}
-	if refuse {
-		b.Charges[0].Hits = 1
-	}
+	b := &limiter.Batch{Charges: []limiter.Charge{{ID: limiter.ID{Hi: 1 << 8, Lo: 1}, Policy: &counts, Hits: givenHits(refuse)}}}
 	t.Decide(now, b)
 	b.Charges[0].Hits = 1
 	return func(n int) (admitted int) {
@@ -80,11 +117,17 @@ func (m *run) measureGiven(ctx context.Context) error {
 		}
 		lanes = append(lanes, lane{name, xrate, []batch{xrateGiven(refuse)}})
 		for i := range m.policies {
-			b, err := sluiceGiven(&m.policies[i], refuse)
+			p := &m.policies[i]
+			single, err := sluiceGiven(p, refuse)
 			if err != nil {
 				return err
 			}
-			lanes = append(lanes, lane{name, m.policies[i].title(), []batch{b}})
+			inTable, err := sluiceTable(p, refuse)
+			if err != nil {
+				return err
+			}
+			lanes = append(lanes,
+				lane{name, p.title(), []batch{single}}, lane{name + " in the table", p.title(), []batch{inTable}})
 		}
 	}
 	return m.rounds(ctx, lanes)

@@ -48,7 +48,7 @@ func (m *run) goals() []goal {
 		}
 	}
 	for _, least := range []float64{8, 5} {
-		add(fmt.Sprintf("time given: at least %g times faster than x/time/rate's AllowN", least), func(g *goal) {
+		add(fmt.Sprintf("one limiter in hand, time given: at least %g times faster than x/time/rate's AllowN", least), func(g *goal) {
 			for i := range m.policies {
 				if m.policies[i].given == least {
 					faster(g, &m.policies[i], "given", xrate, least)

@@ -163,14 +163,17 @@ func (m *run) printMemory(p *page) {
 
 func (m *run) printGiven(p *page) {
 	p.line("## Decisions alone\n")
-	p.line("One thread, the time given. One limiter, admitted and refused; then one or two limits on each of %d users,", pairUsers)
-	p.line("the two decided together; in parentheses, times the time of one limit.\n")
-	p.head("limiter", "admitted", "refused", "one limit", "two limits", "two, the second refuses")
+	p.line("One thread, the time given. One limiter in hand, admitted and refused; the only one of a table, to be found there;")
+	p.line("then one or two limits on each of %d users in a table, the two decided together; in parentheses, times the time of one.\n", pairUsers)
+	p.head("limiter", "in hand", "refused", "in a table", "refused", "one limit", "two limits", "two, the second refuses")
 	for _, c := range m.contenders {
 		if c.name != xrate && !c.ours {
 			continue
 		}
-		cells := []string{c.name, m.cell("given", c.name), m.cell("given refused", c.name)}
+		cells := []string{c.name}
+		for _, measure := range []string{"given", "given refused", "given in the table", "given refused in the table"} {
+			cells = append(cells, m.cell(measure, c.name))
+		}
 		for _, measure := range []string{"one limit", "two limits", "two limits refused"} {
 			cell := "–"
 			if f := m.results.of(measure, c.name); len(f.nanos) > 0 {
