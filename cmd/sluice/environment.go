@@ -125,6 +125,7 @@ func (e *environment) assign() {
 	e.assignTLS()
 	e.assignSource()
 	e.assignStats()
+	e.assignMapper()
 	e.assignTracing()
 	if e.on("FORCE_START_WITHOUT_INITIAL_CONFIG") {
 		e.to("on-bad-start", "serve", "FORCE_START_WITHOUT_INITIAL_CONFIG")

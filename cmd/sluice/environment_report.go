@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -21,6 +22,9 @@ func (e *environment) report(logger *zap.Logger) {
 		if len(fields) > 0 {
 			logger.Info("environment: "+strings.ToLower(s.title[:1])+s.title[1:], fields...)
 		}
+	}
+	if names := e.strangers(); len(names) > 0 {
+		logger.Info("environment: unknown, perhaps misspelt", zap.Strings("variables", names))
 	}
 	var reasons []string
 	names := map[string][]string{}
@@ -62,4 +66,25 @@ func (e *environment) did(v *variable) string {
 		return text
 	}
 	return strings.Join(all, " ")
+}
+
+// ours are beginnings of names that hardly anybody else uses.
+var ours = []string{
+	"CONFIG_GRPC_XDS_", "XDS_CLIENT_", "GRPC_SERVER_TLS_", "GRPC_CLIENT_TLS_", "GRPC_MAX_CONNECTION_",
+	"RUNTIME_", "TRACING_", "LIMIT_RE", "LIMIT_LIMIT", "USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS",
+}
+
+// serviceLink is how Kubernetes names the variables of a Service.
+var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_\d+_\w+)?$`)
+
+// strangers returns the names that look like one of the table, but are not there.
+func (e *environment) strangers() (names []string) {
+	for name := range e.all {
+		like := slices.ContainsFunc(ours, func(start string) bool { return strings.HasPrefix(name, start) })
+		if like && lookUp(name).kind == "" && !serviceLink.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }

@@ -110,7 +110,7 @@ var sections = []section{
 		joins("USE_PROMETHEUS", aBool, "false", "metrics-addr", "unset: on; false switches it off. It may be on beside statsd"),
 		joins("PROMETHEUS_ADDR", aString, ":9090", "metrics-addr", ""),
 		joins("PROMETHEUS_PATH", aString, "/metrics", "metrics-path", ""),
-		ignored("PROMETHEUS_MAPPER_YAML", aString, "", "metrics are not translated from statsd: they have the names of envoyproxy/ratelimit's own mapping"),
+		joined(ignored("PROMETHEUS_MAPPER_YAML", aString, "", "metrics are not translated from statsd: they have the names of envoyproxy/ratelimit's own mapping, and a warning says which of this one are missing")),
 		joins("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", aBool, "false", "response-time-milliseconds", ""),
 		chooses("USE_STATSD", aBool, "true", "unset: off, unless STATSD_HOST or STATSD_PORT is set"),
 		chooses("USE_DOG_STATSD", aBool, "false", ""),

@@ -96,7 +96,7 @@ func (m *manifest) image(t *testing.T, binary string) (root string) {
 		// The kubelet writes this file; a cluster's names come from its DNS.
 		host, _, err := net.SplitHostPort(m.variable("CONFIG_GRPC_XDS_SERVER_URL"))
 		check(t, err)
-		check(t, os.Mkdir(filepath.Join(root, "etc"), 0o755))
+		check(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
 		check(t, os.WriteFile(filepath.Join(root, "etc", "hosts"), []byte("127.0.0.1 "+host+"\n"), 0o644))
 	}
 	check(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// mappedNames are the metrics of envoyproxy/ratelimit's own mapping from statsd to
+// Prometheus. sluice has them all, without a mapping.
+var mappedNames = []string{
+	"ratelimit_service_rate_limit_near_limit",
+	"ratelimit_service_rate_limit_over_limit",
+	"ratelimit_service_rate_limit_total_hits",
+	"ratelimit_service_rate_limit_within_limit",
+	"ratelimit_service_rate_limit_shadow_mode",
+	"ratelimit_service_should_rate_limit_error",
+	"ratelimit_service_total_requests",
+	"ratelimit_service_response_time_seconds",
+	"ratelimit_service_config_load_success",
+	"ratelimit_service_config_load_error",
+}
+
+// assignMapper warns of a mapping that dashboards may count on. One of the usual
+// names needs none.
+func (e *environment) assignMapper() {
+	const variable = "PROMETHEUS_MAPPER_YAML"
+	path := e.set[variable]
+	if path == "" || e.unused[variable] != "" {
+		return
+	}
+	text, err := os.ReadFile(path) //nolint:gosec // the operator names it
+	if err != nil {
+		e.without(err.Error(), variable)
+		return
+	}
+	var mapping struct {
+		Mappings []struct {
+			Name string `yaml:"name"`
+		} `yaml:"mappings"`
+	}
+	if err := yaml.Unmarshal(text, &mapping); err != nil {
+		e.without(path+": "+strings.ReplaceAll(err.Error(), "\n", " "), variable)
+		return
+	}
+	var others []string
+	for _, m := range mapping.Mappings {
+		if m.Name != "" && !slices.Contains(mappedNames, m.Name) && !slices.Contains(others, m.Name) {
+			others = append(others, m.Name)
+		}
+	}
+	if len(others) > 0 {
+		e.without("metrics are not translated from statsd, so there is no "+strings.Join(others, ", "), variable)
+	}
+}
