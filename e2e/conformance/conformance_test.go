@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -116,27 +117,41 @@ func report(t *testing.T, found []string) {
 	}
 }
 
-// run runs a case against a service of its own and returns what was not as
-// expected.
+// run runs a case against a service of its own, with its rules in files, and
+// returns what was not as expected.
 func (c *Case) run(t *testing.T) []string {
 	t.Helper()
-	window.AwaitHour(t)
+	found, _ := c.runBy(t, "--config", c.files(t))
+	return found
+}
+
+// files writes the case's files and returns their directory.
+func (c *Case) files(t *testing.T) string {
+	t.Helper()
+	if c.Rules != "" {
+		return c.Rules
+	}
 	config := t.TempDir()
 	for i, text := range c.Config {
 		if err := os.WriteFile(filepath.Join(config, fmt.Sprintf("%02d.yaml", i)), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if c.Rules != "" {
-		config = c.Rules
-	}
+	return config
+}
+
+// runBy runs a case against a service that gets its rules by flags. It returns
+// what was not as expected and the service's /rlconfig.
+func (c *Case) runBy(t *testing.T, flags ...string) (found []string, rlconfig string) {
+	t.Helper()
+	window.AwaitHour(t)
 	env := make([]string, 0, len(c.Env))
 	for name, value := range c.Env {
 		env = append(env, name+"="+value)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: append([]string{"--config", config}, c.Args...), Env: env})
+	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: append(flags, c.Args...), Env: env})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +163,6 @@ func (c *Case) run(t *testing.T) []string {
 	defer conn.Close()
 	client := rls.NewRateLimitServiceClient(conn)
 
-	var found []string
 	for i := range c.Steps {
 		step := &c.Steps[i]
 		for n := range max(1, step.Repeat) {
@@ -161,7 +175,26 @@ func (c *Case) run(t *testing.T) []string {
 			found = append(found, fmt.Sprintf("step %d: %s", i+1, f))
 		}
 	}
-	return found
+	return found, get(t, "http://"+s.Addr("debug")+"/rlconfig")
+}
+
+// get returns the body of an answer.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v: %s", url, response.Status, err, body)
+	}
+	return string(body)
 }
 
 func (s *Step) request() *rls.RateLimitRequest {
@@ -305,17 +338,8 @@ func (e *Expect) compareMetrics(t *testing.T, domain, url string) []string {
 
 func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(response.Body)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(get(t, url)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,179 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/xds/adstest"
+	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
+)
+
+// beyondXDS are the cases whose rules the messages of xDS have no words for, and
+// the word; a file of defaults can say the words that are sluice's own. A case that
+// becomes one must be added here.
+var beyondXDS = map[string]string{
+	"algorithms/a_held_reply_passes":                          "algorithm",
+	"algorithms/a_limit_of_none_refuses_in_every_algorithm":   "algorithm",
+	"algorithms/a_list_of_all_algorithms_is_charged_together": "rate_limits",
+	"algorithms/a_look_charges_nothing":                       "algorithm",
+	"algorithms/all_or_nothing_spares_buckets":                "all_or_nothing",
+	"algorithms/debt_is_at_most_a_window":                     "algorithm",
+	"algorithms/hits_near_a_limit":                            "algorithm",
+	"algorithms/leaky_bucket_has_its_slack_and_one":           "algorithm",
+	"algorithms/override_keeps_the_algorithm":                 "algorithm",
+	"algorithms/override_scales_the_burst":                    "algorithm",
+	"algorithms/override_too_large_for_a_log_is_ignored":      "algorithm",
+	"algorithms/refunds_give_back_and_stop_at_full":           "algorithm",
+	"algorithms/refused_hits_that_count":                      "algorithm",
+	"algorithms/sliding_log_refuses_without_counting":         "algorithm",
+	"algorithms/sliding_window_refuses_without_counting":      "algorithm",
+	"algorithms/token_bucket_has_its_burst":                   "algorithm",
+	"algorithms/what_would_wait_too_long_is_refused_at_once":  "algorithm",
+	"errors/no_rules":                                      "an error on purpose",
+	"errors/no_rules_precise":                              "an error on purpose",
+	"hits/count_refused_false_charges_no_refused_hit":      "count_refused",
+	"metadata/decisions":                                   "count_refused",
+	"metric_key_share_threshold_wins":                      "share_threshold",
+	"rules/a_list_refuses_as_one_and_charges_nothing_then": "rate_limits",
+	"rules/all_or_nothing_spares_the_other_limits":         "all_or_nothing",
+	"rules/unit_multiplier_makes_longer_windows":           "unit_multiplier",
+	"share_threshold_middle_wildcard":                      "share_threshold",
+	"share_threshold_on_parent_applies_to_child_limit":     "share_threshold",
+}
+
+// TestOverXDS pushes the rules of every case, those of envoyproxy/ratelimit and our
+// own, from a management server: /rlconfig and all answers are those of files.
+func TestOverXDS(t *testing.T) {
+	t.Parallel()
+	cases := read(t, "../testdata/conformance/cases.yaml")
+	exceptions := map[string]Case{}
+	for _, e := range read(t, "../testdata/conformance/exceptions.yaml") {
+		exceptions[e.Name] = e
+	}
+	for i, c := range cases {
+		if e, ok := exceptions[c.Name]; ok {
+			e.Env, e.Config = c.Env, c.Config
+			cases[i] = e
+		}
+	}
+	files, err := filepath.Glob("../testdata/cases/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, file := range files {
+		for _, c := range read(t, file) {
+			c.Name = strings.TrimSuffix(filepath.Base(file), ".yaml") + "/" + c.Name
+			cases = append(cases, c)
+		}
+	}
+	beyond := map[string]string{}
+	for _, c := range cases {
+		resources, missing := c.resources()
+		if missing != "" {
+			beyond[c.Name] = missing
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			s, err := adstest.Start(adstest.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(s.Stop)
+			if err := s.Set("1", resources...); err != nil {
+				t.Fatal(err)
+			}
+			found, over := c.runBy(t, "--xds-addr", s.Addr())
+			report(t, found)
+			byFiles := Case{Config: c.Config, Env: c.Env, Args: c.Args}
+			_, files := byFiles.runBy(t, "--config", byFiles.files(t))
+			if diff := cmp.Diff(files, over); diff != "" {
+				t.Errorf("/rlconfig differs (-files +xDS):\n%s", diff)
+			}
+		})
+	}
+	if diff := cmp.Diff(beyondXDS, beyond); diff != "" {
+		t.Errorf("cases that xDS has no words for (-want +got):\n%s", diff)
+	}
+}
+
+// resources returns the rules of a case as resources, or the word of the files
+// that these lack.
+func (c *Case) resources() (all []*pb.RateLimitConfig, missing string) {
+	for i, text := range c.Config {
+		file := fmt.Sprintf("%02d.yaml", i)
+		configs, found := descriptors.Parse(file, []byte(text))
+		if found.HasErrors() {
+			return nil, "an error on purpose"
+		}
+		for j := range configs {
+			cfg := &configs[j]
+			switch {
+			case cfg.AllOrNothing != nil:
+				return nil, "all_or_nothing"
+			case cfg.MaxCounters != 0:
+				return nil, "max_counters"
+			}
+			ds, missing := messages(cfg.Descriptors)
+			if missing != "" {
+				return nil, missing
+			}
+			all = append(all, &pb.RateLimitConfig{Name: fmt.Sprintf("%s#%d", file, j), Domain: cfg.Domain, Descriptors: ds})
+		}
+	}
+	return all, ""
+}
+
+func messages(configs []descriptors.DescriptorConfig) (ds []*pb.RateLimitDescriptor, missing string) {
+	for i := range configs {
+		cfg := &configs[i]
+		switch {
+		case cfg.ShareThreshold:
+			return nil, "share_threshold"
+		case cfg.ValueToMetric:
+			return nil, "value_to_metric"
+		case cfg.List:
+			return nil, "rate_limits"
+		}
+		d := &pb.RateLimitDescriptor{
+			Key: cfg.Key, Value: cfg.Value,
+			ShadowMode: cfg.ShadowMode, QuotaMode: cfg.QuotaMode, DetailedMetric: cfg.DetailedMetric,
+		}
+		for j := range cfg.RateLimits {
+			l := &cfg.RateLimits[j]
+			switch {
+			case l.Algorithm != 0:
+				return nil, "algorithm"
+			case l.UnitMultiplier > 1:
+				return nil, "unit_multiplier"
+			case l.CountRefused != nil:
+				return nil, "count_refused"
+			}
+			d.RateLimit = &pb.RateLimitPolicy{
+				Unit: pb.RateLimitUnit(l.Unit), RequestsPerUnit: l.RequestsPerUnit, Unlimited: l.Unlimited, Name: l.Name,
+			}
+			for _, name := range l.Replaces {
+				d.RateLimit.Replaces = append(d.RateLimit.Replaces, &pb.RateLimitReplace{Name: name})
+			}
+		}
+		if cfg.Metadata != nil {
+			m, err := structpb.NewStruct(maps.Clone(cfg.Metadata))
+			if err != nil {
+				return nil, err.Error()
+			}
+			d.Metadata = m
+		}
+		if d.Descriptors, missing = messages(cfg.Descriptors); missing != "" {
+			return nil, missing
+		}
+		ds = append(ds, d)
+	}
+	return ds, ""
+}
