@@ -147,7 +147,6 @@ func (t *TLS) take(f files) {
 		return
 	}
 	t.use(k)
-	log.Info("TLS files loaded", zap.String("cert", t.options.Cert), zap.String("ca", t.options.CA), zap.Time("expires", k.expires))
 	if m != nil {
 		m.Reloads.Inc()
 	}
@@ -155,6 +154,7 @@ func (t *TLS) take(f files) {
 
 func (t *TLS) use(k *keyring) {
 	t.inForce.Store(k)
+	t.options.Logger.Info("TLS files loaded", zap.String("cert", t.options.Cert), zap.String("ca", t.options.CA), zap.Time("expires", k.expires))
 	if m := t.options.Metrics; m != nil {
 		m.LastOK.Set(1)
 		if !k.expires.IsZero() {

@@ -81,6 +81,7 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 		metrics := newMetrics(t).TLS("grpc")
 		s := serverTLS(t, TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA, Metrics: metrics, Logger: logger})
 		follow(t, s)
+		core.await(t, "TLS files loaded") // the first time
 		client := func(a *testcert.Authority) *TLS {
 			f := write(t, issue(t, a, testcert.Leaf{}), ours.PEM)
 			return clientTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
@@ -208,6 +209,8 @@ func TestRotationFailsNoCall(t *testing.T) {
 	r := serve(t, s, Options{TLS: secure})
 	follow(t, secure)
 	follow(t, client)
+	serverLog.await(t, "TLS files loaded") // the first time
+	clientLog.await(t, "TLS files loaded")
 
 	var dials atomic.Int64
 	conn, err := grpc.NewClient("passthrough:///"+r.addr["grpc"], grpc.WithTransportCredentials(client),
