@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -137,10 +136,9 @@ func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) 
 			took = h.clock.Elapsed() - start
 		}
 		if p := recover(); p != nil {
-			// A bug of ours must cost one reply, not the process. The request may
-			// hold secrets, so only the place is logged.
+			// A bug of ours must cost one reply, not the process.
 			m.Panics.Inc()
-			h.logger.Error("panic in a request", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+			logPanic(h.logger, p)
 			err = status.Error(codes.Internal, "internal error")
 			x.call = Call{} // its state is unknown
 		}

@@ -121,7 +121,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		if l.name == "debug" && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
 			s.logger.Warn("the debug listener can be reached from other machines and has no authentication; only /counters keeps to this one")
 		}
-		s.http = append(s.http, &httpListener{newHTTPServer(l.handler, s.logger), conn})
+		s.http = append(s.http, &httpListener{newHTTPServer(recovering(l.handler, s.metrics, s.logger), s.logger), conn})
 	}
 	return nil
 }

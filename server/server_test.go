@@ -181,27 +181,6 @@ func many(n int) []*rlcommon.RateLimitDescriptor {
 	return ds
 }
 
-// TestPanicCostsOneReply breaks the service's inside: the call is answered, the
-// process lives, and the panic is counted and logged without the request.
-func TestPanicCostsOneReply(t *testing.T) {
-	s := service(t, Settings{}, oneRule)
-	table := s.table
-	s.table = nil
-	core, logs := observer.New(zap.ErrorLevel)
-	h := newHandler(s, zap.New(core), false)
-	x := &exchange{request: marshal(t, simpleRequest())}
-	if err := h.shouldRateLimit(t.Context(), x); status.Code(err) != codes.Internal {
-		t.Errorf("error is %v, want INTERNAL", err)
-	}
-	if got := testutil.ToFloat64(s.metrics.Panics); got != 1 || logs.Len() != 1 {
-		t.Errorf("%v panics counted and %d logged, want 1 and 1", got, logs.Len())
-	}
-	s.table = table
-	if err := h.shouldRateLimit(t.Context(), x); err != nil || len(x.reply) == 0 {
-		t.Errorf("the next request: %v, %x, want a reply", err, x.reply)
-	}
-}
-
 func TestHealthAndReflection(t *testing.T) {
 	r := serve(t, service(t, Settings{}, oneRule), Options{DrainDelay: 2 * time.Second})
 	conn := r.dial(t)

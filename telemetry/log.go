@@ -13,9 +13,9 @@ import (
 // debug and panic is fatal here.
 var LogLevels = []string{"panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"}
 
-// NewLogger returns a logger that writes lines to w: format json has the keys
-// @timestamp, level and @message, text is for people. Level is one of
-// [LogLevels] in any letter case.
+// NewLogger returns a logger that writes lines to w: format json has the keys and
+// levels of envoyproxy/ratelimit, @timestamp, level and @message; text is for
+// people. Level is one of [LogLevels] in any letter case.
 func NewLogger(w io.Writer, level, format string) (*zap.Logger, error) {
 	var l zapcore.Level
 	switch strings.ToLower(level) {
@@ -35,6 +35,7 @@ func NewLogger(w io.Writer, level, format string) (*zap.Logger, error) {
 	enc := zap.NewProductionEncoderConfig()
 	enc.TimeKey, enc.MessageKey, enc.LevelKey = "@timestamp", "@message", "level"
 	enc.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	enc.EncodeLevel = logrusLevel
 	var encoder zapcore.Encoder
 	switch strings.ToLower(format) {
 	case "json":
@@ -46,4 +47,14 @@ func NewLogger(w io.Writer, level, format string) (*zap.Logger, error) {
 		return nil, fmt.Errorf("log format %q: must be json or text", format)
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)), nil
+}
+
+// logrusLevel writes levels as envoyproxy/ratelimit's logs have them: warning, not
+// warn.
+func logrusLevel(l zapcore.Level, enc zapcore.PrimitiveArrayEncoder) {
+	if l == zapcore.WarnLevel {
+		enc.AppendString("warning")
+		return
+	}
+	zapcore.LowercaseLevelEncoder(l, enc)
 }

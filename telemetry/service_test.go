@@ -61,7 +61,8 @@ func TestLogger(t *testing.T) {
 	}
 	l.Debug("unseen")
 	l.Info("seen")
-	for _, want := range []string{`"@timestamp":"`, `"level":"info"`, `"@message":"seen"`} {
+	l.Warn("look")
+	for _, want := range []string{`"@timestamp":"`, `"level":"info"`, `"@message":"seen"`, `"level":"warning"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("log is %s, want %s in it", out.String(), want)
 		}

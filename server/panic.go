@@ -1,0 +1,45 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// logPanic logs a bug of ours by its place. What was thrown may hold parts of the
+// request, so only its type is told above debug; Go's own errors, such as an
+// index out of range, hold nothing but numbers and types.
+func logPanic(logger *zap.Logger, thrown any) {
+	what := zap.Skip()
+	if err, ok := thrown.(error); ok {
+		if own, ok := errors.AsType[runtime.Error](err); ok {
+			what = zap.String("error", own.Error())
+		}
+	}
+	logger.Error("panic in a request", zap.String("type", fmt.Sprintf("%T", thrown)), what, zap.ByteString("stack", debug.Stack()))
+	logger.Debug("panic in a request: what was thrown", zap.Any("panic", thrown))
+}
+
+// recovering answers 500 where h panics. net/http would log what was thrown.
+func recovering(h http.Handler, metrics *telemetry.Metrics, logger *zap.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			switch p := recover(); p {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(p) //nolint:forbidigo // as above
+			default:
+				metrics.Panics.Inc()
+				logPanic(logger, p)
+				http.Error(w, "Internal Server Error", http.StatusInternalServerError)
+			}
+		}()
+		h.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,87 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+)
+
+// TestPanicCostsOneReply breaks the service's inside: the call is answered, the
+// process lives, and the panic is counted and logged without the request.
+func TestPanicCostsOneReply(t *testing.T) {
+	s := service(t, Settings{}, oneRule)
+	table := s.table
+	s.table = nil
+	core, logs := observer.New(zap.ErrorLevel)
+	h := newHandler(s, zap.New(core), false)
+	x := &exchange{request: marshal(t, simpleRequest())}
+	if err := h.shouldRateLimit(t.Context(), x); status.Code(err) != codes.Internal {
+		t.Errorf("error is %v, want INTERNAL", err)
+	}
+	if got := testutil.ToFloat64(s.metrics.Panics); got != 1 || logs.Len() != 1 {
+		t.Errorf("%v panics counted and %d logged, want 1 and 1", got, logs.Len())
+	}
+	s.table = table
+	if err := h.shouldRateLimit(t.Context(), x); err != nil || len(x.reply) == 0 {
+		t.Errorf("the next request: %v, %x, want a reply", err, x.reply)
+	}
+}
+
+// What is thrown may hold parts of a request: above debug, only its type is told,
+// and the text of Go's own errors, which hold none.
+func TestPanicsKeepTheirSecrets(t *testing.T) {
+	core, logs := observer.New(zap.DebugLevel)
+	metrics := service(t, Settings{}, "").metrics
+	for _, test := range []struct {
+		name  string
+		throw func()
+		want  string
+	}{
+		{"a text", func() { panic("bad value secret") }, "string"},
+		{"an error", func() { panic(errors.New("bad value secret")) }, "*errors.errorString"},
+		{"an error of Go", func() { _ = make([]int, 3)[len(t.Name())] }, "runtime.boundsError"},
+	} {
+		h := recovering(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { test.throw() }), metrics, zap.New(core))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		if w.Code != http.StatusInternalServerError {
+			t.Errorf("%s: the answer is %d, want 500", test.name, w.Code)
+		}
+		all := logs.TakeAll()
+		if len(all) != 2 || all[0].Level != zapcore.ErrorLevel || all[1].Level != zapcore.DebugLevel {
+			t.Fatalf("%s: the log is %v, want a line for operators and one for debugging", test.name, all)
+		}
+		fields := all[0].ContextMap()
+		if fields["type"] != test.want {
+			t.Errorf("%s: the type is %v, want %s", test.name, fields["type"], test.want)
+		}
+		for key, value := range fields {
+			if text, ok := value.(string); ok && strings.Contains(text, "secret") {
+				t.Errorf("%s: the field %s is %q", test.name, key, text)
+			}
+		}
+		if text, _ := fields["error"].(string); test.name == "an error of Go" && !strings.Contains(text, "index out of range") {
+			t.Errorf("the error is %q, want that of the index", text)
+		}
+	}
+	if got := testutil.ToFloat64(metrics.Panics); got != 3 {
+		t.Errorf("%v panics are counted, want 3", got)
+	}
+	defer func() {
+		if p := recover(); p != http.ErrAbortHandler { //nolint:errorlint // as it was thrown
+			t.Errorf("recovered %v, want the wish to abort", p)
+		}
+	}()
+	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	recovering(http.HandlerFunc(abort), metrics, zap.New(core)).ServeHTTP(httptest.NewRecorder(), nil)
+}
