@@ -110,6 +110,7 @@ type handler struct {
 	service *Service
 	logger  *zap.Logger
 	precise bool
+	tell    tell
 	clock   *limiter.Clock
 }
 
@@ -153,6 +154,9 @@ func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) 
 	}
 	reply, delay, err := h.service.Answer(now, budget, &x.call, x.request)
 	took = h.clock.Elapsed() - start
+	if h.tell != nil {
+		h.tell(ctx, &x.call, delay, err)
+	}
 	if err != nil {
 		return status.Error(code(err, h.precise), err.Error())
 	}

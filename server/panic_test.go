@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
 )
 
 // TestPanicCostsOneReply breaks the service's inside: the call is answered, the

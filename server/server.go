@@ -34,6 +34,8 @@ type Options struct {
 	// first rules, and after a set that has none. Rules that do not load change
 	// nothing.
 	UnhealthyWithoutRules bool
+	// Tracing, if not nil, makes a span of every rate-limit request over gRPC.
+	Tracing *telemetry.Tracing
 	// DrainDelay is the time between turning unhealthy and refusing new calls.
 	DrainDelay time.Duration
 	// DrainTimeout bounds the wait for calls in flight. 0 means 30 s.
@@ -88,6 +90,7 @@ func New(options Options, service *Service, metrics *telemetry.Metrics, logger *
 // why.
 func (s *Server) Listen(ctx context.Context) error {
 	h := newHandler(s.service, s.logger, s.options.PreciseCodes)
+	h.tell = newTell(s.options.Tracing, s.logger)
 	if s.options.GRPCAddr != "" {
 		l, err := s.open(ctx, "grpc", s.options.GRPCAddr)
 		if err != nil {
@@ -97,6 +100,9 @@ func (s *Server) Listen(ctx context.Context) error {
 		options := grpcOptions(s.options.Limits, s.metrics.Calls, s.draining)
 		if s.options.TLS != nil {
 			options = append(options, grpc.Creds(s.options.TLS))
+		}
+		if s.options.Tracing != nil {
+			options = append(options, tracingOption(s.options.Tracing))
 		}
 		s.grpc = grpc.NewServer(options...)
 		s.grpc.RegisterService(&serviceDesc, h)

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -23,4 +24,9 @@ func everySeries(t *testing.T, m *Metrics) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.client.Close() })
+	tracing, err := NewTracing(t.Context(), TracingOptions{Protocol: "http"}, m, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tracing.Shutdown(context.WithoutCancel(t.Context())) })
 }

@@ -64,7 +64,8 @@ type serveCmd struct {
 	MaxConnAge     time.Duration `group:"bounds" name:"max-connection-age" default:"24h" placeholder:"TIME" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
 	MaxConnGrace   time.Duration `group:"bounds" name:"max-connection-age-grace" default:"1h" placeholder:"TIME" help:"Time for calls in flight after that, 0 for as long as they take. Default 1h."`
 
-	Statsd statsdFlags `embed:""`
+	Statsd  statsdFlags  `embed:""`
+	Tracing tracingFlags `embed:""`
 
 	NeedRules    bool          `group:"process" name:"unhealthy-without-rules" help:"Report ill health while no domain is configured. Default: healthy, and every request passes or gets an error."`
 	DrainDelay   time.Duration `group:"process" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and refusing new calls at SIGTERM. Default 0s."`
@@ -83,6 +84,7 @@ var serveGroups = []kong.Group{
 	{Key: "replies", Title: "Replies:"},
 	{Key: "bounds", Title: "Bounds:"},
 	{Key: "statsd", Title: "StatsD:"},
+	{Key: "tracing", Title: "Tracing:"},
 	{Key: "process", Title: "Process:"},
 }
 
@@ -190,6 +192,12 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *rules) e
 	if options.TLS, err = s.TLS.server(r.metrics, r.logger); err != nil {
 		return err
 	}
+	tracing, stopTracing, err := s.Tracing.start(ctx, r.metrics, r.logger)
+	if err != nil {
+		return fmt.Errorf("tracing: %w", err)
+	}
+	defer stopTracing()
+	options.Tracing = tracing
 	srv := server.New(options, r.service, r.metrics, r.logger)
 	if err := srv.Listen(ctx); err != nil {
 		return err

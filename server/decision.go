@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// tell is told of every answer, or of the error in its place. It is nil where
+// nobody listens, so that then a request costs one comparison.
+type tell func(ctx context.Context, c *Call, delay time.Duration, err error)
+
+// newTell returns what tells a request's span and, at debug only, the log. The
+// level is asked here, once.
+func newTell(tracing *telemetry.Tracing, logger *zap.Logger) tell {
+	traces, logs := tracing != nil, logger.Core().Enabled(zap.DebugLevel)
+	if !traces && !logs {
+		return nil
+	}
+	// The first hundred of a second, and every thousandth of the others.
+	sampled := logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
+		return zapcore.NewSamplerWithOptions(core, time.Second, 100, 1000)
+	}))
+	return func(ctx context.Context, c *Call, delay time.Duration, err error) {
+		if traces && err == nil {
+			traceDecision(ctx, c, delay)
+		}
+		if logs {
+			logDecision(sampled, c, delay, err)
+		}
+	}
+}
+
+// logDecision logs a decision, or why there is none.
+func logDecision(logger *zap.Logger, c *Call, delay time.Duration, err error) {
+	if err != nil {
+		if entry := logger.Check(zap.DebugLevel, "no decision"); entry != nil {
+			entry.Write(zap.Error(err))
+		}
+		return
+	}
+	if entry := logger.Check(zap.DebugLevel, "decision"); entry != nil {
+		d := c.decision()
+		entry.Write(zap.String("domain", d.domain), zap.String("code", d.code), zap.Strings("rules", d.rules),
+			zap.Strings("limited", d.limited), zap.Duration("held", delay))
+	}
+}
+
+// decision is what traces and logs tell of an answer: words of the rules only,
+// nothing that a client sent.
+type decision struct {
+	// domain is unknown where there are no rules for it.
+	domain, code string
+	// rules are those that matched, limited those that are over, in the order of
+	// the request.
+	rules, limited []string
+}
+
+// maxToldRules bounds each list of a decision.
+const maxToldRules = 32
+
+// decision returns what the last answer decided. Call it only after an answer
+// without error.
+func (c *Call) decision() decision {
+	d := decision{domain: c.plan.DomainName, code: "OK"}
+	if !c.plan.KnownDomain {
+		d.domain = "unknown"
+	}
+	if c.over {
+		d.code = "OVER_LIMIT"
+	}
+	for i := range c.plan.Matches {
+		m := &c.plan.Matches[i]
+		if m.Rule == nil && !m.Override {
+			continue
+		}
+		name := c.ruleName(m)
+		if len(d.rules) < maxToldRules {
+			d.rules = append(d.rules, name)
+		}
+		if c.statuses[i].code == codeOverLimit && len(d.limited) < maxToldRules {
+			d.limited = append(d.limited, name)
+		}
+	}
+	return d
+}
+
+// ruleName returns a matched rule's name, as the label rule of the metrics has it
+// but without values of the request, and which limit of a list tells its status.
+func (c *Call) ruleName(m *descriptors.Match) string {
+	if m.Rule == nil {
+		return "override"
+	}
+	name := m.Rule.Metric.Rule
+	if m.Count == 0 {
+		return name
+	}
+	if label := c.plan.Limits[c.telling(m)].Label; label != "" {
+		name += " " + label
+	}
+	return name
+}

@@ -1,0 +1,45 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// tracingOption makes a span for each rate-limit request. Health checks and
+// reflection have none; nor have calls of methods that are not there, whose names
+// would be a stranger's.
+func tracingOption(t *telemetry.Tracing) grpc.ServerOption {
+	return grpc.StatsHandler(otelgrpc.NewServerHandler(
+		otelgrpc.WithTracerProvider(t.Provider),
+		otelgrpc.WithPropagators(t.Propagator),
+		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // Prometheus has them
+		otelgrpc.WithFilter(filters.FullMethodName("/"+serviceName+"/ShouldRateLimit")),
+	))
+}
+
+// traceDecision adds what was decided to the request's span, if it is recorded.
+func traceDecision(ctx context.Context, c *Call, delay time.Duration) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	d := c.decision()
+	span.SetAttributes(
+		attribute.String("sluice.domain", d.domain),
+		attribute.String("sluice.code", d.code),
+		attribute.StringSlice("sluice.rules", d.rules),
+		attribute.StringSlice("sluice.limited", d.limited),
+	)
+	if delay > 0 {
+		span.SetAttributes(attribute.Float64("sluice.held_seconds", delay.Seconds()))
+	}
+}

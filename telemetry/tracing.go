@@ -1,0 +1,161 @@
+package telemetry
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/contrib/propagators/b3"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+)
+
+// TracingOptions are the settings of envoyproxy/ratelimit. All others, such as
+// where to send spans, are the OTEL_ variables of OpenTelemetry's SDK.
+type TracingOptions struct {
+	// Protocol is http or grpc.
+	Protocol string
+	// ServiceName, ServiceNamespace and InstanceID describe this process. What is
+	// empty comes from OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, else it is
+	// RateLimit, nothing, and a random UUID.
+	ServiceName, ServiceNamespace, InstanceID string
+	// SamplingRate is the share of traces that begin here and are recorded, 0 to
+	// 1. Of traces that began elsewhere, those that are recorded there are. At 1,
+	// OTEL_TRACES_SAMPLER holds where it is set.
+	SamplingRate float64
+}
+
+// Tracing makes spans and sends them to a collector. Its fields may be used
+// concurrently. Spans that cannot be sent are dropped and counted; nothing waits
+// for the collector.
+type Tracing struct {
+	Provider   trace.TracerProvider
+	Propagator propagation.TextMapPropagator
+
+	provider *sdktrace.TracerProvider
+	exporter sdktrace.SpanExporter
+}
+
+// NewTracing returns what traces requests until [Tracing.Shutdown]. It does not
+// wait for the collector.
+func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger *zap.Logger) (*Tracing, error) {
+	var client otlptrace.Client
+	switch o.Protocol {
+	case "http":
+		client = otlptracehttp.NewClient()
+	case "grpc":
+		client = otlptracegrpc.NewClient()
+	default:
+		return nil, fmt.Errorf("protocol %q: must be http or grpc", o.Protocol)
+	}
+	exporter, err := otlptrace.New(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("otlp exporter: %w", err)
+	}
+	described, err := describe(o)
+	if err != nil {
+		return nil, fmt.Errorf("describe this process: %w", err)
+	}
+	lost := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "sluice_trace_export_errors_total", Help: "Spans that could not be sent to the collector.",
+	})
+	metrics.Register(lost)
+	options := []sdktrace.TracerProviderOption{
+		sdktrace.WithBatcher(&countingExporter{SpanExporter: exporter, lost: lost, logger: logger}),
+		sdktrace.WithResource(described),
+	}
+	if os.Getenv("OTEL_TRACES_SAMPLER") == "" || o.SamplingRate < 1 {
+		options = append(options, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.SamplingRate))))
+	}
+	provider := sdktrace.NewTracerProvider(options...)
+	return &Tracing{
+		Provider: provider,
+		Propagator: propagation.NewCompositeTextMapPropagator(
+			propagation.TraceContext{}, b3.New(), propagation.Baggage{}),
+		provider: provider,
+		exporter: exporter,
+	}, nil
+}
+
+// describe returns what the SDK says of this process, with what o adds to it.
+func describe(o TracingOptions) (*resource.Resource, error) {
+	unset := resource.NewSchemaless(
+		semconv.ServiceName("RateLimit"),
+		semconv.ServiceInstanceID(newUUID()),
+	)
+	var given []attribute.KeyValue
+	if o.ServiceName != "" {
+		given = append(given, semconv.ServiceName(o.ServiceName))
+	}
+	if o.ServiceNamespace != "" {
+		given = append(given, semconv.ServiceNamespace(o.ServiceNamespace))
+	}
+	if o.InstanceID != "" {
+		given = append(given, semconv.ServiceInstanceID(o.InstanceID))
+	}
+	described, err := resource.Merge(unset, resource.Environment())
+	if err != nil {
+		return nil, err
+	}
+	return resource.Merge(described, resource.NewSchemaless(given...))
+}
+
+// newUUID returns a random UUID, of version 4 of RFC 9562.
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// shutdownTimeout bounds how long the last spans may take.
+const shutdownTimeout = 5 * time.Second
+
+// Shutdown sends the spans that have ended, for at most five seconds.
+func (t *Tracing) Shutdown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
+	defer cancel()
+	// The provider ends the exporter too, but not where the time was too short: then
+	// what is under way is cut off here.
+	if err := errors.Join(t.provider.Shutdown(ctx), t.exporter.Shutdown(ctx)); err != nil {
+		return fmt.Errorf("send the last spans: %w", err)
+	}
+	return nil
+}
+
+// countingExporter counts what is lost and logs where that begins and ends; the
+// SDK would print a line for each batch.
+type countingExporter struct {
+	sdktrace.SpanExporter
+	lost   prometheus.Counter
+	logger *zap.Logger
+	down   atomic.Bool
+}
+
+// ExportSpans sends spans.
+func (e *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := e.SpanExporter.ExportSpans(ctx, spans)
+	switch {
+	case err != nil:
+		e.lost.Add(float64(len(spans)))
+		if !e.down.Swap(true) {
+			e.logger.Warn("tracing: spans cannot be sent and are dropped", zap.Error(err))
+		}
+	case e.down.Swap(false):
+		e.logger.Info("tracing: spans are sent again")
+	}
+	return nil // it has been told
+}
