@@ -3,8 +3,9 @@
 
 ENVOY_VERSION := 1.40.0
 FUZZTIME      ?= 10s
-# Flags of make bench; BENCHFLAGS=-h lists them.
+# Flags of the two parts of make bench, services and limiters; -h lists them.
 BENCHFLAGS    ?=
+LIMITERFLAGS  ?=
 SOAKTIME      ?= 3m
 # RACE=1: fail where the race detector cannot run, rather than do without it.
 RACE          ?=
@@ -97,8 +98,9 @@ fuzz: | need-go ## run each fuzz target for FUZZTIME (10s)
 	@tools/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: | need-go ## measure against other services and libraries (BENCHFLAGS='-rounds 1 -duration 1s': a quick look)
+bench: | need-go ## measure against other services and libraries, half an hour (BENCHFLAGS='-rounds 1 -duration 1s' LIMITERFLAGS=-quick: a look)
 	@cd bench && go run -buildvcs=false ./suite $(BENCHFLAGS)
+	@cd bench && go run -buildvcs=false ./limiters $(LIMITERFLAGS)
 
 .PHONY: soak
 soak: | need-go ## hit the limiters for SOAKTIME (3m) with all that could break a bound
