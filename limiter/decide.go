@@ -135,10 +135,9 @@ func (t *Table) conclude(at instant, b *Batch, quotaRefuses bool) {
 
 // charge decides charge i alone, in one atomic step.
 func (t *Table) charge(at instant, b *Batch, i int) {
-	c, d, hits := &b.Charges[i], &b.Decisions[i], b.hits(i)
-	p := c.Policy
-	tag, space := tagOf(c.ID, p.Algorithm), t.space(b)
-	if s, ok := lookFast(at, space, tag, c, hits, b, d); ok && s.take() {
+	c := &b.Charges[i]
+	tag, space := tagOf(c.ID, c.Policy.Algorithm), t.space(b)
+	if s, ok := lookFast(at, space, tag, b, i); ok && b.take(&s, i) {
 		return
 	}
 	t.chargeAny(at, space, tag, b, i)

@@ -19,17 +19,28 @@ func (s *swap) take() bool {
 	return s.slot.word.CompareAndSwap(s.old, s.new)
 }
 
-// lookFast decides what happens most, as charge does: a counter that has its slot
-// and, if it is a ring, was hit in this sub-window, is taken from, looked at, or
-// refuses without counting. The decision holds once its swap is taken. It reports
-// false for all else. It exists because it takes two thirds of charge's time.
-func lookFast(at instant, space *Space, tag uint64, c *Charge, hits uint64, b *Batch, d *Decision) (swap, bool) {
-	p := c.Policy
-	if c.Refund || p.Algorithm == SlidingLog {
-		return swap{}, false
+// take takes the swap of charge i.
+func (b *Batch) take(s *swap, i int) bool {
+	if b.Charges[i].Policy.Algorithm == SlidingLog && s.new != s.old {
+		return s.takeLog(&b.stamps[i])
 	}
-	if p.Algorithm == SlidingWindow {
+	return s.take()
+}
+
+// lookFast decides what happens most, as charge does for charge i: a counter that
+// has its slot and, if it is a ring, was hit in this sub-window, is taken from,
+// looked at, or refuses without counting; a log by a single hit. The decision holds once its swap is taken. It reports
+// false for all else. It exists because it takes two thirds of charge's time.
+func lookFast(at instant, space *Space, tag uint64, b *Batch, i int) (swap, bool) {
+	c, d, hits := &b.Charges[i], &b.Decisions[i], b.hits(i)
+	p := c.Policy
+	switch {
+	case c.Refund:
+		return swap{}, false
+	case p.Algorithm == SlidingWindow:
 		return lookRing(at, space, tag, c, hits, d)
+	case p.Algorithm == SlidingLog:
+		return logFast(at, space, tag, b, i)
 	}
 	slot, _ := space.shelves[0].Load().find(tag, c.ID)
 	if slot == nil {

@@ -15,37 +15,37 @@ func (t *Table) decidePair(at instant, b *Batch, lo int) bool {
 	case tagX == tagY && c.ID.Lo == d.ID.Lo:
 		return false
 	case tagX > tagY || tagX == tagY && c.ID.Lo > d.ID.Lo:
-		x, y, c, d, tagX, tagY = y, x, d, c, tagY, tagX
+		x, y, tagX, tagY = y, x, tagY, tagX
 	}
 	space := t.space(b)
 	// Both are looked at before either is taken: a processor that waits for the
 	// memory of the one meanwhile fetches that of the other.
-	first, ok := lookFast(at, space, tagX, c, b.hits(x), b, &b.Decisions[x])
+	first, ok := lookFast(at, space, tagX, b, x)
 	if !ok {
 		return false
 	}
-	second, ok := lookFast(at, space, tagY, d, b.hits(y), b, &b.Decisions[y])
+	second, ok := lookFast(at, space, tagY, b, y)
 	if !ok {
 		return false
 	}
 	if b.refuses(x) || b.refuses(y) {
-		if !first.leave(at, c.Policy, &b.Decisions[x]) || !second.leave(at, d.Policy, &b.Decisions[y]) {
+		if !b.leaveFast(at, &first, x) || !b.leaveFast(at, &second, y) {
 			return false
 		}
 		b.Decisions[x].Refused, b.Decisions[y].Refused = true, true
 		return true
 	}
 	pause(betweenCharges)
-	if !first.take() {
+	if !b.take(&first, x) {
 		return false
 	}
 	pause(betweenCharges)
-	if second.take() {
+	if b.take(&second, y) {
 		return true
 	}
 	// The second was hit meanwhile, and may still have room.
 	if t.charge(at, b, y); b.refuses(y) {
-		b.marks[x] = first.mark(at, c.Policy)
+		b.marks[x] = b.markOf(at, &first, x)
 		t.rollBack(at, b, x)
 		return false
 	}
@@ -57,17 +57,19 @@ func (b *Batch) plain(c *Charge, i int) bool {
 	return !c.Refund && c.Mode != Quota && !c.Policy.CountRefused && c.Policy.MaxWait == 0 && b.hits(i) > 0
 }
 
-// leave makes the decision d of a swap that is not to be taken say so, as
-// Batch.leave does. It reports false if that takes more than the swap's word.
-func (s *swap) leave(at instant, p *Policy, d *Decision) bool {
-	if d.Over {
-		return true
-	}
+// leaveFast makes the decision of charge i, whose swap is not to be taken, say so,
+// as leave does. It reports false if that takes more than was looked at.
+func (b *Batch) leaveFast(at instant, s *swap, i int) bool {
+	p, d := b.Charges[i].Policy, &b.Decisions[i]
 	switch {
+	case d.Over:
+		return true
 	case isBucket(p.Algorithm):
 		lag, shift := lagOf(s.old, at.time())
 		k := bucket{shift: shift, round: 1<<shift - 1}
 		d.Reset = max(1, k.nanos(lag))
+	case p.Algorithm == SlidingLog:
+		d.Reset = b.stamps[i].reset
 	case p.Algorithm == SlidingWindow && s.old&payloadMask == 0:
 		return false // the cells tell when the last hit ceases to count
 	default: // the window's end stays what it is
@@ -76,13 +78,15 @@ func (s *swap) leave(at instant, p *Policy, d *Decision) bool {
 	return true
 }
 
-// mark is state.mark for a swap that was taken.
-func (s *swap) mark(at instant, p *Policy) int64 {
-	switch {
+// markOf is state.mark for a swap that was taken.
+func (b *Batch) markOf(at instant, s *swap, i int) int64 {
+	switch p := b.Charges[i].Policy; {
 	case isBucket(p.Algorithm):
 		return int64(s.new &^ lifeBit) //nolint:gosec // bits
 	case p.Algorithm == SlidingWindow:
 		return p.ring().number(at.stamp())
+	case p.Algorithm == SlidingLog:
+		return b.stamps[i].time
 	default: // FixedWindow
 		return windowState(s.new, at, p).num
 	}

@@ -46,6 +46,7 @@ type run struct {
 	o          *options
 	contenders []*contender
 	policies   []policy // sluice's, those that work
+	began      time.Time
 	results    results
 	memory     map[string]*footprint // with o.counters
 	collector  map[string]*footprint // with o.many
@@ -53,7 +54,10 @@ type run struct {
 	log        io.Writer
 }
 
-func (m *run) progress(format string, args ...any) { fmt.Fprintf(m.log, format+"\n", args...) }
+// progress tells who waits what is being done, and since when the run goes on.
+func (m *run) progress(format string, args ...any) {
+	fmt.Fprintf(m.log, "%6s  %s\n", time.Since(m.began).Truncate(time.Second), fmt.Sprintf(format, args...))
+}
 
 // note adds what the reader of the tables must know.
 func (m *run) note(format string, args ...any) {
@@ -97,7 +101,7 @@ func start(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // newRun returns a run with all peers and those of sluice's algorithms that work.
 func newRun(o *options, log io.Writer) *run {
-	m := &run{o: o, log: log}
+	m := &run{o: o, log: log, began: time.Now()}
 	for i := range policies {
 		if err := policies[i].works(); err != nil {
 			m.note("%s is left out: %v.", policies[i].title(), err)

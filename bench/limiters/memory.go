@@ -16,8 +16,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/proc"
 )
 
-// collections is how many forced collections the median is taken of.
-const collections = 5
+// collections is how many forced collections the median is taken of, fewer once
+// they have taken patience: beside ten million counters of pointers one takes many
+// seconds.
+const (
+	collections = 5
+	patience    = 10 * time.Second
+)
 
 // A footprint is what counters cost while nobody asks for them, found by a process of
 // its own for each contender.
@@ -53,8 +58,8 @@ func occupy(c *contender, counters int) (*footprint, error) {
 		return nil, err
 	}
 	m.Heap, m.RSS = m.Heap-heap, m.RSS-rss
-	times := make([]time.Duration, collections)
-	for i := range times {
+	var times []time.Duration
+	for sum := time.Duration(0); len(times) < collections && sum < patience; {
 		before, err := processTime()
 		if err != nil {
 			return nil, err
@@ -64,10 +69,11 @@ func occupy(c *contender, counters int) (*footprint, error) {
 		if err != nil {
 			return nil, err
 		}
-		times[i] = after - before
+		times = append(times, after-before)
+		sum += after - before
 	}
 	slices.Sort(times)
-	m.Collect = times[collections/2]
+	m.Collect = times[len(times)/2]
 	if s.givenUp != nil {
 		m.GivenUp = s.givenUp()
 	}
