@@ -1,0 +1,2 @@
+// Package xds tests the real binary with rules from a management server.
+package xds

@@ -1,0 +1,345 @@
+package xds
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+	"github.com/sluice-ratelimit/sluice/xds/adstest"
+	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
+)
+
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "xds")
+	if err == nil {
+		binary, err = sluice.Build(context.Background(), "../..", dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if err := os.RemoveAll(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		os.Exit(code)
+	}))
+}
+
+// patience bounds every wait: what has not come by then does not come.
+const patience = time.Minute
+
+func manage(t *testing.T, o adstest.Options) *adstest.Server {
+	t.Helper()
+	s, err := adstest.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+func set(t *testing.T, s *adstest.Server, version string, resources ...*pb.RateLimitConfig) {
+	t.Helper()
+	if err := s.Set(version, resources...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func await(t *testing.T, s *adstest.Server, match func(adstest.Request) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := s.Wait(ctx, match); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// service is a running sluice with a connection to it.
+type service struct {
+	*sluice.Sluice
+
+	t      *testing.T
+	client rls.RateLimitServiceClient
+}
+
+// soon are flags for short waits.
+var soon = []string{"--xds-retry-interval=10ms", "--xds-backoff-initial=10ms", "--xds-backoff-max=10ms"}
+
+func serve(t *testing.T, args ...string) *service {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: append(args, soon...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	conn, err := grpc.NewClient("passthrough:///"+s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &service{s, t, rls.NewRateLimitServiceClient(conn)}
+}
+
+// ask sends a hit of a user of the domain d and returns what remains, or the error.
+func (s *service) ask(user string) (string, uint32) {
+	s.t.Helper()
+	reply, err := s.client.ShouldRateLimit(s.t.Context(), &rls.RateLimitRequest{
+		Domain:      "d",
+		Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "user", Value: user}}}},
+	})
+	if err != nil {
+		return err.Error(), 0
+	}
+	return reply.GetOverallCode().String(), reply.GetStatuses()[0].GetLimitRemaining()
+}
+
+func (s *service) expect(user, code string, remaining uint32) {
+	s.t.Helper()
+	if got, left := s.ask(user); !strings.Contains(got, code) || left != remaining {
+		s.t.Errorf("answer is %s with %d left, want %s with %d", got, left, code, remaining)
+	}
+}
+
+func (s *service) logs(part string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	if err := s.WaitLine(ctx, func(line string) bool { return strings.Contains(line, part) }); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// metric returns the text of a series' value.
+func (s *service) metric(series string) string {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+s.Addr("metrics")+"/metrics", http.NoBody)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (.*)$`).FindSubmatch(body)
+	if m == nil {
+		s.t.Fatalf("no series %s in\n%s", series, body)
+	}
+	return string(m[1])
+}
+
+func domain(perYear uint32) *pb.RateLimitConfig {
+	return &pb.RateLimitConfig{Name: "d", Domain: "d", Descriptors: []*pb.RateLimitDescriptor{{
+		Key: "user", RateLimit: &pb.RateLimitPolicy{Unit: pb.RateLimitUnit_YEAR, RequestsPerUnit: perYear},
+	}}}
+}
+
+// TestRulesAndCountersOutliveTheServer stops the server and starts another.
+func TestRulesAndCountersOutliveTheServer(t *testing.T) {
+	m := manage(t, adstest.Options{})
+	set(t, m, "1", domain(3))
+	s := serve(t, "--xds-addr", m.Addr())
+	s.expect("a", "OK", 2)
+	s.expect("a", "OK", 1)
+	m.Stop()
+	s.logs("no connection to the management server: the rules stay as they are")
+	s.expect("a", "OK", 0)
+	if got := s.metric("sluice_xds_connected"); got != "0" {
+		t.Errorf("sluice_xds_connected is %s, want 0", got)
+	}
+	m = manage(t, adstest.Options{Addr: m.Addr()})
+	set(t, m, "2", domain(5))
+	await(t, m, adstest.Acked("2"))
+	s.expect("a", "OK", 1)
+	if got := s.metric("sluice_xds_connected"); got != "1" {
+		t.Errorf("sluice_xds_connected is %s, want 1", got)
+	}
+
+	bad := domain(9)
+	bad.Descriptors[0].RateLimit.Unit = pb.RateLimitUnit_UNKNOWN
+	set(t, m, "3", bad)
+	await(t, m, adstest.Refused)
+	s.logs(`xds:d: error: domain \"d\" > key \"user\" > rate_limit: unknown unit 0`)
+	s.expect("a", "OK", 0)
+	if got := s.metric(`sluice_xds_updates_total{result="ack"}`); got != "2" {
+		t.Errorf("%s ACKs, want 2", got)
+	}
+	if got := s.metric("sluice_config_last_load_successful"); got != "0" {
+		t.Errorf("the last load was successful: %s, want 0", got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if code, err := s.Stop(ctx); code != 0 || err != nil {
+		t.Errorf("sluice ended with %d, %v, want 0", code, err)
+	}
+}
+
+// TestBadFirstRules sees what --on-bad-start does.
+func TestBadFirstRules(t *testing.T) {
+	m := manage(t, adstest.Options{})
+	bad := domain(1)
+	bad.Domain = ""
+	set(t, m, "1", bad)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: append([]string{"--xds-addr", m.Addr()}, soon...)})
+	if err == nil || !strings.Contains(err.Error(), "xds:d: error: the domain is empty") || !strings.Contains(err.Error(), "--on-bad-start=serve") {
+		t.Errorf("the start ends with %v, want the reason and what to do", err)
+	}
+	s := serve(t, "--xds-addr", m.Addr(), "--on-bad-start=serve")
+	s.expect("a", "no rate limit configuration loaded", 0)
+	set(t, m, "2", domain(3))
+	await(t, m, adstest.Acked("2"))
+	s.expect("a", "OK", 2)
+}
+
+// TestMemoryIsDividedForTheFirstRules starts without rules, gets none first and then
+// some whose counters take more than a word: they have the share that rules of
+// files have.
+func TestMemoryIsDividedForTheFirstRules(t *testing.T) {
+	dir := t.TempDir()
+	defaults, rules := filepath.Join(dir, "defaults.yaml"), filepath.Join(dir, "rules.yaml")
+	for file, text := range map[string]string{
+		defaults: "domain: '*'\ndefaults: [{rate_limit: {algorithm: sliding_window}}]\n",
+		rules:    "domain: d\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 3}}]\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := serve(t, "--config", rules, "--defaults", defaults)
+	files.expect("a", "OK", 2)
+	m := manage(t, adstest.Options{})
+	over := serve(t, "--xds-addr", m.Addr(), "--defaults", defaults, "--start-without-rules")
+	over.expect("a", "no rate limit configuration loaded", 0)
+	set(t, m, "1")
+	await(t, m, adstest.Acked("1"))
+	over.expect("a", "OK", 0)
+	set(t, m, "2", domain(3))
+	await(t, m, adstest.Acked("2"))
+	over.expect("a", "OK", 2)
+	for _, series := range []string{"sluice_counters_capacity", "sluice_counters_bytes"} {
+		if got, want := over.metric(series), files.metric(series); got != want {
+			t.Errorf("%s is %s over xDS and %s with files", series, got, want)
+		}
+	}
+	// Rings of ten take more than four times the memory of one word.
+	if n, err := strconv.ParseFloat(over.metric("sluice_counters_capacity"), 64); err != nil || n > 64<<20/16/3 {
+		t.Errorf("%v counters fit, which cannot be rings: %v", n, err)
+	}
+
+	// The defaults follow their file.
+	if err := os.WriteFile(defaults, []byte("domain: d\ndefaults: [{rate_limit: {algorithm: token_bucket, burst: 7}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, func() bool { _, left := over.ask("b"); return left > 3 })
+}
+
+// TestTLS has the server ask for a certificate, then changes all certificates and
+// authorities on both sides while sluice runs.
+func TestTLS(t *testing.T) {
+	dir := t.TempDir()
+	// secure returns a server's credentials of a new authority, and has dir hold a
+	// client's.
+	secure := func(name string) credentials.TransportCredentials {
+		authority, err := testcert.New(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := authority.Issue(testcert.Leaf{Names: []string{"manager.test"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, err := authority.Issue(testcert.Leaf{Names: []string{"sluice.test"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := testcert.Mount(dir, own, authority.PEM); err != nil {
+			t.Fatal(err)
+		}
+		cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients := x509.NewCertPool()
+		clients.AppendCertsFromPEM(authority.PEM)
+		return credentials.NewTLS(&tls.Config{
+			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert},
+			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients,
+		})
+	}
+	m := manage(t, adstest.Options{Credentials: secure("old")})
+	set(t, m, "1", domain(3))
+	files := testcert.In(dir)
+	s := serve(t, "--xds-addr", m.Addr(), "--xds-tls", "--xds-san", "manager.test",
+		"--xds-ca", files.CA, "--xds-cert", files.Cert, "--xds-key", files.Key)
+	s.expect("a", "OK", 2)
+	m.Stop()
+	m = manage(t, adstest.Options{Addr: m.Addr(), Credentials: secure("new")})
+	set(t, m, "2", domain(5))
+	await(t, m, adstest.Acked("2"))
+	s.expect("a", "OK", 3)
+}
+
+// TestSignalWhileWaiting ends sluice before there are rules.
+func TestSignalWhileWaiting(t *testing.T) {
+	m := manage(t, adstest.Options{}) // which has none
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	off := map[string]string{"grpc": "", "http": "", "debug": "", "metrics": ""}
+	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: []string{"--xds-addr", m.Addr()}, Addrs: off})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	await(t, m, func(adstest.Request) bool { return true })
+	if err := s.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code, err := s.Wait(ctx); code != 0 || err != nil {
+		t.Errorf("sluice ended with %d, %v, want 0; it said:\n%s", code, err, s.Log())
+	}
+}
+
+func waitUntil(t *testing.T, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); time.Now().Before(end); <-tick.C {
+		if done() {
+			return
+		}
+	}
+	t.Fatal("it did not come about")
+}
