@@ -267,6 +267,18 @@ func TestDefaultsLeaveConfigsAlone(t *testing.T) {
 	}
 }
 
+// TestDefaultsSpareUnlimitedRules has one with a unit, as other sources than files
+// may write it.
+func TestDefaultsSpareUnlimitedRules(t *testing.T) {
+	d, _ := ParseDefaults("defaults.yaml", []byte("{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}"))
+	set, ds := Compile([]Config{{Domain: "d", Descriptors: []DescriptorConfig{{
+		Key: "k", RateLimits: []RateLimitConfig{{Unlimited: true, Unit: Hour, UnitMultiplier: 1}},
+	}}}}, Options{Defaults: d})
+	if set == nil || len(ds) > 0 || set.Limits[0].Defaults != (Pos{}) {
+		t.Errorf("Compile = %v, %v, want an unlimited rule without defaults", set, ds)
+	}
+}
+
 func TestExplainNamesDefaults(t *testing.T) {
 	set, ds := compileWith(t, rulesOf(3), "domain: d\ndefaults:\n- rate_limit: {algorithm: token_bucket}")
 	if set == nil {

@@ -82,18 +82,14 @@ func readOnce(paths []string, prefix, defaults string) (all sources, settled boo
 		}
 	}
 	left := int64(maxSourceBytes)
-	for i, f := range before {
-		isDefaults := defaults != "" && f.target == last.target
-		if isDefaults && i < len(before)-1 {
-			continue
-		}
+	for _, f := range before {
 		content, err := readFile(f.name, left)
 		if err != nil {
 			return all, false, err
 		}
 		left -= int64(len(content))
-		if file := (File{Name: f.name, Content: content}); isDefaults {
-			all.defaults = &file
+		if file := (File{Name: f.name, Content: content}); defaults != "" && f.target == last.target {
+			all.defaults = &file // below a path first, by its own name last
 		} else {
 			all.files = append(all.files, file)
 		}

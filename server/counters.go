@@ -81,9 +81,6 @@ func (s *Service) lookUp(domain, text string, d descriptors.Descriptor) (*lookup
 			l.report.Reason = "the request's own limit cannot be used with this rule, whose own applies"
 		}
 	}
-	for i := range l.plan.Batch.Charges {
-		l.plan.Batch.Charges[i].Group = int32(i)
-	}
 	return l, nil
 }
 

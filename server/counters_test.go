@@ -27,6 +27,7 @@ import (
 const countersRules = `
 domain: d
 all_or_nothing: true
+max_counters: 100
 descriptors:
   - {key: window, rate_limit: {unit: year, requests_per_unit: 5, name: yearly, count_refused: true}}
   - {key: ring, rate_limit: {unit: year, requests_per_unit: 5, algorithm: sliding_window, count_refused: true}}
