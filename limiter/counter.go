@@ -16,12 +16,19 @@ type view struct {
 // this caller is late.
 func (t *Table) read(at instant, space *Space, tag uint64, id ID, p *Policy, v *view) {
 	for {
-		s := space.shelf(p)
+		s, moves := space.shelf(p), uint64(0)
+		if p.Algorithm == SlidingLog {
+			moves = t.logs[id.Lo%stripes].moves.Load()
+		}
 		slot, index := s.find(tag, id)
 		v.shelf, v.slot, v.index, v.moves = s, slot, index, false
 		if slot == nil {
 			if p.Algorithm == SlidingLog {
+				pause(beforeElsewhere)
 				v.elsewhere(space, tag, id)
+				if v.slot == nil && moves != t.logs[id.Lo%stripes].moves.Load() {
+					continue // it may have moved from where it was not looked for yet
+				}
 			}
 			if slot, s = v.slot, v.shelf; slot == nil {
 				v.word, v.state = 0, fresh(at, t.notLate(at), p)

@@ -142,20 +142,21 @@ func slidingLog(s []int64, o op) ([]int64, answer) {
 		now = max(now, s[n-1])
 	}
 	live := slices.DeleteFunc(slices.Clone(s), func(t int64) bool { return t <= now-int64(p.Window) })
+	live = live[max(0, int64(len(live))-limit):] // another limit may have been greater
 	used := int64(len(live))
 	late := func(t int64) time.Duration { return time.Duration(t + int64(p.Window) - int64(o.now)) }
 	a := answer{before: uint64(used)}
-	after := slices.Clone(live)
+	after, changed := slices.Clone(live), false
 	add := func() {
 		for range min(hits, limit) {
-			after = append(after, now)
+			after, changed = append(after, now), true
 		}
 		after = after[max(0, int64(len(after))-limit):]
 	}
 	switch {
 	case o.refund:
 		n := min(hits, used)
-		after = after[:used-n]
+		after, changed = after[:used-n], n > 0
 		a.charged = uint64(n)
 	case fits(used, hits, limit):
 		add()
@@ -184,7 +185,7 @@ func slidingLog(s []int64, o op) ([]int64, answer) {
 	default:
 		a.resetUnspecified = true
 	}
-	if slices.Equal(after, live) {
+	if !changed {
 		return s, a
 	}
 	return after, a
@@ -261,6 +262,7 @@ type game struct {
 	model    model
 	policies []*limiter.Policy
 	budgets  []time.Duration
+	mixed    bool          // every request draws a policy, rather than every history
 	span     time.Duration // of a history
 	tick     time.Duration // a unit at whose multiples something happens
 }
@@ -290,6 +292,14 @@ func games() []game {
 		{
 			name: "sliding log", model: slidingLog, span: 3 * second, tick: second / 4,
 			policies: counted(limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 6, Window: second}),
+		},
+		{
+			name: "log of changing size", model: slidingLog, mixed: true, span: 3 * second, tick: second / 4,
+			policies: slices.Concat(
+				counted(limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 2, Window: second}),
+				counted(limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 6, Window: second}),
+				counted(limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 12, Window: second}),
+			),
 		},
 		{
 			name: "token bucket", model: bucket, span: 2 * second, tick: 100 * time.Millisecond,

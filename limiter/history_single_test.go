@@ -27,6 +27,9 @@ func TestHistoriesSingle(t *testing.T) {
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {
 			r := newRand(t)
+			if g.mixed {
+				t.Skip("a counter in hand has one policy")
+			}
 			if g.budgets != nil {
 				g.budgets = []time.Duration{time.Minute} // it knows none
 			}

@@ -284,6 +284,9 @@ func (g game) plan(r *rand.Rand) [][]op {
 	start := epoch + limiter.Time(r.Int64N(int64(g.span)))
 	for c := range plan {
 		for i := range opsAClient {
+			if g.mixed {
+				policy = g.policies[r.IntN(len(g.policies))]
+			}
 			o := op{
 				counter: r.IntN(counters),
 				now:     start + limiter.Time(g.span)*limiter.Time(i)/opsAClient,

@@ -60,6 +60,7 @@ func (t *Table) insert(at instant, space *Space, tag uint64, id ID, p *Policy, v
 		return false
 	}
 	t.place(at, sh, tag, p, v, after, first, second)
+	t.logs[id.Lo%stripes].moves.Add(1)
 	v.slot.tag.Store(0)
 	v.slot.word.Store(nextVersion(v.word, 0))
 	return true

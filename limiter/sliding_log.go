@@ -1,6 +1,10 @@
 package limiter
 
-import "time"
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
 
 // A sliding log keeps the time of every hit that counts, oldest first, in a ring
 // of cells. The payload of its word is where the next one goes and how many there
@@ -10,6 +14,14 @@ const (
 	logCountBits = 13
 	logCountMask = 1<<logCountBits - 1
 )
+
+// A logLock is held by who inserts a log.
+type logLock struct {
+	sync.Mutex
+	// moves counts the logs that have moved to another shelf. It grows when one is on
+	// the new and not yet off the old: who has found it on neither looks again.
+	moves atomic.Uint64
+}
 
 // logPayload returns the payload of a log with so many stamps up to next.
 func logPayload(next, count uint64) uint64 { return next<<logCountBits | count }

@@ -58,7 +58,7 @@ type Table struct {
 	// logs serialise those who insert a log, so that it is on one shelf only
 	// whatever its limits. They come before the locks of a shelf, and shelves of
 	// smaller counters before those of larger ones.
-	logs [stripes]sync.Mutex
+	logs [stripes]logLock
 
 	// bytes bounds the memory.
 	bytes int64

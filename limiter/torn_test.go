@@ -84,3 +84,22 @@ func TestResetIsOfOneMoment(t *testing.T) {
 		})
 	}
 }
+
+// A log that moves to the shelf of another limit is never absent to who looks for
+// it meanwhile.
+func TestMovingLogIsNotAbsent(t *testing.T) {
+	tab, small, large := newTable(t, 1<<20), logOf(2), logOf(100)
+	id, moved := counterID(1), false
+	decide(tab, benchNow, take(id, small))
+	f := func(p point) {
+		if p == beforeElsewhere && !moved {
+			moved = true
+			decide(tab, benchNow, take(id, large))
+		}
+	}
+	onPause.Store(&f)
+	defer onPause.Store(nil)
+	if d := decide(tab, benchNow, Charge{ID: id, Policy: large}).Decisions[0]; !moved || d.Before != 2 {
+		t.Errorf("moved %v, decision %+v, want the two hits", moved, d)
+	}
+}
