@@ -29,6 +29,8 @@ type environment struct {
 	assigned map[string]assignment
 	// unused is why a variable that is set has no effect, by name.
 	unused map[string]string
+	// otel are the names of those that OpenTelemetry reads.
+	otel []string
 	// problems are all that keeps the command from running.
 	problems []error
 }
@@ -107,12 +109,6 @@ func (e *environment) resolve(ctx *kong.Context) error {
 	e.assign()
 	if len(e.problems) > 0 {
 		return errors.Join(e.problems...)
-	}
-	for flag, a := range e.assigned {
-		if !slices.ContainsFunc(ctx.Selected().Flags, func(f *kong.Flag) bool { return f.Name == flag }) {
-			delete(e.assigned, flag)
-			e.without("not yet", a.from...)
-		}
 	}
 	ctx.AddResolver(e)
 	return nil

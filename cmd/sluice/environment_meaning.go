@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -175,6 +176,17 @@ func (e *environment) assignMogrifiers() {
 // assignTracing sets what of tracing has an effect.
 func (e *environment) assignTracing() {
 	if e.on("TRACING_ENABLED") || e.given["tracing"] {
+		const rate = "TRACING_SAMPLING_RATE"
+		// There a rate beyond 0 or 1 is that one.
+		if f, err := strconv.ParseFloat(e.set[rate], 64); err == nil {
+			e.to("tracing-sampling-rate", strconv.FormatFloat(max(0, min(1, f)), 'g', -1, 64), rate)
+		}
+		for name := range e.all {
+			if strings.HasPrefix(name, "OTEL_") && e.all[name] != "" {
+				e.otel = append(e.otel, name)
+			}
+		}
+		slices.Sort(e.otel)
 		return
 	}
 	for v := range variables() {

@@ -23,6 +23,9 @@ func (e *environment) report(logger *zap.Logger) {
 			logger.Info("environment: "+strings.ToLower(s.title[:1])+s.title[1:], fields...)
 		}
 	}
+	if len(e.otel) > 0 {
+		logger.Info("environment: read by OpenTelemetry", zap.Strings("variables", e.otel))
+	}
 	if names := e.strangers(); len(names) > 0 {
 		logger.Info("environment: unknown, perhaps misspelt", zap.Strings("variables", names))
 	}

@@ -130,7 +130,7 @@ var sections = []section{
 		sets("TRACING_SERVICE_NAME", aString, "RateLimit", "tracing-service-name", ""),
 		sets("TRACING_SERVICE_NAMESPACE", aString, "", "tracing-service-namespace", ""),
 		sets("TRACING_SERVICE_INSTANCE_ID", aString, "", "tracing-instance-id", ""),
-		sets("TRACING_SAMPLING_RATE", aFloat64, "1", "tracing-sampling-rate", ""),
+		joins("TRACING_SAMPLING_RATE", aFloat64, "1", "tracing-sampling-rate", ""),
 		hidden(chooses("OTEL_*", aString, "", "read by OpenTelemetry, as there: OTEL_EXPORTER_OTLP_ENDPOINT and others")),
 	}},
 	{"The store of counters", []variable{
