@@ -125,7 +125,6 @@ func (e *environment) assign() {
 	e.assignTracing()
 	if e.on("FORCE_START_WITHOUT_INITIAL_CONFIG") {
 		e.to("on-bad-start", "serve", "FORCE_START_WITHOUT_INITIAL_CONFIG")
-		e.to("start-without-rules", "true", "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	}
 	if format, ok := e.set["LOG_FORMAT"]; ok {
 		if !strings.EqualFold(format, "json") {

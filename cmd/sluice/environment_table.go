@@ -70,7 +70,7 @@ var sections = []section{
 		joins("RUNTIME_WATCH_ROOT", aBool, "true", "config", "it chooses the files; changes are seen either way, also where envoyproxy/ratelimit misses them"),
 		joined(ignored("RUNTIME_IGNOREDOTFILES", aBool, "false", "files and directories whose names begin with a dot are always left out, so that a mounted ConfigMap is read once")),
 		sets("MERGE_DOMAIN_CONFIG", aBool, "false", "merge-domains", ""),
-		joins("FORCE_START_WITHOUT_INITIAL_CONFIG", aBool, "false", "on-bad-start", "true means `serve`, which is the default under the name ratelimit"),
+		joins("FORCE_START_WITHOUT_INITIAL_CONFIG", aBool, "false", "on-bad-start", "true means `serve`, which is the default under the name ratelimit; over xDS also `--start-without-rules`"),
 		sets("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", aBool, "false", "unhealthy-without-rules", ""),
 	}},
 	{"Rules over xDS, while CONFIG_TYPE is GRPC_XDS_SOTW", []variable{
@@ -86,8 +86,8 @@ var sections = []section{
 		joins("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", aDuration, "3s", "xds-retry-interval", ""),
 		joins("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", aDuration, "10s", "xds-backoff-initial", ""),
 		joins("XDS_CLIENT_BACKOFF_MAX_INTERVAL", aDuration, "60s", "xds-backoff-max", ""),
-		joins("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", aFloat64, "0.5", "xds-backoff-random-factor", ""),
-		joins("XDS_CLIENT_BACKOFF_JITTER", aBool, "true", "xds-backoff-jitter", ""),
+		joins("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", aFloat64, "0.5", "xds-backoff-random-factor", "what each wait is multiplied by for the next; unset: 2. At 0.5 none is longer than the first, as there"),
+		joins("XDS_CLIENT_BACKOFF_JITTER", aBool, "true", "xds-backoff-jitter", "each wait is shorter by up to half"),
 		joins("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", anInt, "", "xds-max-message", "0 is the default"),
 	}},
 	{"Decisions and replies", []variable{
