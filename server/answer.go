@@ -185,7 +185,9 @@ func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, reques
 		s.metrics.GlobalShadow.Inc()
 	}
 	c.fillStatuses()
-	s.count(rules, c)
+	if counting {
+		s.count(rules, c)
+	}
 
 	overall := byte(codeOK)
 	if c.over {

@@ -9,6 +9,7 @@ import (
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -165,6 +166,24 @@ func BenchmarkAnswer(b *testing.B) {
 				})
 			})
 		}
+	}
+}
+
+// BenchmarkHandler is a request without gRPC's part, the clock, the response time
+// and all counting included. Built with the tag uncounted it lacks those, so that
+// the difference is what metrics cost.
+func BenchmarkHandler(b *testing.B) {
+	for _, counters := range []int{1, 10_000} {
+		b.Run(fmt.Sprintf("descriptors=2/entries=5/requests=%d", counters), func(b *testing.B) {
+			h := newHandler(benchService(b, Settings{NearLimitRatio: 0.8}, benchRules), zap.NewNop(), false)
+			x := new(exchange)
+			benchEach(b, benchRequests(b, counters), func(request []byte) {
+				x.request = request
+				if err := h.shouldRateLimit(b.Context(), x); err != nil {
+					b.Fatal(err)
+				}
+			})
+		})
 	}
 }
 

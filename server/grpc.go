@@ -129,11 +129,13 @@ const margin = time.Millisecond
 // rules say.
 func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) {
 	m := h.service.metrics
-	m.Calls.ShouldRateLimit.Requests.Inc()
+	if counting {
+		m.Calls.ShouldRateLimit.Requests.Inc()
+	}
 	now, start := h.clock.Now() // the one reading of the clock; all else takes the time
 	took := time.Duration(-1)   // until it is known
 	defer func() {
-		if took < 0 {
+		if took < 0 && counting {
 			took = h.clock.Elapsed() - start
 		}
 		if p := recover(); p != nil {
@@ -146,14 +148,18 @@ func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) 
 		if err != nil {
 			m.ServiceErrors.Inc()
 		}
-		m.Calls.ShouldRateLimit.Done(uint32(status.Code(err)), took)
+		if counting {
+			m.Calls.ShouldRateLimit.Done(uint32(status.Code(err)), took)
+		}
 	}()
 	budget := time.Duration(math.MaxInt64)
 	if deadline, ok := ctx.Deadline(); ok {
 		budget = h.clock.ElapsedAt(deadline) - start - margin
 	}
 	reply, delay, err := h.service.Answer(now, budget, &x.call, x.request)
-	took = h.clock.Elapsed() - start
+	if counting {
+		took = h.clock.Elapsed() - start
+	}
 	if h.tell != nil {
 		h.tell(ctx, &x.call, delay, err)
 	}

@@ -9,11 +9,13 @@ import (
 	"strings"
 )
 
-// suites are the packages whose benchmarks run, and which ones.
-var suites = []struct{ pkg, pattern string }{
-	{"server", "^(BenchmarkAnswer|BenchmarkProtobufUnmarshal)$"},
-	{"descriptors", "^(BenchmarkMatch|BenchmarkPlan)$"},
-	{"limiter", "^(BenchmarkDecide|BenchmarkHasher)$"},
+// suites are the packages whose benchmarks run, and which ones. A build tag becomes
+// the last part of their names.
+var suites = []struct{ pkg, pattern, tag string }{
+	{"server", "^(BenchmarkAnswer|BenchmarkHandler|BenchmarkProtobufUnmarshal)$", ""},
+	{"server", "^BenchmarkHandler$", "uncounted"},
+	{"descriptors", "^(BenchmarkMatch|BenchmarkPlan)$", ""},
+	{"limiter", "^(BenchmarkDecide|BenchmarkHasher)$", ""},
 }
 
 // ratios are those of two benchmarks in one round.
@@ -55,7 +57,7 @@ func inProcess(ctx context.Context, b *builder, o *options, page *page) error {
 	binaries := make([]string, len(suites))
 	for i, s := range suites {
 		var err error
-		if binaries[i], err = b.build(ctx, "", s.pkg+".test", "test", "-c", "./"+s.pkg); err != nil {
+		if binaries[i], err = b.build(ctx, "", s.pkg+s.tag+".test", "test", "-c", "-tags="+s.tag, "./"+s.pkg); err != nil {
 			return err
 		}
 	}
@@ -71,6 +73,9 @@ func inProcess(ctx context.Context, b *builder, o *options, page *page) error {
 			}
 			for line := range strings.Lines(out) {
 				if m, ok := parseSample(line); ok {
+					if s.tag != "" {
+						m.name += "/" + s.tag
+					}
 					if samples[m.name] == nil {
 						names = append(names, m.name)
 					}
@@ -140,6 +145,7 @@ func (p *page) benchmarks(o *options, names []string, samples map[string][]sampl
 		s := over(n, func(i int) float64 { return of[i].nanos / to[i].nanos })
 		p.line("| %s | %.2f (%.2f to %.2f) | %.2f |", r.what, s.median, s.least, s.greatest, leastNanos(of)/leastNanos(to))
 	}
+	p.counting(samples)
 	p.steps(samples)
 	p.line("\n| benchmark | ns (least to greatest) | bytes | allocations |")
 	p.line("| --- | --- | --- | --- |")
@@ -153,6 +159,28 @@ func (p *page) benchmarks(o *options, names []string, samples map[string][]sampl
 
 func leastNanos(all []sample) float64 {
 	return over(len(all), func(i int) float64 { return all[i].nanos }).least
+}
+
+// counting prints what metrics add to a request. Differences of what is small are
+// steadier than ratios of what is large, so the whole request is measured over gRPC
+// and the addition in process.
+func (p *page) counting(samples map[string][]sample) {
+	for _, requests := range []string{"1", "10000"} {
+		name := "BenchmarkHandler/descriptors=2/entries=5/requests=" + requests
+		with, without := samples[name], samples[name+"/uncounted"]
+		n := min(len(with), len(without))
+		if n == 0 {
+			continue
+		}
+		added := over(n, func(i int) float64 { return with[i].nanos - without[i].nanos })
+		least := leastNanos(with) - leastNanos(without)
+		p.line("\nMetrics, with the clock that they read and the response time, add %.0f ns (%.0f to %.0f) to a request, %.0f ns of the least times (requests=%s).",
+			added.median, added.least, added.greatest, least, requests)
+		if p.request > 0 {
+			p.line("That is %.1f %% of the least CPU time of a request over gRPC, %.1f µs; of the least times %.1f %%.",
+				added.median/p.request/10, p.request, least/p.request/10)
+		}
+	}
 }
 
 // steps prints what each step of an answer adds to those before it.

@@ -16,6 +16,9 @@ import (
 type page struct {
 	w   io.Writer
 	err error
+	// request is the least CPU time that sluice took for a request over gRPC, in
+	// µs; 0 before it was measured.
+	request float64
 }
 
 func (p *page) line(format string, args ...any) {
@@ -73,6 +76,9 @@ func (p *page) caseTable(c *benchCase, services []*service, results [][]load.Res
 		}
 		ratio := over(len(rounds), func(n int) float64 { return serverCPU(&rounds[n]) / serverCPU(&results[stock][n]) })
 		cpu := of(serverCPU)
+		if i == whole && (p.request == 0 || cpu.least < p.request) {
+			p.request = cpu.least
+		}
 		p.line("| %s | %.0f | %.1f (%.1f) | %.0f / %.0f | %.1f | %.2f (%.2f to %.2f) |",
 			s.name, of(func(r *load.Result) float64 { return r.PerSecond }).median, cpu.median, cpu.least,
 			of(func(r *load.Result) float64 { return r.Latency.P50 }).median,

@@ -16,8 +16,9 @@ import (
 //go:embed rules.yaml
 var rules []byte
 
-// stock is the service that the others are compared with: the first.
-const stock = 0
+// Places in what newServices returns: stock is what the others are compared with,
+// whole is sluice.
+const stock, whole = 0, 2
 
 // newServices builds the services and the load generator.
 func newServices(ctx context.Context, b *builder) (services []*service, generator string, err error) {
@@ -39,16 +40,14 @@ func newServices(ctx context.Context, b *builder) (services []*service, generato
 	if err := os.WriteFile(filepath.Join(config, "rules.yaml"), rules, 0o600); err != nil {
 		return nil, "", err
 	}
+	serve := []string{
+		"serve", "--config", config, "--grpc-addr", "127.0.0.1:0",
+		"--http-addr", "", "--debug-addr", "", "--metrics-addr", "", "--log-format", "json",
+	}
 	return []*service{
 		{name: "no-op, grpc-go as it comes", path: noop, address: noopAddress},
 		{name: "no-op, 4 stream workers", path: noop, args: []string{"-workers", "4"}, address: noopAddress},
-		{
-			name: "**sluice**", path: sluice, address: sluiceAddress, limits: true,
-			args: []string{
-				"serve", "--config", config, "--grpc-addr", "127.0.0.1:0",
-				"--http-addr", "", "--debug-addr", "", "--metrics-addr", "", "--log-format", "json",
-			},
-		},
+		{name: "**sluice**", path: sluice, args: serve, address: sluiceAddress, limits: true},
 	}, generator, nil
 }
 

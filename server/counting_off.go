@@ -1,0 +1,5 @@
+//go:build uncounted
+
+package server
+
+const counting = false
