@@ -26,6 +26,8 @@ type listener struct {
 	routes string
 	// accessLog is a format of lines for Envoy's standard output. Optional.
 	accessLog string
+	// tracing is the connection manager's. Optional.
+	tracing string
 }
 
 // rateLimitFilter differs from what envoy.yaml recommends in that no test passes
@@ -115,6 +117,9 @@ func (l listener) render(t *testing.T) object {
 			"@type":      "type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
 			"log_format": object{"text_format_source": object{"inline_string": l.accessLog + "\n"}},
 		})}
+	}
+	if l.tracing != "" {
+		manager["tracing"] = fields(t, l.tracing)
 	}
 	return object{
 		"name": l.called(),
