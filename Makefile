@@ -62,7 +62,7 @@ build: | need-go ## bin/sluice
 .PHONY: test
 test: $(ENVOY) | need-go ## all tests, with a real Envoy; with the race detector where there is a C compiler
 	@# Those of limiter that stop goroutines where another may do most harm.
-	@go test -count=1 -tags limiterhooks -run '^TestHistories|OfOneMoment|IsNotAbsent|ConcurrentReclaim' ./limiter
+	@go test -count=1 -tags limiterhooks -run '^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|ConcurrentReclaim' ./limiter
 	@race=; \
 	if [ "$$(go env CGO_ENABLED)" = 1 ]; then race=-race; \
 	elif [ -n '$(RACE)' ]; then \

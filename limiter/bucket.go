@@ -174,7 +174,7 @@ func (k *bucket) admit(at, word, hits uint64) (lag, after uint64, ok bool) {
 	}
 	lag, after = lag+need, after+need
 	return lag, after, hits-1 < k.plain && lag <= k.full &&
-		word&fineBit == k.fine && ((after+1)^word)&^tatMask == 0 // it does not reach dead
+		word&fineBit == k.fine && (after^word)&^tatMask == 0 && after != dead
 }
 
 // need returns how much hits add to the lag, at most math.MaxInt64.

@@ -3,6 +3,8 @@
 package limiter
 
 import (
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -101,5 +103,48 @@ func TestMovingLogIsNotAbsent(t *testing.T) {
 	defer onPause.Store(nil)
 	if d := decide(tab, benchNow, Charge{ID: id, Policy: large}).Decisions[0]; !moved || d.Before != 2 {
 		t.Errorf("moved %v, decision %+v, want the two hits", moved, d)
+	}
+}
+
+// A hit on a counter whose slot is changing hands waits for that and counts, also if
+// the word of such a slot looks like a bucket's that has drained.
+func TestHitWhileSlotChangesHandsIsNotLost(t *testing.T) {
+	p := &Policy{Algorithm: TokenBucket, Limit: 1e6, Window: time.Second, Burst: 5}
+	tab, ids := newTable(t, minBytes), samePair(2*ways+1)
+	for _, id := range ids[:2*ways] {
+		decide(tab, benchNow, take(id, p))
+	}
+	const later = benchNow + sec // all have expired
+	var old ID
+	var expected atomic.Bool
+	seen, done := make(chan struct{}), make(chan struct{})
+	f := func(at point) {
+		switch {
+		case at == afterWordLoad && expected.CompareAndSwap(true, false):
+			close(seen)
+		case at == afterSlotDead:
+			for _, id := range ids {
+				if s, _ := oneWord(tab).find(tagOf(id, p.Algorithm), id); s != nil && s.word.Load() == dead {
+					old = id
+				}
+			}
+			expected.Store(true)
+			go func(id ID) {
+				defer close(done)
+				decide(tab, later, take(id, p))
+			}(old)
+			<-seen
+			for range 1000 { // if it did not wait, it would be done now
+				runtime.Gosched()
+			}
+			onPause.Store(nil)
+		}
+	}
+	onPause.Store(&f)
+	defer onPause.Store(nil)
+	decide(tab, later, take(ids[2*ways], p))
+	<-done
+	if got := decide(tab, later, Charge{ID: old, Policy: p}).Decisions[0].Before; got != 1 {
+		t.Errorf("the counter has used %d, want the hit", got)
 	}
 }
