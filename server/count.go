@@ -66,7 +66,9 @@ func (s *Service) counters(rules *serving, c *Call, i int, l *descriptors.Limit)
 // limit is their capacity.
 func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.Hits {
 	hits, limit := charge.Hits, charge.Policy.Capacity()
-	near := uint64(float32(limit) * s.settings.NearLimitRatio)
+	// Large limits are rounded, perhaps upwards: so it is in envoyproxy/ratelimit,
+	// where the difference then wraps around.
+	near := min(limit, uint64(float32(limit)*s.settings.NearLimitRatio))
 	h := telemetry.Hits{Total: hits}
 	switch {
 	case !d.Over && d.Refused:
