@@ -69,7 +69,7 @@ func scripts(without string) testscript.Params {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		UpdateScripts:       *update,
-		Deadline:            time.Now().Add(4 * patience),
+		Deadline:            time.Now().Add(10 * patience),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":        exits,
 			"start":        start,
