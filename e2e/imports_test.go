@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ var borders = []struct {
 // TestImportsStayWithinTheBorders looks at what is imported directly, tests left
 // out.
 func TestImportsStayWithinTheBorders(t *testing.T) {
-	for _, p := range packages(t) {
+	for _, p := range packages(t, "") {
 		for _, imported := range p.Imports {
 			if why := forbidden(folder(p.ImportPath), imported); why != "" {
 				t.Errorf("%s imports %s: %s", p.ImportPath, imported, why)
@@ -133,12 +134,17 @@ func folder(importPath string) string {
 
 type goPackage struct {
 	ImportPath string
+	Name       string
 	Imports    []string
 }
 
-func packages(t *testing.T) []goPackage {
+// packages returns ours as they are built for a system (GOOS), "" for this one.
+func packages(t *testing.T, system string) []goPackage {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", module+"/...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Imports", module+"/...")
+	if system != "" {
+		cmd.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+	}
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)

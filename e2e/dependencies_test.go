@@ -1,0 +1,185 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mostDependencies is how many modules what is shipped may import directly. Each is
+// one whose updates and holes are ours to follow.
+const mostDependencies = 15
+
+// oneDependency are modules that are kept, versioned and updated together: they
+// count once.
+var oneDependency = []string{"go.opentelemetry.io"}
+
+// TestDependenciesAreFewAndDefended holds go.mod against DESIGN.md's table. What
+// counts is told by the imports: a module counts if a package that a command is
+// built from imports it, for any system. What only tests and e2e import does not.
+func TestDependenciesAreFewAndDefended(t *testing.T) {
+	imported := dependencies(shipped(packages(t, "")), required(t))
+	for _, system := range []string{"darwin", "windows"} {
+		maps.Copy(imported, dependencies(shipped(packages(t, system)), required(t)))
+	}
+	design, err := os.ReadFile("../DESIGN.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, why := range dependencyErrors(imported, defended(string(design))) {
+		t.Error(why)
+	}
+	t.Logf("%d direct dependencies, at most %d", len(imported), mostDependencies)
+}
+
+// TestDependencyErrors plants what must be found.
+func TestDependencyErrors(t *testing.T) {
+	const table = "| m | w |\n## Dependencies\n\n| module | what for |\n| --- | --- |\n" +
+		"| example.com/a, example.com/b/v2 | all |\n| go.opentelemetry.io/otel and /contrib | spans |\n\nOnly tests import example.com/t.\n"
+	all := []goPackage{
+		{ImportPath: module + "/cmd/x", Name: "main", Imports: []string{"fmt", "example.com/a/sub", module + "/lib"}},
+		{ImportPath: module + "/lib", Name: "lib", Imports: []string{"example.com/b/v2", "go.opentelemetry.io/contrib/b3", "go.opentelemetry.io/otel/trace"}},
+		{ImportPath: module + "/lib/fake", Name: "fake", Imports: []string{"example.com/t"}},
+		{ImportPath: module + "/e2e/y", Name: "main", Imports: []string{"example.com/t/sub"}},
+	}
+	require := []string{"example.com/a", "example.com/b/v2", "example.com/t", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/trace", "go.opentelemetry.io/contrib/b3"}
+	check := func(all []goPackage, require []string) []string {
+		return dependencyErrors(dependencies(shipped(all), require), defended(table))
+	}
+	if got := check(all, require); len(got) != 0 {
+		t.Errorf("errors of what is in order: %q", got)
+	}
+
+	planted := append(slices.Clone(all), goPackage{ImportPath: module + "/cmd/z", Name: "main", Imports: []string{"example.com/planted/v3/sub"}})
+	if got := check(planted, append(slices.Clone(require), "example.com/planted/v3", "example.com/plant")); len(got) != 1 || !strings.Contains(got[0], "example.com/planted/v3") {
+		t.Errorf("errors with a module that is not in the table: %q", got)
+	}
+	if got := check(all[1:], require); len(got) != 3 {
+		t.Errorf("errors with a table of what nothing imports: %q", got)
+	}
+	many := map[string]string{}
+	rows := map[string]bool{}
+	for i := range mostDependencies + 1 {
+		many[fmt.Sprint("example.com/", i)] = module
+		rows[fmt.Sprint("example.com/", i)] = true
+	}
+	if got := dependencyErrors(many, rows); len(got) != 1 || !strings.Contains(got[0], "at most") {
+		t.Errorf("errors with one too many: %q", got)
+	}
+}
+
+// dependencyErrors says what is wrong with modules that are imported, each by a
+// package of ours, beside those that DESIGN.md defends.
+func dependencyErrors(imported map[string]string, rows map[string]bool) []string {
+	var why []string
+	for _, path := range slices.Sorted(maps.Keys(imported)) {
+		if !rows[path] {
+			why = append(why, fmt.Sprintf("%s imports %s, which has no line in DESIGN.md's table of dependencies", imported[path], path))
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(rows)) {
+		if imported[path] == "" {
+			why = append(why, fmt.Sprintf("DESIGN.md's table of dependencies has %s, which no command imports", path))
+		}
+	}
+	if len(imported) > mostDependencies {
+		why = append(why, fmt.Sprintf("%d direct dependencies: at most %d", len(imported), mostDependencies))
+	}
+	return why
+}
+
+// shipped returns those of all packages that commands are built from, the programs
+// of e2e left out.
+func shipped(all []goPackage) []goPackage {
+	byPath := make(map[string]goPackage, len(all))
+	var next []string
+	for _, p := range all {
+		byPath[p.ImportPath] = p
+		if p.Name == "main" && folder(p.ImportPath) != "e2e" {
+			next = append(next, p.ImportPath)
+		}
+	}
+	var found []goPackage
+	for len(next) > 0 {
+		p, ok := byPath[next[0]]
+		delete(byPath, next[0])
+		next = next[1:]
+		if ok {
+			found = append(found, p)
+			next = append(next, p.Imports...)
+		}
+	}
+	return found
+}
+
+// dependencies returns those of the required modules that packages import, each with
+// one that does.
+func dependencies(from []goPackage, require []string) map[string]string {
+	found := map[string]string{}
+	for _, p := range from {
+		for _, imported := range p.Imports {
+			longest := ""
+			for _, path := range require {
+				if within(imported, []string{path}) && len(path) > len(longest) {
+					longest = path
+				}
+			}
+			if longest != "" {
+				found[counted(longest)] = p.ImportPath
+			}
+		}
+	}
+	return found
+}
+
+// counted returns what a module counts as.
+func counted(path string) string {
+	for _, one := range oneDependency {
+		if within(path, []string{one}) {
+			return one
+		}
+	}
+	return path
+}
+
+var modulePath = regexp.MustCompile(`[a-z0-9-]+\.[a-z0-9.-]+/[^\s,]+`)
+
+// defended returns the modules in the first column of DESIGN.md's table of
+// dependencies.
+func defended(design string) map[string]bool {
+	_, section, _ := strings.Cut(design, "\n## Dependencies\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := map[string]bool{}
+	for line := range strings.Lines(section) {
+		if cells := strings.Split(line, "|"); len(cells) > 2 {
+			for _, path := range modulePath.FindAllString(cells[1], -1) {
+				rows[counted(path)] = true
+			}
+		}
+	}
+	return rows
+}
+
+// required returns the modules that go.mod names, those of others' need too.
+func required(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", "../go.mod").Output()
+	if err != nil {
+		t.Fatalf("go mod edit: %v", err)
+	}
+	var mod struct{ Require []struct{ Path string } }
+	if err := json.Unmarshal(out, &mod); err != nil {
+		t.Fatalf("read what go mod edit printed: %v", err)
+	}
+	var paths []string
+	for _, r := range mod.Require {
+		paths = append(paths, r.Path)
+	}
+	return paths
+}
