@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/contrib/propagators/b3"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
@@ -52,6 +52,13 @@ type Tracing struct {
 // NewTracing returns what traces requests until [Tracing.Shutdown]. It does not
 // wait for the collector.
 func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger *zap.Logger) (*Tracing, error) {
+	if err := CheckTracing(); err != nil {
+		return nil, err
+	}
+	queue, err := spanQueue()
+	if err != nil {
+		return nil, err
+	}
 	var client otlptrace.Client
 	switch o.Protocol {
 	case "http":
@@ -61,6 +68,7 @@ func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger 
 	default:
 		return nil, fmt.Errorf("protocol %q: must be http or grpc", o.Protocol)
 	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("tracing", zap.Error(err)) }))
 	exporter, err := otlptrace.New(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("otlp exporter: %w", err)
@@ -73,8 +81,10 @@ func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger 
 		Name: "sluice_trace_export_errors_total", Help: "Spans that could not be sent to the collector.",
 	})
 	metrics.Register(lost)
+	counted := &countedSpans{queue: int64(queue), lost: lost, logger: logger}
 	options := []sdktrace.TracerProviderOption{
-		sdktrace.WithBatcher(&countingExporter{SpanExporter: exporter, lost: lost, logger: logger}),
+		sdktrace.WithSpanProcessor(counted.before(sdktrace.NewBatchSpanProcessor(
+			counted.after(exporter), sdktrace.WithMaxQueueSize(queue)))),
 		sdktrace.WithResource(described),
 	}
 	if os.Getenv("OTEL_TRACES_SAMPLER") == "" || o.SamplingRate < 1 {
@@ -134,28 +144,4 @@ func (t *Tracing) Shutdown(ctx context.Context) error {
 		return fmt.Errorf("send the last spans: %w", err)
 	}
 	return nil
-}
-
-// countingExporter counts what is lost and logs where that begins and ends; the
-// SDK would print a line for each batch.
-type countingExporter struct {
-	sdktrace.SpanExporter
-	lost   prometheus.Counter
-	logger *zap.Logger
-	down   atomic.Bool
-}
-
-// ExportSpans sends spans.
-func (e *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	err := e.SpanExporter.ExportSpans(ctx, spans)
-	switch {
-	case err != nil:
-		e.lost.Add(float64(len(spans)))
-		if !e.down.Swap(true) {
-			e.logger.Warn("tracing: spans cannot be sent and are dropped", zap.Error(err))
-		}
-	case e.down.Swap(false):
-		e.logger.Info("tracing: spans are sent again")
-	}
-	return nil // it has been told
 }

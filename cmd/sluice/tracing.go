@@ -19,6 +19,14 @@ type tracingFlags struct {
 	TracingSampling  ratio  `group:"tracing" name:"tracing-sampling-rate" default:"1" placeholder:"RATIO" help:"Share of the traces that begin here, 0 to 1; others are recorded where their parent is. Default 1."`
 }
 
+// check checks OpenTelemetry's variables.
+func (f *tracingFlags) check() error {
+	if !f.Tracing {
+		return nil
+	}
+	return telemetry.CheckTracing()
+}
+
 // start returns nil if tracing is off. Stop sends the last spans.
 func (f *tracingFlags) start(ctx context.Context, metrics *telemetry.Metrics, logger *zap.Logger) (t *telemetry.Tracing, stop func(), err error) {
 	if !f.Tracing {

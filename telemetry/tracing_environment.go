@@ -1,0 +1,98 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// CheckTracing returns an error for each of OpenTelemetry's variables that says where
+// and how to send spans and that its SDK would leave out. The SDK prints what it
+// cannot read, in its own form and with the tokens that headers hold, and sends
+// spans elsewhere.
+func CheckTracing() error {
+	const prefix = "OTEL_EXPORTER_OTLP_"
+	var found []error
+	for _, signal := range []string{"", "TRACES_"} {
+		for _, v := range []struct {
+			name    string
+			good    func(string) bool
+			allowed string
+		}{
+			{"ENDPOINT", isEndpoint, "must be a URL such as http://collector:4318"},
+			{"HEADERS", areHeaders, "must be name=value,name=value, with values as in a URL"},
+			{"TIMEOUT", isCount, "must be a whole number of milliseconds"},
+		} {
+			name := prefix + signal + v.name
+			text := strings.TrimSpace(os.Getenv(name))
+			if text == "" || v.good(text) {
+				continue
+			}
+			shown := strconv.Quote(text)
+			// A URL may hold a password.
+			if v.name == "HEADERS" || strings.Contains(text, "@") {
+				shown = "(not shown)"
+			}
+			found = append(found, fmt.Errorf("%s=%s: %s", name, shown, v.allowed))
+		}
+	}
+	if _, err := spanQueue(); err != nil {
+		found = append(found, err)
+	}
+	return errors.Join(found...)
+}
+
+func isEndpoint(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil {
+		return false
+	}
+	switch strings.ToLower(u.Scheme) {
+	case "http", "https":
+		return u.Host != ""
+	case "": // host:port has a scheme, to a parser of URLs, or does not parse
+		return false
+	default:
+		// Names that grpc-go resolves, as unix:///run/otel.sock or dns:///collector:4317;
+		// collector:4317 is none.
+		return strings.HasPrefix(text[len(u.Scheme):], ":/")
+	}
+}
+
+func areHeaders(text string) bool {
+	for pair := range strings.SplitSeq(text, ",") {
+		name, value, found := strings.Cut(pair, "=")
+		if _, err := url.PathUnescape(value); !found || err != nil || !isToken(strings.TrimSpace(name)) {
+			return false
+		}
+	}
+	return true
+}
+
+func isCount(text string) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n >= 0
+}
+
+// isToken reports whether name is a header name: a token of RFC 9110, 5.6.2.
+func isToken(name string) bool {
+	return name != "" && strings.Trim(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
+// spanQueue is how many spans may wait to be sent: OTEL_BSP_MAX_QUEUE_SIZE, or what
+// the SDK takes without it.
+func spanQueue() (int, error) {
+	const name, preset = "OTEL_BSP_MAX_QUEUE_SIZE", 2048
+	text := strings.TrimSpace(os.Getenv(name))
+	if text == "" {
+		return preset, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 1<<20 {
+		return 0, fmt.Errorf("%s=%q: must be a whole number, 1 to %d", name, text, 1<<20)
+	}
+	return n, nil
+}

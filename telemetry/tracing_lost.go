@@ -1,0 +1,76 @@
+package telemetry
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.uber.org/zap"
+)
+
+// countedSpans counts the spans that are lost, between those that end and those
+// that are sent, and logs where that begins and ends. The SDK would print a line for
+// each batch, and drop what its queue cannot hold without a word.
+type countedSpans struct {
+	// queue bounds under: what the SDK's queue holds, so that it drops nothing itself.
+	queue int64
+	// under are the spans that have ended and are neither sent nor lost.
+	under  atomic.Int64
+	lost   prometheus.Counter
+	logger *zap.Logger
+	down   atomic.Bool
+}
+
+// before returns a processor that hands to next what can be queued.
+func (c *countedSpans) before(next sdktrace.SpanProcessor) sdktrace.SpanProcessor {
+	return &countingProcessor{SpanProcessor: next, counted: c}
+}
+
+// after returns an exporter that sends by next.
+func (c *countedSpans) after(next sdktrace.SpanExporter) sdktrace.SpanExporter {
+	return &countingExporter{SpanExporter: next, counted: c}
+}
+
+func (c *countedSpans) lose(n int, why zap.Field) {
+	c.lost.Add(float64(n))
+	if !c.down.Swap(true) {
+		c.logger.Warn("tracing: spans cannot be sent and are dropped", why)
+	}
+}
+
+type countingProcessor struct {
+	sdktrace.SpanProcessor
+	counted *countedSpans
+}
+
+// OnEnd queues a span, or drops it.
+func (p *countingProcessor) OnEnd(span sdktrace.ReadOnlySpan) {
+	switch c := p.counted; {
+	case !span.SpanContext().IsSampled(): // never sent
+	case c.under.Add(1) > c.queue:
+		c.under.Add(-1)
+		c.lose(1, zap.String("error", "the queue is full: the collector does not keep up"))
+	default:
+		p.SpanProcessor.OnEnd(span)
+	}
+}
+
+type countingExporter struct {
+	sdktrace.SpanExporter
+	counted *countedSpans
+}
+
+// ExportSpans sends spans.
+func (e *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := e.SpanExporter.ExportSpans(ctx, spans)
+	c := e.counted
+	c.under.Add(-int64(len(spans)))
+	switch {
+	case err != nil:
+		c.lose(len(spans), zap.Error(err))
+	case c.down.Swap(false):
+		c.logger.Info("tracing: spans are sent again")
+	}
+	return nil // it has been told
+}
