@@ -71,6 +71,30 @@ func (e *environment) did(v *variable) string {
 	return strings.Join(all, " ")
 }
 
+// blame adds to an error the variables that set the flags which it names.
+func (e *environment) blame(err error) error {
+	if err == nil {
+		return nil
+	}
+	var from []string
+	for flag, a := range e.assigned {
+		named := regexp.MustCompile(`--` + flag + `([^-a-z]|$)`).MatchString(err.Error())
+		if !named || e.given[flag] {
+			continue
+		}
+		for _, name := range a.from {
+			if !strings.Contains(err.Error(), name) && !slices.Contains(from, name) {
+				from = append(from, name)
+			}
+		}
+	}
+	if len(from) == 0 {
+		return err
+	}
+	slices.Sort(from)
+	return fmt.Errorf("%w\n(set by %s)", err, strings.Join(from, ", "))
+}
+
 // ours are beginnings of names that hardly anybody else uses.
 var ours = []string{
 	"CONFIG_GRPC_XDS_", "XDS_CLIENT_", "GRPC_SERVER_TLS_", "GRPC_CLIENT_TLS_", "GRPC_MAX_CONNECTION_",
@@ -83,8 +107,9 @@ var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT
 // strangers returns the names that look like one of the table, but are not there.
 func (e *environment) strangers() (names []string) {
 	for name := range e.all {
-		like := slices.ContainsFunc(ours, func(start string) bool { return strings.HasPrefix(name, start) })
-		if like && lookUp(name).kind == "" && !serviceLink.MatchString(name) {
+		like := slices.ContainsFunc(ours, func(start string) bool { return strings.HasPrefix(name, start) }) ||
+			e.on("USE_DOG_STATSD") && strings.HasPrefix(name, "DOG_STATSD_") // of a mogrifier that none names
+		if like && e.set[name] == "" && lookUp(name).kind == "" && !serviceLink.MatchString(name) {
 			names = append(names, name)
 		}
 	}

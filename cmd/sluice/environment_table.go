@@ -131,7 +131,7 @@ var sections = []section{
 		sets("TRACING_SERVICE_NAMESPACE", aString, "", "tracing-service-namespace", ""),
 		sets("TRACING_SERVICE_INSTANCE_ID", aString, "", "tracing-instance-id", ""),
 		joins("TRACING_SAMPLING_RATE", aFloat64, "1", "tracing-sampling-rate", ""),
-		hidden(chooses("OTEL_*", aString, "", "read by OpenTelemetry, as there: OTEL_EXPORTER_OTLP_ENDPOINT and others")),
+		hidden(chooses("OTEL_*", aString, "", "read by OpenTelemetry, as there: OTEL_EXPORTER_OTLP_ENDPOINT and others; an endpoint, headers, a timeout or a queue that it cannot read ends the start")),
 	}},
 	{"The store of counters", []variable{
 		choice("BACKEND_TYPE", "redis", "`memory` counts in this process; redis and memcache are refused", "memory", "redis", "memcache"),

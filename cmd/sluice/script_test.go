@@ -43,6 +43,8 @@ func TestMain(m *testing.M) {
 //	logged REGEXP            wait until the server logs a line that matches
 //	                         after those that were waited for before
 //	signal TERM|INT|HUP|KILL send the server a signal
+//	unread                   stop reading the server's log, as one who goes away
+//	delete URL               like get, with the method DELETE
 //	ended CODE               wait until the server exits with CODE, or is ended by a
 //	                         signal, such as "signal: terminated"; its log is in
 //	                         the file log
@@ -79,6 +81,8 @@ func scripts(without string) testscript.Params {
 			"variables":    setVariables,
 			"logged":       func(ts *testscript.TestScript, _ bool, args []string) { running(ts).logged(ts, args[0]) },
 			"signal":       func(ts *testscript.TestScript, _ bool, args []string) { running(ts).signal(ts, args[0]) },
+			"unread":       func(ts *testscript.TestScript, _ bool, _ []string) { running(ts).unread(ts) },
+			"delete":       func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodDelete, args[0], "") },
 			"ended":        func(ts *testscript.TestScript, _ bool, args []string) { running(ts).ended(ts, args[0]) },
 			"get":          func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodGet, args[0], "") },
 			"post":         func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodPost, args[0], args[1]) },
@@ -299,6 +303,12 @@ func (p *process) next(ts *testscript.TestScript, re *regexp.Regexp) string {
 			ts.Fatalf("no line of the log matches %v: %v; so far:\n%s", re, err, p.log.String())
 		}
 	}
+}
+
+// unread ends the reading of the log.
+func (p *process) unread(ts *testscript.TestScript) {
+	ts.Check(p.stderr.Close())
+	p.lines = bufio.NewReader(strings.NewReader(""))
 }
 
 func (p *process) signal(ts *testscript.TestScript, name string) {

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -88,59 +88,15 @@ var serveGroups = []kong.Group{
 	{Key: "process", Title: "Process:"},
 }
 
-// Validate checks what the types do not.
-func (s *serveCmd) Validate() error {
-	if _, err := telemetry.NewLogger(io.Discard, s.LogLevel, s.LogFormat); err != nil {
-		return fmt.Errorf("--log-level (LOG_LEVEL), --log-format (LOG_FORMAT): %w", err)
-	}
-	for _, h := range []struct{ flag, name string }{
-		{"--limit-header (LIMIT_LIMIT_HEADER)", s.LimitHeader},
-		{"--remaining-header (LIMIT_REMAINING_HEADER)", s.RemainingHeader},
-		{"--reset-header (LIMIT_RESET_HEADER)", s.ResetHeader},
-	} {
-		if h.name != "" && !isToken(h.name) {
-			return fmt.Errorf("%s is %q: must be a header name, or empty to leave it out", h.flag, h.name)
-		}
-	}
-	for _, n := range []struct {
-		flag string
-		low  bool
-	}{
-		{"--max-descriptors", s.MaxDescriptors < 1},
-		{"--max-message", s.MaxMessage < 1},
-		{"--max-streams", s.MaxStreams < 1},
-		{"--max-connections", s.MaxConnections < 1},
-		{"--drain-timeout", s.DrainTimeout <= 0},
-	} {
-		if n.low {
-			return fmt.Errorf("%s must be above 0", n.flag)
-		}
-	}
-	if err := cmp.Or(s.TLS.check(), s.Statsd.check(), s.XDS.check(s.environment.given["config"])); err != nil {
-		return err
-	}
-	for _, d := range []struct {
-		flag  string
-		value time.Duration
-	}{
-		{"--drain-delay", s.DrainDelay},
-		{"--max-connection-age (GRPC_MAX_CONNECTION_AGE)", s.MaxConnAge},
-		{"--max-connection-age-grace (GRPC_MAX_CONNECTION_AGE_GRACE)", s.MaxConnGrace},
-	} {
-		if d.value < 0 {
-			return fmt.Errorf("%s must not be negative", d.flag)
-		}
-	}
-	return nil
-}
-
-// isToken reports whether name is a header name: a token of RFC 9110, 5.6.2.
-func isToken(name string) bool {
-	return name != "" && strings.Trim(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
-}
-
 // Run serves until ctx is done.
 func (s *serveCmd) Run(ctx context.Context, c console, dropped droppedArguments) error {
+	// Whoever reads the log may go away: that must not end the service, as a write to
+	// a broken pipe otherwise does.
+	signal.Ignore(syscall.SIGPIPE)
+	return s.environment.blame(s.run(ctx, c, dropped))
+}
+
+func (s *serveCmd) run(ctx context.Context, c console, dropped droppedArguments) error {
 	logger, err := telemetry.NewLogger(c.err, s.LogLevel, s.LogFormat)
 	if err != nil {
 		return err
