@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -93,7 +94,7 @@ func oneByOne(phases [][][]op) [][][]op {
 	for _, plan := range phases {
 		all = append(all, slices.Concat(plan...)...)
 	}
-	slices.SortStableFunc(all, func(a, b op) int { return int(a.now - b.now) })
+	slices.SortStableFunc(all, func(a, b op) int { return cmp.Compare(a.now, b.now) })
 	return [][][]op{{all}}
 }
 

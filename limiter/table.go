@@ -12,13 +12,15 @@ import (
 const (
 	minBytes     = 4 << 10
 	defaultBytes = 64 << 20
-	maxBytes     = 256 << 30 // so that a block's number stays below 2^32
+	// So that a block's number stays below 2^32, and an int counts bytes, which
+	// 32-bit systems have fewer of.
+	maxBytes int64 = min(256<<30, math.MaxInt)
 )
 
 // Options configures a [Table]. The zero value is usable.
 type Options struct {
 	// Bytes bounds the memory of the counters. 0 means 64 MiB; the least is 4 KiB,
-	// the most 256 GiB.
+	// the most 256 GiB, or 2 GiB less a byte on 32-bit systems.
 	Bytes int64
 	// Policies are those that the table is to be divided for: every one gets the
 	// same share, those with counters of one size together. An eighth is kept for

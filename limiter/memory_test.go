@@ -1,0 +1,29 @@
+package limiter
+
+import (
+	"testing"
+	"unsafe"
+)
+
+// TestShelvesAreAligned holds that blocks begin on a border of cache lines, and
+// words where 32-bit systems, too, can swap all 64 bits at once.
+func TestShelvesAreAligned(t *testing.T) {
+	for _, size := range []int{0, 1, 3, 62, 4096} {
+		for _, least := range []int64{1, mapFrom} {
+			blocks := max(1, least/(ways*int64(slotBytes(size))))
+			s := newShelf(size, blocks)
+			if at := uintptr(unsafe.Pointer(unsafe.SliceData(s.blocks))); at%blockBytes != 0 {
+				t.Errorf("%d blocks of %d cells begin at %#x, not on a border of %d bytes", blocks, size, at, blockBytes)
+			}
+			if size == 0 {
+				continue
+			}
+			if at := uintptr(unsafe.Pointer(unsafe.SliceData(s.notes))); at%8 != 0 {
+				t.Errorf("notes of %d blocks of %d cells begin at %#x", blocks, size, at)
+			}
+			if at := uintptr(unsafe.Pointer(unsafe.SliceData(s.cells))); at%8 != 0 {
+				t.Errorf("cells of %d blocks of %d cells begin at %#x", blocks, size, at)
+			}
+		}
+	}
+}
