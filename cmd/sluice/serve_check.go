@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -34,25 +35,51 @@ func (s *serveCmd) check() error {
 		{"--max-message", s.MaxMessage < 1},
 		{"--max-streams", s.MaxStreams < 1},
 		{"--max-connections", s.MaxConnections < 1},
-		{"--drain-timeout", s.DrainTimeout <= 0},
 	} {
 		if n.low {
 			return fmt.Errorf("%s must be above 0", n.flag)
 		}
 	}
-	if err := cmp.Or(s.TLS.check(), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.given["config"])); err != nil {
-		return err
-	}
-	for _, d := range []struct {
-		flag  string
-		value time.Duration
-	}{
-		{"--drain-delay", s.DrainDelay},
-		{"--max-connection-age", s.MaxConnAge},
-		{"--max-connection-age-grace", s.MaxConnGrace},
+	return cmp.Or(s.TLS.check(), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.given["config"]),
+		s.checkAddresses(), s.checkTimes())
+}
+
+func (s *serveCmd) checkAddresses() error {
+	for _, a := range []struct{ flag, addr string }{
+		{"--grpc-addr", s.GRPCAddr},
+		{"--http-addr", s.HTTPAddr},
+		{"--debug-addr", s.DebugAddr},
+		{"--metrics-addr", s.MetricsAddr},
 	} {
-		if d.value < 0 {
-			return fmt.Errorf("%s is %v: must not be negative", d.flag, d.value)
+		if a.addr == "" || strings.HasPrefix(a.addr, "unix:") {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(a.addr); err != nil {
+			return fmt.Errorf("%s is %q: must be host:port, unix:///path or unix:@name, or empty", a.flag, a.addr)
+		}
+	}
+	return nil
+}
+
+// checkTimes keeps sums of times, and grpc-go's random tenth, from overflowing.
+func (s *serveCmd) checkTimes() error {
+	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
+	for _, d := range []struct {
+		flag      string
+		value     time.Duration
+		low, high time.Duration
+	}{
+		{"--drain-delay", s.DrainDelay, 0, day},
+		{"--drain-timeout", s.DrainTimeout, 1, day},
+		{"--max-connection-age", s.MaxConnAge, 0, 10 * year},
+		{"--max-connection-age-grace", s.MaxConnGrace, 0, 10 * year},
+	} {
+		if d.value < d.low || d.value > d.high {
+			least := "0"
+			if d.low > 0 {
+				least = "above 0"
+			}
+			return fmt.Errorf("%s is %v: must be %s to %v", d.flag, d.value, least, d.high)
 		}
 	}
 	return nil
