@@ -36,21 +36,24 @@ const (
 	// one 2^32 hits and their debt, and as late.
 	aheadCoarse = uint64(maxFull) + uint64(MaxWindow) + uint64(maxLateNanos)
 	aheadFine   = uint64(2<<(32+fineBelow)+maxLateNanos) << fineShift
+
+	// passed is what a TAT less now is at least, modulo 2^64, if it has passed by at
+	// most 2^61 units.
+	passed = 7 << 61
 )
 
 // A bucket is a policy in the unit of its words.
 type bucket struct {
 	step  uint64 // T; 0 if the limit is 0
-	part  uint64 // 2^64/T, so that a division is a multiplication; see over
+	part  uint64 // 2^(64+down)/T, rounded up, so that a division is a multiplication; see over
 	full  uint64 // the lag of a full bucket
 	most  uint64 // how many hits that are, without a rest
 	hold  uint64 // what hits may wait beyond that
 	now   uint64 // hold, as far as the budget of the batch goes
-	plain uint64 // most, but 0 if hits may wait
-	ahead uint64 // the longest lag of a word
-	fine  uint64 // the words' fineBit
+	until uint64 // what times are below that admit is for, as no TAT overflows; 0 if hits may wait
 	round uint64 // what makes a division by the units per nanosecond round up
 	shift uint8  // units per nanosecond, as a power of two
+	down  uint8  // see part
 }
 
 // bucket returns what p says for a batch with the budget.
@@ -65,14 +68,14 @@ func (p *Policy) bucket(budget time.Duration) bucket {
 	if p.Limit == 0 || p.Window <= 0 || p.Window > MaxWindow {
 		return bucket{}
 	}
-	k := bucket{ahead: aheadCoarse}
+	k := bucket{}
 	window, limit := uint64(p.Window), uint64(p.Limit)
 	if window < limit<<fineBelow {
-		k.shift, k.ahead, k.fine, k.round = fineShift, aheadFine, fineBit, 1<<fineShift-1
+		k.shift, k.round = fineShift, 1<<fineShift-1
 	}
-	window <<= k.shift // below 2^63
-	k.step = (window + limit - 1) / limit
-	k.part = math.MaxUint64 / k.step
+	window <<= k.shift                      // below 2^63
+	k.step = max(2, (window+limit-1)/limit) // 4 at least if p is valid
+	k.part, k.down = reciprocal(k.step)
 	hits := uint64(p.Burst)
 	if p.Algorithm == LeakyBucket {
 		hits = uint64(p.Slack) + 1
@@ -84,7 +87,7 @@ func (p *Policy) bucket(budget time.Duration) bucket {
 	}
 	k.most = hits
 	if p.Algorithm != LeakyBucket || p.MaxWait <= 0 {
-		k.plain = hits
+		k.until = tatMask - k.full
 		return k
 	}
 	k.hold = uint64(min(p.MaxWait, maxHold)) << k.shift
@@ -100,16 +103,23 @@ func (k *bucket) within(budget time.Duration) uint64 {
 	return min(k.hold, uint64(min(max(budget, 0), maxHold))<<k.shift)
 }
 
-// over returns n / k.step, which is not 0, by a multiplication. With
-// part = floor((2^64-1)/step) the high word of n * part is more than n/step - 2 and
-// at most n/step, for part is more than 2^64/step - 1 - 1/step... so at most one is
-// to be added.
+// reciprocal returns the part and down of a step of 2 to 2^62, such that 2^down is
+// below the step and not below its half: then part has 64 bits.
+func reciprocal(step uint64) (part uint64, down uint8) {
+	down = uint8(bits.Len64(step-1) - 1) //nolint:gosec // below 64
+	part, rest := bits.Div64(1<<down, 0, step)
+	if rest > 0 {
+		part++
+	}
+	return part, down
+}
+
+// over returns n / k.step, which is not 0, by a multiplication. n is below 2^63.
+// The step times part is more than 2^(64+down) by less than the step, at most
+// 2^(1+down), so n times part / 2^(64+down) is more than n/step by less than 1/step.
 func (k *bucket) over(n uint64) uint64 {
 	q, _ := bits.Mul64(n, k.part)
-	if n-q*k.step >= k.step {
-		q++
-	}
-	return q
+	return q >> (k.down & 63)
 }
 
 // nanos rounds a lag up to whole nanoseconds.
@@ -159,22 +169,21 @@ func bucketWord(at Time, lag uint64, shift uint8) uint64 {
 	return (uint64(at) + lag) & tatMask //nolint:gosec // modulo 2^62
 }
 
-// at returns the time in k's unit, modulo 2^62.
-func (k *bucket) at(now Time) uint64 { return uint64(now) << (k.shift & 63) } //nolint:gosec // modulo
+// admits reports whether admit may be asked: it decides what happens most, hits that
+// are not none and of which none may wait. at is the time in k's unit, modulo 2^62.
+func (k *bucket) admits(at, hits uint64) bool { return hits-1 < k.most && at < k.until }
 
-// admit decides what happens most: hits, not none, that have room, on a word in
-// k's unit, where none may wait. It returns the lag and the word that they leave.
-// The word depends on the old one by no more than one addition and a branch, since
-// its swap has to wait for it.
-func (k *bucket) admit(at, word, hits uint64) (lag, after uint64, ok bool) {
+// admit returns the lag that hits leave, which have room if it is at most full, and
+// the word. kind is the bits above the TAT, of which one is life; a word with others
+// is as one without room. The word depends on the old one by no more than an addition
+// and a branch, since its swap has to wait for it.
+func (k *bucket) admit(at, kind, word, hits uint64) (lag, after uint64) {
 	need := hits * k.step
-	lag, after = (word-at)&tatMask, word
-	if lag > k.ahead {
-		lag, after = 0, at&tatMask|word&^tatMask
+	lag, after = word-(at|kind), word+need
+	if int64(lag) < 0 && lag >= passed { //nolint:gosec // its sign is one instruction, and it has not passed as a rule
+		lag, after = 0, at|kind+need
 	}
-	lag, after = lag+need, after+need
-	return lag, after, hits-1 < k.plain && lag <= k.full &&
-		word&fineBit == k.fine && (after^word)&^tatMask == 0 && after != dead
+	return lag + need, after
 }
 
 // need returns how much hits add to the lag, at most math.MaxInt64.

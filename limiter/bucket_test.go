@@ -234,29 +234,31 @@ func TestBuckets(t *testing.T) {
 	_ = day
 }
 
-// Multiplying by the part of 2^64 is dividing, at the edges of every quotient.
+// Multiplying by the part of a power of two is dividing, at the edges of every quotient.
 func TestOverDivides(t *testing.T) {
+	const most = math.MaxInt64
 	r := rand.New(rand.NewPCG(1, 2))
 	check := func(n, step uint64) {
-		k := bucket{step: step, part: math.MaxUint64 / step}
+		k := bucket{step: step}
+		k.part, k.down = reciprocal(step)
 		if got := k.over(n); got != n/step {
 			t.Fatalf("%d over a step of %d = %d, want %d", n, step, got, n/step)
 		}
 	}
-	for step := uint64(1); step < 300; step++ {
+	for step := uint64(2); step < 300; step++ {
 		for n := range uint64(3000) {
 			check(n, step)
-			check(math.MaxUint64-n, step)
+			check(most-n, step)
 		}
 	}
 	for i := range 200_000 {
-		step := max(1, r.Uint64()>>r.IntN(64))
+		step := max(2, r.Uint64()>>(2+r.IntN(62)))
 		if i%2 == 0 {
-			step = max(1, 1<<r.IntN(64)+uint64(r.IntN(3))-1)
+			step = max(2, 1<<r.IntN(62)+uint64(r.IntN(3))-1)
 		}
-		q := r.Uint64() >> r.IntN(64) / step
-		for _, n := range []uint64{0, 1, step - 1, step, q * step, q*step - 1, q*step + 1, q*step + step - 1, math.MaxUint64, math.MaxUint64 / step * step, maxFull, 1 << 62} {
-			check(n, step)
+		q := r.Uint64() >> (1 + r.IntN(63)) / step
+		for _, n := range []uint64{0, 1, step - 1, step, q * step, max(1, q*step) - 1, q*step + 1, q*step + step - 1, most, most / step * step, maxFull, 1 << 62} {
+			check(min(n, most), step)
 		}
 	}
 }

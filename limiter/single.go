@@ -1,6 +1,9 @@
 package limiter
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Single is one counter under one policy, for programs that have a limiter in hand
 // and need no [Table] to find it in. The same code decides. All methods may be
@@ -49,13 +52,25 @@ func (s *Single) Decide(now Time, hits uint64, d *Decision) bool {
 	// What happens most, in one straight line for each algorithm. What is left is
 	// computed after the swap, which waits for all that comes before it.
 	switch {
+	case isBucket(p.Algorithm) && p.ready.bucket.shift == 0:
+		k, at := &p.ready.bucket, uint64(now) //nolint:gosec // one before the epoch is beyond until
+		if k.admits(at, hits) {
+			lag, after := k.admit(at, lifeBit, word, hits)
+			if lag <= k.full && s.swap(word, after) {
+				room := k.over(k.full - lag)
+				d.admitted(k.most-hits-room, hits, room, time.Duration(lag)) //nolint:gosec // below 2^62
+				return true
+			}
+		}
 	case isBucket(p.Algorithm):
-		k := &p.ready.bucket
-		lag, after, ok := k.admit(k.at(now), word, hits)
-		if ok && s.swap(word, after) {
-			room := k.over(k.full - lag)
-			d.admitted(k.most-hits-room, hits, room, k.nanos(lag))
-			return true
+		k, at := &p.ready.bucket, uint64(now)<<fineShift&tatMask //nolint:gosec // modulo 2^62
+		if k.admits(at, hits) {
+			lag, after := k.admit(at, lifeBit|fineBit, word, hits)
+			if lag <= k.full && s.swap(word, after) {
+				room := k.over(k.full - lag)
+				d.admitted(k.most-hits-room, hits, room, k.nanos(lag))
+				return true
+			}
 		}
 	case p.Algorithm == FixedWindow:
 		at := instantOf(now)

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -46,6 +47,35 @@ func TestSingleAllocatesNothing(t *testing.T) {
 					s.Refund(now, 1, &d)
 				}); n != 0 {
 					t.Errorf("%+v: %v allocations", p, n)
+				}
+			}
+		}
+	}
+}
+
+// A Single decides what a table does, also where words begin anew: those of buckets
+// do every 146 years, or 9 if their unit is fine.
+func TestSingleDecidesAsATable(t *testing.T) {
+	const fineTurn = Time(1) << 58
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, base := range []Time{0, 1_700_000_000 * sec, fineTurn * 7, fineTurn * 8, 1 << 62, math.MaxInt64 - 10*Time(MaxWindow)} {
+		for _, p := range everyPolicy() {
+			s, err := NewSingle(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			table, b := newTable(t, 0), &Batch{Charges: []Charge{take(counterID(1), &p)}, Budget: maxHold}
+			unit := max(1, Time(p.Window)/Time(p.Limit)/2)
+			now := base - 50*unit
+			for i := range 500 {
+				if now += unit * Time(r.IntN(3)); i%16 == 0 {
+					now += unit * Time(r.IntN(160)-80)
+				}
+				var d Decision
+				b.Charges[0].Hits = uint64(r.IntN(4)) / 2 * uint64(1+r.IntN(3))
+				table.Decide(now, b)
+				if ok := s.Decide(now, b.Charges[0].Hits, &d); d != b.Decisions[0] || ok == b.Refused {
+					t.Fatalf("%+v, step %d, %d hits at %d (%d after the turn): %v, %+v; a table %+v", p, i, b.Charges[0].Hits, now, now-base, ok, d, b.Decisions[0])
 				}
 			}
 		}
