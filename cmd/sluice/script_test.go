@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
@@ -28,7 +30,19 @@ var update = flag.Bool("update", false, "rewrite the files that scripts compare 
 
 func TestMain(m *testing.M) {
 	// The same program under both names that it knows itself by.
-	testscript.Main(m, map[string]func(){"sluice": main, "ratelimit": main})
+	testscript.Main(leakless{m}, map[string]func(){"sluice": main, "ratelimit": main})
+}
+
+// leakless are tests that fail if they leave goroutines behind.
+type leakless struct{ m *testing.M }
+
+func (l leakless) Run() int {
+	code := l.m.Run()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, "tests passed, but left goroutines behind:", err)
+		return 1
+	}
+	return code
 }
 
 // TestScripts runs testdata/*.txt. Beside testscript's own commands they have:
