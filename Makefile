@@ -73,7 +73,7 @@ test: $(ENVOY) | need-go ## all tests, with a real Envoy; with the race detector
 	notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; \
 	export SLUICE_NOT_RUN="$$notrun" SLUICE_DROPIN=$(if $(NAMESPACES),required); \
 	for module in $(NESTED) .; do \
-		(cd $$module && go test $$race -count=1 -shuffle=on ./...) || exit 1; \
+		(cd $$module && go test $$race -count=1 -shuffle=on -timeout 25m ./...) || exit 1; \
 	done; \
 	if [ -z "$$race" ]; then \
 		echo 'make test: passed WITHOUT the race detector, which needs a C compiler (Debian, Ubuntu: apt-get install gcc libc6-dev)'; \

@@ -110,6 +110,9 @@ func scripts(without string) testscript.Params {
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Values[servers{}] = &servers{without: without}
+			// The race detector lets a program sleep for a second when it ends, and
+			// the scripts start hundreds.
+			env.Setenv("GORACE", "atexit_sleep_ms=10")
 			return nil
 		},
 	}
@@ -265,7 +268,7 @@ func launch(ts *testscript.TestScript, args []string, wait int) {
 	ts.Check(err)
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for name := range strings.FieldsSeq(ts.Getenv("EXPORT") + " PATH HOME TMPDIR") {
+	for name := range strings.FieldsSeq(ts.Getenv("EXPORT") + " PATH HOME TMPDIR GORACE") {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	cmd.Stderr = w
