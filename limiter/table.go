@@ -150,13 +150,18 @@ func (t *Table) Stats() Stats {
 	return s
 }
 
-// liveSample is how many slots of a shelf Live looks at at least. Hashing spreads
-// counters evenly, so that those stand for all.
-const liveSample = 1 << 18
+const (
+	// liveSample is how many slots of a shelf Live looks at at least, and how many
+	// counters it takes for these to stand for all: hashing spreads counters evenly.
+	liveSample = 1 << 18
+	// liveSlots is how many slots it looks at where there are fewer.
+	liveSlots = 1 << 23
+)
 
-// Live estimates how many counters a decision at now could still see: exactly in
-// shelves of up to half a million slots, to about a percent in larger ones. It
-// takes milliseconds, so it is for metrics, not for requests.
+// Live counts the counters that a decision at now could still see: to about a percent
+// in shelves with more than a quarter of a million of them, else exactly up to eight
+// million slots and from so many of them beyond. It takes milliseconds, so it is for
+// metrics, not for requests.
 func (t *Table) Live(now Time) int64 {
 	at, n := instantOf(now), int64(0)
 	var shelves []*shelf
@@ -165,29 +170,38 @@ func (t *Table) Live(now Time) int64 {
 	t.growth.Unlock()
 	for _, sh := range shelves {
 		// Whole blocks, since a block's first slots are taken first.
-		blocks := uint64(len(sh.blocks))
-		stride := max(1, blocks*ways/liveSample)
-		for block := uint64(0); block < blocks; block += stride {
-			n += sh.live(block, at) * int64(stride) //nolint:gosec // small
+		slots := uint64(len(sh.blocks)) * ways
+		coarse, fine := max(1, slots/liveSample), max(1, slots/liveSlots)
+		live := sh.live(coarse, at)
+		if fine < coarse && live < liveSample {
+			live = sh.live(fine, at)
 		}
+		n += live
 		runtime.KeepAlive(sh)
 	}
 	return n
 }
 
-// live counts the live counters of a block.
-func (s *shelf) live(block uint64, at instant) int64 {
+// live estimates the live counters from one block in stride.
+func (s *shelf) live(stride uint64, at instant) int64 {
 	n := int64(0)
-	for i := block * ways; i < (block+1)*ways; i++ {
-		tag, word := s.at(i).tag.Load(), s.at(i).word.Load()
-		if tag == 0 || tag == closed || word == dead {
-			continue
-		}
-		if _, live := s.expiry(i, tag, word, at); live && s.weight(i, tag, word) > 0 {
-			n++
+	for i := uint64(0); i < uint64(len(s.blocks)); i += stride {
+		b := &s.blocks[i]
+		for j := range b {
+			tag := b[j].tag.Load()
+			if tag == 0 || tag == closed {
+				continue
+			}
+			word, index := b[j].word.Load(), i*ways+uint64(j)
+			if word == dead {
+				continue
+			}
+			if _, live := s.expiry(index, tag, word, at); live && s.weight(index, tag, word) > 0 {
+				n++
+			}
 		}
 	}
-	return n
+	return n * int64(stride) //nolint:gosec // at most the number of slots
 }
 
 // each calls f for all shelves. The growth lock is held.

@@ -27,7 +27,7 @@ sluice_config_info{hash="abc"} 1
 # HELP sluice_config_last_load_successful 1 if the rules in force are what their source has, 0 if that was refused.
 # TYPE sluice_config_last_load_successful gauge
 sluice_config_last_load_successful 0
-# HELP sluice_counters_live Counters that could still change a decision; an estimate, to about a percent, above a quarter of a million.
+# HELP sluice_counters_live Counters that could still change a decision; an estimate, to about a percent, above a quarter of a million, and beyond 128MiB of a size.
 # TYPE sluice_counters_live gauge
 sluice_counters_live 2
 `

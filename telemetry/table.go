@@ -16,7 +16,7 @@ type tableCollector struct{ read func() TableStats }
 var (
 	capacityDesc  = prometheus.NewDesc("sluice_counters_capacity", "Counters that fit, of all sizes.", nil, nil)
 	bytesDesc     = prometheus.NewDesc("sluice_counters_bytes", "Memory reserved for counters.", nil, nil)
-	liveDesc      = prometheus.NewDesc("sluice_counters_live", "Counters that could still change a decision; an estimate, to about a percent, above a quarter of a million.", nil, nil)
+	liveDesc      = prometheus.NewDesc("sluice_counters_live", "Counters that could still change a decision; an estimate, to about a percent, above a quarter of a million, and beyond 128MiB of a size.", nil, nil)
 	reclaimedDesc = prometheus.NewDesc("sluice_counters_reclaimed_total", "Slots of expired counters that were used again.", nil, nil)
 	givenUpDesc   = prometheus.NewDesc("sluice_counters_given_up_total", "Live counters that were forgotten because the memory was full.", nil, nil)
 )
