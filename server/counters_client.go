@@ -56,6 +56,9 @@ func AskCounters(ctx context.Context, addr string, q CounterQuery) (*CounterRepo
 	if err != nil {
 		return nil, err
 	}
+	if response.StatusCode == http.StatusRequestHeaderFieldsTooLarge {
+		return nil, fmt.Errorf("%s: the descriptor is longer than what can be asked for", response.Status)
+	}
 	if response.StatusCode != http.StatusOK {
 		var failed struct{ Error string }
 		_ = json.Unmarshal(body, &failed) // it may be no sluice

@@ -317,6 +317,15 @@ func TestCountersOverAUnixSocket(t *testing.T) {
 	if c := askCounters(t, "unix:@"+t.Name(), CounterQuery{Descriptor: `window=a&b\=c`}).Counters[0]; c.Used != 2 {
 		t.Errorf("the counter is %+v, want 2 used", c)
 	}
+	long := strings.Repeat("ü", 30_000) // of a request of 64 KiB, and six bytes each in a query
+	hitCounter(t, s, "window", long, 3, nil)
+	if c := askCounters(t, "unix:@"+t.Name(), CounterQuery{Descriptor: "window=" + long}).Counters[0]; c.Used != 3 {
+		t.Errorf("the counter of a long value is %+v, want 3 used", c)
+	}
+	_, err := AskCounters(t.Context(), "unix:@"+t.Name(), CounterQuery{Domain: "d", Descriptor: "window=" + strings.Repeat(long, 10)})
+	if err == nil || !strings.Contains(err.Error(), "the descriptor is longer than what can be asked for") {
+		t.Errorf("the error for what is too long is %v", err)
+	}
 	if _, err := AskCounters(t.Context(), "unix:@nobody", CounterQuery{}); err == nil {
 		t.Error("nobody answers, want an error")
 	}

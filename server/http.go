@@ -15,14 +15,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
+// headerBytes bounds the head of a request.
+const headerBytes = 16 << 10
+
 // newHTTPServer bounds what a client can cost on any of the HTTP listeners.
-func newHTTPServer(h http.Handler, logger *zap.Logger) *http.Server {
+func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    16 << 10,
+		MaxHeaderBytes:    headerBytes,
 		ErrorLog:          zap.NewStdLog(logger),
 	}
 }

@@ -124,10 +124,15 @@ func (s *Server) Listen(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		head := headerBytes
+		if l.name == "debug" {
+			// /counters gets any descriptor in its query, where a byte may take three.
+			head += 3 * min(s.options.Limits.MaxMessageBytes, 1<<20)
+		}
 		if l.name == "debug" && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
 			s.logger.Warn("the debug listener can be reached from other machines and has no authentication; only /counters keeps to this one")
 		}
-		s.http = append(s.http, &httpListener{newHTTPServer(recovering(l.handler, s.metrics, s.logger), s.logger), conn})
+		s.http = append(s.http, &httpListener{newHTTPServer(recovering(l.handler, s.metrics, s.logger), head, s.logger), conn})
 	}
 	return nil
 }

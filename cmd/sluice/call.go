@@ -38,7 +38,7 @@ func (k *callCmd) Validate() error {
 			return fmt.Errorf("%q is not an address: write host:port, unix:///path or unix:@name", k.Addr)
 		}
 	}
-	if k.Count < 1 || k.Rate < 0 || k.Timeout <= 0 {
+	if k.Count < 1 || !(k.Rate >= 0) || k.Timeout <= 0 { // NaN is not either
 		return errors.New("--count must be at least 1, --timeout above 0 and --rate not negative")
 	}
 	if (k.Cert == "") != (k.Key == "") {
