@@ -52,7 +52,7 @@ type Tracing struct {
 // NewTracing returns what traces requests until [Tracing.Shutdown]. It does not
 // wait for the collector.
 func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger *zap.Logger) (*Tracing, error) {
-	if err := CheckTracing(); err != nil {
+	if err := CheckTracing(o.Protocol); err != nil {
 		return nil, err
 	}
 	queue, err := spanQueue()

@@ -12,8 +12,8 @@ import (
 // CheckTracing returns an error for each of OpenTelemetry's variables that says where
 // and how to send spans and that its SDK would leave out. The SDK prints what it
 // cannot read, in its own form and with the tokens that headers hold, and sends
-// spans elsewhere.
-func CheckTracing() error {
+// spans elsewhere. The protocol is http or grpc.
+func CheckTracing(protocol string) error {
 	const prefix = "OTEL_EXPORTER_OTLP_"
 	var found []error
 	for _, signal := range []string{"", "TRACES_"} {
@@ -22,7 +22,7 @@ func CheckTracing() error {
 			good    func(string) bool
 			allowed string
 		}{
-			{"ENDPOINT", isEndpoint, "must be a URL such as http://collector:4318"},
+			{"ENDPOINT", func(text string) bool { return isEndpoint(protocol, text) }, "must be a URL such as http://collector:4318"},
 			{"HEADERS", areHeaders, "must be name=value,name=value, with values as in a URL"},
 			{"TIMEOUT", isCount, "must be a whole number of milliseconds"},
 		} {
@@ -45,25 +45,26 @@ func CheckTracing() error {
 	return errors.Join(found...)
 }
 
-func isEndpoint(text string) bool {
+func isEndpoint(protocol, text string) bool {
 	u, err := url.Parse(text)
 	if err != nil {
-		return false
+		return false // 10.0.0.1:4317 too
 	}
 	switch strings.ToLower(u.Scheme) {
 	case "http", "https":
 		return u.Host != ""
-	case "": // host:port has a scheme, to a parser of URLs, or does not parse
-		return false
 	default:
-		// Names that grpc-go resolves, as unix:///run/otel.sock or dns:///collector:4317;
-		// collector:4317 is none.
-		return strings.HasPrefix(text[len(u.Scheme):], ":/")
+		// Over gRPC any name that grpc-go resolves is sent to, collector:4317 as well.
+		// Over HTTP only a host is, which is empty here.
+		return protocol == "grpc"
 	}
 }
 
 func areHeaders(text string) bool {
 	for pair := range strings.SplitSeq(text, ",") {
+		if strings.TrimSpace(pair) == "" {
+			continue // the SDK says so, but there is nothing to lose
+		}
 		name, value, found := strings.Cut(pair, "=")
 		if _, err := url.PathUnescape(value); !found || err != nil || !isToken(strings.TrimSpace(name)) {
 			return false

@@ -75,20 +75,28 @@ func TestOpenTelemetryVariablesAreChecked(t *testing.T) {
 		{"OTEL_EXPORTER_OTLP_HEADERS", "Bearer topsecret", "OTEL_EXPORTER_OTLP_HEADERS=(not shown): must be name=value"},
 		{"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "a=b,topsecret key=x", "OTEL_EXPORTER_OTLP_TRACES_HEADERS=(not shown)"},
 		{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=topsecret%zz", "OTEL_EXPORTER_OTLP_HEADERS=(not shown)"},
-		{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20topsecret, x-team=a", ""},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20topsecret, x-team=a,", ""},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "grpc|collector:4317", ""},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "grpc|10.0.0.1:4317", `OTEL_EXPORTER_OTLP_ENDPOINT="10.0.0.1:4317": must be a URL`},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "grpc|unix:///run/otel.sock", ""},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317", `OTEL_EXPORTER_OTLP_ENDPOINT="collector:4317": must be a URL`},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "10.0.0.1:4317", `OTEL_EXPORTER_OTLP_ENDPOINT="10.0.0.1:4317": must be a URL`},
 		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://", `must be a URL`},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "me:topsecret@collector:4317", "OTEL_EXPORTER_OTLP_ENDPOINT=(not shown)"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "https://[::1]:4318/x", ""},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT", "unix:///run/otel.sock", ""},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "unix:///run/otel.sock", "must be a URL"},
 		{"OTEL_EXPORTER_OTLP_TIMEOUT", "10s", `OTEL_EXPORTER_OTLP_TIMEOUT="10s": must be a whole number of milliseconds`},
 		{"OTEL_BSP_MAX_QUEUE_SIZE", "x", `OTEL_BSP_MAX_QUEUE_SIZE="x": must be a whole number, 1 to 1048576`},
 		{"OTEL_BSP_MAX_QUEUE_SIZE", "0", `OTEL_BSP_MAX_QUEUE_SIZE="0"`},
 	} {
 		t.Run(tc.name+"="+tc.value, func(t *testing.T) {
-			t.Setenv(tc.name, tc.value)
-			tracing, err := NewTracing(t.Context(), TracingOptions{Protocol: "grpc"}, newMetrics(t), zap.NewNop())
+			value, overGRPC := strings.CutPrefix(tc.value, "grpc|")
+			protocol := "http"
+			if overGRPC {
+				protocol = "grpc"
+			}
+			t.Setenv(tc.name, value)
+			tracing, err := NewTracing(t.Context(), TracingOptions{Protocol: protocol}, newMetrics(t), zap.NewNop())
 			if err == nil {
 				_ = tracing.Shutdown(context.WithoutCancel(t.Context()))
 			}

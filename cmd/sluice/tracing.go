@@ -24,7 +24,7 @@ func (f *tracingFlags) check() error {
 	if !f.Tracing {
 		return nil
 	}
-	return telemetry.CheckTracing()
+	return telemetry.CheckTracing(f.TracingProtocol)
 }
 
 // start returns nil if tracing is off. Stop sends the last spans.
