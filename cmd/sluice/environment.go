@@ -6,6 +6,7 @@ import (
 	"iter"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -201,10 +202,15 @@ func (e *environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 		for _, name := range a.from {
 			said = append(said, name+"="+lookUp(name).show(e.set[name]))
 		}
-		return nil, fmt.Errorf("%s: %w", strings.Join(said, ", "), err)
+		// Both kong and its caller put the flag before what is wrong.
+		what := kongList.ReplaceAllString(strings.TrimPrefix(err.Error(), flag.ShortSummary()+": "), "")
+		return nil, fmt.Errorf("%s: %s", strings.Join(said, ", "), what)
 	}
 	return a.value, nil
 }
+
+// kongList is what kong puts before what is wrong with an element of a list.
+var kongList = regexp.MustCompile(`^\[\]interface \{\}\{.*\} -> \*\[\][\w.]+: `)
 
 // variables returns all variables.
 func variables() iter.Seq[*variable] {
