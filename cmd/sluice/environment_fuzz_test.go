@@ -1,0 +1,79 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"go.uber.org/zap"
+)
+
+// FuzzEnvironment reads any lines as the environment. What is wrong must be told by
+// the name of a variable, and without the value of a secret one.
+func FuzzEnvironment(f *testing.F) {
+	for _, text := range []string{
+		"BACKEND_TYPE=memory\nPORT=8080\nHOST=::\nGRPC_PORT=0x1f91\nLOG_FORMAT=JSON\nSHADOW_MODE=t",
+		"USE_DOG_STATSD=true\nDOG_STATSD_MOGRIFIER=A\nDOG_STATSD_MOGRIFIER_A_PATTERN=^a\\.(.+)$\nDOG_STATSD_MOGRIFIER_A_NAME=b\nDOG_STATSD_MOGRIFIER_A_TAGS=c:$1\nEXTRA_TAGS=a:b,c:d",
+		"CONFIG_TYPE=GRPC_XDS_SOTW\nCONFIG_GRPC_XDS_NODE_ID=n\nCONFIG_GRPC_XDS_SERVER_URL=h:1\nCONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a:b\nXDS_CLIENT_BACKOFF_INITIAL_INTERVAL=1s",
+		"GRPC_SERVER_USE_TLS=true\nGRPC_SERVER_TLS_CERT=c\nGRPC_SERVER_TLS_KEY=k\nGRPC_CLIENT_TLS_CACERT=a",
+		"TRACING_ENABLED=true\nTRACING_EXPORTER_PROTOCOL=grpc\nTRACING_SAMPLING_RATE=7\nOTEL_EXPORTER_OTLP_ENDPOINT=h:1\nOTEL_EXPORTER_OTLP_HEADERS=a=%zz",
+		"REDIS_URL=r:6379\nREDIS_AUTH=a-secret-word\nBACKEND_TYPE=memcache\nPORT=tcp://10.0.0.1:80",
+		"RUNTIME_ROOT=/data\nRUNTIME_SUBDIRECTORY=s\nRUNTIME_APPDIRECTORY=config\nRUNTIME_WATCH_ROOT=false\nNEAR_LIMIT_RATIO=2\nGRPC_MAX_CONNECTION_AGE=-1h",
+	} {
+		f.Add(text)
+	}
+	parser, err := newParser(new(cli), "sluice", console{io.Discard, io.Discard})
+	if err != nil {
+		f.Fatal(err)
+	}
+	var flags []*kong.Flag
+	for _, command := range parser.Model.Children {
+		if command.Name == "serve" {
+			flags = command.Flags
+		}
+	}
+	const hidden = "a word that is nowhere else"
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.Contains(text, hidden) {
+			return
+		}
+		lines := strings.Split(text, "\n")
+		for i, line := range lines {
+			if name, _, _ := strings.Cut(line, "="); lookUp(name).secret {
+				lines[i] = line + hidden
+			}
+		}
+		e := readEnvironment(lines, nil, nil)
+		e.assign()
+		wrong := e.problems
+		for _, flag := range flags {
+			if _, err := e.Resolve(nil, nil, flag); err != nil {
+				wrong = append(wrong, err)
+			}
+		}
+		for _, err := range wrong {
+			named := false
+			for v := range variables() {
+				named = named || strings.Contains(err.Error(), v.name)
+			}
+			for name, value := range e.all {
+				named = named || value != "" && strings.Contains(err.Error(), name)
+			}
+			if strings.Contains(err.Error(), hidden) {
+				t.Errorf("%q shows a secret value of %q", err, text)
+			}
+			if !named {
+				t.Errorf("%q names no variable, of %q", err, text)
+			}
+		}
+		for flag, a := range e.assigned {
+			for _, name := range a.from {
+				if e.set[name] == "" {
+					t.Errorf("--%s is said to come from %s, which is not set in %q", flag, name, text)
+				}
+			}
+		}
+		e.report(zap.NewNop())
+	})
+}

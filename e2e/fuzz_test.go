@@ -1,0 +1,35 @@
+package e2e_test
+
+import (
+	"path"
+	"path/filepath"
+	"testing"
+)
+
+// TestFuzzTargetsHaveInputs holds that whatever reads what others wrote has a fuzz
+// target, and inputs that once led it to new code, which go test runs each time.
+func TestFuzzTargetsHaveInputs(t *testing.T) {
+	known := tests(t)
+	for read, target := range map[string]string{
+		"rules":           "descriptors.FuzzParse",
+		"matched entries": "descriptors.FuzzMatch",
+		"defaults":        "descriptors.FuzzDefaults",
+		"request bytes":   "server.FuzzDecode",
+		"requests":        "server.FuzzAnswer",
+		"/json":           "server.FuzzJSON",
+		"/counters":       "server.FuzzCounterQuery",
+		"xDS resources":   "xds.FuzzConvert",
+		"environment":     "cmd/sluice.FuzzEnvironment",
+	} {
+		if !known[target] {
+			t.Errorf("%s: there is no %s", read, target)
+			continue
+		}
+		folder, name := path.Split(target)
+		in, name := name[:len(name)-len(path.Ext(name))], path.Ext(name)[1:]
+		inputs, err := filepath.Glob(filepath.Join("..", folder+in, "testdata/fuzz", name, "*"))
+		if err != nil || len(inputs) == 0 {
+			t.Errorf("%s: %s has no inputs in testdata/fuzz (%v)", read, target, err)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package server
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// FuzzJSON posts any body to /json. It is answered as its verdict says, with a
+// status for each descriptor, or refused with 400 or, if too large, 413.
+func FuzzJSON(f *testing.F) {
+	for _, body := range []string{
+		`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`,
+		`{"domain":"d","hits_addend":3,"descriptors":[{"entries":[{"key":"k","value":"\u00e4"}],"hitsAddend":"7"},{}]}`,
+		`{"domain":"d","descriptors":[{"entries":[{"key":"k"}],"limit":{"requestsPerUnit":5,"unit":"HOUR"},"isNegativeHits":true}]}`,
+		`{"domain":"","descriptors":[]}`, `{"domains":"d"}`, `[]`, `{"domain":"d","descriptors":[{"limit":{"unit":99}}]}`, "", "\xff",
+	} {
+		f.Add([]byte(body))
+	}
+	const most = 4 << 10
+	s := service(f, Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
+	h := publicHandler(newHandler(s, zap.NewNop(), false), func() bool { return true }, most)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", bytes.NewReader(body)))
+		var request rls.RateLimitRequest
+		malformed := protojson.Unmarshal(body, &request)
+		switch w.Code {
+		case http.StatusOK, http.StatusTooManyRequests:
+			var reply rls.RateLimitResponse
+			if err := protojson.Unmarshal(w.Body.Bytes(), &reply); err != nil {
+				t.Fatalf("the answer to %q is no reply: %v", body, err)
+			}
+			over := reply.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT
+			if over != (w.Code == http.StatusTooManyRequests) || malformed != nil || len(reply.GetStatuses()) != len(request.GetDescriptors()) {
+				t.Errorf("%q is answered with %d %v, read with error %v", body, w.Code, &reply, malformed)
+			}
+		case http.StatusBadRequest:
+			if malformed == nil && request.GetDomain() != "" && len(request.GetDescriptors()) > 0 && len(request.GetDescriptors()) <= 1000 {
+				t.Errorf("%q is refused: %s", body, w.Body)
+			}
+		case http.StatusRequestEntityTooLarge:
+			if len(body) <= most {
+				t.Errorf("%d bytes are refused as too large", len(body))
+			}
+		default:
+			t.Errorf("%q is answered with %d %s", body, w.Code, w.Body)
+		}
+	})
+}
