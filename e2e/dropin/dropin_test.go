@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
@@ -30,7 +32,7 @@ const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	if os.Getenv(insideVariable) == "" {
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m) // which exits
 	}
 	if err := enter(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -39,7 +41,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(binaryVariable) == "" {
 		os.Exit(0) // it was asked only whether this works
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // TestDropIn starts the program by what Istio, Contour and others write for
