@@ -163,6 +163,7 @@ func lookRing(at instant, space *Space, tag uint64, c *Charge, hits uint64, d *D
 	if sh == nil {
 		return swap{}, false
 	}
+	sh.touch(c.ID)
 	slot, index := sh.find(tag, c.ID)
 	if slot == nil {
 		return swap{}, false

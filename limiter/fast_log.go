@@ -29,6 +29,7 @@ func logFast(at instant, space *Space, tag uint64, b *Batch, i int) (swap, bool)
 		return swap{}, false
 	}
 	v := view{shelf: sh}
+	sh.touch(c.ID)
 	if v.slot, v.index = sh.find(tag, c.ID); v.slot == nil {
 		return swap{}, false
 	}

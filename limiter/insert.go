@@ -34,31 +34,37 @@ func (t *Table) insert(at instant, space *Space, tag uint64, id ID, p *Policy, v
 		}
 	}
 	sh := space.shelf(p)
-	if v.slot != nil && v.shelf.size < sh.size {
-		held := v.shelf.lock(v.shelf.pair(id))
-		defer held.unlock()
+	if v.slot != nil {
+		return t.move(at, sh, tag, id, p, v, after)
 	}
 	first, second := sh.pair(id)
 	held := sh.lock(first, second)
 	defer held.unlock()
-	if v.slot != nil && v.shelf.size > sh.size {
-		held := v.shelf.lock(v.shelf.pair(id))
-		defer held.unlock()
-	}
-	if s, _ := sh.find(tag, id); s != nil {
+	if s, _ := sh.find(tag, id); s != nil || fresh(at, t.notLate(at), p) != v.state {
 		return false
 	}
-	if v.slot == nil {
-		if fresh(at, t.notLate(at), p) != v.state {
-			return false
-		}
-		t.place(at, sh, tag, p, v, after, first, second)
-		return true
+	t.place(at, sh, tag, p, v, after, first, second)
+	return true
+}
+
+// move is insert for a log that goes from v's shelf to sh. Its lock is held.
+func (t *Table) move(at instant, sh *shelf, tag uint64, id ID, p *Policy, v *view, after *state) bool {
+	small, large := v.shelf, sh
+	if small.size > large.size {
+		small, large = large, small
+	}
+	lower := small.lock(small.pair(id))
+	defer lower.unlock()
+	upper := large.lock(large.pair(id))
+	defer upper.unlock()
+	if s, _ := sh.find(tag, id); s != nil {
+		return false
 	}
 	pause(beforeSlotDead)
 	if v.slot.tag.Load() != tag || !v.slot.word.CompareAndSwap(v.word, dead) {
 		return false
 	}
+	first, second := sh.pair(id)
 	t.place(at, sh, tag, p, v, after, first, second)
 	t.logs[id.Lo%stripes].moves.Add(1)
 	v.slot.tag.Store(0)

@@ -105,6 +105,7 @@ func (v *view) logReset(at instant, p *Policy, st *state) time.Duration {
 // there.
 func (v *view) storeLog(s *shelf, index uint64, p *Policy, after *state) uint64 {
 	n := s.stride()
+	s.fetch(index)
 	next, count, newest := uint64(0), after.past+after.used, after.num
 	switch {
 	case v.slot == nil:

@@ -142,6 +142,7 @@ func (v *view) storeRing(s *shelf, index uint64, p *Policy, after *state) uint64
 	r := p.ring()
 	k := int64(r.k)
 	note := s.note(index)
+	s.fetch(index)
 	if v.slot == nil || after.num <= v.head || after.num-v.head > k { // nothing of before counts
 		for n := range uint64(k+1) / 2 { //nolint:gosec // positive
 			if c := s.cell(index, n); c.Load() != 0 { // a load is cheaper

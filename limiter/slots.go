@@ -73,6 +73,20 @@ func (s *shelf) note(index uint64) *note { return &s.notes[index] }
 // cell returns the nth cell of a slot.
 func (s *shelf) cell(index, n uint64) *atomic.Uint64 { return &s.cells[index*s.stride()+n] }
 
+// fetch brings the note of a slot and its first cells into the cache, both at once:
+// every atomic store waits for the memory of the one before.
+func (s *shelf) fetch(index uint64) {
+	s.note(index).end.Load()
+	s.cell(index, 0).Load()
+}
+
+// touch begins to fetch what is beside the slots that id is likely to have, or at
+// least the entries of their pages, while find waits for the slots.
+func (s *shelf) touch(id ID) {
+	first, _ := s.pair(id)
+	s.fetch(first * ways)
+}
+
 // at returns a slot by its number.
 func (s *shelf) at(index uint64) *slot { return &s.blocks[index/ways][index%ways] }
 
