@@ -50,8 +50,7 @@ func ParseMogrifier(text string) (Mogrifier, error) {
 	return m, err
 }
 
-// ParseTags reads `KEY:VALUE,KEY:VALUE`. Neither part may be empty, and no key
-// may come twice.
+// ParseTags reads `KEY:VALUE,KEY:VALUE`. A key may not be empty, nor come twice.
 func ParseTags(text string) ([]Tag, error) {
 	if text == "" {
 		return nil, nil
@@ -60,7 +59,7 @@ func ParseTags(text string) ([]Tag, error) {
 	seen := map[string]bool{}
 	for pair := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(pair, ":")
-		if !ok || key == "" || value == "" {
+		if !ok || key == "" {
 			return nil, fmt.Errorf("tag %q: must be KEY:VALUE, several divided by commas", pair)
 		}
 		if seen[key] {

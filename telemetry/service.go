@@ -10,8 +10,7 @@ import (
 
 // Options say how metrics look. The zero value is ready to use.
 type Options struct {
-	// Tags are labels that every series has. Names must be label names, other than
-	// those that series have of themselves: see [CheckTags].
+	// Tags are labels that every series has: see [CheckTags].
 	Tags []Tag
 	// Milliseconds has the response time measured in milliseconds, though its name
 	// says seconds: what older versions of envoyproxy/ratelimit did.
@@ -59,12 +58,9 @@ type Metrics struct {
 // New returns the metrics, with those of Go and the process. It returns an error
 // if the tags cannot be labels.
 func New(o Options) (*Metrics, error) {
-	if err := CheckTags(o.Tags); err != nil {
+	labels, err := tagLabels(o.Tags)
+	if err != nil {
 		return nil, err
-	}
-	labels := prometheus.Labels{}
-	for _, t := range o.Tags {
-		labels[t.Key] = t.Value
 	}
 	registry := prometheus.NewRegistry()
 	m := &Metrics{Registry: registry, tagged: prometheus.WrapRegistererWith(labels, registry)}

@@ -5,36 +5,52 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ownLabels are the labels that series have of themselves; no tag may have such a
-// name. A test holds them complete.
+// ownLabels are the labels that series have of themselves. A test holds them
+// complete.
 var ownLabels = []string{
 	"code", "domain", "err_type", "goversion", "grpc_method", "hash", "key1", "key2", "kind",
 	"le", "limit", "quantile", "result", "revision", "rule", "use", "version",
 }
 
-// CheckTags returns why tags cannot be labels of every series, or nil.
-func CheckTags(tags []Tag) error {
-	for i, t := range tags {
-		switch {
-		case !isLabelName(t.Key):
-			return fmt.Errorf("tag %q: a name must be letters, digits and underscores, and not begin with a digit or with __", t.Key)
-		case slices.Contains(ownLabels, t.Key):
-			return fmt.Errorf("tag %q: series have a label of that name; taken are %s", t.Key, strings.Join(ownLabels, ", "))
-		case !utf8.ValidString(t.Value):
-			return fmt.Errorf("tag %q: its value %q is not UTF-8", t.Key, t.Value)
-		case slices.ContainsFunc(tags[:i], func(before Tag) bool { return before.Key == t.Key }):
-			return fmt.Errorf("tag %q comes twice", t.Key)
+// tagLabels returns tags as labels of every series. envoyproxy/ratelimit takes any
+// name, so none is refused: what is no letter or digit becomes an underscore, and a
+// name that series have of themselves, or that labels cannot have, gets tag_ before
+// it. It returns an error if a value is not UTF-8 or two tags make one label.
+func tagLabels(tags []Tag) (prometheus.Labels, error) {
+	labels := prometheus.Labels{}
+	for _, t := range tags {
+		name := labelName(t.Key)
+		if _, twice := labels[name]; twice {
+			return nil, fmt.Errorf("tag %q: there is a label %s of another tag already", t.Key, name)
 		}
+		if !utf8.ValidString(t.Value) {
+			return nil, fmt.Errorf("tag %q: its value %q is not UTF-8", t.Key, t.Value)
+		}
+		labels[name] = t.Value
 	}
-	return nil
+	return labels, nil
 }
 
-// isLabelName reports whether every version of Prometheus takes name for a label.
-func isLabelName(name string) bool {
-	if name == "" || strings.HasPrefix(name, "__") || name[0] >= '0' && name[0] <= '9' {
-		return false
+// CheckTags returns why tags cannot be labels of every series, or nil.
+func CheckTags(tags []Tag) error {
+	_, err := tagLabels(tags)
+	return err
+}
+
+// labelName returns a name that every version of Prometheus takes for a label.
+func labelName(key string) string {
+	name := strings.Map(func(r rune) rune {
+		if r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, key)
+	if name == "" || strings.HasPrefix(name, "__") || name[0] <= '9' || slices.Contains(ownLabels, name) {
+		return "tag_" + name
 	}
-	return strings.Trim(name, "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+	return name
 }

@@ -6,35 +6,41 @@ import (
 	"testing"
 )
 
-func TestCheckTags(t *testing.T) {
+func TestTagLabels(t *testing.T) {
+	for _, tt := range []struct{ key, want string }{
+		{"env", "env"},
+		{"_addr2", "_addr2"},
+		{"a-b.c", "a_b_c"},
+		{"zoné", "zon_"},
+		{"1a", "tag_1a"},
+		{"__a", "tag___a"},
+		{"version", "tag_version"},
+		{"le", "tag_le"},
+	} {
+		labels, err := tagLabels([]Tag{{tt.key, "v"}, {"other", ""}})
+		if err != nil || len(labels) != 2 || labels[tt.want] != "v" {
+			t.Errorf("tagLabels(%q) = %v, %v, want a label %s", tt.key, labels, err, tt.want)
+		}
+	}
 	for _, tt := range []struct {
 		tags []Tag
 		want string
 	}{
-		{nil, ""},
-		{[]Tag{{"env", "prod"}, {"_addr2", "10.0.0.1:80"}}, ""},
-		{[]Tag{{"", "a"}}, "must be letters"},
-		{[]Tag{{"1a", "b"}}, "must be letters"},
-		{[]Tag{{"a-b", "c"}}, "must be letters"},
-		{[]Tag{{"__a", "b"}}, "must be letters"},
-		{[]Tag{{"domain", "a"}}, `tag "domain": series have a label of that name; taken are code, domain,`},
-		{[]Tag{{"le", "a"}}, "series have a label"},
 		{[]Tag{{"a", "\xff"}}, "is not UTF-8"},
-		{[]Tag{{"a", "b"}, {"a", "b"}}, `tag "a" comes twice`},
+		{[]Tag{{"a.b", "b"}, {"a-b", "b"}}, `tag "a-b": there is a label a_b of another tag already`},
 	} {
-		err := CheckTags(tt.tags)
-		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+		if err := CheckTags(tt.tags); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("CheckTags(%v) = %v, want %q", tt.tags, err, tt.want)
 		}
-	}
-	if _, err := New(Options{Tags: []Tag{{"rule", "x"}}}); err == nil {
-		t.Error("New takes a tag that is a label of rules")
+		if _, err := New(Options{Tags: tt.tags}); err == nil {
+			t.Errorf("New takes the tags %v", tt.tags)
+		}
 	}
 }
 
 // TestTagsAreOnEverySeries also holds ownLabels complete, by what series show.
 func TestTagsAreOnEverySeries(t *testing.T) {
-	m, err := New(Options{Tags: []Tag{{"env", "prod"}, {"zone", "b"}}, Version: "v1"})
+	m, err := New(Options{Tags: []Tag{{"env", "prod"}, {"zone", "b"}, {"rule", "x"}}, Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,13 +55,14 @@ func TestTagsAreOnEverySeries(t *testing.T) {
 			tags := 0
 			for _, l := range series.GetLabel() {
 				switch {
-				case l.GetName() == "env" && l.GetValue() == "prod", l.GetName() == "zone" && l.GetValue() == "b":
+				case l.GetName() == "env" && l.GetValue() == "prod", l.GetName() == "zone" && l.GetValue() == "b",
+					l.GetName() == "tag_rule" && l.GetValue() == "x":
 					tags++
 				default:
 					seen[l.GetName()] = true
 				}
 			}
-			if tags != 2 {
+			if tags != 3 {
 				t.Errorf("%s has %v, want the tags in it", f.GetName(), series.GetLabel())
 			}
 		}

@@ -121,7 +121,7 @@ var sections = []section{
 		joins("DOG_STATSD_MOGRIFIER_<NAME>_PATTERN", aString, "", "dogstatsd-mogrifier", ""),
 		joins("DOG_STATSD_MOGRIFIER_<NAME>_NAME", aString, "", "dogstatsd-mogrifier", ""),
 		joins("DOG_STATSD_MOGRIFIER_<NAME>_TAGS", aMap, "", "dogstatsd-mogrifier", ""),
-		joins("EXTRA_TAGS", aMap, "", "extra-tags", "labels of the Prometheus series too"),
+		joins("EXTRA_TAGS", aMap, "", "extra-tags", "labels of the Prometheus series too: other characters become `_`, names that these have already get `tag_`"),
 		joins("STATS_FLUSH_INTERVAL", aDuration, "10s", "stats-flush-interval", "of statsd; Prometheus always reads what is so now"),
 		ignored("GOSTATS_FLUSH_INTERVAL_SECONDS", anInt, "5", ownSchedule),
 		ignored("GOSTATS_LOGGING_SINK_DISABLED", aBool, "false", "metrics are never written to the log"),
