@@ -150,7 +150,11 @@ func (s *Statsd) tell(err error) {
 		s.good = 0
 		if !s.down {
 			s.down = true
-			s.logger.Warn("statsd: cannot send; counters go on and are sent once it is possible", append(to, zap.Error(err))...)
+			after := "statsd: cannot send; counters go on and are sent once it is possible"
+			if s.options.Network == "udp" { // whose sender hears of one lost packet in two, at best
+				after = "statsd: nobody listens; what is sent until somebody does is lost"
+			}
+			s.logger.Warn(after, append(to, zap.Error(err))...)
 		}
 		return
 	}
