@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -67,6 +68,7 @@ func (c *collector) Export(_ context.Context, r *collectorpb.ExportTraceServiceR
 	return &collectorpb.ExportTraceServiceResponse{}, nil
 }
 
+// spans returns the spans in the order in which they began.
 func (c *collector) spans() []*tracepb.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,6 +78,11 @@ func (c *collector) spans() []*tracepb.Span {
 			all = append(all, s.GetSpans()...)
 		}
 	}
+	// They are sent as they end, and a call's span may end after its client has
+	// begun the next one.
+	slices.SortFunc(all, func(a, b *tracepb.Span) int {
+		return cmp.Compare(a.GetStartTimeUnixNano(), b.GetStartTimeUnixNano())
+	})
 	return all
 }
 
