@@ -44,7 +44,7 @@ func (m *run) goals() []goal {
 	}
 	faster := func(g *goal, p *policy, measure, than string, least float64) {
 		if r, ok := m.results.ratio(measure, than, measure, p.title()); ok {
-			g.check(p.title(), r.median, "%.1f", r.median >= least)
+			g.check(p.title(), r.Median, "%.1f", r.Median >= least)
 		}
 	}
 	for _, least := range []float64{8, 5} {
@@ -77,7 +77,7 @@ func (m *run) goals() []goal {
 		for i := range m.policies {
 			who := m.policies[i].title()
 			if r, ok := m.results.ratio("refused2", who, "refused1", who); ok {
-				g.check(who, r.median, "%.2f", r.median <= 1.15)
+				g.check(who, r.Median, "%.2f", r.Median <= 1.15)
 			}
 		}
 	})
@@ -85,7 +85,7 @@ func (m *run) goals() []goal {
 		for i := range m.policies {
 			who := m.policies[i].title()
 			if r, ok := m.results.ratio("two limits", who, "one limit", who); ok {
-				g.check(who, r.median, "%.2f", r.median <= 2.3)
+				g.check(who, r.Median, "%.2f", r.Median <= 2.3)
 			}
 		}
 	})
@@ -150,7 +150,7 @@ func (m *run) losses() []string {
 	for _, k := range append(m.columns(), column{"given", "time given"}, column{"given refused", "time given, refused"}) {
 		say(k.title, func(c *contender) (float64, bool) {
 			r, ok := m.results.ratio(k.name, c.name, k.name, ours)
-			return r.median, ok
+			return r.Median, ok
 		})
 	}
 	say("bytes per counter", func(c *contender) (float64, bool) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/bench/report"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -158,28 +159,13 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestOver(t *testing.T) {
-	for _, test := range []struct {
-		values []float64
-		want   spread
-	}{
-		{[]float64{3}, spread{3, 3, 3}},
-		{[]float64{4, 1}, spread{2.5, 1, 4}},
-		{[]float64{5, 1, 3}, spread{3, 1, 5}},
-	} {
-		if got := over(len(test.values), func(i int) float64 { return test.values[i] }); got != test.want {
-			t.Errorf("over %v = %v, want %v", test.values, got, test.want)
-		}
-	}
-}
-
 func TestRatioIsOfTheSameRound(t *testing.T) {
 	var r results
 	for _, ns := range []time.Duration{10, 20, 40} {
 		r.add("x", "slow", use{decisions: 1, cpu: ns * 3, wall: ns})
 		r.add("x", "fast", use{decisions: 1, cpu: ns, wall: ns})
 	}
-	if got, ok := r.ratio("x", "slow", "x", "fast"); !ok || got != (spread{3, 3, 3}) {
+	if got, ok := r.ratio("x", "slow", "x", "fast"); !ok || got != (report.Spread{Median: 3, Least: 3, Greatest: 3}) {
 		t.Errorf("ratio = %v, %v, want 3 in every round", got, ok)
 	}
 	if got, ok := r.ratio("x", "slow", "y", "fast"); ok {
@@ -248,10 +234,10 @@ func TestRun(t *testing.T) {
 		m.memory[c.name], m.collector[c.name] = found, found
 	}
 	var out strings.Builder
-	p := &page{w: &out}
+	p := &report.Page{W: &out}
 	m.print(p, nil, 0.5)
-	if p.err != nil {
-		t.Fatal(p.err)
+	if p.Err != nil {
+		t.Fatal(p.Err)
 	}
 	for _, c := range m.contenders {
 		if !strings.Contains(out.String(), "\n| "+c.name+" | "+c.keys+" | ") {

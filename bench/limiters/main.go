@@ -8,14 +8,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/bench/proc"
+	"github.com/sluice-ratelimit/sluice/bench/program"
+	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
 const usage = `Usage: go run ./limiters [flags]     (in the folder bench)
@@ -64,15 +63,7 @@ func (m *run) note(format string, args ...any) {
 	m.notes = append(m.notes, fmt.Sprintf(format, args...))
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := start(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "limiters:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("limiters", start) }
 
 func start(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, err := parse(args, stderr)
@@ -94,9 +85,9 @@ func start(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p := &page{w: stdout}
+	p := &report.Page{W: stdout}
 	m.print(p, args, after.Since(before).Other)
-	return p.err
+	return p.Err
 }
 
 // newRun returns a run with all peers and those of sluice's algorithms that work.

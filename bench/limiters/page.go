@@ -2,33 +2,14 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/bench/report"
 )
-
-// page writes Markdown. Its first error stays in err.
-type page struct {
-	w   io.Writer
-	err error
-}
-
-func (p *page) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
-	}
-}
-
-func (p *page) row(cells ...string) { p.line("| %s |", strings.Join(cells, " | ")) }
-
-func (p *page) head(cells ...string) {
-	p.row(cells...)
-	p.line("|%s", strings.Repeat(" --- |", len(cells)))
-}
 
 // count writes a number of counters.
 func count(n int) string {
@@ -56,47 +37,47 @@ func (m *run) columns() []column {
 }
 
 // print writes everything.
-func (m *run) print(p *page, args []string, other float64) {
-	p.line("# Limiters\n")
-	p.line("    %s\n", strings.Join(append([]string{"cd bench && go run ./limiters"}, args...), " "))
-	p.line("%s, %d cores, %s/%s; %s; %s.\n", cpuModel(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), time.Now().UTC().Format(time.DateOnly))
+func (m *run) print(p *report.Page, args []string, other float64) {
+	p.Line("# Limiters\n")
+	p.Command("limiters", args)
+	p.Line("%s, %d cores, %s/%s; %s; %s.\n", report.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), time.Now().UTC().Format(time.DateOnly))
 	share := 0.0
 	if len(m.results.share) > 0 {
 		share = median(m.results.share)
 	}
-	p.line("CPU time in nanoseconds, medians of %d interleaved rounds of %v. Other work took %.0f%% of the machine; a thread had", m.o.rounds, m.o.slice, other*100)
-	p.line("%.0f%% of a core in the median. In parentheses: times the time of %s in the same round.\n", share*100, m.reference())
+	p.Line("CPU time in nanoseconds, medians of %d interleaved rounds of %v. Other work took %.0f%% of the machine; a thread had", m.o.rounds, m.o.slice, other*100)
+	p.Line("%.0f%% of a core in the median. In parentheses: times the time of %s in the same round.\n", share*100, m.reference())
 	m.printKeyed(p)
 	m.printMemory(p)
 	m.printGiven(p)
 	m.printGoals(p)
 	if len(m.notes) > 0 {
-		p.line("\n## Notes\n")
+		p.Line("\n## Notes\n")
 		slices.Sort(m.notes)
 		for _, n := range slices.Compact(m.notes) {
-			p.line("- %s", n)
+			p.Line("- %s", n)
 		}
 	}
 }
 
-func (m *run) printKeyed(p *page) {
-	p.line("## Keyed\n")
-	p.line("Building the identity out of %d bytes, reading the clock, finding the counter and deciding. Two threads where the", len(keyText))
-	p.line("column does not say one; `new` is the first hit of a counter, one thread.\n")
+func (m *run) printKeyed(p *report.Page) {
+	p.Line("## Keyed\n")
+	p.Line("Building the identity out of %d bytes, reading the clock, finding the counter and deciding. Two threads where the", len(keyText))
+	p.Line("column does not say one; `new` is the first hit of a counter, one thread.\n")
 	columns := m.columns()
 	head := []string{"limiter", "counters in"}
 	for _, k := range columns {
 		head = append(head, k.title)
 	}
-	p.head(append(head, "allocations: old, new")...)
+	p.Head(append(head, "allocations: old, new")...)
 	for _, c := range m.contenders {
 		cells := []string{c.name, c.keys}
 		for _, k := range columns {
 			cells = append(cells, m.cell(k.name, c.name))
 		}
-		p.row(append(cells, m.allocs(columns, c.name))...)
+		p.Row(append(cells, m.allocs(columns, c.name))...)
 	}
-	p.line("")
+	p.Line("")
 }
 
 // cell is a time with its ratio to the reference, and how much was admitted if
@@ -108,7 +89,7 @@ func (m *run) cell(measure, who string) string {
 	}
 	out := figure(median(f.nanos))
 	if r, ok := m.results.ratio(measure, who, measure, m.reference()); ok && who != m.reference() {
-		out += fmt.Sprintf(" (%.1f)", r.median)
+		out += fmt.Sprintf(" (%.1f)", r.Median)
 	}
 	switch admitted := median(f.admitted); {
 	case strings.Contains(measure, "refused"):
@@ -141,10 +122,10 @@ func (m *run) allocs(columns []column, who string) string {
 	return fmt.Sprintf("%.0f, %.1f", most, median(m.results.of("new", who).allocs))
 }
 
-func (m *run) printMemory(p *page) {
-	p.line("## Memory\n")
-	p.line("Bytes per counter with %s live ones, and CPU time of one forced garbage collection beside %s.\n", count(m.o.counters), count(m.o.many))
-	p.head("limiter", "on the heap", "resident", "collection, ms")
+func (m *run) printMemory(p *report.Page) {
+	p.Line("## Memory\n")
+	p.Line("Bytes per counter with %s live ones, and CPU time of one forced garbage collection beside %s.\n", count(m.o.counters), count(m.o.many))
+	p.Head("limiter", "on the heap", "resident", "collection, ms")
 	ours := m.collector[m.reference()]
 	for _, c := range m.contenders {
 		found, gc := m.memory[c.name], m.collector[c.name]
@@ -156,16 +137,16 @@ func (m *run) printMemory(p *page) {
 		if ours != nil && !c.ours {
 			took += fmt.Sprintf(" (%.0f)", gc.Collect.Seconds()/ours.Collect.Seconds())
 		}
-		p.row(c.name, fmt.Sprintf("%.1f", float64(found.Heap)/n), fmt.Sprintf("%.1f", float64(found.RSS)/n), took)
+		p.Row(c.name, fmt.Sprintf("%.1f", float64(found.Heap)/n), fmt.Sprintf("%.1f", float64(found.RSS)/n), took)
 	}
-	p.line("")
+	p.Line("")
 }
 
-func (m *run) printGiven(p *page) {
-	p.line("## Decisions alone\n")
-	p.line("One thread, the time given. One limiter in hand, admitted and refused; the only one of a table, to be found there;")
-	p.line("then one or two limits on each of %d users in a table, the two decided together; in parentheses, times the time of one.\n", pairUsers)
-	p.head("limiter", "in hand", "refused", "in a table", "refused", "one limit", "two limits", "two, the second refuses")
+func (m *run) printGiven(p *report.Page) {
+	p.Line("## Decisions alone\n")
+	p.Line("One thread, the time given. One limiter in hand, admitted and refused; the only one of a table, to be found there;")
+	p.Line("then one or two limits on each of %d users in a table, the two decided together; in parentheses, times the time of one.\n", pairUsers)
+	p.Head("limiter", "in hand", "refused", "in a table", "refused", "one limit", "two limits", "two, the second refuses")
 	for _, c := range m.contenders {
 		if c.name != xrate && !c.ours {
 			continue
@@ -179,42 +160,29 @@ func (m *run) printGiven(p *page) {
 			if f := m.results.of(measure, c.name); len(f.nanos) > 0 {
 				cell = figure(median(f.nanos))
 				if r, ok := m.results.ratio(measure, c.name, "one limit", c.name); ok && measure != "one limit" {
-					cell += fmt.Sprintf(" (%.2f)", r.median)
+					cell += fmt.Sprintf(" (%.2f)", r.Median)
 				}
 			}
 			cells = append(cells, cell)
 		}
-		p.row(cells...)
+		p.Row(cells...)
 	}
-	p.line("")
+	p.Line("")
 }
 
-func (m *run) printGoals(p *page) {
-	p.line("## Goals\n")
-	p.head("goal", "found", "")
+func (m *run) printGoals(p *report.Page) {
+	p.Line("## Goals\n")
+	p.Head("goal", "found", "")
 	for _, g := range m.goals() {
-		p.row(g.what, strings.Join(g.found, ", "), g.verdict())
+		p.Row(g.what, strings.Join(g.found, ", "), g.verdict())
 	}
-	p.line("\n## Where others win\n")
-	p.line("What they take as a part of what %s takes.\n", m.reference())
+	p.Line("\n## Where others win\n")
+	p.Line("What they take as a part of what %s takes.\n", m.reference())
 	losses := m.losses()
 	for _, l := range losses {
-		p.line("- %s", l)
+		p.Line("- %s", l)
 	}
 	if len(losses) == 0 {
-		p.line("Nowhere in this run.")
+		p.Line("Nowhere in this run.")
 	}
-}
-
-func cpuModel() string {
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return "unknown processor"
-	}
-	_, rest, _ := strings.Cut(string(info), "model name")
-	line, _, _ := strings.Cut(rest, "\n")
-	if model := strings.TrimLeft(line, "\t :"); model != "" {
-		return model
-	}
-	return "unknown processor"
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
-	"slices"
+
+	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
 // figures are what the rounds of one measure found about one contender, one value
@@ -45,33 +46,20 @@ func (r *results) add(measure, contender string, u use) {
 
 // ratio compares the times of two measures round by round. It reports false if
 // one was not measured.
-func (r *results) ratio(measure, of, toMeasure, to string) (spread, bool) {
+func (r *results) ratio(measure, of, toMeasure, to string) (report.Spread, bool) {
 	a, b := r.of(measure, of).nanos, r.of(toMeasure, to).nanos
 	n := min(len(a), len(b))
 	if n == 0 {
-		return spread{}, false
+		return report.Spread{}, false
 	}
-	return over(n, func(i int) float64 { return a[i] / b[i] }), true
-}
-
-// spread is what several rounds found.
-type spread struct{ median, least, greatest float64 }
-
-// over returns the spread of f over the rounds 0 to n-1, n at least 1.
-func over(n int, f func(round int) float64) spread {
-	values := make([]float64, n)
-	for i := range values {
-		values[i] = f(i)
-	}
-	slices.Sort(values)
-	return spread{median: (values[(n-1)/2] + values[n/2]) / 2, least: values[0], greatest: values[n-1]}
+	return report.Over(n, func(i int) float64 { return a[i] / b[i] }), true
 }
 
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
-	return over(len(values), func(i int) float64 { return values[i] }).median
+	return report.Over(len(values), func(i int) float64 { return values[i] }).Median
 }
 
 // A keyedCase is traffic on counters that are told apart by keys, identity and

@@ -4,18 +4,15 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/bench/load"
+	"github.com/sluice-ratelimit/sluice/bench/program"
 )
 
 const usage = `Usage: rlsload [flags]
@@ -36,15 +33,7 @@ Examples:
 Flags:
 `
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "rlsload:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("rlsload", run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c load.Config

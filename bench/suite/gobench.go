@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
 // suites are the packages whose benchmarks run, and which ones. A build tag becomes
@@ -130,35 +132,35 @@ func parseSample(line string) (sample, bool) {
 
 // benchmarks prints the ratios and then every benchmark.
 func (p *page) benchmarks(o *options, names []string, samples map[string][]sample) {
-	p.line("## In process\n")
-	p.line("Medians of %d rounds of %v each; ns are of CPU time where the benchmark reports it.\n", o.rounds, o.benchtime)
-	p.line("Noise only ever adds, so the ratio of the least times is the best guess on a busy machine.\n")
-	p.line("| ratio | within one round: median (least to greatest) | of the least times |")
-	p.line("| --- | --- | --- |")
+	p.Line("## In process\n")
+	p.Line("Medians of %d rounds of %v each; ns are of CPU time where the benchmark reports it.\n", o.rounds, o.benchtime)
+	p.Line("Noise only ever adds, so the ratio of the least times is the best guess on a busy machine.\n")
+	p.Line("| ratio | within one round: median (least to greatest) | of the least times |")
+	p.Line("| --- | --- | --- |")
 	for _, r := range ratios {
 		of, to := samples[r.of], samples[r.to]
 		n := min(len(of), len(to))
 		if n == 0 {
-			p.line("| %s | not measured | |", r.what)
+			p.Line("| %s | not measured | |", r.what)
 			continue
 		}
-		s := over(n, func(i int) float64 { return of[i].nanos / to[i].nanos })
-		p.line("| %s | %.2f (%.2f to %.2f) | %.2f |", r.what, s.median, s.least, s.greatest, leastNanos(of)/leastNanos(to))
+		s := report.Over(n, func(i int) float64 { return of[i].nanos / to[i].nanos })
+		p.Line("| %s | %.2f (%.2f to %.2f) | %.2f |", r.what, s.Median, s.Least, s.Greatest, leastNanos(of)/leastNanos(to))
 	}
 	p.counting(samples)
 	p.steps(samples)
-	p.line("\n| benchmark | ns (least to greatest) | bytes | allocations |")
-	p.line("| --- | --- | --- | --- |")
+	p.Line("\n| benchmark | ns (least to greatest) | bytes | allocations |")
+	p.Line("| --- | --- | --- | --- |")
 	for _, name := range names {
 		all := samples[name]
-		ns := over(len(all), func(i int) float64 { return all[i].nanos })
+		ns := report.Over(len(all), func(i int) float64 { return all[i].nanos })
 		last := all[len(all)-1]
-		p.line("| %s | %.1f (%.1f to %.1f) | %.0f | %.0f |", strings.TrimPrefix(name, "Benchmark"), ns.median, ns.least, ns.greatest, last.bytes, last.allocs)
+		p.Line("| %s | %.1f (%.1f to %.1f) | %.0f | %.0f |", strings.TrimPrefix(name, "Benchmark"), ns.Median, ns.Least, ns.Greatest, last.bytes, last.allocs)
 	}
 }
 
 func leastNanos(all []sample) float64 {
-	return over(len(all), func(i int) float64 { return all[i].nanos }).least
+	return report.Over(len(all), func(i int) float64 { return all[i].nanos }).Least
 }
 
 // counting prints what metrics add to a request. Differences of what is small are
@@ -172,13 +174,13 @@ func (p *page) counting(samples map[string][]sample) {
 		if n == 0 {
 			continue
 		}
-		added := over(n, func(i int) float64 { return with[i].nanos - without[i].nanos })
+		added := report.Over(n, func(i int) float64 { return with[i].nanos - without[i].nanos })
 		least := leastNanos(with) - leastNanos(without)
-		p.line("\nMetrics, with the clock that they read and the response time, add %.0f ns (%.0f to %.0f) to a request, %.0f ns of the least times (requests=%s).",
-			added.median, added.least, added.greatest, least, requests)
+		p.Line("\nMetrics, with the clock that they read and the response time, add %.0f ns (%.0f to %.0f) to a request, %.0f ns of the least times (requests=%s).",
+			added.Median, added.Least, added.Greatest, least, requests)
 		if p.request > 0 {
-			p.line("That is %.1f %% of the least CPU time of a request over gRPC, %.1f µs; of the least times %.1f %%.",
-				added.median/p.request/10, p.request, least/p.request/10)
+			p.Line("That is %.1f %% of the least CPU time of a request over gRPC, %.1f µs; of the least times %.1f %%.",
+				added.Median/p.request/10, p.request, least/p.request/10)
 		}
 	}
 }
@@ -186,8 +188,8 @@ func (p *page) counting(samples map[string][]sample) {
 // steps prints what each step of an answer adds to those before it.
 func (p *page) steps(samples map[string][]sample) {
 	steps := []string{"decode", "plan", "decide", "count", "reply"}
-	p.line("\n| ns of a request, by requests in turn | decode | match, hash | decide | status, count | encode | all |")
-	p.line("| --- | --- | --- | --- | --- | --- | --- |")
+	p.Line("\n| ns of a request, by requests in turn | decode | match, hash | decide | status, count | encode | all |")
+	p.Line("| --- | --- | --- | --- | --- | --- | --- |")
 	for _, requests := range []string{"1", "10000"} {
 		cells := make([]string, 0, len(steps)+1)
 		before := func(int) float64 { return 0 }
@@ -198,12 +200,12 @@ func (p *page) steps(samples map[string][]sample) {
 			}
 			last := before
 			before = func(i int) float64 { return all[i].nanos }
-			added := over(len(all), func(i int) float64 { return all[i].nanos - last(i) })
-			cells = append(cells, fmt.Sprintf("%.0f", added.median))
+			added := report.Over(len(all), func(i int) float64 { return all[i].nanos - last(i) })
+			cells = append(cells, fmt.Sprintf("%.0f", added.Median))
 			if step == "reply" {
-				cells = append(cells, fmt.Sprintf("%.0f", over(len(all), before).median))
+				cells = append(cells, fmt.Sprintf("%.0f", report.Over(len(all), before).Median))
 			}
 		}
-		p.line("| %s | %s |", requests, strings.Join(cells, " | "))
+		p.Line("| %s | %s |", requests, strings.Join(cells, " | "))
 	}
 }

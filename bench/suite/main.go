@@ -9,13 +9,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/bench/program"
+	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
 const usage = `Usage: go run ./suite [flags]     (in the folder bench)
@@ -52,13 +53,7 @@ func main() {
 	// Children are told to end with the thread that started them (see bind), so
 	// that thread must last as long as the process.
 	runtime.LockOSThread()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "suite:", err)
-		os.Exit(1)
-	}
+	program.Main("suite", run)
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -75,7 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := b.findRoot(ctx); err != nil {
 		return err
 	}
-	page := &page{w: stdout}
+	page := &page{Page: report.Page{W: stdout}}
 	page.preamble(ctx, args)
 	if len(o.cases) > 0 {
 		if err := overGRPC(ctx, &b, o, page); err != nil {
@@ -87,7 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	return page.err
+	return page.Err
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {

@@ -74,9 +74,9 @@ func overGRPC(ctx context.Context, b *builder, o *options, page *page) error {
 		return err
 	}
 	services = append(services, o.peers...)
-	page.line("## Over gRPC\n")
-	page.line("Medians of %d interleaved rounds of %v. The ratio is that of the CPU time per request to", o.rounds, o.duration)
-	page.line("the first line's in the same round: median (least to greatest).\n")
+	page.Line("## Over gRPC\n")
+	page.Line("Medians of %d interleaved rounds of %v. The ratio is that of the CPU time per request to", o.rounds, o.duration)
+	page.Line("the first line's in the same round: median (least to greatest).\n")
 	for _, c := range o.cases {
 		results, err := measureCase(ctx, b, o, &c, services, generator)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/bench/load"
+	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
 func TestParseSample(t *testing.T) {
@@ -27,21 +28,6 @@ func TestParseSample(t *testing.T) {
 	for _, line := range []string{"", "PASS", "ok pkg 1.2s", "BenchmarkA", "BenchmarkA-8 100 x ns/op", "BenchmarkA-8 100 12 MB/s", "goos: linux"} {
 		if got, ok := parseSample(line); ok {
 			t.Errorf("parseSample(%q) = %v, want none", line, got)
-		}
-	}
-}
-
-func TestOver(t *testing.T) {
-	for _, test := range []struct {
-		values []float64
-		want   spread
-	}{
-		{[]float64{3}, spread{3, 3, 3}},
-		{[]float64{4, 1}, spread{2.5, 1, 4}},
-		{[]float64{5, 1, 3}, spread{3, 1, 5}},
-	} {
-		if got := over(len(test.values), func(i int) float64 { return test.values[i] }); got != test.want {
-			t.Errorf("over %v = %v, want %v", test.values, got, test.want)
 		}
 	}
 }
@@ -94,7 +80,7 @@ func TestCaseTable(t *testing.T) {
 		return load.Result{PerSecond: rate, Servers: []load.Server{{CPU: cpu / 2, RSS: 1 << 20}, {CPU: cpu / 2, RSS: 2 << 20}}}
 	}
 	var out strings.Builder
-	p := &page{w: &out}
+	p := &page{Page: report.Page{W: &out}}
 	p.caseTable(&benchCase{title: "a case", entries: "k=%d"}, []*service{{name: "base"}, {name: "other"}}, [][]load.Result{
 		{round(10, 100), round(20, 300), round(40, 200)},
 		{round(5, 1000), round(5, 1000), round(30, 1000)},
