@@ -25,11 +25,11 @@ func (s singles) Decide(now limiter.Time, b *limiter.Batch) {
 // A counter in hand answers several clients as those in a table do.
 func TestHistoriesSingle(t *testing.T) {
 	for _, g := range games() {
+		if g.mixed {
+			continue // a counter in hand has one policy
+		}
 		t.Run(g.name, func(t *testing.T) {
 			r := newRand(t)
-			if g.mixed {
-				t.Skip("a counter in hand has one policy")
-			}
 			if g.budgets != nil {
 				g.budgets = []time.Duration{time.Minute} // it knows none
 			}

@@ -140,10 +140,11 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *rules) e
 	}
 	defer stopStatsd()
 	options := s.options()
-	if files := openFiles(); connectionLimit(s.MaxConnections, files) < s.MaxConnections {
-		options.Limits.MaxConnections = connectionLimit(s.MaxConnections, files)
+	files := openFiles()
+	if n := connectionLimit(s.MaxConnections, files); n < s.MaxConnections {
+		options.Limits.MaxConnections = n
 		r.logger.Warn("--max-connections is lowered to what the limit on open files leaves",
-			zap.Int("connections", options.Limits.MaxConnections), zap.Uint64("open_files", files))
+			zap.Int("connections", n), zap.Uint64("open_files", files))
 	}
 	if options.TLS, err = s.TLS.server(r.metrics, r.logger); err != nil {
 		return err
