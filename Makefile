@@ -18,10 +18,15 @@ BUILD   := $(CURDIR)/.build
 MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod))
 NESTED  := $(filter-out . tools,$(MODULES))
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
+# The commit and its date in UTC, as of the clone; empty without one.
+REVISION    ?= $(shell git rev-parse HEAD 2>/dev/null)
+COMMIT_DATE ?= $(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
+STAMPS      = VERSION='$(VERSION)' REVISION='$(REVISION)' COMMIT_DATE='$(COMMIT_DATE)'
 
 # Not stamped by go build, which fails where git distrusts the directory's owner;
 # -X does it.
-GOBUILD := go build -buildvcs=false -trimpath -ldflags '-s -w -X main.release=$(VERSION)'
+GOBUILD = CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags \
+	'-s -w -X main.release=$(VERSION) -X main.revision=$(REVISION) -X main.commitDate=$(COMMIT_DATE)'
 
 # Where the home directory cannot be written, as in some containers, the caches of
 # Go, pip and the linters go below .build.
@@ -55,7 +60,7 @@ demo: $(ENVOY) | need-go ## watch sluice limit requests behind a real Envoy (KEE
 
 .PHONY: build
 build: | need-go ## bin/sluice
-	CGO_ENABLED=0 $(GOBUILD) -o bin/sluice ./cmd/sluice
+	$(GOBUILD) -o bin/sluice ./cmd/sluice
 
 # The nested modules go first, so that go test's last lines are those of the main
 # one.
@@ -94,7 +99,7 @@ test-386: | need-go ## what decides, as a 32-bit program: 64-bit words must be a
 
 .PHONY: reproducible
 reproducible: | need-go ## build from two directories, and fail unless the programs are the same bytes
-	@tools/reproducible.sh $(MAKE) VERSION=$(VERSION)
+	@tools/reproducible.sh $(MAKE) $(STAMPS)
 
 .PHONY: lint
 lint: $(BUILD)/golangci-lint | need-go ## linters, formatting, go vet and tidiness of every module

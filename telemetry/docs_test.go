@@ -53,7 +53,7 @@ total_negative_hits only.
 
 // TestMetricsPage holds docs/metrics.md against what the registry shows.
 func TestMetricsPage(t *testing.T) {
-	m, err := New(Options{Version: "v1"})
+	m, err := New(Options{Build: Build{Version: "v1"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"runtime"
-	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -15,8 +14,16 @@ type Options struct {
 	// Milliseconds has the response time measured in milliseconds, though its name
 	// says seconds: what older versions of envoyproxy/ratelimit did.
 	Milliseconds bool
-	// Version is shown by sluice_build_info.
+	// Build is shown by sluice_build_info.
+	Build Build
+}
+
+// Build says what a program was built from. Whatever the build did not record is
+// empty.
+type Build struct {
 	Version string
+	// Revision is the commit, CommitDate its date as RFC 3339 has it.
+	Revision, CommitDate string
 }
 
 // Metrics are all metrics of one process. Its fields may be used concurrently.
@@ -64,7 +71,7 @@ func New(o Options) (*Metrics, error) {
 	}
 	registry := prometheus.NewRegistry()
 	m := &Metrics{Registry: registry, tagged: prometheus.WrapRegistererWith(labels, registry)}
-	m.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(o.Version))
+	m.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(o.Build))
 	m.Rules = newRules(m)
 	m.Calls = newCalls(m, o.Milliseconds)
 	m.config = newConfigMetrics(m)
@@ -107,18 +114,10 @@ func (m *Metrics) gauge(name, help string) prometheus.Gauge {
 	return g
 }
 
-func buildInfo(version string) prometheus.Collector {
-	revision := ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				revision = s.Value
-			}
-		}
-	}
+func buildInfo(b Build) prometheus.Collector {
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "sluice_build_info", Help: "1, with what was built as labels; revision is empty where the build did not record it.",
-	}, []string{"version", "revision", "goversion"})
-	g.WithLabelValues(version, revision, runtime.Version()).Set(1)
+		Name: "sluice_build_info", Help: "1, with what was built as labels; revision and commit_date are empty where the build did not record them.",
+	}, []string{"version", "revision", "commit_date", "goversion"})
+	g.WithLabelValues(b.Version, b.Revision, b.CommitDate, runtime.Version()).Set(1)
 	return g
 }

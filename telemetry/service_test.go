@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -9,12 +10,15 @@ import (
 )
 
 func TestMetricsAreValidAndNamed(t *testing.T) {
-	m, err := New(Options{Version: "v1"})
+	m, err := New(Options{Build: Build{Version: "v1", Revision: "c0ffee", CommitDate: "2026-11-21T18:57:30Z"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	everySeries(t, m)
 	want := `
+# HELP sluice_build_info 1, with what was built as labels; revision and commit_date are empty where the build did not record them.
+# TYPE sluice_build_info gauge
+sluice_build_info{commit_date="2026-11-21T18:57:30Z",goversion="` + runtime.Version() + `",revision="c0ffee",version="v1"} 1
 # HELP ratelimit_service_config_load_error Rule sets that were refused; the previous one stayed.
 # TYPE ratelimit_service_config_load_error counter
 ratelimit_service_config_load_error 1
@@ -31,7 +35,7 @@ sluice_config_last_load_successful 0
 # TYPE sluice_counters_live gauge
 sluice_counters_live 2
 `
-	names := []string{"ratelimit_service_config_load_error", "ratelimit_service_config_load_success", "sluice_config_info", "sluice_config_last_load_successful", "sluice_counters_live"}
+	names := []string{"sluice_build_info", "ratelimit_service_config_load_error", "ratelimit_service_config_load_success", "sluice_config_info", "sluice_config_last_load_successful", "sluice_counters_live"}
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}

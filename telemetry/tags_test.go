@@ -40,7 +40,7 @@ func TestTagLabels(t *testing.T) {
 
 // TestTagsAreOnEverySeries also holds ownLabels complete, by what series show.
 func TestTagsAreOnEverySeries(t *testing.T) {
-	m, err := New(Options{Tags: []Tag{{"env", "prod"}, {"zone", "b"}, {"rule", "x"}}, Version: "v1"})
+	m, err := New(Options{Tags: []Tag{{"env", "prod"}, {"zone", "b"}, {"rule", "x"}}, Build: Build{Version: "v1"}})
 	if err != nil {
 		t.Fatal(err)
 	}

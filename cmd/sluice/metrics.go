@@ -22,5 +22,5 @@ func (m *metricsFlags) Validate() error {
 }
 
 func (m *metricsFlags) options(tags []telemetry.Tag) telemetry.Options {
-	return telemetry.Options{Tags: tags, Milliseconds: m.ResponseTimeMilliseconds, Version: version()}
+	return telemetry.Options{Tags: tags, Milliseconds: m.ResponseTimeMilliseconds, Build: thisBuild()}
 }
