@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"io"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 func everySeries(t *testing.T, m *Metrics) {
 	t.Helper()
 	m.WatchTable(func() TableStats { return TableStats{Capacity: 5, Bytes: 80, Live: 2, Reclaimed: 3, GivenUp: 1} })
+	m.WatchLog(NewLogQueue(io.Discard))
 	m.ConfigLoaded("abc", 12)
 	m.ConfigRefused()
 	m.TLS("grpc")

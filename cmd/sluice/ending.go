@@ -10,6 +10,9 @@ import (
 // listeners, the last of the metrics.
 const endingSlack = 10 * time.Second
 
+// logPatience is how long the end waits for the last lines of the log to be written.
+const logPatience = time.Second
+
 // endWithin waits for what runs until ctx is done. If it has not ended so long
 // after, that is an error: a file system that does not answer, say, holds whoever
 // reads from it, and the process must not wait for it.

@@ -96,8 +96,19 @@ func (s *serveCmd) Run(ctx context.Context, c console, dropped droppedArguments)
 	return s.environment.blame(s.run(ctx, c, dropped))
 }
 
+// run logs by a queue, so that no request nor the end waits for who reads the log.
 func (s *serveCmd) run(ctx context.Context, c console, dropped droppedArguments) error {
-	logger, err := telemetry.NewLogger(c.err, s.LogLevel, s.LogFormat)
+	queue := telemetry.NewLogQueue(c.err)
+	go queue.Run()
+	err := s.serveAndLog(ctx, queue, dropped)
+	if !queue.Close(logPatience) && err != nil {
+		return errFailed // to tell more would wait as the log does
+	}
+	return err
+}
+
+func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dropped droppedArguments) error {
+	logger, err := telemetry.NewLogger(log, s.LogLevel, s.LogFormat)
 	if err != nil {
 		return err
 	}
@@ -108,6 +119,7 @@ func (s *serveCmd) run(ctx context.Context, c console, dropped droppedArguments)
 	if err != nil {
 		return err
 	}
+	metrics.WatchLog(log)
 	r := &rules{metrics: metrics, logger: logger, drainTimeout: s.DrainTimeout, defaults: s.Defaults}
 	if r.table, err = limiter.New(limiter.Options{Bytes: int64(s.CounterMemory)}); err != nil {
 		return fmt.Errorf("--counter-memory: %w", err)
