@@ -7,6 +7,8 @@ FUZZTIME      ?= 10s
 BENCHFLAGS    ?=
 LIMITERFLAGS  ?=
 SOAKTIME      ?= 3m
+# Flags of go test for make torture, such as -run.
+TORTUREFLAGS  ?=
 # RACE=1: fail where the race detector cannot run, rather than do without it.
 RACE          ?=
 # NAMESPACES=1: fail where the drop-in test cannot run, rather than do without it.
@@ -62,8 +64,9 @@ demo: $(ENVOY) | need-go ## watch sluice limit requests behind a real Envoy (KEE
 build: | need-go ## bin/sluice
 	$(GOBUILD) -o bin/sluice ./cmd/sluice
 
-# The nested modules go first, so that go test's last lines are those of the main
-# one.
+# The nested modules go before the main one. The tortures come last and by themselves:
+# beside other tests their calls would be late, and they count what the binary
+# takes, so there is no race detector.
 .PHONY: test
 test: $(ENVOY) | need-go ## all tests, with a real Envoy; with the race detector where there is a C compiler
 	@# Those of limiter that stop goroutines where another may do most harm.
@@ -80,6 +83,7 @@ test: $(ENVOY) | need-go ## all tests, with a real Envoy; with the race detector
 	for module in $(NESTED) .; do \
 		(cd $$module && go test $$race -count=1 -shuffle=on -timeout 25m ./...) || exit 1; \
 	done; \
+	go test -count=1 -tags torture -timeout 15m -v -p 1 ./e2e/torture/... || exit 1; \
 	if [ -z "$$race" ]; then \
 		echo 'make test: passed WITHOUT the race detector, which needs a C compiler (Debian, Ubuntu: apt-get install gcc libc6-dev)'; \
 	fi; \
@@ -107,7 +111,7 @@ lint: $(BUILD)/golangci-lint | need-go ## linters, formatting, go vet and tidine
 		echo "lint: $$module"; \
 		(cd $$module && go mod tidy -diff) || exit 1; \
 		[ -n "$$(cd $$module && go list ./... 2>/dev/null)" ] || continue; \
-		(cd $$module && go vet ./... && \
+		(cd $$module && go vet -tags torture ./... && \
 			$(BUILD)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...) || exit 1; \
 	done
 	@$(BUILD)/golangci-lint fmt --config $(CURDIR)/.golangci.yml --diff
@@ -129,6 +133,10 @@ bench: | need-go ## measure against other services and libraries, half an hour (
 soak: | need-go ## hit the limiters for SOAKTIME (3m) with all that could break a bound
 	@SLUICE_HISTORIES=5000 go test -count=1 -tags limiterhooks -run '^TestHistories' ./limiter
 	@go run -buildvcs=false ./e2e/soak -for $(SOAKTIME)
+
+.PHONY: torture
+torture: $(ENVOY) | need-go ## ill-treat the binary under load, half an hour (TORTUREFLAGS='-run TestName': one of them)
+	@go test -count=1 -tags torture -timeout 90m -v -p 1 $(TORTUREFLAGS) ./e2e/torture/... -args -long
 
 .PHONY: envoy
 envoy: $(ENVOY) ## fetch Envoy into .build/ (test and demo do so themselves)

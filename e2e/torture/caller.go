@@ -1,0 +1,161 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// connections is how many a caller has, as an Envoy has one for each worker.
+const connections = 4
+
+// Dial connects to a server, plainly unless options say otherwise, and again at once
+// when a connection ends. The connection closes when the test ends.
+func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientConn {
+	tb.Helper()
+	target := addr
+	if !strings.HasPrefix(addr, "unix:") {
+		target = "passthrough:///" + addr
+	}
+	conn, err := grpc.NewClient(target, append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond},
+			MinConnectTimeout: Patience,
+		}),
+	}, options...)...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// Caller returns what a [Load] asks: one to three counters of the ledger, some far
+// more often than others, over a few connections to addr. It takes its seed from rnd.
+func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...grpc.DialOption) Ask {
+	tb.Helper()
+	clients := make([]rls.RateLimitServiceClient, connections)
+	for i := range clients {
+		clients[i] = rls.NewRateLimitServiceClient(Dial(tb, addr, options...))
+	}
+	var mu sync.Mutex // rand.Rand is for one
+	own := rand.New(rand.NewPCG(rnd.Uint64(), rnd.Uint64()))
+	draw := func() (rls.RateLimitServiceClient, []Key) {
+		mu.Lock()
+		defer mu.Unlock()
+		keys := make([]Key, 0, 3)
+		for range 1 + own.IntN(3) {
+			popular := own.Float64()
+			k := Key{rules[own.IntN(len(rules))].name, fmt.Sprint("v", int(popular*popular*float64(l.values)))}
+			if !slices.Contains(keys, k) {
+				keys = append(keys, k)
+			}
+		}
+		return clients[own.IntN(len(clients))], keys
+	}
+	return func(ctx context.Context) (string, error) {
+		client, keys := draw()
+		return l.call(ctx, client, keys)
+	}
+}
+
+// call asks for one hit of each key and checks the answer.
+func (l *Ledger) call(ctx context.Context, client rls.RateLimitServiceClient, keys []Key) (string, error) {
+	floors := make([]int, len(keys))
+	for i, k := range keys {
+		floors[i] = l.Begin(k)
+	}
+	got, err := client.ShouldRateLimit(ctx, request(keys))
+	if err != nil {
+		for _, k := range keys {
+			l.Lost(k)
+		}
+		// The text differs from call to call, by addresses and times.
+		return "", errors.New(status.Code(err).String())
+	}
+	if len(got.GetStatuses()) != len(keys) {
+		return "", fmt.Errorf("%d statuses for %d descriptors", len(got.GetStatuses()), len(keys))
+	}
+	over := false
+	for i, k := range keys {
+		over = over || got.GetStatuses()[i].GetCode() == rls.RateLimitResponse_OVER_LIMIT
+		l.Answer(k, floors[i], got.GetStatuses()[i])
+	}
+	if over != (got.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT) {
+		return "", fmt.Errorf("overall code %v of statuses %v", got.GetOverallCode(), got.GetStatuses())
+	}
+	return got.GetOverallCode().String(), nil
+}
+
+func request(keys []Key) *rls.RateLimitRequest {
+	r := &rls.RateLimitRequest{Domain: domain}
+	for _, k := range keys {
+		r.Descriptors = append(r.Descriptors, &rlcommon.RateLimitDescriptor{
+			Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: k.Rule, Value: k.Value}},
+		})
+	}
+	return r
+}
+
+// Settle looks at every counter and at the metrics, when the load has stopped, and
+// fails the test for all that was wrong with any answer.
+func (l *Ledger) Settle(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOption) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
+	defer cancel()
+	client := rls.NewRateLimitServiceClient(Dial(tb, s.Addr("grpc"), options...))
+	for keys := range slices.Chunk(l.keys(), 100) {
+		r := request(keys)
+		for _, d := range r.GetDescriptors() {
+			d.HitsAddend = wrapperspb.UInt64(0)
+		}
+		got, err := client.ShouldRateLimit(ctx, r)
+		if err != nil {
+			tb.Fatalf("look at the counters: %v", err)
+		}
+		for i, k := range keys {
+			l.look(k, got.GetStatuses()[i])
+		}
+	}
+	page := Metrics(tb, s)
+	var all hits
+	for _, r := range rules {
+		h := l.hits(r.name)
+		all.passed, all.refused, all.unknown = all.passed+h.passed, all.refused+h.refused, all.unknown+h.unknown
+		label := fmt.Sprintf("key1=%q", r.name)
+		for name, want := range map[string]int{"total_hits": h.passed + h.refused, "within_limit": h.passed, "over_limit": h.refused} {
+			got := int(page.Sum("ratelimit_service_rate_limit_"+name, label))
+			if got < want || got > want+h.unknown {
+				tb.Errorf("%s: the metric %s says %d, want %d to %d", r.name, name, got, want, want+h.unknown)
+			}
+		}
+	}
+	if got := page.Sum("sluice_counters_given_up_total"); got > 0 {
+		tb.Errorf("%v counters were given up: this test's do not fit", got)
+	}
+	if got := page.Sum("sluice_panics_total"); got > 0 {
+		tb.Errorf("%v requests panicked", got)
+	}
+	tb.Logf("ledger: %d counters, %d hits admitted, %d refused, of %d nobody knows",
+		len(l.keys()), all.passed, all.refused, all.unknown)
+	for _, fault := range l.Faults() {
+		tb.Error(fault)
+	}
+}

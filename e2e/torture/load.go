@@ -1,0 +1,157 @@
+package torture
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const (
+	// Deadline is what a call has where a test says nothing else: Envoy's default.
+	Deadline = 20 * time.Millisecond
+	// Rate is the usual load, in calls a second.
+	Rate = 2000
+	// Least is the load that a test must have reached before and after its fault to
+	// say anything, in answers a second.
+	Least = 1000
+)
+
+// mostInFlight bounds what waits if a server neither answers nor lets calls end.
+// What is due beyond is not asked, so the load reached falls.
+const mostInFlight = 20_000
+
+// Ask makes one call and says in a word what it got. An error must be one of few
+// texts, since errors are counted by it.
+type Ask func(ctx context.Context) (answer string, err error)
+
+// LoadOptions say what to ask.
+type LoadOptions struct {
+	// Rate is how many calls are due in a second.
+	Rate int
+	// Ask makes the calls, many at once.
+	Ask Ask
+	// Deadline is what each call has from when it is made. Optional; default
+	// [Deadline].
+	Deadline time.Duration
+}
+
+// Load is an open loop of calls. One goroutine uses it.
+type Load struct {
+	options LoadOptions
+	stop    chan struct{}
+	paced   sync.WaitGroup
+	calls   sync.WaitGroup
+	flying  atomic.Int64
+	answers atomic.Int64 // of all phases
+
+	phase  atomic.Pointer[Phase]
+	report Report
+}
+
+// StartLoad begins to ask, in the phase "before". It goes on until Stop, or the end
+// of the test.
+func StartLoad(tb testing.TB, o LoadOptions) *Load {
+	tb.Helper()
+	if o.Deadline == 0 {
+		o.Deadline = Deadline
+	}
+	l := &Load{options: o, stop: make(chan struct{})}
+	l.Phase("before")
+	l.paced.Go(l.pace)
+	tb.Cleanup(l.end)
+	return l
+}
+
+// pace makes each call when it is due.
+func (l *Load) pace() {
+	start := time.Now()
+	tick := time.NewTicker(500 * time.Microsecond)
+	defer tick.Stop()
+	for n := 0; ; {
+		select {
+		case <-l.stop:
+			return
+		case <-tick.C:
+		}
+		for due := l.due(start, n); time.Since(due) >= 0; due = l.due(start, n) {
+			n++
+			p := l.phase.Load()
+			p.due.Add(1)
+			if l.flying.Load() >= mostInFlight {
+				continue
+			}
+			l.flying.Add(1)
+			l.calls.Go(func() {
+				defer l.flying.Add(-1)
+				l.call(p, due)
+			})
+		}
+	}
+}
+
+// due returns when call n is.
+func (l *Load) due(start time.Time, n int) time.Time {
+	return start.Add(time.Duration(float64(n) / float64(l.options.Rate) * float64(time.Second)))
+}
+
+func (l *Load) call(p *Phase, due time.Time) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.options.Deadline)
+	defer cancel()
+	answer, err := l.options.Ask(ctx)
+	if err == nil {
+		l.answers.Add(1)
+	}
+	p.add(answer, err, time.Since(due))
+}
+
+// Phase begins a phase: calls that begin from now on count in it.
+func (l *Load) Phase(name string) {
+	now := time.Now()
+	if n := len(l.report); n > 0 {
+		l.report[n-1].ended = now
+	}
+	p := &Phase{Name: name, began: now, answers: make(map[string]int), errors: make(map[string]int)}
+	l.report = append(l.report, p)
+	l.phase.Store(p)
+}
+
+// Run lets the load go on for d.
+func (l *Load) Run(tb testing.TB, d time.Duration) {
+	tb.Helper()
+	select {
+	case <-time.After(d):
+	case <-tb.Context().Done():
+		tb.Fatal(tb.Context().Err())
+	}
+}
+
+// GoOn waits for so many more answers.
+func (l *Load) GoOn(tb testing.TB, answers int) {
+	tb.Helper()
+	until := l.answers.Load() + int64(answers)
+	Eventually(tb, "the load goes on", func() bool { return l.answers.Load() >= until })
+}
+
+// Stop ends the load, lets what is in flight finish, prints what was reached and
+// returns it.
+func (l *Load) Stop(tb testing.TB) Report {
+	tb.Helper()
+	l.end()
+	for _, p := range l.report {
+		tb.Log(p)
+	}
+	return l.report
+}
+
+func (l *Load) end() {
+	select {
+	case <-l.stop:
+	default:
+		close(l.stop)
+		l.paced.Wait()
+		l.report[len(l.report)-1].ended = time.Now()
+	}
+	l.calls.Wait()
+}

@@ -1,0 +1,159 @@
+package torture
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Phase is what calls that began in one part of a test came to.
+type Phase struct {
+	Name string
+
+	began, ended time.Time
+	due          atomic.Int64
+
+	mu      sync.Mutex
+	answers map[string]int // by answer
+	errors  map[string]int // by text
+	took    []time.Duration
+}
+
+func (p *Phase) add(answer string, err error, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.errors[err.Error()]++
+		return
+	}
+	p.answers[answer]++
+	p.took = append(p.took, took)
+}
+
+// Answered returns how many calls were answered.
+func (p *Phase) Answered() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.took)
+}
+
+// Answers returns how many calls got each answer.
+func (p *Phase) Answers() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.answers)
+}
+
+// Errors returns how many calls ended with each error.
+func (p *Phase) Errors() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.errors)
+}
+
+// Failed returns how many calls ended with an error.
+func (p *Phase) Failed() (n int) {
+	for _, count := range p.Errors() {
+		n += count
+	}
+	return n
+}
+
+// Rate returns the load reached, in answers a second.
+func (p *Phase) Rate() float64 {
+	return float64(p.Answered()) / p.ended.Sub(p.began).Seconds()
+}
+
+// Late returns the share of calls that had no answer, or none within d of the time
+// at which they were due.
+func (p *Phase) Late(d time.Duration) float64 {
+	failed := p.Failed()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.took)+failed == 0 {
+		return 0
+	}
+	late := failed
+	for _, took := range p.took {
+		if took > d {
+			late++
+		}
+	}
+	return float64(late) / float64(len(p.took)+failed)
+}
+
+// quantile returns how long it took from a call's due time to its answer, of the
+// answered ones.
+func (p *Phase) quantile(q float64) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.took) == 0 {
+		return 0
+	}
+	slices.Sort(p.took)
+	return p.took[int(q*float64(len(p.took)-1))]
+}
+
+// String tells all, in one line.
+func (p *Phase) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %.0f answers/s of %.0f due, %.2f%% later than %v, p50 %v p99 %v max %v",
+		p.Name, p.Rate(), float64(p.due.Load())/p.ended.Sub(p.began).Seconds(), 100*p.Late(Deadline), Deadline,
+		p.quantile(0.5).Round(10*time.Microsecond), p.quantile(0.99).Round(10*time.Microsecond), p.quantile(1).Round(10*time.Microsecond))
+	for _, counts := range []map[string]int{p.Answers(), p.Errors()} {
+		for _, what := range slices.Sorted(maps.Keys(counts)) {
+			fmt.Fprintf(&b, ", %s %d", what, counts[what])
+		}
+	}
+	return b.String()
+}
+
+// Report is a load's phases in order.
+type Report []*Phase
+
+// Phase returns the phase of that name, or ends the test.
+func (r Report) Phase(tb testing.TB, name string) *Phase {
+	tb.Helper()
+	for _, p := range r {
+		if p.Name == name {
+			return p
+		}
+	}
+	tb.Fatalf("no phase %q", name)
+	return nil
+}
+
+// AtLeast fails the test if a phase did not reach a load, in answers a second: what
+// an idle service does not do wrong says nothing.
+func (r Report) AtLeast(tb testing.TB, rate float64, phases ...string) {
+	tb.Helper()
+	for _, name := range phases {
+		if got := r.Phase(tb, name).Rate(); got < rate {
+			tb.Errorf("%s: %.0f answers/s, want a load of at least %.0f", name, got, rate)
+		}
+	}
+}
+
+// Errors fails the test if calls of a phase ended with an error that is not one of
+// those allowed. A deadline that passes is lateness, which is printed.
+func (r Report) Errors(tb testing.TB, name string, allowed ...string) {
+	tb.Helper()
+	for what, n := range r.Phase(tb, name).Errors() {
+		if what != "DeadlineExceeded" && !slices.Contains(allowed, what) {
+			tb.Errorf("%s: %d calls failed: %s", name, n, what)
+		}
+	}
+}
+
+// NoErrors is [Report.Errors] of phases that allow none.
+func (r Report) NoErrors(tb testing.TB, phases ...string) {
+	tb.Helper()
+	for _, name := range phases {
+		r.Errors(tb, name)
+	}
+}

@@ -1,0 +1,182 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// Root is the repository's root, seen from the tests.
+const Root = "../.."
+
+// Patience is how long a test waits for what must happen; it decides nothing else.
+const Patience = time.Minute
+
+var long = flag.Bool("long", false, "the long tier")
+
+// Long reports whether this is the long tier.
+func Long() bool { return *long }
+
+// Pick returns what the tier at hand wants.
+func Pick[T any](short, longer T) T {
+	if Long() {
+		return longer
+	}
+	return short
+}
+
+// binary is what Main built.
+var binary string
+
+// Main is the body of a TestMain: it builds sluice, runs the tests and fails if they
+// leave goroutines behind. It returns the exit code.
+func Main(m *testing.M) int {
+	flag.Parse()
+	if runtime.GOOS != "linux" {
+		return notRun("the tortures, which read /proc of Linux")
+	}
+	dir, err := os.MkdirTemp("", "sluice-torture-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if binary, err = sluice.Build(context.Background(), Root, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// notRun leaves a line for the end of make test.
+func notRun(what string) int {
+	fmt.Fprintln(os.Stderr, "not run:", what)
+	path := os.Getenv("SLUICE_NOT_RUN")
+	if path == "" {
+		return 0
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintln(f, what)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// Binary returns the path of the sluice that Main built.
+func Binary() string { return binary }
+
+// Rand returns random numbers from SLUICE_SEED, or from a seed that it prints. It
+// is for one goroutine.
+func Rand(tb testing.TB) *rand.Rand {
+	tb.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv("SLUICE_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			tb.Fatalf("parse SLUICE_SEED: %v", err)
+		}
+		seed = n
+	}
+	tb.Logf("SLUICE_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+// Options say what to run.
+type Options struct {
+	// Rules are written to a file of their own. Optional, if Args name some.
+	Rules string
+	// Args are more flags.
+	Args []string
+	// Env is added to the environment, as NAME=value. Optional.
+	Env []string
+	// Addrs are those of [sluice.Options].
+	Addrs map[string]string
+}
+
+// Start runs the binary that [Main] built until the test ends, and then looks that
+// no request panicked.
+func Start(tb testing.TB, o Options) *sluice.Sluice {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
+	defer cancel()
+	args := o.Args
+	if o.Rules != "" {
+		args = append([]string{"--config", WriteRules(tb, o.Rules)}, args...)
+	}
+	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: args, Env: o.Env, Addrs: o.Addrs})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		s.Kill()
+		if said := s.Log(); strings.Contains(said, "panic") || strings.Contains(said, "fatal error") {
+			tb.Errorf("sluice panicked:\n%s", said)
+		}
+	})
+	return s
+}
+
+// WriteRules returns the path of a new file of rules.
+func WriteRules(tb testing.TB, text string) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+// Envoy returns the path of Envoy, or skips the test where none is installed. Under
+// make there is one.
+func Envoy(tb testing.TB) string {
+	tb.Helper()
+	path, err := envoy.Find(Root)
+	if errors.Is(err, envoy.ErrNotInstalled) {
+		tb.Skip(err)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+// Eventually asks until the answer is yes. If it stays no, the test ends with what
+// was awaited.
+func Eventually(tb testing.TB, awaited string, yes func() bool) {
+	tb.Helper()
+	end := time.NewTimer(Patience)
+	defer end.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !yes() {
+		select {
+		case <-tick.C:
+		case <-end.C:
+			tb.Fatalf("after %v still no: %s", Patience, awaited)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package torture
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// Usage is what a process holds at one moment.
+type Usage struct {
+	// RSS and Peak are resident memory in bytes, now and the most so far.
+	RSS, Peak int
+	// Files is how many file descriptors are open.
+	Files int
+	// Goroutines is 0 if the metrics listener does not answer.
+	Goroutines int
+}
+
+// String is for logs.
+func (u Usage) String() string {
+	return fmt.Sprintf("%.1f MiB resident, %.1f at most, %d files, %d goroutines",
+		float64(u.RSS)/(1<<20), float64(u.Peak)/(1<<20), u.Files, u.Goroutines)
+}
+
+// Measure returns what sluice holds now.
+func Measure(tb testing.TB, s *sluice.Sluice) Usage {
+	tb.Helper()
+	u, err := held(s.PID())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	u.Goroutines = int(Metrics(tb, s).Sum("go_goroutines"))
+	return u
+}
+
+// held reads what the kernel knows of a process.
+func held(pid int) (u Usage, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return u, err
+	}
+	for line := range strings.Lines(string(status)) {
+		name, rest, _ := strings.Cut(line, ":")
+		into := map[string]*int{"VmRSS": &u.RSS, "VmHWM": &u.Peak}[name]
+		if into == nil {
+			continue
+		}
+		if _, err := fmt.Sscanf(rest, "%d kB", into); err != nil {
+			return u, fmt.Errorf("read %q: %w", line, err)
+		}
+		*into <<= 10
+	}
+	if u.RSS == 0 {
+		return u, fmt.Errorf("process %d has no memory: it has ended", pid)
+	}
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	u.Files = len(files)
+	return u, err
+}
+
+// ResetPeak has [Usage.Peak] begin anew at what is resident now.
+func ResetPeak(tb testing.TB, s *sluice.Sluice) {
+	tb.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.PID()), []byte("5"), 0); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Collect has sluice's garbage collector run, so that what is resident or in the
+// heap afterwards is in use.
+func Collect(tb testing.TB, s *sluice.Sluice) {
+	tb.Helper()
+	if _, err := get(tb.Context(), "http://"+s.Addr("debug")+"/debug/pprof/heap?gc=1"); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Watch looks at a process ten times a second. One goroutine uses it.
+type Watch struct {
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu   sync.Mutex
+	most Usage
+	seen []Usage
+}
+
+// StartWatch watches sluice until Stop, the end of the process or of the test.
+func StartWatch(tb testing.TB, s *sluice.Sluice) *Watch {
+	tb.Helper()
+	w := &Watch{stop: make(chan struct{})}
+	w.done.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			u, err := held(s.PID())
+			if err != nil {
+				return // killed, as some tests do; those that do not will notice
+			}
+			w.add(u)
+			select {
+			case <-tick.C:
+			case <-w.stop:
+				return
+			}
+		}
+	})
+	tb.Cleanup(func() { w.end() })
+	return w
+}
+
+func (w *Watch) add(u Usage) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = append(w.seen, u)
+	w.most.RSS, w.most.Peak, w.most.Files = max(w.most.RSS, u.RSS), max(w.most.Peak, u.Peak), max(w.most.Files, u.Files)
+}
+
+// Stop returns the most that was seen of each, and all that was seen, ten times a
+// second; goroutines are not counted.
+func (w *Watch) Stop(tb testing.TB) (most Usage, seen []Usage) {
+	tb.Helper()
+	w.end()
+	if len(w.seen) == 0 {
+		tb.Fatal("nothing was seen of the process")
+	}
+	tb.Logf("at most %.1f MiB resident and %d files", float64(w.most.Peak)/(1<<20), w.most.Files)
+	return w.most, w.seen
+}
+
+func (w *Watch) end() {
+	select {
+	case <-w.stop:
+	default:
+		close(w.stop)
+	}
+	w.done.Wait()
+}
+
+// Page is the metrics at one moment.
+type Page []byte
+
+// Metrics returns sluice's metrics.
+func Metrics(tb testing.TB, s *sluice.Sluice) Page {
+	tb.Helper()
+	page, err := get(tb.Context(), "http://"+s.Addr("metrics")+"/metrics")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return page
+}
+
+// Sum returns the sum of the series of that name that have all labels, given as
+// name="value".
+func (p Page) Sum(name string, labels ...string) (sum float64) {
+	lines := bufio.NewScanner(bytes.NewReader(p))
+	for lines.Scan() {
+		series, value, _ := strings.Cut(lines.Text(), " ")
+		got, set, _ := strings.Cut(series, "{")
+		if got != name || !hasAll(set, labels) {
+			continue
+		}
+		if v, err := strconv.ParseFloat(value, 64); err == nil {
+			sum += v
+		}
+	}
+	return sum
+}
+
+func hasAll(set string, labels []string) bool {
+	for _, label := range labels {
+		if !strings.Contains(set, label) {
+			return false
+		}
+	}
+	return true
+}
+
+// get keeps no connection, which would count as one of sluice's files.
+func get(ctx context.Context, url string) (body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s", url, resp.Status)
+	}
+	return io.ReadAll(resp.Body)
+}
