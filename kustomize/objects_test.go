@@ -1,0 +1,77 @@
+package kustomize
+
+import (
+	"fmt"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+)
+
+// object is any of Kubernetes.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// objects are what is applied together.
+type objects struct {
+	all []object
+	// found is what is wrong with them.
+	found []string
+}
+
+func (o *objects) complain(format string, args ...any) {
+	o.found = append(o.found, fmt.Sprintf(format, args...))
+}
+
+// decoder refuses fields that a type does not have, and those that come twice.
+var decoder = sync.OnceValues(func() (runtime.Decoder, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer(), nil
+})
+
+func decode(documents [][]byte) *objects {
+	o := &objects{}
+	d, err := decoder()
+	if err != nil {
+		o.complain("types of Kubernetes: %v", err)
+		return o
+	}
+	for _, document := range documents {
+		decoded, _, err := d.Decode(document, nil, nil)
+		if err != nil {
+			o.complain("decode: %v", err)
+			continue
+		}
+		one, ok := decoded.(object)
+		if !ok {
+			o.complain("decode: %T has no name", decoded)
+			continue
+		}
+		o.all = append(o.all, one)
+	}
+	return o
+}
+
+// pods returns the pod templates by the workload they are of.
+func (o *objects) pods() map[object]*corev1.PodTemplateSpec {
+	templates := map[object]*corev1.PodTemplateSpec{}
+	for _, one := range o.all {
+		switch w := one.(type) {
+		case *appsv1.Deployment:
+			templates[w] = &w.Spec.Template
+		case *appsv1.StatefulSet:
+			templates[w] = &w.Spec.Template
+		}
+	}
+	return templates
+}
