@@ -120,7 +120,9 @@ func (l *Ledger) Settle(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOpt
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
-	client := rls.NewRateLimitServiceClient(Dial(tb, s.Addr("grpc"), options...))
+	conn := Dial(tb, s.Addr("grpc"), options...)
+	defer conn.Close() //nolint:errcheck // and no more of sluice's files
+	client := rls.NewRateLimitServiceClient(conn)
 	for keys := range slices.Chunk(l.keys(), 100) {
 		r := request(keys)
 		for _, d := range r.GetDescriptors() {

@@ -140,7 +140,9 @@ func (l *Load) Stop(tb testing.TB) Report {
 	tb.Helper()
 	l.end()
 	for _, p := range l.report {
-		tb.Log(p)
+		if p.due.Load() > 0 {
+			tb.Log(p)
+		}
 	}
 	return l.report
 }

@@ -5,34 +5,55 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
 // domain is that of the ledgers.
 const domain = "torture"
 
-// rules are one for each algorithm. Their windows are so long that nothing comes
-// back while a test runs, so that all of them say the same: the hit numbered n of a
-// counter is told that limit-n remain, and one beyond the limit is refused.
-var rules = []struct{ name, words string }{
+// A rule's window is so long that nothing comes back while a test runs, so that all
+// algorithms say the same: the hit numbered n of a counter is told that limit-n
+// remain, and one beyond the limit is refused.
+type rule struct {
+	name string
+	unit pb.RateLimitUnit
+	// aDay is a rate of one a day, and the limit is in words.
+	aDay  bool
+	words string
+}
+
+var rules = []rule{
 	// Ten years, the longest: the next window begins in December 2029.
-	{"fixed_window", "unit: year, unit_multiplier: 10, requests_per_unit: LIMIT"},
-	{"sliding_window", "unit: year, unit_multiplier: 10, requests_per_unit: LIMIT, algorithm: sliding_window"},
-	{"sliding_log", "unit: year, unit_multiplier: 10, requests_per_unit: LIMIT, algorithm: sliding_log"},
-	{"token_bucket", "unit: day, requests_per_unit: 1, algorithm: token_bucket, burst: LIMIT"},
-	{"leaky_bucket", "unit: day, requests_per_unit: 1, algorithm: leaky_bucket, slack: SLACK"},
+	{name: "fixed_window", unit: pb.RateLimitUnit_YEAR, words: "unit_multiplier: 10"},
+	{name: "sliding_window", unit: pb.RateLimitUnit_YEAR, words: "unit_multiplier: 10, algorithm: sliding_window"},
+	{name: "sliding_log", unit: pb.RateLimitUnit_YEAR, words: "unit_multiplier: 10, algorithm: sliding_log"},
+	{name: "token_bucket", unit: pb.RateLimitUnit_DAY, aDay: true, words: "algorithm: token_bucket, burst: LIMIT"},
+	{name: "leaky_bucket", unit: pb.RateLimitUnit_DAY, aDay: true, words: "algorithm: leaky_bucket, slack: SLACK"},
 }
 
 // mostLimit is what a sliding log may hold.
 const mostLimit = 4096
 
-// Rules returns the rules whose counters the ledger knows, and more descriptors as
-// lines of YAML, each "  - {...}".
+func (l *Ledger) requests(r rule) int {
+	if r.aDay {
+		return 1
+	}
+	return l.limit
+}
+
+func (l *Ledger) words(r rule) string {
+	return strings.NewReplacer("LIMIT", strconv.Itoa(l.limit), "SLACK", strconv.Itoa(l.limit-1)).Replace(r.words)
+}
+
+// Rules returns the rules whose counters the ledger knows, and more descriptors of
+// their domain as lines of YAML, each "  - {...}".
 func (l *Ledger) Rules(more ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n", domain)
-	words := strings.NewReplacer("LIMIT", strconv.Itoa(l.limit), "SLACK", strconv.Itoa(l.limit-1))
 	for _, r := range rules {
-		fmt.Fprintf(&b, "  - { key: %s, rate_limit: { name: %s, %s } }\n", r.name, r.name, words.Replace(r.words))
+		fmt.Fprintf(&b, "  - { key: %s, rate_limit: { name: %s, unit: %s, requests_per_unit: %d, %s } }\n",
+			r.name, r.name, strings.ToLower(r.unit.String()), l.requests(r), l.words(r))
 	}
 	for _, line := range more {
 		b.WriteString(line + "\n")
@@ -40,6 +61,29 @@ func (l *Ledger) Rules(more ...string) string {
 	return b.String()
 }
 
+// Resource returns the same rules for a management server. What that cannot say is
+// in Defaults.
+func (l *Ledger) Resource(more ...*pb.RateLimitDescriptor) *pb.RateLimitConfig {
+	c := &pb.RateLimitConfig{Name: domain, Domain: domain}
+	for _, r := range rules {
+		c.Descriptors = append(c.Descriptors, &pb.RateLimitDescriptor{Key: r.name, RateLimit: &pb.RateLimitPolicy{
+			Name: r.name, Unit: r.unit, RequestsPerUnit: uint32(l.requests(r)),
+		}})
+	}
+	c.Descriptors = append(c.Descriptors, more...)
+	return c
+}
+
+// Defaults returns a file of --defaults for Resource.
+func (l *Ledger) Defaults() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "domain: %s\ndefaults:\n", domain)
+	for _, r := range rules {
+		fmt.Fprintf(&b, "  - { name: %s, rate_limit: { %s } }\n", r.name, l.words(r))
+	}
+	return b.String()
+}
+
 func isRule(name string) bool {
-	return slices.ContainsFunc(rules, func(r struct{ name, words string }) bool { return r.name == name })
+	return slices.ContainsFunc(rules, func(r rule) bool { return r.name == name })
 }

@@ -144,10 +144,20 @@ func Start(tb testing.TB, o Options) *sluice.Sluice {
 func WriteRules(tb testing.TB, text string) string {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	Replace(tb, path, text)
+	return path
+}
+
+// Replace puts a new file in the place of another in one step.
+func Replace(tb testing.TB, path, text string) {
+	tb.Helper()
+	next := filepath.Join(filepath.Dir(path), ".next")
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	return path
+	if err := os.Rename(next, path); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // Envoy returns the path of Envoy, or skips the test where none is installed. Under

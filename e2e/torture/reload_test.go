@@ -1,0 +1,141 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+	"github.com/sluice-ratelimit/sluice/xds/adstest"
+	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
+)
+
+// TestReloads has the rules change again and again while calls count: those that
+// stay as they are count on, exactly, and nothing of the old sets stays in memory.
+func TestReloads(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		start   func(t *testing.T, ledger *torture.Ledger) (s *sluice.Sluice, reload func(version int))
+		reloads int
+	}{
+		// A file is looked at twice, a tenth of a second apart.
+		{"files", startWithFiles, torture.Pick(20, 1000)},
+		{"xds", startWithServer, 1000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rnd := torture.Rand(t)
+			ledger := torture.NewLedger(200, 100)
+			s, reload := tt.start(t, ledger)
+			ask := ledger.Caller(t, s.Addr("grpc"), rnd)
+
+			// Whatever grows with the first of anything has grown then.
+			warm := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask})
+			const first = 5
+			version := 1
+			for ; version <= first; version++ {
+				reload(version)
+			}
+			warm.Run(t, time.Second)
+			warm.Stop(t).NoErrors(t, "before")
+			usage, heap := torture.Measure(t, s), inUse(t, s)
+
+			load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask})
+			for ; version <= first+tt.reloads; version++ {
+				reload(version)
+				load.GoOn(t, 5)
+			}
+			report := load.Stop(t)
+			report.AtLeast(t, torture.Least, "before")
+			report.NoErrors(t, "before")
+			ledger.Settle(t, s)
+
+			loads := torture.Metrics(t, s).Sum("ratelimit_service_config_load_success")
+			if want := float64(version); loads != want {
+				t.Errorf("%v rule sets were loaded, want %v", loads, want)
+			}
+			const most = 2 << 20
+			after := inUse(t, s)
+			t.Logf("%v reloads; heap in use %d KiB before, %d KiB after", loads-1, heap>>10, after>>10)
+			if after > heap+most {
+				t.Errorf("the heap has grown by %d KiB, want at most %d", (after-heap)>>10, most>>10)
+			}
+			torture.Eventually(t, fmt.Sprint("no more files and goroutines than before, ", usage), func() bool {
+				now := torture.Measure(t, s)
+				return now.Goroutines <= usage.Goroutines && now.Files <= usage.Files
+			})
+		})
+	}
+}
+
+// inUse returns what is in use of the heap, in bytes.
+func inUse(t *testing.T, s *sluice.Sluice) int {
+	t.Helper()
+	torture.Collect(t, s)
+	torture.Collect(t, s) // pools keep what they hold for one collection
+	return int(torture.Metrics(t, s).Sum("go_memstats_heap_alloc_bytes"))
+}
+
+func startWithFiles(t *testing.T, ledger *torture.Ledger) (*sluice.Sluice, func(version int)) {
+	t.Helper()
+	path := torture.WriteRules(t, ledger.Rules())
+	s := torture.Start(t, torture.Options{Args: []string{"--config", path}})
+	return s, func(version int) {
+		t.Helper()
+		more := []string{fmt.Sprintf("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: %d } }", version)}
+		for i := range version % 4 {
+			more = append(more, fmt.Sprintf("  - { key: comes_%d, rate_limit: { unit: hour, requests_per_unit: 1 } }", i))
+		}
+		torture.Replace(t, path, ledger.Rules(more...))
+		torture.Eventually(t, "the rules are in force", func() bool {
+			return limitOf(t, s, "changes") == version
+		})
+	}
+}
+
+// limitOf returns the limit in force of a key of the ledger's domain.
+func limitOf(t *testing.T, s *sluice.Sluice, key string) int {
+	t.Helper()
+	return int(torture.Metrics(t, s).Sum("sluice_rule_limit_requests", fmt.Sprintf("key1=%q", key)))
+}
+
+func startWithServer(t *testing.T, ledger *torture.Ledger) (*sluice.Sluice, func(version int)) {
+	t.Helper()
+	manager, err := adstest.Start(adstest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(manager.Stop)
+	set := func(version int, more ...*pb.RateLimitDescriptor) {
+		t.Helper()
+		if err := manager.Set(strconv.Itoa(version), ledger.Resource(more...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(0)
+	s := torture.Start(t, torture.Options{Args: []string{
+		"--xds-addr", manager.Addr(), "--defaults", torture.WriteRules(t, ledger.Defaults()),
+	}})
+	return s, func(version int) {
+		t.Helper()
+		hourly := func(key string, requests int) *pb.RateLimitDescriptor {
+			return &pb.RateLimitDescriptor{Key: key, RateLimit: &pb.RateLimitPolicy{
+				Unit: pb.RateLimitUnit_HOUR, RequestsPerUnit: uint32(requests),
+			}}
+		}
+		more := []*pb.RateLimitDescriptor{hourly("changes", version)}
+		for i := range version % 4 {
+			more = append(more, hourly(fmt.Sprint("comes_", i), 1))
+		}
+		set(version, more...)
+		ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+		defer cancel()
+		if _, err := manager.Wait(ctx, adstest.Acked(strconv.Itoa(version))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
