@@ -12,13 +12,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// What [Service.Answer] returns beside errMalformed. The texts of the first
-// three are those of envoyproxy/ratelimit.
+// What [Service.Answer] returns beside errMalformed and a *boundError. The texts
+// are those of envoyproxy/ratelimit.
 var (
-	errEmptyDomain        = errors.New("rate limit domain must not be empty")
-	errNoDescriptors      = errors.New("rate limit descriptor list must not be empty")
-	errNoRules            = errors.New("no rate limit configuration loaded")
-	errTooManyDescriptors = errors.New("too many descriptors in one request")
+	errEmptyDomain   = errors.New("rate limit domain must not be empty")
+	errNoDescriptors = errors.New("rate limit descriptor list must not be empty")
+	errNoRules       = errors.New("no rate limit configuration loaded")
 )
 
 // Settings say how requests are answered. They are fixed for the life of a
@@ -42,8 +41,8 @@ type Settings struct {
 	// back what it took for a moment; see limiter.Batch. Optional: without it, one of
 	// the server's own, and the time of the request.
 	Clock *limiter.Clock
-	// MaxDescriptors is the most that one request may have. 0 means 1000.
-	MaxDescriptors int
+	// Bounds are the most that one request may hold.
+	Bounds Bounds
 }
 
 // Headers are the names of the response headers; an empty name leaves that
@@ -77,9 +76,7 @@ type serving struct {
 // NewService returns a service without rules: it answers errNoRules until the
 // first [Service.Serve].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
-	if settings.MaxDescriptors == 0 {
-		settings.MaxDescriptors = 1000
-	}
+	settings.Bounds.setDefaults()
 	s := &Service{settings: settings, table: table, metrics: metrics}
 	if clock := settings.Clock; clock != nil {
 		s.now = func() limiter.Time {
@@ -157,7 +154,7 @@ func (c *Call) OverLimit() bool { return c.over }
 func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, request []byte) (reply []byte, delay time.Duration, err error) {
 	c.decoder.reset()
 	c.over = false
-	if err := c.decoder.decode(request); err != nil {
+	if err := c.decoder.decode(request, &s.settings.Bounds); err != nil {
 		return nil, 0, err
 	}
 	req := &c.decoder.req
@@ -167,8 +164,6 @@ func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, reques
 		return nil, 0, errEmptyDomain
 	case len(req.Descriptors) == 0:
 		return nil, 0, errNoDescriptors
-	case len(req.Descriptors) > s.settings.MaxDescriptors:
-		return nil, 0, errTooManyDescriptors
 	case rules == nil:
 		return nil, 0, errNoRules
 	}

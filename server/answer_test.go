@@ -64,7 +64,7 @@ func service(tb testing.TB, settings Settings, rules string) *Service {
 }
 
 func TestAnswerErrors(t *testing.T) {
-	with := service(t, Settings{MaxDescriptors: 2}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]}")
+	with := service(t, Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]}")
 	without := service(t, Settings{}, "")
 	one := []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("k", "v")}}}
 	for _, test := range []struct {
@@ -81,7 +81,6 @@ func TestAnswerErrors(t *testing.T) {
 		{"no rules", without, marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: one}), errNoRules, codes.Unknown, codes.Unavailable},
 		{"no rules and no domain", without, marshal(t, &rls.RateLimitRequest{Descriptors: one}), errEmptyDomain, codes.Unknown, codes.InvalidArgument},
 		{"malformed", with, []byte{0x0a}, errMalformed, codes.Internal, codes.InvalidArgument},
-		{"three descriptors of two", with, marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: append(one, one[0], one[0])}), errTooManyDescriptors, codes.ResourceExhausted, codes.ResourceExhausted},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var c Call

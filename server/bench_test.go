@@ -115,24 +115,24 @@ var benchThrough = []struct {
 }{
 	{"decode", func(_ *Service, c *Call, request []byte) error {
 		c.decoder.reset()
-		return c.decoder.decode(request)
+		return c.decoder.decode(request, &unbounded)
 	}},
 	{"plan", func(s *Service, c *Call, request []byte) error {
 		c.decoder.reset()
-		err := c.decoder.decode(request)
+		err := c.decoder.decode(request, &unbounded)
 		s.rules.Load().set.Plan(&c.plan, &c.decoder.req, descriptors.Global{})
 		return err
 	}},
 	{"decide", func(s *Service, c *Call, request []byte) error {
 		c.decoder.reset()
-		err := c.decoder.decode(request)
+		err := c.decoder.decode(request, &unbounded)
 		s.rules.Load().set.Plan(&c.plan, &c.decoder.req, descriptors.Global{})
 		s.table.Decide(benchNow, &c.plan.Batch)
 		return err
 	}},
 	{"count", func(s *Service, c *Call, request []byte) error {
 		c.decoder.reset()
-		err := c.decoder.decode(request)
+		err := c.decoder.decode(request, &unbounded)
 		rules := s.rules.Load()
 		rules.set.Plan(&c.plan, &c.decoder.req, descriptors.Global{})
 		s.table.Decide(benchNow, &c.plan.Batch)

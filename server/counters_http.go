@@ -84,6 +84,9 @@ func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*Count
 	if err != nil {
 		return nil, err
 	}
+	if err := h.service.settings.Bounds.check(d.Entries); err != nil {
+		return nil, err
+	}
 	l, err := h.service.lookUp(domain, text, d)
 	if err != nil {
 		return nil, refuse(http.StatusServiceUnavailable, "%v", err)

@@ -14,13 +14,18 @@ import (
 var errMalformed = errors.New("request is not a valid envoy.service.ratelimit.v3.RateLimitRequest message")
 
 // decoder turns request bytes into a descriptors.Request whose slices are views
-// of those bytes. It accepts and refuses exactly what proto.Unmarshal does,
-// merging repeated scalar and message fields as protobuf prescribes.
+// of those bytes. Within its bounds it accepts and refuses exactly what
+// proto.Unmarshal does, merging repeated scalar and message fields as protobuf
+// prescribes. What is beyond a bound is counted but not kept, so that few bytes
+// cannot take much memory.
 type decoder struct {
+	bounds  *Bounds
 	req     descriptors.Request
 	entries []descriptors.Entry // backs the entries of all descriptors
 	// ascii says that the whole request is, so that no string in it needs a look.
 	ascii bool
+	// excess is the first bound that the request is beyond.
+	excess *boundError
 }
 
 // reset drops the views of the last request and keeps the memory.
@@ -28,6 +33,7 @@ func (d *decoder) reset() {
 	clear(d.req.Descriptors)
 	clear(d.entries)
 	d.entries = d.entries[:0]
+	d.excess = nil
 	d.req = descriptors.Request{Descriptors: d.req.Descriptors[:0]}
 }
 
@@ -76,9 +82,11 @@ func field(b []byte) (num protowire.Number, typ protowire.Type, val uint64, body
 	}
 }
 
-// decode reads a RateLimitRequest.
-func (d *decoder) decode(b []byte) error {
+// decode reads a RateLimitRequest. It returns errMalformed or a *boundError.
+func (d *decoder) decode(b []byte, bounds *Bounds) error {
 	d.ascii = isASCII(b)
+	d.bounds = bounds
+	more := 0 // descriptors beyond the bound
 	for len(b) > 0 {
 		num, typ, val, body, rest, ok := field(b)
 		if !ok {
@@ -92,12 +100,22 @@ func (d *decoder) decode(b []byte) error {
 			}
 			d.req.Domain = body
 		case num == 2 && typ == protowire.BytesType: // descriptors
+			if len(d.req.Descriptors) == bounds.Descriptors {
+				more++
+				continue
+			}
 			if !d.descriptor(body) {
 				return errMalformed
 			}
 		case num == 3 && typ == protowire.VarintType: // hits_addend
 			d.req.HitsAddend = uint32(val)
 		}
+	}
+	if more > 0 {
+		return &boundError{tooManyDescriptors, bounds.Descriptors, bounds.Descriptors + more}
+	}
+	if d.excess != nil {
+		return d.excess
 	}
 	return nil
 }
@@ -107,6 +125,7 @@ func (d *decoder) descriptor(b []byte) bool {
 	d.req.Descriptors = append(d.req.Descriptors, descriptors.Descriptor{})
 	r := &d.req.Descriptors[len(d.req.Descriptors)-1]
 	first := len(d.entries)
+	more := 0 // entries beyond the bound
 	for len(b) > 0 {
 		num, typ, val, body, rest, ok := field(b)
 		if !ok {
@@ -115,6 +134,10 @@ func (d *decoder) descriptor(b []byte) bool {
 		b = rest
 		switch {
 		case num == 1 && typ == protowire.BytesType: // entries
+			if len(d.entries)-first == d.bounds.Entries {
+				more++
+				continue
+			}
 			if !d.entry(body) {
 				return false
 			}
@@ -131,6 +154,9 @@ func (d *decoder) descriptor(b []byte) bool {
 		case num == 4 && typ == protowire.VarintType: // is_negative_hits
 			r.Refund = val != 0
 		}
+	}
+	if more > 0 && d.excess == nil {
+		d.excess = &boundError{tooManyEntries, d.bounds.Entries, d.bounds.Entries + more}
 	}
 	// An append may have moved d.entries since; earlier descriptors then keep
 	// views of the old array, whose contents are the same.
@@ -149,7 +175,7 @@ func (d *decoder) entry(b []byte) bool {
 			if !d.valid(e.Key) || !d.valid(e.Value) {
 				return false
 			}
-			d.entries = append(d.entries, e)
+			d.add(e)
 			return true
 		}
 	}
@@ -172,8 +198,16 @@ func (d *decoder) entry(b []byte) bool {
 			e.Value = body
 		}
 	}
-	d.entries = append(d.entries, e)
+	d.add(e)
 	return true
+}
+
+// add keeps an entry.
+func (d *decoder) add(e descriptors.Entry) {
+	if (len(e.Key) > d.bounds.KeyBytes || len(e.Value) > d.bounds.ValueBytes) && d.excess == nil {
+		d.excess = d.bounds.checkEntry(&e)
+	}
+	d.entries = append(d.entries, e)
 }
 
 // valid reports whether s is UTF-8, as protobuf demands of a string.

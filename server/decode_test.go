@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"testing"
 
@@ -50,16 +51,20 @@ func marshal(tb testing.TB, m proto.Message) []byte {
 	return b
 }
 
+// unbounded has the decoder refuse nothing that protobuf takes.
+var unbounded = Bounds{math.MaxInt, math.MaxInt, math.MaxInt, math.MaxInt}
+
 // checkDecode compares the decoder with protobuf's on one input.
 func checkDecode(t *testing.T, d *decoder, in []byte) {
 	t.Helper()
 	var want rls.RateLimitRequest
 	wantErr := proto.Unmarshal(in, &want)
 	d.reset()
-	gotErr := d.decode(in)
+	gotErr := d.decode(in, &unbounded)
 	if (gotErr != nil) != (wantErr != nil) {
 		t.Fatalf("decode(%x) = %v, protobuf says %v", in, gotErr, wantErr)
 	}
+	defer checkBounds(t, d, in, &want, wantErr)
 	if gotErr != nil {
 		return
 	}
@@ -88,6 +93,31 @@ func checkDecode(t *testing.T, d *decoder, in []byte) {
 				t.Fatalf("decode(%x): entry %d/%d = %q %q, want %v", in, i, j, g.Entries[j].Key, g.Entries[j].Value, e)
 			}
 		}
+	}
+}
+
+// checkBounds holds that what is in bounds decodes as ever, and what is beyond one
+// is refused.
+func checkBounds(t *testing.T, d *decoder, in []byte, m *rls.RateLimitRequest, malformed error) {
+	t.Helper()
+	narrow := Bounds{Descriptors: 2, Entries: 3, KeyBytes: 4, ValueBytes: 5}
+	beyond := len(m.GetDescriptors()) > narrow.Descriptors
+	for _, r := range m.GetDescriptors() {
+		beyond = beyond || len(r.GetEntries()) > narrow.Entries
+		for _, e := range r.GetEntries() {
+			beyond = beyond || len(e.GetKey()) > narrow.KeyBytes || len(e.GetValue()) > narrow.ValueBytes
+		}
+	}
+	d.reset()
+	err := d.decode(in, &narrow)
+	bounded, isBound := errors.AsType[*boundError](err)
+	switch {
+	case malformed != nil && err == nil, malformed == nil && isBound != beyond, malformed == nil && !beyond && err != nil:
+		t.Fatalf("decode(%x) within narrow bounds = %v, protobuf says %v, %v", in, err, m, malformed)
+	case isBound && bounded.found <= bounded.max:
+		t.Fatalf("decode(%x) says %v", in, bounded)
+	case len(d.req.Descriptors) > narrow.Descriptors, len(d.entries) > narrow.Descriptors*narrow.Entries:
+		t.Fatalf("decode(%x) keeps %d descriptors and %d entries of %v", in, len(d.req.Descriptors), len(d.entries), narrow)
 	}
 }
 
@@ -197,7 +227,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 	var d decoder
 	allocs := testing.AllocsPerRun(100, func() {
 		d.reset()
-		if err := d.decode(in); err != nil {
+		if err := d.decode(in, &unbounded); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -12,12 +12,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	protocodec "google.golang.org/grpc/encoding/proto"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // serviceName is the gRPC service's full name.
@@ -164,6 +162,9 @@ func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) 
 		h.tell(ctx, &x.call, delay, err)
 	}
 	if err != nil {
+		if e, ok := errors.AsType[*boundError](err); ok {
+			e.bound.counter(&m.Rejected).Inc()
+		}
 		return status.Error(code(err, h.precise), err.Error())
 	}
 	x.reply = reply
@@ -195,9 +196,10 @@ func (h *handler) hold(ctx context.Context, x *exchange, delay time.Duration) er
 // code returns the gRPC status code of an error of [Service.Answer]. Errors that
 // envoyproxy/ratelimit has too are UNKNOWN, as there, unless precise is set.
 func code(err error, precise bool) codes.Code {
-	switch {
-	case errors.Is(err, errTooManyDescriptors):
+	if _, ok := errors.AsType[*boundError](err); ok {
 		return codes.ResourceExhausted
+	}
+	switch {
 	case errors.Is(err, errMalformed):
 		if precise {
 			return codes.InvalidArgument
@@ -214,35 +216,6 @@ func code(err error, precise bool) codes.Code {
 	}
 }
 
-// Limits bound what one client can cost. The zero value means the defaults.
-type Limits struct {
-	// MaxMessageBytes bounds a request. 0 means 64 KiB; a real one is below 4.
-	MaxMessageBytes int
-	// MaxStreams bounds the calls in flight on one connection. 0 means 1024.
-	MaxStreams uint32
-	// MaxConnections bounds the gRPC connections. 0 means 10000.
-	MaxConnections int
-	// MaxConnectionAge ends connections after that time, so that clients spread
-	// over new replicas. 0 means never.
-	MaxConnectionAge time.Duration
-	// MaxConnectionAgeGrace is how long calls may take after that. 0 means as long
-	// as they like.
-	MaxConnectionAgeGrace time.Duration
-}
-
-func (l Limits) withDefaults() Limits {
-	if l.MaxMessageBytes == 0 {
-		l.MaxMessageBytes = 64 << 10
-	}
-	if l.MaxStreams == 0 {
-		l.MaxStreams = 1024
-	}
-	if l.MaxConnections == 0 {
-		l.MaxConnections = 10_000
-	}
-	return l
-}
-
 // endWith ends the streams of other services, health's Watch and reflection, when
 // draining is closed: they last as long as their client likes, and a graceful stop
 // waits for them. Their handlers end once the stream has.
@@ -256,32 +229,5 @@ func endWith(draining <-chan struct{}) grpc.StreamServerInterceptor {
 		case <-draining:
 			return status.Error(codes.Unavailable, "the server is shutting down")
 		}
-	}
-}
-
-// grpcOptions are the options of the gRPC server. A stock grpc-go server can be
-// brought to gigabytes by one connection; each option here closes a way.
-func grpcOptions(l Limits, calls *telemetry.Calls, draining <-chan struct{}) []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(countUnary(calls)),
-		grpc.ChainStreamInterceptor(countStreams(calls), endWith(draining)),
-		grpc.ForceServerCodecV2(newCodec()),
-		// Workers keep grown stacks from call to call, which new goroutines lack.
-		grpc.NumStreamWorkers(4),
-		grpc.MaxConcurrentStreams(l.MaxStreams),
-		grpc.MaxHeaderListSize(16 << 10),
-		grpc.MaxRecvMsgSize(l.MaxMessageBytes),
-		grpc.ConnectionTimeout(5 * time.Second),
-		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle:     15 * time.Minute,
-			MaxConnectionAge:      l.MaxConnectionAge,
-			MaxConnectionAgeGrace: l.MaxConnectionAgeGrace,
-			Time:                  time.Minute,
-			Timeout:               10 * time.Second,
-		}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
-			MinTime:             10 * time.Second,
-			PermitWithoutStream: true,
-		}),
 	}
 }

@@ -15,9 +15,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// headerBytes bounds the head of a request.
-const headerBytes = 16 << 10
-
 // newHTTPServer bounds what a client can cost on any of the HTTP listeners.
 func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Server {
 	return &http.Server{

@@ -124,7 +124,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		head := headerBytes
+		head := int(s.options.Limits.MaxHeaderBytes)
 		if l.name == "debug" {
 			// /counters gets any descriptor in its query, where a byte may take three.
 			head += 3 * min(s.options.Limits.MaxMessageBytes, 1<<20)

@@ -51,6 +51,8 @@ type Metrics struct {
 	CancelledWaits prometheus.Counter
 	// Panics counts requests that were answered INTERNAL because of a bug.
 	Panics prometheus.Counter
+	// Rejected counts requests that were not decided, by reason.
+	Rejected Rejected
 	// RefusedConnections counts connections beyond the limit on them.
 	RefusedConnections prometheus.Counter
 	// CounterResets counts counters that were reset by hand.
@@ -91,6 +93,7 @@ func New(o Options) (*Metrics, error) {
 	m.WaitingCalls = m.gauge("sluice_waiting_calls", "Calls whose reply is held now.")
 	m.CancelledWaits = m.counter("sluice_cancelled_waits_total", "Held calls whose caller went away first.")
 	m.Panics = m.counter("sluice_panics_total", "Requests answered INTERNAL because of a bug in sluice.")
+	m.Rejected = newRejected(m)
 	m.RefusedConnections = m.counter("sluice_refused_connections_total", "gRPC connections closed at once because the limit on connections was reached.")
 	m.CounterResets = m.counter("sluice_resets_total", "Counters that an operator reset by hand.")
 	return m, nil

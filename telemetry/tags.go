@@ -13,7 +13,7 @@ import (
 // complete.
 var ownLabels = []string{
 	"code", "commit_date", "domain", "err_type", "goversion", "grpc_method", "hash", "key1", "key2", "kind",
-	"le", "limit", "quantile", "result", "revision", "rule", "use", "version",
+	"le", "limit", "quantile", "reason", "result", "revision", "rule", "use", "version",
 }
 
 // tagLabels returns tags as labels of every series. envoyproxy/ratelimit takes any

@@ -56,13 +56,7 @@ type serveCmd struct {
 
 	Metrics metricsFlags `embed:""`
 
-	CounterMemory  byteSize      `group:"bounds" default:"64MiB" placeholder:"SIZE" help:"Memory for counters. Default 64MiB."`
-	MaxDescriptors int           `group:"bounds" default:"1000" placeholder:"N" help:"Most descriptors of one request. Default 1000."`
-	MaxMessage     byteSize      `group:"bounds" name:"max-message" default:"64KiB" placeholder:"SIZE" help:"Largest request. Default 64KiB."`
-	MaxStreams     uint32        `group:"bounds" default:"1024" placeholder:"N" help:"Most calls in flight on one connection. Default 1024."`
-	MaxConnections int           `group:"bounds" default:"10000" placeholder:"N" help:"Most gRPC connections; fewer where the process may not open so many files. Default 10000."`
-	MaxConnAge     time.Duration `group:"bounds" name:"max-connection-age" default:"24h" placeholder:"TIME" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
-	MaxConnGrace   time.Duration `group:"bounds" name:"max-connection-age-grace" default:"1h" placeholder:"TIME" help:"Time for calls in flight after that, 0 for as long as they take. Default 1h."`
+	Bounds boundsFlags `embed:""`
 
 	Statsd  statsdFlags  `embed:""`
 	Tracing tracingFlags `embed:""`
@@ -121,7 +115,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	}
 	metrics.WatchLog(log)
 	r := &rules{metrics: metrics, logger: logger, drainTimeout: s.DrainTimeout, defaults: s.Defaults}
-	if r.table, err = limiter.New(limiter.Options{Bytes: int64(s.CounterMemory)}); err != nil {
+	if r.table, err = limiter.New(limiter.Options{Bytes: int64(s.Bounds.CounterMemory)}); err != nil {
 		return fmt.Errorf("--counter-memory: %w", err)
 	}
 	r.metrics.WatchTable(func() telemetry.TableStats {
@@ -153,7 +147,7 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *rules) e
 	defer stopStatsd()
 	options := s.options()
 	files := openFiles()
-	if n := connectionLimit(s.MaxConnections, files); n < s.MaxConnections {
+	if n := connectionLimit(options.Limits.MaxConnections, files); n < options.Limits.MaxConnections {
 		options.Limits.MaxConnections = n
 		r.logger.Warn("--max-connections is lowered to what the limit on open files leaves",
 			zap.Int("connections", n), zap.Uint64("open_files", files))
@@ -239,7 +233,7 @@ func (s *serveCmd) settings() server.Settings {
 		RetryAfter:       s.RetryAfterHeader,
 		DynamicMetadata:  s.DynamicMetadata,
 		DecisionMetadata: s.DecisionMetadata,
-		MaxDescriptors:   s.MaxDescriptors,
+		Bounds:           s.Bounds.bounds(),
 		Clock:            limiter.NewClock(),
 	}
 	if s.ResponseHeaders {
@@ -251,14 +245,7 @@ func (s *serveCmd) settings() server.Settings {
 func (s *serveCmd) options() server.Options {
 	return server.Options{
 		GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr, DebugAddr: s.DebugAddr, MetricsAddr: s.MetricsAddr, MetricsPath: s.Metrics.MetricsPath,
-		Limits: server.Limits{
-			MaxMessageBytes:  int(s.MaxMessage),
-			MaxStreams:       s.MaxStreams,
-			MaxConnections:   s.MaxConnections,
-			MaxConnectionAge: s.MaxConnAge,
-
-			MaxConnectionAgeGrace: s.MaxConnGrace,
-		},
+		Limits:       s.Bounds.limits(),
 		PreciseCodes: s.GRPCStatusCodes == "precise",
 		DrainDelay:   s.DrainDelay,
 		DrainTimeout: s.DrainTimeout,

@@ -27,20 +27,7 @@ func (s *serveCmd) check() error {
 			return fmt.Errorf("%s is %q: must be a header name, or empty to leave it out", h.flag, h.name)
 		}
 	}
-	for _, n := range []struct {
-		flag string
-		low  bool
-	}{
-		{"--max-descriptors", s.MaxDescriptors < 1},
-		{"--max-message", s.MaxMessage < 1},
-		{"--max-streams", s.MaxStreams < 1},
-		{"--max-connections", s.MaxConnections < 1},
-	} {
-		if n.low {
-			return fmt.Errorf("%s must be above 0", n.flag)
-		}
-	}
-	return cmp.Or(s.TLS.check(), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.given["config"]),
+	return cmp.Or(s.Bounds.check(), s.TLS.check(), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.given["config"]),
 		s.checkAddresses(), s.checkTimes())
 }
 
@@ -61,26 +48,34 @@ func (s *serveCmd) checkAddresses() error {
 	return nil
 }
 
-// checkTimes keeps sums of times, and grpc-go's random tenth, from overflowing.
+// checkTimes checks the times of the end, which are added up.
 func (s *serveCmd) checkTimes() error {
-	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
-	for _, d := range []struct {
-		flag      string
-		value     time.Duration
-		low, high time.Duration
-	}{
+	const day = 24 * time.Hour
+	return checkTimes([]boundedTime{
 		{"--drain-delay", s.DrainDelay, 0, day},
 		{"--drain-timeout", s.DrainTimeout, 1, day},
-		{"--max-connection-age", s.MaxConnAge, 0, 10 * year},
-		{"--max-connection-age-grace", s.MaxConnGrace, 0, 10 * year},
-	} {
-		if d.value < d.low || d.value > d.high {
-			least := "0"
-			if d.low > 0 {
-				least = "above 0"
-			}
-			return fmt.Errorf("%s is %v: must be %s to %v", d.flag, d.value, least, d.high)
+	})
+}
+
+// boundedTime is a flag that is a time, and what is allowed.
+type boundedTime struct {
+	flag      string
+	value     time.Duration
+	low, high time.Duration
+}
+
+// checkTimes returns which time is out of bounds. A least time of 1 ns says that
+// it must be above 0.
+func checkTimes(all []boundedTime) error {
+	for _, d := range all {
+		if d.value >= d.low && d.value <= d.high {
+			continue
 		}
+		least := d.low.String()
+		if d.low == 1 {
+			least = "above 0"
+		}
+		return fmt.Errorf("%s is %v: must be %s to %v", d.flag, d.value, least, d.high)
 	}
 	return nil
 }

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/server"
+)
+
+// boundsFlags bound what clients can cost.
+type boundsFlags struct {
+	CounterMemory  byteSize `group:"bounds" default:"64MiB" placeholder:"SIZE" help:"Memory for counters. Default 64MiB."`
+	MaxMessage     byteSize `group:"bounds" name:"max-message" default:"64KiB" placeholder:"SIZE" help:"Largest request. Default 64KiB."`
+	MaxDescriptors int64    `group:"bounds" default:"1000" placeholder:"N" help:"Most descriptors of one request. Default 1000."`
+	MaxEntries     int64    `group:"bounds" default:"64" placeholder:"N" help:"Most entries of one descriptor. Default 64."`
+	MaxKeyLength   byteSize `group:"bounds" default:"1KiB" placeholder:"SIZE" help:"Longest key of an entry. Default 1KiB."`
+	MaxValueLength byteSize `group:"bounds" default:"60KiB" placeholder:"SIZE" help:"Longest value of an entry. Default 60KiB, which is what Envoy takes for all headers of a request."`
+
+	MaxConnections    int64         `group:"bounds" default:"10000" placeholder:"N" help:"Most gRPC connections; fewer where the process may not open so many files. Default 10000."`
+	MaxStreams        int64         `group:"bounds" default:"1024" placeholder:"N" help:"Most calls in flight on one connection. Default 1024."`
+	MaxHeaderSize     byteSize      `group:"bounds" default:"16KiB" placeholder:"SIZE" help:"Most that the headers of a call, or of a request over HTTP, may take. Default 16KiB."`
+	ConnectionTimeout time.Duration `group:"bounds" default:"5s" placeholder:"TIME" help:"Longest that a connection may take to begin. Default 5s."`
+	MaxConnIdle       time.Duration `group:"bounds" name:"max-connection-idle" default:"15m" placeholder:"TIME" help:"End connections on which no call came for so long. Default 15m."`
+	MaxConnAge        time.Duration `group:"bounds" name:"max-connection-age" default:"24h" placeholder:"TIME" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
+	MaxConnGrace      time.Duration `group:"bounds" name:"max-connection-age-grace" default:"1h" placeholder:"TIME" help:"Time for calls in flight after that, 0 for as long as they take. Default 1h."`
+	KeepaliveTime     time.Duration `group:"bounds" default:"60s" placeholder:"TIME" help:"Ping a client that was silent for so long. Default 60s."`
+	KeepaliveTimeout  time.Duration `group:"bounds" default:"10s" placeholder:"TIME" help:"End its connection if it has not answered after so long. Default 10s."`
+	KeepaliveMinTime  time.Duration `group:"bounds" default:"10s" placeholder:"TIME" help:"Least time between a client's own pings; one that pings more often is sent away. Default 10s."`
+}
+
+// check returns which bound is none.
+func (f *boundsFlags) check() error {
+	const most = math.MaxInt32 // what every platform can count
+	for _, n := range []struct {
+		flag             string
+		value, low, high int64
+	}{
+		{"--max-message", int64(f.MaxMessage), 1, most},
+		{"--max-descriptors", f.MaxDescriptors, 1, most},
+		{"--max-entries", f.MaxEntries, 1, most},
+		{"--max-key-length", int64(f.MaxKeyLength), 1, most},
+		{"--max-value-length", int64(f.MaxValueLength), 1, most},
+		{"--max-connections", f.MaxConnections, 1, most},
+		{"--max-streams", f.MaxStreams, 1, most},
+		// What Envoy sends with a call takes 700 bytes, and a trace's headers more.
+		{"--max-header-size", int64(f.MaxHeaderSize), 1 << 10, 16 << 20},
+	} {
+		if n.value < n.low || n.value > n.high {
+			return fmt.Errorf("%s is %d: must be %d to %d", n.flag, n.value, n.low, n.high)
+		}
+	}
+	// Times are added up, and grpc-go adds a random tenth: neither may overflow.
+	const ms, hour, years = time.Millisecond, time.Hour, 10 * 365 * 24 * time.Hour
+	return checkTimes([]boundedTime{
+		{"--connection-timeout", f.ConnectionTimeout, ms, hour},
+		{"--max-connection-idle", f.MaxConnIdle, ms, years},
+		{"--max-connection-age", f.MaxConnAge, 0, years},
+		{"--max-connection-age-grace", f.MaxConnGrace, 0, years},
+		{"--keepalive-time", f.KeepaliveTime, time.Second, years}, // grpc-go pings no more often
+		{"--keepalive-timeout", f.KeepaliveTimeout, ms, hour},
+		{"--keepalive-min-time", f.KeepaliveMinTime, ms, years},
+	})
+}
+
+// bounds are those on one request.
+func (f *boundsFlags) bounds() server.Bounds {
+	return server.Bounds{
+		Descriptors: int(f.MaxDescriptors),
+		Entries:     int(f.MaxEntries),
+		KeyBytes:    int(f.MaxKeyLength),
+		ValueBytes:  int(f.MaxValueLength),
+	}
+}
+
+// limits are those on connections.
+func (f *boundsFlags) limits() server.Limits {
+	return server.Limits{
+		MaxMessageBytes:       int(f.MaxMessage),
+		MaxStreams:            uint32(f.MaxStreams),    //nolint:gosec // check has seen it
+		MaxHeaderBytes:        uint32(f.MaxHeaderSize), //nolint:gosec // check has seen it
+		MaxConnections:        int(f.MaxConnections),
+		ConnectionTimeout:     f.ConnectionTimeout,
+		MaxConnectionIdle:     f.MaxConnIdle,
+		KeepaliveTime:         f.KeepaliveTime,
+		KeepaliveTimeout:      f.KeepaliveTimeout,
+		KeepaliveMinTime:      f.KeepaliveMinTime,
+		MaxConnectionAge:      f.MaxConnAge,
+		MaxConnectionAgeGrace: f.MaxConnGrace,
+	}
+}

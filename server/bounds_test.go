@@ -1,0 +1,119 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// TestRequestsHaveBounds asks at each bound and one beyond it, wherever requests
+// come in.
+func TestRequestsHaveBounds(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		bounds  Bounds
+		at      int                                        // the bound
+		set     func(request *rls.RateLimitRequest, n int) // to n
+		message string
+		count   func(*Service) prometheus.Counter
+		lookUp  bool // /counters can ask for so much, too
+	}{
+		{"descriptors", Bounds{Descriptors: 3}, 3, setDescriptors, "the request has 4 descriptors: --max-descriptors allows 3", countDescriptors, false},
+		{"descriptors by default", Bounds{}, 1000, setDescriptors, "the request has 1001 descriptors: --max-descriptors allows 1000", countDescriptors, false},
+		{"entries", Bounds{Entries: 3}, 3, setEntries, "a descriptor has 4 entries: --max-entries allows 3", countEntries, true},
+		{"entries by default", Bounds{}, 64, setEntries, "a descriptor has 65 entries: --max-entries allows 64", countEntries, true},
+		{"key", Bounds{KeyBytes: 3}, 3, setKey, "a key has 4 bytes: --max-key-length allows 3", countKey, true},
+		{"key by default", Bounds{}, 1024, setKey, "a key has 1025 bytes: --max-key-length allows 1024", countKey, true},
+		{"value", Bounds{ValueBytes: 3}, 3, setValue, "a value has 4 bytes: --max-value-length allows 3", countValue, true},
+		{"value by default", Bounds{}, 61440, setValue, "a value has 61441 bytes: --max-value-length allows 61440", countValue, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := service(t, Settings{Bounds: test.bounds}, oneRule)
+			r := serve(t, s, Options{})
+			conn := r.dial(t)
+			for n := test.at - 1; n <= test.at+1; n++ {
+				request := simpleRequest()
+				test.set(request, n)
+				beyond := n > test.at
+
+				_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request)
+				want, message := codes.OK, ""
+				if beyond {
+					want, message = codes.ResourceExhausted, test.message
+				}
+				if got := status.Convert(err); got.Code() != want || got.Message() != message {
+					t.Errorf("%d over gRPC: %v, want %v %q", n, err, want, message)
+				}
+
+				body, err := protojson.Marshal(request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantCode := http.StatusOK
+				if beyond {
+					wantCode = http.StatusBadRequest
+				}
+				if code, text := send(t, http.MethodPost, "http://"+r.addr["http"]+"/json", string(body)); code != wantCode || !strings.Contains(text, message) {
+					t.Errorf("%d over /json: %d %.200q, want %d with %q", n, code, text, wantCode, message)
+				}
+
+				if !test.lookUp {
+					continue
+				}
+				query := url.Values{"domain": {"d"}, "descriptor": {written(request.GetDescriptors()[0])}}
+				if code, text := get(t, "http://"+r.addr["debug"]+"/counters?"+query.Encode()); code != wantCode || !strings.Contains(text, message) {
+					t.Errorf("%d over /counters: %d %.200q, want %d with %q", n, code, text, wantCode, message)
+				}
+			}
+			if got := testutil.ToFloat64(test.count(s)); got != 2 {
+				t.Errorf("%v requests counted as beyond the bound, want 2", got)
+			}
+		})
+	}
+}
+
+func setDescriptors(r *rls.RateLimitRequest, n int) {
+	r.Descriptors = many(n)
+	for _, d := range r.GetDescriptors() {
+		d.Entries = []*rlcommon.RateLimitDescriptor_Entry{entry("k", "v")}
+	}
+}
+
+func setEntries(r *rls.RateLimitRequest, n int) {
+	r.Descriptors[0].Entries = nil
+	for i := range n {
+		r.Descriptors[0].Entries = append(r.Descriptors[0].Entries, entry(fmt.Sprint("k", i), "v"))
+	}
+}
+
+func setKey(r *rls.RateLimitRequest, n int) {
+	r.Descriptors[0].Entries[0].Key = strings.Repeat("k", n)
+}
+
+func setValue(r *rls.RateLimitRequest, n int) {
+	r.Descriptors[0].Entries[0].Value = strings.Repeat("v", n)
+}
+
+func countDescriptors(s *Service) prometheus.Counter { return s.metrics.Rejected.Descriptors }
+func countEntries(s *Service) prometheus.Counter     { return s.metrics.Rejected.Entries }
+func countKey(s *Service) prometheus.Counter         { return s.metrics.Rejected.KeyLength }
+func countValue(s *Service) prometheus.Counter       { return s.metrics.Rejected.ValueLength }
+
+// written is a descriptor as people write it.
+func written(d *rlcommon.RateLimitDescriptor) string {
+	var parts []string
+	for _, e := range d.GetEntries() {
+		parts = append(parts, e.GetKey()+"="+e.GetValue())
+	}
+	return strings.Join(parts, ",")
+}

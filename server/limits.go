@@ -1,0 +1,100 @@
+package server
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// Limits bound what one client can cost. The zero value means the defaults.
+type Limits struct {
+	// MaxMessageBytes bounds a request. 0 means 64 KiB; a real one is below 4.
+	MaxMessageBytes int
+	// MaxStreams bounds the calls in flight on one connection. 0 means 1024.
+	MaxStreams uint32
+	// MaxHeaderBytes bounds the headers of a call, as RFC 9113 counts them (6.5.2: 32
+	// bytes for each beside its own), and the head of a request over HTTP. 0 means
+	// 16 KiB.
+	MaxHeaderBytes uint32
+	// MaxConnections bounds the gRPC connections. 0 means 10000.
+	MaxConnections int
+	// ConnectionTimeout is how long a connection may take to begin: TLS and HTTP/2
+	// settings. 0 means 5 s.
+	ConnectionTimeout time.Duration
+	// MaxConnectionIdle ends connections without a call for that time. 0 means 15
+	// minutes.
+	MaxConnectionIdle time.Duration
+	// KeepaliveTime is after how long a silence a client is pinged, at least a
+	// second; 0 means a minute. KeepaliveTimeout is how long it may take to answer;
+	// 0 means 10 s.
+	KeepaliveTime, KeepaliveTimeout time.Duration
+	// KeepaliveMinTime is the least time between a client's own pings; who pings
+	// more often is sent away. 0 means 10 s.
+	KeepaliveMinTime time.Duration
+	// MaxConnectionAge ends connections after that time, so that clients spread
+	// over new replicas. 0 means never.
+	MaxConnectionAge time.Duration
+	// MaxConnectionAgeGrace is how long calls may take after that. 0 means as long
+	// as they like.
+	MaxConnectionAgeGrace time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.MaxMessageBytes == 0 {
+		l.MaxMessageBytes = 64 << 10
+	}
+	if l.MaxStreams == 0 {
+		l.MaxStreams = 1024
+	}
+	if l.MaxConnections == 0 {
+		l.MaxConnections = 10_000
+	}
+	if l.MaxHeaderBytes == 0 {
+		l.MaxHeaderBytes = 16 << 10
+	}
+	for _, d := range []struct {
+		time *time.Duration
+		or   time.Duration
+	}{
+		{&l.ConnectionTimeout, 5 * time.Second},
+		{&l.MaxConnectionIdle, 15 * time.Minute},
+		{&l.KeepaliveTime, time.Minute},
+		{&l.KeepaliveTimeout, 10 * time.Second},
+		{&l.KeepaliveMinTime, 10 * time.Second},
+	} {
+		if *d.time == 0 {
+			*d.time = d.or
+		}
+	}
+	return l
+}
+
+// grpcOptions are the options of the gRPC server. A stock grpc-go server can be
+// brought to gigabytes by one connection; each option here closes a way.
+func grpcOptions(l Limits, calls *telemetry.Calls, draining <-chan struct{}) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(countUnary(calls)),
+		grpc.ChainStreamInterceptor(countStreams(calls), endWith(draining)),
+		grpc.ForceServerCodecV2(newCodec()),
+		// Workers keep grown stacks from call to call, which new goroutines lack.
+		grpc.NumStreamWorkers(4),
+		grpc.MaxConcurrentStreams(l.MaxStreams),
+		grpc.MaxHeaderListSize(l.MaxHeaderBytes),
+		grpc.MaxRecvMsgSize(l.MaxMessageBytes),
+		grpc.ConnectionTimeout(l.ConnectionTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle:     l.MaxConnectionIdle,
+			MaxConnectionAge:      l.MaxConnectionAge,
+			MaxConnectionAgeGrace: l.MaxConnectionAgeGrace,
+			Time:                  l.KeepaliveTime,
+			Timeout:               l.KeepaliveTimeout,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime:             l.KeepaliveMinTime,
+			PermitWithoutStream: true,
+		}),
+	}
+}

@@ -1,0 +1,146 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// Frames of HTTP/2, which no client library sends as they are here.
+const (
+	beginning = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // preface and empty SETTINGS
+	ping      = "\x00\x00\x08\x06\x00\x00\x00\x00\x00" + "12345678"
+)
+
+// connect connects to the gRPC listener and sends what it is to begin with. Waits
+// end long before the defaults would end the connection.
+func (r *running) connect(t *testing.T, begin string, wait time.Duration) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr["grpc"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, begin); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// ended reports how a connection ends.
+func ended(conn net.Conn) error {
+	_, err := io.Copy(io.Discard, conn)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return nil // a reset is an end, too
+}
+
+func TestConnectionsBeginInTime(t *testing.T) {
+	t.Parallel()
+	r := serve(t, service(t, Settings{}, oneRule), Options{Limits: Limits{ConnectionTimeout: 20 * time.Millisecond}})
+	for name, begin := range map[string]string{"silence": "", "half a preface": beginning[:10], "no settings": beginning[:24]} {
+		if err := ended(r.connect(t, begin, 4*time.Second)); err != nil {
+			t.Errorf("%s: %v, want the connection's end", name, err)
+		}
+	}
+	checkOK(t, r.dial(t))
+}
+
+func TestDeadConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	r := serve(t, service(t, Settings{}, oneRule), Options{Limits: Limits{KeepaliveTime: time.Second, KeepaliveTimeout: 20 * time.Millisecond}})
+	if err := ended(r.connect(t, beginning, 30*time.Second)); err != nil {
+		t.Errorf("a client that does not answer a ping: %v, want its end", err)
+	}
+}
+
+func TestPingsTooOftenEndAConnection(t *testing.T) {
+	t.Parallel()
+	r := serve(t, service(t, Settings{}, oneRule), Options{Limits: Limits{KeepaliveMinTime: time.Hour}})
+	if err := ended(r.connect(t, beginning+strings.Repeat(ping, 4), 30*time.Second)); err != nil {
+		t.Errorf("four pings at once: %v, want the connection's end", err)
+	}
+	// Pings that are as far apart as they must be.
+	r = serve(t, service(t, Settings{}, oneRule), Options{Limits: Limits{KeepaliveMinTime: time.Millisecond}})
+	conn := r.connect(t, beginning, 30*time.Second)
+	pace := time.NewTicker(20 * time.Millisecond)
+	defer pace.Stop()
+	for i := range 10 {
+		<-pace.C
+		if _, err := io.WriteString(conn, ping); err != nil {
+			t.Fatalf("ping %d: %v", i, err)
+		}
+		for answered := false; !answered; {
+			head := make([]byte, 9)
+			if _, err := io.ReadFull(conn, head); err != nil {
+				t.Fatalf("ping %d: %v", i, err)
+			}
+			length := int64(head[0])<<16 | int64(head[1])<<8 | int64(head[2])
+			if _, err := io.CopyN(io.Discard, conn, length); err != nil {
+				t.Fatalf("ping %d: %v", i, err)
+			}
+			if head[3] == 7 { // GOAWAY
+				t.Fatalf("ping %d: the server says goodbye", i)
+			}
+			answered = head[3] == 6 && head[4] == 1 // PING, ACK
+		}
+	}
+}
+
+func TestIdleConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	r := serve(t, service(t, Settings{}, oneRule), Options{Limits: Limits{MaxConnectionIdle: 20 * time.Millisecond}})
+	conn := r.dial(t)
+	checkOK(t, conn)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if !conn.WaitForStateChange(ctx, connectivity.Ready) {
+		t.Error("an idle connection goes on")
+	}
+	checkOK(t, conn)
+}
+
+func TestHeadersHaveABound(t *testing.T) {
+	t.Parallel()
+	r := serve(t, service(t, Settings{}, oneRule), Options{Limits: Limits{MaxHeaderBytes: 2 << 10}})
+	conn := r.dial(t)
+	checkOK(t, conn)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("x", 2<<10))
+	_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, simpleRequest())
+	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "header list size") {
+		t.Errorf("a call with too many headers gets %v, want an error", err)
+	}
+	checkOK(t, conn)
+
+	for _, listener := range []string{"http", "metrics"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr[listener]+"/healthcheck", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("X-Long", strings.Repeat("x", 8<<10)) // net/http lets 4 KiB more pass
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("%s: too many headers get %s, want 431", listener, response.Status)
+		}
+	}
+}
