@@ -124,11 +124,10 @@ func TestReadErrorsNameThePath(t *testing.T) {
 // kubelet does, while Read runs: it must never mix two versions.
 func TestReadIsOneVersion(t *testing.T) {
 	dir := t.TempDir()
-	mount := newConfigMap(t, dir)
 	version := func(v string) map[string]string {
 		return map[string]string{"a.yaml": v, "b.yaml": v, "c.yaml": v}
 	}
-	mount.update(version("1"))
+	mount(t, dir, version("1"))
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -138,7 +137,7 @@ func TestReadIsOneVersion(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					mount.update(version(v))
+					mount(t, dir, version(v))
 				}
 			}
 		}

@@ -20,21 +20,18 @@ func TestSourceSees(t *testing.T) {
 	}{
 		{"a ConfigMap swap", func(t *testing.T, dir string) (string, func(int)) {
 			t.Helper()
-			m := newConfigMap(t, dir)
-			m.update(map[string]string{"rules.yaml": rulesOf(1)})
-			return dir, func(v int) { m.update(map[string]string{"rules.yaml": rulesOf(v)}) }
+			mount(t, dir, map[string]string{"rules.yaml": rulesOf(1)})
+			return dir, func(v int) { mount(t, dir, map[string]string{"rules.yaml": rulesOf(v)}) }
 		}},
 		{"a ConfigMap swap with the file named", func(t *testing.T, dir string) (string, func(int)) {
 			t.Helper()
-			m := newConfigMap(t, dir)
-			m.update(map[string]string{"rules.yaml": rulesOf(1)})
-			return filepath.Join(dir, "rules.yaml"), func(v int) { m.update(map[string]string{"rules.yaml": rulesOf(v)}) }
+			mount(t, dir, map[string]string{"rules.yaml": rulesOf(1)})
+			return filepath.Join(dir, "rules.yaml"), func(v int) { mount(t, dir, map[string]string{"rules.yaml": rulesOf(v)}) }
 		}},
 		{"a ConfigMap swap that renames the file", func(t *testing.T, dir string) (string, func(int)) {
 			t.Helper()
-			m := newConfigMap(t, dir)
-			m.update(map[string]string{"1.yaml": rulesOf(1)})
-			return dir, func(v int) { m.update(map[string]string{fmt.Sprintf("%d.yaml", v): rulesOf(v)}) }
+			mount(t, dir, map[string]string{"1.yaml": rulesOf(1)})
+			return dir, func(v int) { mount(t, dir, map[string]string{fmt.Sprintf("%d.yaml", v): rulesOf(v)}) }
 		}},
 		{"an atomic rename", func(t *testing.T, dir string) (string, func(int)) {
 			t.Helper()

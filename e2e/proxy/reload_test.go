@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
@@ -34,7 +35,7 @@ func TestNobodyNoticesAReload(t *testing.T) {
 		path() string
 	}{
 		"rename":    renamed{filepath.Join(t.TempDir(), "rules.yaml")},
-		"configmap": &configMap{dir: t.TempDir()},
+		"configmap": configMap(t.TempDir()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,40 +97,14 @@ func (r renamed) write(t *testing.T, rules string) {
 	}
 }
 
-// configMap is a directory as the kubelet mounts a ConfigMap: the files are links
-// through ..data, a link to a directory that is swapped and then removed.
-type configMap struct {
-	dir     string
-	version int
-}
+// configMap is a directory in which a ConfigMap is mounted.
+type configMap string
 
-func (c *configMap) path() string { return c.dir }
+func (c configMap) path() string { return string(c) }
 
-func (c *configMap) write(t *testing.T, rules string) {
+func (c configMap) write(t *testing.T, rules string) {
 	t.Helper()
-	old := filepath.Join(c.dir, fmt.Sprint("..", c.version))
-	c.version++
-	current := fmt.Sprint("..", c.version)
-	err := os.Mkdir(filepath.Join(c.dir, current), 0o700)
-	do := func(f func() error) {
-		if err == nil {
-			err = f()
-		}
-	}
-	do(func() error {
-		return os.WriteFile(filepath.Join(c.dir, current, "rules.yaml"), []byte(rules), 0o600)
-	})
-	do(func() error { return os.Symlink(current, filepath.Join(c.dir, "..data_tmp")) })
-	do(func() error {
-		return os.Rename(filepath.Join(c.dir, "..data_tmp"), filepath.Join(c.dir, "..data"))
-	})
-	if c.version == 1 {
-		do(func() error {
-			return os.Symlink(filepath.Join("..data", "rules.yaml"), filepath.Join(c.dir, "rules.yaml"))
-		})
-	}
-	do(func() error { return os.RemoveAll(old) })
-	if err != nil {
+	if err := volumetest.Update(string(c), map[string]string{"rules.yaml": rules}); err != nil {
 		t.Fatal(err)
 	}
 }

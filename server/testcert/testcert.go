@@ -15,6 +15,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
 )
 
 // Authority signs certificates.
@@ -130,29 +132,8 @@ func Write(dir string, p Pair, ca []byte) (Files, error) {
 // Mount puts the files into dir as Kubernetes mounts a Secret: they are links
 // through ..data, a link that one rename moves from the old files to the new.
 func Mount(dir string, p Pair, ca []byte) (Files, error) {
-	version, err := os.MkdirTemp(dir, "..version_")
-	if err != nil {
-		return Files{}, err
-	}
-	if _, err := Write(version, p, ca); err != nil {
-		return Files{}, err
-	}
-	data := filepath.Join(dir, "..data")
-	old, _ := os.Readlink(data) // none at first
-	if err := os.Symlink(filepath.Base(version), data+"_tmp"); err != nil {
-		return Files{}, err
-	}
-	if err := os.Rename(data+"_tmp", data); err != nil {
-		return Files{}, err
-	}
 	f := In(dir)
-	if old != "" {
-		return f, os.RemoveAll(filepath.Join(dir, old))
-	}
-	for _, path := range []string{f.Cert, f.Key, f.CA} {
-		if err := os.Symlink(filepath.Join("..data", filepath.Base(path)), path); err != nil {
-			return Files{}, err
-		}
-	}
-	return f, nil
+	return f, volumetest.Update(dir, map[string][]byte{
+		filepath.Base(f.Cert): p.Cert, filepath.Base(f.Key): p.Key, filepath.Base(f.CA): ca,
+	})
 }
