@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strconv"
 
 	"go.yaml.in/yaml/v4"
@@ -17,23 +18,17 @@ type (
 
 // render returns a copy of the configuration, as JSON, that can run beside any
 // other: every listener and the admin page on a free port of the loopback
-// interface, the named clusters with other endpoints.
-func render(bootstrap []byte, clusters map[string][]string) ([]byte, error) {
+// interface, clusters and endpoints as the options say.
+func render(o Options) ([]byte, error) {
 	var config object
-	if err := yaml.Unmarshal(bootstrap, &config); err != nil {
+	if err := yaml.Unmarshal(o.Bootstrap, &config); err != nil {
 		return nil, fmt.Errorf("parse the configuration of Envoy: %w", err)
 	}
 	free := socketAddress("127.0.0.1", 0)
 	config["admin"] = object{"address": free}
 	static, _ := config["static_resources"].(object)
-	listeners, _ := static["listeners"].(list)
-	for _, l := range listeners {
-		if listener, ok := l.(object); ok {
-			listener["address"] = free
-		}
-	}
 	configured, _ := static["clusters"].(list)
-	for name, endpoints := range clusters {
+	for name, endpoints := range o.Clusters {
 		cluster := find(configured, name)
 		if cluster == nil {
 			return nil, fmt.Errorf("cluster %q: not in the configuration of Envoy", name)
@@ -44,7 +39,98 @@ func render(bootstrap []byte, clusters map[string][]string) ([]byte, error) {
 		}
 		cluster["load_assignment"] = assignment
 	}
+	listeners, _ := static["listeners"].(list)
+	for _, l := range listeners {
+		listener, ok := l.(object)
+		if !ok {
+			continue
+		}
+		own := free
+		// A cluster leads back to this Envoy, whose ports are not known yet.
+		if uses := endpointsAt(configured, hostPort(listener["address"])); len(uses) > 0 {
+			path := filepath.Join(o.Dir, fmt.Sprint(listener["name"])+".sock")
+			if len(path) > longestSocket {
+				return nil, fmt.Errorf("socket %s: longer than %d bytes", path, longestSocket)
+			}
+			own = object{"pipe": object{"path": path}}
+			for _, use := range uses {
+				use.cluster["type"] = "STATIC" // there is no name to look up
+				use.endpoint["address"] = own
+			}
+		}
+		listener["address"] = own
+	}
+	if err := moveEndpoints(configured, o.Endpoints); err != nil {
+		return nil, err
+	}
 	return json.Marshal(config)
+}
+
+// moveEndpoints gives endpoints other addresses. It finds all before it moves one,
+// which may go where another was.
+func moveEndpoints(clusters list, moves map[string]string) error {
+	found := make(map[string][]use)
+	for from := range moves {
+		if found[from] = endpointsAt(clusters, from); len(found[from]) == 0 {
+			return fmt.Errorf("endpoint %s: no cluster of the configuration of Envoy has it", from)
+		}
+	}
+	for from, uses := range found {
+		address, err := parseAddress(moves[from])
+		if err != nil {
+			return fmt.Errorf("endpoint %s: %w", from, err)
+		}
+		for _, use := range uses {
+			use.endpoint["address"] = address
+		}
+	}
+	return nil
+}
+
+// longestSocket is what fits in the system's structure, the final 0 left out.
+const longestSocket = 107
+
+// use is an endpoint and the cluster that has it.
+type use struct{ cluster, endpoint object }
+
+// endpointsAt returns the endpoints whose address is a host and port.
+func endpointsAt(clusters list, address string) []use {
+	var found []use
+	for _, c := range clusters {
+		cluster, _ := c.(object)
+		assignment, _ := cluster["load_assignment"].(object)
+		for _, locality := range elements(assignment["endpoints"]) {
+			for _, host := range elements(locality["lb_endpoints"]) {
+				endpoint, _ := host["endpoint"].(object)
+				if at := hostPort(endpoint["address"]); at != "" && at == address {
+					found = append(found, use{cluster, endpoint})
+				}
+			}
+		}
+	}
+	return found
+}
+
+// elements returns the objects of a list.
+func elements(l any) []object {
+	var objects []object
+	all, _ := l.(list)
+	for _, e := range all {
+		if o, ok := e.(object); ok {
+			objects = append(objects, o)
+		}
+	}
+	return objects
+}
+
+// hostPort returns an address as host:port, "" if it is of another kind.
+func hostPort(address any) string {
+	a, _ := address.(object)
+	socket, ok := a["socket_address"].(object)
+	if !ok {
+		return ""
+	}
+	return net.JoinHostPort(fmt.Sprint(socket["address"]), fmt.Sprint(socket["port_value"]))
 }
 
 func find(clusters list, name string) object {
@@ -59,20 +145,28 @@ func find(clusters list, name string) object {
 func loadAssignment(cluster string, endpoints []string) (object, error) {
 	var hosts list
 	for _, endpoint := range endpoints {
-		host, digits, err := net.SplitHostPort(endpoint)
+		address, err := parseAddress(endpoint)
 		if err != nil {
 			return nil, fmt.Errorf("endpoint of cluster %q: %w", cluster, err)
 		}
-		port, err := strconv.ParseUint(digits, 10, 16)
-		if err != nil {
-			return nil, fmt.Errorf("endpoint of cluster %q: %w", cluster, err)
-		}
-		hosts = append(hosts, object{"endpoint": object{"address": socketAddress(host, port)}})
+		hosts = append(hosts, object{"endpoint": object{"address": address}})
 	}
 	return object{
 		"cluster_name": cluster,
 		"endpoints":    list{object{"lb_endpoints": hosts}},
 	}, nil
+}
+
+func parseAddress(hostPort string) (object, error) {
+	host, digits, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	return socketAddress(host, port), nil
 }
 
 func socketAddress(host string, port uint64) object {

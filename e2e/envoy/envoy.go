@@ -56,9 +56,13 @@ type Options struct {
 	// Bootstrap is a configuration in YAML. The ports of its listeners and of its
 	// admin page are replaced by free ones on 127.0.0.1.
 	Bootstrap []byte
-	// Clusters replaces the endpoints (host:port) of the clusters named.
+	// Clusters replaces all endpoints (host:port) of the clusters named.
 	// Optional.
 	Clusters map[string][]string
+	// Endpoints says where single endpoints of the configuration are (host:port to
+	// host:port). One at which a listener of the same configuration listens is
+	// found without. Optional.
+	Endpoints map[string]string
 	// Workers is how many threads serve requests. Optional; default 2.
 	Workers int
 	// Dir is a directory for Envoy's files; the caller removes it.
@@ -80,7 +84,7 @@ type Envoy struct {
 // health check of its clusters. If ctx ends before, it returns an error and
 // leaves nothing running.
 func Start(ctx context.Context, o Options) (*Envoy, error) {
-	config, err := render(o.Bootstrap, o.Clusters)
+	config, err := render(o)
 	if err != nil {
 		return nil, err
 	}

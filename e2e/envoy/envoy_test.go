@@ -96,8 +96,9 @@ func TestTwoEnvoysServeAtOnce(t *testing.T) {
 
 func TestStartRefusesWhatItCannotRender(t *testing.T) {
 	for name, options := range map[string]envoy.Options{
-		"no YAML":         {Bootstrap: []byte("a: [")},
-		"unknown cluster": {Bootstrap: []byte("a: b"), Clusters: map[string][]string{"c": {"127.0.0.1:1"}}},
+		"no YAML":          {Bootstrap: []byte("a: [")},
+		"unknown cluster":  {Bootstrap: []byte("a: b"), Clusters: map[string][]string{"c": {"127.0.0.1:1"}}},
+		"unknown endpoint": {Bootstrap: []byte("a: b"), Endpoints: map[string]string{"127.0.0.1:1": "127.0.0.1:2"}},
 		"bad endpoint": {
 			Bootstrap: []byte("static_resources: {clusters: [{name: c}]}"),
 			Clusters:  map[string][]string{"c": {"127.0.0.1"}},

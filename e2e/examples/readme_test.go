@@ -1,0 +1,149 @@
+package examples_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// readme is what a README of an example says to run, and what comes of it.
+type readme struct {
+	// starts are the lines of its sh blocks: the programs that run all the time.
+	starts []string
+	// steps are the commands of its console blocks, in order.
+	steps []step
+	// log has the lines of its log blocks, which Envoy prints.
+	log []string
+}
+
+// step is a command after a $, and the output below it.
+type step struct {
+	command string
+	want    []string
+}
+
+// readReadme reads an example's README. Fences of other kinds are not run.
+func readReadme(path string) (*readme, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var r readme
+	fence := ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case fence == "" && strings.HasPrefix(line, "```"):
+			fence = line
+		case strings.HasPrefix(line, "```"):
+			fence = ""
+		case line == "":
+		case fence == "```sh":
+			r.starts = append(r.starts, line)
+		case fence == "```log":
+			r.log = append(r.log, line)
+		case fence == "```console" && strings.HasPrefix(line, "$ "):
+			r.steps = append(r.steps, step{command: line[2:]})
+		case fence == "```console":
+			if len(r.steps) == 0 {
+				return nil, fmt.Errorf("%s: output %q stands before the first command", path, line)
+			}
+			last := &r.steps[len(r.steps)-1]
+			last.want = append(last.want, line)
+		}
+	}
+	if fence != "" {
+		return nil, fmt.Errorf("%s: the fence %q is never closed", path, fence)
+	}
+	return &r, nil
+}
+
+// incidental are headers of an answer that have nothing to do with limits. A README
+// need not show them.
+var incidental = regexp.MustCompile(`^(date|server|content-type|content-length|x-envoy-upstream-service-time): `)
+
+// differences compares what a command printed with what the README shows. In a
+// line of the README "..." stands for any text.
+func (s step) differences(output string) []string {
+	got := shown(output, s.want)
+	for i, want := range s.want {
+		if i == len(got) {
+			return []string{fmt.Sprintf("ends before %q", want)}
+		}
+		if !matches(want, got[i]) {
+			return []string{fmt.Sprintf("line %d is %q, want %q", i+1, got[i], want)}
+		}
+	}
+	if len(got) > len(s.want) {
+		return []string{fmt.Sprintf("goes on with %q", got[len(s.want)])}
+	}
+	return nil
+}
+
+// shown returns the lines of an output, less those that are empty or incidental and
+// not wanted.
+func shown(output string, want []string) []string {
+	wanted := make(map[string]bool)
+	for _, line := range want {
+		wanted[incidental.FindString(line)] = true
+	}
+	var lines []string
+	for line := range strings.Lines(output) {
+		line = strings.TrimRight(line, " \r\n")
+		header := incidental.FindString(line)
+		if line != "" && (header == "" || wanted[header]) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func matches(pattern, line string) bool {
+	parts := strings.Split(pattern, "...")
+	for i, p := range parts {
+		parts[i] = regexp.QuoteMeta(p)
+	}
+	return regexp.MustCompile("^" + strings.Join(parts, ".*") + "$").MatchString(line)
+}
+
+func TestDifferences(t *testing.T) {
+	const answer = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 12\r\ndate: today\r\nserver: envoy\r\n\r\nno\n"
+	for _, tt := range []struct {
+		want, found string
+	}{
+		{"HTTP/1.1 429 Too Many Requests\nretry-after: ...\nno", ""},
+		{"HTTP/1.1 429 Too Many Requests\nretry-after: 12\nserver: envoy\nno", ""},
+		{"HTTP/1.1 200 OK\nretry-after: ...\nno", "line 1 is"},
+		{"HTTP/1.1 429 Too Many Requests\nno", "line 2 is"},
+		{"HTTP/1.1 429 Too Many Requests\nretry-after: 1...3\nno", "line 2 is"},
+		{"HTTP/1.1 429 Too Many Requests\nretry-after: ...", "goes on with"},
+		{"HTTP/1.1 429 Too Many Requests\nretry-after: ...\nno\nmore", "ends before"},
+	} {
+		got := strings.Join(step{want: strings.Split(tt.want, "\n")}.differences(answer), "\n")
+		if tt.found == "" && got != "" || !strings.Contains(got, tt.found) {
+			t.Errorf("differences from %q = %q, want %q", tt.want, got, tt.found)
+		}
+	}
+}
+
+func TestReadReadme(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "README.md")
+	read := func(text string) (*readme, error) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return readReadme(path)
+	}
+	r, err := read("# Q\n```sh\nenvoy -c e\n```\n```yaml\na: b\n```\n```console\n$ curl x\none\n\ntwo\n$ curl y\n```\n```log\nl\n```\n")
+	if err != nil || fmt.Sprint(*r) != "{[envoy -c e] [{curl x [one two]} {curl y []}] [l]}" {
+		t.Errorf("readReadme() = %v, %v", r, err)
+	}
+	for _, bad := range []string{"```console\n$ curl x\n", "```console\none\n```\n"} {
+		if _, err := read(bad); err == nil {
+			t.Errorf("readReadme() of %q = nil, want an error", bad)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package examples_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+const (
+	shardedUsers = 300
+	// shardedLimit is what examples/sharded/rules.yaml gives each user.
+	shardedLimit = 20
+	// shardedTries is how often each user asks, in each round.
+	shardedTries = shardedLimit + 4
+)
+
+// shards is examples/sharded, running: its replicas listen where the ports of its
+// envoy.yaml are mapped to.
+type shards struct {
+	replicas []*sluice.Sluice
+	envoy    *envoy.Envoy
+	client   *http.Client
+}
+
+func startShards(t *testing.T) *shards {
+	t.Helper()
+	s := &shards{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	t.Cleanup(s.client.CloseIdleConnections)
+	endpoints := make(map[string]string)
+	for _, at := range []string{"127.0.0.1:8081", "127.0.0.1:8082", "127.0.0.1:8083"} {
+		replica := startSluice(t, sluice.Options{Args: shardedFlags})
+		s.replicas = append(s.replicas, replica)
+		endpoints[at] = replica.Addr("grpc")
+	}
+	config := patient(t, example(t, "sharded", "envoy.yaml"))
+	each(config, func(o object) {
+		if kind, _ := o["@type"].(string); strings.HasSuffix(kind, ".ratelimit.v3.RateLimit") {
+			o["failure_mode_deny"] = true // no test passes because nobody was asked
+		}
+	})
+	s.envoy = startEnvoy(t, config, endpoints)
+	return s
+}
+
+var shardedFlags = []string{"--config", "examples/sharded/rules.yaml", "--counter-memory", "4MiB"}
+
+// ask sends every user's requests, those of all users mixed, from many clients at
+// once, and returns how many passed of each user's.
+func (s *shards) ask(t *testing.T) map[string]int {
+	t.Helper()
+	window.AwaitHour(t)
+	requests := make([]string, 0, shardedUsers*shardedTries)
+	for user := range shardedUsers {
+		for range shardedTries {
+			requests = append(requests, fmt.Sprint("user-", user))
+		}
+	}
+	rand.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
+	passed := make(map[string]int)
+	var mu sync.Mutex
+	clients, ctx := errgroup.WithContext(t.Context())
+	clients.SetLimit(32)
+	for _, user := range requests {
+		clients.Go(func() error {
+			status, err := s.get(ctx, user)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			switch status {
+			case http.StatusOK:
+				passed[user]++
+			case http.StatusTooManyRequests:
+			default:
+				return fmt.Errorf("%s: status %d, want 200 or 429", user, status)
+			}
+			return nil
+		})
+	}
+	if err := clients.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return passed
+}
+
+func (s *shards) get(ctx context.Context, user string) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.envoy.Addr("ingress")+"/", http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	if user != "" {
+		req.Header.Set("X-User", user)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+// owners asks each replica which users it has counted, and returns its number by
+// user. A user whom two have counted fails the test.
+func (s *shards) owners(t *testing.T) map[string]int {
+	t.Helper()
+	owners := make(map[string]int)
+	for n, replica := range s.replicas {
+		for i := range shardedUsers {
+			user := fmt.Sprint("user-", i)
+			if s.used(t, replica, user) == 0 {
+				continue
+			}
+			if other, twice := owners[user]; twice {
+				t.Errorf("%s is counted by replica %d and by replica %d", user, other, n)
+			}
+			owners[user] = n
+		}
+	}
+	return owners
+}
+
+// used returns what a replica has counted of a user.
+func (s *shards) used(t *testing.T, replica *sluice.Sluice, user string) (used int) {
+	t.Helper()
+	query := url.Values{"domain": {"sharded"}, "descriptor": {"user=" + user}}
+	resp, err := s.client.Get("http://" + replica.Addr("debug") + "/counters?" + query.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var report struct{ Counters []struct{ Used int } }
+	if err := json.NewDecoder(resp.Body).Decode(&report); err != nil || len(report.Counters) != 1 {
+		t.Fatalf("counters of %s: %d, %v, want one", user, len(report.Counters), err)
+	}
+	return report.Counters[0].Used
+}
+
+// awaitHealthy waits until Envoy believes in so many replicas.
+func (s *shards) awaitHealthy(t *testing.T, want int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("Envoy holds %d replicas for healthy", want), func() bool {
+		resp, err := s.client.Get("http://" + s.envoy.Admin + "/stats?filter=cluster.sluice.membership_healthy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(text)) == fmt.Sprint("cluster.sluice.membership_healthy: ", want)
+	})
+	// What Envoy's main thread knows its workers have been told, but may not have
+	// heard. Whoever has answered two requests on one connection has.
+	for range 2 {
+		var clients errgroup.Group
+		for range 64 {
+			clients.Go(func() error {
+				_, err := s.get(t.Context(), "") // without a name nobody is asked
+				return err
+			})
+		}
+		if err := clients.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestShardsAreExact runs examples/sharded: three replicas share the users, each
+// user has its limit to the hit, and only the users of a lost replica begin anew.
+func TestShardsAreExact(t *testing.T) {
+	t.Parallel()
+	s := startShards(t)
+	s.awaitHealthy(t, 3)
+	check := func(when string, want func(user string) int) {
+		t.Helper()
+		passed := s.ask(t)
+		for i := range shardedUsers {
+			user := fmt.Sprint("user-", i)
+			if got := passed[user]; got != want(user) {
+				t.Errorf("%s: %d requests of %s passed, want %d", when, got, user, want(user))
+			}
+		}
+	}
+
+	check("at first", func(string) int { return shardedLimit })
+	owners := s.owners(t)
+	if len(owners) != shardedUsers {
+		t.Fatalf("%d users are counted by a replica, want %d", len(owners), shardedUsers)
+	}
+	const lost = 1
+	orphans := 0
+	for _, n := range owners {
+		if n == lost {
+			orphans++
+		}
+	}
+	if least := shardedUsers / 6; orphans < least || orphans > 3*least {
+		t.Fatalf("one of three replicas has %d of %d users, want about a third", orphans, shardedUsers)
+	}
+	anew := func(user string) int {
+		if owners[user] == lost {
+			return shardedLimit
+		}
+		return 0
+	}
+
+	s.replicas[lost].Kill()
+	s.awaitHealthy(t, 2)
+	check("after the loss of a replica", anew)
+	check("a second time after the loss", func(string) int { return 0 })
+
+	// It comes back as new: its users return to it, and it has counted nothing.
+	s.replicas[lost] = startSluice(t, sluice.Options{
+		Args:  shardedFlags,
+		Addrs: map[string]string{"grpc": s.replicas[lost].Addr("grpc")},
+	})
+	s.awaitHealthy(t, 3)
+	check("after its return", anew)
+}

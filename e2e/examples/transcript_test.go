@@ -1,0 +1,274 @@
+package examples_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// TestTranscripts runs what the READMEs of the examples say: the programs of their
+// sh blocks, then the commands of their console blocks, whose output must be what
+// stands below each.
+func TestTranscripts(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Fatal("curl is not installed; the READMEs of the examples use it")
+	}
+	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("READMEs are %q, %v", paths, err)
+	}
+	for _, path := range paths {
+		r, err := readReadme(path)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if len(r.steps) == 0 {
+			continue // of an example that needs a cluster; see TestEveryExampleIsRun
+		}
+		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
+			t.Parallel()
+			play(t, r)
+		})
+	}
+}
+
+// play runs a README until it comes out as it should or fails within one minute of
+// the clock: if a minute ends meanwhile, windows did too.
+func play(t *testing.T, r *readme) {
+	t.Helper()
+	for attempt := 1; ; attempt++ {
+		minute := time.Now().Truncate(time.Minute)
+		s := &scene{ports: make(map[string]string)}
+		problems := s.play(t, r)
+		s.end()
+		if len(problems) == 0 {
+			return
+		}
+		if attempt == 3 || time.Now().Truncate(time.Minute).Equal(minute) {
+			t.Error(strings.Join(problems, "\n"))
+			return
+		}
+		t.Logf("a minute ended; once more, after: %s", problems)
+	}
+}
+
+// scene is the programs of a README, each on free ports.
+type scene struct {
+	// ports says where the port of the README is, as host:port.
+	ports   map[string]string
+	sluices []*sluice.Sluice
+	envoy   *envoy.Envoy
+	dirs    []string
+}
+
+// end kills what runs.
+func (s *scene) end() {
+	if s.envoy != nil {
+		s.envoy.Kill()
+	}
+	for _, p := range s.sluices {
+		p.Kill()
+	}
+	for _, dir := range s.dirs {
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// play returns where the README is wrong.
+func (s *scene) play(t *testing.T, r *readme) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, line := range r.starts {
+		if err := s.start(ctx, t, line); err != nil {
+			return []string{fmt.Sprintf("%s\n%v", line, err)}
+		}
+	}
+	for _, step := range r.steps {
+		if problems := s.take(ctx, step); problems != nil {
+			return problems
+		}
+	}
+	return s.printed(ctx, r.log)
+}
+
+// printed ends Envoy, which writes its access log then if not before, and returns
+// the first line that it should have printed and has not.
+func (s *scene) printed(ctx context.Context, want []string) []string {
+	if len(want) == 0 {
+		return nil
+	}
+	if _, err := s.envoy.Stop(ctx); err != nil {
+		return []string{err.Error()}
+	}
+	for line := range strings.Lines(s.envoy.Log()) {
+		if len(want) > 0 && matches(want[0], strings.TrimRight(line, "\n")) {
+			want = want[1:]
+		}
+	}
+	if len(want) > 0 {
+		return []string{fmt.Sprintf("Envoy did not print %q; it said:\n%s", want[0], s.envoy.Log())}
+	}
+	return nil
+}
+
+// start runs a line of a sh block.
+func (s *scene) start(ctx context.Context, t *testing.T, line string) error {
+	t.Helper()
+	words := strings.Fields(line)
+	switch {
+	case strings.HasPrefix(line, "sluice serve "):
+		return s.startSluice(ctx, words[2:])
+	case strings.HasPrefix(line, "envoy -c ") && len(words) == 3:
+		return s.startEnvoy(ctx, t, filepath.Join(root, words[2]))
+	}
+	return errors.New("a README starts `sluice serve` and `envoy -c FILE`, not this")
+}
+
+// defaultAddrs are where sluice listens if no flag says otherwise.
+var defaultAddrs = map[string]string{"grpc": ":8081", "http": ":8080", "debug": "127.0.0.1:6070", "metrics": ":9090"}
+
+// startSluice runs sluice with flags, whose addresses become free ports.
+func (s *scene) startSluice(ctx context.Context, words []string) error {
+	addrs := maps.Clone(defaultAddrs)
+	o := sluice.Options{Binary: sluiceBinary, Dir: root, Addrs: make(map[string]string)}
+	for i := 0; i < len(words); i++ {
+		flag, value, joined := strings.Cut(words[i], "=")
+		name, isAddr := strings.CutSuffix(strings.TrimPrefix(flag, "--"), "-addr")
+		if _, known := addrs[name]; !isAddr || !known {
+			o.Args = append(o.Args, words[i])
+			continue
+		}
+		if !joined {
+			if i++; i == len(words) {
+				return fmt.Errorf("%s has no value", flag)
+			}
+			value = words[i]
+		}
+		addrs[name] = value
+	}
+	for name, addr := range addrs {
+		if addr == "" {
+			o.Addrs[name] = ""
+		}
+	}
+	p, err := sluice.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	s.sluices = append(s.sluices, p)
+	for name, addr := range addrs {
+		if _, port, err := net.SplitHostPort(addr); err == nil {
+			s.ports[port] = p.Addr(name)
+		}
+	}
+	return nil
+}
+
+// startEnvoy runs Envoy with a configuration file, whose endpoints lead to the
+// sluices that run.
+func (s *scene) startEnvoy(ctx context.Context, t *testing.T, path string) error {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var config object
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		return err
+	}
+	if text, err = json.Marshal(patient(t, config)); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "envoy-")
+	if err != nil {
+		return err
+	}
+	s.dirs = append(s.dirs, dir)
+	listeners := make(map[string]string) // by port
+	endpoints := make(map[string]string)
+	each(config, func(o object) {
+		address, ok := o["address"].(object)
+		if !ok {
+			return
+		}
+		socket, ok := address["socket_address"].(object)
+		if !ok {
+			return
+		}
+		port := fmt.Sprint(socket["port_value"])
+		name, _ := o["name"].(string)
+		if _, isListener := o["filter_chains"]; isListener {
+			listeners[port] = name
+		} else if at, runs := s.ports[port]; runs {
+			endpoints[net.JoinHostPort(fmt.Sprint(socket["address"]), port)] = at
+		}
+	})
+	if s.envoy, err = envoy.Start(ctx, envoy.Options{
+		Binary: envoyBinary(t), Bootstrap: text, Endpoints: endpoints, Dir: dir,
+	}); err != nil {
+		return err
+	}
+	for port, name := range listeners {
+		s.ports[port] = s.envoy.Addr(name)
+	}
+	s.ports["9901"] = s.envoy.Admin
+	return nil
+}
+
+var (
+	localAddr = regexp.MustCompile(`\b(?:localhost|127\.0\.0\.1):(\d+)\b`)
+	// onlyLooks are commands that change nothing.
+	onlyLooks = regexp.MustCompile(`sluice explain|/metrics|/stats`)
+)
+
+// take runs one command. One that only looks may be early, as charges at the end
+// of a stream are not waited for by anybody: it is repeated until it sees what it
+// should.
+func (s *scene) take(ctx context.Context, step step) []string {
+	unknown := ""
+	command := localAddr.ReplaceAllStringFunc(step.command, func(addr string) string {
+		at, known := s.ports[addr[strings.LastIndexByte(addr, ':')+1:]]
+		if !known {
+			unknown = addr
+		}
+		return at
+	})
+	if unknown != "" {
+		return []string{fmt.Sprintf("$ %s\nnothing that the README starts listens at %s", step.command, unknown)}
+	}
+	for {
+		cmd := exec.CommandContext(ctx, "sh", "-c", command)
+		cmd.Dir = root
+		cmd.Env = append(os.Environ(), "PATH="+sluiceDir+string(os.PathListSeparator)+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		problems := step.differences(string(out))
+		if problems == nil {
+			return nil
+		}
+		if !onlyLooks.MatchString(command) || ctx.Err() != nil {
+			return append([]string{"$ " + step.command}, append(problems, fmt.Sprintf("it printed (%v):\n%s", err, out))...)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
