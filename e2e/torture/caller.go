@@ -25,13 +25,13 @@ import (
 // connections is how many a caller has, as an Envoy has one for each worker.
 const connections = 4
 
-// Dial connects to a server, plainly unless options say otherwise, and again at once
+// Dial connects to a server, host:port or the path of a socket, plainly unless options say otherwise, and again at once
 // when a connection ends. The connection closes when the test ends.
 func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientConn {
 	tb.Helper()
-	target := addr
-	if !strings.HasPrefix(addr, "unix:") {
-		target = "passthrough:///" + addr
+	target := "passthrough:///" + addr
+	if strings.HasPrefix(addr, "/") { // as sluice logs a socket
+		target = "unix://" + addr
 	}
 	conn, err := grpc.NewClient(target, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -82,7 +82,7 @@ func (l *Ledger) call(ctx context.Context, client rls.RateLimitServiceClient, ke
 	for i, k := range keys {
 		floors[i] = l.Begin(k)
 	}
-	got, err := client.ShouldRateLimit(ctx, request(keys))
+	got, err := client.ShouldRateLimit(ctx, Request(keys...))
 	if err != nil {
 		for _, k := range keys {
 			l.Lost(k)
@@ -104,7 +104,8 @@ func (l *Ledger) call(ctx context.Context, client rls.RateLimitServiceClient, ke
 	return got.GetOverallCode().String(), nil
 }
 
-func request(keys []Key) *rls.RateLimitRequest {
+// Request asks for one hit of each key.
+func Request(keys ...Key) *rls.RateLimitRequest {
 	r := &rls.RateLimitRequest{Domain: domain}
 	for _, k := range keys {
 		r.Descriptors = append(r.Descriptors, &rlcommon.RateLimitDescriptor{
@@ -124,7 +125,7 @@ func (l *Ledger) Settle(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOpt
 	defer conn.Close() //nolint:errcheck // and no more of sluice's files
 	client := rls.NewRateLimitServiceClient(conn)
 	for keys := range slices.Chunk(l.keys(), 100) {
-		r := request(keys)
+		r := Request(keys...)
 		for _, d := range r.GetDescriptors() {
 			d.HitsAddend = wrapperspb.UInt64(0)
 		}

@@ -1,0 +1,141 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/e2e/process"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+)
+
+// TestEndsAtAnyMoment has SIGTERM come at random up to 50 ms after the start, while
+// clients connect as soon as they can: sluice ends with 0, or by the signal before
+// it could know of it, and leaves nothing that keeps the next one from starting.
+func TestEndsAtAnyMoment(t *testing.T) {
+	rnd := torture.Rand(t)
+	ledger := torture.NewLedger(100, 1000)
+	rules := torture.WriteRules(t, ledger.Rules())
+	socket := filepath.Join(t.TempDir(), "sluice")
+	tcp := []string{freeAddr(t, rnd), freeAddr(t, rnd), freeAddr(t, rnd), freeAddr(t, rnd)}
+	flags := func(grpc string) []string {
+		return []string{
+			"serve", "--log-format=json", "--config=" + rules, "--grpc-addr=" + grpc,
+			"--http-addr=" + tcp[1], "--debug-addr=" + tcp[2], "--metrics-addr=" + tcp[3],
+		}
+	}
+	client := rls.NewRateLimitServiceClient(torture.Dial(t, tcp[0]))
+	load := torture.StartLoad(t, torture.LoadOptions{Rate: 200, Ask: func(ctx context.Context) (string, error) {
+		got, err := client.ShouldRateLimit(ctx, torture.Request(torture.Key{Rule: "fixed_window", Value: "any"}))
+		if err != nil {
+			return "", errors.New(status.Code(err).String())
+		}
+		return got.GetOverallCode().String(), nil
+	}})
+
+	starts := torture.Pick(100, 1000)
+	early, before, served := 0, 0, 0
+	for n := range starts {
+		grpc := tcp[0]
+		if n%4 == 3 {
+			grpc = "unix://" + socket
+		}
+		p, err := process.Start(exec.Command(torture.Binary(), flags(grpc)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Kill)
+		time.Sleep(time.Duration(rnd.Int64N(int64(50 * time.Millisecond)))) // what is tried, not what is awaited
+		ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+		code, err := p.Stop(ctx)
+		cancel()
+		if err != nil {
+			t.Fatalf("start %d: %v", n, err)
+		}
+		said := p.Log()
+		switch {
+		case code == -1 && said == "":
+			early++
+		case code != 0:
+			t.Errorf("start %d: exit code %d, want 0; it said:\n%s", n, code, said)
+		case strings.Contains(said, `"draining"`):
+			served++
+		default:
+			before++
+		}
+		if strings.Contains(said, "panic") {
+			t.Errorf("start %d: it said:\n%s", n, said)
+		}
+		for _, addr := range tcp {
+			l, err := net.Listen("tcp", addr)
+			if err != nil {
+				t.Fatalf("start %d: its address is not free when it has ended: %v", n, err)
+			}
+			l.Close()
+		}
+		if _, err := os.Stat(socket); code == 0 && err == nil {
+			t.Errorf("start %d: left %s behind", n, socket)
+		}
+	}
+	report := load.Stop(t)
+	report.Errors(t, "before", "Unavailable")
+	t.Logf("%d starts: %d ended by the signal itself, %d before they served, %d after a drain", starts, early, before, served)
+	if served < starts/10 || early+before == 0 {
+		t.Error("want some to end before they serve, and some after")
+	}
+
+	// A socket that a kill -9 left is in nobody's way either.
+	stale, err := process.Start(exec.Command(torture.Binary(), flags("unix://"+socket)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stale.Kill)
+	torture.Eventually(t, "it listens", func() bool { return strings.Count(stale.Log(), `"listening"`) == 4 })
+	if err := stale.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stale.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	last := torture.Start(t, torture.Options{
+		Args:  []string{"--config", rules},
+		Addrs: map[string]string{"grpc": "unix://" + socket, "http": tcp[1], "debug": tcp[2], "metrics": tcp[3]},
+	})
+	steady := torture.StartLoad(t, torture.LoadOptions{
+		Rate: torture.Rate, Ask: ledger.Caller(t, last.Addr("grpc"), rnd),
+	})
+	steady.Run(t, time.Second)
+	again := steady.Stop(t)
+	again.AtLeast(t, torture.Least, "before")
+	again.NoErrors(t, "before")
+	ledger.Settle(t, last)
+}
+
+// freeAddr returns an address on which nobody listens, and which the kernel gives to
+// no connection, so that it stays free.
+func freeAddr(t *testing.T, rnd *rand.Rand) string {
+	t.Helper()
+	for range 100 {
+		addr := fmt.Sprint("127.0.0.1:", 10_000+rnd.IntN(20_000))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}
