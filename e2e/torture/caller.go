@@ -156,8 +156,8 @@ func (l *Ledger) Settle(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOpt
 	if got := page.Sum("sluice_panics_total"); got > 0 {
 		tb.Errorf("%v requests panicked", got)
 	}
-	tb.Logf("ledger: %d counters, %d hits admitted, %d refused, of %d nobody knows",
-		len(l.keys()), all.passed, all.refused, all.unknown)
+	tb.Logf("ledger: %d counters, %d hits admitted, %d refused, of %d nobody knows; %d of those took a place",
+		len(l.keys()), all.passed, all.refused, all.unknown, l.unheard)
 	for _, fault := range l.Faults() {
 		tb.Error(fault)
 	}

@@ -27,6 +27,7 @@ type Ledger struct {
 	accounts map[Key]*account
 	faults   []string
 	more     int // faults beyond mostFaults
+	unheard  int // admitted, as looks say, though the caller did not hear of it
 }
 
 // mostFaults is how many faults are kept with their text.
@@ -125,6 +126,7 @@ func (l *Ledger) look(k Key, got *rls.RateLimitResponse_DescriptorStatus) {
 		l.faultLocked("%v: has used %d, want %d to %d: %d were admitted, %d refused, of %d nobody knows",
 			k, used, least, most, a.passed, a.refused, a.unknown)
 	}
+	l.unheard += max(0, used-a.passed)
 }
 
 // hits is what calls of one rule came to.

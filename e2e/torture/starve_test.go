@@ -1,0 +1,81 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/process"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+)
+
+// TestStarves takes the processor from sluice, as a container's quota and greedy
+// neighbours do. Calls are late then, and their callers reset them by the thousand,
+// but none is answered wrongly, none is lost, no connection is ended for it, and
+// afterwards all is as before.
+func TestStarves(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		env   []string
+		fault func(t *testing.T, s *sluice.Sluice, d time.Duration)
+	}{
+		{"quota", nil, func(t *testing.T, s *sluice.Sluice, d time.Duration) {
+			t.Helper()
+			for end := time.Now().Add(d); time.Now().Before(end); {
+				signal(t, s, syscall.SIGSTOP)
+				time.Sleep(80 * time.Millisecond) // the fault, as what follows
+				signal(t, s, syscall.SIGCONT)
+				time.Sleep(20 * time.Millisecond)
+			}
+		}},
+		{"neighbours", []string{"GOMAXPROCS=1"}, func(t *testing.T, _ *sluice.Sluice, d time.Duration) {
+			t.Helper()
+			for range 4 {
+				p, err := process.Start(exec.Command("sh", "-c", "while :; do :; done"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.Kill()
+			}
+			time.Sleep(d)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rnd := torture.Rand(t)
+			ledger := torture.NewLedger(200, 50)
+			s := torture.Start(t, torture.Options{Rules: ledger.Rules(), Env: tt.env})
+			load := torture.StartLoad(t, torture.LoadOptions{
+				Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
+			})
+			load.Run(t, torture.Pick(2*time.Second, 5*time.Second))
+			before := torture.Measure(t, s)
+			load.Phase("starving")
+			tt.fault(t, s, torture.Pick(5*time.Second, 30*time.Second))
+			load.Phase("recovering")
+			load.GoOn(t, torture.Least)
+			load.Phase("after")
+			load.Run(t, torture.Pick(2*time.Second, 5*time.Second))
+			report := load.Stop(t)
+			report.AtLeast(t, torture.Least, "before", "after")
+			report.NoErrors(t, "before", "starving", "recovering", "after")
+			if report.Phase(t, "starving").Answered() == 0 {
+				t.Error("nothing was answered while sluice had little time, want something")
+			}
+			torture.Eventually(t, "no more files than before: "+before.String(), func() bool {
+				return torture.Measure(t, s).Files <= before.Files
+			})
+			ledger.Settle(t, s)
+		})
+	}
+}
+
+func signal(t *testing.T, s *sluice.Sluice, sig syscall.Signal) {
+	t.Helper()
+	if err := s.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
