@@ -1,4 +1,5 @@
-# Everything that is built or installed here goes to .build/ and bin/.
+# Everything that is built or installed here goes to .build/, bin/ and
+# dist/.
 # `make` or `make help` lists the targets.
 
 ENVOY_VERSION := 1.40.0
@@ -15,10 +16,13 @@ RACE          ?=
 NAMESPACES    ?=
 # KEEP=1: make demo goes on until Ctrl-C.
 KEEP          ?=
+# What make image builds for, and where it puts what it builds.
+PLATFORMS     ?= linux/amd64 linux/arm64
+DIST          ?= $(CURDIR)/dist
 
 BUILD   := $(CURDIR)/.build
 MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod))
-NESTED  := $(filter-out . tools,$(MODULES))
+NESTED  := $(filter-out .,$(MODULES))
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 # The commit and its date in UTC, as of the clone; empty without one.
 REVISION    ?= $(shell git rev-parse HEAD 2>/dev/null)
@@ -63,6 +67,17 @@ demo: $(ENVOY) | need-go ## watch sluice limit requests behind a real Envoy (KEE
 .PHONY: build
 build: | need-go ## bin/sluice
 	$(GOBUILD) -o bin/sluice ./cmd/sluice
+
+.PHONY: image
+image: | need-go ## the container image in dist/, without docker: an OCI layout, and a tar for docker load
+	@mkdir -p '$(DIST)'
+	@set -e; for platform in $(PLATFORMS); do \
+		echo "image: building for $$platform"; \
+		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GOBUILD) \
+			-o "$(DIST)/sluice-$${platform%/*}-$${platform#*/}" ./cmd/sluice; \
+	done
+	@go -C tools run -buildvcs=false ./image -out '$(DIST)' -version '$(VERSION)' -revision '$(REVISION)' \
+		-commit-date '$(COMMIT_DATE)' $(foreach p,$(PLATFORMS),'$(DIST)/sluice-$(subst /,-,$(p))')
 
 # The nested modules go before the main one. The tortures come last and by themselves:
 # beside other tests their calls would be late, and they count what the binary
@@ -147,10 +162,10 @@ proto: | need-go ## write the generated code of xds/ratelimitv3 anew
 	@tools/proto.sh $(BUILD)
 
 .PHONY: clean
-clean: ## remove bin/ and .build/
+clean: ## remove bin/, dist/ and .build/
 	@# Go's module cache, if it is here, is read-only.
 	@if [ -d .build ]; then chmod -R u+w .build; fi
-	rm -rf bin .build
+	rm -rf bin dist .build
 
 .PHONY: need-go
 need-go:

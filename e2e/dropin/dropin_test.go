@@ -17,15 +17,17 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
-	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
 // What the test tells itself by the environment when it runs itself in
-// namespaces: inside is the mode, binary the program.
+// namespaces: inside is the mode, image the path of the image.
 const (
 	insideVariable = "SLUICE_DROPIN_INSIDE"
-	binaryVariable = "SLUICE_DROPIN_BINARY"
+	imageVariable  = "SLUICE_DROPIN_IMAGE"
 )
+
+// uids are whom the image is run as: its own user, and whom Envoy Gateway says.
+var uids = [...]int{65532, 65534}
 
 // patience bounds every wait: what has not come by then does not come.
 const patience = 30 * time.Second
@@ -38,19 +40,20 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if os.Getenv(binaryVariable) == "" {
+	if os.Getenv(imageVariable) == "" {
 		os.Exit(0) // it was asked only whether this works
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// TestDropIn starts the program by what Istio, Contour and others write for
-// envoyproxy/ratelimit, with BACKEND_TYPE=memory added: as uid 65534 in a root
-// that cannot be written to, on the ports that they say. So it needs namespaces of
-// network and mounts, by root's rights or by those of a user namespace.
+// TestDropIn starts the image by what Istio, Contour and others write for
+// envoyproxy/ratelimit, with BACKEND_TYPE=memory added, and by what is written for
+// sluice: as uids that own nothing in it, in a root that cannot be written to, on the
+// ports that they say. So it needs namespaces of network and mounts, by root's rights
+// or by those of a user namespace.
 func TestDropIn(t *testing.T) {
 	if mode := os.Getenv(insideVariable); mode != "" {
-		testInside(t, mode, os.Getenv(binaryVariable))
+		testInside(t, mode, os.Getenv(imageVariable))
 		return
 	}
 	for _, mode := range modes() {
@@ -58,10 +61,7 @@ func TestDropIn(t *testing.T) {
 			t.Logf("%s: %v: %s", mode, err, out)
 			continue
 		}
-		t.Setenv("CGO_ENABLED", "0") // the image has no C library
-		binary, err := sluice.Build(t.Context(), "../..", t.TempDir())
-		check(t, err)
-		cmd := inside(t, mode, binaryVariable+"="+binary)
+		cmd := inside(t, mode, imageVariable+"="+makeImage(t))
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s:\n%s", mode, out)
 		check(t, err)
@@ -86,31 +86,39 @@ func notRun(t *testing.T, why string) {
 	t.Skip(why)
 }
 
-func testInside(t *testing.T, mode, binary string) {
+func testInside(t *testing.T, mode, imagePath string) {
 	t.Helper()
+	i := readImage(t, imagePath)
+	t.Run("image", func(t *testing.T) { testImage(t, i) })
 	paths, err := filepath.Glob("testdata/*.txtar")
 	check(t, err)
 	if len(paths) < 4 {
 		t.Fatalf("%d manifests", len(paths))
 	}
 	for _, path := range paths {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
-			m := readManifest(t, path)
-			m.test(t, mode, binary)
-		})
+		for _, uid := range uids {
+			t.Run(fmt.Sprintf("%s as %d", strings.TrimSuffix(filepath.Base(path), ".txtar"), uid), func(t *testing.T) {
+				m := readManifest(t, path)
+				m.test(t, mode, i, uid)
+			})
+		}
 	}
 }
 
-func (m *manifest) test(t *testing.T, mode, binary string) {
+func (m *manifest) test(t *testing.T, mode string, i *image, uid int) {
 	t.Helper()
-	root := m.image(t, binary)
+	root := m.fileSystem(t, i)
 	readOnly(t, root)
 	if err := os.WriteFile(filepath.Join(root, "probe"), nil, 0o600); !errors.Is(err, syscall.EROFS) {
 		t.Fatalf("writing below %s: %v, want that it is read-only", root, err)
 	}
 	m.manage(t, root)
-	cmd := &exec.Cmd{Path: m.args[0], Args: m.args, Env: m.env, Dir: "/"}
-	cmd.SysProcAttr = confined(mode, root)
+	args := m.args
+	if len(args) == 0 {
+		args = i.entrypoint
+	}
+	cmd := &exec.Cmd{Path: args[0], Args: args, Env: m.env, Dir: "/"}
+	cmd.SysProcAttr = confined(mode, root, uid)
 	p, err := process.Start(cmd)
 	check(t, err)
 	t.Cleanup(p.Kill)
@@ -125,17 +133,17 @@ func (m *manifest) test(t *testing.T, mode, binary string) {
 	}))
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	check(t, err)
-	uid := regexpUID.FindStringSubmatch(string(status))
-	if want := hostUID(mode); uid == nil || uid[1] != want {
-		t.Errorf("it runs as %v, want %s", uid, want)
+	runsAs := regexpUID.FindStringSubmatch(string(status))
+	if want := hostUID(mode, uid); runsAs == nil || runsAs[1] != want {
+		t.Errorf("it runs as %v, want %s", runsAs, want)
 	}
 	m.probe(t)
 	check(t, p.WaitLine(ctx, func(line string) bool { return strings.Contains(line, "\trules loaded\t") }))
-	args := []string{"call"}
+	callArgs := []string{"call"}
 	for _, arg := range m.call {
-		args = append(args, strings.ReplaceAll(arg, "$root", root))
+		callArgs = append(callArgs, strings.ReplaceAll(arg, "$root", root))
 	}
-	call := exec.CommandContext(ctx, binary, args...)
+	call := exec.CommandContext(ctx, filepath.Join(root, "bin", "sluice"), callArgs...)
 	out, err := call.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), m.want) {
 		t.Errorf("sluice %v: %v, %s\nwant %s", call.Args, err, out, m.want)

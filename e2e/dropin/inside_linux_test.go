@@ -14,9 +14,8 @@ import (
 
 // The ways to get namespaces.
 const (
-	byRoot    = "root"
-	byUserNS  = "user namespace"
-	anybodyID = 65534
+	byRoot   = "root"
+	byUserNS = "user namespace"
 )
 
 var regexpUID = regexp.MustCompile(`(?m)^Uid:\t(\d+)\t`)
@@ -81,23 +80,23 @@ func readOnly(t *testing.T, dir string) {
 	check(t, unix.Mount("", dir, "", flags|unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 }
 
-// confined is a process of uid 65534 that sees no file but those below root.
-func confined(mode, root string) *syscall.SysProcAttr {
+// confined is a process of a uid that sees no file but those below root.
+func confined(mode, root string, uid int) *syscall.SysProcAttr {
 	if mode == byRoot {
-		return &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: anybodyID, Gid: anybodyID}}
+		return &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	}
 	return &syscall.SysProcAttr{
 		Chroot:      root,
 		Cloneflags:  syscall.CLONE_NEWUSER,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: anybodyID, HostID: 0, Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: anybodyID, HostID: 0, Size: 1}},
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: 0, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: uid, HostID: 0, Size: 1}},
 	}
 }
 
 // hostUID is how this process sees the uid of one that is confined.
-func hostUID(mode string) string {
+func hostUID(mode string, uid int) string {
 	if mode == byRoot {
-		return strconv.Itoa(anybodyID)
+		return strconv.Itoa(uid)
 	}
 	return "0"
 }

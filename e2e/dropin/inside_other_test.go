@@ -19,6 +19,6 @@ func enter() error { return nil }
 
 func readOnly(*testing.T, string) {}
 
-func confined(string, string) *syscall.SysProcAttr { return nil }
+func confined(string, string, int) *syscall.SysProcAttr { return nil }
 
-func hostUID(string) string { return "" }
+func hostUID(string, int) string { return "" }

@@ -1,6 +1,7 @@
 package dropin
 
 import (
+	"errors"
 	"io/fs"
 	"net"
 	"os"
@@ -19,12 +20,15 @@ import (
 
 // manifest is what a consumer of envoyproxy/ratelimit runs.
 type manifest struct {
+	// args are the command, none where that is the image's.
 	args, env []string
 	// configMap are files by their path in the container.
 	configMap map[string]string
 	// secret is a directory in the container that gets a certificate, and the names
 	// that it is for; none if empty.
 	secret []string
+	// trusted has the image trust the authority of that certificate.
+	trusted bool
 	// ads is what the management server sends, nil without one.
 	ads *ratelimitv3.RateLimitConfig
 	// call are arguments of `sluice call`, want is what it prints.
@@ -50,6 +54,8 @@ func readManifest(t *testing.T, path string) manifest {
 			m.env = strings.Split(text, "\n")
 		case f.Name == "secret":
 			m.secret = strings.Fields(text)
+		case f.Name == "trusted":
+			m.trusted = true
 		case f.Name == "ads":
 			m.ads = new(ratelimitv3.RateLimitConfig)
 			check(t, protojson.Unmarshal(f.Data, m.ads))
@@ -64,14 +70,13 @@ func readManifest(t *testing.T, path string) manifest {
 	return m
 }
 
-// image lays out the file system of the image and of what is mounted into it.
-func (m *manifest) image(t *testing.T, binary string) (root string) {
+// authoritiesPath is where the image has the authorities that it trusts.
+const authoritiesPath = "etc/ssl/certs/ca-certificates.crt"
+
+// fileSystem lays out the file system of the image and of what is mounted into it.
+func (m *manifest) fileSystem(t *testing.T, i *image) (root string) {
 	t.Helper()
 	root = t.TempDir()
-	program, err := os.ReadFile(binary)
-	check(t, err)
-	check(t, os.MkdirAll(filepath.Join(root, "bin"), 0o755))
-	check(t, os.WriteFile(filepath.Join(root, "bin", "ratelimit"), program, 0o755))
 	for path, content := range m.configMap {
 		// As the kubelet mounts a ConfigMap: files are links through ..data.
 		dir := filepath.Join(root, filepath.Dir(path))
@@ -82,6 +87,7 @@ func (m *manifest) image(t *testing.T, binary string) (root string) {
 		}
 		check(t, os.Symlink(filepath.Join("..data", filepath.Base(path)), filepath.Join(root, path)))
 	}
+	var authorityPEM []byte
 	if len(m.secret) > 0 {
 		authority, err := testcert.New("authority")
 		check(t, err)
@@ -91,6 +97,7 @@ func (m *manifest) image(t *testing.T, binary string) (root string) {
 		check(t, os.MkdirAll(dir, 0o755))
 		_, err = testcert.Mount(dir, pair, authority.PEM)
 		check(t, err)
+		authorityPEM = authority.PEM
 	}
 	if m.ads != nil {
 		// The kubelet writes this file; a cluster's names come from its DNS.
@@ -104,11 +111,18 @@ func (m *manifest) image(t *testing.T, binary string) (root string) {
 			return err
 		}
 		mode := fs.FileMode(0o644)
-		if entry.IsDir() || filepath.Base(path) == "ratelimit" {
+		if entry.IsDir() {
 			mode = 0o755
 		}
 		return os.Chmod(path, mode)
 	}))
+	i.extract(t, root)
+	if m.trusted {
+		f, err := os.OpenFile(filepath.Join(root, authoritiesPath), os.O_APPEND|os.O_WRONLY, 0)
+		check(t, err)
+		_, err = f.Write(authorityPEM)
+		check(t, errors.Join(err, f.Close()))
+	}
 	return root
 }
 

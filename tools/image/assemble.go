@@ -1,0 +1,132 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// mostBytes is what the files of one image may take, uncompressed: 25 MB.
+const mostBytes = 25_000_000
+
+// How the image is run, unless whoever runs it says otherwise.
+const (
+	// user is a number, since Kubernetes' runAsNonRoot cannot look up a name.
+	user = "65532:65532"
+	// entrypoint is that name under which sluice is what manifests of
+	// envoyproxy/ratelimit expect, which mostly name it themselves. Those of sluice name
+	// /bin/sluice.
+	entrypoint = "/" + ratelimitPath
+)
+
+// ports are those of the rate-limit service, of /healthcheck and of /metrics.
+var ports = []string{"8080/tcp", "8081/tcp", "9090/tcp"}
+
+const home = "https://github.com/sluice-ratelimit/sluice"
+
+// labels are the image's labels, and annotations of its manifests, which registries
+// show. Those of which nothing is known are left out.
+func (r release) labels() map[string]string {
+	created := ""
+	if !r.committed.IsZero() {
+		created = r.committed.Format(time.RFC3339)
+	}
+	labels := make(map[string]string)
+	for name, value := range map[string]string{
+		"title":         "sluice",
+		"description":   "A rate-limit service for Envoy that decides in its own memory",
+		"url":           home,
+		"source":        home,
+		"documentation": home + "/blob/main/docs/image.md",
+		"licenses":      "Apache-2.0",
+		"version":       r.version,
+		"revision":      r.revision,
+		"created":       created,
+	} {
+		if value != "" {
+			labels["org.opencontainers.image."+name] = value
+		}
+	}
+	return labels
+}
+
+// created is the image's time of creation: the commit's, so that whoever builds the
+// commit gets the same image.
+func (r release) created() v1.Time {
+	return v1.Time{Time: cmp.Or(r.committed, epoch)}
+}
+
+// assemble returns the image of p.
+func assemble(r release, p *program) (v1.Image, error) {
+	layers, err := contents(p)
+	if err != nil {
+		return nil, err
+	}
+	size := int64(0)
+	for _, tree := range layers {
+		size += tree.size()
+	}
+	if size > mostBytes {
+		return nil, fmt.Errorf("the files for %s take %d bytes: must be %d at most", p.platform, size, mostBytes)
+	}
+	exposed := make(map[string]struct{})
+	for _, port := range ports {
+		exposed[port] = struct{}{}
+	}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err = mutate.ConfigFile(image, &v1.ConfigFile{
+		OS:           p.platform.OS,
+		Architecture: p.platform.Architecture,
+		Created:      r.created(),
+		RootFS:       v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{}},
+		Config: v1.Config{
+			User:         user,
+			Entrypoint:   []string{entrypoint},
+			ExposedPorts: exposed,
+			WorkingDir:   "/",
+			Labels:       r.labels(),
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, tree := range layers {
+		layer, err := tree.layer()
+		if err != nil {
+			return nil, err
+		}
+		image, err = mutate.Append(image, mutate.Addendum{
+			Layer:   layer,
+			History: v1.History{Created: r.created(), CreatedBy: "make image", Comment: strings.Join(tree.roots(), " ")},
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	annotated, ok := mutate.Annotations(image, r.labels()).(v1.Image)
+	if !ok {
+		return nil, errors.New("an annotated image is none")
+	}
+	return annotated, nil
+}
+
+// index returns the images as one, of which whoever pulls gets that of its platform.
+func index(r release, programs []*program, images []v1.Image) (v1.ImageIndex, error) {
+	list := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for i, image := range images {
+		platform := programs[i].platform
+		list = mutate.AppendManifests(list, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &platform}})
+	}
+	annotated, ok := mutate.Annotations(list, r.labels()).(v1.ImageIndex)
+	if !ok {
+		return nil, errors.New("an annotated index is none")
+	}
+	return annotated, nil
+}

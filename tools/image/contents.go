@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+// Where Go, and most else, looks for certificate authorities.
+const authoritiesPath = "etc/ssl/certs/ca-certificates.crt"
+
+// The names of the program: under the second one it stands in for
+// envoyproxy/ratelimit. They are one file.
+const (
+	programPath   = "bin/sluice"
+	ratelimitPath = "bin/ratelimit"
+)
+
+// users are the names of ids that the image may be run as; it may be as any other.
+const users = `root:x:0:0:root:/:/sbin/nologin
+nobody:x:65534:65534:nobody:/:/sbin/nologin
+nonroot:x:65532:65532:nonroot:/:/sbin/nologin
+`
+
+const groups = `root:x:0:
+nogroup:x:65534:
+nonroot:x:65532:
+`
+
+// contents returns the files of p's image, layer by layer: first what is the same in
+// every build, so that registries and nodes keep it once.
+func contents(p *program) ([]tree, error) {
+	authorities, err := authorities()
+	if err != nil {
+		return nil, err
+	}
+	base := tree{
+		"etc/passwd":    {content: []byte(users)},
+		"etc/group":     {content: []byte(groups)},
+		authoritiesPath: {content: authorities},
+	}
+	own := tree{
+		programPath:   {content: p.content, executable: true},
+		ratelimitPath: {linkTo: programPath, executable: true},
+	}
+	return []tree{base, own}, nil
+}
+
+// authorities returns, as PEM, the roots that Mozilla trusts to vouch for servers.
+// They come from a Go module that the Go project keeps, so that go.sum pins them:
+// the bundle of the machine at hand would be another on each.
+func authorities() ([]byte, error) {
+	var b bytes.Buffer
+	for root := range bundle.Roots() {
+		// Those that are trusted with conditions a file of PEM cannot state. Leaving
+		// them out refuses some servers, taking them would trust too many.
+		if root.Constraint != nil {
+			continue
+		}
+		if err := pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
+			return nil, err
+		}
+	}
+	if b.Len() == 0 {
+		return nil, errors.New("golang.org/x/crypto/x509roots/fallback has no certificate authorities")
+	}
+	return b.Bytes(), nil
+}

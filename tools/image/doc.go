@@ -1,0 +1,15 @@
+// Command image puts sluice's container image together, without a daemon and
+// without root: an OCI layout with one image for each platform, and for each a tar
+// that docker load and podman load read.
+//
+//	image -version v1.2.3 -out dist dist/sluice-linux-amd64 dist/sluice-linux-arm64
+//
+// What it writes depends on the programs, on the version, commit and date that it is
+// told, and on the modules that go.sum pins, and on nothing else: the same commit
+// gives the same digest on any machine.
+//
+// The image starts from nothing. It has the program under two names, the
+// certificate authorities that Mozilla trusts, two lines of users, what the program
+// is made of and under which licences. With -root it writes these files to a
+// directory instead, which is what the Dockerfile copies.
+package main

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+)
+
+const (
+	repository = "../.."
+	committed  = "2026-11-21T18:57:30Z"
+)
+
+// sluiceBinary is the program that TestMain built.
+var sluiceBinary string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "image-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	sluiceBinary = filepath.Join(dir, "sluice")
+	if err := compile(repository, "./cmd/sluice", sluiceBinary, "CGO_ENABLED=0", "GOOS=linux"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+func compile(dir, pkg, to string, env ...string) error {
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", to, pkg)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w:\n%s", cmd.Args, err, out)
+	}
+	return nil
+}
+
+// build puts the image of sluiceBinary together and returns the directory.
+func buildImage(t *testing.T, flags ...string) (out string) {
+	t.Helper()
+	out = t.TempDir()
+	args := append([]string{"-version", "v1.2.3", "-revision", "c0ffee", "-commit-date", committed, "-out", out}, flags...)
+	if err := run(t.Context(), append(args, sluiceBinary), t.Output(), t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// readLayout returns the index that an OCI layout has under the name of its version.
+func readLayout(t *testing.T, out string) v1.ImageIndex {
+	t.Helper()
+	l, err := layout.ImageIndexFromPath(filepath.Join(out, "oci"))
+	check(t, err)
+	manifest, err := l.IndexManifest()
+	check(t, err)
+	for _, d := range manifest.Manifests {
+		if d.Annotations["org.opencontainers.image.ref.name"] == "v1.2.3" {
+			index, err := l.ImageIndex(d.Digest)
+			check(t, err)
+			return index
+		}
+	}
+	t.Fatalf("no image is named v1.2.3: %+v", manifest.Manifests)
+	return nil
+}
+
+// only returns the one image of an index.
+func only(t *testing.T, index v1.ImageIndex) v1.Image {
+	t.Helper()
+	manifest, err := index.IndexManifest()
+	check(t, err)
+	if n := len(manifest.Manifests); n != 1 {
+		t.Fatalf("%d images, want one", n)
+	}
+	if p := manifest.Manifests[0].Platform; p == nil || p.String() != "linux/"+runtime.GOARCH {
+		t.Errorf("the platform is %v", p)
+	}
+	image, err := index.Image(manifest.Manifests[0].Digest)
+	check(t, err)
+	return image
+}
+
+func TestImageIsValidAndTheSameEachTime(t *testing.T) {
+	one, two := buildImage(t), buildImage(t)
+	first, second := readLayout(t, one), readLayout(t, two)
+	check(t, validate.Index(first))
+	a, err := first.Digest()
+	check(t, err)
+	b, err := second.Digest()
+	check(t, err)
+	if a != b {
+		t.Errorf("two builds have the digests %s and %s", a, b)
+	}
+	name := "sluice-linux-" + runtime.GOARCH + ".docker.tar"
+	if x, y := sum(t, filepath.Join(one, name)), sum(t, filepath.Join(two, name)); x != y {
+		t.Errorf("two builds have tars of the digests %s and %s", x, y)
+	}
+	loadable, err := tarball.ImageFromPath(filepath.Join(one, name), nil)
+	check(t, err)
+	check(t, validate.Image(loadable))
+	x, err := loadable.ConfigName()
+	check(t, err)
+	y, err := only(t, first).ConfigName()
+	check(t, err)
+	if x != y {
+		t.Errorf("docker load gets the image %s, the layout has %s", x, y)
+	}
+	// Again into the same place: what was there is replaced.
+	check(t, run(t.Context(), []string{"-version", "v1.2.3", "-commit-date", "2027-01-01T00:00:00Z", "-out", one, sluiceBinary}, io.Discard, t.Output()))
+	if again, err := readLayout(t, one).Digest(); err != nil || again == a {
+		t.Errorf("a build of another commit is %s, %v, want another digest", again, err)
+	}
+}
+
+func TestImageIsSmall(t *testing.T) {
+	r := mutate.Extract(only(t, readLayout(t, buildImage(t))))
+	defer r.Close()
+	size, err := io.Copy(io.Discard, r)
+	check(t, err)
+	if size > mostBytes {
+		t.Errorf("the image takes %d bytes, want at most %d", size, mostBytes)
+	}
+	t.Logf("%d bytes uncompressed, of %d", size, mostBytes)
+	big := &program{platform: v1.Platform{OS: "linux", Architecture: "amd64"}, content: make([]byte, mostBytes), info: mustRead(t).info}
+	if _, err := assemble(release{version: "v1"}, big); err == nil || !strings.Contains(err.Error(), "25000000 at most") {
+		t.Errorf("assemble of too much = %v", err)
+	}
+}
+
+func TestAuthorities(t *testing.T) {
+	text, err := authorities()
+	check(t, err)
+	names := map[string]bool{}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		c, err := x509.ParseCertificate(block.Bytes)
+		check(t, err)
+		if !c.IsCA {
+			t.Errorf("%s is no authority", c.Subject)
+		}
+		names[c.Subject.CommonName] = true
+	}
+	if len(names) < 100 || !names["ISRG Root X1"] || !names["Amazon Root CA 1"] {
+		t.Errorf("%d authorities, want 100 or more, and those of Let's Encrypt and Amazon", len(names))
+	}
+	if pool := x509.NewCertPool(); !pool.AppendCertsFromPEM(text) {
+		t.Error("crypto/x509 reads none of them")
+	}
+}
+
+func TestRootHasTheFilesOfTheImage(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "root")
+	args := []string{"-version", "v1.2.3", "-root", root, sluiceBinary}
+	check(t, run(t.Context(), args, t.Output(), t.Output()))
+	layers, err := contents(mustRead(t))
+	check(t, err)
+	for _, tree := range layers {
+		for path, f := range tree {
+			info, err := os.Stat(filepath.Join(root, path))
+			check(t, err)
+			if got := info.Mode(); got != os.FileMode(f.mode()) {
+				t.Errorf("%s has the mode %v, want %v", path, got, os.FileMode(f.mode()))
+			}
+			content, err := os.ReadFile(filepath.Join(root, path))
+			check(t, err)
+			if want := tree[path].content; f.linkTo == "" && !bytes.Equal(content, want) {
+				t.Errorf("%s differs", path)
+			}
+		}
+	}
+	if err := run(t.Context(), args, io.Discard, io.Discard); !errors.Is(err, os.ErrExist) {
+		t.Errorf("writing to what exists: %v, want an error", err)
+	}
+}
+
+func TestProgramsThatWouldNotRun(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	check(t, os.WriteFile(text, []byte("#!/bin/sh\n"), 0o755))
+	other := filepath.Join(dir, "other")
+	check(t, compile(".", ".", other))
+	foreign := filepath.Join(dir, "foreign")
+	check(t, os.WriteFile(foreign, bytes.ReplaceAll(mustRead(t).content, []byte("CGO_ENABLED=0"), []byte("CGO_ENABLED=1")), 0o755))
+	windows := filepath.Join(dir, "windows")
+	check(t, os.WriteFile(windows, bytes.ReplaceAll(mustRead(t).content, []byte("GOOS=linux"), []byte("GOOS=aixxx")), 0o755))
+	for path, want := range map[string]string{
+		filepath.Join(dir, "absent"): "no such file",
+		text:                         "unrecognized file format",
+		other:                        "must be that of " + mainPackage,
+		foreign:                      "CGO_ENABLED=1: must be 0",
+		windows:                      "GOOS=aixxx: must be linux",
+	} {
+		if _, err := readProgram(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("readProgram(%s) = %v, want an error with %q and the path", path, err, want)
+		}
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	for want, args := range map[string][]string{
+		"-version is missing":      {"p"},
+		"no program is named":      {"-version", "v1"},
+		"takes one program":        {"-version", "v1", "-root", "r", "p", "q"},
+		"such as 2026-":            {"-version", "v1", "-commit-date", "yesterday", "p"},
+		"provided but not defined": {"-verson", "v1"},
+	} {
+		var told strings.Builder
+		if err := run(t.Context(), args, io.Discard, &told); !errors.Is(err, errUsage) || !strings.Contains(told.String(), want) {
+			t.Errorf("image %v = %v, and tells %q, want %q", args, err, told.String(), want)
+		}
+	}
+	var help strings.Builder
+	if err := run(t.Context(), []string{"--help"}, io.Discard, &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "-commit-date") {
+		t.Errorf("--help = %v, and prints %q", err, help.String())
+	}
+	if err := run(t.Context(), []string{"-version", "v1 (modified)", "-out", t.TempDir(), sluiceBinary}, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), `-version is "v1 (modified)"`) {
+		t.Errorf("a version that cannot be a tag: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ended, []string{"-version", "v1", "-out", t.TempDir(), sluiceBinary}, io.Discard, io.Discard); !errors.Is(err, context.Canceled) {
+		t.Errorf("after Ctrl-C: %v", err)
+	}
+}
+
+func TestLabelsLeaveOutWhatIsNotKnown(t *testing.T) {
+	at, err := time.Parse(time.RFC3339, committed)
+	check(t, err)
+	all := release{version: "v1", revision: "c", committed: at}.labels()
+	if all["org.opencontainers.image.created"] != committed || all["org.opencontainers.image.revision"] != "c" || all["org.opencontainers.image.version"] != "v1" {
+		t.Errorf("labels = %v", all)
+	}
+	few := release{version: "v1"}.labels()
+	if _, ok := few["org.opencontainers.image.created"]; ok || len(few) != len(all)-2 {
+		t.Errorf("labels without commit and date = %v", few)
+	}
+}
+
+func mustRead(t *testing.T) *program {
+	t.Helper()
+	p, err := readProgram(sluiceBinary)
+	check(t, err)
+	return p
+}
+
+func sum(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	check(t, err)
+	digest := sha256.Sum256(content)
+	return hex.EncodeToString(digest[:])
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

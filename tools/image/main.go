@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// options are the command line.
+type options struct {
+	release release
+	// out is the directory for the image, root that for its files instead.
+	out, root string
+	// programs are the paths of the binaries, one for each platform.
+	programs []string
+}
+
+// release is what the programs were built from. Only version is required.
+type release struct {
+	version, revision string
+	// committed is the commit's date; zero where it is not known.
+	committed time.Time
+}
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	cancel()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "image:", err)
+		os.Exit(1)
+	}
+}
+
+// errUsage is a command line that is wrong; what is wrong has been told.
+var errUsage = errors.New("wrong command line")
+
+func run(ctx context.Context, args []string, out, errOut io.Writer) error {
+	o, err := parse(args, errOut)
+	if err != nil {
+		return err
+	}
+	programs := make([]*program, 0, len(o.programs))
+	for _, path := range o.programs {
+		p, err := readProgram(path)
+		if err != nil {
+			return err
+		}
+		programs = append(programs, p)
+	}
+	if o.root != "" {
+		return writeRoot(o, programs[0], out)
+	}
+	return build(ctx, o, programs, out)
+}
+
+func parse(args []string, errOut io.Writer) (*options, error) {
+	o := new(options)
+	var committed string
+	flags := flag.NewFlagSet("image", flag.ContinueOnError)
+	flags.SetOutput(errOut)
+	flags.StringVar(&o.release.version, "version", "", "the version, also the image's tag (required)")
+	flags.StringVar(&o.release.revision, "revision", "", "the commit")
+	flags.StringVar(&committed, "commit-date", "", "the commit's date as RFC 3339 has it; the image's time of creation, else 1970")
+	flags.StringVar(&o.out, "out", "dist", "the directory to write to")
+	flags.StringVar(&o.root, "root", "", "write the image's files to this directory, which must not exist, and no image")
+	flags.Usage = func() {
+		fmt.Fprintln(errOut, "Puts the container image together, from programs built for Linux without cgo.\n\n"+
+			"  image -version VERSION [flags] PROGRAM...")
+		flags.PrintDefaults()
+	}
+	wrong := func(format string, args ...any) (*options, error) {
+		fmt.Fprintf(errOut, "image: "+format+"\n", args...)
+		return nil, errUsage
+	}
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil, err
+	} else if err != nil {
+		return nil, errUsage
+	}
+	o.programs = flags.Args()
+	switch {
+	case o.release.version == "":
+		return wrong("-version is missing")
+	case len(o.programs) == 0:
+		return wrong("no program is named")
+	case o.root != "" && len(o.programs) != 1:
+		return wrong("-root takes one program, not %d", len(o.programs))
+	}
+	if committed != "" {
+		at, err := time.Parse(time.RFC3339, committed)
+		if err != nil {
+			return wrong("-commit-date is %q: must be a time such as 2026-11-21T18:57:30Z", committed)
+		}
+		o.release.committed = at.UTC()
+	}
+	return o, nil
+}
+
+// writeRoot writes the files of p's image to a directory.
+func writeRoot(o *options, p *program, out io.Writer) error {
+	layers, err := contents(p)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(o.root, 0o755); err != nil {
+		return err
+	}
+	for _, tree := range layers {
+		if err := tree.writeTo(o.root); err != nil {
+			return err
+		}
+	}
+	root, err := filepath.Abs(o.root)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "image: files of %s are in %s\n", p.platform, root)
+	return nil
+}

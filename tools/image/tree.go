@@ -1,0 +1,156 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// tree is the files of one layer by their path in the image, without the slash at
+// the beginning. Directories are implied. All belong to root and are for everybody
+// to read, as whoever runs the image may have it run as any user.
+type tree map[string]file
+
+// file is a file, or another name of one.
+type file struct {
+	content    []byte
+	executable bool
+	// linkTo is the path of the file of which this is another name, of the same tree
+	// and before this one in the order of paths or after it.
+	linkTo string
+}
+
+func (f file) mode() int64 {
+	if f.executable {
+		return 0o755
+	}
+	return 0o644
+}
+
+// order returns the paths in order, those of links last: what they link to must
+// be there.
+func (t tree) order() []string {
+	paths := make([]string, 0, len(t))
+	for p := range t {
+		paths = append(paths, p)
+	}
+	slices.SortFunc(paths, func(a, b string) int {
+		if la, lb := t[a].linkTo != "", t[b].linkTo != ""; la != lb {
+			if lb {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	return paths
+}
+
+// size is that of all files in bytes, another name counted as nothing.
+func (t tree) size() (bytes int64) {
+	for _, f := range t {
+		bytes += int64(len(f.content))
+	}
+	return bytes
+}
+
+// epoch is the time of every file: a time of the build's would give every build
+// layers of its own.
+var epoch = time.Unix(0, 0).UTC()
+
+// writeTar writes the files as a layer has them.
+func (t tree) writeTar(to io.Writer) error {
+	w := tar.NewWriter(to)
+	made := map[string]bool{".": true}
+	var mkdir func(dir string) error
+	mkdir = func(dir string) error {
+		if made[dir] {
+			return nil
+		}
+		made[dir] = true
+		if err := mkdir(path.Dir(dir)); err != nil {
+			return err
+		}
+		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755, ModTime: epoch})
+	}
+	for _, p := range t.order() {
+		if err := mkdir(path.Dir(p)); err != nil {
+			return err
+		}
+		f := t[p]
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: p, Mode: f.mode(), Size: int64(len(f.content)), ModTime: epoch}
+		if f.linkTo != "" {
+			header.Typeflag, header.Linkname = tar.TypeLink, f.linkTo
+		}
+		if err := w.WriteHeader(header); err != nil {
+			return fmt.Errorf("write %s: %w", p, err)
+		}
+		if _, err := w.Write(f.content); err != nil {
+			return fmt.Errorf("write %s: %w", p, err)
+		}
+	}
+	return w.Close()
+}
+
+// layer returns the files as a layer.
+func (t tree) layer() (v1.Layer, error) {
+	var b bytes.Buffer
+	if err := t.writeTar(&b); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(
+		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching,
+	)
+}
+
+// writeTo writes the files below the directory root.
+func (t tree) writeTo(root string) error {
+	for _, p := range t.order() {
+		f := t[p]
+		full := filepath.Join(root, filepath.FromSlash(p))
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			return err
+		}
+		if f.linkTo != "" {
+			if err := os.Link(filepath.Join(root, filepath.FromSlash(f.linkTo)), full); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := os.WriteFile(full, f.content, os.FileMode(f.mode())); err != nil {
+			return err
+		}
+		if err := os.Chmod(full, os.FileMode(f.mode())); err != nil { // whatever the umask is
+			return err
+		}
+		if err := os.Chtimes(full, epoch, epoch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// roots returns the names at the top, in order.
+func (t tree) roots() []string {
+	var roots []string
+	for p := range t {
+		root, _, _ := strings.Cut(p, "/")
+		if !slices.Contains(roots, "/"+root) {
+			roots = append(roots, "/"+root)
+		}
+	}
+	slices.Sort(roots)
+	return roots
+}
