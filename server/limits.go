@@ -84,6 +84,10 @@ func grpcOptions(l Limits, calls *telemetry.Calls, draining <-chan struct{}) []g
 		grpc.MaxConcurrentStreams(l.MaxStreams),
 		grpc.MaxHeaderListSize(l.MaxHeaderBytes),
 		grpc.MaxRecvMsgSize(l.MaxMessageBytes),
+		// Windows that follow the bandwidth would grow to 16 MiB for each of a client's
+		// streams, if it likes.
+		grpc.StaticStreamWindowSize(64 << 10),
+		grpc.StaticConnWindowSize(1 << 20),
 		grpc.ConnectionTimeout(l.ConnectionTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     l.MaxConnectionIdle,

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
@@ -98,9 +99,14 @@ func (s *Server) Listen(ctx context.Context) error {
 		}
 		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), refused: s.metrics.RefusedConnections}
 		options := grpcOptions(s.options.Limits, s.metrics.Calls, s.draining)
-		if s.options.TLS != nil {
-			options = append(options, grpc.Creds(s.options.TLS))
+		creds := guardedCreds{
+			TransportCredentials: insecure.NewCredentials(), maxMessageBytes: s.options.Limits.MaxMessageBytes,
+			ended: s.metrics.EndedConnections, logger: s.logger,
 		}
+		if s.options.TLS != nil {
+			creds.TransportCredentials = s.options.TLS
+		}
+		options = append(options, grpc.Creds(creds))
 		if s.options.Tracing != nil {
 			options = append(options, tracingOption(s.options.Tracing))
 		}

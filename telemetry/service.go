@@ -53,6 +53,8 @@ type Metrics struct {
 	Panics prometheus.Counter
 	// Rejected counts requests that were not decided, by reason.
 	Rejected Rejected
+	// EndedConnections counts those that were ended because of what they sent.
+	EndedConnections prometheus.Counter
 	// RefusedConnections counts connections beyond the limit on them.
 	RefusedConnections prometheus.Counter
 	// CounterResets counts counters that were reset by hand.
@@ -95,6 +97,7 @@ func New(o Options) (*Metrics, error) {
 	m.Panics = m.counter("sluice_panics_total", "Requests answered INTERNAL because of a bug in sluice.")
 	m.Rejected = newRejected(m)
 	m.RefusedConnections = m.counter("sluice_refused_connections_total", "gRPC connections closed at once because the limit on connections was reached.")
+	m.EndedConnections = m.counter("sluice_ended_connections_total", "gRPC connections ended because of what they sent: thousands of frames that ask for nothing, or too much of requests without their ends.")
 	m.CounterResets = m.counter("sluice_resets_total", "Counters that an operator reset by hand.")
 	return m, nil
 }
