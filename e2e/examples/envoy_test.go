@@ -1,0 +1,111 @@
+package examples_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+)
+
+// proxies returns the files of this repository that are whole configurations of
+// Envoy: YAML of which a document has static_resources.
+func proxies(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	err := fs.WalkDir(os.DirFS(root), ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".yml":
+			return nil
+		}
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			return err
+		}
+		var config map[string]any
+		if yaml.Unmarshal(text, &config) == nil && config["static_resources"] != nil {
+			found = append(found, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestEnvoyAcceptsEveryConfiguration has the real Envoy check each, as it is.
+func TestEnvoyAcceptsEveryConfiguration(t *testing.T) {
+	t.Parallel()
+	binary := envoyBinary(t)
+	paths := proxies(t)
+	if len(paths) < 10 {
+		t.Errorf("configurations of Envoy are %q, want those of the examples and envoy.yaml", paths)
+	}
+	for _, path := range paths {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			if err := envoy.Validate(t.Context(), binary, filepath.Join(root, path)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestExamplesAskAsTheQuickStartDoes holds the copies of the cluster `sluice` to
+// that of envoy.yaml, where each line is explained.
+func TestExamplesAskAsTheQuickStartDoes(t *testing.T) {
+	t.Parallel()
+	cluster := func(path string) object {
+		for _, c := range field[list](field[object](example(t, "..", path), "static_resources"), "clusters") {
+			if c, _ := c.(object); c["name"] == "sluice" {
+				return c
+			}
+		}
+		t.Errorf("%s: no cluster sluice", path)
+		return nil
+	}
+	want := cluster("envoy.yaml")
+	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "envoy.yaml"))
+	if err != nil || len(paths) < 8 {
+		t.Fatalf("examples are %q, %v", paths, err)
+	}
+	for _, path := range paths {
+		name := filepath.Base(filepath.Dir(path))
+		got := cluster(filepath.Join("examples", name, "envoy.yaml"))
+		for _, own := range differs[name] {
+			if cmp.Equal(got[own], want[own]) {
+				t.Errorf("%s: %s is that of envoy.yaml, so it need not be excepted", name, own)
+			}
+			got[own] = want[own]
+		}
+		for field, value := range got {
+			if value == nil {
+				delete(got, field)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: the cluster differs from that of envoy.yaml (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// differs names the fields of the cluster that an example is about.
+var differs = map[string][]string{
+	"sharded": {"lb_policy", "common_lb_config", "load_assignment", "typed_extension_protocol_options", "health_checks"},
+}
+
+// field returns a field of a configuration, the zero value if it is not there.
+func field[T any](o object, name string) T {
+	v, _ := o[name].(T)
+	return v
+}
