@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"sync"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
@@ -31,7 +35,7 @@ func (o *objects) complain(format string, args ...any) {
 // decoder refuses fields that a type does not have, and those that come twice.
 var decoder = sync.OnceValues(func() (runtime.Decoder, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, policyv1.AddToScheme, networkingv1.AddToScheme, monitoringv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -74,4 +78,32 @@ func (o *objects) pods() map[object]*corev1.PodTemplateSpec {
 		}
 	}
 	return templates
+}
+
+// selector returns how a workload finds its pods.
+func selector(workload object) *metav1.LabelSelector {
+	switch w := workload.(type) {
+	case *appsv1.Deployment:
+		return w.Spec.Selector
+	case *appsv1.StatefulSet:
+		return w.Spec.Selector
+	}
+	return nil
+}
+
+// selects reports whether a selector matches, which those without a word do not.
+func selects(s *metav1.LabelSelector, set map[string]string) bool {
+	compiled, err := metav1.LabelSelectorAsSelector(s)
+	return err == nil && !compiled.Empty() && compiled.Matches(labels.Set(set))
+}
+
+// lookUp returns the object of a type, namespace and name.
+func lookUp[T object](o *objects, namespace, name string) (T, bool) {
+	for _, one := range o.all {
+		if found, ok := one.(T); ok && found.GetNamespace() == namespace && found.GetName() == name {
+			return found, true
+		}
+	}
+	var none T
+	return none, false
 }

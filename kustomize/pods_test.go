@@ -1,11 +1,18 @@
 package kustomize
 
 import (
+	"regexp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 	psa "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
+
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 )
 
-// checkPods holds pods against what a namespace that is restricted accepts.
+// checkPods holds pods against what a namespace that is restricted accepts, and
+// what sluice needs.
 func (o *objects) checkPods() {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -21,6 +28,62 @@ func (o *objects) checkPods() {
 		result := policy.AggregateCheckResults(evaluator.EvaluatePod(level, &template.ObjectMeta, &template.Spec))
 		if !result.Allowed {
 			o.complain("%s: not restricted: %s", workload.GetName(), result.ForbiddenDetail())
+		}
+		o.checkPod(workload, template)
+	}
+	for _, in := range o.instances() {
+		o.checkResources(in)
+		o.checkPorts(in)
+		o.checkIdentity(in)
+		o.checkStart(in)
+	}
+	for workload, template := range templates {
+		o.checkProxy(workload, template)
+	}
+}
+
+var (
+	release = regexp.MustCompile(`^ghcr\.io/sluice-ratelimit/sluice:v\d+\.\d+\.\d+$`)
+	proxy   = "docker.io/envoyproxy/envoy:distroless-v" + envoy.Version
+)
+
+func (o *objects) checkPod(workload object, template *corev1.PodTemplateSpec) {
+	name, pod := workload.GetName(), &template.Spec
+	if !selects(selector(workload), template.Labels) {
+		o.complain("%s: its selector does not match its pods", name)
+	}
+	account, found := lookUp[*corev1.ServiceAccount](o, workload.GetNamespace(), pod.ServiceAccountName)
+	if !found || account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken {
+		o.complain("%s: want a ServiceAccount of its own without a token, not %q", name, pod.ServiceAccountName)
+	}
+	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+		o.complain("%s: automountServiceAccountToken is not false", name)
+	}
+	if pod.EnableServiceLinks == nil || *pod.EnableServiceLinks {
+		o.complain("%s: enableServiceLinks is not false", name)
+	}
+	numbers, names := map[int32]bool{}, map[string]bool{}
+	for _, c := range slices.Concat(pod.Containers, pod.InitContainers) {
+		if !release.MatchString(c.Image) && c.Image != proxy {
+			o.complain("%s: image %q, want %s with a version, or %s", name, c.Image, repository, proxy)
+		}
+		if c.SecurityContext == nil || c.SecurityContext.ReadOnlyRootFilesystem == nil || !*c.SecurityContext.ReadOnlyRootFilesystem {
+			o.complain("%s: readOnlyRootFilesystem of %s is not true", name, c.Name)
+		}
+		if memory := c.Resources.Limits.Memory(); memory.IsZero() || c.Resources.Requests.Memory().Cmp(*memory) != 0 ||
+			c.Resources.Requests.Cpu().IsZero() || !c.Resources.Limits.Cpu().IsZero() {
+			o.complain("%s: %s wants a memory limit, a request that is the same, a CPU request and no CPU limit", name, c.Name)
+		}
+		for _, port := range c.Ports {
+			if port.Name == "" || numbers[port.ContainerPort] || names[port.Name] {
+				o.complain("%s: port %s, %d, comes twice or has no name", name, port.Name, port.ContainerPort)
+			}
+			numbers[port.ContainerPort], names[port.Name] = true, true
+		}
+	}
+	for _, constraint := range pod.TopologySpreadConstraints {
+		if !selects(constraint.LabelSelector, template.Labels) {
+			o.complain("%s: the selector of %s does not match its pods", name, constraint.TopologyKey)
 		}
 	}
 }

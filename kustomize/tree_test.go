@@ -85,5 +85,6 @@ func (files tree) examine(c combo) []string {
 	}
 	o := decode(documents)
 	o.checkPods()
+	o.checkNetwork()
 	return o.found
 }

@@ -1,0 +1,226 @@
+package kustomize
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+const repository = "ghcr.io/sluice-ratelimit/sluice"
+
+// instance is a container that runs sluice.
+type instance struct {
+	of        string
+	template  *corev1.PodTemplateSpec
+	container *corev1.Container
+	pod       *corev1.PodSpec
+	// sidecar says that it starts before the pod's containers and ends after them.
+	sidecar bool
+	flags   map[string]string
+	// addrs are the addresses of its listeners by their names.
+	addrs map[string]string
+}
+
+// instances returns the containers that run sluice.
+func (o *objects) instances() []*instance {
+	var all []*instance
+	for workload, template := range o.pods() {
+		for i := range template.Spec.Containers {
+			all = append(all, &instance{of: workload.GetName(), template: template, container: &template.Spec.Containers[i], pod: &template.Spec})
+		}
+		for i := range template.Spec.InitContainers {
+			all = append(all, &instance{of: workload.GetName(), template: template, container: &template.Spec.InitContainers[i], pod: &template.Spec, sidecar: true})
+		}
+	}
+	var ours []*instance
+	for _, in := range all {
+		if name, _, _ := strings.Cut(in.container.Image, ":"); name != repository {
+			continue
+		}
+		if err := in.read(); err != nil {
+			o.complain("%s: %v", in.of, err)
+			continue
+		}
+		ours = append(ours, in)
+	}
+	if len(ours) == 0 {
+		o.complain("no container of %s", repository)
+	}
+	return ours
+}
+
+// read reads the command line, as far as it says where the program listens.
+func (in *instance) read() error {
+	// Under its other name misspelt flags only warn.
+	if len(in.container.Command) != 1 || in.container.Command[0] != "/bin/sluice" {
+		return fmt.Errorf("the command is %q, want /bin/sluice", in.container.Command)
+	}
+	if len(in.container.Args) == 0 || in.container.Args[0] != "serve" {
+		return fmt.Errorf("the arguments are %q, want serve first", in.container.Args)
+	}
+	in.flags = map[string]string{}
+	for _, arg := range in.container.Args[1:] {
+		name, value, _ := strings.Cut(arg, "=")
+		if !strings.HasPrefix(name, "--") || in.flags[name[2:]] != "" {
+			return fmt.Errorf("argument %q: want each --flag=value once", arg)
+		}
+		in.flags[name[2:]] = value
+	}
+	in.addrs = map[string]string{}
+	for _, name := range []string{"grpc", "http", "debug", "metrics"} {
+		addr, err := in.flag(name + "-addr")
+		if err != nil {
+			return err
+		}
+		in.addrs[name] = addr
+	}
+	return nil
+}
+
+// flag returns the value of a flag, its default if it is not given.
+func (in *instance) flag(name string) (string, error) {
+	if value, given := in.flags[name]; given {
+		return value, nil
+	}
+	p, err := theProgram()
+	if err != nil {
+		return "", err
+	}
+	return p.fallback(name)
+}
+
+func (in *instance) duration(name string) (time.Duration, error) {
+	value, err := in.flag(name)
+	if err != nil {
+		return 0, err
+	}
+	return time.ParseDuration(value)
+}
+
+// reachable returns the port of a listener that others than the pod's containers
+// can ask, 0 if it is off, on loopback or a unix socket.
+func (in *instance) reachable(listener string) int32 {
+	host, digits, err := net.SplitHostPort(in.addrs[listener])
+	if err != nil || net.ParseIP(host).IsLoopback() || host == "localhost" {
+		return 0
+	}
+	port, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int32(port)
+}
+
+// listener returns the name of the listener on a port that others can ask.
+func (in *instance) listener(port int32) string {
+	for name := range in.addrs {
+		if port != 0 && in.reachable(name) == port {
+			return name
+		}
+	}
+	return ""
+}
+
+// What the program takes beside its counters: 64 MiB that hostile callers can make
+// it take, and the rest of it.
+const heap = 96 << 20
+
+// endingSlack is what sluice takes to end beside its drain.
+const endingSlack = 10 * time.Second
+
+// checkResources holds limits of the pod against flags.
+func (o *objects) checkResources(in *instance) {
+	text, err := in.flag("counter-memory")
+	if err != nil {
+		o.complain("%s: %v", in.of, err)
+		return
+	}
+	counters, err := resource.ParseQuantity(strings.TrimSuffix(text, "B"))
+	if err != nil {
+		o.complain("%s: --counter-memory=%s: %v", in.of, text, err)
+	}
+	limit := in.container.Resources.Limits.Memory()
+	if left := limit.Value()/10*9 - counters.Value(); left < heap {
+		o.complain("%s: a memory limit of %s leaves %d MiB beside --counter-memory=%s, want %d", in.of, limit, left>>20, text, heap>>20)
+	}
+	delay, err1 := in.duration("drain-delay")
+	timeout, err2 := in.duration("drain-timeout")
+	if err := errors.Join(err1, err2); err != nil {
+		o.complain("%s: %v", in.of, err)
+	}
+	needed := delay + timeout + endingSlack
+	if in.sidecar {
+		// It ends after the others, in what they leave.
+		for _, c := range in.pod.Containers {
+			needed += preStop(&c)
+			if preStop(&c) == 0 {
+				o.complain("%s: container %s has no preStop, so its connections end when it does", in.of, c.Name)
+			}
+		}
+		if delay != 0 {
+			o.complain("%s: --drain-delay=%s in a sidecar, which nobody asks any more when it ends", in.of, delay)
+		}
+	} else if delay < 11*time.Second {
+		o.complain("%s: --drain-delay=%s, want more than two health checks of Envoy take", in.of, delay)
+	}
+	if grace := in.pod.TerminationGracePeriodSeconds; grace == nil || time.Duration(*grace)*time.Second < needed {
+		o.complain("%s: terminationGracePeriodSeconds is shorter than %s, which the drain takes", in.of, needed)
+	}
+}
+
+func preStop(c *corev1.Container) time.Duration {
+	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil || c.Lifecycle.PreStop.Sleep == nil {
+		return 0
+	}
+	return time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
+}
+
+// checkIdentity holds what the pod is and runs as against what others expect.
+func (o *objects) checkIdentity(in *instance) {
+	if in.template.Labels["runs-sluice"] != "true" {
+		o.complain("%s: its pods have no label runs-sluice", in.of)
+	}
+	user := in.container.SecurityContext.RunAsUser
+	if user == nil && in.pod.SecurityContext != nil {
+		user = in.pod.SecurityContext.RunAsUser
+	}
+	if user == nil || *user != 65532 {
+		o.complain("%s: runAsUser is not 65532", in.of)
+	}
+	if in.sidecar && (in.container.RestartPolicy == nil || *in.container.RestartPolicy != corev1.ContainerRestartPolicyAlways) {
+		o.complain("%s: an init container without restartPolicy: Always has to end before the pod starts", in.of)
+	}
+}
+
+// checkPorts holds the declared ports against those that the program listens on.
+func (o *objects) checkPorts(in *instance) {
+	declared := map[string]int32{}
+	for _, port := range in.container.Ports {
+		declared[port.Name] = port.ContainerPort
+	}
+	for name := range in.addrs {
+		if declared[name] != in.reachable(name) {
+			o.complain("%s: port %s is declared as %d, and the program listens on %q", in.of, name, declared[name], in.addrs[name])
+		}
+		delete(declared, name)
+	}
+	for name, port := range declared {
+		o.complain("%s: nothing listens on port %s, %d", in.of, name, port)
+	}
+}
+
+// command returns what a program prints.
+func command(name string, args ...string) (string, error) {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out), err
+}

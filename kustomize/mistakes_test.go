@@ -1,0 +1,166 @@
+package kustomize
+
+import (
+	"maps"
+	"strings"
+	"testing"
+)
+
+// TestMistakesAreFound plants one mistake after another.
+func TestMistakesAreFound(t *testing.T) {
+	t.Parallel()
+	files, err := manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mistakes {
+		t.Run(m.file+"/"+m.wrong, func(t *testing.T) {
+			t.Parallel()
+			if strings.Count(files[m.file], m.right) == 0 {
+				t.Fatalf("%s has no %q", m.file, m.right)
+			}
+			mistaken := maps.Clone(files)
+			mistaken[m.file] = strings.Replace(files[m.file], m.right, m.wrong, 1)
+			overlay, components, _ := strings.Cut(m.in, "+")
+			c := combo{overlay: overlay}
+			if components != "" {
+				c.components = []string{components}
+			}
+			found := strings.Join(mistaken.examine(c), "\n")
+			if !strings.Contains(found, m.want) {
+				t.Errorf("found %q, want %q", found, m.want)
+			}
+		})
+	}
+}
+
+// mistakes are edits of a file with which a combination must not pass.
+var mistakes = []struct {
+	in, file, right, wrong string
+	want                   string
+}{
+	// Words of Kubernetes.
+	{"standalone", "base/kustomization.yaml", "- service.yaml", "- services.yaml", "build: "},
+	{"standalone", "base/deployment.yaml", "enableServiceLinks:", "enableServiceLink:", `unknown field "spec.template.spec.enableServiceLink"`},
+	{"standalone", "base/deployment.yaml", "maxSurge: 1", "maxSurge: 1\n      maxSurge: 2", "already defined"},
+	{"standalone", "base/deployment.yaml", "replicas: 1", "replicas: one", "decode: "},
+	{"standalone", "base/service.yaml", "targetPort: grpc", "targetport: grpc", "unknown field"},
+	{"standalone", "base/serviceaccount.yaml", "kind: ServiceAccount", "kind: ServiceAcount", "no kind"},
+	{"standalone+pdb", "components/pdb/poddisruptionbudget.yaml", "maxUnavailable: 1", "maxUnavailble: 1", "unknown field"},
+	{"standalone+network-policy", "components/network-policy/networkpolicy.yaml", "podSelector:", "podselector:", "unknown field"},
+	{"standalone+monitoring", "components/monitoring/podmonitor.yaml", "podMetricsEndpoints:", "podMetricsEndpoint:", "unknown field"},
+	{"standalone+monitoring", "components/monitoring/prometheusrule.yaml", "expr:", "expression:", "unknown field"},
+	{"standalone+topology", "components/topology/kustomization.yaml", "whenUnsatisfiable:", "whenUnsatisfied:", "unknown field"},
+	{"sidecar-unix", "components/sidecar/sluice.yaml", "restartPolicy: Always", "restartPolcy: Always", "unknown field"},
+	{"sharded", "overlays/sharded/kustomization.yaml", "/spec/serviceName", "/spec/servicename", "unknown field"},
+
+	// Restricted pods.
+	{"standalone", "base/deployment.yaml", "runAsNonRoot: true", "runAsNonRoot: false", "runAsNonRoot"},
+	{"standalone", "base/deployment.yaml", "drop: [ALL]", "drop: [KILL]", "capabilities"},
+	{"standalone", "base/deployment.yaml", "type: RuntimeDefault", "type: Unconfined", "seccompProfile"},
+	{"standalone", "base/deployment.yaml", "allowPrivilegeEscalation: false", "privileged: true", "privileged"},
+	{"standalone", "base/deployment.yaml", "runAsUser: 65532", "runAsUser: 0", "runAsUser"},
+	{"standalone", "base/deployment.yaml", "runAsUser: 65532", "runAsUser: 1000", "runAsUser is not 65532"},
+	{"standalone", "base/deployment.yaml", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "readOnlyRootFilesystem"},
+	{"standalone", "base/deployment.yaml", "automountServiceAccountToken: false", "automountServiceAccountToken: true", "automountServiceAccountToken"},
+	{"standalone", "base/serviceaccount.yaml", "automountServiceAccountToken: false", "automountServiceAccountToken: true", "without a token"},
+	{"standalone", "base/deployment.yaml", "enableServiceLinks: false", "enableServiceLinks: true", "enableServiceLinks"},
+	{"standalone", "base/deployment.yaml", "serviceAccountName: sluice", "serviceAccountName: sluce", "ServiceAccount"},
+	{"sidecar-unix", "components/sidecar/sluice.yaml", "drop: [ALL]", "add: [NET_ADMIN]", "capabilities"},
+	{"sidecar-unix", "components/sidecar/sluice.yaml", "runAsUser: 65532", "runAsUser: 65533", "runAsUser is not 65532"},
+	{"sidecar-unix", "envoy/deployment.yaml", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "readOnlyRootFilesystem of envoy"},
+
+	// The image.
+	{"standalone", "components/version/kustomization.yaml", "newTag: v0.1.0", "newTag: latest", "image"},
+	{"standalone", "components/version/kustomization.yaml", "sluice-ratelimit/sluice", "sluice-ratelimit/slucie", "image"},
+	{"standalone", "base/deployment.yaml", "image: ghcr.io/sluice-ratelimit/sluice", "image: ghcr.io/sluice-ratelimit/slucie", "no container of"},
+	{"sidecar-unix", "components/version/kustomization.yaml", "distroless-v1.40.0", "distroless-v1.4.0", "image"},
+	{"sidecar-unix", "components/sidecar-unix/kustomization.yaml", "  - ../version # after it, so that it finds the container\n", "", "image"},
+
+	// What the binary accepts.
+	{"standalone", "base/deployment.yaml", "--counter-memory=64MiB", "--counter-memry=64MiB", "counter-memry"},
+	{"standalone", "base/deployment.yaml", "--counter-memory=64MiB", "--counter-memory=64MB2", "counter-memory"},
+	{"standalone", "base/deployment.yaml", "--log-format=json", "--log-format=jason", "log-format"},
+	{"standalone", "base/deployment.yaml", "- serve\n", "- sreve\n", "want serve first"},
+	{"standalone", "base/deployment.yaml", "command: [/bin/sluice]", "command: [/bin/ratelimit]", "want /bin/sluice"},
+	{"standalone", "base/deployment.yaml", "command: [/bin/sluice]", "command: [/bin/sluice]\n          env: [{ name: GRPC_MAX_CONNECTION_AGE, value: soon }]", "GRPC_MAX_CONNECTION_AGE"},
+	{"sidecar-unix", "components/sidecar/sluice.yaml", "--on-bad-start=serve", "--on-bad-start=server", "on-bad-start"},
+	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-tls-key=", "--grpc-tls-keys=", "grpc-tls-key"},
+	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-client-ca=/etc/sluice/tls/ca.crt", "--log-level=info", "no certificate"},
+
+	// Mounts and the keys in them.
+	{"standalone", "base/deployment.yaml", "--config=/etc/sluice/rules", "--config=/etc/sluice/rule", "nothing is mounted"},
+	{"standalone", "base/deployment.yaml", "mountPath: /etc/sluice/rules", "mountPath: /etc/sluice/rule", "nothing is mounted"},
+	{"standalone", "base/deployment.yaml", "mountPath: /etc/sluice/rules", "mountPath: /etc/sluice/rules\n              subPath: rules.yaml", "subPath"},
+	{"standalone", "base/deployment.yaml", "            name: sluice-rules", "            name: slucie-rules", "no ConfigMap slucie-rules"},
+	{"standalone", "base/deployment.yaml", "            name: sluice-rules", "            name: sluice-rules\n            items: [{ key: rule.yaml, path: rules.yaml }]", "no key rule.yaml"},
+	{"standalone", "base/deployment.yaml", "        - name: rules\n          configMap", "        - name: rule\n          configMap", "no volume rules"},
+	{"standalone+tls", "components/tls/kustomization.yaml", "secretName: sluice-tls", "secretName: sluice-tsl", "Secret sluice-tsl"},
+	{"standalone+tls", "components/tls/kustomization.yaml", "/etc/sluice/tls/tls.crt", "/etc/sluice/tls/tls.cert", "tls.cert"},
+	{"sidecar-unix", "components/sidecar-unix/socket.yaml", "mountPath: /run/sluice", "mountPath: /run/slucie", "nothing is mounted"},
+	{"sidecar-unix", "components/sidecar-unix/socket.yaml", "fsGroup: 65532", "runAsNonRoot: true", "fsGroup"},
+
+	// Rules.
+	{"standalone", "rules/rules.yaml", "unit: minute", "unit: minuet", "minuet"},
+	{"standalone", "rules/rules.yaml", "algorithm: sliding_window", "algorithm: sliding_widow", "sliding_widow"},
+	{"sidecar-loopback", "rules/rules.yaml", "domain: sluice", "domain: slucie", "no rules for domain sluice"},
+	{"sharded", "overlays/sharded/rules.yaml", "domain: sharded", "domain: shard", "no rules for domain sharded"},
+
+	// Ports and probes.
+	{"standalone", "base/deployment.yaml", "containerPort: 8081", "containerPort: 8082", "port grpc is declared as 8082"},
+	{"standalone", "base/deployment.yaml", "containerPort: 9090", "containerPort: 9091", "port metrics is declared"},
+	{"standalone", "base/deployment.yaml", "grpc: { port: 8081 }", "grpc: { port: 8080 }", "startup probe"},
+	{"standalone", "base/deployment.yaml", "grpc: { port: 8081 }", "grpc: { port: 8082 }", "startup probe"},
+	{"standalone", "base/deployment.yaml", "grpc: { port: 8081 }\n            periodSeconds: 5", "grpc: { port: 8081, service: slucie }\n            periodSeconds: 5", "readiness probe"},
+	{"standalone", "base/deployment.yaml", "grpc: { port: 8081 }\n            periodSeconds: 10", "grpc: { port: 6070 }\n            periodSeconds: 10", "liveness probe"},
+	{"standalone", "base/deployment.yaml", "- --log-format=json", "- --log-format=json\n            - --grpc-addr=127.0.0.1:8081", "startup probe"},
+	{"standalone", "base/deployment.yaml", "- --log-format=json", "- --log-format=json\n            - --http-addr=:8090", "port http is declared"},
+	{"standalone+tls", "components/tls/kustomization.yaml", "httpGet: { path: /healthcheck, port: http }", "grpc: { port: 8081 }", "startup probe"},
+	{"standalone+tls", "components/tls/kustomization.yaml", "path: /healthcheck", "path: /healthz", "GET /healthz answers 404"},
+	{"standalone+tls", "components/tls/kustomization.yaml", "port: http }", "port: htpp }", "no port htpp"},
+	{"sidecar-unix", "components/sidecar/sluice.yaml", "path: /healthcheck", "path: /health", "GET /health answers 404"},
+	{"sidecar-loopback", "components/sidecar/sluice.yaml", "containerPort: 8080", "containerPort: 8000", "port http is declared"},
+	{"standalone", "base/service.yaml", "targetPort: grpc", "targetPort: grcp", "port grpc leads to grcp"},
+	{"standalone", "base/service.yaml", "targetPort: grpc", "targetPort: 8080", "port grpc leads to 8080"},
+	{"sharded", "base/service.yaml", "port: 8081", "port: 80", "port grpc leads to"},
+
+	// Memory and time.
+	{"standalone", "base/deployment.yaml", "--counter-memory=64MiB", "--counter-memory=128MiB", "a memory limit of 192Mi leaves"},
+	{"standalone", "base/deployment.yaml", "memory: 192Mi\n              # No", "memory: 128Mi\n              # No", "a memory limit of 128Mi leaves"},
+	{"standalone", "base/deployment.yaml", "cpu: 100m\n              memory: 192Mi", "cpu: 100m\n              memory: 64Mi", "a request that is the same"},
+	{"standalone", "base/deployment.yaml", "limits:\n", "limits:\n              cpu: 1\n", "no CPU limit"},
+	{"standalone", "base/deployment.yaml", "terminationGracePeriodSeconds: 45", "terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds is shorter"},
+	{"standalone", "base/deployment.yaml", "--drain-timeout=10s", "--drain-timeout=30s", "terminationGracePeriodSeconds is shorter"},
+	{"standalone", "base/deployment.yaml", "--drain-delay=15s", "--drain-delay=5s", "two health checks"},
+	{"sidecar-unix", "components/sidecar/sluice.yaml", "--drain-delay=0s", "--drain-delay=15s", "in a sidecar"},
+	{"sidecar-unix", "envoy/deployment.yaml", "terminationGracePeriodSeconds: 45", "terminationGracePeriodSeconds: 25", "terminationGracePeriodSeconds is shorter"},
+
+	// What finds pods.
+	{"standalone", "base/deployment.yaml", "matchLabels:\n      app.kubernetes.io/name: sluice", "matchLabels:\n      app.kubernetes.io/name: slucie", "its selector does not match"},
+	{"standalone", "base/service.yaml", "  selector:\n    app.kubernetes.io/name: sluice", "  selector:\n    app.kubernetes.io/name: slucie", "selects no pods"},
+	{"standalone+pdb", "components/pdb/poddisruptionbudget.yaml", "matchLabels:\n      app.kubernetes.io/name: sluice", "matchLabels:\n      app.kubernetes.io/name: slucie", "selects no pods"},
+	{"standalone+pdb", "components/pdb/poddisruptionbudget.yaml", "maxUnavailable: 1", "minAvailable: 1", "maxUnavailable"},
+	{"standalone+pdb", "components/pdb/poddisruptionbudget.yaml", "namespace: sluice", "namespace: default", "selects no pods"},
+	{"standalone+network-policy", "components/network-policy/networkpolicy.yaml", "- port: 8081", "- port: 8082", "opens"},
+	{"standalone+network-policy", "components/network-policy/networkpolicy.yaml", "- port: 9090", "- port: 8080", "opens"},
+	{"sidecar-unix", "sidecar/networkpolicy.yaml", "- port: 10000", "- port: 1000", "opens"},
+	{"sidecar-unix", "sidecar/networkpolicy.yaml", "matchLabels:\n      app.kubernetes.io/name: envoy", "matchLabels:\n      app.kubernetes.io/name: envy", "selects no pods"},
+	{"standalone+monitoring", "components/monitoring/podmonitor.yaml", "port: metrics", "port: metric", "want /metrics of the port metrics"},
+	{"sidecar-unix+monitoring", "components/monitoring/podmonitor.yaml", `runs-sluice: "true"`, `runs-sluice: "yes"`, "selects no pods"},
+	{"standalone", "base/deployment.yaml", `runs-sluice: "true"`, `runs-slucie: "true"`, "no label runs-sluice"},
+	{"sharded+topology", "components/topology/kustomization.yaml", "app.kubernetes.io/name: sluice }", "app.kubernetes.io/name: slucie }", "does not match its pods"},
+
+	// Envoy and where it asks.
+	{"sidecar-unix", "overlays/sidecar-unix/envoy.yaml", "/run/sluice/grpc.sock", "/run/sluice/grcp.sock", "no sluice in the pod listens on"},
+	{"sidecar-unix", "overlays/sidecar-unix/envoy.yaml", "timeout: 0.25s", "time_out: 0.25s", "time_out"},
+	{"sidecar-loopback", "overlays/sidecar-loopback/envoy.yaml", "port_value: 8081", "port_value: 8080", "no sluice in the pod listens on"},
+	{"sidecar-loopback", "overlays/sidecar-loopback/envoy.yaml", "port_value: 10000", "port_value: 10010", "not declared"},
+	{"sidecar-loopback", "components/sidecar-loopback/kustomization.yaml", "grpc-addr=127.0.0.1:8081", "grpc-addr=127.0.0.1:8082", "no sluice in the pod listens on"},
+	{"sidecar-loopback", "envoy/deployment.yaml", "/etc/envoy/envoy.yaml", "/etc/envoy/envoy.yml", "envoy.yml"},
+	{"sidecar-loopback", "envoy/deployment.yaml", "containerPort: 10000", "containerPort: 10001", "not declared"},
+	{"sharded", "overlays/sharded/envoy.yaml", "sluice-2.sluice", "sluice-3.sluice", "there is no pod sluice-3.sluice"},
+	{"sharded", "overlays/sharded/envoy.yaml", "address: sluice-0.sluice, port_value: 8081", "address: sluice-0.sluice, port_value: 8080", "is not for gRPC"},
+	{"sharded", "overlays/sharded/kustomization.yaml", "count: 3", "count: 4", "3 of the 4 replicas"},
+	{"sharded", "overlays/sharded/kustomization.yaml", "value: None", "value: 10.0.0.10", "not a headless Service"},
+	{"sharded", "overlays/sharded/kustomization.yaml", "path: /spec/serviceName\n        value: sluice", "path: /spec/serviceName\n        value: slucie", "there is no pod"},
+}

@@ -1,0 +1,101 @@
+package kustomize
+
+import (
+	"maps"
+	"slices"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// checkNetwork holds what finds pods by their labels and ports against the pods.
+func (o *objects) checkNetwork() {
+	for _, one := range o.all {
+		switch r := one.(type) {
+		case *corev1.Service:
+			o.checkService(r)
+		case *networkingv1.NetworkPolicy:
+			o.checkPolicy(r)
+		case *policyv1.PodDisruptionBudget:
+			// With minAvailable: 1 the only replica could never be moved.
+			if r.Spec.MaxUnavailable == nil || r.Spec.MaxUnavailable.IntVal != 1 {
+				o.complain("PodDisruptionBudget %s: want maxUnavailable: 1", r.Name)
+			}
+			o.matched(r, r.Spec.Selector)
+		case *monitoringv1.PodMonitor:
+			for _, pod := range o.matched(r, &r.Spec.Selector) {
+				for _, endpoint := range r.Spec.PodMetricsEndpoints {
+					if endpoint.Port == nil || *endpoint.Port != "metrics" || ports(pod)["metrics"] == 0 || endpoint.Path != "" {
+						o.complain("PodMonitor %s: want /metrics of the port metrics, which %s has not", r.Name, pod.GenerateName)
+					}
+				}
+			}
+		}
+	}
+}
+
+// matched returns the pods that a selector matches, of which there must be some.
+func (o *objects) matched(by object, s *metav1.LabelSelector) []*corev1.PodTemplateSpec {
+	var found []*corev1.PodTemplateSpec
+	for workload, pod := range o.pods() {
+		if workload.GetNamespace() == by.GetNamespace() && selects(s, pod.Labels) {
+			found = append(found, pod)
+		}
+	}
+	if len(found) == 0 {
+		o.complain("%s: selects no pods", by.GetName())
+	}
+	return found
+}
+
+// ports returns the declared ports of a pod.
+func ports(pod *corev1.PodTemplateSpec) map[string]int32 {
+	all := map[string]int32{}
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		for _, port := range c.Ports {
+			all[port.Name] = port.ContainerPort
+		}
+	}
+	return all
+}
+
+func (o *objects) checkService(s *corev1.Service) {
+	for _, pod := range o.matched(s, metav1.SetAsLabelSelector(s.Spec.Selector)) {
+		for _, port := range s.Spec.Ports {
+			target := port.TargetPort.IntVal
+			if port.TargetPort.Type == intstr.String {
+				target = ports(pod)[port.TargetPort.StrVal]
+			}
+			// A headless Service has names only: who asks it comes to the port itself.
+			headless := s.Spec.ClusterIP == corev1.ClusterIPNone
+			if target == 0 || target != ports(pod)[port.Name] || headless && port.Port != target {
+				o.complain("Service %s: port %s leads to %s, %d, of the pods", s.Name, port.Name, port.TargetPort.String(), target)
+			}
+		}
+	}
+}
+
+// checkPolicy wants each port open that others than the kubelet ask, and no more.
+func (o *objects) checkPolicy(p *networkingv1.NetworkPolicy) {
+	open := map[int32]bool{}
+	for _, rule := range p.Spec.Ingress {
+		for _, port := range rule.Ports {
+			open[port.Port.IntVal] = true
+		}
+	}
+	for _, pod := range o.matched(p, &p.Spec.PodSelector) {
+		asked := ports(pod)
+		delete(asked, "http")
+		wanted := map[int32]bool{}
+		for _, number := range asked {
+			wanted[number] = true
+		}
+		if !maps.Equal(open, wanted) {
+			o.complain("NetworkPolicy %s: opens %v, want %v", p.Name, open, wanted)
+		}
+	}
+}

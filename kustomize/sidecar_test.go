@@ -1,0 +1,104 @@
+package kustomize
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// TestSidecarsLimit runs what is in a pod of the sidecar overlays and sends it the
+// requests that README.md does.
+func TestSidecarsLimit(t *testing.T) {
+	t.Parallel()
+	binary, err := envoy.Find("..")
+	if errors.Is(err, envoy.ErrNotInstalled) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	files, err := manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"unix", "loopback"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			documents, err := files.build(tree{"kustomization.yaml": combo{overlay: "sidecar-" + kind}.kustomization()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := decode(documents)
+			dir := t.TempDir()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			options, err := o.options(o.instances()[0], dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := sluice.Start(ctx, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Kill()
+			e, err := envoy.Start(ctx, o.proxyOptions(binary, dir, s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Kill()
+			for i := range 61 {
+				want := http.StatusOK
+				if i == 60 {
+					want = http.StatusTooManyRequests
+				}
+				response := ask(ctx, t, "http://"+e.Addr("ingress"))
+				if response.StatusCode != want {
+					t.Fatalf("request %d: %s, want %d", i+1, response.Status, want)
+				}
+				const policy = `60, 60;w=60;name="per-user", 100;w=1;name="per-address"`
+				if got := response.Header.Get("x-ratelimit-limit"); got != policy {
+					t.Fatalf("request %d: x-ratelimit-limit is %s, want %s", i+1, got, policy)
+				}
+			}
+		})
+	}
+}
+
+// proxyOptions say how to run the pod's Envoy beside the sluice that runs.
+func (o *objects) proxyOptions(binary, dir string, s *sluice.Sluice) envoy.Options {
+	options := envoy.Options{Binary: binary, Dir: dir, Clusters: map[string][]string{}}
+	for _, one := range o.all {
+		if config, ok := one.(*corev1.ConfigMap); ok && config.Data["envoy.yaml"] != "" {
+			options.Bootstrap = []byte(strings.Replace(config.Data["envoy.yaml"], "/run/sluice/grpc.sock", s.Addr("grpc"), 1))
+		}
+	}
+	if !strings.HasPrefix(s.Addr("grpc"), "/") {
+		options.Clusters["sluice"] = []string{s.Addr("grpc")}
+	}
+	return options
+}
+
+// ask sends a request of alice's.
+func ask(ctx context.Context, t *testing.T, url string) *http.Response {
+	t.Helper()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("X-User", "alice")
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := response.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return response
+}

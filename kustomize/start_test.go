@@ -1,0 +1,251 @@
+package kustomize
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// started are the trials so far: many combinations run the same.
+var started struct {
+	sync.Mutex
+
+	trials []*trial
+}
+
+// trial is a run of the program as a container has it.
+type trial struct {
+	container corev1.Container
+	volumes   []corev1.Volume
+	files     []*corev1.ConfigMap
+	once      sync.Once
+	err       error
+}
+
+// checkStart starts the program with the arguments, the environment and the mounts
+// that a container has, and asks it what the kubelet asks.
+func (o *objects) checkStart(in *instance) {
+	t := &trial{container: *in.container, volumes: in.pod.Volumes}
+	for _, one := range o.all {
+		if config, ok := one.(*corev1.ConfigMap); ok {
+			t.files = append(t.files, config)
+		}
+	}
+	started.Lock()
+	for _, other := range started.trials {
+		if equality.Semantic.DeepEqual(t.container, other.container) && equality.Semantic.DeepEqual(t.volumes, other.volumes) &&
+			equality.Semantic.DeepEqual(t.files, other.files) {
+			t = other
+		}
+	}
+	if len(started.trials) == 0 || started.trials[len(started.trials)-1] != t {
+		started.trials = append(started.trials, t)
+	}
+	started.Unlock()
+	t.once.Do(func() { t.err = o.start(in) })
+	if t.err != nil {
+		o.complain("%s: %v", in.of, t.err)
+	}
+}
+
+func (o *objects) start(in *instance) error {
+	dir, err := os.MkdirTemp(scratch, "")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // scratch goes at the end
+	options, err := o.options(in, dir)
+	if err != nil {
+		return err
+	}
+	return o.ask(in, dir, options)
+}
+
+// options lays out in dir what a container has mounted and returns how to start it
+// there.
+func (o *objects) options(in *instance, dir string) (sluice.Options, error) {
+	options := sluice.Options{Addrs: map[string]string{}}
+	mounts, err := o.lay(dir, in.container, in.pod)
+	if err != nil {
+		return options, err
+	}
+	for name, addr := range in.addrs {
+		switch {
+		case strings.HasPrefix(addr, "unix:"):
+			socket, err := moved("="+addr, dir, mounts)
+			if err != nil {
+				return options, err
+			}
+			options.Addrs[name] = socket[1:]
+		case addr == "":
+			options.Addrs[name] = ""
+		} // else on a free port of this machine
+	}
+	for _, arg := range in.container.Args[1:] {
+		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if listener, isAddr := strings.CutSuffix(name, "-addr"); isAddr && in.addrs[listener] == value {
+			continue
+		}
+		if name == "log-format" {
+			if value != "json" {
+				return options, fmt.Errorf("%s: want json, which log stores read", arg)
+			}
+			continue // which Start says too
+		}
+		if arg, err = moved(arg, dir, mounts); err != nil {
+			return options, err
+		}
+		options.Args = append(options.Args, arg)
+	}
+	for _, v := range in.container.Env {
+		options.Env = append(options.Env, v.Name+"="+v.Value)
+	}
+	p, err := theProgram()
+	if err != nil {
+		return options, err
+	}
+	options.Binary = p.path
+	return options, nil
+}
+
+// ask starts the program and sends it each probe.
+func (o *objects) ask(in *instance, dir string, options sluice.Options) error {
+	for _, arg := range options.Args {
+		if rules, isConfig := strings.CutPrefix(arg, "--config="); isConfig {
+			if _, err := command(options.Binary, "check", "--strict", rules); err != nil {
+				return err
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s, err := sluice.Start(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer s.Kill()
+	var failed []error
+	for name, probe := range map[string]*corev1.Probe{
+		"startup": in.container.StartupProbe, "readiness": in.container.ReadinessProbe, "liveness": in.container.LivenessProbe,
+	} {
+		if probe == nil {
+			if name != "readiness" || !in.sidecar {
+				failed = append(failed, fmt.Errorf("there is no %s probe", name))
+			}
+			continue
+		}
+		if err := in.probe(ctx, s, probe); err != nil {
+			failed = append(failed, fmt.Errorf("%s probe: %w", name, err))
+		}
+	}
+	failed = append(failed, in.health(ctx, s, dir), get(ctx, s.Addr("metrics"), "/metrics"))
+	return errors.Join(failed...)
+}
+
+// probe does what the kubelet does, which is not in the pod.
+func (in *instance) probe(ctx context.Context, s *sluice.Sluice, probe *corev1.Probe) error {
+	switch {
+	case probe.GRPC != nil:
+		listener := in.listener(probe.GRPC.Port)
+		if listener == "" {
+			return fmt.Errorf("nobody listens on the pod's port %d", probe.GRPC.Port)
+		}
+		service := ""
+		if probe.GRPC.Service != nil {
+			service = *probe.GRPC.Service
+		}
+		return check(ctx, s.Addr(listener), service, insecure.NewCredentials())
+	case probe.HTTPGet != nil:
+		port := probe.HTTPGet.Port.IntVal
+		if probe.HTTPGet.Port.Type == intstr.String {
+			named := find(in.container.Ports, func(p *corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal })
+			if named == nil {
+				return fmt.Errorf("there is no port %s", probe.HTTPGet.Port.StrVal)
+			}
+			port = named.ContainerPort
+		}
+		listener := in.listener(port)
+		if listener == "" {
+			return fmt.Errorf("nobody listens on the pod's port %d", port)
+		}
+		return get(ctx, s.Addr(listener), probe.HTTPGet.Path)
+	}
+	return errors.New("want gRPC or HTTP")
+}
+
+// health asks as Envoy would, over TLS where that is on.
+func (in *instance) health(ctx context.Context, s *sluice.Sluice, dir string) error {
+	addr := s.Addr("grpc")
+	if strings.HasPrefix(addr, "/") {
+		addr = "unix://" + addr
+	}
+	cert, isTLS := in.flags["grpc-tls-cert"]
+	if !isTLS {
+		return check(ctx, addr, "", insecure.NewCredentials())
+	}
+	mounted := below(dir, filepath.Dir(cert))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(mounted, "tls.crt"), filepath.Join(mounted, "tls.key"))
+	if err != nil {
+		return err
+	}
+	authorities, err := os.ReadFile(filepath.Join(mounted, "ca.crt"))
+	if err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(authorities)
+	config := &tls.Config{RootCAs: pool, ServerName: "sluice", MinVersion: tls.VersionTLS12}
+	without := check(ctx, addr, "", credentials.NewTLS(config.Clone()))
+	config.Certificates = []tls.Certificate{pair}
+	if without == nil {
+		return errors.New("it answers who shows no certificate")
+	}
+	return check(ctx, addr, "", credentials.NewTLS(config))
+}
+
+func check(ctx context.Context, addr, service string, c credentials.TransportCredentials) error {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(c))
+	if err != nil {
+		return err
+	}
+	answer, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: service})
+	if err == nil && answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		err = fmt.Errorf("health of %q is %s", service, answer.GetStatus())
+	}
+	return errors.Join(err, conn.Close())
+}
+
+func get(ctx context.Context, addr, path string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	if response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s answers %s", path, response.Status)
+	}
+	return errors.Join(err, response.Body.Close())
+}

@@ -1,0 +1,130 @@
+package kustomize
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const remote = "https://github.com/sluice-ratelimit/sluice//kustomize/"
+
+// TestYours builds the kustomization that README.md tells users to write.
+func TestYours(t *testing.T) {
+	t.Parallel()
+	files, err := manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	text, _, found := strings.Cut(rest, "```")
+	if !found || !strings.Contains(text, remote) {
+		t.Fatalf("README.md has no kustomization: %q", text)
+	}
+	// Here the repository is at hand, whatever the version.
+	_, version, _ := strings.Cut(text, "?ref=")
+	version, _, _ = strings.Cut(version, "\n")
+	if !strings.Contains(files["components/version/kustomization.yaml"], "newTag: "+version+"\n") {
+		t.Errorf("README.md takes version %s, which components/version does not", version)
+	}
+	text = strings.ReplaceAll(strings.ReplaceAll(text, remote, "../"), "?ref="+version, "")
+	const rules = "domain: mine\ndescriptors:\n  - { key: k, rate_limit: { unit: minute, requests_per_unit: 1 } }\n"
+	for name, hashed := range map[string]bool{"hot": false, "rollout": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			user := tree{"kustomization.yaml": text, "rules.yaml": rules}
+			if hashed {
+				user["kustomization.yaml"] = strings.Replace(text, "components:\n", "components:\n  - ../components/rollout-on-config\n", 1)
+			}
+			documents, err := files.build(user)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := decode(documents)
+			var deployments, configs int
+			for _, one := range o.all {
+				if _, isNamespace := one.(*corev1.Namespace); !isNamespace && one.GetNamespace() != "limits" {
+					t.Errorf("%s is in namespace %q", one.GetName(), one.GetNamespace())
+				}
+				switch r := one.(type) {
+				case *corev1.Namespace:
+					if r.Name != "limits" {
+						t.Errorf("the namespace is %s", r.Name)
+					}
+				case *corev1.ConfigMap:
+					configs++
+					if r.Data["rules.yaml"] != rules {
+						t.Errorf("the rules are %q", r.Data)
+					}
+					if (r.Name != "sluice-rules") != hashed {
+						t.Errorf("their ConfigMap is %s", r.Name)
+					}
+					if len(r.Annotations) > 0 {
+						t.Errorf("it has annotations %v", r.Annotations)
+					}
+				case *appsv1.Deployment:
+					deployments++
+					c := &r.Spec.Template.Spec.Containers[0]
+					if c.Image != "registry.example.com/sluice:"+version {
+						t.Errorf("the image is %s", c.Image)
+					}
+					c.Image = repository + ":" + version
+				}
+			}
+			if deployments != 1 || configs != 1 {
+				t.Errorf("%d Deployments and %d ConfigMaps, want 1 each", deployments, configs)
+			}
+			o.checkPods()
+			o.checkNetwork()
+			for _, found := range o.found {
+				t.Error(found)
+			}
+		})
+	}
+}
+
+// TestYourDeployment gives a Deployment of the user's, which has an init container
+// already, a sidecar.
+func TestYourDeployment(t *testing.T) {
+	t.Parallel()
+	files, err := manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"unix", "loopback"} {
+		envoy := strings.NewReplacer(
+			"  name: envoy\n  labels:\n", "  name: shop\n  labels:\n    runs-sluice: \"true\"\n",
+			"      containers:\n", `      initContainers:
+        - name: prepare
+          image: docker.io/envoyproxy/envoy
+          args: [--version]
+          resources: { requests: { cpu: 10m, memory: 64Mi }, limits: { memory: 64Mi } }
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: { drop: [ALL] }
+      containers:
+`).Replace(files["envoy/deployment.yaml"])
+		documents, err := files.build(tree{
+			"shop.yaml":    envoy,
+			"account.yaml": files["envoy/serviceaccount.yaml"],
+			"envoy.yaml":   files["overlays/sidecar-"+kind+"/envoy.yaml"],
+			"kustomization.yaml": "namespace: shop\nresources: [shop.yaml, account.yaml]\ncomponents: [../components/sidecar-" + kind + "]\n" +
+				"configMapGenerator: [{ name: envoy, files: [envoy.yaml] }]\n",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := decode(documents)
+		o.checkPods()
+		for _, found := range o.found {
+			t.Errorf("%s: %s", kind, found)
+		}
+	}
+}
