@@ -34,6 +34,10 @@ STAMPS      = VERSION='$(VERSION)' REVISION='$(REVISION)' COMMIT_DATE='$(COMMIT_
 GOBUILD = CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags \
 	'-s -w -X main.release=$(VERSION) -X main.revision=$(REVISION) -X main.commitDate=$(COMMIT_DATE)'
 
+PROGRAMS = $(foreach platform,$(PLATFORMS),'$(DIST)/sluice-$(subst /,-,$(platform))')
+IMAGE    = go -C tools run -buildvcs=false ./image \
+	-version '$(VERSION)' -revision '$(REVISION)' -commit-date '$(COMMIT_DATE)'
+
 # Where the home directory cannot be written, as in some containers, the caches of
 # Go, pip and the linters go below .build.
 ifneq ($(shell test -d "$$HOME" && test -w "$$HOME" && echo yes),yes)
@@ -69,15 +73,22 @@ build: | need-go ## bin/sluice
 	$(GOBUILD) -o bin/sluice ./cmd/sluice
 
 .PHONY: image
-image: | need-go ## the container image in dist/, without docker: an OCI layout, and a tar for docker load
+image: programs ## the container image in dist/, without docker: an OCI layout, and a tar for docker load
+	@$(IMAGE) -out '$(DIST)' $(PROGRAMS)
+
+# For the Dockerfile: the same files in the directory ROOT.
+.PHONY: image-root
+image-root: programs
+	@$(IMAGE) -root '$(ROOT)' $(PROGRAMS)
+
+.PHONY: programs
+programs: | need-go
 	@mkdir -p '$(DIST)'
 	@set -e; for platform in $(PLATFORMS); do \
 		echo "image: building for $$platform"; \
 		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GOBUILD) \
 			-o "$(DIST)/sluice-$${platform%/*}-$${platform#*/}" ./cmd/sluice; \
 	done
-	@go -C tools run -buildvcs=false ./image -out '$(DIST)' -version '$(VERSION)' -revision '$(REVISION)' \
-		-commit-date '$(COMMIT_DATE)' $(foreach p,$(PLATFORMS),'$(DIST)/sluice-$(subst /,-,$(p))')
 
 # The nested modules go before the main one. The tortures come last and by themselves:
 # beside other tests their calls would be late, and they count what the binary
