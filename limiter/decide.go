@@ -29,6 +29,7 @@ func (t *Table) Decide(now Time, b *Batch) {
 		runtime.KeepAlive(t)
 		return
 	}
+	t.Prefetch(b) // all at once, while the first is looked for
 	grouped, refunds, quota := b.survey()
 	if refunds {
 		b.setOff()

@@ -44,6 +44,10 @@
 // made from a reserve when they are first needed. A [Space] has shelves of its own.
 // Only a log whose limit needs another size moves from shelf to shelf.
 //
+// Of a block, a counter takes the slot that its ID prefers if that is free: most are
+// found at the first look, without a search that a processor would have to guess the
+// end of, and [Table.Prefetch] knows which line of memory to ask for.
+//
 // No string is kept: the 128 bits of the ID are the identity. Two of a million
 // live counters share a slot with a probability of about 10^-12, and since IDs
 // are hashed with a secret key, no client can bring it about.

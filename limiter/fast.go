@@ -163,20 +163,26 @@ func lookRing(at instant, space *Space, tag uint64, c *Charge, hits uint64, d *D
 	if sh == nil {
 		return swap{}, false
 	}
-	sh.touch(c.ID)
 	slot, index := sh.find(tag, c.ID)
 	if slot == nil {
 		return swap{}, false
 	}
-	v := view{shelf: sh, slot: slot, index: index}
 	pause(beforeWordLoad)
-	v.word = slot.word.Load()
+	word := slot.word.Load()
 	pause(afterWordLoad)
 	if slot.tag.Load() != tag {
 		return swap{}, false
 	}
+	note := sh.note(index)
+	past := note.past.Load()
+	into, room, ok := p.ready.ring.admit(at.time(), word, note.end.Load(), past, uint64(p.Limit), hits)
+	if ok {
+		d.admitted(word&payloadMask+past, hits, room, into)
+		return swap{slot, word, word + hits}, true
+	}
+	v := view{shelf: sh, slot: slot, index: index, word: word}
 	after, ok := v.ringFast(at, p, hits, d)
-	return swap{slot, v.word, after}, ok
+	return swap{slot, word, after}, ok
 }
 
 // ringFast is wordFast for rings. The policy is prepared.

@@ -43,7 +43,7 @@ func (t *Table) insert(at instant, space *Space, tag uint64, id ID, p *Policy, v
 	if s, _ := sh.find(tag, id); s != nil || fresh(at, t.notLate(at), p) != v.state {
 		return false
 	}
-	t.place(at, sh, tag, p, v, after, first, second)
+	t.place(at, sh, tag, p, v, after, first, second, way(id))
 	return true
 }
 
@@ -65,7 +65,7 @@ func (t *Table) move(at instant, sh *shelf, tag uint64, id ID, p *Policy, v *vie
 		return false
 	}
 	first, second := sh.pair(id)
-	t.place(at, sh, tag, p, v, after, first, second)
+	t.place(at, sh, tag, p, v, after, first, second, way(id))
 	t.logs[id.Lo%stripes].moves.Add(1)
 	v.slot.tag.Store(0)
 	v.slot.word.Store(nextVersion(v.word, 0))
@@ -74,9 +74,9 @@ func (t *Table) move(at instant, sh *shelf, tag uint64, id ID, p *Policy, v *vie
 
 // place puts a counter into a slot of the two blocks of the shelf, whose locks are
 // held.
-func (t *Table) place(at instant, sh *shelf, tag uint64, p *Policy, v *view, after *state, first, second uint64) {
+func (t *Table) place(at instant, sh *shelf, tag uint64, p *Policy, v *view, after *state, first, second, way uint64) {
 	for {
-		index, word, ok := sh.choose(tag, first, second, at)
+		index, word, ok := sh.choose(tag, first, second, way, at)
 		if !ok { // all are being written
 			runtime.Gosched()
 			continue
@@ -152,9 +152,9 @@ func kindOf(tag uint64) int {
 // should take, and its word: a free one, best one never used, since an expired
 // counter may still be asked for by who is late; else the live one that is worth
 // least. It reports false if the cells of all are being written.
-func (sh *shelf) choose(newcomer, first, second uint64, at instant) (index, word uint64, ok bool) {
+func (sh *shelf) choose(newcomer, first, second, way uint64, at instant) (index, word uint64, ok bool) {
 	if sh.size > 0 { // whether a counter lives is in its note, a line of memory more
-		if index, ok = sh.unused(first, second); ok {
+		if index, ok = sh.unused(first, second, way); ok {
 			return index, sh.at(index).word.Load(), true
 		}
 	}
@@ -168,8 +168,9 @@ func (sh *shelf) choose(newcomer, first, second uint64, at instant) (index, word
 	)
 	for n, i := range [2]uint64{first, second} {
 		b := &sh.blocks[i]
-		for j := range b {
-			tag, word, index := b[j].tag.Load(), b[j].word.Load(), i*ways+uint64(j)
+		for j := range uint64(ways) {
+			j = (j + way) % ways
+			tag, word, index := b[j].tag.Load(), b[j].word.Load(), i*ways+j
 			if tag == closed || word == dead || sh.size > 0 && word&lockBit != 0 {
 				continue
 			}
@@ -207,16 +208,17 @@ func (sh *shelf) choose(newcomer, first, second uint64, at instant) (index, word
 }
 
 // unused returns a slot that was never used, of the block that has more of them.
-func (sh *shelf) unused(first, second uint64) (index uint64, ok bool) {
+func (sh *shelf) unused(first, second, way uint64) (index uint64, ok bool) {
 	var at, count [2]uint64
 	for n, i := range [2]uint64{first, second} {
 		b := &sh.blocks[i]
-		for j := range b {
+		for j := range uint64(ways) {
+			j = (j + way) % ways
 			if b[j].tag.Load() != 0 {
 				continue
 			}
 			if count[n] == 0 {
-				at[n] = i*ways + uint64(j)
+				at[n] = i*ways + j
 			}
 			count[n]++
 		}

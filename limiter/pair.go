@@ -70,8 +70,8 @@ func (b *Batch) leaveFast(at instant, s *swap, i int) bool {
 		d.Reset = max(1, k.nanos(lag))
 	case p.Algorithm == SlidingLog:
 		d.Reset = b.stamps[i].reset
-	case p.Algorithm == SlidingWindow && s.old&payloadMask == 0:
-		return false // the cells tell when the last hit ceases to count
+	case p.Algorithm == SlidingWindow && (s.old&payloadMask == 0 || s.slot.word.Load() != s.old):
+		return false // the cells tell when the last hit ceases to count, or the note may be another one's
 	default: // the window's end stays what it is
 	}
 	d.Remaining, d.Charged = d.Remaining+d.Charged, 0

@@ -84,7 +84,7 @@ func (s *shelf) fetch(index uint64) {
 // least the entries of their pages, while find waits for the slots.
 func (s *shelf) touch(id ID) {
 	first, _ := s.pair(id)
-	s.fetch(first * ways)
+	s.fetch(first*ways + way(id))
 }
 
 // at returns a slot by its number.
@@ -105,9 +105,26 @@ func (s *shelf) pair(id ID) (first, second uint64) {
 	return first, second
 }
 
+// way returns the place in a block that id has if it was free: most counters are
+// found there at the first look, and what is beside the slot can be fetched before
+// it is known that they are.
+func way(id ID) uint64 { return id.Lo % ways }
+
 // find returns the slot with the tag and its number, nil if there is none.
 func (s *shelf) find(tag uint64, id ID) (*slot, uint64) {
 	first, second := s.pair(id)
+	i := way(id)
+	if b := &s.blocks[first]; b[i].tag.Load() == tag {
+		return &b[i], first*ways + i
+	}
+	if b := &s.blocks[second]; b[i].tag.Load() == tag {
+		return &b[i], second*ways + i
+	}
+	return s.search(tag, first, second)
+}
+
+// search is find in all slots of two blocks.
+func (s *shelf) search(tag uint64, first, second uint64) (*slot, uint64) {
 	b := &s.blocks[first]
 	for i := range b {
 		if b[i].tag.Load() == tag {

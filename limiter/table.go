@@ -169,7 +169,7 @@ func (t *Table) Live(now Time) int64 {
 	t.each(func(sh *shelf) { shelves = append(shelves, sh) })
 	t.growth.Unlock()
 	for _, sh := range shelves {
-		// Whole blocks, since a block's first slots are taken first.
+		// Whole blocks: their slots are not taken independently.
 		slots := uint64(len(sh.blocks)) * ways
 		coarse, fine := max(1, slots/liveSample), max(1, slots/liveSlots)
 		live := sh.live(coarse, at)

@@ -17,6 +17,8 @@ func TestResetIsOfOneMoment(t *testing.T) {
 	log := &Policy{Algorithm: SlidingLog, Limit: 5, Window: window}
 	ring := &Policy{Algorithm: SlidingWindow, Limit: 100, Window: window, SubWindows: 10}
 	id, other := counterID(1), counterID(2)
+	ring.Prepare()
+	full := &Policy{Algorithm: FixedWindow, Limit: 1, Window: 24 * time.Hour}
 	for _, tc := range []struct {
 		name   string
 		p      *Policy
@@ -35,6 +37,9 @@ func TestResetIsOfOneMoment(t *testing.T) {
 		}},
 		{"look/ring", ring, []Charge{{ID: id, Policy: ring}}, func(decide func(time.Duration, Charge)) {
 			decide(window, Charge{ID: id, Policy: ring, Hits: 7})
+		}},
+		{"pair/ring", ring, []Charge{{ID: id, Policy: ring, Hits: 1}, {ID: other, Policy: full, Hits: 1}}, func(decide func(time.Duration, Charge)) {
+			decide(0, Charge{ID: id, Policy: ring, Hits: 7})
 		}},
 		{"group/log", log, []Charge{
 			{ID: id, Policy: log, Hits: 1}, {ID: other, Policy: &Policy{Algorithm: SlidingLog, Window: window}, Hits: 1},
@@ -64,7 +69,10 @@ func TestResetIsOfOneMoment(t *testing.T) {
 				onPause.Store(&f)
 				defer onPause.Store(nil)
 				decide(-2*time.Second, take(id, tc.p))
-				decide(0, take(id, tc.p))
+				decide(-time.Second, take(id, tc.p))
+				for _, c := range tc.asks[1:] {
+					decide(0, c)
+				}
 				busy = false
 				if at == 0 {
 					change()

@@ -1,0 +1,23 @@
+package limiter
+
+// Prefetch asks the processor for the memory of the counters that b.Charges name, and
+// does not wait for it. It decides nothing and is never needed; but who knows the
+// charges some time before [Table.Decide] can be called, because the clock is still to
+// be read or another request to be decoded, saves part of the 0.1 µs that a counter
+// costs which is in no cache. Decide itself does so for three charges and more.
+func (t *Table) Prefetch(b *Batch) {
+	space := t.space(b)
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		sh := space.shelves[c.Policy.class()].Load()
+		if sh == nil {
+			continue
+		}
+		first, _ := sh.pair(c.ID)
+		i := way(c.ID)
+		prefetch(&sh.blocks[first][i].tag)
+		if sh.size > 0 {
+			prefetch(&sh.note(first*ways + i).past)
+		}
+	}
+}
