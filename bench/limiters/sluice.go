@@ -140,6 +140,7 @@ func (p *policy) open(s setting) (*store, error) {
 			b.Charges, b.Decisions = own.charge[:], own.decision[:]
 			return func(k []byte) bool {
 				own.charge[0].ID = identify(prefix, k)
+				t.Prefetch(b)
 				t.Decide(clock(), b)
 				return !b.Refused
 			}
