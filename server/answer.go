@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// What [Service.Answer] returns beside errMalformed and a *boundError. The texts
+// What [Service.Answer] returns beside errMalformed, a *boundError and a
+// *deniedError. The texts
 // are those of envoyproxy/ratelimit.
 var (
 	errEmptyDomain   = errors.New("rate limit domain must not be empty")
@@ -41,6 +42,9 @@ type Settings struct {
 	// back what it took for a moment; see limiter.Batch. Optional: without it, one of
 	// the server's own, and the time of the request.
 	Clock *limiter.Clock
+	// Allow says which clients may ask for which domains. Optional: by default all
+	// may ask for all.
+	Allow *AllowList
 	// Bounds are the most that one request may hold.
 	Bounds Bounds
 }
@@ -133,6 +137,8 @@ func (s *Service) Rules() *descriptors.Set {
 // Call is the memory that answering one request takes. It is reused from request
 // to request; the zero value is ready. One goroutine uses it at a time.
 type Call struct {
+	// client is who asks, where [Settings].Allow is not nil.
+	client   *client
 	decoder  decoder
 	plan     descriptors.Plan
 	statuses []descriptorStatus
@@ -162,6 +168,8 @@ func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, reques
 	switch {
 	case len(req.Domain) == 0:
 		return nil, 0, errEmptyDomain
+	case s.settings.Allow != nil && !c.client.may(req.Domain):
+		return nil, 0, denied(c.client, req.Domain)
 	case len(req.Descriptors) == 0:
 		return nil, 0, errNoDescriptors
 	case rules == nil:

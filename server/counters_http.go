@@ -128,7 +128,7 @@ func local(r *http.Request) error {
 		host = name
 	}
 	if ip, err := netip.ParseAddr(strings.Trim(host, "[]")); !strings.EqualFold(host, "localhost") && (err != nil || !ip.Unmap().IsLoopback()) {
-		return refuse(http.StatusForbidden, "host %q: must be localhost or a loopback address", shortened(r.Host))
+		return refuse(http.StatusForbidden, "host %q: must be localhost or a loopback address", shortened(r.Host, 100))
 	}
 	return nil
 }
@@ -140,8 +140,7 @@ func isLoopback(addr string) bool {
 }
 
 // shortened bounds what an error repeats of a request.
-func shortened(s string) string {
-	const longest = 100
+func shortened(s string, longest int) string {
 	if len(s) <= longest {
 		return s
 	}
@@ -160,7 +159,7 @@ func counterQuery(query string) (domain, text string, d descriptors.Descriptor, 
 	for name, all := range values {
 		switch {
 		case !slices.Contains(counterParameters, name):
-			return "", "", d, refuse(http.StatusBadRequest, "unknown parameter %q (allowed: %s)", shortened(name), strings.Join(counterParameters, ", "))
+			return "", "", d, refuse(http.StatusBadRequest, "unknown parameter %q (allowed: %s)", shortened(name, 100), strings.Join(counterParameters, ", "))
 		case len(all) > 1:
 			return "", "", d, refuse(http.StatusBadRequest, "parameter %q is given %d times: one descriptor is asked for at a time", name, len(all))
 		}

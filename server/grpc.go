@@ -108,6 +108,7 @@ type handler struct {
 	service *Service
 	logger  *zap.Logger
 	precise bool
+	denials *zap.Logger // of which few lines come through
 	tell    tell
 	clock   *limiter.Clock
 }
@@ -117,7 +118,7 @@ func newHandler(s *Service, logger *zap.Logger, precise bool) *handler {
 	if clock == nil {
 		clock = limiter.NewClock()
 	}
-	return &handler{service: s, logger: logger, precise: precise, clock: clock}
+	return &handler{service: s, logger: logger, denials: denialLogger(logger), precise: precise, clock: clock}
 }
 
 // margin is what a held reply needs of the call's deadline to get back in time.
@@ -154,6 +155,9 @@ func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) 
 	if deadline, ok := ctx.Deadline(); ok {
 		budget = h.clock.ElapsedAt(deadline) - start - margin
 	}
+	if h.service.settings.Allow != nil {
+		x.call.client = clientOf(ctx)
+	}
 	reply, delay, err := h.service.Answer(now, budget, &x.call, x.request)
 	if counting {
 		took = h.clock.Elapsed() - start
@@ -162,9 +166,7 @@ func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) 
 		h.tell(ctx, &x.call, delay, err)
 	}
 	if err != nil {
-		if e, ok := errors.AsType[*boundError](err); ok {
-			e.bound.counter(&m.Rejected).Inc()
-		}
+		h.reject(err)
 		return status.Error(code(err, h.precise), err.Error())
 	}
 	x.reply = reply
@@ -172,6 +174,24 @@ func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) 
 		return h.hold(ctx, x, delay)
 	}
 	return nil
+}
+
+// reject counts a request that was answered with an error by its reason, if there is
+// one to tell.
+func (h *handler) reject(err error) {
+	rejected := &h.service.metrics.Rejected
+	if e, ok := errors.AsType[*boundError](err); ok {
+		e.bound.counter(rejected).Inc()
+	}
+	if e, ok := errors.AsType[*deniedError](err); ok {
+		rejected.NotAllowed.Inc()
+		names := "none"
+		if e.client != nil {
+			names = e.client.names
+		}
+		h.denials.Warn("request denied: --grpc-allow does not grant the domain to the client's certificate; more within ten seconds are only counted",
+			zap.String("certificate", names), zap.String("domain", e.domain))
+	}
 }
 
 // hold waits for delay. A caller that goes away meanwhile gives its place back.
@@ -198,6 +218,9 @@ func (h *handler) hold(ctx context.Context, x *exchange, delay time.Duration) er
 func code(err error, precise bool) codes.Code {
 	if _, ok := errors.AsType[*boundError](err); ok {
 		return codes.ResourceExhausted
+	}
+	if _, ok := errors.AsType[*deniedError](err); ok {
+		return codes.PermissionDenied
 	}
 	switch {
 	case errors.Is(err, errMalformed):

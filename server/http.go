@@ -9,6 +9,8 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -27,8 +29,8 @@ func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Se
 	}
 }
 
-// publicHandler serves /healthcheck and /json.
-func publicHandler(h *handler, healthy func() bool, maxBytes int) http.Handler {
+// publicHandler serves /healthcheck, and json as /json.
+func publicHandler(healthy func() bool, json http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
 		if !healthy() {
@@ -37,13 +39,19 @@ func publicHandler(h *handler, healthy func() bool, maxBytes int) http.Handler {
 		}
 		_, _ = io.WriteString(w, "OK") // a prober that went away
 	})
-	mux.Handle("/json", jsonHandler{h, int64(maxBytes)})
+	mux.Handle("/json", json)
 	return mux
 }
 
+// jsonOff stands for /json on a listener where it would pass by the client
+// certificates that it is to be asked with.
+var jsonOff = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, "Forbidden: /json is answered over TLS only, where --json-addr says", http.StatusForbidden)
+})
+
 // jsonHandler answers a RateLimitRequest in proto3 JSON: 200 or 429 with the
-// reply in JSON, 400 for every error, as envoyproxy/ratelimit does; but the body
-// of an error says what is wrong.
+// reply in JSON, 400 for every error, as envoyproxy/ratelimit does, but 403 for one
+// that its client has no right to; and the body of an error says what is wrong.
 type jsonHandler struct {
 	*handler
 	maxBytes int64
@@ -69,7 +77,15 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	if err := j.shouldRateLimit(r.Context(), x); err != nil {
+	ctx := r.Context()
+	if allow := j.service.settings.Allow; allow != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		ctx = withClient(ctx, allow.client(r.TLS.PeerCertificates[0]))
+	}
+	if err := j.shouldRateLimit(ctx, x); err != nil {
+		if status.Code(err) == codes.PermissionDenied {
+			http.Error(w, "Forbidden: "+err.Error(), http.StatusForbidden)
+			return
+		}
 		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -94,12 +110,16 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // metricsHandler serves the metrics at path and nothing else.
 func metricsHandler(m *telemetry.Metrics, path string) http.Handler {
-	metrics := promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
+	return only(path, promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4}))
+}
+
+// only serves h at path and nothing else.
+func only(path string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != path {
 			http.NotFound(w, r)
 			return
 		}
-		metrics.ServeHTTP(w, r)
+		h.ServeHTTP(w, r)
 	})
 }

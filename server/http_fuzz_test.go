@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -23,8 +24,9 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	const most = 4 << 10
-	s := service(f, Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
-	h := publicHandler(newHandler(s, zap.NewNop(), false), func() bool { return true }, most)
+	// Of the bounds only the one on descriptors, which a mutation may reach by chance.
+	s := service(f, Settings{Bounds: Bounds{0, math.MaxInt, math.MaxInt, math.MaxInt}}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
+	h := jsonHandler{newHandler(s, zap.NewNop(), false), most}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", bytes.NewReader(body)))

@@ -23,10 +23,14 @@ type Options struct {
 	// The addresses are host:port; GRPCAddr may be unix:///path or unix:@name
 	// too. Port 0 picks a free one; an empty address switches a listener off.
 	GRPCAddr, HTTPAddr, DebugAddr, MetricsAddr string
+	// JSONAddr is for /json over TLS, instead of on the HTTP listener. Optional. It
+	// needs TLS.
+	JSONAddr string
 	// MetricsPath is where the metrics listener answers. Empty means /metrics.
 	MetricsPath string
 	Limits      Limits
-	// TLS secures the gRPC listener. Nil means plain text. Whoever made it runs it.
+	// TLS secures the gRPC listener and that of JSONAddr. Nil means plain text. Whoever
+	// made it runs it. [Settings].Allow needs one that asks clients for certificates.
 	TLS *TLS
 	// PreciseCodes gives errors that envoyproxy/ratelimit answers with UNKNOWN a
 	// status code of their own.
@@ -90,6 +94,13 @@ func New(options Options, service *Service, metrics *telemetry.Metrics, logger *
 // Listen opens all listeners and logs their addresses, or opens none and returns
 // why.
 func (s *Server) Listen(ctx context.Context) error {
+	allow, secure := s.service.settings.Allow, s.options.TLS
+	switch {
+	case allow != nil && (secure == nil || secure.options.CA == ""):
+		return errors.New("clients without certificates cannot be told apart: an allow-list needs TLS with authorities")
+	case s.options.JSONAddr != "" && secure == nil:
+		return errors.New("json listener: it needs TLS")
+	}
 	h := newHandler(s.service, s.logger, s.options.PreciseCodes)
 	h.tell = newTell(s.options.Tracing, s.logger)
 	if s.options.GRPCAddr != "" {
@@ -103,8 +114,11 @@ func (s *Server) Listen(ctx context.Context) error {
 			TransportCredentials: insecure.NewCredentials(), maxMessageBytes: s.options.Limits.MaxMessageBytes,
 			ended: s.metrics.EndedConnections, logger: s.logger,
 		}
-		if s.options.TLS != nil {
-			creds.TransportCredentials = s.options.TLS
+		switch {
+		case allow != nil:
+			creds.TransportCredentials = identifying{secure, allow}
+		case secure != nil:
+			creds.TransportCredentials = secure
 		}
 		options = append(options, grpc.Creds(creds))
 		if s.options.Tracing != nil {
@@ -115,11 +129,14 @@ func (s *Server) Listen(ctx context.Context) error {
 		grpc_health_v1.RegisterHealthServer(s.grpc, s.health.grpc)
 		reflection.Register(s.grpc)
 	}
+	json := http.Handler(jsonHandler{h, int64(s.options.Limits.MaxMessageBytes)})
+	plainJSON := s.plainJSON(json)
 	for _, l := range []struct {
 		name, addr string
 		handler    http.Handler
 	}{
-		{"http", s.options.HTTPAddr, publicHandler(h, s.health.ok, s.options.Limits.MaxMessageBytes)},
+		{"http", s.options.HTTPAddr, publicHandler(s.health.ok, plainJSON)},
+		{"json", s.options.JSONAddr, only("/json", json)},
 		{"debug", s.options.DebugAddr, debugHandler(h, s.metrics)},
 		{"metrics", s.options.MetricsAddr, metricsHandler(s.metrics, s.options.MetricsPath)},
 	} {
@@ -138,9 +155,30 @@ func (s *Server) Listen(ctx context.Context) error {
 		if l.name == "debug" && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
 			s.logger.Warn("the debug listener can be reached from other machines and has no authentication; only /counters keeps to this one")
 		}
-		s.http = append(s.http, &httpListener{newHTTPServer(recovering(l.handler, s.metrics, s.logger), head, s.logger), conn})
+		server := newHTTPServer(recovering(l.handler, s.metrics, s.logger), head, s.logger)
+		if l.name == "json" {
+			conn = secure.listener(conn)
+			server.ConnState, server.ErrorLog = secure.watchHandshakes, secure.debugLog()
+		}
+		s.http = append(s.http, &httpListener{server, conn})
 	}
 	return nil
+}
+
+// plainJSON returns what answers /json on the plain listener, and logs if that is
+// not as the operator may think.
+func (s *Server) plainJSON(json http.Handler) http.Handler {
+	secure := s.options.TLS
+	switch {
+	case s.options.JSONAddr != "":
+		return jsonOff
+	case s.service.settings.Allow != nil:
+		s.logger.Info("/json is off: with --grpc-allow it is answered over TLS only, where --json-addr says")
+		return jsonOff
+	case secure != nil && secure.options.CA != "" && s.options.HTTPAddr != "":
+		s.logger.Warn("/json on the http listener asks for no client certificate as the rate-limit service does: --json-addr moves it to TLS")
+	}
+	return json
 }
 
 func (s *Server) open(ctx context.Context, name, addr string) (net.Listener, error) {

@@ -39,6 +39,7 @@ const oneRule = "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, req
 type running struct {
 	*Server
 	addr map[string]string
+	logs *observer.ObservedLogs // from info on
 	stop context.CancelFunc
 	done chan error
 }
@@ -52,7 +53,7 @@ func serve(t *testing.T, s *Service, options Options) *running {
 			*addr = "127.0.0.1:0"
 		}
 	}
-	r := &running{Server: New(options, s, s.metrics, zap.New(core)), addr: map[string]string{}, done: make(chan error, 1)}
+	r := &running{Server: New(options, s, s.metrics, zap.New(core)), addr: map[string]string{}, logs: logs, done: make(chan error, 1)}
 	if err := r.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log"
 	"net"
+	"net/http"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapio"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -30,6 +33,8 @@ type TLSOptions struct {
 	// it connects to, a server accepts whatever CA has signed. A server needs CA
 	// with it.
 	PeerName string
+	// MinVersion is the least version of TLS, tls.VersionTLS12 or above. 0 means that.
+	MinVersion uint16
 	// Poll is how often [TLS.Run] reads the files. 0 means each second.
 	Poll time.Duration
 	// Metrics and Logger are told of changes and of handshakes that fail.
@@ -181,6 +186,20 @@ func (t *TLS) ClientHandshake(ctx context.Context, authority string, conn net.Co
 	return secure, info, err
 }
 
+// watchHandshakes counts the connections of [TLS.listener] that end in the
+// handshake. It is an [http.Server]'s ConnState.
+func (t *TLS) watchHandshakes(conn net.Conn, state http.ConnState) {
+	if secure, ok := conn.(*tls.Conn); ok && state == http.StateClosed && !secure.ConnectionState().HandshakeComplete && t.options.Metrics != nil {
+		t.options.Metrics.HandshakeErrors.Inc()
+	}
+}
+
+// debugLog returns a log for what net/http says of connections, strangers' bytes
+// included.
+func (t *TLS) debugLog() *log.Logger {
+	return log.New(&zapio.Writer{Log: t.options.Logger, Level: zap.DebugLevel}, "", 0)
+}
+
 // failed tells of a handshake that failed. The error can hold what a stranger
 // sent, so it is logged at debug only.
 func (t *TLS) failed(conn net.Conn, err error) {
@@ -201,9 +220,21 @@ func (*TLS) OverrideServerName(string) error {
 	return errors.New("the name is TLSOptions.PeerName")
 }
 
-// config returns the TLS configuration with k's certificate and authorities.
-func (t *TLS) config(k *keyring) *tls.Config {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
+// listener returns what l accepts over TLS, for HTTP/1.1. Handshakes are the
+// reader's; the files are followed.
+func (t *TLS) listener(l net.Listener) net.Listener {
+	return tls.NewListener(l, &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return t.config(t.inForce.Load(), "http/1.1"), nil
+		},
+	})
+}
+
+// config returns the TLS configuration with k's certificate and authorities, for a
+// protocol.
+func (t *TLS) config(k *keyring, protocol string) *tls.Config {
+	c := &tls.Config{MinVersion: max(t.options.MinVersion, tls.VersionTLS12), NextProtos: []string{protocol}}
 	if !t.server {
 		c.ServerName = t.options.PeerName
 		c.RootCAs = k.authorities

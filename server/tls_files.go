@@ -115,7 +115,7 @@ func (t *TLS) load(f files) (*keyring, error) {
 			return nil, fmt.Errorf("%s holds no certificate that can be read", t.options.CA)
 		}
 	}
-	k.creds = credentials.NewTLS(t.config(k))
+	k.creds = credentials.NewTLS(t.config(k, "h2"))
 	return k, nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server"
 )
 
 type checkCmd struct {
@@ -15,6 +16,9 @@ type checkCmd struct {
 	Defaults     string   `placeholder:"FILE" help:"As serve --defaults."`
 	MergeDomains bool     `help:"Merge files of one domain, as serve --merge-domains does."`
 	AllOrNothing bool     `help:"As serve --all-or-nothing."`
+	Allow        []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn of domains that serve --grpc-allow would name in vain or grant to nobody."`
+
+	allow *server.AllowList
 }
 
 // checkReport is what check --output json prints.
@@ -44,6 +48,12 @@ type checkLine struct {
 	Message  string `json:"message"`
 }
 
+// Validate checks what the types do not.
+func (k *checkCmd) Validate() (err error) {
+	k.allow, err = allowList(k.Allow)
+	return err
+}
+
 // Run checks the rules.
 func (k *checkCmd) Run(c console) error {
 	set, diagnostics, err := descriptors.Load(k.Paths, k.Defaults, descriptors.Options{MergeDomains: k.MergeDomains, AllOrNothing: k.AllOrNothing})
@@ -52,6 +62,9 @@ func (k *checkCmd) Run(c console) error {
 	}
 	if set != nil {
 		diagnostics = append(diagnostics, descriptors.Advice(set)...)
+		for _, odd := range adviseAllow(k.allow, set.Domains()) {
+			diagnostics = append(diagnostics, descriptors.Diagnostic{Severity: descriptors.Warning, Message: odd})
+		}
 	}
 	errors, warnings := 0, 0
 	for _, d := range diagnostics {

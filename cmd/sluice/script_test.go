@@ -49,7 +49,8 @@ func (l leakless) Run() int {
 //
 //	exits CODE COMMAND...    run a command, which must exit with CODE
 //	start COMMAND...         start a server on free ports; $grpc, $http, $debug
-//	                         and $metrics become the addresses of its listeners
+//	                         and $metrics become the addresses of its listeners,
+//	                         $json too if it has one
 //	variables NAME=VALUE...  set the environment of the servers that follow, for
 //	                         variables whose effect the script then sees
 //	run LISTENER,... COMMAND start a server that has these listeners, where its
@@ -255,6 +256,9 @@ func start(ts *testscript.TestScript, _ bool, args []string) {
 		if !strings.Contains(given+" ", "--"+name+"-addr= ") {
 			wait++
 		}
+	}
+	if strings.Contains(given, "--json-addr") {
+		wait++
 	}
 	launch(ts, args, wait)
 }

@@ -114,7 +114,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 		return err
 	}
 	metrics.WatchLog(log)
-	r := &rules{metrics: metrics, logger: logger, drainTimeout: s.DrainTimeout, defaults: s.Defaults}
+	r := &rules{metrics: metrics, logger: logger, drainTimeout: s.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow}
 	if r.table, err = limiter.New(limiter.Options{Bytes: int64(s.Bounds.CounterMemory)}); err != nil {
 		return fmt.Errorf("--counter-memory: %w", err)
 	}
@@ -233,6 +233,7 @@ func (s *serveCmd) settings() server.Settings {
 		RetryAfter:       s.RetryAfterHeader,
 		DynamicMetadata:  s.DynamicMetadata,
 		DecisionMetadata: s.DecisionMetadata,
+		Allow:            s.TLS.allow,
 		Bounds:           s.Bounds.bounds(),
 		Clock:            limiter.NewClock(),
 	}
@@ -244,7 +245,7 @@ func (s *serveCmd) settings() server.Settings {
 
 func (s *serveCmd) options() server.Options {
 	return server.Options{
-		GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr, DebugAddr: s.DebugAddr, MetricsAddr: s.MetricsAddr, MetricsPath: s.Metrics.MetricsPath,
+		GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr, JSONAddr: s.TLS.JSONAddr, DebugAddr: s.DebugAddr, MetricsAddr: s.MetricsAddr, MetricsPath: s.Metrics.MetricsPath,
 		Limits:       s.Bounds.limits(),
 		PreciseCodes: s.GRPCStatusCodes == "precise",
 		DrainDelay:   s.DrainDelay,
@@ -269,6 +270,8 @@ type rules struct {
 	drainTimeout time.Duration
 	// defaults is the name of their file, for errors.
 	defaults string
+	// allow is of --grpc-allow, nil without.
+	allow *server.AllowList
 }
 
 // take puts an update in force, or returns why not; both it tells.
@@ -291,6 +294,9 @@ func (r *rules) take(u descriptors.Update) error {
 		if l.Policy.MaxWait > r.drainTimeout {
 			r.logger.Warn("rules: " + l.Pos.String() + ": max_wait is longer than --drain-timeout: calls held at a SIGTERM may be cut off")
 		}
+	}
+	for _, odd := range adviseAllow(r.allow, u.Set.Domains()) {
+		r.logger.Warn("rules: " + odd)
 	}
 	r.metrics.ConfigLoaded(u.Set.Hash, float64(time.Now().UnixMilli())/1e3)
 	r.logger.Info("rules loaded", zap.String("hash", u.Set.Hash), zap.Int("limits", len(u.Set.Limits)),

@@ -35,6 +35,7 @@ func (s *serveCmd) checkAddresses() error {
 	for _, a := range []struct{ flag, addr string }{
 		{"--grpc-addr", s.GRPCAddr},
 		{"--http-addr", s.HTTPAddr},
+		{"--json-addr", s.TLS.JSONAddr},
 		{"--debug-addr", s.DebugAddr},
 		{"--metrics-addr", s.MetricsAddr},
 	} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,11 +14,20 @@ import (
 
 // tlsFlags secure the gRPC listener.
 type tlsFlags struct {
-	Cert      string `group:"tls" name:"grpc-tls-cert" placeholder:"FILE" help:"Certificate of the rate-limit service, its chain after it, in PEM. With it the listener speaks TLS only."`
-	Key       string `group:"tls" name:"grpc-tls-key" placeholder:"FILE" help:"Its key."`
-	ClientCA  string `group:"tls" name:"grpc-client-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the client's certificate. Default: clients need none."`
-	ClientSAN string `group:"tls" name:"grpc-client-san" placeholder:"NAME" help:"DNS name or IP address that the client's certificate must carry. Default any."`
+	Cert       string   `group:"tls" name:"grpc-tls-cert" placeholder:"FILE" help:"Certificate of the rate-limit service, its chain after it, in PEM. With it the listener speaks TLS only."`
+	Key        string   `group:"tls" name:"grpc-tls-key" placeholder:"FILE" help:"Its key."`
+	ClientCA   string   `group:"tls" name:"grpc-client-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the client's certificate. Default: clients need none."`
+	ClientSAN  string   `group:"tls" name:"grpc-client-san" placeholder:"NAME" help:"DNS name or IP address that the client's certificate must carry. Default any."`
+	Allow      []string `group:"tls" name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Which clients may ask for which domains, others for none; may be repeated. NAME is a DNS name or URI in the client's certificate, such as spiffe://cluster.local/ns/shop/sa/envoy; one that ends in /* is all URIs below it. DOMAIN * is any. Default all may ask for all."`
+	MinVersion string   `group:"tls" name:"grpc-tls-min-version" enum:"1.2,1.3" default:"1.2" placeholder:"1.2|1.3" help:"Least version of TLS. Default 1.2."`
+
+	JSONAddr string `group:"listeners" name:"json-addr" placeholder:"ADDR" help:"/json over TLS, with the certificates of the rate-limit service, instead of on --http-addr. Default none."`
+
+	allow *server.AllowList // of Allow, made by check; nil without
 }
+
+// tlsVersions are what --grpc-tls-min-version takes.
+var tlsVersions = map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
 
 // check returns what is wrong with the flags together.
 func (f *tlsFlags) check() error {
@@ -28,8 +38,14 @@ func (f *tlsFlags) check() error {
 		return errors.New("--grpc-client-ca needs --grpc-tls-cert: clients show certificates over TLS only")
 	case f.ClientSAN != "" && f.ClientCA == "":
 		return errors.New("--grpc-client-san needs --grpc-client-ca: anybody can put any name into a certificate that nobody checks")
+	case len(f.Allow) > 0 && f.ClientCA == "":
+		return errors.New("--grpc-allow needs --grpc-client-ca: clients are told apart by certificates that somebody has signed")
+	case f.JSONAddr != "" && f.Cert == "":
+		return errors.New("--json-addr needs --grpc-tls-cert: it is /json over TLS")
 	}
-	return nil
+	var err error
+	f.allow, err = allowList(f.Allow)
+	return err
 }
 
 // server returns what secures the gRPC listener, nil for plain text.
@@ -38,7 +54,7 @@ func (f *tlsFlags) server(m *telemetry.Metrics, logger *zap.Logger) (*server.TLS
 		return nil, nil //nolint:nilnil // plain text needs none
 	}
 	secure, err := server.ServerTLS(server.TLSOptions{
-		Cert: f.Cert, Key: f.Key, CA: f.ClientCA, PeerName: f.ClientSAN,
+		Cert: f.Cert, Key: f.Key, CA: f.ClientCA, PeerName: f.ClientSAN, MinVersion: tlsVersions[f.MinVersion],
 		Metrics: m.TLS("grpc"), Logger: logger.With(zap.String("use", "grpc")),
 	})
 	if err != nil {

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/server"
+)
+
+// allowList reads what --grpc-allow says, nil where it is not given.
+func allowList(texts []string) (*server.AllowList, error) {
+	if len(texts) == 0 {
+		return nil, nil //nolint:nilnil // all may ask for all
+	}
+	allow, err := server.ParseAllowList(texts)
+	if err != nil {
+		return nil, fmt.Errorf("--grpc-allow: %w", err)
+	}
+	return allow, nil
+}
+
+// adviseAllow returns what is odd about an allow-list, which may be nil, for rules
+// of these domains: one of the two may be misspelt.
+func adviseAllow(allow *server.AllowList, domains []string) []string {
+	if allow == nil {
+		return nil
+	}
+	var odd []string
+	granted := allow.Domains()
+	for _, d := range granted {
+		if !slices.Contains(domains, d) {
+			odd = append(odd, fmt.Sprintf("--grpc-allow names domain %q, which no rule is for", d))
+		}
+	}
+	for _, d := range domains {
+		if !allow.Open() && !slices.Contains(granted, d) {
+			odd = append(odd, fmt.Sprintf("--grpc-allow grants domain %q to nobody: every request for it is denied", d))
+		}
+	}
+	return odd
+}

@@ -1,0 +1,383 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+)
+
+const shopEnvoy = "spiffe://cluster.local/ns/shop/sa/envoy"
+
+// guarded is a server with an allow-list, and the authority of its clients.
+type guarded struct {
+	*running
+	service *Service
+	ours    *testcert.Authority
+	files   testcert.Files
+}
+
+func serveGuarded(t *testing.T, options Options, allow ...string) *guarded {
+	t.Helper()
+	g := &guarded{ours: authority(t)}
+	g.files = write(t, issue(t, g.ours, testcert.Leaf{Names: []string{host}}), g.ours.PEM)
+	g.service = service(t, Settings{Allow: allowList(t, allow...)}, oneRule)
+	options.TLS = serverTLS(t, TLSOptions{
+		Cert: g.files.Cert, Key: g.files.Key, CA: g.files.CA, Metrics: g.service.metrics.TLS("grpc"),
+	})
+	g.running = serve(t, g.service, options)
+	return g
+}
+
+// as returns a connection with a certificate for these names.
+func (g *guarded) as(t *testing.T, names ...string) *grpc.ClientConn {
+	t.Helper()
+	f := write(t, issue(t, g.ours, testcert.Leaf{Names: names}), g.ours.PEM)
+	return g.dialTLS(t, clientTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA}))
+}
+
+func (g *guarded) dialTLS(t *testing.T, creds credentials.TransportCredentials) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+g.addr["grpc"], grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// askFor asks for one domain.
+func askFor(t *testing.T, conn *grpc.ClientConn, domain string) error {
+	t.Helper()
+	request := simpleRequest()
+	request.Domain = domain
+	_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request)
+	return err
+}
+
+// TestClientsAskForTheirDomains asks with every kind of certificate for every kind
+// of domain.
+func TestClientsAskForTheirDomains(t *testing.T) {
+	g := serveGuarded(t, Options{}, shopEnvoy+"=d,e", "edge.example.com=*")
+	denied := 0
+	for _, tt := range []struct {
+		names  []string
+		domain string
+		want   codes.Code
+		text   string
+	}{
+		{[]string{shopEnvoy}, "d", codes.OK, ""},
+		{[]string{shopEnvoy}, "e", codes.OK, ""}, // without rules
+		{[]string{shopEnvoy}, "other", codes.PermissionDenied, `the client certificate (["` + shopEnvoy + `"]) may not ask for domain "other": --grpc-allow does not grant it`},
+		{[]string{shopEnvoy}, "", codes.Unknown, "domain must not be empty"},
+		{[]string{"edge.example.com"}, "d", codes.OK, ""},
+		{[]string{"edge.example.com"}, "other", codes.OK, ""},
+		{[]string{"stranger.example.com"}, "d", codes.PermissionDenied, `"stranger.example.com"`},
+		{[]string{"127.0.0.1"}, "d", codes.PermissionDenied, "no name that is a DNS name or a URI"},
+		{nil, "d", codes.PermissionDenied, "no name that is a DNS name or a URI"},
+		{[]string{"stranger.example.com", shopEnvoy}, "d", codes.OK, ""},
+	} {
+		conn := g.as(t, tt.names...)
+		for range 2 { // the second time the connection is known
+			err := askFor(t, conn, tt.domain)
+			if got := status.Convert(err); got.Code() != tt.want || !strings.Contains(got.Message(), tt.text) {
+				t.Errorf("%q asks for %q: %v, want %v with %q", tt.names, tt.domain, err, tt.want, tt.text)
+			}
+			if tt.want == codes.PermissionDenied {
+				denied++
+			}
+		}
+		// Health is for whoever has a certificate, and so is reflection.
+		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+			t.Errorf("%q asks for health: %v", tt.names, err)
+		}
+		stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
+			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Errorf("%q asks for reflection: %v", tt.names, err)
+		}
+	}
+	if got := testutil.ToFloat64(g.service.metrics.Rejected.NotAllowed); got != float64(denied) {
+		t.Errorf("%v denials counted, want %d", got, denied)
+	}
+	// One line tells who and what, and the others are not told.
+	lines := g.logs.FilterMessageSnippet("request denied").All()
+	if len(lines) < 1 || len(lines) > 2 { // two if the ten seconds were over meanwhile
+		t.Fatalf("%d lines of %d denials, want 1", len(lines), denied)
+	}
+	if m := lines[0].ContextMap(); m["certificate"] != `["`+shopEnvoy+`"]` || m["domain"] != `"other"` {
+		t.Errorf("the line says %v", m)
+	}
+
+	// Who has no certificate, or one of another authority, does not get so far.
+	strangers := authority(t)
+	forged := write(t, issue(t, strangers, testcert.Leaf{Names: []string{shopEnvoy}}), g.ours.PEM)
+	for name, creds := range map[string]credentials.TransportCredentials{
+		"no certificate":       clientTLS(t, TLSOptions{CA: g.files.CA}),
+		"of another authority": clientTLS(t, TLSOptions{Cert: forged.Cert, Key: forged.Key, CA: forged.CA}),
+	} {
+		conn := g.dialTLS(t, creds)
+		if err := askFor(t, conn, "d"); status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: %v, want no connection", name, err)
+		}
+		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: health answers %v, want no connection", name, err)
+		}
+	}
+}
+
+// TestAnAllowListHoldsForEveryListener looks for a way past it.
+func TestAnAllowListHoldsForEveryListener(t *testing.T) {
+	for _, jsonAddr := range []string{"", "127.0.0.1:0"} {
+		t.Run("json "+jsonAddr, func(t *testing.T) {
+			g := serveGuarded(t, Options{JSONAddr: jsonAddr}, shopEnvoy+"=d")
+			ask := map[string]string{}
+			for _, domain := range []string{"d", "other"} {
+				request := simpleRequest()
+				request.Domain = domain
+				text, err := protojson.Marshal(request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ask[domain] = string(text)
+			}
+			for _, listener := range []string{"http", "debug", "metrics"} {
+				want := http.StatusNotFound
+				if listener == "http" {
+					want = http.StatusForbidden
+				}
+				if code, text := send(t, http.MethodPost, "http://"+g.addr[listener]+"/json", ask["d"]); code != want {
+					t.Errorf("/json on the %s listener answers %d %s, want %d", listener, code, text, want)
+				}
+			}
+			if code, text := get(t, "http://"+g.addr["http"]+"/healthcheck"); code != http.StatusOK {
+				t.Errorf("/healthcheck answers %d %s, want 200", code, text)
+			}
+			if jsonAddr == "" {
+				if _, listens := g.addr["json"]; listens {
+					t.Error("there is a listener that nobody asked for")
+				}
+				return
+			}
+			for _, tt := range []struct {
+				names        []string
+				domain, path string
+				want         int
+				text         string
+			}{
+				{[]string{shopEnvoy}, "d", "/json", 200, `"overallCode":"OK"`},
+				{[]string{shopEnvoy}, "other", "/json", 403, "--grpc-allow does not grant it"},
+				{[]string{"stranger.example.com"}, "d", "/json", 403, `"stranger.example.com"`},
+				{[]string{shopEnvoy}, "d", "/healthcheck", 404, ""},
+				{[]string{shopEnvoy}, "d", "/counters", 404, ""},
+			} {
+				code, text, err := g.post(t, tt.path, ask[tt.domain], issue(t, g.ours, testcert.Leaf{Names: tt.names}))
+				if err != nil || code != tt.want || !strings.Contains(strings.ReplaceAll(text, " ", ""), strings.ReplaceAll(tt.text, " ", "")) {
+					t.Errorf("%q asks for %q on %s: %d %q %v, want %d with %q", tt.names, tt.domain, tt.path, code, text, err, tt.want, tt.text)
+				}
+			}
+			// Two that had a certificate but no right to the domain.
+			if got := testutil.ToFloat64(g.service.metrics.Rejected.NotAllowed); got != 2 {
+				t.Errorf("%v denials counted, want 2", got)
+			}
+			before := testutil.ToFloat64(g.service.metrics.TLS("grpc").HandshakeErrors)
+			if _, _, err := g.post(t, "/json", ask["d"]); err == nil {
+				t.Error("who has no certificate gets an answer")
+			}
+			if _, _, err := g.post(t, "/json", ask["d"], issue(t, authority(t), testcert.Leaf{Names: []string{shopEnvoy}})); err == nil {
+				t.Error("who has a certificate of another authority gets an answer")
+			}
+			if code, text := send(t, http.MethodPost, "http://"+g.addr["json"]+"/json", ask["d"]); code == http.StatusOK {
+				t.Errorf("in plain text the answer is %s", text)
+			}
+			eventually(t, "the failed handshakes are counted", func() bool {
+				return testutil.ToFloat64(g.service.metrics.TLS("grpc").HandshakeErrors) == before+3
+			})
+		})
+	}
+}
+
+// post asks the listener of JSON with a certificate.
+func (g *guarded) post(t *testing.T, path, body string, pairs ...testcert.Pair) (int, string, error) {
+	t.Helper()
+	config := &tls.Config{ServerName: host, RootCAs: x509.NewCertPool()}
+	config.RootCAs.AppendCertsFromPEM(g.ours.PEM)
+	for _, p := range pairs {
+		cert, err := tls.X509KeyPair(p.Cert, p.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
+	}
+	transport := &http.Transport{TLSClientConfig: config}
+	defer transport.CloseIdleConnections()
+	client := http.Client{Transport: transport}
+	response, err := client.Post("https://"+g.addr["json"]+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(text), err
+}
+
+// TestAnAllowListNeedsCertificates holds that a server does not begin where it
+// could not tell clients apart.
+func TestAnAllowListNeedsCertificates(t *testing.T) {
+	s := service(t, Settings{Allow: allowList(t, shopEnvoy+"=d")}, oneRule)
+	a := authority(t)
+	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
+	for name, o := range map[string]Options{
+		"plain text":                   {},
+		"clients without certificates": {TLS: serverTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key})},
+	} {
+		o.GRPCAddr = "127.0.0.1:0"
+		if err := New(o, s, s.metrics, zap.NewNop()).Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "an allow-list needs TLS") {
+			t.Errorf("%s: Listen() = %v, want an error", name, err)
+		}
+	}
+	open := service(t, Settings{}, oneRule)
+	if err := New(Options{JSONAddr: "127.0.0.1:0"}, open, open.metrics, zap.NewNop()).Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "needs TLS") {
+		t.Errorf("/json over TLS without TLS: Listen() = %v, want an error", err)
+	}
+	// Whatever else forgets to look: nobody is anybody.
+	var c Call
+	if _, _, err := s.Answer(noon, 0, &c, marshal(t, simpleRequest())); code(err, false) != codes.PermissionDenied {
+		t.Errorf("a request of nobody: %v, want a denial", err)
+	}
+}
+
+// TestAChangedCertificateCountsAtTheNextHandshake replaces a client's certificate by
+// one with another name while it is connected.
+func TestAChangedCertificateCountsAtTheNextHandshake(t *testing.T) {
+	g := serveGuarded(t, Options{}, "one.example.com=d", "two.example.com=e")
+	dir := t.TempDir()
+	files, err := testcert.Mount(dir, issue(t, g.ours, testcert.Leaf{Names: []string{"one.example.com"}}), g.ours.PEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := clientTLS(t, TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA, Poll: time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { own.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+
+	old := g.dialTLS(t, own)
+	if err := askFor(t, old, "d"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := testcert.Mount(dir, issue(t, g.ours, testcert.Leaf{Names: []string{"two.example.com"}}), g.ours.PEM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a new connection is one of the new name", func() bool {
+		conn := g.dialTLS(t, own)
+		defer conn.Close()
+		return askFor(t, conn, "e") == nil && status.Code(askFor(t, conn, "d")) == codes.PermissionDenied
+	})
+	if err := askFor(t, old, "d"); err != nil {
+		t.Errorf("the old connection: %v, want it as it was", err)
+	}
+	if err := askFor(t, old, "e"); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("the old connection asks for what the new certificate may: %v, want a denial", err)
+	}
+}
+
+func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
+	a := authority(t)
+	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
+	secure := serverTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
+	for _, tt := range []struct {
+		settings Settings
+		options  Options
+		want     string
+	}{
+		{Settings{}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0"}, "/json on the http listener asks for no client certificate"},
+		{Settings{}, Options{TLS: secure}, ""},
+		{Settings{}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0", JSONAddr: "127.0.0.1:0"}, ""},
+		{Settings{}, Options{HTTPAddr: "127.0.0.1:0"}, ""},
+		{Settings{Allow: allowList(t, "a=b")}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0"}, "/json is off"},
+		{Settings{Allow: allowList(t, "a=b")}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0", JSONAddr: "127.0.0.1:0"}, ""},
+	} {
+		core, logs := observer.New(zap.InfoLevel)
+		s := service(t, tt.settings, oneRule)
+		srv := New(tt.options, s, s.metrics, zap.New(core))
+		if err := srv.Listen(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		srv.close()
+		found := ""
+		for _, line := range logs.All() {
+			if strings.Contains(line.Message, "/json") {
+				found = line.Message
+			}
+		}
+		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" {
+			t.Errorf("%+v logs %q, want %q", tt.options, found, tt.want)
+		}
+	}
+}
+
+// TestAllowedRequestsDoNotAllocate holds that the look at the allow-list costs a
+// request no memory.
+func TestAllowedRequestsDoNotAllocate(t *testing.T) {
+	open := service(t, Settings{Clock: limiter.NewClock()}, oneRule)
+	listed := service(t, Settings{Clock: limiter.NewClock(), Allow: allowList(t, shopEnvoy+"=d")}, oneRule)
+	request := marshal(t, simpleRequest())
+	uri, err := url.Parse(shopEnvoy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := withClient(t.Context(), listed.settings.Allow.client(certificate(t, fmt.Sprint(uri))))
+	for name, s := range map[string]*Service{"without": open, "with": listed} {
+		h := newHandler(s, zap.NewNop(), false)
+		x := &exchange{request: request}
+		allocs := testing.AllocsPerRun(100, func() {
+			if err := h.shouldRateLimit(ctx, x); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if allocs != 0 {
+			t.Errorf("%s an allow-list a request allocates %v times, want 0", name, allocs)
+		}
+	}
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("it never is so that %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
