@@ -56,7 +56,7 @@ func TestExamples(t *testing.T) {
 			}
 			// Where the whole proxy is there, e2e/examples runs it, and cases are only
 			// what goes beyond.
-			whole := exists(filepath.Join(dir, "envoy.yaml"))
+			whole := exists(filepath.Join(dir, "README.md"))
 			if !whole {
 				checkRoute(t, filepath.Join(dir, "route.yaml"), name)
 			}

@@ -70,13 +70,24 @@ func shortDir(t *testing.T) string {
 // example reads a file of examples/ that holds one document.
 func example(t *testing.T, name ...string) object {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(append([]string{root, "examples"}, name...)...))
+	return document(t, filepath.Join(append([]string{root, "examples"}, name...)...))
+}
+
+// testdata reads a file of testdata/ that holds one document.
+func testdata(t *testing.T, name string) object {
+	t.Helper()
+	return document(t, filepath.Join("testdata", name))
+}
+
+func document(t *testing.T, path string) object {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var config object
 	if err := yaml.Unmarshal(text, &config); err != nil {
-		t.Fatalf("%s: %v", filepath.Join(name...), err)
+		t.Fatalf("%s: %v", path, err)
 	}
 	return config
 }

@@ -1,0 +1,273 @@
+package examples_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_stats/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"go.yaml.in/yaml/v4"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+)
+
+// envoyFilter is what Istio's EnvoyFilter may say, as far as the examples do. What
+// is not here is an error.
+type envoyFilter struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string
+	Metadata   struct{ Name, Namespace string }
+	Spec       struct {
+		WorkloadSelector struct{ Labels map[string]string } `yaml:"workloadSelector"`
+		ConfigPatches    []configPatch                      `yaml:"configPatches"`
+	}
+}
+
+type configPatch struct {
+	ApplyTo string `yaml:"applyTo"`
+	Match   struct {
+		Context  string
+		Listener struct {
+			FilterChain struct {
+				Filter struct {
+					Name      string
+					SubFilter struct{ Name string } `yaml:"subFilter"`
+				}
+			} `yaml:"filterChain"`
+		}
+		RouteConfiguration struct {
+			Vhost struct {
+				Name  string
+				Route struct{ Name string }
+			}
+		} `yaml:"routeConfiguration"`
+	}
+	Patch struct {
+		Operation string
+		Value     object
+	}
+}
+
+// gateway is a configuration of Envoy that EnvoyFilters are applied to, as istiod
+// does before it sends it.
+type gateway struct{ *bootstrapv3.Bootstrap }
+
+// apply applies one patch. Istio passes over a patch that matches nothing; here it
+// is an error, as an example that does nothing is wrong.
+func (g gateway) apply(p configPatch) error {
+	if p.Match.Context != "GATEWAY" {
+		return fmt.Errorf("context is %q, want GATEWAY", p.Match.Context)
+	}
+	matched, err := 0, error(nil)
+	switch kind := p.ApplyTo + " " + p.Patch.Operation; kind {
+	case "CLUSTER ADD":
+		var added clusterv3.Cluster
+		if err := strictly(p.Patch.Value, &added); err != nil {
+			return err
+		}
+		g.StaticResources.Clusters = append(g.StaticResources.Clusters, &added)
+		return nil
+	case "HTTP_FILTER INSERT_BEFORE":
+		matched, err = g.insertBefore(p)
+	case "VIRTUAL_HOST MERGE", "HTTP_ROUTE MERGE":
+		matched, err = g.mergeRoutes(p)
+	default:
+		err = fmt.Errorf("%s is not known here", kind)
+	}
+	if err == nil && matched == 0 {
+		err = errors.New("nothing matches")
+	}
+	return err
+}
+
+// managers calls what with each connection manager, and packs it again.
+func (g gateway) managers(what func(filter string, m *hcmv3.HttpConnectionManager) error) error {
+	for _, l := range g.StaticResources.Listeners {
+		for _, chain := range l.FilterChains {
+			for _, filter := range chain.Filters {
+				var m hcmv3.HttpConnectionManager
+				config, ok := filter.ConfigType.(*listenerv3.Filter_TypedConfig)
+				if !ok || config.TypedConfig.UnmarshalTo(&m) != nil {
+					continue
+				}
+				if err := what(filter.Name, &m); err != nil {
+					return err
+				}
+				if err := config.TypedConfig.MarshalFrom(&m); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (g gateway) insertBefore(p configPatch) (matched int, err error) {
+	var added hcmv3.HttpFilter
+	if err := strictly(p.Patch.Value, &added); err != nil {
+		return 0, err
+	}
+	want := p.Match.Listener.FilterChain.Filter
+	return matched, g.managers(func(filter string, m *hcmv3.HttpConnectionManager) error {
+		if filter != want.Name {
+			return nil
+		}
+		at := slices.IndexFunc(m.HttpFilters, func(f *hcmv3.HttpFilter) bool { return f.Name == want.SubFilter.Name })
+		if at >= 0 {
+			m.HttpFilters = slices.Insert(m.HttpFilters, at, &added)
+			matched++
+		}
+		return nil
+	})
+}
+
+func (g gateway) mergeRoutes(p configPatch) (matched int, err error) {
+	want := p.Match.RouteConfiguration.Vhost
+	return matched, g.managers(func(_ string, m *hcmv3.HttpConnectionManager) error {
+		for _, host := range m.GetRouteConfig().GetVirtualHosts() {
+			if host.Name != want.Name {
+				continue
+			}
+			if p.ApplyTo == "VIRTUAL_HOST" {
+				var value routev3.VirtualHost
+				if err := strictly(p.Patch.Value, &value); err != nil {
+					return err
+				}
+				proto.Merge(host, &value)
+				matched++
+				continue
+			}
+			for _, route := range host.Routes {
+				if route.Name != want.Route.Name {
+					continue
+				}
+				var value routev3.Route
+				if err := strictly(p.Patch.Value, &value); err != nil {
+					return err
+				}
+				proto.Merge(route, &value)
+				matched++
+			}
+		}
+		return nil
+	})
+}
+
+// strictly reads a value as Envoy does: a field that is unknown is an error.
+func strictly(value any, into proto.Message) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return protojson.Unmarshal(text, into)
+}
+
+// patched applies the EnvoyFilters of a file to a configuration.
+func patched(config object, filters []byte) (object, error) {
+	g := gateway{&bootstrapv3.Bootstrap{}}
+	if err := strictly(config, g.Bootstrap); err != nil {
+		return nil, err
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(filters))
+	decoder.KnownFields(true)
+	for {
+		var f envoyFilter
+		if err := decoder.Decode(&f); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		if got := f.APIVersion + " " + f.Kind; got != "networking.istio.io/v1alpha3 EnvoyFilter" {
+			return nil, fmt.Errorf("is a %s", got)
+		}
+		for i, p := range f.Spec.ConfigPatches {
+			if err := g.apply(p); err != nil {
+				return nil, fmt.Errorf("%s, patch %d: %w", f.Metadata.Name, i+1, err)
+			}
+		}
+	}
+	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(g.Bootstrap)
+	if err != nil {
+		return nil, err
+	}
+	var result object
+	return result, yaml.Unmarshal(text, &result)
+}
+
+// TestIstio applies examples/istio/envoyfilter.yaml to what istiod sends to a gateway,
+// has Envoy validate the outcome, and plays the README on it.
+func TestIstio(t *testing.T) {
+	t.Parallel()
+	filters, err := os.ReadFile(filepath.Join(root, "examples", "istio", "envoyfilter.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := patched(testdata(t, "istio-gateway.yaml"), filters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	validate(t, config)
+	playGateway(t, "istio", config, "0.0.0.0_8080", "sluice.sluice.svc.cluster.local:8081")
+}
+
+// TestPatchedFinds plants mistakes in an EnvoyFilter.
+func TestPatchedFinds(t *testing.T) {
+	t.Parallel()
+	filters, err := os.ReadFile(filepath.Join(root, "examples", "istio", "envoyfilter.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for right, wrong := range map[string]string{
+		"applyTo: CLUSTER":              "applyto: CLUSTER",
+		"name: envoy.filters.http.rout": "name: envoy.filters.http.rooter",
+		"failure_mode_deny":             "failure_mode_denied",
+		"shop.example.com:80":           "shop.example.com:8080",
+		"route: { name: reports }":      "route: { name: report }",
+		"include_vh_rate_limits":        "include_vhost_rate_limits",
+		"operation: ADD":                "operation: INSERT_FIRST",
+		"context: GATEWAY":              "context: SIDECAR_INBOUND",
+		"max_requests: 10000":           "max_request: 10000",
+	} {
+		planted := bytes.Replace(filters, []byte(right), []byte(wrong), 1)
+		if bytes.Equal(planted, filters) {
+			t.Errorf("the EnvoyFilters have no %q", right)
+		}
+		if _, err := patched(testdata(t, "istio-gateway.yaml"), planted); err == nil {
+			t.Errorf("%q instead of %q is not found", wrong, right)
+		}
+	}
+}
+
+// validate has the real Envoy check a configuration.
+func validate(t *testing.T, config object) {
+	t.Helper()
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "envoy.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := envoy.Validate(t.Context(), envoyBinary(t), path); err != nil {
+		t.Error(err)
+	}
+}
