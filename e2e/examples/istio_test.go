@@ -76,14 +76,15 @@ func (g gateway) apply(p configPatch) error {
 	if p.Match.Context != "GATEWAY" {
 		return fmt.Errorf("context is %q, want GATEWAY", p.Match.Context)
 	}
-	matched, err := 0, error(nil)
+	var matched int
+	var err error
 	switch kind := p.ApplyTo + " " + p.Patch.Operation; kind {
 	case "CLUSTER ADD":
 		var added clusterv3.Cluster
 		if err := strictly(p.Patch.Value, &added); err != nil {
 			return err
 		}
-		g.StaticResources.Clusters = append(g.StaticResources.Clusters, &added)
+		g.StaticResources.Clusters = append(g.GetStaticResources().GetClusters(), &added)
 		return nil
 	case "HTTP_FILTER INSERT_BEFORE":
 		matched, err = g.insertBefore(p)
@@ -100,15 +101,15 @@ func (g gateway) apply(p configPatch) error {
 
 // managers calls what with each connection manager, and packs it again.
 func (g gateway) managers(what func(filter string, m *hcmv3.HttpConnectionManager) error) error {
-	for _, l := range g.StaticResources.Listeners {
-		for _, chain := range l.FilterChains {
-			for _, filter := range chain.Filters {
+	for _, l := range g.GetStaticResources().GetListeners() {
+		for _, chain := range l.GetFilterChains() {
+			for _, filter := range chain.GetFilters() {
 				var m hcmv3.HttpConnectionManager
-				config, ok := filter.ConfigType.(*listenerv3.Filter_TypedConfig)
+				config, ok := filter.GetConfigType().(*listenerv3.Filter_TypedConfig)
 				if !ok || config.TypedConfig.UnmarshalTo(&m) != nil {
 					continue
 				}
-				if err := what(filter.Name, &m); err != nil {
+				if err := what(filter.GetName(), &m); err != nil {
 					return err
 				}
 				if err := config.TypedConfig.MarshalFrom(&m); err != nil {
@@ -130,9 +131,9 @@ func (g gateway) insertBefore(p configPatch) (matched int, err error) {
 		if filter != want.Name {
 			return nil
 		}
-		at := slices.IndexFunc(m.HttpFilters, func(f *hcmv3.HttpFilter) bool { return f.Name == want.SubFilter.Name })
+		at := slices.IndexFunc(m.GetHttpFilters(), func(f *hcmv3.HttpFilter) bool { return f.GetName() == want.SubFilter.Name })
 		if at >= 0 {
-			m.HttpFilters = slices.Insert(m.HttpFilters, at, &added)
+			m.HttpFilters = slices.Insert(m.GetHttpFilters(), at, &added)
 			matched++
 		}
 		return nil
@@ -143,7 +144,7 @@ func (g gateway) mergeRoutes(p configPatch) (matched int, err error) {
 	want := p.Match.RouteConfiguration.Vhost
 	return matched, g.managers(func(_ string, m *hcmv3.HttpConnectionManager) error {
 		for _, host := range m.GetRouteConfig().GetVirtualHosts() {
-			if host.Name != want.Name {
+			if host.GetName() != want.Name {
 				continue
 			}
 			if p.ApplyTo == "VIRTUAL_HOST" {
@@ -155,8 +156,8 @@ func (g gateway) mergeRoutes(p configPatch) (matched int, err error) {
 				matched++
 				continue
 			}
-			for _, route := range host.Routes {
-				if route.Name != want.Route.Name {
+			for _, route := range host.GetRoutes() {
+				if route.GetName() != want.Route.Name {
 					continue
 				}
 				var value routev3.Route
@@ -225,7 +226,10 @@ func TestIstio(t *testing.T) {
 		t.Fatal(err)
 	}
 	validate(t, config)
-	playGateway(t, "istio", config, "0.0.0.0_8080", "sluice.sluice.svc.cluster.local:8081")
+	playGateway(t, place{
+		name: "istio", config: config, listener: "0.0.0.0_8080",
+		address: "sluice.sluice.svc.cluster.local:8081",
+	})
 }
 
 // TestPatchedFinds plants mistakes in an EnvoyFilter.

@@ -58,29 +58,44 @@ func TestTranscripts(t *testing.T) {
 }
 
 // needCluster names the examples whose programs a cluster starts.
-var needCluster = map[string]bool{"istio": true}
+var needCluster = map[string]bool{"istio": true, "contour": true, "envoy-gateway": true}
 
-// playGateway plays the README of an example for a gateway in front of a cluster:
-// sluice with the rules of the example, and Envoy with the configuration that the
-// gateway would have. Its listener is $GATEWAY, and it finds sluice at an address
-// that exists in the cluster only.
-func playGateway(t *testing.T, name string, config object, listener, address string) {
+// place is where a gateway in front of a cluster is played.
+type place struct {
+	// name is the example's.
+	name string
+	// flags are sluice's. Default: the rules of the example.
+	flags []string
+	// config is the configuration that the gateway would have. Its listener is
+	// $GATEWAY.
+	config   object
+	listener string
+	// address is where it would find sluice in the cluster.
+	address string
+}
+
+// playGateway plays the README of an example for a gateway in front of a cluster.
+func playGateway(t *testing.T, p place) {
 	t.Helper()
-	r, err := readReadme(filepath.Join(root, "examples", name, "README.md"))
+	r, err := readReadme(filepath.Join(root, "examples", p.name, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(r.starts) != 0 || len(r.steps) == 0 {
 		t.Fatalf("the README starts %q and shows %d commands, want nothing and some", r.starts, len(r.steps))
 	}
+	if p.flags == nil {
+		p.flags = []string{"-c", "examples/" + p.name + "/rules.yaml"}
+	}
 	play(t, func(ctx context.Context, s *scene) []string {
-		if err := s.startSluice(ctx, []string{"-c", "examples/" + name + "/rules.yaml"}); err != nil {
+		if err := s.startSluice(ctx, p.flags); err != nil {
 			return []string{err.Error()}
 		}
-		if err := s.startGateway(ctx, t, config, address); err != nil {
+		endpoints := map[string]string{p.address: s.sluices[0].Addr("grpc")}
+		if err := s.runEnvoy(ctx, t, p.config, endpoints); err != nil {
 			return []string{err.Error()}
 		}
-		s.env = append(s.env, "GATEWAY="+s.envoy.Addr(listener))
+		s.env = append(s.env, "GATEWAY="+s.envoy.Addr(p.listener))
 		return s.play(ctx, r)
 	})
 }
@@ -248,13 +263,6 @@ func (s *scene) startEnvoy(ctx context.Context, t *testing.T, path string) error
 	}
 	s.ports["9901"] = s.envoy.Admin
 	return nil
-}
-
-// startGateway runs Envoy with a configuration whose endpoint at an address is the
-// sluice that runs.
-func (s *scene) startGateway(ctx context.Context, t *testing.T, config object, address string) error {
-	t.Helper()
-	return s.runEnvoy(ctx, t, config, map[string]string{address: s.sluices[0].Addr("grpc")})
 }
 
 func (s *scene) runEnvoy(ctx context.Context, t *testing.T, config object, endpoints map[string]string) error {
