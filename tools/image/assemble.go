@@ -29,7 +29,10 @@ const (
 // ports are those of the rate-limit service, of /healthcheck and of /metrics.
 var ports = []string{"8080/tcp", "8081/tcp", "9090/tcp"}
 
-const home = "https://github.com/sluice-ratelimit/sluice"
+const (
+	home    = "https://github.com/sluice-ratelimit/sluice"
+	licence = "Apache-2.0"
+)
 
 // labels are the image's labels, and annotations of its manifests, which registries
 // show. Those of which nothing is known are left out.
@@ -45,7 +48,7 @@ func (r release) labels() map[string]string {
 		"url":           home,
 		"source":        home,
 		"documentation": home + "/blob/main/docs/image.md",
-		"licenses":      "Apache-2.0",
+		"licenses":      licence,
 		"version":       r.version,
 		"revision":      r.revision,
 		"created":       created,
@@ -63,12 +66,8 @@ func (r release) created() v1.Time {
 	return v1.Time{Time: cmp.Or(r.committed, epoch)}
 }
 
-// assemble returns the image of p.
-func assemble(r release, p *program) (v1.Image, error) {
-	layers, err := contents(p)
-	if err != nil {
-		return nil, err
-	}
+// assemble returns the image of p, with these files.
+func assemble(r release, p *program, layers []tree) (v1.Image, error) {
 	size := int64(0)
 	for _, tree := range layers {
 		size += tree.size()
@@ -81,7 +80,7 @@ func assemble(r release, p *program) (v1.Image, error) {
 		exposed[port] = struct{}{}
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	image, err = mutate.ConfigFile(image, &v1.ConfigFile{
+	image, err := mutate.ConfigFile(image, &v1.ConfigFile{
 		OS:           p.platform.OS,
 		Architecture: p.platform.Architecture,
 		Created:      r.created(),

@@ -30,8 +30,18 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		image, err := assemble(o.release, p)
+		layers, err := contents(o.release, p, o.source)
 		if err != nil {
+			return err
+		}
+		image, err := assemble(o.release, p, layers)
+		if err != nil {
+			return err
+		}
+		bill := filepath.Join(o.out, "sluice-"+dashed(p.platform)+".spdx.json")
+		if err := writeWhole(bill, func(temporary string) error {
+			return os.WriteFile(temporary, layers[len(layers)-1][sbomPath].content, 0o644)
+		}); err != nil {
 			return err
 		}
 		path := filepath.Join(o.out, "sluice-"+dashed(p.platform)+".docker.tar")
@@ -44,7 +54,7 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "image: %s is %s\n", p.platform, digest)
+		fmt.Fprintf(out, "image: %s is %s, made of what %s says\n", p.platform, digest, bill)
 		images = append(images, image)
 		next = append(next, "docker load -i "+path)
 	}

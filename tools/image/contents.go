@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"encoding/pem"
 	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
@@ -30,11 +34,24 @@ nonroot:x:65532:
 `
 
 // contents returns the files of p's image, layer by layer: first what is the same in
-// every build, so that registries and nodes keep it once.
-func contents(p *program) ([]tree, error) {
+// every build, so that registries and nodes keep it once. Source is the root of the
+// module that p was built from.
+func contents(r release, p *program, source string) ([]tree, error) {
 	authorities, err := authorities()
 	if err != nil {
 		return nil, err
+	}
+	all, err := components(p.info, source)
+	if err != nil {
+		return nil, err
+	}
+	license, err := os.ReadFile(filepath.Join(source, "LICENSE"))
+	if err != nil {
+		return nil, err
+	}
+	bill, err := sbom(r, p, all)
+	if err != nil {
+		return nil, fmt.Errorf("write the bill of materials: %w", err)
 	}
 	base := tree{
 		"etc/passwd":    {content: []byte(users)},
@@ -44,9 +61,14 @@ func contents(p *program) ([]tree, error) {
 	own := tree{
 		programPath:   {content: p.content, executable: true},
 		ratelimitPath: {linkTo: programPath, executable: true},
+		sbomPath:      {content: bill},
 	}
+	maps.Copy(own, licenceTexts(license, all))
 	return []tree{base, own}, nil
 }
+
+// authoritiesModule is where the certificate authorities come from.
+const authoritiesModule = "golang.org/x/crypto/x509roots/fallback"
 
 // authorities returns, as PEM, the roots that Mozilla trusts to vouch for servers.
 // They come from a Go module that the Go project keeps, so that go.sum pins them:
@@ -64,7 +86,7 @@ func authorities() ([]byte, error) {
 		}
 	}
 	if b.Len() == 0 {
-		return nil, errors.New("golang.org/x/crypto/x509roots/fallback has no certificate authorities")
+		return nil, errors.New(authoritiesModule + " has no certificate authorities")
 	}
 	return b.Bytes(), nil
 }

@@ -31,7 +31,7 @@ func TestDifferences(t *testing.T) {
 	check(t, err)
 	at, err := time.Parse(time.RFC3339, committed)
 	check(t, err)
-	image, err := assemble(release{version: "v1.2.3", revision: "c0ffee", committed: at}, mustRead(t))
+	image, err := assemble(release{version: "v1.2.3", revision: "c0ffee", committed: at}, mustRead(t), nil)
 	check(t, err)
 	file, err := image.ConfigFile()
 	check(t, err)

@@ -64,7 +64,7 @@ func compile(dir, pkg, to string, env ...string) error {
 func buildImage(t *testing.T, flags ...string) (out string) {
 	t.Helper()
 	out = t.TempDir()
-	args := append([]string{"-version", "v1.2.3", "-revision", "c0ffee", "-commit-date", committed, "-out", out}, flags...)
+	args := append([]string{"-version", "v1.2.3", "-revision", "c0ffee", "-commit-date", committed, "-source", repository, "-out", out}, flags...)
 	if err := run(t.Context(), append(args, sluiceBinary), t.Output(), t.Output()); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestImageIsValidAndTheSameEachTime(t *testing.T) {
 		t.Errorf("docker load gets the image %s, the layout has %s", x, y)
 	}
 	// Again into the same place: what was there is replaced.
-	check(t, run(t.Context(), []string{"-version", "v1.2.3", "-commit-date", "2027-01-01T00:00:00Z", "-out", one, sluiceBinary}, io.Discard, t.Output()))
+	check(t, run(t.Context(), []string{"-version", "v1.2.3", "-commit-date", "2027-01-01T00:00:00Z", "-source", repository, "-out", one, sluiceBinary}, io.Discard, t.Output()))
 	if again, err := readLayout(t, one).Digest(); err != nil || again == a {
 		t.Errorf("a build of another commit is %s, %v, want another digest", again, err)
 	}
@@ -146,8 +146,8 @@ func TestImageIsSmall(t *testing.T) {
 		t.Errorf("the image takes %d bytes, want at most %d", size, mostBytes)
 	}
 	t.Logf("%d bytes uncompressed, of %d", size, mostBytes)
-	big := &program{platform: v1.Platform{OS: "linux", Architecture: "amd64"}, content: make([]byte, mostBytes), info: mustRead(t).info}
-	if _, err := assemble(release{version: "v1"}, big); err == nil || !strings.Contains(err.Error(), "25000000 at most") {
+	big := []tree{{"bin/sluice": {content: make([]byte, mostBytes)}, "LICENSE": {content: []byte("?")}}}
+	if _, err := assemble(release{version: "v1"}, mustRead(t), big); err == nil || !strings.Contains(err.Error(), "25000000 at most") {
 		t.Errorf("assemble of too much = %v", err)
 	}
 }
@@ -174,9 +174,9 @@ func TestAuthorities(t *testing.T) {
 
 func TestRootHasTheFilesOfTheImage(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
-	args := []string{"-version", "v1.2.3", "-root", root, sluiceBinary}
+	args := []string{"-version", "v1.2.3", "-source", repository, "-root", root, sluiceBinary}
 	check(t, run(t.Context(), args, t.Output(), t.Output()))
-	layers, err := contents(mustRead(t))
+	layers, err := contents(release{version: "v1.2.3"}, mustRead(t), repository)
 	check(t, err)
 	for _, tree := range layers {
 		for path, f := range tree {

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/google/licensecheck"
+)
+
+// allowedLicences are those, by their names in SPDX, that what the image is made of
+// may have: they ask no more than that their text goes along, which
+// /usr/share/licenses in the image does.
+var allowedLicences = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"}
+
+// component is a module that is in the image.
+type component struct {
+	// path and version are those of Go; the version of the standard library is Go's.
+	path, version string
+	// licence is what SPDX calls a licence expression.
+	licence string
+	// texts are the files of licences, notices and patents by their names.
+	texts map[string][]byte
+}
+
+// standardLibrary is the name under which others know Go's.
+const standardLibrary = "stdlib"
+
+// Files that classify a module, and those that must go along.
+var (
+	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying)([-.].*)?$`)
+	noticeFile  = regexp.MustCompile(`(?i)^(notice|patents)([-.].*)?$`)
+)
+
+// components returns the modules that a program was built from, the standard library
+// and what else is in the image, in order of their paths. Their licences are read from
+// the modules' files, of the module whose root is source and of this one. It returns an
+// error if they are not those that the program was built from, or if a licence is
+// missing, unknown or not allowed.
+func components(info *debug.BuildInfo, source string) ([]component, error) {
+	versions := make(map[string]string)
+	for _, dependency := range info.Deps {
+		if dependency.Replace != nil {
+			return nil, fmt.Errorf("the program has %s for %s: what is shipped has no replacements", dependency.Replace.Path, dependency.Path)
+		}
+		versions[dependency.Path] = dependency.Version
+	}
+	modules, err := listModules(source, keys(versions)...)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range modules {
+		if m.Version != versions[m.Path] {
+			return nil, fmt.Errorf("the program was built from %s %s, but %s has %s: build it again", m.Path, versions[m.Path], filepath.Join(source, "go.mod"), m.Version)
+		}
+	}
+	bundle, err := listModules(".", authoritiesModule)
+	if err != nil {
+		return nil, err
+	}
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask Go for its directory: %w", err)
+	}
+	modules = append(modules, bundle...)
+	modules = append(modules, goModule{
+		Path: standardLibrary, Version: strings.TrimPrefix(info.GoVersion, "go"), Dir: strings.TrimSpace(string(root)),
+	})
+	var found []component
+	for _, m := range modules {
+		c, err := m.component()
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, c)
+	}
+	slices.SortFunc(found, func(a, b component) int { return strings.Compare(a.path, b.path) })
+	return found, nil
+}
+
+// goModule is what go list -m prints of a module.
+type goModule struct {
+	Path, Version, Dir string
+}
+
+// listModules asks the Go command, in a module's root, about modules that it needs.
+func listModules(root string, paths ...string) ([]goModule, error) {
+	cmd := exec.Command("go", append([]string{"list", "-mod=readonly", "-m", "-json"}, paths...)...)
+	cmd.Dir = root
+	var told bytes.Buffer
+	cmd.Stderr = &told
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the modules of %s: %w: %s", root, err, bytes.TrimSpace(told.Bytes()))
+	}
+	var modules []goModule
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var m goModule
+		if err := decoder.Decode(&m); errors.Is(err, io.EOF) {
+			return modules, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("list the modules of %s: %w", root, err)
+		}
+		modules = append(modules, m)
+	}
+}
+
+// component reads the licences of the module.
+func (m goModule) component() (component, error) {
+	c := component{path: m.Path, version: m.Version, texts: make(map[string][]byte)}
+	entries, err := os.ReadDir(m.Dir)
+	if err != nil {
+		return component{}, fmt.Errorf("read the licence of %s %s: %w", m.Path, m.Version, err)
+	}
+	var licences []string
+	for _, entry := range entries {
+		isLicence := licenceFile.MatchString(entry.Name())
+		if entry.IsDir() || !isLicence && !noticeFile.MatchString(entry.Name()) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(m.Dir, entry.Name()))
+		if err != nil {
+			return component{}, err
+		}
+		c.texts[entry.Name()] = text
+		if !isLicence {
+			continue
+		}
+		ids, err := classify(text)
+		if err != nil {
+			return component{}, fmt.Errorf("%s of %s %s: %w", entry.Name(), m.Path, m.Version, err)
+		}
+		licences = append(licences, ids...)
+	}
+	if len(licences) == 0 {
+		return component{}, fmt.Errorf("%s %s has no licence in %s", m.Path, m.Version, m.Dir)
+	}
+	slices.Sort(licences)
+	c.licence = strings.Join(slices.Compact(licences), " AND ")
+	return c, nil
+}
+
+// leastCoverage is how much of a file, in percent, must be the text of licences that
+// are known; what pkg.go.dev asks for.
+const leastCoverage = 75
+
+// classify returns which licences a text is.
+func classify(text []byte) ([]string, error) {
+	coverage := licensecheck.Scan(text)
+	var ids []string
+	for _, match := range coverage.Match {
+		if !slices.Contains(allowedLicences, match.ID) {
+			return nil, fmt.Errorf("the licence is %s: must be one of %s", match.ID, strings.Join(allowedLicences, ", "))
+		}
+		ids = append(ids, match.ID)
+	}
+	if coverage.Percent < leastCoverage {
+		return nil, fmt.Errorf("%.0f %% of the text is of licences that are known (%s): must be %d %%", coverage.Percent, strings.Join(ids, ", "), leastCoverage)
+	}
+	return ids, nil
+}
+
+// licenceTexts returns where the image has the licences of all.
+func licenceTexts(own []byte, all []component) tree {
+	texts := tree{"usr/share/licenses/sluice/LICENSE": {content: own}}
+	for _, c := range all {
+		for name, text := range c.texts {
+			texts[path.Join("usr/share/licenses", c.path, name)] = file{content: text}
+		}
+	}
+	return texts
+}
+
+func keys(m map[string]string) []string {
+	all := make([]string, 0, len(m))
+	for key := range m {
+		all = append(all, key)
+	}
+	slices.Sort(all)
+	return all
+}
