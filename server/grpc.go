@@ -239,6 +239,28 @@ func code(err error, precise bool) codes.Code {
 	}
 }
 
+// maxConversations is how many streams there may be at once, on all connections, on
+// which a client may send as often as it likes. Only reflection has such: a person
+// who looks around. Each keeps questions, and up to 64 KiB of answers that nobody takes.
+const maxConversations = 16
+
+// boundConversations refuses more streams than maxConversations.
+func boundConversations() grpc.StreamServerInterceptor {
+	places := make(chan struct{}, maxConversations)
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		if !info.IsClientStream {
+			return handle(srv, stream)
+		}
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+			return handle(srv, stream)
+		default:
+			return status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once", info.FullMethod, maxConversations)
+		}
+	}
+}
+
 // endWith ends the streams of other services, health's Watch and reflection, when
 // draining is closed: they last as long as their client likes, and a graceful stop
 // waits for them. Their handlers end once the stream has.

@@ -77,7 +77,7 @@ func (l Limits) withDefaults() Limits {
 func grpcOptions(l Limits, calls *telemetry.Calls, draining <-chan struct{}) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(countUnary(calls)),
-		grpc.ChainStreamInterceptor(countStreams(calls), endWith(draining)),
+		grpc.ChainStreamInterceptor(countStreams(calls), endWith(draining), boundConversations()),
 		grpc.ForceServerCodecV2(newCodec()),
 		// Workers keep grown stacks from call to call, which new goroutines lack.
 		grpc.NumStreamWorkers(4),

@@ -414,3 +414,49 @@ func TestCallsInFlightAreAnswered(t *testing.T) {
 		}
 	}
 }
+
+// TestReflectionIsForFew has as many look around as may, and one more, on connections of
+// their own.
+func TestReflectionIsForFew(t *testing.T) {
+	r := serve(t, service(t, Settings{}, oneRule), Options{})
+	look := func() (func() error, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(t.Context())
+		stream, err := grpc_reflection_v1.NewServerReflectionClient(r.dial(t)).ServerReflectionInfo(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() error {
+			err := stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
+				MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
+			})
+			if err != nil && !errors.Is(err, io.EOF) { // which says to ask Recv why
+				return err
+			}
+			_, err = stream.Recv()
+			return err
+		}, cancel
+	}
+	first, leave := look()
+	if err := first(); err != nil {
+		t.Fatal(err)
+	}
+	for range maxConversations - 1 {
+		ask, _ := look()
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask, _ := look()
+	if err := ask(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one too many: %v, want RESOURCE_EXHAUSTED", err)
+	}
+	checkOK(t, r.dial(t))
+	leave()
+	for range 10_000 { // until the server has seen it go
+		ask, _ := look()
+		if ask() == nil {
+			return
+		}
+	}
+	t.Error("the place of one that has left stays taken")
+}
