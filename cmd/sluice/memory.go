@@ -21,18 +21,10 @@ func divide(table *limiter.Table, set *descriptors.Set) error {
 	return table.Divide(slices.Collect(set.Policies()), spaces)
 }
 
-// gcPercent lets the heap grow to five times what is live before it is collected:
-// what is live is a few megabytes, since the counters are not in the heap, and
-// collecting them at each doubling would cost a tenth of all CPU time.
-const gcPercent = 400
-
 // boundMemory tells Go how much memory it may take: nine tenths of the container's
-// limit less the counters that are not in the heap. GOMEMLIMIT and GOGC, where
-// set, hold instead.
+// limit less the counters that are not in the heap. GOMEMLIMIT, where set, holds
+// instead.
 func boundMemory(table *limiter.Table, logger *zap.Logger) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -107,6 +108,9 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 		return err
 	}
 	logger.Info("starting", zap.String("version", version()))
+	if os.Getenv("GOGC") == "" {
+		paceCollector()
+	}
 	dropped.report(logger)
 	s.environment.report(logger)
 	metrics, err := telemetry.New(s.Metrics.options(s.Statsd.ExtraTags))

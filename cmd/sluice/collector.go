@@ -1,0 +1,55 @@
+package main
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+)
+
+// mostGCPercent lets the heap grow to five times what is live before it is collected:
+// what is live is a few megabytes, since the counters are not in the heap, and
+// collecting them at each doubling would cost a tenth of all CPU time.
+//
+// Five times what ten thousand connections take, or a hostile one, would be gigabytes.
+// So the heap grows by heapRoom at most, or by a doubling where that is more.
+const (
+	mostGCPercent  = 400
+	leastGCPercent = 100
+	heapRoom       = 32 << 20
+)
+
+// gcPercent returns how far the heap may grow, in percent of what the collector found
+// in use, in bytes.
+func gcPercent(inUse uint64) int {
+	return int(max(leastGCPercent, min(mostGCPercent, heapRoom*100/max(inUse, 1)))) //nolint:gosec // at most 400
+}
+
+// paceCollector sets how far the heap may grow, now and after each collection, for as
+// long as the process lives. It is called once, unless GOGC is set.
+func paceCollector() {
+	debug.SetGCPercent(mostGCPercent)
+	afterEachCollection(func() bool {
+		samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/gogc:percent"}}
+		metrics.Read(samples)
+		want := gcPercent(samples[0].Value.Uint64() + samples[1].Value.Uint64())
+		// Setting it stops all goroutines for a moment: not for a trifle.
+		if now := int(samples[2].Value.Uint64()); want < now*9/10 || want > now*11/10 { //nolint:gosec // a percentage
+			debug.SetGCPercent(want)
+		}
+		return true
+	})
+}
+
+// afterEachCollection calls f after each garbage collection for as long as it returns
+// true. No goroutine waits meanwhile: what calls f is the finalizer of an object that
+// nobody holds.
+func afterEachCollection(f func() bool) {
+	type garbage struct{ _ [16]byte } // smaller ones share memory with others
+	var collected func(*garbage)
+	collected = func(g *garbage) {
+		if f() {
+			runtime.SetFinalizer(g, collected)
+		}
+	}
+	runtime.SetFinalizer(new(garbage), collected)
+}
