@@ -49,11 +49,21 @@ func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCo
 
 // Caller returns what a [Load] asks: one to three counters of the ledger, some far
 // more often than others, over a few connections to addr. It takes its seed from rnd.
+//
+// It makes the first hit of every bucket itself, alone: from then on the bucket drains,
+// so a call that another, of a moment before, had overtaken would be told one less.
 func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...grpc.DialOption) Ask {
 	tb.Helper()
 	clients := make([]rls.RateLimitServiceClient, connections)
 	for i := range clients {
 		clients[i] = rls.NewRateLimitServiceClient(Dial(tb, addr, options...))
+	}
+	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
+	defer cancel()
+	for i := range l.values {
+		if _, err := l.call(ctx, clients[0], []Key{{"token_bucket", fmt.Sprint("v", i)}, {"leaky_bucket", fmt.Sprint("v", i)}}); err != nil {
+			tb.Fatalf("make the first hit of each bucket: %v", err)
+		}
 	}
 	var mu sync.Mutex // rand.Rand is for one
 	own := rand.New(rand.NewPCG(rnd.Uint64(), rnd.Uint64()))

@@ -10,7 +10,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
-func TestMain(m *testing.M) { os.Exit(torture.Main(m)) }
+func TestMain(m *testing.M) {
+	serveAsChild()
+	os.Exit(torture.Main(m))
+}
 
 // TestSteady does nothing to sluice: what the others find is then their doing.
 func TestSteady(t *testing.T) {

@@ -37,7 +37,7 @@ func (u Usage) String() string {
 // Measure returns what sluice holds now.
 func Measure(tb testing.TB, s *sluice.Sluice) Usage {
 	tb.Helper()
-	u, err := held(s.PID())
+	u, err := Held(s.PID())
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -45,8 +45,8 @@ func Measure(tb testing.TB, s *sluice.Sluice) Usage {
 	return u
 }
 
-// held reads what the kernel knows of a process.
-func held(pid int) (u Usage, err error) {
+// Held returns what the kernel knows of a process of that number, no goroutines.
+func Held(pid int) (u Usage, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return u, err
@@ -105,7 +105,7 @@ func StartWatch(tb testing.TB, s *sluice.Sluice) *Watch {
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			u, err := held(s.PID())
+			u, err := Held(s.PID())
 			if err != nil {
 				return // killed, as some tests do; those that do not will notice
 			}

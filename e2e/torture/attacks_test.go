@@ -1,0 +1,181 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+)
+
+const (
+	// victims is how many calls a second others make meanwhile.
+	victims = 500
+	// leastVictims is below which a run says nothing. Attacks make many calls late, so
+	// it holds before and after.
+	leastVictims = 50
+	// mostMemory is what an attack may cost, in bytes resident above before.
+	mostMemory = 64 << 20
+)
+
+// bites says what must come of each attack; what is not here must leave sluice serving,
+// its memory in bounds, and no more.
+var bites = map[string]struct {
+	// ends says that sluice ends the connection, again and again.
+	ends bool
+	// reset and answer are what calls get meanwhile.
+	reset, answer string
+}{
+	"calls without pause":        {ends: true, reset: "REFUSED_STREAM", answer: "0"},
+	"HPACK bomb":                 {ends: true, reset: "FRAME_SIZE_ERROR"},
+	"headers too large":          {ends: true, reset: "FRAME_SIZE_ERROR"},
+	"open streams":               {ends: true, reset: "REFUSED_STREAM"},
+	"DATA of one byte":           {ends: true},
+	"requests without an end":    {ends: true},
+	"windows that grow":          {ends: true, answer: "8"},
+	"rapid reset":                {},
+	"rapid reset of whole calls": {},
+	"MadeYouReset":               {ends: true, reset: "PROTOCOL_ERROR"},
+	"CONTINUATION flood":         {ends: true},
+	"empty CONTINUATION flood":   {ends: true},
+	"PING flood":                 {ends: true},
+	"SETTINGS flood":             {ends: true},
+	"WINDOW_UPDATE flood":        {ends: true},
+	"PRIORITY flood":             {ends: true},
+	"flood of unknown frames":    {ends: true},
+	"empty DATA flood":           {ends: true},
+	"replies never read":         {ends: true},
+	"windows of zero":            {ends: true, reset: "REFUSED_STREAM"},
+}
+
+// TestAttacks has hostile connections do their worst, each begun anew when it is ended,
+// while others call. The long tier writes the table of docs/threats.md.
+func TestAttacks(t *testing.T) {
+	var table strings.Builder
+	for _, attack := range hostile.All(hostile.Target{}) {
+		t.Run(attack.Name, func(t *testing.T) {
+			want, known := bites[attack.Name]
+			if !known {
+				t.Fatal("nothing says what must come of this attack")
+			}
+			h, o := attackSluice(t, attack.Name, 1)
+			t.Logf("sluice: %v: %+v", h, o)
+			if want.ends != (o.Ended > 0) {
+				t.Errorf("%d of %d connections were ended, want some: %v", o.Ended, o.Connections, want.ends)
+			}
+			if want.reset != "" && o.Resets[want.reset] == 0 {
+				t.Errorf("streams were reset with %v, want %s", o.Resets, want.reset)
+			}
+			if want.answer != "" && o.Statuses[want.answer] == 0 {
+				t.Errorf("calls were answered with %v, want status %s", o.Statuses, want.answer)
+			}
+			if h.more > mostMemory {
+				t.Errorf("%d MiB above before, want at most %d", h.more>>20, mostMemory>>20)
+			}
+			if !torture.Long() {
+				return
+			}
+			theirs, o2 := attackStock(t, attack.Name, 1)
+			t.Logf("stock: %v: %+v", theirs, o2)
+			many, o50 := attackSluice(t, attack.Name, 50)
+			t.Logf("sluice, 50 connections: %v: %+v", many, o50)
+			theirs50, o250 := attackStock(t, attack.Name, 50)
+			t.Logf("stock, 50 connections: %v: %+v", theirs50, o250)
+			ended := "no"
+			if o.Ended > 0 {
+				ended = fmt.Sprintf("after %d frames", o.Frames/int64(o.Ended))
+			}
+			fmt.Fprintf(&table, "| %s | %s | %v | %v | %v | %v |\n", attack.Name, ended, h, theirs, many, theirs50)
+		})
+	}
+	if torture.Long() {
+		t.Logf("as docs/threats.md has it:\n%s", table.String())
+	}
+}
+
+// harm is what an attack did to others.
+type harm struct {
+	late float64 // share of calls
+	more int     // bytes resident at most, above before
+}
+
+func (h harm) String() string { return fmt.Sprintf("%.1f %%, %d MiB", 100*h.late, h.more>>20) }
+
+func attackSluice(t *testing.T, name string, connections int) (harm, hostile.Outcome) {
+	t.Helper()
+	rnd := torture.Rand(t)
+	ledger := torture.NewLedger(4096, 50)
+	s := torture.Start(t, torture.Options{Rules: ledger.Rules(
+		"  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }")})
+	load := torture.StartLoad(t, torture.LoadOptions{Rate: victims, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+	load.Run(t, torture.Pick(300*time.Millisecond, time.Second))
+	torture.Collect(t, s)
+	torture.ResetPeak(t, s)
+	before := torture.Measure(t, s)
+
+	load.Phase("attack")
+	o := attack(t, name, s.Addr("grpc"), connections)
+	peak := torture.Measure(t, s).Peak
+	load.Phase("after")
+	load.Run(t, torture.Pick(300*time.Millisecond, time.Second))
+	report := load.Stop(t)
+	report.AtLeast(t, leastVictims, "before", "after")
+	report.NoErrors(t, "before", "attack", "after")
+	torture.Eventually(t, "goroutines and files are as before", func() bool {
+		now := torture.Measure(t, s)
+		return now.Goroutines <= before.Goroutines && now.Files <= before.Files
+	})
+	ledger.Settle(t, s)
+	if got := int(torture.Metrics(t, s).Sum("sluice_ended_connections_total")); got < o.Ended-connections && name != "CONTINUATION flood" {
+		t.Errorf("the metric says that %d connections were ended, want %d", got, o.Ended)
+	}
+	s.Kill()
+	return harm{late: report.Phase(t, "attack").Late(torture.Deadline), more: peak - before.RSS}, o
+}
+
+// attackStock is [attackSluice] of a server that nobody holds to anything.
+func attackStock(t *testing.T, name string, connections int) (harm, hostile.Outcome) {
+	t.Helper()
+	p, addr := startStock(t)
+	client := rls.NewRateLimitServiceClient(torture.Dial(t, addr))
+	load := torture.StartLoad(t, torture.LoadOptions{Rate: victims, Ask: func(ctx context.Context) (string, error) {
+		got, err := client.ShouldRateLimit(ctx, torture.Request(torture.Key{Rule: "k", Value: "v"}))
+		if err != nil {
+			return "", errors.New(status.Code(err).String())
+		}
+		return got.GetOverallCode().String(), nil
+	}})
+	load.Run(t, torture.Pick(300*time.Millisecond, time.Second))
+	before, err := torture.Held(p.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	load.Phase("attack")
+	o := attack(t, name, addr, connections)
+	after, err := torture.Held(p.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := load.Stop(t)
+	p.Kill()
+	return harm{late: report.Phase(t, "attack").Late(torture.Deadline), more: after.Peak - before.RSS}, o
+}
+
+func attack(t *testing.T, name, addr string, connections int) hostile.Outcome {
+	t.Helper()
+	return outcome(t, child{
+		Attack:      name,
+		Target:      hostile.Target{Addr: addr, Domain: "torture", Key: "attacker", Value: "a"},
+		Connections: connections,
+		For:         torture.Pick(time.Second, 3*time.Second),
+	}.start(t, 10))
+}

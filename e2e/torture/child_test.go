@@ -1,0 +1,148 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/sluice-ratelimit/sluice/e2e/process"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+)
+
+// childVariable makes this program an attacker or a stock server instead: attackers
+// must not share a process, its scheduler and its memory with the callers whose
+// lateness is measured.
+const childVariable = "SLUICE_TORTURE_CHILD"
+
+// child says what such a program does.
+type child struct {
+	// Attack is the name of one. A child without is a stock server.
+	Attack      string
+	Target      hostile.Target
+	Connections int
+	For         time.Duration
+}
+
+// serveAsChild ends the process if it is a child.
+func serveAsChild() {
+	text := os.Getenv(childVariable)
+	if text == "" {
+		return
+	}
+	var c child
+	err := json.Unmarshal([]byte(text), &c)
+	switch {
+	case err != nil:
+	case c.Attack == "":
+		err = serveStock()
+	default:
+		err = c.attack()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// attack prints the outcome as a line of JSON.
+func (c child) attack() error {
+	attack, err := hostile.Find(c.Attack, c.Target)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.For)
+	defer cancel()
+	outcome, err := attack.Run(ctx, c.Target, c.Connections)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(outcome)
+}
+
+// start runs a child at a niceness.
+func (c child) start(t *testing.T, nice int) *process.Process {
+	t.Helper()
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("nice", "-n", strconv.Itoa(nice), os.Args[0])
+	cmd.Env = append(os.Environ(), childVariable+"="+string(text))
+	p, err := process.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// outcome waits for the end of an attack.
+func outcome(t *testing.T, p *process.Process) (o hostile.Outcome) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	defer cancel()
+	if code, err := p.Wait(ctx); code != 0 || err != nil {
+		t.Fatalf("the attacker ended with %d, %v:\n%s", code, err, p.Log())
+	}
+	if err := json.Unmarshal([]byte(p.Log()), &o); err != nil {
+		t.Fatalf("read the outcome %q: %v", p.Log(), err)
+	}
+	return o
+}
+
+// stock is the same service as grpc-go comes, without options; it answers OK.
+type stock struct {
+	rls.UnimplementedRateLimitServiceServer
+}
+
+func (stock) ShouldRateLimit(_ context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	statuses := make([]*rls.RateLimitResponse_DescriptorStatus, len(request.GetDescriptors()))
+	for i := range statuses {
+		statuses[i] = &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
+	}
+	return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK, Statuses: statuses}, nil
+}
+
+const stockListens = "listening on "
+
+func serveStock() error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer()
+	rls.RegisterRateLimitServiceServer(server, stock{})
+	reflection.Register(server)
+	fmt.Fprintln(os.Stdout, stockListens+l.Addr().String())
+	return server.Serve(l)
+}
+
+// startStock returns a stock server and its address.
+func startStock(t *testing.T) (p *process.Process, addr string) {
+	t.Helper()
+	p = child{}.start(t, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	defer cancel()
+	if err := p.WaitLine(ctx, func(line string) (found bool) {
+		addr, found = strings.CutPrefix(line, stockListens)
+		return found
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return p, addr
+}

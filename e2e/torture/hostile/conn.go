@@ -1,0 +1,229 @@
+package hostile
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// defaultWindow is how much may be sent on a stream until the server says
+// otherwise, in bytes.
+const defaultWindow = 65535
+
+// Manners say how a connection behaves beside what an attack sends.
+type Manners struct {
+	// TLS, if not nil, secures the connection.
+	TLS *tls.Config
+	// Settings are sent at the start.
+	Settings []http2.Setting
+	// Deaf connections never read.
+	Deaf bool
+	// Mute connections do not answer pings.
+	Mute bool
+	// ReadEvery, if not 0, is the time between one byte read and the next.
+	ReadEvery time.Duration
+}
+
+// Conn is an HTTP/2 connection on which anything can be sent. One goroutine may
+// send; any number may look at what came back.
+type Conn struct {
+	net.Conn
+
+	manners Manners
+	// writeMu is held while out is written to. The reader answers pings only if it
+	// gets it at once: a writer may hold it for as long as the server does not read,
+	// which waits for the reader in turn. pongs are those that it left to the writer.
+	writeMu sync.Mutex
+	out     *bufio.Writer
+	pongs   atomic.Pointer[[8]byte]
+	sent    atomic.Int64
+
+	// ended is closed when the server has ended the connection.
+	ended chan struct{}
+	// window is what SETTINGS allow to send on a new stream.
+	window atomic.Int64
+
+	mu      sync.Mutex
+	replies Replies
+}
+
+// Replies are what a server sent.
+type Replies struct {
+	// Resets counts RST_STREAM by error code.
+	Resets map[string]int
+	// Statuses counts grpc-status; "" stands for an answer without one.
+	Statuses map[string]int
+	// GoAway is error code and debug data of the last GOAWAY, "" if there was none.
+	GoAway string
+	// Pongs counts answers to pings.
+	Pongs int
+	// Streams is how many calls at once the server says it allows.
+	Streams uint32
+}
+
+// Dial connects to addr, a host:port, and sends preface and settings.
+func Dial(ctx context.Context, addr string, m Manners) (*Conn, error) {
+	var dialer net.Dialer
+	raw, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if m.TLS != nil {
+		secured := tls.Client(raw, m.TLS)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			return nil, errors.Join(fmt.Errorf("shake hands with %s: %w", addr, err), raw.Close())
+		}
+		raw = secured
+	}
+	c := &Conn{Conn: raw, manners: m, out: bufio.NewWriterSize(raw, 64<<10), ended: make(chan struct{})}
+	c.replies.Resets, c.replies.Statuses = map[string]int{}, map[string]int{}
+	c.window.Store(defaultWindow)
+	if m.Deaf {
+		// A short buffer makes the server's writes wait soon.
+		if t, ok := raw.(*net.TCPConn); ok {
+			err = t.SetReadBuffer(4 << 10)
+		}
+	} else {
+		go c.read()
+	}
+	hello := appendSettings([]byte(http2.ClientPreface), m.Settings...)
+	if err := errors.Join(err, c.Send(1, hello), c.Flush()); err != nil {
+		return nil, errors.Join(fmt.Errorf("begin with %s: %w", addr, err), raw.Close())
+	}
+	return c, nil
+}
+
+// Send sends bytes that hold so many frames; see [Conn.Flush].
+func (c *Conn) Send(frames int, bytes []byte) error {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	c.sent.Add(int64(frames))
+	if pong := c.pongs.Swap(nil); pong != nil {
+		if _, err := c.out.Write(appendFrame(nil, http2.FramePing, http2.FlagPingAck, 0, pong[:])); err != nil {
+			return err
+		}
+	}
+	_, err := c.out.Write(bytes)
+	return err
+}
+
+// Flush has what was sent go out.
+func (c *Conn) Flush() error {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	return c.out.Flush()
+}
+
+// pong answers a ping, now or with what is sent next.
+func (c *Conn) pong(data [8]byte) {
+	c.pongs.Store(&data)
+	if !c.writeMu.TryLock() {
+		return
+	}
+	defer c.writeMu.Unlock()
+	if pong := c.pongs.Swap(nil); pong != nil {
+		// If the connection has ended, the next read says so.
+		_, _ = c.out.Write(appendFrame(nil, http2.FramePing, http2.FlagPingAck, 0, pong[:]))
+		_ = c.out.Flush()
+	}
+}
+
+// Sent returns how many frames were sent.
+func (c *Conn) Sent() int64 { return c.sent.Load() }
+
+// Ended is closed when the server has ended the connection. A deaf one never hears.
+func (c *Conn) Ended() <-chan struct{} { return c.ended }
+
+// Replies returns a copy of what came back so far.
+func (c *Conn) Replies() Replies {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := Replies{Resets: map[string]int{}, Statuses: map[string]int{}}
+	all.add(c.replies)
+	return all
+}
+
+func (r *Replies) add(more Replies) {
+	for code, n := range more.Resets {
+		r.Resets[code] += n
+	}
+	for code, n := range more.Statuses {
+		r.Statuses[code] += n
+	}
+	if more.GoAway != "" {
+		r.GoAway = more.GoAway
+	}
+	r.Pongs += more.Pongs
+	r.Streams = max(r.Streams, more.Streams)
+}
+
+// slowly reads one byte at a time.
+type slowly struct {
+	io.Reader
+	every time.Duration
+}
+
+func (s slowly) Read(p []byte) (int, error) {
+	time.Sleep(s.every)
+	return s.Reader.Read(p[:min(1, len(p))])
+}
+
+// read counts what the server sends, until it ends the connection.
+func (c *Conn) read() {
+	defer close(c.ended)
+	var from io.Reader = bufio.NewReaderSize(c.Conn, 64<<10)
+	if c.manners.ReadEvery > 0 {
+		from = slowly{c.Conn, c.manners.ReadEvery}
+	}
+	in := http2.NewFramer(nil, from)
+	in.SetReuseFrames()
+	in.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	for {
+		frame, err := in.ReadFrame()
+		if err != nil {
+			return
+		}
+		c.note(frame)
+		if ping, ok := frame.(*http2.PingFrame); ok && !ping.IsAck() && !c.manners.Mute {
+			c.pong(ping.Data)
+		}
+	}
+}
+
+func (c *Conn) note(frame http2.Frame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch f := frame.(type) {
+	case *http2.RSTStreamFrame:
+		c.replies.Resets[f.ErrCode.String()]++
+	case *http2.GoAwayFrame:
+		c.replies.GoAway = fmt.Sprintf("%v %s", f.ErrCode, f.DebugData())
+	case *http2.PingFrame:
+		if f.IsAck() {
+			c.replies.Pongs++
+		}
+	case *http2.SettingsFrame:
+		if w, ok := f.Value(http2.SettingInitialWindowSize); ok {
+			c.window.Store(int64(w))
+		}
+		if n, ok := f.Value(http2.SettingMaxConcurrentStreams); ok {
+			c.replies.Streams = n
+		}
+	case *http2.MetaHeadersFrame:
+		for _, field := range f.RegularFields() {
+			if field.Name == "grpc-status" {
+				c.replies.Statuses[field.Value]++
+			}
+		}
+	}
+}
