@@ -21,7 +21,7 @@ const (
 // gcPercent returns how far the heap may grow, in percent of what the collector found
 // in use, in bytes.
 func gcPercent(inUse uint64) int {
-	return int(max(leastGCPercent, min(mostGCPercent, heapRoom*100/max(inUse, 1)))) //nolint:gosec // at most 400
+	return int(max(leastGCPercent, min(mostGCPercent, heapRoom*100/max(inUse, 1))))
 }
 
 // paceCollector sets how far the heap may grow, now and after each collection, for as
