@@ -23,15 +23,16 @@ const sluiceName, envoyName = "sluice.example.com", "envoy.example.com"
 // rotation is a Secret of sluice's and one of Envoy's, both replaced as Kubernetes
 // does.
 type rotation struct {
-	sluice, envoy string // directories
+	sluice, envoy string   // directories
+	names         []string // in Envoy's certificate
 	// The last authority and the next are trusted beside the one that signs: the
 	// other side may be one rotation away.
 	last, signer, next *testcert.Authority
 }
 
-func startRotation(t *testing.T) *rotation {
+func startRotation(t *testing.T, names ...string) *rotation {
 	t.Helper()
-	r := &rotation{sluice: t.TempDir(), envoy: t.TempDir(), signer: authority(t), next: authority(t)}
+	r := &rotation{sluice: t.TempDir(), envoy: t.TempDir(), names: names, signer: authority(t), next: authority(t)}
 	r.turn(t)
 	return r
 }
@@ -50,8 +51,8 @@ func (r *rotation) turn(t *testing.T) string {
 	t.Helper()
 	r.last, r.signer, r.next = r.signer, r.next, authority(t)
 	var serial string
-	for dir, name := range map[string]string{r.sluice: sluiceName, r.envoy: envoyName} {
-		pair, err := r.signer.Issue(testcert.Leaf{Names: []string{name}})
+	for dir, names := range map[string][]string{r.sluice: {sluiceName}, r.envoy: r.names} {
+		pair, err := r.signer.Issue(testcert.Leaf{Names: names})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +73,7 @@ func (r *rotation) turn(t *testing.T) string {
 
 func (r *rotation) flags() []string {
 	f := testcert.In(r.sluice)
-	return []string{"--grpc-tls-cert", f.Cert, "--grpc-tls-key", f.Key, "--grpc-client-ca", f.CA, "--grpc-client-san"}
+	return []string{"--grpc-tls-cert", f.Cert, "--grpc-tls-key", f.Key, "--grpc-client-ca", f.CA}
 }
 
 // cluster returns the cluster of examples/tls, with Envoy's files where they are
@@ -102,9 +103,9 @@ var byUserEverywhere = []listener{{routes: `[{ match: { prefix: / }, route: { ra
 // Connections end all the time, so that there are new handshakes.
 func TestEnvoyAsksOverMutualTLS(t *testing.T) {
 	t.Parallel()
-	r := startRotation(t)
+	r := startRotation(t, envoyName)
 	limits := startSluice(t, sluice.Options{
-		Args: append(r.flags(), envoyName, "--config", writeRules(t, plenty), "--max-connection-age", "100ms", "--log-level", "debug"),
+		Args: append(r.flags(), "--grpc-client-san", envoyName, "--config", writeRules(t, plenty), "--max-connection-age", "100ms", "--log-level", "debug"),
 	})
 	p := startProxy(t, byUserEverywhere, r.cluster(t, sluiceName), limits)
 	got := p.get(t, "/", "x-user: al")
@@ -150,13 +151,13 @@ func (p *proxy) certificates(t *testing.T) string {
 // in Envoy's certificate, and Envoy another than in sluice's.
 func TestAnEnvoyOfAnotherNameGetsNoAnswer(t *testing.T) {
 	t.Parallel()
-	r := startRotation(t)
+	r := startRotation(t, envoyName)
 	config := writeRules(t, plenty)
 	for name, tt := range map[string]struct{ client, server string }{
 		"client": {"other.example.com", sluiceName},
 		"server": {envoyName, "other.example.com"},
 	} {
-		limits := startSluice(t, sluice.Options{Args: append(r.flags(), tt.client, "--config", config)})
+		limits := startSluice(t, sluice.Options{Args: append(r.flags(), "--grpc-client-san", tt.client, "--config", config)})
 		p := startProxy(t, byUserEverywhere, r.cluster(t, tt.server), limits)
 		if got := p.get(t, "/", "x-user: al"); got.status != http.StatusInternalServerError {
 			t.Errorf("wrong name of the %s: status %d, want 500", name, got.status)

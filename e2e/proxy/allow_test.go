@@ -1,0 +1,139 @@
+package proxy_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+)
+
+// allowFlags are those that examples/tls/teams.yaml names.
+func allowFlags(t *testing.T) (flags []string, rules string) {
+	t.Helper()
+	rules = filepath.Join(root, "examples", "tls", "teams.yaml")
+	text, err := os.ReadFile(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^#\s+--grpc-allow (\S+)`).FindAllStringSubmatch(string(text), -1) {
+		flags = append(flags, "--grpc-allow", m[1])
+	}
+	if len(flags) != 6 {
+		t.Fatalf("the example's flags are %q, want three", flags)
+	}
+	return flags, rules
+}
+
+// teamListeners ask for the domains of both teams, and let pass or refuse where
+// sluice does not answer.
+func teamListeners() []listener {
+	routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
+	return []listener{
+		{name: "shop", routes: routes, rateLimit: []string{"domain: shop"}},
+		{name: "pay", routes: routes, rateLimit: []string{"domain: pay"}},
+		{name: "pay passing", routes: routes, rateLimit: []string{"{domain: pay, failure_mode_deny: false}"}},
+	}
+}
+
+// TestAnEnvoyAsksForItsDomainsOnly runs the example of examples/tls/teams.yaml with an
+// Envoy of each kind, whose certificate carries a SPIFFE id, a DNS name, or what is
+// on no list.
+func TestAnEnvoyAsksForItsDomainsOnly(t *testing.T) {
+	t.Parallel()
+	const ok, failed = http.StatusOK, http.StatusInternalServerError
+	flags, rules := allowFlags(t)
+	for name, shopPay := range map[string][2]int{
+		"spiffe://cluster.local/ns/shop/sa/envoy":   {ok, failed},
+		"spiffe://cluster.local/ns/pay/sa/checkout": {failed, ok},
+		"spiffe://cluster.local/ns/ops/sa/envoy":    {failed, failed},
+		"edge.example.com":                          {ok, ok},
+		"shop.example.com":                          {failed, failed},
+	} {
+		t.Run(name[strings.LastIndexByte(name, ':')+1:], func(t *testing.T) {
+			t.Parallel()
+			r := startRotation(t, name)
+			limits := startSluice(t, sluice.Options{Args: append(append(r.flags(), flags...), "--config", rules)})
+			p := startProxy(t, teamListeners(), r.cluster(t, sluiceName), limits)
+			denials := 0.0
+			for i, domain := range []string{"shop", "pay"} {
+				got, err := p.ask(t.Context(), domain, "/", "x-user: al")
+				if err != nil || got.status != shopPay[i] {
+					t.Fatalf("domain %s: status %d, %v, want %d; sluice said:\n%s", domain, got.status, err, shopPay[i], limits.Log())
+				}
+				if limited := got.get("X-Ratelimit-Limit") != ""; limited != (shopPay[i] == ok) {
+					t.Errorf("domain %s: the limit is in the answer: %v", domain, limited)
+				}
+				if shopPay[i] != ok {
+					denials++
+					eventually(t, "the log names certificate and domain", func() bool {
+						return strings.Contains(limits.Log(), "request denied") && strings.Contains(limits.Log(), name)
+					})
+				}
+			}
+			// Envoy takes a denial for an error: what is not told to fail passes, without
+			// a limit.
+			got, err := p.ask(t.Context(), "pay passing", "/", "x-user: al")
+			if err != nil || got.status != ok {
+				t.Errorf("with failure_mode_deny: false: status %d, %v, want 200", got.status, err)
+			}
+			if limited := got.get("X-Ratelimit-Limit") != ""; limited != (shopPay[1] == ok) {
+				t.Errorf("with failure_mode_deny: false: the limit is in the answer: %v", limited)
+			}
+			if shopPay[1] != ok {
+				denials++
+			}
+			if n := metric(t, limits, "sluice_rejected_requests_total", `reason="not_allowed"`); n != denials {
+				t.Errorf("%v denials are counted, want %v", n, denials)
+			}
+			if n := metric(t, limits, "sluice_tls_handshake_errors_total"); n != 0 {
+				t.Errorf("%v handshakes failed, want none: a certificate on no list is still one of ours", n)
+			}
+		})
+	}
+}
+
+// TestAnEnvoyWithoutOurCertificateGetsNoAnswer has an Envoy show the right name,
+// signed by somebody else, and one show none.
+func TestAnEnvoyWithoutOurCertificateGetsNoAnswer(t *testing.T) {
+	t.Parallel()
+	flags, rules := allowFlags(t)
+	const name = "spiffe://cluster.local/ns/shop/sa/envoy"
+	for kind, change := range map[string]func(r *rotation) string{
+		"forged": func(r *rotation) string {
+			pair, err := authority(t).Issue(testcert.Leaf{Names: []string{name}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := testcert.Mount(r.envoy, pair, r.signer.PEM); err != nil {
+				t.Fatal(err)
+			}
+			return r.cluster(t, sluiceName)
+		},
+		"none": func(r *rotation) string {
+			cluster := r.cluster(t, sluiceName)
+			own := cluster[strings.Index(cluster, "      tls_certificate_sds_secret_configs:"):strings.Index(cluster, "      # Without this Envoy talks")]
+			return strings.Replace(cluster, own, "", 1)
+		},
+	} {
+		r := startRotation(t, name)
+		cluster := change(r)
+		limits := startSluice(t, sluice.Options{Args: append(append(r.flags(), flags...), "--config", rules)})
+		p := startProxy(t, teamListeners(), cluster, limits)
+		for _, domain := range []string{"shop", "pay"} {
+			if got, err := p.ask(t.Context(), domain, "/", "x-user: al"); err != nil || got.status != http.StatusInternalServerError {
+				t.Errorf("%s: domain %s: status %d, %v, want 500", kind, domain, got.status, err)
+			}
+		}
+		if metric(t, limits, "sluice_tls_handshake_errors_total") == 0 {
+			t.Errorf("%s: no failed handshake is counted", kind)
+		}
+		if n := metric(t, limits, "ratelimit_service_total_requests", `grpc_method="ShouldRateLimit"`); n != 0 {
+			t.Errorf("%s: %v requests came through", kind, n)
+		}
+	}
+}
