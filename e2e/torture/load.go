@@ -18,8 +18,7 @@ const (
 	Least = 1000
 )
 
-// mostInFlight bounds what waits if a server neither answers nor lets calls end.
-// What is due beyond is not asked, so the load reached falls.
+// mostInFlight is the default of [LoadOptions].
 const mostInFlight = 20_000
 
 // Ask makes one call and says in a word what it got. An error must be one of few
@@ -35,6 +34,11 @@ type LoadOptions struct {
 	// Deadline is what each call has from when it is made. Optional; default
 	// [Deadline].
 	Deadline time.Duration
+	// MostInFlight bounds what waits if calls neither get an answer nor end. What is
+	// due beyond is not asked, so the load reached falls. Optional; default 20,000,
+	// which is for deadlines that are short. With long ones it keeps a load that is
+	// too much for the machine from growing into one that nothing recovers from.
+	MostInFlight int
 }
 
 // Load is an open loop of calls. One goroutine uses it.
@@ -57,10 +61,17 @@ func StartLoad(tb testing.TB, o LoadOptions) *Load {
 	if o.Deadline == 0 {
 		o.Deadline = Deadline
 	}
+	if o.MostInFlight == 0 {
+		o.MostInFlight = mostInFlight
+	}
 	l := &Load{options: o, stop: make(chan struct{})}
 	l.Phase("before")
 	l.paced.Go(l.pace)
-	tb.Cleanup(l.end)
+	tb.Cleanup(func() {
+		if !l.ended() {
+			l.Stop(tb) // the test failed: this may tell why
+		}
+	})
 	return l
 }
 
@@ -79,13 +90,15 @@ func (l *Load) pace() {
 			n++
 			p := l.phase.Load()
 			p.due.Add(1)
-			if l.flying.Load() >= mostInFlight {
+			if l.flying.Load() >= int64(l.options.MostInFlight) {
 				continue
 			}
 			l.flying.Add(1)
+			p.flying.Add(1)
 			l.calls.Go(func() {
-				defer l.flying.Add(-1)
 				l.call(p, due)
+				p.flying.Add(-1)
+				l.flying.Add(-1)
 			})
 		}
 	}
@@ -117,6 +130,23 @@ func (l *Load) Phase(name string) {
 	l.phase.Store(p)
 }
 
+// Alone waits until the calls of earlier phases have ended, so that what happens from
+// now on happens to those of this phase alone.
+func (l *Load) Alone(tb testing.TB) {
+	tb.Helper()
+	Eventually(tb, "calls of earlier phases end", func() bool {
+		for _, p := range l.report[:len(l.report)-1] {
+			if p.flying.Load() > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// InFlight returns how many calls have neither an answer nor an error yet.
+func (l *Load) InFlight() int { return int(l.flying.Load()) }
+
 // Run lets the load go on for d.
 func (l *Load) Run(tb testing.TB, d time.Duration) {
 	tb.Helper()
@@ -147,10 +177,17 @@ func (l *Load) Stop(tb testing.TB) Report {
 	return l.report
 }
 
-func (l *Load) end() {
+func (l *Load) ended() bool {
 	select {
 	case <-l.stop:
+		return true
 	default:
+		return false
+	}
+}
+
+func (l *Load) end() {
+	if !l.ended() {
 		close(l.stop)
 		l.paced.Wait()
 		l.report[len(l.report)-1].ended = time.Now()

@@ -16,7 +16,7 @@ type Phase struct {
 	Name string
 
 	began, ended time.Time
-	due          atomic.Int64
+	due, flying  atomic.Int64
 
 	mu      sync.Mutex
 	answers map[string]int // by answer

@@ -1,0 +1,190 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+)
+
+// replicas are two sluices behind an Envoy.
+type replicas struct {
+	rules string
+	addr  [2]string
+	now   [2]*sluice.Sluice
+	envoy *envoy.Envoy
+	// web are a few connections, each of which one of Envoy's threads serves.
+	web [4]*http.Client
+	n   atomic.Int64
+}
+
+func startReplicas(t *testing.T, rnd *rand.Rand) *replicas {
+	t.Helper()
+	binary := torture.Envoy(t)
+	r := &replicas{
+		rules: torture.WriteRules(t, "domain: torture\ndescriptors: [{ key: remote_address, rate_limit: { unit: year, requests_per_unit: 4000000000 } }]\n"),
+		addr:  [2]string{freeAddr(t, rnd), freeAddr(t, rnd)},
+	}
+	for i := range r.web {
+		// Over HTTP/1.1 a stall would open a connection for each call.
+		transport := &http.Transport{Protocols: new(http.Protocols)}
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		r.web[i] = &http.Client{Transport: transport}
+		t.Cleanup(r.web[i].CloseIdleConnections)
+	}
+	for i := range r.now {
+		r.start(t, i)
+	}
+	bootstrap, err := os.ReadFile("testdata/envoy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	defer cancel()
+	r.envoy, err = envoy.Start(ctx, envoy.Options{
+		Binary: binary, Bootstrap: bootstrap, Clusters: map[string][]string{"sluice": r.addr[:]}, Dir: t.TempDir(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("Envoy counted:\n" + r.stats(t))
+		}
+		r.envoy.Kill()
+	})
+	return r
+}
+
+func (r *replicas) start(t *testing.T, i int) {
+	t.Helper()
+	r.now[i] = torture.Start(t, torture.Options{
+		Args:  []string{"--config", r.rules, "--drain-delay", "2s"},
+		Addrs: map[string]string{"grpc": r.addr[i]},
+	})
+}
+
+// stats returns what Envoy knows of its calls to the sluices.
+func (r *replicas) stats(t *testing.T) string {
+	t.Helper()
+	resp, err := http.Get("http://" + r.envoy.Admin + "/stats?usedonly&filter=sluice|ratelimit")
+	if err != nil {
+		return err.Error()
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// ask makes a request, for which Envoy calls one of the sluices.
+func (r *replicas) ask(ctx context.Context) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.envoy.Addr("ingress")+"/", http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	resp, err := r.web[int(r.n.Add(1))%len(r.web)].Do(req)
+	if err != nil {
+		return "", fmt.Errorf("no answer of Envoy: %w", errors.Unwrap(err))
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return "", err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", errors.New(resp.Status)
+	}
+	return resp.Status, nil
+}
+
+// load asks as fast as the machine allows.
+func (r *replicas) load(t *testing.T) *torture.Load {
+	t.Helper()
+	return torture.StartLoad(t, torture.LoadOptions{
+		Rate: torture.Pick(1500, 5000), Ask: r.ask, Deadline: 10 * time.Second, MostInFlight: 200,
+	})
+}
+
+// asked waits until a sluice that has just started has got so many calls.
+func (r *replicas) asked(t *testing.T, i, calls int) {
+	t.Helper()
+	torture.Eventually(t, fmt.Sprintf("%d calls to sluice %d", calls, i), func() bool {
+		return torture.Metrics(t, r.now[i]).Sum("ratelimit_service_total_requests", `grpc_method="ShouldRateLimit"`) >= float64(calls)
+	})
+}
+
+// TestRollingRestarts stops one of two sluices as Kubernetes does, over and over:
+// behind Envoy no call fails.
+func TestRollingRestarts(t *testing.T) {
+	rnd := torture.Rand(t)
+	r := startReplicas(t, rnd)
+	load := r.load(t)
+	load.Run(t, 2*time.Second)
+	load.Phase("restarts")
+	for range torture.Pick(3, 10) {
+		r.asked(t, 0, 500)
+		ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+		code, err := r.now[0].Stop(ctx)
+		cancel()
+		if code != 0 || err != nil {
+			t.Fatalf("Stop() = %d, %v, want 0, nil; it said:\n%s", code, err, r.now[0].Log())
+		}
+		r.start(t, 0)
+	}
+	r.asked(t, 0, 500)
+	load.Phase("after")
+	load.Run(t, 2*time.Second)
+	report := load.Stop(t)
+	report.AtLeast(t, torture.Least, "before", "restarts", "after")
+	report.NoErrors(t, "before", "restarts", "after")
+}
+
+// TestKill kills one of two sluices without warning: only the calls that it had, and
+// those on the way to it until Envoy knows, fail.
+func TestKill(t *testing.T) {
+	const most = 64 // calls for a kill, beside those in flight
+	rnd := torture.Rand(t)
+	r := startReplicas(t, rnd)
+	load := r.load(t)
+	load.Run(t, 2*time.Second)
+	inFlight := make([]int, torture.Pick(4, 20))
+	for n := range inFlight {
+		i := rnd.IntN(2)
+		load.Phase(fmt.Sprint("kill ", n+1))
+		load.Alone(t)
+		inFlight[n] = load.InFlight()
+		signal(t, r.now[i], syscall.SIGKILL)
+		load.GoOn(t, 1000)
+		load.Phase(fmt.Sprint("one left ", n+1))
+		load.GoOn(t, 500)
+		r.start(t, i)
+		r.asked(t, i, 500)
+	}
+	load.Phase("after")
+	load.Run(t, 2*time.Second)
+	report := load.Stop(t)
+	report.AtLeast(t, torture.Least, "before", "after")
+	report.NoErrors(t, "before", "after")
+	for n := range inFlight {
+		report.NoErrors(t, fmt.Sprint("one left ", n+1))
+		if failed := report.Phase(t, fmt.Sprint("kill ", n+1)).Failed(); failed > inFlight[n]+most {
+			t.Errorf("kill %d: %d calls failed, of which %d at most were in flight, want %d more at most", n+1, failed, inFlight[n], most)
+		}
+	}
+}
