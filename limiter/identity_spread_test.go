@@ -38,57 +38,65 @@ var structured = map[string]func(i int) []byte{
 // of random IDs, and halves of IDs are all different.
 func TestStructuredNamesSpread(t *testing.T) {
 	t.Parallel()
-	const blocks = 1 << 12
-	n := blocks * ways / 2
 	for name, text := range structured {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sh := &shelf{blocks: make([]block, blocks)}
-			empty := NewHashKey().Hasher()
-			hi, lo := map[uint64]bool{}, map[uint64]bool{}
-			var first, second, both [blocks]int
-			used := make([]int, blocks)
-			lost := 0
-			for i := range n {
-				h := empty
-				h.Bytes(text(i))
-				id := h.Sum()
-				hi[id.Hi>>kindBits], lo[id.Lo] = true, true
-				a, b := sh.pair(id)
-				first[a]++
-				second[b]++
-				both[a]++
-				both[b]++
-				at := a // as choose does
-				if used[a] > ways-3 && used[b] < used[a] {
-					at = b
-				}
-				if used[at] == ways {
-					lost++
-				}
-				used[at]++
-			}
-			if len(hi) != n || len(lo) != n {
-				t.Errorf("%d of %d tags and %d low halves differ, want all", len(hi), n, len(lo))
-			}
-			if lost > 0 {
-				t.Errorf("%d found both blocks full in a half full table, want none", lost)
-			}
-			// Counts are spread as by Poisson's law: their variance is their mean. Over
-			// so many blocks the ratio is normal with a deviation of sqrt(2/blocks).
-			for which, counts := range map[string]*[blocks]int{"first": &first, "second": &second, "both": &both} {
-				sum, squares := 0.0, 0.0
-				for _, c := range counts {
-					sum += float64(c)
-					squares += float64(c) * float64(c)
-				}
-				mean := sum / blocks
-				ratio := (squares/blocks - mean*mean) / mean
-				if math.Abs(ratio-1) > 7*math.Sqrt(2.0/blocks) {
-					t.Errorf("%s block: variance is %.3f times the mean, want about 1", which, ratio)
-				}
-			}
+			spreads(t, text)
 		})
+	}
+}
+
+// spreadBlocks are those of the table that spreads fills.
+const spreadBlocks = 1 << 12
+
+// spreads fills half a table with strings and looks how they lie there.
+func spreads(t *testing.T, text func(i int) []byte) {
+	t.Helper()
+	const blocks, n = spreadBlocks, spreadBlocks * ways / 2
+	sh := &shelf{blocks: make([]block, blocks)}
+	empty := NewHashKey().Hasher()
+	hi, lo := map[uint64]bool{}, map[uint64]bool{}
+	var first, second, both [blocks]int
+	used := make([]int, blocks)
+	lost := 0
+	for i := range n {
+		h := empty
+		h.Bytes(text(i))
+		id := h.Sum()
+		hi[id.Hi>>kindBits], lo[id.Lo] = true, true
+		a, b := sh.pair(id)
+		first[a]++
+		second[b]++
+		both[a]++
+		both[b]++
+		at := a // as choose does
+		if used[a] > ways-3 && used[b] < used[a] {
+			at = b
+		}
+		if used[at] == ways {
+			lost++
+		}
+		used[at]++
+	}
+	if len(hi) != n || len(lo) != n {
+		t.Errorf("%d of %d tags and %d low halves differ, want all", len(hi), n, len(lo))
+	}
+	if lost > 0 {
+		t.Errorf("%d found both blocks full in a half full table, want none", lost)
+	}
+	// Counts are spread as by Poisson's law: their variance is their mean. Over
+	// so many blocks the ratio is normal with a deviation of sqrt(2/blocks).
+	for which, counts := range map[string]*[blocks]int{"first": &first, "second": &second, "both": &both} {
+		sum, squares := 0.0, 0.0
+		for _, c := range counts {
+			sum += float64(c)
+			squares += float64(c) * float64(c)
+		}
+		mean := sum / blocks
+		ratio := (squares/blocks - mean*mean) / mean
+		if math.Abs(ratio-1) > 7*math.Sqrt(2.0/blocks) {
+			t.Errorf("%s block: variance is %.3f times the mean, want about 1", which, ratio)
+		}
 	}
 }
 

@@ -1,0 +1,203 @@
+package limiter_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A badClock is a machine whose clock is set back and forth, jitters and repeats
+// seconds, and that is suspended, beside a [limiter.Clock] that follows it.
+type badClock struct {
+	*limiter.Clock
+	r       *rand.Rand
+	wall    limiter.Time
+	elapsed time.Duration
+	// moved is when the wall clock last moved against elapsed.
+	moved time.Duration
+	jumps int
+}
+
+func newBadClock(r *rand.Rand, start limiter.Time) *badClock {
+	b := &badClock{r: r, wall: start}
+	b.Clock = limiter.NewClockOf(func() (limiter.Time, time.Duration) { return b.wall, b.elapsed })
+	return b
+}
+
+// set moves the wall clock alone.
+func (b *badClock) set(d time.Duration) {
+	b.wall += limiter.Time(d)
+	b.moved = b.elapsed
+	b.jumps++
+}
+
+// next lets some of a span pass, or ill befall the clock, and returns the time that
+// it tells.
+func (b *badClock) next(t *testing.T, span time.Duration) limiter.Time {
+	t.Helper()
+	const second = limiter.Time(time.Second)
+	d := time.Duration(b.r.Int64N(int64(span) / 8))
+	switch n := b.r.IntN(100_000); {
+	case n < 10:
+		b.set(-time.Hour)
+	case n < 20:
+		b.set(24 * time.Hour)
+	case n < 40: // suspended: the monotonic clock stands
+		b.set(time.Duration(b.r.Int64N(int64(8 * time.Hour))))
+	case n < 200: // a leap second, as the kernel has them
+		b.wall += second - b.wall%second
+		b.set(-time.Second)
+	case n < 2_000: // corrected, by up to a second
+		b.set(time.Duration(b.r.Int64N(int64(2*time.Second))) - time.Second)
+	case n < 22_000: // a little, again and again
+		b.set(time.Duration(b.r.Int64N(int64(span)/50)) - span/100)
+	case n < 42_000: // at once
+		d = 0
+	}
+	b.elapsed += d
+	b.wall += limiter.Time(d)
+	told := b.At(b.elapsed)
+	if told != b.wall && b.elapsed-b.moved >= 100*time.Millisecond {
+		t.Fatalf("%v after it moved, the clock is off by %v", b.elapsed-b.moved, time.Duration(told-b.wall))
+	}
+	return told
+}
+
+// A witness checks the promise of an algorithm by what was admitted alone, without
+// its state. Its time is the newest at which something was charged: what comes at an
+// older one counts there. A look or an uncounted refusal leaves no trace of its time.
+type witness struct {
+	newest limiter.Time
+	// end is that of the fixed window, admitted the hits in it.
+	end      limiter.Time
+	admitted uint64
+	// hits are the times of those in the last window, for sliding ones.
+	hits []limiter.Time
+	// level is the time that a bucket's hits take to drain, at the newest time.
+	level time.Duration
+}
+
+// check notes what was decided at a time, or says what is wrong with it.
+func (w *witness) check(o op, a answer) string {
+	p := o.policy
+	if a.wait > p.MaxWait || a.wait > o.budget {
+		return "the wait is longer than it may be"
+	}
+	if a.charged == 0 {
+		return ""
+	}
+	passed := o.hits
+	if a.over {
+		passed = 0
+	}
+	since := time.Duration(0)
+	if o.now > w.newest {
+		since, w.newest = time.Duration(o.now-w.newest), o.now
+	}
+	switch p.Algorithm {
+	case limiter.FixedWindow:
+		switch end := o.now + limiter.Time(a.reset); {
+		case end < w.end:
+			return "an older window"
+		case end > w.end:
+			w.end, w.admitted = end, 0
+		}
+		if w.admitted += passed; w.admitted > uint64(p.Limit) {
+			return "more than the limit in a window"
+		}
+	case limiter.SlidingWindow, limiter.SlidingLog:
+		gone := w.newest - limiter.Time(p.Window)
+		w.hits = slices.DeleteFunc(w.hits, func(t limiter.Time) bool { return t <= gone })
+		for range passed {
+			w.hits = append(w.hits, w.newest)
+		}
+		if len(w.hits) > int(p.Limit) {
+			return "more than the limit in an interval as long as the window"
+		}
+	default:
+		interval := p.Window / time.Duration(p.Limit)
+		size := time.Duration(p.Burst) * interval
+		if p.Algorithm == limiter.LeakyBucket {
+			size = time.Duration(p.Slack+1)*interval + min(p.MaxWait, time.Duration(p.MaxWaiting)*interval)
+		}
+		if w.level = max(0, w.level-since) + time.Duration(passed)*interval; w.level > size {
+			return "more than the bucket holds"
+		}
+	}
+	return ""
+}
+
+// clockSteps is how many decisions there are for each game and start.
+func clockSteps() int {
+	if n, err := strconv.Atoi(os.Getenv("SLUICE_CLOCK_STEPS")); err == nil {
+		return n
+	}
+	return 20_000
+}
+
+// TestClockFaults decides by a clock that goes wrong in every way, from the years
+// 1970, when a machine starts without a battery, 2026, 2038 and 2106, when seconds
+// overflow 31 and 32 bits: all is as the plain models say, and whatever they say, no
+// limit is exceeded, no window is older than the last, no wait longer than allowed.
+func TestClockFaults(t *testing.T) {
+	t.Parallel()
+	for _, g := range games() {
+		if g.mixed {
+			continue // limits that change have no bound in common
+		}
+		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRand(t)
+			for _, start := range []time.Time{
+				time.Unix(10, 0),
+				time.Date(2026, 11, 21, 23, 59, 0, 0, time.UTC),
+				time.Unix(1<<31, 0).Add(-time.Hour),
+				time.Unix(1<<32, 0).Add(-time.Hour),
+			} {
+				faultyTimes(t, r, g, limiter.Time(start.UnixNano()))
+			}
+		})
+	}
+}
+
+func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) {
+	t.Helper()
+	tab, err := limiter.New(limiter.Options{Bytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock, b, counts := newBadClock(r, start), &limiter.Batch{}, map[bool]int{}
+	const counters = 2
+	var states [counters][]int64
+	var witnesses [counters]witness
+	for step := range clockSteps() {
+		o := op{counter: r.IntN(counters), hits: 1, policy: g.policies[r.IntN(len(g.policies))], now: clock.next(t, g.span)}
+		switch r.IntN(8) {
+		case 0:
+			o.hits = 0
+		case 1:
+			o.hits = uint64(r.IntN(int(min(o.policy.Limit, 20))) + 1)
+		}
+		if g.budgets != nil {
+			o.budget = g.budgets[r.IntN(len(g.budgets))]
+		}
+		got := call(tab, b, o)
+		state, want := g.model(states[o.counter], o)
+		states[o.counter] = state
+		if !got.same(want, true) {
+			t.Fatalf("step %d from %v: %v\n got %v\nwant %v", step, start, o, got, want)
+		}
+		if wrong := witnesses[o.counter].check(o, got); wrong != "" {
+			t.Fatalf("step %d from %v: %v: %s:\n%v", step, start, o, wrong, got)
+		}
+		counts[got.over]++
+	}
+	if counts[true] < clockSteps()/100 || counts[false] < clockSteps()/100 || clock.jumps < clockSteps()/10 {
+		t.Errorf("%d admitted, %d refused, %d jumps of the clock: the games are too easy", counts[false], counts[true], clock.jumps)
+	}
+}

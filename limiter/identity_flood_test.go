@@ -1,0 +1,156 @@
+package limiter
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math/bits"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// floods are strings that all have one hash by a function without a key, as a
+// stranger makes them who has read that function.
+var floods = map[string]struct {
+	text func(i int) []byte
+	hash func([]byte) uint64
+}{
+	"xxHash64":           {xxHashFlood, xxhash.Sum64},
+	"low half of FNV-1a": {fnvFlood(), fnvLow},
+}
+
+// xxHashFlood returns strings of 16 bytes: the second half undoes what the first one,
+// i, did.
+func xxHashFlood(i int) []byte {
+	const (
+		p1 = 0x9E3779B185EBCA87
+		p2 = 0xC2B2AE3D27D4EB4F
+		p4 = 0x85EBCA77C2B2AE63
+		p5 = 0x27D4EB2F165667C5
+	)
+	round := func(lane uint64) uint64 { return bits.RotateLeft64(lane*p2, 31) * p1 }
+	invert := func(odd uint64) uint64 { // modulo 2^64, by Newton's method
+		x := odd
+		for range 6 {
+			x *= 2 - odd*x
+		}
+		return x
+	}
+	state := uint64(p5) + 16
+	state ^= round(uint64(i))
+	state = bits.RotateLeft64(state, 27)*p1 + p4
+	const want = 0x0123456789abcdef // state ^ round(second) for all
+	second := bits.RotateLeft64((state^want)*invert(p1), -31) * invert(p2)
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(i)), second)
+}
+
+func fnvLow(b []byte) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(b) // never fails
+	return h.Sum64() & (1<<32 - 1)
+}
+
+// fnvFlood returns 2^15 strings: each bit of i chooses between two words that lead
+// from one state to the next (Joux, "Multicollisions in iterated hash functions",
+// 2004). The low half of the product depends on low halves alone.
+func fnvFlood() func(i int) []byte {
+	const choices, prime = 15, 0x100000001b3
+	var words [choices][2][8]byte
+	state := uint32(0x84222325) // of the offset basis
+	for stage := range words {
+		seen := map[uint32][8]byte{}
+		for n := uint64(1); ; n++ {
+			word := [8]byte(binary.LittleEndian.AppendUint64(nil, n*0x9E3779B97F4A7C15))
+			next := state
+			for _, b := range word {
+				next = (next ^ uint32(b)) * (prime & (1<<32 - 1))
+			}
+			if other, ok := seen[next]; ok {
+				words[stage] = [2][8]byte{other, word}
+				state = next
+				break
+			}
+			seen[next] = word
+		}
+	}
+	return func(i int) (text []byte) {
+		for stage := range words {
+			text = append(text, words[stage][i>>stage&1][:]...)
+		}
+		return text
+	}
+}
+
+// TestFloodsSpread fills half a table with each flood: it lies there as random
+// strings do.
+func TestFloodsSpread(t *testing.T) {
+	t.Parallel()
+	for name, flood := range floods {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := flood.hash(flood.text(0))
+			for i := range spreadBlocks * ways / 2 {
+				if got := flood.hash(flood.text(i)); got != want {
+					t.Fatalf("string %d has the hash %#x, want %#x as the others: this is no flood", i, got, want)
+				}
+			}
+			spreads(t, flood.text)
+		})
+	}
+}
+
+// TestFloodsPushOutNoMore sends a table as many live counters as it has room for: of a
+// flood as many are given up as of random values, and none while it is half full.
+func TestFloodsPushOutNoMore(t *testing.T) {
+	t.Parallel()
+	day := &Policy{Algorithm: FixedWindow, Limit: 5, Window: 24 * time.Hour}
+	// givenUp returns how many are when the table is half full, and at the end.
+	givenUp := func(text func(i int) []byte) (half, all uint64) {
+		tab := newTable(t, 256<<10)
+		capacity := int(tab.Stats().Capacity)
+		empty := NewHashKey().Hasher()
+		b := &Batch{}
+		for i := range capacity {
+			if i == capacity/2 {
+				half = tab.Stats().GivenUp
+			}
+			h := empty
+			h.Bytes(text(i))
+			b.Reset()
+			b.Charges = append(b.Charges, take(h.Sum(), day))
+			tab.Decide(benchNow, b)
+		}
+		return half, tab.Stats().GivenUp
+	}
+	half, random := givenUp(func(i int) []byte { return fmt.Append(nil, i) })
+	if half > 0 || random == 0 {
+		t.Fatalf("of random values %d are given up by half, %d by the whole of the room, want 0 and some", half, random)
+	}
+	for name, flood := range floods {
+		half, all := givenUp(flood.text)
+		t.Logf("%s: %d of %d given up", name, all, random)
+		if half > 0 || all > random*12/10 {
+			t.Errorf("%s: %d are given up by half, %d by the whole of the room, want 0 and about %d", name, half, all, random)
+		}
+	}
+}
+
+// TestProcessesHashDifferently has two keys send the same strings to other places.
+func TestProcessesHashDifferently(t *testing.T) {
+	a, b := NewHashKey().Hasher(), NewHashKey().Hasher()
+	same := 0
+	for i := range 1000 {
+		x, y := a, b
+		text := fmt.Append(nil, i)
+		x.Bytes(text)
+		y.Bytes(text)
+		if x.Sum().Lo>>52 == y.Sum().Lo>>52 { // one of 4096 blocks
+			same++
+		}
+	}
+	if same > 10 {
+		t.Errorf("%d of 1000 strings go to the same of 4096 blocks with two keys, want about none", same)
+	}
+}
