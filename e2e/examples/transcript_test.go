@@ -58,7 +58,7 @@ func TestTranscripts(t *testing.T) {
 }
 
 // needCluster names the examples whose programs a cluster starts.
-var needCluster = map[string]bool{"istio": true, "contour": true, "envoy-gateway": true}
+var needCluster = map[string]bool{"istio": true, "contour": true, "envoy-gateway": true, "compose": true}
 
 // place is where a gateway in front of a cluster is played.
 type place struct {

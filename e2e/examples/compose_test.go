@@ -1,0 +1,214 @@
+package examples_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/e2e/backend"
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+)
+
+// composeFile is what a file of docker compose may say, as far as the example does.
+type composeFile struct {
+	Name     string
+	Services map[string]composeService
+}
+
+type composeService struct {
+	Image           string
+	Build           string
+	Entrypoint      []string
+	Command         []string
+	Volumes         []string
+	Ports           []string
+	DependsOn       []string `yaml:"depends_on"`
+	ReadOnly        bool     `yaml:"read_only"`
+	CapDrop         []string `yaml:"cap_drop"`
+	SecurityOpt     []string `yaml:"security_opt"`
+	MemLimit        string   `yaml:"mem_limit"`
+	StopGracePeriod string   `yaml:"stop_grace_period"`
+}
+
+func readCompose(text []byte) (file composeFile, err error) {
+	decoder := yaml.NewDecoder(strings.NewReader(string(text)))
+	decoder.KnownFields(true)
+	return file, decoder.Decode(&file)
+}
+
+// mounts returns where the folders and files of the host are in the container. What
+// is mounted must be there.
+func (s composeService) mounts(dir string) (map[string]string, error) {
+	mounts := make(map[string]string)
+	for _, volume := range s.Volumes {
+		parts := strings.Split(volume, ":")
+		if len(parts) != 3 || parts[2] != "ro" {
+			return nil, fmt.Errorf("volume %q: want HOST:CONTAINER:ro", volume)
+		}
+		host := filepath.Join(dir, parts[0])
+		if _, err := os.Stat(host); err != nil {
+			return nil, err
+		}
+		mounts[parts[1]] = host
+	}
+	return mounts, nil
+}
+
+// outside returns an argument with paths as they are on the host.
+func outside(arg string, mounts map[string]string) string {
+	for container, host := range mounts {
+		if arg == container || strings.HasPrefix(arg, container+"/") {
+			return host + strings.TrimPrefix(arg, container)
+		}
+	}
+	return arg
+}
+
+// checkCompose says what in a file contradicts the folder that it is in.
+func checkCompose(file composeFile, dir string, config object) (problems []string) {
+	complain := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	listens := make(map[string]bool)
+	each(config, func(o object) {
+		socket, ok := o["socket_address"].(object)
+		if !ok {
+			return
+		}
+		host, port := fmt.Sprint(socket["address"]), fmt.Sprint(socket["port_value"])
+		if host == "0.0.0.0" {
+			listens["envoy:"+port] = true
+		} else if _, known := file.Services[host]; !known && host != "127.0.0.1" {
+			complain("Envoy asks %s, which is no service", host)
+		}
+	})
+	listens["sluice:9090"] = true // by default
+	for name, service := range file.Services {
+		if !regexp.MustCompile(`^[a-z0-9.]+/[a-z0-9/-]+:v\d+\.\d+\.\d+$`).MatchString(service.Image) {
+			complain("%s: image %q, want one of a registry and a version", name, service.Image)
+		}
+		if service.Build != "" {
+			if _, err := os.Stat(filepath.Join(dir, service.Build, "Dockerfile")); err != nil {
+				complain("%s: %v", name, err)
+			}
+		}
+		if _, err := service.mounts(dir); err != nil {
+			complain("%s: %v", name, err)
+		}
+		for _, other := range service.DependsOn {
+			if _, known := file.Services[other]; !known {
+				complain("%s depends on %s, which is no service", name, other)
+			}
+		}
+		for _, published := range service.Ports {
+			parts := strings.Split(published, ":")
+			if len(parts) != 3 || parts[0] != "127.0.0.1" || !listens[name+":"+parts[2]] {
+				complain("%s: port %q: want one that listens, on loopback", name, published)
+			}
+		}
+	}
+	return problems
+}
+
+// TestCompose holds examples/compose to what it says, starts sluice with the command
+// line of its service and Envoy with its configuration, and plays the README.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(root, "examples", "compose")
+	text, err := os.ReadFile(filepath.Join(dir, "compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := readCompose(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range checkCompose(file, dir, example(t, "compose", "envoy.yaml")) {
+		t.Error(problem)
+	}
+	proxy, limits := file.Services["envoy"], file.Services["sluice"]
+	if want := "docker.io/envoyproxy/envoy:v" + envoy.Version; proxy.Image != want {
+		t.Errorf("Envoy is %s, want %s, which the tests run", proxy.Image, want)
+	}
+	version := document(t, filepath.Join(root, "kustomize", "components", "version", "kustomization.yaml"))
+	if released := field[object](object{"first": field[list](version, "images")[0]}, "first"); limits.Image !=
+		fmt.Sprintf("%s:%s", released["name"], released["newTag"]) {
+		t.Errorf("sluice is %s, want %v", limits.Image, released)
+	}
+	if !slices.Equal(limits.Entrypoint, []string{"/bin/sluice"}) || limits.Command[0] != "serve" {
+		t.Fatalf("sluice runs %q %q, want /bin/sluice serve", limits.Entrypoint, limits.Command)
+	}
+	mounts, err := proxy.mounts(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(proxy.Command[:2], []string{"envoy", "-c"}) || len(proxy.Command) != 3 {
+		t.Fatalf("Envoy's command is %q, want envoy -c FILE", proxy.Command)
+	}
+	config := document(t, outside(proxy.Command[2], mounts))
+	if mounts, err = limits.mounts(dir); err != nil {
+		t.Fatal(err)
+	}
+	var flags []string
+	for _, arg := range limits.Command[1:] {
+		path, err := filepath.Abs(outside(arg, mounts))
+		if err != nil || outside(arg, mounts) == arg {
+			path = arg
+		}
+		flags = append(flags, path)
+	}
+	r, err := readReadme(filepath.Join(dir, "README.md"))
+	if err != nil || len(r.starts) != 0 || len(r.steps) == 0 {
+		t.Fatalf("the README starts %q and shows %d commands (%v), want nothing and some", r.starts, len(r.steps), err)
+	}
+	upstream, err := backend.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { upstream.Close() })
+	play(t, func(ctx context.Context, s *scene) []string {
+		if err := s.startSluice(ctx, flags); err != nil {
+			return []string{err.Error()}
+		}
+		endpoints := map[string]string{"sluice:8081": s.sluices[0].Addr("grpc"), "backend:8080": upstream.Addr}
+		if err := s.runEnvoy(ctx, t, config, endpoints); err != nil {
+			return []string{err.Error()}
+		}
+		s.ports["10000"] = s.envoy.Addr("ingress")
+		return s.play(ctx, r)
+	})
+}
+
+// TestCheckComposeFinds plants mistakes.
+func TestCheckComposeFinds(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(root, "examples", "compose")
+	text, err := os.ReadFile(filepath.Join(dir, "compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for right, wrong := range map[string]string{
+		"envoy:v1.40.0":       "envoy:latest",
+		"./envoy.yaml:":       "./envoi.yaml:",
+		"build: ../..":        "build: ..",
+		"127.0.0.1:9090:9090": "9090:9090",
+		":10000\"":            ":10001\"",
+		"[sluice, backend]":   "[sluice, backends]",
+		"  backend:\n":        "  server:\n",
+		"read_only":           "readonly",
+	} {
+		planted := strings.Replace(string(text), right, wrong, 1)
+		if planted == string(text) {
+			t.Errorf("compose.yaml has no %q", right)
+		}
+		file, err := readCompose([]byte(planted))
+		if err == nil && len(checkCompose(file, dir, example(t, "compose", "envoy.yaml"))) == 0 {
+			t.Errorf("%q instead of %q is not found", wrong, right)
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package examples_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestEveryExampleIsListedAndTested looks at each folder: the table names it, with
+// its question, and something runs it.
+func TestEveryExampleIsListedAndTested(t *testing.T) {
+	t.Parallel()
+	index, err := os.ReadFile(filepath.Join(root, "examples", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders, err := os.ReadDir(filepath.Join(root, "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		name := folder.Name()
+		has := func(file string) bool {
+			_, err := os.Stat(filepath.Join(root, "examples", name, file))
+			return err == nil
+		}
+		if !folder.IsDir() || name == "tls" { // which proxy.TestEnvoyAsksOverMutualTLS runs
+			continue
+		}
+		page := "rules.yaml"
+		if has("README.md") {
+			page = "README.md"
+		}
+		if !strings.Contains(string(index), "\n| ["+name+"]("+name+"/"+page+") | How ") &&
+			!strings.Contains(string(index), "\n| ["+name+"]("+name+"/"+page+") | Which ") {
+			t.Errorf("README.md has no line for %s/%s with its question", name, page)
+		}
+		if !has("README.md") && !has("cases.yaml") && name != "quickstart" { // which the demo runs
+			t.Errorf("%s has neither a README.md to play nor cases.yaml to ask", name)
+		}
+	}
+}
