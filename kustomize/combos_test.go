@@ -12,6 +12,11 @@ var overlays = map[string][]string{
 	// Nobody but Envoy reaches those.
 	"sidecar-unix":     {"monitoring", "rollout-on-config"},
 	"sidecar-loopback": {"monitoring", "rollout-on-config"},
+	// Their gateways speak no TLS to sluice.
+	"istio":   {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config"},
+	"contour": {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config"},
+	// Envoy Gateway makes the pods.
+	"envoy-gateway": {},
 }
 
 // combos returns each overlay with each set of components that fit it.

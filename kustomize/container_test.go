@@ -50,9 +50,6 @@ func (o *objects) instances() []*instance {
 		}
 		ours = append(ours, in)
 	}
-	if len(ours) == 0 {
-		o.complain("no container of %s", repository)
-	}
 	return ours
 }
 
@@ -65,8 +62,13 @@ func (in *instance) read() error {
 	if len(in.container.Args) == 0 || in.container.Args[0] != "serve" {
 		return fmt.Errorf("the arguments are %q, want serve first", in.container.Args)
 	}
+	return in.parse(in.container.Args[1:])
+}
+
+// parse reads the flags.
+func (in *instance) parse(args []string) error {
 	in.flags = map[string]string{}
-	for _, arg := range in.container.Args[1:] {
+	for _, arg := range args {
 		name, value, _ := strings.Cut(arg, "=")
 		if !strings.HasPrefix(name, "--") || in.flags[name[2:]] != "" {
 			return fmt.Errorf("argument %q: want each --flag=value once", arg)

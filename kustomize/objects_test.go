@@ -1,9 +1,12 @@
 package kustomize
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 
+	gateway "github.com/envoyproxy/gateway/api/v1alpha1"
+	contour "github.com/projectcontour/contour/apis/projectcontour/v1alpha1"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +38,10 @@ func (o *objects) complain(format string, args ...any) {
 // decoder refuses fields that a type does not have, and those that come twice.
 var decoder = sync.OnceValues(func() (runtime.Decoder, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, policyv1.AddToScheme, networkingv1.AddToScheme, monitoringv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, appsv1.AddToScheme, policyv1.AddToScheme, networkingv1.AddToScheme, monitoringv1.AddToScheme,
+		contour.AddToScheme, gateway.AddToScheme,
+	} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -51,6 +57,15 @@ func decode(documents [][]byte) *objects {
 		return o
 	}
 	for _, document := range documents {
+		if bytes.Contains(document, []byte("kind: EnvoyFilter\n")) {
+			f, err := decodeFilter(document)
+			if err != nil {
+				o.complain("decode: %v", err)
+				continue
+			}
+			o.all = append(o.all, f)
+			continue
+		}
 		decoded, _, err := d.Decode(document, nil, nil)
 		if err != nil {
 			o.complain("decode: %v", err)

@@ -21,9 +21,6 @@ func (o *objects) checkPods() {
 	}
 	level := psa.LevelVersion{Level: psa.LevelRestricted, Version: psa.LatestVersion()}
 	templates := o.pods()
-	if len(templates) == 0 {
-		o.complain("no pods")
-	}
 	for workload, template := range templates {
 		result := policy.AggregateCheckResults(evaluator.EvaluatePod(level, &template.ObjectMeta, &template.Spec))
 		if !result.Allowed {
@@ -31,7 +28,11 @@ func (o *objects) checkPods() {
 		}
 		o.checkPod(workload, template)
 	}
-	for _, in := range o.instances() {
+	ours := o.instances()
+	if len(ours) == 0 && len(templates) > 0 {
+		o.complain("no container of %s", repository)
+	}
+	for _, in := range ours {
 		o.checkResources(in)
 		o.checkPorts(in)
 		o.checkIdentity(in)

@@ -136,7 +136,11 @@ func (o *objects) checkEnvoy(workload object, c *corev1.Container, template *cor
 	if asked == nil {
 		return errors.New("Envoy has no cluster sluice")
 	}
-	if err := o.checkDomains(string(text)); err != nil {
+	var all dict
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	if err := o.checkFilter(all); err != nil {
 		return err
 	}
 	return o.checkAddresses(asked.addresses(), workload, c, template)
@@ -173,13 +177,10 @@ func validate(text string) error {
 	return ask()
 }
 
-var (
-	askedDomain = regexp.MustCompile(`(?m)^\s+domain: (\S+)$`)
-	ruledDomain = regexp.MustCompile(`(?m)^domain: (\S+)$`)
-)
+var ruledDomain = regexp.MustCompile(`(?m)^domain: (\S+)$`)
 
-// checkDomains wants rules for each domain that a filter names.
-func (o *objects) checkDomains(text string) error {
+// checkDomain wants rules for the domain that a filter names.
+func (o *objects) checkDomain(domain string) error {
 	ruled := map[string]bool{}
 	for _, one := range o.all {
 		config, ok := one.(*corev1.ConfigMap)
@@ -192,14 +193,8 @@ func (o *objects) checkDomains(text string) error {
 			}
 		}
 	}
-	asked := askedDomain.FindAllStringSubmatch(text, -1)
-	if len(asked) == 0 {
-		return errors.New("no filter names a domain")
-	}
-	for _, found := range asked {
-		if !ruled[found[1]] {
-			return fmt.Errorf("there are no rules for domain %s", found[1])
-		}
+	if !ruled[domain] {
+		return fmt.Errorf("there are no rules for domain %s", domain)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -152,12 +153,31 @@ func (o *objects) ask(in *instance, dir string, options sluice.Options) error {
 			}
 			continue
 		}
-		if err := in.probe(ctx, s, probe); err != nil {
+		if err := await(ctx, func() error { return in.probe(ctx, s, probe) }); err != nil {
 			failed = append(failed, fmt.Errorf("%s probe: %w", name, err))
 		}
 	}
-	failed = append(failed, in.health(ctx, s, dir), get(ctx, s.Addr("metrics"), "/metrics"))
+	failed = append(failed, await(ctx, func() error { return in.health(ctx, s, dir) }), get(ctx, s.Addr("metrics"), "/metrics"))
 	return errors.Join(failed...)
+}
+
+// errUnhealthy is the answer of a program that is there.
+var errUnhealthy = errors.New("not healthy")
+
+// await repeats what failed because the program does not serve yet, as the kubelet
+// does.
+func await(ctx context.Context, ask func() error) error {
+	for {
+		err := ask()
+		if !errors.Is(err, errUnhealthy) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // probe does what the kubelet does, which is not in the pod.
@@ -228,7 +248,7 @@ func check(ctx context.Context, addr, service string, c credentials.TransportCre
 	}
 	answer, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: service})
 	if err == nil && answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
-		err = fmt.Errorf("health of %q is %s", service, answer.GetStatus())
+		err = fmt.Errorf("health of %q is %s: %w", service, answer.GetStatus(), errUnhealthy)
 	}
 	return errors.Join(err, conn.Close())
 }
@@ -244,7 +264,11 @@ func get(ctx context.Context, addr, path string) error {
 		return err
 	}
 	_, err = io.Copy(io.Discard, response.Body)
-	if response.StatusCode != http.StatusOK {
+	switch response.StatusCode {
+	case http.StatusOK:
+	case http.StatusInternalServerError:
+		err = fmt.Errorf("GET %s: %w", path, errUnhealthy)
+	default:
 		err = fmt.Errorf("GET %s answers %s", path, response.Status)
 	}
 	return errors.Join(err, response.Body.Close())

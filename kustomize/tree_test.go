@@ -86,5 +86,6 @@ func (files tree) examine(c combo) []string {
 	o := decode(documents)
 	o.checkPods()
 	o.checkNetwork()
+	o.checkGateways()
 	return o.found
 }
