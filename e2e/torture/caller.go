@@ -61,7 +61,7 @@ func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...g
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
 	for i := range l.values {
-		if _, err := l.call(ctx, clients[0], []Key{{"token_bucket", fmt.Sprint("v", i)}, {"leaky_bucket", fmt.Sprint("v", i)}}); err != nil {
+		if _, err := l.Call(ctx, clients[0], Key{"token_bucket", fmt.Sprint("v", i)}, Key{"leaky_bucket", fmt.Sprint("v", i)}); err != nil {
 			tb.Fatalf("make the first hit of each bucket: %v", err)
 		}
 	}
@@ -82,12 +82,12 @@ func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...g
 	}
 	return func(ctx context.Context) (string, error) {
 		client, keys := draw()
-		return l.call(ctx, client, keys)
+		return l.Call(ctx, client, keys...)
 	}
 }
 
-// call asks for one hit of each key and checks the answer.
-func (l *Ledger) call(ctx context.Context, client rls.RateLimitServiceClient, keys []Key) (string, error) {
+// Call asks for one hit of each key, which must differ, and checks the answer.
+func (l *Ledger) Call(ctx context.Context, client rls.RateLimitServiceClient, keys ...Key) (string, error) {
 	floors := make([]int, len(keys))
 	for i, k := range keys {
 		floors[i] = l.Begin(k)

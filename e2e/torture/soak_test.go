@@ -1,0 +1,156 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/sluice-ratelimit/sluice/e2e/process"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+)
+
+var soakTime = flag.Duration("soak", 0, "how long TestSoak goes on; 20s, or 10m in the long tier, if 0")
+
+// TestSoak lets it all come together for a long time: calls, reloads, clients that come
+// and go, and two attackers whose kind changes with each reload. What sluice holds
+// when the attackers are gone is, after the first minute, no more than it was.
+func TestSoak(t *testing.T) {
+	const (
+		rate = 1000
+		// Attackers of a nicer kind take most of two cores.
+		leastMeanwhile = 50
+		attackers      = 2
+		mostPeak       = attackers * mostMemory
+		mostHeap       = 4 << 20  // more in use than after the first minute
+		mostResident   = 16 << 20 // as well
+	)
+	if *soakTime == 0 {
+		*soakTime = torture.Pick(20*time.Second, 10*time.Minute)
+	}
+	cycle := torture.Pick(3*time.Second, 10*time.Second)
+	first := torture.Pick(2, 6) // cycles after which nothing grows
+	cycles := max(first+1, int(*soakTime/cycle))
+
+	rnd := torture.Rand(t)
+	ledger := torture.NewLedger(4000, 200)
+	rules := func(version int) string {
+		return ledger.Rules(
+			fmt.Sprintf("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: %d } }", version+1),
+			"  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }",
+		)
+	}
+	path := torture.WriteRules(t, rules(0))
+	s := torture.Start(t, torture.Options{Args: []string{"--config", path}})
+	watch := torture.StartWatch(t, s)
+	load := torture.StartLoad(t, torture.LoadOptions{Rate: rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+	load.Run(t, 2*time.Second)
+	torture.Collect(t, s)
+	base := torture.Measure(t, s)
+
+	load.Phase("soak")
+	visits := startVisits(t, s, ledger)
+	kinds := hostile.All(hostile.Target{})
+	var ceiling, last held
+	for n := range cycles {
+		torture.Replace(t, path, rules(n+1))
+		var both []*process.Process
+		for range attackers {
+			both = append(both, child{
+				Attack: kinds[rnd.IntN(len(kinds))].Name, Connections: 1, For: cycle,
+				Target: hostile.Target{Addr: s.Addr("grpc"), Domain: "torture", Key: "attacker", Value: "a"},
+			}.start(t, 10))
+		}
+		for _, p := range both {
+			outcome(t, p)
+		}
+		torture.Eventually(t, "the rules are in force", func() bool { return limitOf(t, s, "changes") == n+2 })
+		// One more of each may be of the client that comes and goes.
+		torture.Eventually(t, "no more files and goroutines than before: "+base.String(), func() bool {
+			now := torture.Measure(t, s)
+			return now.Goroutines <= base.Goroutines+visitGoroutines && now.Files <= base.Files+1
+		})
+		last = held{heap: inUse(t, s), resident: torture.Measure(t, s).RSS}
+		if n < first {
+			ceiling = held{max(ceiling.heap, last.heap), max(ceiling.resident, last.resident)}
+		}
+	}
+	visited := visits()
+	load.Phase("after")
+	load.Run(t, 2*time.Second)
+	report := load.Stop(t)
+	report.AtLeast(t, rate/2, "before", "after")
+	report.AtLeast(t, leastMeanwhile, "soak")
+	report.NoErrors(t, "before", "soak", "after")
+	ledger.Settle(t, s)
+
+	most, _ := watch.Stop(t)
+	t.Logf("%d reloads, %d visits; at rest %v after the first %d cycles, %v at the end", cycles, visited, ceiling, first, last)
+	if most.Peak > base.RSS+mostPeak {
+		t.Errorf("%d MiB resident at most, %d before, want at most %d more", most.Peak>>20, base.RSS>>20, mostPeak>>20)
+	}
+	if last.heap > ceiling.heap+mostHeap || last.resident > ceiling.resident+mostResident {
+		t.Errorf("memory grew from %v to %v", ceiling, last)
+	}
+	if least := cycles * int(cycle/time.Second) / 2; visited < least {
+		t.Errorf("%d clients came and went, want at least %d", visited, least)
+	}
+	if got := int(torture.Metrics(t, s).Sum("ratelimit_service_config_load_success")); got != cycles+1 {
+		t.Errorf("%d rule sets were loaded, want %d", got, cycles+1)
+	}
+}
+
+// held is memory in bytes: in use after a collection, and resident.
+type held struct{ heap, resident int }
+
+func (h held) String() string {
+	return fmt.Sprintf("%.1f MiB of heap, %.1f MiB resident", float64(h.heap)/(1<<20), float64(h.resident)/(1<<20))
+}
+
+// visitGoroutines is what a connection takes of sluice.
+const visitGoroutines = 8
+
+// startVisits has a client connect, ask once and go away, each second. The function
+// that it returns ends that and returns how often.
+func startVisits(t *testing.T, s *sluice.Sluice, ledger *torture.Ledger) (stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	visited := 0
+	group.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			conn := torture.Dial(t, s.Addr("grpc"))
+			// Connecting takes part of the time that a call has.
+			call, done := context.WithTimeout(ctx, torture.Patience)
+			_, err := ledger.Call(call, rls.NewRateLimitServiceClient(conn), torture.Key{Rule: "fixed_window", Value: "visitor"})
+			done()
+			conn.Close()
+			if err != nil && ctx.Err() == nil {
+				t.Errorf("visit %d: %v", visited, err)
+			}
+			visited++
+		}
+	})
+	stop = func() int {
+		cancel()
+		group.Wait()
+		return visited
+	}
+	t.Cleanup(func() { stop() })
+	return stop
+}
