@@ -1,0 +1,197 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+)
+
+// TestDrainOnTheWire looks at the frames of a drain: health turns first, calls are
+// still taken then; a GOAWAY that allows every stream comes before the one that names
+// the last, so that no call on its way is lost; what was taken is answered.
+func TestDrainOnTheWire(t *testing.T) {
+	ledger := torture.NewLedger(100, 1)
+	s := torture.Start(t, torture.Options{Rules: ledger.Rules(), Args: []string{"--drain-delay", "3s"}})
+	w := dialWire(t, s.Addr("grpc"))
+	watch, err := grpc_health_v1.NewHealthClient(torture.Dial(t, s.Addr("grpc"))).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	health := func(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
+		t.Helper()
+		if got, err := watch.Recv(); err != nil || got.GetStatus() != want {
+			t.Fatalf("health is %v, %v, want %v", got.GetStatus(), err, want)
+		}
+	}
+	health(grpc_health_v1.HealthCheckResponse_SERVING)
+	const begun, during, after = 1, 3, 5 // streams
+	w.open(t, begun)
+
+	if err := s.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	health(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	w.open(t, during)
+	w.finish(t, during)
+	w.await(t, "status 0 on stream 3")
+	if seen := w.seen(); len(seen) != 1 {
+		t.Errorf("in the drain delay came %q, want the call's answer alone", seen)
+	}
+
+	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", 1<<31-1))
+	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", during))
+	w.open(t, after)
+	w.finish(t, after)
+	w.finish(t, begun)
+	w.await(t, "status 0 on stream 1")
+	w.await(t, "end")
+	if got, want := w.seen(), []string{
+		"status 0 on stream 3",
+		"GOAWAY NO_ERROR, last stream 2147483647",
+		"GOAWAY NO_ERROR, last stream 3",
+		"status 0 on stream 1",
+		"end",
+	}; !slices.Equal(got, want) {
+		t.Errorf("the client saw\n%q, want\n%q", got, want)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	defer cancel()
+	if code, err := s.Wait(ctx); code != 0 || err != nil {
+		t.Errorf("Wait() = %d, %v, want 0, nil; it said:\n%s", code, err, s.Log())
+	}
+}
+
+// wire is a client that shows the frames that it gets.
+type wire struct {
+	framer *http2.Framer
+
+	mu   sync.Mutex // held while a frame is written, too
+	what []string
+}
+
+func dialWire(t *testing.T, addr string) *wire {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{framer: http2.NewFramer(conn, conn)}
+	w.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	w.write(t, func() error { return w.framer.WriteSettings() })
+	var reading sync.WaitGroup
+	reading.Go(w.read)
+	t.Cleanup(func() {
+		conn.Close()
+		reading.Wait()
+	})
+	return w
+}
+
+func (w *wire) write(t *testing.T, frame func() error) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := frame(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read notes what ends calls and connections, and answers what wants an answer.
+func (w *wire) read() {
+	for {
+		f, err := w.framer.ReadFrame()
+		w.mu.Lock()
+		switch f := f.(type) {
+		case nil:
+			w.what = append(w.what, "end")
+		case *http2.SettingsFrame:
+			if !f.IsAck() {
+				err = w.framer.WriteSettingsAck()
+			}
+		case *http2.PingFrame:
+			if !f.IsAck() {
+				err = w.framer.WritePing(true, f.Data)
+			}
+		case *http2.GoAwayFrame:
+			w.what = append(w.what, fmt.Sprintf("GOAWAY %v, last stream %d", f.ErrCode, f.LastStreamID))
+		case *http2.RSTStreamFrame:
+			w.what = append(w.what, fmt.Sprintf("%v on stream %d", f.ErrCode, f.StreamID))
+		case *http2.MetaHeadersFrame:
+			for _, field := range f.RegularFields() {
+				if field.Name == "grpc-status" {
+					w.what = append(w.what, fmt.Sprintf("status %s on stream %d", field.Value, f.StreamID))
+				}
+			}
+		}
+		w.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// open begins a call.
+func (w *wire) open(t *testing.T, stream uint32) {
+	t.Helper()
+	var block bytes.Buffer
+	e := hpack.NewEncoder(&block)
+	for _, f := range []hpack.HeaderField{
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "http"},
+		{Name: ":path", Value: rls.RateLimitService_ShouldRateLimit_FullMethodName},
+		{Name: ":authority", Value: "sluice"},
+		{Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"},
+	} {
+		f.Sensitive = true // the table stays as it is from one encoder to the next
+		if err := e.WriteField(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.write(t, func() error {
+		return w.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true})
+	})
+}
+
+// finish sends the call's request.
+func (w *wire) finish(t *testing.T, stream uint32) {
+	t.Helper()
+	w.write(t, func() error {
+		return w.framer.WriteData(stream, true, hostile.Request("torture", "fixed_window", "wire"))
+	})
+}
+
+func (w *wire) seen() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.what)
+}
+
+func (w *wire) await(t *testing.T, what string) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("awaited %s, saw %q", what, w.seen())
+		}
+	})
+	torture.Eventually(t, what, func() bool { return slices.Contains(w.seen(), what) })
+}
