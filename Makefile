@@ -8,8 +8,9 @@ FUZZTIME      ?= 10s
 BENCHFLAGS    ?=
 LIMITERFLAGS  ?=
 SOAKTIME      ?= 3m
-# Flags of go test for make torture, such as -run.
+# Flags of go test for make torture, such as -run, and of the tests, such as -soak.
 TORTUREFLAGS  ?=
+TORTUREARGS   ?=
 # RACE=1: fail where the race detector cannot run, rather than do without it.
 RACE          ?=
 # NAMESPACES=1: fail where the drop-in test cannot run, rather than do without it.
@@ -164,7 +165,7 @@ soak: | need-go ## hit the limiters for SOAKTIME (3m) with all that could break 
 
 .PHONY: torture
 torture: $(ENVOY) | need-go ## ill-treat the binary under load, half an hour (TORTUREFLAGS='-run TestName': one of them)
-	@go test -count=1 -tags torture -timeout 90m -v -p 1 $(TORTUREFLAGS) ./e2e/torture/... -args -long
+	@go test -count=1 -tags torture -timeout 8h -v -p 1 $(TORTUREFLAGS) ./e2e/torture/... -args -long $(TORTUREARGS)
 
 .PHONY: envoy
 envoy: $(ENVOY) ## fetch Envoy into .build/ (test and demo do so themselves)

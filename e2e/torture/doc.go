@@ -12,7 +12,7 @@
 //		Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
 //	})
 //	load.Run(t, 2*time.Second)
-//	load.Phase("fault")
+//	load.Phase("fault")                           // calls that begin from now on
 //	...                                           // what this torture is about
 //	load.Phase("after")
 //	load.Run(t, 2*time.Second)
