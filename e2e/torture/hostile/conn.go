@@ -65,8 +65,8 @@ type Replies struct {
 	Statuses map[string]int
 	// GoAway is error code and debug data of the last GOAWAY, "" if there was none.
 	GoAway string
-	// Pongs counts answers to pings.
-	Pongs int
+	// Pings counts the server's, Pongs its answers to ours.
+	Pings, Pongs int
 	// Streams is how many calls at once the server says it allows.
 	Streams uint32
 }
@@ -163,6 +163,7 @@ func (r *Replies) add(more Replies) {
 	if more.GoAway != "" {
 		r.GoAway = more.GoAway
 	}
+	r.Pings += more.Pings
 	r.Pongs += more.Pongs
 	r.Streams = max(r.Streams, more.Streams)
 }
@@ -211,6 +212,8 @@ func (c *Conn) note(frame http2.Frame) {
 	case *http2.PingFrame:
 		if f.IsAck() {
 			c.replies.Pongs++
+		} else {
+			c.replies.Pings++
 		}
 	case *http2.SettingsFrame:
 		if w, ok := f.Value(http2.SettingInitialWindowSize); ok {
@@ -226,4 +229,27 @@ func (c *Conn) note(frame http2.Frame) {
 			}
 		}
 	}
+}
+
+// Open begins a call and does not end it.
+func (c *Conn) Open(stream uint32) error {
+	return errors.Join(c.Send(1, appendFrame(nil, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, block(shouldRateLimit))), c.Flush())
+}
+
+// Call makes a call.
+func (c *Conn) Call(stream uint32, message []byte) error {
+	return errors.Join(c.Send(2, appendCall(nil, stream, block(shouldRateLimit), message)), c.Flush())
+}
+
+// Ping pings.
+func (c *Conn) Ping() error {
+	return errors.Join(c.Send(1, appendFrame(nil, http2.FramePing, 0, 0, make([]byte, 8))), c.Flush())
+}
+
+// Hello is how a connection begins: preface and settings.
+func Hello() []byte { return appendSettings([]byte(http2.ClientPreface)) }
+
+// Whole is a call as it goes over the wire.
+func Whole(stream uint32, message []byte) []byte {
+	return appendCall(nil, stream, block(shouldRateLimit), message)
 }

@@ -1,0 +1,246 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+)
+
+// TestEachLimit lowers every limit on clients and goes beyond it, while others call.
+func TestEachLimit(t *testing.T) {
+	const mostConnections = 100
+	h := besiege(t, torture.Options{Args: []string{
+		"--max-message=4KiB", "--max-descriptors=100", "--max-entries=4", "--max-key-length=32", "--max-value-length=1KiB",
+		"--max-streams=64", "--max-header-size=4KiB", "--connection-timeout=500ms", "--max-connections=100",
+		"--max-connection-idle=2s", "--keepalive-time=1s", "--keepalive-timeout=500ms", "--keepalive-min-time=1m",
+	}}, func(s *sluice.Sluice) {
+		t.Run("what a request holds", func(t *testing.T) { limitsOfARequest(t, s) })
+		t.Run("streams", func(t *testing.T) {
+			c := dialHostile(t, s, hostile.Manners{})
+			for i := range uint32(100) {
+				if err := c.Open(1 + 2*i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			torture.Eventually(t, "36 of 100 streams are refused", func() bool { return c.Replies().Resets["REFUSED_STREAM"] == 36 })
+			if got := c.Replies().Streams; got != 64 {
+				t.Errorf("sluice allows %d streams, want 64", got)
+			}
+		})
+		t.Run("connections", func(t *testing.T) {
+			var open, closed int
+			for range mostConnections + 50 {
+				c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Addr("grpc"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				open++
+			}
+			torture.Eventually(t, "those beyond the limit are refused", func() bool {
+				closed = int(torture.Metrics(t, s).Sum("sluice_refused_connections_total"))
+				return closed >= 50
+			})
+			t.Logf("%d of %d connections refused", closed, open)
+		})
+		t.Run("the time to begin", func(t *testing.T) {
+			hello := hostile.Hello()
+			ended(t, s.Addr("grpc"), 10, nil, hello[:10], hello[:24], hello[:30])
+		})
+		t.Run("idleness", func(t *testing.T) {
+			c := dialHostile(t, s, hostile.Manners{})
+			awaitEnd(t, c)
+			if got := c.Replies().GoAway; !strings.Contains(got, "max_idle") {
+				t.Errorf("sluice said %q, want max_idle", got)
+			}
+		})
+		t.Run("pings without an answer", func(t *testing.T) {
+			c := dialHostile(t, s, hostile.Manners{Mute: true})
+			if err := c.Open(1); err != nil { // so that it is not idle
+				t.Fatal(err)
+			}
+			awaitEnd(t, c)
+			if got := c.Replies().GoAway; strings.Contains(got, "max_idle") {
+				t.Errorf("sluice said %q: it ended for another reason", got)
+			}
+		})
+		t.Run("answers to pings", func(t *testing.T) {
+			c := dialHostile(t, s, hostile.Manners{})
+			if err := c.Open(1); err != nil {
+				t.Fatal(err)
+			}
+			torture.Eventually(t, "it is pinged again", func() bool { return c.Replies().Pings == 2 || ends(c) })
+			if ends(c) {
+				t.Error("a connection that answers pings was ended")
+			}
+		})
+		t.Run("pings too often", func(t *testing.T) {
+			c := dialHostile(t, s, hostile.Manners{})
+			for range 4 {
+				if err := c.Ping(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			awaitEnd(t, c)
+			if got := c.Replies().GoAway; !strings.Contains(got, "too_many_pings") {
+				t.Errorf("sluice said %q, want too_many_pings", got)
+			}
+		})
+	}, nil)
+	if h.more > mostMemory {
+		t.Errorf("%d MiB above before, want at most %d", h.more>>20, mostMemory>>20)
+	}
+}
+
+// limitsOfARequest sends what is just within each bound, and just beyond.
+func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
+	t.Helper()
+	client := rls.NewRateLimitServiceClient(torture.Dial(t, s.Addr("grpc")))
+	entry := func(key, value int) *rlcommon.RateLimitDescriptor_Entry {
+		return &rlcommon.RateLimitDescriptor_Entry{Key: strings.Repeat("k", key), Value: strings.Repeat("v", value)}
+	}
+	// ask makes a request of so many descriptors and entries.
+	ask := func(descriptors, entries, key, value int) *rls.RateLimitRequest {
+		r := &rls.RateLimitRequest{Domain: "torture"}
+		for range descriptors {
+			d := new(rlcommon.RateLimitDescriptor)
+			for range entries {
+				d.Entries = append(d.Entries, entry(key, value))
+			}
+			r.Descriptors = append(r.Descriptors, d)
+		}
+		return r
+	}
+	// sized makes one of so many bytes.
+	sized := func(bytes int) *rls.RateLimitRequest {
+		r := ask(4, 1, 1, 1000)
+		r.Domain += strings.Repeat("x", bytes-proto.Size(r))
+		return r
+	}
+	for _, tt := range []struct {
+		name           string
+		within, beyond *rls.RateLimitRequest
+	}{
+		{"size", sized(4 << 10), sized(4<<10 + 1)},
+		{"descriptors", ask(100, 1, 1, 1), ask(101, 1, 1, 1)},
+		{"entries", ask(1, 4, 1, 1), ask(1, 5, 1, 1)},
+		{"keys", ask(1, 1, 32, 1), ask(1, 1, 33, 1)},
+		{"values", ask(1, 1, 1, 1024), ask(1, 1, 1, 1025)},
+	} {
+		for range 50 {
+			if _, err := client.ShouldRateLimit(t.Context(), tt.within); err != nil {
+				t.Errorf("%s, within: %v", tt.name, err)
+			}
+			if _, err := client.ShouldRateLimit(t.Context(), tt.beyond); status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("%s, beyond: %v, want RESOURCE_EXHAUSTED", tt.name, err)
+			}
+		}
+	}
+	large := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("~", 3<<10))
+	if _, err := client.ShouldRateLimit(large, ask(1, 1, 1, 1)); err != nil {
+		t.Errorf("headers, within: %v", err)
+	}
+	larger := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("~", 4<<10))
+	if _, err := client.ShouldRateLimit(larger, ask(1, 1, 1, 1)); err == nil {
+		t.Error("headers, beyond: answered")
+	}
+	if code := headersOverHTTP(t, s, 3<<10); code != http.StatusOK {
+		t.Errorf("headers over HTTP, within: %d, want 200", code)
+	}
+	// net/http allows 4 KiB more than it is told.
+	if code := headersOverHTTP(t, s, 9<<10); code != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("headers over HTTP, beyond: %d, want 431", code)
+	}
+}
+
+// headersOverHTTP asks for health with so many bytes of headers.
+func headersOverHTTP(t *testing.T, s *sluice.Sluice, bytes int) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr("http")+"/healthcheck", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close = true
+	r.Header.Set("X", strings.Repeat("x", bytes))
+	got, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := got.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return got.StatusCode
+}
+
+// dialHostile connects until the test ends.
+func dialHostile(t *testing.T, s *sluice.Sluice, m hostile.Manners) *hostile.Conn {
+	t.Helper()
+	c, err := hostile.Dial(t.Context(), s.Addr("grpc"), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Close()
+		if !m.Deaf {
+			<-c.Ended()
+		}
+	})
+	return c
+}
+
+func ends(c *hostile.Conn) bool {
+	select {
+	case <-c.Ended():
+		return true
+	default:
+		return false
+	}
+}
+
+// awaitEnd waits until sluice ends the connection.
+func awaitEnd(t *testing.T, c *hostile.Conn) {
+	t.Helper()
+	torture.Eventually(t, "sluice ends the connection", func() bool { return ends(c) })
+}
+
+// ended opens so many connections for each of what there is to say, says it, and fails
+// the test if the other side does not end all of them.
+func ended(t *testing.T, addr string, each int, say ...[]byte) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	defer cancel()
+	open := make(map[net.Conn]int)
+	for i, bytes := range say {
+		for range each {
+			c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+			open[c] = i
+			_, _ = c.Write(bytes) // it may have been ended at the first of them
+		}
+	}
+	for c, i := range open {
+		if _, err := io.Copy(io.Discard, c); ctx.Err() != nil {
+			t.Fatalf("a connection that said %.40q lives on: %v", say[i], err)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/gzip" // for bombs
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+)
+
+// rawCodec sends bytes as they are, and hands out those that come.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	b, ok := v.([]byte)
+	if !ok {
+		return nil, errors.New("not bytes")
+	}
+	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return errors.New("not a pointer to bytes")
+	}
+	*b = data.Materialize()
+	return nil
+}
+
+// TestOddMessages sends messages at the edge of every bound and of protobuf, many at
+// once, while others call. What protobuf's own decoder takes sluice answers, unless it
+// is beyond a bound.
+func TestOddMessages(t *testing.T) {
+	const limit = 64 << 10
+	request := func(change func(*rls.RateLimitRequest)) []byte {
+		r := torture.Request(torture.Key{Rule: "attacker", Value: "a"})
+		change(r)
+		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	plain := request(func(*rls.RateLimitRequest) {})
+	// padded adds a field that nobody knows up to a size.
+	padded := func(size int) []byte {
+		const number = 1000
+		head := protowire.AppendTag(slices.Clone(plain), number, protowire.BytesType)
+		for n := size - len(head); ; n-- {
+			if b := protowire.AppendBytes(head, make([]byte, n)); len(b) == size {
+				return b
+			}
+		}
+	}
+	groups := func(deep int) []byte {
+		b := slices.Clone(plain)
+		for range deep {
+			b = protowire.AppendTag(b, 1000, protowire.StartGroupType)
+		}
+		for range deep {
+			b = protowire.AppendTag(b, 1000, protowire.EndGroupType)
+		}
+		return b
+	}
+	for name, m := range map[string][]byte{"padded": padded(limit), "deep": groups(9000)} {
+		if err := proto.Unmarshal(m, new(rls.RateLimitRequest)); err != nil {
+			t.Fatalf("the test's own %s message: %v", name, err)
+		}
+	}
+	messages := []struct {
+		name    string
+		message []byte
+		want    codes.Code
+		// over says that the answer is OVER_LIMIT.
+		over bool
+		// zip sends it compressed.
+		zip bool
+	}{
+		{name: "64 KiB", message: padded(limit)},
+		{name: "64 KiB - 1", message: padded(limit - 1)},
+		{name: "64 KiB + 1", message: padded(limit + 1), want: codes.ResourceExhausted},
+		{name: "4 MiB", message: padded(4 << 20), want: codes.ResourceExhausted},
+		{name: "gzip of 64 KiB", message: padded(limit), zip: true, want: codes.OK},
+		{name: "gzip bomb, 1000 times its size", message: padded(4 << 20), zip: true, want: codes.ResourceExhausted},
+		{name: "10000 descriptors", message: request(func(r *rls.RateLimitRequest) {
+			r.Descriptors = slices.Repeat([]*rlcommon.RateLimitDescriptor{{}}, 10_000)
+		}), want: codes.ResourceExhausted},
+		{name: "10000 entries", message: request(func(r *rls.RateLimitRequest) {
+			r.Descriptors[0].Entries = slices.Repeat([]*rlcommon.RateLimitDescriptor_Entry{{Key: "k"}}, 10_000)
+		}), want: codes.ResourceExhausted},
+		{name: "a value of 60 KiB", message: request(func(r *rls.RateLimitRequest) {
+			r.Descriptors[0].Entries[0].Value = strings.Repeat("v", 60<<10)
+		})},
+		{name: "a value of 60 KiB + 1", message: request(func(r *rls.RateLimitRequest) {
+			r.Descriptors[0].Entries[0].Value = strings.Repeat("v", 60<<10+1)
+		}), want: codes.ResourceExhausted},
+		{name: "not UTF-8", message: bytes.Replace(plain, []byte("attacker"), []byte("attac\xff\xfer"), 1), want: codes.Internal},
+		{name: "cut short", message: plain[:len(plain)-1], want: codes.Internal},
+		{name: "0 hits", message: request(func(r *rls.RateLimitRequest) { r.HitsAddend = 0 })},
+		{name: "2^32-1 hits", message: request(func(r *rls.RateLimitRequest) {
+			r.HitsAddend = 1<<32 - 1
+			r.Descriptors[0].Entries[0].Key = "few"
+		}), over: true},
+		{name: "unknown fields", message: append(slices.Clone(plain), padded(1000)[len(plain):]...)},
+		{name: "a group", message: groups(1)},
+		{name: "9000 groups in each other", message: groups(9000)},
+		{name: "11000 groups in each other", message: groups(11_000), want: codes.Internal},
+		{name: "a group without its end", message: protowire.AppendTag(slices.Clone(plain), 1000, protowire.StartGroupType), want: codes.Internal},
+		{name: "nothing", want: codes.Unknown}, // an empty domain, as the reference says it
+	}
+	h := besiege(t, torture.Options{}, func(s *sluice.Sluice) {
+		conn := torture.Dial(t, s.Addr("grpc"), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallSendMsgSize(64<<20)))
+		defer conn.Close()
+		for _, m := range messages {
+			t.Run(m.name, func(t *testing.T) {
+				if m.zip {
+					t.Logf("%d bytes compressed", zipped(t, m.message))
+				}
+				var options []grpc.CallOption
+				if m.zip {
+					options = append(options, grpc.UseCompressor("gzip"))
+				}
+				var group sync.WaitGroup
+				for range 4 {
+					group.Go(func() {
+						for range torture.Pick(5, 50) {
+							var reply []byte
+							err := conn.Invoke(t.Context(), rls.RateLimitService_ShouldRateLimit_FullMethodName, m.message, &reply, options...)
+							if why := oddAnswer(reply, err, m.want, m.over); why != "" {
+								t.Error(why)
+							}
+						}
+					})
+				}
+				group.Wait()
+			})
+		}
+	}, nil)
+	t.Log("harm to others: ", h)
+	if h.more > mostMemory {
+		t.Errorf("%d MiB above before, want at most %d", h.more>>20, mostMemory>>20)
+	}
+}
+
+// oddAnswer says what is wrong with an answer, "" if nothing is.
+func oddAnswer(reply []byte, err error, want codes.Code, over bool) string {
+	if got := status.Code(err); got != want {
+		return fmt.Sprintf("answered %.200v, want %v", err, want)
+	}
+	if err != nil {
+		return ""
+	}
+	var r rls.RateLimitResponse
+	if err := proto.Unmarshal(reply, &r); err != nil {
+		return fmt.Sprintf("the reply does not decode: %v", err)
+	}
+	if len(r.GetStatuses()) != 1 || over != (r.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT) {
+		return fmt.Sprintf("answered %v, want one status, over limit: %v", &r, over)
+	}
+	return ""
+}
+
+func zipped(t *testing.T, b []byte) int {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Len()
+}

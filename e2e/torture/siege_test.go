@@ -1,0 +1,73 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+)
+
+const (
+	// victims is how many calls a second others make meanwhile.
+	victims = 500
+	// leastVictims is below which a run says nothing. Attacks make many calls late, so
+	// it holds before and after.
+	leastVictims = 50
+	// mostMemory is what an attack may cost, in bytes resident above before.
+	mostMemory = 64 << 20
+)
+
+// attackers are rules for who attacks: one that never refuses, and one that soon does.
+var attackers = []string{
+	"  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }",
+	"  - { key: few, rate_limit: { unit: year, requests_per_unit: 10 } }",
+}
+
+// harm is what an attack did to others.
+type harm struct {
+	late float64 // share of calls
+	more int     // bytes resident at most, above before
+}
+
+func (h harm) String() string { return fmt.Sprintf("%.1f %%, %d MiB", 100*h.late, h.more>>20) }
+
+// besiege runs a sluice that others call, has attack do its worst, and holds the others'
+// answers, and files and goroutines afterwards. Settled, which may be nil, looks at what
+// is left then. The others connect with options.
+func besiege(t *testing.T, o torture.Options, attack, settled func(*sluice.Sluice), options ...grpc.DialOption) harm {
+	t.Helper()
+	rnd := torture.Rand(t)
+	ledger := torture.NewLedger(4096, 50)
+	o.Rules = ledger.Rules(attackers...)
+	s := torture.Start(t, o)
+	load := torture.StartLoad(t, torture.LoadOptions{Rate: victims, Ask: ledger.Caller(t, s.Addr("grpc"), rnd, options...)})
+	load.Run(t, torture.Pick(300*time.Millisecond, time.Second))
+	torture.Collect(t, s)
+	torture.ResetPeak(t, s)
+	before := torture.Measure(t, s)
+
+	load.Phase("attack")
+	attack(s)
+	peak := torture.Measure(t, s).Peak
+	load.Phase("after")
+	load.Run(t, torture.Pick(300*time.Millisecond, time.Second))
+	report := load.Stop(t)
+	report.AtLeast(t, leastVictims, "before", "after")
+	report.NoErrors(t, "before", "attack", "after")
+	torture.Eventually(t, "goroutines and files are as before", func() bool {
+		now := torture.Measure(t, s)
+		return now.Goroutines <= before.Goroutines && now.Files <= before.Files
+	})
+	ledger.Settle(t, s, options...)
+	if settled != nil {
+		settled(s)
+	}
+	s.Kill()
+	return harm{late: report.Phase(t, "attack").Late(torture.Deadline), more: peak - before.RSS}
+}

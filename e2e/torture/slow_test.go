@@ -1,0 +1,115 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+)
+
+// slowCalls are how many calls of a slow client wait for it.
+const slowCalls = 50
+
+// TestSlowClients has clients that read or write a byte now and then, or never, and
+// clients whose windows have no room, while others call. In the long tier the times are
+// those that an operator gets.
+func TestSlowClients(t *testing.T) {
+	var args []string
+	if !torture.Long() {
+		args = []string{"--keepalive-time=2s", "--keepalive-timeout=3s"}
+	}
+	each := torture.Pick(50, 500)
+	every := torture.Pick(200*time.Millisecond, time.Second)
+	request := hostile.Request("torture", "attacker", "slow")
+	noWindow := []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}
+	h := besiege(t, torture.Options{Args: args}, func(s *sluice.Sluice) {
+		before := torture.Measure(t, s)
+		start := time.Now()
+		var group sync.WaitGroup
+		defer group.Wait()
+		var all, held []*hostile.Conn
+		for name, m := range map[string]hostile.Manners{
+			"reads a byte now and then": {ReadEvery: every},
+			"never reads":               {Deaf: true},
+			"no window, no pong":        {Settings: noWindow, Mute: true},
+			"no window":                 {Settings: noWindow},
+		} {
+			for range each {
+				c := dialHostile(t, s, m)
+				for i := range uint32(slowCalls) {
+					if err := c.Call(1+2*i, request); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if name == "no window" {
+					held = append(held, c)
+				}
+				all = append(all, c)
+			}
+		}
+		for range each {
+			c, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr("grpc"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			group.Go(func() { writeSlowly(t, c, request, every) })
+		}
+		// Not every client hears of its end; sluice's files tell.
+		var now torture.Usage
+		for deadline := start.Add(2 * torture.Patience); ; time.Sleep(100 * time.Millisecond) {
+			if now = torture.Measure(t, s); now.Files <= before.Files+len(held) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d of %d slow clients live on", now.Files-before.Files-len(held), 4*each)
+			}
+		}
+		t.Logf("%d slow clients were ended within %v; sluice holds %v", 4*each, time.Since(start).Round(time.Second), now)
+		// The rest are as good as any client that waits: they answer pings. What they hold
+		// is bounded by their streams.
+		for _, c := range held {
+			if ends(c) {
+				t.Error("a client without window that answers pings was ended")
+			}
+		}
+		for _, c := range all {
+			_ = c.Close()
+		}
+	}, nil)
+	t.Log("harm to others: ", h)
+	if most := 5 * each << 20; h.more > most {
+		t.Errorf("%d MiB above before, want at most 1 for each of %d clients", h.more>>20, 5*each)
+	}
+}
+
+// writeSlowly begins a connection and then writes its calls a byte at a time, until
+// sluice ends it.
+func writeSlowly(t *testing.T, c net.Conn, request []byte, every time.Duration) {
+	t.Helper()
+	defer c.Close()
+	if _, err := c.Write(hostile.Hello()); err != nil {
+		t.Error(err)
+		return
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var text []byte
+	for i := range uint32(slowCalls) {
+		text = append(text, hostile.Whole(1+2*i, request)...)
+	}
+	for i := range text {
+		<-tick.C
+		if _, err := c.Write(text[i : i+1]); err != nil {
+			return
+		}
+	}
+	t.Errorf("a client wrote all of %d bytes, one by one", len(text))
+}
