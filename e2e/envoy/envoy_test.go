@@ -53,6 +53,17 @@ func TestQuickStartConfigurationIsValid(t *testing.T) {
 	}
 }
 
+// TestTheVersionIsTheDocumentedOne holds the first row of what was tried.
+func TestTheVersionIsTheDocumentedOne(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs", "compatibility.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row := "| " + envoy.Version + " | all tests"; !strings.Contains(string(page), row) {
+		t.Errorf("docs/compatibility.md has no row %q", row)
+	}
+}
+
 func TestTwoEnvoysServeAtOnce(t *testing.T) {
 	binary := find(t)
 	b, err := backend.Start(t.Context())

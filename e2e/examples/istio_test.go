@@ -232,6 +232,21 @@ func TestIstio(t *testing.T) {
 	})
 }
 
+// TestEnvoyFiltersSuitOlderEnvoys looks for what Envoy knows since 1.40 only:
+// gateways bring older ones, which refuse a filter with a field that they lack.
+func TestEnvoyFiltersSuitOlderEnvoys(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"examples/istio/envoyfilter.yaml", "kustomize/overlays/istio/filter.yaml"} {
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(text, []byte("enable_retry_after_header")) {
+			t.Errorf("%s: enable_retry_after_header needs Envoy 1.40", path)
+		}
+	}
+}
+
 // TestPatchedFinds plants mistakes in an EnvoyFilter.
 func TestPatchedFinds(t *testing.T) {
 	t.Parallel()
