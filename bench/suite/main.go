@@ -33,6 +33,7 @@ blurs both; how much there was is printed.
   go run ./suite -rounds 1 -duration 1s -warmup 200ms      a quick look
   go run ./suite -cases closed,open -benchmarks=false      these cases over gRPC
   go run ./suite -cases '' -rounds 10                      the Go benchmarks alone
+  go run ./suite -gogc 100,200,400,800 -cases closed       what GOGC costs and gives
   go run ./suite -peer ratelimit=127.0.0.1:18081=4711,4712 beside a service and its
         store that run already, with suite/rules.yaml as rules
 
@@ -45,6 +46,7 @@ type options struct {
 	duration, warmup time.Duration
 	cases            []benchCase
 	peers            []*service
+	percents         []int // of GOGC
 	benchmarks       bool
 	benchtime        time.Duration
 }
@@ -72,6 +74,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	page := &page{Page: report.Page{W: stdout}}
 	page.preamble(ctx, args)
+	if len(o.percents) > 0 {
+		if err := overGOGC(ctx, &b, o, page); err != nil {
+			return err
+		}
+		return page.Err
+	}
 	if len(o.cases) > 0 {
 		if err := overGRPC(ctx, &b, o, page); err != nil {
 			return err
@@ -106,6 +114,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.Func("peer", "also measure a service that runs already: `name=address=pid,pid...`; may be repeated", func(s string) error {
 		p, err := parsePeer(s)
 		o.peers = append(o.peers, p)
+		return err
+	})
+	flags.Func("gogc", "measure sluice under each of these `percentages` of GOGC, comma-separated, and nothing else", func(s string) (err error) {
+		o.percents, err = parsePercents(s)
 		return err
 	})
 	if err := flags.Parse(args); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -43,6 +44,8 @@ type service struct {
 	// path and args start it; path is empty if it runs already.
 	path string
 	args []string
+	// env is what it has in its environment beside this process's.
+	env []string
 	// limits is unset where it answers OK to all.
 	limits bool
 	// address finds where it listens in a line of its output.
@@ -77,6 +80,7 @@ func (s *service) start(ctx context.Context) error {
 		return nil
 	}
 	s.cmd = command(ctx, s.path, s.args...)
+	s.cmd.Env = append(os.Environ(), s.env...)
 	out := &addressWriter{find: s.address, found: make(chan string, 1)}
 	s.cmd.Stdout, s.cmd.Stderr = out, out
 	if err := s.cmd.Start(); err != nil {
