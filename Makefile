@@ -150,8 +150,8 @@ format: $(BUILD)/golangci-lint ## format every Go file
 	@$(BUILD)/golangci-lint fmt --config $(CURDIR)/.golangci.yml
 
 .PHONY: fuzz
-fuzz: | need-go ## run each fuzz target for FUZZTIME (10s)
-	@tools/fuzz.sh $(FUZZTIME)
+fuzz: | need-go ## run each fuzz target for FUZZTIME (10s); FUZZLEDGER=docs/fuzzing.md notes what it cost and found
+	@tools/fuzz.sh $(FUZZTIME) $(FUZZLEDGER)
 
 .PHONY: bench
 bench: | need-go ## measure against other services and libraries, half an hour (BENCHFLAGS='-rounds 1 -duration 1s' LIMITERFLAGS=-quick: a look)

@@ -1,28 +1,52 @@
 #!/bin/sh
-# Runs every fuzz target of the main module for the time given, one after another.
+# Runs every fuzz target of the main module for the time given, one after another,
+# and says what each has cost and found.
 #
 #     tools/fuzz.sh 10s
+#     tools/fuzz.sh 2m docs/fuzzing.md 1     # append that to a ledger; with one worker
 set -eu
 
 fuzztime=$1
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+ledger=${2:+$(realpath "$2")}
+workers=${3:-$(nproc)}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
 
-grep -r --include='*_test.go' -o '^func Fuzz[A-Za-z0-9_]*' . | sort |
-	while IFS=: read -r file target; do
-		target=${target#func }
-		dir=$(dirname "$file")
-		echo "fuzz: $dir $target"
-		status=0
-		(cd "$dir" && go test -run '^$' -fuzz "^$target\$" -fuzztime "$fuzztime" .) \
-			>"$log" 2>&1 </dev/null || status=$?
-		cat "$log"
-		[ "$status" = 0 ] && continue
-		# Go before 1.27 may report the end of the fuzz time itself as a failure
-		# (golang/go issue 75804). A real one names the input that failed.
-		if grep -q 'context deadline exceeded' "$log" && ! grep -q 'Failing input' "$log"; then
-			echo "fuzz: $dir $target: only the time ran out"
-			continue
+# spend sets spent to the CPU time in seconds of all programs that this shell has
+# run. It must not run in a subshell, whose times are its own.
+spend() {
+	times >"$tmp/times"
+	spent=$(awk -F'[ms ]+' 'NR == 2 { printf "%.0f", $1 * 60 + $2 + $3 * 60 + $4 }' "$tmp/times")
+}
+
+grep -r --include='*_test.go' -o '^func Fuzz[A-Za-z0-9_]*' . | sort >"$tmp/targets"
+while IFS=: read -r file target; do
+	target=${target#func }
+	dir=$(dirname "$file")
+	echo "fuzz: $dir $target"
+	# Built first, so that the compiler's time does not count. The cache is where go
+	# test has it.
+	(cd "$dir" && go test -c -o "$tmp/test" -fuzz "^$target\$" .) >&2
+	cache=$(go env GOCACHE)/fuzz/$(cd "$dir" && go list .)
+	spend
+	before=$spent
+	status=0
+	(cd "$dir" && "$tmp/test" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$fuzztime" \
+		-test.fuzzcachedir "$cache" -test.parallel "$workers") >"$tmp/log" 2>&1 </dev/null || status=$?
+	cat "$tmp/log"
+	# Go before 1.27 may report the end of the fuzz time itself as a failure
+	# (golang/go issue 75804). A real one names the input that failed.
+	if [ "$status" != 0 ]; then
+		if ! grep -q 'context deadline exceeded' "$tmp/log" || grep -q 'Failing input' "$tmp/log"; then
+			exit 1
 		fi
-		exit 1
-	done
+		echo "fuzz: $dir $target: only the time ran out"
+	fi
+	found=$(sed -n 's/^fuzz: elapsed:.* execs: \([0-9]*\) .*new interesting: \([0-9]*\) (total: \([0-9]*\)).*/\1 | \2 | \3/p' "$tmp/log" | tail -n 1)
+	spend
+	row="| \`${dir#./}.$target\` | $(date -u +%F) | $((spent - before)) | ${found:-0 | 0 | 0} |"
+	echo "$row"
+	if [ -n "$ledger" ]; then
+		echo "$row" >>"$ledger"
+	fi
+done <"$tmp/targets"
