@@ -66,6 +66,20 @@ func TestSharded(t *testing.T) {
 	}
 }
 
+// TestIstio holds the filter and the cluster of overlays/istio against those of
+// examples/istio, which a test runs: only the domain differs.
+func TestIstio(t *testing.T) {
+	example, err := os.ReadFile("../examples/istio/envoyfilter.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	filter, _, _ := strings.Cut(string(example), "---\n")
+	if strings.Count(filter, "domain: istio\n") != 1 {
+		t.Fatal("examples/istio/envoyfilter.yaml does not say `domain: istio` once")
+	}
+	hold(t, "overlays/istio/filter.yaml", strings.Replace(filter, "domain: istio\n", "domain: sluice\n", 1))
+}
+
 // TestSidecarsDifferInTheAddress holds the two configurations of an Envoy with a
 // sidecar against each other.
 func TestSidecarsDifferInTheAddress(t *testing.T) {

@@ -86,7 +86,9 @@ var mistakes = []struct {
 	{"standalone", "base/deployment.yaml", "command: [/bin/sluice]", "command: [/bin/sluice]\n          env: [{ name: GRPC_MAX_CONNECTION_AGE, value: soon }]", "GRPC_MAX_CONNECTION_AGE"},
 	{"sidecar-unix", "components/sidecar/sluice.yaml", "--on-bad-start=serve", "--on-bad-start=server", "on-bad-start"},
 	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-tls-key=", "--grpc-tls-keys=", "grpc-tls-key"},
-	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-client-ca=/etc/sluice/tls/ca.crt", "--log-level=info", "no certificate"},
+	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-client-ca=/etc/sluice/tls/ca.crt", "--log-level=info", "--grpc-allow needs --grpc-client-ca"},
+	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-allow=envoy=*", "--grpc-allow=envoi=*", "PermissionDenied"},
+	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-allow=envoy=*", "--log-level=info", "/json without TLS"},
 
 	// Mounts and the keys in them.
 	{"standalone", "base/deployment.yaml", "--config=/etc/sluice/rules", "--config=/etc/sluice/rule", "nothing is mounted"},

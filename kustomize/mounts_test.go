@@ -100,7 +100,8 @@ func (o *objects) layConfigMap(at string, source *corev1.ConfigMapVolumeSource) 
 	return fmt.Errorf("there is no ConfigMap %s", source.Name)
 }
 
-// laySecret writes a certificate for a Secret that the user makes.
+// laySecret writes a certificate, good for both sides, for a Secret that the user
+// makes.
 func laySecret(at string, source *corev1.SecretVolumeSource) error {
 	if secrets[source.SecretName] == nil {
 		return fmt.Errorf("nobody makes a Secret %s", source.SecretName)
@@ -109,7 +110,7 @@ func laySecret(at string, source *corev1.SecretVolumeSource) error {
 	if err != nil {
 		return err
 	}
-	pair, err := authority.Issue(testcert.Leaf{Names: []string{"sluice"}})
+	pair, err := authority.Issue(testcert.Leaf{Names: []string{"sluice", "envoy"}})
 	if err != nil {
 		return err
 	}

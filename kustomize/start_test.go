@@ -238,7 +238,20 @@ func (in *instance) health(ctx context.Context, s *sluice.Sluice, dir string) er
 	if without == nil {
 		return errors.New("it answers who shows no certificate")
 	}
-	return check(ctx, addr, "", credentials.NewTLS(config))
+	if err := check(ctx, addr, "", credentials.NewTLS(config)); err != nil {
+		return err
+	}
+	// What the certificate does not guard must not answer.
+	if err := get(ctx, s.Addr("http"), "/json"); err == nil || !strings.Contains(err.Error(), "403") {
+		return fmt.Errorf("/json without TLS: %w, want 403", err)
+	}
+	p, err := theProgram()
+	if err != nil {
+		return err
+	}
+	_, err = command(p.path, "call", addr, "--domain", "sluice", "--descriptor", "user=alice", "--server-name", "sluice",
+		"--ca-cert", filepath.Join(mounted, "ca.crt"), "--cert", filepath.Join(mounted, "tls.crt"), "--key", filepath.Join(mounted, "tls.key"))
+	return err
 }
 
 func check(ctx context.Context, addr, service string, c credentials.TransportCredentials) error {

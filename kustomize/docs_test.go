@@ -1,0 +1,47 @@
+package kustomize
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	contour "github.com/projectcontour/contour/apis/projectcontour/v1alpha1"
+	"github.com/projectcontour/contour/pkg/config"
+)
+
+// TestContourFile holds what docs/kubernetes.md says of Contour's file against
+// Contour's own parser, and against the ContourConfiguration.
+func TestContourFile(t *testing.T) {
+	page, err := os.ReadFile("../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\nrateLimitService:")
+	text, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("docs/kubernetes.md has no rateLimitService")
+	}
+	parsed, err := config.Parse(strings.NewReader("rateLimitService:" + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents, err := files.build(tree{"kustomization.yaml": combo{overlay: "contour"}.kustomization()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := decode(documents)
+	resource, found := lookUp[*contour.ContourConfiguration](o, "projectcontour", "contour")
+	if !found {
+		t.Fatal("there is no ContourConfiguration")
+	}
+	want, got := resource.Spec.RateLimitService, parsed.RateLimitService
+	if got.ExtensionService != want.ExtensionService.Namespace+"/"+want.ExtensionService.Name || got.Domain != want.Domain ||
+		got.FailOpen != *want.FailOpen || got.EnableXRateLimitHeaders != *want.EnableXRateLimitHeaders ||
+		got.EnableResourceExhaustedCode != *want.EnableResourceExhaustedCode {
+		t.Errorf("docs/kubernetes.md says %+v, overlays/contour %+v", got, want)
+	}
+}
