@@ -17,9 +17,11 @@ RACE          ?=
 NAMESPACES    ?=
 # KEEP=1: make demo goes on until Ctrl-C.
 KEEP          ?=
-# What make image builds for, and where it puts what it builds.
+# What make image builds for, where it puts what it builds, and a repository to push
+# it to.
 PLATFORMS     ?= linux/amd64 linux/arm64
-DIST          ?= $(CURDIR)/dist
+DIST          ?= dist
+PUSH          ?=
 
 BUILD   := $(CURDIR)/.build
 MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod))
@@ -35,7 +37,7 @@ STAMPS      = VERSION='$(VERSION)' REVISION='$(REVISION)' COMMIT_DATE='$(COMMIT_
 GOBUILD = CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags \
 	'-s -w -X main.release=$(VERSION) -X main.revision=$(REVISION) -X main.commitDate=$(COMMIT_DATE)'
 
-PROGRAMS = $(foreach platform,$(PLATFORMS),'$(DIST)/sluice-$(subst /,-,$(platform))')
+PROGRAMS = $(foreach platform,$(PLATFORMS),'$(abspath $(DIST))/sluice-$(subst /,-,$(platform))')
 IMAGE    = go -C tools run -buildvcs=false ./image \
 	-version '$(VERSION)' -revision '$(REVISION)' -commit-date '$(COMMIT_DATE)'
 
@@ -74,13 +76,13 @@ build: | need-go ## bin/sluice
 	$(GOBUILD) -o bin/sluice ./cmd/sluice
 
 .PHONY: image
-image: programs ## the container image in dist/, without docker: an OCI layout, and a tar for docker load
-	@$(IMAGE) -out '$(DIST)' $(PROGRAMS)
+image: programs ## the container image in dist/, without docker (PUSH=ghcr.io/you/sluice: then push it)
+	@$(IMAGE) -out '$(abspath $(DIST))' $(if $(PUSH),-push '$(PUSH)') $(PROGRAMS)
 
 # For the Dockerfile: the same files in the directory ROOT.
 .PHONY: image-root
 image-root: programs
-	@$(IMAGE) -root '$(ROOT)' $(PROGRAMS)
+	@$(IMAGE) -root '$(abspath $(ROOT))' $(PROGRAMS)
 
 .PHONY: programs
 programs: | need-go
@@ -131,7 +133,7 @@ test-386: | need-go ## what decides, as a 32-bit program: 64-bit words must be a
 	GOARCH=386 CGO_ENABLED=0 go test -count=1 -short ./limiter ./descriptors ./telemetry
 
 .PHONY: reproducible
-reproducible: | need-go ## build from two directories, and fail unless the programs are the same bytes
+reproducible: | need-go ## build the image from two directories, and fail unless both are the same bytes
 	@tools/reproducible.sh $(MAKE) $(STAMPS)
 
 .PHONY: lint

@@ -15,15 +15,29 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
+// product is what is made of the programs.
+type product struct {
+	release release
+	// index has the images of all platforms, referrers what they are made of.
+	index     v1.ImageIndex
+	referrers []v1.Image
+}
+
 // build writes the image to o.out, tells what it does, and what to do with it.
 func build(ctx context.Context, o *options, programs []*program, out io.Writer) error {
 	tag, err := name.NewTag("sluice:" + o.release.version)
 	if err != nil {
 		return fmt.Errorf("-version is %q: must be usable as an image's tag: %w", o.release.version, err)
 	}
+	if o.push != "" {
+		if _, err := repository(o.push); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
+	made := &product{release: o.release}
 	var images []v1.Image
 	var next []string
 	for _, p := range programs {
@@ -38,56 +52,70 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 		if err != nil {
 			return err
 		}
-		bill := filepath.Join(o.out, "sluice-"+dashed(p.platform)+".spdx.json")
-		if err := writeWhole(bill, func(temporary string) error {
-			return os.WriteFile(temporary, layers[len(layers)-1][sbomPath].content, 0o644)
-		}); err != nil {
+		bill := layers[len(layers)-1][sbomPath].content
+		refers, err := referrer(o.release, image, bill)
+		if err != nil {
 			return err
 		}
-		path := filepath.Join(o.out, "sluice-"+dashed(p.platform)+".docker.tar")
-		if err := writeWhole(path, func(temporary string) error {
-			return tarball.WriteToFile(temporary, tag, image)
-		}); err != nil {
+		images, made.referrers = append(images, image), append(made.referrers, refers)
+
+		path := filepath.Join(o.out, "sluice-"+dashed(p.platform))
+		if err := writeWhole(path+".spdx.json", func(to string) error { return os.WriteFile(to, bill, 0o644) }); err != nil {
+			return err
+		}
+		if err := writeWhole(path+".docker.tar", func(to string) error { return tarball.WriteToFile(to, tag, image) }); err != nil {
 			return err
 		}
 		digest, err := image.Digest()
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "image: %s is %s, made of what %s says\n", p.platform, digest, bill)
-		images = append(images, image)
-		next = append(next, "docker load -i "+path)
+		fmt.Fprintf(out, "image: %s is %s, made of what %s.spdx.json says\n", p.platform, digest, path)
+		next = append(next, "docker load -i "+path+".docker.tar")
 	}
-	all, err := index(o.release, programs, images)
-	if err != nil {
+	if made.index, err = index(o.release, programs, images); err != nil {
 		return err
 	}
-	digest, err := all.Digest()
+	digest, err := made.index.Digest()
 	if err != nil {
 		return err
 	}
 	path := filepath.Join(o.out, "oci")
-	if err := writeWhole(path, func(temporary string) error { return writeLayout(temporary, o.release.version, all) }); err != nil {
+	if err := writeWhole(path, made.writeLayout); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "image: %s is %s\n", tag, digest)
-	next = append(next, fmt.Sprintf("skopeo copy --all oci:%s:%s docker://REGISTRY/sluice:%s", path, o.release.version, o.release.version))
+	if o.push != "" {
+		return push(ctx, o.push, made, out)
+	}
+	version := o.release.version
+	next = append(next, fmt.Sprintf("skopeo copy --all oci:%s:%s docker://REGISTRY/sluice:%s", path, version, version), "make image PUSH=REGISTRY/sluice")
 	fmt.Fprintf(out, "image: next, one of\n\n    %s\n", strings.Join(next, "\n    "))
 	return nil
 }
 
-// writeLayout writes an OCI layout with one image, under the name of its version.
-func writeLayout(path, version string, all v1.ImageIndex) error {
+// writeLayout writes an OCI layout: the image under the name of its version, and what
+// refers to it.
+func (made *product) writeLayout(path string) error {
 	l, err := layout.Write(path, empty.Index)
 	if err != nil {
 		return err
 	}
-	return l.AppendIndex(all, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": version}))
+	named := map[string]string{"org.opencontainers.image.ref.name": made.release.version}
+	if err := l.AppendIndex(made.index, layout.WithAnnotations(named)); err != nil {
+		return err
+	}
+	for _, bill := range made.referrers {
+		if err := l.AppendImage(bill); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeWhole has write make a file or directory under another name, and then puts
 // it in the place of what is at path: nobody finds half of it there.
-func writeWhole(path string, write func(temporary string) error) error {
+func writeWhole(path string, write func(to string) error) error {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".image-")
 	if err != nil {
 		return err

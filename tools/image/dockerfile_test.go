@@ -16,9 +16,9 @@ import (
 // TestDockerfileMakesTheSameImage holds what the Dockerfile says after FROM scratch
 // against the image that the program makes.
 func TestDockerfileMakesTheSameImage(t *testing.T) {
-	text, err := os.ReadFile(repository + "/Dockerfile")
+	text, err := os.ReadFile(source + "/Dockerfile")
 	check(t, err)
-	config, err := only(t, readLayout(t, buildImage(t))).ConfigFile()
+	config, err := only(t, readLayout(t, built)).ConfigFile()
 	check(t, err)
 	for _, why := range differences(t, string(text), config.Config) {
 		t.Error(why)
@@ -27,7 +27,7 @@ func TestDockerfileMakesTheSameImage(t *testing.T) {
 
 // TestDifferences plants what must be found.
 func TestDifferences(t *testing.T) {
-	text, err := os.ReadFile(repository + "/Dockerfile")
+	text, err := os.ReadFile(source + "/Dockerfile")
 	check(t, err)
 	at, err := time.Parse(time.RFC3339, committed)
 	check(t, err)
@@ -121,10 +121,10 @@ func labelDifferences(line string, want map[string]string) (why []string) {
 
 // TestGoVersions holds the Go that the Dockerfile pins against what go.mod needs.
 func TestGoVersions(t *testing.T) {
-	text, err := os.ReadFile(repository + "/Dockerfile")
+	text, err := os.ReadFile(source + "/Dockerfile")
 	check(t, err)
 	pinned := regexp.MustCompile(`(?m)^ARG GO_VERSION=(\d+\.\d+)\.\d+$`).FindSubmatch(text)
-	mod, err := os.ReadFile(repository + "/go.mod")
+	mod, err := os.ReadFile(source + "/go.mod")
 	check(t, err)
 	needed := regexp.MustCompile(`(?m)^go (\d+\.\d+)\.\d+$`).FindSubmatch(mod)
 	if pinned == nil || needed == nil || string(pinned[1]) != string(needed[1]) {
@@ -135,10 +135,10 @@ func TestGoVersions(t *testing.T) {
 // TestDockerignoreLetsSourcesPass holds that the builder gets all that sluice is
 // built from.
 func TestDockerignoreLetsSourcesPass(t *testing.T) {
-	text, err := os.ReadFile(repository + "/.dockerignore")
+	text, err := os.ReadFile(source + "/.dockerignore")
 	check(t, err)
 	list := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./cmd/sluice")
-	list.Dir = repository
+	list.Dir = source
 	out, err := list.Output()
 	check(t, err)
 	wanted := []string{"go.mod", "go.sum", "Makefile", "LICENSE", "tools"}

@@ -27,12 +27,13 @@ import (
 )
 
 const (
-	repository = "../.."
-	committed  = "2026-11-21T18:57:30Z"
+	source    = "../.."
+	committed = "2026-11-21T18:57:30Z"
 )
 
-// sluiceBinary is the program that TestMain built.
-var sluiceBinary string
+// What TestMain built: the program, and a directory with its image, for tests that
+// only read.
+var sluiceBinary, built string
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
@@ -44,11 +45,22 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	sluiceBinary = filepath.Join(dir, "sluice")
-	if err := compile(repository, "./cmd/sluice", sluiceBinary, "CGO_ENABLED=0", "GOOS=linux"); err != nil {
+	if err := compile(source, "./cmd/sluice", sluiceBinary, "CGO_ENABLED=0", "GOOS=linux"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	built = filepath.Join(dir, "built")
+	if err := run(context.Background(), imageArgs(built), io.Discard, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
+}
+
+// imageArgs is the command line that puts the image of sluiceBinary together.
+func imageArgs(out string, flags ...string) []string {
+	args := []string{"-version", "v1.2.3", "-revision", "c0ffee", "-commit-date", committed, "-source", source, "-out", out}
+	return append(append(args, flags...), sluiceBinary)
 }
 
 func compile(dir, pkg, to string, env ...string) error {
@@ -60,14 +72,11 @@ func compile(dir, pkg, to string, env ...string) error {
 	return nil
 }
 
-// build puts the image of sluiceBinary together and returns the directory.
+// buildImage puts the image of sluiceBinary together anew and returns the directory.
 func buildImage(t *testing.T, flags ...string) (out string) {
 	t.Helper()
 	out = t.TempDir()
-	args := append([]string{"-version", "v1.2.3", "-revision", "c0ffee", "-commit-date", committed, "-source", repository, "-out", out}, flags...)
-	if err := run(t.Context(), append(args, sluiceBinary), t.Output(), t.Output()); err != nil {
-		t.Fatal(err)
-	}
+	check(t, run(t.Context(), imageArgs(out, flags...), t.Output(), t.Output()))
 	return out
 }
 
@@ -106,7 +115,7 @@ func only(t *testing.T, index v1.ImageIndex) v1.Image {
 }
 
 func TestImageIsValidAndTheSameEachTime(t *testing.T) {
-	one, two := buildImage(t), buildImage(t)
+	one, two := built, buildImage(t)
 	first, second := readLayout(t, one), readLayout(t, two)
 	check(t, validate.Index(first))
 	a, err := first.Digest()
@@ -131,14 +140,14 @@ func TestImageIsValidAndTheSameEachTime(t *testing.T) {
 		t.Errorf("docker load gets the image %s, the layout has %s", x, y)
 	}
 	// Again into the same place: what was there is replaced.
-	check(t, run(t.Context(), []string{"-version", "v1.2.3", "-commit-date", "2027-01-01T00:00:00Z", "-source", repository, "-out", one, sluiceBinary}, io.Discard, t.Output()))
-	if again, err := readLayout(t, one).Digest(); err != nil || again == a {
+	check(t, run(t.Context(), []string{"-version", "v1.2.3", "-commit-date", "2027-01-01T00:00:00Z", "-source", source, "-out", two, sluiceBinary}, io.Discard, t.Output()))
+	if again, err := readLayout(t, two).Digest(); err != nil || again == a {
 		t.Errorf("a build of another commit is %s, %v, want another digest", again, err)
 	}
 }
 
 func TestImageIsSmall(t *testing.T) {
-	r := mutate.Extract(only(t, readLayout(t, buildImage(t))))
+	r := mutate.Extract(only(t, readLayout(t, built)))
 	defer r.Close()
 	size, err := io.Copy(io.Discard, r)
 	check(t, err)
@@ -174,9 +183,9 @@ func TestAuthorities(t *testing.T) {
 
 func TestRootHasTheFilesOfTheImage(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
-	args := []string{"-version", "v1.2.3", "-source", repository, "-root", root, sluiceBinary}
+	args := []string{"-version", "v1.2.3", "-source", source, "-root", root, sluiceBinary}
 	check(t, run(t.Context(), args, t.Output(), t.Output()))
-	layers, err := contents(release{version: "v1.2.3"}, mustRead(t), repository)
+	layers, err := contents(release{version: "v1.2.3"}, mustRead(t), source)
 	check(t, err)
 	for _, tree := range layers {
 		for path, f := range tree {

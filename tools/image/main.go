@@ -18,6 +18,8 @@ type options struct {
 	release release
 	// out is the directory for the image, root that for its files instead.
 	out, root string
+	// push is the repository to push to, none if empty.
+	push string
 	// source is the root of the module that the programs are built from.
 	source string
 	// programs are the paths of the binaries, one for each platform.
@@ -77,6 +79,7 @@ func parse(args []string, errOut io.Writer) (*options, error) {
 	flags.StringVar(&committed, "commit-date", "", "the commit's date as RFC 3339 has it; the image's time of creation, else 1970")
 	flags.StringVar(&o.out, "out", "dist", "the directory to write to")
 	flags.StringVar(&o.root, "root", "", "write the image's files to this directory, which must not exist, and no image")
+	flags.StringVar(&o.push, "push", "", "a repository to push to, such as ghcr.io/you/sluice, with the credentials of docker login")
 	flags.StringVar(&o.source, "source", "..", "the root of sluice's repository, for the licences of what it is built from")
 	flags.Usage = func() {
 		fmt.Fprintln(errOut, "Puts the container image together, from programs built for Linux without cgo.\n\n"+

@@ -23,8 +23,7 @@ import (
 // TestBillOfMaterials holds it against the program, and that the image has it and the
 // texts of the licences.
 func TestBillOfMaterials(t *testing.T) {
-	out := buildImage(t)
-	bill, err := os.ReadFile(filepath.Join(out, "sluice-linux-"+runtime.GOARCH+".spdx.json"))
+	bill, err := os.ReadFile(filepath.Join(built, "sluice-linux-"+runtime.GOARCH+".spdx.json"))
 	check(t, err)
 	document, err := spdxjson.Read(bytes.NewReader(bill))
 	check(t, err)
@@ -42,7 +41,7 @@ func TestBillOfMaterials(t *testing.T) {
 		t.Errorf("the program says that it was built from %d modules", len(want))
 	}
 	files := make(map[string][]byte)
-	r := mutate.Extract(only(t, readLayout(t, out)))
+	r := mutate.Extract(only(t, readLayout(t, built)))
 	defer r.Close()
 	for archive := tar.NewReader(r); ; {
 		h, err := archive.Next()
@@ -107,7 +106,7 @@ func TestPurl(t *testing.T) {
 func TestLicencesThatAreNotAllowed(t *testing.T) {
 	gpl, err := os.ReadFile("testdata/gpl.txt")
 	check(t, err)
-	apache, err := os.ReadFile(repository + "/LICENSE")
+	apache, err := os.ReadFile(source + "/LICENSE")
 	check(t, err)
 	for name, tt := range map[string]struct {
 		files map[string][]byte
@@ -147,7 +146,7 @@ func TestComponentsAreThoseOfTheProgram(t *testing.T) {
 			planted.Deps = append(planted.Deps, &d)
 		}
 		plant(planted.Deps[3])
-		if _, err := components(&planted, repository); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := components(&planted, source); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("components = %v, want an error with %q", err, want)
 		}
 	}

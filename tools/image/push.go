@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// push sends all to a repository, such as ghcr.io/you/sluice: the image under the name
+// of its version, and the bills of materials. It authenticates as docker login left
+// it. A version that is there already stays as it is: what somebody has deployed by
+// its name must not become something else.
+func push(ctx context.Context, to string, made *product, out io.Writer) error {
+	repo, err := repository(to)
+	if err != nil {
+		return err
+	}
+	tag := repo.Tag(made.release.version)
+	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
+	digest, err := made.index.Digest()
+	if err != nil {
+		return err
+	}
+	if there, err := remote.Head(tag, options...); err == nil && there.Digest != digest {
+		return fmt.Errorf("push %s: it is there already, as %s: a version is pushed once", tag, there.Digest)
+	}
+	fmt.Fprintf(out, "image: pushing %s\n", tag)
+	// The bills last: what they refer to must be there.
+	if err := remote.WriteIndex(tag, made.index, options...); err != nil {
+		return fmt.Errorf("push %s: %w", tag, err)
+	}
+	for _, bill := range made.referrers {
+		digest, err := bill.Digest()
+		if err != nil {
+			return err
+		}
+		if err := remote.Write(repo.Digest(digest.String()), bill, options...); err != nil {
+			return fmt.Errorf("push the bill of materials to %s: %w", repo, err)
+		}
+	}
+	fmt.Fprintf(out, "image: %s is there as %s@%s\n", tag, repo, digest)
+	return nil
+}
+
+// repository reads -push.
+func repository(to string) (name.Repository, error) {
+	repo, err := name.NewRepository(to)
+	if err != nil {
+		return repo, fmt.Errorf("-push is %q: must be a repository such as ghcr.io/you/sluice: %w", to, err)
+	}
+	return repo, nil
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"errors"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// sbomType is the media type of a bill of materials, by which whoever asks a registry
+// what refers to an image finds it.
+const sbomType types.MediaType = "application/spdx+json"
+
+// referrer returns the bill of materials as an artifact of OCI that refers to its
+// image: registries list it with the image, and it can be read without it.
+func referrer(r release, image v1.Image, bill []byte) (v1.Image, error) {
+	subject, err := partial.Descriptor(image)
+	if err != nil {
+		return nil, err
+	}
+	artifact := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), sbomType)
+	artifact, err = mutate.AppendLayers(artifact, static.NewLayer(bill, sbomType))
+	if err != nil {
+		return nil, err
+	}
+	annotated, ok := mutate.Annotations(artifact, r.labels()).(v1.Image)
+	if !ok {
+		return nil, errors.New("an annotated artifact is none")
+	}
+	referring, ok := mutate.Subject(annotated, *subject).(v1.Image)
+	if !ok {
+		return nil, errors.New("an artifact that refers to an image is none")
+	}
+	return referring, nil
+}
