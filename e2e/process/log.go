@@ -11,6 +11,9 @@ var errEnded = errors.New("the program ended")
 
 // log keeps everything a program prints and wakes those who wait for a line.
 type log struct {
+	// reading is held while a part of the output is taken; see [Process.Hold].
+	reading sync.Mutex
+
 	mu    sync.Mutex
 	text  bytes.Buffer
 	ended bool
@@ -22,6 +25,8 @@ func newLog() *log { return &log{changed: make(chan struct{})} }
 
 // Write implements [io.Writer].
 func (l *log) Write(p []byte) (int, error) {
+	l.reading.Lock()
+	defer l.reading.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text.Write(p)

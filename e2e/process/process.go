@@ -75,6 +75,13 @@ func (p *Process) WaitLine(ctx context.Context, match func(line string) bool) er
 	return nil
 }
 
+// Hold stops the reading of the program's output, whose pipe then fills, until
+// release is called.
+func (p *Process) Hold() (release func()) {
+	p.log.reading.Lock()
+	return p.log.reading.Unlock
+}
+
 // Log returns all output so far.
 func (p *Process) Log() string { return p.log.String() }
 

@@ -44,6 +44,9 @@ type Options struct {
 	// Addrs says where the listeners named (grpc, http, debug, metrics) listen,
 	// "" for not at all. Optional; default a free port on 127.0.0.1 each.
 	Addrs map[string]string
+	// Prepare is called with the command before it starts, to have it run elsewhere
+	// or otherwise; the process that it starts must become sluice. Optional.
+	Prepare func(*exec.Cmd)
 }
 
 // Sluice is a running server. Any number of goroutines may use it. Whoever
@@ -73,6 +76,9 @@ func Start(ctx context.Context, o Options) (*Sluice, error) {
 	cmd := exec.Command(o.Binary, append(args, o.Args...)...)
 	cmd.Dir = o.Dir
 	cmd.Env = append(os.Environ(), o.Env...)
+	if o.Prepare != nil {
+		o.Prepare(cmd)
+	}
 	p, err := process.Start(cmd)
 	if err != nil {
 		return nil, err

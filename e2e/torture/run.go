@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -113,8 +114,9 @@ type Options struct {
 	Args []string
 	// Env is added to the environment, as NAME=value. Optional.
 	Env []string
-	// Addrs are those of [sluice.Options].
-	Addrs map[string]string
+	// Addrs and Prepare are those of [sluice.Options].
+	Addrs   map[string]string
+	Prepare func(*exec.Cmd)
 }
 
 // Start runs the binary that [Main] built until the test ends, and then looks that
@@ -127,7 +129,7 @@ func Start(tb testing.TB, o Options) *sluice.Sluice {
 	if o.Rules != "" {
 		args = append([]string{"--config", WriteRules(tb, o.Rules)}, args...)
 	}
-	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: args, Env: o.Env, Addrs: o.Addrs})
+	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: args, Env: o.Env, Addrs: o.Addrs, Prepare: o.Prepare})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,0 +1,104 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+)
+
+// TestCertificates replaces sluice's certificate and those of its authorities in a
+// mounted Secret, again and again, while clients connect anew all the time: no call
+// fails. Once the pair does not match; the old one stays, and both a metric and the
+// log say so.
+func TestCertificates(t *testing.T) {
+	const name = "sluice.test"
+	rnd := torture.Rand(t)
+	ledger := torture.NewLedger(200, 100)
+	authority, other := newAuthority(t), newAuthority(t)
+	dir := t.TempDir()
+	mount := func(dir string, pair testcert.Pair) testcert.Files {
+		t.Helper()
+		files, err := testcert.Mount(dir, pair, slices.Concat(authority.PEM, other.PEM))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	issue := func() testcert.Pair {
+		t.Helper()
+		pair, err := authority.Issue(testcert.Leaf{Names: []string{name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair
+	}
+	files := mount(dir, issue())
+	s := torture.Start(t, torture.Options{Rules: ledger.Rules(), Args: []string{
+		"--grpc-tls-cert", files.Cert, "--grpc-tls-key", files.Key, "--grpc-client-ca", files.CA,
+		"--max-connection-age", "200ms",
+	}})
+	own := mount(t.TempDir(), issue())
+	secure, err := server.ClientTLS(server.TLSOptions{Cert: own.Cert, Key: own.Key, CA: own.CA, PeerName: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	option := grpc.WithTransportCredentials(secure)
+	sum := func(name string) float64 { return torture.Metrics(t, s).Sum(name, `use="grpc"`) }
+
+	// A handshake takes a while, and calls wait for it.
+	load := torture.StartLoad(t, torture.LoadOptions{
+		Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd, option), Deadline: time.Second,
+	})
+	load.Run(t, time.Second)
+	load.Phase("rotating")
+	rotations := torture.Pick(3, 100)
+	for n := 1; n <= rotations; n++ {
+		other = newAuthority(t)
+		mount(dir, issue())
+		torture.Eventually(t, "the pair is taken", func() bool { return sum("sluice_tls_reloads_total") == float64(n) })
+	}
+	load.Phase("a bad pair")
+	good, bad := issue(), issue()
+	bad.Key = good.Key
+	mount(dir, bad)
+	torture.Eventually(t, "the pair is refused", func() bool { return sum("sluice_tls_reload_errors_total") > 0 })
+	if err := s.WaitLine(t.Context(), func(line string) bool {
+		return strings.Contains(line, files.Cert) && strings.Contains(line, "does not match")
+	}); err != nil {
+		t.Error(err)
+	}
+	load.Run(t, time.Second)
+	load.Phase("after")
+	mount(dir, good)
+	torture.Eventually(t, "the good pair is taken", func() bool { return sum("sluice_tls_last_reload_successful") == 1 })
+	load.Run(t, time.Second)
+	report := load.Stop(t)
+	report.AtLeast(t, torture.Least, "before", "after")
+	report.NoErrors(t, "before", "rotating", "a bad pair", "after")
+	ledger.Settle(t, s, option)
+	if n := sum("sluice_tls_handshake_errors_total"); n > 0 {
+		t.Errorf("%v handshakes failed, want none", n)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 5 { // three links, ..data and its directory
+		t.Errorf("the Secret's directory has %v, %v, want five entries", entries, err)
+	}
+}
+
+func newAuthority(t *testing.T) *testcert.Authority {
+	t.Helper()
+	a, err := testcert.New(t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}

@@ -1,0 +1,71 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+)
+
+// TestSleep stops the process for 5 s, as a machine that is suspended: the calls
+// made meanwhile are late, and no counter has gained anything by it.
+func TestSleep(t *testing.T) {
+	rnd := torture.Rand(t)
+	ledger := torture.NewLedger(200, 100)
+	s := torture.Start(t, torture.Options{Rules: ledger.Rules()})
+	load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+	load.Run(t, 2*time.Second)
+	load.Phase("asleep")
+	signal(t, s, syscall.SIGSTOP)
+	load.Run(t, 5*time.Second)
+	signal(t, s, syscall.SIGCONT)
+	load.Phase("waking")
+	woken := time.Now()
+	load.GoOn(t, 1)
+	t.Logf("the first answer came %v after the process went on", time.Since(woken))
+	load.GoOn(t, torture.Least)
+	load.Phase("after")
+	load.Run(t, 2*time.Second)
+	report := load.Stop(t)
+	report.AtLeast(t, torture.Least, "before", "after")
+	report.NoErrors(t, "before", "asleep", "waking", "after")
+	ledger.Settle(t, s)
+}
+
+// TestOtherClocks runs sluice where the monotonic clock is far from what the machine
+// has been up for, as after months, or soon after a start.
+func TestOtherClocks(t *testing.T) {
+	up, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seconds, err := strconv.ParseFloat(strings.Fields(string(up))[0], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, offset := range []int{1_000_000, -min(1_000_000, int(seconds)-5)} {
+		t.Run(strconv.Itoa(offset), func(t *testing.T) {
+			shifted := []string{"unshare", "--time", "--monotonic", strconv.Itoa(offset), "--boottime", strconv.Itoa(offset)}
+			if out, err := exec.CommandContext(t.Context(), shifted[0], append(shifted[1:], "true")...).CombinedOutput(); err != nil {
+				torture.NotRun(t, fmt.Sprintf("time namespaces, which need root: %v: %s", err, strings.TrimSpace(string(out))))
+			}
+			rnd := torture.Rand(t)
+			ledger := torture.NewLedger(200, 100)
+			s := torture.Start(t, torture.Options{Rules: ledger.Rules(), Prepare: torture.Within(shifted...)})
+			load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+			load.Run(t, torture.Pick(time.Second, 10*time.Second))
+			report := load.Stop(t)
+			report.AtLeast(t, torture.Least, "before")
+			report.NoErrors(t, "before")
+			ledger.Settle(t, s)
+		})
+	}
+}

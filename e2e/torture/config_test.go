@@ -1,0 +1,114 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+)
+
+// TestConfigFile ill-treats the file of rules while calls count. What a writer left
+// behind that died, or what cannot be read, is refused once, with its place in the
+// file, and the rules in force stay to the last counter.
+func TestConfigFile(t *testing.T) {
+	rnd := torture.Rand(t)
+	ledger := torture.NewLedger(200, 100)
+	dir := filepath.Join(t.TempDir(), "config")
+	path := filepath.Join(dir, "rules.yaml")
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(os.Mkdir(dir, 0o755))
+	// Within one bracket, so that no part of it is rules.
+	lines := strings.Split(strings.TrimSuffix(ledger.Rules(), "\n"), "\n")
+	for i := range lines[2:] {
+		lines[2+i] = strings.TrimPrefix(lines[2+i], "  - ")
+	}
+	whole := "{ " + lines[0] + ", " + lines[1] + " [\n" + strings.Join(lines[2:], ",\n") + "\n]}"
+	write := func(text string) { do(os.WriteFile(path, []byte(text), 0o644)) }
+	write(whole)
+	s := torture.Start(t, torture.Options{Args: []string{"--config", path}, Prepare: asNobody(t)})
+	load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+
+	faults := []struct {
+		name string
+		do   func()
+		said string
+	}{
+		{"cut off", func() { write(whole[:rnd.IntN(len(whole))]) }, path + ":"},
+		{"zeros", func() { n := rnd.IntN(len(whole)); write(whole[:n] + strings.Repeat("\x00", len(whole)-n)) }, path + ":"},
+		{"truncated", func() { do(os.Truncate(path, 0)) }, path},
+		{"unlinked", func() { do(os.Remove(path)) }, "no rules at " + path},
+		{"renamed", func() { do(os.Rename(path, path+"~")) }, "no rules at " + path},
+		{"unreadable", func() { do(os.Chmod(path, 0)) }, "permission denied"},
+		{"without its directory", func() { do(os.Rename(dir, dir+"~")) }, "no rules at " + path},
+		{"in a directory that is closed", func() { do(os.Chmod(dir, 0)) }, "permission denied"},
+	}
+	mend := func() {
+		if err := os.Rename(dir+"~", dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		do(os.Chmod(dir, 0o755))
+		if err := os.Chmod(path, 0o644); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		write(whole)
+	}
+	rounds := torture.Pick(2, 25)
+	for n := range rounds * len(faults) {
+		fault := faults[n%len(faults)]
+		fault.do()
+		torture.Eventually(t, fault.name+" is refused", func() bool {
+			return torture.Metrics(t, s).Sum("sluice_config_last_load_successful") == 0
+		})
+		load.GoOn(t, 20)
+		mend()
+		torture.Eventually(t, "the rules are back after "+fault.name, func() bool {
+			return torture.Metrics(t, s).Sum("sluice_config_last_load_successful") == 1
+		})
+	}
+	report := load.Stop(t)
+	report.AtLeast(t, torture.Least, "before")
+	report.NoErrors(t, "before")
+	ledger.Settle(t, s)
+	page := torture.Metrics(t, s)
+	if got := page.Sum("ratelimit_service_config_load_success"); got != 1 {
+		t.Errorf("%v rule sets were loaded, want the first alone", got)
+	}
+	if got, want := page.Sum("ratelimit_service_config_load_error"), float64(rounds*len(faults)); got < want {
+		t.Errorf("%v refusals are counted, want at least %v", got, want)
+	}
+	for _, fault := range faults {
+		if !strings.Contains(s.Log(), fault.said) {
+			t.Errorf("%s: the log does not say %q", fault.name, fault.said)
+		}
+	}
+}
+
+// asNobody has sluice run as a user for whom modes of files hold, unless this one is
+// such.
+func asNobody(t *testing.T) func(*exec.Cmd) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return nil
+	}
+	for _, dir := range []string{filepath.Dir(torture.Binary()), filepath.Dir(t.TempDir())} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+}

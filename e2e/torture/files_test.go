@@ -1,0 +1,69 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+)
+
+// TestFewFiles lets sluice open 128 files, and has 200 clients connect beside those
+// that are there: these are served on, rules are reloaded meanwhile, and when the
+// others have left new ones are served.
+func TestFewFiles(t *testing.T) {
+	rnd := torture.Rand(t)
+	ledger := torture.NewLedger(200, 100)
+	config := torture.WriteRules(t, ledger.Rules())
+	s := torture.Start(t, torture.Options{
+		Args:    []string{"--config", config},
+		Prepare: torture.Within("sh", "-c", `ulimit -n 128 && exec "$0" "$@"`),
+	})
+	ask := ledger.Caller(t, s.Addr("grpc"), rnd)
+	load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask})
+	load.Run(t, time.Second)
+	load.Phase("crowded")
+	var crowd []net.Conn
+	leave := func() {
+		for _, conn := range crowd {
+			_ = conn.Close() // it may have been closed
+		}
+	}
+	defer leave()
+	for range 200 {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr("grpc"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		crowd = append(crowd, conn)
+	}
+	torture.Eventually(t, "connections are refused", func() bool {
+		return torture.Metrics(t, s).Sum("sluice_refused_connections_total") > 0
+	})
+	most := torture.Measure(t, s).Files
+	torture.Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
+	torture.Eventually(t, "the rules are taken", func() bool { return limitOf(t, s, "changes") == 7 })
+	load.Run(t, time.Second)
+	load.Phase("after")
+	leave()
+	fresh := ledger.Caller(t, s.Addr("grpc"), rnd)
+	left := time.Now()
+	torture.Eventually(t, "a new client is served", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := fresh(ctx)
+		return err == nil
+	})
+	t.Logf("a new client was served %v after the others had left; %d files at most", time.Since(left), most)
+	load.Run(t, time.Second)
+	report := load.Stop(t)
+	report.AtLeast(t, torture.Least, "before", "crowded", "after")
+	report.NoErrors(t, "before", "crowded", "after")
+	ledger.Settle(t, s)
+	if most > 128 {
+		t.Errorf("%d files were open, want at most 128: the limit was not in force", most)
+	}
+}

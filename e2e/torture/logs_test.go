@@ -1,0 +1,98 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+)
+
+// TestLogs has sluice log megabytes to a pipe that nobody reads, and to a disk of
+// 64 KiB, while calls count: no call fails for it, what is lost is counted, good
+// rules are taken meanwhile, and the end comes although the log is stuck.
+func TestLogs(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		start func(t *testing.T, config string) *sluice.Sluice
+		stick func(s *sluice.Sluice) (release func())
+	}{
+		{
+			"a pipe that nobody reads",
+			func(t *testing.T, config string) *sluice.Sluice {
+				t.Helper()
+				return torture.Start(t, torture.Options{Args: []string{"--config", config}})
+			},
+			func(s *sluice.Sluice) func() { return s.Hold() },
+		},
+		{"a full disk", startOnSmallDisk, func(*sluice.Sluice) func() { return func() {} }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rnd := torture.Rand(t)
+			ledger := torture.NewLedger(200, 100)
+			config := torture.WriteRules(t, ledger.Rules())
+			dir := filepath.Dir(config)
+			s := tt.start(t, dir)
+			load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+			load.Run(t, time.Second)
+			load.Phase("stuck")
+			release := sync.OnceFunc(tt.stick(s))
+			defer release()
+			// A file's first hundred errors are logged, each a line of about 200 bytes.
+			for n := range 150 {
+				bad := fmt.Sprintf("domain: bad%d\ndescriptors:\n%s", n, strings.Repeat("  - { key: bad, bogus: 1 }\n", 100))
+				torture.Replace(t, filepath.Join(dir, fmt.Sprint("bad", n, ".yaml")), bad)
+			}
+			torture.Eventually(t, "lines are lost", func() bool {
+				return torture.Metrics(t, s).Sum("sluice_log_lines_dropped_total") > 1000
+			})
+			for n := range 150 {
+				if err := os.Remove(filepath.Join(dir, fmt.Sprint("bad", n, ".yaml"))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			torture.Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
+			torture.Eventually(t, "good rules are taken", func() bool { return limitOf(t, s, "changes") == 7 })
+			load.Phase("after")
+			load.Run(t, time.Second)
+			report := load.Stop(t)
+			report.AtLeast(t, torture.Least, "before", "after")
+			report.NoErrors(t, "before", "stuck", "after")
+			ledger.Settle(t, s)
+			t.Logf("%v lines were lost", torture.Metrics(t, s).Sum("sluice_log_lines_dropped_total"))
+			signal(t, s, syscall.SIGTERM)
+			torture.Eventually(t, "sluice ends", func() bool {
+				_, err := torture.Held(s.PID())
+				return err != nil
+			})
+			release()
+			if code, err := s.Wait(t.Context()); err != nil || code != 0 {
+				t.Errorf("the end is %d, %v, want 0", code, err)
+			}
+		})
+	}
+}
+
+// startOnSmallDisk has sluice log to a file on a file system of its own of 64 KiB,
+// whose contents are its output.
+func startOnSmallDisk(t *testing.T, config string) *sluice.Sluice {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "unshare", "--mount", "mount", "-t", "tmpfs", "-o", "size=64k", "sluice", dir).CombinedOutput(); err != nil {
+		torture.NotRun(t, fmt.Sprintf("a full disk, which needs root: %v: %s", err, strings.TrimSpace(string(out))))
+	}
+	const script = `mount -t tmpfs -o size=64k sluice "$0" && : >"$1" && { tail -n +1 -f "$1" & } && shift && exec "$@" 2>"$0/log"`
+	return torture.Start(t, torture.Options{
+		Args:    []string{"--config", config},
+		Prepare: torture.Within("unshare", "--mount", "sh", "-c", script, dir, filepath.Join(dir, "log")),
+	})
+}

@@ -1,0 +1,104 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+)
+
+// TestMemory fills the counters' memory with values such as nobody sent before, as
+// fast as they are taken, with Go's memory limited: the process stays within both,
+// what is given up is counted, and counters that were well used before keep their
+// limits to the hit.
+func TestMemory(t *testing.T) {
+	const (
+		each        = 500 // descriptors of a request
+		limit, used = 100, 57
+		established = 200
+	)
+	counters := torture.Pick(16, 64) // MiB
+	s := torture.Start(t, torture.Options{
+		Rules: "domain: d\ndescriptors:\n  - { key: user, rate_limit: { unit: year, requests_per_unit: 100 } }\n",
+		Args:  []string{"--counter-memory", fmt.Sprint(counters, "MiB"), "--max-streams", "64"},
+		Env:   []string{"GOMEMLIMIT=128MiB", "GODEBUG=gctrace=1"},
+	})
+	clients := make([]rls.RateLimitServiceClient, 4)
+	for i := range clients {
+		clients[i] = rls.NewRateLimitServiceClient(torture.Dial(t, s.Addr("grpc")))
+	}
+	send := func(ctx context.Context, client rls.RateLimitServiceClient, kind string, from, n int, hits uint32) (*rls.RateLimitResponse, error) {
+		keys := make([]torture.Key, n)
+		for i := range keys {
+			keys[i] = torture.Key{Rule: "user", Value: fmt.Sprint(kind, from+i)}
+		}
+		request := torture.Request(keys...)
+		request.Domain, request.HitsAddend = "d", hits
+		return client.ShouldRateLimit(ctx, request)
+	}
+	expect := func(hits uint32, code rls.RateLimitResponse_Code, remaining uint32) {
+		t.Helper()
+		got, err := send(t.Context(), clients[0], "old", 0, established, hits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrong := 0
+		for _, status := range got.GetStatuses() {
+			if status.GetCode() != code || status.GetLimitRemaining() != remaining {
+				wrong++
+			}
+		}
+		if wrong > 0 || len(got.GetStatuses()) != established {
+			t.Errorf("%d hits: of %d statuses %d are not %v with %d remaining", hits, len(got.GetStatuses()), wrong, code, remaining)
+		}
+	}
+	expect(used, rls.RateLimitResponse_OK, limit-used)
+
+	room := torture.Metrics(t, s).Sum("sluice_counters_capacity")
+	var sent atomic.Int64
+	begun := time.Now()
+	more := func() bool {
+		return time.Since(begun) < torture.Pick(10*time.Second, time.Minute) || float64(sent.Load()) < 2*room
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*torture.Patience)
+	defer cancel()
+	var flood sync.WaitGroup
+	for c := range 2 * len(clients) {
+		flood.Go(func() {
+			for n := c; more(); n += 2 * len(clients) {
+				if _, err := send(ctx, clients[c%len(clients)], "new", n*each, each, 1); err != nil {
+					t.Error(err)
+					return
+				}
+				sent.Add(each)
+			}
+		})
+	}
+	flood.Wait()
+	expect(limit-used, rls.RateLimitResponse_OK, 0)
+	expect(1, rls.RateLimitResponse_OVER_LIMIT, 0)
+
+	page, usage := torture.Metrics(t, s), torture.Measure(t, s)
+	lost := page.Sum("sluice_counters_given_up_total")
+	collections := regexp.MustCompile(`gc \d+ @\S+ (\d+)%`).FindAllStringSubmatch(s.Log(), -1)
+	if len(collections) == 0 {
+		t.Fatal("the collector said nothing")
+	}
+	t.Logf("%d new counters in %v, room for %.0f, %.0f given up; %v; %s%% of CPU time for %d collections",
+		sent.Load(), time.Since(begun).Round(time.Second), room, lost, usage, collections[len(collections)-1][1], len(collections))
+	if least := float64(sent.Load()) - room; lost < least {
+		t.Errorf("%.0f counters were given up, want at least %.0f", lost, least)
+	}
+	if most := (counters + 64) << 20; usage.Peak > most {
+		t.Errorf("%d MiB were resident, want at most %d", usage.Peak>>20, most>>20)
+	}
+}

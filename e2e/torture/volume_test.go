@@ -1,0 +1,99 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+)
+
+// live is how soon a new version must be in force after it was swapped in. The promise
+// is 2 s; a test shares its machine.
+const live = 10 * time.Second
+
+// TestVolume updates the files of a mounted ConfigMap as the kubelet does, two files
+// of one version, while calls count. In each update the kubelet pauses after one of
+// its steps, which moves on, and in every second one it ends there and begins anew.
+// In force is always the old or the new version of both files.
+func TestVolume(t *testing.T) {
+	rnd := torture.Rand(t)
+	ledger := torture.NewLedger(200, 100)
+	dir := t.TempDir()
+	files := func(version int) map[string]string {
+		changes := fmt.Sprintf("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: %d } }", version)
+		return map[string]string{"rules.yaml": ledger.Rules(changes), "other.yaml": "domain: other\ndescriptors:\n" + changes + "\n"}
+	}
+	if err := volumetest.Update(dir, files(1)); err != nil {
+		t.Fatal(err)
+	}
+	s := torture.Start(t, torture.Options{Args: []string{"--config", dir}})
+	// inForce returns the version that is.
+	inForce := func() int {
+		page := torture.Metrics(t, s)
+		var of []int
+		for _, domain := range []string{"torture", "other"} {
+			of = append(of, int(page.Sum("sluice_rule_limit_requests", fmt.Sprintf("domain=%q", domain), `key1="changes"`)))
+		}
+		if of[0] != of[1] {
+			t.Fatalf("versions %v of two files are in force at once", of)
+		}
+		return of[0]
+	}
+	load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+	var latest, sum time.Duration
+	updates := torture.Pick(20, 100)
+	for version := 2; version < 2+updates; version++ {
+		var swapped time.Time
+		took := time.Duration(0)
+		look := func() bool {
+			switch got := inForce(); {
+			case got != version && got != version-1, got == version && swapped.IsZero():
+				t.Fatalf("version %d is in force, want %d, or %d after the swap", got, version-1, version)
+			case got == version && took == 0:
+				took = time.Since(swapped)
+			}
+			return took > 0
+		}
+		play := func(steps []volumetest.Step, pause int) {
+			for i, step := range steps {
+				if err := step.Do(); err != nil {
+					t.Fatalf("%s: %v", step.Name, err)
+				}
+				if step.Name == volumetest.Swap {
+					swapped = time.Now()
+				}
+				if i == pause { // sluice has time to look twice
+					for until := time.Now().Add(250 * time.Millisecond); time.Now().Before(until); {
+						look()
+						load.GoOn(t, 5)
+					}
+				}
+			}
+		}
+		steps := volumetest.Steps(dir, files(version), version%4 < 2)
+		pause := version % len(steps)
+		if version%2 == 0 {
+			play(steps[:pause+1], pause)
+			steps, pause = volumetest.Steps(dir, files(version), version%4 < 2), -1
+		}
+		play(steps, pause)
+		torture.Eventually(t, fmt.Sprintf("version %d is in force", version), look)
+		latest, sum = max(latest, took), sum+took
+	}
+	report := load.Stop(t)
+	report.AtLeast(t, torture.Least, "before")
+	report.NoErrors(t, "before")
+	ledger.Settle(t, s)
+	t.Logf("%d updates were in force %v after the swap in the mean, %v at most", updates, sum/time.Duration(updates), latest)
+	if latest > live {
+		t.Errorf("one took %v, want at most %v", latest, live)
+	}
+	page := torture.Metrics(t, s)
+	if got := page.Sum("ratelimit_service_config_load_error"); got > 0 {
+		t.Errorf("%v updates were refused, want none; sluice said:\n%s", got, s.Log())
+	}
+}
