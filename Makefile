@@ -114,7 +114,7 @@ test: $(ENVOY) | need-go ## all tests, with a real Envoy; with the race detector
 	for module in $(NESTED) .; do \
 		(cd $$module && go test $$race -count=1 -shuffle=on -timeout 25m ./...) || exit 1; \
 	done; \
-	go test -count=1 -tags torture -timeout 15m -v -p 1 ./e2e/torture/... || exit 1; \
+	go test -count=1 -tags torture -timeout 15m -v ./e2e/torture || exit 1; \
 	if [ -z "$$race" ]; then \
 		echo 'make test: passed WITHOUT the race detector, which needs a C compiler (Debian, Ubuntu: apt-get install gcc libc6-dev)'; \
 	fi; \
@@ -167,7 +167,7 @@ soak: | need-go ## hit the limiters for SOAKTIME (3m) with all that could break 
 
 .PHONY: torture
 torture: $(ENVOY) | need-go ## ill-treat the binary under load, half an hour (TORTUREFLAGS='-run TestName': one of them)
-	@go test -count=1 -tags torture -timeout 8h -v -p 1 $(TORTUREFLAGS) ./e2e/torture/... -args -long $(TORTUREARGS)
+	@go test -count=1 -tags torture -timeout 8h -v $(TORTUREFLAGS) ./e2e/torture -args -long $(TORTUREARGS)
 
 .PHONY: envoy
 envoy: $(ENVOY) ## fetch Envoy into .build/ (test and demo do so themselves)

@@ -34,6 +34,8 @@ type LoadOptions struct {
 	// Deadline is what each call has from when it is made. Optional; default
 	// [Deadline].
 	Deadline time.Duration
+	// Least is what [Load.Run] waits for, in answers a second. Optional.
+	Least float64
 	// MostInFlight bounds what waits if calls neither get an answer nor end. What is
 	// due beyond is not asked, so the load reached falls. Optional; default 20,000,
 	// which is for deadlines that are short. With long ones it keeps a load that is
@@ -147,13 +149,22 @@ func (l *Load) Alone(tb testing.TB) {
 // InFlight returns how many calls have neither an answer nor an error yet.
 func (l *Load) InFlight() int { return int(l.flying.Load()) }
 
-// Run lets the load go on for d.
+// Run lets the load go on for d. If the phase has not come to [LoadOptions.Least] by
+// then, as when the machine is busy with something else, it begins a phase of the same
+// name and tries again, for [Patience] at most.
 func (l *Load) Run(tb testing.TB, d time.Duration) {
 	tb.Helper()
-	select {
-	case <-time.After(d):
-	case <-tb.Context().Done():
-		tb.Fatal(tb.Context().Err())
+	for give := time.Now().Add(Patience); ; {
+		select {
+		case <-time.After(d):
+		case <-tb.Context().Done():
+			tb.Fatal(tb.Context().Err())
+		}
+		p := l.report[len(l.report)-1]
+		if float64(p.Answered())/time.Since(p.began).Seconds() >= l.options.Least || time.Now().After(give) {
+			return
+		}
+		l.Phase(p.Name)
 	}
 }
 

@@ -34,7 +34,7 @@ func TestReloads(t *testing.T) {
 			ask := ledger.Caller(t, s.Addr("grpc"), rnd)
 
 			// Whatever grows with the first of anything has grown then.
-			warm := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask})
+			warm := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask, Least: torture.Least})
 			const first = 5
 			version := 1
 			for ; version <= first; version++ {
@@ -44,7 +44,7 @@ func TestReloads(t *testing.T) {
 			warm.Stop(t).NoErrors(t, "before")
 			usage, heap := torture.Measure(t, s), inUse(t, s)
 
-			load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask})
+			load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask, Least: torture.Least})
 			for ; version <= first+tt.reloads; version++ {
 				reload(version)
 				load.GoOn(t, 5)

