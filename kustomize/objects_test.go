@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	gateway "github.com/envoyproxy/gateway/api/v1alpha1"
+	contourv1 "github.com/projectcontour/contour/apis/projectcontour/v1"
 	contour "github.com/projectcontour/contour/apis/projectcontour/v1alpha1"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -40,7 +41,7 @@ var decoder = sync.OnceValues(func() (runtime.Decoder, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, appsv1.AddToScheme, policyv1.AddToScheme, networkingv1.AddToScheme, monitoringv1.AddToScheme,
-		contour.AddToScheme, gateway.AddToScheme,
+		contour.AddToScheme, contourv1.AddToScheme, gateway.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, err

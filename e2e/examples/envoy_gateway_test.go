@@ -1,21 +1,17 @@
 package examples_test
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 
-	"go.yaml.in/yaml/v4"
-
-	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// backendTrafficPolicy and envoyGateway are what Envoy Gateway's objects may say,
-// as far as the example does.
+// backendTrafficPolicy is what Envoy Gateway's object may say, as far as the example
+// does. The tests of kustomize/ hold it against Envoy Gateway's own types.
 type backendTrafficPolicy struct {
 	objectMeta `yaml:",inline"`
 	Spec       struct {
@@ -36,34 +32,6 @@ type trafficRule struct {
 		Requests uint32
 		Unit     string
 	}
-}
-
-type envoyGateway struct {
-	APIVersion string `yaml:"apiVersion"`
-	Kind       string
-	Gateway    struct {
-		ControllerName string `yaml:"controllerName"`
-	}
-	Provider struct {
-		Type       string
-		Kubernetes struct {
-			RateLimitDeployment struct {
-				Replicas  int
-				Container struct {
-					Image string
-					Env   []struct{ Name, Value string }
-				}
-			} `yaml:"rateLimitDeployment"`
-		}
-	}
-	RateLimit struct {
-		Timeout    string
-		FailClosed bool `yaml:"failClosed"`
-		Backend    struct {
-			Type  string
-			Redis struct{ URL string }
-		}
-	} `yaml:"rateLimit"`
 }
 
 // translate makes of a rule what Envoy Gateway does: the actions of Envoy's route
@@ -113,7 +81,8 @@ func (r trafficRule) translate(t *testing.T, n int) (actions list, rule *pb.Rate
 }
 
 // TestEnvoyGateway makes of examples/envoy-gateway/policy.yaml the rules that sluice
-// gets over xDS and the route that Envoy gets, and plays the README on them.
+// gets over xDS and the route that Envoy gets, and plays the README on them. The
+// filter is as kustomize/overlays/envoy-gateway configures it.
 func TestEnvoyGateway(t *testing.T) {
 	t.Parallel()
 	var policy backendTrafficPolicy
@@ -138,11 +107,11 @@ func TestEnvoyGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	gateway := readEnvoyGateway(t)
+	asked := field[object](example(t, "..", "kustomize", "overlays", "envoy-gateway", "envoy-gateway.yaml"), "rateLimit")
 	filter := object{"name": "envoy.filters.http.ratelimit", "typed_config": object{
 		"@type":  "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit",
-		"domain": domain, "timeout": seconds(t, gateway.RateLimit.Timeout),
-		"failure_mode_deny":          gateway.RateLimit.FailClosed,
+		"domain": domain, "timeout": seconds(t, field[string](asked, "timeout")),
+		"failure_mode_deny":          field[bool](asked, "failClosed"),
 		"enable_x_ratelimit_headers": "DRAFT_VERSION_03",
 		"rate_limit_service": object{
 			"transport_api_version": "V3",
@@ -164,46 +133,4 @@ func TestEnvoyGateway(t *testing.T) {
 		flags:  []string{"--xds-addr", manager.Addr(), "--xds-node-id", "envoy-ratelimit"},
 		config: config, listener: "gateway", address: host + ":8081",
 	})
-}
-
-// readEnvoyGateway reads the EnvoyGateway within the ConfigMap of the example.
-func readEnvoyGateway(t *testing.T) (gateway envoyGateway) {
-	t.Helper()
-	var configMap struct {
-		objectMeta `yaml:",inline"`
-		Data       map[string]string
-	}
-	manifest(t, &configMap, "ConfigMap", "envoy-gateway", "envoy-gateway.yaml")
-	text := configMap.Data["envoy-gateway.yaml"]
-	decoder := yaml.NewDecoder(strings.NewReader(text))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&gateway); err != nil {
-		t.Fatalf("EnvoyGateway: %v in:\n%s", err, text)
-	}
-	return gateway
-}
-
-// TestEnvoyGatewaysSluiceStarts starts sluice with the variables of the example beside
-// those of a Redis that Envoy Gateway always sets: one of them must say that there
-// is none, and it must be the example's.
-func TestEnvoyGatewaysSluiceStarts(t *testing.T) {
-	t.Parallel()
-	gateway := readEnvoyGateway(t)
-	deployment := gateway.Provider.Kubernetes.RateLimitDeployment
-	if deployment.Replicas != 1 || !strings.HasPrefix(deployment.Container.Image, "ghcr.io/sluice-ratelimit/sluice:") {
-		t.Errorf("the Deployment is %+v, want one replica of sluice's image", deployment)
-	}
-	env := []string{"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + gateway.RateLimit.Backend.Redis.URL}
-	for _, v := range deployment.Container.Env {
-		env = append(env, v.Name+"="+v.Value)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	rules := []string{"-c", "examples/quickstart"}
-	startSluice(t, sluice.Options{Args: rules, Env: env})
-	s, err := sluice.Start(ctx, sluice.Options{Binary: sluiceBinary, Dir: root, Args: rules, Env: env[:2]})
-	if err == nil {
-		s.Kill()
-		t.Error("sluice starts without the variables of the example, too")
-	}
 }

@@ -19,7 +19,7 @@ const root = "../.."
 
 // patience is how long anything may take before a test gives up: far more than it
 // ever needs.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // sluiceDir holds the sluice that TestMain built for all tests.
 var sluiceDir, sluiceBinary string

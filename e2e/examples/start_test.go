@@ -108,7 +108,8 @@ func each(config any, what func(object)) {
 }
 
 // patient has Envoy wait for answers so long that no test passes, or fails, because
-// one came late on a busy machine. It returns its argument.
+// one came late on a busy machine; a process that is gone is found at once without.
+// It returns its argument.
 func patient(t *testing.T, config object) object {
 	t.Helper()
 	filters := 0
@@ -116,6 +117,9 @@ func patient(t *testing.T, config object) object {
 		if kind, _ := o["@type"].(string); strings.HasSuffix(kind, ".ratelimit.v3.RateLimit") {
 			o["timeout"] = "30s"
 			filters++
+		}
+		if _, isCheck := o["grpc_health_check"]; isCheck {
+			o["timeout"] = "30s"
 		}
 	})
 	if filters == 0 {
