@@ -126,8 +126,10 @@ func TestImageIsValidAndTheSameEachTime(t *testing.T) {
 		t.Errorf("two builds have the digests %s and %s", a, b)
 	}
 	name := "sluice-linux-" + runtime.GOARCH + ".docker.tar"
-	if x, y := sum(t, filepath.Join(one, name)), sum(t, filepath.Join(two, name)); x != y {
-		t.Errorf("two builds have tars of the digests %s and %s", x, y)
+	for _, file := range []string{name, "oci/index.json"} {
+		if x, y := sum(t, filepath.Join(one, file)), sum(t, filepath.Join(two, file)); x != y {
+			t.Errorf("two builds have a %s of the digests %s and %s", file, x, y)
+		}
 	}
 	loadable, err := tarball.ImageFromPath(filepath.Join(one, name), nil)
 	check(t, err)
