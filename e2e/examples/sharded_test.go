@@ -31,28 +31,67 @@ const (
 // envoy.yaml are mapped to.
 type shards struct {
 	replicas []*sluice.Sluice
-	envoy    *envoy.Envoy
-	client   *http.Client
+	// endpoints says where those of envoy.yaml are.
+	endpoints map[string]string
+	envoy     *envoy.Envoy
+	client    *http.Client
 }
 
 func startShards(t *testing.T) *shards {
 	t.Helper()
-	s := &shards{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
-	t.Cleanup(s.client.CloseIdleConnections)
-	endpoints := make(map[string]string)
-	for _, at := range []string{"127.0.0.1:8081", "127.0.0.1:8082", "127.0.0.1:8083"} {
-		replica := startSluice(t, sluice.Options{Args: shardedFlags})
-		s.replicas = append(s.replicas, replica)
-		endpoints[at] = replica.Addr("grpc")
+	s := &shards{
+		endpoints: make(map[string]string),
+		client:    &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
 	}
+	t.Cleanup(s.client.CloseIdleConnections)
+	for _, at := range []string{"127.0.0.1:8081", "127.0.0.1:8082", "127.0.0.1:8083"} {
+		s.add(t, at)
+	}
+	s.envoy = startEnvoy(t, shardedConfig(t), s.endpoints)
+	return s
+}
+
+// add starts a replica for an endpoint.
+func (s *shards) add(t *testing.T, endpoint string) {
+	t.Helper()
+	replica := startSluice(t, sluice.Options{Args: shardedFlags})
+	s.replicas = append(s.replicas, replica)
+	s.endpoints[endpoint] = replica.Addr("grpc")
+}
+
+// shardedConfig returns the example's Envoy, which lets no request pass because
+// nobody was asked.
+func shardedConfig(t *testing.T) object {
+	t.Helper()
 	config := patient(t, example(t, "sharded", "envoy.yaml"))
 	each(config, func(o object) {
 		if kind, _ := o["@type"].(string); strings.HasSuffix(kind, ".ratelimit.v3.RateLimit") {
-			o["failure_mode_deny"] = true // no test passes because nobody was asked
+			o["failure_mode_deny"] = true
 		}
 	})
-	s.envoy = startEnvoy(t, config, endpoints)
-	return s
+	return config
+}
+
+// grow adds a fourth replica, and an Envoy that knows of it in place of the one
+// that does not.
+func (s *shards) grow(t *testing.T) {
+	t.Helper()
+	s.add(t, "127.0.0.1:8084")
+	config := shardedConfig(t)
+	each(config, func(o object) {
+		hosts, ok := o["lb_endpoints"].(list)
+		if !ok || len(hosts) != 3 {
+			return
+		}
+		o["lb_endpoints"] = append(hosts, object{
+			"endpoint": object{"address": object{"socket_address": object{"address": "127.0.0.1", "port_value": 8084}}},
+			"metadata": object{"filter_metadata": object{"envoy.lb": object{"hash_key": "sluice-3"}}},
+		})
+	})
+	s.envoy.Kill()
+	s.client.CloseIdleConnections()
+	s.envoy = startEnvoy(t, config, s.endpoints)
+	s.awaitHealthy(t, 4)
 }
 
 var shardedFlags = []string{"--config", "examples/sharded/rules.yaml", "--counter-memory", "4MiB"}
@@ -182,7 +221,8 @@ func (s *shards) awaitHealthy(t *testing.T, want int) {
 }
 
 // TestShardsAreExact runs examples/sharded: three replicas share the users, each
-// user has its limit to the hit, and only the users of a lost replica begin anew.
+// user has its limit to the hit, and only the users of a lost replica begin anew, or
+// those that a new one takes over.
 func TestShardsAreExact(t *testing.T) {
 	t.Parallel()
 	s := startShards(t)
@@ -232,4 +272,22 @@ func TestShardsAreExact(t *testing.T) {
 	})
 	s.awaitHealthy(t, 3)
 	check("after its return", anew)
+
+	// A fourth takes a quarter of the users, and only from those who begin anew.
+	s.grow(t)
+	passed := s.ask(t)
+	moved := 0
+	for i := range shardedUsers {
+		user, want := fmt.Sprint("user-", i), 0
+		if s.used(t, s.replicas[3], user) > 0 {
+			moved++
+			want = shardedLimit
+		}
+		if got := passed[user]; got != want {
+			t.Errorf("with a fourth replica: %d requests of %s passed, want %d", got, user, want)
+		}
+	}
+	if least := shardedUsers / 8; moved < least || moved > 3*least {
+		t.Errorf("%d of %d users moved to the fourth of four replicas, want about a quarter", moved, shardedUsers)
+	}
 }
