@@ -21,6 +21,8 @@ type Limits struct {
 	MaxHeaderBytes uint32
 	// MaxConnections bounds the gRPC connections. 0 means 10000.
 	MaxConnections int
+	// MaxHTTPConnections bounds those of each listener that speaks HTTP. 0 means 1000.
+	MaxHTTPConnections int
 	// ConnectionTimeout is how long a connection may take to begin: TLS and HTTP/2
 	// settings. 0 means 5 s.
 	ConnectionTimeout time.Duration
@@ -51,6 +53,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.MaxConnections == 0 {
 		l.MaxConnections = 10_000
+	}
+	if l.MaxHTTPConnections == 0 {
+		l.MaxHTTPConnections = 1000
 	}
 	if l.MaxHeaderBytes == 0 {
 		l.MaxHeaderBytes = 16 << 10

@@ -12,10 +12,13 @@ import (
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
 // Frames of HTTP/2, which no client library sends as they are here.
@@ -28,7 +31,12 @@ const (
 // end long before the defaults would end the connection.
 func (r *running) connect(t *testing.T, begin string, wait time.Duration) net.Conn {
 	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr["grpc"])
+	return r.connectTo(t, "grpc", begin, wait)
+}
+
+func (r *running) connectTo(t *testing.T, listener, begin string, wait time.Duration) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr[listener])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,6 +57,42 @@ func ended(conn net.Conn) error {
 		return err
 	}
 	return nil // a reset is an end, too
+}
+
+// TestHTTPConnectionsHaveABound holds the last place of each listener for HTTP, so that
+// the next connection is closed, and those of others are not.
+func TestHTTPConnectionsHaveABound(t *testing.T) {
+	t.Parallel()
+	a := authority(t)
+	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
+	s := service(t, Settings{}, oneRule)
+	r := serve(t, s, Options{
+		JSONAddr: "127.0.0.1:0", TLS: serverTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key}), Limits: Limits{MaxHTTPConnections: 1},
+	})
+	refused := 0.0
+	for _, listener := range []string{"http", "json", "metrics", "debug"} {
+		first := r.connectTo(t, listener, "G", 30*time.Second) // of GET, which never goes on
+		second := r.connectTo(t, listener, "", 4*time.Second)
+		if err := ended(second); err != nil {
+			t.Errorf("%s: the second connection: %v, want its end", listener, err)
+		}
+		if refused++; testutil.ToFloat64(s.metrics.RefusedConnections) != refused {
+			t.Errorf("%s: %v connections refused, want %v", listener, testutil.ToFloat64(s.metrics.RefusedConnections), refused)
+		}
+		_ = first.Close()
+		// The place is free once the server has seen the end.
+		if listener == "http" {
+			eventually(t, "the place is free", func() bool {
+				response, err := http.Get("http://" + r.addr["http"] + "/healthcheck")
+				if err != nil {
+					refused++
+					return false
+				}
+				return response.Body.Close() == nil
+			})
+			http.DefaultClient.CloseIdleConnections()
+		}
+	}
 }
 
 func TestConnectionsBeginInTime(t *testing.T) {

@@ -97,3 +97,12 @@ func (c *boundedConn) Close() error {
 	c.once.Do(func() { c.open.Add(-1) })
 	return c.Conn.Close()
 }
+
+// CloseWrite lets net/http end its half first, so that a client can read why it is
+// refused before it sees the connection's end.
+func (c *boundedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}

@@ -155,6 +155,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		if l.name == "debug" && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
 			s.logger.Warn("the debug listener can be reached from other machines and has no authentication; only /counters keeps to this one")
 		}
+		conn = &boundedListener{Listener: conn, max: int64(s.options.Limits.MaxHTTPConnections), refused: s.metrics.RefusedConnections}
 		server := newHTTPServer(recovering(l.handler, s.metrics, s.logger), head, s.logger)
 		if l.name == "json" {
 			conn = secure.listener(conn)

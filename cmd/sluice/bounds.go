@@ -18,6 +18,7 @@ type boundsFlags struct {
 	MaxValueLength byteSize `group:"bounds" default:"60KiB" placeholder:"SIZE" help:"Longest value of an entry. Default 60KiB, which is what Envoy takes for all headers of a request."`
 
 	MaxConnections    int64         `group:"bounds" default:"10000" placeholder:"N" help:"Most gRPC connections; fewer where the process may not open so many files. Default 10000."`
+	MaxHTTPConns      int64         `group:"bounds" name:"max-http-connections" default:"1000" placeholder:"N" help:"Most connections of each HTTP listener; fewer where the process may not open so many files. Default 1000."`
 	MaxStreams        int64         `group:"bounds" default:"1024" placeholder:"N" help:"Most calls in flight on one connection. Default 1024."`
 	MaxHeaderSize     byteSize      `group:"bounds" default:"16KiB" placeholder:"SIZE" help:"Most that the headers of a call, or of a request over HTTP, may take. Default 16KiB."`
 	ConnectionTimeout time.Duration `group:"bounds" default:"5s" placeholder:"TIME" help:"Longest that a connection may take to begin. Default 5s."`
@@ -42,6 +43,7 @@ func (f *boundsFlags) check() error {
 		{"--max-key-length", int64(f.MaxKeyLength), 1, most},
 		{"--max-value-length", int64(f.MaxValueLength), 1, most},
 		{"--max-connections", f.MaxConnections, 1, most},
+		{"--max-http-connections", f.MaxHTTPConns, 1, most},
 		{"--max-streams", f.MaxStreams, 1, most},
 		// What Envoy sends with a call takes 700 bytes, and a trace's headers more.
 		{"--max-header-size", int64(f.MaxHeaderSize), 1 << 10, 16 << 20},
@@ -80,6 +82,7 @@ func (f *boundsFlags) limits() server.Limits {
 		MaxStreams:            uint32(f.MaxStreams),    //nolint:gosec // check has seen it
 		MaxHeaderBytes:        uint32(f.MaxHeaderSize), //nolint:gosec // check has seen it
 		MaxConnections:        int(f.MaxConnections),
+		MaxHTTPConnections:    int(f.MaxHTTPConns),
 		ConnectionTimeout:     f.ConnectionTimeout,
 		MaxConnectionIdle:     f.MaxConnIdle,
 		KeepaliveTime:         f.KeepaliveTime,

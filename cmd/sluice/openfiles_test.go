@@ -28,3 +28,24 @@ func TestConnectionLimit(t *testing.T) {
 		}
 	}
 }
+
+func TestHTTPConnectionLimit(t *testing.T) {
+	for _, tt := range []struct {
+		wanted, grpc int
+		files        uint64
+		want         int
+	}{
+		{1000, 10_000, 20_000, 1000},
+		{1000, 10_000, 18_000, 1000},
+		{1000, 10_000, 17_999, 999},
+		{1000, 768, 1024, 32},
+		{1000, 32, 64, 4},
+		{1000, 10, 10, 1},
+		{5, 768, 1024, 5},
+		{1000, 10_000, math.MaxUint64, 1000},
+	} {
+		if got := httpConnectionLimit(tt.wanted, tt.grpc, tt.files); got != tt.want {
+			t.Errorf("httpConnectionLimit(%d, %d, %d) = %d, want %d", tt.wanted, tt.grpc, tt.files, got, tt.want)
+		}
+	}
+}

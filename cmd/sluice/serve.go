@@ -156,6 +156,11 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *rules) e
 		r.logger.Warn("--max-connections is lowered to what the limit on open files leaves",
 			zap.Int("connections", n), zap.Uint64("open_files", files))
 	}
+	if n := httpConnectionLimit(options.Limits.MaxHTTPConnections, options.Limits.MaxConnections, files); n < options.Limits.MaxHTTPConnections {
+		options.Limits.MaxHTTPConnections = n
+		r.logger.Info("--max-http-connections is lowered to what the limit on open files leaves",
+			zap.Int("connections", n), zap.Uint64("open_files", files))
+	}
 	if options.TLS, err = s.TLS.server(r.metrics, r.logger); err != nil {
 		return err
 	}
