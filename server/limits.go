@@ -86,6 +86,9 @@ func grpcOptions(l Limits, calls *telemetry.Calls, draining <-chan struct{}) []g
 		grpc.ForceServerCodecV2(newCodec()),
 		// Workers keep grown stacks from call to call, which new goroutines lack.
 		grpc.NumStreamWorkers(4),
+		// Each connection holds a buffer to read into, 32 KiB by default; a request has
+		// some 200 bytes.
+		grpc.ReadBufferSize(8 << 10),
 		grpc.MaxConcurrentStreams(l.MaxStreams),
 		grpc.MaxHeaderListSize(l.MaxHeaderBytes),
 		grpc.MaxRecvMsgSize(l.MaxMessageBytes),

@@ -12,10 +12,10 @@ import (
 // what 100 to 800 were measured to cost and to take.
 //
 // Five times what ten thousand connections take, or a hostile one, would be gigabytes.
-// So the heap grows by heapRoom at most, or by a doubling where that is more.
+// So the heap grows by heapRoom at most, or by half where that is more.
 const (
 	mostGCPercent  = 400
-	leastGCPercent = 100
+	leastGCPercent = 50
 	heapRoom       = 32 << 20
 )
 

@@ -17,7 +17,8 @@ func TestGCPercent(t *testing.T) {
 		{8 << 20, 400},
 		{16 << 20, 200},
 		{32 << 20, 100},
-		{1 << 30, 100},
+		{64 << 20, 50},
+		{1 << 30, 50},
 	} {
 		if got := gcPercent(tt.inUse); got != tt.want {
 			t.Errorf("gcPercent(%d MiB) = %d, want %d", tt.inUse>>20, got, tt.want)
@@ -44,7 +45,7 @@ func TestCollectorFollowsWhatIsLive(t *testing.T) {
 	}
 	await(400)
 	held := make([]byte, 64<<20)
-	await(100)
+	await(50)
 	runtime.KeepAlive(held)
 	await(400)
 }

@@ -1,0 +1,151 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+)
+
+// TestHandshakes has clients do all but a proper handshake, while others call over TLS
+// with certificates. Go's client cannot ask for a renegotiation, so none does.
+func TestHandshakes(t *testing.T) {
+	const host = "sluice.test"
+	issue := func(a *testcert.Authority, l testcert.Leaf) tls.Certificate {
+		p, err := a.Issue(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := tls.X509KeyPair(p.Cert, p.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	authority := func(name string) *testcert.Authority {
+		a, err := testcert.New(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	ours, theirs := authority("ours"), authority("theirs")
+	pair, err := ours.Issue(testcert.Leaf{Names: []string{host}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := testcert.Write(t.TempDir(), pair, ours.PEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ours.PEM)
+	good := &tls.Config{
+		RootCAs: roots, ServerName: host, NextProtos: []string{"h2"},
+		Certificates: []tls.Certificate{issue(ours, testcert.Leaf{Names: []string{"envoy.test"}})},
+	}
+	with := func(change func(*tls.Config)) *tls.Config {
+		c := good.Clone()
+		change(c)
+		return c
+	}
+	each := torture.Pick(20, 200)
+	h := besiege(t, torture.Options{Args: []string{
+		"--grpc-tls-cert=" + files.Cert, "--grpc-tls-key=" + files.Key, "--grpc-client-ca=" + files.CA, "--connection-timeout=1s",
+	}}, func(s *sluice.Sluice) {
+		addr := s.Addr("grpc")
+		if err := useTLS(t, addr, good); err != nil {
+			t.Fatalf("a proper client: %v", err)
+		}
+		for name, c := range map[string]*tls.Config{
+			"TLS 1.1":                with(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }),
+			"no certificate":         with(func(c *tls.Config) { c.Certificates = nil }),
+			"another protocol":       with(func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }),
+			"no protocol":            with(func(c *tls.Config) { c.NextProtos = nil }),
+			"an authority of theirs": with(func(c *tls.Config) { c.Certificates = []tls.Certificate{issue(theirs, testcert.Leaf{})} }),
+			"an expired certificate": with(func(c *tls.Config) {
+				c.Certificates = []tls.Certificate{issue(ours, testcert.Leaf{Expires: time.Now().Add(-time.Hour)})}
+			}),
+		} {
+			t.Run(name, func(t *testing.T) {
+				for range each {
+					if err := useTLS(t, addr, c); err == nil {
+						t.Fatal("was served")
+					}
+				}
+			})
+		}
+		t.Run("bytes that are no TLS", func(t *testing.T) {
+			ended(t, addr, each, hostile.Hello(), []byte("GET / HTTP/1.1\r\n\r\n"), make([]byte, 1000))
+		})
+		t.Run("half handshakes", func(t *testing.T) {
+			hello := clientHello(t, good)
+			ended(t, addr, torture.Pick(50, 500), nil, hello[:3], hello[:len(hello)/2], hello)
+		})
+	}, func(s *sluice.Sluice) {
+		if got, least := torture.Metrics(t, s).Sum("sluice_tls_handshake_errors_total"), float64(8*each); got < least {
+			t.Errorf("%v handshakes failed by the metric, want at least %v", got, least)
+		}
+	}, grpc.WithTransportCredentials(credentials.NewTLS(good)))
+	t.Log("harm to others: ", h)
+	if h.more > mostMemory {
+		t.Errorf("%d MiB above before, want at most %d", h.more>>20, mostMemory>>20)
+	}
+}
+
+// TestTLSWithoutTLS has clients begin TLS where there is none.
+func TestTLSWithoutTLS(t *testing.T) {
+	hello := clientHello(t, &tls.Config{ServerName: "sluice.test", NextProtos: []string{"h2"}})
+	besiege(t, torture.Options{}, func(s *sluice.Sluice) {
+		ended(t, s.Addr("grpc"), torture.Pick(50, 500), hello)
+		ended(t, s.Addr("http"), torture.Pick(50, 500), hello)
+	}, nil)
+}
+
+// useTLS begins HTTP/2 and returns why there was no answer. A client of TLS 1.3 hears
+// that its certificate is refused only after its handshake.
+func useTLS(t *testing.T, addr string, config *tls.Config) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	defer cancel()
+	c, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	if _, err := c.Write(hostile.Hello()); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(c, make([]byte, 9))
+	return err
+}
+
+// clientHello returns the first bytes of a handshake.
+func clientHello(t *testing.T, config *tls.Config) []byte {
+	t.Helper()
+	client, server := net.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- tls.Client(client, config).HandshakeContext(t.Context()) }()
+	hello := make([]byte, 4<<10)
+	n, err := server.Read(hello)
+	if err = errors.Join(err, server.Close(), client.Close()); err != nil {
+		t.Fatal(err)
+	}
+	<-done // it fails, without a server
+	return hello[:n]
+}

@@ -1,0 +1,202 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+)
+
+// TestHostileHTTP ill-treats the listeners that speak HTTP/1, while others call. Slow
+// requests take the 5 and 10 seconds that sluice gives them.
+func TestHostileHTTP(t *testing.T) {
+	each := torture.Pick(20, 200)
+	h := besiege(t, torture.Options{}, func(s *sluice.Sluice) {
+		addr := s.Addr("http")
+		var slow sync.WaitGroup
+		defer slow.Wait()
+		slow.Go(func() { // beside all else, since they take their time
+			ended(t, addr, each, nil, []byte("GET /healthcheck HT"), []byte("GET /healthcheck HTTP/1.1\r\nHost: x\r\nX: "),
+				[]byte("POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"domain\":"))
+		})
+		t.Run("headers without end", func(t *testing.T) {
+			for _, listener := range []string{"http", "metrics", "debug"} {
+				most := 64 << 10
+				if listener == "debug" {
+					most = 512 << 10 // its queries may hold a descriptor
+				}
+				sent, said := pour(t, s.Addr(listener), "GET / HTTP/1.1\r\nHost: x\r\n", "X: "+strings.Repeat("x", 1000)+"\r\n")
+				if !strings.Contains(said, " 431 ") {
+					t.Errorf("%s said %.100q, want 431", listener, said)
+				}
+				if sent > most+(8<<20) { // what the kernel takes
+					t.Errorf("%s took %d bytes of headers", listener, sent)
+				}
+			}
+		})
+		t.Run("10 MB of JSON", func(t *testing.T) {
+			for range each {
+				code, _ := fetch(t, http.MethodPost, addr, "/json", bytes.Repeat([]byte{' '}, 10<<20))
+				if code != http.StatusRequestEntityTooLarge && code != 0 {
+					t.Fatalf("answered %d, want 413", code)
+				}
+			}
+		})
+		t.Run("pipelining", func(t *testing.T) { pipeline(t, addr, 1000) })
+		t.Run("paths that lead elsewhere", func(t *testing.T) {
+			for _, listener := range []string{"http", "metrics"} {
+				for _, path := range []string{
+					"/../../../etc/passwd", "/healthcheck/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/..%2f..%2fetc/passwd",
+					"//etc/passwd", "/json/../rlconfig", "/rlconfig", "/counters", "/debug/pprof/", "/debug/pprof/cmdline", "/stats",
+				} {
+					code, said := fetch(t, http.MethodGet, s.Addr(listener), path, nil)
+					if code/100 == 2 || strings.Contains(said, "root:") {
+						t.Errorf("%s%s = %d %.100q", listener, path, code, said)
+					}
+				}
+			}
+		})
+		t.Run("methods that are none", func(t *testing.T) {
+			for _, request := range []string{"BREW /json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "CONNECT x:80 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "\x00\x01\x02\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
+				if said := say(t, addr, request); strings.HasPrefix(said, "HTTP/1.1 2") {
+					t.Errorf("%.20q was answered %.60q", request, said)
+				}
+			}
+		})
+	}, nil)
+	t.Log("harm to others: ", h)
+	if h.more > mostMemory {
+		t.Errorf("%d MiB above before, want at most %d", h.more>>20, mostMemory>>20)
+	}
+}
+
+// TestDebugListenerKeepsToLoopback looks for it on every other address of this machine,
+// and that loopback is what it listens on unless told otherwise.
+func TestDebugListenerKeepsToLoopback(t *testing.T) {
+	s := torture.Start(t, torture.Options{Rules: "domain: d\n"})
+	_, port, err := net.SplitHostPort(s.Addr("debug"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := 0
+	for _, a := range addrs {
+		network, ok := a.(*net.IPNet)
+		if !ok || network.IP.IsLoopback() || network.IP.IsLinkLocalUnicast() {
+			continue
+		}
+		others++
+		if c, err := new(net.Dialer).DialContext(t.Context(), "tcp", net.JoinHostPort(network.IP.String(), port)); err == nil {
+			_ = c.Close()
+			t.Errorf("the debug listener answers at %v", network.IP)
+		}
+	}
+	t.Logf("%d addresses beside loopback", others)
+	help, err := exec.CommandContext(t.Context(), torture.Binary(), "serve", "--help").CombinedOutput()
+	if err != nil || !strings.Contains(string(help), "127.0.0.1:6070") {
+		t.Errorf("serve --help: %v, want a default of 127.0.0.1:6070 in:\n%s", err, help)
+	}
+}
+
+// pour sends a beginning and then the same over and over until the other side ends the
+// connection, and returns how much it took and what it said.
+func pour(t *testing.T, addr, begin, again string) (sent int, said string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	heard := make(chan string, 1)
+	go func() {
+		text, _ := io.ReadAll(c) // it ends with a reset
+		heard <- string(text)
+	}()
+	for text := begin; ; text = again {
+		n, err := io.WriteString(c, text)
+		sent += n
+		if err != nil {
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		t.Fatalf("the connection took %d bytes and lives on", sent)
+	}
+	return sent, <-heard
+}
+
+// fetch makes one request on a connection of its own, with the path as it is. The code
+// is 0 if the connection ended in the midst of the request.
+func fetch(t *testing.T, method, addr, path string, body []byte) (code int, said string) {
+	t.Helper()
+	text := say(t, addr, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body))
+	if _, err := fmt.Sscanf(text, "HTTP/1.1 %d", &code); err != nil && text != "" {
+		t.Fatalf("%s %s: read %.100q: %v", method, path, text, err)
+	}
+	return code, text
+}
+
+// say sends a text and returns what comes until the connection ends.
+func say(t *testing.T, addr, text string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	_, _ = io.WriteString(c, text) // it may be ended before all is sent
+	said, _ := io.ReadAll(c)
+	if ctx.Err() != nil {
+		t.Fatalf("%.60q has no end of an answer", text)
+	}
+	return string(said)
+}
+
+// pipeline asks for health many times at once on one connection.
+func pipeline(t *testing.T, addr string, times int) {
+	t.Helper()
+	const ask = "GET /healthcheck HTTP/1.1\r\nHost: sluice\r\n\r\n"
+	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	go func() { _, _ = io.WriteString(c, strings.Repeat(ask, times)) }()
+	in := bufio.NewReader(c)
+	for i := range times {
+		got, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+		if _, err := io.Copy(io.Discard, got.Body); err != nil || got.StatusCode != http.StatusOK {
+			t.Fatalf("answer %d: %s, %v", i, got.Status, err)
+		}
+		if err := got.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
