@@ -31,7 +31,7 @@ type image struct {
 func makeImage(t *testing.T) string {
 	t.Helper()
 	dist := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "make", "-s", "-C", "../..", "image", "DIST="+dist, "PLATFORMS=linux/"+runtime.GOARCH)
+	cmd := exec.CommandContext(t.Context(), "make", "-s", "-C", "../..", "image", "DIST="+dist, "PUSH=", "PLATFORMS=linux/"+runtime.GOARCH)
 	// What a make around this test was given is not for this one.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "MAKEFLAGS=") || strings.HasPrefix(v, "MFLAGS=") || strings.HasPrefix(v, "MAKELEVEL=")
