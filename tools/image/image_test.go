@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -290,5 +291,33 @@ func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestFilesTellNothingOfTheBuild holds that neither the time nor the user of the build
+// are in the image: make reproducible would not see a time of the same second.
+func TestFilesTellNothingOfTheBuild(t *testing.T) {
+	image := only(t, readLayout(t, built))
+	r := mutate.Extract(image)
+	defer r.Close()
+	for archive := tar.NewReader(r); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		check(t, err)
+		if h.ModTime.Unix() != 0 || h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.Gname != "" {
+			t.Errorf("%s is of %v and %d:%d", h.Name, h.ModTime, h.Uid, h.Gid)
+		}
+	}
+	config, err := image.ConfigFile()
+	check(t, err)
+	if got := config.Created.Format(time.RFC3339); got != committed {
+		t.Errorf("the image was created at %s, want %s, the commit's time", got, committed)
+	}
+	for _, h := range config.History {
+		if got := h.Created.Format(time.RFC3339); got != committed {
+			t.Errorf("a layer was created at %s, want %s", got, committed)
+		}
 	}
 }
