@@ -15,6 +15,7 @@ func TestFuzzTargetsHaveInputs(t *testing.T) {
 		"matched entries": "descriptors.FuzzMatch",
 		"defaults":        "descriptors.FuzzDefaults",
 		"request bytes":   "server.FuzzDecode",
+		"clients' names":  "server.FuzzAllowList",
 		"requests":        "server.FuzzAnswer",
 		"/json":           "server.FuzzJSON",
 		"/counters":       "server.FuzzCounterQuery",
