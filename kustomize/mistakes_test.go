@@ -88,7 +88,9 @@ var mistakes = []struct {
 	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-tls-key=", "--grpc-tls-keys=", "grpc-tls-key"},
 	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-client-ca=/etc/sluice/tls/ca.crt", "--log-level=info", "--grpc-allow needs --grpc-client-ca"},
 	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-allow=envoy=*", "--grpc-allow=envoi=*", "PermissionDenied"},
-	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-allow=envoy=*", "--log-level=info", "/json without TLS"},
+	{"standalone+tls", "components/tls/kustomization.yaml", "--grpc-allow=envoy=*", "--log-level=info", "/json on a port"},
+	{"sidecar-unix", "components/sidecar/sluice.yaml", "            - --no-json\n", "", "/json on a port"},
+	{"sidecar-unix", "components/sidecar/sluice.yaml", "--no-json", "--no-jason", "no-jason"},
 
 	// Mounts and the keys in them.
 	{"standalone", "base/deployment.yaml", "--config=/etc/sluice/rules", "--config=/etc/sluice/rule", "nothing is mounted"},

@@ -91,6 +91,8 @@ func (o *objects) pods() map[object]*corev1.PodTemplateSpec {
 			templates[w] = &w.Spec.Template
 		case *appsv1.StatefulSet:
 			templates[w] = &w.Spec.Template
+		case *appsv1.DaemonSet:
+			templates[w] = &w.Spec.Template
 		}
 	}
 	return templates
@@ -102,6 +104,8 @@ func selector(workload object) *metav1.LabelSelector {
 	case *appsv1.Deployment:
 		return w.Spec.Selector
 	case *appsv1.StatefulSet:
+		return w.Spec.Selector
+	case *appsv1.DaemonSet:
 		return w.Spec.Selector
 	}
 	return nil

@@ -158,7 +158,21 @@ func (o *objects) ask(in *instance, dir string, options sluice.Options) error {
 		}
 	}
 	failed = append(failed, await(ctx, func() error { return in.health(ctx, s, dir) }), get(ctx, s.Addr("metrics"), "/metrics"))
+	failed = append(failed, in.checkJSON(ctx, s))
 	return errors.Join(failed...)
+}
+
+// checkJSON wants /json to be off where it would pass by what guards the rate-limit
+// service.
+func (in *instance) checkJSON(ctx context.Context, s *sluice.Sluice) error {
+	_, guarded := in.flags["grpc-client-ca"]
+	if !guarded && in.reachable("grpc") != 0 {
+		return nil
+	}
+	if err := get(ctx, s.Addr("http"), "/json"); err == nil || !strings.Contains(err.Error(), "403") {
+		return fmt.Errorf("/json on a port: %w, want 403", err)
+	}
+	return nil
 }
 
 // errUnhealthy is the answer of a program that is there.
@@ -241,15 +255,11 @@ func (in *instance) health(ctx context.Context, s *sluice.Sluice, dir string) er
 	if err := check(ctx, addr, "", credentials.NewTLS(config)); err != nil {
 		return err
 	}
-	// What the certificate does not guard must not answer.
-	if err := get(ctx, s.Addr("http"), "/json"); err == nil || !strings.Contains(err.Error(), "403") {
-		return fmt.Errorf("/json without TLS: %w, want 403", err)
-	}
 	p, err := theProgram()
 	if err != nil {
 		return err
 	}
-	_, err = command(p.path, "call", addr, "--domain", "sluice", "--descriptor", "user=alice", "--server-name", "sluice",
+	_, err = command(p.path, "call", addr, "--domain", "sluice", "--descriptor", "user=alice", "--server-name", "sluice", "--timeout", patience.String(),
 		"--ca-cert", filepath.Join(mounted, "ca.crt"), "--cert", filepath.Join(mounted, "tls.crt"), "--key", filepath.Join(mounted, "tls.key"))
 	return err
 }

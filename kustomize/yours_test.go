@@ -89,16 +89,17 @@ func TestYours(t *testing.T) {
 	}
 }
 
-// TestYourDeployment gives a Deployment of the user's, which has an init container
-// already, a sidecar.
-func TestYourDeployment(t *testing.T) {
+// TestYourPods gives workloads of the user's, which have an init container already, a
+// sidecar, and leaves others alone.
+func TestYourPods(t *testing.T) {
 	t.Parallel()
 	files, err := manifests()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []string{"unix", "loopback"} {
-		envoy := strings.NewReplacer(
+	for _, tt := range []struct{ sidecar, kind string }{{"unix", "Deployment"}, {"loopback", "Deployment"}, {"unix", "DaemonSet"}} {
+		yours := strings.NewReplacer(
+			"kind: Deployment", "kind: "+tt.kind,
 			"  name: envoy\n  labels:\n", "  name: shop\n  labels:\n    runs-sluice: \"true\"\n",
 			"      containers:\n", `      initContainers:
         - name: prepare
@@ -111,11 +112,18 @@ func TestYourDeployment(t *testing.T) {
             capabilities: { drop: [ALL] }
       containers:
 `).Replace(files["envoy/deployment.yaml"])
+		if tt.kind == "DaemonSet" {
+			before, rest, _ := strings.Cut(yours, "  strategy:\n")
+			_, after, _ := strings.Cut(rest, "  template:\n")
+			yours = strings.Replace(before, "  replicas: 1\n", "", 1) + "  template:\n" + after
+		}
 		documents, err := files.build(tree{
-			"shop.yaml":    envoy,
+			"shop.yaml":    yours,
 			"account.yaml": files["envoy/serviceaccount.yaml"],
-			"envoy.yaml":   files["overlays/sidecar-"+kind+"/envoy.yaml"],
-			"kustomization.yaml": "namespace: shop\nresources: [shop.yaml, account.yaml]\ncomponents: [../components/sidecar-" + kind + "]\n" +
+			"service.yaml": strings.Replace(files["envoy/service.yaml"], "  labels:\n", "  labels:\n    runs-sluice: \"true\"\n", 1),
+			"envoy.yaml":   files["overlays/sidecar-"+tt.sidecar+"/envoy.yaml"],
+			"kustomization.yaml": "namespace: shop\nresources: [shop.yaml, account.yaml, service.yaml]\n" +
+				"components: [../components/sidecar-" + tt.sidecar + "]\n" +
 				"configMapGenerator: [{ name: envoy, files: [envoy.yaml] }]\n",
 		})
 		if err != nil {
@@ -123,8 +131,12 @@ func TestYourDeployment(t *testing.T) {
 		}
 		o := decode(documents)
 		o.checkPods()
+		o.checkNetwork()
+		if len(o.all) != 5 || len(o.instances()) != 1 {
+			t.Errorf("%v: %d objects and %d sidecars, want 5 and 1", tt, len(o.all), len(o.instances()))
+		}
 		for _, found := range o.found {
-			t.Errorf("%s: %s", kind, found)
+			t.Errorf("%v: %s", tt, found)
 		}
 	}
 }

@@ -49,6 +49,11 @@ var jsonOff = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "Forbidden: /json is answered over TLS only, where --json-addr says", http.StatusForbidden)
 })
 
+// jsonLeftOut stands for /json where the operator wants none.
+var jsonLeftOut = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, "Forbidden: /json is off, by --no-json", http.StatusForbidden)
+})
+
 // jsonHandler answers a RateLimitRequest in proto3 JSON: 200 or 429 with the
 // reply in JSON, 400 for every error, as envoyproxy/ratelimit does, but 403 for one
 // that its client has no right to; and the body of an error says what is wrong.

@@ -26,6 +26,8 @@ type Options struct {
 	// JSONAddr is for /json over TLS, instead of on the HTTP listener. Optional. It
 	// needs TLS.
 	JSONAddr string
+	// NoPlainJSON leaves /json out of the HTTP listener, which asks nobody who he is.
+	NoPlainJSON bool
 	// MetricsPath is where the metrics listener answers. Empty means /metrics.
 	MetricsPath string
 	Limits      Limits
@@ -173,6 +175,8 @@ func (s *Server) plainJSON(json http.Handler) http.Handler {
 	switch {
 	case s.options.JSONAddr != "":
 		return jsonOff
+	case s.options.NoPlainJSON:
+		return jsonLeftOut
 	case s.service.settings.Allow != nil:
 		s.logger.Info("/json is off: with --grpc-allow it is answered over TLS only, where --json-addr says")
 		return jsonOff

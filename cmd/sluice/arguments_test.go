@@ -18,6 +18,7 @@ func TestKnownArguments(t *testing.T) {
 		{"-c rules -x=1", "-c rules", "-x=1"},
 		{"serve --shadow-mode 1 --config=a", "serve --shadow-mode --config=a", "1"},
 		{"--shadow-mode=false --nosuch --config", "--shadow-mode=false --config", "--nosuch"},
+		{"--no-json --no-config x", "--no-json", "--no-config x"},
 		{"check --nosuch", "check --nosuch", ""},
 		{"--help", "--help", ""},
 		{"nosuch check", "", "nosuch check"},

@@ -35,6 +35,7 @@ type serveCmd struct {
 
 	GRPCAddr    string `group:"listeners" name:"grpc-addr" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
 	HTTPAddr    string `group:"listeners" name:"http-addr" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
+	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, which asks nobody who he is. On by default."`
 	DebugAddr   string `group:"listeners" name:"debug-addr" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication. Default 127.0.0.1:6070."`
 	MetricsAddr string `group:"listeners" name:"metrics-addr" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
 
@@ -254,7 +255,7 @@ func (s *serveCmd) settings() server.Settings {
 
 func (s *serveCmd) options() server.Options {
 	return server.Options{
-		GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr, JSONAddr: s.TLS.JSONAddr, DebugAddr: s.DebugAddr, MetricsAddr: s.MetricsAddr, MetricsPath: s.Metrics.MetricsPath,
+		GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr, JSONAddr: s.TLS.JSONAddr, NoPlainJSON: !s.JSON, DebugAddr: s.DebugAddr, MetricsAddr: s.MetricsAddr, MetricsPath: s.Metrics.MetricsPath,
 		Limits:       s.Bounds.limits(),
 		PreciseCodes: s.GRPCStatusCodes == "precise",
 		DrainDelay:   s.DrainDelay,
