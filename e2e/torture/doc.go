@@ -9,7 +9,7 @@
 //	s := torture.Start(t, torture.Options{Rules: ledger.Rules()})
 //	watch := torture.StartWatch(t, s)             // memory, files, goroutines
 //	load := torture.StartLoad(t, torture.LoadOptions{
-//		Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd), Least: torture.Least,
+//		Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
 //	})
 //	load.Run(t, 2*time.Second)
 //	load.Phase("fault")                           // calls that begin from now on

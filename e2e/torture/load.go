@@ -34,7 +34,8 @@ type LoadOptions struct {
 	// Deadline is what each call has from when it is made. Optional; default
 	// [Deadline].
 	Deadline time.Duration
-	// Least is what [Load.Run] waits for, in answers a second. Optional.
+	// Least is what [Load.Run] waits for, in answers a second. Optional; default half
+	// of Rate.
 	Least float64
 	// MostInFlight bounds what waits if calls neither get an answer nor end. What is
 	// due beyond is not asked, so the load reached falls. Optional; default 20,000,
@@ -62,6 +63,9 @@ func StartLoad(tb testing.TB, o LoadOptions) *Load {
 	tb.Helper()
 	if o.Deadline == 0 {
 		o.Deadline = Deadline
+	}
+	if o.Least == 0 {
+		o.Least = float64(o.Rate) / 2
 	}
 	if o.MostInFlight == 0 {
 		o.MostInFlight = mostInFlight
@@ -151,10 +155,10 @@ func (l *Load) InFlight() int { return int(l.flying.Load()) }
 
 // Run lets the load go on for d. If the phase has not come to [LoadOptions.Least] by
 // then, as when the machine is busy with something else, it begins a phase of the same
-// name and tries again, for [Patience] at most.
+// name and tries again, for a quarter of [Patience] at most.
 func (l *Load) Run(tb testing.TB, d time.Duration) {
 	tb.Helper()
-	for give := time.Now().Add(Patience); ; {
+	for give := time.Now().Add(Patience / 4); ; {
 		select {
 		case <-time.After(d):
 		case <-tb.Context().Done():

@@ -34,7 +34,7 @@ func TestReloads(t *testing.T) {
 			ask := ledger.Caller(t, s.Addr("grpc"), rnd)
 
 			// Whatever grows with the first of anything has grown then.
-			warm := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask, Least: torture.Least})
+			warm := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask})
 			const first = 5
 			version := 1
 			for ; version <= first; version++ {
@@ -44,14 +44,19 @@ func TestReloads(t *testing.T) {
 			warm.Stop(t).NoErrors(t, "before")
 			usage, heap := torture.Measure(t, s), inUse(t, s)
 
-			load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask, Least: torture.Least})
+			load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask})
+			load.Run(t, time.Second)
+			load.Phase("reloads")
 			for ; version <= first+tt.reloads; version++ {
 				reload(version)
 				load.GoOn(t, 5)
 			}
+			load.Phase("after")
+			load.Run(t, time.Second)
 			report := load.Stop(t)
-			report.AtLeast(t, torture.Least, "before")
-			report.NoErrors(t, "before")
+			report.AtLeast(t, torture.Least, "before", "after")
+			report.AtLeast(t, torture.Least/4, "reloads")
+			report.NoErrors(t, "before", "reloads", "after")
 			ledger.Settle(t, s)
 
 			loads := torture.Metrics(t, s).Sum("ratelimit_service_config_load_success")

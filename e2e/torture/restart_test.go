@@ -116,7 +116,7 @@ func TestEndsAtAnyMoment(t *testing.T) {
 		Addrs: map[string]string{"grpc": "unix://" + socket, "http": tcp[1], "debug": tcp[2], "metrics": tcp[3]},
 	})
 	steady := torture.StartLoad(t, torture.LoadOptions{
-		Rate: torture.Rate, Ask: ledger.Caller(t, last.Addr("grpc"), rnd), Least: torture.Least,
+		Rate: torture.Rate, Ask: ledger.Caller(t, last.Addr("grpc"), rnd),
 	})
 	steady.Run(t, time.Second)
 	again := steady.Stop(t)

@@ -52,7 +52,7 @@ func TestSoak(t *testing.T) {
 	s := torture.Start(t, torture.Options{Args: []string{"--config", path}})
 	watch := torture.StartWatch(t, s)
 	load := torture.StartLoad(t, torture.LoadOptions{
-		Rate: rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd), Least: rate / 2,
+		Rate: rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
 	})
 	load.Run(t, 2*time.Second)
 	torture.Collect(t, s)

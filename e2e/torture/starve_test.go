@@ -49,7 +49,7 @@ func TestStarves(t *testing.T) {
 			ledger := torture.NewLedger(200, 50)
 			s := torture.Start(t, torture.Options{Rules: ledger.Rules(), Env: tt.env})
 			load := torture.StartLoad(t, torture.LoadOptions{
-				Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd), Least: torture.Least,
+				Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
 			})
 			load.Run(t, torture.Pick(2*time.Second, 5*time.Second))
 			before := torture.Measure(t, s)

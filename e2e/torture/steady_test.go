@@ -22,7 +22,7 @@ func TestSteady(t *testing.T) {
 	s := torture.Start(t, torture.Options{Rules: ledger.Rules()})
 	watch := torture.StartWatch(t, s)
 	load := torture.StartLoad(t, torture.LoadOptions{
-		Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd), Least: torture.Least,
+		Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
 	})
 	load.Run(t, torture.Pick(2*time.Second, 10*time.Second))
 	report := load.Stop(t)
