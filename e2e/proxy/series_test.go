@@ -117,13 +117,23 @@ func TestStrangersCannotGrowMetrics(t *testing.T) {
 			t.Errorf("no series %s: %s", line, why)
 		}
 	}
+	// Of ten requests two are for ours and seven for theirs: what has no series of its
+	// own is in other, to the hit.
+	for domain, want := range map[string]int{"ours": all/10*2 + established*(limit+1) + 3, "theirs": all/10*7 + 7} {
+		if got := int(metric(t, limits, "ratelimit_service_rate_limit_total_hits", fmt.Sprintf("domain=%q", domain))); got != want {
+			t.Errorf("domain %s has %d hits in all series together, want %d", domain, got, want)
+		}
+	}
+	if len(flooded) > 4<<20 {
+		t.Errorf("/metrics has %d bytes, want at most 4 MiB", len(flooded))
+	}
 	for _, name := range []string{"sluice_rule_series_other_total", "sluice_unknown_domain_total", "sluice_ignored_overrides_total"} {
 		if metric(t, limits, name) == 0 {
 			t.Errorf("%s is 0: this is no flood", name)
 		}
 	}
-	t.Logf("%d descriptors: %d series before, %d after; memory grew by %d KiB from %d in the second half",
-		all, series(fresh), series(flooded), grown>>10, before>>10)
+	t.Logf("%d descriptors: %d series before, %d after; %d KiB of /metrics; memory grew by %d KiB from %d in the second half",
+		all, series(fresh), series(flooded), len(flooded)>>10, grown>>10, before>>10)
 }
 
 func descriptor(key, value string, hits uint64) *rlcommon.RateLimitDescriptor {
