@@ -54,7 +54,6 @@ func besiege(t *testing.T, o torture.Options, attack, settled func(*sluice.Sluic
 
 	load.Phase("attack")
 	attack(s)
-	peak := torture.Measure(t, s).Peak
 	load.Phase("after")
 	load.GoOn(t, leastVictims) // however long what waits takes
 	var now torture.Usage
@@ -72,5 +71,5 @@ func besiege(t *testing.T, o torture.Options, attack, settled func(*sluice.Sluic
 		settled(s)
 	}
 	s.Kill()
-	return harm{late: report.Phase(t, "attack").Late(torture.Deadline), more: peak - before.RSS}
+	return harm{late: report.Phase(t, "attack").Late(torture.Deadline), more: now.Peak - before.RSS}
 }
