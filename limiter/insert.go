@@ -1,6 +1,9 @@
 package limiter
 
-import "runtime"
+import (
+	"math/bits"
+	"runtime"
+)
 
 // insert gives the counter that v found absent a slot and stores the state after
 // in it. It returns false, and has done nothing, if the counter has a slot by now
@@ -36,6 +39,9 @@ func (t *Table) insert(at instant, space *Space, tag uint64, id ID, p *Policy, v
 	sh := space.shelf(p)
 	if v.slot != nil {
 		return t.move(at, sh, tag, id, p, v, after)
+	}
+	if sh.size > 0 {
+		sh.touch(id)
 	}
 	first, second := sh.pair(id)
 	held := sh.lock(first, second)
@@ -153,10 +159,8 @@ func kindOf(tag uint64) int {
 // counter may still be asked for by who is late; else the live one that is worth
 // least. It reports false if the cells of all are being written.
 func (sh *shelf) choose(newcomer, first, second, way uint64, at instant) (index, word uint64, ok bool) {
-	if sh.size > 0 { // whether a counter lives is in its note, a line of memory more
-		if index, ok = sh.unused(first, second, way); ok {
-			return index, sh.at(index).word.Load(), true
-		}
+	if index, ok = sh.unused(first, second, way); ok {
+		return index, sh.at(index).word.Load(), true
 	}
 	var (
 		free     [2]uint64
@@ -207,26 +211,41 @@ func (sh *shelf) choose(newcomer, first, second, way uint64, at instant) (index,
 	}
 }
 
-// unused returns a slot that was never used, of the block that has more of them.
+// unused returns a slot that was never used, if that is what choose would find: of
+// the first block if it is roomy, or of counters with cells, whose lives are told by
+// their notes, a line of memory more, of the block that has more of them. It counts
+// without branches, since which slots are taken is anybody's guess.
 func (sh *shelf) unused(first, second, way uint64) (index uint64, ok bool) {
-	var at, count [2]uint64
-	for n, i := range [2]uint64{first, second} {
-		b := &sh.blocks[i]
-		for j := range uint64(ways) {
-			j = (j + way) % ways
-			if b[j].tag.Load() != 0 {
-				continue
-			}
-			if count[n] == 0 {
-				at[n] = i*ways + j
-			}
-			count[n]++
+	m := sh.blocks[first].unused()
+	if bits.OnesCount8(m) >= sh.roomy {
+		return first*ways + nearest(m, way), true
+	}
+	if sh.size == 0 {
+		return 0, false
+	}
+	if n := sh.blocks[second].unused(); bits.OnesCount8(n) > bits.OnesCount8(m) {
+		m, first = n, second
+	}
+	return first*ways + nearest(m, way), m != 0
+}
+
+// unused returns a bit for each slot that was never used.
+func (b *block) unused() uint8 {
+	m := uint8(0)
+	for i := range b {
+		free := uint8(0)
+		if b[i].tag.Load() == 0 {
+			free = 1
 		}
+		m |= free << i
 	}
-	if count[0] >= count[1] {
-		return at[0], count[0] > 0
-	}
-	return at[1], true
+	return m
+}
+
+// nearest returns the first set bit of m from the given one on, and round.
+func nearest(m uint8, from uint64) uint64 {
+	shift := int(from)                                                              //nolint:gosec // below 8
+	return (from + uint64(bits.TrailingZeros8(bits.RotateLeft8(m, -shift)))) % ways //nolint:gosec // not negative
 }
 
 // notLate returns at, or the horizon if that is later: whoever comes late must
