@@ -14,7 +14,7 @@ import (
 // test that holds what they say: `package.TestName`, or `package.TestScripts/name`
 // for one of testdata/.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
-	for page, untested := range map[string]bool{"docs/bugs.md": false, "docs/threats.md": true} {
+	for page, untested := range map[string]bool{"docs/bugs.md": false, "docs/threats.md": false, "docs/failure-modes.md": false} {
 		text, err := os.ReadFile("../" + page)
 		if err != nil {
 			t.Fatal(err)
