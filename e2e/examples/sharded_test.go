@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
@@ -192,7 +193,7 @@ func (s *shards) used(t *testing.T, replica *sluice.Sluice, user string) (used i
 // awaitHealthy waits until Envoy believes in so many replicas.
 func (s *shards) awaitHealthy(t *testing.T, want int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("Envoy holds %d replicas for healthy", want), func() bool {
+	suite.Eventually(t, fmt.Sprintf("Envoy holds %d replicas for healthy", want), func() bool {
 		resp, err := s.client.Get("http://" + s.envoy.Admin + "/stats?filter=cluster.sluice.membership_healthy")
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
@@ -70,7 +71,7 @@ func TestAnEnvoyAsksForItsDomainsOnly(t *testing.T) {
 				}
 				if shopPay[i] != ok {
 					denials++
-					eventually(t, "the log names certificate and domain", func() bool {
+					suite.Eventually(t, "the log names certificate and domain", func() bool {
 						return strings.Contains(limits.Log(), "request denied") && strings.Contains(limits.Log(), name)
 					})
 				}

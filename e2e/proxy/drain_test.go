@@ -19,6 +19,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 const plenty = `
@@ -46,7 +47,7 @@ health_checks:
 		return strconv.Itoa(got.status), err
 	})
 	calls := func(s *sluice.Sluice) float64 { return metric(t, s, "ratelimit_service_total_requests") }
-	eventually(t, "calls to both", func() bool { return calls(first) > 100 && calls(second) > 100 })
+	suite.Eventually(t, "calls to both", func() bool { return calls(first) > 100 && calls(second) > 100 })
 
 	stopped(t, first.Process)
 	before := calls(second)
@@ -83,7 +84,7 @@ func TestConnectionsEndUnnoticed(t *testing.T) {
 		got, err := p.ask(t.Context(), "ingress", "/", "x-user: al")
 		return strconv.Itoa(got.status), err
 	})
-	eventually(t, "20 connections to sluice", func() bool { return p.connections(t) >= 20 })
+	suite.Eventually(t, "20 connections to sluice", func() bool { return p.connections(t) >= 20 })
 	if got := slices.Collect(maps.Keys(l.stop())); !slices.Equal(got, []string{"200"}) {
 		t.Errorf("answers are %q, want 200 only", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
@@ -115,7 +116,7 @@ func TestTheCostIsKnownAtTheEnd(t *testing.T) {
 		awaitHits(t, limits, step.charged)
 	}
 	// Each request makes two calls, also those that are refused.
-	eventually(t, "10 calls", func() bool {
+	suite.Eventually(t, "10 calls", func() bool {
 		return metric(t, limits, "ratelimit_service_total_requests") == 10
 	})
 }
@@ -123,7 +124,7 @@ func TestTheCostIsKnownAtTheEnd(t *testing.T) {
 // awaitHits waits for a charge that Envoy does not wait for.
 func awaitHits(t *testing.T, s *sluice.Sluice, want float64) {
 	t.Helper()
-	eventually(t, "hits of tokens", func() bool {
+	suite.Eventually(t, "hits of tokens", func() bool {
 		got := metric(t, s, "ratelimit_service_rate_limit_total_hits", `key1="tokens"`)
 		if got > want {
 			t.Fatalf("%v hits are charged, want %v", got, want)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // load is clients that ask over and over, so that something is always in flight.
@@ -60,7 +62,7 @@ func (l *load) total() int {
 func (l *load) goOn(t *testing.T, answers int) {
 	t.Helper()
 	until := l.total() + answers
-	eventually(t, fmt.Sprintf("%d more answers", answers), func() bool { return l.total() >= until })
+	suite.Eventually(t, fmt.Sprintf("%d more answers", answers), func() bool { return l.total() >= until })
 }
 
 // stop ends the load, lets what is in flight finish, and returns how often each

@@ -3,18 +3,12 @@
 package proxy_test
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"os"
 	"runtime/debug"
 	"slices"
 	"testing"
 
-	"go.uber.org/goleak"
-
-	"github.com/sluice-ratelimit/sluice/e2e/envoy"
-	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // root is the repository's root, seen from here.
@@ -23,30 +17,12 @@ const root = "../.."
 // sluiceBinary is what TestMain built for all tests.
 var sluiceBinary string
 
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "sluice-proxy-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
+func TestMain(m *testing.M) {
 	var flags []string
 	if raceEnabled() {
 		flags = append(flags, "-race")
 	}
-	sluiceBinary, err = sluice.Build(context.Background(), root, dir, flags...)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	if err := goleak.Find(); code == 0 && err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
+	os.Exit(suite.Main(m, root, func(binary, _ string) { sluiceBinary = binary }, flags...))
 }
 
 // raceEnabled reports whether these tests run under the race detector; then
@@ -60,12 +36,5 @@ func raceEnabled() bool {
 // installed. Under `make test` there is one.
 func envoyBinary(t *testing.T) string {
 	t.Helper()
-	binary, err := envoy.Find(root)
-	if errors.Is(err, envoy.ErrNotInstalled) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return binary
+	return suite.Envoy(t, root)
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // plainBinary builds a sluice without the race detector, under which it would take
@@ -99,11 +100,11 @@ descriptors:
 	// The first takes 30 seconds. All others wait behind it, so none of them is
 	// answered before the last has come.
 	ask(clients[0], all)
-	eventually(t, "the first call waits", waiting(1))
+	suite.Eventually(t, "the first call waits", waiting(1))
 	for i := range all {
 		ask(clients[i%connections], 1)
 	}
-	eventually(t, "all calls wait", waiting(1+all))
+	suite.Eventually(t, "all calls wait", waiting(1+all))
 	each := (resident(t, limits) - before) / all
 	t.Logf("%d held calls take %d bytes each, of %d MiB resident before", all, each, before>>20)
 	if each > most {
@@ -111,7 +112,7 @@ descriptors:
 	}
 	cancel()
 	wg.Wait()
-	eventually(t, "sluice hears that all went away", waiting(0))
+	suite.Eventually(t, "sluice hears that all went away", waiting(0))
 	if got := metric(t, limits, "sluice_cancelled_waits_total"); got != 1+all {
 		t.Errorf("%v calls were given up, want %d", got, 1+all)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
@@ -58,7 +59,7 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]
 		Addrs: map[string]string{"grpc": first.Addr("grpc")},
 	})
 	for _, listener := range []string{"open", "closed"} {
-		eventually(t, listener+": Envoy reaches sluice again", func() bool {
+		suite.Eventually(t, listener+": Envoy reaches sluice again", func() bool {
 			return ask(listener, "canary").get("X-Ratelimit-Limit") != ""
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
@@ -170,13 +171,13 @@ descriptors:
 	waiting := func(want float64) func() bool {
 		return func() bool { return metric(t, limits, "sluice_waiting_calls") == want }
 	}
-	eventually(t, "one waits", waiting(1))
+	suite.Eventually(t, "one waits", waiting(1))
 	if v := c.refund("al", 5); v.charged != 0 || v.remaining != 1 {
 		t.Errorf("a refund while one waits: %+v, want none and 1 remaining", v)
 	}
 	cancel()
 	<-ended
-	eventually(t, "nobody waits", waiting(0))
+	suite.Eventually(t, "nobody waits", waiting(0))
 	if v := c.refund("al", 5); v.charged != -5 || v.remaining != 7 {
 		t.Errorf("a refund when nobody waits: %+v, want 5 and 7 remaining", v)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
@@ -53,7 +54,7 @@ func TestNobodyNoticesAReload(t *testing.T) {
 			exhausted := func(limit int) {
 				t.Helper()
 				refused := fmt.Sprint(http.StatusTooManyRequests, " of ", limit)
-				eventually(t, refused, func() bool { return l.count(refused) > 0 })
+				suite.Eventually(t, refused, func() bool { return l.count(refused) > 0 })
 				l.goOn(t, 100)
 			}
 			exhausted(200)

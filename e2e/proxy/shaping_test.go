@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // shaped waits longer than any rule has requests wait.
@@ -50,12 +51,12 @@ descriptors:
 		sent := p.stat(t, "cluster.sluice.upstream_rq_total") + clients
 		freeze(t, limits)
 		all := p.askAll(t, clients, fmt.Sprint("x-user: ", round))
-		eventually(t, "Envoy has sent all", func() bool {
+		suite.Eventually(t, "Envoy has sent all", func() bool {
 			return p.stat(t, "cluster.sluice.upstream_rq_total") == sent
 		})
 		all.start = time.Now()
 		signal(t, limits, syscall.SIGCONT)
-		eventually(t, "sluice has decided all", func() bool {
+		suite.Eventually(t, "sluice has decided all", func() bool {
 			return metric(t, limits, "ratelimit_service_total_requests") == decided
 		})
 		took := time.Since(all.start)
@@ -102,7 +103,7 @@ func freeze(t *testing.T, s *sluice.Sluice) {
 	if files, err := filepath.Glob(threads); err != nil || len(files) == 0 {
 		t.Skip("this system does not tell whether sluice has stopped")
 	}
-	eventually(t, "sluice has stopped", func() bool {
+	suite.Eventually(t, "sluice has stopped", func() bool {
 		files, _ := filepath.Glob(threads) // the pattern is well-formed
 		return !slices.ContainsFunc(files, func(file string) bool {
 			text, err := os.ReadFile(file)
@@ -177,7 +178,7 @@ func (p *proxy) hold(t *testing.T, limits *sluice.Sluice, listener string, heade
 			h.got <- got
 		}
 	}()
-	eventually(t, "the request is held", func() bool {
+	suite.Eventually(t, "the request is held", func() bool {
 		return metric(t, limits, "sluice_waited_calls_total") > before
 	})
 	return h
@@ -205,7 +206,7 @@ descriptors:
 	leave := func(h held, cancelled float64) {
 		t.Helper()
 		h.cancel()
-		eventually(t, "sluice hears of it", func() bool {
+		suite.Eventually(t, "sluice hears of it", func() bool {
 			return metric(t, limits, "sluice_cancelled_waits_total") == cancelled
 		})
 	}
@@ -227,7 +228,7 @@ descriptors:
 		t.Errorf("%v calls wait, want 1", got)
 	}
 	leave(second, 4)
-	eventually(t, "nobody waits", func() bool { return metric(t, limits, "sluice_waiting_calls") == 0 })
+	suite.Eventually(t, "nobody waits", func() bool { return metric(t, limits, "sluice_waiting_calls") == 0 })
 }
 
 // TestAShutdownAnswersWhoWaits stops sluice while requests are held. They pass in

@@ -196,20 +196,3 @@ func containsAll(s string, parts []string) bool {
 	}
 	return true
 }
-
-// eventually asks until the answer is yes. If it stays no, the test ends with
-// what was awaited.
-func eventually(t *testing.T, awaited string, yes func() bool) {
-	t.Helper()
-	end := time.NewTimer(patience)
-	defer end.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !yes() {
-		select {
-		case <-tick.C:
-		case <-end.C:
-			t.Fatalf("after %v still no: %s", patience, awaited)
-		}
-	}
-}

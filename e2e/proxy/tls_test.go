@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
@@ -118,10 +119,10 @@ func TestEnvoyAsksOverMutualTLS(t *testing.T) {
 	})
 	for n := range 4 {
 		serial := r.turn(t)
-		eventually(t, "sluice takes the files", func() bool {
+		suite.Eventually(t, "sluice takes the files", func() bool {
 			return metric(t, limits, "sluice_tls_reloads_total", `use="grpc"`) == float64(n+1)
 		})
-		eventually(t, "Envoy takes the files", func() bool { return strings.Contains(p.certificates(t), serial) })
+		suite.Eventually(t, "Envoy takes the files", func() bool { return strings.Contains(p.certificates(t), serial) })
 		l.goOn(t, 100)
 	}
 	if got := slices.Collect(maps.Keys(l.stop())); !slices.Equal(got, []string{"200"}) {

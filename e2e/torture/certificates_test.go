@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
@@ -65,13 +66,13 @@ func TestCertificates(t *testing.T) {
 	for n := 1; n <= rotations; n++ {
 		other = newAuthority(t)
 		mount(dir, issue())
-		torture.Eventually(t, "the pair is taken", func() bool { return sum("sluice_tls_reloads_total") == float64(n) })
+		suite.Eventually(t, "the pair is taken", func() bool { return sum("sluice_tls_reloads_total") == float64(n) })
 	}
 	load.Phase("a bad pair")
 	good, bad := issue(), issue()
 	bad.Key = good.Key
 	mount(dir, bad)
-	torture.Eventually(t, "the pair is refused", func() bool { return sum("sluice_tls_reload_errors_total") > 0 })
+	suite.Eventually(t, "the pair is refused", func() bool { return sum("sluice_tls_reload_errors_total") > 0 })
 	if err := s.WaitLine(t.Context(), func(line string) bool {
 		return strings.Contains(line, files.Cert) && strings.Contains(line, "does not match")
 	}); err != nil {
@@ -80,7 +81,7 @@ func TestCertificates(t *testing.T) {
 	load.Run(t, time.Second)
 	load.Phase("after")
 	mount(dir, good)
-	torture.Eventually(t, "the good pair is taken", func() bool { return sum("sluice_tls_last_reload_successful") == 1 })
+	suite.Eventually(t, "the good pair is taken", func() bool { return sum("sluice_tls_last_reload_successful") == 1 })
 	load.Run(t, time.Second)
 	report := load.Stop(t)
 	report.AtLeast(t, torture.Least, "before", "after")

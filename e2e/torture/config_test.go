@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
@@ -69,12 +70,12 @@ func TestConfigFile(t *testing.T) {
 	for n := range rounds * len(faults) {
 		fault := faults[n%len(faults)]
 		fault.do()
-		torture.Eventually(t, fault.name+" is refused", func() bool {
+		suite.Eventually(t, fault.name+" is refused", func() bool {
 			return torture.Metrics(t, s).Sum("sluice_config_last_load_successful") == 0
 		})
 		load.GoOn(t, 20)
 		mend()
-		torture.Eventually(t, "the rules are back after "+fault.name, func() bool {
+		suite.Eventually(t, "the rules are back after "+fault.name, func() bool {
 			return torture.Metrics(t, s).Sum("sluice_config_last_load_successful") == 1
 		})
 	}

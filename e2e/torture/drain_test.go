@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
@@ -193,5 +194,5 @@ func (w *wire) await(t *testing.T, what string) {
 			t.Logf("awaited %s, saw %q", what, w.seen())
 		}
 	})
-	torture.Eventually(t, what, func() bool { return slices.Contains(w.seen(), what) })
+	suite.Eventually(t, what, func() bool { return slices.Contains(w.seen(), what) })
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
@@ -40,18 +41,18 @@ func TestFewFiles(t *testing.T) {
 		}
 		crowd = append(crowd, conn)
 	}
-	torture.Eventually(t, "connections are refused", func() bool {
+	suite.Eventually(t, "connections are refused", func() bool {
 		return torture.Metrics(t, s).Sum("sluice_refused_connections_total") > 0
 	})
 	most := torture.Measure(t, s).Files
 	torture.Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
-	torture.Eventually(t, "the rules are taken", func() bool { return limitOf(t, s, "changes") == 7 })
+	suite.Eventually(t, "the rules are taken", func() bool { return limitOf(t, s, "changes") == 7 })
 	load.Run(t, time.Second)
 	load.Phase("after")
 	leave()
 	fresh := ledger.Caller(t, s.Addr("grpc"), rnd)
 	left := time.Now()
-	torture.Eventually(t, "a new client is served", func() bool {
+	suite.Eventually(t, "a new client is served", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := fresh(ctx)

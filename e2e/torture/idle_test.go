@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
@@ -36,7 +37,7 @@ func TestIdleConnections(t *testing.T) {
 			}
 			open[i] = c
 		}
-		torture.Eventually(t, "all connections are accepted", func() bool {
+		suite.Eventually(t, "all connections are accepted", func() bool {
 			return torture.Measure(t, s).Files >= before.Files+many-8 // which of sluice's own come and go
 		})
 		for _, c := range open { // until each has begun: sluice says its settings
@@ -62,7 +63,7 @@ func TestIdleConnections(t *testing.T) {
 				}
 			}
 		}
-		torture.Eventually(t, "all calls are counted", func() bool {
+		suite.Eventually(t, "all calls are counted", func() bool {
 			return torture.Metrics(t, s).Sum("ratelimit_service_total_requests") >= calls+float64(many*seconds)
 		})
 		busy := torture.Measure(t, s)

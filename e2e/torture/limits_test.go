@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
@@ -38,7 +39,7 @@ func TestEachLimit(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			torture.Eventually(t, "36 of 100 streams are refused", func() bool { return c.Replies().Resets["REFUSED_STREAM"] == 36 })
+			suite.Eventually(t, "36 of 100 streams are refused", func() bool { return c.Replies().Resets["REFUSED_STREAM"] == 36 })
 			if got := c.Replies().Streams; got != 64 {
 				t.Errorf("sluice allows %d streams, want 64", got)
 			}
@@ -53,7 +54,7 @@ func TestEachLimit(t *testing.T) {
 				defer c.Close()
 				open++
 			}
-			torture.Eventually(t, "those beyond the limit are refused", func() bool {
+			suite.Eventually(t, "those beyond the limit are refused", func() bool {
 				closed = int(torture.Metrics(t, s).Sum("sluice_refused_connections_total"))
 				return closed >= 50
 			})
@@ -85,7 +86,7 @@ func TestEachLimit(t *testing.T) {
 			if err := c.Open(1); err != nil {
 				t.Fatal(err)
 			}
-			torture.Eventually(t, "it is pinged again", func() bool { return c.Replies().Pings == 2 || ends(c) })
+			suite.Eventually(t, "it is pinged again", func() bool { return c.Replies().Pings == 2 || ends(c) })
 			if ends(c) {
 				t.Error("a connection that answers pings was ended")
 			}
@@ -216,7 +217,7 @@ func ends(c *hostile.Conn) bool {
 // awaitEnd waits until sluice ends the connection.
 func awaitEnd(t *testing.T, c *hostile.Conn) {
 	t.Helper()
-	torture.Eventually(t, "sluice ends the connection", func() bool { return ends(c) })
+	suite.Eventually(t, "sluice ends the connection", func() bool { return ends(c) })
 }
 
 // ended opens so many connections for each of what there is to say, says it, and fails

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 const (
@@ -140,7 +142,7 @@ func (l *Load) Phase(name string) {
 // now on happens to those of this phase alone.
 func (l *Load) Alone(tb testing.TB) {
 	tb.Helper()
-	Eventually(tb, "calls of earlier phases end", func() bool {
+	suite.Eventually(tb, "calls of earlier phases end", func() bool {
 		for _, p := range l.report[:len(l.report)-1] {
 			if p.flying.Load() > 0 {
 				return false
@@ -176,7 +178,7 @@ func (l *Load) Run(tb testing.TB, d time.Duration) {
 func (l *Load) GoOn(tb testing.TB, answers int) {
 	tb.Helper()
 	until := l.answers.Load() + int64(answers)
-	Eventually(tb, "the load goes on", func() bool { return l.answers.Load() >= until })
+	suite.Eventually(tb, "the load goes on", func() bool { return l.answers.Load() >= until })
 }
 
 // Stop ends the load, lets what is in flight finish, prints what was reached and

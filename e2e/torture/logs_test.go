@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
@@ -52,7 +53,7 @@ func TestLogs(t *testing.T) {
 				bad := fmt.Sprintf("domain: bad%d\ndescriptors:\n%s", n, strings.Repeat("  - { key: bad, bogus: 1 }\n", 100))
 				torture.Replace(t, filepath.Join(dir, fmt.Sprint("bad", n, ".yaml")), bad)
 			}
-			torture.Eventually(t, "lines are lost", func() bool {
+			suite.Eventually(t, "lines are lost", func() bool {
 				return torture.Metrics(t, s).Sum("sluice_log_lines_dropped_total") > 1000
 			})
 			for n := range 150 {
@@ -61,7 +62,7 @@ func TestLogs(t *testing.T) {
 				}
 			}
 			torture.Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
-			torture.Eventually(t, "good rules are taken", func() bool { return limitOf(t, s, "changes") == 7 })
+			suite.Eventually(t, "good rules are taken", func() bool { return limitOf(t, s, "changes") == 7 })
 			load.Phase("after")
 			load.Run(t, time.Second)
 			report := load.Stop(t)
@@ -70,7 +71,7 @@ func TestLogs(t *testing.T) {
 			ledger.Settle(t, s)
 			t.Logf("%v lines were lost", torture.Metrics(t, s).Sum("sluice_log_lines_dropped_total"))
 			signal(t, s, syscall.SIGTERM)
-			torture.Eventually(t, "sluice ends", func() bool {
+			suite.Eventually(t, "sluice ends", func() bool {
 				_, err := torture.Held(s.PID())
 				return err != nil
 			})

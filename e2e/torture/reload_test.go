@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
@@ -69,7 +70,7 @@ func TestReloads(t *testing.T) {
 			if after > heap+most {
 				t.Errorf("the heap has grown by %d KiB, want at most %d", (after-heap)>>10, most>>10)
 			}
-			torture.Eventually(t, fmt.Sprint("no more files and goroutines than before, ", usage), func() bool {
+			suite.Eventually(t, fmt.Sprint("no more files and goroutines than before, ", usage), func() bool {
 				now := torture.Measure(t, s)
 				return now.Goroutines <= usage.Goroutines && now.Files <= usage.Files
 			})
@@ -96,7 +97,7 @@ func startWithFiles(t *testing.T, ledger *torture.Ledger) (*sluice.Sluice, func(
 			more = append(more, fmt.Sprintf("  - { key: comes_%d, rate_limit: { unit: hour, requests_per_unit: 1 } }", i))
 		}
 		torture.Replace(t, path, ledger.Rules(more...))
-		torture.Eventually(t, "the rules are in force", func() bool {
+		suite.Eventually(t, "the rules are in force", func() bool {
 			return limitOf(t, s, "changes") == version
 		})
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
@@ -124,7 +125,7 @@ func (r *replicas) load(t *testing.T) *torture.Load {
 // asked waits until a sluice that has just started has got so many calls.
 func (r *replicas) asked(t *testing.T, i, calls int) {
 	t.Helper()
-	torture.Eventually(t, fmt.Sprintf("%d calls to sluice %d", calls, i), func() bool {
+	suite.Eventually(t, fmt.Sprintf("%d calls to sluice %d", calls, i), func() bool {
 		return torture.Metrics(t, r.now[i]).Sum("ratelimit_service_total_requests", `grpc_method="ShouldRateLimit"`) >= float64(calls)
 	})
 }

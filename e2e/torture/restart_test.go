@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
@@ -104,7 +105,7 @@ func TestEndsAtAnyMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(stale.Kill)
-	torture.Eventually(t, "it listens", func() bool { return strings.Count(stale.Log(), `"listening"`) == 4 })
+	suite.Eventually(t, "it listens", func() bool { return strings.Count(stale.Log(), `"listening"`) == 4 })
 	if err := stale.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

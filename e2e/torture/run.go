@@ -13,19 +13,16 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"go.uber.org/goleak"
-
-	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // Root is the repository's root, seen from the tests.
 const Root = "../.."
 
 // Patience is how long a test waits for what must happen; it decides nothing else.
-const Patience = time.Minute
+const Patience = suite.Patience
 
 var long = flag.Bool("long", false, "the long tier")
 
@@ -50,22 +47,7 @@ func Main(m *testing.M) int {
 	if runtime.GOOS != "linux" {
 		return notRun("the tortures, which read /proc of Linux")
 	}
-	dir, err := os.MkdirTemp("", "sluice-torture-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if binary, err = sluice.Build(context.Background(), Root, dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	if err := goleak.Find(); code == 0 && err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
+	return suite.Main(m, Root, func(path, _ string) { binary = path })
 }
 
 // notRun leaves a line for the end of make test.
@@ -162,33 +144,8 @@ func Replace(tb testing.TB, path, text string) {
 	}
 }
 
-// Envoy returns the path of Envoy, or skips the test where none is installed. Under
-// make there is one.
+// Envoy is [suite.Envoy].
 func Envoy(tb testing.TB) string {
 	tb.Helper()
-	path, err := envoy.Find(Root)
-	if errors.Is(err, envoy.ErrNotInstalled) {
-		tb.Skip(err)
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return path
-}
-
-// Eventually asks until the answer is yes. If it stays no, the test ends with what
-// was awaited.
-func Eventually(tb testing.TB, awaited string, yes func() bool) {
-	tb.Helper()
-	end := time.NewTimer(Patience)
-	defer end.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !yes() {
-		select {
-		case <-tick.C:
-		case <-end.C:
-			tb.Fatalf("after %v still no: %s", Patience, awaited)
-		}
-	}
+	return suite.Envoy(tb, Root)
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
@@ -62,7 +63,7 @@ func besiege(t *testing.T, o torture.Options, attack, settled func(*sluice.Sluic
 	report.AtLeast(t, leastVictims, "before")
 	report.NoErrors(t, "before", "attack", "after")
 	t.Logf("before: %v", before)
-	torture.Eventually(t, "goroutines and files are as before", func() bool {
+	suite.Eventually(t, "goroutines and files are as before", func() bool {
 		now = torture.Measure(t, s)
 		return now.Goroutines <= before.Goroutines && now.Files <= before.Files
 	})

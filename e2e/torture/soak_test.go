@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
@@ -74,9 +75,9 @@ func TestSoak(t *testing.T) {
 		for _, p := range both {
 			outcome(t, p)
 		}
-		torture.Eventually(t, "the rules are in force", func() bool { return limitOf(t, s, "changes") == n+2 })
+		suite.Eventually(t, "the rules are in force", func() bool { return limitOf(t, s, "changes") == n+2 })
 		// One more of each may be of the client that comes and goes.
-		torture.Eventually(t, "no more files and goroutines than before: "+base.String(), func() bool {
+		suite.Eventually(t, "no more files and goroutines than before: "+base.String(), func() bool {
 			now := torture.Measure(t, s)
 			return now.Goroutines <= base.Goroutines+visitGoroutines && now.Files <= base.Files+1
 		})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
@@ -65,7 +66,7 @@ func TestStarves(t *testing.T) {
 			if report.Phase(t, "starving").Answered() == 0 {
 				t.Error("nothing was answered while sluice had little time, want something")
 			}
-			torture.Eventually(t, "no more files than before: "+before.String(), func() bool {
+			suite.Eventually(t, "no more files than before: "+before.String(), func() bool {
 				return torture.Measure(t, s).Files <= before.Files
 			})
 			ledger.Settle(t, s)

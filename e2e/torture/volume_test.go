@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
@@ -81,7 +82,7 @@ func TestVolume(t *testing.T) {
 			steps, pause = volumetest.Steps(dir, files(version), version%4 < 2), -1
 		}
 		play(steps, pause)
-		torture.Eventually(t, fmt.Sprintf("version %d is in force", version), look)
+		suite.Eventually(t, fmt.Sprintf("version %d is in force", version), look)
 		latest, sum = max(latest, took), sum+took
 	}
 	report := load.Stop(t)

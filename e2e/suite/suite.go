@@ -1,0 +1,81 @@
+// Package suite is how tests of the real binaries begin, and how they wait.
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// Patience is how long Eventually waits for what is to come: long beside what it takes
+// on a machine that has other work.
+const Patience = time.Minute
+
+// Main is the body of a TestMain. It builds sluice from the repository at root with
+// these flags of `go build`, tells built its path and the directory that goes away
+// afterwards, runs the tests and fails if they leave goroutines behind. It returns
+// the exit code.
+func Main(m *testing.M, root string, built func(binary, dir string), flags ...string) int {
+	code, err := run(m, root, built, flags)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func run(m *testing.M, root string, built func(binary, dir string), flags []string) (int, error) {
+	dir, err := os.MkdirTemp("", "sluice-test-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binary, err := sluice.Build(context.Background(), root, dir, flags...)
+	if err != nil {
+		return 0, err
+	}
+	built(binary, dir)
+	if code := m.Run(); code != 0 {
+		return code, nil
+	}
+	return 0, goleak.Find()
+}
+
+// Envoy returns the path of Envoy, or skips the test where none is installed. Under
+// `make test` there is one.
+func Envoy(tb testing.TB, root string) string {
+	tb.Helper()
+	binary, err := envoy.Find(root)
+	if errors.Is(err, envoy.ErrNotInstalled) {
+		tb.Skip(err)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return binary
+}
+
+// Eventually asks until the answer is yes. If it stays no, the test ends with what
+// was awaited.
+func Eventually(tb testing.TB, awaited string, yes func() bool) {
+	tb.Helper()
+	end := time.NewTimer(Patience)
+	defer end.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !yes() {
+		select {
+		case <-tick.C:
+		case <-end.C:
+			tb.Fatalf("after %v still no: %s", Patience, awaited)
+		}
+	}
+}
