@@ -1,7 +1,9 @@
 package examples_test
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -19,7 +21,15 @@ const patience = time.Minute
 var sluiceDir, sluiceBinary string
 
 func TestMain(m *testing.M) {
-	os.Exit(suite.Main(m, root, func(binary, dir string) { sluiceBinary, sluiceDir = binary, dir }))
+	os.Exit(suite.Main(m, root, func(binary, dir string) {
+		sluiceBinary, sluiceDir = binary, dir
+		if _, err := exec.LookPath("curl"); err != nil {
+			// Commands look into dir first. If this fails they say that there is no curl.
+			if _, err := buildCurl(dir); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+		}
+	}))
 }
 
 // envoyBinary returns the path of Envoy, or skips the test where none is

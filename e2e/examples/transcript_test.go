@@ -24,9 +24,6 @@ import (
 // stands below each.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Fatal("curl is not installed; the READMEs of the examples use it")
-	}
 	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("READMEs are %q, %v", paths, err)

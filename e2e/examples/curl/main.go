@@ -1,0 +1,179 @@
+// Command curl does what the READMEs of the examples ask of curl, for machines that
+// have none: GET, with -s, -i, -D -, -o, -w '%{http_code}', -H, --parallel-max and
+// ranges such as [1-20] in the address. It refuses all else.
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// request is what the command line asks for.
+type request struct {
+	address, write string
+	headers        []string
+	include, drop  bool // the head and the body of the answer, in what is printed
+	parallel       int
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "curl:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	r, err := parse(args)
+	if err != nil {
+		return err
+	}
+	addresses, err := expand(r.address)
+	if err != nil {
+		return err
+	}
+	var (
+		mu    sync.Mutex
+		group sync.WaitGroup
+		errs  []error
+		slots = make(chan struct{}, r.parallel)
+	)
+	for _, address := range addresses {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			out, err := r.get(address)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+			}
+			_, _ = os.Stdout.WriteString(out)
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+func parse(args []string) (request, error) {
+	r := request{parallel: 1}
+	for i := 0; i < len(args); i++ {
+		value := func() string {
+			if i++; i < len(args) {
+				return args[i]
+			}
+			return ""
+		}
+		switch a := args[i]; a {
+		case "-s", "--no-progress-meter", "--parallel", "--parallel-immediate":
+		case "-si":
+			r.include = true
+		case "-D":
+			if to := value(); to != "-" {
+				return r, fmt.Errorf("-D %s: only - is known", to)
+			}
+			r.include = true
+		case "-o":
+			if to := value(); to != "/dev/null" {
+				return r, fmt.Errorf("-o %s: only /dev/null is known", to)
+			}
+			r.drop = true
+		case "-w":
+			r.write = strings.ReplaceAll(value(), `\n`, "\n")
+		case "-H":
+			r.headers = append(r.headers, value())
+		case "--parallel-max":
+			n, err := strconv.Atoi(value())
+			if err != nil || n < 1 {
+				return r, fmt.Errorf("--parallel-max %s: must be a number above 0", args[i])
+			}
+			r.parallel = n
+		default:
+			if strings.HasPrefix(a, "-") || r.address != "" {
+				return r, fmt.Errorf("%s: not known here; install curl", a)
+			}
+			r.address = a
+		}
+	}
+	return r, nil
+}
+
+var ranges = regexp.MustCompile(`\[(\d+)-(\d+)\]`)
+
+// expand returns the addresses that one with a range stands for.
+func expand(address string) ([]string, error) {
+	m := ranges.FindStringSubmatchIndex(address)
+	if m == nil {
+		return []string{address}, nil
+	}
+	first, err := strconv.Atoi(address[m[2]:m[3]])
+	last, err2 := strconv.Atoi(address[m[4]:m[5]])
+	if err = errors.Join(err, err2); err != nil {
+		return nil, err
+	}
+	var all []string
+	for n := first; n <= last; n++ {
+		all = append(all, address[:m[0]]+strconv.Itoa(n)+address[m[1]:])
+	}
+	return all, nil
+}
+
+// get returns what is to be printed of one answer. Heads are printed as they came,
+// for net/http would change names and order.
+func (r request) get(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", err
+	}
+	conn, err := net.Dial("tcp", u.Host)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	path := u.RequestURI()
+	host, headers := "host: "+u.Host, []string{}
+	for _, h := range r.headers {
+		if name, _, _ := strings.Cut(h, ":"); strings.EqualFold(name, "host") {
+			host = h
+			continue
+		}
+		headers = append(headers, h+"\r\n")
+	}
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\n%s\r\nuser-agent: curl\r\naccept: */*\r\n%s\r\n", path, host, strings.Join(headers, "")); err != nil {
+		return "", err
+	}
+	in := bufio.NewReader(conn)
+	var head strings.Builder
+	for line := ""; line != "\r\n"; {
+		if line, err = in.ReadString('\n'); err != nil {
+			return "", err
+		}
+		head.WriteString(line)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(io.MultiReader(strings.NewReader(head.String()), in)), nil)
+	if err != nil {
+		return "", err
+	}
+	body, err := io.ReadAll(answer.Body)
+	if err = errors.Join(err, answer.Body.Close()); err != nil {
+		return "", err
+	}
+	out := ""
+	if r.include {
+		out += head.String()
+	}
+	if !r.drop {
+		out += string(body)
+	}
+	return out + strings.ReplaceAll(r.write, "%{http_code}", strconv.Itoa(answer.StatusCode)), nil
+}

@@ -1,0 +1,93 @@
+package examples_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// buildCurl puts the stand-in for curl into dir and returns its path.
+func buildCurl(dir string) (string, error) {
+	path := filepath.Join(dir, "curl")
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-buildvcs=false", "-o", path, "./curl")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the stand-in for curl: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+var curlCommand = regexp.MustCompile(`curl (?:--?[a-zA-Z-]+ +|'[^']*' +|[0-9]+ +|- +|/dev/null +)+`)
+
+// TestCurl has the stand-in answer every form of command that the READMEs use, and
+// holds it to the real one where there is one.
+func TestCurl(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", "Sat, 21 Nov 2026 00:00:00 GMT")
+		if r.URL.RawQuery == "2" {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+		_, _ = fmt.Fprintln(w, r.Method, r.Host, r.URL, r.Header.Get("X-User"), strings.Repeat("long ", 2000))
+	}))
+	defer server.Close()
+	own, err := buildCurl(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed, err := exec.LookPath("curl")
+	if err != nil {
+		t.Log("curl is not installed: its stand-in is held to itself alone")
+	}
+	forms := map[string]bool{"curl -s -H 'host: other.example.com' -H 'x-user: bob' ": true}
+	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, form := range curlCommand.FindAllString(string(text), -1) {
+			form, _, _ = strings.Cut(form, "'http")
+			if !strings.HasSuffix(form, "-H ") { // what comes then is the shell's
+				forms[form] = true
+			}
+		}
+	}
+	if len(forms) < 10 {
+		t.Fatalf("the READMEs use %d forms: the expression does not find them", len(forms))
+	}
+	for form := range forms {
+		for _, query := range []string{"", "?[1-3]"} {
+			ask := func(curl string) string {
+				line := strings.Replace(form, "curl ", "'"+curl+"' ", 1) + "'" + server.URL + "/" + query + "'"
+				out, err := exec.CommandContext(t.Context(), "sh", "-c", line).CombinedOutput()
+				if err != nil {
+					t.Errorf("%s: %v\n%s", line, err, out)
+				}
+				return string(out)
+			}
+			got := ask(own)
+			if !strings.Contains(got, "GET") && !strings.Contains(got, "200") {
+				t.Errorf("%s printed %.200q", form, got)
+			}
+			if installed == "" || strings.Contains(form, "parallel") {
+				continue
+			}
+			if want := ask(installed); got != want {
+				t.Errorf("%s%s: the stand-in printed\n%.400s\nwant\n%.400s", form, query, got, want)
+			}
+		}
+	}
+	if out, err := exec.CommandContext(t.Context(), own, "--upload-file", "x", server.URL).CombinedOutput(); err == nil {
+		t.Errorf("an option that it does not know was taken: %s", out)
+	}
+}
