@@ -1,9 +1,13 @@
 package server
 
 import (
+	"context"
+	"net"
 	"net/http"
+	"runtime"
 	"testing"
 
+	"go.uber.org/zap"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -25,6 +29,51 @@ func (r *running) checkHealth(t *testing.T, when string, want bool) {
 	}
 	if got, _ := get(t, "http://"+r.addr["http"]+"/healthcheck"); got != code {
 		t.Errorf("%s: /healthcheck is %d, want %d", when, got, code)
+	}
+}
+
+// acceptHook calls before at each Accept.
+type acceptHook struct {
+	net.Listener
+	before func()
+}
+
+func (l acceptHook) Accept() (net.Conn, error) {
+	l.before()
+	return l.Listener.Accept()
+}
+
+// TestHealthIsToldToTheFirstWhoAsks holds the server where it turns healthy: no
+// listener accepts before, so who connects as soon as its address is logged is told
+// the same as everyone after.
+func TestHealthIsToldToTheFirstWhoAsks(t *testing.T) {
+	s := service(t, Settings{}, "")
+	r := New(Options{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0"}, s, s.metrics, zap.NewNop())
+	if err := r.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	accepts := make(chan struct{}, 100)
+	accept := func() { accepts <- struct{}{} }
+	r.grpcConn = acceptHook{r.grpcConn, accept}
+	for _, l := range r.http {
+		l.Listener = acceptHook{l.Listener, accept}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	r.health.mu.Lock()
+	go func() { done <- r.Run(ctx) }()
+	for range 1000 {
+		runtime.Gosched()
+	}
+	if len(accepts) > 0 {
+		t.Error("a listener accepts before the server is healthy")
+	}
+	r.health.mu.Unlock()
+	<-accepts
+	<-accepts
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run() = %v, want nil", err)
 	}
 }
 

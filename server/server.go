@@ -211,6 +211,9 @@ func (s *Server) close() {
 // the calls in flight finish, and returns nil; or it returns why a listener
 // failed. Call Listen first.
 func (s *Server) Run(ctx context.Context) error {
+	// The listeners are open and were logged, so who connects waits for an answer:
+	// healthy before the first is given, or who asks at once would hear of ill health.
+	s.health.serve(true)
 	group, ctx := errgroup.WithContext(ctx)
 	if s.grpc != nil {
 		group.Go(func() error {
@@ -229,7 +232,6 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	s.health.serve(true)
 	group.Go(func() error {
 		<-ctx.Done()
 		s.drain(context.WithoutCancel(ctx))
