@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
@@ -33,9 +34,20 @@ const smallData = 1024
 // pieces on one connection. Real ones come in one frame, their end with it.
 const heldMessages = 64
 
+// manyResets in what is read at once make the reader give way: of the calls that a client
+// takes back, each has a goroutine by then that only finds that it is not needed. Read on
+// and there are as many as streams are allowed, and all that others ask for waits behind
+// them. Once is not enough, since Go's scheduler looks at who gave way now and then even
+// while others wait.
+const (
+	manyResets = 8
+	giveWay    = 2
+)
+
 // guard watches the frames that a client sends and gets, of which grpc-go limits
 // neither number nor kind, and says when they are too much. A client's RST_STREAM
-// never counts: a service that stalls for a moment gets one from Envoy for every call.
+// never counts, it only makes the reader give way: a service that stalls for a moment
+// gets one from Envoy for every call.
 //
 // Its methods may be called concurrently.
 type guard struct {
@@ -46,6 +58,8 @@ type guard struct {
 	// opened is how many header blocks have come, resets and ends how many streams the
 	// client has ended: no client can end more than it began.
 	opened, resets, ends uint64
+	// hasty is whether what was received last held many resets. It is the reader's.
+	hasty bool
 
 	// held is how many bytes of its request each stream has sent whose end has not
 	// come, all of them bytes, at most most.
@@ -69,6 +83,7 @@ func newGuard(maxMessageBytes int, now time.Time) *guard {
 func (g *guard) received(p []byte, now func() time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	before := g.resets
 	for rest, ok := g.in.next(p); ok; rest, ok = g.in.next(rest) {
 		f := &g.in
 		end := f.flags()&flagEndStream != 0
@@ -100,6 +115,7 @@ func (g *guard) received(p []byte, now func() time.Time) bool {
 			}
 		}
 	}
+	g.hasty = g.resets-before >= manyResets
 	if g.glitches < 0 {
 		g.refillLocked(now())
 	}
@@ -234,6 +250,11 @@ type guardedConn struct {
 }
 
 func (c *guardedConn) Read(p []byte) (int, error) {
+	if c.guard.hasty {
+		for range giveWay {
+			runtime.Gosched()
+		}
+	}
 	n, err := c.Conn.Read(p)
 	if n > 0 && !c.guard.received(p[:n], time.Now) { //nolint:forbidigo // asked for only when nothing is left
 		c.ended.Inc()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -291,6 +292,58 @@ func TestFramesInPieces(t *testing.T) {
 }
 
 // TestGuardAllocatesNothing of ordinary calls.
+// chunks is a connection from which each read gets one of them.
+type chunks struct {
+	net.Conn
+	left [][]byte
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	n := copy(p, c.left[0])
+	c.left = c.left[1:]
+	return n, nil
+}
+
+// TestResetsMakeTheReaderGiveWay has one processor, so that what is ready to run runs
+// only if the reader lets it.
+func TestResetsMakeTheReaderGiveWay(t *testing.T) {
+	for _, tt := range []struct {
+		resets int
+		want   bool
+	}{{0, false}, {manyResets - 1, false}, {manyResets, true}, {200, true}} {
+		c := converse(t, 64<<10)
+		for i := range uint32(tt.resets) {
+			c.begin(2*i + 1)
+			c.goes(c.client.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
+		}
+		next := newWire()
+		c.goes(next.WritePing(false, [8]byte{}))
+		conn := &guardedConn{Conn: &chunks{left: [][]byte{c.client.Bytes(), next.Bytes()}}, guard: c.guard}
+		p := make([]byte, 64<<10)
+		if _, err := conn.Read(p); err != nil {
+			t.Fatal(err)
+		}
+		if c.guard.hasty != tt.want {
+			t.Errorf("%d resets: hasty is %v, want %v", tt.resets, c.guard.hasty, tt.want)
+		}
+		processors := runtime.GOMAXPROCS(1)
+		ran := make(chan struct{})
+		go close(ran)
+		_, err := conn.Read(p)
+		select {
+		case <-ran:
+		default:
+			if tt.want {
+				t.Errorf("%d resets: the reader went on while others were ready to run", tt.resets)
+			}
+		}
+		runtime.GOMAXPROCS(processors)
+		if err != nil || c.guard.hasty {
+			t.Errorf("%d resets, then none: %v, hasty is %v", tt.resets, err, c.guard.hasty)
+		}
+	}
+}
+
 func TestGuardAllocatesNothing(t *testing.T) {
 	c := converse(t, 64<<10)
 	if !c.well() {
