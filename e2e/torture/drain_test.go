@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
@@ -23,11 +24,12 @@ import (
 )
 
 // TestDrainOnTheWire looks at the frames of a drain: health turns first, calls are
-// still taken then; a GOAWAY that allows every stream comes before the one that names
+// still taken then, for the whole delay; a GOAWAY that allows every stream comes before the one that names
 // the last, so that no call on its way is lost; what was taken is answered.
 func TestDrainOnTheWire(t *testing.T) {
+	const delay = 3 * time.Second
 	ledger := torture.NewLedger(100, 1)
-	s := torture.Start(t, torture.Options{Rules: ledger.Rules(), Args: []string{"--drain-delay", "3s"}})
+	s := torture.Start(t, torture.Options{Rules: ledger.Rules(), Args: []string{"--drain-delay", delay.String()}})
 	w := dialWire(t, s.Addr("grpc"))
 	watch, err := grpc_health_v1.NewHealthClient(torture.Dial(t, s.Addr("grpc"))).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	if err != nil {
@@ -43,6 +45,7 @@ func TestDrainOnTheWire(t *testing.T) {
 	const begun, during, after = 1, 3, 5 // streams
 	w.open(t, begun)
 
+	told := time.Now()
 	if err := s.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -50,11 +53,11 @@ func TestDrainOnTheWire(t *testing.T) {
 	w.open(t, during)
 	w.finish(t, during)
 	w.await(t, "status 0 on stream 3")
-	if seen := w.seen(); len(seen) != 1 {
-		t.Errorf("in the drain delay came %q, want the call's answer alone", seen)
-	}
-
 	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", 1<<31-1))
+	// It may come as late as it likes, on a machine that is busy.
+	if after := w.wentAway().Sub(told); after < delay {
+		t.Errorf("the first GOAWAY came %v after the signal, in the drain delay of %v", after, delay)
+	}
 	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", during))
 	w.open(t, after)
 	w.finish(t, after)
@@ -81,8 +84,9 @@ func TestDrainOnTheWire(t *testing.T) {
 type wire struct {
 	framer *http2.Framer
 
-	mu   sync.Mutex // held while a frame is written, too
-	what []string
+	mu     sync.Mutex // held while a frame is written, too
+	what   []string
+	goAway time.Time // of the first
 }
 
 func dialWire(t *testing.T, addr string) *wire {
@@ -133,6 +137,9 @@ func (w *wire) read() {
 				err = w.framer.WritePing(true, f.Data)
 			}
 		case *http2.GoAwayFrame:
+			if w.goAway.IsZero() {
+				w.goAway = time.Now()
+			}
 			w.what = append(w.what, fmt.Sprintf("GOAWAY %v, last stream %d", f.ErrCode, f.LastStreamID))
 		case *http2.RSTStreamFrame:
 			w.what = append(w.what, fmt.Sprintf("%v on stream %d", f.ErrCode, f.StreamID))
@@ -185,6 +192,13 @@ func (w *wire) seen() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.what)
+}
+
+// wentAway returns when the first GOAWAY came.
+func (w *wire) wentAway() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.goAway
 }
 
 func (w *wire) await(t *testing.T, what string) {
