@@ -165,6 +165,7 @@ func lookRing(at instant, space *Space, tag uint64, c *Charge, hits uint64, d *D
 	}
 	slot, index := sh.find(tag, c.ID)
 	if slot == nil {
+		sh.touch(c.ID) // it will be inserted
 		return swap{}, false
 	}
 	pause(beforeWordLoad)

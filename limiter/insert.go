@@ -173,7 +173,7 @@ func (sh *shelf) choose(newcomer, first, second, way uint64, at instant) (index,
 	for n, i := range [2]uint64{first, second} {
 		b := &sh.blocks[i]
 		for j := range uint64(ways) {
-			j = (j + way) % ways
+			j = (j ^ way) % ways // the way's line first
 			tag, word, index := b[j].tag.Load(), b[j].word.Load(), i*ways+j
 			if tag == closed || word == dead || sh.size > 0 && word&lockBit != 0 {
 				continue
@@ -242,8 +242,12 @@ func (b *block) unused() uint8 {
 	return m
 }
 
-// nearest returns the first set bit of m from the given one on, and round.
+// nearest returns the first set bit of m from the given one on, and round; one of the
+// same line of memory if there is any.
 func nearest(m uint8, from uint64) uint64 {
+	if line := m & ((1<<lineWays - 1) << (from &^ (lineWays - 1))); line != 0 {
+		m = line
+	}
 	shift := int(from)                                                              //nolint:gosec // below 8
 	return (from + uint64(bits.TrailingZeros8(bits.RotateLeft8(m, -shift)))) % ways //nolint:gosec // not negative
 }

@@ -45,6 +45,52 @@ func TestPrefetchDecidesNothing(t *testing.T) {
 	}
 }
 
+// In a table that is half full nearly all counters are in the line of memory that a
+// prefetch asks for: most in the very slot, hardly any in the other block. That is so of
+// slots that were never used, and once all were used, of those whose counters have expired.
+func TestCountersAreWhereTheyAreLookedForFirst(t *testing.T) {
+	const keys = 100_000
+	p := &Policy{Algorithm: FixedWindow, Limit: 1000, Window: time.Minute}
+	p.Prepare()
+	tab := newTable(t, 2*keys*16*8/7)
+	for round := range 20 {
+		now := benchNow + Time(round)*120*sec
+		b := &Batch{Charges: []Charge{{Policy: p, Hits: 1}}}
+		var slots, lines, others int
+		h := NewHashKey().Hasher()
+		ids := make([]ID, keys)
+		for i := range ids {
+			h := h
+			h.Word(uint64(i))
+			ids[i] = h.Sum()
+			b.Charges[0].ID = ids[i]
+			tab.Decide(now, b)
+		}
+		sh := tab.space(b).shelves[0].Load()
+		for _, id := range ids {
+			slot, index := sh.find(tagOf(id, p.Algorithm), id)
+			if slot == nil {
+				t.Fatalf("round %d: a counter is not there", round)
+			}
+			first, _ := sh.pair(id)
+			switch preferred := first*ways + way(id); {
+			case index == preferred:
+				slots++
+			case index/lineWays == preferred/lineWays:
+				lines++
+			case index/ways != first:
+				others++
+			}
+		}
+		share := func(n int) float64 { return float64(n) / keys }
+		t.Logf("round %d: %.3f in the slot, %.3f in its line, %.3f in the other block", round, share(slots), share(lines), share(others))
+		// In between, slots never used are preferred wherever they are.
+		if (round == 0 || round == 19) && (share(slots) < 0.7 || share(slots+lines) < 0.9 || share(others) > 0.06) {
+			t.Error("want at least 0.7, with them 0.9, and at most 0.06")
+		}
+	}
+}
+
 // BenchmarkPrefetch reads a clock between naming one of a million counters and
 // deciding, as who has no time yet must, and asks for its memory before or does not.
 func BenchmarkPrefetch(b *testing.B) {

@@ -9,6 +9,7 @@ import (
 const (
 	ways       = 8
 	blockBytes = ways * 16
+	lineWays   = 4 // of one cache line
 	stripes    = 256
 
 	// lifeBit, the high bit of a one-word counter, flips when its slot changes
@@ -80,11 +81,12 @@ func (s *shelf) fetch(index uint64) {
 	s.cell(index, 0).Load()
 }
 
-// touch begins to fetch what is beside the slots that id is likely to have, or at
-// least the entries of their pages, while find waits for the slots.
+// touch begins to fetch what is beside the slot that id is likely to have or to get.
 func (s *shelf) touch(id ID) {
 	first, _ := s.pair(id)
-	s.fetch(first*ways + way(id))
+	index := first*ways + way(id)
+	prefetch(&s.note(index).past)
+	prefetch(s.cell(index, 0))
 }
 
 // at returns a slot by its number.
@@ -105,20 +107,27 @@ func (s *shelf) pair(id ID) (first, second uint64) {
 	return first, second
 }
 
-// way returns the place in a block that id has if it was free: most counters are
-// found there at the first look, and what is beside the slot can be fetched before
-// it is known that they are.
+// way returns the place in a block that id has if it was free, else one in the same
+// line of memory: most counters are found at the first look, and what is beside the slot
+// can be fetched before it is known that they are.
 func way(id ID) uint64 { return id.Lo % ways }
 
-// find returns the slot with the tag and its number, nil if there is none.
+// find returns the slot with the tag and its number, nil if there is none. The line of
+// the preferred slot comes first, since nothing more must be fetched for it.
 func (s *shelf) find(tag uint64, id ID) (*slot, uint64) {
 	first, second := s.pair(id)
-	i := way(id)
-	if b := &s.blocks[first]; b[i].tag.Load() == tag {
+	b, i := &s.blocks[first], way(id)
+	if b[i].tag.Load() == tag {
 		return &b[i], first*ways + i
 	}
-	if b := &s.blocks[second]; b[i].tag.Load() == tag {
-		return &b[i], second*ways + i
+	if i ^= 1; b[i].tag.Load() == tag {
+		return &b[i], first*ways + i
+	}
+	if i ^= 3; b[i].tag.Load() == tag {
+		return &b[i], first*ways + i
+	}
+	if i ^= 1; b[i].tag.Load() == tag {
+		return &b[i], first*ways + i
 	}
 	return s.search(tag, first, second)
 }
