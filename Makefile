@@ -169,6 +169,12 @@ soak: | need-go ## hit the limiters for SOAKTIME (3m) with all that could break 
 torture: $(ENVOY) | need-go ## ill-treat the binary under load, half an hour (TORTUREFLAGS='-run TestName': one of them)
 	@go test -count=1 -tags torture -timeout 8h -v $(TORTUREFLAGS) ./e2e/torture -args -long $(TORTUREARGS)
 
+# Those that measure memory or need all the machine's speed are left out.
+RACED := ^Test(Certificates|ConfigFile|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
+.PHONY: torture-race
+torture-race: | need-go ## the short tier of those that a sluice with the race detector can stand
+	go test -count=1 -tags torture -timeout 10m -run '$(RACED)' ./e2e/torture -args -raced
+
 .PHONY: envoy
 envoy: $(ENVOY) ## fetch Envoy into .build/ (test and demo do so themselves)
 	@echo '$(ENVOY)'

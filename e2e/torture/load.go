@@ -69,6 +69,7 @@ func StartLoad(tb testing.TB, o LoadOptions) *Load {
 	if o.Least == 0 {
 		o.Least = float64(o.Rate) / 2
 	}
+	o.Rate, o.Least = slowed(o.Rate), slowed(o.Least)
 	if o.MostInFlight == 0 {
 		o.MostInFlight = mostInFlight
 	}

@@ -132,6 +132,7 @@ func (r Report) Phase(tb testing.TB, name string) *Phase {
 // an idle service does not do wrong says nothing.
 func (r Report) AtLeast(tb testing.TB, rate float64, phases ...string) {
 	tb.Helper()
+	rate = slowed(rate)
 	for _, name := range phases {
 		if got := r.Phase(tb, name).Rate(); got < rate {
 			tb.Errorf("%s: %.0f answers/s, want a load of at least %.0f", name, got, rate)

@@ -24,7 +24,10 @@ const Root = "../.."
 // Patience is how long a test waits for what must happen; it decides nothing else.
 const Patience = suite.Patience
 
-var long = flag.Bool("long", false, "the long tier")
+var (
+	long  = flag.Bool("long", false, "the long tier")
+	raced = flag.Bool("raced", false, "with a sluice that has the race detector; a quarter of the load, since it is that slow")
+)
 
 // Long reports whether this is the long tier.
 func Long() bool { return *long }
@@ -47,7 +50,19 @@ func Main(m *testing.M) int {
 	if runtime.GOOS != "linux" {
 		return notRun("the tortures, which read /proc of Linux")
 	}
-	return suite.Main(m, Root, func(path, _ string) { binary = path })
+	var flags []string
+	if *raced {
+		flags = []string{"-race"}
+	}
+	return suite.Main(m, Root, func(path, _ string) { binary = path }, flags...)
+}
+
+// slowed returns what a load is where sluice has the race detector.
+func slowed[T int | float64](load T) T {
+	if *raced {
+		return load / 4
+	}
+	return load
 }
 
 // notRun leaves a line for the end of make test.
@@ -102,7 +117,7 @@ type Options struct {
 }
 
 // Start runs the binary that [Main] built until the test ends, and then looks that
-// no request panicked.
+// no request panicked, and no data raced where the race detector is in it.
 func Start(tb testing.TB, o Options) *sluice.Sluice {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
@@ -117,8 +132,11 @@ func Start(tb testing.TB, o Options) *sluice.Sluice {
 	}
 	tb.Cleanup(func() {
 		s.Kill()
-		if said := s.Log(); strings.Contains(said, "panic") || strings.Contains(said, "fatal error") {
-			tb.Errorf("sluice panicked:\n%s", said)
+		for _, bad := range []string{"panic", "fatal error", "DATA RACE"} {
+			if said := s.Log(); strings.Contains(said, bad) {
+				tb.Errorf("sluice said %q:\n%s", bad, said)
+				break
+			}
 		}
 	})
 	return s
