@@ -87,7 +87,14 @@ func (s *Single) Decide(now Time, hits uint64, d *Decision) bool {
 			return true
 		}
 	}
-	s.decide(now, &Charge{Policy: p, Hits: hits}, d)
+	return s.decideAny(now, hits, d)
+}
+
+// decideAny is Decide for all cases. Its charge would make the frame of Decide larger.
+//
+//go:noinline
+func (s *Single) decideAny(now Time, hits uint64, d *Decision) bool {
+	s.decide(now, &Charge{Policy: &s.policy, Hits: hits}, d)
 	return !d.Over
 }
 
