@@ -248,8 +248,8 @@ func nearest(m uint8, from uint64) uint64 {
 	if line := m & ((1<<lineWays - 1) << (from &^ (lineWays - 1))); line != 0 {
 		m = line
 	}
-	shift := int(from)                                                              //nolint:gosec // below 8
-	return (from + uint64(bits.TrailingZeros8(bits.RotateLeft8(m, -shift)))) % ways //nolint:gosec // not negative
+	m = m>>from | m<<(ways-from)
+	return (from + uint64(bits.TrailingZeros8(m))) % ways //nolint:gosec // not negative
 }
 
 // notLate returns at, or the horizon if that is later: whoever comes late must
