@@ -291,7 +291,6 @@ func TestFramesInPieces(t *testing.T) {
 	}
 }
 
-// TestGuardAllocatesNothing of ordinary calls.
 // chunks is a connection from which each read gets one of them.
 type chunks struct {
 	net.Conn
@@ -344,6 +343,7 @@ func TestResetsMakeTheReaderGiveWay(t *testing.T) {
 	}
 }
 
+// TestGuardAllocatesNothing of ordinary calls.
 func TestGuardAllocatesNothing(t *testing.T) {
 	c := converse(t, 64<<10)
 	if !c.well() {

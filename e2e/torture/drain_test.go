@@ -24,8 +24,9 @@ import (
 )
 
 // TestDrainOnTheWire looks at the frames of a drain: health turns first, calls are
-// still taken then, for the whole delay; a GOAWAY that allows every stream comes before the one that names
-// the last, so that no call on its way is lost; what was taken is answered.
+// still taken then, for the whole delay; a GOAWAY that allows every stream comes before
+// the one that names the last, so that no call on its way is lost; what was taken is
+// answered.
 func TestDrainOnTheWire(t *testing.T) {
 	const delay = 3 * time.Second
 	ledger := torture.NewLedger(100, 1)
@@ -55,8 +56,8 @@ func TestDrainOnTheWire(t *testing.T) {
 	w.await(t, "status 0 on stream 3")
 	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", 1<<31-1))
 	// It may come as late as it likes, on a machine that is busy.
-	if after := w.wentAway().Sub(told); after < delay {
-		t.Errorf("the first GOAWAY came %v after the signal, in the drain delay of %v", after, delay)
+	if waited := w.wentAway().Sub(told); waited < delay {
+		t.Errorf("the first GOAWAY came %v after the signal, in the drain delay of %v", waited, delay)
 	}
 	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", during))
 	w.open(t, after)
