@@ -2,7 +2,6 @@ package kustomize
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,18 +10,14 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // TestSidecarsLimit runs what is in a pod of the sidecar overlays and sends it the
 // requests that README.md does.
 func TestSidecarsLimit(t *testing.T) {
 	t.Parallel()
-	binary, err := envoy.Find("..")
-	if errors.Is(err, envoy.ErrNotInstalled) {
-		t.Skip(err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	binary := suite.Envoy(t, "..")
 	files, err := manifests()
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,23 +10,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const root = "../.."
-
-func needEnvoy(t *testing.T) {
-	t.Helper()
-	_, err := envoy.Find(root)
-	if errors.Is(err, envoy.ErrNotInstalled) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // temporary makes the demo put its files into a directory of the test, and fails
 // if it leaves any.
@@ -44,7 +32,7 @@ func temporary(t *testing.T) {
 }
 
 func TestEverythingIsAsScripted(t *testing.T) {
-	needEnvoy(t)
+	suite.Envoy(t, root)
 	temporary(t)
 	var out bytes.Buffer
 	err := run(t.Context(), options{root: root, rules: "examples/quickstart/rules.yaml"}, &out)
@@ -67,7 +55,7 @@ func TestEverythingIsAsScripted(t *testing.T) {
 }
 
 func TestAnotherAnswerThanScriptedIsAnError(t *testing.T) {
-	needEnvoy(t)
+	suite.Envoy(t, root)
 	temporary(t)
 	text, err := os.ReadFile(filepath.Join(root, "examples/quickstart/rules.yaml"))
 	if err != nil {
@@ -89,7 +77,7 @@ func TestAnotherAnswerThanScriptedIsAnError(t *testing.T) {
 }
 
 func TestKeepGoesOnUntilInterrupted(t *testing.T) {
-	needEnvoy(t)
+	suite.Envoy(t, root)
 	temporary(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	out := &interrupter{after: "until Ctrl-C", interrupt: interrupt}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/backend"
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 const root = "../.."
@@ -21,20 +22,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func find(t *testing.T) string {
-	t.Helper()
-	binary, err := envoy.Find(root)
-	if errors.Is(err, envoy.ErrNotInstalled) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return binary
-}
-
 func TestQuickStartConfigurationIsValid(t *testing.T) {
-	binary := find(t)
+	binary := suite.Envoy(t, root)
 	config := filepath.Join(root, "envoy.yaml")
 	if err := envoy.Validate(t.Context(), binary, config); err != nil {
 		t.Error(err)
@@ -65,7 +54,7 @@ func TestTheVersionIsTheDocumentedOne(t *testing.T) {
 }
 
 func TestTwoEnvoysServeAtOnce(t *testing.T) {
-	binary := find(t)
+	binary := suite.Envoy(t, root)
 	b, err := backend.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +114,7 @@ func TestStartRefusesWhatItCannotRender(t *testing.T) {
 
 func TestStartReportsWhatEnvoySaid(t *testing.T) {
 	_, err := envoy.Start(t.Context(), envoy.Options{
-		Binary:    find(t),
+		Binary:    suite.Envoy(t, root),
 		Bootstrap: []byte("no_such_field: 1"),
 		Dir:       t.TempDir(),
 	})

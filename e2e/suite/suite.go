@@ -32,18 +32,18 @@ func Main(m *testing.M, root string, built func(binary, dir string), flags ...st
 	return code
 }
 
-func run(m *testing.M, root string, built func(binary, dir string), flags []string) (int, error) {
+func run(m *testing.M, root string, built func(binary, dir string), flags []string) (code int, err error) {
 	dir, err := os.MkdirTemp("", "sluice-test-")
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	binary, err := sluice.Build(context.Background(), root, dir, flags...)
 	if err != nil {
 		return 0, err
 	}
 	built(binary, dir)
-	if code := m.Run(); code != 0 {
+	if code = m.Run(); code != 0 {
 		return code, nil
 	}
 	return 0, goleak.Find()
