@@ -42,7 +42,7 @@ func TestDocsOfAlgorithms(t *testing.T) {
 	}
 	for _, want := range []string{
 		fmt.Sprintf("%d with 10 sub-windows, %d with 1, %d with 60", ring(10), ring(1), ring(60)),
-		fmt.Sprintf("%d for 5, %d for 16, %d for 128, %d for 4096", log(5), log(16), log(128), log(4096)),
+		fmt.Sprintf("%d for 5, %d for 10, %d for 100, %d for 4096", log(5), log(10), log(100), log(4096)),
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page does not say %q", want)

@@ -23,9 +23,11 @@ const (
 	payloadMask = versionOne - 1
 )
 
-// classes are the numbers of cells of a counter; each has its shelves. The third
-// is for rings of ten, the last for the longest log.
-var classes = [...]int{0, 2, 5, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, MaxLog}
+// classes are the numbers of cells of a counter; each has its shelves. People limit
+// by round decimal numbers, so most logs fill theirs: a log of ten would take half as
+// much again among powers of two. Rings of ten have five, since a cell holds two of
+// their sub-windows.
+var classes = [...]int{0, 2, 5, 10, 20, 30, 60, 100, 200, 300, 600, 1000, 2000, MaxLog}
 
 // class returns the index into classes of p's counters.
 func (p *Policy) class() int {

@@ -24,9 +24,10 @@ func TestCounterBytes(t *testing.T) {
 		{Policy{Algorithm: LeakyBucket, Limit: 5}, 16},
 		{*ringOfTen(5), 72},
 		{Policy{Algorithm: SlidingWindow, SubWindows: 1}, 48},
-		{Policy{Algorithm: SlidingWindow, SubWindows: 60}, 32 + 32*8},
+		{Policy{Algorithm: SlidingWindow, SubWindows: 60}, 32 + 30*8},
 		{*logOf(0), 48},
-		{*logOf(33), 32 + 64*8},
+		{*logOf(10), 112},
+		{*logOf(33), 32 + 60*8},
 		{*logOf(MaxLog), 32 + 8*MaxLog},
 	} {
 		if got := CounterBytes(tt.p); got != tt.want {

@@ -99,7 +99,7 @@ func (p *policy) policyFor(s setting) limiter.Policy {
 	case p.maxLimit == math.MaxUint32:
 		return p.with(math.MaxUint32, 24*time.Hour)
 	case s.counters > 1000: // so that a million of them fit into the memory
-		return p.with(16, time.Second)
+		return p.with(10, time.Second)
 	default:
 		return p.with(p.maxLimit, time.Second)
 	}
