@@ -275,6 +275,11 @@ func TestPreparedPolicyIsCopied(t *testing.T) {
 	if got := p.Capacity(); got != 10 {
 		t.Errorf("capacity = %d, want 10", got)
 	}
+	tab, id := newTable(t, minBytes), counterID(1)
+	decide(tab, 0, take(id, p))
+	if got, want := decide(tab, 0, take(id, &q)).Decisions[0].Remaining, uint64(1); got != want {
+		t.Errorf("the changed copy leaves %d hits after two, want %d", got, want)
+	}
 	q.Prepare()
 	if got := q.Capacity(); got != 3 {
 		t.Errorf("capacity of a copy that is prepared = %d, want 3", got)

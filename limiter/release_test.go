@@ -19,6 +19,21 @@ func held(t *Table, now Time, charges ...Charge) *Batch {
 	return b
 }
 
+// A caller may bring the memory of the decisions.
+func TestOwnDecisions(t *testing.T) {
+	p, tab := slots10(0), newTable(t, minBytes)
+	decide(tab, 0, take(counterID(1), p))
+	own := make([]Decision, 1)
+	b := &Batch{Charges: []Charge{take(counterID(1), p)}, Decisions: own, Budget: time.Minute}
+	if tab.Decide(0, b); own[0].Wait != 10*time.Millisecond {
+		t.Errorf("a call behind another waits %v, want 10ms", own[0].Wait)
+	}
+	tab.Cancel(0, b)
+	if got := held(tab, 0, take(counterID(1), p)).Wait; got != 10*time.Millisecond {
+		t.Errorf("a call behind one that is cancelled waits %v, want 10ms", got)
+	}
+}
+
 func TestCancel(t *testing.T) {
 	const step = 10 * time.Millisecond
 	p := slots10(0)
