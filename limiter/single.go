@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"math/bits"
 	"sync/atomic"
 	"time"
 )
@@ -55,10 +56,13 @@ func (s *Single) Decide(now Time, hits uint64, d *Decision) bool {
 	case isBucket(p.Algorithm) && p.ready.bucket.shift == 0:
 		k, at := &p.ready.bucket, uint64(now) //nolint:gosec // one before the epoch is beyond until
 		if k.admits(at, hits) {
+			// What is loaded after the swap waits for it, so this is before.
+			full, most, part, down := k.full, k.most, k.part, k.down
 			lag, after := k.admit(at, lifeBit, word, hits)
-			if lag <= k.full && s.swap(word, after) {
-				room := k.over(k.full - lag)
-				d.admitted(k.most-hits-room, hits, room, time.Duration(lag)) //nolint:gosec // below 2^62
+			if lag <= full && s.swap(word, after) {
+				room, _ := bits.Mul64(full-lag, part) // k.over
+				room >>= down & 63
+				d.admitted(most-hits-room, hits, room, time.Duration(lag)) //nolint:gosec // below 2^62
 				return true
 			}
 		}
