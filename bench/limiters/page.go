@@ -47,6 +47,7 @@ func (m *run) print(p *report.Page, args []string, other float64) {
 	}
 	p.Line("CPU time in nanoseconds, medians of %d interleaved rounds of %v. Other work took %.0f%% of the machine; a thread had", m.o.rounds, m.o.slice, other*100)
 	p.Line("%.0f%% of a core in the median. In parentheses: times the time of %s in the same round.\n", share*100, m.reference())
+	m.printShort(p)
 	m.printKeyed(p)
 	m.printMemory(p)
 	m.printGiven(p)
@@ -58,6 +59,36 @@ func (m *run) print(p *report.Page, args []string, other float64) {
 			p.Line("- %s", n)
 		}
 	}
+}
+
+// printShort writes the table that the project's README has.
+func (m *run) printShort(p *report.Page) {
+	p.Line("## In short\n")
+	measures := []column{
+		{"hot", "one hot counter"}, {"uniform", count(m.o.counters) + " uniform"}, {"zipf", count(m.o.counters) + " Zipf"},
+		{"refused2", "refused"}, {"new", "new counter"},
+	}
+	head := []string{"CPU time of a decision, ns"}
+	for _, k := range measures {
+		head = append(head, k.title)
+	}
+	p.Head(append(head, "bytes per counter", fmt.Sprintf("a collection beside %s, ms", count(m.o.many)))...)
+	for _, c := range m.contenders {
+		found, gc := m.memory[c.name], m.collector[c.name]
+		if found == nil || gc == nil {
+			continue
+		}
+		cells := []string{c.name}
+		for _, k := range measures {
+			cell := "–"
+			if f := m.results.of(k.name, c.name); len(f.nanos) > 0 {
+				cell = fmt.Sprintf("%.0f", median(f.nanos))
+			}
+			cells = append(cells, cell)
+		}
+		p.Row(append(cells, fmt.Sprintf("%.0f", found.perCounter()), fmt.Sprintf("%.1f", gc.Collect.Seconds()*1e3))...)
+	}
+	p.Line("")
 }
 
 func (m *run) printKeyed(p *report.Page) {
