@@ -15,6 +15,8 @@ type Single struct {
 	policy Policy
 	note   [1]note
 	cells  shelf // of this counter alone: its note, and its cells if it has some
+	// coarse is the bucket's most if its unit is 1 ns, else 0.
+	coarse uint64
 }
 
 // NewSingle returns a counter without hits. It returns an error if the policy is not
@@ -26,6 +28,9 @@ func NewSingle(p Policy) (*Single, error) {
 	s := &Single{policy: p}
 	s.policy.Prepare()
 	s.cells.size = classes[s.policy.class()]
+	if k := &s.policy.ready.bucket; isBucket(p.Algorithm) && k.shift == 0 {
+		s.coarse = k.most
+	}
 	if s.cells.size == 0 {
 		s.slot.word.Store(dead) // until it is hit
 		return s, nil
@@ -52,10 +57,10 @@ func (s *Single) Decide(now Time, hits uint64, d *Decision) bool {
 	pause(afterWordLoad)
 	// What happens most, in one straight line for each algorithm. What is left is
 	// computed after the swap, which waits for all that comes before it.
+	k, at := &p.ready.bucket, uint64(now) //nolint:gosec // one before the epoch is beyond until
 	switch {
-	case isBucket(p.Algorithm) && p.ready.bucket.shift == 0:
-		k, at := &p.ready.bucket, uint64(now) //nolint:gosec // one before the epoch is beyond until
-		if k.admits(at, hits) {
+	case hits-1 < s.coarse: // k.admits, in two comparisons less
+		if at < k.until {
 			// What is loaded after the swap waits for it, so this is before.
 			full, most, part, down := k.full, k.most, k.part, k.down
 			lag, after := k.admit(at, lifeBit, word, hits)
@@ -66,8 +71,8 @@ func (s *Single) Decide(now Time, hits uint64, d *Decision) bool {
 				return true
 			}
 		}
-	case isBucket(p.Algorithm):
-		k, at := &p.ready.bucket, uint64(now)<<fineShift&tatMask //nolint:gosec // modulo 2^62
+	case isBucket(p.Algorithm) && k.shift != 0:
+		at = at << fineShift & tatMask
 		if k.admits(at, hits) {
 			lag, after := k.admit(at, lifeBit|fineBit, word, hits)
 			if lag <= k.full && s.swap(word, after) {
