@@ -65,8 +65,11 @@ func (m *run) print(p *report.Page, args []string, other float64) {
 func (m *run) printShort(p *report.Page) {
 	p.Line("## In short\n")
 	measures := []column{
-		{"hot", "one hot counter"}, {"uniform", count(m.o.counters) + " uniform"}, {"zipf", count(m.o.counters) + " Zipf"},
-		{"refused2", "refused"}, {"new", "new counter"},
+		{"hot", "one hot counter"},
+		{"uniform", count(m.o.counters) + " uniform"},
+		{"zipf", count(m.o.counters) + " Zipf"},
+		{"refused2", "refused"},
+		{"new", "new counter"},
 	}
 	head := []string{"CPU time of a decision, ns"}
 	for _, k := range measures {
