@@ -27,9 +27,11 @@ func newShelf(size int, blocks int64) *shelf {
 	p := unsafe.Pointer(unsafe.SliceData(region))
 	s.blocks = unsafe.Slice((*block)(p), blocks)
 	if size > 0 {
-		// A pair of blocks overflows late if the emptier is taken always; then the
-		// second block is read more often, which weighs little beside the cells.
-		s.roomy = ways + 1
+		// They are larger, so a shelf has to be filled further before a pair of blocks
+		// overflows. From 5 on pairs fill as evenly as if the emptier were always taken
+		// (up to seven tenths; with 3 one in 30,000 counters has no room by then), and
+		// half as many counters are in their second block, which takes a second look.
+		s.roomy = 5
 		p = unsafe.Add(p, blocks*blockBytes)
 		s.notes = unsafe.Slice((*note)(p), slots)
 		p = unsafe.Add(p, slots*noteBytes)
