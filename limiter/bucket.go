@@ -117,9 +117,12 @@ func reciprocal(step uint64) (part uint64, down uint8) {
 // over returns n / k.step, which is not 0, by a multiplication. n is below 2^63.
 // The step times part is more than 2^(64+down) by less than the step, at most
 // 2^(1+down), so n times part / 2^(64+down) is more than n/step by less than 1/step.
-func (k *bucket) over(n uint64) uint64 {
-	q, _ := bits.Mul64(n, k.part)
-	return q >> (k.down & 63)
+func (k *bucket) over(n uint64) uint64 { return divide(n, k.part, k.down) }
+
+// divide is over for who has loaded part and down already.
+func divide(n, part uint64, down uint8) uint64 {
+	q, _ := bits.Mul64(n, part)
+	return q >> (down & 63)
 }
 
 // nanos rounds a lag up to whole nanoseconds.

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"math/bits"
 	"sync/atomic"
 	"time"
 )
@@ -65,13 +64,12 @@ func (s *Single) Decide(now Time, hits uint64, d *Decision) bool {
 			full, most, part, down := k.full, k.most, k.part, k.down
 			lag, after := k.admit(at, lifeBit, word, hits)
 			if lag <= full && s.swap(word, after) {
-				room, _ := bits.Mul64(full-lag, part) // k.over
-				room >>= down & 63
+				room := divide(full-lag, part, down)
 				d.admitted(most-hits-room, hits, room, time.Duration(lag)) //nolint:gosec // below 2^62
 				return true
 			}
 		}
-	case isBucket(p.Algorithm) && k.shift != 0:
+	case isBucket(p.Algorithm): // of a coarse one k admits no such hits
 		at = at << fineShift & tatMask
 		if k.admits(at, hits) {
 			lag, after := k.admit(at, lifeBit|fineBit, word, hits)
