@@ -29,8 +29,8 @@ func newShelf(size int, blocks int64) *shelf {
 	if size > 0 {
 		// They are larger, so a shelf has to be filled further before a pair of blocks
 		// overflows. From 5 on pairs fill as evenly as if the emptier were always taken
-		// (up to seven tenths; with 3 one in 30,000 counters has no room by then), and
-		// half as many counters are in their second block, which takes a second look.
+		// (up to seven tenths; with 3 one in 19,000 counters has no room by then), and
+		// a third to a half fewer are in their second block, which takes a second look.
 		s.roomy = 5
 		p = unsafe.Add(p, blocks*blockBytes)
 		s.notes = unsafe.Slice((*note)(p), slots)
