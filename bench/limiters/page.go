@@ -64,13 +64,9 @@ func (m *run) print(p *report.Page, args []string, other float64) {
 // printShort writes the table that the project's README has.
 func (m *run) printShort(p *report.Page) {
 	p.Line("## In short\n")
-	measures := []column{
-		{"hot", "one hot counter"},
-		{"uniform", count(m.o.counters) + " uniform"},
-		{"zipf", count(m.o.counters) + " Zipf"},
-		{"refused2", "refused"},
-		{"new", "new counter"},
-	}
+	measures := slices.DeleteFunc(m.columns(), func(k column) bool {
+		return k.name == "thousand" || k.name == "refused1"
+	})
 	head := []string{"CPU time of a decision, ns"}
 	for _, k := range measures {
 		head = append(head, k.title)
@@ -83,11 +79,7 @@ func (m *run) printShort(p *report.Page) {
 		}
 		cells := []string{c.name}
 		for _, k := range measures {
-			cell := "–"
-			if f := m.results.of(k.name, c.name); len(f.nanos) > 0 {
-				cell = fmt.Sprintf("%.0f", median(f.nanos))
-			}
-			cells = append(cells, cell)
+			cells = append(cells, m.nanos(k.name, c.name))
 		}
 		p.Row(append(cells, fmt.Sprintf("%.0f", found.perCounter()), fmt.Sprintf("%.1f", gc.Collect.Seconds()*1e3))...)
 	}
@@ -117,11 +109,10 @@ func (m *run) printKeyed(p *report.Page) {
 // cell is a time with its ratio to the reference, and how much was admitted if
 // that is not what the case is about.
 func (m *run) cell(measure, who string) string {
-	f := m.results.of(measure, who)
+	f, out := m.results.of(measure, who), m.nanos(measure, who)
 	if len(f.nanos) == 0 {
-		return "–"
+		return out
 	}
-	out := figure(median(f.nanos))
 	if r, ok := m.results.ratio(measure, who, measure, m.reference()); ok && who != m.reference() {
 		out += fmt.Sprintf(" (%.1f)", r.Median)
 	}
@@ -134,6 +125,15 @@ func (m *run) cell(measure, who string) string {
 		out += fmt.Sprintf(", %.0f%% admitted", admitted*100)
 	}
 	return out
+}
+
+// nanos is a time, or a dash if it was not measured.
+func (m *run) nanos(measure, who string) string {
+	f := m.results.of(measure, who)
+	if len(f.nanos) == 0 {
+		return "–"
+	}
+	return figure(median(f.nanos))
 }
 
 // figure writes a time with as many digits as mean anything.
@@ -190,12 +190,9 @@ func (m *run) printGiven(p *report.Page) {
 			cells = append(cells, m.cell(measure, c.name))
 		}
 		for _, measure := range []string{"one limit", "two limits", "two limits refused"} {
-			cell := "–"
-			if f := m.results.of(measure, c.name); len(f.nanos) > 0 {
-				cell = figure(median(f.nanos))
-				if r, ok := m.results.ratio(measure, c.name, "one limit", c.name); ok && measure != "one limit" {
-					cell += fmt.Sprintf(" (%.2f)", r.Median)
-				}
+			cell := m.nanos(measure, c.name)
+			if r, ok := m.results.ratio(measure, c.name, "one limit", c.name); ok && measure != "one limit" {
+				cell += fmt.Sprintf(" (%.2f)", r.Median)
 			}
 			cells = append(cells, cell)
 		}
