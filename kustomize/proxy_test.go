@@ -17,17 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // TestEnvoy says so where no Envoy is there, and its configurations are not held
 // against it.
-func TestEnvoy(t *testing.T) {
-	if _, err := envoy.Find(".."); errors.Is(err, envoy.ErrNotInstalled) {
-		t.Skip(err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-}
+func TestEnvoy(t *testing.T) { suite.Envoy(t, "..") }
 
 // bootstrap is what this test looks at in Envoy's configuration; Envoy itself looks
 // at all of it.
