@@ -25,8 +25,8 @@ import (
 // ahead of now by more than any lag is taken to have passed, so a word must not
 // lie untouched for 98 years, or 8 if it is fine.
 const (
-	fineBit   = 1 << 62
 	fineShift = 4
+	fineBit   = fineShift << 60 // see kind
 	tatMask   = 1<<62 - 1
 	fineBelow = 10 // 2^10 ns
 
@@ -124,6 +124,9 @@ func divide(n, part uint64, down uint8) uint64 {
 	q, _ := bits.Mul64(n, part)
 	return q >> (down & 63)
 }
+
+// kind returns fineBit if k's words are fine, else 0.
+func (k *bucket) kind() uint64 { return uint64(k.shift) << 60 }
 
 // nanos rounds a lag up to whole nanoseconds.
 func (k *bucket) nanos(lag uint64) time.Duration {

@@ -11,24 +11,42 @@ import (
 // Groups are decided one after another, each seeing what those before it took.
 func (t *Table) Decide(now Time, b *Batch) {
 	n := len(b.Charges)
-	b.Decisions = slices.Grow(b.Decisions[:0], n)[:n]
-	b.marks = slices.Grow(b.marks[:0], n)[:n]
+	if len(b.Decisions) != n || len(b.marks) != n {
+		b.resize(n)
+	}
 	b.Refused, b.Wait, b.offset = false, 0, false
 
-	at := instantOf(now)
 	switch {
 	case n == 1:
-		t.charge(at, b, 0)
-		if d := &b.Decisions[0]; d.Over || d.Wait > 0 {
+		d := &b.Decisions[0] // what follows is charge, without a call of it
+		if s, ok := lookFast(now, t.space(b), &b.Charges[0], d, b, 0); ok && s.take() {
+			b.taken(s, 0)
+		} else {
+			t.chargeAny(now, b, 0)
+		}
+		if d.Over || d.Wait > 0 {
 			b.concludeSingle(!b.QuotaPass)
 		}
 		runtime.KeepAlive(t) // its memory is not in Go's heap
 		return
-	case n == 2 && b.Charges[0].Group == b.Charges[1].Group && t.decidePair(at, b, 0):
+	case n == 2 && b.Charges[0].Group == b.Charges[1].Group && t.decidePair(now, b, 0):
 		b.Refused = b.Decisions[0].Refused
 		runtime.KeepAlive(t)
 		return
 	}
+	t.decideAll(now, b)
+	runtime.KeepAlive(t)
+}
+
+// resize gives b room for n decisions.
+func (b *Batch) resize(n int) {
+	b.Decisions = slices.Grow(b.Decisions[:0], n)[:n]
+	b.marks = slices.Grow(b.marks[:0], n)[:n]
+}
+
+// decideAll is Decide for all cases.
+func (t *Table) decideAll(now Time, b *Batch) {
+	n, at := len(b.Charges), instantOf(now)
 	t.Prefetch(b) // all at once, while the first is looked for
 	grouped, refunds, quota := b.survey()
 	if refunds {
@@ -36,10 +54,9 @@ func (t *Table) Decide(now Time, b *Batch) {
 	}
 	if !grouped {
 		for i := range b.Charges {
-			t.charge(at, b, i)
+			t.charge(now, b, i)
 		}
 		b.concludeSingle(quota && !b.quotaPassed())
-		runtime.KeepAlive(t)
 		return
 	}
 	// If no quota has room even now, the groups with one refuse without touching
@@ -49,13 +66,12 @@ func (t *Table) Decide(now Time, b *Batch) {
 	for lo := 0; lo < n; lo = hi {
 		hi = b.groupEnd(lo)
 		if hi-lo == 1 {
-			t.charge(at, b, lo)
+			t.charge(now, b, lo)
 		} else {
 			t.decideGroup(at, b, lo, hi, refuse)
 		}
 	}
 	t.conclude(at, b, quota && !b.quotaPassed())
-	runtime.KeepAlive(t)
 }
 
 // survey reports whether b has groups of several charges, refunds, and quota
@@ -135,19 +151,19 @@ func (t *Table) conclude(at instant, b *Batch, quotaRefuses bool) {
 }
 
 // charge decides charge i alone, in one atomic step.
-func (t *Table) charge(at instant, b *Batch, i int) {
-	c := &b.Charges[i]
-	tag, space := tagOf(c.ID, c.Policy.Algorithm), t.space(b)
-	if s, ok := lookFast(at, space, tag, b, i); ok && b.take(&s, i) {
-		return
+func (t *Table) charge(now Time, b *Batch, i int) {
+	if s, ok := lookFast(now, t.space(b), &b.Charges[i], &b.Decisions[i], b, i); ok && s.take() {
+		b.taken(s, i)
+	} else {
+		t.chargeAny(now, b, i)
 	}
-	t.chargeAny(at, space, tag, b, i)
 }
 
 // chargeAny is charge for all algorithms and cases.
-func (t *Table) chargeAny(at instant, space *Space, tag uint64, b *Batch, i int) {
+func (t *Table) chargeAny(now Time, b *Batch, i int) {
 	c, d, hits := &b.Charges[i], &b.Decisions[i], b.hits(i)
-	p := c.Policy
+	p, at, space := c.Policy, instantOf(now), t.space(b)
+	tag := tagOf(c.ID, p.Algorithm)
 	var v view
 	for {
 		t.read(at, space, tag, c.ID, p, &v)

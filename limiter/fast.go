@@ -11,36 +11,38 @@ type swap struct {
 
 // take makes the swap. It reports false, and has done nothing, if the counter was
 // hit meanwhile.
-func (s *swap) take() bool {
-	if s.new == s.old {
-		return true
-	}
+func (s swap) take() bool {
 	pause(beforeWordSwap)
-	return s.slot.word.CompareAndSwap(s.old, s.new)
+	return s.new == s.old || s.slot.word.CompareAndSwap(s.old, s.new)
 }
 
-// take takes the swap of charge i.
-func (b *Batch) take(s *swap, i int) bool {
+// taken writes what a charge on a log, whose swap has been taken, writes beside its
+// word. It must follow at once: the log is locked.
+func (b *Batch) taken(s swap, i int) {
 	if b.Charges[i].Policy.Algorithm == SlidingLog && s.new != s.old {
-		return s.takeLog(&b.stamps[i])
+		b.stamps[i].write(s.slot)
 	}
-	return s.take()
 }
 
-// lookFast decides what happens most, as charge does for charge i: a counter that
-// has its slot and, if it is a ring, was hit in this sub-window, is taken from,
-// looked at, or refuses without counting; a log by a single hit. The decision holds once its swap is taken. It reports
-// false for all else. It exists because it takes two thirds of charge's time.
-func lookFast(at instant, space *Space, tag uint64, b *Batch, i int) (swap, bool) {
-	c, d, hits := &b.Charges[i], &b.Decisions[i], b.hits(i)
-	p := c.Policy
+// lookFast decides what happens most, as charge does for charge i, which is c, into
+// d: a counter that has its slot and, if it is a ring, was hit in this sub-window, is
+// taken from, looked at, or refuses without counting; a log by a single hit. The
+// decision holds once its swap is taken. It reports false for all else, and for all
+// batches with refunds.
+//
+// It exists because it takes a third of chargeAny's time. Hits that pass at once come
+// first, in a straight line for each algorithm: behind two more calls they took half
+// as long again.
+func lookFast(now Time, space *Space, c *Charge, d *Decision, b *Batch, i int) (swap, bool) {
+	p, hits := c.Policy, c.Hits
+	tag := tagOf(c.ID, p.Algorithm)
 	switch {
-	case c.Refund:
+	case c.Refund || b.offset:
 		return swap{}, false
 	case p.Algorithm == SlidingWindow:
-		return lookRing(at, space, tag, c, hits, d)
+		return lookRing(now, space, tag, c, d)
 	case p.Algorithm == SlidingLog:
-		return logFast(at, space, tag, b, i)
+		return logFast(now, space, tag, c, d, b, i)
 	}
 	slot, _ := space.shelves[0].Load().find(tag, c.ID)
 	if slot == nil {
@@ -49,10 +51,31 @@ func lookFast(at instant, space *Space, tag uint64, b *Batch, i int) (swap, bool
 	pause(beforeWordLoad)
 	word := slot.word.Load()
 	pause(afterWordLoad)
-	if slot.tag.Load() != tag || word == dead {
+	if slot.tag.Load() != tag {
 		return swap{}, false
 	}
-	after, ok := wordFast(at, word, p, hits, b.Budget, d)
+	switch k := &p.ready.bucket; {
+	case !isBucket(p.Algorithm):
+		at := instantOf(now)
+		if left, room, ok := windowAdmit(at, word, uint64(p.Limit), hits); ok {
+			d.admitted(word&windowCount, hits, room, at.until(at.sec+left))
+			return swap{slot, word, word + hits}, true
+		}
+	case p.isPrepared():
+		at := uint64(now) << (k.shift & 63) & tatMask //nolint:gosec // modulo 2^62
+		if k.admits(at, hits) {
+			lag, after := k.admit(at, word&lifeBit|k.kind(), word, hits)
+			if lag <= k.full {
+				room := k.over(k.full - lag)
+				d.admitted(k.most-hits-room, hits, room, k.nanos(lag))
+				return swap{slot, word, after}, true
+			}
+		}
+	}
+	if word == dead {
+		return swap{}, false
+	}
+	after, ok := wordFast(instantOf(now), word, p, hits, b.Budget, d)
 	return swap{slot, word, after}, ok
 }
 
@@ -154,8 +177,8 @@ func bucketHeld(at instant, word uint64, p *Policy, hits uint64, budget time.Dur
 }
 
 // lookRing is lookFast for rings whose head is the current sub-window.
-func lookRing(at instant, space *Space, tag uint64, c *Charge, hits uint64, d *Decision) (swap, bool) {
-	p := c.Policy
+func lookRing(now Time, space *Space, tag uint64, c *Charge, d *Decision) (swap, bool) {
+	p, hits := c.Policy, c.Hits
 	if !p.isPrepared() {
 		return swap{}, false
 	}
@@ -176,13 +199,13 @@ func lookRing(at instant, space *Space, tag uint64, c *Charge, hits uint64, d *D
 	}
 	note := sh.note(index)
 	past := note.past.Load()
-	into, room, ok := p.ready.ring.admit(at.time(), word, note.end.Load(), past, uint64(p.Limit), hits)
+	into, room, ok := p.ready.ring.admit(now, word, note.end.Load(), past, uint64(p.Limit), hits)
 	if ok {
 		d.admitted(word&payloadMask+past, hits, room, into)
 		return swap{slot, word, word + hits}, true
 	}
 	v := view{shelf: sh, slot: slot, index: index, word: word}
-	after, ok := v.ringFast(at, p, hits, d)
+	after, ok := v.ringFast(instantOf(now), p, hits, d)
 	return swap{slot, word, after}, ok
 }
 

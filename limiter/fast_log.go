@@ -12,72 +12,85 @@ type stamp struct {
 	note *note
 	time int64
 	end  int64
+	word uint64 // afterwards
 	// reset is the decision's if the hit is not to be counted after all.
 	reset time.Duration
 }
 
-// logFast is lookFast for a single hit on a log that is on its shelf.
-func logFast(at instant, space *Space, tag uint64, b *Batch, i int) (swap, bool) {
-	c, d := &b.Charges[i], &b.Decisions[i]
+// logFast is lookFast for a single hit on a log that is on its shelf. Its swap locks
+// the cells, for taken.
+func logFast(now Time, space *Space, tag uint64, c *Charge, d *Decision, b *Batch, i int) (swap, bool) {
 	p := c.Policy
 	limit := p.limit()
-	if b.hits(i) != 1 || limit == 0 || !p.isPrepared() {
+	if c.Hits != 1 || limit == 0 || !p.isPrepared() {
 		return swap{}, false
 	}
 	sh := space.shelves[p.ready.class].Load()
 	if sh == nil {
 		return swap{}, false
 	}
-	v := view{shelf: sh}
 	sh.touch(c.ID)
-	if v.slot, v.index = sh.find(tag, c.ID); v.slot == nil {
+	slot, index := sh.find(tag, c.ID)
+	if slot == nil {
 		return swap{}, false
 	}
 	pause(beforeWordLoad)
-	v.word = v.slot.word.Load()
+	word := slot.word.Load()
 	pause(afterWordLoad)
-	if v.slot.tag.Load() != tag || v.word&lockBit != 0 {
+	if slot.tag.Load() != tag || word&lockBit != 0 {
 		return swap{}, false
 	}
-	newest := v.loggedAt(1) // of some use if there is one
-	if !v.loadLog(at, p) {
-		return swap{}, false
-	}
-	now, window, past := at.stamp(), p.window(), v.past
-	if past >= limit {
-		retry := time.Duration(v.loggedAt(limit) + window - now)
-		if p.CountRefused || v.slot.word.Load() != v.word {
-			return swap{}, false
+	// As loadLog does.
+	l, count := sh.log(index, word), word&logCountMask
+	at, window := now.stamp(), p.window()
+	newest, past, last := at, uint64(0), at-window
+	if count > 0 {
+		if last = l.at(1); last-at <= window+maxLateNanos {
+			newest = max(at, last)
+			past = l.within(min(count, limit), newest-window)
 		}
-		*d = Decision{Over: true, Before: past, RetryAfter: retry}
-		d.overReset(p)
-		return swap{}, true
 	}
-	d.admitted(past, 1, limit-past-1, time.Duration(max(1, v.num+window-now)))
-	next := v.word & payloadMask >> logCountBits
-	s := stamp{cell: sh.cell(v.index, next), note: sh.note(v.index), time: v.num, end: v.num + window, reset: 1}
+	if past >= limit {
+		return l.refuse(slot, word, limit, time.Duration(window-at), p, d)
+	}
+	if slot.word.Load() != word {
+		return swap{}, false
+	}
+	d.admitted(past, 1, limit-past-1, time.Duration(max(1, newest+window-at)))
+	if len(b.stamps) < len(b.Charges) {
+		b.stamps = slices.Grow(b.stamps, len(b.Charges)-len(b.stamps))[:len(b.Charges)]
+	}
+	s := &b.stamps[i]
+	s.cell, s.note = &l.cells[l.next], sh.note(index)
+	s.time, s.end, s.reset = newest, newest+window, 1
 	if past > 0 {
-		s.reset = time.Duration(max(1, newest+window-now))
+		s.reset = time.Duration(max(1, last+window-at))
 	}
-	if n := len(b.Charges); len(b.stamps) < n {
-		b.stamps = slices.Grow(b.stamps, n-len(b.stamps))[:n]
-	}
-	b.stamps[i] = s
-	if next++; next == sh.stride() {
+	next := l.next + 1
+	if next == uint64(len(l.cells)) {
 		next = 0
 	}
-	return swap{slot: v.slot, old: v.word, new: nextVersion(v.word, logPayload(next, past+1))}, true
+	s.word = nextVersion(word, logPayload(next, past+1))
+	return swap{slot: slot, old: word, new: word | lockBit}, true
 }
 
-// takeLog is take for a log, whose cells it holds meanwhile.
-func (s *swap) takeLog(to *stamp) bool {
-	pause(beforeWordSwap)
-	if !s.slot.word.CompareAndSwap(s.old, s.old|lockBit) {
-		return false
+// refuse is what logFast does if the log is full. left is the window less the time.
+func (l log) refuse(slot *slot, word, limit uint64, left time.Duration, p *Policy, d *Decision) (swap, bool) {
+	retry := time.Duration(l.at(limit)) + left
+	if p.CountRefused || slot.word.Load() != word {
+		return swap{}, false
 	}
+	*d = Decision{Over: true, Before: limit, RetryAfter: retry}
+	d.overReset(p)
+	return swap{}, true
+}
+
+// write writes the stamp to the cells of the slot, which are held, and releases them.
+//
+//go:noinline
+func (s *stamp) write(to *slot) {
 	pause(whileCellsHeld)
-	to.cell.Store(uint64(to.time)) //nolint:gosec // a time
-	to.note.end.Store(to.end)
-	s.slot.word.Store(s.new)
-	return true
+	s.cell.Store(uint64(s.time)) //nolint:gosec // a time
+	s.note.end.Store(s.end)
+	to.word.Store(s.word)
 }

@@ -4,68 +4,73 @@ package limiter
 // minute and 10000 a day on counters that have their slots. It does the same in the
 // same order, without sorting and without what only other groups need. It reports
 // false, and has charged nothing, for all else.
-func (t *Table) decidePair(at instant, b *Batch, lo int) bool {
+func (t *Table) decidePair(now Time, b *Batch, lo int) bool {
 	x, y := lo, lo+1
-	c, d := &b.Charges[x], &b.Charges[y]
-	if !b.plain(c, x) || !b.plain(d, y) {
-		return false
+	cx, cy := &b.Charges[x], &b.Charges[y]
+	hiX, hiY := cx.ID.Hi>>kindBits, cy.ID.Hi>>kindBits
+	if b.offset || !cx.plain() || !cy.plain() || hiX == hiY {
+		return false // of equal ones there is one pair in 2^60, but for charges on one counter
 	}
-	tagX, tagY := tagOf(c.ID, c.Policy.Algorithm), tagOf(d.ID, d.Policy.Algorithm)
-	switch {
-	case tagX == tagY && c.ID.Lo == d.ID.Lo:
-		return false
-	case tagX > tagY || tagX == tagY && c.ID.Lo > d.ID.Lo:
-		x, y, tagX, tagY = y, x, tagY, tagX
+	if hiX > hiY { // as byCounter has them
+		x, y, cx, cy = y, x, cy, cx
 	}
+	dx, dy := &b.Decisions[x], &b.Decisions[y]
 	space := t.space(b)
 	// Both are looked at before either is taken: a processor that waits for the
 	// memory of the one meanwhile fetches that of the other.
-	first, ok := lookFast(at, space, tagX, b, x)
+	first, ok := lookFast(now, space, cx, dx, b, x)
 	if !ok {
 		return false
 	}
-	second, ok := lookFast(at, space, tagY, b, y)
+	second, ok := lookFast(now, space, cy, dy, b, y)
 	if !ok {
 		return false
 	}
-	if b.refuses(x) || b.refuses(y) {
-		if !b.leaveFast(at, &first, x) || !b.leaveFast(at, &second, y) {
-			return false
-		}
-		b.Decisions[x].Refused, b.Decisions[y].Refused = true, true
-		return true
+	if (dx.Over || dy.Over) && (b.refuses(x) || b.refuses(y)) {
+		left := b.leaveFast(now, first, x) && b.leaveFast(now, second, y)
+		dx.Refused, dy.Refused = left, left
+		return left
 	}
 	pause(betweenCharges)
-	if !b.take(&first, x) {
+	if !first.take() {
 		return false
 	}
 	pause(betweenCharges)
-	if b.take(&second, y) {
+	took := second.take()
+	b.taken(first, x) // after the second's swap, which would wait for its stores
+	if took {
+		b.taken(second, y)
 		return true
 	}
-	// The second was hit meanwhile, and may still have room.
-	if t.charge(at, b, y); b.refuses(y) {
-		b.marks[x] = b.markOf(at, &first, x)
+	return t.reservePair(now, b, first, x, y)
+}
+
+// reservePair is what decidePair does if the second was hit meanwhile, and may still
+// have room.
+func (t *Table) reservePair(now Time, b *Batch, first swap, x, y int) bool {
+	if t.charge(now, b, y); b.refuses(y) {
+		at := instantOf(now)
+		b.marks[x] = b.markOf(at, first, x)
 		t.rollBack(at, b, x)
 		return false
 	}
 	return true
 }
 
-// plain reports whether decidePair may serve the charge c, which is number i.
-func (b *Batch) plain(c *Charge, i int) bool {
-	return !c.Refund && c.Mode != Quota && !c.Policy.CountRefused && c.Policy.MaxWait == 0 && b.hits(i) > 0
+// plain reports whether decidePair may serve the charge.
+func (c *Charge) plain() bool {
+	return !c.Refund && c.Mode != Quota && !c.Policy.CountRefused && c.Policy.MaxWait == 0 && c.Hits > 0
 }
 
 // leaveFast makes the decision of charge i, whose swap is not to be taken, say so,
 // as leave does. It reports false if that takes more than was looked at.
-func (b *Batch) leaveFast(at instant, s *swap, i int) bool {
+func (b *Batch) leaveFast(now Time, s swap, i int) bool {
 	p, d := b.Charges[i].Policy, &b.Decisions[i]
 	switch {
 	case d.Over:
 		return true
 	case isBucket(p.Algorithm):
-		lag, shift := lagOf(s.old, at.time())
+		lag, shift := lagOf(s.old, now)
 		k := bucket{shift: shift, round: 1<<shift - 1}
 		d.Reset = max(1, k.nanos(lag))
 	case p.Algorithm == SlidingLog:
@@ -79,7 +84,7 @@ func (b *Batch) leaveFast(at instant, s *swap, i int) bool {
 }
 
 // markOf is state.mark for a swap that was taken.
-func (b *Batch) markOf(at instant, s *swap, i int) int64 {
+func (b *Batch) markOf(at instant, s swap, i int) int64 {
 	switch p := b.Charges[i].Policy; {
 	case isBucket(p.Algorithm):
 		return int64(s.new &^ lifeBit) //nolint:gosec // bits

@@ -26,20 +26,34 @@ type logLock struct {
 // logPayload returns the payload of a log with so many stamps up to next.
 func logPayload(next, count uint64) uint64 { return next<<logCountBits | count }
 
-// loggedAt returns the cell that is back before the one where the next stamp of
-// the word goes.
-func (v *view) loggedAt(back uint64) int64 {
-	pause(beforeCellLoad)
-	return v.stamp(back)
+// A log is the cells of a counter as its word has them. The nth newest stamp is n
+// back from the cell where the next one goes.
+type log struct {
+	cells []atomic.Uint64
+	next  uint64
 }
 
-// stamp is loggedAt for who holds the cells.
-func (v *view) stamp(back uint64) int64 {
-	at := v.word&payloadMask>>logCountBits - back
-	if n := v.shelf.stride(); at >= n { // below 0, by at most n
+// log returns what the word of a slot makes of its cells.
+func (s *shelf) log(index, word uint64) log {
+	n := s.stride()
+	return log{cells: s.cells[index*n:][:n], next: word & payloadMask >> logCountBits}
+}
+
+func (v *view) log() log { return v.shelf.log(v.index, v.word) }
+
+// at returns a stamp, for who checks afterwards that the word is still the same.
+func (l log) at(back uint64) int64 {
+	pause(beforeCellLoad)
+	return l.held(back)
+}
+
+// held is at for who holds the cells.
+func (l log) held(back uint64) int64 {
+	at, n := l.next-back, uint64(len(l.cells))
+	if at >= n { // below 0, by at most n
 		at += n
 	}
-	return int64(v.shelf.cell(v.index, at).Load()) //nolint:gosec // a time
+	return int64(l.cells[at].Load()) //nolint:gosec // a time
 }
 
 // loadLog fills in v's state. It reports false if the cells changed meanwhile.
@@ -50,9 +64,10 @@ func (v *view) loadLog(at instant, p *Policy) bool {
 	if count == 0 {
 		return true
 	}
-	if newest := v.loggedAt(1); newest-now <= p.window()+maxLateNanos { // else the clock was set back
+	l := v.log()
+	if newest := l.at(1); newest-now <= p.window()+maxLateNanos { // else the clock was set back
 		now = max(now, newest)
-		lo := v.within(min(count, p.limit()), now-p.window())
+		lo := l.within(min(count, p.limit()), now-p.window())
 		v.state = state{past: lo, num: now}
 	}
 	return v.slot.word.Load() == v.word
@@ -61,17 +76,17 @@ func (v *view) loadLog(at instant, p *Policy) bool {
 // within returns how many of the newest most stamps are after then. Those that are
 // not have ceased to count since the last hit, so are few as a rule, and are looked
 // for from the oldest on in growing steps.
-func (v *view) within(most uint64, then int64) uint64 {
+func (l log) within(most uint64, then int64) uint64 {
 	lo, hi := uint64(0), most+1 // lo newest are after then, and fewer than hi
 	for step := uint64(1); step < hi; step *= 2 {
-		if v.loggedAt(hi-step) > then {
+		if l.at(hi-step) > then {
 			lo = hi - step
 			break
 		}
 		hi -= step
 	}
 	for lo+1 < hi {
-		if mid := (lo + hi) / 2; v.loggedAt(mid) > then {
+		if mid := (lo + hi) / 2; l.at(mid) > then {
 			lo = mid
 		} else {
 			hi = mid
@@ -84,7 +99,7 @@ func (v *view) within(most uint64, then int64) uint64 {
 func (v *view) logRetry(at instant, p *Policy, st *state, hits uint64) (time.Duration, bool) {
 	stamp := st.num
 	if need := st.past + st.used + hits - p.limit(); need <= st.past {
-		stamp = v.loggedAt(st.past - need + 1)
+		stamp = v.log().at(st.past - need + 1)
 	}
 	return time.Duration(stamp + p.window() - at.stamp()), v.slot == nil || v.slot.word.Load() == v.word
 }
@@ -96,7 +111,7 @@ func (v *view) logReset(at instant, p *Policy, st *state) time.Duration {
 		if st.past == 0 {
 			return 1
 		}
-		stamp = v.loggedAt(v.past - st.past + 1)
+		stamp = v.log().at(v.past - st.past + 1)
 	}
 	return time.Duration(max(1, stamp+p.window()-at.stamp()))
 }
@@ -115,7 +130,7 @@ func (v *view) storeLog(s *shelf, index uint64, p *Policy, after *state) uint64 
 			skip = v.past - after.past
 		}
 		for i := range after.past {
-			newest = v.stamp(after.past - i + skip)
+			newest = v.log().held(after.past - i + skip)
 			s.cell(index, i).Store(uint64(newest)) //nolint:gosec // a time
 		}
 		next = after.past % n
@@ -123,7 +138,7 @@ func (v *view) storeLog(s *shelf, index uint64, p *Policy, after *state) uint64 
 		next = v.word & payloadMask >> logCountBits
 		if after.used == 0 && after.past < v.past {
 			if newest -= p.window(); after.past > 0 { // an empty log is an absent one from now on
-				newest = v.stamp(v.past - after.past + 1)
+				newest = v.log().held(v.past - after.past + 1)
 			}
 			next = (next + n - (v.past - after.past)) % n
 		}
