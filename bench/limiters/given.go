@@ -136,8 +136,8 @@ func (m *run) measureGiven(ctx context.Context) error {
 // pairUsers is how many users the cases with two limits have.
 const pairUsers = 1000
 
-// pairs decides on limits of random users: one limit, or two together, the
-// second of which refuses if refuse is set.
+// pairs decides on two limits of random users: now on the one, now on the other, or
+// on both together, and then the second refuses if refuse is set.
 func pairs(p *policy, two, refuse bool) (batch, error) {
 	minute, day := p.with(p.maxLimit, time.Minute), p.with(p.maxLimit, 24*time.Hour)
 	if refuse {
@@ -165,6 +165,7 @@ func pairs(p *policy, two, refuse bool) (batch, error) {
 	minute.Prepare()
 	day.Prepare()
 	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: &minute, Hits: 1}}}
+	limits := [2]*limiter.Policy{&minute, &day}
 	if two {
 		b.Charges = append(b.Charges, limiter.Charge{Policy: &day, Hits: 1})
 	}
@@ -173,8 +174,10 @@ func pairs(p *policy, two, refuse bool) (batch, error) {
 			id := &ids[numbers[at%len(numbers)]]
 			at++
 			now += step
-			for j := range b.Charges {
-				b.Charges[j].ID = id[j]
+			if two {
+				b.Charges[0].ID, b.Charges[1].ID = id[0], id[1]
+			} else {
+				b.Charges[0].ID, b.Charges[0].Policy = id[at&1], limits[at&1]
 			}
 			t.Decide(now, b)
 			if !b.Refused {

@@ -179,7 +179,7 @@ func (m *run) printMemory(p *report.Page) {
 func (m *run) printGiven(p *report.Page) {
 	p.Line("## Decisions alone\n")
 	p.Line("One thread, the time given. One limiter in hand, admitted and refused; the only one of a table, to be found there;")
-	p.Line("then one or two limits on each of %d users in a table, the two decided together; in parentheses, times the time of one.\n", pairUsers)
+	p.Line("then two limits, of a minute and of a day, on each of %d users in a table: now the one, now the other, or both together;\nin parentheses, times the time of one.\n", pairUsers)
 	p.Head("limiter", "in hand", "refused", "in a table", "refused", "one limit", "two limits", "two, the second refuses")
 	for _, c := range m.contenders {
 		if c.name != xrate && !c.ours {
