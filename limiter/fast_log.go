@@ -53,9 +53,6 @@ func logFast(now Time, space *Space, tag uint64, c *Charge, d *Decision, b *Batc
 	if past >= limit {
 		return l.refuse(slot, word, limit, time.Duration(window-at), p, d)
 	}
-	if slot.word.Load() != word {
-		return swap{}, false
-	}
 	d.admitted(past, 1, limit-past-1, time.Duration(max(1, newest+window-at)))
 	if len(b.stamps) < len(b.Charges) {
 		b.stamps = slices.Grow(b.stamps, len(b.Charges)-len(b.stamps))[:len(b.Charges)]

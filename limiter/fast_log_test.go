@@ -1,12 +1,13 @@
 package limiter
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
 // A log's slot is its own until its newest hit has ceased to count, also if that hit
-// took the short way.
+// took the short way, and if one came late after it.
 func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 8, Window: time.Minute}
 	p.Prepare()
@@ -19,13 +20,50 @@ func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	if d := hit(min1-1, 0); d.Before != 1 {
 		t.Fatalf("Before = %d at the second hit, want 1", d.Before)
 	}
+	if d := hit(0, 0); d.Before != 2 {
+		t.Fatalf("Before = %d at the late hit, want 2", d.Before)
+	}
 	for n := 1; n <= 1000; n++ { // most of them push each other out
 		hit(min1, n)
 	}
 	if table.Stats().GivenUp == 0 {
 		t.Fatal("nothing was given up: this is no flood")
 	}
-	if d := hit(min1, 0); d.Before != 1 || d.Remaining != 6 {
-		t.Errorf("Before = %d, Remaining = %d after the flood, want 1 and 6: the second hit still counts", d.Before, d.Remaining)
+	if d := hit(min1, 0); d.Before != 2 || d.Remaining != 5 {
+		t.Errorf("Before = %d, Remaining = %d after the flood, want 2 and 5: the second and third hit still count", d.Before, d.Remaining)
+	}
+}
+
+// Hits more than a year ahead of a hit are those of a clock that was set back since,
+// also for one that takes the short way.
+func TestALogBearsAClockThatWasSetBack(t *testing.T) {
+	p := &Policy{Algorithm: SlidingLog, Limit: 8, Window: time.Minute}
+	p.Prepare()
+	table, ahead := newTable(t, 0), benchNow+Time(p.Window)+Time(maxLateNanos)
+	hit := func(now Time, n int) *Decision { return &decide(table, now, take(counterID(n), p)).Decisions[0] }
+	hit(ahead, 0)
+	if d := hit(benchNow, 0); d.Before != 1 || d.Reset != time.Duration(ahead-benchNow)+p.Window {
+		t.Errorf("a year late: Before = %d, Reset = %v, want 1 until the newest hit ceases to count", d.Before, d.Reset)
+	}
+	hit(ahead+1, 1)
+	if d := hit(benchNow, 1); d.Before != 0 || d.Reset != p.Window {
+		t.Errorf("later than that: Before = %d, Reset = %v, want those of a new log", d.Before, d.Reset)
+	}
+}
+
+// No word leads out of the cells of its slot.
+func TestNoWordLeadsOutOfALog(t *testing.T) {
+	s := &shelf{size: 5, cells: make([]atomic.Uint64, 3*5)}
+	for i := range s.cells {
+		s.cells[i].Store(uint64(i / 5))
+	}
+	for _, word := range []uint64{0, logPayload(4, 5), logPayload(5, 5), payloadMask, lockBit - 1, dead} {
+		for index := range uint64(3) {
+			for back := range uint64(5) {
+				if got := s.log(index, word).at(back + 1); got != int64(index) {
+					t.Errorf("word %#x of slot %d: %d back is in slot %d", word, index, back+1, got)
+				}
+			}
+		}
 	}
 }

@@ -8,7 +8,7 @@ func (t *Table) decidePair(now Time, b *Batch, lo int) bool {
 	x, y := lo, lo+1
 	cx, cy := &b.Charges[x], &b.Charges[y]
 	hiX, hiY := cx.ID.Hi>>kindBits, cy.ID.Hi>>kindBits
-	if b.offset || !cx.plain() || !cy.plain() || hiX == hiY {
+	if !cx.plain() || !cy.plain() || hiX == hiY {
 		return false // of equal ones there is one pair in 2^60, but for charges on one counter
 	}
 	if hiX > hiY { // as byCounter has them
@@ -73,10 +73,12 @@ func (b *Batch) leaveFast(now Time, s swap, i int) bool {
 		lag, shift := lagOf(s.old, now)
 		k := bucket{shift: shift, round: 1<<shift - 1}
 		d.Reset = max(1, k.nanos(lag))
+	case p.Algorithm <= SlidingLog && p.Algorithm >= SlidingWindow && s.slot.word.Load() != s.old:
+		return false // what was beside the word may be another one's
 	case p.Algorithm == SlidingLog:
 		d.Reset = b.stamps[i].reset
-	case p.Algorithm == SlidingWindow && (s.old&payloadMask == 0 || s.slot.word.Load() != s.old):
-		return false // the cells tell when the last hit ceases to count, or the note may be another one's
+	case p.Algorithm == SlidingWindow && s.old&payloadMask == 0:
+		return false // the cells tell when the last hit ceases to count
 	default: // the window's end stays what it is
 	}
 	d.Remaining, d.Charged = d.Remaining+d.Charged, 0

@@ -33,10 +33,15 @@ type log struct {
 	next  uint64
 }
 
-// log returns what the word of a slot makes of its cells.
+// log returns what the word of a slot makes of its cells. Who reads a slot that
+// changes hands, twice, may have a word that is no log's: no harm, since it is no
+// longer the same either, but it must not lead out of the cells.
 func (s *shelf) log(index, word uint64) log {
-	n := s.stride()
-	return log{cells: s.cells[index*n:][:n], next: word & payloadMask >> logCountBits}
+	n, next := s.stride(), word&payloadMask>>logCountBits
+	if next >= n {
+		next = 0
+	}
+	return log{cells: s.cells[index*n:][:n], next: next}
 }
 
 func (v *view) log() log { return v.shelf.log(v.index, v.word) }

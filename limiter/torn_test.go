@@ -16,7 +16,8 @@ func TestResetIsOfOneMoment(t *testing.T) {
 	const window = 10 * time.Second
 	log := &Policy{Algorithm: SlidingLog, Limit: 5, Window: window}
 	ring := &Policy{Algorithm: SlidingWindow, Limit: 100, Window: window, SubWindows: 10}
-	id, other := counterID(1), counterID(2)
+	prepared, id, other := *log, counterID(1), counterID(2)
+	prepared.Prepare()
 	ring.Prepare()
 	full := &Policy{Algorithm: FixedWindow, Limit: 1, Window: 24 * time.Hour}
 	for _, tc := range []struct {
@@ -40,6 +41,11 @@ func TestResetIsOfOneMoment(t *testing.T) {
 		}},
 		{"pair/ring", ring, []Charge{{ID: id, Policy: ring, Hits: 1}, {ID: other, Policy: full, Hits: 1}}, func(decide func(time.Duration, Charge)) {
 			decide(0, Charge{ID: id, Policy: ring, Hits: 7})
+		}},
+		{"pair/log", &prepared, []Charge{{ID: id, Policy: &prepared, Hits: 1}, {ID: other, Policy: full, Hits: 1}}, func(decide func(time.Duration, Charge)) {
+			decide(0, Charge{ID: id, Policy: log, Hits: 1, Refund: true})
+			decide(time.Second/2, take(id, log))
+			decide(time.Second/2, take(id, log))
 		}},
 		{"group/log", log, []Charge{
 			{ID: id, Policy: log, Hits: 1}, {ID: other, Policy: &Policy{Algorithm: SlidingLog, Window: window}, Hits: 1},
