@@ -285,3 +285,27 @@ func TestPreparedPolicyIsCopied(t *testing.T) {
 		t.Errorf("capacity of a copy that is prepared = %d, want 3", got)
 	}
 }
+
+// A bucket whose limit changes so that its unit does keeps what it has, whenever: the
+// word tells its unit, and one unit's numbers read as the other's are anything.
+func TestBucketKeepsHitsWhenItsUnitChanges(t *testing.T) {
+	coarse := &Policy{Algorithm: TokenBucket, Limit: 900_000, Window: time.Second, Burst: 900_000}
+	fine := &Policy{Algorithm: TokenBucket, Limit: 1_800_000, Window: time.Second, Burst: 1_800_000}
+	coarse.Prepare()
+	fine.Prepare()
+	if coarse.ready.bucket.shift == fine.ready.bucket.shift {
+		t.Fatal("both limits have one unit: they do not show what happens if it changes")
+	}
+	tab := newTable(t, minBytes)
+	for i := range 500 {
+		now := Time(i) * Time(40*24*time.Hour)
+		decide(tab, now, Charge{ID: counterID(2 * i), Policy: coarse, Hits: 450_000})
+		if d := decide(tab, now, take(counterID(2*i), fine)).Decisions[0]; d.Before < 890_000 || d.Before > 910_000 {
+			t.Fatalf("at %d: half a second's hits are %d at twice the rate, want about 900000", now, d.Before)
+		}
+		decide(tab, now, Charge{ID: counterID(2*i + 1), Policy: fine, Hits: 900_000})
+		if d := decide(tab, now, take(counterID(2*i+1), coarse)).Decisions[0]; d.Before < 440_000 || d.Before > 460_000 {
+			t.Fatalf("at %d: half a second's hits are %d at half the rate, want about 450000", now, d.Before)
+		}
+	}
+}

@@ -34,6 +34,22 @@ func TestOwnDecisions(t *testing.T) {
 	}
 }
 
+// A batch that is used again has as many decisions as charges.
+func TestBatchUsedAgain(t *testing.T) {
+	tab, b := newTable(t, minBytes), &Batch{}
+	for n := range 4 {
+		for _, charges := range []int{3, n} {
+			b.Charges = b.Charges[:0]
+			for i := range charges {
+				b.Charges = append(b.Charges, take(counterID(i), perDay(100)))
+			}
+			if tab.Decide(0, b); len(b.Decisions) != charges {
+				t.Errorf("%d decisions on %d charges", len(b.Decisions), charges)
+			}
+		}
+	}
+}
+
 func TestCancel(t *testing.T) {
 	const step = 10 * time.Millisecond
 	p := slots10(0)

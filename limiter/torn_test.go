@@ -101,6 +101,43 @@ func TestResetIsOfOneMoment(t *testing.T) {
 	}
 }
 
+// A group of a log and a counter that is hit between the swaps of the two does not
+// leave the log locked, whether the counter has room yet or not.
+func TestPairLeavesNoLogLocked(t *testing.T) {
+	p, first, second := logOf(5), counterID(1), counterID(2)
+	p.Prepare()
+	if first.Hi > second.Hi { // it is swapped first
+		first, second = second, first
+	}
+	for _, tc := range []struct {
+		limit        uint32
+		refused      bool
+		log, counter uint64 // hits
+	}{{3, false, 2, 3}, {2, true, 1, 2}} {
+		tab, limit := newTable(t, 1<<20), &Policy{Algorithm: FixedWindow, Limit: tc.limit, Window: 24 * time.Hour}
+		hits := func(id ID, p *Policy) uint64 {
+			return decide(tab, benchNow, Charge{ID: id, Policy: p}).Decisions[0].Before
+		}
+		decide(tab, benchNow, take(first, p), take(second, limit)) // now both have their slots
+		points := 0
+		f := func(p point) {
+			if p != betweenCharges {
+				return
+			}
+			if points++; points == 2 {
+				decide(tab, benchNow, take(second, limit))
+			}
+		}
+		onPause.Store(&f)
+		refused := decide(tab, benchNow, take(first, p), take(second, limit)).Refused
+		onPause.Store(nil)
+		log, counter := hits(first, p), hits(second, limit)
+		if refused != tc.refused || log != tc.log || counter != tc.counter || points < 2 {
+			t.Errorf("refused %v, %d hits in the log and %d on the counter after %d points, want %+v", refused, log, counter, points, tc)
+		}
+	}
+}
+
 // A log that moves to the shelf of another limit is never absent to who looks for
 // it meanwhile.
 func TestMovingLogIsNotAbsent(t *testing.T) {
