@@ -73,13 +73,13 @@ func (b *Batch) leaveFast(now Time, s swap, i int) bool {
 		lag, shift := lagOf(s.old, now)
 		k := bucket{shift: shift, round: 1<<shift - 1}
 		d.Reset = max(1, k.nanos(lag))
-	case p.Algorithm <= SlidingLog && p.Algorithm >= SlidingWindow && s.slot.word.Load() != s.old:
-		return false // what was beside the word may be another one's
+	case p.Algorithm == FixedWindow: // its end stays what it is
+	case s.slot.word.Load() != s.old:
+		return false // what is beside the word may be another one's
 	case p.Algorithm == SlidingLog:
 		d.Reset = b.stamps[i].reset
-	case p.Algorithm == SlidingWindow && s.old&payloadMask == 0:
+	case s.old&payloadMask == 0:
 		return false // the cells tell when the last hit ceases to count
-	default: // the window's end stays what it is
 	}
 	d.Remaining, d.Charged = d.Remaining+d.Charged, 0
 	return true
