@@ -101,7 +101,7 @@ test: $(ENVOY) | need-go ## all tests, with a real Envoy; with the race detector
 	@# Those of limiter that stop goroutines where another may do most harm, and a million
 	@# decisions of each algorithm by a clock that goes wrong.
 	@SLUICE_CLOCK_STEPS=250000 go test -count=1 -tags limiterhooks \
-		-run '^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|ConcurrentReclaim|ClockFaults' ./limiter
+		-run '^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|ConcurrentReclaim|ClockFaults' ./limiter
 	@race=; \
 	if [ "$$(go env CGO_ENABLED)" = 1 ]; then race=-race; \
 	elif [ -n '$(RACE)' ]; then \
