@@ -40,28 +40,24 @@ func logFast(now Time, space *Space, tag uint64, c *Charge, d *Decision, b *Batc
 	if slot.tag.Load() != tag || word&lockBit != 0 {
 		return swap{}, false
 	}
-	// As loadLog does.
 	l, count := sh.log(index, word), word&logCountMask
 	at, window := now.stamp(), p.window()
-	newest, past, last := at, uint64(0), at-window
+	past, num, newest := uint64(0), at, int64(0)
 	if count > 0 {
-		if last = l.at(1); last-at <= window+maxLateNanos {
-			newest = max(at, last)
-			past = l.within(min(count, limit), newest-window)
-		}
+		past, num, newest = l.live(min(count, limit), at, window)
 	}
 	if past >= limit {
 		return l.refuse(slot, word, limit, time.Duration(window-at), p, d)
 	}
-	d.admitted(past, 1, limit-past-1, time.Duration(max(1, newest+window-at)))
+	d.admitted(past, 1, limit-past-1, time.Duration(max(1, num+window-at)))
 	if len(b.stamps) < len(b.Charges) {
 		b.stamps = slices.Grow(b.stamps, len(b.Charges)-len(b.stamps))[:len(b.Charges)]
 	}
 	s := &b.stamps[i]
 	s.cell, s.note = &l.cells[l.next], sh.note(index)
-	s.time, s.end, s.reset = newest, newest+window, 1
+	s.time, s.end, s.reset = num, num+window, 1
 	if past > 0 {
-		s.reset = time.Duration(max(1, last+window-at))
+		s.reset = time.Duration(max(1, newest+window-at))
 	}
 	next := l.next + 1
 	if next == uint64(len(l.cells)) {

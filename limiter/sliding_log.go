@@ -69,13 +69,20 @@ func (v *view) loadLog(at instant, p *Policy) bool {
 	if count == 0 {
 		return true
 	}
-	l := v.log()
-	if newest := l.at(1); newest-now <= p.window()+maxLateNanos { // else the clock was set back
-		now = max(now, newest)
-		lo := l.within(min(count, p.limit()), now-p.window())
-		v.state = state{past: lo, num: now}
-	}
+	v.past, v.num, _ = v.log().live(min(count, p.limit()), now, p.window())
 	return v.slot.word.Load() == v.word
+}
+
+// live returns how many of the newest most stamps count at the time now, the time at
+// which a hit would count, now or that of the newest if it is late, and the newest.
+// There is one at least.
+func (l log) live(most uint64, now, window int64) (past uint64, num, newest int64) {
+	newest = l.at(1)
+	if newest-now > window+maxLateNanos { // the clock was set back
+		return 0, now, newest
+	}
+	num = max(now, newest)
+	return l.within(most, num-window), num, newest
 }
 
 // within returns how many of the newest most stamps are after then. Those that are
@@ -134,8 +141,9 @@ func (v *view) storeLog(s *shelf, index uint64, p *Policy, after *state) uint64 
 		if after.used == 0 {
 			skip = v.past - after.past
 		}
+		old := v.log()
 		for i := range after.past {
-			newest = v.log().held(after.past - i + skip)
+			newest = old.held(after.past - i + skip)
 			s.cell(index, i).Store(uint64(newest)) //nolint:gosec // a time
 		}
 		next = after.past % n

@@ -20,40 +20,29 @@ func TestResetIsOfOneMoment(t *testing.T) {
 	prepared.Prepare()
 	ring.Prepare()
 	full := &Policy{Algorithm: FixedWindow, Limit: 1, Window: 24 * time.Hour}
+	changeLog := func(decide func(time.Duration, Charge)) {
+		decide(0, Charge{ID: id, Policy: log, Hits: 1, Refund: true})
+		decide(time.Second/2, take(id, log))
+		decide(time.Second/2, take(id, log))
+	}
 	for _, tc := range []struct {
 		name   string
 		p      *Policy
 		asks   []Charge // the first is looked at
 		change func(decide func(after time.Duration, c Charge))
 	}{
-		{"look/log", log, []Charge{{ID: id, Policy: log}}, func(decide func(time.Duration, Charge)) {
-			decide(0, Charge{ID: id, Policy: log, Hits: 1, Refund: true})
-			decide(time.Second/2, take(id, log))
-			decide(time.Second/2, take(id, log))
-		}},
-		{"refund/log", log, []Charge{{ID: id, Policy: log, Hits: 1, Refund: true}}, func(decide func(time.Duration, Charge)) {
-			decide(0, Charge{ID: id, Policy: log, Hits: 1, Refund: true})
-			decide(time.Second/2, take(id, log))
-			decide(time.Second/2, take(id, log))
-		}},
+		{"look/log", log, []Charge{{ID: id, Policy: log}}, changeLog},
+		{"refund/log", log, []Charge{{ID: id, Policy: log, Hits: 1, Refund: true}}, changeLog},
 		{"look/ring", ring, []Charge{{ID: id, Policy: ring}}, func(decide func(time.Duration, Charge)) {
 			decide(window, Charge{ID: id, Policy: ring, Hits: 7})
 		}},
 		{"pair/ring", ring, []Charge{{ID: id, Policy: ring, Hits: 1}, {ID: other, Policy: full, Hits: 1}}, func(decide func(time.Duration, Charge)) {
 			decide(0, Charge{ID: id, Policy: ring, Hits: 7})
 		}},
-		{"pair/log", &prepared, []Charge{{ID: id, Policy: &prepared, Hits: 1}, {ID: other, Policy: full, Hits: 1}}, func(decide func(time.Duration, Charge)) {
-			decide(0, Charge{ID: id, Policy: log, Hits: 1, Refund: true})
-			decide(time.Second/2, take(id, log))
-			decide(time.Second/2, take(id, log))
-		}},
+		{"pair/log", &prepared, []Charge{{ID: id, Policy: &prepared, Hits: 1}, {ID: other, Policy: full, Hits: 1}}, changeLog},
 		{"group/log", log, []Charge{
 			{ID: id, Policy: log, Hits: 1}, {ID: other, Policy: &Policy{Algorithm: SlidingLog, Window: window}, Hits: 1},
-		}, func(decide func(time.Duration, Charge)) {
-			decide(0, Charge{ID: id, Policy: log, Hits: 1, Refund: true})
-			decide(time.Second/2, take(id, log))
-			decide(time.Second/2, take(id, log))
-		}},
+		}, changeLog},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			// run decides asks, with the change after so many points, and returns what the
