@@ -15,9 +15,13 @@ import (
 
 // listen opens a listener on host:port, unix:///path or unix:@name, an abstract
 // socket. A socket file that no process listens on is removed first: containers
-// that restart keep their volumes.
-func listen(ctx context.Context, addr string) (net.Listener, error) {
+// that restart keep their volumes. With reusePort another process of the same user,
+// which does the same, may listen on the same TCP port.
+func listen(ctx context.Context, addr string, reusePort bool) (net.Listener, error) {
 	var config net.ListenConfig
+	if reusePort {
+		config.Control = setReusePort
+	}
 	path, isUnix := strings.CutPrefix(addr, "unix:")
 	if !isUnix {
 		return config.Listen(ctx, "tcp", addr)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -26,6 +27,13 @@ type Options struct {
 	// JSONAddr is for /json over TLS, instead of on the HTTP listener. Optional. It
 	// needs TLS.
 	JSONAddr string
+	// ReusePort sets SO_REUSEPORT on all TCP listeners: a new process may listen before
+	// the old one on the same ports ends. Nothing then tells of a port that another
+	// sluice has by mistake.
+	ReusePort bool
+	// Optional are the HTTP listeners that are left out, with a warning, if another
+	// process has their port. The value says how to move the listener.
+	Optional map[string]string
 	// NoPlainJSON leaves /json out of the HTTP listener, which asks nobody who he is.
 	NoPlainJSON bool
 	// MetricsPath is where the metrics listener answers. Empty means /metrics.
@@ -94,7 +102,7 @@ func New(options Options, service *Service, metrics *telemetry.Metrics, logger *
 }
 
 // Listen opens all listeners and logs their addresses, or opens none and returns
-// why.
+// why. Of [Options].Optional it leaves out those whose port is taken.
 func (s *Server) Listen(ctx context.Context) error {
 	allow, secure := s.service.settings.Allow, s.options.TLS
 	switch {
@@ -108,7 +116,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	if s.options.GRPCAddr != "" {
 		l, err := s.open(ctx, "grpc", s.options.GRPCAddr)
 		if err != nil {
-			return err
+			return err // the first listener: there is none to close
 		}
 		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), refused: s.metrics.RefusedConnections}
 		options := grpcOptions(s.options.Limits, s.metrics.Calls, s.draining)
@@ -146,7 +154,13 @@ func (s *Server) Listen(ctx context.Context) error {
 			continue
 		}
 		conn, err := s.open(ctx, l.name, l.addr)
+		if remedy, optional := s.options.Optional[l.name]; optional && errors.Is(err, syscall.EADDRINUSE) {
+			s.logger.Warn("a listener is left out: another process has its port",
+				zap.String("listener", l.name), zap.String("moved_by", remedy), zap.Error(err))
+			continue
+		}
 		if err != nil {
+			s.close()
 			return err
 		}
 		head := int(s.options.Limits.MaxHeaderBytes)
@@ -187,9 +201,8 @@ func (s *Server) plainJSON(json http.Handler) http.Handler {
 }
 
 func (s *Server) open(ctx context.Context, name, addr string) (net.Listener, error) {
-	l, err := listen(ctx, addr)
+	l, err := listen(ctx, addr, s.options.ReusePort)
 	if err != nil {
-		s.close()
 		return nil, fmt.Errorf("%s listener: %w", name, err)
 	}
 	s.logger.Info("listening", zap.String("listener", name), zap.Stringer("addr", l.Addr()))

@@ -327,7 +327,7 @@ func TestUnixSockets(t *testing.T) {
 			if strings.Contains(addr, "@") {
 				return
 			}
-			if _, err := listen(t.Context(), addr); err == nil || !strings.Contains(err.Error(), "another process listens") {
+			if _, err := listen(t.Context(), addr, false); err == nil || !strings.Contains(err.Error(), "another process listens") {
 				t.Errorf("listen on a socket in use: %v", err)
 			}
 		})
@@ -351,14 +351,14 @@ func TestListenKeepsAFileInTheWay(t *testing.T) {
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(t.Context(), "unix://"+path); err == nil {
+	if _, err := listen(t.Context(), "unix://"+path, false); err == nil {
 		t.Error("listen on a regular file succeeded")
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "x" {
 		t.Errorf("the file is %q, %v afterwards, want it as it was", b, err)
 	}
 	for _, addr := range []string{"unix://", "unix:", "unix://tmp/s", "unix:s"} {
-		if _, err := listen(t.Context(), addr); err == nil || !strings.Contains(err.Error(), "must be unix:///path") {
+		if _, err := listen(t.Context(), addr, false); err == nil || !strings.Contains(err.Error(), "must be unix:///path") {
 			t.Errorf("listen(%q) = %v, want what is allowed", addr, err)
 		}
 	}
