@@ -28,6 +28,8 @@ type listener struct {
 	accessLog string
 	// tracing is the connection manager's. Optional.
 	tracing string
+	// manager is more fields of the connection manager. Optional.
+	manager string
 }
 
 // rateLimitFilter differs from what envoy.yaml recommends in that no test passes
@@ -121,6 +123,7 @@ func (l listener) render(t *testing.T) object {
 	if l.tracing != "" {
 		manager["tracing"] = fields(t, l.tracing)
 	}
+	maps.Copy(manager, fields(t, l.manager))
 	return object{
 		"name": l.called(),
 		"filter_chains": list{object{"filters": list{

@@ -86,6 +86,16 @@ func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 // fields of their cluster are YAML.
 func startProxy(t *testing.T, listeners []listener, clusterFields string, limits ...*sluice.Sluice) *proxy {
 	t.Helper()
+	var addrs []string
+	for _, s := range limits {
+		addrs = append(addrs, s.Addr("grpc"))
+	}
+	return startProxyTo(t, listeners, clusterFields, addrs)
+}
+
+// startProxyTo is startProxy with the addresses of rate-limit services.
+func startProxyTo(t *testing.T, listeners []listener, clusterFields string, addrs []string) *proxy {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	upstream, err := backend.Start(ctx)
@@ -93,10 +103,6 @@ func startProxy(t *testing.T, listeners []listener, clusterFields string, limits
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { upstream.Close() })
-	var addrs []string
-	for _, s := range limits {
-		addrs = append(addrs, s.Addr("grpc"))
-	}
 	e, err := envoy.Start(ctx, envoy.Options{
 		Binary:    envoyBinary(t),
 		Bootstrap: bootstrap(t, listeners, clusterFields),

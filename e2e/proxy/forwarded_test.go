@@ -1,0 +1,109 @@
+package proxy_test
+
+import (
+	"context"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"testing"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+)
+
+// recorder is a rate-limit service without bounds that lets all pass.
+type recorder struct {
+	rls.UnimplementedRateLimitServiceServer
+
+	addr  string
+	calls chan recorded
+}
+
+// recorded is what came with a call.
+type recorded struct {
+	headers metadata.MD
+	request *rls.RateLimitRequest
+}
+
+func startRecorder(t *testing.T) *recorder {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{addr: l.Addr().String(), calls: make(chan recorded, 1)}
+	s := grpc.NewServer(grpc.MaxHeaderListSize(1<<20), grpc.MaxRecvMsgSize(64<<20))
+	rls.RegisterRateLimitServiceServer(s, r)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func (r *recorder) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	headers, _ := metadata.FromIncomingContext(ctx)
+	r.calls <- recorded{headers, request}
+	return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}, nil
+}
+
+// largest returns the size of the largest header and value, of all headers as RFC 9113
+// counts them, and of the message.
+func (r recorded) largest() (field, headers, message int) {
+	for name, values := range r.headers {
+		for _, value := range values {
+			field = max(field, len(value))
+			headers += len(name) + len(value) + 32
+		}
+	}
+	for _, d := range r.request.GetDescriptors() {
+		for _, e := range d.GetEntries() {
+			field = max(field, len(e.GetValue()))
+		}
+	}
+	return field, headers, proto.Size(r.request)
+}
+
+// TestWaysLeadToTheService holds that each way carries what it says, so that
+// TestNobodyGetsPastALimitByWhatHeSends sends it to sluice. A newer Envoy that forwards
+// more of a client's fails here.
+func TestWaysLeadToTheService(t *testing.T) {
+	t.Parallel()
+	r := startRecorder(t)
+	p := startProxyTo(t, wayListeners(), "", []string{r.addr})
+	// What Envoy always sends.
+	always := []string{":authority", "content-type", "x-envoy-expected-rq-timeout-ms", "x-envoy-internal", "x-forwarded-for"}
+	more := map[string][]string{
+		"header of the call":               {"x-shard"},
+		"tracestate by OpenTelemetry":      {"traceparent", "tracestate"},
+		"tracestate and origin by Datadog": {"traceparent", "tracestate", "x-datadog-origin", "x-datadog-parent-id", "x-datadog-sampling-priority", "x-datadog-tags", "x-datadog-trace-id"},
+		"path by SkyWalking, in base64":    {"sw8"},
+		"ids by Zipkin, baggage":           {"b3", "traceparent"},
+	}
+	t.Logf("%-34s %9s %9s %9s", "bytes of", "one field", "headers", "message")
+	for _, w := range ways {
+		status, err := p.sent(t.Context(), w.name, w.ask("a", w.most))
+		if status != http.StatusOK || err != nil || len(r.calls) != 1 {
+			t.Errorf("%s: %d bytes: %d, %v with %d calls, want 200 with one", w.name, w.most, status, err, len(r.calls))
+			continue
+		}
+		call := <-r.calls
+		field, headers, message := call.largest()
+		t.Logf("%-34s %9d %9d %9d", w.name, field, headers, message)
+		if field < w.carried {
+			t.Errorf("%s: the largest field of the call has %d bytes, want at least %d", w.name, field, w.carried)
+		}
+		got := slices.Sorted(maps.Keys(call.headers))
+		want := slices.Sorted(slices.Values(append(more[w.name], always...)))
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: Envoy sends the headers %q, want %q", w.name, got, want)
+		}
+	}
+}

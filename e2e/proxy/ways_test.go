@@ -1,0 +1,277 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// kib is the unit in which Envoy bounds headers: 60 of it, by default.
+const kib = 1 << 10
+
+// way is something in a rate-limit call that a client of Envoy chooses the text of.
+type way struct {
+	name string
+	// listener is the way's own, called by its name.
+	listener
+	// service is the filter's rate_limit_service, if it differs.
+	service string
+	// ask returns a request that holds n bytes of c.
+	ask func(c string, n int) ask
+	// most is the largest n that Envoy forwards, at least. What is longer it may refuse,
+	// with a status of 4xx.
+	most int
+	// carried is how many bytes the largest value or header of the call has then, at
+	// least, so that a way that carries nothing is no way.
+	carried int
+	// silent is whether Envoy asks for nothing if it is longer.
+	silent bool
+}
+
+// ask is a request of a client.
+type ask struct {
+	method, path, host string
+	headers            http.Header
+}
+
+func header(pairs ...string) http.Header {
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Add(pairs[i], pairs[i+1])
+	}
+	return h
+}
+
+// user is n bytes of c in the header that most rules here count by.
+func user(c string, n int) ask { return ask{headers: header("X-User", strings.Repeat(c, n))} }
+
+// beside is the user of a request whose n bytes of c are elsewhere.
+func beside(c string, n int) string { return fmt.Sprint(c, n) }
+
+// mostDescriptors is how many descriptors, and entries of one descriptor, the rules of
+// ways have.
+const (
+	mostDescriptors = 60
+	mostEntries     = 10
+)
+
+// limitedBy is routes with descriptors of these actions.
+func limitedBy(descriptors ...string) string {
+	var limits []string
+	for _, actions := range descriptors {
+		limits = append(limits, "{ actions: ["+actions+"] }")
+	}
+	return "[{ match: { prefix: / }, route: { rate_limits: [" + strings.Join(limits, ", ") + "] } }]"
+}
+
+// byHeader is an action.
+func byHeader(name, key string) string {
+	return fmt.Sprintf("{ request_headers: { header_name: %q, descriptor_key: %s } }", name, key)
+}
+
+// entries is the actions of one descriptor that has the user n times.
+func entries(n int) string {
+	var actions []string
+	for i := range n {
+		actions = append(actions, byHeader("x-user", fmt.Sprint("e", i)))
+	}
+	return strings.Join(actions, ", ")
+}
+
+// repeated is n descriptors with the user in each.
+func repeated(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, byHeader("x-user", fmt.Sprint("u", i)))
+	}
+	return limitedBy(all...)
+}
+
+// tracer is the tracing of a connection manager; Envoy's own spans go to the backend,
+// which does not look at them.
+func tracer(name, config string) string {
+	return fmt.Sprintf("{ provider: { name: envoy.tracers.%s, typed_config: { \"@type\": type.googleapis.com/envoy.config.trace.v3.%s } } }", name, config)
+}
+
+const (
+	openTelemetry = `OpenTelemetryConfig, service_name: envoy, http_service: { http_uri: { uri: "http://backend/v1/traces", cluster: backend, timeout: 1s } }`
+	zipkin        = `ZipkinConfig, collector_cluster: backend, collector_endpoint: /api/v2/spans, collector_endpoint_version: HTTP_JSON, trace_context_option: USE_B3_WITH_W3C_PROPAGATION`
+	datadog       = `DatadogConfig, service_name: envoy, collector_cluster: backend`
+	skywalking    = `SkyWalkingConfig, grpc_service: { envoy_grpc: { cluster_name: backend } }, client_config: { service_name: envoy, instance_name: here }`
+
+	traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+)
+
+// ways are those in which a client of Envoy can make a call larger, each at its size in
+// Envoy's defaults.
+var ways = []way{
+	{
+		name: "header in one descriptor", listener: listener{routes: limitedBy(byHeader("x-user", "user"))},
+		ask: user, most: 59 * kib, carried: 59 * kib,
+	},
+	{name: "in two descriptors", listener: listener{routes: repeated(2)}, ask: user, most: 59 * kib, carried: 59 * kib},
+	{name: "in three descriptors", listener: listener{routes: repeated(3)}, ask: user, most: 59 * kib, carried: 59 * kib},
+	{name: "in ten descriptors", listener: listener{routes: repeated(10)}, ask: user, most: 59 * kib, carried: 59 * kib},
+	{name: "in sixty descriptors", listener: listener{routes: repeated(mostDescriptors)}, ask: user, most: 59 * kib, carried: 59 * kib},
+	{name: "in ten entries", listener: listener{routes: limitedBy(entries(mostEntries))}, ask: user, most: 59 * kib, carried: 59 * kib},
+	{
+		name: "twice in a value", most: 59 * kib, carried: 118 * kib,
+		listener: listener{routes: limitedBy(`{ remote_address_match: { descriptor_key: user, descriptor_value: "%REQ(x-user)%%REQ(x-user)%", address_matcher: { ranges: [{ address_prefix: 127.0.0.0, prefix_len: 8 }] } } }`)},
+		ask:      user,
+	},
+	{
+		// CEL takes all of them, the other actions the first.
+		name: "many headers of one name, by CEL",
+		listener: listener{routes: limitedBy(`{ extension: { name: cel, typed_config: {
+  "@type": type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor,
+  descriptor_key: user, text: "request.headers['x-user']" } } }`)},
+		ask: func(c string, n int) ask {
+			h := http.Header{}
+			for n := n; n > 0; n -= kib {
+				h.Add("X-User", strings.Repeat(c, min(kib, n)))
+			}
+			return ask{headers: h}
+		},
+		most: 58 * kib, carried: 58 * kib,
+	},
+	{
+		name: "path and query", listener: listener{routes: limitedBy(byHeader(":path", "user"))},
+		ask:  func(c string, n int) ask { return ask{path: "/" + c + "?q=" + strings.Repeat(c, n)} },
+		most: 59 * kib, carried: 59 * kib,
+	},
+	{
+		name:     "query parameter",
+		listener: listener{routes: limitedBy(`{ query_parameters: { query_parameter_name: q, descriptor_key: user } }`)},
+		ask:      func(c string, n int) ask { return ask{path: "/?q=" + strings.Repeat(c, n)} },
+		most:     59 * kib, carried: 59 * kib,
+	},
+	{
+		name: "authority", listener: listener{routes: limitedBy(byHeader(":authority", "user"))},
+		ask:  func(c string, n int) ask { return ask{host: strings.Repeat(c, n)} },
+		most: 59 * kib, carried: 59 * kib,
+	},
+	{
+		name: "cookie", listener: listener{routes: limitedBy(byHeader("cookie", "user"))},
+		ask:  func(c string, n int) ask { return ask{headers: header("Cookie", "c="+strings.Repeat(c, n))} },
+		most: 59 * kib, carried: 59 * kib,
+	},
+	{
+		name: "x-request-id", listener: listener{
+			routes: limitedBy(byHeader("x-request-id", "user")), manager: "{ preserve_external_request_id: true }",
+		},
+		ask:  func(c string, n int) ask { return ask{headers: header("X-Request-Id", strings.Repeat(c, n))} },
+		most: 59 * kib, carried: 59 * kib,
+	},
+	{
+		// Envoy believes the last address alone.
+		name: "x-forwarded-for", listener: listener{routes: limitedBy("{ remote_address: {} }")},
+		ask: func(c string, n int) ask {
+			return ask{headers: header("X-Forwarded-For", strings.Repeat("1", n)+fmt.Sprintf(",2001:db8::%x:%x", c, n))}
+		},
+		most: 59 * kib,
+	},
+	{
+		name: "x-forwarded-for in a descriptor", listener: listener{routes: limitedBy(byHeader("x-forwarded-for", "user"))},
+		ask:  func(c string, n int) ask { return ask{headers: header("X-Forwarded-For", strings.Repeat(c, n))} },
+		most: 59 * kib, carried: 59 * kib,
+	},
+	{
+		// The filter leaves out what is longer, and Envoy then asks for nothing.
+		name: "metadata of a header", listener: listener{
+			before: `[{ name: envoy.filters.http.header_to_metadata, typed_config: {
+  "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config,
+  request_rules: [{ header: x-user, on_header_present: { metadata_namespace: us, key: user } }] } }]`,
+			routes: limitedBy(`{ metadata: { descriptor_key: user, source: DYNAMIC, metadata_key: { key: us, path: [{ key: user }] } } }`),
+		},
+		ask: user, most: 8*kib - 1, carried: 8*kib - 1, silent: true,
+	},
+	{
+		name: "header of the call", listener: listener{routes: limitedBy(byHeader("x-shard", "user"))},
+		service: `{ transport_api_version: V3, grpc_service: {
+  envoy_grpc: { cluster_name: sluice }, initial_metadata: [{ key: x-shard, value: "%REQ(x-user)%" }] } }`,
+		ask: func(c string, n int) ask {
+			return ask{headers: header("X-User", strings.Repeat(c, n), "X-Shard", beside(c, n))}
+		},
+		most: 59 * kib, carried: 59 * kib,
+	},
+	{
+		name: "tracestate by OpenTelemetry",
+		listener: listener{
+			routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("opentelemetry", openTelemetry),
+		},
+		ask: func(c string, n int) ask {
+			return ask{headers: header("X-User", beside(c, n), "Traceparent", traceparent, "Tracestate", strings.Repeat(c, n))}
+		},
+		most: 59 * kib, carried: 59 * kib,
+	},
+	{
+		name:     "tracestate and origin by Datadog",
+		listener: listener{routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("datadog", datadog)},
+		ask: func(c string, n int) ask {
+			return ask{headers: header("X-User", beside(c, n), "X-Datadog-Trace-Id", "12345", "X-Datadog-Parent-Id", "678",
+				"X-Datadog-Origin", strings.Repeat(c, n/2), "X-Datadog-Tags", "_dd.p.t="+strings.Repeat(c, min(n, 400)),
+				"Traceparent", "00-00000000000000000000000000003039-00f067aa0ba902b7-01", "Tracestate", strings.Repeat(c, n-n/2))}
+		},
+		most: 58 * kib, carried: 29 * kib,
+	},
+	{
+		name:     "path by SkyWalking, in base64",
+		listener: listener{routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("skywalking", skywalking)},
+		ask: func(c string, n int) ask {
+			return ask{path: "/" + strings.Repeat(c, n), headers: header("X-User", beside(c, n))}
+		},
+		most: 59 * kib, carried: 59 * kib * 4 / 3,
+	},
+	{
+		name:     "ids by Zipkin, baggage",
+		listener: listener{routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("zipkin", zipkin)},
+		ask: func(c string, n int) ask {
+			return ask{headers: header("X-User", beside(c, n), "B3", "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-1",
+				"Tracestate", strings.Repeat(c, n/2), "Baggage", strings.Repeat(c, n-n/2))}
+		},
+		most: 59 * kib,
+	},
+}
+
+// sent returns the status that a client gets for what it asks of a listener.
+func (p *proxy) sent(ctx context.Context, listener string, a ask) (status int, err error) {
+	if a.method == "" {
+		a.method = http.MethodGet
+	}
+	if a.path == "" {
+		a.path = "/"
+	}
+	req, err := http.NewRequestWithContext(ctx, a.method, "http://"+p.Addr(listener)+a.path, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	if a.headers != nil {
+		req.Header = a.headers
+	}
+	if a.host != "" {
+		req.Host = a.host
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+// wayListeners let pass what an error answers, as Envoy does by default.
+func wayListeners() []listener {
+	var all []listener
+	for _, w := range ways {
+		l := w.listener
+		l.name, l.rateLimit = w.name, []string{"{ failure_mode_deny: false }"}
+		if w.service != "" {
+			l.rateLimit = []string{"{ failure_mode_deny: false, rate_limit_service: " + w.service + " }"}
+		}
+		all = append(all, l)
+	}
+	return all
+}
