@@ -123,7 +123,7 @@ var mistakes = []struct {
 	{"standalone+tls", "components/tls/kustomization.yaml", "path: /healthcheck", "path: /healthz", "GET /healthz answers 404"},
 	{"standalone+tls", "components/tls/kustomization.yaml", "port: http }", "port: htpp }", "no port htpp"},
 	{"sidecar-unix", "components/sidecar/sluice.yaml", "path: /healthcheck", "path: /health", "GET /health answers 404"},
-	{"sidecar-loopback", "components/sidecar/sluice.yaml", "containerPort: 8080", "containerPort: 8000", "port http is declared"},
+	{"sidecar-loopback", "components/sidecar/sluice.yaml", "containerPort: 18080", "containerPort: 8080", "port http is declared"},
 	{"standalone", "base/service.yaml", "targetPort: grpc", "targetPort: grcp", "port grpc leads to grcp"},
 	{"standalone", "base/service.yaml", "targetPort: grpc", "targetPort: 8080", "port grpc leads to 8080"},
 	{"sharded", "base/service.yaml", "port: 8081", "port: 80", "port grpc leads to"},

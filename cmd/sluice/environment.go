@@ -173,6 +173,19 @@ func (e *environment) is(name string, want bool) bool {
 	return err == nil && on == want
 }
 
+// unasked returns which of the flags of addresses have their default, because neither
+// the command line nor a variable sets them: by listener, what would move it.
+func (e *environment) unasked(flags ...string) map[string]string {
+	unasked := map[string]string{}
+	for _, flag := range flags {
+		if _, assigned := e.assigned[flag]; !assigned && !e.given[flag] {
+			listener := strings.TrimSuffix(flag, "-addr")
+			unasked[listener] = "--" + flag + ", or the variables " + strings.Join(variablesOf(flag), ", ")
+		}
+	}
+	return unasked
+}
+
 // any reports whether one of names is set.
 func (e *environment) any(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return e.set[name] != "" })

@@ -107,7 +107,7 @@ var sections = []section{
 	}},
 	{"Metrics and tracing", []variable{
 		chooses("DISABLE_STATS", aBool, "false", "no metrics by any way"),
-		joins("USE_PROMETHEUS", aBool, "false", "metrics-addr", "unset: on; false switches it off. It may be on beside statsd"),
+		joins("USE_PROMETHEUS", aBool, "false", "metrics-addr", "unset: on, unless another process has the port; false switches it off. It may be on beside statsd"),
 		joins("PROMETHEUS_ADDR", aString, ":9090", "metrics-addr", ""),
 		joins("PROMETHEUS_PATH", aString, "/metrics", "metrics-path", ""),
 		joined(ignored("PROMETHEUS_MAPPER_YAML", aString, "", "metrics are not translated from statsd: they have the names of envoyproxy/ratelimit's own mapping, and a warning says which of this one are missing")),

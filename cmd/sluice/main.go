@@ -97,7 +97,7 @@ func newParser(root *cli, name string, c console, options ...kong.Option) (*kong
 		kong.Description("A rate-limit service for Envoy that decides in its own memory."),
 		kong.Writers(c.out, c.err),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
-		kong.Vars{"onBadStart": onBadStartDefault(name == asRatelimit)},
+		defaultsUnder(name),
 		kong.ExplicitGroups(serveGroups),
 		kong.KindMapper(reflect.Bool, boolean{}),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(duration)),
@@ -134,10 +134,11 @@ func invoked(args []string, name string, err error) string {
 	return name
 }
 
-// onBadStartDefault is what envoyproxy/ratelimit does under its own name.
-func onBadStartDefault(asRatelimit bool) string {
-	if asRatelimit {
-		return "serve"
+// defaultsUnder are the defaults that follow from the program's name: under that of
+// envoyproxy/ratelimit they are what that does.
+func defaultsUnder(name string) kong.Vars {
+	if name == asRatelimit {
+		return kong.Vars{"onBadStart": "serve", "reusePort": "true"}
 	}
-	return "exit"
+	return kong.Vars{"onBadStart": "exit", "reusePort": "false"}
 }

@@ -65,6 +65,7 @@ func (l leakless) Run() int {
 //	                         the file log
 //	get URL                  print the status and the body of an answer
 //	post URL BODY            the same, with a body to send
+//	taken ADDR               listen on an address, or leave it to the process that does
 //	certificates             make the folders server (for sluice.test), client (for
 //	                         envoy.test) and stranger (for envoy.test, by another
 //	                         authority), each with tls.crt, tls.key and ca.crt
@@ -103,6 +104,7 @@ func scripts(without string) testscript.Params {
 			"post":         func(ts *testscript.TestScript, _ bool, args []string) { ask(ts, http.MethodPost, args[0], args[1]) },
 			"statsd":       listenStatsd,
 			"certificates": certificates,
+			"taken":        take,
 			"collector":    listenOTLP,
 			"traced":       traced,
 			"received": func(ts *testscript.TestScript, _ bool, args []string) {
@@ -147,6 +149,15 @@ func certificates(ts *testscript.TestScript, _ bool, _ []string) {
 		_, err = testcert.Write(ts.MkAbs(f.dir), pair, f.authority.PEM)
 		ts.Check(err)
 	}
+}
+
+func take(ts *testscript.TestScript, _ bool, args []string) {
+	l, err := net.Listen("tcp", args[0])
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return
+	}
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
 }
 
 func ask(ts *testscript.TestScript, method, url, body string) {

@@ -38,6 +38,7 @@ type serveCmd struct {
 	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, which asks nobody who he is. On by default."`
 	DebugAddr   string `group:"listeners" name:"debug-addr" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication. Default 127.0.0.1:6070."`
 	MetricsAddr string `group:"listeners" name:"metrics-addr" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
+	ReusePort   bool   `group:"listeners" default:"${reusePort}" negatable:"" help:"Let another process of the same user listen on the same TCP ports (SO_REUSEPORT), so that a new one can start before the old one ends. Off by default, on under the name ratelimit."`
 
 	TLS tlsFlags `embed:""`
 	XDS xdsFlags `embed:""`
@@ -256,6 +257,7 @@ func (s *serveCmd) settings() server.Settings {
 func (s *serveCmd) options() server.Options {
 	return server.Options{
 		GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr, JSONAddr: s.TLS.JSONAddr, NoPlainJSON: !s.JSON, DebugAddr: s.DebugAddr, MetricsAddr: s.MetricsAddr, MetricsPath: s.Metrics.MetricsPath,
+		ReusePort: s.ReusePort, Optional: s.environment.unasked("http-addr", "debug-addr", "metrics-addr"),
 		Limits:       s.Bounds.limits(),
 		PreciseCodes: s.GRPCStatusCodes == "precise",
 		DrainDelay:   s.DrainDelay,
