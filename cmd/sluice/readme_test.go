@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -12,34 +15,100 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
-// TestReadme holds that the README's rules load and that every flag and variable
-// in it exists.
-func TestReadme(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
+// pages are the documents whose rules must load and whose flags must exist, with the
+// least number of rule files in each.
+var pages = map[string]int{
+	"README.md":             3,
+	"docs/rules.md":         14,
+	"docs/reference.md":     0,
+	"docs/algorithms.md":    0, // its rules are parts, which a test of descriptors compiles
+	"docs/defaults.md":      0,
+	"docs/failure-modes.md": 0,
+	"docs/migrating.md":     0,
+	"docs/sizing.md":        0,
+	"docs/threats.md":       0,
+	"docs/xds.md":           0,
+	"SECURITY.md":           0,
+}
+
+// TestPages holds that the documents' rules load and that every flag in them exists.
+func TestPages(t *testing.T) {
+	flags := append(allFlags(t), "help")
+	for page, least := range pages {
+		text, err := os.ReadFile("../../" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules := 0
+		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
+			if !strings.HasPrefix(block[1], "domain:") || strings.Contains(block[1], "\ndefaults:") {
+				continue // Envoy's, or defaults
+			}
+			rules++
+			configs, found := descriptors.Parse(page, []byte(block[1]))
+			_, more := descriptors.Compile(configs, descriptors.Options{})
+			for _, f := range append(found, more...) {
+				t.Errorf("%v in\n%s", f, block[1])
+			}
+		}
+		if rules < least {
+			t.Errorf("%s: %d blocks of rules, want %d or more", page, rules, least)
+		}
+		for _, m := range regexp.MustCompile("[ `]--([a-z][a-z-]+)").FindAllStringSubmatch(string(text), -1) {
+			if !slices.Contains(flags, strings.TrimPrefix(m[1], "no-")) && m[1] != "max-" { // --max-...
+				t.Errorf("%s: there is no flag --%s", page, m[1])
+			}
+		}
+	}
+}
+
+// TestPagesHaveEveryWord holds that docs/rules.md explains each word of the schema.
+func TestPagesHaveEveryWord(t *testing.T) {
+	text, err := os.ReadFile("../../docs/rules.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := 0
-	for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
-		if !strings.HasPrefix(block[1], "domain:") {
-			continue // Envoy's
-		}
-		rules++
-		configs, found := descriptors.Parse("README.md", []byte(block[1]))
-		_, more := descriptors.Compile(configs, descriptors.Options{})
-		for _, f := range append(found, more...) {
-			t.Errorf("%v in\n%s", f, block[1])
+	var schema any
+	if err := json.Unmarshal(descriptors.Schema(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	words := schemaWords(schema)
+	if len(words) < 25 {
+		t.Fatalf("the schema has the words %q, want 25 or more", words)
+	}
+	for _, word := range words {
+		if !regexp.MustCompile("(?m)^\\|[^|]*`" + word + "\\b").Match(text) {
+			t.Errorf("docs/rules.md has no row for %s", word)
 		}
 	}
-	if rules < 2 {
-		t.Errorf("%d blocks of rules, want 2 or more", rules)
-	}
+}
 
+// schemaWords returns the names of all properties in a JSON schema.
+func schemaWords(schema any) []string {
+	var words []string
+	switch schema := schema.(type) {
+	case map[string]any:
+		for name, value := range schema {
+			if properties, ok := value.(map[string]any); ok && name == "properties" {
+				words = slices.AppendSeq(words, maps.Keys(properties))
+			}
+			words = append(words, schemaWords(value)...)
+		}
+	case []any:
+		for _, value := range schema {
+			words = append(words, schemaWords(value)...)
+		}
+	}
+	return words
+}
+
+func allFlags(t *testing.T) []string {
+	t.Helper()
 	parser, err := newParser(new(cli), "sluice", console{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags := []string{"help"}
+	var flags []string
 	if err := kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
 		if flag, ok := node.(*kong.Flag); ok {
 			flags = append(flags, flag.Name)
@@ -48,17 +117,76 @@ func TestReadme(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile("[ `]--([a-z][a-z-]+)").FindAllStringSubmatch(string(text), -1) {
-		if !slices.Contains(flags, m[1]) {
-			t.Errorf("there is no flag --%s", m[1])
+	return flags
+}
+
+const (
+	flagsBegin = "<!-- flags: written by go test ./cmd/sluice -run TestReference -update -->\n"
+	flagsEnd   = "<!-- end of flags -->\n"
+)
+
+// TestReference holds the tables of docs/reference.md against the flags of serve.
+func TestReference(t *testing.T) {
+	const path = "../../docs/reference.md"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, begun := strings.Cut(string(text), flagsBegin)
+	old, tail, ended := strings.Cut(rest, flagsEnd)
+	if !begun || !ended {
+		t.Fatalf("%s lacks the lines around the tables:\n%s%s", path, flagsBegin, flagsEnd)
+	}
+	tables := flagTables(t)
+	if old == tables {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s is not what the flags say: run go test ./cmd/sluice -run TestReference -update", path)
+	}
+	if err := os.WriteFile(path, []byte(head+flagsBegin+tables+flagsEnd+tail), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// helpVariables is what the help of a flag says at its end of the variables that set it.
+var helpVariables = regexp.MustCompile(` \((\$[A-Z][^)]*)\)\.$`)
+
+// flagTables returns the documentation of the flags of serve.
+func flagTables(t *testing.T) string {
+	t.Helper()
+	parser, err := newParser(new(cli), "sluice", console{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serve *kong.Node
+	for _, command := range parser.Model.Children {
+		if command.Name == "serve" {
+			serve = command
 		}
 	}
-	// Variables in the table of flags are those that work.
-	for _, m := range regexp.MustCompile("(?m)^\\| `--.*$").FindAllString(string(text), -1) {
-		for _, name := range regexp.MustCompile("`([A-Z][A-Z_]+)`").FindAllStringSubmatch(m, -1) {
-			if v := lookUp(name[1]); v == nil || v.status != supported {
-				t.Errorf("variable %s has no effect", name[1])
+	var b strings.Builder
+	for _, group := range serveGroups {
+		fmt.Fprintf(&b, "\n### %s\n\n| flag | variables | |\n| --- | --- | --- |\n", strings.TrimSuffix(group.Title, ":"))
+		for _, flag := range serve.Flags {
+			if flag.Hidden || flag.Group == nil || flag.Group.Key != group.Key {
+				continue
 			}
+			help, variables := flag.Help, ""
+			if m := helpVariables.FindStringSubmatch(help); m != nil {
+				help = strings.TrimSuffix(help, m[0]) + "."
+				variables = "`" + strings.NewReplacer("$", "", ", $", "`, `").Replace(m[1]) + "`"
+			}
+			name := "--" + flag.Name
+			if flag.Tag.Negatable != "" {
+				name = "--[no-]" + flag.Name
+			}
+			if !flag.IsBool() {
+				name += "=" + flag.PlaceHolder
+			}
+			cell := strings.NewReplacer("|", `\|`, "<", "&lt;")
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", strings.ReplaceAll(name, "|", `\|`), variables, cell.Replace(help))
 		}
 	}
+	return b.String() + "\n"
 }

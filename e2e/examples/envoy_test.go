@@ -4,6 +4,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,4 +111,75 @@ var differs = map[string][]string{
 func field[T any](o object, name string) T {
 	v, _ := o[name].(T)
 	return v
+}
+
+// TestSnippetsAreOfTheQuickStart holds what README.md shows of Envoy's configuration
+// against envoy.yaml: each field that it shows is there, and has the same value.
+func TestSnippetsAreOfTheQuickStart(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := example(t, "..", "envoy.yaml")
+	snippets := 0
+	for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(string(page), -1) {
+		if strings.HasPrefix(block[1], "domain:") {
+			continue // rules, which a test of cmd/sluice compiles
+		}
+		snippets++
+		var shown object
+		if err := yaml.Unmarshal([]byte(block[1]), &shown); err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range shown {
+			found := false
+			each(whole, func(o object) { found = found || o[name] != nil && within(o[name], value) })
+			if !found {
+				t.Errorf("envoy.yaml has no %s with what README.md shows:\n%s", name, block[1])
+			}
+		}
+	}
+	if snippets == 0 {
+		t.Error("README.md shows nothing of Envoy's configuration")
+	}
+}
+
+// within reports whether a configuration has all that part has, and maybe more.
+func within(whole, part any) bool {
+	switch part := part.(type) {
+	case object:
+		o, ok := whole.(object)
+		for name, value := range part {
+			ok = ok && within(o[name], value)
+		}
+		return ok
+	case list:
+		l, ok := whole.(list)
+		for _, value := range part {
+			ok = ok && slices.ContainsFunc(l, func(item any) bool { return within(item, value) })
+		}
+		return ok
+	}
+	return cmp.Equal(whole, part)
+}
+
+func TestWithin(t *testing.T) {
+	whole := object{"a": list{object{"b": 1, "c": 2}, object{"b": 3}}, "d": "x"}
+	for _, tt := range []struct {
+		part any
+		want bool
+	}{
+		{object{"a": list{object{"c": 2}}}, true},
+		{object{"a": list{object{"b": 3}}, "d": "x"}, true},
+		{object{"a": list{object{"b": 3, "c": 2}}}, false},
+		{object{"a": list{object{"b": 4}}}, false},
+		{object{"e": nil}, true},
+		{object{"d": object{}}, false},
+		{object{"d": "y"}, false},
+	} {
+		if got := within(whole, tt.part); got != tt.want {
+			t.Errorf("within(%v, %v) = %v, want %v", whole, tt.part, got, tt.want)
+		}
+	}
 }

@@ -42,15 +42,35 @@ func TestTranscripts(t *testing.T) {
 			if len(r.starts) < 2 || len(r.steps) == 0 {
 				t.Fatalf("the README starts %d programs and shows %d commands, want two or more and some", len(r.starts), len(r.steps))
 			}
-			play(t, func(ctx context.Context, s *scene) []string {
-				for _, line := range r.starts {
-					if err := s.start(ctx, t, line); err != nil {
-						return []string{fmt.Sprintf("%s\n%v", line, err)}
-					}
-				}
-				return s.play(ctx, r)
-			})
+			play(t, r.run(t))
 		})
+	}
+}
+
+// TestQuickStart runs what the README of the repository says.
+func TestQuickStart(t *testing.T) {
+	t.Parallel()
+	r, err := readReadme(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.starts) != 2 || len(r.steps) < 5 {
+		t.Fatalf("the README starts %q and shows %d commands, want sluice, Envoy and five or more", r.starts, len(r.steps))
+	}
+	play(t, r.run(t))
+}
+
+// run returns a scenario that starts a README's programs and runs its commands.
+func (r *readme) run(t *testing.T) func(context.Context, *scene) []string {
+	t.Helper()
+	envoyBinary(t) // skips where none is installed, before anything runs
+	return func(ctx context.Context, s *scene) []string {
+		for _, line := range r.starts {
+			if err := s.start(ctx, t, line); err != nil {
+				return []string{fmt.Sprintf("%s\n%v", line, err)}
+			}
+		}
+		return s.play(ctx, r)
 	}
 }
 
@@ -183,12 +203,26 @@ func (s *scene) start(ctx context.Context, t *testing.T, line string) error {
 	t.Helper()
 	words := strings.Fields(line)
 	switch {
-	case strings.HasPrefix(line, "sluice serve "):
+	case strings.HasPrefix(line, "sluice serve "), strings.HasPrefix(line, "bin/sluice serve "):
 		return s.startSluice(ctx, words[2:])
-	case strings.HasPrefix(line, "envoy -c ") && len(words) == 3:
+	case len(words) == 3 && (words[0] == "envoy" || words[0] == fetchedEnvoy(t)) && words[1] == "-c":
 		return s.startEnvoy(ctx, t, filepath.Join(root, words[2]))
 	}
 	return errors.New("a README starts `sluice serve` and `envoy -c FILE`, not this")
+}
+
+// fetchedEnvoy returns the path, seen from the root, to which make fetches Envoy.
+func fetchedEnvoy(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`(?m)^ENVOY_VERSION := (\S+)$`).FindSubmatch(text)
+	if version == nil {
+		t.Fatal("the Makefile has no ENVOY_VERSION")
+	}
+	return ".build/envoy-" + string(version[1])
 }
 
 // defaultAddrs are where sluice listens if no flag says otherwise.
@@ -283,6 +317,8 @@ var (
 	localAddr = regexp.MustCompile(`\b(?:localhost|127\.0\.0\.1):(\d+)\b`)
 	// onlyLooks are commands that change nothing.
 	onlyLooks = regexp.MustCompile(`sluice explain|/metrics|/stats`)
+	// built is where `make build` puts the program that these tests have elsewhere.
+	built = regexp.MustCompile(`(^|[|;&] *)bin/sluice `)
 )
 
 // take runs one command. One that only looks may be early, as charges at the end
@@ -290,7 +326,7 @@ var (
 // should.
 func (s *scene) take(ctx context.Context, step step) []string {
 	unknown := ""
-	command := localAddr.ReplaceAllStringFunc(step.command, func(addr string) string {
+	command := localAddr.ReplaceAllStringFunc(built.ReplaceAllString(step.command, "${1}sluice "), func(addr string) string {
 		at, known := s.ports[addr[strings.LastIndexByte(addr, ':')+1:]]
 		if !known {
 			unknown = addr

