@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // limited is a file of one rule, of key k, with the words of one limit.
@@ -87,7 +88,7 @@ func TestMaxHitsIsExact(t *testing.T) {
 
 func TestIdentityOfAlgorithms(t *testing.T) {
 	const minute = "unit: minute, requests_per_unit: 60, "
-	distinct := map[string]limiter.ID{}
+	distinct := map[string]identity.ID{}
 	for _, words := range []string{
 		"", "unit_multiplier: 2", "algorithm: sliding_window", "algorithm: sliding_window, sub_windows: 11",
 		"algorithm: sliding_log", "algorithm: token_bucket", "algorithm: leaky_bucket", "algorithm: leaky_bucket, unit_multiplier: 2",

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // Compile turns configurations into a set of rules, in the order given. It checks
@@ -47,7 +48,7 @@ type compiler struct {
 	opt         Options
 	set         *Set
 	diagnostics Diagnostics
-	hasher      limiter.Hasher // without any item
+	hasher      identity.Hasher // without any item
 	// replacing is what the limits of the current domain replace.
 	replacing []replacing
 	uses      map[*defaultEntry]*entryUse

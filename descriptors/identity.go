@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // The places of what an identity is hashed from: the domain, what the counter
@@ -14,11 +15,11 @@ const (
 func keyPlace(level int) int   { return 2 + 2*level }
 func valuePlace(level int) int { return 3 + 2*level }
 
-// identity makes the identities of a rule's counters. What the rule says
+// ruleIdentity makes the identities of a rule's counters. What the rule says
 // literally, keys and most values, is hashed when it is compiled; of a request only
 // the rest is.
-type identity struct {
-	literal limiter.Hasher
+type ruleIdentity struct {
+	literal identity.Hasher
 	open    []openPart
 }
 
@@ -30,8 +31,8 @@ type openPart struct {
 
 // newIdentity returns the identity of the rule at the end of lineage. Where shared
 // has an element that is not nil, it stands in place of the entry's value.
-func newIdentity(d *domain, lineage []*node, shared [][]byte) identity {
-	id := identity{literal: d.prefix}
+func newIdentity(d *domain, lineage []*node, shared [][]byte) ruleIdentity {
+	id := ruleIdentity{literal: d.prefix}
 	for i, n := range lineage {
 		if isWildcard(n.key) {
 			id.open = append(id.open, openPart{i, true})
@@ -52,7 +53,7 @@ func newIdentity(d *domain, lineage []*node, shared [][]byte) identity {
 
 // of hashes what the identities of all counters of the rule have in common for
 // these entries, which lead to it.
-func (id *identity) of(entries []Entry) limiter.Hasher {
+func (id *ruleIdentity) of(entries []Entry) identity.Hasher {
 	h := id.literal
 	for _, part := range id.open {
 		e := &entries[part.level]
@@ -65,9 +66,9 @@ func (id *identity) of(entries []Entry) limiter.Hasher {
 	return h
 }
 
-// identityAsSent is identity.of where the entries count as they were sent, whatever
+// identityAsSent is ruleIdentity.of where the entries count as they were sent, whatever
 // rule they lead to.
-func (d *domain) identityAsSent(entries []Entry) limiter.Hasher {
+func (d *domain) identityAsSent(entries []Entry) identity.Hasher {
 	h := d.prefix
 	for i := range entries {
 		h.BytesAt(keyPlace(i), entries[i].Key)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // TestIdentityIsThatOfItsParts holds that what is hashed when rules are compiled is
@@ -60,7 +61,7 @@ func TestIdentityIsThatOfItsParts(t *testing.T) {
 			if !strings.HasPrefix(file, "domain") {
 				file = "domain: d\n" + file
 			}
-			key := limiter.HashKey{7}
+			key := identity.Key{7}
 			s := rules(t, Options{HashKey: key}, file)
 			h := key.Hasher()
 			h.Bytes([]byte("d"))

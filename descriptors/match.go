@@ -1,8 +1,6 @@
 package descriptors
 
-import (
-	"github.com/sluice-ratelimit/sluice/limiter"
-)
+import "github.com/sluice-ratelimit/sluice/limiter/identity"
 
 // domain is one domain's compiled rules.
 type domain struct {
@@ -14,7 +12,7 @@ type domain struct {
 	maxCounters int64
 	root        node
 	// prefix is the hash of the name, which each identity has.
-	prefix limiter.Hasher
+	prefix identity.Hasher
 	// replaceable counts the names that some limit bears and some limit replaces.
 	// Their ids are 1..replaceable.
 	replaceable int

@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // id returns the identity of the only charge of a descriptor.
-func id(t *testing.T, s *Set, domain string, d Descriptor) limiter.ID {
+func id(t *testing.T, s *Set, domain string, d Descriptor) identity.ID {
 	t.Helper()
 	p := &Plan{}
 	s.Plan(p, &Request{Domain: []byte(domain), Descriptors: []Descriptor{d}}, Global{})
@@ -64,7 +65,7 @@ descriptors:
 	s := rules(t, Options{}, identityRules)
 	e := rules(t, Options{}, edited)
 	other := rules(t, Options{}, "domain: e\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 10}}]")
-	keyed := rules(t, Options{HashKey: limiter.HashKey{1}}, identityRules)
+	keyed := rules(t, Options{HashKey: identity.Key{1}}, identityRules)
 	type of struct {
 		s    *Set
 		d    string

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // Plan fills p with the charges of req. It allocates nothing once p has grown to
@@ -121,7 +122,7 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 	}
 }
 
-func (p *Plan) charge(m *Match, l *Limit, h limiter.Hasher, refund bool, mode limiter.Mode, group int32) {
+func (p *Plan) charge(m *Match, l *Limit, h identity.Hasher, refund bool, mode limiter.Mode, group int32) {
 	h.WordAt(counterPlace, l.counter)
 	p.Batch.Charges = append(p.Batch.Charges, limiter.Charge{
 		ID: h.Sum(), Policy: &l.Policy, Hits: m.Hits, Refund: refund, Mode: mode, Group: group,

@@ -4,6 +4,7 @@ import (
 	"iter"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // Options say how configurations compile.
@@ -15,7 +16,7 @@ type Options struct {
 	// Defaults are words for rules that come without; nil for none.
 	Defaults *Defaults
 	// HashKey keys the counters' identities.
-	HashKey limiter.HashKey
+	HashKey identity.Key
 }
 
 // Set is a compiled, immutable set of rules. Any number of goroutines may use it.
@@ -34,7 +35,7 @@ type Set struct {
 func (s *Set) Domains() []string { return s.names }
 
 // MaxCounters returns the bound that the domain's counters have for themselves, or
-// 0 if they share the common space. A domain that is not configured has none.
+// 0 if they share the common partition. A domain that is not configured has none.
 func (s *Set) MaxCounters(domain string) int64 {
 	if d := s.domains[domain]; d != nil {
 		return d.maxCounters
@@ -42,7 +43,7 @@ func (s *Set) MaxCounters(domain string) int64 {
 	return 0
 }
 
-// Policies yields the policies whose counters live in the common space, one for
+// Policies yields the policies whose counters live in the common partition, one for
 // each limit that charges: how a table is best divided among the kinds of counters.
 func (s *Set) Policies() iter.Seq[limiter.Policy] {
 	return func(yield func(limiter.Policy) bool) {
@@ -87,7 +88,7 @@ type Rule struct {
 	// in place of the value at share_threshold levels, nil at others.
 	shared [][]byte
 	// identity makes the identities of the rule's counters.
-	identity identity
+	identity ruleIdentity
 	// replaces are the ids of all names that the rule's limits replace.
 	replaces []int32
 	// replaceable says that some limit's name has an id.

@@ -24,7 +24,7 @@ var borders = []struct {
 	others []string // nil: any third party
 	wire   bool
 }{
-	{folder: "limiter", own: nil, others: []string{}},
+	{folder: "limiter", own: []string{"limiter"}, others: []string{}},
 	{folder: "descriptors", own: []string{"limiter"}, others: []string{"go.yaml.in/yaml/v4", "github.com/fsnotify/fsnotify"}},
 	{folder: "telemetry", own: nil},
 	{folder: "server", own: []string{"limiter", "descriptors", "telemetry"}, wire: true},

@@ -3,6 +3,8 @@ package limiter
 import (
 	"math"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // This file is where the algorithms meet. Everything else knows slots, words and
@@ -30,7 +32,7 @@ type state struct {
 const kindBits = 4
 
 // tagOf returns the tag of the counter id under the algorithm a.
-func tagOf(id ID, a Algorithm) uint64 {
+func tagOf(id identity.ID, a Algorithm) uint64 {
 	return id.Hi&^(1<<kindBits-1) | uint64(a)<<1&(1<<kindBits-1) | 1
 }
 

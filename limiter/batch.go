@@ -1,6 +1,10 @@
 package limiter
 
-import "time"
+import (
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
 
 // Time is an instant in nanoseconds since the Unix epoch. Instants may be handed
 // to a [Table] in any order: a counter never goes back to an older window.
@@ -87,7 +91,7 @@ const (
 // Charge is one counter to be hit.
 type Charge struct {
 	// ID is the counter.
-	ID ID
+	ID identity.ID
 	// Policy must not be nil.
 	Policy *Policy
 	// Hits to take; 0 only looks. For a refund the hits to give back.
@@ -109,8 +113,8 @@ type Decision struct {
 	// Over reports whether the counter had no room for the hits; for a look,
 	// whether it was already beyond its limit. Always false for a refund.
 	Over bool
-	// Refused reports whether the charge's group refused.
-	Refused bool
+	// Denied reports whether the charge's group refused.
+	Denied bool
 	// Before is what was used of the [Policy.Capacity] when the charge was
 	// decided, earlier charges of the same batch on the same counter included. It
 	// may exceed the capacity where refused hits count.
@@ -150,13 +154,13 @@ type Batch struct {
 	// a bucket because it refuses after all: what drained meanwhile does not come
 	// back. nil means the time that was passed to [Table.Decide].
 	Clock func() Time
-	// Space is where the counters are, nil for the table's common space.
-	Space *Space
+	// Partition is where the counters are, nil for the table's common partition.
+	Partition *Partition
 
 	// Decisions is filled by [Table.Decide], one per charge, in their order.
 	Decisions []Decision
-	// Refused is set by [Table.Decide]: at least one group refused.
-	Refused bool
+	// Denied is set by [Table.Decide]: at least one group refused.
+	Denied bool
 	// Wait is set by [Table.Decide]: how long the request has to be held, the
 	// longest Wait of its decisions; 0 if it is refused.
 	Wait time.Duration
@@ -174,6 +178,6 @@ func (b *Batch) Reset() {
 	clear(b.Charges) // drop the policies of an earlier rule set
 	clear(b.stamps)  // and counters
 	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
-	b.QuotaPass, b.Refused, b.offset = false, false, false
-	b.Budget, b.Space, b.Wait = 0, nil, 0
+	b.QuotaPass, b.Denied, b.offset = false, false, false
+	b.Budget, b.Partition, b.Wait = 0, nil, 0
 }

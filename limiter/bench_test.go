@@ -5,12 +5,14 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 const benchNow = Time(1_700_000_000_123_456_789)
 
-func benchIDs(n int) []ID {
-	ids := make([]ID, n)
+func benchIDs(n int) []identity.ID {
+	ids := make([]identity.ID, n)
 	for i := range ids {
 		ids[i] = counterID(i)
 	}
@@ -158,7 +160,7 @@ func BenchmarkNewCounter(b *testing.B) {
 				now, i := benchNow, uint64(0)
 				hit := func() {
 					i++
-					batch.Charges[0].ID = ID{Hi: i << 8, Lo: i * 0x9e3779b97f4a7c15}
+					batch.Charges[0].ID = identity.ID{Hi: i << 8, Lo: i * 0x9e3779b97f4a7c15}
 					now += op.pace
 					t.Decide(now, batch)
 				}

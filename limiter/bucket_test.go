@@ -23,25 +23,7 @@ func inTable(t *Table) decider {
 	}
 }
 
-// inHand returns a counter of its own for charges under p, which has no budgets.
-func inHand(tb testing.TB, p Policy) decider {
-	tb.Helper()
-	s, err := NewSingle(p)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return func(now Time, c Charge, _ time.Duration) Decision {
-		d := Decision{Over: true, Refused: true, RetryAfter: 1, Wait: 1} // of another one
-		if c.Refund {
-			s.Refund(now, c.Hits, &d)
-		} else if s.Decide(now, c.Hits, &d) == d.Over {
-			tb.Fatalf("Decide returns %v and %+v", d.Over, d)
-		}
-		return d
-	}
-}
-
-// playSteps plays steps on new counters, in a table and in hand.
+// playSteps plays steps on new counters.
 func playSteps(t *testing.T, p Policy, steps []step) {
 	t.Helper()
 	prepared := p
@@ -51,13 +33,12 @@ func playSteps(t *testing.T, p Policy, steps []step) {
 		p      *Policy
 		decide decider
 	}{
-		{"in a table", &p, inTable(newTable(t, minBytes))},
-		{"in a table, prepared", &prepared, inTable(newTable(t, minBytes))},
-		{"in hand", &p, inHand(t, p)},
+		{"not prepared", &p, inTable(newTable(t, minBytes))},
+		{"prepared", &prepared, inTable(newTable(t, minBytes))},
 	} {
 		for i, s := range steps {
 			want := Decision{
-				Over: s.over, Refused: s.over, Before: s.before, Charged: s.charged, Wait: s.wait,
+				Over: s.over, Denied: s.over, Before: s.before, Charged: s.charged, Wait: s.wait,
 				Remaining: s.remaining, Reset: s.reset, RetryAfter: s.retry,
 			}
 			if got := tt.decide(s.now, Charge{Policy: tt.p, Hits: s.hits, Refund: s.refund}, time.Minute); got != want {

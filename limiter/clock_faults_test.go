@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
 )
 
 // A badClock is a machine whose clock is set back and forth, jitters and repeats
 // seconds, and that is suspended, beside a [limiter.Clock] that follows it.
 type badClock struct {
-	*limiter.Clock
+	*clock.Clock
 	r       *rand.Rand
 	wall    limiter.Time
 	elapsed time.Duration
@@ -25,7 +26,7 @@ type badClock struct {
 
 func newBadClock(r *rand.Rand, start limiter.Time) *badClock {
 	b := &badClock{r: r, wall: start}
-	b.Clock = limiter.NewClockOf(func() (limiter.Time, time.Duration) { return b.wall, b.elapsed })
+	b.Clock = clock.Of(func() (limiter.Time, time.Duration) { return b.wall, b.elapsed })
 	return b
 }
 

@@ -40,7 +40,7 @@ func TestConcurrentTotal(t *testing.T) {
 			b := &Batch{Charges: make([]Charge, 1)}
 			for range tries {
 				b.Charges[0] = take(ids[0], p)
-				if tab.Decide(min1, b); !b.Refused {
+				if tab.Decide(min1, b); !b.Denied {
 					passed.Add(1)
 				}
 				if storm && w%2 == 0 {
@@ -52,7 +52,7 @@ func TestConcurrentTotal(t *testing.T) {
 		if got, want := passed.Load(), int64(limit-10); got != want {
 			t.Errorf("storm %v: %d passed, want %d", storm, got, want)
 		}
-		if s := tab.Stats(); (s.GivenUp > 0) != storm {
+		if s := tab.Stats(); (s.Evicted > 0) != storm {
 			t.Errorf("storm %v: %+v", storm, s)
 		}
 	}
@@ -90,12 +90,12 @@ func TestConcurrentGroups(t *testing.T) {
 			tab.Decide(min1, b)
 			for i, n := range numbers {
 				d := b.Decisions[i]
-				if b.Refused != d.Refused || d.Refused == (d.Charged > 0) {
-					t.Errorf("Refused = %v, decision %+v", b.Refused, d)
+				if b.Denied != d.Denied || d.Denied == (d.Charged > 0) {
+					t.Errorf("Denied = %v, decision %+v", b.Denied, d)
 				}
 				admitted[3*round+n].Add(int64(d.Charged))
 			}
-			if b.Refused {
+			if b.Denied {
 				refused.Add(1)
 			}
 		}
@@ -124,7 +124,7 @@ func TestConcurrentQuota(t *testing.T) {
 				Charge{ID: counterID(2), Policy: perMinute(room / 2), Hits: 1, Mode: Quota},
 				Charge{ID: counterID(3), Policy: perMinute(room / 2), Hits: 1, Mode: Quota, Group: 1},
 			)
-			if !b.Refused {
+			if !b.Denied {
 				passed.Add(1)
 				if b.Decisions[1].Charged+b.Decisions[2].Charged == 0 {
 					t.Errorf("passed without quota: %+v", b.Decisions)
@@ -147,7 +147,7 @@ func TestConcurrentInsert(t *testing.T) {
 	together(func(int, *rand.Rand) {
 		for n := range counters {
 			meet(&arrived, n)
-			if !decide(tab, min1, take(counterID(n), perMinute(1))).Refused {
+			if !decide(tab, min1, take(counterID(n), perMinute(1))).Denied {
 				passed[n].Add(1)
 			}
 		}
@@ -216,7 +216,7 @@ func TestConcurrentReclaim(t *testing.T) {
 			}
 		}
 	}
-	if extra > limit*int(s.GivenUp) {
+	if extra > limit*int(s.Evicted) {
 		t.Errorf("%d passed beyond the limit with %+v", extra, s)
 	}
 	if s.Reclaimed < windows {

@@ -1,5 +1,7 @@
 package limiter
 
+import "github.com/sluice-ratelimit/sluice/limiter/identity"
+
 // A view is one counter as it was at some moment.
 type view struct {
 	shelf *shelf // where the counter is, or would be
@@ -14,9 +16,9 @@ type view struct {
 // read makes v the counter at the time at. A window that has passed reads as a
 // new one; one that is still to come is kept, because the clock went back or
 // this caller is late.
-func (t *Table) read(at instant, space *Space, tag uint64, id ID, p *Policy, v *view) {
+func (t *Table) read(at instant, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view) {
 	for {
-		s, moves := space.shelf(p), uint64(0)
+		s, moves := partition.shelf(p), uint64(0)
 		if p.Algorithm == SlidingLog {
 			moves = t.logs[id.Lo%stripes].moves.Load()
 		}
@@ -25,7 +27,7 @@ func (t *Table) read(at instant, space *Space, tag uint64, id ID, p *Policy, v *
 		if slot == nil {
 			if p.Algorithm == SlidingLog {
 				pause(beforeElsewhere)
-				v.elsewhere(space, tag, id)
+				v.elsewhere(partition, tag, id)
 				if v.slot == nil && moves != t.logs[id.Lo%stripes].moves.Load() {
 					continue // it may have moved from where it was not looked for yet
 				}
@@ -58,7 +60,7 @@ func (t *Table) read(at instant, space *Space, tag uint64, id ID, p *Policy, v *
 
 // settled reports whether nobody is changing the slot with the word. If somebody
 // is, it lets them.
-func (s *shelf) settled(word uint64, id ID) bool {
+func (s *shelf) settled(word uint64, id identity.ID) bool {
 	switch {
 	case word == dead:
 		held := s.lock(s.pair(id)) // whoever changes the slot holds it
@@ -73,9 +75,9 @@ func (s *shelf) settled(word uint64, id ID) bool {
 }
 
 // elsewhere looks for a log on the shelves of other sizes.
-func (v *view) elsewhere(space *Space, tag uint64, id ID) {
-	for c := range space.shelves {
-		s := space.shelves[c].Load()
+func (v *view) elsewhere(partition *Partition, tag uint64, id identity.ID) {
+	for c := range partition.shelves {
+		s := partition.shelves[c].Load()
 		if s == nil || s == v.shelf || s.size == 0 {
 			continue
 		}
@@ -88,9 +90,9 @@ func (v *view) elsewhere(space *Space, tag uint64, id ID) {
 
 // write replaces what v shows by the state after. It reports whether v was still
 // true; if not, nothing has happened.
-func (t *Table) write(at instant, space *Space, tag uint64, id ID, p *Policy, v *view, after *state) bool {
+func (t *Table) write(at instant, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view, after *state) bool {
 	if v.slot == nil || v.moves {
-		return t.insert(at, space, tag, id, p, v, after)
+		return t.insert(at, partition, tag, id, p, v, after)
 	}
 	return v.replace(at, p, after)
 }

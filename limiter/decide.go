@@ -6,7 +6,7 @@ import (
 )
 
 // Decide decides all charges of b at the time now, together. b.Charges must be
-// filled; the answers are in b.Decisions and b.Refused.
+// filled; the answers are in b.Decisions and b.Denied.
 //
 // Groups are decided one after another, each seeing what those before it took.
 func (t *Table) Decide(now Time, b *Batch) {
@@ -14,12 +14,12 @@ func (t *Table) Decide(now Time, b *Batch) {
 	if len(b.Decisions) != n || len(b.marks) != n {
 		b.resize(n)
 	}
-	b.Refused, b.Wait, b.offset = false, 0, false
+	b.Denied, b.Wait, b.offset = false, 0, false
 
 	switch {
 	case n == 1:
 		d := &b.Decisions[0] // what follows is charge, whose call would take a tenth of the time
-		if s, ok := lookFast(now, t.space(b), &b.Charges[0], d, b, 0); ok && s.take() {
+		if s, ok := lookFast(now, t.partition(b), &b.Charges[0], d, b, 0); ok && s.take() {
 			b.taken(s, 0)
 		} else {
 			t.chargeAny(now, b, 0)
@@ -30,7 +30,7 @@ func (t *Table) Decide(now Time, b *Batch) {
 		runtime.KeepAlive(t) // its memory is not in Go's heap
 		return
 	case n == 2 && b.Charges[0].Group == b.Charges[1].Group && t.decidePair(now, b, 0):
-		b.Refused = b.Decisions[0].Refused
+		b.Denied = b.Decisions[0].Denied
 		runtime.KeepAlive(t)
 		return
 	}
@@ -114,11 +114,11 @@ func (b *Batch) concludeSingle(quotaRefuses bool) {
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
 		if d.Over && (c.Mode == Enforce || c.Mode == Quota && quotaRefuses) {
-			d.Refused, b.Refused = true, true
+			d.Denied, b.Denied = true, true
 		}
 		b.Wait = max(b.Wait, d.Wait)
 	}
-	if b.Refused {
+	if b.Denied {
 		b.Wait = 0
 	}
 }
@@ -132,27 +132,27 @@ func (t *Table) conclude(at instant, b *Batch, quotaRefuses bool) {
 		refused := false
 		for i := lo; i < hi; i++ {
 			c, d := &b.Charges[i], &b.Decisions[i]
-			refused = refused || d.Refused || d.Over && c.Mode == Enforce || quotaRefuses && c.Mode == Quota
+			refused = refused || d.Denied || d.Over && c.Mode == Enforce || quotaRefuses && c.Mode == Quota
 		}
 		if refused {
-			b.Refused = true
+			b.Denied = true
 			for i := hi - 1; i >= lo; i-- {
 				t.rollBack(at, b, i)
-				b.Decisions[i].Refused = true
+				b.Decisions[i].Denied = true
 			}
 		}
 		for i := lo; i < hi; i++ {
 			b.Wait = max(b.Wait, b.Decisions[i].Wait)
 		}
 	}
-	if b.Refused {
+	if b.Denied {
 		b.Wait = 0
 	}
 }
 
 // charge decides charge i alone, in one atomic step.
 func (t *Table) charge(now Time, b *Batch, i int) {
-	if s, ok := lookFast(now, t.space(b), &b.Charges[i], &b.Decisions[i], b, i); ok && s.take() {
+	if s, ok := lookFast(now, t.partition(b), &b.Charges[i], &b.Decisions[i], b, i); ok && s.take() {
 		b.taken(s, i)
 	} else {
 		t.chargeAny(now, b, i)
@@ -162,17 +162,17 @@ func (t *Table) charge(now Time, b *Batch, i int) {
 // chargeAny is charge for all algorithms and cases.
 func (t *Table) chargeAny(now Time, b *Batch, i int) {
 	c, d, hits := &b.Charges[i], &b.Decisions[i], b.hits(i)
-	p, at, space := c.Policy, instantOf(now), t.space(b)
+	p, at, partition := c.Policy, instantOf(now), t.partition(b)
 	tag := tagOf(c.ID, p.Algorithm)
 	var v view
 	for {
-		t.read(at, space, tag, c.ID, p, &v)
+		t.read(at, partition, tag, c.ID, p, &v)
 		after := v.state
 		if !v.decide(at, c, hits, b.Budget, &after, d) {
 			continue
 		}
 		v.finish(at, p, b.Budget, &after, d) // reads cells, of which the write says whether they were true
-		if after == v.state && v.same() || after != v.state && t.write(at, space, tag, c.ID, p, &v, &after) {
+		if after == v.state && v.same() || after != v.state && t.write(at, partition, tag, c.ID, p, &v, &after) {
 			if d.Wait > 0 {
 				b.marks[i] = after.mark(at, p)
 			}

@@ -40,8 +40,8 @@
 //	sliding log      lock 1, version 30, next cell and number      end               times of hits
 //	                 of hits 33 bits
 //
-// The common space has shelves for the algorithms that [Options] names; others are
-// made from a reserve when they are first needed. A [Space] has shelves of its own.
+// The common partition has shelves for the algorithms that [Options] names; others are
+// made from a reserve when they are first needed. A [Partition] has shelves of its own.
 // Only a log whose limit needs another size moves from shelf to shelf.
 //
 // Of a block, a counter takes the slot that its ID prefers if that is free: most are

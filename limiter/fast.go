@@ -33,18 +33,18 @@ func (b *Batch) taken(s swap, i int) {
 // It exists because it takes a third of chargeAny's time. Hits that pass at once come
 // first, in a straight line for each algorithm: behind two more calls they took half
 // as long again.
-func lookFast(now Time, space *Space, c *Charge, d *Decision, b *Batch, i int) (swap, bool) {
+func lookFast(now Time, partition *Partition, c *Charge, d *Decision, b *Batch, i int) (swap, bool) {
 	p, hits := c.Policy, c.Hits
 	tag := tagOf(c.ID, p.Algorithm)
 	switch {
 	case c.Refund || b.offset:
 		return swap{}, false
 	case p.Algorithm == SlidingWindow:
-		return lookRing(now, space, tag, c, d)
+		return lookRing(now, partition, tag, c, d)
 	case p.Algorithm == SlidingLog:
-		return logFast(now, space, tag, c, d, b, i)
+		return logFast(now, partition, tag, c, d, b, i)
 	}
-	slot, _ := space.shelves[0].Load().find(tag, c.ID)
+	slot, _ := partition.shelves[0].Load().find(tag, c.ID)
 	if slot == nil {
 		return swap{}, false
 	}
@@ -82,7 +82,7 @@ func lookFast(now Time, space *Space, c *Charge, d *Decision, b *Batch, i int) (
 // admitted makes d the decision on hits that pass at once. It sets every field, as a
 // copy of what has just been written would have to wait for that.
 func (d *Decision) admitted(before, hits, remaining uint64, reset time.Duration) {
-	d.Over, d.Refused, d.Before, d.Charged, d.Remaining = false, false, before, hits, remaining
+	d.Over, d.Denied, d.Before, d.Charged, d.Remaining = false, false, before, hits, remaining
 	d.Reset, d.RetryAfter, d.Wait = reset, 0, 0
 }
 
@@ -177,12 +177,12 @@ func bucketHeld(at instant, word uint64, p *Policy, hits uint64, budget time.Dur
 }
 
 // lookRing is lookFast for rings whose head is the current sub-window.
-func lookRing(now Time, space *Space, tag uint64, c *Charge, d *Decision) (swap, bool) {
+func lookRing(now Time, partition *Partition, tag uint64, c *Charge, d *Decision) (swap, bool) {
 	p, hits := c.Policy, c.Hits
 	if !p.isPrepared() {
 		return swap{}, false
 	}
-	sh := space.shelves[p.ready.class].Load()
+	sh := partition.shelves[p.ready.class].Load()
 	if sh == nil {
 		return swap{}, false
 	}

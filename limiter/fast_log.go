@@ -19,13 +19,13 @@ type stamp struct {
 
 // logFast is lookFast for a single hit on a log that is on its shelf. Its swap locks
 // the cells, for taken.
-func logFast(now Time, space *Space, tag uint64, c *Charge, d *Decision, b *Batch, i int) (swap, bool) {
+func logFast(now Time, partition *Partition, tag uint64, c *Charge, d *Decision, b *Batch, i int) (swap, bool) {
 	p := c.Policy
 	limit := p.limit()
 	if c.Hits != 1 || limit == 0 || !p.isPrepared() {
 		return swap{}, false
 	}
-	sh := space.shelves[p.ready.class].Load()
+	sh := partition.shelves[p.ready.class].Load()
 	if sh == nil {
 		return swap{}, false
 	}

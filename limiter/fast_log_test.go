@@ -26,7 +26,7 @@ func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	for n := 1; n <= 1000; n++ { // most of them push each other out
 		hit(min1, n)
 	}
-	if table.Stats().GivenUp == 0 {
+	if table.Stats().Evicted == 0 {
 		t.Fatal("nothing was given up: this is no flood")
 	}
 	if d := hit(min1, 0); d.Before != 2 || d.Remaining != 5 {

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 const (
@@ -11,10 +13,10 @@ const (
 	min1 = 60 * sec
 )
 
-var counterKey = HashKey{1, 2, 3}.Hasher()
+var counterKey = identity.Key{1, 2, 3}.Hasher()
 
 // counterID returns the nth counter's ID.
-func counterID(n int) ID {
+func counterID(n int) identity.ID {
 	h := counterKey
 	h.Word(uint64(n))
 	return h.Sum()

@@ -123,7 +123,7 @@ func (t *Table) quotaHasRoom(at instant, b *Batch) bool {
 		}
 		var d Decision
 		for {
-			t.read(at, t.space(b), tagOf(c.ID, c.Policy.Algorithm), c.ID, c.Policy, &v)
+			t.read(at, t.partition(b), tagOf(c.ID, c.Policy.Algorithm), c.ID, c.Policy, &v)
 			if st := v.state; v.decide(at, c, c.Hits, b.Budget, &st, &d) {
 				break
 			}
@@ -170,7 +170,7 @@ func (t *Table) decideGroup(at instant, b *Batch, lo, hi int, quotaRefuses bool)
 		}
 	}
 	for i := lo; i < hi; i++ {
-		b.Decisions[i].Refused, b.Decisions[i].Wait = true, 0
+		b.Decisions[i].Denied, b.Decisions[i].Wait = true, 0
 	}
 }
 
@@ -227,7 +227,7 @@ func (t *Table) lookAll(at instant, b *Batch) bool {
 // look is lookAll for the members on one counter.
 func (t *Table) look(at instant, b *Batch, run []member) bool {
 	c, v := &b.Charges[run[0].index], &run[0].seen
-	t.read(at, t.space(b), run[0].tag, c.ID, c.Policy, v)
+	t.read(at, t.partition(b), run[0].tag, c.ID, c.Policy, v)
 	st, ok := v.state, true
 	for i := range run {
 		m := &run[i]
@@ -293,7 +293,7 @@ func (t *Table) reserve(at instant, b *Batch, run []member) bool {
 			b.marks[m.index] = m.after.mark(at, p)
 		}
 		if last.after == first.seen.state && first.seen.same() ||
-			last.after != first.seen.state && t.write(at, t.space(b), first.tag, c.ID, c.Policy, &first.seen, &last.after) {
+			last.after != first.seen.state && t.write(at, t.partition(b), first.tag, c.ID, c.Policy, &first.seen, &last.after) {
 			return true
 		}
 		if !t.look(at, b, run) {

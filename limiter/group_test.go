@@ -10,7 +10,7 @@ import (
 
 // An outcome is what a group test looks at.
 type outcome struct {
-	Over, Refused   bool
+	Over, Denied    bool
 	Before, Charged uint64
 	Remaining       uint64
 }
@@ -18,7 +18,7 @@ type outcome struct {
 func outcomes(b *Batch) []outcome {
 	var o []outcome
 	for _, d := range b.Decisions {
-		o = append(o, outcome{d.Over, d.Refused, d.Before, d.Charged, d.Remaining})
+		o = append(o, outcome{d.Over, d.Denied, d.Before, d.Charged, d.Remaining})
 	}
 	return o
 }
@@ -62,9 +62,9 @@ func TestGroups(t *testing.T) {
 			name:    "one lacks room, none is charged",
 			charges: []Charge{hit(1, 3, Enforce, 0), hit(3, 3, Enforce, 0), hit(2, 3, Enforce, 0)},
 			want: []outcome{
-				{Refused: true, Remaining: 10},
-				{Over: true, Refused: true},
-				{Refused: true, Remaining: 5},
+				{Denied: true, Remaining: 10},
+				{Over: true, Denied: true},
+				{Denied: true, Remaining: 5},
 			},
 			refused: true,
 			used:    map[int]uint64{1: 0, 2: 0, 3: 0},
@@ -75,8 +75,8 @@ func TestGroups(t *testing.T) {
 			want: []outcome{
 				{Charged: 3, Remaining: 7},
 				{Charged: 3, Remaining: 2},
-				{Refused: true, Before: 3, Remaining: 7},
-				{Over: true, Refused: true},
+				{Denied: true, Before: 3, Remaining: 7},
+				{Over: true, Denied: true},
 			},
 			refused: true,
 			used:    map[int]uint64{1: 3, 2: 3, 3: 0},
@@ -90,7 +90,7 @@ func TestGroups(t *testing.T) {
 		{
 			name:    "shadow has room in a group that refuses",
 			charges: []Charge{hit(1, 1, Shadow, 0), hit(4, 1, Enforce, 0)},
-			want:    []outcome{{Refused: true, Remaining: 10}, {Over: true, Refused: true}},
+			want:    []outcome{{Denied: true, Remaining: 10}, {Over: true, Denied: true}},
 			refused: true,
 			used:    map[int]uint64{1: 0},
 		},
@@ -98,7 +98,7 @@ func TestGroups(t *testing.T) {
 			name:    "look decides with the others",
 			before:  []Charge{hit(12, 3, Enforce, 0)},
 			charges: []Charge{hit(1, 1, Enforce, 0), hit(12, 0, Enforce, 0)},
-			want:    []outcome{{Refused: true, Remaining: 10}, {Over: true, Refused: true, Before: 3}},
+			want:    []outcome{{Denied: true, Remaining: 10}, {Over: true, Denied: true, Before: 3}},
 			refused: true,
 			used:    map[int]uint64{1: 0},
 		},
@@ -111,7 +111,7 @@ func TestGroups(t *testing.T) {
 		{
 			name:    "the same counter twice, together too much",
 			charges: []Charge{hit(2, 2, Enforce, 0), hit(2, 4, Enforce, 0)},
-			want:    []outcome{{Refused: true, Remaining: 5}, {Over: true, Refused: true, Before: 2}},
+			want:    []outcome{{Denied: true, Remaining: 5}, {Over: true, Denied: true, Before: 2}},
 			refused: true,
 			used:    map[int]uint64{2: 0},
 		},
@@ -124,7 +124,7 @@ func TestGroups(t *testing.T) {
 		{
 			name:    "the same counter in single groups",
 			charges: []Charge{hit(2, 3, Enforce, 0), hit(2, 3, Enforce, 1), hit(2, 2, Enforce, 2)},
-			want:    []outcome{{Charged: 3, Remaining: 2}, {Over: true, Refused: true, Before: 3}, {Before: 3, Charged: 2}},
+			want:    []outcome{{Charged: 3, Remaining: 2}, {Over: true, Denied: true, Before: 3}, {Before: 3, Charged: 2}},
 			refused: true,
 			used:    map[int]uint64{2: 5},
 		},
@@ -132,9 +132,9 @@ func TestGroups(t *testing.T) {
 			name:    "refused hits count, whatever the group does",
 			charges: []Charge{hit(11, 4, Enforce, 0), hit(12, 3, Enforce, 0), hit(1, 1, Enforce, 0)},
 			want: []outcome{
-				{Refused: true, Charged: 4, Remaining: 6},
-				{Over: true, Refused: true, Charged: 3},
-				{Refused: true, Remaining: 10},
+				{Denied: true, Charged: 4, Remaining: 6},
+				{Over: true, Denied: true, Charged: 3},
+				{Denied: true, Remaining: 10},
 			},
 			refused: true,
 			used:    map[int]uint64{11: 4, 12: 3, 1: 0},
@@ -148,7 +148,7 @@ func TestGroups(t *testing.T) {
 		{
 			name:    "no quota has room",
 			charges: []Charge{hit(4, 1, Quota, 0), hit(3, 3, Quota, 1), hit(1, 1, Enforce, 2)},
-			want:    []outcome{{Over: true, Refused: true}, {Over: true, Refused: true}, {Charged: 1, Remaining: 9}},
+			want:    []outcome{{Over: true, Denied: true}, {Over: true, Denied: true}, {Charged: 1, Remaining: 9}},
 			refused: true,
 			used:    map[int]uint64{1: 1, 3: 0},
 		},
@@ -161,7 +161,7 @@ func TestGroups(t *testing.T) {
 		{
 			name:    "quota is exhausted, its group charges nothing",
 			charges: []Charge{hit(1, 1, Enforce, 0), hit(4, 1, Quota, 0)},
-			want:    []outcome{{Refused: true, Remaining: 10}, {Over: true, Refused: true}},
+			want:    []outcome{{Denied: true, Remaining: 10}, {Over: true, Denied: true}},
 			refused: true,
 			used:    map[int]uint64{1: 0},
 		},
@@ -184,8 +184,8 @@ func TestGroups(t *testing.T) {
 			charges: []Charge{hit(3, 2, Enforce, 0), hit(1, 1, Enforce, 1), hit(3, 1, Quota, 1), hit(2, 1, Enforce, 2)},
 			want: []outcome{
 				{Charged: 2},
-				{Refused: true, Remaining: 10},
-				{Over: true, Refused: true, Before: 2},
+				{Denied: true, Remaining: 10},
+				{Over: true, Denied: true, Before: 2},
 				{Charged: 1, Remaining: 4},
 			},
 			refused: true,
@@ -195,7 +195,7 @@ func TestGroups(t *testing.T) {
 			name:    "refund in a group that refuses",
 			before:  []Charge{hit(1, 6, Enforce, 0)},
 			charges: []Charge{refund(1, 2, 0), hit(4, 1, Enforce, 0)},
-			want:    []outcome{{Refused: true, Before: 6, Charged: 2, Remaining: 6}, {Over: true, Refused: true}},
+			want:    []outcome{{Denied: true, Before: 6, Charged: 2, Remaining: 6}, {Over: true, Denied: true}},
 			refused: true,
 			used:    map[int]uint64{1: 4},
 		},
@@ -213,7 +213,7 @@ func TestGroups(t *testing.T) {
 				{Remaining: 5},
 				{Charged: 2, Remaining: 3},
 				{Before: 2, Charged: 3, Remaining: 3},
-				{Over: true, Refused: true, Before: 2},
+				{Over: true, Denied: true, Before: 2},
 			},
 			refused: true,
 			used:    map[int]uint64{2: 2},
@@ -233,7 +233,7 @@ func TestGroups(t *testing.T) {
 		{
 			name:    "huge hits",
 			charges: []Charge{hit(1, 1, Enforce, 0), hit(1, math.MaxUint64, Enforce, 0), refund(2, math.MaxUint64, 0)},
-			want:    []outcome{{Refused: true, Remaining: 10}, {Over: true, Refused: true, Before: 1}, {Refused: true, Remaining: 5}},
+			want:    []outcome{{Denied: true, Remaining: 10}, {Over: true, Denied: true, Before: 1}, {Denied: true, Remaining: 5}},
 			refused: true,
 			used:    map[int]uint64{1: 0},
 		},
@@ -247,8 +247,8 @@ func TestGroups(t *testing.T) {
 			if diff := cmp.Diff(tt.want, outcomes(b)); diff != "" {
 				t.Errorf("decisions (-want +got):\n%s", diff)
 			}
-			if b.Refused != tt.refused {
-				t.Errorf("Refused = %v, want %v", b.Refused, tt.refused)
+			if b.Denied != tt.refused {
+				t.Errorf("Denied = %v, want %v", b.Denied, tt.refused)
 			}
 			for counter, want := range tt.used {
 				if got := used(tab, min1+1, counter); got != want {
@@ -268,8 +268,8 @@ func used(t *Table, now Time, counter int) uint64 {
 func TestBatchSizes(t *testing.T) {
 	tab := newTable(t, 1<<20)
 	b := decide(tab, min1)
-	if b.Refused || len(b.Decisions) != 0 {
-		t.Errorf("empty batch: Refused = %v, %d decisions", b.Refused, len(b.Decisions))
+	if b.Denied || len(b.Decisions) != 0 {
+		t.Errorf("empty batch: Denied = %v, %d decisions", b.Denied, len(b.Decisions))
 	}
 	const n = 1000
 	p := &Policy{Algorithm: FixedWindow, Limit: n / 2, Window: time.Minute}
@@ -278,15 +278,15 @@ func TestBatchSizes(t *testing.T) {
 		b.Charges = append(b.Charges, Charge{ID: counterID(i % 2), Policy: p, Hits: 1})
 	}
 	tab.Decide(min1, b)
-	if d := b.Decisions[n-1]; b.Refused || d.Before != n/2-1 || d.Charged != 1 {
-		t.Errorf("first: Refused = %v, last decision %+v", b.Refused, d)
+	if d := b.Decisions[n-1]; b.Denied || d.Before != n/2-1 || d.Charged != 1 {
+		t.Errorf("first: Denied = %v, last decision %+v", b.Denied, d)
 	}
 	tab.Decide(min1, b)
-	if d := b.Decisions[0]; !b.Refused || !d.Over || d.Before != n/2 {
-		t.Errorf("second: Refused = %v, first decision %+v", b.Refused, d)
+	if d := b.Decisions[0]; !b.Denied || !d.Over || d.Before != n/2 {
+		t.Errorf("second: Denied = %v, first decision %+v", b.Denied, d)
 	}
 	b.Reset()
-	if b.Refused || len(b.Decisions) != 0 || b.Charges[:1][0].Policy != nil {
+	if b.Denied || len(b.Decisions) != 0 || b.Charges[:1][0].Policy != nil {
 		t.Errorf("Reset left %+v", b)
 	}
 }

@@ -49,12 +49,12 @@ func (rec *groupRecorder) play(d decider, client int, plan []groupOp, between fu
 		start := rec.clock.Add(1)
 		d.Decide(o.now, b)
 		ops = append(ops, porcupine.Operation{
-			ClientId: client, Input: o, Call: start, Output: b.Refused, Return: rec.clock.Add(1),
+			ClientId: client, Input: o, Call: start, Output: b.Denied, Return: rec.clock.Add(1),
 		})
 		for i, v := range b.Decisions {
 			charged[o.counters[i]] += v.Charged
-			if want := o.hits[i]; v.Refused != b.Refused || !v.Refused && v.Charged != want || v.Refused && v.Charged != 0 {
-				wrong = fmt.Sprintf("%v: Refused = %v, decision %+v", o, b.Refused, v)
+			if want := o.hits[i]; v.Denied != b.Denied || !v.Denied && v.Charged != want || v.Denied && v.Charged != 0 {
+				wrong = fmt.Sprintf("%v: Denied = %v, decision %+v", o, b.Denied, v)
 			}
 		}
 	}

@@ -102,7 +102,7 @@ func TestHistoriesResetReclaim(t *testing.T) {
 				if !porcupine.CheckOperations(check, rec.ops) {
 					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(rec.ops))
 				}
-				if s := tab.Stats(); s.GivenUp > 0 || s.Reclaimed == 0 {
+				if s := tab.Stats(); s.Evicted > 0 || s.Reclaimed == 0 {
 					t.Fatalf("%+v, want none given up and some reclaimed", s)
 				}
 			}

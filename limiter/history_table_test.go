@@ -62,7 +62,7 @@ func TestHistoriesReclaim(t *testing.T) {
 				if !porcupine.CheckOperations(check, rec.ops) {
 					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(rec.ops))
 				}
-				if s := tab.Stats(); s.GivenUp > 0 || s.Reclaimed == 0 {
+				if s := tab.Stats(); s.Evicted > 0 || s.Reclaimed == 0 {
 					t.Fatalf("%+v, want none given up and some reclaimed", s)
 				}
 			}
@@ -111,7 +111,7 @@ func TestHistoriesGiveUp(t *testing.T) {
 				if !porcupine.CheckOperations(check, kept) {
 					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(kept))
 				}
-				if s := tab.Stats(); s.GivenUp < strangers/2 {
+				if s := tab.Stats(); s.Evicted < strangers/2 {
 					t.Fatalf("%+v, want many given up", s)
 				}
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // A history is what several clients asked of the same counters at once, and what
@@ -71,8 +72,8 @@ const epoch = limiter.Time(1_700_000_040 * time.Second)
 
 // counterID returns the identity of counter n. All of them have the same pair of
 // buckets.
-func counterID(n int) limiter.ID {
-	return limiter.ID{Hi: uint64(n+1) << 20, Lo: 0x1234_5678_9abc_def0}
+func counterID(n int) identity.ID {
+	return identity.ID{Hi: uint64(n+1) << 20, Lo: 0x1234_5678_9abc_def0}
 }
 
 // call asks d what o asks.
@@ -85,7 +86,7 @@ func call(d decider, b *limiter.Batch, o op) answer {
 	d.Decide(o.now, b)
 	v := b.Decisions[0]
 	return answer{
-		over: v.Over, refused: v.Refused, before: v.Before, charged: v.Charged, remaining: v.Remaining,
+		over: v.Over, refused: v.Denied, before: v.Before, charged: v.Charged, remaining: v.Remaining,
 		reset: v.Reset, retry: v.RetryAfter, wait: v.Wait,
 	}
 }

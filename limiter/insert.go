@@ -3,6 +3,8 @@ package limiter
 import (
 	"math/bits"
 	"runtime"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // insert gives the counter that v found absent a slot and stores the state after
@@ -25,18 +27,18 @@ import (
 // A charge that succeeds just before its slot is given up is forgotten with it.
 //
 // A log that v found on the shelf of another size moves to its own.
-func (t *Table) insert(at instant, space *Space, tag uint64, id ID, p *Policy, v *view, after *state) bool {
+func (t *Table) insert(at instant, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view, after *state) bool {
 	if p.Algorithm == SlidingLog { // it could be on several shelves
 		m := &t.logs[id.Lo%stripes]
 		m.Lock()
 		defer m.Unlock()
 		if v.slot == nil {
-			if v.elsewhere(space, tag, id); v.slot != nil {
+			if v.elsewhere(partition, tag, id); v.slot != nil {
 				return false
 			}
 		}
 	}
-	sh := space.shelf(p)
+	sh := partition.shelf(p)
 	if v.slot != nil {
 		return t.move(at, sh, tag, id, p, v, after)
 	}
@@ -54,7 +56,7 @@ func (t *Table) insert(at instant, space *Space, tag uint64, id ID, p *Policy, v
 }
 
 // move is insert for a log that goes from v's shelf to sh. Its lock is held.
-func (t *Table) move(at instant, sh *shelf, tag uint64, id ID, p *Policy, v *view, after *state) bool {
+func (t *Table) move(at instant, sh *shelf, tag uint64, id identity.ID, p *Policy, v *view, after *state) bool {
 	small, large := v.shelf, sh
 	if small.size > large.size {
 		small, large = large, small
@@ -100,7 +102,7 @@ func (t *Table) place(at instant, sh *shelf, tag uint64, p *Policy, v *view, aft
 			}
 			pause(afterSlotDead)
 			if lost {
-				t.givenUp.Add(1)
+				t.evicted.Add(1)
 			} else {
 				t.reclaimed.Add(1)
 			}

@@ -42,7 +42,7 @@ func TestAFloodOfOneKindSparesTheOther(t *testing.T) {
 					}
 				}
 			}
-			if table.Stats().GivenUp == 0 {
+			if table.Stats().Evicted == 0 {
 				t.Error("nothing was given up: this is no flood")
 			}
 		})

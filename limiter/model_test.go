@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // model is what a Table promises, written as slowly and plainly as possible: one
@@ -20,7 +22,7 @@ import (
 type model map[modelKey]modelCounter
 
 type modelKey struct {
-	id ID
+	id identity.ID
 	a  Algorithm
 }
 
@@ -52,7 +54,7 @@ func (m model) put(c Charge, n modelCounter) { m[modelKey{c.ID, c.Policy.Algorit
 // decide is Table.Decide.
 func (m model) decide(now Time, b *Batch) {
 	n := len(b.Charges)
-	b.Decisions, b.Refused = make([]Decision, n), false
+	b.Decisions, b.Denied = make([]Decision, n), false
 
 	// Refunds are set off first.
 	left := make([]uint64, n)
@@ -151,7 +153,7 @@ func (m model) decide(now Time, b *Batch) {
 		for lo := 0; lo < n; lo = hi {
 			hi = lo + size[b.Charges[lo].Group]
 			for i := lo; i < hi; i++ {
-				if b.Charges[i].Mode == Quota && !b.Decisions[i].Refused {
+				if b.Charges[i].Mode == Quota && !b.Decisions[i].Denied {
 					m.refuse(now, b, lo, hi, true)
 				}
 			}
@@ -161,10 +163,10 @@ func (m model) decide(now Time, b *Batch) {
 
 // refuse marks a group refused and, if its charges had been made, undoes them.
 func (m model) refuse(now Time, b *Batch, lo, hi int, undo bool) {
-	b.Refused = true
+	b.Denied = true
 	for i := lo; i < hi; i++ {
 		c, d := b.Charges[i], &b.Decisions[i]
-		d.Refused = true
+		d.Denied = true
 		if c.Refund || c.Policy.CountRefused || d.Over {
 			continue
 		}
@@ -210,7 +212,7 @@ func (t *tape) nextBatch(b *Batch) {
 	for range 1 + t.pick(6) {
 		n := t.pick(6)
 		b.Charges = append(b.Charges, Charge{
-			ID: ID{Hi: uint64(n+1) << 32, Lo: uint64(n)},
+			ID: identity.ID{Hi: uint64(n+1) << 32, Lo: uint64(n)},
 			Policy: &Policy{
 				Algorithm:    FixedWindow,
 				Limit:        modelLimits[(n+t.pick(2))%len(modelLimits)],
@@ -245,9 +247,9 @@ func compare(tb testing.TB, data []byte) {
 		want.QuotaPass, want.Charges = got.QuotaPass, got.Charges
 		tab.Decide(now, &got)
 		m.decide(now, &want)
-		if got.Refused != want.Refused || !slices.Equal(got.Decisions, want.Decisions) {
+		if got.Denied != want.Denied || !slices.Equal(got.Decisions, want.Decisions) {
 			tb.Fatalf("step %d at %d, QuotaPass %v, charges\n%s\nRefused = %v, want %v, decisions want -, got +:\n%s",
-				step, now, got.QuotaPass, describe(got.Charges), got.Refused, want.Refused,
+				step, now, got.QuotaPass, describe(got.Charges), got.Denied, want.Denied,
 				cmp.Diff(want.Decisions, got.Decisions))
 		}
 	}

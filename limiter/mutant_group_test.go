@@ -29,7 +29,7 @@ type mistakes struct {
 
 func (m *groupMutant) Decide(_ limiter.Time, b *limiter.Batch) {
 	n := len(b.Charges)
-	b.Decisions, b.Refused = make([]limiter.Decision, n), false
+	b.Decisions, b.Denied = make([]limiter.Decision, n), false
 	order, seen := make([]int, n), make([]uint64, n)
 	counter := func(i int) int { return int(b.Charges[i].ID.Hi>>20) - 1 }
 	for i := range order {
@@ -41,12 +41,12 @@ func (m *groupMutant) Decide(_ limiter.Time, b *limiter.Batch) {
 	}
 	if m.doesNotLook {
 		for i, c := range b.Charges {
-			b.Refused = b.Refused || c.Hits > 0 && m.used[counter(i)].Load()+c.Hits > uint64(c.Policy.Limit)
+			b.Denied = b.Denied || c.Hits > 0 && m.used[counter(i)].Load()+c.Hits > uint64(c.Policy.Limit)
 		}
 		m.turn.step()
 		for i, c := range b.Charges {
-			b.Decisions[i].Refused = b.Refused
-			if !b.Refused {
+			b.Decisions[i].Denied = b.Denied
+			if !b.Denied {
 				m.used[counter(i)].Add(c.Hits)
 				b.Decisions[i].Charged = c.Hits
 			}
@@ -74,9 +74,9 @@ func (m *groupMutant) Decide(_ limiter.Time, b *limiter.Batch) {
 }
 
 func (m *groupMutant) rollBack(b *limiter.Batch, reserved []int, seen []uint64) {
-	b.Refused = true
+	b.Denied = true
 	for i := range b.Decisions {
-		b.Decisions[i].Refused = true
+		b.Decisions[i].Denied = true
 	}
 	for _, i := range reserved {
 		m.turn.step()

@@ -10,7 +10,7 @@ import (
 )
 
 // An oracle is one counter, written as slowly and plainly as possible: it takes a
-// charge at a time and answers all of the decision but Refused.
+// charge at a time and answers all of the decision but Denied.
 type oracle interface {
 	decide(now Time, c Charge, budget time.Duration) Decision
 }
@@ -37,7 +37,7 @@ func (o *windowOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 	}
 	b := &Batch{Charges: []Charge{c}}
 	o.m.decide(now, b)
-	b.Decisions[0].Refused = false
+	b.Decisions[0].Denied = false
 	return b.Decisions[0]
 }
 
@@ -302,8 +302,7 @@ var oracleSteps = []time.Duration{
 	time.Second, -time.Second, 7 * time.Second, time.Minute, 500 * 24 * time.Hour,
 }
 
-// against plays the tape to a counter and to an oracle: to one in a table, under
-// several policies by turns, or to one in hand under the first or second of them.
+// against plays the tape to a counter and to an oracle, under several policies by turns.
 func against(tb testing.TB, data []byte) {
 	tb.Helper()
 	in := tape(data)
@@ -311,11 +310,6 @@ func against(tb testing.TB, data []byte) {
 	want, now := newOracle(policies[0].Algorithm), Time(1_700_000_000_999_999_999)
 	tab := newTable(tb, 256<<10)
 	decide, budgets := inTable(tab), []time.Duration{time.Minute, 0, 20 * time.Millisecond}
-	if n := in.pick(5); n < 2 {
-		n = min(n, len(policies)-1)
-		policies, tab, budgets = policies[n:n+1], nil, budgets[:1]
-		decide = inHand(tb, policies[0])
-	}
 	for step := 0; len(in) > 0 && step < 400; step++ {
 		if d := oracleSteps[in.pick(len(oracleSteps))]; now < 5e18 {
 			now += Time(d)
@@ -332,12 +326,12 @@ func against(tb testing.TB, data []byte) {
 		c := Charge{ID: counterID(1), Policy: p, Hits: hits, Refund: in.pick(6) == 1}
 		budget := budgets[in.pick(len(budgets))]
 		got, d := decide(now, c, budget), want.decide(now, c, budget)
-		d.Refused = d.Over
+		d.Denied = d.Over
 		if got != d {
-			tb.Fatalf("step %d at %d: %d hits, refund %v, budget %v, of %+v, in a table %v:\n got %+v\nwant %+v",
-				step, now, c.Hits, c.Refund, budget, *p, tab != nil, got, d)
+			tb.Fatalf("step %d at %d: %d hits, refund %v, budget %v, of %+v:\n got %+v\nwant %+v",
+				step, now, c.Hits, c.Refund, budget, *p, got, d)
 		}
-		if !c.Refund && tab != nil {
+		if !c.Refund {
 			retry(tb, tab, now, c, budget, d)
 		}
 	}

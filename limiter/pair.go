@@ -15,20 +15,20 @@ func (t *Table) decidePair(now Time, b *Batch, lo int) bool {
 		x, y, cx, cy = y, x, cy, cx
 	}
 	dx, dy := &b.Decisions[x], &b.Decisions[y]
-	space := t.space(b)
+	partition := t.partition(b)
 	// Both are looked at before either is taken: a processor that waits for the
 	// memory of the one meanwhile fetches that of the other.
-	first, ok := lookFast(now, space, cx, dx, b, x)
+	first, ok := lookFast(now, partition, cx, dx, b, x)
 	if !ok {
 		return false
 	}
-	second, ok := lookFast(now, space, cy, dy, b, y)
+	second, ok := lookFast(now, partition, cy, dy, b, y)
 	if !ok {
 		return false
 	}
 	if (dx.Over || dy.Over) && (b.refuses(x) || b.refuses(y)) {
 		left := b.leaveFast(now, first, x) && b.leaveFast(now, second, y)
-		dx.Refused, dy.Refused = left, left
+		dx.Denied, dy.Denied = left, left
 		return left
 	}
 	pause(betweenCharges)

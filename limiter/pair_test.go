@@ -43,10 +43,10 @@ func TestPairIsGroup(t *testing.T) {
 		three := &Batch{Charges: append(slices.Clone(charges), idle), Budget: time.Minute}
 		short.Decide(now, pair)
 		long.Decide(now, three)
-		if got, want := pair.Decisions, three.Decisions[:2]; !slices.Equal(got, want) || pair.Refused != three.Refused || pair.Wait != three.Wait {
+		if got, want := pair.Decisions, three.Decisions[:2]; !slices.Equal(got, want) || pair.Denied != three.Denied || pair.Wait != three.Wait {
 			t.Fatalf("step %d: %+v\n and %+v:\n got %+v\nwant %+v", n, *charges[0].Policy, *charges[1].Policy, got, want)
 		}
-		if !pair.Refused {
+		if !pair.Denied {
 			admitted++
 		}
 	}

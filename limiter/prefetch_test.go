@@ -4,10 +4,12 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // A prefetch changes no decision, whatever the batch names: counters that are there,
-// that are not, sizes for which there is no memory, spaces, none.
+// that are not, sizes for which there is no memory, partitions, none.
 func TestPrefetchDecidesNothing(t *testing.T) {
 	with, without := newTable(t, 64<<10), newTable(t, 64<<10)
 	var charges []Charge
@@ -20,20 +22,20 @@ func TestPrefetchDecidesNothing(t *testing.T) {
 	} {
 		charges = append(charges, Charge{ID: counterID(i), Policy: &p, Hits: 2, Group: int32(i / 2)})
 	}
-	space := func(tab *Table) *Space {
-		s, err := tab.Space("own", 100)
+	partition := func(tab *Table) *Partition {
+		s, err := tab.Partition("own", 100)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	own, other := space(with), space(without)
+	own, other := partition(with), partition(without)
 	for n := range 8 {
 		now := benchNow + Time(n)*sec
 		for size := range len(charges) + 1 {
 			a, b := &Batch{Charges: charges[:size]}, &Batch{Charges: charges[:size]}
 			if n%2 == 1 {
-				a.Space, b.Space = own, other
+				a.Partition, b.Partition = own, other
 			}
 			with.Prefetch(a)
 			with.Decide(now, a)
@@ -57,8 +59,8 @@ func TestCountersAreWhereTheyAreLookedForFirst(t *testing.T) {
 		now := benchNow + Time(round)*120*sec
 		b := &Batch{Charges: []Charge{{Policy: p, Hits: 1}}}
 		var slots, lines, others int
-		h := NewHashKey().Hasher()
-		ids := make([]ID, keys)
+		h := identity.NewKey().Hasher()
+		ids := make([]identity.ID, keys)
 		for i := range ids {
 			h := h
 			h.Word(uint64(i))
@@ -66,7 +68,7 @@ func TestCountersAreWhereTheyAreLookedForFirst(t *testing.T) {
 			b.Charges[0].ID = ids[i]
 			tab.Decide(now, b)
 		}
-		sh := tab.space(b).shelves[0].Load()
+		sh := tab.partition(b).shelves[0].Load()
 		for _, id := range ids {
 			slot, index := sh.find(tagOf(id, p.Algorithm), id)
 			if slot == nil {
@@ -97,7 +99,7 @@ func BenchmarkPrefetch(b *testing.B) {
 	const keys = 1_000_000
 	p := perDay(1<<32 - 1)
 	p.Prepare()
-	t, ids, clock := newTable(b, 32<<20), benchIDs(keys), NewClock()
+	t, ids, start := newTable(b, 32<<20), benchIDs(keys), time.Now()
 	batch := &Batch{Charges: []Charge{{Policy: p, Hits: 1}}}
 	for _, id := range ids {
 		batch.Charges[0].ID = id
@@ -114,8 +116,7 @@ func BenchmarkPrefetch(b *testing.B) {
 				if op.prefetch {
 					t.Prefetch(batch)
 				}
-				now, _ := clock.Now()
-				t.Decide(now, batch)
+				t.Decide(benchNow+Time(time.Since(start)), batch)
 			}
 		})
 	}

@@ -36,12 +36,12 @@ func (t *Table) rollBack(at instant, b *Batch, i int) {
 func (t *Table) release(at instant, b *Batch, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	p := c.Policy
-	tag, space := tagOf(c.ID, p.Algorithm), t.space(b)
+	tag, partition := tagOf(c.ID, p.Algorithm), t.partition(b)
 	since := at.time()
 	hits := d.Charged // a log that has been rid of them is read once more
 	var v view
 	for {
-		t.read(at, space, tag, c.ID, p, &v)
+		t.read(at, partition, tag, c.ID, p, &v)
 		after, lost := v.state, false
 		switch {
 		case isBucket(p.Algorithm):
@@ -72,7 +72,7 @@ func (t *Table) release(at instant, b *Batch, i int) {
 			v.finish(at, p, b.Budget, &after, &left)
 			left.Charged, left.Remaining = 0, d.Remaining+d.Charged // as if it had not been charged
 		}
-		if after == v.state && v.same() || after != v.state && t.write(at, space, tag, c.ID, p, &v, &after) {
+		if after == v.state && v.same() || after != v.state && t.write(at, partition, tag, c.ID, p, &v, &after) {
 			*d = left
 			return
 		}

@@ -3,6 +3,8 @@ package limiter
 import (
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // slots10 holds hits for up to a second, 10 ms apart.
@@ -101,8 +103,8 @@ func TestCancelSeveral(t *testing.T) {
 		Charge{ID: two, Policy: p, Hits: 2},
 		Charge{ID: one, Policy: p, Hits: 2},
 	)
-	if b.Refused || b.Wait != 30*time.Millisecond {
-		t.Fatalf("Refused = %v, Wait = %v: %+v", b.Refused, b.Wait, b.Decisions)
+	if b.Denied || b.Wait != 30*time.Millisecond {
+		t.Fatalf("Denied = %v, Wait = %v: %+v", b.Denied, b.Wait, b.Decisions)
 	}
 	tab.Cancel(0, b)
 	for i, want := range []uint64{0, 2, 0} {
@@ -110,7 +112,7 @@ func TestCancelSeveral(t *testing.T) {
 			t.Errorf("charge %d: Charged = %d, want %d", i, got, want)
 		}
 	}
-	for id, want := range map[ID]uint64{one: 0, two: 2} {
+	for id, want := range map[identity.ID]uint64{one: 0, two: 2} {
 		if got := held(tab, 0, Charge{ID: id, Policy: p}).Decisions[0].Before; got != want {
 			t.Errorf("used %d, want %d", got, want)
 		}
@@ -128,8 +130,8 @@ func TestBudget(t *testing.T) {
 	}{{0, true}, {-1, true}, {10*time.Millisecond - 1, true}, {10 * time.Millisecond, false}} {
 		b := &Batch{Charges: []Charge{c}, Budget: s.budget}
 		tab.Decide(0, b)
-		if b.Refused != s.over || b.Wait > s.budget && !s.over {
-			t.Errorf("budget %v: Refused = %v, Wait = %v", s.budget, b.Refused, b.Wait)
+		if b.Denied != s.over || b.Wait > s.budget && !s.over {
+			t.Errorf("budget %v: Denied = %v, Wait = %v", s.budget, b.Denied, b.Wait)
 		}
 	}
 }
@@ -139,12 +141,12 @@ func TestWaitingGroups(t *testing.T) {
 	p, q, tab := slots10(0), slots10(4), newTable(t, minBytes)
 	held(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 4})
 	group := []Charge{take(counterID(1), p), {ID: counterID(2), Policy: q, Hits: 6}, take(counterID(3), perMinute(1))}
-	if b := held(tab, 0, group...); b.Refused || b.Wait != 40*time.Millisecond || b.Decisions[1].Wait != 10*time.Millisecond {
-		t.Errorf("Refused = %v, Wait = %v: %+v", b.Refused, b.Wait, b.Decisions)
+	if b := held(tab, 0, group...); b.Denied || b.Wait != 40*time.Millisecond || b.Decisions[1].Wait != 10*time.Millisecond {
+		t.Errorf("Denied = %v, Wait = %v: %+v", b.Denied, b.Wait, b.Decisions)
 	}
 	b := held(tab, 0, group...)
-	if !b.Refused || b.Wait != 0 {
-		t.Errorf("Refused = %v, Wait = %v, want a refusal at once", b.Refused, b.Wait)
+	if !b.Denied || b.Wait != 0 {
+		t.Errorf("Denied = %v, Wait = %v, want a refusal at once", b.Denied, b.Wait)
 	}
 	for i, d := range b.Decisions {
 		if d.Wait != 0 || d.Charged != 0 {
@@ -158,8 +160,8 @@ func TestWaitingGroups(t *testing.T) {
 	other := take(counterID(1), p)
 	other.Group = 1
 	b = held(tab, 0, take(counterID(3), perMinute(1)), other)
-	if !b.Refused || b.Wait != 0 || b.Decisions[1].Wait != 60*time.Millisecond {
-		t.Errorf("Refused = %v, Wait = %v: %+v", b.Refused, b.Wait, b.Decisions)
+	if !b.Denied || b.Wait != 0 || b.Decisions[1].Wait != 60*time.Millisecond {
+		t.Errorf("Denied = %v, Wait = %v: %+v", b.Denied, b.Wait, b.Decisions)
 	}
 }
 
@@ -186,7 +188,7 @@ func TestRollBack(t *testing.T) {
 			c.Group = 1
 			b := decide(tab, 0, first, c, quota)
 			d := b.Decisions[1]
-			if !b.Refused || !d.Refused || d.Over || d.Charged != 0 || d.Before != 3 || d.Remaining != 7 || d.Reset != before.Reset {
+			if !b.Denied || !d.Denied || d.Over || d.Charged != 0 || d.Before != 3 || d.Remaining != 7 || d.Reset != before.Reset {
 				t.Errorf("decision %+v, want none charged, 7 left and reset %v", d, before.Reset)
 			}
 			if got := decide(tab, 0, Charge{ID: c.ID, Policy: &p}).Decisions[0].Before; got != 3 {
@@ -207,7 +209,7 @@ func TestRollBack(t *testing.T) {
 }
 
 // markOf returns the mark of who charged the counter at 0 last.
-func markOf(tab *Table, id ID, p *Policy) int64 {
+func markOf(tab *Table, id identity.ID, p *Policy) int64 {
 	var v view
 	tab.read(instant{}, &tab.common, tagOf(id, p.Algorithm), id, p, &v)
 	return v.mark(instant{}, p)

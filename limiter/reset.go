@@ -1,8 +1,12 @@
 package limiter
 
-import "runtime"
+import (
+	"runtime"
 
-// Reset makes the counter id under the policy p, in the space (nil for the common
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// Reset makes the counter id under the policy p, in the partition (nil for the common
 // one), equal to a new one at the time now, and returns what was used of it: as
 // [Decision.Before]. An absent counter stays absent. For a look that changes
 // nothing, decide a charge of 0 hits.
@@ -14,15 +18,15 @@ import "runtime"
 // calls that a leaky bucket holds keep the times that they were promised, while new
 // ones do not wait behind them. A bucket that was reset may be reclaimed at once, so
 // that its slot can change hands sooner than time would let it; see Table.insert.
-func (t *Table) Reset(now Time, space *Space, id ID, p *Policy) (used uint64) {
-	if space == nil {
-		space = &t.common
+func (t *Table) Reset(now Time, partition *Partition, id identity.ID, p *Policy) (used uint64) {
+	if partition == nil {
+		partition = &t.common
 	}
 	at, tag := instantOf(now), tagOf(id, p.Algorithm)
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	var v view
 	for {
-		t.read(at, space, tag, id, p, &v)
+		t.read(at, partition, tag, id, p, &v)
 		switch {
 		case v.slot == nil:
 			return 0

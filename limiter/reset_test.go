@@ -3,6 +3,8 @@ package limiter
 import (
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 var resetPolicies = map[string]*Policy{
@@ -24,7 +26,7 @@ func TestResetEqualsNew(t *testing.T) {
 			t.Parallel()
 			table := newTable(t, 64<<10)
 			used, fresh := counterID(1), counterID(2)
-			hit := func(now Time, id ID, hits uint64) Decision {
+			hit := func(now Time, id identity.ID, hits uint64) Decision {
 				b := &Batch{Budget: time.Hour, Charges: []Charge{{ID: id, Policy: p, Hits: hits}}}
 				table.Decide(now, b)
 				return b.Decisions[0]
@@ -77,7 +79,7 @@ func TestResetAndLookTakeNoSlot(t *testing.T) {
 }
 
 // TestResetLeavesNeighbours holds that only the counter that is named is reset,
-// one in a space included.
+// one in a partition included.
 func TestResetLeavesNeighbours(t *testing.T) {
 	t.Parallel()
 	for name, p := range resetPolicies {
@@ -85,20 +87,20 @@ func TestResetLeavesNeighbours(t *testing.T) {
 			continue // drains at once
 		}
 		table := newTable(t, 1<<20)
-		space, err := table.Space("s", 1000)
+		partition, err := table.Partition("s", 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
-		charge := func(s *Space, n int, hits uint64) Decision {
-			b := &Batch{Space: s, Charges: []Charge{{ID: counterID(n), Policy: p, Hits: hits}}}
+		charge := func(s *Partition, n int, hits uint64) Decision {
+			b := &Batch{Partition: s, Charges: []Charge{{ID: counterID(n), Policy: p, Hits: hits}}}
 			table.Decide(1, b)
 			return b.Decisions[0]
 		}
 		for n := range 20 {
 			charge(nil, n, 2)
-			charge(space, n, 2)
+			charge(partition, n, 2)
 		}
-		table.Reset(1, space, counterID(3), p)
+		table.Reset(1, partition, counterID(3), p)
 		table.Reset(1, nil, counterID(4), p)
 		for n := range 20 {
 			common, own := uint64(2), uint64(2)
@@ -111,8 +113,8 @@ func TestResetLeavesNeighbours(t *testing.T) {
 			if got := charge(nil, n, 0).Before; got != common {
 				t.Errorf("%s: counter %d has used %d, want %d", name, n, got, common)
 			}
-			if got := charge(space, n, 0).Before; got != own {
-				t.Errorf("%s: counter %d of the space has used %d, want %d", name, n, got, own)
+			if got := charge(partition, n, 0).Before; got != own {
+				t.Errorf("%s: counter %d of the partition has used %d, want %d", name, n, got, own)
 			}
 		}
 	}

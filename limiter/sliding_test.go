@@ -321,7 +321,7 @@ func TestRefundOfAFullLog(t *testing.T) {
 			t.Fatalf("Live = %d, want none", got)
 		}
 	}
-	if s := tab.Stats(); s.GivenUp > 0 {
+	if s := tab.Stats(); s.Evicted > 0 {
 		t.Errorf("%+v, want none given up", s)
 	}
 }

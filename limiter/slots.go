@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 const (
@@ -82,7 +84,7 @@ func (s *shelf) fetch(index uint64) {
 }
 
 // touch begins to fetch what is beside the slot that id is likely to have or to get.
-func (s *shelf) touch(id ID) {
+func (s *shelf) touch(id identity.ID) {
 	first, _ := s.pair(id)
 	index := first*ways + way(id)
 	prefetch(&s.note(index).past)
@@ -94,7 +96,7 @@ func (s *shelf) at(index uint64) *slot { return &s.blocks[index/ways][index%ways
 
 // pair returns the numbers of the two blocks in which id may have its slot, the
 // preferred one first. They differ.
-func (s *shelf) pair(id ID) (first, second uint64) {
+func (s *shelf) pair(id identity.ID) (first, second uint64) {
 	n := uint64(len(s.blocks))
 	first = id.Lo & math.MaxUint32 * n >> 32
 	second = id.Lo >> 32 * n >> 32
@@ -110,11 +112,11 @@ func (s *shelf) pair(id ID) (first, second uint64) {
 // way returns the place in a block that id has if it was free, else one in the same
 // line of memory: most counters are found at the first look, and what is beside the slot
 // can be fetched before it is known that they are.
-func way(id ID) uint64 { return id.Lo % ways }
+func way(id identity.ID) uint64 { return id.Lo % ways }
 
 // find returns the slot with the tag and its number, nil if there is none. The line of
 // the preferred slot comes first, since nothing more must be fetched for it.
-func (s *shelf) find(tag uint64, id ID) (*slot, uint64) {
+func (s *shelf) find(tag uint64, id identity.ID) (*slot, uint64) {
 	first, second := s.pair(id)
 	b, i := &s.blocks[first], way(id)
 	if b[i].tag.Load() == tag {

@@ -24,12 +24,12 @@ type Options struct {
 	Bytes int64
 	// Policies are those that the table is to be divided for: every one gets the
 	// same share, those with counters of one size together. An eighth is kept for
-	// sizes that come later and for spaces, and a little for counters of one word
+	// sizes that come later and for partitions, and a little for counters of one word
 	// if no policy has those. No policies means that all are of one word.
 	Policies []Policy
-	// Spaces are the bounds of the spaces to come (see [Table.Space]), for which
+	// Partitions are the bounds of the partitions to come (see [Table.Partition]), for which
 	// memory is kept beside that eighth. They may take half of Bytes.
-	Spaces []int64
+	Partitions []int64
 }
 
 // Stats are a table's totals.
@@ -43,20 +43,20 @@ type Stats struct {
 	Mapped int64
 	// Reclaimed counts the slots of expired counters that were used again.
 	Reclaimed uint64
-	// GivenUp counts the live counters that were forgotten for want of room.
-	GivenUp uint64
+	// Evicted counts the live counters that were forgotten for want of room.
+	Evicted uint64
 }
 
 // Table holds the counters. All methods may be called concurrently.
 type Table struct {
-	common Space
+	common Partition
 	// horizon is the latest time, as a Time, until which a counter that was
 	// reclaimed had counted. A counter that is absent may have been one of those,
 	// so a new one never starts before it. Raised before the slot is taken, read
 	// under the lock of the stripe that the slot belonged to.
 	horizon atomic.Int64
-	// reclaimed and givenUp are the totals of Stats.
-	reclaimed, givenUp atomic.Uint64
+	// reclaimed and evicted are the totals of Stats.
+	reclaimed, evicted atomic.Uint64
 	// logs serialise those who insert a log, so that it is on one shelf only
 	// whatever its limits. They come before the locks of a shelf, and shelves of
 	// smaller counters before those of larger ones.
@@ -64,10 +64,10 @@ type Table struct {
 
 	// bytes bounds the memory.
 	bytes int64
-	// growth is held by who makes shelves and spaces.
-	growth sync.Mutex
-	spare  int64 // bytes that no shelf has
-	spaces map[string]*Space
+	// growth is held by who makes shelves and partitions.
+	growth     sync.Mutex
+	spare      int64 // bytes that no shelf has
+	partitions map[string]*Partition
 }
 
 // New returns an empty table. It returns an error if opt.Bytes is out of range.
@@ -82,26 +82,26 @@ func New(opt Options) (*Table, error) {
 	t := &Table{bytes: size}
 	t.common.table = t
 	t.horizon.Store(math.MinInt64)
-	if err := t.Divide(opt.Policies, opt.Spaces); err != nil {
+	if err := t.Divide(opt.Policies, opt.Partitions); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
 // Divide divides the table anew, as [New] does for Options of the same Policies and
-// Spaces, for a process that has the table before it knows what will be counted.
+// Partitions, for a process that has the table before it knows what will be counted.
 // All counters are forgotten. It must not be called once a batch with charges has
 // been given to [Table.Decide]; other methods may run meanwhile. An error leaves the
 // table as it is.
-func (t *Table) Divide(policies []Policy, spaces []int64) error {
+func (t *Table) Divide(policies []Policy, partitions []int64) error {
 	t.growth.Lock()
 	defer t.growth.Unlock()
 	size := t.bytes
 	kept := size / reserveShare
-	for _, n := range spaces {
+	for _, n := range partitions {
 		kept += min(max(0, n), size) * int64(slotBytes(0))
 		if kept > size/2 {
-			return fmt.Errorf("counter memory of %d bytes: too little for spaces of %v counters, which take 16 bytes each and may take three eighths of it", size, spaces)
+			return fmt.Errorf("counter memory of %d bytes: too little for partitions of %v counters, which take 16 bytes each and may take three eighths of it", size, partitions)
 		}
 	}
 	var kinds [len(classes)]int64
@@ -124,7 +124,7 @@ func (t *Table) Divide(policies []Policy, spaces []int64) error {
 	if len(policies) == 0 {
 		shares[0] = left
 	}
-	t.spare, t.spaces = size, nil
+	t.spare, t.partitions = size, nil
 	for c, share := range shares {
 		var sh *shelf
 		if share > 0 {
@@ -138,7 +138,7 @@ func (t *Table) Divide(policies []Policy, spaces []int64) error {
 
 // Stats returns the totals so far.
 func (t *Table) Stats() Stats {
-	s := Stats{Reclaimed: t.reclaimed.Load(), GivenUp: t.givenUp.Load()}
+	s := Stats{Reclaimed: t.reclaimed.Load(), Evicted: t.evicted.Load()}
 	t.growth.Lock()
 	defer t.growth.Unlock()
 	t.each(func(sh *shelf) {
@@ -206,7 +206,7 @@ func (s *shelf) live(stride uint64, at instant) int64 {
 
 // each calls f for all shelves. The growth lock is held.
 func (t *Table) each(f func(*shelf)) {
-	of := func(s *Space) {
+	of := func(s *Partition) {
 		for c := range s.shelves {
 			if sh := s.shelves[c].Load(); sh != nil {
 				f(sh)
@@ -214,7 +214,7 @@ func (t *Table) each(f func(*shelf)) {
 		}
 	}
 	of(&t.common)
-	for _, s := range t.spaces {
+	for _, s := range t.partitions {
 		of(s)
 	}
 }

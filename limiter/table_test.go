@@ -5,9 +5,11 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-func take(id ID, p *Policy) Charge { return Charge{ID: id, Policy: p, Hits: 1} }
+func take(id identity.ID, p *Policy) Charge { return Charge{ID: id, Policy: p, Hits: 1} }
 
 func perMinute(limit uint32) *Policy {
 	return &Policy{Algorithm: FixedWindow, Limit: limit, Window: time.Minute}
@@ -42,7 +44,7 @@ func TestPair(t *testing.T) {
 		tab := newTable(t, size)
 		n := uint64(len(oneWord(tab).blocks))
 		for _, lo := range []uint64{0, 1, 1 << 32, ^uint64(0), 1<<32 - 1, 0xdeadbeefcafef00d} {
-			first, second := oneWord(tab).pair(ID{Lo: lo})
+			first, second := oneWord(tab).pair(identity.ID{Lo: lo})
 			if first == second || first >= n || second >= n {
 				t.Errorf("pair(%#x) of %d blocks = %d, %d", lo, n, first, second)
 			}
@@ -67,7 +69,7 @@ func TestReclaim(t *testing.T) {
 		}
 	}
 	s := tab.Stats()
-	if s.GivenUp != 0 || s.Reclaimed == 0 {
+	if s.Evicted != 0 || s.Reclaimed == 0 {
 		t.Errorf("%+v, want none given up and some reclaimed", s)
 	}
 	if got := tab.Live(now); got != 10_000%64 {
@@ -128,16 +130,16 @@ func TestSizeChangesNothing(t *testing.T) {
 			}
 		}
 	}
-	if s := tiny.Stats(); s.GivenUp != 0 || s.Reclaimed < 10_000 {
+	if s := tiny.Stats(); s.Evicted != 0 || s.Reclaimed < 10_000 {
 		t.Errorf("tiny table %+v, want none given up and many reclaimed", s)
 	}
 }
 
 // samePair returns n counters that share both their buckets.
-func samePair(n int) []ID {
-	var ids []ID
+func samePair(n int) []identity.ID {
+	var ids []identity.ID
 	for i := uint64(0); len(ids) < n; i++ {
-		ids = append(ids, ID{Hi: (i + 1) << 32, Lo: 0})
+		ids = append(ids, identity.ID{Hi: (i + 1) << 32, Lo: 0})
 	}
 	return ids
 }
@@ -174,11 +176,11 @@ func TestGiveUpOrder(t *testing.T) {
 					decide(tab, 0, take(id, tt.p(i)))
 				}
 			}
-			if s := tab.Stats(); s.GivenUp != 0 || tab.Live(0) != slots {
+			if s := tab.Stats(); s.Evicted != 0 || tab.Live(0) != slots {
 				t.Fatalf("before: %+v, %d live, want none given up and %d live", s, tab.Live(0), slots)
 			}
 			decide(tab, 0, take(ids[slots], perMinute(99)))
-			if s := tab.Stats(); s.GivenUp != 1 || s.Reclaimed != 0 || tab.Live(0) != slots {
+			if s := tab.Stats(); s.Evicted != 1 || s.Reclaimed != 0 || tab.Live(0) != slots {
 				t.Errorf("after: %+v, %d live, want 1 given up and %d live", s, tab.Live(0), slots)
 			}
 			for i, id := range ids[:slots] {
@@ -230,7 +232,7 @@ func TestFlood(t *testing.T) {
 			if lost > 0 {
 				t.Errorf("algorithm %d flooded by %d: %d of %d lost", steady.Algorithm, flooding.Algorithm, lost, established)
 			}
-			if s := tab.Stats(); s.GivenUp < flood-uint64(s.Capacity) {
+			if s := tab.Stats(); s.Evicted < flood-uint64(s.Capacity) {
 				t.Errorf("%+v, want most of the flood given up", s)
 			}
 		}
@@ -250,7 +252,7 @@ func TestEmptyCounterIsReclaimed(t *testing.T) {
 		t.Errorf("Live = %d, want %d", got, 2*ways-1)
 	}
 	decide(tab, 0, take(ids[2*ways], p))
-	if s := tab.Stats(); s.GivenUp != 0 || s.Reclaimed != 1 {
+	if s := tab.Stats(); s.Evicted != 0 || s.Reclaimed != 1 {
 		t.Errorf("%+v, want 1 reclaimed and none given up", s)
 	}
 }
@@ -310,13 +312,13 @@ func TestStalledCharge(t *testing.T) {
 // Slots of one counter under different algorithms, and words, tell themselves
 // apart.
 func TestTags(t *testing.T) {
-	id := ID{Hi: ^uint64(0)}
+	id := identity.ID{Hi: ^uint64(0)}
 	for a := range Algorithm(8) {
 		tag := tagOf(id, a)
 		if got := algorithmOf(tag); got != a {
 			t.Errorf("algorithmOf(tagOf(%d)) = %d", a, got)
 		}
-		if tagOf(ID{}, a) == 0 {
+		if tagOf(identity.ID{}, a) == 0 {
 			t.Errorf("tagOf(ID{}, %d) = 0, the tag of an empty slot", a)
 		}
 		if tag>>kindBits != id.Hi>>kindBits {
@@ -330,7 +332,7 @@ func TestLiveOfALargeTable(t *testing.T) {
 	table := newTable(t, 64<<20)
 	b := &Batch{}
 	p := &Policy{Algorithm: FixedWindow, Limit: 10, Window: time.Hour}
-	key := HashKey{}.Hasher()
+	key := identity.Key{}.Hasher()
 	for i := range uint64(400_000) {
 		b.Reset()
 		h := key

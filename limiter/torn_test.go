@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // Whatever happens to a counter's cells between two loads of them, a decision's
@@ -104,7 +106,7 @@ func TestPairLeavesNoLogLocked(t *testing.T) {
 		log, counter uint64 // hits
 	}{{3, false, 2, 3}, {2, true, 1, 2}} {
 		tab, limit := newTable(t, 1<<20), &Policy{Algorithm: FixedWindow, Limit: tc.limit, Window: 24 * time.Hour}
-		hits := func(id ID, p *Policy) uint64 {
+		hits := func(id identity.ID, p *Policy) uint64 {
 			return decide(tab, benchNow, Charge{ID: id, Policy: p}).Decisions[0].Before
 		}
 		decide(tab, benchNow, take(first, p), take(second, limit)) // now both have their slots
@@ -118,7 +120,7 @@ func TestPairLeavesNoLogLocked(t *testing.T) {
 			}
 		}
 		onPause.Store(&f)
-		refused := decide(tab, benchNow, take(first, p), take(second, limit)).Refused
+		refused := decide(tab, benchNow, take(first, p), take(second, limit)).Denied
 		onPause.Store(nil)
 		log, counter := hits(first, p), hits(second, limit)
 		if refused != tc.refused || log != tc.log || counter != tc.counter || points < 2 {
@@ -155,7 +157,7 @@ func TestHitWhileSlotChangesHandsIsNotLost(t *testing.T) {
 		decide(tab, benchNow, take(id, p))
 	}
 	const later = benchNow + sec // all have expired
-	var old ID
+	var old identity.ID
 	var expected atomic.Bool
 	seen, done := make(chan struct{}), make(chan struct{})
 	f := func(at point) {
@@ -169,7 +171,7 @@ func TestHitWhileSlotChangesHandsIsNotLost(t *testing.T) {
 				}
 			}
 			expected.Store(true)
-			go func(id ID) {
+			go func(id identity.ID) {
 				defer close(done)
 				decide(tab, later, take(id, p))
 			}(old)

@@ -98,8 +98,8 @@ func TestExampleMinuteAndDay(t *testing.T) {
 	tab := newTable(t, minBytes)
 	for i, n := range []uint64{60, 1, 1} {
 		b := decide(tab, hour0, Charge{ID: counterID(1), Policy: &minute, Hits: n}, Charge{ID: counterID(2), Policy: &day, Hits: n})
-		if b.Refused != (i > 0) || b.Decisions[1].Remaining != 9940 {
-			t.Errorf("call %d: refused %v, %d left of the day, want %v, 9940", i, b.Refused, b.Decisions[1].Remaining, i > 0)
+		if b.Denied != (i > 0) || b.Decisions[1].Remaining != 9940 {
+			t.Errorf("call %d: refused %v, %d left of the day, want %v, 9940", i, b.Denied, b.Decisions[1].Remaining, i > 0)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func TestExampleWaiting(t *testing.T) {
 	var waits []time.Duration
 	for range 10 {
 		b := &Batch{Charges: []Charge{take(counterID(1), &p)}, Budget: time.Minute}
-		if tab.Decide(hour0, b); !b.Refused {
+		if tab.Decide(hour0, b); !b.Denied {
 			waits = append(waits, b.Wait/time.Millisecond)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -41,7 +42,7 @@ type Settings struct {
 	// Clock tells the time of a request, and the time at which a refused group gives
 	// back what it took for a moment; see limiter.Batch. Optional: without it, one of
 	// the server's own, and the time of the request.
-	Clock *limiter.Clock
+	Clock *clock.Clock
 	// Allow says which clients may ask for which domains. Optional: by default all
 	// may ask for all.
 	Allow *AllowList
@@ -70,8 +71,8 @@ type serving struct {
 	set *descriptors.Set
 	// counters is parallel to set.Limits.
 	counters []*telemetry.RuleCounters
-	// spaces is parallel to set.Domains(); nil is the common space.
-	spaces []*limiter.Space
+	// partitions is parallel to set.Domains(); nil is the common partition.
+	partitions []*limiter.Partition
 	// labels is parallel to set.Domains(): the domains' names in metrics.
 	labels   []string
 	metadata map[*descriptors.Rule]*object
@@ -95,13 +96,13 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 // returns an error, and what was in force stays, if the counters have no room for
 // what the set's max_counters ask.
 func (s *Service) Serve(set *descriptors.Set) error {
-	spaces := make([]*limiter.Space, len(set.Domains()))
+	partitions := make([]*limiter.Partition, len(set.Domains()))
 	for i, domain := range set.Domains() {
-		space, err := s.table.Space(domain, set.MaxCounters(domain))
+		partition, err := s.table.Partition(domain, set.MaxCounters(domain))
 		if err != nil {
 			return fmt.Errorf("domain %q: max_counters: %w", domain, err)
 		}
-		spaces[i] = space
+		partitions[i] = partition
 	}
 	labels := make([]string, len(set.Domains()))
 	for i, domain := range set.Domains() {
@@ -119,7 +120,7 @@ func (s *Service) Serve(set *descriptors.Set) error {
 			metadata[l.Rule] = newObject(l.Rule.Metadata)
 		}
 	}
-	s.rules.Store(&serving{set: set, counters: s.metrics.Rules.Configure(labels, limits), spaces: spaces, labels: labels, metadata: metadata})
+	s.rules.Store(&serving{set: set, counters: s.metrics.Rules.Configure(labels, limits), partitions: partitions, labels: labels, metadata: metadata})
 	if changed := s.onServe.Load(); changed != nil {
 		(*changed)()
 	}
@@ -179,13 +180,13 @@ func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, reques
 
 	mayPanic(inMatching)
 	rules.set.Plan(&c.plan, req, descriptors.Global{Quota: s.settings.QuotaMode})
-	c.plan.Batch.Budget, c.plan.Batch.Space, c.plan.Batch.Clock = max(0, budget), nil, s.now
+	c.plan.Batch.Budget, c.plan.Batch.Partition, c.plan.Batch.Clock = max(0, budget), nil, s.now
 	if i := c.plan.DomainIndex; i >= 0 {
-		c.plan.Batch.Space = rules.spaces[i]
+		c.plan.Batch.Partition = rules.partitions[i]
 	}
 	s.table.Decide(now, &c.plan.Batch)
 	mayPanic(inDeciding)
-	c.over = c.plan.Batch.Refused
+	c.over = c.plan.Batch.Denied
 	if c.over && s.settings.ShadowMode {
 		c.over = false
 		s.metrics.GlobalShadow.Inc()

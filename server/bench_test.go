@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // benchNow is the time of all requests here: within one window of every rule.
@@ -27,7 +28,7 @@ func benchService(tb testing.TB, settings Settings, rules string) *Service {
 	if err := ds.Err(); err != nil {
 		tb.Fatal(err)
 	}
-	set, ds := descriptors.Compile(configs, descriptors.Options{HashKey: limiter.HashKey{1}})
+	set, ds := descriptors.Compile(configs, descriptors.Options{HashKey: identity.Key{1}})
 	if err := ds.Err(); err != nil {
 		tb.Fatal(err)
 	}

@@ -48,8 +48,8 @@ func (e *deniedError) Error() string {
 	return fmt.Sprintf("the client certificate (%s) may not ask for domain %s: --grpc-allow does not grant it", e.client.names, e.domain)
 }
 
-// identity is what the handshake of a connection has found.
-type identity struct {
+// clientIdentity is what the handshake of a connection has found.
+type clientIdentity struct {
 	credentials.TLSInfo
 	client *client
 }
@@ -72,7 +72,7 @@ func (i identifying) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthI
 		// It cannot be: the certificate is required.
 		return nil, nil, errors.Join(errors.New("no client certificate after the handshake"), secure.Close())
 	}
-	return secure, identity{found, i.allow.client(found.State.PeerCertificates[0])}, nil
+	return secure, clientIdentity{found, i.allow.client(found.State.PeerCertificates[0])}, nil
 }
 
 // Clone is for grpc.
@@ -81,7 +81,7 @@ func (i identifying) Clone() credentials.TransportCredentials { return i }
 // withClient returns a context of a request that c sends, for what comes not over
 // gRPC.
 func withClient(ctx context.Context, c *client) context.Context {
-	return peer.NewContext(ctx, &peer.Peer{AuthInfo: identity{client: c}})
+	return peer.NewContext(ctx, &peer.Peer{AuthInfo: clientIdentity{client: c}})
 }
 
 // clientOf returns who sends the request of a context, nil if nobody has looked.
@@ -90,7 +90,7 @@ func clientOf(ctx context.Context) *client {
 	if !ok {
 		return nil
 	}
-	i, _ := p.AuthInfo.(identity)
+	i, _ := p.AuthInfo.(clientIdentity)
 	return i.client
 }
 

@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
@@ -348,8 +348,8 @@ func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
 // TestAllowedRequestsDoNotAllocate holds that the look at the allow-list costs a
 // request no memory.
 func TestAllowedRequestsDoNotAllocate(t *testing.T) {
-	open := service(t, Settings{Clock: limiter.NewClock()}, oneRule)
-	listed := service(t, Settings{Clock: limiter.NewClock(), Allow: allowList(t, shopEnvoy+"=d")}, oneRule)
+	open := service(t, Settings{Clock: clock.New()}, oneRule)
+	listed := service(t, Settings{Clock: clock.New(), Allow: allowList(t, shopEnvoy+"=d")}, oneRule)
 	request := marshal(t, simpleRequest())
 	uri, err := url.Parse(shopEnvoy)
 	if err != nil {

@@ -71,7 +71,7 @@ func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.H
 	near := min(limit, uint64(float32(limit)*s.settings.NearLimitRatio))
 	h := telemetry.Hits{Total: hits}
 	switch {
-	case !d.Over && d.Refused:
+	case !d.Over && d.Denied:
 		// It had room, but its group was refused.
 	case !d.Over:
 		h.Within = hits

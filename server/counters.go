@@ -66,7 +66,7 @@ func (s *Service) lookUp(domain, text string, d descriptors.Descriptor) (*lookup
 	d.HasHits, d.Hits = true, 0 // a look
 	rules.set.Plan(&l.plan, &descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{d}}, descriptors.Global{})
 	if i := l.plan.DomainIndex; i >= 0 {
-		l.plan.Batch.Space = rules.spaces[i]
+		l.plan.Batch.Partition = rules.partitions[i]
 	}
 	l.plan.Batch.Budget = time.Minute // the longest that any limit holds a reply
 	switch m := &l.plan.Matches[0]; {
@@ -108,7 +108,7 @@ func (l *lookup) reset(now limiter.Time, table *limiter.Table) []uint64 {
 	b := &l.plan.Batch
 	used := make([]uint64, len(b.Charges))
 	for i := range b.Charges {
-		used[i] = table.Reset(now, b.Space, b.Charges[i].ID, b.Charges[i].Policy)
+		used[i] = table.Reset(now, b.Partition, b.Charges[i].ID, b.Charges[i].Policy)
 	}
 	return used
 }

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
-	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
 )
 
 // serviceName is the gRPC service's full name.
@@ -110,15 +110,15 @@ type handler struct {
 	precise bool
 	denials *zap.Logger // of which few lines come through
 	tell    tell
-	clock   *limiter.Clock
+	clock   *clock.Clock
 }
 
 func newHandler(s *Service, logger *zap.Logger, precise bool) *handler {
-	clock := s.settings.Clock
-	if clock == nil {
-		clock = limiter.NewClock()
+	c := s.settings.Clock
+	if c == nil {
+		c = clock.New()
 	}
-	return &handler{service: s, logger: logger, denials: denialLogger(logger), precise: precise, clock: clock}
+	return &handler{service: s, logger: logger, denials: denialLogger(logger), precise: precise, clock: c}
 }
 
 // margin is what a held reply needs of the call's deadline to get back in time.

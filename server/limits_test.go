@@ -76,8 +76,8 @@ func TestHTTPConnectionsHaveABound(t *testing.T) {
 		if err := ended(second); err != nil {
 			t.Errorf("%s: the second connection: %v, want its end", listener, err)
 		}
-		if refused++; testutil.ToFloat64(s.metrics.RefusedConnections) != refused {
-			t.Errorf("%s: %v connections refused, want %v", listener, testutil.ToFloat64(s.metrics.RefusedConnections), refused)
+		if refused++; testutil.ToFloat64(s.metrics.RejectedConnections) != refused {
+			t.Errorf("%s: %v connections refused, want %v", listener, testutil.ToFloat64(s.metrics.RejectedConnections), refused)
 		}
 		_ = first.Close()
 		// The place is free once the server has seen the end.

@@ -118,7 +118,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		if err != nil {
 			return err // the first listener: there is none to close
 		}
-		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), refused: s.metrics.RefusedConnections}
+		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), refused: s.metrics.RejectedConnections}
 		options := grpcOptions(s.options.Limits, s.metrics.Calls, s.draining)
 		creds := guardedCreds{
 			TransportCredentials: insecure.NewCredentials(), maxMessageBytes: s.options.Limits.MaxMessageBytes,
@@ -171,7 +171,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		if l.name == "debug" && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
 			s.logger.Warn("the debug listener can be reached from other machines and has no authentication; only /counters keeps to this one")
 		}
-		conn = &boundedListener{Listener: conn, max: int64(s.options.Limits.MaxHTTPConnections), refused: s.metrics.RefusedConnections}
+		conn = &boundedListener{Listener: conn, max: int64(s.options.Limits.MaxHTTPConnections), refused: s.metrics.RejectedConnections}
 		server := newHTTPServer(recovering(l.handler, s.metrics, s.logger), head, s.logger)
 		if l.name == "json" {
 			conn = secure.listener(conn)

@@ -307,7 +307,7 @@ func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
 		t.Errorf("third connection: %v, want its end", err)
 	}
 	_ = conn.Close()
-	if got := testutil.ToFloat64(s.metrics.RefusedConnections); got != 1 {
+	if got := testutil.ToFloat64(s.metrics.RejectedConnections); got != 1 {
 		t.Errorf("%v connections refused, want 1", got)
 	}
 	checkOK(t, first)

@@ -12,7 +12,7 @@ import (
 // everySeries brings every metric that there can be to show at least one series.
 func everySeries(t *testing.T, m *Metrics) {
 	t.Helper()
-	m.WatchTable(func() TableStats { return TableStats{Capacity: 5, Bytes: 80, Live: 2, Reclaimed: 3, GivenUp: 1} })
+	m.WatchTable(func() TableStats { return TableStats{Capacity: 5, Bytes: 80, Live: 2, Reclaimed: 3, Evicted: 1} })
 	m.WatchLog(NewLogQueue(io.Discard))
 	m.ConfigLoaded("abc", 12)
 	m.ConfigRefused()

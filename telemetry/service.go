@@ -55,8 +55,8 @@ type Metrics struct {
 	Rejected Rejected
 	// EndedConnections counts those that were ended because of what they sent.
 	EndedConnections prometheus.Counter
-	// RefusedConnections counts connections beyond the limit on them.
-	RefusedConnections prometheus.Counter
+	// RejectedConnections counts connections beyond the limit on them.
+	RejectedConnections prometheus.Counter
 	// CounterResets counts counters that were reset by hand.
 	CounterResets prometheus.Counter
 
@@ -96,7 +96,7 @@ func New(o Options) (*Metrics, error) {
 	m.CancelledWaits = m.counter("sluice_cancelled_waits_total", "Held calls whose caller went away first.")
 	m.Panics = m.counter("sluice_panics_total", "Requests answered INTERNAL because of a bug in sluice.")
 	m.Rejected = newRejected(m)
-	m.RefusedConnections = m.counter("sluice_refused_connections_total", "Connections, over gRPC or HTTP, closed at once because the limit on them was reached.")
+	m.RejectedConnections = m.counter("sluice_rejected_connections_total", "Connections, over gRPC or HTTP, closed at once because the limit on them was reached.")
 	m.EndedConnections = m.counter("sluice_ended_connections_total", "gRPC connections ended because of what they sent: thousands of frames that ask for nothing, or too much of requests without their ends.")
 	m.CounterResets = m.counter("sluice_resets_total", "Counters that an operator reset by hand.")
 	return m, nil

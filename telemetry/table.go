@@ -5,7 +5,7 @@ import "github.com/prometheus/client_golang/prometheus"
 // TableStats is what a table of counters tells.
 type TableStats struct {
 	Capacity, Bytes, Live int64
-	Reclaimed, GivenUp    uint64
+	Reclaimed, Evicted    uint64
 }
 
 // WatchTable exposes a table's totals; read is called at each scrape.
@@ -18,12 +18,12 @@ var (
 	bytesDesc     = prometheus.NewDesc("sluice_counters_bytes", "Memory reserved for counters.", nil, nil)
 	liveDesc      = prometheus.NewDesc("sluice_counters_live", "Counters that could still change a decision; an estimate, to about a percent, above a quarter of a million, and beyond 128MiB of a size.", nil, nil)
 	reclaimedDesc = prometheus.NewDesc("sluice_counters_reclaimed_total", "Slots of expired counters that were used again.", nil, nil)
-	givenUpDesc   = prometheus.NewDesc("sluice_counters_given_up_total", "Live counters that were forgotten because the memory was full.", nil, nil)
+	evictedDesc   = prometheus.NewDesc("sluice_counters_evicted_total", "Live counters that were dropped because the memory was full.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (tableCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{capacityDesc, bytesDesc, liveDesc, reclaimedDesc, givenUpDesc} {
+	for _, d := range []*prometheus.Desc{capacityDesc, bytesDesc, liveDesc, reclaimedDesc, evictedDesc} {
 		ch <- d
 	}
 }
@@ -35,5 +35,5 @@ func (c tableCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(bytesDesc, prometheus.GaugeValue, float64(s.Bytes))
 	ch <- prometheus.MustNewConstMetric(liveDesc, prometheus.GaugeValue, float64(s.Live))
 	ch <- prometheus.MustNewConstMetric(reclaimedDesc, prometheus.CounterValue, float64(s.Reclaimed))
-	ch <- prometheus.MustNewConstMetric(givenUpDesc, prometheus.CounterValue, float64(s.GivenUp))
+	ch <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(s.Evicted))
 }

@@ -23,9 +23,9 @@ type setting struct {
 // A store holds the counters of one contender.
 type store struct {
 	worker func() worker
-	// givenUp is how many counters were forgotten for want of room, nil for
+	// evicted is how many counters were forgotten for want of room, nil for
 	// those that grow.
-	givenUp func() uint64
+	evicted func() uint64
 	close   func() error // may be nil
 }
 

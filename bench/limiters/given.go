@@ -7,10 +7,13 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // One limiter, the time given: so many hits a second, so many at once. When it
 // begins, half of these are used, and hits come as fast as they are admitted.
+// x/time/rate's is in hand; sluice's is the only counter of a table and has to be
+// found there.
 const (
 	givenRate  = 1000
 	givenBurst = 1000
@@ -46,33 +49,10 @@ func givenPolicy(p *policy, refuse bool) (counts limiter.Policy, step limiter.Ti
 	switch {
 	case refuse:
 		return p.with(1, rarely), 1
-	case p.given > 0 && !p.oneWord: // a ring gives back a slot later
+	case p.fast && !p.oneWord: // a ring gives back a slot later
 		step = step * 12 / 10
 	}
 	return p.with(givenBurst, time.Second), step
-}
-
-// sluiceGiven is Decide of one counter in hand, as x/time/rate's limiter is.
-func sluiceGiven(p *policy, refuse bool) (batch, error) {
-	counts, step := givenPolicy(p, refuse)
-	now := limiter.Time(epoch.UnixNano())
-	s, err := limiter.NewSingle(counts)
-	if err != nil {
-		return nil, err
-	}
-	var d limiter.Decision
-	s.Decide(now, givenHits(refuse), &d)
-	return func(n int) (admitted int) {
-		at := now
-		for range n {
-			at += step
-			if s.Decide(at, 1, &d) {
-				admitted++
-			}
-		}
-		now = at
-		return admitted
-	}, nil
 }
 
 // givenHits is how many hits a limiter has had when it begins.
@@ -83,8 +63,8 @@ func givenHits(refuse bool) uint64 {
 	return givenBurst / 2
 }
 
-// sluiceTable is Decide with one charge on the only counter of a table.
-func sluiceTable(p *policy, refuse bool) (batch, error) {
+// sluiceGiven is Decide with one charge on the only counter of a table.
+func sluiceGiven(p *policy, refuse bool) (batch, error) {
 	counts, step := givenPolicy(p, refuse)
 	now := limiter.Time(epoch.UnixNano())
 	t, err := p.newTable(counts, 1)
@@ -92,14 +72,14 @@ func sluiceTable(p *policy, refuse bool) (batch, error) {
 		return nil, err
 	}
 	counts.Prepare()
-	b := &limiter.Batch{Charges: []limiter.Charge{{ID: limiter.ID{Hi: 1 << 8, Lo: 1}, Policy: &counts, Hits: givenHits(refuse)}}}
+	b := &limiter.Batch{Charges: []limiter.Charge{{ID: identity.ID{Hi: 1 << 8, Lo: 1}, Policy: &counts, Hits: givenHits(refuse)}}}
 	t.Decide(now, b)
 	b.Charges[0].Hits = 1
 	return func(n int) (admitted int) {
 		for range n {
 			now += step
 			t.Decide(now, b)
-			if !b.Refused {
+			if !b.Denied {
 				admitted++
 			}
 		}
@@ -118,16 +98,11 @@ func (m *run) measureGiven(ctx context.Context) error {
 		lanes = append(lanes, lane{name, xrate, []batch{xrateGiven(refuse)}})
 		for i := range m.policies {
 			p := &m.policies[i]
-			single, err := sluiceGiven(p, refuse)
+			b, err := sluiceGiven(p, refuse)
 			if err != nil {
 				return err
 			}
-			inTable, err := sluiceTable(p, refuse)
-			if err != nil {
-				return err
-			}
-			lanes = append(lanes,
-				lane{name, p.title(), []batch{single}}, lane{name + " in the table", p.title(), []batch{inTable}})
+			lanes = append(lanes, lane{name, p.title(), []batch{b}})
 		}
 	}
 	return m.rounds(ctx, lanes)
@@ -147,8 +122,8 @@ func pairs(p *policy, two, refuse bool) (batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	prefix := limiter.NewHashKey().Hasher()
-	ids := make([][2]limiter.ID, pairUsers)
+	prefix := identity.NewKey().Hasher()
+	ids := make([][2]identity.ID, pairUsers)
 	for i := range ids {
 		for j := range ids[i] {
 			h := prefix
@@ -180,7 +155,7 @@ func pairs(p *policy, two, refuse bool) (batch, error) {
 				b.Charges[0].ID, b.Charges[0].Policy = id[at&1], limits[at&1]
 			}
 			t.Decide(now, b)
-			if !b.Refused {
+			if !b.Denied {
 				admitted++
 			}
 		}

@@ -46,8 +46,8 @@ func TestContendersLimit(t *testing.T) {
 				if got := fresh(s.worker(), true)(100); got != want {
 					t.Errorf("purpose %d: %d of 100 second hits admitted, want %d", kind, got, want)
 				}
-				if s.givenUp != nil && s.givenUp() != 0 {
-					t.Errorf("purpose %d: %d counters given up, want none", kind, s.givenUp())
+				if s.evicted != nil && s.evicted() != 0 {
+					t.Errorf("purpose %d: %d counters evicted, want none", kind, s.evicted())
 				}
 			}
 		})

@@ -33,7 +33,7 @@ type footprint struct {
 	// Collect is the CPU time of all threads in one forced collection: marking,
 	// sweeping, and what else the runtime does meanwhile.
 	Collect time.Duration
-	GivenUp uint64
+	Evicted uint64
 }
 
 // perCounter is the larger of heap and resident memory.
@@ -74,8 +74,8 @@ func occupy(c *contender, counters int) (*footprint, error) {
 	}
 	slices.Sort(times)
 	m.Collect = times[len(times)/2]
-	if s.givenUp != nil {
-		m.GivenUp = s.givenUp()
+	if s.evicted != nil {
+		m.Evicted = s.evicted()
 	}
 	runtime.KeepAlive(s)
 	return m, nil
@@ -148,8 +148,8 @@ func (m *run) measureMemory(ctx context.Context) error {
 			}
 		}
 		for _, found := range []*footprint{m.memory[c.name], m.collector[c.name]} {
-			if found.GivenUp > 0 {
-				m.note("%s gave up %d of %s counters for want of room.", c.name, found.GivenUp, count(found.Counters))
+			if found.Evicted > 0 {
+				m.note("%s evicted %d of %s counters for want of room.", c.name, found.Evicted, count(found.Counters))
 			}
 		}
 	}

@@ -178,15 +178,15 @@ func (m *run) printMemory(p *report.Page) {
 
 func (m *run) printGiven(p *report.Page) {
 	p.Line("## Decisions alone\n")
-	p.Line("One thread, the time given. One limiter in hand, admitted and refused; the only one of a table, to be found there;")
+	p.Line("One thread, the time given. One limiter, admitted and refused: x/time/rate's in hand, sluice's the only counter of a table;")
 	p.Line("then two limits, of a minute and of a day, on each of %d users in a table: now the one, now the other, or both together;\nin parentheses, times the time of one.\n", pairUsers)
-	p.Head("limiter", "in hand", "refused", "in a table", "refused", "one limit", "two limits", "two, the second refuses")
+	p.Head("limiter", "admitted", "refused", "one limit", "two limits", "two, the second refuses")
 	for _, c := range m.contenders {
 		if c.name != xrate && !c.ours {
 			continue
 		}
 		cells := []string{c.name}
-		for _, measure := range []string{"given", "given refused", "given in the table", "given refused in the table"} {
+		for _, measure := range []string{"given", "given refused"} {
 			cells = append(cells, m.cell(measure, c.name))
 		}
 		for _, measure := range []string{"one limit", "two limits", "two limits refused"} {

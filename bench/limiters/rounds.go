@@ -142,8 +142,8 @@ func (m *run) keyedGroup(ctx context.Context, s setting, cases []keyedCase) (err
 		return err
 	}
 	for c, st := range opened {
-		if st.givenUp != nil && st.givenUp() > 0 {
-			m.note("%s gave up %d of %s counters for want of room.", c.name, st.givenUp(), count(s.counters))
+		if st.evicted != nil && st.evicted() > 0 {
+			m.note("%s evicted %d of %s counters for want of room.", c.name, st.evicted(), count(s.counters))
 		}
 	}
 	return nil

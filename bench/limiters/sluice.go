@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // A policy is one of sluice's algorithms with what it needs besides numbers.
@@ -18,9 +20,8 @@ type policy struct {
 	maxLimit uint32
 	// oneWord says that a counter is a single word.
 	oneWord bool
-	// given is how many times faster than x/time/rate it shall be when the time
-	// is given, 0 for no goal.
-	given float64
+	// fast says that it shall be faster than x/time/rate when the time is given.
+	fast bool
 }
 
 // reference is the algorithm that peers are compared with: most of them are one.
@@ -28,25 +29,25 @@ const reference = "sluice, token bucket"
 
 var policies = []policy{
 	{
-		name: "fixed window", oneWord: true, given: 5, maxLimit: math.MaxUint32,
+		name: "fixed window", oneWord: true, fast: true, maxLimit: math.MaxUint32,
 		with: func(limit uint32, window time.Duration) limiter.Policy {
 			return limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: window}
 		},
 	},
 	{
-		name: "token bucket", oneWord: true, given: 8, maxLimit: math.MaxUint32,
+		name: "token bucket", oneWord: true, fast: true, maxLimit: math.MaxUint32,
 		with: func(limit uint32, window time.Duration) limiter.Policy {
 			return limiter.Policy{Algorithm: limiter.TokenBucket, Limit: limit, Window: window, Burst: limit}
 		},
 	},
 	{
-		name: "leaky bucket", oneWord: true, given: 8, maxLimit: math.MaxUint32,
+		name: "leaky bucket", oneWord: true, fast: true, maxLimit: math.MaxUint32,
 		with: func(limit uint32, window time.Duration) limiter.Policy {
 			return limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: limit, Window: window, Slack: limit - 1}
 		},
 	},
 	{
-		name: "sliding window, ring of ten", given: 5, maxLimit: math.MaxUint32,
+		name: "sliding window, ring of ten", fast: true, maxLimit: math.MaxUint32,
 		with: func(limit uint32, window time.Duration) limiter.Policy {
 			return limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: limit, Window: window, SubWindows: 10}
 		},
@@ -76,15 +77,15 @@ func (p *policy) works() error {
 	// All hits come just before a window ends, and one just after it: of these
 	// algorithms the fixed window alone admits that one.
 	edge := limiter.Time(1_700_000_000 * time.Second)
-	b := &limiter.Batch{Charges: []limiter.Charge{{ID: limiter.ID{Hi: 1 << 8, Lo: 1}, Policy: &counts, Hits: limit}}}
+	b := &limiter.Batch{Charges: []limiter.Charge{{ID: identity.ID{Hi: 1 << 8, Lo: 1}, Policy: &counts, Hits: limit}}}
 	t.Decide(edge-limiter.Time(time.Second/10), b)
-	if b.Refused {
+	if b.Denied {
 		return fmt.Errorf("a new counter refuses %d hits, its limit", limit)
 	}
 	b.Charges[0].Hits = 1
 	t.Decide(edge+limiter.Time(time.Second/10), b)
-	if over := counts.Algorithm != limiter.FixedWindow; b.Refused != over {
-		return fmt.Errorf("hit %d within 0.2s around a window's end: refused is %v, want %v", limit+1, b.Refused, over)
+	if over := counts.Algorithm != limiter.FixedWindow; b.Denied != over {
+		return fmt.Errorf("hit %d within 0.2s around a window's end: refused is %v, want %v", limit+1, b.Denied, over)
 	}
 	return nil
 }
@@ -132,7 +133,7 @@ func (p *policy) open(s setting) (*store, error) {
 		return nil, fmt.Errorf("make a table: %w", err)
 	}
 	counts.Prepare() // as rules are when they are compiled
-	prefix := limiter.NewHashKey().Hasher()
+	prefix := identity.NewKey().Hasher()
 	return &store{
 		worker: func() worker {
 			own := &desk{charge: [1]limiter.Charge{{Policy: &counts, Hits: 1}}}
@@ -141,11 +142,11 @@ func (p *policy) open(s setting) (*store, error) {
 			return func(k []byte) bool {
 				own.charge[0].ID = identify(prefix, k)
 				t.Prefetch(b)
-				t.Decide(clock(), b)
-				return !b.Refused
+				t.Decide(readClock(), b)
+				return !b.Denied
 			}
 		},
-		givenUp: func() uint64 { return t.Stats().GivenUp },
+		evicted: func() uint64 { return t.Stats().Evicted },
 	}, nil
 }
 
@@ -162,7 +163,7 @@ type desk struct {
 var baseline = &contender{name: "(identity and clock alone)", keys: "–", baseline: true, open: openBaseline}
 
 func openBaseline(setting) (*store, error) {
-	prefix := limiter.NewHashKey().Hasher()
+	prefix := identity.NewKey().Hasher()
 	return &store{worker: func() worker {
 		sum := &struct {
 			_ [apart]byte
@@ -171,7 +172,7 @@ func openBaseline(setting) (*store, error) {
 		}{}
 		return func(k []byte) bool {
 			id := identify(prefix, k)
-			sum.n += id.Hi + id.Lo + uint64(clock()) //nolint:gosec // bits
+			sum.n += id.Hi + id.Lo + uint64(readClock()) //nolint:gosec // bits
 			return true
 		}
 	}}, nil
@@ -179,15 +180,15 @@ func openBaseline(setting) (*store, error) {
 
 // identify hashes all of the key, as if each part of it could be anything. h is one
 // that has seen nothing.
-func identify(h limiter.Hasher, key []byte) limiter.ID {
+func identify(h identity.Hasher, key []byte) identity.ID {
 	h.Bytes(key)
 	return h.Sum()
 }
 
-// clock is what the service reads.
-var systemClock = limiter.NewClock()
+// systemClock is what the service reads.
+var systemClock = clock.New()
 
-func clock() limiter.Time {
+func readClock() limiter.Time {
 	now, _ := systemClock.Now()
 	return now
 }

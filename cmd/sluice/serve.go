@@ -17,6 +17,8 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -128,7 +130,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 		st := r.table.Stats()
 		return telemetry.TableStats{
 			Capacity: st.Capacity, Bytes: st.Bytes, Live: r.table.Live(now()),
-			Reclaimed: st.Reclaimed, GivenUp: st.GivenUp,
+			Reclaimed: st.Reclaimed, Evicted: st.Evicted,
 		}
 	})
 	r.service = server.NewService(s.settings(), r.table, r.metrics)
@@ -190,7 +192,7 @@ func (s *serveCmd) compileOptions() descriptors.Options {
 	return descriptors.Options{
 		MergeDomains: s.MergeDomains,
 		AllOrNothing: s.AllOrNothing,
-		HashKey:      limiter.NewHashKey(),
+		HashKey:      identity.NewKey(),
 	}
 }
 
@@ -246,7 +248,7 @@ func (s *serveCmd) settings() server.Settings {
 		DecisionMetadata: s.DecisionMetadata,
 		Allow:            s.TLS.allow,
 		Bounds:           s.Bounds.bounds(),
-		Clock:            limiter.NewClock(),
+		Clock:            clock.New(),
 	}
 	if s.ResponseHeaders {
 		settings.Headers = &server.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // A row is one algorithm's answers to the offered requests.
@@ -41,7 +42,7 @@ func play() ([]row, error) {
 			return nil, err
 		}
 		p := row{name: r.name, words: r.words}
-		p.offer(table, limiter.Charge{ID: limiter.ID{Hi: uint64(i) << 32}, Policy: &r.policy, Hits: 1})
+		p.offer(table, limiter.Charge{ID: identity.ID{Hi: uint64(i) << 32}, Policy: &r.policy, Hits: 1})
 		played = append(played, p)
 	}
 	return played, nil
@@ -52,7 +53,7 @@ func (r *row) offer(table *limiter.Table, c limiter.Charge) {
 	b := limiter.Batch{Budget: time.Minute, Charges: []limiter.Charge{c}}
 	for _, at := range offered() {
 		table.Decide(start+limiter.Time(at)*limiter.Time(time.Millisecond), &b)
-		if b.Refused {
+		if b.Denied {
 			r.refused = append(r.refused, at)
 			continue
 		}

@@ -107,13 +107,13 @@ func floodPushesOutItself(t *testing.T, rules string, kinds []kind) {
 	expect(limit-used, rls.RateLimitResponse_OK, 0)
 	expect(1, rls.RateLimitResponse_OVER_LIMIT, 0)
 
-	lost := metric(t, limits, "sluice_counters_given_up_total")
+	lost := metric(t, limits, "sluice_counters_evicted_total")
 	if lost == 0 {
-		t.Error("no counter was given up, want some: this is no flood")
+		t.Error("no counter was evicted, want some: this is no flood")
 	}
 	if grown > growth {
 		t.Errorf("memory grew by %d bytes, want at most %d", grown, growth)
 	}
-	t.Logf("%v counters were given up, room for %v, memory grew by %d KiB from %d in the second half",
+	t.Logf("%v counters were evicted, room for %v, memory grew by %d KiB from %d in the second half",
 		lost, metric(t, limits, "sluice_counters_capacity"), grown>>10, before>>10)
 }

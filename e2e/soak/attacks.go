@@ -62,7 +62,7 @@ func refunds(b *bout) {
 			switch {
 			case d[0].Remaining > uint64(capacity(p)):
 				above.Add(1)
-			case len(d) == 2 && d[0].Refused && d[0].Charged != 0:
+			case len(d) == 2 && d[0].Denied && d[0].Charged != 0:
 				net.Add(1)
 			case len(d) == 1:
 				w.gave[n] += int64(d[0].Charged)
@@ -110,7 +110,7 @@ func groups(b *bout) {
 				w.ops++
 				for i, n := range numbers {
 					d := batch.Decisions[i]
-					if d.Refused != batch.Refused || batch.Refused && d.Charged > 0 {
+					if d.Denied != batch.Denied || batch.Denied && d.Charged > 0 {
 						w.gave[n]++
 					}
 					w.grant(n, grant{hits: int64(d.Charged)})
@@ -275,8 +275,8 @@ func realTime(b *bout) {
 			}
 		}
 	})
-	if s := t.Stats(); s.GivenUp > 0 {
-		b.faultf("%+v, want none given up", s)
+	if s := t.Stats(); s.Evicted > 0 {
+		b.faultf("%+v, want none evicted", s)
 	}
 	for k := range kinds {
 		for n := range counters {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // workers is how many goroutines hit a table at once.
@@ -101,8 +102,8 @@ type worker struct {
 
 // counterID returns the identity of counter n. With pair all of them have the
 // same pair of buckets.
-func counterID(n int, pair bool) limiter.ID {
-	id := limiter.ID{Hi: uint64(n+1) << 20, Lo: 0x1234_5678_9abc_def0}
+func counterID(n int, pair bool) identity.ID {
+	id := identity.ID{Hi: uint64(n+1) << 20, Lo: 0x1234_5678_9abc_def0}
 	if !pair {
 		id.Lo = uint64(n+1) * 0x9e37_79b9_7f4a_7c15
 		id.Lo ^= id.Lo >> 29
@@ -132,7 +133,7 @@ func (w *worker) take(t *limiter.Table, clock *clock, n int, c limiter.Charge) b
 // takeAt is take at the time now, which may have passed.
 func (w *worker) takeAt(t *limiter.Table, clock *clock, now limiter.Time, n int, c limiter.Charge) bool {
 	d := w.ask(t, now, c)
-	if d.Refused {
+	if d.Denied {
 		return false
 	}
 	w.grant(n, grant{

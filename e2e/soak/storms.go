@@ -52,8 +52,8 @@ func reclaimStorm(b *bout) {
 			w.ask(t, now, c)
 		}
 	})
-	if s := t.Stats(); s.Reclaimed == 0 || s.GivenUp > 0 {
-		b.faultf("%+v, want slots that change hands and none given up", s)
+	if s := t.Stats(); s.Reclaimed == 0 || s.Evicted > 0 {
+		b.faultf("%+v, want slots that change hands and none evicted", s)
 	}
 	for n := range watched {
 		grants := gather(crew, n)
@@ -157,7 +157,7 @@ func flood(b *bout) {
 			b.faultf("established counter %d: admitted %d of 20", n, got)
 		}
 	}
-	if s := t.Stats(); s.GivenUp == 0 {
+	if s := t.Stats(); s.Evicted == 0 {
 		b.faultf("the flood fits into the table: %+v", s)
 	}
 }

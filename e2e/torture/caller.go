@@ -172,8 +172,8 @@ func (l *Ledger) Settle(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOpt
 			}
 		}
 	}
-	if got := page.Sum("sluice_counters_given_up_total"); got > 0 {
-		tb.Errorf("%v counters were given up: this test's do not fit", got)
+	if got := page.Sum("sluice_counters_evicted_total"); got > 0 {
+		tb.Errorf("%v counters were evicted: this test's do not fit", got)
 	}
 	if got := page.Sum("sluice_panics_total"); got > 0 && !l.MayPanic {
 		tb.Errorf("%v requests panicked", got)

@@ -42,7 +42,7 @@ func TestFewFiles(t *testing.T) {
 		crowd = append(crowd, conn)
 	}
 	suite.Eventually(t, "connections are refused", func() bool {
-		return torture.Metrics(t, s).Sum("sluice_refused_connections_total") > 0
+		return torture.Metrics(t, s).Sum("sluice_rejected_connections_total") > 0
 	})
 	most := torture.Measure(t, s).Files
 	torture.Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))

@@ -55,7 +55,7 @@ func TestEachLimit(t *testing.T) {
 				open++
 			}
 			suite.Eventually(t, "those beyond the limit are refused", func() bool {
-				closed = int(torture.Metrics(t, s).Sum("sluice_refused_connections_total"))
+				closed = int(torture.Metrics(t, s).Sum("sluice_rejected_connections_total"))
 				return closed >= 50
 			})
 			t.Logf("%d of %d connections refused", closed, open)

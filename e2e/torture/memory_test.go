@@ -18,7 +18,7 @@ import (
 
 // TestMemory fills the counters' memory with values such as nobody sent before, as
 // fast as they are taken, with Go's memory limited: the process stays within both,
-// what is given up is counted, and counters that were well used before keep their
+// what is evicted is counted, and counters that were well used before keep their
 // limits to the hit.
 func TestMemory(t *testing.T) {
 	const (
@@ -88,15 +88,15 @@ func TestMemory(t *testing.T) {
 	expect(1, rls.RateLimitResponse_OVER_LIMIT, 0)
 
 	page, usage := torture.Metrics(t, s), torture.Measure(t, s)
-	lost := page.Sum("sluice_counters_given_up_total")
+	lost := page.Sum("sluice_counters_evicted_total")
 	collections := regexp.MustCompile(`gc \d+ @\S+ (\d+)%`).FindAllStringSubmatch(s.Log(), -1)
 	if len(collections) == 0 {
 		t.Fatal("the collector said nothing")
 	}
-	t.Logf("%d new counters in %v, room for %.0f, %.0f given up; %v; %s%% of CPU time for %d collections",
+	t.Logf("%d new counters in %v, room for %.0f, %.0f evicted; %v; %s%% of CPU time for %d collections",
 		sent.Load(), time.Since(begun).Round(time.Second), room, lost, usage, collections[len(collections)-1][1], len(collections))
 	if least := float64(sent.Load()) - room; lost < least {
-		t.Errorf("%.0f counters were given up, want at least %.0f", lost, least)
+		t.Errorf("%.0f counters were evicted, want at least %.0f", lost, least)
 	}
 	if most := (counters + 64) << 20; usage.Peak > most {
 		t.Errorf("%d MiB were resident, want at most %d", usage.Peak>>20, most>>20)

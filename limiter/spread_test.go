@@ -4,8 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"math/bits"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // structured are strings as strangers and ordinary names have them, n of each
@@ -54,7 +55,7 @@ func spreads(t *testing.T, text func(i int) []byte) {
 	t.Helper()
 	const blocks, n = spreadBlocks, spreadBlocks * ways / 2
 	sh := &shelf{blocks: make([]block, blocks)}
-	empty := NewHashKey().Hasher()
+	empty := identity.NewKey().Hasher()
 	hi, lo := map[uint64]bool{}, map[uint64]bool{}
 	var first, second, both [blocks]int
 	used := make([]int, blocks)
@@ -98,71 +99,4 @@ func spreads(t *testing.T, text func(i int) []byte) {
 			t.Errorf("%s block: variance is %.3f times the mean, want about 1", which, ratio)
 		}
 	}
-}
-
-// TestEveryBitMatters flips each bit of strings: about half of the bits of both
-// halves of the ID change, each of them in about half of the cases.
-func TestEveryBitMatters(t *testing.T) {
-	const tries = 200
-	for _, size := range []int{1, 7, 8, 15, 16, 17, 45, 256, 300} {
-		var flips [128]int
-		cases := 0
-		for try := range tries {
-			k := HashKey{byte(try), byte(size)}
-			empty := k.Hasher()
-			b := make([]byte, size)
-			for i := range b {
-				b[i] = byte(i * try)
-			}
-			h := empty
-			h.Bytes(b)
-			was := h.Sum()
-			for bit := try % 3; bit < 8*size; bit += 1 + size {
-				b[bit/8] ^= 1 << (bit % 8)
-				h = empty
-				h.Bytes(b)
-				is := h.Sum()
-				b[bit/8] ^= 1 << (bit % 8)
-				cases++
-				for i := range 64 {
-					flips[i] += int((was.Hi ^ is.Hi) >> i & 1)
-					flips[64+i] += int((was.Lo ^ is.Lo) >> i & 1)
-				}
-				if d := bits.OnesCount64(was.Hi^is.Hi) + bits.OnesCount64(was.Lo^is.Lo); d < 24 {
-					t.Errorf("%d bytes, bit %d: %d of 128 bits change", size, bit, d)
-				}
-			}
-		}
-		for i, n := range flips {
-			if p := float64(n) / float64(cases); math.Abs(p-0.5) > 6*0.5/math.Sqrt(float64(cases)) {
-				t.Errorf("%d bytes: bit %d of the ID changes with a probability of %.3f", size, i, p)
-			}
-		}
-	}
-}
-
-// TestPermutedItemsDiffer puts the same strings at each other's places.
-func TestPermutedItemsDiffer(t *testing.T) {
-	empty := NewHashKey().Hasher()
-	seen := map[uint64]string{}
-	var put func(h Hasher, left []string, order string)
-	put = func(h Hasher, left []string, order string) {
-		if len(left) == 0 {
-			id := h.Sum()
-			for _, half := range []uint64{id.Hi >> kindBits, ^(id.Lo >> kindBits)} {
-				if other, ok := seen[half]; ok {
-					t.Errorf("half an ID of %s and %s is the same", order, other)
-				}
-				seen[half] = order
-			}
-			return
-		}
-		for i := range left {
-			g := h
-			g.Bytes([]byte(left[i]))
-			rest := append(append([]string{}, left[:i]...), left[i+1:]...)
-			put(g, rest, order+" "+left[i])
-		}
-	}
-	put(empty, []string{"a", "b", "c", "d", "e", "f", "g"}, "")
 }

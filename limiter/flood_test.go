@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // floods are strings that all have one hash by a function without a key, as a
@@ -106,15 +108,15 @@ func TestFloodsSpread(t *testing.T) {
 func TestFloodsPushOutNoMore(t *testing.T) {
 	t.Parallel()
 	day := &Policy{Algorithm: FixedWindow, Limit: 5, Window: 24 * time.Hour}
-	// givenUp returns how many are when the table is half full, and at the end.
-	givenUp := func(text func(i int) []byte) (half, all uint64) {
+	// evicted returns how many are when the table is half full, and at the end.
+	evicted := func(text func(i int) []byte) (half, all uint64) {
 		tab := newTable(t, 256<<10)
 		capacity := int(tab.Stats().Capacity)
-		empty := NewHashKey().Hasher()
+		empty := identity.NewKey().Hasher()
 		b := &Batch{}
 		for i := range capacity {
 			if i == capacity/2 {
-				half = tab.Stats().GivenUp
+				half = tab.Stats().Evicted
 			}
 			h := empty
 			h.Bytes(text(i))
@@ -122,35 +124,17 @@ func TestFloodsPushOutNoMore(t *testing.T) {
 			b.Charges = append(b.Charges, take(h.Sum(), day))
 			tab.Decide(benchNow, b)
 		}
-		return half, tab.Stats().GivenUp
+		return half, tab.Stats().Evicted
 	}
-	half, random := givenUp(func(i int) []byte { return fmt.Append(nil, i) })
+	half, random := evicted(func(i int) []byte { return fmt.Append(nil, i) })
 	if half > 0 || random == 0 {
 		t.Fatalf("of random values %d are given up by half, %d by the whole of the room, want 0 and some", half, random)
 	}
 	for name, flood := range floods {
-		half, all := givenUp(flood.text)
+		half, all := evicted(flood.text)
 		t.Logf("%s: %d of %d given up", name, all, random)
 		if half > 0 || all > random*12/10 {
 			t.Errorf("%s: %d are given up by half, %d by the whole of the room, want 0 and about %d", name, half, all, random)
 		}
-	}
-}
-
-// TestProcessesHashDifferently has two keys send the same strings to other places.
-func TestProcessesHashDifferently(t *testing.T) {
-	a, b := NewHashKey().Hasher(), NewHashKey().Hasher()
-	same := 0
-	for i := range 1000 {
-		x, y := a, b
-		text := fmt.Append(nil, i)
-		x.Bytes(text)
-		y.Bytes(text)
-		if x.Sum().Lo>>52 == y.Sum().Lo>>52 { // one of 4096 blocks
-			same++
-		}
-	}
-	if same > 10 {
-		t.Errorf("%d of 1000 strings go to the same of 4096 blocks with two keys, want about none", same)
 	}
 }

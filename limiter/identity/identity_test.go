@@ -1,4 +1,4 @@
-package limiter
+package identity
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ type item struct {
 
 // slowID is the identity as the documentation of Hasher defines it, by numbers of
 // any size.
-func slowID(key HashKey, items []item) ID {
+func slowID(key Key, items []item) ID {
 	two64, two128 := new(big.Int).Lsh(big.NewInt(1), 64), new(big.Int).Lsh(big.NewInt(1), 128)
 	number := func(hi, lo uint64) *big.Int {
 		n := new(big.Int).SetUint64(hi)
@@ -101,8 +101,8 @@ func (h *Hasher) putItem(it item) {
 	}
 }
 
-func testKey() HashKey {
-	var k HashKey
+func testKey() Key {
+	var k Key
 	for i := range k {
 		k[i] = byte(i)
 	}
@@ -198,7 +198,7 @@ func TestHasherIsInjective(t *testing.T) {
 		}
 		seen[h.Sum()] = name
 	}
-	empty := HashKey{}.Hasher()
+	empty := Key{}.Hasher()
 	add("nothing", empty)
 	for place := range 2 * hashPlaces { // what is empty or 0 is not absent
 		h := empty
@@ -239,7 +239,7 @@ func TestHasherIsInjective(t *testing.T) {
 }
 
 func TestHashKey(t *testing.T) {
-	a, b := NewHashKey(), NewHashKey()
+	a, b := NewKey(), NewKey()
 	if a == b {
 		t.Fatal("two random keys are equal")
 	}
@@ -259,7 +259,7 @@ func TestHashKey(t *testing.T) {
 }
 
 func BenchmarkHasher(b *testing.B) {
-	prefix := HashKey{1, 2, 3}.Hasher()
+	prefix := Key{1, 2, 3}.Hasher()
 	prefix.Word(7)
 	prefix.Bytes([]byte("remote_address"))
 	for _, value := range []string{"x", "10.0.0.1", "10.123.210.111", "0123456789abcdef0123456789abcdef01234567"} {

@@ -1,22 +1,26 @@
-package limiter
+package clock
 
 import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
 )
+
+const minute = limiter.Time(time.Minute)
 
 // fakeClock is a Clock and the two readings that it has from the system.
 type fakeClock struct {
 	*Clock
-	wall    Time
+	wall    limiter.Time
 	elapsed time.Duration
 	looks   int
 }
 
 func newFakeClock() *fakeClock {
-	f := &fakeClock{Clock: NewClock(), wall: benchNow}
-	f.both = func() (Time, time.Duration) {
+	f := &fakeClock{Clock: New(), wall: limiter.Time(1_700_000_000_123_456_789)}
+	f.both = func() (limiter.Time, time.Duration) {
 		f.looks++
 		return f.wall, f.elapsed
 	}
@@ -24,11 +28,11 @@ func newFakeClock() *fakeClock {
 }
 
 // pass lets time pass.
-func (f *fakeClock) pass(d time.Duration) { f.elapsed, f.wall = f.elapsed+d, f.wall+Time(d) }
+func (f *fakeClock) pass(d time.Duration) { f.elapsed, f.wall = f.elapsed+d, f.wall+limiter.Time(d) }
 
-func (f *fakeClock) wants(t *testing.T, when string, want Time) {
+func (f *fakeClock) wants(t *testing.T, when string, want limiter.Time) {
 	t.Helper()
-	if got := f.at(f.elapsed); got != want {
+	if got := f.At(f.elapsed); got != want {
 		t.Errorf("%s: the time is off by %v", when, time.Duration(got-want))
 	}
 }
@@ -43,20 +47,20 @@ func TestClockFollowsTheWallClock(t *testing.T) {
 	if f.looks != 1 {
 		t.Errorf("%d looks at the wall clock in 99 ms, want 1", f.looks)
 	}
-	f.wall += Time(time.Hour) // set ahead
-	f.wants(t, "99 ms after a look", f.wall-Time(time.Hour))
+	f.wall += limiter.Time(time.Hour) // set ahead
+	f.wants(t, "99 ms after a look", f.wall-limiter.Time(time.Hour))
 	f.pass(time.Millisecond)
 	f.wants(t, "100 ms after it", f.wall)
 
-	f.wall -= Time(time.Minute) // set back
+	f.wall -= limiter.Time(time.Minute) // set back
 	f.pass(anchorLife)
 	f.wants(t, "set back", f.wall)
 
 	f.pass(8 * time.Hour) // nobody asks all night
-	f.wall += Time(time.Second)
+	f.wall += limiter.Time(time.Second)
 	f.wants(t, "after the night", f.wall)
 
-	f.wall += Time(8 * time.Hour) // suspended: only the wall clock goes on
+	f.wall += limiter.Time(8 * time.Hour) // suspended: only the wall clock goes on
 	f.pass(anchorLife)
 	f.wants(t, "after a suspension", f.wall)
 }
@@ -64,8 +68,8 @@ func TestClockFollowsTheWallClock(t *testing.T) {
 // While one caller asks the system, others do not take what is too old.
 func TestClockWhileAnchoring(t *testing.T) {
 	f := newFakeClock()
-	f.at(f.elapsed)
-	f.wall += Time(time.Hour)
+	f.At(f.elapsed)
+	f.wall += limiter.Time(time.Hour)
 	f.pass(anchorLife)
 	f.anchoring.Lock()
 	f.wants(t, "while another asks", f.wall)
@@ -73,7 +77,7 @@ func TestClockWhileAnchoring(t *testing.T) {
 }
 
 func TestClockIsTheSystems(t *testing.T) {
-	c := NewClock()
+	c := New()
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -83,7 +87,7 @@ func TestClockIsTheSystems(t *testing.T) {
 				at, elapsed := c.Now()
 				after := time.Now()
 				// A minute, in case somebody sets the machine's clock meanwhile by less.
-				if at < Time(before.UnixNano())-min1 || at > Time(after.UnixNano())+min1 {
+				if at < limiter.Time(before.UnixNano())-minute || at > limiter.Time(after.UnixNano())+minute {
 					t.Errorf("Now() = %d, want %d to %d", at, before.UnixNano(), after.UnixNano())
 					return
 				}
@@ -99,7 +103,7 @@ func TestClockIsTheSystems(t *testing.T) {
 }
 
 func BenchmarkClock(b *testing.B) {
-	c := NewClock()
+	c := New()
 	b.ReportAllocs()
 	for b.Loop() {
 		c.Now()

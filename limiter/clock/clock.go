@@ -1,9 +1,13 @@
-package limiter
+// Package clock tells the time that a table is asked with, in half the time of
+// [time.Now].
+package clock
 
 import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // anchorLife is how long a clock goes by its monotonic part alone.
@@ -14,11 +18,11 @@ const anchorLife = 100 * time.Millisecond
 // far the wall clock has moved against it. So a wall clock that was set, or a
 // machine that was suspended, is seen at once if a tenth of a second has passed
 // since the last look, else by then. Time may go back with the wall clock, which a
-// [Table] bears. All methods may be called concurrently; none takes a lock that
+// [limiter.Table] bears. All methods may be called concurrently; none takes a lock that
 // another waits for.
 type Clock struct {
 	base time.Time
-	both func() (wall Time, elapsed time.Duration)
+	both func() (wall limiter.Time, elapsed time.Duration)
 
 	// until is when offset is to be found anew, as time elapsed since base, and offset
 	// what elapsed time falls short of the time since the Unix epoch. offset is stored
@@ -27,21 +31,29 @@ type Clock struct {
 	anchoring     sync.Mutex // only tried
 }
 
-// NewClock returns a clock.
-func NewClock() *Clock {
+// New returns a clock that asks the system.
+func New() *Clock {
 	c := &Clock{base: time.Now()} //nolint:forbidigo // this is the clock
-	c.both = func() (Time, time.Duration) {
+	c.both = func() (limiter.Time, time.Duration) {
 		now := time.Now() //nolint:forbidigo // this is the clock
-		return Time(now.UnixNano()), now.Sub(c.base)
+		return limiter.Time(now.UnixNano()), now.Sub(c.base)
 	}
+	return c
+}
+
+// Of returns a clock that has both parts of the time from a function instead of the
+// system, for models of machines whose clocks go wrong. Such a model asks [Clock.At].
+func Of(both func() (wall limiter.Time, elapsed time.Duration)) *Clock {
+	c := New()
+	c.both = both
 	return c
 }
 
 // Now returns the time, and the time elapsed since the clock was made by the same
 // reading.
-func (c *Clock) Now() (Time, time.Duration) {
+func (c *Clock) Now() (limiter.Time, time.Duration) {
 	elapsed := time.Since(c.base)
-	return c.at(elapsed), elapsed
+	return c.At(elapsed), elapsed
 }
 
 // Elapsed returns the time elapsed since the clock was made.
@@ -50,17 +62,17 @@ func (c *Clock) Elapsed() time.Duration { return time.Since(c.base) }
 // ElapsedAt returns what [Clock.Elapsed] will return at t.
 func (c *Clock) ElapsedAt(t time.Time) time.Duration { return t.Sub(c.base) }
 
-// at returns the time at which so much had elapsed, which is now.
-func (c *Clock) at(elapsed time.Duration) Time {
+// At returns the time at which so much had elapsed, which is now.
+func (c *Clock) At(elapsed time.Duration) limiter.Time {
 	if int64(elapsed) >= c.until.Load() {
 		return c.anchor()
 	}
-	return Time(int64(elapsed) + c.offset.Load())
+	return limiter.Time(int64(elapsed) + c.offset.Load())
 }
 
-// anchor is at by both parts of the system's clock. One caller at a time keeps what
+// anchor is At by both parts of the system's clock. One caller at a time keeps what
 // it found; the others do without.
-func (c *Clock) anchor() Time {
+func (c *Clock) anchor() limiter.Time {
 	if !c.anchoring.TryLock() {
 		wall, _ := c.both()
 		return wall

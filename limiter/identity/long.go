@@ -1,4 +1,4 @@
-package limiter
+package identity
 
 import "math/bits"
 

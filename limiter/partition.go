@@ -6,33 +6,33 @@ import (
 )
 
 // reserveShare is the part of the memory that is kept for counters of sizes that
-// were not expected when the table was made, and for spaces: one in so many.
+// were not expected when the table was made, and for partitions: one in so many.
 const reserveShare = 8
 
 // closed is the tag of a slot that is never used.
 const closed = ^uint64(0)
 
-// Space is a part of a [Table] that some counters have for themselves, so that
+// Partition is a part of a [Table] that some counters have for themselves, so that
 // others cannot push them out nor they others. It has a shelf for each size of
-// counter. A request that still uses a space while another replaces it is decided
+// counter. A request that still uses a partition while another replaces it is decided
 // in the old one.
-type Space struct {
+type Partition struct {
 	table *Table
-	// slots is how many counters of a size fit at most; 0 in the common space.
+	// slots is how many counters of a size fit at most; 0 in the common partition.
 	slots   int64
 	shelves [len(classes)]atomic.Pointer[shelf]
 }
 
-// Space returns the space of that name, which holds at most maxCounters counters
+// Partition returns the partition of that name, which holds at most maxCounters counters
 // of one size; the same one if it exists with that bound already. Since a counter
 // has few slots to choose from, some are given up from about two thirds of the
-// bound on. A space whose bound changes starts anew. maxCounters below 1 means the
-// table's common space, which is nil. Space returns an error if the table has no
+// bound on. A partition whose bound changes starts anew. maxCounters below 1 means the
+// table's common partition, which is nil. Partition returns an error if the table has no
 // room for it.
-func (t *Table) Space(name string, maxCounters int64) (*Space, error) {
+func (t *Table) Partition(name string, maxCounters int64) (*Partition, error) {
 	t.growth.Lock()
 	defer t.growth.Unlock()
-	old := t.spaces[name]
+	old := t.partitions[name]
 	if old != nil && old.slots == maxCounters {
 		return old, nil
 	}
@@ -41,41 +41,41 @@ func (t *Table) Space(name string, maxCounters int64) (*Space, error) {
 		left += old.bytes()
 	}
 	if maxCounters < 1 {
-		delete(t.spaces, name)
+		delete(t.partitions, name)
 		t.spare = left
-		return nil, nil //nolint:nilnil // nil is the common space
+		return nil, nil //nolint:nilnil // nil is the common partition
 	}
 	if most := left / int64(slotBytes(0)); maxCounters > most {
-		return nil, fmt.Errorf("space for %d counters: must be at most %d, an eighth of the table less other spaces", maxCounters, most)
+		return nil, fmt.Errorf("partition for %d counters: must be at most %d, an eighth of the table less other partitions", maxCounters, most)
 	}
 	t.spare = left
-	s := &Space{table: t, slots: maxCounters}
+	s := &Partition{table: t, slots: maxCounters}
 	s.grow(0)
-	if t.spaces == nil {
-		t.spaces = map[string]*Space{}
+	if t.partitions == nil {
+		t.partitions = map[string]*Partition{}
 	}
-	t.spaces[name] = s
+	t.partitions[name] = s
 	return s, nil
 }
 
-// space returns where b's counters are.
-func (t *Table) space(b *Batch) *Space {
-	if b.Space != nil {
-		return b.Space
+// partition returns where b's counters are.
+func (t *Table) partition(b *Batch) *Partition {
+	if b.Partition != nil {
+		return b.Partition
 	}
 	return &t.common
 }
 
 // shelf returns the shelf of p's counters.
-func (s *Space) shelf(p *Policy) *shelf {
+func (s *Partition) shelf(p *Policy) *shelf {
 	if p.Algorithm != SlidingWindow && p.Algorithm != SlidingLog {
-		return s.shelves[0].Load() // every space has it
+		return s.shelves[0].Load() // every partition has it
 	}
 	return s.shelfOf(p.class())
 }
 
 // shelfOf returns the shelf of a class, which is made if it was not expected.
-func (s *Space) shelfOf(c int) *shelf {
+func (s *Partition) shelfOf(c int) *shelf {
 	if have := s.shelves[c].Load(); have != nil {
 		return have
 	}
@@ -87,10 +87,10 @@ func (s *Space) shelfOf(c int) *shelf {
 	return s.grow(c)
 }
 
-// grow gives the space a shelf out of the reserve: half of what is left, or all
+// grow gives the partition a shelf out of the reserve: half of what is left, or all
 // its slots where they are bounded, and two blocks even if nothing is left. The
 // growth lock is held.
-func (s *Space) grow(c int) *shelf {
+func (s *Partition) grow(c int) *shelf {
 	each := int64(slotBytes(classes[c]))
 	blocks := s.table.spare / 2 / each / ways
 	if s.slots > 0 {
@@ -108,7 +108,7 @@ func (s *Space) grow(c int) *shelf {
 }
 
 // bytes returns the memory of all shelves.
-func (s *Space) bytes() int64 {
+func (s *Partition) bytes() int64 {
 	n := int64(0)
 	for c := range s.shelves {
 		if sh := s.shelves[c].Load(); sh != nil {

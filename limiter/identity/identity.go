@@ -1,4 +1,5 @@
-package limiter
+// Package identity hashes what tells counters apart to 128 bits, with a secret key.
+package identity
 
 import (
 	"crypto/rand"
@@ -11,12 +12,12 @@ import (
 // who choose the hashed values cannot choose collisions; see [Hasher].
 type ID struct{ Hi, Lo uint64 }
 
-// HashKey is the secret that IDs are hashed with.
-type HashKey [16]byte
+// Key is the secret that IDs are hashed with.
+type Key [16]byte
 
-// NewHashKey returns a random key.
-func NewHashKey() HashKey {
-	var k HashKey
+// NewKey returns a random key.
+func NewKey() Key {
+	var k Key
 	_, _ = rand.Read(k[:]) // never fails: crypto/rand ends the process instead
 	return k
 }
@@ -72,7 +73,7 @@ const (
 
 // hashKeys are the secrets, all made from one key.
 type hashKeys struct {
-	key HashKey
+	key Key
 	// nh has two secrets for a and two for b, for each two words of a string.
 	nh     [nhBytes / 16][4]uint64
 	places [hashPlaces]placeKeys
@@ -91,7 +92,7 @@ const (
 
 // Hasher returns a hasher that has seen nothing yet. It takes some ten microseconds
 // and allocates 4 KiB; copies of it do neither.
-func (k HashKey) Hasher() Hasher {
+func (k Key) Hasher() Hasher {
 	keys := &hashKeys{key: k}
 	var words [4]uint64
 	for i := range keys.nh {
@@ -107,7 +108,7 @@ func (k HashKey) Hasher() Hasher {
 }
 
 // derive returns secrets of their own for each label, number and part.
-func (k HashKey) derive(label string, number int, part byte) [4]uint64 {
+func (k Key) derive(label string, number int, part byte) [4]uint64 {
 	var input [16 + len(labelCommon) + 9]byte
 	copy(input[:], k[:])
 	copy(input[16:], label)
@@ -122,7 +123,7 @@ func (k HashKey) derive(label string, number int, part byte) [4]uint64 {
 }
 
 // place returns the secrets of a place.
-func (k HashKey) place(place int) placeKeys {
+func (k Key) place(place int) placeKeys {
 	a, b := k.derive(labelPlace, place, 'a'), k.derive(labelPlace, place, 'b')
 	return placeKeys{
 		aLo: sum128{a[0], a[1]}, aHi: sum128{a[2], a[3]},

@@ -92,7 +92,7 @@ func TestDivide(t *testing.T) {
 		}
 		return all
 	}
-	spaces := []int64{0, 1000}
+	partitions := []int64{0, 1000}
 	late := newTable(t, 16<<20)
 	for _, policies := range [][]Policy{
 		{*ringOfTen(1), *logOf(100)},
@@ -100,11 +100,11 @@ func TestDivide(t *testing.T) {
 		{*perMinute(1)},
 		nil,
 	} {
-		early, err := New(Options{Bytes: 16 << 20, Policies: policies, Spaces: spaces})
+		early, err := New(Options{Bytes: 16 << 20, Policies: policies, Partitions: partitions})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := late.Divide(policies, spaces); err != nil {
+		if err := late.Divide(policies, partitions); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := shares(late), shares(early); got != want {
@@ -115,10 +115,10 @@ func TestDivide(t *testing.T) {
 		}
 		before := shares(late)
 		if err := late.Divide(nil, []int64{1 << 20}); err == nil || shares(late) != before {
-			t.Errorf("Divide with spaces of half the table = %v, want an error and no change", err)
+			t.Errorf("Divide with partitions of half the table = %v, want an error and no change", err)
 		}
 	}
-	if decide(late, min1, take(counterID(1), ringOfTen(1))).Refused {
+	if decide(late, min1, take(counterID(1), ringOfTen(1))).Denied {
 		t.Error("the first hit is refused")
 	}
 }
@@ -144,38 +144,38 @@ func TestBytesPerLiveCounter(t *testing.T) {
 			b.Charges[0].ID = counterID(i)
 			tab.Decide(min1, b)
 		}
-		if s, live := tab.Stats(), tab.Live(min1); s.GivenUp > 0 || live != n || s.Bytes > n*tt.bytes {
+		if s, live := tab.Stats(), tab.Live(min1); s.Evicted > 0 || live != n || s.Bytes > n*tt.bytes {
 			t.Errorf("algorithm %d, %d bytes a counter: %d live of %d, %+v", tt.p.Algorithm, tt.bytes, live, n, s)
 		}
 	}
 }
 
-func TestSpaces(t *testing.T) {
+func TestPartitions(t *testing.T) {
 	tab := newTable(t, 1<<20)
-	space := func(name string, n int64) *Space {
+	partition := func(name string, n int64) *Partition {
 		t.Helper()
-		s, err := tab.Space(name, n)
+		s, err := tab.Partition(name, n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	if s := space("a", 0); s != nil {
-		t.Errorf("Space(0) = %v, want nil", s)
+	if s := partition("a", 0); s != nil {
+		t.Errorf("Partition(0) = %v, want nil", s)
 	}
-	a, b := space("a", 100), space("b", 100)
-	if a == b || space("a", 100) != a {
-		t.Error("spaces are mixed up")
+	a, b := partition("a", 100), partition("b", 100)
+	if a == b || partition("a", 100) != a {
+		t.Error("partitions are mixed up")
 	}
 	for _, p := range []*Policy{perMinute(5), ringOfTen(5), logOf(2)} {
-		hit := func(s *Space, n int) Decision {
-			batch := &Batch{Charges: []Charge{take(counterID(n), p)}, Space: s}
+		hit := func(s *Partition, n int) Decision {
+			batch := &Batch{Charges: []Charge{take(counterID(n), p)}, Partition: s}
 			tab.Decide(min1, batch)
 			return batch.Decisions[0]
 		}
 		common := decide(tab, min1, take(counterID(1), p)).Decisions[0]
 		if inA, inB := hit(a, 1), hit(b, 1); common.Before != 0 || inA.Before != 0 || inB.Before != 0 {
-			t.Errorf("algorithm %d: spaces share a counter", p.Algorithm)
+			t.Errorf("algorithm %d: partitions share a counter", p.Algorithm)
 		}
 		live := func() int64 { return tab.Live(min1) }
 		before := live()
@@ -186,29 +186,29 @@ func TestSpaces(t *testing.T) {
 			t.Errorf("algorithm %d: %d counters more are live, want as many as the bound", p.Algorithm, got)
 		}
 		if d := hit(b, 1); d.Before != 1 {
-			t.Errorf("algorithm %d: the flood reached another space: %+v", p.Algorithm, d)
+			t.Errorf("algorithm %d: the flood reached another partition: %+v", p.Algorithm, d)
 		}
 	}
-	again := space("a", 50)
+	again := partition("a", 50)
 	if again == a {
-		t.Error("a space whose bound changed is the old one")
+		t.Error("a partition whose bound changed is the old one")
 	}
-	batch := &Batch{Charges: []Charge{take(counterID(1), perMinute(5))}, Space: again}
+	batch := &Batch{Charges: []Charge{take(counterID(1), perMinute(5))}, Partition: again}
 	if tab.Decide(min1, batch); batch.Decisions[0].Before != 0 {
-		t.Errorf("a space whose bound changed holds counters: %+v", batch.Decisions[0])
+		t.Errorf("a partition whose bound changed holds counters: %+v", batch.Decisions[0])
 	}
-	if _, err := tab.Space("c", 1<<20); err == nil || !strings.Contains(err.Error(), "must be at most") {
-		t.Errorf("Space(%d) gives error %v", 1<<20, err)
+	if _, err := tab.Partition("c", 1<<20); err == nil || !strings.Contains(err.Error(), "must be at most") {
+		t.Errorf("Partition(%d) gives error %v", 1<<20, err)
 	}
-	space("a", 0)
-	space("b", 0)
+	partition("a", 0)
+	partition("b", 0)
 	if tab.spare != 1<<20-oneWord(tab).bytes()-tab.common.shelves[2].Load().bytes()-tab.common.shelves[1].Load().bytes() {
-		t.Errorf("%d bytes are spare after the spaces are gone", tab.spare)
+		t.Errorf("%d bytes are spare after the partitions are gone", tab.spare)
 	}
 	for _, n := range []int64{1, 7, 8, 9, 16, 17} { // as few as may be
-		s := space("tiny", n)
+		s := partition("tiny", n)
 		for i := range 100 {
-			batch := &Batch{Charges: []Charge{take(counterID(i), perMinute(5))}, Space: s}
+			batch := &Batch{Charges: []Charge{take(counterID(i), perMinute(5))}, Partition: s}
 			tab.Decide(min1, batch)
 		}
 		live := int64(0)
@@ -219,7 +219,7 @@ func TestSpaces(t *testing.T) {
 			}
 		}
 		if live != n {
-			t.Errorf("a space for %d holds %d", n, live)
+			t.Errorf("a partition for %d holds %d", n, live)
 		}
 	}
 }
