@@ -122,7 +122,7 @@ test: $(ENVOY) | need-go ## all tests, with a real Envoy; with the race detector
 
 .PHONY: test-cpus
 test-cpus: | need-go ## what many call at once, with the race detector on one core and on two
-	go test -race -short -count=1 -cpu 1,2 ./limiter ./server
+	go test -race -short -count=1 -cpu 1,2 ./limiter/... ./server
 
 .PHONY: test-386
 test-386: | need-go ## what decides, as a 32-bit program: 64-bit words must be aligned, and int is short
@@ -130,7 +130,7 @@ test-386: | need-go ## what decides, as a 32-bit program: 64-bit words must be a
 		echo 'make test-386: needs Linux on amd64, which runs programs for 386.' >&2; exit 1;; \
 	esac
 	GOARCH=386 go vet ./...
-	GOARCH=386 CGO_ENABLED=0 go test -count=1 -short ./limiter ./descriptors ./telemetry
+	GOARCH=386 CGO_ENABLED=0 go test -count=1 -short ./limiter/... ./descriptors ./telemetry
 
 .PHONY: reproducible
 reproducible: | need-go ## build the image from two directories, and fail unless both are the same bytes

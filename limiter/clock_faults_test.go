@@ -13,7 +13,7 @@ import (
 )
 
 // A badClock is a machine whose clock is set back and forth, jitters and repeats
-// seconds, and that is suspended, beside a [limiter.Clock] that follows it.
+// seconds, and that is suspended, beside a [clock.Clock] that follows it.
 type badClock struct {
 	*clock.Clock
 	r       *rand.Rand
