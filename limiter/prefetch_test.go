@@ -51,6 +51,9 @@ func TestPrefetchDecidesNothing(t *testing.T) {
 // prefetch asks for: most in the very slot, hardly any in the other block. That is so of
 // slots that were never used, and once all were used, of those whose counters have expired.
 func TestCountersAreWhereTheyAreLookedForFirst(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine, and long: the race detector has nothing to see")
+	}
 	const keys = 100_000
 	p := &Policy{Algorithm: FixedWindow, Limit: 1000, Window: time.Minute}
 	p.Prepare()

@@ -30,7 +30,18 @@ var update = flag.Bool("update", false, "rewrite the files that scripts compare 
 
 func TestMain(m *testing.M) {
 	// The same program under both names that it knows itself by.
-	testscript.Main(leakless{m}, map[string]func(){"sluice": main, "ratelimit": main})
+	testscript.Main(leakless{m}, map[string]func(){"sluice": bounded, "ratelimit": bounded})
+}
+
+// mustEndVariable tells a program for how long it may run; see [exits].
+const mustEndVariable = "SCRIPT_MUST_END"
+
+// bounded is main for as long as the script that runs it allows.
+func bounded() {
+	if most, err := time.ParseDuration(os.Getenv(mustEndVariable)); err == nil {
+		time.AfterFunc(most, func() { os.Exit(-1) })
+	}
+	main()
 }
 
 // leakless are tests that fail if they leave goroutines behind.
@@ -47,7 +58,7 @@ func (l leakless) Run() int {
 
 // TestScripts runs testdata/*.txt. Beside testscript's own commands they have:
 //
-//	exits CODE COMMAND...    run a command, which must exit with CODE
+//	exits CODE COMMAND...    run a command, which must soon exit with CODE
 //	start COMMAND...         start a server on free ports; $grpc, $http, $debug
 //	                         and $metrics become the addresses of its listeners,
 //	                         $json too if it has one
@@ -121,8 +132,12 @@ func scripts(without string) testscript.Params {
 	}
 }
 
+// exits does not wait for the end of the script where the command serves instead of
+// ending, as commands do that lack the variable that should have stopped them.
 func exits(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Setenv(mustEndVariable, patience.String())
 	err := ts.Exec(args[1], args[2:]...)
+	ts.Setenv(mustEndVariable, "")
 	code := 0
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		code = exit.ExitCode()
