@@ -2,7 +2,6 @@ package kustomize
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // TestOthersAskBySocket runs sluice and who asks it as the users that they are in
@@ -19,7 +19,7 @@ import (
 func TestOthersAskBySocket(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
-		notRun(t, "only root can be several users")
+		suite.NotRun(t, "only root can be several users")
 	}
 	p, err := theProgram()
 	if err != nil {
@@ -72,21 +72,4 @@ func TestOthersAskBySocket(t *testing.T) {
 func public() (string, error) {
 	dir, err := os.MkdirTemp(scratch, "")
 	return dir, errors.Join(err, os.Chmod(scratch, 0o755), os.Chmod(dir, 0o755))
-}
-
-// notRun skips the test and leaves a line in the file of SLUICE_NOT_RUN, which make
-// prints.
-func notRun(t *testing.T, why string) {
-	t.Helper()
-	if path := os.Getenv("SLUICE_NOT_RUN"); path != "" {
-		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = fmt.Fprintf(f, "%s: %s\n", t.Name(), why)
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Skip(why)
 }

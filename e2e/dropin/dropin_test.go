@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // What the test tells itself by the environment when it runs itself in
@@ -67,23 +68,7 @@ func TestDropIn(t *testing.T) {
 		check(t, err)
 		return
 	}
-	notRun(t, "neither root's rights nor user namespaces are to be had")
-}
-
-// notRun skips the test and leaves a line in the file of SLUICE_NOT_RUN, which make
-// prints; with SLUICE_DROPIN=required, as in CI, it fails.
-func notRun(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("SLUICE_DROPIN") == "required" {
-		t.Fatal(why)
-	}
-	if path := os.Getenv("SLUICE_NOT_RUN"); path != "" {
-		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-		check(t, err)
-		_, err = fmt.Fprintf(f, "%s: %s\n", t.Name(), why)
-		check(t, errors.Join(err, f.Close()))
-	}
-	t.Skip(why)
+	suite.NoNamespaces(t, "neither root's rights nor user namespaces are to be had")
 }
 
 func testInside(t *testing.T, mode, imagePath string) {

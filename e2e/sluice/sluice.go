@@ -16,14 +16,16 @@ import (
 var listeners = [...]string{"grpc", "http", "debug", "metrics"}
 
 // Build builds the binary from the repository at root into dir and returns its
-// path. Flags are more flags of `go build`, such as -race.
+// path. Flags are more flags of `go build`, such as -race. Go keeps what `go run`
+// links, which it does not for `go build`: the packages that call Build in one tree
+// link the binary once, and each gets a copy.
 func Build(ctx context.Context, root, dir string, flags ...string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dir, "sluice"))
 	if err != nil {
 		return "", err
 	}
-	args := append([]string{"build", "-buildvcs=false", "-o", path}, flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/sluice")...)
+	args := append([]string{"run", "-buildvcs=false", "-exec", "cp"}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/sluice", path)...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build sluice: %w:\n%s", err, out)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
@@ -55,7 +56,7 @@ func TestOtherClocks(t *testing.T) {
 		t.Run(strconv.Itoa(offset), func(t *testing.T) {
 			shifted := []string{"unshare", "--time", "--monotonic", strconv.Itoa(offset), "--boottime", strconv.Itoa(offset)}
 			if out, err := exec.CommandContext(t.Context(), shifted[0], append(shifted[1:], "true")...).CombinedOutput(); err != nil {
-				torture.NotRun(t, fmt.Sprintf("time namespaces, which need root: %v: %s", err, strings.TrimSpace(string(out))))
+				suite.NoNamespaces(t, fmt.Sprintf("time namespaces, which need root: %v: %s", err, strings.TrimSpace(string(out))))
 			}
 			rnd := torture.Rand(t)
 			ledger := torture.NewLedger(200, 100)

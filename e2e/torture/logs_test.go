@@ -89,7 +89,7 @@ func startOnSmallDisk(t *testing.T, config string) *sluice.Sluice {
 	t.Helper()
 	dir := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "unshare", "--mount", "mount", "-t", "tmpfs", "-o", "size=64k", "sluice", dir).CombinedOutput(); err != nil {
-		torture.NotRun(t, fmt.Sprintf("a full disk, which needs root: %v: %s", err, strings.TrimSpace(string(out))))
+		suite.NoNamespaces(t, fmt.Sprintf("a full disk, which needs root: %v: %s", err, strings.TrimSpace(string(out))))
 	}
 	const script = `mount -t tmpfs -o size=64k sluice "$0" && : >"$1" && { tail -n +1 -f "$1" & } && shift && exec "$@" 2>"$0/log"`
 	return torture.Start(t, torture.Options{

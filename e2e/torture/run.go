@@ -2,7 +2,6 @@ package torture
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -48,7 +47,11 @@ var binary string
 func Main(m *testing.M) int {
 	flag.Parse()
 	if runtime.GOOS != "linux" {
-		return notRun("the tortures, which read /proc of Linux")
+		if err := suite.Note("e2e/torture: the tortures read /proc of Linux"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
 	}
 	var flags []string
 	if *raced {
@@ -63,25 +66,6 @@ func slowed[T int | float64](load T) T {
 		return load / 4
 	}
 	return load
-}
-
-// notRun leaves a line for the end of make test.
-func notRun(what string) int {
-	fmt.Fprintln(os.Stderr, "not run:", what)
-	path := os.Getenv("SLUICE_NOT_RUN")
-	if path == "" {
-		return 0
-	}
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
-	if err == nil {
-		_, err = fmt.Fprintln(f, what)
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
 }
 
 // Binary returns the path of the sluice that Main built.

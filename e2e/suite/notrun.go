@@ -1,0 +1,42 @@
+package suite
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// Note leaves a line for the end of `make test`, which says there what it did not
+// run, and why. Outside of make it does nothing.
+func Note(what string) error {
+	path := os.Getenv("SLUICE_NOT_RUN")
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, what)
+	return errors.Join(err, f.Close())
+}
+
+// NotRun skips a test that needs what this machine lacks, and notes it.
+func NotRun(tb testing.TB, why string) {
+	tb.Helper()
+	if err := Note(tb.Name() + ": " + why); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Skip(why)
+}
+
+// NoNamespaces is NotRun for want of namespaces. Where they are required, as in CI,
+// the test fails: a change cannot land with it skipped.
+func NoNamespaces(tb testing.TB, why string) {
+	tb.Helper()
+	if os.Getenv("SLUICE_NAMESPACES") == "required" {
+		tb.Fatal(why)
+	}
+	NotRun(tb, why)
+}
