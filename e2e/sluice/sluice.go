@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 )
@@ -27,6 +28,9 @@ func Build(ctx context.Context, root, dir string, flags ...string) (string, erro
 	args := append([]string{"run", "-buildvcs=false", "-exec", "cp"}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/sluice", path)...)
 	cmd.Dir = root
+	if slices.Contains(flags, "-race") {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // which the race detector needs
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build sluice: %w:\n%s", err, out)
 	}

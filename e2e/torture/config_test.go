@@ -79,6 +79,7 @@ func TestConfigFile(t *testing.T) {
 			return torture.Metrics(t, s).Sum("sluice_config_last_load_successful") == 1
 		})
 	}
+	load.GoOn(t, torture.Least)
 	report := load.Stop(t)
 	report.AtLeast(t, torture.Least, "before")
 	report.NoErrors(t, "before")

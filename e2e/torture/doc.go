@@ -27,8 +27,9 @@
 // goroutines are asserted. A test fails when its load was too small to say anything.
 //
 // There are two tiers: the short one is part of `make test`, the long one is
-// `make torture`, and [Long] tells a test which it is in. One torture by name, with
-// the seed of an earlier run:
+// `make torture`, and [Long] tells a test which it is in. The short one counts answers
+// and waits for them, so that a busy machine makes it slow and not red; the long one also
+// wants a rate. One torture by name, with the seed of an earlier run:
 //
 //	SLUICE_SEED=7 go test -count=1 -v -tags torture ./e2e/torture -run TestName -args -long
 //

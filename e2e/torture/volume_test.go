@@ -85,12 +85,13 @@ func TestVolume(t *testing.T) {
 		suite.Eventually(t, fmt.Sprintf("version %d is in force", version), look)
 		latest, sum = max(latest, took), sum+took
 	}
+	load.GoOn(t, torture.Least)
 	report := load.Stop(t)
 	report.AtLeast(t, torture.Least, "before")
 	report.NoErrors(t, "before")
 	ledger.Settle(t, s)
 	t.Logf("%d updates were in force %v after the swap in the mean, %v at most", updates, sum/time.Duration(updates), latest)
-	if latest > live {
+	if torture.Long() && latest > live {
 		t.Errorf("one took %v, want at most %v", latest, live)
 	}
 	page := torture.Metrics(t, s)
