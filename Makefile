@@ -11,8 +11,6 @@ SOAKTIME      ?= 3m
 # Flags of go test for make torture, such as -run, and of the tests, such as -soak.
 TORTUREFLAGS  ?=
 TORTUREARGS   ?=
-# RACE=1: fail where the race detector cannot run, rather than do without it.
-RACE          ?=
 # NAMESPACES=1: fail where the drop-in test cannot run, rather than do without it.
 NAMESPACES    ?=
 # KEEP=1: make demo goes on until Ctrl-C.
@@ -93,36 +91,55 @@ programs: | need-go
 			-o "$(DIST)/sluice-$${platform%/*}-$${platform#*/}" ./cmd/sluice; \
 	done
 
-# The nested modules go before the main one. The tortures come last and by themselves:
-# beside other tests their calls would be late, and they count what the binary
-# takes, so there is no race detector.
+# Tests and linters compile as sluice is built, so each package is compiled once.
+AS_BUILT = export CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath"
+
+# The tests of limiter that stop goroutines where another may do most harm, and the
+# decisions by a clock that goes wrong, of which there are many more here.
+HOOKED := ^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|ConcurrentReclaim|ClockFaults
+
+# The tortures run last and alone: other tests beside them would make their calls late.
 .PHONY: test
-test: $(ENVOY) | need-go ## all tests, with a real Envoy; with the race detector where there is a C compiler
-	@# Those of limiter that stop goroutines where another may do most harm, and a million
-	@# decisions of each algorithm by a clock that goes wrong.
-	@SLUICE_CLOCK_STEPS=250000 go test -count=1 -tags limiterhooks \
-		-run '^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|ConcurrentReclaim|ClockFaults' ./limiter
-	@race=; \
-	if [ "$$(go env CGO_ENABLED)" = 1 ]; then race=-race; \
-	elif [ -n '$(RACE)' ]; then \
-		echo 'make test: the race detector needs a C compiler and CGO_ENABLED=1.' >&2; \
-		echo 'Install one (Debian, Ubuntu: apt-get install gcc libc6-dev), or leave RACE unset.' >&2; \
-		exit 1; \
-	fi; \
+test: $(ENVOY) | need-go ## everything a change can break, with a real Envoy (6 minutes on 2 cores, more the first time)
+	@$(AS_BUILT); \
 	notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; \
-	export SLUICE_NOT_RUN="$$notrun" SLUICE_DROPIN=$(if $(NAMESPACES),required); \
+	export SLUICE_NOT_RUN="$$notrun" SLUICE_NAMESPACES=$(if $(NAMESPACES),required); \
+	SLUICE_CLOCK_STEPS=250000 go test -count=1 -tags limiterhooks -run '$(HOOKED)' ./limiter || exit 1; \
 	for module in $(NESTED) .; do \
-		(cd $$module && go test $$race -count=1 -shuffle=on -timeout 25m ./...) || exit 1; \
+		(cd $$module && go test -count=1 -shuffle=on -timeout 15m ./...) || exit 1; \
 	done; \
-	go test -count=1 -tags torture -timeout 15m -v ./e2e/torture || exit 1; \
-	if [ -z "$$race" ]; then \
-		echo 'make test: passed WITHOUT the race detector, which needs a C compiler (Debian, Ubuntu: apt-get install gcc libc6-dev)'; \
-	fi; \
+	go test -count=1 -tags torture -timeout 15m ./e2e/torture || exit 1; \
 	while read -r why; do echo "make test: passed WITHOUT $$why"; done <"$$notrun"
+
+# Tortures that measure memory or need all the machine's speed are left out.
+RACED := ^Test(Certificates|ConfigFile|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
+
+.PHONY: test-race
+test-race: | need-go ## what many goroutines share, with the race detector, and sluice with it under load (5 minutes; needs a C compiler)
+	@[ "$$(go env CGO_ENABLED)" = 1 ] || { \
+		echo 'make test-race: the race detector needs a C compiler and CGO_ENABLED=1.' >&2; \
+		echo 'Install one (Debian, Ubuntu: apt-get install gcc libc6-dev).' >&2; exit 1; }
+	@$(AS_BUILT); \
+	CGO_ENABLED=1 go test -race -short -count=1 -shuffle=on -timeout 15m -tags limiterhooks \
+		$$(go list ./... | grep -v '/sluice/\(docs\|e2e\)') || exit 1; \
+	go test -count=1 -tags torture -timeout 15m -run '$(RACED)' ./e2e/torture -args -raced
+
+.PHONY: test-all
+test-all: $(ENVOY) ## before a release: the two above and all that takes long (hours)
+	$(MAKE) lint
+	$(MAKE) reproducible
+	$(MAKE) test-386
+	$(MAKE) test-cpus
+	$(MAKE) test-race
+	go test -race -count=1 -timeout 25m ./e2e/proxy
+	$(MAKE) fuzz FUZZTIME=2m
+	$(MAKE) soak SOAKTIME=10m
+	$(MAKE) torture
+	$(MAKE) test NAMESPACES=1
 
 .PHONY: test-cpus
 test-cpus: | need-go ## what many call at once, with the race detector on one core and on two
-	go test -race -short -count=1 -cpu 1,2 ./limiter/... ./server
+	go test -race -short -count=1 -cpu 1,2 ./limiter/... ./server/...
 
 .PHONY: test-386
 test-386: | need-go ## what decides, as a 32-bit program: 64-bit words must be aligned, and int is short
@@ -130,7 +147,7 @@ test-386: | need-go ## what decides, as a 32-bit program: 64-bit words must be a
 		echo 'make test-386: needs Linux on amd64, which runs programs for 386.' >&2; exit 1;; \
 	esac
 	GOARCH=386 go vet ./...
-	GOARCH=386 CGO_ENABLED=0 go test -count=1 -short ./limiter/... ./descriptors ./telemetry
+	GOARCH=386 CGO_ENABLED=0 go test -count=1 -short ./limiter/... ./descriptors/... ./telemetry/...
 
 .PHONY: reproducible
 reproducible: | need-go ## build the image from two directories, and fail unless both are the same bytes
@@ -138,11 +155,12 @@ reproducible: | need-go ## build the image from two directories, and fail unless
 
 .PHONY: lint
 lint: $(BUILD)/golangci-lint | need-go ## linters, formatting, go vet and tidiness of every module
-	@for module in $(MODULES); do \
+	@$(AS_BUILT); \
+	for module in $(MODULES); do \
 		echo "lint: $$module"; \
 		(cd $$module && go mod tidy -diff) || exit 1; \
 		[ -n "$$(cd $$module && go list ./... 2>/dev/null)" ] || continue; \
-		(cd $$module && go vet -tags torture,sluicetorture ./... && \
+		(cd $$module && go vet -tags torture,sluicetorture,limiterhooks ./... && \
 			$(BUILD)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...) || exit 1; \
 	done
 	@$(BUILD)/golangci-lint fmt --config $(CURDIR)/.golangci.yml --diff
@@ -168,12 +186,6 @@ soak: | need-go ## hit the limiters for SOAKTIME (3m) with all that could break 
 .PHONY: torture
 torture: $(ENVOY) | need-go ## ill-treat the binary under load, half an hour (TORTUREFLAGS='-run TestName': one of them)
 	@go test -count=1 -tags torture -timeout 8h -v $(TORTUREFLAGS) ./e2e/torture -args -long $(TORTUREARGS)
-
-# Those that measure memory or need all the machine's speed are left out.
-RACED := ^Test(Certificates|ConfigFile|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
-.PHONY: torture-race
-torture-race: | need-go ## the short tier of those that a sluice with the race detector can stand
-	go test -count=1 -tags torture -timeout 10m -run '$(RACED)' ./e2e/torture -args -raced
 
 .PHONY: envoy
 envoy: $(ENVOY) ## fetch Envoy into .build/ (test and demo do so themselves)
