@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/alecthomas/kong"
+
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server"
@@ -51,6 +54,12 @@ type checkLine struct {
 // Validate checks what the types do not.
 func (k *checkCmd) Validate() (err error) {
 	k.allow, err = allowList(k.Allow)
+	return err
+}
+
+// BeforeResolve has the environment set the flags that are serve's too.
+func (*checkCmd) BeforeResolve(ctx *kong.Context) error {
+	_, err := environment.Resolve(ctx, ruleFlags)
 	return err
 }
 

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/alecthomas/kong"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
 )
 
 // FuzzEnvironment reads any lines as the environment. What is wrong must be told by
@@ -34,6 +39,12 @@ func FuzzEnvironment(f *testing.F) {
 			flags = command.Flags
 		}
 	}
+	var secrets []string
+	for v := range environment.All() {
+		if v.Secret {
+			secrets = append(secrets, v.Name)
+		}
+	}
 	const hidden = "a word that is nowhere else"
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, hidden) {
@@ -41,13 +52,15 @@ func FuzzEnvironment(f *testing.F) {
 		}
 		lines := strings.Split(text, "\n")
 		for i, line := range lines {
-			if name, _, _ := strings.Cut(line, "="); lookUp(name).secret {
+			if name, _, _ := strings.Cut(line, "="); slices.Contains(secrets, name) {
 				lines[i] = line + hidden
 			}
 		}
-		e := readEnvironment(lines, nil, nil)
-		e.assign()
-		wrong := e.problems
+		e, err := environment.Read(lines, nil, nil)
+		var wrong []error
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			wrong = joined.Unwrap()
+		}
 		for _, flag := range flags {
 			if _, err := e.Resolve(nil, nil, flag); err != nil {
 				wrong = append(wrong, err)
@@ -55,10 +68,11 @@ func FuzzEnvironment(f *testing.F) {
 		}
 		for _, err := range wrong {
 			named := false
-			for v := range variables() {
-				named = named || strings.Contains(err.Error(), v.name)
+			for v := range environment.All() {
+				named = named || strings.Contains(err.Error(), v.Name)
 			}
-			for name, value := range e.all {
+			for _, line := range lines {
+				name, value, _ := strings.Cut(line, "=")
 				named = named || value != "" && strings.Contains(err.Error(), name)
 			}
 			if strings.Contains(err.Error(), hidden) {
@@ -68,13 +82,12 @@ func FuzzEnvironment(f *testing.F) {
 				t.Errorf("%q names no variable, of %q", err, text)
 			}
 		}
-		for flag, a := range e.assigned {
-			for _, name := range a.from {
-				if e.set[name] == "" {
-					t.Errorf("--%s is said to come from %s, which is not set in %q", flag, name, text)
-				}
+		core, logs := observer.New(zap.DebugLevel)
+		e.Report(zap.New(core))
+		for _, line := range logs.All() {
+			if strings.Contains(fmt.Sprint(line.Message, line.ContextMap()), hidden) {
+				t.Errorf("the report shows a secret value of %q: %v", text, line)
 			}
 		}
-		e.report(zap.NewNop())
 	})
 }

@@ -2,8 +2,11 @@ package main
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
 )
 
 // TestBooleans holds that booleans are read as strconv.ParseBool reads them, as
@@ -31,6 +34,31 @@ func TestBooleans(t *testing.T) {
 		t.Setenv("SHADOW_MODE", text)
 		if _, err := parse(t, "serve"); err == nil || !strings.Contains(err.Error(), `SHADOW_MODE="`+text+`"`) {
 			t.Errorf("SHADOW_MODE=%q: error %v, want one that names it", text, err)
+		}
+	}
+}
+
+// TestVariablesSetFlagsThatExist holds that no row of the table names a flag that serve
+// does not have.
+func TestVariablesSetFlagsThatExist(t *testing.T) {
+	parser, err := newParser(new(cli), "sluice", console{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flags []string
+	for _, command := range parser.Model.Children {
+		if command.Name == "serve" {
+			for _, f := range command.Flags {
+				flags = append(flags, f.Name)
+				if len(f.Envs) > 0 {
+					t.Errorf("--%s has variables %v in its tag: the table is their place", f.Name, f.Envs)
+				}
+			}
+		}
+	}
+	for v := range environment.All() {
+		if v.Flag != "" && !slices.Contains(flags, v.Flag) {
+			t.Errorf("%s sets --%s, which does not exist", v.Name, v.Flag)
 		}
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/server"
 )
@@ -45,6 +48,12 @@ func (e *explainCmd) Validate() error {
 		}
 	}
 	return nil
+}
+
+// BeforeResolve has the environment set the flags that are serve's too.
+func (*explainCmd) BeforeResolve(ctx *kong.Context) error {
+	_, err := environment.Resolve(ctx, ruleFlags)
+	return err
 }
 
 // Run explains one descriptor.

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
 )
 
 // cli is the command line. Each command has a Run method that Kong calls.
@@ -105,11 +107,14 @@ func newParser(root *cli, name string, c console, options ...kong.Option) (*kong
 	)...)
 }
 
+// ruleFlags are the flags that check and explain share with serve.
+var ruleFlags = []string{"merge-domains", "all-or-nothing"}
+
 // nameVariables adds to the help of each flag the variables that set it.
 func nameVariables(k *kong.Kong) error {
 	for _, command := range k.Model.Children {
 		for _, flag := range command.Flags {
-			names := variablesOf(flag.Name)
+			names := environment.Of(flag.Name)
 			if command.Name != "serve" && !slices.Contains(ruleFlags, flag.Name) {
 				continue
 			}

@@ -220,7 +220,7 @@ var patience = 30 * time.Second
 // servers holds the server that a script runs, and what it
 // sends StatsD and spans to.
 type servers struct {
-	now    *process
+	now    *daemon
 	statsd net.PacketConn
 	ads    *adstest.Server
 	spans  chan string
@@ -228,15 +228,15 @@ type servers struct {
 	without string
 }
 
-// process is a running process and what it has logged so far.
-type process struct {
+// daemon is a running server and what it has logged so far.
+type daemon struct {
 	cmd    *exec.Cmd
 	stderr *os.File
 	lines  *bufio.Reader
 	log    strings.Builder
 }
 
-func running(ts *testscript.TestScript) *process {
+func running(ts *testscript.TestScript) *daemon {
 	s, _ := ts.Value(servers{}).(*servers)
 	if s.now == nil {
 		ts.Fatalf("no server runs")
@@ -304,7 +304,7 @@ func launch(ts *testscript.TestScript, args []string, wait int) {
 	cmd.Stderr = w
 	ts.Check(cmd.Start())
 	ts.Check(w.Close())
-	p := &process{cmd: cmd, stderr: r, lines: bufio.NewReader(r)}
+	p := &daemon{cmd: cmd, stderr: r, lines: bufio.NewReader(r)}
 	ts.Defer(func() {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()
@@ -332,14 +332,14 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-func (p *process) logged(ts *testscript.TestScript, pattern string) {
+func (p *daemon) logged(ts *testscript.TestScript, pattern string) {
 	re, err := regexp.Compile(pattern)
 	ts.Check(err)
 	p.next(ts, re)
 }
 
 // next returns the next line that matches.
-func (p *process) next(ts *testscript.TestScript, re *regexp.Regexp) string {
+func (p *daemon) next(ts *testscript.TestScript, re *regexp.Regexp) string {
 	for {
 		line, err := p.lines.ReadString('\n')
 		p.log.WriteString(line)
@@ -353,17 +353,17 @@ func (p *process) next(ts *testscript.TestScript, re *regexp.Regexp) string {
 }
 
 // unread ends the reading of the log.
-func (p *process) unread(ts *testscript.TestScript) {
+func (p *daemon) unread(ts *testscript.TestScript) {
 	ts.Check(p.stderr.Close())
 	p.lines = bufio.NewReader(strings.NewReader(""))
 }
 
-func (p *process) signal(ts *testscript.TestScript, name string) {
+func (p *daemon) signal(ts *testscript.TestScript, name string) {
 	signals := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "KILL": syscall.SIGKILL}
 	ts.Check(p.cmd.Process.Signal(signals[name]))
 }
 
-func (p *process) ended(ts *testscript.TestScript, want string) {
+func (p *daemon) ended(ts *testscript.TestScript, want string) {
 	rest, err := io.ReadAll(p.lines)
 	p.log.Write(rest)
 	if err != nil {

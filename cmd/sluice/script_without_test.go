@@ -14,6 +14,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
 )
 
 // TestScriptsSeeEachVariable holds that each supported variable is set by a script
@@ -42,14 +44,14 @@ func TestScriptsSeeEachVariable(t *testing.T) {
 	}
 	var scripts errgroup.Group
 	scripts.SetLimit(8) // nearly all they do is wait for what does not come
-	for v := range variables() {
-		if v.status != supported {
+	for v := range environment.All() {
+		if !v.Supported() {
 			continue
 		}
 		scripts.Go(func() error {
 			named := false
 			for name, paths := range set {
-				if !v.family().MatchString(name) {
+				if !family(v).MatchString(name) {
 					continue
 				}
 				named = true
@@ -59,7 +61,7 @@ func TestScriptsSeeEachVariable(t *testing.T) {
 					}
 				}
 			}
-			t.Errorf("no script sees %s (set by one: %v)", v.name, named)
+			t.Errorf("no script sees %s (set by one: %v)", v.Name, named)
 			return nil
 		})
 	}
@@ -110,6 +112,6 @@ func (*quiet) Parallel()         {}
 func (*quiet) Verbose() bool     { return false }
 
 // family matches the names that v stands for.
-func (v *variable) family() *regexp.Regexp {
-	return regexp.MustCompile("^" + strings.NewReplacer("<NAME>", `\w+`, "*", `\w+`).Replace(v.name) + "$")
+func family(v *environment.Variable) *regexp.Regexp {
+	return regexp.MustCompile("^" + strings.NewReplacer("<NAME>", `\w+`, "*", `\w+`).Replace(v.Name) + "$")
 }

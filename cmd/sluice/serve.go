@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -15,6 +11,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/process"
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
@@ -23,10 +21,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// serveCmd is the flags of serve. What its environment says is in the table of
-// environment_table.go; flags beat it.
+// serveCmd is the flags of serve. Package environment has what
+// variables say; flags beat them.
 type serveCmd struct {
-	environment *environment
+	environment *environment.Environment
 
 	Config       []string `group:"rules" name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
 	ConfigPrefix string   `group:"rules" name:"config-prefix" hidden:"" help:"Of the files of --config only those whose path there, with dots for slashes, begins so."`
@@ -87,12 +85,18 @@ var serveGroups = []kong.Group{
 	{Key: "process", Title: "Process:"},
 }
 
+// BeforeResolve has the environment set the flags that the command line does not give.
+func (s *serveCmd) BeforeResolve(ctx *kong.Context) (err error) {
+	s.environment, err = environment.Resolve(ctx, nil)
+	return err
+}
+
 // Run serves until ctx is done.
 func (s *serveCmd) Run(ctx context.Context, c console, dropped droppedArguments) error {
 	// Whoever reads the log may go away: that must not end the service, as a write to
 	// a broken pipe otherwise does.
 	signal.Ignore(syscall.SIGPIPE)
-	return s.environment.blame(s.run(ctx, c, dropped))
+	return s.environment.Blame(s.run(ctx, c, dropped))
 }
 
 // run logs by a queue, so that no request nor the end waits for who reads the log.
@@ -112,11 +116,9 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 		return err
 	}
 	logger.Info("starting", zap.String("version", version()))
-	if os.Getenv("GOGC") == "" {
-		paceCollector()
-	}
+	process.PaceCollector()
 	dropped.report(logger)
-	s.environment.report(logger)
+	s.environment.Report(logger)
 	metrics, err := telemetry.New(s.Metrics.options(s.Statsd.ExtraTags))
 	if err != nil {
 		return err
@@ -154,17 +156,8 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *rules) e
 	}
 	defer stopStatsd()
 	options := s.options()
-	files := openFiles()
-	if n := connectionLimit(options.Limits.MaxConnections, files); n < options.Limits.MaxConnections {
-		options.Limits.MaxConnections = n
-		r.logger.Warn("--max-connections is lowered to what the limit on open files leaves",
-			zap.Int("connections", n), zap.Uint64("open_files", files))
-	}
-	if n := httpConnectionLimit(options.Limits.MaxHTTPConnections, options.Limits.MaxConnections, files); n < options.Limits.MaxHTTPConnections {
-		options.Limits.MaxHTTPConnections = n
-		r.logger.Info("--max-http-connections is lowered to what the limit on open files leaves",
-			zap.Int("connections", n), zap.Uint64("open_files", files))
-	}
+	limits := &options.Limits
+	limits.MaxConnections, limits.MaxHTTPConnections = process.Connections(limits.MaxConnections, limits.MaxHTTPConnections, r.logger)
 	if options.TLS, err = s.TLS.server(r.metrics, r.logger); err != nil {
 		return err
 	}
@@ -259,7 +252,7 @@ func (s *serveCmd) settings() server.Settings {
 func (s *serveCmd) options() server.Options {
 	return server.Options{
 		GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr, JSONAddr: s.TLS.JSONAddr, NoPlainJSON: !s.JSON, DebugAddr: s.DebugAddr, MetricsAddr: s.MetricsAddr, MetricsPath: s.Metrics.MetricsPath,
-		ReusePort: s.ReusePort, Optional: s.environment.unasked("http-addr", "debug-addr", "metrics-addr"),
+		ReusePort: s.ReusePort, Optional: s.environment.Unasked("http-addr", "debug-addr", "metrics-addr"),
 		Limits:       s.Bounds.limits(),
 		PreciseCodes: s.GRPCStatusCodes == "precise",
 		DrainDelay:   s.DrainDelay,
@@ -271,106 +264,3 @@ func (s *serveCmd) options() server.Options {
 
 // now is the wall clock. A request's own time is read where it comes in.
 func now() limiter.Time { return limiter.Time(time.Now().UnixNano()) }
-
-// rules puts what a source read in force and tells operators.
-type rules struct {
-	service *server.Service
-	table   *limiter.Table
-	// divided says that the table is divided for rules.
-	divided bool
-	metrics *telemetry.Metrics
-	logger  *zap.Logger
-	// drainTimeout bounds what held calls get at the end.
-	drainTimeout time.Duration
-	// defaults is the name of their file, for errors.
-	defaults string
-	// allow is of --grpc-allow, nil without.
-	allow *server.AllowList
-}
-
-// take puts an update in force, or returns why not; both it tells.
-func (r *rules) take(u descriptors.Update) error {
-	r.warn(u.Diagnostics)
-	if u.Err != nil {
-		r.refuse(u.Err)
-		return u.Err
-	}
-	if r.service.Rules() == u.Set {
-		r.metrics.ConfigRestored()
-		r.logger.Info("rules are back at what is in force", zap.String("hash", u.Set.Hash))
-		return nil
-	}
-	if err := r.serve(u.Set); err != nil {
-		r.refuse(err)
-		return err
-	}
-	for _, l := range u.Set.Limits {
-		if l.Policy.MaxWait > r.drainTimeout {
-			r.logger.Warn("rules: " + l.Pos.String() + ": max_wait is longer than --drain-timeout: calls held at a SIGTERM may be cut off")
-		}
-	}
-	for _, odd := range adviseAllow(r.allow, u.Set.Domains()) {
-		r.logger.Warn("rules: " + odd)
-	}
-	r.metrics.ConfigLoaded(u.Set.Hash, float64(time.Now().UnixMilli())/1e3)
-	r.logger.Info("rules loaded", zap.String("hash", u.Set.Hash), zap.Int("limits", len(u.Set.Limits)),
-		zap.Strings("domains", u.Set.Domains()))
-	return nil
-}
-
-// serve puts a set in force. The first one that has domains divides the table.
-func (r *rules) serve(set *descriptors.Set) error {
-	if !r.divided {
-		if err := divide(r.table, set); err != nil {
-			return fmt.Errorf("--counter-memory: %w", err)
-		}
-		boundMemory(r.table, r.logger)
-	}
-	if err := r.service.Serve(set); err != nil {
-		return err
-	}
-	// Without a domain nothing is charged, so that the next set may divide anew.
-	r.divided = r.divided || !set.Empty()
-	return nil
-}
-
-// warn tells what is odd about rules.
-func (r *rules) warn(found descriptors.Diagnostics) {
-	for _, d := range found {
-		if d.Severity == descriptors.Warning {
-			r.logger.Warn("rules: " + d.String())
-		}
-	}
-}
-
-// unwatched tells that files are only polled.
-func (r *rules) unwatched(err error) {
-	r.logger.Warn("rule files cannot be watched and are read each second instead", zap.Error(err))
-}
-
-// refuse tells why rules do not load.
-func (r *rules) refuse(err error) {
-	r.metrics.ConfigRefused()
-	stays := "what is in force stays"
-	if r.service.Rules() == nil {
-		stays = "every request gets an error until they do"
-	}
-	// A line for each error, which is how people and log stores read them.
-	for line := range strings.Lines(loadError(err, r.defaults).Error()) {
-		r.logger.Error("rules: " + strings.TrimSpace(line))
-	}
-	r.logger.Error("rules do not load: " + stays)
-}
-
-// loadError adds to the error of rules or defaults that are not there how to name
-// them.
-func loadError(err error, defaults string) error {
-	var missing *fs.PathError
-	if errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist) {
-		if missing.Path == defaults {
-			return fmt.Errorf("no defaults at %s: name a file with --defaults FILE", missing.Path)
-		}
-		return fmt.Errorf("no rules at %s: name a file or a directory with --config PATH", missing.Path)
-	}
-	return err
-}

@@ -12,7 +12,7 @@ import (
 )
 
 // Validate checks what the types do not.
-func (s *serveCmd) Validate() error { return s.environment.blame(s.check()) }
+func (s *serveCmd) Validate() error { return s.environment.Blame(s.check()) }
 
 func (s *serveCmd) check() error {
 	if _, err := telemetry.NewLogger(io.Discard, s.LogLevel, s.LogFormat); err != nil {
@@ -27,7 +27,7 @@ func (s *serveCmd) check() error {
 			return fmt.Errorf("%s is %q: must be a header name, or empty to leave it out", h.flag, h.name)
 		}
 	}
-	return cmp.Or(s.Bounds.check(), s.TLS.check(), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.given["config"]),
+	return cmp.Or(s.Bounds.check(), s.TLS.check(), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.Given("config")),
 		s.checkAddresses(), s.checkTimes())
 }
 

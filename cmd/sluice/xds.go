@@ -166,7 +166,7 @@ func (x *xdsRules) followDefaults(ctx context.Context, group *errgroup.Group, fi
 	take := func(u descriptors.Update) {
 		x.rules.warn(u.Diagnostics)
 		if u.Err != nil {
-			x.rules.refuse(u.Err)
+			x.rules.reject(u.Err)
 			x.outcome(false)
 			return
 		}

@@ -1,10 +1,32 @@
-package main
+package process
 
-import "math"
+import (
+	"math"
+
+	"go.uber.org/zap"
+)
 
 // keptFiles are open files for all else than gRPC connections: listeners and their
 // connections over HTTP, rules, logs.
 const keptFiles = 256
+
+// Connections returns how many connections over gRPC, and how many to each HTTP
+// listener, there may be: as many as are wanted, or fewer, which it logs, where the
+// process may not open so many files.
+func Connections(wantedGRPC, wantedHTTP int, logger *zap.Logger) (grpc, http int) {
+	files := openFiles()
+	grpc = connectionLimit(wantedGRPC, files)
+	if grpc < wantedGRPC {
+		logger.Warn("--max-connections is lowered to what the limit on open files leaves",
+			zap.Int("connections", grpc), zap.Uint64("open_files", files))
+	}
+	http = httpConnectionLimit(wantedHTTP, grpc, files)
+	if http < wantedHTTP {
+		logger.Info("--max-http-connections is lowered to what the limit on open files leaves",
+			zap.Int("connections", http), zap.Uint64("open_files", files))
+	}
+	return grpc, http
+}
 
 // connectionLimit returns how many connections may be open where the process may
 // open that many files: wanted, or as many as leave keptFiles, but half of the

@@ -1,4 +1,4 @@
-package main
+package environment
 
 import (
 	"errors"
@@ -14,12 +14,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// environment is what the variables of envoyproxy/ratelimit say to a command:
-// values of flags, for those that the command line does not give.
-//
-// A variable that is set to nothing counts as unset, as manifests often leave
-// them; envoyproxy/ratelimit does not start with an empty number or boolean.
-type environment struct {
+// Environment is what the variables say to a command: values of flags, for those that
+// the command line does not give. It is a resolver of Kong.
+type Environment struct {
 	// all is the whole environment, by name.
 	all map[string]string
 	// set is the values of those that are set and of the right kind.
@@ -42,12 +39,29 @@ type assignment struct {
 	from  []string
 }
 
-var _ kong.Resolver = (*environment)(nil)
+var _ kong.Resolver = (*Environment)(nil)
 
-// readEnvironment reads, of an environment as that of [os.Environ], the variables
-// that set one of flags; nil means all variables.
-func readEnvironment(environ, flags []string, given map[string]bool) *environment {
-	e := &environment{
+// Resolve has the process's environment set the flags that the command line does not
+// give: those of flags only, unless that is nil.
+func Resolve(ctx *kong.Context, flags []string) (*Environment, error) {
+	given := map[string]bool{}
+	for _, path := range ctx.Path {
+		if path.Flag != nil {
+			given[path.Flag.Name] = true
+		}
+	}
+	e, err := Read(os.Environ(), flags, given)
+	if err == nil {
+		ctx.AddResolver(e)
+	}
+	return e, err
+}
+
+// Read reads an environment such as that of [os.Environ] for the variables that set
+// one of flags, or all variables if flags is nil. Given are the flags of the command
+// line. The error joins one for each variable whose value is wrong.
+func Read(environ, flags []string, given map[string]bool) (*Environment, error) {
+	e := &Environment{
 		all: map[string]string{}, set: map[string]string{}, given: given,
 		assigned: map[string]assignment{}, unused: map[string]string{},
 	}
@@ -55,18 +69,18 @@ func readEnvironment(environ, flags []string, given map[string]bool) *environmen
 		name, text, _ := strings.Cut(item, "=")
 		e.all[name] = text
 	}
-	for v := range variables() {
-		if flags != nil && !slices.Contains(flags, v.flag) {
-			continue
+	for v := range All() {
+		if flags == nil || slices.Contains(flags, v.Flag) {
+			e.read(v)
 		}
-		e.read(v)
 	}
-	return e
+	e.assign()
+	return e, errors.Join(e.problems...)
 }
 
 // read takes the value of a variable if it is set, and good.
-func (e *environment) read(v *variable) {
-	text := e.all[v.name]
+func (e *Environment) read(v *Variable) {
+	text := e.all[v.Name]
 	if text == "" {
 		return
 	}
@@ -74,49 +88,11 @@ func (e *environment) read(v *variable) {
 		e.problems = append(e.problems, err)
 		return
 	}
-	e.set[v.name] = text
-}
-
-// BeforeResolve has the environment stand in for the flags that are not given.
-func (s *serveCmd) BeforeResolve(ctx *kong.Context) error {
-	s.environment = readEnvironment(os.Environ(), nil, givenFlags(ctx))
-	return s.environment.resolve(ctx)
-}
-
-// ruleFlags are the flags that check and explain share with serve.
-var ruleFlags = []string{"merge-domains", "all-or-nothing"}
-
-// BeforeResolve does the same for the flags that are serve's too.
-func (*checkCmd) BeforeResolve(ctx *kong.Context) error {
-	return readEnvironment(os.Environ(), ruleFlags, givenFlags(ctx)).resolve(ctx)
-}
-
-// BeforeResolve does the same for the flags that are serve's too.
-func (*explainCmd) BeforeResolve(ctx *kong.Context) error {
-	return readEnvironment(os.Environ(), ruleFlags, givenFlags(ctx)).resolve(ctx)
-}
-
-func givenFlags(ctx *kong.Context) map[string]bool {
-	given := map[string]bool{}
-	for _, path := range ctx.Path {
-		if path.Flag != nil {
-			given[path.Flag.Name] = true
-		}
-	}
-	return given
-}
-
-func (e *environment) resolve(ctx *kong.Context) error {
-	e.assign()
-	if len(e.problems) > 0 {
-		return errors.Join(e.problems...)
-	}
-	ctx.AddResolver(e)
-	return nil
+	e.set[v.Name] = text
 }
 
 // assign works out what the variables mean.
-func (e *environment) assign() {
+func (e *Environment) assign() {
 	e.assignStore()
 	e.assignListeners()
 	e.assignTLS()
@@ -133,26 +109,26 @@ func (e *environment) assign() {
 		}
 		e.to("log-format", format, "LOG_FORMAT")
 	}
-	for v := range variables() {
-		text, ok := e.set[v.name]
+	for v := range All() {
+		text, ok := e.set[v.Name]
 		switch {
 		case !ok || v.joined:
 		case v.status == accepted && text != v.preset:
-			e.without(v.note, v.name)
-		case v.status == supported && v.flag != "" && e.unused[v.name] == "":
-			e.to(v.flag, text, v.name)
+			e.without(v.note, v.Name)
+		case v.status == supported && v.Flag != "" && e.unused[v.Name] == "":
+			e.to(v.Flag, text, v.Name)
 		}
 	}
 }
 
 // to sets a flag from those of the variables that are set.
-func (e *environment) to(flag string, value any, from ...string) {
+func (e *Environment) to(flag string, value any, from ...string) {
 	from = slices.DeleteFunc(slices.Clone(from), func(name string) bool { return e.set[name] == "" })
 	e.assigned[flag] = assignment{value, from}
 }
 
 // without says why those of names that are set have no effect.
-func (e *environment) without(why string, names ...string) {
+func (e *Environment) without(why string, names ...string) {
 	for _, name := range names {
 		if _, ok := e.set[name]; ok {
 			e.unused[name] = why
@@ -160,39 +136,42 @@ func (e *environment) without(why string, names ...string) {
 	}
 }
 
-func (e *environment) fail(format string, args ...any) {
+func (e *Environment) fail(format string, args ...any) {
 	e.problems = append(e.problems, fmt.Errorf(format, args...))
 }
 
 // on reports whether a boolean is set and true, off whether it is set and false.
-func (e *environment) on(name string) bool  { return e.is(name, true) }
-func (e *environment) off(name string) bool { return e.is(name, false) }
+func (e *Environment) on(name string) bool  { return e.is(name, true) }
+func (e *Environment) off(name string) bool { return e.is(name, false) }
 
-func (e *environment) is(name string, want bool) bool {
+func (e *Environment) is(name string, want bool) bool {
 	on, err := strconv.ParseBool(e.set[name])
 	return err == nil && on == want
 }
 
-// unasked returns which of the flags of addresses have their default, because neither
+// Unasked returns which of the flags of addresses have their default, because neither
 // the command line nor a variable sets them: by listener, what would move it.
-func (e *environment) unasked(flags ...string) map[string]string {
+func (e *Environment) Unasked(flags ...string) map[string]string {
 	unasked := map[string]string{}
 	for _, flag := range flags {
 		if _, assigned := e.assigned[flag]; !assigned && !e.given[flag] {
 			listener := strings.TrimSuffix(flag, "-addr")
-			unasked[listener] = "--" + flag + ", or the variables " + strings.Join(variablesOf(flag), ", ")
+			unasked[listener] = "--" + flag + ", or the variables " + strings.Join(Of(flag), ", ")
 		}
 	}
 	return unasked
 }
 
+// Given reports whether the command line gives a flag.
+func (e *Environment) Given(flag string) bool { return e.given[flag] }
+
 // any reports whether one of names is set.
-func (e *environment) any(names ...string) bool {
+func (e *Environment) any(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return e.set[name] != "" })
 }
 
 // or returns the value of a variable, or another.
-func (e *environment) or(name, other string) string {
+func (e *Environment) or(name, other string) string {
 	if text, ok := e.set[name]; ok {
 		return text
 	}
@@ -200,15 +179,15 @@ func (e *environment) or(name, other string) string {
 }
 
 // Validate has nothing to do; see [kong.Resolver].
-func (*environment) Validate(*kong.Application) error { return nil }
+func (*Environment) Validate(*kong.Application) error { return nil }
 
-// Resolve returns the value of a flag that the command line does not give.
-func (e *environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+// Resolve implements [kong.Resolver]: it returns the value of a flag that the command line does not give.
+func (e *Environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	a, ok := e.assigned[flag.Name]
 	if !ok {
 		return nil, nil //nolint:nilnil // how a resolver says that it knows nothing
 	}
-	// What the flag's own type refuses is reported by the variable's name.
+	// What the flag's own type rejects is reported by the variable's name.
 	scratch := reflect.New(flag.Target.Type()).Elem()
 	if err := flag.Parse(kong.Scan().PushTyped(a.value, kong.FlagValueToken), scratch); err != nil {
 		var said []string
@@ -225,9 +204,9 @@ func (e *environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 // kongList is what kong puts before what is wrong with an element of a list.
 var kongList = regexp.MustCompile(`^\[\]interface \{\}\{.*\} -> \*\[\][\w.]+: `)
 
-// variables returns all variables.
-func variables() iter.Seq[*variable] {
-	return func(yield func(*variable) bool) {
+// All returns all variables.
+func All() iter.Seq[*Variable] {
+	return func(yield func(*Variable) bool) {
 		for i := range sections {
 			for j := range sections[i].variables {
 				if !yield(&sections[i].variables[j]) {
@@ -238,22 +217,22 @@ func variables() iter.Seq[*variable] {
 	}
 }
 
-// variablesOf returns the names of the variables that set a flag.
-func variablesOf(flag string) (names []string) {
-	for v := range variables() {
-		if v.flag == flag {
-			names = append(names, v.name)
+// Of returns the names of the variables that set a flag.
+func Of(flag string) (names []string) {
+	for v := range All() {
+		if v.Flag == flag {
+			names = append(names, v.Name)
 		}
 	}
 	return names
 }
 
 // lookUp returns the variable of that name.
-func lookUp(name string) *variable {
-	for v := range variables() {
-		if v.name == name {
+func lookUp(name string) *Variable {
+	for v := range All() {
+		if v.Name == name {
 			return v
 		}
 	}
-	return &variable{name: name}
+	return &Variable{Name: name}
 }

@@ -1,6 +1,7 @@
-package main
+package process
 
 import (
+	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -25,9 +26,12 @@ func gcPercent(inUse uint64) int {
 	return int(max(leastGCPercent, min(mostGCPercent, heapRoom*100/max(inUse, 1))))
 }
 
-// paceCollector sets how far the heap may grow, now and after each collection, for as
-// long as the process lives. It is called once, unless GOGC is set.
-func paceCollector() {
+// PaceCollector sets how far the heap may grow, now and after each collection, for as
+// long as the process lives. GOGC, where it is set, holds instead. Call it once.
+func PaceCollector() {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
 	debug.SetGCPercent(mostGCPercent)
 	afterEachCollection(func() bool {
 		samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/gogc:percent"}}

@@ -1,4 +1,4 @@
-package main
+package environment
 
 import (
 	"net"
@@ -10,7 +10,7 @@ import (
 
 // assignStore refuses stores other than memory, unless it is said that memory is
 // meant: limits would silently be those of each replica.
-func (e *environment) assignStore() {
+func (e *Environment) assignStore() {
 	stores := []string{"REDIS_URL", "REDIS_PERSECOND_URL", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV"}
 	if e.on("REDIS_PERSECOND") {
 		stores = append(stores, "REDIS_PERSECOND")
@@ -37,7 +37,7 @@ sends each key to one replica (docs/algorithms.md, "Replicas and restarts"). The
 		strings.Join(named, ", "))
 }
 
-func (e *environment) assignListeners() {
+func (e *Environment) assignListeners() {
 	e.assignAddress("http-addr", "HOST", "", "PORT", "8080")
 	e.assignAddress("debug-addr", "DEBUG_HOST", "127.0.0.1", "DEBUG_PORT", "6070")
 	path := e.set["GRPC_UDS"]
@@ -58,14 +58,14 @@ func (e *environment) assignListeners() {
 }
 
 // assignAddress makes an address of two variables, of which one is set.
-func (e *environment) assignAddress(flag, host, anyHost, port, anyPort string) {
+func (e *Environment) assignAddress(flag, host, anyHost, port, anyPort string) {
 	if e.any(host, port) {
 		e.to(flag, net.JoinHostPort(e.or(host, anyHost), e.port(port, anyPort)), host, port)
 	}
 }
 
 // port returns a port in digits: variables may write it as 0x1f91 too.
-func (e *environment) port(name, other string) string {
+func (e *Environment) port(name, other string) string {
 	n, err := strconv.ParseInt(e.or(name, other), 0, 64)
 	if err != nil {
 		return other // only ports of the right kind are in e.set
@@ -73,7 +73,7 @@ func (e *environment) port(name, other string) string {
 	return strconv.FormatInt(n, 10)
 }
 
-func (e *environment) assignTLS() {
+func (e *Environment) assignTLS() {
 	names := []string{"GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY", "GRPC_CLIENT_TLS_CACERT", "GRPC_CLIENT_TLS_SAN"}
 	if !e.on("GRPC_SERVER_USE_TLS") {
 		e.without("GRPC_SERVER_USE_TLS is not true", names...)
@@ -83,7 +83,7 @@ func (e *environment) assignTLS() {
 		e.without("GRPC_CLIENT_TLS_CACERT is not set, so that clients are asked for no certificate", "GRPC_CLIENT_TLS_SAN")
 	}
 	for _, name := range names[:2] {
-		if e.set[name] == "" && !e.given[lookUp(name).flag] {
+		if e.set[name] == "" && !e.given[lookUp(name).Flag] {
 			e.fail("GRPC_SERVER_USE_TLS=true: %s must name a file", name)
 		}
 	}
@@ -91,15 +91,15 @@ func (e *environment) assignTLS() {
 }
 
 // direct sets the flags of those of names that are set and have an effect.
-func (e *environment) direct(names ...string) {
+func (e *Environment) direct(names ...string) {
 	for _, name := range names {
 		if text, ok := e.set[name]; ok && e.unused[name] == "" {
-			e.to(lookUp(name).flag, text, name)
+			e.to(lookUp(name).Flag, text, name)
 		}
 	}
 }
 
-func (e *environment) assignStats() {
+func (e *Environment) assignStats() {
 	prometheus := []string{"PROMETHEUS_ADDR", "PROMETHEUS_PATH", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"}
 	statsd := []string{"STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL", "STATS_FLUSH_INTERVAL", "USE_DOG_STATSD_MOGRIFIERS"}
 	if e.on("DISABLE_STATS") {
@@ -149,7 +149,7 @@ func (e *environment) assignStats() {
 }
 
 // assignMogrifiers reads the variables of each mogrifier that is named.
-func (e *environment) assignMogrifiers() {
+func (e *Environment) assignMogrifiers() {
 	names := e.set["USE_DOG_STATSD_MOGRIFIERS"]
 	if strings.TrimSpace(names) == "" {
 		return
@@ -159,10 +159,10 @@ func (e *environment) assignMogrifiers() {
 	for name := range strings.SplitSeq(names, ",") {
 		part := func(suffix string) string {
 			v := *lookUp("DOG_STATSD_MOGRIFIER_<NAME>_" + suffix)
-			v.name = strings.ToUpper(strings.ReplaceAll(v.name, "<NAME>", name))
+			v.Name = strings.ToUpper(strings.ReplaceAll(v.Name, "<NAME>", name))
 			e.read(&v)
-			from = append(from, v.name)
-			return e.set[v.name]
+			from = append(from, v.Name)
+			return e.set[v.Name]
 		}
 		pattern, renamed, tags := part("PATTERN"), part("NAME"), part("TAGS")
 		if pattern == "" || renamed == "" {
@@ -174,7 +174,7 @@ func (e *environment) assignMogrifiers() {
 }
 
 // assignTracing sets what of tracing has an effect.
-func (e *environment) assignTracing() {
+func (e *Environment) assignTracing() {
 	if e.on("TRACING_ENABLED") || e.given["tracing"] {
 		const rate = "TRACING_SAMPLING_RATE"
 		// There a rate beyond 0 or 1 is that one.
@@ -189,9 +189,9 @@ func (e *environment) assignTracing() {
 		slices.Sort(e.otel)
 		return
 	}
-	for v := range variables() {
-		if strings.HasPrefix(v.flag, "tracing-") {
-			e.without("TRACING_ENABLED is not true", v.name)
+	for v := range All() {
+		if strings.HasPrefix(v.Flag, "tracing-") {
+			e.without("TRACING_ENABLED is not true", v.Name)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package environment
 
 import (
 	"os"
@@ -25,7 +25,7 @@ var mappedNames = []string{
 
 // assignMapper warns of a mapping that dashboards may count on. One of the usual
 // names needs none.
-func (e *environment) assignMapper() {
+func (e *Environment) assignMapper() {
 	const variable = "PROMETHEUS_MAPPER_YAML"
 	path := e.set[variable]
 	if path == "" || e.unused[variable] != "" {

@@ -1,26 +1,31 @@
-package main
+package environment
 
-// variable is a setting of envoyproxy/ratelimit, or of a library that it reads
-// the environment with.
-type variable struct {
-	name   string
+// Variable is a setting of envoyproxy/ratelimit, or of a library that it reads the
+// environment with.
+type Variable struct {
+	Name string
+	// Flag is the flag that it sets, alone or with others, without hyphens. A
+	// supported variable without one chooses what others mean.
+	Flag string
+	// Secret says that its value is never printed.
+	Secret bool
+
 	kind   kind
 	preset string // the default there
 	status status
-	// flag is the one that it sets, alone or with others, without hyphens. A
-	// supported variable without flag chooses what others mean.
-	flag string
-	// note is for the documentation: what differs from there or, unless it is
-	// supported, why.
+	// note is for the documentation. It says what differs from there, or why the
+	// variable is not supported.
 	note string
 	// allowed are the only values, if not nil.
 	allowed []string
-	// joined says that code decides, from other variables too, what flag gets;
-	// else it gets the variable's value.
+	// joined says that code makes the flag's value, from other variables too. Without
+	// it the flag gets the variable's value.
 	joined bool
-	port   bool // a number of a port
-	secret bool // its value is never printed
+	port   bool // the number of a port
 }
+
+// Supported reports whether v has an effect.
+func (v *Variable) Supported() bool { return v.status == supported }
 
 // status is what becomes of a variable.
 type status string
@@ -28,7 +33,7 @@ type status string
 const (
 	supported status = "supported"
 	accepted  status = "accepted without effect"
-	refused   status = "refused"
+	rejected  status = "rejected"
 )
 
 // Why variables have no effect.
@@ -40,12 +45,12 @@ const (
 // section is variables of one subject.
 type section struct {
 	title     string
-	variables []variable
+	variables []Variable
 }
 
 // sections are all variables, in the order of the documentation.
 var sections = []section{
-	{"Listeners", []variable{
+	{"Listeners", []Variable{
 		joins("HOST", aString, "0.0.0.0", "http-addr", "with PORT; unset: all addresses"),
 		joinsPort("PORT", "8080", "http-addr", "with HOST"),
 		joins("GRPC_HOST", aString, "0.0.0.0", "grpc-addr", "with GRPC_PORT; unset: all addresses"),
@@ -62,7 +67,7 @@ var sections = []section{
 		joins("GRPC_CLIENT_TLS_SAN", aString, "", "grpc-client-san", "while GRPC_CLIENT_TLS_CACERT is set"),
 		ignored("GRPC_SERVER_TLS_CA_CERT", aString, "", "envoyproxy/ratelimit does not read it either; Envoy Gateway sets it"),
 	}},
-	{"Rules", []variable{
+	{"Rules", []Variable{
 		choice("CONFIG_TYPE", "FILE", "the rules come from files, or over xDS", "FILE", "GRPC_XDS_SOTW"),
 		joins("RUNTIME_ROOT", aString, "/srv/runtime_data/current", "config", "once one of RUNTIME_* is set, the defaults of the others are those of envoyproxy/ratelimit"),
 		joins("RUNTIME_SUBDIRECTORY", aString, "", "config", "required while RUNTIME_WATCH_ROOT is true: without it envoyproxy/ratelimit reads no file and limits nothing"),
@@ -73,7 +78,7 @@ var sections = []section{
 		joins("FORCE_START_WITHOUT_INITIAL_CONFIG", aBool, "false", "on-bad-start", "true means `serve`, which is the default under the name ratelimit; over xDS also `--start-without-rules`"),
 		sets("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", aBool, "false", "unhealthy-without-rules", ""),
 	}},
-	{"Rules over xDS, while CONFIG_TYPE is GRPC_XDS_SOTW", []variable{
+	{"Rules over xDS, while CONFIG_TYPE is GRPC_XDS_SOTW", []Variable{
 		joins("CONFIG_GRPC_XDS_SERVER_URL", aString, "localhost:18000", "xds-addr", ""),
 		joins("CONFIG_GRPC_XDS_NODE_ID", aString, "default", "xds-node-id", ""),
 		joins("CONFIG_GRPC_XDS_NODE_METADATA", aString, "", "xds-node-metadata", "`key=value,key=value`; an item without `=` is left out, as there"),
@@ -90,7 +95,7 @@ var sections = []section{
 		joins("XDS_CLIENT_BACKOFF_JITTER", aBool, "true", "xds-backoff-jitter", "each wait is shorter by up to half"),
 		joins("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", anInt, "", "xds-max-message", "0 is the default"),
 	}},
-	{"Decisions and replies", []variable{
+	{"Decisions and replies", []Variable{
 		sets("SHADOW_MODE", aBool, "false", "shadow-mode", ""),
 		sets("QUOTA_MODE", aBool, "false", "quota-mode", ""),
 		sets("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", aBool, "false", "all-or-nothing", "in one step, and a refused request charges nothing at all"),
@@ -101,11 +106,11 @@ var sections = []section{
 		sets("LIMIT_RESET_HEADER", aString, "RateLimit-Reset", "reset-header", ""),
 		sets("RESPONSE_DYNAMIC_METADATA", aBool, "false", "dynamic-metadata", ""),
 	}},
-	{"Logs", []variable{
+	{"Logs", []Variable{
 		sets("LOG_LEVEL", aString, "WARN", "log-level", "unset: info"),
 		joins("LOG_FORMAT", aString, "text", "log-format", "all but `json` means text, as there"),
 	}},
-	{"Metrics and tracing", []variable{
+	{"Metrics and tracing", []Variable{
 		chooses("DISABLE_STATS", aBool, "false", "no metrics by any way"),
 		joins("USE_PROMETHEUS", aBool, "false", "metrics-addr", "unset: on, unless another process has the port; false switches it off. It may be on beside statsd"),
 		joins("PROMETHEUS_ADDR", aString, ":9090", "metrics-addr", ""),
@@ -133,13 +138,13 @@ var sections = []section{
 		joins("TRACING_SAMPLING_RATE", aFloat64, "1", "tracing-sampling-rate", ""),
 		hidden(chooses("OTEL_*", aString, "", "read by OpenTelemetry, as there: OTEL_EXPORTER_OTLP_ENDPOINT and others; an endpoint, headers, a timeout or a queue that it cannot read ends the start")),
 	}},
-	{"The store of counters", []variable{
-		choice("BACKEND_TYPE", "redis", "`memory` counts in this process; redis and memcache are refused", "memory", "redis", "memcache"),
-		hidden(refuses("REDIS_URL", aString, "/var/run/nutcracker/ratelimit.sock")),
-		refuses("REDIS_PERSECOND", aBool, "false"),
-		hidden(refuses("REDIS_PERSECOND_URL", aString, "/var/run/nutcracker/ratelimitpersecond.sock")),
-		refuses("MEMCACHE_HOST_PORT", aList, ""),
-		refuses("MEMCACHE_SRV", aString, ""),
+	{"The store of counters", []Variable{
+		choice("BACKEND_TYPE", "redis", "`memory` counts in this process; redis and memcache are rejected", "memory", "redis", "memcache"),
+		hidden(rejects("REDIS_URL", aString, "/var/run/nutcracker/ratelimit.sock")),
+		rejects("REDIS_PERSECOND", aBool, "false"),
+		hidden(rejects("REDIS_PERSECOND_URL", aString, "/var/run/nutcracker/ratelimitpersecond.sock")),
+		rejects("MEMCACHE_HOST_PORT", aList, ""),
+		rejects("MEMCACHE_SRV", aString, ""),
 		ignored("CACHE_KEY_PREFIX", aString, "", inMemory),
 		ignored("EXPIRATION_JITTER_MAX_SECONDS", anInt64, "300", inMemory),
 		ignored("LOCAL_CACHE_SIZE_IN_BYTES", anInt, "0", inMemory),
@@ -185,62 +190,62 @@ var sections = []section{
 }
 
 // sets is a variable that sets a flag.
-func sets(name string, k kind, preset, flag, note string) variable {
-	return variable{name: name, kind: k, preset: preset, status: supported, flag: flag, note: note}
+func sets(name string, k kind, preset, flag, note string) Variable {
+	return Variable{Name: name, kind: k, preset: preset, status: supported, Flag: flag, note: note}
 }
 
 // joins is a variable that sets a flag together with others.
-func joins(name string, k kind, preset, flag, note string) variable {
+func joins(name string, k kind, preset, flag, note string) Variable {
 	return joined(sets(name, k, preset, flag, note))
 }
 
 // joined leaves it to code what v does.
-func joined(v variable) variable {
+func joined(v Variable) Variable {
 	v.joined = true
 	return v
 }
 
 // joinsPort is one of these that is the port of an address.
-func joinsPort(name, preset, flag, note string) variable {
+func joinsPort(name, preset, flag, note string) Variable {
 	v := joins(name, anInt, preset, flag, note)
 	v.port = true
 	return v
 }
 
 // chooses is a variable that decides what others mean.
-func chooses(name string, k kind, preset, note string) variable {
+func chooses(name string, k kind, preset, note string) Variable {
 	return sets(name, k, preset, "", note)
 }
 
 // choice is one of these with few values.
-func choice(name, preset, note string, allowed ...string) variable {
+func choice(name, preset, note string, allowed ...string) Variable {
 	v := chooses(name, aString, preset, note)
 	v.allowed = allowed
 	return v
 }
 
 // choiceOf is a variable of few values that sets a flag.
-func choiceOf(name, preset, flag string, allowed ...string) variable {
+func choiceOf(name, preset, flag string, allowed ...string) Variable {
 	v := choice(name, preset, "", allowed...)
-	v.flag = flag
+	v.Flag = flag
 	return v
 }
 
 // ignored is a variable without effect.
-func ignored(name string, k kind, preset, why string) variable {
-	return variable{name: name, kind: k, preset: preset, status: accepted, note: why}
+func ignored(name string, k kind, preset, why string) Variable {
+	return Variable{Name: name, kind: k, preset: preset, status: accepted, note: why}
 }
 
-// refuses is a variable that names a store other than memory.
-func refuses(name string, k kind, preset string) variable {
-	return variable{
-		name: name, kind: k, preset: preset, status: refused,
+// rejects is a variable that names a store other than memory.
+func rejects(name string, k kind, preset string) Variable {
+	return Variable{
+		Name: name, kind: k, preset: preset, status: rejected,
 		note: "unless BACKEND_TYPE is memory: limits would mean something else",
 	}
 }
 
 // hidden keeps the value of v from being printed.
-func hidden(v variable) variable {
-	v.secret = true
+func hidden(v Variable) Variable {
+	v.Secret = true
 	return v
 }

@@ -1,12 +1,14 @@
-package main
+package environment
 
 import (
+	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 )
+
+var update = flag.Bool("update", false, "rewrite docs/migrating.md")
 
 // TestVariablesAreTheReferences compares the table with the list of what
 // envoyproxy/ratelimit reads.
@@ -33,60 +35,42 @@ func TestVariablesAreTheReferences(t *testing.T) {
 	if read != 114 {
 		t.Errorf("%d of envoyproxy/ratelimit's own settings, want 114", read)
 	}
-	for v := range variables() {
+	for v := range All() {
 		got := string(v.kind) + " " + v.preset
-		switch other, ok := want[v.name]; {
+		switch other, ok := want[v.Name]; {
 		case !ok:
-			t.Errorf("%s is in the table twice, or not envoyproxy/ratelimit's", v.name)
+			t.Errorf("%s is in the table twice, or not envoyproxy/ratelimit's", v.Name)
 		case got != other:
-			t.Errorf("%s is %q, want %q", v.name, got, other)
+			t.Errorf("%s is %q, want %q", v.Name, got, other)
 		}
-		delete(want, v.name)
+		delete(want, v.Name)
 	}
 	for name := range want {
 		t.Errorf("%s is missing", name)
 	}
 }
 
-// TestVariablesSetFlagsThatExist holds that no row names a flag of its fancy, and
-// that a default is of its row's kind.
-func TestVariablesSetFlagsThatExist(t *testing.T) {
-	parser, err := newParser(new(cli), "sluice", console{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var flags []string
-	for _, command := range parser.Model.Children {
-		if command.Name == "serve" {
-			for _, f := range command.Flags {
-				flags = append(flags, f.Name)
-				if len(f.Envs) > 0 {
-					t.Errorf("--%s has variables %v in its tag: the table is their place", f.Name, f.Envs)
-				}
-			}
-		}
-	}
-	for v := range variables() {
-		if v.flag != "" && !slices.Contains(flags, v.flag) {
-			t.Errorf("%s sets --%s, which does not exist", v.name, v.flag)
-		}
+// TestPresets holds that a default is of its row's kind, and that a row without effect
+// says why.
+func TestPresets(t *testing.T) {
+	for v := range All() {
 		if err := v.check(v.preset); v.preset != "" && err != nil {
-			t.Errorf("the default of %s: %v", v.name, err)
+			t.Errorf("the default of %s: %v", v.Name, err)
 		}
-		if v.status != supported && v.note == "" {
-			t.Errorf("%s has no effect and does not say why", v.name)
+		if !v.Supported() && v.note == "" {
+			t.Errorf("%s has no effect and does not say why", v.Name)
 		}
 	}
 }
 
 const (
-	tableBegins = "<!-- variables: written by go test ./cmd/sluice -run TestMigrating -update -->\n"
+	tableBegins = "<!-- variables: written by go test ./cmd/sluice/environment -run TestMigrating -update -->\n"
 	tableEnds   = "<!-- end of variables -->\n"
 )
 
 // TestMigratingHasTheTable holds that docs/migrating.md says what the table says.
 func TestMigratingHasTheTable(t *testing.T) {
-	const path = "../../docs/migrating.md"
+	const path = "../../../docs/migrating.md"
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +85,7 @@ func TestMigratingHasTheTable(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s is not what the table of variables says: run go test ./cmd/sluice -run TestMigrating -update", path)
+		t.Fatalf("%s is not what the table of variables says: run go test ./cmd/sluice/environment -run TestMigrating -update", path)
 	}
 	if err := os.WriteFile(path, []byte(head+tableBegins+table+tableEnds+tail), 0o600); err != nil {
 		t.Fatal(err)
@@ -116,8 +100,8 @@ func variableTable() string {
 		for i := range s.variables {
 			v := &s.variables[i]
 			here := string(v.status)
-			if v.flag != "" {
-				here = "`--" + v.flag + "`"
+			if v.Flag != "" {
+				here = "`--" + v.Flag + "`"
 			}
 			if v.note != "" {
 				here += ": " + v.note
@@ -130,7 +114,7 @@ func variableTable() string {
 			if kind == "" {
 				kind = string(v.kind)
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", v.name, kind, preset, here)
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", v.Name, kind, preset, here)
 		}
 	}
 	return b.String() + "\n"

@@ -1,4 +1,4 @@
-package main
+package environment
 
 import (
 	"path/filepath"
@@ -13,7 +13,7 @@ var runtimeNames = []string{
 }
 
 // assignSource says where the rules come from.
-func (e *environment) assignSource() {
+func (e *Environment) assignSource() {
 	xds := e.set["CONFIG_TYPE"] == "GRPC_XDS_SOTW"
 	const byFlag = "the command line says where the rules come from"
 	switch {
@@ -29,9 +29,9 @@ func (e *environment) assignSource() {
 		}
 	}
 	if !e.given["xds-addr"] && (!xds || e.given["config"]) {
-		for v := range variables() {
-			if strings.HasPrefix(v.flag, "xds-") && e.unused[v.name] == "" {
-				e.without("rules do not come over xDS", v.name)
+		for v := range All() {
+			if strings.HasPrefix(v.Flag, "xds-") && e.unused[v.Name] == "" {
+				e.without("rules do not come over xDS", v.Name)
 			}
 		}
 		return
@@ -40,7 +40,7 @@ func (e *environment) assignSource() {
 }
 
 // assignRuntime chooses the files as envoyproxy/ratelimit does.
-func (e *environment) assignRuntime() {
+func (e *Environment) assignRuntime() {
 	dir := filepath.Join(e.or("RUNTIME_ROOT", "/srv/runtime_data/current"), e.set["RUNTIME_SUBDIRECTORY"])
 	app := e.or("RUNTIME_APPDIRECTORY", "config")
 	if e.off("RUNTIME_IGNOREDOTFILES") {
@@ -61,7 +61,7 @@ Set it, or set RUNTIME_WATCH_ROOT=false, or name the rules with --config PATH`)
 }
 
 // assignXDS sets the flags of how to reach the server of rules.
-func (e *environment) assignXDS() {
+func (e *Environment) assignXDS() {
 	if !e.on("CONFIG_GRPC_XDS_SERVER_USE_TLS") && !e.given["xds-tls"] {
 		e.without("CONFIG_GRPC_XDS_SERVER_USE_TLS is not true", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
 			"CONFIG_GRPC_XDS_SERVER_TLS_SAN", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY")
@@ -69,9 +69,9 @@ func (e *environment) assignXDS() {
 	if e.on("FORCE_START_WITHOUT_INITIAL_CONFIG") {
 		e.to("start-without-rules", "true", "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	}
-	for v := range variables() {
-		if strings.HasPrefix(v.flag, "xds-") && v.flag != "xds-addr" {
-			e.direct(v.name)
+	for v := range All() {
+		if strings.HasPrefix(v.Flag, "xds-") && v.Flag != "xds-addr" {
+			e.direct(v.Name)
 		}
 	}
 	if text := e.set["CONFIG_GRPC_XDS_NODE_METADATA"]; text != "" {
@@ -98,7 +98,7 @@ func (e *environment) assignXDS() {
 }
 
 // boundBackoff has the first wait be the longest, as there, if it is longer.
-func (e *environment) boundBackoff() {
+func (e *Environment) boundBackoff() {
 	const first, longest = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"
 	initial, err1 := time.ParseDuration(e.or(first, "10s"))
 	most, err2 := time.ParseDuration(e.or(longest, "60s"))

@@ -1,4 +1,4 @@
-package main
+package environment
 
 import (
 	"fmt"
@@ -9,14 +9,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// report logs what the variables did: a line at info for each section, with what
+// Report logs what the variables did: a line at info for each section, with what
 // each variable set, and one at warn for each reason why some have no effect.
-func (e *environment) report(logger *zap.Logger) {
+func (e *Environment) Report(logger *zap.Logger) {
 	for _, s := range sections {
 		var fields []zap.Field
 		for i := range s.variables {
 			if did := e.did(&s.variables[i]); did != "" {
-				fields = append(fields, zap.String(s.variables[i].name, did))
+				fields = append(fields, zap.String(s.variables[i].Name, did))
 			}
 		}
 		if len(fields) > 0 {
@@ -31,12 +31,12 @@ func (e *environment) report(logger *zap.Logger) {
 	}
 	var reasons []string
 	names := map[string][]string{}
-	for v := range variables() {
-		if why, ok := e.unused[v.name]; ok {
+	for v := range All() {
+		if why, ok := e.unused[v.Name]; ok {
 			if names[why] == nil {
 				reasons = append(reasons, why)
 			}
-			names[why] = append(names[why], v.name)
+			names[why] = append(names[why], v.Name)
 		}
 	}
 	for _, why := range reasons {
@@ -45,34 +45,34 @@ func (e *environment) report(logger *zap.Logger) {
 }
 
 // did says what a variable did, "" if it did nothing.
-func (e *environment) did(v *variable) string {
-	text, ok := e.set[v.name]
-	if _, unused := e.unused[v.name]; !ok || unused {
+func (e *Environment) did(v *Variable) string {
+	text, ok := e.set[v.Name]
+	if _, unused := e.unused[v.Name]; !ok || unused {
 		return ""
 	}
 	var all []string
 	for flag, a := range e.assigned {
-		if !slices.Contains(a.from, v.name) {
+		if !slices.Contains(a.from, v.Name) {
 			continue
 		}
 		switch {
 		case e.given[flag]:
 			all = append(all, "--"+flag+" is on the command line")
-		case v.secret:
+		case v.Secret:
 			all = append(all, "--"+flag+" (not shown)")
 		default:
 			all = append(all, fmt.Sprintf("--%s=%v", flag, a.value))
 		}
 	}
 	slices.Sort(all)
-	if len(all) == 0 && v.status == supported && v.flag == "" && !v.secret {
+	if len(all) == 0 && v.status == supported && v.Flag == "" && !v.Secret {
 		return text
 	}
 	return strings.Join(all, " ")
 }
 
-// blame adds to an error the variables that set the flags which it names.
-func (e *environment) blame(err error) error {
+// Blame adds to an error the variables that set the flags which it names.
+func (e *Environment) Blame(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -105,7 +105,7 @@ var ours = []string{
 var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_\d+_\w+)?$`)
 
 // strangers returns the names that look like one of the table, but are not there.
-func (e *environment) strangers() (names []string) {
+func (e *Environment) strangers() (names []string) {
 	for name := range e.all {
 		like := slices.ContainsFunc(ours, func(start string) bool { return strings.HasPrefix(name, start) }) ||
 			e.on("USE_DOG_STATSD") && strings.HasPrefix(name, "DOG_STATSD_") // of a mogrifier that none names

@@ -1,4 +1,4 @@
-package main
+package environment
 
 import (
 	"fmt"
@@ -75,7 +75,7 @@ func pairs(text string) (all [][2]string, ok bool) {
 }
 
 // check returns why text is no value of v, or nil.
-func (v *variable) check(text string) error {
+func (v *Variable) check(text string) error {
 	allowed := v.kind.check(text)
 	switch {
 	case allowed != "":
@@ -92,7 +92,7 @@ func (v *variable) check(text string) error {
 			allowed += "; Kubernetes sets it for a Service of that name: set enableServiceLinks: false in the pod"
 		}
 	}
-	return fmt.Errorf("%s=%s: %s", v.name, v.show(text), allowed)
+	return fmt.Errorf("%s=%s: %s", v.Name, v.show(text), allowed)
 }
 
 func isPort(text string) bool {
@@ -101,8 +101,8 @@ func isPort(text string) bool {
 }
 
 // show returns text as it may be printed.
-func (v *variable) show(text string) string {
-	if v.secret {
+func (v *Variable) show(text string) string {
+	if v.Secret {
 		return "(not shown)"
 	}
 	return strconv.Quote(text)

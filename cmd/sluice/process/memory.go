@@ -1,0 +1,30 @@
+package process
+
+import (
+	"os"
+	"runtime/debug"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"go.uber.org/zap"
+)
+
+// BoundMemory tells Go how much memory it may take: nine tenths of the container's
+// limit, less the bytes of counters, which are not in the heap. GOMEMLIMIT, where it
+// is set, holds instead.
+func BoundMemory(counters int64, logger *zap.Logger) {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	container, err := memlimit.FromCgroup()
+	if err != nil {
+		return // no container, or one without a limit
+	}
+	limit := int64(float64(container)*0.9) - counters
+	if limit <= 0 {
+		logger.Warn("the counters alone take more than the container's memory: lower --counter-memory or raise the limit",
+			zap.Uint64("container_bytes", container), zap.Int64("counter_bytes", counters))
+		return
+	}
+	debug.SetMemoryLimit(limit)
+	logger.Info("memory limit set", zap.Int64("gomemlimit_bytes", limit), zap.Uint64("container_bytes", container))
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/process"
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// rules puts what a source read in force and tells operators.
+type rules struct {
+	service *server.Service
+	table   *limiter.Table
+	// divided says that the table is divided for rules.
+	divided bool
+	metrics *telemetry.Metrics
+	logger  *zap.Logger
+	// drainTimeout bounds what held calls get at the end.
+	drainTimeout time.Duration
+	// defaults is the name of their file, for errors.
+	defaults string
+	// allow is of --grpc-allow, nil without.
+	allow *server.AllowList
+}
+
+// take puts an update in force or returns why not. It tells operators of either.
+func (r *rules) take(u descriptors.Update) error {
+	r.warn(u.Diagnostics)
+	if u.Err != nil {
+		r.reject(u.Err)
+		return u.Err
+	}
+	if r.service.Rules() == u.Set {
+		r.metrics.ConfigRestored()
+		r.logger.Info("rules are back at what is in force", zap.String("hash", u.Set.Hash))
+		return nil
+	}
+	if err := r.serve(u.Set); err != nil {
+		r.reject(err)
+		return err
+	}
+	for _, l := range u.Set.Limits {
+		if l.Policy.MaxWait > r.drainTimeout {
+			r.logger.Warn("rules: " + l.Pos.String() + ": max_wait is longer than --drain-timeout: calls held at a SIGTERM may be cut off")
+		}
+	}
+	for _, odd := range adviseAllow(r.allow, u.Set.Domains()) {
+		r.logger.Warn("rules: " + odd)
+	}
+	r.metrics.ConfigLoaded(u.Set.Hash, float64(time.Now().UnixMilli())/1e3)
+	r.logger.Info("rules loaded", zap.String("hash", u.Set.Hash), zap.Int("limits", len(u.Set.Limits)),
+		zap.Strings("domains", u.Set.Domains()))
+	return nil
+}
+
+// serve puts a set in force. The first one that has domains divides the table.
+func (r *rules) serve(set *descriptors.Set) error {
+	if !r.divided {
+		if err := r.divide(set); err != nil {
+			return fmt.Errorf("--counter-memory: %w", err)
+		}
+		process.BoundMemory(r.table.Stats().Mapped, r.logger)
+	}
+	if err := r.service.Serve(set); err != nil {
+		return err
+	}
+	// Without a domain nothing is charged, so that the next set may divide anew.
+	r.divided = r.divided || !set.Empty()
+	return nil
+}
+
+// divide divides the table, which has not been used, for the rules of set.
+func (r *rules) divide(set *descriptors.Set) error {
+	var reserved []int64
+	for _, domain := range set.Domains() {
+		reserved = append(reserved, set.MaxCounters(domain))
+	}
+	return r.table.Divide(slices.Collect(set.Policies()), reserved)
+}
+
+// warn tells what is odd about rules.
+func (r *rules) warn(found descriptors.Diagnostics) {
+	for _, d := range found {
+		if d.Severity == descriptors.Warning {
+			r.logger.Warn("rules: " + d.String())
+		}
+	}
+}
+
+// unwatched tells that files are only polled.
+func (r *rules) unwatched(err error) {
+	r.logger.Warn("rule files cannot be watched and are read each second instead", zap.Error(err))
+}
+
+// reject tells why rules do not load.
+func (r *rules) reject(err error) {
+	r.metrics.ConfigRefused()
+	stays := "what is in force stays"
+	if r.service.Rules() == nil {
+		stays = "every request gets an error until they do"
+	}
+	// A line for each error, which is how people and log stores read them.
+	for line := range strings.Lines(loadError(err, r.defaults).Error()) {
+		r.logger.Error("rules: " + strings.TrimSpace(line))
+	}
+	r.logger.Error("rules do not load: " + stays)
+}
+
+// loadError adds to the error of rules or defaults that are not there how to name
+// them.
+func loadError(err error, defaults string) error {
+	var missing *fs.PathError
+	if errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist) {
+		if missing.Path == defaults {
+			return fmt.Errorf("no defaults at %s: name a file with --defaults FILE", missing.Path)
+		}
+		return fmt.Errorf("no rules at %s: name a file or a directory with --config PATH", missing.Path)
+	}
+	return err
+}
