@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"testing"
 )
 
 // kib is the unit in which Envoy bounds headers: 60 of it, by default.
@@ -274,4 +275,14 @@ func wayListeners() []listener {
 		all = append(all, l)
 	}
 	return all
+}
+
+// status is what Envoy answers to a request.
+func (p *proxy) status(t *testing.T, listener string, a ask) int {
+	t.Helper()
+	status, err := p.sent(t.Context(), listener, a)
+	if err != nil {
+		t.Errorf("%s: %v", listener, err)
+	}
+	return status
 }
