@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -31,8 +32,8 @@ func TestDocsOfAlgorithms(t *testing.T) {
 			used[l.Policy.Algorithm] = true
 		}
 	}
-	if len(used) != len(algorithms) {
-		t.Errorf("the rules use %d algorithms, want %d", len(used), len(algorithms))
+	if len(used) != len(rules.AlgorithmNames()) {
+		t.Errorf("the rules use %d algorithms, want %d", len(used), len(rules.AlgorithmNames()))
 	}
 	ring := func(k uint32) int {
 		return limiter.CounterBytes(limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1, Window: time.Minute, SubWindows: k})

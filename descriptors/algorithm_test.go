@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -41,15 +42,15 @@ func TestPolicyOfWords(t *testing.T) {
 		},
 	} {
 		tc.want.Limit, tc.want.Window = 60, time.Minute
-		if got := rules(t, Options{}, limited(tc.words)).Limits[0].Policy; wordsOf(got) != tc.want {
+		if got := load(t, Options{}, limited(tc.words)).Limits[0].Policy; wordsOf(got) != tc.want {
 			t.Errorf("policy of %s = %+v, want %+v", tc.words, got, tc.want)
 		}
 	}
 }
 
 func TestALimitOfNoneIsAllowedInEveryAlgorithm(t *testing.T) {
-	for _, algorithm := range algorithms {
-		p := rules(t, Options{}, limited("unit: year, requests_per_unit: 0, algorithm: "+algorithm)).Limits[0].Policy
+	for _, algorithm := range rules.AlgorithmNames() {
+		p := load(t, Options{}, limited("unit: year, requests_per_unit: 0, algorithm: "+algorithm)).Limits[0].Policy
 		if p.Limit != 0 || p.Algorithm == limiter.TokenBucket && p.Burst != 1 {
 			t.Errorf("policy of %s = %+v, want no limit and the least burst", algorithm, p)
 		}
@@ -57,8 +58,8 @@ func TestALimitOfNoneIsAllowedInEveryAlgorithm(t *testing.T) {
 }
 
 func TestOnlyAFixedWindowCountsRefusedByDefault(t *testing.T) {
-	for _, algorithm := range algorithms {
-		l := rules(t, Options{}, limited("unit: hour, requests_per_unit: 1, algorithm: "+algorithm)).Limits[0]
+	for _, algorithm := range rules.AlgorithmNames() {
+		l := load(t, Options{}, limited("unit: hour, requests_per_unit: 1, algorithm: "+algorithm)).Limits[0]
 		if got, want := l.Policy.CountRefused, algorithm == "fixed_window"; got != want {
 			t.Errorf("CountRefused of %s = %v, want %v", algorithm, got, want)
 		}
@@ -93,7 +94,7 @@ func TestIdentityOfAlgorithms(t *testing.T) {
 		"", "unit_multiplier: 2", "algorithm: sliding_window", "algorithm: sliding_window, sub_windows: 11",
 		"algorithm: sliding_log", "algorithm: token_bucket", "algorithm: leaky_bucket", "algorithm: leaky_bucket, unit_multiplier: 2",
 	} {
-		got := id(t, rules(t, Options{}, limited(minute+words)), "d", desc("k", "x"))
+		got := id(t, load(t, Options{}, limited(minute+words)), "d", desc("k", "x"))
 		for other, taken := range distinct {
 			if got == taken {
 				t.Errorf("%q and %q share a counter", words, other)
@@ -107,7 +108,7 @@ func TestIdentityOfAlgorithms(t *testing.T) {
 		{"algorithm: token_bucket", "algorithm: token_bucket, requests_per_unit: 5, burst: 3"},
 		{"algorithm: leaky_bucket", "algorithm: leaky_bucket, requests_per_unit: 5, slack: 3, max_wait: 1s, max_waiting: 1"},
 	} {
-		edited := id(t, rules(t, Options{}, limited("unit: second, unit_multiplier: 60, "+same[1])), "d", desc("k", "x"))
+		edited := id(t, load(t, Options{}, limited("unit: second, unit_multiplier: 60, "+same[1])), "d", desc("k", "x"))
 		if edited != distinct[same[0]] {
 			t.Errorf("%q does not keep the counter of %q", same[1], same[0])
 		}
@@ -115,8 +116,8 @@ func TestIdentityOfAlgorithms(t *testing.T) {
 }
 
 func TestAnOverrideKeepsTheCounter(t *testing.T) {
-	for _, algorithm := range algorithms {
-		s := rules(t, Options{}, limited("unit: minute, requests_per_unit: 60, algorithm: "+algorithm))
+	for _, algorithm := range rules.AlgorithmNames() {
+		s := load(t, Options{}, limited("unit: minute, requests_per_unit: 60, algorithm: "+algorithm))
 		if id(t, s, "d", desc("k", "x")) != id(t, s, "d", desc("k", "x").limit(5, 2, 0)) {
 			t.Errorf("%s: an override of the same window has another counter", algorithm)
 		}
@@ -127,7 +128,7 @@ func TestAnOverrideKeepsTheCounter(t *testing.T) {
 }
 
 func TestLabelsOfAlgorithms(t *testing.T) {
-	s := rules(t, Options{}, `
+	s := load(t, Options{}, `
 domain: d
 descriptors:
   - key: k
@@ -172,7 +173,7 @@ descriptors:
 `
 
 func TestTextsOfAlgorithms(t *testing.T) {
-	s := rules(t, Options{}, allAlgorithms)
+	s := load(t, Options{}, allAlgorithms)
 	var got []string
 	for _, l := range s.Limits {
 		got = append(got, l.String())
@@ -214,7 +215,7 @@ d.held: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false,
 d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true, max_counters: 1000
 `
 	var got strings.Builder
-	if err := rules(t, Options{}, allAlgorithms).Dump(&got); err != nil {
+	if err := load(t, Options{}, allAlgorithms).Dump(&got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got.String()); diff != "" {
@@ -235,7 +236,7 @@ func TestAdviceOfBuckets(t *testing.T) {
 		"unit: second, requests_per_unit: 4294967295, algorithm: token_bucket, burst: 1":           false,
 		"unit: year, unit_multiplier: 10, requests_per_unit: 1, algorithm: leaky_bucket, slack: 2": true,
 	} {
-		if ds := Advice(rules(t, Options{}, limited(words))); (len(ds) == 1) != want {
+		if ds := Advice(load(t, Options{}, limited(words))); (len(ds) == 1) != want {
 			t.Errorf("Advice(%s) = %v, want a warning %v", words, ds, want)
 		}
 	}
@@ -250,13 +251,13 @@ func TestHashOfAlgorithms(t *testing.T) {
 		"algorithm: leaky_bucket, slack: 5", "algorithm: leaky_bucket, max_wait: 5ms",
 		"algorithm: leaky_bucket, max_wait: 5ms, max_waiting: 5", "algorithm: leaky_bucket, max_wait: 6ms",
 	} {
-		hash := rules(t, Options{}, limited(minute+words)).Hash
+		hash := load(t, Options{}, limited(minute+words)).Hash
 		if other, ok := seen[hash]; ok {
 			t.Errorf("%q and %q have one hash", words, other)
 		}
 		seen[hash] = words
 	}
-	if other, ok := seen[rules(t, Options{}, "max_counters: 5\n"+limited(minute)).Hash]; ok {
+	if other, ok := seen[load(t, Options{}, "max_counters: 5\n"+limited(minute)).Hash]; ok {
 		t.Errorf("max_counters and %q have one hash", other)
 	}
 }
@@ -306,7 +307,7 @@ func TestMaxCounters(t *testing.T) {
 }
 
 func TestDomainIndex(t *testing.T) {
-	s := rules(t, Options{}, "domain: c", "domain: a", "domain: b")
+	s := load(t, Options{}, "domain: c", "domain: a", "domain: b")
 	p := &Plan{}
 	for _, name := range []string{"b", "a", "c"} {
 		s.Plan(p, &Request{Domain: []byte(name)}, Global{})
@@ -321,7 +322,7 @@ func TestDomainIndex(t *testing.T) {
 }
 
 func TestPoliciesAreThoseOfTheCommonSpace(t *testing.T) {
-	s := rules(t, Options{}, allAlgorithms, `
+	s := load(t, Options{}, allAlgorithms, `
 domain: e
 descriptors:
   - {key: a, rate_limit: {unit: minute, requests_per_unit: 1, algorithm: sliding_log}}

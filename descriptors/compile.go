@@ -1,11 +1,13 @@
 package descriptors
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -14,9 +16,9 @@ import (
 // what several nodes or configurations show together, and what every source must
 // keep to. The set is nil if any of the diagnostics is an error, and else usable
 // whatever warnings there are.
-func Compile(configs []Config, opt Options) (*Set, Diagnostics) {
+func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 	c := &compiler{opt: opt, set: &Set{Hash: fingerprint(configs, opt.Defaults), domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher()}
-	byName := map[string][]*Config{}
+	byName := map[string][]*rules.Config{}
 	for i := range configs {
 		cfg := &configs[i]
 		first, twice := byName[cfg.Domain]
@@ -25,7 +27,7 @@ func Compile(configs []Config, opt Options) (*Set, Diagnostics) {
 			c.fail(cfg.Pos, "", "the domain is empty; every configuration must name its domain")
 			continue
 		case twice && !opt.MergeDomains:
-			c.fail(cfg.Pos, domainPath(cfg.Domain), "the domain is defined twice, first at %s; merging domains is off", first[0].Pos)
+			c.fail(cfg.Pos, rules.DomainPath(cfg.Domain), "the domain is defined twice, first at %s; merging domains is off", first[0].Pos)
 			continue
 		case !twice:
 			c.set.names = append(c.set.names, cfg.Domain)
@@ -43,27 +45,55 @@ func Compile(configs []Config, opt Options) (*Set, Diagnostics) {
 	return c.set, c.diagnostics
 }
 
+// Build compiles what a source has read, and adds what [Compile] finds to what reading
+// found. If reading found an error, some configurations are missing. The others are
+// compiled all the same, so that one round shows all errors, but without Compile's
+// warnings, which may be about what is missing. The diagnostics are in the order of
+// files, by the order in names if it has them, else by name.
+func Build(configs []rules.Config, found rules.Diagnostics, names []string, opt Options) (*Set, rules.Diagnostics) {
+	incomplete := found.HasErrors()
+	set, more := Compile(configs, opt)
+	all := slices.Clone(found)
+	for _, d := range more {
+		if !incomplete || d.Severity == rules.Error {
+			all = append(all, d)
+		}
+	}
+	order := make(map[string]int, len(names))
+	for i, name := range names {
+		order[name] = i
+	}
+	slices.SortStableFunc(all, func(a, b rules.Diagnostic) int {
+		return cmp.Or(cmp.Compare(order[a.Pos.File], order[b.Pos.File]), cmp.Compare(a.Pos.File, b.Pos.File),
+			cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col))
+	})
+	if incomplete {
+		return nil, all
+	}
+	return set, all
+}
+
 // compiler is the state of one Compile.
 type compiler struct {
 	opt         Options
 	set         *Set
-	diagnostics Diagnostics
+	diagnostics rules.Diagnostics
 	hasher      identity.Hasher // without any item
 	// replacing is what the limits of the current domain replace.
 	replacing []replacing
-	uses      map[*defaultEntry]*entryUse
+	uses      map[*rules.DefaultItem]*entryUse
 }
 
-func (c *compiler) fail(pos Pos, path, format string, args ...any) {
-	c.diagnostics = append(c.diagnostics, Diagnostic{pos, Error, path, fmt.Sprintf(format, args...)})
+func (c *compiler) fail(pos rules.Pos, path, format string, args ...any) {
+	c.diagnostics = append(c.diagnostics, rules.Diagnostic{Pos: pos, Severity: rules.Error, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-func (c *compiler) warn(pos Pos, path, format string, args ...any) {
-	c.diagnostics = append(c.diagnostics, Diagnostic{pos, Warning, path, fmt.Sprintf(format, args...)})
+func (c *compiler) warn(pos rules.Pos, path, format string, args ...any) {
+	c.diagnostics = append(c.diagnostics, rules.Diagnostic{Pos: pos, Severity: rules.Warning, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // domain compiles the configurations of one domain.
-func (c *compiler) domain(name string, configs []*Config) {
+func (c *compiler) domain(name string, configs []*rules.Config) {
 	d := &domain{name: name, index: len(c.set.domains), allOrNothing: c.opt.AllOrNothing, prefix: c.hasher}
 	d.prefix.BytesAt(domainPlace, []byte(name))
 	all := configs[0].Descriptors
@@ -80,23 +110,23 @@ func (c *compiler) domain(name string, configs []*Config) {
 
 // allOrNothing settles the domain's all_or_nothing: if configurations differ, true
 // holds; if none says it, what the defaults say does.
-func (c *compiler) allOrNothing(d *domain, configs []*Config) {
+func (c *compiler) allOrNothing(d *domain, configs []*rules.Config) {
 	said := false
 	for _, cfg := range configs {
 		said = said || cfg.AllOrNothing != nil
-		d.allOrNothing = d.allOrNothing || given(cfg.AllOrNothing, false)
+		d.allOrNothing = d.allOrNothing || rules.Given(cfg.AllOrNothing, false)
 	}
-	for _, dd := range c.opt.Defaults.of(d.name) {
-		if !said && dd.allOrNothing != nil {
-			said, d.allOrNothing = true, d.allOrNothing || *dd.allOrNothing
+	for _, dd := range c.opt.Defaults.Of(d.name) {
+		if !said && dd.AllOrNothing != nil {
+			said, d.allOrNothing = true, d.allOrNothing || *dd.AllOrNothing
 		}
 	}
 }
 
 // maxCounters settles the domain's bound: of several the smallest, as each file
 // asks for no more than its own.
-func (c *compiler) maxCounters(d *domain, configs []*Config) {
-	var smallest *Config
+func (c *compiler) maxCounters(d *domain, configs []*rules.Config) {
+	var smallest *rules.Config
 	differ := false
 	for _, cfg := range configs {
 		if cfg.MaxCounters == 0 {
@@ -108,21 +138,21 @@ func (c *compiler) maxCounters(d *domain, configs []*Config) {
 		}
 	}
 	if smallest == nil {
-		for _, dd := range c.opt.Defaults.of(d.name) {
+		for _, dd := range c.opt.Defaults.Of(d.name) {
 			if d.maxCounters == 0 {
-				d.maxCounters = dd.maxCounters
+				d.maxCounters = dd.MaxCounters
 			}
 		}
 		return
 	}
 	d.maxCounters = smallest.MaxCounters
 	if differ {
-		c.warn(smallest.Pos, domainPath(d.name), "the files of this domain differ in max_counters; the smallest, %d, holds", d.maxCounters)
+		c.warn(smallest.Pos, rules.DomainPath(d.name), "the files of this domain differ in max_counters; the smallest, %d, holds", d.maxCounters)
 	}
 }
 
 // level compiles the descriptors below parent.
-func (c *compiler) level(d *domain, parent *node, configs []DescriptorConfig) {
+func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) {
 	if len(configs) == 0 {
 		return
 	}
@@ -151,7 +181,7 @@ func (c *compiler) level(d *domain, parent *node, configs []DescriptorConfig) {
 }
 
 // rule compiles the limits of a descriptor.
-func (c *compiler) rule(d *domain, n *node, cfg *DescriptorConfig) {
+func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) {
 	cfg, defaults := c.withDefaults(d, n, cfg)
 	lineage := n.lineage()
 	r := &Rule{
@@ -176,12 +206,12 @@ func (c *compiler) rule(d *domain, n *node, cfg *DescriptorConfig) {
 			Name: b.Name, Index: len(c.set.Limits), Rule: r, Pos: b.Pos,
 		}
 		if defaults != nil {
-			l.Defaults = defaults.pos
+			l.Defaults = defaults.Pos
 		}
 		if !b.Unlimited {
-			l.Policy = b.policy()
-			l.Policy.CountRefused = given(b.CountRefused, d.countsRefused(l.Policy.Algorithm, len(limits)))
-			l.counter = counterWord(&l.Policy)
+			l.Policy = b.Policy()
+			l.Policy.CountRefused = rules.Given(b.CountRefused, d.countsRefused(l.Policy.Algorithm, len(limits)))
+			l.counter = rules.CounterWord(&l.Policy)
 			l.Policy.Prepare()
 		}
 		r.Limits = append(r.Limits, l)
@@ -233,7 +263,7 @@ func label(limits []*Limit) {
 		}
 		return " " + rate(l)
 	})
-	tellApart(limits, func(l *Limit) string { return " " + algorithmName(l.Policy.Algorithm) })
+	tellApart(limits, func(l *Limit) string { return " " + rules.AlgorithmName(l.Policy.Algorithm) })
 	for i, l := range limits {
 		if slices.ContainsFunc(limits[:i], func(other *Limit) bool { return other.Label == l.Label }) {
 			l.Label += " #" + strconv.Itoa(i+1)
@@ -281,9 +311,4 @@ func pathText(lineage []*node) string {
 }
 
 // text returns a node as key or key=value.
-func (n *node) text() string {
-	if n.value == "" {
-		return n.key
-	}
-	return n.key + "=" + n.value
-}
+func (n *node) text() string { return rules.Level{Key: n.key, Value: n.value}.String() }

@@ -6,31 +6,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
-
-// String returns the place as file:line:col, without what is not known.
-func (p Pos) String() string {
-	switch {
-	case p.File == "":
-		return "an unknown place"
-	case p.Line == 0:
-		return p.File
-	default:
-		return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col)
-	}
-}
-
-func domainPath(name string) string { return fmt.Sprintf("domain %q", shorten(name)) }
 
 // nodePath returns the place of n in the tree, as diagnostics have it.
 func nodePath(d *domain, n *node) string {
 	var b strings.Builder
-	b.WriteString(domainPath(d.name))
+	b.WriteString(rules.DomainPath(d.name))
 	for _, n := range n.lineage() {
-		fmt.Fprintf(&b, " > key %q", shorten(n.key))
+		fmt.Fprintf(&b, " > key %q", rules.Shorten(n.key))
 		if n.value != "" {
-			fmt.Fprintf(&b, " value %q", shorten(n.value))
+			fmt.Fprintf(&b, " value %q", rules.Shorten(n.value))
 		}
 	}
 	return b.String()
@@ -55,12 +42,12 @@ func (c *compiler) checkDescriptor(d *domain, n *node) {
 }
 
 // checkLimits checks what holds for the limits of a descriptor of any source.
-func (c *compiler) checkLimits(d *domain, n *node, cfg *DescriptorConfig) {
+func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 	for i := range cfg.RateLimits {
 		l := &cfg.RateLimits[i]
 		path := limitPath(d, n, cfg.List, i)
 		if l.Name != "" && slices.Contains(l.Replaces, l.Name) {
-			c.fail(l.Pos, path, "a limit cannot replace itself: its own name is %q", shorten(l.Name))
+			c.fail(l.Pos, path, "a limit cannot replace itself: its own name is %q", rules.Shorten(l.Name))
 		}
 		if slices.Contains(l.Replaces, "") {
 			c.fail(l.Pos, path, "an item of replaces has no name; it says which limit is replaced")
@@ -73,26 +60,26 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *DescriptorConfig) {
 		}
 		switch longest := int64(limiter.MaxWindow / time.Second); {
 		case l.Unit.Seconds() == 0:
-			c.fail(l.Pos, path, "unknown unit %d; allowed are %s", l.Unit, strings.Join(unitNames(), ", "))
-		case l.window() <= 0 || l.window() > longest:
+			c.fail(l.Pos, path, "unknown unit %d; allowed are %s", l.Unit, strings.Join(rules.UnitNames(), ", "))
+		case l.WindowSeconds() <= 0 || l.WindowSeconds() > longest:
 			c.fail(l.Pos, path, "a window of %d %ss is out of range; it must be at least 1 and at most %d",
 				l.UnitMultiplier, l.Unit, longest/l.Unit.Seconds())
 		default:
-			mistakes := l.mistakes()
+			mistakes := l.Mistakes()
 			for _, m := range mistakes {
-				c.fail(l.Pos, path, "%s", m.message)
+				c.fail(l.Pos, path, "%s", m.Message)
 			}
 			// Parse has checked each word's own range; other sources may not have.
-			if p := l.policy(); len(mistakes) == 0 {
+			if p := l.Policy(); len(mistakes) == 0 {
 				if err := p.Validate(); err != nil {
 					c.fail(l.Pos, path, "%v", err)
 				}
 			}
 		}
-		same := func(other RateLimitConfig) bool { return sameCounter(&other, l) }
+		same := func(other rules.Limit) bool { return other.SameCounter(l) }
 		if j := slices.IndexFunc(cfg.RateLimits[:i], same); j >= 0 {
 			c.fail(l.Pos, path, "two limits of one list have the same algorithm and window, the first at %s; %s",
-				cfg.RateLimits[j].Pos, sameCounterHelp(l.algorithm()))
+				cfg.RateLimits[j].Pos, l.SameCounterHelp())
 		}
 	}
 }
@@ -100,14 +87,14 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *DescriptorConfig) {
 // Advice returns warnings about rules that are right, yet may not do what is
 // expected of a service that counts in memory. They are for whoever checks rules,
 // not for the log of a service that loads them.
-func Advice(s *Set) Diagnostics {
+func Advice(s *Set) rules.Diagnostics {
 	long := map[string][]*Limit{}
 	for _, l := range s.Limits {
 		if !l.Rule.Unlimited && backlog(&l.Policy) >= 24*time.Hour {
 			long[l.Rule.Domain] = append(long[l.Rule.Domain], l)
 		}
 	}
-	var ds Diagnostics
+	var ds rules.Diagnostics
 	for _, name := range s.names {
 		limits := long[name]
 		if len(limits) == 0 {
@@ -119,7 +106,7 @@ func Advice(s *Set) Diagnostics {
 			message += fmt.Sprintf(" (and %d more of this domain)", n)
 		}
 		d := s.domains[name]
-		ds = append(ds, Diagnostic{first.Pos, Warning, nodePath(d, first.Rule.node), message})
+		ds = append(ds, rules.Diagnostic{Pos: first.Pos, Severity: rules.Warning, Path: nodePath(d, first.Rule.node), Message: message})
 	}
 	return ds
 }

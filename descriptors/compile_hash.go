@@ -6,23 +6,26 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"hash"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // fingerprint returns [Set.Hash]: 16 hexadecimal digits that depend on what the
 // configurations say and on their order, not on where or how it is written, and
 // on the text of the defaults.
-func fingerprint(configs []Config, defaults *Defaults) string {
+func fingerprint(configs []rules.Config, defaults *rules.Defaults) string {
 	f := fingerprinter{sha256.New()}
 	f.number(uint64(len(configs)))
 	for i := range configs {
 		c := &configs[i]
 		f.text(c.Domain)
-		f.flags(c.AllOrNothing != nil, given(c.AllOrNothing, false))
+		f.flags(c.AllOrNothing != nil, rules.Given(c.AllOrNothing, false))
 		f.number(uint64(c.MaxCounters)) //nolint:gosec // any bits do
 		f.descriptors(c.Descriptors)
 	}
 	if defaults != nil {
-		f.h.Write(defaults.sum[:])
+		f.h.Write(defaults.Sum[:])
 	}
 	return hex.EncodeToString(f.h.Sum(nil)[:8])
 }
@@ -50,7 +53,7 @@ func (f fingerprinter) flags(flags ...bool) {
 	f.number(n)
 }
 
-func (f fingerprinter) descriptors(ds []DescriptorConfig) {
+func (f fingerprinter) descriptors(ds []rules.Descriptor) {
 	f.number(uint64(len(ds)))
 	for i := range ds {
 		d := &ds[i]
@@ -70,12 +73,12 @@ func (f fingerprinter) descriptors(ds []DescriptorConfig) {
 	}
 }
 
-func (f fingerprinter) limit(l *RateLimitConfig) {
+func (f fingerprinter) limit(l *rules.Limit) {
 	f.flags(l.Unlimited, l.CountRefused != nil, l.CountRefused != nil && *l.CountRefused)
 	f.number(uint64(l.RequestsPerUnit))
 	f.number(uint64(l.Unit)) //nolint:gosec // any bits do
 	f.number(uint64(l.UnitMultiplier))
-	f.number(uint64(l.algorithm()))
+	f.number(uint64(max(l.Algorithm, limiter.FixedWindow)))
 	for _, n := range []*uint32{l.SubWindows, l.Burst, l.Slack, l.MaxWaiting} {
 		f.flags(n != nil)
 		if n != nil {

@@ -1,6 +1,10 @@
 package descriptors
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
 
 // replacing is a limit with the names that it replaces.
 type replacing struct {
@@ -11,7 +15,7 @@ type replacing struct {
 
 // names notes what the limits of r replace, to be resolved once all names of the
 // domain are known.
-func (c *compiler) names(d *domain, r *Rule, cfg *DescriptorConfig) {
+func (c *compiler) names(d *domain, r *Rule, cfg *rules.Descriptor) {
 	for i, l := range r.Limits {
 		if names := cfg.RateLimits[i].Replaces; len(names) > 0 {
 			path := func() string { return limitPath(d, r.node, cfg.List, i) }
@@ -33,7 +37,7 @@ func (c *compiler) resolve(d *domain, limits []*Limit) {
 	for _, r := range c.replacing {
 		for _, name := range r.names {
 			if len(bearers[name]) == 0 {
-				c.warn(r.limit.Pos, r.path(), "replaces %q, but no limit of the domain has that name", shorten(name))
+				c.warn(r.limit.Pos, r.path(), "replaces %q, but no limit of the domain has that name", rules.Shorten(name))
 				continue
 			}
 			id := ids[name]
@@ -73,7 +77,7 @@ func (c *compiler) warnMutual() {
 				continue
 			}
 			c.warn(r.limit.Pos, r.path(), "this limit and %q at %s replace each other; a request that matches both is limited by neither",
-				shorten(name), other.Pos)
+				rules.Shorten(name), other.Pos)
 		}
 	}
 }

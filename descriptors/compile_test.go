@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 func TestCompileDiagnostics(t *testing.T) {
@@ -102,33 +104,33 @@ descriptors:
 }
 
 func TestCompileRefusesWhatASourceLetThrough(t *testing.T) {
-	hour := RateLimitConfig{Unit: Hour, UnitMultiplier: 1, RequestsPerUnit: 1}
-	with := func(change func(l *RateLimitConfig)) []RateLimitConfig {
+	hour := rules.Limit{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: 1}
+	with := func(change func(l *rules.Limit)) []rules.Limit {
 		l := hour
 		change(&l)
-		return []RateLimitConfig{l}
+		return []rules.Limit{l}
 	}
 	for _, tc := range []struct {
-		desc DescriptorConfig
+		desc rules.Descriptor
 		want string
 	}{
-		{DescriptorConfig{}, "the key is empty"},
-		{DescriptorConfig{Key: "k", Value: "v", ShareThreshold: true}, `share_threshold needs a "*"`},
-		{DescriptorConfig{Key: "k", RateLimits: with(func(l *RateLimitConfig) { l.Unit = 0 })}, "unknown unit 0"},
-		{DescriptorConfig{Key: "k", RateLimits: with(func(l *RateLimitConfig) { l.Unit = 8 })}, "unknown unit 8"},
-		{DescriptorConfig{Key: "k", RateLimits: with(func(l *RateLimitConfig) { l.UnitMultiplier = 0 })}, "a window of 0 hours is out of range"},
-		{DescriptorConfig{Key: "k", RateLimits: with(func(l *RateLimitConfig) { l.UnitMultiplier = 87601 })}, "at most 87600"},
-		{DescriptorConfig{Key: "k", RateLimits: with(func(l *RateLimitConfig) { l.Name, l.Replaces = "n", []string{"n"} })}, "cannot replace itself"},
-		{DescriptorConfig{Key: "k", RateLimits: with(func(l *RateLimitConfig) { l.Replaces = []string{""} })}, "has no name"},
-		{DescriptorConfig{Key: "k", List: true, RateLimits: []RateLimitConfig{hour, {Unit: Minute, UnitMultiplier: 60}}}, "the same algorithm and window"},
-		{DescriptorConfig{Key: "k", List: true, RateLimits: []RateLimitConfig{hour, {Unlimited: true}}}, "must be the only one"},
+		{rules.Descriptor{}, "the key is empty"},
+		{rules.Descriptor{Key: "k", Value: "v", ShareThreshold: true}, `share_threshold needs a "*"`},
+		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Unit = 0 })}, "unknown unit 0"},
+		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Unit = 8 })}, "unknown unit 8"},
+		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.UnitMultiplier = 0 })}, "a window of 0 hours is out of range"},
+		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.UnitMultiplier = 87601 })}, "at most 87600"},
+		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Name, l.Replaces = "n", []string{"n"} })}, "cannot replace itself"},
+		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Replaces = []string{""} })}, "has no name"},
+		{rules.Descriptor{Key: "k", List: true, RateLimits: []rules.Limit{hour, {Unit: rules.Minute, UnitMultiplier: 60}}}, "the same algorithm and window"},
+		{rules.Descriptor{Key: "k", List: true, RateLimits: []rules.Limit{hour, {Unlimited: true}}}, "must be the only one"},
 	} {
-		s, ds := Compile([]Config{{Domain: "d", Descriptors: []DescriptorConfig{tc.desc}}}, Options{})
+		s, ds := Compile([]rules.Config{{Domain: "d", Descriptors: []rules.Descriptor{tc.desc}}}, Options{})
 		if s != nil || ds.Err() == nil || !strings.Contains(ds.Err().Error(), tc.want) {
 			t.Errorf("Compile(%+v) = %v, %v, want %q", tc.desc, s, ds, tc.want)
 		}
 	}
-	if s, ds := Compile([]Config{{}}, Options{}); s != nil || !ds.HasErrors() {
+	if s, ds := Compile([]rules.Config{{}}, Options{}); s != nil || !ds.HasErrors() {
 		t.Errorf("Compile of an empty domain = %v, %v", s, ds)
 	}
 }
@@ -149,7 +151,7 @@ func TestCountRefusedByDefault(t *testing.T) {
 		{"", "rate_limit: {unit: hour}", Options{AllOrNothing: true}, []bool{false}},
 		{"all_or_nothing: false", "rate_limit: {unit: hour}", Options{AllOrNothing: true}, []bool{false}},
 	} {
-		s := rules(t, tc.opt, "domain: d\n"+tc.root+"\ndescriptors:\n- key: k\n  "+tc.limits)
+		s := load(t, tc.opt, "domain: d\n"+tc.root+"\ndescriptors:\n- key: k\n  "+tc.limits)
 		var got []bool
 		for _, l := range s.Limits {
 			got = append(got, l.Policy.CountRefused)
@@ -164,7 +166,7 @@ func TestAllOrNothingOfMergedFilesHoldsForAll(t *testing.T) {
 	a := "domain: d\ndescriptors: [{key: a, rate_limit: {unit: hour}}]"
 	b := "domain: d\nall_or_nothing: true\ndescriptors: [{key: b, rate_limit: {unit: hour}}]"
 	for _, files := range [][]string{{a, b}, {b, a}} {
-		s := rules(t, Options{MergeDomains: true}, files...)
+		s := load(t, Options{MergeDomains: true}, files...)
 		p := plan(s, Global{}, desc("a", ""), desc("b", ""))
 		for i, c := range p.Batch.Charges {
 			if c.Group != 0 || c.Policy.CountRefused {
@@ -178,7 +180,7 @@ func TestMergedWildcardsKeepTheOrderOfFiles(t *testing.T) {
 	a := "domain: d\ndescriptors: [{key: w, value: a*, rate_limit: {unit: hour, requests_per_unit: 1}}]"
 	b := "domain: d\ndescriptors: [{key: w, value: ab*, rate_limit: {unit: hour, requests_per_unit: 2}}]"
 	for i, files := range [][]string{{a, b}, {b, a}} {
-		p := plan(rules(t, Options{MergeDomains: true}, files...), Global{}, desc("w", "abc"))
+		p := plan(load(t, Options{MergeDomains: true}, files...), Global{}, desc("w", "abc"))
 		if got, want := p.Limits[0].RequestsPerUnit, uint32(i+1); got != want {
 			t.Errorf("order %d: limit %d, want %d", i, got, want)
 		}
@@ -186,7 +188,7 @@ func TestMergedWildcardsKeepTheOrderOfFiles(t *testing.T) {
 }
 
 func TestLabels(t *testing.T) {
-	s := rules(t, Options{}, `
+	s := load(t, Options{}, `
 domain: d
 descriptors:
   - {key: single, rate_limit: {unit: minute, requests_per_unit: 60, name: n}}
@@ -214,7 +216,7 @@ descriptors:
 }
 
 func TestSetNamesAndIndexes(t *testing.T) {
-	s := rules(t, Options{}, "domain: b", "domain: a\ndescriptors: [{key: k, rate_limit: {unit: hour}}, {key: j, rate_limit: {unlimited: true, name: n}}]")
+	s := load(t, Options{}, "domain: b", "domain: a\ndescriptors: [{key: k, rate_limit: {unit: hour}}, {key: j, rate_limit: {unlimited: true, name: n}}]")
 	if diff := cmp.Diff([]string{"a", "b"}, s.Domains()); diff != "" || s.Empty() {
 		t.Errorf("Empty %v, Domains (-want +got):\n%s", s.Empty(), diff)
 	}
@@ -226,15 +228,15 @@ func TestSetNamesAndIndexes(t *testing.T) {
 	if l := s.Limits[1]; !l.Rule.Unlimited || l.Name != "n" || l.Rule.Path != "j" {
 		t.Errorf("unlimited limit = %+v of %+v", l, l.Rule)
 	}
-	if s := rules(t, Options{}); !s.Empty() || len(s.Domains()) != 0 {
+	if s := load(t, Options{}); !s.Empty() || len(s.Domains()) != 0 {
 		t.Errorf("set of nothing = %+v, want it empty", s)
 	}
 }
 
 func TestHash(t *testing.T) {
 	const file = "domain: d\ndescriptors: [{key: a, metadata: {x: 1, y: [b]}, rate_limit: {unit: hour, requests_per_unit: 1, name: n, replaces: [{name: m}]}}]"
-	want := rules(t, Options{}, file).Hash
-	if same := rules(t, Options{}, "# moved\n\n"+file).Hash; same != want || len(want) != 16 {
+	want := load(t, Options{}, file).Hash
+	if same := load(t, Options{}, "# moved\n\n"+file).Hash; same != want || len(want) != 16 {
 		t.Errorf("Hash = %s with a comment, %s without", same, want)
 	}
 	for _, change := range []string{
@@ -244,14 +246,14 @@ func TestHash(t *testing.T) {
 	} {
 		old, replacement, _ := strings.Cut(change, "|")
 		i := strings.LastIndex(file, old)
-		if got := rules(t, Options{}, file[:i]+replacement+file[i+len(old):]).Hash; got == want {
+		if got := load(t, Options{}, file[:i]+replacement+file[i+len(old):]).Hash; got == want {
 			t.Errorf("Hash does not change with %q", change)
 		}
 	}
 }
 
 func TestAdvice(t *testing.T) {
-	s := rules(t, Options{}, `domain: d
+	s := load(t, Options{}, `domain: d
 descriptors:
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 1, unit_multiplier: 23}}
   - {key: b, rate_limit: {unit: hour, requests_per_unit: 1, unit_multiplier: 24}}
@@ -269,13 +271,13 @@ descriptors:
 
 func TestCompileDeepTree(t *testing.T) {
 	const depth = 10_000
-	leaf := DescriptorConfig{Key: "k", RateLimits: []RateLimitConfig{{Unit: Hour, UnitMultiplier: 1}}}
+	leaf := rules.Descriptor{Key: "k", RateLimits: []rules.Limit{{Unit: rules.Hour, UnitMultiplier: 1}}}
 	var entries []Entry
 	for range depth - 1 {
-		leaf = DescriptorConfig{Key: "k", Descriptors: []DescriptorConfig{leaf}}
+		leaf = rules.Descriptor{Key: "k", Descriptors: []rules.Descriptor{leaf}}
 		entries = append(entries, Entry{Key: []byte("k")})
 	}
-	s, ds := Compile([]Config{{Domain: "d", Descriptors: []DescriptorConfig{leaf}}}, Options{})
+	s, ds := Compile([]rules.Config{{Domain: "d", Descriptors: []rules.Descriptor{leaf}}}, Options{})
 	if err := ds.Err(); err != nil {
 		t.Fatal(err)
 	}

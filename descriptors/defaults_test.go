@@ -1,26 +1,35 @@
 package descriptors
 
 import (
-	"os"
-	"path/filepath"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // compileWith compiles the documents of rules.yaml with those of defaults.yaml.
-func compileWith(t *testing.T, rules, defaults string) (*Set, Diagnostics) {
+func compileWith(t *testing.T, text, defaults string) (*Set, rules.Diagnostics) {
 	t.Helper()
-	files := sources{files: []File{{"rules.yaml", []byte(rules)}}}
+	opt := Options{MergeDomains: true}
+	configs, found := rulefile.Parse("rules.yaml", []byte(text))
 	if defaults != "" {
-		files.defaults = &File{"defaults.yaml", []byte(defaults)}
+		var ds rules.Diagnostics
+		opt.Defaults, ds = rulefile.ParseDefaults("defaults.yaml", []byte(defaults))
+		found = append(found, ds...)
 	}
-	return files.build(Options{MergeDomains: true})
+	return Build(configs, found, []string{"rules.yaml", "defaults.yaml"}, opt)
 }
 
-func lines(ds Diagnostics) []string {
+// hourly is a file of one rule with a limit of an hour.
+func hourly(requests int) string {
+	return fmt.Sprintf("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: hour, requests_per_unit: %d}\n", requests)
+}
+
+func lines(ds rules.Diagnostics) []string {
 	var all []string
 	for _, d := range ds {
 		all = append(all, d.String())
@@ -120,7 +129,7 @@ func TestDefaultsCountAsInRules(t *testing.T) {
 }
 
 func TestDefaultsDiagnostics(t *testing.T) {
-	const rules = `domain: shop
+	const shop = `domain: shop
 descriptors:
   - key: user
     rate_limit: {unit: minute, requests_per_unit: 60, name: per-user}
@@ -209,7 +218,7 @@ descriptors:
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			set, ds := compileWith(t, rules, tt.defaults)
+			set, ds := compileWith(t, shop, tt.defaults)
 			if diff := cmp.Diff(tt.want, lines(ds)); diff != "" {
 				t.Errorf("diagnostics (-want +got):\n%s", diff)
 			}
@@ -223,7 +232,7 @@ descriptors:
 // TestDefaultsForRulesToCome has no rules yet, as at a start over xDS: nothing is
 // to be warned of.
 func TestDefaultsForRulesToCome(t *testing.T) {
-	d, ds := ParseDefaults("defaults.yaml", []byte("domain: d\ndefaults: [{name: n, rate_limit: {algorithm: sliding_log}}]"))
+	d, ds := rulefile.ParseDefaults("defaults.yaml", []byte("domain: d\ndefaults: [{name: n, rate_limit: {algorithm: sliding_log}}]"))
 	if len(ds) > 0 {
 		t.Fatal(ds)
 	}
@@ -235,7 +244,7 @@ func TestDefaultsForRulesToCome(t *testing.T) {
 // TestDefaultsLeaveConfigsAlone compiles the same configurations with one file of
 // defaults after another, as rules from xDS are.
 func TestDefaultsLeaveConfigsAlone(t *testing.T) {
-	configs, ds := Parse("rules.yaml", []byte(rulesOf(100)))
+	configs, ds := rulefile.Parse("rules.yaml", []byte(hourly(100)))
 	if len(ds) > 0 {
 		t.Fatal(ds)
 	}
@@ -248,7 +257,7 @@ func TestDefaultsLeaveConfigsAlone(t *testing.T) {
 	} {
 		opt := Options{}
 		if tt.defaults != "" {
-			opt.Defaults, _ = ParseDefaults("defaults.yaml", []byte(tt.defaults))
+			opt.Defaults, _ = rulefile.ParseDefaults("defaults.yaml", []byte(tt.defaults))
 		}
 		set, ds := Compile(configs, opt)
 		if set == nil || len(ds) > 0 {
@@ -257,7 +266,7 @@ func TestDefaultsLeaveConfigsAlone(t *testing.T) {
 		if got := set.Limits[0].String(); got != tt.want {
 			t.Errorf("with %q the limit is %s, want %s", tt.defaults, got, tt.want)
 		}
-		if want := (Pos{"defaults.yaml", 1, 24}); tt.want != "100/hour" && set.Limits[0].Defaults != want {
+		if want := (rules.Pos{File: "defaults.yaml", Line: 1, Col: 24}); tt.want != "100/hour" && set.Limits[0].Defaults != want {
 			t.Errorf("the words come from %v, want %v", set.Limits[0].Defaults, want)
 		}
 		hashes[set.Hash] = true
@@ -270,17 +279,17 @@ func TestDefaultsLeaveConfigsAlone(t *testing.T) {
 // TestDefaultsSpareUnlimitedRules has one with a unit, as other sources than files
 // may write it.
 func TestDefaultsSpareUnlimitedRules(t *testing.T) {
-	d, _ := ParseDefaults("defaults.yaml", []byte("{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}"))
-	set, ds := Compile([]Config{{Domain: "d", Descriptors: []DescriptorConfig{{
-		Key: "k", RateLimits: []RateLimitConfig{{Unlimited: true, Unit: Hour, UnitMultiplier: 1}},
+	d, _ := rulefile.ParseDefaults("defaults.yaml", []byte("{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}"))
+	set, ds := Compile([]rules.Config{{Domain: "d", Descriptors: []rules.Descriptor{{
+		Key: "k", RateLimits: []rules.Limit{{Unlimited: true, Unit: rules.Hour, UnitMultiplier: 1}},
 	}}}}, Options{Defaults: d})
-	if set == nil || len(ds) > 0 || set.Limits[0].Defaults != (Pos{}) {
+	if set == nil || len(ds) > 0 || set.Limits[0].Defaults != (rules.Pos{}) {
 		t.Errorf("Compile = %v, %v, want an unlimited rule without defaults", set, ds)
 	}
 }
 
 func TestExplainNamesDefaults(t *testing.T) {
-	set, ds := compileWith(t, rulesOf(3), "domain: d\ndefaults:\n- rate_limit: {algorithm: token_bucket}")
+	set, ds := compileWith(t, hourly(3), "domain: d\ndefaults:\n- rate_limit: {algorithm: token_bucket}")
 	if set == nil {
 		t.Fatal(ds)
 	}
@@ -288,112 +297,4 @@ func TestExplainNamesDefaults(t *testing.T) {
 	if want := "limit: 3/hour, token_bucket, burst 3, at rules.yaml:4:17, words of defaults.yaml:3:3\n"; !strings.HasSuffix(text, want) {
 		t.Errorf("Explain = %q, want it to end with %q", text, want)
 	}
-}
-
-func algorithmOf(u Update) string {
-	if u.Set == nil || len(u.Set.Limits) != 1 {
-		return ""
-	}
-	return algorithmName(u.Set.Limits[0].Policy.Algorithm)
-}
-
-// TestSourceFollowsDefaults has the file of defaults among the rules, as one
-// ConfigMap would.
-func TestSourceFollowsDefaults(t *testing.T) {
-	dir := t.TempDir()
-	defaults := filepath.Join(dir, "defaults.yaml")
-	write(t, rulesOf(1), dir, "rules.yaml")
-	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_window}}]}", defaults)
-	first, updates := follow(t, SourceOptions{Defaults: defaults}, dir)
-	if got := algorithmOf(first); got != "sliding_window" {
-		t.Fatalf("Load = %+v, want a sliding window", first)
-	}
-	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: magic}}]}", defaults)
-	await(t, updates, "bad defaults", func(u Update) bool {
-		return u.Err != nil && u.Set == nil && strings.Contains(u.Err.Error(), defaults+`:1:`)
-	})
-	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_window}}]}", defaults)
-	await(t, updates, "the first defaults again", func(u Update) bool { return u.Set == first.Set })
-	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: token_bucket}}]}", defaults)
-	u := await(t, updates, "other defaults", func(u Update) bool { return algorithmOf(u) == "token_bucket" })
-	if u.Set.Hash == first.Set.Hash {
-		t.Errorf("the hash stays %s with other defaults", u.Set.Hash)
-	}
-	if err := os.Remove(defaults); err != nil {
-		t.Fatal(err)
-	}
-	await(t, updates, "missing defaults", func(u Update) bool { return u.Err != nil && strings.Contains(u.Err.Error(), defaults) })
-}
-
-// TestSourceOfDefaultsAlone is what rules from elsewhere need.
-func TestSourceOfDefaultsAlone(t *testing.T) {
-	defaults := filepath.Join(t.TempDir(), "defaults.yaml")
-	write(t, "{domain: d}", defaults)
-	first, updates := follow(t, SourceOptions{Defaults: defaults})
-	if first.Defaults == nil || first.Set != nil || first.Err != nil {
-		t.Fatalf("Load = %+v, want defaults alone", first)
-	}
-	write(t, "{domain: }", defaults)
-	await(t, updates, "bad defaults", func(u Update) bool { return u.Err != nil && u.Defaults == nil })
-	write(t, "{domain: d}", defaults)
-	await(t, updates, "the first defaults again", func(u Update) bool { return u.Defaults == first.Defaults })
-	write(t, "{domain: e}", defaults)
-	await(t, updates, "other defaults", func(u Update) bool { return u.Defaults != nil && u.Defaults != first.Defaults })
-}
-
-// TestDefaultsMustBeAFile also holds that a link to the file of defaults, by which
-// a ConfigMap shows it, is no file of rules.
-func TestDefaultsMustBeAFile(t *testing.T) {
-	dir := t.TempDir()
-	write(t, rulesOf(1), dir, "data/rules.yaml")
-	write(t, "{domain: d, defaults: [{rate_limit: {algorithm: sliding_log}}]}", dir, "data/words.yaml")
-	link(t, "data/words.yaml", dir, "words.yaml")
-	set, ds, err := Load([]string{filepath.Join(dir, "data")}, filepath.Join(dir, "words.yaml"), Options{})
-	if set == nil || err != nil || set.Limits[0].Policy.Window != time.Hour || set.Limits[0].String() != "1/hour, sliding_log" {
-		t.Errorf("Load = %+v, %v, %v, want a log", set, ds, err)
-	}
-	for _, name := range []string{filepath.Join(dir, "data"), filepath.Join(dir, "missing.yaml")} {
-		if _, _, err := Load([]string{dir}, name, Options{}); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("Load with defaults %s: %v, want an error that names it", name, err)
-		}
-	}
-}
-
-func FuzzDefaults(f *testing.F) {
-	const rules = "{domain: d, descriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1, name: n}}, {key: b, value: c, rate_limit: {unit: second, requests_per_unit: 4294967295}}]}"
-	for _, text := range []string{
-		"{domain: d, all_or_nothing: true, max_counters: 5, defaults: [{rate_limit: {algorithm: sliding_window, sub_windows: 7}}]}",
-		"{domain: '*', defaults: [{name: n, rate_limit: {algorithm: token_bucket, burst: 40}}]}\n---\n{domain: d}",
-		"{domain: d, defaults: [{path: [{key: b, value: c}], rate_limit: {algorithm: leaky_bucket, slack: 3, max_wait: 1s, max_waiting: 1}}]}",
-		"{domain: d, defaults: [{path: [{key: a}], rate_limit: {unit_multiplier: 10, count_refused: no}}]}",
-	} {
-		f.Add([]byte(text))
-	}
-	configs, ds := Parse("rules.yaml", []byte(rules))
-	if len(ds) > 0 {
-		f.Fatal(ds)
-	}
-	f.Fuzz(func(t *testing.T, content []byte) {
-		d, ds := ParseDefaults("f.yaml", content)
-		if ds.HasErrors() == (d != nil) {
-			t.Fatalf("ParseDefaults = %v and %v, want either defaults or errors", d, ds)
-		}
-		set, more := Compile(configs, Options{Defaults: d})
-		if more.HasErrors() == (set != nil) {
-			t.Fatalf("Compile = %v and %v, want either a set or errors", set, more)
-		}
-		for _, d := range append(ds, more...) {
-			if d.Pos.File != "f.yaml" || d.Pos.Line < 1 || d.Pos.Col < 1 || d.Message == "" {
-				t.Errorf("diagnostic %v lacks its place or message", d)
-			}
-		}
-		if set == nil {
-			return
-		}
-		for _, l := range set.Limits {
-			if err := l.Policy.Validate(); err != nil {
-				t.Errorf("%v: %v", l, err)
-			}
-		}
-	})
 }

@@ -1,11 +1,11 @@
-// Package descriptors holds the rule language: which requests are limited, and by
-// what.
+// Package descriptors compiles rules and matches requests: it says which requests are
+// limited, and by what.
 //
-// Rules are written as YAML, a tree of descriptors for each domain. [Parse] reads
-// a file into [Config] values, [Compile] turns all of them into a [Set], and
-// [Set.Plan] turns a request into the charges that package limiter decides on. A
-// file without the words that this package adds means what it means to
-// envoyproxy/ratelimit.
+// Rules are a tree of descriptors for each domain. A source reads them into
+// [rules.Config] values, from files (package rulefile) or over xDS (package xds).
+// [Compile] turns all of them into a [Set], and [Set.Plan] turns a request into the
+// charges that package limiter decides on. Rules without the words that sluice adds
+// mean what they mean to envoyproxy/ratelimit.
 //
 // # Matching
 //

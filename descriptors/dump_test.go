@@ -9,7 +9,7 @@ import (
 )
 
 func TestDump(t *testing.T) {
-	s := rules(t, Options{}, `
+	s := load(t, Options{}, `
 domain: z
 descriptors:
   - key: b

@@ -1,10 +1,10 @@
 package descriptors
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // Explanation says, step by step, what a descriptor comes to.
@@ -38,7 +38,7 @@ type Try struct {
 	// Hit reports whether the entry goes this way.
 	Hit bool
 	// Pos is where the descriptor stands; unknown if there is none.
-	Pos Pos
+	Pos rules.Pos
 }
 
 // TryKind is a kind of [Try].
@@ -57,7 +57,7 @@ func (s *Set) Explain(domain string, entries []Entry) Explanation {
 	x := Explanation{Domain: domain}
 	d := s.domains[domain]
 	if d == nil {
-		x.Similar = nearest(domain, s.names)
+		x.Similar = rules.Nearest(domain, s.names)
 		x.Reason = fmt.Sprintf("domain %q is not configured, so that nothing is limited", domain)
 		return x
 	}
@@ -129,32 +129,6 @@ func (l *level) explain(e *Entry) (Step, *node) {
 	return step, n
 }
 
-// nearest returns the names that are most like name.
-func nearest(name string, names []string) []string {
-	const most, longest = 5, 64 // the distance is quadratic
-	if len(name) > longest {
-		return nil
-	}
-	type near struct {
-		name     string
-		distance int
-	}
-	var all []near
-	for _, other := range names {
-		if len(other) <= longest {
-			if d := editDistance(strings.ToLower(name), strings.ToLower(other)); d <= 1+max(len(name), len(other))/2 {
-				all = append(all, near{other, d})
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b near) int { return cmp.Compare(a.distance, b.distance) })
-	var found []string
-	for _, n := range all[:min(most, len(all))] {
-		found = append(found, n.name)
-	}
-	return found
-}
-
 // String returns the explanation for people, in several lines.
 func (x Explanation) String() string {
 	var b strings.Builder
@@ -220,7 +194,7 @@ func (l *Limit) describe() string {
 		text += fmt.Sprintf(", name %q", l.Name)
 	}
 	text += ", at " + l.Pos.String()
-	if l.Defaults != (Pos{}) {
+	if l.Defaults != (rules.Pos{}) {
 		text += ", words of " + l.Defaults.String()
 	}
 	return text

@@ -7,7 +7,7 @@ import (
 )
 
 func TestExplain(t *testing.T) {
-	s := rules(t, Options{}, `domain: shop
+	s := load(t, Options{}, `domain: shop
 descriptors:
   - key: user
     value: vip*

@@ -1,9 +1,6 @@
 package descriptors
 
-import (
-	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
-)
+import "github.com/sluice-ratelimit/sluice/limiter/identity"
 
 // The places of what an identity is hashed from: the domain, what the counter
 // holds, and each entry's key and value.
@@ -75,14 +72,4 @@ func (d *domain) identityAsSent(entries []Entry) identity.Hasher {
 		h.BytesAt(valuePlace(i), entries[i].Value)
 	}
 	return h
-}
-
-// counterWord is the part of an identity that says what a counter holds.
-func counterWord(p *limiter.Policy) uint64 {
-	const nanosPerSecond = 1_000_000_000
-	word := uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond) //nolint:gosec // a window is positive
-	if p.Algorithm == limiter.SlidingWindow {
-		word |= uint64(p.SubWindows) << 40 // the slots of one ring are no use to another
-	}
-	return word
 }

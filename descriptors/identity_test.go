@@ -62,7 +62,7 @@ func TestIdentityIsThatOfItsParts(t *testing.T) {
 				file = "domain: d\n" + file
 			}
 			key := identity.Key{7}
-			s := rules(t, Options{HashKey: key}, file)
+			s := load(t, Options{HashKey: key}, file)
 			h := key.Hasher()
 			h.Bytes([]byte("d"))
 			h.Word(uint64(limiter.FixedWindow)<<32 | 3600)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -29,12 +30,12 @@ func (g *grower) choose(n int) int {
 
 func pick[T any](g *grower, of ...T) T { return of[g.choose(len(of))] }
 
-func (g *grower) tree(depth int) []DescriptorConfig {
-	var ds []DescriptorConfig
+func (g *grower) tree(depth int) []rules.Descriptor {
+	var ds []rules.Descriptor
 	for range g.choose(12) {
 		g.line++
-		d := DescriptorConfig{
-			Pos:            Pos{File: "f", Line: g.line},
+		d := rules.Descriptor{
+			Pos:            rules.Pos{File: "f", Line: g.line},
 			Key:            pick(g, "a", "a", "a", "b", "a_b", "ab", "a*", "*b", "*", "a*b"),
 			Value:          pick(g, "", "", "x", "y", "xy", "x*", "*y", "*", "x*y", "x**", "*x*y*", "yx"),
 			ShadowMode:     g.choose(5) == 4,
@@ -43,20 +44,20 @@ func (g *grower) tree(depth int) []DescriptorConfig {
 			ValueToMetric:  g.choose(4) == 3,
 		}
 		d.ShareThreshold = isWildcard(d.Key+d.Value) && g.choose(3) == 2
-		duplicate := func(o DescriptorConfig) bool { return o.Key == d.Key && o.Value == d.Value }
+		duplicate := func(o rules.Descriptor) bool { return o.Key == d.Key && o.Value == d.Value }
 		if slices.ContainsFunc(ds, duplicate) {
 			continue
 		}
 		switch g.choose(5) {
 		case 0:
 		case 1:
-			d.RateLimits = []RateLimitConfig{{Unlimited: true, UnitMultiplier: 1}}
+			d.RateLimits = []rules.Limit{{Unlimited: true, UnitMultiplier: 1}}
 		case 2:
 			d.List = true
-			d.RateLimits = []RateLimitConfig{g.limit(), g.limit()}
-			d.RateLimits[1].Unit = Day
+			d.RateLimits = []rules.Limit{g.limit(), g.limit()}
+			d.RateLimits[1].Unit = rules.Day
 		default:
-			d.RateLimits = []RateLimitConfig{g.limit()}
+			d.RateLimits = []rules.Limit{g.limit()}
 		}
 		for i := range d.RateLimits {
 			l := &d.RateLimits[i]
@@ -74,9 +75,9 @@ func (g *grower) tree(depth int) []DescriptorConfig {
 }
 
 // limit makes a limit of an hour that is not unlimited.
-func (g *grower) limit() RateLimitConfig {
-	l := RateLimitConfig{Unit: Hour, UnitMultiplier: 1, RequestsPerUnit: pick[uint32](g, 1, 0, 3, 4096)}
-	switch l.Algorithm = limiter.Algorithm(g.choose(len(algorithms) + 1)); l.Algorithm {
+func (g *grower) limit() rules.Limit {
+	l := rules.Limit{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: pick[uint32](g, 1, 0, 3, 4096)}
+	switch l.Algorithm = limiter.Algorithm(g.choose(len(rules.AlgorithmNames()) + 1)); l.Algorithm {
 	case limiter.SlidingWindow:
 		l.SubWindows = pick(g, nil, new(uint32(1)), new(uint32(60)))
 	case limiter.TokenBucket:
@@ -123,21 +124,21 @@ func glob(pattern, text string) bool {
 }
 
 // plainWalk is the rule of matching, word for word, over the configuration.
-func plainWalk(ds []DescriptorConfig, entries []Entry) *DescriptorConfig {
-	var hit *DescriptorConfig
+func plainWalk(ds []rules.Descriptor, entries []Entry) *rules.Descriptor {
+	var hit *rules.Descriptor
 	key, value := string(entries[0].Key), string(entries[0].Value)
-	try := func(fits func(d *DescriptorConfig) bool) {
+	try := func(fits func(d *rules.Descriptor) bool) {
 		for i := range ds {
 			if hit == nil && fits(&ds[i]) {
 				hit = &ds[i]
 			}
 		}
 	}
-	try(func(d *DescriptorConfig) bool { return d.Value != "" && d.Key == key && d.Value == value })
-	try(func(d *DescriptorConfig) bool {
+	try(func(d *rules.Descriptor) bool { return d.Value != "" && d.Key == key && d.Value == value })
+	try(func(d *rules.Descriptor) bool {
 		return isWildcard(d.Key+d.Value) && glob(d.Key, key) && (d.Value == "" || glob(d.Value, value))
 	})
-	try(func(d *DescriptorConfig) bool { return d.Value == "" && d.Key == key })
+	try(func(d *rules.Descriptor) bool { return d.Value == "" && d.Key == key })
 	if hit == nil || len(entries) == 1 {
 		return hit
 	}
@@ -163,7 +164,7 @@ func FuzzMatch(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		g := &grower{data: data}
-		configs := []Config{{Domain: "d", Descriptors: g.tree(2)}}
+		configs := []rules.Config{{Domain: "d", Descriptors: g.tree(2)}}
 		s, ds := Compile(configs, Options{})
 		if err := ds.Err(); err != nil {
 			t.Fatal(err)
@@ -199,7 +200,7 @@ func FuzzPlan(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		g := &grower{data: data}
-		configs := []Config{{Domain: "d", Descriptors: g.tree(1), AllOrNothing: new(g.choose(2) == 1)}}
+		configs := []rules.Config{{Domain: "d", Descriptors: g.tree(1), AllOrNothing: new(g.choose(2) == 1)}}
 		s, ds := Compile(configs, Options{})
 		if err := ds.Err(); err != nil {
 			t.Fatal(err)
@@ -225,9 +226,9 @@ func FuzzPlan(f *testing.F) {
 
 // applied returns for each descriptor the configuration that applies, and its
 // limits that are not replaced.
-func applied(c Config, req *Request) (hits []*DescriptorConfig, left [][]RateLimitConfig) {
-	hits = make([]*DescriptorConfig, len(req.Descriptors))
-	left = make([][]RateLimitConfig, len(req.Descriptors))
+func applied(c rules.Config, req *Request) (hits []*rules.Descriptor, left [][]rules.Limit) {
+	hits = make([]*rules.Descriptor, len(req.Descriptors))
+	left = make([][]rules.Limit, len(req.Descriptors))
 	replaced := map[string]bool{}
 	for i, d := range req.Descriptors {
 		if usable(c, req, d) || string(req.Domain) != "d" || len(d.Entries) == 0 {
@@ -258,7 +259,7 @@ func applied(c Config, req *Request) (hits []*DescriptorConfig, left [][]RateLim
 }
 
 // usable reports whether the descriptor's own limit applies.
-func usable(c Config, req *Request, d Descriptor) bool {
+func usable(c rules.Config, req *Request, d Descriptor) bool {
 	o := d.Override
 	if !d.HasOverride || string(req.Domain) != "d" || o.Unit < 1 || o.Unit > 7 || o.UnitMultiplier >= 1000 {
 		return false
@@ -268,7 +269,7 @@ func usable(c Config, req *Request, d Descriptor) bool {
 }
 
 // lender returns the limit whose words an override takes, or nil.
-func lender(c Config, d Descriptor) *RateLimitConfig {
+func lender(c rules.Config, d Descriptor) *rules.Limit {
 	if len(d.Entries) == 0 {
 		return nil
 	}
@@ -282,7 +283,7 @@ func lender(c Config, d Descriptor) *RateLimitConfig {
 // wantPolicy says what the words of a limit mean, with exact fractions, for a
 // descriptor with that many limits; under an override with the number and window of
 // that.
-func wantPolicy(l *RateLimitConfig, o *Override, limits int, allOrNothing bool) limiter.Policy {
+func wantPolicy(l *rules.Limit, o *Override, limits int, allOrNothing bool) limiter.Policy {
 	or := func(n *uint32, otherwise uint32) uint32 {
 		if n != nil {
 			return *n
@@ -290,7 +291,7 @@ func wantPolicy(l *RateLimitConfig, o *Override, limits int, allOrNothing bool) 
 		return otherwise
 	}
 	if l == nil {
-		l = &RateLimitConfig{}
+		l = &rules.Limit{}
 	}
 	p := limiter.Policy{
 		Algorithm: max(limiter.FixedWindow, l.Algorithm), Limit: l.RequestsPerUnit,
@@ -308,7 +309,7 @@ func wantPolicy(l *RateLimitConfig, o *Override, limits int, allOrNothing bool) 
 			burst.Mul(burst, big.NewRat(int64(o.RequestsPerUnit), int64(p.Limit)))
 		}
 		p.Limit = o.RequestsPerUnit
-		p.Window = time.Duration(Unit(o.Unit).Seconds()*int64(max(1, o.UnitMultiplier))) * time.Second
+		p.Window = time.Duration(rules.Unit(o.Unit).Seconds()*int64(max(1, o.UnitMultiplier))) * time.Second
 	}
 	// cut bounds n hits to what passes in 2^60 ns.
 	cut := func(n *big.Int) *big.Int {
@@ -343,7 +344,7 @@ func wantPolicy(l *RateLimitConfig, o *Override, limits int, allOrNothing bool) 
 
 // passingQuota is what envoyproxy/ratelimit's service does: a descriptor that is
 // not unlimited, whose status is OK and which is in quota mode.
-func passingQuota(c Config, req *Request, global Global) bool {
+func passingQuota(c rules.Config, req *Request, global Global) bool {
 	hits, left := applied(c, req)
 	for i, d := range req.Descriptors {
 		override := usable(c, req, d)
@@ -360,7 +361,7 @@ func passingQuota(c Config, req *Request, global Global) bool {
 	return false
 }
 
-func checkPlan(t *testing.T, c Config, p *Plan, req *Request) {
+func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 	t.Helper()
 	charges := p.Batch.Charges
 	if len(p.Matches) != len(req.Descriptors) || len(p.Limits) != len(charges) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -62,10 +63,10 @@ descriptors:
       - key: f
         rate_limit: {unit: hour, requests_per_unit: 10}
 `
-	s := rules(t, Options{}, identityRules)
-	e := rules(t, Options{}, edited)
-	other := rules(t, Options{}, "domain: e\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 10}}]")
-	keyed := rules(t, Options{HashKey: identity.Key{1}}, identityRules)
+	s := load(t, Options{}, identityRules)
+	e := load(t, Options{}, edited)
+	other := load(t, Options{}, "domain: e\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 10}}]")
+	keyed := load(t, Options{HashKey: identity.Key{1}}, identityRules)
 	type of struct {
 		s    *Set
 		d    string
@@ -115,7 +116,7 @@ descriptors:
 }
 
 func TestIdentitiesOfAListDiffer(t *testing.T) {
-	s := rules(t, Options{}, `
+	s := load(t, Options{}, `
 domain: d
 descriptors:
   - key: a
@@ -123,7 +124,7 @@ descriptors:
       - {unit: hour, requests_per_unit: 10}
       - {unit: day, requests_per_unit: 10}
 `)
-	single := rules(t, Options{}, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]")
+	single := load(t, Options{}, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]")
 	p := plan(s, Global{}, desc("a", "x"))
 	if p.Batch.Charges[0].ID == p.Batch.Charges[1].ID {
 		t.Error("hour and day share a counter")
@@ -139,12 +140,12 @@ func TestCounterWordHoldsAlgorithmAndWindow(t *testing.T) {
 		{Algorithm: limiter.FixedWindow + 1, Window: time.Hour, Limit: 1},
 		{Algorithm: limiter.FixedWindow, Window: time.Hour + time.Second, Limit: 1},
 	} {
-		if counterWord(&fixed) == counterWord(&other) {
+		if rules.CounterWord(&fixed) == rules.CounterWord(&other) {
 			t.Errorf("%+v and %+v share counters", fixed, other)
 		}
 	}
 	edited := limiter.Policy{Algorithm: limiter.FixedWindow, Window: time.Hour, Limit: 2, CountRefused: true}
-	if counterWord(&fixed) != counterWord(&edited) {
+	if rules.CounterWord(&fixed) != rules.CounterWord(&edited) {
 		t.Errorf("%+v and %+v have different counters", fixed, edited)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 var update = flag.Bool("update-match", false, "rewrite testdata/match/*.golden")
@@ -27,7 +29,7 @@ func TestMatch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := rules(t, Options{}, string(content))
+			s := load(t, Options{}, string(content))
 			var got strings.Builder
 			for line := range strings.Lines(string(content)) {
 				if request, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "#>"); ok {
@@ -86,14 +88,14 @@ func matched(t *testing.T, s *Set, entries []Entry) string {
 
 func TestMatchTakesLargeLevelsAndSmallOnes(t *testing.T) {
 	for _, n := range []int{1, fewEnough, fewEnough + 1, 100} {
-		cfg := Config{Domain: "d"}
-		limit := []RateLimitConfig{{Unit: Hour, UnitMultiplier: 1, RequestsPerUnit: 1}}
+		cfg := rules.Config{Domain: "d"}
+		limit := []rules.Limit{{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: 1}}
 		for i := range n {
 			cfg.Descriptors = append(cfg.Descriptors,
-				DescriptorConfig{Key: "same", Value: fmt.Sprint("v", i), RateLimits: limit},
-				DescriptorConfig{Key: fmt.Sprint("k", i), RateLimits: limit})
+				rules.Descriptor{Key: "same", Value: fmt.Sprint("v", i), RateLimits: limit},
+				rules.Descriptor{Key: fmt.Sprint("k", i), RateLimits: limit})
 		}
-		s, ds := Compile([]Config{cfg}, Options{})
+		s, ds := Compile([]rules.Config{cfg}, Options{})
 		if err := ds.Err(); err != nil {
 			t.Fatal(err)
 		}

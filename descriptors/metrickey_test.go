@@ -26,7 +26,7 @@ func TestOverrideMetricKey(t *testing.T) {
 }
 
 func TestStaticMetricKeyHasPatterns(t *testing.T) {
-	s := rules(t, Options{}, "domain: d\ndescriptors: [{key: a, value: 'x:*', value_to_metric: true, descriptors: [{key: b, rate_limit: {unit: hour}}]}]")
+	s := load(t, Options{}, "domain: d\ndescriptors: [{key: a, value: 'x:*', value_to_metric: true, descriptors: [{key: b, rate_limit: {unit: hour}}]}]")
 	r := s.Limits[0].Rule
 	if want := (MetricKey{"a_x_*.b", "a_x_*", "b"}); r.Metric != want || !r.RuntimeMetric {
 		t.Errorf("Metric = %+v, RuntimeMetric %v, want %+v", r.Metric, r.RuntimeMetric, want)
@@ -34,7 +34,7 @@ func TestStaticMetricKeyHasPatterns(t *testing.T) {
 }
 
 func TestValuesOfTheFileAreNoRuntimeMetric(t *testing.T) {
-	s := rules(t, Options{}, "domain: d\ndescriptors: [{key: a, value: x, detailed_metric: true, value_to_metric: true, rate_limit: {unit: hour}}]")
+	s := load(t, Options{}, "domain: d\ndescriptors: [{key: a, value: x, detailed_metric: true, value_to_metric: true, rate_limit: {unit: hour}}]")
 	if r := s.Limits[0].Rule; r.RuntimeMetric || r.Metric.Rule != "a_x" {
 		t.Errorf("RuntimeMetric = %v of %+v", r.RuntimeMetric, r.Metric)
 	}

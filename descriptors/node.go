@@ -1,6 +1,10 @@
 package descriptors
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
 
 // fewEnough is up to how many keys or values looking at all of them beats
 // hashing.
@@ -15,7 +19,7 @@ type node struct {
 	key, value    string
 	share         bool // share_threshold
 	valueToMetric bool
-	pos           Pos
+	pos           rules.Pos
 	// children are in file order; matching uses below instead.
 	children []node
 }

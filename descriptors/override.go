@@ -5,13 +5,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // override makes the descriptor's own limit apply to m, in place of rule, which
 // may be nil. It reports whether the limit is usable.
 func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
-	unit, multiplier := Unit(o.Unit), max(1, o.UnitMultiplier)
+	unit, multiplier := rules.Unit(o.Unit), max(1, o.UnitMultiplier)
 	seconds := unit.Seconds() * int64(multiplier) // below 2^57
 	if seconds == 0 || seconds > int64(limiter.MaxWindow/time.Second) {
 		return false
@@ -40,7 +41,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	}
 	p.overrides = append(p.overrides, Limit{
 		Policy: policy, RequestsPerUnit: o.RequestsPerUnit,
-		Unit: unit, UnitMultiplier: multiplier, Index: -1, counter: counterWord(&policy),
+		Unit: unit, UnitMultiplier: multiplier, Index: -1, counter: rules.CounterWord(&policy),
 	})
 	m.Override, m.override = true, &p.overrides[len(p.overrides)-1]
 	return true

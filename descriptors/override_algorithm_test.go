@@ -11,7 +11,7 @@ import (
 // TestOverrideOfAlgorithms shows what stays of a rule that uses the new words when a
 // descriptor brings a number and a unit of its own.
 func TestOverrideOfAlgorithms(t *testing.T) {
-	s := rules(t, Options{}, `
+	s := load(t, Options{}, `
 domain: d
 descriptors:
   - {key: ring, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: sliding_window, sub_windows: 6, count_refused: true}}

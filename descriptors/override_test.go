@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -24,8 +25,8 @@ descriptors:
       - {unit: minute, requests_per_unit: 60}
       - {unit: day, requests_per_unit: 1000}
 `
-	each := rules(t, Options{}, file)
-	together := rules(t, Options{AllOrNothing: true}, file)
+	each := load(t, Options{}, file)
+	together := load(t, Options{AllOrNothing: true}, file)
 	policy := func(limit uint32, window time.Duration, count bool) *limiter.Policy {
 		return &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: window, CountRefused: count}
 	}
@@ -79,7 +80,7 @@ descriptors:
 			t.Errorf("%s: mode = %v", tc.name, mode)
 		}
 		if l.Index != -1 || l.Rule != nil || l.Name != "" || l.RequestsPerUnit != tc.want.Limit ||
-			l.Unit != Unit(tc.desc.Override.Unit) || l.UnitMultiplier != max(1, tc.desc.Override.UnitMultiplier) {
+			l.Unit != rules.Unit(tc.desc.Override.Unit) || l.UnitMultiplier != max(1, tc.desc.Override.UnitMultiplier) {
 			t.Errorf("%s: limit = %+v", tc.name, l)
 		}
 		if p.Limits[0].RequestsPerUnit != 1 || p.Batch.Charges[0].Policy.Limit != 1 {
@@ -89,7 +90,7 @@ descriptors:
 }
 
 func TestOverridesKeepTheirMemory(t *testing.T) {
-	s, p := rules(t, Options{}, "domain: d"), &Plan{}
+	s, p := load(t, Options{}, "domain: d"), &Plan{}
 	req := &Request{Domain: []byte("d"), Descriptors: []Descriptor{desc("a", "").limit(1, 1, 0), desc("b", "").limit(2, 1, 0)}}
 	s.Plan(p, req, Global{})
 	want := cap(p.overrides)

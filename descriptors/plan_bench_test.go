@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 const hotRules = `
@@ -35,7 +37,7 @@ descriptors:
 `
 
 func TestHotPathAllocatesNothing(t *testing.T) {
-	s := rules(t, Options{}, hotRules)
+	s := load(t, Options{}, hotRules)
 	for _, tc := range []struct {
 		name  string
 		descs []Descriptor
@@ -74,21 +76,21 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 // manyRules makes n rules of three levels, most of them apart at the last.
 func manyRules(b *testing.B, n int) *Set {
 	b.Helper()
-	limit := []RateLimitConfig{{Unit: Hour, UnitMultiplier: 1, RequestsPerUnit: 10}}
+	limit := []rules.Limit{{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: 10}}
 	wide := max(1, n/100)
-	cfg := Config{Domain: "d"}
+	cfg := rules.Config{Domain: "d"}
 	for i := 0; i < n; {
-		first := DescriptorConfig{Key: "tenant", Value: fmt.Sprint("tenant-", len(cfg.Descriptors))}
-		second := DescriptorConfig{Key: "method", Value: "GET"}
+		first := rules.Descriptor{Key: "tenant", Value: fmt.Sprint("tenant-", len(cfg.Descriptors))}
+		second := rules.Descriptor{Key: "method", Value: "GET"}
 		for range min(wide, n-i) {
 			second.Descriptors = append(second.Descriptors,
-				DescriptorConfig{Key: "path", Value: fmt.Sprint("/api/v1/resource-", i), RateLimits: limit})
+				rules.Descriptor{Key: "path", Value: fmt.Sprint("/api/v1/resource-", i), RateLimits: limit})
 			i++
 		}
-		first.Descriptors = []DescriptorConfig{second}
+		first.Descriptors = []rules.Descriptor{second}
 		cfg.Descriptors = append(cfg.Descriptors, first)
 	}
-	s, ds := Compile([]Config{cfg}, Options{})
+	s, ds := Compile([]rules.Config{cfg}, Options{})
 	if err := ds.Err(); err != nil {
 		b.Fatal(err)
 	}
@@ -129,15 +131,15 @@ func BenchmarkMatch(b *testing.B) {
 
 func BenchmarkMatchWildcards(b *testing.B) {
 	for _, others := range []bool{false, true} {
-		cfg := Config{Domain: "d", Descriptors: []DescriptorConfig{{Key: "path"}}}
+		cfg := rules.Config{Domain: "d", Descriptors: []rules.Descriptor{{Key: "path"}}}
 		for i := range 100 {
 			key := "path"
 			if others {
 				key = fmt.Sprint("other", i)
 			}
-			cfg.Descriptors = append(cfg.Descriptors, DescriptorConfig{Key: key, Value: fmt.Sprintf("/api/*/resource-%d/*", i)})
+			cfg.Descriptors = append(cfg.Descriptors, rules.Descriptor{Key: key, Value: fmt.Sprintf("/api/*/resource-%d/*", i)})
 		}
-		s, ds := Compile([]Config{cfg}, Options{})
+		s, ds := Compile([]rules.Config{cfg}, Options{})
 		if err := ds.Err(); err != nil {
 			b.Fatal(err)
 		}
@@ -171,7 +173,7 @@ func BenchmarkPlan(b *testing.B) {
 			}
 		})
 	}
-	two := rules(b, Options{}, `
+	two := load(b, Options{}, `
 domain: d
 descriptors:
   - key: tenant

@@ -4,10 +4,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// rules compiles YAML files that must be free of errors.
-func rules(tb testing.TB, opt Options, files ...string) *Set {
+// load compiles YAML files that must be free of errors.
+func load(tb testing.TB, opt Options, files ...string) *Set {
 	tb.Helper()
 	set, ds := compile(tb, opt, files...)
 	if err := ds.Err(); err != nil {
@@ -16,11 +19,11 @@ func rules(tb testing.TB, opt Options, files ...string) *Set {
 	return set
 }
 
-func compile(tb testing.TB, opt Options, files ...string) (*Set, Diagnostics) {
+func compile(tb testing.TB, opt Options, files ...string) (*Set, rules.Diagnostics) {
 	tb.Helper()
-	var configs []Config
+	var configs []rules.Config
 	for i, file := range files {
-		cs, ds := Parse(string(rune('a'+i))+".yaml", []byte(file))
+		cs, ds := rulefile.Parse(string(rune('a'+i))+".yaml", []byte(file))
 		if err := ds.Err(); err != nil {
 			tb.Fatal(err)
 		}
@@ -94,7 +97,7 @@ descriptors:
 		{"the file says all_or_nothing", "domain: d\nall_or_nothing: true\n", Options{}, []int32{0, 0, 0, 0}},
 		{"the process says all_or_nothing", "domain: d\n", Options{AllOrNothing: true}, []int32{0, 0, 0, 0}},
 	} {
-		s := rules(t, tc.opt, tc.root+file)
+		s := load(t, tc.opt, tc.root+file)
 		p := plan(s, Global{}, desc("a", "1"), desc("no", ""), desc("b", "x1"), desc("b", "y"), desc("q", "").limit(1, 1, 1))
 		if diff := cmp.Diff([][]string{{"5/minute"}, nil, {"60/minute", "100/2hour"}, nil, {"1/second"}}, limits(p)); diff != "" {
 			t.Errorf("%s: limits (-want +got):\n%s", tc.name, diff)
@@ -110,7 +113,7 @@ descriptors:
 }
 
 func TestPlanHits(t *testing.T) {
-	s := rules(t, Options{}, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}, {key: u, rate_limit: {unlimited: true}}]")
+	s := load(t, Options{}, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}, {key: u, rate_limit: {unlimited: true}}]")
 	for _, tc := range []struct {
 		addend uint32
 		desc   Descriptor
@@ -140,7 +143,7 @@ func TestPlanHits(t *testing.T) {
 }
 
 func TestPlanUnknownDomain(t *testing.T) {
-	s := rules(t, Options{}, "domain: e")
+	s := load(t, Options{}, "domain: e")
 	p := plan(s, Global{}, desc("a", "1").limit(1, 1, 1), desc("b", ""))
 	if p.KnownDomain || p.DomainName != "" || len(p.Matches) != 2 || len(p.Batch.Charges) != 0 || p.Matches[0].Override {
 		t.Errorf("plan = %+v, want two empty matches", p)
@@ -152,7 +155,7 @@ func TestPlanUnknownDomain(t *testing.T) {
 }
 
 func TestPlanIsReusedAfterALargerRequest(t *testing.T) {
-	s := rules(t, Options{}, replacesRules)
+	s := load(t, Options{}, replacesRules)
 	p := plan(s, Global{Quota: true}, desc("k1", ""), desc("k2", ""), desc("k1", "").limit(1, 1, 1), desc("no", ""))
 	s.Plan(p, &Request{Domain: []byte("d"), Descriptors: []Descriptor{desc("k1", "")}}, Global{})
 	if diff := cmp.Diff([][]string{{"1/hour"}}, limits(p)); diff != "" || p.Batch.QuotaPass || p.Matches[0].Replaced {
@@ -161,7 +164,7 @@ func TestPlanIsReusedAfterALargerRequest(t *testing.T) {
 }
 
 func TestPlanModes(t *testing.T) {
-	s := rules(t, Options{}, `
+	s := load(t, Options{}, `
 domain: d
 descriptors:
   - {key: plain, rate_limit: {unit: hour, requests_per_unit: 1}}
@@ -229,7 +232,7 @@ descriptors:
 `
 
 func TestPlanReplaces(t *testing.T) {
-	s := rules(t, Options{}, replacesRules)
+	s := load(t, Options{}, replacesRules)
 	for _, tc := range []struct {
 		name     string
 		descs    []Descriptor

@@ -3,6 +3,7 @@ package descriptors
 import (
 	"iter"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -14,7 +15,7 @@ type Options struct {
 	// AllOrNothing sets all_or_nothing for every domain.
 	AllOrNothing bool
 	// Defaults are words for rules that come without; nil for none.
-	Defaults *Defaults
+	Defaults *rules.Defaults
 	// HashKey keys the counters' identities.
 	HashKey identity.Key
 }
@@ -70,7 +71,7 @@ type Rule struct {
 	Unlimited bool
 	Shadow    bool
 	Quota     bool
-	// Metadata is nil where the rule has none; see [DescriptorConfig.Metadata].
+	// Metadata is nil where the rule has none; see [rules.Descriptor.Metadata].
 	Metadata map[string]any
 	// RuntimeMetric says that the metric key holds values of the request
 	// (detailed_metric, value_to_metric): see [Rule.AppendMetricKey].
@@ -79,7 +80,7 @@ type Rule struct {
 	// patterns where the key of a request has values.
 	Metric MetricKey
 	// Pos is where the descriptor stands in its source.
-	Pos Pos
+	Pos rules.Pos
 
 	node *node
 	// mode is that of the rule's charges unless quota mode is global.
@@ -107,7 +108,7 @@ type MetricKey struct{ Rule, Key1, Key2 string }
 type Limit struct {
 	Policy          limiter.Policy
 	RequestsPerUnit uint32
-	Unit            Unit
+	Unit            rules.Unit
 	// UnitMultiplier is at least 1.
 	UnitMultiplier uint32
 	Name           string
@@ -119,10 +120,10 @@ type Limit struct {
 	// Rule is nil for an override.
 	Rule *Rule
 	// Pos is where the limit stands in its source.
-	Pos Pos
-	// Defaults is where the [Defaults] stand that gave the limit its words; unknown
+	Pos rules.Pos
+	// Defaults is where the [rules.Defaults] stand that gave the limit its words; unknown
 	// if none did.
-	Defaults Pos
+	Defaults rules.Pos
 
 	// counter is what the identities of the limit's counters have besides the
 	// rule's.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // ParseEntries reads a descriptor written as k=v,k2=v2. A backslash makes the
@@ -69,7 +71,7 @@ func ParseOverride(text string) (Override, error) {
 		}
 		o.UnitMultiplier = uint32(m)
 	}
-	for u := Second; u <= Year; u++ {
+	for u := rules.Second; u <= rules.Year; u++ {
 		if strings.EqualFold(unit, u.String()) {
 			o.Unit = int32(u)
 			return o, nil

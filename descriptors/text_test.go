@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 func TestParseEntries(t *testing.T) {
@@ -50,12 +52,12 @@ func TestParseOverride(t *testing.T) {
 		text string
 		want Override
 	}{
-		{"5/hour", Override{RequestsPerUnit: 5, Unit: int32(Hour)}},
-		{"0/second", Override{Unit: int32(Second)}},
-		{"4294967295/YEAR", Override{RequestsPerUnit: 4294967295, Unit: int32(Year)}},
-		{"100/10Minute", Override{RequestsPerUnit: 100, Unit: int32(Minute), UnitMultiplier: 10}},
-		{"1/1day", Override{RequestsPerUnit: 1, Unit: int32(Day), UnitMultiplier: 1}},
-		{"2/month", Override{RequestsPerUnit: 2, Unit: int32(Month)}},
+		{"5/hour", Override{RequestsPerUnit: 5, Unit: int32(rules.Hour)}},
+		{"0/second", Override{Unit: int32(rules.Second)}},
+		{"4294967295/YEAR", Override{RequestsPerUnit: 4294967295, Unit: int32(rules.Year)}},
+		{"100/10Minute", Override{RequestsPerUnit: 100, Unit: int32(rules.Minute), UnitMultiplier: 10}},
+		{"1/1day", Override{RequestsPerUnit: 1, Unit: int32(rules.Day), UnitMultiplier: 1}},
+		{"2/month", Override{RequestsPerUnit: 2, Unit: int32(rules.Month)}},
 	} {
 		if got, err := ParseOverride(tt.text); err != nil || got != tt.want {
 			t.Errorf("ParseOverride(%q) = %+v, %v, want %+v", tt.text, got, err, tt.want)

@@ -11,9 +11,9 @@ import (
 func TestFuzzTargetsHaveInputs(t *testing.T) {
 	known := tests(t)
 	for read, target := range map[string]string{
-		"rules":           "descriptors.FuzzParse",
+		"rules":           "descriptors/rulefile.FuzzParse",
 		"matched entries": "descriptors.FuzzMatch",
-		"defaults":        "descriptors.FuzzDefaults",
+		"defaults":        "descriptors/rulefile.FuzzDefaults",
 		"request bytes":   "server.FuzzDecode",
 		"clients' names":  "server.FuzzAllowList",
 		"requests":        "server.FuzzAnswer",

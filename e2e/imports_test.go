@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -16,8 +17,9 @@ const module = "github.com/sluice-ratelimit/sluice"
 var wire = []string{"google.golang.org/protobuf", "google.golang.org/grpc", "github.com/envoyproxy/go-control-plane"}
 
 // borders says what the packages of a folder may import, as DESIGN.md does. Our
-// own folders are named from the module's root; a folder that is not here may
-// import what it likes but for cmd, e2e, examples and wire.
+// own folders are named from the module's root; one that has a row of its own is no
+// part of the folder above it. A folder that is not here may import what it likes but
+// for cmd, e2e, examples and wire.
 var borders = []struct {
 	folder string
 	own    []string
@@ -25,13 +27,24 @@ var borders = []struct {
 	wire   bool
 }{
 	{folder: "limiter", own: []string{"limiter"}, others: []string{}},
-	{folder: "descriptors", own: []string{"limiter"}, others: []string{"go.yaml.in/yaml/v4", "github.com/fsnotify/fsnotify"}},
+	{folder: "descriptors", own: []string{"limiter", "descriptors/rules"}, others: []string{}},
+	{folder: "descriptors/rules", own: []string{"limiter"}, others: []string{}},
+	{folder: "descriptors/rulefile", own: []string{"limiter", "descriptors/rules"}, others: []string{"go.yaml.in/yaml/v4"}},
+	{
+		folder: "descriptors/source", own: []string{"descriptors", "descriptors/rules", "descriptors/rulefile"},
+		others: []string{"github.com/fsnotify/fsnotify"},
+	},
+	{folder: "descriptors/volumetest", own: nil, others: []string{}},
 	{folder: "telemetry", own: nil},
-	{folder: "server", own: []string{"limiter", "descriptors", "telemetry"}, wire: true},
-	{folder: "xds", own: []string{"descriptors", "xds"}, wire: true},
-	{folder: "cmd", own: []string{"limiter", "descriptors", "telemetry", "server", "xds", "cmd"}},
+	{folder: "server", own: []string{"limiter", "descriptors", "descriptors/rules", "descriptors/volumetest", "telemetry"}, wire: true},
+	{folder: "xds", own: []string{"descriptors", "descriptors/rules", "descriptors/source"}, wire: true},
+	{folder: "cmd", own: []string{
+		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "xds",
+	}},
 	// What its tests share speaks gRPC to the binary.
-	{folder: "e2e", own: []string{"limiter", "descriptors", "telemetry", "server", "xds", "e2e"}, wire: true},
+	{folder: "e2e", own: []string{
+		"limiter", "descriptors", "descriptors/rules", "descriptors/source", "descriptors/volumetest", "telemetry", "server", "xds",
+	}, wire: true},
 }
 
 // TestImportsStayWithinTheBorders looks at what is imported directly, tests left
@@ -55,7 +68,18 @@ func TestBordersForbid(t *testing.T) {
 		{"limiter", "golang.org/x/sys/cpu", true},
 		{"limiter", module + "/descriptors", true},
 		{"descriptors", module + "/limiter", false},
-		{"descriptors", "go.yaml.in/yaml/v4", false},
+		{"descriptors", module + "/descriptors/rules", false},
+		{"descriptors", module + "/descriptors/rulefile", true},
+		{"descriptors", module + "/descriptors/source", true},
+		{"descriptors", "go.yaml.in/yaml/v4", true},
+		{"descriptors", "github.com/fsnotify/fsnotify", true},
+		{"descriptors/rules", module + "/descriptors", true},
+		{"descriptors/rules", "go.yaml.in/yaml/v4", true},
+		{"descriptors/rulefile", "go.yaml.in/yaml/v4", false},
+		{"descriptors/rulefile", module + "/descriptors", true},
+		{"descriptors/source", module + "/descriptors/rulefile", false},
+		{"descriptors/source", "github.com/fsnotify/fsnotify", false},
+		{"descriptors/source", "go.yaml.in/yaml/v4", true},
 		{"descriptors", "go.uber.org/zap", true},
 		{"descriptors", "google.golang.org/protobuf/proto", true},
 		{"telemetry", "go.uber.org/zap/zapcore", false},
@@ -64,6 +88,9 @@ func TestBordersForbid(t *testing.T) {
 		{"server", module + "/telemetry", false},
 		{"server", module + "/xds", true},
 		{"xds", module + "/xds/ratelimitv3", false},
+		{"xds", module + "/descriptors/source", false},
+		{"xds", module + "/descriptors/rulefile", true},
+		{"server", module + "/descriptors/source", true},
 		{"xds", module + "/server", true},
 		{"cmd", module + "/xds/adstest", true},
 		{"e2e", module + "/xds/adstest", false},
@@ -93,7 +120,7 @@ func forbidden(from, imported string) string {
 		}
 		known = true
 		switch {
-		case own != "" && !within(own, b.own):
+		case own != "" && own != from && !slices.Contains(b.own, own):
 			return from + " may import of ours only: " + strings.Join(b.own, ", ")
 		case own == "" && within(imported, wire) && !b.wire:
 			return "protobuf and gRPC belong to server and xds"
@@ -124,14 +151,20 @@ func within(path string, roots []string) bool {
 	return false
 }
 
-// folder returns the first folder of a package of ours, "" for other packages.
+// folder returns the folder of a package of ours, the longest one with a row in
+// borders or else the first, and "" for other packages.
 func folder(importPath string) string {
 	rest, ours := strings.CutPrefix(importPath, module+"/")
 	if !ours {
 		return ""
 	}
-	first, _, _ := strings.Cut(rest, "/")
-	return first
+	longest, _, _ := strings.Cut(rest, "/")
+	for _, b := range borders {
+		if len(b.folder) > len(longest) && within(rest, []string{b.folder}) {
+			longest = b.folder
+		}
+	}
+	return longest
 }
 
 type goPackage struct {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -27,7 +28,7 @@ const noon = limiter.Time(1_800_014_400 * time.Second)
 // compile compiles one file of rules.
 func compile(tb testing.TB, text string) *descriptors.Set {
 	tb.Helper()
-	configs, ds := descriptors.Parse("rules.yaml", []byte(text))
+	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
 	if err := ds.Err(); err != nil {
 		tb.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -24,7 +25,7 @@ const benchNow = limiter.Time(1_700_000_000_123_456_789)
 // benchService returns a service with the given rules in force.
 func benchService(tb testing.TB, settings Settings, rules string) *Service {
 	tb.Helper()
-	configs, ds := descriptors.Parse("rules.yaml", []byte(rules))
+	configs, ds := rulefile.Parse("rules.yaml", []byte(rules))
 	if err := ds.Err(); err != nil {
 		tb.Fatal(err)
 	}

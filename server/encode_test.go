@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // pick returns one of the values at which an encoding changes its length.
@@ -36,7 +37,7 @@ func checkEncode(t *testing.T, seed uint64) {
 		w := &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_Code(st.code), LimitRemaining: st.remaining}
 		if r.IntN(3) > 0 {
 			st.limit = &descriptors.Limit{
-				RequestsPerUnit: pick(r), Unit: descriptors.Unit(1 + r.IntN(7)),
+				RequestsPerUnit: pick(r), Unit: rules.Unit(1 + r.IntN(7)),
 				UnitMultiplier: max(1, pick(r)), Name: names[r.IntN(len(names))],
 			}
 			st.resetSeconds = uint64(max(1, pick(r)))

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
 )
 
 // checkHealth looks at the health by all of its names, over gRPC and HTTP.
@@ -102,7 +103,7 @@ func TestHealthFollowsTheRulesIfToldSo(t *testing.T) {
 			t.Fatal("rules that cannot be had are served")
 		}
 		r.checkHealth(t, "after rules that were refused", true)
-		empty, _, err := descriptors.Load([]string{t.TempDir()}, "", descriptors.Options{})
+		empty, _, err := source.Load([]string{t.TempDir()}, "", descriptors.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -254,7 +255,7 @@ func appendUnit(b []byte, unit int32) []byte {
 	if unit == 0 {
 		return append(b, "UNKNOWN"...)
 	}
-	u := descriptors.Unit(unit)
+	u := rules.Unit(unit)
 	if u.Seconds() == 0 {
 		return strconv.AppendInt(b, int64(unit), 10)
 	}

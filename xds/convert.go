@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
@@ -25,9 +26,9 @@ const maxDepth = 100
 
 // build turns the resources of one response into rules. The Set is nil if any of
 // the diagnostics is an error.
-func build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, descriptors.Diagnostics) {
+func build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, rules.Diagnostics) {
 	var c converter
-	configs := make([]descriptors.Config, 0, len(resources))
+	configs := make([]rules.Config, 0, len(resources))
 	for i, r := range resources {
 		if config, ok := c.resource(i, r); ok {
 			configs = append(configs, config)
@@ -35,46 +36,34 @@ func build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, d
 	}
 	// Servers send resources in any order; the same rules shall have the same
 	// fingerprint, and merged domains the same order of wildcards.
-	slices.SortStableFunc(configs, func(a, b descriptors.Config) int {
+	slices.SortStableFunc(configs, func(a, b rules.Config) int {
 		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Domain, b.Domain))
 	})
-	incomplete := c.found.HasErrors()
-	set, found := descriptors.Compile(configs, opt)
-	for _, d := range found {
-		if incomplete && d.Severity == descriptors.Warning {
-			continue // what it misses may be in a resource that could not be read
-		}
-		c.found = append(c.found, d)
-	}
-	slices.SortStableFunc(c.found, func(a, b descriptors.Diagnostic) int { return cmp.Compare(a.Pos.File, b.Pos.File) })
-	if c.found.HasErrors() {
-		return nil, c.found
-	}
-	return set, c.found
+	return descriptors.Build(configs, c.found, nil, opt)
 }
 
 // converter turns resources into what descriptors compiles. It checks what only
 // the wire can hold; Compile checks the rest.
 type converter struct {
-	pos   descriptors.Pos // of the current resource
-	found descriptors.Diagnostics
+	pos   rules.Pos // of the current resource
+	found rules.Diagnostics
 }
 
-func (c *converter) report(s descriptors.Severity, path, format string, args ...any) {
-	c.found = append(c.found, descriptors.Diagnostic{Pos: c.pos, Severity: s, Path: path, Message: fmt.Sprintf(format, args...)})
+func (c *converter) report(s rules.Severity, path, format string, args ...any) {
+	c.found = append(c.found, rules.Diagnostic{Pos: c.pos, Severity: s, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // resource converts resource i of a response. Ok is false if it cannot be read,
 // which was then reported.
-func (c *converter) resource(i int, r *anypb.Any) (config descriptors.Config, ok bool) {
-	c.pos = descriptors.Pos{File: fmt.Sprintf("xds:resource %d", i+1)}
+func (c *converter) resource(i int, r *anypb.Any) (config rules.Config, ok bool) {
+	c.pos = rules.Pos{File: fmt.Sprintf("xds:resource %d", i+1)}
 	if r.GetTypeUrl() != TypeURL {
-		c.report(descriptors.Error, "", "the resource is of type %s; it must be %s", quote(r.GetTypeUrl()), TypeURL)
+		c.report(rules.Error, "", "the resource is of type %s; it must be %s", quote(r.GetTypeUrl()), TypeURL)
 		return config, false
 	}
 	var m ratelimitv3.RateLimitConfig
 	if err := proto.Unmarshal(r.GetValue(), &m); err != nil {
-		c.report(descriptors.Error, "", "the resource is not a RateLimitConfig: %v", err)
+		c.report(rules.Error, "", "the resource is not a RateLimitConfig: %v", err)
 		return config, false
 	}
 	switch {
@@ -83,52 +72,52 @@ func (c *converter) resource(i int, r *anypb.Any) (config descriptors.Config, ok
 	case m.GetDomain() != "":
 		c.pos.File = "xds:" + m.GetDomain()
 	}
-	return descriptors.Config{
+	return rules.Config{
 		Pos: c.pos, Domain: m.GetDomain(),
 		Descriptors: c.descriptors("domain "+quote(m.GetDomain()), m.GetDescriptors(), 1),
 	}, true
 }
 
-func (c *converter) descriptors(parent string, ms []*ratelimitv3.RateLimitDescriptor, depth int) []descriptors.DescriptorConfig {
+func (c *converter) descriptors(parent string, ms []*ratelimitv3.RateLimitDescriptor, depth int) []rules.Descriptor {
 	if len(ms) == 0 {
 		return nil
 	}
 	if depth > maxDepth {
-		c.report(descriptors.Error, "", "descriptors nest deeper than %d levels", maxDepth)
+		c.report(rules.Error, "", "descriptors nest deeper than %d levels", maxDepth)
 		return nil
 	}
-	configs := make([]descriptors.DescriptorConfig, len(ms))
+	configs := make([]rules.Descriptor, len(ms))
 	for i, m := range ms {
 		path := parent + " > key " + quote(m.GetKey())
 		if m.GetValue() != "" {
 			path += " value " + quote(m.GetValue())
 		}
-		configs[i] = descriptors.DescriptorConfig{
+		configs[i] = rules.Descriptor{
 			Pos: c.pos, Key: m.GetKey(), Value: m.GetValue(),
 			ShadowMode: m.GetShadowMode(), QuotaMode: m.GetQuotaMode(), DetailedMetric: m.GetDetailedMetric(),
 			Metadata:    c.metadata(path, m.GetMetadata()),
 			Descriptors: c.descriptors(path, m.GetDescriptors(), depth+1),
 		}
 		if limit := m.GetRateLimit(); limit != nil {
-			configs[i].RateLimits = []descriptors.RateLimitConfig{c.limit(path+" > rate_limit", limit)}
+			configs[i].RateLimits = []rules.Limit{c.limit(path+" > rate_limit", limit)}
 		}
 	}
 	return configs
 }
 
-func (c *converter) limit(path string, m *ratelimitv3.RateLimitPolicy) descriptors.RateLimitConfig {
-	unit := descriptors.Unit(m.GetUnit())
-	l := descriptors.RateLimitConfig{Pos: c.pos, Unlimited: m.GetUnlimited(), UnitMultiplier: 1, Name: m.GetName()}
+func (c *converter) limit(path string, m *ratelimitv3.RateLimitPolicy) rules.Limit {
+	unit := rules.Unit(m.GetUnit())
+	l := rules.Limit{Pos: c.pos, Unlimited: m.GetUnlimited(), UnitMultiplier: 1, Name: m.GetName()}
 	switch {
 	case !l.Unlimited:
 		l.Unit, l.RequestsPerUnit = unit, m.GetRequestsPerUnit()
 	case unit.Seconds() > 0:
-		c.report(descriptors.Error, path, "unlimited excludes the unit %s; leave out one of them", m.GetUnit())
+		c.report(rules.Error, path, "unlimited excludes the unit %s; leave out one of them", m.GetUnit())
 	case unit != 0:
-		c.report(descriptors.Warning, path, "the unit has no effect beside unlimited, and %d is no unit", unit)
+		c.report(rules.Warning, path, "the unit has no effect beside unlimited, and %d is no unit", unit)
 	}
 	if strings.ContainsFunc(l.Name, func(r rune) bool { return r == '"' || unicode.IsControl(r) }) {
-		c.report(descriptors.Warning, path, "name %s holds a quote or a control character, which breaks the x-ratelimit-limit header", quote(l.Name))
+		c.report(rules.Warning, path, "name %s holds a quote or a control character, which breaks the x-ratelimit-limit header", quote(l.Name))
 	}
 	for _, r := range m.GetReplaces() {
 		l.Replaces = append(l.Replaces, r.GetName())
@@ -141,7 +130,7 @@ func (c *converter) metadata(path string, m *structpb.Struct) map[string]any {
 		return nil
 	}
 	if deeper(structpb.NewStructValue(m), maxDepth) {
-		c.report(descriptors.Error, path+" > metadata", "maps and lists nest deeper than %d levels", maxDepth)
+		c.report(rules.Error, path+" > metadata", "maps and lists nest deeper than %d levels", maxDepth)
 		return nil
 	}
 	return m.AsMap()

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // DialBy has s connect by dial instead of the network.
@@ -19,7 +20,7 @@ func (s *Source) DialBy(dial func(context.Context) (net.Conn, error)) {
 }
 
 // Build is build.
-func Build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, descriptors.Diagnostics) {
+func Build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, rules.Diagnostics) {
 	return build(resources, opt)
 }
 

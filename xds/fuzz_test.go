@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/xds"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
@@ -39,7 +40,7 @@ func FuzzConvert(f *testing.F) {
 		}
 		text := "domain: " + yamlText(m.GetDomain()) + "\ndescriptors:" + yamlList(m.GetDescriptors()) + "\n"
 		var fileSet *descriptors.Set
-		configs, ds := descriptors.Parse("file", []byte(text))
+		configs, ds := rulefile.Parse("file", []byte(text))
 		if !ds.HasErrors() {
 			fileSet, ds = descriptors.Compile(configs, descriptors.Options{})
 		}

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/xds"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
@@ -32,7 +32,7 @@ type stage struct {
 
 	t       *testing.T
 	streams chan *stream
-	updates []descriptors.Update
+	updates []source.Update
 	ignored []string
 	// lost are the waits that were announced, failures why.
 	lost     []time.Duration
@@ -75,7 +75,7 @@ func play(t *testing.T, opt xds.Options, dial func(context.Context) (net.Conn, e
 		}
 		opt.Target = "passthrough:///stage"
 		load := opt.OnLoad
-		opt.OnLoad = func(u descriptors.Update) error {
+		opt.OnLoad = func(u source.Update) error {
 			s.updates = append(s.updates, u)
 			if load != nil {
 				return load(u)
@@ -210,7 +210,7 @@ func TestSpeaksTheProtocol(t *testing.T) {
 
 func TestRefusesWhatCannotBePutInForce(t *testing.T) {
 	full := errors.New(`domain "a": no room`)
-	opt := xds.Options{OnLoad: func(u descriptors.Update) error {
+	opt := xds.Options{OnLoad: func(u source.Update) error {
 		if u.Set != nil && !u.Set.Empty() {
 			return full
 		}

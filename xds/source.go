@@ -19,6 +19,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
 )
 
 // ErrTooLarge is what a stream ends with when a response is larger than
@@ -50,7 +52,7 @@ type Options struct {
 
 	// OnLoad is called with the outcome of each response that is other than the one
 	// before. If it returns an error for a Set, that is refused. Required.
-	OnLoad func(descriptors.Update) error
+	OnLoad func(source.Update) error
 	// OnAnswered is called after each ACK and NACK. Optional.
 	OnAnswered func(ack bool)
 	// OnConnected is called when a stream is open. Optional.
@@ -118,7 +120,7 @@ func NewSource(opt Options) (*Source, error) {
 // SetDefaults has the rules compiled with other defaults: the last response's,
 // which OnLoad is called for, and those to come. While they do not compile
 // together, what is in force stays.
-func (s *Source) SetDefaults(d *descriptors.Defaults) { s.rules.setDefaults(d) }
+func (s *Source) SetDefaults(d *rules.Defaults) { s.rules.setDefaults(d) }
 
 // Run follows the server until ctx ends.
 func (s *Source) Run(ctx context.Context) {

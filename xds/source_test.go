@@ -11,7 +11,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/xds"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
@@ -22,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // client is a running source with what it told.
 type client struct {
 	t       *testing.T
-	updates chan descriptors.Update
+	updates chan source.Update
 	answers chan bool
 	up      chan struct{}
 	down    chan error
@@ -34,7 +36,7 @@ type client struct {
 func follow(t *testing.T, target string, opt xds.Options) *client {
 	t.Helper()
 	c := &client{
-		t: t, updates: make(chan descriptors.Update, 100), answers: make(chan bool, 1000),
+		t: t, updates: make(chan source.Update, 100), answers: make(chan bool, 1000),
 		up: make(chan struct{}, 100), down: make(chan error, 1000), ignored: make(chan string, 100),
 	}
 	opt.Target = target
@@ -46,7 +48,7 @@ func follow(t *testing.T, target string, opt xds.Options) *client {
 	}
 	opt.Backoff = xds.Backoff{Initial: 10 * time.Millisecond, Max: 10 * time.Millisecond}
 	load := opt.OnLoad
-	opt.OnLoad = func(u descriptors.Update) error {
+	opt.OnLoad = func(u source.Update) error {
 		c.updates <- u
 		if load != nil {
 			return load(u)
@@ -88,7 +90,7 @@ func receive[T any](t *testing.T, from <-chan T) T {
 }
 
 // dump returns the rules of an update as text, and fails if it has none.
-func (c *client) dump(u descriptors.Update) string {
+func (c *client) dump(u source.Update) string {
 	c.t.Helper()
 	if u.Set == nil {
 		c.t.Fatalf("update is %v, want rules", u.Err)
@@ -286,8 +288,8 @@ func TestManyDescriptors(t *testing.T) {
 // TestDefaults changes the defaults while a server's rules are in force: they
 // compile together or stay.
 func TestDefaults(t *testing.T) {
-	defaults := func(text string) *descriptors.Defaults {
-		d, found := descriptors.ParseDefaults("defaults.yaml", []byte(text))
+	defaults := func(text string) *rules.Defaults {
+		d, found := rulefile.ParseDefaults("defaults.yaml", []byte(text))
 		if err := found.Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -295,9 +297,9 @@ func TestDefaults(t *testing.T) {
 	}
 	s := start(t, adstest.Options{})
 	set(t, s, "1", domain("a", 5))
-	updates := make(chan descriptors.Update, 10)
+	updates := make(chan source.Update, 10)
 	source, err := xds.NewSource(xds.Options{
-		Target: s.Addr(), NodeID: "default", OnLoad: func(u descriptors.Update) error { updates <- u; return nil },
+		Target: s.Addr(), NodeID: "default", OnLoad: func(u source.Update) error { updates <- u; return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

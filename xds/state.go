@@ -12,12 +12,14 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
 )
 
 // state is what came of the responses so far, over all streams. Its methods may
 // be called concurrently.
 type state struct {
-	onLoad func(descriptors.Update) error
+	onLoad func(source.Update) error
 
 	mu sync.Mutex
 	// opt has the latest defaults, latest the latest response that was looked at.
@@ -39,8 +41,8 @@ type response struct {
 // outcome is an Update with what it was made of.
 type outcome struct {
 	sum      [sha256.Size]byte // of the resources
-	defaults *descriptors.Defaults
-	update   descriptors.Update
+	defaults *rules.Defaults
+	update   source.Update
 }
 
 // take puts the resources of a response in force, or returns every reason why not.
@@ -52,7 +54,7 @@ func (s *state) take(version string, resources []*anypb.Any) error {
 }
 
 // setDefaults has the latest response compiled with d, and those to come.
-func (s *state) setDefaults(d *descriptors.Defaults) {
+func (s *state) setDefaults(d *rules.Defaults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.opt.Defaults = d

@@ -8,6 +8,8 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server"
 )
@@ -65,19 +67,19 @@ func (*checkCmd) BeforeResolve(ctx *kong.Context) error {
 
 // Run checks the rules.
 func (k *checkCmd) Run(c console) error {
-	set, diagnostics, err := descriptors.Load(k.Paths, k.Defaults, descriptors.Options{MergeDomains: k.MergeDomains, AllOrNothing: k.AllOrNothing})
+	set, diagnostics, err := source.Load(k.Paths, k.Defaults, descriptors.Options{MergeDomains: k.MergeDomains, AllOrNothing: k.AllOrNothing})
 	if err != nil { // a finding like others, for those who read the JSON
-		diagnostics = descriptors.Diagnostics{{Severity: descriptors.Error, Message: err.Error()}}
+		diagnostics = rules.Diagnostics{{Severity: rules.Error, Message: err.Error()}}
 	}
 	if set != nil {
 		diagnostics = append(diagnostics, descriptors.Advice(set)...)
 		for _, odd := range adviseAllow(k.allow, set.Domains()) {
-			diagnostics = append(diagnostics, descriptors.Diagnostic{Severity: descriptors.Warning, Message: odd})
+			diagnostics = append(diagnostics, rules.Diagnostic{Severity: rules.Warning, Message: odd})
 		}
 	}
 	errors, warnings := 0, 0
 	for _, d := range diagnostics {
-		if d.Severity == descriptors.Error {
+		if d.Severity == rules.Error {
 			errors++
 		} else {
 			warnings++
@@ -98,7 +100,7 @@ func (k *checkCmd) Run(c console) error {
 	return err
 }
 
-func writeFindings(c console, set *descriptors.Set, diagnostics descriptors.Diagnostics, errors, warnings int) error {
+func writeFindings(c console, set *descriptors.Set, diagnostics rules.Diagnostics, errors, warnings int) error {
 	for _, d := range diagnostics {
 		if _, err := fmt.Fprintln(c.out, d); err != nil {
 			return err
@@ -130,7 +132,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-func writeReport(c console, set *descriptors.Set, diagnostics descriptors.Diagnostics, ok bool) error {
+func writeReport(c console, set *descriptors.Set, diagnostics rules.Diagnostics, ok bool) error {
 	r := checkReport{OK: ok, Domains: []string{}, Limits: []checkLimit{}, Diagnostics: []checkLine{}}
 	if set != nil {
 		r.Hash, r.Domains = set.Hash, append(r.Domains, set.Domains()...)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/server"
 )
 
@@ -69,7 +70,7 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if len(paths) == 0 {
 		paths = []string{"./config"}
 	}
-	set, diagnostics, err := descriptors.Load(paths, e.Defaults, descriptors.Options{MergeDomains: e.MergeDomains, AllOrNothing: e.AllOrNothing})
+	set, diagnostics, err := source.Load(paths, e.Defaults, descriptors.Options{MergeDomains: e.MergeDomains, AllOrNothing: e.AllOrNothing})
 	if err != nil {
 		return loadError(err, e.Defaults)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 )
 
 // pages are the documents whose rules must load and whose flags must exist, with the
@@ -45,7 +46,7 @@ func TestPages(t *testing.T) {
 				continue // Envoy's, or defaults
 			}
 			rules++
-			configs, found := descriptors.Parse(page, []byte(block[1]))
+			configs, found := rulefile.Parse(page, []byte(block[1]))
 			_, more := descriptors.Compile(configs, descriptors.Options{})
 			for _, f := range append(found, more...) {
 				t.Errorf("%v in\n%s", f, block[1])
@@ -69,7 +70,7 @@ func TestPagesHaveEveryWord(t *testing.T) {
 		t.Fatal(err)
 	}
 	var schema any
-	if err := json.Unmarshal(descriptors.Schema(), &schema); err != nil {
+	if err := json.Unmarshal(rulefile.Schema(), &schema); err != nil {
 		t.Fatal(err)
 	}
 	words := schemaWords(schema)

@@ -12,13 +12,15 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/process"
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// rules puts what a source read in force and tells operators.
-type rules struct {
+// keeper puts what a source read in force and tells operators.
+type keeper struct {
 	service *server.Service
 	table   *limiter.Table
 	// divided says that the table is divided for rules.
@@ -34,7 +36,7 @@ type rules struct {
 }
 
 // take puts an update in force or returns why not. It tells operators of either.
-func (r *rules) take(u descriptors.Update) error {
+func (r *keeper) take(u source.Update) error {
 	r.warn(u.Diagnostics)
 	if u.Err != nil {
 		r.reject(u.Err)
@@ -64,7 +66,7 @@ func (r *rules) take(u descriptors.Update) error {
 }
 
 // serve puts a set in force. The first one that has domains divides the table.
-func (r *rules) serve(set *descriptors.Set) error {
+func (r *keeper) serve(set *descriptors.Set) error {
 	if !r.divided {
 		if err := r.divide(set); err != nil {
 			return fmt.Errorf("--counter-memory: %w", err)
@@ -80,7 +82,7 @@ func (r *rules) serve(set *descriptors.Set) error {
 }
 
 // divide divides the table, which has not been used, for the rules of set.
-func (r *rules) divide(set *descriptors.Set) error {
+func (r *keeper) divide(set *descriptors.Set) error {
 	var reserved []int64
 	for _, domain := range set.Domains() {
 		reserved = append(reserved, set.MaxCounters(domain))
@@ -89,21 +91,21 @@ func (r *rules) divide(set *descriptors.Set) error {
 }
 
 // warn tells what is odd about rules.
-func (r *rules) warn(found descriptors.Diagnostics) {
+func (r *keeper) warn(found rules.Diagnostics) {
 	for _, d := range found {
-		if d.Severity == descriptors.Warning {
+		if d.Severity == rules.Warning {
 			r.logger.Warn("rules: " + d.String())
 		}
 	}
 }
 
 // unwatched tells that files are only polled.
-func (r *rules) unwatched(err error) {
+func (r *keeper) unwatched(err error) {
 	r.logger.Warn("rule files cannot be watched and are read each second instead", zap.Error(err))
 }
 
 // reject tells why rules do not load.
-func (r *rules) reject(err error) {
+func (r *keeper) reject(err error) {
 	r.metrics.ConfigRefused()
 	stays := "what is in force stays"
 	if r.service.Rules() == nil {

@@ -1,6 +1,6 @@
 package main
 
-import "github.com/sluice-ratelimit/sluice/descriptors"
+import "github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 
 type schemaCmd struct {
 	Kind string `arg:"" optional:"" enum:"rules,defaults" default:"rules" help:"rules, or defaults for files of --defaults. Default rules."`
@@ -8,10 +8,10 @@ type schemaCmd struct {
 
 // Run prints the schema.
 func (s schemaCmd) Run(c console) error {
-	schema := descriptors.Schema()
+	schema := rulefile.Schema()
 	if s.Kind == "defaults" {
 		var err error
-		if schema, err = descriptors.DefaultsSchema(); err != nil {
+		if schema, err = rulefile.DefaultsSchema(); err != nil {
 			return err
 		}
 	}

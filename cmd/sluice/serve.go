@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/process"
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -124,7 +125,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 		return err
 	}
 	metrics.WatchLog(log)
-	r := &rules{metrics: metrics, logger: logger, drainTimeout: s.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow}
+	r := &keeper{metrics: metrics, logger: logger, drainTimeout: s.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow}
 	if r.table, err = limiter.New(limiter.Options{Bytes: int64(s.Bounds.CounterMemory)}); err != nil {
 		return fmt.Errorf("--counter-memory: %w", err)
 	}
@@ -142,7 +143,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 }
 
 // serve answers from the rules that r gets. What runs beside it runs in group.
-func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *rules) error {
+func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper) error {
 	follow := s.followFiles
 	if s.XDS.Addr != "" {
 		follow = s.followServer
@@ -190,14 +191,14 @@ func (s *serveCmd) compileOptions() descriptors.Options {
 }
 
 // followFiles takes the rules from files, now and whenever they change.
-func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, r *rules) error {
-	source := descriptors.NewSource(descriptors.SourceOptions{
+func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, r *keeper) error {
+	source := source.NewFiles(source.Options{
 		Paths:       s.Config,
 		Prefix:      s.ConfigPrefix,
 		Defaults:    s.Defaults,
 		AllowEmpty:  s.AllowEmpty,
 		Options:     s.compileOptions(),
-		OnLoad:      func(u descriptors.Update) { _ = r.take(u) }, // which has told of it
+		OnLoad:      func(u source.Update) { _ = r.take(u) }, // which has told of it
 		OnUnwatched: r.unwatched,
 	})
 	first := source.Load()
@@ -216,7 +217,7 @@ func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, r *ru
 
 // followServer takes the rules from a management server. It returns at the end of
 // ctx, or when the first rules are there; before, with --start-without-rules.
-func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, r *rules) error {
+func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, r *keeper) error {
 	x, err := s.XDS.newXDS(r, s.compileOptions())
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 	"github.com/sluice-ratelimit/sluice/xds"
@@ -82,7 +83,7 @@ func (f *xdsFlags) headers() (map[string][]string, error) {
 // xdsRules is the management server as a source of rules.
 type xdsRules struct {
 	addr   string
-	rules  *rules
+	rules  *keeper
 	source *xds.Source
 	tls    *server.TLS // nil for plain text
 	// first gets whether the first rules are good, once the server knows.
@@ -90,7 +91,7 @@ type xdsRules struct {
 }
 
 // newXDS returns the source; its rules go to r.
-func (f *xdsFlags) newXDS(r *rules, opt descriptors.Options) (*xdsRules, error) {
+func (f *xdsFlags) newXDS(r *keeper, opt descriptors.Options) (*xdsRules, error) {
 	x := &xdsRules{addr: f.Addr, rules: r, first: make(chan bool, 1)}
 	headers, err := f.headers()
 	if err != nil {
@@ -163,7 +164,7 @@ func (x *xdsRules) start(ctx context.Context, group *errgroup.Group, defaults st
 // followDefaults compiles the rules with a file of defaults, now and whenever it
 // changes. Good is called when it is good.
 func (x *xdsRules) followDefaults(ctx context.Context, group *errgroup.Group, file string, good func()) {
-	take := func(u descriptors.Update) {
+	take := func(u source.Update) {
 		x.rules.warn(u.Diagnostics)
 		if u.Err != nil {
 			x.rules.reject(u.Err)
@@ -173,7 +174,7 @@ func (x *xdsRules) followDefaults(ctx context.Context, group *errgroup.Group, fi
 		x.source.SetDefaults(u.Defaults)
 		good()
 	}
-	source := descriptors.NewSource(descriptors.SourceOptions{
+	source := source.NewFiles(source.Options{
 		Defaults: file, OnLoad: take, OnUnwatched: x.rules.unwatched,
 	})
 	take(source.Load())

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
 )
 
 const examples = "../../examples"
@@ -40,7 +41,7 @@ func TestExamples(t *testing.T) {
 			if !exists(defaults) {
 				defaults = ""
 			}
-			set, found, err := descriptors.Load([]string{rules}, defaults, descriptors.Options{})
+			set, found, err := source.Load([]string{rules}, defaults, descriptors.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
@@ -109,7 +110,7 @@ func TestOverXDS(t *testing.T) {
 func (c *Case) resources() (all []*pb.RateLimitConfig, missing string) {
 	for i, text := range c.Config {
 		file := fmt.Sprintf("%02d.yaml", i)
-		configs, found := descriptors.Parse(file, []byte(text))
+		configs, found := rulefile.Parse(file, []byte(text))
 		if found.HasErrors() {
 			return nil, "an error on purpose"
 		}
@@ -131,7 +132,7 @@ func (c *Case) resources() (all []*pb.RateLimitConfig, missing string) {
 	return all, ""
 }
 
-func messages(configs []descriptors.DescriptorConfig) (ds []*pb.RateLimitDescriptor, missing string) {
+func messages(configs []rules.Descriptor) (ds []*pb.RateLimitDescriptor, missing string) {
 	for i := range configs {
 		cfg := &configs[i]
 		switch {

@@ -1,0 +1,115 @@
+package descriptors
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// entryUse is what a compiler notes of an item of defaults.
+type entryUse struct {
+	fits, holds bool
+	// wrong is the index of the diagnostic that says for which rule it cannot hold,
+	// and more how many others there are.
+	wrong, more int
+}
+
+// use returns what is noted of e.
+func (c *compiler) use(e *rules.DefaultItem) *entryUse {
+	if c.uses == nil {
+		c.uses = map[*rules.DefaultItem]*entryUse{}
+	}
+	u := c.uses[e]
+	if u == nil {
+		u = &entryUse{wrong: -1}
+		c.uses[e] = u
+	}
+	return u
+}
+
+// withDefaults returns cfg, or what it comes to with the words of the item of
+// defaults that holds for it.
+func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rules.Descriptor, *rules.DefaultItem) {
+	if c.opt.Defaults == nil || len(cfg.RateLimits) == 0 {
+		return cfg, nil
+	}
+	var path []rules.Level
+	for _, n := range n.lineage() {
+		path = append(path, rules.Level{Key: n.key, Value: n.value})
+	}
+	l := cfg.RateLimits[0]
+	fitting := c.opt.Defaults.Fitting(d.name, path, l.Name)
+	for _, e := range fitting {
+		c.use(e).fits = true
+	}
+	if len(fitting) == 0 || cfg.List || l.Unlimited || l.OwnWords() || l.Unit.Seconds() == 0 {
+		return cfg, nil
+	}
+	e := fitting[0]
+	u := c.use(e)
+	u.holds = true
+	l = l.With(e)
+	if wrong := l.WrongWords(); wrong != "" {
+		if u.wrong >= 0 {
+			u.more++
+		} else {
+			u.wrong = len(c.diagnostics)
+			c.fail(e.Pos, e.At, "these words do not fit the rule %s at %s: %s", nodePath(d, n), l.Pos, wrong)
+		}
+		return cfg, nil
+	}
+	given := *cfg
+	given.RateLimits = []rules.Limit{l}
+	return &given, e
+}
+
+// finishDefaults completes the diagnostics about defaults once all rules have been
+// seen, and warns of items that hold for no rule.
+func (c *compiler) finishDefaults() {
+	if c.opt.Defaults == nil {
+		return
+	}
+	for _, u := range c.uses {
+		if u.wrong >= 0 && u.more > 0 {
+			c.diagnostics[u.wrong].Message += fmt.Sprintf(" (and %d more rules)", u.more)
+		}
+	}
+	if c.set.Empty() {
+		return // there is nothing yet that they could be for
+	}
+	for _, name := range c.opt.Defaults.Names() {
+		dd := c.opt.Defaults.ByDomain[name]
+		if name != rules.EveryDomain && c.set.domains[name] == nil {
+			c.warn(dd.Pos, rules.DomainPath(name), "no rules are for this domain, so that its defaults have no effect%s", rules.DidYouMean(rules.Nearest(name, c.set.names)))
+			continue
+		}
+		for _, e := range dd.Items {
+			c.warnUnused(name, e)
+		}
+	}
+}
+
+// warnUnused warns of an item of defaults, for a domain or all, that holds for no
+// rule.
+func (c *compiler) warnUnused(domain string, e *rules.DefaultItem) {
+	u := c.use(e)
+	switch {
+	case u.holds || e == c.opt.Defaults.ByDomain[domain].Wide:
+	case u.fits:
+		c.warn(e.Pos, e.At, "no rule gets these words: those of %s are unlimited, a list, have words of their own, or have an item that comes before", e.Target())
+	default:
+		candidates := map[string]bool{}
+		for _, l := range c.set.Limits {
+			switch {
+			case domain != rules.EveryDomain && domain != l.Rule.Domain:
+			case e.Path != nil:
+				candidates[l.Rule.Path] = true
+			case l.Name != "":
+				candidates[l.Name] = true
+			}
+		}
+		c.warn(e.Pos, e.At, "no rule has %s%s", e.Target(), rules.DidYouMean(rules.Nearest(e.Text(), slices.Sorted(maps.Keys(candidates)))))
+	}
+}

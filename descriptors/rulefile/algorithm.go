@@ -1,0 +1,83 @@
+package rulefile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// algorithm reads the word algorithm. It returns 0 if it reported an error.
+func (p *parser) algorithm(path string, f field) limiter.Algorithm {
+	name, ok := p.text(path, f)
+	if !ok {
+		return 0
+	}
+	a, ok := rules.AlgorithmNamed(name)
+	if ok {
+		return a
+	}
+	hint := ""
+	if s := rules.Suggest(name, rules.AlgorithmNames()); s != "" {
+		hint = fmt.Sprintf("; did you mean %q?", s)
+	}
+	p.fail(path, f.value, "unknown algorithm %q%s (allowed: %s)", rules.Shorten(name), hint, strings.Join(rules.AlgorithmNames(), ", "))
+	return 0
+}
+
+// optional reads a number into a word that may be left out. It returns nil if it
+// reported an error.
+func (p *parser) optional(path string, f field, smallest, largest int64) *uint32 {
+	if n, ok := p.number(path, f, smallest, largest); ok {
+		return &n
+	}
+	return nil
+}
+
+// wait reads a duration that a reply may be held for. It returns nil if it
+// reported an error.
+func (p *parser) wait(path string, f field) *time.Duration {
+	if f.value.Kind == yaml.ScalarNode {
+		s := resolveScalar(f.value)
+		d, err := time.ParseDuration(s.text)
+		if err == nil && d >= 0 && d <= rules.LongestMaxWait {
+			return &d
+		}
+	}
+	p.fail(path, f.value, "%q must be a duration from 0s to 60s, such as 50ms or 1.5s, not %s", f.word, kindName(f.value))
+	return nil
+}
+
+// algorithmWords reports what is wrong with the words of l's algorithm, and whether
+// nothing is.
+func (p *parser) algorithmWords(b *limitBlock, l *rules.Limit) bool {
+	if slices.Contains(b.misspelt, "algorithm") {
+		return false // what belongs to it cannot be told
+	}
+	mistakes := l.Mistakes()
+	for _, m := range mistakes {
+		at := b.node
+		if f, ok := b.given[m.Word]; ok {
+			at = f.value
+			if m.Misplaced {
+				at = f.key
+			}
+		}
+		p.fail(b.path, at, "%s", m.Message)
+	}
+	if len(mistakes) > 0 {
+		return false
+	}
+	switch held := rules.Given(l.MaxWait, 0) > 0; {
+	case l.MaxWaiting != nil && !held:
+		p.warn(b.path, b.given["max_waiting"].key, `"max_waiting" has no effect without "max_wait"`)
+	case held && rules.Given(l.MaxWaiting, rules.DefaultMaxWaiting) == 0:
+		p.warn(b.path, b.given["max_waiting"].key, `"max_waiting" is 0, so that nothing waits and "max_wait" has no effect`)
+	}
+	return true
+}

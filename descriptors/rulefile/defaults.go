@@ -1,0 +1,232 @@
+package rulefile
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// ParseDefaults reads a file of defaults, whose name diagnostics print: words for
+// rules that come without them, as those from xDS do, where there are no others.
+//
+//	domain: "*"              # of every domain, or of one; a document each
+//	all_or_nothing: true
+//	max_counters: 100000
+//	defaults:
+//	  - name: per-user       # rules whose rate_limit has this name
+//	    rate_limit: {algorithm: token_bucket, burst: 20}
+//	  - path: [{key: remote_address}, {key: path, value: /search}]
+//	    rate_limit: {algorithm: sliding_window}
+//	  - rate_limit: {algorithm: sliding_window}    # all others
+//
+// It reports every finding, in the order of lines. If any of them is an error, the
+// Defaults are nil. What the words come to together with a rule,
+// descriptors.Compile checks.
+func ParseDefaults(file string, content []byte) (*rules.Defaults, rules.Diagnostics) {
+	p := newParser(file)
+	d := rules.NewDefaults(content)
+	p.documents(content, "defaults", func(root *yaml.Node) { p.defaultsDocument(d, root) })
+	ds := p.sorted()
+	if ds.HasErrors() {
+		return nil, ds
+	}
+	return d, ds
+}
+
+// defaultsDocument reads the root of a document of defaults into d.
+func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
+	n = p.follow(n)
+	if n.Kind != yaml.MappingNode {
+		p.fail("", n, `the file must be a map with "domain" and "defaults", not %s`, kindName(n))
+		return
+	}
+	dd := rules.NewDomainDefaults(p.pos(n))
+	fields := p.fields("", n, wordText)
+	path := ""
+	if domain := lastText(fields, "domain"); domain != "" {
+		path = rules.DomainPath(domain)
+	}
+	at, ok := n, true
+	for _, f := range fields {
+		switch f.word {
+		case "domain":
+			dd.Domain, ok = p.text(path, f)
+			at = f.value
+		case "all_or_nothing":
+			dd.AllOrNothing = new(p.newBool(path, f))
+		case "max_counters":
+			most, _ := p.number(path, f, 1, math.MaxUint32)
+			dd.MaxCounters = int64(most)
+		case "defaults":
+			p.defaultEntries(path, f, dd)
+		default:
+			ok = p.strayDefault(path, defaultsRootWords, f) != "domain" && ok
+		}
+	}
+	switch {
+	case !ok:
+	case dd.Domain == "":
+		p.fail("", at, `"domain" is missing or empty; every document of defaults names its domain, or "*" for all`)
+	default:
+		if first := d.Add(dd); first != nil {
+			p.fail(path, at, "the domain has two documents of defaults, the first on line %d; write one", first.Pos.Line)
+		}
+	}
+}
+
+// strayDefault reports a word that means nothing in a vocabulary of defaults. It
+// returns the word of it that was likely meant, so that it is not reported as
+// missing too.
+func (p *parser) strayDefault(path string, v vocabulary, f field) (meant string) {
+	message := fmt.Sprintf("unknown word %q %s", rules.Shorten(f.word), v.where)
+	if len(homes(f.word)) > 0 {
+		message = fmt.Sprintf("%q is for rules and not allowed %s", f.word, v.where)
+	} else if meant = rules.Suggest(f.word, v.words); meant != "" {
+		message += fmt.Sprintf("; did you mean %q?", meant)
+	}
+	p.fail(path, f.key, "%s (allowed: %s)", message, strings.Join(v.words, ", "))
+	return meant
+}
+
+// defaultEntries reads the word defaults into dd.
+func (p *parser) defaultEntries(path string, f field, dd *rules.DomainDefaults) {
+	if isNull(f.value) {
+		return
+	}
+	if f.value.Kind != yaml.SequenceNode {
+		p.fail(path, f.value, `"defaults" must be a list of maps, not %s`, kindName(f.value))
+		return
+	}
+	if !p.enter(f.value) {
+		return
+	}
+	defer p.leave()
+	for i, item := range f.value.Content {
+		if p.stopped {
+			break
+		}
+		here := below(path, fmt.Sprintf("defaults[%d]", i))
+		e := p.defaultEntry(here, item)
+		if e == nil {
+			continue
+		}
+		if first := dd.Add(e); first != nil {
+			p.fail(here, item, "these rules have an item already, on line %d; only one can hold", first.Pos.Line)
+		}
+	}
+}
+
+// defaultEntry reads an item of defaults. It returns nil if it reported an error.
+func (p *parser) defaultEntry(path string, item *yaml.Node) *rules.DefaultItem {
+	n := p.follow(item)
+	if n.Kind != yaml.MappingNode {
+		p.fail(path, item, `an item of defaults must be a map with "rate_limit", not %s`, kindName(n))
+		return nil
+	}
+	if !p.enter(n) {
+		return nil
+	}
+	defer p.leave()
+	errors := p.errors
+	e := &rules.DefaultItem{Pos: p.pos(item), At: path}
+	given := map[string]field{}
+	for _, f := range p.fields(path, n, wordText) {
+		given[f.word] = f
+		switch f.word {
+		case "name":
+			var ok bool
+			if e.Name, ok = p.text(path, f); ok && e.Name == "" {
+				p.fail(path, f.value, `"name" is empty; it is that of the rules, or leave it out for all`)
+			}
+		case "path":
+			e.Path = p.defaultPath(path+" > path", f)
+		case "rate_limit":
+			p.defaultWords(path+" > rate_limit", f, e)
+		default:
+			given[p.strayDefault(path, defaultWords, f)] = f
+		}
+	}
+	if _, ok := given["rate_limit"]; !ok {
+		p.fail(path, item, `"rate_limit" is missing; it holds the words that the rules get`)
+	}
+	if f, ok := given["path"]; ok && e.Name != "" {
+		p.fail(path, f.key, `"path" and "name" exclude each other; a path is that of one rule`)
+	}
+	if p.errors > errors {
+		return nil
+	}
+	return e
+}
+
+// defaultPath reads the key and value of each level down to a rule.
+func (p *parser) defaultPath(path string, f field) []rules.Level {
+	if f.value.Kind != yaml.SequenceNode || len(f.value.Content) == 0 {
+		p.fail(path, f.value, `"path" must be a list of maps with "key" and "value", one for each level down to the rule, not %s`, orEmpty(f.value))
+		return nil
+	}
+	if !p.enter(f.value) {
+		return nil
+	}
+	defer p.leave()
+	var levels []rules.Level
+	for i, item := range f.value.Content {
+		n, here := p.follow(item), fmt.Sprintf("%s[%d]", path, i)
+		if n.Kind != yaml.MappingNode {
+			p.fail(here, item, `an item of path must be a map with "key", not %s`, kindName(n))
+			continue
+		}
+		var level rules.Level
+		ok := true
+		for _, g := range p.fields(here, n, wordText) {
+			switch g.word {
+			case "key":
+				level.Key, ok = p.text(here, g)
+			case "value":
+				level.Value, _ = p.text(here, g)
+			default:
+				ok = p.strayDefault(here, defaultPathWords, g) != "key" && ok
+			}
+		}
+		if ok && level.Key == "" {
+			p.fail(here, item, `"key" is missing or empty; every level needs one`)
+		}
+		levels = append(levels, level)
+	}
+	return levels
+}
+
+// orEmpty is kindName where an empty map or list will not do.
+func orEmpty(n *yaml.Node) string {
+	if n.Kind != yaml.ScalarNode && len(n.Content) == 0 {
+		return "an empty one"
+	}
+	return kindName(n)
+}
+
+// defaultWords reads the words that an item gives.
+func (p *parser) defaultWords(path string, f field, e *rules.DefaultItem) {
+	if f.value.Kind != yaml.MappingNode || len(f.value.Content) == 0 {
+		p.fail(path, f.value, "a rate_limit of defaults must be a map with at least one of %s, not %s",
+			strings.Join(newLimitWords, ", "), orEmpty(f.value))
+		return
+	}
+	b := &limitBlock{path: path, node: f.at, given: map[string]field{}, config: rules.Limit{UnitMultiplier: 1}}
+	for _, g := range p.fields(path, f.value, wordText) {
+		b.given[g.word] = g
+		if p.newWord(path, g, b) {
+			continue
+		}
+		if meant := p.strayDefault(path, defaultLimitWords, g); meant != "" {
+			b.misspelt = append(b.misspelt, meant)
+		}
+	}
+	// What words fit together does not depend on the rule; the numbers, which do,
+	// are checked with each.
+	e.Words = b.config
+	e.Words.Unit = rules.Second
+	p.algorithmWords(b, &e.Words)
+}

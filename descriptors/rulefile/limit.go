@@ -1,0 +1,262 @@
+package rulefile
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// limitBlock is a rate_limit block while its words come in, as written. A second
+// rate_limit of one descriptor, by a duplicate key or a merge, adds to the first.
+type limitBlock struct {
+	path string
+	node *yaml.Node
+	// given holds the words that stand in the block, with their values.
+	given map[string]field
+	unit  string
+	// config has the words that need no more than their own value; limit adds the
+	// others.
+	config rules.Limit
+	// misspelt holds the words that were likely meant by unknown ones, and unit and
+	// algorithm where their value was reported already: they are not missing.
+	misspelt []string
+}
+
+// rateLimit reads the word rate_limit into b, or into a new block if b is nil.
+func (p *parser) rateLimit(path string, f field, b *limitBlock) *limitBlock {
+	path += " > rate_limit"
+	if isNull(f.value) {
+		p.warn(path, f.key, "rate_limit is empty, so that nothing is limited here")
+		return nil
+	}
+	return p.readLimit(path, f.at, b)
+}
+
+// rateLimits reads the word rate_limits.
+func (p *parser) rateLimits(path string, f field) []rules.Limit {
+	path += " > rate_limits"
+	if f.value.Kind != yaml.SequenceNode {
+		p.fail(path, f.value, "rate_limits must be a list of rate_limit blocks, not %s", kindName(f.value))
+		return nil
+	}
+	if len(f.value.Content) == 0 {
+		p.fail(path, f.value, "rate_limits is empty; it must hold at least one rate_limit block")
+		return nil
+	}
+	if !p.enter(f.value) {
+		return nil
+	}
+	defer p.leave()
+	var limits []rules.Limit
+	for i, item := range f.value.Content {
+		if p.stopped {
+			break
+		}
+		b := p.readLimit(fmt.Sprintf("%s[%d]", path, i), item, nil)
+		if b == nil {
+			continue
+		}
+		if b.config.Unlimited {
+			p.fail(b.path, b.given["unlimited"].key, `"unlimited" is not allowed in rate_limits; use rate_limit`)
+			continue
+		}
+		limit, ok := p.limit(b)
+		if !ok {
+			continue
+		}
+		if j := slices.IndexFunc(limits, func(l rules.Limit) bool { return l.SameCounter(&limit) }); j >= 0 {
+			p.fail(b.path, item, "two limits of one list have the same algorithm and window; the first is on line %d, and %s",
+				limits[j].Pos.Line, limit.SameCounterHelp())
+			continue
+		}
+		limits = append(limits, limit)
+	}
+	return limits
+}
+
+// readLimit reads the words of a block into b, or into a new one if b is nil.
+// It returns b if the node is no map.
+func (p *parser) readLimit(path string, at *yaml.Node, b *limitBlock) *limitBlock {
+	n := p.follow(at)
+	if n.Kind != yaml.MappingNode {
+		p.fail(path, at, `a rate_limit must be a map with "unit" and "requests_per_unit", not %s`, kindName(n))
+		return b
+	}
+	if b == nil {
+		b = &limitBlock{given: map[string]field{}, config: rules.Limit{UnitMultiplier: 1}}
+	}
+	b.path, b.node = path, at
+	l := &b.config
+	for _, f := range p.fields(path, n, wordText) {
+		b.given[f.word] = f
+		switch f.word {
+		case "unit":
+			var ok bool
+			if b.unit, ok = p.text(path, f); !ok {
+				b.misspelt = append(b.misspelt, f.word)
+			}
+		case "requests_per_unit":
+			if l.RequestsPerUnit = 0; !isNull(f.value) {
+				l.RequestsPerUnit, _ = p.number(path, f, 0, math.MaxUint32)
+			} else {
+				delete(b.given, f.word)
+			}
+		case "unlimited":
+			l.Unlimited = p.bool(path, f)
+		case "name":
+			l.Name = p.limitName(path, f)
+		case "replaces":
+			l.Replaces = p.replaces(path, f)
+		default:
+			if p.newWord(path, f, b) {
+				continue
+			}
+			if meant := p.stray(path, limitWords, f); meant != "" {
+				b.misspelt = append(b.misspelt, meant)
+			}
+		}
+	}
+	return b
+}
+
+// newWord reads a word of newLimitWords into b. It reports whether f is one.
+func (p *parser) newWord(path string, f field, b *limitBlock) bool {
+	l := &b.config
+	switch f.word {
+	case "unit_multiplier":
+		if m, ok := p.number(path, f, 1, math.MaxUint32); ok {
+			l.UnitMultiplier = m
+		}
+	case "algorithm":
+		if l.Algorithm = p.algorithm(path, f); l.Algorithm == 0 {
+			b.misspelt = append(b.misspelt, f.word)
+		}
+	case "sub_windows":
+		l.SubWindows = p.optional(path, f, 1, limiter.MaxSubWindows)
+	case "burst":
+		l.Burst = p.optional(path, f, 1, math.MaxUint32)
+	case "slack":
+		l.Slack = p.optional(path, f, 0, math.MaxUint32)
+	case "max_wait":
+		l.MaxWait = p.wait(path, f)
+	case "max_waiting":
+		l.MaxWaiting = p.optional(path, f, 0, math.MaxUint32)
+	case "count_refused":
+		l.CountRefused = new(p.newBool(path, f))
+	default:
+		return false
+	}
+	return true
+}
+
+// limit checks a complete block. Ok is false if it is unusable, which was then
+// reported.
+func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
+	l = b.config
+	l.Pos = p.pos(b.node)
+	if l.Name != "" && slices.Contains(l.Replaces, l.Name) {
+		p.fail(b.path, b.given["replaces"].key, "a limit cannot replace itself: its own name is %q", rules.Shorten(l.Name))
+	}
+	unit, known := rules.UnitNamed(b.unit)
+	if l.Unlimited {
+		l.RequestsPerUnit = 0
+		if known {
+			p.fail(b.path, b.given["unit"].value, `"unlimited" excludes "unit"; remove one of them`)
+		} else if b.unit != "" {
+			p.warn(b.path, b.given["unit"].value, `"unit" has no effect beside "unlimited", and %q is no unit`, rules.Shorten(b.unit))
+		}
+		for _, word := range newLimitWords {
+			if f, ok := b.given[word]; ok {
+				p.fail(b.path, f.key, `%q has no meaning beside "unlimited"`, word)
+			}
+		}
+		return l, true
+	}
+	if !known {
+		p.unknownUnit(b)
+		return l, false
+	}
+	l.Unit = unit
+	if longest := int64(limiter.MaxWindow / time.Second); l.WindowSeconds() > longest {
+		p.fail(b.path, b.given["unit_multiplier"].value, "a window of %d %ss is longer than 10 years; the highest unit_multiplier of unit %s is %d",
+			l.UnitMultiplier, unit, unit, longest/unit.Seconds())
+		return l, false
+	}
+	if _, ok := b.given["requests_per_unit"]; !ok && !slices.Contains(b.misspelt, "requests_per_unit") {
+		p.warn(b.path, b.node, `"requests_per_unit" is missing and counts as 0, which refuses every request; write 0 if that is meant`)
+	}
+	return l, p.algorithmWords(b, &l)
+}
+
+func (p *parser) unknownUnit(b *limitBlock) {
+	allowed := strings.Join(rules.UnitNames(), ", ")
+	switch f, given := b.given["unit"]; {
+	case b.unit == "" && (slices.Contains(b.misspelt, "unit") || slices.Contains(b.misspelt, "unlimited")):
+	case b.unit == "" && !given:
+		p.fail(b.path, b.node, `"unit" is missing (allowed: %s)`, allowed)
+	case b.unit == "":
+		p.fail(b.path, f.key, `"unit" is empty (allowed: %s)`, allowed)
+	default:
+		hint := ""
+		if s := rules.Suggest(b.unit, rules.UnitNames()); s != "" {
+			hint = fmt.Sprintf("; did you mean %q?", s)
+		}
+		p.fail(b.path, f.value, "unknown unit %q%s (allowed: %s)", rules.Shorten(b.unit), hint, allowed)
+	}
+}
+
+// limitName reads a name. Envoy writes it into a header between quotes as it is.
+func (p *parser) limitName(path string, f field) string {
+	name, _ := p.text(path, f)
+	if strings.ContainsFunc(name, func(r rune) bool { return r == '"' || unicode.IsControl(r) }) {
+		p.warn(path, f.value, "name %q holds a quote or a control character, which breaks the x-ratelimit-limit header", rules.Shorten(name))
+	}
+	return name
+}
+
+func (p *parser) replaces(path string, f field) []string {
+	path += " > replaces"
+	if isNull(f.value) {
+		return nil
+	}
+	if f.value.Kind != yaml.SequenceNode {
+		p.fail(path, f.value, `"replaces" must be a list of maps with "name", not %s`, kindName(f.value))
+		return nil
+	}
+	if !p.enter(f.value) {
+		return nil
+	}
+	defer p.leave()
+	var names []string
+	for i, item := range f.value.Content {
+		n, here := p.follow(item), fmt.Sprintf("%s[%d]", path, i)
+		if n.Kind != yaml.MappingNode {
+			p.fail(here, item, `an item of replaces must be a map with "name", not %s`, kindName(n))
+			continue
+		}
+		name, ok := "", true
+		for _, g := range p.fields(here, n, wordText) {
+			if g.word == "name" {
+				name, ok = p.text(here, g)
+			} else {
+				ok = p.stray(here, replacesWords, g) != "name" && ok
+			}
+		}
+		switch {
+		case !ok:
+		case name == "":
+			p.fail(here, item, `"name" is missing or empty; it says which limit is replaced`)
+		default:
+			names = append(names, name)
+		}
+	}
+	return names
+}

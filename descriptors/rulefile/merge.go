@@ -1,0 +1,99 @@
+package rulefile
+
+import (
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// field is a key of a map with its value, aliases followed.
+type field struct {
+	word  string
+	key   *yaml.Node
+	value *yaml.Node
+	// at is the value as it stands in the map: the alias rather than its anchor.
+	at *yaml.Node
+}
+
+// fields returns the keys and values of a map, those merged by `<<` included, in
+// the order in which they take effect: a later one overrides an earlier one.
+//
+// This is the order of envoyproxy/ratelimit's library, in which `<<` acts at its
+// place: keys above it are overridden, those below it override. YAML itself
+// would let every key of the map override `<<`, so the difference is a warning.
+func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (string, bool)) []field {
+	if !p.enter(m) {
+		return nil
+	}
+	defer p.leave()
+	var all []field
+	explicit := map[string]*yaml.Node{}
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		key, at := p.follow(m.Content[i]), m.Content[i+1]
+		if isMerge(key) {
+			for _, f := range p.merged(path, key, at, keyText) {
+				if _, ok := explicit[f.word]; ok {
+					p.warn(path, key, `"<<" overrides %q above it, as in envoyproxy/ratelimit; write "<<" first`, f.word)
+				}
+				all = append(all, f)
+			}
+			continue
+		}
+		word, ok := keyText(key)
+		if !ok {
+			hint := ""
+			if key.Kind == yaml.ScalarNode {
+				hint = "; put it in quotes"
+			}
+			p.fail(path, key, "a key of a map must be text, not %s%s", kindName(key), hint)
+			continue
+		}
+		if first, ok := explicit[word]; ok {
+			outcome := "the last one wins"
+			if word == "rate_limit" || word == "metadata" {
+				outcome = "their words are put together, as in envoyproxy/ratelimit"
+			}
+			p.warn(path, key, "%q is given twice, first on line %d; %s", word, first.Line, outcome)
+		}
+		explicit[word] = key
+		all = append(all, field{word, key, p.follow(at), at})
+	}
+	return all
+}
+
+// wordText is the keyText of maps whose keys are words.
+func wordText(n *yaml.Node) (string, bool) {
+	if n.Kind != yaml.ScalarNode {
+		return "", false
+	}
+	s := resolveScalar(n)
+	return s.text, s.kind == textScalar
+}
+
+func isMerge(key *yaml.Node) bool {
+	return key.Kind == yaml.ScalarNode && key.Value == "<<" && key.ShortTag() == "!!merge"
+}
+
+// merged returns the fields that `<<: value` stands for. Of a list of maps the
+// first has precedence, so that it comes last.
+func (p *parser) merged(path string, key, value *yaml.Node, keyText func(*yaml.Node) (string, bool)) []field {
+	n := p.follow(value)
+	switch n.Kind {
+	case yaml.MappingNode:
+		return p.fields(path, n, keyText)
+	case yaml.SequenceNode:
+		var all []field
+		for _, item := range slices.Backward(n.Content) {
+			m := p.follow(item)
+			if m.Kind != yaml.MappingNode {
+				p.fail(path, item, `"<<" merges maps, not %s`, kindName(m))
+				continue
+			}
+			all = append(all, p.fields(path, m, keyText)...)
+		}
+		return all
+	default:
+		p.fail(path, key, `"<<" merges a map or a list of maps, not %s`, kindName(n))
+		return nil
+	}
+}

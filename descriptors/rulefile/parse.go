@@ -1,0 +1,357 @@
+package rulefile
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+const (
+	// maxFileBytes bounds the size of one file; a node takes some ten times its text.
+	maxFileBytes = 16 << 20
+	// maxNodes bounds the nodes that one file may expand to through aliases.
+	maxNodes = 2_000_000
+	// maxDepth bounds how deep maps and lists may nest.
+	maxDepth = 100
+	// maxDiagnostics bounds the errors that one file reports, and its warnings.
+	maxDiagnostics = 100
+)
+
+// Parse reads the rules in content, one [rules.Config] per YAML document. File is the
+// name that diagnostics print.
+//
+// It checks all that a document shows on its own and reports every finding, in
+// the order of lines. If any of them is an error, it returns no Configs. What
+// only several nodes or documents show together, such as duplicates,
+// descriptors.Compile checks.
+//
+// Values are typed as envoyproxy/ratelimit types them (YAML 1.1: `on` and `yes`
+// are booleans, `1_000` and `0x10` numbers), so that a file means here what it
+// means there.
+func Parse(file string, content []byte) ([]rules.Config, rules.Diagnostics) {
+	p := newParser(file)
+	var configs []rules.Config
+	p.documents(content, "rules", func(root *yaml.Node) { configs = append(configs, p.document(root)) })
+	ds := p.sorted()
+	if ds.HasErrors() {
+		configs = nil
+	}
+	return configs, ds
+}
+
+// parser is the state of reading one file.
+type parser struct {
+	file             string
+	diagnostics      rules.Diagnostics
+	errors, warnings int
+	// seen keeps a mistake in an anchor from being reported at each of its aliases.
+	seen         map[finding]bool
+	nodes, depth int
+	// stopped is set once going on would only waste time; nothing more is reported.
+	stopped bool
+}
+
+func newParser(file string) *parser { return &parser{file: file, seen: map[finding]bool{}} }
+
+// sorted returns the diagnostics in the order of lines.
+func (p *parser) sorted() rules.Diagnostics {
+	slices.SortStableFunc(p.diagnostics, func(a, b rules.Diagnostic) int {
+		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col))
+	})
+	return p.diagnostics
+}
+
+type finding struct {
+	line, col int
+	message   string
+}
+
+// documents calls each for the root of every document. What is how diagnostics
+// name that which the file holds.
+func (p *parser) documents(content []byte, what string, each func(root *yaml.Node)) {
+	if len(content) > maxFileBytes {
+		p.report(rules.Error, "", 1, 1, fmt.Sprintf("the file is larger than %d MiB", maxFileBytes>>20))
+		return
+	}
+	if i := invalidUTF8(content); i >= 0 {
+		line := 1 + bytes.Count(content[:i], []byte("\n"))
+		col := i - bytes.LastIndexByte(content[:i], '\n')
+		p.report(rules.Error, "", line, col, fmt.Sprintf("byte 0x%02x is not valid UTF-8; save the file as UTF-8", content[i]))
+		return
+	}
+	loader, err := yaml.NewLoader(bytes.NewReader(content))
+	if err != nil {
+		p.report(rules.Error, "", 1, 1, err.Error())
+		return
+	}
+	var (
+		empty *yaml.Node // a document that is all right only as the last one
+		found bool
+	)
+	for {
+		var doc yaml.Node
+		if err := loader.Load(&doc); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			p.syntaxError(content, err)
+			return
+		}
+		if isEmptyDocument(&doc) {
+			if empty == nil {
+				empty = &doc
+			}
+			continue
+		}
+		if empty != nil {
+			p.fail("", empty, "this YAML document is empty; only the last one of a file may be")
+			empty = nil
+		}
+		found = true
+		each(doc.Content[0])
+	}
+	if !found {
+		p.report(rules.Error, "", 1, 1, fmt.Sprintf(`the file holds no %s; it must have at least "domain"`, what))
+	}
+}
+
+func invalidUTF8(b []byte) int {
+	for i := 0; i < len(b); {
+		r, size := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && size == 1 {
+			return i
+		}
+		i += size
+	}
+	return -1
+}
+
+// isEmptyDocument reports whether nothing but comments stands in a document.
+func isEmptyDocument(doc *yaml.Node) bool {
+	if len(doc.Content) == 0 {
+		return true
+	}
+	n := doc.Content[0]
+	return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 && n.Anchor == ""
+}
+
+func (p *parser) syntaxError(content []byte, err error) {
+	var le *yaml.LoadError
+	if !errors.As(err, &le) {
+		p.report(rules.Error, "", 1, 1, "invalid YAML: "+err.Error())
+		return
+	}
+	message := "invalid YAML: " + le.Message
+	if le.ContextMsg != "" {
+		message += " " + le.ContextMsg
+		if l := le.ContextMark.Line; l > 0 && l != le.Mark.Line {
+			message += fmt.Sprintf(" that begins on line %d", l)
+		}
+	}
+	line, col := max(le.Mark.Line, 1), max(le.Mark.Column, 1)
+	if i := bytes.IndexFunc(content, isControl); le.Mark.Line == 0 && i >= 0 {
+		// The reader gives no place for these.
+		line = 1 + bytes.Count(content[:i], []byte("\n"))
+		col = i - bytes.LastIndexByte(content[:i], '\n')
+	}
+	if lines := bytes.Split(content, []byte("\n")); line <= len(lines) && bytes.HasPrefix(bytes.TrimLeft(lines[line-1], " "), []byte("\t")) {
+		message += "; indent with spaces, not tabs"
+	}
+	p.report(rules.Error, "", line, col, message)
+}
+
+func isControl(r rune) bool {
+	return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0x7f
+}
+
+// document reads the root of a document.
+func (p *parser) document(n *yaml.Node) rules.Config {
+	n = p.follow(n)
+	c := rules.Config{Pos: p.pos(n)}
+	if n.Kind != yaml.MappingNode {
+		p.fail("", n, `the file must be a map with "domain" and "descriptors", not %s`, kindName(n))
+		return c
+	}
+	fields := p.fields("", n, wordText)
+	path := ""
+	if domain := lastText(fields, "domain"); domain != "" {
+		path = fmt.Sprintf("domain %q", rules.Shorten(domain))
+	}
+	at, ok := n, true
+	for _, f := range fields {
+		switch f.word {
+		case "domain":
+			c.Domain, ok = p.text(path, f)
+			at = f.value
+		case "descriptors":
+			c.Descriptors = p.descriptors(path, f)
+		case "all_or_nothing":
+			c.AllOrNothing = new(p.newBool(path, f))
+		case "max_counters":
+			most, _ := p.number(path, f, 1, math.MaxUint32)
+			c.MaxCounters = int64(most)
+		default:
+			ok = p.stray(path, rootWords, f) != "domain" && ok
+		}
+	}
+	if ok && c.Domain == "" {
+		p.fail("", at, `"domain" is missing or empty; every document of rules names its domain`)
+	}
+	return c
+}
+
+// stray reports a word that means nothing in a vocabulary. The words of
+// envoyproxy/ratelimit load everywhere, without effect, as they do there. It
+// returns the word of it that was likely meant, so that it is not reported
+// as missing too.
+func (p *parser) stray(path string, v vocabulary, f field) (meant string) {
+	home := homes(f.word)
+	switch {
+	case slices.Contains(referenceWords, f.word):
+		p.warn(path, f.key, "%q has no effect %s; it belongs %s", f.word, v.where, placeNames(home))
+		p.ignored(path, f)
+	case len(home) > 0:
+		p.fail(path, f.key, "%q is not allowed %s; it belongs %s", f.word, v.where, placeNames(home))
+	default:
+		message := fmt.Sprintf("unknown word %q %s", rules.Shorten(f.word), v.where)
+		if meant = rules.Suggest(f.word, v.words); meant != "" {
+			message += fmt.Sprintf("; did you mean %q?", meant)
+		} else if s := rules.Suggest(f.word, knownWords()); s != "" {
+			message += fmt.Sprintf("; did you mean %q, which belongs %s?", s, placeNames(homes(s)))
+		}
+		p.fail(path, f.key, "%s (allowed: %s)", message, strings.Join(v.words, ", "))
+	}
+	return meant
+}
+
+func knownWords() []string {
+	var all []string
+	for _, v := range vocabularies() {
+		all = append(all, v.words...)
+	}
+	return all
+}
+
+func placeNames(vs []vocabulary) string {
+	names := make([]string, len(vs))
+	for i, v := range vs {
+		names[i] = v.where
+	}
+	return strings.Join(names, " or ")
+}
+
+// ignored checks what stands below a word without effect as far as
+// envoyproxy/ratelimit does: words must be known, and lists hold maps.
+func (p *parser) ignored(path string, f field) {
+	if f.word == "metadata" || !p.enter(f.value) {
+		return
+	}
+	defer p.leave()
+	switch f.value.Kind {
+	case yaml.MappingNode:
+		p.ignoredMap(path, f.value)
+	case yaml.SequenceNode:
+		for _, item := range f.value.Content {
+			m := p.follow(item)
+			if m.Kind != yaml.MappingNode {
+				p.fail(path, item, "%q is a list of %s; lists hold maps", f.word, kindName(m))
+				continue
+			}
+			p.ignoredMap(path, m)
+		}
+	default:
+		p.text(path, f)
+	}
+}
+
+func (p *parser) ignoredMap(path string, m *yaml.Node) {
+	if !p.enter(m) {
+		return
+	}
+	defer p.leave()
+	for _, f := range p.fields(path, m, wordText) {
+		if slices.Contains(referenceWords, f.word) {
+			p.ignored(path, f)
+			continue
+		}
+		p.stray(path, vocabulary{"in a part without effect", referenceWords}, f)
+	}
+}
+
+// follow returns the node that n is an alias of, or n. Every node that is looked
+// at passes here, which bounds what aliases can blow up to.
+func (p *parser) follow(n *yaml.Node) *yaml.Node {
+	p.nodes++
+	if p.nodes > maxNodes {
+		p.fail("", n, "the file is too large: more than %d nodes, counted through aliases", maxNodes)
+		p.stopped = true
+	}
+	if p.stopped {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Line: n.Line, Column: n.Column}
+	}
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+// enter begins a map or list and reports whether to go on into it.
+func (p *parser) enter(n *yaml.Node) bool {
+	if p.depth >= maxDepth {
+		p.fail("", n, "maps and lists nest deeper than %d levels, or an alias holds itself", maxDepth)
+		p.stopped = true
+	}
+	if p.stopped {
+		return false
+	}
+	p.depth++
+	return true
+}
+
+func (p *parser) leave() { p.depth-- }
+
+func (p *parser) pos(n *yaml.Node) rules.Pos {
+	return rules.Pos{File: p.file, Line: n.Line, Col: n.Column}
+}
+
+func (p *parser) fail(path string, n *yaml.Node, format string, args ...any) {
+	p.report(rules.Error, path, n.Line, n.Column, fmt.Sprintf(format, args...))
+}
+
+func (p *parser) warn(path string, n *yaml.Node, format string, args ...any) {
+	p.report(rules.Warning, path, n.Line, n.Column, fmt.Sprintf(format, args...))
+}
+
+func (p *parser) report(s rules.Severity, path string, line, col int, message string) {
+	key := finding{line, col, message}
+	if p.stopped || p.seen[key] {
+		return
+	}
+	count := &p.warnings
+	if s == rules.Error {
+		count = &p.errors
+	}
+	*count++
+	switch {
+	case *count > maxDiagnostics+1:
+		return
+	case *count == maxDiagnostics+1:
+		path, message = "", fmt.Sprintf("more than %d %ss; the others are not shown", maxDiagnostics, s)
+	}
+	p.seen[key] = true
+	p.diagnostics = append(p.diagnostics, rules.Diagnostic{
+		Pos: rules.Pos{File: p.file, Line: line, Col: col}, Severity: s, Path: path, Message: message,
+	})
+	if p.errors > maxDiagnostics {
+		p.stopped = true
+	}
+}

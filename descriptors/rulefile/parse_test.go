@@ -1,0 +1,197 @@
+package rulefile
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+var updateLoad = flag.Bool("update", false, "rewrite testdata/load/*.want")
+
+// TestParseGolden parses testdata/load/*.yaml, one file per kind of mistake and
+// a few good ones, and compares all that Parse says with the .want file beside.
+func TestParseGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/load/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("Glob = %v, %v, want files", files, err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		t.Run(name, func(t *testing.T) {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			configs, ds := Parse(filepath.Base(file), content)
+			switch good := strings.HasPrefix(name, "good_"); {
+			case good && len(ds) > 0:
+				t.Errorf("Parse gave %v, want no diagnostics", ds)
+			case !good && !strings.HasPrefix(name, "warn_") && !ds.HasErrors():
+				t.Errorf("Parse gave no error")
+			}
+			got := printParsed(t, configs, ds)
+			want := strings.TrimSuffix(file, ".yaml") + ".want"
+			if *updateLoad {
+				if err := os.WriteFile(want, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			wanted, err := os.ReadFile(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(wanted), got); diff != "" {
+				t.Errorf("Parse differs from %s (-want +got):\n%s", want, diff)
+			}
+		})
+	}
+}
+
+func printParsed(t *testing.T, configs []rules.Config, ds rules.Diagnostics) string {
+	t.Helper()
+	var b strings.Builder
+	for _, d := range ds {
+		fmt.Fprintln(&b, d)
+	}
+	for _, c := range configs {
+		text, err := json.MarshalIndent(prune(t, c), "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s\n", text)
+	}
+	return b.String()
+}
+
+// prune turns v into maps without zero values, and positions into text, so that
+// golden files show what matters.
+func prune(t *testing.T, v any) any {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree any
+	if err := json.Unmarshal(text, &tree); err != nil {
+		t.Fatal(err)
+	}
+	return pruneTree(tree)
+}
+
+// zeroMatters are the words whose default is not 0.
+var zeroMatters = map[string]bool{"Slack": true, "MaxWait": true, "MaxWaiting": true}
+
+func pruneTree(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		if line, ok := v["Line"]; ok {
+			return fmt.Sprintf("%v:%v", line, v["Col"])
+		}
+		for key, value := range v {
+			switch value {
+			case nil, "", false, 0.0:
+				if key[0] >= 'A' && key[0] <= 'Z' && key != "CountRefused" && (value != 0.0 || !zeroMatters[key]) {
+					delete(v, key)
+				}
+			default:
+				if key != "Metadata" {
+					v[key] = pruneTree(value)
+				}
+			}
+		}
+		return v
+	case []any:
+		for i := range v {
+			v[i] = pruneTree(v[i])
+		}
+	}
+	return v
+}
+
+func TestParseBoundsFileSize(t *testing.T) {
+	content := []byte("domain: d\n" + strings.Repeat("#", maxFileBytes))
+	configs, ds := Parse("big.yaml", content)
+	if configs != nil || len(ds) != 1 || !strings.Contains(ds[0].Message, "16 MiB") {
+		t.Errorf("Parse of %d bytes = %v, %v, want one error that names the bound", len(content), configs, ds)
+	}
+}
+
+// TestParseAcceptsEveryWord keeps the vocabularies and the reading of words
+// together: a word that is listed but not read would be reported as stray.
+func TestParseAcceptsEveryWord(t *testing.T) {
+	values := map[string]string{
+		"domain": "d", "key": "k*", "value": "v", "unit": "hour", "requests_per_unit": "1", "name": "n",
+		"descriptors": "[]", "rate_limit": "{unit: hour, requests_per_unit: 1}",
+		"rate_limits": "[{unit: hour, requests_per_unit: 1}]", "metadata": "{}", "replaces": "[{name: m}]",
+		"unit_multiplier": "1", "algorithm": "fixed_window", "unlimited": "false", "max_counters": "1",
+		"sub_windows": "1, algorithm: sliding_window", "burst": "1, algorithm: token_bucket",
+		"slack": "1, algorithm: leaky_bucket", "max_wait": "1s, algorithm: leaky_bucket",
+		"max_waiting": "1, max_wait: 1s, algorithm: leaky_bucket",
+	}
+	around := []struct {
+		in       vocabulary
+		template string
+		always   string
+	}{
+		{rootWords, "{%s}", "domain"},
+		{descriptorWords, "{domain: d, descriptors: [{%s}]}", "key"},
+		{limitWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, %s}}]}", ""},
+		{replacesWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{%s}]}}]}", ""},
+	}
+	if got, want := len(around), len(vocabularies()); got != want {
+		t.Fatalf("the test covers %d vocabularies, want %d", got, want)
+	}
+	for _, a := range around {
+		for _, word := range a.in.words {
+			value, ok := values[word]
+			if !ok {
+				value = "true"
+			}
+			text := word + ": " + value
+			if a.always != "" && a.always != word {
+				text += ", " + a.always + ": " + values[a.always]
+			}
+			_, ds := Parse("f", fmt.Appendf(nil, a.template, text))
+			for _, d := range ds {
+				if !strings.Contains(d.Message, "given twice") {
+					t.Errorf("%q %s gives %v, want it accepted", word, a.in.where, d)
+				}
+			}
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("testdata/load/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		if content, err := os.ReadFile(file); err == nil && len(content) < 2000 {
+			f.Add(content)
+		}
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		configs, ds := Parse("f.yaml", content)
+		if ds.HasErrors() == (len(configs) > 0) {
+			t.Fatalf("Parse = %d configs and %v, want either configs or errors", len(configs), ds)
+		}
+		for i, d := range ds {
+			if d.Pos.File != "f.yaml" || d.Pos.Line < 1 || d.Pos.Col < 1 || d.Message == "" {
+				t.Errorf("diagnostic %v lacks its place or message", d)
+			}
+			if i > 0 && d.Pos.Line < ds[i-1].Pos.Line {
+				t.Errorf("%v comes after %v", d, ds[i-1])
+			}
+		}
+	})
+}

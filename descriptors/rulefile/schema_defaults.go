@@ -1,0 +1,67 @@
+package rulefile
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// DefaultsSchema returns the JSON Schema (draft-07) of one document of defaults. Its
+// words of rate_limit are those of [Schema].
+func DefaultsSchema() ([]byte, error) {
+	type object = map[string]any
+	var rules struct {
+		Properties  map[string]json.RawMessage
+		Definitions struct {
+			Descriptor struct {
+				Properties map[string]json.RawMessage
+			}
+			RateLimit struct {
+				Properties   map[string]json.RawMessage
+				Dependencies map[string]json.RawMessage
+			} `json:"rate_limit"`
+		}
+	}
+	if err := json.Unmarshal(schemaJSON, &rules); err != nil {
+		return nil, fmt.Errorf("schema of rules: %w", err)
+	}
+	words, descriptor := object{}, rules.Definitions.Descriptor.Properties
+	for _, word := range newLimitWords {
+		words[word] = rules.Definitions.RateLimit.Properties[word]
+	}
+	text := func(description string) object {
+		return object{"description": description, "type": []string{"string", "integer", "boolean"}, "minLength": 1}
+	}
+	closed := func(properties object, required ...string) object {
+		o := object{"type": "object", "additionalProperties": false, "properties": properties}
+		if len(required) > 0 {
+			o["required"] = required
+		}
+		return o
+	}
+	limit := closed(words)
+	limit["description"] = "The words that the rules get, if they have none themselves."
+	limit["minProperties"] = 1
+	limit["dependencies"] = rules.Definitions.RateLimit.Dependencies
+	item := closed(object{
+		"name": text("Rules whose rate_limit has this name. Without name and path the item is for all others."),
+		"path": object{
+			"description": "The rule whose key and value on each level are these.",
+			"type":        "array", "minItems": 1,
+			"items": closed(object{"key": descriptor["key"], "value": descriptor["value"]}, "key"),
+		},
+		"rate_limit": limit,
+	}, "rate_limit")
+	item["not"] = object{"required": []string{"name", "path"}}
+	root := closed(object{
+		"domain":         text(`The domain that the defaults are for, or "*" for all.`),
+		"all_or_nothing": rules.Properties["all_or_nothing"],
+		"max_counters":   rules.Properties["max_counters"],
+		"defaults":       object{"description": "Words for rules.", "type": []string{"array", "null"}, "items": item},
+	}, "domain")
+	root["$schema"] = "http://json-schema.org/draft-07/schema#"
+	root["title"] = "Defaults of rate limit rules"
+	root["description"] = "Words for rules that come without, of one domain or all."
+	schema, err := json.MarshalIndent(root, "", "  ")
+	return slices.Concat(schema, []byte("\n")), err
+}

@@ -1,0 +1,135 @@
+package rulefile
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// TestSchemaHasTheWordsOfParse keeps the schema current: its words are those that
+// Parse accepts, place by place.
+func TestSchemaHasTheWordsOfParse(t *testing.T) {
+	type object struct {
+		Properties  map[string]json.RawMessage
+		Definitions map[string]json.RawMessage
+		Items       json.RawMessage
+		AnyOf       []struct{ Enum []string }
+		Enum        []string
+	}
+	decode := func(text json.RawMessage) object {
+		t.Helper()
+		var o object
+		if err := json.Unmarshal(text, &o); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	root := decode(Schema())
+	descriptor, limit := decode(root.Definitions["descriptor"]), decode(root.Definitions["rate_limit"])
+	replaces := decode(decode(limit.Properties["replaces"]).Items)
+	for _, tt := range []struct {
+		got  map[string]json.RawMessage
+		want vocabulary
+	}{
+		{root.Properties, rootWords},
+		{descriptor.Properties, descriptorWords},
+		{limit.Properties, limitWords},
+		{replaces.Properties, replacesWords},
+	} {
+		got := slices.Sorted(maps.Keys(tt.got))
+		if diff := cmp.Diff(slices.Sorted(slices.Values(tt.want.words)), got); diff != "" {
+			t.Errorf("words %s (-parser +schema):\n%s", tt.want.where, diff)
+		}
+	}
+	if diff := cmp.Diff(rules.AlgorithmNames(), decode(limit.Properties["algorithm"]).Enum); diff != "" {
+		t.Errorf("algorithms (-parser +schema):\n%s", diff)
+	}
+	if diff := cmp.Diff(rules.UnitNames(), decode(limit.Properties["unit"]).AnyOf[0].Enum); diff != "" {
+		t.Errorf("units (-parser +schema):\n%s", diff)
+	}
+}
+
+func TestSchemaAgreesWithParse(t *testing.T) {
+	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("schema.json", parsed); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	validate := func(text string) error {
+		var v any
+		if err := yaml.Load([]byte(text), &v); err != nil {
+			return err
+		}
+		return schema.Validate(v)
+	}
+	limited := func(words string) string {
+		return "{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, " + words + "}}]}"
+	}
+	for _, c := range conformance(t, "cases.yaml") {
+		for _, text := range c.Config {
+			// The schema asks for what Parse only warns of.
+			_, ds := Parse(c.Name, []byte(text))
+			if err := validate(text); (err == nil) != (len(ds) == 0) {
+				t.Errorf("%s: schema says %v, Parse %v", c.Name, err, ds)
+			}
+		}
+	}
+	for _, c := range conformance(t, "invalid.yaml") {
+		switch {
+		case strings.HasPrefix(c.Name, "duplicate_"), strings.HasPrefix(c.Name, "share_threshold_"), c.Name == "replaces_self":
+			continue // not a matter of shape
+		}
+		if err := validate(c.Config[0]); err == nil {
+			t.Errorf("%s: the schema accepts it", c.Name)
+		}
+	}
+	for text, want := range map[string]bool{
+		"{domain: d, descriptors: [{key: k, rate_limits: [{unit: Hour, requests_per_unit: 1, unit_multiplier: 2, count_refused: false}]}]}": true,
+		"{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true, name: n}}], all_or_nothing: true}":                                true,
+		"{domain: d, descriptors: [{key: 15, value: true}]}":                                                                                true,
+		"{domain: d, max_counters: 1}":                                                 true,
+		"{domain: d, max_counters: 0}":                                                 false,
+		limited("algorithm: sliding_window, sub_windows: 60"):                          true,
+		limited("algorithm: sliding_window, sub_windows: 61"):                          false,
+		limited("algorithm: sliding_window, burst: 1"):                                 false,
+		limited("sub_windows: 10"):                                                     false,
+		limited("algorithm: token_bucket, burst: 1, count_refused: true"):              true,
+		limited("algorithm: token_bucket, burst: 0"):                                   false,
+		limited("algorithm: token_bucket, slack: 1"):                                   false,
+		limited("burst: 1"):                                                            false,
+		limited("algorithm: leaky_bucket, slack: 0, max_wait: 1m1.5s, max_waiting: 0"): true,
+		limited("algorithm: leaky_bucket, max_wait: 0"):                                true,
+		limited("algorithm: leaky_bucket, max_wait: 5"):                                false,
+		limited("algorithm: leaky_bucket, max_wait: -5s"):                              false,
+		limited("algorithm: leaky_bucket, max_waiting: 5"):                             false,
+		limited("algorithm: magic"):                                                    false,
+		"{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4096, algorithm: sliding_log}}]}":  true,
+		"{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4097, algorithm: sliding_log}}]}":  false,
+		"{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4097, algorithm: token_bucket}}]}": true,
+		"{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true, burst: 2}}]}":                                   false,
+		"{domain: d, descriptors: [{key: k, rate_limits: []}]}":                                                           false,
+		"{domain: d, descriptors: [{key: k, rate_limits: [{unlimited: true}]}]}":                                          false,
+		"{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true, unit_multiplier: 2}}]}":                         false,
+		"{domain: d, descriptors: [{key: k, rate_limit: null, rate_limits: [{unit: hour, requests_per_unit: 1}]}]}":       false,
+	} {
+		if err := validate(text); (err == nil) != want {
+			t.Errorf("validate(%s) = %v, want valid %v", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package rules
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// Config is one domain's rules as a source wrote them, before they are compiled:
+// one YAML document, or one xDS resource. Several Configs of one domain merge if
+// the options of descriptors.Compile say so.
+type Config struct {
+	Pos         Pos
+	Domain      string
+	Descriptors []Descriptor
+	// AllOrNothing is the root word all_or_nothing, nil where the source does not say.
+	AllOrNothing *bool
+	// MaxCounters is the root word max_counters: how many counters the domain may
+	// have at most. 0 is no bound of its own. Of several Configs of one domain the
+	// smallest holds.
+	MaxCounters int64
+}
+
+// Descriptor is one node of a domain's tree.
+type Descriptor struct {
+	Pos Pos
+	// Key is never empty in a valid tree; Value "" stands for any value.
+	Key, Value     string
+	ShadowMode     bool
+	QuotaMode      bool
+	DetailedMetric bool
+	ValueToMetric  bool
+	ShareThreshold bool
+	// Metadata is nil or a tree of map[string]any, []any, string, float64, bool
+	// and nil, as google.protobuf.Struct has them.
+	Metadata map[string]any
+	// RateLimits is empty where the node has no limit, one element for
+	// rate_limit, and all blocks for rate_limits.
+	RateLimits []Limit
+	// List says that RateLimits was written as a rate_limits list.
+	List        bool
+	Descriptors []Descriptor
+}
+
+// Limit is one rate_limit block.
+type Limit struct {
+	Pos             Pos
+	Unlimited       bool
+	RequestsPerUnit uint32
+	// Unit is 0 only where Unlimited is set.
+	Unit Unit
+	// UnitMultiplier is at least 1.
+	UnitMultiplier uint32
+	Name           string
+	Replaces       []string
+	// Algorithm is 0 where the file does not say: a fixed window.
+	Algorithm limiter.Algorithm
+	// The words that the algorithms have each for themselves, nil where the file
+	// does not say. They are errors under another algorithm than their own.
+	SubWindows *uint32        // sliding_window: 1..60, default 10
+	Burst      *uint32        // token_bucket: at least 1, default RequestsPerUnit
+	Slack      *uint32        // leaky_bucket: default 10
+	MaxWait    *time.Duration // leaky_bucket: 0..60s, default 0
+	MaxWaiting *uint32        // leaky_bucket: default 100
+	// CountRefused is nil where the file does not say.
+	CountRefused *bool
+}
+
+// Pos is a place in a source. The zero value is unknown.
+type Pos struct {
+	File      string
+	Line, Col int // from 1
+}
+
+// Unit is the unit of time of a limit, numbered as
+// envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit.
+type Unit int32
+
+// The units. A month has 30 days and a year 365, as in envoyproxy/ratelimit.
+const (
+	Second Unit = 1
+	Minute Unit = 2
+	Hour   Unit = 3
+	Day    Unit = 4
+	Month  Unit = 5
+	Year   Unit = 6
+	Week   Unit = 7
+)
+
+// Seconds returns the unit's length, or 0 if u is not a unit.
+func (u Unit) Seconds() int64 {
+	switch u {
+	case Second:
+		return 1
+	case Minute:
+		return 60
+	case Hour:
+		return 3600
+	case Day:
+		return 86400
+	case Week:
+		return 7 * 86400
+	case Month:
+		return 30 * 86400
+	case Year:
+		return 365 * 86400
+	default:
+		return 0
+	}
+}
+
+// String returns the unit's name as rules spell it, in lower case.
+func (u Unit) String() string {
+	switch u {
+	case Second:
+		return "second"
+	case Minute:
+		return "minute"
+	case Hour:
+		return "hour"
+	case Day:
+		return "day"
+	case Week:
+		return "week"
+	case Month:
+		return "month"
+	case Year:
+		return "year"
+	default:
+		return "unknown"
+	}
+}
+
+// String returns the place as file:line:col, without what is not known.
+func (p Pos) String() string {
+	switch {
+	case p.File == "":
+		return "an unknown place"
+	case p.Line == 0:
+		return p.File
+	default:
+		return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col)
+	}
+}

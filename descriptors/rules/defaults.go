@@ -1,0 +1,200 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// EveryDomain is the domain of defaults that hold for all of them.
+const EveryDomain = "*"
+
+// Defaults are words for rules that come without any, from a file of their own; see
+// rulefile.ParseDefaults. They are immutable, and nil Defaults give nothing.
+//
+// A rule gets the words of one item, the most specific that fits it: that of its
+// path, else of its name, else the one for all; of two of a kind that of its own
+// domain. A rule that has one of these words itself keeps all of its own, as do
+// unlimited rules and rate_limits lists. The domain's words hold where no
+// [Config] of the domain says them.
+type Defaults struct {
+	Sum [sha256.Size]byte // of the content
+	// domains has the documents by the domain that they are for.
+	ByDomain map[string]*DomainDefaults
+}
+
+// DomainDefaults is one document of defaults.
+type DomainDefaults struct {
+	Pos          Pos
+	Domain       string
+	AllOrNothing *bool
+	MaxCounters  int64 // 0 where the document does not say
+	Items        []*DefaultItem
+	byPath       map[string]*DefaultItem // by pathID
+	byName       map[string]*DefaultItem
+	Wide         *DefaultItem // for all rules, or nil
+}
+
+// DefaultItem is one item of defaults: words for the rule of a path, for those of
+// a name, or for all.
+type DefaultItem struct {
+	Pos   Pos
+	At    string // the place in the tree, for diagnostics
+	Path  []Level
+	Name  string
+	Words Limit // only those that the item gives
+}
+
+// Level is the key and value of a descriptor.
+type Level struct{ Key, Value string }
+
+// String returns a level as key=value, or key where the value is empty.
+func (l Level) String() string {
+	if l.Value == "" {
+		return l.Key
+	}
+	return l.Key + "=" + l.Value
+}
+
+// pathID tells paths apart, whatever is in their keys and values.
+func pathID(levels []Level) string {
+	var b strings.Builder
+	for _, l := range levels {
+		b.WriteString(strconv.Quote(l.Key) + "=" + strconv.Quote(l.Value) + ",")
+	}
+	return b.String()
+}
+
+// Target says which rules an item is for.
+func (e *DefaultItem) Target() string {
+	if e.Path != nil {
+		return fmt.Sprintf("the path %q", Shorten(e.Text()))
+	}
+	return fmt.Sprintf("the name %q", Shorten(e.Name))
+}
+
+// Text is the path or name of the rules that an item is for.
+func (e *DefaultItem) Text() string {
+	if e.Path == nil {
+		return e.Name
+	}
+	levels := make([]string, len(e.Path))
+	for i, l := range e.Path {
+		levels[i] = l.String()
+	}
+	return strings.Join(levels, " > ")
+}
+
+// NewDefaults returns Defaults without documents. Content is the text they are read
+// from.
+func NewDefaults(content []byte) *Defaults {
+	return &Defaults{Sum: sha256.Sum256(content), ByDomain: map[string]*DomainDefaults{}}
+}
+
+// Names returns the domains that have a document, sorted.
+func (d *Defaults) Names() []string { return slices.Sorted(maps.Keys(d.ByDomain)) }
+
+// Add adds a document, unless there is one for its domain, which it then returns.
+func (d *Defaults) Add(dd *DomainDefaults) (first *DomainDefaults) {
+	if first = d.ByDomain[dd.Domain]; first == nil {
+		d.ByDomain[dd.Domain] = dd
+	}
+	return first
+}
+
+// Add adds an item, unless there is one for the same rules, which it then returns.
+func (dd *DomainDefaults) Add(e *DefaultItem) (first *DefaultItem) {
+	switch {
+	case e.Path != nil:
+		id := pathID(e.Path)
+		if first = dd.byPath[id]; first == nil {
+			dd.byPath[id] = e
+		}
+	case e.Name != "":
+		if first = dd.byName[e.Name]; first == nil {
+			dd.byName[e.Name] = e
+		}
+	default:
+		if first = dd.Wide; first == nil {
+			dd.Wide = e
+		}
+	}
+	if first == nil {
+		dd.Items = append(dd.Items, e)
+	}
+	return first
+}
+
+// NewDomainDefaults returns an empty document that stands at pos.
+func NewDomainDefaults(pos Pos) *DomainDefaults {
+	return &DomainDefaults{Pos: pos, byPath: map[string]*DefaultItem{}, byName: map[string]*DefaultItem{}}
+}
+
+// Of returns the documents for a domain, its own first.
+func (d *Defaults) Of(domain string) []*DomainDefaults {
+	if d == nil {
+		return nil
+	}
+	var all []*DomainDefaults
+	if own := d.ByDomain[domain]; own != nil {
+		all = append(all, own)
+	}
+	if every := d.ByDomain[EveryDomain]; every != nil && domain != EveryDomain {
+		all = append(all, every)
+	}
+	return all
+}
+
+// Fitting returns the items that fit a rule, the one that holds first.
+func (d *Defaults) Fitting(domain string, path []Level, name string) []*DefaultItem {
+	id := pathID(path)
+	var all []*DefaultItem
+	documents := d.Of(domain)
+	for _, find := range []func(dd *DomainDefaults) *DefaultItem{
+		func(dd *DomainDefaults) *DefaultItem { return dd.byPath[id] },
+		func(dd *DomainDefaults) *DefaultItem { return dd.byName[name] },
+		func(dd *DomainDefaults) *DefaultItem { return dd.Wide },
+	} {
+		for _, dd := range documents {
+			if e := find(dd); e != nil {
+				all = append(all, e)
+			}
+		}
+	}
+	return all
+}
+
+// OwnWords reports whether l has one of the words that defaults give.
+func (l *Limit) OwnWords() bool {
+	return l.Algorithm != 0 || l.UnitMultiplier > 1 || l.CountRefused != nil || l.SubWindows != nil ||
+		l.Burst != nil || l.Slack != nil || l.MaxWait != nil || l.MaxWaiting != nil
+}
+
+// With returns l with the words of e.
+func (l *Limit) With(e *DefaultItem) Limit {
+	given, w := *l, &e.Words
+	given.Algorithm, given.CountRefused, given.UnitMultiplier = w.Algorithm, w.CountRefused, w.UnitMultiplier
+	given.SubWindows, given.Burst = w.SubWindows, w.Burst
+	given.Slack, given.MaxWait, given.MaxWaiting = w.Slack, w.MaxWait, w.MaxWaiting
+	return given
+}
+
+// WrongWords says what keeps the words of a limit from holding together; it is
+// empty if nothing does.
+func (l *Limit) WrongWords() string {
+	if longest := int64(limiter.MaxWindow / time.Second); l.WindowSeconds() > longest {
+		return fmt.Sprintf("a window of %d %ss is longer than 10 years; the highest unit_multiplier of unit %s is %d",
+			l.UnitMultiplier, l.Unit, l.Unit, longest/l.Unit.Seconds())
+	}
+	var all []string
+	for _, m := range l.Mistakes() {
+		all = append(all, m.Message)
+	}
+	return strings.Join(all, "; ")
+}

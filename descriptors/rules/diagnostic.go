@@ -1,0 +1,95 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Severity says whether a [Diagnostic] keeps the rules from loading.
+type Severity int
+
+// The severities.
+const (
+	Warning Severity = iota
+	Error
+)
+
+func (s Severity) String() string {
+	if s == Error {
+		return "error"
+	}
+	return "warning"
+}
+
+// Diagnostic is one finding in a source of rules.
+type Diagnostic struct {
+	Pos      Pos
+	Severity Severity
+	// Path is the place in the tree, such as `domain "d" > key "a" > rate_limit`.
+	Path string
+	// Message says what is wrong, the offending value and what is allowed.
+	Message string
+}
+
+// String returns the diagnostic as file:line:col: severity: path: message.
+func (d Diagnostic) String() string {
+	var b strings.Builder
+	if d.Pos.File != "" {
+		b.WriteString(d.Pos.File + ":")
+		if d.Pos.Line > 0 {
+			fmt.Fprintf(&b, "%d:%d:", d.Pos.Line, d.Pos.Col)
+		}
+		b.WriteString(" ")
+	}
+	b.WriteString(d.Severity.String() + ": ")
+	if d.Path != "" {
+		b.WriteString(d.Path + ": ")
+	}
+	return b.String() + d.Message
+}
+
+// Diagnostics are all findings of one load, in the order of files and lines.
+type Diagnostics []Diagnostic
+
+// HasErrors reports whether any of them is an [Error].
+func (ds Diagnostics) HasErrors() bool {
+	for _, d := range ds {
+		if d.Severity == Error {
+			return true
+		}
+	}
+	return false
+}
+
+// Err returns an error that prints every error of ds, a line each, or nil if
+// there is none.
+func (ds Diagnostics) Err() error {
+	if !ds.HasErrors() {
+		return nil
+	}
+	return diagnosticsError{ds}
+}
+
+type diagnosticsError struct{ ds Diagnostics }
+
+func (e diagnosticsError) Error() string {
+	var lines []string
+	for _, d := range e.ds {
+		if d.Severity == Error {
+			lines = append(lines, d.String())
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// DomainPath is the place of a domain, as diagnostics have it.
+func DomainPath(name string) string { return fmt.Sprintf("domain %q", Shorten(name)) }
+
+// Shorten cuts text off that is too long for a diagnostic.
+func Shorten(s string) string {
+	const longest = 60
+	if len(s) <= longest {
+		return s
+	}
+	return strings.ToValidUTF8(s[:longest], "") + "..."
+}

@@ -1,0 +1,9 @@
+// Package rules is what a source of rules says, before it is compiled: a [Config] for
+// each domain, with its tree of descriptors and their limits, the [Defaults] for words
+// that they lack, and the [Diagnostics] about both.
+//
+// Package rulefile reads it from YAML and package xds from protobuf; package
+// descriptors compiles it. It knows neither format, so that a rule has one meaning
+// wherever it comes from: what the words of a limit mean ([Limit.Policy]) and which of
+// them do not fit together ([Limit.Mistakes]) is said here alone.
+package rules

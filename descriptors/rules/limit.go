@@ -1,0 +1,148 @@
+package rules
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// What the words of the algorithms are where a file does not say.
+const (
+	defaultSubWindows = 10
+	defaultSlack      = 10
+	DefaultMaxWaiting = 100
+)
+
+// LongestMaxWait bounds how long a reply may be held.
+const LongestMaxWait = time.Minute
+
+// algorithm is the limit's algorithm, the default applied.
+func (l *Limit) algorithm() limiter.Algorithm {
+	if l.Algorithm == 0 {
+		return limiter.FixedWindow
+	}
+	return l.Algorithm
+}
+
+// WindowSeconds is the limit's window in seconds. It cannot overflow.
+func (l *Limit) WindowSeconds() int64 { return l.Unit.Seconds() * int64(l.UnitMultiplier) }
+
+// Policy is what the words of a valid limit, not an unlimited one, mean. That
+// refused hits count depends on more than the limit, so it is left out.
+func (l *Limit) Policy() limiter.Policy {
+	p := limiter.Policy{
+		Algorithm: l.algorithm(), Limit: l.RequestsPerUnit, Window: time.Duration(l.WindowSeconds()) * time.Second,
+	}
+	switch p.Algorithm {
+	case limiter.SlidingWindow:
+		p.SubWindows = Given(l.SubWindows, defaultSubWindows)
+	case limiter.TokenBucket:
+		p.Burst = Given(l.Burst, max(1, l.RequestsPerUnit))
+	case limiter.LeakyBucket:
+		p.Slack = Given(l.Slack, defaultSlack)
+		p.MaxWait = Given(l.MaxWait, 0)
+		p.MaxWaiting = Given(l.MaxWaiting, DefaultMaxWaiting)
+	default: // no words of their own
+	}
+	return p
+}
+
+// Given returns what word points to, or otherwise if the file does not say.
+func Given[T any](word *T, otherwise T) T {
+	if word == nil {
+		return otherwise
+	}
+	return *word
+}
+
+// SameCounter reports whether the counters of two limits of one descriptor would
+// be the same: whether [CounterWord] is.
+func (l *Limit) SameCounter(other *Limit) bool {
+	p, q := l.Policy(), other.Policy()
+	return CounterWord(&p) == CounterWord(&q)
+}
+
+// SameCounterHelp says how to mend two limits like l that are the same counter.
+func (l *Limit) SameCounterHelp() string {
+	if a := l.algorithm(); a == limiter.TokenBucket || a == limiter.LeakyBucket {
+		return "they would be one counter; give one of them another window, such as 60 a minute for 1 a second"
+	}
+	return "the lower alone would hold"
+}
+
+// Mistake is something wrong with a word of a limit: with its value, or that it
+// stands there at all.
+type Mistake struct {
+	Word      string
+	Misplaced bool
+	Message   string
+}
+
+// Mistakes returns what is wrong with the words of l's algorithm, beside the range
+// that each word has by itself. The window must be valid.
+func (l *Limit) Mistakes() []Mistake {
+	var all []Mistake
+	algorithm := l.algorithm()
+	for _, w := range []struct {
+		word  string
+		given bool
+		of    limiter.Algorithm
+	}{
+		{"sub_windows", l.SubWindows != nil, limiter.SlidingWindow},
+		{"burst", l.Burst != nil, limiter.TokenBucket},
+		{"slack", l.Slack != nil, limiter.LeakyBucket},
+		{"max_wait", l.MaxWait != nil, limiter.LeakyBucket},
+		{"max_waiting", l.MaxWaiting != nil, limiter.LeakyBucket},
+	} {
+		if w.given && w.of != algorithm {
+			all = append(all, Mistake{w.word, true, fmt.Sprintf(`%q has no meaning under %s; it belongs to "algorithm: %s"`,
+				w.word, AlgorithmName(algorithm), AlgorithmName(w.of))})
+		}
+	}
+	p := l.Policy()
+	switch p.Algorithm {
+	case limiter.SlidingLog:
+		if p.Limit > limiter.MaxLog {
+			all = append(all, Mistake{"requests_per_unit", false, fmt.Sprintf(
+				`"requests_per_unit" of a sliding_log must be at most %d, not %d, because the time of each hit is kept; sliding_window has no such bound`,
+				limiter.MaxLog, p.Limit)})
+		}
+	case limiter.TokenBucket:
+		if most := p.MaxHits(); uint64(p.Burst) > most {
+			all = append(all, Mistake{"burst", false, fmt.Sprintf(
+				`"burst" is %d, which would take more than 36 years to fill at %d in %s; it must be at most %d`,
+				p.Burst, p.Limit, windowText(l.Unit, l.UnitMultiplier), most)})
+		}
+	case limiter.LeakyBucket:
+		if most := p.MaxHits(); uint64(p.Slack)+1 > most {
+			byDefault := ""
+			if l.Slack == nil {
+				byDefault = " by default"
+			}
+			all = append(all, Mistake{"slack", false, fmt.Sprintf(
+				`"slack" is %d%s, which would take more than 36 years to come back at %d in %s; it must be at most %d`,
+				p.Slack, byDefault, p.Limit, windowText(l.Unit, l.UnitMultiplier), most-1)})
+		}
+	default: // no number is too high
+	}
+	return all
+}
+
+// windowText writes a window as `minute` or `10 minutes`.
+func windowText(u Unit, multiplier uint32) string {
+	if multiplier > 1 {
+		return fmt.Sprintf("%d %ss", multiplier, u)
+	}
+	return "1 " + u.String()
+}
+
+// CounterWord is the part of an identity that says what a counter holds.
+func CounterWord(p *limiter.Policy) uint64 {
+	const nanosPerSecond = 1_000_000_000
+	word := uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond) //nolint:gosec // a window is positive
+	if p.Algorithm == limiter.SlidingWindow {
+		word |= uint64(p.SubWindows) << 40 // the slots of one ring are no use to another
+	}
+	return word
+}

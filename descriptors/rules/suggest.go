@@ -1,0 +1,115 @@
+package rules
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Suggest returns the candidate that word most likely was meant to be, or "" if
+// none is close. It sees through camelCase, hyphens, letter case, plurals and
+// small slips of the finger.
+func Suggest(word string, candidates []string) string {
+	if len(word) > 64 {
+		return "" // not a slip, and the distance is quadratic
+	}
+	word = snakeCase(word)
+	best, bestDistance := "", 1+len(word)/4
+	for _, c := range candidates {
+		if len(word) >= 3 && strings.HasPrefix(c, word) {
+			return c // an abbreviation: min, sec
+		}
+		if d := editDistance(word, c); d <= bestDistance && (best == "" || d < bestDistance) {
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
+// snakeCase turns rateLimit, RateLimit and rate-limit into rate_limit.
+func snakeCase(s string) string {
+	var b strings.Builder
+	lower := false
+	for _, r := range s {
+		switch {
+		case r == '-' || r == ' ':
+			b.WriteByte('_')
+			lower = false
+		case unicode.IsUpper(r):
+			if lower {
+				b.WriteByte('_')
+			}
+			b.WriteRune(unicode.ToLower(r))
+			lower = false
+		default:
+			b.WriteRune(r)
+			lower = unicode.IsLower(r) || unicode.IsDigit(r)
+		}
+	}
+	return b.String()
+}
+
+// editDistance is the number of letters inserted, deleted, replaced or swapped
+// with their neighbour that turn a into b.
+func editDistance(a, b string) int {
+	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			replaced := last[j-1]
+			if a[i-1] != b[j-1] {
+				replaced++
+			}
+			row[j] = min(replaced, last[j]+1, row[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}
+
+// Nearest returns the names that are most like name.
+func Nearest(name string, names []string) []string {
+	const most, longest = 5, 64 // the distance is quadratic
+	if len(name) > longest {
+		return nil
+	}
+	type near struct {
+		name     string
+		distance int
+	}
+	var all []near
+	for _, other := range names {
+		if len(other) <= longest {
+			if d := editDistance(strings.ToLower(name), strings.ToLower(other)); d <= 1+max(len(name), len(other))/2 {
+				all = append(all, near{other, d})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b near) int { return cmp.Compare(a.distance, b.distance) })
+	var found []string
+	for _, n := range all[:min(most, len(all))] {
+		found = append(found, n.name)
+	}
+	return found
+}
+
+// DidYouMean offers what is similar, if anything is.
+func DidYouMean(similar []string) string {
+	if len(similar) == 0 {
+		return ""
+	}
+	quoted := make([]string, len(similar))
+	for i, s := range similar {
+		quoted[i] = strconv.Quote(s)
+	}
+	return "; did you mean " + strings.Join(quoted, ", ") + "?"
+}

@@ -1,0 +1,252 @@
+package source
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// maxSourceBytes bounds the size of all files together.
+const maxSourceBytes = 64 << 20
+
+// File is one file of rules. Its name is the path it was found at.
+type File struct {
+	Name    string
+	Content []byte
+}
+
+// Read reads the files that paths name. A path is a file, or a directory, which
+// stands for every file below it whose path from there has no element that begins
+// with a dot, sorted by path. Symbolic links are followed.
+//
+// The files belong together: if a link changes meanwhile, as the `..data` of a
+// ConfigMap mount does, Read starts again. A missing or unreadable file is an
+// error that names it; so are files of more than 64 MiB in all.
+func Read(paths []string) ([]File, error) {
+	r, err := readAll(paths, "", "")
+	return r.files, err
+}
+
+// sources are the files of rules and, unless it is not asked for, that of
+// defaults.
+type sources struct {
+	files    []File
+	defaults *File
+}
+
+// readAll reads the rules that paths name and the file of defaults, if the name is
+// not empty, as Read does: all of it belongs together. The file of defaults may be
+// below one of the paths; it is no file of rules there. Of the files below
+// directories those count whose path there, with dots for slashes, begins with
+// prefix.
+func readAll(paths []string, prefix, defaults string) (sources, error) {
+	if defaults != "" {
+		paths = append(slices.Clip(paths), defaults)
+	}
+	const attempts = 5
+	for i := 1; ; i++ {
+		all, settled, err := readOnce(paths, prefix, defaults)
+		switch {
+		case err == nil && settled:
+			return all, nil
+		case i < attempts && (err == nil || errors.Is(err, fs.ErrNotExist)):
+			// What was listed is gone: a swap removes its old directory last.
+		case err != nil:
+			return sources{}, err
+		default:
+			return sources{}, fmt.Errorf("read %s: files keep changing", strings.Join(paths, ", "))
+		}
+	}
+}
+
+// readOnce also reports whether the names led to the same places after reading
+// as before. The last of paths is the file of defaults, if that is not empty.
+func readOnce(paths []string, prefix, defaults string) (all sources, settled bool, err error) {
+	before, err := list(paths, prefix)
+	if err != nil {
+		return all, false, err
+	}
+	var last found
+	if defaults != "" {
+		if last = before[len(before)-1]; last.name != defaults {
+			return all, false, fmt.Errorf("read %s: a directory; the defaults are one file", defaults)
+		}
+	}
+	left := int64(maxSourceBytes)
+	for _, f := range before {
+		content, err := readFile(f.name, left)
+		if err != nil {
+			return all, false, err
+		}
+		left -= int64(len(content))
+		if file := (File{Name: f.name, Content: content}); defaults != "" && f.target == last.target {
+			all.defaults = &file // below a path first, by its own name last
+		} else {
+			all.files = append(all.files, file)
+		}
+	}
+	after, err := list(paths, prefix)
+	if err != nil {
+		return all, false, err
+	}
+	return all, slices.Equal(before, after), nil
+}
+
+// found is a file by the name it was found under and the place that leads to.
+type found struct{ name, target string }
+
+func list(paths []string, prefix string) ([]found, error) {
+	var all []found
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			f, err := locate(path)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, f)
+			continue
+		}
+		var below []found
+		if err := walk(path, nil, func(f found) { below = append(below, f) }, nil); err != nil {
+			return nil, err
+		}
+		below = slices.DeleteFunc(below, func(f found) bool {
+			rel, err := filepath.Rel(path, f.name)
+			return err != nil || !strings.HasPrefix(strings.ReplaceAll(rel, "/", "."), prefix)
+		})
+		slices.SortFunc(below, func(a, b found) int { return cmp.Compare(a.name, b.name) })
+		all = append(all, below...)
+	}
+	return all, nil
+}
+
+func locate(path string) (found, error) {
+	target, err := filepath.EvalSymlinks(path)
+	return found{path, target}, err
+}
+
+// walk calls file for every file below dir that counts and enter, if not nil, for
+// dir and every directory below. Parents are the directories on the way to dir: a
+// link back to one of them is not followed.
+func walk(dir string, parents []fs.FileInfo, file func(found), enter func(dir string)) error {
+	self, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(parents, func(p fs.FileInfo) bool { return os.SameFile(p, self) }) {
+		return nil
+	}
+	parents = append(parents, self)
+	if enter != nil {
+		enter(dir)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			return err
+		case info.IsDir():
+			if err := walk(path, parents, file, enter); err != nil {
+				return err
+			}
+		case !info.Mode().IsRegular():
+			return fmt.Errorf("read %s: not a regular file", path) // a pipe would block
+		default:
+			f, err := locate(path)
+			if err != nil {
+				return err
+			}
+			file(f)
+		}
+	}
+	return nil
+}
+
+func readFile(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path) //nolint:gosec // reading the files that the operator names is the point
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	content, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(content)) > limit {
+		return nil, fmt.Errorf("read %s: the files are larger than %d MiB in all", path, maxSourceBytes>>20)
+	}
+	return content, nil
+}
+
+// Load reads, parses and compiles the files that paths name, with the file of
+// defaults unless that is empty; see [Read], [rulefile.Parse],
+// [rulefile.ParseDefaults] and [descriptors.Compile]. The Set is nil if a diagnostic is an error. The error is not nil only
+// if the files could not be read.
+func Load(paths []string, defaults string, opt descriptors.Options) (*descriptors.Set, rules.Diagnostics, error) {
+	all, err := readAll(paths, "", defaults)
+	if err != nil {
+		return nil, nil, err
+	}
+	set, ds := all.build(opt)
+	return set, ds, nil
+}
+
+// build parses and compiles files.
+func (r sources) build(opt descriptors.Options) (*descriptors.Set, rules.Diagnostics) {
+	var configs []rules.Config
+	var found rules.Diagnostics
+	var names []string
+	for _, f := range r.files {
+		c, ds := rulefile.Parse(f.Name, f.Content)
+		configs, found, names = append(configs, c...), append(found, ds...), append(names, f.Name)
+	}
+	if r.defaults != nil {
+		var ds rules.Diagnostics
+		opt.Defaults, ds = rulefile.ParseDefaults(r.defaults.Name, r.defaults.Content)
+		found, names = append(found, ds...), append(names, r.defaults.Name)
+	}
+	return descriptors.Build(configs, found, names, opt)
+}
+
+// sum hashes the names and contents of the files.
+func (r sources) sum() [sha256.Size]byte {
+	h := sha256.New()
+	add := func(b []byte) {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b)))) // so that parts cannot shift
+		h.Write(b)
+	}
+	for _, f := range r.files {
+		add([]byte(f.Name))
+		add(f.Content)
+	}
+	if r.defaults != nil {
+		add(nil) // no file of rules has this name
+		add([]byte(r.defaults.Name))
+		add(r.defaults.Content)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}

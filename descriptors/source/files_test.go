@@ -1,0 +1,215 @@
+package source
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+)
+
+// write writes a file below dir, making its directories.
+func write(t *testing.T, content string, path ...string) {
+	t.Helper()
+	name := filepath.Join(path...)
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func link(t *testing.T, target string, path ...string) {
+	t.Helper()
+	name := filepath.Join(path...)
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// contents are the files by their names relative to dir, in order.
+func contents(t *testing.T, dir string, files []File) []string {
+	t.Helper()
+	var all []string
+	for _, f := range files {
+		name, err := filepath.Rel(dir, f.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, name+"="+string(f.Content))
+	}
+	return all
+}
+
+func TestReadDirectory(t *testing.T) {
+	dir := t.TempDir()
+	write(t, "2", dir, "b.yaml")
+	write(t, "1", dir, "a")
+	write(t, "3", dir, "sub/deep/c.txt")
+	write(t, "", dir, "empty.yaml")
+	write(t, "hidden", dir, ".a.yaml.swp")
+	write(t, "hidden", dir, ".git/config")
+	write(t, "hidden", dir, "sub/..data/c")
+	write(t, "linked", dir, ".hidden/target")
+	link(t, ".hidden/target", dir, "link.yaml")
+	link(t, ".hidden", dir, "linked-dir")
+	link(t, "..", dir, "sub/up")
+	link(t, ".", dir, "self")
+
+	files, err := Read([]string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"a=1", "b.yaml=2", "empty.yaml=", "link.yaml=linked", "linked-dir/target=linked", "sub/deep/c.txt=3"}
+	if diff := cmp.Diff(want, contents(t, dir, files)); diff != "" {
+		t.Errorf("Read (-want +got):\n%s", diff)
+	}
+}
+
+func TestReadPathsInOrder(t *testing.T) {
+	dir := t.TempDir()
+	write(t, "1", dir, "d/a")
+	write(t, "2", dir, "z")
+	write(t, "3", dir, ".named") // a file that is named counts, whatever its name
+	write(t, "4", dir, ".dotted/e")
+	files, err := Read([]string{
+		filepath.Join(dir, "z"), filepath.Join(dir, "d"), filepath.Join(dir, ".named"), filepath.Join(dir, ".dotted"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"z=2", "d/a=1", ".named=3", ".dotted/e=4"}, contents(t, dir, files)); diff != "" {
+		t.Errorf("Read (-want +got):\n%s", diff)
+	}
+}
+
+func TestReadErrorsNameThePath(t *testing.T) {
+	dir := t.TempDir()
+	link(t, "nowhere", dir, "dangling/link.yaml")
+	for _, path := range []string{"missing", "dangling"} {
+		path = filepath.Join(dir, path)
+		files, err := Read([]string{path})
+		if files != nil || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+			t.Errorf("Read(%s) = %v, %v, want an error that names it", path, files, err)
+		}
+	}
+	write(t, "", dir, "big/a")
+	write(t, "x", dir, "big/b")
+	if err := os.Truncate(filepath.Join(dir, "big/a"), maxSourceBytes); err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(dir, "special/pipe")
+	write(t, "", dir, "special/a")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read([]string{filepath.Dir(pipe)}); err == nil || !strings.Contains(err.Error(), pipe) {
+		t.Errorf("Read of a directory with a pipe = %v, want an error that names it", err)
+	}
+	_, err := Read([]string{filepath.Join(dir, "big")})
+	if err == nil || !strings.Contains(err.Error(), "big/b") || !strings.Contains(err.Error(), "64 MiB") {
+		t.Errorf("Read of too much = %v, want an error that names the file and the bound", err)
+	}
+}
+
+// TestReadIsOneVersion swaps the `..data` link of a ConfigMap mount, as the
+// kubelet does, while Read runs: it must never mix two versions.
+func TestReadIsOneVersion(t *testing.T) {
+	dir := t.TempDir()
+	version := func(v string) map[string]string {
+		return map[string]string{"a.yaml": v, "b.yaml": v, "c.yaml": v}
+	}
+	mount(t, dir, version("1"))
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			for _, v := range []string{"1", "2"} {
+				select {
+				case <-stop:
+					return
+				default:
+					mount(t, dir, version(v))
+				}
+			}
+		}
+	}()
+	defer func() {
+		close(stop)
+		<-done
+	}()
+	read := 0
+	for range 2000 {
+		files, err := Read([]string{dir})
+		if err != nil {
+			continue // it may give up, but not mix
+		}
+		read++
+		got := contents(t, dir, files)
+		v := strings.TrimPrefix(got[0], "a.yaml=")
+		if diff := cmp.Diff([]string{"a.yaml=" + v, "b.yaml=" + v, "c.yaml=" + v}, got); diff != "" {
+			t.Fatalf("Read mixes versions:\n%s", diff)
+		}
+	}
+	if read == 0 {
+		t.Error("Read never succeeded")
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	write(t, "domain: a\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]\n", dir, "a.yaml")
+	write(t, "domain: b\nunit: hour\n", dir, "b.yaml")
+	set, ds, err := Load([]string{dir}, "", descriptors.Options{})
+	if err != nil || set == nil || len(set.Limits) != 1 || len(ds) != 1 {
+		t.Fatalf("Load = %+v, %v, %v, want one limit and one warning", set, ds, err)
+	}
+	if len(set.Hash) != 16 {
+		t.Errorf("Hash = %q, want 16 digits", set.Hash)
+	}
+	again, _, _ := Load([]string{dir}, "", descriptors.Options{})
+	write(t, "domain: c\n", dir, "b.yaml")
+	changed, _, _ := Load([]string{dir}, "", descriptors.Options{})
+	if again.Hash != set.Hash || changed.Hash == set.Hash {
+		t.Errorf("hashes %s, %s and after a change %s, want the first two alike", set.Hash, again.Hash, changed.Hash)
+	}
+}
+
+// TestLoadShowsAllErrors has a file that does not parse, and duplicates in and
+// between others.
+func TestLoadShowsAllErrors(t *testing.T) {
+	dir := t.TempDir()
+	write(t, "domain: a\ndescriptors: [{key: k}, {key: k}]\n", dir, "a.yaml")
+	write(t, "domain: b\nbogus: 1\nbogus2: 2\n", dir, "b.yaml")
+	write(t, "domain: a\n", dir, "c.yaml")
+	set, ds, err := Load([]string{dir}, "", descriptors.Options{})
+	if set != nil || err != nil {
+		t.Errorf("Load = %v, %v, want diagnostics alone", set, err)
+	}
+	var places []string
+	for _, d := range ds {
+		place, _, _ := strings.Cut(strings.TrimPrefix(d.String(), dir+"/"), ": ")
+		places = append(places, place)
+	}
+	want := []string{"a.yaml:2:25", "b.yaml:2:1", "b.yaml:3:1", "c.yaml:1:1"}
+	if diff := cmp.Diff(want, places); diff != "" {
+		t.Errorf("diagnostics %v (-want +got):\n%s", ds, diff)
+	}
+}
+
+func TestLoadNothing(t *testing.T) {
+	set, ds, err := Load([]string{t.TempDir()}, "", descriptors.Options{})
+	if set == nil || len(set.Limits) > 0 || ds != nil || err != nil {
+		t.Errorf("Load of an empty directory = %v, %v, %v, want an empty set", set, ds, err)
+	}
+}

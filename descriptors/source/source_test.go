@@ -1,0 +1,289 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rulesOf is a file of rules whose one limit tells its version.
+func rulesOf(version int) string {
+	return fmt.Sprintf("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: hour, requests_per_unit: %d}\n", version)
+}
+
+func versionOf(u Update) int {
+	if u.Set == nil || len(u.Set.Limits) != 1 {
+		return -1
+	}
+	return int(u.Set.Limits[0].RequestsPerUnit)
+}
+
+// follow loads the paths and runs a Source on them until the test ends. It polls
+// only once an hour, so that what arrives came by a notification.
+func follow(t *testing.T, opt Options, paths ...string) (first Update, updates <-chan Update) {
+	t.Helper()
+	ch := make(chan Update, 100)
+	opt.Paths = paths
+	opt.Settle = 5 * time.Millisecond
+	opt.OnLoad = func(u Update) { ch <- u }
+	if opt.Poll == 0 {
+		opt.Poll = time.Hour
+	}
+	opt.OnUnwatched = func(err error) { t.Errorf("unwatched: %v", err) }
+	s := NewFiles(opt)
+	first = s.Load()
+	run(t, s)
+	return first, ch
+}
+
+func run(t *testing.T, s *Files) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+// await waits for an update. A step of several may be seen in parts, so that it
+// passes over updates that are not wanted yet.
+func await(t *testing.T, updates <-chan Update, what string, wanted func(Update) bool) Update {
+	t.Helper()
+	timeout := time.After(30 * time.Second)
+	for {
+		select {
+		case u := <-updates:
+			if wanted(u) {
+				return u
+			}
+			t.Logf("passed over %+v", u)
+		case <-timeout:
+			t.Fatalf("no update for %s", what)
+		}
+	}
+}
+
+func awaitVersion(t *testing.T, updates <-chan Update, version int) {
+	t.Helper()
+	await(t, updates, fmt.Sprintf("version %d", version), func(u Update) bool { return versionOf(u) == version })
+}
+
+// TestSourceBadStart begins without files and with a bad one, as a server does
+// that serves nevertheless.
+func TestSourceBadStart(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "config", "rules.yaml")
+	first, updates := follow(t, Options{}, path)
+	if first.Set != nil || first.Err == nil {
+		t.Fatalf("Load of nothing = %+v, want an error", first)
+	}
+	write(t, "domain: d\nbogus: 1\n", path)
+	await(t, updates, "the bad file", func(u Update) bool {
+		return u.Err != nil && strings.Contains(u.Err.Error(), path+`:2:1: error: domain "d": unknown word "bogus"`)
+	})
+	write(t, rulesOf(1), path)
+	awaitVersion(t, updates, 1)
+}
+
+// TestSourceKeepsTheGood checks what is reported when: a bad set once, and the
+// return to what is in force as that very set.
+func TestSourceKeepsTheGood(t *testing.T) {
+	dir := t.TempDir()
+	write(t, rulesOf(1), dir, "a.yaml")
+	var got []Update
+	s := NewFiles(Options{
+		Paths: []string{dir}, Settle: time.Nanosecond,
+		OnLoad: func(u Update) { got = append(got, u) },
+	})
+	look := func(want int) {
+		t.Helper()
+		for range 3 {
+			s.look(t.Context(), &watcher{}, func() {})
+		}
+		if len(got) != want {
+			t.Fatalf("%d updates, want %d: %+v", len(got), want, got)
+		}
+	}
+	first := s.Load()
+	look(0)
+	write(t, "domain: [\n", dir, "a.yaml")
+	look(1)
+	if u := got[0]; u.Set != nil || u.Err == nil || !strings.Contains(u.Err.Error(), "a.yaml:2:1") {
+		t.Errorf("update = %+v, want the error of a.yaml", u)
+	}
+	write(t, "domain: {\n", dir, "a.yaml") // bad in another way
+	look(2)
+	write(t, rulesOf(1), dir, "a.yaml")
+	look(3)
+	if u := got[2]; u.Set != first.Set || u.Err != nil {
+		t.Errorf("update = %+v, want the set of Load again", u)
+	}
+	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	look(4)
+	if u := got[3]; u.Set != nil || u.Err == nil || !strings.Contains(u.Err.Error(), dir) {
+		t.Errorf("update = %+v, want an error for no files", u)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	look(5)
+	if u := got[4]; u.Set != nil || !errors.Is(u.Err, os.ErrNotExist) {
+		t.Errorf("update = %+v, want an error for the missing directory", u)
+	}
+	write(t, rulesOf(2), dir, "a.yaml")
+	look(6)
+	if versionOf(got[5]) != 2 {
+		t.Errorf("update = %+v, want version 2", got[5])
+	}
+}
+
+func TestSourceAllowEmpty(t *testing.T) {
+	dir := t.TempDir()
+	write(t, rulesOf(1), dir, "a.yaml")
+	var got []Update
+	s := NewFiles(Options{
+		Paths: []string{dir}, Settle: time.Nanosecond, AllowEmpty: true,
+		OnLoad: func(u Update) { got = append(got, u) },
+	})
+	s.Load()
+	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	s.look(t.Context(), &watcher{}, func() {})
+	if len(got) != 1 || got[0].Set == nil || len(got[0].Set.Limits) != 0 {
+		t.Errorf("updates = %+v, want an empty set", got)
+	}
+}
+
+// TestSourceStartsEmpty has an empty directory at the start, which is good.
+func TestSourceStartsEmpty(t *testing.T) {
+	dir := t.TempDir()
+	first, updates := follow(t, Options{}, dir)
+	if first.Set == nil || first.Err != nil {
+		t.Fatalf("Load = %+v, want an empty set", first)
+	}
+	write(t, rulesOf(1), dir, "a.yaml")
+	awaitVersion(t, updates, 1)
+	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	await(t, updates, "the loss of all files", func(u Update) bool { return u.Err != nil })
+}
+
+// TestSourceWaitsForTheWriter has a writer that pauses twice. Each part is good
+// rules by itself, so that only waiting can tell.
+func TestSourceWaitsForTheWriter(t *testing.T) {
+	dir := t.TempDir()
+	write(t, rulesOf(1), dir, "a.yaml")
+	var got []Update
+	s := NewFiles(Options{
+		Paths: []string{dir}, Settle: time.Nanosecond,
+		OnLoad: func(u Update) { got = append(got, u) },
+	})
+	s.Load()
+	parts := []string{"domain: d\n", rulesOf(2), rulesOf(3)}
+	next := func() {
+		if len(parts) > 0 {
+			write(t, parts[0], dir, "a.yaml")
+			parts = parts[1:]
+		}
+	}
+	next()
+	s.look(t.Context(), &watcher{}, next)
+	if len(got) != 1 || versionOf(got[0]) != 3 {
+		t.Errorf("updates = %+v, want version 3 alone", got)
+	}
+	// A change that is taken back is none.
+	parts = []string{rulesOf(4), rulesOf(3)}
+	next()
+	s.look(t.Context(), &watcher{}, next)
+	if len(got) != 1 {
+		t.Errorf("updates = %+v, want none for what was taken back", got[1:])
+	}
+}
+
+// TestSourcePolls runs without notifications at all.
+func TestSourcePolls(t *testing.T) {
+	dir := t.TempDir()
+	write(t, rulesOf(1), dir, "a.yaml")
+	updates, unwatched := make(chan Update, 100), make(chan error, 100)
+	s := NewFiles(Options{
+		Paths: []string{dir}, Poll: time.Millisecond, Settle: time.Millisecond,
+		OnLoad:      func(u Update) { updates <- u },
+		OnUnwatched: func(err error) { unwatched <- err },
+	})
+	none := errors.New("no inotify")
+	s.watch = func() (*watcher, error) { return nil, none }
+	s.Load()
+	run(t, s)
+	for v := 2; v <= 4; v++ {
+		write(t, rulesOf(v), dir, "a.yaml")
+		awaitVersion(t, updates, v)
+	}
+	if err := <-unwatched; !errors.Is(err, none) {
+		t.Errorf("OnUnwatched got %v, want %v", err, none)
+	}
+	if len(unwatched) > 0 {
+		t.Errorf("OnUnwatched got %v too, want one call", <-unwatched)
+	}
+}
+
+func TestWatchedDirs(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, "", dir, "plain/rules.yaml")
+	write(t, "", dir, "tree/a/b/rules.yaml")
+	write(t, "", dir, "tree/.hidden/rules.yaml")
+	write(t, "", dir, "far/away/rules.yaml")
+	link(t, dir+"/far/away", dir, "links/away")
+	link(t, "../links/away/rules.yaml", dir, "chain/rules.yaml")
+	link(t, "loop", dir, "loops/loop")
+	for _, tt := range []struct {
+		path string
+		want []string
+	}{
+		{"plain/rules.yaml", []string{"plain"}},
+		{"plain", []string{"plain"}},
+		{"plain/missing.yaml", []string{"plain"}},
+		{"missing/deep/rules.yaml", []string{"."}},
+		{"tree", []string{"tree", "tree/a", "tree/a/b"}},
+		{"links/away", []string{"far/away", "links"}},
+		{"links", []string{"far/away", "links"}},
+		{"chain/rules.yaml", []string{"chain", "far/away", "links"}},
+		{"chain", []string{"chain", "far/away", "links"}},
+		{"loops/loop", []string{"loops"}},
+	} {
+		var got []string
+		for _, d := range watchedDirs([]string{filepath.Join(dir, tt.path)}) {
+			name, err := filepath.Rel(dir, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, name)
+		}
+		got = slices.Compact(got)
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("watchedDirs(%s) (-want +got):\n%s", tt.path, diff)
+		}
+	}
+}

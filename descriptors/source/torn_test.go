@@ -1,0 +1,204 @@
+package source
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fileOf returns 4 KiB of rules in one file, each of whose limits tells the version.
+// Cut off, none of it is rules: all is within one bracket that the last byte closes.
+// Nested lists would be rules wherever a line ends.
+func fileOf(version int) string {
+	var b strings.Builder
+	b.WriteString("{ domain: d, descriptors: [\n")
+	for i := 0; b.Len() < 4<<10; i++ {
+		fmt.Fprintf(&b, "  { key: key%d, rate_limit: { unit: hour, requests_per_unit: %d } },\n", i, version)
+	}
+	b.WriteString("]}")
+	return b.String()
+}
+
+// linesOf returns the same rules as lines, of which every line's end ends rules.
+func linesOf(version int) string {
+	var b strings.Builder
+	b.WriteString("domain: d\ndescriptors:\n")
+	for i := 0; b.Len() < 4<<10; i++ {
+		fmt.Fprintf(&b, "  - { key: key%d, rate_limit: { unit: hour, requests_per_unit: %d } }\n", i, version)
+	}
+	return b.String()
+}
+
+// torn is a file that is followed, and what was in force and reported.
+type torn struct {
+	t       *testing.T
+	path    string
+	source  *Files
+	inForce Update
+	errors  []error
+}
+
+func newTorn(t *testing.T, text string) *torn {
+	t.Helper()
+	w := &torn{t: t, path: filepath.Join(t.TempDir(), "rules.yaml")}
+	w.write(text)
+	w.source = NewFiles(Options{Paths: []string{w.path}, Settle: time.Nanosecond, OnLoad: w.take})
+	w.take(w.source.Load())
+	if w.inForce.Set == nil {
+		t.Fatal(w.errors)
+	}
+	return w
+}
+
+func (w *torn) write(text string) {
+	if err := os.WriteFile(w.path, []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *torn) take(u Update) {
+	if u.Err != nil {
+		w.errors = append(w.errors, u.Err)
+		return
+	}
+	w.inForce = u
+}
+
+// look reads the file until two readings agree; next is done between two.
+func (w *torn) look(next func()) { w.source.look(w.t.Context(), &watcher{}, next) }
+
+// holds fails the test unless all limits in force are of a version, and all are.
+func (w *torn) holds(when string, version int) {
+	w.t.Helper()
+	got := 0
+	for _, l := range w.inForce.Set.Limits {
+		if l.RequestsPerUnit == uint32(version) {
+			got++
+		}
+	}
+	if want := strings.Count(fileOf(version), "key:"); got != want || len(w.inForce.Set.Limits) != want {
+		w.t.Fatalf("%s: %d limits are in force, %d of version %d; want %d", when, len(w.inForce.Set.Limits), got, version, want)
+	}
+}
+
+var placeInFile = regexp.MustCompile(`rules\.yaml:\d+:\d+: error: `)
+
+// TestEveryPrefixOfANewFile has a writer that ends after any byte: what is on disk
+// are no rules, with nothing behind them, or with zeros, as after a loss of power.
+// They are refused with their place, once, the old rules stay, and when the file is
+// whole at last it is taken.
+func TestEveryPrefixOfANewFile(t *testing.T) {
+	t.Parallel()
+	next := fileOf(2)
+	for zeros, name := range []string{"nothing follows", "zeros follow"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newTorn(t, fileOf(1))
+			for n := 0; n < len(next); n += stride(1 + 4*zeros) {
+				w.write(next[:n] + strings.Repeat("\x00", zeros*(len(next)-n)))
+				w.errors = nil
+				w.look(func() {})
+				when := fmt.Sprintf("%d of %d bytes, %s", n, len(next), name)
+				w.holds(when, 1)
+				if len(w.errors) != 1 || !placeInFile.MatchString(w.errors[0].Error()) {
+					t.Fatalf("%s: reported are %v, want one error with its place", when, w.errors)
+				}
+			}
+			w.write(next)
+			w.look(func() {})
+			w.holds("whole", 2)
+		})
+	}
+}
+
+// TestEveryPauseOfAWriter has a writer that goes on before the second look. Wherever
+// it paused, what it had written by then is not taken, although it may be rules.
+func TestEveryPauseOfAWriter(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]func(version int) string{"in brackets": fileOf, "in lines": linesOf} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newTorn(t, text(1))
+			taken := 0
+			w.source.opt.OnLoad = func(u Update) { taken++; w.take(u) }
+			for n := 0; n <= len(text(2)); n += stride(9) {
+				version := 2 + n%2
+				next := text(version)
+				w.write(next[:n] + text(5 - version)[n:]) // over the old, or
+				if n%3 > 0 {
+					w.write(next[:n]) // after a truncation
+				}
+				taken = 0
+				w.look(func() { w.write(next) })
+				w.write(next) // if nothing was to be seen yet
+				w.look(func() {})
+				when := fmt.Sprintf("after a pause at %d of %d bytes", n, len(next))
+				w.holds(when, version)
+				if taken != 1 || len(w.errors) > 0 {
+					t.Fatalf("%s: %d sets were taken and %v refused, want one and none", when, taken, w.errors)
+				}
+			}
+		})
+	}
+}
+
+// stride is the distance in bytes of the places at which writers are stopped, which
+// is wider in short tests.
+func stride(n int) int {
+	if testing.Short() {
+		return 38 + n
+	}
+	return n
+}
+
+// TestAFileComesAndGoes has all else happen to a file that is followed. What was in
+// force stays until there are rules again.
+func TestAFileComesAndGoes(t *testing.T) {
+	t.Parallel()
+	w := newTorn(t, fileOf(1))
+	dir := filepath.Dir(w.path)
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		name    string
+		do      func()
+		refused string // "" for what is in force
+	}{
+		{"unlinked", func() { do(os.Remove(w.path)) }, "no such file"},
+		{"made anew", func() { w.write(fileOf(1)) }, ""},
+		{"empty", func() { w.write("") }, w.path},
+		{"as before", func() { w.write(fileOf(1)) }, ""},
+		{"zeros", func() { w.write(strings.Repeat("\x00", 4<<10)) }, w.path + ":1:1"},
+		{"renamed", func() { do(os.Rename(w.path, w.path+"~")) }, "no such file"},
+		{"a directory in its place", func() { do(os.Mkdir(w.path, 0o700)) }, "no file of rules"},
+		{"a link to nothing in its place", func() { do(os.Remove(w.path)); do(os.Symlink("nothing", w.path)) }, "no such file"},
+		{"a link to itself", func() { do(os.Remove(w.path)); do(os.Symlink(w.path, w.path)) }, "too many levels of symbolic links"},
+		{"a link to rules", func() {
+			do(os.Remove(w.path))
+			do(os.WriteFile(w.path+"~", []byte(fileOf(1)), 0o600))
+			do(os.Symlink(w.path+"~", w.path))
+		}, ""},
+		{"without its directory", func() { do(os.Rename(dir, dir+"~")) }, "no such file"},
+		{"in it again", func() { do(os.Rename(dir+"~", dir)); do(os.Remove(w.path)); w.write(fileOf(1)) }, ""},
+	} {
+		w.errors = nil
+		step.do()
+		w.look(func() {})
+		w.look(func() {})
+		w.holds(step.name, 1)
+		if step.refused == "" && len(w.errors) > 0 || step.refused != "" && (len(w.errors) != 1 || !strings.Contains(w.errors[0].Error(), step.refused)) {
+			t.Errorf("%s: reported are %v, want %q", step.name, w.errors, step.refused)
+		}
+	}
+	w.write(fileOf(2))
+	w.look(func() {})
+	w.holds("at last", 2)
+}

@@ -1,0 +1,91 @@
+package source
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
+)
+
+// mount changes a mounted ConfigMap. It may run on another goroutine than the
+// test's.
+func mount(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	if err := volumetest.Update(dir, files); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSourceAtEveryStepOfAVolume looks at a mounted ConfigMap of two files after each
+// step of a hundred updates. In every second one the kubelet ends after a step, each
+// in turn, and begins anew. What is in force is the old or the new version of all
+// files, the old one until `..data` is swapped, and the new one at the end; only where
+// names come or go may there be errors between.
+func TestSourceAtEveryStepOfAVolume(t *testing.T) {
+	dir := t.TempDir()
+	// files has the names that a version has: the second one changes every third time.
+	files := func(version int) map[string]string {
+		f := map[string]string{}
+		for _, name := range []string{"a", fmt.Sprint("b", version/3)} {
+			f[name+".yaml"] = fmt.Sprintf("domain: %s\ndescriptors:\n  - key: k\n    rate_limit: {unit: hour, requests_per_unit: %d}\n", name[:1], version)
+		}
+		return f
+	}
+	mount(t, dir, files(1))
+	inForce, refused := 0, 0
+	take := func(u Update) {
+		if u.Err != nil {
+			refused++
+			return
+		}
+		var versions []int
+		for _, l := range u.Set.Limits {
+			versions = append(versions, int(l.RequestsPerUnit))
+		}
+		if len(versions) != 2 || versions[0] != versions[1] || !slices.Equal(u.Set.Domains(), []string{"a", "b"}) {
+			t.Fatalf("limits of versions %v of domains %q are in force, want two of one", versions, u.Set.Domains())
+		}
+		inForce = versions[0]
+	}
+	s := NewFiles(Options{Paths: []string{dir}, Settle: time.Nanosecond, OnLoad: take})
+	take(s.Load())
+	looks, crash, latest := 0, 0, 0
+	for version := 2; version <= 101; version++ {
+		before, renamed := inForce, version/3 != (version-1)/3
+		refused = 0
+		play := func(steps []volumetest.Step) {
+			swapped := false
+			for _, step := range steps {
+				if err := step.Do(); err != nil {
+					t.Fatalf("version %d: %s: %v", version, step.Name, err)
+				}
+				swapped = swapped || step.Name == volumetest.Swap
+				s.look(t.Context(), &watcher{}, func() {})
+				looks++
+				if inForce != before && (inForce != version || !swapped) {
+					t.Fatalf("version %d, after %q: version %d is in force, want %d, or the new one after the swap", version, step.Name, inForce, before)
+				}
+				before = inForce
+			}
+		}
+		steps := func() []volumetest.Step { return volumetest.Steps(dir, files(version), version%4 < 2) }
+		if version%2 == 0 {
+			all := steps()
+			crash = crash%len(all) + 1
+			latest = max(latest, crash)
+			play(all[:crash])
+		}
+		play(steps())
+		if inForce != version {
+			t.Fatalf("after all steps version %d is in force, want %d", inForce, version)
+		}
+		if refused > 0 && !renamed {
+			t.Errorf("version %d: %d errors, want none where names stay", version, refused)
+		}
+	}
+	if latest < 15 || looks < 1500 {
+		t.Errorf("%d looks, and a crash after step %d at most: want more", looks, latest)
+	}
+}

@@ -1,0 +1,175 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// watcher notes that something happened where files of rules are. The zero value
+// never does, which leaves all to polling.
+//
+// It watches directories, never files: the watch of a file ends when the file is
+// replaced, as every careful writer does.
+type watcher struct {
+	notify *fsnotify.Watcher
+}
+
+func newWatcher() (*watcher, error) {
+	n, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	return &watcher{notify: n}, nil
+}
+
+func (w *watcher) close() {
+	if w.notify != nil {
+		_ = w.notify.Close() // nothing is left to do about it
+	}
+}
+
+func (w *watcher) events() <-chan fsnotify.Event {
+	if w.notify == nil {
+		return nil
+	}
+	return w.notify.Events
+}
+
+func (w *watcher) errors() <-chan error {
+	if w.notify == nil {
+		return nil
+	}
+	return w.notify.Errors
+}
+
+// quiet waits until nothing happened for the settle time, but ten of them at
+// most: a busy neighbour of the files must not hide a change. It reports whether
+// ctx still holds.
+func (w *watcher) quiet(ctx context.Context, settle time.Duration) bool {
+	limit := time.NewTimer(10 * settle)
+	defer limit.Stop()
+	for {
+		calm := time.NewTimer(settle)
+		select {
+		case <-ctx.Done():
+			calm.Stop()
+			return false
+		case <-calm.C:
+			return true
+		case <-limit.C:
+			calm.Stop()
+			return true
+		case <-w.events():
+		case <-w.errors(): //nolint:errcheck // as an event
+		}
+		calm.Stop()
+	}
+}
+
+// refresh watches the directories that matter now and no others. It returns an
+// error if one of them cannot be watched.
+func (w *watcher) refresh(paths []string) error {
+	if w.notify == nil {
+		return nil
+	}
+	dirs := watchedDirs(paths)
+	for _, dir := range w.notify.WatchList() {
+		if !slices.Contains(dirs, dir) {
+			_ = w.notify.Remove(dir) // it may be gone already
+		}
+	}
+	var failed error
+	for _, dir := range dirs {
+		// Added anew each time, since the name may lead to a new directory.
+		if err := w.notify.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// watchedDirs returns the directories in which a change can change what paths
+// hold, sorted.
+func watchedDirs(paths []string) []string {
+	set := map[string]bool{}
+	add := func(path string) {
+		for _, dir := range linkDirs(path) {
+			set[dir] = true
+		}
+	}
+	for _, path := range paths {
+		add(path)
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			continue
+		}
+		// An error ends the walk early; what it saw until then is watched.
+		_ = walk(path, nil, func(f found) { add(f.name) }, func(dir string) {
+			if target, err := filepath.EvalSymlinks(dir); err == nil {
+				set[absolute(target)] = true
+			}
+		})
+	}
+	dirs := make([]string, 0, len(set))
+	for dir := range set {
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	return dirs
+}
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// linkDirs follows path by hand and returns every directory that holds a link on
+// the way, then the one that holds the target. If the path ends in nothing, that
+// is the last directory there is, in which the rest can appear.
+func linkDirs(path string) []string {
+	const maxLinks = 255 // as the kernel: a loop ends
+	var dirs []string
+	dir := "/"
+	rest := strings.Split(absolute(path), "/")
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == "" || name == "." {
+			continue
+		}
+		if name == ".." {
+			dir = filepath.Dir(dir)
+			continue
+		}
+		here := filepath.Join(dir, name)
+		info, err := os.Lstat(here)
+		switch {
+		case err != nil:
+			return append(dirs, dir)
+		case info.Mode()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(here)
+			if links++; err != nil || links > maxLinks {
+				return append(dirs, dir)
+			}
+			dirs = append(dirs, dir)
+			if filepath.IsAbs(target) {
+				dir = "/"
+			}
+			rest = append(strings.Split(target, "/"), rest...)
+		case len(rest) == 0 && !info.IsDir():
+			dirs = append(dirs, dir)
+		default:
+			dir = here
+		}
+	}
+	return dirs
+}

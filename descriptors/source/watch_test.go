@@ -1,0 +1,59 @@
+package source
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+func TestQuiet(t *testing.T) {
+	const settle = 100 * time.Millisecond
+	for _, tt := range []struct {
+		name   string
+		events int // 60ms apart
+		want   time.Duration
+	}{
+		{"no events", 0, settle},
+		{"three events", 3, 3*60*time.Millisecond + settle},
+		{"a busy neighbour", 1000, 10 * settle},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				defer func() { <-done }()
+				defer cancel()
+				w := &watcher{notify: &fsnotify.Watcher{Events: make(chan fsnotify.Event)}}
+				go func() {
+					defer close(done)
+					for range tt.events {
+						select {
+						case <-time.After(60 * time.Millisecond): // fake time
+						case <-ctx.Done():
+							return
+						}
+						select {
+						case w.notify.Events <- fsnotify.Event{}:
+						case <-ctx.Done():
+							return
+						}
+					}
+				}()
+				start := time.Now()
+				if !w.quiet(ctx, settle) {
+					t.Error("quiet = false, want true")
+				}
+				if got := time.Since(start); got != tt.want {
+					t.Errorf("quiet took %v, want %v", got, tt.want)
+				}
+				cancel()
+				if w.quiet(ctx, settle) {
+					t.Error("quiet of an ended context = true, want false")
+				}
+			})
+		})
+	}
+}
