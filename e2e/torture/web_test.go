@@ -113,18 +113,25 @@ func TestDebugListenerKeepsToLoopback(t *testing.T) {
 	}
 }
 
-// pour sends a beginning and then the same over and over until the other side ends the
-// connection, and returns how much it took and what it said.
-func pour(t *testing.T, addr, begin, again string) (sent int, said string) {
+// connect opens a connection that is closed after [torture.Patience], when ctx ends.
+func connect(t *testing.T, addr string) (c net.Conn, ctx context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
-	defer cancel()
+	t.Cleanup(cancel)
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
+	context.AfterFunc(ctx, func() { _ = c.Close() })
+	return c, ctx
+}
+
+// pour sends a beginning and then the same over and over until the other side ends the
+// connection, and returns how much it took and what it said.
+func pour(t *testing.T, addr, begin, again string) (sent int, said string) {
+	t.Helper()
+	c, ctx := connect(t, addr)
 	defer c.Close()
-	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 	heard := make(chan string, 1)
 	go func() {
 		text, _ := io.ReadAll(c) // it ends with a reset
@@ -157,14 +164,8 @@ func fetch(t *testing.T, method, addr, path string, body []byte) (code int, said
 // say sends a text and returns what comes until the connection ends.
 func say(t *testing.T, addr, text string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
-	defer cancel()
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, ctx := connect(t, addr)
 	defer c.Close()
-	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 	_, _ = io.WriteString(c, text) // it may be ended before all is sent
 	said, _ := io.ReadAll(c)
 	if ctx.Err() != nil {
@@ -177,14 +178,8 @@ func say(t *testing.T, addr, text string) string {
 func pipeline(t *testing.T, addr string, times int) {
 	t.Helper()
 	const ask = "GET /healthcheck HTTP/1.1\r\nHost: sluice\r\n\r\n"
-	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
-	defer cancel()
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, _ := connect(t, addr)
 	defer c.Close()
-	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 	go func() { _, _ = io.WriteString(c, strings.Repeat(ask, times)) }()
 	in := bufio.NewReader(c)
 	for i := range times {
