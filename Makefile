@@ -131,7 +131,7 @@ test-all: $(ENVOY) ## before a release: the two above and all that takes long (h
 	$(MAKE) test-386
 	$(MAKE) test-cpus
 	$(MAKE) test-race
-	go test -race -count=1 -timeout 25m ./e2e/proxy
+	@$(AS_BUILT) CGO_ENABLED=1; go test -race -count=1 -timeout 25m ./e2e/proxy
 	$(MAKE) fuzz FUZZTIME=2m
 	$(MAKE) soak SOAKTIME=10m
 	$(MAKE) torture
@@ -139,7 +139,7 @@ test-all: $(ENVOY) ## before a release: the two above and all that takes long (h
 
 .PHONY: test-cpus
 test-cpus: | need-go ## what many call at once, with the race detector on one core and on two
-	go test -race -short -count=1 -cpu 1,2 ./limiter/... ./server/...
+	@$(AS_BUILT) CGO_ENABLED=1; go test -race -short -count=1 -cpu 1,2 ./limiter/... ./server/...
 
 .PHONY: test-386
 test-386: | need-go ## what decides, as a 32-bit program: 64-bit words must be aligned, and int is short
