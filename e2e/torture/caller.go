@@ -153,19 +153,19 @@ func (l *Ledger) Settle(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOpt
 			got, err = client.ShouldRateLimit(ctx, r)
 		}
 		if err != nil {
-			tb.Fatalf("look at the counters: %v", err)
+			tb.Fatalf("peek at the counters: %v", err)
 		}
 		for i, k := range keys {
-			l.look(k, got.GetStatuses()[i])
+			l.peek(k, got.GetStatuses()[i])
 		}
 	}
 	page := Metrics(tb, s)
 	var all hits
 	for _, r := range rules {
 		h := l.hits(r.name)
-		all.passed, all.refused, all.unknown = all.passed+h.passed, all.refused+h.refused, all.unknown+h.unknown
+		all.passed, all.denied, all.unknown = all.passed+h.passed, all.denied+h.denied, all.unknown+h.unknown
 		label := fmt.Sprintf("key1=%q", r.name)
-		for name, want := range map[string]int{"total_hits": h.passed + h.refused, "within_limit": h.passed, "over_limit": h.refused} {
+		for name, want := range map[string]int{"total_hits": h.passed + h.denied, "within_limit": h.passed, "over_limit": h.denied} {
 			got := int(page.Sum("ratelimit_service_rate_limit_"+name, label))
 			if got < want || got > want+h.unknown {
 				tb.Errorf("%s: the metric %s says %d, want %d to %d", r.name, name, got, want, want+h.unknown)
@@ -178,8 +178,8 @@ func (l *Ledger) Settle(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOpt
 	if got := page.Sum("sluice_panics_total"); got > 0 && !l.MayPanic {
 		tb.Errorf("%v requests panicked", got)
 	}
-	tb.Logf("ledger: %d counters, %d hits admitted, %d refused, of %d nobody knows; %d of those took a place",
-		len(l.keys()), all.passed, all.refused, all.unknown, l.unheard)
+	tb.Logf("ledger: %d counters, %d hits admitted, %d denied, of %d nobody knows; %d of those took a place",
+		len(l.keys()), all.passed, all.denied, all.unknown, l.unheard)
 	for _, fault := range l.Faults() {
 		tb.Error(fault)
 	}

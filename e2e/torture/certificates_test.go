@@ -72,7 +72,7 @@ func TestCertificates(t *testing.T) {
 	good, bad := issue(), issue()
 	bad.Key = good.Key
 	mount(dir, bad)
-	suite.Eventually(t, "the pair is refused", func() bool { return sum("sluice_tls_reload_errors_total") > 0 })
+	suite.Eventually(t, "the pair is rejected", func() bool { return sum("sluice_tls_reload_errors_total") > 0 })
 	if err := s.WaitLine(t.Context(), func(line string) bool {
 		return strings.Contains(line, files.Cert) && strings.Contains(line, "does not match")
 	}); err != nil {

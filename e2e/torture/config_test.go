@@ -17,7 +17,7 @@ import (
 )
 
 // TestConfigFile ill-treats the file of rules while calls count. What a writer left
-// behind that died, or what cannot be read, is refused once, with its place in the
+// behind that died, or what cannot be read, is rejected once, with its place in the
 // file, and the rules in force stay to the last counter.
 func TestConfigFile(t *testing.T) {
 	rnd := torture.Rand(t)
@@ -70,7 +70,7 @@ func TestConfigFile(t *testing.T) {
 	for n := range rounds * len(faults) {
 		fault := faults[n%len(faults)]
 		fault.do()
-		suite.Eventually(t, fault.name+" is refused", func() bool {
+		suite.Eventually(t, fault.name+" is rejected", func() bool {
 			return torture.Metrics(t, s).Sum("sluice_config_last_load_successful") == 0
 		})
 		load.GoOn(t, 20)
@@ -89,7 +89,7 @@ func TestConfigFile(t *testing.T) {
 		t.Errorf("%v rule sets were loaded, want the first alone", got)
 	}
 	if got, want := page.Sum("ratelimit_service_config_load_error"), float64(rounds*len(faults)); got < want {
-		t.Errorf("%v refusals are counted, want at least %v", got, want)
+		t.Errorf("%v rejections are counted, want at least %v", got, want)
 	}
 	for _, fault := range faults {
 		if !strings.Contains(s.Log(), fault.said) {

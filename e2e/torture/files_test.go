@@ -41,7 +41,7 @@ func TestFewFiles(t *testing.T) {
 		}
 		crowd = append(crowd, conn)
 	}
-	suite.Eventually(t, "connections are refused", func() bool {
+	suite.Eventually(t, "connections are rejected", func() bool {
 		return torture.Metrics(t, s).Sum("sluice_rejected_connections_total") > 0
 	})
 	most := torture.Measure(t, s).Files

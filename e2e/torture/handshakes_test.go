@@ -117,7 +117,7 @@ func TestTLSWithoutTLS(t *testing.T) {
 }
 
 // useTLS begins HTTP/2 and returns why there was no answer. A client of TLS 1.3 hears
-// that its certificate is refused only after its handshake.
+// that its certificate is rejected only after its handshake.
 func useTLS(t *testing.T, addr string, config *tls.Config) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)

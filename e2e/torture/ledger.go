@@ -14,7 +14,7 @@ type Key struct{ Rule, Value string }
 // run of sluice may say. It is independent of how sluice counts. Every hit that is
 // admitted has a number of its own, told by what remains; numbers rise, so a call
 // that began when another had ended has a higher one; none is beyond the limit, and
-// nobody is refused before the limit is reached. A call whose outcome is unknown may
+// nobody is denied before the limit is reached. A call whose outcome is unknown may
 // or may not have been counted, and only those widen what may be. A run that begins
 // anew needs a new ledger.
 //
@@ -31,7 +31,7 @@ type Ledger struct {
 	accounts map[Key]*account
 	faults   []string
 	more     int // faults beyond mostFaults
-	unheard  int // admitted, as looks say, though the caller did not hear of it
+	unheard  int // admitted, as peeks say, though the caller did not hear of it
 }
 
 // mostFaults is how many faults are kept with their text.
@@ -41,9 +41,9 @@ const mostFaults = 10
 type account struct {
 	asked   int // begun, whatever became of it
 	passed  int
-	refused int
+	denied  int
 	unknown int
-	highest int    // the highest number of a hit that is known, the limit once refused
+	highest int    // the highest number of a hit that is known, the limit once denied
 	told    []bool // by number: somebody was told
 }
 
@@ -93,12 +93,12 @@ func (l *Ledger) Answer(k Key, floor int, got *rls.RateLimitResponse_DescriptorS
 		a.told[number] = true
 		a.highest = max(a.highest, number)
 	case rls.RateLimitResponse_OVER_LIMIT:
-		a.refused++
+		a.denied++
 		if remaining != 0 {
-			l.faultLocked("%v: refused, but %d remain", k, remaining)
+			l.faultLocked("%v: denied, but %d remain", k, remaining)
 		}
 		if a.asked <= l.limit {
-			l.faultLocked("%v: refused the %dth call of a limit of %d", k, a.asked, l.limit)
+			l.faultLocked("%v: denied the %dth call of a limit of %d", k, a.asked, l.limit)
 		}
 		a.highest = l.limit
 	default:
@@ -113,8 +113,8 @@ func (l *Ledger) Lost(k Key) {
 	l.accountLocked(k).unknown++
 }
 
-// look checks what a call of 0 hits says when no call is on its way.
-func (l *Ledger) look(k Key, got *rls.RateLimitResponse_DescriptorStatus) {
+// peek checks what a call of 0 hits says when no call is on its way.
+func (l *Ledger) peek(k Key, got *rls.RateLimitResponse_DescriptorStatus) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.accountLocked(k)
@@ -123,18 +123,18 @@ func (l *Ledger) look(k Key, got *rls.RateLimitResponse_DescriptorStatus) {
 		used = l.limit - int(got.GetLimitRemaining())
 	}
 	least, most := min(l.limit, max(a.passed, a.highest)), min(l.limit, a.passed+a.unknown)
-	if a.refused > 0 {
+	if a.denied > 0 {
 		least = l.limit
 	}
 	if used < least || used > most {
-		l.faultLocked("%v: has used %d, want %d to %d: %d were admitted, %d refused, of %d nobody knows",
-			k, used, least, most, a.passed, a.refused, a.unknown)
+		l.faultLocked("%v: has used %d, want %d to %d: %d were admitted, %d denied, of %d nobody knows",
+			k, used, least, most, a.passed, a.denied, a.unknown)
 	}
 	l.unheard += max(0, used-a.passed)
 }
 
 // hits is what calls of one rule came to.
-type hits struct{ passed, refused, unknown int }
+type hits struct{ passed, denied, unknown int }
 
 func (l *Ledger) hits(rule string) (h hits) {
 	l.mu.Lock()
@@ -142,7 +142,7 @@ func (l *Ledger) hits(rule string) (h hits) {
 	for k, a := range l.accounts {
 		if k.Rule == rule {
 			h.passed += a.passed
-			h.refused += a.refused
+			h.denied += a.denied
 			h.unknown += a.unknown
 		}
 	}

@@ -39,7 +39,7 @@ func TestEachLimit(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			suite.Eventually(t, "36 of 100 streams are refused", func() bool { return c.Replies().Resets["REFUSED_STREAM"] == 36 })
+			suite.Eventually(t, "36 of 100 streams are reset", func() bool { return c.Replies().Resets["REFUSED_STREAM"] == 36 })
 			if got := c.Replies().Streams; got != 64 {
 				t.Errorf("sluice allows %d streams, want 64", got)
 			}
@@ -54,11 +54,11 @@ func TestEachLimit(t *testing.T) {
 				defer c.Close()
 				open++
 			}
-			suite.Eventually(t, "those beyond the limit are refused", func() bool {
+			suite.Eventually(t, "those beyond the limit are rejected", func() bool {
 				closed = int(torture.Metrics(t, s).Sum("sluice_rejected_connections_total"))
 				return closed >= 50
 			})
-			t.Logf("%d of %d connections refused", closed, open)
+			t.Logf("%d of %d connections rejected", closed, open)
 		})
 		t.Run("the time to begin", func(t *testing.T) {
 			hello := hostile.Hello()

@@ -14,7 +14,7 @@ const domain = "torture"
 
 // A rule's window is so long that nothing comes back while a test runs, so that all
 // algorithms say the same: the hit numbered n of a counter is told that limit-n
-// remain, and one beyond the limit is refused.
+// remain, and one beyond the limit is denied.
 type rule struct {
 	name string
 	unit pb.RateLimitUnit

@@ -24,7 +24,7 @@ const (
 	mostMemory = 64 << 20
 )
 
-// attackers are rules for who attacks: one that never refuses, and one that soon does.
+// attackers are rules for who attacks: one that never denies, and one that soon does.
 var attackers = []string{
 	"  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }",
 	"  - { key: few, rate_limit: { unit: year, requests_per_unit: 10 } }",

@@ -96,6 +96,6 @@ func TestVolume(t *testing.T) {
 	}
 	page := torture.Metrics(t, s)
 	if got := page.Sum("ratelimit_service_config_load_error"); got > 0 {
-		t.Errorf("%v updates were refused, want none; sluice said:\n%s", got, s.Log())
+		t.Errorf("%v updates were rejected, want none; sluice said:\n%s", got, s.Log())
 	}
 }
