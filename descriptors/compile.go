@@ -17,7 +17,7 @@ import (
 // keep to. The set is nil if any of the diagnostics is an error, and else usable
 // whatever warnings there are.
 func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
-	c := &compiler{opt: opt, set: &Set{Hash: fingerprint(configs, opt.Defaults), domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher()}
+	c := &compiler{opt: opt, set: &Set{domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher()}
 	byName := map[string][]*rules.Config{}
 	for i := range configs {
 		cfg := &configs[i]
@@ -35,9 +35,11 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 		byName[cfg.Domain] = append(first, cfg)
 	}
 	slices.Sort(c.set.names)
+	digests := make([]digest, 0, len(c.set.names))
 	for _, name := range c.set.names {
-		c.domain(name, byName[name])
+		digests = append(digests, c.domain(name, byName[name]))
 	}
+	c.set.Hash = hashSet(digests)
 	c.finishDefaults()
 	if c.diagnostics.HasErrors() {
 		return nil, c.diagnostics
@@ -93,7 +95,7 @@ func (c *compiler) warn(pos rules.Pos, path, format string, args ...any) {
 }
 
 // domain compiles the configurations of one domain.
-func (c *compiler) domain(name string, configs []*rules.Config) {
+func (c *compiler) domain(name string, configs []*rules.Config) digest {
 	d := &domain{name: name, index: len(c.set.domains), allOrNothing: c.opt.AllOrNothing, prefix: c.hasher}
 	d.prefix.BytesAt(domainPlace, []byte(name))
 	all := configs[0].Descriptors
@@ -101,26 +103,29 @@ func (c *compiler) domain(name string, configs []*rules.Config) {
 		all = slices.Concat(all, cfg.Descriptors)
 	}
 	c.set.domains[name] = d
-	c.allOrNothing(d, configs)
+	allOrNothing := c.allOrNothing(d, configs)
+	d.allOrNothing = d.allOrNothing || allOrNothing
 	c.maxCounters(d, configs)
 	before := len(c.set.Limits)
-	c.level(d, &d.root, all)
+	below := c.level(d, &d.root, all)
 	c.resolve(d, c.set.Limits[before:])
+	return hashDomain(d, allOrNothing, below)
 }
 
-// allOrNothing settles the domain's all_or_nothing: if configurations differ, true
+// allOrNothing returns the domain's all_or_nothing: if configurations differ, true
 // holds; if none says it, what the defaults say does.
-func (c *compiler) allOrNothing(d *domain, configs []*rules.Config) {
-	said := false
+func (c *compiler) allOrNothing(d *domain, configs []*rules.Config) bool {
+	said, value := false, false
 	for _, cfg := range configs {
 		said = said || cfg.AllOrNothing != nil
-		d.allOrNothing = d.allOrNothing || rules.Given(cfg.AllOrNothing, false)
+		value = value || rules.Given(cfg.AllOrNothing, false)
 	}
 	for _, dd := range c.opt.Defaults.Of(d.name) {
 		if !said && dd.AllOrNothing != nil {
-			said, d.allOrNothing = true, d.allOrNothing || *dd.AllOrNothing
+			said, value = true, *dd.AllOrNothing
 		}
 	}
+	return value
 }
 
 // maxCounters settles the domain's bound: of several the smallest, as each file
@@ -152,10 +157,11 @@ func (c *compiler) maxCounters(d *domain, configs []*rules.Config) {
 }
 
 // level compiles the descriptors below parent.
-func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) {
+func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) digest {
 	if len(configs) == 0 {
-		return
+		return digest{}
 	}
+	digests := make([]digest, len(configs))
 	type text struct{ key, value string }
 	first := make(map[text]*node, len(configs))
 	parent.children = make([]node, len(configs))
@@ -173,15 +179,17 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) {
 			first[at] = n
 		}
 		if len(cfg.RateLimits) > 0 {
-			c.rule(d, n, cfg)
+			cfg = c.rule(d, n, cfg)
 		}
-		c.level(d, n, cfg.Descriptors)
+		digests[i] = hashDescriptor(cfg, c.level(d, n, cfg.Descriptors))
 	}
 	parent.below = newLevel(parent.children)
+	return hashLevel(parent.children, digests)
 }
 
-// rule compiles the limits of a descriptor.
-func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) {
+// rule compiles the limits of a descriptor. It returns cfg with the words that the
+// descriptor has from defaults.
+func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descriptor {
 	cfg, defaults := c.withDefaults(d, n, cfg)
 	lineage := n.lineage()
 	r := &Rule{
@@ -222,6 +230,7 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) {
 	}
 	n.rule = r
 	c.names(d, r, cfg)
+	return cfg
 }
 
 // countsRefused is the default of count_refused for a descriptor with that many

@@ -2,96 +2,86 @@ package descriptors
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"hash"
+	"slices"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// fingerprint returns [Set.Hash]: 16 hexadecimal digits that depend on what the
-// configurations say and on their order, not on where or how it is written, and
-// on the text of the defaults.
-func fingerprint(configs []rules.Config, defaults *rules.Defaults) string {
-	f := fingerprinter{sha256.New()}
-	f.number(uint64(len(configs)))
-	for i := range configs {
-		c := &configs[i]
-		f.text(c.Domain)
-		f.flags(c.AllOrNothing != nil, rules.Given(c.AllOrNothing, false))
-		f.number(uint64(c.MaxCounters)) //nolint:gosec // any bits do
-		f.descriptors(c.Descriptors)
+// digest is a hash of part of the rules. That of the whole is [Set.Hash].
+//
+// It is made of what rules say once the defaults are in, never of where they stand or
+// how they are spelt. So the same rules have the same digest in whatever files, and
+// over xDS. The order of descriptors counts only for wildcards: among them the first
+// one that fits holds, so that swapping two changes what requests match.
+type digest [sha256.Size]byte
+
+func sumOf(h hash.Hash) digest { return digest(h.Sum(nil)) }
+
+// hashSet returns the text of [Set.Hash] for the digests of all domains, in the order
+// of their names.
+func hashSet(domains []digest) string {
+	h := sha256.New()
+	for _, d := range domains {
+		h.Write(d[:])
 	}
-	if defaults != nil {
-		f.h.Write(defaults.Sum[:])
-	}
-	return hex.EncodeToString(f.h.Sum(nil)[:8])
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-type fingerprinter struct{ h hash.Hash }
-
-func (f fingerprinter) number(n uint64) {
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], n)
-	f.h.Write(b[:])
+// hashDomain returns the digest of a domain. AllOrNothing is what the rules and their
+// defaults say: [Options.AllOrNothing] is said by the process.
+func hashDomain(d *domain, allOrNothing bool, below digest) digest {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %t %d ", d.name, allOrNothing, d.maxCounters)
+	h.Write(below[:])
+	return sumOf(h)
 }
 
-func (f fingerprinter) text(s string) {
-	f.number(uint64(len(s)))
-	f.h.Write([]byte(s))
-}
-
-func (f fingerprinter) flags(flags ...bool) {
-	n := uint64(0)
-	for i, set := range flags {
-		if set {
-			n |= 1 << i
+// hashLevel returns the digest of the descriptors of one level, given those of each.
+func hashLevel(nodes []node, each []digest) digest {
+	var literal []digest
+	h := sha256.New()
+	for i := range nodes {
+		if isWildcard(nodes[i].key + nodes[i].value) {
+			h.Write(each[i][:])
+		} else {
+			literal = append(literal, each[i])
 		}
 	}
-	f.number(n)
+	slices.SortFunc(literal, func(a, b digest) int { return slices.Compare(a[:], b[:]) })
+	fmt.Fprintf(h, " %d ", len(literal))
+	for i := range literal {
+		h.Write(literal[i][:])
+	}
+	return sumOf(h)
 }
 
-func (f fingerprinter) descriptors(ds []rules.Descriptor) {
-	f.number(uint64(len(ds)))
-	for i := range ds {
-		d := &ds[i]
-		f.text(d.Key)
-		f.text(d.Value)
-		f.flags(d.ShadowMode, d.QuotaMode, d.DetailedMetric, d.ValueToMetric, d.ShareThreshold, d.List)
-		metadata, err := json.Marshal(d.Metadata) // maps are sorted
-		if err != nil {
-			metadata = []byte(err.Error()) // not a value that Metadata may hold
-		}
-		f.text(string(metadata))
-		f.number(uint64(len(d.RateLimits)))
-		for j := range d.RateLimits {
-			f.limit(&d.RateLimits[j])
-		}
-		f.descriptors(d.Descriptors)
+// hashDescriptor returns the digest of a descriptor with the words that it has from
+// defaults, given that of the level below it.
+func hashDescriptor(c *rules.Descriptor, below digest) digest {
+	metadata, err := json.Marshal(c.Metadata) // maps are sorted
+	if err != nil {
+		metadata = fmt.Append(nil, c.Metadata) // infinity is no JSON; maps are sorted here too
 	}
-}
-
-func (f fingerprinter) limit(l *rules.Limit) {
-	f.flags(l.Unlimited, l.CountRefused != nil, l.CountRefused != nil && *l.CountRefused)
-	f.number(uint64(l.RequestsPerUnit))
-	f.number(uint64(l.Unit)) //nolint:gosec // any bits do
-	f.number(uint64(l.UnitMultiplier))
-	f.number(uint64(max(l.Algorithm, limiter.FixedWindow)))
-	for _, n := range []*uint32{l.SubWindows, l.Burst, l.Slack, l.MaxWaiting} {
-		f.flags(n != nil)
-		if n != nil {
-			f.number(uint64(*n))
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q %t %t %t %t %t %t %q ", c.Key, c.Value, c.ShadowMode, c.QuotaMode,
+		c.DetailedMetric, c.ValueToMetric, c.ShareThreshold, c.List, metadata)
+	for i := range c.RateLimits {
+		l := &c.RateLimits[i]
+		fmt.Fprintf(h, "%t %q %q ", l.Unlimited, l.Name, slices.Sorted(slices.Values(l.Replaces)))
+		if l.Unlimited {
+			continue
+		}
+		p := l.Policy()
+		fmt.Fprintf(h, "%d %d %d %d %d %d %d %d %d ", l.RequestsPerUnit, l.Unit, max(1, l.UnitMultiplier),
+			p.Algorithm, p.SubWindows, p.Burst, p.Slack, p.MaxWait, p.MaxWaiting)
+		if l.CountRefused != nil {
+			fmt.Fprintf(h, "%t ", *l.CountRefused)
 		}
 	}
-	f.flags(l.MaxWait != nil)
-	if l.MaxWait != nil {
-		f.number(uint64(*l.MaxWait)) //nolint:gosec // any bits do
-	}
-	f.text(l.Name)
-	f.number(uint64(len(l.Replaces)))
-	for _, name := range l.Replaces {
-		f.text(name)
-	}
+	h.Write(below[:])
+	return sumOf(h)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 func TestCompileDiagnostics(t *testing.T) {
@@ -236,18 +237,55 @@ func TestSetNamesAndIndexes(t *testing.T) {
 func TestHash(t *testing.T) {
 	const file = "domain: d\ndescriptors: [{key: a, metadata: {x: 1, y: [b]}, rate_limit: {unit: hour, requests_per_unit: 1, name: n, replaces: [{name: m}]}}]"
 	want := load(t, Options{}, file).Hash
-	if same := load(t, Options{}, "# moved\n\n"+file).Hash; same != want || len(want) != 16 {
-		t.Errorf("Hash = %s with a comment, %s without", same, want)
+	if len(want) != 16 {
+		t.Errorf("Hash = %s, want 16 digits", want)
+	}
+	for _, same := range []string{
+		"# moved\n\n" + file,
+		strings.Replace(file, "unit: 1,", "unit: 1, algorithm: fixed_window, unit_multiplier: 1,", 1),
+		"all_or_nothing: false\n" + file,
+	} {
+		if got := load(t, Options{}, same).Hash; got != want {
+			t.Errorf("Hash = %s of %q, want %s as of %q", got, same, want, file)
+		}
+	}
+	if got := load(t, Options{AllOrNothing: true, HashKey: identity.Key{1}}, file).Hash; got != want {
+		t.Errorf("Hash = %s with options, want %s: they are not said by the rules", got, want)
 	}
 	for _, change := range []string{
-		"hour|day", "unit: 1,|unit: 2,", "key: a|key: b", "x: 1|x: 2", "[b]|[c]", "name: n|name: q", "name: m|name: o",
-		"key: a|key: a, shadow_mode: true", "unit: 1,|unit: 1, count_refused: true,", "unit: 1,|unit: 1, unit_multiplier: 2,",
-		"domain: d|domain: d\nall_or_nothing: true", "}]|}, {key: z}]",
+		"hour|day", "unit: 1,|unit: 2,", "key: a|key: b", "key: a|key: a, value: a", "x: 1|x: 2", "x: 1|x: .inf", "[b]|[c]", "name: n|name: q",
+		"name: m|name: o", "key: a|key: a, shadow_mode: true", "key: a|key: a, quota_mode: true", "key: a|key: a, detailed_metric: true",
+		"unit: 1,|unit: 1, count_refused: true,", "unit: 1,|unit: 1, unit_multiplier: 2,", "unit: 1,|unit: 1, algorithm: sliding_log,",
+		"unit: 1,|unit: 1, algorithm: sliding_window, sub_windows: 9,", "unit: 1,|unit: 1, algorithm: leaky_bucket, max_wait: 1s,",
+		"domain: d|domain: d\nall_or_nothing: true", "domain: d|domain: d\nmax_counters: 5", "domain: d|domain: e", "}]|}, {key: z}]",
 	} {
 		old, replacement, _ := strings.Cut(change, "|")
 		i := strings.LastIndex(file, old)
 		if got := load(t, Options{}, file[:i]+replacement+file[i+len(old):]).Hash; got == want {
 			t.Errorf("Hash does not change with %q", change)
+		}
+	}
+}
+
+// TestHashIsThatOfTheMeaning has files in both orders. Only the order of wildcards is
+// part of what rules mean.
+func TestHashIsThatOfTheMeaning(t *testing.T) {
+	file := func(domain, value string) string {
+		return "domain: " + domain + "\ndescriptors: [{key: k, value: '" + value + "', descriptors: [{key: z, rate_limit: {unit: hour, requests_per_unit: 1}}]}]"
+	}
+	for _, tt := range []struct {
+		name, a, b string
+		same       bool
+	}{
+		{"two domains", file("d", "x"), file("e", "x*"), true},
+		{"one domain", file("d", "x"), file("d", "y"), true},
+		{"one domain, one wildcard", file("d", "x"), file("d", "y*"), true},
+		{"one domain, two wildcards", file("d", "x*"), file("d", "*y"), false},
+	} {
+		a := load(t, Options{MergeDomains: true}, tt.a, tt.b).Hash
+		b := load(t, Options{MergeDomains: true}, tt.b, tt.a).Hash
+		if (a == b) != tt.same {
+			t.Errorf("%s: hashes %s and %s in the two orders, want the same %v", tt.name, a, b, tt.same)
 		}
 	}
 }

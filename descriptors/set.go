@@ -24,7 +24,9 @@ type Options struct {
 type Set struct {
 	// Limits are all configured limits; each Limit's Index is its place here.
 	Limits []*Limit
-	// Hash is a fingerprint of the sources, for operators to compare.
+	// Hash is 16 hexadecimal digits that tell what the rules say, with their defaults,
+	// for operators to compare. The same rules have the same hash wherever they come
+	// from. [Options] are no part of it.
 	Hash string
 
 	domains map[string]*domain

@@ -2,6 +2,7 @@ package xds_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +65,15 @@ func FuzzConvert(f *testing.F) {
 		if over.String() != as.String() {
 			t.Fatalf("over xDS:\n%s\nas a file:\n%s", over.String(), as.String())
 		}
+		if set.Hash != fileSet.Hash && !hasMetadata(m.GetDescriptors()) {
+			t.Fatalf("over xDS the hash is %s, as a file %s of\n%s", set.Hash, fileSet.Hash, as.String())
+		}
+	})
+}
+
+func hasMetadata(ds []*pb.RateLimitDescriptor) bool {
+	return slices.ContainsFunc(ds, func(d *pb.RateLimitDescriptor) bool {
+		return d.GetMetadata() != nil || hasMetadata(d.GetDescriptors())
 	})
 }
 

@@ -102,7 +102,7 @@ func NewSource(opt Options) (*Source, error) {
 	s := &Source{
 		opt:   opt,
 		node:  &corev3.Node{Id: opt.NodeID, UserAgentName: "sluice"},
-		rules: state{opt: opt.Rules, onLoad: opt.OnLoad},
+		rules: state{opt: opt.Rules, reload: source.Reload[reading]{OnLoad: opt.OnLoad}},
 	}
 	if len(opt.NodeMetadata) > 0 {
 		s.node.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}

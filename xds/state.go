@@ -2,8 +2,8 @@ package xds
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,17 +19,15 @@ import (
 // state is what came of the responses so far, over all streams. Its methods may
 // be called concurrently.
 type state struct {
-	onLoad func(source.Update) error
-
 	mu sync.Mutex
 	// opt has the latest defaults, latest the latest response that was looked at.
 	opt    descriptors.Options
 	latest *response
 	// version is that of the rules in force, "" before the first.
 	version string
-	// inForce is the last good outcome, reported the last one of either kind: what
-	// a server sends again, on a new stream or after a NACK, is not news.
-	inForce, reported outcome
+	// reload keeps a response that a server sends again, on a new stream or after a
+	// NACK, from being loaded again.
+	reload source.Reload[reading]
 }
 
 // response is the resources of a response.
@@ -38,11 +36,10 @@ type response struct {
 	resources []*anypb.Any
 }
 
-// outcome is an Update with what it was made of.
-type outcome struct {
-	sum      [sha256.Size]byte // of the resources
-	defaults *rules.Defaults
-	update   source.Update
+// reading is what rules are made of.
+type reading struct {
+	resources [sha256.Size]byte
+	defaults  *rules.Defaults
 }
 
 // take puts the resources of a response in force, or returns every reason why not.
@@ -59,38 +56,23 @@ func (s *state) setDefaults(d *rules.Defaults) {
 	defer s.mu.Unlock()
 	s.opt.Defaults = d
 	if s.latest != nil {
-		_ = s.buildLocked() // onLoad has told of it
+		_ = s.buildLocked() // OnLoad tells of the error
 	}
 }
 
 // buildLocked puts the latest response in force with the latest defaults, or
 // returns every reason why not.
 func (s *state) buildLocked() error {
-	o := outcome{sum: hash(s.latest.resources), defaults: s.opt.Defaults}
-	switch {
-	case o.same(&s.reported):
-		o = s.reported
-	case o.same(&s.inForce): // back from what was refused
-		o = s.inForce
-		o.update.Err = s.onLoad(o.update)
-	default:
-		o.update.Set, o.update.Diagnostics = build(s.latest.resources, s.opt)
-		o.update.Err = o.update.Diagnostics.Err()
-		if err := s.onLoad(o.update); o.update.Err == nil && err != nil {
-			o.update.Set, o.update.Err = nil, err
-		}
+	err := s.reload.Take(reading{digest(s.latest.resources), s.opt.Defaults}, func() source.Update {
+		var u source.Update
+		u.Set, u.Diagnostics = build(s.latest.resources, s.opt)
+		u.Err = u.Diagnostics.Err()
+		return u
+	})
+	if err == nil {
+		s.version = s.latest.version
 	}
-	s.reported = o
-	if o.update.Err == nil {
-		s.inForce, s.version = o, s.latest.version
-	}
-	return o.update.Err
-}
-
-// same reports whether old is the outcome of the same resources and defaults.
-func (o *outcome) same(old *outcome) bool {
-	known := old.update.Set != nil || old.update.Err != nil
-	return known && o.sum == old.sum && o.defaults == old.defaults
+	return err
 }
 
 // inForceVersion returns the version of the rules in force.
@@ -100,22 +82,16 @@ func (s *state) inForceVersion() string {
 	return s.version
 }
 
-// hash returns a sum of the resources, in whatever order they came.
-func hash(resources []*anypb.Any) [sha256.Size]byte {
-	sums := make([][sha256.Size]byte, len(resources))
-	for i, r := range resources {
-		h := sha256.New()
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(r.GetTypeUrl())))) // so that parts cannot shift
-		h.Write([]byte(r.GetTypeUrl()))
-		h.Write(r.GetValue())
-		h.Sum(sums[i][:0])
+// digest tells the resources, in whatever order they came, from others.
+func digest(resources []*anypb.Any) [sha256.Size]byte {
+	sorted := slices.SortedFunc(slices.Values(resources), func(a, b *anypb.Any) int {
+		return cmp.Or(cmp.Compare(a.GetTypeUrl(), b.GetTypeUrl()), bytes.Compare(a.GetValue(), b.GetValue()))
+	})
+	var texts [][]byte
+	for _, r := range sorted {
+		texts = append(texts, []byte(r.GetTypeUrl()), r.GetValue())
 	}
-	slices.SortFunc(sums, func(a, b [sha256.Size]byte) int { return bytes.Compare(a[:], b[:]) })
-	all := sha256.New()
-	for i := range sums {
-		all.Write(sums[i][:])
-	}
-	return [sha256.Size]byte(all.Sum(nil))
+	return source.Digest(texts...)
 }
 
 // maxDetail bounds the text of a NACK well below what a gRPC server takes by

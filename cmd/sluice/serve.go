@@ -192,24 +192,27 @@ func (s *serveCmd) compileOptions() descriptors.Options {
 
 // followFiles takes the rules from files, now and whenever they change.
 func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, r *keeper) error {
-	source := source.NewFiles(source.Options{
-		Paths:       s.Config,
-		Prefix:      s.ConfigPrefix,
-		Defaults:    s.Defaults,
-		AllowEmpty:  s.AllowEmpty,
-		Options:     s.compileOptions(),
-		OnLoad:      func(u source.Update) { _ = r.take(u) }, // which has told of it
+	ends := s.OnBadStart == "exit" // whether bad rules end the process
+	files := source.NewFiles(source.Options{
+		Paths:      s.Config,
+		Prefix:     s.ConfigPrefix,
+		Defaults:   s.Defaults,
+		AllowEmpty: s.AllowEmpty,
+		Options:    s.compileOptions(),
+		OnLoad: func(u source.Update) error {
+			if ends && u.Err != nil {
+				return u.Err // the last words of the process tell of it
+			}
+			return r.take(u)
+		},
 		OnUnwatched: r.unwatched,
 	})
-	first := source.Load()
-	if first.Err != nil && s.OnBadStart == "exit" {
-		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", loadError(first.Err, s.Defaults))
+	if err := files.Load(); err != nil && ends {
+		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", loadError(err, s.Defaults))
 	}
-	if err := r.take(first); err != nil && s.OnBadStart == "exit" {
-		return err
-	}
+	ends = false
 	group.Go(func() error {
-		source.Run(ctx)
+		files.Run(ctx)
 		return nil
 	})
 	return nil

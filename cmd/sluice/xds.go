@@ -164,22 +164,23 @@ func (x *xdsRules) start(ctx context.Context, group *errgroup.Group, defaults st
 // followDefaults compiles the rules with a file of defaults, now and whenever it
 // changes. Good is called when it is good.
 func (x *xdsRules) followDefaults(ctx context.Context, group *errgroup.Group, file string, good func()) {
-	take := func(u source.Update) {
+	take := func(u source.Update) error {
 		x.rules.warn(u.Diagnostics)
 		if u.Err != nil {
 			x.rules.reject(u.Err)
 			x.outcome(false)
-			return
+			return u.Err
 		}
 		x.source.SetDefaults(u.Defaults)
 		good()
+		return nil
 	}
-	source := source.NewFiles(source.Options{
+	files := source.NewFiles(source.Options{
 		Defaults: file, OnLoad: take, OnUnwatched: x.rules.unwatched,
 	})
-	take(source.Load())
+	_ = files.Load() // take tells of the error
 	group.Go(func() error {
-		source.Run(ctx)
+		files.Run(ctx)
 		return nil
 	})
 }

@@ -28,7 +28,7 @@ import (
 // descriptors.Compile checks.
 func ParseDefaults(file string, content []byte) (*rules.Defaults, rules.Diagnostics) {
 	p := newParser(file)
-	d := rules.NewDefaults(content)
+	d := rules.NewDefaults()
 	p.documents(content, "defaults", func(root *yaml.Node) { p.defaultsDocument(d, root) })
 	ds := p.sorted()
 	if ds.HasErrors() {

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,7 +23,6 @@ const EveryDomain = "*"
 // unlimited rules and rate_limits lists. The domain's words hold where no
 // [Config] of the domain says them.
 type Defaults struct {
-	Sum [sha256.Size]byte // of the content
 	// domains has the documents by the domain that they are for.
 	ByDomain map[string]*DomainDefaults
 }
@@ -91,11 +89,8 @@ func (e *DefaultItem) Text() string {
 	return strings.Join(levels, " > ")
 }
 
-// NewDefaults returns Defaults without documents. Content is the text they are read
-// from.
-func NewDefaults(content []byte) *Defaults {
-	return &Defaults{Sum: sha256.Sum256(content), ByDomain: map[string]*DomainDefaults{}}
-}
+// NewDefaults returns Defaults without documents.
+func NewDefaults() *Defaults { return &Defaults{ByDomain: map[string]*DomainDefaults{}} }
 
 // Names returns the domains that have a document, sorted.
 func (d *Defaults) Names() []string { return slices.Sorted(maps.Keys(d.ByDomain)) }

@@ -3,7 +3,6 @@ package source
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -232,21 +231,14 @@ func (r sources) build(opt descriptors.Options) (*descriptors.Set, rules.Diagnos
 	return descriptors.Build(configs, found, names, opt)
 }
 
-// sum hashes the names and contents of the files.
+// sum tells the files, with their names, from others.
 func (r sources) sum() [sha256.Size]byte {
-	h := sha256.New()
-	add := func(b []byte) {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b)))) // so that parts cannot shift
-		h.Write(b)
-	}
+	var texts [][]byte
 	for _, f := range r.files {
-		add([]byte(f.Name))
-		add(f.Content)
+		texts = append(texts, []byte(f.Name), f.Content)
 	}
 	if r.defaults != nil {
-		add(nil) // no file of rules has this name
-		add([]byte(r.defaults.Name))
-		add(r.defaults.Content)
+		texts = append(texts, nil, []byte(r.defaults.Name), r.defaults.Content) // no file of rules has the name ""
 	}
-	return [sha256.Size]byte(h.Sum(nil))
+	return Digest(texts...)
 }

@@ -178,6 +178,13 @@ func TestLoad(t *testing.T) {
 		t.Errorf("Hash = %q, want 16 digits", set.Hash)
 	}
 	again, _, _ := Load([]string{dir}, "", descriptors.Options{})
+	other := t.TempDir()
+	write(t, "domain: b\nunit: hour\n# the same rules elsewhere, in other files\n", other, "1.yaml")
+	write(t, "domain: a\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: HOUR}}]\n", other, "sub/2.yaml")
+	elsewhere, _, _ := Load([]string{other}, "", descriptors.Options{})
+	if elsewhere == nil || elsewhere.Hash != set.Hash {
+		t.Errorf("of the same rules elsewhere the set is %+v, want the hash %s", elsewhere, set.Hash)
+	}
 	write(t, "domain: c\n", dir, "b.yaml")
 	changed, _, _ := Load([]string{dir}, "", descriptors.Options{})
 	if again.Hash != set.Hash || changed.Hash == set.Hash {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // Options say what [Files] read and whom they tell.
@@ -22,16 +21,16 @@ type Options struct {
 	// Prefix, if not empty, chooses among the files below directories those whose
 	// path there, with dots for slashes, begins with it.
 	Prefix string
-	// Defaults is a file of defaults; see
-	// [rulefile.ParseDefaults]. Empty for none. It may
-	// lie below one of Paths, and is no file of rules there.
+	// Defaults is a file of defaults; see [rulefile.ParseDefaults]. Empty for none. It
+	// may lie below one of Paths, and is no file of rules there.
 	Defaults string
 	// Options say how the rules compile.
 	Options descriptors.Options
 	// AllowEmpty accepts, at a reload too, that there is no file.
 	AllowEmpty bool
-	// OnLoad is called by [Files.Run] for every change of the files. Required.
-	OnLoad func(Update)
+	// OnLoad is called with the first files and after every change of them. It puts
+	// the Update in force, or returns why not. Required.
+	OnLoad func(Update) error
 	// OnUnwatched is called by [Files.Run] when the files can no longer be
 	// watched, so that they are only polled. Optional.
 	OnUnwatched func(error)
@@ -43,35 +42,14 @@ type Options struct {
 	Settle time.Duration
 }
 
-// Update is the outcome of reading the files: either Set or Err is not nil. For a
-// Source without Paths it is Defaults instead of Set.
-type Update struct {
-	Set      *descriptors.Set
-	Defaults *rules.Defaults
-	// Diagnostics are those of the rules: warnings beside a Set, or what Err says.
-	Diagnostics rules.Diagnostics
-	// Err says why the files do not load; what was in force stays so.
-	Err error
-}
-
 // Files are files of rules, whose changes are followed. One goroutine uses them:
 // [Files.Load] first, then [Files.Run], which owns all that it starts.
 type Files struct {
-	opt Options
-	// inForce is the last good outcome, reported the last one of either kind.
-	inForce, reported outcome
+	opt    Options
+	reload Reload[[sha256.Size]byte]
 	// watch is newWatcher but in tests.
 	watch func() (*watcher, error)
 }
-
-// outcome is an Update with what it was made of.
-type outcome struct {
-	sum    [sha256.Size]byte
-	update Update
-}
-
-// good reports whether there is something in o that can be in force.
-func (o *outcome) good() bool { return o.update.Set != nil || o.update.Defaults != nil }
 
 // NewFiles returns Files. It reads nothing yet.
 func NewFiles(opt Options) *Files {
@@ -81,14 +59,14 @@ func NewFiles(opt Options) *Files {
 	if opt.Settle <= 0 {
 		opt.Settle = 100 * time.Millisecond
 	}
-	return &Files{opt: opt, watch: newWatcher}
+	s := &Files{opt: opt, watch: newWatcher}
+	s.reload.OnLoad = opt.OnLoad
+	return s
 }
 
-// Load reads the files for the first time. A directory without files is an empty
-// set of rules then.
-func (s *Files) Load() Update {
-	return s.take(s.read(), true)
-}
+// Load reads the files for the first time, calls OnLoad and returns the error that
+// keeps them out. A directory without files is an empty set of rules then.
+func (s *Files) Load() error { return s.take(s.read(), true) }
 
 // Run calls OnLoad whenever the files become other than they were when Load or
 // Run last looked, until ctx ends: with a new Set, or once with the error if they
@@ -138,14 +116,14 @@ func (s *Files) Run(ctx context.Context) {
 // look reads the files and, if they changed, takes them once two readings a
 // settle time apart agree.
 func (s *Files) look(ctx context.Context, w *watcher, refresh func()) {
-	for last := s.read(); last.sum != s.reported.sum; {
+	for last := s.read(); s.reload.News(last.sum); {
 		if !w.quiet(ctx, s.opt.Settle) {
 			return
 		}
 		refresh()
 		next := s.read()
 		if next.sum == last.sum {
-			s.opt.OnLoad(s.take(next, false))
+			_ = s.take(next, false) // OnLoad tells of the error
 			return
 		}
 		last = next
@@ -170,33 +148,27 @@ type reading struct {
 func (s *Files) read() reading {
 	all, err := readAll(s.opt.Paths, s.opt.Prefix, s.opt.Defaults)
 	if err != nil {
-		return reading{sum: sha256.Sum256([]byte("error: " + err.Error())), err: err}
+		return reading{sum: Digest([]byte(err.Error())), err: err}
 	}
 	return reading{sum: all.sum(), sources: all}
 }
 
-// take turns a reading into the outcome that Run compares the next ones with.
-func (s *Files) take(r reading, start bool) Update {
-	if s.inForce.good() && r.sum == s.inForce.sum {
-		s.reported = s.inForce
-		return s.inForce.update
-	}
-	o := outcome{sum: r.sum}
-	switch {
-	case r.err != nil:
-		o.update.Err = r.err
-	case len(s.opt.Paths) == 0:
-		o.update.Defaults, o.update.Diagnostics = rulefile.ParseDefaults(r.defaults.Name, r.defaults.Content)
-		o.update.Err = o.update.Diagnostics.Err()
-	case len(r.files) == 0 && !start && !s.opt.AllowEmpty:
-		o.update.Err = fmt.Errorf("no file of rules in %s", strings.Join(s.opt.Paths, ", "))
-	default:
-		o.update.Set, o.update.Diagnostics = r.build(s.opt.Options)
-		o.update.Err = o.update.Diagnostics.Err()
-	}
-	s.reported = o
-	if o.good() {
-		s.inForce = o
-	}
-	return o.update
+// take puts a reading in force, or returns why not.
+func (s *Files) take(r reading, start bool) error {
+	return s.reload.Take(r.sum, func() Update {
+		if r.err != nil {
+			return Update{Err: r.err}
+		}
+		if len(s.opt.Paths) > 0 && len(r.files) == 0 && !start && !s.opt.AllowEmpty {
+			return Update{Err: fmt.Errorf("no file of rules in %s", strings.Join(s.opt.Paths, ", "))}
+		}
+		var u Update
+		if len(s.opt.Paths) == 0 {
+			u.Defaults, u.Diagnostics = rulefile.ParseDefaults(r.defaults.Name, r.defaults.Content)
+		} else {
+			u.Set, u.Diagnostics = r.build(s.opt.Options)
+		}
+		u.Err = u.Diagnostics.Err()
+		return u
+	})
 }

@@ -36,15 +36,25 @@ func follow(t *testing.T, opt Options, paths ...string) (first Update, updates <
 	ch := make(chan Update, 100)
 	opt.Paths = paths
 	opt.Settle = 5 * time.Millisecond
-	opt.OnLoad = func(u Update) { ch <- u }
+	opt.OnLoad = func(u Update) error { ch <- u; return u.Err }
 	if opt.Poll == 0 {
 		opt.Poll = time.Hour
 	}
 	opt.OnUnwatched = func(err error) { t.Errorf("unwatched: %v", err) }
 	s := NewFiles(opt)
-	first = s.Load()
+	err := s.Load()
+	if first = <-ch; !errors.Is(err, first.Err) {
+		t.Errorf("Load = %v, but OnLoad got %v", err, first.Err)
+	}
 	run(t, s)
 	return first, ch
+}
+
+func start(t *testing.T, s *Files) {
+	t.Helper()
+	if err := s.Load(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func run(t *testing.T, s *Files) {
@@ -109,7 +119,7 @@ func TestSourceKeepsTheGood(t *testing.T) {
 	var got []Update
 	s := NewFiles(Options{
 		Paths: []string{dir}, Settle: time.Nanosecond,
-		OnLoad: func(u Update) { got = append(got, u) },
+		OnLoad: func(u Update) error { got = append(got, u); return u.Err },
 	})
 	look := func(want int) {
 		t.Helper()
@@ -120,7 +130,11 @@ func TestSourceKeepsTheGood(t *testing.T) {
 			t.Fatalf("%d updates, want %d: %+v", len(got), want, got)
 		}
 	}
-	first := s.Load()
+	if err := s.Load(); err != nil || len(got) != 1 {
+		t.Fatalf("Load = %v with %d updates, want one", err, len(got))
+	}
+	first := got[0]
+	got = nil
 	look(0)
 	write(t, "domain: [\n", dir, "a.yaml")
 	look(1)
@@ -161,14 +175,14 @@ func TestSourceAllowEmpty(t *testing.T) {
 	var got []Update
 	s := NewFiles(Options{
 		Paths: []string{dir}, Settle: time.Nanosecond, AllowEmpty: true,
-		OnLoad: func(u Update) { got = append(got, u) },
+		OnLoad: func(u Update) error { got = append(got, u); return u.Err },
 	})
-	s.Load()
+	start(t, s)
 	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	s.look(t.Context(), &watcher{}, func() {})
-	if len(got) != 1 || got[0].Set == nil || len(got[0].Set.Limits) != 0 {
+	if len(got) != 2 || got[1].Set == nil || len(got[1].Set.Limits) != 0 {
 		t.Errorf("updates = %+v, want an empty set", got)
 	}
 }
@@ -196,9 +210,10 @@ func TestSourceWaitsForTheWriter(t *testing.T) {
 	var got []Update
 	s := NewFiles(Options{
 		Paths: []string{dir}, Settle: time.Nanosecond,
-		OnLoad: func(u Update) { got = append(got, u) },
+		OnLoad: func(u Update) error { got = append(got, u); return u.Err },
 	})
-	s.Load()
+	start(t, s)
+	got = nil
 	parts := []string{"domain: d\n", rulesOf(2), rulesOf(3)}
 	next := func() {
 		if len(parts) > 0 {
@@ -227,12 +242,12 @@ func TestSourcePolls(t *testing.T) {
 	updates, unwatched := make(chan Update, 100), make(chan error, 100)
 	s := NewFiles(Options{
 		Paths: []string{dir}, Poll: time.Millisecond, Settle: time.Millisecond,
-		OnLoad:      func(u Update) { updates <- u },
+		OnLoad:      func(u Update) error { updates <- u; return u.Err },
 		OnUnwatched: func(err error) { unwatched <- err },
 	})
 	none := errors.New("no inotify")
 	s.watch = func() (*watcher, error) { return nil, none }
-	s.Load()
+	start(t, s)
 	run(t, s)
 	for v := 2; v <= 4; v++ {
 		write(t, rulesOf(v), dir, "a.yaml")

@@ -47,7 +47,7 @@ func newTorn(t *testing.T, text string) *torn {
 	w := &torn{t: t, path: filepath.Join(t.TempDir(), "rules.yaml")}
 	w.write(text)
 	w.source = NewFiles(Options{Paths: []string{w.path}, Settle: time.Nanosecond, OnLoad: w.take})
-	w.take(w.source.Load())
+	start(t, w.source)
 	if w.inForce.Set == nil {
 		t.Fatal(w.errors)
 	}
@@ -60,12 +60,13 @@ func (w *torn) write(text string) {
 	}
 }
 
-func (w *torn) take(u Update) {
+func (w *torn) take(u Update) error {
 	if u.Err != nil {
 		w.errors = append(w.errors, u.Err)
-		return
+		return u.Err
 	}
 	w.inForce = u
+	return nil
 }
 
 // look reads the file until two readings agree; next is done between two.
@@ -124,7 +125,7 @@ func TestEveryPauseOfAWriter(t *testing.T) {
 			t.Parallel()
 			w := newTorn(t, text(1))
 			taken := 0
-			w.source.opt.OnLoad = func(u Update) { taken++; w.take(u) }
+			w.source.reload.OnLoad = func(u Update) error { taken++; return w.take(u) }
 			for n := 0; n <= len(text(2)); n += stride(9) {
 				version := 2 + n%2
 				next := text(version)

@@ -35,10 +35,10 @@ func TestSourceAtEveryStepOfAVolume(t *testing.T) {
 	}
 	mount(t, dir, files(1))
 	inForce, refused := 0, 0
-	take := func(u Update) {
+	take := func(u Update) error {
 		if u.Err != nil {
 			refused++
-			return
+			return u.Err
 		}
 		var versions []int
 		for _, l := range u.Set.Limits {
@@ -48,9 +48,10 @@ func TestSourceAtEveryStepOfAVolume(t *testing.T) {
 			t.Fatalf("limits of versions %v of domains %q are in force, want two of one", versions, u.Set.Domains())
 		}
 		inForce = versions[0]
+		return nil
 	}
 	s := NewFiles(Options{Paths: []string{dir}, Settle: time.Nanosecond, OnLoad: take})
-	take(s.Load())
+	start(t, s)
 	looks, crash, latest := 0, 0, 0
 	for version := 2; version <= 101; version++ {
 		before, renamed := inForce, version/3 != (version-1)/3

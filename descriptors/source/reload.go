@@ -1,0 +1,75 @@
+package source
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// Update is what a reading of a source came to: rules, or defaults for rules from
+// elsewhere, or the error that keeps both out.
+type Update struct {
+	Set      *descriptors.Set
+	Defaults *rules.Defaults
+	// Diagnostics are the warnings about the rules, or the findings that Err tells of.
+	Diagnostics rules.Diagnostics
+	// Err says why there are no rules; what is in force stays.
+	Err error
+}
+
+// Reload decides which readings of a source are news, and keeps what is in force while
+// others are rejected. K tells readings apart. One goroutine uses it at a time.
+type Reload[K comparable] struct {
+	// OnLoad puts an Update in force or returns why not. It is called for rejected
+	// readings too, so that it can tell of their error. Required.
+	OnLoad func(Update) error
+
+	// inForce is the last reading that was put in force, last the last of all.
+	inForce, last outcome[K]
+}
+
+// outcome is a reading and what it came to.
+type outcome[K comparable] struct {
+	taken  bool // there was such a reading
+	key    K
+	update Update
+}
+
+func (o *outcome[K]) is(key K) bool { return o.taken && o.key == key }
+
+// News reports whether a reading differs from the last one that was taken.
+func (r *Reload[K]) News(key K) bool { return !r.last.is(key) }
+
+// Take puts a reading in force, or returns why it does not. It calls OnLoad unless the
+// reading is the last one again. Build makes the reading into rules; that of what is in
+// force is not built again, since a source often goes back to it.
+func (r *Reload[K]) Take(key K, build func() Update) error {
+	switch {
+	case r.last.is(key):
+		return r.last.update.Err
+	case r.inForce.is(key):
+		r.last = r.inForce
+	default:
+		r.last = outcome[K]{taken: true, key: key, update: build()}
+	}
+	u := &r.last.update
+	if err := r.OnLoad(*u); u.Err == nil && err != nil {
+		*u = Update{Diagnostics: u.Diagnostics, Err: err}
+	}
+	if u.Err == nil {
+		r.inForce = r.last
+	}
+	return u.Err
+}
+
+// Digest tells one list of texts from another.
+func Digest(texts ...[]byte) [sha256.Size]byte {
+	h := sha256.New()
+	for _, text := range texts {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(text)))) // so that (ab, c) is not (a, bc)
+		h.Write(text)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}

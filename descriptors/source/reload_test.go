@@ -1,0 +1,65 @@
+package source
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+)
+
+// TestReload takes readings in turn and looks at who was told what.
+func TestReload(t *testing.T) {
+	bad, full := errors.New("bad rules"), errors.New("no room for these rules")
+	sets := map[string]*descriptors.Set{"a": {Hash: "a"}, "b": {Hash: "b"}, "full": {Hash: "full"}}
+	var told []Update
+	built := 0
+	r := Reload[string]{OnLoad: func(u Update) error {
+		told = append(told, u)
+		if u.Set == sets["full"] {
+			return full
+		}
+		return u.Err
+	}}
+	for i, step := range []struct {
+		key         string
+		err         error
+		told, build bool
+	}{
+		{"bad", bad, true, true},
+		{"bad", bad, false, false},
+		{"a", nil, true, true},
+		{"a", nil, false, false},
+		{"bad", bad, true, true},
+		{"a", nil, true, false}, // back at what is in force
+		{"full", full, true, true},
+		{"full", full, false, false},
+		{"a", nil, true, false}, // what was rejected has not replaced it
+		{"b", nil, true, true},
+		{"a", nil, true, true},
+	} {
+		told, built = nil, 0
+		if got, want := r.News(step.key), step.told; got != want {
+			t.Errorf("step %d: News(%s) = %v, want %v", i, step.key, got, want)
+		}
+		err := r.Take(step.key, func() Update {
+			built++
+			if set := sets[step.key]; set != nil {
+				return Update{Set: set}
+			}
+			return Update{Err: bad}
+		})
+		if !errors.Is(err, step.err) || (len(told) == 1) != step.told || (built == 1) != step.build {
+			t.Errorf("step %d: Take(%s) = %v, told %v, built %d times, want %+v", i, step.key, err, told, built, step)
+		}
+		if step.told && told[0].Set != sets[step.key] {
+			t.Errorf("step %d: OnLoad got %+v for %s", i, told[0], step.key)
+		}
+	}
+}
+
+func TestDigestTellsPartsApart(t *testing.T) {
+	ab, a := Digest([]byte("ab"), []byte("c")), Digest([]byte("a"), []byte("bc"))
+	if ab == a || ab != Digest([]byte("ab"), []byte("c")) {
+		t.Errorf("digests %x and %x, want one for the same parts and others for others", ab, a)
+	}
+}
