@@ -23,8 +23,8 @@ type boundsFlags struct {
 	MaxHeaderSize     byteSize      `group:"bounds" default:"16KiB" placeholder:"SIZE" help:"Most that the headers of a call, or of a request over HTTP, may take. Default 16KiB."`
 	ConnectionTimeout time.Duration `group:"bounds" default:"5s" placeholder:"TIME" help:"Longest that a connection may take to begin. Default 5s."`
 	MaxConnIdle       time.Duration `group:"bounds" name:"max-connection-idle" default:"15m" placeholder:"TIME" help:"End connections on which no call came for so long. Default 15m."`
-	MaxConnAge        time.Duration `group:"bounds" name:"max-connection-age" default:"24h" placeholder:"TIME" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
-	MaxConnGrace      time.Duration `group:"bounds" name:"max-connection-age-grace" default:"1h" placeholder:"TIME" help:"Time for calls in flight after that, 0 for as long as they take. Default 1h."`
+	MaxConnAge        connectionAge `group:"bounds" name:"max-connection-age" default:"24h" placeholder:"TIME" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
+	MaxConnGrace      connectionAge `group:"bounds" name:"max-connection-age-grace" default:"1h" placeholder:"TIME" help:"Time for calls in flight after that, 0 for as long as they take. Default 1h."`
 	KeepaliveTime     time.Duration `group:"bounds" default:"60s" placeholder:"TIME" help:"Ping a client that was silent for so long. Default 60s."`
 	KeepaliveTimeout  time.Duration `group:"bounds" default:"10s" placeholder:"TIME" help:"End its connection if it has not answered after so long. Default 10s."`
 	KeepaliveMinTime  time.Duration `group:"bounds" default:"10s" placeholder:"TIME" help:"Least time between a client's own pings; one that pings more often is sent away. Default 10s."`
@@ -52,16 +52,13 @@ func (f *boundsFlags) check() error {
 			return fmt.Errorf("%s is %d: must be %d to %d", n.flag, n.value, n.low, n.high)
 		}
 	}
-	// Times are added up, and grpc-go adds a random tenth: neither may overflow.
-	const ms, hour, years = time.Millisecond, time.Hour, 10 * 365 * 24 * time.Hour
+	const ms, hour = time.Millisecond, time.Hour
 	return checkTimes([]boundedTime{
 		{"--connection-timeout", f.ConnectionTimeout, ms, hour},
-		{"--max-connection-idle", f.MaxConnIdle, ms, years},
-		{"--max-connection-age", f.MaxConnAge, 0, years},
-		{"--max-connection-age-grace", f.MaxConnGrace, 0, years},
-		{"--keepalive-time", f.KeepaliveTime, time.Second, years}, // grpc-go pings no more often
+		{"--max-connection-idle", f.MaxConnIdle, ms, longest},
+		{"--keepalive-time", f.KeepaliveTime, time.Second, longest}, // grpc-go pings no more often
 		{"--keepalive-timeout", f.KeepaliveTimeout, ms, hour},
-		{"--keepalive-min-time", f.KeepaliveMinTime, ms, years},
+		{"--keepalive-min-time", f.KeepaliveMinTime, ms, longest},
 	})
 }
 
@@ -88,7 +85,7 @@ func (f *boundsFlags) limits() server.Limits {
 		KeepaliveTime:         f.KeepaliveTime,
 		KeepaliveTimeout:      f.KeepaliveTimeout,
 		KeepaliveMinTime:      f.KeepaliveMinTime,
-		MaxConnectionAge:      f.MaxConnAge,
-		MaxConnectionAgeGrace: f.MaxConnGrace,
+		MaxConnectionAge:      time.Duration(f.MaxConnAge),
+		MaxConnectionAgeGrace: time.Duration(f.MaxConnGrace),
 	}
 }

@@ -66,6 +66,7 @@ func (l leakless) Run() int {
 //	                         variables whose effect the script then sees
 //	run LISTENER,... COMMAND start a server that has these listeners, where its
 //	                         environment says
+//	launch COMMAND...        start a server of which no listener is waited for
 //	logged REGEXP            wait until the server logs a line that matches
 //	                         after those that were waited for before
 //	signal TERM|INT|HUP|KILL send the server a signal
@@ -76,7 +77,8 @@ func (l leakless) Run() int {
 //	                         the file log
 //	get URL                  print the status and the body of an answer
 //	post URL BODY            the same, with a body to send
-//	taken ADDR               listen on an address, or leave it to the process that does
+//	taken ADDR               listen on an address, or leave it to a process that does so
+//	                         for long; no two scripts name the same one
 //	certificates             make the folders server (for sluice.test), client (for
 //	                         envoy.test) and stranger (for envoy.test, by another
 //	                         authority), each with tls.crt, tls.key and ca.crt
@@ -103,6 +105,7 @@ func scripts(without string) testscript.Params {
 			"exits":        exits,
 			"start":        start,
 			"run":          runAsSet,
+			"launch":       func(ts *testscript.TestScript, _ bool, args []string) { launch(ts, args, 0) },
 			"ads":          startADS,
 			"asked":        asked,
 			"variables":    setVariables,
@@ -167,7 +170,15 @@ func certificates(ts *testscript.TestScript, _ bool, _ []string) {
 }
 
 func take(ts *testscript.TestScript, _ bool, args []string) {
-	l, err := net.Listen("tcp", args[0])
+	var l net.Listener
+	err := error(syscall.EADDRINUSE)
+	// Another run of the script, which is about to end, may have it.
+	tick := time.NewTicker(patience / 1000)
+	defer tick.Stop()
+	for tries := 0; errors.Is(err, syscall.EADDRINUSE) && tries < 100; tries++ {
+		l, err = net.Listen("tcp", args[0])
+		<-tick.C
+	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return
 	}

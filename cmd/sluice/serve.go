@@ -34,12 +34,12 @@ type serveCmd struct {
 	Defaults     string   `group:"rules" placeholder:"FILE" help:"Words such as algorithm and burst for rules that come without."`
 	MergeDomains bool     `group:"rules" help:"Merge files of one domain; else that is an error."`
 
-	GRPCAddr    string `group:"listeners" name:"grpc-addr" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
-	HTTPAddr    string `group:"listeners" name:"http-addr" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
-	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, which asks nobody who he is. On by default."`
-	DebugAddr   string `group:"listeners" name:"debug-addr" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication. Default 127.0.0.1:6070."`
-	MetricsAddr string `group:"listeners" name:"metrics-addr" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
-	ReusePort   bool   `group:"listeners" default:"${reusePort}" negatable:"" help:"Let another process of the same user listen on the same TCP ports (SO_REUSEPORT), so that a new one can start before the old one ends. Off by default, on under the name ratelimit."`
+	GRPCAddr    address `group:"listeners" name:"grpc-addr" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
+	HTTPAddr    address `group:"listeners" name:"http-addr" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
+	JSON        bool    `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, which asks nobody who he is. On by default."`
+	DebugAddr   address `group:"listeners" name:"debug-addr" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication. Default 127.0.0.1:6070."`
+	MetricsAddr address `group:"listeners" name:"metrics-addr" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
+	ReusePort   bool    `group:"listeners" default:"${reusePort}" negatable:"" help:"Let another process of the same user listen on the same TCP ports (SO_REUSEPORT), so that a new one can start before the old one ends. Off by default, on under the name ratelimit."`
 
 	TLS tlsFlags `embed:""`
 	XDS xdsFlags `embed:""`
@@ -49,14 +49,14 @@ type serveCmd struct {
 	QuotaMode      bool  `group:"decisions" help:"Treat every descriptor as a quota: refuse only when all are over."`
 	NearLimitRatio ratio `group:"decisions" default:"0.8" placeholder:"RATIO" help:"Share of a limit above which hits count as near_limit, 0 to 1. Default 0.8."`
 
-	ResponseHeaders  bool   `group:"replies" help:"Add response headers with limit, remaining and reset."`
-	LimitHeader      string `group:"replies" default:"RateLimit-Limit" placeholder:"NAME" help:"Header with the limit. Default RateLimit-Limit."`
-	RemainingHeader  string `group:"replies" default:"RateLimit-Remaining" placeholder:"NAME" help:"Header with what remains. Default RateLimit-Remaining."`
-	ResetHeader      string `group:"replies" default:"RateLimit-Reset" placeholder:"NAME" help:"Header with the seconds until the reset. Default RateLimit-Reset."`
-	RetryAfterHeader bool   `group:"replies" help:"Add Retry-After to refusals."`
-	DynamicMetadata  bool   `group:"replies" help:"Describe request and matched metadata in the reply's dynamic metadata."`
-	DecisionMetadata bool   `group:"replies" help:"Add what was decided to the dynamic metadata, under the key sluice."`
-	GRPCStatusCodes  string `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE. Default compatible."`
+	ResponseHeaders  bool       `group:"replies" help:"Add response headers with limit, remaining and reset."`
+	LimitHeader      headerName `group:"replies" default:"RateLimit-Limit" placeholder:"NAME" help:"Header with the limit. Default RateLimit-Limit."`
+	RemainingHeader  headerName `group:"replies" default:"RateLimit-Remaining" placeholder:"NAME" help:"Header with what remains. Default RateLimit-Remaining."`
+	ResetHeader      headerName `group:"replies" default:"RateLimit-Reset" placeholder:"NAME" help:"Header with the seconds until the reset. Default RateLimit-Reset."`
+	RetryAfterHeader bool       `group:"replies" help:"Add Retry-After to refusals."`
+	DynamicMetadata  bool       `group:"replies" help:"Describe request and matched metadata in the reply's dynamic metadata."`
+	DecisionMetadata bool       `group:"replies" help:"Add what was decided to the dynamic metadata, under the key sluice."`
+	GRPCStatusCodes  string     `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE. Default compatible."`
 
 	Metrics metricsFlags `embed:""`
 
@@ -248,14 +248,15 @@ func (s *serveCmd) settings() server.Settings {
 		Clock:            clock.New(),
 	}
 	if s.ResponseHeaders {
-		settings.Headers = &server.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
+		settings.Headers = &server.Headers{Limit: string(s.LimitHeader), Remaining: string(s.RemainingHeader), Reset: string(s.ResetHeader)}
 	}
 	return settings
 }
 
 func (s *serveCmd) options() server.Options {
 	return server.Options{
-		GRPCAddr: s.GRPCAddr, HTTPAddr: s.HTTPAddr, JSONAddr: s.TLS.JSONAddr, NoPlainJSON: !s.JSON, DebugAddr: s.DebugAddr, MetricsAddr: s.MetricsAddr, MetricsPath: s.Metrics.MetricsPath,
+		GRPCAddr: string(s.GRPCAddr), HTTPAddr: string(s.HTTPAddr), JSONAddr: string(s.TLS.JSONAddr), DebugAddr: string(s.DebugAddr),
+		MetricsAddr: string(s.MetricsAddr), MetricsPath: s.Metrics.MetricsPath, NoPlainJSON: !s.JSON,
 		ReusePort: s.ReusePort, Optional: s.environment.Unasked("http-addr", "debug-addr", "metrics-addr"),
 		Limits:       s.Bounds.limits(),
 		PreciseCodes: s.GRPCStatusCodes == "precise",

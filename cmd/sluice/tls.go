@@ -21,7 +21,7 @@ type tlsFlags struct {
 	Allow      []string `group:"tls" name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Which clients may ask for which domains, others for none; may be repeated. NAME is a DNS name or URI in the client's certificate, such as spiffe://cluster.local/ns/shop/sa/envoy; one that ends in /* is all URIs below it. DOMAIN * is any. Default all may ask for all."`
 	MinVersion string   `group:"tls" name:"grpc-tls-min-version" enum:"1.2,1.3" default:"1.2" placeholder:"1.2|1.3" help:"Least version of TLS. Default 1.2."`
 
-	JSONAddr string `group:"listeners" name:"json-addr" placeholder:"ADDR" help:"/json over TLS, with the certificates of the rate-limit service, instead of on --http-addr. Default none."`
+	JSONAddr address `group:"listeners" name:"json-addr" placeholder:"ADDR" help:"/json over TLS, with the certificates of the rate-limit service, instead of on --http-addr. Default none."`
 
 	allow *server.AllowList // of Allow, made by check; nil without
 }

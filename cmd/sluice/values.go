@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
+	"net"
 	"reflect"
 	"strconv"
 	"strings"
@@ -28,6 +31,64 @@ func (s *byteSize) UnmarshalText(text []byte) error {
 	*s = byteSize(n << shift)
 	return nil
 }
+
+// address is where to listen, or "" for nowhere.
+type address string
+
+// UnmarshalText reads an address.
+func (a *address) UnmarshalText(text []byte) error {
+	if s := string(text); s != "" && !strings.HasPrefix(s, "unix:") {
+		_, port, err := net.SplitHostPort(s)
+		if err != nil || !isPort(port) {
+			return fmt.Errorf("%q is not an address: write host:port, unix:///path or unix:@name, or nothing", text)
+		}
+	}
+	*a = address(text)
+	return nil
+}
+
+// isPort reports whether text is a port: 0 to 65535, or the name of a service.
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if errors.Is(err, strconv.ErrSyntax) {
+		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", text)
+		return text != "" && err == nil
+	}
+	return err == nil && n <= math.MaxUint16
+}
+
+// headerName is the name of a header, or "" for none.
+type headerName string
+
+// UnmarshalText reads a header's name.
+func (h *headerName) UnmarshalText(text []byte) error {
+	if len(text) > 0 && !isToken(string(text)) {
+		return fmt.Errorf("%q is not the name of a header: write a token of RFC 9110, or nothing to leave it out", text)
+	}
+	*h = headerName(text)
+	return nil
+}
+
+// isToken reports whether name is a header name: a token of RFC 9110, 5.6.2.
+func isToken(name string) bool {
+	return name != "" && strings.Trim(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
+// connectionAge is the time after which connections end, or 0 for never.
+type connectionAge time.Duration
+
+// UnmarshalText reads a time. grpc-go adds a random tenth, which must not overflow.
+func (a *connectionAge) UnmarshalText(text []byte) error {
+	d, err := parseDuration(string(text))
+	if err == nil && (d < 0 || d > longest) {
+		err = fmt.Errorf("%q is out of range: must be 0s to %v", text, longest)
+	}
+	*a = connectionAge(d)
+	return err
+}
+
+// longest bounds times that are added up.
+const longest = 10 * 365 * 24 * time.Hour
 
 // ratio is a number from 0 to 1.
 type ratio float32
@@ -70,10 +131,15 @@ func duration(ctx *kong.DecodeContext, target reflect.Value) error {
 	if err := ctx.Scan.PopValueInto("time", &text); err != nil {
 		return err
 	}
+	d, err := parseDuration(text)
+	target.SetInt(int64(d))
+	return err
+}
+
+func parseDuration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return fmt.Errorf("%q is not a time: write 500ms, 30s, 10m or 24h", text)
+		return 0, fmt.Errorf("%q is not a time: write 500ms, 30s, 10m or 24h", text)
 	}
-	target.SetInt(int64(d))
-	return nil
+	return d, nil
 }

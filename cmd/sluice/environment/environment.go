@@ -27,6 +27,9 @@ type Environment struct {
 	assigned map[string]assignment
 	// unused is why a variable that is set has no effect, by name.
 	unused map[string]string
+	// excused are warnings of bad values that do not end the start of
+	// envoyproxy/ratelimit, nor ours.
+	excused []string
 	// otel are the names of those that OpenTelemetry reads.
 	otel []string
 	// problems are all that keeps the command from running.
@@ -196,9 +199,23 @@ func (e *Environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 		}
 		// Both kong and its caller put the flag before what is wrong.
 		what := kongList.ReplaceAllString(strings.TrimPrefix(err.Error(), flag.ShortSummary()+": "), "")
+		if e.excuse(flag.Name, a) {
+			e.excused = append(e.excused, fmt.Sprintf("%s: %s. The default of --%s holds", strings.Join(said, ", "), what, flag.Name))
+			return nil, nil //nolint:nilnil // as above
+		}
 		return nil, fmt.Errorf("%s: %s", strings.Join(said, ", "), what)
 	}
 	return a.value, nil
+}
+
+// excuse reports whether what a variable makes of a flag may be left out because it is
+// bad, and leaves it out.
+func (e *Environment) excuse(flag string, a assignment) bool {
+	if !slices.ContainsFunc(a.from, func(name string) bool { return lookUp(name).excused }) {
+		return false
+	}
+	delete(e.assigned, flag)
+	return true
 }
 
 // kongList is what kong puts before what is wrong with an element of a list.

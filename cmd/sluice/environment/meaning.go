@@ -1,11 +1,14 @@
 package environment
 
 import (
+	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // assignStore refuses stores other than memory, unless it is said that memory is
@@ -139,12 +142,34 @@ func (e *Environment) assignStats() {
 	} else {
 		e.without("neither USE_STATSD nor USE_DOG_STATSD is true", statsd[:4]...)
 	}
-	if tags, _ := pairs(e.set["EXTRA_TAGS"]); len(tags) > 0 {
-		var all []string
-		for _, tag := range tags {
-			all = append(all, tag[0]+":"+tag[1])
+	e.assignTags()
+}
+
+// assignTags leaves out tags that cannot be labels: envoyproxy/ratelimit, which joins
+// them to names, starts with any.
+func (e *Environment) assignTags() {
+	const variable = "EXTRA_TAGS"
+	text := e.set[variable]
+	items, _ := pairs(text)
+	if len(items) == 0 || e.given["extra-tags"] {
+		return
+	}
+	var good []telemetry.Tag
+	var all []string
+	for _, item := range items {
+		tag := item[0] + ":" + item[1]
+		parsed, err := telemetry.ParseTags(tag)
+		if err == nil {
+			err = telemetry.CheckTags(append(good, parsed...))
 		}
-		e.to("extra-tags", strings.Join(all, ","), "EXTRA_TAGS")
+		if err != nil {
+			e.excused = append(e.excused, fmt.Sprintf("%s=%q: %v. This tag is left out", variable, text, err))
+			continue
+		}
+		good, all = append(good, parsed...), append(all, tag)
+	}
+	if len(all) > 0 {
+		e.to("extra-tags", strings.Join(all, ","), variable)
 	}
 }
 
@@ -175,23 +200,35 @@ func (e *Environment) assignMogrifiers() {
 
 // assignTracing sets what of tracing has an effect.
 func (e *Environment) assignTracing() {
-	if e.on("TRACING_ENABLED") || e.given["tracing"] {
-		const rate = "TRACING_SAMPLING_RATE"
-		// There a rate beyond 0 or 1 is that one.
-		if f, err := strconv.ParseFloat(e.set[rate], 64); err == nil {
-			e.to("tracing-sampling-rate", strconv.FormatFloat(max(0, min(1, f)), 'g', -1, 64), rate)
+	why := ""
+	switch {
+	case e.given["tracing"]:
+	case !e.on("TRACING_ENABLED"):
+		why = "TRACING_ENABLED is not true"
+	default:
+		// envoyproxy/ratelimit starts with what its SDK cannot read.
+		if err := telemetry.CheckTracing(e.or("TRACING_EXPORTER_PROTOCOL", "http")); err != nil {
+			why = "there is no tracing: " + strings.ReplaceAll(err.Error(), "\n", ", ")
+			e.without(why, "TRACING_ENABLED")
 		}
-		for name := range e.all {
-			if strings.HasPrefix(name, "OTEL_") && e.all[name] != "" {
-				e.otel = append(e.otel, name)
+	}
+	if why != "" {
+		for v := range All() {
+			if strings.HasPrefix(v.Flag, "tracing-") {
+				e.without(why, v.Name)
 			}
 		}
-		slices.Sort(e.otel)
 		return
 	}
-	for v := range All() {
-		if strings.HasPrefix(v.Flag, "tracing-") {
-			e.without("TRACING_ENABLED is not true", v.Name)
+	const rate = "TRACING_SAMPLING_RATE"
+	// There a rate beyond 0 or 1 is that one.
+	if f, err := strconv.ParseFloat(e.set[rate], 64); err == nil {
+		e.to("tracing-sampling-rate", strconv.FormatFloat(max(0, min(1, f)), 'g', -1, 64), rate)
+	}
+	for name := range e.all {
+		if strings.HasPrefix(name, "OTEL_") && e.all[name] != "" {
+			e.otel = append(e.otel, name)
 		}
 	}
+	slices.Sort(e.otel)
 }

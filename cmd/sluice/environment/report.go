@@ -26,6 +26,9 @@ func (e *Environment) Report(logger *zap.Logger) {
 	if len(e.otel) > 0 {
 		logger.Info("environment: read by OpenTelemetry", zap.Strings("variables", e.otel))
 	}
+	for _, why := range e.excused {
+		logger.Warn("environment: " + why)
+	}
 	if names := e.strangers(); len(names) > 0 {
 		logger.Info("environment: unknown, perhaps misspelt", zap.Strings("variables", names))
 	}

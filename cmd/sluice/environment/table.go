@@ -22,6 +22,9 @@ type Variable struct {
 	// it the flag gets the variable's value.
 	joined bool
 	port   bool // the number of a port
+	// excused says that envoyproxy/ratelimit starts with a bad value, so that it must
+	// not end the start here.
+	excused bool
 }
 
 // Supported reports whether v has an effect.
@@ -58,8 +61,8 @@ var sections = []section{
 		joins("GRPC_UDS", aString, "", "grpc-addr", "the path of a unix socket, or `@name`; GRPC_HOST and GRPC_PORT have no effect then"),
 		joins("DEBUG_HOST", aString, "0.0.0.0", "debug-addr", "with DEBUG_PORT; unset: 127.0.0.1"),
 		joinsPort("DEBUG_PORT", "6070", "debug-addr", "with DEBUG_HOST"),
-		sets("GRPC_MAX_CONNECTION_AGE", aDuration, "24h", "max-connection-age", ""),
-		sets("GRPC_MAX_CONNECTION_AGE_GRACE", aDuration, "1h", "max-connection-age-grace", ""),
+		excused(sets("GRPC_MAX_CONNECTION_AGE", aDuration, "24h", "max-connection-age", "")),
+		excused(sets("GRPC_MAX_CONNECTION_AGE_GRACE", aDuration, "1h", "max-connection-age-grace", "")),
 		chooses("GRPC_SERVER_USE_TLS", aBool, "false", "with GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY"),
 		joins("GRPC_SERVER_TLS_CERT", aString, "", "grpc-tls-cert", "while GRPC_SERVER_USE_TLS is true"),
 		joins("GRPC_SERVER_TLS_KEY", aString, "", "grpc-tls-key", "while GRPC_SERVER_USE_TLS is true"),
@@ -101,9 +104,9 @@ var sections = []section{
 		sets("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", aBool, "false", "all-or-nothing", "in one step, and a refused request charges nothing at all"),
 		sets("NEAR_LIMIT_RATIO", aFloat32, "0.8", "near-limit-ratio", "0 to 1"),
 		sets("LIMIT_RESPONSE_HEADERS_ENABLED", aBool, "false", "response-headers", ""),
-		sets("LIMIT_LIMIT_HEADER", aString, "RateLimit-Limit", "limit-header", ""),
-		sets("LIMIT_REMAINING_HEADER", aString, "RateLimit-Remaining", "remaining-header", ""),
-		sets("LIMIT_RESET_HEADER", aString, "RateLimit-Reset", "reset-header", ""),
+		excused(sets("LIMIT_LIMIT_HEADER", aString, "RateLimit-Limit", "limit-header", "")),
+		excused(sets("LIMIT_REMAINING_HEADER", aString, "RateLimit-Remaining", "remaining-header", "")),
+		excused(sets("LIMIT_RESET_HEADER", aString, "RateLimit-Reset", "reset-header", "")),
 		sets("RESPONSE_DYNAMIC_METADATA", aBool, "false", "dynamic-metadata", ""),
 	}},
 	{"Logs", []Variable{
@@ -113,7 +116,7 @@ var sections = []section{
 	{"Metrics and tracing", []Variable{
 		chooses("DISABLE_STATS", aBool, "false", "no metrics by any way"),
 		joins("USE_PROMETHEUS", aBool, "false", "metrics-addr", "unset: on, unless another process has the port; false switches it off. It may be on beside statsd"),
-		joins("PROMETHEUS_ADDR", aString, ":9090", "metrics-addr", ""),
+		excused(joins("PROMETHEUS_ADDR", aString, ":9090", "metrics-addr", "")),
 		joins("PROMETHEUS_PATH", aString, "/metrics", "metrics-path", ""),
 		joined(ignored("PROMETHEUS_MAPPER_YAML", aString, "", "metrics are not translated from statsd: they have the names of envoyproxy/ratelimit's own mapping, and a warning says which of this one are missing")),
 		joins("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", aBool, "false", "response-time-milliseconds", ""),
@@ -136,7 +139,7 @@ var sections = []section{
 		sets("TRACING_SERVICE_NAMESPACE", aString, "", "tracing-service-namespace", ""),
 		sets("TRACING_SERVICE_INSTANCE_ID", aString, "", "tracing-instance-id", ""),
 		joins("TRACING_SAMPLING_RATE", aFloat64, "1", "tracing-sampling-rate", ""),
-		hidden(chooses("OTEL_*", aString, "", "read by OpenTelemetry, as there: OTEL_EXPORTER_OTLP_ENDPOINT and others; an endpoint, headers, a timeout or a queue that it cannot read ends the start")),
+		hidden(chooses("OTEL_*", aString, "", "read by OpenTelemetry, as there: OTEL_EXPORTER_OTLP_ENDPOINT and others; with an endpoint, headers, a timeout or a queue that it cannot read there is no tracing, and a warning")),
 	}},
 	{"The store of counters", []Variable{
 		choice("BACKEND_TYPE", "redis", "`memory` counts in this process; redis and memcache are rejected", "memory", "redis", "memcache"),
@@ -242,6 +245,12 @@ func rejects(name string, k kind, preset string) Variable {
 		Name: name, kind: k, preset: preset, status: rejected,
 		note: "unless BACKEND_TYPE is memory: limits would mean something else",
 	}
+}
+
+// excused has a bad value of v be left out with a warning.
+func excused(v Variable) Variable {
+	v.excused = true
+	return v
 }
 
 // hidden keeps the value of v from being printed.
