@@ -43,7 +43,8 @@ type Options struct {
 	// is some 200,000 descriptors.
 	MaxMessageBytes int
 	// RetryInterval is the time between attempts to connect, shortened by a random
-	// part of up to half, and the least between refusals. Default 3s.
+	// part of up to half, and the least between refusals. Default 1s: an attempt costs
+	// little, and until it succeeds the rules are old.
 	RetryInterval time.Duration
 	// Backoff is for streams that end.
 	Backoff Backoff
@@ -81,7 +82,7 @@ func NewSource(opt Options) (*Source, error) {
 		opt.MaxMessageBytes = 16 << 20
 	}
 	if opt.RetryInterval <= 0 {
-		opt.RetryInterval = 3 * time.Second
+		opt.RetryInterval = time.Second
 	}
 	opt.Backoff = opt.Backoff.withDefaults()
 	if opt.Credentials == nil {

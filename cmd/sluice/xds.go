@@ -31,7 +31,7 @@ type xdsFlags struct {
 	SAN           string            `group:"xds" name:"xds-san" placeholder:"NAME" help:"DNS name or IP address that the server's certificate must carry. Default: the host of --xds-addr."`
 	Cert          string            `group:"xds" name:"xds-cert" placeholder:"FILE" help:"Certificate to show to the server, in PEM."`
 	Key           string            `group:"xds" name:"xds-key" placeholder:"FILE" help:"Its key."`
-	RetryInterval time.Duration     `group:"xds" name:"xds-retry-interval" default:"3s" placeholder:"TIME" help:"Time between attempts to connect, less up to half at random. Default 3s."`
+	RetryInterval time.Duration     `group:"xds" name:"xds-retry-interval" default:"1s" placeholder:"TIME" help:"Time between attempts to connect, less up to half at random. Default 1s."`
 	Initial       time.Duration     `group:"xds" name:"xds-backoff-initial" default:"10s" placeholder:"TIME" help:"Wait after a stream has ended. Default 10s."`
 	Max           time.Duration     `group:"xds" name:"xds-backoff-max" default:"60s" placeholder:"TIME" help:"Longest such wait. Default 60s."`
 	Factor        float64           `group:"xds" name:"xds-backoff-random-factor" default:"2" placeholder:"FACTOR" help:"Multiplies each further such wait; 1 and below leave it as it is. Default 2."`

@@ -91,7 +91,7 @@ var sections = []section{
 		joins("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", aString, "", "xds-cert", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true; with the key"),
 		joins("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", aString, "", "xds-key", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true; with the certificate"),
 		hidden(joins("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", aMap, "", "xds-header", "")),
-		joins("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", aDuration, "3s", "xds-retry-interval", ""),
+		joins("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", aDuration, "3s", "xds-retry-interval", "unset: 1s"),
 		joins("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", aDuration, "10s", "xds-backoff-initial", ""),
 		joins("XDS_CLIENT_BACKOFF_MAX_INTERVAL", aDuration, "60s", "xds-backoff-max", ""),
 		joins("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", aFloat64, "0.5", "xds-backoff-random-factor", "what each wait is multiplied by for the next; unset: 2. At 0.5 none is longer than the first, as there"),
