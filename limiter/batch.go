@@ -169,14 +169,12 @@ type Batch struct {
 	members []member // one group, or all charges, ordered by counter
 	marks   []int64  // what a charge left its counter at; see state.mark
 	left    []uint64 // hits that remain after the set-off; see hits
-	stamps  []stamp  // what charges on logs write; see logFast
 	offset  bool     // left is valid
 }
 
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() {
 	clear(b.Charges) // drop the policies of an earlier rule set
-	clear(b.stamps)  // and counters
 	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
 	b.QuotaPass, b.Denied, b.offset = false, false, false
 	b.Budget, b.Partition, b.Wait = 0, nil, 0

@@ -26,7 +26,7 @@ import (
 // lie untouched for 98 years, or 8 if it is fine.
 const (
 	fineShift = 4
-	fineBit   = fineShift << 60 // see kind
+	fineBit   = fineShift << 60
 	tatMask   = 1<<62 - 1
 	fineBelow = 10 // 2^10 ns
 
@@ -36,10 +36,6 @@ const (
 	// one 2^32 hits and their debt, and as late.
 	aheadCoarse = uint64(maxFull) + uint64(MaxWindow) + uint64(maxLateNanos)
 	aheadFine   = uint64(2<<(32+fineBelow)+maxLateNanos) << fineShift
-
-	// passed is what a TAT less now is at least, modulo 2^64, if it has passed by at
-	// most 2^61 units.
-	passed = 7 << 61
 )
 
 // A bucket is a policy in the unit of its words.
@@ -47,10 +43,8 @@ type bucket struct {
 	step  uint64 // T; 0 if the limit is 0
 	part  uint64 // 2^(64+down)/T, rounded up, so that a division is a multiplication; see over
 	full  uint64 // the lag of a full bucket
-	most  uint64 // how many hits that are, without a rest
 	hold  uint64 // what hits may wait beyond that
 	now   uint64 // hold, as far as the budget of the batch goes
-	until uint64 // what times are below that admit is for, as no TAT overflows; 0 if hits may wait
 	round uint64 // what makes a division by the units per nanosecond round up
 	shift uint8  // units per nanosecond, as a power of two
 	down  uint8  // see part
@@ -85,9 +79,7 @@ func (p *Policy) bucket(budget time.Duration) bucket {
 		hits = maxFull / k.step
 		k.full = hits * k.step
 	}
-	k.most = hits
 	if p.Algorithm != LeakyBucket || p.MaxWait <= 0 {
-		k.until = tatMask - k.full
 		return k
 	}
 	k.hold = uint64(min(p.MaxWait, maxHold)) << k.shift
@@ -117,16 +109,10 @@ func reciprocal(step uint64) (part uint64, down uint8) {
 // over returns n / k.step, which is not 0, by a multiplication. n is below 2^63.
 // The step times part is more than 2^(64+down) by less than the step, at most
 // 2^(1+down), so n times part / 2^(64+down) is more than n/step by less than 1/step.
-func (k *bucket) over(n uint64) uint64 { return divide(n, k.part, k.down) }
-
-// divide is over for who has loaded part and down already.
-func divide(n, part uint64, down uint8) uint64 {
-	q, _ := bits.Mul64(n, part)
-	return q >> (down & 63)
+func (k *bucket) over(n uint64) uint64 {
+	q, _ := bits.Mul64(n, k.part)
+	return q >> (k.down & 63)
 }
-
-// kind returns fineBit if k's words are fine, else 0.
-func (k *bucket) kind() uint64 { return uint64(k.shift) << 60 }
 
 // nanos rounds a lag up to whole nanoseconds.
 func (k *bucket) nanos(lag uint64) time.Duration {
@@ -173,23 +159,6 @@ func bucketWord(at Time, lag uint64, shift uint8) uint64 {
 		return (uint64(at)<<fineShift+lag)&tatMask | fineBit //nolint:gosec // modulo 2^62
 	}
 	return (uint64(at) + lag) & tatMask //nolint:gosec // modulo 2^62
-}
-
-// admits reports whether admit may be asked: it decides what happens most, hits that
-// are not none and of which none may wait. at is the time in k's unit, modulo 2^62.
-func (k *bucket) admits(at, hits uint64) bool { return hits-1 < k.most && at < k.until }
-
-// admit returns the lag that hits leave, which have room if it is at most full, and
-// the word. kind is the bits above the TAT, of which one is life; a word with others
-// is as one without room. The word depends on the old one by no more than an addition
-// and a branch, since its swap has to wait for it.
-func (k *bucket) admit(at, kind, word, hits uint64) (lag, after uint64) {
-	need := hits * k.step
-	lag, after = word-(at|kind), word+need
-	if int64(lag) < 0 && lag >= passed { //nolint:gosec // its sign is one instruction, and it has not passed as a rule
-		lag, after = 0, at|kind+need
-	}
-	return lag + need, after
 }
 
 // need returns how much hits add to the lag, at most math.MaxInt64.

@@ -16,62 +16,34 @@ func (t *Table) Decide(now Time, b *Batch) {
 	}
 	b.Denied, b.Wait, b.offset = false, 0, false
 
-	switch {
-	case n == 1:
-		d := &b.Decisions[0] // what follows is charge, whose call would take a tenth of the time
-		if s, ok := lookFast(now, t.partition(b), &b.Charges[0], d, b, 0); ok && s.take() {
-			b.taken(s, 0)
-		} else {
-			t.chargeAny(now, b, 0)
-		}
-		if d.Over || d.Wait > 0 {
-			b.concludeSingle(!b.QuotaPass)
-		}
-		runtime.KeepAlive(t) // its memory is not in Go's heap
-		return
-	case n == 2 && b.Charges[0].Group == b.Charges[1].Group && t.decidePair(now, b, 0):
-		b.Denied = b.Decisions[0].Denied
-		runtime.KeepAlive(t)
-		return
+	if n > 1 {
+		t.Prefetch(b) // all at once, while the first is looked for
 	}
-	t.decideAll(now, b)
-	runtime.KeepAlive(t)
+	grouped, refunds, quota := b.survey()
+	if refunds {
+		b.setOff()
+	}
+	// If no quota has room even now, the groups with one refuse without touching
+	// their other counters.
+	at := instantOf(now)
+	refuse := grouped && quota && !refunds && !t.quotaHasRoom(at, b)
+	var hi int
+	for lo := 0; lo < n; lo = hi {
+		hi = b.groupEnd(lo)
+		if hi-lo == 1 {
+			t.charge(at, b, lo)
+		} else {
+			t.decideGroup(at, b, lo, hi, refuse)
+		}
+	}
+	t.conclude(at, b, quota && !b.quotaPassed())
+	runtime.KeepAlive(t) // its memory is not in Go's heap
 }
 
 // resize gives b room for n decisions.
 func (b *Batch) resize(n int) {
 	b.Decisions = slices.Grow(b.Decisions[:0], n)[:n]
 	b.marks = slices.Grow(b.marks[:0], n)[:n]
-}
-
-// decideAll is Decide for all cases.
-func (t *Table) decideAll(now Time, b *Batch) {
-	n, at := len(b.Charges), instantOf(now)
-	t.Prefetch(b) // all at once, while the first is looked for
-	grouped, refunds, quota := b.survey()
-	if refunds {
-		b.setOff()
-	}
-	if !grouped {
-		for i := range b.Charges {
-			t.charge(now, b, i)
-		}
-		b.concludeSingle(quota && !b.quotaPassed())
-		return
-	}
-	// If no quota has room even now, the groups with one refuse without touching
-	// their other counters.
-	refuse := quota && !refunds && !t.quotaHasRoom(at, b)
-	var hi int
-	for lo := 0; lo < n; lo = hi {
-		hi = b.groupEnd(lo)
-		if hi-lo == 1 {
-			t.charge(now, b, lo)
-		} else {
-			t.decideGroup(at, b, lo, hi, refuse)
-		}
-	}
-	t.conclude(at, b, quota && !b.quotaPassed())
 }
 
 // survey reports whether b has groups of several charges, refunds, and quota
@@ -108,21 +80,6 @@ func (b *Batch) quotaPassed() bool {
 	return false
 }
 
-// concludeSingle is conclude where every charge is a group of its own: one that
-// refuses has not been charged.
-func (b *Batch) concludeSingle(quotaRefuses bool) {
-	for i := range b.Charges {
-		c, d := &b.Charges[i], &b.Decisions[i]
-		if d.Over && (c.Mode == Enforce || c.Mode == Quota && quotaRefuses) {
-			d.Denied, b.Denied = true, true
-		}
-		b.Wait = max(b.Wait, d.Wait)
-	}
-	if b.Denied {
-		b.Wait = 0
-	}
-}
-
 // conclude marks what refused. With quotaRefuses every quota charge lacked room:
 // groups that have one refuse and give back what they took until they knew.
 func (t *Table) conclude(at instant, b *Batch, quotaRefuses bool) {
@@ -151,18 +108,9 @@ func (t *Table) conclude(at instant, b *Batch, quotaRefuses bool) {
 }
 
 // charge decides charge i alone, in one atomic step.
-func (t *Table) charge(now Time, b *Batch, i int) {
-	if s, ok := lookFast(now, t.partition(b), &b.Charges[i], &b.Decisions[i], b, i); ok && s.take() {
-		b.taken(s, i)
-	} else {
-		t.chargeAny(now, b, i)
-	}
-}
-
-// chargeAny is charge for all algorithms and cases.
-func (t *Table) chargeAny(now Time, b *Batch, i int) {
+func (t *Table) charge(at instant, b *Batch, i int) {
 	c, d, hits := &b.Charges[i], &b.Decisions[i], b.hits(i)
-	p, at, partition := c.Policy, instantOf(now), t.partition(b)
+	p, partition := c.Policy, t.partition(b)
 	tag := tagOf(c.ID, p.Algorithm)
 	var v view
 	for {

@@ -40,15 +40,6 @@ func windowLeft(word uint64, sec int64) (int64, bool) {
 	return int64(left) - (endMask+1)*int64(min(left, 1)), false
 }
 
-// windowAdmit decides what happens most: hits, not none, that have room in a window
-// that goes on. The word grows by them. It returns how many seconds are left of the
-// window and how many hits have room yet. A word that is dead has no room.
-func windowAdmit(at instant, word, limit, hits uint64) (left int64, room uint64, ok bool) {
-	l := (word>>windowShift - uint64(at.sec)) & endMask //nolint:gosec // modulo 2^30
-	room = limit - hits - word&windowCount              // over limit if there is none
-	return int64(l), room, l-1 < liveSpan && hits-1 < limit && room <= limit
-}
-
 // windowEnd returns the end of the window of p that holds the Unix second sec.
 // Windows are aligned to the epoch, so weeks begin on Thursday.
 func windowEnd(p *Policy, sec int64) int64 {

@@ -145,9 +145,6 @@ func (t *Table) quotaHasRoom(at instant, b *Batch) bool {
 // every moment, so what is admitted is always legal; what is refused lacked
 // room, if only because of a reservation that was about to be given back.
 func (t *Table) decideGroup(at instant, b *Batch, lo, hi int, quotaRefuses bool) {
-	if hi-lo == 2 && t.decidePair(at.time(), b, lo) {
-		return
-	}
 	b.sortMembers(lo, hi)
 	refuse := t.settle(at, b)
 	for i := lo; i < hi; i++ {
@@ -204,7 +201,7 @@ func (t *Table) settle(at instant, b *Batch) bool {
 				}
 				continue
 			}
-			t.charge(at.time(), b, m.index)
+			t.charge(at, b, m.index)
 			refuse = refuse || b.refuses(m.index)
 		}
 	}

@@ -21,7 +21,6 @@ import (
 // A ring is a policy in numbers of sub-windows.
 type ring struct {
 	length int64 // of a sub-window, in nanoseconds
-	spent  int64 // of k sub-windows
 	k      int
 }
 
@@ -31,25 +30,11 @@ func (p *Policy) ring() ring {
 	}
 	k := int64(p.subWindows())
 	length := (p.window() + k - 1) / k
-	return ring{length: length, spent: k * length, k: int(k)}
+	return ring{length: length, k: int(k)}
 }
 
 // subWindows is p.SubWindows, cut to its range.
 func (p *Policy) subWindows() int { return int(min(max(p.SubWindows, 1), MaxSubWindows)) }
-
-// isHead reports whether a head is the current sub-window, of which the hits cease
-// to count in so long: they do for the k sub-windows after it too.
-func (r ring) isHead(into int64) bool { return uint64(into-r.spent-1) < uint64(r.length) } //nolint:gosec // one compare
-
-// admit decides what happens most: hits, not none, that have room in a ring whose
-// head is the current sub-window. The word grows by them, if it is still the same
-// when it is swapped: then the note is its own. It returns the time until the head
-// ceases to count and how many hits have room yet.
-func (r ring) admit(now Time, word uint64, end int64, past, limit, hits uint64) (into time.Duration, room uint64, ok bool) {
-	left := end - now.stamp()
-	room = limit - hits - past - word&payloadMask // over limit if there is none
-	return time.Duration(left), room, r.isHead(left) && word&lockBit == 0 && hits-1 < limit && room <= limit
-}
 
 // number returns the sub-window that the time lies in.
 func (r ring) number(stamp int64) int64 { return floorDiv(stamp, r.length) }

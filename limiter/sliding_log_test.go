@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A log's slot is its own until its newest hit has ceased to count, also if that hit
-// took the short way, and if one came late after it.
+// A log's slot is its own until its newest hit has ceased to count, also if one
+// came late after it.
 func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 8, Window: time.Minute}
 	p.Prepare()
@@ -34,8 +34,8 @@ func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	}
 }
 
-// Hits more than a year ahead of a hit are those of a clock that was set back since,
-// also for one that takes the short way.
+// Hits more than a year ahead of a hit are those of a clock that was set back
+// since.
 func TestALogBearsAClockThatWasSetBack(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 8, Window: time.Minute}
 	p.Prepare()
