@@ -286,12 +286,12 @@ func FuzzAnswer(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var request rls.RateLimitRequest
-		if err := proto.Unmarshal(in, &request); err != nil {
-			t.Fatalf("answered what protobuf refuses: %v", err)
+		request, err := decodeLikeProtobuf(t, in)
+		if err != nil {
+			t.Fatalf("answered what protobuf rejects: %v", err)
 		}
-		if err := checkReply(&request, b, false); err != nil {
-			t.Fatalf("%v\n%v", err, &request)
+		if err := checkReply(request, b, false); err != nil {
+			t.Fatalf("%v\n%v", err, request)
 		}
 	})
 }

@@ -12,18 +12,22 @@ import (
 // Bounds are the most that one request may hold. Zero fields mean the defaults,
 // which no ordinary configuration of Envoy reaches.
 type Bounds struct {
+	// MessageBytes of the request. 0 means 4 MiB; see [Limits].MaxMessageBytes.
+	MessageBytes int
 	// Descriptors of the request. 0 means 1000.
 	Descriptors int
 	// Entries of each descriptor. 0 means 64.
 	Entries int
-	// KeyBytes and ValueBytes are of each entry. 0 means 1 KiB and 60 KiB: keys come
-	// from a configuration, values from headers and paths, and Envoy takes 60 KiB of
-	// those by default. Who could send more than the bound would be let through
-	// where Envoy takes an error for a pass.
-	KeyBytes, ValueBytes int
+	// KeyBytes of each entry. 0 means 1 KiB. Keys come from Envoy's configuration.
+	// Values come from end clients and have no bound of their own: whoever could
+	// exceed one would pass, since Envoy takes an error for a pass.
+	KeyBytes int
 }
 
 func (b *Bounds) setDefaults() {
+	if b.MessageBytes == 0 {
+		b.MessageBytes = defaultMaxMessage
+	}
 	if b.Descriptors == 0 {
 		b.Descriptors = 1000
 	}
@@ -33,9 +37,6 @@ func (b *Bounds) setDefaults() {
 	if b.KeyBytes == 0 {
 		b.KeyBytes = 1 << 10
 	}
-	if b.ValueBytes == 0 {
-		b.ValueBytes = 60 << 10
-	}
 }
 
 // check returns what is too much about one descriptor, or nil.
@@ -44,41 +45,29 @@ func (b *Bounds) check(entries []descriptors.Entry) error {
 		return &boundError{tooManyEntries, b.Entries, len(entries)}
 	}
 	for i := range entries {
-		if err := b.checkEntry(&entries[i]); err != nil {
-			return err
+		if n := len(entries[i].Key); n > b.KeyBytes {
+			return &boundError{keyTooLong, b.KeyBytes, n}
 		}
 	}
 	return nil
 }
 
-// checkEntry returns what is too long about an entry, or nil.
-func (b *Bounds) checkEntry(e *descriptors.Entry) *boundError {
-	switch {
-	case len(e.Key) > b.KeyBytes:
-		return &boundError{keyTooLong, b.KeyBytes, len(e.Key)}
-	case len(e.Value) > b.ValueBytes:
-		return &boundError{valueTooLong, b.ValueBytes, len(e.Value)}
-	default:
-		return nil
-	}
-}
-
-// bound is one of [Bounds].
+// bound is --max-message or one of [Bounds].
 type bound byte
 
 const (
-	tooManyDescriptors bound = iota
+	messageTooLarge bound = iota
+	tooManyDescriptors
 	tooManyEntries
 	keyTooLong
-	valueTooLong
 )
 
 // counter returns what counts the requests beyond the bound.
 func (b bound) counter(m *telemetry.Rejected) prometheus.Counter {
-	return [...]prometheus.Counter{m.Descriptors, m.Entries, m.KeyLength, m.ValueLength}[b]
+	return [...]prometheus.Counter{m.Message, m.Descriptors, m.Entries, m.KeyLength}[b]
 }
 
-// boundError is the error of a request beyond one of its [Bounds]. It says nothing
+// boundError is the error of a request beyond a bound. It says nothing
 // of what the request holds but how much.
 type boundError struct {
 	bound      bound
@@ -87,10 +76,10 @@ type boundError struct {
 
 func (e *boundError) Error() string {
 	format := [...]string{
+		"the request has %d bytes: --max-message allows %d",
 		"the request has %d descriptors: --max-descriptors allows %d",
 		"a descriptor has %d entries: --max-entries allows %d",
 		"a key has %d bytes: --max-key-length allows %d",
-		"a value has %d bytes: --max-value-length allows %d",
 	}[e.bound]
 	return fmt.Sprintf(format, e.found, e.max)
 }

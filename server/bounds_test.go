@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 )
 
 // TestRequestsHaveBounds asks at each bound and one beyond it, wherever requests
@@ -34,8 +35,7 @@ func TestRequestsHaveBounds(t *testing.T) {
 		{"entries by default", Bounds{}, 64, setEntries, "a descriptor has 65 entries: --max-entries allows 64", countEntries, true},
 		{"key", Bounds{KeyBytes: 3}, 3, setKey, "a key has 4 bytes: --max-key-length allows 3", countKey, true},
 		{"key by default", Bounds{}, 1024, setKey, "a key has 1025 bytes: --max-key-length allows 1024", countKey, true},
-		{"value", Bounds{ValueBytes: 3}, 3, setValue, "a value has 4 bytes: --max-value-length allows 3", countValue, true},
-		{"value by default", Bounds{}, 61440, setValue, "a value has 61441 bytes: --max-value-length allows 61440", countValue, true},
+		{"message", Bounds{MessageBytes: 300}, 300, setMessage, "the request has 301 bytes: --max-message allows 300", countMessage, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := service(t, Settings{Bounds: test.bounds}, oneRule)
@@ -100,14 +100,17 @@ func setKey(r *rls.RateLimitRequest, n int) {
 	r.Descriptors[0].Entries[0].Key = strings.Repeat("k", n)
 }
 
-func setValue(r *rls.RateLimitRequest, n int) {
-	r.Descriptors[0].Entries[0].Value = strings.Repeat("v", n)
+// setMessage makes the whole request n bytes long, by a long value.
+func setMessage(r *rls.RateLimitRequest, n int) {
+	e := r.GetDescriptors()[0].GetEntries()[0]
+	for e.Value = ""; proto.Size(r) < n; e.Value += "v" {
+	}
 }
 
 func countDescriptors(s *Service) prometheus.Counter { return s.metrics.Rejected.Descriptors }
 func countEntries(s *Service) prometheus.Counter     { return s.metrics.Rejected.Entries }
 func countKey(s *Service) prometheus.Counter         { return s.metrics.Rejected.KeyLength }
-func countValue(s *Service) prometheus.Counter       { return s.metrics.Rejected.ValueLength }
+func countMessage(s *Service) prometheus.Counter     { return s.metrics.Rejected.Message }
 
 // written is a descriptor as people write it.
 func written(d *rlcommon.RateLimitDescriptor) string {

@@ -94,9 +94,9 @@ func clientOf(ctx context.Context) *client {
 	return i.client
 }
 
-// denialLogger returns a logger of which one line in ten seconds comes through:
-// who is denied asks on.
-func denialLogger(logger *zap.Logger) *zap.Logger {
+// rareLogger returns a logger that passes on each message once in ten seconds: what
+// a client causes once, it can cause any number of times.
+func rareLogger(logger *zap.Logger) *zap.Logger {
 	return logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, 10*time.Second, 1, 0)
 	}))

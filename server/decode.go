@@ -1,9 +1,7 @@
 package server
 
 import (
-	"encoding/binary"
 	"errors"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -14,16 +12,18 @@ import (
 var errMalformed = errors.New("request is not a valid envoy.service.ratelimit.v3.RateLimitRequest message")
 
 // decoder turns request bytes into a descriptors.Request whose slices are views
-// of those bytes. Within its bounds it accepts and refuses exactly what
+// of those bytes. Within its bounds it accepts and rejects exactly what
 // proto.Unmarshal does, merging repeated scalar and message fields as protobuf
-// prescribes. What is beyond a bound is counted but not kept, so that few bytes
-// cannot take much memory.
+// prescribes, with one exception: strings may hold any bytes. Envoy copies header
+// values as they are, and an error would let a client with a header that is not
+// UTF-8 pass every limit.
+//
+// What is beyond a bound is counted but not kept, so that few bytes cannot take
+// much memory.
 type decoder struct {
 	bounds  *Bounds
 	req     descriptors.Request
 	entries []descriptors.Entry // backs the entries of all descriptors
-	// ascii says that the whole request is, so that no string in it needs a look.
-	ascii bool
 	// excess is the first bound that the request is beyond.
 	excess *boundError
 }
@@ -84,7 +84,9 @@ func field(b []byte) (num protowire.Number, typ protowire.Type, val uint64, body
 
 // decode reads a RateLimitRequest. It returns errMalformed or a *boundError.
 func (d *decoder) decode(b []byte, bounds *Bounds) error {
-	d.ascii = isASCII(b)
+	if len(b) > bounds.MessageBytes {
+		return &boundError{messageTooLarge, bounds.MessageBytes, len(b)}
+	}
 	d.bounds = bounds
 	more := 0 // descriptors beyond the bound
 	for len(b) > 0 {
@@ -95,9 +97,6 @@ func (d *decoder) decode(b []byte, bounds *Bounds) error {
 		b = rest
 		switch {
 		case num == 1 && typ == protowire.BytesType: // domain
-			if !d.valid(body) {
-				return errMalformed
-			}
 			d.req.Domain = body
 		case num == 2 && typ == protowire.BytesType: // descriptors
 			if len(d.req.Descriptors) == bounds.Descriptors {
@@ -171,11 +170,7 @@ func (d *decoder) entry(b []byte) bool {
 	if len(b) >= 4 && b[0] == 1<<3|2 && b[1] < 0x80 {
 		at := 2 + int(b[1]) // the value's tag
 		if at+2 <= len(b) && b[at] == 2<<3|2 && b[at+1] < 0x80 && at+2+int(b[at+1]) == len(b) {
-			e := descriptors.Entry{Key: b[2:at:at], Value: b[at+2:]}
-			if !d.valid(e.Key) || !d.valid(e.Value) {
-				return false
-			}
-			d.add(e)
+			d.add(descriptors.Entry{Key: b[2:at:at], Value: b[at+2:]})
 			return true
 		}
 	}
@@ -189,9 +184,6 @@ func (d *decoder) entry(b []byte) bool {
 		if typ != protowire.BytesType || num > 2 {
 			continue
 		}
-		if !d.valid(body) {
-			return false
-		}
 		if num == 1 {
 			e.Key = body
 		} else {
@@ -204,25 +196,10 @@ func (d *decoder) entry(b []byte) bool {
 
 // add keeps an entry.
 func (d *decoder) add(e descriptors.Entry) {
-	if (len(e.Key) > d.bounds.KeyBytes || len(e.Value) > d.bounds.ValueBytes) && d.excess == nil {
-		d.excess = d.bounds.checkEntry(&e)
+	if len(e.Key) > d.bounds.KeyBytes && d.excess == nil {
+		d.excess = &boundError{keyTooLong, d.bounds.KeyBytes, len(e.Key)}
 	}
 	d.entries = append(d.entries, e)
-}
-
-// valid reports whether s is UTF-8, as protobuf demands of a string.
-func (d *decoder) valid(s []byte) bool { return d.ascii || utf8.Valid(s) }
-
-// isASCII reports whether no byte of b is above 127, a word at a time.
-func isASCII(b []byte) bool {
-	var seen uint64
-	for ; len(b) >= 8; b = b[8:] {
-		seen |= binary.LittleEndian.Uint64(b)
-	}
-	for _, c := range b {
-		seen |= uint64(c)
-	}
-	return seen&0x8080808080808080 == 0
 }
 
 // override reads a RateLimitDescriptor.RateLimitOverride.

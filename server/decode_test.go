@@ -52,25 +52,24 @@ func marshal(tb testing.TB, m proto.Message) []byte {
 }
 
 // unbounded has the decoder refuse nothing that protobuf takes.
-var unbounded = Bounds{math.MaxInt, math.MaxInt, math.MaxInt, math.MaxInt}
+var unbounded = Bounds{MessageBytes: math.MaxInt, Descriptors: math.MaxInt, Entries: math.MaxInt, KeyBytes: math.MaxInt}
 
 // checkDecode compares the decoder with protobuf's on one input.
 func checkDecode(t *testing.T, d *decoder, in []byte) {
 	t.Helper()
-	var want rls.RateLimitRequest
-	wantErr := proto.Unmarshal(in, &want)
+	want, wantErr := decodeLikeProtobuf(t, in)
 	d.reset()
 	gotErr := d.decode(in, &unbounded)
 	if (gotErr != nil) != (wantErr != nil) {
 		t.Fatalf("decode(%x) = %v, protobuf says %v", in, gotErr, wantErr)
 	}
-	defer checkBounds(t, d, in, &want, wantErr)
+	defer checkBounds(t, d, in, want, wantErr)
 	if gotErr != nil {
 		return
 	}
 	got := &d.req
 	if string(got.Domain) != want.GetDomain() || got.HitsAddend != want.GetHitsAddend() || len(got.Descriptors) != len(want.GetDescriptors()) {
-		t.Fatalf("decode(%x) = %q %d with %d descriptors, want %v", in, got.Domain, got.HitsAddend, len(got.Descriptors), &want)
+		t.Fatalf("decode(%x) = %q %d with %d descriptors, want %v", in, got.Domain, got.HitsAddend, len(got.Descriptors), want)
 	}
 	for i, w := range want.GetDescriptors() {
 		g := got.Descriptors[i]
@@ -100,12 +99,12 @@ func checkDecode(t *testing.T, d *decoder, in []byte) {
 // is refused.
 func checkBounds(t *testing.T, d *decoder, in []byte, m *rls.RateLimitRequest, malformed error) {
 	t.Helper()
-	narrow := Bounds{Descriptors: 2, Entries: 3, KeyBytes: 4, ValueBytes: 5}
+	narrow := Bounds{MessageBytes: math.MaxInt, Descriptors: 2, Entries: 3, KeyBytes: 4}
 	beyond := len(m.GetDescriptors()) > narrow.Descriptors
 	for _, r := range m.GetDescriptors() {
 		beyond = beyond || len(r.GetEntries()) > narrow.Entries
 		for _, e := range r.GetEntries() {
-			beyond = beyond || len(e.GetKey()) > narrow.KeyBytes || len(e.GetValue()) > narrow.ValueBytes
+			beyond = beyond || len(e.GetKey()) > narrow.KeyBytes
 		}
 	}
 	d.reset()

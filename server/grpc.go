@@ -107,8 +107,8 @@ var serviceDesc = grpc.ServiceDesc{
 type handler struct {
 	service *Service
 	logger  *zap.Logger
+	rare    *zap.Logger // see rareLogger
 	precise bool
-	denials *zap.Logger // of which few lines come through
 	tell    tell
 	clock   *clock.Clock
 }
@@ -118,7 +118,7 @@ func newHandler(s *Service, logger *zap.Logger, precise bool) *handler {
 	if c == nil {
 		c = clock.New()
 	}
-	return &handler{service: s, logger: logger, denials: denialLogger(logger), precise: precise, clock: c}
+	return &handler{service: s, logger: logger, rare: rareLogger(logger), precise: precise, clock: c}
 }
 
 // margin is what a held reply needs of the call's deadline to get back in time.
@@ -182,6 +182,7 @@ func (h *handler) reject(err error) {
 	rejected := &h.service.metrics.Rejected
 	if e, ok := errors.AsType[*boundError](err); ok {
 		e.bound.counter(rejected).Inc()
+		h.rare.Warn("request rejected: it is beyond a bound; more within ten seconds are only counted", zap.Error(e))
 	}
 	if e, ok := errors.AsType[*deniedError](err); ok {
 		rejected.NotAllowed.Inc()
@@ -189,7 +190,7 @@ func (h *handler) reject(err error) {
 		if e.client != nil {
 			names = e.client.names
 		}
-		h.denials.Warn("request denied: --grpc-allow does not grant the domain to the client's certificate; more within ten seconds are only counted",
+		h.rare.Warn("request denied: --grpc-allow does not grant the domain to the client's certificate; more within ten seconds are only counted",
 			zap.String("certificate", names), zap.String("domain", e.domain))
 	}
 }

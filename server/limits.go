@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	"time"
 
 	"google.golang.org/grpc"
@@ -9,15 +10,21 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
+const defaultMaxMessage = 4 << 20
+
 // Limits bound what one client can cost. The zero value means the defaults.
 type Limits struct {
-	// MaxMessageBytes bounds a request. 0 means 64 KiB; a real one is below 4.
+	// MaxMessageBytes bounds a request over gRPC. 0 means 4 MiB: an end client can
+	// fill Envoy's 60 KiB of headers, and Envoy may repeat them in each descriptor of
+	// a route. A request beyond the bound is answered with an error, which Envoy
+	// takes for a pass, so the bound has to hold 60 KiB for each entry that comes
+	// from a header; the default holds 68.
 	MaxMessageBytes int
 	// MaxStreams bounds the calls in flight on one connection. 0 means 1024.
 	MaxStreams uint32
 	// MaxHeaderBytes bounds the headers of a call, as RFC 9113 counts them (6.5.2: 32
-	// bytes for each beside its own), and the head of a request over HTTP. 0 means
-	// 16 KiB.
+	// bytes for each beside its own). 0 means 128 KiB: an Envoy that traces forwards
+	// headers of end clients, up to its 60 KiB, and SkyWalking's tracer a third more.
 	MaxHeaderBytes uint32
 	// MaxConnections bounds the gRPC connections. 0 means 10000.
 	MaxConnections int
@@ -46,7 +53,7 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	if l.MaxMessageBytes == 0 {
-		l.MaxMessageBytes = 64 << 10
+		l.MaxMessageBytes = defaultMaxMessage
 	}
 	if l.MaxStreams == 0 {
 		l.MaxStreams = 1024
@@ -58,7 +65,7 @@ func (l Limits) withDefaults() Limits {
 		l.MaxHTTPConnections = 1000
 	}
 	if l.MaxHeaderBytes == 0 {
-		l.MaxHeaderBytes = 16 << 10
+		l.MaxHeaderBytes = 128 << 10
 	}
 	for _, d := range []struct {
 		time *time.Duration
@@ -77,6 +84,22 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
+// What an HTTP request may take on any listener.
+const (
+	maxHTTPHead = 16 << 10
+	maxHTTPBody = 64 << 10
+)
+
+// largerMessages is how many times --max-message grpc-go takes, so that a request
+// beyond the bound is rejected and counted by the handler. Beyond this, grpc-go
+// rejects it without a word.
+const largerMessages = 2
+
+// streamWorkers run calls, and keep grown stacks from call to call, which new
+// goroutines lack. A call that finds none waiting gets a goroutine of its own, so
+// fewer than 32 gain nothing.
+const streamWorkers = 32
+
 // grpcOptions are the options of the gRPC server. A stock grpc-go server can be
 // brought to gigabytes by one connection; each option here closes a way.
 func grpcOptions(l Limits, calls *telemetry.Calls, draining <-chan struct{}) []grpc.ServerOption {
@@ -84,14 +107,13 @@ func grpcOptions(l Limits, calls *telemetry.Calls, draining <-chan struct{}) []g
 		grpc.ChainUnaryInterceptor(countUnary(calls)),
 		grpc.ChainStreamInterceptor(countStreams(calls), endWith(draining), boundConversations()),
 		grpc.ForceServerCodecV2(newCodec()),
-		// Workers keep grown stacks from call to call, which new goroutines lack.
-		grpc.NumStreamWorkers(4),
+		grpc.NumStreamWorkers(streamWorkers),
 		// Each connection holds a buffer to read into, 32 KiB by default; a request has
 		// some 200 bytes.
 		grpc.ReadBufferSize(8 << 10),
 		grpc.MaxConcurrentStreams(l.MaxStreams),
-		grpc.MaxHeaderListSize(l.MaxHeaderBytes),
-		grpc.MaxRecvMsgSize(l.MaxMessageBytes),
+		grpc.MaxHeaderListSize(decodedHeaders * l.MaxHeaderBytes),
+		grpc.MaxRecvMsgSize(min(l.MaxMessageBytes, math.MaxInt32/largerMessages) * largerMessages),
 		// Windows that follow the bandwidth would grow to 16 MiB for each of a client's
 		// streams, if it likes.
 		grpc.StaticStreamWindowSize(64 << 10),

@@ -11,12 +11,8 @@ import (
 	"testing"
 	"time"
 
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
@@ -160,24 +156,47 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	checkOK(t, conn)
 }
 
+// TestHeadersHaveABound calls with headers at the bound and beyond it. Only that call
+// fails, and others on its connection go on.
 func TestHeadersHaveABound(t *testing.T) {
 	t.Parallel()
-	r := serve(t, service(t, Settings{}, oneRule), Options{Limits: Limits{MaxHeaderBytes: 2 << 10}})
-	conn := r.dial(t)
-	checkOK(t, conn)
-	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-long", strings.Repeat("x", 2<<10))
-	_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, simpleRequest())
-	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "header list size") {
-		t.Errorf("a call with too many headers gets %v, want an error", err)
+	const bound = 2 << 10
+	s := service(t, Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}, "+
+		"{key: held, rate_limit: {unit: minute, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}")
+	r := serve(t, s, Options{Limits: Limits{MaxHeaderBytes: bound}})
+	conn := r.connect(t, "", 30*time.Second)
+	client := newRawClient(t, conn)
+	held := simpleRequest()
+	held.Descriptors[0].Entries[0].Key = "held"
+	client.call(marshal(t, held), 0)
+	waits := client.call(marshal(t, held), 0) // until all others are answered
+	calls := map[uint32]int{}
+	for _, size := range []int{100, 1000, 1500, 1700, 2000, 3000, 3700} {
+		calls[client.call(marshal(t, simpleRequest()), size)] = size
 	}
-	checkOK(t, conn)
+	ends := client.ends(len(calls) + 1)
+	for stream, size := range calls {
+		want := "0"
+		if size >= 2000 {
+			want = "8"
+		}
+		if ends[stream] != want {
+			t.Errorf("a call with a header of %d bytes ends with %q, want %s", size, ends[stream], want)
+		}
+	}
+	if end, ok := ends[waits]; ok {
+		t.Errorf("a call that waits on the same connection ended with %q", end)
+	}
+	if got := testutil.ToFloat64(s.metrics.Rejected.Headers); got != 3 {
+		t.Errorf("%v calls counted as beyond the bound, want 3", got)
+	}
 
 	for _, listener := range []string{"http", "metrics"} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr[listener]+"/healthcheck", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		request.Header.Set("X-Long", strings.Repeat("x", 8<<10)) // net/http lets 4 KiB more pass
+		request.Header.Set("X-Long", strings.Repeat("x", 24<<10)) // net/http lets 4 KiB more pass
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
 			t.Fatal(err)

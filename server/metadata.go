@@ -1,10 +1,12 @@
 package server
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -175,7 +177,7 @@ func sameName(first *object, name string, rest []*object) []*object {
 // appendRequest appends the fields domain, descriptors, hitsAddend and metadata.
 func (s *Service) appendRequest(b []byte, c *Call, rules *serving) []byte {
 	req := &c.decoder.req
-	b = fieldText(b, "domain", req.Domain)
+	b = fieldText(b, "domain", utf8Text(req.Domain))
 
 	f := len(b) + 1
 	b = openField(b, "descriptors")
@@ -221,14 +223,15 @@ func appendDescriptor(b []byte, d *descriptors.Descriptor) []byte {
 	b = append(b, 6<<3|2)
 	list := len(b)
 	for _, e := range d.Entries {
-		n := len(e.Key) + 1 + len(e.Value)
+		key, value := utf8Text(e.Key), utf8Text(e.Value)
+		n := len(key) + 1 + len(value)
 		b = append(b, 1<<3|2) // ListValue.values
 		b = appendVarint(b, uint64(1+varintLen(uint64(n))+n))
 		b = append(b, 3<<3|2) // Value.string_value
 		b = appendVarint(b, uint64(n))
-		b = append(b, e.Key...)
+		b = append(b, key...)
 		b = append(b, '=')
-		b = append(b, e.Value...)
+		b = append(b, value...)
 	}
 	b = closeMessage(b, list)
 	b = closeField(b, f)
@@ -248,6 +251,15 @@ func appendDescriptor(b []byte, d *descriptors.Descriptor) []byte {
 		b = fieldNumber(b, "hitsAddend", float64(d.Hits))
 	}
 	return b
+}
+
+// utf8Text returns s with U+FFFD for what is not UTF-8. Envoy would not take a reply
+// with such bytes in a string, and would let the request pass.
+func utf8Text(s []byte) []byte {
+	if utf8.Valid(s) {
+		return s
+	}
+	return bytes.ToValidUTF8(s, []byte("\uFFFD"))
 }
 
 // appendUnit appends the name of an envoy.type.v3.RateLimitUnit.
@@ -272,7 +284,7 @@ func appendUnit(b []byte, unit int32) []byte {
 func (s *Service) appendDecisions(b []byte, c *Call, rules *serving) []byte {
 	b = append(b, 5<<3|2)
 	start := len(b)
-	b = fieldText(b, "domain", c.decoder.req.Domain)
+	b = fieldText(b, "domain", utf8Text(c.decoder.req.Domain))
 	b = fieldText(b, "config_hash", rules.set.Hash)
 	f := len(b) + 1
 	b = openField(b, "decisions")

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/sluice-ratelimit/sluice/server/guard"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -120,17 +121,24 @@ func (s *Server) Listen(ctx context.Context) error {
 		}
 		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), refused: s.metrics.RejectedConnections}
 		options := grpcOptions(s.options.Limits, s.metrics.Calls, s.draining)
-		creds := guardedCreds{
-			TransportCredentials: insecure.NewCredentials(), maxMessageBytes: s.options.Limits.MaxMessageBytes,
-			ended: s.metrics.EndedConnections, logger: s.logger,
-		}
+		rare := rareLogger(s.logger)
+		guarding := guard.New(guard.Options{
+			HeaderListBytes: decodedHeaders * int(s.options.Limits.MaxHeaderBytes),
+			Ended:           s.metrics.EndedConnections,
+			Logger:          rare,
+		})
+		creds := insecure.NewCredentials()
 		switch {
 		case allow != nil:
-			creds.TransportCredentials = identifying{secure, allow}
+			creds = identifying{secure, allow}
 		case secure != nil:
-			creds.TransportCredentials = secure
+			creds = secure
 		}
-		options = append(options, grpc.Creds(creds))
+		headers := &headerBound{max: int(s.options.Limits.MaxHeaderBytes), rejected: s.metrics.Rejected.Headers, logger: rare}
+		if s.options.Tracing != nil {
+			headers.kept = s.options.Tracing.Headers
+		}
+		options = append(options, grpc.Creds(guarding.Credentials(creds)), grpc.InTapHandle(headers.look))
 		if s.options.Tracing != nil {
 			options = append(options, tracingOption(s.options.Tracing))
 		}
@@ -139,7 +147,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		grpc_health_v1.RegisterHealthServer(s.grpc, s.health.grpc)
 		reflection.Register(s.grpc)
 	}
-	json := http.Handler(jsonHandler{h, int64(s.options.Limits.MaxMessageBytes)})
+	json := http.Handler(jsonHandler{h, int64(min(maxHTTPBody, s.options.Limits.MaxMessageBytes))})
 	plainJSON := s.plainJSON(json)
 	for _, l := range []struct {
 		name, addr string
@@ -163,10 +171,10 @@ func (s *Server) Listen(ctx context.Context) error {
 			s.close()
 			return err
 		}
-		head := int(s.options.Limits.MaxHeaderBytes)
+		head := maxHTTPHead
 		if l.name == "debug" {
 			// /counters gets any descriptor in its query, where a byte may take three.
-			head += 3 * min(s.options.Limits.MaxMessageBytes, 1<<20)
+			head += 3 * maxHTTPBody
 		}
 		if l.name == "debug" && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
 			s.logger.Warn("the debug listener can be reached from other machines and has no authentication; only /counters keeps to this one")

@@ -147,12 +147,13 @@ func TestBadInputGetsAClearAnswer(t *testing.T) {
 	}{
 		{"empty domain", with(func(m *rls.RateLimitRequest) { m.Domain = "" }), codes.Unknown, "rate limit domain must not be empty"},
 		{"no descriptors", with(func(m *rls.RateLimitRequest) { m.Descriptors = nil }), codes.Unknown, "rate limit descriptor list must not be empty"},
-		{"above the message limit", with(func(m *rls.RateLimitRequest) { m.Domain = strings.Repeat("d", 70_000) }), codes.ResourceExhausted, "larger than max"},
-		{"just below the message limit", with(func(m *rls.RateLimitRequest) { m.Domain = strings.Repeat("d", 65_000) }), codes.OK, ""},
+		{"above the message limit", with(func(m *rls.RateLimitRequest) { m.Domain = strings.Repeat("d", 5<<20) }), codes.ResourceExhausted, "--max-message allows 4194304"},
+		{"far above the message limit", with(func(m *rls.RateLimitRequest) { m.Domain = strings.Repeat("d", 9<<20) }), codes.ResourceExhausted, "larger than max"},
+		{"just below the message limit", with(func(m *rls.RateLimitRequest) { m.Domain = strings.Repeat("d", 4_190_000) }), codes.OK, ""},
 		{"10,000 descriptors", with(func(m *rls.RateLimitRequest) {
 			m.Descriptors = many(10_000)
 		}), codes.ResourceExhausted, "10000 descriptors: --max-descriptors allows 1000"},
-		{"key that is not UTF-8", bytes.Replace(good, []byte("k"), []byte{0xff}, 1), codes.Internal, "not a valid envoy.service.ratelimit.v3.RateLimitRequest"},
+		{"key that is not UTF-8", bytes.Replace(good, []byte("k"), []byte{0xff}, 1), codes.OK, ""},
 		{"hits of 2^64-1", with(func(m *rls.RateLimitRequest) { m.Descriptors[0].HitsAddend = wrapperspb.UInt64(1<<64 - 1) }), codes.OK, ""},
 		{"override with unit 0", with(func(m *rls.RateLimitRequest) {
 			m.Descriptors[0].Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5}

@@ -5,9 +5,9 @@ import "github.com/prometheus/client_golang/prometheus"
 // Rejected count requests that were answered with an error instead of a decision,
 // by reason. Its fields may be used concurrently.
 type Rejected struct {
-	// Descriptors, Entries, KeyLength and ValueLength are those beyond the bound on
-	// each.
-	Descriptors, Entries, KeyLength, ValueLength prometheus.Counter
+	// Headers, Message, Descriptors, Entries and KeyLength are those beyond the bound
+	// on each.
+	Headers, Message, Descriptors, Entries, KeyLength prometheus.Counter
 	// NotAllowed are those for a domain that the client may not ask for.
 	NotAllowed prometheus.Counter
 }
@@ -15,14 +15,15 @@ type Rejected struct {
 func newRejected(m *Metrics) Rejected {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sluice_rejected_requests_total",
-		Help: "Requests answered with an error instead of a decision, by reason: beyond the bound on descriptors, entries, key_length or value_length, or not_allowed to the client by --grpc-allow.",
+		Help: "Requests answered with an error instead of a decision, by reason: beyond the bound on headers, message, descriptors, entries or key_length, or not_allowed to the client by --grpc-allow.",
 	}, []string{"reason"})
 	m.Register(v)
 	return Rejected{
+		Headers:     v.WithLabelValues("headers"),
+		Message:     v.WithLabelValues("message"),
 		Descriptors: v.WithLabelValues("descriptors"),
 		Entries:     v.WithLabelValues("entries"),
 		KeyLength:   v.WithLabelValues("key_length"),
-		ValueLength: v.WithLabelValues("value_length"),
 		NotAllowed:  v.WithLabelValues("not_allowed"),
 	}
 }

@@ -208,8 +208,7 @@ func (r *Rules) Runtime(scratch []byte, domain, limit string, key []byte, key1En
 	if c := runtime[string(scratch)]; c != nil {
 		return c, scratch
 	}
-	// A value that is not UTF-8 cannot be a label. No request has one: the decoder
-	// refuses it, as protobuf does.
+	// A value that is not UTF-8 cannot be a label.
 	if len(runtime) >= MaxRuntime || !utf8.Valid(key) {
 		return r.other(domain), scratch
 	}

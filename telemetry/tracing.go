@@ -44,6 +44,8 @@ type TracingOptions struct {
 type Tracing struct {
 	Provider   trace.TracerProvider
 	Propagator propagation.TextMapPropagator
+	// Headers are those of a request that Propagator reads, in lower case.
+	Headers []string
 
 	provider *sdktrace.TracerProvider
 	exporter sdktrace.SpanExporter
@@ -95,6 +97,10 @@ func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger 
 		Provider: provider,
 		Propagator: propagation.NewCompositeTextMapPropagator(
 			propagation.TraceContext{}, b3.New(), propagation.Baggage{}),
+		Headers: []string{
+			"traceparent", "tracestate", "baggage", "b3",
+			"x-b3-traceid", "x-b3-spanid", "x-b3-parentspanid", "x-b3-sampled", "x-b3-flags",
+		},
 		provider: provider,
 		exporter: exporter,
 	}, nil

@@ -11,16 +11,15 @@ import (
 // boundsFlags bound what clients can cost.
 type boundsFlags struct {
 	CounterMemory  byteSize `group:"bounds" default:"64MiB" placeholder:"SIZE" help:"Memory for counters. Default 64MiB."`
-	MaxMessage     byteSize `group:"bounds" name:"max-message" default:"64KiB" placeholder:"SIZE" help:"Largest request. Default 64KiB."`
+	MaxMessage     byteSize `group:"bounds" name:"max-message" default:"4MiB" placeholder:"SIZE" help:"Largest request. A larger one gets an error, which Envoy takes for a pass, so allow 60KiB (Envoy's max_request_headers_kb) for each entry that comes from a header. Default 4MiB."`
 	MaxDescriptors int64    `group:"bounds" default:"1000" placeholder:"N" help:"Most descriptors of one request. Default 1000."`
 	MaxEntries     int64    `group:"bounds" default:"64" placeholder:"N" help:"Most entries of one descriptor. Default 64."`
 	MaxKeyLength   byteSize `group:"bounds" default:"1KiB" placeholder:"SIZE" help:"Longest key of an entry. Default 1KiB."`
-	MaxValueLength byteSize `group:"bounds" default:"60KiB" placeholder:"SIZE" help:"Longest value of an entry. Default 60KiB, which is what Envoy takes for all headers of a request."`
 
 	MaxConnections    int64         `group:"bounds" default:"10000" placeholder:"N" help:"Most gRPC connections; fewer where the process may not open so many files. Default 10000."`
 	MaxHTTPConns      int64         `group:"bounds" name:"max-http-connections" default:"1000" placeholder:"N" help:"Most connections of each HTTP listener; fewer where the process may not open so many files. Default 1000."`
 	MaxStreams        int64         `group:"bounds" default:"1024" placeholder:"N" help:"Most calls in flight on one connection. Default 1024."`
-	MaxHeaderSize     byteSize      `group:"bounds" default:"16KiB" placeholder:"SIZE" help:"Most that the headers of a call, or of a request over HTTP, may take. Default 16KiB."`
+	MaxHeaderSize     byteSize      `group:"bounds" default:"128KiB" placeholder:"SIZE" help:"Most that the headers of a call may take; more than twice as much may close the connection. Envoy forwards tracing headers of end clients, up to its max_request_headers_kb (60). Default 128KiB."`
 	ConnectionTimeout time.Duration `group:"bounds" default:"5s" placeholder:"TIME" help:"Longest that a connection may take to begin. Default 5s."`
 	MaxConnIdle       time.Duration `group:"bounds" name:"max-connection-idle" default:"15m" placeholder:"TIME" help:"End connections on which no call came for so long. Default 15m."`
 	MaxConnAge        connectionAge `group:"bounds" name:"max-connection-age" default:"24h" placeholder:"TIME" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
@@ -41,7 +40,6 @@ func (f *boundsFlags) check() error {
 		{"--max-descriptors", f.MaxDescriptors, 1, most},
 		{"--max-entries", f.MaxEntries, 1, most},
 		{"--max-key-length", int64(f.MaxKeyLength), 1, most},
-		{"--max-value-length", int64(f.MaxValueLength), 1, most},
 		{"--max-connections", f.MaxConnections, 1, most},
 		{"--max-http-connections", f.MaxHTTPConns, 1, most},
 		{"--max-streams", f.MaxStreams, 1, most},
@@ -65,10 +63,10 @@ func (f *boundsFlags) check() error {
 // bounds are those on one request.
 func (f *boundsFlags) bounds() server.Bounds {
 	return server.Bounds{
-		Descriptors: int(f.MaxDescriptors),
-		Entries:     int(f.MaxEntries),
-		KeyBytes:    int(f.MaxKeyLength),
-		ValueBytes:  int(f.MaxValueLength),
+		MessageBytes: int(f.MaxMessage),
+		Descriptors:  int(f.MaxDescriptors),
+		Entries:      int(f.MaxEntries),
+		KeyBytes:     int(f.MaxKeyLength),
 	}
 }
 

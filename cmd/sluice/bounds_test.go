@@ -18,9 +18,9 @@ func TestBoundsAreWhatFlagsSay(t *testing.T) {
 	}{
 		{
 			nil,
-			server.Bounds{Descriptors: 1000, Entries: 64, KeyBytes: 1 << 10, ValueBytes: 60 << 10},
+			server.Bounds{MessageBytes: 4 << 20, Descriptors: 1000, Entries: 64, KeyBytes: 1 << 10},
 			server.Limits{
-				MaxMessageBytes: 64 << 10, MaxStreams: 1024, MaxHeaderBytes: 16 << 10, MaxConnections: 10_000, MaxHTTPConnections: 1000,
+				MaxMessageBytes: 4 << 20, MaxStreams: 1024, MaxHeaderBytes: 128 << 10, MaxConnections: 10_000, MaxHTTPConnections: 1000,
 				ConnectionTimeout: 5 * time.Second, MaxConnectionIdle: 15 * time.Minute,
 				KeepaliveTime: time.Minute, KeepaliveTimeout: 10 * time.Second, KeepaliveMinTime: 10 * time.Second,
 				MaxConnectionAge: 24 * time.Hour, MaxConnectionAgeGrace: time.Hour,
@@ -28,12 +28,12 @@ func TestBoundsAreWhatFlagsSay(t *testing.T) {
 		},
 		{
 			[]string{
-				"--max-descriptors=1", "--max-entries=2", "--max-key-length=3", "--max-value-length=4",
+				"--max-descriptors=1", "--max-entries=2", "--max-key-length=3",
 				"--max-message=5", "--max-streams=6", "--max-header-size=1031", "--max-connections=8", "--max-http-connections=16",
 				"--connection-timeout=9s", "--max-connection-idle=10s", "--keepalive-time=11s", "--keepalive-timeout=12s",
 				"--keepalive-min-time=13s", "--max-connection-age=14s", "--max-connection-age-grace=15s",
 			},
-			server.Bounds{Descriptors: 1, Entries: 2, KeyBytes: 3, ValueBytes: 4},
+			server.Bounds{MessageBytes: 5, Descriptors: 1, Entries: 2, KeyBytes: 3},
 			server.Limits{
 				MaxMessageBytes: 5, MaxStreams: 6, MaxHeaderBytes: 1031, MaxConnections: 8, MaxHTTPConnections: 16,
 				ConnectionTimeout: 9 * time.Second, MaxConnectionIdle: 10 * time.Second,

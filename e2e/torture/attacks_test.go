@@ -30,7 +30,7 @@ var bites = map[string]struct {
 }{
 	"calls without pause":        {ends: true, reset: "REFUSED_STREAM", answer: "0"},
 	"HPACK bomb":                 {ends: true, reset: "FRAME_SIZE_ERROR"},
-	"headers too large":          {ends: true, reset: "FRAME_SIZE_ERROR"},
+	"headers too large":          {answer: "8"},
 	"open streams":               {ends: true, reset: "REFUSED_STREAM"},
 	"DATA of one byte":           {ends: true},
 	"requests without an end":    {ends: true},

@@ -115,18 +115,25 @@ func hpackBomb(c *Conn) (func() error, error) {
 // largeHeaders makes calls with more headers than the server takes, in the largest
 // frames.
 func largeHeaders(c *Conn) (func() error, error) {
-	// 15 KiB in the frame, but each field counts 32 bytes more.
+	// 15 KiB in a frame. Each field counts 32 bytes more, so that ten frames are a
+	// list of some 200 KiB.
 	var fields []hpack.HeaderField
 	for range 230 {
 		fields = append(fields, hpack.HeaderField{Name: "x", Value: strings.Repeat("~", 60)})
 	}
 	headers := block(shouldRateLimit, fields...)
+	more := block("", fields...)[len(block("")):]
+	const parts = 9
 	stream := uint32(1)
 	var b []byte
 	return func() error {
-		b = appendFrame(b[:0], http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersEndStream, stream, headers)
+		b = appendFrame(b[:0], http2.FrameHeaders, http2.FlagHeadersEndStream, stream, headers)
+		for range parts - 1 {
+			b = appendFrame(b, http2.FrameContinuation, 0, stream, more)
+		}
+		b = appendFrame(b, http2.FrameContinuation, http2.FlagContinuationEndHeaders, stream, more)
 		stream += 2
-		return c.Send(1, b)
+		return c.Send(1+parts, b)
 	}, nil
 }
 

@@ -1,0 +1,65 @@
+package server
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+)
+
+// TestFloodsEndOverPlainTextAndTLS has a client send what asks for nothing, over each
+// kind of connection, while a neighbour calls.
+func TestFloodsEndOverPlainTextAndTLS(t *testing.T) {
+	ca := authority(t)
+	pair := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
+	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			s := service(t, Settings{}, oneRule)
+			var options Options
+			dial := func(addr string) (net.Conn, error) { return new(net.Dialer).DialContext(t.Context(), "tcp", addr) }
+			creds := insecure.NewCredentials()
+			if secure {
+				options.TLS = serverTLS(t, TLSOptions{Cert: pair.Cert, Key: pair.Key})
+				creds = clientTLS(t, TLSOptions{CA: pair.CA})
+				roots := x509.NewCertPool()
+				roots.AppendCertsFromPEM(ca.PEM)
+				dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: host, NextProtos: []string{"h2"}}}
+				dial = func(addr string) (net.Conn, error) { return dialer.DialContext(t.Context(), "tcp", addr) }
+			}
+			r := serve(t, s, options)
+			if err := r.ask(t, creds); err != nil {
+				t.Fatal(err)
+			}
+			conn, err := dial(r.addr["grpc"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			var flood bytes.Buffer
+			flood.WriteString(http2.ClientPreface)
+			frames := http2.NewFramer(&flood, nil)
+			for range 10_000 {
+				if err := frames.WriteSettings(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			go func() { _, _ = conn.Write(flood.Bytes()) }() // it is ended meanwhile
+			_, err = io.Copy(io.Discard, conn)               // until it is
+			t.Logf("the connection ended: %v", err)
+			if got := testutil.ToFloat64(s.metrics.EndedConnections); got != 1 {
+				t.Errorf("%v connections were ended, want 1", got)
+			}
+			if err := r.ask(t, creds); err != nil {
+				t.Errorf("a neighbour's call: %v", err)
+			}
+		})
+	}
+}

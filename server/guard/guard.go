@@ -1,0 +1,126 @@
+package guard
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/credentials"
+)
+
+// Why a connection is closed.
+var (
+	errOddActs = errors.New("too many frames that ask for nothing, or streams that had to be reset")
+	errParked  = errors.New("it holds the most memory of all connections for requests that are not whole")
+)
+
+// DefaultParkedBytes is the default of [Options].ParkedBytes. One connection with
+// 1024 streams reaches two thirds of it if all of them wait at the end of their
+// first window.
+const DefaultParkedBytes = 96 << 20
+
+// Options are those of a [Guard]. The zero value of each but Ended and Logger means
+// its default.
+type Options struct {
+	// ParkedBytes bounds the memory of requests that are not whole, of all
+	// connections together. 0 means [DefaultParkedBytes].
+	ParkedBytes int64
+	// HeaderListBytes is the most that grpc-go decodes of a call's headers, as
+	// grpc.MaxHeaderListSize has it. 0 means 16 MiB, as there.
+	HeaderListBytes int
+	// Ended counts the connections that were closed.
+	Ended prometheus.Counter
+	// Logger tells of them. A client may cause any number of lines, so give one that
+	// drops most.
+	Logger *zap.Logger
+}
+
+// Guard watches the connections of one listener. Its methods may be called
+// concurrently.
+type Guard struct {
+	options Options
+	parked  atomic.Int64 // bytes of all connections
+
+	mu    sync.Mutex
+	conns map[*conn]struct{} // those that hold something, and some that did
+}
+
+// New returns a guard of no connection.
+func New(o Options) *Guard {
+	if o.ParkedBytes == 0 {
+		o.ParkedBytes = DefaultParkedBytes
+	}
+	if o.HeaderListBytes == 0 {
+		o.HeaderListBytes = 16 << 20
+	}
+	return &Guard{options: o, conns: make(map[*conn]struct{})}
+}
+
+// Credentials returns creds with every connection of theirs guarded.
+func (g *Guard) Credentials(creds credentials.TransportCredentials) credentials.TransportCredentials {
+	return guarded{creds, g}
+}
+
+type guarded struct {
+	credentials.TransportCredentials
+	guard *Guard
+}
+
+// ServerHandshake implements [credentials.TransportCredentials].
+func (g guarded) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, info, err := g.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	return g.guard.wrap(c, time.Now()), info, nil //nolint:forbidigo // connections begin when they like
+}
+
+// Clone implements [credentials.TransportCredentials].
+func (g guarded) Clone() credentials.TransportCredentials {
+	g.TransportCredentials = g.TransportCredentials.Clone()
+	return g
+}
+
+// add enters a connection that holds something.
+func (g *Guard) add(c *conn) {
+	g.mu.Lock()
+	g.conns[c] = struct{}{}
+	g.mu.Unlock()
+}
+
+// remove forgets a connection that is closed.
+func (g *Guard) remove(c *conn) {
+	g.mu.Lock()
+	delete(g.conns, c)
+	g.mu.Unlock()
+}
+
+// shed closes the connections that hold the most until all others together hold
+// what is allowed. The caller holds no lock.
+func (g *Guard) shed() {
+	for g.parked.Load() > g.options.ParkedBytes {
+		worst := g.worst()
+		if worst == nil {
+			return // they have just closed
+		}
+		worst.end(errParked)
+	}
+}
+
+// worst takes out the connection that holds the most, and returns it, or nil.
+func (g *Guard) worst() *conn {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var worst *conn
+	for c := range g.conns {
+		if worst == nil || c.holds.Load() > worst.holds.Load() {
+			worst = c
+		}
+	}
+	delete(g.conns, worst)
+	return worst
+}

@@ -1,0 +1,132 @@
+package guard
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/net/http2"
+)
+
+// updates returns the streams whose WINDOW_UPDATE frames reached the client since it
+// was last called, once all that was to be sent has been.
+func (c *conversation) updates() []uint32 {
+	c.t.Helper()
+	synctest.Wait()
+	var streams []uint32
+	r := http2.NewFramer(nil, &c.out.Buffer)
+	for {
+		f, err := r.ReadFrame()
+		if errors.Is(err, io.EOF) {
+			return streams
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if u, ok := f.(*http2.WindowUpdateFrame); ok {
+			streams = append(streams, u.StreamID)
+		}
+	}
+}
+
+// large has the client begin a message that is larger than its window, and the
+// server widen that.
+func (c *conversation) large(stream uint32) {
+	c.begin(stream)
+	c.data(stream, false, 16<<10)
+	c.mustBeWell()
+	c.goes(c.server.WriteWindowUpdate(stream, 1<<20))
+	c.mustBeWell()
+}
+
+func (c *conversation) wantUpdates(what string, want ...uint32) {
+	c.t.Helper()
+	if got := c.updates(); !slices.Equal(got, want) {
+		c.t.Errorf("%s: updates of streams %v, want %v", what, got, want)
+	}
+}
+
+func TestLargeMessagesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := converse(t, newGuard(Options{}))
+		for stream := uint32(1); stream <= 19; stream += 2 {
+			c.large(stream)
+		}
+		c.wantUpdates("ten begin", 1, 3, 5, 7)
+		c.goes(c.server.WriteWindowUpdate(0, 1<<20))
+		c.goes(c.server.WriteWindowUpdate(17, 20<<10))
+		c.goes(c.server.WriteWindowUpdate(3, 1<<20))
+		c.mustBeWell()
+		c.wantUpdates("of the connection, small, and of one whose turn it is", 0, 17, 3)
+		c.data(3, true, 100)
+		c.mustBeWell()
+		c.wantUpdates("one is whole", 9)
+		c.goes(c.client.WriteRSTStream(11, http2.ErrCodeCancel))
+		c.goes(c.client.WriteRSTStream(5, http2.ErrCodeCancel))
+		c.mustBeWell()
+		c.wantUpdates("one that waits and one whose turn it is are reset", 13)
+		c.answer(1)
+		c.goes(c.server.WriteRSTStream(7, http2.ErrCodeCancel))
+		c.mustBeWell()
+		c.wantUpdates("the server ends two", 15, 17)
+		c.goes(c.server.WriteWindowUpdate(5, 1<<20))
+		c.mustBeWell()
+		c.wantUpdates("of a stream that has ended", 5)
+		c.data(9, true, 0)
+		c.data(13, true, 0)
+		c.mustBeWell()
+		c.wantUpdates("the last", 19)
+		if w := &c.conn.windows; len(w.waiting) != 0 || len(w.open) != 3 {
+			t.Errorf("%d wait and %d are open, want 0 and 3", len(w.waiting), len(w.open))
+		}
+	})
+}
+
+// TestUpdatesInPieces has the server write its frames in pieces of any size. All but
+// those that wait must come through as they are, in their order.
+func TestUpdatesInPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rnd := rand.New(rand.NewPCG(7, 8))
+		c := converse(t, newGuard(Options{}))
+		const calls = 300
+		for i := range uint32(calls) {
+			c.begin(1 + 2*i)
+			c.data(1+2*i, false, 16<<10)
+		}
+		c.mustBeWell()
+		for i := range uint32(calls) {
+			c.goes(c.server.WriteWindowUpdate(1+2*i, 1<<20))
+			c.goes(c.server.WriteData(1+2*i, false, make([]byte, rnd.IntN(50))))
+			c.goes(c.server.WriteWindowUpdate(0, 1<<20))
+		}
+		for all := c.server.take(); len(all) > 0; {
+			n := min(len(all), 1+rnd.IntN(200))
+			if _, err := c.conn.Write(all[:n]); err != nil {
+				t.Fatal(err)
+			}
+			all = all[n:]
+		}
+		seen := map[uint32]int{}
+		for {
+			got := c.updates()
+			for _, stream := range got {
+				seen[stream]++
+			}
+			if len(got) == 0 {
+				break
+			}
+			for _, stream := range got {
+				if stream != 0 {
+					c.data(stream, true, 0)
+				}
+			}
+			c.mustBeWell()
+		}
+		if seen[0] != calls || len(seen) != calls+1 {
+			t.Errorf("%d updates of the connection and of %d streams came, want %d of each", seen[0], len(seen)-1, calls)
+		}
+	})
+}

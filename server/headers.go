@@ -1,0 +1,72 @@
+package server
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+)
+
+// decodedHeaders is how many times --max-header-size grpc-go decodes of a call's
+// headers. A call whose headers lie in between fails alone, here. Beyond it, grpc-go
+// resets the call if that is due to many small headers in one frame; else it closes
+// the connection, with all other calls on it.
+const decodedHeaders = 2
+
+// maxTraceHeader is the longest header of a trace that is kept. W3C asks for 512
+// bytes of tracestate and 8192 of baggage.
+const maxTraceHeader = 16 << 10
+
+// headerBound is the bound on a call's headers.
+type headerBound struct {
+	max      int
+	kept     []string // the headers that tracing reads, in lower case
+	rejected prometheus.Counter
+	logger   *zap.Logger // of which few lines come through
+}
+
+// look is called with the headers of each call before anything else is done for
+// it. It rejects a call with too many, and forgets what nobody reads: a client may
+// leave a thousand calls open, and each would keep them.
+//
+// It implements [tap.ServerInHandle]. grpc-go calls it in the connection's reader,
+// so it is quick and does not wait.
+func (b *headerBound) look(ctx context.Context, info *tap.Info) (context.Context, error) {
+	size := headerListSize(info.Header)
+	for name, values := range info.Header {
+		if !b.keeps(name, values) {
+			delete(info.Header, name)
+		}
+	}
+	if size <= b.max {
+		return ctx, nil
+	}
+	b.rejected.Inc()
+	b.logger.Warn("call rejected: its headers are too large; more within ten seconds are only counted",
+		zap.Int("bytes", size), zap.Int("max", b.max), zap.String("remedy", "set --max-header-size above what your proxies forward"))
+	return ctx, status.Errorf(codes.ResourceExhausted, "the headers take %d bytes: --max-header-size allows %d", size, b.max)
+}
+
+func (b *headerBound) keeps(name string, values []string) bool {
+	for _, k := range b.kept {
+		if k == name {
+			return headerListSize(metadata.MD{name: values}) <= maxTraceHeader
+		}
+	}
+	return false
+}
+
+// headerListSize is what headers take by RFC 9113, section 6.5.2.
+func headerListSize(header metadata.MD) int {
+	n := 0
+	for name, values := range header {
+		for _, v := range values {
+			n += len(name) + len(v) + 32
+		}
+	}
+	return n
+}

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/tap"
+)
+
+// TestHeadersAreForgotten holds that a call keeps no header but those that tracing
+// reads, and none of these that is very long.
+func TestHeadersAreForgotten(t *testing.T) {
+	long := strings.Repeat("x", 17<<10)
+	for _, tt := range []struct {
+		name       string
+		kept       []string
+		have, want metadata.MD
+	}{
+		{"without tracing", nil, metadata.Pairs(":authority", "sluice", "user-agent", "u", "traceparent", "t"), metadata.MD{}},
+		{
+			"with tracing", []string{"traceparent", "tracestate", "baggage"},
+			metadata.Pairs("user-agent", "u", "traceparent", "t", "tracestate", long, "baggage", "b"),
+			metadata.Pairs("traceparent", "t", "baggage", "b"),
+		},
+		{
+			"many values", []string{"tracestate"},
+			metadata.MD{"tracestate": strings.Split(strings.Repeat("x,", 1000), ",")},
+			metadata.MD{},
+		},
+	} {
+		b := &headerBound{max: 1 << 20, kept: tt.kept, rejected: prometheus.NewCounter(prometheus.CounterOpts{}), logger: zap.NewNop()}
+		if _, err := b.look(t.Context(), &tap.Info{Header: tt.have}); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if diff := cmp.Diff(tt.want, tt.have); diff != "" {
+			t.Errorf("%s: headers kept: -want +got:\n%s", tt.name, diff)
+		}
+	}
+}
+
+// TestLookAllocatesNothing at the headers that an Envoy sends.
+func TestLookAllocatesNothing(t *testing.T) {
+	b := &headerBound{max: 128 << 10, kept: []string{"traceparent", "tracestate"}, logger: zap.NewNop()}
+	from := metadata.Pairs(":authority", "sluice", "content-type", "application/grpc", "traceparent", "t", "user-agent", "Envoy")
+	header := metadata.MD{}
+	info := &tap.Info{Header: header}
+	if n := testing.AllocsPerRun(100, func() {
+		for name, values := range from {
+			header[name] = values
+		}
+		if _, err := b.look(t.Context(), info); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("a call allocates %v times", n)
+	}
+}

@@ -1,0 +1,93 @@
+package server
+
+import (
+	"bytes"
+	"net"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// rawClient calls ShouldRateLimit as no client library would: with headers beyond
+// what the server said that it takes.
+type rawClient struct {
+	t    *testing.T
+	fr   *http2.Framer
+	next uint32
+	text bytes.Buffer
+	enc  *hpack.Encoder
+}
+
+func newRawClient(t *testing.T, conn net.Conn) *rawClient {
+	t.Helper()
+	c := &rawClient{t: t, fr: http2.NewFramer(conn, conn), next: 1}
+	c.enc = hpack.NewEncoder(&c.text)
+	c.fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		t.Fatal(err)
+	}
+	c.goes(c.fr.WriteSettings())
+	return c
+}
+
+func (c *rawClient) goes(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// call sends a call whose header x has extra bytes, and returns its stream.
+func (c *rawClient) call(message []byte, extra int) uint32 {
+	c.t.Helper()
+	stream := c.next
+	c.next += 2
+	c.text.Reset()
+	for _, f := range []hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"},
+		{Name: ":path", Value: "/" + serviceName + "/ShouldRateLimit"}, {Name: ":authority", Value: "sluice"},
+		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+		{Name: "x", Value: strings.Repeat("~", extra), Sensitive: true}, // in no table
+	} {
+		c.goes(c.enc.WriteField(f))
+	}
+	block := c.text.Bytes()
+	first := block[:min(len(block), 16<<10)]
+	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: first, EndHeaders: len(first) == len(block)}))
+	for block = block[len(first):]; len(block) > 0; {
+		part := block[:min(len(block), 16<<10)]
+		block = block[len(part):]
+		c.goes(c.fr.WriteContinuation(stream, len(block) == 0, part))
+	}
+	c.goes(c.fr.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(message))}, message...)))
+	return stream
+}
+
+// ends returns how n calls end: the grpc-status, or the code of their reset.
+func (c *rawClient) ends(n int) map[uint32]string {
+	c.t.Helper()
+	ends := map[uint32]string{}
+	for len(ends) < n {
+		f, err := c.fr.ReadFrame()
+		if err != nil {
+			c.t.Fatalf("after %d calls: %v", len(ends), err)
+		}
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			for _, h := range f.RegularFields() {
+				if h.Name == "grpc-status" {
+					ends[f.StreamID] = h.Value
+				}
+			}
+		case *http2.RSTStreamFrame:
+			if ends[f.StreamID] == "" {
+				ends[f.StreamID] = f.ErrCode.String()
+			}
+		case *http2.GoAwayFrame:
+			c.t.Fatalf("the connection ends: %v %s", f.ErrCode, f.DebugData())
+		}
+	}
+	return ends
+}
