@@ -46,7 +46,11 @@ var bytesRequest = sync.OnceValue(func() protoreflect.MessageDescriptor {
 	if err != nil {
 		panic(err)
 	}
-	return d.(protoreflect.MessageDescriptor) //nolint:forcetypeassert // it is one
+	request, ok := d.(protoreflect.MessageDescriptor)
+	if !ok {
+		panic("RateLimitRequest is no message")
+	}
+	return request
 })
 
 func stringsToBytes(m *descriptorpb.DescriptorProto) {
@@ -85,7 +89,7 @@ func decodeLikeProtobuf(t *testing.T, in []byte) (*rls.RateLimitRequest, error) 
 	fields := m.Descriptor().Fields()
 	out := &rls.RateLimitRequest{
 		Domain:     text(m, "domain"),
-		HitsAddend: uint32(m.Get(fields.ByName("hits_addend")).Uint()), //nolint:gosec // it is a uint32
+		HitsAddend: uint32(m.Get(fields.ByName("hits_addend")).Uint()),
 	}
 	descriptors := m.Get(fields.ByName("descriptors")).List()
 	for i := range descriptors.Len() {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -52,12 +53,7 @@ func (b *headerBound) look(ctx context.Context, info *tap.Info) (context.Context
 }
 
 func (b *headerBound) keeps(name string, values []string) bool {
-	for _, k := range b.kept {
-		if k == name {
-			return headerListSize(metadata.MD{name: values}) <= maxTraceHeader
-		}
-	}
-	return false
+	return slices.Contains(b.kept, name) && headerListSize(metadata.MD{name: values}) <= maxTraceHeader
 }
 
 // headerListSize is what headers take by RFC 9113, section 6.5.2.

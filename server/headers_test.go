@@ -1,6 +1,7 @@
 package server
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -22,12 +23,14 @@ func TestHeadersAreForgotten(t *testing.T) {
 	}{
 		{"without tracing", nil, metadata.Pairs(":authority", "sluice", "user-agent", "u", "traceparent", "t"), metadata.MD{}},
 		{
-			"with tracing", []string{"traceparent", "tracestate", "baggage"},
+			"with tracing",
+			[]string{"traceparent", "tracestate", "baggage"},
 			metadata.Pairs("user-agent", "u", "traceparent", "t", "tracestate", long, "baggage", "b"),
 			metadata.Pairs("traceparent", "t", "baggage", "b"),
 		},
 		{
-			"many values", []string{"tracestate"},
+			"many values",
+			[]string{"tracestate"},
 			metadata.MD{"tracestate": strings.Split(strings.Repeat("x,", 1000), ",")},
 			metadata.MD{},
 		},
@@ -49,9 +52,7 @@ func TestLookAllocatesNothing(t *testing.T) {
 	header := metadata.MD{}
 	info := &tap.Info{Header: header}
 	if n := testing.AllocsPerRun(100, func() {
-		for name, values := range from {
-			header[name] = values
-		}
+		maps.Copy(header, from)
 		if _, err := b.look(t.Context(), info); err != nil {
 			t.Fatal(err)
 		}

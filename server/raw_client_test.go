@@ -46,9 +46,12 @@ func (c *rawClient) call(message []byte, extra int) uint32 {
 	c.next += 2
 	c.text.Reset()
 	for _, f := range []hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"},
-		{Name: ":path", Value: "/" + serviceName + "/ShouldRateLimit"}, {Name: ":authority", Value: "sluice"},
-		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "http"},
+		{Name: ":path", Value: "/" + serviceName + "/ShouldRateLimit"},
+		{Name: ":authority", Value: "sluice"},
+		{Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"},
 		{Name: "x", Value: strings.Repeat("~", extra), Sensitive: true}, // in no table
 	} {
 		c.goes(c.enc.WriteField(f))

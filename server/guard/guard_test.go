@@ -55,7 +55,7 @@ type conversation struct {
 
 // newGuard returns a guard with a counter of its own.
 func newGuard(o Options) *Guard {
-	o.Ended, o.Logger = prometheus.NewCounter(prometheus.CounterOpts{Name: "ended"}), zap.NewNop()
+	o.Ended, o.Logger = prometheus.NewCounter(prometheus.CounterOpts{Name: "ended_total", Help: "Connections that were closed."}), zap.NewNop()
 	return New(o)
 }
 

@@ -88,9 +88,9 @@ func TestNothingStaysCounted(t *testing.T) {
 			return 0, false
 		}
 		for range 5000 {
-			id, any := pick()
+			id, some := pick()
 			switch kind := rnd.IntN(7); {
-			case kind == 0 || !any:
+			case kind == 0 || !some:
 				c.begin(next)
 				open[next] = true
 				next += 2
