@@ -135,8 +135,8 @@ func (c *conn) receivedFrameLocked(f *frames) {
 			break
 		}
 		// grpc-go throws away what comes for a stream that it has ended.
-		if c.streams.on(f.stream()) {
-			c.parked.addData(f.stream(), f.length())
+		if c.streams.on(f.stream()) && c.parked.addData(f.stream(), f.length()) && c.windows.missing > 0 {
+			c.windows.ask(f.stream(), c.windows.missing)
 		}
 		if f.length() < smallFrame {
 			c.odd.spend(1)
@@ -202,7 +202,7 @@ func (c *conn) Write(p []byte) (int, error) {
 func (c *conn) sent(p []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kept := 0 // bytes of p that are passed on or left out
+	kept := 0 // bytes of p that are in scratch or left out
 	c.scratch = c.scratch[:0]
 	for rest, ok := c.out.next(p); ok; rest, ok = c.out.next(rest) {
 		f := &c.out
@@ -228,6 +228,14 @@ func (c *conn) sent(p []byte) []byte {
 				!c.windows.ask(f.stream(), f.code()) {
 				c.scratch = append(c.scratch, p[kept:at-whole]...)
 				kept = at
+			}
+			continue
+		case frameSettings:
+			// The first frame of all, so that it is whole. An ACK has no payload.
+			if end := at + f.length(); end <= len(p) && c.windows.missing == 0 {
+				c.scratch = append(c.scratch, p[kept:end]...)
+				c.windows.missing = narrowFirstWindow(c.scratch[len(c.scratch)-f.length():])
+				kept = end
 			}
 			continue
 		default:

@@ -10,13 +10,13 @@
 //     refill; see budget.
 //   - Memory of requests that are on their way, of all connections together; see
 //     [Guard]. Beyond it, the connection that holds the most is closed.
-//   - How many requests larger than a stream's first window a connection may
-//     send at once. The others wait for their window; see windows.
+//   - How many requests larger than 8 KiB a connection may send at once. The
+//     others wait for their window; see windows.
 //   - Streams that a client resets as fast as it opens them: the reader yields to
 //     other goroutines; see conn.Read.
 //
-// A guard never answers a call and never alters what a client sends. It delays
-// WINDOW_UPDATE frames of the server, and it closes connections. A connection is
-// closed only for what its own client did: calls that end clients make through an
-// Envoy reach none of the bounds.
+// A guard never answers a call and never alters what a client sends. It tells the
+// client a smaller first window than grpc-go has, makes up for it later, and delays
+// WINDOW_UPDATE frames of the server. A connection is closed only for what its own
+// client did.
 package guard

@@ -12,6 +12,7 @@ const (
 	frameData         = 0
 	frameHeaders      = 1
 	frameRSTStream    = 3
+	frameSettings     = 4
 	frameWindowUpdate = 8
 	frameContinuation = 9
 

@@ -18,9 +18,8 @@ var (
 	errParked  = errors.New("it holds the most memory of all connections for requests that are not whole")
 )
 
-// DefaultParkedBytes is the default of [Options].ParkedBytes. One connection with
-// 1024 streams reaches two thirds of it if all of them wait at the end of their
-// first window.
+// DefaultParkedBytes is the default of [Options].ParkedBytes. Twelve connections with
+// 1024 streams each reach it if all streams wait at the end of their first window.
 const DefaultParkedBytes = 96 << 20
 
 // Options are those of a [Guard]. The zero value of each but Ended and Logger means

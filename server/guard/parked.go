@@ -9,14 +9,18 @@ type parked struct {
 	maxList int            // the most that a decoded header list may hold
 }
 
-// addData counts a DATA frame.
-func (p *parked) addData(stream uint32, length int) {
+// addData counts a DATA frame, and reports whether the stream's request is now seen
+// to be one that may not fit its first window. Buffers have at least the size of what
+// is in them, so this comes before the window is full.
+func (p *parked) addData(stream uint32, length int) (large bool) {
 	if p.data == nil {
 		p.data = make(map[uint32]int)
 	}
 	n := bufferBytes(length)
-	p.data[stream] += n
+	before := p.data[stream]
+	p.data[stream] = before + n
 	p.bytes += n
+	return before < firstWindow/2 && before+n >= firstWindow/2
 }
 
 // endStream forgets what a stream held.

@@ -5,42 +5,47 @@ import (
 	"slices"
 )
 
-// largeAtOnce is how many large messages one connection may send at once.
-const largeAtOnce = 4
+// firstWindow is what a client may send on a stream before its turn comes, in
+// bytes. Real requests have less than half of it.
+const firstWindow = 8 << 10
 
-// largeIncrement tells the WINDOW_UPDATE that lets a large message in from others.
-// grpc-go gives a stream 64 KiB at first; a message that is longer gets its whole
-// length at once, before the rest of it has come. Other updates of a stream follow
+// turnsAtOnce is how many streams of one connection have their turn at once.
+const turnsAtOnce = 4
+
+// largeIncrement tells the WINDOW_UPDATE that lets in a message of more than the
+// window that grpc-go gives a stream at first. Other updates of a stream follow
 // what was read, a DATA frame of at most 16 KiB and what was short of it before.
 const largeIncrement = 32 << 10
 
-// windows has large messages of one connection wait for each other. Without it,
-// a thousand calls on one connection, each with a message of --max-message, would
-// all be held in part at the same time.
+// windows has the large requests of one connection wait for each other. Without it,
+// a thousand calls on one connection, each with a request of --max-message, would all
+// be held in part at the same time: an end client of an Envoy can cause that.
 //
-// A message that fits the first window never waits.
+// A client is told a smaller first window than grpc-go has in mind; see
+// narrowFirstWindow. What is missing is added when the stream's turn comes, so that
+// client and server agree again. A request that fits the first window never waits.
 type windows struct {
-	open    map[uint32]struct{} // streams that may send a large message
+	missing uint32              // of each stream's window, until its turn comes; 0 if nothing is
+	open    map[uint32]struct{} // streams whose turn it is
 	waiting []update            // the next ones, in the order in which they asked
 }
 
-// update is a WINDOW_UPDATE of the server that was not sent yet.
+// update is a WINDOW_UPDATE that was not sent yet.
 type update struct{ stream, increment uint32 }
 
-// ask reports whether a stream's update may be sent. If not, it waits.
+// ask reports whether an update of a stream may be sent at once. If not, it waits.
 func (w *windows) ask(stream, increment uint32) bool {
 	if _, ok := w.open[stream]; ok {
 		return true
 	}
-	if len(w.open) == largeAtOnce {
-		w.waiting = append(w.waiting, update{stream, increment})
-		return false
+	for i := range w.waiting {
+		if w.waiting[i].stream == stream {
+			w.waiting[i].increment += increment
+			return false
+		}
 	}
-	if w.open == nil {
-		w.open = make(map[uint32]struct{}, largeAtOnce)
-	}
-	w.open[stream] = struct{}{}
-	return true
+	w.waiting = append(w.waiting, update{stream, increment})
+	return false
 }
 
 // done takes a stream out whose request has ended.
@@ -53,17 +58,39 @@ func (w *windows) done(stream uint32) {
 }
 
 // ready reports whether an update that waits may be sent.
-func (w *windows) ready() bool { return len(w.waiting) > 0 && len(w.open) < largeAtOnce }
+func (w *windows) ready() bool { return len(w.waiting) > 0 && len(w.open) < turnsAtOnce }
 
 // appendReady appends the frames of the updates that may be sent.
 func (w *windows) appendReady(b []byte) []byte {
 	for w.ready() {
 		u := w.waiting[0]
 		w.waiting = slices.Delete(w.waiting, 0, 1)
+		if w.open == nil {
+			w.open = make(map[uint32]struct{}, turnsAtOnce)
+		}
 		w.open[u.stream] = struct{}{}
 		b = append(b, 0, 0, codeBytes, frameWindowUpdate, 0)
 		b = binary.BigEndian.AppendUint32(b, u.stream)
 		b = binary.BigEndian.AppendUint32(b, u.increment)
 	}
 	return b
+}
+
+// narrowFirstWindow lowers SETTINGS_INITIAL_WINDOW_SIZE in the payload of a SETTINGS
+// frame, and returns by how much, 0 if it is not there. grpc-go itself takes no
+// smaller one than 64 KiB.
+func narrowFirstWindow(payload []byte) uint32 {
+	const setting, initialWindowSize = 6, 4
+	for ; len(payload) >= setting; payload = payload[setting:] {
+		if binary.BigEndian.Uint16(payload) != initialWindowSize {
+			continue
+		}
+		was := binary.BigEndian.Uint32(payload[2:])
+		if was <= firstWindow {
+			return 0
+		}
+		binary.BigEndian.PutUint32(payload[2:], firstWindow)
+		return was - firstWindow
+	}
+	return 0
 }

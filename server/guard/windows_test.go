@@ -130,3 +130,70 @@ func TestUpdatesInPieces(t *testing.T) {
 		}
 	})
 }
+
+// TestFirstWindowIsMadeUpFor has the server allow 64 KiB. The client is told less, and
+// gets the rest when a request of its needs it, once.
+func TestFirstWindowIsMadeUpFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := converse(t, newGuard(Options{}))
+		c.goes(c.server.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 5}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 64 << 10}))
+		c.goes(c.server.WriteWindowUpdate(0, 1<<20))
+		c.goes(c.server.WriteSettingsAck())
+		c.mustBeWell()
+		synctest.Wait()
+		r := http2.NewFramer(nil, &c.out.Buffer)
+		f, err := r.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		told, ok := f.(*http2.SettingsFrame)
+		if !ok {
+			t.Fatalf("the server begins with %v", f)
+		}
+		window, _ := told.Value(http2.SettingInitialWindowSize)
+		if streams, _ := told.Value(http2.SettingMaxConcurrentStreams); streams != 5 || window != firstWindow {
+			t.Errorf("the client is told %v", told)
+		}
+		c.wantUpdates("the connection's", 0)
+
+		c.begin(1)
+		c.data(1, true, firstWindow)
+		c.begin(3)
+		c.data(3, false, 200)
+		c.data(3, true, 200)
+		c.mustBeWell()
+		c.wantUpdates("requests that fit")
+
+		c.begin(5)
+		for range firstWindow / 1024 {
+			c.data(5, false, 1024)
+			c.mustBeWell()
+		}
+		synctest.Wait()
+		f, err = r.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u, ok := f.(*http2.WindowUpdateFrame); !ok || u.StreamID != 5 || u.Increment+window != 64<<10 {
+			t.Errorf("a request that does not fit gets %v, want an update to 64 KiB in all", f)
+		}
+		c.wantUpdates("no more than once")
+		c.goes(c.server.WriteWindowUpdate(5, 1<<20))
+		c.mustBeWell()
+		c.wantUpdates("it is larger than the server's first window, too", 5)
+	})
+}
+
+// TestUpdatesOfAWaitingStreamAreOne holds that a stream gets its turn once, for all
+// that it asked for.
+func TestUpdatesOfAWaitingStreamAreOne(t *testing.T) {
+	var w windows
+	for stream := uint32(1); stream < 20; stream += 2 {
+		w.ask(stream, 1)
+		w.ask(stream, 10)
+	}
+	b := w.appendReady(nil)
+	if len(b) != turnsAtOnce*(headerBytes+codeBytes) || b[headerBytes+codeBytes-1] != 11 || len(w.waiting) != 10-turnsAtOnce {
+		t.Errorf("updates %x, and %v wait", b, w.waiting)
+	}
+}
