@@ -104,7 +104,7 @@ func TestExamplesAskAsTheQuickStartDoes(t *testing.T) {
 // differs names the fields of the cluster that an example is about.
 var differs = map[string][]string{
 	"compose": {"load_assignment"},
-	"sharded": {"lb_policy", "common_lb_config", "load_assignment", "typed_extension_protocol_options", "health_checks"},
+	"sharded": {"lb_policy", "common_lb_config", "load_assignment", "typed_extension_protocol_options", "health_checks", "outlier_detection"},
 }
 
 // field returns a field of a configuration, the zero value if it is not there.

@@ -24,8 +24,9 @@ import (
 // replicas are two sluices behind an Envoy.
 type replicas struct {
 	rules string
-	addr  [2]string
-	now   [2]*sluice.Sluice
+	delay string // --drain-delay
+	addr  []string
+	now   []*sluice.Sluice
 	envoy *envoy.Envoy
 	// web are a few connections, each of which one of Envoy's threads serves.
 	web [4]*http.Client
@@ -34,10 +35,24 @@ type replicas struct {
 
 func startReplicas(t *testing.T, rnd *rand.Rand) *replicas {
 	t.Helper()
+	bootstrap, err := os.ReadFile("testdata/envoy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startReplicasBehind(t, rnd, bootstrap, 2, "2s")
+}
+
+// startReplicasBehind starts n sluices behind an Envoy with this configuration.
+func startReplicasBehind(t *testing.T, rnd *rand.Rand, bootstrap []byte, n int, delay string) *replicas {
+	t.Helper()
 	binary := torture.Envoy(t)
 	r := &replicas{
 		rules: torture.WriteRules(t, "domain: torture\ndescriptors: [{ key: remote_address, rate_limit: { unit: year, requests_per_unit: 4000000000 } }]\n"),
-		addr:  [2]string{freeAddr(t, rnd), freeAddr(t, rnd)},
+		delay: delay,
+		now:   make([]*sluice.Sluice, n),
+	}
+	for range n {
+		r.addr = append(r.addr, freeAddr(t, rnd))
 	}
 	for i := range r.web {
 		// Over HTTP/1.1 a stall would open a connection for each call.
@@ -49,14 +64,11 @@ func startReplicas(t *testing.T, rnd *rand.Rand) *replicas {
 	for i := range r.now {
 		r.start(t, i)
 	}
-	bootstrap, err := os.ReadFile("testdata/envoy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
 	defer cancel()
+	var err error
 	r.envoy, err = envoy.Start(ctx, envoy.Options{
-		Binary: binary, Bootstrap: bootstrap, Clusters: map[string][]string{"sluice": r.addr[:]}, Dir: t.TempDir(),
+		Binary: binary, Bootstrap: bootstrap, Clusters: map[string][]string{"sluice": r.addr}, Dir: t.TempDir(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -73,9 +85,19 @@ func startReplicas(t *testing.T, rnd *rand.Rand) *replicas {
 func (r *replicas) start(t *testing.T, i int) {
 	t.Helper()
 	r.now[i] = torture.Start(t, torture.Options{
-		Args:  []string{"--config", r.rules, "--drain-delay", "2s"},
+		Args:  []string{"--config", r.rules, "--drain-delay", r.delay},
 		Addrs: map[string]string{"grpc": r.addr[i]},
 	})
+}
+
+// stop ends a sluice by a drain.
+func (r *replicas) stop(t *testing.T, i int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	defer cancel()
+	if code, err := r.now[i].Stop(ctx); code != 0 || err != nil {
+		t.Fatalf("Stop() = %d, %v, want 0, nil; it said:\n%s", code, err, r.now[i].Log())
+	}
 }
 
 // stats returns what Envoy knows of its calls to the sluices.
@@ -140,12 +162,7 @@ func TestRollingRestarts(t *testing.T) {
 	load.Phase("restarts")
 	for range torture.Pick(3, 10) {
 		r.asked(t, 0, 500)
-		ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
-		code, err := r.now[0].Stop(ctx)
-		cancel()
-		if code != 0 || err != nil {
-			t.Fatalf("Stop() = %d, %v, want 0, nil; it said:\n%s", code, err, r.now[0].Log())
-		}
+		r.stop(t, 0)
 		r.start(t, 0)
 	}
 	r.asked(t, 0, 500)

@@ -1,0 +1,105 @@
+//go:build torture
+
+package torture_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/e2e/torture"
+)
+
+// TestLossesOfARestart counts the calls that a restart costs behind the cluster of
+// ../../envoy.yaml, and prints the table of docs/failure-modes.md. That page promises
+// that none is lost where the drain lasts longer than Envoy takes to notice.
+func TestLossesOfARestart(t *testing.T) {
+	if !torture.Long() {
+		t.Skip("the long tier has it: each of its restarts waits for Envoy's health checks")
+	}
+	rnd := torture.Rand(t)
+	var table strings.Builder
+	for _, tt := range []struct {
+		replicas int
+		delay    string
+		away     time.Duration // how long the replica is gone
+		outliers bool
+		none     bool // may fail
+	}{
+		{replicas: 2, delay: "12s", away: 15 * time.Second, outliers: true, none: true},
+		{replicas: 2, delay: "12s", away: 15 * time.Second, none: true},
+		{replicas: 2, delay: "0s", away: 15 * time.Second, outliers: true},
+		{replicas: 2, delay: "0s", away: 15 * time.Second},
+		{replicas: 1, delay: "12s", outliers: true},
+	} {
+		name := fmt.Sprintf("%d replicas, drain-delay %s, outlier_detection %v", tt.replicas, tt.delay, tt.outliers)
+		t.Run(name, func(t *testing.T) {
+			r := startReplicasBehind(t, rnd, quickStartCluster(t, tt.outliers), tt.replicas, tt.delay)
+			load := r.load(t)
+			load.Run(t, 2*time.Second)
+			load.Phase("restart")
+			load.Alone(t) // else calls of "before" fail by what follows
+			r.stop(t, 0)
+			load.Run(t, tt.away)
+			r.start(t, 0)
+			r.asked(t, 0, 500)
+			load.Run(t, 6*time.Second) // for a health check to find that it is back
+			load.Phase("after")
+			load.Run(t, 2*time.Second)
+			report := load.Stop(t)
+			report.NoErrors(t, "before", "after")
+			p := report.Phase(t, "restart")
+			fmt.Fprintf(&table, "| %d | %s | %v | %v | %d of %d |\n", tt.replicas, tt.away, tt.delay, tt.outliers, p.Failed(), p.Failed()+p.Answered())
+			if tt.none {
+				report.NoErrors(t, "restart")
+			}
+		})
+	}
+	t.Logf("calls that failed:\n| replicas | away | drain-delay | outlier_detection | failed |\n| --- | --- | --- | --- | --- |\n%s", table.String())
+}
+
+// quickStartCluster returns the configuration of these tests with the cluster of
+// envoy.yaml in the place of its own.
+func quickStartCluster(t *testing.T, outliers bool) []byte {
+	t.Helper()
+	read := func(path string) (map[string]any, []any) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var config map[string]any
+		if err := yaml.Unmarshal(text, &config); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		static, _ := config["static_resources"].(map[string]any)
+		clusters, _ := static["clusters"].([]any)
+		return config, clusters
+	}
+	find := func(clusters []any) map[string]any {
+		for _, c := range clusters {
+			if c, _ := c.(map[string]any); c["name"] == "sluice" {
+				return c
+			}
+		}
+		t.Fatal("there is no cluster sluice")
+		return nil
+	}
+	_, there := read("../../envoy.yaml")
+	config, here := read("testdata/envoy.yaml")
+	cluster := find(here)
+	clear(cluster)
+	for field, value := range find(there) {
+		if field != "outlier_detection" || outliers {
+			cluster[field] = value
+		}
+	}
+	text, err := yaml.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
