@@ -1,0 +1,106 @@
+package examples_test
+
+import (
+	"context"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+// TestShadowBesideTheOldService plays step 2 of the plan in docs/migrating.md: its filter
+// stands in envoy.yaml before the one that is there, whose service stands for the old
+// one. Envoy then asks both about the same requests, and the one in shadow counts what
+// it would have denied.
+func TestShadowBesideTheOldService(t *testing.T) {
+	t.Parallel()
+	envoyBinary(t)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "migrating.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(page), "```yaml\nhttp_filters:")
+	block, _, found := strings.Cut(block, "```")
+	var shown struct {
+		Filters list `yaml:"http_filters"`
+	}
+	if err := yaml.Unmarshal([]byte("http_filters:"+block), &shown); err != nil || !found || len(shown.Filters) != 1 {
+		t.Fatalf("docs/migrating.md shows the filters %v, %v, want one", shown.Filters, err)
+	}
+	config := example(t, "..", "envoy.yaml")
+	each(config, func(o object) {
+		if filters := field[list](o, "http_filters"); len(filters) == 2 {
+			o["http_filters"] = append(list{shown.Filters[0]}, filters...)
+		}
+	})
+	static := field[object](config, "static_resources")
+	for _, c := range field[list](static, "clusters") {
+		if c, _ := c.(object); c["name"] == "sluice" {
+			beside := maps.Clone(c)
+			beside["name"] = "sluice-shadow"
+			beside["load_assignment"] = object{"cluster_name": "sluice-shadow", "endpoints": list{object{"lb_endpoints": list{object{
+				"endpoint": object{"address": object{"socket_address": object{"address": "127.0.0.1", "port_value": 18081}}},
+			}}}}}
+			static["clusters"] = append(field[list](static, "clusters"), beside)
+		}
+	}
+	rules := []string{"--config", "examples/quickstart"}
+	old := startSluice(t, sluice.Options{Args: rules})
+	shadow := startSluice(t, sluice.Options{Args: append(rules, "--shadow-mode")})
+	e := startEnvoy(t, patient(t, config), map[string]string{
+		"127.0.0.1:8081": old.Addr("grpc"), "127.0.0.1:18081": shadow.Addr("grpc"),
+	})
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	window.AwaitHour(t)
+	for i := range 7 {
+		want := http.StatusOK
+		if i >= 5 { // of an hour
+			want = http.StatusTooManyRequests
+		}
+		if got, _ := get(ctx, t, "http://"+e.Addr("ingress")+"/"); got != want {
+			t.Errorf("request %d: %d, want %d", i+1, got, want)
+		}
+	}
+	for name, s := range map[string]*sluice.Sluice{"old": old, "shadow": shadow} {
+		_, metrics := get(ctx, t, "http://"+s.Addr("metrics")+"/metrics")
+		for _, want := range []string{
+			`ratelimit_service_rate_limit_total_hits{domain="quickstart",key1="user",key2="",limit="",rule="user"} 7`,
+			`ratelimit_service_rate_limit_over_limit{domain="quickstart",key1="user",key2="",limit="",rule="user"} 2`,
+		} {
+			if !strings.Contains(metrics, want+"\n") {
+				t.Errorf("the %s service does not show %s", name, want)
+			}
+		}
+	}
+}
+
+// get makes a request by a user.
+func get(ctx context.Context, t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-User", "alice")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
