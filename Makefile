@@ -3,6 +3,8 @@
 # `make` or `make help` lists the targets.
 
 ENVOY_VERSION := 1.40.0
+# Of the Python client of e2e/clients, which names it too.
+GRPCIO_VERSION := 1.85.1
 FUZZTIME      ?= 10s
 # Flags of the two parts of make bench, services and limiters; -h lists them.
 BENCHFLAGS    ?=
@@ -100,7 +102,7 @@ HOOKED := ^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|Concurren
 
 # The tortures run last and alone: other tests beside them would make their calls late.
 .PHONY: test
-test: $(ENVOY) | need-go ## everything a change can break, with a real Envoy (6 minutes on 2 cores, more the first time)
+test: $(ENVOY) | need-go grpcio ## everything a change can break, with a real Envoy (6 minutes on 2 cores, more the first time)
 	@$(AS_BUILT); \
 	notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; \
 	export SLUICE_NOT_RUN="$$notrun" SLUICE_NAMESPACES=$(if $(NAMESPACES),required); \
@@ -125,13 +127,13 @@ test-race: | need-go ## what many goroutines share, with the race detector, and 
 	go test -count=1 -tags torture -timeout 15m -run '$(RACED)' ./e2e/torture -args -raced
 
 .PHONY: test-all
-test-all: $(ENVOY) ## before a release: the two above and all that takes long (hours)
+test-all: $(ENVOY) | grpcio ## before a release: the two above and all that takes long (hours)
 	$(MAKE) lint
 	$(MAKE) reproducible
 	$(MAKE) test-386
 	$(MAKE) test-cpus
 	$(MAKE) test-race
-	@$(AS_BUILT) CGO_ENABLED=1; go test -race -count=1 -timeout 25m ./e2e/proxy
+	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/clients
 	$(MAKE) fuzz FUZZTIME=2m
 	$(MAKE) soak SOAKTIME=10m
 	$(MAKE) torture
@@ -190,6 +192,13 @@ torture: $(ENVOY) | need-go ## ill-treat the binary under load, half an hour (TO
 .PHONY: envoy
 envoy: $(ENVOY) ## fetch Envoy into .build/ (test and demo do so themselves)
 	@echo '$(ENVOY)'
+
+# Without it the tests of e2e/clients that need it say at the end that they were not run.
+GRPCIO := $(BUILD)/grpcio-$(GRPCIO_VERSION)
+.PHONY: grpcio
+grpcio: ## fetch a client over gRPC's C core into .build/ (test does so itself)
+	@[ -d '$(GRPCIO)' ] || tools/grpcio.sh $(GRPCIO_VERSION) '$(GRPCIO)' || \
+		echo 'make: without grpcio, the calls of C, Python and Ruby clients are not tested' >&2
 
 .PHONY: proto
 proto: | need-go ## write the generated code of xds/ratelimitv3 anew
