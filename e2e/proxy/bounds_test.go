@@ -1,35 +1,104 @@
 package proxy_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestNoHeaderIsTooLongToLimit holds that a client of Envoy cannot get past its limit
-// by a value beyond a bound: Envoy takes the error for a pass, and refuses longer
-// headers itself.
-func TestNoHeaderIsTooLongToLimit(t *testing.T) {
+// TestNobodyGetsPastALimitByWhatHeSends has a client of Envoy send everything that it can
+// influence, from a byte to what Envoy rejects itself. Envoy takes an error for a pass, or
+// for a denial if it is told to, so there must be none. The first request passes and the
+// second does not, and the answers to other clients stay the same.
+func TestNobodyGetsPastALimitByWhatHeSends(t *testing.T) {
 	t.Parallel()
-	p, limits := play(t, setting{
-		rules: "domain: d\ndescriptors:\n- key: user\n  rate_limit: { unit: year, requests_per_unit: 1 }\n",
-		listener: listener{
-			routes:    `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`,
-			rateLimit: []string{"failure_mode_deny: false"},
-		},
-	})
-	for _, length := range []int{1 << 10, 17 << 10, 59 << 10} {
-		header := "x-user: " + strings.Repeat("u", length)
-		for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-			if got := p.get(t, "/", header); got.status != want {
-				t.Errorf("request %d of a user of %d bytes: status %d, want %d; sluice said:\n%s", i, length, got.status, want, limits.Log())
+	for name, args := range map[string][]string{
+		"as it is": nil,
+		// What it tells again is as long.
+		"with all that it can tell": {"--dynamic-metadata", "--decision-metadata", "--response-headers", "--tracing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nobodyGetsPast(t, args)
+		})
+	}
+}
+
+func nobodyGetsPast(t *testing.T, args []string) {
+	t.Helper()
+	limits := startPlain(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + nobody}, append(args, "--config", writeRules(t, waysRules()))...)
+	p := startProxy(t, append(wayListeners(), witnessListeners()...), "", limits)
+	window.AwaitHour(t)
+	others := startWitness(t, p, 1)
+	for i, w := range ways {
+		var wrong []string
+		longest, c := 0, string(rune('a'+i)) // so that no two ways have the same values
+		for _, n := range w.sizes() {
+			first, second := p.status(t, w.name, w.ask(c, n)), p.status(t, w.name, w.ask(c, n))
+			switch {
+			case first == http.StatusOK && second == http.StatusTooManyRequests:
+				longest = n
+			case n > w.most && first == second && envoyRejects(first):
+			default:
+				wrong = append(wrong, fmt.Sprintf("%d bytes: %d, %d", n, first, second))
 			}
 		}
+		t.Logf("%s: %d sizes, to %d bytes", w.name, len(w.sizes()), longest)
+		if len(wrong) > 0 {
+			t.Errorf("%s: the first request is to pass and the second not, but of %d sizes %d differ: %s",
+				w.name, len(w.sizes()), len(wrong), strings.Join(wrong, "; "))
+		}
 	}
-	if got := p.get(t, "/", "x-user: "+strings.Repeat("u", 61<<10)); got.status != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("a user of 61 KiB: status %d, want 431 of Envoy", got.status)
+	others.stop(t)
+	unharmed(t, limits)
+	t.Logf("others had %d answers; memory was at most %d MiB", others.total(), peak(t, limits)>>20)
+}
+
+// envoyRejects reports whether a status is one of Envoy itself.
+func envoyRejects(status int) bool {
+	return status == http.StatusRequestHeaderFieldsTooLarge || status == http.StatusBadRequest
+}
+
+// sizes are those of a way, from a byte to what Envoy rejects, with those around which
+// bounds are.
+func (w way) sizes() []int {
+	var all []int
+	for _, n := range []int{
+		1, 2, 127, 128, kib, 4*kib - 1, 4 * kib, 8*kib - 200, 15 * kib, 16*kib - 300, 16*kib - 1, 16 * kib, 17 * kib,
+		22 * kib, 30 * kib, 32 * kib, 33 * kib, 40 * kib, 48 * kib, 50 * kib, 56 * kib,
+	} {
+		if n < w.most {
+			all = append(all, n)
+		}
 	}
-	if n := metric(t, limits, "sluice_rejected_requests_total"); n != 0 {
-		t.Errorf("%v requests are beyond a bound, want none", n)
+	all = append(all, w.most)
+	if !w.silent {
+		for n := w.most + 97; n <= 61*kib; n += 97 {
+			all = append(all, n)
+		}
 	}
+	return all
+}
+
+// waysRules allow a request a year for each value of each way.
+func waysRules() string {
+	const once = "rate_limit: { unit: year, requests_per_unit: 1 }"
+	rules := &strings.Builder{}
+	rules.WriteString("domain: d\ndescriptors:\n- { key: witness, rate_limit: { unit: year, requests_per_unit: 0 } }\n- { key: user, " + once + " }\n- { key: remote_address, " + once + " }\n")
+	for i := range mostDescriptors {
+		fmt.Fprintf(rules, "- { key: u%d, %s }\n", i, once)
+	}
+	for i := range mostEntries {
+		indent := strings.Repeat("  ", i)
+		fmt.Fprintf(rules, "%s- key: e%d\n", indent, i)
+		if i == mostEntries-1 {
+			fmt.Fprintf(rules, "%s  %s\n", indent, once)
+		} else {
+			fmt.Fprintf(rules, "%s  descriptors:\n", indent)
+		}
+	}
+	return rules.String()
 }

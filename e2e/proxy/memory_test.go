@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -116,4 +117,21 @@ descriptors:
 	if got := metric(t, limits, "sluice_cancelled_waits_total"); got != 1+all {
 		t.Errorf("%v calls were given up, want %d", got, 1+all)
 	}
+}
+
+// peak returns the most memory that sluice ever took, in bytes.
+func peak(t *testing.T, s *sluice.Sluice) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprint("/proc/", s.PID(), "/status"))
+	if err != nil {
+		t.Skip(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var kib int
+		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
+			return kib << 10
+		}
+	}
+	t.Fatal("the system tells no VmHWM")
+	return 0
 }

@@ -21,7 +21,7 @@ type way struct {
 	service string
 	// ask returns a request that holds n bytes of c.
 	ask func(c string, n int) ask
-	// most is the largest n that Envoy forwards, at least. What is longer it may refuse,
+	// most is the largest n that Envoy forwards, at least. What is longer it may reject,
 	// with a status of 4xx.
 	most int
 	// carried is how many bytes the largest value or header of the call has then, at

@@ -1,0 +1,118 @@
+package proxy_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+// unharmed holds that sluice answered all with a decision.
+func unharmed(t *testing.T, limits *sluice.Sluice) {
+	t.Helper()
+	for _, name := range []string{"sluice_rejected_requests_total", "sluice_ended_connections_total", "ratelimit_service_call_should_rate_limit_service_error"} {
+		if n := metric(t, limits, name); n != 0 {
+			t.Errorf("%s is %v, want 0; sluice said:\n%s", name, n, limits.Log())
+		}
+	}
+}
+
+// validState is the longest that OpenTelemetry takes: 32 members of 513 bytes. It keeps
+// them with the span until it is sent.
+var validState = func() string {
+	var members []string
+	for i := range 32 {
+		members = append(members, fmt.Sprintf("k%02d%s=%s", i, strings.Repeat("k", 253), strings.Repeat("v", 256)))
+	}
+	return strings.Join(members, ",")
+}()
+
+// nobody is where nobody listens.
+const nobody = "127.0.0.1:1"
+
+// TestLongTracestatesChangeNothingForOthers has one client send what an Envoy that traces
+// copies into the call, while others ask.
+func TestLongTracestatesChangeNothingForOthers(t *testing.T) {
+	t.Parallel()
+	limits := startSluice(t, sluice.Options{
+		Args: []string{"--tracing", "--config", writeRules(t, crowdRules)},
+		Env:  []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + nobody},
+	})
+	p := startProxy(t, append(witnessListeners(), listener{
+		rateLimit: []string{"failure_mode_deny: false"}, routes: limitedBy(byHeader("x-user", "user")),
+		tracing: tracer("opentelemetry", openTelemetry),
+	}), "", limits)
+	window.AwaitHour(t)
+	others := startWitness(t, p, 4)
+	got := map[int]int{}
+	for i := 1; others.total() < sized(4000, 40_000); i++ {
+		state := strings.Repeat("s", 1+i*997%(59*kib))
+		if i%2 == 0 {
+			state = validState
+		}
+		got[p.status(t, "ingress", ask{headers: header("X-User", "al", "Traceparent", traceparent, "Tracestate", state)})]++
+	}
+	others.stop(t)
+	if got[http.StatusOK] != 1 || len(got) != 2 || got[http.StatusTooManyRequests] == 0 {
+		t.Errorf("of a limit of 1, requests with a long tracestate got %v, want 200 once and 429", got)
+	}
+	unharmed(t, limits)
+	t.Logf("%d answers of others during %v", others.total(), got)
+}
+
+// TestManyLongRequestsAtOnce has clients of one Envoy send the longest header that it
+// takes, which ten descriptors repeat, all at once: half of them for one place.
+func TestManyLongRequestsAtOnce(t *testing.T) {
+	t.Parallel()
+	rules, descriptors := &strings.Builder{}, make([]string, 10)
+	rules.WriteString(crowdRules)
+	for i := range descriptors {
+		fmt.Fprintf(rules, "- { key: u%d, rate_limit: { unit: year, requests_per_unit: 1 } }\n", i)
+		descriptors[i] = byHeader("x-user", fmt.Sprint("u", i))
+	}
+	limits := startPlain(t, nil, "--config", writeRules(t, rules.String()))
+	p := startProxy(t, append(witnessListeners(),
+		listener{rateLimit: []string{"failure_mode_deny: false"}, routes: limitedBy(descriptors...)}), "", limits)
+	window.AwaitHour(t)
+	others := startWitness(t, p, 1)
+	others.await(t, 10)
+	before := peak(t, limits)
+	var (
+		wg       sync.WaitGroup
+		mu       sync.Mutex
+		one, own = map[int]int{}, map[int]int{}
+		all      = sized(100, 500)
+		long     = strings.Repeat("u", 59*kib)
+	)
+	for i := range all {
+		wg.Go(func() {
+			user, counts := long, one
+			if i%2 == 1 {
+				user, counts = fmt.Sprint(i, long), own
+			}
+			status, err := p.sent(t.Context(), "ingress", ask{headers: header("X-User", user)})
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			counts[status]++
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	others.stop(t)
+	// Of those for one place, each may have been overtaken in one of the ten.
+	if one[http.StatusOK] > 1 || one[http.StatusOK]+one[http.StatusTooManyRequests] != all/2 {
+		t.Errorf("of one user with a limit of 1, %d requests got %v, want 200 at most once and else 429", all/2, one)
+	}
+	if own[http.StatusOK] != all/2 {
+		t.Errorf("of %d users with a request each, the answers are %v, want 200 alone", all/2, own)
+	}
+	unharmed(t, limits)
+	t.Logf("%d requests of 10 x %d bytes at once: memory was at most %d MiB, %d before; %d answers of others",
+		all, len(long), peak(t, limits)>>20, before>>20, others.total())
+}
