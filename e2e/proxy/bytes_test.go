@@ -1,0 +1,136 @@
+package proxy_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+)
+
+// strangeValues are of headers: what is text in no encoding, or in another than UTF-8.
+var strangeValues = []string{
+	"caf\xe9", "caf\xe8", "caf\xc3\xa9", "caf\xef\xbf\xbd", // Latin 1, twice; UTF-8; the character for what is none
+	"\xff\xfe", "\xfe\xff", "\x80", "\x80\x80",
+	"\xc0\xaf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf", // "/", too long
+	"\xed\xa0\x80", "\xed\xa0\xbd\xed\xb8\x80", // half a pair, and both as if they were characters
+	"\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", // beyond Unicode
+	"\xe2\x82", "\xe2\x82\xac", "a\xe2", // cut off
+	strings.Repeat("\xe9", 59*kib),
+}
+
+// TestValuesOfAnyBytesCount has a client send headers that are no UTF-8, which protobuf's
+// strings must be. They count as they are, with everything on that may tell them again:
+// what sluice says then is still what Envoy, Prometheus and a collector can read.
+func TestValuesOfAnyBytesCount(t *testing.T) {
+	t.Parallel()
+	var spans, unreadable atomic.Int64
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var export collectorpb.ExportTraceServiceRequest
+		if err != nil || proto.Unmarshal(body, &export) != nil {
+			unreadable.Add(1)
+		}
+		for _, resource := range export.GetResourceSpans() {
+			for _, scope := range resource.GetScopeSpans() {
+				spans.Add(int64(len(scope.GetSpans())))
+			}
+		}
+	}))
+	t.Cleanup(collector.Close)
+	limits := startSluice(t, sluice.Options{
+		Args: []string{
+			"--dynamic-metadata", "--decision-metadata", "--response-headers", "--retry-after-header", "--tracing",
+			"--config", writeRules(t, `
+domain: d
+descriptors:
+- { key: user, rate_limit: { unit: year, requests_per_unit: 1 } }
+- { key: detailed, detailed_metric: true, rate_limit: { unit: year, requests_per_unit: 1 } }
+- { key: labelled, value_to_metric: true, rate_limit: { unit: year, requests_per_unit: 1 } }
+- { key: listed, rate_limits: [ { unit: year, requests_per_unit: 1 }, { unit: day, requests_per_unit: 1 } ] }
+- key: outer
+  descriptors:
+  - { key: inner, detailed_metric: true, rate_limit: { unit: year, requests_per_unit: 1 } }
+`),
+		},
+		Env: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL},
+	})
+	var listeners []listener
+	for _, key := range []string{"user", "detailed", "labelled", "listed", "unlimited"} {
+		listeners = append(listeners, listener{name: key, routes: limitedBy(byHeader("x-user", key))})
+	}
+	listeners = append(listeners, listener{name: "nested", routes: limitedBy(byHeader("x-user", "outer") + ", " + byHeader("x-user", "inner"))})
+	for i := range listeners {
+		listeners[i].rateLimit = []string{"failure_mode_deny: false"}
+	}
+	p := startProxy(t, listeners, "", limits)
+	window.AwaitHour(t)
+	calls := 0
+	for _, l := range listeners {
+		for _, value := range strangeValues {
+			want := []int{http.StatusOK, http.StatusTooManyRequests}
+			if l.name == "unlimited" {
+				want[1] = http.StatusOK
+			}
+			for i, want := range want {
+				calls++
+				got, err := p.ask(t.Context(), l.name, "/", "x-user: "+value)
+				limited := got.get("X-Ratelimit-Limit") != "" && got.get("Ratelimit-Limit") == "1"
+				if err != nil || got.status != want || limited != (l.name != "unlimited") {
+					t.Errorf("%s: request %d of %.20q: %d with limit %q, %v, want %d; sluice said:\n%s",
+						l.name, i+1, value, got.status, got.get("Ratelimit-Limit"), err, want, limits.Log())
+				}
+			}
+		}
+	}
+	unharmed(t, limits)
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(page(t, limits)))
+	if err != nil || len(families) == 0 {
+		t.Errorf("/metrics: %d families, %v", len(families), err)
+	}
+	if _, err := limits.Stop(t.Context()); err != nil { // which sends the last spans
+		t.Fatal(err)
+	}
+	if int(spans.Load()) != calls || unreadable.Load() != 0 {
+		t.Errorf("the collector got %d spans of %d calls, and %d times what it could not read", spans.Load(), calls, unreadable.Load())
+	}
+}
+
+// TestMetadataOfAnyBytes has Envoy's access log tell what sluice made of such a value.
+func TestMetadataOfAnyBytes(t *testing.T) {
+	t.Parallel()
+	p, limits := play(t, setting{
+		rules: "{ domain: d, descriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 1 } }] }",
+		args:  []string{"--dynamic-metadata", "--decision-metadata"},
+		listener: listener{
+			routes:    `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`,
+			accessLog: "ACCESS %RESPONSE_CODE% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)%",
+		},
+	})
+	window.AwaitHour(t)
+	for range 2 {
+		p.get(t, "/", "x-user: caf\xe9")
+	}
+	if _, err := p.Stop(t.Context()); err != nil { // which writes the log
+		t.Fatal(err)
+	}
+	var entries []string
+	for line := range strings.Lines(p.Log()) {
+		if strings.HasPrefix(line, "ACCESS ") {
+			entries = append(entries, line)
+		}
+	}
+	if len(entries) != 2 || !strings.HasPrefix(entries[0], "ACCESS 200 {") || !strings.HasPrefix(entries[1], "ACCESS 429 {") {
+		t.Errorf("the access log has %q, want 200 and 429, both with metadata; sluice said:\n%s", entries, limits.Log())
+	}
+}
