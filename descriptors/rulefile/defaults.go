@@ -46,10 +46,10 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 	}
 	dd := rules.NewDomainDefaults(p.pos(n))
 	fields := p.fields("", n, wordText)
-	path := ""
-	if domain := lastText(fields, "domain"); domain != "" {
-		path = rules.DomainPath(domain)
+	if p.kubernetesObject(fields) {
+		return
 	}
+	path := documentPath(fields)
 	at, ok := n, true
 	for _, f := range fields {
 		switch f.word {

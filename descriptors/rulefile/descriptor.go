@@ -2,6 +2,8 @@ package rulefile
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -53,7 +55,11 @@ func (p *parser) descriptor(path string, i int, item *yaml.Node) (d rules.Descri
 	var single *limitBlock
 	var several *field
 	keyAt, keyOK := item, true
+	flat := p.flatLimit(path, fields)
 	for _, f := range fields {
+		if flat[f.word] {
+			continue
+		}
 		switch f.word {
 		case "key":
 			d.Key, keyOK = p.text(path, f)
@@ -100,6 +106,32 @@ func (p *parser) descriptor(path string, i int, item *yaml.Node) (d rules.Descri
 		}
 	}
 	return d, true
+}
+
+// flatLimit reports a rate_limit that is empty because its words stand beside it rather
+// than below. It returns the words that this explains: each by itself is only without
+// effect, as in envoyproxy/ratelimit, but together they are a limit that is not there.
+func (p *parser) flatLimit(path string, fields []field) map[string]bool {
+	var empty *field
+	flat, names := map[string]bool{}, []string{}
+	for i, f := range fields {
+		switch {
+		case f.word == "rate_limit":
+			empty = nil
+			if isNull(f.value) {
+				empty = &fields[i]
+			}
+		case !flat[f.word] && slices.Contains(limitWords.words, f.word):
+			flat[f.word] = true
+			names = append(names, strconv.Quote(f.word))
+		}
+	}
+	if empty == nil || len(names) == 0 {
+		return nil
+	}
+	flat["rate_limit"] = true
+	p.fail(path, empty.key, `"rate_limit" is empty, and its words stand beside it; indent %s so that they stand below it`, strings.Join(names, ", "))
+	return flat
 }
 
 // descriptorPath is the place of a descriptor by its key and value, or by its

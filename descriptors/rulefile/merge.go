@@ -22,6 +22,10 @@ type field struct {
 // place: keys above it are overridden, those below it override. YAML itself
 // would let every key of the map override `<<`, so the difference is a warning.
 func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (string, bool)) []field {
+	if text := templateText(m); text != "" {
+		p.fail(path, m, "%s is a template; %s", text, templateRemedy)
+		return nil
+	}
 	if !p.enter(m) {
 		return nil
 	}

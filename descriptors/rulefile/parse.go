@@ -1,15 +1,11 @@
 package rulefile
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 
@@ -76,103 +72,6 @@ type finding struct {
 	message   string
 }
 
-// documents calls each for the root of every document. What is how diagnostics
-// name that which the file holds.
-func (p *parser) documents(content []byte, what string, each func(root *yaml.Node)) {
-	if len(content) > maxFileBytes {
-		p.report(rules.Error, "", 1, 1, fmt.Sprintf("the file is larger than %d MiB", maxFileBytes>>20))
-		return
-	}
-	if i := invalidUTF8(content); i >= 0 {
-		line := 1 + bytes.Count(content[:i], []byte("\n"))
-		col := i - bytes.LastIndexByte(content[:i], '\n')
-		p.report(rules.Error, "", line, col, fmt.Sprintf("byte 0x%02x is not valid UTF-8; save the file as UTF-8", content[i]))
-		return
-	}
-	loader, err := yaml.NewLoader(bytes.NewReader(content))
-	if err != nil {
-		p.report(rules.Error, "", 1, 1, err.Error())
-		return
-	}
-	var (
-		empty *yaml.Node // a document that is all right only as the last one
-		found bool
-	)
-	for {
-		var doc yaml.Node
-		if err := loader.Load(&doc); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			p.syntaxError(content, err)
-			return
-		}
-		if isEmptyDocument(&doc) {
-			if empty == nil {
-				empty = &doc
-			}
-			continue
-		}
-		if empty != nil {
-			p.fail("", empty, "this YAML document is empty; only the last one of a file may be")
-			empty = nil
-		}
-		found = true
-		each(doc.Content[0])
-	}
-	if !found {
-		p.report(rules.Error, "", 1, 1, fmt.Sprintf(`the file holds no %s; it must have at least "domain"`, what))
-	}
-}
-
-func invalidUTF8(b []byte) int {
-	for i := 0; i < len(b); {
-		r, size := utf8.DecodeRune(b[i:])
-		if r == utf8.RuneError && size == 1 {
-			return i
-		}
-		i += size
-	}
-	return -1
-}
-
-// isEmptyDocument reports whether nothing but comments stands in a document.
-func isEmptyDocument(doc *yaml.Node) bool {
-	if len(doc.Content) == 0 {
-		return true
-	}
-	n := doc.Content[0]
-	return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 && n.Anchor == ""
-}
-
-func (p *parser) syntaxError(content []byte, err error) {
-	var le *yaml.LoadError
-	if !errors.As(err, &le) {
-		p.report(rules.Error, "", 1, 1, "invalid YAML: "+err.Error())
-		return
-	}
-	message := "invalid YAML: " + le.Message
-	if le.ContextMsg != "" {
-		message += " " + le.ContextMsg
-		if l := le.ContextMark.Line; l > 0 && l != le.Mark.Line {
-			message += fmt.Sprintf(" that begins on line %d", l)
-		}
-	}
-	line, col := max(le.Mark.Line, 1), max(le.Mark.Column, 1)
-	if i := bytes.IndexFunc(content, isControl); le.Mark.Line == 0 && i >= 0 {
-		// The reader gives no place for these.
-		line = 1 + bytes.Count(content[:i], []byte("\n"))
-		col = i - bytes.LastIndexByte(content[:i], '\n')
-	}
-	if lines := bytes.Split(content, []byte("\n")); line <= len(lines) && bytes.HasPrefix(bytes.TrimLeft(lines[line-1], " "), []byte("\t")) {
-		message += "; indent with spaces, not tabs"
-	}
-	p.report(rules.Error, "", line, col, message)
-}
-
-func isControl(r rune) bool {
-	return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0x7f
-}
-
 // document reads the root of a document.
 func (p *parser) document(n *yaml.Node) rules.Config {
 	n = p.follow(n)
@@ -182,10 +81,10 @@ func (p *parser) document(n *yaml.Node) rules.Config {
 		return c
 	}
 	fields := p.fields("", n, wordText)
-	path := ""
-	if domain := lastText(fields, "domain"); domain != "" {
-		path = fmt.Sprintf("domain %q", rules.Shorten(domain))
+	if p.kubernetesObject(fields) {
+		return c
 	}
+	path := documentPath(fields)
 	at, ok := n, true
 	for _, f := range fields {
 		switch f.word {

@@ -136,6 +136,9 @@ func isDate(s string) bool {
 func kindName(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
+		if text := templateText(n); text != "" {
+			return "the template " + text + "; " + templateRemedy
+		}
 		return "a map"
 	case yaml.SequenceNode:
 		return "a list"
@@ -156,4 +159,19 @@ func shown(n *yaml.Node) string {
 	default:
 		return rules.Shorten(s.text)
 	}
+}
+
+// templateText returns the template that YAML took for the map n, a map whose only key
+// is a map, or "".
+func templateText(n *yaml.Node) string {
+	if len(n.Content) == 0 || n.Content[0].Kind != yaml.MappingNode {
+		return ""
+	}
+	var words []string
+	for _, word := range n.Content[0].Content {
+		if word.Kind == yaml.ScalarNode && word.Value != "" {
+			words = append(words, word.Value)
+		}
+	}
+	return rules.Shorten("{{ " + strings.Join(words, " ") + " }}")
 }

@@ -49,6 +49,9 @@ func (p *parser) text(path string, f field) (text string, ok bool) {
 			p.fail(path, f.value, "%q must be valid UTF-8, not %q", f.word, rules.Shorten(s.text))
 			return "", false
 		}
+		if text := template.FindString(s.text); text != "" {
+			p.warn(path, f.value, "%q is taken as it stands, but %s looks like a template; %s", f.word, rules.Shorten(text), templateRemedy)
+		}
 		return s.text, true
 	}
 }

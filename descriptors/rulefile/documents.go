@@ -1,0 +1,107 @@
+package rulefile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// documents calls each for the root of every document. What is how diagnostics
+// name that which the file holds.
+func (p *parser) documents(content []byte, what string, each func(root *yaml.Node)) {
+	if len(content) > maxFileBytes {
+		p.report(rules.Error, "", 1, 1, fmt.Sprintf("the file is larger than %d MiB", maxFileBytes>>20))
+		return
+	}
+	if i := invalidUTF8(content); i >= 0 {
+		line := 1 + bytes.Count(content[:i], []byte("\n"))
+		col := i - bytes.LastIndexByte(content[:i], '\n')
+		p.report(rules.Error, "", line, col, fmt.Sprintf("byte 0x%02x is not valid UTF-8; save the file as UTF-8", content[i]))
+		return
+	}
+	loader, err := yaml.NewLoader(bytes.NewReader(content))
+	if err != nil {
+		p.report(rules.Error, "", 1, 1, err.Error())
+		return
+	}
+	var (
+		empty *yaml.Node // a document that is all right only as the last one
+		found bool
+	)
+	for {
+		var doc yaml.Node
+		if err := loader.Load(&doc); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			p.syntaxError(content, err)
+			return
+		}
+		if isEmptyDocument(&doc) {
+			if empty == nil {
+				empty = &doc
+			}
+			continue
+		}
+		if empty != nil {
+			p.fail("", empty, "this YAML document is empty; only the last one of a file may be")
+			empty = nil
+		}
+		found = true
+		each(doc.Content[0])
+	}
+	if !found {
+		p.report(rules.Error, "", 1, 1, fmt.Sprintf(`the file holds no %s; it must have at least "domain"`, what))
+	}
+}
+
+func invalidUTF8(b []byte) int {
+	for i := 0; i < len(b); {
+		r, size := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && size == 1 {
+			return i
+		}
+		i += size
+	}
+	return -1
+}
+
+// isEmptyDocument reports whether nothing but comments stands in a document.
+func isEmptyDocument(doc *yaml.Node) bool {
+	if len(doc.Content) == 0 {
+		return true
+	}
+	n := doc.Content[0]
+	return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 && n.Anchor == ""
+}
+
+// documentPath is the place of a document in diagnostics, "" if it has no domain.
+func documentPath(fields []field) string {
+	if domain := lastText(fields, "domain"); domain != "" {
+		return rules.DomainPath(domain)
+	}
+	return ""
+}
+
+// kubernetesObject reports an object of Kubernetes that stands where rules should, such
+// as the ConfigMap that holds them, and whether the document is one.
+func (p *parser) kubernetesObject(fields []field) bool {
+	kind := lastText(fields, "kind")
+	if kind == "" || lastText(fields, "apiVersion") == "" || lastText(fields, "domain") != "" {
+		return false
+	}
+	at := fields[0].key
+	where := ""
+	for _, f := range fields {
+		if f.word == "data" {
+			at, where = f.key, `; its files stand below "data": mount the %[1]s as a volume, or give sluice that text alone`
+		}
+	}
+	p.fail("", at, "this is a Kubernetes %[1]s, not a rule file"+where, rules.Shorten(kind))
+	return true
+}

@@ -1,0 +1,96 @@
+package rulefile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// syntaxError reports what is no YAML. Where the text looks like a common mistake, the
+// error is about that mistake and at its place, for the library sees only what follows
+// from it.
+func (p *parser) syntaxError(content []byte, err error) {
+	var le *yaml.LoadError
+	if !errors.As(err, &le) {
+		p.report(rules.Error, "", 1, 1, "invalid YAML: "+err.Error())
+		return
+	}
+	lines := strings.Split(string(content), "\n")
+	if i, marker := conflictMarker(lines); marker != "" {
+		p.report(rules.Error, "", i+1, 1, fmt.Sprintf(
+			"%q is a marker that a merge left where two versions differ; keep the lines of one and remove all markers", rules.Shorten(marker)))
+		return
+	}
+	for i, line := range lines {
+		if at := template.FindStringIndex(line); at != nil && !strings.HasPrefix(strings.TrimSpace(line), "#") {
+			p.report(rules.Error, "", i+1, at[0]+1, fmt.Sprintf("%s is a template; %s", rules.Shorten(line[at[0]:at[1]]), templateRemedy))
+			return
+		}
+	}
+	message := "invalid YAML: " + le.Message
+	if le.ContextMsg != "" {
+		message += " " + le.ContextMsg
+		if l := le.ContextMark.Line; l > 0 && l != le.Mark.Line {
+			message += fmt.Sprintf(" that begins on line %d", l)
+		}
+	}
+	line, col := max(le.Mark.Line, 1), max(le.Mark.Column, 1)
+	if i := bytes.IndexFunc(content, isControl); le.Mark.Line == 0 && i >= 0 {
+		// The reader gives no place for these.
+		line = 1 + bytes.Count(content[:i], []byte("\n"))
+		col = i - bytes.LastIndexByte(content[:i], '\n')
+	}
+	if line <= len(lines) {
+		if strings.HasPrefix(strings.TrimLeft(lines[line-1], " "), "\t") {
+			message += "; indent with spaces, not tabs"
+		}
+		if start, text := starText(lines[line-1], col); text != "" {
+			col = start
+			message += fmt.Sprintf("; text that begins with * needs quotes: %q", text)
+		}
+	}
+	p.report(rules.Error, "", line, col, message)
+}
+
+func isControl(r rune) bool {
+	return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0x7f
+}
+
+// conflictMarker returns the first line, and its index, of those that git leaves in a
+// file whose versions it cannot merge.
+func conflictMarker(lines []string) (i int, marker string) {
+	for i, line := range lines {
+		if strings.HasPrefix(line, "<<<<<<< ") || strings.HasPrefix(line, ">>>>>>> ") {
+			return i, strings.TrimSuffix(line, "\r")
+		}
+	}
+	return 0, ""
+}
+
+// template is what Helm and its like replace by values. YAML takes it for a map, unless
+// it is in quotes.
+var template = regexp.MustCompile(`\{\{.*?\}\}`)
+
+const templateRemedy = "give sluice what it renders to, such as the output of helm template"
+
+// starText returns the text at column col of a line, and where it begins, if it begins
+// with a star: YAML takes that for an alias. The library's place is on the star or just
+// behind it.
+func starText(line string, col int) (start int, text string) {
+	for start := min(col, len(line)); start > 0 && start >= col-1; start-- {
+		if line[start-1] == '*' {
+			text, _, _ := strings.Cut(line[start-1:], " #")
+			if i := strings.IndexAny(text, ",}] \t\r"); i >= 0 {
+				text = text[:i]
+			}
+			return start, rules.Shorten(text)
+		}
+	}
+	return 0, ""
+}
