@@ -21,15 +21,15 @@ const metricsPage = "../docs/metrics.md"
 
 const pageHead = `# Metrics
 
-Every metric of sluice, beside those of Go (` + "`go_...`" + `) and of the process
-(` + "`process_...`" + `). ` + "`go test ./telemetry -run TestMetricsPage -update`" + ` writes this page.
+Every metric of sluice, beside those of Go (` + "`go_...`" + `) and of the process (` + "`process_...`" + `).
+` + "`go test ./telemetry -run TestMetricsPage -update`" + ` writes this page.
 
-` + "`ratelimit_...`" + ` are those of envoyproxy/ratelimit, by their names in its Prometheus
-exposition; what it does not have begins with ` + "`sluice_`" + `. The last column is the name in
-StatsD; what is in angle brackets stands for a label's value, other labels become
-tags. Dashboards and alerts are in [dashboards](../dashboards/README.md).
+` + "`ratelimit_...`" + ` metrics are those of envoyproxy/ratelimit, by their names in its Prometheus
+exposition. Metrics that it lacks begin with ` + "`sluice_`" + `. The last column is the name in StatsD:
+text in angle brackets stands for a label's value, and other labels become tags. A dashboard and
+alerts are in [dashboards](../dashboards/README.md).
 
-All series of a limit have the same labels, so that they join as they are:
+All series of a limit have the same labels, so they join as they are:
 
 | label | |
 | --- | --- |
@@ -39,15 +39,16 @@ All series of a limit have the same labels, so that they join as they are:
 | ` + "`limit`" + ` | which of a ` + "`rate_limits`" + ` list: its name, else ` + "`60/minute`" + `; empty outside lists |
 
 In them ` + "`:` and `|`" + `, and the dots of IPv4 addresses, are ` + "`_`" + `, as in envoyproxy/ratelimit.
-Up to 10,000 configured limits have series of their own. Up to 1,000 names that hold
-values of requests (` + "`detailed_metric`, `value_to_metric`" + `, limits that a request brings)
-have some for as long as their domain is configured; what comes later counts under ` + "`rule=\"other\"`" + ` of
-its domain. ` + "`--extra-tags`" + ` adds labels to every series.
+` + "`--extra-tags`" + ` adds labels to every series.
 
-A hit counts in total_hits, and in within_limit or over_limit; those above
-` + "`--near-limit-ratio`" + ` of the limit in near_limit too. A descriptor that had room in a
-request that was refused counts in total_hits only. Refunds count in
-total_negative_hits only.
+**Series are bounded.** Up to 10,000 configured limits have series of their own, eight each: 80,000.
+Up to 1,000 names that hold values of requests (` + "`detailed_metric`, `value_to_metric`" + `, limits in
+requests) have six each, for as long as their domain is configured. The rest count under
+` + "`rule=\"other\"`" + ` of their domain.
+
+**How a hit counts.** A hit counts in total_hits, and in within_limit or over_limit. Hits above
+` + "`--near-limit-ratio`" + ` of the limit count in near_limit too. A descriptor that had room in a denied
+request counts in total_hits only. Refunds count in total_negative_hits only.
 
 `
 
