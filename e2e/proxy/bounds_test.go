@@ -102,3 +102,54 @@ func waysRules() string {
 	}
 	return rules.String()
 }
+
+// TestLongerHeadersNeedHigherBounds has an Envoy that takes more than the default. What is
+// beyond a bound of sluice then costs that call alone, and higher bounds limit it.
+func TestLongerHeadersNeedHigherBounds(t *testing.T) {
+	t.Parallel()
+	taken := "{ max_request_headers_kb: 500 }"
+	listeners := append(witnessListeners(),
+		listener{
+			name: "tracestate", rateLimit: []string{"failure_mode_deny: false"}, manager: taken,
+			routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("opentelemetry", openTelemetry),
+		},
+		listener{name: "descriptors", rateLimit: []string{"failure_mode_deny: false"}, manager: taken, routes: repeated(25)})
+	for name, tt := range map[string]struct {
+		args     []string
+		rejected map[string]float64
+	}{
+		"defaults": {rejected: map[string]float64{"headers": 2, "message": 2}},
+		"higher":   {args: []string{"--max-header-size", "512KiB", "--max-message", "16MiB"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limits := startPlain(t, nil, append(tt.args, "--config", writeRules(t, waysRules()))...)
+			p := startProxy(t, listeners, "", limits)
+			window.AwaitHour(t)
+			others := startWitness(t, p, 1)
+			second := http.StatusTooManyRequests
+			if tt.rejected != nil {
+				second = http.StatusOK
+			}
+			const n = 200 * kib
+			for name, a := range map[string]ask{
+				"tracestate":  {headers: header("X-User", "al", "Traceparent", traceparent, "Tracestate", strings.Repeat("s", n))},
+				"descriptors": user("u", n),
+			} {
+				if first, then := p.status(t, name, a), p.status(t, name, a); first != http.StatusOK || then != second {
+					t.Errorf("%s: two requests of %d bytes: %d, %d, want 200, %d", name, n, first, then, second)
+				}
+			}
+			others.await(t, others.total()+10)
+			others.stop(t)
+			for _, reason := range []string{"headers", "message"} {
+				if got := metric(t, limits, "sluice_rejected_requests_total", fmt.Sprintf("reason=%q", reason)); got != tt.rejected[reason] {
+					t.Errorf("%v requests were rejected for their %s, want %v; sluice said:\n%s", got, reason, tt.rejected[reason], limits.Log())
+				}
+			}
+			if n := metric(t, limits, "sluice_ended_connections_total"); n != 0 {
+				t.Errorf("%v connections were ended, want none", n)
+			}
+		})
+	}
+}
