@@ -1,7 +1,6 @@
 package kustomize
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,40 +10,17 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
-	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // patience bounds every wait: what has not come by then does not come.
 const patience = 30 * time.Second
 
-// scratch is a directory of this run.
-var scratch string
+// What TestMain made for all tests: sluice, and a directory of this run.
+var binary, scratch string
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	var err error
-	// Short, since the paths of unix sockets are bounded.
-	if scratch, err = os.MkdirTemp("", "k8s"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	if err := os.RemoveAll(scratch); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return code
+	os.Exit(suite.Main(m, "..", func(built, dir string) { binary, scratch = built, dir }))
 }
 
 // program is the real sluice and what it says of itself.
@@ -55,12 +31,6 @@ type program struct {
 }
 
 var theProgram = sync.OnceValues(func() (*program, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
-	defer cancel()
-	binary, err := sluice.Build(ctx, "..", scratch)
-	if err != nil {
-		return nil, err
-	}
 	help, err := command(binary, "serve", "--help")
 	return &program{path: binary, help: strings.Join(strings.Fields(help), " ")}, err
 })
