@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/process"
 	"github.com/sluice-ratelimit/sluice/server"
 )
 
@@ -32,10 +33,17 @@ type boundsFlags struct {
 // check returns which bound is none.
 func (f *boundsFlags) check() error {
 	const most = math.MaxInt32 // what every platform can count
+	// limiter.New has the same bounds, but takes 0 for its default.
+	memory, leastMemory, mostMemory := int64(f.CounterMemory), int64(4<<10), int64(256<<30)
+	if machine := process.MachineMemory(); memory > machine {
+		return fmt.Errorf("--counter-memory is %d: this machine has %d bytes of memory, so it must be %d to %d",
+			memory, machine, leastMemory, min(machine, mostMemory))
+	}
 	for _, n := range []struct {
 		flag             string
 		value, low, high int64
 	}{
+		{"--counter-memory", memory, leastMemory, mostMemory},
 		{"--max-message", int64(f.MaxMessage), 1, most},
 		{"--max-descriptors", f.MaxDescriptors, 1, most},
 		{"--max-entries", f.MaxEntries, 1, most},

@@ -50,6 +50,8 @@ func (k *callCmd) Validate() error {
 
 // Run asks and prints the answers.
 func (k *callCmd) Run(ctx context.Context, c console) error {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
 	ds, err := k.descriptors()
 	if err != nil {
 		return err

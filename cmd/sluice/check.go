@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -15,8 +17,9 @@ import (
 )
 
 type checkCmd struct {
-	Paths        []string `arg:"" name:"path" help:"Files or directories of rules, loaded together as serve would."`
+	Paths        []string `arg:"" name:"path" help:"Files or directories of rules, loaded together as serve would; - is standard input."`
 	Strict       bool     `help:"Fail on warnings too."`
+	Quiet        bool     `short:"q" help:"Print errors and warnings only."`
 	Output       string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
 	Defaults     string   `placeholder:"FILE" help:"As serve --defaults."`
 	MergeDomains bool     `help:"Merge files of one domain, as serve --merge-domains does."`
@@ -67,7 +70,7 @@ func (*checkCmd) BeforeResolve(ctx *kong.Context) error {
 
 // Run checks the rules.
 func (k *checkCmd) Run(c console) error {
-	set, diagnostics, err := source.Load(k.Paths, k.Defaults, descriptors.Options{MergeDomains: k.MergeDomains, AllOrNothing: k.AllOrNothing})
+	set, diagnostics, err := loadRules(c, k.Paths, k.Defaults, descriptors.Options{MergeDomains: k.MergeDomains, AllOrNothing: k.AllOrNothing})
 	if err != nil { // a finding like others, for those who read the JSON
 		diagnostics = rules.Diagnostics{{Severity: rules.Error, Message: err.Error()}}
 	}
@@ -89,7 +92,7 @@ func (k *checkCmd) Run(c console) error {
 	if k.Output == "json" {
 		err = writeReport(c, set, diagnostics, !failed)
 	} else {
-		err = writeFindings(c, set, diagnostics, errors, warnings)
+		err = k.writeFindings(c, set, diagnostics, errors, warnings)
 		if err == nil && failed && errors == 0 {
 			_, err = fmt.Fprintln(c.out, "failed: --strict allows no warnings")
 		}
@@ -100,7 +103,7 @@ func (k *checkCmd) Run(c console) error {
 	return err
 }
 
-func writeFindings(c console, set *descriptors.Set, diagnostics rules.Diagnostics, errors, warnings int) error {
+func (k *checkCmd) writeFindings(c console, set *descriptors.Set, diagnostics rules.Diagnostics, errors, warnings int) error {
 	for _, d := range diagnostics {
 		if _, err := fmt.Fprintln(c.out, d); err != nil {
 			return err
@@ -110,18 +113,61 @@ func writeFindings(c console, set *descriptors.Set, diagnostics rules.Diagnostic
 		_, err := fmt.Fprintf(c.out, "%s, %s: these rules do not load\n", count(errors, "error"), count(warnings, "warning"))
 		return err
 	}
+	if k.Quiet {
+		return nil
+	}
 	for _, l := range set.Limits {
-		memory := ""
-		if n := counterBytes(l); n > 0 {
-			memory = fmt.Sprintf(", %d bytes per counter", n)
+		more := ""
+		if l.Rule.Shadow {
+			more += ", shadow mode"
 		}
-		if _, err := fmt.Fprintf(c.out, "%s > %s: %s%s\n", l.Rule.Domain, l.Rule.Path, l.String(), memory); err != nil {
+		if l.Rule.Quota {
+			more += ", quota mode"
+		}
+		if n := counterBytes(l); n > 0 {
+			more += fmt.Sprintf(", %d bytes per counter", n)
+		}
+		if _, err := fmt.Fprintf(c.out, "%s > %s: %s%s\n", l.Rule.Domain, l.Rule.Path, l.String(), more); err != nil {
 			return err
 		}
 	}
 	_, err := fmt.Fprintf(c.out, "%s, %s, %s: hash %s\n",
 		count(len(set.Domains()), "domain"), count(len(set.Limits), "limit"), count(warnings, "warning"), set.Hash)
 	return err
+}
+
+// loadRules reads rules that may be streams too: - is standard input, and /dev/fd/N what
+// a shell's <(command) is. They are read once, so that serve cannot have them.
+func loadRules(c console, paths []string, defaults string, opt descriptors.Options) (*descriptors.Set, rules.Diagnostics, error) {
+	var files []string
+	var streams []source.File
+	for _, path := range paths {
+		var stream source.File
+		var err error
+		switch {
+		case path == "-" || path == "/dev/stdin":
+			stream, err = source.ReadStream("stdin", c.in)
+		case strings.HasPrefix(path, "/dev/fd/"):
+			stream, err = readOpen(path)
+		default:
+			files = append(files, path)
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		streams = append(streams, stream)
+	}
+	return source.Load(files, defaults, opt, streams...)
+}
+
+func readOpen(path string) (source.File, error) {
+	f, err := os.Open(path) //nolint:gosec // reading what the operator names is the point
+	if err != nil {
+		return source.File{}, err
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	return source.ReadStream(path, f)
 }
 
 // count writes 1 limit or 2 limits.

@@ -29,7 +29,7 @@ func FuzzEnvironment(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	parser, err := newParser(new(cli), "sluice", console{io.Discard, io.Discard})
+	parser, err := newParser(new(cli), "sluice", console{nil, io.Discard, io.Discard})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func TestVariablesSetFlagsThatExist(t *testing.T) {
 func parse(t *testing.T, args ...string) (*cli, error) {
 	t.Helper()
 	var root cli
-	parser, err := newParser(&root, "sluice", console{io.Discard, io.Discard})
+	parser, err := newParser(&root, "sluice", console{nil, io.Discard, io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
 	"github.com/sluice-ratelimit/sluice/descriptors"
-	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/server"
 )
 
@@ -70,7 +69,7 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if len(paths) == 0 {
 		paths = []string{"./config"}
 	}
-	set, diagnostics, err := source.Load(paths, e.Defaults, descriptors.Options{MergeDomains: e.MergeDomains, AllOrNothing: e.AllOrNothing})
+	set, diagnostics, err := loadRules(c, paths, e.Defaults, descriptors.Options{MergeDomains: e.MergeDomains, AllOrNothing: e.AllOrNothing})
 	if err != nil {
 		return loadError(err, e.Defaults)
 	}

@@ -29,10 +29,15 @@ type cli struct {
 	Call    callCmd    `cmd:"" help:"Ask a running service, this one or any other of the same protocol."`
 	Schema  schemaCmd  `cmd:"" help:"Print the JSON Schema of rule files, for editors."`
 	Version versionCmd `cmd:"" help:"Print the version."`
+
+	PrintVersion printVersion `name:"version" help:"Print the version."`
 }
 
-// console is where commands print.
-type console struct{ out, err io.Writer }
+// console is where commands read and print.
+type console struct {
+	in       io.Reader
+	out, err io.Writer
+}
 
 // asRatelimit is the name under which the program stands in for
 // envoyproxy/ratelimit.
@@ -42,15 +47,25 @@ const asRatelimit = "ratelimit"
 var errFailed = errors.New("failed")
 
 func main() {
-	ctx, cancel := context.WithCancel(context.Background())
+	os.Exit(run(context.Background(), os.Args, console{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// untilSignal returns a context that ends at the first signal to end. A second one ends
+// the process at once, as the first one does for commands that do not call this. Stop
+// ends the context too.
+func untilSignal(ctx context.Context) (until context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	go func() {
-		<-signals
-		signal.Stop(signals) // before anything is done: a second one ends the process at once
+		select {
+		case <-signals:
+		case <-ctx.Done():
+		}
+		signal.Stop(signals) // before anything is done
 		cancel()
 	}()
-	os.Exit(run(ctx, os.Args, console{os.Stdout, os.Stderr}))
+	return ctx, cancel
 }
 
 // run runs the command that args name and returns the exit code: 0 for success,
@@ -68,7 +83,7 @@ func run(ctx context.Context, args []string, c console) int {
 		return 2
 	}
 	var dropped droppedArguments
-	given := args[1:]
+	given := helpFlag(args[1:])
 	if name == asRatelimit {
 		given, dropped = knownArguments(parser.Model, given)
 	}
@@ -77,7 +92,7 @@ func run(ctx context.Context, args []string, c console) int {
 		return exit
 	}
 	if err != nil {
-		fmt.Fprintf(c.err, "%s: %v\nRun %s --help for what is accepted.\n", name, err, invoked(args, name, err))
+		fmt.Fprintf(c.err, "%s: %v\n%sRun %s --help for what is accepted.\n", name, err, hint(err), invoked(args, name, err))
 		return 2
 	}
 	switch err := command.Run(dropped); {
@@ -89,6 +104,24 @@ func run(ctx context.Context, args []string, c console) int {
 	default:
 		return 0
 	}
+}
+
+// helpFlag puts --help at the end of what follows a help command.
+func helpFlag(args []string) []string {
+	if len(args) > 0 && args[0] == "help" {
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
+}
+
+// hint returns a line that says how to name rules, if serve got them as an argument.
+func hint(err error) string {
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok && strings.HasPrefix(err.Error(), "unexpected argument ") {
+		if command := parse.Context.Selected(); command == nil || command.Name == "serve" {
+			return "serve names its rules with --config PATH.\n"
+		}
+	}
+	return ""
 }
 
 // newParser returns a parser of the command line, and of the environment, into
@@ -143,7 +176,7 @@ func invoked(args []string, name string, err error) string {
 // envoyproxy/ratelimit they are what that does.
 func defaultsUnder(name string) kong.Vars {
 	if name == asRatelimit {
-		return kong.Vars{"onBadStart": "serve", "reusePort": "true"}
+		return kong.Vars{"onBadStart": "serve", "reusePort": "true", "startEmpty": "true"}
 	}
-	return kong.Vars{"onBadStart": "exit", "reusePort": "false"}
+	return kong.Vars{"onBadStart": "exit", "reusePort": "false", "startEmpty": "false"}
 }

@@ -62,6 +62,9 @@ func (r *keeper) take(u source.Update) error {
 	r.metrics.ConfigLoaded(u.Set.Hash, float64(time.Now().UnixMilli())/1e3)
 	r.logger.Info("rules loaded", zap.String("hash", u.Set.Hash), zap.Int("limits", len(u.Set.Limits)),
 		zap.Strings("domains", u.Set.Domains()))
+	if u.Set.Empty() {
+		r.logger.Warn("rules: there are none: every request passes")
+	}
 	return nil
 }
 
@@ -121,6 +124,9 @@ func (r *keeper) reject(err error) {
 // loadError adds to the error of rules or defaults that are not there how to name
 // them.
 func loadError(err error, defaults string) error {
+	if errors.Is(err, source.ErrNoFile) {
+		return fmt.Errorf("%w: name another place with --config PATH, or accept it with --allow-empty", err)
+	}
 	var missing *fs.PathError
 	if errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist) {
 		if missing.Path == defaults {

@@ -66,7 +66,7 @@ func (l leakless) Run() int {
 //	                         variables whose effect the script then sees
 //	run LISTENER,... COMMAND start a server that has these listeners, where its
 //	                         environment says
-//	launch COMMAND...        start a server of which no listener is waited for
+//	launch COMMAND...        start a command; no listener is waited for
 //	logged REGEXP            wait until the server logs a line that matches
 //	                         after those that were waited for before
 //	signal TERM|INT|HUP|KILL send the server a signal
@@ -313,7 +313,12 @@ func launch(ts *testscript.TestScript, args []string, wait int) {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	cmd.Stderr = w
+	stdin, stays, err := os.Pipe() // a command that reads it waits
+	ts.Check(err)
+	ts.Defer(func() { stays.Close() })
+	cmd.Stdin = stdin
 	ts.Check(cmd.Start())
+	ts.Check(stdin.Close())
 	ts.Check(w.Close())
 	p := &daemon{cmd: cmd, stderr: r, lines: bufio.NewReader(r)}
 	ts.Defer(func() {

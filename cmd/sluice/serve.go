@@ -29,7 +29,8 @@ type serveCmd struct {
 
 	Config       []string `group:"rules" name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
 	ConfigPrefix string   `group:"rules" name:"config-prefix" hidden:"" help:"Of the files of --config only those whose path there, with dots for slashes, begins so."`
-	AllowEmpty   bool     `group:"rules" help:"Accept at a reload that no rule file is left."`
+	AllowEmpty   bool     `group:"rules" help:"Accept that there is no rule file, at the start or at a reload. Default: an error; under the name ratelimit a warning at the start."`
+	StartEmpty   bool     `group:"rules" name:"start-empty" hidden:"" default:"${startEmpty}" help:"Accept it at the start only."`
 	OnBadStart   string   `group:"rules" enum:"exit,serve" default:"${onBadStart}" placeholder:"exit|serve" help:"If the rules are bad at the start: exit, or serve errors until they are good. Default ${onBadStart}."`
 	Defaults     string   `group:"rules" placeholder:"FILE" help:"Words such as algorithm and burst for rules that come without."`
 	MergeDomains bool     `group:"rules" help:"Merge files of one domain; else that is an error."`
@@ -97,6 +98,8 @@ func (s *serveCmd) Run(ctx context.Context, c console, dropped droppedArguments)
 	// Whoever reads the log may go away: that must not end the service, as a write to
 	// a broken pipe otherwise does.
 	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := untilSignal(ctx)
+	defer stop()
 	return s.environment.Blame(s.run(ctx, c, dropped))
 }
 
@@ -198,6 +201,7 @@ func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, r *ke
 		Prefix:     s.ConfigPrefix,
 		Defaults:   s.Defaults,
 		AllowEmpty: s.AllowEmpty,
+		StartEmpty: s.StartEmpty,
 		Options:    s.compileOptions(),
 		OnLoad: func(u source.Update) error {
 			if ends && u.Err != nil {

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -48,6 +50,21 @@ func buildOf(stamped telemetry.Build, info *debug.BuildInfo) telemetry.Build {
 	}
 	return b
 }
+
+// printVersion is a flag that prints the version instead of anything else.
+type printVersion bool
+
+// BeforeReset implements a hook of Kong, which runs before flags are checked.
+func (printVersion) BeforeReset(app *kong.Kong, c console) error {
+	if err := (versionCmd{}).Run(c); err != nil {
+		return err
+	}
+	app.Exit(0)
+	return nil
+}
+
+// IsBool says that no value follows.
+func (printVersion) IsBool() bool { return true }
 
 type versionCmd struct {
 	Output string `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`

@@ -21,7 +21,7 @@ func Suggest(word string, candidates []string) string {
 		if len(word) >= 3 && strings.HasPrefix(c, word) {
 			return c // an abbreviation: min, sec
 		}
-		if d := editDistance(word, c); d <= bestDistance && (best == "" || d < bestDistance) {
+		if d := EditDistance(word, c); d <= bestDistance && (best == "" || d < bestDistance) {
 			best, bestDistance = c, d
 		}
 	}
@@ -51,9 +51,9 @@ func snakeCase(s string) string {
 	return b.String()
 }
 
-// editDistance is the number of letters inserted, deleted, replaced or swapped
+// EditDistance is the number of letters inserted, deleted, replaced or swapped
 // with their neighbour that turn a into b.
-func editDistance(a, b string) int {
+func EditDistance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j
@@ -89,7 +89,7 @@ func Nearest(name string, names []string) []string {
 	var all []near
 	for _, other := range names {
 		if len(other) <= longest {
-			if d := editDistance(strings.ToLower(name), strings.ToLower(other)); d <= 1+max(len(name), len(other))/2 {
+			if d := EditDistance(strings.ToLower(name), strings.ToLower(other)); d <= 1+max(len(name), len(other))/2 {
 				all = append(all, near{other, d})
 			}
 		}

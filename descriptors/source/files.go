@@ -113,7 +113,11 @@ func list(paths []string, prefix string) ([]found, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !info.IsDir() {
+		switch {
+		case info.IsDir():
+		case !info.Mode().IsRegular():
+			return nil, errNotRegular(path)
+		default:
 			f, err := locate(path)
 			if err != nil {
 				return nil, err
@@ -173,7 +177,7 @@ func walk(dir string, parents []fs.FileInfo, file func(found), enter func(dir st
 				return err
 			}
 		case !info.Mode().IsRegular():
-			return fmt.Errorf("read %s: not a regular file", path) // a pipe would block
+			return errNotRegular(path)
 		default:
 			f, err := locate(path)
 			if err != nil {
@@ -185,29 +189,63 @@ func walk(dir string, parents []fs.FileInfo, file func(found), enter func(dir st
 	return nil
 }
 
+// errNotRegular keeps out what is no file: reading a pipe or a device may never end.
+func errNotRegular(path string) error { return fmt.Errorf("read %s: not a regular file", path) }
+
 func readFile(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // reading the files that the operator names is the point
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read from
-	content, err := io.ReadAll(io.LimitReader(f, limit+1))
+	return readUpTo(path, f, limit)
+}
+
+func readUpTo(name string, r io.Reader, limit int64) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
 		return nil, err
 	}
 	if int64(len(content)) > limit {
-		return nil, fmt.Errorf("read %s: the files are larger than %d MiB in all", path, maxSourceBytes>>20)
+		return nil, fmt.Errorf("read %s: the files are larger than %d MiB in all", name, maxSourceBytes>>20)
 	}
 	return content, nil
 }
 
+// ReadStream reads what has no place among files, such as standard input, to its end,
+// as a file of that name. More than 64 MiB is an error.
+func ReadStream(name string, r io.Reader) (File, error) {
+	content, err := readUpTo(name, r, maxSourceBytes)
+	return File{Name: name, Content: content}, err
+}
+
+// ErrNoFile is returned, wrapped, if the paths hold no file of rules.
+var ErrNoFile = errors.New("no file of rules")
+
+// someFile returns an error if no file was found in paths.
+func (r sources) someFile(paths []string, prefix string) error {
+	if len(r.files) > 0 {
+		return nil
+	}
+	begins := ""
+	if prefix != "" {
+		begins = fmt.Sprintf(" that begins with %q, its slashes written as dots", prefix)
+	}
+	return fmt.Errorf("%w in %s%s", ErrNoFile, strings.Join(paths, ", "), begins)
+}
+
 // Load reads, parses and compiles the files that paths name, with the file of
 // defaults unless that is empty; see [Read], [rulefile.Parse],
-// [rulefile.ParseDefaults] and [descriptors.Compile]. The Set is nil if a diagnostic is an error. The error is not nil only
-// if the files could not be read.
-func Load(paths []string, defaults string, opt descriptors.Options) (*descriptors.Set, rules.Diagnostics, error) {
+// [rulefile.ParseDefaults] and [descriptors.Compile]. Streams of [ReadStream] come after
+// the files. The Set is nil if a diagnostic is an error. The error is not nil only if the
+// files could not be read, or if there is none.
+func Load(paths []string, defaults string, opt descriptors.Options, streams ...File) (*descriptors.Set, rules.Diagnostics, error) {
 	all, err := readAll(paths, "", defaults)
 	if err != nil {
+		return nil, nil, err
+	}
+	all.files = append(all.files, streams...)
+	if err := all.someFile(paths, ""); err != nil {
 		return nil, nil, err
 	}
 	set, ds := all.build(opt)

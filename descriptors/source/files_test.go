@@ -216,7 +216,15 @@ func TestLoadShowsAllErrors(t *testing.T) {
 
 func TestLoadNothing(t *testing.T) {
 	set, ds, err := Load([]string{t.TempDir()}, "", descriptors.Options{})
-	if set == nil || len(set.Limits) > 0 || ds != nil || err != nil {
-		t.Errorf("Load of an empty directory = %v, %v, %v, want an empty set", set, ds, err)
+	if set != nil || ds != nil || !errors.Is(err, ErrNoFile) {
+		t.Errorf("Load of an empty directory = %v, %v, %v, want %v", set, ds, err, ErrNoFile)
+	}
+	stream, err := ReadStream("stdin", strings.NewReader(rulesOf(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, _, err = Load([]string{t.TempDir()}, "", descriptors.Options{}, stream)
+	if err != nil || len(set.Limits) != 1 || set.Limits[0].Pos.File != "stdin" {
+		t.Errorf("Load of a stream = %+v, %v, want its limit", set, err)
 	}
 }

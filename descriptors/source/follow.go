@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -26,8 +24,9 @@ type Options struct {
 	Defaults string
 	// Options say how the rules compile.
 	Options descriptors.Options
-	// AllowEmpty accepts, at a reload too, that there is no file.
-	AllowEmpty bool
+	// AllowEmpty accepts that there is no file, StartEmpty accepts it at the start only.
+	// Otherwise it is an error: nothing would be limited, and nothing would tell.
+	AllowEmpty, StartEmpty bool
 	// OnLoad is called with the first files and after every change of them. It puts
 	// the Update in force, or returns why not. Required.
 	OnLoad func(Update) error
@@ -65,7 +64,7 @@ func NewFiles(opt Options) *Files {
 }
 
 // Load reads the files for the first time, calls OnLoad and returns the error that
-// keeps them out. A directory without files is an empty set of rules then.
+// keeps them out.
 func (s *Files) Load() error { return s.take(s.read(), true) }
 
 // Run calls OnLoad whenever the files become other than they were when Load or
@@ -159,8 +158,10 @@ func (s *Files) take(r reading, start bool) error {
 		if r.err != nil {
 			return Update{Err: r.err}
 		}
-		if len(s.opt.Paths) > 0 && len(r.files) == 0 && !start && !s.opt.AllowEmpty {
-			return Update{Err: fmt.Errorf("no file of rules in %s", strings.Join(s.opt.Paths, ", "))}
+		if len(s.opt.Paths) > 0 && !s.opt.AllowEmpty && (!start || !s.opt.StartEmpty) {
+			if err := r.someFile(s.opt.Paths, s.opt.Prefix); err != nil {
+				return Update{Err: err}
+			}
 		}
 		var u Update
 		if len(s.opt.Paths) == 0 {

@@ -187,10 +187,10 @@ func TestSourceAllowEmpty(t *testing.T) {
 	}
 }
 
-// TestSourceStartsEmpty has an empty directory at the start, which is good.
+// TestSourceStartsEmpty has an empty directory at the start, which must be allowed.
 func TestSourceStartsEmpty(t *testing.T) {
 	dir := t.TempDir()
-	first, updates := follow(t, Options{}, dir)
+	first, updates := follow(t, Options{StartEmpty: true}, dir)
 	if first.Set == nil || first.Err != nil {
 		t.Fatalf("Load = %+v, want an empty set", first)
 	}
@@ -200,6 +200,36 @@ func TestSourceStartsEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, updates, "the loss of all files", func(u Update) bool { return u.Err != nil })
+}
+
+// TestSourceNeedsAFile has no file at the start, or none of those that are asked for.
+func TestSourceNeedsAFile(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 {
+		for prefix, want := range map[string]string{
+			"":        "no file of rules in " + dir,
+			"config.": "no file of rules in " + dir + ` that begins with "config.", its slashes written as dots`,
+		} {
+			err := NewFiles(Options{Paths: []string{dir}, Prefix: prefix, OnLoad: func(u Update) error { return u.Err }}).Load()
+			if prefix == "" && len(entries(t, dir)) > 0 {
+				if err != nil {
+					t.Errorf("Load() = %v, want rules", err)
+				}
+			} else if err == nil || err.Error() != want {
+				t.Errorf("Load() = %v, want %s", err, want)
+			}
+		}
+		write(t, rulesOf(1), dir, "a.yaml")
+	}
+}
+
+func entries(t *testing.T, dir string) []os.DirEntry {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // TestSourceWaitsForTheWriter has a writer that pauses twice. Each part is good

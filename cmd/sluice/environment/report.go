@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // Report logs what the variables did: a line at info for each section, with what
@@ -29,8 +31,12 @@ func (e *Environment) Report(logger *zap.Logger) {
 	for _, why := range e.excused {
 		logger.Warn("environment: " + why)
 	}
-	if names := e.strangers(); len(names) > 0 {
-		logger.Info("environment: unknown, perhaps misspelt", zap.Strings("variables", names))
+	misspelt, ownNames := e.strangers()
+	if len(misspelt) > 0 {
+		logger.Warn("environment: unknown, perhaps misspelt", zap.Strings("variables", misspelt))
+	}
+	if len(ownNames) > 0 {
+		logger.Warn("environment: sluice has no variables of its own name: use flags", zap.Strings("variables", ownNames))
 	}
 	var reasons []string
 	names := map[string][]string{}
@@ -107,15 +113,41 @@ var ours = []string{
 // serviceLink is how Kubernetes names the variables of a Service.
 var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_\d+_\w+)?$`)
 
-// strangers returns the names that look like one of the table, but are not there.
-func (e *Environment) strangers() (names []string) {
+// strangers returns the names that look like one of the table, but are not there, with
+// the one that may be meant; and those that begin with sluice's own name.
+func (e *Environment) strangers() (misspelt, ownNames []string) {
 	for name := range e.all {
+		if e.set[name] != "" || lookUp(name).kind != "" || serviceLink.MatchString(name) {
+			continue
+		}
 		like := slices.ContainsFunc(ours, func(start string) bool { return strings.HasPrefix(name, start) }) ||
 			e.on("USE_DOG_STATSD") && strings.HasPrefix(name, "DOG_STATSD_") // of a mogrifier that none names
-		if like && e.set[name] == "" && lookUp(name).kind == "" && !serviceLink.MatchString(name) {
-			names = append(names, name)
+		near := nearest(name)
+		switch {
+		case near != "":
+			misspelt = append(misspelt, name+" (for "+near+")")
+		case like:
+			misspelt = append(misspelt, name)
+		case strings.HasPrefix(name, "SLUICE_"):
+			ownNames = append(ownNames, name)
 		}
 	}
-	slices.Sort(names)
-	return names
+	slices.Sort(misspelt)
+	slices.Sort(ownNames)
+	return misspelt, ownNames
+}
+
+// nearest returns the variable of the table of which name is a slip of the finger, or "".
+func nearest(name string) string {
+	const shortest, longest, slips = 6, 64, 2 // short names are often a slip away from others
+	if len(name) < shortest || len(name) > longest {
+		return ""
+	}
+	best, least := "", slips+1
+	for v := range All() {
+		if d := rules.EditDistance(name, v.Name); d < least {
+			best, least = v.Name, d
+		}
+	}
+	return best
 }

@@ -1,12 +1,23 @@
 package process
 
 import (
+	"math"
 	"os"
 	"runtime/debug"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"go.uber.org/zap"
 )
+
+// MachineMemory returns the bytes of memory that the machine has, or the most that an
+// int64 holds if it does not tell. A container may have less.
+func MachineMemory() int64 {
+	bytes, err := memlimit.FromSystem()
+	if err != nil || bytes == 0 {
+		return math.MaxInt64
+	}
+	return int64(min(bytes, math.MaxInt64))
+}
 
 // BoundMemory tells Go how much memory it may take: nine tenths of the container's
 // limit, less the bytes of counters, which are not in the heap. GOMEMLIMIT, where it
