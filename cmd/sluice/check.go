@@ -82,10 +82,12 @@ func (k *checkCmd) Run(c console) error {
 	}
 	errors, warnings := 0, 0
 	for _, d := range diagnostics {
-		if d.Severity == rules.Error {
+		switch d.Severity {
+		case rules.Error:
 			errors++
-		} else {
+		case rules.Warning:
 			warnings++
+		default: // notes are not counted
 		}
 	}
 	failed := errors > 0 || k.Strict && warnings > 0

@@ -93,11 +93,15 @@ func (r *keeper) divide(set *descriptors.Set) error {
 	return r.table.Divide(slices.Collect(set.Policies()), reserved)
 }
 
-// warn tells what is odd about rules.
+// warn logs the warnings about rules, and the notes for those who debug.
 func (r *keeper) warn(found rules.Diagnostics) {
 	for _, d := range found {
-		if d.Severity == rules.Warning {
+		switch d.Severity {
+		case rules.Warning:
 			r.logger.Warn("rules: " + d.String())
+		case rules.Note:
+			r.logger.Debug("rules: " + d.String())
+		default: // reject logs errors
 		}
 	}
 }

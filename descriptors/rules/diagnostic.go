@@ -8,17 +8,22 @@ import (
 // Severity says whether a [Diagnostic] keeps the rules from loading.
 type Severity int
 
-// The severities.
+// The severities. A Note says what may be worth to know and is no mistake.
 const (
 	Warning Severity = iota
 	Error
+	Note
 )
 
 func (s Severity) String() string {
-	if s == Error {
+	switch s {
+	case Error:
 		return "error"
+	case Note:
+		return "note"
+	default:
+		return "warning"
 	}
-	return "warning"
 }
 
 // Diagnostic is one finding in a source of rules.

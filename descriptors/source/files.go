@@ -27,8 +27,8 @@ type File struct {
 }
 
 // Read reads the files that paths name. A path is a file, or a directory, which
-// stands for every file below it whose path from there has no element that begins
-// with a dot, sorted by path. Symbolic links are followed.
+// stands for every file below it, sorted by path, save those whose path from there has
+// an element that begins with a dot, and backups. Symbolic links are followed.
 //
 // The files belong together: if a link changes meanwhile, as the `..data` of a
 // ConfigMap mount does, Read starts again. A missing or unreadable file is an
@@ -43,6 +43,8 @@ func Read(paths []string) ([]File, error) {
 type sources struct {
 	files    []File
 	defaults *File
+	// backups are the names of files that were left out.
+	backups []string
 }
 
 // readAll reads the rules that paths name and the file of defaults, if the name is
@@ -63,7 +65,7 @@ func readAll(paths []string, prefix, defaults string) (sources, error) {
 		case i < attempts && (err == nil || errors.Is(err, fs.ErrNotExist)):
 			// What was listed is gone: a swap removes its old directory last.
 		case err != nil:
-			return sources{}, err
+			return sources{}, withUser(err)
 		default:
 			return sources{}, fmt.Errorf("read %s: files keep changing", strings.Join(paths, ", "))
 		}
@@ -85,6 +87,10 @@ func readOnce(paths []string, prefix, defaults string) (all sources, settled boo
 	}
 	left := int64(maxSourceBytes)
 	for _, f := range before {
+		if f.backup {
+			all.backups = append(all.backups, f.name)
+			continue
+		}
 		content, err := readFile(f.name, left)
 		if err != nil {
 			return all, false, err
@@ -103,8 +109,33 @@ func readOnce(paths []string, prefix, defaults string) (all sources, settled boo
 	return all, slices.Equal(before, after), nil
 }
 
+// withUser adds to the error of a file that may not be read who may not.
+func withUser(err error) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	groups, _ := os.Getgroups() // without them the message is still right
+	return fmt.Errorf("%w: this process is user %d of the groups %v; let it read the files and enter their directories (chmod, or defaultMode and fsGroup in Kubernetes)",
+		err, os.Geteuid(), append(groups, os.Getegid()))
+}
+
 // found is a file by the name it was found under and the place that leads to.
-type found struct{ name, target string }
+type found struct {
+	name, target string
+	// backup says that it is left out, since it is a backup in a directory.
+	backup bool
+}
+
+// isBackup reports whether an editor, a merge or an administrator keeps an older
+// version under that name, which would give the old rules beside the new ones.
+func isBackup(name string) bool {
+	if strings.HasPrefix(name, "#") && strings.HasSuffix(name, "#") {
+		return true
+	}
+	return slices.ContainsFunc([]string{"~", ".bak", ".old", ".orig", ".rej", ".swp", ".swo"}, func(ending string) bool {
+		return strings.HasSuffix(name, ending)
+	})
+}
 
 func list(paths []string, prefix string) ([]found, error) {
 	var all []found
@@ -133,6 +164,9 @@ func list(paths []string, prefix string) ([]found, error) {
 			rel, err := filepath.Rel(path, f.name)
 			return err != nil || !strings.HasPrefix(strings.ReplaceAll(rel, "/", "."), prefix)
 		})
+		for i := range below {
+			below[i].backup = isBackup(filepath.Base(below[i].name))
+		}
 		slices.SortFunc(below, func(a, b found) int { return cmp.Compare(a.name, b.name) })
 		all = append(all, below...)
 	}
@@ -141,7 +175,7 @@ func list(paths []string, prefix string) ([]found, error) {
 
 func locate(path string) (found, error) {
 	target, err := filepath.EvalSymlinks(path)
-	return found{path, target}, err
+	return found{name: path, target: target}, err
 }
 
 // walk calls file for every file below dir that counts and enter, if not nil, for
@@ -265,6 +299,12 @@ func (r sources) build(opt descriptors.Options) (*descriptors.Set, rules.Diagnos
 		var ds rules.Diagnostics
 		opt.Defaults, ds = rulefile.ParseDefaults(r.defaults.Name, r.defaults.Content)
 		found, names = append(found, ds...), append(names, r.defaults.Name)
+	}
+	for _, name := range r.backups {
+		found = append(found, rules.Diagnostic{
+			Pos: rules.Pos{File: name}, Severity: rules.Note, Message: "not read as rules, since the name is that of a backup",
+		})
+		names = append(names, name)
 	}
 	return descriptors.Build(configs, found, names, opt)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // write writes a file below dir, making its directories.
@@ -58,6 +59,10 @@ func TestReadDirectory(t *testing.T) {
 	write(t, "3", dir, "sub/deep/c.txt")
 	write(t, "", dir, "empty.yaml")
 	write(t, "hidden", dir, ".a.yaml.swp")
+	for _, backup := range []string{"a~", "b.yaml.bak", "b.yaml.swp", "b.yaml.orig", "b.yaml.rej", "b.yaml.old", "sub/b.yaml.swo", "#b.yaml#"} {
+		write(t, "an older version", dir, backup)
+	}
+	write(t, "4", dir, "sub/deep/d.bak/not-one.yaml")
 	write(t, "hidden", dir, ".git/config")
 	write(t, "hidden", dir, "sub/..data/c")
 	write(t, "linked", dir, ".hidden/target")
@@ -70,7 +75,7 @@ func TestReadDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"a=1", "b.yaml=2", "empty.yaml=", "link.yaml=linked", "linked-dir/target=linked", "sub/deep/c.txt=3"}
+	want := []string{"a=1", "b.yaml=2", "empty.yaml=", "link.yaml=linked", "linked-dir/target=linked", "sub/deep/c.txt=3", "sub/deep/d.bak/not-one.yaml=4"}
 	if diff := cmp.Diff(want, contents(t, dir, files)); diff != "" {
 		t.Errorf("Read (-want +got):\n%s", diff)
 	}
@@ -81,14 +86,15 @@ func TestReadPathsInOrder(t *testing.T) {
 	write(t, "1", dir, "d/a")
 	write(t, "2", dir, "z")
 	write(t, "3", dir, ".named") // a file that is named counts, whatever its name
+	write(t, "5", dir, "named.bak")
 	write(t, "4", dir, ".dotted/e")
 	files, err := Read([]string{
-		filepath.Join(dir, "z"), filepath.Join(dir, "d"), filepath.Join(dir, ".named"), filepath.Join(dir, ".dotted"),
+		filepath.Join(dir, "z"), filepath.Join(dir, "d"), filepath.Join(dir, ".named"), filepath.Join(dir, ".dotted"), filepath.Join(dir, "named.bak"),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"z=2", "d/a=1", ".named=3", ".dotted/e=4"}, contents(t, dir, files)); diff != "" {
+	if diff := cmp.Diff([]string{"z=2", "d/a=1", ".named=3", ".dotted/e=4", "named.bak=5"}, contents(t, dir, files)); diff != "" {
 		t.Errorf("Read (-want +got):\n%s", diff)
 	}
 }
@@ -211,6 +217,24 @@ func TestLoadShowsAllErrors(t *testing.T) {
 	want := []string{"a.yaml:2:25", "b.yaml:2:1", "b.yaml:3:1", "c.yaml:1:1"}
 	if diff := cmp.Diff(want, places); diff != "" {
 		t.Errorf("diagnostics %v (-want +got):\n%s", ds, diff)
+	}
+}
+
+// TestLoadNotesBackups has a backup that would define the domain twice.
+func TestLoadNotesBackups(t *testing.T) {
+	dir := t.TempDir()
+	write(t, "domain: a\n", dir, "a.yaml")
+	write(t, "domain: a\n", dir, "a.yaml~")
+	set, ds, err := Load([]string{dir}, "", descriptors.Options{})
+	want := dir + "/a.yaml~: note: not read as rules, since the name is that of a backup"
+	if set == nil || err != nil || len(ds) != 1 || ds[0].String() != want || ds[0].Severity != rules.Note {
+		t.Errorf("Load = %v, %v, %v, want a set and %q", set, ds, err, want)
+	}
+	if err := os.Remove(filepath.Join(dir, "a.yaml~")); err != nil {
+		t.Fatal(err)
+	}
+	if again, ds, _ := Load([]string{dir}, "", descriptors.Options{}); len(ds) != 0 || again.Hash != set.Hash {
+		t.Errorf("without the backup Load = %v, %v, want the same hash and no note", again, ds)
 	}
 }
 

@@ -1,0 +1,71 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestReadSaysWhoMayNotRead reads files that others own, as an image's user does. The
+// thread takes that user's rights over files alone, and ends with the goroutine.
+func TestReadSaysWhoMayNotRead(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	closed := filepath.Join(dir, "closed")
+	write(t, "domain: d\n", closed, "r.yaml")
+	file := filepath.Join(dir, "r.yaml")
+	write(t, "domain: d\n", file)
+	for _, mode := range []struct {
+		path string
+		bits os.FileMode
+	}{{file, 0}, {closed, 0}} {
+		if err := os.Chmod(mode.path, mode.bits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		if err := os.Chmod(closed, 0o700); err != nil {
+			t.Error(err)
+		}
+	})
+	type result struct {
+		path  string
+		files []File
+		err   error
+	}
+	results := make(chan result)
+	go func() {
+		defer close(results)
+		runtime.LockOSThread() // and never unlocked: no other goroutine gets this thread
+		if os.Geteuid() == 0 {
+			if err := syscall.Setfsuid(65532); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		for _, path := range []string{file, closed, filepath.Join(closed, "r.yaml")} {
+			files, err := Read([]string{path})
+			results <- result{path, files, err}
+		}
+	}()
+	read := 0
+	for r := range results {
+		read++
+		user := fmt.Sprintf("permission denied: this process is user %d of the groups [", os.Geteuid())
+		if r.files != nil || !errors.Is(r.err, fs.ErrPermission) || !strings.Contains(r.err.Error(), dir) ||
+			!strings.Contains(r.err.Error(), user) || !strings.Contains(r.err.Error(), "chmod") {
+			t.Errorf("Read(%s) = %v, %v, want an error that names it, the user and what to do", r.path, r.files, r.err)
+		}
+	}
+	if read != 3 {
+		t.Errorf("%d readings, want 3", read)
+	}
+}
