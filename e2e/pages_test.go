@@ -135,3 +135,28 @@ func hasHeading(page, id string) bool {
 	}
 	return false
 }
+
+// TestDesignNamesWhatExists holds that each file and folder that DESIGN.md names is
+// there, and that its table of packages has every folder of Go's.
+func TestDesignNamesWhatExists(t *testing.T) {
+	text, err := os.ReadFile("../DESIGN.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("`([a-z0-9_]+(?:/[a-z0-9_.]+)+|[a-z0-9]+)`").FindAllStringSubmatch(string(text), -1) {
+		if _, err := os.Stat(filepath.Join("..", m[1])); strings.Contains(m[1], "/") && err != nil {
+			t.Errorf("DESIGN.md names %s: %v", m[1], err)
+		}
+	}
+	_, table, _ := strings.Cut(string(text), "| package |")
+	table, _, found := strings.Cut(table, "\n\n")
+	if !found {
+		t.Fatal("DESIGN.md has no table of packages")
+	}
+	for _, p := range packages(t, "") {
+		path := strings.TrimPrefix(p.ImportPath, module+"/")
+		if !strings.Contains(table, "`"+path+"`") && !strings.Contains(table, "`"+filepath.Base(path)+"`") && folder(p.ImportPath) != "e2e" {
+			t.Errorf("DESIGN.md's table of packages does not name %s", path)
+		}
+	}
+}
