@@ -67,7 +67,7 @@ func TestMemory(t *testing.T) {
 	var sent atomic.Int64
 	begun := time.Now()
 	more := func() bool {
-		return time.Since(begun) < torture.Pick(10*time.Second, time.Minute) || float64(sent.Load()) < 2*room
+		return time.Since(begun) < torture.Pick(5*time.Second, time.Minute) || float64(sent.Load()) < 2*room
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*torture.Patience)
 	defer cancel()

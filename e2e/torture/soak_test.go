@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
-var soakTime = flag.Duration("soak", 0, "how long TestSoak goes on; 20s, or 10m in the long tier, if 0")
+var soakTime = flag.Duration("soak", 0, "how long TestSoak goes on; 12s, or 10m in the long tier, if 0")
 
 // TestSoak lets it all come together for a long time: calls, reloads, clients that come
 // and go, and two attackers whose kind changes with each reload. What sluice holds
@@ -35,7 +35,7 @@ func TestSoak(t *testing.T) {
 		mostResident   = 16 << 20 // as well
 	)
 	if *soakTime == 0 {
-		*soakTime = torture.Pick(20*time.Second, 10*time.Minute)
+		*soakTime = torture.Pick(12*time.Second, 10*time.Minute)
 	}
 	cycle := torture.Pick(3*time.Second, 10*time.Second)
 	first := torture.Pick(2, 6) // cycles after which nothing grows

@@ -55,7 +55,7 @@ func TestStarves(t *testing.T) {
 			load.Run(t, torture.Pick(2*time.Second, 5*time.Second))
 			before := torture.Measure(t, s)
 			load.Phase("starving")
-			tt.fault(t, s, torture.Pick(5*time.Second, 30*time.Second))
+			tt.fault(t, s, torture.Pick(3*time.Second, 30*time.Second))
 			load.Phase("recovering")
 			load.GoOn(t, torture.Least)
 			load.Phase("after")
