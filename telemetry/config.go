@@ -17,9 +17,9 @@ func newConfigMetrics(m *Metrics) configMetrics {
 	return configMetrics{
 		info:     info,
 		loads:    m.counter("ratelimit_service_config_load_success", "Rule sets that were loaded."),
-		errors:   m.counter("ratelimit_service_config_load_error", "Rule sets that were refused; the previous one stayed."),
+		errors:   m.counter("ratelimit_service_config_load_error", "Rule sets that were rejected; the previous one stayed."),
 		lastLoad: m.gauge("sluice_config_last_load_timestamp_seconds", "When the rules in force were loaded, in Unix seconds; 0 before the first."),
-		lastOK:   m.gauge("sluice_config_last_load_successful", "1 if the rules in force are what their source has, 0 if that was refused."),
+		lastOK:   m.gauge("sluice_config_last_load_successful", "1 if the rules in force are what their source has, 0 if that was rejected."),
 	}
 }
 
@@ -33,11 +33,11 @@ func (m *Metrics) ConfigLoaded(hash string, unixSeconds float64) {
 	m.config.lastOK.Set(1)
 }
 
-// ConfigRefused notes that a rule set was refused.
-func (m *Metrics) ConfigRefused() {
+// ConfigRejected notes that a rule set was rejected.
+func (m *Metrics) ConfigRejected() {
 	m.config.errors.Inc()
 	m.config.lastOK.Set(0)
 }
 
-// ConfigRestored notes that the source has again the rules in force.
+// ConfigRestored notes that the source has the rules in force again.
 func (m *Metrics) ConfigRestored() { m.config.lastOK.Set(1) }

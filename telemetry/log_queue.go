@@ -13,10 +13,10 @@ import (
 // errors of a few thousand rules at once.
 const queuedBytes = 1 << 20
 
-// LogQueue stands between those who log and a writer that may be stuck, such as a
-// pipe that nobody reads, or full, such as a file on a full disk: a line that does not
-// fit into it, or cannot be written, is dropped and counted. Nobody who logs waits.
-// All methods may be called concurrently.
+// LogQueue stands between a logger and a writer that may be stuck, such as a pipe that
+// nobody reads, or full, such as a file on a full disk. It drops and counts a line that
+// does not fit into it or cannot be written. Logging never waits. All methods may be
+// called concurrently.
 type LogQueue struct {
 	to      io.Writer
 	dropped atomic.Uint64
@@ -65,7 +65,7 @@ func (q *LogQueue) queue(line []byte) bool {
 	return true
 }
 
-// Run writes what is queued until Close is called, and what was queued by then.
+// Run writes lines as they are queued. After Close it writes the rest and returns.
 func (q *LogQueue) Run() {
 	defer close(q.closed)
 	var written lines // whose memory is used again
@@ -78,7 +78,7 @@ func (q *LogQueue) Run() {
 		written = q.take(written)
 		start := 0
 		for _, end := range written.ends {
-			// What a full disk or a closed pipe does not take is lost; it may take the next.
+			// What a full disk or a closed pipe does not take is lost. It may take the next.
 			if _, err := q.to.Write(written.text[start:end]); err != nil {
 				q.dropped.Add(1)
 			}

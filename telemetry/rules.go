@@ -87,7 +87,7 @@ type Rules struct {
 	// domain, limit label and metric key joined by zero bytes.
 	runtime    atomic.Pointer[map[string]*RuleCounters]
 	runtimeKey map[*RuleCounters]RuleKey
-	// spill counts the decisions that went to overflow for want of room.
+	// spill counts the decisions that went to overflow because there was no room.
 	spill atomic.Uint64
 }
 
@@ -158,9 +158,9 @@ func (r *Rules) Configure(domains []string, limits []RuleLimit) []*RuleCounters 
 	return out
 }
 
-// dropAliasesLocked leaves in the runtime map what has a series by it alone, in
-// a domain that is configured: the next request finds the counters of keys that
-// are configured now.
+// dropAliasesLocked deletes from the runtime map the keys that configured rules have
+// now, and those of domains that are no longer configured. So the next request finds
+// the counters of the configured rules.
 func (r *Rules) dropAliasesLocked() {
 	next := make(map[string]*RuleCounters)
 	for text, c := range *r.runtime.Load() {

@@ -20,11 +20,11 @@ var (
 	nearLimitDesc    = ruleDesc("ratelimit_service_rate_limit_near_limit", "Hits within the limit, above NEAR_LIMIT_RATIO of it.")
 	withinLimitDesc  = ruleDesc("ratelimit_service_rate_limit_within_limit", "Hits within the limit.")
 	shadowModeDesc   = ruleDesc("ratelimit_service_rate_limit_shadow_mode", "Hits beyond a limit in shadow mode, which passed.")
-	negativeHitsDesc = ruleDesc("ratelimit_service_rate_limit_total_negative_hits", "Hits of refunds, whether or not there was something to give back; in no other number.")
+	negativeHitsDesc = ruleDesc("ratelimit_service_rate_limit_total_negative_hits", "Hits of refunds, also of those that found nothing to refund. They are in no other number.")
 	limitDesc        = ruleDesc("sluice_rule_limit_requests", "Requests that a configured limit grants in its window.")
 	windowDesc       = ruleDesc("sluice_rule_window_seconds", "The window of a configured limit.")
 	seriesDesc       = prometheus.NewDesc("sluice_rule_series", "Limits with series of their own, by where their names come from: configured or runtime.", []string{"kind"}, nil)
-	omittedDesc      = prometheus.NewDesc("sluice_rule_series_omitted", "Configured limits that count under rule=\"other\", because the bound on configured series is reached.", nil, nil)
+	omittedDesc      = prometheus.NewDesc("sluice_rule_series_omitted", "Configured limits that count under rule=\"other\" because the bound on configured series is reached.", nil, nil)
 	spillDesc        = prometheus.NewDesc("sluice_rule_series_other_total", "Decisions counted under rule=\"other\" because the bound on runtime series is reached, or their name is too long.", nil, nil)
 )
 
@@ -58,7 +58,7 @@ func (r *Rules) snapshot() (all []ruleSeries, configured, runtime, omitted int) 
 	}
 	for domain, counters := range overflow {
 		k := otherKey(domain)
-		// Shown once it is needed: most installations never see it.
+		// Shown once it is needed. Most installations never see it.
 		if _, taken := r.configured[k]; !taken && counters.used() {
 			all = append(all, ruleSeries{key: k, counters: counters})
 		}

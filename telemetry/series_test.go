@@ -15,7 +15,7 @@ func everySeries(t *testing.T, m *Metrics) {
 	m.WatchTable(func() TableStats { return TableStats{Capacity: 5, Bytes: 80, Live: 2, Reclaimed: 3, Evicted: 1} })
 	m.WatchLog(NewLogQueue(io.Discard))
 	m.ConfigLoaded("abc", 12)
-	m.ConfigRefused()
+	m.ConfigRejected()
 	m.TLS("grpc")
 	m.XDS()
 	m.Rules.Configure([]string{"d"}, []RuleLimit{{

@@ -11,8 +11,8 @@ import (
 type Options struct {
 	// Tags are labels that every series has: see [CheckTags].
 	Tags []Tag
-	// Milliseconds has the response time measured in milliseconds, though its name
-	// says seconds: what older versions of envoyproxy/ratelimit did.
+	// Milliseconds has the response time measured in milliseconds, though its name says
+	// seconds, as older versions of envoyproxy/ratelimit did.
 	Milliseconds bool
 	// Build is shown by sluice_build_info.
 	Build Build
@@ -42,7 +42,7 @@ type Metrics struct {
 	UnknownDomain prometheus.Counter
 	// IgnoredOverrides counts descriptors whose own limit could not be used.
 	IgnoredOverrides prometheus.Counter
-	// RefundedHits counts hits that were given back.
+	// RefundedHits counts the hits that refunds took off counters.
 	RefundedHits prometheus.Counter
 	// WaitedCalls counts calls whose reply was held, WaitingCalls are those held
 	// now, CancelledWaits those whose caller went away first.
@@ -90,7 +90,7 @@ func New(o Options) (*Metrics, error) {
 	m.GlobalShadow = m.counter("ratelimit_service_global_shadow_mode", "Requests over limit that only the global shadow mode let pass.")
 	m.UnknownDomain = m.counter("sluice_unknown_domain_total", "Descriptors of requests for a domain without rules.")
 	m.IgnoredOverrides = m.counter("sluice_ignored_overrides_total", "Descriptors whose own limit had an unusable unit or window; the configured limit held.")
-	m.RefundedHits = m.counter("sluice_refunded_hits_total", "Hits that were given back, as far as there were any to give.")
+	m.RefundedHits = m.counter("sluice_refunded_hits_total", "Hits that refunds took off counters. A refund takes no more than was used.")
 	m.WaitedCalls = m.counter("sluice_waited_calls_total", "Calls whose reply was held by a leaky bucket.")
 	m.WaitingCalls = m.gauge("sluice_waiting_calls", "Calls whose reply is held now.")
 	m.CancelledWaits = m.counter("sluice_cancelled_waits_total", "Held calls whose caller went away first.")

@@ -19,7 +19,7 @@ func TestMetricsAreValidAndNamed(t *testing.T) {
 # HELP sluice_build_info 1, with what was built as labels; revision and commit_date are empty where the build did not record them.
 # TYPE sluice_build_info gauge
 sluice_build_info{commit_date="2026-11-21T18:57:30Z",goversion="` + runtime.Version() + `",revision="c0ffee",version="v1"} 1
-# HELP ratelimit_service_config_load_error Rule sets that were refused; the previous one stayed.
+# HELP ratelimit_service_config_load_error Rule sets that were rejected; the previous one stayed.
 # TYPE ratelimit_service_config_load_error counter
 ratelimit_service_config_load_error 1
 # HELP ratelimit_service_config_load_success Rule sets that were loaded.
@@ -28,7 +28,7 @@ ratelimit_service_config_load_success 1
 # HELP sluice_config_info 1, with the fingerprint of the rules in force as label.
 # TYPE sluice_config_info gauge
 sluice_config_info{hash="abc"} 1
-# HELP sluice_config_last_load_successful 1 if the rules in force are what their source has, 0 if that was refused.
+# HELP sluice_config_last_load_successful 1 if the rules in force are what their source has, 0 if that was rejected.
 # TYPE sluice_config_last_load_successful gauge
 sluice_config_last_load_successful 0
 # HELP sluice_counters_live Counters that could still change a decision; an estimate, to about a percent, above a quarter of a million, and beyond 128MiB of a size.

@@ -34,12 +34,12 @@ type StatsdOptions struct {
 // Tag is a key and its value.
 type Tag struct{ Key, Value string }
 
-// chunkLines is how many lines are sent at a time: that many are lost when a
-// connection breaks. What comes after them keeps until the next flush.
+// chunkLines is how many lines are sent at a time. When a connection breaks, that many
+// are lost. The lines after them wait for the next flush.
 const chunkLines = 256
 
 // endsOutage is the number of flushes in a row that must succeed before an outage
-// counts as over. Over UDP an absent receiver fails every second one only.
+// counts as over. Over UDP only every second flush to an absent receiver fails.
 const endsOutage = 3
 
 // flushTimeout bounds a flush, with connecting.
@@ -103,7 +103,7 @@ func NewStatsd(options StatsdOptions, metrics *Metrics, logger *zap.Logger) (*St
 		statsd.WithWorkersCount(1),
 		statsd.WithBufferFlushInterval(time.Hour), // it is flushed after each chunk
 		statsd.WithMaxBytesPerPayload(payload),
-		statsd.WithSenderQueueSize(chunkLines+1), // so that none is dropped for want of room
+		statsd.WithSenderQueueSize(chunkLines+1), // so that no line is dropped because there is no room
 		statsd.WithBufferPoolSize(16),
 		statsd.WithErrorHandler(func(error) { s.errors.Inc() }),
 		originDetection(options.Dog),
@@ -269,7 +269,7 @@ func (s *Statsd) send(series *sent, e *statsdEntry, m *dto.Metric) {
 	}
 }
 
-// grow takes a counter's new total and returns what it grew by. One that fell
+// grow takes a counter's new total and returns what it grew by. A counter that fell
 // began anew.
 func (s *sent) grow(total uint64) int64 {
 	grown := total

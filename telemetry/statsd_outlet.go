@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// outlet is the connection to a StatsD server: opened anew at a flush when it is
-// not there, never waited for longer than the flush may take.
+// outlet is the connection to a StatsD server. A flush opens it if there is none, and
+// never waits longer for it than the flush may take.
 type outlet struct {
 	network, addr string
 	// plain strips what only DogStatsD understands.
@@ -55,8 +55,8 @@ func (o *outlet) open(ctx context.Context) error {
 	return nil
 }
 
-// hungUp reports whether the other side has closed the connection. Without
-// looking, the first packet after that would go nowhere.
+// hungUp reports whether the other side has closed the connection. Without this the
+// first packet after that would be lost.
 func hungUp(conn net.Conn) bool {
 	if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil { //nolint:forbidigo // deadlines of connections are wall time
 		return true
@@ -109,9 +109,9 @@ func (o *outlet) Close() error {
 	return err
 }
 
-// plainLines strips in place all after the type of each line: the client adds
-// tags there if Datadog's DD_ variables are set, and plain servers refuse such
-// lines. Names hold no bar.
+// plainLines strips, in place, all after the type of each line. The client adds tags
+// there if Datadog's DD_ variables are set, and plain servers reject such lines. Names
+// hold no bar.
 func plainLines(packet []byte) []byte {
 	out := packet[:0]
 	for line := range bytes.Lines(packet) {

@@ -99,7 +99,7 @@ func TestStatsdSendsTheReferencesNames(t *testing.T) {
 	rules[0].Add(Hits{Total: 7, Over: 2, Near: 1, Within: 5, Shadow: 2})
 	rules[1].Add(Hits{Total: 1})
 	m.ConfigLoaded("hash", 1)
-	m.ConfigRefused()
+	m.ConfigRejected()
 	m.GlobalShadow.Inc()
 	m.ServiceErrors.Inc()
 	m.UnknownDomain.Add(3)

@@ -9,10 +9,10 @@ import (
 // maxTimerValues bounds the values that one histogram sends in one flush.
 const maxTimerValues = 100
 
-// sample returns values that stand for what a histogram grew by since the last
-// call: one for each observation, or [maxTimerValues] quantiles at even
-// distances where there are more, so that percentiles on the other side are
-// right to the width of a bucket. How many there were is what counters tell.
+// sample returns values that stand for what a histogram grew by since the last call:
+// one for each observation, or, if there are more, [maxTimerValues] quantiles at even
+// distances. So percentiles on the other side are right to the width of a bucket. How
+// many observations there were is in the counters.
 func (s *sent) sample(h *dto.Histogram) []float64 {
 	buckets := h.GetBucket()
 	if len(s.buckets) != len(buckets)+1 {
@@ -45,8 +45,8 @@ func (s *sent) sample(h *dto.Histogram) []float64 {
 	return values
 }
 
-// within returns where in bucket at the observation of a rank lies, if those of
-// the bucket lie at even distances.
+// within returns the value of the observation of a rank, which is in bucket at. It
+// assumes that the observations of a bucket lie at even distances.
 func within(buckets []*dto.Bucket, grown []uint64, at int, rank float64) float64 {
 	low, before := 0.0, uint64(0)
 	if at > 0 {

@@ -17,9 +17,9 @@ var ownLabels = []string{
 }
 
 // tagLabels returns tags as labels of every series. envoyproxy/ratelimit takes any
-// name, so none is refused: what is no letter or digit becomes an underscore, and a
-// name that series have of themselves, or that labels cannot have, gets tag_ before
-// it. It returns an error if a value is not UTF-8 or two tags make one label.
+// name, so none is rejected. What is no letter or digit becomes an underscore. A name
+// that series have already, or that no label can have, gets tag_ before it. It returns
+// an error if a value is not UTF-8 or two tags make one label.
 func tagLabels(tags []Tag) (prometheus.Labels, error) {
 	labels := prometheus.Labels{}
 	for _, t := range tags {

@@ -5,10 +5,10 @@ import "github.com/prometheus/client_golang/prometheus"
 // TLS are the metrics of one use of TLS files: of a listener or of a client. Its
 // fields may be used concurrently.
 type TLS struct {
-	// Reloads and ReloadErrors count changes of the files that were taken and
-	// refused.
+	// Reloads and ReloadErrors count changes of the files that were taken and those
+	// that were rejected.
 	Reloads, ReloadErrors prometheus.Counter
-	// LastOK is 1 if what the files hold is in use, 0 if it was refused.
+	// LastOK is 1 if what the files hold is in use, 0 if it was rejected.
 	LastOK prometheus.Gauge
 	// Expiry is when the certificate in use expires, or the first one of its
 	// chain, in Unix seconds; 0 without a certificate.
@@ -36,9 +36,9 @@ func newTLSMetrics(m *Metrics) tlsMetrics {
 	}
 	return tlsMetrics{
 		reloads:         counter("sluice_tls_reloads_total", "Changes of certificate, key or authority files that were taken."),
-		reloadErrors:    counter("sluice_tls_reload_errors_total", "Changes of certificate, key or authority files that were refused; what was in use stayed."),
+		reloadErrors:    counter("sluice_tls_reload_errors_total", "Changes of certificate, key or authority files that were rejected; what was in use stayed."),
 		handshakeErrors: counter("sluice_tls_handshake_errors_total", "Connections that ended in the TLS handshake."),
-		lastOK:          gauge("sluice_tls_last_reload_successful", "1 if the certificate, key and authorities on disk are those in use, 0 if they were refused."),
+		lastOK:          gauge("sluice_tls_last_reload_successful", "1 if the certificate, key and authorities on disk are those in use, 0 if they were rejected."),
 		expiry:          gauge("sluice_tls_certificate_expiry_timestamp_seconds", "When the certificate in use expires, or the first one of its chain, in Unix seconds."),
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// countedSpans counts the spans that are lost, between those that end and those
-// that are sent, and logs where that begins and ends. The SDK would print a line for
-// each batch, and drop what its queue cannot hold without a word.
+// countedSpans counts the spans that have ended and are lost before they are sent, and
+// logs when a loss begins and ends. The SDK alone would print a line for each batch, and
+// silently drop what its queue cannot hold.
 type countedSpans struct {
 	// queue bounds under: what the SDK's queue holds, so that it drops nothing itself.
 	queue int64

@@ -7,7 +7,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type XDS struct {
 	// Connected is 1 while a stream is open.
 	Connected prometheus.Gauge
-	// ACKs and NACKs count the responses that were taken and refused.
+	// ACKs and NACKs count the responses that were taken and those that were rejected.
 	ACKs, NACKs prometheus.Counter
 }
 
@@ -18,7 +18,7 @@ func (m *Metrics) XDS() *XDS {
 		Name: "sluice_xds_connected", Help: "1 while a stream from the management server is open; without one the rules stay as they are.",
 	})
 	updates := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sluice_xds_updates_total", Help: "Responses of the management server that were acknowledged (ack) and refused (nack).",
+		Name: "sluice_xds_updates_total", Help: "Responses of the management server that were acknowledged (ack) and rejected (nack).",
 	}, []string{"result"})
 	m.Register(connected, updates)
 	return &XDS{Connected: connected, ACKs: updates.WithLabelValues("ack"), NACKs: updates.WithLabelValues("nack")}

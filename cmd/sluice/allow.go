@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server"
 )
 
-// allowList reads what --grpc-allow says, nil where it is not given.
+// allowList reads --grpc-allow. It returns nil if the flag is not given.
 func allowList(texts []string) (*server.AllowList, error) {
 	if len(texts) == 0 {
 		return nil, nil //nolint:nilnil // all may ask for all
@@ -19,8 +19,8 @@ func allowList(texts []string) (*server.AllowList, error) {
 	return allow, nil
 }
 
-// adviseAllow returns what is odd about an allow-list, which may be nil, for rules
-// of these domains: one of the two may be misspelt.
+// adviseAllow returns where an allow-list, which may be nil, and the domains of the
+// rules do not fit together. One of the two may be misspelt.
 func adviseAllow(allow *server.AllowList, domains []string) []string {
 	if allow == nil {
 		return nil

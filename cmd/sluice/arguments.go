@@ -17,9 +17,9 @@ func (d droppedArguments) report(logger *zap.Logger) {
 	}
 }
 
-// knownArguments returns args without those that serve does not know, and these:
-// manifests of envoyproxy/ratelimit may have any, since it reads none. If args
-// name a command, all are known.
+// knownArguments parts args into those that serve knows and the others.
+// envoyproxy/ratelimit reads no arguments, so its manifests may have any. If args name
+// a command, all are known.
 func knownArguments(model *kong.Application, args []string) (known []string, dropped droppedArguments) {
 	if len(args) == 0 {
 		return nil, nil

@@ -17,20 +17,20 @@ type boundsFlags struct {
 	MaxEntries     int64    `group:"bounds" default:"64" placeholder:"N" help:"Most entries of one descriptor. Default 64."`
 	MaxKeyLength   byteSize `group:"bounds" default:"1KiB" placeholder:"SIZE" help:"Longest key of an entry. Default 1KiB."`
 
-	MaxConnections    int64         `group:"bounds" default:"10000" placeholder:"N" help:"Most gRPC connections; fewer where the process may not open so many files. Default 10000."`
-	MaxHTTPConns      int64         `group:"bounds" name:"max-http-connections" default:"1000" placeholder:"N" help:"Most connections of each HTTP listener; fewer where the process may not open so many files. Default 1000."`
+	MaxConnections    int64         `group:"bounds" default:"10000" placeholder:"N" help:"Most gRPC connections. There may be fewer if the process may not open so many files. Default 10000."`
+	MaxHTTPConns      int64         `group:"bounds" name:"max-http-connections" default:"1000" placeholder:"N" help:"Most connections of each HTTP listener. There may be fewer if the process may not open so many files. Default 1000."`
 	MaxStreams        int64         `group:"bounds" default:"1024" placeholder:"N" help:"Most calls in flight on one connection. Default 1024."`
 	MaxHeaderSize     byteSize      `group:"bounds" default:"128KiB" placeholder:"SIZE" help:"Most that the headers of a call may take; more than twice as much may close the connection. Envoy forwards tracing headers of end clients, up to its max_request_headers_kb (60). Default 128KiB."`
 	ConnectionTimeout time.Duration `group:"bounds" default:"5s" placeholder:"TIME" help:"Longest that a connection may take to begin. Default 5s."`
-	MaxConnIdle       time.Duration `group:"bounds" name:"max-connection-idle" default:"15m" placeholder:"TIME" help:"End connections on which no call came for so long. Default 15m."`
-	MaxConnAge        connectionAge `group:"bounds" name:"max-connection-age" default:"24h" placeholder:"TIME" help:"End connections after this time, give or take a tenth, so that clients spread over new replicas; 0 means never. Default 24h."`
-	MaxConnGrace      connectionAge `group:"bounds" name:"max-connection-age-grace" default:"1h" placeholder:"TIME" help:"Time for calls in flight after that, 0 for as long as they take. Default 1h."`
-	KeepaliveTime     time.Duration `group:"bounds" default:"60s" placeholder:"TIME" help:"Ping a client that was silent for so long. Default 60s."`
-	KeepaliveTimeout  time.Duration `group:"bounds" default:"10s" placeholder:"TIME" help:"End its connection if it has not answered after so long. Default 10s."`
-	KeepaliveMinTime  time.Duration `group:"bounds" default:"10s" placeholder:"TIME" help:"Least time between a client's own pings; one that pings more often is sent away. Default 10s."`
+	MaxConnIdle       time.Duration `group:"bounds" name:"max-connection-idle" default:"15m" placeholder:"TIME" help:"End a connection after this time without a call. Default 15m."`
+	MaxConnAge        connectionAge `group:"bounds" name:"max-connection-age" default:"24h" placeholder:"TIME" help:"End a connection after this time, give or take a tenth, so that clients spread over new replicas. 0 means never. Default 24h."`
+	MaxConnGrace      connectionAge `group:"bounds" name:"max-connection-age-grace" default:"1h" placeholder:"TIME" help:"Time for calls in flight after that. 0 means as long as they take. Default 1h."`
+	KeepaliveTime     time.Duration `group:"bounds" default:"60s" placeholder:"TIME" help:"Ping a client after this time of silence. Default 60s."`
+	KeepaliveTimeout  time.Duration `group:"bounds" default:"10s" placeholder:"TIME" help:"End the connection if the client has not answered a ping after this time. Default 10s."`
+	KeepaliveMinTime  time.Duration `group:"bounds" default:"10s" placeholder:"TIME" help:"Least time between a client's own pings. The connection of a client that pings more often ends. Default 10s."`
 }
 
-// check returns which bound is none.
+// check returns an error for the first bound that is out of range.
 func (f *boundsFlags) check() error {
 	const most = math.MaxInt32 // what every platform can count
 	// limiter.New has the same bounds, but takes 0 for its default.
@@ -51,7 +51,7 @@ func (f *boundsFlags) check() error {
 		{"--max-connections", f.MaxConnections, 1, most},
 		{"--max-http-connections", f.MaxHTTPConns, 1, most},
 		{"--max-streams", f.MaxStreams, 1, most},
-		// What Envoy sends with a call takes 700 bytes, and a trace's headers more.
+		// The headers of Envoy's call take 700 bytes, and those of a trace more.
 		{"--max-header-size", int64(f.MaxHeaderSize), 1 << 10, 16 << 20},
 	} {
 		if n.value < n.low || n.value > n.high {

@@ -17,7 +17,7 @@ type callCmd struct {
 	Addr       string        `arg:"" help:"Address of the service: host:port, unix:///path or unix:@name."`
 	Domain     string        `required:"" short:"d" help:"The request's domain."`
 	Descriptor []string      `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"A descriptor's entries in order; repeat for several descriptors. A backslash makes the next character part of a key or value."`
-	Hits       []int64       `placeholder:"N" help:"Hits of each descriptor in turn: 0 only looks, a negative number gives back. One number holds for all."`
+	Hits       []int64       `placeholder:"N" help:"Hits of each descriptor in turn: 0 peeks, a negative number refunds. One number holds for all."`
 	Limit      []string      `placeholder:"5/hour" help:"Limit that replaces the configured one, of each descriptor in turn: 5/hour, 100/10minute, or - for none."`
 	Count      int           `default:"1" short:"n" help:"Number of requests. Default 1."`
 	Rate       float64       `placeholder:"R" help:"Requests a second. Default as fast as answers come."`
@@ -66,7 +66,7 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 	}
 	defer client.Close() //nolint:errcheck // nothing is lost with it
 
-	// Few answers are printed one by one, many are only counted.
+	// Few answers are printed one by one. Many are only counted.
 	const printed = 20
 	var ok, over, failed int
 	var last error

@@ -24,7 +24,7 @@ type checkCmd struct {
 	Defaults     string   `placeholder:"FILE" help:"As serve --defaults."`
 	MergeDomains bool     `help:"Merge files of one domain, as serve --merge-domains does."`
 	AllOrNothing bool     `help:"As serve --all-or-nothing."`
-	Allow        []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn of domains that serve --grpc-allow would name in vain or grant to nobody."`
+	Allow        []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn of domains that serve --grpc-allow would name without a rule, or grant to nobody."`
 
 	allow *server.AllowList
 }
@@ -71,7 +71,7 @@ func (*checkCmd) BeforeResolve(ctx *kong.Context) error {
 // Run checks the rules.
 func (k *checkCmd) Run(c console) error {
 	set, diagnostics, err := loadRules(c, k.Paths, k.Defaults, descriptors.Options{MergeDomains: k.MergeDomains, AllOrNothing: k.AllOrNothing})
-	if err != nil { // a finding like others, for those who read the JSON
+	if err != nil { // the JSON has it among the other findings
 		diagnostics = rules.Diagnostics{{Severity: rules.Error, Message: err.Error()}}
 	}
 	if set != nil {
@@ -197,7 +197,7 @@ func writeReport(c console, set *descriptors.Set, diagnostics rules.Diagnostics,
 	return enc.Encode(r)
 }
 
-// counterBytes returns what each counter of l takes: nothing if it counts none.
+// counterBytes returns the memory of each counter of l. An unlimited rule has none.
 func counterBytes(l *descriptors.Limit) int {
 	if l.Rule.Unlimited {
 		return 0

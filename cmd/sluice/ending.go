@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// endingSlack is what ending may take beside the drain delay and timeout: closing
-// listeners, the last of the metrics.
+// endingSlack is the time to end beside the drain delay and timeout: for closing
+// listeners and for sending the last metrics and spans.
 const endingSlack = 10 * time.Second
 
 // logPatience is how long the end waits for the last lines of the log to be written.
 const logPatience = time.Second
 
-// endWithin waits for what runs until ctx is done. If it has not ended so long
-// after, that is an error: a file system that does not answer, say, holds whoever
-// reads from it, and the process must not wait for it.
+// endWithin waits for what runs until ctx is done. It returns an error if that has not
+// ended within bound after. A file system that does not answer, for example, blocks its
+// readers, and the process must not wait for them.
 func endWithin(ctx context.Context, bound time.Duration, wait func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- wait() }()
@@ -30,6 +30,6 @@ func endWithin(ctx context.Context, bound time.Duration, wait func() error) erro
 	case err := <-ended:
 		return err
 	case <-timer.C:
-		return fmt.Errorf("something still runs %v after the signal to end, and is given up", bound)
+		return fmt.Errorf("something still runs %v after the signal to end; the process ends without it", bound)
 	}
 }

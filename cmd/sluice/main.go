@@ -43,7 +43,7 @@ type console struct {
 // envoyproxy/ratelimit.
 const asRatelimit = "ratelimit"
 
-// errFailed is returned by a command that has told everything itself.
+// errFailed is returned by a command that has printed why.
 var errFailed = errors.New("failed")
 
 func main() {
@@ -68,8 +68,8 @@ func untilSignal(ctx context.Context) (until context.Context, stop func()) {
 	return ctx, cancel
 }
 
-// run runs the command that args name and returns the exit code: 0 for success,
-// 1 for failure, 2 for a command line that is wrong.
+// run runs the command that args name. It returns the exit code: 0 for success, 1 for
+// failure, 2 for a wrong command line.
 func run(ctx context.Context, args []string, c console) int {
 	name := filepath.Base(args[0])
 	exit := -1
@@ -124,8 +124,7 @@ func hint(err error) string {
 	return ""
 }
 
-// newParser returns a parser of the command line, and of the environment, into
-// root.
+// newParser returns a parser of the command line and the environment into root.
 func newParser(root *cli, name string, c console, options ...kong.Option) (*kong.Kong, error) {
 	return kong.New(root, append(options,
 		kong.Name(name),

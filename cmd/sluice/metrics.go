@@ -10,7 +10,7 @@ import (
 // metricsFlags say how metrics are served and look.
 type metricsFlags struct {
 	MetricsPath              string `group:"listeners" name:"metrics-path" default:"/metrics" placeholder:"PATH" help:"Where the metrics listener answers. Default /metrics."`
-	ResponseTimeMilliseconds bool   `group:"process" name:"response-time-milliseconds" help:"Measure ratelimit_service_response_time_seconds in milliseconds, against its name, for dashboards that expect so."`
+	ResponseTimeMilliseconds bool   `group:"process" name:"response-time-milliseconds" help:"Measure ratelimit_service_response_time_seconds in milliseconds, in spite of its name, for dashboards that expect them."`
 }
 
 // Validate checks what the types do not.

@@ -23,15 +23,15 @@ import (
 type keeper struct {
 	service *server.Service
 	table   *limiter.Table
-	// divided says that the table is divided for rules.
+	// divided says that the memory of the table is divided among the rules.
 	divided bool
 	metrics *telemetry.Metrics
 	logger  *zap.Logger
-	// drainTimeout bounds what held calls get at the end.
+	// drainTimeout bounds how long held calls wait at the end.
 	drainTimeout time.Duration
 	// defaults is the name of their file, for errors.
 	defaults string
-	// allow is of --grpc-allow, nil without.
+	// allow is the list of --grpc-allow, nil if the flag is not given.
 	allow *server.AllowList
 }
 
@@ -106,27 +106,26 @@ func (r *keeper) warn(found rules.Diagnostics) {
 	}
 }
 
-// unwatched tells that files are only polled.
+// unwatched warns that files are only polled.
 func (r *keeper) unwatched(err error) {
 	r.logger.Warn("rule files cannot be watched and are read each second instead", zap.Error(err))
 }
 
 // reject tells why rules do not load.
 func (r *keeper) reject(err error) {
-	r.metrics.ConfigRefused()
+	r.metrics.ConfigRejected()
 	stays := "what is in force stays"
 	if r.service.Rules() == nil {
 		stays = "every request gets an error until they do"
 	}
-	// A line for each error, which is how people and log stores read them.
+	// One line for each error, since people and log stores read lines.
 	for line := range strings.Lines(loadError(err, r.defaults).Error()) {
 		r.logger.Error("rules: " + strings.TrimSpace(line))
 	}
 	r.logger.Error("rules do not load: " + stays)
 }
 
-// loadError adds to the error of rules or defaults that are not there how to name
-// them.
+// loadError adds to the error of missing rules or defaults which flag names them.
 func loadError(err error, defaults string) error {
 	if errors.Is(err, source.ErrNoFile) {
 		return fmt.Errorf("%w: name another place with --config PATH, or accept it with --allow-empty", err)

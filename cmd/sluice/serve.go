@@ -22,8 +22,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// serveCmd is the flags of serve. Package environment has what
-// variables say; flags beat them.
+// serveCmd is the flags of serve. Package environment has what variables say. Flags
+// beat them.
 type serveCmd struct {
 	environment *environment.Environment
 
@@ -32,12 +32,12 @@ type serveCmd struct {
 	AllowEmpty   bool     `group:"rules" help:"Accept that there is no rule file, at the start or at a reload. Default: an error; under the name ratelimit a warning at the start."`
 	StartEmpty   bool     `group:"rules" name:"start-empty" hidden:"" default:"${startEmpty}" help:"Accept it at the start only."`
 	OnBadStart   string   `group:"rules" enum:"exit,serve" default:"${onBadStart}" placeholder:"exit|serve" help:"If the rules are bad at the start: exit, or serve errors until they are good. Default ${onBadStart}."`
-	Defaults     string   `group:"rules" placeholder:"FILE" help:"Words such as algorithm and burst for rules that come without."`
-	MergeDomains bool     `group:"rules" help:"Merge files of one domain; else that is an error."`
+	Defaults     string   `group:"rules" placeholder:"FILE" help:"Words such as algorithm and burst for rules without them."`
+	MergeDomains bool     `group:"rules" help:"Merge files of one domain. Default: two files of one domain are an error."`
 
 	GRPCAddr    address `group:"listeners" name:"grpc-addr" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
 	HTTPAddr    address `group:"listeners" name:"http-addr" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
-	JSON        bool    `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, which asks nobody who he is. On by default."`
+	JSON        bool    `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`
 	DebugAddr   address `group:"listeners" name:"debug-addr" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication. Default 127.0.0.1:6070."`
 	MetricsAddr address `group:"listeners" name:"metrics-addr" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
 	ReusePort   bool    `group:"listeners" default:"${reusePort}" negatable:"" help:"Let another process of the same user listen on the same TCP ports (SO_REUSEPORT), so that a new one can start before the old one ends. Off by default, on under the name ratelimit."`
@@ -45,18 +45,18 @@ type serveCmd struct {
 	TLS tlsFlags `embed:""`
 	XDS xdsFlags `embed:""`
 
-	AllOrNothing   bool  `group:"decisions" help:"Set all_or_nothing for all domains: a refused request charges nothing."`
-	ShadowMode     bool  `group:"decisions" help:"Let every request pass; statuses, counting and metrics stay."`
-	QuotaMode      bool  `group:"decisions" help:"Treat every descriptor as a quota: refuse only when all are over."`
+	AllOrNothing   bool  `group:"decisions" help:"Set all_or_nothing for all domains: a denied request charges nothing."`
+	ShadowMode     bool  `group:"decisions" help:"Let every request pass. Statuses, counting and metrics stay."`
+	QuotaMode      bool  `group:"decisions" help:"Treat every descriptor as a quota: deny a request only when all are over limit."`
 	NearLimitRatio ratio `group:"decisions" default:"0.8" placeholder:"RATIO" help:"Share of a limit above which hits count as near_limit, 0 to 1. Default 0.8."`
 
 	ResponseHeaders  bool       `group:"replies" help:"Add response headers with limit, remaining and reset."`
 	LimitHeader      headerName `group:"replies" default:"RateLimit-Limit" placeholder:"NAME" help:"Header with the limit. Default RateLimit-Limit."`
 	RemainingHeader  headerName `group:"replies" default:"RateLimit-Remaining" placeholder:"NAME" help:"Header with what remains. Default RateLimit-Remaining."`
 	ResetHeader      headerName `group:"replies" default:"RateLimit-Reset" placeholder:"NAME" help:"Header with the seconds until the reset. Default RateLimit-Reset."`
-	RetryAfterHeader bool       `group:"replies" help:"Add Retry-After to refusals."`
+	RetryAfterHeader bool       `group:"replies" help:"Add Retry-After to denials."`
 	DynamicMetadata  bool       `group:"replies" help:"Describe request and matched metadata in the reply's dynamic metadata."`
-	DecisionMetadata bool       `group:"replies" help:"Add what was decided to the dynamic metadata, under the key sluice."`
+	DecisionMetadata bool       `group:"replies" help:"Add the decisions to the dynamic metadata, under the key sluice."`
 	GRPCStatusCodes  string     `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE. Default compatible."`
 
 	Metrics metricsFlags `embed:""`
@@ -66,8 +66,8 @@ type serveCmd struct {
 	Statsd  statsdFlags  `embed:""`
 	Tracing tracingFlags `embed:""`
 
-	NeedRules    bool          `group:"process" name:"unhealthy-without-rules" help:"Report ill health while no domain is configured. Default: healthy, and every request passes or gets an error."`
-	DrainDelay   time.Duration `group:"process" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and refusing new calls at SIGTERM. Default 0s."`
+	NeedRules    bool          `group:"process" name:"unhealthy-without-rules" help:"Be unhealthy while no domain is configured. Default: be healthy, while every request passes or gets an error."`
+	DrainDelay   time.Duration `group:"process" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and rejecting new calls at SIGTERM. Default 0s."`
 	DrainTimeout time.Duration `group:"process" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
 	LogLevel     string        `group:"process" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error. Default info."`
 	LogFormat    string        `group:"process" default:"text" placeholder:"text|json" help:"Default text."`
@@ -95,15 +95,16 @@ func (s *serveCmd) BeforeResolve(ctx *kong.Context) (err error) {
 
 // Run serves until ctx is done.
 func (s *serveCmd) Run(ctx context.Context, c console, dropped droppedArguments) error {
-	// Whoever reads the log may go away: that must not end the service, as a write to
-	// a broken pipe otherwise does.
+	// The reader of the log may go away. Without this a write to its broken pipe would
+	// end the service.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	return s.environment.Blame(s.run(ctx, c, dropped))
 }
 
-// run logs by a queue, so that no request nor the end waits for who reads the log.
+// run logs through a queue, so that neither requests nor the end wait for the log's
+// reader.
 func (s *serveCmd) run(ctx context.Context, c console, dropped droppedArguments) error {
 	queue := telemetry.NewLogQueue(c.err)
 	go queue.Run()
@@ -205,7 +206,7 @@ func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, r *ke
 		Options:    s.compileOptions(),
 		OnLoad: func(u source.Update) error {
 			if ends && u.Err != nil {
-				return u.Err // the last words of the process tell of it
+				return u.Err // the process ends with this error
 			}
 			return r.take(u)
 		},

@@ -18,8 +18,8 @@ type statsdFlags struct {
 	StatsdAddr     string        `group:"statsd" placeholder:"ADDR" help:"Send metrics to this StatsD server, host:port. Default none."`
 	StatsdProtocol string        `group:"statsd" enum:"tcp,udp" default:"tcp" placeholder:"tcp|udp" help:"How to reach the StatsD server. Default tcp."`
 	DogstatsdAddr  string        `group:"statsd" name:"dogstatsd-addr" placeholder:"ADDR" help:"Send metrics to this DogStatsD server instead, host:port over UDP or unix:///path. Default none."`
-	Mogrifiers     []mogrifier   `group:"statsd" name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rewrite names for DogStatsD, PATTERN;NAME;KEY:VALUE,KEY:VALUE with $$1 for what a group of the pattern matched; may be repeated, the first that matches counts."`
-	StatsInterval  time.Duration `group:"statsd" name:"stats-flush-interval" default:"10s" placeholder:"TIME" help:"Time between sending and sending. Default 10s."`
+	Mogrifiers     []mogrifier   `group:"statsd" name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rewrite names for DogStatsD, PATTERN;NAME;KEY:VALUE,KEY:VALUE with $$1 for what a group of the pattern matched; may be repeated. The first that matches counts."`
+	StatsInterval  time.Duration `group:"statsd" name:"stats-flush-interval" default:"10s" placeholder:"TIME" help:"Time between two sendings. Default 10s."`
 	ExtraTags      tags          `group:"statsd" placeholder:"K:V,K:V" help:"Tags of every metric."`
 }
 
@@ -72,7 +72,8 @@ func (f *statsdFlags) start(ctx context.Context, metrics *telemetry.Metrics, log
 	if err != nil {
 		return nil, err
 	}
-	// The last flush comes after the last request, so not when ctx is done.
+	// The last flush must come after the last request, which may be later than the end
+	// of ctx.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {

@@ -28,7 +28,7 @@ func thisBuild() telemetry.Build {
 	return buildOf(telemetry.Build{Version: release, Revision: revision, CommitDate: commitDate}, info)
 }
 
-// buildOf fills in, from what go build recorded, what was not stamped.
+// buildOf fills what was not stamped from what go build recorded.
 func buildOf(stamped telemetry.Build, info *debug.BuildInfo) telemetry.Build {
 	recorded := make(map[string]string)
 	for _, s := range info.Settings {

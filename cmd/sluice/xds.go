@@ -22,8 +22,8 @@ import (
 // xdsFlags say which management server the rules come from.
 type xdsFlags struct {
 	Addr          string            `group:"xds" name:"xds-addr" placeholder:"ADDR" help:"Server that the rules come from, instead of files: host:port."`
-	StartWithout  bool              `group:"xds" name:"start-without-rules" help:"Listen at once, with errors until the first rules come. Default: wait for them."`
-	NodeID        string            `group:"xds" name:"xds-node-id" default:"default" placeholder:"ID" help:"Node that sluice says it is. Default default."`
+	StartWithout  bool              `group:"xds" name:"start-without-rules" help:"Listen at once, and answer errors until the first rules come. Default: wait for them."`
+	NodeID        string            `group:"xds" name:"xds-node-id" default:"default" placeholder:"ID" help:"Name of the node that sluice gives to the server. Default default."`
 	NodeMetadata  map[string]string `group:"xds" name:"xds-node-metadata" mapsep:"," placeholder:"KEY=VALUE" help:"Metadata of the node; several with commas, or repeated."`
 	Headers       []string          `group:"xds" name:"xds-header" sep:"none" placeholder:"NAME=VALUE" help:"Header of the call to the server; may be repeated."`
 	TLS           bool              `group:"xds" name:"xds-tls" help:"Speak TLS."`
@@ -34,7 +34,7 @@ type xdsFlags struct {
 	RetryInterval time.Duration     `group:"xds" name:"xds-retry-interval" default:"1s" placeholder:"TIME" help:"Time between attempts to connect, less up to half at random. Default 1s."`
 	Initial       time.Duration     `group:"xds" name:"xds-backoff-initial" default:"10s" placeholder:"TIME" help:"Wait after a stream has ended. Default 10s."`
 	Max           time.Duration     `group:"xds" name:"xds-backoff-max" default:"60s" placeholder:"TIME" help:"Longest such wait. Default 60s."`
-	Factor        float64           `group:"xds" name:"xds-backoff-random-factor" default:"2" placeholder:"FACTOR" help:"Multiplies each further such wait; 1 and below leave it as it is. Default 2."`
+	Factor        float64           `group:"xds" name:"xds-backoff-random-factor" default:"2" placeholder:"FACTOR" help:"Factor between such waits. At 1 and below all are equal. Default 2."`
 	Jitter        bool              `group:"xds" name:"xds-backoff-jitter" default:"true" negatable:"" help:"Shorten each such wait by up to half at random. On by default."`
 	MaxMessage    byteSize          `group:"xds" name:"xds-max-message" default:"16MiB" placeholder:"SIZE" help:"Most that all rules may take in one response. Default 16MiB."`
 }
@@ -117,7 +117,7 @@ func (f *xdsFlags) newXDS(r *keeper, opt descriptors.Options) (*xdsRules, error)
 		OnConnected:    log.connected,
 		OnDisconnected: log.disconnected,
 		OnIgnored: func(typeURL string) {
-			r.logger.Warn("the management server sent what sluice did not ask for", zap.String("type", typeURL))
+			r.logger.Warn("the management server sent a type that sluice did not ask for", zap.String("type", typeURL))
 		},
 	}
 	if f.TLS {
@@ -222,8 +222,8 @@ func (l *xdsLog) connected() {
 	l.last = ""
 }
 
-// disconnected logs the first of equal failures; a server that is away for hours
-// would fill the log.
+// disconnected logs the first of equal failures. Otherwise a server that is away for
+// hours would fill the log.
 func (l *xdsLog) disconnected(err error, retry time.Duration) {
 	l.metrics.Connected.Set(0)
 	if errors.Is(err, xds.ErrTooLarge) {

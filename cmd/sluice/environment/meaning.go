@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// assignStore refuses stores other than memory, unless it is said that memory is
-// meant: limits would silently be those of each replica.
+// assignStore rejects stores other than memory, unless BACKEND_TYPE says that memory is
+// meant. Otherwise limits would silently be those of each replica.
 func (e *Environment) assignStore() {
 	stores := []string{"REDIS_URL", "REDIS_PERSECOND_URL", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV"}
 	if e.on("REDIS_PERSECOND") {
@@ -120,7 +120,7 @@ func (e *Environment) assignStats() {
 	e.direct(prometheus[1:]...)
 
 	dog := e.on("USE_DOG_STATSD")
-	// There it is on unless switched off: whoever says where to send means to.
+	// There it is on unless it is switched off, so an address alone means to send.
 	plain := e.on("USE_STATSD") || !e.off("USE_STATSD") && !dog && e.any("STATSD_HOST", "STATSD_PORT")
 	if e.given["statsd-addr"] || e.given["dogstatsd-addr"] {
 		e.without("the command line says where metrics are sent", "USE_STATSD", "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")

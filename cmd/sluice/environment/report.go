@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Report logs what the variables did: a line at info for each section, with what
-// each variable set, and one at warn for each reason why some have no effect.
+// Report logs what the variables did: one line at info for each section, with the flags
+// that each variable set, and one line at warn for each reason why some have no effect.
 func (e *Environment) Report(logger *zap.Logger) {
 	for _, s := range sections {
 		var fields []zap.Field
@@ -104,7 +104,7 @@ func (e *Environment) Blame(err error) error {
 	return fmt.Errorf("%w\n(set by %s)", err, strings.Join(from, ", "))
 }
 
-// ours are beginnings of names that hardly anybody else uses.
+// ours are beginnings of names that hardly any other program uses.
 var ours = []string{
 	"CONFIG_GRPC_XDS_", "XDS_CLIENT_", "GRPC_SERVER_TLS_", "GRPC_CLIENT_TLS_", "GRPC_MAX_CONNECTION_",
 	"RUNTIME_", "TRACING_", "LIMIT_RE", "LIMIT_LIMIT", "USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS",

@@ -101,7 +101,7 @@ var sections = []section{
 	{"Decisions and replies", []Variable{
 		sets("SHADOW_MODE", aBool, "false", "shadow-mode", ""),
 		sets("QUOTA_MODE", aBool, "false", "quota-mode", ""),
-		sets("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", aBool, "false", "all-or-nothing", "in one step, and a refused request charges nothing at all"),
+		sets("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", aBool, "false", "all-or-nothing", "in one step, and a denied request charges nothing at all"),
 		sets("NEAR_LIMIT_RATIO", aFloat32, "0.8", "near-limit-ratio", "0 to 1"),
 		sets("LIMIT_RESPONSE_HEADERS_ENABLED", aBool, "false", "response-headers", ""),
 		excused(sets("LIMIT_LIMIT_HEADER", aString, "RateLimit-Limit", "limit-header", "")),
