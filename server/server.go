@@ -123,6 +123,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		options := grpcOptions(s.options.Limits, s.metrics.Calls, s.draining)
 		rare := rareLogger(s.logger)
 		guarding := guard.New(guard.Options{
+			MaxStreams:      int(s.options.Limits.MaxStreams),
 			HeaderListBytes: decodedHeaders * int(s.options.Limits.MaxHeaderBytes),
 			Ended:           s.metrics.EndedConnections,
 			Logger:          rare,

@@ -34,7 +34,7 @@ var bites = map[string]struct {
 	"open streams":               {ends: true, reset: "REFUSED_STREAM"},
 	"DATA of one byte":           {ends: true},
 	"requests without an end":    {ends: true},
-	"windows that grow":          {ends: true, answer: "8"},
+	"windows that grow":          {answer: "8"},
 	"rapid reset":                {},
 	"rapid reset of whole calls": {},
 	"MadeYouReset":               {ends: true, reset: "PROTOCOL_ERROR"},

@@ -21,6 +21,10 @@ const (
 	yields     = 2
 )
 
+// mostUnaware is how many streams a client may open in vain before it has the
+// server's SETTINGS.
+const mostUnaware = 10_000
+
 // conn is a guarded connection. One goroutine reads and others write, as in any
 // [net.Conn].
 type conn struct {
@@ -47,13 +51,17 @@ type conn struct {
 	// opened, resets and ends count the client's header blocks, its RST_STREAMs and
 	// its ends of streams: it cannot honestly end more than it opened.
 	opened, resets, ends uint64
-	releasing            bool  // a call of release has begun
-	entered              bool  // in guard.conns
-	ended                error // why it was closed, or nil
+	// unaware is how many streams may still be refused without being an odd act. A
+	// client knows how many it may open once it has the server's SETTINGS; an Envoy
+	// before 1.36 opens thousands if calls are waiting when a connection begins.
+	unaware   int
+	releasing bool  // a call of release has begun
+	entered   bool  // in guard.conns
+	ended     error // why it was closed, or nil
 }
 
 func (g *Guard) wrap(raw net.Conn, now time.Time) *conn {
-	c := &conn{Conn: raw, guard: g, in: frames{skip: prefaceBytes}, odd: newBudget(now)}
+	c := &conn{Conn: raw, guard: g, in: frames{skip: prefaceBytes}, odd: newBudget(now), unaware: mostUnaware}
 	c.parked.maxList = g.options.HeaderListBytes
 	return c
 }
@@ -85,15 +93,15 @@ func (c *conn) received(p []byte, now func() time.Time) error {
 	release := c.mayReleaseLocked()
 	enter := c.parked.bytes > 0 && !c.entered
 	c.entered = c.entered || enter
-	tooMany := c.ended == nil && c.odd.spent(now)
+	why := c.excessLocked(now)
 	grown := c.settleLocked() > 0
 	err := c.ended
 	c.mu.Unlock()
 
 	switch {
-	case tooMany:
-		c.end(errOddActs)
-		return errOddActs
+	case why != nil:
+		c.end(why)
+		return why
 	case err != nil:
 		return err
 	}
@@ -105,6 +113,22 @@ func (c *conn) received(p []byte, now func() time.Time) error {
 	}
 	if release {
 		go c.release()
+	}
+	return nil
+}
+
+// earlyBuffers is how much more than their bytes requests may take in buffers while
+// they are in their first windows. A client may also have sent a connection's first
+// window, 64 KiB, before it learned of the streams'.
+const earlyBuffers = 2
+
+// excessLocked returns why to close the connection, or nil.
+func (c *conn) excessLocked(now func() time.Time) error {
+	switch open := c.ended == nil; {
+	case open && c.odd.spent(now):
+		return errOddActs
+	case open && c.windows.missing > 0 && c.parked.early > earlyBuffers*(c.guard.options.MaxStreams*firstWindow+64<<10):
+		return errWindow
 	}
 	return nil
 }
@@ -150,6 +174,9 @@ func (c *conn) receivedFrameLocked(f *frames) {
 			c.odd.spend(1)
 		}
 	default:
+		if f.kind() == frameSettings && f.has(flagAck) {
+			c.unaware = 0
+		}
 		end = false
 		c.odd.spend(1)
 	}
@@ -217,7 +244,12 @@ func (c *conn) sent(p []byte) []byte {
 			// A deadline that passed, or an answer before the request's end, is no fault
 			// of the client. All else is: a stream too many, headers too large, a broken
 			// frame. Then the call's own credit goes as well.
-			if code := f.code(); code != codeCancel && code != codeNo {
+			switch code := f.code(); {
+			case code == codeCancel || code == codeNo:
+			case code == codeRefusedStream && c.unaware > 0:
+				c.unaware--
+				c.odd.spend(oddActsPerCall)
+			default:
 				c.odd.spend(1 + oddActsPerCall)
 			}
 		case frameWindowUpdate:
@@ -273,7 +305,7 @@ func (c *conn) release() {
 	c.releasing = false
 	var b []byte
 	if c.out.between() {
-		b = c.windows.appendReady(nil)
+		b = c.windows.appendReady(nil, c.parked.beginTurn)
 	}
 	c.mu.Unlock()
 	if len(b) > 0 {

@@ -10,7 +10,7 @@
 //     refill; see budget.
 //   - Memory of requests that are on their way, of all connections together; see
 //     [Guard]. Beyond it, the connection that holds the most is closed.
-//   - How many requests larger than 8 KiB a connection may send at once. The
+//   - How many requests larger than 4 KiB a connection may send at once. The
 //     others wait for their window; see windows.
 //   - Streams that a client resets as fast as it opens them: the reader yields to
 //     other goroutines; see conn.Read.

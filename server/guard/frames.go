@@ -17,10 +17,12 @@ const (
 	frameContinuation = 9
 
 	flagEndStream  = 1
+	flagAck        = 1
 	flagEndHeaders = 4
 
-	codeNo     = 0
-	codeCancel = 8
+	codeNo            = 0
+	codeRefusedStream = 7
+	codeCancel        = 8
 )
 
 // frames finds the frames in one direction of a connection, which comes in pieces

@@ -16,10 +16,11 @@ import (
 var (
 	errOddActs = errors.New("too many frames that ask for nothing, or streams that had to be reset")
 	errParked  = errors.New("it holds the most memory of all connections for requests that are not whole")
+	errWindow  = errors.New("it sent more of its requests than their windows allow")
 )
 
-// DefaultParkedBytes is the default of [Options].ParkedBytes. Twelve connections with
-// 1024 streams each reach it if all streams wait at the end of their first window.
+// DefaultParkedBytes is the default of [Options].ParkedBytes. Twenty-four connections
+// with 1024 streams each reach it if all wait at the end of their first window.
 const DefaultParkedBytes = 96 << 20
 
 // Options are those of a [Guard]. The zero value of each but Ended and Logger means
@@ -28,6 +29,8 @@ type Options struct {
 	// ParkedBytes bounds the memory of requests that are not whole, of all
 	// connections together. 0 means [DefaultParkedBytes].
 	ParkedBytes int64
+	// MaxStreams is how many streams a connection may have open. 0 means 1024.
+	MaxStreams int
 	// HeaderListBytes is the most that grpc-go decodes of a call's headers, as
 	// grpc.MaxHeaderListSize has it. 0 means 16 MiB, as there.
 	HeaderListBytes int
@@ -52,6 +55,9 @@ type Guard struct {
 func New(o Options) *Guard {
 	if o.ParkedBytes == 0 {
 		o.ParkedBytes = DefaultParkedBytes
+	}
+	if o.MaxStreams == 0 {
+		o.MaxStreams = 1024
 	}
 	if o.HeaderListBytes == 0 {
 		o.HeaderListBytes = 16 << 20

@@ -215,6 +215,9 @@ func TestFloodsEnd(t *testing.T) {
 			return nil
 		},
 		"more streams than allowed": func(c *conversation, n uint32) error {
+			if n == 0 {
+				c.goes(c.client.WriteSettingsAck())
+			}
 			c.begin(1 + 2*n)
 			c.mustBeWell()
 			c.goes(c.server.WriteRSTStream(1+2*n, http2.ErrCodeRefusedStream))
@@ -240,6 +243,21 @@ func TestFloodsEnd(t *testing.T) {
 				t.Errorf("%v connections counted, closed %v, because %v", ended, c.out.closed, c.conn.ended)
 			}
 		})
+	}
+}
+
+// TestStreamsBeforeSettingsAreForgiven has a client open streams before it knows how
+// many it may open.
+func TestStreamsBeforeSettingsAreForgiven(t *testing.T) {
+	c := converse(t, newGuard(Options{}))
+	n := uint32(0)
+	for ; n < 20_000 && c.well(); n++ {
+		c.begin(1 + 2*n)
+		c.mustBeWell()
+		c.goes(c.server.WriteRSTStream(1+2*n, http2.ErrCodeRefusedStream))
+	}
+	if n < mostUnaware || n > mostUnaware+2*oddActsAtOnce {
+		t.Errorf("the connection was closed after %d streams, want %d and a little more", n, mostUnaware)
 	}
 }
 

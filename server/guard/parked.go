@@ -3,10 +3,17 @@ package guard
 // parked counts the memory of one connection's requests that are not whole yet, as
 // grpc-go holds them: buffers of a few sizes for DATA, decoded fields for headers.
 type parked struct {
-	data    map[uint32]int // of each stream whose request is on its way
-	block   int            // bytes of the header block that has not ended
-	bytes   int            // in all
-	maxList int            // the most that a decoded header list may hold
+	data    map[uint32]request // of streams whose requests are on their way
+	block   int                // bytes of the header block that has not ended
+	bytes   int                // in all
+	early   int                // bytes of requests whose turn has not come
+	maxList int                // the most that a decoded header list may hold
+}
+
+// request is a request that is on its way.
+type request struct {
+	bytes int
+	turn  bool // its turn has come; see windows
 }
 
 // addData counts a DATA frame, and reports whether the stream's request is now seen
@@ -14,21 +21,39 @@ type parked struct {
 // is in them, so this comes before the window is full.
 func (p *parked) addData(stream uint32, length int) (large bool) {
 	if p.data == nil {
-		p.data = make(map[uint32]int)
+		p.data = make(map[uint32]request)
 	}
-	n := bufferBytes(length)
-	before := p.data[stream]
-	p.data[stream] = before + n
+	r, n := p.data[stream], bufferBytes(length)
+	large = r.bytes < firstWindow/2 && r.bytes+n >= firstWindow/2
+	r.bytes += n
+	p.data[stream] = r
 	p.bytes += n
-	return before < firstWindow/2 && before+n >= firstWindow/2
+	if !r.turn {
+		p.early += n
+	}
+	return large
+}
+
+// beginTurn says that a stream's turn has come.
+func (p *parked) beginTurn(stream uint32) {
+	if r, ok := p.data[stream]; ok && !r.turn {
+		p.early -= r.bytes
+		r.turn = true
+		p.data[stream] = r
+	}
 }
 
 // endStream forgets what a stream held.
 func (p *parked) endStream(stream uint32) {
-	if len(p.data) > 0 {
-		p.bytes -= p.data[stream]
-		delete(p.data, stream)
+	if len(p.data) == 0 {
+		return
 	}
+	r := p.data[stream]
+	p.bytes -= r.bytes
+	if !r.turn {
+		p.early -= r.bytes
+	}
+	delete(p.data, stream)
 }
 
 // addBlock counts a part of a header block that goes on. endBlock forgets it.

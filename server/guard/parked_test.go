@@ -123,7 +123,7 @@ func TestNothingStaysCounted(t *testing.T) {
 			c.data(id, true, 0)
 		}
 		c.mustBeWell()
-		if c.conn.parked.bytes != 0 || len(c.conn.parked.data) != 0 {
+		if c.conn.parked.bytes != 0 || c.conn.parked.early != 0 || len(c.conn.parked.data) != 0 {
 			t.Fatalf("%d bytes of %d streams are held in the end", c.conn.parked.bytes, len(c.conn.parked.data))
 		}
 	}

@@ -6,8 +6,8 @@ import (
 )
 
 // firstWindow is what a client may send on a stream before its turn comes, in
-// bytes. Real requests have less than half of it.
-const firstWindow = 8 << 10
+// bytes. Ordinary requests have some 200, and grpc-go's buffers just this.
+const firstWindow = 4 << 10
 
 // turnsAtOnce is how many streams of one connection have their turn at once.
 const turnsAtOnce = 4
@@ -60,8 +60,9 @@ func (w *windows) done(stream uint32) {
 // ready reports whether an update that waits may be sent.
 func (w *windows) ready() bool { return len(w.waiting) > 0 && len(w.open) < turnsAtOnce }
 
-// appendReady appends the frames of the updates that may be sent.
-func (w *windows) appendReady(b []byte) []byte {
+// appendReady appends the frames of the updates that may be sent, and tells began of
+// each stream whose turn begins.
+func (w *windows) appendReady(b []byte, began func(stream uint32)) []byte {
 	for w.ready() {
 		u := w.waiting[0]
 		w.waiting = slices.Delete(w.waiting, 0, 1)
@@ -69,6 +70,7 @@ func (w *windows) appendReady(b []byte) []byte {
 			w.open = make(map[uint32]struct{}, turnsAtOnce)
 		}
 		w.open[u.stream] = struct{}{}
+		began(u.stream)
 		b = append(b, 0, 0, codeBytes, frameWindowUpdate, 0)
 		b = binary.BigEndian.AppendUint32(b, u.stream)
 		b = binary.BigEndian.AppendUint32(b, u.increment)

@@ -184,6 +184,26 @@ func TestFirstWindowIsMadeUpFor(t *testing.T) {
 	})
 }
 
+// TestFirstWindowsAreHeldTo has a client go on as if it had not been told of a smaller
+// window.
+func TestFirstWindowsAreHeldTo(t *testing.T) {
+	const streams = 100
+	g := newGuard(Options{MaxStreams: streams})
+	c := converse(t, g)
+	c.goes(c.server.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 64 << 10}))
+	for i := range uint32(streams) {
+		c.begin(1 + 2*i)
+		c.data(1+2*i, false, firstWindow)
+	}
+	c.mustBeWell()
+	for i := uint32(10); i < streams && c.well(); i++ {
+		c.data(1+2*i, false, 16<<10)
+	}
+	if c.well() || !errors.Is(c.conn.ended, errWindow) {
+		t.Errorf("%d bytes of %d streams are held: %v", c.conn.parked.early, streams, c.conn.ended)
+	}
+}
+
 // TestUpdatesOfAWaitingStreamAreOne holds that a stream gets its turn once, for all
 // that it asked for.
 func TestUpdatesOfAWaitingStreamAreOne(t *testing.T) {
@@ -192,7 +212,7 @@ func TestUpdatesOfAWaitingStreamAreOne(t *testing.T) {
 		w.ask(stream, 1)
 		w.ask(stream, 10)
 	}
-	b := w.appendReady(nil)
+	b := w.appendReady(nil, func(uint32) {})
 	if len(b) != turnsAtOnce*(headerBytes+codeBytes) || b[headerBytes+codeBytes-1] != 11 || len(w.waiting) != 10-turnsAtOnce {
 		t.Errorf("updates %x, and %v wait", b, w.waiting)
 	}
