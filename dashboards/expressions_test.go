@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// labelsOfScrapes are those that Prometheus adds.
-var labelsOfScrapes = []string{"job", "instance"}
+// labelsOfScrapes are those that Prometheus adds, the last two in Kubernetes.
+var labelsOfScrapes = []string{"job", "instance", "namespace", "pod"}
 
 // family is what a metric shows.
 type family struct {
@@ -74,17 +74,21 @@ func (e exposition) checkSelector(s *parser.VectorSelector, complain func(string
 	}
 }
 
-// checkGrouping looks for labels in what an expression selects.
+// checkGrouping looks for labels in what an expression selects, or makes itself.
 func (e exposition) checkGrouping(expr parser.Expr, wanted []string, complain func(string, ...any)) {
 	for _, label := range wanted {
-		missing := ""
+		missing, made := "", false
 		parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+			if c, ok := node.(*parser.Call); ok && c.Func.Name == "label_replace" {
+				name, ok := c.Args[1].(*parser.StringLiteral)
+				made = made || ok && name.Val == label
+			}
 			if s, ok := node.(*parser.VectorSelector); ok && e[s.Name] != nil && !e[s.Name].has(label) {
 				missing = s.Name
 			}
 			return nil
 		})
-		if missing != "" {
+		if missing != "" && !made {
 			complain("%s has no label %s to group by", missing, label)
 		}
 	}
@@ -135,6 +139,8 @@ func TestCheckFindsTypos(t *testing.T) {
 		{`plain{method="A"}`, "plain has no label method"},
 		{`calls_total{method="C"}`, `no method="C"`},
 		{`sum by (methods) (calls_total)`, "no label methods to group by"},
+		{`sum by (kind) (label_replace(calls_total, "kind", "$1", "method", "(.*)"))`, ""},
+		{`sum by (kinds) (label_replace(calls_total, "kind", "$1", "method", "(.*)"))`, "no label kinds to group by"},
 		{`sum without (use) (calls_total)`, "no label use to group by"},
 		{`calls_total / on (use) plain_unlinked`, "calls_total has no label use"},
 		{`calls_total / ignoring (method) group_left (usage) plain_unlinked`, "no label usage"},

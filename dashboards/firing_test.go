@@ -1,0 +1,109 @@
+package dashboards
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/promqltest"
+)
+
+// expression returns that of an alert.
+func expression(t *testing.T, alert string) string {
+	t.Helper()
+	text, err := os.ReadFile("alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, errs := rulefmt.Parse(text, false, model.LegacyValidation, parser.NewParser(parser.Options{}), slog.Default())
+	for _, err := range errs {
+		t.Fatal(err)
+	}
+	for _, g := range groups.Groups {
+		for _, r := range g.Rules {
+			if r.Alert == alert {
+				return r.Expr
+			}
+		}
+	}
+	t.Fatalf("there is no alert %s", alert)
+	return ""
+}
+
+// info is sluice_config_info of a pod, or of an instance outside Kubernetes.
+func info(job, pod, hash string) string {
+	if pod == "" {
+		return fmt.Sprintf("sluice_config_info{job=%q,instance=%q,hash=%q} 1+0x200", job, hash+":9090", hash)
+	}
+	return fmt.Sprintf("sluice_config_info{job=%q,namespace=%q,pod=%q,hash=%q} 1+0x200", job, "shop", pod, hash)
+}
+
+// hits are the series of a domain: hits each minute, over the limit each minute.
+func hits(total, over string) string {
+	const of = `{job="sluice",domain="shop",instance="a"} `
+	return "ratelimit_service_rate_limit_total_hits" + of + total + "\n  ratelimit_service_rate_limit_over_limit" + of + over
+}
+
+// TestAlertsFire evaluates alerts, as Prometheus does, two hours after the first of
+// the series, which have a sample each minute.
+func TestAlertsFire(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		alert, name string
+		series      []string
+		want        []string
+	}{
+		{"SluiceReplicasDisagree", "replicas of a Deployment agree", []string{
+			info("j", "web-7d4f9c8b6d-x2x4z", "a"), info("j", "web-7d4f9c8b6d-bbbbb", "a"),
+		}, nil},
+		{"SluiceReplicasDisagree", "replicas of a Deployment disagree", []string{
+			info("j", "web-7d4f9c8b6d-x2x4z", "a"), info("j", "web-7d4f9c8b6d-bbbbb", "b"),
+		}, []string{`{job="j", namespace="shop", workload="web"}`}},
+		{"SluiceReplicasDisagree", "old and new pods of a roll-out disagree", []string{
+			info("j", "web-7d4f9c8b6d-x2x4z", "a"), info("j", "web-5c6d7f8g9h-bbbbb", "b"),
+		}, []string{`{job="j", namespace="shop", workload="web"}`}},
+		{"SluiceReplicasDisagree", "pods of a StatefulSet and of a DaemonSet", []string{
+			info("j", "db-0", "a"), info("j", "db-1", "b"), info("j", "node-x2x4z", "c"), info("j", "node-bbbbb", "d"),
+		}, []string{`{job="j", namespace="shop", workload="db"}`, `{job="j", namespace="shop", workload="node"}`}},
+		{"SluiceReplicasDisagree", "sidecars of two workloads have rules of their own", []string{
+			info("j", "web-7d4f9c8b6d-x2x4z", "a"), info("j", "shop-5c6d7f8g9h-bbbbb", "b"), info("j", "db-0", "c"), info("j", "alone", "d"),
+		}, nil},
+		{"SluiceReplicasDisagree", "instances of a job outside Kubernetes", []string{info("j", "", "a"), info("j", "", "b")}, []string{`{job="j"}`}},
+		{"SluiceReplicasDisagree", "two jobs outside Kubernetes", []string{info("j", "", "a"), info("k", "", "b")}, nil},
+
+		{"SluiceDenials", "a domain that had no series an hour ago", []string{hits("_x90 0+600x100", "_x90 0+500x100")}, []string{`{domain="shop", job="sluice"}`}},
+		{"SluiceDenials", "none were denied an hour ago", []string{hits("0+600x200", "0+0x90 0+500x100")}, []string{`{domain="shop", job="sluice"}`}},
+		{"SluiceDenials", "as many as an hour ago", []string{hits("0+600x200", "0+500x200")}, nil},
+		{"SluiceDenials", "less than half", []string{hits("_x90 0+600x100", "_x90 0+200x100")}, nil},
+		{"SluiceDenials", "hardly any traffic", []string{hits("_x90 0+6x100", "_x90 0+6x100")}, nil},
+	} {
+		t.Run(tt.alert+"/"+tt.name, func(t *testing.T) {
+			t.Parallel()
+			storage := promqltest.LoadedStorage(t, "load 1m\n  "+strings.Join(tt.series, "\n  ")+"\n")
+			engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
+			query, err := engine.NewInstantQuery(t.Context(), storage, promql.NewPrometheusQueryOpts(false, 0), expression(t, tt.alert), time.Unix(0, 0).Add(2*time.Hour))
+			if err != nil {
+				t.Fatal(err)
+			}
+			vector, err := query.Exec(t.Context()).Vector()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, sample := range vector {
+				got = append(got, sample.Metric.String())
+			}
+			if slices.Sort(got); !slices.Equal(got, tt.want) {
+				t.Errorf("%s fires for %q, want %q", tt.alert, got, tt.want)
+			}
+		})
+	}
+}
