@@ -17,8 +17,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// strangeValues are of headers: what is text in no encoding, or in another than UTF-8.
+// strangeValues are of headers: empty, of tabs, in no encoding, or in another than UTF-8.
 var strangeValues = []string{
+	"", "a\tb",
 	"caf\xe9", "caf\xe8", "caf\xc3\xa9", "caf\xef\xbf\xbd", // Latin 1, twice; UTF-8; the character for what is none
 	"\xff\xfe", "\xfe\xff", "\x80", "\x80\x80",
 	"\xc0\xaf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf", // "/", too long

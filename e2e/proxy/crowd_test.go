@@ -7,10 +7,10 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
-	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
@@ -78,15 +78,17 @@ func (w witness) stop(t *testing.T) {
 	}
 }
 
-// TestClientsThatGoAwayChangeNothing has many clients wait for held replies at once; half
-// of them go away.
+// TestClientsThatGoAwayChangeNothing has many clients wait for held replies at once, each
+// with a long header in its call; half of them go away.
 func TestClientsThatGoAwayChangeNothing(t *testing.T) {
 	t.Parallel()
-	limits := startSluice(t, sluice.Options{Args: []string{"--config", writeRules(t, crowdRules)}})
+	limits := startPlain(t, nil, "--config", writeRules(t, crowdRules))
 	p := startProxy(t, append(witnessListeners(), listener{
 		rateLimit: []string{"failure_mode_deny: false"}, routes: limitedBy(`{ generic_key: { descriptor_key: held, descriptor_value: h } }`),
+		tracing: tracer("opentelemetry", openTelemetry),
 	}), "", limits)
 	others := startWitness(t, p, 1)
+	long := header("Traceparent", traceparent, "Tracestate", strings.Repeat("s", 59*kib))
 	all := sized(400, 1200)
 	leaving, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -101,7 +103,7 @@ func TestClientsThatGoAwayChangeNothing(t *testing.T) {
 			if i%2 == 1 {
 				ctx, counts = leaving, left
 			}
-			status, err := p.sent(ctx, "ingress", ask{})
+			status, err := p.sent(ctx, "ingress", ask{headers: long})
 			got := strconv.Itoa(status)
 			if err != nil {
 				got = "error"
@@ -126,6 +128,6 @@ func TestClientsThatGoAwayChangeNothing(t *testing.T) {
 	if n := metric(t, limits, "sluice_ended_connections_total"); n != 0 {
 		t.Errorf("%v connections were ended, want none", n)
 	}
-	t.Logf("%d calls: those that stayed got %v, the others %v; %v cancelled waits; %d answers of others",
-		all, stayed, left, metric(t, limits, "sluice_cancelled_waits_total"), others.total())
+	t.Logf("%d calls: those that stayed got %v, the others %v; %v cancelled waits; %d answers of others; memory was at most %d MiB",
+		all, stayed, left, metric(t, limits, "sluice_cancelled_waits_total"), others.total(), peak(t, limits)>>20)
 }
