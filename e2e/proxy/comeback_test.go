@@ -43,10 +43,7 @@ typed_extension_protocol_options:
     explicit_http_config: { http2_protocol_options: { `+http2+` } }
 `, first)
 	window.AwaitHour(t)
-	protocols := &http.Protocols{}
-	protocols.SetUnencryptedHTTP2(true)
-	p.client = &http.Client{Timeout: suite.Patience, Transport: &http.Transport{Protocols: protocols}}
-	t.Cleanup(p.client.CloseIdleConnections)
+	p.http2.Timeout = suite.Patience
 	if got := p.status(t, "ingress", user("a", 1)); got != http.StatusOK {
 		t.Fatalf("before: status %d, want 200", got)
 	}
@@ -68,7 +65,7 @@ typed_extension_protocol_options:
 	)
 	for range all {
 		wg.Go(func() {
-			status, err := p.sent(t.Context(), "ingress", user("b", 1))
+			status, err := p.sent(t.Context(), "ingress", ask{http2: true, headers: header("X-User", "b")})
 			answer := strconv.Itoa(status)
 			if err != nil {
 				answer = err.Error()

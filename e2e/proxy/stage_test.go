@@ -26,7 +26,8 @@ type proxy struct {
 	*envoy.Envoy
 
 	backend *backend.Backend
-	client  *http.Client
+	// client speaks HTTP/1.1, http2 HTTP/2.
+	client, http2 *http.Client
 }
 
 // setting says what runs in a test.
@@ -115,7 +116,11 @@ func startProxyTo(t *testing.T, listeners []listener, clusterFields string, addr
 	t.Cleanup(e.Kill)
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 	t.Cleanup(client.CloseIdleConnections)
-	return &proxy{Envoy: e, backend: upstream, client: client}
+	protocols := &http.Protocols{}
+	protocols.SetUnencryptedHTTP2(true)
+	http2 := &http.Client{Timeout: patience, Transport: &http.Transport{Protocols: protocols}}
+	t.Cleanup(http2.CloseIdleConnections)
+	return &proxy{Envoy: e, backend: upstream, client: client, http2: http2}
 }
 
 // reply is what a client gets.

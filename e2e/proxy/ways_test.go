@@ -35,6 +35,7 @@ type way struct {
 type ask struct {
 	method, path, host string
 	headers            http.Header
+	http2              bool
 }
 
 func header(pairs ...string) http.Header {
@@ -140,6 +141,19 @@ var ways = []way{
 	{
 		name: "path and query", listener: listener{routes: limitedBy(byHeader(":path", "user"))},
 		ask:  func(c string, n int) ask { return ask{path: "/" + c + "?q=" + strings.Repeat(c, n)} },
+		most: 59 * kib, carried: 59 * kib,
+	},
+	{
+		// Over HTTP/1.1 Envoy takes those that it knows.
+		name: "method, over HTTP/2", listener: listener{routes: limitedBy(byHeader(":method", "user"))},
+		ask:  func(c string, n int) ask { return ask{method: strings.Repeat(c, n), http2: true} },
+		most: 59 * kib, carried: 59 * kib,
+	},
+	{
+		name: "header, over HTTP/2", listener: listener{routes: limitedBy(byHeader("x-user", "user"))},
+		ask: func(c string, n int) ask {
+			return ask{headers: header("X-User", strings.Repeat(c, n)), http2: true}
+		},
 		most: 59 * kib, carried: 59 * kib,
 	},
 	{
@@ -254,7 +268,11 @@ func (p *proxy) sent(ctx context.Context, listener string, a ask) (status int, e
 	if a.host != "" {
 		req.Host = a.host
 	}
-	resp, err := p.client.Do(req)
+	client := p.client
+	if a.http2 {
+		client = p.http2
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return 0, err
 	}
@@ -282,7 +300,7 @@ func (p *proxy) status(t *testing.T, listener string, a ask) int {
 	t.Helper()
 	status, err := p.sent(t.Context(), listener, a)
 	if err != nil {
-		t.Errorf("%s: %v", listener, err)
+		t.Errorf("%s: %.200v", listener, err)
 	}
 	return status
 }
