@@ -66,7 +66,7 @@ func areHeaders(text string) bool {
 			continue // the SDK says so, but there is nothing to lose
 		}
 		name, value, found := strings.Cut(pair, "=")
-		if _, err := url.PathUnescape(value); !found || err != nil || !isToken(strings.TrimSpace(name)) {
+		if _, err := url.PathUnescape(value); !found || err != nil || !IsHeaderName(strings.TrimSpace(name)) {
 			return false
 		}
 	}
@@ -78,8 +78,9 @@ func isCount(text string) bool {
 	return err == nil && n >= 0
 }
 
-// isToken reports whether name is a header name: a token of RFC 9110, 5.6.2.
-func isToken(name string) bool {
+// IsHeaderName reports whether name can be the name of a header: a token of RFC 9110,
+// 5.6.2.
+func IsHeaderName(name string) bool {
 	return name != "" && strings.Trim(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 

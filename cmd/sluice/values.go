@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // byteSize is a number of bytes, written as 65536, 64KiB, 64Ki, 64MiB or 1GiB.
@@ -62,16 +64,11 @@ type headerName string
 
 // UnmarshalText reads a header's name.
 func (h *headerName) UnmarshalText(text []byte) error {
-	if len(text) > 0 && !isToken(string(text)) {
+	if len(text) > 0 && !telemetry.IsHeaderName(string(text)) {
 		return fmt.Errorf("%q is not the name of a header: write a token of RFC 9110, or nothing to leave it out", text)
 	}
 	*h = headerName(text)
 	return nil
-}
-
-// isToken reports whether name is a header name: a token of RFC 9110, 5.6.2.
-func isToken(name string) bool {
-	return name != "" && strings.Trim(name, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
 // connectionAge is the time after which connections end, or 0 for never.

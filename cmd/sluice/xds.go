@@ -71,7 +71,7 @@ func (f *xdsFlags) headers() (map[string][]string, error) {
 		name, value, ok := strings.Cut(h, "=")
 		name = strings.ToLower(name)
 		printable := !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
-		if !ok || !isToken(name) || strings.HasPrefix(name, "grpc-") || !printable {
+		if !ok || !telemetry.IsHeaderName(name) || strings.HasPrefix(name, "grpc-") || !printable {
 			// Its value may be a secret.
 			return nil, fmt.Errorf("--xds-header of name %q: write NAME=VALUE, a name that does not begin with grpc- and a value of printable ASCII", name)
 		}

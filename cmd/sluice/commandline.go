@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
+)
+
+// helpFlag puts --help at the end of what follows a help command.
+func helpFlag(args []string) []string {
+	if len(args) > 0 && args[0] == "help" {
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
+}
+
+// hint returns a line that says how to name rules, if serve got them as an argument.
+func hint(err error) string {
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok && strings.HasPrefix(err.Error(), "unexpected argument ") {
+		if command := parse.Context.Selected(); command == nil || command.Name == "serve" {
+			return "serve names its rules with --config PATH.\n"
+		}
+	}
+	return ""
+}
+
+// newParser returns a parser of the command line and the environment into root.
+func newParser(root *cli, name string, c console, options ...kong.Option) (*kong.Kong, error) {
+	return kong.New(root, append(options,
+		kong.Name(name),
+		kong.Description("A rate-limit service for Envoy that decides in its own memory."),
+		kong.Writers(c.out, c.err),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+		defaultsUnder(name),
+		kong.ExplicitGroups(serveGroups),
+		kong.KindMapper(reflect.Bool, boolean{}),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(duration)),
+		kong.PostBuild(nameVariables),
+	)...)
+}
+
+// ruleFlags are the flags that check and explain share with serve.
+var ruleFlags = []string{"merge-domains", "all-or-nothing"}
+
+// nameVariables adds to the help of each flag the variables that set it.
+func nameVariables(k *kong.Kong) error {
+	for _, command := range k.Model.Children {
+		for _, flag := range command.Flags {
+			names := environment.Of(flag.Name)
+			if command.Name != "serve" && !slices.Contains(ruleFlags, flag.Name) {
+				continue
+			}
+			if len(names) > 0 {
+				flag.Help = strings.TrimSuffix(flag.Help, ".") + " ($" + strings.Join(names, ", $") + ")."
+			}
+		}
+	}
+	return nil
+}
+
+// invoked returns the program's name with the command that err is about.
+func invoked(args []string, name string, err error) string {
+	var parse *kong.ParseError
+	if !errors.As(err, &parse) {
+		return name
+	}
+	// The default command is selected although nobody named it.
+	if command := parse.Context.Selected(); command != nil && slices.Contains(args[1:], command.Name) {
+		return name + " " + command.Name
+	}
+	return name
+}
+
+// defaultsUnder are the defaults that follow from the program's name: under that of
+// envoyproxy/ratelimit they are what that does.
+func defaultsUnder(name string) kong.Vars {
+	if name == asRatelimit {
+		return kong.Vars{"onBadStart": "serve", "reusePort": "true", "startEmpty": "true"}
+	}
+	return kong.Vars{"onBadStart": "exit", "reusePort": "false", "startEmpty": "false"}
+}
