@@ -14,66 +14,6 @@ type Time int64
 // they exceed the whole capacity of their limit.
 const Never time.Duration = -1
 
-// MaxWindow is the longest window that a [Policy] may have: ten years of 365 days.
-const MaxWindow = 10 * 365 * 24 * time.Hour
-
-// Algorithm names how a [Policy] counts. The zero value is not an algorithm.
-type Algorithm uint8
-
-// The algorithms. Their values are part of a counter's identity and never change.
-const (
-	// FixedWindow admits Limit hits in each window aligned to the Unix epoch, so
-	// up to twice as many around a window's edge.
-	FixedWindow Algorithm = 1
-	// SlidingWindow admits Limit hits in every interval of length Window, counted
-	// in SubWindows slots: hits return up to one slot late.
-	SlidingWindow Algorithm = 2
-	// SlidingLog admits Limit hits in every interval of length Window, exactly: it
-	// keeps the time of each. Limit is at most [MaxLog].
-	SlidingLog Algorithm = 3
-	// TokenBucket admits Burst hits at once and Limit per Window in the long run.
-	TokenBucket Algorithm = 4
-	// LeakyBucket lets hits through Window/Limit apart, but for Slack that may
-	// catch up after idle times, and holds those that come too early for up to
-	// MaxWait.
-	LeakyBucket Algorithm = 5
-)
-
-// MaxLog is the greatest limit of a [SlidingLog].
-const MaxLog = 4096
-
-// MaxSubWindows is the greatest number of slots of a [SlidingWindow].
-const MaxSubWindows = 60
-
-// Policy says what one limit allows. It is immutable once a charge refers to it
-// and may be shared by any number of counters.
-type Policy struct {
-	// Algorithm must be set.
-	Algorithm Algorithm
-	// Limit is the number of hits per Window, 0..2^32-1. 0 refuses every hit.
-	Limit uint32
-	// Window is a whole number of seconds, 1s..[MaxWindow].
-	Window time.Duration
-	// CountRefused makes hits count even if they are refused. For a bucket that
-	// is debt, capped at one window.
-	CountRefused bool
-
-	// SubWindows is the number of slots of a SlidingWindow, 1..[MaxSubWindows].
-	SubWindows uint32
-	// Burst is the size of a TokenBucket, at least 1.
-	Burst uint32
-	// Slack is how many hits of a LeakyBucket may be late and catch up.
-	Slack uint32
-	// MaxWait is how long a LeakyBucket holds a hit at most, 0..60s. 0 refuses
-	// instead.
-	MaxWait time.Duration
-	// MaxWaiting is how many hits may wait on one counter.
-	MaxWaiting uint32
-
-	self  *Policy // where Prepare was called; a copy, which may be changed, is elsewhere
-	ready prepared
-}
-
 // Mode says what a charge without room does to its group.
 type Mode uint8
 
@@ -167,7 +107,9 @@ type Batch struct {
 
 	// What Decide needs beside the above, kept so that it need not be allocated.
 	members []member // one group, or all charges, ordered by counter
-	marks   []int64  // what a charge left its counter at; see state.mark
+	view    view     // the counter that is being charged
+	spare   Decision // that nobody is told
+	marks   []int64  // the number of the state in which a charge left its counter
 	left    []uint64 // hits that remain after the set-off; see hits
 	offset  bool     // left is valid
 }

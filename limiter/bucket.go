@@ -1,98 +1,125 @@
 package limiter
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
 	"time"
 )
 
-// Token and leaky bucket are one engine, the generic cell rate algorithm (ITU-T
-// I.371): a counter is one time, the theoretical arrival time TAT, at which all it
-// has admitted will have drained. A hit moves it one interval T = Window/Limit
-// ahead of itself or of now, whichever is later. How far it is ahead of now, its
-// lag, is at most full, the capacity times T; a leaky bucket lets it go further by
-// what a hit may wait. A TAT that has passed is that of a new counter.
+// Token and leaky bucket are one algorithm, the generic cell rate algorithm (GCRA,
+// ITU-T I.371). A counter is one time, the theoretical arrival time TAT, at which all
+// it has admitted will have drained. A hit moves it one emission interval T =
+// Window/Limit ahead of itself or of now, whichever is later. How far it is ahead of
+// now is the level of the bucket. The level is at most full, the burst tolerance and T;
+// a leaky bucket lets it go further by what a hit may wait. A TAT that has passed is
+// that of a new counter.
 //
 // A bucket's word, from the high bits to the low:
 //
-//	 1 bit   life: flips when the slot changes hands
+//	 1 bit   generation: flips when the slot changes hands
 //	 1 bit   fine: the unit is 1/16 ns, else 1 ns
 //	62 bits  TAT since the Unix epoch in that unit, modulo 2^62
 //
 // T is rounded up to a whole unit, so the rate falls short by at most one unit a
 // hit. Policies whose T is below 1024 ns use the fine unit; a change of limit
 // across that border keeps the counter, since the word says its unit. What lies
-// ahead of now by more than any lag is taken to have passed, so a word must not
+// ahead of now by more than any level is taken to have passed, so a word must not
 // lie untouched for 98 years, or 8 if it is fine.
 const (
-	fineShift = 4
-	fineBit   = fineShift << 60
-	tatMask   = 1<<62 - 1
+	fineBit   = 1 << 62
+	tatMask   = fineBit - 1
 	fineBelow = 10 // 2^10 ns
 
-	maxLateNanos = maxLate * int64(time.Second)
-	// The longest lags that are ahead, in their units: a coarse one is a bucket of
-	// 2^60 ns in debt by the longest window, seen by who is a year late; a fine
-	// one 2^32 hits and their debt, and as late.
-	aheadCoarse = uint64(maxFull) + uint64(MaxWindow) + uint64(maxLateNanos)
-	aheadFine   = uint64(2<<(32+fineBelow)+maxLateNanos) << fineShift
+	// The highest levels, in their units. A coarse one is a bucket of 2^60 ns in debt by
+	// the longest window, seen by a caller a year late; a fine one 2^32 hits and their
+	// debt, and as late.
+	highestCoarse = ticks(maxFull) + ticks(MaxWindow) + ticks(maxLateNanos)
+	highestFine   = ticks(2<<(32+fineBelow)+maxLateNanos) << fine
+
+	// maxHold is the longest [Policy.MaxWait].
+	maxHold = 60 * time.Second
+	// maxFull is the most time that a full bucket may stand for.
+	maxFull = 1 << 60
 )
+
+// ticks is a span of time in a bucket's unit.
+type ticks uint64
+
+// A unit is what ticks are, 1 ns or 1/16 ns: so many to the nanosecond, as a power of
+// two.
+type unit uint8
+
+const (
+	coarse unit = 0
+	fine   unit = 4
+)
+
+// of returns a span of time in the unit.
+func (u unit) of(d time.Duration) ticks { return ticks(d) << u } //nolint:gosec // not negative
+
+// nanos rounds ticks up to whole nanoseconds.
+func (u unit) nanos(t ticks) time.Duration {
+	return time.Duration((t + 1<<u - 1) >> u) //nolint:gosec // a level is below 2^62
+}
+
+// levelOf returns how long after at the word's TAT is, 0 if it has passed.
+func levelOf(word uint64, at Time) (level ticks, u unit) {
+	highest := highestCoarse
+	if word&fineBit != 0 {
+		u, highest = fine, highestFine
+	}
+	level = ticks(word-uint64(at)<<u) & tatMask //nolint:gosec // modulo 2^62
+	if level > highest {
+		return 0, u
+	}
+	return level, u
+}
+
+// gcra is the algorithm of [TokenBucket] and [LeakyBucket].
+type gcra struct{}
 
 // A bucket is a policy in the unit of its words.
 type bucket struct {
-	step  uint64 // T; 0 if the limit is 0
-	part  uint64 // 2^(64+down)/T, rounded up, so that a division is a multiplication; see over
-	full  uint64 // the lag of a full bucket
-	hold  uint64 // what hits may wait beyond that
-	now   uint64 // hold, as far as the budget of the batch goes
-	round uint64 // what makes a division by the units per nanosecond round up
-	shift uint8  // units per nanosecond, as a power of two
-	down  uint8  // see part
+	step ticks  // T; 0 if the limit is 0
+	full ticks  // the level of a full bucket
+	hold ticks  // what hits may wait beyond that
+	part uint64 // 2^(64+down)/T, rounded up, so that a division is a multiplication; see over
+	down uint8
+	unit unit
 }
 
-// bucket returns what p says for a batch with the budget.
-func (p *Policy) bucket(budget time.Duration) bucket {
+func (p *Policy) bucket() bucket {
 	if p.isPrepared() {
-		k := p.ready.bucket
-		if k.hold > 0 {
-			k.now = k.within(budget)
-		}
-		return k
+		return p.ready.bucket
 	}
 	if p.Limit == 0 || p.Window <= 0 || p.Window > MaxWindow {
 		return bucket{}
 	}
 	k := bucket{}
-	window, limit := uint64(p.Window), uint64(p.Limit)
-	if window < limit<<fineBelow {
-		k.shift, k.round = fineShift, 1<<fineShift-1
+	limit := ticks(p.Limit)
+	if ticks(p.Window) < limit<<fineBelow {
+		k.unit = fine
 	}
-	window <<= k.shift                      // below 2^63
+	window := k.unit.of(p.Window)           // below 2^63
 	k.step = max(2, (window+limit-1)/limit) // 4 at least if p is valid
-	k.part, k.down = reciprocal(k.step)
+	k.part, k.down = reciprocal(uint64(k.step))
 	hits := uint64(p.Burst)
 	if p.Algorithm == LeakyBucket {
 		hits = uint64(p.Slack) + 1
 	}
-	var over uint64
-	if over, k.full = bits.Mul64(hits, k.step); over != 0 || k.full > maxFull {
-		hits = maxFull / k.step
-		k.full = hits * k.step
+	if k.full = k.need(hits); k.full > maxFull {
+		k.full = maxFull / k.step * k.step
 	}
-	if p.Algorithm != LeakyBucket || p.MaxWait <= 0 {
-		return k
+	if p.Algorithm == LeakyBucket && p.MaxWait > 0 {
+		k.hold = min(k.unit.of(min(p.MaxWait, maxHold)), k.need(uint64(p.MaxWaiting)))
 	}
-	k.hold = uint64(min(p.MaxWait, maxHold)) << k.shift
-	if over, most := bits.Mul64(uint64(p.MaxWaiting), k.step); over == 0 {
-		k.hold = min(k.hold, most)
-	}
-	k.now = k.within(budget)
 	return k
 }
 
 // within returns how long hits may wait with the budget.
-func (k *bucket) within(budget time.Duration) uint64 {
-	return min(k.hold, uint64(min(max(budget, 0), maxHold))<<k.shift)
+func (k *bucket) within(budget time.Duration) ticks {
+	return min(k.hold, k.unit.of(min(max(budget, 0), maxHold)))
 }
 
 // reciprocal returns the part and down of a step of 2 to 2^62, such that 2^down is
@@ -109,124 +136,202 @@ func reciprocal(step uint64) (part uint64, down uint8) {
 // over returns n / k.step, which is not 0, by a multiplication. n is below 2^63.
 // The step times part is more than 2^(64+down) by less than the step, at most
 // 2^(1+down), so n times part / 2^(64+down) is more than n/step by less than 1/step.
-func (k *bucket) over(n uint64) uint64 {
-	q, _ := bits.Mul64(n, k.part)
+func (k *bucket) over(n ticks) uint64 {
+	q, _ := bits.Mul64(uint64(n), k.part)
 	return q >> (k.down & 63)
 }
 
-// nanos rounds a lag up to whole nanoseconds.
-func (k *bucket) nanos(lag uint64) time.Duration {
-	return time.Duration((lag + k.round) >> (k.shift & 63)) //nolint:gosec // a lag is below 2^62
-}
-
-// hits returns how many hits are in a lag.
-func (k *bucket) hits(lag uint64) uint64 {
-	if lag == 0 || k.step == 0 {
+// hits returns how many hits are in a level.
+func (k *bucket) hits(level ticks) uint64 {
+	if level == 0 || k.step == 0 {
 		return 0
 	}
-	return k.over(lag-1) + 1
+	return k.over(level-1) + 1
 }
 
-// lagOf returns how long after at the word's TAT is, in the word's unit, and that
-// unit's shift.
-func lagOf(word uint64, at Time) (lag uint64, shift uint8) {
-	now, ahead := uint64(at), aheadCoarse //nolint:gosec // modulo 2^62
-	if word&fineBit != 0 {
-		now, ahead, shift = now<<fineShift, aheadFine, fineShift
-	}
-	lag = (word - now) & tatMask
-	if lag > ahead {
-		return 0, shift
-	}
-	return lag, shift
-}
-
-// in converts a lag, in units of 2^-shift ns, to k's unit.
-func (k *bucket) in(lag uint64, shift uint8) uint64 {
-	switch {
-	case shift > k.shift:
-		return (lag + 1<<fineShift - 1) >> fineShift
-	case shift < k.shift:
-		return min(lag, aheadFine>>fineShift) << fineShift
-	default:
-		return lag
-	}
-}
-
-// bucketWord returns the word, without life, of a TAT that is lag after at.
-func bucketWord(at Time, lag uint64, shift uint8) uint64 {
-	if shift != 0 {
-		return (uint64(at)<<fineShift+lag)&tatMask | fineBit //nolint:gosec // modulo 2^62
-	}
-	return (uint64(at) + lag) & tatMask //nolint:gosec // modulo 2^62
-}
-
-// need returns how much hits add to the lag, at most math.MaxInt64.
-func (k *bucket) need(hits uint64) uint64 {
-	over, n := bits.Mul64(hits, k.step)
+// need returns how much hits add to the level, at most math.MaxInt64.
+func (k *bucket) need(hits uint64) ticks {
+	over, n := bits.Mul64(hits, uint64(k.step))
 	if over != 0 {
 		return math.MaxInt64
 	}
-	return min(n, math.MaxInt64)
+	return ticks(min(n, math.MaxInt64))
 }
 
-// answer answers hits at a lag.
-func (k *bucket) answer(lag, hits uint64, d *Decision) {
-	d.Before = k.hits(lag)
-	if hits == 0 {
-		if d.Over = k.step > 0 && lag > k.full+k.hold; d.Over {
-			d.RetryAfter = k.retryAfter(lag, 0)
+// level returns the level of the state at a time, in k's unit.
+func (k *bucket) level(st state, at Time) ticks {
+	level, u := levelOf(uint64(st.num), at) //nolint:gosec // bits
+	switch {
+	case u > k.unit:
+		return ticks(u.nanos(level)) //nolint:gosec // not negative
+	case u < k.unit:
+		return min(level, highestFine>>fine) << fine
+	default:
+		return level
+	}
+}
+
+// at returns the state of a level at a time.
+func (k *bucket) at(at Time, level ticks) state {
+	tat := (uint64(at)<<k.unit + uint64(level)) & tatMask //nolint:gosec // modulo 2^62
+	if k.unit == fine {
+		tat |= fineBit
+	}
+	return state{num: int64(tat)}
+}
+
+func (gcra) validate(p *Policy) error {
+	most := p.MaxHits()
+	switch {
+	case p.Algorithm == TokenBucket && p.Burst == 0:
+		return fmt.Errorf("burst of 0: must be 1 to %d", uint32(math.MaxUint32))
+	case p.Algorithm == TokenBucket && uint64(p.Burst) > most:
+		return fmt.Errorf("burst of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Burst, most)
+	case p.Algorithm == LeakyBucket && uint64(p.Slack)+1 > most:
+		return fmt.Errorf("slack of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Slack, most-1)
+	case p.Algorithm == LeakyBucket && (p.MaxWait < 0 || p.MaxWait > maxHold):
+		return fmt.Errorf("longest wait of %v: must be 0s to %v", p.MaxWait, maxHold)
+	}
+	return nil
+}
+
+func (gcra) capacity(p *Policy) uint64 {
+	k := p.bucket()
+	if k.step == 0 {
+		return 0
+	}
+	return k.over(k.full + k.hold)
+}
+
+func (gcra) cells(*Policy) int { return 0 }
+
+func (gcra) resizes() bool { return false }
+
+func (gcra) fresh(_, from Time, p *Policy) state {
+	k := p.bucket()
+	return k.at(from, 0)
+}
+
+func (gcra) empty(at Time, p *Policy, st state) state {
+	if k := p.bucket(); k.level(st, at) > 0 {
+		return k.at(at, 0)
+	}
+	return st
+}
+
+func (gcra) load(v *view, _ Time, _ *Policy) bool {
+	v.state = state{num: int64(v.word &^ generationBit)} //nolint:gosec // below 2^63
+	return true
+}
+
+// admit reports whether hits have room at a level, and returns the level that they
+// leave. Those beyond full have to wait, for as long as held at most.
+func (k *bucket) admit(level ticks, hits uint64, held ticks) (after ticks, ok bool) {
+	after = level + k.need(hits)
+	return after, after <= k.full+held && k.step > 0
+}
+
+func (gcra) decide(_ *view, at Time, c *Charge, hits uint64, budget time.Duration, st state, d *Decision) (after state, ok bool) {
+	p, k := c.Policy, c.Policy.bucket()
+	level, held := k.level(st, at), k.within(budget)
+	*d = Decision{Before: k.hits(level)}
+	switch next, room := k.admit(level, hits, held); {
+	case c.Refund:
+		// The TAT does not fall below now, and not while calls wait, since they were
+		// promised their times.
+		if p.Algorithm != LeakyBucket || level <= k.full {
+			next, d.Charged = level-min(level, k.need(hits)), min(hits, d.Before)
+		} else {
+			next = level
 		}
+		d.Charged += c.Hits - hits
+		if next == level {
+			return st, true
+		}
+		return k.at(at, next), true
+	case hits == 0: // whatever the budget
+		if d.Over = k.step > 0 && level > k.full+k.hold; d.Over {
+			d.RetryAfter = k.unit.nanos(level - k.full - k.hold)
+		}
+		return st, true
+	case room:
+		if d.Charged = hits; next > k.full {
+			d.Wait = k.unit.nanos(next - k.full)
+		}
+		return k.at(at, next), true
+	default:
+		return k.deny(at, p, level, hits, held, st, d), true
+	}
+}
+
+// deny decides hits that have no room. Those that count all the same are debt, of one
+// window at most.
+func (k *bucket) deny(at Time, p *Policy, level ticks, hits uint64, held ticks, st state, d *Decision) (after state) {
+	d.Over, d.RetryAfter = true, Never
+	if k.step == 0 {
+		return st
+	}
+	need := k.need(hits)
+	if p.CountRefused {
+		most := max(level, k.full+max(k.hold, k.unit.of(p.Window)))
+		if d.Charged = hits; need > most-level {
+			d.Charged = uint64((most - level) / k.step)
+		}
+		if owed := min(need, most-level); owed > 0 {
+			level += owed
+			st = k.at(at, level)
+		}
+	}
+	if need <= k.full+held {
+		d.RetryAfter = k.unit.nanos(level + need - k.full - held)
+	}
+	return st
+}
+
+func (gcra) finish(_ *view, at Time, p *Policy, budget time.Duration, st state, d *Decision) {
+	if d.over(p) {
 		return
 	}
-	need := k.need(hits)
-	switch {
-	case k.step == 0 || need > k.full+k.now:
-		d.Over, d.RetryAfter = true, Never
-	case lag+need > k.full+k.now:
-		d.Over, d.RetryAfter = true, k.retryAfter(lag, hits)
-	case lag+need > k.full:
-		d.Wait = k.nanos(lag + need - k.full)
+	k := p.bucket()
+	level, most := k.level(st, at), k.full+k.within(budget)
+	d.Remaining, d.Reset = 0, max(1, k.unit.nanos(level))
+	if k.step > 0 && level <= most {
+		d.Remaining = k.over(most - level)
 	}
 }
 
-// retryAfter returns the time until hits have room that have none at a lag.
-func (k *bucket) retryAfter(lag, hits uint64) time.Duration {
-	if hits == 0 {
-		return k.nanos(lag - k.full - k.hold)
+// undo lets the TAT fall again.
+//
+// Had the charge not been made, the bucket might have been empty for some of the
+// time since, and less would have drained. So much does not come back, whether it was
+// or not: others that gave back meanwhile moved what was charged after them, and
+// nothing tells.
+func (gcra) undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
+	k := p.bucket()
+	level, part := k.level(v.state, now), k.need(d.Charged)
+	if d.Wait > 0 || p.Algorithm == LeakyBucket && level > k.full {
+		if v.num != mark {
+			return v.state, true
+		}
+	} else {
+		part -= min(part, k.unit.of(time.Duration(now-at)))
 	}
-	return k.nanos(lag + k.need(hits) - k.full - k.now)
+	if part = min(part, level); part == 0 {
+		return v.state, false
+	}
+	return k.at(now, level-part), false
 }
 
-// left returns how many single hits have room at a lag, and the time until it is
-// gone.
-func (k *bucket) left(lag uint64) (hits uint64, reset time.Duration) {
-	reset = max(1, k.nanos(lag))
-	if k.step == 0 || lag > k.full+k.now {
-		return 0, reset
-	}
-	return k.over(k.full + k.now - lag), reset
+func (gcra) store(_ *view, _ *shelf, _ uint64, _ *Policy, after state) uint64 {
+	return uint64(after.num) //nolint:gosec // bits
 }
 
-// take returns the lag after hits. Beyond what is admitted it is debt, at most
-// one window of it.
-func (k *bucket) take(p *Policy, lag, hits uint64) (after, charged uint64) {
-	if k.step == 0 {
-		return lag, 0
-	}
-	most := max(lag, k.full+max(k.hold, uint64(p.Window)<<k.shift)) //nolint:gosec // positive
-	need := k.need(hits)
-	if need <= most-lag {
-		return lag + need, hits
-	}
-	return most, (most - lag) / k.step
+func (gcra) expiry(_ *shelf, _, word uint64, at Time) (end Time, live bool) {
+	level, u := levelOf(word, at)
+	return at + Time(u.nanos(level)), level > 0
 }
 
-// giveBack returns the lag after a refund: the TAT falls, but not below now, and
-// not while calls wait, since they were promised their times.
-func (k *bucket) giveBack(p *Policy, lag, hits uint64) (after, gave uint64) {
-	if p.Algorithm == LeakyBucket && lag > k.full {
-		return lag, 0
-	}
-	return lag - min(lag, k.need(hits)), min(hits, k.hits(lag))
-}
+// weight is the same for all: of buckets the nearest to its expiry is evicted.
+func (gcra) weight(*shelf, uint64, uint64) uint64 { return 1 }
+
+func (gcra) weighs() bool { return false }

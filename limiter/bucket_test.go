@@ -220,9 +220,9 @@ func TestOverDivides(t *testing.T) {
 	const most = math.MaxInt64
 	r := rand.New(rand.NewPCG(1, 2))
 	check := func(n, step uint64) {
-		k := bucket{step: step}
+		k := bucket{step: ticks(step)}
 		k.part, k.down = reciprocal(step)
-		if got := k.over(n); got != n/step {
+		if got := k.over(ticks(n)); got != n/step {
 			t.Fatalf("%d over a step of %d = %d, want %d", n, step, got, n/step)
 		}
 	}
@@ -274,7 +274,7 @@ func TestBucketKeepsHitsWhenItsUnitChanges(t *testing.T) {
 	fine := &Policy{Algorithm: TokenBucket, Limit: 1_800_000, Window: time.Second, Burst: 1_800_000}
 	coarse.Prepare()
 	fine.Prepare()
-	if coarse.ready.bucket.shift == fine.ready.bucket.shift {
+	if coarse.ready.bucket.unit == fine.ready.bucket.unit {
 		t.Fatal("both limits have one unit: they do not show what happens if it changes")
 	}
 	tab := newTable(t, minBytes)

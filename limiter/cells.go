@@ -23,44 +23,6 @@ const (
 	payloadMask = versionOne - 1
 )
 
-// classes are the numbers of cells of a counter; each has its shelves. People limit
-// by round decimal numbers, so most logs fill theirs: a log of ten would take half as
-// much again among powers of two. Rings of ten have five, since a cell holds two of
-// their sub-windows.
-var classes = [...]int{0, 2, 5, 10, 20, 30, 60, 100, 200, 300, 600, 1000, 2000, MaxLog}
-
-// class returns the index into classes of p's counters.
-func (p *Policy) class() int {
-	if p.isPrepared() {
-		return p.ready.class
-	}
-	var n int
-	switch p.Algorithm {
-	case SlidingWindow:
-		n = (p.subWindows() + 1) / 2
-	case SlidingLog:
-		n = int(min(p.limit(), MaxLog))
-	default:
-		return 0
-	}
-	c := 1
-	for classes[c] < n {
-		c++
-	}
-	return c
-}
-
-// limit is p.Limit, cut to what a counter can hold.
-func (p *Policy) limit() uint64 {
-	if p.Algorithm == SlidingLog {
-		return min(uint64(p.Limit), MaxLog)
-	}
-	return uint64(p.Limit)
-}
-
-// CounterBytes returns the memory that one live counter of the policy takes.
-func CounterBytes(p Policy) int { return slotBytes(classes[p.class()]) }
-
 // slotBytes returns the memory that a counter with so many cells takes.
 func slotBytes(cells int) int {
 	if cells == 0 {
@@ -69,14 +31,14 @@ func slotBytes(cells int) int {
 	return blockBytes/ways + noteBytes + 8*cells
 }
 
+const maxLateNanos = maxLate * int64(time.Second)
+
 // maxStamp is what a stamp is below, and above its negative.
 const maxStamp = 1 << 62
 
 // stamp returns the time in nanoseconds, away from the ends of its range so that
 // a window and a year can be added or taken away.
 func (t Time) stamp() int64 { return min(max(int64(t), -maxStamp), maxStamp) }
-
-func (i instant) stamp() int64 { return i.time().stamp() }
 
 // nextVersion returns the word after a write to the cells.
 func nextVersion(word, payload uint64) uint64 {
@@ -96,27 +58,6 @@ func (v *view) hold() bool {
 	}
 	pause(whileCellsHeld)
 	return true
-}
-
-// write replaces the cells that v shows by those of after.
-func (v *view) writeCells(p *Policy, after *state) bool {
-	if p.Algorithm == SlidingWindow && after.num == v.head {
-		return v.slot.word.CompareAndSwap(v.word, v.word&^payloadMask|after.used)
-	}
-	if !v.hold() {
-		return false
-	}
-	v.slot.word.Store(nextVersion(v.word, v.store(v.shelf, v.index, p, after)))
-	return true
-}
-
-// store writes the cells and the note of after to a slot that nobody else reads
-// or writes, which may be v's own. It returns the payload.
-func (v *view) store(s *shelf, index uint64, p *Policy, after *state) uint64 {
-	if p.Algorithm == SlidingWindow {
-		return v.storeRing(s, index, p, after)
-	}
-	return v.storeLog(s, index, p, after)
 }
 
 // await lets the goroutine run that holds the cells.
@@ -142,5 +83,10 @@ func floorMod(a, b int64) int64 {
 	return a
 }
 
-// window returns p.Window, cut to its range.
-func (p *Policy) window() int64 { return int64(min(max(p.Window, time.Second), MaxWindow)) }
+// celled is what algorithms have in common whose counters have cells.
+type celled struct{ counting }
+
+func (celled) expiry(s *shelf, index, _ uint64, at Time) (end Time, live bool) {
+	end = Time(s.note(index).end.Load())
+	return end, end > at
+}

@@ -9,6 +9,7 @@ type view struct {
 	index uint64 // of slot
 	word  uint64 // what slot held
 	head  int64  // of a ring: the number of the sub-window that word counts
+	newer uint64 // of a log: how many hits are newer than those that are undone
 	moves bool   // it is a log on the shelf of another size than its limit's
 	state        // what all that means at the instant of the view
 }
@@ -16,16 +17,17 @@ type view struct {
 // read makes v the counter at the time at. A window that has passed reads as a
 // new one; one that is still to come is kept, because the clock went back or
 // this caller is late.
-func (t *Table) read(at instant, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view) {
+func (t *Table) read(at Time, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view) {
+	a := p.algorithm()
 	for {
 		s, moves := partition.shelf(p), uint64(0)
-		if p.Algorithm == SlidingLog {
+		if a.resizes() {
 			moves = t.logs[id.Lo%stripes].moves.Load()
 		}
 		slot, index := s.find(tag, id)
 		v.shelf, v.slot, v.index, v.moves = s, slot, index, false
 		if slot == nil {
-			if p.Algorithm == SlidingLog {
+			if a.resizes() {
 				pause(beforeElsewhere)
 				v.elsewhere(partition, tag, id)
 				if v.slot == nil && moves != t.logs[id.Lo%stripes].moves.Load() {
@@ -33,7 +35,7 @@ func (t *Table) read(at instant, partition *Partition, tag uint64, id identity.I
 				}
 			}
 			if slot, s = v.slot, v.shelf; slot == nil {
-				v.word, v.state = 0, fresh(at, t.notLate(at), p)
+				v.word, v.state = 0, a.fresh(at, t.notLate(at), p)
 				return
 			}
 		}
@@ -45,14 +47,10 @@ func (t *Table) read(at instant, partition *Partition, tag uint64, id identity.I
 		if slot.tag.Load() != tag {
 			continue
 		}
-		if word&lifeBit != 0 && !s.settled(word, id) {
+		if word&generationBit != 0 && !s.settled(word, id) {
 			continue
 		}
-		if p.Algorithm == FixedWindow {
-			v.state = windowState(word, at, p)
-			return
-		}
-		if v.load(at, p) {
+		if a.load(v, at, p) {
 			return
 		}
 	}
@@ -89,19 +87,40 @@ func (v *view) elsewhere(partition *Partition, tag uint64, id identity.ID) {
 }
 
 // write replaces what v shows by the state after. It reports whether v was still
-// true; if not, nothing has happened.
-func (t *Table) write(at instant, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view, after *state) bool {
-	if v.slot == nil || v.moves {
+// true; if not, nothing has happened. Of a state that stays the same nothing is
+// written.
+func (t *Table) write(at Time, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view, after state) bool {
+	switch {
+	case after == v.state:
+		return v.same()
+	case v.slot == nil || v.moves:
 		return t.insert(at, partition, tag, id, p, v, after)
+	default:
+		return v.replace(p, after)
 	}
-	return v.replace(at, p, after)
 }
 
-// replace is write for a counter that has its slot.
-func (v *view) replace(at instant, p *Policy, after *state) bool {
+// replace is write for a counter that has its slot and stays in it.
+func (v *view) replace(p *Policy, after state) bool {
 	pause(beforeWordSwap)
-	if v.shelf.size > 0 {
-		return v.writeCells(p, after)
+	a := p.algorithm()
+	switch {
+	case v.shelf.size == 0:
+		return v.slot.word.CompareAndSwap(v.word, withGeneration(a.store(v, nil, 0, p, after), v.word))
+	case after.num == v.head && after.past == v.past: // the cells stay as they are
+		return v.slot.word.CompareAndSwap(v.word, v.word&^payloadMask|after.used)
+	case !v.hold():
+		return false
 	}
-	return v.slot.word.CompareAndSwap(v.word, encode(at, p, after, v.word))
+	v.slot.word.Store(nextVersion(v.word, a.store(v, v.shelf, v.index, p, after)))
+	return true
+}
+
+// withGeneration returns a word with the generation of old. One that would be dead has
+// the other: the slot may as well have changed hands.
+func withGeneration(word, old uint64) uint64 {
+	if word |= old & generationBit; word == dead {
+		word ^= generationBit
+	}
+	return word
 }

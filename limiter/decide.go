@@ -25,18 +25,17 @@ func (t *Table) Decide(now Time, b *Batch) {
 	}
 	// If no quota has room even now, the groups with one refuse without touching
 	// their other counters.
-	at := instantOf(now)
-	refuse := grouped && quota && !refunds && !t.quotaHasRoom(at, b)
+	refuse := grouped && quota && !refunds && !t.quotaHasRoom(now, b)
 	var hi int
 	for lo := 0; lo < n; lo = hi {
 		hi = b.groupEnd(lo)
 		if hi-lo == 1 {
-			t.charge(at, b, lo)
+			t.charge(now, b, lo)
 		} else {
-			t.decideGroup(at, b, lo, hi, refuse)
+			t.decideGroup(now, b, lo, hi, refuse)
 		}
 	}
-	t.conclude(at, b, quota && !b.quotaPassed())
+	t.conclude(now, b, quota && !b.quotaPassed())
 	runtime.KeepAlive(t) // its memory is not in Go's heap
 }
 
@@ -82,7 +81,7 @@ func (b *Batch) quotaPassed() bool {
 
 // conclude marks what refused. With quotaRefuses every quota charge lacked room:
 // groups that have one refuse and give back what they took until they knew.
-func (t *Table) conclude(at instant, b *Batch, quotaRefuses bool) {
+func (t *Table) conclude(at Time, b *Batch, quotaRefuses bool) {
 	var hi int
 	for lo := 0; lo < len(b.Charges); lo = hi {
 		hi = b.groupEnd(lo)
@@ -108,22 +107,19 @@ func (t *Table) conclude(at instant, b *Batch, quotaRefuses bool) {
 }
 
 // charge decides charge i alone, in one atomic step.
-func (t *Table) charge(at instant, b *Batch, i int) {
-	c, d, hits := &b.Charges[i], &b.Decisions[i], b.hits(i)
-	p, partition := c.Policy, t.partition(b)
-	tag := tagOf(c.ID, p.Algorithm)
-	var v view
+func (t *Table) charge(at Time, b *Batch, i int) {
+	c, d := &b.Charges[i], &b.Decisions[i]
+	p, partition, v := c.Policy, t.partition(b), &b.view
+	a, tag := p.algorithm(), tagOf(c.ID, p.Algorithm)
 	for {
-		t.read(at, partition, tag, c.ID, p, &v)
-		after := v.state
-		if !v.decide(at, c, hits, b.Budget, &after, d) {
+		t.read(at, partition, tag, c.ID, p, v)
+		after, ok := a.decide(v, at, c, b.hits(i), b.Budget, v.state, d)
+		if !ok {
 			continue
 		}
-		v.finish(at, p, b.Budget, &after, d) // reads cells, of which the write says whether they were true
-		if after == v.state && v.same() || after != v.state && t.write(at, partition, tag, c.ID, p, &v, &after) {
-			if d.Wait > 0 {
-				b.marks[i] = after.mark(at, p)
-			}
+		a.finish(v, at, p, b.Budget, after, d) // reads cells, of which the write says whether they were true
+		if t.write(at, partition, tag, c.ID, p, v, after) {
+			b.marks[i] = after.num
 			return
 		}
 	}

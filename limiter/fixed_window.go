@@ -4,14 +4,14 @@ import "time"
 
 // A fixed window's word, from the high bits to the low:
 //
-//	 1 bit   life: flips when the slot changes hands
+//	 1 bit   generation: flips when the slot changes hands
 //	30 bits  end of the window, Unix seconds mod 2^30
 //	33 bits  hits used in the window, saturating
 //
 // The end says by itself whether the word has expired, whatever the window's
 // length is, and a count may exceed the greatest limit, 2^32-1. Seconds are
 // compared modulo 2^30, 34 years: an end up to liveSpan ahead of now (a window of
-// ten years, seen by who is a year late) is one that is to come, any other has
+// ten years, seen by a caller a year late) is one that is to come, any other has
 // passed. So a word must not lie untouched for 23 years.
 const (
 	windowShift = 33
@@ -24,37 +24,82 @@ const (
 	windowMost = windowCount - 1
 )
 
-// windowWord returns the word, without life, of a window that ends at the Unix
+// fixedWindow is the algorithm of [FixedWindow].
+type fixedWindow struct{ counting }
+
+func (fixedWindow) cells(*Policy) int { return 0 }
+
+func (fixedWindow) fresh(_, from Time, p *Policy) state { return state{num: windowEnd(p, from)} }
+
+func (fixedWindow) load(v *view, at Time, p *Policy) bool {
+	if left, live := windowLeft(v.word, at); live {
+		v.state = state{used: v.word & windowCount, num: at.seconds() + left}
+	} else {
+		v.state = state{num: windowEnd(p, at)}
+	}
+	return true
+}
+
+func (a fixedWindow) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
+	return count(a, uint64(c.Policy.Limit), v, at, c, hits, st, d)
+}
+
+func (fixedWindow) force(_ uint64, st state, hits uint64) (after state, grown uint64) {
+	grown = min(hits, windowMost-st.used)
+	st.used += grown
+	return st, grown
+}
+
+func (fixedWindow) retryAfter(_ *view, at Time, _ *Policy, _ uint64, st state, _ uint64) (time.Duration, bool) {
+	return at.until(st.num), true
+}
+
+// finish says of any charge when the window ends.
+func (fixedWindow) finish(_ *view, at Time, p *Policy, _ time.Duration, st state, d *Decision) {
+	d.Remaining, d.Reset = 0, at.until(st.num)
+	if !d.Over {
+		d.Remaining = room(uint64(p.Limit), st)
+	}
+}
+
+func (fixedWindow) store(_ *view, _ *shelf, _ uint64, _ *Policy, after state) uint64 {
+	return windowWord(after.num, after.used)
+}
+
+func (fixedWindow) expiry(_ *shelf, _, word uint64, at Time) (end Time, live bool) {
+	left, live := windowLeft(word, at)
+	return Time((at.seconds() + left) * int64(time.Second)), live
+}
+
+func (fixedWindow) weight(_ *shelf, _, word uint64) uint64 { return word & windowCount }
+
+// windowWord returns the word, without generation, of a window that ends at the Unix
 // second end.
 func windowWord(end int64, used uint64) uint64 {
 	return uint64(end)&endMask<<windowShift | used //nolint:gosec // the low bits of end are wanted
 }
 
-// windowLeft returns how many seconds after sec the window of word ends, and
+// windowLeft returns how many seconds after at's the window of word ends, and
 // whether it does at all: if not, how many seconds it ended ago, negative.
-func windowLeft(word uint64, sec int64) (int64, bool) {
-	left := (word>>windowShift - uint64(sec)) & endMask //nolint:gosec // modulo 2^30
+func windowLeft(word uint64, at Time) (int64, bool) {
+	left := (word>>windowShift - uint64(at.seconds())) & endMask //nolint:gosec // modulo 2^30
 	if left != 0 && left <= liveSpan {
 		return int64(left), true
 	}
 	return int64(left) - (endMask+1)*int64(min(left, 1)), false
 }
 
-// windowEnd returns the end of the window of p that holds the Unix second sec.
+// windowEnd returns the end of the window of p that holds the time, in Unix seconds.
 // Windows are aligned to the epoch, so weeks begin on Thursday.
-func windowEnd(p *Policy, sec int64) int64 {
-	length := max(1, int64(min(p.Window, MaxWindow)/time.Second))
-	into := sec % length
-	if into < 0 {
-		into += length
-	}
-	return sec - into + length
+func windowEnd(p *Policy, at Time) int64 {
+	length := p.window() / int64(time.Second)
+	return (floorDiv(at.seconds(), length) + 1) * length
 }
 
-// windowState returns the state of the word at the time at.
-func windowState(word uint64, at instant, p *Policy) state {
-	if left, live := windowLeft(word, at.sec); live {
-		return state{used: word & windowCount, num: at.sec + left}
-	}
-	return state{num: windowEnd(p, at.sec)}
+// seconds returns the time in whole seconds, rounded down.
+func (t Time) seconds() int64 { return floorDiv(int64(t), int64(time.Second)) }
+
+// until returns the time from t to the Unix second end.
+func (t Time) until(end int64) time.Duration {
+	return time.Duration(end*int64(time.Second) - int64(t)) // which may turn over twice
 }

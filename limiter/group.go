@@ -111,20 +111,19 @@ func (b *Batch) setOff() {
 
 // quotaHasRoom reports whether a quota charge has room, by a look at each. It
 // charges nothing.
-func (t *Table) quotaHasRoom(at instant, b *Batch) bool {
+func (t *Table) quotaHasRoom(at Time, b *Batch) bool {
 	if b.QuotaPass {
 		return true
 	}
-	var v view
+	v, d := &b.view, &b.spare
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if c.Mode != Quota {
 			continue
 		}
-		var d Decision
 		for {
-			t.read(at, t.partition(b), tagOf(c.ID, c.Policy.Algorithm), c.ID, c.Policy, &v)
-			if st := v.state; v.decide(at, c, c.Hits, b.Budget, &st, &d) {
+			t.read(at, t.partition(b), tagOf(c.ID, c.Policy.Algorithm), c.ID, c.Policy, v)
+			if _, ok := c.Policy.algorithm().decide(v, at, c, c.Hits, b.Budget, v.state, d); ok {
 				break
 			}
 		}
@@ -144,7 +143,7 @@ func (t *Table) quotaHasRoom(at instant, b *Batch) bool {
 // and given back if one has no room any more. Every counter keeps its bound at
 // every moment, so what is admitted is always legal; what is refused lacked
 // room, if only because of a reservation that was about to be given back.
-func (t *Table) decideGroup(at instant, b *Batch, lo, hi int, quotaRefuses bool) {
+func (t *Table) decideGroup(at Time, b *Batch, lo, hi int, quotaRefuses bool) {
 	b.sortMembers(lo, hi)
 	refuse := t.settle(at, b)
 	for i := lo; i < hi; i++ {
@@ -180,7 +179,7 @@ func (b *Batch) refuses(i int) bool {
 // charges that count when refused, and looks at counters that the group does not
 // charge) and drops them from b.members. It reports whether one of them makes the
 // group refuse.
-func (t *Table) settle(at instant, b *Batch) bool {
+func (t *Table) settle(at Time, b *Batch) bool {
 	refuse, rest := false, 0
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
@@ -211,7 +210,7 @@ func (t *Table) settle(at instant, b *Batch) bool {
 
 // lookAll looks at the counters of b.members and decides as if those with room
 // were charged, of which reserve or leave says what is left. It reports whether none makes the group refuse.
-func (t *Table) lookAll(at instant, b *Batch) bool {
+func (t *Table) lookAll(at Time, b *Batch) bool {
 	ok := true
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
@@ -222,7 +221,7 @@ func (t *Table) lookAll(at instant, b *Batch) bool {
 }
 
 // look is lookAll for the members on one counter.
-func (t *Table) look(at instant, b *Batch, run []member) bool {
+func (t *Table) look(at Time, b *Batch, run []member) bool {
 	c, v := &b.Charges[run[0].index], &run[0].seen
 	t.read(at, t.partition(b), run[0].tag, c.ID, c.Policy, v)
 	st, ok := v.state, true
@@ -230,13 +229,14 @@ func (t *Table) look(at instant, b *Batch, run []member) bool {
 		m := &run[i]
 		c, d := &b.Charges[m.index], &b.Decisions[m.index]
 		m.before = st
-		if !v.decide(at, c, b.hits(m.index), b.Budget, &st, d) {
+		after, decided := c.Policy.algorithm().decide(v, at, c, b.hits(m.index), b.Budget, st, d)
+		if !decided {
 			return t.look(at, b, run)
 		}
-		m.after = st
 		if v.shelf.size > 0 { // while the cells are known to be true
-			v.finish(at, c.Policy, b.Budget, &m.before, d)
+			c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, st, d)
 		}
+		m.after, st = after, after
 		ok = ok && !b.refuses(m.index)
 	}
 	if !v.same() {
@@ -247,7 +247,7 @@ func (t *Table) look(at instant, b *Batch, run []member) bool {
 
 // leave makes the decisions of b.members but the first reserved ones, which
 // looked as if they were charged, say that they are not.
-func (t *Table) leave(at instant, b *Batch, reserved int) {
+func (t *Table) leave(at Time, b *Batch, reserved int) {
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
@@ -258,7 +258,7 @@ func (t *Table) leave(at instant, b *Batch, reserved int) {
 				d.Charged = 0
 			}
 			if v := &b.members[lo].seen; v.shelf.size == 0 { // else look has done it
-				v.finish(at, c.Policy, b.Budget, &m.before, d)
+				c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, m.before, d)
 			}
 		}
 	}
@@ -266,7 +266,7 @@ func (t *Table) leave(at instant, b *Batch, reserved int) {
 
 // reserveAll charges what lookAll has decided, and returns how many members it
 // has. It stops where a counter was hit meanwhile and makes the group refuse now.
-func (t *Table) reserveAll(at instant, b *Batch) int {
+func (t *Table) reserveAll(at Time, b *Batch) int {
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
@@ -279,18 +279,17 @@ func (t *Table) reserveAll(at instant, b *Batch) int {
 }
 
 // reserve is reserveAll for the members on one counter.
-func (t *Table) reserve(at instant, b *Batch, run []member) bool {
+func (t *Table) reserve(at Time, b *Batch, run []member) bool {
 	first, last := &run[0], &run[len(run)-1]
 	c := &b.Charges[first.index]
 	for {
 		for i := range run {
 			m := &run[i]
 			p := b.Charges[m.index].Policy
-			first.seen.finish(at, p, b.Budget, &m.after, &b.Decisions[m.index])
-			b.marks[m.index] = m.after.mark(at, p)
+			p.algorithm().finish(&first.seen, at, p, b.Budget, m.after, &b.Decisions[m.index])
+			b.marks[m.index] = m.after.num
 		}
-		if last.after == first.seen.state && first.seen.same() ||
-			last.after != first.seen.state && t.write(at, t.partition(b), first.tag, c.ID, c.Policy, &first.seen, &last.after) {
+		if t.write(at, t.partition(b), first.tag, c.ID, c.Policy, &first.seen, last.after) {
 			return true
 		}
 		if !t.look(at, b, run) {

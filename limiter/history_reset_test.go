@@ -19,7 +19,7 @@ type resetter struct{ *limiter.Table }
 
 func (r resetter) Decide(now limiter.Time, b *limiter.Batch) {
 	if c := b.Charges[0]; c.Hits == resetHits {
-		b.Decisions = append(b.Decisions[:0], limiter.Decision{Before: r.Reset(now, nil, c.ID, c.Policy)})
+		b.Decisions = append(b.Decisions[:0], limiter.Decision{Before: r.Reset(now, b, 0)})
 		return
 	}
 	r.Table.Decide(now, b)

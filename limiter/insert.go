@@ -3,9 +3,20 @@ package limiter
 import (
 	"math/bits"
 	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
+
+// A moveLock is held by an insert of a counter that may be on the shelf of another
+// size.
+type moveLock struct {
+	sync.Mutex
+	// moves counts the counters that have moved to another shelf. It grows when one is on
+	// the new and not yet off the old: a reader that has found it on neither looks again.
+	moves atomic.Uint64
+}
 
 // insert gives the counter that v found absent a slot and stores the state after
 // in it. It returns false, and has done nothing, if the counter has a slot by now
@@ -27,8 +38,9 @@ import (
 // A charge that succeeds just before its slot is given up is forgotten with it.
 //
 // A log that v found on the shelf of another size moves to its own.
-func (t *Table) insert(at instant, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view, after *state) bool {
-	if p.Algorithm == SlidingLog { // it could be on several shelves
+func (t *Table) insert(at Time, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view, after state) bool {
+	a := p.algorithm()
+	if a.resizes() { // it could be on several shelves
 		m := &t.logs[id.Lo%stripes]
 		m.Lock()
 		defer m.Unlock()
@@ -48,7 +60,7 @@ func (t *Table) insert(at instant, partition *Partition, tag uint64, id identity
 	first, second := sh.pair(id)
 	held := sh.lock(first, second)
 	defer held.unlock()
-	if s, _ := sh.find(tag, id); s != nil || fresh(at, t.notLate(at), p) != v.state {
+	if s, _ := sh.find(tag, id); s != nil || a.fresh(at, t.notLate(at), p) != v.state {
 		return false
 	}
 	t.place(at, sh, tag, p, v, after, first, second, way(id))
@@ -56,7 +68,7 @@ func (t *Table) insert(at instant, partition *Partition, tag uint64, id identity
 }
 
 // move is insert for a log that goes from v's shelf to sh. Its lock is held.
-func (t *Table) move(at instant, sh *shelf, tag uint64, id identity.ID, p *Policy, v *view, after *state) bool {
+func (t *Table) move(at Time, sh *shelf, tag uint64, id identity.ID, p *Policy, v *view, after state) bool {
 	small, large := v.shelf, sh
 	if small.size > large.size {
 		small, large = large, small
@@ -82,7 +94,7 @@ func (t *Table) move(at instant, sh *shelf, tag uint64, id identity.ID, p *Polic
 
 // place puts a counter into a slot of the two blocks of the shelf, whose locks are
 // held.
-func (t *Table) place(at instant, sh *shelf, tag uint64, p *Policy, v *view, after *state, first, second, way uint64) {
+func (t *Table) place(at Time, sh *shelf, tag uint64, p *Policy, v *view, after state, first, second, way uint64) {
 	for {
 		index, word, ok := sh.choose(tag, first, second, way, at)
 		if !ok { // all are being written
@@ -91,11 +103,12 @@ func (t *Table) place(at instant, sh *shelf, tag uint64, p *Policy, v *view, aft
 		}
 		s := sh.at(index)
 		if old := s.tag.Load(); old != 0 {
-			end, live := sh.expiry(index, old, word, at)
+			owner := algorithmOf(old)
+			end, live := owner.expiry(sh, index, word, at)
 			if !live {
-				t.raiseHorizon(min(end, at.time()))
+				t.raiseHorizon(min(end, at))
 			}
-			lost := live && sh.weight(index, old, word) > 0
+			lost := live && owner.weight(sh, index, word) > 0
 			pause(beforeSlotDead)
 			if !s.word.CompareAndSwap(word, dead) {
 				continue // it was hit meanwhile; look for another
@@ -108,10 +121,10 @@ func (t *Table) place(at instant, sh *shelf, tag uint64, p *Policy, v *view, aft
 			}
 			s.tag.Store(tag)
 		}
-		if sh.size > 0 {
-			s.word.Store(nextVersion(word, v.store(sh, index, p, after)))
+		if w := p.algorithm().store(v, sh, index, p, after); sh.size > 0 {
+			s.word.Store(nextVersion(word, w))
 		} else {
-			s.word.Store(encode(at, p, after, ^word))
+			s.word.Store(withGeneration(w, ^word))
 		}
 		s.tag.Store(tag)
 		return
@@ -148,19 +161,19 @@ func leastOf(least *[2]victim, live [2]int, newcomer int) *victim {
 	return &least[newcomer]
 }
 
-// kindOf returns 1 for the tag of a bucket, 0 for that of a window or log.
+// kindOf returns 1 for the tag of a counter that does not weigh its hits, else 0.
 func kindOf(tag uint64) int {
-	if isBucket(algorithmOf(tag)) {
-		return 1
+	if algorithmOf(tag).weighs() {
+		return 0
 	}
-	return 0
+	return 1
 }
 
 // choose returns the number of the slot of the two blocks that a new counter
 // should take, and its word: a free one, best one never used, since an expired
 // counter may still be asked for by who is late; else the live one that is worth
 // least. It reports false if the cells of all are being written.
-func (sh *shelf) choose(newcomer, first, second, way uint64, at instant) (index, word uint64, ok bool) {
+func (sh *shelf) choose(newcomer, first, second, way uint64, at Time) (index, word uint64, ok bool) {
 	if index, ok = sh.unused(first, second, way); ok {
 		return index, sh.at(index).word.Load(), true
 	}
@@ -182,7 +195,7 @@ func (sh *shelf) choose(newcomer, first, second, way uint64, at instant) (index,
 			}
 			end, alive := Time(0), false
 			if tag != 0 {
-				end, alive = sh.expiry(index, tag, word, at)
+				end, alive = algorithmOf(tag).expiry(sh, index, word, at)
 			}
 			if !alive {
 				count[n]++
@@ -193,7 +206,7 @@ func (sh *shelf) choose(newcomer, first, second, way uint64, at instant) (index,
 			}
 			kind := kindOf(tag)
 			live[kind]++
-			v := victim{index: index, word: word, end: end, some: true, weight: sh.weight(index, tag, word)}
+			v := victim{index: index, word: word, end: end, some: true, weight: algorithmOf(tag).weight(sh, index, word)}
 			if !least[kind].some || v.before(&least[kind]) {
 				least[kind] = v
 			}
@@ -254,11 +267,12 @@ func nearest(m uint8, from uint64) uint64 {
 	return (from + uint64(bits.TrailingZeros8(m))) % ways //nolint:gosec // not negative
 }
 
-// notLate returns at, or the horizon if that is later: whoever comes late must
+// notLate returns at, or the horizon if that is later: a late caller must
 // not find an empty counter in a window whose counter has been reclaimed. Over a
 // year late is not late: the clock was set back.
-func (t *Table) notLate(at instant) instant {
-	if h := instantOf(Time(t.horizon.Load())); at.before(h) && h.sec-at.sec <= maxLate {
+func (t *Table) notLate(at Time) Time {
+	h := Time(t.horizon.Load())
+	if late := uint64(h) - uint64(at); h > at && late <= uint64(maxLateNanos) { //nolint:gosec // h is later
 		return h
 	}
 	return at

@@ -66,16 +66,9 @@ func (t *Table) partition(b *Batch) *Partition {
 	return &t.common
 }
 
-// shelf returns the shelf of p's counters.
+// shelf returns the shelf of p's counters, which is made if it was not expected.
 func (s *Partition) shelf(p *Policy) *shelf {
-	if p.Algorithm != SlidingWindow && p.Algorithm != SlidingLog {
-		return s.shelves[0].Load() // every partition has it
-	}
-	return s.shelfOf(p.class())
-}
-
-// shelfOf returns the shelf of a class, which is made if it was not expected.
-func (s *Partition) shelfOf(c int) *shelf {
+	c := p.class()
 	if have := s.shelves[c].Load(); have != nil {
 		return have
 	}

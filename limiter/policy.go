@@ -7,17 +7,71 @@ import (
 	"time"
 )
 
-// maxHold is the longest [Policy.MaxWait].
-const maxHold = 60 * time.Second
+// MaxWindow is the longest window that a [Policy] may have: ten years of 365 days.
+const MaxWindow = 10 * 365 * 24 * time.Hour
 
-// maxFull is the most time that a full bucket may stand for.
-const maxFull = 1 << 60
+// Algorithm names how a [Policy] counts. The zero value is not an algorithm.
+type Algorithm uint8
+
+// The algorithms. Their values are part of a counter's identity and never change.
+const (
+	// FixedWindow admits Limit hits in each window aligned to the Unix epoch, so
+	// up to twice as many around a window's edge.
+	FixedWindow Algorithm = 1
+	// SlidingWindow admits Limit hits in every interval of length Window, counted
+	// in SubWindows slots: hits return up to one slot late.
+	SlidingWindow Algorithm = 2
+	// SlidingLog admits Limit hits in every interval of length Window, exactly: it
+	// keeps the time of each. Limit is at most [MaxLog].
+	SlidingLog Algorithm = 3
+	// TokenBucket admits Burst hits at once and Limit per Window in the long run.
+	TokenBucket Algorithm = 4
+	// LeakyBucket lets hits through Window/Limit apart, but for Slack that may
+	// catch up after idle times, and holds those that come too early for up to
+	// MaxWait.
+	LeakyBucket Algorithm = 5
+)
+
+// MaxLog is the greatest limit of a [SlidingLog].
+const MaxLog = 4096
+
+// MaxSubWindows is the greatest number of slots of a [SlidingWindow].
+const MaxSubWindows = 60
+
+// Policy says what one limit allows. It is immutable once a charge refers to it
+// and may be shared by any number of counters.
+type Policy struct {
+	// Algorithm must be set.
+	Algorithm Algorithm
+	// Limit is the number of hits per Window, 0..2^32-1. 0 refuses every hit.
+	Limit uint32
+	// Window is a whole number of seconds, 1s..[MaxWindow].
+	Window time.Duration
+	// CountRefused makes hits count even if they are refused. For a bucket that
+	// is debt, capped at one window.
+	CountRefused bool
+
+	// SubWindows is the number of slots of a SlidingWindow, 1..[MaxSubWindows].
+	SubWindows uint32
+	// Burst is the size of a TokenBucket, at least 1.
+	Burst uint32
+	// Slack is how many hits of a LeakyBucket may be late and catch up.
+	Slack uint32
+	// MaxWait is how long a LeakyBucket holds a hit at most, 0..60s. 0 refuses
+	// instead.
+	MaxWait time.Duration
+	// MaxWaiting is how many hits may wait on one counter.
+	MaxWaiting uint32
+
+	self  *Policy // where Prepare was called; a copy, which may be changed, is elsewhere
+	ready prepared
+}
 
 // What Prepare computes, so that a decision need not divide.
 type prepared struct {
 	bucket bucket
-	class  int
 	ring   ring
+	class  int
 }
 
 // Prepare computes what decisions under p need, so that each takes about half the
@@ -25,7 +79,7 @@ type prepared struct {
 // too, but is not prepared. A policy that is used once is not worth it.
 func (p *Policy) Prepare() {
 	p.self, p.ready = nil, prepared{}
-	p.ready = prepared{bucket: p.bucket(0), class: p.class(), ring: p.ring()}
+	p.ready = prepared{bucket: p.bucket(), ring: p.ring(), class: p.class()}
 	p.self = p
 }
 
@@ -34,53 +88,21 @@ func (p *Policy) isPrepared() bool { return p.self == p }
 
 // Capacity is how many hits a counter admits at most at one instant, those that
 // would wait included: what [Decision.Before] is to be compared with.
-func (p *Policy) Capacity() uint64 {
-	switch p.Algorithm {
-	case TokenBucket, LeakyBucket:
-		if p.Limit == 0 {
-			return 0
-		}
-		k := p.bucket(0)
-		return (k.full + k.hold) / k.step
-	default:
-		return uint64(p.Limit)
-	}
-}
+func (p *Policy) Capacity() uint64 { return p.algorithm().capacity(p) }
 
 // Validate returns an error if a field is out of its range.
 func (p *Policy) Validate() error {
 	if p.Window < time.Second || p.Window > MaxWindow || p.Window%time.Second != 0 {
 		return fmt.Errorf("window of %v: must be whole seconds, %v to %v", p.Window, time.Second, MaxWindow)
 	}
-	switch p.Algorithm {
-	case FixedWindow:
-	case SlidingWindow:
-		if p.SubWindows < 1 || p.SubWindows > MaxSubWindows {
-			return fmt.Errorf("%d sub-windows: must be 1 to %d", p.SubWindows, MaxSubWindows)
-		}
-	case SlidingLog:
-		if p.Limit > MaxLog {
-			return fmt.Errorf("log of %d hits: must be at most %d", p.Limit, MaxLog)
-		}
-	case TokenBucket:
-		if p.Burst == 0 {
-			return fmt.Errorf("burst of 0: must be 1 to %d", uint32(math.MaxUint32))
-		}
-		if most := p.MaxHits(); uint64(p.Burst) > most {
-			return fmt.Errorf("burst of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Burst, most)
-		}
-	case LeakyBucket:
-		if most := p.MaxHits(); uint64(p.Slack)+1 > most {
-			return fmt.Errorf("slack of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Slack, most-1)
-		}
-		if p.MaxWait < 0 || p.MaxWait > maxHold {
-			return fmt.Errorf("longest wait of %v: must be 0s to %v", p.MaxWait, maxHold)
-		}
-	default:
+	if p.Algorithm < FixedWindow || p.Algorithm > LeakyBucket {
 		return fmt.Errorf("algorithm %d: not known", p.Algorithm)
 	}
-	return nil
+	return p.algorithm().validate(p)
 }
+
+// window returns p.Window, cut to its range.
+func (p *Policy) window() int64 { return int64(min(max(p.Window, time.Second), MaxWindow)) }
 
 // MaxHits is how many hits a bucket of p's rate may hold: those that take 2^60 ns,
 // over 36 years, to drain, which is at least 3, as no window is longer than ten
@@ -93,3 +115,24 @@ func (p *Policy) MaxHits() uint64 {
 	q, _ := bits.Div64(hi, lo, uint64(p.Window))   //nolint:gosec // positive
 	return q
 }
+
+// classes are the numbers of cells of a counter; each has its shelves. People limit
+// by round decimal numbers, so most logs fill theirs: a log of ten would take half as
+// much again among powers of two. Rings of ten have five, since a cell holds two of
+// their sub-windows.
+var classes = [...]int{0, 2, 5, 10, 20, 30, 60, 100, 200, 300, 600, 1000, 2000, MaxLog}
+
+// class returns the index into classes of p's counters.
+func (p *Policy) class() int {
+	if p.isPrepared() {
+		return p.ready.class
+	}
+	n, c := p.algorithm().cells(p), 0
+	for classes[c] < n {
+		c++
+	}
+	return c
+}
+
+// CounterBytes returns the memory that one live counter of the policy takes.
+func CounterBytes(p Policy) int { return slotBytes(classes[p.class()]) }

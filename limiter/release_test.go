@@ -197,22 +197,14 @@ func TestRollBack(t *testing.T) {
 
 			// Others come between the taking and the giving back.
 			b = decide(tab, 0, Charge{ID: c.ID, Policy: &p, Hits: 2})
-			b.marks[0] = markOf(tab, c.ID, &p)
 			decide(tab, 20*ms, Charge{ID: c.ID, Policy: &p, Hits: 4})
 			b.Clock = func() Time { return 30 * ms }
-			tab.release(instantOf(0), b, 0)
+			tab.release(0, b, 0)
 			if got := decide(tab, 30*ms, Charge{ID: c.ID, Policy: &p}).Decisions[0].Before; got != 7 {
 				t.Errorf("used %d, want the 7 of the others", got)
 			}
 		})
 	}
-}
-
-// markOf returns the mark of who charged the counter at 0 last.
-func markOf(tab *Table, id identity.ID, p *Policy) int64 {
-	var v view
-	tab.read(instant{}, &tab.common, tagOf(id, p.Algorithm), id, p, &v)
-	return v.mark(instant{}, p)
 }
 
 // Of a bucket's hits only those come back that have not drained.
@@ -229,14 +221,13 @@ func TestRollBackDrained(t *testing.T) {
 	} {
 		tab := newTable(t, minBytes)
 		b := decide(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 2})
-		b.marks[0] = markOf(tab, counterID(1), p)
 		n := uint64(4)
 		if s.then < 200*ms {
 			n = 2 + uint64(s.then/(100*ms))
 		}
 		decide(tab, s.then, Charge{ID: counterID(1), Policy: p, Hits: n})
 		b.Clock = func() Time { return s.now }
-		tab.release(instantOf(0), b, 0)
+		tab.release(0, b, 0)
 		if got := decide(tab, s.now, Charge{ID: counterID(1), Policy: p}).Decisions[0].Before; got != s.used {
 			t.Errorf("given back at %v: used %d, want %d", time.Duration(s.now), got, s.used)
 		}
@@ -247,9 +238,8 @@ func TestRollBackDrained(t *testing.T) {
 func TestRollBackWaiting(t *testing.T) {
 	p, tab := slots10(0), newTable(t, minBytes)
 	b := held(tab, 0, take(counterID(1), p))
-	b.marks[0] = markOf(tab, counterID(1), p)
 	other := held(tab, 0, take(counterID(1), p))
-	tab.release(instantOf(0), b, 0)
+	tab.release(0, b, 0)
 	if d := b.Decisions[0]; d.Charged != 1 || other.Wait != 10*time.Millisecond {
 		t.Errorf("decision %+v, want it charged still", d)
 	}

@@ -40,7 +40,7 @@ func TestResetEqualsNew(t *testing.T) {
 				}
 			}
 			before := hit(now, used, 0).Before
-			if got := table.Reset(now, nil, used, p); got != before {
+			if got := reset(table, now, nil, used, p); got != before {
 				t.Errorf("Reset = %d, want what was used, %d", got, before)
 			}
 			if before == 0 && name != "fine bucket" {
@@ -65,7 +65,7 @@ func TestResetAndLookTakeNoSlot(t *testing.T) {
 		if look.Over || look.Before != 0 || look.Charged != 0 {
 			t.Errorf("%s: a look is %+v", name, look)
 		}
-		if used := table.Reset(1, nil, counterID(1), p); used != 0 {
+		if used := reset(table, 1, nil, counterID(1), p); used != 0 {
 			t.Errorf("%s: Reset = %d of an absent counter", name, used)
 		}
 		table.each(func(sh *shelf) {
@@ -100,8 +100,8 @@ func TestResetLeavesNeighbours(t *testing.T) {
 			charge(nil, n, 2)
 			charge(partition, n, 2)
 		}
-		table.Reset(1, partition, counterID(3), p)
-		table.Reset(1, nil, counterID(4), p)
+		reset(table, 1, partition, counterID(3), p)
+		reset(table, 1, nil, counterID(4), p)
 		for n := range 20 {
 			common, own := uint64(2), uint64(2)
 			switch n {
@@ -137,7 +137,7 @@ func TestResetWhileCallsWait(t *testing.T) {
 	if second.Wait != 100*time.Millisecond || third.Wait != 200*time.Millisecond {
 		t.Fatalf("waits are %v and %v", second.Wait, third.Wait)
 	}
-	if used := table.Reset(now+1, nil, counterID(1), p); used != 3 {
+	if used := reset(table, now+1, nil, counterID(1), p); used != 3 {
 		t.Errorf("Reset = %d, want 3", used)
 	}
 	if w := call(now + 1).Wait; w != 0 {
@@ -156,12 +156,17 @@ func TestResetFindsALogOfAnotherSize(t *testing.T) {
 	large := &Policy{Algorithm: SlidingLog, Limit: 40, Window: time.Minute}
 	table := newTable(t, 64<<10)
 	decide(table, 1, Charge{ID: counterID(1), Policy: small, Hits: 4})
-	if used := table.Reset(1, nil, counterID(1), large); used != 4 {
+	if used := reset(table, 1, nil, counterID(1), large); used != 4 {
 		t.Errorf("Reset = %d, want 4", used)
 	}
 	if d := decide(table, 1, Charge{ID: counterID(1), Policy: large, Hits: 40}).Decisions[0]; d.Over || d.Remaining != 0 {
 		t.Errorf("40 hits after the reset: %+v", d)
 	}
+}
+
+// reset resets a counter in a partition.
+func reset(t *Table, now Time, in *Partition, id identity.ID, p *Policy) uint64 {
+	return t.Reset(now, &Batch{Charges: []Charge{{ID: id, Policy: p}}, Partition: in}, 0)
 }
 
 func TestResetAllocatesNothing(t *testing.T) {
@@ -171,7 +176,7 @@ func TestResetAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() {
 			now++
 			table.Decide(now, b)
-			table.Reset(now, nil, counterID(1), p)
+			table.Reset(now, b, 0)
 		}); n != 0 {
 			t.Errorf("%s: a reset allocates %v times", name, n)
 		}

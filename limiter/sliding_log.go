@@ -1,30 +1,160 @@
 package limiter
 
 import (
-	"sync"
+	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 )
 
-// A sliding log keeps the time of every hit that counts, oldest first, in a ring
-// of cells. The payload of its word is where the next one goes and how many there
+// A sliding log keeps the time of every hit that counts, its stamp, oldest first, in a
+// ring of cells. The payload of its word is where the next one goes and how many there
 // are; the note says when the newest ceases to count. A hit that comes late counts
-// at the time of the newest, so that the times stay sorted.
+// at the time of the newest, so that the stamps stay sorted.
 const (
 	logCountBits = 13
 	logCountMask = 1<<logCountBits - 1
 )
 
-// A logLock is held by who inserts a log.
-type logLock struct {
-	sync.Mutex
-	// moves counts the logs that have moved to another shelf. It grows when one is on
-	// the new and not yet off the old: who has found it on neither looks again.
-	moves atomic.Uint64
+// slidingLog is the algorithm of [SlidingLog].
+type slidingLog struct{ celled }
+
+func (slidingLog) validate(p *Policy) error {
+	if p.Limit > MaxLog {
+		return fmt.Errorf("log of %d hits: must be at most %d", p.Limit, MaxLog)
+	}
+	return nil
 }
+
+// cells is one at least, for a note.
+func (slidingLog) cells(p *Policy) int { return int(max(1, logLimit(p))) } //nolint:gosec // at most MaxLog
+
+func (slidingLog) resizes() bool { return true }
+
+func (slidingLog) fresh(_, from Time, _ *Policy) state { return state{num: from.stamp()} }
+
+func (slidingLog) load(v *view, at Time, p *Policy) bool {
+	now := at.stamp()
+	v.state, v.head, v.newer = state{num: now}, math.MinInt64, 0
+	count := min(v.word&logCountMask, v.shelf.stride())
+	if count == 0 {
+		return true
+	}
+	l, window := v.log(), p.window()
+	newest := l.at(1)
+	if newest-now <= window+maxLateNanos { // else the clock was set back
+		v.num = max(now, newest)
+		v.past = l.within(min(count, logLimit(p)), v.num-window)
+	}
+	return v.slot.word.Load() == v.word
+}
+
+func (a slidingLog) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
+	return count(a, logLimit(c.Policy), v, at, c, hits, st, d)
+}
+
+// refund takes back the newest hits.
+func (slidingLog) refund(st state, hits uint64) (after state, gave uint64) {
+	gave = min(hits, st.past)
+	st.past -= gave
+	return st, gave
+}
+
+// force keeps the newest hits in place of as many older ones.
+func (slidingLog) force(limit uint64, st state, hits uint64) (after state, grown uint64) {
+	before := st.used + st.past
+	st.used = min(st.used+min(hits, limit), limit)
+	st.past = min(st.past, limit-st.used)
+	return st, st.used + st.past - before
+}
+
+func (slidingLog) retryAfter(v *view, at Time, p *Policy, limit uint64, st state, hits uint64) (time.Duration, bool) {
+	stamp := st.num
+	if need := st.past + st.used + hits - limit; need <= st.past {
+		stamp = v.log().at(st.past - need + 1)
+	}
+	return time.Duration(stamp + p.window() - at.stamp()), v.slot == nil || v.slot.word.Load() == v.word
+}
+
+func (slidingLog) finish(v *view, at Time, p *Policy, _ time.Duration, st state, d *Decision) {
+	if d.over(p) {
+		return
+	}
+	d.Remaining, d.Reset = room(logLimit(p), st), 1
+	stamp := st.num
+	if st.used == 0 {
+		if st.past == 0 {
+			return
+		}
+		stamp = v.log().at(v.staying(1, st))
+	}
+	d.Reset = time.Duration(max(1, stamp+p.window()-at.stamp()))
+}
+
+// undo takes out hits of that time, wherever they are.
+func (slidingLog) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (after state, lost bool) {
+	l, after := v.log(), v.state
+	v.newer = 0
+	for v.newer < v.past && l.at(v.newer+1) > mark {
+		v.newer++
+	}
+	for n := v.newer; n < v.past && n-v.newer < d.Charged && l.at(n+1) == mark; n++ {
+		after.past--
+	}
+	return after, false
+}
+
+// store writes what counts to the slot. If it is not v's own, what still counts moves
+// there.
+func (slidingLog) store(v *view, s *shelf, index uint64, p *Policy, after state) uint64 {
+	s.fetch(index)
+	to, newest := log{cells: s.cellsOf(index)}, after.num
+	switch {
+	case v.slot == nil:
+	case s != v.shelf:
+		from := v.log()
+		for i := range after.past {
+			newest = from.held(v.staying(after.past-i, after))
+			to.next = to.push(newest)
+		}
+	default:
+		to.next = v.log().next
+		if gone := v.past - after.past; after.used == 0 && gone > 0 {
+			for i := v.newer; i > 0; i-- {
+				to.cell(i + gone).Store(to.cell(i).Load())
+			}
+			to.next = to.back(gone)
+			if newest -= p.window(); after.past > 0 { // an empty log is an absent one from now on
+				newest = to.held(1)
+			}
+		}
+	}
+	if after.used > 0 {
+		newest = after.num
+	}
+	for range after.used {
+		to.next = to.push(newest)
+	}
+	s.note(index).end.Store(newest + p.window())
+	return logPayload(to.next, after.past+after.used)
+}
+
+func (slidingLog) weight(_ *shelf, _, word uint64) uint64 { return word & logCountMask }
+
+// logLimit is p.Limit, cut to what a log can hold.
+func logLimit(p *Policy) uint64 { return uint64(min(p.Limit, MaxLog)) }
 
 // logPayload returns the payload of a log with so many stamps up to next.
 func logPayload(next, count uint64) uint64 { return next<<logCountBits | count }
+
+// staying returns which of v's hits, counted from the newest, is the nth in the state
+// after, that lacks some below the newer ones or, but for these, the newest.
+func (v *view) staying(nth uint64, after state) uint64 {
+	if nth > v.newer && after.used == 0 {
+		return nth + v.past - after.past
+	}
+	return nth
+}
 
 // A log is the cells of a counter as its word has them. The nth newest stamp is n
 // back from the cell where the next one goes.
@@ -33,56 +163,46 @@ type log struct {
 	next  uint64
 }
 
-// log returns what the word of a slot makes of its cells. Who reads a slot that
-// changes hands, twice, may have a word that is no log's: no harm, since it is no
-// longer the same either, but it must not lead out of the cells.
+// log returns what the word of a slot makes of its cells. A reader whose slot changes
+// hands, twice, may have a word that is no log's. It finds out afterwards, since the
+// word is no longer the same, but must not be led out of the cells.
 func (s *shelf) log(index, word uint64) log {
-	n, next := s.stride(), word&payloadMask>>logCountBits
-	if next >= n {
-		next = 0
+	l := log{cells: s.cellsOf(index), next: word & payloadMask >> logCountBits}
+	if l.next >= uint64(len(l.cells)) {
+		l.next = 0
 	}
-	return log{cells: s.cells[index*n:][:n], next: next}
+	return l
 }
 
 func (v *view) log() log { return v.shelf.log(v.index, v.word) }
 
-// at returns a stamp, for who checks afterwards that the word is still the same.
+// back returns the number of a cell.
+func (l log) back(n uint64) uint64 {
+	at, size := l.next-n, uint64(len(l.cells))
+	if at >= size { // below 0, by at most size
+		at += size
+	}
+	return at
+}
+
+func (l log) cell(back uint64) *atomic.Uint64 { return &l.cells[l.back(back)] }
+
+// at returns a stamp, for readers that check afterwards that the word is still the same.
 func (l log) at(back uint64) int64 {
 	pause(beforeCellLoad)
 	return l.held(back)
 }
 
-// held is at for who holds the cells.
-func (l log) held(back uint64) int64 {
-	at, n := l.next-back, uint64(len(l.cells))
-	if at >= n { // below 0, by at most n
-		at += n
-	}
-	return int64(l.cells[at].Load()) //nolint:gosec // a time
-}
+// held is at for a writer that holds the cells.
+func (l log) held(back uint64) int64 { return int64(l.cell(back).Load()) } //nolint:gosec // a time
 
-// loadLog fills in v's state. It reports false if the cells changed meanwhile.
-func (v *view) loadLog(at instant, p *Policy) bool {
-	now := at.stamp()
-	v.state = state{num: now}
-	count := min(v.word&logCountMask, v.shelf.stride())
-	if count == 0 {
-		return true
+// push writes a stamp to cells that are held, and returns where the next one goes.
+func (l log) push(stamp int64) (next uint64) {
+	l.cells[l.next].Store(uint64(stamp)) //nolint:gosec // a time
+	if next = l.next + 1; next == uint64(len(l.cells)) {
+		next = 0
 	}
-	v.past, v.num, _ = v.log().live(min(count, p.limit()), now, p.window())
-	return v.slot.word.Load() == v.word
-}
-
-// live returns how many of the newest most stamps count at the time now, the time at
-// which a hit would count, now or that of the newest if it is late, and the newest.
-// There is one at least.
-func (l log) live(most uint64, now, window int64) (past uint64, num, newest int64) {
-	newest = l.at(1)
-	if newest-now > window+maxLateNanos { // the clock was set back
-		return 0, now, newest
-	}
-	num = max(now, newest)
-	return l.within(most, num-window), num, newest
+	return next
 }
 
 // within returns how many of the newest most stamps are after then. Those that are
@@ -105,90 +225,4 @@ func (l log) within(most uint64, then int64) uint64 {
 		}
 	}
 	return lo
-}
-
-// logRetry returns the time until hits, at most the limit, have room.
-func (v *view) logRetry(at instant, p *Policy, st *state, hits uint64) (time.Duration, bool) {
-	stamp := st.num
-	if need := st.past + st.used + hits - p.limit(); need <= st.past {
-		stamp = v.log().at(st.past - need + 1)
-	}
-	return time.Duration(stamp + p.window() - at.stamp()), v.slot == nil || v.slot.word.Load() == v.word
-}
-
-// logReset returns the time until no hit counts any more.
-func (v *view) logReset(at instant, p *Policy, st *state) time.Duration {
-	stamp := st.num
-	if st.used == 0 {
-		if st.past == 0 {
-			return 1
-		}
-		stamp = v.log().at(v.past - st.past + 1)
-	}
-	return time.Duration(max(1, stamp+p.window()-at.stamp()))
-}
-
-// storeLog is store for logs. If the slot is not v's own, what still counts moves
-// there.
-func (v *view) storeLog(s *shelf, index uint64, p *Policy, after *state) uint64 {
-	n := s.stride()
-	s.fetch(index)
-	next, count, newest := uint64(0), after.past+after.used, after.num
-	switch {
-	case v.slot == nil:
-	case s != v.shelf:
-		skip := uint64(0) // newest ones that were given back
-		if after.used == 0 {
-			skip = v.past - after.past
-		}
-		old := v.log()
-		for i := range after.past {
-			newest = old.held(after.past - i + skip)
-			s.cell(index, i).Store(uint64(newest)) //nolint:gosec // a time
-		}
-		next = after.past % n
-	default:
-		next = v.word & payloadMask >> logCountBits
-		if after.used == 0 && after.past < v.past {
-			if newest -= p.window(); after.past > 0 { // an empty log is an absent one from now on
-				newest = v.log().held(v.past - after.past + 1)
-			}
-			next = (next + n - (v.past - after.past)) % n
-		}
-	}
-	if after.used > 0 {
-		newest = after.num
-	}
-	for range after.used {
-		s.cell(index, next).Store(uint64(newest)) //nolint:gosec // a time
-		next = (next + 1) % n
-	}
-	s.note(index).end.Store(newest + p.window())
-	return logPayload(next, count)
-}
-
-// unlog takes up to hits stamps of this time out of the log, wherever they are. It
-// reports false, and has done nothing, if v is no longer true.
-func (v *view) unlog(stamp int64, hits uint64) bool {
-	if !v.hold() {
-		return false
-	}
-	n, next, count := v.shelf.stride(), v.word&payloadMask>>logCountBits, v.word&logCountMask
-	kept, to := count, next
-	if count > 0 {
-		to = (next + n - count) % n
-	}
-	for i, from := uint64(0), to; i < count; i++ {
-		c := v.shelf.cell(v.index, from).Load()
-		from = (from + 1) % n
-		if int64(c) == stamp && hits > 0 { //nolint:gosec // a time
-			hits--
-			kept--
-			continue
-		}
-		v.shelf.cell(v.index, to).Store(c)
-		to = (to + 1) % n
-	}
-	v.slot.word.Store(nextVersion(v.word, logPayload(to, kept)))
-	return true
 }

@@ -14,9 +14,9 @@ const (
 	lineWays   = 4 // of one cache line
 	stripes    = 256
 
-	// lifeBit, the high bit of a one-word counter, flips when its slot changes
+	// generationBit, the high bit of a one-word counter, flips when its slot changes
 	// hands.
-	lifeBit = 1 << 63
+	generationBit = 1 << 63
 	// dead is the word of a slot that is changing hands, whatever its shelf. Those who meet it wait
 	// for the lock of the bucket's stripe.
 	dead = ^uint64(0)
@@ -75,6 +75,12 @@ func (s *shelf) note(index uint64) *note { return &s.notes[index] }
 
 // cell returns the nth cell of a slot.
 func (s *shelf) cell(index, n uint64) *atomic.Uint64 { return &s.cells[index*s.stride()+n] }
+
+// cellsOf returns all cells of a slot.
+func (s *shelf) cellsOf(index uint64) []atomic.Uint64 {
+	n := s.stride()
+	return s.cells[index*n:][:n]
+}
 
 // fetch brings the note of a slot and its first cells into the cache, both at once:
 // every atomic store waits for the memory of the one before.

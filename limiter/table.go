@@ -60,7 +60,7 @@ type Table struct {
 	// logs serialise those who insert a log, so that it is on one shelf only
 	// whatever its limits. They come before the locks of a shelf, and shelves of
 	// smaller counters before those of larger ones.
-	logs [stripes]logLock
+	logs [stripes]moveLock
 
 	// bytes bounds the memory.
 	bytes int64
@@ -163,7 +163,7 @@ const (
 // million slots and from so many of them beyond. It takes milliseconds, so it is for
 // metrics, not for requests.
 func (t *Table) Live(now Time) int64 {
-	at, n := instantOf(now), int64(0)
+	n := int64(0)
 	var shelves []*shelf
 	t.growth.Lock()
 	t.each(func(sh *shelf) { shelves = append(shelves, sh) })
@@ -171,10 +171,10 @@ func (t *Table) Live(now Time) int64 {
 	for _, sh := range shelves {
 		// Whole blocks: their slots are not taken independently.
 		slots := uint64(len(sh.blocks)) * ways
-		coarse, fine := max(1, slots/liveSample), max(1, slots/liveSlots)
-		live := sh.live(coarse, at)
-		if fine < coarse && live < liveSample {
-			live = sh.live(fine, at)
+		coarse, every := max(1, slots/liveSample), max(1, slots/liveSlots)
+		live := sh.live(coarse, now)
+		if every < coarse && live < liveSample {
+			live = sh.live(every, now)
 		}
 		n += live
 		runtime.KeepAlive(sh)
@@ -183,7 +183,7 @@ func (t *Table) Live(now Time) int64 {
 }
 
 // live estimates the live counters from one block in stride.
-func (s *shelf) live(stride uint64, at instant) int64 {
+func (s *shelf) live(stride uint64, at Time) int64 {
 	n := int64(0)
 	for i := uint64(0); i < uint64(len(s.blocks)); i += stride {
 		b := &s.blocks[i]
@@ -196,7 +196,8 @@ func (s *shelf) live(stride uint64, at instant) int64 {
 			if word == dead {
 				continue
 			}
-			if _, live := s.expiry(index, tag, word, at); live && s.weight(index, tag, word) > 0 {
+			a := algorithmOf(tag)
+			if _, live := a.expiry(s, index, word, at); live && a.weight(s, index, word) > 0 {
 				n++
 			}
 		}

@@ -207,7 +207,7 @@ func TestFlood(t *testing.T) {
 	}
 	for _, steady := range policies {
 		for _, flooding := range policies {
-			if steady.class() != flooding.class() || isBucket(steady.Algorithm) != isBucket(flooding.Algorithm) {
+			if steady.class() != flooding.class() || steady.algorithm().weighs() != flooding.algorithm().weighs() {
 				continue // others do not meet, or push out their own kind but for the first of a block
 			}
 			size := int64(4096 * CounterBytes(*steady))
@@ -290,14 +290,14 @@ func TestStalledCharge(t *testing.T) {
 	}
 	var seen [2 * ways]view
 	for i, id := range ids[:2*ways] {
-		tab.read(instant{}, &tab.common, tagOf(id, FixedWindow), id, p, &seen[i])
+		tab.read(0, &tab.common, tagOf(id, FixedWindow), id, p, &seen[i])
 	}
 	decide(tab, 0, take(ids[2*ways], p))
 	failed := 0
 	for i, id := range ids[:2*ways] {
 		after := seen[i].state
 		after.used++
-		if !tab.write(instant{}, &tab.common, tagOf(id, FixedWindow), id, p, &seen[i], &after) {
+		if !tab.write(0, &tab.common, tagOf(id, FixedWindow), id, p, &seen[i], after) {
 			failed++
 		}
 	}
@@ -315,8 +315,8 @@ func TestTags(t *testing.T) {
 	id := identity.ID{Hi: ^uint64(0)}
 	for a := range Algorithm(8) {
 		tag := tagOf(id, a)
-		if got := algorithmOf(tag); got != a {
-			t.Errorf("algorithmOf(tagOf(%d)) = %d", a, got)
+		if got := Algorithm(tag >> 1 & 7); got != a {
+			t.Errorf("the tag of algorithm %d says %d", a, got)
 		}
 		if tagOf(identity.ID{}, a) == 0 {
 			t.Errorf("tagOf(ID{}, %d) = 0, the tag of an empty slot", a)

@@ -108,7 +108,7 @@ func (l *lookup) reset(now limiter.Time, table *limiter.Table) []uint64 {
 	b := &l.plan.Batch
 	used := make([]uint64, len(b.Charges))
 	for i := range b.Charges {
-		used[i] = table.Reset(now, b.Partition, b.Charges[i].ID, b.Charges[i].Policy)
+		used[i] = table.Reset(now, b, i)
 	}
 	return used
 }
