@@ -162,7 +162,7 @@ lint: $(BUILD)/golangci-lint | need-go ## linters, formatting, go vet and tidine
 		echo "lint: $$module"; \
 		(cd $$module && go mod tidy -diff) || exit 1; \
 		[ -n "$$(cd $$module && go list ./... 2>/dev/null)" ] || continue; \
-		(cd $$module && go vet -tags torture,sluicetorture,limiterhooks ./... && \
+		(cd $$module && go vet -tags torture,limiterhooks ./... && \
 			$(BUILD)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...) || exit 1; \
 	done
 	@$(BUILD)/golangci-lint fmt --config $(CURDIR)/.golangci.yml --diff

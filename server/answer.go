@@ -161,7 +161,6 @@ func (c *Call) OverLimit() bool { return c.over }
 func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, request []byte) (reply []byte, delay time.Duration, err error) {
 	c.decoder.reset()
 	c.over = false
-	mayPanic(inDecoding)
 	if err := c.decoder.decode(request, &s.settings.Bounds); err != nil {
 		return nil, 0, err
 	}
@@ -178,14 +177,12 @@ func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, reques
 		return nil, 0, errNoRules
 	}
 
-	mayPanic(inMatching)
 	rules.set.Plan(&c.plan, req, descriptors.Global{Quota: s.settings.QuotaMode})
 	c.plan.Batch.Budget, c.plan.Batch.Partition, c.plan.Batch.Clock = max(0, budget), nil, s.now
 	if i := c.plan.DomainIndex; i >= 0 {
 		c.plan.Batch.Partition = rules.partitions[i]
 	}
 	s.table.Decide(now, &c.plan.Batch)
-	mayPanic(inDeciding)
 	c.over = c.plan.Batch.Denied
 	if c.over && s.settings.ShadowMode {
 		c.over = false

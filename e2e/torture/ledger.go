@@ -20,10 +20,6 @@ type Key struct{ Rule, Value string }
 //
 // Any number of goroutines may use it.
 type Ledger struct {
-	// MayPanic is set at first where requests are made to panic. Caller and Settle
-	// then make again what panics of their own calls.
-	MayPanic bool
-
 	limit  int
 	values int
 
