@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,50 +15,65 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// pages are the documents whose rules must load and whose flags must exist, with the
-// least number of rule files in each.
-var pages = map[string]int{
-	"README.md":             3,
-	"docs/rules.md":         14,
-	"docs/reference.md":     0,
-	"docs/algorithms.md":    0, // its rules are parts, which a test of descriptors compiles
-	"docs/defaults.md":      0,
-	"docs/failure-modes.md": 0,
-	"docs/migrating.md":     0,
-	"docs/sizing.md":        0,
-	"docs/threats.md":       0,
-	"docs/xds.md":           0,
-	"SECURITY.md":           0,
-}
+// rulesOn says how many files of rules, or of defaults, some documents show at least.
+var rulesOn = map[string]int{"README.md": 3, "docs/rules.md": 14, "docs/defaults.md": 1}
 
-// TestPages holds that the documents' rules load and that every flag in them exists.
+// otherPrograms are in lines whose flags are not sluice's.
+var otherPrograms = regexp.MustCompile(`\b(?:kubectl|docker|oras|skopeo|grype|cosign|istioctl|curl|go test)\b`)
+
+// TestPages holds that the rules in all documents load and that every flag in them
+// exists.
 func TestPages(t *testing.T) {
 	flags := append(allFlags(t), "help")
-	for page, least := range pages {
-		text, err := os.ReadFile("../../" + page)
+	var pages []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*.md", "examples/*/*.md", "kustomize/*.md", "dashboards/*.md"} {
+		found, err := filepath.Glob("../../" + pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %q, %v", pattern, found, err)
+		}
+		pages = append(pages, found...)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rules := 0
+		page = strings.TrimPrefix(page, "../../")
+		if page == "CHANGELOG.md" {
+			continue // which names flags that are gone
+		}
+		shown := 0
 		for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
-			if !strings.HasPrefix(block[1], "domain:") || strings.Contains(block[1], "\ndefaults:") {
-				continue // Envoy's, or defaults
+			if !strings.HasPrefix(block[1], "domain:") {
+				continue // Envoy's, or parts, which a test of descriptors compiles
 			}
-			rules++
-			configs, found := rulefile.Parse(page, []byte(block[1]))
-			_, more := descriptors.Compile(configs, descriptors.Options{})
-			for _, f := range append(found, more...) {
+			shown++
+			var found rules.Diagnostics
+			if strings.Contains(block[1], "\ndefaults:") {
+				_, found = rulefile.ParseDefaults(page, []byte(block[1]))
+			} else {
+				configs, errors := rulefile.Parse(page, []byte(block[1]))
+				_, more := descriptors.Compile(configs, descriptors.Options{})
+				found = append(errors, more...)
+			}
+			for _, f := range found {
 				t.Errorf("%v in\n%s", f, block[1])
 			}
 		}
-		if rules < least {
-			t.Errorf("%s: %d blocks of rules, want %d or more", page, rules, least)
+		if shown < rulesOn[page] {
+			t.Errorf("%s: %d blocks of rules, want %d or more", page, shown, rulesOn[page])
 		}
-		for _, m := range regexp.MustCompile("[ `]--([a-z][a-z-]+)").FindAllStringSubmatch(string(text), -1) {
-			if !slices.Contains(flags, strings.TrimPrefix(m[1], "no-")) && m[1] != "max-" { // --max-...
-				t.Errorf("%s: there is no flag --%s", page, m[1])
+		for line := range strings.Lines(string(text)) {
+			if otherPrograms.MatchString(line) {
+				continue
+			}
+			for _, m := range regexp.MustCompile("[ `]--([a-z][a-z-]+)").FindAllStringSubmatch(line, -1) {
+				if !slices.Contains(flags, strings.TrimPrefix(m[1], "no-")) && m[1] != "max-" { // --max-...
+					t.Errorf("%s: there is no flag --%s", page, m[1])
+				}
 			}
 		}
 	}
