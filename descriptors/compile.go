@@ -320,4 +320,6 @@ func pathText(lineage []*node) string {
 }
 
 // text returns a node as key or key=value.
-func (n *node) text() string { return rules.Level{Key: n.key, Value: n.value}.String() }
+func (n *node) text() string { return n.level().String() }
+
+func (n *node) level() rules.Level { return rules.Level{Key: n.key, Value: n.value} }

@@ -7,20 +7,15 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // nodePath returns the place of n in the tree, as diagnostics have it.
 func nodePath(d *domain, n *node) string {
-	var b strings.Builder
-	b.WriteString(rules.DomainPath(d.name))
+	path := rules.DomainPath(d.name)
 	for _, n := range n.lineage() {
-		fmt.Fprintf(&b, " > key %q", rules.Shorten(n.key))
-		if n.value != "" {
-			fmt.Fprintf(&b, " value %q", rules.Shorten(n.value))
-		}
+		path = n.level().Below(path)
 	}
-	return b.String()
+	return path
 }
 
 // limitPath returns the place of limit i of a descriptor.
@@ -58,12 +53,11 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 			}
 			continue
 		}
-		switch longest := int64(limiter.MaxWindow / time.Second); {
+		switch {
 		case l.Unit.Seconds() == 0:
 			c.fail(l.Pos, path, "unknown unit %d; allowed are %s", l.Unit, strings.Join(rules.UnitNames(), ", "))
-		case l.WindowSeconds() <= 0 || l.WindowSeconds() > longest:
-			c.fail(l.Pos, path, "a window of %d %ss is out of range; it must be at least 1 and at most %d",
-				l.UnitMultiplier, l.Unit, longest/l.Unit.Seconds())
+		case l.WindowMistake() != "":
+			c.fail(l.Pos, path, "%s", l.WindowMistake())
 		default:
 			mistakes := l.Mistakes()
 			for _, m := range mistakes {

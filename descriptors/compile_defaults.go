@@ -37,7 +37,7 @@ func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rul
 	}
 	var path []rules.Level
 	for _, n := range n.lineage() {
-		path = append(path, rules.Level{Key: n.key, Value: n.value})
+		path = append(path, n.level())
 	}
 	l := cfg.RateLimits[0]
 	fitting := c.opt.Defaults.Fitting(d.name, path, l.Name)

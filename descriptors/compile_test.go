@@ -120,7 +120,7 @@ func TestCompileRefusesWhatASourceLetThrough(t *testing.T) {
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Unit = 0 })}, "unknown unit 0"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Unit = 8 })}, "unknown unit 8"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.UnitMultiplier = 0 })}, "a window of 0 hours is out of range"},
-		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.UnitMultiplier = 87601 })}, "at most 87600"},
+		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.UnitMultiplier = 87601 })}, "is 87600"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Name, l.Replaces = "n", []string{"n"} })}, "cannot replace itself"},
 		{rules.Descriptor{Key: "k", RateLimits: with(func(l *rules.Limit) { l.Replaces = []string{""} })}, "has no name"},
 		{rules.Descriptor{Key: "k", List: true, RateLimits: []rules.Limit{hour, {Unit: rules.Minute, UnitMultiplier: 60}}}, "the same algorithm and window"},

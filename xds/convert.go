@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
-	"unicode"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -58,7 +55,7 @@ func (c *converter) report(s rules.Severity, path, format string, args ...any) {
 func (c *converter) resource(i int, r *anypb.Any) (config rules.Config, ok bool) {
 	c.pos = rules.Pos{File: fmt.Sprintf("xds:resource %d", i+1)}
 	if r.GetTypeUrl() != TypeURL {
-		c.report(rules.Error, "", "the resource is of type %s; it must be %s", quote(r.GetTypeUrl()), TypeURL)
+		c.report(rules.Error, "", "the resource is of type %q; it must be %s", rules.Shorten(r.GetTypeUrl()), TypeURL)
 		return config, false
 	}
 	var m ratelimitv3.RateLimitConfig
@@ -74,7 +71,7 @@ func (c *converter) resource(i int, r *anypb.Any) (config rules.Config, ok bool)
 	}
 	return rules.Config{
 		Pos: c.pos, Domain: m.GetDomain(),
-		Descriptors: c.descriptors("domain "+quote(m.GetDomain()), m.GetDescriptors(), 1),
+		Descriptors: c.descriptors(rules.DomainPath(m.GetDomain()), m.GetDescriptors(), 1),
 	}, true
 }
 
@@ -88,10 +85,7 @@ func (c *converter) descriptors(parent string, ms []*ratelimitv3.RateLimitDescri
 	}
 	configs := make([]rules.Descriptor, len(ms))
 	for i, m := range ms {
-		path := parent + " > key " + quote(m.GetKey())
-		if m.GetValue() != "" {
-			path += " value " + quote(m.GetValue())
-		}
+		path := rules.Level{Key: m.GetKey(), Value: m.GetValue()}.Below(parent)
 		configs[i] = rules.Descriptor{
 			Pos: c.pos, Key: m.GetKey(), Value: m.GetValue(),
 			ShadowMode: m.GetShadowMode(), QuotaMode: m.GetQuotaMode(), DetailedMetric: m.GetDetailedMetric(),
@@ -116,8 +110,8 @@ func (c *converter) limit(path string, m *ratelimitv3.RateLimitPolicy) rules.Lim
 	case unit != 0:
 		c.report(rules.Warning, path, "the unit has no effect beside unlimited, and %d is no unit", unit)
 	}
-	if strings.ContainsFunc(l.Name, func(r rune) bool { return r == '"' || unicode.IsControl(r) }) {
-		c.report(rules.Warning, path, "name %s holds a quote or a control character, which breaks the x-ratelimit-limit header", quote(l.Name))
+	if odd := rules.OddName(l.Name); odd != "" {
+		c.report(rules.Warning, path, "%s", odd)
 	}
 	for _, r := range m.GetReplaces() {
 		l.Replaces = append(l.Replaces, r.GetName())
@@ -147,13 +141,4 @@ func deeper(v *structpb.Value, levels int) bool {
 		}
 	}
 	return slices.ContainsFunc(v.GetListValue().GetValues(), func(e *structpb.Value) bool { return deeper(e, levels-1) })
-}
-
-// quote quotes text for a message, cut where it is long.
-func quote(s string) string {
-	const longest = 60
-	if len(s) > longest {
-		s = strings.ToValidUTF8(s[:longest], "") + "..."
-	}
-	return strconv.Quote(s)
 }

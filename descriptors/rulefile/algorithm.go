@@ -1,7 +1,6 @@
 package rulefile
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -22,11 +21,8 @@ func (p *parser) algorithm(path string, f field) limiter.Algorithm {
 	if ok {
 		return a
 	}
-	hint := ""
-	if s := rules.Suggest(name, rules.AlgorithmNames()); s != "" {
-		hint = fmt.Sprintf("; did you mean %q?", s)
-	}
-	p.fail(path, f.value, "unknown algorithm %q%s (allowed: %s)", rules.Shorten(name), hint, strings.Join(rules.AlgorithmNames(), ", "))
+	allowed := rules.AlgorithmNames()
+	p.fail(path, f.value, "unknown algorithm %q%s (allowed: %s)", rules.Shorten(name), meant(name, allowed), strings.Join(allowed, ", "))
 	return 0
 }
 
@@ -80,4 +76,12 @@ func (p *parser) algorithmWords(b *limitBlock, l *rules.Limit) bool {
 		p.warn(b.path, b.given["max_waiting"].key, `"max_waiting" is 0, so that nothing waits and "max_wait" has no effect`)
 	}
 	return true
+}
+
+// meant offers the one of the words allowed that a word was likely meant to be, if any.
+func meant(word string, allowed []string) string {
+	if s := rules.Suggest(word, allowed); s != "" {
+		return rules.DidYouMean([]string{s})
+	}
+	return ""
 }

@@ -62,7 +62,7 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 			most, _ := p.number(path, f, 1, math.MaxUint32)
 			dd.MaxCounters = int64(most)
 		case "defaults":
-			p.defaultEntries(path, f, dd)
+			p.defaultItems(path, f, dd)
 		default:
 			ok = p.strayDefault(path, defaultsRootWords, f) != "domain" && ok
 		}
@@ -92,49 +92,32 @@ func (p *parser) strayDefault(path string, v vocabulary, f field) (meant string)
 	return meant
 }
 
-// defaultEntries reads the word defaults into dd.
-func (p *parser) defaultEntries(path string, f field, dd *rules.DomainDefaults) {
+// defaultItems reads the word defaults into dd.
+func (p *parser) defaultItems(path string, f field, dd *rules.DomainDefaults) {
 	if isNull(f.value) {
 		return
 	}
-	if f.value.Kind != yaml.SequenceNode {
-		p.fail(path, f.value, `"defaults" must be a list of maps, not %s`, kindName(f.value))
-		return
-	}
-	if !p.enter(f.value) {
-		return
-	}
-	defer p.leave()
-	for i, item := range f.value.Content {
-		if p.stopped {
-			break
+	p.maps(path, f, "a list of maps", `an item of defaults must be a map with "rate_limit"`, func(here string, at, m *yaml.Node) {
+		if !p.enter(m) {
+			return
 		}
-		here := below(path, fmt.Sprintf("defaults[%d]", i))
-		e := p.defaultEntry(here, item)
+		defer p.leave()
+		e := p.defaultItem(here, at, m)
 		if e == nil {
-			continue
+			return
 		}
 		if first := dd.Add(e); first != nil {
-			p.fail(here, item, "these rules have an item already, on line %d; only one can hold", first.Pos.Line)
+			p.fail(here, at, "these rules have an item already, on line %d; only one can hold", first.Pos.Line)
 		}
-	}
+	})
 }
 
-// defaultEntry reads an item of defaults. It returns nil if it reported an error.
-func (p *parser) defaultEntry(path string, item *yaml.Node) *rules.DefaultItem {
-	n := p.follow(item)
-	if n.Kind != yaml.MappingNode {
-		p.fail(path, item, `an item of defaults must be a map with "rate_limit", not %s`, kindName(n))
-		return nil
-	}
-	if !p.enter(n) {
-		return nil
-	}
-	defer p.leave()
+// defaultItem reads an item of defaults. It returns nil if it reported an error.
+func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem {
 	errors := p.errors
 	e := &rules.DefaultItem{Pos: p.pos(item), At: path}
 	given := map[string]field{}
-	for _, f := range p.fields(path, n, wordText) {
+	for _, f := range p.fields(path, m, wordText) {
 		given[f.word] = f
 		switch f.word {
 		case "name":
@@ -143,7 +126,7 @@ func (p *parser) defaultEntry(path string, item *yaml.Node) *rules.DefaultItem {
 				p.fail(path, f.value, `"name" is empty; it is that of the rules, or leave it out for all`)
 			}
 		case "path":
-			e.Path = p.defaultPath(path+" > path", f)
+			e.Path = p.defaultPath(path, f)
 		case "rate_limit":
 			p.defaultWords(path+" > rate_limit", f, e)
 		default:
@@ -164,24 +147,16 @@ func (p *parser) defaultEntry(path string, item *yaml.Node) *rules.DefaultItem {
 
 // defaultPath reads the key and value of each level down to a rule.
 func (p *parser) defaultPath(path string, f field) []rules.Level {
-	if f.value.Kind != yaml.SequenceNode || len(f.value.Content) == 0 {
-		p.fail(path, f.value, `"path" must be a list of maps with "key" and "value", one for each level down to the rule, not %s`, orEmpty(f.value))
+	list := `a list of maps with "key" and "value", one for each level down to the rule`
+	if f.value.Kind == yaml.SequenceNode && len(f.value.Content) == 0 {
+		p.fail(rules.Below(path, f.word), f.value, "%q must be %s, not an empty one", f.word, list)
 		return nil
 	}
-	if !p.enter(f.value) {
-		return nil
-	}
-	defer p.leave()
 	var levels []rules.Level
-	for i, item := range f.value.Content {
-		n, here := p.follow(item), fmt.Sprintf("%s[%d]", path, i)
-		if n.Kind != yaml.MappingNode {
-			p.fail(here, item, `an item of path must be a map with "key", not %s`, kindName(n))
-			continue
-		}
+	p.maps(path, f, list, `an item of path must be a map with "key"`, func(here string, at, m *yaml.Node) {
 		var level rules.Level
 		ok := true
-		for _, g := range p.fields(here, n, wordText) {
+		for _, g := range p.fields(here, m, wordText) {
 			switch g.word {
 			case "key":
 				level.Key, ok = p.text(here, g)
@@ -192,26 +167,21 @@ func (p *parser) defaultPath(path string, f field) []rules.Level {
 			}
 		}
 		if ok && level.Key == "" {
-			p.fail(here, item, `"key" is missing or empty; every level needs one`)
+			p.fail(here, at, `"key" is missing or empty; every level needs one`)
 		}
 		levels = append(levels, level)
-	}
+	})
 	return levels
-}
-
-// orEmpty is kindName where an empty map or list will not do.
-func orEmpty(n *yaml.Node) string {
-	if n.Kind != yaml.ScalarNode && len(n.Content) == 0 {
-		return "an empty one"
-	}
-	return kindName(n)
 }
 
 // defaultWords reads the words that an item gives.
 func (p *parser) defaultWords(path string, f field, e *rules.DefaultItem) {
 	if f.value.Kind != yaml.MappingNode || len(f.value.Content) == 0 {
-		p.fail(path, f.value, "a rate_limit of defaults must be a map with at least one of %s, not %s",
-			strings.Join(newLimitWords, ", "), orEmpty(f.value))
+		got := kindName(f.value)
+		if f.value.Kind == yaml.MappingNode {
+			got = "an empty one"
+		}
+		p.fail(path, f.value, "a rate_limit of defaults must be a map with at least one of %s, not %s", strings.Join(newLimitWords, ", "), got)
 		return
 	}
 	b := &limitBlock{path: path, node: f.at, given: map[string]field{}, config: rules.Limit{UnitMultiplier: 1}}

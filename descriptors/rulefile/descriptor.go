@@ -1,7 +1,6 @@
 package rulefile
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,40 +15,20 @@ func (p *parser) descriptors(path string, f field) []rules.Descriptor {
 	if isNull(f.value) {
 		return nil
 	}
-	if f.value.Kind != yaml.SequenceNode {
-		p.fail(path, f.value, `"descriptors" must be a list of maps, not %s`, kindName(f.value))
-		return nil
-	}
-	if !p.enter(f.value) {
-		return nil
-	}
-	defer p.leave()
 	list := make([]rules.Descriptor, 0, len(f.value.Content))
-	for i, item := range f.value.Content {
-		if p.stopped {
-			break
+	p.maps(path, f, "a list of maps", `a descriptor must be a map with "key"`, func(here string, at, m *yaml.Node) {
+		if p.enter(m) {
+			list = append(list, p.descriptor(path, here, at, m))
+			p.leave()
 		}
-		if d, ok := p.descriptor(path, i, item); ok {
-			list = append(list, d)
-		}
-	}
+	})
 	return list
 }
 
-// descriptor reads the i-th item of a list of descriptors.
-func (p *parser) descriptor(path string, i int, item *yaml.Node) (d rules.Descriptor, ok bool) {
-	n := p.follow(item)
-	here := below(path, fmt.Sprintf("descriptors[%d]", i))
-	if n.Kind != yaml.MappingNode {
-		p.fail(here, item, `a descriptor must be a map with "key", not %s`, kindName(n))
-		return d, false
-	}
-	if !p.enter(n) {
-		return d, false
-	}
-	defer p.leave()
-	fields := p.fields(here, n, wordText)
-	path = descriptorPath(path, here, fields)
+// descriptor reads a descriptor below path. Numbered is its place by its number.
+func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.Descriptor) {
+	fields := p.fields(numbered, m, wordText)
+	path = descriptorPath(path, numbered, fields)
 
 	d.Pos = p.pos(item)
 	var single *limitBlock
@@ -105,7 +84,7 @@ func (p *parser) descriptor(path string, i int, item *yaml.Node) (d rules.Descri
 			d.RateLimits = []rules.Limit{limit}
 		}
 	}
-	return d, true
+	return d
 }
 
 // flatLimit reports a rate_limit that is empty because its words stand beside it rather
@@ -137,20 +116,9 @@ func (p *parser) flatLimit(path string, fields []field) map[string]bool {
 // descriptorPath is the place of a descriptor by its key and value, or by its
 // number where it has no key.
 func descriptorPath(parent, numbered string, fields []field) string {
-	key, value := lastText(fields, "key"), lastText(fields, "value")
-	if key == "" {
+	l := rules.Level{Key: lastText(fields, "key"), Value: lastText(fields, "value")}
+	if l.Key == "" {
 		return numbered
 	}
-	path := below(parent, fmt.Sprintf("key %q", rules.Shorten(key)))
-	if value != "" {
-		path += fmt.Sprintf(" value %q", rules.Shorten(value))
-	}
-	return path
-}
-
-func below(path, part string) string {
-	if path == "" {
-		return part
-	}
-	return path + " > " + part
+	return l.Below(parent)
 }

@@ -1,12 +1,9 @@
 package rulefile
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
-	"time"
-	"unicode"
 
 	"go.yaml.in/yaml/v4"
 
@@ -34,68 +31,55 @@ type limitBlock struct {
 func (p *parser) rateLimit(path string, f field, b *limitBlock) *limitBlock {
 	path += " > rate_limit"
 	if isNull(f.value) {
-		p.warn(path, f.key, "rate_limit is empty, so that nothing is limited here")
+		p.warn(path, f.key, "rate_limit is empty, so nothing is limited here")
 		return nil
 	}
-	return p.readLimit(path, f.at, b)
+	if f.value.Kind != yaml.MappingNode {
+		p.fail(path, f.at, "%s, not %s", notALimit, kindName(f.value))
+		return b
+	}
+	return p.readLimit(path, f.at, f.value, b)
 }
+
+// notALimit is said of a rate_limit that is no map.
+const notALimit = `a rate_limit must be a map with "unit" and "requests_per_unit"`
 
 // rateLimits reads the word rate_limits.
 func (p *parser) rateLimits(path string, f field) []rules.Limit {
-	path += " > rate_limits"
-	if f.value.Kind != yaml.SequenceNode {
-		p.fail(path, f.value, "rate_limits must be a list of rate_limit blocks, not %s", kindName(f.value))
+	if f.value.Kind == yaml.SequenceNode && len(f.value.Content) == 0 {
+		p.fail(rules.Below(path, f.word), f.value, `"rate_limits" is empty; it must hold at least one rate_limit block`)
 		return nil
 	}
-	if len(f.value.Content) == 0 {
-		p.fail(path, f.value, "rate_limits is empty; it must hold at least one rate_limit block")
-		return nil
-	}
-	if !p.enter(f.value) {
-		return nil
-	}
-	defer p.leave()
 	var limits []rules.Limit
-	for i, item := range f.value.Content {
-		if p.stopped {
-			break
-		}
-		b := p.readLimit(fmt.Sprintf("%s[%d]", path, i), item, nil)
-		if b == nil {
-			continue
-		}
+	p.maps(path, f, "a list of rate_limit blocks", notALimit, func(here string, at, m *yaml.Node) {
+		b := p.readLimit(here, at, m, nil)
 		if b.config.Unlimited {
 			p.fail(b.path, b.given["unlimited"].key, `"unlimited" is not allowed in rate_limits; use rate_limit`)
-			continue
+			return
 		}
 		limit, ok := p.limit(b)
 		if !ok {
-			continue
+			return
 		}
 		if j := slices.IndexFunc(limits, func(l rules.Limit) bool { return l.SameCounter(&limit) }); j >= 0 {
-			p.fail(b.path, item, "two limits of one list have the same algorithm and window; the first is on line %d, and %s",
+			p.fail(b.path, at, "two limits of one list have the same algorithm and window; the first is on line %d, and %s",
 				limits[j].Pos.Line, limit.SameCounterHelp())
-			continue
+			return
 		}
 		limits = append(limits, limit)
-	}
+	})
 	return limits
 }
 
-// readLimit reads the words of a block into b, or into a new one if b is nil.
-// It returns b if the node is no map.
-func (p *parser) readLimit(path string, at *yaml.Node, b *limitBlock) *limitBlock {
-	n := p.follow(at)
-	if n.Kind != yaml.MappingNode {
-		p.fail(path, at, `a rate_limit must be a map with "unit" and "requests_per_unit", not %s`, kindName(n))
-		return b
-	}
+// readLimit reads the words of a block, the map m, into b, or into a new one if b is
+// nil.
+func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitBlock {
 	if b == nil {
 		b = &limitBlock{given: map[string]field{}, config: rules.Limit{UnitMultiplier: 1}}
 	}
 	b.path, b.node = path, at
 	l := &b.config
-	for _, f := range p.fields(path, n, wordText) {
+	for _, f := range p.fields(path, m, wordText) {
 		b.given[f.word] = f
 		switch f.word {
 		case "unit":
@@ -185,9 +169,8 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		return l, false
 	}
 	l.Unit = unit
-	if longest := int64(limiter.MaxWindow / time.Second); l.WindowSeconds() > longest {
-		p.fail(b.path, b.given["unit_multiplier"].value, "a window of %d %ss is longer than 10 years; the highest unit_multiplier of unit %s is %d",
-			l.UnitMultiplier, unit, unit, longest/unit.Seconds())
+	if wrong := l.WindowMistake(); wrong != "" {
+		p.fail(b.path, b.given["unit_multiplier"].value, "%s", wrong)
 		return l, false
 	}
 	if _, ok := b.given["requests_per_unit"]; !ok && !slices.Contains(b.misspelt, "requests_per_unit") {
@@ -205,45 +188,28 @@ func (p *parser) unknownUnit(b *limitBlock) {
 	case b.unit == "":
 		p.fail(b.path, f.key, `"unit" is empty (allowed: %s)`, allowed)
 	default:
-		hint := ""
-		if s := rules.Suggest(b.unit, rules.UnitNames()); s != "" {
-			hint = fmt.Sprintf("; did you mean %q?", s)
-		}
-		p.fail(b.path, f.value, "unknown unit %q%s (allowed: %s)", rules.Shorten(b.unit), hint, allowed)
+		p.fail(b.path, f.value, "unknown unit %q%s (allowed: %s)", rules.Shorten(b.unit), meant(b.unit, rules.UnitNames()), allowed)
 	}
 }
 
-// limitName reads a name. Envoy writes it into a header between quotes as it is.
+// limitName reads the name of a limit.
 func (p *parser) limitName(path string, f field) string {
 	name, _ := p.text(path, f)
-	if strings.ContainsFunc(name, func(r rune) bool { return r == '"' || unicode.IsControl(r) }) {
-		p.warn(path, f.value, "name %q holds a quote or a control character, which breaks the x-ratelimit-limit header", rules.Shorten(name))
+	if odd := rules.OddName(name); odd != "" {
+		p.warn(path, f.value, "%s", odd)
 	}
 	return name
 }
 
+// replaces reads the word replaces.
 func (p *parser) replaces(path string, f field) []string {
-	path += " > replaces"
 	if isNull(f.value) {
 		return nil
 	}
-	if f.value.Kind != yaml.SequenceNode {
-		p.fail(path, f.value, `"replaces" must be a list of maps with "name", not %s`, kindName(f.value))
-		return nil
-	}
-	if !p.enter(f.value) {
-		return nil
-	}
-	defer p.leave()
 	var names []string
-	for i, item := range f.value.Content {
-		n, here := p.follow(item), fmt.Sprintf("%s[%d]", path, i)
-		if n.Kind != yaml.MappingNode {
-			p.fail(here, item, `an item of replaces must be a map with "name", not %s`, kindName(n))
-			continue
-		}
+	p.maps(path, f, `a list of maps with "name"`, `an item of replaces must be a map with "name"`, func(here string, at, m *yaml.Node) {
 		name, ok := "", true
-		for _, g := range p.fields(here, n, wordText) {
+		for _, g := range p.fields(here, m, wordText) {
 			if g.word == "name" {
 				name, ok = p.text(here, g)
 			} else {
@@ -253,10 +219,10 @@ func (p *parser) replaces(path string, f field) []string {
 		switch {
 		case !ok:
 		case name == "":
-			p.fail(here, item, `"name" is missing or empty; it says which limit is replaced`)
+			p.fail(here, at, `"name" is missing or empty; it says which limit is replaced`)
 		default:
 			names = append(names, name)
 		}
-	}
+	})
 	return names
 }

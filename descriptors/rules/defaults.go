@@ -6,9 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // EveryDomain is the domain of defaults that hold for all of them.
@@ -183,9 +180,8 @@ func (l *Limit) With(e *DefaultItem) Limit {
 // WrongWords says what keeps the words of a limit from holding together; it is
 // empty if nothing does.
 func (l *Limit) WrongWords() string {
-	if longest := int64(limiter.MaxWindow / time.Second); l.WindowSeconds() > longest {
-		return fmt.Sprintf("a window of %d %ss is longer than 10 years; the highest unit_multiplier of unit %s is %d",
-			l.UnitMultiplier, l.Unit, l.Unit, longest/l.Unit.Seconds())
+	if wrong := l.WindowMistake(); wrong != "" {
+		return wrong
 	}
 	var all []string
 	for _, m := range l.Mistakes() {

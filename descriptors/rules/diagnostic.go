@@ -87,8 +87,25 @@ func (e diagnosticsError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// DomainPath is the place of a domain, as diagnostics have it.
+// DomainPath returns the place of a domain in the tree.
 func DomainPath(name string) string { return fmt.Sprintf("domain %q", Shorten(name)) }
+
+// Below returns the place of a part of what stands at path.
+func Below(path, part string) string {
+	if path == "" {
+		return part
+	}
+	return path + " > " + part
+}
+
+// Below returns the place of the descriptor l in the tree, given that of its parent.
+func (l Level) Below(parent string) string {
+	path := Below(parent, fmt.Sprintf("key %q", Shorten(l.Key)))
+	if l.Value != "" {
+		path += fmt.Sprintf(" value %q", Shorten(l.Value))
+	}
+	return path
+}
 
 // Shorten cuts text off that is too long for a diagnostic.
 func Shorten(s string) string {

@@ -2,7 +2,9 @@ package rules
 
 import (
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
@@ -27,6 +29,30 @@ func (l *Limit) algorithm() limiter.Algorithm {
 
 // WindowSeconds is the limit's window in seconds. It cannot overflow.
 func (l *Limit) WindowSeconds() int64 { return l.Unit.Seconds() * int64(l.UnitMultiplier) }
+
+// WindowMistake says what is wrong with the window of a limit whose unit is known, ""
+// if nothing is.
+func (l *Limit) WindowMistake() string {
+	longest := int64(limiter.MaxWindow / time.Second)
+	switch w := l.WindowSeconds(); {
+	case w <= 0:
+		return fmt.Sprintf("a window of %d %ss is out of range; the least unit_multiplier is 1", l.UnitMultiplier, l.Unit)
+	case w > longest:
+		return fmt.Sprintf("a window of %d %ss is longer than 10 years; the highest unit_multiplier of unit %s is %d",
+			l.UnitMultiplier, l.Unit, l.Unit, longest/l.Unit.Seconds())
+	default:
+		return ""
+	}
+}
+
+// OddName says what is wrong with the name of a limit, "" if nothing is. Envoy writes
+// the name into a header between quotes, as it is.
+func OddName(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return r == '"' || unicode.IsControl(r) }) {
+		return fmt.Sprintf("name %q holds a quote or a control character, which breaks the x-ratelimit-limit header", Shorten(name))
+	}
+	return ""
+}
 
 // Policy is what the words of a valid limit, not an unlimited one, mean. That
 // refused hits count depends on more than the limit, so it is left out.
