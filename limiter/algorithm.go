@@ -42,14 +42,14 @@ type algorithm interface {
 	// store returns the word of after, without its highest bit. For a counter with
 	// cells that is the payload, and the cells and the note of after are written to a
 	// slot that nobody else reads or writes. The slot may be v's own.
-	store(v *view, s *shelf, index uint64, p *Policy, after state) uint64
+	store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64
 
 	// expiry returns the time from which on the counter in a slot equals an absent one,
 	// and whether that is later than at.
-	expiry(s *shelf, index, word uint64, at Time) (end Time, live bool)
+	expiry(s *sizeClass, index, word uint64, at Time) (end Time, live bool)
 	// weight returns how many hits the counter in a slot has, if weighs reports true.
 	// Else it returns 1. 0 means that nothing is lost with it.
-	weight(s *shelf, index, word uint64) uint64
+	weight(s *sizeClass, index, word uint64) uint64
 	// weighs reports whether a word tells how many hits it has.
 	weighs() bool
 }

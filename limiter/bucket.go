@@ -322,16 +322,16 @@ func (gcra) undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (aft
 	return k.at(now, level-part), false
 }
 
-func (gcra) store(_ *view, _ *shelf, _ uint64, _ *Policy, after state) uint64 {
+func (gcra) store(_ *view, _ *sizeClass, _ uint64, _ *Policy, after state) uint64 {
 	return uint64(after.num) //nolint:gosec // bits
 }
 
-func (gcra) expiry(_ *shelf, _, word uint64, at Time) (end Time, live bool) {
+func (gcra) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live bool) {
 	level, u := levelOf(word, at)
 	return at + Time(u.nanos(level)), level > 0
 }
 
 // weight is the same for all: of buckets the nearest to its expiry is evicted.
-func (gcra) weight(*shelf, uint64, uint64) uint64 { return 1 }
+func (gcra) weight(*sizeClass, uint64, uint64) uint64 { return 1 }
 
 func (gcra) weighs() bool { return false }

@@ -48,7 +48,7 @@ func nextVersion(word, payload uint64) uint64 {
 // same reports whether the cells, if there are any, have not been written since v
 // was read.
 func (v *view) same() bool {
-	return v.slot == nil || v.shelf.size == 0 || (v.slot.word.Load()^v.word)&^payloadMask == 0
+	return v.slot == nil || v.class.size == 0 || (v.slot.word.Load()^v.word)&^payloadMask == 0
 }
 
 // hold swaps the lock into v's word. It reports whether v was still true.
@@ -86,7 +86,7 @@ func floorMod(a, b int64) int64 {
 // celled is what algorithms have in common whose counters have cells.
 type celled struct{ counting }
 
-func (celled) expiry(s *shelf, index, _ uint64, at Time) (end Time, live bool) {
+func (celled) expiry(s *sizeClass, index, _ uint64, at Time) (end Time, live bool) {
 	end = Time(s.note(index).end.Load())
 	return end, end > at
 }

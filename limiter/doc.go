@@ -14,8 +14,8 @@
 //
 // # The table
 //
-// A [Table] is memory of fixed size without pointers, in shelves, one for each
-// size of counter. A shelf is an array of blocks of two cache lines with eight
+// A [Table] is memory of fixed size without pointers, in size classes, one for each
+// size of counter. A size class is an array of blocks of two cache lines with eight
 // slots each. A counter is the two words of a slot, in one of two blocks that its
 // ID chooses:
 //
@@ -28,7 +28,7 @@
 //	        [tag word][tag word][tag word][tag word]   64 bytes
 //
 // Sliding windows and logs need more than a word: beside each slot of their
-// shelves are a note, two words, and so many cells of one word. What is in them
+// size classes are a note, two words, and so many cells of one word. What is in them
 // depends on the algorithm:
 //
 //	                 word                                          note              cells
@@ -40,9 +40,9 @@
 //	sliding log      lock 1, version 30, next cell and number      end               times of hits
 //	                 of hits 33 bits
 //
-// The common partition has shelves for the algorithms that [Options] names; others are
-// made from a reserve when they are first needed. A [Partition] has shelves of its own.
-// Only a log whose limit needs another size moves from shelf to shelf.
+// The common partition has size classes for the algorithms that [Options] names; others are
+// made from a reserve when they are first needed. A [Partition] has size classes of its own.
+// Only a log whose limit needs another size moves from size class to size class.
 //
 // Of a block, a counter takes the slot that its ID prefers if that is free: most are
 // found at the first look, without a search that a processor would have to guess the

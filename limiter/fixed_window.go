@@ -62,16 +62,16 @@ func (fixedWindow) finish(_ *view, at Time, p *Policy, _ time.Duration, st state
 	}
 }
 
-func (fixedWindow) store(_ *view, _ *shelf, _ uint64, _ *Policy, after state) uint64 {
+func (fixedWindow) store(_ *view, _ *sizeClass, _ uint64, _ *Policy, after state) uint64 {
 	return windowWord(after.num, after.used)
 }
 
-func (fixedWindow) expiry(_ *shelf, _, word uint64, at Time) (end Time, live bool) {
+func (fixedWindow) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live bool) {
 	left, live := windowLeft(word, at)
 	return Time((at.seconds() + left) * int64(time.Second)), live
 }
 
-func (fixedWindow) weight(_ *shelf, _, word uint64) uint64 { return word & windowCount }
+func (fixedWindow) weight(_ *sizeClass, _, word uint64) uint64 { return word & windowCount }
 
 // windowWord returns the word, without generation, of a window that ends at the Unix
 // second end.

@@ -31,8 +31,8 @@ func newTable(tb testing.TB, bytes int64) *Table {
 	return t
 }
 
-// oneWord returns the shelf of counters of one word.
-func oneWord(t *Table) *shelf { return t.common.shelves[0].Load() }
+// oneWord returns the size class of counters of one word.
+func oneWord(t *Table) *sizeClass { return t.common.classes[0].Load() }
 
 // decide decides a batch of these charges.
 func decide(t *Table, now Time, charges ...Charge) *Batch {

@@ -233,7 +233,7 @@ func (t *Table) look(at Time, b *Batch, run []member) bool {
 		if !decided {
 			return t.look(at, b, run)
 		}
-		if v.shelf.size > 0 { // while the cells are known to be true
+		if v.class.size > 0 { // while the cells are known to be true
 			c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, st, d)
 		}
 		m.after, st = after, after
@@ -257,7 +257,7 @@ func (t *Table) leave(at Time, b *Batch, reserved int) {
 			if !c.Refund {
 				d.Charged = 0
 			}
-			if v := &b.members[lo].seen; v.shelf.size == 0 { // else look has done it
+			if v := &b.members[lo].seen; v.class.size == 0 { // else look has done it
 				c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, m.before, d)
 			}
 		}

@@ -9,11 +9,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A moveLock is held by an insert of a counter that may be on the shelf of another
+// A moveLock is held by an insert of a counter that may be on the size class of another
 // size.
 type moveLock struct {
 	sync.Mutex
-	// moves counts the counters that have moved to another shelf. It grows when one is on
+	// moves counts the counters that have moved to another size class. It grows when one is on
 	// the new and not yet off the old: a reader that has found it on neither looks again.
 	moves atomic.Uint64
 }
@@ -37,10 +37,10 @@ type moveLock struct {
 //
 // A charge that succeeds just before its slot is given up is forgotten with it.
 //
-// A log that v found on the shelf of another size moves to its own.
+// A log that v found on the size class of another size moves to its own.
 func (t *Table) insert(at Time, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view, after state) bool {
 	a := p.algorithm()
-	if a.resizes() { // it could be on several shelves
+	if a.resizes() { // it could be on several size classes
 		m := &t.logs[id.Lo%stripes]
 		m.Lock()
 		defer m.Unlock()
@@ -50,26 +50,26 @@ func (t *Table) insert(at Time, partition *Partition, tag uint64, id identity.ID
 			}
 		}
 	}
-	sh := partition.shelf(p)
+	sc := partition.class(p)
 	if v.slot != nil {
-		return t.move(at, sh, tag, id, p, v, after)
+		return t.move(at, sc, tag, id, p, v, after)
 	}
-	if sh.size > 0 {
-		sh.touch(id)
+	if sc.size > 0 {
+		sc.touch(id)
 	}
-	first, second := sh.pair(id)
-	held := sh.lock(first, second)
+	first, second := sc.pair(id)
+	held := sc.lock(first, second)
 	defer held.unlock()
-	if s, _ := sh.find(tag, id); s != nil || a.fresh(at, t.notLate(at), p) != v.state {
+	if s, _ := sc.find(tag, id); s != nil || a.fresh(at, t.notLate(at), p) != v.state {
 		return false
 	}
-	t.place(at, sh, tag, p, v, after, first, second, way(id))
+	t.place(at, sc, tag, p, v, after, first, second, way(id))
 	return true
 }
 
-// move is insert for a log that goes from v's shelf to sh. Its lock is held.
-func (t *Table) move(at Time, sh *shelf, tag uint64, id identity.ID, p *Policy, v *view, after state) bool {
-	small, large := v.shelf, sh
+// move is insert for a log that goes from v's size class to sh. Its lock is held.
+func (t *Table) move(at Time, sc *sizeClass, tag uint64, id identity.ID, p *Policy, v *view, after state) bool {
+	small, large := v.class, sc
 	if small.size > large.size {
 		small, large = large, small
 	}
@@ -77,38 +77,38 @@ func (t *Table) move(at Time, sh *shelf, tag uint64, id identity.ID, p *Policy, 
 	defer lower.unlock()
 	upper := large.lock(large.pair(id))
 	defer upper.unlock()
-	if s, _ := sh.find(tag, id); s != nil {
+	if s, _ := sc.find(tag, id); s != nil {
 		return false
 	}
 	pause(beforeSlotDead)
 	if v.slot.tag.Load() != tag || !v.slot.word.CompareAndSwap(v.word, dead) {
 		return false
 	}
-	first, second := sh.pair(id)
-	t.place(at, sh, tag, p, v, after, first, second, way(id))
+	first, second := sc.pair(id)
+	t.place(at, sc, tag, p, v, after, first, second, way(id))
 	t.logs[id.Lo%stripes].moves.Add(1)
 	v.slot.tag.Store(0)
 	v.slot.word.Store(nextVersion(v.word, 0))
 	return true
 }
 
-// place puts a counter into a slot of the two blocks of the shelf, whose locks are
+// place puts a counter into a slot of the two blocks of the size class, whose locks are
 // held.
-func (t *Table) place(at Time, sh *shelf, tag uint64, p *Policy, v *view, after state, first, second, way uint64) {
+func (t *Table) place(at Time, sc *sizeClass, tag uint64, p *Policy, v *view, after state, first, second, way uint64) {
 	for {
-		index, word, ok := sh.choose(tag, first, second, way, at)
+		index, word, ok := sc.choose(tag, first, second, way, at)
 		if !ok { // all are being written
 			runtime.Gosched()
 			continue
 		}
-		s := sh.at(index)
+		s := sc.at(index)
 		if old := s.tag.Load(); old != 0 {
 			owner := algorithmOf(old)
-			end, live := owner.expiry(sh, index, word, at)
+			end, live := owner.expiry(sc, index, word, at)
 			if !live {
 				t.raiseHorizon(min(end, at))
 			}
-			lost := live && owner.weight(sh, index, word) > 0
+			lost := live && owner.weight(sc, index, word) > 0
 			pause(beforeSlotDead)
 			if !s.word.CompareAndSwap(word, dead) {
 				continue // it was hit meanwhile; look for another
@@ -121,7 +121,7 @@ func (t *Table) place(at Time, sh *shelf, tag uint64, p *Policy, v *view, after 
 			}
 			s.tag.Store(tag)
 		}
-		if w := p.algorithm().store(v, sh, index, p, after); sh.size > 0 {
+		if w := p.algorithm().store(v, sc, index, p, after); sc.size > 0 {
 			s.word.Store(nextVersion(word, w))
 		} else {
 			s.word.Store(withGeneration(w, ^word))
@@ -173,9 +173,9 @@ func kindOf(tag uint64) int {
 // should take, and its word: a free one, best one never used, since an expired
 // counter may still be asked for by who is late; else the live one that is worth
 // least. It reports false if the cells of all are being written.
-func (sh *shelf) choose(newcomer, first, second, way uint64, at Time) (index, word uint64, ok bool) {
-	if index, ok = sh.unused(first, second, way); ok {
-		return index, sh.at(index).word.Load(), true
+func (sc *sizeClass) choose(newcomer, first, second, way uint64, at Time) (index, word uint64, ok bool) {
+	if index, ok = sc.unused(first, second, way); ok {
+		return index, sc.at(index).word.Load(), true
 	}
 	var (
 		free     [2]uint64
@@ -186,16 +186,16 @@ func (sh *shelf) choose(newcomer, first, second, way uint64, at Time) (index, wo
 		live     [2]int
 	)
 	for n, i := range [2]uint64{first, second} {
-		b := &sh.blocks[i]
+		b := &sc.blocks[i]
 		for j := range uint64(ways) {
 			j = (j ^ way) % ways // the way's line first
 			tag, word, index := b[j].tag.Load(), b[j].word.Load(), i*ways+j
-			if tag == closed || word == dead || sh.size > 0 && word&lockBit != 0 {
+			if tag == closed || word == dead || sc.size > 0 && word&lockBit != 0 {
 				continue
 			}
 			end, alive := Time(0), false
 			if tag != 0 {
-				end, alive = algorithmOf(tag).expiry(sh, index, word, at)
+				end, alive = algorithmOf(tag).expiry(sc, index, word, at)
 			}
 			if !alive {
 				count[n]++
@@ -206,12 +206,12 @@ func (sh *shelf) choose(newcomer, first, second, way uint64, at Time) (index, wo
 			}
 			kind := kindOf(tag)
 			live[kind]++
-			v := victim{index: index, word: word, end: end, some: true, weight: algorithmOf(tag).weight(sh, index, word)}
+			v := victim{index: index, word: word, end: end, some: true, weight: algorithmOf(tag).weight(sc, index, word)}
 			if !least[kind].some || v.before(&least[kind]) {
 				least[kind] = v
 			}
 		}
-		if n == 0 && count[0] >= sh.roomy {
+		if n == 0 && count[0] >= sc.roomy {
 			return free[0], freeWord[0], true
 		}
 	}
@@ -230,15 +230,15 @@ func (sh *shelf) choose(newcomer, first, second, way uint64, at Time) (index, wo
 // the first block if it is roomy, or of counters with cells, whose lives are told by
 // their notes, a line of memory more, of the block that has more of them. It counts
 // without branches, since which slots are taken is anybody's guess.
-func (sh *shelf) unused(first, second, way uint64) (index uint64, ok bool) {
-	m := sh.blocks[first].unused()
-	if bits.OnesCount8(m) >= sh.roomy {
+func (sc *sizeClass) unused(first, second, way uint64) (index uint64, ok bool) {
+	m := sc.blocks[first].unused()
+	if bits.OnesCount8(m) >= sc.roomy {
 		return first*ways + nearest(m, way), true
 	}
-	if sh.size == 0 {
+	if sc.size == 0 {
 		return 0, false
 	}
-	if n := sh.blocks[second].unused(); bits.OnesCount8(n) > bits.OnesCount8(m) {
+	if n := sc.blocks[second].unused(); bits.OnesCount8(n) > bits.OnesCount8(m) {
 		m, first = n, second
 	}
 	return first*ways + nearest(m, way), m != 0

@@ -10,11 +10,11 @@ import (
 // mapFrom is the least memory that is mapped beside Go's heap, two huge pages.
 const mapFrom = 4 << 20
 
-// newShelf returns an empty shelf of so many blocks, whose counters have so many
+// newSizeClass returns an empty size class of so many blocks, whose counters have so many
 // cells. Its memory is zeroed, without pointers, and where the system has huge
 // pages made of these, so that a counter costs no miss of the address cache.
-func newShelf(size int, blocks int64) *shelf {
-	s := &shelf{size: size, roomy: 3, locks: new([stripes]sync.Mutex)}
+func newSizeClass(size int, blocks int64) *sizeClass {
+	s := &sizeClass{size: size, roomy: 3, locks: new([stripes]sync.Mutex)}
 	slots := blocks * ways
 	total := slots * int64(slotBytes(size))
 	region := mapMemory(total)
@@ -27,7 +27,7 @@ func newShelf(size int, blocks int64) *shelf {
 	p := unsafe.Pointer(unsafe.SliceData(region))
 	s.blocks = unsafe.Slice((*block)(p), blocks)
 	if size > 0 {
-		// They are larger, so a shelf has to be filled further before a pair of blocks
+		// They are larger, so a size class has to be filled further before a pair of blocks
 		// overflows. From 5 on pairs fill as evenly as if the emptier were always taken
 		// (up to seven tenths; with 3 one in 19,000 counters has no room by then), and
 		// a third to a half fewer are in their second block, which takes a second look.
@@ -40,8 +40,8 @@ func newShelf(size int, blocks int64) *shelf {
 	return s
 }
 
-// bytes returns the memory of the shelf.
-func (s *shelf) bytes() int64 {
+// bytes returns the memory of the size class.
+func (s *sizeClass) bytes() int64 {
 	return int64(len(s.blocks)) * ways * int64(slotBytes(s.size))
 }
 

@@ -13,14 +13,14 @@ const reserveShare = 8
 const closed = ^uint64(0)
 
 // Partition is a part of a [Table] that some counters have for themselves, so that
-// others cannot push them out nor they others. It has a shelf for each size of
+// others cannot push them out nor they others. It has a size class for each size of
 // counter. A request that still uses a partition while another replaces it is decided
 // in the old one.
 type Partition struct {
 	table *Table
 	// slots is how many counters of a size fit at most; 0 in the common partition.
 	slots   int64
-	shelves [len(classes)]atomic.Pointer[shelf]
+	classes [len(sizes)]atomic.Pointer[sizeClass]
 }
 
 // Partition returns the partition of that name, which holds at most maxCounters counters
@@ -66,46 +66,46 @@ func (t *Table) partition(b *Batch) *Partition {
 	return &t.common
 }
 
-// shelf returns the shelf of p's counters, which is made if it was not expected.
-func (s *Partition) shelf(p *Policy) *shelf {
+// size class returns the size class of p's counters, which is made if it was not expected.
+func (s *Partition) class(p *Policy) *sizeClass {
 	c := p.class()
-	if have := s.shelves[c].Load(); have != nil {
+	if have := s.classes[c].Load(); have != nil {
 		return have
 	}
 	s.table.growth.Lock()
 	defer s.table.growth.Unlock()
-	if have := s.shelves[c].Load(); have != nil {
+	if have := s.classes[c].Load(); have != nil {
 		return have
 	}
 	return s.grow(c)
 }
 
-// grow gives the partition a shelf out of the reserve: half of what is left, or all
+// grow gives the partition a size class out of the reserve: half of what is left, or all
 // its slots where they are bounded, and two blocks even if nothing is left. The
 // growth lock is held.
-func (s *Partition) grow(c int) *shelf {
-	each := int64(slotBytes(classes[c]))
+func (s *Partition) grow(c int) *sizeClass {
+	each := int64(slotBytes(sizes[c]))
 	blocks := s.table.spare / 2 / each / ways
 	if s.slots > 0 {
 		blocks = (min(s.slots, s.table.spare/each) + ways - 1) / ways
 	}
-	sh := newShelf(classes[c], max(2, blocks))
+	sc := newSizeClass(sizes[c], max(2, blocks))
 	if s.slots > 0 {
-		for i := s.slots; i < int64(len(sh.blocks))*ways; i++ {
-			sh.at(uint64(i)).tag.Store(closed)
+		for i := s.slots; i < int64(len(sc.blocks))*ways; i++ {
+			sc.at(uint64(i)).tag.Store(closed)
 		}
 	}
-	s.table.spare -= sh.bytes()
-	s.shelves[c].Store(sh)
-	return sh
+	s.table.spare -= sc.bytes()
+	s.classes[c].Store(sc)
+	return sc
 }
 
-// bytes returns the memory of all shelves.
+// bytes returns the memory of all size classes.
 func (s *Partition) bytes() int64 {
 	n := int64(0)
-	for c := range s.shelves {
-		if sh := s.shelves[c].Load(); sh != nil {
-			n += sh.bytes()
+	for c := range s.classes {
+		if sc := s.classes[c].Load(); sc != nil {
+			n += sc.bytes()
 		}
 	}
 	return n

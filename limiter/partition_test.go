@@ -45,8 +45,8 @@ func TestShares(t *testing.T) {
 		t.Fatal(err)
 	}
 	bytes := func(p *Policy) int64 {
-		if sh := tab.common.shelves[p.class()].Load(); sh != nil {
-			return sh.bytes()
+		if sc := tab.common.classes[p.class()].Load(); sc != nil {
+			return sc.bytes()
 		}
 		return 0
 	}
@@ -84,10 +84,10 @@ func TestShares(t *testing.T) {
 // A table that learns later what it counts is divided as one that knew at once,
 // whatever it was divided for, and one that refuses stays as it was.
 func TestDivide(t *testing.T) {
-	shares := func(tab *Table) (all [len(classes)]int64) {
+	shares := func(tab *Table) (all [len(sizes)]int64) {
 		for c := range all {
-			if sh := tab.common.shelves[c].Load(); sh != nil {
-				all[c] = sh.bytes()
+			if sc := tab.common.classes[c].Load(); sc != nil {
+				all[c] = sc.bytes()
 			}
 		}
 		return all
@@ -202,7 +202,7 @@ func TestPartitions(t *testing.T) {
 	}
 	partition("a", 0)
 	partition("b", 0)
-	if tab.spare != 1<<20-oneWord(tab).bytes()-tab.common.shelves[2].Load().bytes()-tab.common.shelves[1].Load().bytes() {
+	if tab.spare != 1<<20-oneWord(tab).bytes()-tab.common.classes[2].Load().bytes()-tab.common.classes[1].Load().bytes() {
 		t.Errorf("%d bytes are spare after the partitions are gone", tab.spare)
 	}
 	for _, n := range []int64{1, 7, 8, 9, 16, 17} { // as few as may be
@@ -212,9 +212,9 @@ func TestPartitions(t *testing.T) {
 			tab.Decide(min1, batch)
 		}
 		live := int64(0)
-		sh := s.shelves[0].Load()
-		for i := range uint64(len(sh.blocks)) * ways {
-			if tag := sh.at(i).tag.Load(); tag != 0 && tag != closed {
+		sc := s.classes[0].Load()
+		for i := range uint64(len(sc.blocks)) * ways {
+			if tag := sc.at(i).tag.Load(); tag != 0 && tag != closed {
 				live++
 			}
 		}

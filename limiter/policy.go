@@ -116,11 +116,11 @@ func (p *Policy) MaxHits() uint64 {
 	return q
 }
 
-// classes are the numbers of cells of a counter; each has its shelves. People limit
+// sizes are the numbers of cells of a counter; each has its size classes. People limit
 // by round decimal numbers, so most logs fill theirs: a log of ten would take half as
 // much again among powers of two. Rings of ten have five, since a cell holds two of
 // their sub-windows.
-var classes = [...]int{0, 2, 5, 10, 20, 30, 60, 100, 200, 300, 600, 1000, 2000, MaxLog}
+var sizes = [...]int{0, 2, 5, 10, 20, 30, 60, 100, 200, 300, 600, 1000, 2000, MaxLog}
 
 // class returns the index into classes of p's counters.
 func (p *Policy) class() int {
@@ -128,11 +128,11 @@ func (p *Policy) class() int {
 		return p.ready.class
 	}
 	n, c := p.algorithm().cells(p), 0
-	for classes[c] < n {
+	for sizes[c] < n {
 		c++
 	}
 	return c
 }
 
 // CounterBytes returns the memory that one live counter of the policy takes.
-func CounterBytes(p Policy) int { return slotBytes(classes[p.class()]) }
+func CounterBytes(p Policy) int { return slotBytes(sizes[p.class()]) }

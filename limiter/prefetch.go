@@ -9,15 +9,15 @@ func (t *Table) Prefetch(b *Batch) {
 	partition := t.partition(b)
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		sh := partition.shelves[c.Policy.class()].Load()
-		if sh == nil {
+		sc := partition.classes[c.Policy.class()].Load()
+		if sc == nil {
 			continue
 		}
-		first, _ := sh.pair(c.ID)
+		first, _ := sc.pair(c.ID)
 		i := way(c.ID)
-		prefetch(&sh.blocks[first][i].tag)
-		if sh.size > 0 {
-			prefetch(&sh.note(first*ways + i).past)
+		prefetch(&sc.blocks[first][i].tag)
+		if sc.size > 0 {
+			prefetch(&sc.note(first*ways + i).past)
 		}
 	}
 }

@@ -71,13 +71,13 @@ func TestCountersAreWhereTheyAreLookedForFirst(t *testing.T) {
 			b.Charges[0].ID = ids[i]
 			tab.Decide(now, b)
 		}
-		sh := tab.partition(b).shelves[0].Load()
+		sc := tab.partition(b).classes[0].Load()
 		for _, id := range ids {
-			slot, index := sh.find(tagOf(id, p.Algorithm), id)
+			slot, index := sc.find(tagOf(id, p.Algorithm), id)
 			if slot == nil {
 				t.Fatalf("round %d: a counter is not there", round)
 			}
-			first, _ := sh.pair(id)
+			first, _ := sc.pair(id)
 			switch preferred := first*ways + way(id); {
 			case index == preferred:
 				slots++

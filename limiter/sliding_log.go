@@ -36,7 +36,7 @@ func (slidingLog) fresh(_, from Time, _ *Policy) state { return state{num: from.
 func (slidingLog) load(v *view, at Time, p *Policy) bool {
 	now := at.stamp()
 	v.state, v.head, v.newer = state{num: now}, math.MinInt64, 0
-	count := min(v.word&logCountMask, v.shelf.stride())
+	count := min(v.word&logCountMask, v.class.stride())
 	if count == 0 {
 		return true
 	}
@@ -106,12 +106,12 @@ func (slidingLog) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (
 
 // store writes what counts to the slot. If it is not v's own, what still counts moves
 // there.
-func (slidingLog) store(v *view, s *shelf, index uint64, p *Policy, after state) uint64 {
+func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
 	s.fetch(index)
 	to, newest := log{cells: s.cellsOf(index)}, after.num
 	switch {
 	case v.slot == nil:
-	case s != v.shelf:
+	case s != v.class:
 		from := v.log()
 		for i := range after.past {
 			newest = from.held(v.staying(after.past-i, after))
@@ -139,7 +139,7 @@ func (slidingLog) store(v *view, s *shelf, index uint64, p *Policy, after state)
 	return logPayload(to.next, after.past+after.used)
 }
 
-func (slidingLog) weight(_ *shelf, _, word uint64) uint64 { return word & logCountMask }
+func (slidingLog) weight(_ *sizeClass, _, word uint64) uint64 { return word & logCountMask }
 
 // logLimit is p.Limit, cut to what a log can hold.
 func logLimit(p *Policy) uint64 { return uint64(min(p.Limit, MaxLog)) }
@@ -166,7 +166,7 @@ type log struct {
 // log returns what the word of a slot makes of its cells. A reader whose slot changes
 // hands, twice, may have a word that is no log's. It finds out afterwards, since the
 // word is no longer the same, but must not be led out of the cells.
-func (s *shelf) log(index, word uint64) log {
+func (s *sizeClass) log(index, word uint64) log {
 	l := log{cells: s.cellsOf(index), next: word & payloadMask >> logCountBits}
 	if l.next >= uint64(len(l.cells)) {
 		l.next = 0
@@ -174,7 +174,7 @@ func (s *shelf) log(index, word uint64) log {
 	return l
 }
 
-func (v *view) log() log { return v.shelf.log(v.index, v.word) }
+func (v *view) log() log { return v.class.log(v.index, v.word) }
 
 // back returns the number of a cell.
 func (l log) back(n uint64) uint64 {

@@ -53,7 +53,7 @@ func TestALogBearsAClockThatWasSetBack(t *testing.T) {
 
 // No word leads out of the cells of its slot.
 func TestNoWordLeadsOutOfALog(t *testing.T) {
-	s := &shelf{size: 5, cells: make([]atomic.Uint64, 3*5)}
+	s := &sizeClass{size: 5, cells: make([]atomic.Uint64, 3*5)}
 	for i := range s.cells {
 		s.cells[i].Store(uint64(i / 5))
 	}

@@ -257,7 +257,7 @@ func TestSlidingLog(t *testing.T) {
 	}
 }
 
-// A log whose limit changes keeps its newest hits, also where it moves to a shelf
+// A log whose limit changes keeps its newest hits, also where it moves to a size class
 // of other size.
 func TestLogMoves(t *testing.T) {
 	tab := newTable(t, 1<<20)
@@ -289,7 +289,7 @@ func TestLogMoves(t *testing.T) {
 			t.Errorf("limit %d, %d hits: decision %+v, want before %d, after %d, retry %v", s.limit, s.hits, d, s.before, s.after, s.retry)
 		}
 	}
-	// A refund from another shelf, then hits under the smallest limit.
+	// A refund from another size class, then hits under the smallest limit.
 	c := Charge{ID: counterID(1), Policy: of(4), Hits: 2, Refund: true}
 	if d := decide(tab, 2*sec, c).Decisions[0]; d.Before != 4 || d.Charged != 2 || d.Remaining != 2 {
 		t.Errorf("refund: %+v", d)

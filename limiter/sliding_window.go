@@ -51,7 +51,7 @@ func (slidingWindow) fresh(_, from Time, p *Policy) state {
 
 func (slidingWindow) load(v *view, at Time, p *Policy) bool {
 	r, now := p.ring(), at.stamp()
-	note := v.shelf.note(v.index)
+	note := v.class.note(v.index)
 	end, past := note.end.Load(), note.past.Load()
 	current := r.number(now)
 	v.head = end/r.length - r.k - 1
@@ -65,7 +65,7 @@ func (slidingWindow) load(v *view, at Time, p *Policy) bool {
 	default:
 		past += count
 		for x := v.head - r.k; x < current-r.k; x++ {
-			past -= v.shelf.count(v.index, floorMod(x, r.k))
+			past -= v.class.count(v.index, floorMod(x, r.k))
 		}
 		v.state = state{past: past, num: current}
 	}
@@ -112,7 +112,7 @@ func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st sta
 	d.Reset = time.Duration(max(1, r.end(x)-at.stamp()))
 }
 
-func (slidingWindow) store(v *view, s *shelf, index uint64, p *Policy, after state) uint64 {
+func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
 	r, note := p.ring(), s.note(index)
 	s.fetch(index)
 	if after.past == 0 { // nothing of before counts
@@ -132,7 +132,7 @@ func (slidingWindow) store(v *view, s *shelf, index uint64, p *Policy, after sta
 	return after.used
 }
 
-func (slidingWindow) weight(s *shelf, index, word uint64) uint64 {
+func (slidingWindow) weight(s *sizeClass, index, word uint64) uint64 {
 	return word&payloadMask + s.note(index).past.Load()
 }
 
@@ -150,18 +150,18 @@ func (v *view) countOf(k, x int64) uint64 {
 	case x == v.head:
 		return v.word & payloadMask
 	default:
-		return v.shelf.count(v.index, floorMod(x, k))
+		return v.class.count(v.index, floorMod(x, k))
 	}
 }
 
 // count returns a count of a ring.
-func (s *shelf) count(index uint64, slot int64) uint64 {
+func (s *sizeClass) count(index uint64, slot int64) uint64 {
 	pause(beforeCellLoad)
 	return s.cell(index, uint64(slot>>1)).Load() >> (slot & 1 * 32) & math.MaxUint32 //nolint:gosec // not negative
 }
 
 // setCount writes a count of a ring that is held.
-func (s *shelf) setCount(index uint64, slot int64, n uint64) {
+func (s *sizeClass) setCount(index uint64, slot int64, n uint64) {
 	c, shift := s.cell(index, uint64(slot>>1)), slot&1*32 //nolint:gosec // not negative
 	c.Store(c.Load()&^(math.MaxUint32<<shift) | n<<shift)
 }

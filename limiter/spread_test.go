@@ -54,7 +54,7 @@ const spreadBlocks = 1 << 12
 func spreads(t *testing.T, text func(i int) []byte) {
 	t.Helper()
 	const blocks, n = spreadBlocks, spreadBlocks * ways / 2
-	sh := &shelf{blocks: make([]block, blocks)}
+	sc := &sizeClass{blocks: make([]block, blocks)}
 	empty := identity.NewKey().Hasher()
 	hi, lo := map[uint64]bool{}, map[uint64]bool{}
 	var first, second, both [blocks]int
@@ -65,7 +65,7 @@ func spreads(t *testing.T, text func(i int) []byte) {
 		h.Bytes(text(i))
 		id := h.Sum()
 		hi[id.Hi>>kindBits], lo[id.Lo] = true, true
-		a, b := sh.pair(id)
+		a, b := sc.pair(id)
 		first[a]++
 		second[b]++
 		both[a]++

@@ -57,16 +57,16 @@ type Table struct {
 	horizon atomic.Int64
 	// reclaimed and evicted are the totals of Stats.
 	reclaimed, evicted atomic.Uint64
-	// logs serialise those who insert a log, so that it is on one shelf only
-	// whatever its limits. They come before the locks of a shelf, and shelves of
+	// logs serialise those who insert a log, so that it is on one size class only
+	// whatever its limits. They come before the locks of a size class, and size classes of
 	// smaller counters before those of larger ones.
 	logs [stripes]moveLock
 
 	// bytes bounds the memory.
 	bytes int64
-	// growth is held by who makes shelves and partitions.
+	// growth is held by who makes size classes and partitions.
 	growth     sync.Mutex
-	spare      int64 // bytes that no shelf has
+	spare      int64 // bytes that no size class has
 	partitions map[string]*Partition
 }
 
@@ -104,12 +104,12 @@ func (t *Table) Divide(policies []Policy, partitions []int64) error {
 			return fmt.Errorf("counter memory of %d bytes: too little for partitions of %v counters, which take 16 bytes each and may take three eighths of it", size, partitions)
 		}
 	}
-	var kinds [len(classes)]int64
+	var kinds [len(sizes)]int64
 	for i := range policies {
 		kinds[policies[i].class()]++
 	}
 	left := size - kept
-	shares := [len(classes)]int64{}
+	shares := [len(sizes)]int64{}
 	for c, n := range kinds {
 		if n > 0 {
 			shares[c] = left / int64(len(policies)) * n
@@ -126,12 +126,12 @@ func (t *Table) Divide(policies []Policy, partitions []int64) error {
 	}
 	t.spare, t.partitions = size, nil
 	for c, share := range shares {
-		var sh *shelf
+		var sc *sizeClass
 		if share > 0 {
-			sh = newShelf(classes[c], max(2, share/int64(slotBytes(classes[c]))/ways))
-			t.spare -= sh.bytes()
+			sc = newSizeClass(sizes[c], max(2, share/int64(slotBytes(sizes[c]))/ways))
+			t.spare -= sc.bytes()
 		}
-		t.common.shelves[c].Store(sh)
+		t.common.classes[c].Store(sc)
 	}
 	return nil
 }
@@ -141,17 +141,17 @@ func (t *Table) Stats() Stats {
 	s := Stats{Reclaimed: t.reclaimed.Load(), Evicted: t.evicted.Load()}
 	t.growth.Lock()
 	defer t.growth.Unlock()
-	t.each(func(sh *shelf) {
-		s.Capacity += int64(len(sh.blocks)) * ways
-		s.Bytes += sh.bytes()
-		s.Mapped += sh.mapped
+	t.each(func(sc *sizeClass) {
+		s.Capacity += int64(len(sc.blocks)) * ways
+		s.Bytes += sc.bytes()
+		s.Mapped += sc.mapped
 	})
 	s.Bytes += max(0, t.spare)
 	return s
 }
 
 const (
-	// liveSample is how many slots of a shelf Live looks at at least, and how many
+	// liveSample is how many slots of a size class Live looks at at least, and how many
 	// counters it takes for these to stand for all: hashing spreads counters evenly.
 	liveSample = 1 << 18
 	// liveSlots is how many slots it looks at where there are fewer.
@@ -159,31 +159,31 @@ const (
 )
 
 // Live counts the counters that a decision at now could still see: to about a percent
-// in shelves with more than a quarter of a million of them, else exactly up to eight
+// in size classes with more than a quarter of a million of them, else exactly up to eight
 // million slots and from so many of them beyond. It takes milliseconds, so it is for
 // metrics, not for requests.
 func (t *Table) Live(now Time) int64 {
 	n := int64(0)
-	var shelves []*shelf
+	var classes []*sizeClass
 	t.growth.Lock()
-	t.each(func(sh *shelf) { shelves = append(shelves, sh) })
+	t.each(func(sc *sizeClass) { classes = append(classes, sc) })
 	t.growth.Unlock()
-	for _, sh := range shelves {
+	for _, sc := range classes {
 		// Whole blocks: their slots are not taken independently.
-		slots := uint64(len(sh.blocks)) * ways
+		slots := uint64(len(sc.blocks)) * ways
 		coarse, every := max(1, slots/liveSample), max(1, slots/liveSlots)
-		live := sh.live(coarse, now)
+		live := sc.live(coarse, now)
 		if every < coarse && live < liveSample {
-			live = sh.live(every, now)
+			live = sc.live(every, now)
 		}
 		n += live
-		runtime.KeepAlive(sh)
+		runtime.KeepAlive(sc)
 	}
 	return n
 }
 
 // live estimates the live counters from one block in stride.
-func (s *shelf) live(stride uint64, at Time) int64 {
+func (s *sizeClass) live(stride uint64, at Time) int64 {
 	n := int64(0)
 	for i := uint64(0); i < uint64(len(s.blocks)); i += stride {
 		b := &s.blocks[i]
@@ -205,12 +205,12 @@ func (s *shelf) live(stride uint64, at Time) int64 {
 	return n * int64(stride) //nolint:gosec // at most the number of slots
 }
 
-// each calls f for all shelves. The growth lock is held.
-func (t *Table) each(f func(*shelf)) {
+// each calls f for all size classes. The growth lock is held.
+func (t *Table) each(f func(*sizeClass)) {
 	of := func(s *Partition) {
-		for c := range s.shelves {
-			if sh := s.shelves[c].Load(); sh != nil {
-				f(sh)
+		for c := range s.classes {
+			if sc := s.classes[c].Load(); sc != nil {
+				f(sc)
 			}
 		}
 	}

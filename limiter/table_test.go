@@ -29,11 +29,11 @@ func TestNew(t *testing.T) {
 		if s.Bytes != tt.want || s.Capacity != tt.capacity {
 			t.Errorf("New(%d bytes): %+v, want %d bytes, %d counters", tt.bytes, s, tt.want, tt.capacity)
 		}
-		sh := oneWord(tab)
-		if got := int64(unsafe.Sizeof(sh.blocks[0])) * int64(cap(sh.blocks)); got != 16*tt.capacity || got != sh.bytes() {
-			t.Errorf("New(%d bytes): shelf has %d, want %d", tt.bytes, got, 16*tt.capacity)
+		sc := oneWord(tab)
+		if got := int64(unsafe.Sizeof(sc.blocks[0])) * int64(cap(sc.blocks)); got != 16*tt.capacity || got != sc.bytes() {
+			t.Errorf("New(%d bytes): the size class has %d, want %d", tt.bytes, got, 16*tt.capacity)
 		}
-		if a := uintptr(unsafe.Pointer(&sh.blocks[0])); a%blockBytes != 0 {
+		if a := uintptr(unsafe.Pointer(&sc.blocks[0])); a%blockBytes != 0 {
 			t.Errorf("New(%d bytes): blocks at %#x, want a multiple of %d", tt.bytes, a, blockBytes)
 		}
 	}

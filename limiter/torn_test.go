@@ -129,7 +129,7 @@ func TestPairLeavesNoLogLocked(t *testing.T) {
 	}
 }
 
-// A log that moves to the shelf of another limit is never absent to who looks for
+// A log that moves to the size class of another limit is never absent to who looks for
 // it meanwhile.
 func TestMovingLogIsNotAbsent(t *testing.T) {
 	tab, small, large := newTable(t, 1<<20), logOf(2), logOf(100)

@@ -17,7 +17,7 @@ const (
 	// generationBit, the high bit of a one-word counter, flips when its slot changes
 	// hands.
 	generationBit = 1 << 63
-	// dead is the word of a slot that is changing hands, whatever its shelf. Those who meet it wait
+	// dead is the word of a slot that is changing hands, whatever its size class. Those who meet it wait
 	// for the lock of the bucket's stripe.
 	dead = ^uint64(0)
 )
@@ -46,10 +46,10 @@ type note struct {
 
 const noteBytes = 16
 
-// A shelf holds counters of one size: a set-associative array in which a counter
+// A size class holds counters of one size: a set-associative array in which a counter
 // may have its slot in either of two blocks. It has no pointers for the garbage
 // collector to follow.
-type shelf struct {
+type sizeClass struct {
 	blocks []block
 	// size is how many cells a counter has. Those of slot i begin at i*size, its
 	// note is the ith.
@@ -68,29 +68,29 @@ type shelf struct {
 }
 
 // stride is size as a number of cells.
-func (s *shelf) stride() uint64 { return uint64(s.size) } //nolint:gosec // not negative
+func (s *sizeClass) stride() uint64 { return uint64(s.size) } //nolint:gosec // not negative
 
 // note returns the note of a slot.
-func (s *shelf) note(index uint64) *note { return &s.notes[index] }
+func (s *sizeClass) note(index uint64) *note { return &s.notes[index] }
 
 // cell returns the nth cell of a slot.
-func (s *shelf) cell(index, n uint64) *atomic.Uint64 { return &s.cells[index*s.stride()+n] }
+func (s *sizeClass) cell(index, n uint64) *atomic.Uint64 { return &s.cells[index*s.stride()+n] }
 
 // cellsOf returns all cells of a slot.
-func (s *shelf) cellsOf(index uint64) []atomic.Uint64 {
+func (s *sizeClass) cellsOf(index uint64) []atomic.Uint64 {
 	n := s.stride()
 	return s.cells[index*n:][:n]
 }
 
 // fetch brings the note of a slot and its first cells into the cache, both at once:
 // every atomic store waits for the memory of the one before.
-func (s *shelf) fetch(index uint64) {
+func (s *sizeClass) fetch(index uint64) {
 	s.note(index).end.Load()
 	s.cell(index, 0).Load()
 }
 
 // touch begins to fetch what is beside the slot that id is likely to have or to get.
-func (s *shelf) touch(id identity.ID) {
+func (s *sizeClass) touch(id identity.ID) {
 	first, _ := s.pair(id)
 	index := first*ways + way(id)
 	prefetch(&s.note(index).past)
@@ -98,11 +98,11 @@ func (s *shelf) touch(id identity.ID) {
 }
 
 // at returns a slot by its number.
-func (s *shelf) at(index uint64) *slot { return &s.blocks[index/ways][index%ways] }
+func (s *sizeClass) at(index uint64) *slot { return &s.blocks[index/ways][index%ways] }
 
 // pair returns the numbers of the two blocks in which id may have its slot, the
 // preferred one first. They differ.
-func (s *shelf) pair(id identity.ID) (first, second uint64) {
+func (s *sizeClass) pair(id identity.ID) (first, second uint64) {
 	n := uint64(len(s.blocks))
 	first = id.Lo & math.MaxUint32 * n >> 32
 	second = id.Lo >> 32 * n >> 32
@@ -122,7 +122,7 @@ func way(id identity.ID) uint64 { return id.Lo % ways }
 
 // find returns the slot with the tag and its number, nil if there is none. The line of
 // the preferred slot comes first, since nothing more must be fetched for it.
-func (s *shelf) find(tag uint64, id identity.ID) (*slot, uint64) {
+func (s *sizeClass) find(tag uint64, id identity.ID) (*slot, uint64) {
 	first, second := s.pair(id)
 	b, i := &s.blocks[first], way(id)
 	if b[i].tag.Load() == tag {
@@ -141,7 +141,7 @@ func (s *shelf) find(tag uint64, id identity.ID) (*slot, uint64) {
 }
 
 // search is find in all slots of two blocks.
-func (s *shelf) search(tag uint64, first, second uint64) (*slot, uint64) {
+func (s *sizeClass) search(tag uint64, first, second uint64) (*slot, uint64) {
 	b := &s.blocks[first]
 	for i := range b {
 		if b[i].tag.Load() == tag {
@@ -159,12 +159,12 @@ func (s *shelf) search(tag uint64, first, second uint64) (*slot, uint64) {
 
 // A pairLock is the locks of two blocks, which may be one and the same.
 type pairLock struct {
-	s           *shelf
+	s           *sizeClass
 	first, last uint64
 }
 
 // lock locks the two blocks against other inserts.
-func (s *shelf) lock(a, b uint64) pairLock {
+func (s *sizeClass) lock(a, b uint64) pairLock {
 	a, b = a%stripes, b%stripes
 	l := pairLock{s: s, first: min(a, b), last: max(a, b)}
 	s.locks[l.first].Lock()

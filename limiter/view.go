@@ -4,14 +4,14 @@ import "github.com/sluice-ratelimit/sluice/limiter/identity"
 
 // A view is one counter as it was at some moment.
 type view struct {
-	shelf *shelf // where the counter is, or would be
-	slot  *slot  // nil if the counter is absent
-	index uint64 // of slot
-	word  uint64 // what slot held
-	head  int64  // of a ring: the number of the sub-window that word counts
-	newer uint64 // of a log: how many hits are newer than those that are undone
-	moves bool   // it is a log on the shelf of another size than its limit's
-	state        // what all that means at the instant of the view
+	class *sizeClass // where the counter is, or would be
+	slot  *slot      // nil if the counter is absent
+	index uint64     // of slot
+	word  uint64     // what slot held
+	head  int64      // of a ring: the number of the sub-window that word counts
+	newer uint64     // of a log: how many hits are newer than those that are undone
+	moves bool       // it is a log on the size class of another size than its limit's
+	state            // what all that means at the instant of the view
 }
 
 // read makes v the counter at the time at. A window that has passed reads as a
@@ -20,12 +20,12 @@ type view struct {
 func (t *Table) read(at Time, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view) {
 	a := p.algorithm()
 	for {
-		s, moves := partition.shelf(p), uint64(0)
+		s, moves := partition.class(p), uint64(0)
 		if a.resizes() {
 			moves = t.logs[id.Lo%stripes].moves.Load()
 		}
 		slot, index := s.find(tag, id)
-		v.shelf, v.slot, v.index, v.moves = s, slot, index, false
+		v.class, v.slot, v.index, v.moves = s, slot, index, false
 		if slot == nil {
 			if a.resizes() {
 				pause(beforeElsewhere)
@@ -34,7 +34,7 @@ func (t *Table) read(at Time, partition *Partition, tag uint64, id identity.ID, 
 					continue // it may have moved from where it was not looked for yet
 				}
 			}
-			if slot, s = v.slot, v.shelf; slot == nil {
+			if slot, s = v.slot, v.class; slot == nil {
 				v.word, v.state = 0, a.fresh(at, t.notLate(at), p)
 				return
 			}
@@ -58,7 +58,7 @@ func (t *Table) read(at Time, partition *Partition, tag uint64, id identity.ID, 
 
 // settled reports whether nobody is changing the slot with the word. If somebody
 // is, it lets them.
-func (s *shelf) settled(word uint64, id identity.ID) bool {
+func (s *sizeClass) settled(word uint64, id identity.ID) bool {
 	switch {
 	case word == dead:
 		held := s.lock(s.pair(id)) // whoever changes the slot holds it
@@ -72,15 +72,15 @@ func (s *shelf) settled(word uint64, id identity.ID) bool {
 	}
 }
 
-// elsewhere looks for a log on the shelves of other sizes.
+// elsewhere looks for a log on the size classes of other sizes.
 func (v *view) elsewhere(partition *Partition, tag uint64, id identity.ID) {
-	for c := range partition.shelves {
-		s := partition.shelves[c].Load()
-		if s == nil || s == v.shelf || s.size == 0 {
+	for c := range partition.classes {
+		s := partition.classes[c].Load()
+		if s == nil || s == v.class || s.size == 0 {
 			continue
 		}
 		if slot, index := s.find(tag, id); slot != nil {
-			v.shelf, v.slot, v.index, v.moves = s, slot, index, true
+			v.class, v.slot, v.index, v.moves = s, slot, index, true
 			return
 		}
 	}
@@ -105,14 +105,14 @@ func (v *view) replace(p *Policy, after state) bool {
 	pause(beforeWordSwap)
 	a := p.algorithm()
 	switch {
-	case v.shelf.size == 0:
+	case v.class.size == 0:
 		return v.slot.word.CompareAndSwap(v.word, withGeneration(a.store(v, nil, 0, p, after), v.word))
 	case after.num == v.head && after.past == v.past: // the cells stay as they are
 		return v.slot.word.CompareAndSwap(v.word, v.word&^payloadMask|after.used)
 	case !v.hold():
 		return false
 	}
-	v.slot.word.Store(nextVersion(v.word, a.store(v, v.shelf, v.index, p, after)))
+	v.slot.word.Store(nextVersion(v.word, a.store(v, v.class, v.index, p, after)))
 	return true
 }
 
