@@ -67,12 +67,13 @@ func (p *Policy) algorithm() algorithm { return algorithms[p.Algorithm&(1<<algor
 // A state is one counter at one instant, whatever its word said before time
 // passed. What it holds depends on the algorithm:
 //
-//	                used                     past                         num
-//	fixed window    hits                     -                            end, Unix seconds
-//	sliding window  hits of the current      hits of the finished         number of the current
-//	                sub-window               ones that count              sub-window
-//	sliding log     hits not yet in cells    hits in cells that count     time of the newest, now if late
-//	buckets         -                        -                            TAT and its unit
+//	                used                   past                       num
+//	fixed window    hits                   -                          end, Unix seconds
+//	sliding window  hits of the current    hits of the finished       number of the
+//	                sub-window             ones that count            current sub-window
+//	sliding log     hits not yet in cells  hits in cells that count   time of the newest,
+//	                                                                  now if late
+//	buckets         -                      -                          TAT and its unit
 //
 // Equal states of one view need no write. num tells the time that a state was charged
 // at from later ones.

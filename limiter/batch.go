@@ -19,11 +19,11 @@ type Mode uint8
 
 // The modes.
 const (
-	// Enforce refuses the group.
+	// Enforce denies the group.
 	Enforce Mode = iota
-	// Shadow never refuses.
+	// Shadow never denies.
 	Shadow
-	// Quota refuses only when every quota charge of the batch lacks room and
+	// Quota denies only when every quota charge of the batch lacks room and
 	// [Batch.QuotaPass] is not set.
 	Quota
 )
@@ -34,34 +34,34 @@ type Charge struct {
 	ID identity.ID
 	// Policy must not be nil.
 	Policy *Policy
-	// Hits to take; 0 only looks. For a refund the hits to give back.
+	// Hits to take; 0 only peeks. For a refund the hits to give back.
 	Hits uint64
 	// Refund gives Hits back: it always passes, is applied even if its group is
-	// refused, and never brings a counter above full. It is first set off
+	// denied, and never brings a counter above full. It is first set off
 	// against the charges on the same counter in the same batch.
 	Refund bool
 	// Mode is what happens to the group when there is no room.
 	Mode Mode
 	// Group numbers the charges that are decided together: if one of them
-	// refuses, none that does not count refused hits is charged. Charges of one
+	// denies, none that does not count denied hits is charged. Charges of one
 	// group are adjacent and numbers ascend.
 	Group int32
 }
 
 // Decision is the answer to one [Charge].
 type Decision struct {
-	// Over reports whether the counter had no room for the hits; for a look,
+	// Over reports whether the counter had no room for the hits; for a peek,
 	// whether it was already beyond its limit. Always false for a refund.
 	Over bool
-	// Denied reports whether the charge's group refused.
+	// Denied reports whether the charge's group was denied.
 	Denied bool
 	// Before is what was used of the [Policy.Capacity] when the charge was
 	// decided, earlier charges of the same batch on the same counter included. It
-	// may exceed the capacity where refused hits count.
+	// may exceed the capacity where denied hits count.
 	Before uint64
 	// Charged is what the counter took (for a refund: gave back), so what a refund
 	// may give back. It is less than the hits where a count saturates, debt is at
-	// its cap, or refused hits take the place of older ones in a full log.
+	// its cap, or denied hits take the place of older ones in a full log.
 	Charged uint64
 	// Remaining is how many single hits would still be admitted after this
 	// charge, those that would wait included; 0 when Over.
@@ -74,7 +74,7 @@ type Decision struct {
 	// [Never]; else 0.
 	RetryAfter time.Duration
 	// Wait is how long the hits have to be held, 0 for at once. Always 0 when the
-	// charge is Over or its group refused.
+	// charge is Over or its group was denied.
 	Wait time.Duration
 }
 
@@ -84,14 +84,14 @@ type Batch struct {
 	// Charges is filled by the caller.
 	Charges []Charge
 	// QuotaPass says that some quota member that is no quota charge passes (one in
-	// shadow mode, say), so that no quota charge refuses.
+	// shadow mode, say), so that no quota charge denies.
 	QuotaPass bool
 	// Budget is how long the request may be held at most, what is left of its
-	// deadline; a hit that would wait longer is refused. 0 means that it must not
+	// deadline; a hit that would wait longer is denied. 0 means that it must not
 	// be held at all.
 	Budget time.Duration
 	// Clock, if set, tells the time at which a group gives back what it took from
-	// a bucket because it refuses after all: what drained meanwhile does not come
+	// a bucket because it is denied after all: what drained meanwhile does not come
 	// back. nil means the time that was passed to [Table.Decide].
 	Clock func() Time
 	// Partition is where the counters are, nil for the table's common partition.
@@ -99,16 +99,16 @@ type Batch struct {
 
 	// Decisions is filled by [Table.Decide], one per charge, in their order.
 	Decisions []Decision
-	// Denied is set by [Table.Decide]: at least one group refused.
+	// Denied is set by [Table.Decide]: at least one group was denied.
 	Denied bool
 	// Wait is set by [Table.Decide]: how long the request has to be held, the
-	// longest Wait of its decisions; 0 if it is refused.
+	// longest Wait of its decisions; 0 if it is denied.
 	Wait time.Duration
 
 	// What Decide needs beside the above, kept so that it need not be allocated.
 	members []member // one group, or all charges, ordered by counter
 	view    view     // the counter that is being charged
-	spare   Decision // that nobody is told
+	spare   Decision // of peeks, and of what is not certain yet
 	marks   []int64  // the number of the state in which a charge left its counter
 	left    []uint64 // hits that remain after the set-off; see hits
 	offset  bool     // left is valid

@@ -12,10 +12,10 @@ import (
 //	30 bits  version: grows with every write to the cells
 //	33 bits  what else changes from hit to hit, the payload
 //
-// Whoever reads cells reads the word first and checks afterwards that its version
-// is still the same. Whoever writes them swaps the lock into the word it has seen,
-// writes, and stores the word without it, a version later. What only changes the
-// payload is one compare-and-swap.
+// A reader of cells reads the word first and checks afterwards that its version is
+// still the same. A writer swaps the lock into the word it has seen, writes, and stores
+// the word without it, a version later. What only changes the payload is one
+// compare-and-swap.
 const (
 	lockBit     = 1 << 63
 	versionOne  = 1 << payloadBits

@@ -17,22 +17,22 @@ func (t *Table) Decide(now Time, b *Batch) {
 	b.Denied, b.Wait, b.offset = false, 0, false
 
 	if n > 1 {
-		t.Prefetch(b) // all at once, while the first is looked for
+		t.Prefetch(b) // all at once, while the first is searched for
 	}
 	grouped, refunds, quota := b.survey()
 	if refunds {
 		b.setOff()
 	}
-	// If no quota has room even now, the groups with one refuse without touching
+	// If no quota has room even now, the groups with one are denied without touching
 	// their other counters.
-	refuse := grouped && quota && !refunds && !t.quotaHasRoom(now, b)
+	deny := grouped && quota && !refunds && !t.quotaHasRoom(now, b)
 	var hi int
 	for lo := 0; lo < n; lo = hi {
 		hi = b.groupEnd(lo)
 		if hi-lo == 1 {
 			t.charge(now, b, lo)
 		} else {
-			t.decideGroup(now, b, lo, hi, refuse)
+			t.decideGroup(now, b, lo, hi, deny)
 		}
 	}
 	t.conclude(now, b, quota && !b.quotaPassed())
@@ -79,18 +79,18 @@ func (b *Batch) quotaPassed() bool {
 	return false
 }
 
-// conclude marks what refused. With quotaRefuses every quota charge lacked room:
-// groups that have one refuse and give back what they took until they knew.
-func (t *Table) conclude(at Time, b *Batch, quotaRefuses bool) {
+// conclude marks what was denied. With quotaDenies every quota charge lacked room:
+// groups that have one are denied and give back what they took until they knew.
+func (t *Table) conclude(at Time, b *Batch, quotaDenies bool) {
 	var hi int
 	for lo := 0; lo < len(b.Charges); lo = hi {
 		hi = b.groupEnd(lo)
-		refused := false
+		denied := false
 		for i := lo; i < hi; i++ {
 			c, d := &b.Charges[i], &b.Decisions[i]
-			refused = refused || d.Denied || d.Over && c.Mode == Enforce || quotaRefuses && c.Mode == Quota
+			denied = denied || d.Denied || d.Over && c.Mode == Enforce || quotaDenies && c.Mode == Quota
 		}
-		if refused {
+		if denied {
 			b.Denied = true
 			for i := hi - 1; i >= lo; i-- {
 				t.rollBack(at, b, i)

@@ -1,16 +1,14 @@
 // Package limiter decides rate limits in memory: many counters in one table of
 // fixed size, all charges of one request decided together.
 //
-// A caller fills a [Batch] with charges, each naming a counter by its [ID], the
-// [Policy] it counts under and the hits, and passes it to [Table.Decide] with
-// the time. One [Decision] per charge comes back in the same Batch.
+// A caller fills a [Batch] with charges, each naming a counter by its
+// [identity.ID], the [Policy] it counts under and the hits, and passes it to
+// [Table.Decide] with the time. One [Decision] per charge comes back in the same
+// Batch.
 //
-// A program that has one limit and needs no table holds a [Single]: one counter, of
-// the same algorithms.
-//
-// Time is always an argument; a table reads no clock ([Clock] is for its callers),
-// starts no goroutine and, once a Batch has grown to its working size, allocates
-// nothing.
+// Time is always an argument. A table reads no clock (package clock is for its
+// callers) and starts no goroutine. Once a Batch has grown to its working size,
+// decisions allocate nothing.
 //
 // # The table
 //
@@ -27,77 +25,78 @@
 //	block   [tag word][tag word][tag word][tag word]   64 bytes
 //	        [tag word][tag word][tag word][tag word]   64 bytes
 //
-// Sliding windows and logs need more than a word: beside each slot of their
-// size classes are a note, two words, and so many cells of one word. What is in them
-// depends on the algorithm:
+// Sliding windows and logs need more than a word. Beside each slot of their size
+// classes are a note, two words, and so many cells of one word. What is in them
+// depends on the algorithm (of a word, with the bits of each part):
 //
-//	                 word                                          note              cells
-//	fixed window     life 1, end of window 30, hits 33 bits        -                 -
-//	token bucket,    life 1, unit 1, time at which all that was    -                 -
-//	leaky bucket     admitted has drained 62 bits
-//	sliding window   lock 1, version 30, hits of the newest        end, sum of the   hits of those
-//	                 sub-window 33 bits                            ones before       before, two a cell
-//	sliding log      lock 1, version 30, next cell and number      end               times of hits
-//	                 of hits 33 bits
+//	                word                                        note             cells
+//	fixed window    generation 1, end of window 30, hits 33     -                -
+//	token bucket,   generation 1, unit 1, theoretical arrival   -                -
+//	leaky bucket    time (TAT) 62
+//	sliding window  lock 1, version 30, hits of the newest      end, sum of the  hits of those
+//	                sub-window 33                               ones before      before, two a cell
+//	sliding log     lock 1, version 30, next cell and number    end              times of hits
+//	                of hits 33
 //
-// The common partition has size classes for the algorithms that [Options] names; others are
-// made from a reserve when they are first needed. A [Partition] has size classes of its own.
-// Only a log whose limit needs another size moves from size class to size class.
+// The common partition has size classes for the policies that [Options] names. Others
+// are made from a reserve when they are first needed. A [Partition] has size classes
+// of its own. Only a log whose limit needs another size moves to another size class.
 //
-// Of a block, a counter takes the slot that its ID prefers if that is free: most are
-// found at the first look, without a search that a processor would have to guess the
-// end of, and [Table.Prefetch] knows which line of memory to ask for.
+// A counter takes the slot of a block that its ID prefers, if that is free. So most are
+// found in the first slot, without a search whose end a processor would have to guess,
+// and [Table.Prefetch] knows which line of memory to ask for.
 //
 // No string is kept: the 128 bits of the ID are the identity. Two of a million
-// live counters share a slot with a probability of about 10^-12, and since IDs
-// are hashed with a secret key, no client can bring it about.
+// live counters share a slot with a probability of about 10^-12. No client can bring
+// it about, since IDs are hashed with a secret key.
 //
 // A counter says by itself when it has expired, and an expired one equals an
-// absent one, so nothing sweeps the table: whoever needs a slot for a new counter
-// takes an expired one, in place. When both blocks are full of live counters, the
-// one that has used least is given up (forgotten), so that a flood of new values
-// pushes out its own and counters that are well used stay; [Stats] counts it. Up
-// to about six live counters in ten slots that does not happen.
+// absent one. So nothing sweeps the table: an insert takes the slot of an expired
+// counter. If both blocks are full of live counters, the one that has used least is
+// evicted, and [Stats] counts it. So a flood of new values evicts its own, and counters
+// that are well used stay. Up to about six live counters in ten slots nothing is evicted.
+//
+// # Algorithms
+//
+// Each algorithm has a file of its own and is an implementation of one interface,
+// algorithm. The table, the groups and the inserts call that and know nothing else.
+// A new algorithm is a file and a line in algorithm.go.
 //
 // # Invariants
 //
 //   - A window of a counter admits at most the limit, whatever the order of the
-//     times and however many goroutines ask, unless the counter was given up.
-//   - A counter never goes back to an older window. Who comes late is counted in
-//     the newer one, also if the counter was reclaimed and comes anew. Late means
-//     up to a year; beyond that the clock is taken to have been set back.
+//     times and however many goroutines ask, unless the counter was evicted.
+//   - A counter never goes back to an older window. A late hit is counted in the newer
+//     one, also if the counter was reclaimed and comes anew. Late means up to a year;
+//     beyond that the clock is taken to have been set back.
 //   - A counter has at most one slot, and a slot's hits are those of its tag.
-//   - Of a group that refuses nothing stays charged, but for limits that count
-//     refused hits.
-//   - A look, a refused charge that does not count, and a refund of an absent
+//   - A denied group leaves no charge, but for limits that count denied hits.
+//   - A peek, a denied charge that does not count, and a refund of an absent
 //     counter write nothing and take no slot.
 //
 // # Concurrency
 //
 // A charge on a fixed window or a bucket that has a slot is a compare-and-swap of
-// its word, and so is one on a sliding window that was hit in this sub-window
-// already. The first hit in a sub-window, and every one on a log, holds a lock bit
-// in the word for as long as it takes to write the cells; others that want this
-// counter wait, those of other counters do not. One that is refused is only loads,
-// so a counter that is hammered beyond its limit costs its callers no shared
-// writes; cells are read between two loads of the word, whose version tells
-// whether they have changed.
+// its word. So is one on a sliding window that was hit in this sub-window already. The
+// first hit in a sub-window, and every one on a log, holds a lock bit in the word
+// while it writes the cells. Others that want this counter wait for it; those that
+// want other counters do not. A denied charge only loads, so a counter that is hammered
+// beyond its limit costs its callers no shared writes. Cells are read between two
+// loads of the word, whose version tells whether they have changed.
 //
-// A counter without a slot is inserted under the locks of its two blocks. Groups of
-// several charges look at all counters, then reserve in one order for all batches
-// and give back when one has no room any more. Each counter keeps its bound at every
-// step, so admissions are always legal; a refusal can be spurious only while
-// another request, refused itself, holds a reservation.
+// A counter without a slot is inserted under the locks of its two blocks. A group of
+// several charges peeks at all its counters, then reserves them in one order for all
+// batches, and gives back what it reserved if one has no room any more. Each counter
+// keeps its bound at every step, so admissions are always legal. A denial can be
+// spurious only while another request, denied itself, holds a reservation.
 //
 // # Cost
 //
 // Sixteen bytes a counter, and what it has of cells; see [CounterBytes]. A decision
-// on a counter in cache takes some twenty nanoseconds, of a log forty; on one of a
-// million counters a few hundred, a new counter less than a microsecond; two limits
-// together take little more than twice the time of one. Policies that are used often
-// should be prepared; see [Policy.Prepare]. Time per charge is
-// bounded by sixteen slots and the cells of a counter; n charges in a group cost
-// n log n.
+// on a counter in cache takes some thirty to sixty nanoseconds, and on one of a million
+// counters a few hundred. A new counter takes less than a microsecond. Policies that
+// are used often should be prepared; see [Policy.Prepare]. Time per charge is bounded
+// by sixteen slots and the cells of a counter; n charges in a group cost n log n.
 //
 // # What it does not do
 //

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// maxReserveTries bounds how often a group is looked at again because another
-// request took the room it had seen. What is refused after the last try did lack
+// maxReserveTries bounds how often a group peeks again because another
+// request took the room it had seen. What is denied after the last try did lack
 // room when it was tried.
 const maxReserveTries = 4
 
@@ -109,7 +109,7 @@ func (b *Batch) setOff() {
 	}
 }
 
-// quotaHasRoom reports whether a quota charge has room, by a look at each. It
+// quotaHasRoom reports whether a quota charge has room, by a peek at each. It
 // charges nothing.
 func (t *Table) quotaHasRoom(at Time, b *Batch) bool {
 	if b.QuotaPass {
@@ -134,24 +134,24 @@ func (t *Table) quotaHasRoom(at Time, b *Batch) bool {
 	return false
 }
 
-// decideGroup decides the charges lo to hi together. quotaRefuses says that a
-// quota charge among them refuses.
+// decideGroup decides the charges lo to hi together. quotaDenies says that a
+// quota charge among them denies it.
 //
-// Charges that do not depend on the others come first. Of the rest all counters
-// are looked at, so that a counter which is steadily full does not make the
-// others be charged and given back each time; then they are reserved in order,
-// and given back if one has no room any more. Every counter keeps its bound at
-// every moment, so what is admitted is always legal; what is refused lacked
+// Charges that do not depend on the others come first. The rest peeks at all its
+// counters, so that a counter which is steadily full does not make the others be
+// charged and given back each time. Then they are reserved in order, and given back
+// if one has no room any more. Every counter keeps its bound at
+// every moment, so what is admitted is always legal. What is denied lacked
 // room, if only because of a reservation that was about to be given back.
-func (t *Table) decideGroup(at Time, b *Batch, lo, hi int, quotaRefuses bool) {
+func (t *Table) decideGroup(at Time, b *Batch, lo, hi int, quotaDenies bool) {
 	b.sortMembers(lo, hi)
-	refuse := t.settle(at, b)
+	deny := t.settle(at, b)
 	for i := lo; i < hi; i++ {
-		refuse = refuse || quotaRefuses && b.Charges[i].Mode == Quota
+		deny = deny || quotaDenies && b.Charges[i].Mode == Quota
 	}
 	for try := 1; ; try++ {
 		reserved := 0
-		ok := t.lookAll(at, b) && !refuse
+		ok := t.peekAll(at, b) && !deny
 		if ok {
 			if reserved = t.reserveAll(at, b); reserved == len(b.members) {
 				return
@@ -170,21 +170,20 @@ func (t *Table) decideGroup(at Time, b *Batch, lo, hi int, quotaRefuses bool) {
 	}
 }
 
-// refuses reports whether charge i, decided, makes its group refuse.
-func (b *Batch) refuses(i int) bool {
+// denies reports whether charge i, decided, denies its group.
+func (b *Batch) denies(i int) bool {
 	return b.Charges[i].Mode == Enforce && b.Decisions[i].Over
 }
 
-// settle decides those members whose outcome the group cannot change (refunds,
-// charges that count when refused, and looks at counters that the group does not
-// charge) and drops them from b.members. It reports whether one of them makes the
-// group refuse.
+// settle decides those members whose outcome the group cannot change, and drops them
+// from b.members: refunds, charges that count when denied, and peeks at counters that the
+// group does not charge. It reports whether one of them denies the group.
 func (t *Table) settle(at Time, b *Batch) bool {
-	refuse, rest := false, 0
+	deny, rest := false, 0
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
-		charged := false // on the condition that the group does not refuse
+		charged := false // on the condition that the group is admitted
 		for i := lo; i < hi; i++ {
 			charge := b.members[i].index
 			c := &b.Charges[charge]
@@ -201,27 +200,28 @@ func (t *Table) settle(at Time, b *Batch) bool {
 				continue
 			}
 			t.charge(at, b, m.index)
-			refuse = refuse || b.refuses(m.index)
+			deny = deny || b.denies(m.index)
 		}
 	}
 	b.members = b.members[:rest]
-	return refuse
+	return deny
 }
 
-// lookAll looks at the counters of b.members and decides as if those with room
-// were charged, of which reserve or leave says what is left. It reports whether none makes the group refuse.
-func (t *Table) lookAll(at Time, b *Batch) bool {
+// peekAll peeks at the counters of b.members and decides as if those with room were
+// charged. What is left then is for reserve or leave to say. It reports whether none
+// denies the group.
+func (t *Table) peekAll(at Time, b *Batch) bool {
 	ok := true
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
-		ok = t.look(at, b, b.members[lo:hi]) && ok
+		ok = t.peek(at, b, b.members[lo:hi]) && ok
 	}
 	return ok
 }
 
-// look is lookAll for the members on one counter.
-func (t *Table) look(at Time, b *Batch, run []member) bool {
+// peek is peekAll for the members on one counter.
+func (t *Table) peek(at Time, b *Batch, run []member) bool {
 	c, v := &b.Charges[run[0].index], &run[0].seen
 	t.read(at, t.partition(b), run[0].tag, c.ID, c.Policy, v)
 	st, ok := v.state, true
@@ -231,22 +231,22 @@ func (t *Table) look(at Time, b *Batch, run []member) bool {
 		m.before = st
 		after, decided := c.Policy.algorithm().decide(v, at, c, b.hits(m.index), b.Budget, st, d)
 		if !decided {
-			return t.look(at, b, run)
+			return t.peek(at, b, run)
 		}
 		if v.class.size > 0 { // while the cells are known to be true
 			c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, st, d)
 		}
 		m.after, st = after, after
-		ok = ok && !b.refuses(m.index)
+		ok = ok && !b.denies(m.index)
 	}
 	if !v.same() {
-		return t.look(at, b, run)
+		return t.peek(at, b, run)
 	}
 	return ok
 }
 
 // leave makes the decisions of b.members but the first reserved ones, which
-// looked as if they were charged, say that they are not.
+// say what would be if they were charged, say what is.
 func (t *Table) leave(at Time, b *Batch, reserved int) {
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
@@ -257,15 +257,15 @@ func (t *Table) leave(at Time, b *Batch, reserved int) {
 			if !c.Refund {
 				d.Charged = 0
 			}
-			if v := &b.members[lo].seen; v.class.size == 0 { // else look has done it
+			if v := &b.members[lo].seen; v.class.size == 0 { // else peek has done it
 				c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, m.before, d)
 			}
 		}
 	}
 }
 
-// reserveAll charges what lookAll has decided, and returns how many members it
-// has. It stops where a counter was hit meanwhile and makes the group refuse now.
+// reserveAll charges what peekAll has decided, and returns how many members it
+// has. It stops where a counter was hit meanwhile and now denies the group.
 func (t *Table) reserveAll(at Time, b *Batch) int {
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
@@ -292,7 +292,7 @@ func (t *Table) reserve(at Time, b *Batch, run []member) bool {
 		if t.write(at, t.partition(b), first.tag, c.ID, c.Policy, &first.seen, last.after) {
 			return true
 		}
-		if !t.look(at, b, run) {
+		if !t.peek(at, b, run) {
 			return false
 		}
 	}

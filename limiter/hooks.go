@@ -14,5 +14,5 @@ const (
 	whileCellsHeld               // a counter's cells are being written
 	whileAwaiting                // another goroutine holds the cells
 	betweenCharges               // of a group, while some counters are reserved
-	beforeElsewhere              // a log has not been found on the size class of its limit
+	beforeElsewhere              // a log has not been found in the size class of its limit
 )

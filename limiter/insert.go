@@ -9,12 +9,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A moveLock is held by an insert of a counter that may be on the size class of another
-// size.
+// A moveLock is held while a counter is inserted that may be in another size class.
 type moveLock struct {
 	sync.Mutex
-	// moves counts the counters that have moved to another size class. It grows when one is on
-	// the new and not yet off the old: a reader that has found it on neither looks again.
+	// moves counts the counters that have moved to another size class. It grows when one is in
+	// the new and not yet gone from the old, so a reader that has found it in neither
+	// reads again.
 	moves atomic.Uint64
 }
 
@@ -28,19 +28,19 @@ type moveLock struct {
 // stalled before its compare-and-swap fails, for the word is another one, unless
 // the new owner's word happens to equal the one that was seen. Words of expired
 // counters cannot come back: the new one ends after the horizon, the old one
-// did not. Those of counters that were given up could, a window with one hit
-// being like another; hence the life in the word, which every change of hands
+// did not. Those of counters that were evicted could, a window with one hit
+// being like another. Hence the generation in the word, which every change of hands
 // flips. A charge can still reach a stranger if the slot changes hands twice
 // while one goroutine stands between two instructions and the second window ends
 // in the same second with the same count. The stranger, in a table that is
 // overrun, is then charged too much, never too little.
 //
-// A charge that succeeds just before its slot is given up is forgotten with it.
+// A charge that succeeds just before its counter is evicted is forgotten with it.
 //
-// A log that v found on the size class of another size moves to its own.
+// A log that v found in another size class moves to its own.
 func (t *Table) insert(at Time, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view, after state) bool {
 	a := p.algorithm()
-	if a.resizes() { // it could be on several size classes
+	if a.resizes() { // it could be in several size classes
 		m := &t.logs[id.Lo%stripes]
 		m.Lock()
 		defer m.Unlock()
@@ -67,7 +67,7 @@ func (t *Table) insert(at Time, partition *Partition, tag uint64, id identity.ID
 	return true
 }
 
-// move is insert for a log that goes from v's size class to sh. Its lock is held.
+// move is insert for a log that goes from v's size class to sc. Its lock is held.
 func (t *Table) move(at Time, sc *sizeClass, tag uint64, id identity.ID, p *Policy, v *view, after state) bool {
 	small, large := v.class, sc
 	if small.size > large.size {
@@ -111,7 +111,7 @@ func (t *Table) place(at Time, sc *sizeClass, tag uint64, p *Policy, v *view, af
 			lost := live && owner.weight(sc, index, word) > 0
 			pause(beforeSlotDead)
 			if !s.word.CompareAndSwap(word, dead) {
-				continue // it was hit meanwhile; look for another
+				continue // it was hit meanwhile; choose another
 			}
 			pause(afterSlotDead)
 			if lost {
@@ -131,7 +131,7 @@ func (t *Table) place(at Time, sc *sizeClass, tag uint64, p *Policy, v *view, af
 	}
 }
 
-// A victim is a live counter that may be given up.
+// A victim is a live counter that may be evicted.
 type victim struct {
 	some   bool
 	index  uint64
@@ -148,12 +148,12 @@ func (v *victim) before(w *victim) bool {
 	return v.end < w.end
 }
 
-// leastOf returns which of two victims is given up: one of windows, one of
-// buckets, of which there are so many. Hits of windows and lags of buckets do not
-// compare. The kind that has most slots gives one up, since a flood is what fills
-// a table: established counters of the other kind would all be lost to it
-// otherwise, each being the only one of its kind among its neighbours. Of as many
-// the newcomer's kind does.
+// leastOf returns which of two victims is evicted: one of windows, one of
+// buckets, of which there are so many. Hits of windows and levels of buckets do not
+// compare. The kind that has most slots loses one, since a flood is what fills
+// a table. Otherwise established counters of the other kind would all be lost to it,
+// each being the only one of its kind among its neighbours. If both have as many, the
+// newcomer's kind loses one.
 func leastOf(least *[2]victim, live [2]int, newcomer int) *victim {
 	if other := 1 - newcomer; live[other] > live[newcomer] {
 		return &least[other]
@@ -170,8 +170,8 @@ func kindOf(tag uint64) int {
 }
 
 // choose returns the number of the slot of the two blocks that a new counter
-// should take, and its word: a free one, best one never used, since an expired
-// counter may still be asked for by who is late; else the live one that is worth
+// should take, and its word: a free one, best one never used, since a late
+// caller may still ask for an expired counter; else the live one that is worth
 // least. It reports false if the cells of all are being written.
 func (sc *sizeClass) choose(newcomer, first, second, way uint64, at Time) (index, word uint64, ok bool) {
 	if index, ok = sc.unused(first, second, way); ok {
@@ -227,8 +227,8 @@ func (sc *sizeClass) choose(newcomer, first, second, way uint64, at Time) (index
 }
 
 // unused returns a slot that was never used, if that is what choose would find: of
-// the first block if it is roomy, or of counters with cells, whose lives are told by
-// their notes, a line of memory more, of the block that has more of them. It counts
+// the first block if it is roomy, or of the block that has more of them, for counters with cells:
+// whether those live, their notes tell, which are a line of memory more. It counts
 // without branches, since which slots are taken is anybody's guess.
 func (sc *sizeClass) unused(first, second, way uint64) (index uint64, ok bool) {
 	m := sc.blocks[first].unused()

@@ -30,7 +30,7 @@ func newSizeClass(size int, blocks int64) *sizeClass {
 		// They are larger, so a size class has to be filled further before a pair of blocks
 		// overflows. From 5 on pairs fill as evenly as if the emptier were always taken
 		// (up to seven tenths; with 3 one in 19,000 counters has no room by then), and
-		// a third to a half fewer are in their second block, which takes a second look.
+		// a third to a half fewer are in their second block, which takes a second search.
 		s.roomy = 5
 		p = unsafe.Add(p, blocks*blockBytes)
 		s.notes = unsafe.Slice((*note)(p), slots)

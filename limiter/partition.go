@@ -12,10 +12,10 @@ const reserveShare = 8
 // closed is the tag of a slot that is never used.
 const closed = ^uint64(0)
 
-// Partition is a part of a [Table] that some counters have for themselves, so that
-// others cannot push them out nor they others. It has a size class for each size of
-// counter. A request that still uses a partition while another replaces it is decided
-// in the old one.
+// Partition is a part of a [Table] that is reserved for some counters: others cannot
+// evict them, nor can they evict others. It has a size class for each size of counter.
+// A request that still uses a partition while another replaces it is decided in the
+// old one.
 type Partition struct {
 	table *Table
 	// slots is how many counters of a size fit at most; 0 in the common partition.
@@ -25,7 +25,7 @@ type Partition struct {
 
 // Partition returns the partition of that name, which holds at most maxCounters counters
 // of one size; the same one if it exists with that bound already. Since a counter
-// has few slots to choose from, some are given up from about two thirds of the
+// has few slots to choose from, some are evicted from about two thirds of the
 // bound on. A partition whose bound changes starts anew. maxCounters below 1 means the
 // table's common partition, which is nil. Partition returns an error if the table has no
 // room for it.
@@ -50,7 +50,7 @@ func (t *Table) Partition(name string, maxCounters int64) (*Partition, error) {
 	}
 	t.spare = left
 	s := &Partition{table: t, slots: maxCounters}
-	s.grow(0)
+	s.growLocked(0)
 	if t.partitions == nil {
 		t.partitions = map[string]*Partition{}
 	}
@@ -66,7 +66,7 @@ func (t *Table) partition(b *Batch) *Partition {
 	return &t.common
 }
 
-// size class returns the size class of p's counters, which is made if it was not expected.
+// class returns the size class of p's counters, which is made if it was not expected.
 func (s *Partition) class(p *Policy) *sizeClass {
 	c := p.class()
 	if have := s.classes[c].Load(); have != nil {
@@ -77,13 +77,12 @@ func (s *Partition) class(p *Policy) *sizeClass {
 	if have := s.classes[c].Load(); have != nil {
 		return have
 	}
-	return s.grow(c)
+	return s.growLocked(c)
 }
 
-// grow gives the partition a size class out of the reserve: half of what is left, or all
-// its slots where they are bounded, and two blocks even if nothing is left. The
-// growth lock is held.
-func (s *Partition) grow(c int) *sizeClass {
+// growLocked gives the partition a size class out of the reserve: half of what is left,
+// or all its slots where they are bounded, and two blocks even if nothing is left.
+func (s *Partition) growLocked(c int) *sizeClass {
 	each := int64(slotBytes(sizes[c]))
 	blocks := s.table.spare / 2 / each / ways
 	if s.slots > 0 {

@@ -43,11 +43,11 @@ const MaxSubWindows = 60
 type Policy struct {
 	// Algorithm must be set.
 	Algorithm Algorithm
-	// Limit is the number of hits per Window, 0..2^32-1. 0 refuses every hit.
+	// Limit is the number of hits per Window, 0..2^32-1. 0 denies every hit.
 	Limit uint32
 	// Window is a whole number of seconds, 1s..[MaxWindow].
 	Window time.Duration
-	// CountRefused makes hits count even if they are refused. For a bucket that
+	// CountRefused makes hits count even if they are denied. For a bucket that
 	// is debt, capped at one window.
 	CountRefused bool
 
@@ -57,7 +57,7 @@ type Policy struct {
 	Burst uint32
 	// Slack is how many hits of a LeakyBucket may be late and catch up.
 	Slack uint32
-	// MaxWait is how long a LeakyBucket holds a hit at most, 0..60s. 0 refuses
+	// MaxWait is how long a LeakyBucket holds a hit at most, 0..60s. 0 denies
 	// instead.
 	MaxWait time.Duration
 	// MaxWaiting is how many hits may wait on one counter.
@@ -116,7 +116,7 @@ func (p *Policy) MaxHits() uint64 {
 	return q
 }
 
-// sizes are the numbers of cells of a counter; each has its size classes. People limit
+// sizes are the numbers of cells of a counter, one for each size class. People limit
 // by round decimal numbers, so most logs fill theirs: a log of ten would take half as
 // much again among powers of two. Rings of ten have five, since a cell holds two of
 // their sub-windows.

@@ -1,10 +1,10 @@
 package limiter
 
 // Prefetch asks the processor for the memory of the counters that b.Charges name, and
-// does not wait for it. It decides nothing and is never needed; but who knows the
-// charges some time before [Table.Decide] can be called, because the clock is still to
+// does not wait for it. It decides nothing and is never needed. But a caller that knows
+// the charges some time before it can call [Table.Decide], because the clock is still to
 // be read or another request to be decoded, saves part of the 0.1 µs that a counter
-// costs which is in no cache. Decide itself does so for three charges and more.
+// costs which is in no cache. Decide itself does so for several charges.
 func (t *Table) Prefetch(b *Batch) {
 	partition := t.partition(b)
 	for i := range b.Charges {

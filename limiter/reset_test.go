@@ -68,7 +68,7 @@ func TestResetAndLookTakeNoSlot(t *testing.T) {
 		if used := reset(table, 1, nil, counterID(1), p); used != 0 {
 			t.Errorf("%s: Reset = %d of an absent counter", name, used)
 		}
-		table.each(func(sc *sizeClass) {
+		table.eachLocked(func(sc *sizeClass) {
 			for i := range uint64(len(sc.blocks)) * ways {
 				if sc.at(i).tag.Load() != 0 {
 					t.Errorf("%s: slot %d is taken", name, i)

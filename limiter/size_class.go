@@ -17,15 +17,15 @@ const (
 	// generationBit, the high bit of a one-word counter, flips when its slot changes
 	// hands.
 	generationBit = 1 << 63
-	// dead is the word of a slot that is changing hands, whatever its size class. Those who meet it wait
-	// for the lock of the bucket's stripe.
+	// dead is the word of a slot that is changing hands, whatever its size class. A reader
+	// that meets it waits for the lock of the block's stripe.
 	dead = ^uint64(0)
 )
 
 // A slot holds one counter.
 type slot struct {
 	// tag says whose counter it is and how to read word; see tagOf. 0 is a slot
-	// never used. It is written only under the lock of the bucket's stripe.
+	// never used. It is written only under the lock of the block's stripe.
 	tag atomic.Uint64
 	// word is the counter, or dead while the slot changes hands.
 	word atomic.Uint64
@@ -46,7 +46,7 @@ type note struct {
 
 const noteBytes = 16
 
-// A size class holds counters of one size: a set-associative array in which a counter
+// A sizeClass holds counters of one size: a set-associative array in which a counter
 // may have its slot in either of two blocks. It has no pointers for the garbage
 // collector to follow.
 type sizeClass struct {
@@ -61,8 +61,8 @@ type sizeClass struct {
 	roomy int
 	// mapped is how much of its memory is not in Go's heap.
 	mapped int64
-	// locks serialise those who want a slot for a new counter, so that a counter
-	// never gets two slots. Block i belongs to lock i mod stripes; two are
+	// locks serialise the inserts of new counters, so that a counter never gets two
+	// slots. Block i belongs to lock i mod stripes; two are
 	// locked in ascending order. Counters that have a slot need no lock.
 	locks *[stripes]sync.Mutex
 }
@@ -116,7 +116,7 @@ func (s *sizeClass) pair(id identity.ID) (first, second uint64) {
 }
 
 // way returns the place in a block that id has if it was free, else one in the same
-// line of memory: most counters are found at the first look, and what is beside the slot
+// line of memory: most counters are found there, and what is beside the slot
 // can be fetched before it is known that they are.
 func way(id identity.ID) uint64 { return id.Lo % ways }
 

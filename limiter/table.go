@@ -43,7 +43,7 @@ type Stats struct {
 	Mapped int64
 	// Reclaimed counts the slots of expired counters that were used again.
 	Reclaimed uint64
-	// Evicted counts the live counters that were forgotten for want of room.
+	// Evicted counts the live counters that were dropped because memory was full.
 	Evicted uint64
 }
 
@@ -57,14 +57,14 @@ type Table struct {
 	horizon atomic.Int64
 	// reclaimed and evicted are the totals of Stats.
 	reclaimed, evicted atomic.Uint64
-	// logs serialise those who insert a log, so that it is on one size class only
+	// logs serialise the inserts of logs, so that each is in one size class only,
 	// whatever its limits. They come before the locks of a size class, and size classes of
 	// smaller counters before those of larger ones.
 	logs [stripes]moveLock
 
 	// bytes bounds the memory.
 	bytes int64
-	// growth is held by who makes size classes and partitions.
+	// growth is held while size classes and partitions are made.
 	growth     sync.Mutex
 	spare      int64 // bytes that no size class has
 	partitions map[string]*Partition
@@ -141,7 +141,7 @@ func (t *Table) Stats() Stats {
 	s := Stats{Reclaimed: t.reclaimed.Load(), Evicted: t.evicted.Load()}
 	t.growth.Lock()
 	defer t.growth.Unlock()
-	t.each(func(sc *sizeClass) {
+	t.eachLocked(func(sc *sizeClass) {
 		s.Capacity += int64(len(sc.blocks)) * ways
 		s.Bytes += sc.bytes()
 		s.Mapped += sc.mapped
@@ -151,10 +151,10 @@ func (t *Table) Stats() Stats {
 }
 
 const (
-	// liveSample is how many slots of a size class Live looks at at least, and how many
+	// liveSample is how many slots of a size class Live reads at least, and how many
 	// counters it takes for these to stand for all: hashing spreads counters evenly.
 	liveSample = 1 << 18
-	// liveSlots is how many slots it looks at where there are fewer.
+	// liveSlots is how many slots it reads where there are fewer.
 	liveSlots = 1 << 23
 )
 
@@ -166,7 +166,7 @@ func (t *Table) Live(now Time) int64 {
 	n := int64(0)
 	var classes []*sizeClass
 	t.growth.Lock()
-	t.each(func(sc *sizeClass) { classes = append(classes, sc) })
+	t.eachLocked(func(sc *sizeClass) { classes = append(classes, sc) })
 	t.growth.Unlock()
 	for _, sc := range classes {
 		// Whole blocks: their slots are not taken independently.
@@ -205,8 +205,8 @@ func (s *sizeClass) live(stride uint64, at Time) int64 {
 	return n * int64(stride) //nolint:gosec // at most the number of slots
 }
 
-// each calls f for all size classes. The growth lock is held.
-func (t *Table) each(f func(*sizeClass)) {
+// eachLocked calls f for all size classes. The growth lock is held.
+func (t *Table) eachLocked(f func(*sizeClass)) {
 	of := func(s *Partition) {
 		for c := range s.classes {
 			if sc := s.classes[c].Load(); sc != nil {

@@ -2,9 +2,9 @@ package limiter
 
 import "slices"
 
-// Cancel gives back what b's waiting charges hold, for a request whose caller
-// went away at the time now while it was held. A slot comes back only if no later
-// one has been given out, since others were promised theirs. What came back is no
+// Cancel gives back what b's waiting charges hold, for a request that was cancelled at
+// the time now while it was held. A turn comes back only if no later one has been given
+// out, since others were promised theirs. What came back is no
 // longer in the Charged and Wait of its decision.
 func (t *Table) Cancel(now Time, b *Batch) {
 	for i, d := range slices.Backward(b.Decisions) {
@@ -15,8 +15,8 @@ func (t *Table) Cancel(now Time, b *Batch) {
 	b.Wait = 0
 }
 
-// rollBack undoes what charge i took on the condition that its group did not
-// refuse.
+// rollBack undoes what charge i took on the condition that its group would be
+// admitted.
 func (t *Table) rollBack(at Time, b *Batch, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	if !c.Refund && !c.Policy.CountRefused && d.Charged > 0 {
@@ -27,7 +27,7 @@ func (t *Table) rollBack(at Time, b *Batch, i int) {
 }
 
 // release gives back what charge i took. If the window it was taken from has
-// passed, there is nothing to give back; a bucket's slot that others wait behind
+// passed, there is nothing to give back; a bucket's turn that others wait behind
 // is lost and stays charged.
 func (t *Table) release(at Time, b *Batch, i int) {
 	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view

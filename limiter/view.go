@@ -10,7 +10,7 @@ type view struct {
 	word  uint64     // what slot held
 	head  int64      // of a ring: the number of the sub-window that word counts
 	newer uint64     // of a log: how many hits are newer than those that are undone
-	moves bool       // it is a log on the size class of another size than its limit's
+	moves bool       // it is a log in another size class than its limit's
 	state            // what all that means at the instant of the view
 }
 
@@ -31,7 +31,7 @@ func (t *Table) read(at Time, partition *Partition, tag uint64, id identity.ID, 
 				pause(beforeElsewhere)
 				v.elsewhere(partition, tag, id)
 				if v.slot == nil && moves != t.logs[id.Lo%stripes].moves.Load() {
-					continue // it may have moved from where it was not looked for yet
+					continue // it may have moved from where it was not searched for yet
 				}
 			}
 			if slot, s = v.slot, v.class; slot == nil {
@@ -56,12 +56,12 @@ func (t *Table) read(at Time, partition *Partition, tag uint64, id identity.ID, 
 	}
 }
 
-// settled reports whether nobody is changing the slot with the word. If somebody
-// is, it lets them.
+// settled reports whether no goroutine is changing the slot with the word. If one is,
+// it waits for it.
 func (s *sizeClass) settled(word uint64, id identity.ID) bool {
 	switch {
 	case word == dead:
-		held := s.lock(s.pair(id)) // whoever changes the slot holds it
+		held := s.lock(s.pair(id)) // which is held while the slot changes hands
 		held.unlock()
 		return false
 	case s.size > 0: // the bit is the lock of the cells
@@ -72,7 +72,7 @@ func (s *sizeClass) settled(word uint64, id identity.ID) bool {
 	}
 }
 
-// elsewhere looks for a log on the size classes of other sizes.
+// elsewhere searches for a log in the other size classes.
 func (v *view) elsewhere(partition *Partition, tag uint64, id identity.ID) {
 	for c := range partition.classes {
 		s := partition.classes[c].Load()

@@ -14,10 +14,10 @@ import (
 const anchorLife = 100 * time.Millisecond
 
 // Clock tells the time in half the time of [time.Now], which asks the system for
-// two: it asks for the monotonic one, and ten times a second for both, to see how
+// two. It asks for the monotonic one, and ten times a second for both, to see how
 // far the wall clock has moved against it. So a wall clock that was set, or a
 // machine that was suspended, is seen at once if a tenth of a second has passed
-// since the last look, else by then. Time may go back with the wall clock, which a
+// since it asked for both, else by then. Time may go back with the wall clock, which a
 // [limiter.Table] bears. All methods may be called concurrently; none takes a lock that
 // another waits for.
 type Clock struct {

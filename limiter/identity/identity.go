@@ -53,9 +53,9 @@ func NewKey() Key {
 // 2^-59 times the pieces.
 //
 // A client sees of IDs at most whether two of its values share a counter, which
-// they do not, and in a table full of live counters which of them were given up.
+// they do not, and in a table full of live counters which of them were evicted.
 // Enough of the latter may tell which values meet in a block, so that these can
-// push each other out sooner than at random; they can do so anyway by a flood.
+// evict each other sooner than at random. They can do so anyway by a flood.
 type Hasher struct {
 	keys *hashKeys
 	// a and b are the sums for Hi and Lo.
