@@ -175,7 +175,7 @@ func take(ts *testscript.TestScript, _ bool, args []string) {
 	// Another run of the script, which is about to end, may have it.
 	tick := time.NewTicker(patience / 1000)
 	defer tick.Stop()
-	for tries := 0; errors.Is(err, syscall.EADDRINUSE) && tries < 100; tries++ {
+	for tries := 0; errors.Is(err, syscall.EADDRINUSE) && tries < 300; tries++ {
 		l, err = net.Listen("tcp", args[0])
 		<-tick.C
 	}

@@ -27,8 +27,8 @@ type Environment struct {
 	assigned map[string]assignment
 	// unused is why a variable that is set has no effect, by name.
 	unused map[string]string
-	// excused are warnings of bad values that do not end the start of
-	// envoyproxy/ratelimit, nor ours.
+	// excused are warnings of bad values that end neither the start of
+	// envoyproxy/ratelimit nor that of sluice.
 	excused []string
 	// otel are the names of those that OpenTelemetry reads.
 	otel []string
@@ -124,13 +124,13 @@ func (e *Environment) assign() {
 	}
 }
 
-// to sets a flag from those of the variables that are set.
+// to sets a flag, and notes those of the variables in from that are set.
 func (e *Environment) to(flag string, value any, from ...string) {
 	from = slices.DeleteFunc(slices.Clone(from), func(name string) bool { return e.set[name] == "" })
 	e.assigned[flag] = assignment{value, from}
 }
 
-// without says why those of names that are set have no effect.
+// without notes why the variables of names have no effect, for those that are set.
 func (e *Environment) without(why string, names ...string) {
 	for _, name := range names {
 		if _, ok := e.set[name]; ok {

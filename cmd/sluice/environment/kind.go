@@ -23,8 +23,8 @@ const (
 	aMap      kind = "map[string]string"
 )
 
-// check returns what text must be instead, "" if it is of the kind: what
-// envconfig, by which envoyproxy/ratelimit reads its settings, accepts.
+// check returns what text must be instead, or "" if it is of the kind. The kinds accept
+// what envconfig accepts, the library that reads the settings of envoyproxy/ratelimit.
 func (k kind) check(text string) (allowed string) {
 	var err error
 	switch k {

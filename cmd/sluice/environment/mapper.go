@@ -9,7 +9,7 @@ import (
 )
 
 // mappedNames are the metrics of envoyproxy/ratelimit's own mapping from statsd to
-// Prometheus. sluice has them all, without a mapping.
+// Prometheus. sluice has all of them without a mapping.
 var mappedNames = []string{
 	"ratelimit_service_rate_limit_near_limit",
 	"ratelimit_service_rate_limit_over_limit",
@@ -23,8 +23,8 @@ var mappedNames = []string{
 	"ratelimit_service_config_load_error",
 }
 
-// assignMapper warns of a mapping that dashboards may count on. One of the usual
-// names needs none.
+// assignMapper warns of a mapping to names that sluice's metrics do not have: dashboards
+// may count on them.
 func (e *Environment) assignMapper() {
 	const variable = "PROMETHEUS_MAPPER_YAML"
 	path := e.set[variable]

@@ -97,7 +97,7 @@ func (e *Environment) assignXDS() {
 	e.boundBackoff()
 }
 
-// boundBackoff has the first wait be the longest, as there, if it is longer.
+// boundBackoff cuts the first wait to the longest one, as envoyproxy/ratelimit does.
 func (e *Environment) boundBackoff() {
 	const first, longest = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"
 	initial, err1 := time.ParseDuration(e.or(first, "10s"))
