@@ -3,11 +3,14 @@ package proxy_test
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
@@ -116,3 +119,71 @@ func TestManyLongRequestsAtOnce(t *testing.T) {
 	t.Logf("%d requests of 10 x %d bytes at once: memory was at most %d MiB, %d before; %d answers of others",
 		all, len(long), peak(t, limits)>>20, before>>20, others.total())
 }
+
+// TestManyLongRequestsOfManyEnvoys has several Envoys send theirs while sluice stands
+// still, so that all begin at once when it goes on.
+func TestManyLongRequestsOfManyEnvoys(t *testing.T) {
+	t.Parallel()
+	const places = 100
+	rules := strings.ReplaceAll(twice, "PLACES", strconv.Itoa(places))
+	limits := startPlain(t, nil, "--config", writeRules(t, rules))
+	envoys := make([]*proxy, sized(2, 5))
+	for i := range envoys {
+		envoys[i] = startProxy(t, []listener{{
+			rateLimit: []string{"{ timeout: 60s, failure_mode_deny: true }"},
+			routes:    limitedBy(byHeader("x-user", "first"), byHeader("x-user", "second")),
+		}}, "circuit_breakers: { thresholds: [{ max_requests: 10000, max_pending_requests: 10000 }] }", limits)
+		envoys[i].http2.Timeout = suite.Patience
+	}
+	window.AwaitHour(t)
+	if err := limits.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var (
+		wg  sync.WaitGroup
+		mu  sync.Mutex
+		got = map[string]int{}
+		all = len(envoys) * sized(300, 1600)
+	)
+	for i := range all {
+		wg.Go(func() {
+			status, err := envoys[i%len(envoys)].sent(t.Context(), "ingress", ask{http2: true, headers: user("u", 59*kib).headers})
+			answer := strconv.Itoa(status)
+			if err != nil {
+				answer = err.Error()
+			}
+			mu.Lock()
+			got[answer]++
+			mu.Unlock()
+		})
+	}
+	suite.Eventually(t, "all calls wait", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		n := 0
+		for _, p := range envoys {
+			n += p.stat(t, "cluster.sluice.upstream_rq_active") + p.stat(t, "cluster.sluice.upstream_rq_pending_active")
+		}
+		for _, answers := range got {
+			n += answers
+		}
+		return n == all
+	})
+	if err := limits.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	// Each request counts in both, and may be overtaken between them.
+	if got["200"] == 0 || got["200"] > places || got["200"]+got["429"] != all {
+		t.Errorf("of a limit of %d, %d requests got %v, want at most as many 200 and else 429", places, all, got)
+	}
+	unharmed(t, limits)
+	t.Logf("%d requests of 2 x %d bytes by %d Envoys got %v; memory was at most %d MiB", all, 59*kib, len(envoys), got, peak(t, limits)>>20)
+}
+
+const twice = `
+domain: d
+descriptors:
+- { key: first, rate_limit: { unit: year, requests_per_unit: PLACES } }
+- { key: second, rate_limit: { unit: year, requests_per_unit: PLACES } }
+`
