@@ -8,14 +8,17 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // rulesOn says how many files of rules, or of defaults, some documents show at least.
@@ -55,9 +58,10 @@ func TestPages(t *testing.T) {
 			if strings.Contains(block[1], "\ndefaults:") {
 				_, found = rulefile.ParseDefaults(page, []byte(block[1]))
 			} else {
-				configs, errors := rulefile.Parse(page, []byte(block[1]))
+				var configs []rules.Config
+				configs, found = rulefile.Parse(page, []byte(block[1]))
 				_, more := descriptors.Compile(configs, descriptors.Options{})
-				found = append(errors, more...)
+				found = append(found, more...)
 			}
 			for _, f := range found {
 				t.Errorf("%v in\n%s", f, block[1])
@@ -206,4 +210,60 @@ func flagTables(t *testing.T) string {
 		}
 	}
 	return b.String() + "\n"
+}
+
+// TestPagesHaveTheBytes holds the bytes per counter in the tables of README.md and
+// docs/sizing.md against the limiter's.
+func TestPagesHaveTheBytes(t *testing.T) {
+	bytes := func(algorithm string, n, subWindows uint32) int {
+		return limiter.CounterBytes(limiter.Policy{
+			Algorithm: map[string]limiter.Algorithm{
+				"fixed_window": limiter.FixedWindow, "sliding_window": limiter.SlidingWindow, "sliding_log": limiter.SlidingLog,
+				"token_bucket": limiter.TokenBucket, "leaky_bucket": limiter.LeakyBucket,
+			}[algorithm],
+			Limit: n, Window: time.Hour, SubWindows: subWindows,
+		})
+	}
+	number := regexp.MustCompile(`^[0-9]+$`)
+	for page, least := range map[string]int{"README.md": 5, "docs/sizing.md": 8} {
+		text, err := os.ReadFile("../../" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := 0
+		for _, row := range regexp.MustCompile("(?m)^\\| (`[a-z]+_(?:window|log|bucket)`[^|]*)\\|(.*)\\|$").FindAllStringSubmatch(string(text), -1) {
+			rows++
+			cells := strings.Split(row[2], "|")
+			shown := strings.TrimSpace(cells[0])
+			if page == "README.md" {
+				shown = strings.TrimSpace(cells[len(cells)-1])
+			}
+			var n, subWindows uint32 = 100, 10 // the default
+			if m := regexp.MustCompile(`(\d+)(?: (sub-window)|$)`).FindStringSubmatch(strings.TrimSpace(row[1])); m != nil {
+				value, err := strconv.ParseUint(m[1], 10, 32)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m[2] != "" {
+					subWindows = uint32(value)
+				} else {
+					n = uint32(value)
+				}
+			}
+			algorithm := regexp.MustCompile("`([a-z_]+)`").FindStringSubmatch(row[1])[1]
+			want := strconv.Itoa(bytes(algorithm, n, subWindows))
+			if !number.MatchString(shown) { // a formula
+				want = "32 + 8N"
+				if got := bytes(algorithm, n, 0); got != 32+8*int(n) {
+					t.Errorf("a log of %d takes %d bytes, not %s", n, got, want)
+				}
+			}
+			if shown != want {
+				t.Errorf("%s: %q has %s bytes, want %s", page, row[1], shown, want)
+			}
+		}
+		if rows < least {
+			t.Errorf("%s: %d rows of algorithms, want %d or more", page, rows, least)
+		}
+	}
 }
