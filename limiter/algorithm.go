@@ -94,5 +94,7 @@ func tagOf(id identity.ID, a Algorithm) uint64 {
 	return id.Hi&^(1<<kindBits-1) | uint64(a)<<1&(1<<kindBits-1) | 1
 }
 
+func (c *Charge) tag() uint64 { return tagOf(c.ID, c.Policy.Algorithm) }
+
 // algorithmOf returns the algorithm of the counter with a tag.
 func algorithmOf(tag uint64) algorithm { return algorithms[tag>>1&(1<<algorithmBits-1)] }

@@ -109,16 +109,16 @@ func (t *Table) conclude(at Time, b *Batch, quotaDenies bool) {
 // charge decides charge i alone, in one atomic step.
 func (t *Table) charge(at Time, b *Batch, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
-	p, partition, v := c.Policy, t.partition(b), &b.view
-	a, tag := p.algorithm(), tagOf(c.ID, p.Algorithm)
+	p, v := c.Policy, &b.view
+	a := p.algorithm()
 	for {
-		t.read(at, partition, tag, c.ID, p, v)
+		t.read(at, b, c, v)
 		after, ok := a.decide(v, at, c, b.hits(i), b.Budget, v.state, d)
 		if !ok {
 			continue
 		}
 		a.finish(v, at, p, b.Budget, after, d) // reads cells, of which the write says whether they were true
-		if t.write(at, partition, tag, c.ID, p, v, after) {
+		if t.write(at, b, c, v, after) {
 			b.marks[i] = after.num
 			return
 		}

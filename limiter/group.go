@@ -47,7 +47,7 @@ func (b *Batch) sortMembers(lo, hi int) {
 	for i := lo; i < hi; i++ {
 		c, m := &b.Charges[i], &b.members[i-lo]
 		m.waits = c.Policy.Algorithm == LeakyBucket && c.Policy.MaxWait > 0
-		m.tag, m.lo, m.index = tagOf(c.ID, c.Policy.Algorithm), c.ID.Lo, i
+		m.tag, m.lo, m.index = c.tag(), c.ID.Lo, i
 	}
 	if len(b.members) == 2 {
 		if byCounter(b.members[0], b.members[1]) > 0 {
@@ -122,7 +122,7 @@ func (t *Table) quotaHasRoom(at Time, b *Batch) bool {
 			continue
 		}
 		for {
-			t.read(at, t.partition(b), tagOf(c.ID, c.Policy.Algorithm), c.ID, c.Policy, v)
+			t.read(at, b, c, v)
 			if _, ok := c.Policy.algorithm().decide(v, at, c, c.Hits, b.Budget, v.state, d); ok {
 				break
 			}
@@ -223,7 +223,7 @@ func (t *Table) peekAll(at Time, b *Batch) bool {
 // peek is peekAll for the members on one counter.
 func (t *Table) peek(at Time, b *Batch, run []member) bool {
 	c, v := &b.Charges[run[0].index], &run[0].seen
-	t.read(at, t.partition(b), run[0].tag, c.ID, c.Policy, v)
+	t.read(at, b, c, v)
 	st, ok := v.state, true
 	for i := range run {
 		m := &run[i]
@@ -289,7 +289,7 @@ func (t *Table) reserve(at Time, b *Batch, run []member) bool {
 			p.algorithm().finish(&first.seen, at, p, b.Budget, m.after, &b.Decisions[m.index])
 			b.marks[m.index] = m.after.num
 		}
-		if t.write(at, t.partition(b), first.tag, c.ID, c.Policy, &first.seen, last.after) {
+		if t.write(at, b, c, &first.seen, last.after) {
 			return true
 		}
 		if !t.peek(at, b, run) {

@@ -5,8 +5,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // A moveLock is held while a counter is inserted that may be in another size class.
@@ -38,8 +36,9 @@ type moveLock struct {
 // A charge that succeeds just before its counter is evicted is forgotten with it.
 //
 // A log that v found in another size class moves to its own.
-func (t *Table) insert(at Time, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view, after state) bool {
-	a := p.algorithm()
+func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool {
+	p, id, partition := c.Policy, c.ID, t.partition(b)
+	a, tag := p.algorithm(), c.tag()
 	if a.resizes() { // it could be in several size classes
 		m := &t.logs[id.Lo%stripes]
 		m.Lock()
@@ -52,7 +51,7 @@ func (t *Table) insert(at Time, partition *Partition, tag uint64, id identity.ID
 	}
 	sc := partition.class(p)
 	if v.slot != nil {
-		return t.move(at, sc, tag, id, p, v, after)
+		return t.move(at, sc, c, v, after)
 	}
 	if sc.size > 0 {
 		sc.touch(id)
@@ -68,7 +67,8 @@ func (t *Table) insert(at Time, partition *Partition, tag uint64, id identity.ID
 }
 
 // move is insert for a log that goes from v's size class to sc. Its lock is held.
-func (t *Table) move(at Time, sc *sizeClass, tag uint64, id identity.ID, p *Policy, v *view, after state) bool {
+func (t *Table) move(at Time, sc *sizeClass, c *Charge, v *view, after state) bool {
+	id, tag := c.ID, c.tag()
 	small, large := v.class, sc
 	if small.size > large.size {
 		small, large = large, small
@@ -85,7 +85,7 @@ func (t *Table) move(at Time, sc *sizeClass, tag uint64, id identity.ID, p *Poli
 		return false
 	}
 	first, second := sc.pair(id)
-	t.place(at, sc, tag, p, v, after, first, second, way(id))
+	t.place(at, sc, tag, c.Policy, v, after, first, second, way(id))
 	t.logs[id.Lo%stripes].moves.Add(1)
 	v.slot.tag.Store(0)
 	v.slot.word.Store(nextVersion(v.word, 0))

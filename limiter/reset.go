@@ -15,10 +15,10 @@ import "runtime"
 // change hands sooner than time would let it; see Table.insert.
 func (t *Table) Reset(now Time, b *Batch, i int) (used uint64) {
 	c, v := &b.Charges[i], &b.view
-	a, tag := c.Policy.algorithm(), tagOf(c.ID, c.Policy.Algorithm)
+	a := c.Policy.algorithm()
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	for {
-		t.read(now, t.partition(b), tag, c.ID, c.Policy, v)
+		t.read(now, b, c, v)
 		if v.slot == nil {
 			return 0
 		}

@@ -162,7 +162,7 @@ func TestRingExample(t *testing.T) {
 			t.Errorf("at %d: decision %+v, want %d after it", s.at, d, total)
 		}
 		var v view
-		tab.read(now, &tab.common, tagOf(counterID(1), SlidingWindow), counterID(1), &p, &v)
+		tab.read(now, &Batch{}, &Charge{ID: counterID(1), Policy: &p}, &v)
 		for slot := range 10 {
 			x := v.num - (v.num-int64(slot))%10 // base is a whole second
 			got := v.countOf(10, x)

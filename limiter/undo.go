@@ -31,10 +31,10 @@ func (t *Table) rollBack(at Time, b *Batch, i int) {
 // is lost and stays charged.
 func (t *Table) release(at Time, b *Batch, i int) {
 	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
-	p, partition := c.Policy, t.partition(b)
-	a, tag := p.algorithm(), tagOf(c.ID, p.Algorithm)
+	p := c.Policy
+	a := p.algorithm()
 	for {
-		t.read(at, partition, tag, c.ID, p, v)
+		t.read(at, b, c, v)
 		after, lost, left := v.state, d.Wait > 0, &b.spare
 		if v.slot != nil {
 			now := at
@@ -47,7 +47,7 @@ func (t *Table) release(at Time, b *Batch, i int) {
 			a.finish(v, at, p, b.Budget, after, left)
 			left.Charged, left.Remaining = 0, d.Remaining+d.Charged // as if it had not been charged
 		}
-		if t.write(at, partition, tag, c.ID, p, v, after) {
+		if t.write(at, b, c, v, after) {
 			*d = *left
 			return
 		}

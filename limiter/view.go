@@ -14,11 +14,12 @@ type view struct {
 	state            // what all that means at the instant of the view
 }
 
-// read makes v the counter at the time at. A window that has passed reads as a
+// read makes v the counter of c at the time at. A window that has passed reads as a
 // new one; one that is still to come is kept, because the clock went back or
 // this caller is late.
-func (t *Table) read(at Time, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view) {
-	a := p.algorithm()
+func (t *Table) read(at Time, b *Batch, c *Charge, v *view) {
+	p, id, partition := c.Policy, c.ID, t.partition(b)
+	a, tag := p.algorithm(), c.tag()
 	for {
 		s, moves := partition.class(p), uint64(0)
 		if a.resizes() {
@@ -89,14 +90,14 @@ func (v *view) elsewhere(partition *Partition, tag uint64, id identity.ID) {
 // write replaces what v shows by the state after. It reports whether v was still
 // true; if not, nothing has happened. Of a state that stays the same nothing is
 // written.
-func (t *Table) write(at Time, partition *Partition, tag uint64, id identity.ID, p *Policy, v *view, after state) bool {
+func (t *Table) write(at Time, b *Batch, c *Charge, v *view, after state) bool {
 	switch {
 	case after == v.state:
 		return v.same()
 	case v.slot == nil || v.moves:
-		return t.insert(at, partition, tag, id, p, v, after)
+		return t.insert(at, b, c, v, after)
 	default:
-		return v.replace(p, after)
+		return v.replace(c.Policy, after)
 	}
 }
 
