@@ -28,11 +28,11 @@ func TestNoAllocations(t *testing.T) {
 		{"allow", single(wide, 1)},
 		{"deny", single(tight, 1)},
 		{"count refused", single(counted, 1)},
-		{"look", single(wide, 0)},
+		{"peek", single(wide, 0)},
 		{"refund", []Charge{{ID: counterID(0), Policy: wide, Hits: 1, Refund: true}}},
 		{"two groups", []Charge{{ID: counterID(0), Policy: wide, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1, Group: 1}}},
 		{"one group", []Charge{{ID: counterID(0), Policy: wide, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1}}},
-		{"refused group", []Charge{{ID: counterID(0), Policy: wide, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2}}},
+		{"denied group", []Charge{{ID: counterID(0), Policy: wide, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2}}},
 		{"quota", quota},
 		{"many with refunds", many},
 	}
@@ -45,10 +45,10 @@ func TestNoAllocations(t *testing.T) {
 		debt := p
 		debt.CountRefused = true
 		tests = append(tests,
-			test{name, single(&p, 1)}, test{name + " look", single(&p, 0)}, test{name + " count refused", single(&debt, 2)},
+			test{name, single(&p, 1)}, test{name + " peek", single(&p, 0)}, test{name + " count refused", single(&debt, 2)},
 			test{name + " refund", []Charge{{ID: counterID(0), Policy: &p, Hits: 1, Refund: true}}},
 			test{name + " in a group", []Charge{{ID: counterID(0), Policy: &p, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1}}},
-			test{name + " in a refused group", []Charge{{ID: counterID(0), Policy: &p, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2}}},
+			test{name + " in a denied group", []Charge{{ID: counterID(0), Policy: &p, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2}}},
 		)
 	}
 	for _, tt := range tests {
@@ -69,7 +69,7 @@ func TestNoAllocations(t *testing.T) {
 			t.Errorf("%v allocations", n)
 		}
 		if s := tab.Stats(); s.Evicted == 0 {
-			t.Errorf("%+v, want some given up", s)
+			t.Errorf("%+v, want some evicted", s)
 		}
 	})
 }

@@ -63,7 +63,7 @@ func BenchmarkDecide(b *testing.B) {
 }
 
 // A benchAlgorithm is an algorithm with a policy that admits nearly all hits, and
-// one that refuses all but one.
+// one that denies all but one.
 type benchAlgorithm struct {
 	name        string
 	admit, deny Policy
@@ -128,7 +128,7 @@ func BenchmarkGroups(b *testing.B) {
 	}{
 		{"single_groups", perDay(1 << 31), 1},
 		{"all_or_nothing", perDay(1 << 31), 0},
-		{"all_or_nothing_refused", perDay(0), 0},
+		{"all_or_nothing_denied", perDay(0), 0},
 	} {
 		b.Run("op="+op.name, func(b *testing.B) {
 			t, ids, next := newTable(b, 0), benchIDs(1000), spread(500)

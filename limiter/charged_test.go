@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Who gives back what was charged, and no more, gains nothing: not where refused
+// Who gives back what was charged, and no more, gains nothing: not where denied
 // hits count, nor where counts saturate, debt is capped or a log is full.
 func TestRefundOfWhatWasCharged(t *testing.T) {
 	seed := rand.Uint64()
@@ -22,7 +22,7 @@ func TestRefundOfWhatWasCharged(t *testing.T) {
 		hit := func(c Charge) Decision {
 			c.ID, c.Policy = counterID(1), &p
 			b := &Batch{Charges: []Charge{c}, Budget: time.Minute}
-			if r.IntN(2) == 0 && !c.Refund && c.Hits > 0 { // refused by another counter
+			if r.IntN(2) == 0 && !c.Refund && c.Hits > 0 { // denied by another counter
 				b.Charges = append(b.Charges, take(counterID(2), perMinute(0)))
 			}
 			tab.Decide(now, b)

@@ -71,7 +71,7 @@ func (b *badClock) next(t *testing.T, span time.Duration) limiter.Time {
 
 // A witness checks the promise of an algorithm by what was admitted alone, without
 // its state. Its time is the newest at which something was charged: what comes at an
-// older one counts there. A look or an uncounted refusal leaves no trace of its time.
+// older one counts there. A peek or an uncounted denial leaves no trace of its time.
 type witness struct {
 	newest limiter.Time
 	// end is that of the fixed window, admitted the hits in it.
@@ -199,6 +199,6 @@ func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) {
 		counts[got.over]++
 	}
 	if counts[true] < clockSteps()/100 || counts[false] < clockSteps()/100 || clock.jumps < clockSteps()/10 {
-		t.Errorf("%d admitted, %d refused, %d jumps of the clock: the games are too easy", counts[false], counts[true], clock.jumps)
+		t.Errorf("%d admitted, %d denied, %d jumps of the clock: the games are too easy", counts[false], counts[true], clock.jumps)
 	}
 }

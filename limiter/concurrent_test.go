@@ -66,14 +66,14 @@ func meet(arrived *atomic.Int64, round int) {
 }
 
 // Groups that want the same counters in all orders: what is admitted never
-// exceeds a limit, and what is refused leaves nothing. Each round has three new
+// exceeds a limit, and what is denied leaves nothing. Each round has three new
 // counters that soon are full.
 func TestConcurrentGroups(t *testing.T) {
 	const rounds = 1000
 	tab := newTable(t, 1<<20)
 	limits := []uint32{5, 3, 4}
 	var admitted [3 * rounds]atomic.Int64
-	var arrived, refused atomic.Int64
+	var arrived, denied atomic.Int64
 	together(func(_ int, r *rand.Rand) {
 		b := &Batch{}
 		for round := range rounds {
@@ -96,7 +96,7 @@ func TestConcurrentGroups(t *testing.T) {
 				admitted[3*round+n].Add(int64(d.Charged))
 			}
 			if b.Denied {
-				refused.Add(1)
+				denied.Add(1)
 			}
 		}
 	})
@@ -107,8 +107,8 @@ func TestConcurrentGroups(t *testing.T) {
 			t.Errorf("counter %d: used %d, want the %d that were admitted, at most %d", n, got, want, limit)
 		}
 	}
-	if refused.Load() < rounds {
-		t.Errorf("%d refused, want many", refused.Load())
+	if denied.Load() < rounds {
+		t.Errorf("%d denied, want many", denied.Load())
 	}
 }
 
@@ -170,7 +170,7 @@ func TestConcurrentInsert(t *testing.T) {
 
 // Slots of expired counters change hands while their owners begin a new window
 // and late callers still hit the old one: no window admits more than its limit,
-// but for counters that were given up.
+// but for counters that were evicted.
 func TestConcurrentReclaim(t *testing.T) {
 	const limit, steady, fresh, windows, spread = 3, 5, 5, 600, 8
 	tab := newTable(t, minBytes)

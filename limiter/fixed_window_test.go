@@ -142,7 +142,7 @@ func TestFixedWindow(t *testing.T) {
 			},
 		},
 		{
-			name: "refused hits do not count", p: Policy{Limit: 10, Window: time.Minute},
+			name: "denied hits do not count", p: Policy{Limit: 10, Window: time.Minute},
 			steps: []step{
 				{now: min1, hits: 8, charged: 8, remaining: 2, reset: time.Minute},
 				{now: min1, hits: 5, before: 8, over: true, reset: time.Minute, retry: time.Minute},
@@ -150,7 +150,7 @@ func TestFixedWindow(t *testing.T) {
 			},
 		},
 		{
-			name: "refused hits count", p: Policy{Limit: 10, Window: time.Minute, CountRefused: true},
+			name: "denied hits count", p: Policy{Limit: 10, Window: time.Minute, CountRefused: true},
 			steps: []step{
 				{now: min1, hits: 8, charged: 8, remaining: 2, reset: time.Minute},
 				{now: min1, hits: 5, before: 8, charged: 5, over: true, reset: time.Minute, retry: time.Minute},

@@ -103,9 +103,9 @@ func TestFloodsSpread(t *testing.T) {
 	}
 }
 
-// TestFloodsPushOutNoMore sends a table as many live counters as it has room for: of a
-// flood as many are given up as of random values, and none while it is half full.
-func TestFloodsPushOutNoMore(t *testing.T) {
+// TestFloodsEvictNoMore sends a table as many live counters as it has room for: of a
+// flood as many are evicted as of random values, and none while it is half full.
+func TestFloodsEvictNoMore(t *testing.T) {
 	t.Parallel()
 	day := &Policy{Algorithm: FixedWindow, Limit: 5, Window: 24 * time.Hour}
 	// evicted returns how many are when the table is half full, and at the end.
@@ -128,13 +128,13 @@ func TestFloodsPushOutNoMore(t *testing.T) {
 	}
 	half, random := evicted(func(i int) []byte { return fmt.Append(nil, i) })
 	if half > 0 || random == 0 {
-		t.Fatalf("of random values %d are given up by half, %d by the whole of the room, want 0 and some", half, random)
+		t.Fatalf("of random values %d are evicted by half, %d by the whole of the room, want 0 and some", half, random)
 	}
 	for name, flood := range floods {
 		half, all := evicted(flood.text)
-		t.Logf("%s: %d of %d given up", name, all, random)
+		t.Logf("%s: %d of %d evicted", name, all, random)
 		if half > 0 || all > random*12/10 {
-			t.Errorf("%s: %d are given up by half, %d by the whole of the room, want 0 and about %d", name, half, all, random)
+			t.Errorf("%s: %d are evicted by half, %d by the whole of the room, want 0 and about %d", name, half, all, random)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestGroups(t *testing.T) {
 		charges   []Charge
 		quotaPass bool
 		want      []outcome
-		refused   bool
+		denied    bool
 		used      map[int]uint64 // afterwards
 	}{
 		{
@@ -66,8 +66,8 @@ func TestGroups(t *testing.T) {
 				{Over: true, Denied: true},
 				{Denied: true, Remaining: 5},
 			},
-			refused: true,
-			used:    map[int]uint64{1: 0, 2: 0, 3: 0},
+			denied: true,
+			used:   map[int]uint64{1: 0, 2: 0, 3: 0},
 		},
 		{
 			name:    "groups do not see each other",
@@ -78,20 +78,20 @@ func TestGroups(t *testing.T) {
 				{Denied: true, Before: 3, Remaining: 7},
 				{Over: true, Denied: true},
 			},
-			refused: true,
-			used:    map[int]uint64{1: 3, 2: 3, 3: 0},
+			denied: true,
+			used:   map[int]uint64{1: 3, 2: 3, 3: 0},
 		},
 		{
-			name:    "shadow lacks room and refuses nothing",
+			name:    "shadow lacks room and denies nothing",
 			charges: []Charge{hit(3, 3, Shadow, 0), hit(1, 3, Enforce, 0)},
 			want:    []outcome{{Over: true}, {Charged: 3, Remaining: 7}},
 			used:    map[int]uint64{1: 3, 3: 0},
 		},
 		{
-			name:    "shadow has room in a group that refuses",
+			name:    "shadow has room in a group that denies",
 			charges: []Charge{hit(1, 1, Shadow, 0), hit(4, 1, Enforce, 0)},
 			want:    []outcome{{Denied: true, Remaining: 10}, {Over: true, Denied: true}},
-			refused: true,
+			denied:  true,
 			used:    map[int]uint64{1: 0},
 		},
 		{
@@ -99,7 +99,7 @@ func TestGroups(t *testing.T) {
 			before:  []Charge{hit(12, 3, Enforce, 0)},
 			charges: []Charge{hit(1, 1, Enforce, 0), hit(12, 0, Enforce, 0)},
 			want:    []outcome{{Denied: true, Remaining: 10}, {Over: true, Denied: true, Before: 3}},
-			refused: true,
+			denied:  true,
 			used:    map[int]uint64{1: 0},
 		},
 		{
@@ -112,7 +112,7 @@ func TestGroups(t *testing.T) {
 			name:    "the same counter twice, together too much",
 			charges: []Charge{hit(2, 2, Enforce, 0), hit(2, 4, Enforce, 0)},
 			want:    []outcome{{Denied: true, Remaining: 5}, {Over: true, Denied: true, Before: 2}},
-			refused: true,
+			denied:  true,
 			used:    map[int]uint64{2: 0},
 		},
 		{
@@ -125,19 +125,19 @@ func TestGroups(t *testing.T) {
 			name:    "the same counter in single groups",
 			charges: []Charge{hit(2, 3, Enforce, 0), hit(2, 3, Enforce, 1), hit(2, 2, Enforce, 2)},
 			want:    []outcome{{Charged: 3, Remaining: 2}, {Over: true, Denied: true, Before: 3}, {Before: 3, Charged: 2}},
-			refused: true,
+			denied:  true,
 			used:    map[int]uint64{2: 5},
 		},
 		{
-			name:    "refused hits count, whatever the group does",
+			name:    "denied hits count, whatever the group does",
 			charges: []Charge{hit(11, 4, Enforce, 0), hit(12, 3, Enforce, 0), hit(1, 1, Enforce, 0)},
 			want: []outcome{
 				{Denied: true, Charged: 4, Remaining: 6},
 				{Over: true, Denied: true, Charged: 3},
 				{Denied: true, Remaining: 10},
 			},
-			refused: true,
-			used:    map[int]uint64{11: 4, 12: 3, 1: 0},
+			denied: true,
+			used:   map[int]uint64{11: 4, 12: 3, 1: 0},
 		},
 		{
 			name:    "one quota has room",
@@ -149,7 +149,7 @@ func TestGroups(t *testing.T) {
 			name:    "no quota has room",
 			charges: []Charge{hit(4, 1, Quota, 0), hit(3, 3, Quota, 1), hit(1, 1, Enforce, 2)},
 			want:    []outcome{{Over: true, Denied: true}, {Over: true, Denied: true}, {Charged: 1, Remaining: 9}},
-			refused: true,
+			denied:  true,
 			used:    map[int]uint64{1: 1, 3: 0},
 		},
 		{
@@ -162,7 +162,7 @@ func TestGroups(t *testing.T) {
 			name:    "quota is exhausted, its group charges nothing",
 			charges: []Charge{hit(1, 1, Enforce, 0), hit(4, 1, Quota, 0)},
 			want:    []outcome{{Denied: true, Remaining: 10}, {Over: true, Denied: true}},
-			refused: true,
+			denied:  true,
 			used:    map[int]uint64{1: 0},
 		},
 		{
@@ -188,15 +188,15 @@ func TestGroups(t *testing.T) {
 				{Over: true, Denied: true, Before: 2},
 				{Charged: 1, Remaining: 4},
 			},
-			refused: true,
-			used:    map[int]uint64{1: 0, 2: 1, 3: 2},
+			denied: true,
+			used:   map[int]uint64{1: 0, 2: 1, 3: 2},
 		},
 		{
-			name:    "refund in a group that refuses",
+			name:    "refund in a group that denies",
 			before:  []Charge{hit(1, 6, Enforce, 0)},
 			charges: []Charge{refund(1, 2, 0), hit(4, 1, Enforce, 0)},
 			want:    []outcome{{Denied: true, Before: 6, Charged: 2, Remaining: 6}, {Over: true, Denied: true}},
-			refused: true,
+			denied:  true,
 			used:    map[int]uint64{1: 4},
 		},
 		{
@@ -215,8 +215,8 @@ func TestGroups(t *testing.T) {
 				{Before: 2, Charged: 3, Remaining: 3},
 				{Over: true, Denied: true, Before: 2},
 			},
-			refused: true,
-			used:    map[int]uint64{2: 2},
+			denied: true,
+			used:   map[int]uint64{2: 2},
 		},
 		{
 			name:    "two refunds are set off one after another",
@@ -234,7 +234,7 @@ func TestGroups(t *testing.T) {
 			name:    "huge hits",
 			charges: []Charge{hit(1, 1, Enforce, 0), hit(1, math.MaxUint64, Enforce, 0), refund(2, math.MaxUint64, 0)},
 			want:    []outcome{{Denied: true, Remaining: 10}, {Over: true, Denied: true, Before: 1}, {Denied: true, Remaining: 5}},
-			refused: true,
+			denied:  true,
 			used:    map[int]uint64{1: 0},
 		},
 	}
@@ -247,8 +247,8 @@ func TestGroups(t *testing.T) {
 			if diff := cmp.Diff(tt.want, outcomes(b)); diff != "" {
 				t.Errorf("decisions (-want +got):\n%s", diff)
 			}
-			if b.Denied != tt.refused {
-				t.Errorf("Denied = %v, want %v", b.Denied, tt.refused)
+			if b.Denied != tt.denied {
+				t.Errorf("Denied = %v, want %v", b.Denied, tt.denied)
 			}
 			for counter, want := range tt.used {
 				if got := used(tab, min1+1, counter); got != want {

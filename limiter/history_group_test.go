@@ -88,7 +88,7 @@ func pairs(r *rand.Rand, policy *limiter.Policy) [][]groupOp {
 }
 
 // pairChecker is the sequential model of pairs: its state is what is used of the
-// two. All groups want the same, so there are no spurious refusals: the one that
+// two. All groups want the same, so there are no spurious denials: the one that
 // got the first counter finds room on the second.
 func pairChecker() porcupine.Model {
 	return porcupine.Model{
@@ -120,8 +120,8 @@ func mixed(r *rand.Rand, policy *limiter.Policy) [][]groupOp {
 }
 
 // broken says what of the promise for groups a history does not keep, "" if
-// nothing: what is admitted never exceeds a limit, a refused group leaves no
-// charge, and it is refused for want of room, or because another that was refused
+// nothing: what is admitted never exceeds a limit, a denied group leaves no
+// charge, and it is denied for want of room, or because another that was denied
 // too held the room for a while.
 func (rec *groupRecorder) broken(d decider, capacity uint64) string {
 	if rec.wrong != "" {
@@ -134,7 +134,7 @@ func (rec *groupRecorder) broken(d decider, capacity uint64) string {
 	}
 	for _, o := range rec.ops {
 		if as[bool](o.Output) && !rec.explained(o, capacity) {
-			return fmt.Sprintf("refused without cause: %v", o.Input)
+			return fmt.Sprintf("denied without cause: %v", o.Input)
 		}
 	}
 	o := as[groupOp](rec.ops[0].Input)
@@ -149,16 +149,16 @@ func (rec *groupRecorder) broken(d decider, capacity uint64) string {
 }
 
 // explained reports whether a counter may have lacked room for the group: all
-// that was admitted before the group's end and all that was refused beside it
+// that was admitted before the group's end and all that was denied beside it
 // taken together.
-func (rec *groupRecorder) explained(refused porcupine.Operation, capacity uint64) bool {
-	in := as[groupOp](refused.Input)
+func (rec *groupRecorder) explained(denied porcupine.Operation, capacity uint64) bool {
+	in := as[groupOp](denied.Input)
 	for i, n := range in.counters {
 		held := in.hits[i]
 		for _, o := range rec.ops {
 			other := as[groupOp](o.Input)
 			j := slices.Index(other.counters, n)
-			beside := o.Call < refused.Return && (!as[bool](o.Output) || o.Return > refused.Call && o.Call != refused.Call)
+			beside := o.Call < denied.Return && (!as[bool](o.Output) || o.Return > denied.Call && o.Call != denied.Call)
 			if j >= 0 && beside {
 				held += other.hits[j]
 			}
@@ -173,7 +173,7 @@ func (rec *groupRecorder) explained(refused porcupine.Operation, capacity uint64
 func (rec *groupRecorder) describe() string {
 	var s strings.Builder
 	for _, o := range rec.ops {
-		fmt.Fprintf(&s, "  %3d..%3d client %d: %v -> refused %v\n", o.Call, o.Return, o.ClientId, o.Input, o.Output)
+		fmt.Fprintf(&s, "  %3d..%3d client %d: %v -> denied %v\n", o.Call, o.Return, o.ClientId, o.Input, o.Output)
 	}
 	return s.String()
 }

@@ -201,7 +201,7 @@ func bucket(s []int64, o op) ([]int64, answer) {
 		size = int64(p.Slack) + 1
 		hold = min(int64(p.MaxWait), int64(p.MaxWaiting)*interval, int64(o.budget))
 	}
-	if o.hits == 0 { // a look asks about the counter, not about this call's deadline
+	if o.hits == 0 { // a peek asks about the counter, not about this call's deadline
 		hold = min(int64(p.MaxWait), int64(p.MaxWaiting)*interval)
 	}
 	tau := size * interval
@@ -269,7 +269,7 @@ type game struct {
 
 func games() []game {
 	const second = time.Second
-	counted := func(p limiter.Policy) []*limiter.Policy { // with and without refused hits
+	counted := func(p limiter.Policy) []*limiter.Policy { // with and without denied hits
 		q, r := p, p
 		q.CountRefused = true
 		p.Prepare()

@@ -25,7 +25,7 @@ func (r resetter) Decide(now limiter.Time, b *limiter.Batch) {
 	r.Table.Decide(now, b)
 }
 
-// withReset is a model with resets. What was used is what a look sees.
+// withReset is a model with resets. What was used is what a peek sees.
 func withReset(m model) model {
 	return func(s []int64, o op) ([]int64, answer) {
 		if o.hits != resetHits {
@@ -103,7 +103,7 @@ func TestHistoriesResetReclaim(t *testing.T) {
 					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(rec.ops))
 				}
 				if s := tab.Stats(); s.Evicted > 0 || s.Reclaimed == 0 {
-					t.Fatalf("%+v, want none given up and some reclaimed", s)
+					t.Fatalf("%+v, want none evicted and some reclaimed", s)
 				}
 			}
 		})

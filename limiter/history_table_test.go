@@ -63,7 +63,7 @@ func TestHistoriesReclaim(t *testing.T) {
 					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(rec.ops))
 				}
 				if s := tab.Stats(); s.Evicted > 0 || s.Reclaimed == 0 {
-					t.Fatalf("%+v, want none given up and some reclaimed", s)
+					t.Fatalf("%+v, want none evicted and some reclaimed", s)
 				}
 			}
 		})
@@ -112,7 +112,7 @@ func TestHistoriesGiveUp(t *testing.T) {
 					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(kept))
 				}
 				if s := tab.Stats(); s.Evicted < strangers/2 {
-					t.Fatalf("%+v, want many given up", s)
+					t.Fatalf("%+v, want many evicted", s)
 				}
 			}
 		})

@@ -53,7 +53,7 @@ func (o op) String() string {
 
 // An answer is the part of a [limiter.Decision] that a single charge can have.
 type answer struct {
-	over, refused    bool
+	over, denied     bool
 	before, charged  uint64
 	remaining        uint64
 	reset, retry     time.Duration
@@ -86,7 +86,7 @@ func call(d decider, b *limiter.Batch, o op) answer {
 	d.Decide(o.now, b)
 	v := b.Decisions[0]
 	return answer{
-		over: v.Over, refused: v.Denied, before: v.Before, charged: v.Charged, remaining: v.Remaining,
+		over: v.Over, denied: v.Denied, before: v.Before, charged: v.Charged, remaining: v.Remaining,
 		reset: v.Reset, retry: v.RetryAfter, wait: v.Wait,
 	}
 }
@@ -208,7 +208,7 @@ func (a answer) same(model answer, exact bool) bool {
 	if model.resetUnspecified {
 		a.reset, model.resetUnspecified = model.reset, false
 	}
-	model.refused = model.over
+	model.denied = model.over
 	return a == model
 }
 

@@ -74,7 +74,7 @@ func (m model) decide(now Time, b *Batch) {
 		}
 	}
 
-	// A quota that is steadily exhausted refuses at once.
+	// A quota that is steadily exhausted denies at once.
 	hasRoom := func(used uint64, i int) bool {
 		c := b.Charges[i]
 		return c.Refund || left[i] <= uint64(c.Policy.Limit) && used <= uint64(c.Policy.Limit)-left[i]
@@ -95,7 +95,7 @@ func (m model) decide(now Time, b *Batch) {
 	var hi int
 	for lo := 0; lo < n; lo = hi {
 		hi = lo + size[b.Charges[lo].Group]
-		tentative, refuse := maps.Clone(m), false
+		tentative, deny := maps.Clone(m), false
 		for i := lo; i < hi; i++ {
 			c, d := b.Charges[i], &b.Decisions[i]
 			now0 := tentative.at(now, c)
@@ -118,12 +118,12 @@ func (m model) decide(now Time, b *Batch) {
 					after.used += min(left[i], windowMost-after.used)
 					d.Charged = after.used - now0.used
 				}
-				refuse = refuse || c.Mode == Enforce
+				deny = deny || c.Mode == Enforce
 			}
 			if !d.Over {
 				d.Remaining = limit - min(limit, after.used)
 			}
-			refuse = refuse || early && c.Mode == Quota && hi-lo > 1
+			deny = deny || early && c.Mode == Quota && hi-lo > 1
 			if after != now0 {
 				tentative.put(c, after)
 				if c.Refund || c.Policy.CountRefused {
@@ -134,12 +134,12 @@ func (m model) decide(now Time, b *Batch) {
 				}
 			}
 		}
-		if !refuse {
+		if !deny {
 			clear(m)
 			maps.Copy(m, tentative)
 			continue
 		}
-		m.refuse(now, b, lo, hi, false)
+		m.deny(now, b, lo, hi, false)
 	}
 
 	rooms = 0
@@ -154,15 +154,15 @@ func (m model) decide(now Time, b *Batch) {
 			hi = lo + size[b.Charges[lo].Group]
 			for i := lo; i < hi; i++ {
 				if b.Charges[i].Mode == Quota && !b.Decisions[i].Denied {
-					m.refuse(now, b, lo, hi, true)
+					m.deny(now, b, lo, hi, true)
 				}
 			}
 		}
 	}
 }
 
-// refuse marks a group refused and, if its charges had been made, undoes them.
-func (m model) refuse(now Time, b *Batch, lo, hi int, undo bool) {
+// deny marks a group denied and, if its charges had been made, undoes them.
+func (m model) deny(now Time, b *Batch, lo, hi int, undo bool) {
 	b.Denied = true
 	for i := lo; i < hi; i++ {
 		c, d := b.Charges[i], &b.Decisions[i]

@@ -338,14 +338,14 @@ func against(tb testing.TB, data []byte) {
 }
 
 // retry checks what a decision says by looking at a copy of what is to come: hits
-// that were refused pass after RetryAfter and not a nanosecond before. It asks
-// only, so the counter must be one whose hits do not count when refused.
+// that were denied pass after RetryAfter and not a nanosecond before. It asks
+// only, so the counter must be one whose hits do not count when denied.
 func retry(tb testing.TB, tab *Table, now Time, c Charge, budget time.Duration, d Decision) {
 	tb.Helper()
 	if !d.Over || d.RetryAfter == Never || c.Policy.CountRefused || c.Hits == 0 {
 		return
 	}
-	// The would-be charge is taken back by a group member that always refuses.
+	// The would-be charge is taken back by a group member that always denies.
 	never := Charge{ID: counterID(2), Policy: perMinute(0), Hits: 1}
 	would := func(at Time) bool {
 		t := &Batch{Charges: []Charge{c, never}, Budget: budget}

@@ -82,7 +82,7 @@ func TestShares(t *testing.T) {
 }
 
 // A table that learns later what it counts is divided as one that knew at once,
-// whatever it was divided for, and one that refuses stays as it was.
+// whatever it was divided for, and one that denies stays as it was.
 func TestDivide(t *testing.T) {
 	shares := func(tab *Table) (all [len(sizes)]int64) {
 		for c := range all {
@@ -119,12 +119,12 @@ func TestDivide(t *testing.T) {
 		}
 	}
 	if decide(late, min1, take(counterID(1), ringOfTen(1))).Denied {
-		t.Error("the first hit is refused")
+		t.Error("the first hit is denied")
 	}
 }
 
 // A ring of ten takes at most 150 bytes, and a counter of one word 36, if none of
-// the live ones is to be given up.
+// the live ones is to be evicted.
 func TestBytesPerLiveCounter(t *testing.T) {
 	const n = 200_000
 	for _, tt := range []struct {

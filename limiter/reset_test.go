@@ -61,9 +61,9 @@ func TestResetAndLookTakeNoSlot(t *testing.T) {
 	t.Parallel()
 	for name, p := range resetPolicies {
 		table := newTable(t, 64<<10)
-		look := decide(table, 1, Charge{ID: counterID(1), Policy: p}).Decisions[0]
-		if look.Over || look.Before != 0 || look.Charged != 0 {
-			t.Errorf("%s: a look is %+v", name, look)
+		peek := decide(table, 1, Charge{ID: counterID(1), Policy: p}).Decisions[0]
+		if peek.Over || peek.Before != 0 || peek.Charged != 0 {
+			t.Errorf("%s: a peek is %+v", name, peek)
 		}
 		if used := reset(table, 1, nil, counterID(1), p); used != 0 {
 			t.Errorf("%s: Reset = %d of an absent counter", name, used)

@@ -23,11 +23,11 @@ func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	if d := hit(0, 0); d.Before != 2 {
 		t.Fatalf("Before = %d at the late hit, want 2", d.Before)
 	}
-	for n := 1; n <= 1000; n++ { // most of them push each other out
+	for n := 1; n <= 1000; n++ { // most of them evict each other
 		hit(min1, n)
 	}
 	if table.Stats().Evicted == 0 {
-		t.Fatal("nothing was given up: this is no flood")
+		t.Fatal("nothing was evicted: this is no flood")
 	}
 	if d := hit(min1, 0); d.Before != 2 || d.Remaining != 5 {
 		t.Errorf("Before = %d, Remaining = %d after the flood, want 2 and 5: the second and third hit still count", d.Before, d.Remaining)

@@ -46,7 +46,7 @@ func TestSlidingWindow(t *testing.T) {
 			},
 		},
 		{
-			name: "refused hits count", p: counted,
+			name: "denied hits count", p: counted,
 			steps: []step{
 				{now: 0, hits: 4, charged: 4, remaining: 1, reset: 1100 * msec},
 				{now: 500 * ms, hits: 2, before: 4, charged: 2, over: true, reset: 600 * msec, retry: 600 * msec},
@@ -101,7 +101,7 @@ func TestSlidingWindow(t *testing.T) {
 			},
 		},
 		{
-			// 150 hits at 1:50 and 150 at 2:10: the last 100 are refused.
+			// 150 hits at 1:50 and 150 at 2:10: the last 100 are denied.
 			name: "edge of a minute", p: Policy{Algorithm: SlidingWindow, Limit: 200, Window: time.Minute, SubWindows: 10},
 			steps: []step{
 				{now: 110 * sec, hits: 150, charged: 150, remaining: 50, reset: 64 * sec1},
@@ -212,7 +212,7 @@ func TestSlidingLog(t *testing.T) {
 			},
 		},
 		{
-			name: "refused hits count", p: counted,
+			name: "denied hits count", p: counted,
 			steps: []step{
 				{now: 0, hits: 2, charged: 2, remaining: 1, reset: 2 * sec1},
 				{now: sec, hits: 2, before: 2, charged: 1, over: true, reset: 2 * sec1, retry: 2 * sec1},
@@ -322,6 +322,6 @@ func TestRefundOfAFullLog(t *testing.T) {
 		}
 	}
 	if s := tab.Stats(); s.Evicted > 0 {
-		t.Errorf("%+v, want none given up", s)
+		t.Errorf("%+v, want none evicted", s)
 	}
 }

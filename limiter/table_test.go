@@ -70,7 +70,7 @@ func TestReclaim(t *testing.T) {
 	}
 	s := tab.Stats()
 	if s.Evicted != 0 || s.Reclaimed == 0 {
-		t.Errorf("%+v, want none given up and some reclaimed", s)
+		t.Errorf("%+v, want none evicted and some reclaimed", s)
 	}
 	if got := tab.Live(now); got != 10_000%64 {
 		t.Errorf("Live = %d, want %d", got, 10_000%64)
@@ -131,7 +131,7 @@ func TestSizeChangesNothing(t *testing.T) {
 		}
 	}
 	if s := tiny.Stats(); s.Evicted != 0 || s.Reclaimed < 10_000 {
-		t.Errorf("tiny table %+v, want none given up and many reclaimed", s)
+		t.Errorf("tiny table %+v, want none evicted and many reclaimed", s)
 	}
 }
 
@@ -177,11 +177,11 @@ func TestGiveUpOrder(t *testing.T) {
 				}
 			}
 			if s := tab.Stats(); s.Evicted != 0 || tab.Live(0) != slots {
-				t.Fatalf("before: %+v, %d live, want none given up and %d live", s, tab.Live(0), slots)
+				t.Fatalf("before: %+v, %d live, want none evicted and %d live", s, tab.Live(0), slots)
 			}
 			decide(tab, 0, take(ids[slots], perMinute(99)))
 			if s := tab.Stats(); s.Evicted != 1 || s.Reclaimed != 0 || tab.Live(0) != slots {
-				t.Errorf("after: %+v, %d live, want 1 given up and %d live", s, tab.Live(0), slots)
+				t.Errorf("after: %+v, %d live, want 1 evicted and %d live", s, tab.Live(0), slots)
 			}
 			for i, id := range ids[:slots] {
 				want := uint64(tt.hits(i))
@@ -196,7 +196,7 @@ func TestGiveUpOrder(t *testing.T) {
 	}
 }
 
-// A flood of new values pushes out its own, whatever the algorithms.
+// A flood of new values evicts its own, whatever the algorithms.
 func TestFlood(t *testing.T) {
 	const established, flood = 1000, 200_000
 	policies := []*Policy{
@@ -208,7 +208,7 @@ func TestFlood(t *testing.T) {
 	for _, steady := range policies {
 		for _, flooding := range policies {
 			if steady.class() != flooding.class() || steady.algorithm().weighs() != flooding.algorithm().weighs() {
-				continue // others do not meet, or push out their own kind but for the first of a block
+				continue // others do not meet, or evict their own kind but for the first of a block
 			}
 			size := int64(4096 * CounterBytes(*steady))
 			tab, err := New(Options{Bytes: size / 7 * 8, Policies: []Policy{*steady}})
@@ -233,7 +233,7 @@ func TestFlood(t *testing.T) {
 				t.Errorf("algorithm %d flooded by %d: %d of %d lost", steady.Algorithm, flooding.Algorithm, lost, established)
 			}
 			if s := tab.Stats(); s.Evicted < flood-uint64(s.Capacity) {
-				t.Errorf("%+v, want most of the flood given up", s)
+				t.Errorf("%+v, want most of the flood evicted", s)
 			}
 		}
 	}
@@ -253,7 +253,7 @@ func TestEmptyCounterIsReclaimed(t *testing.T) {
 	}
 	decide(tab, 0, take(ids[2*ways], p))
 	if s := tab.Stats(); s.Evicted != 0 || s.Reclaimed != 1 {
-		t.Errorf("%+v, want 1 reclaimed and none given up", s)
+		t.Errorf("%+v, want 1 reclaimed and none evicted", s)
 	}
 }
 

@@ -102,7 +102,7 @@ func TestPairLeavesNoLogLocked(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		limit        uint32
-		refused      bool
+		denied       bool
 		log, counter uint64 // hits
 	}{{3, false, 2, 3}, {2, true, 1, 2}} {
 		tab, limit := newTable(t, 1<<20), &Policy{Algorithm: FixedWindow, Limit: tc.limit, Window: 24 * time.Hour}
@@ -120,11 +120,11 @@ func TestPairLeavesNoLogLocked(t *testing.T) {
 			}
 		}
 		onPause.Store(&f)
-		refused := decide(tab, benchNow, take(first, p), take(second, limit)).Denied
+		denied := decide(tab, benchNow, take(first, p), take(second, limit)).Denied
 		onPause.Store(nil)
 		log, counter := hits(first, p), hits(second, limit)
-		if refused != tc.refused || log != tc.log || counter != tc.counter || points < 2 {
-			t.Errorf("refused %v, %d hits in the log and %d on the counter after %d points, want %+v", refused, log, counter, points, tc)
+		if denied != tc.denied || log != tc.log || counter != tc.counter || points < 2 {
+			t.Errorf("denied %v, %d hits in the log and %d on the counter after %d points, want %+v", denied, log, counter, points, tc)
 		}
 	}
 }

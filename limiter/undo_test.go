@@ -119,7 +119,7 @@ func TestCancelSeveral(t *testing.T) {
 	}
 }
 
-// A call whose wait is longer than what is left of its deadline is refused at once.
+// A call whose wait is longer than what is left of its deadline is denied at once.
 func TestBudget(t *testing.T) {
 	p, tab := slots10(0), newTable(t, minBytes)
 	c := take(counterID(1), p)
@@ -136,7 +136,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// A group that refuses holds no slot, and one that passes waits for its longest.
+// A group that denies holds no slot, and one that passes waits for its longest.
 func TestWaitingGroups(t *testing.T) {
 	p, q, tab := slots10(0), slots10(4), newTable(t, minBytes)
 	held(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 4})
@@ -146,11 +146,11 @@ func TestWaitingGroups(t *testing.T) {
 	}
 	b := held(tab, 0, group...)
 	if !b.Denied || b.Wait != 0 {
-		t.Errorf("Denied = %v, Wait = %v, want a refusal at once", b.Denied, b.Wait)
+		t.Errorf("Denied = %v, Wait = %v, want a denial at once", b.Denied, b.Wait)
 	}
 	for i, d := range b.Decisions {
 		if d.Wait != 0 || d.Charged != 0 {
-			t.Errorf("charge %d of a refused group: %+v", i, d)
+			t.Errorf("charge %d of a denied group: %+v", i, d)
 		}
 	}
 	if got := held(tab, 0, take(counterID(1), p)).Wait; got != 50*time.Millisecond {
@@ -165,7 +165,7 @@ func TestWaitingGroups(t *testing.T) {
 	}
 }
 
-// What a group took comes back when it refuses after all, in every algorithm, and
+// What a group took comes back when it denies after all, in every algorithm, and
 // says what was left before; what has drained meanwhile does not come back.
 func TestRollBack(t *testing.T) {
 	counters := map[string]Policy{

@@ -29,7 +29,7 @@ func admit(t *Table, now Time, p *Policy, n int) int {
 }
 
 // 150 hits at 1:50 and 150 at 2:10, 200 a minute: a fixed window admits all, a
-// sliding one refuses the last 100 and has room again at 2:54.
+// sliding one denies the last 100 and has room again at 2:54.
 func TestExampleEdge(t *testing.T) {
 	fixed := Policy{Algorithm: FixedWindow, Limit: 200, Window: time.Minute}
 	sliding := Policy{Algorithm: SlidingWindow, Limit: 200, Window: time.Minute, SubWindows: 10}
@@ -99,7 +99,7 @@ func TestExampleMinuteAndDay(t *testing.T) {
 	for i, n := range []uint64{60, 1, 1} {
 		b := decide(tab, hour0, Charge{ID: counterID(1), Policy: &minute, Hits: n}, Charge{ID: counterID(2), Policy: &day, Hits: n})
 		if b.Denied != (i > 0) || b.Decisions[1].Remaining != 9940 {
-			t.Errorf("call %d: refused %v, %d left of the day, want %v, 9940", i, b.Denied, b.Decisions[1].Remaining, i > 0)
+			t.Errorf("call %d: denied %v, %d left of the day, want %v, 9940", i, b.Denied, b.Decisions[1].Remaining, i > 0)
 		}
 	}
 }

@@ -10,7 +10,7 @@ type purpose int
 
 const (
 	admitting purpose = iota // there is always room
-	refusing                 // one hit, then no room for weeks
+	denying                  // one hit, then no room for weeks
 	lasting                  // a hit is remembered for hours
 )
 
@@ -40,9 +40,9 @@ type contender struct {
 	oneWord bool
 	// keepsKeys says that a new counter refers to the key that made it.
 	keepsKeys bool
-	// neverRefuses says that it can only wait.
-	neverRefuses bool
-	open         func(setting) (*store, error)
+	// neverDenies says that it can only wait.
+	neverDenies bool
+	open        func(setting) (*store, error)
 }
 
 // fill hits counters 0 to n-1 once each.

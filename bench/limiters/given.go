@@ -22,10 +22,10 @@ const (
 var epoch = time.Unix(1_700_000_000, 0)
 
 // xrateGiven is AllowN of x/time/rate.
-func xrateGiven(refuse bool) batch {
+func xrateGiven(deny bool) batch {
 	l, t, step := rate.NewLimiter(givenRate, givenBurst), epoch, time.Second/givenRate
 	l.AllowN(t, givenBurst/2)
-	if refuse {
+	if deny {
 		l, step = rate.NewLimiter(rate.Every(rarely), 1), 1
 		l.AllowN(t, 1)
 	}
@@ -44,10 +44,10 @@ func xrateGiven(refuse bool) batch {
 
 // givenPolicy returns what x/time/rate's limiter allows, by p, and the time between
 // hits.
-func givenPolicy(p *policy, refuse bool) (counts limiter.Policy, step limiter.Time) {
+func givenPolicy(p *policy, deny bool) (counts limiter.Policy, step limiter.Time) {
 	step = limiter.Time(time.Second / givenRate)
 	switch {
-	case refuse:
+	case deny:
 		return p.with(1, rarely), 1
 	case p.fast && !p.oneWord: // a ring gives back a slot later
 		step = step * 12 / 10
@@ -56,23 +56,23 @@ func givenPolicy(p *policy, refuse bool) (counts limiter.Policy, step limiter.Ti
 }
 
 // givenHits is how many hits a limiter has had when it begins.
-func givenHits(refuse bool) uint64 {
-	if refuse {
+func givenHits(deny bool) uint64 {
+	if deny {
 		return 1
 	}
 	return givenBurst / 2
 }
 
 // sluiceGiven is Decide with one charge on the only counter of a table.
-func sluiceGiven(p *policy, refuse bool) (batch, error) {
-	counts, step := givenPolicy(p, refuse)
+func sluiceGiven(p *policy, deny bool) (batch, error) {
+	counts, step := givenPolicy(p, deny)
 	now := limiter.Time(epoch.UnixNano())
 	t, err := p.newTable(counts, 1)
 	if err != nil {
 		return nil, err
 	}
 	counts.Prepare()
-	b := &limiter.Batch{Charges: []limiter.Charge{{ID: identity.ID{Hi: 1 << 8, Lo: 1}, Policy: &counts, Hits: givenHits(refuse)}}}
+	b := &limiter.Batch{Charges: []limiter.Charge{{ID: identity.ID{Hi: 1 << 8, Lo: 1}, Policy: &counts, Hits: givenHits(deny)}}}
 	t.Decide(now, b)
 	b.Charges[0].Hits = 1
 	return func(n int) (admitted int) {
@@ -87,18 +87,18 @@ func sluiceGiven(p *policy, refuse bool) (batch, error) {
 	}, nil
 }
 
-// measureGiven measures decisions alone, admitted and refused ones.
+// measureGiven measures decisions alone, admitted and denied ones.
 func (m *run) measureGiven(ctx context.Context) error {
 	var lanes []lane
-	for _, refuse := range []bool{false, true} {
+	for _, deny := range []bool{false, true} {
 		name := "given"
-		if refuse {
-			name = "given refused"
+		if deny {
+			name = "given denied"
 		}
-		lanes = append(lanes, lane{name, xrate, []batch{xrateGiven(refuse)}})
+		lanes = append(lanes, lane{name, xrate, []batch{xrateGiven(deny)}})
 		for i := range m.policies {
 			p := &m.policies[i]
-			b, err := sluiceGiven(p, refuse)
+			b, err := sluiceGiven(p, deny)
 			if err != nil {
 				return err
 			}
@@ -112,10 +112,10 @@ func (m *run) measureGiven(ctx context.Context) error {
 const pairUsers = 1000
 
 // pairs decides on two limits of random users: now on the one, now on the other, or
-// on both together, and then the second refuses if refuse is set.
-func pairs(p *policy, two, refuse bool) (batch, error) {
+// on both together, and then the second denies if deny is set.
+func pairs(p *policy, two, deny bool) (batch, error) {
 	minute, day := p.with(p.maxLimit, time.Minute), p.with(p.maxLimit, 24*time.Hour)
-	if refuse {
+	if deny {
 		day = p.with(1, rarely)
 	}
 	t, err := p.newTable(minute, 2*pairUsers)
@@ -170,10 +170,10 @@ func (m *run) measurePairs(ctx context.Context) error {
 	var lanes []lane
 	for i := range m.policies {
 		for _, k := range []struct {
-			name        string
-			two, refuse bool
-		}{{"one limit", false, false}, {"two limits", true, false}, {"two limits refused", true, true}} {
-			b, err := pairs(&m.policies[i], k.two, k.refuse)
+			name      string
+			two, deny bool
+		}{{"one limit", false, false}, {"two limits", true, false}, {"two limits denied", true, true}} {
+			b, err := pairs(&m.policies[i], k.two, k.deny)
 			if err != nil {
 				return err
 			}

@@ -72,10 +72,10 @@ func (m *run) goals() []goal {
 			}
 		})
 	}
-	add("refusals: CPU time of each with two threads at most 1.15 times that with one", func(g *goal) {
+	add("denials: CPU time of each with two threads at most 1.15 times that with one", func(g *goal) {
 		for i := range m.policies {
 			who := m.policies[i].title()
-			if r, ok := m.results.ratio("refused2", who, "refused1", who); ok {
+			if r, ok := m.results.ratio("denied2", who, "denied1", who); ok {
 				g.check(who, r.Median, "%.2f", r.Median <= 1.15)
 			}
 		}
@@ -146,7 +146,7 @@ func (m *run) losses() []string {
 			out = append(out, what+": "+strings.Join(winners, ", "))
 		}
 	}
-	for _, k := range append(m.columns(), column{"given", "time given"}, column{"given refused", "time given, refused"}) {
+	for _, k := range append(m.columns(), column{"given", "time given"}, column{"given denied", "time given, denied"}) {
 		say(k.title, func(c *contender) (float64, bool) {
 			r, ok := m.results.ratio(k.name, c.name, k.name, ours)
 			return r.Median, ok

@@ -28,8 +28,8 @@ func all(t *testing.T) *run {
 func TestContendersLimit(t *testing.T) {
 	for _, c := range all(t).contenders {
 		t.Run(c.name, func(t *testing.T) {
-			for _, kind := range []purpose{admitting, refusing} {
-				if c.baseline || kind == refusing && c.neverRefuses {
+			for _, kind := range []purpose{admitting, denying} {
+				if c.baseline || kind == denying && c.neverDenies {
 					continue
 				}
 				s, err := c.open(setting{100, kind})
@@ -42,7 +42,7 @@ func TestContendersLimit(t *testing.T) {
 				if got := fresh(s.worker(), true)(100); got != 100 {
 					t.Errorf("purpose %d: %d of 100 first hits admitted, want all", kind, got)
 				}
-				want := map[purpose]int{admitting: 100, refusing: 0}[kind]
+				want := map[purpose]int{admitting: 100, denying: 0}[kind]
 				if got := fresh(s.worker(), true)(100); got != want {
 					t.Errorf("purpose %d: %d of 100 second hits admitted, want %d", kind, got, want)
 				}
@@ -59,9 +59,9 @@ func TestGivenLimiters(t *testing.T) {
 	batches := map[string][2]batch{xrate: {xrateGiven(false), xrateGiven(true)}}
 	for i := range m.policies {
 		var b [2]batch
-		for j, refuse := range []bool{false, true} {
+		for j, deny := range []bool{false, true} {
 			var err error
-			if b[j], err = sluiceGiven(&m.policies[i], refuse); err != nil {
+			if b[j], err = sluiceGiven(&m.policies[i], deny); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -69,7 +69,7 @@ func TestGivenLimiters(t *testing.T) {
 	}
 	for name, b := range batches {
 		const n = 100_000
-		// A fixed window begins half used, so refuses some in its first second.
+		// A fixed window begins half used, so denies some in its first second.
 		if got := b[0](n); got < n*99/100 {
 			t.Errorf("%s: %d of %d admitted, want nearly all", name, got, n)
 		}
@@ -82,13 +82,13 @@ func TestGivenLimiters(t *testing.T) {
 func TestPairs(t *testing.T) {
 	m := all(t)
 	for i := range m.policies {
-		for _, k := range []struct{ two, refuse bool }{{false, false}, {true, false}, {true, true}} {
-			b, err := pairs(&m.policies[i], k.two, k.refuse)
+		for _, k := range []struct{ two, deny bool }{{false, false}, {true, false}, {true, true}} {
+			b, err := pairs(&m.policies[i], k.two, k.deny)
 			if err != nil {
 				t.Fatal(err)
 			}
 			want := 10_000
-			if k.refuse {
+			if k.deny {
 				want = 0
 			}
 			if got := b(10_000); got != want {
@@ -118,7 +118,7 @@ func TestAPolicyThatIsAnotherDoesNotWork(t *testing.T) {
 		return limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit - 1, Window: window}
 	}
 	if err := p.works(); err == nil {
-		t.Error("a policy that refuses its limit works")
+		t.Error("a policy that denies its limit works")
 	}
 }
 

@@ -65,7 +65,7 @@ func (m *run) print(p *report.Page, args []string, other float64) {
 func (m *run) printShort(p *report.Page) {
 	p.Line("## In short\n")
 	measures := slices.DeleteFunc(m.columns(), func(k column) bool {
-		return k.name == "thousand" || k.name == "refused1"
+		return k.name == "thousand" || k.name == "denied1"
 	})
 	head := []string{"CPU time of a decision, ns"}
 	for _, k := range measures {
@@ -117,7 +117,7 @@ func (m *run) cell(measure, who string) string {
 		out += fmt.Sprintf(" (%.1f)", r.Median)
 	}
 	switch admitted := median(f.admitted); {
-	case strings.Contains(measure, "refused"):
+	case strings.Contains(measure, "denied"):
 		if admitted > 0.01 && who != baseline.name {
 			out += fmt.Sprintf(", %.0f%% admitted", admitted*100)
 		}
@@ -178,18 +178,18 @@ func (m *run) printMemory(p *report.Page) {
 
 func (m *run) printGiven(p *report.Page) {
 	p.Line("## Decisions alone\n")
-	p.Line("One thread, the time given. One limiter, admitted and refused: x/time/rate's in hand, sluice's the only counter of a table;")
+	p.Line("One thread, the time given. One limiter, admitted and denied: x/time/rate's in hand, sluice's the only counter of a table;")
 	p.Line("then two limits, of a minute and of a day, on each of %d users in a table: now the one, now the other, or both together;\nin parentheses, times the time of one.\n", pairUsers)
-	p.Head("limiter", "admitted", "refused", "one limit", "two limits", "two, the second refuses")
+	p.Head("limiter", "admitted", "denied", "one limit", "two limits", "two, the second denies")
 	for _, c := range m.contenders {
 		if c.name != xrate && !c.ours {
 			continue
 		}
 		cells := []string{c.name}
-		for _, measure := range []string{"given", "given refused"} {
+		for _, measure := range []string{"given", "given denied"} {
 			cells = append(cells, m.cell(measure, c.name))
 		}
-		for _, measure := range []string{"one limit", "two limits", "two limits refused"} {
+		for _, measure := range []string{"one limit", "two limits", "two limits denied"} {
 			cell := m.nanos(measure, c.name)
 			if r, ok := m.results.ratio(measure, c.name, "one limit", c.name); ok && measure != "one limit" {
 				cell += fmt.Sprintf(" (%.2f)", r.Median)

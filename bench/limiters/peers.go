@@ -19,7 +19,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// rarely is how often a refusing or lasting counter gets a hit back.
+// rarely is how often a denying or lasting counter gets a hit back.
 const rarely = 1000 * time.Hour
 
 // xrate is the peer with most users.
@@ -33,7 +33,7 @@ const sethvargoName = "sethvargo/go-limiter"
 var peers = []*contender{
 	{name: xrate, keys: "sync.Map", keepsKeys: true, open: openXRate},
 	{name: "juju/ratelimit", keys: "sync.Map", keepsKeys: true, open: openJuju},
-	{name: "uber-go/ratelimit", keys: "sync.Map", keepsKeys: true, neverRefuses: true, open: openUber},
+	{name: "uber-go/ratelimit", keys: "sync.Map", keepsKeys: true, neverDenies: true, open: openUber},
 	{name: sethvargoName, keys: "memorystore", keepsKeys: true, open: openSethvargo},
 	{name: "throttled/throttled v2", keys: "memstore", keepsKeys: true, open: openThrottled},
 	{name: "ulule/limiter v3", keys: "memory store", keepsKeys: true, open: openUlule},
@@ -130,8 +130,8 @@ func openThrottled(s setting) (*store, error) {
 	return &store{worker: func() worker {
 		ctx := context.Background()
 		return func(key []byte) bool {
-			refused, _, err := l.RateLimitCtx(ctx, text(key), 1)
-			return !refused && err == nil
+			denied, _, err := l.RateLimitCtx(ctx, text(key), 1)
+			return !denied && err == nil
 		}
 	}}, nil
 }

@@ -85,9 +85,9 @@ func keyedCases(o *options) []struct {
 			{name: "uniform", title: count(o.counters) + " uniform", threads: 2},
 			{name: "zipf", title: count(o.counters) + " Zipf", threads: 2, zipf: true},
 		}},
-		{setting{1, refusing}, []keyedCase{
-			{name: "refused1", title: "refused, 1 thread", threads: 1},
-			{name: "refused2", title: "refused, 2 threads", threads: 2},
+		{setting{1, denying}, []keyedCase{
+			{name: "denied1", title: "denied, 1 thread", threads: 1},
+			{name: "denied2", title: "denied, 2 threads", threads: 2},
 		}},
 	}
 }
@@ -120,7 +120,7 @@ func (m *run) keyedGroup(ctx context.Context, s setting, cases []keyedCase) (err
 		numbers[k.zipf] = sequence(s.counters, k.zipf)
 	}
 	for _, c := range m.contenders {
-		if s.purpose == refusing && c.neverRefuses {
+		if s.purpose == denying && c.neverDenies {
 			continue
 		}
 		m.progress("making %s counters of %s", count(s.counters), c.name)

@@ -80,12 +80,12 @@ func (p *policy) works() error {
 	b := &limiter.Batch{Charges: []limiter.Charge{{ID: identity.ID{Hi: 1 << 8, Lo: 1}, Policy: &counts, Hits: limit}}}
 	t.Decide(edge-limiter.Time(time.Second/10), b)
 	if b.Denied {
-		return fmt.Errorf("a new counter refuses %d hits, its limit", limit)
+		return fmt.Errorf("a new counter denies %d hits, its limit", limit)
 	}
 	b.Charges[0].Hits = 1
 	t.Decide(edge+limiter.Time(time.Second/10), b)
 	if over := counts.Algorithm != limiter.FixedWindow; b.Denied != over {
-		return fmt.Errorf("hit %d within 0.2s around a window's end: refused is %v, want %v", limit+1, b.Denied, over)
+		return fmt.Errorf("hit %d within 0.2s around a window's end: denied is %v, want %v", limit+1, b.Denied, over)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (p *policy) works() error {
 // policyFor returns the policy for a setting.
 func (p *policy) policyFor(s setting) limiter.Policy {
 	switch {
-	case s.purpose == refusing:
+	case s.purpose == denying:
 		return p.with(1, rarely)
 	case s.purpose == lasting:
 		return p.with(10, 24*time.Hour)

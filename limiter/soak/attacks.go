@@ -22,7 +22,7 @@ func capacity(p *limiter.Policy) int64 {
 }
 
 // refunds attacks a counter by asking for it together with one that is full, so
-// that the request is refused, and giving back what was never charged. What comes
+// that the request is denied, and giving back what was never charged. What comes
 // of it is no more than what the refunds themselves say they gave back: a counter
 // is never above full, and a refund in the same request as its charge is worth
 // nothing.
@@ -45,7 +45,7 @@ func refunds(b *bout) {
 			batch.Reset()
 			batch.Clock = clock.now
 			switch w.rand.IntN(4) {
-			case 0: // refused, so nothing is charged
+			case 0: // denied, so nothing is charged
 				batch.Charges = append(batch.Charges, c, limiter.Charge{ID: counterID(-2, false), Policy: full, Hits: 1})
 			case 1: // set off in one request
 				back.Group = 1
@@ -73,7 +73,7 @@ func refunds(b *bout) {
 		b.faultf("%d answers say that more remains than there may be", above.Load())
 	}
 	if net.Load() > 0 {
-		b.faultf("%d refused requests were charged", net.Load())
+		b.faultf("%d denied requests were charged", net.Load())
 	}
 	for n := range counters {
 		var gave int64
@@ -87,7 +87,7 @@ func refunds(b *bout) {
 }
 
 // groups asks for one to three of several counters at once, all or nothing. Every
-// counter keeps its bound, and what is refused leaves no charge.
+// counter keeps its bound, and what is denied leaves no charge.
 func groups(b *bout) {
 	const counters = 4
 	p := &b.policy
@@ -121,7 +121,7 @@ func groups(b *bout) {
 		for n := range counters {
 			for _, w := range crew {
 				if w.gave[n] > 0 {
-					b.faultf("round %d: a refused group was charged on counter %d", round, n)
+					b.faultf("round %d: a denied group was charged on counter %d", round, n)
 				}
 			}
 			got := sum(gather(crew, n))

@@ -79,7 +79,7 @@ func saturate(b *bout) {
 		for now := start; now < start+limiter.Time(length); {
 			now = clock.now()
 			// The counter is full at a time before that time ends, but not all
-			// refusals end it, so that many meet there.
+			// denials end it, so that many meet there.
 			c := limiter.Charge{ID: counterID(0, false), Policy: p, Hits: 1}
 			if !w.takeAt(t, clock, now, 0, c) && w.rand.IntN(workers) == 0 {
 				clock.simulated.CompareAndSwap(int64(now), int64(now)+int64(step))
@@ -96,7 +96,7 @@ func saturate(b *bout) {
 	}
 }
 
-// promised returns how many hits a counter must admit from start to the refusal
+// promised returns how many hits a counter must admit from start to the denial
 // at end, if it was full at every step.
 func promised(p *limiter.Policy, start, end limiter.Time, step time.Duration) int64 {
 	length, limit := time.Duration(end-start), int64(p.Limit)
