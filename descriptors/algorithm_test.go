@@ -57,7 +57,7 @@ func TestALimitOfNoneIsAllowedInEveryAlgorithm(t *testing.T) {
 	}
 }
 
-func TestOnlyAFixedWindowCountsRefusedByDefault(t *testing.T) {
+func TestOnlyAFixedWindowCountsDeniedHitsByDefault(t *testing.T) {
 	for _, algorithm := range rules.AlgorithmNames() {
 		l := load(t, Options{}, limited("unit: hour, requests_per_unit: 1, algorithm: "+algorithm)).Limits[0]
 		if got, want := l.Policy.CountRefused, algorithm == "fixed_window"; got != want {
@@ -191,8 +191,8 @@ func TestTextsOfAlgorithms(t *testing.T) {
 		t.Errorf("String (-want +got):\n%s", diff)
 	}
 	for entries, want := range map[string]string{
-		"fixed=1": "limit: 60/minute, fixed_window, refused hits count, at ",
-		"log=1":   "limit: 60/minute, sliding_log, refused hits count, at ",
+		"fixed=1": "limit: 60/minute, fixed_window, denied hits count, at ",
+		"log=1":   "limit: 60/minute, sliding_log, denied hits count, at ",
 		"held=1":  "limit: 60/minute, leaky_bucket, slack 10, holds replies up to 1.5s, 100 at most, at ",
 	} {
 		if got := s.Explain("d", parseEntries(entries)).String(); !strings.Contains(got, want) {

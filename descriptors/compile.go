@@ -12,10 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Compile turns configurations into a set of rules, in the order given. It checks
-// what several nodes or configurations show together, and what every source must
-// keep to. The set is nil if any of the diagnostics is an error, and else usable
-// whatever warnings there are.
+// Compile turns configurations into a set of rules, in the order given. It checks what
+// only several descriptors or configurations show together, and what holds for every
+// source. The set is nil if a diagnostic is an error. With warnings alone it is usable.
 func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 	c := &compiler{opt: opt, set: &Set{domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher()}
 	byName := map[string][]*rules.Config{}
@@ -112,8 +111,8 @@ func (c *compiler) domain(name string, configs []*rules.Config) digest {
 	return hashDomain(d, allOrNothing, below)
 }
 
-// allOrNothing returns the domain's all_or_nothing: if configurations differ, true
-// holds; if none says it, what the defaults say does.
+// allOrNothing returns the domain's all_or_nothing. If configurations differ, true holds.
+// If none has the word, the defaults have it.
 func (c *compiler) allOrNothing(d *domain, configs []*rules.Config) bool {
 	said, value := false, false
 	for _, cfg := range configs {
@@ -128,8 +127,8 @@ func (c *compiler) allOrNothing(d *domain, configs []*rules.Config) bool {
 	return value
 }
 
-// maxCounters settles the domain's bound: of several the smallest, as each file
-// asks for no more than its own.
+// maxCounters sets the domain's bound. Of several the smallest holds, since no file asks
+// for more than its own.
 func (c *compiler) maxCounters(d *domain, configs []*rules.Config) {
 	var smallest *rules.Config
 	differ := false
@@ -233,8 +232,8 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	return cfg
 }
 
-// countsRefused is the default of count_refused for a descriptor with that many
-// limits.
+// countsRefused returns the default of count_refused, the word for counting denied hits,
+// for a descriptor with that many limits.
 func (d *domain) countsRefused(a limiter.Algorithm, limits int) bool {
 	return a == limiter.FixedWindow && limits == 1 && !d.allOrNothing
 }
@@ -257,8 +256,8 @@ func sharedPatterns(lineage []*node) [][]byte {
 	return shared
 }
 
-// label gives the limits of a list names to be told apart by: the name, else the
-// rate; where those are equal the rate after the name, then the algorithm.
+// label gives each limit of a list a label of its own for metrics: its name, else its
+// rate. Equal names get the rate behind them, equal rates the algorithm.
 func label(limits []*Limit) {
 	for _, l := range limits {
 		l.Label = l.Name

@@ -63,7 +63,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 			for _, m := range mistakes {
 				c.fail(l.Pos, path, "%s", m.Message)
 			}
-			// Parse has checked each word's own range; other sources may not have.
+			// Package rulefile has checked the range of each word. Other sources may not.
 			if p := l.Policy(); len(mistakes) == 0 {
 				if err := p.Validate(); err != nil {
 					c.fail(l.Pos, path, "%v", err)
@@ -78,9 +78,9 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 	}
 }
 
-// Advice returns warnings about rules that are right, yet may not do what is
-// expected of a service that counts in memory. They are for whoever checks rules,
-// not for the log of a service that loads them.
+// Advice returns warnings about rules that are valid, but may surprise in a service that
+// counts in memory. `sluice check` shows them. The log of a service that loads the rules
+// does not: nothing is wrong there.
 func Advice(s *Set) rules.Diagnostics {
 	long := map[string][]*Limit{}
 	for _, l := range s.Limits {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-func TestCompileRefusesWordsThatASourceLetThrough(t *testing.T) {
+func TestCompileRejectsWordsThatASourceLetThrough(t *testing.T) {
 	hour := rules.Limit{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: 1}
 	for _, tc := range []struct {
 		change func(l *rules.Limit)

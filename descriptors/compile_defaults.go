@@ -8,15 +8,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// entryUse is what a compiler notes of an item of defaults.
+// entryUse says which rules an item of defaults was for.
 type entryUse struct {
 	fits, holds bool
-	// wrong is the index of the diagnostic that says for which rule it cannot hold,
-	// and more how many others there are.
+	// wrong is the index of the diagnostic about the first rule that the words do not
+	// suit, or -1. More counts the other rules.
 	wrong, more int
 }
 
-// use returns what is noted of e.
+// use returns the entryUse of e.
 func (c *compiler) use(e *rules.DefaultItem) *entryUse {
 	if c.uses == nil {
 		c.uses = map[*rules.DefaultItem]*entryUse{}
@@ -29,8 +29,8 @@ func (c *compiler) use(e *rules.DefaultItem) *entryUse {
 	return u
 }
 
-// withDefaults returns cfg, or what it comes to with the words of the item of
-// defaults that holds for it.
+// withDefaults returns a copy of cfg with the words of the item of defaults that holds for
+// it, and that item. Without one it returns cfg itself.
 func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rules.Descriptor, *rules.DefaultItem) {
 	if c.opt.Defaults == nil || len(cfg.RateLimits) == 0 {
 		return cfg, nil
@@ -65,8 +65,8 @@ func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rul
 	return &given, e
 }
 
-// finishDefaults completes the diagnostics about defaults once all rules have been
-// seen, and warns of items that hold for no rule.
+// finishDefaults completes the diagnostics about defaults after the last rule, and warns
+// of items that hold for no rule.
 func (c *compiler) finishDefaults() {
 	if c.opt.Defaults == nil {
 		return
@@ -77,7 +77,7 @@ func (c *compiler) finishDefaults() {
 		}
 	}
 	if c.set.Empty() {
-		return // there is nothing yet that they could be for
+		return // the rules are still to come, as at a start over xDS
 	}
 	for _, name := range c.opt.Defaults.Names() {
 		dd := c.opt.Defaults.ByDomain[name]
@@ -91,8 +91,7 @@ func (c *compiler) finishDefaults() {
 	}
 }
 
-// warnUnused warns of an item of defaults, for a domain or all, that holds for no
-// rule.
+// warnUnused warns if an item of defaults, for one domain or all, holds for no rule.
 func (c *compiler) warnUnused(domain string, e *rules.DefaultItem) {
 	u := c.use(e)
 	switch {

@@ -13,10 +13,10 @@ import (
 
 // digest is a hash of part of the rules. That of the whole is [Set.Hash].
 //
-// It is made of what rules say once the defaults are in, never of where they stand or
-// how they are spelt. So the same rules have the same digest in whatever files, and
-// over xDS. The order of descriptors counts only for wildcards: among them the first
-// one that fits holds, so that swapping two changes what requests match.
+// It depends on what the rules say with their defaults, not on where they stand or how
+// they are spelt. So the same rules have the same digest in any files and over xDS. The
+// order of descriptors is part of it only for wildcards: the first one that fits holds,
+// so swapping two changes what requests match.
 type digest [sha256.Size]byte
 
 func sumOf(h hash.Hash) digest { return digest(h.Sum(nil)) }
@@ -32,7 +32,7 @@ func hashSet(domains []digest) string {
 }
 
 // hashDomain returns the digest of a domain. AllOrNothing is what the rules and their
-// defaults say: [Options.AllOrNothing] is said by the process.
+// defaults say. [Options.AllOrNothing] is left out, since it is not part of the rules.
 func hashDomain(d *domain, allOrNothing bool, below digest) digest {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %t %d ", d.name, allOrNothing, d.maxCounters)

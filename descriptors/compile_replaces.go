@@ -13,7 +13,7 @@ type replacing struct {
 	path  func() string
 }
 
-// names notes what the limits of r replace, to be resolved once all names of the
+// names keeps what the limits of r replace. resolve does the rest once all names of the
 // domain are known.
 func (c *compiler) names(d *domain, r *Rule, cfg *rules.Descriptor) {
 	for i, l := range r.Limits {
@@ -24,8 +24,8 @@ func (c *compiler) names(d *domain, r *Rule, cfg *rules.Descriptor) {
 	}
 }
 
-// resolve gives an id to each name of the domain's limits that another replaces,
-// so that requests compare no names.
+// resolve gives an id to each name that a limit of the domain replaces, so that requests
+// compare numbers instead of names.
 func (c *compiler) resolve(d *domain, limits []*Limit) {
 	bearers := map[string][]*Limit{}
 	for _, l := range limits {
@@ -58,8 +58,8 @@ func (c *compiler) resolve(d *domain, limits []*Limit) {
 	c.replacing = nil
 }
 
-// warnMutual warns of limits that replace each other: in a request that matches
-// both, both vanish. Each pair of names is reported once, at the later limit.
+// warnMutual warns of two limits that replace each other: a request that matches both is
+// limited by neither. It reports each pair of names once, at the later limit.
 func (c *compiler) warnMutual() {
 	type pair struct{ name, other string }
 	first := map[pair]*Limit{}

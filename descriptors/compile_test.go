@@ -104,7 +104,7 @@ descriptors:
 	}
 }
 
-func TestCompileRefusesWhatASourceLetThrough(t *testing.T) {
+func TestCompileRejectsWhatASourceLetThrough(t *testing.T) {
 	hour := rules.Limit{Unit: rules.Hour, UnitMultiplier: 1, RequestsPerUnit: 1}
 	with := func(change func(l *rules.Limit)) []rules.Limit {
 		l := hour
@@ -171,7 +171,7 @@ func TestAllOrNothingOfMergedFilesHoldsForAll(t *testing.T) {
 		p := plan(s, Global{}, desc("a", ""), desc("b", ""))
 		for i, c := range p.Batch.Charges {
 			if c.Group != 0 || c.Policy.CountRefused {
-				t.Errorf("Charges[%d] = %+v, want group 0 and refused hits not counted", i, c)
+				t.Errorf("Charges[%d] = %+v, want group 0 and denied hits not counted", i, c)
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// backlog is the time in which a counter of p that is used up becomes as new.
+// backlog returns how long a used-up counter of p takes to equal a new one.
 func backlog(p *limiter.Policy) time.Duration {
 	hits := uint64(p.Limit)
 	switch p.Algorithm {
@@ -28,8 +28,8 @@ func backlog(p *limiter.Policy) time.Duration {
 	return time.Duration(n)                      //nolint:gosec // see above
 }
 
-// String returns the limit for people: `60/minute`, or with its algorithm and the
-// words of that where it is no fixed window.
+// String returns the limit for people: `60/minute` for a fixed window. Other algorithms
+// follow with their words.
 func (l *Limit) String() string {
 	switch {
 	case l.Rule != nil && l.Rule.Unlimited:

@@ -9,26 +9,24 @@
 //
 // # Matching
 //
-// The entries of a descriptor are walked from left to right, a level of the tree
-// each. On a level the rule with the entry's exact key and value wins; else the
-// first wildcard in file order that fits; else the rule with the key alone. The
-// first hit is final, there is no way back to another branch, and a rule counts
-// only if it is reached by the last entry. [Set.Explain] shows the walk.
+// Matching walks the entries of a descriptor from left to right and goes down one level
+// of the tree for each. On a level it tries three things in order: the node with the
+// entry's key and value, the first wildcard in file order that fits, and the node with
+// the key alone. The first match is final: matching never tries another branch. A limit
+// applies only to the node that the last entry matches. [Set.Explain] shows the walk.
 //
 // # Structure and cost
 //
-// A compiled level finds an entry's key and then its value by a hash table, or by
-// looking at all of them where there are few. The wildcards that could fit are
-// listed with each key, so that those of other keys cost nothing. The cost of a
-// request therefore does not depend on the number of rules, only on its entries
-// and on the wildcards of the keys that it names. Matching and planning allocate
-// nothing once a [Plan] has grown.
+// A compiled level finds an entry's key, and then its value, in a hash table, or by
+// comparing all of them if there are few. Each key has a list of the wildcards that could
+// fit, so wildcards of other keys cost nothing. The cost of a request thus depends on its
+// entries and on the wildcards of their keys, but not on the number of rules. Matching
+// and planning allocate nothing once a [Plan] has grown.
 //
 // # Identity
 //
-// A counter's identity is a keyed hash of the domain, the entries' keys and values
-// as sent (at share_threshold levels the pattern in place of the value), the
-// algorithm and the window (and a sliding window's number of sub-windows). It holds neither limit nor name nor file, so that
-// editing those keeps the counters, and it does not matter which rule a
-// descriptor matched.
+// A counter's identity is a keyed hash of the domain, the entries' keys and values as sent
+// (at share_threshold levels the pattern in place of the value), the algorithm, the window
+// and the number of sub-windows. The limit, its name and the file are not part of it, so
+// editing them keeps the counter. Nor is the rule that a descriptor matched.
 package descriptors

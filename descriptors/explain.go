@@ -7,19 +7,19 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Explanation says, step by step, what a descriptor comes to.
+// Explanation says, step by step, which rule a descriptor matches.
 type Explanation struct {
 	Domain string
 	// KnownDomain reports whether the domain is configured; if not, Similar are
 	// the names nearest to it, at most five.
 	KnownDomain bool
 	Similar     []string
-	// Steps has one element per entry, up to the one that hit nothing or that the
-	// tree has no level for.
+	// Steps has one element per entry. It ends with the entry that matches nothing, or
+	// before the first entry that the tree has no level for.
 	Steps []Step
-	// Rule is what applies; nil if none does.
+	// Rule is the rule that applies, or nil.
 	Rule *Rule
-	// Reason says in a sentence why no rule applies; empty if one does.
+	// Reason says in a sentence why no rule applies. It is empty if one does.
 	Reason string
 }
 
@@ -51,14 +51,14 @@ const (
 	KeyOnly  TryKind = "key only"
 )
 
-// Explain walks the rules as [Set.Plan] does for a descriptor without a limit of
-// its own, and tells what it tries.
+// Explain walks the rules as [Set.Plan] does for a descriptor without a limit of its own,
+// and records what it tries.
 func (s *Set) Explain(domain string, entries []Entry) Explanation {
 	x := Explanation{Domain: domain}
 	d := s.domains[domain]
 	if d == nil {
 		x.Similar = rules.Nearest(domain, s.names)
-		x.Reason = fmt.Sprintf("domain %q is not configured, so that nothing is limited", domain)
+		x.Reason = fmt.Sprintf("domain %q is not configured, so nothing is limited", domain)
 		return x
 	}
 	x.KnownDomain = true
@@ -95,7 +95,7 @@ func (s *Set) Explain(domain string, entries []Entry) Explanation {
 	return x
 }
 
-// explain does what next does and notes it.
+// explain does what next does, and records it.
 func (l *level) explain(e *Entry) (Step, *node) {
 	step := Step{Key: string(e.Key), Value: string(e.Value)}
 	try := func(kind TryKind, text string, n *node, hit bool) bool {
@@ -187,7 +187,7 @@ func (l *Limit) describe() string {
 	if !l.Rule.Unlimited {
 		text = rate(l) + ", " + algorithmText(&l.Policy)
 		if l.Policy.CountRefused {
-			text += ", refused hits count"
+			text += ", denied hits count"
 		}
 	}
 	if l.Name != "" {

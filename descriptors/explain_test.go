@@ -37,7 +37,7 @@ entry 2: path=/api/x
   wildcard  path=/api/*: hit at a.yaml:8:9
 rule: user=vip* > path=/api/* at a.yaml:8:9, shared threshold
 limit: 60/minute, fixed_window, at a.yaml:11:13
-limit: 1000/day, fixed_window, refused hits count, name "daily", at a.yaml:12:13
+limit: 1000/day, fixed_window, denied hits count, name "daily", at a.yaml:12:13
 `},
 		{"shop", "user=joe", `domain "shop"
 entry 1: user=joe
@@ -86,10 +86,10 @@ no limit: a descriptor without entries matches nothing
 no limit: the domain has no descriptors
 `},
 		{"shopp", "a=b", `domain "shopp" is not configured; did you mean "shop", "shoe", "stop"
-no limit: domain "shopp" is not configured, so that nothing is limited
+no limit: domain "shopp" is not configured, so nothing is limited
 `},
 		{"zzzzzzzzzzzzzzzzz", "a=b", `domain "zzzzzzzzzzzzzzzzz" is not configured
-no limit: domain "zzzzzzzzzzzzzzzzz" is not configured, so that nothing is limited
+no limit: domain "zzzzzzzzzzzzzzzzz" is not configured, so nothing is limited
 `},
 	} {
 		if diff := cmp.Diff(tc.want, s.Explain(tc.domain, parseEntries(tc.entries)).String()); diff != "" {

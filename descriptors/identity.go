@@ -2,8 +2,8 @@ package descriptors
 
 import "github.com/sluice-ratelimit/sluice/limiter/identity"
 
-// The places of what an identity is hashed from: the domain, what the counter
-// holds, and each entry's key and value.
+// The places of the parts of an identity: the domain, what the counter holds, and each
+// entry's key and value. The hash depends on a part's place, so parts cannot be swapped.
 const (
 	domainPlace  = 0
 	counterPlace = 1
@@ -12,9 +12,8 @@ const (
 func keyPlace(level int) int   { return 2 + 2*level }
 func valuePlace(level int) int { return 3 + 2*level }
 
-// ruleIdentity makes the identities of a rule's counters. What the rule says
-// literally, keys and most values, is hashed when it is compiled; of a request only
-// the rest is.
+// ruleIdentity makes the identities of a rule's counters. The literal parts of the rule,
+// its keys and most values, are hashed when the rule is compiled. A request adds the rest.
 type ruleIdentity struct {
 	literal identity.Hasher
 	open    []openPart
@@ -48,8 +47,8 @@ func newIdentity(d *domain, lineage []*node, shared [][]byte) ruleIdentity {
 	return id
 }
 
-// of hashes what the identities of all counters of the rule have in common for
-// these entries, which lead to it.
+// of hashes what the identities of all counters of the rule share for these entries,
+// which match it.
 func (id *ruleIdentity) of(entries []Entry) identity.Hasher {
 	h := id.literal
 	for _, part := range id.open {
@@ -63,8 +62,8 @@ func (id *ruleIdentity) of(entries []Entry) identity.Hasher {
 	return h
 }
 
-// identityAsSent is ruleIdentity.of where the entries count as they were sent, whatever
-// rule they lead to.
+// identityAsSent is ruleIdentity.of for entries that count as they were sent, whatever
+// rule they match.
 func (d *domain) identityAsSent(entries []Entry) identity.Hasher {
 	h := d.prefix
 	for i := range entries {

@@ -8,13 +8,13 @@ type domain struct {
 	// index is the domain's place in Set.names.
 	index        int
 	allOrNothing bool
-	// maxCounters is 0 where the domain has no bound of its own.
+	// maxCounters is 0 if the domain has no bound of its own.
 	maxCounters int64
 	root        node
 	// prefix is the hash of the name, which each identity has.
 	prefix identity.Hasher
-	// replaceable counts the names that some limit bears and some limit replaces.
-	// Their ids are 1..replaceable.
+	// replaceable is how many names of limits are replaced by a limit. Their ids are
+	// 1..replaceable.
 	replaceable int
 }
 

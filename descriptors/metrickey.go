@@ -42,8 +42,8 @@ func (r *Rule) compileMetric(lineage []*node, detailed bool) {
 	}
 	if r.RuntimeMetric {
 		r.runtimeLevels = levels
-		// A detail of the reference: its detailed keys end with the underscore where
-		// the value is empty, unless some level shares its threshold.
+		// In envoyproxy/ratelimit a detailed key keeps the underscore behind a key
+		// whose value is empty, unless some level shares its threshold.
 		r.keepUnderscore = detailed && r.shared == nil
 	}
 }
@@ -67,8 +67,8 @@ func (r *Rule) AppendMetricKey(dst []byte, entries []Entry) (key []byte, key1End
 	return dst, key1End, key2End
 }
 
-// AppendOverrideMetricKey is [Rule.AppendMetricKey] for a descriptor that brings
-// its own limit: the key has the values of all levels.
+// AppendOverrideMetricKey is [Rule.AppendMetricKey] for a descriptor with a limit of its
+// own: the key has the values of all levels.
 func AppendOverrideMetricKey(dst []byte, entries []Entry) (key []byte, key1End, key2End int) {
 	for i := range entries {
 		if i > 0 {

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// fewEnough is up to how many keys or values looking at all of them beats
-// hashing.
+// fewEnough is the greatest number of keys or values for which comparing all of them is
+// faster than hashing.
 const fewEnough = 8
 
 // node is a descriptor of the tree.
@@ -89,7 +89,7 @@ func newLevel(children []node) *level {
 	for i := range children {
 		n := &children[i]
 		if n.value != "" {
-			// A pattern, too, is hit first by the very same text.
+			// Text that equals a pattern matches it before any wildcard.
 			b := find(n.key)
 			b.exact = append(b.exact, exact{n.value, n})
 		} else if !isWildcard(n.key) {
@@ -99,8 +99,8 @@ func newLevel(children []node) *level {
 			l.wild = append(l.wild, newWildcard(n))
 		}
 	}
-	// Each branch gets the wildcards that fit it, those of its own values and
-	// those of the level, in file order.
+	// Each branch gets all wildcards that fit its key, in file order: those of its own
+	// values and those whose key is a pattern.
 	values := map[string][]int{}
 	for i := range children {
 		if n := &children[i]; isWildcard(n.value) && !isWildcard(n.key) {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// override makes the descriptor's own limit apply to m, in place of rule, which
-// may be nil. It reports whether the limit is usable.
+// override makes the descriptor's own limit apply to m instead of rule, which may be nil.
+// It reports whether that limit is usable.
 func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	unit, multiplier := rules.Unit(o.Unit), max(1, o.UnitMultiplier)
 	seconds := unit.Seconds() * int64(multiplier) // below 2^57
@@ -19,8 +19,8 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	}
 	policy := limiter.Policy{Algorithm: limiter.FixedWindow, CountRefused: !d.allOrNothing}
 	if rule != nil && !rule.Unlimited {
-		// Number and unit are the descriptor's, all else stays. Of a list the first
-		// block lends it.
+		// Number and unit are the descriptor's. The rest is the rule's; of a list, that
+		// of the first block.
 		policy = rule.Limits[0].Policy
 	}
 	if policy.Algorithm == limiter.SlidingLog && o.RequestsPerUnit > limiter.MaxLog {
@@ -36,7 +36,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	default: // nothing that depends on the number
 	}
 	if cap(p.overrides) < len(p.Matches) {
-		// Limits and Charges point to the elements: only an empty list may move.
+		// Limits and Charges point to the elements, so only an empty list may move.
 		p.overrides = slices.Grow(p.overrides[:0], len(p.Matches))
 	}
 	p.overrides = append(p.overrides, Limit{
@@ -47,9 +47,9 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	return true
 }
 
-// scaleBurst returns the burst that is to p's limit as burst is to the configured
-// one, rounded up, as far as a bucket of p may have it. To a configured limit of
-// none there is no ratio; then it is the whole limit, as by default.
+// scaleBurst keeps the ratio of burst to limit: it returns the burst for p's limit, rounded
+// up, and no more than a bucket of p may have. A configured limit of 0 has no ratio, so
+// the burst is the whole limit then, as by default.
 func scaleBurst(burst, configured uint32, p *limiter.Policy) uint32 {
 	scaled := uint64(p.Limit)
 	if configured > 0 {
@@ -58,8 +58,8 @@ func scaleBurst(burst, configured uint32, p *limiter.Policy) uint32 {
 	return uint32(max(1, min(scaled, p.MaxHits(), math.MaxUint32)))
 }
 
-// chargeOverride charges m's override. Its counter is keyed by the values as sent,
-// also where the rule shares one counter; neither shadow nor quota of a rule holds.
+// chargeOverride charges m's override. Its counter is keyed by the values as sent, even if
+// the rule shares one counter. Shadow and quota mode of the rule do not apply.
 func (p *Plan) chargeOverride(d *domain, m *Match, desc *Descriptor, global Global, group int32) {
 	mode := limiter.Enforce
 	if global.Quota {

@@ -49,7 +49,7 @@ descriptors:
 		want *limiter.Policy // nil where the override is ignored
 	}{
 		{
-			"a ring keeps its sub-windows and that refused hits count", desc("ring", "").limit(5, minute, 0),
+			"a ring keeps its sub-windows and that denied hits count", desc("ring", "").limit(5, minute, 0),
 			&limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 5, Window: time.Minute, SubWindows: 6, CountRefused: true},
 		},
 		{

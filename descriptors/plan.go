@@ -40,7 +40,7 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 		case m.Rule == nil:
 			p.Batch.QuotaPass = p.Batch.QuotaPass || global.Quota
 		case m.Rule.Unlimited:
-			// No quota member, not even a passing one: so it is in envoyproxy/ratelimit.
+			// Not a quota member, not even a passing one, as in envoyproxy/ratelimit.
 		default:
 			p.chargeRule(m, desc, global, group, replacing)
 		}
@@ -91,7 +91,7 @@ func (p *Plan) beginReplacing(d *domain) {
 }
 
 // hits returns the hits of a descriptor. 0 in the request stands for 1, 0 in the
-// descriptor for a look.
+// descriptor for a peek.
 func hits(req *Request, desc *Descriptor) uint64 {
 	if desc.HasHits {
 		return desc.Hits

@@ -24,9 +24,9 @@ type Options struct {
 type Set struct {
 	// Limits are all configured limits; each Limit's Index is its place here.
 	Limits []*Limit
-	// Hash is 16 hexadecimal digits that tell what the rules say, with their defaults,
-	// for operators to compare. The same rules have the same hash wherever they come
-	// from. [Options] are no part of it.
+	// Hash is 16 hexadecimal digits for operators to compare. The same rules with the
+	// same defaults have the same hash, wherever they come from. [Options] are not part
+	// of it.
 	Hash string
 
 	domains map[string]*domain
@@ -37,8 +37,8 @@ type Set struct {
 // Domains returns the names of all domains, sorted. It must not be changed.
 func (s *Set) Domains() []string { return s.names }
 
-// MaxCounters returns the bound that the domain's counters have for themselves, or
-// 0 if they share the common partition. A domain that is not configured has none.
+// MaxCounters returns how many counters of each size are reserved for the domain, or 0 if
+// its counters share memory with other domains. A domain that is not configured has 0.
 func (s *Set) MaxCounters(domain string) int64 {
 	if d := s.domains[domain]; d != nil {
 		return d.maxCounters
@@ -144,7 +144,7 @@ type Descriptor struct {
 	// Hits counts only where HasHits is set; else the request's hits do.
 	Hits    uint64
 	HasHits bool
-	// Refund gives the hits back (is_negative_hits).
+	// Refund says that the hits are a refund (is_negative_hits).
 	Refund bool
 	// Override replaces the configured limit where HasOverride is set.
 	Override    Override
@@ -169,19 +169,18 @@ type Request struct {
 	HitsAddend uint32
 }
 
-// Match is what a descriptor of the request came to.
+// Match says which rule, or limit of its own, applies to a descriptor of the request.
 type Match struct {
 	// Rule is the rule that matched; nil if none did or an override applies.
 	Rule *Rule
 	// Override is set where the descriptor's own limit applies.
 	Override bool
-	// IgnoredOverride is set where the descriptor's own limit was not usable, so
-	// that the configured one applies.
+	// IgnoredOverride is set if the descriptor's own limit is not usable, so the
+	// configured one applies.
 	IgnoredOverride bool
-	// Replaced is set where all limits of the rule were replaced by others of the
-	// request.
+	// Replaced is set if other limits of the request replace all limits of the rule.
 	Replaced bool
-	// Hits are what the descriptor takes, or gives back, of each of its limits.
+	// Hits are what the descriptor charges to each of its limits, or refunds.
 	Hits uint64
 	// First and Count are the descriptor's charges in Plan.Batch.Charges. Count
 	// is 0 where nothing is charged: no match, unlimited, or replaced.
@@ -209,8 +208,8 @@ type Plan struct {
 	// overrides has room for every descriptor of the request before the first is
 	// appended: Limits and Charges point into it.
 	overrides []Limit
-	// replacedIn is the turn in which the name with this id was last replaced, so
-	// that nothing has to be cleared between requests.
+	// replacedIn is the turn in which the name with this id was last replaced. Turns
+	// differ, so nothing has to be cleared between requests.
 	replacedIn []uint64
 	turn       uint64
 }

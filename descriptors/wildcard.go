@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// pattern is a text in which each `*` stands for any bytes, none included,
-// cut up so that matching allocates nothing.
+// pattern is text in which each `*` stands for any number of bytes. It is cut up at the
+// stars, so that matching allocates nothing.
 type pattern struct {
 	// literal is set where the text has no `*`; prefix is then all of it.
 	literal        bool
 	prefix, suffix string
 	// middle holds what stands between two `*`, in order.
 	middle [][]byte
-	// least is how many bytes the parts between the `*` have together. It keeps
-	// prefix and suffix from overlapping: `aa*aa` does not match aaa.
+	// least is the length of all parts together. Without it prefix and suffix could
+	// overlap: `aa*aa` would match aaa.
 	least int
 }
 
@@ -46,7 +46,7 @@ func (p *pattern) matches(b []byte) bool {
 		string(b[:len(p.prefix)]) != p.prefix || string(b[len(b)-len(p.suffix):]) != p.suffix {
 		return false
 	}
-	// To take each part at its first place leaves the most for those after it.
+	// Taking each part at its first place leaves the most text for the next ones.
 	rest := b[len(p.prefix) : len(b)-len(p.suffix)]
 	for _, part := range p.middle {
 		i := bytes.Index(rest, part)

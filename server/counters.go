@@ -30,7 +30,7 @@ type CounterState struct {
 	Limit string `json:"limit"`
 	Name  string `json:"name,omitempty"`
 	// Used of Capacity, which is what the limit admits at once; it may be more where
-	// refused hits count. Remaining single hits would pass now, those that would be
+	// denied hits count. Remaining single hits would pass now, those that would be
 	// held included.
 	Used      uint64 `json:"used"`
 	Capacity  uint64 `json:"capacity"`

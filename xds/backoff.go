@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Backoff says how long to wait after a stream has ended, the longer the more
-// streams have ended before they brought anything.
+// Backoff says how long to wait after a stream has ended. The wait grows with each stream
+// that ends before it brings a response.
 type Backoff struct {
 	// Initial is the first wait, Max the longest. Default 10s and 60s.
 	Initial, Max time.Duration
-	// Factor multiplies each further wait. At 1 and below all are Initial, as in
+	// Factor multiplies each further wait. With 1 or less every wait is Initial, as in
 	// envoyproxy/ratelimit, whose default is 0.5. 0 means 2.
 	Factor float64
-	// Jitter shortens every wait by a random part, at most half, so that many
-	// clients of one server do not come back at once.
+	// Jitter shortens every wait by a random part, at most half. Without it all clients
+	// of one server come back at the same time.
 	Jitter bool
 }
 
@@ -32,7 +32,7 @@ func (b Backoff) withDefaults() Backoff {
 	return b
 }
 
-// wait returns the wait after that many failures in a row before.
+// wait returns how long to wait after that many earlier failures in a row.
 func (b Backoff) wait(failures int) time.Duration {
 	wait := float64(min(b.Initial, b.Max))
 	for range failures {

@@ -31,16 +31,16 @@ func build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, r
 			configs = append(configs, config)
 		}
 	}
-	// Servers send resources in any order; the same rules shall have the same
-	// fingerprint, and merged domains the same order of wildcards.
+	// Servers send resources in any order. Sorted, merged domains always have the same
+	// order of wildcards.
 	slices.SortStableFunc(configs, func(a, b rules.Config) int {
 		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Domain, b.Domain))
 	})
 	return descriptors.Build(configs, c.found, nil, opt)
 }
 
-// converter turns resources into what descriptors compiles. It checks what only
-// the wire can hold; Compile checks the rest.
+// converter turns resources into rules. It checks what only the wire can contain. Compile
+// checks the rest.
 type converter struct {
 	pos   rules.Pos // of the current resource
 	found rules.Diagnostics
@@ -50,8 +50,8 @@ func (c *converter) report(s rules.Severity, path, format string, args ...any) {
 	c.found = append(c.found, rules.Diagnostic{Pos: c.pos, Severity: s, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// resource converts resource i of a response. Ok is false if it cannot be read,
-// which was then reported.
+// resource converts resource i of a response. Ok is false if it cannot be read, which it
+// has then reported.
 func (c *converter) resource(i int, r *anypb.Any) (config rules.Config, ok bool) {
 	c.pos = rules.Pos{File: fmt.Sprintf("xds:resource %d", i+1)}
 	if r.GetTypeUrl() != TypeURL {

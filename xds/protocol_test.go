@@ -171,7 +171,7 @@ func TestSpeaksTheProtocol(t *testing.T) {
 		if d := nack.GetErrorDetail(); d.GetCode() != int32(codes.InvalidArgument) || d.GetMessage() != "xds:bad: error: the domain is empty; every configuration must name its domain" {
 			t.Errorf("NACK says %v", d)
 		}
-		refused := time.Now()
+		rejected := time.Now()
 		if !slices.Equal(s.ignored, []string{"type.googleapis.com/envoy.config.cluster.v3.Cluster"}) {
 			t.Errorf("ignored are %v", s.ignored)
 		}
@@ -179,7 +179,7 @@ func TestSpeaksTheProtocol(t *testing.T) {
 		// The same again, as some servers answer a NACK: not at once, and no news.
 		st.respond("v3", "n3", xds.TypeURL, bad)
 		st.expect("v1", "n3", true)
-		if got := time.Since(refused); got != opt.RetryInterval {
+		if got := time.Since(rejected); got != opt.RetryInterval {
 			t.Errorf("the second NACK came %v after the first, want %v", got, opt.RetryInterval)
 		}
 		if len(s.updates) != 2 || s.updates[0].Err != nil || s.updates[1].Err == nil {
@@ -191,12 +191,12 @@ func TestSpeaksTheProtocol(t *testing.T) {
 		// brings is no news if it is in force, whatever its version.
 		st = <-s.streams
 		st.expect("v1", "", false)
-		if got := st.at.Sub(refused.Add(opt.RetryInterval)); got != opt.Backoff.Initial {
+		if got := st.at.Sub(rejected.Add(opt.RetryInterval)); got != opt.Backoff.Initial {
 			t.Errorf("the second stream came %v after the end of the first, want %v", got, opt.Backoff.Initial)
 		}
 		st.respond("v9", "m1", "", good)
 		st.expect("v9", "m1", false)
-		// The rules of the refused response were reported last, so these are back.
+		// The rules of the rejected response were reported last, so these are back.
 		if len(s.updates) != 3 || s.updates[2].Set != s.updates[0].Set {
 			t.Errorf("updates are %+v, want the set in force again", s.updates)
 		}
@@ -208,7 +208,7 @@ func TestSpeaksTheProtocol(t *testing.T) {
 	})
 }
 
-func TestRefusesWhatCannotBePutInForce(t *testing.T) {
+func TestRejectsWhatCannotBePutInForce(t *testing.T) {
 	full := errors.New(`domain "a": no room`)
 	opt := xds.Options{OnLoad: func(u source.Update) error {
 		if u.Set != nil && !u.Set.Empty() {

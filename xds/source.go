@@ -23,12 +23,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 )
 
-// ErrTooLarge is what a stream ends with when a response is larger than
-// [Options.MaxMessageBytes].
+// ErrTooLarge ends a stream when a response is larger than [Options.MaxMessageBytes].
 var ErrTooLarge = errors.New("the server's response is too large")
 
-// Options say which server a [Source] asks and whom it tells. The callbacks are
-// called by [Source.Run], one at a time, and OnLoad by [Source.SetDefaults] too.
+// Options say which server a [Source] asks and what it calls. [Source.Run] calls the
+// callbacks, one at a time. [Source.SetDefaults] calls OnLoad too.
 type Options struct {
 	// Target is the server: host:port, or any other target of gRPC. Required.
 	Target string
@@ -43,7 +42,7 @@ type Options struct {
 	// is some 200,000 descriptors.
 	MaxMessageBytes int
 	// RetryInterval is the time between attempts to connect, shortened by a random
-	// part of up to half, and the least between refusals. Default 1s: an attempt costs
+	// part of up to half, and the least between rejections. Default 1s: an attempt costs
 	// little, and until it succeeds the rules are old.
 	RetryInterval time.Duration
 	// Backoff is for streams that end.
@@ -51,15 +50,15 @@ type Options struct {
 	// Rules say how the rules compile.
 	Rules descriptors.Options
 
-	// OnLoad is called with the outcome of each response that is other than the one
-	// before. If it returns an error for a Set, that is refused. Required.
+	// OnLoad is called with the result of each response that differs from the one
+	// before. If it returns an error for a Set, the Set is rejected. Required.
 	OnLoad func(source.Update) error
 	// OnAnswered is called after each ACK and NACK. Optional.
 	OnAnswered func(ack bool)
 	// OnConnected is called when a stream is open. Optional.
 	OnConnected func()
-	// OnDisconnected is called when a stream has ended, or none came about, with
-	// the time until the next attempt. Optional.
+	// OnDisconnected is called when a stream has ended or could not begin, with the
+	// time until the next attempt. Optional.
 	OnDisconnected func(err error, retry time.Duration)
 	// OnIgnored is called for a response of a type that was not asked for.
 	// Optional.
@@ -72,7 +71,7 @@ type Source struct {
 	opt   Options
 	node  *corev3.Node
 	rules state
-	// dialer is the network but in tests.
+	// dialer is the network, except in tests.
 	dialer []grpc.DialOption
 }
 
@@ -118,9 +117,9 @@ func NewSource(opt Options) (*Source, error) {
 	return s, conn.Close()
 }
 
-// SetDefaults has the rules compiled with other defaults: the last response's,
-// which OnLoad is called for, and those to come. While they do not compile
-// together, what is in force stays.
+// SetDefaults compiles the rules with other defaults, both those of the last response, for
+// which it calls OnLoad, and those to come. While the two do not compile together, what is
+// in force stays.
 func (s *Source) SetDefaults(d *rules.Defaults) { s.rules.setDefaults(d) }
 
 // Run follows the server until ctx ends.
@@ -158,12 +157,12 @@ func (s *Source) dial() (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(s.opt.Credentials),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.opt.MaxMessageBytes)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
-		grpc.WithDisableServiceConfig(), // no retries but Run's
+		grpc.WithDisableServiceConfig(), // only Run retries
 		grpc.WithUserAgent("sluice"))...)
 }
 
 // stream opens a stream on a connection of its own and follows it to its end.
-// Opened says that there was one, heard that it brought a response.
+// Opened says that the stream began, heard that it brought a response.
 func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 	conn, err := s.dial()
 	if err != nil {
@@ -177,9 +176,9 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 		return false, false, fmt.Errorf("connect: %w", err)
 	}
 	s.opt.OnConnected()
-	// A Send that fails says only that the stream has ended; Recv says why.
+	// A failing Send says only that the stream has ended. Recv says why.
 	_ = stream.Send(s.request(""))
-	var refusedLast *time.Timer // since the last NACK
+	var rejectedLast *time.Timer // since the last NACK
 	for {
 		response, err := stream.Recv()
 		if err != nil {
@@ -192,16 +191,16 @@ func (s *Source) stream(ctx context.Context) (opened, heard bool, err error) {
 		}
 		request := s.request(response.GetNonce())
 		if err := s.rules.take(response.GetVersionInfo(), response.GetResources()); err != nil {
-			request.ErrorDetail = status.New(codes.InvalidArgument, refusal(err)).Proto()
-			// go-control-plane's snapshot cache answers a NACK at once with what it
-			// was for.
-			if refusedLast != nil {
+			request.ErrorDetail = status.New(codes.InvalidArgument, rejection(err)).Proto()
+			// go-control-plane's snapshot cache answers a NACK at once with the same
+			// response. Without a pause the two would go on like that forever.
+			if rejectedLast != nil {
 				select {
-				case <-refusedLast.C:
+				case <-rejectedLast.C:
 				case <-ctx.Done():
 				}
 			}
-			refusedLast = time.NewTimer(s.opt.RetryInterval)
+			rejectedLast = time.NewTimer(s.opt.RetryInterval)
 		}
 		request.VersionInfo = s.rules.inForceVersion()
 		_ = stream.Send(request)
@@ -216,7 +215,7 @@ func (s *Source) request(nonce string) *discovery.DiscoveryRequest {
 	}
 }
 
-// explain says of gRPC's own error for a response that is too large what it is.
+// explain turns gRPC's error for a response that is too large into [ErrTooLarge].
 func explain(err error) error {
 	if status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max") {
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)

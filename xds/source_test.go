@@ -167,7 +167,7 @@ func TestFollowsTheServer(t *testing.T) {
 	wait(t, s, adstest.Acked("4"))
 }
 
-func TestRefusesAsAWhole(t *testing.T) {
+func TestRejectsAsAWhole(t *testing.T) {
 	s := start(t, adstest.Options{})
 	set(t, s, "1", domain("a", 5))
 	c := follow(t, s.Addr(), xds.Options{})
@@ -207,7 +207,7 @@ func TestRefusesAsAWhole(t *testing.T) {
 		t.Fatalf("update is %+v, want an error", u)
 	}
 	check("the error", u.Err.Error())
-	nack := wait(t, s, adstest.Refused)
+	nack := wait(t, s, adstest.Rejected)
 	check("the NACK", nack.GetErrorDetail().GetMessage())
 	if nack.GetVersionInfo() != "1" || nack.GetResponseNonce() == "" {
 		t.Errorf("NACK has version %q and nonce %q, want the version in force and a nonce", nack.GetVersionInfo(), nack.GetResponseNonce())

@@ -16,11 +16,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 )
 
-// state is what came of the responses so far, over all streams. Its methods may
-// be called concurrently.
+// state is the result of all responses so far, over all streams. Its methods may be called
+// concurrently.
 type state struct {
 	mu sync.Mutex
-	// opt has the latest defaults, latest the latest response that was looked at.
+	// opt has the latest defaults. latest is the latest response.
 	opt    descriptors.Options
 	latest *response
 	// version is that of the rules in force, "" before the first.
@@ -50,7 +50,7 @@ func (s *state) take(version string, resources []*anypb.Any) error {
 	return s.buildLocked()
 }
 
-// setDefaults has the latest response compiled with d, and those to come.
+// setDefaults compiles the latest response with d, and those to come.
 func (s *state) setDefaults(d *rules.Defaults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *state) inForceVersion() string {
 	return s.version
 }
 
-// digest tells the resources, in whatever order they came, from others.
+// digest tells resources from others. Their order does not matter.
 func digest(resources []*anypb.Any) [sha256.Size]byte {
 	sorted := slices.SortedFunc(slices.Values(resources), func(a, b *anypb.Any) int {
 		return cmp.Or(cmp.Compare(a.GetTypeUrl(), b.GetTypeUrl()), bytes.Compare(a.GetValue(), b.GetValue()))
@@ -98,8 +98,8 @@ func digest(resources []*anypb.Any) [sha256.Size]byte {
 // default, 4 MiB.
 const maxDetail = 1 << 20
 
-// refusal is the text of a NACK.
-func refusal(err error) string {
+// rejection returns the text of a NACK.
+func rejection(err error) string {
 	text := err.Error()
 	if len(text) > maxDetail {
 		whole := text[:strings.LastIndexByte(text[:maxDetail], '\n')+1]

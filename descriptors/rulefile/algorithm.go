@@ -35,8 +35,7 @@ func (p *parser) optional(path string, f field, smallest, largest int64) *uint32
 	return nil
 }
 
-// wait reads a duration that a reply may be held for. It returns nil if it
-// reported an error.
+// wait reads how long a reply may be held. It returns nil if it reported an error.
 func (p *parser) wait(path string, f field) *time.Duration {
 	if f.value.Kind == yaml.ScalarNode {
 		s := resolveScalar(f.value)
@@ -53,7 +52,7 @@ func (p *parser) wait(path string, f field) *time.Duration {
 // nothing is.
 func (p *parser) algorithmWords(b *limitBlock, l *rules.Limit) bool {
 	if slices.Contains(b.misspelt, "algorithm") {
-		return false // what belongs to it cannot be told
+		return false // nobody knows which words belong to it
 	}
 	mistakes := l.Mistakes()
 	for _, m := range mistakes {
@@ -78,7 +77,7 @@ func (p *parser) algorithmWords(b *limitBlock, l *rules.Limit) bool {
 	return true
 }
 
-// meant offers the one of the words allowed that a word was likely meant to be, if any.
+// meant returns the end of a message that offers the allowed word which was likely meant.
 func meant(word string, allowed []string) string {
 	if s := rules.Suggest(word, allowed); s != "" {
 		return rules.DidYouMean([]string{s})

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// ParseDefaults reads a file of defaults, whose name diagnostics print: words for
-// rules that come without them, as those from xDS do, where there are no others.
+// ParseDefaults reads a file of defaults: words for rules that lack them, as all rules from
+// xDS do. File is the name for diagnostics.
 //
 //	domain: "*"              # of every domain, or of one; a document each
 //	all_or_nothing: true
@@ -23,9 +23,8 @@ import (
 //	    rate_limit: {algorithm: sliding_window}
 //	  - rate_limit: {algorithm: sliding_window}    # all others
 //
-// It reports every finding, in the order of lines. If any of them is an error, the
-// Defaults are nil. What the words come to together with a rule,
-// descriptors.Compile checks.
+// It reports every finding, in the order of lines. If one is an error, the Defaults are
+// nil. descriptors.Compile checks the words together with each rule.
 func ParseDefaults(file string, content []byte) (*rules.Defaults, rules.Diagnostics) {
 	p := newParser(file)
 	d := rules.NewDefaults()
@@ -194,8 +193,8 @@ func (p *parser) defaultWords(path string, f field, e *rules.DefaultItem) {
 			b.misspelt = append(b.misspelt, meant)
 		}
 	}
-	// What words fit together does not depend on the rule; the numbers, which do,
-	// are checked with each.
+	// Which words fit together does not depend on the rule, so it is checked here. Which
+	// numbers do is checked with each rule.
 	e.Words = b.config
 	e.Words.Unit = rules.Second
 	p.algorithmWords(b, &e.Words)

@@ -87,9 +87,9 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 	return d
 }
 
-// flatLimit reports a rate_limit that is empty because its words stand beside it rather
-// than below. It returns the words that this explains: each by itself is only without
-// effect, as in envoyproxy/ratelimit, but together they are a limit that is not there.
+// flatLimit reports an empty rate_limit whose words stand beside it instead of below. It
+// returns those words, so that they are not reported again. Alone each of them has no
+// effect, as in envoyproxy/ratelimit. Together they are a limit that would be missing.
 func (p *parser) flatLimit(path string, fields []field) map[string]bool {
 	var empty *field
 	flat, names := map[string]bool{}, []string{}
@@ -113,8 +113,8 @@ func (p *parser) flatLimit(path string, fields []field) map[string]bool {
 	return flat
 }
 
-// descriptorPath is the place of a descriptor by its key and value, or by its
-// number where it has no key.
+// descriptorPath returns the place of a descriptor by its key and value, or by its number
+// if it has no key.
 func descriptorPath(parent, numbered string, fields []field) string {
 	l := rules.Level{Key: lastText(fields, "key"), Value: lastText(fields, "value")}
 	if l.Key == "" {

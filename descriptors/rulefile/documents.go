@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// documents calls each for the root of every document. What is how diagnostics
-// name that which the file holds.
+// documents calls each for the root of every document. What names the contents of the
+// file in diagnostics.
 func (p *parser) documents(content []byte, what string, each func(root *yaml.Node)) {
 	if len(content) > maxFileBytes {
 		p.report(rules.Error, "", 1, 1, fmt.Sprintf("the file is larger than %d MiB", maxFileBytes>>20))
@@ -31,7 +31,7 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 		return
 	}
 	var (
-		empty *yaml.Node // a document that is all right only as the last one
+		empty *yaml.Node // only the last document may be empty
 		found bool
 	)
 	for {
@@ -88,8 +88,8 @@ func documentPath(fields []field) string {
 	return ""
 }
 
-// kubernetesObject reports an object of Kubernetes that stands where rules should, such
-// as the ConfigMap that holds them, and whether the document is one.
+// kubernetesObject reports whether a document is an object of Kubernetes, such as the
+// ConfigMap that contains the rules. If so, it has reported that as an error.
 func (p *parser) kubernetesObject(fields []field) bool {
 	kind := lastText(fields, "kind")
 	if kind == "" || lastText(fields, "apiVersion") == "" || lastText(fields, "domain") != "" {

@@ -19,11 +19,10 @@ type limitBlock struct {
 	// given holds the words that stand in the block, with their values.
 	given map[string]field
 	unit  string
-	// config has the words that need no more than their own value; limit adds the
-	// others.
+	// config has the words that can be read alone. limit adds the others.
 	config rules.Limit
-	// misspelt holds the words that were likely meant by unknown ones, and unit and
-	// algorithm where their value was reported already: they are not missing.
+	// misspelt are words that must not be reported as missing: those likely meant by
+	// unknown words, and unit and algorithm if their value was reported.
 	misspelt []string
 }
 
@@ -141,7 +140,7 @@ func (p *parser) newWord(path string, f field, b *limitBlock) bool {
 	return true
 }
 
-// limit checks a complete block. Ok is false if it is unusable, which was then
+// limit checks a complete block. Ok is false if the block is unusable, which it has then
 // reported.
 func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 	l = b.config
@@ -174,7 +173,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		return l, false
 	}
 	if _, ok := b.given["requests_per_unit"]; !ok && !slices.Contains(b.misspelt, "requests_per_unit") {
-		p.warn(b.path, b.node, `"requests_per_unit" is missing and counts as 0, which refuses every request; write 0 if that is meant`)
+		p.warn(b.path, b.node, `"requests_per_unit" is missing and counts as 0, which denies every request; write 0 if that is meant`)
 	}
 	return l, p.algorithmWords(b, &l)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// maps reads a list of maps below path. It calls each for every item with the item's
-// place in the tree, the item as it stands in the list and the map itself, which differ
-// for an alias. List and item say what the two must be.
+// maps reads a list of maps below path and calls each for every item. Here is the item's
+// place in the tree, at the item as it stands in the list, and m the map. The last two
+// differ for an alias. List and item say in diagnostics what the two must be.
 func (p *parser) maps(path string, f field, list, item string, each func(here string, at, m *yaml.Node)) {
 	path = rules.Below(path, f.word)
 	if f.value.Kind != yaml.SequenceNode {

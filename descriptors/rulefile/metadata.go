@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// metadata reads the word metadata into m and returns it. In it, every key and
-// type goes that google.protobuf.Struct can hold. m is what an earlier metadata
-// of the same descriptor gave: the keys of both hold, as in envoyproxy/ratelimit.
+// metadata reads the word metadata into m and returns it. All keys and types are allowed
+// that google.protobuf.Struct can hold. m has the keys of an earlier metadata of the same
+// descriptor: those of both hold, as in envoyproxy/ratelimit.
 func (p *parser) metadata(path string, f field, m map[string]any) map[string]any {
 	path += " > metadata"
 	if isNull(f.value) {
@@ -103,8 +103,8 @@ func writtenKeyText(n *yaml.Node) (string, bool) {
 	return s.text, s.kind != badScalar
 }
 
-// printedKeyText is the keyText of the maps inside metadata: a key is what Go
-// prints for its value. That the two differ is envoyproxy/ratelimit's doing.
+// printedKeyText is the keyText of the maps inside metadata: a key is what Go prints for
+// its value. envoyproxy/ratelimit treats the two in these two ways.
 func printedKeyText(n *yaml.Node) (string, bool) {
 	if n.Kind != yaml.ScalarNode {
 		return "", false

@@ -26,10 +26,9 @@ const (
 // Parse reads the rules in content, one [rules.Config] per YAML document. File is the
 // name that diagnostics print.
 //
-// It checks all that a document shows on its own and reports every finding, in
-// the order of lines. If any of them is an error, it returns no Configs. What
-// only several nodes or documents show together, such as duplicates,
-// descriptors.Compile checks.
+// It checks each document by itself and reports every finding, in the order of lines. If
+// one is an error, it returns no Configs. descriptors.Compile checks what only several
+// nodes or documents show together, such as duplicates.
 //
 // Values are typed as envoyproxy/ratelimit types them (YAML 1.1: `on` and `yes`
 // are booleans, `1_000` and `0x10` numbers), so that a file means here what it
@@ -53,7 +52,7 @@ type parser struct {
 	// seen keeps a mistake in an anchor from being reported at each of its aliases.
 	seen         map[finding]bool
 	nodes, depth int
-	// stopped is set once going on would only waste time; nothing more is reported.
+	// stopped is set when going on would only waste time. Nothing is reported after.
 	stopped bool
 }
 
@@ -108,10 +107,9 @@ func (p *parser) document(n *yaml.Node) rules.Config {
 	return c
 }
 
-// stray reports a word that means nothing in a vocabulary. The words of
-// envoyproxy/ratelimit load everywhere, without effect, as they do there. It
-// returns the word of it that was likely meant, so that it is not reported
-// as missing too.
+// stray reports a word that is not in a vocabulary. The words of envoyproxy/ratelimit load
+// everywhere without effect, as they do there. It returns the word that was likely meant,
+// so that this is not reported as missing too.
 func (p *parser) stray(path string, v vocabulary, f field) (meant string) {
 	home := homes(f.word)
 	switch {
@@ -148,8 +146,8 @@ func placeNames(vs []vocabulary) string {
 	return strings.Join(names, " or ")
 }
 
-// ignored checks what stands below a word without effect as far as
-// envoyproxy/ratelimit does: words must be known, and lists hold maps.
+// ignored checks what stands below a word without effect, as far as envoyproxy/ratelimit
+// does: words must be known, and items of lists must be maps.
 func (p *parser) ignored(path string, f field) {
 	if f.word == "metadata" || !p.enter(f.value) {
 		return
@@ -186,8 +184,8 @@ func (p *parser) ignoredMap(path string, m *yaml.Node) {
 	}
 }
 
-// follow returns the node that n is an alias of, or n. Every node that is looked
-// at passes here, which bounds what aliases can blow up to.
+// follow returns the node that n is an alias of, or n. Every node that is read passes here
+// and is counted: otherwise a small file of aliases could expand without bound.
 func (p *parser) follow(n *yaml.Node) *yaml.Node {
 	p.nodes++
 	if p.nodes > maxNodes {

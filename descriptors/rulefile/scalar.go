@@ -35,9 +35,8 @@ type scalar struct {
 	float float64
 }
 
-// resolveScalar types a scalar as envoyproxy/ratelimit's library (yaml.v2) does,
-// rather than as the library that parsed it: that one follows YAML 1.2 in that
-// `yes` and `on` are text.
+// resolveScalar types a scalar as envoyproxy/ratelimit's library (yaml.v2) does. The
+// library that parsed it follows YAML 1.2, in which `yes` and `on` are text.
 func resolveScalar(n *yaml.Node) scalar {
 	if n.Style&yaml.TaggedStyle == 0 {
 		const quoted = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
@@ -147,8 +146,8 @@ func kindName(n *yaml.Node) string {
 	}
 }
 
-// shown prints a scalar for a diagnostic: as it was written, or in quotes if it
-// is text, and not at any length.
+// shown returns a scalar for a diagnostic: as it was written, in quotes if it is text, and
+// cut if it is long.
 func shown(n *yaml.Node) string {
 	s := resolveScalar(n)
 	switch s.kind {
@@ -161,8 +160,8 @@ func shown(n *yaml.Node) string {
 	}
 }
 
-// templateText returns the template that YAML took for the map n, a map whose only key
-// is a map, or "".
+// templateText returns the template that YAML took for the map n, or "". To YAML a template
+// is a map whose key is a map.
 func templateText(n *yaml.Node) string {
 	if len(n.Content) == 0 || n.Content[0].Kind != yaml.MappingNode {
 		return ""

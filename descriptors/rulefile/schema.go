@@ -9,6 +9,6 @@ import (
 var schemaJSON []byte
 
 // Schema returns the JSON Schema (draft-07, which the YAML plugins of editors know
-// best) of one document of rules. It is stricter than [Parse] in one way: words
-// that load without effect are not in it.
+// best) of one document of rules. It is stricter than [Parse] in one way: it lacks words
+// that load without effect.
 func Schema() []byte { return slices.Clone(schemaJSON) }

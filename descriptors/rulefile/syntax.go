@@ -12,9 +12,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// syntaxError reports what is no YAML. Where the text looks like a common mistake, the
-// error is about that mistake and at its place, for the library sees only what follows
-// from it.
+// syntaxError reports text that is not YAML. If it looks like a common mistake, the error
+// names that mistake at its place: the library sees only what follows from it.
 func (p *parser) syntaxError(content []byte, err error) {
 	var le *yaml.LoadError
 	if !errors.As(err, &le) {
@@ -62,8 +61,8 @@ func isControl(r rune) bool {
 	return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0x7f
 }
 
-// conflictMarker returns the first line, and its index, of those that git leaves in a
-// file whose versions it cannot merge.
+// conflictMarker returns the first line, and its index, that git left in a file because it
+// could not merge two versions of it.
 func conflictMarker(lines []string) (i int, marker string) {
 	for i, line := range lines {
 		if strings.HasPrefix(line, "<<<<<<< ") || strings.HasPrefix(line, ">>>>>>> ") {
@@ -73,15 +72,15 @@ func conflictMarker(lines []string) (i int, marker string) {
 	return 0, ""
 }
 
-// template is what Helm and its like replace by values. YAML takes it for a map, unless
-// it is in quotes.
+// template matches what Helm and similar tools replace by values. YAML takes it for a map
+// unless it is in quotes.
 var template = regexp.MustCompile(`\{\{.*?\}\}`)
 
 const templateRemedy = "give sluice what it renders to, such as the output of helm template"
 
-// starText returns the text at column col of a line, and where it begins, if it begins
-// with a star: YAML takes that for an alias. The library's place is on the star or just
-// behind it.
+// starText returns the text that begins with a star at column col of a line, or one column
+// before, and the star's column. YAML takes such text for an alias, and the library
+// reports the column of the star or the next one.
 func starText(line string, col int) (start int, text string) {
 	for start := min(col, len(line)); start > 0 && start >= col-1; start-- {
 		if line[start-1] == '*' {

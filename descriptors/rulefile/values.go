@@ -13,7 +13,7 @@ func isNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && resolveScalar(n).kind == nullScalar
 }
 
-// lastText returns the text of the word that takes effect, for paths.
+// lastText returns the text of a word for paths. Of several the last one takes effect.
 func lastText(fields []field, word string) string {
 	text := ""
 	for _, f := range fields {

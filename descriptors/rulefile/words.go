@@ -44,8 +44,8 @@ func vocabularies() []vocabulary {
 	return []vocabulary{rootWords, descriptorWords, limitWords, replacesWords}
 }
 
-// referenceWords are the words of envoyproxy/ratelimit. It accepts each of them
-// in any map of a file and ignores it where it has no meaning.
+// referenceWords are the words of envoyproxy/ratelimit. It accepts each of them in any map
+// of a file and ignores it if it has no meaning there.
 var referenceWords = []string{
 	"domain", "key", "value", "descriptors", "rate_limit", "unit", "requests_per_unit", "unlimited",
 	"name", "replaces", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric",

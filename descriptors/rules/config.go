@@ -14,10 +14,10 @@ type Config struct {
 	Pos         Pos
 	Domain      string
 	Descriptors []Descriptor
-	// AllOrNothing is the root word all_or_nothing, nil where the source does not say.
+	// AllOrNothing is the root word all_or_nothing, nil if the source does not have it.
 	AllOrNothing *bool
-	// MaxCounters is the root word max_counters: how many counters the domain may
-	// have at most. 0 is no bound of its own. Of several Configs of one domain the
+	// MaxCounters is the root word max_counters: how many counters of each size are
+	// reserved for the domain. 0 reserves none. Of several Configs of one domain the
 	// smallest holds.
 	MaxCounters int64
 }
@@ -54,16 +54,16 @@ type Limit struct {
 	UnitMultiplier uint32
 	Name           string
 	Replaces       []string
-	// Algorithm is 0 where the file does not say: a fixed window.
+	// Algorithm is 0 if the source does not have the word. It is a fixed window then.
 	Algorithm limiter.Algorithm
-	// The words that the algorithms have each for themselves, nil where the file
-	// does not say. They are errors under another algorithm than their own.
+	// The words of one algorithm each, nil if the source does not have them. Under
+	// another algorithm than their own they are errors.
 	SubWindows *uint32        // sliding_window: 1..60, default 10
 	Burst      *uint32        // token_bucket: at least 1, default RequestsPerUnit
 	Slack      *uint32        // leaky_bucket: default 10
 	MaxWait    *time.Duration // leaky_bucket: 0..60s, default 0
 	MaxWaiting *uint32        // leaky_bucket: default 100
-	// CountRefused is nil where the file does not say.
+	// CountRefused is nil if the source does not have the word.
 	CountRefused *bool
 }
 

@@ -11,14 +11,14 @@ import (
 // EveryDomain is the domain of defaults that hold for all of them.
 const EveryDomain = "*"
 
-// Defaults are words for rules that come without any, from a file of their own; see
-// rulefile.ParseDefaults. They are immutable, and nil Defaults give nothing.
+// Defaults are words for rules that lack them. They come from a file of their own; see
+// rulefile.ParseDefaults. They are immutable. Nil Defaults have no words.
 //
-// A rule gets the words of one item, the most specific that fits it: that of its
-// path, else of its name, else the one for all; of two of a kind that of its own
-// domain. A rule that has one of these words itself keeps all of its own, as do
-// unlimited rules and rate_limits lists. The domain's words hold where no
-// [Config] of the domain says them.
+// A rule gets the words of one item only, the most specific one that fits: the item of
+// its path, else of its name, else the item for all rules. Of two such items the one of
+// the rule's own domain comes first. A rule with any of these words gets none, and so do
+// unlimited rules and rate_limits lists. The words of the domain hold if no [Config] of
+// the domain has them.
 type Defaults struct {
 	// domains has the documents by the domain that they are for.
 	ByDomain map[string]*DomainDefaults
@@ -143,7 +143,7 @@ func (d *Defaults) Of(domain string) []*DomainDefaults {
 	return all
 }
 
-// Fitting returns the items that fit a rule, the one that holds first.
+// Fitting returns the items that fit a rule. The first one holds.
 func (d *Defaults) Fitting(domain string, path []Level, name string) []*DefaultItem {
 	id := pathID(path)
 	var all []*DefaultItem
@@ -177,8 +177,7 @@ func (l *Limit) With(e *DefaultItem) Limit {
 	return given
 }
 
-// WrongWords says what keeps the words of a limit from holding together; it is
-// empty if nothing does.
+// WrongWords says why the words of a limit do not fit together. It is empty if they do.
 func (l *Limit) WrongWords() string {
 	if wrong := l.WindowMistake(); wrong != "" {
 		return wrong

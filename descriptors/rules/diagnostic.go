@@ -8,7 +8,7 @@ import (
 // Severity says whether a [Diagnostic] keeps the rules from loading.
 type Severity int
 
-// The severities. A Note says what may be worth to know and is no mistake.
+// The severities. A Note is worth knowing, but no mistake.
 const (
 	Warning Severity = iota
 	Error
@@ -66,8 +66,8 @@ func (ds Diagnostics) HasErrors() bool {
 	return false
 }
 
-// Err returns an error that prints every error of ds, a line each, or nil if
-// there is none.
+// Err returns an error whose text is every error of ds, one on each line, or nil if there
+// is none.
 func (ds Diagnostics) Err() error {
 	if !ds.HasErrors() {
 		return nil
@@ -107,7 +107,7 @@ func (l Level) Below(parent string) string {
 	return path
 }
 
-// Shorten cuts text off that is too long for a diagnostic.
+// Shorten cuts text that is too long for a diagnostic.
 func Shorten(s string) string {
 	const longest = 60
 	if len(s) <= longest {

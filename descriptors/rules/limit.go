@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// What the words of the algorithms are where a file does not say.
+// The values of the algorithms' words for limits that do not have them.
 const (
 	defaultSubWindows = 10
 	defaultSlack      = 10
@@ -30,8 +30,8 @@ func (l *Limit) algorithm() limiter.Algorithm {
 // WindowSeconds is the limit's window in seconds. It cannot overflow.
 func (l *Limit) WindowSeconds() int64 { return l.Unit.Seconds() * int64(l.UnitMultiplier) }
 
-// WindowMistake says what is wrong with the window of a limit whose unit is known, ""
-// if nothing is.
+// WindowMistake says what is wrong with the window of a limit whose unit is known. It is
+// empty if nothing is.
 func (l *Limit) WindowMistake() string {
 	longest := int64(limiter.MaxWindow / time.Second)
 	switch w := l.WindowSeconds(); {
@@ -45,8 +45,8 @@ func (l *Limit) WindowMistake() string {
 	}
 }
 
-// OddName says what is wrong with the name of a limit, "" if nothing is. Envoy writes
-// the name into a header between quotes, as it is.
+// OddName says what is wrong with the name of a limit. It is empty if nothing is. Envoy
+// writes the name into a header, between quotes and without escaping it.
 func OddName(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return r == '"' || unicode.IsControl(r) }) {
 		return fmt.Sprintf("name %q holds a quote or a control character, which breaks the x-ratelimit-limit header", Shorten(name))
@@ -54,8 +54,8 @@ func OddName(name string) string {
 	return ""
 }
 
-// Policy is what the words of a valid limit, not an unlimited one, mean. That
-// refused hits count depends on more than the limit, so it is left out.
+// Policy returns what the words of a limit mean. The limit must be valid and not
+// unlimited. CountRefused is left out: it depends on more than the limit.
 func (l *Limit) Policy() limiter.Policy {
 	p := limiter.Policy{
 		Algorithm: l.algorithm(), Limit: l.RequestsPerUnit, Window: time.Duration(l.WindowSeconds()) * time.Second,
@@ -74,7 +74,7 @@ func (l *Limit) Policy() limiter.Policy {
 	return p
 }
 
-// Given returns what word points to, or otherwise if the file does not say.
+// Given returns what word points to, or otherwise if it is nil.
 func Given[T any](word *T, otherwise T) T {
 	if word == nil {
 		return otherwise
@@ -82,14 +82,14 @@ func Given[T any](word *T, otherwise T) T {
 	return *word
 }
 
-// SameCounter reports whether the counters of two limits of one descriptor would
-// be the same: whether [CounterWord] is.
+// SameCounter reports whether two limits of one descriptor would have the same counters,
+// that is, the same [CounterWord].
 func (l *Limit) SameCounter(other *Limit) bool {
 	p, q := l.Policy(), other.Policy()
 	return CounterWord(&p) == CounterWord(&q)
 }
 
-// SameCounterHelp says how to mend two limits like l that are the same counter.
+// SameCounterHelp says what to do about two limits of l's algorithm with the same counter.
 func (l *Limit) SameCounterHelp() string {
 	if a := l.algorithm(); a == limiter.TokenBucket || a == limiter.LeakyBucket {
 		return "they would be one counter; give one of them another window, such as 60 a minute for 1 a second"
@@ -97,16 +97,16 @@ func (l *Limit) SameCounterHelp() string {
 	return "the lower alone would hold"
 }
 
-// Mistake is something wrong with a word of a limit: with its value, or that it
-// stands there at all.
+// Mistake is what is wrong with a word of a limit. Misplaced says that the word should
+// not be there. Otherwise its value is wrong.
 type Mistake struct {
 	Word      string
 	Misplaced bool
 	Message   string
 }
 
-// Mistakes returns what is wrong with the words of l's algorithm, beside the range
-// that each word has by itself. The window must be valid.
+// Mistakes returns what is wrong with the words of l's algorithm, beyond the range that
+// each word has by itself. The window must be valid.
 func (l *Limit) Mistakes() []Mistake {
 	var all []Mistake
 	algorithm := l.algorithm()
@@ -168,7 +168,7 @@ func CounterWord(p *limiter.Policy) uint64 {
 	const nanosPerSecond = 1_000_000_000
 	word := uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond) //nolint:gosec // a window is positive
 	if p.Algorithm == limiter.SlidingWindow {
-		word |= uint64(p.SubWindows) << 40 // the slots of one ring are no use to another
+		word |= uint64(p.SubWindows) << 40 // a counter's cells fit one number of sub-windows
 	}
 	return word
 }

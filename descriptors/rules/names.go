@@ -16,7 +16,7 @@ func AlgorithmNamed(name string) (a limiter.Algorithm, ok bool) {
 	return limiter.FixedWindow + limiter.Algorithm(i), i >= 0 //nolint:gosec // a small number
 }
 
-// AlgorithmName is the inverse of algorithmNamed.
+// AlgorithmName is the inverse of [AlgorithmNamed].
 func AlgorithmName(a limiter.Algorithm) string {
 	if a < limiter.FixedWindow || a > limiter.LeakyBucket {
 		return "unknown"

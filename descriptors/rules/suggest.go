@@ -76,7 +76,7 @@ func EditDistance(a, b string) int {
 	return last[len(b)]
 }
 
-// Nearest returns the names that are most like name.
+// Nearest returns the names most like name, at most five.
 func Nearest(name string, names []string) []string {
 	const most, longest = 5, 64 // the distance is quadratic
 	if len(name) > longest {
@@ -102,7 +102,7 @@ func Nearest(name string, names []string) []string {
 	return found
 }
 
-// DidYouMean offers what is similar, if anything is.
+// DidYouMean returns the end of a message that offers similar words, or "" without any.
 func DidYouMean(similar []string) string {
 	if len(similar) == 0 {
 		return ""

@@ -1,8 +1,8 @@
-// Package source brings rules from where they are kept into force, now and whenever
-// they change there.
+// Package source reads rules from files and puts them in force, now and whenever they
+// change. Its state machine for that, [Reload], serves other sources too.
 //
-// [Load] reads files once. [Files] follow them. Which files are in force is decided by
-// their contents alone: notifications of the file system are hints to look sooner, a
-// slow poll is the safety net, and a change is taken once two readings agree, so that a
-// half-written file is not.
+// [Load] reads files once. [Files] follow them. The contents alone decide which files are
+// in force. Notifications of the file system are hints to read sooner, and a slow poll is
+// the safety net. A change is taken once two readings agree. Otherwise a file would be
+// taken while its writer is still at work.
 package source

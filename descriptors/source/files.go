@@ -38,8 +38,7 @@ func Read(paths []string) ([]File, error) {
 	return r.files, err
 }
 
-// sources are the files of rules and, unless it is not asked for, that of
-// defaults.
+// sources are the files of rules and, if it is asked for, the file of defaults.
 type sources struct {
 	files    []File
 	defaults *File
@@ -47,11 +46,10 @@ type sources struct {
 	backups []string
 }
 
-// readAll reads the rules that paths name and the file of defaults, if the name is
-// not empty, as Read does: all of it belongs together. The file of defaults may be
-// below one of the paths; it is no file of rules there. Of the files below
-// directories those count whose path there, with dots for slashes, begins with
-// prefix.
+// readAll does what Read does, and reads the file of defaults with them unless its name is
+// empty. That file may be below one of the paths. It is not a file of rules then. Of the
+// files below directories only those count whose path there, with dots for slashes,
+// begins with prefix.
 func readAll(paths []string, prefix, defaults string) (sources, error) {
 	if defaults != "" {
 		paths = append(slices.Clip(paths), defaults)
@@ -63,7 +61,7 @@ func readAll(paths []string, prefix, defaults string) (sources, error) {
 		case err == nil && settled:
 			return all, nil
 		case i < attempts && (err == nil || errors.Is(err, fs.ErrNotExist)):
-			// What was listed is gone: a swap removes its old directory last.
+			// A listed file is gone, as when the kubelet removes the old directory.
 		case err != nil:
 			return sources{}, withUser(err)
 		default:
@@ -72,8 +70,8 @@ func readAll(paths []string, prefix, defaults string) (sources, error) {
 	}
 }
 
-// readOnce also reports whether the names led to the same places after reading
-// as before. The last of paths is the file of defaults, if that is not empty.
+// readOnce also reports whether the names led to the same places before and after reading.
+// The last of paths is the file of defaults, if that is not empty.
 func readOnce(paths []string, prefix, defaults string) (all sources, settled bool, err error) {
 	before, err := list(paths, prefix)
 	if err != nil {
@@ -109,7 +107,7 @@ func readOnce(paths []string, prefix, defaults string) (all sources, settled boo
 	return all, slices.Equal(before, after), nil
 }
 
-// withUser adds to the error of a file that may not be read who may not.
+// withUser adds to the error of a file without permission which user this process is.
 func withUser(err error) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -122,12 +120,12 @@ func withUser(err error) error {
 // found is a file by the name it was found under and the place that leads to.
 type found struct {
 	name, target string
-	// backup says that it is left out, since it is a backup in a directory.
+	// backup says that the file is not read.
 	backup bool
 }
 
-// isBackup reports whether an editor, a merge or an administrator keeps an older
-// version under that name, which would give the old rules beside the new ones.
+// isBackup reports whether editors and merges give that name to an older version of a
+// file. Reading it would put the old rules in force beside the new ones.
 func isBackup(name string) bool {
 	if strings.HasPrefix(name, "#") && strings.HasSuffix(name, "#") {
 		return true
@@ -178,9 +176,9 @@ func locate(path string) (found, error) {
 	return found{name: path, target: target}, err
 }
 
-// walk calls file for every file below dir that counts and enter, if not nil, for
-// dir and every directory below. Parents are the directories on the way to dir: a
-// link back to one of them is not followed.
+// walk calls file for every file below dir whose path has no name that begins with a dot,
+// and enter, if not nil, for dir and every directory below. Parents are the directories on
+// the way to dir. A link back to one of them is not followed.
 func walk(dir string, parents []fs.FileInfo, file func(found), enter func(dir string)) error {
 	self, err := os.Stat(dir)
 	if err != nil {

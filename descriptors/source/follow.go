@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 )
 
-// Options say what [Files] read and whom they tell.
+// Options say what [Files] read and what they call.
 type Options struct {
 	// Paths are files and directories; see [Read]. Without any the defaults alone
 	// are read, for rules that come from elsewhere.
@@ -20,7 +20,7 @@ type Options struct {
 	// path there, with dots for slashes, begins with it.
 	Prefix string
 	// Defaults is a file of defaults; see [rulefile.ParseDefaults]. Empty for none. It
-	// may lie below one of Paths, and is no file of rules there.
+	// may lie below one of Paths. It is not a file of rules then.
 	Defaults string
 	// Options say how the rules compile.
 	Options descriptors.Options
@@ -46,7 +46,7 @@ type Options struct {
 type Files struct {
 	opt    Options
 	reload Reload[[sha256.Size]byte]
-	// watch is newWatcher but in tests.
+	// watch is newWatcher, except in tests.
 	watch func() (*watcher, error)
 }
 
@@ -67,11 +67,9 @@ func NewFiles(opt Options) *Files {
 // keeps them out.
 func (s *Files) Load() error { return s.take(s.read(), true) }
 
-// Run calls OnLoad whenever the files become other than they were when Load or
-// Run last looked, until ctx ends: with a new Set, or once with the error if they
-// do not load. When they go back to what is in force, OnLoad gets that Set again.
-//
-// Notifications of the file system are hints to look sooner; the contents decide.
+// Run calls OnLoad after every change of the files since Load or Run last read them, until
+// ctx ends. OnLoad gets the new Set, or once the error if the files do not load. When they
+// go back to what is in force, OnLoad gets that Set again.
 func (s *Files) Run(ctx context.Context) {
 	w, err := s.watch()
 	if err != nil {
@@ -112,8 +110,8 @@ func (s *Files) Run(ctx context.Context) {
 	}
 }
 
-// look reads the files and, if they changed, takes them once two readings a
-// settle time apart agree.
+// look reads the files. If they changed, it takes them once two readings, a settle time
+// apart, agree.
 func (s *Files) look(ctx context.Context, w *watcher, refresh func()) {
 	for last := s.read(); s.reload.News(last.sum); {
 		if !w.quiet(ctx, s.opt.Settle) {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Update is what a reading of a source came to: rules, or defaults for rules from
-// elsewhere, or the error that keeps both out.
+// Update is the result of reading a source: rules, or defaults for rules from elsewhere,
+// or the error why there are none.
 type Update struct {
 	Set      *descriptors.Set
 	Defaults *rules.Defaults
@@ -19,18 +19,19 @@ type Update struct {
 	Err error
 }
 
-// Reload decides which readings of a source are news, and keeps what is in force while
-// others are rejected. K tells readings apart. One goroutine uses it at a time.
+// Reload decides which readings of a source are news, and keeps the last good one in force
+// while others are rejected. Readings with the same K are the same. One goroutine uses it
+// at a time.
 type Reload[K comparable] struct {
 	// OnLoad puts an Update in force or returns why not. It is called for rejected
 	// readings too, so that it can tell of their error. Required.
 	OnLoad func(Update) error
 
-	// inForce is the last reading that was put in force, last the last of all.
+	// inForce is the last reading that was put in force, last the last one of any kind.
 	inForce, last outcome[K]
 }
 
-// outcome is a reading and what it came to.
+// outcome is a reading and its result.
 type outcome[K comparable] struct {
 	taken  bool // there was such a reading
 	key    K
@@ -42,9 +43,9 @@ func (o *outcome[K]) is(key K) bool { return o.taken && o.key == key }
 // News reports whether a reading differs from the last one that was taken.
 func (r *Reload[K]) News(key K) bool { return !r.last.is(key) }
 
-// Take puts a reading in force, or returns why it does not. It calls OnLoad unless the
-// reading is the last one again. Build makes the reading into rules; that of what is in
-// force is not built again, since a source often goes back to it.
+// Take puts a reading in force, or returns why not. It calls OnLoad, unless the reading is
+// the last one again. Build makes rules of the reading. It is not called for the reading in
+// force, to which a source often goes back.
 func (r *Reload[K]) Take(key K, build func() Update) error {
 	switch {
 	case r.last.is(key):

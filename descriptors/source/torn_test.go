@@ -90,7 +90,7 @@ var placeInFile = regexp.MustCompile(`rules\.yaml:\d+:\d+: error: `)
 
 // TestEveryPrefixOfANewFile has a writer that ends after any byte: what is on disk
 // are no rules, with nothing behind them, or with zeros, as after a loss of power.
-// They are refused with their place, once, the old rules stay, and when the file is
+// They are rejected with their place, once, the old rules stay, and when the file is
 // whole at last it is taken.
 func TestEveryPrefixOfANewFile(t *testing.T) {
 	t.Parallel()
@@ -140,7 +140,7 @@ func TestEveryPauseOfAWriter(t *testing.T) {
 				when := fmt.Sprintf("after a pause at %d of %d bytes", n, len(next))
 				w.holds(when, version)
 				if taken != 1 || len(w.errors) > 0 {
-					t.Fatalf("%s: %d sets were taken and %v refused, want one and none", when, taken, w.errors)
+					t.Fatalf("%s: %d sets were taken and %v rejected, want one and none", when, taken, w.errors)
 				}
 			}
 		})
@@ -171,7 +171,7 @@ func TestAFileComesAndGoes(t *testing.T) {
 	for _, step := range []struct {
 		name    string
 		do      func()
-		refused string // "" for what is in force
+		rejected string // "" for what is in force
 	}{
 		{"unlinked", func() { do(os.Remove(w.path)) }, "no such file"},
 		{"made anew", func() { w.write(fileOf(1)) }, ""},
@@ -195,8 +195,8 @@ func TestAFileComesAndGoes(t *testing.T) {
 		w.look(func() {})
 		w.look(func() {})
 		w.holds(step.name, 1)
-		if step.refused == "" && len(w.errors) > 0 || step.refused != "" && (len(w.errors) != 1 || !strings.Contains(w.errors[0].Error(), step.refused)) {
-			t.Errorf("%s: reported are %v, want %q", step.name, w.errors, step.refused)
+		if step.rejected == "" && len(w.errors) > 0 || step.rejected != "" && (len(w.errors) != 1 || !strings.Contains(w.errors[0].Error(), step.rejected)) {
+			t.Errorf("%s: reported are %v, want %q", step.name, w.errors, step.rejected)
 		}
 	}
 	w.write(fileOf(2))

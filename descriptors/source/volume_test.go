@@ -34,10 +34,10 @@ func TestSourceAtEveryStepOfAVolume(t *testing.T) {
 		return f
 	}
 	mount(t, dir, files(1))
-	inForce, refused := 0, 0
+	inForce, rejected := 0, 0
 	take := func(u Update) error {
 		if u.Err != nil {
-			refused++
+			rejected++
 			return u.Err
 		}
 		var versions []int
@@ -55,7 +55,7 @@ func TestSourceAtEveryStepOfAVolume(t *testing.T) {
 	looks, crash, latest := 0, 0, 0
 	for version := 2; version <= 101; version++ {
 		before, renamed := inForce, version/3 != (version-1)/3
-		refused = 0
+		rejected = 0
 		play := func(steps []volumetest.Step) {
 			swapped := false
 			for _, step := range steps {
@@ -82,8 +82,8 @@ func TestSourceAtEveryStepOfAVolume(t *testing.T) {
 		if inForce != version {
 			t.Fatalf("after all steps version %d is in force, want %d", inForce, version)
 		}
-		if refused > 0 && !renamed {
-			t.Errorf("version %d: %d errors, want none where names stay", version, refused)
+		if rejected > 0 && !renamed {
+			t.Errorf("version %d: %d errors, want none where names stay", version, rejected)
 		}
 	}
 	if latest < 15 || looks < 1500 {

@@ -13,11 +13,11 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watcher notes that something happened where files of rules are. The zero value
-// never does, which leaves all to polling.
+// watcher tells that something happened in the directories of the files. The zero value
+// never does: the files are only polled then.
 //
-// It watches directories, never files: the watch of a file ends when the file is
-// replaced, as every careful writer does.
+// It watches directories and never files. The watch of a file ends when the file is
+// replaced, which is how careful writers change it.
 type watcher struct {
 	notify *fsnotify.Watcher
 }
@@ -50,9 +50,9 @@ func (w *watcher) errors() <-chan error {
 	return w.notify.Errors
 }
 
-// quiet waits until nothing happened for the settle time, but ten of them at
-// most: a busy neighbour of the files must not hide a change. It reports whether
-// ctx still holds.
+// quiet waits until nothing has happened for the settle time, but at most ten times as
+// long: otherwise a busy file in the same directory would hide a change. It reports
+// whether ctx still holds.
 func (w *watcher) quiet(ctx context.Context, settle time.Duration) bool {
 	limit := time.NewTimer(10 * settle)
 	defer limit.Stop()
@@ -110,7 +110,7 @@ func watchedDirs(paths []string) []string {
 		if info, err := os.Stat(path); err != nil || !info.IsDir() {
 			continue
 		}
-		// An error ends the walk early; what it saw until then is watched.
+		// An error ends the walk early. The directories up to there are watched.
 		_ = walk(path, nil, func(f found) { add(f.name) }, func(dir string) {
 			if target, err := filepath.EvalSymlinks(dir); err == nil {
 				set[absolute(target)] = true
@@ -132,9 +132,9 @@ func absolute(path string) string {
 	return path
 }
 
-// linkDirs follows path by hand and returns every directory that holds a link on
-// the way, then the one that holds the target. If the path ends in nothing, that
-// is the last directory there is, in which the rest can appear.
+// linkDirs follows path step by step. It returns every directory with a link on the way,
+// and then the directory of the target. If there is no target, it ends with the last
+// directory that exists, in which the rest can appear.
 func linkDirs(path string) []string {
 	const maxLinks = 255 // as the kernel: a loop ends
 	var dirs []string

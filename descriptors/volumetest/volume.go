@@ -1,5 +1,5 @@
-// Package volumetest changes files as the kubelet changes those of a ConfigMap or a
-// Secret that is mounted, for tests of whoever follows them.
+// Package volumetest changes files as the kubelet changes those of a mounted ConfigMap or
+// Secret. It is for tests of what follows such files.
 package volumetest
 
 import (
@@ -24,8 +24,8 @@ func Update[Text ~string | ~[]byte](dir string, files map[string]Text) error {
 	return nil
 }
 
-// Step is a part of an update after which others may look, or after which the
-// kubelet may end.
+// Step is a part of an update. After any step others may read the files, or the kubelet
+// may end.
 type Step struct {
 	Name string
 	Do   func() error

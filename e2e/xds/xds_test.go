@@ -174,7 +174,7 @@ func TestRulesAndCountersOutliveTheServer(t *testing.T) {
 	bad := domain(9)
 	bad.Descriptors[0].RateLimit.Unit = pb.RateLimitUnit_UNKNOWN
 	set(t, m, "3", bad)
-	await(t, m, adstest.Refused)
+	await(t, m, adstest.Rejected)
 	s.logs(`xds:d: error: domain \"d\" > key \"user\" > rate_limit: unknown unit 0`)
 	s.expect("a", "OK", 0)
 	if got := s.metric(`sluice_xds_updates_total{result="ack"}`); got != "2" {

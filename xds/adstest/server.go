@@ -171,5 +171,5 @@ func Acked(version string) func(Request) bool {
 	}
 }
 
-// Refused accepts any NACK.
-func Refused(r Request) bool { return r.GetErrorDetail() != nil }
+// Rejected accepts any NACK.
+func Rejected(r Request) bool { return r.GetErrorDetail() != nil }
