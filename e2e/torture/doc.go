@@ -1,8 +1,7 @@
 // Package torture ill-treats the real binary under load and checks every answer.
 //
 // A torture is a test of this folder with the build tag torture, so that
-// `go test ./...` leaves it out: it needs the machine to itself. All of them begin
-// alike:
+// `go test ./...` leaves it out. All of them begin alike:
 //
 //	rnd := torture.Rand(t)                        // prints the seed
 //	ledger := torture.NewLedger(100, 50)          // limit, counters of each rule
@@ -29,7 +28,8 @@
 // There are two tiers: the short one is part of `make test`, the long one is
 // `make torture`, and [Long] tells a test which it is in. The short one counts answers
 // and waits for them, so that a busy machine makes it slow and not red; the long one also
-// wants a rate. One torture by name, with the seed of an earlier run:
+// wants a rate, and the machine to itself. One torture by name, with the seed of an
+// earlier run:
 //
 //	SLUICE_SEED=7 go test -count=1 -v -tags torture ./e2e/torture -run TestName -args -long
 //
