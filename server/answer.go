@@ -33,7 +33,7 @@ type Settings struct {
 	NearLimitRatio float32
 	// Headers are response headers for the client, off where nil.
 	Headers *Headers
-	// RetryAfter adds a Retry-After header to refusals.
+	// RetryAfter adds a Retry-After header to denials.
 	RetryAfter bool
 	// DynamicMetadata describes request and matched metadata in the reply.
 	DynamicMetadata bool
@@ -225,7 +225,7 @@ func (c *Call) fillStatuses() {
 		st := descriptorStatus{code: codeOK}
 		switch {
 		case m.Count > 0:
-			at := c.telling(m)
+			at := c.statusCharge(m)
 			d := &batch.Decisions[at]
 			if d.Over && batch.Charges[at].Mode != limiter.Shadow {
 				st.code = codeOverLimit
@@ -240,10 +240,10 @@ func (c *Call) fillStatuses() {
 	}
 }
 
-// telling returns which charge of a match gives it its status: of those that
-// are over and not in shadow mode the one with the longest wait, else the one
-// with the smallest remaining, the first of equals.
-func (c *Call) telling(m *descriptors.Match) int {
+// statusCharge returns which charge of a match gives the status. Of those that are over and
+// not in shadow mode it is the one with the longest wait, else the one with the smallest
+// remaining, and the first of equals.
+func (c *Call) statusCharge(m *descriptors.Match) int {
 	if m.Count == 1 {
 		return m.First
 	}

@@ -295,8 +295,8 @@ func TestAnswerDoesNotAllocate(t *testing.T) {
 		desc.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: limit, Unit: typev3.RateLimitUnit_HOUR}
 		return desc
 	}
-	look := d("user")
-	look.HitsAddend = wrapperspb.UInt64(0)
+	peek := d("user")
+	peek.HitsAddend = wrapperspb.UInt64(0)
 	refund := d("user")
 	refund.IsNegativeHits = true
 
@@ -311,11 +311,11 @@ func TestAnswerDoesNotAllocate(t *testing.T) {
 	}{
 		{"one descriptor", Settings{}, of("d", d("user")), false},
 		{"ten descriptors", Settings{}, of("d", d("user"), d("list"), d("free"), d("no"), d("base"), d("user"), d("user"), d("list"), d("shadow"), d("full")), true},
-		{"refused", Settings{}, of("d", d("full")), true},
+		{"denied", Settings{}, of("d", d("full")), true},
 		{"list", Settings{}, of("d", d("list")), false},
-		{"refused list", Settings{}, of("d", d("full_list")), true},
+		{"denied list", Settings{}, of("d", d("full_list")), true},
 		{"all_or_nothing", Settings{}, of("all", d("user"), d("path")), false},
-		{"refused all_or_nothing", Settings{}, of("all", d("user"), d("full"), d("path")), true},
+		{"denied all_or_nothing", Settings{}, of("all", d("user"), d("full"), d("path")), true},
 		{"override", Settings{}, of("d", override("user", 4_000_000_000)), false},
 		{"override without a rule", Settings{}, of("d", override("no", 4_000_000_000), override("free", 7)), true},
 		{"unlimited", Settings{}, of("d", d("free")), false},
@@ -326,11 +326,11 @@ func TestAnswerDoesNotAllocate(t *testing.T) {
 		{"quota", Settings{}, of("d", d("quota"), d("user")), true},
 		{"quota mode", Settings{QuotaMode: true}, of("d", d("full"), d("user")), false},
 		{"replaced", Settings{}, of("d", d("replacing"), d("base")), false},
-		{"look", Settings{}, of("d", look), false},
+		{"peek", Settings{}, of("d", peek), false},
 		{"refund", Settings{}, of("d", refund, d("user")), false},
 		{"detailed metric", Settings{}, of("d", d("detailed")), false},
 		{"headers", headers, of("d", d("user"), d("list")), false},
-		{"refused with headers", headers, of("d", d("user"), d("full")), true},
+		{"denied with headers", headers, of("d", d("user"), d("full")), true},
 		{"metadata of no rule", metadata, of("d", d("user"), override("no", 4_000_000_000)), false},
 		{"decision metadata", decisions, of("d", d("user"), d("full_list")), true},
 	} {

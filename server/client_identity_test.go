@@ -268,7 +268,7 @@ func TestAnAllowListNeedsCertificates(t *testing.T) {
 	if err := New(Options{JSONAddr: "127.0.0.1:0"}, open, open.metrics, zap.NewNop()).Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "needs TLS") {
 		t.Errorf("/json over TLS without TLS: Listen() = %v, want an error", err)
 	}
-	// Whatever else forgets to look: nobody is anybody.
+	// Fail closed: a connection without an identity is denied.
 	var c Call
 	if _, _, err := s.Answer(noon, 0, &c, marshal(t, simpleRequest())); code(err, false) != codes.PermissionDenied {
 		t.Errorf("a request of nobody: %v, want a denial", err)
@@ -345,7 +345,7 @@ func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
 	}
 }
 
-// TestAllowedRequestsDoNotAllocate holds that the look at the allow-list costs a
+// TestAllowedRequestsDoNotAllocate holds that checking the allow-list costs a
 // request no memory.
 func TestAllowedRequestsDoNotAllocate(t *testing.T) {
 	open := service(t, Settings{Clock: clock.New()}, oneRule)

@@ -72,7 +72,7 @@ func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.H
 	h := telemetry.Hits{Total: hits}
 	switch {
 	case !d.Over && d.Denied:
-		// It had room, but its group was refused.
+		// It had room, but its group was denied.
 	case !d.Over:
 		h.Within = hits
 		if after := d.Before + hits; after > near {

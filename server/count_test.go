@@ -15,7 +15,7 @@ import (
 )
 
 // splitAsReference is how envoyproxy/ratelimit splits the hits of a fixed window
-// that counts refused hits, by its code; but near is never above the limit, where
+// that counts denied hits, by its code; but near is never above the limit, where
 // its difference would wrap around.
 func splitAsReference(before, hits, limit uint64, ratio float32, shadow bool) (h telemetry.Hits) {
 	after := before + hits

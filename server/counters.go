@@ -52,7 +52,7 @@ type lookup struct {
 	plan   descriptors.Plan
 }
 
-// lookUp plans a look at the counters of one descriptor, text as it was written.
+// lookUp plans a peek at the counters of one descriptor. text is how it was written.
 func (s *Service) lookUp(domain, text string, d descriptors.Descriptor) (*lookup, error) {
 	rules := s.rules.Load()
 	if rules == nil {
@@ -63,7 +63,7 @@ func (s *Service) lookUp(domain, text string, d descriptors.Descriptor) (*lookup
 		Domain: domain, Descriptor: text, ConfigHash: rules.set.Hash,
 		Explanation: x.String(), Reason: x.Reason, Counters: []CounterState{},
 	}}
-	d.HasHits, d.Hits = true, 0 // a look
+	d.HasHits, d.Hits = true, 0 // a peek
 	rules.set.Plan(&l.plan, &descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{d}}, descriptors.Global{})
 	if i := l.plan.DomainIndex; i >= 0 {
 		l.plan.Batch.Partition = rules.partitions[i]
@@ -84,9 +84,9 @@ func (s *Service) lookUp(domain, text string, d descriptors.Descriptor) (*lookup
 	return l, nil
 }
 
-// look fills in the counters as they are at the time now. It changes none, and an
-// absent one stays absent.
-func (l *lookup) look(now limiter.Time, table *limiter.Table) {
+// peek fills in the counters as they are at the time now. It changes none, and an absent
+// one stays absent.
+func (l *lookup) peek(now limiter.Time, table *limiter.Table) {
 	b := &l.plan.Batch
 	table.Decide(now, b)
 	for i := range b.Charges {

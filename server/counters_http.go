@@ -25,7 +25,7 @@ import (
 // which holds for `kubectl port-forward` too, but not for what a sidecar proxy
 // forwards to the pod's address. Browsers are kept from helping others in: the
 // Host must be loopback, which one that was rebound by DNS is not, and DELETE from
-// another origin is refused.
+// another origin is rejected.
 type countersHandler struct {
 	*handler
 	metrics *telemetry.Metrics
@@ -40,7 +40,7 @@ type requestError struct {
 
 func (e requestError) Error() string { return e.message }
 
-func refuse(code int, format string, args ...any) error {
+func reject(code int, format string, args ...any) error {
 	return requestError{code, fmt.Sprintf(format, args...)}
 }
 
@@ -72,13 +72,13 @@ func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*Count
 		return nil, err
 	}
 	if err := h.origins.Check(r); err != nil {
-		return nil, refuse(http.StatusForbidden, "%v: counters are reset by programs, not by pages of other origins", err)
+		return nil, reject(http.StatusForbidden, "%v: counters are reset by programs, not by pages of other origins", err)
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodDelete:
 	default:
 		w.Header().Set("Allow", "GET, HEAD, DELETE")
-		return nil, refuse(http.StatusMethodNotAllowed, "method %s: must be GET to look up or DELETE to reset", r.Method)
+		return nil, reject(http.StatusMethodNotAllowed, "method %s: must be GET to look up or DELETE to reset", r.Method)
 	}
 	domain, text, d, err := counterQuery(r.URL.RawQuery)
 	if err != nil {
@@ -89,18 +89,18 @@ func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*Count
 	}
 	l, err := h.service.lookUp(domain, text, d)
 	if err != nil {
-		return nil, refuse(http.StatusServiceUnavailable, "%v", err)
+		return nil, reject(http.StatusServiceUnavailable, "%v", err)
 	}
 	now, _ := h.clock.Now()
 	if r.Method != http.MethodDelete {
-		l.look(now, h.service.table)
+		l.peek(now, h.service.table)
 		return &l.report, nil
 	}
 	if len(l.plan.Limits) == 0 {
-		return nil, refuse(http.StatusNotFound, "there is no counter to reset: %s", l.report.Reason)
+		return nil, reject(http.StatusNotFound, "there is no counter to reset: %s", l.report.Reason)
 	}
 	forgotten := l.reset(now, h.service.table)
-	l.look(now, h.service.table)
+	l.peek(now, h.service.table)
 	for i, used := range forgotten {
 		l.report.Counters[i].Forgotten = used
 		h.metrics.CounterResets.Inc()
@@ -115,12 +115,12 @@ func local(r *http.Request) error {
 	own, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if _, unix := own.(*net.UnixAddr); !unix {
 		if own == nil || !isLoopback(own.String()) || !isLoopback(r.RemoteAddr) {
-			return refuse(http.StatusForbidden, "counters are for this machine only: ask 127.0.0.1 there, or through kubectl port-forward")
+			return reject(http.StatusForbidden, "counters are for this machine only: ask 127.0.0.1 there, or through kubectl port-forward")
 		}
 	}
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via"} {
 		if r.Header.Get(name) != "" {
-			return refuse(http.StatusForbidden, "counters are for this machine only, not for what a proxy forwards (header %s)", name)
+			return reject(http.StatusForbidden, "counters are for this machine only, not for what a proxy forwards (header %s)", name)
 		}
 	}
 	host := r.Host
@@ -128,7 +128,7 @@ func local(r *http.Request) error {
 		host = name
 	}
 	if ip, err := netip.ParseAddr(strings.Trim(host, "[]")); !strings.EqualFold(host, "localhost") && (err != nil || !ip.Unmap().IsLoopback()) {
-		return refuse(http.StatusForbidden, "host %q: must be localhost or a loopback address", shortened(r.Host, 100))
+		return reject(http.StatusForbidden, "host %q: must be localhost or a loopback address", shortened(r.Host, 100))
 	}
 	return nil
 }
@@ -154,21 +154,21 @@ var counterParameters = []string{"domain", "descriptor", "limit"}
 func counterQuery(query string) (domain, text string, d descriptors.Descriptor, err error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return "", "", d, refuse(http.StatusBadRequest, "the query does not parse: %v", err)
+		return "", "", d, reject(http.StatusBadRequest, "the query does not parse: %v", err)
 	}
 	for name, all := range values {
 		switch {
 		case !slices.Contains(counterParameters, name):
-			return "", "", d, refuse(http.StatusBadRequest, "unknown parameter %q (allowed: %s)", shortened(name, 100), strings.Join(counterParameters, ", "))
+			return "", "", d, reject(http.StatusBadRequest, "unknown parameter %q (allowed: %s)", shortened(name, 100), strings.Join(counterParameters, ", "))
 		case len(all) > 1:
-			return "", "", d, refuse(http.StatusBadRequest, "parameter %q is given %d times: one descriptor is asked for at a time", name, len(all))
+			return "", "", d, reject(http.StatusBadRequest, "parameter %q is given %d times: one descriptor is asked for at a time", name, len(all))
 		}
 	}
 	if domain = values.Get("domain"); domain == "" {
-		return "", "", d, refuse(http.StatusBadRequest, "parameter domain is missing: write ?domain=D&descriptor=k=v,k2=v2")
+		return "", "", d, reject(http.StatusBadRequest, "parameter domain is missing: write ?domain=D&descriptor=k=v,k2=v2")
 	}
 	if !values.Has("descriptor") {
-		return "", "", d, refuse(http.StatusBadRequest, "parameter descriptor is missing: write ?domain=D&descriptor=k=v,k2=v2")
+		return "", "", d, reject(http.StatusBadRequest, "parameter descriptor is missing: write ?domain=D&descriptor=k=v,k2=v2")
 	}
 	text = values.Get("descriptor")
 	if d.Entries, err = descriptors.ParseEntries(text); err != nil {

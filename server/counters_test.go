@@ -102,7 +102,7 @@ func TestCountersAreLookedUpAndReset(t *testing.T) {
 			hitCounter(t, s, tt.key, "alice", n, nil)
 		}
 		hitCounter(t, s, tt.key, "bob", 1, nil)
-		for range 3 { // a look changes nothing
+		for range 3 { // a peek changes nothing
 			report := askCounters(t, addr, q)
 			if diff := cmp.Diff(tt.want, report.Counters, ignore); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.key, diff)
@@ -150,7 +150,7 @@ func jsonText(t *testing.T, v any) string {
 	return string(b)
 }
 
-// TestCountersOfWhatIsNotPlain looks at shared counters, overrides, counters whose
+// TestCountersOfWhatIsNotPlain peeks at shared counters, overrides, counters whose
 // hits would wait, and descriptors without a counter.
 func TestCountersOfWhatIsNotPlain(t *testing.T) {
 	s := service(t, Settings{}, countersRules)
@@ -193,7 +193,7 @@ func TestCountersOfWhatIsNotPlain(t *testing.T) {
 		askCounters(t, addr, CounterQuery{Descriptor: key + "=nobody yet", Reset: true})
 	}
 	if n := s.table.Live(limiter.Time(time.Now().UnixNano())); n != live {
-		t.Errorf("looks made %d counters", n-live)
+		t.Errorf("peeks made %d counters", n-live)
 	}
 }
 

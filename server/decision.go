@@ -100,7 +100,7 @@ func (c *Call) ruleName(m *descriptors.Match) string {
 	if m.Count == 0 {
 		return name
 	}
-	if label := c.plan.Limits[c.telling(m)].Label; label != "" {
+	if label := c.plan.Limits[c.statusCharge(m)].Label; label != "" {
 		name += " " + label
 	}
 	return name

@@ -51,7 +51,7 @@ func marshal(tb testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// unbounded has the decoder refuse nothing that protobuf takes.
+// unbounded has the decoder reject nothing that protobuf takes.
 var unbounded = Bounds{MessageBytes: math.MaxInt, Descriptors: math.MaxInt, Entries: math.MaxInt, KeyBytes: math.MaxInt}
 
 // checkDecode compares the decoder with protobuf's on one input.
@@ -96,7 +96,7 @@ func checkDecode(t *testing.T, d *decoder, in []byte) {
 }
 
 // checkBounds holds that what is in bounds decodes as ever, and what is beyond one
-// is refused.
+// is rejected.
 func checkBounds(t *testing.T, d *decoder, in []byte, m *rls.RateLimitRequest, malformed error) {
 	t.Helper()
 	narrow := Bounds{MessageBytes: math.MaxInt, Descriptors: 2, Entries: 3, KeyBytes: 4}

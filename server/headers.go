@@ -30,13 +30,13 @@ type headerBound struct {
 	logger   *zap.Logger // of which few lines come through
 }
 
-// look is called with the headers of each call before anything else is done for
+// inspect is called with the headers of each call before anything else is done for
 // it. It rejects a call with too many, and forgets what nobody reads: a client may
 // leave a thousand calls open, and each would keep them.
 //
 // It implements [tap.ServerInHandle]. grpc-go calls it in the connection's reader,
 // so it is quick and does not wait.
-func (b *headerBound) look(ctx context.Context, info *tap.Info) (context.Context, error) {
+func (b *headerBound) inspect(ctx context.Context, info *tap.Info) (context.Context, error) {
 	size := headerListSize(info.Header)
 	for name, values := range info.Header {
 		if !b.keeps(name, values) {

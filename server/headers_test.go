@@ -36,7 +36,7 @@ func TestHeadersAreForgotten(t *testing.T) {
 		},
 	} {
 		b := &headerBound{max: 1 << 20, kept: tt.kept, rejected: prometheus.NewCounter(prometheus.CounterOpts{}), logger: zap.NewNop()}
-		if _, err := b.look(t.Context(), &tap.Info{Header: tt.have}); err != nil {
+		if _, err := b.inspect(t.Context(), &tap.Info{Header: tt.have}); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 		if diff := cmp.Diff(tt.want, tt.have); diff != "" {
@@ -45,15 +45,15 @@ func TestHeadersAreForgotten(t *testing.T) {
 	}
 }
 
-// TestLookAllocatesNothing at the headers that an Envoy sends.
-func TestLookAllocatesNothing(t *testing.T) {
+// TestInspectAllocatesNothing at the headers that an Envoy sends.
+func TestInspectAllocatesNothing(t *testing.T) {
 	b := &headerBound{max: 128 << 10, kept: []string{"traceparent", "tracestate"}, logger: zap.NewNop()}
 	from := metadata.Pairs(":authority", "sluice", "content-type", "application/grpc", "traceparent", "t", "user-agent", "Envoy")
 	header := metadata.MD{}
 	info := &tap.Info{Header: header}
 	if n := testing.AllocsPerRun(100, func() {
 		maps.Copy(header, from)
-		if _, err := b.look(t.Context(), info); err != nil {
+		if _, err := b.inspect(t.Context(), info); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {

@@ -26,7 +26,7 @@ type liveness struct {
 
 func newLiveness(ruled func() bool) *liveness {
 	l := &liveness{grpc: health.NewServer(), ruled: ruled}
-	l.tell()
+	l.update()
 	return l
 }
 
@@ -35,14 +35,14 @@ func (l *liveness) serve(serving bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.serving = serving
-	l.tell()
+	l.updateLocked()
 }
 
-// look is for when the rules are others.
-func (l *liveness) look() {
+// update takes in that the rules have changed.
+func (l *liveness) update() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tell()
+	l.updateLocked()
 }
 
 // ok reports whether the server is healthy.
@@ -52,8 +52,8 @@ func (l *liveness) ok() bool {
 	return l.healthy
 }
 
-// tell works out the health and tells those who watch it. l.mu is held.
-func (l *liveness) tell() {
+// updateLocked works out the health and tells those who watch it.
+func (l *liveness) updateLocked() {
 	l.healthy = l.serving && (l.ruled == nil || l.ruled())
 	state := grpc_health_v1.HealthCheckResponse_NOT_SERVING
 	if l.healthy {

@@ -101,7 +101,7 @@ func TestHealthFollowsTheRulesIfToldSo(t *testing.T) {
 		if err := s.Serve(compile(t, "{domain: d, max_counters: 4000000000}")); err == nil {
 			t.Fatal("rules that cannot be had are served")
 		}
-		r.checkHealth(t, "after rules that were refused", true)
+		r.checkHealth(t, "after rules that were rejected", true)
 		empty, _ := descriptors.Build(nil, nil, nil, descriptors.Options{})
 		if err := s.Serve(empty); err != nil {
 			t.Fatal(err)

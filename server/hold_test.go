@@ -61,15 +61,15 @@ func TestRepliesAreHeldUntilTheirTurn(t *testing.T) {
 	s := service(t, Settings{}, shaping)
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(s, zap.NewNop(), false)
-		passed, refused := 0, 0
+		passed, denied := 0, 0
 		for _, o := range callAll(t.Context(), t, h, 60) {
 			if o.err != nil {
 				t.Fatal(o.err)
 			}
 			if o.over {
-				refused++
+				denied++
 				if o.after != 0 {
-					t.Errorf("a refusal came after %v, want at once", o.after)
+					t.Errorf("a denial came after %v, want at once", o.after)
 				}
 				continue
 			}
@@ -78,8 +78,8 @@ func TestRepliesAreHeldUntilTheirTurn(t *testing.T) {
 			}
 			passed++
 		}
-		if passed != 50 || refused != 10 {
-			t.Errorf("%d passed and %d were refused, want 50 and 10", passed, refused)
+		if passed != 50 || denied != 10 {
+			t.Errorf("%d passed and %d were denied, want 50 and 10", passed, denied)
 		}
 		if got := testutil.ToFloat64(s.metrics.WaitedCalls); got != 49 {
 			t.Errorf("%v calls waited, want 49", got)
@@ -105,7 +105,7 @@ func TestAHoldFitsTheDeadline(t *testing.T) {
 			case !o.over:
 				passed++
 			case o.after != 0:
-				t.Errorf("a refusal came after %v, want at once", o.after)
+				t.Errorf("a denial came after %v, want at once", o.after)
 			}
 		}
 		if passed != 3 {
@@ -114,7 +114,7 @@ func TestAHoldFitsTheDeadline(t *testing.T) {
 	})
 }
 
-func TestACancelledHoldFreesItsPlace(t *testing.T) {
+func TestACancelledHoldFreesItsTurn(t *testing.T) {
 	s := service(t, Settings{}, shaping)
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(s, zap.NewNop(), false)
@@ -155,7 +155,7 @@ func TestADrainAnswersWhoWaits(t *testing.T) {
 		go func() {
 			reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
 			if err == nil && reply.GetOverallCode() != rls.RateLimitResponse_OK {
-				err = status.Error(codes.ResourceExhausted, "refused")
+				err = status.Error(codes.ResourceExhausted, "denied")
 			}
 			results <- err
 		}()

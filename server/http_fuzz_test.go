@@ -13,7 +13,7 @@ import (
 )
 
 // FuzzJSON posts any body to /json. It is answered as its verdict says, with a
-// status for each descriptor, or refused with 400 or, if too large, 413.
+// status for each descriptor, or rejected with 400 or, if too large, 413.
 func FuzzJSON(f *testing.F) {
 	for _, body := range []string{
 		`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`,
@@ -44,11 +44,11 @@ func FuzzJSON(f *testing.F) {
 			}
 		case http.StatusBadRequest:
 			if malformed == nil && request.GetDomain() != "" && len(request.GetDescriptors()) > 0 && len(request.GetDescriptors()) <= 1000 {
-				t.Errorf("%q is refused: %s", body, w.Body)
+				t.Errorf("%q is rejected: %s", body, w.Body)
 			}
 		case http.StatusRequestEntityTooLarge:
 			if len(body) <= most {
-				t.Errorf("%d bytes are refused as too large", len(body))
+				t.Errorf("%d bytes are rejected as too large", len(body))
 			}
 		default:
 			t.Errorf("%q is answered with %d %s", body, w.Code, w.Body)

@@ -65,15 +65,15 @@ func TestHTTPConnectionsHaveABound(t *testing.T) {
 	r := serve(t, s, Options{
 		JSONAddr: "127.0.0.1:0", TLS: serverTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key}), Limits: Limits{MaxHTTPConnections: 1},
 	})
-	refused := 0.0
+	rejected := 0.0
 	for _, listener := range []string{"http", "json", "metrics", "debug"} {
 		first := r.connectTo(t, listener, "G", 30*time.Second) // of GET, which never goes on
 		second := r.connectTo(t, listener, "", 4*time.Second)
 		if err := ended(second); err != nil {
 			t.Errorf("%s: the second connection: %v, want its end", listener, err)
 		}
-		if refused++; testutil.ToFloat64(s.metrics.RejectedConnections) != refused {
-			t.Errorf("%s: %v connections refused, want %v", listener, testutil.ToFloat64(s.metrics.RejectedConnections), refused)
+		if rejected++; testutil.ToFloat64(s.metrics.RejectedConnections) != rejected {
+			t.Errorf("%s: %v connections rejected, want %v", listener, testutil.ToFloat64(s.metrics.RejectedConnections), rejected)
 		}
 		_ = first.Close()
 		// The place is free once the server has seen the end.
@@ -81,7 +81,7 @@ func TestHTTPConnectionsHaveABound(t *testing.T) {
 			eventually(t, "the place is free", func() bool {
 				response, err := http.Get("http://" + r.addr["http"] + "/healthcheck")
 				if err != nil {
-					refused++
+					rejected++
 					return false
 				}
 				return response.Body.Close() == nil

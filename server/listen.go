@@ -71,9 +71,9 @@ func removeStale(ctx context.Context, path string) error {
 // opens too many sees it, and file descriptors remain for all else.
 type boundedListener struct {
 	net.Listener
-	max     int64
-	open    atomic.Int64
-	refused prometheus.Counter
+	max      int64
+	open     atomic.Int64
+	rejected prometheus.Counter
 }
 
 func (l *boundedListener) Accept() (net.Conn, error) {
@@ -86,7 +86,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			return &boundedConn{Conn: conn, open: &l.open}, nil
 		}
 		l.open.Add(-1)
-		l.refused.Inc()
+		l.rejected.Inc()
 		_ = conn.Close() // the client is being turned away: nothing to tell
 	}
 }

@@ -314,7 +314,7 @@ func (s *Service) appendDecision(b []byte, c *Call, m *descriptors.Match) []byte
 	if m.Count == 0 {
 		return b
 	}
-	at := c.telling(m)
+	at := c.statusCharge(m)
 	d, l := &c.plan.Batch.Decisions[at], c.plan.Limits[at]
 	f := len(b) + 1
 	b = openField(b, "limit")

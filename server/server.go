@@ -52,7 +52,7 @@ type Options struct {
 	UnhealthyWithoutRules bool
 	// Tracing, if not nil, makes a span of every rate-limit request over gRPC.
 	Tracing *telemetry.Tracing
-	// DrainDelay is the time between turning unhealthy and refusing new calls.
+	// DrainDelay is the time between turning unhealthy and taking no new calls.
 	DrainDelay time.Duration
 	// DrainTimeout bounds the wait for calls in flight. 0 means 30 s.
 	DrainTimeout time.Duration
@@ -97,8 +97,8 @@ func New(options Options, service *Service, metrics *telemetry.Metrics, logger *
 		}
 	}
 	s.health = newLiveness(ruled)
-	look := s.health.look
-	service.onServe.Store(&look)
+	update := s.health.update
+	service.onServe.Store(&update)
 	return s
 }
 
@@ -119,7 +119,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		if err != nil {
 			return err // the first listener: there is none to close
 		}
-		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), refused: s.metrics.RejectedConnections}
+		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), rejected: s.metrics.RejectedConnections}
 		options := grpcOptions(s.options.Limits, s.metrics.Calls, s.draining)
 		rare := rareLogger(s.logger)
 		guarding := guard.New(guard.Options{
@@ -139,7 +139,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		if s.options.Tracing != nil {
 			headers.kept = s.options.Tracing.Headers
 		}
-		options = append(options, grpc.Creds(guarding.Credentials(creds)), grpc.InTapHandle(headers.look))
+		options = append(options, grpc.Creds(guarding.Credentials(creds)), grpc.InTapHandle(headers.inspect))
 		if s.options.Tracing != nil {
 			options = append(options, tracingOption(s.options.Tracing))
 		}
@@ -180,7 +180,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		if l.name == "debug" && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
 			s.logger.Warn("the debug listener can be reached from other machines and has no authentication; only /counters keeps to this one")
 		}
-		conn = &boundedListener{Listener: conn, max: int64(s.options.Limits.MaxHTTPConnections), refused: s.metrics.RejectedConnections}
+		conn = &boundedListener{Listener: conn, max: int64(s.options.Limits.MaxHTTPConnections), rejected: s.metrics.RejectedConnections}
 		server := newHTTPServer(recovering(l.handler, s.metrics, s.logger), head, s.logger)
 		if l.name == "json" {
 			conn = secure.listener(conn)

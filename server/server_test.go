@@ -309,7 +309,7 @@ func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
 	}
 	_ = conn.Close()
 	if got := testutil.ToFloat64(s.metrics.RejectedConnections); got != 1 {
-		t.Errorf("%v connections refused, want 1", got)
+		t.Errorf("%v connections rejected, want 1", got)
 	}
 	checkOK(t, first)
 	_ = second.Close()
@@ -416,11 +416,11 @@ func TestCallsInFlightAreAnswered(t *testing.T) {
 	}
 }
 
-// TestReflectionIsForFew has as many look around as may, and one more, on connections of
-// their own.
+// TestReflectionIsForFew opens as many streams of reflection as are allowed, and one more, each
+// on a connection of its own.
 func TestReflectionIsForFew(t *testing.T) {
 	r := serve(t, service(t, Settings{}, oneRule), Options{})
-	look := func() (func() error, context.CancelFunc) {
+	reflect := func() (func() error, context.CancelFunc) {
 		ctx, cancel := context.WithCancel(t.Context())
 		stream, err := grpc_reflection_v1.NewServerReflectionClient(r.dial(t)).ServerReflectionInfo(ctx)
 		if err != nil {
@@ -437,24 +437,24 @@ func TestReflectionIsForFew(t *testing.T) {
 			return err
 		}, cancel
 	}
-	first, leave := look()
+	first, leave := reflect()
 	if err := first(); err != nil {
 		t.Fatal(err)
 	}
 	for range maxConversations - 1 {
-		ask, _ := look()
+		ask, _ := reflect()
 		if err := ask(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ask, _ := look()
+	ask, _ := reflect()
 	if err := ask(); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one too many: %v, want RESOURCE_EXHAUSTED", err)
 	}
 	checkOK(t, r.dial(t))
 	leave()
 	for range 10_000 { // until the server has seen it go
-		ask, _ := look()
+		ask, _ := reflect()
 		if ask() == nil {
 			return
 		}

@@ -26,7 +26,7 @@ import (
 )
 
 // handshake connects two sides and returns the certificate that the server showed
-// in PEM, or why one of them refused.
+// in PEM, or why one of them rejected.
 func handshake(t *testing.T, server, client *TLS) ([]byte, error) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -269,9 +269,9 @@ func TestRotationFailsNoCall(t *testing.T) {
 		t.Errorf("%d calls on %d connections, want at least %d on 1", calls, dials.Load(), rotations)
 	}
 	for _, m := range []*telemetry.TLS{metrics, clientMetrics} {
-		reloads, failed, refused := testutil.ToFloat64(m.Reloads), testutil.ToFloat64(m.ReloadErrors), testutil.ToFloat64(m.HandshakeErrors)
-		if reloads != float64(rotations) || failed != 0 || refused != 0 {
-			t.Errorf("%v reloads, %v failed ones, %v failed handshakes, want %d, 0, 0", reloads, failed, refused, rotations)
+		reloads, failed, rejected := testutil.ToFloat64(m.Reloads), testutil.ToFloat64(m.ReloadErrors), testutil.ToFloat64(m.HandshakeErrors)
+		if reloads != float64(rotations) || failed != 0 || rejected != 0 {
+			t.Errorf("%v reloads, %v failed ones, %v failed handshakes, want %d, 0, 0", reloads, failed, rejected, rotations)
 		}
 	}
 }

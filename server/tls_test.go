@@ -126,7 +126,7 @@ func (l lines) await(t *testing.T, text string) string {
 	}
 }
 
-func TestTLSRefusesWhoHasNoRightToAsk(t *testing.T) {
+func TestTLSRejectsPeersWithoutARight(t *testing.T) {
 	ours, strangers := authority(t), authority(t)
 	files := write(t, issue(t, ours, testcert.Leaf{Names: []string{host}}), ours.PEM)
 	log, logger := newLines()
@@ -212,7 +212,7 @@ func TestTLSRefusesWhoHasNoRightToAsk(t *testing.T) {
 				t.Fatal(err)
 			}
 			if secure, ok := conn.(*tls.Conn); !ok || secure.ConnectionState().DidResume {
-				t.Error("the session is resumed: the client's certificate was not looked at")
+				t.Error("the session is resumed: the client's certificate was not checked")
 			}
 			conn.Close()
 		}
