@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// manifest is what a consumer of envoyproxy/ratelimit runs.
+// manifest describes a deployment of envoyproxy/ratelimit.
 type manifest struct {
 	// args are the command, none where that is the image's.
 	args, env []string

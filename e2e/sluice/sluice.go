@@ -50,8 +50,8 @@ type Options struct {
 	// Addrs says where the listeners named (grpc, http, debug, metrics) listen,
 	// "" for not at all. Optional; default a free port on 127.0.0.1 each.
 	Addrs map[string]string
-	// Prepare is called with the command before it starts, to have it run elsewhere
-	// or otherwise; the process that it starts must become sluice. Optional.
+	// Prepare may change the command before it starts, for example to run it in other
+	// namespaces; the process that it starts must become sluice. Optional.
 	Prepare func(*exec.Cmd)
 }
 

@@ -15,14 +15,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// Patience is how long Eventually waits for what is to come: long beside what it takes
-// on a machine that has other work.
+// Patience is how long [Eventually] waits: far longer than anything takes, even on a
+// busy machine.
 const Patience = time.Minute
 
 // Main is the body of a TestMain. It builds sluice from the repository at root with
-// these flags of `go build`, tells built its path and the directory that goes away
-// afterwards, runs the tests and fails if they leave goroutines behind. It returns
-// the exit code.
+// these flags of `go build`, and calls built with the binary's path and a directory
+// that is removed after the tests. It returns the tests' exit code, or 1 if they leave
+// goroutines behind.
 func Main(m *testing.M, root string, built func(binary, dir string), flags ...string) int {
 	code, err := run(m, root, built, flags)
 	if err != nil {
@@ -63,8 +63,8 @@ func Envoy(tb testing.TB, root string) string {
 	return binary
 }
 
-// Eventually asks until the answer is yes. If it stays no, the test ends with what
-// was awaited.
+// Eventually asks until the answer is yes. If it stays no for [Patience], the test ends
+// and says what was awaited.
 func Eventually(tb testing.TB, awaited string, yes func() bool) {
 	tb.Helper()
 	end := time.NewTimer(Patience)

@@ -11,12 +11,14 @@ import (
 type Key struct{ Rule, Value string }
 
 // Ledger is the reference that answers are held against: what each counter of one
-// run of sluice may say. It is independent of how sluice counts. Every hit that is
-// admitted has a number of its own, told by what remains; numbers rise, so a call
-// that began when another had ended has a higher one; none is beyond the limit, and
-// nobody is denied before the limit is reached. A call whose outcome is unknown may
-// or may not have been counted, and only those widen what may be. A run that begins
-// anew needs a new ledger.
+// run of sluice may say. It is independent of how sluice counts.
+//
+// Every admitted hit has a number of its own, which follows from the remaining hits
+// that the answer names. Numbers rise: a call that began after another had ended has a
+// higher one. None is beyond the limit, and no call is denied before the limit is
+// reached. A call whose outcome is unknown may or may not have been counted; only such
+// calls make the ledger accept more than one answer. A restarted sluice needs a new
+// ledger.
 //
 // Any number of goroutines may use it.
 type Ledger struct {
@@ -33,7 +35,7 @@ type Ledger struct {
 // mostFaults is how many faults are kept with their text.
 const mostFaults = 10
 
-// account is what is known of one counter.
+// account holds what the answers have told of one counter.
 type account struct {
 	asked   int // begun, whatever became of it
 	passed  int
@@ -52,8 +54,8 @@ func NewLedger(limit, values int) *Ledger {
 	return &Ledger{limit: limit, values: values, accounts: make(map[Key]*account)}
 }
 
-// Begin notes that a call with one hit on k is about to be made. What it returns
-// goes to Answer.
+// Begin notes that a call with one hit on k is about to be made. Its result goes to
+// Answer.
 func (l *Ledger) Begin(k Key) (floor int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +131,7 @@ func (l *Ledger) peek(k Key, got *rls.RateLimitResponse_DescriptorStatus) {
 	l.unheard += max(0, used-a.passed)
 }
 
-// hits is what calls of one rule came to.
+// hits counts the outcomes of the calls of one rule.
 type hits struct{ passed, denied, unknown int }
 
 func (l *Ledger) hits(rule string) (h hits) {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// Deadline is what a call has where a test says nothing else: Envoy's default.
+	// Deadline is how long a call may take unless a test says otherwise: Envoy's default.
 	Deadline = 20 * time.Millisecond
 	// Rate is the usual load, in calls a second.
 	Rate = 2000
@@ -34,16 +34,16 @@ type LoadOptions struct {
 	Rate int
 	// Ask makes the calls, many at once.
 	Ask Ask
-	// Deadline is what each call has from when it is made. Optional; default
+	// Deadline is how long each call may take from when it is made. Optional; default
 	// [Deadline].
 	Deadline time.Duration
 	// Least is what [Load.Run] waits for, in answers a second. Optional; default half
 	// of Rate.
 	Least float64
-	// MostInFlight bounds what waits if calls neither get an answer nor end. What is
-	// due beyond is not asked, so the load reached falls. Optional; default 20,000,
-	// which is for deadlines that are short. With long ones it keeps a load that is
-	// too much for the machine from growing into one that nothing recovers from.
+	// MostInFlight bounds the calls that have neither an answer nor an error. Calls
+	// beyond it are not made, so the load falls. Optional; default 20,000, which suits
+	// short deadlines. Where deadlines are long, a lower bound keeps a busy machine from
+	// collecting more calls than it can ever answer.
 	MostInFlight int
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Phase is what calls that began in one part of a test came to.
+// Phase counts the answers and errors of calls that began in one part of a test.
 type Phase struct {
 	Name string
 

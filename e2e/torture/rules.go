@@ -12,9 +12,9 @@ import (
 // domain is that of the ledgers.
 const domain = "torture"
 
-// A rule's window is so long that nothing comes back while a test runs, so that all
-// algorithms say the same: the hit numbered n of a counter is told that limit-n
-// remain, and one beyond the limit is denied.
+// A rule's window is so long that no hit expires while a test runs. So all algorithms
+// answer alike: hit number n of a counter leaves limit-n, and a hit beyond the limit is
+// denied.
 type rule struct {
 	name string
 	unit pb.RateLimitUnit

@@ -20,7 +20,7 @@ import (
 // Root is the repository's root, seen from the tests.
 const Root = "../.."
 
-// Patience is how long a test waits for what must happen; it decides nothing else.
+// Patience is how long a test waits for what must happen.
 const Patience = suite.Patience
 
 var (
@@ -31,7 +31,7 @@ var (
 // Long reports whether this is the long tier.
 func Long() bool { return *long }
 
-// Pick returns what the tier at hand wants.
+// Pick returns short in the short tier and longer in the long one.
 func Pick[T any](short, longer T) T {
 	if Long() {
 		return longer
@@ -60,7 +60,7 @@ func Main(m *testing.M) int {
 	return suite.Main(m, Root, func(path, _ string) { binary = path }, flags...)
 }
 
-// slowed returns what a load is where sluice has the race detector.
+// slowed returns a quarter of a load where sluice has the race detector, else the load.
 func slowed[T int | float64](load T) T {
 	if *raced {
 		return load / 4

@@ -45,7 +45,7 @@ func Measure(tb testing.TB, s *sluice.Sluice) Usage {
 	return u
 }
 
-// Held returns what the kernel knows of a process of that number, no goroutines.
+// Held returns the kernel's figures of a process. Goroutines are not among them.
 func Held(pid int) (u Usage, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -70,7 +70,7 @@ func Held(pid int) (u Usage, err error) {
 	return u, err
 }
 
-// ResetPeak has [Usage.Peak] begin anew at what is resident now.
+// ResetPeak lets [Usage.Peak] begin again at the memory that is resident now.
 func ResetPeak(tb testing.TB, s *sluice.Sluice) {
 	tb.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.PID()), []byte("5"), 0); err != nil {
@@ -78,8 +78,7 @@ func ResetPeak(tb testing.TB, s *sluice.Sluice) {
 	}
 }
 
-// Collect has sluice's garbage collector run, so that what is resident or in the
-// heap afterwards is in use.
+// Collect runs sluice's garbage collector. The heap then holds only memory in use.
 func Collect(tb testing.TB, s *sluice.Sluice) {
 	tb.Helper()
 	if _, err := get(tb.Context(), "http://"+s.Addr("debug")+"/debug/pprof/heap?gc=1"); err != nil {

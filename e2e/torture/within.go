@@ -2,8 +2,8 @@ package torture
 
 import "os/exec"
 
-// Within has sluice run by another program, such as unshare, that becomes what its
-// last arguments name; see [Options].
+// Within starts sluice through another program, such as unshare, which must execute its
+// last arguments; see [Options].
 func Within(program ...string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) {
 		path, err := exec.LookPath(program[0])

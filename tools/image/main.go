@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// errUsage is a command line that is wrong; what is wrong has been told.
+// errUsage is the error of a wrong command line. The user has been told what is wrong.
 var errUsage = errors.New("wrong command line")
 
 func run(ctx context.Context, args []string, out, errOut io.Writer) error {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// errHold is what a step returns when all is sent that the attack has to send, and
-// the connection is to be held.
+// errHold is returned by a step that has sent everything, where the attack is to keep
+// the connection open.
 var errHold = errors.New("hold the connection")
 
 // Attack is one way to harm a server.
@@ -20,11 +20,11 @@ type Attack struct {
 	Name string
 	// manners of its connections.
 	manners Manners
-	// begin sends what comes first and returns what is to be sent again and again.
+	// begin sends the beginning and returns the step that is then repeated.
 	begin func(*Conn) (step func() error, err error)
 }
 
-// Target is what an attack knows of the server.
+// Target names the server and a request that it answers.
 type Target struct {
 	// Addr is its host:port.
 	Addr string
@@ -32,7 +32,7 @@ type Target struct {
 	Domain, Key, Value string
 }
 
-// Outcome is what came of an attack.
+// Outcome counts what an attack sent, and how the server took it.
 type Outcome struct {
 	// Connections were opened, of which the server ended Ended.
 	Connections, Ended int

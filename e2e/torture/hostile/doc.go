@@ -1,7 +1,6 @@
-// Package hostile is clients that mean harm: connections over HTTP/2 that hold
-// memory, steal time or break the protocol, each as fast as it can. They speak in
-// frames of their own making, since a client library would not let them.
+// Package hostile has clients that mean harm: HTTP/2 connections that hold memory,
+// steal time or break the protocol, each as fast as it can. They build their own frames,
+// because client libraries send no such frames.
 //
-// What a server does about them is for tests to say: an attack only reports what it
-// sent and what came back.
+// An attack only reports what it sent and what came back. Tests judge the server.
 package hostile
