@@ -78,6 +78,64 @@ func (w witness) stop(t *testing.T) {
 	}
 }
 
+// patient is fields of the cluster of sluice for an Envoy that is busy with thousands of
+// requests itself: it may hear late that a connection has been made.
+const patient = `
+connect_timeout: 60s
+circuit_breakers: { thresholds: [{ max_requests: 10000, max_pending_requests: 10000 }] }
+`
+
+// rush is requests that are all made at once.
+type rush struct {
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+// ask makes one more, of the listener ingress.
+func (r *rush) ask(ctx context.Context, p *proxy, a ask) {
+	r.wg.Go(func() {
+		status, err := p.sent(ctx, "ingress", a)
+		got := strconv.Itoa(status)
+		if err != nil {
+			got = fmt.Sprintf("%.200v", err)
+			if ctx.Err() != nil {
+				got = "left"
+			}
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.counts == nil {
+			r.counts = make(map[string]int)
+		}
+		r.counts[got]++
+	})
+}
+
+// wait returns how often which status, or error, was the answer.
+func (r *rush) wait() map[string]int {
+	r.wg.Wait()
+	return r.counts
+}
+
+// await returns when the Envoys wait for sluice with all of so many requests, but for those
+// that have their answers.
+func (r *rush) await(t *testing.T, all int, envoys ...*proxy) {
+	t.Helper()
+	suite.Eventually(t, "all calls wait", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		n := 0
+		for _, p := range envoys {
+			n += p.stat(t, "cluster.sluice.upstream_rq_active") + p.stat(t, "cluster.sluice.upstream_rq_pending_active")
+		}
+		for _, answers := range r.counts {
+			n += answers
+		}
+		return n == all
+	})
+}
+
 // TestClientsThatGoAwayChangeNothing has many clients wait for held replies at once, each
 // with a long header in its call; half of them go away.
 func TestClientsThatGoAwayChangeNothing(t *testing.T) {
@@ -92,33 +150,14 @@ func TestClientsThatGoAwayChangeNothing(t *testing.T) {
 	all := sized(400, 1200)
 	leaving, leave := context.WithCancel(t.Context())
 	defer leave()
-	var (
-		wg           sync.WaitGroup
-		mu           sync.Mutex
-		stayed, left = map[string]int{}, map[string]int{}
-	)
-	for i := range all {
-		wg.Go(func() {
-			ctx, counts := t.Context(), stayed
-			if i%2 == 1 {
-				ctx, counts = leaving, left
-			}
-			status, err := p.sent(ctx, "ingress", ask{headers: long})
-			got := strconv.Itoa(status)
-			if err != nil {
-				got = "error"
-				if ctx.Err() != nil {
-					got = "left"
-				}
-			}
-			mu.Lock()
-			counts[got]++
-			mu.Unlock()
-		})
+	var staying, going rush
+	for range all / 2 {
+		staying.ask(t.Context(), p, ask{headers: long})
+		going.ask(leaving, p, ask{headers: long})
 	}
 	suite.Eventually(t, "many calls wait", func() bool { return metric(t, limits, "sluice_waiting_calls") >= float64(all/4) })
 	leave()
-	wg.Wait()
+	stayed, left := staying.wait(), going.wait()
 	others.await(t, others.total()+10)
 	if want := map[string]int{"200": all / 2}; !maps.Equal(stayed, want) {
 		t.Errorf("those that stayed got %v, want %v", stayed, want)

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -85,35 +84,22 @@ func TestManyLongRequestsAtOnce(t *testing.T) {
 	others.await(t, 10)
 	before := peak(t, limits)
 	var (
-		wg       sync.WaitGroup
-		mu       sync.Mutex
-		one, own = map[int]int{}, map[int]int{}
-		all      = sized(100, 500)
-		long     = strings.Repeat("u", 59*kib)
+		rivals, own rush
+		all         = sized(100, 500)
+		long        = strings.Repeat("u", 59*kib)
 	)
-	for i := range all {
-		wg.Go(func() {
-			user, counts := long, one
-			if i%2 == 1 {
-				user, counts = fmt.Sprint(i, long), own
-			}
-			status, err := p.sent(t.Context(), "ingress", ask{headers: header("X-User", user)})
-			if err != nil {
-				t.Error(err)
-			}
-			mu.Lock()
-			counts[status]++
-			mu.Unlock()
-		})
+	for i := range all / 2 {
+		rivals.ask(t.Context(), p, ask{headers: header("X-User", long)})
+		own.ask(t.Context(), p, ask{headers: header("X-User", fmt.Sprint(i, long))})
 	}
-	wg.Wait()
+	one, each := rivals.wait(), own.wait()
 	others.stop(t)
 	// Of those for one place, each may have been overtaken in one of the ten.
-	if one[http.StatusOK] > 1 || one[http.StatusOK]+one[http.StatusTooManyRequests] != all/2 {
+	if one["200"] > 1 || one["200"]+one["429"] != all/2 {
 		t.Errorf("of one user with a limit of 1, %d requests got %v, want 200 at most once and else 429", all/2, one)
 	}
-	if own[http.StatusOK] != all/2 {
-		t.Errorf("of %d users with a request each, the answers are %v, want 200 alone", all/2, own)
+	if each["200"] != all/2 {
+		t.Errorf("of %d users with a request each, the answers are %v, want 200 alone", all/2, each)
 	}
 	unharmed(t, limits)
 	t.Logf("%d requests of 10 x %d bytes at once: memory was at most %d MiB, %d before; %d answers of others",
@@ -132,47 +118,22 @@ func TestManyLongRequestsOfManyEnvoys(t *testing.T) {
 		envoys[i] = startProxy(t, []listener{{
 			rateLimit: []string{"{ timeout: 60s, failure_mode_deny: true }"},
 			routes:    limitedBy(byHeader("x-user", "first"), byHeader("x-user", "second")),
-		}}, "circuit_breakers: { thresholds: [{ max_requests: 10000, max_pending_requests: 10000 }] }", limits)
+		}}, patient, limits)
 		envoys[i].http2.Timeout = suite.Patience
 	}
 	window.AwaitHour(t)
-	if err := limits.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	freeze(t, limits)
 	var (
-		wg  sync.WaitGroup
-		mu  sync.Mutex
-		got = map[string]int{}
-		all = len(envoys) * sized(300, 1600)
+		requests rush
+		all      = len(envoys) * sized(300, 1600)
+		long     = header("X-User", strings.Repeat("u", 59*kib))
 	)
 	for i := range all {
-		wg.Go(func() {
-			status, err := envoys[i%len(envoys)].sent(t.Context(), "ingress", ask{http2: true, headers: user("u", 59*kib).headers})
-			answer := strconv.Itoa(status)
-			if err != nil {
-				answer = err.Error()
-			}
-			mu.Lock()
-			got[answer]++
-			mu.Unlock()
-		})
+		requests.ask(t.Context(), envoys[i%len(envoys)], ask{http2: true, headers: long})
 	}
-	suite.Eventually(t, "all calls wait", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		n := 0
-		for _, p := range envoys {
-			n += p.stat(t, "cluster.sluice.upstream_rq_active") + p.stat(t, "cluster.sluice.upstream_rq_pending_active")
-		}
-		for _, answers := range got {
-			n += answers
-		}
-		return n == all
-	})
-	if err := limits.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	wg.Wait()
+	requests.await(t, all, envoys...)
+	signal(t, limits, syscall.SIGCONT)
+	got := requests.wait()
 	// Each request counts in both, and may be overtaken between them.
 	if got["200"] == 0 || got["200"] > places || got["200"]+got["429"] != all {
 		t.Errorf("of a limit of %d, %d requests got %v, want at most as many 200 and else 429", places, all, got)
