@@ -95,7 +95,7 @@ func (c *compiler) finishDefaults() {
 func (c *compiler) warnUnused(domain string, e *rules.DefaultItem) {
 	u := c.use(e)
 	switch {
-	case u.holds || e == c.opt.Defaults.ByDomain[domain].Wide:
+	case u.holds || e.Path == nil && e.Name == "":
 	case u.fits:
 		c.warn(e.Pos, e.At, "no rule gets these words: those of %s are unlimited, a list, have words of their own, or have an item that comes before", e.Target())
 	default:

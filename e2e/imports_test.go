@@ -59,6 +59,24 @@ func TestImportsStayWithinTheBorders(t *testing.T) {
 	}
 }
 
+// TestRequestsNeedNoReader looks at all that the way of a request links: no reader of
+// files may come in by a package between.
+func TestRequestsNeedNoReader(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"/server").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	linked := strings.Fields(string(out))
+	if !slices.Contains(linked, module+"/descriptors") {
+		t.Fatalf("server links %d packages, but not descriptors", len(linked))
+	}
+	for _, p := range linked {
+		if within(p, []string{"go.yaml.in/yaml", "github.com/fsnotify/fsnotify", module + "/descriptors/rulefile", module + "/descriptors/source"}) {
+			t.Errorf("server links %s", p)
+		}
+	}
+}
+
 func TestBordersForbid(t *testing.T) {
 	for _, tt := range []struct {
 		from, imported string

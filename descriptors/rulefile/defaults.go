@@ -27,7 +27,7 @@ import (
 // nil. descriptors.Compile checks the words together with each rule.
 func ParseDefaults(file string, content []byte) (*rules.Defaults, rules.Diagnostics) {
 	p := newParser(file)
-	d := rules.NewDefaults()
+	d := &rules.Defaults{}
 	p.documents(content, "defaults", func(root *yaml.Node) { p.defaultsDocument(d, root) })
 	ds := p.sorted()
 	if ds.HasErrors() {
@@ -43,7 +43,7 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 		p.fail("", n, `the file must be a map with "domain" and "defaults", not %s`, kindName(n))
 		return
 	}
-	dd := rules.NewDomainDefaults(p.pos(n))
+	dd := &rules.DomainDefaults{Pos: p.pos(n)}
 	fields := p.fields("", n, wordText)
 	if p.kubernetesObject(fields) {
 		return

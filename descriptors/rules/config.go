@@ -88,48 +88,30 @@ const (
 	Week   Unit = 7
 )
 
+// unitSeconds are the lengths of the units.
+var unitSeconds = [...]int64{
+	Second: 1, Minute: 60, Hour: 3600, Day: 86400, Week: 7 * 86400, Month: 30 * 86400, Year: 365 * 86400,
+}
+
+// unitNames are the names of the units as rules spell them.
+var unitNames = [...]string{
+	Second: "second", Minute: "minute", Hour: "hour", Day: "day", Week: "week", Month: "month", Year: "year",
+}
+
 // Seconds returns the unit's length, or 0 if u is not a unit.
 func (u Unit) Seconds() int64 {
-	switch u {
-	case Second:
-		return 1
-	case Minute:
-		return 60
-	case Hour:
-		return 3600
-	case Day:
-		return 86400
-	case Week:
-		return 7 * 86400
-	case Month:
-		return 30 * 86400
-	case Year:
-		return 365 * 86400
-	default:
+	if u < 0 || int(u) >= len(unitSeconds) {
 		return 0
 	}
+	return unitSeconds[u]
 }
 
 // String returns the unit's name as rules spell it, in lower case.
 func (u Unit) String() string {
-	switch u {
-	case Second:
-		return "second"
-	case Minute:
-		return "minute"
-	case Hour:
-		return "hour"
-	case Day:
-		return "day"
-	case Week:
-		return "week"
-	case Month:
-		return "month"
-	case Year:
-		return "year"
-	default:
+	if u.Seconds() == 0 {
 		return "unknown"
 	}
+	return unitNames[u]
 }
 
 // String returns the place as file:line:col, without what is not known.

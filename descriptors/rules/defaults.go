@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -20,7 +19,7 @@ const EveryDomain = "*"
 // unlimited rules and rate_limits lists. The words of the domain hold if no [Config] of
 // the domain has them.
 type Defaults struct {
-	// domains has the documents by the domain that they are for.
+	// ByDomain has the documents by the domain that they are for.
 	ByDomain map[string]*DomainDefaults
 }
 
@@ -31,13 +30,11 @@ type DomainDefaults struct {
 	AllOrNothing *bool
 	MaxCounters  int64 // 0 where the document does not say
 	Items        []*DefaultItem
-	byPath       map[string]*DefaultItem // by pathID
-	byName       map[string]*DefaultItem
-	Wide         *DefaultItem // for all rules, or nil
+	byID         map[string]*DefaultItem // see itemID
 }
 
-// DefaultItem is one item of defaults: words for the rule of a path, for those of
-// a name, or for all.
+// DefaultItem is one item of defaults: words for the rule of a path, for the rules of a
+// name, or, without either, for all.
 type DefaultItem struct {
 	Pos   Pos
 	At    string // the place in the tree, for diagnostics
@@ -57,11 +54,15 @@ func (l Level) String() string {
 	return l.Key + "=" + l.Value
 }
 
-// pathID tells paths apart, whatever is in their keys and values.
-func pathID(levels []Level) string {
+// itemID tells the items for a path, for a name and for all rules apart, whatever is in
+// their keys, values and names.
+func itemID(path []Level, name string) string {
 	var b strings.Builder
-	for _, l := range levels {
-		b.WriteString(strconv.Quote(l.Key) + "=" + strconv.Quote(l.Value) + ",")
+	for _, l := range path {
+		fmt.Fprintf(&b, " %q %q", l.Key, l.Value)
+	}
+	if name != "" {
+		fmt.Fprintf(&b, "%q", name)
 	}
 	return b.String()
 }
@@ -86,46 +87,33 @@ func (e *DefaultItem) Text() string {
 	return strings.Join(levels, " > ")
 }
 
-// NewDefaults returns Defaults without documents.
-func NewDefaults() *Defaults { return &Defaults{ByDomain: map[string]*DomainDefaults{}} }
-
 // Names returns the domains that have a document, sorted.
 func (d *Defaults) Names() []string { return slices.Sorted(maps.Keys(d.ByDomain)) }
 
 // Add adds a document, unless there is one for its domain, which it then returns.
 func (d *Defaults) Add(dd *DomainDefaults) (first *DomainDefaults) {
-	if first = d.ByDomain[dd.Domain]; first == nil {
-		d.ByDomain[dd.Domain] = dd
+	if first = d.ByDomain[dd.Domain]; first != nil {
+		return first
 	}
-	return first
+	if d.ByDomain == nil {
+		d.ByDomain = map[string]*DomainDefaults{}
+	}
+	d.ByDomain[dd.Domain] = dd
+	return nil
 }
 
 // Add adds an item, unless there is one for the same rules, which it then returns.
 func (dd *DomainDefaults) Add(e *DefaultItem) (first *DefaultItem) {
-	switch {
-	case e.Path != nil:
-		id := pathID(e.Path)
-		if first = dd.byPath[id]; first == nil {
-			dd.byPath[id] = e
-		}
-	case e.Name != "":
-		if first = dd.byName[e.Name]; first == nil {
-			dd.byName[e.Name] = e
-		}
-	default:
-		if first = dd.Wide; first == nil {
-			dd.Wide = e
-		}
+	id := itemID(e.Path, e.Name)
+	if first = dd.byID[id]; first != nil {
+		return first
 	}
-	if first == nil {
-		dd.Items = append(dd.Items, e)
+	if dd.byID == nil {
+		dd.byID = map[string]*DefaultItem{}
 	}
-	return first
-}
-
-// NewDomainDefaults returns an empty document that stands at pos.
-func NewDomainDefaults(pos Pos) *DomainDefaults {
-	return &DomainDefaults{Pos: pos, byPath: map[string]*DefaultItem{}, byName: map[string]*DefaultItem{}}
+	dd.byID[id] = e
+	dd.Items = append(dd.Items, e)
+	return nil
 }
 
 // Of returns the documents for a domain, its own first.
@@ -145,16 +133,11 @@ func (d *Defaults) Of(domain string) []*DomainDefaults {
 
 // Fitting returns the items that fit a rule. The first one holds.
 func (d *Defaults) Fitting(domain string, path []Level, name string) []*DefaultItem {
-	id := pathID(path)
 	var all []*DefaultItem
 	documents := d.Of(domain)
-	for _, find := range []func(dd *DomainDefaults) *DefaultItem{
-		func(dd *DomainDefaults) *DefaultItem { return dd.byPath[id] },
-		func(dd *DomainDefaults) *DefaultItem { return dd.byName[name] },
-		func(dd *DomainDefaults) *DefaultItem { return dd.Wide },
-	} {
+	for _, id := range slices.Compact([]string{itemID(path, ""), itemID(nil, name), itemID(nil, "")}) {
 		for _, dd := range documents {
-			if e := find(dd); e != nil {
+			if e := dd.byID[id]; e != nil {
 				all = append(all, e)
 			}
 		}

@@ -1,7 +1,9 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -58,33 +60,22 @@ type Diagnostics []Diagnostic
 
 // HasErrors reports whether any of them is an [Error].
 func (ds Diagnostics) HasErrors() bool {
-	for _, d := range ds {
-		if d.Severity == Error {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ds, func(d Diagnostic) bool { return d.Severity == Error })
 }
 
 // Err returns an error whose text is every error of ds, one on each line, or nil if there
 // is none.
 func (ds Diagnostics) Err() error {
-	if !ds.HasErrors() {
-		return nil
-	}
-	return diagnosticsError{ds}
-}
-
-type diagnosticsError struct{ ds Diagnostics }
-
-func (e diagnosticsError) Error() string {
 	var lines []string
-	for _, d := range e.ds {
+	for _, d := range ds {
 		if d.Severity == Error {
 			lines = append(lines, d.String())
 		}
 	}
-	return strings.Join(lines, "\n")
+	if len(lines) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(lines, "\n"))
 }
 
 // DomainPath returns the place of a domain in the tree.

@@ -169,8 +169,8 @@ func TestAFileComesAndGoes(t *testing.T) {
 		}
 	}
 	for _, step := range []struct {
-		name    string
-		do      func()
+		name     string
+		do       func()
 		rejected string // "" for what is in force
 	}{
 		{"unlinked", func() { do(os.Remove(w.path)) }, "no such file"},
