@@ -87,6 +87,7 @@ func TestWaysLeadToTheService(t *testing.T) {
 		"tracestate by OpenTelemetry":      {"traceparent", "tracestate"},
 		"tracestate and origin by Datadog": {"traceparent", "tracestate", "x-datadog-origin", "x-datadog-parent-id", "x-datadog-sampling-priority", "x-datadog-tags", "x-datadog-trace-id"},
 		"path by SkyWalking, in base64":    {"sw8"},
+		"trace id by SkyWalking":           {"sw8"},
 		"ids by Zipkin, baggage":           {"b3", "traceparent"},
 	}
 	t.Logf("%-34s %9s %9s %9s", "bytes of", "one field", "headers", "message")

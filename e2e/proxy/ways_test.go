@@ -240,6 +240,15 @@ var ways = []way{
 		most: 59 * kib, carried: 59 * kib * 4 / 3,
 	},
 	{
+		name:     "trace id by SkyWalking",
+		listener: listener{routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("skywalking", skywalking)},
+		ask: func(c string, n int) ask {
+			return ask{headers: header("X-User", beside(c, n),
+				"Sw8", "1-"+strings.Repeat(c, n)+"-NWU5YzEz-3-bWVzaA==-aW5zdGFuY2U=-L2FwaS92MS9oZWFsdGg=-dGVzdC1lcw==")}
+		},
+		most: 59 * kib, carried: 59 * kib,
+	},
+	{
 		name:     "ids by Zipkin, baggage",
 		listener: listener{routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("zipkin", zipkin)},
 		ask: func(c string, n int) ask {
