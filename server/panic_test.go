@@ -60,9 +60,10 @@ func TestPanicsUnderLoad(t *testing.T) {
 		client := rls.NewRateLimitServiceClient(r.dial(t))
 		calling.Go(func() {
 			for i := range calls {
-				if i%20 == 0 {
+				switch i % 20 {
+				case 0:
 					s.rules.Store(faulty[i/20%len(faulty)])
-				} else if i%20 == 1 {
+				case 1:
 					s.rules.Store(good)
 				}
 				reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())

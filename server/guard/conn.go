@@ -51,9 +51,12 @@ type conn struct {
 	// opened, resets and ends count the client's header blocks, its RST_STREAMs and
 	// its ends of streams: it cannot honestly end more than it opened.
 	opened, resets, ends uint64
-	// unaware is how many streams may still be refused without being an odd act. A
-	// client knows how many it may open once it has the server's SETTINGS; an Envoy
-	// before 1.36 opens thousands if calls are waiting when a connection begins.
+	// aware says that the client has acknowledged the server's SETTINGS, and so knows
+	// how many streams it may open. Those before, up to unaware of them, may be refused
+	// without being odd acts, however late: an Envoy before 1.36 opens thousands if
+	// calls are waiting when a connection begins.
+	aware     bool
+	before    uint32 // streams.begun when the client became aware
 	unaware   int
 	releasing bool  // a call of release has begun
 	entered   bool  // in guard.conns
@@ -174,8 +177,8 @@ func (c *conn) receivedFrameLocked(f *frames) {
 			c.odd.spend(1)
 		}
 	default:
-		if f.kind() == frameSettings && f.has(flagAck) {
-			c.unaware = 0
+		if f.kind() == frameSettings && f.has(flagAck) && !c.aware {
+			c.aware, c.before = true, c.streams.begun
 		}
 		end = false
 		c.odd.spend(1)
@@ -246,9 +249,8 @@ func (c *conn) sent(p []byte) []byte {
 			// frame. Then the call's own credit goes as well.
 			switch code := f.code(); {
 			case code == codeCancel || code == codeNo:
-			case code == codeRefusedStream && c.unaware > 0:
+			case code == codeRefusedStream && c.unaware > 0 && (!c.aware || f.stream()>>1 < c.before):
 				c.unaware--
-				c.odd.spend(oddActsPerCall)
 			default:
 				c.odd.spend(1 + oddActsPerCall)
 			}

@@ -246,9 +246,35 @@ func TestFloodsEnd(t *testing.T) {
 	}
 }
 
-// TestStreamsBeforeSettingsAreForgiven has a client open streams before it knows how
-// many it may open.
+// TestStreamsBeforeSettingsAreForgiven has a client open thousands of streams at once
+// before it knows how many it may open, and the server refuse them after it knows.
 func TestStreamsBeforeSettingsAreForgiven(t *testing.T) {
+	const streams = 9000
+	c := converse(t, newGuard(Options{}))
+	for i := range uint32(streams) {
+		c.begin(1 + 2*i)
+	}
+	c.goes(c.client.WriteSettingsAck())
+	c.mustBeWell()
+	for i := range uint32(streams) {
+		c.goes(c.server.WriteRSTStream(1+2*i, http2.ErrCodeRefusedStream))
+	}
+	c.mustBeWell()
+	c.goes(c.client.WritePing(false, [8]byte{}))
+	c.mustBeWell()
+	n := uint32(streams)
+	for ; n < streams+2*oddActsAtOnce && c.well(); n++ {
+		c.begin(1 + 2*n)
+		c.mustBeWell()
+		c.goes(c.server.WriteRSTStream(1+2*n, http2.ErrCodeRefusedStream))
+	}
+	if n > streams+oddActsAtOnce {
+		t.Errorf("%d streams were refused after the client knew how many it may open", n-streams)
+	}
+}
+
+// TestStreamsBeforeSettingsAreBounded has a client that never acknowledges SETTINGS.
+func TestStreamsBeforeSettingsAreBounded(t *testing.T) {
 	c := converse(t, newGuard(Options{}))
 	n := uint32(0)
 	for ; n < 20_000 && c.well(); n++ {
