@@ -100,7 +100,7 @@ AS_BUILT = export CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath"
 # decisions by a clock that goes wrong, of which there are many more here.
 HOOKED := ^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|ConcurrentReclaim|ClockFaults
 
-# The tortures, which mostly wait, begin first and run beside the others.
+# The tortures run last and alone: other tests beside them would make their calls late.
 .PHONY: test
 test: $(ENVOY) | need-go grpcio ## everything a change can break, with a real Envoy (6 minutes on 2 cores, more the first time)
 	@$(AS_BUILT); \
@@ -108,12 +108,12 @@ test: $(ENVOY) | need-go grpcio ## everything a change can break, with a real En
 	export SLUICE_NOT_RUN="$$notrun" SLUICE_NAMESPACES=$(if $(NAMESPACES),required); \
 	SLUICE_CLOCK_STEPS=250000 go test -count=1 -tags limiterhooks -run '$(HOOKED)' ./limiter || exit 1; \
 	for module in $(NESTED) .; do \
-		tortures=$$([ $$module != . ] || echo ./e2e/torture); \
-		(cd $$module && go test -count=1 -shuffle=on -timeout 15m -tags torture $$tortures ./...) || exit 1; \
+		(cd $$module && go test -count=1 -shuffle=on -timeout 15m ./...) || exit 1; \
 	done; \
+	go test -count=1 -tags torture -timeout 15m ./e2e/torture || exit 1; \
 	while read -r why; do echo "make test: passed WITHOUT $$why"; done <"$$notrun"
 
-# Tortures that measure memory are left out.
+# Tortures that measure memory or need all the machine's speed are left out.
 RACED := ^Test(Certificates|ConfigFile|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
 
 .PHONY: test-race
@@ -121,16 +121,10 @@ test-race: | need-go ## what many goroutines share, with the race detector, and 
 	@[ "$$(go env CGO_ENABLED)" = 1 ] || { \
 		echo 'make test-race: the race detector needs a C compiler and CGO_ENABLED=1.' >&2; \
 		echo 'Install one (Debian, Ubuntu: apt-get install gcc libc6-dev).' >&2; exit 1; }
-	@$(MAKE) -j2 race-packages race-tortures
-
-.PHONY: race-packages
-race-packages:
-	@$(AS_BUILT) CGO_ENABLED=1; go test -race -short -count=1 -shuffle=on -timeout 15m -tags limiterhooks \
-		$$(go list ./... | grep -v '/sluice/\(docs\|e2e\)')
-
-.PHONY: race-tortures
-race-tortures:
-	@$(AS_BUILT); go test -count=1 -tags torture -timeout 15m -run '$(RACED)' ./e2e/torture -args -raced
+	@$(AS_BUILT); \
+	CGO_ENABLED=1 go test -race -short -count=1 -shuffle=on -timeout 15m -tags limiterhooks \
+		$$(go list ./... | grep -v '/sluice/\(docs\|e2e\)') || exit 1; \
+	go test -count=1 -tags torture -timeout 15m -run '$(RACED)' ./e2e/torture -args -raced
 
 .PHONY: test-all
 test-all: $(ENVOY) | grpcio ## before a release: the two above and all that takes long (hours)
