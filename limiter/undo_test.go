@@ -265,3 +265,29 @@ func TestWaitingIsReservedLast(t *testing.T) {
 		}
 	}
 }
+
+// What a group took of a log comes back without the later hits of others, which cease
+// to count when they would have.
+func TestRollBackKeepsLaterHits(t *testing.T) {
+	p := &Policy{Algorithm: SlidingLog, Limit: 10, Window: time.Second}
+	tab := newTable(t, 64<<10)
+	hit := func(now Time, hits uint64) *Batch {
+		return decide(tab, now, Charge{ID: counterID(1), Policy: p, Hits: hits})
+	}
+	hit(0, 1)
+	b := hit(10*ms, 3)
+	hit(20*ms, 2)
+	hit(30*ms, 1)
+	tab.release(10*ms, b, 0)
+	if d := b.Decisions[0]; d.Charged != 0 || d.Reset != 1020*time.Millisecond {
+		t.Errorf("after the release: %+v, want nothing charged, and hits until 1.03s", d)
+	}
+	for _, s := range []struct {
+		now  Time
+		used uint64
+	}{{40 * ms, 4}, {1000*ms - 1, 4}, {1000 * ms, 3}, {1020*ms - 1, 3}, {1020 * ms, 1}, {1030*ms - 1, 1}, {1030 * ms, 0}} {
+		if got := hit(s.now, 0).Decisions[0].Before; got != s.used {
+			t.Errorf("at %v: used %d, want %d", time.Duration(s.now), got, s.used)
+		}
+	}
+}
