@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,7 +17,7 @@ import (
 // only several descriptors or configurations show together, and what holds for every
 // source. The set is nil if a diagnostic is an error. With warnings alone it is usable.
 func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
-	c := &compiler{opt: opt, set: &Set{domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher()}
+	c := &compiler{opt: opt, set: &Set{domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher(), sha: hasher{sha256.New()}}
 	byName := map[string][]*rules.Config{}
 	for i := range configs {
 		cfg := &configs[i]
@@ -38,7 +39,7 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 	for _, name := range c.set.names {
 		digests = append(digests, c.domain(name, byName[name]))
 	}
-	c.set.Hash = hashSet(digests)
+	c.set.Hash = c.sha.set(digests)
 	c.finishDefaults()
 	if c.diagnostics.HasErrors() {
 		return nil, c.diagnostics
@@ -80,6 +81,7 @@ type compiler struct {
 	set         *Set
 	diagnostics rules.Diagnostics
 	hasher      identity.Hasher // without any item
+	sha         hasher
 	// replacing is what the limits of the current domain replace.
 	replacing []replacing
 	uses      map[*rules.DefaultItem]*entryUse
@@ -108,7 +110,7 @@ func (c *compiler) domain(name string, configs []*rules.Config) digest {
 	before := len(c.set.Limits)
 	below := c.level(d, &d.root, all)
 	c.resolve(d, c.set.Limits[before:])
-	return hashDomain(d, allOrNothing, below)
+	return c.sha.domain(d, allOrNothing, below)
 }
 
 // allOrNothing returns the domain's all_or_nothing. If configurations differ, true holds.
@@ -180,10 +182,10 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 		if len(cfg.RateLimits) > 0 {
 			cfg = c.rule(d, n, cfg)
 		}
-		digests[i] = hashDescriptor(cfg, c.level(d, n, cfg.Descriptors))
+		digests[i] = c.sha.descriptor(cfg, c.level(d, n, cfg.Descriptors))
 	}
 	parent.below = newLevel(parent.children)
-	return hashLevel(parent.children, digests)
+	return c.sha.level(parent.children, digests)
 }
 
 // rule compiles the limits of a descriptor. It returns cfg with the words that the

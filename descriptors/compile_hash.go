@@ -19,31 +19,37 @@ import (
 // so swapping two changes what requests match.
 type digest [sha256.Size]byte
 
-func sumOf(h hash.Hash) digest { return digest(h.Sum(nil)) }
+// hasher makes digests. One hash serves all of them in turn.
+type hasher struct{ hash.Hash }
 
-// hashSet returns the text of [Set.Hash] for the digests of all domains, in the order
-// of their names.
-func hashSet(domains []digest) string {
-	h := sha256.New()
+// sum returns the digest of what was written since the last one.
+func (h hasher) sum() (d digest) {
+	h.Sum(d[:0])
+	h.Reset()
+	return d
+}
+
+// set returns the text of [Set.Hash] for the digests of all domains, in the order of
+// their names.
+func (h hasher) set(domains []digest) string {
 	for _, d := range domains {
 		h.Write(d[:])
 	}
-	return hex.EncodeToString(h.Sum(nil)[:8])
+	d := h.sum()
+	return hex.EncodeToString(d[:8])
 }
 
-// hashDomain returns the digest of a domain. AllOrNothing is what the rules and their
+// domain returns the digest of a domain. AllOrNothing is what the rules and their
 // defaults say. [Options.AllOrNothing] is left out, since it is not part of the rules.
-func hashDomain(d *domain, allOrNothing bool, below digest) digest {
-	h := sha256.New()
+func (h hasher) domain(d *domain, allOrNothing bool, below digest) digest {
 	fmt.Fprintf(h, "%q %t %d ", d.name, allOrNothing, d.maxCounters)
 	h.Write(below[:])
-	return sumOf(h)
+	return h.sum()
 }
 
-// hashLevel returns the digest of the descriptors of one level, given those of each.
-func hashLevel(nodes []node, each []digest) digest {
+// level returns the digest of the descriptors of one level, given those of each.
+func (h hasher) level(nodes []node, each []digest) digest {
 	var literal []digest
-	h := sha256.New()
 	for i := range nodes {
 		if isWildcard(nodes[i].key + nodes[i].value) {
 			h.Write(each[i][:])
@@ -56,22 +62,27 @@ func hashLevel(nodes []node, each []digest) digest {
 	for i := range literal {
 		h.Write(literal[i][:])
 	}
-	return sumOf(h)
+	return h.sum()
 }
 
-// hashDescriptor returns the digest of a descriptor with the words that it has from
+// descriptor returns the digest of a descriptor with the words that it has from
 // defaults, given that of the level below it.
-func hashDescriptor(c *rules.Descriptor, below digest) digest {
-	metadata, err := json.Marshal(c.Metadata) // maps are sorted
-	if err != nil {
-		metadata = fmt.Append(nil, c.Metadata) // infinity is no JSON; maps are sorted here too
+func (h hasher) descriptor(c *rules.Descriptor, below digest) digest {
+	var metadata []byte
+	if c.Metadata != nil {
+		var err error
+		if metadata, err = json.Marshal(c.Metadata); err != nil { // maps are sorted
+			metadata = fmt.Append(nil, c.Metadata) // infinity is no JSON; maps are sorted here too
+		}
 	}
-	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %t %t %t %t %t %t %q ", c.Key, c.Value, c.ShadowMode, c.QuotaMode,
 		c.DetailedMetric, c.ValueToMetric, c.ShareThreshold, c.List, metadata)
 	for i := range c.RateLimits {
 		l := &c.RateLimits[i]
-		fmt.Fprintf(h, "%t %q %q ", l.Unlimited, l.Name, slices.Sorted(slices.Values(l.Replaces)))
+		fmt.Fprintf(h, "%t %q ", l.Unlimited, l.Name)
+		if len(l.Replaces) > 0 {
+			fmt.Fprintf(h, "%q ", slices.Sorted(slices.Values(l.Replaces)))
+		}
 		if l.Unlimited {
 			continue
 		}
@@ -83,5 +94,5 @@ func hashDescriptor(c *rules.Descriptor, below digest) digest {
 		}
 	}
 	h.Write(below[:])
-	return sumOf(h)
+	return h.sum()
 }
