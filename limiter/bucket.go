@@ -111,11 +111,14 @@ func (p *Policy) bucket() bucket {
 	if k.full = k.need(hits); k.full > maxFull {
 		k.full = maxFull / k.step * k.step
 	}
-	if p.Algorithm == LeakyBucket && p.MaxWait > 0 {
+	if p.holds() {
 		k.hold = min(k.unit.of(min(p.MaxWait, maxHold)), k.need(uint64(p.MaxWaiting)))
 	}
 	return k
 }
+
+// holds reports whether hits may have to wait.
+func (p *Policy) holds() bool { return p.Algorithm == LeakyBucket && p.MaxWait > 0 }
 
 // within returns how long hits may wait with the budget.
 func (k *bucket) within(budget time.Duration) ticks {

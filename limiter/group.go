@@ -46,7 +46,7 @@ func (b *Batch) sortMembers(lo, hi int) {
 	b.members = slices.Grow(b.members[:0], hi-lo)[:hi-lo]
 	for i := lo; i < hi; i++ {
 		c, m := &b.Charges[i], &b.members[i-lo]
-		m.waits = c.Policy.Algorithm == LeakyBucket && c.Policy.MaxWait > 0
+		m.waits = c.Policy.holds()
 		m.tag, m.lo, m.index = c.tag(), c.ID.Lo, i
 	}
 	if len(b.members) == 2 {
