@@ -27,6 +27,17 @@ func TestWhoeverWaitsIsAnsweredWhenSluiceIsBack(t *testing.T) {
 	}
 }
 
+// TestAnEnvoyWithoutABoundOfItsOwn has Envoy send all of them over one connection for each
+// of its threads, as it does before 1.36. Those beyond --max-streams fail, and no others.
+func TestAnEnvoyWithoutABoundOfItsOwn(t *testing.T) {
+	t.Parallel()
+	got := comeBack(t, "max_concurrent_streams: 2147483647")
+	answered := got["200"] + got["429"]
+	if got["200"] != places || answered < 2*1024 || answered+got["500"] != waiters {
+		t.Errorf("of %d requests that waited, the answers are %v, want 200 for %d, 429 for 1048 at least and else 500", waiters, got, places)
+	}
+}
+
 // comeBack kills sluice and starts it again on its port, where it does not run until all
 // calls wait, and returns how often which answer came. HTTP2 is more options of Envoy's
 // connections to sluice, none of which may be closed.
