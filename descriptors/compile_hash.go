@@ -20,12 +20,15 @@ import (
 type digest [sha256.Size]byte
 
 // hasher makes digests. One hash serves all of them in turn.
-type hasher struct{ hash.Hash }
+type hasher struct{ state hash.Hash }
+
+// add writes a digest.
+func (h hasher) add(d digest) { h.state.Write(d[:]) }
 
 // sum returns the digest of what was written since the last one.
 func (h hasher) sum() (d digest) {
-	h.Sum(d[:0])
-	h.Reset()
+	h.state.Sum(d[:0])
+	h.state.Reset()
 	return d
 }
 
@@ -33,7 +36,7 @@ func (h hasher) sum() (d digest) {
 // their names.
 func (h hasher) set(domains []digest) string {
 	for _, d := range domains {
-		h.Write(d[:])
+		h.add(d)
 	}
 	d := h.sum()
 	return hex.EncodeToString(d[:8])
@@ -42,8 +45,8 @@ func (h hasher) set(domains []digest) string {
 // domain returns the digest of a domain. AllOrNothing is what the rules and their
 // defaults say. [Options.AllOrNothing] is left out, since it is not part of the rules.
 func (h hasher) domain(d *domain, allOrNothing bool, below digest) digest {
-	fmt.Fprintf(h, "%q %t %d ", d.name, allOrNothing, d.maxCounters)
-	h.Write(below[:])
+	fmt.Fprintf(h.state, "%q %t %d ", d.name, allOrNothing, d.maxCounters)
+	h.add(below)
 	return h.sum()
 }
 
@@ -52,15 +55,15 @@ func (h hasher) level(nodes []node, each []digest) digest {
 	var literal []digest
 	for i := range nodes {
 		if isWildcard(nodes[i].key + nodes[i].value) {
-			h.Write(each[i][:])
+			h.add(each[i])
 		} else {
 			literal = append(literal, each[i])
 		}
 	}
 	slices.SortFunc(literal, func(a, b digest) int { return slices.Compare(a[:], b[:]) })
-	fmt.Fprintf(h, " %d ", len(literal))
+	fmt.Fprintf(h.state, " %d ", len(literal))
 	for i := range literal {
-		h.Write(literal[i][:])
+		h.add(literal[i])
 	}
 	return h.sum()
 }
@@ -75,24 +78,24 @@ func (h hasher) descriptor(c *rules.Descriptor, below digest) digest {
 			metadata = fmt.Append(nil, c.Metadata) // infinity is no JSON; maps are sorted here too
 		}
 	}
-	fmt.Fprintf(h, "%q %q %t %t %t %t %t %t %q ", c.Key, c.Value, c.ShadowMode, c.QuotaMode,
+	fmt.Fprintf(h.state, "%q %q %t %t %t %t %t %t %q ", c.Key, c.Value, c.ShadowMode, c.QuotaMode,
 		c.DetailedMetric, c.ValueToMetric, c.ShareThreshold, c.List, metadata)
 	for i := range c.RateLimits {
 		l := &c.RateLimits[i]
-		fmt.Fprintf(h, "%t %q ", l.Unlimited, l.Name)
+		fmt.Fprintf(h.state, "%t %q ", l.Unlimited, l.Name)
 		if len(l.Replaces) > 0 {
-			fmt.Fprintf(h, "%q ", slices.Sorted(slices.Values(l.Replaces)))
+			fmt.Fprintf(h.state, "%q ", slices.Sorted(slices.Values(l.Replaces)))
 		}
 		if l.Unlimited {
 			continue
 		}
 		p := l.Policy()
-		fmt.Fprintf(h, "%d %d %d %d %d %d %d %d %d ", l.RequestsPerUnit, l.Unit, max(1, l.UnitMultiplier),
+		fmt.Fprintf(h.state, "%d %d %d %d %d %d %d %d %d ", l.RequestsPerUnit, l.Unit, max(1, l.UnitMultiplier),
 			p.Algorithm, p.SubWindows, p.Burst, p.Slack, p.MaxWait, p.MaxWaiting)
 		if l.CountRefused != nil {
-			fmt.Fprintf(h, "%t ", *l.CountRefused)
+			fmt.Fprintf(h.state, "%t ", *l.CountRefused)
 		}
 	}
-	h.Write(below[:])
+	h.add(below)
 	return h.sum()
 }
