@@ -2,13 +2,13 @@ package guard
 
 import "time"
 
-// A connection may do so many odd acts at once, more with time, with each call
-// that it begins and with each that is answered. nghttp2 has the same two first
-// numbers for its resets; Envoy counts frames of a kind against streams opened.
+// A connection has a budget of odd acts. Time, each call begun and each call answered refill it.
+// nghttp2 has the same first two numbers for resets. Envoy counts the frames of a kind against
+// the streams opened.
 //
-// A call begun gives credit before it is answered: gRPC's C core, under Python,
-// C++, Ruby and PHP, sends two WINDOW_UPDATEs with every call, so that a burst of
-// 500 calls would otherwise end the connection.
+// A call gives credit when it begins, not only when it is answered. gRPC's C core, under Python,
+// C++, Ruby and PHP, sends two WINDOW_UPDATEs with every call, so a burst of 500 calls would
+// otherwise close the connection.
 const (
 	oddActsAtOnce    = 1000
 	oddActsPerSecond = 33
@@ -16,14 +16,14 @@ const (
 	oddActsPerAnswer = 10
 )
 
-// smallFrame is the size below which a DATA or CONTINUATION frame that ends
-// nothing is an odd act: each costs more memory than it brings.
+// smallFrame is the size below which a DATA or CONTINUATION frame that ends nothing is an odd
+// act: each takes more memory than it brings.
 const smallFrame = 1024
 
 // budget is how many odd acts a connection has left.
 type budget struct {
 	left     int
-	refilled time.Time // when time last gave some
+	refilled time.Time // when time last gave credit
 }
 
 func newBudget(now time.Time) budget { return budget{left: oddActsAtOnce, refilled: now} }
@@ -32,13 +32,13 @@ func (b *budget) spend(n int) { b.left -= n }
 
 func (b *budget) give(n int) { b.left = min(oddActsAtOnce, b.left+n) }
 
-// spent reports whether nothing is left. It asks for the time only if so.
+// spent reports whether more was spent than there was. It reads the time only if so.
 func (b *budget) spent(now func() time.Time) bool {
 	if b.left >= 0 {
 		return false
 	}
 	t := now()
-	if more := int(min(t.Sub(b.refilled), time.Minute).Seconds() * oddActsPerSecond); more > 0 {
+	if more := int(t.Sub(b.refilled).Seconds() * oddActsPerSecond); more > 0 {
 		b.refilled = t
 		b.give(more)
 	}

@@ -10,18 +10,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// Resets so many in one read make the reader yield so many times. Each call that a
-// client takes back has a goroutine by then, which only finds that it is not
-// needed. A reader that went on would always have as many of them as streams are
-// allowed, and the calls of all other connections would wait behind them. Yielding
-// once is not enough: the scheduler runs who yielded now and then even while others
-// wait.
+// After manyResets resets in one read, the reader yields to other goroutines, yields times.
+// Each call that a client resets has a goroutine by then, which has yet to find that nobody
+// needs it. Without yielding, there would always be as many of them as streams are allowed,
+// and the calls of all other connections would wait behind them. One yield is not enough: the
+// scheduler sometimes runs a goroutine that has yielded before others that wait.
 const (
 	manyResets = 8
 	yields     = 2
 )
 
-// mostUnaware is how many streams a client may open in vain before it has the
+// mostUnaware is how many streams a client may open in vain before it has acknowledged the
 // server's SETTINGS.
 const mostUnaware = 10_000
 
@@ -31,36 +30,36 @@ type conn struct {
 	net.Conn
 	guard *Guard
 
-	// writing is held while frames are written, so that those of grpc-go and of
-	// this package do not mix. It is taken before mu.
+	// writing is held while frames are written. Otherwise frames of this package could come
+	// into the middle of grpc-go's. It is locked before mu.
 	writing sync.Mutex
 	scratch []byte
 
 	// holds is parked.bytes, for [Guard.shed].
 	holds atomic.Int64
-	// hasty says that the last read brought many resets. It is the reader's alone.
+	// hasty says that the last read brought many resets. Only the reader uses it.
 	hasty bool
 
-	// mu guards what follows.
+	// mu guards what follows. Guard.mu may be locked under it.
 	mu      sync.Mutex
 	in, out frames
 	odd     budget
 	parked  parked
 	windows windows
 	streams streams
-	// opened, resets and ends count the client's header blocks, its RST_STREAMs and
-	// its ends of streams: it cannot honestly end more than it opened.
+	// opened, resets and ends count the client's header blocks, its RST_STREAMs and its
+	// ENDs of streams. An honest client never ends more than it opened.
 	opened, resets, ends uint64
-	// aware says that the client has acknowledged the server's SETTINGS, and so knows
-	// how many streams it may open. Those before, up to unaware of them, may be refused
-	// without being odd acts, however late: an Envoy before 1.36 opens thousands if
-	// calls are waiting when a connection begins.
+	// aware says that the client has acknowledged the server's SETTINGS, and so knows how many
+	// streams it may open. grpc-go may reject streams begun before that, up to unaware of
+	// them, without odd acts, however late it does: an Envoy older than 1.36 opens thousands if
+	// so many calls wait when a connection begins.
 	aware     bool
 	before    uint32 // streams.begun when the client became aware
 	unaware   int
-	releasing bool  // a call of release has begun
-	entered   bool  // in guard.conns
-	ended     error // why it was closed, or nil
+	releasing bool  // a goroutine of release has begun and has not yet taken the lock
+	entered   bool  // it was added to guard.conns
+	ended     error // why the connection was closed, or nil
 }
 
 func (g *Guard) wrap(raw net.Conn, now time.Time) *conn {
@@ -85,7 +84,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// received looks at what the client sent, and returns why it is too much, or nil.
+// received inspects what the client sent. It returns why the connection is closed, or nil.
 func (c *conn) received(p []byte, now func() time.Time) error {
 	c.mu.Lock()
 	before := c.resets
@@ -94,8 +93,11 @@ func (c *conn) received(p []byte, now func() time.Time) error {
 	}
 	c.hasty = c.resets-before >= manyResets
 	release := c.mayReleaseLocked()
-	enter := c.parked.bytes > 0 && !c.entered
-	c.entered = c.entered || enter
+	if c.parked.bytes > 0 && !c.entered && c.ended == nil {
+		// Under mu: a connection that is added after Close would stay for good.
+		c.entered = true
+		c.guard.add(c)
+	}
 	why := c.excessLocked(now)
 	grown := c.settleLocked() > 0
 	err := c.ended
@@ -108,9 +110,6 @@ func (c *conn) received(p []byte, now func() time.Time) error {
 	case err != nil:
 		return err
 	}
-	if enter {
-		c.guard.add(c)
-	}
 	if grown && c.guard.parked.Load() > c.guard.options.ParkedBytes {
 		c.guard.shed()
 	}
@@ -120,26 +119,27 @@ func (c *conn) received(p []byte, now func() time.Time) error {
 	return nil
 }
 
-// earlyBuffers is how much more than their bytes requests may take in buffers while
-// they are in their first windows. A client may also have sent a connection's first
-// window, 64 KiB, before it learned of the streams'.
+// earlyBuffers is how many times their bytes requests may take in buffers while they are in
+// their first windows: a buffer may be half empty and more. A client may also have sent 64 KiB,
+// a connection's first window, before it learned of the streams' smaller ones.
 const earlyBuffers = 2
 
 // excessLocked returns why to close the connection, or nil.
 func (c *conn) excessLocked(now func() time.Time) error {
-	switch open := c.ended == nil; {
-	case open && c.odd.spent(now):
+	switch {
+	case c.odd.spent(now):
 		return errOddActs
-	case open && c.windows.missing > 0 && c.parked.early > earlyBuffers*(c.guard.options.MaxStreams*firstWindow+64<<10):
+	case c.windows.missing > 0 && c.parked.early > earlyBuffers*(c.guard.options.MaxStreams*firstWindow+64<<10):
 		return errWindow
 	}
 	return nil
 }
 
 func (c *conn) receivedFrameLocked(f *frames) {
-	end := f.has(flagEndStream)
+	end := false // flagEndStream means nothing in other frames
 	switch f.kind() {
 	case frameHeaders:
+		end = f.has(flagEndStream)
 		c.opened++
 		if c.streams.begin(f.stream()) {
 			c.odd.give(oddActsPerCall)
@@ -148,7 +148,6 @@ func (c *conn) receivedFrameLocked(f *frames) {
 			c.parked.addBlock(f.length())
 		}
 	case frameContinuation:
-		end = false
 		if f.has(flagEndHeaders) {
 			c.parked.endBlock()
 			break
@@ -158,7 +157,7 @@ func (c *conn) receivedFrameLocked(f *frames) {
 			c.odd.spend(1)
 		}
 	case frameData:
-		if end {
+		if end = f.has(flagEndStream); end {
 			break
 		}
 		// grpc-go throws away what comes for a stream that it has ended.
@@ -169,7 +168,6 @@ func (c *conn) receivedFrameLocked(f *frames) {
 			c.odd.spend(1)
 		}
 	case frameRSTStream:
-		end = false
 		c.endStreamLocked(f.stream())
 		// A client's resets are no odd acts: a service that stalls for a moment gets
 		// one from Envoy for every call.
@@ -180,7 +178,6 @@ func (c *conn) receivedFrameLocked(f *frames) {
 		if f.kind() == frameSettings && f.has(flagAck) && !c.aware {
 			c.aware, c.before = true, c.streams.begun
 		}
-		end = false
 		c.odd.spend(1)
 	}
 	if end {
@@ -191,16 +188,16 @@ func (c *conn) receivedFrameLocked(f *frames) {
 	}
 }
 
-// endStreamLocked forgets a stream whose request is whole, or does not matter any
-// more.
+// endStreamLocked forgets a stream of which nothing more is needed: its request is whole, or
+// one side has ended it.
 func (c *conn) endStreamLocked(stream uint32) {
 	c.streams.end(stream)
 	c.parked.endStream(stream)
 	c.windows.done(stream)
 }
 
-// settleLocked brings what others know of parked.bytes up to date, and returns by
-// how much it grew.
+// settleLocked adds the change of parked.bytes to holds and to the guard's sum, and returns
+// the change.
 func (c *conn) settleLocked() int64 {
 	if c.ended != nil {
 		return 0 // nothing is held any longer
@@ -222,13 +219,13 @@ func (c *conn) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	if n, err := c.Conn.Write(out); err != nil {
-		return min(n, len(p)), err
+		return n, err
 	}
 	return len(p), nil
 }
 
-// sent looks at what the server writes, and returns it without the frames that
-// have to wait: p itself if there are none.
+// sent inspects what the server writes, and returns it without the frames that have to wait.
+// If there are none, that is p itself.
 func (c *conn) sent(p []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,9 +241,10 @@ func (c *conn) sent(p []byte) []byte {
 			}
 			c.odd.give(oddActsPerAnswer)
 		case frameRSTStream:
-			// A deadline that passed, or an answer before the request's end, is no fault
-			// of the client. All else is: a stream too many, headers too large, a broken
-			// frame. Then the call's own credit goes as well.
+			// A deadline that passed and an answer before the request's end are no fault of
+			// the client. All else is: a stream too many, headers too large, a broken frame.
+			// Then the call's own credit is taken back. Otherwise each such call would gain
+			// more than it costs, and the budget would never end.
 			switch code := f.code(); {
 			case code == codeCancel || code == codeNo:
 			case code == codeRefusedStream && c.unaware > 0 && (!c.aware || f.stream()>>1 < c.before):
@@ -256,8 +254,8 @@ func (c *conn) sent(p []byte) []byte {
 			}
 		case frameWindowUpdate:
 			const whole = headerBytes + codeBytes
-			// A frame whose beginning was written before cannot wait any more. A stream
-			// that has ended would never give its place back.
+			// A frame that began in an earlier write cannot wait any more. A stream that has
+			// ended must not ask: it would keep its turn for good.
 			if at >= whole && f.code() > largeIncrement && f.stream() != 0 && c.streams.on(f.stream()) &&
 				!c.windows.ask(f.stream(), f.code()) {
 				c.scratch = append(c.scratch, p[kept:at-whole]...)
@@ -265,7 +263,8 @@ func (c *conn) sent(p []byte) []byte {
 			}
 			continue
 		case frameSettings:
-			// The first frame of all, so that it is whole. An ACK has no payload.
+			// grpc-go writes its SETTINGS first and at once. An ACK has no payload, so
+			// that nothing is narrowed in it.
 			if end := at + f.length(); end <= len(p) && c.windows.missing == 0 {
 				c.scratch = append(c.scratch, p[kept:end]...)
 				c.windows.missing = narrowFirstWindow(c.scratch[len(c.scratch)-f.length():])
@@ -288,8 +287,8 @@ func (c *conn) sent(p []byte) []byte {
 	return c.scratch
 }
 
-// mayReleaseLocked reports whether to call release, which nobody has begun yet: one
-// that waits for a client that does not read is enough.
+// mayReleaseLocked reports whether to start release in a goroutine. It does so for one at a
+// time: otherwise many would wait for a client that does not read.
 func (c *conn) mayReleaseLocked() bool {
 	if c.releasing || !c.windows.ready() {
 		return false
@@ -298,8 +297,8 @@ func (c *conn) mayReleaseLocked() bool {
 	return true
 }
 
-// release sends the updates whose turn has come. If the server is in the middle of
-// a frame, the write that ends the frame calls it again.
+// release sends the updates whose turn has come. In the middle of a server's frame it sends
+// nothing, as that would break the frame. The write that ends the frame starts it again.
 func (c *conn) release() {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -317,17 +316,21 @@ func (c *conn) release() {
 
 // end closes the connection, once.
 func (c *conn) end(why error) {
-	if !c.leave(why) {
-		return
+	if c.leave(why) {
+		c.shut(why)
 	}
+}
+
+// shut closes the connection after leave.
+func (c *conn) shut(why error) {
 	c.guard.options.Ended.Inc()
 	c.guard.options.Logger.Warn("grpc connection closed; more within ten seconds are only counted",
 		zap.Stringer("peer", c.RemoteAddr()), zap.Error(why))
 	_ = c.Conn.Close() // grpc-go closes it too
 }
 
-// leave takes back what is counted for the connection, and reports whether this
-// was the first time.
+// leave marks the connection as ended and subtracts its bytes from the guard's sum. It reports
+// whether this was the first call.
 func (c *conn) leave(why error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,7 +2,7 @@ package guard
 
 import "encoding/binary"
 
-// What RFC 9113 says, as far as the guard needs it: sections 3.4, 4.1, 6 and 7.
+// Numbers of RFC 9113, sections 3.4, 4.1, 6 and 7.
 const (
 	prefaceBytes = 24
 	headerBytes  = 9
@@ -25,16 +25,16 @@ const (
 	codeCancel        = 8
 )
 
-// frames finds the frames in one direction of a connection, which comes in pieces
-// of any size. The zero value begins with a frame.
+// frames finds the frames in one direction of a connection. The bytes come in pieces of any
+// size. The zero value expects the beginning of a frame.
 type frames struct {
 	head [headerBytes + codeBytes]byte // a frame's header, and the payload of a short one
 	have int                           // bytes of head
 	skip int                           // bytes of payload still to pass over
 }
 
-// next looks for the end of a frame's head in p and reports whether one is there.
-// The frame is then f's until the next call, which is to be given rest.
+// next reads p up to the end of the next frame's head, and reports whether that is in p. If so,
+// f describes this frame until the next call, which gets rest.
 func (f *frames) next(p []byte) (rest []byte, ok bool) {
 	if f.have == f.need() {
 		f.have = 0
@@ -54,7 +54,7 @@ func (f *frames) next(p []byte) (rest []byte, ok bool) {
 	return nil, false
 }
 
-// need is how much of a frame must be there to know it.
+// need is how many bytes of a frame f has to keep: its header, and a short payload.
 func (f *frames) need() int {
 	if f.have >= headerBytes && f.length() == codeBytes && (f.kind() == frameRSTStream || f.kind() == frameWindowUpdate) {
 		return headerBytes + codeBytes
@@ -70,5 +70,5 @@ func (f *frames) kind() byte      { return f.head[3] }
 func (f *frames) has(b byte) bool { return f.head[4]&b != 0 }
 func (f *frames) stream() uint32  { return binary.BigEndian.Uint32(f.head[5:]) & (1<<31 - 1) }
 
-// code is the payload of an RST_STREAM or a WINDOW_UPDATE, if it has its length.
+// code is the payload of an RST_STREAM or a WINDOW_UPDATE that has the right length.
 func (f *frames) code() uint32 { return binary.BigEndian.Uint32(f.head[headerBytes:]) }

@@ -23,20 +23,20 @@ var (
 // with 1024 streams each reach it if all wait at the end of their first window.
 const DefaultParkedBytes = 96 << 20
 
-// Options are those of a [Guard]. The zero value of each but Ended and Logger means
-// its default.
+// Options configure a [Guard]. Ended and Logger are required; the zero value of the others means
+// their default.
 type Options struct {
-	// ParkedBytes bounds the memory of requests that are not whole, of all
-	// connections together. 0 means [DefaultParkedBytes].
+	// ParkedBytes bounds the memory of requests that are on their way, of all connections
+	// together. 0 means [DefaultParkedBytes].
 	ParkedBytes int64
 	// MaxStreams is how many streams a connection may have open. 0 means 1024.
 	MaxStreams int
-	// HeaderListBytes is the most that grpc-go decodes of a call's headers, as
-	// grpc.MaxHeaderListSize has it. 0 means 16 MiB, as there.
+	// HeaderListBytes is the most that grpc-go decodes of a call's headers, its
+	// grpc.MaxHeaderListSize. 0 means 16 MiB, the default there.
 	HeaderListBytes int
 	// Ended counts the connections that were closed.
 	Ended prometheus.Counter
-	// Logger tells of them. A client may cause any number of lines, so give one that
+	// Logger logs each of them. A client can cause any number of lines, so pass a logger that
 	// drops most.
 	Logger *zap.Logger
 }
@@ -47,11 +47,14 @@ type Guard struct {
 	options Options
 	parked  atomic.Int64 // bytes of all connections
 
+	// shedding is locked before the connections' locks, and mu after them.
+	shedding sync.Mutex
+
 	mu    sync.Mutex
-	conns map[*conn]struct{} // those that hold something, and some that did
+	conns map[*conn]struct{} // open ones that hold memory, or did once
 }
 
-// New returns a guard of no connection.
+// New returns a guard without connections.
 func New(o Options) *Guard {
 	if o.ParkedBytes == 0 {
 		o.ParkedBytes = DefaultParkedBytes
@@ -65,7 +68,7 @@ func New(o Options) *Guard {
 	return &Guard{options: o, conns: make(map[*conn]struct{})}
 }
 
-// Credentials returns creds with every connection of theirs guarded.
+// Credentials returns creds that guard each connection of their server handshakes.
 func (g *Guard) Credentials(creds credentials.TransportCredentials) credentials.TransportCredentials {
 	return guarded{creds, g}
 }
@@ -90,7 +93,7 @@ func (g guarded) Clone() credentials.TransportCredentials {
 	return g
 }
 
-// add enters a connection that holds something.
+// add takes in a connection that holds memory.
 func (g *Guard) add(c *conn) {
 	g.mu.Lock()
 	g.conns[c] = struct{}{}
@@ -104,19 +107,35 @@ func (g *Guard) remove(c *conn) {
 	g.mu.Unlock()
 }
 
-// shed closes the connections that hold the most until all others together hold
-// what is allowed. The caller holds no lock.
+// shed closes the connections that hold the most until the others together hold no more than is
+// allowed. The caller must hold no lock.
 func (g *Guard) shed() {
 	for g.parked.Load() > g.options.ParkedBytes {
-		worst := g.worst()
+		worst := g.leaveWorst()
 		if worst == nil {
-			return // they have just closed
+			return // others have done it
 		}
-		worst.end(errParked)
+		worst.shut(errParked)
 	}
 }
 
-// worst takes out the connection that holds the most, and returns it, or nil.
+// leaveWorst marks the connection that holds the most as ended and returns it, for its caller to
+// shut. It returns nil if nothing is to be closed.
+func (g *Guard) leaveWorst() *conn {
+	// Of two goroutines, the second must see what the first has freed. Otherwise it would close
+	// one connection more than is needed.
+	g.shedding.Lock()
+	defer g.shedding.Unlock()
+	for g.parked.Load() > g.options.ParkedBytes {
+		worst := g.worst()
+		if worst == nil || worst.leave(errParked) {
+			return worst
+		}
+	}
+	return nil
+}
+
+// worst removes the connection that holds the most and returns it, or nil if there is none.
 func (g *Guard) worst() *conn {
 	g.mu.Lock()
 	defer g.mu.Unlock()

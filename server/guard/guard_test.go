@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc/credentials"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -106,6 +107,34 @@ func (c *conversation) answer(stream uint32) {
 	c.goes(c.server.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, EndHeaders: true, BlockFragment: []byte{1}}))
 	c.goes(c.server.WriteData(stream, false, []byte("reply")))
 	c.goes(c.server.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, EndHeaders: true, EndStream: true, BlockFragment: []byte{1}}))
+}
+
+// plain are credentials that change nothing.
+type plain struct {
+	credentials.TransportCredentials
+	cloned bool
+}
+
+func (plain) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return raw, nil, nil
+}
+
+func (plain) Clone() credentials.TransportCredentials { return plain{cloned: true} }
+
+// TestClonedCredentialsGuardToo also holds the defaults.
+func TestClonedCredentialsGuardToo(t *testing.T) {
+	g := New(Options{})
+	if o := g.options; o.ParkedBytes != DefaultParkedBytes || o.MaxStreams != 1024 || o.HeaderListBytes != 16<<20 {
+		t.Errorf("the defaults are %+v", o)
+	}
+	creds, ok := g.Credentials(plain{}).Clone().(guarded)
+	if !ok || creds.TransportCredentials != (plain{cloned: true}) {
+		t.Fatalf("the clone is %+v", creds)
+	}
+	c, _, err := creds.ServerHandshake(&sink{})
+	if guarded, ok := c.(*conn); err != nil || !ok || guarded.guard != g {
+		t.Errorf("the clone's connection is %T, %v", c, err)
+	}
 }
 
 // TestOrdinaryClientsPass has clients do what real ones do, for very long and without

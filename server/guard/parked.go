@@ -1,9 +1,9 @@
 package guard
 
-// parked counts the memory of one connection's requests that are not whole yet, as
-// grpc-go holds them: buffers of a few sizes for DATA, decoded fields for headers.
+// parked counts the memory of one connection's requests that are on their way, as grpc-go holds
+// it: buffers of a few sizes for DATA, decoded fields for headers.
 type parked struct {
-	data    map[uint32]request // of streams whose requests are on their way
+	data    map[uint32]request // by stream
 	block   int                // bytes of the header block that has not ended
 	bytes   int                // in all
 	early   int                // bytes of requests whose turn has not come
@@ -16,9 +16,10 @@ type request struct {
 	turn  bool // its turn has come; see windows
 }
 
-// addData counts a DATA frame, and reports whether the stream's request is now seen
-// to be one that may not fit its first window. Buffers have at least the size of what
-// is in them, so this comes before the window is full.
+// addData counts a DATA frame. It reports, once for each stream, that the request may not fit
+// its first window: its buffers have half the window's size. Buffers are at least as large as
+// what is in them, so this happens before the window is full. Later, a client with a full window
+// could wait for an update that nobody asks for.
 func (p *parked) addData(stream uint32, length int) (large bool) {
 	if p.data == nil {
 		p.data = make(map[uint32]request)
@@ -34,7 +35,7 @@ func (p *parked) addData(stream uint32, length int) (large bool) {
 	return large
 }
 
-// beginTurn says that a stream's turn has come.
+// beginTurn records that a stream's turn has come.
 func (p *parked) beginTurn(stream uint32) {
 	if r, ok := p.data[stream]; ok && !r.turn {
 		p.early -= r.bytes
@@ -56,7 +57,7 @@ func (p *parked) endStream(stream uint32) {
 	delete(p.data, stream)
 }
 
-// addBlock counts a part of a header block that goes on. endBlock forgets it.
+// addBlock counts a part of a header block that has not ended. endBlock forgets the block.
 func (p *parked) addBlock(length int) {
 	p.bytes -= p.blockBytes()
 	p.block += length
@@ -68,16 +69,16 @@ func (p *parked) endBlock() {
 	p.block = 0
 }
 
-// blockBytes is what a header block of p.block bytes may take when decoded. An
-// index of one byte becomes a field of 40 bytes, in a slice that is at most half
-// empty, until the list is full, where each field counts 32 bytes.
+// blockBytes is what a header block of p.block bytes may take when it is decoded. An index of one
+// byte becomes a field of 40 bytes, in a slice that is at most half empty. The list is full at
+// p.maxList, where each field counts 32 bytes.
 func (p *parked) blockBytes() int {
 	const field = 2 * 40
 	return min(p.block*field, p.maxList*field/32)
 }
 
-// bufferBytes is the size of the buffer in which grpc-go reads a DATA frame: that
-// of its default pool, of which a frame never needs the largest.
+// bufferBytes is the size of the buffer in which grpc-go reads a DATA frame. The sizes are those
+// of its default pool. A frame never needs the largest.
 func bufferBytes(length int) int {
 	for _, size := range [...]int{256, 4 << 10, 16 << 10, 32 << 10} {
 		if length <= size {

@@ -3,10 +3,13 @@ package guard
 import (
 	"errors"
 	"math/rand/v2"
+	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc/mem"
 )
 
 // TestTheWorstConnectionIsClosed has several connections hold requests without an
@@ -65,6 +68,11 @@ func TestUnfinishedHeadersAreCounted(t *testing.T) {
 	}
 	c := converse(t, newGuard(Options{HeaderListBytes: list}))
 	c.goes(c.client.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{1}}))
+	c.goes(c.client.WriteContinuation(1, false, []byte{1, 1}))
+	c.mustBeWell()
+	if want := 3 * 80; c.conn.parked.bytes != want {
+		t.Errorf("%d bytes are held by three indexes, want %d", c.conn.parked.bytes, want)
+	}
 	c.goes(c.client.WriteContinuation(1, true, []byte{1}))
 	c.mustBeWell()
 	if c.conn.parked.bytes != 0 {
@@ -129,5 +137,115 @@ func TestNothingStaysCounted(t *testing.T) {
 	}
 	if held := g.parked.Load(); held != 0 {
 		t.Errorf("%d bytes are held in the end", held)
+	}
+}
+
+// TestOnlyEndsEnd sends, on a stream whose request is on its way, what does not end it.
+func TestOnlyEndsEnd(t *testing.T) {
+	g := newGuard(Options{})
+	c := converse(t, g)
+	c.begin(1)
+	c.data(1, false, 16<<10)
+	for kind := range http2.FrameType(12) {
+		if kind != frameData && kind != frameHeaders && kind != frameRSTStream {
+			c.goes(c.client.WriteRawFrame(kind, flagEndStream, 1, make([]byte, codeBytes)))
+		}
+	}
+	c.goes(c.server.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, BlockFragment: []byte{1}}))
+	c.mustBeWell()
+	if r := c.conn.parked.data[1]; r.bytes != 16<<10 || c.conn.ends != 0 {
+		t.Errorf("%d bytes are held and %d streams have ended, want all and none", r.bytes, c.conn.ends)
+	}
+	c.goes(c.client.WriteRawFrame(http2.FrameRSTStream, flagEndStream, 1, make([]byte, codeBytes)))
+	c.mustBeWell()
+	if held := g.parked.Load(); held > 1<<10 || c.conn.ends != 0 || c.conn.resets != 1 {
+		t.Errorf("%d bytes are held after a reset, %d streams have ended and %d were reset", held, c.conn.ends, c.conn.resets)
+	}
+}
+
+// TestAnAnswerFreesMemory at once, not with the next that the client sends.
+func TestAnAnswerFreesMemory(t *testing.T) {
+	g := newGuard(Options{})
+	c := converse(t, g)
+	c.begin(1)
+	c.data(1, false, 16<<10)
+	c.mustBeWell()
+	c.answer(1)
+	if _, err := c.conn.Write(c.server.take()); err != nil {
+		t.Fatal(err)
+	}
+	if held := g.parked.Load(); held != 0 {
+		t.Errorf("%d bytes are held after the answer", held)
+	}
+}
+
+// TestClosedConnectionsAreForgotten whatever is read after Close.
+func TestClosedConnectionsAreForgotten(t *testing.T) {
+	g := newGuard(Options{})
+	before, after := converse(t, g), converse(t, g)
+	for _, c := range []*conversation{before, after} {
+		c.begin(1)
+		c.data(1, false, 16<<10)
+	}
+	before.mustBeWell()
+	for _, c := range []*conversation{before, after} {
+		if err := c.conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after.well() {
+		t.Error("a closed connection goes on")
+	}
+	if len(g.conns) != 0 || g.parked.Load() != 0 {
+		t.Errorf("%d connections and %d bytes are kept", len(g.conns), g.parked.Load())
+	}
+}
+
+// TestAConnectionEndsOnce for its first reason.
+func TestAConnectionEndsOnce(t *testing.T) {
+	g := newGuard(Options{})
+	c := converse(t, g)
+	c.conn.end(errParked)
+	c.conn.end(errOddActs)
+	if ended := testutil.ToFloat64(g.options.Ended); ended != 1 || !errors.Is(c.conn.ended, errParked) {
+		t.Errorf("%v connections counted, because %v", ended, c.conn.ended)
+	}
+}
+
+// TestBufferBytes compares with the pool from which grpc-go takes its buffers.
+func TestBufferBytes(t *testing.T) {
+	pool := mem.DefaultBufferPool()
+	for length := 1; length <= 16<<10; length++ {
+		b := pool.Get(length)
+		if got := bufferBytes(length); got != cap(*b) {
+			t.Fatalf("a frame of %d bytes counts %d, its buffer has %d", length, got, cap(*b))
+		}
+		pool.Put(b)
+	}
+}
+
+// TestNoMoreConnectionsAreClosedThanNeeded has two connections find at the same time that too
+// much is held, while the worst one is still on its way out.
+func TestNoMoreConnectionsAreClosedThanNeeded(t *testing.T) {
+	g := newGuard(Options{ParkedBytes: 1 << 20})
+	greedy, modest := converse(t, g), converse(t, g)
+	for i, c := range []*conversation{modest, greedy, greedy} {
+		c.begin(uint32(1 + 2*i))
+		c.data(uint32(1+2*i), false, 16<<10)
+		c.mustBeWell()
+	}
+	g.options.ParkedBytes = 40 << 10
+	greedy.conn.mu.Lock()
+	var sheds sync.WaitGroup
+	for range 2 {
+		sheds.Go(g.shed)
+	}
+	for range 1000 {
+		runtime.Gosched()
+	}
+	greedy.conn.mu.Unlock()
+	sheds.Wait()
+	if greedy.conn.ended == nil || modest.conn.ended != nil {
+		t.Errorf("the greedy connection: %v, the modest one: %v", greedy.conn.ended, modest.conn.ended)
 	}
 }

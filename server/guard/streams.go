@@ -1,18 +1,18 @@
 package guard
 
-// remembered is how many of the newest streams are known one by one. A client has
-// at most as many bytes of an ended stream on their way as fit into its window, so
-// that they come long before it has begun so many others.
+// remembered is how many of the newest streams are known one by one. After a stream has ended, a
+// client has at most a window's bytes of it on their way. They come long before the client has
+// begun so many other streams.
 const remembered = 4096
 
-// streams tells whose requests are on their way, of the newest streams that the
-// client began. The zero value knows of none.
+// streams remembers, of the newest streams that the client began, those whose requests are on
+// their way. The zero value knows of none.
 type streams struct {
-	begun uint32                  // the streams up to the newest, those passed over included
-	live  [remembered / 64]uint64 // a bit for each, by its number modulo remembered
+	begun uint32                  // streams up to the newest, including numbers left out
+	live  [remembered / 64]uint64 // one bit each, at its number modulo remembered
 }
 
-// begin takes in a stream, and reports whether it is new.
+// begin adds a stream and reports whether it is new.
 func (s *streams) begin(id uint32) bool {
 	n := id >> 1 // clients have the odd ones
 	if n < s.begun {
@@ -30,15 +30,15 @@ func (s *streams) begin(id uint32) bool {
 	return true
 }
 
-// end says that nothing of a stream's request is to come, or matters.
+// end records that nothing more of a stream's request comes, or that it no longer matters.
 func (s *streams) end(id uint32) {
 	if n := id >> 1; s.knows(n) {
 		s.live[n%remembered/64] &^= 1 << (n % 64)
 	}
 }
 
-// on reports whether a stream's request is on its way. Of a stream that is not
-// remembered it says so too, since what comes for it may be held.
+// on reports whether a stream's request is on its way. It is true for a stream that is not
+// remembered too, since grpc-go may hold what comes for it.
 func (s *streams) on(id uint32) bool {
 	n := id >> 1
 	return !s.knows(n) || s.live[n%remembered/64]>>(n%64)&1 == 1

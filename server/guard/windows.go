@@ -5,35 +5,35 @@ import (
 	"slices"
 )
 
-// firstWindow is what a client may send on a stream before its turn comes, in
-// bytes. Ordinary requests have some 200, and grpc-go's buffers just this.
+// firstWindow is what a client may send on a stream before its turn comes, in bytes. Ordinary
+// requests have about 200. It is one of the sizes of grpc-go's buffers.
 const firstWindow = 4 << 10
 
 // turnsAtOnce is how many streams of one connection have their turn at once.
 const turnsAtOnce = 4
 
-// largeIncrement tells the WINDOW_UPDATE that lets in a message of more than the
-// window that grpc-go gives a stream at first. Other updates of a stream follow
-// what was read, a DATA frame of at most 16 KiB and what was short of it before.
+// A WINDOW_UPDATE of more than largeIncrement lets in a message that is larger than grpc-go's
+// first window of a stream. Other updates follow what was read: a DATA frame of at most 16 KiB,
+// and less than that from before.
 const largeIncrement = 32 << 10
 
-// windows has the large requests of one connection wait for each other. Without it,
-// a thousand calls on one connection, each with a request of --max-message, would all
-// be held in part at the same time: an end client of an Envoy can cause that.
+// windows lets the large requests of one connection take turns. Without it, a thousand calls on
+// one connection, each with a request of --max-message, would all be held in part at the same
+// time. An end client of an Envoy can cause that.
 //
-// A client is told a smaller first window than grpc-go has in mind; see
-// narrowFirstWindow. What is missing is added when the stream's turn comes, so that
-// client and server agree again. A request that fits the first window never waits.
+// The client is told a smaller first window than grpc-go uses; see narrowFirstWindow. The missing
+// part is added when the stream's turn comes, so that client and server agree again. A request
+// that fits the first window never waits.
 type windows struct {
-	missing uint32              // of each stream's window, until its turn comes; 0 if nothing is
+	missing uint32              // part of each window that waits for the turn; 0: nothing was narrowed
 	open    map[uint32]struct{} // streams whose turn it is
-	waiting []update            // the next ones, in the order in which they asked
+	waiting []update            // those of the next streams, in the order in which they asked
 }
 
 // update is a WINDOW_UPDATE that was not sent yet.
 type update struct{ stream, increment uint32 }
 
-// ask reports whether an update of a stream may be sent at once. If not, it waits.
+// ask reports whether an update of a stream may be sent at once. If not, w keeps it.
 func (w *windows) ask(stream, increment uint32) bool {
 	if _, ok := w.open[stream]; ok {
 		return true
@@ -48,7 +48,7 @@ func (w *windows) ask(stream, increment uint32) bool {
 	return false
 }
 
-// done takes a stream out whose request has ended.
+// done removes a stream whose request has ended, and frees its turn.
 func (w *windows) done(stream uint32) {
 	if len(w.open) == 0 && len(w.waiting) == 0 {
 		return
@@ -57,11 +57,11 @@ func (w *windows) done(stream uint32) {
 	w.waiting = slices.DeleteFunc(w.waiting, func(u update) bool { return u.stream == stream })
 }
 
-// ready reports whether an update that waits may be sent.
+// ready reports whether a waiting update may be sent.
 func (w *windows) ready() bool { return len(w.waiting) > 0 && len(w.open) < turnsAtOnce }
 
-// appendReady appends the frames of the updates that may be sent, and tells began of
-// each stream whose turn begins.
+// appendReady appends the frames of the updates that may be sent. It calls began with each
+// stream whose turn begins.
 func (w *windows) appendReady(b []byte, began func(stream uint32)) []byte {
 	for w.ready() {
 		u := w.waiting[0]
@@ -78,9 +78,9 @@ func (w *windows) appendReady(b []byte, began func(stream uint32)) []byte {
 	return b
 }
 
-// narrowFirstWindow lowers SETTINGS_INITIAL_WINDOW_SIZE in the payload of a SETTINGS
-// frame, and returns by how much, 0 if it is not there. grpc-go itself takes no
-// smaller one than 64 KiB.
+// narrowFirstWindow lowers SETTINGS_INITIAL_WINDOW_SIZE in the payload of a SETTINGS frame to
+// firstWindow, and returns by how much. It returns 0 if the setting is not there or is smaller.
+// grpc-go itself accepts no window below 64 KiB.
 func narrowFirstWindow(payload []byte) uint32 {
 	const setting, initialWindowSize = 6, 4
 	for ; len(payload) >= setting; payload = payload[setting:] {

@@ -1,12 +1,15 @@
 package guard
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -178,6 +181,16 @@ func TestFirstWindowIsMadeUpFor(t *testing.T) {
 			t.Errorf("a request that does not fit gets %v, want an update to 64 KiB in all", f)
 		}
 		c.wantUpdates("no more than once")
+
+		c.begin(7)
+		for range firstWindow/2/256 - 1 {
+			c.data(7, false, 256)
+		}
+		c.mustBeWell()
+		c.wantUpdates("less than half a window in small frames")
+		c.data(7, false, 256)
+		c.mustBeWell()
+		c.wantUpdates("half a window in small frames", 7)
 		c.goes(c.server.WriteWindowUpdate(5, 1<<20))
 		c.mustBeWell()
 		c.wantUpdates("it is larger than the server's first window, too", 5)
@@ -187,20 +200,115 @@ func TestFirstWindowIsMadeUpFor(t *testing.T) {
 // TestFirstWindowsAreHeldTo has a client go on as if it had not been told of a smaller
 // window.
 func TestFirstWindowsAreHeldTo(t *testing.T) {
-	const streams = 100
-	g := newGuard(Options{MaxStreams: streams})
-	c := converse(t, g)
+	const streams, frame = 100, 16 << 10
+	early := func(t *testing.T, c *conversation) int {
+		t.Helper()
+		for i := range uint32(streams) {
+			c.begin(1 + 2*i)
+			c.data(1+2*i, false, firstWindow)
+		}
+		c.mustBeWell()
+		synctest.Wait() // some have their turn
+		n := 0
+		for ; n < streams-turnsAtOnce; n++ {
+			c.data(1+2*uint32(turnsAtOnce+n), false, frame)
+			if !c.well() {
+				break
+			}
+		}
+		return n
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := converse(t, newGuard(Options{MaxStreams: streams}))
+		c.goes(c.server.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 64 << 10}))
+		n := early(t, c)
+		const allowed, held = earlyBuffers * (streams*firstWindow + 64<<10), (streams - turnsAtOnce) * firstWindow
+		if want := (allowed - held) / frame; n != want || !errors.Is(c.conn.ended, errWindow) {
+			t.Errorf("closed after %d frames, want %d: %v", n, want, c.conn.ended)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := converse(t, newGuard(Options{MaxStreams: streams}))
+		if n := early(t, c); n != streams-turnsAtOnce {
+			t.Errorf("closed after %d frames, though no window was narrowed: %v", n, c.conn.ended)
+		}
+	})
+}
+
+// TestNothingMixesWithAFrame has a turn begin while the server is in the middle of a frame.
+func TestNothingMixesWithAFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := converse(t, newGuard(Options{}))
+		for stream := uint32(1); stream <= 9; stream += 2 {
+			c.large(stream)
+		}
+		c.wantUpdates("five begin", 1, 3, 5, 7)
+		c.goes(c.server.WriteData(3, false, make([]byte, 100)))
+		frame := slices.Clone(c.server.take())
+		for _, cut := range []int{headerBytes - 1, headerBytes, 50} {
+			if _, err := c.conn.Write(frame[:cut]); err != nil {
+				t.Fatal(err)
+			}
+			for stream := range c.conn.windows.open {
+				c.data(stream, true, 0)
+				break
+			}
+			c.mustBeWell()
+			synctest.Wait()
+			if n := c.out.Len(); n != cut {
+				t.Errorf("%d bytes are written after %d of a frame", n, cut)
+			}
+			if _, err := c.conn.Write(frame[cut:]); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.updates(); len(got) != 1 {
+				t.Errorf("updates of streams %v after the frame, want one", got)
+			}
+			next := uint32(11 + 2*cut)
+			c.large(next)
+		}
+	})
+}
+
+// TestSettingsInPieces has the server write its SETTINGS in two pieces, which grpc-go never does.
+// They come through as they are.
+func TestSettingsInPieces(t *testing.T) {
+	c := converse(t, newGuard(Options{}))
 	c.goes(c.server.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 64 << 10}))
-	for i := range uint32(streams) {
-		c.begin(1 + 2*i)
-		c.data(1+2*i, false, firstWindow)
+	all := slices.Clone(c.server.take())
+	for _, piece := range [][]byte{all[:headerBytes+2], all[headerBytes+2:]} {
+		if _, err := c.conn.Write(piece); err != nil {
+			t.Fatal(err)
+		}
 	}
+	if !slices.Equal(c.out.Bytes(), all) || c.conn.windows.missing != 0 {
+		t.Errorf("%x became %x, and %d are missing", all, c.out.Bytes(), c.conn.windows.missing)
+	}
+}
+
+// TestOneReleaseAtATime has a server that cannot write, as with a client that does not read.
+func TestOneReleaseAtATime(t *testing.T) {
+	c := converse(t, newGuard(Options{}))
+	c.goes(c.server.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 64 << 10}))
 	c.mustBeWell()
-	for i := uint32(10); i < streams && c.well(); i++ {
-		c.data(1+2*i, false, 16<<10)
+	c.begin(1)
+	c.data(1, false, firstWindow)
+	before := runtime.NumGoroutine()
+	c.conn.writing.Lock()
+	for range 100 {
+		c.goes(c.client.WritePing(false, [8]byte{}))
+		if err := c.conn.received(c.client.take(), time.Now); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if c.well() || !errors.Is(c.conn.ended, errWindow) {
-		t.Errorf("%d bytes of %d streams are held: %v", c.conn.parked.early, streams, c.conn.ended)
+	if n := runtime.NumGoroutine() - before; n > 1 {
+		t.Errorf("%d goroutines wait to write, want 1", n)
+	}
+	c.conn.writing.Unlock()
+	for releasing := true; releasing; runtime.Gosched() {
+		c.conn.mu.Lock()
+		releasing = c.conn.releasing
+		c.conn.mu.Unlock()
 	}
 }
 
@@ -215,5 +323,21 @@ func TestUpdatesOfAWaitingStreamAreOne(t *testing.T) {
 	b := w.appendReady(nil, func(uint32) {})
 	if len(b) != turnsAtOnce*(headerBytes+codeBytes) || b[headerBytes+codeBytes-1] != 11 || len(w.waiting) != 10-turnsAtOnce {
 		t.Errorf("updates %x, and %v wait", b, w.waiting)
+	}
+}
+
+func TestNarrowFirstWindow(t *testing.T) {
+	for _, tt := range []struct {
+		was, want, missing uint32
+	}{{64 << 10, firstWindow, 60 << 10}, {firstWindow + 1, firstWindow, 1}, {firstWindow, firstWindow, 0}, {100, 100, 0}} {
+		payload := []byte{0, 3, 0, 0, 0, 9, 0, 4}
+		payload = binary.BigEndian.AppendUint32(payload, tt.was)
+		missing := narrowFirstWindow(payload)
+		if got := binary.BigEndian.Uint32(payload[8:]); got != tt.want || missing != tt.missing {
+			t.Errorf("a window of %d becomes %d and %d are missing, want %d and %d", tt.was, got, missing, tt.want, tt.missing)
+		}
+	}
+	if missing := narrowFirstWindow([]byte{0, 3, 0, 0, 0, 9}); missing != 0 {
+		t.Errorf("%d are missing without the setting", missing)
 	}
 }
