@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// AllowList says which clients may ask for which domains, by the names in their
-// certificates. Whoever is not on it may ask for none. It is fixed once it is
-// made, and its methods may be called concurrently.
+// AllowList says which clients may ask for which domains, by the names in their certificates. A
+// client that is not on it may ask for none. It never changes, and its methods may be called
+// concurrently.
 type AllowList struct {
 	exact map[string]*grant
-	// below are the grants of names that end in /*, by what comes before the star.
+	// below has the grants of names that end in /*, by the part before the star.
 	below map[string]*grant
 }
 
@@ -30,10 +30,10 @@ func (g *grant) add(other *grant) {
 	maps.Copy(g.domains, other.domains)
 }
 
-// ParseAllowList reads NAME=DOMAIN[,DOMAIN...] of each text. NAME is a DNS name or a
-// URI as certificates carry them; one that ends in /* stands for all URIs that
-// begin so and go on with one segment or more. The domain * is any. A name that
-// comes twice may ask for the domains of both.
+// ParseAllowList reads each text as NAME=DOMAIN[,DOMAIN...]. NAME is a DNS name or a URI of a
+// certificate. A URI that ends in /* stands for all URIs that begin with it and have one more
+// segment at least. The domain * is any domain. A name that is given twice may ask for the
+// domains of both.
 func ParseAllowList(texts []string) (*AllowList, error) {
 	a := &AllowList{exact: map[string]*grant{}, below: map[string]*grant{}}
 	for _, text := range texts {
@@ -76,7 +76,7 @@ func (a *AllowList) parse(text string) error {
 	return nil
 }
 
-// allowedName returns a name as it is looked for.
+// allowedName returns a name in the form in which certificates are compared with it.
 func allowedName(name string, below bool) (string, error) {
 	if strings.Contains(name, "*") {
 		return "", errors.New("a * may only be the last segment of a URI, as in spiffe://cluster.local/ns/shop/*")
@@ -91,7 +91,7 @@ func allowedName(name string, below bool) (string, error) {
 	if err != nil || u.Scheme == "" || below && u.Host == "" {
 		return "", fmt.Errorf("%q is no URI, such as spiffe://cluster.local/ns/shop/sa/envoy", name)
 	}
-	// The slash at the end is what the rest of a certificate's URI comes after.
+	// The last slash belongs to the /*, so no empty segment follows it.
 	if below && (u.RawQuery != "" || u.Fragment != "" || !isPlainPath(strings.TrimSuffix(u.EscapedPath(), "/"))) {
 		return "", fmt.Errorf("%q has empty, dotted or escaped segments, a query or a fragment: must be segments that end in /*", name)
 	}
@@ -105,8 +105,8 @@ func canonicalURI(u *url.URL) string {
 	return c.String()
 }
 
-// isPlainPath reports whether a path is its segments and nothing else, as SPIFFE
-// wants it: /a/../b begins with /a/ but is not below it.
+// isPlainPath reports whether a path has plain segments only, as SPIFFE requires. Without this
+// check, /a/../b would count as below /a/.
 func isPlainPath(path string) bool {
 	if path == "" {
 		return true
@@ -119,7 +119,7 @@ func isPlainPath(path string) bool {
 	return true
 }
 
-// client returns what a certificate may ask for: what any of its names may.
+// client returns the client of a certificate. It may ask for what any of its names may.
 func (a *AllowList) client(cert *x509.Certificate) *client {
 	c := &client{grant: grant{domains: map[string]struct{}{}}}
 	var names []string
@@ -152,7 +152,7 @@ func (a *AllowList) client(cert *x509.Certificate) *client {
 	return c
 }
 
-// Domains returns the domains that somebody may ask for by name, sorted.
+// Domains returns all domains that are granted by name, sorted.
 func (a *AllowList) Domains() []string {
 	all := &grant{domains: map[string]struct{}{}}
 	for _, grants := range []map[string]*grant{a.exact, a.below} {
@@ -163,7 +163,7 @@ func (a *AllowList) Domains() []string {
 	return slices.Sorted(maps.Keys(all.domains))
 }
 
-// Open reports whether somebody may ask for any domain.
+// Open reports whether a client may ask for any domain.
 func (a *AllowList) Open() bool {
 	for _, grants := range []map[string]*grant{a.exact, a.below} {
 		for _, g := range grants {

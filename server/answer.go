@@ -13,9 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// What [Service.Answer] returns beside errMalformed, a *boundError and a
-// *deniedError. The texts
-// are those of envoyproxy/ratelimit.
+// Errors of [Service.Answer], beside errMalformed, *boundError and *deniedError. Their texts are
+// those of envoyproxy/ratelimit.
 var (
 	errEmptyDomain   = errors.New("rate limit domain must not be empty")
 	errNoDescriptors = errors.New("rate limit descriptor list must not be empty")
@@ -29,7 +28,7 @@ type Settings struct {
 	ShadowMode bool
 	// QuotaMode makes every descriptor a quota one.
 	QuotaMode bool
-	// NearLimitRatio is the share of a limit above which hits are near it, 0..1.
+	// NearLimitRatio is the share of a limit, 0..1, above which hits count as near it.
 	NearLimitRatio float32
 	// Headers are response headers for the client, off where nil.
 	Headers *Headers
@@ -39,12 +38,12 @@ type Settings struct {
 	DynamicMetadata bool
 	// DecisionMetadata adds what was decided under the key sluice.
 	DecisionMetadata bool
-	// Clock tells the time of a request, and the time at which a refused group gives
-	// back what it took for a moment; see limiter.Batch. Optional: without it, one of
-	// the server's own, and the time of the request.
+	// Clock gives the time of a request, and the time at which a denied group refunds what
+	// it reserved; see limiter.Batch. Optional: by default the server makes a clock of its
+	// own, and the refund has the time of the request.
 	Clock *clock.Clock
-	// Allow says which clients may ask for which domains. Optional: by default all
-	// may ask for all.
+	// Allow says which clients may ask for which domains. Optional: by default each client
+	// may ask for each domain.
 	Allow *AllowList
 	// Bounds are the most that one request may hold.
 	Bounds Bounds
@@ -66,7 +65,7 @@ type Service struct {
 	onServe atomic.Pointer[func()]
 }
 
-// serving is what one rule set needs to be answered from.
+// serving is a rule set with what requests need beside it.
 type serving struct {
 	set *descriptors.Set
 	// counters is parallel to set.Limits.
@@ -92,9 +91,8 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 	return s
 }
 
-// Serve puts a rule set in force for all requests that begin from now on. It
-// returns an error, and what was in force stays, if the counters have no room for
-// what the set's max_counters ask.
+// Serve puts a rule set in force for all requests that begin from now on. If the memory of
+// counters has no room for the set's max_counters, it returns an error and changes nothing.
 func (s *Service) Serve(set *descriptors.Set) error {
 	partitions := make([]*limiter.Partition, len(set.Domains()))
 	for i, domain := range set.Domains() {
@@ -135,10 +133,10 @@ func (s *Service) Rules() *descriptors.Set {
 	return nil
 }
 
-// Call is the memory that answering one request takes. It is reused from request
-// to request; the zero value is ready. One goroutine uses it at a time.
+// Call is the memory for answering one request. It is reused for later requests. The zero value
+// is ready. One goroutine uses it at a time.
 type Call struct {
-	// client is who asks, where [Settings].Allow is not nil.
+	// client is the one that asks. It is set only where [Settings].Allow is.
 	client   *client
 	decoder  decoder
 	plan     descriptors.Plan
@@ -153,11 +151,10 @@ type Call struct {
 // OverLimit reports whether the last answer was OVER_LIMIT.
 func (c *Call) OverLimit() bool { return c.over }
 
-// Answer answers one request, given as the bytes of a RateLimitRequest, at the
-// time now. The reply is the bytes of a RateLimitResponse, a view of c's memory
-// until its next use, to be sent after delay, which is at most budget: whoever
-// carries the request holds the reply so long, or calls [Service.Cancel]. An
-// error means that there is no reply, for one of the reasons above.
+// Answer answers one request at the time now. The request is the bytes of a RateLimitRequest, the
+// reply those of a RateLimitResponse. The reply is a view of c's memory, valid until c is used
+// again. The caller sends it after delay, which is at most budget, or calls [Service.Cancel]. An
+// error means that there is no reply; the errors above are the reasons.
 func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, request []byte) (reply []byte, delay time.Duration, err error) {
 	c.decoder.reset()
 	c.over = false
@@ -212,8 +209,8 @@ func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, reques
 	return b, c.plan.Batch.Wait, nil
 }
 
-// Cancel gives back what the last answer's waiting charges hold, for a caller
-// that went away at the time now while its reply was held.
+// Cancel cancels the turns of the last answer's charges that wait, when a client went away at the
+// time now while its reply was held.
 func (s *Service) Cancel(now limiter.Time, c *Call) { s.table.Cancel(now, &c.plan.Batch) }
 
 // fillStatuses gives each descriptor of the request its status.
@@ -263,8 +260,7 @@ func (c *Call) statusCharge(m *descriptors.Match) int {
 	return least
 }
 
-// wait is how long the hits of charge i have to wait; one window if they can
-// never pass.
+// wait is how long the hits of charge i have to wait. It is one window if they can never pass.
 func (c *Call) wait(i int) time.Duration {
 	if w := c.plan.Batch.Decisions[i].RetryAfter; w != limiter.Never {
 		return w
@@ -277,8 +273,9 @@ func seconds(d time.Duration) uint64 {
 	return uint64(max(1, (d+time.Second-1)/time.Second))
 }
 
-// appendHeaders appends the response headers: of the descriptor with the lowest
-// remaining, the first of equals, or of the last one that is over and not quota.
+// appendHeaders appends the response headers. They describe the last descriptor that is over its
+// limit and not a quota. Without such, they describe the one with the least remaining, the first
+// of equals.
 func (s *Service) appendHeaders(b []byte, c *Call) []byte {
 	var told *descriptorStatus
 	var retry uint64

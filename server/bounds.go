@@ -18,9 +18,9 @@ type Bounds struct {
 	Descriptors int
 	// Entries of each descriptor. 0 means 64.
 	Entries int
-	// KeyBytes of each entry. 0 means 1 KiB. Keys come from Envoy's configuration.
-	// Values come from end clients and have no bound of their own: whoever could
-	// exceed one would pass, since Envoy takes an error for a pass.
+	// KeyBytes of each entry. 0 means 1 KiB. Keys come from Envoy's configuration. Values
+	// come from end clients, so they have no bound of their own: Envoy lets a request pass
+	// if the answer is an error, so a client that exceeds the bound would pass every limit.
 	KeyBytes int
 }
 
@@ -39,7 +39,7 @@ func (b *Bounds) setDefaults() {
 	}
 }
 
-// check returns what is too much about one descriptor, or nil.
+// check returns which bound the entries of one descriptor exceed, or nil.
 func (b *Bounds) check(entries []descriptors.Entry) error {
 	if len(entries) > b.Entries {
 		return &boundError{tooManyEntries, b.Entries, len(entries)}
@@ -67,8 +67,8 @@ func (b bound) counter(m *telemetry.Rejected) prometheus.Counter {
 	return [...]prometheus.Counter{m.Message, m.Descriptors, m.Entries, m.KeyLength}[b]
 }
 
-// boundError is the error of a request beyond a bound. It says nothing
-// of what the request holds but how much.
+// boundError is the error of a request beyond a bound. It tells sizes only, nothing of the
+// request's contents.
 type boundError struct {
 	bound      bound
 	max, found int

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// countUnary counts calls of services other than RateLimitService, whose handler
-// counts for itself and passes interceptors by.
+// countUnary counts calls of services other than RateLimitService. That one's handler ignores
+// interceptors and counts by itself.
 func countUnary(calls *telemetry.Calls) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		m := calls.Method(path.Base(info.FullMethod))
@@ -27,8 +27,8 @@ func countUnary(calls *telemetry.Calls) grpc.UnaryServerInterceptor {
 	}
 }
 
-// countStreams counts the streams of such services when they begin. They last as
-// long as their clients like, which is no response time.
+// countStreams counts the streams of these services when they begin. They have no response time:
+// a client keeps its stream open for as long as it likes.
 func countStreams(calls *telemetry.Calls) grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		if m := calls.Method(path.Base(info.FullMethod)); m != nil {

@@ -18,15 +18,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
-// Client asks a rate-limit service, for people who try one out. Its methods may
-// be called concurrently.
+// Client asks a rate-limit service. It is for people who try one out. Its methods may be called
+// concurrently.
 type Client struct {
 	conn *grpc.ClientConn
 	stub rls.RateLimitServiceClient
 }
 
 // Dial returns a client of the service at addr: host:port, unix:///path or
-// unix:@name. It connects with the first question. A nil secure means plain text.
+// unix:@name. It connects when it is first asked. A nil secure means plain text.
 func Dial(addr string, secure *TLS) (*Client, error) {
 	creds := insecure.NewCredentials()
 	if secure != nil {
@@ -48,7 +48,7 @@ func Dial(addr string, secure *TLS) (*Client, error) {
 // Close ends the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Answer is a reply, for people.
+// Answer is a reply in words for people.
 type Answer struct {
 	OverLimit bool
 	Statuses  []AnswerStatus
@@ -66,8 +66,8 @@ type AnswerStatus struct {
 	Reset     time.Duration
 }
 
-// Ask sends one request. The descriptors' hits and overrides are sent as they
-// are, and left out where not set.
+// Ask sends one request. It sends the descriptors' hits and overrides as they are, and leaves out
+// those that are not set.
 func (c *Client) Ask(ctx context.Context, domain string, ds []descriptors.Descriptor) (Answer, error) {
 	request := &rls.RateLimitRequest{Domain: domain}
 	for _, d := range ds {

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// client is who is at the other end of a connection, worked out once for each. A
-// nil one may ask for nothing.
+// client is the other end of a connection, worked out once for each connection. A nil client may
+// ask for nothing (fail closed).
 type client struct {
 	grant
 	// names are those in its certificate, quoted and bounded.
@@ -30,8 +30,7 @@ func (c *client) may(domain []byte) bool {
 	return c.any || named
 }
 
-// deniedError is the error of a request for a domain that its client may not ask
-// for.
+// deniedError is the error of a request for a domain that its client may not ask for.
 type deniedError struct {
 	client *client
 	domain string // quoted and bounded
@@ -48,14 +47,14 @@ func (e *deniedError) Error() string {
 	return fmt.Sprintf("the client certificate (%s) may not ask for domain %s: --grpc-allow does not grant it", e.client.names, e.domain)
 }
 
-// clientIdentity is what the handshake of a connection has found.
+// clientIdentity is the result of a connection's handshake.
 type clientIdentity struct {
 	credentials.TLSInfo
 	client *client
 }
 
-// identifying are credentials whose handshakes look at what the client may ask
-// for, so that calls need not.
+// identifying are credentials whose handshakes work out what the client may ask for, so that
+// calls need not.
 type identifying struct {
 	*TLS
 	allow *AllowList
@@ -69,7 +68,8 @@ func (i identifying) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthI
 	}
 	found, ok := info.(credentials.TLSInfo)
 	if !ok || len(found.State.PeerCertificates) == 0 {
-		// It cannot be: the certificate is required.
+		// This cannot happen, since TLS requires the certificate. Without the check, the
+		// index below would panic.
 		return nil, nil, errors.Join(errors.New("no client certificate after the handshake"), secure.Close())
 	}
 	return secure, clientIdentity{found, i.allow.client(found.State.PeerCertificates[0])}, nil
@@ -78,13 +78,13 @@ func (i identifying) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthI
 // Clone is for grpc.
 func (i identifying) Clone() credentials.TransportCredentials { return i }
 
-// withClient returns a context of a request that c sends, for what comes not over
-// gRPC.
+// withClient returns the context of a request that c sends other than over gRPC.
 func withClient(ctx context.Context, c *client) context.Context {
 	return peer.NewContext(ctx, &peer.Peer{AuthInfo: clientIdentity{client: c}})
 }
 
-// clientOf returns who sends the request of a context, nil if nobody has looked.
+// clientOf returns the client that sends the request of a context. It is nil, and may ask for
+// nothing, if no handshake has identified it.
 func clientOf(ctx context.Context) *client {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -94,8 +94,8 @@ func clientOf(ctx context.Context) *client {
 	return i.client
 }
 
-// rareLogger returns a logger that passes on each message once in ten seconds: what
-// a client causes once, it can cause any number of times.
+// rareLogger returns a logger that passes on each message once in ten seconds. Without it, a
+// client could fill the log with what it causes.
 func rareLogger(logger *zap.Logger) *zap.Logger {
 	return logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, 10*time.Second, 1, 0)

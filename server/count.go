@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// count ticks the metrics of one decided request.
+// count adds one decided request to the metrics.
 func (s *Service) count(rules *serving, c *Call) {
 	if !c.plan.KnownDomain {
 		s.metrics.UnknownDomain.Add(float64(len(c.plan.Matches)))
@@ -39,8 +39,7 @@ func (s *Service) count(rules *serving, c *Call) {
 	}
 }
 
-// counters returns the counters of the limit that descriptor i of the request
-// came to.
+// counters returns the counters of the limit that descriptor i of the request came to.
 func (s *Service) counters(rules *serving, c *Call, i int, l *descriptors.Limit) *telemetry.RuleCounters {
 	m := &c.plan.Matches[i]
 	if !m.Override && !m.Rule.RuntimeMetric {
@@ -60,14 +59,13 @@ func (s *Service) counters(rules *serving, c *Call, i int, l *descriptors.Limit)
 	return counters
 }
 
-// split says what kind of hits a charge's were, as envoyproxy/ratelimit splits
-// them: over_limit is what lies beyond the limit, near_limit what lies above the
-// near threshold within it, and both may come from one request. For buckets the
-// limit is their capacity.
+// split divides a charge's hits as envoyproxy/ratelimit does: over_limit lies beyond the limit,
+// near_limit above the near threshold and within the limit. One request may have both. For
+// buckets the limit is their capacity.
 func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.Hits {
 	hits, limit := charge.Hits, charge.Policy.Capacity()
-	// Large limits are rounded, perhaps upwards: so it is in envoyproxy/ratelimit,
-	// where the difference then wraps around.
+	// float32 rounds large limits, perhaps upwards, as in envoyproxy/ratelimit. Without min
+	// the difference below would wrap around, as it does there.
 	near := min(limit, uint64(float32(limit)*s.settings.NearLimitRatio))
 	h := telemetry.Hits{Total: hits}
 	switch {

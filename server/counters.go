@@ -7,14 +7,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// CounterReport says what a descriptor comes to in a running sluice: its rule, step
-// by step, and the counters behind it. The debug listener has it as JSON.
+// CounterReport says which rule a running sluice applies to a descriptor, step by step, and what
+// its counters hold. The debug listener serves it as JSON.
 type CounterReport struct {
 	Domain     string `json:"domain"`
 	Descriptor string `json:"descriptor"`
 	// ConfigHash is that of the rules in force.
 	ConfigHash string `json:"config_hash"`
-	// Explanation is the walk through the rules, in lines for people.
+	// Explanation describes the walk through the rules, in lines for people.
 	Explanation string `json:"explanation"`
 	// Rule is the rule's path, empty where none matched or an override applies.
 	Rule string `json:"rule,omitempty"`
@@ -29,24 +29,24 @@ type CounterState struct {
 	// Limit is the limit for people, such as `60/minute`; Name is its name.
 	Limit string `json:"limit"`
 	Name  string `json:"name,omitempty"`
-	// Used of Capacity, which is what the limit admits at once; it may be more where
-	// denied hits count. Remaining single hits would pass now, those that would be
-	// held included.
+	// Used is how much of Capacity is used. Capacity is what the limit admits at once. Used
+	// may be more where denied hits count. Remaining is how many single hits would pass now,
+	// including those that would be held.
 	Used      uint64 `json:"used"`
 	Capacity  uint64 `json:"capacity"`
 	Remaining uint64 `json:"remaining"`
 	// Over reports whether more is used than the limit admits.
 	Over bool `json:"over"`
-	// ResetsIn is how many seconds it takes until the counter equals a new one or,
-	// if it is over, until it no longer is; a fixed window always ends then. 0 if
-	// nothing is used. ResetsAt is the time of that.
+	// ResetsIn is how many seconds it takes until the counter equals a new one. For one that
+	// is over, it is how long until it no longer is. For a fixed window it is always its end.
+	// It is 0 if nothing is used. ResetsAt is the time at which that happens.
 	ResetsIn float64    `json:"resets_in_seconds"`
 	ResetsAt *time.Time `json:"resets_at,omitempty"`
-	// Forgotten is what a reset took away.
+	// Forgotten is what was used before a reset.
 	Forgotten uint64 `json:"forgotten,omitempty"`
 }
 
-// A lookup is a descriptor with the charges that it comes to.
+// A lookup is a descriptor with its charges.
 type lookup struct {
 	report CounterReport
 	plan   descriptors.Plan
@@ -103,7 +103,7 @@ func (l *lookup) peek(now limiter.Time, table *limiter.Table) {
 	}
 }
 
-// reset makes the counters as new at the time now and returns what each had used.
+// reset makes the counters as new at the time now. It returns what each had used.
 func (l *lookup) reset(now limiter.Time, table *limiter.Table) []uint64 {
 	b := &l.plan.Batch
 	used := make([]uint64, len(b.Charges))

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// CounterQuery names a descriptor whose counters the debug listener is asked for.
+// CounterQuery names the descriptor whose counters [AskCounters] asks for.
 type CounterQuery struct {
 	Domain string
 	// Descriptor is written as k=v,k2=v2.
@@ -23,8 +23,8 @@ type CounterQuery struct {
 	Reset bool
 }
 
-// AskCounters asks the debug listener at addr, host:port or unix:///path. The
-// error says why there is no report.
+// AskCounters asks the debug listener at addr, host:port or unix:///path. An error says why there
+// is no report.
 func AskCounters(ctx context.Context, addr string, q CounterQuery) (*CounterReport, error) {
 	values := url.Values{"domain": {q.Domain}, "descriptor": {q.Descriptor}}
 	if q.Limit != "" {

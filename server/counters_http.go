@@ -17,15 +17,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// countersHandler serves /counters on the debug listener: GET looks the counters of
-// a descriptor up, DELETE resets them.
+// countersHandler serves /counters on the debug listener. GET looks up the counters of a
+// descriptor, DELETE resets them.
 //
-// Whoever resets counters lifts limits, and counters tell of clients, so it answers
-// to this machine only: both ends of the connection are loopback (or a unix socket),
-// which holds for `kubectl port-forward` too, but not for what a sidecar proxy
-// forwards to the pod's address. Browsers are kept from helping others in: the
-// Host must be loopback, which one that was rebound by DNS is not, and DELETE from
-// another origin is rejected.
+// A reset lifts limits, and counters tell of clients. So it answers only to this machine: both ends
+// of the connection must be loopback or a unix socket. `kubectl port-forward` is loopback; what a
+// sidecar proxy forwards to the pod's address is not. Two checks keep pages in a browser from
+// getting around this. The Host must be loopback, which a name that was rebound by DNS is not. And
+// a DELETE from another origin is rejected.
 type countersHandler struct {
 	*handler
 	metrics *telemetry.Metrics
@@ -110,7 +109,7 @@ func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*Count
 	return &l.report, nil
 }
 
-// local reports why r does not come straight from this machine, if so.
+// local returns an error if r does not come straight from this machine.
 func local(r *http.Request) error {
 	own, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if _, unix := own.(*net.UnixAddr); !unix {
@@ -139,7 +138,7 @@ func isLoopback(addr string) bool {
 	return err == nil && a.Addr().Unmap().IsLoopback()
 }
 
-// shortened bounds what an error repeats of a request.
+// shortened bounds the part of a request that an error repeats.
 func shortened(s string, longest int) string {
 	if len(s) <= longest {
 		return s
@@ -147,10 +146,10 @@ func shortened(s string, longest int) string {
 	return strings.ToValidUTF8(s[:longest], "") + "..."
 }
 
-// counterParameters are what a query may have.
+// counterParameters are the parameters of a query.
 var counterParameters = []string{"domain", "descriptor", "limit"}
 
-// counterQuery reads which descriptor is asked for.
+// counterQuery reads a query.
 func counterQuery(query string) (domain, text string, d descriptors.Descriptor, err error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {

@@ -2,6 +2,6 @@
 
 package server
 
-// counting says that requests are counted, which they always are: a build with the
-// tag uncounted is for measuring what counting costs.
+// counting says whether requests are counted. Only a build with the tag uncounted does not count.
+// It is for measuring what counting costs.
 const counting = true

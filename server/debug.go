@@ -14,13 +14,13 @@ import (
 const debugIndex = `sluice debug listener
 /rlconfig       the rules in force, a line for each limit
 /stats          all metrics as text
-/counters       ?domain=D&descriptor=k=v,k2=v2 looks the counters of a descriptor up,
+/counters       ?domain=D&descriptor=k=v,k2=v2 looks up the counters of a descriptor,
                 with DELETE it resets them; from this machine only
 /debug/pprof/   profiles of the process
 `
 
-// debugHandler serves what operators look at by hand. It has no authentication,
-// so it belongs on loopback.
+// debugHandler serves pages that operators read by hand. It has no authentication, so it belongs
+// on loopback.
 func debugHandler(h *handler, m *telemetry.Metrics) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {

@@ -11,18 +11,18 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// tell is told of every answer, or of the error in its place. It is nil where
-// nobody listens, so that then a request costs one comparison.
+// A tell function is called with every answer, or with the error in its place. It is nil if there
+// is neither tracing nor a debug log, so that a request then costs one comparison.
 type tell func(ctx context.Context, c *Call, delay time.Duration, err error)
 
-// newTell returns what tells a request's span and, at debug only, the log. The
-// level is asked here, once.
+// newTell returns a function that describes each answer in its span and, at the level debug, in
+// the log. The level is read here, once.
 func newTell(tracing *telemetry.Tracing, logger *zap.Logger) tell {
 	traces, logs := tracing != nil, logger.Core().Enabled(zap.DebugLevel)
 	if !traces && !logs {
 		return nil
 	}
-	// The first hundred of a second, and every thousandth of the others.
+	// Log the first hundred of each second, and every thousandth of the others.
 	sampled := logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, time.Second, 100, 1000)
 	}))
@@ -51,12 +51,12 @@ func logDecision(logger *zap.Logger, c *Call, delay time.Duration, err error) {
 	}
 }
 
-// decision is what traces and logs tell of an answer: words of the rules only,
-// nothing that a client sent.
+// decision is what traces and logs tell of an answer. It has words of the rules only, nothing that
+// a client sent.
 type decision struct {
-	// domain is unknown where there are no rules for it.
+	// domain is "unknown" if there are no rules for it.
 	domain, code string
-	// rules are those that matched, limited those that are over, in the order of
+	// rules are those that matched, limited those that are over their limit, in the order of
 	// the request.
 	rules, limited []string
 }
@@ -90,8 +90,8 @@ func (c *Call) decision() decision {
 	return d
 }
 
-// ruleName returns a matched rule's name, as the label rule of the metrics has it
-// but without values of the request, and which limit of a list tells its status.
+// ruleName returns a matched rule's name, which the metrics have as the label rule, but without
+// values of the request. For a list of limits it adds the one that gives the status.
 func (c *Call) ruleName(m *descriptors.Match) string {
 	if m.Rule == nil {
 		return "override"

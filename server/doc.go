@@ -7,12 +7,11 @@
 //	bytes --decode--> descriptors.Request --Plan--> limiter.Batch
 //	      --Decide--> decisions --reply--> statuses, headers, metadata --encode--> bytes
 //
-// The decoder and encoder are written by hand against the proto's field numbers
-// (named where they are used), because generated protobuf code costs several
-// times the whole decision; a differential fuzz test holds them to protobuf's
-// own. Nothing on that line allocates once a [Call] has grown, takes a lock or
-// reads the clock twice.
+// The decoder and encoder are written by hand against the proto's field numbers, because
+// generated protobuf code costs several times the whole decision. A differential fuzz test
+// compares them with protobuf's own. Nothing on that line takes a lock or reads the clock twice,
+// and nothing allocates once a [Call] has grown.
 //
-// Rules are an immutable value behind one pointer, loaded once per request;
-// [Service.Serve] swaps it.
+// Rules are an immutable value behind one pointer. A request loads it once; [Service.Serve]
+// swaps it.
 package server

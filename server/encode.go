@@ -16,7 +16,7 @@ const (
 type descriptorStatus struct {
 	code      uint8
 	remaining uint32
-	// limit is nil where no limit applies; then reset is left out too.
+	// limit is nil if no limit applies. Then reset is left out too.
 	limit *descriptors.Limit
 	// resetSeconds is duration_until_reset, at least 1 where limit is set.
 	resetSeconds uint64
@@ -122,8 +122,8 @@ func appendHeader(b []byte, name string, value uint64) []byte {
 	return appendString(b, 2, text)
 }
 
-// closeMessage turns the bytes from start on into a length-delimited message by
-// inserting their length before them. The tag stands before start already.
+// closeMessage turns the bytes from start on into a length-delimited message: it inserts their
+// length before them. The tag is already before start.
 func closeMessage(b []byte, start int) []byte {
 	n := len(b) - start
 	width := varintLen(uint64(n))

@@ -21,17 +21,16 @@ import (
 // serviceName is the gRPC service's full name.
 const serviceName = "envoy.service.ratelimit.v3.RateLimitService"
 
-// exchange carries one request's bytes from the codec to the handler and its
-// reply's bytes back, so that neither becomes a protobuf message.
+// exchange carries one request's bytes from the codec to the handler, and its reply's bytes back.
+// So neither becomes a protobuf message.
 type exchange struct {
 	call    Call
 	request []byte
 	reply   []byte
 }
 
-// maxKept is the size up to which an exchange's memory is kept for later ones,
-// in bytes of its request; a few large requests must not make every pooled
-// exchange as large.
+// maxKept is the largest request, in bytes, whose exchange is kept for later requests. Without it,
+// a few large requests could in time make every pooled exchange large.
 const maxKept = 8 << 10
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
@@ -47,8 +46,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return c.CodecV2.Marshal(v)
 	}
-	// The transport may hold the bytes until they are written, and x is used
-	// again before that.
+	// The transport may hold the bytes until they are written. x is used again before that,
+	// so the bytes are copied.
 	out := mem.BufferSlice{mem.SliceBuffer(append([]byte(nil), x.reply...))}
 	x.release()
 	return out, nil
@@ -77,8 +76,8 @@ type rateLimitServer interface {
 	shouldRateLimit(ctx context.Context, x *exchange) error
 }
 
-// serviceDesc describes RateLimitService. It stands in for generated code, which
-// would decode into protobuf messages.
+// serviceDesc describes RateLimitService in place of generated code, which would decode into
+// protobuf messages.
 var serviceDesc = grpc.ServiceDesc{
 	ServiceName: serviceName,
 	HandlerType: (*rateLimitServer)(nil),
@@ -121,18 +120,18 @@ func newHandler(s *Service, logger *zap.Logger, precise bool) *handler {
 	return &handler{service: s, logger: logger, rare: rareLogger(logger), precise: precise, clock: c}
 }
 
-// margin is what a held reply needs of the call's deadline to get back in time.
+// margin is the part of a call's deadline that a held reply needs to get back in time.
 const margin = time.Millisecond
 
-// shouldRateLimit answers x.request in x.reply, after it was held as long as the
-// rules say.
+// shouldRateLimit answers x.request in x.reply. It returns once the reply was held for as long as
+// the rules say.
 func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) {
 	m := h.service.metrics
 	if counting {
 		m.Calls.ShouldRateLimit.Requests.Inc()
 	}
-	now, start := h.clock.Now() // the one reading of the clock; all else takes the time
-	took := time.Duration(-1)   // until it is known
+	now, start := h.clock.Now() // the one reading of the time for decisions
+	took := time.Duration(-1)   // -1 until it is known
 	defer func() {
 		if took < 0 && counting {
 			took = h.clock.Elapsed() - start
@@ -176,8 +175,7 @@ func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) 
 	return nil
 }
 
-// reject counts a request that was answered with an error by its reason, if there is
-// one to tell.
+// reject counts and logs a request that was answered with an error, if its reason has a metric.
 func (h *handler) reject(err error) {
 	rejected := &h.service.metrics.Rejected
 	if e, ok := errors.AsType[*boundError](err); ok {
@@ -195,7 +193,7 @@ func (h *handler) reject(err error) {
 	}
 }
 
-// hold waits for delay. A caller that goes away meanwhile gives its place back.
+// hold waits for delay. If the client goes away meanwhile, its turn is cancelled.
 func (h *handler) hold(ctx context.Context, x *exchange, delay time.Duration) error {
 	m := h.service.metrics
 	m.WaitedCalls.Inc()
@@ -215,7 +213,7 @@ func (h *handler) hold(ctx context.Context, x *exchange, delay time.Duration) er
 }
 
 // code returns the gRPC status code of an error of [Service.Answer]. Errors that
-// envoyproxy/ratelimit has too are UNKNOWN, as there, unless precise is set.
+// envoyproxy/ratelimit has too are UNKNOWN as there, unless precise is set.
 func code(err error, precise bool) codes.Code {
 	if _, ok := errors.AsType[*boundError](err); ok {
 		return codes.ResourceExhausted
@@ -240,12 +238,12 @@ func code(err error, precise bool) codes.Code {
 	}
 }
 
-// maxConversations is how many streams there may be at once, on all connections, on
-// which a client may send as often as it likes. Only reflection has such: a person
-// who looks around. Each keeps questions, and up to 64 KiB of answers that nobody takes.
+// maxConversations is how many streams may be open at once, on all connections, on which a client
+// may send any number of messages. Only reflection has such streams, for people who explore the
+// service. Each can keep questions, and up to 64 KiB of answers that the client does not read.
 const maxConversations = 16
 
-// boundConversations refuses more streams than maxConversations.
+// boundConversations rejects streams beyond maxConversations.
 func boundConversations() grpc.StreamServerInterceptor {
 	places := make(chan struct{}, maxConversations)
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
@@ -262,9 +260,9 @@ func boundConversations() grpc.StreamServerInterceptor {
 	}
 }
 
-// endWith ends the streams of other services, health's Watch and reflection, when
-// draining is closed: they last as long as their client likes, and a graceful stop
-// waits for them. Their handlers end once the stream has.
+// endWith ends the streams of other services, health's Watch and reflection, when draining is
+// closed. A client can keep them open for any time, so a graceful stop would wait for them until
+// its timeout. Their handlers end after the stream.
 func endWith(draining <-chan struct{}) grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		done := make(chan error, 1)

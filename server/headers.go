@@ -12,14 +12,14 @@ import (
 	"google.golang.org/grpc/tap"
 )
 
-// decodedHeaders is how many times --max-header-size grpc-go decodes of a call's
-// headers. A call whose headers lie in between fails alone, here. Beyond it, grpc-go
-// resets the call if that is due to many small headers in one frame; else it closes
-// the connection, with all other calls on it.
+// decodedHeaders says how much grpc-go decodes of a call's headers: this many times
+// --max-header-size. Of a call between the two bounds, only that call fails, here. Beyond the
+// larger one, grpc-go resets the call if it has many small headers in one frame. Otherwise it
+// closes the connection, with all other calls on it.
 const decodedHeaders = 2
 
-// maxTraceHeader is the longest header of a trace that is kept. W3C asks for 512
-// bytes of tracestate and 8192 of baggage.
+// maxTraceHeader is the longest header of a trace that is kept. W3C requires 512 bytes of
+// tracestate and 8192 of baggage.
 const maxTraceHeader = 16 << 10
 
 // headerBound is the bound on a call's headers.
@@ -27,15 +27,15 @@ type headerBound struct {
 	max      int
 	kept     []string // the headers that tracing reads, in lower case
 	rejected prometheus.Counter
-	logger   *zap.Logger // of which few lines come through
+	logger   *zap.Logger // see rareLogger
 }
 
-// inspect is called with the headers of each call before anything else is done for
-// it. It rejects a call with too many, and forgets what nobody reads: a client may
-// leave a thousand calls open, and each would keep them.
+// inspect is called with the headers of each call before anything else is done for it. It rejects
+// a call whose headers are too large. It deletes the headers that nobody reads: otherwise each of
+// a thousand open calls of a client would keep its own.
 //
-// It implements [tap.ServerInHandle]. grpc-go calls it in the connection's reader,
-// so it is quick and does not wait.
+// It implements [tap.ServerInHandle]. grpc-go calls it in the connection's reader, so it must be
+// quick and must not wait.
 func (b *headerBound) inspect(ctx context.Context, info *tap.Info) (context.Context, error) {
 	size := headerListSize(info.Header)
 	for name, values := range info.Header {

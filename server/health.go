@@ -7,16 +7,15 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// healthNames are the services that health is told of: all, the name that
-// envoyproxy/ratelimit uses, and the service's own.
+// healthNames are the names under which the health can be asked for: that of the whole server,
+// envoyproxy/ratelimit's, and the gRPC service's.
 var healthNames = []string{"", "ratelimit", serviceName}
 
-// liveness is what clients are told of the server's health, the same over gRPC and
-// HTTP. Its methods may be called concurrently.
+// liveness is the server's health, the same over gRPC and HTTP. Its methods may be called
+// concurrently.
 type liveness struct {
 	grpc *health.Server
-	// ruled reports whether there are rules to be healthy with. Nil: none are
-	// needed.
+	// ruled reports whether there are rules. Nil means that health does not need any.
 	ruled func() bool
 
 	mu      sync.Mutex
@@ -30,7 +29,7 @@ func newLiveness(ruled func() bool) *liveness {
 	return l
 }
 
-// serve says whether the server serves.
+// serve sets whether the server serves.
 func (l *liveness) serve(serving bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,7 +37,7 @@ func (l *liveness) serve(serving bool) {
 	l.updateLocked()
 }
 
-// update takes in that the rules have changed.
+// update must be called when the rules have changed.
 func (l *liveness) update() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +51,7 @@ func (l *liveness) ok() bool {
 	return l.healthy
 }
 
-// updateLocked works out the health and tells those who watch it.
+// updateLocked works out the health and sends it to the clients that watch it.
 func (l *liveness) updateLocked() {
 	l.healthy = l.serving && (l.ruled == nil || l.ruled())
 	state := grpc_health_v1.HealthCheckResponse_NOT_SERVING

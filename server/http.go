@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// newHTTPServer bounds what a client can cost on any of the HTTP listeners.
+// newHTTPServer returns a server with bounds on what a client can cost.
 func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,
@@ -43,20 +43,20 @@ func publicHandler(healthy func() bool, json http.Handler) http.Handler {
 	return mux
 }
 
-// jsonOff stands for /json on a listener where it would pass by the client
-// certificates that it is to be asked with.
+// jsonOff answers /json on a plain listener if /json needs client certificates or is served over
+// TLS. Otherwise clients could get around the certificates.
 var jsonOff = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-	http.Error(w, "Forbidden: /json is answered over TLS only, where --json-addr says", http.StatusForbidden)
+	http.Error(w, "Forbidden: /json is answered over TLS only, at --json-addr", http.StatusForbidden)
 })
 
-// jsonLeftOut stands for /json where the operator wants none.
+// jsonLeftOut answers /json if the operator has switched it off.
 var jsonLeftOut = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "Forbidden: /json is off, by --no-json", http.StatusForbidden)
 })
 
-// jsonHandler answers a RateLimitRequest in proto3 JSON: 200 or 429 with the
-// reply in JSON, 400 for every error, as envoyproxy/ratelimit does, but 403 for one
-// that its client has no right to; and the body of an error says what is wrong.
+// jsonHandler answers a RateLimitRequest in proto3 JSON: 200 or 429 with the reply in JSON, and 400
+// for every error, as envoyproxy/ratelimit does. Unlike there, a domain that its client may not ask
+// for gets 403, and the body of an error says what is wrong.
 type jsonHandler struct {
 	*handler
 	maxBytes int64

@@ -14,17 +14,17 @@ const defaultMaxMessage = 4 << 20
 
 // Limits bound what one client can cost. The zero value means the defaults.
 type Limits struct {
-	// MaxMessageBytes bounds a request over gRPC. 0 means 4 MiB: an end client can
-	// fill Envoy's 60 KiB of headers, and Envoy may repeat them in each descriptor of
-	// a route. A request beyond the bound is answered with an error, which Envoy
-	// takes for a pass, so the bound has to hold 60 KiB for each entry that comes
-	// from a header; the default holds 68.
+	// MaxMessageBytes bounds a request over gRPC. 0 means 4 MiB. A request beyond the bound
+	// is answered with an error, and Envoy then lets it pass, so no end client may reach the
+	// bound. An end client can fill Envoy's 60 KiB of headers, and Envoy may repeat them in
+	// each descriptor of a route. The bound must hold 60 KiB for each entry that comes from
+	// a header; the default holds 68.
 	MaxMessageBytes int
 	// MaxStreams bounds the calls in flight on one connection. 0 means 1024.
 	MaxStreams uint32
-	// MaxHeaderBytes bounds the headers of a call, as RFC 9113 counts them (6.5.2: 32
-	// bytes for each beside its own). 0 means 128 KiB: an Envoy that traces forwards
-	// headers of end clients, up to its 60 KiB, and SkyWalking's tracer a third more.
+	// MaxHeaderBytes bounds the headers of a call, as RFC 9113 counts them (6.5.2: each has
+	// 32 bytes more than its own). 0 means 128 KiB. An Envoy that traces forwards headers of
+	// end clients, up to its 60 KiB, and SkyWalking's tracer a third more.
 	MaxHeaderBytes uint32
 	// MaxConnections bounds the gRPC connections. 0 means 10000.
 	MaxConnections int
@@ -33,21 +33,19 @@ type Limits struct {
 	// ConnectionTimeout is how long a connection may take to begin: TLS and HTTP/2
 	// settings. 0 means 5 s.
 	ConnectionTimeout time.Duration
-	// MaxConnectionIdle ends connections without a call for that time. 0 means 15
-	// minutes.
+	// MaxConnectionIdle ends connections that had no call for that time. 0 means 15 minutes.
 	MaxConnectionIdle time.Duration
-	// KeepaliveTime is after how long a silence a client is pinged, at least a
-	// second; 0 means a minute. KeepaliveTimeout is how long it may take to answer;
-	// 0 means 10 s.
+	// KeepaliveTime is how long a client may be silent before it is pinged, at least a
+	// second. 0 means a minute. KeepaliveTimeout is how long its answer may take. 0 means
+	// 10 s.
 	KeepaliveTime, KeepaliveTimeout time.Duration
-	// KeepaliveMinTime is the least time between a client's own pings; who pings
-	// more often is sent away. 0 means 10 s.
+	// KeepaliveMinTime is the least time between a client's own pings. The connection of a
+	// client that pings more often is closed. 0 means 10 s.
 	KeepaliveMinTime time.Duration
-	// MaxConnectionAge ends connections after that time, so that clients spread
-	// over new replicas. 0 means never.
+	// MaxConnectionAge ends connections after that time, so that clients spread over new
+	// replicas. 0 means never.
 	MaxConnectionAge time.Duration
-	// MaxConnectionAgeGrace is how long calls may take after that. 0 means as long
-	// as they like.
+	// MaxConnectionAgeGrace is how long calls may take after that. 0 means any time.
 	MaxConnectionAgeGrace time.Duration
 }
 
@@ -84,38 +82,38 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// What an HTTP request may take on any listener.
+// Bounds on an HTTP request on any listener, in bytes.
 const (
 	maxHTTPHead = 16 << 10
 	maxHTTPBody = 64 << 10
 )
 
-// largerMessages is how many times --max-message grpc-go takes, so that a request
-// beyond the bound is rejected and counted by the handler. Beyond this, grpc-go
-// rejects it without a word.
+// largerMessages says how large a message grpc-go accepts: this many times --max-message. So the
+// handler rejects and counts a request beyond the bound. Beyond the larger bound, grpc-go rejects
+// it, without a metric or a log line.
 const largerMessages = 2
 
-// streamWorkers run calls, and keep grown stacks from call to call, which new
-// goroutines lack. A call that finds none waiting gets a goroutine of its own, so
-// fewer than 32 gain nothing.
+// streamWorkers is how many goroutines of grpc-go run calls. They keep their grown stacks from call
+// to call; a new goroutine would have to grow its own. A call that finds no free worker gets a new
+// goroutine, so fewer than 32 gain nothing.
 const streamWorkers = 32
 
-// grpcOptions are the options of the gRPC server. A stock grpc-go server can be
-// brought to gigabytes by one connection; each option here closes a way.
+// grpcOptions are the options of the gRPC server. One connection can make a stock grpc-go server
+// use gigabytes. Each bound here prevents one way to do so.
 func grpcOptions(l Limits, calls *telemetry.Calls, draining <-chan struct{}) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(countUnary(calls)),
 		grpc.ChainStreamInterceptor(countStreams(calls), endWith(draining), boundConversations()),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.NumStreamWorkers(streamWorkers),
-		// Each connection holds a buffer to read into, 32 KiB by default; a request has
-		// some 200 bytes.
+		// Each connection has a buffer to read into, 32 KiB by default. A request has about
+		// 200 bytes.
 		grpc.ReadBufferSize(8 << 10),
 		grpc.MaxConcurrentStreams(l.MaxStreams),
 		grpc.MaxHeaderListSize(decodedHeaders * l.MaxHeaderBytes),
 		grpc.MaxRecvMsgSize(min(l.MaxMessageBytes, math.MaxInt32/largerMessages) * largerMessages),
-		// Windows that follow the bandwidth would grow to 16 MiB for each of a client's
-		// streams, if it likes.
+		// Windows that follow the bandwidth would let a client grow them to 16 MiB for each
+		// of its streams.
 		grpc.StaticStreamWindowSize(64 << 10),
 		grpc.StaticConnWindowSize(1 << 20),
 		grpc.ConnectionTimeout(l.ConnectionTimeout),

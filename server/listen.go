@@ -13,10 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// listen opens a listener on host:port, unix:///path or unix:@name, an abstract
-// socket. A socket file that no process listens on is removed first: containers
-// that restart keep their volumes. With reusePort another process of the same user,
-// which does the same, may listen on the same TCP port.
+// listen opens a listener on host:port, unix:///path or unix:@name, an abstract socket. It first
+// removes a socket file on which no process listens: a container that restarts keeps its volumes,
+// and could not listen again. With reusePort, another process of the same user may listen on the
+// same TCP port, if it sets SO_REUSEPORT too.
 func listen(ctx context.Context, addr string, reusePort bool) (net.Listener, error) {
 	var config net.ListenConfig
 	if reusePort {
@@ -26,7 +26,7 @@ func listen(ctx context.Context, addr string, reusePort bool) (net.Listener, err
 	if !isUnix {
 		return config.Listen(ctx, "tcp", addr)
 	}
-	// unix://tmp/s would be the relative path tmp/s, which nobody means.
+	// unix://tmp/s would be the relative path tmp/s, surely by mistake.
 	if path = strings.TrimPrefix(path, "//"); !strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "@") {
 		return nil, fmt.Errorf("listen on %q: must be unix:///path or unix:@name", addr)
 	}
@@ -40,9 +40,9 @@ func listen(ctx context.Context, addr string, reusePort bool) (net.Listener, err
 		return nil, err
 	}
 	if !strings.HasPrefix(path, "@") {
-		// Envoy runs as another user; who may connect is decided by the group and
-		// by who can reach the directory.
-		if err := os.Chmod(path, 0o660); err != nil { //nolint:gosec // a socket that others of the group must write to
+		// Envoy runs as another user. The socket's group and the directory's permissions
+		// decide who may connect.
+		if err := os.Chmod(path, 0o660); err != nil { //nolint:gosec // the group must write to it
 			return nil, errors.Join(err, l.Close())
 		}
 	}
@@ -67,8 +67,8 @@ func removeStale(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// boundedListener closes connections beyond max at once, so that a client that
-// opens too many sees it, and file descriptors remain for all else.
+// boundedListener closes connections beyond max at once. So a client that opens too many notices,
+// and file descriptors remain for everything else.
 type boundedListener struct {
 	net.Listener
 	max      int64
@@ -87,7 +87,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		}
 		l.open.Add(-1)
 		l.rejected.Inc()
-		_ = conn.Close() // the client is being turned away: nothing to tell
+		_ = conn.Close() // an error changes nothing: the connection is rejected
 	}
 }
 
@@ -102,8 +102,8 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http end its half first, so that a client can read why it is
-// refused before it sees the connection's end.
+// CloseWrite lets net/http close its half first. Otherwise a client could see the connection's end
+// before it has read why it was rejected.
 func (c *boundedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

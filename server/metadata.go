@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// object is a rule's metadata with its fields sorted, so that equal requests get
-// equal bytes.
+// object is a rule's metadata with its fields sorted, so that equal requests get equal bytes.
 type object struct {
 	names  []string
 	values []any // *object, []any, string, float64, bool, nil
@@ -55,8 +54,8 @@ func (o *object) get(name string) (any, bool) {
 	return o.values[i], true
 }
 
-// appendMetadata appends dynamic_metadata, field 6 of a RateLimitResponse, with
-// what envoyproxy/ratelimit puts there and, if asked for, the decisions.
+// appendMetadata appends dynamic_metadata, field 6 of a RateLimitResponse: what
+// envoyproxy/ratelimit has there and the decisions, each if it is switched on.
 func (s *Service) appendMetadata(b []byte, c *Call, rules *serving) []byte {
 	b = append(b, 6<<3|2)
 	start := len(b)
@@ -72,19 +71,19 @@ func (s *Service) appendMetadata(b []byte, c *Call, rules *serving) []byte {
 	return closeMessage(b, start)
 }
 
-// The functions below write google.protobuf.Struct and Value. A Struct's field
-// is a map entry (field 1) of a key (1) and a Value (2); a message of unknown
-// length is opened by its tag and closed by closeMessage.
+// The functions below write google.protobuf.Struct and Value. A Struct's field is a map entry
+// (field 1) of a key (1) and a Value (2). A message of unknown length begins with its tag;
+// closeMessage ends it.
 
-// openField opens a field of a Struct and its Value. The caller keeps len(b)+1
-// from before and passes it to closeField with the Value's bytes appended.
+// openField begins a field of a Struct and its Value. The caller notes len(b)+1 before it, appends
+// the Value's bytes, and passes that number to closeField.
 func openField[T string | []byte](b []byte, name T) []byte {
 	b = append(b, 1<<3|2)
 	b = appendString(b, 1, name)
 	return append(b, 2<<3|2)
 }
 
-// closeField closes the field opened when b had the length start-1.
+// closeField ends the field that began when b had the length start-1.
 func closeField(b []byte, start int) []byte {
 	// The Value begins after the key: tag, length, name, and the Value's own tag.
 	n, width := binary.Uvarint(b[start+1:])
@@ -136,8 +135,8 @@ func appendAny(b []byte, v any) []byte {
 	}
 }
 
-// appendMerged appends the union of objects as a Struct Value: the first object
-// that has a name gives its value; objects under one name are merged in turn.
+// appendMerged appends the union of objects as a Struct Value. The value of a name is that of the
+// first object that has it. If that is an object, it is merged with the others of the same name.
 func appendMerged(b []byte, objects []*object) []byte {
 	b = append(b, 5<<3|2)
 	start := len(b)
@@ -253,8 +252,8 @@ func appendDescriptor(b []byte, d *descriptors.Descriptor) []byte {
 	return b
 }
 
-// utf8Text returns s with U+FFFD for what is not UTF-8. Envoy would not take a reply
-// with such bytes in a string, and would let the request pass.
+// utf8Text returns s with U+FFFD in place of bytes that are not UTF-8. Envoy does not accept a
+// reply with such bytes in a string, and would let the request pass.
 func utf8Text(s []byte) []byte {
 	if utf8.Valid(s) {
 		return s
@@ -277,10 +276,9 @@ func appendUnit(b []byte, unit int32) []byte {
 	return b
 }
 
-// appendDecisions appends a Struct Value with what was decided: for each
-// descriptor the rule and limit that gave its status, what that limit has used
-// now, the seconds until the same hits would pass (0 if they did, -1 if never),
-// and what was charged, which is what a client may refund.
+// appendDecisions appends the decisions as a Struct Value. For each descriptor it has the rule and
+// limit that gave its status, how much of that limit is used now, the seconds until the same hits
+// would pass (0 if they did, -1 if never), and what was charged. A client may refund that much.
 func (s *Service) appendDecisions(b []byte, c *Call, rules *serving) []byte {
 	b = append(b, 5<<3|2)
 	start := len(b)

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// logPanic logs a bug of ours by its place. What was thrown may hold parts of the
-// request, so only its type is told above debug; Go's own errors, such as an
-// index out of range, hold nothing but numbers and types.
+// logPanic logs the place of a bug of ours. The value of the panic may have parts of the request,
+// so above debug only its type is logged. Go's own errors, such as an index out of range, have only
+// numbers and types, and are logged in full.
 func logPanic(logger *zap.Logger, thrown any) {
 	what := zap.Skip()
 	if err, ok := thrown.(error); ok {
@@ -26,7 +26,7 @@ func logPanic(logger *zap.Logger, thrown any) {
 	logger.Debug("panic in a request: what was thrown", zap.Any("panic", thrown))
 }
 
-// recovering answers 500 where h panics. net/http would log what was thrown.
+// recovering answers 500 if h panics. Without it, net/http would log the value of the panic.
 func recovering(h http.Handler, metrics *telemetry.Metrics, logger *zap.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

@@ -28,27 +28,26 @@ type Options struct {
 	// JSONAddr is for /json over TLS, instead of on the HTTP listener. Optional. It
 	// needs TLS.
 	JSONAddr string
-	// ReusePort sets SO_REUSEPORT on all TCP listeners: a new process may listen before
-	// the old one on the same ports ends. Nothing then tells of a port that another
-	// sluice has by mistake.
+	// ReusePort sets SO_REUSEPORT on all TCP listeners, so that a new process can listen on
+	// the same ports before the old one ends. There is then no error if another sluice has a
+	// port by mistake.
 	ReusePort bool
-	// Optional are the HTTP listeners that are left out, with a warning, if another
-	// process has their port. The value says how to move the listener.
+	// Optional names the HTTP listeners that are left out, with a warning, if another process
+	// has their port. The value says how to move the listener.
 	Optional map[string]string
-	// NoPlainJSON leaves /json out of the HTTP listener, which asks nobody who he is.
+	// NoPlainJSON leaves /json out of the HTTP listener, which does not identify clients.
 	NoPlainJSON bool
 	// MetricsPath is where the metrics listener answers. Empty means /metrics.
 	MetricsPath string
 	Limits      Limits
-	// TLS secures the gRPC listener and that of JSONAddr. Nil means plain text. Whoever
-	// made it runs it. [Settings].Allow needs one that asks clients for certificates.
+	// TLS secures the gRPC listener and that of JSONAddr. Nil means plain text. The caller
+	// runs it. [Settings].Allow needs one that asks clients for certificates.
 	TLS *TLS
 	// PreciseCodes gives errors that envoyproxy/ratelimit answers with UNKNOWN a
 	// status code of their own.
 	PreciseCodes bool
-	// UnhealthyWithoutRules reports ill health while there is no domain: before the
-	// first rules, and after a set that has none. Rules that do not load change
-	// nothing.
+	// UnhealthyWithoutRules makes the server unhealthy while there is no domain: before the
+	// first rules, and with a set that has none. Rules that do not load change nothing.
 	UnhealthyWithoutRules bool
 	// Tracing, if not nil, makes a span of every rate-limit request over gRPC.
 	Tracing *telemetry.Tracing
@@ -58,7 +57,7 @@ type Options struct {
 	DrainTimeout time.Duration
 }
 
-// Server answers on all listeners until it is told to stop.
+// Server answers on all listeners.
 type Server struct {
 	options  Options
 	service  *Service
@@ -102,8 +101,8 @@ func New(options Options, service *Service, metrics *telemetry.Metrics, logger *
 	return s
 }
 
-// Listen opens all listeners and logs their addresses, or opens none and returns
-// why. Of [Options].Optional it leaves out those whose port is taken.
+// Listen opens all listeners and logs their addresses. If one fails, it closes all and returns
+// why. It leaves out those of [Options].Optional whose port is taken.
 func (s *Server) Listen(ctx context.Context) error {
 	allow, secure := s.service.settings.Allow, s.options.TLS
 	switch {
@@ -117,7 +116,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	if s.options.GRPCAddr != "" {
 		l, err := s.open(ctx, "grpc", s.options.GRPCAddr)
 		if err != nil {
-			return err // the first listener: there is none to close
+			return err // it is the first listener, so there is none to close
 		}
 		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), rejected: s.metrics.RejectedConnections}
 		options := grpcOptions(s.options.Limits, s.metrics.Calls, s.draining)
@@ -174,11 +173,11 @@ func (s *Server) Listen(ctx context.Context) error {
 		}
 		head := maxHTTPHead
 		if l.name == "debug" {
-			// /counters gets any descriptor in its query, where a byte may take three.
+			// The query of /counters may have any descriptor, and a byte takes up to three.
 			head += 3 * maxHTTPBody
 		}
 		if l.name == "debug" && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
-			s.logger.Warn("the debug listener can be reached from other machines and has no authentication; only /counters keeps to this one")
+			s.logger.Warn("the debug listener has no authentication and can be reached from other machines; only /counters answers to this machine alone")
 		}
 		conn = &boundedListener{Listener: conn, max: int64(s.options.Limits.MaxHTTPConnections), rejected: s.metrics.RejectedConnections}
 		server := newHTTPServer(recovering(l.handler, s.metrics, s.logger), head, s.logger)
@@ -191,8 +190,8 @@ func (s *Server) Listen(ctx context.Context) error {
 	return nil
 }
 
-// plainJSON returns what answers /json on the plain listener, and logs if that is
-// not as the operator may think.
+// plainJSON returns the handler of /json on the plain listener. It logs a setting that may
+// surprise the operator.
 func (s *Server) plainJSON(json http.Handler) http.Handler {
 	secure := s.options.TLS
 	switch {
@@ -201,10 +200,10 @@ func (s *Server) plainJSON(json http.Handler) http.Handler {
 	case s.options.NoPlainJSON:
 		return jsonLeftOut
 	case s.service.settings.Allow != nil:
-		s.logger.Info("/json is off: with --grpc-allow it is answered over TLS only, where --json-addr says")
+		s.logger.Info("/json is off: with --grpc-allow it is answered over TLS only, at --json-addr")
 		return jsonOff
 	case secure != nil && secure.options.CA != "" && s.options.HTTPAddr != "":
-		s.logger.Warn("/json on the http listener asks for no client certificate as the rate-limit service does: --json-addr moves it to TLS")
+		s.logger.Warn("/json on the http listener asks for no client certificate, though the gRPC listener does: --json-addr moves it to TLS")
 	}
 	return json
 }
@@ -218,7 +217,7 @@ func (s *Server) open(ctx context.Context, name, addr string) (net.Listener, err
 	return l, nil
 }
 
-// close closes the listeners that are open, on which nothing was accepted.
+// close closes the open listeners. None has accepted a connection yet.
 func (s *Server) close() {
 	if s.grpc != nil {
 		s.grpc.Stop()
@@ -229,12 +228,11 @@ func (s *Server) close() {
 	}
 }
 
-// Run serves until ctx is done, then turns unhealthy, waits the drain delay, lets
-// the calls in flight finish, and returns nil; or it returns why a listener
-// failed. Call Listen first.
+// Run serves until ctx is done. Then it turns unhealthy, waits for the drain delay, lets the calls
+// in flight finish, and returns nil. If a listener fails, it returns why. Call Listen first.
 func (s *Server) Run(ctx context.Context) error {
-	// The listeners are open and were logged, so who connects waits for an answer:
-	// healthy before the first is given, or who asks at once would hear of ill health.
+	// The listeners are open, so clients may already wait for an answer. The server is healthy
+	// before it gives the first; otherwise a client that asks at once would get NOT_SERVING.
 	s.health.serve(true)
 	group, ctx := errgroup.WithContext(ctx)
 	if s.grpc != nil {
@@ -262,8 +260,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// drain ends the server: first health, so that clients go elsewhere while calls
-// are still answered, then gRPC, then the listeners that operators watch.
+// drain ends the server in three steps. Health turns first, so that clients go elsewhere while
+// calls are still answered. Then gRPC ends, and last the listeners that operators watch.
 func (s *Server) drain(ctx context.Context) {
 	s.logger.Info("draining", zap.Duration("delay", s.options.DrainDelay))
 	s.health.serve(false)

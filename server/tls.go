@@ -18,39 +18,35 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// TLSOptions name the files of one side of TLS connections, and say who is told
-// of their changes.
+// TLSOptions configure one side of TLS connections.
 type TLSOptions struct {
-	// Cert and Key are PEM files of this side's certificate, its chain after it,
-	// and of its key. A server needs them; a client may have both or neither.
+	// Cert is a PEM file of this side's certificate, followed by its chain. Key is a PEM file
+	// of its key. A server needs both; a client may have both or neither.
 	Cert, Key string
-	// CA is a PEM file of the authorities that the other side's certificate is
-	// checked against; the system's are not beside them. Optional: a server then
-	// asks for no certificate, a client trusts the system's authorities.
+	// CA is a PEM file of the authorities against which the other side's certificate is
+	// checked. They replace the system's. Optional: without it a server asks for no
+	// certificate, and a client trusts the system's authorities.
 	CA string
-	// PeerName must be among the DNS names or IP addresses of the other side's
-	// certificate. Optional: by default a client expects the host of the address
-	// it connects to, a server accepts whatever CA has signed. A server needs CA
-	// with it.
+	// PeerName must be among the DNS names or IP addresses of the other side's certificate.
+	// Optional: by default a client expects the host of the address it connects to, and a
+	// server accepts each certificate that CA has signed. A server needs CA with it.
 	PeerName string
-	// MinVersion is the least version of TLS, tls.VersionTLS12 or above. 0 means that.
+	// MinVersion is the least version of TLS, tls.VersionTLS12 or above. 0 means
+	// tls.VersionTLS12.
 	MinVersion uint16
-	// Poll is how often [TLS.Run] reads the files. 0 means each second.
+	// Poll is how often [TLS.Run] reads the files. 0 means every second.
 	Poll time.Duration
-	// Metrics and Logger are told of changes and of handshakes that fail.
-	// Optional.
+	// Metrics and Logger get changes of the files and handshakes that fail. Optional.
 	Metrics *telemetry.TLS
 	Logger  *zap.Logger
 }
 
-// TLS is one side of TLS connections: credentials for grpc whose certificate,
-// key and authorities follow their files while [TLS.Run] runs. Connections that
-// are open stay; each new handshake uses what is in force. Its methods may be
-// called concurrently.
+// TLS is one side of TLS connections: credentials for grpc whose certificate, key and authorities
+// follow their files while [TLS.Run] runs. Open connections stay; each new handshake uses what is
+// in force. Its methods may be called concurrently.
 //
-// It is polling and crypto/tls rather than a library: grpc's pemfile prints the
-// private key to its log when a pair does not match, tells nobody of failures,
-// and has no bad start, only handshakes that hang.
+// It uses crypto/tls and polls, instead of grpc's pemfile. That one logs the private key if a pair
+// does not match, and reports no failures. A bad start shows there only as handshakes that hang.
 type TLS struct {
 	options TLSOptions
 	server  bool
@@ -65,7 +61,7 @@ func ServerTLS(o TLSOptions) (*TLS, error) { //nolint:revive // the counterpart 
 	case o.Cert == "" || o.Key == "":
 		return nil, errors.New("a TLS server needs a certificate and its key")
 	case o.PeerName != "" && o.CA == "":
-		return nil, errors.New("clients without an authority to check them against cannot be checked for a name")
+		return nil, errors.New("a name to check clients for needs an authority to check them against")
 	}
 	return newTLS(o, true)
 }
@@ -91,18 +87,18 @@ func newTLS(o TLSOptions, server bool) (*TLS, error) {
 		return nil, err
 	}
 	if k.expired() {
-		// Not an error: clients that do not look at it can still be served.
+		// This is no error: clients that do not check the date can still be served.
 		o.Logger.Warn("the certificate has expired", zap.String("file", o.Cert), zap.Time("expired", k.expires))
 	}
 	t.use(k)
 	return t, nil
 }
 
-// Run follows the files until ctx ends. What does not load is counted and logged
-// with the name of the file, and what is in force stays.
+// Run follows the files until ctx ends. Files that do not load are counted and logged with their
+// names, and what is in force stays.
 //
-// The contents decide, not notifications: they come late or never on some file
-// systems, and three small files are read in microseconds.
+// It compares contents instead of waiting for notifications, which come late or never on some file
+// systems. Three small files are read in microseconds.
 func (t *TLS) Run(ctx context.Context) {
 	if t.options.Cert == "" && t.options.CA == "" {
 		return // nothing to follow
@@ -118,8 +114,8 @@ func (t *TLS) Run(ctx context.Context) {
 		case <-poll.C:
 		}
 		f := t.read()
-		// A change is taken once two readings agree, so that neither a file that
-		// is half written nor a new certificate beside the old key is.
+		// A change is taken once two readings agree. Otherwise half a file, or a new
+		// certificate with the old key, could be taken.
 		settled := f.sum == last
 		last = f.sum
 		if settled && f.sum != taken {
@@ -129,7 +125,7 @@ func (t *TLS) Run(ctx context.Context) {
 	}
 }
 
-// take puts in force what was read, or tells why not.
+// take puts in force what was read, or logs why not.
 func (t *TLS) take(f files) {
 	m, log := t.options.Metrics, t.options.Logger
 	if f.sum == t.inForce.Load().sum {
@@ -186,22 +182,22 @@ func (t *TLS) ClientHandshake(ctx context.Context, authority string, conn net.Co
 	return secure, info, err
 }
 
-// watchHandshakes counts the connections of [TLS.listener] that end in the
-// handshake. It is an [http.Server]'s ConnState.
+// watchHandshakes counts the connections of [TLS.listener] that end during the handshake. It is an
+// [http.Server]'s ConnState.
 func (t *TLS) watchHandshakes(conn net.Conn, state http.ConnState) {
 	if secure, ok := conn.(*tls.Conn); ok && state == http.StateClosed && !secure.ConnectionState().HandshakeComplete && t.options.Metrics != nil {
 		t.options.Metrics.HandshakeErrors.Inc()
 	}
 }
 
-// debugLog returns a log for what net/http says of connections, strangers' bytes
-// included.
+// debugLog returns a log, at debug, for what net/http says of connections. It can have bytes that
+// strangers sent.
 func (t *TLS) debugLog() *log.Logger {
 	return log.New(&zapio.Writer{Log: t.options.Logger, Level: zap.DebugLevel}, "", 0)
 }
 
-// failed tells of a handshake that failed. The error can hold what a stranger
-// sent, so it is logged at debug only.
+// failed counts and logs a handshake that failed. The error can have bytes that a stranger sent,
+// so it is logged at debug only.
 func (t *TLS) failed(conn net.Conn, err error) {
 	if m := t.options.Metrics; m != nil {
 		m.HandshakeErrors.Inc()
@@ -212,16 +208,16 @@ func (t *TLS) failed(conn net.Conn, err error) {
 // Info is for grpc.
 func (t *TLS) Info() credentials.ProtocolInfo { return t.inForce.Load().creds.Info() }
 
-// Clone is for grpc: it returns t itself, which nobody changes.
+// Clone is for grpc. It returns t itself, which never changes for its callers.
 func (t *TLS) Clone() credentials.TransportCredentials { return t }
 
 // OverrideServerName is for grpc, which no longer calls it.
 func (*TLS) OverrideServerName(string) error {
-	return errors.New("the name is TLSOptions.PeerName")
+	return errors.New("the server name is fixed: set TLSOptions.PeerName")
 }
 
-// listener returns what l accepts over TLS, for HTTP/1.1. Handshakes are the
-// reader's; the files are followed.
+// listener returns a listener for HTTP/1.1 over TLS on l. The reader of a connection does its
+// handshake, with the files that are in force then.
 func (t *TLS) listener(l net.Listener) net.Listener {
 	return tls.NewListener(l, &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -231,23 +227,22 @@ func (t *TLS) listener(l net.Listener) net.Listener {
 	})
 }
 
-// config returns the TLS configuration with k's certificate and authorities, for a
-// protocol.
+// config returns the TLS configuration for a protocol, with k's certificate and authorities.
 func (t *TLS) config(k *keyring, protocol string) *tls.Config {
 	c := &tls.Config{MinVersion: max(t.options.MinVersion, tls.VersionTLS12), NextProtos: []string{protocol}}
 	if !t.server {
 		c.ServerName = t.options.PeerName
 		c.RootCAs = k.authorities
 		if k.cert != nil {
-			// Sent whatever authorities the server names, as other clients do: it
-			// says better than we why it does not like it.
+			// It is sent whatever authorities the server names. The server's error says
+			// better than ours why it rejects the certificate.
 			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return k.cert, nil }
 		}
 		return c
 	}
 	c.Certificates = []tls.Certificate{*k.cert}
-	// A resumed session would skip the check of the client's certificate, against
-	// authorities that may be others by now.
+	// A resumed session would not check the client's certificate again, though the
+	// authorities may have changed.
 	c.SessionTicketsDisabled = true
 	if k.authorities == nil {
 		return c

@@ -15,23 +15,23 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// maxPEMBytes bounds a file of certificates: a system's whole bundle has 250 KB.
+// maxPEMBytes bounds a file of certificates. A system's whole bundle has 250 KB.
 const maxPEMBytes = 4 << 20
 
 // files are TLS files as they were read.
 type files struct {
 	cert, key, ca []byte
 	err           error
-	// sum is of contents and error: equal sums load alike.
+	// sum is the hash of contents and errors. Files with equal sums load alike.
 	sum [sha256.Size]byte
 }
 
-// keyring is what TLS files hold.
+// keyring is the contents of TLS files, ready for handshakes.
 type keyring struct {
 	sum         [sha256.Size]byte
 	cert        *tls.Certificate // nil: none
-	authorities *x509.CertPool   // nil: none are named
-	expires     time.Time        // of cert or, if earlier, of its chain; zero without cert
+	authorities *x509.CertPool   // nil: no file
+	expires     time.Time        // the earliest end of cert and its chain; zero without cert
 	creds       credentials.TransportCredentials
 }
 
@@ -87,7 +87,7 @@ func readPEM(path string) ([]byte, error) {
 	return text, nil
 }
 
-// load makes a keyring of what was read. An error names the file.
+// load returns the keyring of what was read. An error names the file.
 func (t *TLS) load(f files) (*keyring, error) {
 	if f.err != nil {
 		return nil, f.err
@@ -119,9 +119,9 @@ func (t *TLS) load(f files) (*keyring, error) {
 	return k, nil
 }
 
-// checkPEM returns an error if text has no certificate, or a block that does not
-// decode: the standard library skips such, so that a file cut short would be one
-// with fewer authorities or half a chain.
+// checkPEM returns an error if text has no certificate, or a block that does not decode. The
+// standard library skips such a block, so a file that was cut short would load with fewer
+// authorities or half a chain.
 func checkPEM(path string, text []byte) error {
 	blocks, certificates := 0, 0
 	for rest := text; ; blocks++ {

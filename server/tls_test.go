@@ -249,7 +249,7 @@ func TestTLSStartsWithGoodFilesOnly(t *testing.T) {
 		want    string
 	}{
 		{"no certificate", TLSOptions{Key: good.Key}, "needs a certificate and its key"},
-		{"name without authority", TLSOptions{Cert: good.Cert, Key: good.Key, PeerName: san}, "cannot be checked for a name"},
+		{"name without authority", TLSOptions{Cert: good.Cert, Key: good.Key, PeerName: san}, "needs an authority to check them against"},
 		{"missing certificate", TLSOptions{Cert: missing, Key: good.Key}, missing},
 		{"missing key", TLSOptions{Cert: good.Cert, Key: missing}, missing},
 		{"missing authority", TLSOptions{Cert: good.Cert, Key: good.Key, CA: missing}, missing},

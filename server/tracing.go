@@ -14,9 +14,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// tracingOption makes a span for each rate-limit request. Health checks and
-// reflection have none; nor have calls of methods that are not there, whose names
-// would be a stranger's.
+// tracingOption makes a span for each rate-limit request. Health checks and reflection have none.
+// Neither have calls of unknown methods: their names would be a stranger's.
 func tracingOption(t *telemetry.Tracing) grpc.ServerOption {
 	return grpc.StatsHandler(otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(t.Provider),

@@ -150,8 +150,10 @@ func TestOrdinaryClientsPass(t *testing.T) {
 			c.begin(stream)
 			c.data(stream, true, 200)
 			c.answer(stream)
-			c.goes(c.client.WriteWindowUpdate(0, 100))
-			c.goes(c.client.WriteWindowUpdate(stream, 100))
+			for range 6 {
+				c.goes(c.client.WriteWindowUpdate(0, 100))
+				c.goes(c.client.WriteWindowUpdate(stream, 100))
+			}
 			c.goes(c.client.WritePing(false, [8]byte{}))
 			c.goes(c.client.WritePing(true, [8]byte{}))
 		},

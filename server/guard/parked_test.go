@@ -212,6 +212,31 @@ func TestAConnectionEndsOnce(t *testing.T) {
 	}
 }
 
+// TestTurnsAreNotEarly counts the bytes of streams before and after their turn.
+func TestTurnsAreNotEarly(t *testing.T) {
+	var p parked
+	check := func(what string, bytes, early int) {
+		t.Helper()
+		if p.bytes != bytes || p.early != early {
+			t.Errorf("%s: %d bytes, %d of them early, want %d and %d", what, p.bytes, p.early, bytes, early)
+		}
+	}
+	p.addData(1, 4096)
+	p.addData(3, 256)
+	check("two begin", 4352, 4352)
+	p.beginTurn(1)
+	check("one has its turn", 4352, 256)
+	p.beginTurn(1)
+	p.beginTurn(5)
+	check("no other has", 4352, 256)
+	p.addData(1, 4096)
+	check("it goes on", 8448, 256)
+	p.endStream(1)
+	check("it ends", 256, 256)
+	p.endStream(3)
+	check("both have ended", 0, 0)
+}
+
 // TestBufferBytes compares with the pool from which grpc-go takes its buffers.
 func TestBufferBytes(t *testing.T) {
 	pool := mem.DefaultBufferPool()

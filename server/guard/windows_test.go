@@ -222,7 +222,7 @@ func TestFirstWindowsAreHeldTo(t *testing.T) {
 		c := converse(t, newGuard(Options{MaxStreams: streams}))
 		c.goes(c.server.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 64 << 10}))
 		n := early(t, c)
-		const allowed, held = earlyBuffers * (streams*firstWindow + 64<<10), (streams - turnsAtOnce) * firstWindow
+		const allowed, held = 2 * (streams*4096 + 64<<10), (streams - turnsAtOnce) * 4096
 		if want := (allowed - held) / frame; n != want || !errors.Is(c.conn.ended, errWindow) {
 			t.Errorf("closed after %d frames, want %d: %v", n, want, c.conn.ended)
 		}
