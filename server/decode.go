@@ -11,14 +11,12 @@ import (
 // errMalformed is what bytes that are no RateLimitRequest give.
 var errMalformed = errors.New("request is not a valid envoy.service.ratelimit.v3.RateLimitRequest message")
 
-// decoder turns request bytes into a descriptors.Request whose slices are views
-// of those bytes. Within its bounds it accepts and rejects exactly what
-// proto.Unmarshal does, merging repeated scalar and message fields as protobuf
-// prescribes, with one exception: strings may hold any bytes. Envoy copies header
-// values as they are, and an error would let a client with a header that is not
-// UTF-8 pass every limit.
+// decoder turns request bytes into a descriptors.Request whose slices are views of those bytes.
+// Within its bounds it accepts and rejects exactly what proto.Unmarshal does, and merges repeated
+// fields as protobuf does, with one exception: strings may have any bytes. Envoy copies header
+// values as they are. An error would let a client with a header that is not UTF-8 pass every limit.
 //
-// What is beyond a bound is counted but not kept, so that few bytes cannot take
+// Descriptors and entries beyond a bound are counted but not kept. Otherwise a few bytes could take
 // much memory.
 type decoder struct {
 	bounds  *Bounds
@@ -37,9 +35,12 @@ func (d *decoder) reset() {
 	d.req = descriptors.Request{Descriptors: d.req.Descriptors[:0]}
 }
 
-// field reads one tag and, where the wire type is one that our messages use, its
-// value: val for varints, body for length-delimited fields. Other wire types are
-// skipped over and come back as they are. ok is false where protobuf would fail.
+// field reads one tag and, if our messages use its wire type, its value: val for varints, body for
+// length-delimited fields. It skips the values of other wire types. ok is false if protobuf would
+// fail.
+//
+// The loops over a message's fields repeat four lines. A struct that walks over the fields in one
+// place instead takes 8 to 10 % longer (BenchmarkAnswer, through=decode, 24 pairs of runs).
 func field(b []byte) (num protowire.Number, typ protowire.Type, val uint64, body, rest []byte, ok bool) {
 	var tag uint64
 	if b[0] < 0x80 {
@@ -163,9 +164,9 @@ func (d *decoder) descriptor(b []byte) bool {
 	return true
 }
 
-// entry reads a RateLimitDescriptor.Entry. What every encoder writes, a key and
-// then a value of less than 128 bytes each, takes a short way; it is a third of
-// all decoding (BenchmarkAnswer, through=decode).
+// entry reads a RateLimitDescriptor.Entry. Encoders write the key and then the value. If both have
+// less than 128 bytes, they are read without field, which is a third of all decoding
+// (BenchmarkAnswer, through=decode).
 func (d *decoder) entry(b []byte) bool {
 	if len(b) >= 4 && b[0] == 1<<3|2 && b[1] < 0x80 {
 		at := 2 + int(b[1]) // the value's tag
@@ -226,8 +227,8 @@ func override(b []byte, o *descriptors.Override) bool {
 	return true
 }
 
-// wrapper reads a google.protobuf.UInt64Value or UInt32Value into v, which keeps
-// its value where the field is absent.
+// wrapper reads a google.protobuf.UInt64Value or UInt32Value into v. If the field is absent, v does
+// not change.
 func wrapper(b []byte, v *uint64) bool {
 	for len(b) > 0 {
 		num, typ, val, _, rest, ok := field(b)
