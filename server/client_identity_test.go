@@ -108,7 +108,7 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 				denied++
 			}
 		}
-		// Health is for whoever has a certificate, and so is reflection.
+		// Health and reflection are for each client that has a certificate.
 		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
 			t.Errorf("%q asks for health: %v", tt.names, err)
 		}
@@ -128,7 +128,7 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 	if got := testutil.ToFloat64(g.service.metrics.Rejected.NotAllowed); got != float64(denied) {
 		t.Errorf("%v denials counted, want %d", got, denied)
 	}
-	// One line tells who and what, and the others are not told.
+	// One line names the client and the domain. Further ones are only counted.
 	lines := g.logs.FilterMessageSnippet("request denied").All()
 	if len(lines) < 1 || len(lines) > 2 { // two if the ten seconds were over meanwhile
 		t.Fatalf("%d lines of %d denials, want 1", len(lines), denied)
@@ -137,7 +137,7 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 		t.Errorf("the line says %v", m)
 	}
 
-	// Who has no certificate, or one of another authority, does not get so far.
+	// A client without a certificate, or with one of another authority, does not get so far.
 	strangers := authority(t)
 	forged := write(t, issue(t, strangers, testcert.Leaf{Names: []string{shopEnvoy}}), g.ours.PEM)
 	for name, creds := range map[string]credentials.TransportCredentials{

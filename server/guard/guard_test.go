@@ -177,12 +177,12 @@ func TestOrdinaryClientsPass(t *testing.T) {
 			c.data(stream, true, 0)
 			c.answer(stream)
 		},
-		"calls that Envoy gives up": func(c *conversation, stream uint32) {
+		"calls that Envoy cancels": func(c *conversation, stream uint32) {
 			c.begin(stream)
 			c.data(stream, true, 200)
 			c.goes(c.client.WriteRSTStream(stream, http2.ErrCodeCancel))
 		},
-		"calls given up before they are whole": func(c *conversation, stream uint32) {
+		"calls cancelled before they are whole": func(c *conversation, stream uint32) {
 			c.begin(stream)
 			c.data(stream, false, 1024)
 			c.goes(c.client.WriteRSTStream(stream, http2.ErrCodeCancel))
@@ -278,7 +278,7 @@ func TestFloodsEnd(t *testing.T) {
 }
 
 // TestStreamsBeforeSettingsAreForgiven has a client open thousands of streams at once
-// before it knows how many it may open, and the server refuse them after it knows.
+// before it knows how many it may open, and the server reject them after it knows.
 func TestStreamsBeforeSettingsAreForgiven(t *testing.T) {
 	const streams = 9000
 	c := converse(t, newGuard(Options{}))
@@ -300,7 +300,7 @@ func TestStreamsBeforeSettingsAreForgiven(t *testing.T) {
 		c.goes(c.server.WriteRSTStream(1+2*n, http2.ErrCodeRefusedStream))
 	}
 	if n > streams+oddActsAtOnce {
-		t.Errorf("%d streams were refused after the client knew how many it may open", n-streams)
+		t.Errorf("%d streams were rejected after the client knew how many it may open", n-streams)
 	}
 }
 

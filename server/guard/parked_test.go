@@ -13,7 +13,7 @@ import (
 )
 
 // TestTheWorstConnectionIsClosed has several connections hold requests without an
-// end. What they hold together is bounded, and who holds little goes on.
+// end. What they hold together is bounded, and one that holds little goes on.
 func TestTheWorstConnectionIsClosed(t *testing.T) {
 	const bound = 1 << 20
 	g := newGuard(Options{ParkedBytes: bound})
