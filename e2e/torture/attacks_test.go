@@ -74,9 +74,7 @@ func TestAttacks(t *testing.T) {
 			if want.answer != "" && o.Statuses[want.answer] == 0 {
 				t.Errorf("calls were answered with %v, want status %s", o.Statuses, want.answer)
 			}
-			if h.more > mostMemory {
-				t.Errorf("%d MiB above before, want at most %d", h.more>>20, mostMemory>>20)
-			}
+			h.checkMemory(t)
 			if !torture.Long() {
 				return
 			}

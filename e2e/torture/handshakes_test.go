@@ -102,9 +102,7 @@ func TestHandshakes(t *testing.T) {
 		}
 	}, grpc.WithTransportCredentials(credentials.NewTLS(good)))
 	t.Log("harm to others: ", h)
-	if h.more > mostMemory {
-		t.Errorf("%d MiB above before, want at most %d", h.more>>20, mostMemory>>20)
-	}
+	h.checkMemory(t)
 }
 
 // TestTLSWithoutTLS has clients begin TLS where there is none.

@@ -104,9 +104,7 @@ func TestEachLimit(t *testing.T) {
 			}
 		})
 	}, nil)
-	if h.more > mostMemory {
-		t.Errorf("%d MiB above before, want at most %d", h.more>>20, mostMemory>>20)
-	}
+	h.checkMemory(t)
 }
 
 // limitsOfARequest sends what is just within each bound, and just beyond.

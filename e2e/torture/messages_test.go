@@ -155,9 +155,7 @@ func TestOddMessages(t *testing.T) {
 		}
 	}, nil)
 	t.Log("harm to others: ", h)
-	if h.more > mostMemory {
-		t.Errorf("%d MiB above before, want at most %d", h.more>>20, mostMemory>>20)
-	}
+	h.checkMemory(t)
 }
 
 // oddAnswer says what is wrong with an answer, "" if nothing is.

@@ -60,9 +60,12 @@ func Main(m *testing.M) int {
 	return suite.Main(m, Root, func(path, _ string) { binary = path }, flags...)
 }
 
+// Raced reports whether sluice has the race detector.
+func Raced() bool { return *raced }
+
 // slowed returns a quarter of a load where sluice has the race detector, else the load.
 func slowed[T int | float64](load T) T {
-	if *raced {
+	if Raced() {
 		return load / 4
 	}
 	return load

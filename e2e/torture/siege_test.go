@@ -36,6 +36,19 @@ type harm struct {
 	more int     // bytes resident at most, above before
 }
 
+// checkMemory fails the test if an attack cost too much memory. The race detector keeps
+// up to ten times as much itself.
+func (h harm) checkMemory(t *testing.T) {
+	t.Helper()
+	most := mostMemory
+	if torture.Raced() {
+		most *= 10
+	}
+	if h.more > most {
+		t.Errorf("%d MiB above before, want at most %d", h.more>>20, most>>20)
+	}
+}
+
 func (h harm) String() string { return fmt.Sprintf("%.1f %%, %d MiB", 100*h.late, h.more>>20) }
 
 // besiege runs a sluice that others call, has attack do its worst, and holds the others'

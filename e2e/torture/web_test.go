@@ -77,9 +77,7 @@ func TestHostileHTTP(t *testing.T) {
 		})
 	}, nil)
 	t.Log("harm to others: ", h)
-	if h.more > mostMemory {
-		t.Errorf("%d MiB above before, want at most %d", h.more>>20, mostMemory>>20)
-	}
+	h.checkMemory(t)
 }
 
 // TestDebugListenerKeepsToLoopback looks for it on every other address of this machine,

@@ -64,6 +64,13 @@ func TestWhatFramesCost(t *testing.T) {
 		"a stream too many, aware": {
 			func(c *conversation) { c.goes(c.client.WriteSettingsAck()); c.begin(1) }, reset(http2.ErrCodeRefusedStream), 1 + oddActsPerCall,
 		},
+		"a stream too many, aware, between two acknowledgements": {
+			func(c *conversation) {
+				c.goes(c.client.WriteSettingsAck())
+				c.begin(1)
+				c.goes(c.client.WriteSettingsAck())
+			}, reset(http2.ErrCodeRefusedStream), 1 + oddActsPerCall,
+		},
 		"a stream too many, begun unaware": {
 			func(c *conversation) { c.begin(1); c.goes(c.client.WriteSettingsAck()) }, reset(http2.ErrCodeRefusedStream), 0,
 		},
