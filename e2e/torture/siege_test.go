@@ -36,11 +36,12 @@ type harm struct {
 	more int     // bytes resident at most, above before
 }
 
-// checkMemory fails the test if an attack cost too much memory. The race detector keeps
+// checkMemory fails the test if an attack cost too much memory. In the short tier, which
+// runs on busy machines, the collector may be late by some 32 MiB. The race detector keeps
 // up to ten times as much itself.
 func (h harm) checkMemory(t *testing.T) {
 	t.Helper()
-	most := mostMemory
+	most := mostMemory + torture.Pick(32<<20, 0)
 	if torture.Raced() {
 		most *= 10
 	}
