@@ -64,7 +64,7 @@ func TestNoAllocations(t *testing.T) {
 		})
 	}
 	t.Run("new counters", func(t *testing.T) {
-		tab, b, i := newTable(t, minBytes), &Batch{Charges: single(wide, 1)}, 0
+		tab, b, i := newTable(t, MinBytes), &Batch{Charges: single(wide, 1)}, 0
 		if n := testing.AllocsPerRun(1000, func() { b.Charges[0].ID = counterID(i); i++; tab.Decide(min1, b) }); n != 0 {
 			t.Errorf("%v allocations", n)
 		}

@@ -33,8 +33,8 @@ func playSteps(t *testing.T, p Policy, steps []step) {
 		p      *Policy
 		decide decider
 	}{
-		{"not prepared", &p, inTable(newTable(t, minBytes))},
-		{"prepared", &prepared, inTable(newTable(t, minBytes))},
+		{"not prepared", &p, inTable(newTable(t, MinBytes))},
+		{"prepared", &prepared, inTable(newTable(t, MinBytes))},
 	} {
 		for i, s := range steps {
 			want := Decision{
@@ -256,7 +256,7 @@ func TestPreparedPolicyIsCopied(t *testing.T) {
 	if got := p.Capacity(); got != 10 {
 		t.Errorf("capacity = %d, want 10", got)
 	}
-	tab, id := newTable(t, minBytes), counterID(1)
+	tab, id := newTable(t, MinBytes), counterID(1)
 	decide(tab, 0, take(id, p))
 	if got, want := decide(tab, 0, take(id, &q)).Decisions[0].Remaining, uint64(1); got != want {
 		t.Errorf("the changed copy leaves %d hits after two, want %d", got, want)
@@ -277,7 +277,7 @@ func TestBucketKeepsHitsWhenItsUnitChanges(t *testing.T) {
 	if coarse.ready.bucket.unit == fine.ready.bucket.unit {
 		t.Fatal("both limits have one unit: they do not show what happens if it changes")
 	}
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	for i := range 500 {
 		now := Time(i) * Time(40*24*time.Hour)
 		decide(tab, now, Charge{ID: counterID(2 * i), Policy: coarse, Hits: 450_000})

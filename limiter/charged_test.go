@@ -18,7 +18,7 @@ func TestRefundOfWhatWasCharged(t *testing.T) {
 	for n := range 3000 {
 		p := oraclePolicies[n%len(oraclePolicies)][0]
 		p.CountRefused = n%4 != 0
-		tab, now := newTable(t, minBytes), hour0
+		tab, now := newTable(t, MinBytes), hour0
 		hit := func(c Charge) Decision {
 			c.ID, c.Policy = counterID(1), &p
 			b := &Batch{Charges: []Charge{c}, Budget: time.Minute}

@@ -30,7 +30,7 @@ func together(f func(worker int, r *rand.Rand)) {
 func TestConcurrentTotal(t *testing.T) {
 	const limit, tries, strangers = 5000, 2000, 10_000
 	for _, storm := range []bool{false, true} {
-		tab := newTable(t, minBytes)
+		tab := newTable(t, MinBytes)
 		ids, p := samePair(1+strangers), perMinute(limit)
 		for range 10 {
 			decide(tab, min1, take(ids[0], p))
@@ -115,7 +115,7 @@ func TestConcurrentGroups(t *testing.T) {
 // A request of quota members in groups that passes has charged one of them.
 func TestConcurrentQuota(t *testing.T) {
 	const room = 500
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	var passed atomic.Int64
 	together(func(int, *rand.Rand) {
 		for range 200 {
@@ -173,7 +173,7 @@ func TestConcurrentInsert(t *testing.T) {
 // but for counters that were evicted.
 func TestConcurrentReclaim(t *testing.T) {
 	const limit, steady, fresh, windows, spread = 3, 5, 5, 600, 8
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	ids := samePair(steady + fresh*windows)
 	p := &Policy{Algorithm: FixedWindow, Limit: limit, Window: time.Second}
 	// By window, counter, and by how many windows late it was counted.
@@ -228,7 +228,7 @@ func TestConcurrentReclaim(t *testing.T) {
 // often slots change hands under those who hit others.
 func TestConcurrentStrangers(t *testing.T) {
 	const strangers = 20_000
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	ids, p := samePair(8+strangers), perMinute(1<<30)
 	var next atomic.Int64
 	together(func(w int, _ *rand.Rand) {

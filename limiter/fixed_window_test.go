@@ -216,7 +216,7 @@ func TestAbsurdTimes(t *testing.T) {
 	for _, window := range []time.Duration{time.Second, time.Hour, MaxWindow} {
 		for a := FixedWindow; a <= LeakyBucket; a++ {
 			p := &Policy{Algorithm: a, Limit: 9, Window: window, SubWindows: 10, Burst: 9, Slack: 9}
-			tab := newTable(t, minBytes)
+			tab := newTable(t, MinBytes)
 			for i, now := range times {
 				for n := range 600 { // more than fit, so slots change hands too
 					c := Charge{ID: counterID(n), Policy: p, Hits: 1}
@@ -240,7 +240,7 @@ func TestInvalidPolicy(t *testing.T) {
 			{Limit: 1, Window: MaxWindow, Burst: math.MaxUint32, Slack: math.MaxUint32, MaxWait: math.MaxInt64, MaxWaiting: math.MaxUint32},
 		} {
 			p.Algorithm = a
-			tab := newTable(t, minBytes)
+			tab := newTable(t, MinBytes)
 			for _, hits := range []uint64{0, 1, 5000, math.MaxUint64} {
 				decide(tab, min1, Charge{Policy: &p, Hits: hits})
 				decide(tab, min1, Charge{Policy: &p, Hits: hits, Refund: true})
@@ -254,7 +254,7 @@ func TestInvalidPolicy(t *testing.T) {
 // What does not change a counter does not write, and does not take a slot.
 func TestNothingWritten(t *testing.T) {
 	p := &Policy{Algorithm: FixedWindow, Limit: 2, Window: time.Minute}
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	decide(tab, min1, Charge{ID: counterID(1), Policy: p, Hits: 0})
 	decide(tab, min1, Charge{ID: counterID(1), Policy: p, Hits: 3})
 	decide(tab, min1, Charge{ID: counterID(1), Policy: p, Hits: 3, Refund: true})

@@ -240,7 +240,7 @@ func TestGroups(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tab := newTable(t, minBytes)
+			tab := newTable(t, MinBytes)
 			decide(tab, min1, tt.before...)
 			b := &Batch{Charges: tt.charges, QuotaPass: tt.quotaPass}
 			tab.Decide(min1+1, b)
@@ -293,7 +293,7 @@ func TestBatchSizes(t *testing.T) {
 
 // What was taken from a window that has passed is not given back to the next.
 func TestRollBackAcrossWindows(t *testing.T) {
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	c := hit(1, 3, Enforce, 0)
 	b := decide(tab, min1, c)
 	b.marks[0] = int64(2 * min1 / sec)

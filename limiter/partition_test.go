@@ -72,7 +72,7 @@ func TestShares(t *testing.T) {
 		t.Errorf("Stats().Bytes = %d, want little over %d", got, size)
 	}
 
-	small := newTable(t, minBytes)
+	small := newTable(t, MinBytes)
 	for n := range 16 {
 		decide(small, min1, Charge{ID: counterID(n), Policy: logOf(MaxLog), Hits: 5})
 	}

@@ -11,7 +11,7 @@ import (
 func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 8, Window: time.Minute}
 	p.Prepare()
-	table, err := New(Options{Bytes: minBytes, Policies: []Policy{*p}})
+	table, err := New(Options{Bytes: MinBytes, Policies: []Policy{*p}})
 	if err != nil {
 		t.Fatal(err)
 	}

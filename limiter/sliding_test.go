@@ -133,7 +133,7 @@ const sec1 = time.Second
 // ten slots hold, and at 5227 the hit at 4213 besides.
 func TestRingExample(t *testing.T) {
 	p := Policy{Algorithm: SlidingWindow, Limit: 10, Window: time.Second, SubWindows: 10}
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	const base = 1_700_000_000 * sec
 	for _, s := range []struct {
 		at     Time
@@ -308,7 +308,7 @@ func TestLogMoves(t *testing.T) {
 // A log that is full, to the last of its cells, can be given back whole, wherever
 // it is, and is as absent then.
 func TestRefundOfAFullLog(t *testing.T) {
-	tab, p := newTable(t, minBytes), logOf(2)
+	tab, p := newTable(t, MinBytes), logOf(2)
 	for n := range 100 { // so that they have all slots
 		id := counterID(n)
 		for _, c := range []Charge{{Hits: 1}, {Hits: 1}, {Hits: 2, Refund: true}} {

@@ -10,17 +10,17 @@ import (
 
 // Bounds and default of [Options.Bytes].
 const (
-	minBytes     = 4 << 10
+	MinBytes     = 4 << 10
 	defaultBytes = 64 << 20
-	// So that a block's number stays below 2^32, and an int counts bytes, which
+	// MaxBytes keeps a block's number below 2^32, and lets an int count bytes, which
 	// 32-bit systems have fewer of.
-	maxBytes int64 = min(256<<30, math.MaxInt)
+	MaxBytes int64 = min(256<<30, math.MaxInt)
 )
 
 // Options configures a [Table]. The zero value is usable.
 type Options struct {
-	// Bytes bounds the memory of the counters. 0 means 64 MiB; the least is 4 KiB,
-	// the most 256 GiB, or 2 GiB less a byte on 32-bit systems.
+	// Bytes bounds the memory of the counters. 0 means 64 MiB; the least is [MinBytes],
+	// 4 KiB, the most [MaxBytes], 256 GiB, or 2 GiB less a byte on 32-bit systems.
 	Bytes int64
 	// Policies are those that the table is to be divided for: every one gets the
 	// same share, those with counters of one size together. An eighth is kept for
@@ -76,8 +76,8 @@ func New(opt Options) (*Table, error) {
 	if size == 0 {
 		size = defaultBytes
 	}
-	if size < minBytes || size > maxBytes {
-		return nil, fmt.Errorf("counter memory of %d bytes: must be %d to %d", size, minBytes, maxBytes)
+	if size < MinBytes || size > MaxBytes {
+		return nil, fmt.Errorf("counter memory of %d bytes: must be %d to %d", size, MinBytes, MaxBytes)
 	}
 	t := &Table{bytes: size}
 	t.common.table = t

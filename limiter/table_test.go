@@ -16,13 +16,13 @@ func perMinute(limit uint32) *Policy {
 }
 
 func TestNew(t *testing.T) {
-	for _, size := range []int64{-1, 1, minBytes - 1, maxBytes + 1} {
+	for _, size := range []int64{-1, 1, MinBytes - 1, MaxBytes + 1} {
 		if _, err := New(Options{Bytes: size}); err == nil {
 			t.Errorf("New(%d bytes) gives no error", size)
 		}
 	}
 	for _, tt := range []struct{ bytes, want, capacity int64 }{
-		{0, 64 << 20, 7 << 19}, {minBytes, minBytes, 224}, {5000, 5000, 272}, {1 << 20, 1 << 20, 7 << 13},
+		{0, 64 << 20, 7 << 19}, {MinBytes, MinBytes, 224}, {5000, 5000, 272}, {1 << 20, 1 << 20, 7 << 13},
 	} {
 		tab := newTable(t, tt.bytes)
 		s := tab.Stats()
@@ -40,7 +40,7 @@ func TestNew(t *testing.T) {
 }
 
 func TestPair(t *testing.T) {
-	for _, size := range []int64{minBytes, 5000, 1 << 20} {
+	for _, size := range []int64{MinBytes, 5000, 1 << 20} {
 		tab := newTable(t, size)
 		n := uint64(len(oneWord(tab).blocks))
 		for _, lo := range []uint64{0, 1, 1 << 32, ^uint64(0), 1<<32 - 1, 0xdeadbeefcafef00d} {
@@ -54,7 +54,7 @@ func TestPair(t *testing.T) {
 
 // Counters that came and went leave room for others and nothing live is lost.
 func TestReclaim(t *testing.T) {
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	p := perMinute(5)
 	now := min1
 	for n := range 10_000 { // 40 times what fits, 64 of them live
@@ -169,7 +169,7 @@ func TestGiveUpOrder(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tab := newTable(t, minBytes)
+			tab := newTable(t, MinBytes)
 			ids := samePair(slots + 1)
 			for i, id := range ids[:slots] {
 				for range tt.hits(i) {
@@ -241,7 +241,7 @@ func TestFlood(t *testing.T) {
 
 // A counter that gave all back is as good as absent.
 func TestEmptyCounterIsReclaimed(t *testing.T) {
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	ids := samePair(2*ways + 1)
 	p := perMinute(9)
 	for _, id := range ids[:2*ways] {
@@ -259,7 +259,7 @@ func TestEmptyCounterIsReclaimed(t *testing.T) {
 
 // Who comes late does not find the window of a reclaimed counter empty again.
 func TestLateAfterReclaim(t *testing.T) {
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	ids := samePair(2*ways + 1)
 	p := perMinute(1)
 	for _, id := range ids[:2*ways] {
@@ -282,7 +282,7 @@ func TestLateAfterReclaim(t *testing.T) {
 // A charge that was stalled while its slot was given to another counter, with the
 // same count in the same window, does not reach that one.
 func TestStalledCharge(t *testing.T) {
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	ids := samePair(2*ways + 1)
 	p := perMinute(9)
 	for _, id := range ids[:2*ways] {

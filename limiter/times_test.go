@@ -35,7 +35,7 @@ func TestWhereWordsBeginAnew(t *testing.T) {
 				if prepared {
 					p.Prepare()
 				}
-				decide, want := inTable(newTable(t, minBytes)), newOracle(p.Algorithm)
+				decide, want := inTable(newTable(t, MinBytes)), newOracle(p.Algorithm)
 				unit := max(1, Time(p.Window)/Time(p.Limit)/2)
 				now := base - 50*unit
 				for i := range 500 {
@@ -62,7 +62,7 @@ func TestFirstHitAtAbsurdTimes(t *testing.T) {
 				if prepared {
 					p.Prepare()
 				}
-				decide := inTable(newTable(t, minBytes))
+				decide := inTable(newTable(t, MinBytes))
 				hit := func(hits uint64) Decision { return decide(now, Charge{Policy: &p, Hits: hits}, time.Minute) }
 				if d := hit(0); d.Before != 0 || d.Over || d.Reset <= 0 {
 					t.Errorf("at %d, %+v: a peek at a new counter: %+v", now, p, d)

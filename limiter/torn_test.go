@@ -152,7 +152,7 @@ func TestMovingLogIsNotAbsent(t *testing.T) {
 // the word of such a slot looks like a bucket's that has drained.
 func TestHitWhileSlotChangesHandsIsNotLost(t *testing.T) {
 	p := &Policy{Algorithm: TokenBucket, Limit: 1e6, Window: time.Second, Burst: 5}
-	tab, ids := newTable(t, minBytes), samePair(2*ways+1)
+	tab, ids := newTable(t, MinBytes), samePair(2*ways+1)
 	for _, id := range ids[:2*ways] {
 		decide(tab, benchNow, take(id, p))
 	}

@@ -23,7 +23,7 @@ func held(t *Table, now Time, charges ...Charge) *Batch {
 
 // A caller may bring the memory of the decisions.
 func TestOwnDecisions(t *testing.T) {
-	p, tab := slots10(0), newTable(t, minBytes)
+	p, tab := slots10(0), newTable(t, MinBytes)
 	decide(tab, 0, take(counterID(1), p))
 	own := make([]Decision, 1)
 	b := &Batch{Charges: []Charge{take(counterID(1), p)}, Decisions: own, Budget: time.Minute}
@@ -38,7 +38,7 @@ func TestOwnDecisions(t *testing.T) {
 
 // A batch that is used again has as many decisions as charges.
 func TestBatchUsedAgain(t *testing.T) {
-	tab, b := newTable(t, minBytes), &Batch{}
+	tab, b := newTable(t, MinBytes), &Batch{}
 	for n := range 4 {
 		for _, charges := range []int{3, n} {
 			b.Charges = b.Charges[:0]
@@ -55,7 +55,7 @@ func TestBatchUsedAgain(t *testing.T) {
 func TestCancel(t *testing.T) {
 	const step = 10 * time.Millisecond
 	p := slots10(0)
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	id := counterID(1)
 	calls := make([]*Batch, 4)
 	for i := range calls {
@@ -96,7 +96,7 @@ func TestCancel(t *testing.T) {
 
 // Several waiting charges of one call on one counter come back together.
 func TestCancelSeveral(t *testing.T) {
-	p, tab := slots10(1), newTable(t, minBytes)
+	p, tab := slots10(1), newTable(t, MinBytes)
 	one, two := counterID(1), counterID(2)
 	b := held(tab, 0,
 		Charge{ID: one, Policy: p, Hits: 3},
@@ -121,7 +121,7 @@ func TestCancelSeveral(t *testing.T) {
 
 // A call whose wait is longer than what is left of its deadline is denied at once.
 func TestBudget(t *testing.T) {
-	p, tab := slots10(0), newTable(t, minBytes)
+	p, tab := slots10(0), newTable(t, MinBytes)
 	c := take(counterID(1), p)
 	held(tab, 0, c)
 	for _, s := range []struct {
@@ -138,7 +138,7 @@ func TestBudget(t *testing.T) {
 
 // A group that denies holds no slot, and one that passes waits for its longest.
 func TestWaitingGroups(t *testing.T) {
-	p, q, tab := slots10(0), slots10(4), newTable(t, minBytes)
+	p, q, tab := slots10(0), slots10(4), newTable(t, MinBytes)
 	held(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 4})
 	group := []Charge{take(counterID(1), p), {ID: counterID(2), Policy: q, Hits: 6}, take(counterID(3), perMinute(1))}
 	if b := held(tab, 0, group...); b.Denied || b.Wait != 40*time.Millisecond || b.Decisions[1].Wait != 10*time.Millisecond {
@@ -219,7 +219,7 @@ func TestRollBackDrained(t *testing.T) {
 		{200 * ms, 200 * ms, 4},
 		{200 * ms, 350 * ms, 3},
 	} {
-		tab := newTable(t, minBytes)
+		tab := newTable(t, MinBytes)
 		b := decide(tab, 0, Charge{ID: counterID(1), Policy: p, Hits: 2})
 		n := uint64(4)
 		if s.then < 200*ms {
@@ -236,7 +236,7 @@ func TestRollBackDrained(t *testing.T) {
 
 // A slot that others wait behind is not given back.
 func TestRollBackWaiting(t *testing.T) {
-	p, tab := slots10(0), newTable(t, minBytes)
+	p, tab := slots10(0), newTable(t, MinBytes)
 	b := held(tab, 0, take(counterID(1), p))
 	other := held(tab, 0, take(counterID(1), p))
 	tab.release(0, b, 0)

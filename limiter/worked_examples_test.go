@@ -40,7 +40,7 @@ func TestExampleEdge(t *testing.T) {
 		{&fixed, [4]int{150, 150, 50, 0}},
 		{&sliding, [4]int{150, 50, 0, 150}},
 	} {
-		tab := newTable(t, minBytes)
+		tab := newTable(t, MinBytes)
 		got := [4]int{
 			admit(tab, hour0+110*sec, tt.policy, 150), admit(tab, hour0+130*sec, tt.policy, 150),
 			admit(tab, hour0+174*sec-1, tt.policy, 150), admit(tab, hour0+174*sec, tt.policy, 150),
@@ -55,7 +55,7 @@ func TestExampleEdge(t *testing.T) {
 func TestExampleGreedy(t *testing.T) {
 	for _, k := range []uint32{10, 60} {
 		p := Policy{Algorithm: SlidingWindow, Limit: 100, Window: time.Minute, SubWindows: k}
-		tab := newTable(t, minBytes)
+		tab := newTable(t, MinBytes)
 		part := 60 * sec / Time(k)
 		var rounds []Time
 		for now := hour0; now < hour0+Time(time.Hour); now += part {
@@ -77,7 +77,7 @@ func TestExampleGreedy(t *testing.T) {
 // 2 in 2 seconds and 100 callers at the same instant.
 func TestExampleCallers(t *testing.T) {
 	p := Policy{Algorithm: SlidingLog, Limit: 2, Window: 2 * time.Second}
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	for _, now := range []Time{hour0, hour0 + 2*sec} {
 		var admitted atomic.Int64
 		var callers sync.WaitGroup
@@ -95,7 +95,7 @@ func TestExampleCallers(t *testing.T) {
 func TestExampleMinuteAndDay(t *testing.T) {
 	minute := Policy{Algorithm: TokenBucket, Limit: 60, Window: time.Minute, Burst: 60}
 	day := Policy{Algorithm: FixedWindow, Limit: 10000, Window: 24 * time.Hour}
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	for i, n := range []uint64{60, 1, 1} {
 		b := decide(tab, hour0, Charge{ID: counterID(1), Policy: &minute, Hits: n}, Charge{ID: counterID(2), Policy: &day, Hits: n})
 		if b.Denied != (i > 0) || b.Decisions[1].Remaining != 9940 {
@@ -108,7 +108,7 @@ func TestExampleMinuteAndDay(t *testing.T) {
 // which takes 18 minutes.
 func TestExampleDebt(t *testing.T) {
 	p := Policy{Algorithm: TokenBucket, Limit: 10000, Window: time.Hour, Burst: 10000, CountRefused: true}
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	if d := ask(tab, hour0, &p, 9000); d.Remaining != 1000 {
 		t.Errorf("first: %d left, want 1000", d.Remaining)
 	}
@@ -135,7 +135,7 @@ func TestExampleBucketWindow(t *testing.T) {
 		{Policy{Algorithm: LeakyBucket, Limit: 10, Window: time.Second, Slack: 10}, 20},
 		{Policy{Algorithm: LeakyBucket, Limit: 10, Window: time.Second}, 10},
 	} {
-		tab := newTable(t, minBytes)
+		tab := newTable(t, MinBytes)
 		got := 0
 		for now := hour0; now < hour0+sec; now += ms {
 			got += admit(tab, now, &tt.policy, 30)
@@ -152,7 +152,7 @@ func TestExampleWaiting(t *testing.T) {
 		Algorithm: LeakyBucket, Limit: 100, Window: time.Second,
 		MaxWait: 50 * time.Millisecond, MaxWaiting: 100,
 	}
-	tab := newTable(t, minBytes)
+	tab := newTable(t, MinBytes)
 	var waits []time.Duration
 	for range 10 {
 		b := &Batch{Charges: []Charge{take(counterID(1), &p)}, Budget: time.Minute}

@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 )
@@ -37,9 +36,11 @@ type headerBound struct {
 // It implements [tap.ServerInHandle]. grpc-go calls it in the connection's reader, so it must be
 // quick and must not wait.
 func (b *headerBound) inspect(ctx context.Context, info *tap.Info) (context.Context, error) {
-	size := headerListSize(info.Header)
+	size := 0
 	for name, values := range info.Header {
-		if !b.keeps(name, values) {
+		n := fieldSize(name, values)
+		size += n
+		if n > maxTraceHeader || !slices.Contains(b.kept, name) {
 			delete(info.Header, name)
 		}
 	}
@@ -52,17 +53,12 @@ func (b *headerBound) inspect(ctx context.Context, info *tap.Info) (context.Cont
 	return ctx, status.Errorf(codes.ResourceExhausted, "the headers take %d bytes: --max-header-size allows %d", size, b.max)
 }
 
-func (b *headerBound) keeps(name string, values []string) bool {
-	return slices.Contains(b.kept, name) && headerListSize(metadata.MD{name: values}) <= maxTraceHeader
-}
-
-// headerListSize is what headers take by RFC 9113, section 6.5.2.
-func headerListSize(header metadata.MD) int {
+// fieldSize is what a header and its values take in the list of headers by RFC 9113, section
+// 6.5.2.
+func fieldSize(name string, values []string) int {
 	n := 0
-	for name, values := range header {
-		for _, v := range values {
-			n += len(name) + len(v) + 32
-		}
+	for _, v := range values {
+		n += len(name) + len(v) + 32
 	}
 	return n
 }

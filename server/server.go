@@ -120,12 +120,11 @@ func (s *Server) Listen(ctx context.Context) error {
 		}
 		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), rejected: s.metrics.RejectedConnections}
 		options := grpcOptions(s.options.Limits, s.metrics.Calls, s.draining)
-		rare := rareLogger(s.logger)
 		guarding := guard.New(guard.Options{
 			MaxStreams:      int(s.options.Limits.MaxStreams),
 			HeaderListBytes: decodedHeaders * int(s.options.Limits.MaxHeaderBytes),
 			Ended:           s.metrics.EndedConnections,
-			Logger:          rare,
+			Logger:          h.rare,
 		})
 		creds := insecure.NewCredentials()
 		switch {
@@ -134,7 +133,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		case secure != nil:
 			creds = secure
 		}
-		headers := &headerBound{max: int(s.options.Limits.MaxHeaderBytes), rejected: s.metrics.Rejected.Headers, logger: rare}
+		headers := &headerBound{max: int(s.options.Limits.MaxHeaderBytes), rejected: s.metrics.Rejected.Headers, logger: h.rare}
 		if s.options.Tracing != nil {
 			headers.kept = s.options.Tracing.Headers
 		}

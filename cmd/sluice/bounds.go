@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/process"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server"
 )
 
@@ -33,17 +34,16 @@ type boundsFlags struct {
 // check returns an error for the first bound that is out of range.
 func (f *boundsFlags) check() error {
 	const most = math.MaxInt32 // what every platform can count
-	// limiter.New has the same bounds, but takes 0 for its default.
-	memory, leastMemory, mostMemory := int64(f.CounterMemory), int64(4<<10), int64(256<<30)
+	memory := int64(f.CounterMemory)
 	if machine := process.MachineMemory(); memory > machine {
 		return fmt.Errorf("--counter-memory is %d: this machine has %d bytes of memory, so it must be %d to %d",
-			memory, machine, leastMemory, min(machine, mostMemory))
+			memory, machine, limiter.MinBytes, min(machine, limiter.MaxBytes))
 	}
 	for _, n := range []struct {
 		flag             string
 		value, low, high int64
 	}{
-		{"--counter-memory", memory, leastMemory, mostMemory},
+		{"--counter-memory", memory, limiter.MinBytes, limiter.MaxBytes},
 		{"--max-message", int64(f.MaxMessage), 1, most},
 		{"--max-descriptors", f.MaxDescriptors, 1, most},
 		{"--max-entries", f.MaxEntries, 1, most},

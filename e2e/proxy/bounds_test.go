@@ -57,7 +57,7 @@ func nobodyGetsPast(t *testing.T, args []string, cluster string) {
 	}
 	others.stop(t)
 	unharmed(t, limits)
-	t.Logf("others had %d answers; memory was at most %d MiB", others.total(), peak(t, limits)>>20)
+	t.Logf("others had %d answers; memory was at most %s", others.total(), peak(limits))
 }
 
 // envoyRejects reports whether Envoy itself rejects a request: over HTTP/2 it may reset the

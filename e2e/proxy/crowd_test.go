@@ -167,6 +167,6 @@ func TestClientsThatGoAwayChangeNothing(t *testing.T) {
 	if n := metric(t, limits, "sluice_ended_connections_total"); n != 0 {
 		t.Errorf("%v connections were ended, want none", n)
 	}
-	t.Logf("%d calls: those that stayed got %v, the others %v; %v cancelled waits; %d answers of others; memory was at most %d MiB",
-		all, stayed, left, metric(t, limits, "sluice_cancelled_waits_total"), others.total(), peak(t, limits)>>20)
+	t.Logf("%d calls: those that stayed got %v, the others %v; %v cancelled waits; %d answers of others; memory was at most %s",
+		all, stayed, left, metric(t, limits, "sluice_cancelled_waits_total"), others.total(), peak(limits))
 }

@@ -82,7 +82,7 @@ func TestManyLongRequestsAtOnce(t *testing.T) {
 	window.AwaitHour(t)
 	others := startWitness(t, p, 1)
 	others.await(t, 10)
-	before := peak(t, limits)
+	before := peak(limits)
 	var (
 		rivals, own rush
 		all         = sized(100, 500)
@@ -102,8 +102,8 @@ func TestManyLongRequestsAtOnce(t *testing.T) {
 		t.Errorf("of %d users with a request each, the answers are %v, want 200 alone", all/2, each)
 	}
 	unharmed(t, limits)
-	t.Logf("%d requests of 10 x %d bytes at once: memory was at most %d MiB, %d before; %d answers of others",
-		all, len(long), peak(t, limits)>>20, before>>20, others.total())
+	t.Logf("%d requests of 10 x %d bytes at once: memory was at most %s, %s before; %d answers of others",
+		all, len(long), peak(limits), before, others.total())
 }
 
 // TestManyLongRequestsOfManyEnvoys has several Envoys send theirs while sluice stands
@@ -139,7 +139,7 @@ func TestManyLongRequestsOfManyEnvoys(t *testing.T) {
 		t.Errorf("of a limit of %d, %d requests got %v, want at most as many 200 and else 429", places, all, got)
 	}
 	unharmed(t, limits)
-	t.Logf("%d requests of 2 x %d bytes by %d Envoys got %v; memory was at most %d MiB", all, 59*kib, len(envoys), got, peak(t, limits)>>20)
+	t.Logf("%d requests of 2 x %d bytes by %d Envoys got %v; memory was at most %s", all, 59*kib, len(envoys), got, peak(limits))
 }
 
 const twice = `

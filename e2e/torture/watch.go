@@ -15,13 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
 // Usage is what a process holds at one moment.
 type Usage struct {
-	// RSS and Peak are resident memory in bytes, now and the most so far.
-	RSS, Peak int
+	process.Memory
 	// Files is how many file descriptors are open.
 	Files int
 	// Goroutines is 0 if the metrics listener does not answer.
@@ -47,23 +47,8 @@ func Measure(tb testing.TB, s *sluice.Sluice) Usage {
 
 // Held returns the kernel's figures of a process. Goroutines are not among them.
 func Held(pid int) (u Usage, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
+	if u.Memory, err = process.MemoryOf(pid); err != nil {
 		return u, err
-	}
-	for line := range strings.Lines(string(status)) {
-		name, rest, _ := strings.Cut(line, ":")
-		into := map[string]*int{"VmRSS": &u.RSS, "VmHWM": &u.Peak}[name]
-		if into == nil {
-			continue
-		}
-		if _, err := fmt.Sscanf(rest, "%d kB", into); err != nil {
-			return u, fmt.Errorf("read %q: %w", line, err)
-		}
-		*into <<= 10
-	}
-	if u.RSS == 0 {
-		return u, fmt.Errorf("process %d has no memory: it has ended", pid)
 	}
 	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	u.Files = len(files)
