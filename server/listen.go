@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
@@ -16,8 +17,8 @@ import (
 // listen opens a listener on host:port, unix:///path or unix:@name, an abstract socket. It first
 // removes a socket file on which no process listens: a container that restarts keeps its volumes,
 // and could not listen again. With reusePort, another process of the same user may listen on the
-// same TCP port, if it sets SO_REUSEPORT too.
-func listen(ctx context.Context, addr string, reusePort bool) (net.Listener, error) {
+// same TCP port, if it sets SO_REUSEPORT too. A socket file gets the mode.
+func listen(ctx context.Context, addr string, reusePort bool, mode fs.FileMode) (net.Listener, error) {
 	var config net.ListenConfig
 	if reusePort {
 		config.Control = setReusePort
@@ -40,9 +41,9 @@ func listen(ctx context.Context, addr string, reusePort bool) (net.Listener, err
 		return nil, err
 	}
 	if !strings.HasPrefix(path, "@") {
-		// Envoy runs as another user. The socket's group and the directory's permissions
-		// decide who may connect.
-		if err := os.Chmod(path, 0o660); err != nil { //nolint:gosec // the group must write to it
+		// To connect is to write to the file. Without this the umask would decide who may, and
+		// Envoy runs as another user.
+		if err := os.Chmod(path, mode); err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
 	}

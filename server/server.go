@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"syscall"
@@ -25,6 +26,9 @@ type Options struct {
 	// The addresses are host:port; GRPCAddr may be unix:///path or unix:@name
 	// too. Port 0 picks a free one; an empty address switches a listener off.
 	GRPCAddr, HTTPAddr, DebugAddr, MetricsAddr string
+	// GRPCSocketMode is the mode of the socket file that GRPCAddr names. 0 means 0660: the
+	// socket's user and group may connect.
+	GRPCSocketMode fs.FileMode
 	// JSONAddr is for /json over TLS, instead of on the HTTP listener. Optional. It
 	// needs TLS.
 	JSONAddr string
@@ -57,6 +61,9 @@ type Options struct {
 	DrainTimeout time.Duration
 }
 
+// defaultSocketMode lets the socket's user and group connect.
+const defaultSocketMode fs.FileMode = 0o660
+
 // Server answers on all listeners.
 type Server struct {
 	options  Options
@@ -79,6 +86,9 @@ type httpListener struct {
 func New(options Options, service *Service, metrics *telemetry.Metrics, logger *zap.Logger) *Server {
 	if options.DrainTimeout == 0 {
 		options.DrainTimeout = 30 * time.Second
+	}
+	if options.GRPCSocketMode == 0 {
+		options.GRPCSocketMode = defaultSocketMode
 	}
 	if options.MetricsPath == "" {
 		options.MetricsPath = "/metrics"
@@ -114,7 +124,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	h := newHandler(s.service, s.logger, s.options.PreciseCodes)
 	h.tell = newTell(s.options.Tracing, s.logger)
 	if s.options.GRPCAddr != "" {
-		l, err := s.open(ctx, "grpc", s.options.GRPCAddr)
+		l, err := s.open(ctx, "grpc", s.options.GRPCAddr, s.options.GRPCSocketMode)
 		if err != nil {
 			return err // it is the first listener, so there is none to close
 		}
@@ -160,7 +170,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		if l.addr == "" {
 			continue
 		}
-		conn, err := s.open(ctx, l.name, l.addr)
+		conn, err := s.open(ctx, l.name, l.addr, defaultSocketMode)
 		if remedy, optional := s.options.Optional[l.name]; optional && errors.Is(err, syscall.EADDRINUSE) {
 			s.logger.Warn("a listener is left out: another process has its port",
 				zap.String("listener", l.name), zap.String("moved_by", remedy), zap.Error(err))
@@ -207,8 +217,8 @@ func (s *Server) plainJSON(json http.Handler) http.Handler {
 	return json
 }
 
-func (s *Server) open(ctx context.Context, name, addr string) (net.Listener, error) {
-	l, err := listen(ctx, addr, s.options.ReusePort)
+func (s *Server) open(ctx context.Context, name, addr string, mode fs.FileMode) (net.Listener, error) {
+	l, err := listen(ctx, addr, s.options.ReusePort, mode)
 	if err != nil {
 		return nil, fmt.Errorf("%s listener: %w", name, err)
 	}

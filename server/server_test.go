@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -328,7 +329,7 @@ func TestUnixSockets(t *testing.T) {
 			if strings.Contains(addr, "@") {
 				return
 			}
-			if _, err := listen(t.Context(), addr, false); err == nil || !strings.Contains(err.Error(), "another process listens") {
+			if _, err := listen(t.Context(), addr, false, defaultSocketMode); err == nil || !strings.Contains(err.Error(), "another process listens") {
 				t.Errorf("listen on a socket in use: %v", err)
 			}
 		})
@@ -347,19 +348,32 @@ func TestUnixSockets(t *testing.T) {
 	checkOK(t, r.dial(t))
 }
 
+// TestSocketMode holds that the mode of the gRPC socket is as asked, and that of others is not.
+func TestSocketMode(t *testing.T) {
+	for mode, want := range map[fs.FileMode]fs.FileMode{0: 0o660, 0o600: 0o600, 0o666: 0o666} {
+		grpc, http := filepath.Join(t.TempDir(), "grpc"), filepath.Join(t.TempDir(), "http")
+		serve(t, service(t, Settings{}, oneRule), Options{GRPCAddr: "unix://" + grpc, GRPCSocketMode: mode, HTTPAddr: "unix://" + http})
+		for path, want := range map[string]fs.FileMode{grpc: want, http: 0o660} {
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+				t.Errorf("GRPCSocketMode %v: %s is %v, %v, want %v", mode, filepath.Base(path), info.Mode().Perm(), err, want)
+			}
+		}
+	}
+}
+
 func TestListenKeepsAFileInTheWay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "precious")
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(t.Context(), "unix://"+path, false); err == nil {
+	if _, err := listen(t.Context(), "unix://"+path, false, defaultSocketMode); err == nil {
 		t.Error("listen on a regular file succeeded")
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "x" {
 		t.Errorf("the file is %q, %v afterwards, want it as it was", b, err)
 	}
 	for _, addr := range []string{"unix://", "unix:", "unix://tmp/s", "unix:s"} {
-		if _, err := listen(t.Context(), addr, false); err == nil || !strings.Contains(err.Error(), "must be unix:///path") {
+		if _, err := listen(t.Context(), addr, false, defaultSocketMode); err == nil || !strings.Contains(err.Error(), "must be unix:///path") {
 			t.Errorf("listen(%q) = %v, want what is allowed", addr, err)
 		}
 	}

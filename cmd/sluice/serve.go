@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os/signal"
 	"syscall"
 	"time"
@@ -35,12 +36,13 @@ type serveCmd struct {
 	Defaults     string   `group:"rules" placeholder:"FILE" help:"Words such as algorithm and burst for rules without them."`
 	MergeDomains bool     `group:"rules" help:"Merge files of one domain. Default: two files of one domain are an error."`
 
-	GRPCAddr    address `group:"listeners" name:"grpc-addr" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
-	HTTPAddr    address `group:"listeners" name:"http-addr" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
-	JSON        bool    `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`
-	DebugAddr   address `group:"listeners" name:"debug-addr" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication. Default 127.0.0.1:6070."`
-	MetricsAddr address `group:"listeners" name:"metrics-addr" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
-	ReusePort   bool    `group:"listeners" default:"${reusePort}" negatable:"" help:"Let another process of the same user listen on the same TCP ports (SO_REUSEPORT), so that a new one can start before the old one ends. Off by default, on under the name ratelimit."`
+	GRPCAddr    address  `group:"listeners" name:"grpc-addr" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
+	GRPCMode    fileMode `group:"listeners" name:"grpc-socket-mode" default:"0660" placeholder:"MODE" help:"Who may connect to the socket file of --grpc-addr: 0660 is its user and group, 0666 everyone who reaches the file. Default 0660."`
+	HTTPAddr    address  `group:"listeners" name:"http-addr" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
+	JSON        bool     `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`
+	DebugAddr   address  `group:"listeners" name:"debug-addr" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication. Default 127.0.0.1:6070."`
+	MetricsAddr address  `group:"listeners" name:"metrics-addr" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
+	ReusePort   bool     `group:"listeners" default:"${reusePort}" negatable:"" help:"Let another process of the same user listen on the same TCP ports (SO_REUSEPORT), so that a new one can start before the old one ends. Off by default, on under the name ratelimit."`
 
 	TLS tlsFlags `embed:""`
 	XDS xdsFlags `embed:""`
@@ -262,7 +264,8 @@ func (s *serveCmd) options() server.Options {
 	return server.Options{
 		GRPCAddr: string(s.GRPCAddr), HTTPAddr: string(s.HTTPAddr), JSONAddr: string(s.TLS.JSONAddr), DebugAddr: string(s.DebugAddr),
 		MetricsAddr: string(s.MetricsAddr), MetricsPath: s.Metrics.MetricsPath, NoPlainJSON: !s.JSON,
-		ReusePort: s.ReusePort, Optional: s.environment.Unasked("http-addr", "debug-addr", "metrics-addr"),
+		GRPCSocketMode: fs.FileMode(s.GRPCMode),
+		ReusePort:      s.ReusePort, Optional: s.environment.Unasked("http-addr", "debug-addr", "metrics-addr"),
 		Limits:       s.Bounds.limits(),
 		PreciseCodes: s.GRPCStatusCodes == "precise",
 		DrainDelay:   s.DrainDelay,

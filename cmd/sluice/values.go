@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"net"
 	"reflect"
@@ -46,6 +47,21 @@ func (a *address) UnmarshalText(text []byte) error {
 		}
 	}
 	*a = address(text)
+	return nil
+}
+
+// fileMode is the mode of a socket file.
+type fileMode fs.FileMode
+
+// UnmarshalText reads a mode in octal digits. A mode by which sluice itself could not connect, as
+// when decimal digits are given by mistake, is an error.
+func (m *fileMode) UnmarshalText(text []byte) error {
+	const own, all = 0o600, 0o666
+	n, err := strconv.ParseUint(string(text), 8, 32)
+	if err != nil || n&own != own || n&^all != 0 {
+		return fmt.Errorf("%q is not the mode of a socket: write octal digits from 0600 to 0666, such as 0660", text)
+	}
+	*m = fileMode(n)
 	return nil
 }
 

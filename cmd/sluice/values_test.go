@@ -31,6 +31,22 @@ func TestByteSize(t *testing.T) {
 	}
 }
 
+func TestFileMode(t *testing.T) {
+	for text, want := range map[string]fileMode{"0660": 0o660, "660": 0o660, "0600": 0o600, "0666": 0o666, "0622": 0o622} {
+		var got fileMode
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("fileMode %q = %#o, %v, want %#o", text, got, err, want)
+		}
+	}
+	// 432 is 0660 in decimal digits.
+	for _, text := range []string{"", "0", "0066", "0460", "432", "0777", "01660", "0o660", "-0660", "rw-rw----", "99999999999999999999"} {
+		var got fileMode
+		if err := got.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("fileMode %q = %#o, want an error", text, got)
+		}
+	}
+}
+
 func TestRatio(t *testing.T) {
 	for text, want := range map[string]ratio{"0": 0, "1": 1, "0.8": 0.8, "8e-1": 0.8, ".5": 0.5} {
 		var got ratio
