@@ -37,7 +37,7 @@ var theProgram = sync.OnceValues(func() (*program, error) {
 
 // fallback returns the value of a flag that is not given.
 func (p *program) fallback(flag string) (string, error) {
-	found := regexp.MustCompile(`--` + flag + `=[A-Z]+ .*? Default (\S+?)[. ]`).FindStringSubmatch(p.help)
+	found := regexp.MustCompile(`--` + flag + `=[A-Z]+ .*? Default (\S+?)\.?(?: |$)`).FindStringSubmatch(p.help)
 	if found == nil {
 		return "", fmt.Errorf("sluice serve --help has no default of --%s", flag)
 	}

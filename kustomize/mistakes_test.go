@@ -102,7 +102,8 @@ var mistakes = []struct {
 	{"standalone+tls", "components/tls/kustomization.yaml", "secretName: sluice-tls", "secretName: sluice-tsl", "Secret sluice-tsl"},
 	{"standalone+tls", "components/tls/kustomization.yaml", "/etc/sluice/tls/tls.crt", "/etc/sluice/tls/tls.cert", "tls.cert"},
 	{"sidecar-unix", "components/sidecar-unix/socket.yaml", "mountPath: /run/sluice", "mountPath: /run/slucie", "nothing is mounted"},
-	{"sidecar-unix", "components/sidecar-unix/socket.yaml", "fsGroup: 65532", "runAsNonRoot: true", "fsGroup"},
+	{"sidecar-unix", "components/sidecar-unix/kustomization.yaml", "--grpc-socket-mode=0666", "--grpc-socket-mode=0660", "Envoy may not connect"},
+	{"sidecar-unix", "components/sidecar-unix/kustomization.yaml", "--grpc-socket-mode=0666", "--grpc-socket-mode=0777", "grpc-socket-mode"},
 
 	// Rules.
 	{"standalone", "rules/rules.yaml", "unit: minute", "unit: minuet", "minuet"},
@@ -150,6 +151,7 @@ var mistakes = []struct {
 	{"sidecar-unix", "sidecar/networkpolicy.yaml", "- port: 10000", "- port: 1000", "opens"},
 	{"sidecar-unix", "sidecar/networkpolicy.yaml", "matchLabels:\n      app.kubernetes.io/name: envoy", "matchLabels:\n      app.kubernetes.io/name: envy", "selects no pods"},
 	{"standalone+monitoring", "components/monitoring/podmonitor.yaml", "port: metrics", "port: metric", "want /metrics of the port metrics"},
+	{"standalone+monitoring", "components/monitoring/podmonitor.yaml", "any: true", "any: false", "want all namespaces"},
 	{"sidecar-unix+monitoring", "components/monitoring/podmonitor.yaml", `runs-sluice: "true"`, `runs-sluice: "yes"`, "selects no pods"},
 	{"standalone", "base/deployment.yaml", `runs-sluice: "true"`, `runs-slucie: "true"`, "no label runs-sluice"},
 	{"sharded+topology", "components/topology/kustomization.yaml", "app.kubernetes.io/name: sluice }", "app.kubernetes.io/name: slucie }", "does not match its pods"},

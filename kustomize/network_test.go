@@ -27,6 +27,10 @@ func (o *objects) checkNetwork() {
 			}
 			o.matched(r, r.Spec.Selector)
 		case *monitoringv1.PodMonitor:
+			// Sidecars are in the namespaces of what they limit.
+			if !r.Spec.NamespaceSelector.Any {
+				o.complain("PodMonitor %s: want all namespaces", r.Name)
+			}
 			for _, pod := range o.matched(r, &r.Spec.Selector) {
 				for _, endpoint := range r.Spec.PodMetricsEndpoints {
 					if endpoint.Port == nil || *endpoint.Port != "metrics" || ports(pod)["metrics"] == 0 || endpoint.Path != "" {

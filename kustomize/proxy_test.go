@@ -211,9 +211,9 @@ func (o *objects) checkAddresses(all []address, workload object, c *corev1.Conta
 			if ours == "" || ours != theirs {
 				return fmt.Errorf("%s is on volume %q in sluice and %q in Envoy", a.Pipe.Path, ours, theirs)
 			}
-			// They are of different users, and the socket's mode is 0660.
-			if template.Spec.SecurityContext.FSGroup == nil {
-				return errors.New("without fsGroup Envoy must not write to the socket")
+			// They run as different users without a common group.
+			if mode := beside.flags["grpc-socket-mode"]; mode != "0666" {
+				return fmt.Errorf("the socket's mode is %q: Envoy may not connect", mode)
 			}
 		case a.Socket.Address == "127.0.0.1":
 			if beside == nil || beside.addrs["grpc"] != hostPort(a) {

@@ -2,6 +2,7 @@ package kustomize
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -62,6 +63,35 @@ func TestSidecarsLimit(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSidecarsSayTheirPorts holds that components/sidecar names each port of the pod that sluice
+// takes.
+func TestSidecarsSayTheirPorts(t *testing.T) {
+	t.Parallel()
+	files, err := manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	for line := range strings.Lines(files["components/sidecar/kustomization.yaml"]) {
+		if entry, found := strings.CutPrefix(line, "#     "); found {
+			named[strings.Fields(entry)[0]] = true
+		}
+	}
+	documents, err := files.build(tree{"kustomization.yaml": combo{overlay: "sidecar-unix"}.kustomization()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := map[string]bool{}
+	for _, addr := range decode(documents).instances()[0].addrs {
+		if !strings.HasPrefix(addr, "unix:") {
+			taken[strings.TrimPrefix(addr, ":")] = true
+		}
+	}
+	if !maps.Equal(named, taken) {
+		t.Errorf("it names %v, and sluice takes %v", named, taken)
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestOthersAskBySocket runs sluice and who asks it as the users that they are in
-// a pod of sidecar-unix, over a volume as the kubelet makes it with fsGroup: Envoy,
-// which is in the volume's group, may ask, and a user who is not may not.
+// TestOthersAskBySocket runs sluice as its user in a pod of sidecar-unix, on a volume as the
+// kubelet makes it. Envoy's user, who has no group in common with it, may ask. By the default mode
+// of the socket it may not.
 func TestOthersAskBySocket(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -25,7 +25,15 @@ func TestOthersAskBySocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const group = 65532
+	files, err := manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents, err := files.build(tree{"kustomization.yaml": combo{overlay: "sidecar-unix"}.kustomization()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mode := "--grpc-socket-mode=" + decode(documents).instances()[0].flags["grpc-socket-mode"]
 	dir, err := public()
 	if err != nil {
 		t.Fatal(err)
@@ -39,32 +47,37 @@ func TestOthersAskBySocket(t *testing.T) {
 		os.WriteFile(program, text, 0o755),
 		os.WriteFile(rules, []byte("domain: d\n"), 0o644),
 		os.Mkdir(volume, 0o777),
-		os.Chown(volume, 0, group),
-		os.Chmod(volume, 0o777|os.ModeSetgid),
+		os.Chmod(volume, 0o777),
 	); err != nil {
 		t.Fatal(err)
 	}
-	as := func(uid uint32, groups []uint32, args ...string) *exec.Cmd {
+	as := func(uid uint32, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), program, args...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: groups}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		return cmd
 	}
-	socket := "unix://" + filepath.Join(volume, "grpc.sock")
-	server, err := process.Start(as(65532, []uint32{group}, "serve", "--config="+rules, "--grpc-addr="+socket,
-		"--http-addr=", "--debug-addr=", "--metrics-addr="))
-	if err != nil {
-		t.Fatal(err)
+	// ask returns what Envoy's user gets from a sluice with these flags.
+	ask := func(name string, flags ...string) (string, error) {
+		socket := "unix://" + filepath.Join(volume, name)
+		server, err := process.Start(as(65532, append([]string{
+			"serve", "--config=" + rules, "--grpc-addr=" + socket,
+			"--http-addr=", "--debug-addr=", "--metrics-addr=",
+		}, flags...)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Kill()
+		if err := server.WaitLine(t.Context(), func(line string) bool { return strings.Contains(line, "\tlistening\t") }); err != nil {
+			t.Fatal(err)
+		}
+		out, err := as(101, "call", socket, "--domain", "d", "--descriptor", "k=v", "--timeout", patience.String()).CombinedOutput()
+		return string(out), err
 	}
-	defer server.Kill()
-	if err := server.WaitLine(t.Context(), func(line string) bool { return strings.Contains(line, "\tlistening\t") }); err != nil {
-		t.Fatal(err)
+	if out, err := ask("open", mode); err != nil {
+		t.Errorf("with %s: %v: %s", mode, err, out)
 	}
-	call := []string{"call", socket, "--domain", "d", "--descriptor", "k=v", "--timeout", patience.String()}
-	if out, err := as(101, []uint32{group}, call...).CombinedOutput(); err != nil {
-		t.Errorf("Envoy's user: %v: %s", err, out)
-	}
-	if out, err := as(101, nil, call...).CombinedOutput(); err == nil || !strings.Contains(string(out), "permission denied") {
-		t.Errorf("a user who is not of the group: %v: %s, want permission denied", err, out)
+	if out, err := ask("closed"); err == nil || !strings.Contains(out, "permission denied") {
+		t.Errorf("without: %v: %s, want permission denied", err, out)
 	}
 }
 

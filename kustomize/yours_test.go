@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 const remote = "https://github.com/sluice-ratelimit/sluice//kustomize/"
@@ -89,8 +90,8 @@ func TestYours(t *testing.T) {
 	}
 }
 
-// TestYourPods gives workloads of the user's, which have an init container already, a
-// sidecar, and leaves others alone.
+// TestYourPods gives a sidecar to workloads of the user's, which have an init container already,
+// and leaves others alone. What the user says of the pod stays.
 func TestYourPods(t *testing.T) {
 	t.Parallel()
 	files, err := manifests()
@@ -101,6 +102,7 @@ func TestYourPods(t *testing.T) {
 		yours := strings.NewReplacer(
 			"kind: Deployment", "kind: "+tt.kind,
 			"  name: envoy\n  labels:\n", "  name: shop\n  labels:\n    runs-sluice: \"true\"\n",
+			"        runAsNonRoot: true\n        # As in", "        runAsNonRoot: true\n        fsGroup: 2000\n        supplementalGroups: [3000]\n        # As in",
 			"      containers:\n", `      initContainers:
         - name: prepare
           image: docker.io/envoyproxy/envoy
@@ -132,6 +134,13 @@ func TestYourPods(t *testing.T) {
 		o := decode(documents)
 		o.checkPods()
 		o.checkNetwork()
+		for _, before := range decode([][]byte{[]byte(yours)}).pods() {
+			for _, after := range o.pods() {
+				if !equality.Semantic.DeepEqual(after.Spec.SecurityContext, before.Spec.SecurityContext) {
+					t.Errorf("%v: the pod's securityContext is %v, want as before: %v", tt, after.Spec.SecurityContext, before.Spec.SecurityContext)
+				}
+			}
+		}
 		if len(o.all) != 5 || len(o.instances()) != 1 {
 			t.Errorf("%v: %d objects and %d sidecars, want 5 and 1", tt, len(o.all), len(o.instances()))
 		}
