@@ -80,7 +80,6 @@ type serving struct {
 // NewService returns a service without rules: it answers errNoRules until the
 // first [Service.Serve].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
-	settings.Bounds.setDefaults()
 	s := &Service{settings: settings, table: table, metrics: metrics}
 	if clock := settings.Clock; clock != nil {
 		s.now = func() limiter.Time {

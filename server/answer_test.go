@@ -55,6 +55,7 @@ func service(tb testing.TB, settings Settings, rules string) *Service {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	settings.Bounds = fillBounds(settings.Bounds)
 	s := NewService(settings, table, newMetrics(tb))
 	if rules != "" {
 		if err := s.Serve(compile(tb, rules)); err != nil {

@@ -37,6 +37,7 @@ func benchService(tb testing.TB, settings Settings, rules string) *Service {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	settings.Bounds = fillBounds(settings.Bounds)
 	s := NewService(settings, table, newMetrics(tb))
 	if err := s.Serve(set); err != nil {
 		tb.Fatal(err)

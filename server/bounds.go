@@ -9,34 +9,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Bounds are the most that one request may hold. Zero fields mean the defaults,
-// which no ordinary configuration of Envoy reaches.
+// Bounds are the most that one request may hold. No ordinary configuration of Envoy reaches the
+// defaults, which stand in the tags, as those of [Limits] do.
 type Bounds struct {
-	// MessageBytes of the request. 0 means 4 MiB; see [Limits].MaxMessageBytes.
-	MessageBytes int
-	// Descriptors of the request. 0 means 1000.
-	Descriptors int
-	// Entries of each descriptor. 0 means 64.
-	Entries int
-	// KeyBytes of each entry. 0 means 1 KiB. Keys come from Envoy's configuration. Values
-	// come from end clients, so they have no bound of their own: Envoy lets a request pass
-	// if the answer is an error, so a client that exceeds the bound would pass every limit.
-	KeyBytes int
-}
-
-func (b *Bounds) setDefaults() {
-	if b.MessageBytes == 0 {
-		b.MessageBytes = defaultMaxMessage
-	}
-	if b.Descriptors == 0 {
-		b.Descriptors = 1000
-	}
-	if b.Entries == 0 {
-		b.Entries = 64
-	}
-	if b.KeyBytes == 0 {
-		b.KeyBytes = 1 << 10
-	}
+	// MessageBytes of the request; see [Limits].MaxMessageBytes.
+	MessageBytes int `kong:"-"`
+	Descriptors  int `name:"max-descriptors" type:"count" range:"1..2147483647" default:"1000" placeholder:"N" help:"Most descriptors of one request. Default 1000."`
+	Entries      int `name:"max-entries" type:"count" range:"1..2147483647" default:"64" placeholder:"N" help:"Most entries of one descriptor. Default 64."`
+	// KeyBytes of each entry. Keys come from Envoy's configuration. Values come from end clients,
+	// so they have no bound of their own: Envoy lets a request pass if the answer is an error, so a
+	// client that exceeds the bound would pass every limit.
+	KeyBytes int `name:"max-key-length" type:"size" range:"1..2147483647" default:"1KiB" placeholder:"SIZE" help:"Longest key of an entry. Default 1KiB."`
 }
 
 // check returns which bound the entries of one descriptor exceed, or nil.

@@ -226,7 +226,7 @@ func TestCounterQueriesGetAClearAnswer(t *testing.T) {
 	if _, err := AskCounters(t.Context(), addr, CounterQuery{Domain: "d", Descriptor: "=v"}); err == nil || !strings.Contains(err.Error(), "400 Bad Request: descriptor") {
 		t.Errorf("the client says %v", err)
 	}
-	empty, _ := debugServer(t, NewService(Settings{}, s.table, newMetrics(t)))
+	empty, _ := debugServer(t, service(t, Settings{}, ""))
 	if code, body := get(t, "http://"+empty+"/counters?domain=d&descriptor=k"); code != 503 || !strings.Contains(body, "no rate limit configuration loaded") {
 		t.Errorf("without rules: %d %s", code, body)
 	}

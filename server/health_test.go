@@ -48,7 +48,7 @@ func (l acceptHook) Accept() (net.Conn, error) {
 // the same as everyone after.
 func TestHealthIsToldToTheFirstWhoAsks(t *testing.T) {
 	s := service(t, Settings{}, "")
-	r := New(Options{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0"}, s, s.metrics, zap.NewNop())
+	r := New(Options{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Limits: fillLimits(Limits{})}, s, s.metrics, zap.NewNop())
 	if err := r.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}

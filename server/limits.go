@@ -10,76 +10,30 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-const defaultMaxMessage = 4 << 20
-
-// Limits bound what one client can cost. The zero value means the defaults.
+// Limits bound what one client can cost. Each field carries its flag, default and range as tags,
+// which cmd/sluice reads. There is no other default.
 type Limits struct {
-	// MaxMessageBytes bounds a request over gRPC. 0 means 4 MiB. A request beyond the bound
-	// is answered with an error, and Envoy then lets it pass, so no end client may reach the
-	// bound. An end client can fill Envoy's 60 KiB of headers, and Envoy may repeat them in
-	// each descriptor of a route. The bound must hold 60 KiB for each entry that comes from
-	// a header; the default holds 68.
-	MaxMessageBytes int
-	// MaxStreams bounds the calls in flight on one connection. 0 means 1024.
-	MaxStreams uint32
-	// MaxHeaderBytes bounds the headers of a call, as RFC 9113 counts them (6.5.2: each has
-	// 32 bytes more than its own). 0 means 128 KiB. An Envoy that traces forwards headers of
-	// end clients, up to its 60 KiB, and SkyWalking's tracer a third more.
-	MaxHeaderBytes uint32
-	// MaxConnections bounds the gRPC connections. 0 means 10000.
-	MaxConnections int
-	// MaxHTTPConnections bounds those of each listener that speaks HTTP. 0 means 1000.
-	MaxHTTPConnections int
-	// ConnectionTimeout is how long a connection may take to begin: TLS and HTTP/2
-	// settings. 0 means 5 s.
-	ConnectionTimeout time.Duration
-	// MaxConnectionIdle ends connections that had no call for that time. 0 means 15 minutes.
-	MaxConnectionIdle time.Duration
-	// KeepaliveTime is how long a client may be silent before it is pinged, at least a
-	// second. 0 means a minute. KeepaliveTimeout is how long its answer may take. 0 means
-	// 10 s.
-	KeepaliveTime, KeepaliveTimeout time.Duration
-	// KeepaliveMinTime is the least time between a client's own pings. The connection of a
-	// client that pings more often is closed. 0 means 10 s.
-	KeepaliveMinTime time.Duration
-	// MaxConnectionAge ends connections after that time, so that clients spread over new
-	// replicas. 0 means never.
-	MaxConnectionAge time.Duration
-	// MaxConnectionAgeGrace is how long calls may take after that. 0 means any time.
-	MaxConnectionAgeGrace time.Duration
-}
+	// MaxMessageBytes bounds a request over gRPC. A request beyond the bound is answered with an
+	// error, and Envoy then lets it pass, so no end client may reach the bound. An end client can
+	// fill Envoy's 60 KiB of headers, and Envoy may repeat them in each descriptor of a route. The
+	// default holds 68 entries that come from a header.
+	MaxMessageBytes int `name:"max-message" type:"size" range:"1..2147483647" default:"4MiB" placeholder:"SIZE" help:"Largest request. A larger one gets an error, which Envoy takes for a pass, so allow 60KiB (Envoy's max_request_headers_kb) for each entry that comes from a header. Default 4MiB."`
 
-func (l Limits) withDefaults() Limits {
-	if l.MaxMessageBytes == 0 {
-		l.MaxMessageBytes = defaultMaxMessage
-	}
-	if l.MaxStreams == 0 {
-		l.MaxStreams = 1024
-	}
-	if l.MaxConnections == 0 {
-		l.MaxConnections = 10_000
-	}
-	if l.MaxHTTPConnections == 0 {
-		l.MaxHTTPConnections = 1000
-	}
-	if l.MaxHeaderBytes == 0 {
-		l.MaxHeaderBytes = 128 << 10
-	}
-	for _, d := range []struct {
-		time *time.Duration
-		or   time.Duration
-	}{
-		{&l.ConnectionTimeout, 5 * time.Second},
-		{&l.MaxConnectionIdle, 15 * time.Minute},
-		{&l.KeepaliveTime, time.Minute},
-		{&l.KeepaliveTimeout, 10 * time.Second},
-		{&l.KeepaliveMinTime, 10 * time.Second},
-	} {
-		if *d.time == 0 {
-			*d.time = d.or
-		}
-	}
-	return l
+	MaxConnections     int    `type:"count" range:"1..2147483647" default:"10000" placeholder:"N" help:"Most gRPC connections. There may be fewer if the process may not open so many files. Default 10000."`
+	MaxHTTPConnections int    `name:"max-http-connections" type:"count" range:"1..2147483647" default:"1000" placeholder:"N" help:"Most connections of each HTTP listener. There may be fewer if the process may not open so many files. Default 1000."`
+	MaxStreams         uint32 `type:"count" range:"1..2147483647" default:"1024" placeholder:"N" help:"Most calls in flight on one connection. Default 1024."`
+	// MaxHeaderBytes is counted as RFC 9113 does (6.5.2: each header has 32 bytes more than its
+	// own). The headers of Envoy's call take 700 bytes, and those of a trace more.
+	MaxHeaderBytes uint32 `name:"max-header-size" type:"size" range:"1KiB..16MiB" default:"128KiB" placeholder:"SIZE" help:"Most that the headers of a call may take; more than twice as much may close the connection. Envoy forwards tracing headers of end clients, up to its max_request_headers_kb (60). Default 128KiB."`
+
+	ConnectionTimeout     time.Duration `range:"1ms..1h" default:"5s" placeholder:"TIME" help:"Longest that a connection may take to begin. Default 5s."`
+	MaxConnectionIdle     time.Duration `range:"1ms..87600h" default:"15m" placeholder:"TIME" help:"End a connection after this time without a call. Default 15m."`
+	MaxConnectionAge      time.Duration `range:"0s..87600h" default:"24h" placeholder:"TIME" help:"End a connection after this time, give or take a tenth, so that clients spread over new replicas. 0 means never. Default 24h."`
+	MaxConnectionAgeGrace time.Duration `range:"0s..87600h" default:"1h" placeholder:"TIME" help:"Time for calls in flight after that. 0 means as long as they take. Default 1h."`
+	// KeepaliveTime is at least a second because grpc-go pings no more often.
+	KeepaliveTime    time.Duration `range:"1s..87600h" default:"60s" placeholder:"TIME" help:"Ping a client after this time of silence. Default 60s."`
+	KeepaliveTimeout time.Duration `range:"1ms..1h" default:"10s" placeholder:"TIME" help:"End the connection if the client has not answered a ping after this time. Default 10s."`
+	KeepaliveMinTime time.Duration `range:"1ms..87600h" default:"10s" placeholder:"TIME" help:"Least time between a client's own pings. The connection of a client that pings more often ends. Default 10s."`
 }
 
 // Bounds on an HTTP request on any listener, in bytes.

@@ -93,7 +93,6 @@ func New(options Options, service *Service, metrics *telemetry.Metrics, logger *
 	if options.MetricsPath == "" {
 		options.MetricsPath = "/metrics"
 	}
-	options.Limits = options.Limits.withDefaults()
 	s := &Server{
 		options: options, service: service, metrics: metrics, logger: logger,
 		draining: make(chan struct{}),

@@ -54,6 +54,7 @@ func serve(t *testing.T, s *Service, options Options) *running {
 			*addr = "127.0.0.1:0"
 		}
 	}
+	options.Limits = fillLimits(options.Limits)
 	r := &running{Server: New(options, s, s.metrics, zap.New(core)), addr: map[string]string{}, logs: logs, done: make(chan error, 1)}
 	if err := r.Listen(t.Context()); err != nil {
 		t.Fatal(err)

@@ -9,27 +9,12 @@ import (
 // Backoff says how long to wait after a stream has ended. The wait grows with each stream
 // that ends before it brings a response.
 type Backoff struct {
-	// Initial is the first wait, Max the longest. Default 10s and 60s.
-	Initial, Max time.Duration
-	// Factor multiplies each further wait. With 1 or less every wait is Initial, as in
-	// envoyproxy/ratelimit, whose default is 0.5. 0 means 2.
-	Factor float64
-	// Jitter shortens every wait by a random part, at most half. Without it all clients
-	// of one server come back at the same time.
-	Jitter bool
-}
-
-func (b Backoff) withDefaults() Backoff {
-	if b.Initial <= 0 {
-		b.Initial = 10 * time.Second
-	}
-	if b.Max <= 0 {
-		b.Max = time.Minute
-	}
-	if b.Factor == 0 {
-		b.Factor = 2
-	}
-	return b
+	Initial time.Duration `range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Wait after a stream has ended. Default 10s."`
+	Max     time.Duration `range:"1ns..87600h" default:"60s" placeholder:"TIME" help:"Longest such wait. Default 60s."`
+	// Factor is 0.5 by default in envoyproxy/ratelimit.
+	Factor float64 `name:"random-factor" default:"2" placeholder:"FACTOR" help:"Factor between such waits. At 1 and below all are equal. Default 2."`
+	// Without Jitter all clients of one server come back at the same time.
+	Jitter bool `default:"true" negatable:"" help:"Shorten each such wait by up to half at random. On by default."`
 }
 
 // wait returns how long to wait after that many earlier failures in a row.

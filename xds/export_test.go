@@ -25,4 +25,4 @@ func Build(resources []*anypb.Any, opt descriptors.Options) (*descriptors.Set, r
 }
 
 // Wait is Backoff.wait.
-func (b Backoff) Wait(failures int) time.Duration { return b.withDefaults().wait(failures) }
+func (b Backoff) Wait(failures int) time.Duration { return b.wait(failures) }

@@ -27,42 +27,38 @@ import (
 var ErrTooLarge = errors.New("the server's response is too large")
 
 // Options say which server a [Source] asks and what it calls. [Source.Run] calls the
-// callbacks, one at a time. [Source.SetDefaults] calls OnLoad too.
+// callbacks, one at a time. [Source.SetDefaults] calls OnLoad too. The tags are flags of
+// cmd/sluice, with their defaults and ranges; there is no other default.
 type Options struct {
-	// Target is the server: host:port, or any other target of gRPC. Required.
-	Target string
+	Target       string            `name:"addr" placeholder:"ADDR" help:"Server that the rules come from, instead of files: host:port."`
+	NodeID       string            `default:"default" placeholder:"ID" help:"Name of the node that sluice gives to the server. Default default."`
+	NodeMetadata map[string]string `mapsep:"," placeholder:"KEY=VALUE" help:"Metadata of the node; several with commas, or repeated."`
+	// RetryInterval is short: an attempt costs little, and until it succeeds the rules are old. It
+	// is also the least time between rejections.
+	RetryInterval time.Duration `range:"1ns..87600h" default:"1s" placeholder:"TIME" help:"Time between attempts to connect, less up to half at random. Default 1s."`
+	Backoff       Backoff       `embed:"" prefix:"backoff-"`
+	// MaxMessageBytes is some 200,000 descriptors.
+	MaxMessageBytes int `name:"max-message" type:"size" range:"1..1GiB" default:"16MiB" placeholder:"SIZE" help:"Most that all rules may take in one response. Default 16MiB."`
+
 	// Credentials secure the connection. Nil means plain text.
-	Credentials credentials.TransportCredentials
-	// NodeID and NodeMetadata tell the server who asks.
-	NodeID       string
-	NodeMetadata map[string]string
+	Credentials credentials.TransportCredentials `kong:"-"`
 	// Headers go with each stream. Names are lower case.
-	Headers map[string][]string
-	// MaxMessageBytes bounds one response, and so all rules. Default 16 MiB, which
-	// is some 200,000 descriptors.
-	MaxMessageBytes int
-	// RetryInterval is the time between attempts to connect, shortened by a random
-	// part of up to half, and the least between rejections. Default 1s: an attempt costs
-	// little, and until it succeeds the rules are old.
-	RetryInterval time.Duration
-	// Backoff is for streams that end.
-	Backoff Backoff
+	Headers map[string][]string `kong:"-"`
 	// Rules say how the rules compile.
-	Rules descriptors.Options
+	Rules descriptors.Options `kong:"-"`
 
 	// OnLoad is called with the result of each response that differs from the one
-	// before. If it returns an error for a Set, the Set is rejected. Required.
-	OnLoad func(source.Update) error
-	// OnAnswered is called after each ACK and NACK. Optional.
-	OnAnswered func(ack bool)
-	// OnConnected is called when a stream is open. Optional.
-	OnConnected func()
+	// before. If it returns an error for a Set, the Set is rejected.
+	OnLoad func(source.Update) error `kong:"-"`
+	// OnAnswered is called after each ACK and NACK.
+	OnAnswered func(ack bool) `kong:"-"`
+	// OnConnected is called when a stream is open.
+	OnConnected func() `kong:"-"`
 	// OnDisconnected is called when a stream has ended or could not begin, with the
-	// time until the next attempt. Optional.
-	OnDisconnected func(err error, retry time.Duration)
+	// time until the next attempt.
+	OnDisconnected func(err error, retry time.Duration) `kong:"-"`
 	// OnIgnored is called for a response of a type that was not asked for.
-	// Optional.
-	OnIgnored func(typeURL string)
+	OnIgnored func(typeURL string) `kong:"-"`
 }
 
 // Source follows the rules of a management server. One goroutine runs it; the
@@ -77,27 +73,8 @@ type Source struct {
 
 // NewSource returns a Source. It does nothing before [Source.Run].
 func NewSource(opt Options) (*Source, error) {
-	if opt.MaxMessageBytes <= 0 {
-		opt.MaxMessageBytes = 16 << 20
-	}
-	if opt.RetryInterval <= 0 {
-		opt.RetryInterval = time.Second
-	}
-	opt.Backoff = opt.Backoff.withDefaults()
 	if opt.Credentials == nil {
 		opt.Credentials = insecure.NewCredentials()
-	}
-	if opt.OnAnswered == nil {
-		opt.OnAnswered = func(bool) {}
-	}
-	if opt.OnConnected == nil {
-		opt.OnConnected = func() {}
-	}
-	if opt.OnDisconnected == nil {
-		opt.OnDisconnected = func(error, time.Duration) {}
-	}
-	if opt.OnIgnored == nil {
-		opt.OnIgnored = func(string) {}
 	}
 	s := &Source{
 		opt:   opt,

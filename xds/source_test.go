@@ -1,6 +1,7 @@
 package xds_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,12 +41,9 @@ func follow(t *testing.T, target string, opt xds.Options) *client {
 		up: make(chan struct{}, 100), down: make(chan error, 1000), ignored: make(chan string, 100),
 	}
 	opt.Target = target
-	if opt.NodeID == "" {
-		opt.NodeID = "default"
-	}
-	if opt.RetryInterval == 0 {
-		opt.RetryInterval = 10 * time.Millisecond
-	}
+	opt.NodeID = cmp.Or(opt.NodeID, "default")
+	opt.RetryInterval = cmp.Or(opt.RetryInterval, 10*time.Millisecond)
+	opt.MaxMessageBytes = cmp.Or(opt.MaxMessageBytes, 16<<20)
 	opt.Backoff = xds.Backoff{Initial: 10 * time.Millisecond, Max: 10 * time.Millisecond}
 	load := opt.OnLoad
 	opt.OnLoad = func(u source.Update) error {
@@ -299,7 +297,9 @@ func TestDefaults(t *testing.T) {
 	set(t, s, "1", domain("a", 5))
 	updates := make(chan source.Update, 10)
 	source, err := xds.NewSource(xds.Options{
-		Target: s.Addr(), NodeID: "default", OnLoad: func(u source.Update) error { updates <- u; return nil },
+		Target: s.Addr(), NodeID: "default", MaxMessageBytes: 16 << 20,
+		OnLoad:     func(u source.Update) error { updates <- u; return nil },
+		OnAnswered: func(bool) {}, OnConnected: func() {}, OnDisconnected: func(error, time.Duration) {},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -19,9 +19,9 @@ type callCmd struct {
 	Descriptor []string      `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"A descriptor's entries in order; repeat for several descriptors. A backslash makes the next character part of a key or value."`
 	Hits       []int64       `placeholder:"N" help:"Hits of each descriptor in turn: 0 peeks, a negative number refunds. One number holds for all."`
 	Limit      []string      `placeholder:"5/hour" help:"Limit that replaces the configured one, of each descriptor in turn: 5/hour, 100/10minute, or - for none."`
-	Count      int           `default:"1" short:"n" help:"Number of requests. Default 1."`
+	Count      int           `type:"count" range:"1..2147483647" default:"1" short:"n" help:"Number of requests. Default 1."`
 	Rate       float64       `placeholder:"R" help:"Requests a second. Default as fast as answers come."`
-	Timeout    time.Duration `default:"1s" help:"Deadline of each request. Default 1s."`
+	Timeout    time.Duration `range:"1ns..24h" default:"1s" help:"Deadline of each request. Default 1s."`
 	JSON       bool          `name:"json" help:"Print each reply as JSON."`
 
 	TLS        bool   `help:"Use TLS."`
@@ -38,8 +38,8 @@ func (k *callCmd) Validate() error {
 			return fmt.Errorf("%q is not an address: write host:port, unix:///path or unix:@name", k.Addr)
 		}
 	}
-	if k.Count < 1 || !(k.Rate >= 0) || k.Timeout <= 0 { // NaN is not either
-		return errors.New("--count must be at least 1, --timeout above 0 and --rate not negative")
+	if !(k.Rate >= 0) { // NaN is not either
+		return fmt.Errorf("--rate is %v: must not be negative", k.Rate)
 	}
 	if (k.Cert == "") != (k.Key == "") {
 		return errors.New("--cert and --key go together")

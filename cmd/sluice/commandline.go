@@ -40,7 +40,9 @@ func newParser(root *cli, name string, c console, options ...kong.Option) (*kong
 		defaultsUnder(name),
 		kong.ExplicitGroups(serveGroups),
 		kong.KindMapper(reflect.Bool, boolean{}),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(duration)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), ranged(parseDuration)),
+		kong.NamedMapper("size", ranged(parseSize)),
+		kong.NamedMapper("count", ranged(parseCount)),
 		kong.PostBuild(nameVariables),
 	)...)
 }

@@ -45,7 +45,7 @@ type serveCmd struct {
 	ReusePort   bool     `group:"listeners" default:"${reusePort}" negatable:"" help:"Let another process of the same user listen on the same TCP ports (SO_REUSEPORT), so that a new one can start before the old one ends. Off by default, on under the name ratelimit."`
 
 	TLS tlsFlags `embed:""`
-	XDS xdsFlags `embed:""`
+	XDS xdsFlags `embed:"" group:"xds"`
 
 	AllOrNothing   bool  `group:"decisions" help:"Set all_or_nothing for all domains: a denied request charges nothing."`
 	ShadowMode     bool  `group:"decisions" help:"Let every request pass. Statuses, counting and metrics stay."`
@@ -63,14 +63,14 @@ type serveCmd struct {
 
 	Metrics metricsFlags `embed:""`
 
-	Bounds boundsFlags `embed:""`
+	Bounds boundsFlags `embed:"" group:"bounds"`
 
 	Statsd  statsdFlags  `embed:""`
 	Tracing tracingFlags `embed:""`
 
 	NeedRules    bool          `group:"process" name:"unhealthy-without-rules" help:"Be unhealthy while no domain is configured. Default: be healthy, while every request passes or gets an error."`
-	DrainDelay   time.Duration `group:"process" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and rejecting new calls at SIGTERM. Default 0s."`
-	DrainTimeout time.Duration `group:"process" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
+	DrainDelay   time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and rejecting new calls at SIGTERM. Default 0s."`
+	DrainTimeout time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
 	LogLevel     string        `group:"process" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error. Default info."`
 	LogFormat    string        `group:"process" default:"text" placeholder:"text|json" help:"Default text."`
 }
@@ -132,7 +132,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	}
 	metrics.WatchLog(log)
 	r := &keeper{metrics: metrics, logger: logger, drainTimeout: s.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow}
-	if r.table, err = limiter.New(limiter.Options{Bytes: int64(s.Bounds.CounterMemory)}); err != nil {
+	if r.table, err = limiter.New(limiter.Options{Bytes: s.Bounds.CounterMemory}); err != nil {
 		return fmt.Errorf("--counter-memory: %w", err)
 	}
 	r.metrics.WatchTable(func() telemetry.TableStats {
@@ -151,7 +151,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 // serve answers from the rules that r gets. What runs beside it runs in group.
 func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper) error {
 	follow := s.followFiles
-	if s.XDS.Addr != "" {
+	if s.XDS.Target != "" {
 		follow = s.followServer
 	}
 	if err := follow(ctx, group, r); err != nil || ctx.Err() != nil {
@@ -251,7 +251,7 @@ func (s *serveCmd) settings() server.Settings {
 		DynamicMetadata:  s.DynamicMetadata,
 		DecisionMetadata: s.DecisionMetadata,
 		Allow:            s.TLS.allow,
-		Bounds:           s.Bounds.bounds(),
+		Bounds:           s.Bounds.Request,
 		Clock:            clock.New(),
 	}
 	if s.ResponseHeaders {
@@ -266,7 +266,7 @@ func (s *serveCmd) options() server.Options {
 		MetricsAddr: string(s.MetricsAddr), MetricsPath: s.Metrics.MetricsPath, NoPlainJSON: !s.JSON,
 		GRPCSocketMode: fs.FileMode(s.GRPCMode),
 		ReusePort:      s.ReusePort, Optional: s.environment.Unasked("http-addr", "debug-addr", "metrics-addr"),
-		Limits:       s.Bounds.limits(),
+		Limits:       s.Bounds.Limits,
 		PreciseCodes: s.GRPCStatusCodes == "precise",
 		DrainDelay:   s.DrainDelay,
 		DrainTimeout: s.DrainTimeout,

@@ -19,7 +19,7 @@ type statsdFlags struct {
 	StatsdProtocol string        `group:"statsd" enum:"tcp,udp" default:"tcp" placeholder:"tcp|udp" help:"How to reach the StatsD server. Default tcp."`
 	DogstatsdAddr  string        `group:"statsd" name:"dogstatsd-addr" placeholder:"ADDR" help:"Send metrics to this DogStatsD server instead, host:port over UDP or unix:///path. Default none."`
 	Mogrifiers     []mogrifier   `group:"statsd" name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rewrite names for DogStatsD, PATTERN;NAME;KEY:VALUE,KEY:VALUE with $$1 for what a group of the pattern matched; may be repeated. The first that matches counts."`
-	StatsInterval  time.Duration `group:"statsd" name:"stats-flush-interval" default:"10s" placeholder:"TIME" help:"Time between two sendings. Default 10s."`
+	StatsInterval  time.Duration `group:"statsd" name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Time between two sendings. Default 10s."`
 	ExtraTags      tags          `group:"statsd" placeholder:"K:V,K:V" help:"Tags of every metric."`
 }
 
@@ -44,9 +44,6 @@ func (f *statsdFlags) check() error {
 	}
 	if err := telemetry.CheckTags(f.ExtraTags); err != nil {
 		return fmt.Errorf("--extra-tags (EXTRA_TAGS): %w", err)
-	}
-	if f.StatsInterval <= 0 {
-		return fmt.Errorf("--stats-flush-interval (STATS_FLUSH_INTERVAL) is %v: must be above 0", f.StatsInterval)
 	}
 	return nil
 }

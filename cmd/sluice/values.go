@@ -17,22 +17,65 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// byteSize is a number of bytes, written as 65536, 64KiB, 64Ki, 64MiB or 1GiB.
-type byteSize int64
+// ranged reads a whole number, a size or a time, and holds it to the range of the flag's tag.
+type ranged func(text string) (int64, error)
 
-// UnmarshalText reads a size.
-func (s *byteSize) UnmarshalText(text []byte) error {
-	digits := strings.TrimRight(string(text), "KMGTiB")
+// Decode reads a number. A flag of an unsigned type has a range that fits.
+func (parse ranged) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("value", &text); err != nil {
+		return err
+	}
+	n, err := parse(text)
+	if err != nil {
+		return err
+	}
+	if low, high, ok := strings.Cut(ctx.Value.Tag.Get("range"), ".."); ok {
+		least, err1 := parse(low)
+		most, err2 := parse(high)
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		if n < least || n > most {
+			return fmt.Errorf("%q is out of range: must be %s to %s", text, low, high)
+		}
+	}
+	if target.CanUint() {
+		target.SetUint(uint64(n)) //nolint:gosec // within the range
+	} else {
+		target.SetInt(n)
+	}
+	return nil
+}
+
+func parseCount(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a whole number", text)
+	}
+	return n, nil
+}
+
+// parseSize reads a number of bytes, written as 65536, 64KiB, 64Ki, 64MiB or 1GiB.
+func parseSize(text string) (int64, error) {
+	digits := strings.TrimRight(text, "KMGTiB")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	shift, ok := map[string]int{
 		"": 0, "B": 0,
 		"KiB": 10, "Ki": 10, "MiB": 20, "Mi": 20, "GiB": 30, "Gi": 30, "TiB": 40, "Ti": 40,
-	}[string(text)[len(digits):]]
+	}[text[len(digits):]]
 	if err != nil || !ok || n < 0 || n > math.MaxInt64>>shift {
-		return fmt.Errorf("%q is not a size: write 65536, 64KiB, 64MiB or 1GiB", text)
+		return 0, fmt.Errorf("%q is not a size: write 65536, 64KiB, 64MiB or 1GiB", text)
 	}
-	*s = byteSize(n << shift)
-	return nil
+	return n << shift, nil
+}
+
+func parseDuration(text string) (int64, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a time: write 500ms, 30s, 10m or 24h", text)
+	}
+	return int64(d), nil
 }
 
 // address is where to listen, or "" for nowhere.
@@ -87,22 +130,6 @@ func (h *headerName) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// connectionAge is the time after which connections end, or 0 for never.
-type connectionAge time.Duration
-
-// UnmarshalText reads a time. grpc-go adds a random tenth, which must not overflow.
-func (a *connectionAge) UnmarshalText(text []byte) error {
-	d, err := parseDuration(string(text))
-	if err == nil && (d < 0 || d > longest) {
-		err = fmt.Errorf("%q is out of range: must be 0s to %v", text, longest)
-	}
-	*a = connectionAge(d)
-	return err
-}
-
-// longest bounds times that are added up.
-const longest = 10 * 365 * 24 * time.Hour
-
 // ratio is a number from 0 to 1.
 type ratio float32
 
@@ -137,22 +164,3 @@ func (boolean) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 
 // IsBool says that no value need follow.
 func (boolean) IsBool() bool { return true }
-
-// duration reads a time, with a hint how to write one.
-func duration(ctx *kong.DecodeContext, target reflect.Value) error {
-	var text string
-	if err := ctx.Scan.PopValueInto("time", &text); err != nil {
-		return err
-	}
-	d, err := parseDuration(text)
-	target.SetInt(int64(d))
-	return err
-}
-
-func parseDuration(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a time: write 500ms, 30s, 10m or 24h", text)
-	}
-	return d, nil
-}

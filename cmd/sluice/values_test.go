@@ -6,7 +6,7 @@ import (
 )
 
 func TestByteSize(t *testing.T) {
-	for text, want := range map[string]byteSize{
+	for text, want := range map[string]int64{
 		"0": 0, "65536": 65536, "7B": 7,
 		"64KiB": 64 << 10, "64Ki": 64 << 10,
 		"64MiB": 64 << 20, "64Mi": 64 << 20,
@@ -15,18 +15,16 @@ func TestByteSize(t *testing.T) {
 		"9223372036854775807": math.MaxInt64,
 		"8388607TiB":          8388607 << 40,
 	} {
-		var got byteSize
-		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
-			t.Errorf("byteSize %q = %d, %v, want %d", text, got, err, want)
+		if got, err := parseSize(text); err != nil || got != want {
+			t.Errorf("size %q = %d, %v, want %d", text, got, err, want)
 		}
 	}
 	for _, text := range []string{
 		"", "B", "MiB", "-1", "-1MiB", "1.5MiB", "64 MiB", " 64MiB", "64mib", "64M", "64MB", "64KiBKiB", "12Q", "0x10",
 		"9223372036854775808", "8388608TiB", "9223372036854775807KiB",
 	} {
-		var got byteSize
-		if err := got.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("byteSize %q = %d, want an error", text, got)
+		if got, err := parseSize(text); err == nil {
+			t.Errorf("size %q = %d, want an error", text, got)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -21,63 +20,46 @@ import (
 
 // xdsFlags say which management server the rules come from.
 type xdsFlags struct {
-	Addr          string            `group:"xds" name:"xds-addr" placeholder:"ADDR" help:"Server that the rules come from, instead of files: host:port."`
-	StartWithout  bool              `group:"xds" name:"start-without-rules" help:"Listen at once, and answer errors until the first rules come. Default: wait for them."`
-	NodeID        string            `group:"xds" name:"xds-node-id" default:"default" placeholder:"ID" help:"Name of the node that sluice gives to the server. Default default."`
-	NodeMetadata  map[string]string `group:"xds" name:"xds-node-metadata" mapsep:"," placeholder:"KEY=VALUE" help:"Metadata of the node; several with commas, or repeated."`
-	Headers       []string          `group:"xds" name:"xds-header" sep:"none" placeholder:"NAME=VALUE" help:"Header of the call to the server; may be repeated."`
-	TLS           bool              `group:"xds" name:"xds-tls" help:"Speak TLS."`
-	CA            string            `group:"xds" name:"xds-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the server's certificate. Default: the system's."`
-	SAN           string            `group:"xds" name:"xds-san" placeholder:"NAME" help:"DNS name or IP address that the server's certificate must carry. Default: the host of --xds-addr."`
-	Cert          string            `group:"xds" name:"xds-cert" placeholder:"FILE" help:"Certificate to show to the server, in PEM."`
-	Key           string            `group:"xds" name:"xds-key" placeholder:"FILE" help:"Its key."`
-	RetryInterval time.Duration     `group:"xds" name:"xds-retry-interval" default:"1s" placeholder:"TIME" help:"Time between attempts to connect, less up to half at random. Default 1s."`
-	Initial       time.Duration     `group:"xds" name:"xds-backoff-initial" default:"10s" placeholder:"TIME" help:"Wait after a stream has ended. Default 10s."`
-	Max           time.Duration     `group:"xds" name:"xds-backoff-max" default:"60s" placeholder:"TIME" help:"Longest such wait. Default 60s."`
-	Factor        float64           `group:"xds" name:"xds-backoff-random-factor" default:"2" placeholder:"FACTOR" help:"Factor between such waits. At 1 and below all are equal. Default 2."`
-	Jitter        bool              `group:"xds" name:"xds-backoff-jitter" default:"true" negatable:"" help:"Shorten each such wait by up to half at random. On by default."`
-	MaxMessage    byteSize          `group:"xds" name:"xds-max-message" default:"16MiB" placeholder:"SIZE" help:"Most that all rules may take in one response. Default 16MiB."`
+	xds.Options `embed:"" prefix:"xds-"`
+
+	StartWithout bool     `name:"start-without-rules" help:"Listen at once, and answer errors until the first rules come. Default: wait for them."`
+	Header       []string `name:"xds-header" sep:"none" placeholder:"NAME=VALUE" help:"Header of the call to the server; may be repeated."`
+	TLS          bool     `name:"xds-tls" help:"Speak TLS."`
+	CA           string   `name:"xds-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the server's certificate. Default: the system's."`
+	SAN          string   `name:"xds-san" placeholder:"NAME" help:"DNS name or IP address that the server's certificate must carry. Default: the host of --xds-addr."`
+	Cert         string   `name:"xds-cert" placeholder:"FILE" help:"Certificate to show to the server, in PEM."`
+	Key          string   `name:"xds-key" placeholder:"FILE" help:"Its key."`
 }
 
 // check returns what is wrong with the flags, alone and together.
-func (f *xdsFlags) check(configGiven bool) error {
-	if f.Addr == "" {
+func (f *xdsFlags) check(configGiven bool) (err error) {
+	if f.Target == "" {
 		return nil
 	}
-	switch {
+	switch b := f.Backoff; {
 	case configGiven:
 		return errors.New("--xds-addr and --config exclude each other: rules come from a server or from files")
 	case !f.TLS && (f.CA != "" || f.SAN != "" || f.Cert != "" || f.Key != ""):
 		return errors.New("--xds-ca, --xds-san, --xds-cert and --xds-key need --xds-tls")
 	case (f.Cert == "") != (f.Key == ""):
 		return errors.New("--xds-cert and --xds-key go together")
-	case f.RetryInterval <= 0 || f.Initial <= 0:
-		return errors.New("--xds-retry-interval and --xds-backoff-initial must be above 0")
-	case f.Max < f.Initial:
-		return fmt.Errorf("--xds-backoff-max is %v: must be at least --xds-backoff-initial, %v", f.Max, f.Initial)
-	case !(f.Factor > 0 && f.Factor <= 1000):
-		return fmt.Errorf("--xds-backoff-random-factor is %v: must be above 0 and at most 1000", f.Factor)
-	case f.MaxMessage > 1<<30:
-		return fmt.Errorf("--xds-max-message is %d: must be at most 1GiB", f.MaxMessage)
+	case b.Max < b.Initial:
+		return fmt.Errorf("--xds-backoff-max is %v: must be at least --xds-backoff-initial, %v", b.Max, b.Initial)
+	case !(b.Factor > 0 && b.Factor <= 1000):
+		return fmt.Errorf("--xds-backoff-random-factor is %v: must be above 0 and at most 1000", b.Factor)
 	}
-	_, err := f.headers()
-	return err
-}
-
-// headers reads --xds-header.
-func (f *xdsFlags) headers() (map[string][]string, error) {
-	all := map[string][]string{}
-	for _, h := range f.Headers {
+	f.Headers = map[string][]string{}
+	for _, h := range f.Header {
 		name, value, ok := strings.Cut(h, "=")
 		name = strings.ToLower(name)
 		printable := !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
 		if !ok || !telemetry.IsHeaderName(name) || strings.HasPrefix(name, "grpc-") || !printable {
 			// Its value may be a secret.
-			return nil, fmt.Errorf("--xds-header of name %q: write NAME=VALUE, a name that does not begin with grpc- and a value of printable ASCII", name)
+			return fmt.Errorf("--xds-header of name %q: write NAME=VALUE, a name that does not begin with grpc- and a value of printable ASCII", name)
 		}
-		all[name] = append(all[name], value)
+		f.Headers[name] = append(f.Headers[name], value)
 	}
-	return all, nil
+	return nil
 }
 
 // xdsRules is the management server as a source of rules.
@@ -91,34 +73,23 @@ type xdsRules struct {
 }
 
 // newXDS returns the source; its rules go to r.
-func (f *xdsFlags) newXDS(r *keeper, opt descriptors.Options) (*xdsRules, error) {
-	x := &xdsRules{addr: f.Addr, rules: r, first: make(chan bool, 1)}
-	headers, err := f.headers()
-	if err != nil {
-		return nil, err
-	}
+func (f *xdsFlags) newXDS(r *keeper, opt descriptors.Options) (_ *xdsRules, err error) {
+	x := &xdsRules{addr: f.Target, rules: r, first: make(chan bool, 1)}
 	metrics := r.metrics.XDS()
-	log := &xdsLog{logger: r.logger, addr: f.Addr, metrics: metrics}
-	o := xds.Options{
-		Target: f.Addr, NodeID: f.NodeID, NodeMetadata: maps.Clone(f.NodeMetadata), Headers: headers,
-		MaxMessageBytes: int(f.MaxMessage),
-		RetryInterval:   f.RetryInterval,
-		Backoff:         xds.Backoff{Initial: f.Initial, Max: f.Max, Factor: f.Factor, Jitter: f.Jitter},
-		Rules:           opt,
-		OnLoad:          r.take,
-		OnAnswered: func(ack bool) {
-			if ack {
-				metrics.ACKs.Inc()
-			} else {
-				metrics.NACKs.Inc()
-			}
-			x.outcome(ack)
-		},
-		OnConnected:    log.connected,
-		OnDisconnected: log.disconnected,
-		OnIgnored: func(typeURL string) {
-			r.logger.Warn("the management server sent a type that sluice did not ask for", zap.String("type", typeURL))
-		},
+	log := &xdsLog{logger: r.logger.With(zap.String("xds_addr", f.Target)), metrics: metrics}
+	o := f.Options
+	o.Rules, o.OnLoad = opt, r.take
+	o.OnConnected, o.OnDisconnected = log.connected, log.disconnected
+	o.OnAnswered = func(ack bool) {
+		if ack {
+			metrics.ACKs.Inc()
+		} else {
+			metrics.NACKs.Inc()
+		}
+		x.outcome(ack)
+	}
+	o.OnIgnored = func(typeURL string) {
+		r.logger.Warn("the management server sent a type that sluice did not ask for", zap.String("type", typeURL))
 	}
 	if f.TLS {
 		x.tls, err = server.ClientTLS(server.TLSOptions{
@@ -210,7 +181,6 @@ func (x *xdsRules) await(ctx context.Context) error {
 // xdsLog tells operators of the connection.
 type xdsLog struct {
 	logger  *zap.Logger
-	addr    string
 	metrics *telemetry.XDS
 	// last is what the last attempts failed with.
 	last string
@@ -218,7 +188,7 @@ type xdsLog struct {
 
 func (l *xdsLog) connected() {
 	l.metrics.Connected.Set(1)
-	l.logger.Info("connected to the management server", zap.String("xds_addr", l.addr))
+	l.logger.Info("connected to the management server")
 	l.last = ""
 }
 
@@ -235,5 +205,5 @@ func (l *xdsLog) disconnected(err error, retry time.Duration) {
 	} else {
 		l.last = text
 	}
-	log("no connection to the management server: the rules stay as they are", zap.String("xds_addr", l.addr), zap.Error(err), zap.Duration("retry_in", retry.Round(time.Millisecond)))
+	log("no connection to the management server: the rules stay as they are", zap.Error(err), zap.Duration("retry_in", retry.Round(time.Millisecond)))
 }
