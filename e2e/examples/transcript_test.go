@@ -54,8 +54,8 @@ func TestQuickStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.starts) != 2 || len(r.steps) < 5 {
-		t.Fatalf("the README starts %q and shows %d commands, want sluice, Envoy and five or more", r.starts, len(r.steps))
+	if len(r.starts) != 2 || len(r.steps) < 4 {
+		t.Fatalf("the README starts %q and shows %d commands, want sluice, Envoy and four or more", r.starts, len(r.steps))
 	}
 	play(t, r.run(t))
 }
