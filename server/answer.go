@@ -21,37 +21,37 @@ var (
 	errNoRules       = errors.New("no rate limit configuration loaded")
 )
 
-// Settings say how requests are answered. They are fixed for the life of a
-// [Service].
+// Settings say how requests are answered. They are fixed for the life of a [Service]. Fields that
+// are flags carry them as tags, as those of [Limits] do.
 type Settings struct {
-	// ShadowMode makes every overall code OK; statuses and counting stay.
-	ShadowMode bool
-	// QuotaMode makes every descriptor a quota one.
-	QuotaMode bool
-	// NearLimitRatio is the share of a limit, 0..1, above which hits count as near it.
-	NearLimitRatio float32
-	// Headers are response headers for the client, off where nil.
-	Headers *Headers
-	// RetryAfter adds a Retry-After header to denials.
-	RetryAfter bool
-	// DynamicMetadata describes request and matched metadata in the reply.
-	DynamicMetadata bool
-	// DecisionMetadata adds what was decided under the key sluice.
-	DecisionMetadata bool
+	ShadowMode     bool    `group:"decisions" help:"Let every request pass. Statuses, counting and metrics stay."`
+	QuotaMode      bool    `group:"decisions" help:"Treat every descriptor as a quota: deny a request only when all are over limit."`
+	NearLimitRatio float32 `group:"decisions" type:"ratio" default:"0.8" placeholder:"RATIO" help:"Share of a limit above which hits count as near_limit, 0 to 1. Default 0.8."`
+
+	ResponseHeaders  bool    `group:"replies" help:"Add response headers with limit, remaining and reset."`
+	Headers          Headers `embed:""`
+	RetryAfterHeader bool    `group:"replies" help:"Add Retry-After to denials."`
+	DynamicMetadata  bool    `group:"replies" help:"Describe request and matched metadata in the reply's dynamic metadata."`
+	DecisionMetadata bool    `group:"replies" help:"Add the decisions to the dynamic metadata, under the key sluice."`
+
 	// Clock gives the time of a request, and the time at which a denied group refunds what
 	// it reserved; see limiter.Batch. Optional: by default the server makes a clock of its
 	// own, and the refund has the time of the request.
-	Clock *clock.Clock
+	Clock *clock.Clock `kong:"-"`
 	// Allow says which clients may ask for which domains. Optional: by default each client
 	// may ask for each domain.
-	Allow *AllowList
+	Allow *AllowList `kong:"-"`
 	// Bounds are the most that one request may hold.
-	Bounds Bounds
+	Bounds Bounds `embed:"" group:"bounds"`
 }
 
 // Headers are the names of the response headers; an empty name leaves that
 // header out.
-type Headers struct{ Limit, Remaining, Reset string }
+type Headers struct {
+	Limit     string `group:"replies" name:"limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"Header with the limit. Default RateLimit-Limit."`
+	Remaining string `group:"replies" name:"remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"Header with what remains. Default RateLimit-Remaining."`
+	Reset     string `group:"replies" name:"reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"Header with the seconds until the reset. Default RateLimit-Reset."`
+}
 
 // Service answers requests. Its methods may be called concurrently.
 type Service struct {
@@ -198,7 +198,7 @@ func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, reques
 	for i := range c.statuses {
 		b = appendStatus(b, &c.statuses[i])
 	}
-	if s.settings.Headers != nil || s.settings.RetryAfter {
+	if s.settings.ResponseHeaders || s.settings.RetryAfterHeader {
 		b = s.appendHeaders(b, c)
 	}
 	if s.settings.DynamicMetadata || s.settings.DecisionMetadata {
@@ -294,7 +294,7 @@ func (s *Service) appendHeaders(b []byte, c *Call) []byte {
 			}
 		}
 	}
-	if h := s.settings.Headers; h != nil && told != nil {
+	if h := &s.settings.Headers; s.settings.ResponseHeaders && told != nil {
 		for _, header := range [...]struct {
 			name  string
 			value uint64
@@ -308,7 +308,7 @@ func (s *Service) appendHeaders(b []byte, c *Call) []byte {
 			}
 		}
 	}
-	if s.settings.RetryAfter && c.over && retry > 0 {
+	if s.settings.RetryAfterHeader && c.over && retry > 0 {
 		b = appendHeader(b, "Retry-After", retry)
 	}
 	return b

@@ -224,8 +224,8 @@ func TestRandomRequests(t *testing.T) {
 	t.Logf("seed %d (set SLUICE_SEED to run it again)", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	settings := Settings{
-		NearLimitRatio: 0.8, DynamicMetadata: true, DecisionMetadata: true, RetryAfter: true,
-		Headers: &Headers{Limit: "l", Remaining: "r", Reset: "t"},
+		NearLimitRatio: 0.8, DynamicMetadata: true, DecisionMetadata: true, RetryAfterHeader: true,
+		ResponseHeaders: true, Headers: Headers{Limit: "l", Remaining: "r", Reset: "t"},
 	}
 	s := service(t, settings, randomRules)
 	const pool = 20_000
@@ -280,7 +280,7 @@ func FuzzAnswer(f *testing.F) {
 	for range 20 {
 		f.Add(marshal(f, randomRequest(r)), int64(noon))
 	}
-	s := service(f, Settings{NearLimitRatio: 0.8, DynamicMetadata: true, DecisionMetadata: true, Headers: &Headers{Limit: "l"}}, randomRules)
+	s := service(f, Settings{NearLimitRatio: 0.8, DynamicMetadata: true, DecisionMetadata: true, ResponseHeaders: true, Headers: Headers{Limit: "l"}}, randomRules)
 	var c Call
 	f.Fuzz(func(t *testing.T, in []byte, now int64) {
 		b, _, err := s.Answer(limiter.Time(now), 0, &c, in)

@@ -301,7 +301,7 @@ func TestAnswerDoesNotAllocate(t *testing.T) {
 	refund := d("user")
 	refund.IsNegativeHits = true
 
-	headers := Settings{Headers: &Headers{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, RetryAfter: true}
+	headers := Settings{ResponseHeaders: true, Headers: Headers{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, RetryAfterHeader: true}
 	metadata := Settings{DynamicMetadata: true}
 	decisions := Settings{DecisionMetadata: true}
 	for _, test := range []struct {

@@ -328,6 +328,7 @@ func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
 	} {
 		core, logs := observer.New(zap.InfoLevel)
 		s := service(t, tt.settings, oneRule)
+		tt.options.JSON = true
 		srv := New(tt.options, s, s.metrics, zap.New(core))
 		if err := srv.Listen(t.Context()); err != nil {
 			t.Fatal(err)

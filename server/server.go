@@ -21,44 +21,37 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// Options say where a [Server] listens and how it ends.
+// Options say where a [Server] listens and how it ends. Most fields carry their flag as tags, as
+// those of [Limits] do. An empty address switches a listener off.
 type Options struct {
-	// The addresses are host:port; GRPCAddr may be unix:///path or unix:@name
-	// too. Port 0 picks a free one; an empty address switches a listener off.
-	GRPCAddr, HTTPAddr, DebugAddr, MetricsAddr string
-	// GRPCSocketMode is the mode of the socket file that GRPCAddr names. 0 means 0660: the
-	// socket's user and group may connect.
-	GRPCSocketMode fs.FileMode
-	// JSONAddr is for /json over TLS, instead of on the HTTP listener. Optional. It
-	// needs TLS.
-	JSONAddr string
-	// ReusePort sets SO_REUSEPORT on all TCP listeners, so that a new process can listen on
-	// the same ports before the old one ends. There is then no error if another sluice has a
-	// port by mistake.
-	ReusePort bool
+	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
+	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"Who may connect to the socket file of --grpc-addr: 0660 is its user and group, 0666 everyone who reaches the file. Default 0660."`
+	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
+	// JSON is off where /json must not be asked without identifying its client.
+	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`
+	DebugAddr   string `group:"listeners" name:"debug-addr" type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication. Default 127.0.0.1:6070."`
+	MetricsAddr string `group:"listeners" name:"metrics-addr" type:"address" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
+	MetricsPath string `group:"listeners" name:"metrics-path" type:"path" default:"/metrics" placeholder:"PATH" help:"Where the metrics listener answers. Default /metrics."`
+	// ReusePort lets another sluice take a port by mistake, without an error.
+	ReusePort bool   `group:"listeners" default:"${reusePort}" negatable:"" help:"Let another process of the same user listen on the same TCP ports (SO_REUSEPORT), so that a new one can start before the old one ends. Off by default, on under the name ratelimit."`
+	JSONAddr  string `group:"listeners" name:"json-addr" type:"address" placeholder:"ADDR" help:"/json over TLS, with the certificates of the rate-limit service, instead of on --http-addr. Default none."`
+
+	StatusCodes string `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE. Default compatible."`
+	Limits      Limits `embed:"" group:"bounds"`
+
+	// UnhealthyWithoutRules makes no difference to rules that do not load.
+	UnhealthyWithoutRules bool          `group:"process" help:"Be unhealthy while no domain is configured. Default: be healthy, while every request passes or gets an error."`
+	DrainDelay            time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and rejecting new calls at SIGTERM. Default 0s."`
+	DrainTimeout          time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
+
 	// Optional names the HTTP listeners that are left out, with a warning, if another process
 	// has their port. The value says how to move the listener.
-	Optional map[string]string
-	// NoPlainJSON leaves /json out of the HTTP listener, which does not identify clients.
-	NoPlainJSON bool
-	// MetricsPath is where the metrics listener answers. Empty means /metrics.
-	MetricsPath string
-	Limits      Limits
+	Optional map[string]string `kong:"-"`
 	// TLS secures the gRPC listener and that of JSONAddr. Nil means plain text. The caller
 	// runs it. [Settings].Allow needs one that asks clients for certificates.
-	TLS *TLS
-	// PreciseCodes gives errors that envoyproxy/ratelimit answers with UNKNOWN a
-	// status code of their own.
-	PreciseCodes bool
-	// UnhealthyWithoutRules makes the server unhealthy while there is no domain: before the
-	// first rules, and with a set that has none. Rules that do not load change nothing.
-	UnhealthyWithoutRules bool
+	TLS *TLS `kong:"-"`
 	// Tracing, if not nil, makes a span of every rate-limit request over gRPC.
-	Tracing *telemetry.Tracing
-	// DrainDelay is the time between turning unhealthy and taking no new calls.
-	DrainDelay time.Duration
-	// DrainTimeout bounds the wait for calls in flight. 0 means 30 s.
-	DrainTimeout time.Duration
+	Tracing *telemetry.Tracing `kong:"-"`
 }
 
 // defaultSocketMode lets the socket's user and group connect.
@@ -84,15 +77,6 @@ type httpListener struct {
 
 // New returns a server that does not listen yet.
 func New(options Options, service *Service, metrics *telemetry.Metrics, logger *zap.Logger) *Server {
-	if options.DrainTimeout == 0 {
-		options.DrainTimeout = 30 * time.Second
-	}
-	if options.GRPCSocketMode == 0 {
-		options.GRPCSocketMode = defaultSocketMode
-	}
-	if options.MetricsPath == "" {
-		options.MetricsPath = "/metrics"
-	}
 	s := &Server{
 		options: options, service: service, metrics: metrics, logger: logger,
 		draining: make(chan struct{}),
@@ -120,7 +104,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	case s.options.JSONAddr != "" && secure == nil:
 		return errors.New("json listener: it needs TLS")
 	}
-	h := newHandler(s.service, s.logger, s.options.PreciseCodes)
+	h := newHandler(s.service, s.logger, s.options.StatusCodes == "precise")
 	h.tell = newTell(s.options.Tracing, s.logger)
 	if s.options.GRPCAddr != "" {
 		l, err := s.open(ctx, "grpc", s.options.GRPCAddr, s.options.GRPCSocketMode)
@@ -205,7 +189,7 @@ func (s *Server) plainJSON(json http.Handler) http.Handler {
 	switch {
 	case s.options.JSONAddr != "":
 		return jsonOff
-	case s.options.NoPlainJSON:
+	case !s.options.JSON:
 		return jsonLeftOut
 	case s.service.settings.Allow != nil:
 		s.logger.Info("/json is off: with --grpc-allow it is answered over TLS only, at --json-addr")

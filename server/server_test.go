@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +56,10 @@ func serve(t *testing.T, s *Service, options Options) *running {
 		}
 	}
 	options.Limits = fillLimits(options.Limits)
+	options.JSON = true
+	options.GRPCSocketMode = cmp.Or(options.GRPCSocketMode, defaultSocketMode)
+	options.MetricsPath = cmp.Or(options.MetricsPath, "/metrics")
+	options.DrainTimeout = cmp.Or(options.DrainTimeout, 30*time.Second)
 	r := &running{Server: New(options, s, s.metrics, zap.New(core)), addr: map[string]string{}, logs: logs, done: make(chan error, 1)}
 	if err := r.Listen(t.Context()); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -21,33 +20,30 @@ type Mogrifier struct {
 	tags    []Tag
 }
 
-// ParseMogrifier reads `PATTERN;NAME;KEY:VALUE,KEY:VALUE`. The pattern is a
+// UnmarshalText reads `PATTERN;NAME;KEY:VALUE,KEY:VALUE`. The pattern is a
 // regular expression in Go's syntax; $0, $1 and so on in the name and in the
 // tags' values stand for what it and its groups matched. The tags may be left
 // out, with their semicolon if the pattern has none.
-func ParseMogrifier(text string) (Mogrifier, error) {
-	var tags string
-	rest := text
-	if strings.Count(text, ";") > 1 {
-		// From the right: a pattern may have semicolons.
-		i := strings.LastIndexByte(text, ';')
-		rest, tags = text[:i], text[i+1:]
+func (m *Mogrifier) UnmarshalText(text []byte) error {
+	parts := strings.Split(string(text), ";")
+	tags := ""
+	if len(parts) > 2 { // a pattern may have semicolons
+		parts, tags = parts[:len(parts)-1], parts[len(parts)-1]
 	}
-	i := strings.LastIndexByte(rest, ';')
-	if i < 0 {
-		return Mogrifier{}, errors.New("must be PATTERN;NAME;KEY:VALUE,KEY:VALUE")
-	}
-	pattern, name := rest[:i], rest[i+1:]
+	last := len(parts) - 1
+	pattern, name := strings.Join(parts[:last], ";"), parts[last]
 	if pattern == "" || name == "" {
-		return Mogrifier{}, errors.New("must have a pattern and a name: PATTERN;NAME;KEY:VALUE,KEY:VALUE")
+		return fmt.Errorf("%q: must be PATTERN;NAME;KEY:VALUE,KEY:VALUE, with a pattern and a name", text)
 	}
-	re, err := regexp.Compile(pattern)
-	if err != nil {
-		return Mogrifier{}, fmt.Errorf("pattern: %w", err)
+	var err error
+	m.name = name
+	if m.pattern, err = regexp.Compile(pattern); err != nil {
+		return fmt.Errorf("%q: pattern: %w", text, err)
 	}
-	m := Mogrifier{pattern: re, name: name}
-	m.tags, err = ParseTags(tags)
-	return m, err
+	if m.tags, err = ParseTags(tags); err != nil {
+		return fmt.Errorf("%q: %w", text, err)
+	}
+	return nil
 }
 
 // ParseTags reads `KEY:VALUE,KEY:VALUE`. A key may not be empty, nor come twice.

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestParseMogrifier(t *testing.T) {
+func TestMogrifierIsRead(t *testing.T) {
 	m := mogrify(t, `a;b(.);name.$1;k:v$1`)
 	if name, tags, ok := m.apply("xa;bcx"); !ok || name != "name.c" || !slices.Equal(tags, []Tag{{"k", "vc"}}) {
 		t.Errorf("apply() = %q, %v, %v, want name.c with k:vc", name, tags, ok)
@@ -17,14 +17,14 @@ func TestParseMogrifier(t *testing.T) {
 	for text, want := range map[string]string{
 		"(;name;":      "missing closing )",
 		"pattern":      "must be PATTERN;NAME;",
-		";name;":       "must have a pattern and a name",
-		"pattern;;":    "must have a pattern and a name",
+		";name;":       "with a pattern and a name",
+		"pattern;;":    "with a pattern and a name",
 		"p;n;:5":       `tag ":5": must be KEY:VALUE`,
 		"p;n;k:1,k:2":  `tag "k" comes twice`,
 		"p;n;k:1,,l:2": `tag "": must be KEY:VALUE`,
 	} {
-		if _, err := ParseMogrifier(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("ParseMogrifier(%q) = %v, want an error with %q", text, err, want)
+		if err := new(Mogrifier).UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("UnmarshalText(%q) = %v, want an error with %q", text, err, want)
 		}
 	}
 }

@@ -195,8 +195,8 @@ func TestDogStatsdHasTagsAndMogrifiers(t *testing.T) {
 
 func mogrify(t *testing.T, text string) Mogrifier {
 	t.Helper()
-	m, err := ParseMogrifier(text)
-	if err != nil {
+	var m Mogrifier
+	if err := m.UnmarshalText([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	return m

@@ -50,10 +50,10 @@ func TestBoundsAreWhatFlagsSay(t *testing.T) {
 		if _, err := parser.Parse(append([]string{"serve"}, tt.args...)); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(tt.bounds, root.Serve.Bounds.Request); diff != "" {
+		if diff := cmp.Diff(tt.bounds, root.Serve.settings().Bounds); diff != "" {
 			t.Errorf("bounds of %v (-want +got):\n%s", tt.args, diff)
 		}
-		if diff := cmp.Diff(tt.limits, root.Serve.Bounds.Limits); diff != "" {
+		if diff := cmp.Diff(tt.limits, root.Serve.Server.Limits); diff != "" {
 			t.Errorf("limits of %v (-want +got):\n%s", tt.args, diff)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // helpFlag puts --help at the end of what follows a help command.
@@ -43,6 +44,12 @@ func newParser(root *cli, name string, c console, options ...kong.Option) (*kong
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), ranged(parseDuration)),
 		kong.NamedMapper("size", ranged(parseSize)),
 		kong.NamedMapper("count", ranged(parseCount)),
+		kong.NamedMapper("address", parsed(parseAddress)),
+		kong.NamedMapper("header", parsed(parseHeader)),
+		kong.NamedMapper("mode", parsed(parseMode)),
+		kong.NamedMapper("path", parsed(parsePath)),
+		kong.NamedMapper("ratio", parsed(parseRatio)),
+		kong.NamedMapper("tags", parsed(telemetry.ParseTags)),
 		kong.PostBuild(nameVariables),
 	)...)
 }

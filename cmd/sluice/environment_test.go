@@ -19,15 +19,15 @@ func TestBooleans(t *testing.T) {
 	} {
 		t.Setenv("SHADOW_MODE", text)
 		root, err := parse(t, "serve")
-		if err != nil || root.Serve.ShadowMode != want {
-			t.Errorf("SHADOW_MODE=%q: %v, %v, want %v", text, root.Serve.ShadowMode, err, want)
+		if err != nil || root.Serve.Settings.ShadowMode != want {
+			t.Errorf("SHADOW_MODE=%q: %v, %v, want %v", text, root.Serve.Settings.ShadowMode, err, want)
 		}
 		if text == "" {
 			continue
 		}
 		root, err = parse(t, "serve", "--quota-mode="+text)
-		if err != nil || root.Serve.QuotaMode != want {
-			t.Errorf("--quota-mode=%s: %v, %v, want %v", text, root.Serve.QuotaMode, err, want)
+		if err != nil || root.Serve.Settings.QuotaMode != want {
+			t.Errorf("--quota-mode=%s: %v, %v, want %v", text, root.Serve.Settings.QuotaMode, err, want)
 		}
 	}
 	for _, text := range []string{"yes", "on", "tRUE", "2", " true"} {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os/signal"
 	"syscall"
 	"time"
@@ -36,43 +35,19 @@ type serveCmd struct {
 	Defaults     string   `group:"rules" placeholder:"FILE" help:"Words such as algorithm and burst for rules without them."`
 	MergeDomains bool     `group:"rules" help:"Merge files of one domain. Default: two files of one domain are an error."`
 
-	GRPCAddr    address  `group:"listeners" name:"grpc-addr" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
-	GRPCMode    fileMode `group:"listeners" name:"grpc-socket-mode" default:"0660" placeholder:"MODE" help:"Who may connect to the socket file of --grpc-addr: 0660 is its user and group, 0666 everyone who reaches the file. Default 0660."`
-	HTTPAddr    address  `group:"listeners" name:"http-addr" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
-	JSON        bool     `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`
-	DebugAddr   address  `group:"listeners" name:"debug-addr" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication. Default 127.0.0.1:6070."`
-	MetricsAddr address  `group:"listeners" name:"metrics-addr" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
-	ReusePort   bool     `group:"listeners" default:"${reusePort}" negatable:"" help:"Let another process of the same user listen on the same TCP ports (SO_REUSEPORT), so that a new one can start before the old one ends. Off by default, on under the name ratelimit."`
+	AllOrNothing bool `group:"decisions" help:"Set all_or_nothing for all domains: a denied request charges nothing."`
 
-	TLS tlsFlags `embed:""`
-	XDS xdsFlags `embed:"" group:"xds"`
+	Server   server.Options  `embed:""`
+	Settings server.Settings `embed:""`
+	TLS      tlsFlags        `embed:"" group:"tls"`
+	XDS      xdsFlags        `embed:"" group:"xds"`
+	Statsd   statsdFlags     `embed:"" group:"statsd"`
+	Tracing  tracingFlags    `embed:"" group:"tracing"`
 
-	AllOrNothing   bool  `group:"decisions" help:"Set all_or_nothing for all domains: a denied request charges nothing."`
-	ShadowMode     bool  `group:"decisions" help:"Let every request pass. Statuses, counting and metrics stay."`
-	QuotaMode      bool  `group:"decisions" help:"Treat every descriptor as a quota: deny a request only when all are over limit."`
-	NearLimitRatio ratio `group:"decisions" default:"0.8" placeholder:"RATIO" help:"Share of a limit above which hits count as near_limit, 0 to 1. Default 0.8."`
-
-	ResponseHeaders  bool       `group:"replies" help:"Add response headers with limit, remaining and reset."`
-	LimitHeader      headerName `group:"replies" default:"RateLimit-Limit" placeholder:"NAME" help:"Header with the limit. Default RateLimit-Limit."`
-	RemainingHeader  headerName `group:"replies" default:"RateLimit-Remaining" placeholder:"NAME" help:"Header with what remains. Default RateLimit-Remaining."`
-	ResetHeader      headerName `group:"replies" default:"RateLimit-Reset" placeholder:"NAME" help:"Header with the seconds until the reset. Default RateLimit-Reset."`
-	RetryAfterHeader bool       `group:"replies" help:"Add Retry-After to denials."`
-	DynamicMetadata  bool       `group:"replies" help:"Describe request and matched metadata in the reply's dynamic metadata."`
-	DecisionMetadata bool       `group:"replies" help:"Add the decisions to the dynamic metadata, under the key sluice."`
-	GRPCStatusCodes  string     `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE. Default compatible."`
-
-	Metrics metricsFlags `embed:""`
-
-	Bounds boundsFlags `embed:"" group:"bounds"`
-
-	Statsd  statsdFlags  `embed:""`
-	Tracing tracingFlags `embed:""`
-
-	NeedRules    bool          `group:"process" name:"unhealthy-without-rules" help:"Be unhealthy while no domain is configured. Default: be healthy, while every request passes or gets an error."`
-	DrainDelay   time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and rejecting new calls at SIGTERM. Default 0s."`
-	DrainTimeout time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
-	LogLevel     string        `group:"process" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error. Default info."`
-	LogFormat    string        `group:"process" default:"text" placeholder:"text|json" help:"Default text."`
+	CounterMemory            int64  `group:"bounds" type:"size" default:"64MiB" placeholder:"SIZE" help:"Memory for counters. Default 64MiB."`
+	ResponseTimeMilliseconds bool   `group:"process" help:"Measure ratelimit_service_response_time_seconds in milliseconds, in spite of its name, for dashboards that expect them."`
+	LogLevel                 string `group:"process" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error. Default info."`
+	LogFormat                string `group:"process" default:"text" placeholder:"text|json" help:"Default text."`
 }
 
 // serveGroups are the headings of serve's help.
@@ -126,13 +101,13 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	process.PaceCollector()
 	dropped.report(logger)
 	s.environment.Report(logger)
-	metrics, err := telemetry.New(s.Metrics.options(s.Statsd.ExtraTags))
+	metrics, err := telemetry.New(telemetry.Options{Tags: s.Statsd.ExtraTags, Milliseconds: s.ResponseTimeMilliseconds, Build: thisBuild()})
 	if err != nil {
 		return err
 	}
 	metrics.WatchLog(log)
-	r := &keeper{metrics: metrics, logger: logger, drainTimeout: s.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow}
-	if r.table, err = limiter.New(limiter.Options{Bytes: s.Bounds.CounterMemory}); err != nil {
+	r := &keeper{metrics: metrics, logger: logger, drainTimeout: s.Server.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow}
+	if r.table, err = limiter.New(limiter.Options{Bytes: s.CounterMemory}); err != nil {
 		return fmt.Errorf("--counter-memory: %w", err)
 	}
 	r.metrics.WatchTable(func() telemetry.TableStats {
@@ -145,7 +120,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	r.service = server.NewService(s.settings(), r.table, r.metrics)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.serve(ctx, group, r) })
-	return endWithin(ctx, s.DrainDelay+s.DrainTimeout+endingSlack, group.Wait)
+	return endWithin(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+endingSlack, group.Wait)
 }
 
 // serve answers from the rules that r gets. What runs beside it runs in group.
@@ -162,7 +137,8 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper) 
 		return err
 	}
 	defer stopStatsd()
-	options := s.options()
+	options := s.Server
+	options.Optional = s.environment.Unasked("http-addr", "debug-addr", "metrics-addr")
 	limits := &options.Limits
 	limits.MaxConnections, limits.MaxHTTPConnections = process.Connections(limits.MaxConnections, limits.MaxHTTPConnections, r.logger)
 	if options.TLS, err = s.TLS.server(r.metrics, r.logger); err != nil {
@@ -242,37 +218,11 @@ func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, r *k
 	return nil
 }
 
+// settings returns the flags for requests with what other flags say of them.
 func (s *serveCmd) settings() server.Settings {
-	settings := server.Settings{
-		ShadowMode:       s.ShadowMode,
-		QuotaMode:        s.QuotaMode,
-		NearLimitRatio:   float32(s.NearLimitRatio),
-		RetryAfter:       s.RetryAfterHeader,
-		DynamicMetadata:  s.DynamicMetadata,
-		DecisionMetadata: s.DecisionMetadata,
-		Allow:            s.TLS.allow,
-		Bounds:           s.Bounds.Request,
-		Clock:            clock.New(),
-	}
-	if s.ResponseHeaders {
-		settings.Headers = &server.Headers{Limit: string(s.LimitHeader), Remaining: string(s.RemainingHeader), Reset: string(s.ResetHeader)}
-	}
+	settings := s.Settings
+	settings.Allow, settings.Clock, settings.Bounds.MessageBytes = s.TLS.allow, clock.New(), s.Server.Limits.MaxMessageBytes
 	return settings
-}
-
-func (s *serveCmd) options() server.Options {
-	return server.Options{
-		GRPCAddr: string(s.GRPCAddr), HTTPAddr: string(s.HTTPAddr), JSONAddr: string(s.TLS.JSONAddr), DebugAddr: string(s.DebugAddr),
-		MetricsAddr: string(s.MetricsAddr), MetricsPath: s.Metrics.MetricsPath, NoPlainJSON: !s.JSON,
-		GRPCSocketMode: fs.FileMode(s.GRPCMode),
-		ReusePort:      s.ReusePort, Optional: s.environment.Unasked("http-addr", "debug-addr", "metrics-addr"),
-		Limits:       s.Bounds.Limits,
-		PreciseCodes: s.GRPCStatusCodes == "precise",
-		DrainDelay:   s.DrainDelay,
-		DrainTimeout: s.DrainTimeout,
-
-		UnhealthyWithoutRules: s.NeedRules,
-	}
 }
 
 // now is the wall clock. A request's own time is read where it comes in.

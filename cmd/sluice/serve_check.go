@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/process"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -15,5 +17,19 @@ func (s *serveCmd) check() error {
 	if _, err := telemetry.NewLogger(io.Discard, s.LogLevel, s.LogFormat); err != nil {
 		return fmt.Errorf("--log-level, --log-format: %w", err)
 	}
-	return cmp.Or(s.Bounds.check(), s.TLS.check(), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.Given("config")))
+	return cmp.Or(s.checkMemory(), s.TLS.check(s.Server.JSONAddr), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.Given("config")))
+}
+
+// checkMemory holds the memory for counters to what the machine has.
+func (s *serveCmd) checkMemory() error {
+	machine := process.MachineMemory()
+	most := min(machine, limiter.MaxBytes)
+	switch {
+	case s.CounterMemory > machine:
+		return fmt.Errorf("--counter-memory is %d: this machine has %d bytes of memory, so it must be %d to %d",
+			s.CounterMemory, machine, limiter.MinBytes, most)
+	case s.CounterMemory < limiter.MinBytes || s.CounterMemory > most:
+		return fmt.Errorf("--counter-memory is %d: must be %d to %d", s.CounterMemory, limiter.MinBytes, most)
+	}
+	return nil
 }

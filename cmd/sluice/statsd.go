@@ -15,12 +15,12 @@ import (
 
 // statsdFlags say where metrics are sent beside /metrics.
 type statsdFlags struct {
-	StatsdAddr     string        `group:"statsd" placeholder:"ADDR" help:"Send metrics to this StatsD server, host:port. Default none."`
-	StatsdProtocol string        `group:"statsd" enum:"tcp,udp" default:"tcp" placeholder:"tcp|udp" help:"How to reach the StatsD server. Default tcp."`
-	DogstatsdAddr  string        `group:"statsd" name:"dogstatsd-addr" placeholder:"ADDR" help:"Send metrics to this DogStatsD server instead, host:port over UDP or unix:///path. Default none."`
-	Mogrifiers     []mogrifier   `group:"statsd" name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rewrite names for DogStatsD, PATTERN;NAME;KEY:VALUE,KEY:VALUE with $$1 for what a group of the pattern matched; may be repeated. The first that matches counts."`
-	StatsInterval  time.Duration `group:"statsd" name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Time between two sendings. Default 10s."`
-	ExtraTags      tags          `group:"statsd" placeholder:"K:V,K:V" help:"Tags of every metric."`
+	StatsdAddr     string                `placeholder:"ADDR" help:"Send metrics to this StatsD server, host:port. Default none."`
+	StatsdProtocol string                `enum:"tcp,udp" default:"tcp" placeholder:"tcp|udp" help:"How to reach the StatsD server. Default tcp."`
+	DogstatsdAddr  string                `name:"dogstatsd-addr" placeholder:"ADDR" help:"Send metrics to this DogStatsD server instead, host:port over UDP or unix:///path. Default none."`
+	Mogrifiers     []telemetry.Mogrifier `name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rewrite names for DogStatsD, PATTERN;NAME;KEY:VALUE,KEY:VALUE with $$1 for what a group of the pattern matched; may be repeated. The first that matches counts."`
+	StatsInterval  time.Duration         `name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Time between two sendings. Default 10s."`
+	ExtraTags      []telemetry.Tag       `type:"tags" placeholder:"K:V,K:V" help:"Tags of every metric."`
 }
 
 // check checks what the types do not.
@@ -58,9 +58,7 @@ func (f *statsdFlags) start(ctx context.Context, metrics *telemetry.Metrics, log
 		if path, ok := strings.CutPrefix(o.Addr, unixScheme); ok {
 			o.Network, o.Addr = "unixgram", path
 		}
-		for _, m := range f.Mogrifiers {
-			o.Mogrifiers = append(o.Mogrifiers, m.Mogrifier)
-		}
+		o.Mogrifiers = f.Mogrifiers
 	}
 	if o.Addr == "" {
 		return func() {}, nil
@@ -81,25 +79,4 @@ func (f *statsdFlags) start(ctx context.Context, metrics *telemetry.Metrics, log
 		cancel()
 		<-done
 	}, nil
-}
-
-// mogrifier is the text form of a telemetry.Mogrifier.
-type mogrifier struct{ telemetry.Mogrifier }
-
-// UnmarshalText reads a mogrifier.
-func (m *mogrifier) UnmarshalText(text []byte) (err error) {
-	if m.Mogrifier, err = telemetry.ParseMogrifier(string(text)); err != nil {
-		return fmt.Errorf("%q: %w", text, err)
-	}
-	return nil
-}
-
-// tags are written K:V,K:V.
-type tags []telemetry.Tag
-
-// UnmarshalText reads tags.
-func (t *tags) UnmarshalText(text []byte) error {
-	parsed, err := telemetry.ParseTags(string(text))
-	*t = parsed
-	return err
 }

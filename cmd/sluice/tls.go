@@ -14,14 +14,12 @@ import (
 
 // tlsFlags secure the gRPC listener.
 type tlsFlags struct {
-	Cert       string   `group:"tls" name:"grpc-tls-cert" placeholder:"FILE" help:"Certificate of the rate-limit service, followed by its chain, in PEM. With it the listener speaks TLS only."`
-	Key        string   `group:"tls" name:"grpc-tls-key" placeholder:"FILE" help:"Its key."`
-	ClientCA   string   `group:"tls" name:"grpc-client-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the client's certificate. Default: clients need none."`
-	ClientSAN  string   `group:"tls" name:"grpc-client-san" placeholder:"NAME" help:"DNS name or IP address that the client's certificate must carry. Default any."`
-	Allow      []string `group:"tls" name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Which clients may ask for which domains; may be repeated. A client that is not named may ask for none. NAME is a DNS name or URI in the client's certificate, such as spiffe://cluster.local/ns/shop/sa/envoy; one that ends in /* stands for all URIs below it. DOMAIN * stands for any. Default: all may ask for all."`
-	MinVersion string   `group:"tls" name:"grpc-tls-min-version" enum:"1.2,1.3" default:"1.2" placeholder:"1.2|1.3" help:"Least version of TLS. Default 1.2."`
-
-	JSONAddr address `group:"listeners" name:"json-addr" placeholder:"ADDR" help:"/json over TLS, with the certificates of the rate-limit service, instead of on --http-addr. Default none."`
+	Cert       string   `name:"grpc-tls-cert" placeholder:"FILE" help:"Certificate of the rate-limit service, followed by its chain, in PEM. With it the listener speaks TLS only."`
+	Key        string   `name:"grpc-tls-key" placeholder:"FILE" help:"Its key."`
+	ClientCA   string   `name:"grpc-client-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the client's certificate. Default: clients need none."`
+	ClientSAN  string   `name:"grpc-client-san" placeholder:"NAME" help:"DNS name or IP address that the client's certificate must carry. Default any."`
+	Allow      []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Which clients may ask for which domains; may be repeated. A client that is not named may ask for none. NAME is a DNS name or URI in the client's certificate, such as spiffe://cluster.local/ns/shop/sa/envoy; one that ends in /* stands for all URIs below it. DOMAIN * stands for any. Default: all may ask for all."`
+	MinVersion string   `name:"grpc-tls-min-version" enum:"1.2,1.3" default:"1.2" placeholder:"1.2|1.3" help:"Least version of TLS. Default 1.2."`
 
 	allow *server.AllowList // of Allow, made by check; nil without
 }
@@ -30,7 +28,7 @@ type tlsFlags struct {
 var tlsVersions = map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
 
 // check returns what is wrong with the flags together.
-func (f *tlsFlags) check() error {
+func (f *tlsFlags) check(jsonAddr string) error {
 	switch {
 	case (f.Cert == "") != (f.Key == ""):
 		return errors.New("--grpc-tls-cert and --grpc-tls-key go together")
@@ -40,7 +38,7 @@ func (f *tlsFlags) check() error {
 		return errors.New("--grpc-client-san needs --grpc-client-ca: without it no certificate is checked, and anybody can write any name into one")
 	case len(f.Allow) > 0 && f.ClientCA == "":
 		return errors.New("--grpc-allow needs --grpc-client-ca: clients are told apart by the names in certificates that an authority has signed")
-	case f.JSONAddr != "" && f.Cert == "":
+	case jsonAddr != "" && f.Cert == "":
 		return errors.New("--json-addr needs --grpc-tls-cert: it is /json over TLS")
 	}
 	var err error

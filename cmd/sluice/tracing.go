@@ -11,12 +11,9 @@ import (
 // tracingFlags say whether requests are traced. OpenTelemetry's own variables say where
 // spans are sent.
 type tracingFlags struct {
-	Tracing          bool   `group:"tracing" help:"Send a span of every rate-limit request to OpenTelemetry; OTEL_EXPORTER_OTLP_ENDPOINT and its other variables say where."`
-	TracingProtocol  string `group:"tracing" enum:"http,grpc" default:"http" placeholder:"http|grpc" help:"OTLP over HTTP or gRPC. Default http."`
-	TracingService   string `group:"tracing" name:"tracing-service-name" placeholder:"NAME" help:"service.name of spans. Default OTEL_SERVICE_NAME, else RateLimit."`
-	TracingNamespace string `group:"tracing" name:"tracing-service-namespace" placeholder:"NAME" help:"service.namespace of spans."`
-	TracingInstance  string `group:"tracing" name:"tracing-instance-id" placeholder:"ID" help:"service.instance.id of spans. Default a random UUID."`
-	TracingSampling  ratio  `group:"tracing" name:"tracing-sampling-rate" default:"1" placeholder:"RATIO" help:"Share of the traces that begin here to record, 0 to 1. Other traces are recorded if their parent is. Default 1."`
+	Tracing bool `help:"Send a span of every rate-limit request to OpenTelemetry; OTEL_EXPORTER_OTLP_ENDPOINT and its other variables say where."`
+
+	telemetry.TracingOptions `embed:"" prefix:"tracing-"`
 }
 
 // check checks OpenTelemetry's variables.
@@ -24,7 +21,7 @@ func (f *tracingFlags) check() error {
 	if !f.Tracing {
 		return nil
 	}
-	return telemetry.CheckTracing(f.TracingProtocol)
+	return telemetry.CheckTracing(f.Protocol)
 }
 
 // start returns nil if tracing is off. Stop sends the last spans.
@@ -32,13 +29,7 @@ func (f *tracingFlags) start(ctx context.Context, metrics *telemetry.Metrics, lo
 	if !f.Tracing {
 		return nil, func() {}, nil
 	}
-	t, err = telemetry.NewTracing(ctx, telemetry.TracingOptions{
-		Protocol:         f.TracingProtocol,
-		ServiceName:      f.TracingService,
-		ServiceNamespace: f.TracingNamespace,
-		InstanceID:       f.TracingInstance,
-		SamplingRate:     float64(f.TracingSampling),
-	}, metrics, logger)
+	t, err = telemetry.NewTracing(ctx, f.TracingOptions, metrics, logger)
 	if err != nil {
 		return nil, nil, err
 	}

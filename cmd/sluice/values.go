@@ -78,34 +78,41 @@ func parseDuration(text string) (int64, error) {
 	return int64(d), nil
 }
 
-// address is where to listen, or "" for nowhere.
-type address string
-
-// UnmarshalText reads an address.
-func (a *address) UnmarshalText(text []byte) error {
-	if s := string(text); s != "" && !strings.HasPrefix(s, "unix:") {
-		_, port, err := net.SplitHostPort(s)
-		if err != nil || !isPort(port) {
-			return fmt.Errorf("%q is not an address: write host:port, unix:///path or unix:@name, or nothing", text)
+// parsed reads a value of any other kind.
+func parsed[T any](parse func(text string) (T, error)) kong.MapperFunc {
+	return func(ctx *kong.DecodeContext, target reflect.Value) error {
+		var text string
+		if err := ctx.Scan.PopValueInto("value", &text); err != nil {
+			return err
 		}
+		value, err := parse(text)
+		if err == nil {
+			target.Set(reflect.ValueOf(value).Convert(target.Type()))
+		}
+		return err
 	}
-	*a = address(text)
-	return nil
 }
 
-// fileMode is the mode of a socket file.
-type fileMode fs.FileMode
-
-// UnmarshalText reads a mode in octal digits. A mode by which sluice itself could not connect, as
-// when decimal digits are given by mistake, is an error.
-func (m *fileMode) UnmarshalText(text []byte) error {
-	const own, all = 0o600, 0o666
-	n, err := strconv.ParseUint(string(text), 8, 32)
-	if err != nil || n&own != own || n&^all != 0 {
-		return fmt.Errorf("%q is not the mode of a socket: write octal digits from 0600 to 0666, such as 0660", text)
+// parseAddress reads where to listen, or "" for nowhere.
+func parseAddress(text string) (string, error) {
+	if text != "" && !strings.HasPrefix(text, "unix:") {
+		_, port, err := net.SplitHostPort(text)
+		if err != nil || !isPort(port) {
+			return "", fmt.Errorf("%q is not an address: write host:port, unix:///path or unix:@name, or nothing", text)
+		}
 	}
-	*m = fileMode(n)
-	return nil
+	return text, nil
+}
+
+// parseMode reads the mode of a socket file in octal digits. A mode by which sluice itself could not
+// connect, as when decimal digits are given by mistake, is an error.
+func parseMode(text string) (fs.FileMode, error) {
+	const own, all = 0o600, 0o666
+	n, err := strconv.ParseUint(text, 8, 32)
+	if err != nil || n&own != own || n&^all != 0 {
+		return 0, fmt.Errorf("%q is not the mode of a socket: write octal digits from 0600 to 0666, such as 0660", text)
+	}
+	return fs.FileMode(n), nil
 }
 
 // isPort reports whether text is a port: 0 to 65535, or the name of a service.
@@ -118,29 +125,28 @@ func isPort(text string) bool {
 	return err == nil && n <= math.MaxUint16
 }
 
-// headerName is the name of a header, or "" for none.
-type headerName string
-
-// UnmarshalText reads a header's name.
-func (h *headerName) UnmarshalText(text []byte) error {
-	if len(text) > 0 && !telemetry.IsHeaderName(string(text)) {
-		return fmt.Errorf("%q is not the name of a header: write a token of RFC 9110, or nothing to leave it out", text)
+// parseHeader reads the name of a header, or "" for none.
+func parseHeader(text string) (string, error) {
+	if text != "" && !telemetry.IsHeaderName(text) {
+		return "", fmt.Errorf("%q is not the name of a header: write a token of RFC 9110, or nothing to leave it out", text)
 	}
-	*h = headerName(text)
-	return nil
+	return text, nil
 }
 
-// ratio is a number from 0 to 1.
-type ratio float32
-
-// UnmarshalText reads a ratio.
-func (r *ratio) UnmarshalText(text []byte) error {
-	f, err := strconv.ParseFloat(string(text), 32)
-	if err != nil || !(f >= 0 && f <= 1) {
-		return fmt.Errorf("%q is not a number from 0 to 1", text)
+// parsePath reads the path of a page.
+func parsePath(text string) (string, error) {
+	if !strings.HasPrefix(text, "/") {
+		return "", fmt.Errorf("%q is not a path: must begin with /", text)
 	}
-	*r = ratio(f)
-	return nil
+	return text, nil
+}
+
+func parseRatio(text string) (float64, error) {
+	f, err := strconv.ParseFloat(text, 32)
+	if err != nil || !(f >= 0 && f <= 1) {
+		return 0, fmt.Errorf("%q is not a number from 0 to 1", text)
+	}
+	return f, nil
 }
 
 // boolean reads a flag without a value as true, and a value as

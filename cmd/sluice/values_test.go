@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"math"
 	"testing"
 )
@@ -30,31 +31,27 @@ func TestByteSize(t *testing.T) {
 }
 
 func TestFileMode(t *testing.T) {
-	for text, want := range map[string]fileMode{"0660": 0o660, "660": 0o660, "0600": 0o600, "0666": 0o666, "0622": 0o622} {
-		var got fileMode
-		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
-			t.Errorf("fileMode %q = %#o, %v, want %#o", text, got, err, want)
+	for text, want := range map[string]fs.FileMode{"0660": 0o660, "660": 0o660, "0600": 0o600, "0666": 0o666, "0622": 0o622} {
+		if got, err := parseMode(text); err != nil || got != want {
+			t.Errorf("mode %q = %#o, %v, want %#o", text, got, err, want)
 		}
 	}
 	// 432 is 0660 in decimal digits.
 	for _, text := range []string{"", "0", "0066", "0460", "432", "0777", "01660", "0o660", "-0660", "rw-rw----", "99999999999999999999"} {
-		var got fileMode
-		if err := got.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("fileMode %q = %#o, want an error", text, got)
+		if got, err := parseMode(text); err == nil {
+			t.Errorf("mode %q = %#o, want an error", text, got)
 		}
 	}
 }
 
 func TestRatio(t *testing.T) {
-	for text, want := range map[string]ratio{"0": 0, "1": 1, "0.8": 0.8, "8e-1": 0.8, ".5": 0.5} {
-		var got ratio
-		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+	for text, want := range map[string]float32{"0": 0, "1": 1, "0.8": 0.8, "8e-1": 0.8, ".5": 0.5} {
+		if got, err := parseRatio(text); err != nil || float32(got) != want {
 			t.Errorf("ratio %q = %v, %v, want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "x", "-0.1", "1.0001", "NaN", "Inf", "80%", "0,8"} {
-		var got ratio
-		if err := got.UnmarshalText([]byte(text)); err == nil {
+		if got, err := parseRatio(text); err == nil {
 			t.Errorf("ratio %q = %v, want an error", text, got)
 		}
 	}
