@@ -9,8 +9,8 @@ import (
 
 // mostGCPercent lets the heap grow to five times what is live before it is collected:
 // what is live is a few megabytes, since the counters are not in the heap, and
-// collecting them at each doubling would cost a fifth of all CPU time; DESIGN.md has
-// what 100 to 800 were measured to cost and to take.
+// collecting them at each doubling would cost a fifth of all CPU time. docs/sizing.md has
+// what 100 to 800 cost and take.
 //
 // Five times what ten thousand connections take, or a hostile one, would be gigabytes.
 // So the heap grows by heapRoom at most, or by half where that is more.
