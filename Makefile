@@ -182,7 +182,7 @@ bench: | need-go ## measure against other services and libraries, half an hour (
 .PHONY: soak
 soak: | need-go ## hit the limiters for SOAKTIME (3m) with all that could break a bound
 	@SLUICE_HISTORIES=5000 go test -count=1 -tags limiterhooks -run '^TestHistories' ./limiter
-	@go run -buildvcs=false ./limiter/soak -for $(SOAKTIME)
+	@go test -count=1 -v -timeout 0 ./limiter/soak -run '^TestSoak$$' -args -for $(SOAKTIME)
 
 .PHONY: torture
 torture: $(ENVOY) | need-go ## ill-treat the binary under load, half an hour (TORTUREFLAGS='-run TestName': one of them)

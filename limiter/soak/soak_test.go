@@ -1,6 +1,13 @@
-package main
+// Package soak hits limiter tables with all that could make them admit too much or lose
+// what they owe, many goroutines at once: in simulated time, where hours pass in a
+// moment, and in real time.
+package soak
 
 import (
+	"flag"
+	"math/rand/v2"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,39 +19,59 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// One round of all trials, shorter ones.
+var length = flag.Duration("for", 5*time.Second, "how long to run; each trial runs at least once, and is shorter below a minute")
+
+// TestSoak runs all trials, again and again with other random numbers, until the time is
+// up. The order of goroutines is not repeated by a seed.
 func TestSoak(t *testing.T) {
-	var out strings.Builder
-	if err := run(t.Context(), []string{"-small", "-for", "5s"}, &out); err != nil {
-		t.Errorf("run: %v", err)
+	seed := rand.Uint64()
+	if s := os.Getenv("SLUICE_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatalf("parse SLUICE_SEED: %v", err)
+		}
 	}
-	t.Log(out.String())
+	t.Logf("SLUICE_SEED=%d, for %v", seed, *length)
+	r := rand.New(rand.NewPCG(seed, 1))
+	all := trials()
+	over := func(start time.Time) bool { return time.Since(start) >= *length }
+	for start, round := time.Now(), 0; round == 0 || !over(start); round++ {
+		for i := range all {
+			if round > 0 && over(start) {
+				break
+			}
+			trial := &all[i]
+			b := &bout{policy: trial.policy, rand: rand.New(rand.NewPCG(r.Uint64(), 1)), small: *length < time.Minute}
+			trial.run(b)
+			trial.add(b)
+			for _, f := range b.faults[:min(len(b.faults), mostFaults)] {
+				t.Errorf("%s: %s", trial.name, f)
+			}
+		}
+	}
+	for _, trial := range all {
+		t.Logf("%s: %d operations in %d bouts, %d admitted, at most %d of %d", trial.name, trial.ops, trial.bouts, trial.admitted, trial.peak, trial.bound)
+	}
 }
 
-func TestFlags(t *testing.T) {
-	var out strings.Builder
-	if err := run(t.Context(), []string{"-nonsense"}, &out); err == nil {
-		t.Errorf("run(-nonsense) gives no error")
-	}
-	t.Setenv("SLUICE_SEED", "x")
-	if err := run(t.Context(), nil, &out); err == nil {
-		t.Errorf("run with SLUICE_SEED=x gives no error")
-	}
-}
+// mostFaults is how many faults of one bout are printed.
+const mostFaults = 5
 
-// What is beyond a bound is a fault, and makes the program end with an error.
+// TestFault holds that what is beyond a bound is a fault, and that the worst of all bouts
+// is printed.
 func TestFault(t *testing.T) {
-	b := &bout{}
-	b.within("it", 5, 5)
-	b.within("it", 6, 5)
-	tot := &total{trial: trial{name: "some"}}
-	tot.add(b)
-	var out strings.Builder
-	if err := report(&out, []*total{tot}); err == nil {
-		t.Errorf("report gives no error")
+	var some trial
+	for _, peak := range []int64{6, 4} {
+		b := &bout{}
+		b.within("it", 3, 5)
+		b.within("it", peak, 5)
+		some.add(b)
+		if got := strings.Join(b.faults, ", "); (peak > 5) != (got == "it: admitted 6, at most 5 may be") {
+			t.Errorf("faults of %d within 5: %q", peak, got)
+		}
 	}
-	if want := "FAULT some: it: admitted 6, at most 5 may be"; !strings.Contains(out.String(), want) || tot.peak != 6 {
-		t.Errorf("report printed\n%s, want %q", out.String(), want)
+	if some.bouts != 2 || some.peak != 6 || some.bound != 5 {
+		t.Errorf("total %+v, want the worst of two bouts, 6 of 5", some)
 	}
 }
 
@@ -57,7 +84,7 @@ func grants(pairs ...int64) []grant {
 	return all
 }
 
-// The bounds of a window of 10 ns and 10 hits.
+// TestPeak looks at the bounds of a window of 10 ns and 10 hits.
 func TestPeak(t *testing.T) {
 	p := func(a limiter.Algorithm) *limiter.Policy {
 		return &limiter.Policy{Algorithm: a, Limit: 10, Window: 10 * time.Nanosecond, Burst: 5, Slack: 4}

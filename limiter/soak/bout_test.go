@@ -1,4 +1,4 @@
-package main
+package soak
 
 import (
 	"fmt"
@@ -20,11 +20,24 @@ const workers = 8
 // here.
 const epoch = limiter.Time(1_700_000_040 * time.Second)
 
-// A trial is one way to put a limiter to the test.
+// A trial is one way to put a limiter to the test, with what all of its bouts came to.
 type trial struct {
 	name   string
 	policy limiter.Policy
 	run    func(b *bout)
+
+	bouts         int
+	ops, admitted int64
+	peak, bound   int64 // the most that was admitted of what may be
+}
+
+func (t *trial) add(b *bout) {
+	t.bouts++
+	t.ops += b.ops.Load()
+	t.admitted += b.admitted
+	if t.bouts == 1 || b.bound-b.peak < t.bound-t.peak {
+		t.peak, t.bound = b.peak, b.bound
+	}
 }
 
 // A bout is one run of a trial and what came of it.
