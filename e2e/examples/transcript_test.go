@@ -124,6 +124,7 @@ func play(t *testing.T, scenario func(context.Context, *scene) []string) {
 	for attempt := 1; ; attempt++ {
 		minute := time.Now().Truncate(time.Minute)
 		s := &scene{ports: make(map[string]string)}
+		t.Cleanup(s.end) // a step may end the test, as where no Envoy is installed
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		problems := scenario(ctx, s)
 		cancel()

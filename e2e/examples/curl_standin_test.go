@@ -1,7 +1,4 @@
-// Command curl does what the READMEs of the examples ask of curl, for machines that
-// have none: GET, with -s, -i, -D -, -o, -w '%{http_code}', -H, --parallel-max and
-// ranges such as [1-20] in the address. It refuses all else.
-package main
+package examples_test
 
 import (
 	"bufio"
@@ -18,23 +15,19 @@ import (
 	"sync"
 )
 
-// request is what the command line asks for.
-type request struct {
+// curlRequest is what its command line asks for.
+type curlRequest struct {
 	address, write string
 	headers        []string
 	include, drop  bool // the head and the body of the answer, in what is printed
 	parallel       int
 }
 
-func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "curl:", err)
-		os.Exit(1)
-	}
-}
-
-func run(args []string) error {
-	r, err := parse(args)
+// curl does what the READMEs ask of curl, for machines that have none: GET, with -s,
+// -i, -D -, -o, -w '%{http_code}', -H, --parallel-max and ranges such as [1-20] in the
+// address. It refuses all else.
+func curl(args []string) error {
+	r, err := parseCurl(args)
 	if err != nil {
 		return err
 	}
@@ -65,8 +58,8 @@ func run(args []string) error {
 	return errors.Join(errs...)
 }
 
-func parse(args []string) (request, error) {
-	r := request{parallel: 1}
+func parseCurl(args []string) (curlRequest, error) {
+	r := curlRequest{parallel: 1}
 	for i := 0; i < len(args); i++ {
 		value := func() string {
 			if i++; i < len(args) {
@@ -130,7 +123,7 @@ func expand(address string) ([]string, error) {
 
 // get returns what is to be printed of one answer. Heads are printed as they came,
 // for net/http would change names and order.
-func (r request) get(address string) (string, error) {
+func (r curlRequest) get(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return "", err
