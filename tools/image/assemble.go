@@ -2,9 +2,7 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -103,29 +101,21 @@ func assemble(r release, p *program, layers []tree) (v1.Image, error) {
 		}
 		image, err = mutate.Append(image, mutate.Addendum{
 			Layer:   layer,
-			History: v1.History{Created: r.created(), CreatedBy: "make image", Comment: strings.Join(tree.roots(), " ")},
+			History: v1.History{Created: r.created(), CreatedBy: "make image"},
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	annotated, ok := mutate.Annotations(image, r.labels()).(v1.Image)
-	if !ok {
-		return nil, errors.New("an annotated image is none")
-	}
-	return annotated, nil
+	return mutate.Annotations(image, r.labels()).(v1.Image), nil //nolint:forcetypeassert,errcheck // it is what it gets
 }
 
 // index returns the images as one, of which whoever pulls gets that of its platform.
-func index(r release, programs []*program, images []v1.Image) (v1.ImageIndex, error) {
+func index(r release, programs []*program, images []v1.Image) v1.ImageIndex {
 	list := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for i, image := range images {
 		platform := programs[i].platform
 		list = mutate.AppendManifests(list, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &platform}})
 	}
-	annotated, ok := mutate.Annotations(list, r.labels()).(v1.ImageIndex)
-	if !ok {
-		return nil, errors.New("an annotated index is none")
-	}
-	return annotated, nil
+	return mutate.Annotations(list, r.labels()).(v1.ImageIndex) //nolint:forcetypeassert,errcheck // it is what it gets
 }

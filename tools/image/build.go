@@ -73,9 +73,7 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 		fmt.Fprintf(out, "image: %s is %s, made of what %s.spdx.json says\n", p.platform, digest, path)
 		next = append(next, "docker load -i "+path+".docker.tar")
 	}
-	if made.index, err = index(o.release, programs, images); err != nil {
-		return err
-	}
+	made.index = index(o.release, programs, images)
 	digest, err := made.index.Digest()
 	if err != nil {
 		return err

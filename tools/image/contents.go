@@ -59,8 +59,8 @@ func contents(r release, p *program, source string) ([]tree, error) {
 		authoritiesPath: {content: authorities},
 	}
 	own := tree{
-		programPath:   {content: p.content, executable: true},
-		ratelimitPath: {linkTo: programPath, executable: true},
+		ratelimitPath: {content: p.content, executable: true},
+		programPath:   {linkTo: ratelimitPath, executable: true},
 		sbomPath:      {content: bill},
 	}
 	maps.Copy(own, licenceTexts(license, all))

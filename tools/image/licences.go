@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -55,7 +53,7 @@ func components(info *debug.BuildInfo, source string) ([]component, error) {
 		}
 		versions[dependency.Path] = dependency.Version
 	}
-	modules, err := listModules(source, keys(versions)...)
+	modules, err := listModules(source, slices.Sorted(maps.Keys(versions))...)
 	if err != nil {
 		return nil, err
 	}
@@ -88,14 +86,14 @@ func components(info *debug.BuildInfo, source string) ([]component, error) {
 	return found, nil
 }
 
-// goModule is what go list -m prints of a module.
+// goModule is a module and where its files are.
 type goModule struct {
 	Path, Version, Dir string
 }
 
 // listModules asks the Go command, in a module's root, about modules that it needs.
-func listModules(root string, paths ...string) ([]goModule, error) {
-	cmd := exec.Command("go", append([]string{"list", "-mod=readonly", "-m", "-json"}, paths...)...)
+func listModules(root string, paths ...string) (modules []goModule, err error) {
+	cmd := exec.Command("go", append([]string{"list", "-mod=readonly", "-m", "-f", "{{.Path}}\t{{.Version}}\t{{.Dir}}"}, paths...)...)
 	cmd.Dir = root
 	var told bytes.Buffer
 	cmd.Stderr = &told
@@ -103,16 +101,12 @@ func listModules(root string, paths ...string) ([]goModule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the modules of %s: %w: %s", root, err, bytes.TrimSpace(told.Bytes()))
 	}
-	var modules []goModule
-	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
-		var m goModule
-		if err := decoder.Decode(&m); errors.Is(err, io.EOF) {
-			return modules, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("list the modules of %s: %w", root, err)
-		}
-		modules = append(modules, m)
+	for line := range strings.Lines(string(out)) {
+		path, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		version, dir, _ := strings.Cut(rest, "\t")
+		modules = append(modules, goModule{path, version, dir})
 	}
+	return modules, nil
 }
 
 // component reads the licences of the module.
@@ -179,13 +173,4 @@ func licenceTexts(own []byte, all []component) tree {
 		}
 	}
 	return texts
-}
-
-func keys(m map[string]string) []string {
-	all := make([]string, 0, len(m))
-	for key := range m {
-		all = append(all, key)
-	}
-	slices.Sort(all)
-	return all
 }

@@ -5,11 +5,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -26,8 +25,8 @@ type tree map[string]file
 type file struct {
 	content    []byte
 	executable bool
-	// linkTo is the path of the file of which this is another name, of the same tree
-	// and before this one in the order of paths or after it.
+	// linkTo is the path of the file of which this is another name: of the same tree, and
+	// before this one in the order of paths, since what is linked to must be there.
 	linkTo string
 }
 
@@ -38,24 +37,8 @@ func (f file) mode() int64 {
 	return 0o644
 }
 
-// order returns the paths in order, those of links last: what they link to must
-// be there.
-func (t tree) order() []string {
-	paths := make([]string, 0, len(t))
-	for p := range t {
-		paths = append(paths, p)
-	}
-	slices.SortFunc(paths, func(a, b string) int {
-		if la, lb := t[a].linkTo != "", t[b].linkTo != ""; la != lb {
-			if lb {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a, b)
-	})
-	return paths
-}
+// order returns the paths in order.
+func (t tree) order() []string { return slices.Sorted(maps.Keys(t)) }
 
 // size is that of all files in bytes, another name counted as nothing.
 func (t tree) size() (bytes int64) {
@@ -72,21 +55,15 @@ var epoch = time.Unix(0, 0).UTC()
 // writeTar writes the files as a layer has them.
 func (t tree) writeTar(to io.Writer) error {
 	w := tar.NewWriter(to)
-	made := map[string]bool{".": true}
-	var mkdir func(dir string) error
-	mkdir = func(dir string) error {
-		if made[dir] {
-			return nil
-		}
-		made[dir] = true
-		if err := mkdir(path.Dir(dir)); err != nil {
-			return err
-		}
-		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755, ModTime: epoch})
-	}
+	made := make(map[string]bool)
 	for _, p := range t.order() {
-		if err := mkdir(path.Dir(p)); err != nil {
-			return err
+		for i, c := range p {
+			if dir := p[:i] + "/"; c == '/' && !made[dir] {
+				made[dir] = true
+				if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755, ModTime: epoch}); err != nil {
+					return err
+				}
+			}
 		}
 		f := t[p]
 		header := &tar.Header{Typeflag: tar.TypeReg, Name: p, Mode: f.mode(), Size: int64(len(f.content)), ModTime: epoch}
@@ -140,17 +117,4 @@ func (t tree) writeTo(root string) error {
 		}
 	}
 	return nil
-}
-
-// roots returns the names at the top, in order.
-func (t tree) roots() []string {
-	var roots []string
-	for p := range t {
-		root, _, _ := strings.Cut(p, "/")
-		if !slices.Contains(roots, "/"+root) {
-			roots = append(roots, "/"+root)
-		}
-	}
-	slices.Sort(roots)
-	return roots
 }
