@@ -133,7 +133,7 @@ func (l *Ledger) Settle(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOpt
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
 	conn := Dial(tb, s.Addr("grpc"), options...)
-	defer conn.Close() //nolint:errcheck // and no more of sluice's files
+	defer conn.Close() // and no more of sluice's files
 	client := rls.NewRateLimitServiceClient(conn)
 	for keys := range slices.Chunk(l.keys(), 100) {
 		r := Request(keys...)
