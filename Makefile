@@ -6,9 +6,8 @@ ENVOY_VERSION := 1.40.0
 # Of the Python client of e2e/clients, which names it too.
 GRPCIO_VERSION := 1.85.1
 FUZZTIME      ?= 10s
-# Flags of the two parts of make bench, services and limiters; -h lists them.
+# Flags of make bench; -h lists them.
 BENCHFLAGS    ?=
-LIMITERFLAGS  ?=
 SOAKTIME      ?= 3m
 # Flags of go test for make torture, such as -run, and of the tests, such as -soak.
 TORTUREFLAGS  ?=
@@ -175,9 +174,8 @@ fuzz: | need-go ## run each fuzz target for FUZZTIME (10s); FUZZLEDGER=docs/fuzz
 	@tools/fuzz.sh $(FUZZTIME) $(FUZZLEDGER)
 
 .PHONY: bench
-bench: | need-go ## measure against other services and libraries, half an hour (BENCHFLAGS='-rounds 1 -duration 1s' LIMITERFLAGS=-quick: a look)
+bench: | need-go ## measure against other services and libraries, half an hour (BENCHFLAGS='-rounds 1 -duration 1s': a look)
 	@cd bench && go run -buildvcs=false ./suite $(BENCHFLAGS)
-	@cd bench && go run -buildvcs=false ./limiters $(LIMITERFLAGS)
 
 .PHONY: soak
 soak: | need-go ## hit the limiters for SOAKTIME (3m) with all that could break a bound

@@ -20,16 +20,11 @@ type Config struct {
 	// Timeout is each call's deadline. 0 means none.
 	Timeout time.Duration
 
-	// Domain, Entries and Hits make the request. Entries is `key=value,...`, with
-	// `;` before the next descriptor; %d in a value stands for the key number.
-	// Hits is hits_addend; 0 leaves it out.
+	// Domain and Entries make the request. Entries is `key=value,...`, with `;` before
+	// the next descriptor; %d in a value stands for the key number.
 	Domain, Entries string
-	Hits            uint32
-	// Keys is how many key numbers there are, from 0. At least 1.
+	// Keys is how many key numbers there are, from 0. At least 1. They are drawn evenly.
 	Keys uint64
-	// Zipf draws key numbers by Zipf's law with this exponent, above 1. 0 draws
-	// them evenly.
-	Zipf float64
 	// Fill calls each key number once, in order, and stops: it puts a known number
 	// of counters into the service. Warmup and Duration do not count then.
 	Fill bool
@@ -43,12 +38,10 @@ func (c *Config) validate() error {
 	switch {
 	case c.Connections < 1 || c.InFlight < 1 || c.Keys < 1:
 		return errors.New("connections, calls in flight and keys must be at least 1")
-	case c.Zipf != 0 && !(c.Zipf > 1):
-		return errors.New("the exponent of Zipf's law must be above 1")
 	case !(c.Rate >= 0) || c.Warmup < 0 || c.Timeout < 0:
 		return errors.New("rate, warm-up and timeout must not be negative")
-	case c.Fill && (c.Rate > 0 || c.Zipf > 0):
-		return errors.New("filling goes with neither a rate nor Zipf's law")
+	case c.Fill && c.Rate > 0:
+		return errors.New("filling does not go with a rate")
 	case !c.Fill && c.Duration <= 0:
 		return errors.New("the duration must be above 0")
 	}

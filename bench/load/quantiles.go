@@ -6,13 +6,7 @@ import (
 )
 
 // Quantiles are in microseconds; all are 0 where nothing was measured.
-type Quantiles struct {
-	P50  float64 `json:"p50"`
-	P90  float64 `json:"p90"`
-	P99  float64 `json:"p99"`
-	P999 float64 `json:"p999"`
-	Max  float64 `json:"max"`
-}
+type Quantiles struct{ P50, P90, P99, P999, Max float64 }
 
 // quantiles sorts d.
 func quantiles(d []time.Duration) Quantiles {

@@ -22,7 +22,7 @@ type place struct {
 }
 
 func newTemplate(c *Config) (*template, error) {
-	t := &template{request: &rls.RateLimitRequest{Domain: c.Domain, HitsAddend: c.Hits}}
+	t := &template{request: &rls.RateLimitRequest{Domain: c.Domain}}
 	for text := range strings.SplitSeq(c.Entries, ";") {
 		d := &rlcommon.RateLimitDescriptor{}
 		for pair := range strings.SplitSeq(text, ",") {

@@ -8,42 +8,42 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/proc"
 )
 
-// Result is what one run measured. Its JSON names are stable.
+// Result is what one run measured.
 type Result struct {
-	Mode      string    `json:"mode"` // closed or open
-	Rate      float64   `json:"rate,omitempty"`
-	Seconds   float64   `json:"seconds"`
-	Answered  int       `json:"answered"`
-	PerSecond float64   `json:"per_second"`
-	OK        int       `json:"ok"`
-	OverLimit int       `json:"over_limit"`
-	Unknown   int       `json:"unknown"`
-	Errors    int       `json:"errors"`
-	LastError string    `json:"last_error,omitempty"`
-	Latency   Quantiles `json:"latency_us"`
+	Mode      string // closed or open
+	Rate      float64
+	Seconds   float64
+	Answered  int
+	PerSecond float64
+	OK        int
+	OverLimit int
+	Unknown   int
+	Errors    int
+	LastError string
+	Latency   Quantiles
 	// SendLag is how late the open loop's own calls went out. It is part of
 	// Latency.
-	SendLag *Quantiles `json:"send_lag_us,omitempty"`
+	SendLag *Quantiles
 
-	Servers []Server `json:"servers,omitempty"`
+	Servers []Server
 	// ClientCPU is the generator's own, in microseconds per call.
-	ClientCPU float64 `json:"client_cpu_us_per_call"`
+	ClientCPU float64
 	// OtherCPU is the share of the whole machine, 0..1, that neither the
 	// generator nor the servers used: work beside the measurement, which makes
 	// its times doubtful.
-	OtherCPU float64 `json:"other_cpu_share"`
+	OtherCPU float64
 }
 
 // Server is what one server process used.
 type Server struct {
-	PID  int    `json:"pid"`
-	Name string `json:"name"`
+	PID  int
+	Name string
 	// CPU is in microseconds per call, which is also CPU seconds per million.
-	CPU   float64 `json:"cpu_us_per_call"`
-	Cores float64 `json:"cpu_cores"`
+	CPU   float64
+	Cores float64
 	// RSS is the memory at the end, PeakRSS the most since the process began.
-	RSS     int64 `json:"rss_bytes"`
-	PeakRSS int64 `json:"peak_rss_bytes"`
+	RSS     uint64
+	PeakRSS uint64
 }
 
 // sum sums up the workers' tallies.

@@ -81,10 +81,9 @@ func newWorkers(c *Config) (workers []*worker, hangUp func(), err error) {
 				hangUp()
 				return nil, nil, err
 			}
-			rng := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) //nolint:gosec // load, no secrets
 			workers = append(workers, &worker{
 				client: rls.NewRateLimitServiceClient(cc), template: t,
-				keys: newKeys(c, rng, &filled), timeout: c.Timeout, open: c.Rate > 0,
+				config: c, filled: &filled,
 			})
 		}
 	}
@@ -134,26 +133,28 @@ type tally struct {
 type worker struct {
 	client   rls.RateLimitServiceClient
 	template *template
-	keys     keySource
-	timeout  time.Duration
-	open     bool
-	tally    tally
+	config   *Config
+	// filled is how many key numbers all workers have called, where Fill calls each once.
+	filled *atomic.Uint64
+	tally  tally
 }
 
 // call makes one call that was due at t. It returns false, having made none, when
 // there is no key left to call.
 func (w *worker) call(ctx context.Context, t time.Time) bool {
-	number, ok := w.keys()
-	if !ok {
-		return false
+	number := rand.Uint64N(w.config.Keys) //nolint:gosec // load, no secrets
+	if w.config.Fill {
+		if number = w.filled.Add(1) - 1; number >= w.config.Keys {
+			return false
+		}
 	}
 	request := w.template.with(number)
-	if w.open {
+	if w.config.Rate > 0 {
 		w.tally.lag = append(w.tally.lag, time.Since(t))
 	}
-	if w.timeout > 0 {
+	if w.config.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, w.timeout)
+		ctx, cancel = context.WithTimeout(ctx, w.config.Timeout)
 		defer cancel()
 	}
 	response, err := w.client.ShouldRateLimit(ctx, request)

@@ -105,12 +105,10 @@ func TestWrongConfigs(t *testing.T) {
 		"no connections":    func(c *Config) { c.Connections = 0 },
 		"none in flight":    func(c *Config) { c.InFlight = 0 },
 		"no keys":           func(c *Config) { c.Keys = 0 },
-		"zipf 1":            func(c *Config) { c.Zipf = 1 },
 		"negative rate":     func(c *Config) { c.Rate = -1 },
 		"negative warm-up":  func(c *Config) { c.Warmup = -1 },
 		"no duration":       func(c *Config) { c.Duration = 0 },
 		"fill with a rate":  func(c *Config) { c.Fill, c.Rate = true, 1 },
-		"fill by Zipf":      func(c *Config) { c.Fill, c.Zipf = true, 2 },
 		"negative deadline": func(c *Config) { c.Timeout = -1 },
 	} {
 		c := good

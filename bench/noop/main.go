@@ -12,27 +12,19 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"os/signal"
 	"strconv"
-	"syscall"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+
+	"github.com/sluice-ratelimit/sluice/bench/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "noop:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("noop", run) }
 
-func run(ctx context.Context, args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("noop", flag.ExitOnError)
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("noop", flag.ContinueOnError)
+	flags.SetOutput(stderr)
 	addr := flags.String("addr", "127.0.0.1:0", "listen on this `host:port`; port 0 picks a free one and prints it")
 	var options []grpc.ServerOption
 	flags.Func("workers", "grpc.NumStreamWorkers: `n` goroutines serve the calls; 0 starts one for each call, as grpc-go does by default", func(s string) error {

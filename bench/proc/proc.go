@@ -1,19 +1,12 @@
-// Package proc reads from Linux's /proc what processes and the machine have used.
-// See proc(5).
+// Package proc reads what processes and the machine have used, from Linux's /proc.
 package proc
 
 import (
-	"fmt"
 	"os"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
-)
 
-// tick is what /proc counts processor time in. USER_HZ is 100 on every Linux
-// that Go runs on.
-const tick = time.Second / 100
+	"github.com/prometheus/procfs"
+)
 
 // Process is one reading of a process, or the difference of two.
 type Process struct {
@@ -22,7 +15,7 @@ type Process struct {
 	// CPU is user and system time, in steps of 10 ms.
 	CPU time.Duration
 	// RSS is the resident memory in bytes, PeakRSS the most that it ever was.
-	RSS, PeakRSS int64
+	RSS, PeakRSS uint64
 }
 
 // Reading is one look at every clock.
@@ -44,8 +37,7 @@ type Use struct {
 }
 
 // Read reads the processes with these ids, this process and the machine.
-func Read(pids []int) (Reading, error) {
-	var r Reading
+func Read(pids []int) (r Reading, err error) {
 	for _, pid := range pids {
 		p, err := readProcess(pid)
 		if err != nil {
@@ -53,17 +45,23 @@ func Read(pids []int) (Reading, error) {
 		}
 		r.processes = append(r.processes, p)
 	}
-	var self syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err != nil {
-		return r, fmt.Errorf("get own usage: %w", err)
-	}
-	r.self = time.Duration(self.Utime.Nano() + self.Stime.Nano())
-	stat, err := os.ReadFile("/proc/stat")
+	own, err := readProcess(os.Getpid())
 	if err != nil {
 		return r, err
 	}
-	r.busy, r.total, err = machine(string(stat))
-	return r, err
+	r.self = own.CPU
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return r, err
+	}
+	stat, err := fs.Stat()
+	if err != nil {
+		return r, err
+	}
+	t := stat.CPUTotal // what guests use is counted in user and nice already
+	busy := t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal
+	r.busy, r.total = seconds(busy), seconds(busy+t.Idle+t.Iowait)
+	return r, nil
 }
 
 // Since returns what was used since an earlier reading of the same processes.
@@ -82,79 +80,19 @@ func (r Reading) Since(before Reading) Use {
 }
 
 func readProcess(pid int) (Process, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	proc, err := procfs.NewProc(pid)
 	if err != nil {
 		return Process{}, err
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	stat, err := proc.Stat()
 	if err != nil {
 		return Process{}, err
 	}
-	p := Process{PID: pid}
-	if p.Name, p.CPU, err = times(string(stat)); err != nil {
-		return p, fmt.Errorf("/proc/%d/stat: %w", pid, err)
-	}
-	if p.RSS, err = statusBytes(string(status), "VmRSS"); err != nil {
-		return p, fmt.Errorf("/proc/%d/status: %w", pid, err)
-	}
-	p.PeakRSS, err = statusBytes(string(status), "VmHWM")
-	return p, err
-}
-
-// times reads the name and the processor time out of /proc/PID/stat.
-func times(stat string) (name string, cpu time.Duration, err error) {
-	// The name in parentheses may hold anything, so fields count from the last ')'.
-	open, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
-	if open < 0 || end < open {
-		return "", 0, fmt.Errorf("no name in %q", stat)
-	}
-	fields := strings.Fields(stat[end+1:])
-	if len(fields) < 13 {
-		return "", 0, fmt.Errorf("too few fields in %q", stat)
-	}
-	for _, f := range fields[11:13] { // utime, stime
-		ticks, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return "", 0, fmt.Errorf("parse time: %w", err)
-		}
-		cpu += time.Duration(ticks) * tick
-	}
-	return stat[open+1 : end], cpu, nil
-}
-
-// statusBytes reads a line `Name:  N kB` of /proc/PID/status.
-func statusBytes(status, name string) (int64, error) {
-	_, rest, ok := strings.Cut(status, "\n"+name+":")
-	if !ok {
-		return 0, fmt.Errorf("no %s", name)
-	}
-	line, _, _ := strings.Cut(rest, "\n")
-	kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(line), " kB"), 10, 64)
+	status, err := proc.NewStatus()
 	if err != nil {
-		return 0, fmt.Errorf("parse %s: %w", name, err)
+		return Process{}, err
 	}
-	return kb << 10, nil
+	return Process{PID: pid, Name: stat.Comm, CPU: seconds(stat.CPUTime()), RSS: status.VmRSS, PeakRSS: status.VmHWM}, nil
 }
 
-// machine reads the time of all cores out of /proc/stat.
-func machine(stat string) (busy, total time.Duration, err error) {
-	line, _, _ := strings.Cut(stat, "\n")
-	fields := strings.Fields(line)
-	if len(fields) < 9 || fields[0] != "cpu" {
-		return 0, 0, fmt.Errorf("/proc/stat begins with %q", line)
-	}
-	// user nice system idle iowait irq softirq steal; the guest fields after these
-	// are counted in user and nice already.
-	const idle, iowait = 3, 4
-	for i, f := range fields[1:9] {
-		ticks, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return 0, 0, fmt.Errorf("/proc/stat: %w", err)
-		}
-		total += time.Duration(ticks) * tick
-		if i != idle && i != iowait {
-			busy += time.Duration(ticks) * tick
-		}
-	}
-	return busy, total, nil
-}
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -27,7 +26,7 @@ the processes that -pid names (Linux only).
 
 Examples:
   rlsload -addr 127.0.0.1:8081 -pid "$(pgrep -x sluice)" -domain edge -entries user=u%d -keys 10000
-  rlsload -rate 5000 -timeout 20ms -entries 'user=u%d,path=/a;remote_address=10.0.0.%d' -keys 200 -zipf 1.2
+  rlsload -rate 5000 -timeout 20ms -entries 'user=u%d,path=/a;remote_address=10.0.0.%d' -keys 200
   rlsload -fill -keys 1000000 -pid 4711      # memory of a million counters
 
 Flags:
@@ -37,7 +36,6 @@ func main() { program.Main("rlsload", run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c load.Config
-	var asJSON bool
 	flags := flag.NewFlagSet("rlsload", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
@@ -54,19 +52,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&c.Domain, "domain", "bench", "rate-limit domain")
 	flags.StringVar(&c.Entries, "entries", "counter=%d", "descriptor `entries` key=value,...; a ';' starts another descriptor, and %d in a value is the key number")
 	flags.Uint64Var(&c.Keys, "keys", 1, "key numbers are 0 to `n`-1")
-	flags.Float64Var(&c.Zipf, "zipf", 0, "draw key numbers by Zipf's law with this exponent, above 1; 0 draws them evenly")
 	flags.BoolVar(&c.Fill, "fill", false, "call each key number once, in order, without warm-up, and stop (closed loop)")
-	flags.Func("hits", "hits_addend of each request; 0 leaves it out (default 0)", func(s string) error {
-		n, err := strconv.ParseUint(s, 10, 32)
-		c.Hits = uint32(n)
-		return err
-	})
 	flags.Func("pid", "comma-separated process `ids` of the service and its store, to measure", func(s string) error {
 		var err error
 		c.PIDs, err = parsePIDs(s)
 		return err
 	})
-	flags.BoolVar(&asJSON, "json", false, "print one line of JSON")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -76,9 +67,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	r, err := load.Run(ctx, c)
 	if err != nil {
 		return err
-	}
-	if asJSON {
-		return json.NewEncoder(stdout).Encode(r)
 	}
 	return r.Print(stdout)
 }

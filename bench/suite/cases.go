@@ -2,17 +2,18 @@ package main
 
 import (
 	"fmt"
-	"strconv"
+
+	"github.com/sluice-ratelimit/sluice/bench/load"
 )
 
 // benchCase is one kind of load.
 type benchCase struct {
 	name, title string
 	entries     string
-	keys        int
-	rate        int  // calls a second, 0 for a closed loop
-	fill        bool // make every counter first
-	refused     bool // a service with limits refuses nearly all
+	keys        uint64
+	rate        float64 // calls a second, 0 for a closed loop
+	fill        bool    // make every counter first
+	refused     bool    // a service with limits refuses nearly all
 }
 
 const twoDescriptors = "user=user-%d,path=/api/v1/orders,method=GET;remote_address=203.0.113.%d,plan=free"
@@ -38,11 +39,11 @@ func caseNames() []string {
 	return names
 }
 
-// args are the load generator's, without address and times.
-func (c *benchCase) args() []string {
-	return []string{
-		"-json", "-domain", "bench", "-entries", c.entries, "-keys", strconv.Itoa(c.keys),
-		"-conns", strconv.Itoa(connections), "-in-flight", strconv.Itoa(inFlight),
+// config loads s with this case.
+func (c *benchCase) config(s *service) load.Config {
+	return load.Config{
+		Addr: s.addr, PIDs: []int{s.process.PID()}, Connections: connections, InFlight: inFlight,
+		Domain: "bench", Entries: c.entries, Keys: c.keys,
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -11,37 +10,15 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
-// suites are the packages whose benchmarks run, and which ones. A build tag becomes
-// the last part of their names.
-var suites = []struct{ pkg, pattern, tag string }{
-	{"server", "^(BenchmarkAnswer|BenchmarkHandler|BenchmarkProtobufUnmarshal)$", ""},
-	{"server", "^BenchmarkHandler$", "uncounted"},
-	{"descriptors", "^(BenchmarkMatch|BenchmarkPlan)$", ""},
-	{"limiter", "^(BenchmarkDecide|BenchmarkHasher)$", ""},
-}
+// suite is a package of a module whose benchmarks run, and which ones. A build tag
+// becomes the last part of their names.
+type suite struct{ module, pkg, pattern, tag string }
 
-// ratios are those of two benchmarks in one round.
-var ratios = []struct{ what, of, to string }{
-	{
-		"from request bytes to reply bytes, one request again and again: protobuf's decoding alone takes so many times as long",
-		"BenchmarkProtobufUnmarshal/descriptors=2/entries=5/requests=1",
-		"BenchmarkAnswer/descriptors=2/entries=5/requests=1/through=reply",
-	},
-	{
-		"the same over 10,000 requests, 20,000 counters",
-		"BenchmarkProtobufUnmarshal/descriptors=2/entries=5/requests=10000",
-		"BenchmarkAnswer/descriptors=2/entries=5/requests=10000/through=reply",
-	},
-	{
-		"matching among 100,000 rules to matching among 10, one request",
-		"BenchmarkMatch/entries=3/request=fixed/rules=100000",
-		"BenchmarkMatch/entries=3/request=fixed/rules=10",
-	},
-	{
-		"the same, random requests",
-		"BenchmarkMatch/entries=3/request=random/rules=100000",
-		"BenchmarkMatch/entries=3/request=random/rules=10",
-	},
+var suites = []suite{
+	{"", "server", "^(BenchmarkAnswer|BenchmarkHandler|BenchmarkProtobufUnmarshal)$", ""},
+	{"", "server", "^BenchmarkHandler$", "uncounted"},
+	{"", "descriptors", "^(BenchmarkMatch|BenchmarkPlan)$", ""},
+	{"", "limiter", "^(BenchmarkDecide|BenchmarkHasher)$", ""},
 }
 
 // sample is one line of go test -bench.
@@ -53,41 +30,49 @@ type sample struct {
 	bytes, allocs float64
 }
 
-// inProcess runs the Go benchmarks in rounds. Each round is one process for each
+// samples are those of all rounds by benchmark, and the benchmarks in order.
+type samples struct {
+	names []string
+	of    map[string][]sample
+}
+
+// inRounds runs Go benchmarks in rounds. Each round is one process for each
 // package, so that all benchmarks meet the same noise.
-func inProcess(ctx context.Context, b *builder, o *options, page *page) error {
+func inRounds(ctx context.Context, b *builder, o *options, suites []suite) (*samples, error) {
 	binaries := make([]string, len(suites))
 	for i, s := range suites {
 		var err error
-		if binaries[i], err = b.build(ctx, "", s.pkg+s.tag+".test", "test", "-c", "-tags="+s.tag, "./"+s.pkg); err != nil {
-			return err
+		if binaries[i], err = b.build(ctx, s.module, s.pkg+s.tag+".test", "test", "-c", "-tags="+s.tag, "./"+s.pkg); err != nil {
+			return nil, err
 		}
 	}
-	var names []string
-	samples := map[string][]sample{}
+	all := &samples{of: map[string][]sample{}}
 	for round := range o.rounds {
 		for i, s := range suites {
 			fmt.Fprintf(b.progress, "benchmarks: round %d of %d, %s\n", round+1, o.rounds, s.pkg)
-			out, err := output(ctx, filepath.Join(b.root, s.pkg), binaries[i],
-				"-test.run=^$", "-test.bench="+s.pattern, "-test.benchtime="+o.benchtime.String(), "-test.benchmem")
+			args := []string{"-test.run=^$", "-test.bench=" + s.pattern, "-test.benchtime=" + o.benchtime.String(), "-test.benchmem"}
+			if s.module != "" {
+				args = append(args, "-test.cpu=2", "-counters="+strconv.Itoa(o.counters))
+			}
+			out, err := output(ctx, filepath.Join(b.root, s.module, s.pkg), binaries[i], args...)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			for line := range strings.Lines(out) {
 				if m, ok := parseSample(line); ok {
+					name := m.name
 					if s.tag != "" {
-						m.name += "/" + s.tag
+						name += "/" + s.tag
 					}
-					if samples[m.name] == nil {
-						names = append(names, m.name)
+					if all.of[name] == nil {
+						all.names = append(all.names, name)
 					}
-					samples[m.name] = append(samples[m.name], m)
+					all.of[name] = append(all.of[name], m)
 				}
 			}
 		}
 	}
-	page.benchmarks(o, names, samples)
-	return nil
+	return all, nil
 }
 
 // parseSample reads a line like
@@ -96,12 +81,7 @@ func inProcess(ctx context.Context, b *builder, o *options, page *page) error {
 //
 // The number of processors is cut off the name.
 func parseSample(line string) (sample, bool) {
-	words := bufio.NewScanner(strings.NewReader(line))
-	words.Split(bufio.ScanWords)
-	var fields []string
-	for words.Scan() {
-		fields = append(fields, words.Text())
-	}
+	fields := strings.Fields(line)
 	if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
 		return sample{}, false
 	}
@@ -130,32 +110,20 @@ func parseSample(line string) (sample, bool) {
 	return s, true
 }
 
-// benchmarks prints the ratios and then every benchmark.
-func (p *page) benchmarks(o *options, names []string, samples map[string][]sample) {
+// benchmarks prints what is derived from them and then every benchmark.
+func (p *page) benchmarks(o *options, samples *samples) {
 	p.Line("## In process\n")
 	p.Line("Medians of %d rounds of %v each; ns are of CPU time where the benchmark reports it.\n", o.rounds, o.benchtime)
-	p.Line("Noise only ever adds, so the ratio of the least times is the best guess on a busy machine.\n")
-	p.Line("| ratio | within one round: median (least to greatest) | of the least times |")
-	p.Line("| --- | --- | --- |")
-	for _, r := range ratios {
-		of, to := samples[r.of], samples[r.to]
-		n := min(len(of), len(to))
-		if n == 0 {
-			p.Line("| %s | not measured | |", r.what)
-			continue
-		}
-		s := report.Over(n, func(i int) float64 { return of[i].nanos / to[i].nanos })
-		p.Line("| %s | %.2f (%.2f to %.2f) | %.2f |", r.what, s.Median, s.Least, s.Greatest, leastNanos(of)/leastNanos(to))
-	}
 	p.counting(samples)
 	p.steps(samples)
-	p.Line("\n| benchmark | ns (least to greatest) | bytes | allocations |")
-	p.Line("| --- | --- | --- | --- |")
-	for _, name := range names {
-		all := samples[name]
+	p.Line("")
+	p.Head("benchmark", "ns (least to greatest)", "bytes", "allocations")
+	for _, name := range samples.names {
+		all := samples.of[name]
 		ns := report.Over(len(all), func(i int) float64 { return all[i].nanos })
 		last := all[len(all)-1]
-		p.Line("| %s | %.1f (%.1f to %.1f) | %.0f | %.0f |", strings.TrimPrefix(name, "Benchmark"), ns.Median, ns.Least, ns.Greatest, last.bytes, last.allocs)
+		p.Row(strings.TrimPrefix(name, "Benchmark"), fmt.Sprintf("%.1f (%.1f to %.1f)", ns.Median, ns.Least, ns.Greatest),
+			fmt.Sprintf("%.0f", last.bytes), fmt.Sprintf("%.0f", last.allocs))
 	}
 }
 
@@ -166,10 +134,10 @@ func leastNanos(all []sample) float64 {
 // counting prints what metrics add to a request. Differences of what is small are
 // steadier than ratios of what is large, so the whole request is measured over gRPC
 // and the addition in process.
-func (p *page) counting(samples map[string][]sample) {
+func (p *page) counting(samples *samples) {
 	for _, requests := range []string{"1", "10000"} {
 		name := "BenchmarkHandler/descriptors=2/entries=5/requests=" + requests
-		with, without := samples[name], samples[name+"/uncounted"]
+		with, without := samples.of[name], samples.of[name+"/uncounted"]
 		n := min(len(with), len(without))
 		if n == 0 {
 			continue
@@ -186,15 +154,15 @@ func (p *page) counting(samples map[string][]sample) {
 }
 
 // steps prints what each step of an answer adds to those before it.
-func (p *page) steps(samples map[string][]sample) {
+func (p *page) steps(samples *samples) {
 	steps := []string{"decode", "plan", "decide", "count", "reply"}
-	p.Line("\n| ns of a request, by requests in turn | decode | match, hash | decide | status, count | encode | all |")
-	p.Line("| --- | --- | --- | --- | --- | --- | --- |")
+	p.Line("")
+	p.Head("ns of a request, by requests in turn", "decode", "match, hash", "decide", "status, count", "encode", "all")
 	for _, requests := range []string{"1", "10000"} {
 		cells := make([]string, 0, len(steps)+1)
 		before := func(int) float64 { return 0 }
 		for _, step := range steps {
-			all := samples["BenchmarkAnswer/descriptors=2/entries=5/requests="+requests+"/through="+step]
+			all := samples.of["BenchmarkAnswer/descriptors=2/entries=5/requests="+requests+"/through="+step]
 			if len(all) == 0 {
 				return
 			}
@@ -206,6 +174,6 @@ func (p *page) steps(samples map[string][]sample) {
 				cells = append(cells, fmt.Sprintf("%.0f", report.Over(len(all), before).Median))
 			}
 		}
-		p.Line("| %s | %s |", requests, strings.Join(cells, " | "))
+		p.Row(append([]string{requests}, cells...)...)
 	}
 }

@@ -9,9 +9,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,8 +35,7 @@ blurs both; how much there was is printed.
   go run ./suite -cases closed,open -benchmarks=false      these cases over gRPC
   go run ./suite -cases '' -rounds 10                      the Go benchmarks alone
   go run ./suite -gogc 100,200,400,800 -cases closed       what GOGC costs and gives
-  go run ./suite -peer ratelimit=127.0.0.1:18081=4711,4712 beside a service and its
-        store that run already, with suite/rules.yaml as rules
+  go run ./suite -cases '' -benchmarks=false               sluice's limiters beside others
 
 Flags:
 `
@@ -45,18 +45,14 @@ type options struct {
 	rounds           int
 	duration, warmup time.Duration
 	cases            []benchCase
-	peers            []*service
 	percents         []int // of GOGC
 	benchmarks       bool
+	limiters         bool
+	counters         int // of the limiters' large cases
 	benchtime        time.Duration
 }
 
-func main() {
-	// Children are told to end with the thread that started them (see bind), so
-	// that thread must last as long as the process.
-	runtime.LockOSThread()
-	program.Main("suite", run)
-}
+func main() { program.Main("suite", run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, err := parse(args, stderr)
@@ -74,21 +70,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	page := &page{Page: report.Page{W: stdout}}
 	page.preamble(ctx, args)
-	if len(o.percents) > 0 {
-		if err := overGOGC(ctx, &b, o, page); err != nil {
-			return err
-		}
-		return page.Err
-	}
 	if len(o.cases) > 0 {
 		if err := overGRPC(ctx, &b, o, page); err != nil {
 			return err
 		}
 	}
 	if o.benchmarks {
-		if err := inProcess(ctx, &b, o, page); err != nil {
+		samples, err := inRounds(ctx, &b, o, suites)
+		if err != nil {
 			return err
 		}
+		page.benchmarks(o, samples)
+	}
+	if o.limiters {
+		samples, err := inRounds(ctx, &b, o, limiters)
+		if err != nil {
+			return err
+		}
+		page.limiters(o, samples)
 	}
 	return page.Err
 }
@@ -111,21 +110,23 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	cases := flags.String("cases", strings.Join(caseNames(), ","), "`cases` to measure over gRPC, comma-separated; empty for none")
 	flags.BoolVar(&o.benchmarks, "benchmarks", true, "run the Go benchmarks too")
 	flags.DurationVar(&o.benchtime, "benchtime", 200*time.Millisecond, "time of one Go benchmark in one round")
-	flags.Func("peer", "also measure a service that runs already: `name=address=pid,pid...`; may be repeated", func(s string) error {
-		p, err := parsePeer(s)
-		o.peers = append(o.peers, p)
-		return err
-	})
-	flags.Func("gogc", "measure sluice under each of these `percentages` of GOGC, comma-separated, and nothing else", func(s string) (err error) {
+	flags.BoolVar(&o.limiters, "limiters", true, "measure sluice's limiters beside those of other libraries")
+	flags.IntVar(&o.counters, "counters", 1_000_000, "counters of the limiters' large cases")
+	flags.Func("gogc", "measure sluice alone over gRPC, under each of these `percentages` of GOGC, comma-separated, and nothing else", func(s string) (err error) {
 		o.percents, err = parsePercents(s)
 		return err
 	})
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
+	if len(o.percents) > 0 {
+		o.benchmarks, o.limiters = false, false
+	}
 	switch {
 	case flags.NArg() > 0:
 		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.counters < 1 || o.counters > 1<<28:
+		return nil, fmt.Errorf("-counters is %d: must be 1 to %d", o.counters, 1<<28)
 	case o.rounds < 1 || o.duration <= 0 || o.warmup < 0 || o.benchtime <= 0:
 		return nil, errors.New("-rounds, -duration and -benchtime must be above 0 and -warmup not below")
 	}
@@ -140,6 +141,19 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		o.cases = append(o.cases, allCases[i])
 	}
 	return o, nil
+}
+
+// parsePercents reads values of GOGC.
+func parsePercents(text string) ([]int, error) {
+	var all []int
+	for field := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(field)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is no percentage above 0", field)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 // builder builds commands and test binaries into dir.
@@ -171,4 +185,17 @@ func (b *builder) build(ctx context.Context, module, name string, args ...string
 	args = append(slices.Clone(args[:last]), "-o", path, args[last])
 	_, err := output(ctx, filepath.Join(b.root, module), "go", args...)
 	return path, err
+}
+
+// output runs a command to its end and returns what it prints.
+func output(ctx context.Context, dir, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // what was built here, and go
+	cmd.Dir = dir
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("run %s: %w\n%s%s", cmd, err, out, &errs)
+	}
+	return string(out), nil
 }

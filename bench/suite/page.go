@@ -32,45 +32,31 @@ func (p *page) preamble(ctx context.Context, args []string) {
 }
 
 // caseTable prints what one case measured.
-func (p *page) caseTable(c *benchCase, services []*service, results [][]load.Result) {
+func (p *page) caseTable(c *benchCase, services []*service, results [][]*load.Result) {
 	p.Line("### %s\n", strings.ToUpper(c.title[:1])+c.title[1:])
 	p.Line("`%s`, %s.\n", c.entries, c.loop())
-	p.Line("| service | req/s | CPU µs per request (least) | p50 / p99 µs | RSS MiB | CPU ratio |")
-	p.Line("| --- | --- | --- | --- | --- | --- |")
+	p.Head("service", "req/s", "CPU µs per request (least)", "CPU ratio", "p50 / p99 µs", "RSS MiB (peak)")
 	other := 0.0
 	for i, s := range services {
-		rounds := results[i]
 		of := func(f func(*load.Result) float64) report.Spread {
-			return report.Over(len(rounds), func(n int) float64 { return f(&rounds[n]) })
+			return report.Over(len(results[i]), func(n int) float64 { return f(results[i][n]) })
 		}
-		ratio := report.Over(len(rounds), func(n int) float64 { return serverCPU(&rounds[n]) / serverCPU(&results[stock][n]) })
+		ratio := report.Over(len(results[i]), func(n int) float64 { return serverCPU(results[i][n]) / serverCPU(results[0][n]) })
 		cpu := of(serverCPU)
-		if i == whole && (p.request == 0 || cpu.Least < p.request) {
+		if s.name == whole && (p.request == 0 || cpu.Least < p.request) {
 			p.request = cpu.Least
 		}
-		p.Line("| %s | %.0f | %.1f (%.1f) | %.0f / %.0f | %.1f | %.2f (%.2f to %.2f) |",
-			s.name, of(func(r *load.Result) float64 { return r.PerSecond }).Median, cpu.Median, cpu.Least,
-			of(func(r *load.Result) float64 { return r.Latency.P50 }).Median,
-			of(func(r *load.Result) float64 { return r.Latency.P99 }).Median,
-			of(serverRSS).Median/(1<<20), ratio.Median, ratio.Least, ratio.Greatest)
+		p.Row(s.name, fmt.Sprintf("%.0f", of(func(r *load.Result) float64 { return r.PerSecond }).Median),
+			fmt.Sprintf("%.1f (%.1f)", cpu.Median, cpu.Least),
+			fmt.Sprintf("%.2f (%.2f to %.2f)", ratio.Median, ratio.Least, ratio.Greatest),
+			fmt.Sprintf("%.0f / %.0f", of(func(r *load.Result) float64 { return r.Latency.P50 }).Median,
+				of(func(r *load.Result) float64 { return r.Latency.P99 }).Median),
+			fmt.Sprintf("%.1f (%.1f)", of(func(r *load.Result) float64 { return float64(r.Servers[0].RSS) }).Median/(1<<20),
+				of(func(r *load.Result) float64 { return float64(r.Servers[0].PeakRSS) }).Greatest/(1<<20)))
 		other = max(other, of(func(r *load.Result) float64 { return r.OtherCPU }).Median)
 	}
 	p.Line("\nOther work took up to %.0f%% of the machine (median over the rounds, worst service).\n", other*100)
 }
 
-// serverCPU is the CPU time per request of all the service's processes, in µs.
-func serverCPU(r *load.Result) float64 {
-	sum := 0.0
-	for _, s := range r.Servers {
-		sum += s.CPU
-	}
-	return sum
-}
-
-func serverRSS(r *load.Result) float64 {
-	sum := 0.0
-	for _, s := range r.Servers {
-		sum += float64(s.RSS)
-	}
-	return sum
-}
+// serverCPU is the CPU time per request of the service, in µs.
+func serverCPU(r *load.Result) float64 { return r.Servers[0].CPU }

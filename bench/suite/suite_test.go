@@ -1,13 +1,12 @@
 package main
 
 import (
-	"context"
 	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/bench/load"
 	"github.com/sluice-ratelimit/sluice/bench/report"
@@ -44,62 +43,19 @@ func TestParsePercents(t *testing.T) {
 	}
 }
 
-func TestAddresses(t *testing.T) {
-	for _, test := range []struct {
-		find       func(string) (string, bool)
-		line, want string
-	}{
-		{noopAddress, "listening on 127.0.0.1:5\n", "127.0.0.1:5"},
-		{noopAddress, "what", ""},
-		{sluiceAddress, `{"@message":"listening","listener":"grpc","addr":"127.0.0.1:5"}` + "\n", "127.0.0.1:5"},
-		{sluiceAddress, `{"@message":"listening","listener":"http","addr":"127.0.0.1:6"}`, ""},
-		{sluiceAddress, `{"@message":"starting"}`, ""},
-		{sluiceAddress, "panic: no JSON", ""},
-	} {
-		got, ok := test.find(test.line)
-		if ok != (test.want != "") || ok && got != test.want {
-			t.Errorf("address in %q = %q, %v, want %q", test.line, got, ok, test.want)
-		}
-	}
-}
-
-func TestAddressWriterJoinsPieces(t *testing.T) {
-	w := &addressWriter{find: noopAddress, found: make(chan string, 1)}
-	for _, piece := range []string{"hello\nlisten", "ing on 127.0.", "0.1:80", "81\nlistening on other\n"} {
-		if _, err := io.WriteString(w, piece); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := <-w.found; got != "127.0.0.1:8081" {
-		t.Errorf("address = %q, want 127.0.0.1:8081", got)
-	}
-}
-
-func TestParsePeer(t *testing.T) {
-	p, err := parsePeer("limitador=127.0.0.1:1=12,34")
-	if err != nil || p.name != "limitador" || p.addr != "127.0.0.1:1" || len(p.pids) != 2 || p.pids[1] != 34 {
-		t.Errorf("parsePeer = %+v, %v", p, err)
-	}
-	for _, bad := range []string{"", "a", "a=b", "=b=1", "a=b=", "a=b=x", "a==1"} {
-		if p, err := parsePeer(bad); err == nil {
-			t.Errorf("parsePeer(%q) = %+v, want an error", bad, p)
-		}
-	}
-}
-
 func TestCaseTable(t *testing.T) {
-	round := func(cpu, rate float64) load.Result {
-		return load.Result{PerSecond: rate, Servers: []load.Server{{CPU: cpu / 2, RSS: 1 << 20}, {CPU: cpu / 2, RSS: 2 << 20}}}
+	round := func(cpu, rate float64) *load.Result {
+		return &load.Result{PerSecond: rate, Servers: []load.Server{{CPU: cpu, RSS: 3 << 20, PeakRSS: 4 << 20}}}
 	}
 	var out strings.Builder
 	p := &page{Page: report.Page{W: &out}}
-	p.caseTable(&benchCase{title: "a case", entries: "k=%d"}, []*service{{name: "base"}, {name: "other"}}, [][]load.Result{
+	p.caseTable(&benchCase{title: "a case", entries: "k=%d"}, []*service{{name: "base"}, {name: "other"}}, [][]*load.Result{
 		{round(10, 100), round(20, 300), round(40, 200)},
 		{round(5, 1000), round(5, 1000), round(30, 1000)},
 	})
 	for _, want := range []string{
-		"| base | 200 | 20.0 (10.0) | 0 / 0 | 3.0 | 1.00 (1.00 to 1.00) |\n",
-		"| other | 1000 | 5.0 (5.0) | 0 / 0 | 3.0 | 0.50 (0.25 to 0.75) |\n",
+		"| base | 200 | 20.0 (10.0) | 1.00 (1.00 to 1.00) | 0 / 0 | 3.0 (4.0) |\n",
+		"| other | 1000 | 5.0 (5.0) | 0.50 (0.25 to 0.75) | 0 / 0 | 3.0 (4.0) |\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table:\n%s\nwant in it %q", &out, want)
@@ -119,22 +75,64 @@ func TestAllCasesAreKnownByName(t *testing.T) {
 	}
 }
 
-// TestStopEndsTheProcess starts this test itself as a service.
-func TestStopEndsTheProcess(t *testing.T) {
-	if os.Getenv("SUITE_TEST_SERVE") != "" {
-		_, _ = io.WriteString(os.Stdout, "listening on 127.0.0.1:1\n")
-		select {}
+// TestLimiters measures all limiters for as short as possible and reads the table.
+func TestLimiters(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc")
 	}
-	if runtime.GOOS == "windows" {
-		t.Skip("no SIGTERM")
-	}
-	t.Setenv("SUITE_TEST_SERVE", "1")
-	s := &service{name: "test", path: os.Args[0], args: []string{"-test.run=^TestStopEndsTheProcess$"}, address: noopAddress}
-	if err := s.start(context.Background()); err != nil {
+	b := &builder{dir: t.TempDir(), progress: io.Discard}
+	if err := b.findRoot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.stop()
-	if s.addr != "127.0.0.1:1" || s.cmd.ProcessState == nil {
-		t.Errorf("addr %q, state %v, want an address and an ended process", s.addr, s.cmd.ProcessState)
+	o := &options{rounds: 1, counters: 2000, benchtime: time.Millisecond}
+	found, err := inRounds(t.Context(), b, o, limiters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	p := &page{Page: report.Page{W: &out}}
+	p.limiters(o, found)
+	for _, want := range []string{"sluice/fixed_window", reference, "sluice/leaky_bucket", "sluice/sliding_window", "sluice/sliding_log", "golang.org/x/time/rate", "ulule/limiter"} {
+		if !strings.Contains(out.String(), "\n| "+want+" | ") {
+			t.Errorf("no row of %s", want)
+		}
+	}
+	if n := strings.Count(out.String(), "–"); n != 1 { // uber-go/ratelimit never denies
+		t.Errorf("%d times were not measured, want 1", n)
+	}
+	for _, bad := range []string{"NaN", "Inf", "%!"} {
+		if strings.Contains(out.String(), bad) {
+			t.Errorf("%q in the table", bad)
+		}
+	}
+	if t.Failed() {
+		t.Log(&out)
+	}
+}
+
+func TestTimeCell(t *testing.T) {
+	slow, fast := []sample{{nanos: 30}, {nanos: 60}, {nanos: 60}}, []sample{{nanos: 10}, {nanos: 20}, {nanos: 15}}
+	if got := timeCell(slow, fast); got != "60 (3.0)" {
+		t.Errorf("cell %q, want the median and the ratio within rounds", got)
+	}
+	if got := timeCell(nil, fast); got != "–" {
+		t.Errorf("cell of nothing %q, want a dash", got)
+	}
+}
+
+// TestServices starts the services for a case and loads them for as short as possible.
+func TestServices(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc")
+	}
+	var out strings.Builder
+	args := []string{"-cases", "refused", "-benchmarks=false", "-limiters=false", "-rounds", "1", "-duration", "500ms", "-warmup", "1ms"}
+	if err := run(t.Context(), args, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\n| no-op, grpc-go as it comes | ", "\n| " + whole + " | "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the page has no %q:\n%s", want, &out)
+		}
 	}
 }

@@ -1,0 +1,97 @@
+package limiters
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// keyText names a counter. Its zeros become the counter's number.
+const (
+	keyText   = "tenant=acme,user=00000000,path=/api/v1/orders"
+	keyDigits = len("tenant=acme,user=")
+)
+
+// setKey writes the number i into a copy of keyText.
+func setKey(key []byte, i uint32) {
+	for at := keyDigits + 7; at >= keyDigits; at-- {
+		key[at] = "0123456789abcdef"[i&15]
+		i >>= 4
+	}
+}
+
+// apart is how many bytes lie between what two threads write, so that neither waits
+// for a cache line, or for the one beside it, that the other has.
+const apart = 128
+
+// A walk is what one thread writes from decision to decision.
+type walk struct {
+	_   [apart]byte
+	at  int
+	key [len(keyText)]byte
+	_   [apart]byte
+}
+
+func newWalk(at int) *walk { return &walk{at: at, key: [len(keyText)]byte([]byte(keyText))} }
+
+// next returns the key of the next number, which comes round.
+func (w *walk) next(numbers []uint32) []byte {
+	setKey(w.key[:], numbers[w.at%len(numbers)])
+	w.at++
+	return w.key[:]
+}
+
+// sequenceLength is how many numbers are drawn before they repeat. It is a power of two,
+// by which to divide is cheap.
+const sequenceLength = 1 << 20
+
+// sequence draws numbers of counters below n: 0 alone, all alike, or by Zipf's law
+// with the exponent 1.01. They are the same ones each time.
+func sequence(n int, zipf bool) []uint32 {
+	rng := rand.New(rand.NewPCG(1, 2))
+	out := make([]uint32, sequenceLength)
+	if n == 1 {
+		return out
+	}
+	z := rand.NewZipf(rng, 1.01, 1, uint64(n-1))
+	for i := range out {
+		if zipf {
+			out[i] = uint32(z.Uint64())
+		} else {
+			out[i] = rng.Uint32N(uint32(n))
+		}
+	}
+	return out
+}
+
+func TestSequence(t *testing.T) {
+	if got := slices.Max(sequence(1, true)); got != 0 {
+		t.Errorf("numbers up to %d of one counter, want 0", got)
+	}
+	for _, zipf := range []bool{false, true} {
+		numbers, first := sequence(1000, zipf), 0
+		for _, n := range numbers {
+			if n >= 1000 {
+				t.Fatalf("zipf %v: number %d, want below 1000", zipf, n)
+			}
+			if n == 0 {
+				first++
+			}
+		}
+		// By Zipf's law number 0 has a share of 1/H(1000), about 0.13.
+		want := map[bool]float64{false: 0.001, true: 0.136}[zipf]
+		if got := float64(first) / float64(len(numbers)); math.Abs(got-want) > want/5 {
+			t.Errorf("zipf %v: share of number 0 is %.4f, want about %.4f", zipf, got, want)
+		}
+	}
+}
+
+func TestWalk(t *testing.T) {
+	w := newWalk(2)
+	for _, want := range []string{"000012ab", "00000003", "00000001"} {
+		if got := string(w.next([]uint32{1, 2, 0x12ab, 3})); got != "tenant=acme,user="+want+",path=/api/v1/orders" {
+			t.Errorf("key %q, want that of %s", got, want)
+		}
+	}
+}

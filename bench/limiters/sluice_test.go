@@ -1,0 +1,107 @@
+package limiters
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// sluices returns sluice's algorithms. Their policies have any limit and window, of which
+// all hits may come at once.
+func sluices() []contender {
+	var all []contender
+	for _, a := range []struct {
+		name   string
+		policy limiter.Policy
+	}{
+		{"fixed_window", limiter.Policy{Algorithm: limiter.FixedWindow}},
+		{"token_bucket", limiter.Policy{Algorithm: limiter.TokenBucket}},
+		{"leaky_bucket", limiter.Policy{Algorithm: limiter.LeakyBucket}},
+		{"sliding_window", limiter.Policy{Algorithm: limiter.SlidingWindow, SubWindows: 10}},
+		{"sliding_log", limiter.Policy{Algorithm: limiter.SlidingLog}},
+	} {
+		all = append(all, contender{
+			name: "sluice/" + a.name, hashesKeys: true,
+			open: func(tb testing.TB, s setting) store {
+				tb.Helper()
+				p := a.policy
+				p.Limit, p.Window = limitOf(p.Algorithm, s)
+				switch p.Algorithm {
+				case limiter.TokenBucket:
+					p.Burst = p.Limit
+				case limiter.LeakyBucket:
+					p.Slack = p.Limit - 1
+				default:
+				}
+				return openSluice(tb, s, &p)
+			},
+		})
+	}
+	return all
+}
+
+// limitOf returns the limit and window for a setting.
+func limitOf(a limiter.Algorithm, s setting) (uint32, time.Duration) {
+	switch {
+	case s.purpose == denying:
+		return 1, rarely
+	case s.purpose == lasting:
+		return 10, 24 * time.Hour
+	case a != limiter.SlidingLog:
+		return math.MaxUint32, 24 * time.Hour
+	case s.counters > 1000: // so that a million of them fit into the memory
+		return 10, time.Second
+	default:
+		return limiter.MaxLog, time.Second
+	}
+}
+
+// openSluice makes a table with room for so many counters: when all are live, half of the
+// slots of one word are taken, and 65 % of larger ones.
+func openSluice(tb testing.TB, s setting, p *limiter.Policy) store {
+	tb.Helper()
+	slots := 2.0
+	if limiter.CounterBytes(*p) > 16 {
+		slots = 16.0 / 15 / 0.65 // a sixteenth is for counters of one word
+	}
+	const kept = 1.0 / 8 // for sizes that a table was not made for
+	bytes := float64(limiter.CounterBytes(*p)*s.counters) * slots / (1 - kept)
+	t, err := limiter.New(limiter.Options{Bytes: max(1<<20, int64(bytes)), Policies: []limiter.Policy{*p}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if n := t.Stats().Evicted; n > 0 {
+			tb.Errorf("%d of %d counters were evicted for want of room", n, s.counters)
+		}
+	})
+	p.Prepare() // as rules are when they are compiled
+	prefix, now := identity.NewKey().Hasher(), clock.New()
+	return func() func([]byte) bool {
+		d := &desk{charge: [1]limiter.Charge{{Policy: p, Hits: 1}}}
+		b := &d.batch
+		b.Charges, b.Decisions = d.charge[:], d.decision[:]
+		return func(key []byte) bool {
+			h := prefix
+			h.Bytes(key)
+			d.charge[0].ID = h.Sum()
+			t.Prefetch(b)
+			at, _ := now.Now()
+			t.Decide(at, b)
+			return !b.Denied
+		}
+	}
+}
+
+// A desk is what one thread writes.
+type desk struct {
+	_        [apart]byte
+	batch    limiter.Batch
+	charge   [1]limiter.Charge
+	decision [1]limiter.Decision
+	_        [apart]byte
+}
