@@ -122,15 +122,17 @@ func appendHeader(b []byte, name string, value uint64) []byte {
 	return appendString(b, 2, text)
 }
 
-// closeMessage turns the bytes from start on into a length-delimited message: it inserts their
-// length before them. The tag is already before start.
-func closeMessage(b []byte, start int) []byte {
+// message appends a message as a field with a number below 16. inside appends its content, which
+// moves up if its length takes more than the one byte that was left for it.
+func message(b []byte, num byte, inside func([]byte) []byte) []byte {
+	b = append(b, num<<3|2, 0)
+	start := len(b)
+	b = inside(b)
 	n := len(b) - start
-	width := varintLen(uint64(n))
-	for range width {
-		b = append(b, 0)
+	if more := varintLen(uint64(n)) - 1; more > 0 {
+		b = append(b, b[len(b)-more:]...)
+		copy(b[start+more:], b[start:start+n])
 	}
-	copy(b[start+width:], b[start:start+n])
-	appendVarint(b[start:start], uint64(n))
+	appendVarint(b[start-1:start-1], uint64(n))
 	return b
 }
