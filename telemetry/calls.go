@@ -46,10 +46,7 @@ type Method struct {
 }
 
 func newCalls(m *Metrics, milliseconds bool) *Calls {
-	//nolint:promlinter // the name that envoyproxy/ratelimit has
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ratelimit_service_total_requests", Help: "Calls by method, of health and reflection too; /json counts as ShouldRateLimit.",
-	}, []string{"grpc_method"})
+	requests := m.counters("ratelimit_service_total_requests", "Calls by method, of health and reflection too; /json counts as ShouldRateLimit.", "grpc_method")
 	unit, help := time.Second, "Time from a request's bytes to its reply's, by method and gRPC status code, without the time for which a reply was held."
 	buckets := responseTimeBuckets
 	if milliseconds {
@@ -66,7 +63,7 @@ func newCalls(m *Metrics, milliseconds bool) *Calls {
 		NativeHistogramMaxBucketNumber:  160,
 		NativeHistogramMinResetDuration: time.Hour,
 	}, []string{"grpc_method", "code"})
-	m.Register(requests, times)
+	m.Register(times)
 	c := &Calls{methods: map[string]*Method{}, unit: unit}
 	for _, name := range methodNames {
 		c.methods[name] = &Method{

@@ -10,12 +10,8 @@ type configMetrics struct {
 }
 
 func newConfigMetrics(m *Metrics) configMetrics {
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "sluice_config_info", Help: "1, with the fingerprint of the rules in force as label.",
-	}, []string{"hash"})
-	m.Register(info)
 	return configMetrics{
-		info:     info,
+		info:     m.gauges("sluice_config_info", "1, with the fingerprint of the rules in force as label.", "hash"),
 		loads:    m.counter("ratelimit_service_config_load_success", "Rule sets that were loaded."),
 		errors:   m.counter("ratelimit_service_config_load_error", "Rule sets that were rejected; the previous one stayed."),
 		lastLoad: m.gauge("sluice_config_last_load_timestamp_seconds", "When the rules in force were loaded, in Unix seconds; 0 before the first."),

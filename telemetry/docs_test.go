@@ -75,7 +75,7 @@ func TestMetricsPage(t *testing.T) {
 			labels = append(labels, "`"+l.GetName()+"`")
 		}
 		fmt.Fprintf(page, "| `%s` | %s | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()),
-			strings.Join(labels, ", "), f.GetHelp(), statsdNames(f))
+			strings.Join(labels, ", "), f.GetHelp(), namesThere(f))
 	}
 	if *update {
 		if err := os.WriteFile(metricsPage, page.Bytes(), 0o644); err != nil {
@@ -106,16 +106,11 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// statsdNames returns a family's names there.
-func statsdNames(f *dto.MetricFamily) string {
-	var labels statsdLabels
-	for _, l := range f.GetMetric()[0].GetLabel() {
-		// The limit of a rule is a tag there.
-		labels = append(labels, Tag{l.GetName(), "<" + l.GetName() + ">"})
-	}
+// namesThere returns a family's names in StatsD.
+func namesThere(f *dto.MetricFamily) string {
 	var names []string
 	for _, e := range statsdEntries(f) {
-		name, _ := e.name(labels)
+		name := os.Expand(e.name, func(label string) string { return "<" + label + ">" })
 		if name == f.GetName() {
 			name = "the same"
 		} else {

@@ -3,34 +3,27 @@ package telemetry
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
-// LogLevels are the accepted levels, those of envoyproxy/ratelimit; trace is
-// debug and panic is fatal here.
-var LogLevels = []string{"panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"}
+// logLevels are the accepted levels, those of envoyproxy/ratelimit.
+var logLevels = map[string]zapcore.Level{
+	"panic": zapcore.FatalLevel, "fatal": zapcore.FatalLevel, "error": zapcore.ErrorLevel, "warn": zapcore.WarnLevel,
+	"warning": zapcore.WarnLevel, "info": zapcore.InfoLevel, "debug": zapcore.DebugLevel, "trace": zapcore.DebugLevel,
+}
 
 // NewLogger returns a logger that writes lines to w: format json has the keys and
 // levels of envoyproxy/ratelimit, @timestamp, level and @message; text is for
-// people. Level is one of [LogLevels] in any letter case.
+// people. Letter case does not matter.
 func NewLogger(w io.Writer, level, format string) (*zap.Logger, error) {
-	var l zapcore.Level
-	switch strings.ToLower(level) {
-	case "panic", "fatal":
-		l = zapcore.FatalLevel
-	case "error":
-		l = zapcore.ErrorLevel
-	case "warn", "warning":
-		l = zapcore.WarnLevel
-	case "info":
-		l = zapcore.InfoLevel
-	case "debug", "trace":
-		l = zapcore.DebugLevel
-	default:
-		return nil, fmt.Errorf("log level %q: must be one of %s", level, strings.Join(LogLevels, ", "))
+	l, ok := logLevels[strings.ToLower(level)]
+	if !ok {
+		return nil, fmt.Errorf("log level %q: must be one of %s", level, strings.Join(slices.Sorted(maps.Keys(logLevels)), ", "))
 	}
 	enc := zap.NewProductionEncoderConfig()
 	enc.TimeKey, enc.MessageKey, enc.LevelKey = "@timestamp", "@message", "level"

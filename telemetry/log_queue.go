@@ -1,17 +1,20 @@
 package telemetry
 
 import (
+	"bytes"
 	"io"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// queuedBytes is what a [LogQueue] holds at most beside what is being written: the
-// errors of a few thousand rules at once.
-const queuedBytes = 1 << 20
+// What a [LogQueue] holds at most beside what is being written: the errors of a few
+// thousand rules at once.
+const (
+	queuedBytes = 1 << 20
+	queuedLines = 1 << 12
+)
 
 // LogQueue stands between a logger and a writer that may be stuck, such as a pipe that
 // nobody reads, or full, such as a file on a full disk. It drops and counts a line that
@@ -20,92 +23,71 @@ const queuedBytes = 1 << 20
 type LogQueue struct {
 	to      io.Writer
 	dropped atomic.Uint64
-	// wake holds something if queued does.
-	wake chan struct{}
+	lines   chan []byte
+	bytes   atomic.Int64 // of lines
 	// closing is closed by Close, closed when Run has ended.
 	closing, closed chan struct{}
-
-	mu     sync.Mutex // held for a copy, never while something is written
-	queued lines
-}
-
-// lines are bytes, and where in them each line ends.
-type lines struct {
-	text []byte
-	ends []int
 }
 
 // NewLogQueue returns a queue whose lines [LogQueue.Run] writes to w. One goroutine
 // calls Run, once; one calls [LogQueue.Close], once.
 func NewLogQueue(w io.Writer) *LogQueue {
-	return &LogQueue{to: w, wake: make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{})}
+	return &LogQueue{to: w, lines: make(chan []byte, queuedLines), closing: make(chan struct{}), closed: make(chan struct{})}
 }
 
 // Write queues a line, which is one call's, or drops it. It never waits nor fails.
 func (q *LogQueue) Write(line []byte) (int, error) {
-	if !q.queue(line) {
-		q.dropped.Add(1)
-		return len(line), nil
+	size := int64(len(line))
+	if q.bytes.Add(size) <= queuedBytes {
+		select {
+		case q.lines <- bytes.Clone(line):
+			return len(line), nil
+		default:
+		}
 	}
-	select {
-	case q.wake <- struct{}{}:
-	default: // Run will come
-	}
+	q.bytes.Add(-size)
+	q.dropped.Add(1)
 	return len(line), nil
-}
-
-func (q *LogQueue) queue(line []byte) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.queued.text)+len(line) > queuedBytes {
-		return false
-	}
-	q.queued.text = append(q.queued.text, line...)
-	q.queued.ends = append(q.queued.ends, len(q.queued.text))
-	return true
 }
 
 // Run writes lines as they are queued. After Close it writes the rest and returns.
 func (q *LogQueue) Run() {
 	defer close(q.closed)
-	var written lines // whose memory is used again
-	for open := true; open; {
+	for {
 		select {
-		case <-q.wake:
+		case line := <-q.lines:
+			q.write(line)
+			continue
 		case <-q.closing:
-			open = false
 		}
-		written = q.take(written)
-		start := 0
-		for _, end := range written.ends {
-			// What a full disk or a closed pipe does not take is lost. It may take the next.
-			if _, err := q.to.Write(written.text[start:end]); err != nil {
-				q.dropped.Add(1)
+		for {
+			select {
+			case line := <-q.lines:
+				q.write(line)
+			default:
+				return
 			}
-			start = end
 		}
 	}
 }
 
-// take returns what is queued, and queues in empty's memory from now on.
-func (q *LogQueue) take(empty lines) lines {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	all := q.queued
-	q.queued = lines{text: empty.text[:0], ends: empty.ends[:0]}
-	return all
+// write writes a line. What a full disk or a closed pipe does not take is lost. It may
+// take the next.
+func (q *LogQueue) write(line []byte) {
+	q.bytes.Add(-int64(len(line)))
+	if _, err := q.to.Write(line); err != nil {
+		q.dropped.Add(1)
+	}
 }
 
 // Close ends Run and waits until it has written what was queued, patience at most.
 // It reports whether Run ended: if not, the writer is stuck, and Run with it.
 func (q *LogQueue) Close(patience time.Duration) bool {
 	close(q.closing)
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	select {
 	case <-q.closed:
 		return true
-	case <-timer.C:
+	case <-time.After(patience):
 		return false
 	}
 }

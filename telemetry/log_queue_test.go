@@ -81,7 +81,7 @@ func TestALogQueueIsBoundedInBytes(t *testing.T) {
 			t.Errorf("Write = %d, %v, want %d, nil", n, err, len(line))
 		}
 	}
-	if queued, lost := len(q.queued.ends), q.dropped.Load(); queued != 4 || lost != 6 {
+	if queued, lost := len(q.lines), q.dropped.Load(); queued != 4 || lost != 6 {
 		t.Errorf("%d lines are queued and %d dropped, want 4 and 6", queued, lost)
 	}
 }

@@ -13,11 +13,9 @@ type Rejected struct {
 }
 
 func newRejected(m *Metrics) Rejected {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sluice_rejected_requests_total",
-		Help: "Requests answered with an error instead of a decision, by reason: beyond the bound on headers, message, descriptors, entries or key_length, or not_allowed to the client by --grpc-allow.",
-	}, []string{"reason"})
-	m.Register(v)
+	v := m.counters("sluice_rejected_requests_total",
+		"Requests answered with an error instead of a decision, by reason: beyond the bound on headers, message, descriptors, entries or key_length, or not_allowed to the client by --grpc-allow.",
+		"reason")
 	return Rejected{
 		Headers:     v.WithLabelValues("headers"),
 		Message:     v.WithLabelValues("message"),

@@ -14,28 +14,35 @@ func ruleDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, ruleLabels, nil)
 }
 
+// ruleHits are the counters of each limit.
+var ruleHits = []struct {
+	desc *prometheus.Desc
+	of   func(*RuleCounters) *atomic.Uint64
+}{
+	{ruleDesc("ratelimit_service_rate_limit_total_hits", "Hits that asked this limit."), func(c *RuleCounters) *atomic.Uint64 { return &c.totalHits }},
+	{ruleDesc("ratelimit_service_rate_limit_over_limit", "Hits beyond the limit."), func(c *RuleCounters) *atomic.Uint64 { return &c.overLimit }},
+	{ruleDesc("ratelimit_service_rate_limit_near_limit", "Hits within the limit, above NEAR_LIMIT_RATIO of it."), func(c *RuleCounters) *atomic.Uint64 { return &c.nearLimit }},
+	{ruleDesc("ratelimit_service_rate_limit_within_limit", "Hits within the limit."), func(c *RuleCounters) *atomic.Uint64 { return &c.withinLimit }},
+	{ruleDesc("ratelimit_service_rate_limit_shadow_mode", "Hits beyond a limit in shadow mode, which passed."), func(c *RuleCounters) *atomic.Uint64 { return &c.shadowMode }},
+	{ruleDesc("ratelimit_service_rate_limit_total_negative_hits", "Hits of refunds, also of those that found nothing to refund. They are in no other number."), func(c *RuleCounters) *atomic.Uint64 { return &c.negativeHits }},
+}
+
 var (
-	totalHitsDesc    = ruleDesc("ratelimit_service_rate_limit_total_hits", "Hits that asked this limit.")
-	overLimitDesc    = ruleDesc("ratelimit_service_rate_limit_over_limit", "Hits beyond the limit.")
-	nearLimitDesc    = ruleDesc("ratelimit_service_rate_limit_near_limit", "Hits within the limit, above NEAR_LIMIT_RATIO of it.")
-	withinLimitDesc  = ruleDesc("ratelimit_service_rate_limit_within_limit", "Hits within the limit.")
-	shadowModeDesc   = ruleDesc("ratelimit_service_rate_limit_shadow_mode", "Hits beyond a limit in shadow mode, which passed.")
-	negativeHitsDesc = ruleDesc("ratelimit_service_rate_limit_total_negative_hits", "Hits of refunds, also of those that found nothing to refund. They are in no other number.")
-	limitDesc        = ruleDesc("sluice_rule_limit_requests", "Requests that a configured limit grants in its window.")
-	windowDesc       = ruleDesc("sluice_rule_window_seconds", "The window of a configured limit.")
-	seriesDesc       = prometheus.NewDesc("sluice_rule_series", "Limits with series of their own, by where their names come from: configured or runtime.", []string{"kind"}, nil)
-	omittedDesc      = prometheus.NewDesc("sluice_rule_series_omitted", "Configured limits that count under rule=\"other\" because the bound on configured series is reached.", nil, nil)
-	spillDesc        = prometheus.NewDesc("sluice_rule_series_other_total", "Decisions counted under rule=\"other\" because the bound on runtime series is reached, or their name is too long.", nil, nil)
+	limitDesc   = ruleDesc("sluice_rule_limit_requests", "Requests that a configured limit grants in its window.")
+	windowDesc  = ruleDesc("sluice_rule_window_seconds", "The window of a configured limit.")
+	seriesDesc  = prometheus.NewDesc("sluice_rule_series", "Limits with series of their own, by where their names come from: configured or runtime.", []string{"kind"}, nil)
+	omittedDesc = prometheus.NewDesc("sluice_rule_series_omitted", "Configured limits that count under rule=\"other\" because the bound on configured series is reached.", nil, nil)
+	spillDesc   = prometheus.NewDesc("sluice_rule_series_other_total", "Decisions counted under rule=\"other\" because the bound on runtime series is reached, or their name is too long.", nil, nil)
 )
 
 type rulesCollector struct{ *Rules }
 
 // Describe implements [prometheus.Collector].
 func (rulesCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		totalHitsDesc, overLimitDesc, nearLimitDesc, withinLimitDesc, shadowModeDesc, negativeHitsDesc,
-		limitDesc, windowDesc, seriesDesc, omittedDesc, spillDesc,
-	} {
+	for _, h := range ruleHits {
+		ch <- h.desc
+	}
+	for _, d := range []*prometheus.Desc{limitDesc, windowDesc, seriesDesc, omittedDesc, spillDesc} {
 		ch <- d
 	}
 }
@@ -75,18 +82,8 @@ func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
 	for i := range all {
 		s := &all[i]
 		labels := []string{s.key.Domain, s.key.Key1, s.key.Key2, s.key.Rule, s.key.Limit}
-		for _, m := range []struct {
-			desc  *prometheus.Desc
-			value *atomic.Uint64
-		}{
-			{totalHitsDesc, &s.counters.totalHits},
-			{overLimitDesc, &s.counters.overLimit},
-			{nearLimitDesc, &s.counters.nearLimit},
-			{withinLimitDesc, &s.counters.withinLimit},
-			{shadowModeDesc, &s.counters.shadowMode},
-			{negativeHitsDesc, &s.counters.negativeHits},
-		} {
-			ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(m.value.Load()), labels...)
+		for _, h := range ruleHits {
+			ch <- prometheus.MustNewConstMetric(h.desc, prometheus.CounterValue, float64(h.of(s.counters).Load()), labels...)
 		}
 		if s.limit.Window > 0 {
 			ch <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(s.limit.Requests), labels...)

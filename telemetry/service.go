@@ -33,6 +33,8 @@ type Metrics struct {
 	Registry prometheus.Gatherer
 	Rules    *Rules
 	Calls    *Calls
+	// TLS returns the metrics of the use of TLS files that has that name, such as "grpc".
+	TLS func(use string) *TLS
 
 	// ServiceErrors counts requests that were answered with an error.
 	ServiceErrors prometheus.Counter
@@ -61,7 +63,6 @@ type Metrics struct {
 	CounterResets prometheus.Counter
 
 	config configMetrics
-	tls    tlsMetrics
 	// tagged is the registry behind Registry, with the tags on all that is registered.
 	tagged prometheus.Registerer
 }
@@ -75,18 +76,17 @@ func New(o Options) (*Metrics, error) {
 	}
 	registry := prometheus.NewRegistry()
 	m := &Metrics{Registry: registry, tagged: prometheus.WrapRegistererWith(labels, registry)}
-	m.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(o.Build))
+	m.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.Rules = newRules(m)
 	m.Calls = newCalls(m, o.Milliseconds)
 	m.config = newConfigMetrics(m)
-	m.tls = newTLSMetrics(m)
+	m.TLS = newTLSMetrics(m)
 
-	//nolint:promlinter // the name that envoyproxy/ratelimit has
-	errors := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "ratelimit_service_should_rate_limit_error", Help: "Requests answered with an error, by kind.",
-	}, []string{"err_type"})
-	m.Register(errors)
-	m.ServiceErrors = errors.WithLabelValues("service_error")
+	m.gauges("sluice_build_info", "1, with what was built as labels; revision and commit_date are empty where the build did not record them.",
+		"version", "revision", "commit_date", "goversion").
+		WithLabelValues(o.Build.Version, o.Build.Revision, o.Build.CommitDate, runtime.Version()).Set(1)
+	m.ServiceErrors = m.counters("ratelimit_service_should_rate_limit_error", "Requests answered with an error, by kind.", "err_type").
+		WithLabelValues("service_error")
 	m.GlobalShadow = m.counter("ratelimit_service_global_shadow_mode", "Requests over limit that only the global shadow mode let pass.")
 	m.UnknownDomain = m.counter("sluice_unknown_domain_total", "Descriptors of requests for a domain without rules.")
 	m.IgnoredOverrides = m.counter("sluice_ignored_overrides_total", "Descriptors whose own limit had an unusable unit or window; the configured limit held.")
@@ -106,24 +106,24 @@ func New(o Options) (*Metrics, error) {
 // Their labels must be in ownLabels.
 func (m *Metrics) Register(cs ...prometheus.Collector) { m.tagged.MustRegister(cs...) }
 
-// counter registers a counter without labels.
+// counters registers counters with labels, by which the caller picks them.
+func (m *Metrics) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	m.Register(v)
+	return v
+}
+
+// gauges registers gauges with labels.
+func (m *Metrics) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	m.Register(v)
+	return v
+}
+
 func (m *Metrics) counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	m.Register(c)
-	return c
+	return m.counters(name, help).WithLabelValues()
 }
 
-// gauge registers a gauge without labels.
 func (m *Metrics) gauge(name, help string) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-	m.Register(g)
-	return g
-}
-
-func buildInfo(b Build) prometheus.Collector {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "sluice_build_info", Help: "1, with what was built as labels; revision and commit_date are empty where the build did not record them.",
-	}, []string{"version", "revision", "commit_date", "goversion"})
-	g.WithLabelValues(b.Version, b.Revision, b.CommitDate, runtime.Version()).Set(1)
-	return g
+	return m.gauges(name, help).WithLabelValues()
 }

@@ -2,7 +2,9 @@ package telemetry
 
 import (
 	"bytes"
+	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,7 +49,7 @@ sluice_counters_live 2
 }
 
 func TestLogger(t *testing.T) {
-	for _, level := range append([]string{"WARN", "Info"}, LogLevels...) {
+	for _, level := range slices.AppendSeq([]string{"WARN", "Info"}, maps.Keys(logLevels)) {
 		if _, err := NewLogger(&bytes.Buffer{}, level, "text"); err != nil {
 			t.Errorf("NewLogger(%q): %v", level, err)
 		}

@@ -86,16 +86,18 @@ func NewStatsd(options StatsdOptions, metrics *Metrics, logger *zap.Logger) (*St
 		options:  options,
 		gatherer: metrics.Registry, milliseconds: metrics.Calls.unit.Seconds() * 1e3,
 		logger: logger,
-		errors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "sluice_statsd_errors_total",
-			Help: "Connections to the StatsD server that failed, and packets and lines that were lost.",
-		}),
+		errors: metrics.counter("sluice_statsd_errors_total", "Connections to the StatsD server that failed, and packets and lines that were lost."),
 		outlet: newOutlet(options.Network, options.Addr, !options.Dog),
 		series: map[string]*sent{},
 	}
 	payload := 1432 // fits an Ethernet frame
 	if options.Network != "udp" {
 		payload = 8192
+	}
+	// Datadog's way to tell containers apart, which only its own servers understand.
+	origin := statsd.WithoutOriginDetection()
+	if options.Dog {
+		origin = statsd.WithOriginDetection()
 	}
 	client, err := statsd.NewWithWriter(s.outlet,
 		statsd.WithoutTelemetry(), // would send its own metrics
@@ -106,23 +108,13 @@ func NewStatsd(options StatsdOptions, metrics *Metrics, logger *zap.Logger) (*St
 		statsd.WithSenderQueueSize(chunkLines+1), // so that no line is dropped because there is no room
 		statsd.WithBufferPoolSize(16),
 		statsd.WithErrorHandler(func(error) { s.errors.Inc() }),
-		originDetection(options.Dog),
+		origin,
 	)
 	if err != nil {
 		return nil, fmt.Errorf("statsd client: %w", err)
 	}
 	s.client = client
-	metrics.Register(s.errors)
 	return s, nil
-}
-
-// originDetection is Datadog's way to tell containers apart, which only its own
-// servers understand.
-func originDetection(dog bool) statsd.Option {
-	if dog {
-		return statsd.WithOriginDetection()
-	}
-	return statsd.WithoutOriginDetection()
 }
 
 // Run sends each interval until ctx is done, and then once more; it returns at
@@ -227,7 +219,7 @@ func (s *Statsd) find(e *statsdEntry, m *dto.Metric) *sent {
 }
 
 func (s *Statsd) newSeries(e *statsdEntry, m *dto.Metric) *sent {
-	name, own := e.name(newStatsdLabels(m, s.options.Tags))
+	name, own := e.series(m, s.options.Tags)
 	name = sanitizeName(name)
 	tags := slices.Concat(s.options.Tags, own)
 	if !s.options.Dog {

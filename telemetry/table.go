@@ -22,11 +22,7 @@ var (
 )
 
 // Describe implements [prometheus.Collector].
-func (tableCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{capacityDesc, bytesDesc, liveDesc, reclaimedDesc, evictedDesc} {
-		ch <- d
-	}
-}
+func (c tableCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
 // Collect implements [prometheus.Collector].
 func (c tableCollector) Collect(ch chan<- prometheus.Metric) {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/contrib/propagators/b3"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -57,14 +56,9 @@ func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger 
 	if err != nil {
 		return nil, err
 	}
-	var client otlptrace.Client
-	switch o.Protocol {
-	case "http":
-		client = otlptracehttp.NewClient()
-	case "grpc":
+	client := otlptracehttp.NewClient()
+	if o.Protocol == "grpc" {
 		client = otlptracegrpc.NewClient()
-	default:
-		return nil, fmt.Errorf("protocol %q: must be http or grpc", o.Protocol)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("tracing", zap.Error(err)) }))
 	exporter, err := otlptrace.New(ctx, client)
@@ -75,14 +69,13 @@ func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger 
 	if err != nil {
 		return nil, fmt.Errorf("describe this process: %w", err)
 	}
-	lost := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "sluice_trace_export_errors_total", Help: "Spans that could not be sent to the collector.",
-	})
-	metrics.Register(lost)
-	counted := &countedSpans{queue: int64(queue), lost: lost, logger: logger}
+	counted := &countedSpans{
+		queue: int64(queue), logger: logger,
+		lost: metrics.counter("sluice_trace_export_errors_total", "Spans that could not be sent to the collector."),
+	}
+	batches := sdktrace.NewBatchSpanProcessor(&countingExporter{exporter, counted}, sdktrace.WithMaxQueueSize(queue))
 	options := []sdktrace.TracerProviderOption{
-		sdktrace.WithSpanProcessor(counted.before(sdktrace.NewBatchSpanProcessor(
-			counted.after(exporter), sdktrace.WithMaxQueueSize(queue)))),
+		sdktrace.WithSpanProcessor(&countingProcessor{batches, counted}),
 		sdktrace.WithResource(described),
 	}
 	if os.Getenv("OTEL_TRACES_SAMPLER") == "" || o.SamplingRate < 1 {

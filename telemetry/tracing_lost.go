@@ -22,16 +22,6 @@ type countedSpans struct {
 	down   atomic.Bool
 }
 
-// before returns a processor that hands to next what can be queued.
-func (c *countedSpans) before(next sdktrace.SpanProcessor) sdktrace.SpanProcessor {
-	return &countingProcessor{SpanProcessor: next, counted: c}
-}
-
-// after returns an exporter that sends by next.
-func (c *countedSpans) after(next sdktrace.SpanExporter) sdktrace.SpanExporter {
-	return &countingExporter{SpanExporter: next, counted: c}
-}
-
 func (c *countedSpans) lose(n int, why zap.Field) {
 	c.lost.Add(float64(n))
 	if !c.down.Swap(true) {
@@ -39,6 +29,7 @@ func (c *countedSpans) lose(n int, why zap.Field) {
 	}
 }
 
+// countingProcessor hands on what can be queued.
 type countingProcessor struct {
 	sdktrace.SpanProcessor
 	counted *countedSpans
@@ -56,6 +47,7 @@ func (p *countingProcessor) OnEnd(span sdktrace.ReadOnlySpan) {
 	}
 }
 
+// countingExporter counts what was sent and what was not.
 type countingExporter struct {
 	sdktrace.SpanExporter
 	counted *countedSpans

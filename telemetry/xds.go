@@ -14,12 +14,7 @@ type XDS struct {
 // XDS returns the metrics of the management server, and registers them: it is
 // called once, where there is one.
 func (m *Metrics) XDS() *XDS {
-	connected := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "sluice_xds_connected", Help: "1 while a stream from the management server is open; without one the rules stay as they are.",
-	})
-	updates := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sluice_xds_updates_total", Help: "Responses of the management server that were acknowledged (ack) and rejected (nack).",
-	}, []string{"result"})
-	m.Register(connected, updates)
+	connected := m.gauge("sluice_xds_connected", "1 while a stream from the management server is open; without one the rules stay as they are.")
+	updates := m.counters("sluice_xds_updates_total", "Responses of the management server that were acknowledged (ack) and rejected (nack).", "result")
 	return &XDS{Connected: connected, ACKs: updates.WithLabelValues("ack"), NACKs: updates.WithLabelValues("nack")}
 }
