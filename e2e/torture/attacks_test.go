@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
@@ -75,7 +74,7 @@ func TestAttacks(t *testing.T) {
 				t.Errorf("calls were answered with %v, want status %s", o.Statuses, want.answer)
 			}
 			h.checkMemory(t)
-			if !torture.Long() {
+			if !Long() {
 				return
 			}
 			theirs, o2 := attackStock(t, attack.Name, 1)
@@ -91,19 +90,19 @@ func TestAttacks(t *testing.T) {
 			fmt.Fprintf(&table, "| %s | %s | %v | %v | %v | %v |\n", attack.Name, ended, h, theirs, many, theirs50)
 		})
 	}
-	if torture.Long() {
+	if Long() {
 		t.Logf("as docs/threats.md has it:\n%s", table.String())
 	}
 }
 
 func attackSluice(t *testing.T, name string, connections int, d time.Duration) (h harm, o hostile.Outcome) {
 	t.Helper()
-	h = besiege(t, torture.Options{}, func(s *sluice.Sluice) {
+	h = besiege(t, Options{}, func(s *sluice.Sluice) {
 		o = attack(t, name, s.Addr("grpc"), connections, d)
 	}, func(s *sluice.Sluice) {
 		// The last ones may have been ended by the attack's own end; and headers too
 		// large in pieces end a connection without any guard.
-		got := int(torture.Metrics(t, s).Sum("sluice_ended_connections_total"))
+		got := int(Metrics(t, s).Sum("sluice_ended_connections_total"))
 		if least := o.Ended - connections; got < least && name != "CONTINUATION flood" {
 			t.Errorf("the metric says that %d connections were ended, want at least %d", got, least)
 		}
@@ -115,32 +114,32 @@ func attackSluice(t *testing.T, name string, connections int, d time.Duration) (
 func attackStock(t *testing.T, name string, connections int) (harm, hostile.Outcome) {
 	t.Helper()
 	p, addr := startStock(t)
-	client := rls.NewRateLimitServiceClient(torture.Dial(t, addr))
-	load := torture.StartLoad(t, torture.LoadOptions{Rate: victims, Ask: func(ctx context.Context) (string, error) {
-		got, err := client.ShouldRateLimit(ctx, torture.Request(torture.Key{Rule: "k", Value: "v"}))
+	client := rls.NewRateLimitServiceClient(Dial(t, addr))
+	load := StartLoad(t, LoadOptions{Rate: victims, Ask: func(ctx context.Context) (string, error) {
+		got, err := client.ShouldRateLimit(ctx, Request(Key{Rule: "k", Value: "v"}))
 		if err != nil {
 			return "", errors.New(status.Code(err).String())
 		}
 		return got.GetOverallCode().String(), nil
 	}})
-	load.Run(t, torture.Pick(300*time.Millisecond, time.Second))
-	before, err := torture.Held(p.PID())
+	load.Run(t, Pick(300*time.Millisecond, time.Second))
+	before, err := Held(p.PID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	load.Phase("attack")
 	o := attack(t, name, addr, connections, lasts())
-	after, err := torture.Held(p.PID())
+	after, err := Held(p.PID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	report := load.Stop(t)
 	p.Kill()
-	return harm{late: report.Phase(t, "attack").Late(torture.Deadline), more: after.Peak - before.RSS}, o
+	return harm{late: report.Phase(t, "attack").Late(Deadline), more: after.Peak - before.RSS}, o
 }
 
 // lasts is how long an attack does.
-func lasts() time.Duration { return torture.Pick(time.Second, 3*time.Second) }
+func lasts() time.Duration { return Pick(time.Second, 3*time.Second) }
 
 func attack(t *testing.T, name, addr string, connections int, d time.Duration) hostile.Outcome {
 	t.Helper()

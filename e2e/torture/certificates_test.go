@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"os"
@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
@@ -23,8 +22,8 @@ import (
 // log say so.
 func TestCertificates(t *testing.T) {
 	const name = "sluice.test"
-	rnd := torture.Rand(t)
-	ledger := torture.NewLedger(200, 100)
+	rnd := Rand(t)
+	ledger := NewLedger(200, 100)
 	authority, other := newAuthority(t), newAuthority(t)
 	dir := t.TempDir()
 	mount := func(dir string, pair testcert.Pair) testcert.Files {
@@ -44,7 +43,7 @@ func TestCertificates(t *testing.T) {
 		return pair
 	}
 	files := mount(dir, issue())
-	s := torture.Start(t, torture.Options{Rules: ledger.Rules(), Args: []string{
+	s := Start(t, Options{Rules: ledger.Rules(), Args: []string{
 		"--grpc-tls-cert", files.Cert, "--grpc-tls-key", files.Key, "--grpc-client-ca", files.CA,
 		"--max-connection-age", "200ms",
 	}})
@@ -54,15 +53,15 @@ func TestCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	option := grpc.WithTransportCredentials(secure)
-	sum := func(name string) float64 { return torture.Metrics(t, s).Sum(name, `use="grpc"`) }
+	sum := func(name string) float64 { return Metrics(t, s).Sum(name, `use="grpc"`) }
 
 	// A handshake takes a while, and calls wait for it.
-	load := torture.StartLoad(t, torture.LoadOptions{
-		Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd, option), Deadline: time.Second,
+	load := StartLoad(t, LoadOptions{
+		Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd, option), Deadline: time.Second,
 	})
 	load.Run(t, time.Second)
 	load.Phase("rotating")
-	rotations := torture.Pick(3, 100)
+	rotations := Pick(3, 100)
 	for n := 1; n <= rotations; n++ {
 		other = newAuthority(t)
 		mount(dir, issue())
@@ -84,7 +83,7 @@ func TestCertificates(t *testing.T) {
 	suite.Eventually(t, "the good pair is taken", func() bool { return sum("sluice_tls_last_reload_successful") == 1 })
 	load.Run(t, time.Second)
 	report := load.Stop(t)
-	report.AtLeast(t, torture.Least, "before", "after")
+	report.AtLeast(t, Least, "before", "after")
 	report.NoErrors(t, "before", "rotating", "a bad pair", "after")
 	ledger.Settle(t, s, option)
 	if n := sum("sluice_tls_handshake_errors_total"); n > 0 {

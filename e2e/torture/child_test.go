@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"context"
@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
@@ -94,7 +93,7 @@ func (c child) start(t *testing.T, nice int) *process.Process {
 // outcome waits for the end of an attack.
 func outcome(t *testing.T, p *process.Process) (o hostile.Outcome) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	if code, err := p.Wait(ctx); code != 0 || err != nil {
 		t.Fatalf("the attacker ended with %d, %v:\n%s", code, err, p.Log())
@@ -136,7 +135,7 @@ func serveStock() error {
 func startStock(t *testing.T) (p *process.Process, addr string) {
 	t.Helper()
 	p = child{}.start(t, 0)
-	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	if err := p.WaitLine(ctx, func(line string) (found bool) {
 		addr, found = strings.CutPrefix(line, stockListens)

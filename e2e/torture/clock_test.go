@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"fmt"
@@ -13,16 +13,15 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 // TestSleep stops the process for 5 s, as a machine that is suspended: the calls
 // made meanwhile are late, and no counter has gained anything by it.
 func TestSleep(t *testing.T) {
-	rnd := torture.Rand(t)
-	ledger := torture.NewLedger(200, 100)
-	s := torture.Start(t, torture.Options{Rules: ledger.Rules()})
-	load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+	rnd := Rand(t)
+	ledger := NewLedger(200, 100)
+	s := Start(t, Options{Rules: ledger.Rules()})
+	load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
 	load.Run(t, 2*time.Second)
 	load.Phase("asleep")
 	signal(t, s, syscall.SIGSTOP)
@@ -32,11 +31,11 @@ func TestSleep(t *testing.T) {
 	woken := time.Now()
 	load.GoOn(t, 1)
 	t.Logf("the first answer came %v after the process went on", time.Since(woken))
-	load.GoOn(t, torture.Least)
+	load.GoOn(t, Least)
 	load.Phase("after")
 	load.Run(t, 2*time.Second)
 	report := load.Stop(t)
-	report.AtLeast(t, torture.Least, "before", "after")
+	report.AtLeast(t, Least, "before", "after")
 	report.NoErrors(t, "before", "asleep", "waking", "after")
 	ledger.Settle(t, s)
 }
@@ -58,13 +57,13 @@ func TestOtherClocks(t *testing.T) {
 			if out, err := exec.CommandContext(t.Context(), shifted[0], append(shifted[1:], "true")...).CombinedOutput(); err != nil {
 				suite.NoNamespaces(t, fmt.Sprintf("time namespaces, which need root: %v: %s", err, strings.TrimSpace(string(out))))
 			}
-			rnd := torture.Rand(t)
-			ledger := torture.NewLedger(200, 100)
-			s := torture.Start(t, torture.Options{Rules: ledger.Rules(), Prepare: torture.Within(shifted...)})
-			load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
-			load.Run(t, torture.Pick(time.Second, 10*time.Second))
+			rnd := Rand(t)
+			ledger := NewLedger(200, 100)
+			s := Start(t, Options{Rules: ledger.Rules(), Prepare: Within(shifted...)})
+			load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+			load.Run(t, Pick(time.Second, 10*time.Second))
 			report := load.Stop(t)
-			report.AtLeast(t, torture.Least, "before")
+			report.AtLeast(t, Least, "before")
 			report.NoErrors(t, "before")
 			ledger.Settle(t, s)
 		})

@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"errors"
@@ -13,15 +13,14 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 // TestConfigFile ill-treats the file of rules while calls count. What a writer left
 // behind that died, or what cannot be read, is rejected once, with its place in the
 // file, and the rules in force stay to the last counter.
 func TestConfigFile(t *testing.T) {
-	rnd := torture.Rand(t)
-	ledger := torture.NewLedger(200, 100)
+	rnd := Rand(t)
+	ledger := NewLedger(200, 100)
 	dir := filepath.Join(t.TempDir(), "config")
 	path := filepath.Join(dir, "rules.yaml")
 	do := func(err error) {
@@ -39,8 +38,8 @@ func TestConfigFile(t *testing.T) {
 	whole := "{ " + lines[0] + ", " + lines[1] + " [\n" + strings.Join(lines[2:], ",\n") + "\n]}"
 	write := func(text string) { do(os.WriteFile(path, []byte(text), 0o644)) }
 	write(whole)
-	s := torture.Start(t, torture.Options{Args: []string{"--config", path}, Prepare: asNobody(t)})
-	load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+	s := Start(t, Options{Args: []string{"--config", path}, Prepare: asNobody(t)})
+	load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
 
 	faults := []struct {
 		name string
@@ -66,25 +65,25 @@ func TestConfigFile(t *testing.T) {
 		}
 		write(whole)
 	}
-	rounds := torture.Pick(2, 25)
+	rounds := Pick(2, 25)
 	for n := range rounds * len(faults) {
 		fault := faults[n%len(faults)]
 		fault.do()
 		suite.Eventually(t, fault.name+" is rejected", func() bool {
-			return torture.Metrics(t, s).Sum("sluice_config_last_load_successful") == 0
+			return Metrics(t, s).Sum("sluice_config_last_load_successful") == 0
 		})
 		load.GoOn(t, 20)
 		mend()
 		suite.Eventually(t, "the rules are back after "+fault.name, func() bool {
-			return torture.Metrics(t, s).Sum("sluice_config_last_load_successful") == 1
+			return Metrics(t, s).Sum("sluice_config_last_load_successful") == 1
 		})
 	}
-	load.GoOn(t, torture.Least)
+	load.GoOn(t, Least)
 	report := load.Stop(t)
-	report.AtLeast(t, torture.Least, "before")
+	report.AtLeast(t, Least, "before")
 	report.NoErrors(t, "before")
 	ledger.Settle(t, s)
-	page := torture.Metrics(t, s)
+	page := Metrics(t, s)
 	if got := page.Sum("ratelimit_service_config_load_success"); got != 1 {
 		t.Errorf("%v rule sets were loaded, want the first alone", got)
 	}
@@ -105,7 +104,7 @@ func asNobody(t *testing.T) func(*exec.Cmd) {
 	if os.Getuid() != 0 {
 		return nil
 	}
-	for _, dir := range []string{filepath.Dir(torture.Binary()), filepath.Dir(t.TempDir())} {
+	for _, dir := range []string{filepath.Dir(binary), filepath.Dir(t.TempDir())} {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"bytes"
@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
@@ -29,10 +28,10 @@ import (
 // answered.
 func TestDrainOnTheWire(t *testing.T) {
 	const delay = 3 * time.Second
-	ledger := torture.NewLedger(100, 1)
-	s := torture.Start(t, torture.Options{Rules: ledger.Rules(), Args: []string{"--drain-delay", delay.String()}})
+	ledger := NewLedger(100, 1)
+	s := Start(t, Options{Rules: ledger.Rules(), Args: []string{"--drain-delay", delay.String()}})
 	w := dialWire(t, s.Addr("grpc"))
-	watch, err := grpc_health_v1.NewHealthClient(torture.Dial(t, s.Addr("grpc"))).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	watch, err := grpc_health_v1.NewHealthClient(Dial(t, s.Addr("grpc"))).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +73,7 @@ func TestDrainOnTheWire(t *testing.T) {
 	}; !slices.Equal(got, want) {
 		t.Errorf("the client saw\n%q, want\n%q", got, want)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	if code, err := s.Wait(ctx); code != 0 || err != nil {
 		t.Errorf("Wait() = %d, %v, want 0, nil; it said:\n%s", code, err, s.Log())

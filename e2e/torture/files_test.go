@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"context"
@@ -9,22 +9,21 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 // TestFewFiles lets sluice open 128 files, and has 200 clients connect beside those
 // that are there: these are served on, rules are reloaded meanwhile, and when the
 // others have left new ones are served.
 func TestFewFiles(t *testing.T) {
-	rnd := torture.Rand(t)
-	ledger := torture.NewLedger(200, 100)
-	config := torture.WriteRules(t, ledger.Rules())
-	s := torture.Start(t, torture.Options{
+	rnd := Rand(t)
+	ledger := NewLedger(200, 100)
+	config := WriteRules(t, ledger.Rules())
+	s := Start(t, Options{
 		Args:    []string{"--config", config},
-		Prepare: torture.Within("sh", "-c", `ulimit -n 128 && exec "$0" "$@"`),
+		Prepare: Within("sh", "-c", `ulimit -n 128 && exec "$0" "$@"`),
 	})
 	ask := ledger.Caller(t, s.Addr("grpc"), rnd)
-	load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask})
+	load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ask})
 	load.Run(t, time.Second)
 	load.Phase("crowded")
 	var crowd []net.Conn
@@ -42,10 +41,10 @@ func TestFewFiles(t *testing.T) {
 		crowd = append(crowd, conn)
 	}
 	suite.Eventually(t, "connections are rejected", func() bool {
-		return torture.Metrics(t, s).Sum("sluice_rejected_connections_total") > 0
+		return Metrics(t, s).Sum("sluice_rejected_connections_total") > 0
 	})
-	most := torture.Measure(t, s).Files
-	torture.Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
+	most := Measure(t, s).Files
+	Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
 	suite.Eventually(t, "the rules are taken", func() bool { return limitOf(t, s, "changes") == 7 })
 	load.Run(t, time.Second)
 	load.Phase("after")
@@ -61,7 +60,7 @@ func TestFewFiles(t *testing.T) {
 	t.Logf("a new client was served %v after the others had left; %d files at most", time.Since(left), most)
 	load.Run(t, time.Second)
 	report := load.Stop(t)
-	report.AtLeast(t, torture.Least, "before", "crowded", "after")
+	report.AtLeast(t, Least, "before", "crowded", "after")
 	report.NoErrors(t, "before", "crowded", "after")
 	ledger.Settle(t, s)
 	if most > 128 {

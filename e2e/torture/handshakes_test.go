@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"context"
@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
@@ -63,8 +62,8 @@ func TestHandshakes(t *testing.T) {
 		change(c)
 		return c
 	}
-	each := torture.Pick(20, 200)
-	h := besiege(t, torture.Options{Args: []string{
+	each := Pick(20, 200)
+	h := besiege(t, Options{Args: []string{
 		"--grpc-tls-cert=" + files.Cert, "--grpc-tls-key=" + files.Key, "--grpc-client-ca=" + files.CA, "--connection-timeout=1s",
 	}}, func(s *sluice.Sluice) {
 		addr := s.Addr("grpc")
@@ -94,10 +93,10 @@ func TestHandshakes(t *testing.T) {
 		})
 		t.Run("half handshakes", func(t *testing.T) {
 			hello := clientHello(t, good)
-			ended(t, addr, torture.Pick(50, 500), nil, hello[:3], hello[:len(hello)/2], hello)
+			ended(t, addr, Pick(50, 500), nil, hello[:3], hello[:len(hello)/2], hello)
 		})
 	}, func(s *sluice.Sluice) {
-		if got, least := torture.Metrics(t, s).Sum("sluice_tls_handshake_errors_total"), float64(8*each); got < least {
+		if got, least := Metrics(t, s).Sum("sluice_tls_handshake_errors_total"), float64(8*each); got < least {
 			t.Errorf("%v handshakes failed by the metric, want at least %v", got, least)
 		}
 	}, grpc.WithTransportCredentials(credentials.NewTLS(good)))
@@ -108,9 +107,9 @@ func TestHandshakes(t *testing.T) {
 // TestTLSWithoutTLS has clients begin TLS where there is none.
 func TestTLSWithoutTLS(t *testing.T) {
 	hello := clientHello(t, &tls.Config{ServerName: "sluice.test", NextProtos: []string{"h2"}})
-	besiege(t, torture.Options{}, func(s *sluice.Sluice) {
-		ended(t, s.Addr("grpc"), torture.Pick(50, 500), hello)
-		ended(t, s.Addr("http"), torture.Pick(50, 500), hello)
+	besiege(t, Options{}, func(s *sluice.Sluice) {
+		ended(t, s.Addr("grpc"), Pick(50, 500), hello)
+		ended(t, s.Addr("http"), Pick(50, 500), hello)
 	}, nil)
 }
 
@@ -118,7 +117,7 @@ func TestTLSWithoutTLS(t *testing.T) {
 // that its certificate is rejected only after its handshake.
 func useTLS(t *testing.T, addr string, config *tls.Config) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	c, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr)
 	if err != nil {

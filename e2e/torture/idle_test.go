@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"io"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
@@ -23,8 +22,8 @@ func TestIdleConnections(t *testing.T) {
 	// In one process there are no more than 20,000 files, of which these take one each.
 	const many = 10_000
 	request := hostile.Request("torture", "attacker", "idle")
-	h := besiege(t, torture.Options{Args: []string{"--max-connections=20000", "--connection-timeout=1m"}}, func(s *sluice.Sluice) {
-		before := torture.Measure(t, s)
+	h := besiege(t, Options{Args: []string{"--max-connections=20000", "--connection-timeout=1m"}}, func(s *sluice.Sluice) {
+		before := Measure(t, s)
 		open := make([]net.Conn, many)
 		for i := range open {
 			c, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr("grpc"))
@@ -38,21 +37,21 @@ func TestIdleConnections(t *testing.T) {
 			open[i] = c
 		}
 		suite.Eventually(t, "all connections are accepted", func() bool {
-			return torture.Measure(t, s).Files >= before.Files+many-8 // which of sluice's own come and go
+			return Measure(t, s).Files >= before.Files+many-8 // which of sluice's own come and go
 		})
 		for _, c := range open { // until each has begun: sluice says its settings
 			if _, err := io.ReadFull(c, make([]byte, 9)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		idle := torture.Measure(t, s)
+		idle := Measure(t, s)
 		each := (idle.RSS - before.RSS) / many
 		t.Logf("%d idle connections take %d bytes each, with %d MiB resident before", many, each, before.RSS>>20)
 		if each > mostConnectionMemory {
 			t.Errorf("an idle connection takes %d bytes, want at most %d", each, mostConnectionMemory)
 		}
-		calls := torture.Metrics(t, s).Sum("ratelimit_service_total_requests")
-		seconds := torture.Pick(1, 5)
+		calls := Metrics(t, s).Sum("ratelimit_service_total_requests")
+		seconds := Pick(1, 5)
 		second := time.NewTicker(time.Second)
 		defer second.Stop()
 		for n := range uint32(seconds) {
@@ -64,9 +63,9 @@ func TestIdleConnections(t *testing.T) {
 			}
 		}
 		suite.Eventually(t, "all calls are counted", func() bool {
-			return torture.Metrics(t, s).Sum("ratelimit_service_total_requests") >= calls+float64(many*seconds)
+			return Metrics(t, s).Sum("ratelimit_service_total_requests") >= calls+float64(many*seconds)
 		})
-		busy := torture.Measure(t, s)
+		busy := Measure(t, s)
 		t.Logf("with a call a second each, sluice holds %v", busy)
 	}, nil)
 	t.Log("harm to others: ", h)

@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"context"
@@ -19,14 +19,13 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
 // TestEachLimit lowers every limit on clients and goes beyond it, while others call.
 func TestEachLimit(t *testing.T) {
 	const mostConnections = 100
-	h := besiege(t, torture.Options{Args: []string{
+	h := besiege(t, Options{Args: []string{
 		"--max-message=4KiB", "--max-descriptors=100", "--max-entries=4", "--max-key-length=32",
 		"--max-streams=64", "--max-header-size=4KiB", "--connection-timeout=500ms", "--max-connections=100",
 		"--max-connection-idle=2s", "--keepalive-time=1s", "--keepalive-timeout=500ms", "--keepalive-min-time=1m",
@@ -55,7 +54,7 @@ func TestEachLimit(t *testing.T) {
 				open++
 			}
 			suite.Eventually(t, "those beyond the limit are rejected", func() bool {
-				closed = int(torture.Metrics(t, s).Sum("sluice_rejected_connections_total"))
+				closed = int(Metrics(t, s).Sum("sluice_rejected_connections_total"))
 				return closed >= 50
 			})
 			t.Logf("%d of %d connections rejected", closed, open)
@@ -110,7 +109,7 @@ func TestEachLimit(t *testing.T) {
 // limitsOfARequest sends what is just within each bound, and just beyond.
 func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
 	t.Helper()
-	client := rls.NewRateLimitServiceClient(torture.Dial(t, s.Addr("grpc")))
+	client := rls.NewRateLimitServiceClient(Dial(t, s.Addr("grpc")))
 	entry := func(key, value int) *rlcommon.RateLimitDescriptor_Entry {
 		return &rlcommon.RateLimitDescriptor_Entry{Key: strings.Repeat("k", key), Value: strings.Repeat("v", value)}
 	}
@@ -221,7 +220,7 @@ func awaitEnd(t *testing.T, c *hostile.Conn) {
 // the test if the other side does not end all of them.
 func ended(t *testing.T, addr string, each int, say ...[]byte) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	open := make(map[net.Conn]int)
 	for i, bytes := range say {

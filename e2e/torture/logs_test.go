@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"fmt"
@@ -15,7 +15,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 // TestLogs has sluice log megabytes to a pipe that nobody reads, and to a disk of
@@ -31,19 +30,19 @@ func TestLogs(t *testing.T) {
 			"a pipe that nobody reads",
 			func(t *testing.T, config string) *sluice.Sluice {
 				t.Helper()
-				return torture.Start(t, torture.Options{Args: []string{"--config", config}})
+				return Start(t, Options{Args: []string{"--config", config}})
 			},
 			func(s *sluice.Sluice) func() { return s.Hold() },
 		},
 		{"a full disk", startOnSmallDisk, func(*sluice.Sluice) func() { return func() {} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			rnd := torture.Rand(t)
-			ledger := torture.NewLedger(200, 100)
-			config := torture.WriteRules(t, ledger.Rules())
+			rnd := Rand(t)
+			ledger := NewLedger(200, 100)
+			config := WriteRules(t, ledger.Rules())
 			dir := filepath.Dir(config)
 			s := tt.start(t, dir)
-			load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+			load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
 			load.Run(t, time.Second)
 			load.Phase("stuck")
 			release := sync.OnceFunc(tt.stick(s))
@@ -51,28 +50,28 @@ func TestLogs(t *testing.T) {
 			// A file's first hundred errors are logged, each a line of about 200 bytes.
 			for n := range 150 {
 				bad := fmt.Sprintf("domain: bad%d\ndescriptors:\n%s", n, strings.Repeat("  - { key: bad, bogus: 1 }\n", 100))
-				torture.Replace(t, filepath.Join(dir, fmt.Sprint("bad", n, ".yaml")), bad)
+				Replace(t, filepath.Join(dir, fmt.Sprint("bad", n, ".yaml")), bad)
 			}
 			suite.Eventually(t, "lines are lost", func() bool {
-				return torture.Metrics(t, s).Sum("sluice_log_lines_dropped_total") > 1000
+				return Metrics(t, s).Sum("sluice_log_lines_dropped_total") > 1000
 			})
 			for n := range 150 {
 				if err := os.Remove(filepath.Join(dir, fmt.Sprint("bad", n, ".yaml"))); err != nil {
 					t.Fatal(err)
 				}
 			}
-			torture.Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
+			Replace(t, config, ledger.Rules("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: 7 } }"))
 			suite.Eventually(t, "good rules are taken", func() bool { return limitOf(t, s, "changes") == 7 })
 			load.Phase("after")
 			load.Run(t, time.Second)
 			report := load.Stop(t)
-			report.AtLeast(t, torture.Least, "before", "after")
+			report.AtLeast(t, Least, "before", "after")
 			report.NoErrors(t, "before", "stuck", "after")
 			ledger.Settle(t, s)
-			t.Logf("%v lines were lost", torture.Metrics(t, s).Sum("sluice_log_lines_dropped_total"))
+			t.Logf("%v lines were lost", Metrics(t, s).Sum("sluice_log_lines_dropped_total"))
 			signal(t, s, syscall.SIGTERM)
 			suite.Eventually(t, "sluice ends", func() bool {
-				_, err := torture.Held(s.PID())
+				_, err := Held(s.PID())
 				return err != nil
 			})
 			release()
@@ -92,8 +91,8 @@ func startOnSmallDisk(t *testing.T, config string) *sluice.Sluice {
 		suite.NoNamespaces(t, fmt.Sprintf("a full disk, which needs root: %v: %s", err, strings.TrimSpace(string(out))))
 	}
 	const script = `mount -t tmpfs -o size=64k sluice "$0" && : >"$1" && { tail -n +1 -f "$1" & } && shift && exec "$@" 2>"$0/log"`
-	return torture.Start(t, torture.Options{
+	return Start(t, Options{
 		Args:    []string{"--config", config},
-		Prepare: torture.Within("unshare", "--mount", "sh", "-c", script, dir, filepath.Join(dir, "log")),
+		Prepare: Within("unshare", "--mount", "sh", "-c", script, dir, filepath.Join(dir, "log")),
 	})
 }

@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"fmt"
@@ -10,18 +10,16 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
-
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 // TestLossesOfARestart counts the calls that a restart costs behind the cluster of
 // ../../envoy.yaml, and prints the table of docs/failure-modes.md. That page promises
 // that none is lost where the drain lasts longer than Envoy takes to notice.
 func TestLossesOfARestart(t *testing.T) {
-	if !torture.Long() {
+	if !Long() {
 		t.Skip("the long tier has it: each of its restarts waits for Envoy's health checks")
 	}
-	rnd := torture.Rand(t)
+	rnd := Rand(t)
 	var table strings.Builder
 	for _, tt := range []struct {
 		replicas int

@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"context"
@@ -12,8 +12,6 @@ import (
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 // TestMemory fills the counters' memory with values such as nobody sent before, as
@@ -26,22 +24,22 @@ func TestMemory(t *testing.T) {
 		limit, used = 100, 57
 		established = 200
 	)
-	counters := torture.Pick(16, 64) // MiB
-	s := torture.Start(t, torture.Options{
+	counters := Pick(16, 64) // MiB
+	s := Start(t, Options{
 		Rules: "domain: d\ndescriptors:\n  - { key: user, rate_limit: { unit: year, requests_per_unit: 100 } }\n",
 		Args:  []string{"--counter-memory", fmt.Sprint(counters, "MiB"), "--max-streams", "64"},
 		Env:   []string{"GOMEMLIMIT=128MiB", "GODEBUG=gctrace=1"},
 	})
 	clients := make([]rls.RateLimitServiceClient, 4)
 	for i := range clients {
-		clients[i] = rls.NewRateLimitServiceClient(torture.Dial(t, s.Addr("grpc")))
+		clients[i] = rls.NewRateLimitServiceClient(Dial(t, s.Addr("grpc")))
 	}
 	send := func(ctx context.Context, client rls.RateLimitServiceClient, kind string, from, n int, hits uint32) (*rls.RateLimitResponse, error) {
-		keys := make([]torture.Key, n)
+		keys := make([]Key, n)
 		for i := range keys {
-			keys[i] = torture.Key{Rule: "user", Value: fmt.Sprint(kind, from+i)}
+			keys[i] = Key{Rule: "user", Value: fmt.Sprint(kind, from+i)}
 		}
-		request := torture.Request(keys...)
+		request := Request(keys...)
 		request.Domain, request.HitsAddend = "d", hits
 		return client.ShouldRateLimit(ctx, request)
 	}
@@ -63,13 +61,13 @@ func TestMemory(t *testing.T) {
 	}
 	expect(used, rls.RateLimitResponse_OK, limit-used)
 
-	room := torture.Metrics(t, s).Sum("sluice_counters_capacity")
+	room := Metrics(t, s).Sum("sluice_counters_capacity")
 	var sent atomic.Int64
 	begun := time.Now()
 	more := func() bool {
-		return time.Since(begun) < torture.Pick(5*time.Second, time.Minute) || float64(sent.Load()) < 2*room
+		return time.Since(begun) < Pick(5*time.Second, time.Minute) || float64(sent.Load()) < 2*room
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*torture.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*Patience)
 	defer cancel()
 	var flood sync.WaitGroup
 	for c := range 2 * len(clients) {
@@ -87,7 +85,7 @@ func TestMemory(t *testing.T) {
 	expect(limit-used, rls.RateLimitResponse_OK, 0)
 	expect(1, rls.RateLimitResponse_OVER_LIMIT, 0)
 
-	page, usage := torture.Metrics(t, s), torture.Measure(t, s)
+	page, usage := Metrics(t, s), Measure(t, s)
 	lost := page.Sum("sluice_counters_evicted_total")
 	collections := regexp.MustCompile(`gc \d+ @\S+ (\d+)%`).FindAllStringSubmatch(s.Log(), -1)
 	if len(collections) == 0 {

@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"bytes"
@@ -23,7 +23,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 // rawCodec sends bytes as they are, and hands out those that come.
@@ -54,7 +53,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 func TestOddMessages(t *testing.T) {
 	const limit = 64 << 10
 	request := func(change func(*rls.RateLimitRequest)) []byte {
-		r := torture.Request(torture.Key{Rule: "attacker", Value: "a"})
+		r := Request(Key{Rule: "attacker", Value: "a"})
 		change(r)
 		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
 		if err != nil {
@@ -126,8 +125,8 @@ func TestOddMessages(t *testing.T) {
 		{name: "a group without its end", message: protowire.AppendTag(slices.Clone(plain), 1000, protowire.StartGroupType), want: codes.Internal},
 		{name: "nothing", want: codes.Unknown}, // an empty domain, as the reference says it
 	}
-	h := besiege(t, torture.Options{Args: []string{"--max-message=64KiB"}}, func(s *sluice.Sluice) {
-		conn := torture.Dial(t, s.Addr("grpc"), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallSendMsgSize(64<<20)))
+	h := besiege(t, Options{Args: []string{"--max-message=64KiB"}}, func(s *sluice.Sluice) {
+		conn := Dial(t, s.Addr("grpc"), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallSendMsgSize(64<<20)))
 		defer conn.Close()
 		for _, m := range messages {
 			t.Run(m.name, func(t *testing.T) {
@@ -141,7 +140,7 @@ func TestOddMessages(t *testing.T) {
 				var group sync.WaitGroup
 				for range 4 {
 					group.Go(func() {
-						for range torture.Pick(5, 50) {
+						for range Pick(5, 50) {
 							var reply []byte
 							err := conn.Invoke(t.Context(), rls.RateLimitService_ShouldRateLimit_FullMethodName, m.message, &reply, options...)
 							if why := oddAnswer(reply, err, m.want, m.over); why != "" {

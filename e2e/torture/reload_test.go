@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
@@ -21,21 +20,21 @@ import (
 func TestReloads(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		start   func(t *testing.T, ledger *torture.Ledger) (s *sluice.Sluice, reload func(version int))
+		start   func(t *testing.T, ledger *Ledger) (s *sluice.Sluice, reload func(version int))
 		reloads int
 	}{
 		// A file is looked at twice, a tenth of a second apart.
-		{"files", startWithFiles, torture.Pick(20, 1000)},
+		{"files", startWithFiles, Pick(20, 1000)},
 		{"xds", startWithServer, 1000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			rnd := torture.Rand(t)
-			ledger := torture.NewLedger(200, 100)
+			rnd := Rand(t)
+			ledger := NewLedger(200, 100)
 			s, reload := tt.start(t, ledger)
 			ask := ledger.Caller(t, s.Addr("grpc"), rnd)
 
 			// Whatever grows with the first of anything has grown then.
-			warm := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask})
+			warm := StartLoad(t, LoadOptions{Rate: Rate, Ask: ask})
 			const first = 5
 			version := 1
 			for ; version <= first; version++ {
@@ -43,9 +42,9 @@ func TestReloads(t *testing.T) {
 			}
 			warm.Run(t, time.Second)
 			warm.Stop(t).NoErrors(t, "before")
-			usage, heap := torture.Measure(t, s), inUse(t, s)
+			usage, heap := Measure(t, s), inUse(t, s)
 
-			load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ask})
+			load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ask})
 			load.Run(t, time.Second)
 			load.Phase("reloads")
 			for ; version <= first+tt.reloads; version++ {
@@ -55,12 +54,12 @@ func TestReloads(t *testing.T) {
 			load.Phase("after")
 			load.Run(t, time.Second)
 			report := load.Stop(t)
-			report.AtLeast(t, torture.Least, "before", "after")
-			report.AtLeast(t, torture.Least/4, "reloads")
+			report.AtLeast(t, Least, "before", "after")
+			report.AtLeast(t, Least/4, "reloads")
 			report.NoErrors(t, "before", "reloads", "after")
 			ledger.Settle(t, s)
 
-			loads := torture.Metrics(t, s).Sum("ratelimit_service_config_load_success")
+			loads := Metrics(t, s).Sum("ratelimit_service_config_load_success")
 			if want := float64(version); loads != want {
 				t.Errorf("%v rule sets were loaded, want %v", loads, want)
 			}
@@ -71,7 +70,7 @@ func TestReloads(t *testing.T) {
 				t.Errorf("the heap has grown by %d KiB, want at most %d", (after-heap)>>10, most>>10)
 			}
 			suite.Eventually(t, fmt.Sprint("no more files and goroutines than before, ", usage), func() bool {
-				now := torture.Measure(t, s)
+				now := Measure(t, s)
 				return now.Goroutines <= usage.Goroutines && now.Files <= usage.Files
 			})
 		})
@@ -81,22 +80,22 @@ func TestReloads(t *testing.T) {
 // inUse returns what is in use of the heap, in bytes.
 func inUse(t *testing.T, s *sluice.Sluice) int {
 	t.Helper()
-	torture.Collect(t, s)
-	torture.Collect(t, s) // pools keep what they hold for one collection
-	return int(torture.Metrics(t, s).Sum("go_memstats_heap_alloc_bytes"))
+	Collect(t, s)
+	Collect(t, s) // pools keep what they hold for one collection
+	return int(Metrics(t, s).Sum("go_memstats_heap_alloc_bytes"))
 }
 
-func startWithFiles(t *testing.T, ledger *torture.Ledger) (*sluice.Sluice, func(version int)) {
+func startWithFiles(t *testing.T, ledger *Ledger) (*sluice.Sluice, func(version int)) {
 	t.Helper()
-	path := torture.WriteRules(t, ledger.Rules())
-	s := torture.Start(t, torture.Options{Args: []string{"--config", path}})
+	path := WriteRules(t, ledger.Rules())
+	s := Start(t, Options{Args: []string{"--config", path}})
 	return s, func(version int) {
 		t.Helper()
 		more := []string{fmt.Sprintf("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: %d } }", version)}
 		for i := range version % 4 {
 			more = append(more, fmt.Sprintf("  - { key: comes_%d, rate_limit: { unit: hour, requests_per_unit: 1 } }", i))
 		}
-		torture.Replace(t, path, ledger.Rules(more...))
+		Replace(t, path, ledger.Rules(more...))
 		suite.Eventually(t, "the rules are in force", func() bool {
 			return limitOf(t, s, "changes") == version
 		})
@@ -106,10 +105,10 @@ func startWithFiles(t *testing.T, ledger *torture.Ledger) (*sluice.Sluice, func(
 // limitOf returns the limit in force of a key of the ledger's domain.
 func limitOf(t *testing.T, s *sluice.Sluice, key string) int {
 	t.Helper()
-	return int(torture.Metrics(t, s).Sum("sluice_rule_limit_requests", fmt.Sprintf("key1=%q", key)))
+	return int(Metrics(t, s).Sum("sluice_rule_limit_requests", fmt.Sprintf("key1=%q", key)))
 }
 
-func startWithServer(t *testing.T, ledger *torture.Ledger) (*sluice.Sluice, func(version int)) {
+func startWithServer(t *testing.T, ledger *Ledger) (*sluice.Sluice, func(version int)) {
 	t.Helper()
 	manager, err := adstest.Start(adstest.Options{})
 	if err != nil {
@@ -123,8 +122,8 @@ func startWithServer(t *testing.T, ledger *torture.Ledger) (*sluice.Sluice, func
 		}
 	}
 	set(0)
-	s := torture.Start(t, torture.Options{Args: []string{
-		"--xds-addr", manager.Addr(), "--defaults", torture.WriteRules(t, ledger.Defaults()),
+	s := Start(t, Options{Args: []string{
+		"--xds-addr", manager.Addr(), "--defaults", WriteRules(t, ledger.Defaults()),
 	}})
 	return s, func(version int) {
 		t.Helper()
@@ -138,7 +137,7 @@ func startWithServer(t *testing.T, ledger *torture.Ledger) (*sluice.Sluice, func
 			more = append(more, hourly(fmt.Sprint("comes_", i), 1))
 		}
 		set(version, more...)
-		ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+		ctx, cancel := context.WithTimeout(t.Context(), Patience)
 		defer cancel()
 		if _, err := manager.Wait(ctx, adstest.Acked(strconv.Itoa(version))); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"context"
@@ -18,7 +18,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 // replicas are two sluices behind an Envoy.
@@ -45,9 +44,9 @@ func startReplicas(t *testing.T, rnd *rand.Rand) *replicas {
 // startReplicasBehind starts n sluices behind an Envoy with this configuration.
 func startReplicasBehind(t *testing.T, rnd *rand.Rand, bootstrap []byte, n int, delay string) *replicas {
 	t.Helper()
-	binary := torture.Envoy(t)
+	binary := suite.Envoy(t, Root)
 	r := &replicas{
-		rules: torture.WriteRules(t, "domain: torture\ndescriptors: [{ key: remote_address, rate_limit: { unit: year, requests_per_unit: 4000000000 } }]\n"),
+		rules: WriteRules(t, "domain: torture\ndescriptors: [{ key: remote_address, rate_limit: { unit: year, requests_per_unit: 4000000000 } }]\n"),
 		delay: delay,
 		now:   make([]*sluice.Sluice, n),
 	}
@@ -64,7 +63,7 @@ func startReplicasBehind(t *testing.T, rnd *rand.Rand, bootstrap []byte, n int, 
 	for i := range r.now {
 		r.start(t, i)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	var err error
 	r.envoy, err = envoy.Start(ctx, envoy.Options{
@@ -84,7 +83,7 @@ func startReplicasBehind(t *testing.T, rnd *rand.Rand, bootstrap []byte, n int, 
 
 func (r *replicas) start(t *testing.T, i int) {
 	t.Helper()
-	r.now[i] = torture.Start(t, torture.Options{
+	r.now[i] = Start(t, Options{
 		Args:  []string{"--config", r.rules, "--drain-delay", r.delay},
 		Addrs: map[string]string{"grpc": r.addr[i]},
 	})
@@ -93,7 +92,7 @@ func (r *replicas) start(t *testing.T, i int) {
 // stop ends a sluice by a drain.
 func (r *replicas) stop(t *testing.T, i int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	if code, err := r.now[i].Stop(ctx); code != 0 || err != nil {
 		t.Fatalf("Stop() = %d, %v, want 0, nil; it said:\n%s", code, err, r.now[i].Log())
@@ -137,10 +136,10 @@ func (r *replicas) ask(ctx context.Context) (string, error) {
 }
 
 // load asks as fast as the machine allows.
-func (r *replicas) load(t *testing.T) *torture.Load {
+func (r *replicas) load(t *testing.T) *Load {
 	t.Helper()
-	return torture.StartLoad(t, torture.LoadOptions{
-		Rate: torture.Pick(1500, 5000), Ask: r.ask, Deadline: 10 * time.Second, MostInFlight: 200, Least: torture.Least,
+	return StartLoad(t, LoadOptions{
+		Rate: Pick(1500, 5000), Ask: r.ask, Deadline: 10 * time.Second, MostInFlight: 200, Least: Least,
 	})
 }
 
@@ -148,19 +147,19 @@ func (r *replicas) load(t *testing.T) *torture.Load {
 func (r *replicas) asked(t *testing.T, i, calls int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("%d calls to sluice %d", calls, i), func() bool {
-		return torture.Metrics(t, r.now[i]).Sum("ratelimit_service_total_requests", `grpc_method="ShouldRateLimit"`) >= float64(calls)
+		return Metrics(t, r.now[i]).Sum("ratelimit_service_total_requests", `grpc_method="ShouldRateLimit"`) >= float64(calls)
 	})
 }
 
 // TestRollingRestarts stops one of two sluices as Kubernetes does, over and over:
 // behind Envoy no call fails.
 func TestRollingRestarts(t *testing.T) {
-	rnd := torture.Rand(t)
+	rnd := Rand(t)
 	r := startReplicas(t, rnd)
 	load := r.load(t)
 	load.Run(t, 2*time.Second)
 	load.Phase("restarts")
-	for range torture.Pick(3, 10) {
+	for range Pick(3, 10) {
 		r.asked(t, 0, 500)
 		r.stop(t, 0)
 		r.start(t, 0)
@@ -169,8 +168,8 @@ func TestRollingRestarts(t *testing.T) {
 	load.Phase("after")
 	load.Run(t, 2*time.Second)
 	report := load.Stop(t)
-	report.AtLeast(t, torture.Least, "before", "after")
-	report.AtLeast(t, torture.Least/4, "restarts") // starting one takes part of the machine
+	report.AtLeast(t, Least, "before", "after")
+	report.AtLeast(t, Least/4, "restarts") // starting one takes part of the machine
 	report.NoErrors(t, "before", "restarts", "after")
 }
 
@@ -178,11 +177,11 @@ func TestRollingRestarts(t *testing.T) {
 // those on the way to it until Envoy knows, fail.
 func TestKill(t *testing.T) {
 	const most = 64 // calls for a kill, beside those in flight
-	rnd := torture.Rand(t)
+	rnd := Rand(t)
 	r := startReplicas(t, rnd)
 	load := r.load(t)
 	load.Run(t, 2*time.Second)
-	inFlight := make([]int, torture.Pick(4, 20))
+	inFlight := make([]int, Pick(4, 20))
 	for n := range inFlight {
 		i := rnd.IntN(2)
 		load.Phase(fmt.Sprint("kill ", n+1))
@@ -198,7 +197,7 @@ func TestKill(t *testing.T) {
 	load.Phase("after")
 	load.Run(t, 2*time.Second)
 	report := load.Stop(t)
-	report.AtLeast(t, torture.Least, "before", "after")
+	report.AtLeast(t, Least, "before", "after")
 	report.NoErrors(t, "before", "after")
 	for n := range inFlight {
 		report.NoErrors(t, fmt.Sprint("one left ", n+1))

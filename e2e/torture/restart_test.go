@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"context"
@@ -21,16 +21,15 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 // TestEndsAtAnyMoment has SIGTERM come at random up to 50 ms after the start, while
 // clients connect as soon as they can: sluice ends with 0, or by the signal before
 // it could know of it, and leaves nothing that keeps the next one from starting.
 func TestEndsAtAnyMoment(t *testing.T) {
-	rnd := torture.Rand(t)
-	ledger := torture.NewLedger(100, 1000)
-	rules := torture.WriteRules(t, ledger.Rules())
+	rnd := Rand(t)
+	ledger := NewLedger(100, 1000)
+	rules := WriteRules(t, ledger.Rules())
 	socket := filepath.Join(t.TempDir(), "sluice")
 	tcp := []string{freeAddr(t, rnd), freeAddr(t, rnd), freeAddr(t, rnd), freeAddr(t, rnd)}
 	flags := func(grpc string) []string {
@@ -39,29 +38,29 @@ func TestEndsAtAnyMoment(t *testing.T) {
 			"--http-addr=" + tcp[1], "--debug-addr=" + tcp[2], "--metrics-addr=" + tcp[3],
 		}
 	}
-	client := rls.NewRateLimitServiceClient(torture.Dial(t, tcp[0]))
-	load := torture.StartLoad(t, torture.LoadOptions{Rate: 200, Ask: func(ctx context.Context) (string, error) {
-		got, err := client.ShouldRateLimit(ctx, torture.Request(torture.Key{Rule: "fixed_window", Value: "any"}))
+	client := rls.NewRateLimitServiceClient(Dial(t, tcp[0]))
+	load := StartLoad(t, LoadOptions{Rate: 200, Ask: func(ctx context.Context) (string, error) {
+		got, err := client.ShouldRateLimit(ctx, Request(Key{Rule: "fixed_window", Value: "any"}))
 		if err != nil {
 			return "", errors.New(status.Code(err).String())
 		}
 		return got.GetOverallCode().String(), nil
 	}})
 
-	starts := torture.Pick(100, 1000)
+	starts := Pick(100, 1000)
 	early, before, served := 0, 0, 0
 	for n := range starts {
 		grpc := tcp[0]
 		if n%4 == 3 {
 			grpc = "unix://" + socket
 		}
-		p, err := process.Start(exec.Command(torture.Binary(), flags(grpc)...))
+		p, err := process.Start(exec.Command(binary, flags(grpc)...))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(p.Kill)
 		time.Sleep(time.Duration(rnd.Int64N(int64(50 * time.Millisecond)))) // what is tried, not what is awaited
-		ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+		ctx, cancel := context.WithTimeout(t.Context(), Patience)
 		code, err := p.Stop(ctx)
 		cancel()
 		if err != nil {
@@ -100,7 +99,7 @@ func TestEndsAtAnyMoment(t *testing.T) {
 	}
 
 	// A socket that a kill -9 left is in nobody's way either.
-	stale, err := process.Start(exec.Command(torture.Binary(), flags("unix://"+socket)...))
+	stale, err := process.Start(exec.Command(binary, flags("unix://"+socket)...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,16 +111,16 @@ func TestEndsAtAnyMoment(t *testing.T) {
 	if _, err := stale.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	last := torture.Start(t, torture.Options{
+	last := Start(t, Options{
 		Args:  []string{"--config", rules},
 		Addrs: map[string]string{"grpc": "unix://" + socket, "http": tcp[1], "debug": tcp[2], "metrics": tcp[3]},
 	})
-	steady := torture.StartLoad(t, torture.LoadOptions{
-		Rate: torture.Rate, Ask: ledger.Caller(t, last.Addr("grpc"), rnd),
+	steady := StartLoad(t, LoadOptions{
+		Rate: Rate, Ask: ledger.Caller(t, last.Addr("grpc"), rnd),
 	})
 	steady.Run(t, time.Second)
 	again := steady.Stop(t)
-	again.AtLeast(t, torture.Least, "before")
+	again.AtLeast(t, Least, "before")
 	again.NoErrors(t, "before")
 	ledger.Settle(t, last)
 }

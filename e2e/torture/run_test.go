@@ -60,19 +60,13 @@ func Main(m *testing.M) int {
 	return suite.Main(m, Root, func(path, _ string) { binary = path }, flags...)
 }
 
-// Raced reports whether sluice has the race detector.
-func Raced() bool { return *raced }
-
 // slowed returns a quarter of a load where sluice has the race detector, else the load.
 func slowed[T int | float64](load T) T {
-	if Raced() {
+	if *raced {
 		return load / 4
 	}
 	return load
 }
-
-// Binary returns the path of the sluice that Main built.
-func Binary() string { return binary }
 
 // Rand returns random numbers from SLUICE_SEED, or from a seed that it prints. It
 // is for one goroutine.
@@ -147,12 +141,6 @@ func Replace(tb testing.TB, path, text string) {
 	if err := os.Rename(next, path); err != nil {
 		tb.Fatal(err)
 	}
-}
-
-// Envoy is [suite.Envoy].
-func Envoy(tb testing.TB) string {
-	tb.Helper()
-	return suite.Envoy(tb, Root)
 }
 
 // Within starts sluice through another program, such as unshare, which must execute its

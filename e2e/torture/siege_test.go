@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"fmt"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 const (
@@ -41,8 +40,8 @@ type harm struct {
 // up to ten times as much itself.
 func (h harm) checkMemory(t *testing.T) {
 	t.Helper()
-	most := mostMemory + torture.Pick(32<<20, 0)
-	if torture.Raced() {
+	most := mostMemory + Pick(32<<20, 0)
+	if *raced {
 		most *= 10
 	}
 	if h.more > most {
@@ -55,30 +54,30 @@ func (h harm) String() string { return fmt.Sprintf("%.1f %%, %d MiB", 100*h.late
 // besiege runs a sluice that others call, has attack do its worst, and holds the others'
 // answers, and files and goroutines afterwards. Settled, which may be nil, looks at what
 // is left then. The others connect with options.
-func besiege(t *testing.T, o torture.Options, attack, settled func(*sluice.Sluice), options ...grpc.DialOption) harm {
+func besiege(t *testing.T, o Options, attack, settled func(*sluice.Sluice), options ...grpc.DialOption) harm {
 	t.Helper()
-	rnd := torture.Rand(t)
-	ledger := torture.NewLedger(4096, 50)
+	rnd := Rand(t)
+	ledger := NewLedger(4096, 50)
 	o.Rules = ledger.Rules(attackers...)
-	s := torture.Start(t, o)
-	load := torture.StartLoad(t, torture.LoadOptions{Rate: victims, Ask: ledger.Caller(t, s.Addr("grpc"), rnd, options...)})
-	load.Run(t, torture.Pick(300*time.Millisecond, time.Second))
-	torture.Collect(t, s)
-	torture.ResetPeak(t, s)
-	before := torture.Measure(t, s)
+	s := Start(t, o)
+	load := StartLoad(t, LoadOptions{Rate: victims, Ask: ledger.Caller(t, s.Addr("grpc"), rnd, options...)})
+	load.Run(t, Pick(300*time.Millisecond, time.Second))
+	Collect(t, s)
+	ResetPeak(t, s)
+	before := Measure(t, s)
 
 	load.Phase("attack")
 	attack(s)
 	load.Phase("after")
 	load.GoOn(t, leastVictims) // however long what waits takes
-	var now torture.Usage
+	var now Usage
 	defer func() { t.Logf("now: %v", now) }()
 	report := load.Stop(t)
 	report.AtLeast(t, leastVictims, "before")
 	report.NoErrors(t, "before", "attack", "after")
 	t.Logf("before: %v", before)
 	suite.Eventually(t, "goroutines and files are as before", func() bool {
-		now = torture.Measure(t, s)
+		now = Measure(t, s)
 		return now.Goroutines <= before.Goroutines && now.Files <= before.Files
 	})
 	ledger.Settle(t, s, options...)
@@ -86,5 +85,5 @@ func besiege(t *testing.T, o torture.Options, attack, settled func(*sluice.Sluic
 		settled(s)
 	}
 	s.Kill()
-	return harm{late: report.Phase(t, "attack").Late(torture.Deadline), more: now.Peak - before.RSS}
+	return harm{late: report.Phase(t, "attack").Late(Deadline), more: now.Peak - before.RSS}
 }

@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"net"
@@ -11,7 +11,6 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
@@ -23,15 +22,15 @@ const slowCalls = 50
 // those that an operator gets.
 func TestSlowClients(t *testing.T) {
 	var args []string
-	if !torture.Long() {
+	if !Long() {
 		args = []string{"--keepalive-time=2s", "--keepalive-timeout=3s"}
 	}
-	each := torture.Pick(50, 500)
-	every := torture.Pick(200*time.Millisecond, time.Second)
+	each := Pick(50, 500)
+	every := Pick(200*time.Millisecond, time.Second)
 	request := hostile.Request("torture", "attacker", "slow")
 	noWindow := []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}
-	h := besiege(t, torture.Options{Args: args}, func(s *sluice.Sluice) {
-		before := torture.Measure(t, s)
+	h := besiege(t, Options{Args: args}, func(s *sluice.Sluice) {
+		before := Measure(t, s)
 		start := time.Now()
 		var group sync.WaitGroup
 		defer group.Wait()
@@ -63,9 +62,9 @@ func TestSlowClients(t *testing.T) {
 			group.Go(func() { writeSlowly(t, c, request, every) })
 		}
 		// Not every client hears of its end; sluice's files tell.
-		var now torture.Usage
-		for deadline := start.Add(2 * torture.Patience); ; time.Sleep(100 * time.Millisecond) {
-			if now = torture.Measure(t, s); now.Files <= before.Files+len(held) {
+		var now Usage
+		for deadline := start.Add(2 * Patience); ; time.Sleep(100 * time.Millisecond) {
+			if now = Measure(t, s); now.Files <= before.Files+len(held) {
 				break
 			}
 			if time.Now().After(deadline) {

@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
@@ -35,36 +34,36 @@ func TestSoak(t *testing.T) {
 		mostResident   = 16 << 20 // as well
 	)
 	if *soakTime == 0 {
-		*soakTime = torture.Pick(12*time.Second, 10*time.Minute)
+		*soakTime = Pick(12*time.Second, 10*time.Minute)
 	}
-	cycle := torture.Pick(3*time.Second, 10*time.Second)
-	first := torture.Pick(2, 6) // cycles after which nothing grows
+	cycle := Pick(3*time.Second, 10*time.Second)
+	first := Pick(2, 6) // cycles after which nothing grows
 	cycles := max(2*first, int(*soakTime/cycle))
 
-	rnd := torture.Rand(t)
-	ledger := torture.NewLedger(4000, 200)
+	rnd := Rand(t)
+	ledger := NewLedger(4000, 200)
 	rules := func(version int) string {
 		return ledger.Rules(
 			fmt.Sprintf("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: %d } }", version+1),
 			"  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }",
 		)
 	}
-	path := torture.WriteRules(t, rules(0))
-	s := torture.Start(t, torture.Options{Args: []string{"--config", path}})
-	watch := torture.StartWatch(t, s)
-	load := torture.StartLoad(t, torture.LoadOptions{
+	path := WriteRules(t, rules(0))
+	s := Start(t, Options{Args: []string{"--config", path}})
+	watch := StartWatch(t, s)
+	load := StartLoad(t, LoadOptions{
 		Rate: rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
 	})
 	load.Run(t, 2*time.Second)
-	torture.Collect(t, s)
-	base := torture.Measure(t, s)
+	Collect(t, s)
+	base := Measure(t, s)
 
 	load.Phase("soak")
 	visits := startVisits(t, s, ledger)
 	kinds := hostile.All(hostile.Target{})
 	var atRest []held
 	for n := range cycles {
-		torture.Replace(t, path, rules(n+1))
+		Replace(t, path, rules(n+1))
 		var both []*process.Process
 		for range attackers {
 			both = append(both, child{
@@ -78,10 +77,10 @@ func TestSoak(t *testing.T) {
 		suite.Eventually(t, "the rules are in force", func() bool { return limitOf(t, s, "changes") == n+2 })
 		// One more of each may be of the client that comes and goes.
 		suite.Eventually(t, "no more files and goroutines than before: "+base.String(), func() bool {
-			now := torture.Measure(t, s)
+			now := Measure(t, s)
 			return now.Goroutines <= base.Goroutines+visitGoroutines && now.Files <= base.Files+1
 		})
-		atRest = append(atRest, held{heap: inUse(t, s), resident: torture.Measure(t, s).RSS})
+		atRest = append(atRest, held{heap: inUse(t, s), resident: Measure(t, s).RSS})
 	}
 	visited := visits()
 	load.Phase("after")
@@ -113,7 +112,7 @@ func TestSoak(t *testing.T) {
 	if least := cycles * int(cycle/time.Second); visited < least {
 		t.Errorf("%d clients came and went, want at least %d", visited, least)
 	}
-	if got := int(torture.Metrics(t, s).Sum("ratelimit_service_config_load_success")); got != cycles+1 {
+	if got := int(Metrics(t, s).Sum("ratelimit_service_config_load_success")); got != cycles+1 {
 		t.Errorf("%d rule sets were loaded, want %d", got, cycles+1)
 	}
 }
@@ -131,7 +130,7 @@ const visitGoroutines = 8
 // startVisits has a client connect, ask once and go away, ten times a second: what is
 // not given back after one adds up. The function that it returns ends that and returns
 // how often.
-func startVisits(t *testing.T, s *sluice.Sluice, ledger *torture.Ledger) (stop func() int) {
+func startVisits(t *testing.T, s *sluice.Sluice, ledger *Ledger) (stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
@@ -145,10 +144,10 @@ func startVisits(t *testing.T, s *sluice.Sluice, ledger *torture.Ledger) (stop f
 			case <-ctx.Done():
 				return
 			}
-			conn := torture.Dial(t, s.Addr("grpc"))
+			conn := Dial(t, s.Addr("grpc"))
 			// Connecting takes part of the time that a call has.
-			call, done := context.WithTimeout(ctx, torture.Patience)
-			_, err := ledger.Call(call, rls.NewRateLimitServiceClient(conn), torture.Key{Rule: "fixed_window", Value: "visitor"})
+			call, done := context.WithTimeout(ctx, Patience)
+			_, err := ledger.Call(call, rls.NewRateLimitServiceClient(conn), Key{Rule: "fixed_window", Value: "visitor"})
 			done()
 			conn.Close()
 			if err != nil && ctx.Err() == nil {

@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"os/exec"
@@ -11,7 +11,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 // TestStarves takes the processor from sluice, as a container's quota and greedy
@@ -46,28 +45,28 @@ func TestStarves(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			rnd := torture.Rand(t)
-			ledger := torture.NewLedger(200, 50)
-			s := torture.Start(t, torture.Options{Rules: ledger.Rules(), Env: tt.env})
-			load := torture.StartLoad(t, torture.LoadOptions{
-				Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
+			rnd := Rand(t)
+			ledger := NewLedger(200, 50)
+			s := Start(t, Options{Rules: ledger.Rules(), Env: tt.env})
+			load := StartLoad(t, LoadOptions{
+				Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
 			})
-			load.Run(t, torture.Pick(2*time.Second, 5*time.Second))
-			before := torture.Measure(t, s)
+			load.Run(t, Pick(2*time.Second, 5*time.Second))
+			before := Measure(t, s)
 			load.Phase("starving")
-			tt.fault(t, s, torture.Pick(3*time.Second, 30*time.Second))
+			tt.fault(t, s, Pick(3*time.Second, 30*time.Second))
 			load.Phase("recovering")
-			load.GoOn(t, torture.Least)
+			load.GoOn(t, Least)
 			load.Phase("after")
-			load.Run(t, torture.Pick(2*time.Second, 5*time.Second))
+			load.Run(t, Pick(2*time.Second, 5*time.Second))
 			report := load.Stop(t)
-			report.AtLeast(t, torture.Least, "before", "after")
+			report.AtLeast(t, Least, "before", "after")
 			report.NoErrors(t, "before", "starving", "recovering", "after")
 			if report.Phase(t, "starving").Answered() == 0 {
 				t.Error("nothing was answered while sluice had little time, want something")
 			}
 			suite.Eventually(t, "no more files than before: "+before.String(), func() bool {
-				return torture.Measure(t, s).Files <= before.Files
+				return Measure(t, s).Files <= before.Files
 			})
 			ledger.Settle(t, s)
 		})

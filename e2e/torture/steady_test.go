@@ -1,32 +1,30 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"os"
 	"testing"
 	"time"
-
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 func TestMain(m *testing.M) {
 	serveAsChild()
-	os.Exit(torture.Main(m))
+	os.Exit(Main(m))
 }
 
 // TestSteady does nothing to sluice: what the others find is then their doing.
 func TestSteady(t *testing.T) {
-	rnd := torture.Rand(t)
-	ledger := torture.NewLedger(100, 50)
-	s := torture.Start(t, torture.Options{Rules: ledger.Rules()})
-	watch := torture.StartWatch(t, s)
-	load := torture.StartLoad(t, torture.LoadOptions{
-		Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
+	rnd := Rand(t)
+	ledger := NewLedger(100, 50)
+	s := Start(t, Options{Rules: ledger.Rules()})
+	watch := StartWatch(t, s)
+	load := StartLoad(t, LoadOptions{
+		Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd),
 	})
-	load.Run(t, torture.Pick(2*time.Second, 10*time.Second))
+	load.Run(t, Pick(2*time.Second, 10*time.Second))
 	report := load.Stop(t)
-	report.AtLeast(t, torture.Least, "before")
+	report.AtLeast(t, Least, "before")
 	report.NoErrors(t, "before")
 	ledger.Settle(t, s)
 	watch.Stop(t)

@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/volumetest"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 // live is how soon a new version must be in force after it was swapped in. The promise
@@ -21,8 +20,8 @@ const live = 10 * time.Second
 // its steps, which moves on, and in every second one it ends there and begins anew.
 // In force is always the old or the new version of both files.
 func TestVolume(t *testing.T) {
-	rnd := torture.Rand(t)
-	ledger := torture.NewLedger(200, 100)
+	rnd := Rand(t)
+	ledger := NewLedger(200, 100)
 	dir := t.TempDir()
 	files := func(version int) map[string]string {
 		changes := fmt.Sprintf("  - { key: changes, rate_limit: { unit: hour, requests_per_unit: %d } }", version)
@@ -31,10 +30,10 @@ func TestVolume(t *testing.T) {
 	if err := volumetest.Update(dir, files(1)); err != nil {
 		t.Fatal(err)
 	}
-	s := torture.Start(t, torture.Options{Args: []string{"--config", dir}})
+	s := Start(t, Options{Args: []string{"--config", dir}})
 	// inForce returns the version that is.
 	inForce := func() int {
-		page := torture.Metrics(t, s)
+		page := Metrics(t, s)
 		var of []int
 		for _, domain := range []string{"torture", "other"} {
 			of = append(of, int(page.Sum("sluice_rule_limit_requests", fmt.Sprintf("domain=%q", domain), `key1="changes"`)))
@@ -44,9 +43,9 @@ func TestVolume(t *testing.T) {
 		}
 		return of[0]
 	}
-	load := torture.StartLoad(t, torture.LoadOptions{Rate: torture.Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
+	load := StartLoad(t, LoadOptions{Rate: Rate, Ask: ledger.Caller(t, s.Addr("grpc"), rnd)})
 	var latest, sum time.Duration
-	updates := torture.Pick(20, 100)
+	updates := Pick(20, 100)
 	for version := 2; version < 2+updates; version++ {
 		var swapped time.Time
 		took := time.Duration(0)
@@ -85,16 +84,16 @@ func TestVolume(t *testing.T) {
 		suite.Eventually(t, fmt.Sprintf("version %d is in force", version), look)
 		latest, sum = max(latest, took), sum+took
 	}
-	load.GoOn(t, torture.Least)
+	load.GoOn(t, Least)
 	report := load.Stop(t)
-	report.AtLeast(t, torture.Least, "before")
+	report.AtLeast(t, Least, "before")
 	report.NoErrors(t, "before")
 	ledger.Settle(t, s)
 	t.Logf("%d updates were in force %v after the swap in the mean, %v at most", updates, sum/time.Duration(updates), latest)
-	if torture.Long() && latest > live {
+	if Long() && latest > live {
 		t.Errorf("one took %v, want at most %v", latest, live)
 	}
-	page := torture.Metrics(t, s)
+	page := Metrics(t, s)
 	if got := page.Sum("ratelimit_service_config_load_error"); got > 0 {
 		t.Errorf("%v updates were rejected, want none; sluice said:\n%s", got, s.Log())
 	}

@@ -1,6 +1,6 @@
 //go:build torture
 
-package torture_test
+package torture
 
 import (
 	"bufio"
@@ -16,14 +16,13 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
-	"github.com/sluice-ratelimit/sluice/e2e/torture"
 )
 
 // TestHostileHTTP ill-treats the listeners that speak HTTP/1, while others call. Slow
 // requests take the 5 and 10 seconds that sluice gives them.
 func TestHostileHTTP(t *testing.T) {
-	each := torture.Pick(20, 200)
-	h := besiege(t, torture.Options{}, func(s *sluice.Sluice) {
+	each := Pick(20, 200)
+	h := besiege(t, Options{}, func(s *sluice.Sluice) {
 		addr := s.Addr("http")
 		var slow sync.WaitGroup
 		defer slow.Wait()
@@ -83,7 +82,7 @@ func TestHostileHTTP(t *testing.T) {
 // TestDebugListenerKeepsToLoopback looks for it on every other address of this machine,
 // and that loopback is what it listens on unless told otherwise.
 func TestDebugListenerKeepsToLoopback(t *testing.T) {
-	s := torture.Start(t, torture.Options{Rules: "domain: d\n"})
+	s := Start(t, Options{Rules: "domain: d\n"})
 	_, port, err := net.SplitHostPort(s.Addr("debug"))
 	if err != nil {
 		t.Fatal(err)
@@ -105,16 +104,16 @@ func TestDebugListenerKeepsToLoopback(t *testing.T) {
 		}
 	}
 	t.Logf("%d addresses beside loopback", others)
-	help, err := exec.CommandContext(t.Context(), torture.Binary(), "serve", "--help").CombinedOutput()
+	help, err := exec.CommandContext(t.Context(), binary, "serve", "--help").CombinedOutput()
 	if err != nil || !strings.Contains(string(help), "127.0.0.1:6070") {
 		t.Errorf("serve --help: %v, want a default of 127.0.0.1:6070 in:\n%s", err, help)
 	}
 }
 
-// connect opens a connection that is closed after [torture.Patience], when ctx ends.
+// connect opens a connection that is closed after [Patience], when ctx ends.
 func connect(t *testing.T, addr string) (c net.Conn, ctx context.Context) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), torture.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	t.Cleanup(cancel)
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
