@@ -12,17 +12,16 @@ import (
 	"testing"
 )
 
-// mostDependencies is how many modules what is shipped may import directly. Each is
-// one whose updates and holes are ours to follow.
+// mostDependencies is how many modules the shipped programs may import directly. We must
+// follow the updates and holes of each.
 const mostDependencies = 15
 
-// oneDependency are modules that are kept, versioned and updated together: they
-// count once.
+// oneDependency are modules that are updated together, so they count once.
 var oneDependency = []string{"go.opentelemetry.io"}
 
-// TestDependenciesAreFewAndDefended holds go.mod against DESIGN.md's table. What
-// counts is told by the imports: a module counts if a package that a command is
-// built from imports it, for any system. What only tests and e2e import does not.
+// TestDependenciesAreFewAndDefended holds go.mod against DESIGN.md's table. A module
+// counts if a package that a command is built from imports it, on any system. Modules
+// that only tests and e2e import do not count.
 func TestDependenciesAreFewAndDefended(t *testing.T) {
 	imported := dependencies(shipped(packages(t, "")), required(t))
 	for _, system := range []string{"darwin", "windows"} {
@@ -74,8 +73,8 @@ func TestDependencyErrors(t *testing.T) {
 	}
 }
 
-// dependencyErrors says what is wrong with modules that are imported, each by a
-// package of ours, beside those that DESIGN.md defends.
+// dependencyErrors says where imported modules, each with a package that imports it,
+// differ from those that DESIGN.md defends.
 func dependencyErrors(imported map[string]string, rows map[string]bool) []string {
 	var why []string
 	for _, path := range slices.Sorted(maps.Keys(imported)) {
@@ -94,8 +93,7 @@ func dependencyErrors(imported map[string]string, rows map[string]bool) []string
 	return why
 }
 
-// shipped returns those of all packages that commands are built from, the programs
-// of e2e left out.
+// shipped returns the packages that commands are built from, without the programs of e2e.
 func shipped(all []goPackage) []goPackage {
 	byPath := make(map[string]goPackage, len(all))
 	var next []string
@@ -118,8 +116,8 @@ func shipped(all []goPackage) []goPackage {
 	return found
 }
 
-// dependencies returns those of the required modules that packages import, each with
-// one that does.
+// dependencies returns the required modules that packages import, each with a package
+// that imports it.
 func dependencies(from []goPackage, require []string) map[string]string {
 	found := map[string]string{}
 	for _, p := range from {
@@ -166,7 +164,7 @@ func defended(design string) map[string]bool {
 	return rows
 }
 
-// required returns the modules that go.mod names, those of others' need too.
+// required returns the modules that go.mod names, indirect ones too.
 func required(t *testing.T) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", "../go.mod").Output()

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// TestDocumentsNameTestsThatExist looks at pages whose tables name, row by row, the
-// test that holds what they say: `package.TestName`, or `package.TestScripts/name`
-// for one of testdata/.
+// TestDocumentsNameTestsThatExist looks at pages whose tables name a test in each row:
+// `package.TestName`, or `package.TestScripts/name` for one of testdata/.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
 	for page, untested := range map[string]bool{"docs/bugs.md": false, "docs/threats.md": false, "docs/failure-modes.md": false} {
 		text, err := os.ReadFile("../" + page)
@@ -53,8 +52,8 @@ func TestUnheldRows(t *testing.T) {
 
 var namedTest = regexp.MustCompile("`([a-z0-9/]+\\.(?:Test|Fuzz)[A-Za-z0-9_/]*)`")
 
-// unheldRows says which rows of tables whose last column is headed "test" name none
-// that is known. Those that say "no test yet" may, where untested ones may be.
+// unheldRows returns the rows that name no known test, of tables whose last column is
+// "test". Rows may say "no test yet" where that is allowed.
 func unheldRows(page string, known map[string]bool, untested bool) []string {
 	var why []string
 	in, rows := false, 0

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFuzzTargetsHaveInputs holds that whatever reads what others wrote has a fuzz
-// target, and inputs that once led it to new code, which go test runs each time.
+// TestFuzzTargetsHaveInputs holds that each reader of others' bytes has a fuzz target
+// with inputs. go test runs these inputs each time.
 func TestFuzzTargetsHaveInputs(t *testing.T) {
 	known := tests(t)
 	for read, target := range map[string]string{

@@ -16,10 +16,10 @@ const module = "github.com/sluice-ratelimit/sluice"
 // wire is what speaks protobuf and gRPC.
 var wire = []string{"google.golang.org/protobuf", "google.golang.org/grpc", "github.com/envoyproxy/go-control-plane"}
 
-// borders says what the packages of a folder may import, as DESIGN.md does. Our
-// own folders are named from the module's root; one that has a row of its own is no
-// part of the folder above it. A folder that is not here may import what it likes but
-// for cmd, e2e, examples and wire.
+// borders says what the packages of a folder may import, as DESIGN.md does. Our own
+// folders are named from the module's root. A folder with a row of its own is no part of
+// the folder above it. A folder without a row may import anything but cmd, e2e, examples
+// and wire.
 var borders = []struct {
 	folder string
 	own    []string
@@ -45,8 +45,7 @@ var borders = []struct {
 	{folder: "e2e", own: nil},
 }
 
-// TestImportsStayWithinTheBorders looks at what is imported directly, tests left
-// out.
+// TestImportsStayWithinTheBorders looks at direct imports, without those of tests.
 func TestImportsStayWithinTheBorders(t *testing.T) {
 	for _, p := range packages(t, "") {
 		for _, imported := range p.Imports {
@@ -57,8 +56,8 @@ func TestImportsStayWithinTheBorders(t *testing.T) {
 	}
 }
 
-// TestRequestsNeedNoReader looks at all that the way of a request links: no reader of
-// files may come in by a package between.
+// TestRequestsNeedNoReader looks at all that the path of a request links. It must not
+// link a reader of files, not even through another package.
 func TestRequestsNeedNoReader(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"/server").Output()
 	if err != nil {
@@ -167,8 +166,8 @@ func within(path string, roots []string) bool {
 	return false
 }
 
-// folder returns the folder of a package of ours, the longest one with a row in
-// borders or else the first, and "" for other packages.
+// folder returns the folder of a package of ours: the longest one with a row in borders,
+// or else the first. For other packages it returns "".
 func folder(importPath string) string {
 	rest, ours := strings.CutPrefix(importPath, module+"/")
 	if !ours {

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// TestRequestsPassWhileSluiceIsGone holds what envoy.yaml says about
-// failure_mode_deny: an outage of sluice is none of the service behind it, and
-// limits hold again when it is back.
+// TestRequestsPassWhileSluiceIsGone holds what envoy.yaml says about failure_mode_deny.
+// An outage of sluice is no outage of the service behind Envoy. Limits hold again when
+// sluice is back.
 func TestRequestsPassWhileSluiceIsGone(t *testing.T) {
 	bootstrap, err := os.ReadFile(filepath.Join(root, "envoy.yaml"))
 	if err != nil {
@@ -63,7 +63,7 @@ func TestRequestsPassWhileSluiceIsGone(t *testing.T) {
 		t.Errorf("without sluice %d of 10 requests refused, want 0", got)
 	}
 	startSluice(t, first.Addr("grpc"))
-	for range 10_000 { // Envoy comes back to it in its own time
+	for range 10_000 { // Envoy connects again in its own time
 		if refusals(1) == 1 {
 			return
 		}

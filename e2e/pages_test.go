@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// widest is the longest that a line of prose may be. What stands in fences may be longer,
-// and what begins as mayBeWide has it: tables, code and comments.
+// widest is the longest that a line of prose may be. Lines in fences, and those that
+// begin like mayBeWide (tables, code and comments), may be longer.
 const widest = 100
 
 var mayBeWide = []string{"|", "    ", "<!--"}

@@ -20,8 +20,8 @@ type Request struct {
 	Header http.Header `json:"header"`
 }
 
-// Backend is a running server. Any number of goroutines may use it. Whoever
-// started it calls [Backend.Close].
+// Backend is a running server. Any number of goroutines may use it. Its starter must call
+// [Backend.Close].
 type Backend struct {
 	// Addr is where it listens, as host:port.
 	Addr string

@@ -69,8 +69,8 @@ type Options struct {
 	Dir string
 }
 
-// Envoy is a running Envoy. Any number of goroutines may use it. Whoever started
-// it calls Stop or Kill.
+// Envoy is a running Envoy. Any number of goroutines may use it. Its starter must call
+// Stop or Kill.
 type Envoy struct {
 	*process.Process
 

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// confine gives the child a process group of its own, as on Linux. The rest has no
-// counterpart here: a starter that is killed leaves its programs behind.
+// confine gives the child a process group of its own, as on Linux. A starter that is
+// killed leaves its programs behind here.
 func confine(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }

@@ -53,7 +53,7 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// wait returns nil when match accepts a line, each of which it sees once.
+// wait returns nil when match accepts a line. match sees each line once.
 func (l *log) wait(ctx context.Context, match func(string) bool) error {
 	seen := 0
 	for {

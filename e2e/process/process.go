@@ -1,6 +1,6 @@
-// Package process runs the programs that the end-to-end tests and the demo need
-// and makes sure that none outlives its starter: on Linux the kernel kills the
-// child even if the starter is killed itself.
+// Package process runs the programs that the end-to-end tests and the demo need and makes
+// sure that none outlives its starter. On Linux the kernel kills the child even if the
+// starter is killed.
 package process
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Process is a running program. Any number of goroutines may use it. Whoever
-// started it calls [Process.Stop] or [Process.Kill].
+// Process is a running program. Any number of goroutines may use it. Its starter must
+// call [Process.Stop] or [Process.Kill].
 type Process struct {
 	name string
 	cmd  *exec.Cmd

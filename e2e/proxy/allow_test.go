@@ -30,8 +30,8 @@ func allowFlags(t *testing.T) (flags []string, rules string) {
 	return flags, rules
 }
 
-// teamListeners ask for the domains of both teams, and let pass or refuse where
-// sluice does not answer.
+// teamListeners ask for the domains of both teams. Where sluice does not answer, some let
+// requests pass and some deny them.
 func teamListeners() []listener {
 	routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
 	return []listener{
@@ -41,9 +41,9 @@ func teamListeners() []listener {
 	}
 }
 
-// TestAnEnvoyAsksForItsDomainsOnly runs the example of examples/tls/teams.yaml with an
-// Envoy of each kind, whose certificate carries a SPIFFE id, a DNS name, or what is
-// on no list.
+// TestAnEnvoyAsksForItsDomainsOnly runs the example of examples/tls/teams.yaml with three
+// Envoys. Their certificates carry a SPIFFE ID, a DNS name, and a name that is on no
+// list.
 func TestAnEnvoyAsksForItsDomainsOnly(t *testing.T) {
 	t.Parallel()
 	const ok, failed = http.StatusOK, http.StatusInternalServerError
@@ -76,8 +76,8 @@ func TestAnEnvoyAsksForItsDomainsOnly(t *testing.T) {
 					})
 				}
 			}
-			// Envoy takes a denial for an error: what is not told to fail passes, without
-			// a limit.
+			// To Envoy a rejected call is an error. Without failure_mode_deny the request
+			// passes.
 			got, err := p.ask(t.Context(), "pay passing", "/", "x-user: al")
 			if err != nil || got.status != ok {
 				t.Errorf("with failure_mode_deny: false: status %d, %v, want 200", got.status, err)
@@ -98,8 +98,8 @@ func TestAnEnvoyAsksForItsDomainsOnly(t *testing.T) {
 	}
 }
 
-// TestAnEnvoyWithoutOurCertificateGetsNoAnswer has an Envoy show the right name,
-// signed by somebody else, and one show none.
+// TestAnEnvoyWithoutOurCertificateGetsNoAnswer has an Envoy with the right name in a
+// certificate of another authority, and one without a certificate.
 func TestAnEnvoyWithoutOurCertificateGetsNoAnswer(t *testing.T) {
 	t.Parallel()
 	flags, rules := allowFlags(t)

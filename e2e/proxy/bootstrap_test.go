@@ -32,7 +32,7 @@ type listener struct {
 	manager string
 }
 
-// rateLimitFilter differs from what envoy.yaml recommends in that no test passes
+// rateLimitFilter denies where envoy.yaml lets pass, and waits longer. So no test passes
 // because an answer came late or not at all.
 const rateLimitFilter = `
 "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit

@@ -11,16 +11,16 @@ import (
 )
 
 // TestNobodyGetsPastALimitByWhatHeSends has a client of Envoy send everything that it can
-// influence, from a byte to what Envoy rejects itself. Envoy takes an error for a pass, or
-// for a denial if it is told to, so there must be none. The first request passes and the
-// second does not, and the answers to other clients stay the same.
+// influence, from one byte to sizes that Envoy itself rejects. There must be no error,
+// because Envoy lets a request pass on an error. The first request passes and the second
+// does not. The answers to other clients stay the same.
 func TestNobodyGetsPastALimitByWhatHeSends(t *testing.T) {
 	t.Parallel()
 	t.Run("as it is", func(t *testing.T) {
 		t.Parallel()
 		nobodyGetsPast(t, nil, "")
 	})
-	// What it tells again is as long.
+	// What sluice tells of a request is as long as the request.
 	t.Run("telling all over TLS", func(t *testing.T) {
 		t.Parallel()
 		certificates := startRotation(t, envoyName)
@@ -37,7 +37,7 @@ func nobodyGetsPast(t *testing.T, args []string, cluster string) {
 	others := startWitness(t, p, 1)
 	for i, w := range ways {
 		var wrong []string
-		longest, c := 0, string(rune('a'+i)) // so that no two ways have the same values
+		longest, c := 0, string(rune('a'+i)) // no two ways share values
 		for _, n := range w.sizes() {
 			first, err := p.sent(t.Context(), w.name, w.ask(c, n))
 			second, again := p.sent(t.Context(), w.name, w.ask(c, n))
@@ -60,15 +60,15 @@ func nobodyGetsPast(t *testing.T, args []string, cluster string) {
 	t.Logf("others had %d answers; memory was at most %s", others.total(), peak(limits))
 }
 
-// envoyRejects reports whether Envoy itself rejects a request: over HTTP/2 it may reset the
-// stream instead of an answer.
+// envoyRejects reports whether Envoy itself rejects a request. Over HTTP/2 it may reset
+// the stream instead of answering.
 func envoyRejects(status int, err error) bool {
 	return err != nil && strings.Contains(err.Error(), "stream error") ||
 		status == http.StatusRequestHeaderFieldsTooLarge || status == http.StatusBadRequest
 }
 
-// sizes are those of a way, from a byte to what Envoy rejects, with those around which
-// bounds are.
+// sizes returns the sizes to try of a way: from one byte to what Envoy rejects, and sizes
+// around bounds.
 func (w way) sizes() []int {
 	var all []int
 	for _, n := range []int{
@@ -108,8 +108,9 @@ func waysRules() string {
 	return rules.String()
 }
 
-// TestLongerHeadersNeedHigherBounds has an Envoy that takes more than the default. What is
-// beyond a bound of sluice then costs that call alone, and higher bounds limit it.
+// TestLongerHeadersNeedHigherBounds has an Envoy that takes longer headers than by
+// default. A call beyond a bound of sluice then fails, and no other call. With higher
+// bounds it is limited.
 func TestLongerHeadersNeedHigherBounds(t *testing.T) {
 	t.Parallel()
 	taken := "{ max_request_headers_kb: 500 }"

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// strangeValues are of headers: empty, of tabs, in no encoding, or in another than UTF-8.
+// strangeValues are values of headers: empty, tabs, or not UTF-8.
 var strangeValues = []string{
 	"", "a\tb",
 	"caf\xe9", "caf\xe8", "caf\xc3\xa9", "caf\xef\xbf\xbd", // Latin 1, twice; UTF-8; the character for what is none
@@ -29,9 +29,9 @@ var strangeValues = []string{
 	strings.Repeat("\xe9", 59*kib),
 }
 
-// TestValuesOfAnyBytesCount has a client send headers that are no UTF-8, which protobuf's
-// strings must be. They count as they are, with everything on that may tell them again:
-// what sluice says then is still what Envoy, Prometheus and a collector can read.
+// TestValuesOfAnyBytesCount sends headers that are not UTF-8, as protobuf's strings must
+// be. They count as they are. All that may repeat them is switched on, and Envoy,
+// Prometheus and a collector can still read what sluice says.
 func TestValuesOfAnyBytesCount(t *testing.T) {
 	t.Parallel()
 	var spans, unreadable atomic.Int64
@@ -107,7 +107,7 @@ descriptors:
 	}
 }
 
-// TestMetadataOfAnyBytes has Envoy's access log tell what sluice made of such a value.
+// TestMetadataOfAnyBytes reads such a value's metadata in Envoy's access log.
 func TestMetadataOfAnyBytes(t *testing.T) {
 	t.Parallel()
 	p, limits := play(t, setting{

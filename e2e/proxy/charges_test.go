@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestNoChargeIsLost has sluice's threads meet in one counter far more often than
-// requests through Envoy do: each call has many descriptors, all the same.
+// TestNoChargeIsLost makes sluice's threads meet in one counter far more often than
+// requests through Envoy do. Each call has many equal descriptors.
 func TestNoChargeIsLost(t *testing.T) {
 	t.Parallel()
 	const (

@@ -17,8 +17,8 @@ const (
 	places  = 1000 // which is what Envoy opens to the backend at once
 )
 
-// TestWhoeverWaitsIsAnsweredWhenSluiceIsBack has Envoy send 10,000 calls, as many as it
-// may, before sluice has said how many it takes. Then it answers each.
+// TestWhoeverWaitsIsAnsweredWhenSluiceIsBack has Envoy send 10,000 calls, the most that
+// it may, before sluice has said how many streams it takes. Sluice answers each.
 func TestWhoeverWaitsIsAnsweredWhenSluiceIsBack(t *testing.T) {
 	t.Parallel()
 	got := comeBack(t, "")
@@ -27,8 +27,8 @@ func TestWhoeverWaitsIsAnsweredWhenSluiceIsBack(t *testing.T) {
 	}
 }
 
-// TestAnEnvoyWithoutABoundOfItsOwn has Envoy send all of them over one connection for each
-// of its threads, as it does before 1.36. Those beyond --max-streams fail, and no others.
+// TestAnEnvoyWithoutABoundOfItsOwn has Envoy send all of them over one connection per
+// thread, as Envoy before 1.36 does. Calls beyond --max-streams fail, and no others.
 func TestAnEnvoyWithoutABoundOfItsOwn(t *testing.T) {
 	t.Parallel()
 	got := comeBack(t, "max_concurrent_streams: 2147483647")
@@ -38,9 +38,9 @@ func TestAnEnvoyWithoutABoundOfItsOwn(t *testing.T) {
 	}
 }
 
-// comeBack kills sluice and starts it again on its port, where it does not run until all
-// calls wait, and returns how often which answer came. HTTP2 is more options of Envoy's
-// connections to sluice, none of which may be closed.
+// comeBack kills sluice and starts it again on its port once all calls wait. It returns
+// how often each answer came. http2 is more options of Envoy's connections to sluice.
+// None of these connections may be closed.
 func comeBack(t *testing.T, http2 string) map[string]int {
 	t.Helper()
 	config := writeRules(t, fmt.Sprintf(`

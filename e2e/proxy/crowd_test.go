@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// sized returns what the tier at hand wants: SLUICE_LONG asks for the full size.
+// sized returns the size for this tier: SLUICE_LONG asks for the full one.
 func sized(short, long int) int {
 	if os.Getenv("SLUICE_LONG") != "" {
 		return long
@@ -30,8 +30,8 @@ descriptors:
 - { key: held, rate_limit: { unit: second, requests_per_unit: 100, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 20000 } }
 `
 
-// witnessListeners have a limit of 0, and differ in what Envoy makes of an error: a
-// request that passes, or a 500.
+// witnessListeners have a limit of 0. On an error one lets the request pass, and one
+// answers 500.
 func witnessListeners() []listener {
 	routes := limitedBy(`{ generic_key: { descriptor_key: witness, descriptor_value: w } }`)
 	return []listener{
@@ -40,7 +40,7 @@ func witnessListeners() []listener {
 	}
 }
 
-// witness is clients of Envoy that have nothing to do with what others send.
+// witness is clients of Envoy that are independent of what others send.
 type witness struct{ loads map[string]*load }
 
 func startWitness(t *testing.T, p *proxy, clients int) witness {
@@ -62,13 +62,13 @@ func (w witness) total() (answers int) {
 	return answers
 }
 
-// await returns when there were so many answers.
+// await returns when there were this many answers.
 func (w witness) await(t *testing.T, answers int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("%d answers of others", answers), func() bool { return w.total() >= answers })
 }
 
-// stop ends the witnesses, all of whose answers must have been 429.
+// stop ends the witnesses. All their answers must have been 429.
 func (w witness) stop(t *testing.T) {
 	t.Helper()
 	for name, l := range w.loads {
@@ -78,8 +78,8 @@ func (w witness) stop(t *testing.T) {
 	}
 }
 
-// patient is fields of the cluster of sluice for an Envoy that is busy with thousands of
-// requests itself: it may hear late that a connection has been made.
+// patient is fields of the cluster of sluice, for an Envoy that is itself busy with
+// thousands of requests. It may learn late that a connection has been made.
 const patient = `
 connect_timeout: 60s
 circuit_breakers: { thresholds: [{ max_requests: 10000, max_pending_requests: 10000 }] }
@@ -92,7 +92,7 @@ type rush struct {
 	counts map[string]int
 }
 
-// ask makes one more, of the listener ingress.
+// ask makes one more request, to the listener ingress.
 func (r *rush) ask(ctx context.Context, p *proxy, a ask) {
 	r.wg.Go(func() {
 		status, err := p.sent(ctx, "ingress", a)
@@ -112,14 +112,14 @@ func (r *rush) ask(ctx context.Context, p *proxy, a ask) {
 	})
 }
 
-// wait returns how often which status, or error, was the answer.
+// wait returns how often each status or error was the answer.
 func (r *rush) wait() map[string]int {
 	r.wg.Wait()
 	return r.counts
 }
 
-// await returns when the Envoys wait for sluice with all of so many requests, but for those
-// that have their answers.
+// await returns when this number of requests has reached the Envoys: each waits for
+// sluice or has its answer.
 func (r *rush) await(t *testing.T, all int, envoys ...*proxy) {
 	t.Helper()
 	suite.Eventually(t, "all calls wait", func() bool {
@@ -137,7 +137,7 @@ func (r *rush) await(t *testing.T, all int, envoys ...*proxy) {
 }
 
 // TestClientsThatGoAwayChangeNothing has many clients wait for held replies at once, each
-// with a long header in its call; half of them go away.
+// with a long header. Half of them go away.
 func TestClientsThatGoAwayChangeNothing(t *testing.T) {
 	t.Parallel()
 	limits := startPlain(t, nil, "--config", writeRules(t, crowdRules))

@@ -27,9 +27,9 @@ domain: d
 descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1000000 } }]
 `
 
-// TestAShutdownLosesNoRequest stops one of two sluices under load. Envoy learns
-// from its health that it is about to go, and turns to the other in time; a
-// request that cannot be asked about would fail.
+// TestAShutdownLosesNoRequest stops one of two sluices under load. Envoy learns from its
+// health that it will go, and turns to the other in time. A request without an answer of
+// sluice would fail.
 func TestAShutdownLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	config := writeRules(t, plenty)
@@ -60,7 +60,7 @@ health_checks:
 	}
 }
 
-// stopped tells a process to end and waits until it has done so with success.
+// stopped ends a process, which must exit with 0.
 func stopped(t *testing.T, p *process.Process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -70,8 +70,8 @@ func stopped(t *testing.T, p *process.Process) {
 	}
 }
 
-// TestConnectionsEndUnnoticed has sluice end each connection after a short time,
-// as it does so that clients spread over new replicas.
+// TestConnectionsEndUnnoticed makes sluice end each connection after a short time. Sluice
+// does that so that clients spread over new replicas.
 func TestConnectionsEndUnnoticed(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{
@@ -133,8 +133,8 @@ func request() *rls.RateLimitRequest {
 	}}
 }
 
-// TestACallInFlightAtSIGTERMIsAnswered begins a call, and finishes it when sluice
-// has told the client to open no more.
+// TestACallInFlightAtSIGTERMIsAnswered begins a call and finishes it when sluice has told
+// the client to open no more.
 func TestACallInFlightAtSIGTERMIsAnswered(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--config", writeRules(t, plenty)}})
@@ -170,8 +170,8 @@ func TestACallInFlightAtSIGTERMIsAnswered(t *testing.T) {
 	}
 }
 
-// TestARestartLosesNoCall has clients that wait while there is no server. A call
-// that a server took and did not answer would fail.
+// TestARestartLosesNoCall has clients that wait while there is no server. A call fails if
+// a server takes it and does not answer.
 func TestARestartLosesNoCall(t *testing.T) {
 	t.Parallel()
 	config := writeRules(t, plenty)

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestExactlyTheLimitPasses has many clients race for few places, which Envoy's
-// threads and sluice's hand out at once.
+// TestExactlyTheLimitPasses has many clients race for few hits, through many threads of
+// Envoy and of sluice.
 func TestExactlyTheLimitPasses(t *testing.T) {
 	t.Parallel()
 	const (

@@ -16,9 +16,9 @@ import (
 // kind is counters of one rule.
 type kind struct{ domain, key string }
 
-// TestAFloodPushesOutItself has new values, each hit once, come to a table that is
-// far too small for them, and to a domain that may have only a few counters. Those
-// that were there before keep their limits to the hit.
+// TestAFloodPushesOutItself hits new values once each, in a table that is far too small
+// for them and in a domain with few counters. Counters that were there before keep their
+// limits to the hit.
 func TestAFloodPushesOutItself(t *testing.T) {
 	t.Parallel()
 	const (
@@ -54,10 +54,10 @@ func floodPushesOutItself(t *testing.T, rules string, kinds []kind) {
 		clients     = 4
 		growth      = 24 << 20
 	)
-	// The bound keeps the collector's pace out of what is measured.
+	// The bound keeps the collector's pace out of the measurement.
 	limits := startPlain(t, []string{"GOMEMLIMIT=48MiB"}, "--counter-memory", "1MiB", "--config", writeRules(t, rules))
 	client := rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))
-	// send has each of so many values of a kind hit and returns their statuses.
+	// send hits n values of a kind and returns their statuses.
 	send := func(k kind, value string, from, n int, hits uint64) []*rls.RateLimitResponse_DescriptorStatus {
 		r := &rls.RateLimitRequest{Domain: k.domain}
 		for i := range n {
@@ -101,7 +101,7 @@ func floodPushesOutItself(t *testing.T, rules string, kinds []kind) {
 	}
 	window.AwaitHour(t)
 	expect(used, rls.RateLimitResponse_OK, limit-used)
-	// The first half brings what is needed to answer, the second nothing more.
+	// The first half allocates what answering needs. The second must need nothing more.
 	before := flood("new")
 	grown := flood("newer") - before
 	expect(limit-used, rls.RateLimitResponse_OK, 0)

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// recorder is a rate-limit service without bounds that lets all pass.
+// recorder is a rate-limit service without bounds that answers OK to all.
 type recorder struct {
 	rls.UnimplementedRateLimitServiceServer
 
@@ -73,9 +73,9 @@ func (r recorded) largest() (field, headers, message int) {
 	return field, headers, proto.Size(r.request)
 }
 
-// TestWaysLeadToTheService holds that each way carries what it says, so that
-// TestNobodyGetsPastALimitByWhatHeSends sends it to sluice. A newer Envoy that forwards
-// more of a client's fails here.
+// TestWaysLeadToTheService holds that each way carries what it says. Otherwise
+// TestNobodyGetsPastALimitByWhatHeSends would not send it to sluice. A newer Envoy that
+// forwards more of a client's request fails here.
 func TestWaysLeadToTheService(t *testing.T) {
 	t.Parallel()
 	r := startRecorder(t)

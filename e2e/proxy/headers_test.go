@@ -9,8 +9,8 @@ import (
 
 const byUser = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]`
 
-// TestClientsSeeTheirLimit has both write headers: Envoy its own from the
-// statuses, sluice those that it sends along.
+// TestClientsSeeTheirLimit has both write headers: Envoy from the statuses, sluice in its
+// reply.
 func TestClientsSeeTheirLimit(t *testing.T) {
 	t.Parallel()
 	p, _ := play(t, setting{
@@ -73,8 +73,8 @@ descriptors:
 	}
 }
 
-// TestEveryDescriptorCounts sends two descriptors with each request. The stricter
-// limit refuses; whether the other is charged then depends on all_or_nothing.
+// TestEveryDescriptorCounts sends two descriptors with each request. The stricter limit
+// denies. Then all_or_nothing says whether the other is charged.
 func TestEveryDescriptorCounts(t *testing.T) {
 	t.Parallel()
 	const descriptors = `
@@ -100,8 +100,8 @@ descriptors:
 `
 	for name, tt := range map[string]struct {
 		root string
-		// remaining is what the user has left after 3 that passed, 1 that was
-		// refused and 1 more.
+		// remaining is what the user has left after 3 requests that passed, 1 that was
+		// denied and 1 more.
 		remaining string
 	}{
 		"refused counts":  {root: "domain: d", remaining: "0"},

@@ -56,10 +56,10 @@ func TestRequestsSayWhatTheyCost(t *testing.T) {
 		{"/four", "", 200, 3},
 		{"/cost", "0", 200, 3},
 		{"/cost", "3", 200, 0},
-		{"/cost", "0", 200, 0}, // full is not beyond
+		{"/cost", "0", 200, 0}, // full is not over
 		{"/refund", "2", 200, 2},
 		{"/cost", "1", 200, 1},
-		{"/cost", "9", 429, 0}, // counts although it is refused
+		{"/cost", "9", 429, 0}, // counts although it is denied
 		{"/cost", "0", 429, 0},
 		{"/refund", "100", 200, 10}, // never above full
 		{"/cost", "11", 429, 0},
@@ -72,9 +72,8 @@ func TestRequestsSayWhatTheyCost(t *testing.T) {
 	}
 }
 
-// TestTheCostIsKnownAtTheEnd charges what a header of the response says, as
-// services do that answer with the number of tokens used. Before, the request only
-// looks.
+// TestTheCostIsKnownAtTheEnd charges what a header of the response says, as for a service
+// that answers with the number of tokens used. The request itself only peeks.
 func TestTheCostIsKnownAtTheEnd(t *testing.T) {
 	t.Parallel()
 	p, limits := play(t, setting{
@@ -104,7 +103,7 @@ func TestTheCostIsKnownAtTheEnd(t *testing.T) {
 		{"4", 200, 10, 4},
 		{"6", 200, 6, 10},
 		{"7", 200, 0, 17},
-		// What is charged at the end of a refused request would have been refused.
+		// A denied request is charged at its end too, beyond the limit.
 		{"5", 429, 0, 22},
 		{"0", 429, 0, 22},
 	} {
@@ -115,7 +114,7 @@ func TestTheCostIsKnownAtTheEnd(t *testing.T) {
 		}
 		awaitHits(t, limits, step.charged)
 	}
-	// Each request makes two calls, also those that are refused.
+	// Each request makes two calls, denied ones too.
 	suite.Eventually(t, "10 calls", func() bool {
 		return metric(t, limits, "ratelimit_service_total_requests") == 10
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// load is clients that ask over and over, so that something is always in flight.
+// load is clients that ask again and again, so something is always in flight.
 type load struct {
 	ended  atomic.Bool
 	wg     sync.WaitGroup
@@ -18,8 +18,7 @@ type load struct {
 	counts map[string]int
 }
 
-// startLoad has clients call ask, which says in a word what it got. An error is
-// what it got, too.
+// startLoad has clients call ask, which returns its answer or its error in a word.
 func startLoad(t *testing.T, clients int, ask func() (string, error)) *load {
 	t.Helper()
 	l := &load{counts: make(map[string]int)}
@@ -58,15 +57,15 @@ func (l *load) total() int {
 	return sum
 }
 
-// goOn waits for so many more answers.
+// goOn waits for this number of further answers.
 func (l *load) goOn(t *testing.T, answers int) {
 	t.Helper()
 	until := l.total() + answers
 	suite.Eventually(t, fmt.Sprintf("%d more answers", answers), func() bool { return l.total() >= until })
 }
 
-// stop ends the load, lets what is in flight finish, and returns how often each
-// answer came.
+// stop ends the load, waits for what is in flight, and returns how often each answer
+// came.
 func (l *load) stop() map[string]int {
 	l.ended.Store(true)
 	l.wg.Wait()

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// unharmed holds that sluice answered all with a decision.
+// unharmed fails the test if sluice answered any request without a decision.
 func unharmed(t *testing.T, limits *sluice.Sluice) {
 	t.Helper()
 	for _, name := range []string{"sluice_rejected_requests_total", "sluice_ended_connections_total", "ratelimit_service_call_should_rate_limit_service_error"} {
@@ -23,8 +23,8 @@ func unharmed(t *testing.T, limits *sluice.Sluice) {
 	}
 }
 
-// validState is the longest that OpenTelemetry takes: 32 members of 513 bytes. It keeps
-// them with the span until it is sent.
+// validState is the longest tracestate that OpenTelemetry takes: 32 members of 513 bytes.
+// It keeps them with the span until the span is sent.
 var validState = func() string {
 	var members []string
 	for i := range 32 {
@@ -33,11 +33,11 @@ var validState = func() string {
 	return strings.Join(members, ",")
 }()
 
-// nobody is where nobody listens.
+// nobody is an address where nobody listens.
 const nobody = "127.0.0.1:1"
 
-// TestLongTracestatesChangeNothingForOthers has one client send what an Envoy that traces
-// copies into the call, while others ask.
+// TestLongTracestatesChangeNothingForOthers has one client send long tracestates, which a
+// tracing Envoy copies into the call, while others ask.
 func TestLongTracestatesChangeNothingForOthers(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{
@@ -67,7 +67,8 @@ func TestLongTracestatesChangeNothingForOthers(t *testing.T) {
 }
 
 // TestManyLongRequestsAtOnce has clients of one Envoy send the longest header that it
-// takes, which ten descriptors repeat, all at once: half of them for one place.
+// takes, all at once. Ten descriptors repeat it. Half of the clients share a limit of
+// one.
 func TestManyLongRequestsAtOnce(t *testing.T) {
 	t.Parallel()
 	rules, descriptors := &strings.Builder{}, make([]string, 10)
@@ -94,7 +95,7 @@ func TestManyLongRequestsAtOnce(t *testing.T) {
 	}
 	one, each := rivals.wait(), own.wait()
 	others.stop(t)
-	// Of those for one place, each may have been overtaken in one of the ten.
+	// Each of those that share a limit may have been overtaken in one of the ten.
 	if one["200"] > 1 || one["200"]+one["429"] != all/2 {
 		t.Errorf("of one user with a limit of 1, %d requests got %v, want 200 at most once and else 429", all/2, one)
 	}
@@ -106,8 +107,8 @@ func TestManyLongRequestsAtOnce(t *testing.T) {
 		all, len(long), peak(limits), before, others.total())
 }
 
-// TestManyLongRequestsOfManyEnvoys has several Envoys send theirs while sluice stands
-// still, so that all begin at once when it goes on.
+// TestManyLongRequestsOfManyEnvoys has several Envoys send such requests while sluice is
+// stopped. So all begin at once when it goes on.
 func TestManyLongRequestsOfManyEnvoys(t *testing.T) {
 	t.Parallel()
 	const places = 100

@@ -1,5 +1,5 @@
-// Package proxy tests sluice behind the real Envoy: what a client sees of limits,
-// and that it sees nothing of reloads, restarts and shutdowns.
+// Package proxy tests sluice behind the real Envoy: what clients see of limits, and that
+// they see nothing of reloads, restarts and shutdowns.
 package proxy_test
 
 import (
@@ -25,8 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, root, func(binary, _ string) { sluiceBinary = binary }, flags...))
 }
 
-// raceEnabled reports whether these tests run under the race detector; then
-// sluice does so too.
+// raceEnabled reports whether these tests, and so sluice, run under the race detector.
 func raceEnabled() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})

@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// plainBinary builds a sluice without the race detector, under which it would take
-// several times the memory.
+// plainBinary builds a sluice without the race detector, which takes several times the
+// memory.
 var plainBinary = sync.OnceValues(func() (string, error) {
 	if !raceEnabled() {
 		return sluiceBinary, nil
@@ -31,7 +31,7 @@ var plainBinary = sync.OnceValues(func() (string, error) {
 	return sluice.Build(context.Background(), root, dir)
 })
 
-// startPlain starts a sluice whose memory counts.
+// startPlain starts a sluice whose memory can be measured.
 func startPlain(t *testing.T, env []string, args ...string) *sluice.Sluice {
 	t.Helper()
 	binary, err := plainBinary()
@@ -98,8 +98,8 @@ descriptors:
 	waiting := func(want float64) func() bool {
 		return func() bool { return metric(t, limits, "sluice_waiting_calls") == want }
 	}
-	// The first takes 30 seconds. All others wait behind it, so none of them is
-	// answered before the last has come.
+	// The first takes 30 seconds, and all others wait behind it. So none is answered
+	// before the last has come.
 	ask(clients[0], all)
 	suite.Eventually(t, "the first call waits", waiting(1))
 	for i := range all {
@@ -119,7 +119,7 @@ descriptors:
 	}
 }
 
-// peak tells, for logs, the most memory that sluice ever took.
+// peak returns, for logs, the most memory that sluice took so far.
 func peak(s *sluice.Sluice) string {
 	m, err := process.MemoryOf(s.PID())
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // wholeSeconds compares numbers as headers round them.
 var wholeSeconds = cmp.Comparer(func(a, b float64) bool { return math.Ceil(a) == math.Ceil(b) })
 
-// TestTheAccessLogTellsWhy has Envoy write to its access log what sluice decided,
-// for requests that pass and for those that do not.
+// TestTheAccessLogTellsWhy has Envoy write sluice's decisions to its access log, for
+// admitted and denied requests.
 func TestTheAccessLogTellsWhy(t *testing.T) {
 	t.Parallel()
 	p, _ := play(t, setting{

@@ -9,9 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestAnOutageIsWhatEnvoyMakesOfIt kills sluice without warning. Each listener
-// has its own idea of what to do then; both limit again when sluice is back, with
-// new counters.
+// TestAnOutageIsWhatEnvoyMakesOfIt kills sluice without warning. Each listener handles
+// that in its own way. Both limit again when sluice is back, with new counters.
 func TestAnOutageIsWhatEnvoyMakesOfIt(t *testing.T) {
 	t.Parallel()
 	routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`

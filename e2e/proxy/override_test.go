@@ -7,9 +7,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
-// TestRequestsOverrideTheirLimit has routes that send a limit of their own: a
-// fixed one, or one that a filter before left in dynamic metadata, as a filter
-// would that knows the customer's plan.
+// TestRequestsOverrideTheirLimit has routes that send a limit: a fixed one, or one from
+// dynamic metadata, as of a filter that knows the customer's plan.
 func TestRequestsOverrideTheirLimit(t *testing.T) {
 	t.Parallel()
 	p, _ := play(t, setting{

@@ -21,7 +21,7 @@ type client struct {
 	rls.RateLimitServiceClient
 }
 
-// verdict is what a reply says of its only descriptor.
+// verdict is the status of a reply's only descriptor.
 type verdict struct {
 	passed    bool
 	remaining uint32
@@ -50,19 +50,19 @@ func (c client) ask(user string, hits uint64, refund bool) verdict {
 	return v
 }
 
-// everyAlgorithm has the words of limits that each let 20 through.
+// everyAlgorithm has the words of limits that each admit 20.
 var everyAlgorithm = map[string]string{
 	"fixed_window":   "",
-	"sliding_window": ", sub_windows: 24", // hours, in which window.AwaitHour leaves time
+	"sliding_window": ", sub_windows: 24", // of an hour each, and window.AwaitHour leaves time
 	"sliding_log":    "",
 	"token_bucket":   "",
 	"leaky_bucket":   ", slack: 19",
 }
 
-// TestRefundsOfRefusedRequests attacks: whenever a request is refused, the client
-// gives its hits back. Where the refusal was free it gains as many as it
-// gives back, and never has more than a full counter; where it was charged, nothing.
-// Who gives back what was charged gains nothing anywhere.
+// TestRefundsOfRefusedRequests attacks: whenever a request is denied, the client gives
+// its hits back. Where denied hits are free, it gains what it gives back, but never has
+// more than a full counter. Where denied hits count, it gains nothing. A client that
+// gives back admitted hits gains nothing anywhere.
 func TestRefundsOfRefusedRequests(t *testing.T) {
 	t.Parallel()
 	const (
@@ -84,8 +84,8 @@ descriptors:
 				c := client{t, rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))}
 				window.AwaitHour(t)
 
-				// Every second try of the attacker passes, unless what is refused
-				// counts. In a full log it only takes the place of older hits.
+				// Every second try of the attacker passes, unless denied hits count. In a
+				// full log a denied hit only replaces an older one.
 				want := tries / 2 * hits
 				if counted && algorithm != "sliding_log" {
 					want = 0
@@ -109,8 +109,8 @@ descriptors:
 	}
 }
 
-// gain uses up a counter and returns how many hits pass beyond the limit in so
-// many tries, when each refusal is followed by a refund.
+// gain uses up a counter. It returns how many hits pass beyond the limit in this number
+// of tries, with a refund after each denial.
 func (c client) gain(user string, limit, hits uint64, tries int, refund func(verdict) uint64) int {
 	c.t.Helper()
 	if v := c.hit(user, limit); !v.passed || v.remaining != 0 {
@@ -128,8 +128,8 @@ func (c client) gain(user string, limit, hits uint64, tries int, refund func(ver
 	return gain
 }
 
-// TestNoRefundOfFinishedSubWindows gives back hits that were made a second ago,
-// in windows of which each part lasts a second.
+// TestNoRefundOfFinishedSubWindows gives back hits of a second ago, in windows with
+// sub-windows of a second.
 func TestNoRefundOfFinishedSubWindows(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", writeRules(t, `
@@ -149,8 +149,8 @@ descriptors:
 	}
 }
 
-// TestNoRefundWhileRequestsWait gives back what those have used who passed, while
-// others were promised their turns.
+// TestNoRefundWhileRequestsWait gives back admitted hits while other requests wait for
+// their promised turns.
 func TestNoRefundWhileRequestsWait(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--decision-metadata", "--config", writeRules(t, `

@@ -26,9 +26,9 @@ descriptors:
 `, limit)
 }
 
-// TestNobodyNoticesAReload changes a limit under load, in both ways in which
-// files change. The counter keeps its count, so each new limit admits exactly what
-// it has more than the last.
+// TestNobodyNoticesAReload changes a limit under load, by renamed files and in a
+// ConfigMap. The counter keeps its count, so each new limit admits exactly its difference
+// to the last.
 func TestNobodyNoticesAReload(t *testing.T) {
 	t.Parallel()
 	for name, files := range map[string]interface {
@@ -82,7 +82,7 @@ func TestNobodyNoticesAReload(t *testing.T) {
 	}
 }
 
-// renamed is a file that is replaced by another.
+// renamed is a file that is replaced by renaming another.
 type renamed struct{ file string }
 
 func (r renamed) path() string { return r.file }

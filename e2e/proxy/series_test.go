@@ -32,9 +32,9 @@ descriptors:
   - { key: configured, rate_limit: { unit: day, requests_per_unit: 4000000000 } }
 `
 
-// TestStrangersCannotGrowMetrics has a client send new values, overrides and
-// unknown domains without end. Series and memory stay within their bounds,
-// configured rules keep their series, and limits of another domain hold to the hit.
+// TestStrangersCannotGrowMetrics sends new values, overrides and unknown domains without
+// end. Series and memory stay within their bounds. Configured rules keep their series.
+// Limits of another domain hold to the hit.
 func TestStrangersCannotGrowMetrics(t *testing.T) {
 	t.Parallel()
 	const (
@@ -72,8 +72,9 @@ func TestStrangersCannotGrowMetrics(t *testing.T) {
 	window.AwaitHour(t)
 	ours(used, rls.RateLimitResponse_OK, limit-used)
 	ask(&rls.RateLimitRequest{Domain: "ours", Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("plan", "free", 3)}})
-	// A name of what is beyond the bounds takes a place among the runtime ones, though no
-	// series; the flood has it too, and whether before the places are gone is chance.
+	// A name beyond the bounds takes a place among the runtime ones, but no series. The
+	// flood has that name too, and chance decides whether it comes before the places are
+	// gone.
 	alias := descriptor("other", "", 1)
 	alias.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR}
 	ask(&rls.RateLimitRequest{Domain: "ours", Descriptors: []*rlcommon.RateLimitDescriptor{alias}})
@@ -85,7 +86,7 @@ func TestStrangersCannotGrowMetrics(t *testing.T) {
 			wg.Go(func() {
 				for i := from + c*each; i < to; i += clients * each {
 					ask(strangeRequest(i, each))
-					// Who operates looks on.
+					// An operator reads the metrics meanwhile.
 					if i%(50*each) == 0 {
 						page(t, limits)
 					}
@@ -96,7 +97,7 @@ func TestStrangersCannotGrowMetrics(t *testing.T) {
 		page(t, limits)
 		return resident(t, limits)
 	}
-	// The first half brings what is needed to answer, the second nothing more.
+	// The first half allocates what answering needs. The second must need nothing more.
 	before := flood(0, all/2)
 	grown := flood(all/2, all) - before
 	if grown > growth {
@@ -107,7 +108,7 @@ func TestStrangersCannotGrowMetrics(t *testing.T) {
 	ask(&rls.RateLimitRequest{Domain: "theirs", Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("configured", "v", 7)}})
 
 	flooded := page(t, limits)
-	const most = 1000 + 2 // runtime ones, and other of each domain
+	const most = 1000 + 2 // those of values, and `other` of each domain
 	if got, want := series(flooded), series(fresh)+6*most; got > want {
 		t.Errorf("there are %d series, want at most %d", got, want)
 	}
@@ -122,8 +123,8 @@ func TestStrangersCannotGrowMetrics(t *testing.T) {
 			t.Errorf("no series %s: %s", line, why)
 		}
 	}
-	// Of ten requests two are for ours and seven for theirs: what has no series of its
-	// own is in other, to the hit.
+	// Of ten requests two are for ours and seven for theirs. Hits without a series of
+	// their own are in `other`, to the hit.
 	for domain, want := range map[string]int{"ours": all/10*2 + established*(limit+1) + 3 + 1, "theirs": all/10*7 + 7} {
 		if got := int(metric(t, limits, "ratelimit_service_rate_limit_total_hits", fmt.Sprintf("domain=%q", domain))); got != want {
 			t.Errorf("domain %s has %d hits in all series together, want %d", domain, got, want)
@@ -148,7 +149,7 @@ func descriptor(key, value string, hits uint64) *rlcommon.RateLimitDescriptor {
 	}
 }
 
-// strangeRequest returns a request of n descriptors such as nobody sent before.
+// strangeRequest returns a request of n new descriptors.
 func strangeRequest(from, n int) *rls.RateLimitRequest {
 	domain := "theirs"
 	switch from / n % 10 {
@@ -175,7 +176,7 @@ func strangeRequest(from, n int) *rls.RateLimitRequest {
 			d.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5}
 		}
 		if i == from && d.GetLimit() != nil {
-			d.Entries[0] = &rlcommon.RateLimitDescriptor_Entry{Key: "other"} // as what is beyond the bounds
+			d.Entries[0] = &rlcommon.RateLimitDescriptor_Entry{Key: "other"} // as for names beyond the bounds
 		}
 		r.Descriptors = append(r.Descriptors, d)
 	}
@@ -204,7 +205,7 @@ func page(t *testing.T, s *sluice.Sluice) string {
 	return string(text)
 }
 
-// series counts those of a page that clients could add to: of limits and of calls.
+// series counts the series that clients could add: those of limits and of calls.
 func series(page string) int {
 	n := 0
 	for line := range strings.Lines(page) {

@@ -18,16 +18,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// shaped waits longer than any rule has requests wait.
+// shaped waits longer than any rule holds requests.
 var shaped = listener{
 	rateLimit: []string{"timeout: 70s"},
 	routes:    `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`,
 }
 
-// TestRequestsPassAtEvenDistances has 60 requests meet an idle counter of 100 a
-// second. One passes at once, 49 follow 10 ms apart, and 10 are refused; but each
-// 10 ms that pass until sluice has decided all make room for one more. So that
-// these are few, sluice is stopped until Envoy has sent all.
+// TestRequestsPassAtEvenDistances sends 60 requests to an idle counter of 100 a second.
+// One passes at once, 49 follow 10 ms apart, and 10 are denied. Each 10 ms that pass
+// until sluice has decided all make room for one more. To keep these few, sluice is
+// stopped until Envoy has sent all.
 func TestRequestsPassAtEvenDistances(t *testing.T) {
 	t.Parallel()
 	const (
@@ -113,7 +113,7 @@ func freeze(t *testing.T, s *sluice.Sluice) {
 	})
 }
 
-// crowd is requests that were made at once.
+// crowd is requests that are made at once.
 type crowd struct {
 	// start is when times begin.
 	start   time.Time
@@ -148,8 +148,7 @@ func (p *proxy) askAll(t *testing.T, clients int, header string) *crowd {
 	return c
 }
 
-// wait returns after what times requests passed, in order, and how many were
-// refused.
+// wait returns after what times requests passed, in order, and how many were denied.
 func (c *crowd) wait() (passed []time.Duration, refused int) {
 	c.wg.Wait()
 	for _, at := range c.passed {
@@ -159,13 +158,13 @@ func (c *crowd) wait() (passed []time.Duration, refused int) {
 	return passed, c.refused
 }
 
-// held is a request that sluice lets wait.
+// held is a request whose reply sluice holds.
 type held struct {
 	cancel context.CancelFunc
 	got    chan reply // closed without one if the request failed
 }
 
-// hold makes a request that sluice will hold, and waits until it does.
+// hold makes a request and waits until sluice holds its reply.
 func (p *proxy) hold(t *testing.T, limits *sluice.Sluice, listener string, headers ...string) held {
 	t.Helper()
 	before := metric(t, limits, "sluice_waited_calls_total")
@@ -184,8 +183,8 @@ func (p *proxy) hold(t *testing.T, limits *sluice.Sluice, listener string, heade
 	return h
 }
 
-// TestWhoGoesAwayFreesThePlace gives up requests that wait. The place of the last
-// in the queue is free again; before it somebody has been promised a time.
+// TestWhoGoesAwayFreesThePlace cancels requests that wait. The newest one's turn is free
+// again. An older one's is not, because those behind it were promised their times.
 func TestWhoGoesAwayFreesThePlace(t *testing.T) {
 	t.Parallel()
 	p, limits := play(t, setting{
@@ -231,7 +230,7 @@ descriptors:
 	suite.Eventually(t, "nobody waits", func() bool { return metric(t, limits, "sluice_waiting_calls") == 0 })
 }
 
-// TestAShutdownAnswersWhoWaits stops sluice while requests are held. They pass in
+// TestAShutdownAnswersWhoWaits stops sluice while it holds replies. The requests pass in
 // the order in which they came, none before its turn.
 func TestAShutdownAnswersWhoWaits(t *testing.T) {
 	t.Parallel()
@@ -275,8 +274,8 @@ descriptors:
 	}
 }
 
-// TestNobodyIsHeldBeyondEnvoysPatience asks through a filter that waits for 20 ms
-// for what would pass in a minute. Sluice knows and refuses at once.
+// TestNobodyIsHeldBeyondEnvoysPatience asks through a filter that waits 20 ms, for a turn
+// that comes in a minute. Sluice knows the deadline and denies at once.
 func TestNobodyIsHeldBeyondEnvoysPatience(t *testing.T) {
 	t.Parallel()
 	limits := startSluice(t, sluice.Options{Args: []string{"--config", writeRules(t, `

@@ -17,8 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// patience is how long anything may take before a test gives up: far more than it
-// ever needs.
+// patience is how long anything may take before a test fails. Nothing ever needs so long.
 const patience = 30 * time.Second
 
 // proxy is an Envoy before a backend.
@@ -83,8 +82,8 @@ func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 	return s
 }
 
-// startProxy runs a backend and Envoy, which asks the sluices in turn. More
-// fields of their cluster are YAML.
+// startProxy runs a backend and an Envoy that asks the sluices in turn. cluster is more
+// fields of their cluster, in YAML.
 func startProxy(t *testing.T, listeners []listener, clusterFields string, limits ...*sluice.Sluice) *proxy {
 	t.Helper()
 	var addrs []string

@@ -21,12 +21,11 @@ import (
 // The names in the certificates of examples/tls.
 const sluiceName, envoyName = "sluice.example.com", "envoy.example.com"
 
-// rotation is a Secret of sluice's and one of Envoy's, both replaced as Kubernetes
-// does.
+// rotation is a Secret of sluice and one of Envoy. Both are replaced as Kubernetes does.
 type rotation struct {
 	sluice, envoy string   // directories
 	names         []string // in Envoy's certificate
-	// The last authority and the next are trusted beside the one that signs: the
+	// The last authority and the next are trusted beside the one that signs, because the
 	// other side may be one rotation away.
 	last, signer, next *testcert.Authority
 }
@@ -99,9 +98,9 @@ func (r *rotation) cluster(t *testing.T, expected string) string {
 
 var byUserEverywhere = []listener{{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`}}
 
-// TestEnvoyAsksOverMutualTLS runs the example of examples/tls, and replaces all
+// TestEnvoyAsksOverMutualTLS runs the example of examples/tls. It replaces all
 // certificates and authorities under load until none of the first are trusted.
-// Connections end all the time, so that there are new handshakes.
+// Connections end all the time, so there are new handshakes.
 func TestEnvoyAsksOverMutualTLS(t *testing.T) {
 	t.Parallel()
 	r := startRotation(t, envoyName)
@@ -133,7 +132,7 @@ func TestEnvoyAsksOverMutualTLS(t *testing.T) {
 	}
 }
 
-// certificates returns what Envoy says of those that it uses.
+// certificates returns what Envoy says of its certificates.
 func (p *proxy) certificates(t *testing.T) string {
 	t.Helper()
 	resp, err := p.client.Get("http://" + p.Admin + "/certs")
@@ -148,8 +147,8 @@ func (p *proxy) certificates(t *testing.T) string {
 	return string(text)
 }
 
-// TestAnEnvoyOfAnotherNameGetsNoAnswer has sluice expect another name than the one
-// in Envoy's certificate, and Envoy another than in sluice's.
+// TestAnEnvoyOfAnotherNameGetsNoAnswer has sluice expect another name than that in
+// Envoy's certificate, and Envoy another than that in sluice's.
 func TestAnEnvoyOfAnotherNameGetsNoAnswer(t *testing.T) {
 	t.Parallel()
 	r := startRotation(t, envoyName)

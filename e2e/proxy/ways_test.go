@@ -9,25 +9,25 @@ import (
 	"testing"
 )
 
-// kib is the unit in which Envoy bounds headers: 60 of it, by default.
+// kib is the unit in which Envoy bounds headers; the default is 60.
 const kib = 1 << 10
 
-// way is something in a rate-limit call that a client of Envoy chooses the text of.
+// way is a part of a rate-limit call whose text a client of Envoy chooses.
 type way struct {
 	name string
-	// listener is the way's own, called by its name.
+	// listener is the way's listener, with the way's name.
 	listener
 	// service is the filter's rate_limit_service, if it differs.
 	service string
 	// ask returns a request that holds n bytes of c.
 	ask func(c string, n int) ask
-	// most is the largest n that Envoy forwards, at least. What is longer it may reject,
+	// most is at least the largest n that Envoy forwards. Envoy may reject longer ones
 	// with a status of 4xx.
 	most int
 	// carried is how many bytes the largest value or header of the call has then, at
-	// least, so that a way that carries nothing is no way.
+	// least. It holds that a way carries something.
 	carried int
-	// silent is whether Envoy asks for nothing if it is longer.
+	// silent says that Envoy makes no call if n is larger.
 	silent bool
 }
 
@@ -49,11 +49,11 @@ func header(pairs ...string) http.Header {
 // user is n bytes of c in the header that most rules here count by.
 func user(c string, n int) ask { return ask{headers: header("X-User", strings.Repeat(c, n))} }
 
-// beside is the user of a request whose n bytes of c are elsewhere.
+// beside is the user of a request that has its n bytes of c elsewhere.
 func beside(c string, n int) string { return fmt.Sprint(c, n) }
 
-// mostDescriptors is how many descriptors, and entries of one descriptor, the rules of
-// ways have.
+// mostDescriptors is how many descriptors the rules of ways have, and how many entries
+// one descriptor has.
 const (
 	mostDescriptors = 60
 	mostEntries     = 10
@@ -91,8 +91,8 @@ func repeated(n int) string {
 	return limitedBy(all...)
 }
 
-// tracer is the tracing of a connection manager; Envoy's own spans go to the backend,
-// which does not look at them.
+// tracer is the tracing of a connection manager. Envoy's own spans go to the backend,
+// which ignores them.
 func tracer(name, config string) string {
 	return fmt.Sprintf("{ provider: { name: envoy.tracers.%s, typed_config: { \"@type\": type.googleapis.com/envoy.config.trace.v3.%s } } }", name, config)
 }
@@ -106,7 +106,7 @@ const (
 	traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 )
 
-// ways are those in which a client of Envoy can make a call larger, each at its size in
+// ways are all ways in which a client of Envoy can make a call larger, with the sizes of
 // Envoy's defaults.
 var ways = []way{
 	{
@@ -193,7 +193,7 @@ var ways = []way{
 		most: 59 * kib, carried: 59 * kib,
 	},
 	{
-		// The filter leaves out what is longer, and Envoy then asks for nothing.
+		// The filter leaves out longer values, and Envoy then makes no call.
 		name: "metadata of a header", listener: listener{
 			before: `[{ name: envoy.filters.http.header_to_metadata, typed_config: {
   "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config,
@@ -259,7 +259,7 @@ var ways = []way{
 	},
 }
 
-// sent returns the status that a client gets for what it asks of a listener.
+// sent returns the status that a client gets from a listener.
 func (p *proxy) sent(ctx context.Context, listener string, a ask) (status int, err error) {
 	if a.method == "" {
 		a.method = http.MethodGet
@@ -290,7 +290,7 @@ func (p *proxy) sent(ctx context.Context, listener string, a ask) (status int, e
 	return resp.StatusCode, err
 }
 
-// wayListeners let pass what an error answers, as Envoy does by default.
+// wayListeners let requests pass on an error, as Envoy does by default.
 func wayListeners() []listener {
 	var all []listener
 	for _, w := range ways {

@@ -16,10 +16,10 @@ import (
 // listeners are the names under which sluice logs its addresses.
 var listeners = [...]string{"grpc", "http", "debug", "metrics"}
 
-// Build builds the binary from the repository at root into dir and returns its
-// path. Flags are more flags of `go build`, such as -race. Go keeps what `go run`
-// links, which it does not for `go build`: the packages that call Build in one tree
-// link the binary once, and each gets a copy.
+// Build builds the binary from the repository at root into dir and returns its path.
+// Flags are more flags of `go build`, such as -race. It uses `go run`, because Go keeps
+// what that links, unlike `go build`. So test packages of one tree link the binary once,
+// and each gets a copy.
 func Build(ctx context.Context, root, dir string, flags ...string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dir, "sluice"))
 	if err != nil {
@@ -55,8 +55,8 @@ type Options struct {
 	Prepare func(*exec.Cmd)
 }
 
-// Sluice is a running server. Any number of goroutines may use it. Whoever
-// started it calls Stop or Kill.
+// Sluice is a running server. Any number of goroutines may use it. Its starter must call
+// Stop or Kill.
 type Sluice struct {
 	*process.Process
 

@@ -17,14 +17,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
-// bites says what must come of each attack; what is not here must leave sluice serving,
-// its memory in bounds, and no more.
+// bites says what each attack must lead to. Beside that, sluice must go on serving and
+// keep its memory in bounds.
 var bites = map[string]struct {
-	// ends says that sluice ends the connection, again and again; mayEnd that it does
-	// or stops reading, whichever comes first. TestSlowClients sees those ended that it
-	// has stopped reading.
+	// ends says that sluice must end the connection, again and again. mayEnd says that it
+	// ends the connection or stops reading, whichever comes first. TestSlowClients holds
+	// that a connection that is not read ends too.
 	ends, mayEnd bool
-	// reset and answer are what calls get meanwhile.
+	// reset and answer are what the attacker's calls get.
 	reset, answer string
 }{
 	"calls without pause":        {ends: true, reset: "REFUSED_STREAM", answer: "0"},
@@ -49,8 +49,8 @@ var bites = map[string]struct {
 	"windows of zero":            {ends: true, reset: "REFUSED_STREAM"},
 }
 
-// TestAttacks has hostile connections do their worst, each begun anew when it is ended,
-// while others call. The long tier writes the table of docs/threats.md.
+// TestAttacks runs each attack while others call. A connection that is ended begins anew.
+// The long tier writes the table of docs/threats.md.
 func TestAttacks(t *testing.T) {
 	var table strings.Builder
 	for _, attack := range hostile.All(hostile.Target{}) {
@@ -100,8 +100,8 @@ func attackSluice(t *testing.T, name string, connections int, d time.Duration) (
 	h = besiege(t, Options{}, func(s *sluice.Sluice) {
 		o = attack(t, name, s.Addr("grpc"), connections, d)
 	}, func(s *sluice.Sluice) {
-		// The last ones may have been ended by the attack's own end; and headers too
-		// large in pieces end a connection without any guard.
+		// The end of the attack may have ended the last connections. Too large headers in
+		// pieces end a connection without any guard.
 		got := int(Metrics(t, s).Sum("sluice_ended_connections_total"))
 		if least := o.Ended - connections; got < least && name != "CONTINUATION flood" {
 			t.Errorf("the metric says that %d connections were ended, want at least %d", got, least)
@@ -110,7 +110,7 @@ func attackSluice(t *testing.T, name string, connections int, d time.Duration) (
 	return h, o
 }
 
-// attackStock is [attackSluice] of a server that nobody holds to anything.
+// attackStock is [attackSluice] for the stock server, of which nothing is expected.
 func attackStock(t *testing.T, name string, connections int) (harm, hostile.Outcome) {
 	t.Helper()
 	p, addr := startStock(t)
@@ -138,7 +138,7 @@ func attackStock(t *testing.T, name string, connections int) (harm, hostile.Outc
 	return harm{late: report.Phase(t, "attack").Late(Deadline), more: after.Peak - before.RSS}, o
 }
 
-// lasts is how long an attack does.
+// lasts returns how long an attack lasts.
 func lasts() time.Duration { return Pick(time.Second, 3*time.Second) }
 
 func attack(t *testing.T, name, addr string, connections int, d time.Duration) hostile.Outcome {

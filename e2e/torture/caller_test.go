@@ -25,8 +25,9 @@ import (
 // connections is how many a caller has, as an Envoy has one for each worker.
 const connections = 4
 
-// Dial connects to a server, host:port or the path of a socket, plainly unless options say otherwise, and again at once
-// when a connection ends. The connection closes when the test ends.
+// Dial connects to a server, host:port or the path of a socket, without TLS unless
+// options say otherwise. It connects again at once when a connection ends. It closes the
+// connection when the test ends.
 func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientConn {
 	tb.Helper()
 	target := "passthrough:///" + addr
@@ -50,8 +51,9 @@ func Dial(tb testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCo
 // Caller returns what a [Load] asks: one to three counters of the ledger, some far
 // more often than others, over a few connections to addr. It takes its seed from rnd.
 //
-// It makes the first hit of every bucket itself, alone: from then on the bucket drains,
-// so a call that another, of a moment before, had overtaken would be told one less.
+// It makes the first hit of every bucket itself, alone. From the first hit on the bucket
+// drains. If two calls made it, the one with the earlier time could come second and be
+// told one less.
 func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...grpc.DialOption) Ask {
 	tb.Helper()
 	clients := make([]rls.RateLimitServiceClient, connections)
@@ -87,7 +89,7 @@ func (l *Ledger) Caller(tb testing.TB, addr string, rnd *rand.Rand, options ...g
 	}
 }
 
-// Call asks for one hit of each key, which must differ, and checks the answer.
+// Call asks for one hit of each key and checks the answer. The keys must differ.
 func (l *Ledger) Call(ctx context.Context, client rls.RateLimitServiceClient, keys ...Key) (string, error) {
 	floors := make([]int, len(keys))
 	for i, k := range keys {
@@ -98,7 +100,7 @@ func (l *Ledger) Call(ctx context.Context, client rls.RateLimitServiceClient, ke
 		for _, k := range keys {
 			l.Lost(k)
 		}
-		// The text differs from call to call, by addresses and times.
+		// The text has addresses and times, so it differs from call to call.
 		return "", errors.New(status.Code(err).String())
 	}
 	if len(got.GetStatuses()) != len(keys) {
@@ -126,8 +128,8 @@ func Request(keys ...Key) *rls.RateLimitRequest {
 	return r
 }
 
-// Settle looks at every counter and at the metrics, when the load has stopped, and
-// fails the test for all that was wrong with any answer.
+// Settle looks at every counter and at the metrics when the load has stopped. It fails
+// the test for each fault of any answer.
 func (l *Ledger) Settle(tb testing.TB, s *sluice.Sluice, options ...grpc.DialOption) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)

@@ -16,10 +16,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// TestCertificates replaces sluice's certificate and those of its authorities in a
-// mounted Secret, again and again, while clients connect anew all the time: no call
-// fails. Once the pair does not match; the old one stays, and both a metric and the
-// log say so.
+// TestCertificates replaces the certificates of sluice and of its authorities in a
+// mounted Secret, again and again, while clients connect. No call fails. Once the key
+// does not fit the certificate: the old pair stays, and a metric and the log say so.
 func TestCertificates(t *testing.T) {
 	const name = "sluice.test"
 	rnd := Rand(t)

@@ -22,14 +22,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
-// childVariable makes this program an attacker or a stock server instead: attackers
-// must not share a process, its scheduler and its memory with the callers whose
-// lateness is measured.
+// childVariable turns this program into an attacker or a stock server. Attackers must not
+// share a scheduler and memory with the callers, whose lateness is measured.
 const childVariable = "SLUICE_TORTURE_CHILD"
 
 // child says what such a program does.
 type child struct {
-	// Attack is the name of one. A child without is a stock server.
+	// Attack is the name of an attack. If it is empty, the child is a stock server.
 	Attack      string
 	Target      hostile.Target
 	Connections int
@@ -104,7 +103,7 @@ func outcome(t *testing.T, p *process.Process) (o hostile.Outcome) {
 	return o
 }
 
-// stock is the same service as grpc-go comes, without options; it answers OK.
+// stock is a service on grpc-go without options. It answers OK to all.
 type stock struct {
 	rls.UnimplementedRateLimitServiceServer
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestSleep stops the process for 5 s, as a machine that is suspended: the calls
-// made meanwhile are late, and no counter has gained anything by it.
+// TestSleep stops the process for 5 s, as a suspended machine does. The calls of that
+// time are late. No counter gains anything.
 func TestSleep(t *testing.T) {
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
@@ -40,8 +40,8 @@ func TestSleep(t *testing.T) {
 	ledger.Settle(t, s)
 }
 
-// TestOtherClocks runs sluice where the monotonic clock is far from what the machine
-// has been up for, as after months, or soon after a start.
+// TestOtherClocks runs sluice with a monotonic clock far from this machine's, as after
+// months of uptime or just after boot.
 func TestOtherClocks(t *testing.T) {
 	up, err := os.ReadFile("/proc/uptime")
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestConfigFile ill-treats the file of rules while calls count. What a writer left
-// behind that died, or what cannot be read, is rejected once, with its place in the
-// file, and the rules in force stay to the last counter.
+// TestConfigFile damages the file of rules while calls count: a writer dies halfway, or
+// the file cannot be read. Each fault is rejected once, with its place in the file. The
+// rules in force and all counters stay.
 func TestConfigFile(t *testing.T) {
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
@@ -30,7 +30,7 @@ func TestConfigFile(t *testing.T) {
 		}
 	}
 	do(os.Mkdir(dir, 0o755))
-	// Within one bracket, so that no part of it is rules.
+	// All of it is within one bracket, so no part of it is valid.
 	lines := strings.Split(strings.TrimSuffix(ledger.Rules(), "\n"), "\n")
 	for i := range lines[2:] {
 		lines[2+i] = strings.TrimPrefix(lines[2+i], "  - ")
@@ -97,8 +97,8 @@ func TestConfigFile(t *testing.T) {
 	}
 }
 
-// asNobody has sluice run as a user for whom modes of files hold, unless this one is
-// such.
+// asNobody makes sluice run as a user whom file modes bind, unless this user is one
+// already.
 func asNobody(t *testing.T) func(*exec.Cmd) {
 	t.Helper()
 	if os.Getuid() != 0 {

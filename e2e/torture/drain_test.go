@@ -22,9 +22,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/torture/hostile"
 )
 
-// TestDrainOnTheWire looks at the frames of a drain: health turns first, calls are
-// still taken then, for the whole delay; a GOAWAY that allows every stream comes before
-// the one that names the last, so that no call on its way is lost; what was taken is
+// TestDrainOnTheWire looks at the frames of a drain. Health turns first. Calls are still
+// taken for the whole delay. A GOAWAY that allows every stream comes before the one that
+// names the last stream, so no call on its way is lost. Calls that were taken are
 // answered.
 func TestDrainOnTheWire(t *testing.T) {
 	const delay = 3 * time.Second
@@ -54,7 +54,7 @@ func TestDrainOnTheWire(t *testing.T) {
 	w.finish(t, during)
 	w.await(t, "status 0 on stream 3")
 	w.await(t, fmt.Sprintf("GOAWAY NO_ERROR, last stream %d", 1<<31-1))
-	// It may come as late as it likes, on a machine that is busy.
+	// On a busy machine it may come late, so only too early is wrong.
 	if waited := w.wentAway().Sub(told); waited < delay {
 		t.Errorf("the first GOAWAY came %v after the signal, in the drain delay of %v", waited, delay)
 	}
@@ -80,7 +80,7 @@ func TestDrainOnTheWire(t *testing.T) {
 	}
 }
 
-// wire is a client that shows the frames that it gets.
+// wire is a client that notes the frames that it gets.
 type wire struct {
 	framer *http2.Framer
 
@@ -120,7 +120,7 @@ func (w *wire) write(t *testing.T, frame func() error) {
 	}
 }
 
-// read notes what ends calls and connections, and answers what wants an answer.
+// read notes frames that end calls and connections. It answers SETTINGS and PING.
 func (w *wire) read() {
 	for {
 		f, err := w.framer.ReadFrame()

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestFewFiles lets sluice open 128 files, and has 200 clients connect beside those
-// that are there: these are served on, rules are reloaded meanwhile, and when the
-// others have left new ones are served.
+// TestFewFiles lets sluice open 128 files, and 200 more clients connect. The first
+// clients are served on, and rules are reloaded meanwhile. When the others have left, new
+// clients are served.
 func TestFewFiles(t *testing.T) {
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
-// TestHandshakes has clients do all but a proper handshake, while others call over TLS
-// with certificates. Go's client cannot ask for a renegotiation, so none does.
+// TestHandshakes spoils handshakes in many ways while others call over TLS with
+// certificates. Renegotiation is not among them, because Go's client cannot ask for it.
 func TestHandshakes(t *testing.T) {
 	const host = "sluice.test"
 	issue := func(a *testcert.Authority, l testcert.Leaf) tls.Certificate {
@@ -104,7 +104,7 @@ func TestHandshakes(t *testing.T) {
 	h.checkMemory(t)
 }
 
-// TestTLSWithoutTLS has clients begin TLS where there is none.
+// TestTLSWithoutTLS speaks TLS to listeners without it.
 func TestTLSWithoutTLS(t *testing.T) {
 	hello := clientHello(t, &tls.Config{ServerName: "sluice.test", NextProtos: []string{"h2"}})
 	besiege(t, Options{}, func(s *sluice.Sluice) {
@@ -113,7 +113,7 @@ func TestTLSWithoutTLS(t *testing.T) {
 	}, nil)
 }
 
-// useTLS begins HTTP/2 and returns why there was no answer. A client of TLS 1.3 hears
+// useTLS begins HTTP/2 and returns why there was no answer. In TLS 1.3 a client learns
 // that its certificate is rejected only after its handshake.
 func useTLS(t *testing.T, addr string, config *tls.Config) error {
 	t.Helper()

@@ -16,10 +16,10 @@ import (
 // mostConnectionMemory is what an idle connection may take, in bytes resident.
 const mostConnectionMemory = 24 << 10
 
-// TestIdleConnections opens many connections that do nothing, and then has each call
-// once a second, while others call.
+// TestIdleConnections opens many connections that do nothing. Then each calls once a
+// second. Others call all the time.
 func TestIdleConnections(t *testing.T) {
-	// In one process there are no more than 20,000 files, of which these take one each.
+	// A process may open 20,000 files, and each connection takes one.
 	const many = 10_000
 	request := hostile.Request("torture", "attacker", "idle")
 	h := besiege(t, Options{Args: []string{"--max-connections=20000", "--connection-timeout=1m"}}, func(s *sluice.Sluice) {

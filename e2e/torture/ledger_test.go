@@ -12,15 +12,14 @@ import (
 // Key names a counter: one of the rules' names and a value.
 type Key struct{ Rule, Value string }
 
-// Ledger is the reference that answers are held against: what each counter of one
-// run of sluice may say. It is independent of how sluice counts.
+// Ledger is the reference for answers: it knows what each counter of one run of sluice
+// may say. It does not count as sluice does.
 //
-// Every admitted hit has a number of its own, which follows from the remaining hits
-// that the answer names. Numbers rise: a call that began after another had ended has a
-// higher one. None is beyond the limit, and no call is denied before the limit is
-// reached. A call whose outcome is unknown may or may not have been counted; only such
-// calls make the ledger accept more than one answer. A restarted sluice needs a new
-// ledger.
+// Every admitted hit has a number of its own: the limit less the remaining hits that the
+// answer names. Numbers rise: a call that began after another had ended has a higher one.
+// None is beyond the limit, and no call is denied before the limit is reached. A call
+// whose outcome is unknown may or may not have been counted. Only for such calls the
+// ledger accepts more than one answer. A restarted sluice needs a new ledger.
 //
 // Any number of goroutines may use it.
 type Ledger struct {
@@ -31,7 +30,7 @@ type Ledger struct {
 	accounts map[Key]*account
 	faults   []string
 	more     int // faults beyond mostFaults
-	unheard  int // admitted, as peeks say, though the caller did not hear of it
+	unheard  int // admitted, as peeks say, though the caller got no answer
 }
 
 // mostFaults is how many faults are kept with their text.
@@ -47,8 +46,8 @@ type account struct {
 	told    []bool // by number: somebody was told
 }
 
-// NewLedger returns a ledger of counters with a limit of 1 to 4096, of which a
-// [Ledger.Caller] asks for so many of each rule.
+// NewLedger returns a ledger of counters with a limit of 1 to 4096. A [Ledger.Caller]
+// asks for this number of values of each rule.
 func NewLedger(limit, values int) *Ledger {
 	if limit < 1 || limit > mostLimit || values < 1 {
 		panic(fmt.Sprintf("torture: a ledger of %d counters of limit %d", values, limit))
@@ -106,7 +105,7 @@ func (l *Ledger) Answer(k Key, floor int, got *rls.RateLimitResponse_DescriptorS
 	}
 }
 
-// Lost notes that nobody knows what became of a call.
+// Lost notes a call whose outcome is unknown.
 func (l *Ledger) Lost(k Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -106,14 +106,14 @@ func TestEachLimit(t *testing.T) {
 	h.checkMemory(t)
 }
 
-// limitsOfARequest sends what is just within each bound, and just beyond.
+// limitsOfARequest sends requests just within each bound and just beyond.
 func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
 	t.Helper()
 	client := rls.NewRateLimitServiceClient(Dial(t, s.Addr("grpc")))
 	entry := func(key, value int) *rlcommon.RateLimitDescriptor_Entry {
 		return &rlcommon.RateLimitDescriptor_Entry{Key: strings.Repeat("k", key), Value: strings.Repeat("v", value)}
 	}
-	// ask makes a request of so many descriptors and entries.
+	// ask makes a request with this number of descriptors and entries.
 	ask := func(descriptors, entries, key, value int) *rls.RateLimitRequest {
 		r := &rls.RateLimitRequest{Domain: "torture"}
 		for range descriptors {
@@ -125,7 +125,7 @@ func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
 		}
 		return r
 	}
-	// sized makes one of so many bytes.
+	// sized makes a request of this size.
 	sized := func(bytes int) *rls.RateLimitRequest {
 		r := ask(4, 1, 1, 1000)
 		r.Domain += strings.Repeat("x", bytes-proto.Size(r))
@@ -166,7 +166,7 @@ func limitsOfARequest(t *testing.T, s *sluice.Sluice) {
 	}
 }
 
-// headersOverHTTP asks for health with so many bytes of headers.
+// headersOverHTTP asks for health with headers of this size.
 func headersOverHTTP(t *testing.T, s *sluice.Sluice, bytes int) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr("http")+"/healthcheck", http.NoBody)
@@ -216,8 +216,8 @@ func awaitEnd(t *testing.T, c *hostile.Conn) {
 	suite.Eventually(t, "sluice ends the connection", func() bool { return ends(c) })
 }
 
-// ended opens so many connections for each of what there is to say, says it, and fails
-// the test if the other side does not end all of them.
+// ended opens this number of connections for each text, sends it, and fails the test if
+// the other side does not end all of them.
 func ended(t *testing.T, addr string, each int, say ...[]byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)

@@ -16,16 +16,16 @@ const (
 	Deadline = 20 * time.Millisecond
 	// Rate is the usual load, in calls a second.
 	Rate = 2000
-	// Least is the load that a test must have reached before and after its fault to
-	// say anything, in answers a second.
+	// Least is the load in answers a second that a test must reach before and after its
+	// fault. With less it says nothing.
 	Least = 1000
 )
 
 // mostInFlight is the default of [LoadOptions].
 const mostInFlight = 20_000
 
-// Ask makes one call and says in a word what it got. An error must be one of few
-// texts, since errors are counted by it.
+// Ask makes one call and returns its answer in a word. Errors must have few different
+// texts, because they are counted by text.
 type Ask func(ctx context.Context) (answer string, err error)
 
 // LoadOptions say what to ask.
@@ -114,7 +114,7 @@ func (l *Load) pace() {
 	}
 }
 
-// due returns when call n is.
+// due returns when call n is due.
 func (l *Load) due(start time.Time, n int) time.Time {
 	return start.Add(time.Duration(float64(n) / float64(l.options.Rate) * float64(time.Second)))
 }
@@ -140,8 +140,8 @@ func (l *Load) Phase(name string) {
 	l.phase.Store(p)
 }
 
-// Alone waits until the calls of earlier phases have ended, so that what happens from
-// now on happens to those of this phase alone.
+// Alone waits until the calls of earlier phases have ended. What happens from now on
+// happens to this phase alone.
 func (l *Load) Alone(tb testing.TB) {
 	tb.Helper()
 	suite.Eventually(tb, "calls of earlier phases end", func() bool {
@@ -160,8 +160,8 @@ func (l *Load) InFlight() int { return int(l.flying.Load()) }
 // Run lets the load go on for d.
 //
 // In the short tier it then waits until the phase has as many answers as
-// [LoadOptions.Least] makes in d: a machine that is busy with something else takes
-// longer, and the test says as much.
+// [LoadOptions.Least] makes in d. On a busy machine that takes longer, and the test says
+// as much.
 //
 // In the long tier the rate counts. If the phase has not come to it, Run begins a phase
 // of the same name and tries again, for a quarter of [Patience] at most.
@@ -186,7 +186,7 @@ func (l *Load) Run(tb testing.TB, d time.Duration) {
 	}
 }
 
-// GoOn waits for so many more answers.
+// GoOn waits for this number of further answers.
 func (l *Load) GoOn(tb testing.TB, answers int) {
 	tb.Helper()
 	until := l.answers.Load() + int64(answers)

@@ -17,9 +17,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestLogs has sluice log megabytes to a pipe that nobody reads, and to a disk of
-// 64 KiB, while calls count: no call fails for it, what is lost is counted, good
-// rules are taken meanwhile, and the end comes although the log is stuck.
+// TestLogs makes sluice log megabytes to a pipe that is not read, and to a disk of 64
+// KiB, while calls count. No call fails. Lost lines are counted. Good rules are taken
+// meanwhile. The process ends although the log is stuck.
 func TestLogs(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -82,8 +82,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// startOnSmallDisk has sluice log to a file on a file system of its own of 64 KiB,
-// whose contents are its output.
+// startOnSmallDisk makes sluice log to a file on a file system of 64 KiB.
 func startOnSmallDisk(t *testing.T, config string) *sluice.Sluice {
 	t.Helper()
 	dir := t.TempDir()

@@ -13,8 +13,8 @@ import (
 )
 
 // TestLossesOfARestart counts the calls that a restart costs behind the cluster of
-// ../../envoy.yaml, and prints the table of docs/failure-modes.md. That page promises
-// that none is lost where the drain lasts longer than Envoy takes to notice.
+// ../../envoy.yaml, and prints the table of docs/failure-modes.md. That page promises: no
+// call is lost if the drain lasts longer than Envoy takes to notice.
 func TestLossesOfARestart(t *testing.T) {
 	if !Long() {
 		t.Skip("the long tier has it: each of its restarts waits for Envoy's health checks")

@@ -14,10 +14,9 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// TestMemory fills the counters' memory with values such as nobody sent before, as
-// fast as they are taken, with Go's memory limited: the process stays within both,
-// what is evicted is counted, and counters that were well used before keep their
-// limits to the hit.
+// TestMemory fills the counters' memory with new values as fast as sluice takes them, and
+// limits Go's memory. The process stays within both. Evictions are counted. Counters that
+// were used much before keep their limits to the hit.
 func TestMemory(t *testing.T) {
 	const (
 		each        = 500 // descriptors of a request

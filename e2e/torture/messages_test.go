@@ -25,7 +25,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// rawCodec sends bytes as they are, and hands out those that come.
+// rawCodec passes bytes through both ways.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -48,8 +48,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 // TestOddMessages sends messages at the edge of every bound and of protobuf, many at
-// once, while others call. What protobuf's own decoder takes sluice answers, unless it
-// is beyond a bound.
+// once, while others call. Sluice answers what protobuf's decoder accepts, unless it is
+// beyond a bound.
 func TestOddMessages(t *testing.T) {
 	const limit = 64 << 10
 	request := func(change func(*rls.RateLimitRequest)) []byte {
@@ -62,7 +62,7 @@ func TestOddMessages(t *testing.T) {
 		return b
 	}
 	plain := request(func(*rls.RateLimitRequest) {})
-	// padded adds a field that nobody knows up to a size.
+	// padded adds an unknown field, up to a size.
 	padded := func(size int) []byte {
 		const number = 1000
 		head := protowire.AppendTag(slices.Clone(plain), number, protowire.BytesType)

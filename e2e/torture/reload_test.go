@@ -15,8 +15,8 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// TestReloads has the rules change again and again while calls count: those that
-// stay as they are count on, exactly, and nothing of the old sets stays in memory.
+// TestReloads changes the rules again and again while calls count. Rules that stay the
+// same count on exactly. Nothing of the old sets stays in memory.
 func TestReloads(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -33,7 +33,7 @@ func TestReloads(t *testing.T) {
 			s, reload := tt.start(t, ledger)
 			ask := ledger.Caller(t, s.Addr("grpc"), rnd)
 
-			// Whatever grows with the first of anything has grown then.
+			// What grows only once has grown by now.
 			warm := StartLoad(t, LoadOptions{Rate: Rate, Ask: ask})
 			const first = 5
 			version := 1
@@ -77,7 +77,7 @@ func TestReloads(t *testing.T) {
 	}
 }
 
-// inUse returns what is in use of the heap, in bytes.
+// inUse returns the bytes of the heap that are in use.
 func inUse(t *testing.T, s *sluice.Sluice) int {
 	t.Helper()
 	Collect(t, s)

@@ -27,7 +27,7 @@ type replicas struct {
 	addr  []string
 	now   []*sluice.Sluice
 	envoy *envoy.Envoy
-	// web are a few connections, each of which one of Envoy's threads serves.
+	// web has a few connections. One of Envoy's threads serves each.
 	web [4]*http.Client
 	n   atomic.Int64
 }
@@ -143,7 +143,7 @@ func (r *replicas) load(t *testing.T) *Load {
 	})
 }
 
-// asked waits until a sluice that has just started has got so many calls.
+// asked waits until a sluice that has just started has got this number of calls.
 func (r *replicas) asked(t *testing.T, i, calls int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("%d calls to sluice %d", calls, i), func() bool {
@@ -151,8 +151,8 @@ func (r *replicas) asked(t *testing.T, i, calls int) {
 	})
 }
 
-// TestRollingRestarts stops one of two sluices as Kubernetes does, over and over:
-// behind Envoy no call fails.
+// TestRollingRestarts stops one of two sluices again and again, as Kubernetes does.
+// Behind Envoy no call fails.
 func TestRollingRestarts(t *testing.T) {
 	rnd := Rand(t)
 	r := startReplicas(t, rnd)
@@ -173,8 +173,8 @@ func TestRollingRestarts(t *testing.T) {
 	report.NoErrors(t, "before", "restarts", "after")
 }
 
-// TestKill kills one of two sluices without warning: only the calls that it had, and
-// those on the way to it until Envoy knows, fail.
+// TestKill kills one of two sluices without warning. Only two kinds of calls fail: those
+// that it had, and those sent to it before Envoy knows.
 func TestKill(t *testing.T) {
 	const most = 64 // calls for a kill, beside those in flight
 	rnd := Rand(t)

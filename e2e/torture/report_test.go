@@ -69,8 +69,7 @@ func (p *Phase) Rate() float64 {
 	return float64(p.Answered()) / p.ended.Sub(p.began).Seconds()
 }
 
-// Late returns the share of calls that had no answer, or none within d of the time
-// at which they were due.
+// Late returns the share of calls that had no answer within d of their due time.
 func (p *Phase) Late(d time.Duration) float64 {
 	failed := p.Failed()
 	p.mu.Lock()
@@ -87,8 +86,7 @@ func (p *Phase) Late(d time.Duration) float64 {
 	return float64(late) / float64(len(p.took)+failed)
 }
 
-// quantile returns how long it took from a call's due time to its answer, of the
-// answered ones.
+// quantile returns the time from due to answer, of answered calls.
 func (p *Phase) quantile(q float64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,10 +126,10 @@ func (r Report) Phase(tb testing.TB, name string) *Phase {
 	return nil
 }
 
-// AtLeast fails the test if the last phase of a name did not reach a load, in answers a
-// second: what an idle service does not do wrong says nothing. In the short tier a phase
-// must have answers, but their rate does not count, which is the machine's;
-// [Load.Run] and [Load.GoOn] have waited until there are enough.
+// AtLeast fails the test if the last phase of a name did not reach a load in answers a
+// second: an idle service proves nothing. In the short tier a phase must have answers,
+// but their rate does not count, because it is the machine's. There [Load.Run] and
+// [Load.GoOn] wait until there are enough.
 func (r Report) AtLeast(tb testing.TB, rate float64, phases ...string) {
 	tb.Helper()
 	rate = slowed(rate)
@@ -145,8 +143,8 @@ func (r Report) AtLeast(tb testing.TB, rate float64, phases ...string) {
 	}
 }
 
-// Errors fails the test if calls of phases of that name ended with an error that is not one of
-// those allowed. A deadline that passes is lateness, which is printed.
+// Errors fails the test if calls of phases of that name ended with an error that is not
+// allowed. A passed deadline is lateness, which is only printed.
 func (r Report) Errors(tb testing.TB, name string, allowed ...string) {
 	tb.Helper()
 	r.Phase(tb, name) // there is one

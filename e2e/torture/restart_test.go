@@ -23,9 +23,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestEndsAtAnyMoment has SIGTERM come at random up to 50 ms after the start, while
-// clients connect as soon as they can: sluice ends with 0, or by the signal before
-// it could know of it, and leaves nothing that keeps the next one from starting.
+// TestEndsAtAnyMoment sends SIGTERM at a random time up to 50 ms after the start, while
+// clients connect. Sluice ends with 0, or by the signal if it came before the handler. It
+// leaves nothing that keeps the next one from starting.
 func TestEndsAtAnyMoment(t *testing.T) {
 	rnd := Rand(t)
 	ledger := NewLedger(100, 1000)
@@ -98,7 +98,7 @@ func TestEndsAtAnyMoment(t *testing.T) {
 		t.Error("want some to end before they serve, and some after")
 	}
 
-	// A socket that a kill -9 left is in nobody's way either.
+	// A socket left by kill -9 is in nobody's way either.
 	stale, err := process.Start(exec.Command(binary, flags("unix://"+socket)...))
 	if err != nil {
 		t.Fatal(err)
@@ -125,8 +125,8 @@ func TestEndsAtAnyMoment(t *testing.T) {
 	ledger.Settle(t, last)
 }
 
-// freeAddr returns an address on which nobody listens, and which the kernel gives to
-// no connection, so that it stays free.
+// freeAddr returns a free address. The kernel gives it to no connection, so it stays
+// free.
 func freeAddr(t *testing.T, rnd *rand.Rand) string {
 	t.Helper()
 	for range 100 {

@@ -18,7 +18,7 @@ const domain = "torture"
 type rule struct {
 	name string
 	unit pb.RateLimitUnit
-	// aDay is a rate of one a day, and the limit is in words.
+	// aDay means a rate of one a day. The limit is in words then.
 	aDay  bool
 	words string
 }
@@ -61,8 +61,8 @@ func (l *Ledger) Rules(more ...string) string {
 	return b.String()
 }
 
-// Resource returns the same rules for a management server. What that cannot say is
-// in Defaults.
+// Resource returns the same rules for a management server. Defaults has the words that
+// such a server cannot send.
 func (l *Ledger) Resource(more ...*pb.RateLimitDescriptor) *pb.RateLimitConfig {
 	c := &pb.RateLimitConfig{Name: domain, Domain: domain}
 	for _, r := range rules {

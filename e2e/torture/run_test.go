@@ -42,8 +42,8 @@ func Pick[T any](short, longer T) T {
 // binary is what Main built.
 var binary string
 
-// Main is the body of a TestMain: it builds sluice, runs the tests and fails if they
-// leave goroutines behind. It returns the exit code.
+// Main is the body of TestMain. It builds sluice, runs the tests and fails if they leave
+// goroutines behind. It returns the exit code.
 func Main(m *testing.M) int {
 	flag.Parse()
 	if runtime.GOOS != "linux" {
@@ -97,8 +97,8 @@ type Options struct {
 	Prepare func(*exec.Cmd)
 }
 
-// Start runs the binary that [Main] built until the test ends, and then looks that
-// no request panicked, and no data raced where the race detector is in it.
+// Start runs the binary that [Main] built until the test ends. Then it fails the test if
+// a request panicked or the race detector found a race.
 func Start(tb testing.TB, o Options) *sluice.Sluice {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
@@ -143,8 +143,8 @@ func Replace(tb testing.TB, path, text string) {
 	}
 }
 
-// Within starts sluice through another program, such as unshare, which must execute its
-// last arguments; see [Options].
+// Within starts sluice through another program, such as unshare. That program must
+// execute its last arguments.
 func Within(program ...string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) {
 		path, err := exec.LookPath(program[0])

@@ -16,14 +16,14 @@ import (
 const (
 	// victims is how many calls a second others make meanwhile.
 	victims = 500
-	// leastVictims is how many a second must be answered before, or the run says
-	// nothing, and how many must be afterwards.
+	// leastVictims is how many calls a second must be answered before, or the run says
+	// nothing. Afterwards the same number must be.
 	leastVictims = 50
-	// mostMemory is what an attack may cost, in bytes resident above before.
+	// mostMemory is how many resident bytes an attack may cost.
 	mostMemory = 64 << 20
 )
 
-// attackers are rules for who attacks: one that never denies, and one that soon does.
+// attackers are the attackers' rules: one never denies, one soon does.
 var attackers = []string{
 	"  - { key: attacker, rate_limit: { unit: year, requests_per_unit: 4294967295 } }",
 	"  - { key: few, rate_limit: { unit: year, requests_per_unit: 10 } }",
@@ -35,9 +35,9 @@ type harm struct {
 	more int     // bytes resident at most, above before
 }
 
-// checkMemory fails the test if an attack cost too much memory. In the short tier, which
-// runs on busy machines, the collector may be late by some 32 MiB. The race detector keeps
-// up to ten times as much itself.
+// checkMemory fails the test if an attack cost too much memory. The short tier runs on
+// busy machines, where the collector may be late by some 32 MiB. The race detector itself
+// takes up to ten times as much.
 func (h harm) checkMemory(t *testing.T) {
 	t.Helper()
 	most := mostMemory + Pick(32<<20, 0)
@@ -51,9 +51,9 @@ func (h harm) checkMemory(t *testing.T) {
 
 func (h harm) String() string { return fmt.Sprintf("%.1f %%, %d MiB", 100*h.late, h.more>>20) }
 
-// besiege runs a sluice that others call, has attack do its worst, and holds the others'
-// answers, and files and goroutines afterwards. Settled, which may be nil, looks at what
-// is left then. The others connect with options.
+// besiege runs a sluice that others call, and attacks it. It checks the others' answers,
+// and files and goroutines afterwards. settled looks at what is left then; it may be nil.
+// The others connect with options.
 func besiege(t *testing.T, o Options, attack, settled func(*sluice.Sluice), options ...grpc.DialOption) harm {
 	t.Helper()
 	rnd := Rand(t)

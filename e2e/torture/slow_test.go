@@ -18,8 +18,8 @@ import (
 const slowCalls = 50
 
 // TestSlowClients has clients that read or write a byte now and then, or never, and
-// clients whose windows have no room, while others call. In the long tier the times are
-// those that an operator gets.
+// clients whose windows have no room, while others call. The long tier waits the times of
+// the defaults.
 func TestSlowClients(t *testing.T) {
 	var args []string
 	if !Long() {
@@ -61,7 +61,7 @@ func TestSlowClients(t *testing.T) {
 			}
 			group.Go(func() { writeSlowly(t, c, request, every) })
 		}
-		// Not every client hears of its end; sluice's files tell.
+		// Not every client learns that it was ended. Sluice's open files tell.
 		var now Usage
 		for deadline := start.Add(2 * Patience); ; time.Sleep(100 * time.Millisecond) {
 			if now = Measure(t, s); now.Files <= before.Files+len(held) {
@@ -72,8 +72,8 @@ func TestSlowClients(t *testing.T) {
 			}
 		}
 		t.Logf("%d slow clients were ended within %v; sluice holds %v", 4*each, time.Since(start).Round(time.Second), now)
-		// The rest are as good as any client that waits: they answer pings. What they hold
-		// is bounded by their streams.
+		// The rest answer pings, as any client that waits does. Their streams bound what
+		// they hold.
 		for _, c := range held {
 			if ends(c) {
 				t.Error("a client without window that answers pings was ended")

@@ -20,9 +20,9 @@ import (
 
 var soakTime = flag.Duration("soak", 0, "how long TestSoak goes on; 12s, or 10m in the long tier, if 0")
 
-// TestSoak lets it all come together for a long time: calls, reloads, clients that come
-// and go, and two attackers whose kind changes with each reload. What sluice holds
-// when the attackers are gone is, after the first minute, no more than it was.
+// TestSoak combines everything for a long time: calls, reloads, clients that come and go,
+// and two attackers whose attack changes with each reload. After the first minute, what
+// sluice holds without attackers does not grow.
 func TestSoak(t *testing.T) {
 	const (
 		rate = 1000
@@ -75,7 +75,7 @@ func TestSoak(t *testing.T) {
 			outcome(t, p)
 		}
 		suite.Eventually(t, "the rules are in force", func() bool { return limitOf(t, s, "changes") == n+2 })
-		// One more of each may be of the client that comes and goes.
+		// The client that comes and goes may hold one more of each.
 		suite.Eventually(t, "no more files and goroutines than before: "+base.String(), func() bool {
 			now := Measure(t, s)
 			return now.Goroutines <= base.Goroutines+visitGoroutines && now.Files <= base.Files+1
@@ -91,8 +91,8 @@ func TestSoak(t *testing.T) {
 	report.NoErrors(t, "before", "soak", "after")
 	ledger.Settle(t, s)
 
-	// How much of the heap is free but resident differs from one moment to the next, by
-	// tens of MiB. What is not given back shows in the least.
+	// How much of the heap is free but resident varies by tens of MiB. A leak shows in
+	// the least value.
 	var ceiling held
 	for _, h := range atRest[:first] {
 		ceiling = held{max(ceiling.heap, h.heap), max(ceiling.resident, h.resident)}
@@ -124,12 +124,11 @@ func (h held) String() string {
 	return fmt.Sprintf("%.1f MiB of heap, %.1f MiB resident", float64(h.heap)/(1<<20), float64(h.resident)/(1<<20))
 }
 
-// visitGoroutines is what a connection takes of sluice.
+// visitGoroutines is how many goroutines of sluice a connection takes.
 const visitGoroutines = 8
 
-// startVisits has a client connect, ask once and go away, ten times a second: what is
-// not given back after one adds up. The function that it returns ends that and returns
-// how often.
+// startVisits makes a client connect, ask once and leave, ten times a second. What one
+// visit leaks adds up. The returned function ends the visits and returns their number.
 func startVisits(t *testing.T, s *sluice.Sluice, ledger *Ledger) (stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

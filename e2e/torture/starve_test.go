@@ -14,9 +14,9 @@ import (
 )
 
 // TestStarves takes the processor from sluice, as a container's quota and greedy
-// neighbours do. Calls are late then, and their callers reset them by the thousand,
-// but none is answered wrongly, none is lost, no connection is ended for it, and
-// afterwards all is as before.
+// neighbours do. Calls are late then, and their callers reset them by the thousand. But
+// no answer is wrong, no call is lost and no connection is ended. Afterwards all is as
+// before.
 func TestStarves(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -13,7 +13,7 @@ func TestMain(m *testing.M) {
 	os.Exit(Main(m))
 }
 
-// TestSteady does nothing to sluice: what the others find is then their doing.
+// TestSteady does nothing to sluice. What other tests find then comes from their faults.
 func TestSteady(t *testing.T) {
 	rnd := Rand(t)
 	ledger := NewLedger(100, 50)

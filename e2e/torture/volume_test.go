@@ -11,14 +11,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// live is how soon a new version must be in force after it was swapped in. The promise
-// is 2 s; a test shares its machine.
+// live is how soon a new version must be in force. The promise is 2 s, but a test shares
+// its machine.
 const live = 10 * time.Second
 
-// TestVolume updates the files of a mounted ConfigMap as the kubelet does, two files
-// of one version, while calls count. In each update the kubelet pauses after one of
-// its steps, which moves on, and in every second one it ends there and begins anew.
-// In force is always the old or the new version of both files.
+// TestVolume updates two files of a mounted ConfigMap as the kubelet does, while calls
+// count. In each update the kubelet pauses after another of its steps. In every second
+// one it dies there and begins anew. Always the old or the new version of both files is
+// in force.
 func TestVolume(t *testing.T) {
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
@@ -31,7 +31,7 @@ func TestVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := Start(t, Options{Args: []string{"--config", dir}})
-	// inForce returns the version that is.
+	// inForce returns the version in force.
 	inForce := func() int {
 		page := Metrics(t, s)
 		var of []int

@@ -55,7 +55,7 @@ func Held(pid int) (u Usage, err error) {
 	return u, err
 }
 
-// ResetPeak lets [Usage.Peak] begin again at the memory that is resident now.
+// ResetPeak sets [Usage.Peak] to the memory that is resident now.
 func ResetPeak(tb testing.TB, s *sluice.Sluice) {
 	tb.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.PID()), []byte("5"), 0); err != nil {
@@ -91,7 +91,7 @@ func StartWatch(tb testing.TB, s *sluice.Sluice) *Watch {
 		for {
 			u, err := Held(s.PID())
 			if err != nil {
-				return // killed, as some tests do; those that do not will notice
+				return // killed by the test, or the test will notice
 			}
 			w.add(u)
 			select {
@@ -112,8 +112,8 @@ func (w *Watch) add(u Usage) {
 	w.most.RSS, w.most.Peak, w.most.Files = max(w.most.RSS, u.RSS), max(w.most.Peak, u.Peak), max(w.most.Files, u.Files)
 }
 
-// Stop returns the most that was seen of each, and all that was seen, ten times a
-// second; goroutines are not counted.
+// Stop returns the greatest of each value, and all values, ten a second. Goroutines are
+// not counted.
 func (w *Watch) Stop(tb testing.TB) (most Usage, seen []Usage) {
 	tb.Helper()
 	w.end()
@@ -172,7 +172,7 @@ func hasAll(set string, labels []string) bool {
 	return true
 }
 
-// get keeps no connection, which would count as one of sluice's files.
+// get closes its connection, which would otherwise count as one of sluice's files.
 func get(ctx context.Context, url string) (body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()

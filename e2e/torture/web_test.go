@@ -79,8 +79,8 @@ func TestHostileHTTP(t *testing.T) {
 	h.checkMemory(t)
 }
 
-// TestDebugListenerKeepsToLoopback looks for it on every other address of this machine,
-// and that loopback is what it listens on unless told otherwise.
+// TestDebugListenerKeepsToLoopback holds that the debug listener is on loopback by
+// default, and on no other address of this machine.
 func TestDebugListenerKeepsToLoopback(t *testing.T) {
 	s := Start(t, Options{Rules: "domain: d\n"})
 	_, port, err := net.SplitHostPort(s.Addr("debug"))
@@ -123,8 +123,8 @@ func connect(t *testing.T, addr string) (c net.Conn, ctx context.Context) {
 	return c, ctx
 }
 
-// pour sends a beginning and then the same over and over until the other side ends the
-// connection, and returns how much it took and what it said.
+// pour sends a beginning and then the same again and again until the other side ends the
+// connection. It returns how much the other side took and what it said.
 func pour(t *testing.T, addr, begin, again string) (sent int, said string) {
 	t.Helper()
 	c, ctx := connect(t, addr)
@@ -147,8 +147,8 @@ func pour(t *testing.T, addr, begin, again string) (sent int, said string) {
 	return sent, <-heard
 }
 
-// fetch makes one request on a connection of its own, with the path as it is. The code
-// is 0 if the connection ended in the midst of the request.
+// fetch makes one request on a connection of its own, with the path as it is. The code is
+// 0 if the connection ended during the request.
 func fetch(t *testing.T, method, addr, path string, body []byte) (code int, said string) {
 	t.Helper()
 	text := say(t, addr, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body))

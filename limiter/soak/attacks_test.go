@@ -21,11 +21,10 @@ func capacity(p *limiter.Policy) int64 {
 	}
 }
 
-// refunds attacks a counter by asking for it together with one that is full, so
-// that the request is denied, and giving back what was never charged. What comes
-// of it is no more than what the refunds themselves say they gave back: a counter
-// is never above full, and a refund in the same request as its charge is worth
-// nothing.
+// refunds attacks a counter. It asks for the counter together with a full one, so the
+// request is denied, and then gives back what was never charged. It must gain no more
+// than what the refunds say they gave back. A counter is never above full. A refund in
+// the same request as its charge is worth nothing.
 func refunds(b *bout) {
 	const counters = 8
 	p := &b.policy
@@ -47,7 +46,7 @@ func refunds(b *bout) {
 			switch w.rand.IntN(4) {
 			case 0: // denied, so nothing is charged
 				batch.Charges = append(batch.Charges, c, limiter.Charge{ID: counterID(-2, false), Policy: full, Hits: 1})
-			case 1: // set off in one request
+			case 1: // a charge and its refund in one request
 				back.Group = 1
 				batch.Charges = append(batch.Charges, c, back)
 			case 2: // the attack
@@ -86,8 +85,8 @@ func refunds(b *bout) {
 	}
 }
 
-// groups asks for one to three of several counters at once, all or nothing. Every
-// counter keeps its bound, and what is denied leaves no charge.
+// groups asks for one to three of several counters at once, all or nothing. Every counter
+// keeps its bound. A denied group leaves no charge.
 func groups(b *bout) {
 	const counters = 4
 	p := &b.policy
@@ -138,8 +137,8 @@ func groups(b *bout) {
 	}
 }
 
-// passingGroups is groups while time passes, so that what one has reserved drains
-// before it gives back.
+// passingGroups is groups while time passes. So a reservation drains before it is given
+// back.
 func passingGroups(b *bout) {
 	const counters = 3
 	p := &b.policy
@@ -176,9 +175,9 @@ func passingGroups(b *bout) {
 	}
 }
 
-// waiting lets calls wait for their slots; some go away before. Those that stay
-// are released as far apart as the policy says, no call waits longer than it may,
-// and no more wait than may.
+// waiting lets calls wait for their turns, and some are cancelled. The others are
+// released as far apart as the policy says. No call waits longer than it may, and no more
+// calls wait than may.
 func waiting(b *bout) {
 	p := &b.policy
 	step := interval(p)/4 + time.Duration(b.rand.Int64N(int64(interval(p))))
@@ -226,7 +225,7 @@ func mostWaiting(grants []grant) (most int64) {
 	}
 	var all []event
 	for _, g := range grants {
-		// Whoever read the clock early may have been promised the time later.
+		// A worker that read the clock early may get its promise late.
 		if g.from > g.asked {
 			all = append(all, event{g.asked, g.hits}, event{g.from, -g.hits})
 		}
@@ -245,8 +244,8 @@ func mostWaiting(grants []grant) (most int64) {
 	return most
 }
 
-// realTime hits counters of all kinds by the real clock, among ten thousand new ones
-// a second, which fit.
+// realTime hits counters of all kinds by the real clock, among ten thousand new ones a
+// second. All of them fit.
 func realTime(b *bout) {
 	const counters = 4
 	kinds := everyKind()

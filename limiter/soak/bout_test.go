@@ -28,7 +28,7 @@ type trial struct {
 
 	bouts         int
 	ops, admitted int64
-	peak, bound   int64 // the most that was admitted of what may be
+	peak, bound   int64 // the most that was admitted, and what may be
 }
 
 func (t *trial) add(b *bout) {
@@ -40,7 +40,7 @@ func (t *trial) add(b *bout) {
 	}
 }
 
-// A bout is one run of a trial and what came of it.
+// A bout is one run of a trial and its result.
 type bout struct {
 	policy limiter.Policy
 	rand   *rand.Rand
@@ -48,7 +48,7 @@ type bout struct {
 
 	ops         atomic.Int64
 	admitted    int64
-	peak, bound int64 // the most that was admitted of what may be
+	peak, bound int64 // the most that was admitted, and what may be
 	faults      []string
 }
 
@@ -64,7 +64,7 @@ func (b *bout) faultf(format string, args ...any) {
 	b.faults = append(b.faults, fmt.Sprintf(format, args...))
 }
 
-// within notes that peak was admitted where no more than bound may be.
+// within notes that peak was admitted, where bound is the most.
 func (b *bout) within(what string, peak, bound int64) {
 	if b.bound == 0 || bound-peak < b.bound-b.peak {
 		b.peak, b.bound = peak, bound
@@ -143,7 +143,7 @@ func (w *worker) take(t *limiter.Table, clock *clock, n int, c limiter.Charge) b
 	return w.takeAt(t, clock, now, n, c)
 }
 
-// takeAt is take at the time now, which may have passed.
+// takeAt is take at a time that may have passed.
 func (w *worker) takeAt(t *limiter.Table, clock *clock, now limiter.Time, n int, c limiter.Charge) bool {
 	d := w.ask(t, now, c)
 	if d.Denied {
@@ -163,12 +163,12 @@ func (w *worker) grant(n int, g grant) {
 	w.grants[n] = append(w.grants[n], g)
 }
 
-// A clock is what the workers take for the time: simulated, or real if it has a
-// start. It never goes back, but those who have read it may be late.
+// A clock is simulated, or real if it has a start. It never goes back, but a worker may
+// use a reading late.
 type clock struct {
 	simulated atomic.Int64
 	start     time.Time
-	seen      [workers]atomic.Int64 // by those who are never very late
+	seen      [workers]atomic.Int64 // what each worker read last, if it says so
 }
 
 func newClock(start limiter.Time) *clock {
@@ -186,7 +186,7 @@ func (c *clock) now() limiter.Time {
 
 func (c *clock) advance(d time.Duration) { c.simulated.Add(int64(d)) }
 
-// tell returns the simulated time to a worker that says when it is late.
+// tell returns the simulated time and notes what the worker read.
 func (c *clock) tell(w *worker) limiter.Time {
 	for {
 		now := c.simulated.Load()
@@ -197,11 +197,11 @@ func (c *clock) tell(w *worker) limiter.Time {
 	}
 }
 
-// leave says that a worker asks for the time no more.
+// leave says that a worker reads the clock no more.
 func (c *clock) leave(w *worker) { c.seen[w.number].Store(math.MaxInt64) }
 
-// tick advances the time that a worker was told, once no worker is late, so that
-// none is ever late by more than two ticks.
+// tick advances the time that a worker was told, as soon as no worker is late. So none is
+// ever late by more than two ticks.
 func (c *clock) tick(told limiter.Time, d time.Duration) {
 	for i := range c.seen {
 		for c.seen[i].Load() < int64(told)-int64(d) {

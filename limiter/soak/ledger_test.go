@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A grant is hits that were admitted, or released, at some time from from to to.
-// The table may count a late hit as a newer one, so more is not known.
+// A grant is hits that were admitted, or released, at some time between from and to. More
+// is not known, because the table may count a late hit as a newer one.
 type grant struct {
 	from, to limiter.Time
 	end      limiter.Time // for a fixed window, the window's end
@@ -34,10 +34,9 @@ func sum(grants []grant) (hits int64) {
 	return hits
 }
 
-// peak returns the most that was admitted where the policy sets a bound, and the
-// bound: hits in one window, in any interval as long as the window, or, for a
-// bucket, beyond what drained in an interval. Grants whose time is in doubt count
-// in an interval only if they were in it for certain.
+// peak returns the most that was admitted and the policy's bound for it: hits in one
+// window, in any interval as long as the window, or, for a bucket, beyond what drained in
+// an interval. A grant counts in an interval only if it was in it for certain.
 func peak(p *limiter.Policy, grants []grant) (most, bound int64) {
 	switch p.Algorithm {
 	case limiter.SlidingWindow, limiter.SlidingLog:
@@ -64,8 +63,7 @@ func byTime(grants []grant) (starts, ends []grant) {
 	return starts, ends
 }
 
-// peakInterval returns the most hits in an interval as long as window, of which
-// one end is open.
+// peakInterval returns the most hits in a half-open interval as long as window.
 func peakInterval(grants []grant, window time.Duration) (most int64) {
 	starts, ends := byTime(grants)
 	ended, before, i := int64(0), int64(0), 0

@@ -1,6 +1,6 @@
-// Package soak hits limiter tables with all that could make them admit too much or lose
-// what they owe, many goroutines at once: in simulated time, where hours pass in a
-// moment, and in real time.
+// Package soak hits limiter tables from many goroutines with all that could make them
+// admit too much or too little. Time is simulated, so that hours pass in a moment, or
+// real.
 package soak
 
 import (
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var length = flag.Duration("for", 5*time.Second, "how long to run; each trial runs at least once, and is shorter below a minute")
 
 // TestSoak runs all trials, again and again with other random numbers, until the time is
-// up. The order of goroutines is not repeated by a seed.
+// up. A seed does not repeat the order of goroutines.
 func TestSoak(t *testing.T) {
 	seed := rand.Uint64()
 	if s := os.Getenv("SLUICE_SEED"); s != "" {

@@ -25,8 +25,8 @@ func lifetime(p *limiter.Policy) time.Duration {
 	}
 }
 
-// reclaimStorm hits two counters that expire all the time, while the slots of
-// their pair of buckets change hands.
+// reclaimStorm hits two counters that expire all the time, while the slots of their two
+// blocks change hands.
 func reclaimStorm(b *bout) {
 	const watched = 2
 	p := &b.policy
@@ -47,7 +47,7 @@ func reclaimStorm(b *bout) {
 				w.takeAt(t, clock, now, number, c)
 				continue
 			}
-			// A stranger, one of two in each tick: so many that all fit.
+			// A stranger: two in each tick, which fit.
 			c.ID = counterID(int(int64(now-epoch)/int64(tick))*watched+number, true)
 			w.ask(t, now, c)
 		}
@@ -63,13 +63,13 @@ func reclaimStorm(b *bout) {
 	}
 }
 
-// saturate keeps one counter full for long, while time passes in steps: what is
-// admitted must be the promise, not less.
+// saturate keeps one counter full for long, while time passes in steps. It must admit all
+// that is promised.
 func saturate(b *bout) {
 	p := &b.policy
 	step := p.Window/20 + time.Duration(b.rand.IntN(2))*time.Duration(b.rand.Int64N(int64(p.Window/50)))
 	if p.Algorithm == limiter.TokenBucket || p.Algorithm == limiter.LeakyBucket {
-		// A step that outlasts what is left of a full bucket would waste some.
+		// A step longer than a full bucket takes to drain would waste some of it.
 		step = time.Duration(1 + b.rand.Int64N((capacity(p)-1)*int64(interval(p))))
 	}
 	start := epoch + limiter.Time(b.rand.Int64N(int64(p.Window)))
@@ -78,8 +78,8 @@ func saturate(b *bout) {
 	crew := b.together(func(w *worker) {
 		for now := start; now < start+limiter.Time(length); {
 			now = clock.now()
-			// The counter is full at a time before that time ends, but not all
-			// denials end it, so that many meet there.
+			// The counter is full before time advances. Not every denial advances it, so
+			// many workers meet at that time.
 			c := limiter.Charge{ID: counterID(0, false), Policy: p, Hits: 1}
 			if !w.takeAt(t, clock, now, 0, c) && w.rand.IntN(workers) == 0 {
 				clock.simulated.CompareAndSwap(int64(now), int64(now)+int64(step))
@@ -119,8 +119,8 @@ func promised(p *limiter.Policy, start, end limiter.Time, step time.Duration) in
 	}
 }
 
-// flood lets a million new values come by once, while others hit counters that
-// were there before: each of these must admit its limit to the hit.
+// flood hits a million new values once each, while others hit counters that were there
+// before. Each of those must admit its limit to the hit.
 func flood(b *bout) {
 	const established = 1000
 	p := b.policy

@@ -14,13 +14,12 @@ import (
 // mostBytes is what the files of one image may take, uncompressed: 25 MB.
 const mostBytes = 25_000_000
 
-// How the image is run, unless whoever runs it says otherwise.
+// How the image is run by default.
 const (
 	// user is a number, since Kubernetes' runAsNonRoot cannot look up a name.
 	user = "65532:65532"
-	// entrypoint is that name under which sluice is what manifests of
-	// envoyproxy/ratelimit expect, which mostly name it themselves. Those of sluice name
-	// /bin/sluice.
+	// entrypoint is the name under which sluice stands in for envoyproxy/ratelimit. Most
+	// manifests of that name it themselves. Sluice's own name /bin/sluice.
 	entrypoint = "/" + ratelimitPath
 )
 
@@ -32,8 +31,8 @@ const (
 	licence = "Apache-2.0"
 )
 
-// labels are the image's labels, and annotations of its manifests, which registries
-// show. Those of which nothing is known are left out.
+// labels are the image's labels, and the annotations of its manifests, which registries
+// show. Unknown ones are left out.
 func (r release) labels() map[string]string {
 	created := ""
 	if !r.committed.IsZero() {
@@ -58,8 +57,8 @@ func (r release) labels() map[string]string {
 	return labels
 }
 
-// created is the image's time of creation: the commit's, so that whoever builds the
-// commit gets the same image.
+// created is the image's time of creation. It is the commit's, so each build of the
+// commit gives the same image.
 func (r release) created() v1.Time {
 	return v1.Time{Time: cmp.Or(r.committed, epoch)}
 }
@@ -110,7 +109,7 @@ func assemble(r release, p *program, layers []tree) (v1.Image, error) {
 	return mutate.Annotations(image, r.labels()).(v1.Image), nil //nolint:forcetypeassert,errcheck // it is what it gets
 }
 
-// index returns the images as one, of which whoever pulls gets that of its platform.
+// index joins the images. A client that pulls it gets the one of its platform.
 func index(r release, programs []*program, images []v1.Image) v1.ImageIndex {
 	list := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for i, image := range images {

@@ -18,12 +18,12 @@ import (
 // product is what is made of the programs.
 type product struct {
 	release release
-	// index has the images of all platforms, referrers what they are made of.
+	// index has the images of all platforms, referrers their bills of materials.
 	index     v1.ImageIndex
 	referrers []v1.Image
 }
 
-// build writes the image to o.out, tells what it does, and what to do with it.
+// build writes the image to o.out and prints what it does and what to do next.
 func build(ctx context.Context, o *options, programs []*program, out io.Writer) error {
 	tag, err := name.NewTag("sluice:" + o.release.version)
 	if err != nil {
@@ -111,8 +111,8 @@ func (made *product) writeLayout(path string) error {
 	return nil
 }
 
-// writeWhole has write make a file or directory under another name, and then puts
-// it in the place of what is at path: nobody finds half of it there.
+// writeWhole calls write for another name and then replaces what is at path. So path
+// never has half of a file or directory.
 func writeWhole(path string, write func(to string) error) error {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".image-")
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	ratelimitPath = "bin/ratelimit"
 )
 
-// users are the names of ids that the image may be run as; it may be as any other.
+// users are names for some IDs. The image may be run as any other too.
 const users = `root:x:0:0:root:/:/sbin/nologin
 nobody:x:65534:65534:nobody:/:/sbin/nologin
 nonroot:x:65532:65532:nonroot:/:/sbin/nologin
@@ -70,14 +70,14 @@ func contents(r release, p *program, source string) ([]tree, error) {
 // authoritiesModule is where the certificate authorities come from.
 const authoritiesModule = "golang.org/x/crypto/x509roots/fallback"
 
-// authorities returns, as PEM, the roots that Mozilla trusts to vouch for servers.
-// They come from a Go module that the Go project keeps, so that go.sum pins them:
-// the bundle of the machine at hand would be another on each.
+// authorities returns, as PEM, the roots that Mozilla trusts to vouch for servers. They
+// come from a Go module of the Go project, so go.sum pins them. The bundle of a machine
+// would differ from the next.
 func authorities() ([]byte, error) {
 	var b bytes.Buffer
 	for root := range bundle.Roots() {
-		// Those that are trusted with conditions a file of PEM cannot state. Leaving
-		// them out refuses some servers, taking them would trust too many.
+		// PEM cannot state the conditions under which these are trusted. Without them
+		// some servers are rejected; with them too many would be trusted.
 		if root.Constraint != nil {
 			continue
 		}

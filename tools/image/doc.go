@@ -4,9 +4,8 @@
 //
 //	image -version v1.2.3 -out dist dist/sluice-linux-amd64 dist/sluice-linux-arm64
 //
-// What it writes depends on the programs, on the version, commit and date that it is
-// told, and on the modules that go.sum pins, and on nothing else: the same commit
-// gives the same digest on any machine.
+// What it writes depends only on the programs, the flags and the modules that go.sum
+// pins. So the same commit gives the same digest on any machine.
 //
 // The image starts from nothing. It has the program under two names, the
 // certificate authorities that Mozilla trusts, two lines of users, what the program

@@ -294,8 +294,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestFilesTellNothingOfTheBuild holds that neither the time nor the user of the build
-// are in the image: make reproducible would not see a time of the same second.
+// TestFilesTellNothingOfTheBuild holds that neither time nor user of the build are in the
+// image. Two builds within a second would not show that.
 func TestFilesTellNothingOfTheBuild(t *testing.T) {
 	image := only(t, readLayout(t, built))
 	r := mutate.Extract(image)

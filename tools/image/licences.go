@@ -16,9 +16,8 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// allowedLicences are those, by their names in SPDX, that what the image is made of
-// may have: they ask no more than that their text goes along, which
-// /usr/share/licenses in the image does.
+// allowedLicences are those that parts of the image may have, by their SPDX names. They
+// only ask that their text goes along, and /usr/share/licenses in the image has it.
 var allowedLicences = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"}
 
 // component is a module that is in the image.
@@ -31,20 +30,20 @@ type component struct {
 	texts map[string][]byte
 }
 
-// standardLibrary is the name under which others know Go's.
+// standardLibrary is what other tools call Go's standard library.
 const standardLibrary = "stdlib"
 
-// Files that classify a module, and those that must go along.
+// Files by which a module is classified, and files that must go along.
 var (
 	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying)([-.].*)?$`)
 	noticeFile  = regexp.MustCompile(`(?i)^(notice|patents)([-.].*)?$`)
 )
 
-// components returns the modules that a program was built from, the standard library
-// and what else is in the image, in order of their paths. Their licences are read from
-// the modules' files, of the module whose root is source and of this one. It returns an
-// error if they are not those that the program was built from, or if a licence is
-// missing, unknown or not allowed.
+// components returns what is in the image, in order of paths: the modules that the
+// program was built from, the standard library and the authorities' module. It reads
+// licences from the files of modules that the module at source and this one need. It
+// returns an error if these are not the versions that the program was built from, or if a
+// licence is missing, unknown or not allowed.
 func components(info *debug.BuildInfo, source string) ([]component, error) {
 	versions := make(map[string]string)
 	for _, dependency := range info.Deps {
@@ -144,11 +143,11 @@ func (m goModule) component() (component, error) {
 	return c, nil
 }
 
-// leastCoverage is how much of a file, in percent, must be the text of licences that
-// are known; what pkg.go.dev asks for.
+// leastCoverage is how much of a file, in percent, must be text of known licences. It is
+// pkg.go.dev's value.
 const leastCoverage = 75
 
-// classify returns which licences a text is.
+// classify returns the licences that a text has.
 func classify(text []byte) ([]string, error) {
 	coverage := licensecheck.Scan(text)
 	var ids []string

@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// push sends all to a repository, such as ghcr.io/you/sluice: the image under the name
-// of its version, and the bills of materials. It authenticates as docker login left
-// it. A version that is there already stays as it is: what somebody has deployed by
-// its name must not become something else.
+// push sends all to a repository, such as ghcr.io/you/sluice: the image under the name of
+// its version, and the bills of materials. It authenticates as docker login left it. A
+// version that is there already stays as it is, because somebody may have deployed it by
+// its name.
 func push(ctx context.Context, to string, made *product, out io.Writer) error {
 	repo, err := repository(to)
 	if err != nil {

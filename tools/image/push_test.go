@@ -22,7 +22,7 @@ import (
 // TestPush pushes to registries that list referrers and to those that do not, and
 // looks for all of it there.
 func TestPush(t *testing.T) {
-	t.Setenv("DOCKER_CONFIG", t.TempDir()) // no credentials of whoever runs this
+	t.Setenv("DOCKER_CONFIG", t.TempDir()) // no credentials of this user
 	for _, lists := range []bool{true, false} {
 		t.Run(fmt.Sprint("lists referrers: ", lists), func(t *testing.T) {
 			server := httptest.NewServer(registry.New(registry.WithReferrersSupport(lists), registry.Logger(log.New(io.Discard, "", 0))))

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// sbomType is the media type of a bill of materials, by which whoever asks a registry
-// what refers to an image finds it.
+// sbomType is the media type of a bill of materials. By it clients find the bill among an
+// image's referrers.
 const sbomType types.MediaType = "application/spdx+json"
 
 // referrer returns the bill of materials as an artifact of OCI that refers to its

@@ -20,8 +20,8 @@ import (
 	"github.com/spdx/tools-golang/spdxlib"
 )
 
-// TestBillOfMaterials holds it against the program, and that the image has it and the
-// texts of the licences.
+// TestBillOfMaterials compares it with the program. It also holds that the image has it
+// and the texts of the licences.
 func TestBillOfMaterials(t *testing.T) {
 	bill, err := os.ReadFile(filepath.Join(built, "sluice-linux-"+runtime.GOARCH+".spdx.json"))
 	check(t, err)

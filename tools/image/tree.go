@@ -16,17 +16,18 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// tree is the files of one layer by their path in the image, without the slash at
-// the beginning. Directories are implied. All belong to root and are for everybody
-// to read, as whoever runs the image may have it run as any user.
+// tree is the files of one layer by their path in the image, without the slash at the
+// beginning. Directories are implied. All belong to root, and everybody may read them,
+// because the image may be run as any user.
 type tree map[string]file
 
 // file is a file, or another name of one.
 type file struct {
 	content    []byte
 	executable bool
-	// linkTo is the path of the file of which this is another name: of the same tree, and
-	// before this one in the order of paths, since what is linked to must be there.
+	// linkTo, if not empty, makes this another name of the file with that path. That file
+	// is of the same tree and comes before this one in the order of paths, because it
+	// must exist when it is linked.
 	linkTo string
 }
 
@@ -40,7 +41,7 @@ func (f file) mode() int64 {
 // order returns the paths in order.
 func (t tree) order() []string { return slices.Sorted(maps.Keys(t)) }
 
-// size is that of all files in bytes, another name counted as nothing.
+// size is the size of all files in bytes. Another name counts as nothing.
 func (t tree) size() (bytes int64) {
 	for _, f := range t {
 		bytes += int64(len(f.content))
@@ -48,8 +49,8 @@ func (t tree) size() (bytes int64) {
 	return bytes
 }
 
-// epoch is the time of every file: a time of the build's would give every build
-// layers of its own.
+// epoch is the time of every file. With the time of the build each build would have other
+// layers.
 var epoch = time.Unix(0, 0).UTC()
 
 // writeTar writes the files as a layer has them.

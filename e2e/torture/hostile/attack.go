@@ -11,14 +11,14 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// errHold is returned by a step that has sent everything, where the attack is to keep
-// the connection open.
+// A step returns errHold when it has sent everything and the attack keeps the connection
+// open.
 var errHold = errors.New("hold the connection")
 
 // Attack is one way to harm a server.
 type Attack struct {
 	Name string
-	// manners of its connections.
+	// manners are those of its connections.
 	manners Manners
 	// begin sends the beginning and returns the step that is then repeated.
 	begin func(*Conn) (step func() error, err error)
@@ -34,9 +34,9 @@ type Target struct {
 
 // Outcome counts what an attack sent, and how the server took it.
 type Outcome struct {
-	// Connections were opened, of which the server ended Ended.
+	// Connections is how many were opened, Ended how many of them the server ended.
 	Connections, Ended int
-	// Frames were sent on all of them.
+	// Frames is how many were sent on all of them.
 	Frames int64
 
 	Replies
@@ -56,8 +56,9 @@ func Find(name string, t Target) (Attack, error) {
 	return all[i], nil
 }
 
-// Run attacks from so many connections at once until ctx ends, each begun anew when the
-// server has ended it. It returns an error only if one is not accepted.
+// Run attacks from this number of connections at once until ctx ends. A connection that
+// the server ended begins anew. Run returns an error only if a connection is not
+// accepted.
 func (a Attack) Run(ctx context.Context, t Target, connections int) (Outcome, error) {
 	var (
 		mu    sync.Mutex
@@ -124,19 +125,19 @@ func (a Attack) connection(ctx context.Context, t Target) (c *Conn, ended bool, 
 		return c, false, nil
 	}
 	select {
-	case <-c.Ended(): // so that what the server said last is in
+	case <-c.Ended(): // to have the server's last frames
 		return c, ctx.Err() == nil, nil
 	case <-ctx.Done():
 		return c, false, nil
 	}
 }
 
-// again returns a step that sends the same bytes, which hold so many frames.
+// again returns a step that sends the same bytes, which hold n frames.
 func (c *Conn) again(frames int, bytes []byte) func() error {
 	return func() error { return c.Send(frames, bytes) }
 }
 
-// calls returns a step that sends 64 new streams, each of what add adds for it.
+// calls returns a step that sends 64 new streams. add appends the frames of one.
 func (c *Conn) calls(frames int, add func(b []byte, stream uint32) []byte) func() error {
 	stream := uint32(1)
 	var b []byte

@@ -88,8 +88,8 @@ func flood(name string, frame []byte) Attack {
 	}}
 }
 
-// hpackBomb puts a field of nearly the dynamic table's size into the table and then
-// makes requests of thousands of references to it, one byte each.
+// hpackBomb puts a field into the dynamic table that nearly fills it. Then it makes
+// requests of thousands of references to the field, one byte each.
 func hpackBomb(c *Conn) (func() error, error) {
 	headers := block(shouldRateLimit)
 	var large strings.Builder
@@ -140,8 +140,8 @@ func largeHeaders(c *Conn) (func() error, error) {
 // manyStreams is how many streams are held open: as many as sluice allows.
 const manyStreams = 1024
 
-// trickle begins many requests of nearly the largest size and sends them in frames of
-// that size, each stream in turn, all but their last bytes.
+// trickle begins many requests of nearly the largest size. It sends them in frames of
+// this size, stream by stream, all but their last bytes.
 func (c *Conn) trickle(headers []byte, size int) (func() error, error) {
 	const message = 64 << 10
 	var b []byte
@@ -168,10 +168,9 @@ func (c *Conn) trickle(headers []byte, size int) (func() error, error) {
 	}, nil
 }
 
-// growWindows asks for reflection on many streams, does not take the answers, so that
-// the questions wait unread, and sends as many as the server's windows allow. It
-// answers the server's pings, by which grpc-go learns how large a window the
-// connection deserves.
+// growWindows asks for reflection on many streams and does not take the answers, so the
+// questions wait unread. It sends as many as the server's windows allow. It answers the
+// server's pings, because grpc-go grows windows by them.
 func growWindows(c *Conn) (func() error, error) {
 	headers := block(reflectionInfo)
 	var b []byte

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// defaultWindow is how much may be sent on a stream until the server says
-// otherwise, in bytes.
+// defaultWindow is how many bytes may be sent on a stream until the server says
+// otherwise.
 const defaultWindow = 65535
 
 // Manners say how a connection behaves beside what an attack sends.
@@ -40,9 +40,10 @@ type Conn struct {
 	net.Conn
 
 	manners Manners
-	// writeMu is held while out is written to. The reader answers pings only if it
-	// gets it at once: a writer may hold it for as long as the server does not read,
-	// which waits for the reader in turn. pongs are those that it left to the writer.
+	// writeMu is held while out is written to. The reader answers a ping only if it gets
+	// writeMu at once, and else leaves it in pongs for the writer. If it waited, the two
+	// ends could block each other: the writer waits for the server to read, and the
+	// server for our reader.
 	writeMu sync.Mutex
 	out     *bufio.Writer
 	pongs   atomic.Pointer[[8]byte]
@@ -65,7 +66,7 @@ type Replies struct {
 	Statuses map[string]int
 	// GoAway is error code and debug data of the last GOAWAY, "" if there was none.
 	GoAway string
-	// Pings counts the server's, Pongs its answers to ours.
+	// Pings counts the server's pings, Pongs its answers to our pings.
 	Pings, Pongs int
 	// Streams is how many calls at once the server says it allows.
 	Streams uint32
@@ -103,7 +104,7 @@ func Dial(ctx context.Context, addr string, m Manners) (*Conn, error) {
 	return c, nil
 }
 
-// Send sends bytes that hold so many frames; see [Conn.Flush].
+// Send sends bytes that hold this number of frames; see [Conn.Flush].
 func (c *Conn) Send(frames int, bytes []byte) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
@@ -117,14 +118,14 @@ func (c *Conn) Send(frames int, bytes []byte) error {
 	return err
 }
 
-// Flush has what was sent go out.
+// Flush writes what was sent to the network.
 func (c *Conn) Flush() error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	return c.out.Flush()
 }
 
-// pong answers a ping, now or with what is sent next.
+// pong answers a ping, now or with the next frames.
 func (c *Conn) pong(data [8]byte) {
 	c.pongs.Store(&data)
 	if !c.writeMu.TryLock() {
@@ -141,7 +142,8 @@ func (c *Conn) pong(data [8]byte) {
 // Sent returns how many frames were sent.
 func (c *Conn) Sent() int64 { return c.sent.Load() }
 
-// Ended is closed when the server has ended the connection. A deaf one never hears.
+// Ended is closed when the server has ended the connection. A deaf connection never
+// learns of it.
 func (c *Conn) Ended() <-chan struct{} { return c.ended }
 
 // Replies returns a copy of what came back so far.

@@ -36,8 +36,8 @@ func appendCode(b []byte, kind http2.FrameType, stream, number uint32) []byte {
 	return appendFrame(b, kind, 0, stream, binary.BigEndian.AppendUint32(nil, number))
 }
 
-// block is the header block of a call, and of more fields. It uses no dynamic
-// table, so that the same bytes do for any number of calls.
+// block is the header block of a call with more fields. It does not use the dynamic
+// table, so the same bytes serve any number of calls.
 func block(path string, more ...hpack.HeaderField) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -72,7 +72,7 @@ func Framed(message []byte) []byte {
 	return append(prefix(uint32(len(message))), message...)
 }
 
-// prefix announces a message of so many bytes.
+// prefix announces a message of this size.
 func prefix(bytes uint32) []byte { return binary.BigEndian.AppendUint32([]byte{0}, bytes) }
 
 // field is a field of bytes in protobuf's encoding, of less than 128 bytes.
