@@ -3,8 +3,8 @@ package server
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
-	"time"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -51,19 +51,10 @@ func (c *Client) Close() error { return c.conn.Close() }
 // Answer is a reply in words for people.
 type Answer struct {
 	OverLimit bool
-	Statuses  []AnswerStatus
+	// Statuses say what each descriptor got.
+	Statuses []string
 	// JSON is the whole reply.
 	JSON string
-}
-
-// AnswerStatus is what one descriptor got.
-type AnswerStatus struct {
-	OverLimit bool
-	// Limit is empty where none applied.
-	Limit     string
-	Name      string
-	Remaining uint32
-	Reset     time.Duration
 }
 
 // Ask sends one request. It sends the descriptors' hits and overrides as they are, and leaves out
@@ -99,20 +90,27 @@ func (c *Client) Ask(ctx context.Context, domain string, ds []descriptors.Descri
 	}
 	a := Answer{OverLimit: reply.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT, JSON: string(text)}
 	for _, s := range reply.GetStatuses() {
-		st := AnswerStatus{
-			OverLimit: s.GetCode() == rls.RateLimitResponse_OVER_LIMIT,
-			Remaining: s.GetLimitRemaining(),
-			Reset:     s.GetDurationUntilReset().AsDuration(),
-			Name:      s.GetCurrentLimit().GetName(),
-		}
-		if l := s.GetCurrentLimit(); l != nil {
-			unit := strings.ToLower(l.GetUnit().String())
-			if n := l.GetUnitMultiplier().GetValue(); n > 1 {
-				unit = fmt.Sprintf("%d%s", n, unit)
-			}
-			st.Limit = fmt.Sprintf("%d/%s", l.GetRequestsPerUnit(), unit)
-		}
-		a.Statuses = append(a.Statuses, st)
+		a.Statuses = append(a.Statuses, statusText(s))
 	}
 	return a, nil
+}
+
+func statusText(s *rls.RateLimitResponse_DescriptorStatus) string {
+	text := s.GetCode().String()
+	l := s.GetCurrentLimit()
+	if l == nil {
+		if s.GetLimitRemaining() == math.MaxUint32 {
+			return text + ", unlimited"
+		}
+		return text + ", no limit matches"
+	}
+	unit := strings.ToLower(l.GetUnit().String())
+	if n := l.GetUnitMultiplier().GetValue(); n > 1 {
+		unit = fmt.Sprintf("%d%s", n, unit)
+	}
+	text += fmt.Sprintf(", %d left of %d/%s", s.GetLimitRemaining(), l.GetRequestsPerUnit(), unit)
+	if name := l.GetName(); name != "" {
+		text += " (" + name + ")"
+	}
+	return text + fmt.Sprintf(", resets in %v", s.GetDurationUntilReset().AsDuration())
 }

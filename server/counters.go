@@ -52,19 +52,19 @@ type lookup struct {
 	plan   descriptors.Plan
 }
 
-// lookUp plans a peek at the counters of one descriptor. text is how it was written.
-func (s *Service) lookUp(domain, text string, d descriptors.Descriptor) (*lookup, error) {
+// lookUp plans a peek at the counters of one descriptor.
+func (s *Service) lookUp(q CounterQuery, d descriptors.Descriptor) (*lookup, error) {
 	rules := s.rules.Load()
 	if rules == nil {
 		return nil, errNoRules
 	}
-	x := rules.set.Explain(domain, d.Entries)
+	x := rules.set.Explain(q.Domain, d.Entries)
 	l := &lookup{report: CounterReport{
-		Domain: domain, Descriptor: text, ConfigHash: rules.set.Hash,
+		Domain: q.Domain, Descriptor: q.Descriptor, ConfigHash: rules.set.Hash,
 		Explanation: x.String(), Reason: x.Reason, Counters: []CounterState{},
 	}}
 	d.HasHits, d.Hits = true, 0 // a peek
-	rules.set.Plan(&l.plan, &descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{d}}, descriptors.Global{})
+	rules.set.Plan(&l.plan, &descriptors.Request{Domain: []byte(q.Domain), Descriptors: []descriptors.Descriptor{d}}, descriptors.Global{})
 	if i := l.plan.DomainIndex; i >= 0 {
 		l.plan.Batch.Partition = rules.partitions[i]
 	}

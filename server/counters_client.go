@@ -12,15 +12,12 @@ import (
 	"strings"
 )
 
-// CounterQuery names the descriptor whose counters [AskCounters] asks for.
+// CounterQuery names the descriptor whose counters [AskCounters] asks for. The tags are flags.
 type CounterQuery struct {
-	Domain string
-	// Descriptor is written as k=v,k2=v2.
-	Descriptor string
-	// Limit is the request's own limit, such as 5/hour, if it has one.
-	Limit string
-	// Reset makes the counters as new.
-	Reset bool
+	Domain     string `required:"" short:"d" help:"The request's domain."`
+	Descriptor string `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"The descriptor's entries in order. A backslash makes the next character part of a key or value."`
+	Limit      string `placeholder:"5/hour" help:"With --addr: the limit that the request itself carries."`
+	Reset      bool   `help:"With --addr: reset the counters."`
 }
 
 // AskCounters asks the debug listener at addr, host:port or unix:///path. An error says why there

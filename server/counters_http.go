@@ -31,7 +31,7 @@ type countersHandler struct {
 	origins *http.CrossOriginProtection
 }
 
-// A requestError is an answer other than 200.
+// A requestError is an answer other than 200 and 400.
 type requestError struct {
 	code    int
 	message string
@@ -79,14 +79,14 @@ func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*Count
 		w.Header().Set("Allow", "GET, HEAD, DELETE")
 		return nil, reject(http.StatusMethodNotAllowed, "method %s: must be GET to look up or DELETE to reset", r.Method)
 	}
-	domain, text, d, err := counterQuery(r.URL.RawQuery)
+	q, d, err := parseCounterQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
 	if err := h.service.settings.Bounds.check(d.Entries); err != nil {
 		return nil, err
 	}
-	l, err := h.service.lookUp(domain, text, d)
+	l, err := h.service.lookUp(q, d)
 	if err != nil {
 		return nil, reject(http.StatusServiceUnavailable, "%v", err)
 	}
@@ -103,7 +103,7 @@ func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*Count
 	for i, used := range forgotten {
 		l.report.Counters[i].Forgotten = used
 		h.metrics.CounterResets.Inc()
-		h.logger.Info("counter reset", zap.String("domain", domain), zap.String("rule", l.report.Rule),
+		h.logger.Info("counter reset", zap.String("domain", q.Domain), zap.String("rule", l.report.Rule),
 			zap.String("limit", l.plan.Limits[i].String()), zap.Uint64("used", used))
 	}
 	return &l.report, nil
@@ -149,35 +149,30 @@ func shortened(s string, longest int) string {
 // counterParameters are the parameters of a query.
 var counterParameters = []string{"domain", "descriptor", "limit"}
 
-// counterQuery reads a query.
-func counterQuery(query string) (domain, text string, d descriptors.Descriptor, err error) {
+// parseCounterQuery reads a query and the descriptor that it names.
+func parseCounterQuery(query string) (q CounterQuery, d descriptors.Descriptor, err error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return "", "", d, reject(http.StatusBadRequest, "the query does not parse: %v", err)
+		return q, d, fmt.Errorf("the query does not parse: %w", err)
 	}
 	for name, all := range values {
 		switch {
 		case !slices.Contains(counterParameters, name):
-			return "", "", d, reject(http.StatusBadRequest, "unknown parameter %q (allowed: %s)", shortened(name, 100), strings.Join(counterParameters, ", "))
+			return q, d, fmt.Errorf("unknown parameter %q (allowed: %s)", shortened(name, 100), strings.Join(counterParameters, ", "))
 		case len(all) > 1:
-			return "", "", d, reject(http.StatusBadRequest, "parameter %q is given %d times: one descriptor is asked for at a time", name, len(all))
+			return q, d, fmt.Errorf("parameter %q is given %d times: one descriptor is asked for at a time", name, len(all))
 		}
 	}
-	if domain = values.Get("domain"); domain == "" {
-		return "", "", d, reject(http.StatusBadRequest, "parameter domain is missing: write ?domain=D&descriptor=k=v,k2=v2")
+	q = CounterQuery{Domain: values.Get("domain"), Descriptor: values.Get("descriptor"), Limit: values.Get("limit")}
+	switch {
+	case q.Domain == "":
+		return q, d, errors.New("parameter domain is missing: write ?domain=D&descriptor=k=v,k2=v2")
+	case !values.Has("descriptor"):
+		return q, d, errors.New("parameter descriptor is missing: write ?domain=D&descriptor=k=v,k2=v2")
 	}
-	if !values.Has("descriptor") {
-		return "", "", d, reject(http.StatusBadRequest, "parameter descriptor is missing: write ?domain=D&descriptor=k=v,k2=v2")
-	}
-	text = values.Get("descriptor")
-	if d.Entries, err = descriptors.ParseEntries(text); err != nil {
-		return "", "", d, err
-	}
-	if limit := values.Get("limit"); limit != "" {
-		if d.Override, err = descriptors.ParseOverride(limit); err != nil {
-			return "", "", d, err
-		}
+	if d.Entries, err = descriptors.ParseEntries(q.Descriptor); err == nil && q.Limit != "" {
 		d.HasOverride = true
+		d.Override, err = descriptors.ParseOverride(q.Limit)
 	}
-	return domain, text, d, nil
+	return q, d, err
 }

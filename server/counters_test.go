@@ -335,16 +335,16 @@ func FuzzCounterQuery(f *testing.F) {
 	f.Add("domain=d&descriptor=k=v,k2=v2&limit=5/hour")
 	f.Add("domain=&descriptor=%")
 	f.Fuzz(func(t *testing.T, query string) {
-		domain, text, d, err := counterQuery(query)
+		q, d, err := parseCounterQuery(query)
 		if err != nil {
 			if err.Error() == "" || len(err.Error()) > 1000+4*len(query) {
-				t.Errorf("counterQuery(%q) = %q", query, err)
+				t.Errorf("parseCounterQuery(%q) = %q", query, err)
 			}
 			return
 		}
 		values, _ := url.ParseQuery(query)
-		if domain == "" || domain != values.Get("domain") || text != values.Get("descriptor") || d.HasHits || d.Refund {
-			t.Errorf("counterQuery(%q) = %q, %q, %+v", query, domain, text, d)
+		if q.Domain == "" || q.Domain != values.Get("domain") || q.Descriptor != values.Get("descriptor") || d.HasHits || d.Refund {
+			t.Errorf("parseCounterQuery(%q) = %+v, %+v", query, q, d)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -137,7 +138,7 @@ func (t *TLS) take(f files) {
 	}
 	k, err := t.load(f)
 	if err == nil && k.expired() && !t.inForce.Load().expired() {
-		err = &expiredError{file: t.options.Cert, at: k.expires}
+		err = fmt.Errorf("%s: the certificate expired at %s", t.options.Cert, k.expires.Format(time.RFC3339))
 	}
 	if err != nil {
 		log.Error("TLS files do not load: what is in use stays", zap.Error(err))

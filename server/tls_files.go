@@ -39,15 +39,6 @@ func (k *keyring) expired() bool {
 	return !k.expires.IsZero() && time.Now().After(k.expires) //nolint:forbidigo // crypto/tls reads it too
 }
 
-type expiredError struct {
-	file string
-	at   time.Time
-}
-
-func (e *expiredError) Error() string {
-	return fmt.Sprintf("%s: the certificate expired at %s", e.file, e.at.Format(time.RFC3339))
-}
-
 // read reads the files that are named.
 func (t *TLS) read() files {
 	var f files

@@ -50,7 +50,7 @@ func issue(t *testing.T, a *testcert.Authority, l testcert.Leaf) testcert.Pair {
 // write writes the files into a new directory.
 func write(t *testing.T, p testcert.Pair, ca []byte) testcert.Files {
 	t.Helper()
-	f, err := testcert.Write(t.TempDir(), p, ca)
+	f, err := testcert.Mount(t.TempDir(), p, ca)
 	if err != nil {
 		t.Fatal(err)
 	}

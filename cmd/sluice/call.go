@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"strings"
 	"time"
@@ -124,44 +123,30 @@ func (k *callCmd) print(c console, a server.Answer, ds []descriptors.Descriptor)
 		_, err := fmt.Fprintln(c.out, a.JSON)
 		return err
 	}
-	var b strings.Builder
-	b.WriteString(codeName(a.OverLimit))
+	code := "OK"
+	if a.OverLimit {
+		code = "OVER_LIMIT"
+	}
+	lines := []string{code}
 	for i, s := range a.Statuses {
 		name := "?"
 		if i < len(ds) {
 			name = k.Descriptor[i]
 		}
-		fmt.Fprintf(&b, "\n  %s: %s", name, codeName(s.OverLimit))
-		switch {
-		case s.Limit != "":
-			fmt.Fprintf(&b, ", %d left of %s", s.Remaining, s.Limit)
-			if s.Name != "" {
-				fmt.Fprintf(&b, " (%s)", s.Name)
-			}
-			fmt.Fprintf(&b, ", resets in %v", s.Reset)
-		case s.Remaining == math.MaxUint32:
-			b.WriteString(", unlimited")
-		default:
-			b.WriteString(", no limit matches")
-		}
+		lines = append(lines, "  "+name+": "+s)
 	}
-	_, err := fmt.Fprintln(c.out, b.String())
+	_, err := fmt.Fprintln(c.out, strings.Join(lines, "\n"))
 	return err
 }
 
-func codeName(over bool) string {
-	if over {
-		return "OVER_LIMIT"
-	}
-	return "OK"
-}
-
 func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {
-	if n := len(k.Hits); n > 1 && n != len(k.Descriptor) {
-		return nil, fmt.Errorf("--hits is given %d times: must be once, or once for each of the %d descriptors", n, len(k.Descriptor))
-	}
-	if n := len(k.Limit); n > 1 && n != len(k.Descriptor) {
-		return nil, fmt.Errorf("--limit is given %d times: must be once, or once for each of the %d descriptors", n, len(k.Descriptor))
+	for _, flag := range []struct {
+		name  string
+		times int
+	}{{"hits", len(k.Hits)}, {"limit", len(k.Limit)}} {
+		if flag.times > 1 && flag.times != len(k.Descriptor) {
+			return nil, fmt.Errorf("--%s is given %d times: must be once, or once for each of the %d descriptors", flag.name, flag.times, len(k.Descriptor))
+		}
 	}
 	ds := make([]descriptors.Descriptor, len(k.Descriptor))
 	for i, text := range k.Descriptor {

@@ -16,12 +16,10 @@ import (
 )
 
 type explainCmd struct {
+	server.CounterQuery `embed:""`
+
 	Config       []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
 	Addr         string   `placeholder:"ADDR" help:"Ask the debug listener of a running sluice instead, such as 127.0.0.1:6070, and show the counters too."`
-	Domain       string   `required:"" short:"d" help:"The request's domain."`
-	Descriptor   string   `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"The descriptor's entries in order. A backslash makes the next character part of a key or value."`
-	Limit        string   `placeholder:"5/hour" help:"With --addr: the limit that the request itself carries."`
-	Reset        bool     `help:"With --addr: reset the counters."`
 	Defaults     string   `placeholder:"FILE" help:"As serve --defaults."`
 	MergeDomains bool     `help:"Merge files of one domain, as serve --merge-domains does."`
 	AllOrNothing bool     `help:"As serve --all-or-nothing."`
@@ -84,9 +82,7 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 func (e *explainCmd) ask(ctx context.Context, c console) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	report, err := server.AskCounters(ctx, e.Addr, server.CounterQuery{
-		Domain: e.Domain, Descriptor: e.Descriptor, Limit: e.Limit, Reset: e.Reset,
-	})
+	report, err := server.AskCounters(ctx, e.Addr, e.CounterQuery)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", e.Addr, err)
 	}

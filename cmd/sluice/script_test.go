@@ -164,7 +164,7 @@ func certificates(ts *testscript.TestScript, _ bool, _ []string) {
 		pair, err := f.authority.Issue(testcert.Leaf{Names: []string{f.name}})
 		ts.Check(err)
 		ts.Check(os.MkdirAll(ts.MkAbs(f.dir), 0o750))
-		_, err = testcert.Write(ts.MkAbs(f.dir), pair, f.authority.PEM)
+		_, err = testcert.Mount(ts.MkAbs(f.dir), pair, f.authority.PEM)
 		ts.Check(err)
 	}
 }

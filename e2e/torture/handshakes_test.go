@@ -47,7 +47,7 @@ func TestHandshakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := testcert.Write(t.TempDir(), pair, ours.PEM)
+	files, err := testcert.Mount(t.TempDir(), pair, ours.PEM)
 	if err != nil {
 		t.Fatal(err)
 	}

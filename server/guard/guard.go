@@ -19,20 +19,19 @@ var (
 	errWindow  = errors.New("it sent more of its requests than their windows allow")
 )
 
-// DefaultParkedBytes is the default of [Options].ParkedBytes. Twenty-four connections
+// defaultParkedBytes is the default of [Options].ParkedBytes. Twenty-four connections
 // with 1024 streams each reach it if all wait at the end of their first window.
-const DefaultParkedBytes = 96 << 20
+const defaultParkedBytes = 96 << 20
 
-// Options configure a [Guard]. Ended and Logger are required; the zero value of the others means
-// their default.
+// Options configure a [Guard].
 type Options struct {
 	// ParkedBytes bounds the memory of requests that are on their way, of all connections
-	// together. 0 means [DefaultParkedBytes].
+	// together. 0 means 96 MiB.
 	ParkedBytes int64
-	// MaxStreams is how many streams a connection may have open. 0 means 1024.
+	// MaxStreams is how many streams a connection may have open.
 	MaxStreams int
 	// HeaderListBytes is the most that grpc-go decodes of a call's headers, its
-	// grpc.MaxHeaderListSize. 0 means 16 MiB, the default there.
+	// grpc.MaxHeaderListSize.
 	HeaderListBytes int
 	// Ended counts the connections that were closed.
 	Ended prometheus.Counter
@@ -57,13 +56,7 @@ type Guard struct {
 // New returns a guard without connections.
 func New(o Options) *Guard {
 	if o.ParkedBytes == 0 {
-		o.ParkedBytes = DefaultParkedBytes
-	}
-	if o.MaxStreams == 0 {
-		o.MaxStreams = 1024
-	}
-	if o.HeaderListBytes == 0 {
-		o.HeaderListBytes = 16 << 20
+		o.ParkedBytes = defaultParkedBytes
 	}
 	return &Guard{options: o, conns: make(map[*conn]struct{})}
 }

@@ -12,7 +12,6 @@ import (
 	"math/big"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -112,21 +111,6 @@ type Files struct{ Cert, Key, CA string }
 // In returns the paths of the files in dir.
 func In(dir string) Files {
 	return Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}
-}
-
-// Write writes a pair and an authority's certificate into dir, which must exist,
-// one after the other.
-func Write(dir string, p Pair, ca []byte) (Files, error) {
-	f := In(dir)
-	for _, file := range []struct {
-		path string
-		text []byte
-	}{{f.Cert, p.Cert}, {f.Key, p.Key}, {f.CA, ca}} {
-		if err := os.WriteFile(file.path, file.text, 0o600); err != nil {
-			return Files{}, err
-		}
-	}
-	return f, nil
 }
 
 // Mount puts the files into dir as Kubernetes mounts a Secret: they are links

@@ -3,6 +3,7 @@
 package adstest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -60,26 +61,16 @@ type Request struct {
 // Start starts a server without resources: it answers nothing before
 // [Server.Set].
 func Start(o Options) (*Server, error) {
-	if o.Addr == "" {
-		o.Addr = "127.0.0.1:0"
-	}
-	if o.NodeID == "" {
-		o.NodeID = "default"
-	}
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", o.Addr)
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", cmp.Or(o.Addr, "127.0.0.1:0"))
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{
-		nodeID: o.NodeID, addr: l.Addr().String(), done: make(chan struct{}),
+		nodeID: cmp.Or(o.NodeID, "default"), addr: l.Addr().String(), done: make(chan struct{}),
 		cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil), changed: make(chan struct{}),
 	}
-	var options []grpc.ServerOption
-	if o.Credentials != nil {
-		options = append(options, grpc.Creds(o.Credentials))
-	}
-	s.grpc = grpc.NewServer(options...)
-	var headers sync.Map // of each stream
+	s.grpc = grpc.NewServer(grpc.Creds(o.Credentials)) // nil is plain text
+	var headers sync.Map                               // of each stream
 	ads := server.NewServer(context.Background(), s.cache, server.CallbackFuncs{
 		StreamOpenFunc: func(ctx context.Context, stream int64, _ string) error {
 			md, _ := metadata.FromIncomingContext(ctx)
@@ -138,13 +129,6 @@ func (s *Server) record(r Request) {
 	s.requests = append(s.requests, r)
 	close(s.changed)
 	s.changed = make(chan struct{})
-}
-
-// Requests returns all requests so far.
-func (s *Server) Requests() []Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.requests)
 }
 
 // Wait returns the first request that match accepts, past ones included.
