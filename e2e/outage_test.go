@@ -37,7 +37,7 @@ func TestRequestsPassWhileSluiceIsGone(t *testing.T) {
 	t.Cleanup(proxy.Kill)
 	client := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(client.CloseIdleConnections)
-	refusals := func(n int) (refused int) {
+	denials := func(n int) (denied int) {
 		t.Helper()
 		for range n {
 			resp, err := client.Post("http://"+proxy.Addr("ingress")+"/search", "", http.NoBody)
@@ -46,29 +46,29 @@ func TestRequestsPassWhileSluiceIsGone(t *testing.T) {
 			}
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusTooManyRequests {
-				refused++
+				denied++
 			}
 		}
-		return refused
+		return denied
 	}
 
 	// Two an hour pass, but the hour may end in the middle.
-	if got := refusals(10); got < 6 {
-		t.Errorf("%d of 10 requests refused, want 8", got)
+	if got := denials(10); got < 6 {
+		t.Errorf("%d of 10 requests denied, want 8", got)
 	}
 	if code, err := first.Stop(t.Context()); code != 0 || err != nil {
 		t.Errorf("Stop() = %d, %v, want 0, nil; sluice said:\n%s", code, err, first.Log())
 	}
-	if got := refusals(10); got != 0 {
-		t.Errorf("without sluice %d of 10 requests refused, want 0", got)
+	if got := denials(10); got != 0 {
+		t.Errorf("without sluice %d of 10 requests denied, want 0", got)
 	}
 	startSluice(t, first.Addr("grpc"))
 	for range 10_000 { // Envoy connects again in its own time
-		if refusals(1) == 1 {
+		if denials(1) == 1 {
 			return
 		}
 	}
-	t.Error("with sluice back no request was refused, want some")
+	t.Error("with sluice back no request was denied, want some")
 }
 
 // startSluice runs sluice with the quick start's rules.

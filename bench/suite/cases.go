@@ -13,7 +13,7 @@ type benchCase struct {
 	keys        uint64
 	rate        float64 // calls a second, 0 for a closed loop
 	fill        bool    // make every counter first
-	refused     bool    // a service with limits refuses nearly all
+	denied      bool    // a service with limits denies nearly all
 }
 
 const twoDescriptors = "user=user-%d,path=/api/v1/orders,method=GET;remote_address=203.0.113.%d,plan=free"
@@ -27,7 +27,7 @@ var allCases = []benchCase{
 	{name: "open", title: "10,000 counters, 5,000 calls a second", entries: "counter=%d", keys: 10_000, fill: true, rate: 5000},
 	{name: "hot", title: "one hot counter", entries: "counter=%d", keys: 1},
 	{name: "million", title: "1,000,000 counters", entries: "counter=%d", keys: 1_000_000, fill: true},
-	{name: "refused", title: "refusals, 1,000 exhausted counters", entries: "refused=%d", keys: 1000, fill: true, refused: true},
+	{name: "denied", title: "denials, 1,000 exhausted counters", entries: "denied=%d", keys: 1000, fill: true, denied: true},
 	{name: "two", title: "two descriptors with five entries, 10,000 counters of each", entries: twoDescriptors, keys: 10_000, fill: true},
 }
 

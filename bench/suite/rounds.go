@@ -51,7 +51,7 @@ func measureCase(ctx context.Context, b *builder, o *options, c *benchCase, serv
 			if err != nil {
 				return nil, err
 			}
-			if refused := r.OverLimit > r.OK; refused != (c.refused && s.limits) {
+			if denied := r.OverLimit > r.OK; denied != (c.denied && s.limits) {
 				return nil, fmt.Errorf("%s: %d answers are OK and %d OVER_LIMIT, which is not what this case is for", s.name, r.OK, r.OverLimit)
 			}
 			results[i] = append(results[i], r)

@@ -126,7 +126,7 @@ func TestServices(t *testing.T) {
 		t.Skip("needs /proc")
 	}
 	var out strings.Builder
-	args := []string{"-cases", "refused", "-benchmarks=false", "-limiters=false", "-rounds", "1", "-duration", "500ms", "-warmup", "1ms"}
+	args := []string{"-cases", "denied", "-benchmarks=false", "-limiters=false", "-rounds", "1", "-duration", "500ms", "-warmup", "1ms"}
 	if err := run(t.Context(), args, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}

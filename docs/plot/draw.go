@@ -32,7 +32,7 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-s
 .line { stroke: #818b98 }
 .offered { stroke: #c5cdd5; stroke-width: 1.3 }
 .admitted { stroke: #0550ae; stroke-width: 1.7 }
-.refused { stroke: #d1242f; stroke-width: 1.3 }
+.denied { stroke: #d1242f; stroke-width: 1.3 }
 </style>
 <rect width="%[1]d" height="%[2]d" rx="6" fill="#ffffff"/>
 `
@@ -72,7 +72,7 @@ func legend(b *strings.Builder) {
 	}{
 		{"offered", "offered", 78},
 		{"admitted", "admitted, when released", 180},
-		{"refused", "refused", 78},
+		{"denied", "denied", 78},
 	} {
 		fmt.Fprintf(b, `<path class="%s" d="M%d %dv-12m4 0v12m4 0v-12"/><text class="small" x="%d" y="%d">%s</text>`+"\n",
 			l.class, at, y, at+15, y-2, l.text)
@@ -98,7 +98,7 @@ func (r *row) draw(b *strings.Builder, y int) {
 	}
 	ticks(b, "offered", offered(), base, -tick)
 	ticks(b, "admitted", r.released, base, -tick)
-	ticks(b, "refused", r.refused, base+2, 8)
+	ticks(b, "denied", r.denied, base+2, 8)
 	fmt.Fprintf(b, `<path class="line" d="M%d %dH%s"/>`+"\n", left, base, x(last))
 	fmt.Fprintf(b, `<text class="most middle" x="%d" y="%d">%d</text>`+"\n", width-48, base-tick/2+7, r.most)
 }

@@ -47,7 +47,7 @@ func TestPromises(t *testing.T) {
 		if r.name != w.name || r.most != w.most {
 			t.Errorf("row %d: %s lets through %d in a second, want %s, %d", i, r.name, r.most, w.name, w.most)
 		}
-		if got := len(r.released) + len(r.refused); got != len(offered()) {
+		if got := len(r.released) + len(r.denied); got != len(offered()) {
 			t.Errorf("%s: %d answers, want %d", r.name, got, len(offered()))
 		}
 		for j := 1; r.name == "leaky_bucket" && j < len(r.released); j++ {

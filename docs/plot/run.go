@@ -12,7 +12,7 @@ import (
 type row struct {
 	name, words string
 	released    []int // when those that were admitted go on; later than they came if held
-	refused     []int // when those came that were refused
+	denied      []int // when those came that were denied
 	// most is how many were released in the fullest second, from the one at from.
 	most, from int
 }
@@ -54,7 +54,7 @@ func (r *row) offer(table *limiter.Table, c limiter.Charge) {
 	for _, at := range offered() {
 		table.Decide(start+limiter.Time(at)*limiter.Time(time.Millisecond), &b)
 		if b.Denied {
-			r.refused = append(r.refused, at)
+			r.denied = append(r.denied, at)
 			continue
 		}
 		r.released = append(r.released, at+int(b.Wait.Milliseconds()))

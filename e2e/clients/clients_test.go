@@ -1,5 +1,5 @@
-// Package clients tests sluice with gRPC clients other than Envoy, which open many calls
-// at once and send more frames for each than Envoy does.
+// Package clients tests sluice with gRPC clients other than Envoy. They open many calls
+// at once and send more frames for each.
 package clients_test
 
 import (
@@ -36,7 +36,7 @@ const root = "../.."
 // grpcioVersion is what make grpcio fetches.
 const grpcioVersion = "1.85.1"
 
-// calls are made at once, after a first one.
+// calls is how many calls are made at once, after a first one.
 const (
 	calls = 2000
 	rules = `
@@ -63,16 +63,15 @@ func TestTheVersionIsThatOfTheMakefile(t *testing.T) {
 	}
 }
 
-// burst is a call and, at once, so many others of one sort.
+// burst is a call, and then many others of one sort at once.
 type burst struct{ first, others *rls.RateLimitRequest }
 
-// client makes one burst after the other over one connection, and returns how often which
-// answer came to each.
+// client makes one burst after the other over one connection. It returns how often each
+// answer came, by burst.
 type client func(t *testing.T, addr string, bursts [2]burst) []map[string]int
 
-// TestManyCallsAtOnce has each client open 2,000 calls before it has an answer, on a
-// connection that is new and on one that has been used, against fresh servers. All are
-// answered, to the hit.
+// TestManyCallsAtOnce has each client open 2,000 calls before it has an answer, on a new
+// connection and on a used one. All are answered, exact to the hit.
 func TestManyCallsAtOnce(t *testing.T) {
 	t.Parallel()
 	rounds := 2
@@ -101,8 +100,8 @@ func answered(t *testing.T, run client) {
 	expect(t, limits, got, map[string]int{"OK": 1500, "OVER_LIMIT": 1 + calls - 1500})
 }
 
-// held has the first call wait for a second, and all others behind it: as many as the
-// connection may have are open before there is an answer.
+// held holds the first call for a second and all others behind it. So the connection has
+// as many open calls as it may before the first answer.
 func held(t *testing.T, run client) {
 	t.Helper()
 	limits := start(t)

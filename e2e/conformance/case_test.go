@@ -1,9 +1,9 @@
 // Package conformance runs recorded cases, configurations with requests and
 // their expected answers, against the real binary.
 //
-// ../testdata/conformance holds what envoyproxy/ratelimit answers;
-// exceptions.yaml beside it the few cases in which sluice differs on purpose,
-// each with its reason; ../testdata/cases what only sluice can do.
+// ../testdata/conformance has what envoyproxy/ratelimit answers. exceptions.yaml beside
+// it has the few cases in which sluice differs on purpose, each with its reason.
+// ../testdata/cases has what only sluice can do.
 package conformance
 
 import (
@@ -23,7 +23,7 @@ type Case struct {
 	// Env is the environment of the service, Args more flags of serve.
 	Env  map[string]string
 	Args []string
-	// Config has one file per string. Without any, the case is of Rules.
+	// Config has one file per string. Without any, the case uses Rules.
 	Config []string
 	// Rules is the path of a file of rules.
 	Rules string `yaml:"-"`
@@ -48,7 +48,7 @@ type Descriptor struct {
 	Refund     bool    `yaml:"is_negative_hits"`
 }
 
-// Limit is an override, or what a status tells of its limit.
+// Limit is an override, or the limit of a status.
 type Limit struct {
 	RequestsPerUnit uint32 `yaml:"requests_per_unit"`
 	Unit            string

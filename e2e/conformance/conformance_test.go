@@ -37,9 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, "../..", func(path, _ string) { binary = path }))
 }
 
-// TestReference runs what envoyproxy/ratelimit answers. A case with an exception
-// must fail as recorded, else the exception is not needed, and pass as the
-// exception says.
+// TestReference runs the cases of envoyproxy/ratelimit. A case with an exception must
+// pass as the exception says and fail as recorded; otherwise the exception is not needed.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	cases := read(t, "../testdata/conformance/cases.yaml")
@@ -72,7 +71,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestOwnCases runs what is sluice's alone.
+// TestOwnCases runs the cases that only sluice can do.
 func TestOwnCases(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../testdata/cases/*.yaml")
@@ -105,8 +104,8 @@ func report(t *testing.T, found []string) {
 	}
 }
 
-// run runs a case against a service of its own, with its rules in files, and
-// returns what was not as expected.
+// run runs a case against a service of its own with rules in files. It returns what was
+// not as expected.
 func (c *Case) run(t *testing.T) []string {
 	t.Helper()
 	found, _ := c.runBy(t, "--config", c.files(t))
@@ -209,7 +208,7 @@ func (s *Step) request() *rls.RateLimitRequest {
 	return r
 }
 
-// compare returns in what the answer is not as expected.
+// compare returns where the answer differs from the expected one.
 func (e *Expect) compare(reply *rls.RateLimitResponse, err error) []string {
 	if name, isError := strings.CutPrefix(e.Overall, "error:"); isError {
 		var want codes.Code
@@ -238,7 +237,7 @@ func (e *Expect) compare(reply *rls.RateLimitResponse, err error) []string {
 			g.CurrentLimit = &Limit{RequestsPerUnit: l.GetRequestsPerUnit(), Unit: l.GetUnit().String(), Name: l.GetName(), UnitMultiplier: l.GetUnitMultiplier().GetValue()}
 		}
 		if i < len(e.Statuses) && e.Statuses[i].HasDuration != nil {
-			// At least a second and whole ones: Envoy cuts off the rest.
+			// They are whole seconds, at least one, because Envoy cuts off the rest.
 			d := s.GetDurationUntilReset()
 			has := d != nil && d.GetSeconds() >= 1 && d.GetNanos() == 0
 			g.HasDuration = &has
@@ -260,7 +259,7 @@ func (e *Expect) compare(reply *rls.RateLimitResponse, err error) []string {
 	return found
 }
 
-// headers returns what came, with "*" where any value was expected.
+// headers returns the headers that came, with "*" where any value was expected.
 func headers(got []*corev3.HeaderValue, want []Header) []Header {
 	out := []Header{}
 	for i, h := range got {

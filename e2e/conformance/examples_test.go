@@ -19,8 +19,8 @@ import (
 
 const examples = "../../examples"
 
-// TestExamples holds what ../../examples promises: the rules load without a
-// warning, Envoy accepts the routes, and requests are answered as the cases say.
+// TestExamples holds what ../../examples promise: the rules load without a warning, Envoy
+// accepts the routes, and requests are answered as the cases say.
 func TestExamples(t *testing.T) {
 	index, err := os.ReadFile(filepath.Join(examples, "README.md"))
 	if err != nil {
@@ -51,12 +51,12 @@ func TestExamples(t *testing.T) {
 			if name == "quickstart" {
 				return // envoy.yaml and the demo test it
 			}
-			// As Envoy and rules must agree on the domain, it is the folder's name.
+			// Envoy and rules must agree on the domain, so it is the folder's name.
 			if domains := set.Domains(); len(domains) != 1 || domains[0] != name {
 				t.Errorf("domains are %v, want %s", domains, name)
 			}
-			// Where the whole proxy is there, e2e/examples runs it, and cases are only
-			// what goes beyond.
+			// e2e/examples runs whole proxies. Their cases are only what that does not
+			// cover.
 			whole := exists(filepath.Join(dir, "README.md"))
 			if !whole {
 				checkRoute(t, filepath.Join(dir, "route.yaml"), name)
@@ -83,8 +83,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// awaitHalfMinute waits out the end of a window of 30 seconds, the shortest of all
-// examples: a case that is in two windows would see its counters start anew.
+// awaitHalfMinute waits for the next window of 30 seconds, the shortest of all examples,
+// if this one ends soon. A case in two windows would see its counters start anew.
 func awaitHalfMinute(t *testing.T) {
 	t.Helper()
 	const window, margin = 30 * time.Second, 5 * time.Second

@@ -16,12 +16,11 @@ import (
 	pb "github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
 )
 
-// beyondXDS are the cases whose rules the messages of xDS have no words for, and
-// the word; a file of defaults can say the words that are sluice's own. A case that
-// becomes one must be added here.
+// beyondXDS are the cases with a word that xDS messages lack, and that word. Defaults can
+// say the words that are sluice's own. A new such case must be added here.
 var beyondXDS = map[string]string{
 	"algorithms/a_held_reply_passes":                          "algorithm",
-	"algorithms/a_limit_of_none_refuses_in_every_algorithm":   "algorithm",
+	"algorithms/a_limit_of_none_denies_in_every_algorithm":    "algorithm",
 	"algorithms/a_list_of_all_algorithms_is_charged_together": "rate_limits",
 	"algorithms/a_look_charges_nothing":                       "algorithm",
 	"algorithms/all_or_nothing_spares_buckets":                "all_or_nothing",
@@ -32,25 +31,25 @@ var beyondXDS = map[string]string{
 	"algorithms/override_scales_the_burst":                    "algorithm",
 	"algorithms/override_too_large_for_a_log_is_ignored":      "algorithm",
 	"algorithms/refunds_give_back_and_stop_at_full":           "algorithm",
-	"algorithms/refused_hits_that_count":                      "algorithm",
-	"algorithms/sliding_log_refuses_without_counting":         "algorithm",
-	"algorithms/sliding_window_refuses_without_counting":      "algorithm",
+	"algorithms/denied_hits_that_count":                       "algorithm",
+	"algorithms/sliding_log_denies_without_counting":          "algorithm",
+	"algorithms/sliding_window_denies_without_counting":       "algorithm",
 	"algorithms/token_bucket_has_its_burst":                   "algorithm",
-	"algorithms/what_would_wait_too_long_is_refused_at_once":  "algorithm",
-	"errors/no_rules":                                      "an error on purpose",
-	"errors/no_rules_precise":                              "an error on purpose",
-	"hits/count_refused_false_charges_no_refused_hit":      "count_refused",
-	"metadata/decisions":                                   "count_refused",
-	"metric_key_share_threshold_wins":                      "share_threshold",
-	"rules/a_list_refuses_as_one_and_charges_nothing_then": "rate_limits",
-	"rules/all_or_nothing_spares_the_other_limits":         "all_or_nothing",
-	"rules/unit_multiplier_makes_longer_windows":           "unit_multiplier",
-	"share_threshold_middle_wildcard":                      "share_threshold",
-	"share_threshold_on_parent_applies_to_child_limit":     "share_threshold",
+	"algorithms/what_would_wait_too_long_is_denied_at_once":   "algorithm",
+	"errors/no_rules":                                     "an error on purpose",
+	"errors/no_rules_precise":                             "an error on purpose",
+	"hits/count_refused_false_charges_no_refused_hit":     "count_refused",
+	"metadata/decisions":                                  "count_refused",
+	"metric_key_share_threshold_wins":                     "share_threshold",
+	"rules/a_list_denies_as_one_and_charges_nothing_then": "rate_limits",
+	"rules/all_or_nothing_spares_the_other_limits":        "all_or_nothing",
+	"rules/unit_multiplier_makes_longer_windows":          "unit_multiplier",
+	"share_threshold_middle_wildcard":                     "share_threshold",
+	"share_threshold_on_parent_applies_to_child_limit":    "share_threshold",
 }
 
-// TestOverXDS pushes the rules of every case, those of envoyproxy/ratelimit and our
-// own, from a management server: /rlconfig and all answers are those of files.
+// TestOverXDS pushes the rules of every case from a management server. /rlconfig and all
+// answers must be those of files.
 func TestOverXDS(t *testing.T) {
 	t.Parallel()
 	cases := read(t, "../testdata/conformance/cases.yaml")
@@ -105,8 +104,7 @@ func TestOverXDS(t *testing.T) {
 	}
 }
 
-// resources returns the rules of a case as resources, or the word of the files
-// that these lack.
+// resources returns the rules of a case as resources, or the word that resources lack.
 func (c *Case) resources() (all []*pb.RateLimitConfig, missing string) {
 	for i, text := range c.Config {
 		file := fmt.Sprintf("%02d.yaml", i)

@@ -17,8 +17,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const root = "../.."
 
-// temporary makes the demo put its files into a directory of the test, and fails
-// if it leaves any.
+// temporary gives the demo a directory of the test for its files, and fails the test if
+// any are left.
 func temporary(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()

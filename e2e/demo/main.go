@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
 // options say what to show.
@@ -54,7 +56,10 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 			err = closeErr
 		}
 	}()
-	if err := awaitQuietHour(ctx, t); err != nil {
+	if err := window.Await(ctx, quiet, func(left time.Duration) {
+		t.note("waiting %v for the next hour: windows of an hour end with it, and this one must not end within the script ...",
+			left.Round(time.Second))
+	}); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -75,28 +80,9 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	return nil
 }
 
-// quiet is how long the script may take, generously.
+// quiet is how long the script may take, generously. The counters of the rules begin anew
+// with the hour, which must not be in its middle.
 const quiet = time.Minute
-
-// awaitQuietHour waits for the next hour where this one ends within the script:
-// the counters of the rules would begin anew in its middle.
-func awaitQuietHour(ctx context.Context, t *transcript) error {
-	now := time.Now()
-	left := now.Truncate(time.Hour).Add(time.Hour).Sub(now)
-	if left > quiet {
-		return nil
-	}
-	t.note("waiting %v for the next hour: windows of an hour end with it, and this one must not end within the script ...",
-		left.Round(time.Second))
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
 
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()

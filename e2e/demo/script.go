@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// act is a part of the script with a point of its own.
+// act is a part of the script that shows one thing.
 type act struct {
 	title string
 	play  func(context.Context, *stage, *transcript) error
@@ -38,7 +38,7 @@ var script = []act{
 		t.note("any other method has no limit:")
 		return s.ask(ctx, t, request{path: "/search"}, answer{200, ""})
 	}},
-	{"Shadow mode: the metrics tell what would be refused, nothing is", playShadow},
+	{"Shadow mode: the metrics tell what would be denied, nothing is", playShadow},
 	{"A rule changes while sluice runs: 8 an hour instead of 5", playReload},
 }
 
@@ -56,7 +56,7 @@ func playReload(ctx context.Context, s *stage, t *transcript) error {
 		return err
 	}
 	t.command("sed -i 's/requests_per_unit: 5$/requests_per_unit: 8/' rules.yaml")
-	t.note("in force after %v; the counters are kept: alice used 6, the refused one included", time.Since(began).Round(time.Millisecond))
+	t.note("in force after %v; the counters are kept: alice used 6, the denied one included", time.Since(began).Round(time.Millisecond))
 	return s.ask(ctx, t, request{user: "alice", path: "/"}, answer{200, "1"}, answer{200, "0"}, answer{429, "0"})
 }
 
@@ -67,7 +67,7 @@ type request struct {
 	user   string // the header x-user; left out if empty
 }
 
-// answer is what the script expects: a status, and x-ratelimit-remaining, empty
+// answer is what the script expects: a status and x-ratelimit-remaining, which is empty
 // where no limit applies.
 type answer struct {
 	status    int
@@ -89,7 +89,7 @@ func (s *stage) ask(ctx context.Context, t *transcript, r request, want ...answe
 			return fmt.Errorf("request %d: status %d with x-ratelimit-remaining %q, want %d with %q",
 				i+1, got.status, got.remaining, w.status, w.remaining)
 		case status == http.StatusTooManyRequests && header.Get("retry-after") == "":
-			return fmt.Errorf("request %d: refused without retry-after", i+1)
+			return fmt.Errorf("request %d: denied without retry-after", i+1)
 		}
 	}
 	return nil

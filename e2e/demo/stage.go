@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// stage is everything that runs: Envoy, sluice and a service.
+// stage has everything that runs: Envoy, sluice and a service.
 type stage struct {
 	dir     string
 	rules   string // the copy that sluice watches
@@ -179,8 +179,8 @@ func (s *stage) showMetric(ctx context.Context, t *transcript, name, labels, wan
 	return nil
 }
 
-// changeRules edits the rules as an editor does, by a new file in place of the
-// old one, and returns when sluice has loaded them.
+// changeRules edits the rules as an editor does: it renames a new file over the old one.
+// It returns when sluice has loaded them.
 func (s *stage) changeRules(ctx context.Context, from, to string) error {
 	text, err := os.ReadFile(s.rules)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// transcript prints what happens. Errors of its writer are not looked at: who
-// closes the demo's output does not want to see it.
+// transcript prints what happens. It ignores errors of its writer, because a user who
+// closes the output does not want to see it.
 type transcript struct {
 	out      io.Writer
 	colour   bool

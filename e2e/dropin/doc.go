@@ -1,4 +1,3 @@
-// Package dropin tests that sluice stands in for envoyproxy/ratelimit: it starts
-// the image's program by the environments that others write for that, as the user
-// and with the file system that they give it.
+// Package dropin tests that sluice stands in for envoyproxy/ratelimit. It starts the
+// image's program with the environments, users and file systems of others' manifests.
 package dropin

@@ -20,17 +20,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// What the test tells itself by the environment when it runs itself in
-// namespaces: inside is the mode, image the path of the image.
+// Variables by which the test tells itself in namespaces what to do: inside is the mode,
+// image the path of the image.
 const (
 	insideVariable = "SLUICE_DROPIN_INSIDE"
 	imageVariable  = "SLUICE_DROPIN_IMAGE"
 )
 
-// uids are whom the image is run as: its own user, and whom Envoy Gateway says.
+// uids are the users that run the image: its own, and Envoy Gateway's.
 var uids = [...]int{65532, 65534}
 
-// patience bounds every wait: what has not come by then does not come.
+// patience bounds every wait.
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
@@ -47,11 +47,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestDropIn starts the image by what Istio, Contour and others write for
-// envoyproxy/ratelimit, with BACKEND_TYPE=memory added, and by what is written for
-// sluice: as uids that own nothing in it, in a root that cannot be written to, on the
-// ports that they say. So it needs namespaces of network and mounts, by root's rights
-// or by those of a user namespace.
+// TestDropIn starts the image by the manifests of Istio, Contour and others for
+// envoyproxy/ratelimit, with BACKEND_TYPE=memory added, and by sluice's own. It runs as
+// users that own no file of the image, with a read-only root, on the ports of the
+// manifests. So it needs namespaces of network and mounts: it must be root or have user
+// namespaces.
 func TestDropIn(t *testing.T) {
 	if mode := os.Getenv(insideVariable); mode != "" {
 		testInside(t, mode, os.Getenv(imageVariable))

@@ -26,13 +26,13 @@ type image struct {
 	layers [][]byte
 }
 
-// makeImage builds the image for this machine as make image does, and returns the
-// path of its tar.
+// makeImage builds the image for this machine as make image does. It returns the path of
+// its tar.
 func makeImage(t *testing.T) string {
 	t.Helper()
 	dist := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "make", "-s", "-C", "../..", "image", "DIST="+dist, "PUSH=", "PLATFORMS=linux/"+runtime.GOARCH)
-	// What a make around this test was given is not for this one.
+	// The flags of a make that runs this test are not for this make.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "MAKEFLAGS=") || strings.HasPrefix(v, "MFLAGS=") || strings.HasPrefix(v, "MAKELEVEL=")
 	})
@@ -111,7 +111,7 @@ func walkTar(t *testing.T, from io.Reader, visit func(*tar.Header, []byte)) {
 	}
 }
 
-// testImage holds what the image's labels say against what its program does.
+// testImage compares the image's labels with its program.
 func testImage(t *testing.T, i *image) {
 	t.Helper()
 	root := t.TempDir()

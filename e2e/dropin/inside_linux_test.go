@@ -44,8 +44,7 @@ func inside(t *testing.T, mode string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// enter prepares the namespaces that this process runs in: mounts stay here, and
-// loopback is up.
+// enter prepares this process's namespaces: mounts stay within them, and loopback is up.
 func enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return errors.New("mounts of one's own: " + err.Error())
@@ -72,7 +71,7 @@ func readOnly(t *testing.T, dir string) {
 	t.Cleanup(func() { check(t, unix.Unmount(dir, unix.MNT_DETACH)) })
 	var fs unix.Statfs_t
 	check(t, unix.Statfs(dir, &fs))
-	// What a mount of the machine forbids, this one must forbid too.
+	// This mount must forbid what the machine's mount forbids.
 	flags := uintptr(fs.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME)
 	if fs.Flags&unix.ST_RELATIME != 0 {
 		flags |= unix.MS_RELATIME
@@ -80,7 +79,7 @@ func readOnly(t *testing.T, dir string) {
 	check(t, unix.Mount("", dir, "", flags|unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 }
 
-// confined is a process of a uid that sees no file but those below root.
+// confined is a process of a uid that sees only files below root.
 func confined(mode, root string, uid int) *syscall.SysProcAttr {
 	if mode == byRoot {
 		return &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
@@ -93,7 +92,7 @@ func confined(mode, root string, uid int) *syscall.SysProcAttr {
 	}
 }
 
-// hostUID is how this process sees the uid of one that is confined.
+// hostUID is the uid of a confined process as this process sees it.
 func hostUID(mode string, uid int) string {
 	if mode == byRoot {
 		return strconv.Itoa(uid)

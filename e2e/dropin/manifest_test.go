@@ -20,14 +20,14 @@ import (
 
 // manifest describes a deployment of envoyproxy/ratelimit.
 type manifest struct {
-	// args are the command, none where that is the image's.
+	// args are the command. Without any it is the image's.
 	args, env []string
 	// configMap are files by their path in the container.
 	configMap map[string]string
 	// secret is a directory in the container that gets a certificate, and the names
 	// that it is for; none if empty.
 	secret []string
-	// trusted has the image trust the authority of that certificate.
+	// trusted makes the image trust the authority of that certificate.
 	trusted bool
 	// ads is what the management server sends, nil without one.
 	ads *ratelimitv3.RateLimitConfig
@@ -136,7 +136,7 @@ func (m *manifest) variable(name string) string {
 	return ""
 }
 
-// manage starts the management server where the environment says that it is.
+// manage starts the management server at the address in the environment.
 func (m *manifest) manage(t *testing.T, root string) {
 	t.Helper()
 	if m.ads == nil {

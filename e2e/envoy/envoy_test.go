@@ -94,7 +94,7 @@ func TestTwoEnvoysServeAtOnce(t *testing.T) {
 	}
 }
 
-func TestStartRefusesWhatItCannotRender(t *testing.T) {
+func TestStartRejectsWhatItCannotRender(t *testing.T) {
 	for name, options := range map[string]envoy.Options{
 		"no YAML":          {Bootstrap: []byte("a: [")},
 		"unknown cluster":  {Bootstrap: []byte("a: b"), Clusters: map[string][]string{"c": {"127.0.0.1:1"}}},

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 )
 
-// composeFile is what a file of docker compose may say, as far as the example does.
+// composeFile has the fields of a compose file that the example uses.
 type composeFile struct {
 	Name     string
 	Services map[string]composeService
@@ -43,8 +43,8 @@ func readCompose(text []byte) (file composeFile, err error) {
 	return file, decoder.Decode(&file)
 }
 
-// mounts returns where the folders and files of the host are in the container. What
-// is mounted must be there.
+// mounts returns where the host's folders and files are in the container. Each must
+// exist.
 func (s composeService) mounts(dir string) (map[string]string, error) {
 	mounts := make(map[string]string)
 	for _, volume := range s.Volumes {
@@ -71,7 +71,7 @@ func outside(arg string, mounts map[string]string) string {
 	return arg
 }
 
-// checkCompose says what in a file contradicts the folder that it is in.
+// checkCompose says where a file contradicts its folder.
 func checkCompose(file composeFile, dir string, config object) (problems []string) {
 	complain := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	listens := make(map[string]bool)
@@ -115,8 +115,8 @@ func checkCompose(file composeFile, dir string, config object) (problems []strin
 	return problems
 }
 
-// TestCompose holds examples/compose to what it says, starts sluice with the command
-// line of its service and Envoy with its configuration, and plays the README.
+// TestCompose checks examples/compose, starts sluice with the command line of its service
+// and Envoy with its configuration, and plays the README.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(root, "examples", "compose")

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// extensionService, contourConfiguration and httpProxy are what Contour's objects
-// may say, as far as the example does.
+// extensionService, contourConfiguration and httpProxy have the fields of Contour's
+// objects that the example uses.
 type extensionService struct {
 	objectMeta `yaml:",inline"`
 	Spec       struct {

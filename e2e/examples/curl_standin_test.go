@@ -25,7 +25,7 @@ type curlRequest struct {
 
 // curl does what the READMEs ask of curl, for machines that have none: GET, with -s,
 // -i, -D -, -o, -w '%{http_code}', -H, --parallel-max and ranges such as [1-20] in the
-// address. It refuses all else.
+// address. It rejects all else.
 func curl(args []string) error {
 	r, err := parseCurl(args)
 	if err != nil {

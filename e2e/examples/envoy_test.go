@@ -113,8 +113,8 @@ func field[T any](o object, name string) T {
 	return v
 }
 
-// TestSnippetsAreOfTheQuickStart holds what README.md shows of Envoy's configuration
-// against envoy.yaml: each field that it shows is there, and has the same value.
+// TestSnippetsAreOfTheQuickStart compares the Envoy configuration in README.md with
+// envoy.yaml. Each field that README.md shows has the same value there.
 func TestSnippetsAreOfTheQuickStart(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -145,7 +145,7 @@ func TestSnippetsAreOfTheQuickStart(t *testing.T) {
 	}
 }
 
-// within reports whether a configuration has all that part has, and maybe more.
+// within reports whether a configuration has all that part has. It may have more.
 func within(whole, part any) bool {
 	switch part := part.(type) {
 	case object:

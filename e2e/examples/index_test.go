@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEveryExampleIsListedAndTested looks at each folder: the table names it, with
-// its question, and something runs it.
+// TestEveryExampleIsListedAndTested holds that the table names each folder with its
+// question, and that a test runs it.
 func TestEveryExampleIsListedAndTested(t *testing.T) {
 	t.Parallel()
 	index, err := os.ReadFile(filepath.Join(root, "examples", "README.md"))

@@ -29,8 +29,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 )
 
-// envoyFilter is what Istio's EnvoyFilter may say, as far as the examples do. What
-// is not here is an error.
+// envoyFilter has the fields of Istio's EnvoyFilter that the examples use. Any other
+// field is an error.
 type envoyFilter struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -66,12 +66,11 @@ type configPatch struct {
 	}
 }
 
-// gateway is a configuration of Envoy that EnvoyFilters are applied to, as istiod
-// does before it sends it.
+// gateway is a configuration of Envoy. EnvoyFilters are applied to it as istiod does.
 type gateway struct{ *bootstrapv3.Bootstrap }
 
-// apply applies one patch. Istio passes over a patch that matches nothing; here it
-// is an error, as an example that does nothing is wrong.
+// apply applies one patch. Istio ignores a patch that matches nothing. Here that is an
+// error, because an example that does nothing is wrong.
 func (g gateway) apply(p configPatch) error {
 	if p.Match.Context != "GATEWAY" {
 		return fmt.Errorf("context is %q, want GATEWAY", p.Match.Context)
@@ -172,7 +171,7 @@ func (g gateway) mergeRoutes(p configPatch) (matched int, err error) {
 	})
 }
 
-// strictly reads a value as Envoy does: a field that is unknown is an error.
+// strictly reads a value as Envoy does: an unknown field is an error.
 func strictly(value any, into proto.Message) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -213,8 +212,8 @@ func patched(config object, filters []byte) (object, error) {
 	return result, yaml.Unmarshal(text, &result)
 }
 
-// TestIstio applies examples/istio/envoyfilter.yaml to what istiod sends to a gateway,
-// has Envoy validate the outcome, and plays the README on it.
+// TestIstio applies examples/istio/envoyfilter.yaml to what istiod sends to a gateway.
+// Envoy validates the result, and the README is played on it.
 func TestIstio(t *testing.T) {
 	t.Parallel()
 	filters, err := os.ReadFile(filepath.Join(root, "examples", "istio", "envoyfilter.yaml"))
@@ -232,8 +231,8 @@ func TestIstio(t *testing.T) {
 	})
 }
 
-// TestEnvoyFiltersSuitOlderEnvoys looks for what Envoy knows since 1.40 only:
-// gateways bring older ones, which refuse a filter with a field that they lack.
+// TestEnvoyFiltersSuitOlderEnvoys looks for fields that Envoy has only since 1.40.
+// Gateways bring older Envoys, which reject a filter with an unknown field.
 func TestEnvoyFiltersSuitOlderEnvoys(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"examples/istio/envoyfilter.yaml", "kustomize/overlays/istio/filter.yaml"} {

@@ -14,8 +14,7 @@ import (
 // root is the repository's root, seen from here.
 const root = "../.."
 
-// patience is how long anything may take before a test gives up: far more than it
-// ever needs.
+// patience is how long anything may take before a test fails. Nothing ever needs so long.
 const patience = time.Minute
 
 // sluiceDir holds the sluice that TestMain built for all tests.
@@ -32,7 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, root, func(binary, dir string) {
 		sluiceBinary, sluiceDir = binary, dir
 		if _, err := exec.LookPath("curl"); err != nil {
-			// Commands look into dir first. If this fails they say that there is no curl.
+			// Commands look into dir first. If linking fails they say that there is no
+			// curl.
 			if _, err := linkCurl(dir); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// manifest reads the object of a kind from a file of an example, into a struct
-// whose fields are all that it may say.
+// manifest reads the object of a kind from a file of an example. A field that the struct
+// lacks is an error.
 func manifest(t *testing.T, into any, kind string, path ...string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(append([]string{root, "examples"}, path...)...))
@@ -59,9 +59,8 @@ type objectMeta struct {
 	}
 }
 
-// gatewaySkeleton is a gateway with one host and a backend that stands in for its
-// services: what is filled in are the rate limit filter, the cluster of sluice
-// and the routes.
+// gatewaySkeleton is a gateway with one host and a backend in place of its services.
+// Tests fill in the rate limit filter, the cluster of sluice and the routes.
 func gatewaySkeleton(t *testing.T, filter, cluster object, host string, routes list) object {
 	t.Helper()
 	config := testdata(t, "gateway.yaml")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// readme is what a README of an example says to run, and what comes of it.
+// readme is what an example's README says to run, and the output that it shows.
 type readme struct {
 	// starts are the lines of its sh blocks: the programs that run all the time.
 	starts []string
@@ -61,8 +61,8 @@ func readReadme(path string) (*readme, error) {
 	return &r, nil
 }
 
-// incidental are headers of an answer that have nothing to do with limits. A README
-// need not show them.
+// incidental are headers that have nothing to do with limits. A README need not show
+// them.
 var incidental = regexp.MustCompile(`^(date|server|content-type|content-length|x-envoy-upstream-service-time): `)
 
 // differences compares what a command printed with what the README shows. In a
@@ -83,7 +83,7 @@ func (s step) differences(output string) []string {
 	return nil
 }
 
-// shown returns the lines of an output, less those that are empty or incidental and
+// shown returns the lines of an output without those that are empty, or incidental and
 // not wanted.
 func shown(output string, want []string) []string {
 	wanted := make(map[string]bool)

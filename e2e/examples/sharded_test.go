@@ -28,11 +28,11 @@ const (
 	shardedTries = shardedLimit + 4
 )
 
-// shards is examples/sharded, running: its replicas listen where the ports of its
+// shards is examples/sharded at work. Its replicas listen where the ports of its
 // envoy.yaml are mapped to.
 type shards struct {
 	replicas []*sluice.Sluice
-	// endpoints says where those of envoy.yaml are.
+	// endpoints maps the endpoints of envoy.yaml to real addresses.
 	endpoints map[string]string
 	envoy     *envoy.Envoy
 	client    *http.Client
@@ -60,8 +60,8 @@ func (s *shards) add(t *testing.T, endpoint string) {
 	s.endpoints[endpoint] = replica.Addr("grpc")
 }
 
-// shardedConfig returns the example's Envoy, which lets no request pass because
-// nobody was asked.
+// shardedConfig returns the example's configuration of Envoy, changed to deny on errors,
+// so a request passes only if a sluice admitted it.
 func shardedConfig(t *testing.T) object {
 	t.Helper()
 	config := patient(t, example(t, "sharded", "envoy.yaml"))
@@ -73,8 +73,7 @@ func shardedConfig(t *testing.T) object {
 	return config
 }
 
-// grow adds a fourth replica, and an Envoy that knows of it in place of the one
-// that does not.
+// grow adds a fourth replica and replaces Envoy by one that knows it.
 func (s *shards) grow(t *testing.T) {
 	t.Helper()
 	s.add(t, "127.0.0.1:8084")
@@ -97,8 +96,8 @@ func (s *shards) grow(t *testing.T) {
 
 var shardedFlags = []string{"--config", "examples/sharded/rules.yaml", "--counter-memory", "4MiB"}
 
-// ask sends every user's requests, those of all users mixed, from many clients at
-// once, and returns how many passed of each user's.
+// ask sends every user's requests, mixed, from many clients at once. It returns how many
+// of each user passed.
 func (s *shards) ask(t *testing.T) map[string]int {
 	t.Helper()
 	window.AwaitHour(t)
@@ -154,8 +153,8 @@ func (s *shards) get(ctx context.Context, user string) (status int, err error) {
 	return resp.StatusCode, err
 }
 
-// owners asks each replica which users it has counted, and returns its number by
-// user. A user whom two have counted fails the test.
+// owners asks each replica which users it has counted, and returns the replica's number
+// by user. It fails the test if two replicas have counted a user.
 func (s *shards) owners(t *testing.T) map[string]int {
 	t.Helper()
 	owners := make(map[string]int)
@@ -190,7 +189,7 @@ func (s *shards) used(t *testing.T, replica *sluice.Sluice, user string) (used i
 	return report.Counters[0].Used
 }
 
-// awaitHealthy waits until Envoy believes in so many replicas.
+// awaitHealthy waits until this number of replicas is healthy for Envoy.
 func (s *shards) awaitHealthy(t *testing.T, want int) {
 	t.Helper()
 	suite.Eventually(t, fmt.Sprintf("Envoy holds %d replicas for healthy", want), func() bool {
@@ -205,13 +204,13 @@ func (s *shards) awaitHealthy(t *testing.T, want int) {
 		}
 		return strings.TrimSpace(string(text)) == fmt.Sprint("cluster.sluice.membership_healthy: ", want)
 	})
-	// What Envoy's main thread knows its workers have been told, but may not have
-	// heard. Whoever has answered two requests on one connection has.
+	// Envoy's main thread has told its workers, but they may not know yet. A worker that
+	// has answered two requests on one connection knows.
 	for range 2 {
 		var clients errgroup.Group
 		for range 64 {
 			clients.Go(func() error {
-				_, err := s.get(t.Context(), "") // without a name nobody is asked
+				_, err := s.get(t.Context(), "") // without a name Envoy makes no call
 				return err
 			})
 		}
@@ -221,9 +220,9 @@ func (s *shards) awaitHealthy(t *testing.T, want int) {
 	}
 }
 
-// TestShardsAreExact runs examples/sharded: three replicas share the users, each
-// user has its limit to the hit, and only the users of a lost replica begin anew, or
-// those that a new one takes over.
+// TestShardsAreExact runs examples/sharded. Three replicas share the users, and each user
+// has its limit to the hit. Only the users of a lost replica, and those that a new
+// replica takes over, begin anew.
 func TestShardsAreExact(t *testing.T) {
 	t.Parallel()
 	s := startShards(t)
@@ -266,7 +265,7 @@ func TestShardsAreExact(t *testing.T) {
 	check("after the loss of a replica", anew)
 	check("a second time after the loss", func(string) int { return 0 })
 
-	// It comes back as new: its users return to it, and it has counted nothing.
+	// It comes back without counters, and its users return to it.
 	s.replicas[lost] = startSluice(t, sluice.Options{
 		Args:  shardedFlags,
 		Addrs: map[string]string{"grpc": s.replicas[lost].Addr("grpc")},
@@ -274,7 +273,7 @@ func TestShardsAreExact(t *testing.T) {
 	s.awaitHealthy(t, 3)
 	check("after its return", anew)
 
-	// A fourth takes a quarter of the users, and only from those who begin anew.
+	// A fourth replica takes a quarter of the users. Only these begin anew.
 	s.grow(t)
 	passed := s.ask(t)
 	moved := 0

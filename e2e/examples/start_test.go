@@ -33,7 +33,7 @@ func startSluice(t *testing.T, o sluice.Options) *sluice.Sluice {
 	return s
 }
 
-// startEnvoy runs Envoy with a configuration as an example has it.
+// startEnvoy runs Envoy with an example's configuration.
 func startEnvoy(t *testing.T, config object, endpoints map[string]string) *envoy.Envoy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -55,8 +55,8 @@ func startEnvoy(t *testing.T, config object, endpoints map[string]string) *envoy
 	return e
 }
 
-// shortDir returns a directory whose path leaves room for a socket's name, as
-// that of t.TempDir with a long name of a test does not.
+// shortDir returns a directory with a path short enough for a socket in it. That of
+// t.TempDir may be too long.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "envoy-") //nolint:usetesting // its path is too long
@@ -107,9 +107,9 @@ func each(config any, what func(object)) {
 	}
 }
 
-// patient has Envoy wait for answers so long that no test passes, or fails, because
-// one came late on a busy machine; a process that is gone is found at once without.
-// It returns its argument.
+// patient makes Envoy wait so long for answers that no test passes or fails because one
+// came late. Envoy notices a process that is gone at once all the same. patient returns
+// its argument.
 func patient(t *testing.T, config object) object {
 	t.Helper()
 	filters := 0

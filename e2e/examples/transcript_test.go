@@ -19,9 +19,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// TestTranscripts runs what the READMEs of the examples say: the programs of their
-// sh blocks, then the commands of their console blocks, whose output must be what
-// stands below each.
+// TestTranscripts runs what the READMEs of the examples say: the programs of their sh
+// blocks, then the commands of their console blocks. Each must print what stands below
+// it.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
@@ -77,7 +77,7 @@ func (r *readme) run(t *testing.T) func(context.Context, *scene) []string {
 // needCluster names the examples whose programs a cluster starts.
 var needCluster = map[string]bool{"istio": true, "contour": true, "envoy-gateway": true, "compose": true}
 
-// place is where a gateway in front of a cluster is played.
+// place says how the README of a gateway in front of a cluster is played.
 type place struct {
 	// name is the example's.
 	name string
@@ -117,8 +117,8 @@ func playGateway(t *testing.T, p place) {
 	})
 }
 
-// play runs scenes until one comes out as it should or fails within one minute of
-// the clock: if a minute ends meanwhile, windows did too.
+// play runs scenes until one succeeds, or fails within one minute of the clock. If a
+// minute ended meanwhile, windows ended too, and play tries again.
 func play(t *testing.T, scenario func(context.Context, *scene) []string) {
 	t.Helper()
 	for attempt := 1; ; attempt++ {
@@ -174,8 +174,8 @@ func (s *scene) play(ctx context.Context, r *readme) []string {
 	return s.printed(ctx, r.log)
 }
 
-// printed ends Envoy, which writes its access log then if not before, and returns
-// the first line that it should have printed and has not.
+// printed ends Envoy, which then writes the rest of its access log. It returns the first
+// line that is missing there.
 func (s *scene) printed(ctx context.Context, want []string) []string {
 	if len(want) == 0 {
 		return nil
@@ -229,7 +229,7 @@ func fetchedEnvoy(t *testing.T) string {
 // defaultAddrs are where sluice listens if no flag says otherwise.
 var defaultAddrs = map[string]string{"grpc": ":8081", "http": ":8080", "debug": "127.0.0.1:6070", "metrics": ":9090"}
 
-// startSluice runs sluice with flags, whose addresses become free ports.
+// startSluice runs sluice with flags. Addresses in them become free ports.
 func (s *scene) startSluice(ctx context.Context, words []string) error {
 	addrs := maps.Clone(defaultAddrs)
 	o := sluice.Options{Binary: sluiceBinary, Dir: root, Addrs: make(map[string]string)}
@@ -266,8 +266,8 @@ func (s *scene) startSluice(ctx context.Context, words []string) error {
 	return nil
 }
 
-// startEnvoy runs Envoy with a configuration file, whose endpoints lead to the
-// sluices that run.
+// startEnvoy runs Envoy with a configuration file. Its endpoints become those of the
+// running sluices.
 func (s *scene) startEnvoy(ctx context.Context, t *testing.T, path string) error {
 	t.Helper()
 	config := document(t, path)
@@ -322,9 +322,8 @@ var (
 	built = regexp.MustCompile(`(^|[|;&] *)bin/sluice `)
 )
 
-// take runs one command. One that only looks may be early, as charges at the end
-// of a stream are not waited for by anybody: it is repeated until it sees what it
-// should.
+// take runs one command. A command that only looks is repeated until it prints what it
+// should: it may come before charges at the end of a stream, which nobody waits for.
 func (s *scene) take(ctx context.Context, step step) []string {
 	unknown := ""
 	command := localAddr.ReplaceAllStringFunc(built.ReplaceAllString(step.command, "${1}sluice "), func(addr string) string {

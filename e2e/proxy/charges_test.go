@@ -33,7 +33,7 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 200000 }
 		many.Descriptors = append(many.Descriptors, many.GetDescriptors()[0])
 	}
 	window.AwaitHour(t)
-	var passed, refused atomic.Int64
+	var passed, denied atomic.Int64
 	var wg sync.WaitGroup
 	for range clients {
 		client := rls.NewRateLimitServiceClient(dial(t, limits.Addr("grpc")))
@@ -48,14 +48,14 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 200000 }
 					if s.GetCode() == rls.RateLimitResponse_OK {
 						passed.Add(1)
 					} else {
-						refused.Add(1)
+						denied.Add(1)
 					}
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if want := int64(clients*calls*descriptors - places); passed.Load() != places || refused.Load() != want {
-		t.Errorf("%d charges passed and %d were refused, want %d and %d", passed.Load(), refused.Load(), places, want)
+	if want := int64(clients*calls*descriptors - places); passed.Load() != places || denied.Load() != want {
+		t.Errorf("%d charges passed and %d were denied, want %d and %d", passed.Load(), denied.Load(), places, want)
 	}
 }

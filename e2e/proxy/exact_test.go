@@ -36,7 +36,7 @@ func TestExactlyTheLimitPasses(t *testing.T) {
 			rules:  "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 57 } }]",
 			routes: one,
 		},
-		"refused is free": {
+		"denied is free": {
 			rules:  "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 57, count_refused: false } }]",
 			routes: one,
 		},
@@ -86,7 +86,7 @@ descriptors:
 			p := startProxy(t, []listener{{routes: tt.routes}}, "", limits)
 			window.AwaitHour(t)
 			for round := range rounds {
-				var passed, refused atomic.Int64
+				var passed, denied atomic.Int64
 				var wg sync.WaitGroup
 				start := make(chan struct{})
 				for range clients {
@@ -99,15 +99,15 @@ descriptors:
 						case got.status == http.StatusOK:
 							passed.Add(1)
 						case got.status == http.StatusTooManyRequests:
-							refused.Add(1)
+							denied.Add(1)
 						}
 					})
 				}
 				close(start)
 				wg.Wait()
-				if passed.Load() != places || refused.Load() != clients-places {
-					t.Errorf("round %d: %d passed and %d were refused, want %d and %d",
-						round+1, passed.Load(), refused.Load(), places, clients-places)
+				if passed.Load() != places || denied.Load() != clients-places {
+					t.Errorf("round %d: %d passed and %d were denied, want %d and %d",
+						round+1, passed.Load(), denied.Load(), places, clients-places)
 				}
 			}
 		})

@@ -104,8 +104,8 @@ descriptors:
 		// denied and 1 more.
 		remaining string
 	}{
-		"refused counts":  {root: "domain: d", remaining: "0"},
-		"refused is free": {root: "domain: d\nall_or_nothing: true", remaining: "1"},
+		"denied counts":  {root: "domain: d", remaining: "0"},
+		"denied is free": {root: "domain: d\nall_or_nothing: true", remaining: "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

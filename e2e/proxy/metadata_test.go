@@ -32,7 +32,7 @@ descriptors:
 	})
 	window.AwaitHour(t)
 	p.get(t, "/", "x-user: al")
-	refused := p.get(t, "/", "x-user: al")
+	denied := p.get(t, "/", "x-user: al")
 	// Envoy writes its log when it ends, if not before.
 	if _, err := p.Stop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ descriptors:
 		decision object
 	}{
 		{"200 - ", object{"rule": "user", "limit": "1/hour", "used": 1.0, "retry_after": 0.0, "charged": 1.0}},
-		{"429 RL ", object{"rule": "user", "limit": "1/hour", "used": 1.0, "retry_after": float64(refused.number("Retry-After")), "charged": 0.0}},
+		{"429 RL ", object{"rule": "user", "limit": "1/hour", "used": 1.0, "retry_after": float64(denied.number("Retry-After")), "charged": 0.0}},
 	}
 	if len(got) != len(want) {
 		t.Fatalf("the access log has %d entries, want %d:\n%s", len(got), len(want), p.Log())

@@ -81,6 +81,6 @@ descriptors:
 		t.Errorf("/metadata: status %d beyond the override, want 429", got.status)
 	}
 	if got := p.get(t, "/configured", "x-user: al"); got.status != http.StatusOK {
-		t.Errorf("/configured: status %d after the override refused, want 200", got.status)
+		t.Errorf("/configured: status %d after the override denied, want 200", got.status)
 	}
 }

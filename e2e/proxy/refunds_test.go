@@ -59,11 +59,11 @@ var everyAlgorithm = map[string]string{
 	"leaky_bucket":   ", slack: 19",
 }
 
-// TestRefundsOfRefusedRequests attacks: whenever a request is denied, the client gives
+// TestRefundsOfDeniedRequests attacks: whenever a request is denied, the client gives
 // its hits back. Where denied hits are free, it gains what it gives back, but never has
 // more than a full counter. Where denied hits count, it gains nothing. A client that
 // gives back admitted hits gains nothing anywhere.
-func TestRefundsOfRefusedRequests(t *testing.T) {
+func TestRefundsOfDeniedRequests(t *testing.T) {
 	t.Parallel()
 	const (
 		limit = 20
@@ -91,11 +91,11 @@ descriptors:
 					want = 0
 				}
 				if got := c.gain("attacker", limit, hits, tries, func(verdict) uint64 { return hits }); got != want {
-					t.Errorf("giving back what was refused gains %d, want %d", got, want)
+					t.Errorf("giving back what was denied gains %d, want %d", got, want)
 				}
 				c.refund("attacker", 1_000_000)
 				if v := c.hit("attacker", limit+1); v.passed {
-					t.Errorf("%d hits pass after a large refund, want them refused", limit+1)
+					t.Errorf("%d hits pass after a large refund, want them denied", limit+1)
 				}
 				for _, hits := range []uint64{1, hits, 1_000_000} {
 					user := fmt.Sprint("honest", hits)
@@ -145,7 +145,7 @@ descriptors:
 		t.Errorf("%v hits were given back, want none", -v.charged)
 	}
 	if v := c.hit("al", 1); v.passed {
-		t.Error("a hit passes after the refund, want it refused")
+		t.Error("a hit passes after the refund, want it denied")
 	}
 }
 

@@ -53,8 +53,8 @@ func TestNobodyNoticesAReload(t *testing.T) {
 			})
 			exhausted := func(limit int) {
 				t.Helper()
-				refused := fmt.Sprint(http.StatusTooManyRequests, " of ", limit)
-				suite.Eventually(t, refused, func() bool { return l.count(refused) > 0 })
+				denied := fmt.Sprint(http.StatusTooManyRequests, " of ", limit)
+				suite.Eventually(t, denied, func() bool { return l.count(denied) > 0 })
 				l.goOn(t, 100)
 			}
 			exhausted(200)
@@ -76,7 +76,7 @@ func TestNobodyNoticesAReload(t *testing.T) {
 			}
 			want := map[string]int{"200 of 200": 200, "200 of 500": 300, "200 of 900": 400}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("answers but for refusals differ (-want +got):\n%s", diff)
+				t.Errorf("answers but for denials differ (-want +got):\n%s", diff)
 			}
 		})
 	}

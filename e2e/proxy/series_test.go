@@ -115,7 +115,7 @@ func TestStrangersCannotGrowMetrics(t *testing.T) {
 	for line, why := range map[string]string{
 		`sluice_rule_series{kind="runtime"} 999`: "strangers fill what is theirs",
 		`ratelimit_service_rate_limit_total_hits{domain="ours",key1="user",key2="",limit="",rule="user"} 20200`:           "each hit of ours is counted, under our rule",
-		`ratelimit_service_rate_limit_over_limit{domain="ours",key1="user",key2="",limit="",rule="user"} 200`:             "and those refused",
+		`ratelimit_service_rate_limit_over_limit{domain="ours",key1="user",key2="",limit="",rule="user"} 200`:             "and those denied",
 		`ratelimit_service_rate_limit_total_hits{domain="ours",key1="plan_free",key2="",limit="",rule="plan_free"} 3`:     "so is a configured value",
 		`ratelimit_service_rate_limit_total_hits{domain="theirs",key1="configured",key2="",limit="",rule="configured"} 7`: "a configured rule of the flooded domain keeps its series",
 	} {

@@ -60,13 +60,13 @@ descriptors:
 			return metric(t, limits, "ratelimit_service_total_requests") == decided
 		})
 		took := time.Since(all.start)
-		passed, refused := all.wait()
+		passed, denied := all.wait()
 		held = metric(t, limits, "sluice_waited_calls_total") - held
 
 		late := int(took / interval)
-		if n := len(passed); n < 1+waiting || n > 1+waiting+late || n+refused != clients {
-			t.Errorf("round %d: %d passed and %d were refused, all decided within %v, want 50 to %d and the rest",
-				round+1, n, refused, took, 1+waiting+late)
+		if n := len(passed); n < 1+waiting || n > 1+waiting+late || n+denied != clients {
+			t.Errorf("round %d: %d passed and %d were denied, all decided within %v, want 50 to %d and the rest",
+				round+1, n, denied, took, 1+waiting+late)
 		}
 		if n := len(passed) - int(held); n < 1 || n > 1+late {
 			t.Errorf("round %d: %d passed at once, want 1 to %d", round+1, n, 1+late)
@@ -116,11 +116,11 @@ func freeze(t *testing.T, s *sluice.Sluice) {
 // crowd is requests that are made at once.
 type crowd struct {
 	// start is when times begin.
-	start   time.Time
-	wg      sync.WaitGroup
-	mu      sync.Mutex
-	passed  []time.Time
-	refused int
+	start  time.Time
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	passed []time.Time
+	denied int
 }
 
 // askAll asks with many clients at once.
@@ -139,7 +139,7 @@ func (p *proxy) askAll(t *testing.T, clients int, header string) *crowd {
 			case got.status == http.StatusOK:
 				c.passed = append(c.passed, now)
 			case got.status == http.StatusTooManyRequests:
-				c.refused++
+				c.denied++
 			default:
 				t.Errorf("status %d, want 200 or 429", got.status)
 			}
@@ -149,13 +149,13 @@ func (p *proxy) askAll(t *testing.T, clients int, header string) *crowd {
 }
 
 // wait returns after what times requests passed, in order, and how many were denied.
-func (c *crowd) wait() (passed []time.Duration, refused int) {
+func (c *crowd) wait() (passed []time.Duration, denied int) {
 	c.wg.Wait()
 	for _, at := range c.passed {
 		passed = append(passed, at.Sub(c.start))
 	}
 	slices.Sort(passed)
-	return passed, c.refused
+	return passed, c.denied
 }
 
 // held is a request whose reply sluice holds.
@@ -300,7 +300,7 @@ descriptors:
 		answers[got.status]++
 	}
 	// On a busy machine a reply that was not held may come late as well: 500.
-	if refused := answers[http.StatusTooManyRequests]; refused == 0 || answers[http.StatusOK] > 0 {
+	if denied := answers[http.StatusTooManyRequests]; denied == 0 || answers[http.StatusOK] > 0 {
 		t.Errorf("answers by status are %v, want 429", answers)
 	}
 	t.Logf("answers by status: %v", answers)

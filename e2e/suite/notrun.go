@@ -31,8 +31,8 @@ func NotRun(tb testing.TB, why string) {
 	tb.Skip(why)
 }
 
-// NoNamespaces is NotRun for want of namespaces. Where they are required, as in CI,
-// the test fails: a change cannot land with it skipped.
+// NoNamespaces is NotRun for want of namespaces. Where they are required, as in CI, the
+// test fails instead, so no change lands with it skipped.
 func NoNamespaces(tb testing.TB, why string) {
 	tb.Helper()
 	if os.Getenv("SLUICE_NAMESPACES") == "required" {

@@ -15,8 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-// Patience is how long [Eventually] waits: far longer than anything takes, even on a
-// busy machine.
+// Patience is how long [Eventually] waits. Nothing takes so long, even on a busy machine.
 const Patience = time.Minute
 
 // Main is the body of a TestMain. It builds sluice from the repository at root with

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, "../..", func(path, _ string) { binary = path }))
 }
 
-// patience bounds every wait: what has not come by then does not come.
+// patience bounds every wait.
 const patience = time.Minute
 
 func manage(t *testing.T, o adstest.Options) *adstest.Server {
@@ -91,7 +91,7 @@ func serve(t *testing.T, args ...string) *service {
 	return &service{s, t, rls.NewRateLimitServiceClient(conn)}
 }
 
-// ask sends a hit of a user of the domain d and returns what remains, or the error.
+// ask sends a hit of a user in domain d. It returns what remains, or the error.
 func (s *service) ask(user string) (string, uint32) {
 	s.t.Helper()
 	reply, err := s.client.ShouldRateLimit(s.t.Context(), &rls.RateLimitRequest{
@@ -209,9 +209,9 @@ func TestBadFirstRules(t *testing.T) {
 	s.expect("a", "OK", 2)
 }
 
-// TestMemoryIsDividedForTheFirstRules starts without rules, gets none first and then
-// some whose counters take more than a word: they have the share that rules of
-// files have.
+// TestMemoryIsDividedForTheFirstRules starts without rules, gets an empty set first, and
+// then rules whose counters take more than a word. Their share of the memory is that of
+// rules from files.
 func TestMemoryIsDividedForTheFirstRules(t *testing.T) {
 	dir := t.TempDir()
 	defaults, rules := filepath.Join(dir, "defaults.yaml"), filepath.Join(dir, "rules.yaml")
@@ -251,12 +251,12 @@ func TestMemoryIsDividedForTheFirstRules(t *testing.T) {
 	waitUntil(t, func() bool { _, left := over.ask("b"); return left > 3 })
 }
 
-// TestTLS has the server ask for a certificate, then changes all certificates and
+// TestTLS has the server ask for a certificate. Then it changes all certificates and
 // authorities on both sides while sluice runs.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
-	// secure returns a server's credentials of a new authority, and has dir hold a
-	// client's.
+	// secure returns a server's credentials of a new authority, and writes a client's to
+	// dir.
 	secure := func(name string) credentials.TransportCredentials {
 		authority, err := testcert.New(name)
 		if err != nil {
