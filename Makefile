@@ -116,7 +116,7 @@ test: $(ENVOY) | need-go grpcio ## everything a change can break, with a real En
 RACED := ^Test(Certificates|ConfigFile|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
 
 .PHONY: test-race
-test-race: | need-go ## what many goroutines share, with the race detector, and sluice with it under load (5 minutes; needs a C compiler)
+test-race: | need-go ## concurrent code under the race detector, and a raced sluice under load (5 minutes; needs a C compiler)
 	@[ "$$(go env CGO_ENABLED)" = 1 ] || { \
 		echo 'make test-race: the race detector needs a C compiler and CGO_ENABLED=1.' >&2; \
 		echo 'Install one (Debian, Ubuntu: apt-get install gcc libc6-dev).' >&2; exit 1; }
@@ -139,11 +139,11 @@ test-all: $(ENVOY) | grpcio ## before a release: the two above and all that take
 	$(MAKE) test NAMESPACES=1
 
 .PHONY: test-cpus
-test-cpus: | need-go ## what many call at once, with the race detector on one core and on two
+test-cpus: | need-go ## concurrent code under the race detector, on one core and on two
 	@$(AS_BUILT) CGO_ENABLED=1; go test -race -short -count=1 -cpu 1,2 ./limiter/... ./server/...
 
 .PHONY: test-386
-test-386: | need-go ## what decides, as a 32-bit program: 64-bit words must be aligned, and int is short
+test-386: | need-go ## the code that decides, as a 32-bit program: 64-bit words must be aligned, and int is short
 	@case "$$(go env GOHOSTOS)/$$(go env GOHOSTARCH)" in linux/amd64|linux/386) ;; *) \
 		echo 'make test-386: needs Linux on amd64, which runs programs for 386.' >&2; exit 1;; \
 	esac
@@ -174,7 +174,7 @@ fuzz: | need-go ## run each fuzz target for FUZZTIME (10s); FUZZLEDGER=docs/fuzz
 	@tools/fuzz.sh $(FUZZTIME) $(FUZZLEDGER)
 
 .PHONY: bench
-bench: | need-go ## measure against other services and libraries, half an hour (BENCHFLAGS='-rounds 1 -duration 1s': a look)
+bench: | need-go ## compare with other services and libraries, half an hour (BENCHFLAGS='-rounds 1 -duration 1s' for a look)
 	@cd bench && go run -buildvcs=false ./suite $(BENCHFLAGS)
 
 .PHONY: soak
@@ -183,7 +183,7 @@ soak: | need-go ## hit the limiters for SOAKTIME (3m) with all that could break 
 	@go test -count=1 -v -timeout 0 ./limiter/soak -run '^TestSoak$$' -args -for $(SOAKTIME)
 
 .PHONY: torture
-torture: $(ENVOY) | need-go ## ill-treat the binary under load, half an hour (TORTUREFLAGS='-run TestName': one of them)
+torture: $(ENVOY) | need-go ## kill, stop, starve and attack the binary under load, half an hour (TORTUREFLAGS='-run TestName' for one test)
 	@go test -count=1 -tags torture -timeout 8h -v $(TORTUREFLAGS) ./e2e/torture -args -long $(TORTUREARGS)
 
 .PHONY: envoy

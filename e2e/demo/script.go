@@ -27,7 +27,7 @@ var script = []act{
 		}
 		return s.ask(ctx, t, request{user: "ci-robot", path: "/"}, answer{200, "99"})
 	}},
-	{"A dear request takes more: an export costs 3", func(ctx context.Context, s *stage, t *transcript) error {
+	{"A request may cost more: an export costs 3", func(ctx context.Context, s *stage, t *transcript) error {
 		return s.ask(ctx, t, request{user: "bob", path: "/export"}, answer{200, "1"}, answer{429, "0"})
 	}},
 	{"A rule of two levels: POST to /search, 2 an hour", func(ctx context.Context, s *stage, t *transcript) error {
