@@ -21,8 +21,8 @@ var counters = flag.Int("counters", 1_000_000, "counters of the large cases")
 // BenchmarkLimiters makes the same decision with each limiter. It builds the identity
 // out of a key, reads the clock, finds the counter and decides.
 func BenchmarkLimiters(b *testing.B) {
-	// A limiter must not pay for the collection of what another has left. What counters
-	// cost the collector is a case of its own.
+	// A limiter must not pay for collecting what another has left. What counters cost the
+	// collector is a case of its own.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, c := range contenders() {
 		b.Run("limiter="+c.name, func(b *testing.B) {
@@ -57,8 +57,7 @@ func together(b *testing.B, s store, n int, zipf bool) {
 	b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
 }
 
-// newCounters measures the first hit of counters, none of which existed, and the
-// memory that they take.
+// newCounters measures the first hit of new counters and their memory.
 func newCounters(b *testing.B, c *contender) {
 	b.Helper()
 	var took time.Duration
@@ -81,7 +80,7 @@ func newCounters(b *testing.B, c *contender) {
 	b.ReportMetric(float64(bytes)/made, "B/op")
 }
 
-// collect measures forced garbage collections beside counters that nobody asks for.
+// collect measures forced garbage collections beside idle counters.
 func collect(b *testing.B, c *contender) {
 	b.Helper()
 	s := c.filled(b, setting{*counters, lasting})
@@ -94,8 +93,8 @@ func collect(b *testing.B, c *contender) {
 	runtime.KeepAlive(s)
 }
 
-// cpuTime is the CPU time that all threads of this process have used. What getrusage
-// says is as old as the last tick, up to 4 ms; this is exact.
+// cpuTime is the CPU time that all threads of this process have used. It is exact;
+// getrusage may be 4 ms behind.
 func cpuTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var t unix.Timespec

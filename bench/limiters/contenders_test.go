@@ -84,8 +84,8 @@ func contenders() []contender {
 // rarely is how often a denying or lasting counter gets a hit back.
 const rarely = 1000 * time.Hour
 
-// text makes a string of the key without a copy, which spares the peers an allocation
-// that most of their users pay.
+// text makes a string of the key without a copy. That saves the peers an allocation that
+// most of their users pay.
 func text(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
 
 // perKey returns a store of limiters in a sync.Map.

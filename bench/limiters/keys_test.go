@@ -21,8 +21,8 @@ func setKey(key []byte, i uint32) {
 	}
 }
 
-// apart is how many bytes lie between what two threads write, so that neither waits
-// for a cache line, or for the one beside it, that the other has.
+// apart is how many bytes lie between what two threads write. Closer together they would
+// wait for each other's cache lines.
 const apart = 128
 
 // A walk is what one thread writes from decision to decision.
@@ -35,7 +35,7 @@ type walk struct {
 
 func newWalk(at int) *walk { return &walk{at: at, key: [len(keyText)]byte([]byte(keyText))} }
 
-// next returns the key of the next number, which comes round.
+// next returns the key of the next number. After the last comes the first.
 func (w *walk) next(numbers []uint32) []byte {
 	setKey(w.key[:], numbers[w.at%len(numbers)])
 	w.at++
@@ -43,7 +43,7 @@ func (w *walk) next(numbers []uint32) []byte {
 }
 
 // sequenceLength is how many numbers are drawn before they repeat. It is a power of two,
-// by which to divide is cheap.
+// so that dividing by it is cheap.
 const sequenceLength = 1 << 20
 
 // sequence draws numbers of counters below n: 0 alone, all alike, or by Zipf's law

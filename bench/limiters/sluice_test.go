@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// sluices returns sluice's algorithms. Their policies have any limit and window, of which
-// all hits may come at once.
+// sluices returns sluice's algorithms. Each allows all hits of its limit at once.
 func sluices() []contender {
 	var all []contender
 	for _, a := range []struct {
@@ -60,8 +59,8 @@ func limitOf(a limiter.Algorithm, s setting) (uint32, time.Duration) {
 	}
 }
 
-// openSluice makes a table with room for so many counters: when all are live, half of the
-// slots of one word are taken, and 65 % of larger ones.
+// openSluice makes a table for s.counters: when all are live, half of the slots of one
+// word are taken, or 65 % of larger ones.
 func openSluice(tb testing.TB, s setting, p *limiter.Policy) store {
 	tb.Helper()
 	slots := 2.0
@@ -75,8 +74,8 @@ func openSluice(tb testing.TB, s setting, p *limiter.Policy) store {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if n := t.Stats().Evicted; n > 0 {
-			tb.Errorf("%d of %d counters were evicted for want of room", n, s.counters)
+		if n := t.Stats().Evicted; n > uint64(s.counters/1000) {
+			tb.Errorf("%d of %d counters were evicted: the table is too small for what is measured", n, s.counters)
 		}
 	})
 	p.Prepare() // as rules are when they are compiled

@@ -9,8 +9,8 @@ import (
 type Config struct {
 	// Addr is the service's address: host:port or unix:PATH.
 	Addr string
-	// Connections is the number of HTTP/2 connections, InFlight that of workers,
-	// so of calls in flight, on each. Both are at least 1.
+	// Connections is the number of HTTP/2 connections. InFlight is the number of workers
+	// on each, and so of calls in flight. Both are at least 1.
 	Connections, InFlight int
 	// Rate is the number of calls due each second, over all connections. 0 is a
 	// closed loop.
@@ -25,8 +25,8 @@ type Config struct {
 	Domain, Entries string
 	// Keys is how many key numbers there are, from 0. At least 1. They are drawn evenly.
 	Keys uint64
-	// Fill calls each key number once, in order, and stops: it puts a known number
-	// of counters into the service. Warmup and Duration do not count then.
+	// Fill calls each key number once, in order, and stops. So the service has a known
+	// number of counters. Warmup and Duration are ignored then.
 	Fill bool
 
 	// PIDs are the service's processes, to measure.

@@ -6,7 +6,7 @@
 // Closed loop: each of Connections x InFlight workers keeps one call in flight.
 // That finds what the service can do, and its cost when busy.
 //
-// Open loop: calls are due at fixed times, whatever became of those before, and
-// latency counts from the due time. A server that stalls is charged for the calls
-// it held up, which a closed loop would never have made.
+// Open loop: calls are due at fixed times, whatever became of those before, and latency
+// counts from the due time. So a server that stalls pays for the calls that it held up. A
+// closed loop would never have made these calls.
 package load

@@ -12,8 +12,8 @@ func wakeOnTime() {
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetTimerSlack, 1, 0)
 }
 
-// sleep sleeps in the kernel: a timer of Go's may be a millisecond late in an
-// idle process. A signal may cut it short, by microseconds.
+// sleep sleeps in the kernel, because a timer of Go may be a millisecond late in an idle
+// process. A signal may end it some microseconds early.
 func sleep(d time.Duration) {
 	ts := syscall.NsecToTimespec(int64(d))
 	_ = syscall.Nanosleep(&ts, nil)

@@ -21,16 +21,14 @@ type Result struct {
 	Errors    int
 	LastError string
 	Latency   Quantiles
-	// SendLag is how late the open loop's own calls went out. It is part of
-	// Latency.
+	// SendLag is how late the open loop sent its calls. It is part of Latency.
 	SendLag *Quantiles
 
 	Servers []Server
 	// ClientCPU is the generator's own, in microseconds per call.
 	ClientCPU float64
-	// OtherCPU is the share of the whole machine, 0..1, that neither the
-	// generator nor the servers used: work beside the measurement, which makes
-	// its times doubtful.
+	// OtherCPU is the share of the whole machine, 0..1, that neither the generator nor
+	// the servers used. Times are doubtful if it is large.
 	OtherCPU float64
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/proc"
 )
 
-// Run loads a service as c says. It returns an error if c is wrong, a process
-// cannot be measured, or ctx ends; calls that fail are counted in the result.
+// Run loads a service as c says. It returns an error if c is wrong, a process cannot be
+// measured, or ctx ends. The result counts failed calls.
 func Run(ctx context.Context, c Config) (*Result, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -139,8 +139,8 @@ type worker struct {
 	tally  tally
 }
 
-// call makes one call that was due at t. It returns false, having made none, when
-// there is no key left to call.
+// call makes one call that was due at t. If no key is left to call it makes none and
+// returns false.
 func (w *worker) call(ctx context.Context, t time.Time) bool {
 	number := rand.Uint64N(w.config.Keys) //nolint:gosec // load, no secrets
 	if w.config.Fill {

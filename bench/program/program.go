@@ -12,9 +12,9 @@ import (
 	"syscall"
 )
 
-// Main is a program's main: run gets the arguments and ends at an interrupt or
-// SIGTERM. An error, but that help was asked for, is printed after the program's
-// name, and the exit code is 1.
+// Main is a program's main: run gets the arguments and ends at an interrupt or SIGTERM.
+// It prints an error after the program's name and exits with 1; a request for help is no
+// error.
 func Main(name string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)

@@ -42,8 +42,8 @@ func (p *Page) Command(folder string, args []string) {
 	p.Line("    %s\n", strings.Join(words, " "))
 }
 
-// Processor returns the name of this machine's, or its architecture if the system
-// tells none.
+// Processor returns the name of this machine's processor, or its architecture if the
+// system does not tell.
 func Processor() string {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
-// suite is a package of a module whose benchmarks run, and which ones. A build tag
-// becomes the last part of their names.
+// suite names benchmarks of a package of a module. A build tag becomes the last part of
+// their names.
 type suite struct{ module, pkg, pattern, tag string }
 
 var suites = []suite{
@@ -24,8 +24,8 @@ var suites = []suite{
 // sample is one line of go test -bench.
 type sample struct {
 	name string
-	// nanos is the CPU time of an operation where the benchmark reports it, else
-	// the time that passed.
+	// nanos is the CPU time of an operation if the benchmark reports it, else the time
+	// that passed.
 	nanos         float64
 	bytes, allocs float64
 }
@@ -36,8 +36,8 @@ type samples struct {
 	of    map[string][]sample
 }
 
-// inRounds runs Go benchmarks in rounds. Each round is one process for each
-// package, so that all benchmarks meet the same noise.
+// inRounds runs Go benchmarks in rounds. Each round is one process for each package, so
+// all benchmarks meet the same noise.
 func inRounds(ctx context.Context, b *builder, o *options, suites []suite) (*samples, error) {
 	binaries := make([]string, len(suites))
 	for i, s := range suites {
@@ -131,9 +131,8 @@ func leastNanos(all []sample) float64 {
 	return report.Over(len(all), func(i int) float64 { return all[i].nanos }).Least
 }
 
-// counting prints what metrics add to a request. Differences of what is small are
-// steadier than ratios of what is large, so the whole request is measured over gRPC
-// and the addition in process.
+// counting prints what metrics add to a request. Over gRPC two servers differ by more
+// than that, so it is measured in process and compared with a request over gRPC.
 func (p *page) counting(samples *samples) {
 	for _, requests := range []string{"1", "10000"} {
 		name := "BenchmarkHandler/descriptors=2/entries=5/requests=" + requests

@@ -10,7 +10,8 @@ import (
 // limiters are sluice's and those of other libraries.
 var limiters = []suite{{"bench", "limiters", "^BenchmarkLimiters$", ""}}
 
-// reference is the limiter that the others are compared with: most of them are one.
+// reference is the limiter that the others are compared with, because most of them are
+// token buckets.
 const reference = "sluice/token_bucket"
 
 // limiters prints a line for each limiter.

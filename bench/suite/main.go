@@ -1,5 +1,5 @@
-// Command suite measures sluice and prints Markdown tables: over gRPC beside a
-// service that does nothing, and in process beside protobuf alone. See suite -h.
+// Command suite measures sluice and prints Markdown tables: over gRPC beside a service
+// that does nothing, and in process beside other limiters. See suite -h.
 package main
 
 import (
@@ -22,13 +22,13 @@ import (
 
 const usage = `Usage: go run ./suite [flags]     (in the folder bench)
 
-Builds sluice, a no-op rate-limit service and the load generator, starts the
-services on free ports, loads them in turn (A B C A B C ...) and prints Markdown
-tables: medians over the rounds, and the ratio to the no-op of the same round.
-Then it runs the Go benchmarks that the README cites. Needs Linux.
+Builds sluice and a no-op rate-limit service, starts them on free ports, loads them
+in turn (A B C A B C ...) and prints Markdown tables: medians over the rounds, and
+the ratio to the no-op of the same round. Then it runs Go benchmarks: those of
+sluice's packages, and sluice's limiters beside other libraries. Needs Linux.
 
-Load generator and services share the machine, so the CPU time per request is the
-steadiest figure and requests per second the least. Other work on the machine
+This program loads the services on the same machine, so the CPU time per request is
+the steadiest figure and requests per second the least. Other work on the machine
 blurs both; how much there was is printed.
 
   go run ./suite -rounds 1 -duration 1s -warmup 200ms      a quick look
@@ -63,7 +63,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // it is in the folder for such
+	defer func() { _ = os.RemoveAll(dir) }() // the system removes what is left there
 	b := builder{dir: dir, progress: stderr}
 	if err := b.findRoot(ctx); err != nil {
 		return err
@@ -176,8 +176,7 @@ func (b *builder) findRoot(ctx context.Context) error {
 	return nil
 }
 
-// build runs go with args, which lack the output, and returns the path of what
-// it makes.
+// build runs go with args and an output file. It returns the file's path.
 func (b *builder) build(ctx context.Context, module, name string, args ...string) (string, error) {
 	fmt.Fprintln(b.progress, "building", name)
 	path := filepath.Join(b.dir, name)

@@ -26,8 +26,8 @@ func overGRPC(ctx context.Context, b *builder, o *options, page *page) error {
 	return nil
 }
 
-// measureCase returns each service's result of each round. The services are
-// started for it, so that their memory is that of this case.
+// measureCase returns each service's result of each round. It starts the services anew,
+// so their memory is that of this case.
 func measureCase(ctx context.Context, b *builder, o *options, c *benchCase, services []*service) ([][]*load.Result, error) {
 	for _, s := range services {
 		if err := s.start(ctx); err != nil {

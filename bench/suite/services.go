@@ -20,7 +20,7 @@ var rules []byte
 // service is a rate-limit service under measurement.
 type service struct {
 	name string
-	// limits is unset where it answers OK to all.
+	// limits is false for a service that answers OK to all.
 	limits bool
 	// launch starts it and returns where it listens.
 	launch func(context.Context) (*process.Process, string, error)
@@ -31,7 +31,7 @@ type service struct {
 
 // start starts s and waits until it says where it listens.
 func (s *service) start(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if s.process, s.addr, err = s.launch(ctx); err != nil {
 		return fmt.Errorf("start %s: %w", s.name, err)
@@ -39,8 +39,8 @@ func (s *service) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// newServices builds the services: two no-ops, with the first of which the others are
-// compared, and sluice; or sluice alone, once for each percentage of GOGC.
+// newServices builds the services: two no-ops and sluice, or sluice alone once for each
+// percentage of GOGC. The others are compared with the first.
 func newServices(ctx context.Context, b *builder, percents []int) ([]*service, error) {
 	fmt.Fprintln(b.progress, "building sluice")
 	binary, err := sluice.Build(ctx, b.root, b.dir)
@@ -85,7 +85,7 @@ func newServices(ctx context.Context, b *builder, percents []int) ([]*service, e
 	}, nil
 }
 
-// whole is the name of sluice as it comes.
+// whole is the name of sluice with its defaults.
 const whole = "**sluice**"
 
 func noopAt(path string, args ...string) func(context.Context) (*process.Process, string, error) {

@@ -168,10 +168,7 @@ func passingGroups(b *bout) {
 		}
 	})
 	for n := range counters {
-		grants := gather(crew, n)
-		b.admitted += sum(grants)
-		got, bound := peak(p, grants)
-		b.within(fmt.Sprintf("counter %d", n), got, bound)
+		b.judge(fmt.Sprintf("counter %d", n), p, gather(crew, n))
 	}
 }
 
@@ -211,9 +208,7 @@ func waiting(b *bout) {
 		b.faultf("no call that went away gave its slot back")
 	}
 	grants := gather(crew, 0)
-	b.admitted = sum(grants)
-	got, bound := peak(p, grants)
-	b.within("released", got, bound)
+	b.judge("released", p, grants)
 	b.within("waiting", mostWaiting(grants), int64(p.MaxWaiting))
 }
 
@@ -279,10 +274,7 @@ func realTime(b *bout) {
 	}
 	for k := range kinds {
 		for n := range counters {
-			grants := gather(crew, k*counters+n)
-			b.admitted += sum(grants)
-			got, bound := peak(&kinds[k].policy, grants)
-			b.within(fmt.Sprintf("%s, counter %d", kinds[k].name, n), got, bound)
+			b.judge(fmt.Sprintf("%s, counter %d", kinds[k].name, n), &kinds[k].policy, gather(crew, k*counters+n))
 		}
 	}
 }

@@ -74,6 +74,13 @@ func (b *bout) within(what string, peak, bound int64) {
 	}
 }
 
+// judge holds the grants of a counter against the policy's bound.
+func (b *bout) judge(what string, p *limiter.Policy, grants []grant) {
+	b.admitted += sum(grants)
+	got, bound := peak(p, grants)
+	b.within(what, got, bound)
+}
+
 // table returns a new table for the policies.
 func (b *bout) table(bytes int64, policies ...limiter.Policy) *limiter.Table {
 	t, err := limiter.New(limiter.Options{Bytes: bytes, Policies: policies})

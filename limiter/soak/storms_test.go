@@ -56,10 +56,7 @@ func reclaimStorm(b *bout) {
 		b.faultf("%+v, want slots that change hands and none evicted", s)
 	}
 	for n := range watched {
-		grants := gather(crew, n)
-		b.admitted += sum(grants)
-		got, bound := peak(p, grants)
-		b.within(fmt.Sprintf("counter %d", n), got, bound)
+		b.judge(fmt.Sprintf("counter %d", n), p, gather(crew, n))
 	}
 }
 
@@ -86,10 +83,7 @@ func saturate(b *bout) {
 			}
 		}
 	})
-	grants := gather(crew, 0)
-	b.admitted = sum(grants)
-	got, bound := peak(p, grants)
-	b.within("saturated", got, bound)
+	b.judge("saturated", p, gather(crew, 0))
 	if least := promised(p, start, clock.now()-limiter.Time(step), step); b.admitted < least {
 		b.faultf("admitted %d in %v with steps of %v, at least %d were promised",
 			b.admitted, time.Duration(clock.now()-start), step, least)
