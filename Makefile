@@ -132,7 +132,7 @@ test-all: $(ENVOY) | grpcio ## before a release: the two above and all that take
 	$(MAKE) test-386
 	$(MAKE) test-cpus
 	$(MAKE) test-race
-	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/clients
+	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/clients ./e2e/asked
 	$(MAKE) fuzz FUZZTIME=2m
 	$(MAKE) soak SOAKTIME=10m
 	$(MAKE) torture

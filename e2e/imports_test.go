@@ -38,8 +38,9 @@ var borders = []struct {
 	{folder: "telemetry", own: nil},
 	{folder: "server", own: []string{"limiter", "descriptors", "descriptors/rules", "descriptors/volumetest", "telemetry"}, wire: true},
 	{folder: "xds", own: []string{"descriptors", "descriptors/rules", "descriptors/source"}, wire: true},
+	{folder: "envoyconfig", own: []string{"descriptors", "descriptors/rules"}, others: []string{"go.yaml.in/yaml/v4"}},
 	{folder: "cmd", own: []string{
-		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "xds",
+		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "xds", "envoyconfig",
 	}},
 	// It runs the binary and knows nothing of its insides.
 	{folder: "e2e", own: nil},
@@ -107,6 +108,9 @@ func TestBordersForbid(t *testing.T) {
 		{"xds", module + "/descriptors/rulefile", true},
 		{"server", module + "/descriptors/source", true},
 		{"xds", module + "/server", true},
+		{"envoyconfig", module + "/descriptors/rules", false},
+		{"envoyconfig", module + "/limiter", true},
+		{"envoyconfig", "google.golang.org/protobuf/proto", true},
 		{"cmd", module + "/xds/adstest", true},
 		{"e2e", module + "/xds/adstest", true},
 		{"cmd", module + "/server", false},

@@ -14,8 +14,8 @@ import (
 
 // CounterQuery names the descriptor whose counters [AskCounters] asks for. The tags are flags.
 type CounterQuery struct {
-	Domain     string `required:"" short:"d" help:"The request's domain."`
-	Descriptor string `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"The descriptor's entries in order. A backslash makes the next character part of a key or value."`
+	Domain     string `short:"d" help:"The request's domain."`
+	Descriptor string `placeholder:"K=V,K2=V2" sep:"none" help:"The descriptor's entries in order. A backslash makes the next character part of a key or value."`
 	Limit      string `placeholder:"5/hour" help:"With --addr: the limit that the request itself carries."`
 	Reset      bool   `help:"With --addr: reset the counters."`
 }

@@ -59,7 +59,7 @@ var ruleFlags = []string{"merge-domains", "all-or-nothing"}
 
 // nameVariables adds to the help of each flag the variables that set it.
 func nameVariables(k *kong.Kong) error {
-	for _, command := range k.Model.Children {
+	for _, command := range k.Model.Leaves(false) {
 		for _, flag := range command.Flags {
 			names := environment.Of(flag.Name)
 			if command.Name != "serve" && !slices.Contains(ruleFlags, flag.Name) {
@@ -81,7 +81,7 @@ func invoked(args []string, name string, err error) string {
 	}
 	// The default command is selected although nobody named it.
 	if command := parse.Context.Selected(); command != nil && slices.Contains(args[1:], command.Name) {
-		return name + " " + command.Name
+		return name + " " + command.Path()
 	}
 	return name
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
 	"github.com/sluice-ratelimit/sluice/server"
 )
 
@@ -23,11 +25,27 @@ type explainCmd struct {
 	Defaults     string   `placeholder:"FILE" help:"As serve --defaults."`
 	MergeDomains bool     `help:"Merge files of one domain, as serve --merge-domains does."`
 	AllOrNothing bool     `help:"As serve --all-or-nothing."`
+
+	Envoy    []string          `sep:"none" placeholder:"ENVOY" help:"Explain what Envoy asks about REQUEST: its configuration, as for envoy check; may be repeated."`
+	Request  string            `arg:"" optional:"" help:"With --envoy: a request, such as 'GET https://shop.example/search?q=1'."`
+	Header   []string          `short:"H" sep:"none" placeholder:"NAME: VALUE" help:"With --envoy: a header of the request, as the rate limit filter sees it; may be repeated."`
+	Remote   netip.Addr        `placeholder:"ADDRESS" help:"With --envoy: the address that connects to Envoy."`
+	Metadata map[string]string `mapsep:"none" placeholder:"NS:KEY=VALUE" help:"With --envoy: what other filters put into the dynamic metadata NS; may be repeated. KEY.KEY goes down; no value says that there is none."`
+	Listener string            `placeholder:"NAME" help:"With --envoy: the listener, if several ask."`
+
+	request envoyconfig.Request
 }
 
 // Validate checks what the types do not.
 func (e *explainCmd) Validate() error {
+	if len(e.Envoy) > 0 {
+		return e.validateEnvoy()
+	}
 	switch {
+	case e.Request != "" || len(e.Header) > 0 || e.Remote.IsValid() || len(e.Metadata) > 0 || e.Listener != "":
+		return errors.New("a request, --header, --remote, --metadata and --listener need --envoy: they are about what Envoy asks")
+	case e.Domain == "" || e.Descriptor == "":
+		return errors.New("nothing to explain: give --domain and --descriptor, or --envoy and a request")
 	case e.Addr == "" && (e.Limit != "" || e.Reset):
 		return errors.New("--limit and --reset need --addr: they are about the counters of a running sluice")
 	case e.Addr == "":
@@ -56,6 +74,9 @@ func (*explainCmd) BeforeResolve(ctx *kong.Context) error {
 
 // Run explains one descriptor.
 func (e *explainCmd) Run(ctx context.Context, c console) error {
+	if len(e.Envoy) > 0 {
+		return e.askEnvoy(c)
+	}
 	entries, err := descriptors.ParseEntries(e.Descriptor)
 	if err != nil {
 		return err
@@ -63,19 +84,27 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if e.Addr != "" {
 		return e.ask(ctx, c)
 	}
-	paths := e.Config
-	if len(paths) == 0 {
-		paths = []string{"./config"}
-	}
-	set, diagnostics, err := loadRules(c, paths, e.Defaults, descriptors.Options{MergeDomains: e.MergeDomains, AllOrNothing: e.AllOrNothing})
+	set, err := goodRules(c, e.Config, e.Defaults, descriptors.Options{MergeDomains: e.MergeDomains, AllOrNothing: e.AllOrNothing})
 	if err != nil {
-		return loadError(err, e.Defaults)
-	}
-	if err := diagnostics.Err(); err != nil {
-		return fmt.Errorf("these rules do not load:\n%w", err)
+		return err
 	}
 	_, err = fmt.Fprint(c.out, set.Explain(e.Domain, entries))
 	return err
+}
+
+// goodRules returns rules without an error.
+func goodRules(c console, paths []string, defaults string, opt descriptors.Options) (*descriptors.Set, error) {
+	if len(paths) == 0 {
+		paths = []string{"./config"}
+	}
+	set, diagnostics, err := loadRules(c, paths, defaults, opt)
+	if err != nil {
+		return nil, loadError(err, defaults)
+	}
+	if err := diagnostics.Err(); err != nil {
+		return nil, fmt.Errorf("these rules do not load:\n%w", err)
+	}
+	return set, nil
 }
 
 // ask explains one descriptor as a running sluice sees it.

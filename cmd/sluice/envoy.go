@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+)
+
+// envoyCmd has the commands about the configuration of Envoy.
+type envoyCmd struct {
+	Check envoyCheckCmd `cmd:"" help:"Check Envoy's configuration against the rules: will Envoy ask, and will a rule match?"`
+}
+
+// mostEnvoyBytes bounds what is read of one file of Envoy's.
+const mostEnvoyBytes = 1 << 30
+
+// readEnvoy reads files of Envoy's configuration; - is standard input.
+func readEnvoy(c console, paths []string) (*envoyconfig.Config, error) {
+	files := make([]envoyconfig.File, len(paths))
+	for i, path := range paths {
+		content, err := readAnyFile(c, path)
+		if err != nil {
+			return nil, err
+		}
+		files[i] = envoyconfig.File{Name: path, Content: content}
+		if path == "-" {
+			files[i].Name = "stdin"
+		}
+	}
+	return envoyconfig.Read(files)
+}
+
+func readAnyFile(c console, path string) ([]byte, error) {
+	in := c.in
+	if path != "-" {
+		f, err := os.Open(path) //nolint:gosec // reading what the operator names is the point
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close() //nolint:errcheck // only read from
+		in = f
+	}
+	content, err := io.ReadAll(io.LimitReader(in, mostEnvoyBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(content) > mostEnvoyBytes {
+		return nil, errors.New(path + " is larger than 1 GiB")
+	}
+	return content, nil
+}

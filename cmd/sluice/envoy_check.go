@@ -1,0 +1,110 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+)
+
+type envoyCheckCmd struct {
+	Envoy        []string `arg:"" help:"Envoy's configuration: a bootstrap, xDS resources, or the answer of /config_dump. Several files are one configuration; - is standard input."`
+	Config       []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
+	Strict       bool     `help:"Fail on warnings too."`
+	Quiet        bool     `short:"q" help:"Print errors and warnings only."`
+	Output       string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
+	Defaults     string   `placeholder:"FILE" help:"As serve --defaults."`
+	MergeDomains bool     `help:"Merge files of one domain, as serve --merge-domains does."`
+	AllOrNothing bool     `help:"As serve --all-or-nothing."`
+}
+
+// envoyReport is what envoy check --output json prints.
+type envoyReport struct {
+	OK       bool          `json:"ok"`
+	Findings []envoyResult `json:"findings"`
+}
+
+type envoyResult struct {
+	Severity string           `json:"severity"`
+	Code     envoyconfig.Code `json:"code"`
+	File     string           `json:"file,omitempty"`
+	Line     int              `json:"line,omitempty"`
+	Column   int              `json:"column,omitempty"`
+	Message  string           `json:"message"`
+}
+
+// BeforeResolve has the environment set the flags that are serve's too.
+func (*envoyCheckCmd) BeforeResolve(ctx *kong.Context) error {
+	_, err := environment.Resolve(ctx, ruleFlags)
+	return err
+}
+
+// Run checks Envoy's configuration against the rules.
+func (k *envoyCheckCmd) Run(c console) error {
+	set, err := goodRules(c, k.Config, k.Defaults, descriptors.Options{MergeDomains: k.MergeDomains, AllOrNothing: k.AllOrNothing})
+	if err != nil {
+		return err
+	}
+	config, err := readEnvoy(c, k.Envoy)
+	if err != nil {
+		return err
+	}
+	findings := config.Check(set)
+	errors, warnings := 0, 0
+	for _, f := range findings {
+		switch f.Severity {
+		case rules.Error:
+			errors++
+		case rules.Warning:
+			warnings++
+		default: // notes are not counted
+		}
+	}
+	failed := errors > 0 || k.Strict && warnings > 0
+	if k.Output == "json" {
+		err = writeEnvoyReport(c, findings, !failed)
+	} else {
+		err = k.write(c, findings, errors, warnings, failed)
+	}
+	if err == nil && failed {
+		return errFailed
+	}
+	return err
+}
+
+func (k *envoyCheckCmd) write(c console, findings []envoyconfig.Finding, errors, warnings int, failed bool) error {
+	for _, f := range findings {
+		if k.Quiet && f.Severity == rules.Note {
+			continue
+		}
+		if _, err := fmt.Fprintln(c.out, f); err != nil {
+			return err
+		}
+	}
+	if !k.Quiet {
+		if _, err := fmt.Fprintf(c.out, "%s, %s\n", count(errors, "error"), count(warnings, "warning")); err != nil {
+			return err
+		}
+	}
+	if failed && errors == 0 {
+		_, err := fmt.Fprintln(c.out, "failed: --strict allows no warnings")
+		return err
+	}
+	return nil
+}
+
+func writeEnvoyReport(c console, findings []envoyconfig.Finding, ok bool) error {
+	r := envoyReport{OK: ok, Findings: []envoyResult{}}
+	for _, f := range findings {
+		r.Findings = append(r.Findings, envoyResult{f.Severity.String(), f.Code, f.Pos.File, f.Pos.Line, f.Pos.Col, f.Message})
+	}
+	enc := json.NewEncoder(c.out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(r)
+}

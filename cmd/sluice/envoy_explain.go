@@ -1,0 +1,130 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+)
+
+// validateEnvoy checks the flags of explain --envoy.
+func (e *explainCmd) validateEnvoy() (err error) {
+	switch {
+	case e.Addr != "" || e.Domain != "" || e.Descriptor != "" || e.Limit != "" || e.Reset:
+		return errors.New("--envoy excludes --addr, --domain, --descriptor, --limit and --reset: domain and descriptors follow from the request")
+	case e.Request == "":
+		return errors.New("--envoy needs a request, such as 'GET https://shop.example/search?q=1'")
+	}
+	if e.request, err = envoyconfig.ParseRequest(e.Request); err != nil {
+		return err
+	}
+	for _, line := range e.Header {
+		h, err := envoyconfig.ParseHeader(line)
+		if err != nil {
+			return fmt.Errorf("--%w", err)
+		}
+		e.request.Headers = append(e.request.Headers, h)
+	}
+	e.request.Remote, e.request.Metadata, e.request.Listener = e.Remote, e.Metadata, e.Listener
+	return nil
+}
+
+// askEnvoy explains what Envoy asks about a request, and what the rules make of it.
+func (e *explainCmd) askEnvoy(c console) error {
+	set, err := goodRules(c, e.Config, e.Defaults, descriptors.Options{MergeDomains: e.MergeDomains, AllOrNothing: e.AllOrNothing})
+	if err != nil {
+		return err
+	}
+	config, err := readEnvoy(c, e.Envoy)
+	if err != nil {
+		return err
+	}
+	asked, err := config.Ask(e.request)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(c.out, askedText(asked, set))
+	return err
+}
+
+// askedText shows what is asked, one line for each descriptor, and then, for each that is
+// sent, the walk through the rules.
+func askedText(asked *envoyconfig.Asked, set *descriptors.Set) string {
+	var b strings.Builder
+	if asked.Route != "" {
+		fmt.Fprintf(&b, "route  %s / %s  (%v)\n", asked.VirtualHost, asked.Route, asked.Pos)
+	}
+	if asked.Nothing != "" {
+		fmt.Fprintf(&b, "nothing is asked: %s\n", asked.Nothing)
+	}
+	for i := range asked.Calls {
+		call := &asked.Calls[i]
+		fmt.Fprintf(&b, "domain %q  (%v)\n", call.Domain, call.Filter)
+		if len(call.Before) > 0 {
+			fmt.Fprintf(&b, "before it, and not run here: %s\n", strings.Join(call.Before, ", "))
+		}
+		if call.Nothing != "" {
+			fmt.Fprintf(&b, "nothing is asked: %s\n", call.Nothing)
+		}
+		table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		for j := range call.Descriptors {
+			d := &call.Descriptors[j]
+			fmt.Fprintf(table, "%2d\t%s\t%s\n", j+1, d, descriptorText(d, set, call.Domain))
+		}
+		_ = table.Flush() // to memory
+	}
+	for i := range asked.Calls {
+		call := &asked.Calls[i]
+		for j := range call.Descriptors {
+			if d := &call.Descriptors[j]; d.NotSent == "" && d.Unknown == "" {
+				fmt.Fprintf(&b, "\ndescriptor %d\n%v", j+1, set.Explain(call.Domain, entriesOf(d)))
+			}
+		}
+	}
+	return b.String()
+}
+
+// descriptorText says what becomes of a descriptor, and where that stands.
+func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain string) string {
+	switch {
+	case d.Unknown != "":
+		return "unknown: " + d.Unknown + "\t" + d.Pos.String()
+	case d.NotSent != "":
+		return "not sent: " + d.NotSent + "\t" + d.Pos.String()
+	}
+	var more string
+	switch {
+	case d.HitsUnknown != "":
+		more = ", hits unknown: " + d.HitsUnknown
+	case d.HasHits:
+		more = ", " + count(int(d.Hits), "hit") //nolint:gosec // Envoy takes at most 10^9
+	}
+	if d.Refund {
+		more += ", a refund"
+	}
+	if d.StreamDone {
+		more += ", at the end of the stream"
+	}
+	x := set.Explain(domain, entriesOf(d))
+	if x.Rule == nil {
+		return "no limit" + more + "\t" + d.Pos.String()
+	}
+	limits := make([]string, len(x.Rule.Limits))
+	for i, l := range x.Rule.Limits {
+		if limits[i] = l.String(); l.Name != "" {
+			limits[i] = l.Name + ": " + limits[i]
+		}
+	}
+	return strings.Join(limits, "; ") + more + "\t" + x.Rule.Pos.String()
+}
+
+func entriesOf(d *envoyconfig.Descriptor) []descriptors.Entry {
+	entries := make([]descriptors.Entry, len(d.Entries))
+	for i, e := range d.Entries {
+		entries[i] = descriptors.Entry{Key: []byte(e.Key), Value: []byte(e.Value)}
+	}
+	return entries
+}

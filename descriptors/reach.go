@@ -1,0 +1,163 @@
+package descriptors
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// Form is what is known of an entry before there is a request.
+type Form struct {
+	Key, Value string
+	// AnyKey says that the key can be any, AnyValue that the value can.
+	AnyKey, AnyValue bool
+	// Optional says that the entry may be missing.
+	Optional bool
+}
+
+// Reach is where descriptors of one form can lead.
+type Reach struct {
+	// Rules are all rules that such a descriptor can match.
+	Rules []*Rule
+	// Passes says that one can match a descriptor that lets pass: without a limit, and with
+	// none below it.
+	Passes bool
+	// Reason says in a sentence why nothing can match, and what is nearest. It is empty if
+	// something can.
+	Reason string
+}
+
+// Reach returns where descriptors of that form can lead. The domain must be configured.
+func (s *Set) Reach(domain string, forms []Form) Reach {
+	d := s.domains[domain]
+	if d == nil {
+		return Reach{Reason: fmt.Sprintf("domain %q is not configured", domain)}
+	}
+	var r Reach
+	at := []*node{&d.root}
+	for i := range forms {
+		next := reachable(at, &forms[i])
+		if forms[i].Optional {
+			for _, n := range at {
+				if !slices.Contains(next, n) {
+					next = append(next, n)
+				}
+			}
+		}
+		if len(next) == 0 {
+			r.Reason = stuck(at, &forms[i], i)
+			return r
+		}
+		at = next
+	}
+	for _, n := range at {
+		switch {
+		case n.rule != nil:
+			r.Rules = append(r.Rules, n.rule)
+		case n.parent != nil && n.below == nil:
+			r.Passes = true
+		}
+	}
+	if len(r.Rules) == 0 && !r.Passes {
+		r.Reason = "the descriptor is empty"
+		if n := at[0]; n.parent != nil {
+			r.Reason = fmt.Sprintf("%s at %s has no limit; those below it need %s", pathText(n.lineage()), n.pos, keysText([]*node{n}))
+		}
+	}
+	return r
+}
+
+// reachable returns the nodes to which an entry of that form can lead.
+func reachable(at []*node, f *Form) []*node {
+	var next []*node
+	add := func(n *node) {
+		if n != nil && !slices.Contains(next, n) {
+			next = append(next, n)
+		}
+	}
+	for _, n := range at {
+		if n.below == nil {
+			continue
+		}
+		if !f.AnyKey && !f.AnyValue {
+			add(n.below.next(&Entry{Key: []byte(f.Key), Value: []byte(f.Value)}))
+			continue
+		}
+		for i := range n.children {
+			child := &n.children[i]
+			key := newPattern(child.key)
+			if f.AnyKey || child.key == f.Key || isWildcard(child.key) && key.matches([]byte(f.Key)) {
+				add(child)
+			}
+		}
+	}
+	return next
+}
+
+// stuck says why an entry leads nowhere from any of the nodes.
+func stuck(at []*node, f *Form, i int) string {
+	var open []*node
+	for _, n := range at {
+		if n.below != nil {
+			open = append(open, n)
+		}
+	}
+	n := at[0]
+	switch {
+	case len(open) == 0 && n.parent == nil:
+		return "the domain has no descriptors"
+	case len(open) == 0:
+		return fmt.Sprintf("the rules end with %s at %s: a descriptor that is deeper matches nothing", pathText(n.lineage()), n.pos)
+	}
+	n = open[0]
+	below := "the rules begin with "
+	if n.parent != nil {
+		below = fmt.Sprintf("below %s at %s the rules have ", pathText(n.lineage()), n.pos)
+	}
+	entry := f.Key
+	if !f.AnyValue {
+		entry += "=" + f.Value
+	}
+	return fmt.Sprintf("nothing matches entry %d, %s: %s%s%s", i+1, rules.Shorten(entry), below, keysText(open), rules.DidYouMean(similar(f.Key, open)))
+}
+
+// keysText returns what stands below nodes, with its places, the first few of many.
+func keysText(at []*node) string {
+	const most = 3
+	var names []string
+	more := 0
+	for _, n := range at {
+		for i := range n.children {
+			child := &n.children[i]
+			if len(names) == most {
+				more++
+				continue
+			}
+			names = append(names, rules.Shorten(child.text())+" ("+child.pos.String()+")")
+		}
+	}
+	list := strings.Join(names, ", ")
+	if more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return list
+}
+
+// similar returns the key below nodes that was likely meant, none if it is there.
+func similar(key string, at []*node) []string {
+	var keys []string
+	for _, n := range at {
+		for i := range n.children {
+			keys = append(keys, n.children[i].key)
+		}
+	}
+	if slices.Contains(keys, key) {
+		return nil
+	}
+	if found := rules.Suggest(key, keys); found != "" {
+		return []string{found}
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package asked_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+)
+
+// TestExamplesHaveNoFindings holds that the Envoy of each example, and that of the quick
+// start and the demo, asks for what the rules beside it are about.
+func TestExamplesHaveNoFindings(t *testing.T) {
+	pairs := map[string]string{"envoy.yaml": "examples/quickstart/rules.yaml"}
+	found, err := filepath.Glob(filepath.Join(root, "examples", "*", "envoy.yaml"))
+	if err != nil || len(found) < 10 {
+		t.Fatalf("examples are %q, %v", found, err)
+	}
+	for _, path := range found {
+		name := filepath.Base(filepath.Dir(path))
+		pairs[filepath.Join("examples", name, "envoy.yaml")] = filepath.Join("examples", name, "rules.yaml")
+	}
+	for proxy, rules := range pairs {
+		text, err := os.ReadFile(filepath.Join(root, proxy))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := envoyconfig.Read([]envoyconfig.File{{Name: proxy, Content: text}})
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		set, diagnostics, err := source.Load([]string{filepath.Join(root, rules)}, "", descriptors.Options{})
+		if err != nil || set == nil {
+			t.Fatal(err, diagnostics)
+		}
+		for _, f := range config.Check(set) {
+			t.Errorf("%s: %v", proxy, f)
+		}
+	}
+}

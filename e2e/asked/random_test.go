@@ -1,0 +1,268 @@
+package asked_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-ratelimit/sluice/e2e/backend"
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+)
+
+// root is the repository's root, seen from here.
+const root = "../.."
+
+// TestComputedEqualsAsked sends random requests through random route tables of the real
+// Envoy. Each call that a service gets has the descriptors that were computed.
+func TestComputedEqualsAsked(t *testing.T) {
+	tables, requests := 3, 1000
+	if os.Getenv("SLUICE_LONG") != "" {
+		tables, requests = 10, 10_000
+	}
+	first := uint64(1)
+	if text := os.Getenv("SLUICE_SEED"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first = n
+	}
+	for i := range tables {
+		seed := first + uint64(i)
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { compare(t, seed, requests) })
+	}
+}
+
+// compare makes a route table and requests of a seed. SLUICE_SEED is the first table's.
+func compare(t *testing.T, seed uint64, requests int) {
+	t.Helper()
+	g := generator{rand.New(rand.NewPCG(seed, 0))}
+	r := startRecorder(t)
+	text, err := json.MarshalIndent(g.bootstrap(), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.json", Content: text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := startEnvoy(t, text, r)
+
+	all := make([]envoyconfig.Request, requests)
+	for i := range all {
+		all[i] = g.request(i)
+	}
+	send(t, e, all)
+
+	var count tally
+	late, cancel := context.WithTimeout(t.Context(), suite.Patience)
+	defer cancel()
+	for i, request := range all {
+		asked, err := config.Ask(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := count.calls(asked)
+		if want == nil {
+			continue
+		}
+		if got := r.await(strconv.Itoa(i), len(want), late.Done()); !agree(want, got) {
+			t.Errorf("%s\ncomputed %v\nEnvoy asked %v\nroute %s %s %v", requestText(request), want, got, asked.VirtualHost, asked.Route, asked.Pos)
+		}
+	}
+	t.Logf("%d requests, %d of them without a known route or call; %d descriptors sent, %d not sent, %d unknown", requests, count.noRoute, count.sent, count.not, count.unknown)
+	if count.sent < requests/10 || count.not < requests/10 || count.unknown > count.sent/5 || count.noRoute > requests/5 {
+		t.Error("too little was compared to say something")
+	}
+	if t.Failed() {
+		keep := filepath.Join(os.TempDir(), fmt.Sprintf("asked-%d.json", seed))
+		t.Logf("the configuration is in %s (%v)", keep, os.WriteFile(keep, text, 0o600))
+	}
+}
+
+// request makes a request with a number, which its calls carry.
+func (g generator) request(i int) envoyconfig.Request {
+	r := envoyconfig.Request{
+		Method: pick(g, "GET", "POST", "PUT"), Scheme: "http", Authority: pick(g, hosts...),
+		Path:     pick(g, paths...) + pick(g, queries...),
+		Remote:   netip.MustParseAddr("127.0.0.1"),
+		Metadata: map[string]string{"ns:tier": "", "ns:deep.er": "", "ns:n": "", "ns:none": ""},
+		Listener: fmt.Sprint("l", g.IntN(len(managers))),
+		Headers:  []envoyconfig.Header{{Name: caseHeader, Value: strconv.Itoa(i)}},
+	}
+	for _, name := range names {
+		if name[0] == ':' || g.chance(2) {
+			continue
+		}
+		r.Headers = append(r.Headers, envoyconfig.Header{Name: name, Value: pick(g, values...)})
+		if g.chance(6) {
+			r.Headers = append(r.Headers, envoyconfig.Header{Name: name, Value: pick(g, values...)})
+		}
+	}
+	if g.chance(2) {
+		r.Headers = append(r.Headers, envoyconfig.Header{Name: "x-forwarded-for", Value: pick(g, forwards...)})
+	}
+	return r
+}
+
+func startEnvoy(t *testing.T, bootstrap []byte, r *recorder) *envoy.Envoy {
+	t.Helper()
+	binary := suite.Envoy(t, root)
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
+	defer cancel()
+	upstream, err := backend.Start(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = upstream.Close() })
+	e, err := envoy.Start(ctx, envoy.Options{
+		Binary: binary, Bootstrap: bootstrap, Dir: t.TempDir(),
+		Clusters: map[string][]string{"sluice": {r.addr}, "backend": {upstream.Addr}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Kill)
+	return e
+}
+
+// send sends requests, several at once.
+func send(t *testing.T, e *envoy.Envoy, all []envoyconfig.Request) {
+	t.Helper()
+	client := &http.Client{
+		Timeout:       suite.Patience,
+		Transport:     &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 8},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	var group errgroup.Group
+	group.SetLimit(8)
+	for _, r := range all {
+		group.Go(func() error {
+			addr := e.Addr(r.Listener)
+			path, query, ok := strings.Cut(r.Path, "?")
+			req := (&http.Request{
+				Method: r.Method, Host: r.Authority, Header: http.Header{"User-Agent": nil},
+				URL: &url.URL{Scheme: "http", Host: addr, Opaque: "//" + addr + path, RawQuery: query, ForceQuery: ok},
+			}).WithContext(ctx)
+			req.URL.Opaque = path
+			for _, h := range r.Headers {
+				req.Header[h.Name] = append(req.Header[h.Name], h.Value)
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				return fmt.Errorf("%s: %w", requestText(r), err)
+			}
+			_, err = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func requestText(r envoyconfig.Request) string {
+	return fmt.Sprintf("%s %s %s%s %q", r.Listener, r.Method, r.Authority, r.Path, r.Headers)
+}
+
+// tally counts what was compared.
+type tally struct{ sent, not, unknown, noRoute int }
+
+// anything stands for a descriptor that is not known.
+const anything = "?"
+
+// calls returns the calls that were computed, sorted as those of a recorder; nil where they
+// are not known.
+func (n *tally) calls(a *envoyconfig.Asked) []call {
+	all := []call{}
+	if strings.HasPrefix(a.Nothing, "unknown") {
+		n.noRoute++
+		return nil
+	}
+	for _, c := range a.Calls {
+		now, late := call{domain: c.Domain}, call{domain: c.Domain}
+		for i := range c.Descriptors {
+			d := &c.Descriptors[i]
+			to := &now
+			if d.StreamDone {
+				to = &late
+			}
+			switch {
+			case d.Unknown != "":
+				n.unknown++
+				to.descriptors = append(to.descriptors, anything)
+			case d.NotSent != "":
+				n.not++
+			default:
+				n.sent++
+				text := d.String()
+				if d.HasHits {
+					text += " x" + strconv.FormatUint(d.Hits, 10)
+				}
+				if d.Refund {
+					text += " back"
+				}
+				to.descriptors = append(to.descriptors, text)
+			}
+		}
+		for _, made := range []call{now, late} {
+			if slices.Contains(made.descriptors, anything) && !slices.ContainsFunc(made.descriptors, func(d string) bool { return d != anything }) {
+				n.noRoute++
+				return nil // whether there is a call is not known
+			}
+			if len(made.descriptors) > 0 {
+				all = append(all, made)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b call) int { return strings.Compare(a.String(), b.String()) })
+	return all
+}
+
+// agree reports whether calls are as computed, what is not known left open.
+func agree(want, got []call) bool {
+	if len(want) != len(got) {
+		return false
+	}
+	left := slices.Clone(got)
+	for _, w := range want {
+		i := slices.IndexFunc(left, func(c call) bool { return c.domain == w.domain && fits(w.descriptors, c.descriptors) })
+		if i < 0 {
+			return false
+		}
+		left = slices.Delete(left, i, i+1)
+	}
+	return true
+}
+
+// fits reports whether got is want, with anything one descriptor or none.
+func fits(want, got []string) bool {
+	switch {
+	case len(want) == 0:
+		return len(got) == 0
+	case want[0] == anything:
+		return fits(want[1:], got) || len(got) > 0 && fits(want[1:], got[1:])
+	default:
+		return len(got) > 0 && want[0] == got[0] && fits(want[1:], got[1:])
+	}
+}

@@ -1,0 +1,106 @@
+package asked_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// caseHeader is of a client's request; filters put it into the call about it.
+const caseHeader = "x-case"
+
+// recorder is a rate limit service that lets all pass and keeps what it is asked.
+type recorder struct {
+	rls.UnimplementedRateLimitServiceServer
+
+	addr string
+	mu   sync.Mutex
+	// calls are those about each case, as text.
+	calls map[string][]call
+}
+
+// call is a domain and descriptors, each as text.
+type call struct {
+	domain      string
+	descriptors []string
+}
+
+func startRecorder(t *testing.T) *recorder {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{addr: l.Addr().String(), calls: map[string][]call{}}
+	s := grpc.NewServer()
+	rls.RegisterRateLimitServiceServer(s, r)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func (r *recorder) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	headers, _ := metadata.FromIncomingContext(ctx)
+	c := call{domain: request.GetDomain()}
+	for _, d := range request.GetDescriptors() {
+		var b strings.Builder
+		for _, e := range d.GetEntries() {
+			b.WriteString("(" + e.GetKey() + ", " + e.GetValue() + ")")
+		}
+		if d.GetHitsAddend() != nil {
+			b.WriteString(" x" + strconv.FormatUint(d.GetHitsAddend().GetValue(), 10))
+		}
+		if d.GetIsNegativeHits() {
+			b.WriteString(" back")
+		}
+		c.descriptors = append(c.descriptors, b.String())
+	}
+	name := strings.Join(headers.Get(caseHeader), ",")
+	r.mu.Lock()
+	r.calls[name] = append(r.calls[name], c)
+	r.mu.Unlock()
+	return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}, nil
+}
+
+// await waits for so many calls about a case, which for the end of a stream may come late,
+// and returns them.
+func (r *recorder) await(name string, n int, late <-chan struct{}) []call {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for len(r.about(name)) < n {
+		select {
+		case <-tick.C:
+		case <-late:
+			return r.about(name)
+		}
+	}
+	return r.about(name)
+}
+
+// about returns the calls about a case, in the order of their texts: those of the end of a
+// stream may come at any time.
+func (r *recorder) about(name string) []call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Clone(r.calls[name])
+	slices.SortFunc(all, func(a, b call) int { return strings.Compare(a.String(), b.String()) })
+	return all
+}
+
+func (c call) String() string { return c.domain + ": " + strings.Join(c.descriptors, "; ") }

@@ -1,0 +1,124 @@
+package envoyconfig
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// TestUnknownIsNeverGuessed has what no configuration tells. What can be computed is held
+// against the real Envoy, in e2e/asked.
+func TestUnknownIsNeverGuessed(t *testing.T) {
+	action := func(text string) string {
+		return "rate_limits: [{ actions: [" + text + "] }]\n" + toBackend
+	}
+	for _, tt := range []struct{ host, request, want string }{
+		{action("{ extension: { name: expr } }"), "http://a/", "shop: unknown: extension expr"},
+		{action("{ newer: {} }"), "http://a/", "shop: unknown: action newer"},
+		{action("{ source_cluster: {} }"), "http://a/", "shop: unknown: source_cluster: there is no node.cluster, so that --service-cluster may say it"},
+		{action("{ remote_address: {} }"), "http://a/", "shop: unknown: remote_address: --remote ADDRESS says who connects to Envoy"},
+		{action("{ metadata: { descriptor_key: m, metadata_key: { key: ns, path: [{ key: a }, { key: b }] } } }"), "http://a/", "shop: unknown: metadata ns:a.b: another filter sets it; --metadata ns:a.b=VALUE says what to"},
+		{action("{ request_headers: { header_name: x-request-id, descriptor_key: id } }"), "http://a/", "shop: unknown: request_headers x-request-id: Envoy sets it"},
+		{action("{ remote_address_match: { descriptor_value: '%REQ(x)%', address_matcher: { invert_match: true } } }"), "http://a/", "shop: unknown: remote_address_match: --remote ADDRESS says who connects to Envoy"},
+		{action("{ header_value_match: { descriptor_value: v, headers: [{ name: x, string_match: { custom: {} } }] } }"), "http://a/", "shop: unknown: header_value_match: a matcher that is not known here"},
+		// An action that has no entry settles it, whatever the others do.
+		{action("{ extension: { name: expr } }, { request_headers: { header_name: x-no, descriptor_key: no } }"), "http://a/", `shop: not sent: no header "x-no"`},
+		{"routes: [{ match: { prefix: /, runtime_fraction: { default_value: { numerator: 50 } } }, route: { cluster: b } }]", "http://a/", "nothing: unknown: runtime_fraction, in the route at envoy.yaml:19:26"},
+		{"routes: [{ match: { path_match_policy: {} }, route: { cluster: b } }]", "http://a/", "nothing: unknown: match: how it matches the path is not known here, in the route at envoy.yaml:19:26"},
+		{"routes: [{ match: { prefix: /, headers: [{ name: x, safe_regex_match: { regex: '(' } }] }, route: { cluster: b } }]", "http://a/", `nothing: unknown: the regular expression "(", in the route at envoy.yaml:19:26`},
+		{"matcher: {}", "http://a/", "nothing: unknown: matcher: a tree of matchers at envoy.yaml:19:26"},
+		{"require_tls: ALL\n" + action("{ generic_key: { descriptor_value: v } }"), "http://a/", "nothing: require_tls is ALL: the answer is a redirect to https, for which Envoy never asks"},
+		{"require_tls: ALL\n" + action("{ generic_key: { descriptor_value: v } }"), "https://a/", "shop: (generic_key, v)"},
+	} {
+		if got := ask(t, proxy(t, tt.host), tt.request, "x: 1"); got != tt.want {
+			t.Errorf("%s: asks %s\nwant %s", tt.host, got, tt.want)
+		}
+	}
+}
+
+func TestFilterThatMayNotAsk(t *testing.T) {
+	const host = "rate_limits: [{ actions: [{ generic_key: { descriptor_value: v } }] }]\n" + toBackend
+	for filter, want := range map[string]string{
+		"request_type: internal":                                                             "shop: nothing: unknown: request_type is internal",
+		"request_type: both":                                                                 "shop: (generic_key, v)",
+		"filter_enabled: { default_value: { numerator: 50 } }":                               "shop: nothing: unknown: filter_enabled, at envoy.yaml:12:33",
+		"filter_enabled: { default_value: { numerator: 100 }, runtime_key: a }":              "shop: nothing: unknown: filter_enabled, at envoy.yaml:12:33",
+		"filter_enabled: { default_value: { numerator: 1000000, denominator: MILLION } }":    "shop: (generic_key, v)",
+		"filter_enabled: { default_value: { numerator: 10000, denominator: TEN_THOUSAND } }": "shop: (generic_key, v)",
+		"stage: 1": "shop: nothing: no rate_limits are for it here",
+	} {
+		if got := ask(t, proxy(t, host, filter), "http://a/"); got != want {
+			t.Errorf("%s: asks %s\nwant %s", filter, got, want)
+		}
+	}
+}
+
+// TestPathsThatEnvoyRewrites holds that a path is computed only where the connection
+// manager leaves it as it is.
+func TestPathsThatEnvoyRewrites(t *testing.T) {
+	text := strings.Replace(listenerText, "          http_filters:", "          normalize_path: true\n          merge_slashes: true\n          path_with_escaped_slashes_action: UNESCAPE_AND_REDIRECT\n          http_filters:", 1)
+	text = strings.Replace(text, "x-user", `":path"`, 1)
+	c, err := Read([]File{{"envoy.yaml", []byte(text)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"/a/b.c/~d?x=/../": "shop: (user, /a/b.c/~d?x=/../)",
+		"/a//b":            "nothing: unknown: path: merge_slashes changes this path, in the route at envoy.yaml:23:26",
+		"/a/../b":          "nothing: unknown: path: normalize_path changes this path, in the route at envoy.yaml:23:26",
+		"/a/.":             "nothing: unknown: path: normalize_path changes this path, in the route at envoy.yaml:23:26",
+		"/%41":             "nothing: unknown: path: normalize_path changes this path, in the route at envoy.yaml:23:26",
+		"/a%2fb":           "nothing: unknown: path: path_with_escaped_slashes_action changes this path, in the route at envoy.yaml:23:26",
+		"/a%5Cb":           "nothing: unknown: path: path_with_escaped_slashes_action changes this path, in the route at envoy.yaml:23:26",
+	} {
+		if got := ask(t, c, "http://a"+path); got != want {
+			t.Errorf("%s: asks %s\nwant %s", path, got, want)
+		}
+	}
+}
+
+func TestParseRequest(t *testing.T) {
+	for line, want := range map[string]Request{
+		"GET https://shop.example/search?q=1": {Method: "GET", Scheme: "https", Authority: "shop.example", Path: "/search?q=1"},
+		"POST http://[::1]:80":                {Method: "POST", Scheme: "http", Authority: "[::1]:80", Path: "/"},
+		"http://a?b":                          {Method: "GET", Scheme: "http", Authority: "a", Path: "/?b"},
+	} {
+		got, err := ParseRequest(line)
+		if err != nil || got.Method != want.Method || got.Scheme != want.Scheme || got.Authority != want.Authority || got.Path != want.Path {
+			t.Errorf("ParseRequest(%q) = %+v, %v, want %+v", line, got, err, want)
+		}
+	}
+	for _, line := range []string{"", "/search", "GET shop.example/", "ftp://a/", "GET http://", " http://a/", "GET http://a/ HTTP/1.1", "http://a/#b", "http://a/\n"} {
+		if _, err := ParseRequest(line); err == nil || !strings.Contains(err.Error(), "write 'GET https://") {
+			t.Errorf("ParseRequest(%q) = %v, want an error with the form", line, err)
+		}
+	}
+	for _, line := range []string{"", "x", ": v", "a b: c"} {
+		if _, err := ParseHeader(line); err == nil {
+			t.Errorf("ParseHeader(%q) = nil, want an error", line)
+		}
+	}
+}
+
+// TestSeveralListeners holds that one of several must be named.
+func TestSeveralListeners(t *testing.T) {
+	other := strings.Replace(strings.Replace(listenerText, "name: ingress", "name: other", 1), "domain: shop", "domain: depot", 1)
+	c, err := Read([]File{{"a.yaml", []byte(listenerText)}, {"b.yaml", []byte(other)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/", Remote: netip.MustParseAddr("192.0.2.1")}
+	for name, want := range map[string]string{
+		"":      "several listeners ask: name one with --listener: ingress, other",
+		"third": `no listener "third" with a rate limit filter is in these files`,
+	} {
+		request.Listener = name
+		if _, err := c.Ask(request); err == nil || err.Error() != want {
+			t.Errorf("Ask with listener %q = %v, want %s", name, err, want)
+		}
+	}
+	request.Listener = "other"
+	if a, err := c.Ask(request); err != nil || a.Calls[0].Domain != "depot" {
+		t.Errorf("Ask with listener other = %+v, %v, want a call about depot", a, err)
+	}
+}

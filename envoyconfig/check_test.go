@@ -1,0 +1,155 @@
+package envoyconfig
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+)
+
+// proxy returns a configuration with this virtual host, in YAML, and fields of the filter.
+func proxy(t *testing.T, host string, filter ...string) *Config {
+	t.Helper()
+	text := strings.Replace(listenerText, "domain: shop\n", "domain: shop\n"+strings.Repeat(" ", 16)+strings.Join(filter, "\n"+strings.Repeat(" ", 16))+"\n", 1)
+	i := strings.Index(text, "                domains:")
+	text = text[:i] + "                " + indent(`domains: ["*"]`+"\n"+strings.TrimSpace(host), "                ") + "\n"
+	c, err := Read([]File{{"envoy.yaml", []byte(text[1:])}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func ruleSet(t *testing.T, text string) *descriptors.Set {
+	t.Helper()
+	configs, found := rulefile.Parse("rules.yaml", []byte(text))
+	set, more := descriptors.Compile(configs, descriptors.Options{})
+	if set == nil {
+		t.Fatal(found, more)
+	}
+	return set
+}
+
+const toBackend = "routes: [{ match: { prefix: / }, route: { cluster: backend } }]\n"
+
+func TestCheck(t *testing.T) {
+	const rules = `domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+  - key: path
+    value: /search
+    descriptors:
+      - { key: method, rate_limit: { unit: minute, requests_per_unit: 1 } }
+  - { key: plan, value: free }
+`
+	const both = `rate_limits:
+- actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]
+- actions: [{ request_headers: { header_name: ":path", descriptor_key: path } }, { request_headers: { header_name: ":method", descriptor_key: method } }]
+` + toBackend
+	for name, tt := range map[string]struct {
+		host, rules, filter string
+		want                []string
+	}{
+		"nothing to say":         {host: both},
+		"what passes on purpose": {host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- actions: [{ generic_key: { descriptor_key: plan, descriptor_value: free } }]\n", 1)},
+		"misspelt": {
+			host: strings.Replace(both, "descriptor_key: user", "descriptor_key: usr", 1),
+			want: []string{
+				`envoy.yaml:20:19: error: unmatched: no rule of domain "shop" can match (usr, *): nothing matches entry 1, usr: the rules begin with user (rules.yaml:3:5), path=/search (rules.yaml:5:5), plan=free (rules.yaml:9:5); did you mean "user"?`,
+				`rules.yaml:3:5: warning: unsent: no route sends a descriptor that user can match: add its actions to the rate_limits of a route or virtual host`,
+			},
+		},
+		"too short": {
+			host: strings.Replace(both, `, { request_headers: { header_name: ":method", descriptor_key: method } }`, "", 1),
+			want: []string{
+				`envoy.yaml:21:19: error: unmatched: no rule of domain "shop" can match (path, *): path=/search at rules.yaml:5:5 has no limit; those below it need method (rules.yaml:8:9)`,
+				`rules.yaml:8:9: warning: unsent: no route sends a descriptor that path=/search > method can match: add its actions to the rate_limits of a route or virtual host`,
+			},
+		},
+		"too long": {
+			host: strings.Replace(both, "actions: [{", "actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }, {", 1),
+			want: []string{
+				`envoy.yaml:20:19: error: unmatched: no rule of domain "shop" can match (user, *)(user, *): the rules end with user at rules.yaml:3:5: a descriptor that is deeper matches nothing`,
+				`rules.yaml:3:5: warning: unsent: no route sends a descriptor that user can match: add its actions to the rate_limits of a route or virtual host`,
+			},
+		},
+		"a value that no rule has": {
+			host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- actions: [{ generic_key: { descriptor_key: plan, descriptor_value: fre } }]\n", 1),
+			want: []string{
+				`envoy.yaml:20:19: error: unmatched: no rule of domain "shop" can match (plan, fre): nothing matches entry 1, plan=fre: the rules begin with user (rules.yaml:3:5), path=/search (rules.yaml:5:5), plan=free (rules.yaml:9:5)`,
+			},
+		},
+		"a limit of its own needs no rule": {
+			host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- { actions: [{ generic_key: { descriptor_value: x } }], limit: { dynamic_metadata: {} } }\n", 1),
+		},
+		"an entry that may be missing": {
+			host: strings.Replace(both, "descriptor_key: user }", "descriptor_key: user }}, { request_headers: { header_name: x, descriptor_key: x, skip_if_absent: true }", 1),
+		},
+		"an action that cannot be computed may match anything": {
+			host: "rate_limits: [{ actions: [{ extension: { name: expr } }] }, { actions: [{ extension: { name: expr } }, { newer_than_this: {} }] }]\n" + toBackend,
+		},
+		"another domain": {
+			host: both, rules: strings.Replace(rules, "shop", "shopp", 1),
+			want: []string{
+				`envoy.yaml:11:25: error: domain: no rules are for the domain "shop" that this filter asks about, so that nothing is limited; did you mean "shopp"?`,
+				`rules.yaml:3:5: error: domain: no filter asks about the domain "shopp", so that its rules limit nothing: set the domain of a rate limit filter`,
+			},
+		},
+		"another domain for a route": {
+			host: strings.TrimSuffix(both, toBackend) + `routes:
+- match: { prefix: /x }
+  route: { cluster: backend }
+  typed_per_filter_config:
+    limit: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, domain: other }
+- { match: { prefix: / }, route: { cluster: backend } }
+`,
+			want: []string{`envoy.yaml:26:129: error: domain: no rules are for the domain "other" that this filter asks about, so that nothing is limited`},
+		},
+		"of routes that never ask nothing is sent": {
+			host: strings.Replace(both, "route: { cluster: backend }", "direct_response: { status: 200 }", 1),
+			want: []string{
+				`rules.yaml:3:5: warning: unsent: no route sends a descriptor that user can match: add its actions to the rate_limits of a route or virtual host`,
+				`rules.yaml:8:9: warning: unsent: no route sends a descriptor that path=/search > method can match: add its actions to the rate_limits of a route or virtual host`,
+			},
+		},
+		"a stage that the filter has": {host: strings.ReplaceAll(both, "- actions", "- stage: 2\n  actions"), filter: "stage: 2"},
+		"a tree of matchers": {
+			host: "matcher: { matcher_tree: {} }\n",
+			want: []string{`envoy.yaml:19:26: note: unknown: what a tree of matchers leads to is not looked at`},
+		},
+	} {
+		text := rules
+		if tt.rules != "" {
+			text = tt.rules
+		}
+		var got []string
+		for _, f := range proxy(t, tt.host, tt.filter).Check(ruleSet(t, text)) {
+			got = append(got, f.String())
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestCheckWithoutFilter holds that a configuration that never asks is an error.
+func TestCheckWithoutFilter(t *testing.T) {
+	for name, text := range map[string]string{
+		"none": strings.Replace(listenerText, "ratelimit.v3.RateLimit", "cors.v3.Cors", 1),
+		"behind the router": strings.Replace(listenerText, "          http_filters:", `          http_filters:
+            - { name: r, typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } }`, 1),
+	} {
+		c, err := Read([]File{{"envoy.yaml", []byte(text)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := c.Check(ruleSet(t, "domain: shop"))
+		if len(got) != 1 || got[0].Code != Domain || !strings.Contains(got[0].Message, "Envoy never asks") {
+			t.Errorf("%s: found %v, want that Envoy never asks", name, got)
+		}
+	}
+}

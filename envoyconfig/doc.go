@@ -1,0 +1,26 @@
+// Package envoyconfig reads configuration of Envoy and says what Envoy will ask a rate
+// limit service: which descriptors a request leads to ([Config.Ask]), and what stands
+// between a configuration and the rules of a service ([Config.Check]).
+//
+// # What is read
+//
+// A bootstrap, xDS resources, and the answer of the admin page's /config_dump. All of these
+// are trees of fields, in YAML or JSON. The package knows the fields that it needs, by
+// their names in Envoy's API or in camelCase, and the messages below typed_config by their
+// @type. It ignores all else, so that a newer Envoy does not break it. It needs no
+// generated code of Envoy's API, which would know neither lines nor fields that are newer
+// than itself.
+//
+// # What is not known
+//
+// Nothing is guessed. Where a descriptor depends on what no configuration says, such as the
+// metadata that another filter sets, it is unknown and names the action that is to blame.
+// The same holds for routes. Headers are taken as given: filters that stand before the rate
+// limit filter may change them, and are not run.
+//
+// # Cost
+//
+// All text is kept for as long as the Config, about three times its size for JSON. YAML
+// takes much more while it is read. A Config is immutable; any number of goroutines may use
+// it.
+package envoyconfig

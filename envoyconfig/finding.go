@@ -1,0 +1,44 @@
+package envoyconfig
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// Code names a kind of [Finding].
+type Code string
+
+// The kinds of findings. docs/envoy-check.md explains them.
+const (
+	// Unmatched is a descriptor that no rule can match.
+	Unmatched Code = "unmatched"
+	// Unsent is a rule that no descriptor can match.
+	Unsent Code = "unsent"
+	// Domain is a domain of filters without rules, or of rules without a filter.
+	Domain Code = "domain"
+	// Unknown is what these files do not say.
+	Unknown Code = "unknown"
+)
+
+// Finding is something that stands between a configuration and its rules.
+type Finding struct {
+	Code     Code
+	Severity rules.Severity
+	Pos      rules.Pos
+	// Message says what was found, and the remedy.
+	Message string
+}
+
+// String returns the finding as file:line:column: severity: code: message.
+func (f Finding) String() string {
+	return rules.Diagnostic{Pos: f.Pos, Severity: f.Severity, Path: string(f.Code), Message: f.Message}.String()
+}
+
+// sortFindings puts findings in the order of files and lines.
+func sortFindings(all []Finding) {
+	slices.SortStableFunc(all, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col))
+	})
+}

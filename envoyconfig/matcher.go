@@ -1,0 +1,223 @@
+package envoyconfig
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// verdict says whether something matches. If that is not known, unknown says why.
+type verdict struct {
+	yes     bool
+	unknown string
+}
+
+// is turns a match into whether it is the one that is wanted.
+func (v verdict) is(want bool) verdict {
+	v.yes = v.yes == want
+	return v
+}
+
+// stringMatcher tells whether a text matches.
+type stringMatcher func(s string) verdict
+
+// newStringMatcher reads a StringMatcher.
+func newStringMatcher(n *node) stringMatcher {
+	fold := n.field("ignore_case").yes(false)
+	folded := func(s string) string {
+		if fold {
+			return lower(s)
+		}
+		return s
+	}
+	for name, match := range texters {
+		if want := n.field(name); want.there() {
+			pattern := folded(want.str())
+			return func(s string) verdict { return verdict{yes: match(folded(s), pattern)} }
+		}
+	}
+	if regex := n.field("safe_regex"); regex.there() {
+		return newRegex(regex)
+	}
+	return func(string) verdict { return verdict{unknown: "a matcher that is not known here"} }
+}
+
+// texters are the ways to compare text with a pattern, by the names that they have in a
+// StringMatcher.
+var texters = map[string]func(s, pattern string) bool{
+	"exact":    func(s, pattern string) bool { return s == pattern },
+	"prefix":   strings.HasPrefix,
+	"suffix":   strings.HasSuffix,
+	"contains": strings.Contains,
+}
+
+// lower does to ASCII letters what Envoy does to ignore case.
+func lower(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, s)
+}
+
+// newRegex reads a RegexMatcher, which matches all of a text.
+func newRegex(n *node) stringMatcher {
+	pattern := n.field("regex")
+	re, err := regexp.Compile(`\A(?:` + pattern.str() + `)\z`)
+	if err != nil {
+		return func(string) verdict { return verdict{unknown: "the regular expression " + pattern.shown()} }
+	}
+	return func(s string) verdict { return verdict{yes: re.MatchString(s)} }
+}
+
+// headerMatchers must all match.
+type headerMatchers []headerMatcher
+
+type headerMatcher struct {
+	name string
+	// present is what a header without further words has to be.
+	present        bool
+	presentOnly    bool
+	match          stringMatcher
+	invert         bool
+	missingIsEmpty bool
+}
+
+func newHeaderMatchers(l *node) headerMatchers {
+	var all headerMatchers
+	for i := range l.elements() {
+		all = append(all, newHeaderMatcher(&l.nodes[i]))
+	}
+	return all
+}
+
+func newHeaderMatcher(n *node) headerMatcher {
+	m := headerMatcher{
+		name: strings.ToLower(n.field("name").str()), present: true,
+		invert:         n.field("invert_match").yes(false),
+		missingIsEmpty: n.field("treat_missing_header_as_empty").yes(false),
+	}
+	old := func(name string, match func(s, pattern string) bool) {
+		if want := n.field(name); want.there() {
+			m.match = func(s string) verdict { return verdict{yes: match(s, want.str())} }
+		}
+	}
+	old("exact_match", func(s, pattern string) bool { return pattern == "" || s == pattern })
+	old("prefix_match", strings.HasPrefix)
+	old("suffix_match", strings.HasSuffix)
+	old("contains_match", strings.Contains)
+	if regex := n.field("safe_regex_match"); regex.there() {
+		m.match = newRegex(regex)
+	}
+	if s := n.field("string_match"); s.there() {
+		m.match = newStringMatcher(s)
+	}
+	if r := n.field("range_match"); r.there() {
+		m.match = newRange(r)
+	}
+	if m.match == nil {
+		m.presentOnly, m.present = true, n.field("present_match").yes(true)
+	}
+	return m
+}
+
+// newRange reads an Int64Range: from start up to but not end.
+func newRange(n *node) stringMatcher {
+	bound := func(name string) int64 {
+		v, err := strconv.ParseInt(n.field(name).str(), 10, 64)
+		if err != nil {
+			return 0
+		}
+		return v
+	}
+	start, end := bound("start"), bound("end")
+	return func(s string) verdict {
+		v, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+		return verdict{yes: err == nil && start <= v && v < end}
+	}
+}
+
+func (all headerMatchers) match(x *exchange) verdict {
+	unknown := ""
+	for _, m := range all {
+		switch v := m.matchOne(x); {
+		case v.unknown != "":
+			unknown = v.unknown
+		case !v.yes:
+			return verdict{}
+		}
+	}
+	return verdict{yes: unknown == "", unknown: unknown}
+}
+
+func (m headerMatcher) matchOne(x *exchange) verdict {
+	values, unknown := x.header(m.name)
+	if unknown != "" {
+		return verdict{unknown: "header " + m.name + ": " + unknown}
+	}
+	if len(values) == 0 && m.missingIsEmpty {
+		values = []string{""}
+	}
+	if m.presentOnly {
+		return verdict{yes: (len(values) > 0) == m.present}.is(!m.invert)
+	}
+	if len(values) == 0 {
+		return verdict{} // whether inverted or not
+	}
+	v := m.match(strings.Join(values, ","))
+	for _, value := range values {
+		// Whether Envoy looks at a header's lines one by one or joins them differs with its
+		// version, and with the header.
+		if one := m.match(value); one.yes != v.yes {
+			return verdict{unknown: "header " + m.name + ": it is there twice"}
+		}
+	}
+	return v.is(!m.invert)
+}
+
+// queryMatchers must all match.
+type queryMatchers []queryMatcher
+
+type queryMatcher struct {
+	name    string
+	present bool
+	match   stringMatcher // nil for a parameter that has to be there, or not
+}
+
+func newQueryMatchers(l *node) queryMatchers {
+	var all queryMatchers
+	for i := range l.elements() {
+		n := &l.nodes[i]
+		m := queryMatcher{name: n.field("name").str(), present: n.field("present_match").yes(true)}
+		if s := n.field("string_match"); s.there() {
+			m.match = newStringMatcher(s)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+func (all queryMatchers) match(q query) verdict {
+	if len(all) > 0 && q.unknown != "" {
+		return verdict{unknown: q.unknown}
+	}
+	unknown := ""
+	for _, m := range all {
+		value, ok := q.first(m.name)
+		v := verdict{yes: ok == m.present}
+		if m.match != nil {
+			v = verdict{}
+			if ok {
+				v = m.match(value)
+			}
+		}
+		switch {
+		case v.unknown != "":
+			unknown = v.unknown
+		case !v.yes:
+			return verdict{}
+		}
+	}
+	return verdict{yes: unknown == "", unknown: unknown}
+}

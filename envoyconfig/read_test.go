@@ -1,0 +1,216 @@
+package envoyconfig
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// proxy is a configuration that asks, in the forms in which it can come. It has a place for
+// routes and one for the filter's fields.
+const listenerText = `
+name: ingress
+filter_chains:
+  - filters:
+      - name: manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          http_filters:
+            - name: limit
+              typed_config:
+                "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+                domain: shop
+            - name: router
+              typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+          route_config:
+            virtual_hosts:
+              - name: all
+                domains: ["*"]
+                rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]
+                routes: [{ match: { prefix: / }, route: { cluster: backend } }]
+`
+
+// indent puts text below a key of YAML.
+func indent(text, by string) string {
+	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+by)
+}
+
+// TestReadKnowsEveryForm holds that the same listener is found in each form of
+// configuration, and leads to the same descriptor.
+func TestReadKnowsEveryForm(t *testing.T) {
+	const listener = `"@type": type.googleapis.com/envoy.config.listener.v3.Listener` + "\n"
+	for name, text := range map[string]string{
+		"bootstrap":          "static_resources:\n  listeners:\n    - " + indent(listenerText, "      "),
+		"xDS resources":      "version_info: '1'\nresources:\n  - " + indent(listener+listenerText[1:], "    "),
+		"wrapped resources":  "resources:\n  - name: x\n    resource:\n      " + indent(listener+listenerText[1:], "      "),
+		"one resource":       listener + listenerText[1:],
+		"resource, no @type": listenerText[1:],
+		"list, as istioctl":  "- " + indent(listenerText, "  "),
+		"second document":    "node: { id: x }\nstatic_resources: {}\n---\n" + listener + listenerText[1:],
+		"camelCase":          "staticResources:\n  listeners:\n    - " + indent(camel.Replace(listenerText), "      "),
+		"config_dump": `configs:
+  - "@type": type.googleapis.com/envoy.admin.v3.BootstrapConfigDump
+    bootstrap: { static_resources: { listeners: [{ name: not looked at }] } }
+  - "@type": type.googleapis.com/envoy.admin.v3.ListenersConfigDump
+    dynamic_listeners:
+      - name: ingress
+        active_state:
+          listener:
+            ` + indent(listenerText, "            "),
+		"TypedStruct": "static_resources:\n  listeners:\n    - " + indent(strings.Replace(listenerText,
+			`                "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+                domain: shop
+`, `                "@type": type.googleapis.com/xds.type.v3.TypedStruct
+                type_url: type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+                value: { domain: shop }
+`, 1), "      "),
+	} {
+		c, err := Read([]File{{"envoy.yaml", []byte(text)}})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := ask(t, c, "GET http://a/", "x-user: al"); got != "shop: (user, al)" {
+			t.Errorf("%s: asks %s, want shop: (user, al)", name, got)
+		}
+	}
+}
+
+var camel = strings.NewReplacer("filter_chains", "filterChains", "typed_config", "typedConfig", "http_filters", "httpFilters",
+	"route_config", "routeConfig", "virtual_hosts", "virtualHosts", "rate_limits", "rateLimits", "request_headers", "requestHeaders",
+	"header_name", "headerName", "descriptor_key", "descriptorKey")
+
+// ask returns what Envoy asks about a request: domain and descriptors of each call, or why
+// there is none.
+func ask(t *testing.T, c *Config, line string, headers ...string) string {
+	t.Helper()
+	r, err := ParseRequest(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range headers {
+		parsed, err := ParseHeader(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Headers = append(r.Headers, parsed)
+	}
+	a, err := c.Ask(r)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	all := []string{}
+	if a.Nothing != "" {
+		all = append(all, "nothing: "+a.Nothing)
+	}
+	for _, call := range a.Calls {
+		parts := []string{}
+		if call.Nothing != "" {
+			parts = append(parts, "nothing: "+call.Nothing)
+		}
+		for i := range call.Descriptors {
+			d := &call.Descriptors[i]
+			switch {
+			case d.Unknown != "":
+				parts = append(parts, "unknown: "+d.Unknown)
+			case d.NotSent != "":
+				parts = append(parts, "not sent: "+d.NotSent)
+			default:
+				parts = append(parts, d.String())
+			}
+		}
+		all = append(all, call.Domain+": "+strings.Join(parts, " "))
+	}
+	return strings.Join(all, "\n")
+}
+
+// TestRoutesComeByName has the routes in another file than the listener.
+func TestRoutesComeByName(t *testing.T) {
+	inline := strings.Index(listenerText, "          route_config:")
+	listener := listenerText[1:inline] + "          rds: { route_config_name: main }\n"
+	table := "name: main\n" + strings.ReplaceAll(listenerText[inline:], "            ", "")
+	table = strings.Replace(table, "          route_config:\n", "", 1)
+	files := []File{{"lds.yaml", []byte(listener)}, {"rds.yaml", []byte(table)}}
+	c, err := Read(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(t, c, "http://a/", "x-user: al"); got != "shop: (user, al)" {
+		t.Errorf("asks %s", got)
+	}
+	c, err = Read(files[:1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `error: lds.yaml:6:11: listener ingress has no routes in these files: give the answer of /config_dump, or the RouteConfiguration "main" too`
+	if got := ask(t, c, "http://a/"); got != want {
+		t.Errorf("without the routes: %s\nwant %s", got, want)
+	}
+}
+
+func TestReadSaysWhatIsWrong(t *testing.T) {
+	deep := strings.Repeat("[", 1000) + strings.Repeat("]", 1000)
+	var bomb strings.Builder
+	bomb.WriteString("a: &a [x, x, x, x, x, x, x, x, x]\n")
+	for _, c := range "bcdefghi" {
+		fmt.Fprintf(&bomb, "%c: &%c [%s*%c]\n", c, c, strings.Repeat("*"+string(c-1)+", ", 8), c-1)
+	}
+	for text, want := range map[string]string{
+		"":                             "f.yaml:1:1: found nothing, which is no configuration of Envoy",
+		"domain: shop\ndescriptors: 1": "f.yaml:1:1: found an object with domain, descriptors, which is no configuration of Envoy: want a bootstrap",
+		"just text":                    `f.yaml:1:1: found "just text", which`,
+		"[1, 2]":                       "f.yaml:1:1: found a list of 2, which",
+		`{"configs": [{}]}`:            "f.yaml:1:1: found an object with configs, which",
+		"a: [":                         "f.yaml:2:1: invalid YAML: ",
+		"a: b\n? [c]\n: d":             "f.yaml:2:3: the name of a field must be text",
+		"a: \xff":                      "f.yaml: not valid UTF-8",
+		deep:                           "more than 500 levels deep",
+		bomb.String():                  "aliases make more than 1048576 values of this file",
+	} {
+		_, err := Read([]File{{"f.yaml", []byte(text)}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Read(%.40q) = %v, want an error with %q", text, err, want)
+		}
+	}
+	_, err := Read([]File{{"a.yaml", []byte("x: 1")}, {"b.yaml", []byte("y: 1")}})
+	if err == nil || !strings.Contains(err.Error(), "a.yaml:1:1") || !strings.Contains(err.Error(), "b.yaml:1:1") {
+		t.Errorf("Read of two bad files = %v, want both", err)
+	}
+}
+
+// TestJSONIsReadAsYAML holds the reader of JSON against the YAML library, which reads JSON
+// too: same values at the same places.
+func TestJSONIsReadAsYAML(t *testing.T) {
+	for _, text := range []string{
+		`{}`, `[]`, ` { "a" : [ 1 , -2.5e3, true,false , null, "x\ny\"\u00e9/" ] } `, "{\n\t\"a\": {\"b\": [],\r\n \"c\": \"ü\"}}", `[[[{"a":""}]]]`, `{"a":1,"a":2}`,
+	} {
+		f := &file{"f"}
+		got, err := parseJSON(f, text)
+		if err != nil {
+			t.Errorf("parseJSON(%q): %v", text, err)
+			continue
+		}
+		want, err := parseYAML(f, text)
+		if err != nil {
+			t.Errorf("parseYAML(%q): %v", text, err)
+			continue
+		}
+		equalNodes(t, text, &got, &want[0])
+	}
+	for _, text := range []string{``, `1`, `{`, `{"a"}`, `{"a":}`, `[1,]`, `{"a":1}x`, `{a: 1}`, `["\x"]`, "[\"\n\"]", `[01]`, `[tru]`, `["`, `[-]`} {
+		if n, err := parseJSON(&file{"f"}, text); err == nil {
+			t.Errorf("parseJSON(%q) = %v, want an error", text, n)
+		}
+	}
+}
+
+func equalNodes(t *testing.T, text string, a, b *node) {
+	t.Helper()
+	if a.kind != b.kind || a.name != b.name || a.text != b.text || a.line != b.line || a.col != b.col || len(a.nodes) != len(b.nodes) {
+		t.Errorf("%q: JSON %v %q %q at %d:%d, YAML %v %q %q at %d:%d", text, a.kind, a.name, a.text, a.line, a.col, b.kind, b.name, b.text, b.line, b.col)
+		return
+	}
+	for i := range a.nodes {
+		equalNodes(t, text, &a.nodes[i], &b.nodes[i])
+	}
+}

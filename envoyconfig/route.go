@@ -1,0 +1,136 @@
+package envoyconfig
+
+import (
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// table is a route configuration.
+type table struct {
+	node  *node
+	hosts []*virtualHost
+}
+
+type virtualHost struct {
+	node     *node
+	domains  []string
+	policies []*policy
+	routes   []*route
+}
+
+type route struct {
+	node *node
+	// action is the route's RouteAction; missing for a direct response or a redirect, which
+	// Envoy answers without asking.
+	action   *node
+	policies []*policy
+}
+
+func newTable(n *node) *table {
+	t := &table{node: n}
+	hosts := n.field("virtual_hosts").elements()
+	for i := range hosts {
+		h := &virtualHost{
+			node: &hosts[i], domains: texts(hosts[i].field("domains")),
+			policies: newPolicies(hosts[i].field("rate_limits")),
+		}
+		routes := hosts[i].field("routes").elements()
+		for j := range routes {
+			h.routes = append(h.routes, newRoute(&routes[j]))
+		}
+		t.hosts = append(t.hosts, h)
+	}
+	return t
+}
+
+func newRoute(n *node) *route {
+	action := n.field("route")
+	return &route{node: n, action: action, policies: newPolicies(action.field("rate_limits"))}
+}
+
+// levels are where a filter's configuration for a route can stand, the most specific first.
+// Those of weighted clusters are left out.
+func levels(t *table, h *virtualHost, r *route) []*node {
+	return []*node{r.node, h.node, t.node}
+}
+
+// perRoute returns the filter's configuration for a route, and whether the filter is
+// disabled there. Envoy looks at the most specific level that has one.
+func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *node, disabled bool) {
+	config, disabled = &missing, f.disabled
+	said := false
+	for _, level := range levels(t, h, r) {
+		typeName, n := unwrap(level.field("typed_per_filter_config").named(f.name))
+		if typeName == filterConfig {
+			if !said && (n.field("disabled").yes(false) || n.field("config").there()) {
+				said, disabled = true, n.field("disabled").yes(false)
+			}
+			typeName, n = unwrap(n.field("config"))
+		} else if n.there() && !said {
+			said, disabled = true, false
+		}
+		if typeName == perRouteConfig {
+			return n, disabled
+		}
+	}
+	return config, disabled
+}
+
+// named returns the value of a map by its key, which is no field's name.
+func (n *node) named(key string) *node {
+	for i := range n.fields() {
+		if n.nodes[i].name == key {
+			return &n.nodes[i]
+		}
+	}
+	return &missing
+}
+
+// asks returns what makes the descriptors of the filter's calls on a route.
+func (f *filter) asks(t *table, h *virtualHost, r *route) ([]*policy, *node) {
+	config, _ := f.perRoute(t, h, r)
+	if own := config.field("rate_limits"); len(own.elements()) > 0 {
+		return newPolicies(own), config
+	}
+	if len(f.policies) > 0 {
+		return f.policies, config
+	}
+	all := r.policies
+	switch {
+	case r.action.field("include_vh_rate_limits").yes(false), config.field("vh_rate_limits").enum("OVERRIDE", "INCLUDE", "IGNORE") == "INCLUDE":
+		all = append(slices.Clip(all), h.policies...)
+	case config.field("vh_rate_limits").enum("OVERRIDE", "INCLUDE", "IGNORE") == "IGNORE":
+	case len(all) == 0:
+		all = h.policies
+	}
+	var staged []*policy
+	for _, p := range all {
+		if p.stage == f.stage() {
+			staged = append(staged, p)
+		}
+	}
+	return staged, config
+}
+
+// enum returns an enum's name, which may be written as its number. The first name is the
+// default.
+func (n *node) enum(names ...string) string {
+	if n.kind == number {
+		if i := n.uint(0); i < uint64(len(names)) {
+			return names[i]
+		}
+	}
+	if n.str() == "" {
+		return names[0]
+	}
+	return n.str()
+}
+
+// called is the route for people: its name, or its place.
+func (r *route) called() string {
+	if name := r.node.field("name").str(); name != "" {
+		return "\"" + rules.Shorten(name) + "\""
+	}
+	return "without a name"
+}

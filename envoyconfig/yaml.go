@@ -1,0 +1,129 @@
+package envoyconfig
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// mostAliased bounds what aliases may unfold to, since ten short lines of them can be
+// billions of nodes.
+const mostAliased = 1 << 20
+
+// parseYAML reads the documents of a text. Empty ones are left out.
+func parseYAML(f *file, in string) ([]node, error) {
+	loader, err := yaml.NewLoader(bytes.NewReader([]byte(in)))
+	if err != nil {
+		return nil, err
+	}
+	var all []node
+	for {
+		var doc yaml.Node
+		if err := loader.Load(&doc); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if len(doc.Content) == 0 {
+			continue
+		}
+		var n node
+		c := converter{file: f, left: mostAliased}
+		if err := c.convert(doc.Content[0], &n, 0, false); err != nil {
+			return nil, err
+		}
+		if n.kind != null {
+			all = append(all, n)
+		}
+	}
+}
+
+// converter makes nodes of the library's.
+type converter struct {
+	file *file
+	// left is how many more nodes aliases may lead to.
+	left int
+}
+
+// misplaced is an error with its place.
+type misplaced struct {
+	line, col int
+	message   string
+}
+
+func (e *misplaced) Error() string { return e.message }
+
+func (c *converter) convert(y *yaml.Node, n *node, depth int, aliased bool) error {
+	if depth > deepest {
+		return &misplaced{y.Line, y.Column, fmt.Sprintf("more than %d levels deep, or an alias of itself", deepest)}
+	}
+	if aliased {
+		if c.left--; c.left < 0 {
+			return &misplaced{y.Line, y.Column, fmt.Sprintf("aliases make more than %d values of this file", mostAliased)}
+		}
+	}
+	n.file = c.file
+	n.line, n.col = int32(y.Line), int32(y.Column) //nolint:gosec // files are smaller than 2 GiB
+	switch y.Kind {
+	case yaml.AliasNode:
+		return c.convert(y.Alias, n, depth+1, true)
+	case yaml.MappingNode:
+		n.kind = object
+		n.nodes = make([]node, len(y.Content)/2)
+		for i := range n.nodes {
+			key := y.Content[2*i]
+			if key.Kind == yaml.AliasNode {
+				key = key.Alias
+			}
+			if key.Kind != yaml.ScalarNode {
+				return &misplaced{key.Line, key.Column, "the name of a field must be text"}
+			}
+			n.nodes[i].name = key.Value
+			if err := c.convert(y.Content[2*i+1], &n.nodes[i], depth+1, aliased); err != nil {
+				return err
+			}
+		}
+	case yaml.SequenceNode:
+		n.kind = list
+		n.nodes = make([]node, len(y.Content))
+		for i := range n.nodes {
+			if err := c.convert(y.Content[i], &n.nodes[i], depth+1, aliased); err != nil {
+				return err
+			}
+		}
+	case yaml.ScalarNode:
+		n.text = y.Value
+		switch y.ShortTag() {
+		case "!!null":
+			n.kind, n.text = null, ""
+		case "!!bool":
+			n.kind = boolean
+		case "!!int", "!!float":
+			n.kind = number
+		default:
+			n.kind = text
+		}
+	default:
+		return &misplaced{y.Line, y.Column, "no value of YAML"}
+	}
+	return nil
+}
+
+// yamlError says where a text is not YAML.
+func yamlError(name string, err error) error {
+	pos := rules.Pos{File: name, Line: 1, Col: 1}
+	message := err.Error()
+	if e, ok := errors.AsType[*yaml.LoadError](err); ok {
+		pos.Line, pos.Col = max(e.Mark.Line, 1), max(e.Mark.Column, 1)
+		message = "invalid YAML: " + e.Message
+	}
+	if e, ok := errors.AsType[*misplaced](err); ok {
+		pos.Line, pos.Col = e.line, e.col
+	}
+	return fmt.Errorf("%v: %s", pos, message)
+}
