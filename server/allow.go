@@ -152,25 +152,19 @@ func (a *AllowList) client(cert *x509.Certificate) *client {
 	return c
 }
 
-// Domains returns all domains that are granted by name, sorted.
-func (a *AllowList) Domains() []string {
-	all := &grant{domains: map[string]struct{}{}}
+// all returns what is granted to anybody.
+func (a *AllowList) all() grant {
+	all := grant{domains: map[string]struct{}{}}
 	for _, grants := range []map[string]*grant{a.exact, a.below} {
 		for _, g := range grants {
 			all.add(g)
 		}
 	}
-	return slices.Sorted(maps.Keys(all.domains))
+	return all
 }
 
+// Domains returns all domains that are granted by name, sorted.
+func (a *AllowList) Domains() []string { return slices.Sorted(maps.Keys(a.all().domains)) }
+
 // Open reports whether a client may ask for any domain.
-func (a *AllowList) Open() bool {
-	for _, grants := range []map[string]*grant{a.exact, a.below} {
-		for _, g := range grants {
-			if g.any {
-				return true
-			}
-		}
-	}
-	return false
-}
+func (a *AllowList) Open() bool { return a.all().any }

@@ -1,8 +1,6 @@
 package telemetry
 
 import (
-	"runtime"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
@@ -18,12 +16,13 @@ type Options struct {
 	Build Build
 }
 
-// Build says what a program was built from. Whatever the build did not record is
-// empty.
+// Build says what a program was built from. What the build did not record is empty.
 type Build struct {
-	Version string
-	// Revision is the commit, CommitDate its date as RFC 3339 has it.
-	Revision, CommitDate string
+	Version    string `json:"version"`
+	Revision   string `json:"revision"`    // the commit
+	CommitDate string `json:"commit_date"` // as RFC 3339 has it
+	Go         string `json:"go"`
+	Platform   string `json:"platform"`
 }
 
 // Metrics are all metrics of one process. Its fields may be used concurrently.
@@ -36,31 +35,13 @@ type Metrics struct {
 	// TLS returns the metrics of the use of TLS files that has that name, such as "grpc".
 	TLS func(use string) *TLS
 
-	// ServiceErrors counts requests that were answered with an error.
-	ServiceErrors prometheus.Counter
-	// GlobalShadow counts requests that only the global shadow mode let pass.
-	GlobalShadow prometheus.Counter
-	// UnknownDomain counts descriptors of requests for a domain without rules.
-	UnknownDomain prometheus.Counter
-	// IgnoredOverrides counts descriptors whose own limit could not be used.
-	IgnoredOverrides prometheus.Counter
-	// RefundedHits counts the hits that refunds took off counters.
-	RefundedHits prometheus.Counter
-	// WaitedCalls counts calls whose reply was held, WaitingCalls are those held
-	// now, CancelledWaits those whose caller went away first.
-	WaitedCalls    prometheus.Counter
-	WaitingCalls   prometheus.Gauge
-	CancelledWaits prometheus.Counter
-	// Panics counts requests that were answered INTERNAL because of a bug.
-	Panics prometheus.Counter
-	// Rejected counts requests that were not decided, by reason.
-	Rejected Rejected
-	// EndedConnections counts those that were ended because of what they sent.
-	EndedConnections prometheus.Counter
-	// RejectedConnections counts connections beyond the limit on them.
-	RejectedConnections prometheus.Counter
-	// CounterResets counts counters that were reset by hand.
-	CounterResets prometheus.Counter
+	// The help of each, in New, says what it counts.
+	ServiceErrors, GlobalShadow, UnknownDomain, IgnoredOverrides prometheus.Counter
+	RefundedHits, CounterResets                                  prometheus.Counter
+	WaitedCalls, CancelledWaits                                  prometheus.Counter
+	WaitingCalls                                                 prometheus.Gauge
+	Panics, EndedConnections, RejectedConnections                prometheus.Counter
+	Rejected                                                     Rejected
 
 	config configMetrics
 	// tagged is the registry behind Registry, with the tags on all that is registered.
@@ -84,7 +65,7 @@ func New(o Options) (*Metrics, error) {
 
 	m.gauges("sluice_build_info", "1, with what was built as labels; revision and commit_date are empty where the build did not record them.",
 		"version", "revision", "commit_date", "goversion").
-		WithLabelValues(o.Build.Version, o.Build.Revision, o.Build.CommitDate, runtime.Version()).Set(1)
+		WithLabelValues(o.Build.Version, o.Build.Revision, o.Build.CommitDate, o.Build.Go).Set(1)
 	m.ServiceErrors = m.counters("ratelimit_service_should_rate_limit_error", "Requests answered with an error, by kind.", "err_type").
 		WithLabelValues("service_error")
 	m.GlobalShadow = m.counter("ratelimit_service_global_shadow_mode", "Requests over limit that only the global shadow mode let pass.")

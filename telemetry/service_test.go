@@ -12,7 +12,7 @@ import (
 )
 
 func TestMetricsAreValidAndNamed(t *testing.T) {
-	m, err := New(Options{Build: Build{Version: "v1", Revision: "c0ffee", CommitDate: "2026-11-21T18:57:30Z"}})
+	m, err := New(Options{Build: Build{Version: "v1", Revision: "c0ffee", CommitDate: "2026-11-21T18:57:30Z", Go: runtime.Version()}})
 	if err != nil {
 		t.Fatal(err)
 	}

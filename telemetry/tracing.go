@@ -65,7 +65,7 @@ func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger 
 	if err != nil {
 		return nil, fmt.Errorf("otlp exporter: %w", err)
 	}
-	described, err := describe(o)
+	described, err := describe(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("describe this process: %w", err)
 	}
@@ -96,26 +96,19 @@ func NewTracing(ctx context.Context, o TracingOptions, metrics *Metrics, logger 
 }
 
 // describe returns what the SDK says of this process, with what o adds to it.
-func describe(o TracingOptions) (*resource.Resource, error) {
-	unset := resource.NewSchemaless(
-		semconv.ServiceName("RateLimit"),
-		semconv.ServiceInstanceID(newUUID()),
-	)
+func describe(ctx context.Context, o TracingOptions) (*resource.Resource, error) {
 	var given []attribute.KeyValue
-	if o.ServiceName != "" {
-		given = append(given, semconv.ServiceName(o.ServiceName))
+	for _, a := range []attribute.KeyValue{
+		semconv.ServiceName(o.ServiceName), semconv.ServiceNamespace(o.ServiceNamespace), semconv.ServiceInstanceID(o.InstanceID),
+	} {
+		if a.Value.AsString() != "" {
+			given = append(given, a)
+		}
 	}
-	if o.ServiceNamespace != "" {
-		given = append(given, semconv.ServiceNamespace(o.ServiceNamespace))
-	}
-	if o.InstanceID != "" {
-		given = append(given, semconv.ServiceInstanceID(o.InstanceID))
-	}
-	described, err := resource.Merge(unset, resource.Environment())
-	if err != nil {
-		return nil, err
-	}
-	return resource.Merge(described, resource.NewSchemaless(given...))
+	return resource.New(ctx,
+		resource.WithAttributes(semconv.ServiceName("RateLimit"), semconv.ServiceInstanceID(newUUID())),
+		resource.WithFromEnv(),
+		resource.WithAttributes(given...))
 }
 
 // newUUID returns a random UUID, of version 4 of RFC 9562.

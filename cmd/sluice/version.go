@@ -19,36 +19,27 @@ var release, revision, commitDate string
 // version returns the release, or the commit that was built.
 func version() string { return thisBuild().Version }
 
-// thisBuild says what this program was built from.
+// thisBuild says what this program was built from: what was stamped, else what go build recorded.
 func thisBuild() telemetry.Build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = new(debug.BuildInfo)
 	}
-	return buildOf(telemetry.Build{Version: release, Revision: revision, CommitDate: commitDate}, info)
+	return buildOf(release, revision, commitDate, info)
 }
 
-// buildOf fills what was not stamped from what go build recorded.
-func buildOf(stamped telemetry.Build, info *debug.BuildInfo) telemetry.Build {
+func buildOf(release, revision, commitDate string, info *debug.BuildInfo) telemetry.Build {
 	recorded := make(map[string]string)
 	for _, s := range info.Settings {
 		recorded[s.Key] = s.Value
 	}
-	b := stamped
-	b.Revision = cmp.Or(b.Revision, recorded["vcs.revision"])
-	b.CommitDate = cmp.Or(b.CommitDate, recorded["vcs.time"])
-	modified := ""
-	if recorded["vcs.modified"] == "true" {
-		modified = " (modified)"
+	return telemetry.Build{
+		Version:    cmp.Or(release, info.Main.Version, "unknown"),
+		Revision:   cmp.Or(revision, recorded["vcs.revision"]),
+		CommitDate: cmp.Or(commitDate, recorded["vcs.time"]),
+		Go:         runtime.Version(),
+		Platform:   runtime.GOOS + "/" + runtime.GOARCH,
 	}
-	switch {
-	case b.Version != "":
-	case b.Revision != "":
-		b.Version = b.Revision + modified
-	default:
-		b.Version = cmp.Or(info.Main.Version, "unknown")
-	}
-	return b
 }
 
 // printVersion is a flag that prints the version instead of anything else.
@@ -70,28 +61,18 @@ type versionCmd struct {
 	Output string `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
 }
 
-// versionReport is what version --output json prints.
-type versionReport struct {
-	Version    string `json:"version"`
-	Revision   string `json:"revision"`
-	CommitDate string `json:"commit_date"`
-	Go         string `json:"go"`
-	Platform   string `json:"platform"`
-}
-
 // Run prints the version.
 func (v versionCmd) Run(c console) error {
 	b := thisBuild()
-	r := versionReport{b.Version, b.Revision, b.CommitDate, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 	if v.Output == "json" {
 		encoder := json.NewEncoder(c.out)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(r)
+		return encoder.Encode(b)
 	}
 	commit := ""
-	if r.Revision != "" {
-		commit = fmt.Sprintf(" (commit %s of %s)", r.Revision, cmp.Or(r.CommitDate, "unknown date"))
+	if b.Revision != "" {
+		commit = fmt.Sprintf(" (commit %s of %s)", b.Revision, cmp.Or(b.CommitDate, "unknown date"))
 	}
-	_, err := fmt.Fprintf(c.out, "sluice %s%s %s %s\n", r.Version, commit, r.Go, r.Platform)
+	_, err := fmt.Fprintf(c.out, "sluice %s%s %s %s\n", b.Version, commit, b.Go, b.Platform)
 	return err
 }

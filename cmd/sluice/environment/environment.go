@@ -98,11 +98,16 @@ func (e *Environment) read(v *Variable) {
 func (e *Environment) assign() {
 	e.assignStore()
 	e.assignListeners()
-	e.assignTLS()
 	e.assignSource()
 	e.assignStats()
 	e.assignMapper()
 	e.assignTracing()
+	for v := range All() {
+		if v.needs != "" && !e.on(v.needs) && !e.given[lookUp(v.needs).Flag] {
+			e.without(v.needs+" is not true", v.Name)
+		}
+	}
+	e.assignTLS()
 	if e.on("FORCE_START_WITHOUT_INITIAL_CONFIG") {
 		e.to("on-bad-start", "serve", "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	}
@@ -130,10 +135,11 @@ func (e *Environment) to(flag string, value any, from ...string) {
 	e.assigned[flag] = assignment{value, from}
 }
 
-// without notes why the variables of names have no effect, for those that are set.
+// without notes why the variables of names have no effect, for those that are set. The first reason
+// holds.
 func (e *Environment) without(why string, names ...string) {
 	for _, name := range names {
-		if _, ok := e.set[name]; ok {
+		if _, ok := e.set[name]; ok && e.unused[name] == "" {
 			e.unused[name] = why
 		}
 	}
@@ -199,23 +205,14 @@ func (e *Environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 		}
 		// Both kong and its caller put the flag before what is wrong.
 		what := kongList.ReplaceAllString(strings.TrimPrefix(err.Error(), flag.ShortSummary()+": "), "")
-		if e.excuse(flag.Name, a) {
+		if slices.ContainsFunc(a.from, func(name string) bool { return lookUp(name).excused }) {
+			delete(e.assigned, flag.Name)
 			e.excused = append(e.excused, fmt.Sprintf("%s: %s. The default of --%s holds", strings.Join(said, ", "), what, flag.Name))
 			return nil, nil //nolint:nilnil // as above
 		}
 		return nil, fmt.Errorf("%s: %s", strings.Join(said, ", "), what)
 	}
 	return a.value, nil
-}
-
-// excuse reports whether what a variable makes of a flag may be left out because it is
-// bad, and leaves it out.
-func (e *Environment) excuse(flag string, a assignment) bool {
-	if !slices.ContainsFunc(a.from, func(name string) bool { return lookUp(name).excused }) {
-		return false
-	}
-	delete(e.assigned, flag)
-	return true
 }
 
 // kongList is what kong puts before what is wrong with an element of a list.

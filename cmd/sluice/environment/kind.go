@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -29,49 +30,46 @@ func (k kind) check(text string) (allowed string) {
 	var err error
 	switch k {
 	case aBool:
-		if _, err = strconv.ParseBool(text); err != nil {
-			return "must be true or false"
-		}
+		allowed = "must be true or false"
+		_, err = strconv.ParseBool(text)
 	case anInt, anInt64:
-		if _, err = strconv.ParseInt(text, 0, 64); err != nil {
-			return "must be a whole number"
-		}
-	case aFloat32, aFloat64:
-		bits := 64
-		if k == aFloat32 {
-			bits = 32
-		}
-		if _, err = strconv.ParseFloat(text, bits); err != nil {
-			return "must be a number"
-		}
+		allowed = "must be a whole number"
+		_, err = strconv.ParseInt(text, 0, 64)
+	case aFloat32:
+		allowed = "must be a number"
+		_, err = strconv.ParseFloat(text, 32)
+	case aFloat64:
+		allowed = "must be a number"
+		_, err = strconv.ParseFloat(text, 64)
 	case aDuration:
-		if _, err = time.ParseDuration(text); err != nil {
-			return "must be a time such as 500ms, 30s, 10m or 24h"
-		}
+		allowed = "must be a time such as 500ms, 30s, 10m or 24h"
+		_, err = time.ParseDuration(text)
 	case aMap:
-		if _, ok := pairs(text); !ok {
-			return "must be name:value,name:value"
-		}
+		allowed = "must be name:value,name:value"
+		_, err = pairs(text)
 	case aString, aList: // any text is one
 	}
-	return ""
+	if err == nil {
+		return ""
+	}
+	return allowed
 }
 
 // pairs splits k1:v1,k2:v2. Keys and values may be empty but hold no colon; the
 // order stays, and of equal keys the last one counts.
-func pairs(text string) (all [][2]string, ok bool) {
+func pairs(text string) (all [][2]string, err error) {
 	if strings.TrimSpace(text) == "" {
-		return nil, true
+		return nil, nil
 	}
 	for item := range strings.SplitSeq(text, ",") {
 		key, value, found := strings.Cut(item, ":")
 		if !found || strings.Contains(value, ":") {
-			return nil, false
+			return nil, errors.New("no pair of name and value")
 		}
 		all = slices.DeleteFunc(all, func(p [2]string) bool { return p[0] == key })
 		all = append(all, [2]string{key, value})
 	}
-	return all, true
+	return all, nil
 }
 
 // check returns why text is no value of v, or nil.

@@ -77,27 +77,12 @@ func (e *Environment) port(name, other string) string {
 }
 
 func (e *Environment) assignTLS() {
-	names := []string{"GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY", "GRPC_CLIENT_TLS_CACERT", "GRPC_CLIENT_TLS_SAN"}
-	if !e.on("GRPC_SERVER_USE_TLS") {
-		e.without("GRPC_SERVER_USE_TLS is not true", names...)
-		return
-	}
 	if e.set["GRPC_CLIENT_TLS_CACERT"] == "" && !e.given["grpc-client-ca"] {
 		e.without("GRPC_CLIENT_TLS_CACERT is not set, so that clients are asked for no certificate", "GRPC_CLIENT_TLS_SAN")
 	}
-	for _, name := range names[:2] {
-		if e.set[name] == "" && !e.given[lookUp(name).Flag] {
+	for _, name := range []string{"GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY"} {
+		if e.on("GRPC_SERVER_USE_TLS") && e.set[name] == "" && !e.given[lookUp(name).Flag] {
 			e.fail("GRPC_SERVER_USE_TLS=true: %s must name a file", name)
-		}
-	}
-	e.direct(names...)
-}
-
-// direct sets the flags of those of names that are set and have an effect.
-func (e *Environment) direct(names ...string) {
-	for _, name := range names {
-		if text, ok := e.set[name]; ok && e.unused[name] == "" {
-			e.to(lookUp(name).Flag, text, name)
 		}
 	}
 }
@@ -117,8 +102,6 @@ func (e *Environment) assignStats() {
 	} else if e.any("USE_PROMETHEUS", "PROMETHEUS_ADDR") {
 		e.to("metrics-addr", e.or("PROMETHEUS_ADDR", ":9090"), "USE_PROMETHEUS", "PROMETHEUS_ADDR")
 	}
-	e.direct(prometheus[1:]...)
-
 	dog := e.on("USE_DOG_STATSD")
 	// There it is on unless it is switched off, so an address alone means to send.
 	plain := e.on("USE_STATSD") || !e.off("USE_STATSD") && !dog && e.any("STATSD_HOST", "STATSD_PORT")
@@ -129,17 +112,15 @@ func (e *Environment) assignStats() {
 	addr := net.JoinHostPort(e.or("STATSD_HOST", "localhost"), e.port("STATSD_PORT", "8125"))
 	if plain {
 		e.to("statsd-addr", addr, "USE_STATSD", "STATSD_HOST", "STATSD_PORT")
-		e.direct("STATSD_PROTOCOL")
+		if e.any("STATSD_PROTOCOL") {
+			e.to("statsd-protocol", e.set["STATSD_PROTOCOL"], "STATSD_PROTOCOL")
+		}
 	}
 	if dog {
 		e.to("dogstatsd-addr", addr, "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")
 		e.assignMogrifiers()
-	} else {
-		e.without("USE_DOG_STATSD is not true", "USE_DOG_STATSD_MOGRIFIERS")
 	}
-	if plain || dog {
-		e.direct("STATS_FLUSH_INTERVAL")
-	} else {
+	if !plain && !dog {
 		e.without("neither USE_STATSD nor USE_DOG_STATSD is true", statsd[:4]...)
 	}
 	e.assignTags()
@@ -198,27 +179,22 @@ func (e *Environment) assignMogrifiers() {
 	e.to("dogstatsd-mogrifier", all, from...)
 }
 
-// assignTracing sets what of tracing has an effect.
+// assignTracing sets what of tracing has an effect. envoyproxy/ratelimit starts with what its SDK
+// cannot read.
 func (e *Environment) assignTracing() {
-	why := ""
-	switch {
-	case e.given["tracing"]:
-	case !e.on("TRACING_ENABLED"):
-		why = "TRACING_ENABLED is not true"
-	default:
-		// envoyproxy/ratelimit starts with what its SDK cannot read.
+	if !e.given["tracing"] {
+		if !e.on("TRACING_ENABLED") {
+			return
+		}
 		if err := telemetry.CheckTracing(e.or("TRACING_EXPORTER_PROTOCOL", "http")); err != nil {
-			why = "there is no tracing: " + strings.ReplaceAll(err.Error(), "\n", ", ")
-			e.without(why, "TRACING_ENABLED")
-		}
-	}
-	if why != "" {
-		for v := range All() {
-			if strings.HasPrefix(v.Flag, "tracing-") {
-				e.without(why, v.Name)
+			why := "there is no tracing: " + strings.ReplaceAll(err.Error(), "\n", ", ")
+			for v := range All() {
+				if v.Name == "TRACING_ENABLED" || v.needs == "TRACING_ENABLED" {
+					e.without(why, v.Name)
+				}
 			}
+			return
 		}
-		return
 	}
 	const rate = "TRACING_SAMPLING_RATE"
 	// There a rate beyond 0 or 1 is that one.

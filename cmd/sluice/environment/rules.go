@@ -30,7 +30,7 @@ func (e *Environment) assignSource() {
 	}
 	if !e.given["xds-addr"] && (!xds || e.given["config"]) {
 		for v := range All() {
-			if strings.HasPrefix(v.Flag, "xds-") && e.unused[v.Name] == "" {
+			if strings.HasPrefix(v.Flag, "xds-") {
 				e.without("rules do not come over xDS", v.Name)
 			}
 		}
@@ -62,17 +62,8 @@ Set it, or set RUNTIME_WATCH_ROOT=false, or name the rules with --config PATH`)
 
 // assignXDS sets the flags of how to reach the server of rules.
 func (e *Environment) assignXDS() {
-	if !e.on("CONFIG_GRPC_XDS_SERVER_USE_TLS") && !e.given["xds-tls"] {
-		e.without("CONFIG_GRPC_XDS_SERVER_USE_TLS is not true", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
-			"CONFIG_GRPC_XDS_SERVER_TLS_SAN", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY")
-	}
 	if e.on("FORCE_START_WITHOUT_INITIAL_CONFIG") {
 		e.to("start-without-rules", "true", "FORCE_START_WITHOUT_INITIAL_CONFIG")
-	}
-	for v := range All() {
-		if strings.HasPrefix(v.Flag, "xds-") && v.Flag != "xds-addr" {
-			e.direct(v.Name)
-		}
 	}
 	if text := e.set["CONFIG_GRPC_XDS_NODE_METADATA"]; text != "" {
 		items := slices.DeleteFunc(strings.Split(text, ","), func(item string) bool { return !strings.Contains(item, "=") })
@@ -86,23 +77,17 @@ func (e *Environment) assignXDS() {
 		}
 		e.to("xds-header", all, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS")
 	}
-	if text := e.set["XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"]; text != "" {
-		n, err := strconv.ParseInt(text, 0, 64)
-		if err == nil && n != 0 { // there 0 is the default, too
-			e.to("xds-max-message", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
-		} else {
-			delete(e.assigned, "xds-max-message")
-		}
+	// There 0 is the default, too.
+	if n, err := strconv.ParseInt(e.set["XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"], 0, 64); err == nil && n != 0 {
+		e.to("xds-max-message", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
 	}
-	e.boundBackoff()
-}
-
-// boundBackoff cuts the first wait to the longest one, as envoyproxy/ratelimit does.
-func (e *Environment) boundBackoff() {
+	// The first wait is cut to the longest one, as there.
 	const first, longest = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"
 	initial, err1 := time.ParseDuration(e.or(first, "10s"))
 	most, err2 := time.ParseDuration(e.or(longest, "60s"))
 	if err1 == nil && err2 == nil && initial > most && !e.given["xds-backoff-max"] {
 		e.to("xds-backoff-initial", most.String(), first, longest)
+	} else if e.any(first) {
+		e.to("xds-backoff-initial", e.set[first], first)
 	}
 }

@@ -21,7 +21,9 @@ type Variable struct {
 	// joined says that code makes the flag's value, from other variables too. Without
 	// it the flag gets the variable's value.
 	joined bool
-	port   bool // the number of a port
+	// needs is a boolean without which it has no effect.
+	needs string
+	port  bool // the number of a port
 	// excused says that envoyproxy/ratelimit starts with a bad value, so that it must
 	// not end the start here.
 	excused bool
@@ -64,10 +66,10 @@ var sections = []section{
 		excused(sets("GRPC_MAX_CONNECTION_AGE", aDuration, "24h", "max-connection-age", "")),
 		excused(sets("GRPC_MAX_CONNECTION_AGE_GRACE", aDuration, "1h", "max-connection-age-grace", "")),
 		chooses("GRPC_SERVER_USE_TLS", aBool, "false", "with GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY"),
-		joins("GRPC_SERVER_TLS_CERT", aString, "", "grpc-tls-cert", "while GRPC_SERVER_USE_TLS is true"),
-		joins("GRPC_SERVER_TLS_KEY", aString, "", "grpc-tls-key", "while GRPC_SERVER_USE_TLS is true"),
-		joins("GRPC_CLIENT_TLS_CACERT", aString, "", "grpc-client-ca", "while GRPC_SERVER_USE_TLS is true"),
-		joins("GRPC_CLIENT_TLS_SAN", aString, "", "grpc-client-san", "while GRPC_CLIENT_TLS_CACERT is set"),
+		sets("GRPC_SERVER_TLS_CERT", aString, "", "grpc-tls-cert", "while GRPC_SERVER_USE_TLS is true").needing("GRPC_SERVER_USE_TLS"),
+		sets("GRPC_SERVER_TLS_KEY", aString, "", "grpc-tls-key", "while GRPC_SERVER_USE_TLS is true").needing("GRPC_SERVER_USE_TLS"),
+		sets("GRPC_CLIENT_TLS_CACERT", aString, "", "grpc-client-ca", "while GRPC_SERVER_USE_TLS is true").needing("GRPC_SERVER_USE_TLS"),
+		sets("GRPC_CLIENT_TLS_SAN", aString, "", "grpc-client-san", "while GRPC_CLIENT_TLS_CACERT is set").needing("GRPC_SERVER_USE_TLS"),
 		ignored("GRPC_SERVER_TLS_CA_CERT", aString, "", "envoyproxy/ratelimit does not read it either; Envoy Gateway sets it"),
 	}},
 	{"Rules", []Variable{
@@ -83,19 +85,19 @@ var sections = []section{
 	}},
 	{"Rules over xDS, while CONFIG_TYPE is GRPC_XDS_SOTW", []Variable{
 		joins("CONFIG_GRPC_XDS_SERVER_URL", aString, "localhost:18000", "xds-addr", ""),
-		joins("CONFIG_GRPC_XDS_NODE_ID", aString, "default", "xds-node-id", ""),
+		sets("CONFIG_GRPC_XDS_NODE_ID", aString, "default", "xds-node-id", ""),
 		joins("CONFIG_GRPC_XDS_NODE_METADATA", aString, "", "xds-node-metadata", "`key=value,key=value`; an item without `=` is left out, as there"),
-		joins("CONFIG_GRPC_XDS_SERVER_USE_TLS", aBool, "false", "xds-tls", ""),
-		joins("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", aString, "", "xds-ca", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true"),
-		joins("CONFIG_GRPC_XDS_SERVER_TLS_SAN", aString, "", "xds-san", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true"),
-		joins("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", aString, "", "xds-cert", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true; with the key"),
-		joins("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", aString, "", "xds-key", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true; with the certificate"),
+		sets("CONFIG_GRPC_XDS_SERVER_USE_TLS", aBool, "false", "xds-tls", ""),
+		sets("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", aString, "", "xds-ca", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true").needing("CONFIG_GRPC_XDS_SERVER_USE_TLS"),
+		sets("CONFIG_GRPC_XDS_SERVER_TLS_SAN", aString, "", "xds-san", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true").needing("CONFIG_GRPC_XDS_SERVER_USE_TLS"),
+		sets("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", aString, "", "xds-cert", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true; with the key").needing("CONFIG_GRPC_XDS_SERVER_USE_TLS"),
+		sets("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", aString, "", "xds-key", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true; with the certificate").needing("CONFIG_GRPC_XDS_SERVER_USE_TLS"),
 		hidden(joins("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", aMap, "", "xds-header", "")),
-		joins("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", aDuration, "3s", "xds-retry-interval", "unset: 1s"),
+		sets("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", aDuration, "3s", "xds-retry-interval", "unset: 1s"),
 		joins("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", aDuration, "10s", "xds-backoff-initial", ""),
-		joins("XDS_CLIENT_BACKOFF_MAX_INTERVAL", aDuration, "60s", "xds-backoff-max", ""),
-		joins("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", aFloat64, "0.5", "xds-backoff-random-factor", "what each wait is multiplied by for the next; unset: 2. At 0.5 none is longer than the first, as there"),
-		joins("XDS_CLIENT_BACKOFF_JITTER", aBool, "true", "xds-backoff-jitter", "each wait is shorter by up to half"),
+		sets("XDS_CLIENT_BACKOFF_MAX_INTERVAL", aDuration, "60s", "xds-backoff-max", ""),
+		sets("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", aFloat64, "0.5", "xds-backoff-random-factor", "what each wait is multiplied by for the next; unset: 2. At 0.5 none is longer than the first, as there"),
+		sets("XDS_CLIENT_BACKOFF_JITTER", aBool, "true", "xds-backoff-jitter", "each wait is shorter by up to half"),
 		joins("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", anInt, "", "xds-max-message", "0 is the default"),
 	}},
 	{"Decisions and replies", []Variable{
@@ -117,28 +119,28 @@ var sections = []section{
 		chooses("DISABLE_STATS", aBool, "false", "no metrics by any way"),
 		joins("USE_PROMETHEUS", aBool, "false", "metrics-addr", "unset: on, unless another process has the port; false switches it off. It may be on beside statsd"),
 		excused(joins("PROMETHEUS_ADDR", aString, ":9090", "metrics-addr", "")),
-		joins("PROMETHEUS_PATH", aString, "/metrics", "metrics-path", ""),
+		sets("PROMETHEUS_PATH", aString, "/metrics", "metrics-path", ""),
 		joined(ignored("PROMETHEUS_MAPPER_YAML", aString, "", "metrics are not translated from statsd: they have the names of envoyproxy/ratelimit's own mapping, and a warning says which of this one are missing")),
-		joins("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", aBool, "false", "response-time-milliseconds", ""),
+		sets("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", aBool, "false", "response-time-milliseconds", ""),
 		chooses("USE_STATSD", aBool, "true", "unset: off, unless STATSD_HOST or STATSD_PORT is set"),
 		chooses("USE_DOG_STATSD", aBool, "false", ""),
 		joins("STATSD_HOST", aString, "localhost", "statsd-addr", "of DogStatsD while USE_DOG_STATSD is true"),
 		joinsPort("STATSD_PORT", "8125", "statsd-addr", "of DogStatsD while USE_DOG_STATSD is true"),
 		joined(choiceOf("STATSD_PROTOCOL", "tcp", "statsd-protocol", "tcp", "udp")),
-		joins("USE_DOG_STATSD_MOGRIFIERS", aList, "", "dogstatsd-mogrifier", "names of the three below"),
+		joins("USE_DOG_STATSD_MOGRIFIERS", aList, "", "dogstatsd-mogrifier", "names of the three below").needing("USE_DOG_STATSD"),
 		joins("DOG_STATSD_MOGRIFIER_<NAME>_PATTERN", aString, "", "dogstatsd-mogrifier", ""),
 		joins("DOG_STATSD_MOGRIFIER_<NAME>_NAME", aString, "", "dogstatsd-mogrifier", ""),
 		joins("DOG_STATSD_MOGRIFIER_<NAME>_TAGS", aMap, "", "dogstatsd-mogrifier", ""),
 		joins("EXTRA_TAGS", aMap, "", "extra-tags", "labels of the Prometheus series too: other characters become `_`, names that these have already get `tag_`"),
-		joins("STATS_FLUSH_INTERVAL", aDuration, "10s", "stats-flush-interval", "of statsd; Prometheus always reads what is so now"),
+		sets("STATS_FLUSH_INTERVAL", aDuration, "10s", "stats-flush-interval", "of statsd; Prometheus always reads what is so now"),
 		ignored("GOSTATS_FLUSH_INTERVAL_SECONDS", anInt, "5", ownSchedule),
 		ignored("GOSTATS_LOGGING_SINK_DISABLED", aBool, "false", "metrics are never written to the log"),
 		sets("TRACING_ENABLED", aBool, "false", "tracing", ""),
-		choiceOf("TRACING_EXPORTER_PROTOCOL", "http", "tracing-protocol", "http", "grpc"),
-		sets("TRACING_SERVICE_NAME", aString, "RateLimit", "tracing-service-name", ""),
-		sets("TRACING_SERVICE_NAMESPACE", aString, "", "tracing-service-namespace", ""),
-		sets("TRACING_SERVICE_INSTANCE_ID", aString, "", "tracing-instance-id", ""),
-		joins("TRACING_SAMPLING_RATE", aFloat64, "1", "tracing-sampling-rate", ""),
+		choiceOf("TRACING_EXPORTER_PROTOCOL", "http", "tracing-protocol", "http", "grpc").needing("TRACING_ENABLED"),
+		sets("TRACING_SERVICE_NAME", aString, "RateLimit", "tracing-service-name", "").needing("TRACING_ENABLED"),
+		sets("TRACING_SERVICE_NAMESPACE", aString, "", "tracing-service-namespace", "").needing("TRACING_ENABLED"),
+		sets("TRACING_SERVICE_INSTANCE_ID", aString, "", "tracing-instance-id", "").needing("TRACING_ENABLED"),
+		joins("TRACING_SAMPLING_RATE", aFloat64, "1", "tracing-sampling-rate", "").needing("TRACING_ENABLED"),
 		hidden(chooses("OTEL_*", aString, "", "read by OpenTelemetry, as there: OTEL_EXPORTER_OTLP_ENDPOINT and others; with an endpoint, headers, a timeout or a queue that it cannot read there is no tracing, and a warning")),
 	}},
 	{"The store of counters", []Variable{
@@ -195,6 +197,12 @@ var sections = []section{
 // sets is a variable that sets a flag.
 func sets(name string, k kind, preset, flag, note string) Variable {
 	return Variable{Name: name, kind: k, preset: preset, status: supported, Flag: flag, note: note}
+}
+
+// needing is v, which has no effect unless a boolean is true or its flag is given.
+func (v Variable) needing(boolean string) Variable {
+	v.needs = boolean
+	return v
 }
 
 // joins is a variable that sets a flag together with others.
