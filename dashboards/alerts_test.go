@@ -13,8 +13,8 @@ import (
 
 var alertName = regexp.MustCompile(`^Sluice[A-Z][A-Za-z]+$`)
 
-// TestAlerts checks the rules as `promtool check rules` does, and that each asks
-// for what there is and says what to do.
+// TestAlerts checks the rules as `promtool check rules` does, that each asks for metrics that
+// exist, and that each says what to do.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("alerts.yaml")

@@ -35,7 +35,7 @@ descriptors:
   - { key: free, rate_limit: { unlimited: true } }
 `
 
-// shown runs the binary as it can be run, since no way of running it shows all.
+// shown runs the binary in several ways, since no single one shows all metrics.
 var shown = sync.OnceValues(func() (exposition, error) {
 	dir, err := os.MkdirTemp("", "dashboards-")
 	if err != nil {

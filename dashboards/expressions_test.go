@@ -96,7 +96,7 @@ func (e exposition) checkGrouping(expr parser.Expr, wanted []string, complain fu
 
 var variable = regexp.MustCompile(`\$\{?\w+(:\w+)?\}?`)
 
-// plain puts for Grafana's variables what they could stand for.
+// plain replaces Grafana's variables by values that they may have.
 func plain(query string) string {
 	return variable.ReplaceAllStringFunc(query, func(v string) string {
 		if strings.HasPrefix(v, "$__") {
@@ -122,7 +122,7 @@ func (e exposition) checkVariable(query string) []string {
 	return found
 }
 
-// TestCheckFindsTypos plants what the other tests are to find.
+// TestCheckFindsTypos plants mistakes that the other tests must find.
 func TestCheckFindsTypos(t *testing.T) {
 	t.Parallel()
 	e := exposition{

@@ -44,7 +44,7 @@ type dashboard struct {
 	}
 }
 
-// TestGrafana holds that the dashboard loads anywhere, asks for what there is, and
+// TestGrafana holds that the dashboard loads anywhere, asks for metrics that exist, and
 // uses the variables that it has.
 func TestGrafana(t *testing.T) {
 	t.Parallel()

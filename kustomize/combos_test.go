@@ -4,12 +4,12 @@ import (
 	"testing"
 )
 
-// overlays are those that there are, each with the components that fit it.
+// overlays are all overlays, each with the components that fit it.
 var overlays = map[string][]string{
 	"standalone": {"monitoring", "network-policy", "pdb", "tls", "topology", "rollout-on-config"},
 	// Its Envoy speaks no TLS to sluice.
 	"sharded": {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config"},
-	// Nobody but Envoy reaches those.
+	// Only Envoy reaches these, so they need no policy and no TLS.
 	"sidecar-unix":     {"monitoring", "rollout-on-config"},
 	"sidecar-loopback": {"monitoring", "rollout-on-config"},
 	// Their gateways speak no TLS to sluice.

@@ -106,8 +106,8 @@ func (in *instance) duration(name string) (time.Duration, error) {
 	return time.ParseDuration(value)
 }
 
-// reachable returns the port of a listener that others than the pod's containers
-// can ask, 0 if it is off, on loopback or a unix socket.
+// reachable returns the port of a listener that other pods can ask. It is 0 if the listener is
+// off, on loopback or on a unix socket.
 func (in *instance) reachable(listener string) int32 {
 	host, digits, err := net.SplitHostPort(in.addrs[listener])
 	if err != nil || net.ParseIP(host).IsLoopback() || host == "localhost" {
@@ -120,7 +120,7 @@ func (in *instance) reachable(listener string) int32 {
 	return int32(port)
 }
 
-// listener returns the name of the listener on a port that others can ask.
+// listener returns the name of the listener on a port that other pods can ask.
 func (in *instance) listener(port int32) string {
 	for name := range in.addrs {
 		if port != 0 && in.reachable(name) == port {
@@ -130,11 +130,11 @@ func (in *instance) listener(port int32) string {
 	return ""
 }
 
-// What the program takes beside its counters: 64 MiB that hostile callers can make
-// it take, and the rest of it.
+// heap is the memory that the program takes beside its counters: 64 MiB that hostile callers can
+// make it take, and 32 MiB of its own.
 const heap = 96 << 20
 
-// endingSlack is what sluice takes to end beside its drain.
+// endingSlack is the time that sluice takes to end, beside its drain.
 const endingSlack = 10 * time.Second
 
 // checkResources holds limits of the pod against flags.
@@ -159,7 +159,7 @@ func (o *objects) checkResources(in *instance) {
 	}
 	needed := delay + timeout + endingSlack
 	if in.sidecar {
-		// It ends after the others, in what they leave.
+		// It ends after the others, in the time that they leave.
 		for _, c := range in.pod.Containers {
 			needed += preStop(&c)
 			if preStop(&c) == 0 {
@@ -184,7 +184,7 @@ func preStop(c *corev1.Container) time.Duration {
 	return time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
 }
 
-// checkIdentity holds what the pod is and runs as against what others expect.
+// checkIdentity checks the pod's label, the user, and how a sidecar restarts.
 func (o *objects) checkIdentity(in *instance) {
 	if in.template.Labels["runs-sluice"] != "true" {
 		o.complain("%s: its pods have no label runs-sluice", in.of)

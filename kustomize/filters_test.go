@@ -107,7 +107,7 @@ func (o *objects) checkFilters() error {
 	return o.checkPatched(config, cluster)
 }
 
-// checkPatched looks at an Envoy that patches have been applied to.
+// checkPatched checks the configuration of an Envoy after all patches.
 func (o *objects) checkPatched(config dict, patch []byte) error {
 	text, err := json.Marshal(config)
 	if err != nil {
@@ -131,8 +131,8 @@ func (o *objects) checkPatched(config dict, patch []byte) error {
 	return o.checkFilter(config)
 }
 
-// plain takes out of a configuration what asks sluice, and returns the parts that
-// patches go into.
+// plain removes the parts that ask sluice from a configuration, and returns the parts
+// that patches go into.
 func plain(config dict) (static, manager, host dict, err error) {
 	static, ok := config["static_resources"].(dict)
 	listener, ok1 := at[dict](static["listeners"], 0)

@@ -118,8 +118,8 @@ func laySecret(at string, source *corev1.SecretVolumeSource) error {
 	return err
 }
 
-// moved returns an argument whose paths of the container are those in dir. A path
-// that is nowhere mounted is an error.
+// moved returns an argument with the container's paths replaced by those in dir. A path on
+// which nothing is mounted is an error.
 func moved(arg, dir string, mounts []mount) (string, error) {
 	flag, value, _ := strings.Cut(arg, "=")
 	socket, isSocket := strings.CutPrefix(value, "unix://")

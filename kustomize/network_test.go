@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// checkNetwork holds what finds pods by their labels and ports against the pods.
+// checkNetwork checks the objects that find pods by labels and ports against the pods.
 func (o *objects) checkNetwork() {
 	for _, one := range o.all {
 		switch r := one.(type) {
@@ -74,7 +74,7 @@ func (o *objects) checkService(s *corev1.Service) {
 			if port.TargetPort.Type == intstr.String {
 				target = ports(pod)[port.TargetPort.StrVal]
 			}
-			// A headless Service has names only: who asks it comes to the port itself.
+			// A headless Service has names only: a caller comes to the pod's own port.
 			headless := s.Spec.ClusterIP == corev1.ClusterIPNone
 			if target == 0 || target != ports(pod)[port.Name] || headless && port.Port != target {
 				o.complain("Service %s: port %s leads to %s, %d, of the pods", s.Name, port.Name, port.TargetPort.String(), target)
@@ -83,7 +83,7 @@ func (o *objects) checkService(s *corev1.Service) {
 	}
 }
 
-// checkPolicy wants each port open that others than the kubelet ask, and no more.
+// checkPolicy wants a policy to open the ports of all callers but the kubelet, and no more.
 func (o *objects) checkPolicy(p *networkingv1.NetworkPolicy) {
 	open := map[int32]bool{}
 	for _, rule := range p.Spec.Ingress {

@@ -82,7 +82,7 @@ func decode(documents [][]byte) *objects {
 	return o
 }
 
-// pods returns the pod templates by the workload they are of.
+// pods returns the pod template of each workload.
 func (o *objects) pods() map[object]*corev1.PodTemplateSpec {
 	templates := map[object]*corev1.PodTemplateSpec{}
 	for _, one := range o.all {
@@ -111,7 +111,7 @@ func selector(workload object) *metav1.LabelSelector {
 	return nil
 }
 
-// selects reports whether a selector matches, which those without a word do not.
+// selects reports whether a selector matches labels. An empty selector matches none.
 func selects(s *metav1.LabelSelector, set map[string]string) bool {
 	compiled, err := metav1.LabelSelectorAsSelector(s)
 	return err == nil && !compiled.Empty() && compiled.Matches(labels.Set(set))

@@ -20,12 +20,11 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
-// TestEnvoy says so where no Envoy is there, and its configurations are not held
-// against it.
+// TestEnvoy says so if there is no Envoy, and configurations are not validated.
 func TestEnvoy(t *testing.T) { suite.Envoy(t, "..") }
 
-// bootstrap is what this test looks at in Envoy's configuration; Envoy itself looks
-// at all of it.
+// bootstrap is the part of Envoy's configuration that this test checks. Envoy itself checks all of
+// it.
 type bootstrap struct {
 	Static struct {
 		Listeners []struct {
@@ -259,7 +258,7 @@ func mountOf(c *corev1.Container, path string) string {
 
 // checkName wants that a DNS name and a port lead to the gRPC listener of sluice.
 // Names are SERVICE.NAMESPACE.svc.cluster.local, or POD.SERVICE in the namespace of
-// who asks.
+// the caller.
 func (o *objects) checkName(name string, port int32, namespace string) error {
 	parts := strings.Split(strings.TrimSuffix(name, ".svc.cluster.local"), ".")
 	if len(parts) != 2 {

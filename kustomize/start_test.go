@@ -162,8 +162,8 @@ func (o *objects) ask(in *instance, dir string, options sluice.Options) error {
 	return errors.Join(failed...)
 }
 
-// checkJSON wants /json to be off where it would pass by what guards the rate-limit
-// service.
+// checkJSON wants /json to be off where it would be a way around the guard of the
+// rate-limit service.
 func (in *instance) checkJSON(ctx context.Context, s *sluice.Sluice) error {
 	_, guarded := in.flags["grpc-client-ca"]
 	if !guarded && in.reachable("grpc") != 0 {
@@ -175,11 +175,10 @@ func (in *instance) checkJSON(ctx context.Context, s *sluice.Sluice) error {
 	return nil
 }
 
-// errUnhealthy is the answer of a program that is there.
+// errUnhealthy is the answer of a program that runs but does not serve yet.
 var errUnhealthy = errors.New("not healthy")
 
-// await repeats what failed because the program does not serve yet, as the kubelet
-// does.
+// await asks again, as the kubelet does, while the program does not serve yet.
 func await(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()
@@ -194,7 +193,7 @@ func await(ctx context.Context, ask func() error) error {
 	}
 }
 
-// probe does what the kubelet does, which is not in the pod.
+// probe asks as the kubelet does. The kubelet is not in the pod.
 func (in *instance) probe(ctx context.Context, s *sluice.Sluice, probe *corev1.Probe) error {
 	switch {
 	case probe.GRPC != nil:

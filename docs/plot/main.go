@@ -1,9 +1,9 @@
-// Plot draws what each algorithm lets through of the same traffic, as an SVG on its
+// Plot draws which requests of the same traffic each algorithm admits, as an SVG on
 // standard output:
 //
 //	go run ./docs/plot > docs/algorithms.svg
 //
-// What it draws is what limiter.Table decides, at times that are given to it.
+// It draws the decisions of limiter.Table at given times.
 package main
 
 import (

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPicture holds that the committed picture is what the algorithms do.
+// TestPicture holds that the committed picture shows what the algorithms do.
 func TestPicture(t *testing.T) {
 	rows, err := play()
 	if err != nil {
@@ -23,7 +23,7 @@ func TestPicture(t *testing.T) {
 }
 
 // TestPromises holds that each algorithm keeps its promise in the picture, and
-// that the traffic brings it to the most it may let through.
+// that the traffic brings it to the most that it may admit.
 func TestPromises(t *testing.T) {
 	rows, err := play()
 	if err != nil {
