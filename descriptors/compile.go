@@ -17,7 +17,11 @@ import (
 // only several descriptors or configurations show together, and what holds for every
 // source. The set is nil if a diagnostic is an error. With warnings alone it is usable.
 func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
-	c := &compiler{opt: opt, set: &Set{domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher(), sha: hasher{sha256.New()}}
+	c := &compiler{
+		opt: opt, set: &Set{domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher(), sha: hasher{sha256.New()},
+		terms: map[Terms]*Terms{},
+	}
+	c.makeRoom(configs)
 	byName := map[string][]*rules.Config{}
 	for i := range configs {
 		cfg := &configs[i]
@@ -51,9 +55,10 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 // found. If reading found an error, some configurations are missing. The others are
 // compiled all the same, so that one round shows all errors, but without Compile's
 // warnings, which may be about what is missing. The diagnostics are in the order of
-// files, by the order in names if it has them, else by name.
+// files, by the order in names if it has them, else by name. Build uses up the configs.
 func Build(configs []rules.Config, found rules.Diagnostics, names []string, opt Options) (*Set, rules.Diagnostics) {
 	incomplete := found.HasErrors()
+	opt.usesUp = true
 	set, more := Compile(configs, opt)
 	all := slices.Clone(found)
 	for _, d := range more {
@@ -85,6 +90,47 @@ type compiler struct {
 	// replacing is what the limits of the current domain replace.
 	replacing []replacing
 	uses      map[*rules.DefaultItem]*entryUse
+	// terms are those of all limits so far.
+	terms map[Terms]*Terms
+	// rules and limits have room for those still to come. Each in a piece of memory of
+	// its own would take more.
+	rules  []Rule
+	limits []Limit
+}
+
+// makeRoom counts the rules and limits of configs, and makes room for them.
+func (c *compiler) makeRoom(configs []rules.Config) {
+	nRules, nLimits := 0, 0
+	var count func(all []rules.Descriptor)
+	count = func(all []rules.Descriptor) {
+		for i := range all {
+			nRules += min(1, len(all[i].RateLimits))
+			nLimits += len(all[i].RateLimits)
+			count(all[i].Descriptors)
+		}
+	}
+	for i := range configs {
+		count(configs[i].Descriptors)
+	}
+	c.rules, c.limits, c.set.Limits = make([]Rule, nRules), make([]Limit, nLimits), make([]*Limit, 0, nLimits)
+}
+
+// take returns the first element of *room, which it takes off.
+func take[T any](room *[]T) *T {
+	first := &(*room)[0]
+	*room = (*room)[1:]
+	return first
+}
+
+// shared returns the terms that all limits share which grant t.
+func (c *compiler) shared(t Terms) *Terms {
+	same := c.terms[t]
+	if same == nil {
+		same = new(t)
+		same.Policy.Prepare()
+		c.terms[t] = same
+	}
+	return same
 }
 
 func (c *compiler) fail(pos rules.Pos, path, format string, args ...any) {
@@ -162,30 +208,28 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 	if len(configs) == 0 {
 		return digest{}
 	}
-	digests := make([]digest, len(configs))
-	type text struct{ key, value string }
-	first := make(map[text]*node, len(configs))
-	parent.children = make([]node, len(configs))
+	var digests levelDigests
+	children := make([]node, len(configs))
 	for i := range configs {
-		cfg, n := &configs[i], &parent.children[i]
+		from, n := &configs[i], &children[i]
+		cfg := from
 		*n = node{
 			parent: parent, key: cfg.Key, value: cfg.Value,
 			share: cfg.ShareThreshold, valueToMetric: cfg.ValueToMetric, pos: cfg.Pos,
 		}
 		c.checkDescriptor(d, n)
-		at := text{n.key, n.value}
-		if f := first[at]; f != nil {
-			c.fail(n.pos, nodePath(d, n), "the same key and value stand twice on this level, first at %s", f.pos)
-		} else {
-			first[at] = n
-		}
 		if len(cfg.RateLimits) > 0 {
 			cfg = c.rule(d, n, cfg)
 		}
-		digests[i] = c.sha.descriptor(cfg, c.level(d, n, cfg.Descriptors))
+		digests.add(n, c.sha.descriptor(cfg, c.level(d, n, cfg.Descriptors)))
+		if c.opt.usesUp {
+			*from = rules.Descriptor{}
+		}
 	}
-	parent.below = newLevel(parent.children)
-	return c.sha.level(parent.children, digests)
+	parent.below = newLevel(children, func(n, first *node) {
+		c.fail(n.pos, nodePath(d, n), "the same key and value stand twice on this level, first at %s", first.pos)
+	})
+	return c.sha.level(&digests)
 }
 
 // rule compiles the limits of a descriptor. It returns cfg with the words that the
@@ -193,10 +237,14 @@ func (c *compiler) level(d *domain, parent *node, configs []rules.Descriptor) di
 func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descriptor {
 	cfg, defaults := c.withDefaults(d, n, cfg)
 	lineage := n.lineage()
-	r := &Rule{
-		Domain: d.name, Path: pathText(lineage), Pos: n.pos, node: n,
+	r := take(&c.rules)
+	*r = Rule{
+		domain: d, node: n,
 		Unlimited: cfg.RateLimits[0].Unlimited, Shadow: cfg.ShadowMode, Quota: cfg.QuotaMode,
-		Metadata: cfg.Metadata, shared: sharedPatterns(lineage),
+	}
+	shared := sharedPatterns(lineage)
+	if cfg.Metadata != nil || shared != nil {
+		r.rare = &rareWords{metadata: cfg.Metadata, shared: shared}
 	}
 	switch {
 	case r.Shadow:
@@ -204,28 +252,25 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	case r.Quota:
 		r.mode = limiter.Quota
 	}
-	r.identity = newIdentity(d, lineage, r.shared)
+	r.identity = newIdentity(d, lineage, shared)
 	r.compileMetric(lineage, cfg.DetailedMetric)
 	c.checkLimits(d, n, cfg)
-	limits := make([]Limit, len(cfg.RateLimits))
-	for i := range limits {
-		b, l := &cfg.RateLimits[i], &limits[i]
-		*l = Limit{
-			RequestsPerUnit: b.RequestsPerUnit, Unit: b.Unit, UnitMultiplier: max(1, b.UnitMultiplier),
-			Name: b.Name, Index: len(c.set.Limits), Rule: r, Pos: b.Pos,
-		}
-		if defaults != nil {
-			l.Defaults = defaults.Pos
-		}
+	before := len(c.set.Limits)
+	for i := range cfg.RateLimits {
+		b, l := &cfg.RateLimits[i], take(&c.limits)
+		t := Terms{RequestsPerUnit: b.RequestsPerUnit, Unit: b.Unit, UnitMultiplier: max(1, b.UnitMultiplier)}
 		if !b.Unlimited {
-			l.Policy = b.Policy()
-			l.Policy.CountRefused = rules.Given(b.CountRefused, d.countsRefused(l.Policy.Algorithm, len(limits)))
-			l.counter = rules.CounterWord(&l.Policy)
-			l.Policy.Prepare()
+			t.Policy = b.Policy()
+			t.Policy.CountRefused = rules.Given(b.CountRefused, d.countsRefused(t.Policy.Algorithm, len(cfg.RateLimits)))
+			t.counter = rules.CounterWord(&t.Policy)
 		}
-		r.Limits = append(r.Limits, l)
+		*l = Limit{
+			Terms: c.shared(t), Name: b.Name, Rule: r, Pos: b.Pos, Defaults: defaults,
+			Index: int32(len(c.set.Limits)), //nolint:gosec // fewer than 2^31 limits fit in memory
+		}
 		c.set.Limits = append(c.set.Limits, l)
 	}
+	r.Limits = slices.Clip(c.set.Limits[before:])
 	if cfg.List {
 		label(r.Limits)
 	}
@@ -240,11 +285,11 @@ func (d *domain) countsRefused(a limiter.Algorithm, limits int) bool {
 	return a == limiter.FixedWindow && limits == 1 && !d.allOrNothing
 }
 
-// sharedPatterns returns [Rule.shared].
+// sharedPatterns returns what stands in rareWords.shared.
 func sharedPatterns(lineage []*node) [][]byte {
 	var shared [][]byte
 	for i, n := range lineage {
-		if !n.share || !isWildcard(n.key+n.value) {
+		if !n.share || !isWildcard(n.key) && !isWildcard(n.value) {
 			continue
 		}
 		if shared == nil {
@@ -308,7 +353,7 @@ func rate(l *Limit) string {
 	return string(append(b, l.Unit.String()...))
 }
 
-// pathText returns [Rule.Path].
+// pathText returns the place in the tree as [Rule.Path] has it.
 func pathText(lineage []*node) string {
 	var b strings.Builder
 	for i, n := range lineage {

@@ -85,7 +85,7 @@ func Advice(s *Set) rules.Diagnostics {
 	long := map[string][]*Limit{}
 	for _, l := range s.Limits {
 		if !l.Rule.Unlimited && backlog(&l.Policy) >= 24*time.Hour {
-			long[l.Rule.Domain] = append(long[l.Rule.Domain], l)
+			long[l.Rule.Domain()] = append(long[l.Rule.Domain()], l)
 		}
 	}
 	var ds rules.Diagnostics

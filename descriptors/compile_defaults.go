@@ -102,9 +102,9 @@ func (c *compiler) warnUnused(domain string, e *rules.DefaultItem) {
 		candidates := map[string]bool{}
 		for _, l := range c.set.Limits {
 			switch {
-			case domain != rules.EveryDomain && domain != l.Rule.Domain:
+			case domain != rules.EveryDomain && domain != l.Rule.Domain():
 			case e.Path != nil:
-				candidates[l.Rule.Path] = true
+				candidates[l.Rule.Path()] = true
 			case l.Name != "":
 				candidates[l.Name] = true
 			}

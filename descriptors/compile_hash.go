@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -50,21 +51,31 @@ func (h hasher) domain(d *domain, allOrNothing bool, below digest) digest {
 	return h.sum()
 }
 
-// level returns the digest of the descriptors of one level, given those of each.
-func (h hasher) level(nodes []node, each []digest) digest {
-	var literal []digest
-	for i := range nodes {
-		if isWildcard(nodes[i].key + nodes[i].value) {
-			h.add(each[i])
-		} else {
-			literal = append(literal, each[i])
-		}
+// levelDigests are the digests of the descriptors of one level.
+type levelDigests struct {
+	// literal is the sum of those without a wildcard, word by word: the same in any order.
+	literal  [4]uint64
+	literals int
+	wild     []digest // in file order
+}
+
+func (all *levelDigests) add(n *node, d digest) {
+	if isWildcard(n.key) || isWildcard(n.value) {
+		all.wild = append(all.wild, d)
+		return
 	}
-	slices.SortFunc(literal, func(a, b digest) int { return slices.Compare(a[:], b[:]) })
-	fmt.Fprintf(h.state, " %d ", len(literal))
-	for i := range literal {
-		h.add(literal[i])
+	all.literals++
+	for i := range all.literal {
+		all.literal[i] += binary.BigEndian.Uint64(d[8*i:])
 	}
+}
+
+// level returns the digest of the descriptors of one level.
+func (h hasher) level(all *levelDigests) digest {
+	for _, d := range all.wild {
+		h.add(d)
+	}
+	fmt.Fprintf(h.state, " %d %x ", all.literals, all.literal)
 	return h.sum()
 }
 

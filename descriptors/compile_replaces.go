@@ -49,8 +49,8 @@ func (c *compiler) resolve(d *domain, limits []*Limit) {
 					l.nameID, l.Rule.replaceable = id, true
 				}
 			}
-			if rule := r.limit.Rule; !slices.Contains(rule.replaces, id) {
-				rule.replaces = append(rule.replaces, id)
+			if rare := r.limit.Rule.setRare(); !slices.Contains(rare.replaces, id) {
+				rare.replaces = append(rare.replaces, id)
 			}
 		}
 	}

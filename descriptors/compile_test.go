@@ -222,11 +222,11 @@ func TestSetNamesAndIndexes(t *testing.T) {
 		t.Errorf("Empty %v, Domains (-want +got):\n%s", s.Empty(), diff)
 	}
 	for i, l := range s.Limits {
-		if l.Index != i || l.Rule == nil || l.Rule.Domain != "a" {
+		if int(l.Index) != i || l.Rule == nil || l.Rule.Domain() != "a" {
 			t.Errorf("Limits[%d] = %+v", i, l)
 		}
 	}
-	if l := s.Limits[1]; !l.Rule.Unlimited || l.Name != "n" || l.Rule.Path != "j" {
+	if l := s.Limits[1]; !l.Rule.Unlimited || l.Name != "n" || l.Rule.Path() != "j" {
 		t.Errorf("unlimited limit = %+v of %+v", l, l.Rule)
 	}
 	if s := load(t, Options{}); !s.Empty() || len(s.Domains()) != 0 {

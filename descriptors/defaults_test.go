@@ -266,8 +266,8 @@ func TestDefaultsLeaveConfigsAlone(t *testing.T) {
 		if got := set.Limits[0].String(); got != tt.want {
 			t.Errorf("with %q the limit is %s, want %s", tt.defaults, got, tt.want)
 		}
-		if want := (rules.Pos{File: "defaults.yaml", Line: 1, Col: 24}); tt.want != "100/hour" && set.Limits[0].Defaults != want {
-			t.Errorf("the words come from %v, want %v", set.Limits[0].Defaults, want)
+		if want := (rules.Pos{File: "defaults.yaml", Line: 1, Col: 24}); tt.want != "100/hour" && set.Limits[0].Defaults.Pos != want {
+			t.Errorf("the words come from %v, want %v", set.Limits[0].Defaults.Pos, want)
 		}
 		hashes[set.Hash] = true
 	}
@@ -283,7 +283,7 @@ func TestDefaultsSpareUnlimitedRules(t *testing.T) {
 	set, ds := Compile([]rules.Config{{Domain: "d", Descriptors: []rules.Descriptor{{
 		Key: "k", RateLimits: []rules.Limit{{Unlimited: true, Unit: rules.Hour, UnitMultiplier: 1}},
 	}}}}, Options{Defaults: d})
-	if set == nil || len(ds) > 0 || set.Limits[0].Defaults != (rules.Pos{}) {
+	if set == nil || len(ds) > 0 || set.Limits[0].Defaults != nil {
 		t.Errorf("Compile = %v, %v, want an unlimited rule without defaults", set, ds)
 	}
 }

@@ -16,16 +16,16 @@ import (
 // within one, limits stand in file order.
 func (s *Set) Dump(w io.Writer) error {
 	for _, l := range s.Limits {
-		if _, err := io.WriteString(w, s.dump(l)); err != nil {
+		if _, err := io.WriteString(w, dump(l)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Set) dump(l *Limit) string {
+func dump(l *Limit) string {
 	var b strings.Builder
-	r, d := l.Rule, s.domains[l.Rule.Domain]
+	r, d := l.Rule, l.Rule.domain
 	b.WriteString(d.name)
 	for _, n := range r.node.lineage() {
 		b.WriteString("." + n.key)

@@ -150,7 +150,7 @@ func (x Explanation) String() string {
 		fmt.Fprintf(&b, "no limit: %s\n", x.Reason)
 		return b.String()
 	}
-	fmt.Fprintf(&b, "rule: %s at %s%s\n", x.Rule.Path, x.Rule.Pos, x.Rule.flags())
+	fmt.Fprintf(&b, "rule: %s at %s%s\n", x.Rule.Path(), x.Rule.Pos(), x.Rule.flags())
 	for _, l := range x.Rule.Limits {
 		fmt.Fprintf(&b, "limit: %s\n", l.describe())
 	}
@@ -176,7 +176,7 @@ func (r *Rule) flags() string {
 	if r.Quota {
 		flags += ", quota mode"
 	}
-	if r.shared != nil {
+	if r.few().shared != nil {
 		flags += ", shared threshold"
 	}
 	return flags
@@ -194,8 +194,8 @@ func (l *Limit) describe() string {
 		text += fmt.Sprintf(", name %q", l.Name)
 	}
 	text += ", at " + l.Pos.String()
-	if l.Defaults != (rules.Pos{}) {
-		text += ", words of " + l.Defaults.String()
+	if l.Defaults != nil {
+		text += ", words of " + l.Defaults.Pos.String()
 	}
 	return text
 }

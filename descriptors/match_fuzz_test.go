@@ -379,7 +379,7 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 		if m.Override != override || m.IgnoredOverride != (d.HasOverride && known && !override) {
 			t.Fatalf("Matches[%d] = %+v for %+v", i, m, d)
 		}
-		if (m.Rule != nil) != (hits[i] != nil) || m.Rule != nil && m.Rule.Pos != hits[i].Pos {
+		if (m.Rule != nil) != (hits[i] != nil) || m.Rule != nil && m.Rule.Pos() != hits[i].Pos {
 			t.Fatalf("Matches[%d].Rule = %+v, want %+v", i, m.Rule, hits[i])
 		}
 		want := len(left[i])

@@ -75,15 +75,12 @@ func matched(t *testing.T, s *Set, entries []Entry) string {
 	if rule == nil {
 		return "-"
 	}
-	key, key1, key2 := rule.Metric.Rule, rule.Metric.Key1, rule.Metric.Key2
-	if rule.RuntimeMetric {
-		b, key1End, key2End := rule.AppendMetricKey(nil, entries)
-		key, key1, key2 = string(b), string(b[:key1End]), ""
-		if key2End > 0 {
-			key2 = string(b[key1End+1 : key2End])
-		}
+	key, key1End, key2End := rule.AppendMetricKey(nil, entries)
+	key1, key2 := string(key[:key1End]), ""
+	if key2End > 0 {
+		key2 = string(key[key1End+1 : key2End])
 	}
-	return fmt.Sprintf("%s %v metric %s [%s] [%s]", rule.Path, limits(p)[0], key, key1, key2)
+	return fmt.Sprintf("%s %v metric %s [%s] [%s]", rule.Path(), limits(p)[0], key, key1, key2)
 }
 
 func TestMatchTakesLargeLevelsAndSmallOnes(t *testing.T) {
@@ -101,11 +98,11 @@ func TestMatchTakesLargeLevelsAndSmallOnes(t *testing.T) {
 		}
 		for i := range n {
 			want := fmt.Sprintf("same=v%d", i)
-			if got := plan(s, Global{}, desc("same", fmt.Sprint("v", i))).Matches[0].Rule; got == nil || got.Path != want {
+			if got := plan(s, Global{}, desc("same", fmt.Sprint("v", i))).Matches[0].Rule; got == nil || got.Path() != want {
 				t.Errorf("of %d: rule of %s = %v", n, want, got)
 			}
 			want = fmt.Sprint("k", i)
-			if got := plan(s, Global{}, desc(want, "x")).Matches[0].Rule; got == nil || got.Path != want {
+			if got := plan(s, Global{}, desc(want, "x")).Matches[0].Rule; got == nil || got.Path() != want {
 				t.Errorf("of %d: rule of %s = %v", n, want, got)
 			}
 		}

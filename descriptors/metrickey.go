@@ -2,69 +2,50 @@ package descriptors
 
 import "bytes"
 
-// metricLevel is what one level adds to a metric key.
-type metricLevel struct {
-	// text is the whole level, sanitised, unless runtime is set.
-	text string
-	// runtime says that the level is made of the entry's key and value.
-	runtime bool
-}
-
-// compileMetric sets r's metric key. Where the flags of envoyproxy/ratelimit ask
-// for values of the request, the static key has the patterns.
+// compileMetric finds out which levels of the metric key have values of the request.
 func (r *Rule) compileMetric(lineage []*node, detailed bool) {
-	levels := make([]metricLevel, len(lineage))
-	var key []byte
-	ends := make([]int, 0, len(lineage))
+	shared := r.few().shared
 	for i, n := range lineage {
-		if i > 0 {
-			key = append(key, '.')
+		if (!detailed && !n.valueToMetric) || shared != nil && shared[i] != nil ||
+			n.value != "" && !isWildcard(n.key) && !isWildcard(n.value) {
+			continue
 		}
-		start := len(key)
-		key = append(key, n.key...)
-		if n.value != "" {
-			key = append(key, '_')
-			key = append(key, n.value...)
+		rare := r.setRare()
+		if rare.runtime == nil {
+			rare.runtime = make([]bool, len(lineage))
 		}
-		sanitize(key[start:])
-		ends = append(ends, len(key))
-		varies := n.value == "" || isWildcard(n.key+n.value)
-		shared := r.shared != nil && r.shared[i] != nil
-		levels[i] = metricLevel{
-			text:    string(key[start:]),
-			runtime: varies && !shared && (detailed || n.valueToMetric),
-		}
-		r.RuntimeMetric = r.RuntimeMetric || levels[i].runtime
+		rare.runtime[i], r.RuntimeMetric = true, true
 	}
-	r.Metric = MetricKey{Rule: string(key), Key1: string(key[:ends[0]])}
-	if len(ends) > 1 {
-		r.Metric.Key2 = string(key[ends[0]+1 : ends[1]])
-	}
-	if r.RuntimeMetric {
-		r.runtimeLevels = levels
-		// In envoyproxy/ratelimit a detailed key keeps the underscore behind a key
-		// whose value is empty, unless some level shares its threshold.
-		r.keepUnderscore = detailed && r.shared == nil
-	}
+	// In envoyproxy/ratelimit a detailed key keeps the underscore behind a key
+	// whose value is empty, unless some level shares its threshold.
+	r.keepUnderscore = detailed && shared == nil
 }
 
-// AppendMetricKey appends the metric key that a rule with RuntimeMetric has for
-// the entries that matched it, without the domain, to the empty dst. The first
-// level is key[:key1End] and the second key[key1End+1:key2End]; key2End is 0 if
-// there is only one. It allocates nothing but what dst has to grow.
+// AppendMetricKey appends the rule's metric key, without its domain, to the empty dst. It is
+// what envoyproxy/ratelimit builds: all levels joined by dots. The first level is
+// key[:key1End] and the second key[key1End+1:key2End]; key2End is 0 if there is only one.
+// Entries are those that matched a rule with RuntimeMetric. Without entries the key has the
+// patterns of the rules file in place of their values. It allocates nothing but what dst has
+// to grow.
 func (r *Rule) AppendMetricKey(dst []byte, entries []Entry) (key []byte, key1End, key2End int) {
-	for i := range r.runtimeLevels {
-		if i > 0 {
-			dst = append(dst, '.')
-		}
-		if l := &r.runtimeLevels[i]; l.runtime {
-			dst = appendMetricLevel(dst, &entries[i], r.keepUnderscore)
-		} else {
-			dst = append(dst, l.text...)
-		}
-		key1End, key2End = metricEnds(i, len(dst), key1End, key2End)
+	key, _, key1End, key2End = r.appendMetric(dst, r.node, entries)
+	return key, key1End, key2End
+}
+
+// appendMetric appends the levels down to n. Level is that of n.
+func (r *Rule) appendMetric(dst []byte, n *node, entries []Entry) (key []byte, level, key1End, key2End int) {
+	if n.parent.parent != nil {
+		dst, level, key1End, key2End = r.appendMetric(dst, n.parent, entries)
+		dst = append(dst, '.')
+		level++
 	}
-	return dst, key1End, key2End
+	if entries != nil && r.RuntimeMetric && r.rare.runtime[level] {
+		dst = appendMetricLevel(dst, entries[level].Key, entries[level].Value, r.keepUnderscore)
+	} else {
+		dst = appendMetricLevel(dst, n.key, n.value, false)
+	}
+	key1End, key2End = metricEnds(level, len(dst), key1End, key2End)
+	return dst, level, key1End, key2End
 }
 
 // AppendOverrideMetricKey is [Rule.AppendMetricKey] for a descriptor with a limit of its
@@ -74,7 +55,7 @@ func AppendOverrideMetricKey(dst []byte, entries []Entry) (key []byte, key1End, 
 		if i > 0 {
 			dst = append(dst, '.')
 		}
-		dst = appendMetricLevel(dst, &entries[i], false)
+		dst = appendMetricLevel(dst, entries[i].Key, entries[i].Value, false)
 		key1End, key2End = metricEnds(i, len(dst), key1End, key2End)
 	}
 	return dst, key1End, key2End
@@ -92,12 +73,12 @@ func metricEnds(i, end, key1End, key2End int) (first, second int) {
 	}
 }
 
-func appendMetricLevel(dst []byte, e *Entry, keepUnderscore bool) []byte {
+func appendMetricLevel[T string | []byte](dst []byte, key, value T, keepUnderscore bool) []byte {
 	start := len(dst)
-	dst = append(dst, e.Key...)
-	if len(e.Value) > 0 || keepUnderscore {
+	dst = append(dst, key...)
+	if len(value) > 0 || keepUnderscore {
 		dst = append(dst, '_')
-		dst = append(dst, e.Value...)
+		dst = append(dst, value...)
 	}
 	sanitize(dst[start:])
 	return dst

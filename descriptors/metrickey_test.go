@@ -28,15 +28,17 @@ func TestOverrideMetricKey(t *testing.T) {
 func TestStaticMetricKeyHasPatterns(t *testing.T) {
 	s := load(t, Options{}, "domain: d\ndescriptors: [{key: a, value: 'x:*', value_to_metric: true, descriptors: [{key: b, rate_limit: {unit: hour}}]}]")
 	r := s.Limits[0].Rule
-	if want := (MetricKey{"a_x_*.b", "a_x_*", "b"}); r.Metric != want || !r.RuntimeMetric {
-		t.Errorf("Metric = %+v, RuntimeMetric %v, want %+v", r.Metric, r.RuntimeMetric, want)
+	key, key1End, key2End := r.AppendMetricKey(nil, nil)
+	if want := "a_x_*.b"; string(key) != want || key1End != 5 || key2End != 7 || !r.RuntimeMetric {
+		t.Errorf("AppendMetricKey = %q, %d, %d, RuntimeMetric %v, want %q, 5, 7", key, key1End, key2End, r.RuntimeMetric, want)
 	}
 }
 
 func TestValuesOfTheFileAreNoRuntimeMetric(t *testing.T) {
 	s := load(t, Options{}, "domain: d\ndescriptors: [{key: a, value: x, detailed_metric: true, value_to_metric: true, rate_limit: {unit: hour}}]")
-	if r := s.Limits[0].Rule; r.RuntimeMetric || r.Metric.Rule != "a_x" {
-		t.Errorf("RuntimeMetric = %v of %+v", r.RuntimeMetric, r.Metric)
+	r := s.Limits[0].Rule
+	if key, _, _ := r.AppendMetricKey(nil, nil); r.RuntimeMetric || string(key) != "a_x" {
+		t.Errorf("RuntimeMetric = %v of %q", r.RuntimeMetric, key)
 	}
 }
 

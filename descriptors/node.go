@@ -17,11 +17,9 @@ type node struct {
 	parent *node  // nil at the domain's root
 
 	key, value    string
+	pos           rules.Pos
 	share         bool // share_threshold
 	valueToMetric bool
-	pos           rules.Pos
-	// children are in file order; matching uses below instead.
-	children []node
 }
 
 // lineage returns the nodes from the first level down to n.
@@ -40,6 +38,8 @@ type level struct {
 	byKey    map[string]*branch // nil where branches are few enough
 	// wild are the wildcards for keys without a branch, in file order.
 	wild []wildcard
+	// children are all descriptors in file order. Matching does not use them.
+	children []node
 }
 
 // branch is what one key can lead to.
@@ -73,27 +73,43 @@ func newWildcard(n *node) wildcard {
 	return wildcard{key: newPattern(n.key), value: newPattern(value), node: n}
 }
 
-// newLevel makes descriptors of one level, in file order, ready for matching.
-func newLevel(children []node) *level {
-	l := &level{}
+// newLevel makes descriptors of one level, in file order, ready for matching. It calls
+// twice for each with the key and value of one before.
+func newLevel(children []node, twice func(n, first *node)) *level {
+	l := &level{children: children}
 	at := map[string]int{} // where in l.branches a key is
-	find := func(key string) *branch {
+	var withValue []int    // parallel to l.branches: how many descriptors have a value
+	find := func(key string) int {
 		i, ok := at[key]
 		if !ok {
 			i = len(l.branches)
 			at[key] = i
-			l.branches = append(l.branches, branch{key: key})
+			l.branches, withValue = append(l.branches, branch{key: key}), append(withValue, 0)
 		}
-		return &l.branches[i]
+		return i
 	}
 	for i := range children {
+		if n := &children[i]; n.value != "" {
+			withValue[find(n.key)]++
+		}
+	}
+	anyOf := map[string]*node{} // by wildcard in the key
+	for i := range children {
 		n := &children[i]
-		if n.value != "" {
+		var first *node
+		switch {
+		case n.value != "":
 			// Text that equals a pattern matches it before any wildcard.
-			b := find(n.key)
-			b.exact = append(b.exact, exact{n.value, n})
-		} else if !isWildcard(n.key) {
-			find(n.key).any = n
+			i := find(n.key)
+			first = l.branches[i].add(n, withValue[i])
+		case !isWildcard(n.key):
+			b := &l.branches[find(n.key)]
+			first, b.any = b.any, n
+		default:
+			first, anyOf[n.key] = anyOf[n.key], n
+		}
+		if first != nil {
+			twice(n, first)
 		}
 		if isWildcard(n.key) {
 			l.wild = append(l.wild, newWildcard(n))
@@ -125,7 +141,6 @@ func newLevel(children []node) *level {
 		for _, child := range fits {
 			b.wild = append(b.wild, newWildcard(&children[child]))
 		}
-		b.index()
 	}
 	if len(l.branches) > fewEnough {
 		l.byKey = make(map[string]*branch, len(l.branches))
@@ -136,15 +151,22 @@ func newLevel(children []node) *level {
 	return l
 }
 
-func (b *branch) index() {
-	if len(b.exact) <= fewEnough {
-		return
+// add adds the node of a value, one of so many. It returns the one that is there already.
+func (b *branch) add(n *node, values int) (first *node) {
+	if values > fewEnough {
+		if b.byValue == nil {
+			b.byValue = make(map[string]*node, values)
+		}
+		if first = b.byValue[n.value]; first == nil {
+			b.byValue[n.value] = n
+		}
+		return first
 	}
-	b.byValue = make(map[string]*node, len(b.exact))
-	for _, e := range b.exact {
-		b.byValue[e.value] = e.node
+	if i := slices.IndexFunc(b.exact, func(e exact) bool { return e.value == n.value }); i >= 0 {
+		return b.exact[i].node
 	}
-	b.exact = nil
+	b.exact = append(b.exact, exact{n.value, n})
+	return nil
 }
 
 // next returns the node that an entry leads to, or nil.

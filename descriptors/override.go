@@ -39,11 +39,13 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 		// Limits and Charges point to the elements, so only an empty list may move.
 		p.overrides = slices.Grow(p.overrides[:0], len(p.Matches))
 	}
-	p.overrides = append(p.overrides, Limit{
+	p.overrides = append(p.overrides, overrideLimit{Limit: Limit{Index: -1}, terms: Terms{
 		Policy: policy, RequestsPerUnit: o.RequestsPerUnit,
-		Unit: unit, UnitMultiplier: multiplier, Index: -1, counter: rules.CounterWord(&policy),
-	})
-	m.Override, m.override = true, &p.overrides[len(p.overrides)-1]
+		Unit: unit, UnitMultiplier: multiplier, counter: rules.CounterWord(&policy),
+	}})
+	l := &p.overrides[len(p.overrides)-1]
+	l.Terms = &l.terms
+	m.Override, m.override = true, &l.Limit
 	return true
 }
 

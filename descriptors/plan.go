@@ -20,12 +20,12 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 	replacing := false
 	for i := range req.Descriptors {
 		rule := p.match(d, i, &req.Descriptors[i])
-		if rule != nil && len(rule.replaces) > 0 {
+		if rule != nil && rule.rare != nil && len(rule.rare.replaces) > 0 {
 			if !replacing {
 				replacing = true
 				p.beginReplacing(d)
 			}
-			for _, id := range rule.replaces {
+			for _, id := range rule.rare.replaces {
 				p.replacedIn[id] = p.turn
 			}
 		}

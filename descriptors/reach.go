@@ -85,8 +85,8 @@ func reachable(at []*node, f *Form) []*node {
 			add(n.below.next(&Entry{Key: []byte(f.Key), Value: []byte(f.Value)}))
 			continue
 		}
-		for i := range n.children {
-			child := &n.children[i]
+		for i := range n.below.children {
+			child := &n.below.children[i]
 			key := newPattern(child.key)
 			if f.AnyKey || child.key == f.Key || isWildcard(child.key) && key.matches([]byte(f.Key)) {
 				add(child)
@@ -129,8 +129,8 @@ func keysText(at []*node) string {
 	var names []string
 	more := 0
 	for _, n := range at {
-		for i := range n.children {
-			child := &n.children[i]
+		for i := range n.below.children {
+			child := &n.below.children[i]
 			if len(names) == most {
 				more++
 				continue
@@ -149,8 +149,8 @@ func keysText(at []*node) string {
 func similar(key string, at []*node) []string {
 	var keys []string
 	for _, n := range at {
-		for i := range n.children {
-			keys = append(keys, n.children[i].key)
+		for i := range n.below.children {
+			keys = append(keys, n.below.children[i].key)
 		}
 	}
 	if slices.Contains(keys, key) {

@@ -45,7 +45,7 @@ descriptors:
 		r := s.Reach("shop", tt.forms)
 		var got []string
 		for _, rule := range r.Rules {
-			got = append(got, rule.Path)
+			got = append(got, rule.Path())
 		}
 		if text := strings.Join(got, " "); text != tt.rules || r.Passes != tt.passes {
 			t.Errorf("Reach(%+v) = %q, passes %v, want %q, %v", tt.forms, text, r.Passes, tt.rules, tt.passes)

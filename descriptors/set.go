@@ -18,6 +18,10 @@ type Options struct {
 	Defaults *rules.Defaults
 	// HashKey keys the counters' identities.
 	HashKey identity.Key
+
+	// usesUp empties each descriptor of a source once it is compiled, so that the two
+	// trees are never both whole in memory.
+	usesUp bool
 }
 
 // Set is a compiled, immutable set of rules. Any number of goroutines may use it.
@@ -51,7 +55,7 @@ func (s *Set) MaxCounters(domain string) int64 {
 func (s *Set) Policies() iter.Seq[limiter.Policy] {
 	return func(yield func(limiter.Policy) bool) {
 		for _, l := range s.Limits {
-			if !l.Rule.Unlimited && s.MaxCounters(l.Rule.Domain) == 0 && !yield(l.Policy) {
+			if !l.Rule.Unlimited && l.Rule.domain.maxCounters == 0 && !yield(l.Policy) {
 				return
 			}
 		}
@@ -61,75 +65,110 @@ func (s *Set) Policies() iter.Seq[limiter.Policy] {
 // Empty reports whether no domain is configured.
 func (s *Set) Empty() bool { return len(s.names) == 0 }
 
-// Rule is a node of the tree that limits, or that is unlimited.
+// Rule is a node of the tree that limits, or that is unlimited. There may be hundreds of
+// thousands of them. So it keeps neither what its node tells nor what few rules have.
 type Rule struct {
-	// Domain is the domain's name.
-	Domain string
-	// Path is the rule's place in the tree for people, such as `user > plan=free`.
-	Path string
 	// Limits has one element, or all of a rate_limits list. An unlimited rule has
 	// one, which is never charged and carries name and metrics.
 	Limits    []*Limit
 	Unlimited bool
 	Shadow    bool
 	Quota     bool
-	// Metadata is nil where the rule has none; see [rules.Descriptor.Metadata].
-	Metadata map[string]any
 	// RuntimeMetric says that the metric key holds values of the request
 	// (detailed_metric, value_to_metric): see [Rule.AppendMetricKey].
 	RuntimeMetric bool
-	// Metric is the static metric key. With RuntimeMetric it has the rule's
-	// patterns where the key of a request has values.
-	Metric MetricKey
-	// Pos is where the descriptor stands in its source.
-	Pos rules.Pos
 
-	node *node
+	// replaceable says that some limit's name has an id.
+	replaceable bool
+	// keepUnderscore: see AppendMetricKey.
+	keepUnderscore bool
 	// mode is that of the rule's charges unless quota mode is global.
 	mode limiter.Mode
+
+	domain *domain
+	node   *node
+	// identity makes the identities of the rule's counters.
+	identity ruleIdentity
+	// rare is nil for rules that have nothing of it.
+	rare *rareWords
+}
+
+// rareWords is what few rules have.
+type rareWords struct {
+	metadata map[string]any
 	// shared is nil, or parallel to the levels: the pattern that identities have
 	// in place of the value at share_threshold levels, nil at others.
 	shared [][]byte
-	// identity makes the identities of the rule's counters.
-	identity ruleIdentity
 	// replaces are the ids of all names that the rule's limits replace.
 	replaces []int32
-	// replaceable says that some limit's name has an id.
-	replaceable bool
-	// runtimeLevels is set where RuntimeMetric is.
-	runtimeLevels []metricLevel
-	// keepUnderscore: see AppendMetricKey.
-	keepUnderscore bool
+	// runtime says which levels of the metric key have values of the request. It is
+	// set where RuntimeMetric is.
+	runtime []bool
 }
 
-// MetricKey is a rule's metric key without its domain, as envoyproxy/ratelimit
-// builds it: Rule is all levels joined by dots, Key1 and Key2 the first two.
-type MetricKey struct{ Rule, Key1, Key2 string }
+// Domain is the name of the rule's domain.
+func (r *Rule) Domain() string { return r.domain.name }
 
-// Limit is one limit of a rule, or an override that a request carried.
-type Limit struct {
+// DomainIndex is the place of the rule's domain in [Set.Domains].
+func (r *Rule) DomainIndex() int { return r.domain.index }
+
+// Path is the rule's place in the tree for people, such as `user > plan=free`.
+func (r *Rule) Path() string { return pathText(r.node.lineage()) }
+
+// Pos is where the descriptor stands in its source.
+func (r *Rule) Pos() rules.Pos { return r.node.pos }
+
+// Metadata is nil where the rule has none; see [rules.Descriptor.Metadata].
+func (r *Rule) Metadata() map[string]any { return r.few().metadata }
+
+// noRareWords are those of a rule without any. Nobody writes to it.
+var noRareWords rareWords
+
+// few returns the rule's rare words, which must not be changed.
+func (r *Rule) few() *rareWords {
+	if r.rare == nil {
+		return &noRareWords
+	}
+	return r.rare
+}
+
+// setRare returns the rule's rare words to be changed.
+func (r *Rule) setRare() *rareWords {
+	if r.rare == nil {
+		r.rare = &rareWords{}
+	}
+	return r.rare
+}
+
+// Terms are what a limit grants. Limits of equal terms share them.
+type Terms struct {
 	Policy          limiter.Policy
 	RequestsPerUnit uint32
 	Unit            rules.Unit
 	// UnitMultiplier is at least 1.
 	UnitMultiplier uint32
-	Name           string
-	// Label tells limits of one list apart in metrics: the name, else `60/minute`
-	// or `60/10minute`, and what else it takes. Empty outside lists.
-	Label string
-	// Index is the limit's place in Set.Limits, or -1 for an override.
-	Index int
-	// Rule is nil for an override.
-	Rule *Rule
-	// Pos is where the limit stands in its source.
-	Pos rules.Pos
-	// Defaults is where the [rules.Defaults] stand that gave the limit its words; unknown
-	// if none did.
-	Defaults rules.Pos
 
 	// counter is what the identities of the limit's counters have besides the
 	// rule's.
 	counter uint64
+}
+
+// Limit is one limit of a rule, or an override that a request carried.
+type Limit struct {
+	*Terms
+	Name string
+	// Label tells limits of one list apart in metrics: the name, else `60/minute`
+	// or `60/10minute`, and what else it takes. Empty outside lists.
+	Label string
+	// Rule is nil for an override.
+	Rule *Rule
+	// Pos is where the limit stands in its source.
+	Pos rules.Pos
+	// Defaults is the item that gave the limit its words, nil if none did.
+	Defaults *rules.DefaultItem
+	// Index is the limit's place in Set.Limits, or -1 for an override.
+	Index int32
+
 	// nameID is the id of Name if some limit of the domain replaces it, else 0.
 	nameID int32
 }
@@ -190,6 +229,12 @@ type Match struct {
 	override *Limit
 }
 
+// overrideLimit is a limit with terms of its own.
+type overrideLimit struct {
+	Limit
+	terms Terms
+}
+
 // Plan is a request turned into charges. It is reused from request to request;
 // the zero value is ready. One goroutine uses it at a time.
 type Plan struct {
@@ -207,7 +252,7 @@ type Plan struct {
 
 	// overrides has room for every descriptor of the request before the first is
 	// appended: Limits and Charges point into it.
-	overrides []Limit
+	overrides []overrideLimit
 	// replacedIn is the turn in which the name with this id was last replaced. Turns
 	// differ, so nothing has to be cleared between requests.
 	replacedIn []uint64

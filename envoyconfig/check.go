@@ -153,8 +153,8 @@ func (k *checker) domains() {
 		}
 		pos := rules.Pos{}
 		for _, l := range k.set.Limits {
-			if l.Rule.Domain == name {
-				pos = l.Rule.Pos
+			if l.Rule.Domain() == name {
+				pos = l.Rule.Pos()
 				break
 			}
 		}
@@ -167,10 +167,10 @@ func (k *checker) unsent() {
 	looked := map[*descriptors.Rule]bool{}
 	for _, l := range k.set.Limits {
 		r := l.Rule
-		if looked[r] || k.reached[r] || !k.asked[r.Domain] || k.dark[r.Domain] {
+		if looked[r] || k.reached[r] || !k.asked[r.Domain()] || k.dark[r.Domain()] {
 			continue
 		}
 		looked[r] = true
-		k.report(Unsent, rules.Warning, r.Pos, "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host", r.Path)
+		k.report(Unsent, rules.Warning, r.Pos(), "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host", r.Path())
 	}
 }

@@ -68,8 +68,8 @@ type Service struct {
 // serving is a rule set with what requests need beside it.
 type serving struct {
 	set *descriptors.Set
-	// counters is parallel to set.Limits.
-	counters []*telemetry.RuleCounters
+	// counters are those of set.Limits, in their order.
+	counters *telemetry.Configured
 	// partitions is parallel to set.Domains(); nil is the common partition.
 	partitions []*limiter.Partition
 	// labels is parallel to set.Domains(): the domains' names in metrics.
@@ -105,19 +105,22 @@ func (s *Service) Serve(set *descriptors.Set) error {
 	for i, domain := range set.Domains() {
 		labels[i] = descriptors.MetricDomain(domain)
 	}
-	limits := make([]telemetry.RuleLimit, len(set.Limits))
 	metadata := map[*descriptors.Rule]*object{}
-	for i, l := range set.Limits {
-		m := l.Rule.Metric
-		limits[i].Key = telemetry.RuleKey{Domain: descriptors.MetricDomain(l.Rule.Domain), Rule: m.Rule, Key1: m.Key1, Key2: m.Key2, Limit: l.Label}
-		if !l.Rule.Unlimited {
-			limits[i].Requests, limits[i].Window = uint64(l.RequestsPerUnit), l.Policy.Window
-		}
-		if l.Rule.Metadata != nil && metadata[l.Rule] == nil {
-			metadata[l.Rule] = newObject(l.Rule.Metadata)
+	for _, l := range set.Limits {
+		if l.Rule.Metadata() != nil && metadata[l.Rule] == nil {
+			metadata[l.Rule] = newObject(l.Rule.Metadata())
 		}
 	}
-	s.rules.Store(&serving{set: set, counters: s.metrics.Rules.Configure(labels, limits), partitions: partitions, labels: labels, metadata: metadata})
+	counters := s.metrics.Rules.Configure(labels, len(set.Limits), func(i int) telemetry.RuleLimit {
+		l := set.Limits[i]
+		key, key1End, key2End := l.Rule.AppendMetricKey(nil, nil)
+		limit := telemetry.RuleLimit{Key: telemetry.NewRuleKey(labels[l.Rule.DomainIndex()], l.Label, key, key1End, key2End)}
+		if !l.Rule.Unlimited {
+			limit.Requests, limit.Window = uint64(l.RequestsPerUnit), l.Policy.Window
+		}
+		return limit
+	})
+	s.rules.Store(&serving{set: set, counters: counters, partitions: partitions, labels: labels, metadata: metadata})
 	if changed := s.onServe.Load(); changed != nil {
 		(*changed)()
 	}

@@ -43,7 +43,7 @@ func (s *Service) count(rules *serving, c *Call) {
 func (s *Service) counters(rules *serving, c *Call, i int, l *descriptors.Limit) *telemetry.RuleCounters {
 	m := &c.plan.Matches[i]
 	if !m.Override && !m.Rule.RuntimeMetric {
-		return rules.counters[l.Index]
+		return rules.counters.Of(int(l.Index))
 	}
 	entries := c.decoder.req.Descriptors[i].Entries
 	var key1End, key2End int

@@ -73,7 +73,7 @@ func (s *Service) lookUp(q CounterQuery, d descriptors.Descriptor) (*lookup, err
 	case m.Override:
 		l.report.Reason = "the request's own limit applies"
 	case m.Rule != nil:
-		l.report.Rule = m.Rule.Path
+		l.report.Rule = m.Rule.Path()
 		if m.Rule.Unlimited {
 			l.report.Reason = "an unlimited rule has no counter"
 		}

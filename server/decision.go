@@ -96,7 +96,8 @@ func (c *Call) ruleName(m *descriptors.Match) string {
 	if m.Rule == nil {
 		return "override"
 	}
-	name := m.Rule.Metric.Rule
+	key, _, _ := m.Rule.AppendMetricKey(nil, nil)
+	name := string(key)
 	if m.Count == 0 {
 		return name
 	}

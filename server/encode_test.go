@@ -36,10 +36,8 @@ func checkEncode(t *testing.T, seed uint64) {
 		st := descriptorStatus{code: codeOK + uint8(r.IntN(2)), remaining: pick(r)}
 		w := &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_Code(st.code), LimitRemaining: st.remaining}
 		if r.IntN(3) > 0 {
-			st.limit = &descriptors.Limit{
-				RequestsPerUnit: pick(r), Unit: rules.Unit(1 + r.IntN(7)),
-				UnitMultiplier: max(1, pick(r)), Name: names[r.IntN(len(names))],
-			}
+			terms := &descriptors.Terms{RequestsPerUnit: pick(r), Unit: rules.Unit(1 + r.IntN(7)), UnitMultiplier: max(1, pick(r))}
+			st.limit = &descriptors.Limit{Terms: terms, Name: names[r.IntN(len(names))]}
 			st.resetSeconds = uint64(max(1, pick(r)))
 			w.CurrentLimit = &rls.RateLimitResponse_RateLimit{
 				RequestsPerUnit: st.limit.RequestsPerUnit, Unit: rls.RateLimitResponse_RateLimit_Unit(st.limit.Unit), Name: st.limit.Name,

@@ -245,7 +245,8 @@ func appendDecision(b []byte, c *Call, m *descriptors.Match) []byte {
 	case m.Override:
 		b = memberText(b, "rule", "override")
 	case m.Rule != nil:
-		b = memberText(b, "rule", m.Rule.Metric.Rule)
+		c.metric, _, _ = m.Rule.AppendMetricKey(c.metric[:0], nil)
+		b = memberText(b, "rule", c.metric)
 	}
 	if m.Count == 0 {
 		return b

@@ -42,6 +42,8 @@ In them ` + "`:` and `|`" + `, and the dots of IPv4 addresses, are ` + "`_`" + `
 ` + "`--extra-tags`" + ` adds labels to every series.
 
 **Series are bounded.** Up to 10,000 configured limits have series of their own, eight each: 80,000.
+The first 1,000 have them from the start, at 0. Each other one gets them with its first hit, so
+` + "`rate()`" + ` misses the hits before the next scrape, and a limit without series is one without hits.
 Up to 1,000 names that hold values of requests (` + "`detailed_metric`, `value_to_metric`" + `, limits in
 requests) have six each, for as long as their domain is configured. The rest count under
 ` + "`rule=\"other\"`" + ` of their domain.

@@ -9,11 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// The bounds on the series of rules. Beyond them hits count under the labels
-// key1="other", rule="other" of their domain.
+// The bounds on the series of rules. Beyond MaxConfigured and MaxRuntime hits count under
+// the labels key1="other", rule="other" of their domain.
 const (
+	// MaxConfigured bounds the configured limits with series of their own.
 	MaxConfigured = 10_000
-	MaxRuntime    = 1_000
+	// MaxUnhit bounds those that have series before their first hit. The others get
+	// theirs with it: of a hundred thousand rules most are never hit.
+	MaxUnhit   = 1_000
+	MaxRuntime = 1_000
 	// maxRuntimeKey bounds the bytes of one runtime key, since labels that hold
 	// values of requests could be as long as a request.
 	maxRuntimeKey = 512
@@ -29,6 +33,17 @@ type RuleKey struct {
 	Rule, Key1, Key2 string
 	// Limit tells the limits of one list apart, "" outside lists.
 	Limit string
+}
+
+// NewRuleKey returns the key of the series for a metric key. Key1End and key2End are where
+// its first and second level end, key2End 0 if it has one level.
+func NewRuleKey(domain, limit string, key []byte, key1End, key2End int) RuleKey {
+	k := RuleKey{Domain: domain, Rule: string(key), Limit: limit}
+	k.Key1 = k.Rule[:key1End]
+	if key2End > 0 {
+		k.Key2 = k.Rule[key1End+1 : key2End]
+	}
+	return k
 }
 
 // RuleLimit is one configured limit.
@@ -73,20 +88,18 @@ func add(c *atomic.Uint64, n uint64) {
 func (c *RuleCounters) used() bool { return c.totalHits.Load() > 0 || c.negativeHits.Load() > 0 }
 
 // Rules holds the counters of all rules. Configured rules keep theirs until
-// [Rules.Configure] is called without them; keys that hold values of requests
+// [Rules.Configure] is called without them. Keys that hold values of requests
 // share a pool of [MaxRuntime], for as long as their domain is configured.
 type Rules struct {
 	mu         sync.Mutex
 	configured map[RuleKey]configuredRule
-	// omitted is how many configured limits have no series of their own.
+	// omitted is how many configured limits were hit and have no series of their own.
 	omitted int
 	// overflow has the counters of each configured domain, by its name, for
 	// whatever is beyond the bounds. Written under the lock, the map never.
 	overflow atomic.Pointer[map[string]*RuleCounters]
-	// runtime is read without the lock and replaced under it. The text key is
-	// domain, limit label and metric key joined by zero bytes.
-	runtime    atomic.Pointer[map[string]*RuleCounters]
-	runtimeKey map[*RuleCounters]RuleKey
+	// runtime is read without the lock and replaced under it. See [RuleKey.text].
+	runtime atomic.Pointer[map[string]*runtimeRule]
 	// spill counts the decisions that went to overflow because there was no room.
 	spill atomic.Uint64
 }
@@ -96,84 +109,128 @@ type configuredRule struct {
 	limit    RuleLimit
 }
 
+type runtimeRule struct {
+	key      RuleKey
+	counters *RuleCounters
+	// alias says that another series has the key and the counters. It is read and
+	// written under the lock.
+	alias bool
+}
+
 // newRules returns an empty set, registered with m.
 func newRules(m *Metrics) *Rules {
-	r := &Rules{runtimeKey: map[*RuleCounters]RuleKey{}}
+	r := &Rules{}
 	r.overflow.Store(&map[string]*RuleCounters{})
-	r.runtime.Store(&map[string]*RuleCounters{})
+	r.runtime.Store(&map[string]*runtimeRule{})
 	m.Register(rulesCollector{r})
 	return r
 }
 
-// Configure makes limits the configured series and returns their counters in
-// order; those of equal keys share theirs and show the first one's numbers.
-// Counters of keys that were configured before go on from their values; series of
-// keys that are no longer there end. Domains are all that are configured, those
-// without limits too.
-func (r *Rules) Configure(domains []string, limits []RuleLimit) []*RuleCounters {
+// Configured are the counters of the configured limits. Any number of goroutines may use
+// them.
+type Configured struct {
+	rules *Rules
+	limit func(i int) RuleLimit
+	// counters has nil for limits that have no series yet.
+	counters []atomic.Pointer[RuleCounters]
+}
+
+// Of returns the counters of limit i. The first call for a limit may allocate and take a
+// lock, later ones do neither.
+func (c *Configured) Of(i int) *RuleCounters {
+	if counters := c.counters[i].Load(); counters != nil {
+		return counters
+	}
+	c.rules.mu.Lock()
+	defer c.rules.mu.Unlock()
+	l := c.limit(i)
+	return c.rules.beginLocked(&c.counters[i], l, c.rules.sharedLocked(l.Key))
+}
+
+// Configure makes n limits the configured ones and returns their counters. Limit returns
+// each by its number; it may be called for as long as the counters are used. Limits of
+// equal keys share their counters and show the first one's numbers. Counters of keys that
+// had series before go on from their values; series of keys that are no longer there end.
+// Domains are all that are configured, those without limits too.
+func (r *Rules) Configure(domains []string, n int, limit func(i int) RuleLimit) *Configured {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	known := make(map[RuleKey]*RuleCounters, len(r.configured)+len(r.runtimeKey))
-	for c, k := range r.runtimeKey {
-		known[k] = c
-	}
-	for k, c := range r.configured {
-		known[k] = c.counters
-	}
-	overflow := make(map[string]*RuleCounters, len(domains))
+	old, overflow := r.configured, make(map[string]*RuleCounters, len(domains))
 	for _, d := range domains {
 		overflow[d] = (*r.overflow.Load())[d]
 		if overflow[d] == nil {
-			overflow[d] = known[otherKey(d)]
+			overflow[d] = old[otherKey(d)].counters
 		}
 		if overflow[d] == nil {
 			overflow[d] = &RuleCounters{}
 		}
-		// A rule may be called other; then it is one series with what is beyond the
-		// bounds.
-		known[otherKey(d)] = overflow[d]
 	}
-	next := make(map[RuleKey]configuredRule, len(limits))
-	out := make([]*RuleCounters, len(limits))
-	r.omitted = 0
-	for i, l := range limits {
-		c, ok := next[l.Key]
-		switch {
-		case ok:
-		case len(next) < MaxConfigured:
-			c = configuredRule{known[l.Key], l}
-			if c.counters == nil {
-				c.counters = &RuleCounters{}
-			}
-			next[l.Key] = c
-		default:
-			c.counters = overflow[l.Key.Domain]
-			r.omitted++
-		}
-		out[i] = c.counters
-	}
-	r.configured = next
+	r.configured, r.omitted = map[RuleKey]configuredRule{}, 0
 	r.overflow.Store(&overflow)
+	c := &Configured{rules: r, limit: limit, counters: make([]atomic.Pointer[RuleCounters], n)}
+	for i := range n {
+		if i >= MaxUnhit && len(old) == 0 && len(*r.runtime.Load()) == 0 {
+			break // no other limit can have had a series
+		}
+		l := limit(i)
+		was := r.sharedLocked(l.Key)
+		if was == nil {
+			was = old[l.Key].counters
+		}
+		if i < MaxUnhit || was != nil {
+			r.beginLocked(&c.counters[i], l, was)
+		}
+	}
 	r.dropAliasesLocked()
-	return out
+	return c
+}
+
+// beginLocked gives a configured limit its counters: those that it had, if that is not nil.
+func (r *Rules) beginLocked(at *atomic.Pointer[RuleCounters], l RuleLimit, had *RuleCounters) *RuleCounters {
+	c, ok := r.configured[l.Key]
+	switch {
+	case ok:
+	case len(r.configured) < MaxConfigured:
+		c = configuredRule{had, l}
+		if had == nil {
+			c.counters = &RuleCounters{}
+		}
+		r.configured[l.Key] = c
+		if s := (*r.runtime.Load())[l.Key.text()]; s != nil {
+			s.alias = true
+		}
+	default:
+		c.counters = (*r.overflow.Load())[l.Key.Domain]
+		if c.counters == nil { // the request began with rules that had the domain
+			c.counters = &RuleCounters{}
+		}
+		r.omitted++
+	}
+	at.Store(c.counters)
+	return c.counters
+}
+
+// sharedLocked returns the counters of a series that is not a configured limit's, but has
+// the key k, or nil. Two series of one name cannot be exposed, so a limit shares it.
+func (r *Rules) sharedLocked(k RuleKey) *RuleCounters {
+	if k == otherKey(k.Domain) {
+		return (*r.overflow.Load())[k.Domain]
+	}
+	if s := (*r.runtime.Load())[k.text()]; s != nil {
+		return s.counters
+	}
+	return nil
 }
 
 // dropAliasesLocked deletes from the runtime map the keys that configured rules have
-// now, and those of domains that are no longer configured. So the next request finds
-// the counters of the configured rules.
+// now or had before, and those of domains that are no longer configured. So the next
+// request finds the counters of the configured rules.
 func (r *Rules) dropAliasesLocked() {
-	next := make(map[string]*RuleCounters)
-	for text, c := range *r.runtime.Load() {
-		k, ok := r.runtimeKey[c]
-		if !ok {
-			continue
+	next := make(map[string]*runtimeRule)
+	for text, s := range *r.runtime.Load() {
+		if _, reachable := (*r.overflow.Load())[s.key.Domain]; reachable && !s.alias {
+			next[text] = s
 		}
-		_, reachable := (*r.overflow.Load())[k.Domain]
-		if !reachable || r.takenLocked(k) != nil {
-			delete(r.runtimeKey, c)
-			continue
-		}
-		next[text] = c
 	}
 	r.runtime.Store(&next)
 }
@@ -192,6 +249,9 @@ func (r *Rules) takenLocked(k RuleKey) *RuleCounters {
 
 func otherKey(domain string) RuleKey { return RuleKey{Domain: domain, Rule: other, Key1: other} }
 
+// text is how the runtime map spells a key.
+func (k RuleKey) text() string { return k.Domain + "\x00" + k.Limit + "\x00" + k.Rule }
+
 // Runtime returns the counters for a metric key that holds values of a request.
 // key1End and key2End are where the key's first and second level end, key2End 0
 // if it has one level. scratch is used to build the look-up key and returned for
@@ -205,42 +265,37 @@ func (r *Rules) Runtime(scratch []byte, domain, limit string, key []byte, key1En
 	scratch = append(append(scratch, 0), limit...)
 	scratch = append(append(scratch, 0), key...)
 	runtime := *r.runtime.Load()
-	if c := runtime[string(scratch)]; c != nil {
-		return c, scratch
+	if s := runtime[string(scratch)]; s != nil {
+		return s.counters, scratch
 	}
 	// A value that is not UTF-8 cannot be a label.
 	if len(runtime) >= MaxRuntime || !utf8.Valid(key) {
 		return r.other(domain), scratch
 	}
-	k := RuleKey{Domain: domain, Rule: string(key), Key1: string(key[:key1End]), Limit: limit}
-	if key2End > 0 {
-		k.Key2 = string(key[key1End+1 : key2End])
-	}
-	return r.addRuntime(string(scratch), k), scratch
+	return r.addRuntime(NewRuleKey(domain, limit, key, key1End, key2End)), scratch
 }
 
-func (r *Rules) addRuntime(text string, k RuleKey) *RuleCounters {
+func (r *Rules) addRuntime(k RuleKey) *RuleCounters {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := *r.runtime.Load()
-	if c := old[text]; c != nil {
-		return c
+	if s := old[k.text()]; s != nil {
+		return s.counters
 	}
 	if len(old) >= MaxRuntime {
 		return r.other(k.Domain)
 	}
-	next := make(map[string]*RuleCounters, len(old)+1)
+	next := make(map[string]*runtimeRule, len(old)+1)
 	maps.Copy(next, old)
 	// A runtime key may spell a configured one: an override of values that have a
 	// rule of their own.
-	c := r.takenLocked(k)
-	if c == nil {
-		c = &RuleCounters{}
-		r.runtimeKey[c] = k
+	s := &runtimeRule{key: k, counters: r.takenLocked(k)}
+	if s.alias = s.counters != nil; !s.alias {
+		s.counters = &RuleCounters{}
 	}
-	next[text] = c
+	next[k.text()] = s
 	r.runtime.Store(&next)
-	return c
+	return s.counters
 }
 
 // other returns the counters for what is beyond the bounds.

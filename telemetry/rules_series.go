@@ -31,7 +31,7 @@ var (
 	limitDesc   = ruleDesc("sluice_rule_limit_requests", "Requests that a configured limit grants in its window.")
 	windowDesc  = ruleDesc("sluice_rule_window_seconds", "The window of a configured limit.")
 	seriesDesc  = prometheus.NewDesc("sluice_rule_series", "Limits with series of their own, by where their names come from: configured or runtime.", []string{"kind"}, nil)
-	omittedDesc = prometheus.NewDesc("sluice_rule_series_omitted", "Configured limits that count under rule=\"other\" because the bound on configured series is reached.", nil, nil)
+	omittedDesc = prometheus.NewDesc("sluice_rule_series_omitted", "Configured limits that were hit and count under rule=\"other\" because the bound on configured series is reached.", nil, nil)
 	spillDesc   = prometheus.NewDesc("sluice_rule_series_other_total", "Decisions counted under rule=\"other\" because the bound on runtime series is reached, or their name is too long.", nil, nil)
 )
 
@@ -58,8 +58,8 @@ type ruleSeries struct {
 func (r *Rules) snapshot() (all []ruleSeries, configured, runtime, omitted int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	overflow := *r.overflow.Load()
-	all = make([]ruleSeries, 0, len(r.configured)+len(overflow)+len(r.runtimeKey))
+	overflow, known := *r.overflow.Load(), *r.runtime.Load()
+	all = make([]ruleSeries, 0, len(r.configured)+len(overflow)+len(known))
 	for k, c := range r.configured {
 		all = append(all, ruleSeries{k, c.counters, c.limit})
 	}
@@ -70,10 +70,13 @@ func (r *Rules) snapshot() (all []ruleSeries, configured, runtime, omitted int) 
 			all = append(all, ruleSeries{key: k, counters: counters})
 		}
 	}
-	for counters, k := range r.runtimeKey {
-		all = append(all, ruleSeries{key: k, counters: counters})
+	for _, s := range known {
+		if !s.alias {
+			all = append(all, ruleSeries{key: s.key, counters: s.counters})
+			runtime++
+		}
 	}
-	return all, len(r.configured), len(r.runtimeKey), r.omitted
+	return all, len(r.configured), runtime, r.omitted
 }
 
 // Collect implements [prometheus.Collector].

@@ -24,7 +24,17 @@ func configure(r *Rules, keys ...RuleKey) []*RuleCounters {
 	for i, k := range keys {
 		limits[i].Key = k
 	}
-	return r.Configure([]string{"d"}, limits)
+	return all(r, []string{"d"}, limits...)
+}
+
+// all configures limits and returns the counters of all of them, as if each were hit.
+func all(r *Rules, domains []string, limits ...RuleLimit) []*RuleCounters {
+	c := r.Configure(domains, len(limits), func(i int) RuleLimit { return limits[i] })
+	out := make([]*RuleCounters, len(limits))
+	for i := range limits {
+		out[i] = c.Of(i)
+	}
+	return out
 }
 
 // check compares the total_hits series, and that all of them are valid.
@@ -57,6 +67,64 @@ func TestConfiguredSeries(t *testing.T) {
 	got = configure(r, a)
 	got[0].Add(Hits{Total: 1})
 	check(t, reg, `{domain="d",key1="a",key2="b",limit="",rule="a.b"} 4`)
+}
+
+// TestRulesThatAreNotHitHaveNoSeries, unless they are among the first. A series that began
+// goes on through reloads, wherever its rule stands then.
+func TestRulesThatAreNotHitHaveNoSeries(t *testing.T) {
+	r, reg := rules()
+	key := func(i int) RuleLimit {
+		name := fmt.Sprint("k", i)
+		return RuleLimit{Key: RuleKey{Domain: "d", Rule: name, Key1: name}}
+	}
+	const n = 3 * MaxUnhit
+	c := r.Configure([]string{"d"}, n, key)
+	series := func() int {
+		t.Helper()
+		n, err := testutil.GatherAndCount(reg, "ratelimit_service_rate_limit_total_hits")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if got := series(); got != MaxUnhit {
+		t.Errorf("%d series before the first hit, want %d", got, MaxUnhit)
+	}
+	c.Of(0).Add(Hits{Total: 1})
+	c.Of(n - 1).Add(Hits{Total: 5})
+	if got := series(); got != MaxUnhit+1 {
+		t.Errorf("%d series, want one more for the rule that was hit", got)
+	}
+	if n := testing.AllocsPerRun(100, func() { c.Of(n - 1).Add(Hits{Total: 1}) }); n != 0 {
+		t.Errorf("a hit of a rule that was hit before allocates %v times, want 0", n)
+	}
+	before := c.Of(n - 1)
+	later := r.Configure([]string{"d"}, n+1, func(i int) RuleLimit { return key(i - 1) })
+	if later.Of(n) != before || series() != MaxUnhit+2 { // the one of -1 is new
+		t.Errorf("a rule that was hit has other counters after a reload, or %d series", series())
+	}
+	// A request that began with the older rules still counts.
+	c.Of(n - 2).Add(Hits{Total: 3})
+	if got := later.Of(n - 1).totalHits.Load(); got != 3 {
+		t.Errorf("the rule has %d hits, want the 3 of a request with older rules", got)
+	}
+}
+
+// TestARequestSpellsARuleThatIsNotHitYet has one series, whoever comes first.
+func TestARequestSpellsARuleThatIsNotHitYet(t *testing.T) {
+	r, reg := rules()
+	limits := make([]RuleLimit, MaxUnhit+1)
+	for i := range limits {
+		limits[i].Key = RuleKey{Domain: "d", Rule: "same", Key1: "same"}
+	}
+	limits[MaxUnhit].Key = RuleKey{Domain: "d", Rule: "late", Key1: "late"}
+	c := r.Configure([]string{"d"}, len(limits), func(i int) RuleLimit { return limits[i] })
+	spelt, _ := r.Runtime(nil, "d", "", []byte("late"), 4, 0)
+	spelt.Add(Hits{Total: 2})
+	c.Of(MaxUnhit).Add(Hits{Total: 1})
+	again, _ := r.Runtime(nil, "d", "", []byte("late"), 4, 0)
+	again.Add(Hits{Total: 4})
+	check(t, reg, `{domain="d",key1="late",key2="",limit="",rule="late"} 7`, `{domain="d",key1="same",key2="",limit="",rule="same"} 0`)
 }
 
 func TestRuntimeSeries(t *testing.T) {
@@ -226,7 +294,7 @@ func TestRuntimeKeysThatCannotBeLabels(t *testing.T) {
 // TestRuntimeKeysOfADomainThatWent give their room back.
 func TestRuntimeKeysOfADomainThatWent(t *testing.T) {
 	r, reg := rules()
-	r.Configure([]string{"d", "gone"}, nil)
+	all(r, []string{"d", "gone"})
 	for i := range MaxRuntime {
 		r.Runtime(nil, "gone", "", fmt.Appendf(nil, "r%d", i), 2, 0)
 	}
@@ -242,11 +310,12 @@ func TestRuntimeKeysOfADomainThatWent(t *testing.T) {
 func TestConfiguredNumbers(t *testing.T) {
 	r, reg := rules()
 	k := RuleKey{Domain: "d", Rule: "k.l", Key1: "k", Key2: "l", Limit: "60/minute"}
-	r.Configure([]string{"d"}, []RuleLimit{
-		{Key: k, Requests: 60, Window: time.Minute},
-		{Key: k, Requests: 5, Window: time.Hour},          // shares the series
-		{Key: RuleKey{Domain: "d", Rule: "u", Key1: "u"}}, // unlimited
-	})
+	all(
+		r, []string{"d"},
+		RuleLimit{Key: k, Requests: 60, Window: time.Minute},
+		RuleLimit{Key: k, Requests: 5, Window: time.Hour},          // shares the series
+		RuleLimit{Key: RuleKey{Domain: "d", Rule: "u", Key1: "u"}}, // unlimited
+	)
 	want := `
 # HELP sluice_rule_limit_requests Requests that a configured limit grants in its window.
 # TYPE sluice_rule_limit_requests gauge

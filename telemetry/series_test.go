@@ -18,9 +18,9 @@ func everySeries(t *testing.T, m *Metrics) {
 	m.ConfigRejected()
 	m.TLS("grpc")
 	m.XDS()
-	m.Rules.Configure([]string{"d"}, []RuleLimit{{
+	all(m.Rules, []string{"d"}, RuleLimit{
 		Key: RuleKey{Domain: "d", Rule: "k_v.l", Key1: "k_v", Key2: "l", Limit: "60/minute"}, Requests: 60, Window: time.Minute,
-	}})
+	})
 	s, err := NewStatsd(StatsdOptions{Network: "udp", Addr: "127.0.0.1:1", Interval: time.Hour}, m, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

@@ -48,11 +48,11 @@ d.outer.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: 
 		t.Errorf("rules differ (-want +got):\n%s", diff)
 	}
 	shadow := set.Limits[7].Rule
-	if diff := cmp.Diff(metadata, shadow.Metadata); diff != "" || !shadow.RuntimeMetric {
+	if diff := cmp.Diff(metadata, shadow.Metadata()); diff != "" || !shadow.RuntimeMetric {
 		t.Errorf("metadata differs, or detailed_metric is %t (-want +got):\n%s", shadow.RuntimeMetric, diff)
 	}
-	if quota := set.Limits[8].Rule; quota.Metadata != nil || quota.Pos.String() != "xds:d" {
-		t.Errorf("metadata is %v at %v, want none at xds:d", quota.Metadata, quota.Pos)
+	if quota := set.Limits[8].Rule; quota.Metadata() != nil || quota.Pos().String() != "xds:d" {
+		t.Errorf("metadata is %v at %v, want none at xds:d", quota.Metadata(), quota.Pos())
 	}
 }
 
@@ -70,7 +70,7 @@ func TestMergedDomains(t *testing.T) {
 	first.Name, second.Name = "1", "2"
 	second.Descriptors[0].Key = "path"
 	set, found := xds.Build([]*anypb.Any{wire(t, second), wire(t, first)}, descriptors.Options{MergeDomains: true})
-	if set == nil || set.Limits[0].Rule.Path != "user" || set.Limits[1].Rule.Path != "path" {
+	if set == nil || set.Limits[0].Rule.Path() != "user" || set.Limits[1].Rule.Path() != "path" {
 		t.Errorf("rules of the merged domain: %v, want user, path", found)
 	}
 }

@@ -129,7 +129,7 @@ func (k *checkCmd) writeFindings(c console, set *descriptors.Set, diagnostics ru
 		if n := counterBytes(l); n > 0 {
 			more += fmt.Sprintf(", %d bytes per counter", n)
 		}
-		if _, err := fmt.Fprintf(c.out, "%s > %s: %s%s\n", l.Rule.Domain, l.Rule.Path, l.String(), more); err != nil {
+		if _, err := fmt.Fprintf(c.out, "%s > %s: %s%s\n", l.Rule.Domain(), l.Rule.Path(), l.String(), more); err != nil {
 			return err
 		}
 	}
@@ -185,7 +185,7 @@ func writeReport(c console, set *descriptors.Set, diagnostics rules.Diagnostics,
 	if set != nil {
 		r.Hash, r.Domains = set.Hash, append(r.Domains, set.Domains()...)
 		for _, l := range set.Limits {
-			r.Limits = append(r.Limits, checkLimit{l.Rule.Domain, l.Rule.Path, l.String(), counterBytes(l), l.Pos.File, l.Pos.Line})
+			r.Limits = append(r.Limits, checkLimit{l.Rule.Domain(), l.Rule.Path(), l.String(), counterBytes(l), l.Pos.File, l.Pos.Line})
 		}
 	}
 	for _, d := range diagnostics {

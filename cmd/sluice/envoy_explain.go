@@ -118,7 +118,7 @@ func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 			limits[i] = l.Name + ": " + limits[i]
 		}
 	}
-	return strings.Join(limits, "; ") + more + "\t" + x.Rule.Pos.String()
+	return strings.Join(limits, "; ") + more + "\t" + x.Rule.Pos().String()
 }
 
 func entriesOf(d *envoyconfig.Descriptor) []descriptors.Entry {

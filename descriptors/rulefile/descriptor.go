@@ -15,7 +15,11 @@ func (p *parser) descriptors(path string, f field) []rules.Descriptor {
 	if isNull(f.value) {
 		return nil
 	}
-	list := make([]rules.Descriptor, 0, len(f.value.Content))
+	n := len(f.value.Content)
+	if p.list != nil && f.value == p.list.node {
+		n = p.list.items
+	}
+	list := make([]rules.Descriptor, 0, n)
 	p.maps(path, f, "a list of maps", `a descriptor must be a map with "key"`, func(here string, at, m *yaml.Node) {
 		if p.enter(m) {
 			list = append(list, p.descriptor(path, here, at, m))
@@ -42,7 +46,7 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		switch f.word {
 		case "key":
 			d.Key, keyOK = p.text(path, f)
-			keyAt = f.at
+			d.Key, keyAt = p.once(d.Key), f.at
 		case "value":
 			d.Value, _ = p.text(path, f)
 		case "rate_limit":
@@ -85,6 +89,15 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		}
 	}
 	return d
+}
+
+// once returns text that is kept in memory once for each file.
+func (p *parser) once(text string) string {
+	if same, ok := p.texts[text]; ok {
+		return same
+	}
+	p.texts[text] = text
+	return text
 }
 
 // flatLimit reports an empty rate_limit whose words stand beside it instead of below. It

@@ -25,6 +25,9 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 		p.report(rules.Error, "", line, col, fmt.Sprintf("byte 0x%02x is not valid UTF-8; save the file as UTF-8", content[i]))
 		return
 	}
+	if p.list != nil {
+		content = p.list.head
+	}
 	loader, err := yaml.NewLoader(bytes.NewReader(content))
 	if err != nil {
 		p.report(rules.Error, "", 1, 1, err.Error())
@@ -39,6 +42,10 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 		if err := loader.Load(&doc); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
+			if p.list != nil {
+				p.list.broken = true // the error may be another in the whole file
+				return
+			}
 			p.syntaxError(content, err)
 			return
 		}

@@ -2,6 +2,7 @@ package rulefile
 
 import (
 	"fmt"
+	"slices"
 
 	"go.yaml.in/yaml/v4"
 
@@ -21,7 +22,11 @@ func (p *parser) maps(path string, f field, list, item string, each func(here st
 		return
 	}
 	defer p.leave()
-	for i, at := range f.value.Content {
+	items := slices.All(f.value.Content)
+	if p.list != nil && f.value == p.list.node {
+		items = p.list.all()
+	}
+	for i, at := range items {
 		if p.stopped {
 			return
 		}

@@ -34,9 +34,10 @@ const (
 // are booleans, `1_000` and `0x10` numbers), so that a file means here what it
 // means there.
 func Parse(file string, content []byte) ([]rules.Config, rules.Diagnostics) {
-	p := newParser(file)
-	var configs []rules.Config
-	p.documents(content, "rules", func(root *yaml.Node) { configs = append(configs, p.document(root)) })
+	p, configs := parse(file, content, findLongList(content, pieceBytes))
+	if l := p.list; l != nil && (l.broken || l.node == nil) {
+		p, configs = parse(file, content, nil)
+	}
 	ds := p.sorted()
 	if ds.HasErrors() {
 		configs = nil
@@ -44,9 +45,27 @@ func Parse(file string, content []byte) ([]rules.Config, rules.Diagnostics) {
 	return configs, ds
 }
 
+// parse reads the rules in content. Its list, if not nil, is read in pieces.
+func parse(file string, content []byte, list *longList) (*parser, []rules.Config) {
+	p := newParser(file)
+	p.list = list
+	var configs []rules.Config
+	p.documents(content, "rules", func(root *yaml.Node) {
+		if list != nil {
+			list.attach(root)
+		}
+		configs = append(configs, p.document(root))
+	})
+	return p, configs
+}
+
 // parser is the state of reading one file.
 type parser struct {
-	file             string
+	file string
+	// list is read in pieces, nil if none is.
+	list *longList
+	// texts has each key of a descriptor once: a file has few, and many descriptors.
+	texts            map[string]string
 	diagnostics      rules.Diagnostics
 	errors, warnings int
 	// seen keeps a mistake in an anchor from being reported at each of its aliases.
@@ -56,7 +75,9 @@ type parser struct {
 	stopped bool
 }
 
-func newParser(file string) *parser { return &parser{file: file, seen: map[finding]bool{}} }
+func newParser(file string) *parser {
+	return &parser{file: file, seen: map[finding]bool{}, texts: map[string]string{}}
+}
 
 // sorted returns the diagnostics in the order of lines.
 func (p *parser) sorted() rules.Diagnostics {
@@ -217,7 +238,11 @@ func (p *parser) enter(n *yaml.Node) bool {
 func (p *parser) leave() { p.depth-- }
 
 func (p *parser) pos(n *yaml.Node) rules.Pos {
-	return rules.Pos{File: p.file, Line: n.Line, Col: n.Column}
+	return p.at(n.Line, n.Column)
+}
+
+func (p *parser) at(line, col int) rules.Pos {
+	return rules.Pos{File: p.file, Line: line, Col: col}
 }
 
 func (p *parser) fail(path string, n *yaml.Node, format string, args ...any) {
@@ -246,7 +271,7 @@ func (p *parser) report(s rules.Severity, path string, line, col int, message st
 	}
 	p.seen[key] = true
 	p.diagnostics = append(p.diagnostics, rules.Diagnostic{
-		Pos: rules.Pos{File: p.file, Line: line, Col: col}, Severity: s, Path: path, Message: message,
+		Pos: p.at(line, col), Severity: s, Path: path, Message: message,
 	})
 	if p.errors > maxDiagnostics {
 		p.stopped = true

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"errors"
@@ -230,14 +231,21 @@ func readFile(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read from
-	return readUpTo(path, f, limit)
-}
-
-func readUpTo(name string, r io.Reader, limit int64) ([]byte, error) {
-	content, err := io.ReadAll(io.LimitReader(r, limit+1))
+	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
+	return readUpTo(path, f, info.Size(), limit)
+}
+
+// readUpTo reads what is likely of that size and must be no larger than limit.
+func readUpTo(name string, r io.Reader, size, limit int64) ([]byte, error) {
+	var b bytes.Buffer
+	b.Grow(int(min(size, limit)) + bytes.MinRead) // the last read finds the end
+	if _, err := b.ReadFrom(io.LimitReader(r, limit+1)); err != nil {
+		return nil, err
+	}
+	content := b.Bytes()
 	if int64(len(content)) > limit {
 		return nil, fmt.Errorf("read %s: the files are larger than %d MiB in all", name, maxSourceBytes>>20)
 	}
@@ -247,7 +255,7 @@ func readUpTo(name string, r io.Reader, limit int64) ([]byte, error) {
 // ReadStream reads what has no place among files, such as standard input, to its end,
 // as a file of that name. More than 64 MiB is an error.
 func ReadStream(name string, r io.Reader) (File, error) {
-	content, err := readUpTo(name, r, maxSourceBytes)
+	content, err := readUpTo(name, r, 0, maxSourceBytes)
 	return File{Name: name, Content: content}, err
 }
 
@@ -284,13 +292,15 @@ func Load(paths []string, defaults string, opt descriptors.Options, streams ...F
 	return set, ds, nil
 }
 
-// build parses and compiles files.
+// build parses and compiles files. It uses up their contents.
 func (r sources) build(opt descriptors.Options) (*descriptors.Set, rules.Diagnostics) {
 	var configs []rules.Config
 	var found rules.Diagnostics
 	var names []string
-	for _, f := range r.files {
+	for i := range r.files {
+		f := &r.files[i]
 		c, ds := rulefile.Parse(f.Name, f.Content)
+		f.Content = nil // so that it is not in memory beside the rules
 		configs, found, names = append(configs, c...), append(found, ds...), append(names, f.Name)
 	}
 	if r.defaults != nil {

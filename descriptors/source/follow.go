@@ -113,17 +113,17 @@ func (s *Files) Run(ctx context.Context) {
 // look reads the files. If they changed, it takes them once two readings, a settle time
 // apart, agree.
 func (s *Files) look(ctx context.Context, w *watcher, refresh func()) {
-	for last := s.read(); s.reload.News(last.sum); {
+	for last := s.read().sum; s.reload.News(last); {
 		if !w.quiet(ctx, s.opt.Settle) {
 			return
 		}
 		refresh()
 		next := s.read()
-		if next.sum == last.sum {
+		if next.sum == last {
 			_ = s.take(next, false) // OnLoad tells of the error
 			return
 		}
-		last = next
+		last = next.sum
 	}
 }
 

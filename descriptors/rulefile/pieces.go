@@ -1,0 +1,185 @@
+package rulefile
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"iter"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// A YAML node takes twenty times its text, so the nodes of a file of 16 MiB would take more
+// than all else. A long list of descriptors is therefore cut at its items and parsed
+// piece by piece. The cuts are made by indentation alone. YAML that is written otherwise, or
+// whose pieces mean something only together, such as an anchor in one and its alias in
+// another, does not parse in pieces. Such a file is parsed whole.
+
+// pieceBytes is how much text a piece has, and an item more.
+const pieceBytes = 64 << 10
+
+// longList is the list below `descriptors:` of a file.
+type longList struct {
+	// head is the file with empty lines in place of the list.
+	head []byte
+	// text begins with the first item, on line first. Indent is that of the items.
+	text          []byte
+	first, indent int
+	// items is how many lines begin an item.
+	items int
+	// size is the least that a piece has.
+	size int
+	// node stands for the list in the nodes of head; nil before it is found.
+	node *yaml.Node
+	// broken is set if the file has to be parsed whole.
+	broken bool
+}
+
+// findLongList returns the list that is worth cutting into pieces of that size, or nil.
+func findLongList(content []byte, size int) *longList {
+	word := []byte("descriptors:")
+	if len(content) < 4*size || content[0] == '%' || bytes.Contains(content, []byte("\n%")) {
+		return nil // a directive would hold for the first piece only
+	}
+	if bytes.Count(content, []byte("\r")) != bytes.Count(content, []byte("\r\n")) || bytes.ContainsAny(content, "\u0085\u2028\u2029") {
+		return nil // lines that end otherwise
+	}
+	at := 0
+	if !bytes.HasPrefix(content, word) {
+		if at = bytes.Index(content, append([]byte("\n"), word...)) + 1; at == 0 {
+			return nil
+		}
+	}
+	line, start := nextLine(content, at)
+	if rest := line[len(word):]; !blank(rest) {
+		return nil
+	}
+	l := &longList{size: size, first: 2 + bytes.Count(content[:at], []byte("\n")), indent: -1}
+	end := start
+	for end < len(content) {
+		line, next := nextLine(content, end)
+		switch {
+		case blank(line):
+		case l.indent < 0 && !beginsItem(line, spaces(line)):
+			return nil
+		case l.indent < 0:
+			l.indent, l.items = spaces(line), 1
+			l.first += bytes.Count(content[start:end], []byte("\n"))
+			start = end
+		case beginsItem(line, l.indent):
+			l.items++
+		}
+		if l.indent >= 0 && !blank(line) && spaces(line) <= l.indent && !beginsItem(line, l.indent) {
+			if spaces(line) > 0 {
+				return nil
+			}
+			break // the next word at the top level
+		}
+		end = next
+	}
+	if l.items == 0 {
+		return nil
+	}
+	l.text = content[start:end]
+	l.head = slices.Concat(content[:start], bytes.Repeat([]byte("\n"), bytes.Count(l.text, []byte("\n"))), content[end:])
+	return l
+}
+
+// nextLine returns the line at an offset, and the offset of the next one.
+func nextLine(content []byte, at int) (line []byte, next int) {
+	if i := bytes.IndexByte(content[at:], '\n'); i >= 0 {
+		return content[at : at+i], at + i + 1
+	}
+	return content[at:], len(content)
+}
+
+// blank reports whether a line has nothing but a comment.
+func blank(line []byte) bool {
+	line = bytes.TrimLeft(line, " \t\r")
+	return len(line) == 0 || line[0] == '#'
+}
+
+func spaces(line []byte) int { return len(line) - len(bytes.TrimLeft(line, " ")) }
+
+// beginsItem reports whether an item of a list with that indent begins on the line.
+func beginsItem(line []byte, indent int) bool {
+	return len(line) > indent && spaces(line) == indent && line[indent] == '-' &&
+		(len(line) == indent+1 || line[indent+1] == ' ' || line[indent+1] == '\r')
+}
+
+// attach finds the place of the list in a document of head.
+func (l *longList) attach(root *yaml.Node) {
+	if root.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		if key.Value == "descriptors" && key.Line < l.first && key.Column == 1 && value.Kind == yaml.ScalarNode &&
+			value.Value == "" && value.Tag == "!!null" && value.Style == 0 && value.Anchor == "" && !l.laterKey(root, i) {
+			*value = yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: l.first, Column: l.indent + 1}
+			l.node = value
+			return
+		}
+	}
+}
+
+// laterKey reports whether a key after number i of a map stands before the list, which
+// then is not the value of i.
+func (l *longList) laterKey(root *yaml.Node, i int) bool {
+	return i+2 < len(root.Content) && root.Content[i+2].Line < l.first
+}
+
+// all yields the items of the list. It ends early if a piece does not parse.
+func (l *longList) all() iter.Seq2[int, *yaml.Node] {
+	return func(yield func(int, *yaml.Node) bool) {
+		n, line := 0, l.first
+		for rest := l.text; len(rest) > 0; {
+			piece := rest[:l.pieceEnd(rest)]
+			items := l.load(piece, line-1)
+			for _, item := range items {
+				if !yield(n, item) {
+					return
+				}
+				n++
+			}
+			if l.broken {
+				return
+			}
+			rest, line = rest[len(piece):], line+bytes.Count(piece, []byte("\n"))
+		}
+	}
+}
+
+// pieceEnd returns where the piece that text begins with ends.
+func (l *longList) pieceEnd(text []byte) int {
+	for at := 0; at < len(text); {
+		line, next := nextLine(text, at)
+		if at >= l.size && beginsItem(line, l.indent) {
+			return at
+		}
+		at = next
+	}
+	return len(text)
+}
+
+// load returns the items of a piece, which has so many lines before it.
+func (l *longList) load(piece []byte, before int) []*yaml.Node {
+	var doc, more yaml.Node
+	loader, err := yaml.NewLoader(bytes.NewReader(piece))
+	if err != nil || loader.Load(&doc) != nil || !errors.Is(loader.Load(&more), io.EOF) ||
+		doc.Content[0].Kind != yaml.SequenceNode || doc.Content[0].Column != l.indent+1 {
+		l.broken = true
+		return nil
+	}
+	moveDown(&doc, before)
+	return doc.Content[0].Content
+}
+
+// moveDown adds lines to the place of a node and of all below it.
+func moveDown(n *yaml.Node, lines int) {
+	n.Line += lines
+	for _, below := range n.Content {
+		moveDown(below, lines)
+	}
+}

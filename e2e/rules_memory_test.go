@@ -1,0 +1,98 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/process"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// TestMemoryOfRules holds what docs/sizing.md says of the memory for many rules, and logs
+// its table. Memory for counters is left out: without a request none of it is resident.
+func TestMemoryOfRules(t *testing.T) {
+	if _, err := process.MemoryOf(os.Getpid()); err != nil {
+		t.Skip("the memory of a process is read as Linux tells it:", err)
+	}
+	const counters, mb = 64 << 20, 1e6
+	t.Log("| rules | resident after the start, MB | most at the start | most at a reload | of the start's |\n| --- | --- | --- | --- | --- |")
+	for _, tt := range []struct{ rules, limit int }{
+		{1000, 192 << 20},
+		{20_000, 192 << 20}, // the limit of our manifests
+		{100_000, 320 << 20},
+	} {
+		started, reloaded := memoryOfRules(t, tt.rules)
+		t.Logf("| %d | %.0f | %.0f | %.0f | %.2f |", tt.rules, float64(started.RSS)/mb,
+			float64(started.Peak)/mb, float64(reloaded.Peak)/mb, float64(reloaded.Peak)/float64(started.Peak))
+		if most := started.Peak * 3 / 2; reloaded.Peak > most {
+			t.Errorf("a reload of %d rules takes up to %d bytes, want at most half as much again as the start: %d", tt.rules, reloaded.Peak, most)
+		}
+		if all := reloaded.Peak + counters; all > tt.limit {
+			t.Errorf("%d rules and the counters take up to %d bytes, want at most %d, which docs/sizing.md says is enough", tt.rules, all, tt.limit)
+		}
+	}
+}
+
+// memoryOfRules returns the memory of a process with n rules: once they are in force, and
+// once others are.
+func memoryOfRules(t *testing.T, n int) (started, reloaded process.Memory) {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(requests int) {
+		t.Helper()
+		text := bytes.NewBufferString("domain: many\ndescriptors:\n")
+		for i := range n {
+			fmt.Fprintf(text, "  - key: user\n    value: customer-%06d\n    rate_limit: { unit: minute, requests_per_unit: %d }\n", i, requests+i%10)
+		}
+		next := filepath.Join(dir, ".next")
+		if err := os.WriteFile(next, text.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, filepath.Join(dir, "rules.yaml")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(60)
+	s, err := sluice.Start(t.Context(), sluice.Options{
+		Binary: programs.sluice, Args: []string{"--config", dir},
+		Env: []string{"GOMEMLIMIT=off", "GOGC="}, // as where no container has a limit
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	memory := func() process.Memory {
+		t.Helper()
+		m, err := process.MemoryOf(s.PID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	started = memory()
+	write(600)
+	loads := 0
+	if err := s.WaitLine(t.Context(), func(line string) bool {
+		if strings.Contains(line, `"rules loaded"`) {
+			loads++
+		}
+		return loads == 2
+	}); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Get("http://" + s.Addr("metrics") + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return started, memory()
+}
