@@ -154,7 +154,7 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 	}
 }
 
-// TestAnAllowListHoldsForEveryListener looks for a way past it.
+// TestAnAllowListHoldsForEveryListener tries to get past it.
 func TestAnAllowListHoldsForEveryListener(t *testing.T) {
 	for _, jsonAddr := range []string{"", "127.0.0.1:0"} {
 		t.Run("json "+jsonAddr, func(t *testing.T) {
@@ -210,10 +210,10 @@ func TestAnAllowListHoldsForEveryListener(t *testing.T) {
 			}
 			before := testutil.ToFloat64(g.service.metrics.TLS("grpc").HandshakeErrors)
 			if _, _, err := g.post(t, "/json", ask["d"]); err == nil {
-				t.Error("who has no certificate gets an answer")
+				t.Error("a client without a certificate gets an answer")
 			}
 			if _, _, err := g.post(t, "/json", ask["d"], issue(t, authority(t), testcert.Leaf{Names: []string{shopEnvoy}})); err == nil {
-				t.Error("who has a certificate of another authority gets an answer")
+				t.Error("a client with a certificate of another authority gets an answer")
 			}
 			if code, text := send(t, http.MethodPost, "http://"+g.addr["json"]+"/json", ask["d"]); code == http.StatusOK {
 				t.Errorf("in plain text the answer is %s", text)

@@ -78,7 +78,7 @@ func (s *Service) lookUp(q CounterQuery, d descriptors.Descriptor) (*lookup, err
 			l.report.Reason = "an unlimited rule has no counter"
 		}
 		if m.IgnoredOverride {
-			l.report.Reason = "the request's own limit cannot be used with this rule, whose own applies"
+			l.report.Reason = "the request's own limit cannot be used with this rule: the rule's own applies"
 		}
 	}
 	return l, nil

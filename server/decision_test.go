@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// Where nobody listens a request pays nothing: no function is called, nothing is
-// allocated.
+// TestTellingNobodyCostsNothing holds that a request pays nothing where nobody listens: no function
+// is called, nothing is allocated.
 func TestTellingNobodyCostsNothing(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	logger := zap.New(core)

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
 
-// checkHealth looks at the health by all of its names, over gRPC and HTTP.
+// checkHealth asks for the health by all of its names, over gRPC and HTTP.
 func (r *running) checkHealth(t *testing.T, when string, want bool) {
 	t.Helper()
 	health := grpc_health_v1.NewHealthClient(r.dial(t))
@@ -43,10 +43,10 @@ func (l acceptHook) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestHealthIsToldToTheFirstWhoAsks holds the server where it turns healthy: no
-// listener accepts before, so who connects as soon as its address is logged is told
-// the same as everyone after.
-func TestHealthIsToldToTheFirstWhoAsks(t *testing.T) {
+// TestTheFirstClientIsToldTheHealth holds the server where it turns healthy: no
+// listener accepts before, so a client that connects as soon as its address is logged is told
+// the same as those after it.
+func TestTheFirstClientIsToldTheHealth(t *testing.T) {
 	s := service(t, Settings{}, "")
 	r := New(Options{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Limits: fillLimits(Limits{})}, s, s.metrics, zap.NewNop())
 	if err := r.Listen(t.Context()); err != nil {

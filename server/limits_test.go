@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/sluice-ratelimit/sluice/server/testcert"
@@ -207,4 +208,29 @@ func TestHeadersHaveABound(t *testing.T) {
 			t.Errorf("%s: too many headers get %s, want 431", listener, response.Status)
 		}
 	}
+}
+
+func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
+	s := service(t, Settings{}, oneRule)
+	r := serve(t, s, Options{Limits: Limits{MaxConnections: 2}})
+	first, second := r.dial(t), r.dial(t)
+	checkOK(t, first)
+	checkOK(t, second)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr["grpc"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Errorf("third connection: %v, want its end", err)
+	}
+	_ = conn.Close()
+	if got := testutil.ToFloat64(s.metrics.RejectedConnections); got != 1 {
+		t.Errorf("%v connections rejected, want 1", got)
+	}
+	checkOK(t, first)
+	_ = second.Close()
+	// The place is free once the server has seen the end; until then a client
+	// that waits for readiness tries again.
+	third := r.dial(t, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	checkOK(t, third)
 }

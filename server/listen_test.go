@@ -3,12 +3,17 @@ package server
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"go.uber.org/zap"
 )
 
 // TestTakenPort holds that a taken port ends the start, unless its listener is optional.
@@ -75,5 +80,81 @@ func TestReusePort(t *testing.T) {
 	defer response.Body.Close()
 	if body, err := io.ReadAll(response.Body); err != nil || string(body) != "OK" {
 		t.Errorf("/healthcheck = %q, %v, want OK", body, err)
+	}
+}
+
+func TestUnixSockets(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	for _, addr := range []string{"unix://" + path, "unix:@sluice-test-" + filepath.Base(filepath.Dir(path))} {
+		t.Run(addr[:6], func(t *testing.T) {
+			r := serve(t, service(t, Settings{}, oneRule), Options{GRPCAddr: addr})
+			checkOK(t, r.dial(t))
+			if strings.Contains(addr, "@") {
+				return
+			}
+			if _, err := listen(t.Context(), addr, false, defaultSocketMode); err == nil || !strings.Contains(err.Error(), "another process listens") {
+				t.Errorf("listen on a socket in use: %v", err)
+			}
+		})
+	}
+
+	// A process that was killed leaves its socket behind.
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if unix, ok := l.(*net.UnixListener); ok {
+		unix.SetUnlinkOnClose(false)
+	}
+	_ = l.Close()
+	r := serve(t, service(t, Settings{}, oneRule), Options{GRPCAddr: "unix://" + path})
+	checkOK(t, r.dial(t))
+}
+
+// TestSocketMode holds that the mode of the gRPC socket is as asked, and that of others is not.
+func TestSocketMode(t *testing.T) {
+	for mode, want := range map[fs.FileMode]fs.FileMode{0: 0o660, 0o600: 0o600, 0o666: 0o666} {
+		grpc, http := filepath.Join(t.TempDir(), "grpc"), filepath.Join(t.TempDir(), "http")
+		serve(t, service(t, Settings{}, oneRule), Options{GRPCAddr: "unix://" + grpc, GRPCSocketMode: mode, HTTPAddr: "unix://" + http})
+		for path, want := range map[string]fs.FileMode{grpc: want, http: 0o660} {
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+				t.Errorf("GRPCSocketMode %v: %s is %v, %v, want %v", mode, filepath.Base(path), info.Mode().Perm(), err, want)
+			}
+		}
+	}
+}
+
+func TestListenKeepsAFileInTheWay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen(t.Context(), "unix://"+path, false, defaultSocketMode); err == nil {
+		t.Error("listen on a regular file succeeded")
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "x" {
+		t.Errorf("the file is %q, %v afterwards, want it as it was", b, err)
+	}
+	for _, addr := range []string{"unix://", "unix:", "unix://tmp/s", "unix:s"} {
+		if _, err := listen(t.Context(), addr, false, defaultSocketMode); err == nil || !strings.Contains(err.Error(), "must be unix:///path") {
+			t.Errorf("listen(%q) = %v, want what is allowed", addr, err)
+		}
+	}
+}
+
+func TestListenOpensAllOrNone(t *testing.T) {
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	s := service(t, Settings{}, oneRule)
+	path := filepath.Join(t.TempDir(), "s")
+	r := New(Options{GRPCAddr: "unix://" + path, HTTPAddr: taken.Addr().String()}, s, s.metrics, zap.NewNop())
+	if err := r.Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "http listener") {
+		t.Errorf("Listen() = %v, want an error of the http listener", err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the gRPC socket is still there: %v", err)
 	}
 }

@@ -94,7 +94,7 @@ func TestPanicsUnderLoad(t *testing.T) {
 	}
 }
 
-// What is thrown may hold parts of a request: above debug, only its type is told,
+// TestPanicsKeepTheirSecrets throws parts of a request: above debug, only the type is logged,
 // and the text of Go's own errors, which hold none.
 func TestPanicsKeepTheirSecrets(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)

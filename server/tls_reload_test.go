@@ -69,7 +69,7 @@ func put(t *testing.T, path string, text []byte) {
 	}
 }
 
-// TestTLSFollowsItsFiles changes the files step by step, and looks after each what
+// TestTLSFollowsItsFiles changes the files step by step, and checks after each what
 // new handshakes get and what operators see. The clock is fake.
 func TestTLSFollowsItsFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 }
 
 // TestTLSWarnsOfAnExpiredCertificate and starts all the same: clients that do not
-// look at the date are served.
+// check the date are served.
 func TestTLSWarnsOfAnExpiredCertificate(t *testing.T) {
 	a := authority(t)
 	chain := issue(t, a, testcert.Leaf{Names: []string{host}})

@@ -150,7 +150,7 @@ func TestSpansReachTheCollector(t *testing.T) {
 	}
 }
 
-// What is not a rate-limit request has no span, and what a stranger chose is in
+// TestSpansOfRateLimitRequestsOnly: other calls have no span, and what a stranger chose is in
 // none.
 func TestSpansOfRateLimitRequestsOnly(t *testing.T) {
 	c := newCollector(t, "http")

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// What a [LogQueue] holds at most beside what is being written: the errors of a few
-// thousand rules at once.
+// A [LogQueue] holds at most the errors of a few thousand rules at once, beside the line that
+// is being written.
 const (
 	queuedBytes = 1 << 20
 	queuedLines = 1 << 12

@@ -143,7 +143,7 @@ func (s *Statsd) tell(err error) {
 		if !s.down {
 			s.down = true
 			after := "statsd: cannot send; counters go on and are sent once it is possible"
-			if s.options.Network == "udp" { // whose sender hears of one lost packet in two, at best
+			if s.options.Network == "udp" { // the sender hears of one lost packet in two, at best
 				after = "statsd: nobody listens; what is sent until somebody does is lost"
 			}
 			s.logger.Warn(after, append(to, zap.Error(err))...)

@@ -104,9 +104,8 @@ func (o *outlet) Close() error {
 	if o.conn == nil {
 		return nil
 	}
-	err := o.conn.Close()
-	o.conn = nil
-	return err
+	o.dropLocked()
+	return nil
 }
 
 // plainLines strips, in place, all after the type of each line. The client adds tags

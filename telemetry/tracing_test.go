@@ -69,7 +69,8 @@ func sumOf(t *testing.T, m *Metrics, name string) (sum float64) {
 	return sum
 }
 
-// What the SDK cannot read keeps the process from starting, and no secret is told.
+// TestOpenTelemetryVariablesAreChecked holds that what the SDK cannot read ends the start, and that
+// no secret is shown.
 func TestOpenTelemetryVariablesAreChecked(t *testing.T) {
 	for _, tc := range []struct{ name, value, want string }{
 		{"OTEL_EXPORTER_OTLP_HEADERS", "Bearer topsecret", "OTEL_EXPORTER_OTLP_HEADERS=(not shown): must be name=value"},

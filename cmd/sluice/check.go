@@ -17,14 +17,12 @@ import (
 )
 
 type checkCmd struct {
-	Paths        []string `arg:"" name:"path" help:"Files or directories of rules, loaded together as serve would; - is standard input."`
-	Strict       bool     `help:"Fail on warnings too."`
-	Quiet        bool     `short:"q" help:"Print errors and warnings only."`
-	Output       string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
-	Defaults     string   `placeholder:"FILE" help:"As serve --defaults."`
-	MergeDomains bool     `help:"Merge files of one domain, as serve --merge-domains does."`
-	AllOrNothing bool     `help:"As serve --all-or-nothing."`
-	Allow        []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn of domains that serve --grpc-allow would name without a rule, or grant to nobody."`
+	Paths     []string `arg:"" name:"path" help:"Files or directories of rules, loaded together as serve would; - is standard input."`
+	Strict    bool     `help:"Fail on warnings too."`
+	Quiet     bool     `short:"q" help:"Print errors and warnings only."`
+	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
+	ruleFlags `embed:""`
+	Allow     []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn of domains that serve --grpc-allow would name without a rule, or grant to nobody."`
 
 	allow *server.AllowList
 }
@@ -62,15 +60,9 @@ func (k *checkCmd) Validate() (err error) {
 	return err
 }
 
-// BeforeResolve has the environment set the flags that are serve's too.
-func (*checkCmd) BeforeResolve(ctx *kong.Context) error {
-	_, err := environment.Resolve(ctx, ruleFlags)
-	return err
-}
-
 // Run checks the rules.
 func (k *checkCmd) Run(c console) error {
-	set, diagnostics, err := loadRules(c, k.Paths, k.Defaults, descriptors.Options{MergeDomains: k.MergeDomains, AllOrNothing: k.AllOrNothing})
+	set, diagnostics, err := k.load(c, k.Paths)
 	if err != nil { // the JSON has it among the other findings
 		diagnostics = rules.Diagnostics{{Severity: rules.Error, Message: err.Error()}}
 	}
@@ -138,9 +130,25 @@ func (k *checkCmd) writeFindings(c console, set *descriptors.Set, diagnostics ru
 	return err
 }
 
-// loadRules reads rules that may be streams too: - is standard input, and /dev/fd/N what
+// ruleFlags are flags that check and explain share with serve, and with its variables.
+type ruleFlags struct {
+	Defaults     string `placeholder:"FILE" help:"As serve --defaults."`
+	MergeDomains bool   `help:"Merge files of one domain, as serve --merge-domains does."`
+	AllOrNothing bool   `help:"As serve --all-or-nothing."`
+}
+
+// sharedVariables are the flags of ruleFlags that variables set.
+var sharedVariables = []string{"merge-domains", "all-or-nothing"}
+
+// BeforeResolve has the environment set them.
+func (*ruleFlags) BeforeResolve(ctx *kong.Context) error {
+	_, err := environment.Resolve(ctx, sharedVariables)
+	return err
+}
+
+// load reads rules that may be streams too: - is standard input, and /dev/fd/N what
 // a shell's <(command) is. They are read once, so that serve cannot have them.
-func loadRules(c console, paths []string, defaults string, opt descriptors.Options) (*descriptors.Set, rules.Diagnostics, error) {
+func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Diagnostics, error) {
 	var files []string
 	var streams []source.File
 	for _, path := range paths {
@@ -160,7 +168,7 @@ func loadRules(c console, paths []string, defaults string, opt descriptors.Optio
 		}
 		streams = append(streams, stream)
 	}
-	return source.Load(files, defaults, opt, streams...)
+	return source.Load(files, f.Defaults, descriptors.Options{MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing}, streams...)
 }
 
 func readOpen(path string) (source.File, error) {

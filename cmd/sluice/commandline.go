@@ -54,15 +54,12 @@ func newParser(root *cli, name string, c console, options ...kong.Option) (*kong
 	)...)
 }
 
-// ruleFlags are the flags that check and explain share with serve.
-var ruleFlags = []string{"merge-domains", "all-or-nothing"}
-
 // nameVariables adds to the help of each flag the variables that set it.
 func nameVariables(k *kong.Kong) error {
 	for _, command := range k.Model.Leaves(false) {
 		for _, flag := range command.Flags {
 			names := environment.Of(flag.Name)
-			if command.Name != "serve" && !slices.Contains(ruleFlags, flag.Name) {
+			if command.Name != "serve" && !slices.Contains(sharedVariables, flag.Name) {
 				continue
 			}
 			if len(names) > 0 {

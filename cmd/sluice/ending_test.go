@@ -40,7 +40,7 @@ func TestEndWithin(t *testing.T) {
 				if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 					t.Errorf("error is %v, want %q", err, tt.want)
 				}
-				time.Sleep(tt.takes) // until what was given up has ended
+				time.Sleep(tt.takes) // until what was abandoned has ended
 			})
 		})
 	}

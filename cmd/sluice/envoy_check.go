@@ -4,23 +4,17 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/alecthomas/kong"
-
-	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
-	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
 type envoyCheckCmd struct {
-	Envoy        []string `arg:"" help:"Envoy's configuration: a bootstrap, xDS resources, or the answer of /config_dump. Several files are one configuration; - is standard input."`
-	Config       []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
-	Strict       bool     `help:"Fail on warnings too."`
-	Quiet        bool     `short:"q" help:"Print errors and warnings only."`
-	Output       string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
-	Defaults     string   `placeholder:"FILE" help:"As serve --defaults."`
-	MergeDomains bool     `help:"Merge files of one domain, as serve --merge-domains does."`
-	AllOrNothing bool     `help:"As serve --all-or-nothing."`
+	Envoy     []string `arg:"" help:"Envoy's configuration: a bootstrap, xDS resources, or the answer of /config_dump. Several files are one configuration; - is standard input."`
+	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
+	Strict    bool     `help:"Fail on warnings too."`
+	Quiet     bool     `short:"q" help:"Print errors and warnings only."`
+	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
+	ruleFlags `embed:""`
 }
 
 // envoyReport is what envoy check --output json prints.
@@ -38,15 +32,9 @@ type envoyResult struct {
 	Message  string           `json:"message"`
 }
 
-// BeforeResolve has the environment set the flags that are serve's too.
-func (*envoyCheckCmd) BeforeResolve(ctx *kong.Context) error {
-	_, err := environment.Resolve(ctx, ruleFlags)
-	return err
-}
-
 // Run checks Envoy's configuration against the rules.
 func (k *envoyCheckCmd) Run(c console) error {
-	set, err := goodRules(c, k.Config, k.Defaults, descriptors.Options{MergeDomains: k.MergeDomains, AllOrNothing: k.AllOrNothing})
+	set, err := k.loadGood(c, k.Config)
 	if err != nil {
 		return err
 	}

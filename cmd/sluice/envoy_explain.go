@@ -34,7 +34,7 @@ func (e *explainCmd) validateEnvoy() (err error) {
 
 // askEnvoy explains what Envoy asks about a request, and what the rules make of it.
 func (e *explainCmd) askEnvoy(c console) error {
-	set, err := goodRules(c, e.Config, e.Defaults, descriptors.Options{MergeDomains: e.MergeDomains, AllOrNothing: e.AllOrNothing})
+	set, err := e.loadGood(c, e.Config)
 	if err != nil {
 		return err
 	}

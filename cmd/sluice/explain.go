@@ -9,9 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kong"
-
-	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 	"github.com/sluice-ratelimit/sluice/server"
@@ -20,11 +17,9 @@ import (
 type explainCmd struct {
 	server.CounterQuery `embed:""`
 
-	Config       []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
-	Addr         string   `placeholder:"ADDR" help:"Ask the debug listener of a running sluice instead, such as 127.0.0.1:6070, and show the counters too."`
-	Defaults     string   `placeholder:"FILE" help:"As serve --defaults."`
-	MergeDomains bool     `help:"Merge files of one domain, as serve --merge-domains does."`
-	AllOrNothing bool     `help:"As serve --all-or-nothing."`
+	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
+	Addr      string   `placeholder:"ADDR" help:"Ask the debug listener of a running sluice instead, such as 127.0.0.1:6070, and show the counters too."`
+	ruleFlags `embed:""`
 
 	Envoy    []string          `sep:"none" placeholder:"ENVOY" help:"Explain what Envoy asks about REQUEST: its configuration, as for envoy check; may be repeated."`
 	Request  string            `arg:"" optional:"" help:"With --envoy: a request, such as 'GET https://shop.example/search?q=1'."`
@@ -66,12 +61,6 @@ func (e *explainCmd) Validate() error {
 	return nil
 }
 
-// BeforeResolve has the environment set the flags that are serve's too.
-func (*explainCmd) BeforeResolve(ctx *kong.Context) error {
-	_, err := environment.Resolve(ctx, ruleFlags)
-	return err
-}
-
 // Run explains one descriptor.
 func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if len(e.Envoy) > 0 {
@@ -84,7 +73,7 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if e.Addr != "" {
 		return e.ask(ctx, c)
 	}
-	set, err := goodRules(c, e.Config, e.Defaults, descriptors.Options{MergeDomains: e.MergeDomains, AllOrNothing: e.AllOrNothing})
+	set, err := e.loadGood(c, e.Config)
 	if err != nil {
 		return err
 	}
@@ -92,14 +81,14 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	return err
 }
 
-// goodRules returns rules without an error.
-func goodRules(c console, paths []string, defaults string, opt descriptors.Options) (*descriptors.Set, error) {
+// loadGood returns rules without an error.
+func (f *ruleFlags) loadGood(c console, paths []string) (*descriptors.Set, error) {
 	if len(paths) == 0 {
 		paths = []string{"./config"}
 	}
-	set, diagnostics, err := loadRules(c, paths, defaults, opt)
+	set, diagnostics, err := f.load(c, paths)
 	if err != nil {
-		return nil, loadError(err, defaults)
+		return nil, loadError(err, f.Defaults)
 	}
 	if err := diagnostics.Err(); err != nil {
 		return nil, fmt.Errorf("these rules do not load:\n%w", err)

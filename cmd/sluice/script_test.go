@@ -70,7 +70,7 @@ func (l leakless) Run() int {
 //	logged REGEXP            wait until the server logs a line that matches
 //	                         after those that were waited for before
 //	signal TERM|INT|HUP|KILL send the server a signal
-//	unread                   stop reading the server's log, as one who goes away
+//	unread                   stop reading the server's log, as a reader that goes away
 //	delete URL               like get, with the method DELETE
 //	ended CODE               wait until the server exits with CODE, or is ended by a
 //	                         signal, such as "signal: terminated"; its log is in

@@ -36,7 +36,7 @@ type Options struct {
 }
 
 // Server is a running management server. Any number of goroutines may use it.
-// Whoever started it calls [Server.Stop].
+// Its starter calls [Server.Stop].
 type Server struct {
 	nodeID string
 	addr   string

@@ -66,10 +66,10 @@ var sections = []section{
 		excused(sets("GRPC_MAX_CONNECTION_AGE", aDuration, "24h", "max-connection-age", "")),
 		excused(sets("GRPC_MAX_CONNECTION_AGE_GRACE", aDuration, "1h", "max-connection-age-grace", "")),
 		chooses("GRPC_SERVER_USE_TLS", aBool, "false", "with GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY"),
-		sets("GRPC_SERVER_TLS_CERT", aString, "", "grpc-tls-cert", "while GRPC_SERVER_USE_TLS is true").needing("GRPC_SERVER_USE_TLS"),
-		sets("GRPC_SERVER_TLS_KEY", aString, "", "grpc-tls-key", "while GRPC_SERVER_USE_TLS is true").needing("GRPC_SERVER_USE_TLS"),
-		sets("GRPC_CLIENT_TLS_CACERT", aString, "", "grpc-client-ca", "while GRPC_SERVER_USE_TLS is true").needing("GRPC_SERVER_USE_TLS"),
-		sets("GRPC_CLIENT_TLS_SAN", aString, "", "grpc-client-san", "while GRPC_CLIENT_TLS_CACERT is set").needing("GRPC_SERVER_USE_TLS"),
+		needs("GRPC_SERVER_USE_TLS", sets("GRPC_SERVER_TLS_CERT", aString, "", "grpc-tls-cert", "while GRPC_SERVER_USE_TLS is true")),
+		needs("GRPC_SERVER_USE_TLS", sets("GRPC_SERVER_TLS_KEY", aString, "", "grpc-tls-key", "while GRPC_SERVER_USE_TLS is true")),
+		needs("GRPC_SERVER_USE_TLS", sets("GRPC_CLIENT_TLS_CACERT", aString, "", "grpc-client-ca", "while GRPC_SERVER_USE_TLS is true")),
+		needs("GRPC_SERVER_USE_TLS", sets("GRPC_CLIENT_TLS_SAN", aString, "", "grpc-client-san", "while GRPC_CLIENT_TLS_CACERT is set")),
 		ignored("GRPC_SERVER_TLS_CA_CERT", aString, "", "envoyproxy/ratelimit does not read it either; Envoy Gateway sets it"),
 	}},
 	{"Rules", []Variable{
@@ -88,10 +88,10 @@ var sections = []section{
 		sets("CONFIG_GRPC_XDS_NODE_ID", aString, "default", "xds-node-id", ""),
 		joins("CONFIG_GRPC_XDS_NODE_METADATA", aString, "", "xds-node-metadata", "`key=value,key=value`; an item without `=` is left out, as there"),
 		sets("CONFIG_GRPC_XDS_SERVER_USE_TLS", aBool, "false", "xds-tls", ""),
-		sets("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", aString, "", "xds-ca", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true").needing("CONFIG_GRPC_XDS_SERVER_USE_TLS"),
-		sets("CONFIG_GRPC_XDS_SERVER_TLS_SAN", aString, "", "xds-san", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true").needing("CONFIG_GRPC_XDS_SERVER_USE_TLS"),
-		sets("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", aString, "", "xds-cert", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true; with the key").needing("CONFIG_GRPC_XDS_SERVER_USE_TLS"),
-		sets("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", aString, "", "xds-key", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true; with the certificate").needing("CONFIG_GRPC_XDS_SERVER_USE_TLS"),
+		needs("CONFIG_GRPC_XDS_SERVER_USE_TLS", sets("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", aString, "", "xds-ca", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true")),
+		needs("CONFIG_GRPC_XDS_SERVER_USE_TLS", sets("CONFIG_GRPC_XDS_SERVER_TLS_SAN", aString, "", "xds-san", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true")),
+		needs("CONFIG_GRPC_XDS_SERVER_USE_TLS", sets("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", aString, "", "xds-cert", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true; with the key")),
+		needs("CONFIG_GRPC_XDS_SERVER_USE_TLS", sets("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", aString, "", "xds-key", "while CONFIG_GRPC_XDS_SERVER_USE_TLS is true; with the certificate")),
 		hidden(joins("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", aMap, "", "xds-header", "")),
 		sets("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", aDuration, "3s", "xds-retry-interval", "unset: 1s"),
 		joins("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", aDuration, "10s", "xds-backoff-initial", ""),
@@ -127,7 +127,7 @@ var sections = []section{
 		joins("STATSD_HOST", aString, "localhost", "statsd-addr", "of DogStatsD while USE_DOG_STATSD is true"),
 		joinsPort("STATSD_PORT", "8125", "statsd-addr", "of DogStatsD while USE_DOG_STATSD is true"),
 		joined(choiceOf("STATSD_PROTOCOL", "tcp", "statsd-protocol", "tcp", "udp")),
-		joins("USE_DOG_STATSD_MOGRIFIERS", aList, "", "dogstatsd-mogrifier", "names of the three below").needing("USE_DOG_STATSD"),
+		needs("USE_DOG_STATSD", joins("USE_DOG_STATSD_MOGRIFIERS", aList, "", "dogstatsd-mogrifier", "names of the three below")),
 		joins("DOG_STATSD_MOGRIFIER_<NAME>_PATTERN", aString, "", "dogstatsd-mogrifier", ""),
 		joins("DOG_STATSD_MOGRIFIER_<NAME>_NAME", aString, "", "dogstatsd-mogrifier", ""),
 		joins("DOG_STATSD_MOGRIFIER_<NAME>_TAGS", aMap, "", "dogstatsd-mogrifier", ""),
@@ -136,11 +136,11 @@ var sections = []section{
 		ignored("GOSTATS_FLUSH_INTERVAL_SECONDS", anInt, "5", ownSchedule),
 		ignored("GOSTATS_LOGGING_SINK_DISABLED", aBool, "false", "metrics are never written to the log"),
 		sets("TRACING_ENABLED", aBool, "false", "tracing", ""),
-		choiceOf("TRACING_EXPORTER_PROTOCOL", "http", "tracing-protocol", "http", "grpc").needing("TRACING_ENABLED"),
-		sets("TRACING_SERVICE_NAME", aString, "RateLimit", "tracing-service-name", "").needing("TRACING_ENABLED"),
-		sets("TRACING_SERVICE_NAMESPACE", aString, "", "tracing-service-namespace", "").needing("TRACING_ENABLED"),
-		sets("TRACING_SERVICE_INSTANCE_ID", aString, "", "tracing-instance-id", "").needing("TRACING_ENABLED"),
-		joins("TRACING_SAMPLING_RATE", aFloat64, "1", "tracing-sampling-rate", "").needing("TRACING_ENABLED"),
+		needs("TRACING_ENABLED", choiceOf("TRACING_EXPORTER_PROTOCOL", "http", "tracing-protocol", "http", "grpc")),
+		needs("TRACING_ENABLED", sets("TRACING_SERVICE_NAME", aString, "RateLimit", "tracing-service-name", "")),
+		needs("TRACING_ENABLED", sets("TRACING_SERVICE_NAMESPACE", aString, "", "tracing-service-namespace", "")),
+		needs("TRACING_ENABLED", sets("TRACING_SERVICE_INSTANCE_ID", aString, "", "tracing-instance-id", "")),
+		needs("TRACING_ENABLED", joins("TRACING_SAMPLING_RATE", aFloat64, "1", "tracing-sampling-rate", "")),
 		hidden(chooses("OTEL_*", aString, "", "read by OpenTelemetry, as there: OTEL_EXPORTER_OTLP_ENDPOINT and others; with an endpoint, headers, a timeout or a queue that it cannot read there is no tracing, and a warning")),
 	}},
 	{"The store of counters", []Variable{
@@ -199,8 +199,8 @@ func sets(name string, k kind, preset, flag, note string) Variable {
 	return Variable{Name: name, kind: k, preset: preset, status: supported, Flag: flag, note: note}
 }
 
-// needing is v, which has no effect unless a boolean is true or its flag is given.
-func (v Variable) needing(boolean string) Variable {
+// needs is v without effect unless a boolean is true or its flag is given.
+func needs(boolean string, v Variable) Variable {
 	v.needs = boolean
 	return v
 }

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	return send(t, http.MethodGet, url, "")
+}
+
+func send(t *testing.T, method, url, body string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+func TestHTTP(t *testing.T) {
+	r := serve(t, service(t, Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]}"), Options{})
+	ask := `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`
+	for _, test := range []struct {
+		name, method, listener, path, body string
+		code                               int
+		want                               string
+	}{
+		{"health", "GET", "http", "/healthcheck", "", 200, "OK"},
+		{"json within", "POST", "http", "/json", ask, 200, `"overallCode":"OK"`},
+		{"json over", "POST", "http", "/json", ask, 429, `"OVER_LIMIT"`},
+		{"json in snake case", "POST", "http", "/json", `{"domain":"x","hits_addend":1,"descriptors":[{}]}`, 200, `"OK"`},
+		{"json empty", "POST", "http", "/json", "", 400, "Bad Request"},
+		{"json of another shape", "POST", "http", "/json", `{"domains":"d"}`, 400, "domains"},
+		{"json without domain", "POST", "http", "/json", `{"descriptors":[{}]}`, 400, "rate limit domain must not be empty"},
+		{"json too large", "POST", "http", "/json", `{"domain":"` + strings.Repeat("d", 1<<17) + `"}`, 413, ""},
+		{"else", "GET", "http", "/", "", 404, ""},
+		{"no metrics in public", "GET", "http", "/metrics", "", 404, ""},
+		{"no profiles in public", "GET", "http", "/debug/pprof/", "", 404, ""},
+		{"metrics", "GET", "metrics", "/metrics", "", 200, `ratelimit_service_rate_limit_over_limit{domain="d",key1="k",key2="",limit="",rule="k"} 1`},
+		{"metrics only", "GET", "metrics", "/debug/pprof/", "", 404, ""},
+		{"index", "GET", "debug", "/", "", 200, "/rlconfig"},
+		{"rules", "GET", "debug", "/rlconfig", "", 200, "d.k: unit=HOUR requests_per_unit=1, shadow_mode: false, quota_mode: false"},
+		{"stats", "GET", "debug", "/stats", "", 200, "ratelimit_service_total_requests"},
+		{"profiles", "GET", "debug", "/debug/pprof/", "", 200, "goroutine"},
+		{"no json in debug", "POST", "debug", "/json", ask, 404, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, body := send(t, test.method, "http://"+r.addr[test.listener]+test.path, test.body)
+			if code != test.code || !strings.Contains(body, test.want) {
+				t.Errorf("%s %s = %d %.300q, want %d with %q", test.method, test.path, code, body, test.code, test.want)
+			}
+		})
+	}
+}
