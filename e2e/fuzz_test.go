@@ -21,6 +21,9 @@ func TestFuzzTargetsHaveInputs(t *testing.T) {
 		"/counters":       "server.FuzzCounterQuery",
 		"xDS resources":   "xds.FuzzConvert",
 		"environment":     "cmd/sluice.FuzzEnvironment",
+		"frames":          "h2.FuzzConnection",
+		"header blocks":   "h2.FuzzHeaderBlocks",
+		"Huffman codes":   "h2.FuzzHuffman",
 	} {
 		if !known[target] {
 			t.Errorf("%s: there is no %s", read, target)

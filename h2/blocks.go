@@ -1,0 +1,190 @@
+package h2
+
+// block is a header block on its way (4.3).
+type block struct {
+	stream uint32 // 0: none
+	kind   blockKind
+	end    bool // END_STREAM
+	// tail is the part of a field that has not come whole, and skip how many bytes of a string
+	// are thrown away.
+	tail   []byte
+	parked int // what of tail is counted
+	skip   int
+	head   head
+}
+
+// blockKind is what becomes of a block once it is decoded.
+type blockKind byte
+
+const (
+	blockRequest  blockKind = iota
+	blockTrailers           // of an open stream
+	blockLate               // of a stream that we have ended
+)
+
+// receiveHeaders begins a header block (6.2).
+func (c *Conn) receiveHeaders(f *frame) error {
+	b := &c.block
+	if f.stream&1 == 0 {
+		return &ConnError{CodeProtocol, "HEADERS on a stream that is not a client's"} // 5.1.1
+	}
+	fragment, err := f.unpad()
+	if err != nil {
+		return err
+	}
+	b.kind, b.end = blockRequest, f.has(flagEndStream)
+	if f.stream <= c.last {
+		switch found, client := c.ended.find(f.stream); {
+		case c.find(f.stream) != nil:
+			b.kind = blockTrailers
+		case found && client:
+			return &ConnError{CodeStreamClosed, "HEADERS on a stream that has ended"} // 5.1
+		case found:
+			b.kind = blockLate
+		default:
+			return &ConnError{CodeProtocol, "HEADERS on a stream with a lower number than the last"} // 5.1.1
+		}
+	} else {
+		c.last = f.stream
+		c.odd.give(oddActsPerCall)
+		if c.newest.id != 0 {
+			c.settle(&c.newest)
+		}
+	}
+	b.stream = f.stream
+	b.head.begin(b.kind != blockRequest)
+	if f.has(flagPriority) && dependsOnItself(f.payload[len(f.payload)-len(fragment)-priorityBytes-c.padding(f):], f.stream) {
+		b.head.malformed = "a stream that depends on itself"
+	}
+	c.decoder.begin()
+	return c.receiveFragment(fragment, f.has(flagEndHeaders))
+}
+
+// padding is how many bytes of padding a frame ends with.
+func (*Conn) padding(f *frame) int {
+	if f.has(flagPadded) {
+		return int(f.payload[0])
+	}
+	return 0
+}
+
+// receiveContinuation takes in more of a header block (6.10).
+func (c *Conn) receiveContinuation(f *frame) error {
+	end := f.has(flagEndHeaders)
+	switch {
+	case c.block.stream == 0:
+		return &ConnError{CodeProtocol, "CONTINUATION of no header block"}
+	case len(f.payload) == 0 && !end:
+		return &ConnError{CodeEnhanceYourCalm, "an empty CONTINUATION"}
+	case len(f.payload) < smallFrame && !end:
+		c.odd.left--
+	}
+	return c.receiveFragment(f.payload, end)
+}
+
+// receiveFragment decodes what has come of a block. All of it is decoded, even of a call that is
+// rejected, and none of it is kept but for one field that is not whole.
+func (c *Conn) receiveFragment(p []byte, end bool) error {
+	b := &c.block
+	if b.skip > 0 {
+		n := min(b.skip, len(p))
+		b.skip -= n
+		p = p[n:]
+	}
+	if len(b.tail) > 0 {
+		b.tail = append(b.tail, p...)
+		p = b.tail
+	}
+	for len(p) > 0 {
+		f, n, err := c.decoder.next(p)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+		b.head.add(&f)
+		if n > len(p) {
+			b.skip = n - len(p)
+			n = len(p)
+		}
+		p = p[n:]
+	}
+	if !end {
+		c.keepTail(p)
+		return nil
+	}
+	if len(p) > 0 || b.skip > 0 || !c.decoder.between() {
+		return compressionError("a header block that ends within a field")
+	}
+	c.keepTail(nil)
+	if cap(c.decoder.scratch) > mostScratch {
+		c.decoder.scratch = nil
+	}
+	id := b.stream
+	b.stream = 0
+	c.receiveBlock(id)
+	return nil
+}
+
+// mostScratch is how much memory for strings a connection keeps between blocks.
+const mostScratch = 1 << 10
+
+// keepTail keeps p for the next frame of the block. The memory is counted as parked.
+func (c *Conn) keepTail(p []byte) {
+	b := &c.block
+	if len(p) == 0 {
+		b.tail = nil
+	} else {
+		b.tail = append(b.tail[:0], p...) // p may be a view of it, further on
+	}
+	c.receive.parked += cap(b.tail) - b.parked
+	b.parked = cap(b.tail)
+}
+
+// receiveBlock takes in a header block that is whole.
+func (c *Conn) receiveBlock(id uint32) {
+	h := &c.block.head
+	malformed := h.end()
+	switch c.block.kind {
+	case blockLate:
+		return
+	case blockTrailers:
+		s := c.find(id)
+		switch {
+		case s.state != streamOpen:
+			c.resetFault(id, CodeStreamClosed) // 5.1, half-closed (remote)
+		case malformed != "" || !c.block.end:
+			c.resetFault(id, CodeProtocol) // 8.1
+		default:
+			c.finish(s, nil)
+		}
+		return
+	case blockRequest:
+	}
+	if malformed != "" {
+		c.odd.left -= 1 + oddActsPerCall
+		c.refuse(id, CodeProtocol)
+		return
+	}
+	if c.drain.ignores(id) {
+		c.ended.add(id, c.block.end)
+		return
+	}
+	if c.Open() >= c.server.options.Limits.MaxStreams || c.send.waitingBytes > mostWaiting {
+		if c.receive.aware || c.odd.unaware == 0 {
+			c.odd.left -= 1 + oddActsPerCall
+		} else {
+			c.odd.unaware--
+		}
+		c.refuse(id, CodeRefusedStream)
+		return
+	}
+	c.begin(id)
+}
+
+// refuse resets a stream that has not begun.
+func (c *Conn) refuse(id uint32, code Code) {
+	c.ended.add(id, c.block.end)
+	c.out = appendRSTStream(c.out, id, code)
+}

@@ -1,0 +1,60 @@
+package h2
+
+import "time"
+
+// Handler answers calls. A [Conn] calls its methods; they must not call those of the Conn.
+type Handler interface {
+	// Call answers a call with the bytes of its reply, or with an error's status. The reply must
+	// stay as it is until Call is called again. If later is not nil, the answer comes by
+	// [Conn.Reply] or [Conn.Fail], and the other results do not count.
+	Call(c *Call) (reply []byte, s Status, later Later)
+	// Exceeded returns how a call that is beyond a bound is answered.
+	Exceeded(b Bound, size int) Status
+}
+
+// Later is a call that is answered later.
+type Later interface {
+	// Cancel is called when nobody waits for the answer any more. An answer that comes all the
+	// same is thrown away.
+	Cancel()
+}
+
+// Call is a call whose request is whole.
+type Call struct {
+	// Stream is what [Conn.Reply] and [Conn.Fail] name the call by.
+	Stream uint32
+	// Path is the index of the call's path in [Options].Paths.
+	Path int
+	// Message is the request, without the five bytes before it. It is valid until Call returns.
+	Message []byte
+	// Encoding is what Message is compressed by, one of [Options].Encodings, or "".
+	Encoding string
+	// Timeout is what is left of the call's timeout, if HasTimeout.
+	Timeout    time.Duration
+	HasTimeout bool
+}
+
+// Status is how a call ends: a status code of gRPC and, unless that is OK, a text for people.
+type Status struct {
+	Code    uint32
+	Message string
+}
+
+// Status codes of gRPC that this package answers with.
+const (
+	statusOK               = 0
+	statusDeadlineExceeded = 4
+	statusUnimplemented    = 12
+	statusInternal         = 13
+)
+
+// Bound is one of [Limits] that a call alone can exceed.
+type Bound byte
+
+// The bounds that [Handler.Exceeded] is told of.
+const (
+	// BoundHeaders is [Limits].MaxHeaderBytes.
+	BoundHeaders Bound = iota
+	// BoundMessage is [Limits].MaxMessageBytes.
+	BoundMessage
+)

@@ -1,0 +1,54 @@
+package h2
+
+import "time"
+
+// draining is the orderly end of a connection, in two steps (6.8). First the client is told to begin
+// no more streams. It may have begun some already, so only when it answers a PING that was sent with
+// it, or after drainPatience, it is told which stream was the last.
+type draining struct {
+	step  drainStep
+	since time.Duration
+	last  uint32 // in the second step: later streams are not looked at
+}
+
+type drainStep byte
+
+const (
+	drainNot drainStep = iota
+	drainTold
+	drainLast
+)
+
+const drainPatience = time.Second
+
+// drainPing is the data of that PING.
+const drainPing = "sluice\x00\x01"
+
+// Drain begins the end of the connection: calls are answered until the client knows.
+func (c *Conn) Drain(out []byte, now time.Duration) []byte {
+	if c.drain.step != drainNot {
+		return out
+	}
+	c.drain = draining{step: drainTold, since: now}
+	out = appendGoAway(out, mostWindow, CodeNo, "")
+	return appendPing(out, 0, []byte(drainPing))
+}
+
+// Drained reports whether the connection has drained: it can be closed.
+func (c *Conn) Drained() bool { return c.drain.step == drainLast && c.Open() == 0 }
+
+// endDrain tells the client which stream was the last.
+func (c *Conn) endDrain() {
+	c.drain.step, c.drain.last = drainLast, c.last
+	c.out = appendGoAway(c.out, c.last, CodeNo, "")
+}
+
+// ignores reports whether a new stream comes too late. Its client knows that it is not answered.
+func (d *draining) ignores(id uint32) bool { return d.step == drainLast && id > d.last }
+
+// receivePong takes in the answer of a PING of ours.
+func (c *Conn) receivePong(data []byte) {
+	if c.drain.step == drainTold && string(data) == drainPing {
+		c.endDrain()
+	}
+}

@@ -1,0 +1,35 @@
+package h2
+
+import (
+	"testing"
+	"time"
+)
+
+func TestDrain(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		c := begun(t)
+		c.call(1, "later")
+		c.out = c.conn.Drain(c.out, c.now)
+		c.out = c.conn.Drain(c.out, c.now) // once is enough
+		c.call(3, "was on its way")
+		c.want(append([]string{"GOAWAY 2147483647 NO_ERROR", `PING "sluice\x00\x01"`}, answer(3, "was on its way")...)...)
+		if answered {
+			c.must(c.WritePing(true, [8]byte([]byte(drainPing))))
+		} else {
+			c.out = c.conn.Overdue(c.out, c.now+drainPatience-time.Nanosecond)
+			c.want()
+			c.out = c.conn.Overdue(c.out, c.now+drainPatience)
+		}
+		c.want("GOAWAY 3 NO_ERROR")
+		c.call(5, "too late") // its headers are decoded all the same
+		c.want()
+		if c.conn.Drained() {
+			t.Error("it has drained, though a call is open")
+		}
+		c.out = c.conn.Reply(c.out, 1, []byte("at last"))
+		c.want(answer(1, "at last")...)
+		if !c.conn.Drained() || len(c.handler.calls) != 2 {
+			t.Errorf("drained: %v, with %d calls", c.conn.Drained(), len(c.handler.calls))
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package h2
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// TestRepliesWaitForWindows has a client open its windows little by little.
+func TestRepliesWaitForWindows(t *testing.T) {
+	c := begun(t)
+	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	c.want("SETTINGS ACK")
+	c.call(1, "hello")
+	c.call(3, "world")
+	c.want("HEADERS 1", "HEADERS 3")
+	if c.conn.Parked() != 20 {
+		t.Errorf("%d bytes are parked, want 20", c.conn.Parked())
+	}
+	c.must(c.WriteWindowUpdate(3, 4))
+	c.want(`DATA 3 "\x00\x00\x00\x00"`)
+	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 3}))
+	c.want("SETTINGS ACK", `DATA 1 "\x00\x00\x00"`, `DATA 3 "\x05wo"`)
+	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})) // windows are negative now
+	c.want("SETTINGS ACK")
+	c.must(c.WriteWindowUpdate(1, 2))
+	c.want()
+	c.must(c.WriteWindowUpdate(1, 100))
+	c.want(`DATA 1 "\x00\x05hello"`, "HEADERS 1 grpc-status=0 END")
+	c.must(c.WriteRSTStream(3, http2.ErrCodeCancel))
+	c.want()
+	if c.conn.Parked() != 0 || c.conn.Open() != 0 {
+		t.Errorf("%d bytes are parked, %d streams open", c.conn.Parked(), c.conn.Open())
+	}
+}
+
+// TestRepliesWaitForTheConnectionsWindow also has a reply of several frames.
+func TestRepliesWaitForTheConnectionsWindow(t *testing.T) {
+	c := begun(t)
+	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
+	c.want("SETTINGS ACK")
+	c.handlerReplies(strings.Repeat("x", 40_000))
+	c.call(1, "long")
+	c.want("HEADERS 1", "DATA 1 16384 bytes", "DATA 1 16384 bytes", "DATA 1 7237 bytes", "HEADERS 1 grpc-status=0 END")
+	c.call(3, "long")
+	c.want("HEADERS 3", "DATA 3 16384 bytes", "DATA 3 9146 bytes")
+	c.handlerReplies("")
+	c.call(5, "hello") // the window is closed, and it is not its turn
+	c.want("HEADERS 5")
+	c.must(c.WriteWindowUpdate(0, 14_474))
+	c.want("DATA 3 14474 bytes")
+	c.must(c.WriteWindowUpdate(0, 12))
+	c.want(`DATA 3 "x"`, "HEADERS 3 grpc-status=0 END", answer(5, "hello")[1], answer(5, "hello")[2])
+}
+
+// replies answers with a fixed reply.
+type replies struct {
+	*echo
+	with string
+}
+
+func (r replies) Call(*Call) ([]byte, Status, Later) { return []byte(r.with), Status{}, nil }
+
+func (c *client) handlerReplies(with string) {
+	if c.conn.handler = c.handler; with != "" {
+		c.conn.handler = replies{c.handler, with}
+	}
+}
+
+// TestTooManyWaitingReplies has a client that never opens its window: its calls are refused before the
+// handler decides them, and what waits is thrown away in time.
+func TestTooManyWaitingReplies(t *testing.T) {
+	c := begun(t, func(o *Options) { o.Limits.MaxStreams = 1000 })
+	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	c.want("SETTINGS ACK")
+	c.handlerReplies(strings.Repeat("x", 10_000))
+	id := uint32(1)
+	for ; ; id += 2 {
+		c.call(id, "long")
+		if got := c.frames(); got[0] != fmt.Sprintf("HEADERS %d", id) {
+			if want := fmt.Sprintf("RST_STREAM %d REFUSED_STREAM", id); !slices.Equal(got, []string{want}) {
+				t.Fatalf("the client gets %q, want %q", got, want)
+			}
+			break
+		}
+		if c.conn.Parked() > mostWaiting+11_000 {
+			t.Fatalf("%d bytes are parked", c.conn.Parked())
+		}
+	}
+	c.out = c.conn.Overdue(c.out, c.now+mostReplyTime-1)
+	c.want()
+	c.out = c.conn.Overdue(c.out, c.now+mostReplyTime)
+	if got := c.frames(); len(got) != int(id/2) || got[0] != "RST_STREAM 1 CANCEL" || c.conn.Parked() != 0 {
+		t.Errorf("%d frames, from %q on; %d bytes are parked", len(got), got[0], c.conn.Parked())
+	}
+}
+
+// large writes the beginning of a message of so many bytes.
+func (c *client) large(stream uint32, bytes, sent int) {
+	c.t.Helper()
+	c.headers(stream, false, request(echoPath)...)
+	prefix := []byte{0, 0, byte(bytes >> 16), byte(bytes >> 8), byte(bytes)}[0:5]
+	prefix[1], prefix[2], prefix[3], prefix[4] = byte(bytes>>24), byte(bytes>>16), byte(bytes>>8), byte(bytes)
+	c.must(c.WriteData(stream, false, append(prefix, make([]byte, sent-5)...)))
+}
+
+// TestLargeRequestsTakeTurns has six large requests at once, of which four may be sent.
+func TestLargeRequestsTakeTurns(t *testing.T) {
+	c := begun(t)
+	for id := uint32(1); id <= 11; id += 2 {
+		c.large(id, 50_000, 3000)
+	}
+	c.want("WINDOW_UPDATE 1 46165", "WINDOW_UPDATE 3 46165", "WINDOW_UPDATE 5 46165", "WINDOW_UPDATE 7 46165")
+	c.large(13, 4091, 3000) // fits its first window
+	c.must(c.WriteData(13, true, make([]byte, 1096)))
+	if got := c.frames(); got[len(got)-1] != "HEADERS 13 grpc-status=0 END" {
+		t.Errorf("a request that fits the first window gets %q", got)
+	}
+	c.must(c.WriteRSTStream(9, http2.ErrCodeCancel)) // it was the next
+	c.want()
+	for sent := 3000; sent < 50_005; sent += 10_000 {
+		c.must(c.WriteData(1, sent+10_000 >= 50_005, make([]byte, min(10_000, 50_005-sent))))
+	}
+	if got := c.frames(); got[0] != "HEADERS 1" || !slices.Contains(got, "WINDOW_UPDATE 11 46165") {
+		t.Errorf("the end of a large request gives %q", got)
+	}
+	c.must(c.WriteRSTStream(3, http2.ErrCodeCancel))
+	for _, id := range []uint32{5, 7, 11} {
+		c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
+	}
+	c.want()
+	if c.conn.Parked() != 0 || c.conn.receive.turns != 0 {
+		t.Errorf("%d bytes are parked, %d turns taken", c.conn.Parked(), c.conn.receive.turns)
+	}
+}
+
+// TestPaddingTakesNoWindow has a small request whose padding would use up the window.
+func TestPaddingTakesNoWindow(t *testing.T) {
+	c := begun(t)
+	c.headers(1, false, request(echoPath)...)
+	message := grpcMessage(strings.Repeat("x", 2000))
+	for i, b := range message {
+		c.must(c.WriteDataPadded(1, i == len(message)-1, []byte{b}, make([]byte, 255)))
+		c.conn.odd.left = oddActsAtOnce // not what this is about
+		c.feed()
+		if c.err != nil {
+			t.Fatalf("after %d bytes: %v", i, c.err)
+		}
+	}
+	got := c.frames()
+	if last := got[len(got)-1]; last != "HEADERS 1 grpc-status=0 END" {
+		t.Errorf("the last frame is %q", last)
+	}
+}
+
+// TestClientsKeepToTheirWindows has clients that do not.
+func TestClientsKeepToTheirWindows(t *testing.T) {
+	c := begun(t)
+	c.headers(1, false, request(echoPath)...)
+	c.must(c.WriteData(1, false, make([]byte, firstWindow)[:3]))
+	c.feed()
+	c.must(c.WriteData(1, false, make([]byte, firstWindow-2)))
+	c.wantError(CodeFlowControl)
+
+	// Before the acknowledgement, windows are HTTP/2's own, and the connection's is the bound.
+	c = newClient(t)
+	c.must(c.WriteSettings())
+	c.want("SETTINGS", "SETTINGS ACK")
+	for id := uint32(1); id <= 31; id += 2 {
+		c.large(id, 50_000, 4095)
+	}
+	got := c.frames()
+	if c.err != nil || len(got) != 0 || c.conn.Parked() < 16*4095 {
+		t.Errorf("%q, %v; %d bytes are parked", got, c.err, c.conn.Parked())
+	}
+	c.large(33, 50_000, 16)
+	c.wantError(CodeFlowControl)
+}
+
+// TestWindowsFollowOurSettings has a request begin before the client knows of the smaller window.
+func TestWindowsFollowOurSettings(t *testing.T) {
+	c := newClient(t)
+	c.must(c.WriteSettings())
+	c.want("SETTINGS", "SETTINGS ACK")
+	c.large(1, 50_000, 10_000)
+	c.headers(3, false, request(echoPath)...)
+	c.want()
+	c.must(c.WriteSettingsAck())
+	// The stream's window is 4096-10000, and 40005 are missing.
+	c.want("WINDOW_UPDATE 0 993041", "WINDOW_UPDATE 1 46165")
+	for range 4 {
+		c.must(c.WriteData(1, false, make([]byte, 10_000)))
+	}
+	c.must(c.WriteData(1, true, make([]byte, 5)))
+	c.must(c.WriteData(3, true, grpcMessage("hello")))
+	if got := c.frames(); c.err != nil || got[len(got)-1] != "HEADERS 3 grpc-status=0 END" {
+		t.Errorf("%q, %v", got, c.err)
+	}
+}
+
+// TestTheConnectionsWindowGoesOn has more data than it holds, even of streams that have ended.
+func TestTheConnectionsWindowGoesOn(t *testing.T) {
+	c := begun(t)
+	c.headers(1, false, request("/unknown")...)
+	for range 3 * ourWindow / maxFrameBytes {
+		c.must(c.WriteData(1, false, make([]byte, maxFrameBytes)))
+		c.feed()
+	}
+	updates := 0
+	for _, f := range c.frames() {
+		if f == fmt.Sprintf("WINDOW_UPDATE 0 %d", ourWindow/2) {
+			updates++
+		}
+	}
+	if c.err != nil || updates != 6 {
+		t.Errorf("%d updates, %v; want one for each half window", updates, c.err)
+	}
+}
+
+// TestRequestsThatDoNotEnd ends them after five seconds or with their deadline.
+func TestRequestsThatDoNotEnd(t *testing.T) {
+	c := begun(t)
+	c.headers(1, false, request(echoPath, "grpc-timeout", "1S")...)
+	c.headers(3, false, request(echoPath, "grpc-timeout", "1H")...)
+	c.headers(5, false, request(echoPath)...)
+	c.call(7, "later")
+	c.want()
+	for _, tt := range []struct {
+		after time.Duration
+		want  []string
+	}{
+		{time.Second - 1, nil},
+		{time.Second, []string{"RST_STREAM 1 CANCEL"}},
+		{mostRequestTime - 1, nil},
+		{mostRequestTime, []string{"RST_STREAM 3 CANCEL", "RST_STREAM 5 CANCEL"}},
+		{time.Hour, nil},
+	} {
+		c.out = c.conn.Overdue(c.out, c.now+tt.after)
+		c.want(tt.want...)
+	}
+	if c.conn.Open() != 1 {
+		t.Errorf("%d streams are open, want the one that waits for its answer", c.conn.Open())
+	}
+	c.conn.Close()
+	if c.handler.cancelled != 1 {
+		t.Errorf("%d calls were cancelled, want 1", c.handler.cancelled)
+	}
+}

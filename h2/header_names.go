@@ -1,0 +1,155 @@
+package h2
+
+// headerName is a header that a request's meaning depends on. It is worked out once for each entry
+// of a header table, so that an indexed field costs a look-up.
+type headerName byte
+
+const (
+	nameOther headerName = iota
+	nameMethod
+	nameScheme
+	namePath
+	nameAuthority
+	nameHost
+	nameContentType
+	nameContentLength
+	nameTE
+	nameTimeout
+	nameEncoding
+	// nameConnection is that of a header of HTTP/1 connections, which must not be here (8.2.2).
+	nameConnection
+	// namePseudo is a pseudo-header that no request has (8.3).
+	namePseudo
+	// nameInvalid has bytes that no name may have (8.2.1).
+	nameInvalid
+)
+
+// headerKind is what a header is and, by its value, what it says.
+type headerKind struct {
+	headerName headerName
+	meaning    byte // depends on the name
+}
+
+// Meanings of values. Zero is a value that needs no attention, or that has to be read.
+const (
+	valueInvalid byte = 255 // bytes that no value may have (8.2.1)
+
+	methodOther byte = 1
+
+	pathRelative byte = 254 // does not begin with a slash
+	// Another path is the number of a known one, from 1 on, or 0.
+
+	contentNotGRPC  byte = 1
+	contentNotProto byte = 2 // gRPC of another codec
+
+	teOther byte = 1 // other than trailers
+)
+
+// knownHeaders are the headers that a server knows. It is read only.
+type knownHeaders struct {
+	paths  map[string]byte
+	static [len(staticTable)]field
+}
+
+func newKnownHeaders(paths []string) *knownHeaders {
+	k := &knownHeaders{paths: make(map[string]byte, len(paths))}
+	for i, p := range paths {
+		k.paths[p] = byte(i + 1)
+	}
+	for i, e := range staticTable {
+		f := field{name: []byte(e.name), value: []byte(e.value)}
+		f.headerName = nameOf(f.name)
+		f.meaning = k.meaning(f.headerName, f.value)
+		k.static[i] = f
+	}
+	return k
+}
+
+// nameOf returns which header a name is.
+func nameOf(name []byte) headerName {
+	switch string(name) { // does not allocate
+	case ":method":
+		return nameMethod
+	case ":scheme":
+		return nameScheme
+	case ":path":
+		return namePath
+	case ":authority":
+		return nameAuthority
+	case "host":
+		return nameHost
+	case "content-type":
+		return nameContentType
+	case "content-length":
+		return nameContentLength
+	case "te":
+		return nameTE
+	case "grpc-timeout":
+		return nameTimeout
+	case "grpc-encoding":
+		return nameEncoding
+	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
+		return nameConnection
+	}
+	for i, b := range name {
+		switch {
+		case b == ':' && i == 0:
+			return namePseudo
+		case b <= ' ', 'A' <= b && b <= 'Z', b >= 0x7f, b == ':':
+			return nameInvalid
+		}
+	}
+	if len(name) == 0 {
+		return nameInvalid
+	}
+	return nameOther
+}
+
+// meaning returns what the value of a header says.
+func (k *knownHeaders) meaning(name headerName, value []byte) byte {
+	for _, b := range value {
+		if b == 0 || b == '\r' || b == '\n' {
+			return valueInvalid
+		}
+	}
+	switch name { //nolint:exhaustive // the others say nothing by their value alone
+	case nameMethod:
+		if string(value) != "POST" {
+			return methodOther
+		}
+	case namePath:
+		if len(value) == 0 || value[0] != '/' {
+			return pathRelative
+		}
+		return k.paths[string(value)]
+	case nameContentType:
+		return contentType(value)
+	case nameTE:
+		if string(value) != "trailers" {
+			return teOther
+		}
+	}
+	return 0
+}
+
+// contentType reads that of a request: gRPC over HTTP2, "Requests".
+func contentType(value []byte) byte {
+	const grpc = "application/grpc"
+	if len(value) < len(grpc) || string(value[:len(grpc)]) != grpc {
+		return contentNotGRPC
+	}
+	codec := value[len(grpc):]
+	for i, b := range codec {
+		if b == ';' {
+			codec = codec[:i]
+			break
+		}
+	}
+	switch {
+	case len(codec) == 0, string(codec) == "+proto":
+		return 0
+	case codec[0] == '+':
+		return contentNotProto
+	}
+	return contentNotGRPC
+}

@@ -1,0 +1,149 @@
+package h2
+
+import "time"
+
+// head is what the header fields of a request say, and whether they may be there.
+type head struct {
+	kinds [nameConnection]byte // the meaning of each header that came
+	seen  uint16               // one bit for each header that came
+
+	size      int    // of the list (6.5.2)
+	path      []byte // an unknown one; it is kept as long as the call
+	encoding  []byte // grpc-encoding; likewise
+	timeout   time.Duration
+	length    int64  // content-length, -1 without
+	malformed string // why (8.1.1), or ""
+	regular   bool   // a header that is no pseudo-header has come
+	trailers  bool   // these are a request's trailers
+}
+
+// begin forgets all but the memory.
+func (h *head) begin(trailers bool) {
+	*h = head{path: h.path[:0], encoding: h.encoding[:0], length: -1, trailers: trailers}
+}
+
+func (h *head) has(name headerName) bool { return h.seen>>name&1 == 1 }
+
+// mostOfText is how much is kept of a path or an encoding: enough for an error.
+const mostOfText = 1 << 10
+
+// add takes in a field.
+func (h *head) add(f *field) {
+	h.size += f.size
+	if f.tooLong || f.size == 0 || h.malformed != "" {
+		return
+	}
+	switch {
+	case f.meaning == valueInvalid:
+		h.malformed = "a header with a byte that no value may have"
+		return
+	case f.headerName == nameOther:
+		h.regular = true
+		return
+	case f.headerName >= nameConnection:
+		h.malformed = [...]string{
+			"a header of HTTP/1 connections", "an unknown pseudo-header", "a header with a byte that no name may have",
+		}[f.headerName-nameConnection]
+		return
+	case f.headerName <= nameAuthority:
+		switch {
+		case h.regular:
+			h.malformed = "a pseudo-header after other headers"
+		case h.trailers:
+			h.malformed = "a pseudo-header in trailers"
+		case h.has(f.headerName):
+			h.malformed = "a pseudo-header twice"
+		}
+	default:
+		h.regular = true
+	}
+	h.seen |= 1 << f.headerName
+	h.kinds[f.headerName] = f.meaning
+	h.read(f)
+}
+
+// read takes in the value of a header that its meaning does not say all of.
+func (h *head) read(f *field) {
+	switch f.headerName { //nolint:exhaustive // of the others the meaning says all
+	case namePath:
+		if f.meaning == 0 {
+			h.path = append(h.path[:0], f.value[:min(len(f.value), mostOfText)]...)
+		}
+	case nameEncoding:
+		h.encoding = append(h.encoding[:0], f.value[:min(len(f.value), mostOfText)]...)
+	case nameTE:
+		if f.meaning == teOther {
+			h.malformed = "te other than trailers"
+		}
+	case nameTimeout:
+		h.timeout = parseTimeout(f.value)
+	case nameContentLength:
+		n, ok := parseLength(f.value)
+		if !ok || h.length >= 0 && h.length != n {
+			h.malformed = "an invalid content-length"
+		}
+		h.length = n
+	}
+}
+
+// end returns why the request is malformed, or "".
+func (h *head) end() string {
+	switch {
+	case h.malformed != "" || h.trailers:
+	case !h.has(nameMethod), !h.has(nameScheme), !h.has(namePath):
+		h.malformed = "no :method, :scheme or :path" // 8.3.1
+	case h.kinds[namePath] == pathRelative:
+		h.malformed = "a :path without a slash at its beginning"
+	}
+	return h.malformed
+}
+
+// badTimeout is a grpc-timeout that cannot be read.
+const badTimeout time.Duration = -1
+
+// parseTimeout reads a grpc-timeout: at most 8 digits, and a unit.
+func parseTimeout(value []byte) time.Duration {
+	if len(value) < 2 || len(value) > 9 {
+		return badTimeout
+	}
+	n := int64(0)
+	for _, b := range value[:len(value)-1] {
+		if b < '0' || b > '9' {
+			return badTimeout
+		}
+		n = 10*n + int64(b-'0')
+	}
+	var unit time.Duration
+	switch value[len(value)-1] {
+	case 'H':
+		unit = time.Hour
+	case 'M':
+		unit = time.Minute
+	case 'S':
+		unit = time.Second
+	case 'm':
+		unit = time.Millisecond
+	case 'u':
+		unit = time.Microsecond
+	case 'n':
+		unit = time.Nanosecond
+	default:
+		return badTimeout
+	}
+	const longest = 100 * 365 * 24 * time.Hour
+	if n > int64(longest/unit) {
+		return longest
+	}
+	return time.Duration(n) * unit
+}
+
+// parseLength reads a content-length.
+func parseLength(value []byte) (n int64, ok bool) {
+	for _, b := range value {
+		if b < '0' || b > '9' || n > 1<<50 {
+			return 0, false
+		}
+		n = 10*n + int64(b-'0')
+	}
+	return n, len(value) > 0
+}

@@ -1,0 +1,250 @@
+package h2
+
+// field is a header field of a block. Its bytes are valid until the next field is decoded.
+type field struct {
+	name, value []byte
+	headerKind
+	// tooLong says that name or value is longer than the decoder keeps. Both are then empty.
+	tooLong bool
+	// size is what the field counts in the header list (6.5.2).
+	size int
+}
+
+// decoder decodes header blocks: RFC 7541. Once it has grown it allocates nothing.
+//
+// It is given a block in pieces and never holds more of it than one field. A string of more than
+// longest bytes is not even held: the caller skips it.
+type decoder struct {
+	table   headerTable
+	known   *knownHeaders
+	longest int
+	scratch []byte // strings that are not views of the block
+	// resizable says that a size update may come: at the beginning of a block only (RFC 7541,
+	// section 4.2).
+	resizable bool
+	// owed says that the name of a field was skipped and its value comes next.
+	owed owedValue
+}
+
+type owedValue byte
+
+const (
+	owesNothing owedValue = iota
+	owesValue
+	owesIndexed // the field is to be inserted into the table
+)
+
+// leastLongest is the least that longest may be: a string so long, Huffman-coded at 30 bits for each
+// byte, is larger than the table. So if it is skipped, the table need not have it.
+const leastLongest = 16 << 10
+
+func newDecoder(known *knownHeaders, longest int) decoder {
+	return decoder{table: newHeaderTable(), known: known, longest: max(longest, leastLongest)}
+}
+
+// begin begins a block.
+func (d *decoder) begin() { d.resizable, d.owed = true, owesNothing }
+
+// between reports whether the fields so far are whole.
+func (d *decoder) between() bool { return d.owed == owesNothing }
+
+// compressionError ends a connection: client and server no longer agree about the table (4.3).
+func compressionError(reason string) error { return &ConnError{CodeCompression, reason} }
+
+// next decodes the field at the beginning of p. It takes n bytes: 0 if the field is not whole, and
+// more than p has if the rest of a string is to be skipped. A size update comes with the field after
+// it, or, at the end of p, as a field of size 0.
+func (d *decoder) next(p []byte) (f field, n int, err error) {
+	if d.owed != owesNothing {
+		f, n, err = d.skippedValue(p)
+		return f, n, err
+	}
+	for at := 0; at < len(p); {
+		b := p[at]
+		switch {
+		case b&0x80 != 0:
+			f, n, err = d.indexed(p[at:])
+		case b&0x40 != 0:
+			f, n, err = d.literal(p[at:], 6, true)
+		case b&0x20 != 0:
+			if n, err = d.resize(p[at:]); n > 0 && err == nil {
+				at += n
+				continue
+			}
+		default: // without indexing, or never indexed
+			f, n, err = d.literal(p[at:], 4, false)
+		}
+		if n == 0 || err != nil {
+			return field{}, at, err // a size update is taken once
+		}
+		d.resizable = false
+		return f, at + n, nil
+	}
+	return field{}, len(p), nil
+}
+
+// resize takes a size update: RFC 7541, section 6.3.
+func (d *decoder) resize(p []byte) (n int, err error) {
+	size, n, err := readInteger(p, 5)
+	switch {
+	case n == 0 || err != nil:
+		return 0, err
+	case !d.resizable:
+		return 0, compressionError("a size update within a header block")
+	case size > tableBytes:
+		return 0, compressionError("a header table larger than allowed")
+	}
+	d.table.resize(size)
+	return n, nil
+}
+
+// indexed decodes a field that is in a table: RFC 7541, section 6.1.
+func (d *decoder) indexed(p []byte) (f field, n int, err error) {
+	i, n, err := readInteger(p, 7)
+	if n == 0 || err != nil {
+		return field{}, 0, err
+	}
+	f, err = d.lookup(i)
+	f.size = len(f.name) + len(f.value) + entryOverhead
+	return f, n, err
+}
+
+// lookup returns the entry i of both tables: RFC 7541, section 2.3.3.
+func (d *decoder) lookup(i int) (field, error) {
+	if i > 0 {
+		if i < len(staticTable) {
+			return d.known.static[i], nil
+		}
+		if f, ok := d.table.get(i - len(staticTable)); ok {
+			return f, nil
+		}
+	}
+	return field{}, compressionError("an index that is in no table")
+}
+
+// literal decodes a field whose value, and maybe name, are in the block: RFC 7541, section 6.2.
+func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, err error) {
+	i, n, err := readInteger(p, prefix)
+	if n == 0 || err != nil {
+		return field{}, 0, err
+	}
+	d.scratch = d.scratch[:0]
+	if i != 0 {
+		if f, err = d.lookup(i); err != nil {
+			return field{}, 0, err
+		}
+		if insert && i >= len(staticTable) {
+			f.name = d.keep(f.name) // inserting may move the table's bytes
+		}
+	} else {
+		var s hpackString
+		if s, err = readString(p[n:]); s.prefix == 0 || err != nil {
+			return field{}, 0, err
+		}
+		n += s.prefix + s.length
+		if s.length > d.longest {
+			if d.owed = owesValue; insert {
+				d.owed = owesIndexed
+			}
+			return field{tooLong: true, size: s.length + entryOverhead}, n, nil
+		}
+		if n > len(p) {
+			return field{}, 0, nil
+		}
+		if f.name, err = d.decode(p[n-s.length:n], s.huffman); err != nil {
+			return field{}, 0, err
+		}
+		f.headerName = nameOf(f.name)
+	}
+	s, err := readString(p[n:])
+	if s.prefix == 0 || err != nil {
+		return field{}, 0, err
+	}
+	n += s.prefix + s.length
+	if s.length > d.longest {
+		if insert {
+			d.table.evict(tableBytes)
+		}
+		return field{tooLong: true, size: len(f.name) + s.length + entryOverhead}, n, nil
+	}
+	if n > len(p) {
+		return field{}, 0, nil
+	}
+	if f.value, err = d.decode(p[n-s.length:n], s.huffman); err != nil {
+		return field{}, 0, err
+	}
+	f.meaning = d.known.meaning(f.headerName, f.value)
+	f.size = len(f.name) + len(f.value) + entryOverhead
+	if insert {
+		d.table.insert(&f)
+	}
+	return f, n, nil
+}
+
+// skippedValue takes the value of a field whose name was too long.
+func (d *decoder) skippedValue(p []byte) (f field, n int, err error) {
+	s, err := readString(p)
+	if s.prefix == 0 || err != nil {
+		return field{}, 0, err
+	}
+	if d.owed == owesIndexed {
+		d.table.evict(tableBytes)
+	}
+	d.owed = owesNothing
+	return field{tooLong: true, size: s.length}, s.prefix + s.length, nil
+}
+
+// decode returns the bytes of a string, as a view of the block if it can.
+func (d *decoder) decode(s []byte, coded bool) ([]byte, error) {
+	if !coded {
+		return s, nil
+	}
+	from := len(d.scratch)
+	var ok bool
+	if d.scratch, ok = huffman.append(d.scratch, s); !ok {
+		return nil, compressionError("an invalid Huffman code")
+	}
+	return d.scratch[from:len(d.scratch):len(d.scratch)], nil
+}
+
+// keep copies what an insert may overwrite.
+func (d *decoder) keep(b []byte) []byte {
+	d.scratch = append(d.scratch, b...)
+	return d.scratch[:len(b):len(b)]
+}
+
+// hpackString is the beginning of a string: RFC 7541, section 5.2.
+type hpackString struct {
+	prefix, length int // bytes of the length, and of the string; prefix is 0 if it is not whole
+	huffman        bool
+}
+
+func readString(p []byte) (s hpackString, err error) {
+	if len(p) == 0 {
+		return s, nil
+	}
+	s.huffman = p[0]&0x80 != 0
+	s.length, s.prefix, err = readInteger(p, 7)
+	return s, err
+}
+
+// readInteger decodes an integer with a prefix of so many bits: RFC 7541, section 5.1. It takes n
+// bytes, 0 if the integer is not whole. The largest is 2^28 and a little more, which nothing
+// reaches.
+func readInteger(p []byte, prefix uint) (v, n int, err error) {
+	most := 1<<prefix - 1
+	if v = int(p[0]) & most; v < most {
+		return v, 1, nil
+	}
+	for shift := uint(0); shift < 28; shift += 7 {
+		n++
+		if n == len(p) {
+			return 0, 0, nil
+		}
+		v += int(p[n]&0x7f) << shift
+		if p[n]&0x80 == 0 {
+			return v, n + 1, nil
+		}
+	}
+	return 0, 0, compressionError("an integer that is too large")
+}

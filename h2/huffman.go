@@ -1,0 +1,147 @@
+package h2
+
+import "encoding/binary"
+
+// huffmanBits is how many bits the code of each symbol has: RFC 7541, appendix B. The last symbol
+// is EOS. The code is canonical: codes of one length are consecutive numbers in the order of their
+// symbols, and longer codes follow shorter ones. So the lengths say the codes too.
+var huffmanBits = [257]uint8{
+	13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
+	28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
+	6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6,
+	5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10,
+	13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
+	7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6,
+	15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5,
+	6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28,
+	20, 22, 20, 20, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23, 24, 23,
+	24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24,
+	22, 21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23,
+	21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23,
+	26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25,
+	19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27,
+	20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23,
+	26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
+	30,
+}
+
+const (
+	huffmanEOS     = 256
+	longestCode    = 30
+	huffmanLookup  = 12 // bits that are looked up at once
+	huffmanSymbols = 2  // most symbols found by one look-up
+)
+
+// huffmanEntry is what huffmanLookup bits begin with.
+type huffmanEntry struct {
+	symbols [huffmanSymbols]byte
+	count   uint8 // how many symbols end within these bits; 0: the first code is longer
+	bits    uint8 // bits of all of them
+}
+
+// huffman decodes by a table of 12 bits and two symbols. By x/net's table of 8 bits and one symbol,
+// the path of a call, 43 bytes, takes 340 ns; by this one 135.
+var huffman = newHuffman()
+
+type huffmanDecoder struct {
+	table [1 << huffmanLookup]huffmanEntry
+	// Codes of n bits begin at first[n], and belong to the symbols from at[n] on.
+	first, at [longestCode + 1]uint32
+	symbols   [257]uint16 // in the order of their codes
+}
+
+func newHuffman() *huffmanDecoder {
+	h := new(huffmanDecoder)
+	code, n := uint32(0), uint32(0)
+	for bits := 1; bits <= longestCode; bits++ {
+		code <<= 1
+		h.first[bits], h.at[bits] = code, n
+		for symbol, b := range huffmanBits {
+			if int(b) == bits {
+				h.symbols[n] = uint16(symbol)
+				n++
+				code++
+			}
+		}
+	}
+	for i := range h.table {
+		e, rest := &h.table[i], uint32(i)<<(longestCode-huffmanLookup)
+		for e.count < huffmanSymbols {
+			symbol, bits := h.long(rest << e.bits & (1<<longestCode - 1))
+			if e.bits+bits > huffmanLookup {
+				break
+			}
+			e.symbols[e.count] = byte(symbol) //nolint:gosec // EOS has more bits
+			e.count++
+			e.bits += bits
+		}
+	}
+	return h
+}
+
+// long decodes the code at the beginning of 30 bits.
+func (h *huffmanDecoder) long(code uint32) (symbol uint16, bits uint8) {
+	for bits = 5; ; bits++ { // no code is shorter
+		prefix := code >> (longestCode - bits)
+		n := uint32(len(h.symbols)) - h.at[bits]
+		if bits < longestCode {
+			n = h.at[bits+1] - h.at[bits]
+		}
+		if prefix-h.first[bits] < n {
+			return h.symbols[h.at[bits]+prefix-h.first[bits]], bits
+		}
+	}
+}
+
+// append appends what src decodes to. It reports whether src is valid: RFC 7541, section 5.2.
+func (h *huffmanDecoder) append(dst, src []byte) ([]byte, bool) {
+	var acc uint64 // its low bits are the next ones
+	have := 0      // how many
+	for {
+		switch {
+		case have >= longestCode:
+		case len(src) >= 4:
+			acc, have = acc<<32|uint64(binary.BigEndian.Uint32(src)), have+32
+			src = src[4:]
+		default:
+			for _, b := range src {
+				acc, have = acc<<8|uint64(b), have+8
+			}
+			src = nil
+		}
+		if have < huffmanLookup {
+			return h.appendLast(dst, acc, have)
+		}
+		e := &h.table[acc>>(have-huffmanLookup)&(1<<huffmanLookup-1)]
+		switch {
+		case e.count > 0:
+			dst = append(dst, e.symbols[:e.count]...)
+			have -= int(e.bits)
+		case have < longestCode:
+			return h.appendLast(dst, acc, have)
+		default:
+			symbol, bits := h.long(uint32(acc >> (have - longestCode) & (1<<longestCode - 1)))
+			if symbol == huffmanEOS {
+				return dst, false
+			}
+			dst = append(dst, byte(symbol)) //nolint:gosec // it is not EOS
+			have -= int(bits)
+		}
+	}
+}
+
+// appendLast decodes the last bits of a string, fewer than the longest code has.
+func (h *huffmanDecoder) appendLast(dst []byte, acc uint64, have int) ([]byte, bool) {
+	for have > 0 {
+		// The padding is ones, which are the beginning of EOS.
+		missing := longestCode - have
+		symbol, bits := h.long(uint32(acc<<missing&(1<<longestCode-1) | (1<<missing - 1))) //nolint:gosec // 30 bits
+		if int(bits) > have {
+			break
+		}
+		dst = append(dst, byte(symbol)) //nolint:gosec // EOS has more bits than there are
+		have -= int(bits)
+	}
+	ones := uint64(1)<<have - 1
+	return dst, have < 8 && acc&ones == ones
+}

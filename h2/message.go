@@ -1,0 +1,102 @@
+package h2
+
+import "encoding/binary"
+
+// prefixBytes is what comes before a message: a flag, and a length of four bytes.
+const prefixBytes = 5
+
+// messageBytes returns the size of the message that a request begins with, 0 as long as that is
+// not known.
+func (s *stream) messageBytes() int { return messageBytes(s.body) }
+
+func messageBytes(body []byte) int {
+	if len(body) < prefixBytes {
+		return 0
+	}
+	return int(min(binary.BigEndian.Uint32(body[1:]), 1<<31-1-prefixBytes))
+}
+
+// missing returns how many bytes of the message, or of its prefix, have not come.
+func (s *stream) missing() int { return prefixBytes + s.messageBytes() - len(s.body) }
+
+var (
+	noMessage       = Status{statusUnimplemented, "the request has no message: this method takes one"}
+	tooManyMessages = Status{statusUnimplemented, "the request has more than one message: this method takes one"}
+	truncated       = Status{statusInternal, "the request ends within a message"}
+	noEncoding      = Status{statusInternal, "the message is compressed, but there is no grpc-encoding"}
+	badFlag         = Status{statusInternal, "the message begins with a flag that is neither 0 nor 1"}
+	otherCodec      = Status{statusUnimplemented, "the content type must be application/grpc or application/grpc+proto"}
+	tooLate         = Status{statusDeadlineExceeded, "the deadline has passed"}
+)
+
+// finish answers a stream whose request is whole. Its last part is p.
+func (c *Conn) finish(s *stream, p []byte) {
+	if s.length >= 0 && s.received != s.length {
+		c.resetFault(s.id, CodeProtocol) // 8.1.1
+		return
+	}
+	if s.http != 0 {
+		s.state = streamWorking
+		c.answerHTTP(s)
+		return
+	}
+	if s.body != nil {
+		c.appendBody(s, p)
+		p = s.body
+	}
+	s.state = streamWorking // nothing more of it may come
+	compressed := false
+	size := messageBytes(p)
+	switch rest := len(p) - prefixBytes - size; {
+	case len(p) == 0:
+		c.fail(s, noMessage)
+		return
+	case size > c.server.options.Limits.MaxMessageBytes:
+		c.fail(s, c.handler.Exceeded(BoundMessage, size))
+		return
+	case rest < 0:
+		c.fail(s, truncated)
+		return
+	case rest > 0:
+		c.fail(s, tooManyMessages)
+		return
+	case p[0] == 0:
+	case p[0] != 1:
+		c.fail(s, badFlag)
+		return
+	case s.encoding == "" || s.encoding == identityEncoding:
+		c.fail(s, noEncoding)
+		return
+	default:
+		compressed = true
+	}
+	call := &c.call
+	*call = Call{Stream: s.id, Path: int(s.path) - 1, Message: p[prefixBytes:]}
+	if compressed {
+		call.Encoding = s.encoding
+	}
+	if s.timed {
+		call.Timeout, call.HasTimeout = s.deadline-c.now, true
+		if call.Timeout <= 0 {
+			c.fail(s, tooLate)
+			return
+		}
+	}
+	c.answer(s)
+}
+
+// answer has the handler answer.
+func (c *Conn) answer(s *stream) {
+	reply, status, later := c.handler.Call(&c.call)
+	switch {
+	case later != nil:
+		s = c.settle(s)
+		s.later = later
+		c.receive.parked -= cap(s.body)
+		s.body = nil
+	case status.Code != statusOK:
+		c.fail(s, status)
+	default:
+		c.reply(s, reply)
+	}
+}

@@ -1,0 +1,40 @@
+package h2
+
+import "time"
+
+// pings counts the PINGs that come too soon, as grpc-go does.
+type pings struct {
+	at      time.Duration // of the last one
+	any     bool
+	strikes int // since the last answer to a call
+}
+
+const mostStrikes = 2
+
+// receivePing answers (6.7).
+func (c *Conn) receivePing(f *frame) error {
+	switch {
+	case len(f.payload) != pingBytes:
+		return &ConnError{CodeFrameSize, "a PING that has not 8 bytes"}
+	case f.stream != 0:
+		return &ConnError{CodeProtocol, "a PING on a stream"}
+	}
+	c.odd.left--
+	if f.has(flagAck) {
+		c.receivePong(f.payload)
+		return nil
+	}
+	c.out = appendPing(c.out, flagAck, f.payload)
+	p := &c.pings
+	if p.any && c.now-p.at < c.server.options.Limits.PingInterval {
+		p.strikes++
+	}
+	if p.at, p.any = c.now, true; p.strikes > mostStrikes {
+		// Clients of gRPC know this reason, and ping less often from then on.
+		return &ConnError{CodeEnhanceYourCalm, "too_many_pings"}
+	}
+	return nil
+}
+
+// Ping appends a PING. Whatever comes then shows that the client is there.
+func (c *Conn) Ping(out []byte) []byte { return appendPing(out, 0, make([]byte, pingBytes)) }

@@ -1,0 +1,212 @@
+package h2
+
+import (
+	"encoding/binary"
+	"slices"
+	"strconv"
+)
+
+// Header blocks of replies are constant bytes: static table and literals without indexing (RFC 7541,
+// section 6.2.2). Indexing them would have state, and measured no gain at Envoy or here.
+const (
+	status200   = "\x88"
+	status400   = "\x8c"
+	contentGRPC = "\x0f\x10\x10application/grpc" // content-type is entry 31
+	contentText = "\x0f\x10\x0atext/plain"
+	grpcStatus  = "\x00\x0bgrpc-status"
+
+	replyHeaders  = status200 + contentGRPC
+	replyTrailers = grpcStatus + "\x010"
+)
+
+// Reply appends the reply of a call that was to be answered later. It does nothing if nobody waits for
+// it any more.
+func (c *Conn) Reply(out []byte, stream uint32, message []byte) []byte {
+	c.out = out
+	if s := c.takeLater(stream); s != nil {
+		c.reply(s, message)
+	}
+	out, c.out = c.out, nil
+	return out
+}
+
+// Fail appends the error of a call that was to be answered later. It does nothing if nobody waits for
+// it any more.
+func (c *Conn) Fail(out []byte, stream uint32, status Status) []byte {
+	c.out = out
+	if s := c.takeLater(stream); s != nil {
+		c.fail(s, status)
+	}
+	out, c.out = c.out, nil
+	return out
+}
+
+// takeLater returns a stream that is to be answered later, for its answer, or nil.
+func (c *Conn) takeLater(id uint32) *stream {
+	s := c.streams[id]
+	if s == nil || s.later == nil {
+		return nil
+	}
+	s.later = nil
+	return s
+}
+
+// answering gives what an answer does.
+func (c *Conn) answering() {
+	c.odd.give(oddActsPerAnswer)
+	c.pings.strikes = 0
+}
+
+// reply answers a call: headers, message, trailers.
+func (c *Conn) reply(s *stream, message []byte) {
+	c.answering()
+	c.out = appendFrameHeader(c.out, len(replyHeaders), frameHeaders, flagEndHeaders, s.id)
+	c.out = append(c.out, replyHeaders...)
+	var prefix [prefixBytes]byte                                 // the flag says that it is not compressed
+	binary.BigEndian.PutUint32(prefix[1:], uint32(len(message))) //nolint:gosec // a reply has no 4 GiB
+	if n := prefixBytes + len(message); n <= maxFrameBytes && int64(n) <= min(c.send.window, s.sendWindow) && len(c.send.waiting) == 0 {
+		c.send.window -= int64(n)
+		c.out = appendFrameHeader(c.out, n, frameData, 0, s.id)
+		c.out = append(append(c.out, prefix[:]...), message...)
+		c.endReply(s)
+		return
+	}
+	c.wait(s, append(append(make([]byte, 0, prefixBytes+len(message)), prefix[:]...), message...))
+}
+
+// wait sends the body of a reply as its windows allow.
+func (c *Conn) wait(s *stream, body []byte) {
+	s = c.settle(s)
+	s.waiting, s.waits = body, c.now
+	c.send.waiting = append(c.send.waiting, s)
+	c.send.waitingBytes += len(body)
+	c.sendWaiting()
+}
+
+// sendWaiting sends what the windows allow of replies that wait, the oldest first.
+func (c *Conn) sendWaiting() {
+	for i := 0; i < len(c.send.waiting) && c.send.window > 0; {
+		s := c.send.waiting[i]
+		for len(s.waiting) > 0 {
+			n := int(min(int64(len(s.waiting)), c.send.window, s.sendWindow, maxFrameBytes))
+			if n <= 0 {
+				break // an empty frame would count against us
+			}
+			flags := byte(0)
+			if s.http != 0 && n == len(s.waiting) {
+				flags = flagEndStream
+			}
+			c.send.window -= int64(n)
+			s.sendWindow -= int64(n)
+			c.send.waitingBytes -= n
+			c.out = appendFrameHeader(c.out, n, frameData, flags, s.id)
+			c.out = append(c.out, s.waiting[:n]...)
+			s.waiting = s.waiting[n:]
+		}
+		if len(s.waiting) > 0 {
+			i++
+			continue
+		}
+		if s.http != 0 {
+			c.answered(s)
+		} else {
+			c.endReply(s)
+		}
+	}
+}
+
+// leaveWaiting forgets what a stream that ends has not sent.
+func (c *Conn) leaveWaiting(s *stream) {
+	c.send.waitingBytes -= len(s.waiting)
+	c.send.waiting = slices.DeleteFunc(c.send.waiting, func(w *stream) bool { return w == s })
+}
+
+// endReply appends the trailers of a reply.
+func (c *Conn) endReply(s *stream) {
+	c.out = appendFrameHeader(c.out, len(replyTrailers), frameHeaders, flagEndHeaders|flagEndStream, s.id)
+	c.out = append(c.out, replyTrailers...)
+	c.answered(s)
+}
+
+// answered ends a stream whose answer is whole. A client that has not ended its request is told to
+// (8.1).
+func (c *Conn) answered(s *stream) {
+	clientEnded := s.state != streamOpen
+	if !clientEnded {
+		c.out = appendRSTStream(c.out, s.id, CodeNo)
+	}
+	c.end(s, clientEnded)
+}
+
+// fail answers a call with an error, in headers alone: gRPC over HTTP2, "Trailers-Only".
+func (c *Conn) fail(s *stream, status Status) { c.failWith(s, status, status200, "") }
+
+// failWith is fail with a field of the HTTP status, and with a grpc-accept-encoding unless that is
+// empty.
+func (c *Conn) failWith(s *stream, status Status, http, accepts string) {
+	c.answering()
+	c.out = appendFrameHeader(c.out, 0, frameHeaders, flagEndHeaders|flagEndStream, s.id)
+	from := len(c.out)
+	c.out = append(append(append(c.out, http...), contentGRPC...), grpcStatus...)
+	c.out = appendString(c.out, strconv.Itoa(int(status.Code)))
+	if status.Message != "" {
+		c.out = appendString(append(c.out, 0), "grpc-message")
+		c.out = appendMessage(c.out, status.Message)
+	}
+	if accepts != "" {
+		c.out = appendString(append(c.out, 0), "grpc-accept-encoding")
+		c.out = appendString(c.out, accepts)
+	}
+	binary.BigEndian.PutUint16(c.out[from-8:], uint16(len(c.out)-from)) //nolint:gosec // the text is cut
+	c.answered(s)
+}
+
+// answerHTTP answers a request that is no gRPC.
+func (c *Conn) answerHTTP(s *stream) {
+	text := "sluice speaks gRPC: the method must be POST\n"
+	if s.http == 415 {
+		text = "sluice speaks gRPC: the content type must be application/grpc\n"
+	}
+	block := appendString([]byte{8}, strconv.Itoa(int(s.http))) // :status is entry 8
+	block = append(block, contentText...)
+	c.out = appendFrameHeader(c.out, len(block), frameHeaders, flagEndHeaders, s.id)
+	c.out = append(c.out, block...)
+	c.wait(s, []byte(text))
+}
+
+// appendString appends a string literal: RFC 7541, section 5.2. It must be shorter than 127 bytes.
+func appendString(b []byte, s string) []byte {
+	return append(append(b, byte(len(s))), s...) //nolint:gosec // as above
+}
+
+// mostMessage is the longest grpc-message, percent-encoded. It fits a frame.
+const mostMessage = 8 << 10
+
+// appendMessage appends a grpc-message, percent-encoded as gRPC over HTTP2 says, and cut if it is
+// long.
+func appendMessage(b []byte, s string) []byte {
+	encoded := make([]byte, 0, len(s)+16)
+	for i := 0; i < len(s) && len(encoded) < mostMessage; i++ {
+		if c := s[i]; c >= ' ' && c <= '~' && c != '%' {
+			encoded = append(encoded, c)
+		} else {
+			const hex = "0123456789ABCDEF"
+			encoded = append(encoded, '%', hex[c>>4], hex[c&0xf])
+		}
+	}
+	b = appendInteger(b, len(encoded))
+	return append(b, encoded...)
+}
+
+// appendInteger appends the length of a string: RFC 7541, section 5.1, with a prefix of 7 bits.
+func appendInteger(b []byte, n int) []byte {
+	const most = 1<<7 - 1
+	if n < most {
+		return append(b, byte(n)) //nolint:gosec // it is less than most
+	}
+	b = append(b, most)
+	for n -= most; n >= 0x80; n >>= 7 {
+		b = append(b, byte(n)|0x80)
+	}
+	return append(b, byte(n))
+}

@@ -1,0 +1,135 @@
+package h2
+
+import "slices"
+
+// begin begins the stream of the block.
+func (c *Conn) begin(id uint32) {
+	h := &c.block.head
+	c.newest = stream{
+		id: id, state: streamOpen, path: h.kinds[namePath],
+		receiveWindow: c.receive.initial, sendWindow: c.send.initial,
+		length: h.length, begun: c.now,
+	}
+	s := &c.newest
+	if c.block.end {
+		s.state = streamWorking
+	}
+	limits := &c.server.options.Limits
+	switch {
+	case h.size > limits.MaxHeaderBytes:
+		c.fail(s, c.handler.Exceeded(BoundHeaders, h.size))
+		return
+	case h.kinds[nameMethod] == methodOther:
+		s.http = 405
+	case !h.has(nameContentType), h.kinds[nameContentType] == contentNotGRPC:
+		s.http = 415
+	case h.has(nameTimeout) && h.timeout == badTimeout:
+		c.failWith(s, Status{statusInternal, "malformed grpc-timeout"}, status400, "")
+		return
+	case h.kinds[nameContentType] == contentNotProto:
+		c.fail(s, otherCodec)
+		return
+	case s.path == 0:
+		c.fail(s, Status{statusUnimplemented, "unknown method " + string(h.path)})
+		return
+	case h.has(nameEncoding) && !c.server.decodes(h.encoding):
+		c.failWith(s, Status{statusUnimplemented, "unknown grpc-encoding " + string(h.encoding)}, status200, c.server.accepts)
+		return
+	}
+	if h.has(nameEncoding) {
+		s.encoding = string(h.encoding)
+	}
+	if h.has(nameTimeout) {
+		s.timed, s.deadline = true, c.now+h.timeout
+	}
+	if c.block.end {
+		c.finish(s, nil)
+	}
+}
+
+// decodes reports whether the server knows a grpc-encoding.
+func (s *Server) decodes(encoding []byte) bool {
+	return string(encoding) == identityEncoding || slices.Contains(s.options.Encodings, string(encoding))
+}
+
+const identityEncoding = "identity"
+
+// receiveData takes in a part of a request (6.1).
+func (c *Conn) receiveData(f *frame) error {
+	if c.idle(f.stream) {
+		return &ConnError{CodeProtocol, "DATA on a stream that has not begun"}
+	}
+	if err := c.receiveBytes(len(f.payload)); err != nil {
+		return err
+	}
+	p, err := f.unpad()
+	if err != nil {
+		return err
+	}
+	end := f.has(flagEndStream)
+	if len(p) < smallFrame && !end {
+		c.odd.left--
+	}
+	s := c.find(f.stream)
+	switch {
+	case s == nil:
+		return c.receiveLate(f.stream)
+	case s.state != streamOpen:
+		c.resetFault(s.id, CodeStreamClosed) // 5.1, half-closed (remote)
+		return nil
+	}
+	// What is thrown away needs no window: the connection's is enough.
+	if s.receiveWindow -= int64(len(f.payload)); s.receiveWindow < 0 && len(f.payload) > 0 && s.http == 0 {
+		return &ConnError{CodeFlowControl, "more DATA than a stream's window allows"} // 6.9.1
+	}
+	s.received += int64(len(p))
+	if s.length >= 0 && s.received > s.length {
+		c.resetFault(s.id, CodeProtocol) // 8.1.1
+		return nil
+	}
+	if end {
+		c.finish(s, p)
+	} else {
+		c.gather(c.settle(s), p)
+	}
+	return nil
+}
+
+// receiveLate takes in DATA of a stream that has ended. If we ended it, the client did not know.
+func (c *Conn) receiveLate(id uint32) error {
+	found, client := c.ended.find(id)
+	if client {
+		return &ConnError{CodeStreamClosed, "DATA on a stream that the client has ended"} // 5.1
+	}
+	if !found {
+		c.odd.left--
+	}
+	return nil
+}
+
+// gather keeps a part of a request that has not ended.
+func (c *Conn) gather(s *stream, p []byte) {
+	if s.http != 0 {
+		if s.received > firstWindow/2 {
+			c.answerHTTP(s) // it could wait for a window that it does not get
+		}
+		return
+	}
+	c.appendBody(s, p)
+	if size := s.messageBytes(); size > c.server.options.Limits.MaxMessageBytes {
+		c.fail(s, c.handler.Exceeded(BoundMessage, size))
+		return
+	}
+	if s.missing() < 0 {
+		c.fail(s, tooManyMessages)
+		return
+	}
+	c.credit(s)
+}
+
+// appendBody keeps p. The memory is counted as parked.
+func (c *Conn) appendBody(s *stream, p []byte) {
+	was := cap(s.body)
+	s.body = append(s.body, p...)
+	c.receive.parked += cap(s.body) - was
+}

@@ -1,0 +1,81 @@
+package h2
+
+import "encoding/binary"
+
+// Settings (6.5.2).
+const (
+	settingHeaderTableSize      = 1
+	settingEnablePush           = 2
+	settingMaxConcurrentStreams = 3
+	settingInitialWindowSize    = 4
+	settingMaxFrameSize         = 5
+	settingMaxHeaderListSize    = 6
+)
+
+const settingBytes = 6
+
+// mostSettings is how many settings one frame may have. There are six, and a few extensions.
+const mostSettings = 32
+
+// appendOurSettings appends our SETTINGS.
+func appendOurSettings(b []byte, l *Limits) []byte {
+	settings := [...]struct {
+		id    uint16
+		value uint32
+	}{
+		{settingMaxConcurrentStreams, uint32(l.MaxStreams)}, //nolint:gosec // a flag bounds it
+		{settingInitialWindowSize, firstWindow},
+		{settingMaxHeaderListSize, uint32(l.MaxHeaderBytes)}, //nolint:gosec // a flag bounds it
+	}
+	b = appendFrameHeader(b, len(settings)*settingBytes, frameSettings, 0, 0)
+	for _, s := range settings {
+		b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(b, s.id), s.value)
+	}
+	return b
+}
+
+// receiveSettings takes in the client's settings, or that it has ours (6.5).
+func (c *Conn) receiveSettings(f *frame) error {
+	switch {
+	case f.stream != 0:
+		return &ConnError{CodeProtocol, "SETTINGS on a stream"}
+	case f.has(flagAck) && len(f.payload) > 0, len(f.payload)%settingBytes != 0:
+		return &ConnError{CodeFrameSize, "SETTINGS of a wrong length"}
+	case len(f.payload) > mostSettings*settingBytes:
+		return &ConnError{CodeEnhanceYourCalm, "more than 32 settings in a frame"}
+	case f.has(flagAck):
+		if c.receive.aware {
+			c.odd.left-- // an acknowledgement of nothing
+			return nil
+		}
+		c.becomeAware()
+		return nil
+	}
+	c.odd.left--
+	for p := f.payload; len(p) > 0; p = p[settingBytes:] {
+		if err := c.set(binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])); err != nil {
+			return err
+		}
+	}
+	// The acknowledgement comes before what a new window lets go: a client may take frames of the
+	// old window for errors.
+	c.out = appendFrameHeader(c.out, 0, frameSettings, flagAck, 0)
+	c.sendWaiting()
+	return nil
+}
+
+// set takes in one setting. Those about what we do not do are checked only: our replies use no
+// dynamic table, and nothing is pushed.
+func (c *Conn) set(id uint16, v uint32) error {
+	switch {
+	case id == settingEnablePush && v > 1:
+		return &ConnError{CodeProtocol, "SETTINGS_ENABLE_PUSH other than 0 or 1"}
+	case id == settingMaxFrameSize && (v < maxFrameBytes || v >= 1<<24):
+		return &ConnError{CodeProtocol, "SETTINGS_MAX_FRAME_SIZE other than 2^14 to 2^24-1"}
+	case id == settingInitialWindowSize && v > mostWindow:
+		return &ConnError{CodeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE of more than 2^31-1"}
+	case id == settingInitialWindowSize:
+		return c.changeInitial(int64(v))
+	}
+	return nil
+}

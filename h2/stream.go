@@ -1,0 +1,170 @@
+package h2
+
+import "time"
+
+// stream is a call that is not answered yet (5.1).
+type stream struct {
+	id    uint32
+	state streamState
+	// path is the number of a known path.
+	path byte
+	// http is the status of a request that is no gRPC, or 0. It is answered at its end, whatever
+	// it brings until then.
+	http uint16
+
+	receiveWindow int64 // what the client may still send; negative if a setting took it (6.9.2)
+	sendWindow    int64 // what we may
+
+	length, received int64         // content-length or -1, and the DATA so far
+	begun            time.Duration // for requests without an end
+	deadline         time.Duration // if timed
+	timed            bool
+	encoding         string // grpc-encoding
+
+	// body is what has come of a request in several frames.
+	body []byte
+	turn turn
+
+	later Later
+	// waiting is what is left of a reply until the client gives a window for it.
+	waiting []byte
+	waits   time.Duration // since when
+}
+
+type streamState byte
+
+const (
+	streamFree    streamState = iota
+	streamOpen                // its request is on its way
+	streamWorking             // it will be answered later
+	streamReplies             // its reply waits for a window
+)
+
+// find returns an open stream, or nil.
+func (c *Conn) find(id uint32) *stream {
+	if c.newest.id == id {
+		return &c.newest
+	}
+	return c.streams[id]
+}
+
+// Open returns how many calls are open.
+func (c *Conn) Open() int {
+	n := len(c.streams)
+	if c.newest.id != 0 {
+		n++
+	}
+	return n
+}
+
+// Last returns the number of the newest stream.
+func (c *Conn) Last() uint32 { return c.last }
+
+// settle moves a stream to those that last. Pointers to it may be kept from then on.
+func (c *Conn) settle(s *stream) *stream {
+	if s != &c.newest {
+		return s
+	}
+	if c.streams == nil {
+		c.streams = make(map[uint32]*stream)
+	}
+	var moved *stream
+	if n := len(c.free); n > 0 {
+		moved, c.free = c.free[n-1], c.free[:n-1]
+	} else {
+		moved = new(stream)
+	}
+	*moved = c.newest
+	c.newest = stream{}
+	c.streams[moved.id] = moved
+	return moved
+}
+
+// mostFree is how many streams are kept for use again.
+const mostFree = 16
+
+// end forgets a stream. clientEnded says that nothing more of it may come.
+func (c *Conn) end(s *stream, clientEnded bool) {
+	c.ended.add(s.id, clientEnded)
+	if s == &c.newest {
+		c.newest = stream{}
+		return
+	}
+	delete(c.streams, s.id)
+	c.receive.parked -= cap(s.body)
+	c.leaveTurns(s)
+	if s.waiting != nil {
+		c.leaveWaiting(s)
+	}
+	*s = stream{} // body too: a buffer kept in each of many streams would be memory that nobody counts
+	if len(c.free) < mostFree {
+		c.free = append(c.free, s)
+	}
+}
+
+// reset ends a stream by a frame of ours.
+func (c *Conn) reset(s *stream, code Code) {
+	c.out = appendRSTStream(c.out, s.id, code)
+	if s.later != nil {
+		s.later.Cancel()
+	}
+	c.end(s, s.state != streamOpen)
+}
+
+// resetFault resets a stream, which may have ended or not begun, because of what its client did.
+func (c *Conn) resetFault(id uint32, code Code) {
+	c.odd.left -= 1 + oddActsPerCall // it must not gain by the call's own credit
+	if s := c.find(id); s != nil {
+		c.reset(s, code)
+		return
+	}
+	c.out = appendRSTStream(c.out, id, code)
+}
+
+// receiveReset takes in the end of a call that nobody waits for any more (6.4).
+func (c *Conn) receiveReset(f *frame) error {
+	switch {
+	case len(f.payload) != 4:
+		return &ConnError{CodeFrameSize, "an RST_STREAM that has not 4 bytes"}
+	case c.idle(f.stream):
+		return &ConnError{CodeProtocol, "RST_STREAM on a stream that has not begun"}
+	}
+	s := c.find(f.stream)
+	if s == nil {
+		return nil // the answer was on its way
+	}
+	if s.later != nil {
+		s.later.Cancel()
+	}
+	c.end(s, true)
+	return nil
+}
+
+// idle reports whether a stream has not begun. Streams with even numbers are ours, and never do.
+func (c *Conn) idle(id uint32) bool { return id > c.last || id&1 == 0 }
+
+// endedStreams remembers the streams that ended last, and which of them the client had ended.
+type endedStreams struct {
+	ring [64]uint32 // the number, and the first bit if the client had ended it
+	next int
+}
+
+const clientEndedBit = 1 << 31
+
+func (e *endedStreams) add(id uint32, client bool) {
+	if client {
+		id |= clientEndedBit
+	}
+	e.ring[e.next%len(e.ring)] = id
+	e.next++
+}
+
+// find returns whether a stream is remembered, and whether the client had ended it.
+func (e *endedStreams) find(id uint32) (found, client bool) {
+	for _, r := range e.ring {
+		if r&^clientEndedBit == id {
+			return true, r&clientEndedBit != 0
+		}
+	}
+	return false, false
+}
