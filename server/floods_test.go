@@ -18,6 +18,11 @@ import (
 // TestFloodsEndOverPlainTextAndTLS has a client send what asks for nothing, over each
 // kind of connection, while a neighbour calls.
 func TestFloodsEndOverPlainTextAndTLS(t *testing.T) {
+	overBoth(t, floodsEnd)
+}
+
+func floodsEnd(t *testing.T, transport string) {
+	t.Helper()
 	ca := authority(t)
 	pair := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
@@ -34,6 +39,7 @@ func TestFloodsEndOverPlainTextAndTLS(t *testing.T) {
 				dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: host, NextProtos: []string{"h2"}}}
 				dial = func(addr string) (net.Conn, error) { return dialer.DialContext(t.Context(), "tcp", addr) }
 			}
+			options.Transport = transport
 			r := serve(t, s, options)
 			if err := r.ask(t, creds); err != nil {
 				t.Fatal(err)

@@ -27,6 +27,7 @@ type exchange struct {
 	call    Call
 	request []byte
 	reply   []byte
+	large   bool // it answered a request of more than maxKept
 }
 
 // maxKept is the largest request, in bytes, whose exchange is kept for later requests. Without it,
@@ -66,7 +67,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 func (x *exchange) release() {
-	if cap(x.request) <= maxKept {
+	if !x.large && cap(x.request) <= maxKept {
 		exchanges.Put(x)
 	}
 }
@@ -125,13 +126,36 @@ const margin = time.Millisecond
 
 // shouldRateLimit answers x.request in x.reply. It returns once the reply was held for as long as
 // the rules say.
-func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) {
+func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) error {
+	deadline := never
+	if d, ok := ctx.Deadline(); ok {
+		deadline = h.clock.ElapsedAt(d)
+	}
+	if h.service.settings.Allow != nil {
+		x.call.client = clientOf(ctx)
+	}
+	reply, delay, took, err := h.decide(ctx, deadline, &x.call, x.request)
+	x.reply = reply
+	if delay > 0 {
+		err = h.hold(ctx, x, delay)
+	}
+	h.done(err, took)
+	return err
+}
+
+// never is the deadline of a call without one.
+const never = time.Duration(math.MaxInt64)
+
+// decide answers a request whose deadline is a time of h.clock. The reply is a view of c's memory,
+// and is to be sent after delay. The error has a gRPC status. The caller calls done with the error
+// and took once the call has ended.
+func (h *handler) decide(ctx context.Context, deadline time.Duration, c *Call, request []byte) (reply []byte, delay, took time.Duration, err error) {
 	m := h.service.metrics
 	if counting {
 		m.Calls.ShouldRateLimit.Requests.Inc()
 	}
 	now, start := h.clock.Now() // the one reading of the time for decisions
-	took := time.Duration(-1)   // -1 until it is known
+	took = -1                   // until it is known
 	defer func() {
 		if took < 0 && counting {
 			took = h.clock.Elapsed() - start
@@ -140,39 +164,37 @@ func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) (err error) 
 			// A bug of ours must cost one reply, not the process.
 			m.Panics.Inc()
 			logPanic(h.logger, p)
-			err = status.Error(codes.Internal, "internal error")
-			x.call = Call{} // its state is unknown
-		}
-		if err != nil {
-			m.ServiceErrors.Inc()
-		}
-		if counting {
-			m.Calls.ShouldRateLimit.Done(uint32(status.Code(err)), took)
+			reply, delay, err = nil, 0, status.Error(codes.Internal, "internal error")
+			*c = Call{} // its state is unknown
 		}
 	}()
-	budget := time.Duration(math.MaxInt64)
-	if deadline, ok := ctx.Deadline(); ok {
-		budget = h.clock.ElapsedAt(deadline) - start - margin
+	budget := never
+	if deadline != never {
+		budget = deadline - start - margin
 	}
-	if h.service.settings.Allow != nil {
-		x.call.client = clientOf(ctx)
-	}
-	reply, delay, err := h.service.Answer(now, budget, &x.call, x.request)
+	reply, delay, err = h.service.Answer(now, budget, c, request)
 	if counting {
 		took = h.clock.Elapsed() - start
 	}
 	if h.tell != nil {
-		h.tell(ctx, &x.call, delay, err)
+		h.tell(ctx, c, delay, err)
 	}
 	if err != nil {
 		h.reject(err)
-		return status.Error(code(err, h.precise), err.Error())
+		return nil, 0, took, status.Error(code(err, h.precise), err.Error())
 	}
-	x.reply = reply
-	if delay > 0 {
-		return h.hold(ctx, x, delay)
+	return reply, delay, took, nil
+}
+
+// done counts a request that was answered with err, which is nil or has a gRPC status.
+func (h *handler) done(err error, took time.Duration) {
+	m := h.service.metrics
+	if err != nil {
+		m.ServiceErrors.Inc()
 	}
-	return nil
+	if counting {
+		m.Calls.ShouldRateLimit.Done(uint32(status.Code(err)), took)
+	}
 }
 
 // reject counts and logs a request that was answered with an error, if its reason has a metric.

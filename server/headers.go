@@ -47,10 +47,15 @@ func (b *headerBound) inspect(ctx context.Context, info *tap.Info) (context.Cont
 	if size <= b.max {
 		return ctx, nil
 	}
-	b.rejected.Inc()
-	b.logger.Warn("call rejected: its headers are too large; more within ten seconds are only counted",
-		zap.Int("bytes", size), zap.Int("max", b.max), zap.String("remedy", "set --max-header-size above what your proxies forward"))
-	return ctx, status.Errorf(codes.ResourceExhausted, "the headers take %d bytes: --max-header-size allows %d", size, b.max)
+	return ctx, headersTooLarge(size, b.max, b.rejected, b.logger)
+}
+
+// headersTooLarge counts and logs a call that is rejected for its headers, and returns its error.
+func headersTooLarge(size, most int, rejected prometheus.Counter, logger *zap.Logger) error {
+	rejected.Inc()
+	logger.Warn("call rejected: its headers are too large; more within ten seconds are only counted",
+		zap.Int("bytes", size), zap.Int("max", most), zap.String("remedy", "set --max-header-size above what your proxies forward"))
+	return status.Errorf(codes.ResourceExhausted, "the headers take %d bytes: --max-header-size allows %d", size, most)
 }
 
 // fieldSize is what a header and its values take in the list of headers by RFC 9113, section

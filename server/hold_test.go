@@ -146,27 +146,30 @@ func TestACancelledHoldFreesItsTurn(t *testing.T) {
 // TestADrainAnswersWhoWaits stops a server while calls are held: they get their
 // turns.
 func TestADrainAnswersWhoWaits(t *testing.T) {
-	s := service(t, Settings{}, shaping)
-	r := serve(t, s, Options{})
-	client := rls.NewRateLimitServiceClient(r.dial(t))
-	const calls = 20
-	results := make(chan error, calls)
-	for range calls {
-		go func() {
-			reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
-			if err == nil && reply.GetOverallCode() != rls.RateLimitResponse_OK {
-				err = status.Error(codes.ResourceExhausted, "denied")
-			}
-			results <- err
-		}()
-	}
-	for testutil.ToFloat64(s.metrics.Calls.ShouldRateLimit.Requests) < calls {
-		runtime.Gosched() // until all are answered or held
-	}
-	r.stop()
-	for range calls {
-		if err := <-results; err != nil {
-			t.Errorf("a held call failed: %v", err)
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		s := service(t, Settings{}, shaping)
+		r := serve(t, s, Options{Transport: transport})
+		client := rls.NewRateLimitServiceClient(r.dial(t))
+		const calls = 20
+		results := make(chan error, calls)
+		for range calls {
+			go func() {
+				reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
+				if err == nil && reply.GetOverallCode() != rls.RateLimitResponse_OK {
+					err = status.Error(codes.ResourceExhausted, "denied")
+				}
+				results <- err
+			}()
 		}
-	}
+		for testutil.ToFloat64(s.metrics.Calls.ShouldRateLimit.Requests) < calls {
+			runtime.Gosched() // until all are answered or held
+		}
+		r.stop()
+		for range calls {
+			if err := <-results; err != nil {
+				t.Errorf("a held call failed: %v", err)
+			}
+		}
+	})
 }

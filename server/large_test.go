@@ -13,24 +13,27 @@ import (
 // TestRequestsOfAnySize are answered, many at once on one connection, whether they fit
 // a stream's first window or grow it.
 func TestRequestsOfAnySize(t *testing.T) {
-	s := service(t, Settings{}, oneRule)
-	r := serve(t, s, Options{})
-	client := rls.NewRateLimitServiceClient(r.dial(t))
-	sizes := rand.New(rand.NewPCG(1, 2))
-	var calls sync.WaitGroup
-	for range 300 {
-		size := 1 << sizes.IntN(19)
-		size += sizes.IntN(size)
-		calls.Go(func() {
-			request := simpleRequest()
-			request.Descriptors[0].Entries[0].Value = strings.Repeat("v", size)
-			if _, err := client.ShouldRateLimit(t.Context(), request); err != nil {
-				t.Errorf("a value of %d bytes: %v", size, err)
-			}
-		})
-	}
-	calls.Wait()
-	if n := testutil.ToFloat64(s.metrics.EndedConnections); n != 0 {
-		t.Errorf("%v connections were closed", n)
-	}
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		s := service(t, Settings{}, oneRule)
+		r := serve(t, s, Options{Transport: transport})
+		client := rls.NewRateLimitServiceClient(r.dial(t))
+		sizes := rand.New(rand.NewPCG(1, 2))
+		var calls sync.WaitGroup
+		for range 300 {
+			size := 1 << sizes.IntN(19)
+			size += sizes.IntN(size)
+			calls.Go(func() {
+				request := simpleRequest()
+				request.Descriptors[0].Entries[0].Value = strings.Repeat("v", size)
+				if _, err := client.ShouldRateLimit(t.Context(), request); err != nil {
+					t.Errorf("a value of %d bytes: %v", size, err)
+				}
+			})
+		}
+		calls.Wait()
+		if n := testutil.ToFloat64(s.metrics.EndedConnections); n != 0 {
+			t.Errorf("%v connections were closed", n)
+		}
+	})
 }

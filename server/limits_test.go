@@ -93,68 +93,80 @@ func TestHTTPConnectionsHaveABound(t *testing.T) {
 }
 
 func TestConnectionsBeginInTime(t *testing.T) {
-	t.Parallel()
-	r := serve(t, service(t, Settings{}, oneRule), Options{Limits: Limits{ConnectionTimeout: 20 * time.Millisecond}})
-	for name, begin := range map[string]string{"silence": "", "half a preface": beginning[:10], "no settings": beginning[:24]} {
-		if err := ended(r.connect(t, begin, 4*time.Second)); err != nil {
-			t.Errorf("%s: %v, want the connection's end", name, err)
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		t.Parallel()
+		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, Limits: Limits{ConnectionTimeout: 20 * time.Millisecond}})
+		for name, begin := range map[string]string{"silence": "", "half a preface": beginning[:10], "no settings": beginning[:24]} {
+			if err := ended(r.connect(t, begin, 4*time.Second)); err != nil {
+				t.Errorf("%s: %v, want the connection's end", name, err)
+			}
 		}
-	}
-	checkOK(t, r.dial(t))
+		checkOK(t, r.dial(t))
+	})
 }
 
 func TestDeadConnectionsEnd(t *testing.T) {
-	t.Parallel()
-	r := serve(t, service(t, Settings{}, oneRule), Options{Limits: Limits{KeepaliveTime: time.Second, KeepaliveTimeout: 20 * time.Millisecond}})
-	if err := ended(r.connect(t, beginning, 30*time.Second)); err != nil {
-		t.Errorf("a client that does not answer a ping: %v, want its end", err)
-	}
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		t.Parallel()
+		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, Limits: Limits{KeepaliveTime: time.Second, KeepaliveTimeout: 20 * time.Millisecond}})
+		if err := ended(r.connect(t, beginning, 30*time.Second)); err != nil {
+			t.Errorf("a client that does not answer a ping: %v, want its end", err)
+		}
+	})
 }
 
 func TestPingsTooOftenEndAConnection(t *testing.T) {
-	t.Parallel()
-	r := serve(t, service(t, Settings{}, oneRule), Options{Limits: Limits{KeepaliveMinTime: time.Hour}})
-	if err := ended(r.connect(t, beginning+strings.Repeat(ping, 4), 30*time.Second)); err != nil {
-		t.Errorf("four pings at once: %v, want the connection's end", err)
-	}
-	// Pings that are as far apart as they must be.
-	r = serve(t, service(t, Settings{}, oneRule), Options{Limits: Limits{KeepaliveMinTime: time.Millisecond}})
-	conn := r.connect(t, beginning, 30*time.Second)
-	pace := time.NewTicker(20 * time.Millisecond)
-	defer pace.Stop()
-	for i := range 10 {
-		<-pace.C
-		if _, err := io.WriteString(conn, ping); err != nil {
-			t.Fatalf("ping %d: %v", i, err)
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		t.Parallel()
+		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, Limits: Limits{KeepaliveMinTime: time.Hour}})
+		if err := ended(r.connect(t, beginning+strings.Repeat(ping, 4), 30*time.Second)); err != nil {
+			t.Errorf("four pings at once: %v, want the connection's end", err)
 		}
-		for answered := false; !answered; {
-			head := make([]byte, 9)
-			if _, err := io.ReadFull(conn, head); err != nil {
+		// Pings that are as far apart as they must be.
+		r = serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, Limits: Limits{KeepaliveMinTime: time.Millisecond}})
+		conn := r.connect(t, beginning, 30*time.Second)
+		pace := time.NewTicker(20 * time.Millisecond)
+		defer pace.Stop()
+		for i := range 10 {
+			<-pace.C
+			if _, err := io.WriteString(conn, ping); err != nil {
 				t.Fatalf("ping %d: %v", i, err)
 			}
-			length := int64(head[0])<<16 | int64(head[1])<<8 | int64(head[2])
-			if _, err := io.CopyN(io.Discard, conn, length); err != nil {
-				t.Fatalf("ping %d: %v", i, err)
+			for answered := false; !answered; {
+				head := make([]byte, 9)
+				if _, err := io.ReadFull(conn, head); err != nil {
+					t.Fatalf("ping %d: %v", i, err)
+				}
+				length := int64(head[0])<<16 | int64(head[1])<<8 | int64(head[2])
+				if _, err := io.CopyN(io.Discard, conn, length); err != nil {
+					t.Fatalf("ping %d: %v", i, err)
+				}
+				if head[3] == 7 { // GOAWAY
+					t.Fatalf("ping %d: the server says goodbye", i)
+				}
+				answered = head[3] == 6 && head[4] == 1 // PING, ACK
 			}
-			if head[3] == 7 { // GOAWAY
-				t.Fatalf("ping %d: the server says goodbye", i)
-			}
-			answered = head[3] == 6 && head[4] == 1 // PING, ACK
 		}
-	}
+	})
 }
 
 func TestIdleConnectionsEnd(t *testing.T) {
-	t.Parallel()
-	r := serve(t, service(t, Settings{}, oneRule), Options{Limits: Limits{MaxConnectionIdle: 20 * time.Millisecond}})
-	conn := r.dial(t)
-	checkOK(t, conn)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if !conn.WaitForStateChange(ctx, connectivity.Ready) {
-		t.Error("an idle connection goes on")
-	}
-	checkOK(t, conn)
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		t.Parallel()
+		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, Limits: Limits{MaxConnectionIdle: 20 * time.Millisecond}})
+		conn := r.dial(t)
+		checkOK(t, conn)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if !conn.WaitForStateChange(ctx, connectivity.Ready) {
+			t.Error("an idle connection goes on")
+		}
+		checkOK(t, conn)
+	})
 }
 
 // TestHeadersHaveABound calls with headers at the bound and beyond it. Only that call
@@ -211,26 +223,29 @@ func TestHeadersHaveABound(t *testing.T) {
 }
 
 func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
-	s := service(t, Settings{}, oneRule)
-	r := serve(t, s, Options{Limits: Limits{MaxConnections: 2}})
-	first, second := r.dial(t), r.dial(t)
-	checkOK(t, first)
-	checkOK(t, second)
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr["grpc"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") {
-		t.Errorf("third connection: %v, want its end", err)
-	}
-	_ = conn.Close()
-	if got := testutil.ToFloat64(s.metrics.RejectedConnections); got != 1 {
-		t.Errorf("%v connections rejected, want 1", got)
-	}
-	checkOK(t, first)
-	_ = second.Close()
-	// The place is free once the server has seen the end; until then a client
-	// that waits for readiness tries again.
-	third := r.dial(t, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-	checkOK(t, third)
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		s := service(t, Settings{}, oneRule)
+		r := serve(t, s, Options{Transport: transport, Limits: Limits{MaxConnections: 2}})
+		first, second := r.dial(t), r.dial(t)
+		checkOK(t, first)
+		checkOK(t, second)
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr["grpc"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(conn); err != nil && !strings.Contains(err.Error(), "reset") {
+			t.Errorf("third connection: %v, want its end", err)
+		}
+		_ = conn.Close()
+		if got := testutil.ToFloat64(s.metrics.RejectedConnections); got != 1 {
+			t.Errorf("%v connections rejected, want 1", got)
+		}
+		checkOK(t, first)
+		_ = second.Close()
+		// The place is free once the server has seen the end; until then a client
+		// that waits for readiness tries again.
+		third := r.dial(t, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+		checkOK(t, third)
+	})
 }

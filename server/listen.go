@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -101,6 +102,14 @@ type boundedConn struct {
 func (c *boundedConn) Close() error {
 	c.once.Do(func() { c.open.Add(-1) })
 	return c.Conn.Close()
+}
+
+// SyscallConn lets the own transport read without a buffer of its own.
+func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
+	if file, ok := c.Conn.(syscall.Conn); ok {
+		return file.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // CloseWrite lets net/http close its half first. Otherwise a client could see the connection's end

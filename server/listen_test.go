@@ -84,31 +84,34 @@ func TestReusePort(t *testing.T) {
 }
 
 func TestUnixSockets(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	for _, addr := range []string{"unix://" + path, "unix:@sluice-test-" + filepath.Base(filepath.Dir(path))} {
-		t.Run(addr[:6], func(t *testing.T) {
-			r := serve(t, service(t, Settings{}, oneRule), Options{GRPCAddr: addr})
-			checkOK(t, r.dial(t))
-			if strings.Contains(addr, "@") {
-				return
-			}
-			if _, err := listen(t.Context(), addr, false, defaultSocketMode); err == nil || !strings.Contains(err.Error(), "another process listens") {
-				t.Errorf("listen on a socket in use: %v", err)
-			}
-		})
-	}
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "s")
+		for _, addr := range []string{"unix://" + path, "unix:@sluice-test-" + filepath.Base(filepath.Dir(path))} {
+			t.Run(addr[:6], func(t *testing.T) {
+				r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, GRPCAddr: addr})
+				checkOK(t, r.dial(t))
+				if strings.Contains(addr, "@") {
+					return
+				}
+				if _, err := listen(t.Context(), addr, false, defaultSocketMode); err == nil || !strings.Contains(err.Error(), "another process listens") {
+					t.Errorf("listen on a socket in use: %v", err)
+				}
+			})
+		}
 
-	// A process that was killed leaves its socket behind.
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if unix, ok := l.(*net.UnixListener); ok {
-		unix.SetUnlinkOnClose(false)
-	}
-	_ = l.Close()
-	r := serve(t, service(t, Settings{}, oneRule), Options{GRPCAddr: "unix://" + path})
-	checkOK(t, r.dial(t))
+		// A process that was killed leaves its socket behind.
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if unix, ok := l.(*net.UnixListener); ok {
+			unix.SetUnlinkOnClose(false)
+		}
+		_ = l.Close()
+		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, GRPCAddr: "unix://" + path})
+		checkOK(t, r.dial(t))
+	})
 }
 
 // TestSocketMode holds that the mode of the gRPC socket is as asked, and that of others is not.

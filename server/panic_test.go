@@ -45,53 +45,56 @@ func TestPanicCostsOneReply(t *testing.T) {
 // calls get INTERNAL, which is counted and logged, all others get their answers, and
 // what is admitted stays within the limit.
 func TestPanicsUnderLoad(t *testing.T) {
-	const limit, callers, calls = 1000, 8, 300
-	s := service(t, Settings{}, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]}", limit))
-	r := serve(t, s, Options{})
-	good := s.rules.Load()
-	faulty := []*serving{
-		{partitions: good.partitions, counters: good.counters, labels: good.labels}, // no set to match with
-		{set: good.set, counters: good.counters, labels: good.labels},               // no partitions to charge in
-		{set: good.set, partitions: good.partitions, labels: good.labels},           // no counters for what was charged
-	}
-	var calling sync.WaitGroup
-	var admitted, denied, internal atomic.Int64
-	for range callers {
-		client := rls.NewRateLimitServiceClient(r.dial(t))
-		calling.Go(func() {
-			for i := range calls {
-				switch i % 20 {
-				case 0:
-					s.rules.Store(faulty[i/20%len(faulty)])
-				case 1:
-					s.rules.Store(good)
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		const limit, callers, calls = 1000, 8, 300
+		s := service(t, Settings{}, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]}", limit))
+		r := serve(t, s, Options{Transport: transport})
+		good := s.rules.Load()
+		faulty := []*serving{
+			{partitions: good.partitions, counters: good.counters, labels: good.labels}, // no set to match with
+			{set: good.set, counters: good.counters, labels: good.labels},               // no partitions to charge in
+			{set: good.set, partitions: good.partitions, labels: good.labels},           // no counters for what was charged
+		}
+		var calling sync.WaitGroup
+		var admitted, denied, internal atomic.Int64
+		for range callers {
+			client := rls.NewRateLimitServiceClient(r.dial(t))
+			calling.Go(func() {
+				for i := range calls {
+					switch i % 20 {
+					case 0:
+						s.rules.Store(faulty[i/20%len(faulty)])
+					case 1:
+						s.rules.Store(good)
+					}
+					reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
+					switch {
+					case status.Code(err) == codes.Internal:
+						internal.Add(1)
+					case err != nil:
+						t.Errorf("a call gets %v", err)
+					case reply.GetOverallCode() == rls.RateLimitResponse_OK:
+						admitted.Add(1)
+					default:
+						denied.Add(1)
+					}
 				}
-				reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
-				switch {
-				case status.Code(err) == codes.Internal:
-					internal.Add(1)
-				case err != nil:
-					t.Errorf("a call gets %v", err)
-				case reply.GetOverallCode() == rls.RateLimitResponse_OK:
-					admitted.Add(1)
-				default:
-					denied.Add(1)
-				}
-			}
-		})
-	}
-	calling.Wait()
-	t.Logf("%d admitted, %d denied, %d INTERNAL", admitted.Load(), denied.Load(), internal.Load())
-	// A request that panicked after it was charged took a place.
-	if got := admitted.Load(); got > limit || got+internal.Load() < limit {
-		t.Errorf("%d calls were admitted, want %d less those that panicked", got, limit)
-	}
-	if got := int64(testutil.ToFloat64(s.metrics.Panics)); got != internal.Load() || got == 0 {
-		t.Errorf("%d panics are counted, want as many as INTERNAL, and some", got)
-	}
-	if got := int64(r.logs.FilterMessage("panic in a request").Len()); got != internal.Load() {
-		t.Errorf("%d panics are logged, want %d", got, internal.Load())
-	}
+			})
+		}
+		calling.Wait()
+		t.Logf("%d admitted, %d denied, %d INTERNAL", admitted.Load(), denied.Load(), internal.Load())
+		// A request that panicked after it was charged took a place.
+		if got := admitted.Load(); got > limit || got+internal.Load() < limit {
+			t.Errorf("%d calls were admitted, want %d less those that panicked", got, limit)
+		}
+		if got := int64(testutil.ToFloat64(s.metrics.Panics)); got != internal.Load() || got == 0 {
+			t.Errorf("%d panics are counted, want as many as INTERNAL, and some", got)
+		}
+		if got := int64(r.logs.FilterMessage("panic in a request").Len()); got != internal.Load() {
+			t.Errorf("%d panics are logged, want %d", got, internal.Load())
+		}
+	})
 }
 
 // TestPanicsKeepTheirSecrets throws parts of a request: above debug, only the type is logged,

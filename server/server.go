@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
@@ -26,6 +27,7 @@ import (
 type Options struct {
 	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
 	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"Who may connect to the socket file of --grpc-addr: 0660 is its user and group, 0666 everyone who reaches the file. Default 0660."`
+	Transport      string      `group:"listeners" name:"grpc-transport" enum:"grpc-go,own" default:"grpc-go" placeholder:"grpc-go|own" help:"What carries gRPC: grpc-go, or sluice's own transport, which is being built: it answers rate-limit requests and health checks, not Watch, List and reflection, and makes no spans. Default grpc-go."`
 	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
 	// JSON is off where /json must not be asked without identifying its client.
 	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`
@@ -65,7 +67,7 @@ type Server struct {
 	logger   *zap.Logger
 	health   *liveness
 	draining chan struct{} // closed when the drain delay is over
-	grpc     *grpc.Server
+	grpc     transport     // nil without a gRPC listener
 	grpcConn net.Listener
 	http     []*httpListener
 }
@@ -103,6 +105,8 @@ func (s *Server) Listen(ctx context.Context) error {
 		return errors.New("clients without certificates cannot be told apart: an allow-list needs TLS with authorities")
 	case s.options.JSONAddr != "" && secure == nil:
 		return errors.New("json listener: it needs TLS")
+	case s.options.Transport == transportOwn && s.options.Tracing != nil:
+		return errors.New("--grpc-transport=own makes no spans yet: --tracing needs --grpc-transport=grpc-go")
 	}
 	h := newHandler(s.service, s.logger, s.options.StatusCodes == "precise")
 	h.tell = newTell(s.options.Tracing, s.logger)
@@ -112,13 +116,6 @@ func (s *Server) Listen(ctx context.Context) error {
 			return err // it is the first listener, so there is none to close
 		}
 		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), rejected: s.metrics.RejectedConnections}
-		options := grpcOptions(s.options.Limits, s.metrics.Calls, s.draining)
-		guarding := guard.New(guard.Options{
-			MaxStreams:      int(s.options.Limits.MaxStreams),
-			HeaderListBytes: decodedHeaders * int(s.options.Limits.MaxHeaderBytes),
-			Ended:           s.metrics.EndedConnections,
-			Logger:          h.rare,
-		})
 		creds := insecure.NewCredentials()
 		switch {
 		case allow != nil:
@@ -126,18 +123,11 @@ func (s *Server) Listen(ctx context.Context) error {
 		case secure != nil:
 			creds = secure
 		}
-		headers := &headerBound{max: int(s.options.Limits.MaxHeaderBytes), rejected: s.metrics.Rejected.Headers, logger: h.rare}
-		if s.options.Tracing != nil {
-			headers.kept = s.options.Tracing.Headers
+		if s.options.Transport == transportOwn {
+			s.grpc = newWire(s.options.Limits, h, s.health, creds)
+		} else {
+			s.grpc = s.newGRPC(h, creds)
 		}
-		options = append(options, grpc.Creds(guarding.Credentials(creds)), grpc.InTapHandle(headers.inspect))
-		if s.options.Tracing != nil {
-			options = append(options, tracingOption(s.options.Tracing))
-		}
-		s.grpc = grpc.NewServer(options...)
-		s.grpc.RegisterService(&serviceDesc, h)
-		grpc_health_v1.RegisterHealthServer(s.grpc, s.health.grpc)
-		reflection.Register(s.grpc)
 	}
 	json := http.Handler(jsonHandler{h, int64(min(maxHTTPBody, s.options.Limits.MaxMessageBytes))})
 	plainJSON := s.plainJSON(json)
@@ -180,6 +170,30 @@ func (s *Server) Listen(ctx context.Context) error {
 		s.http = append(s.http, &httpListener{server, conn})
 	}
 	return nil
+}
+
+// newGRPC returns grpc-go's transport.
+func (s *Server) newGRPC(h *handler, creds credentials.TransportCredentials) *grpc.Server {
+	options := grpcOptions(s.options.Limits, s.metrics.Calls, s.draining)
+	guarding := guard.New(guard.Options{
+		MaxStreams:      int(s.options.Limits.MaxStreams),
+		HeaderListBytes: decodedHeaders * int(s.options.Limits.MaxHeaderBytes),
+		Ended:           s.metrics.EndedConnections,
+		Logger:          h.rare,
+	})
+	headers := &headerBound{max: int(s.options.Limits.MaxHeaderBytes), rejected: s.metrics.Rejected.Headers, logger: h.rare}
+	if s.options.Tracing != nil {
+		headers.kept = s.options.Tracing.Headers
+	}
+	options = append(options, grpc.Creds(guarding.Credentials(creds)), grpc.InTapHandle(headers.inspect))
+	if s.options.Tracing != nil {
+		options = append(options, tracingOption(s.options.Tracing))
+	}
+	server := grpc.NewServer(options...)
+	server.RegisterService(&serviceDesc, h)
+	grpc_health_v1.RegisterHealthServer(server, s.health.grpc)
+	reflection.Register(server)
+	return server
 }
 
 // plainJSON returns the handler of /json on the plain listener. It logs a setting that may

@@ -1,0 +1,203 @@
+package server
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+
+	"github.com/sluice-ratelimit/sluice/h2"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
+)
+
+// transport carries gRPC on a listener. Its methods may be called concurrently.
+type transport interface {
+	// Serve answers until Stop or GracefulStop, which close the listener.
+	Serve(l net.Listener) error
+	// GracefulStop waits for the calls in flight, and Stop does not.
+	GracefulStop()
+	Stop()
+}
+
+var (
+	_ transport = (*grpc.Server)(nil)
+	_ transport = (*wire)(nil)
+)
+
+// The values of [Options].Transport.
+const (
+	transportGRPC = "grpc-go"
+	transportOwn  = "own"
+)
+
+// wire answers gRPC by package h2: each connection has a goroutine that reads, answers and writes.
+type wire struct {
+	limits  Limits
+	handler *handler
+	health  *liveness
+	creds   credentials.TransportCredentials
+	clock   *clock.Clock
+	logger  *zap.Logger // see rareLogger
+	h2      *h2.Server
+
+	mu       sync.Mutex
+	listener net.Listener
+	conns    map[*wireConn]struct{}
+	stage    wireStage
+	stopped  chan struct{} // closed when it stops to accept
+
+	ended    sync.WaitGroup // of the connections
+	over     chan struct{}  // closed when they have ended
+	ending   sync.Once
+	watching sync.WaitGroup
+
+	parked   atomic.Int64 // bytes that the connections hold; see wireConn.parks
+	shedding sync.Mutex
+}
+
+// wireStage only grows.
+type wireStage byte
+
+const (
+	wireServes wireStage = iota
+	wireDrains
+	wireStopped
+)
+
+// The paths that the own transport answers, by their numbers.
+const (
+	pathShouldRateLimit = iota
+	pathHealthCheck
+)
+
+var wirePaths = []string{
+	pathShouldRateLimit: "/" + serviceName + "/ShouldRateLimit",
+	pathHealthCheck:     "/grpc.health.v1.Health/Check",
+}
+
+func newWire(l Limits, h *handler, health *liveness, creds credentials.TransportCredentials) *wire {
+	var encodings []string
+	if encoding.GetCompressor(gzipEncoding) != nil {
+		encodings = append(encodings, gzipEncoding)
+	}
+	return &wire{
+		limits: l, handler: h, health: health, creds: creds, clock: h.clock, logger: h.rare,
+		h2: h2.NewServer(h2.Options{
+			Limits: h2.Limits{
+				MaxStreams:      int(l.MaxStreams),
+				MaxHeaderBytes:  int(l.MaxHeaderBytes),
+				MaxMessageBytes: l.MaxMessageBytes,
+				PingInterval:    l.KeepaliveMinTime,
+			},
+			Paths:     wirePaths,
+			Encodings: encodings,
+		}),
+		conns:   make(map[*wireConn]struct{}),
+		stopped: make(chan struct{}), over: make(chan struct{}),
+	}
+}
+
+// Serve implements [transport].
+func (w *wire) Serve(l net.Listener) error {
+	w.mu.Lock()
+	if w.stage != wireServes {
+		w.mu.Unlock()
+		return grpc.ErrServerStopped
+	}
+	w.listener = l
+	w.mu.Unlock()
+	w.watching.Go(w.watch)
+	for pause := time.Duration(0); ; {
+		raw, err := l.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			w.accept(raw)
+			continue
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		}
+		// Too many open files, for example. Others end in time.
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		w.logger.Warn("accept a grpc connection; more within ten seconds are not logged", zap.Error(err))
+		select {
+		case <-time.After(pause):
+		case <-w.stopped:
+			return nil
+		}
+	}
+}
+
+// accept starts the goroutine of a connection.
+func (w *wire) accept(raw net.Conn) {
+	c := newWireConn(w, raw)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stage != wireServes {
+		_ = raw.Close() // it came while the listener was closed
+		return
+	}
+	w.conns[c] = struct{}{}
+	w.ended.Go(c.serve)
+}
+
+func (w *wire) forget(c *wireConn) {
+	w.mu.Lock()
+	delete(w.conns, c)
+	w.mu.Unlock()
+}
+
+// all returns the connections there are.
+func (w *wire) all() []*wireConn {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make([]*wireConn, 0, len(w.conns))
+	for c := range w.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+// enter goes to a later stage, and closes the listener.
+func (w *wire) enter(s wireStage) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stage == wireServes {
+		close(w.stopped)
+		if w.listener != nil {
+			_ = w.listener.Close() // nothing more is accepted in either case
+		}
+	}
+	w.stage = max(w.stage, s)
+}
+
+// GracefulStop implements [transport].
+func (w *wire) GracefulStop() {
+	w.enter(wireDrains)
+	for _, c := range w.all() {
+		c.order(orderDrain)
+	}
+	w.wait()
+}
+
+// Stop implements [transport].
+func (w *wire) Stop() {
+	w.enter(wireStopped)
+	for _, c := range w.all() {
+		c.close()
+	}
+	w.wait()
+}
+
+// wait waits for the connections' ends.
+func (w *wire) wait() {
+	w.ended.Wait()
+	w.ending.Do(func() { close(w.over) })
+	w.watching.Wait()
+}

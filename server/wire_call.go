@@ -1,0 +1,166 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip" // as grpc-go has it with OpenTelemetry's exporter
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/h2"
+)
+
+// wireCalls answers the calls of a connection, in its turns.
+type wireCalls wireConn
+
+var _ h2.Handler = (*wireCalls)(nil)
+
+// Call implements [h2.Handler].
+func (c *wireCalls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
+	message := call.Message
+	if call.Encoding != "" {
+		var err error
+		if message, err = inflate(call.Encoding, message, c.wire.limits.MaxMessageBytes); err != nil {
+			return nil, statusOf(err), nil
+		}
+	}
+	if call.Path == pathHealthCheck {
+		reply, err := c.check(message)
+		return reply, statusOf(err), nil
+	}
+	return c.shouldRateLimit(call, message)
+}
+
+// shouldRateLimit answers a rate-limit request.
+func (c *wireCalls) shouldRateLimit(call *h2.Call, message []byte) ([]byte, h2.Status, h2.Later) {
+	h := c.wire.handler
+	if c.x == nil {
+		c.x, _ = exchanges.Get().(*exchange)
+	}
+	x := c.x
+	x.call.client = c.client
+	x.large = x.large || len(message) > maxKept
+	deadline := never
+	if call.HasTimeout {
+		deadline = c.wire.clock.Elapsed() + call.Timeout
+	}
+	reply, delay, took, err := h.decide(context.Background(), deadline, &x.call, message)
+	if delay > 0 {
+		x.reply = reply
+		c.x = nil // it is the held reply's
+		return nil, h2.Status{}, c.hold(call.Stream, x, delay, took)
+	}
+	h.done(err, took)
+	return reply, statusOf(err), nil
+}
+
+// heldReply is a reply that waits for its turn. It has a timer and no goroutine.
+type heldReply struct {
+	conn   *wireConn
+	stream uint32
+	x      *exchange
+	took   time.Duration
+	timer  *time.Timer
+	ended  bool // guarded by conn.turn
+}
+
+func (c *wireCalls) hold(stream uint32, x *exchange, delay, took time.Duration) *heldReply {
+	m := c.wire.handler.service.metrics
+	m.WaitedCalls.Inc()
+	m.WaitingCalls.Inc()
+	held := &heldReply{conn: (*wireConn)(c), stream: stream, x: x, took: took}
+	held.timer = time.AfterFunc(delay, func() { held.conn.finish(held) })
+	return held
+}
+
+// sendLocked sends the reply, unless the call has ended meanwhile.
+func (r *heldReply) sendLocked() {
+	if r.ended {
+		return
+	}
+	r.ended = true
+	c := r.conn
+	c.out.bytes = c.h2.Reply(c.out.bytes, r.stream, r.x.reply)
+	h := c.wire.handler
+	h.service.metrics.WaitingCalls.Dec()
+	h.done(nil, r.took)
+	r.x.release()
+}
+
+// Cancel implements [h2.Later]: the client went away, so that its turn is given back.
+func (r *heldReply) Cancel() {
+	if r.ended {
+		return
+	}
+	r.ended = true
+	r.timer.Stop()
+	h := r.conn.wire.handler
+	now, _ := h.clock.Now() // a later moment than the request's
+	h.service.Cancel(now, &r.x.call)
+	h.service.metrics.WaitingCalls.Dec()
+	h.service.metrics.CancelledWaits.Inc()
+	h.done(status.FromContextError(context.Canceled).Err(), r.took)
+	r.x.release()
+}
+
+// check answers a health check.
+func (c *wireCalls) check(message []byte) (reply []byte, err error) {
+	m := c.wire.handler.service.metrics.Calls.Method("Check")
+	m.Requests.Inc()
+	start := c.wire.clock.Elapsed()
+	defer func() { m.Done(uint32(status.Code(err)), c.wire.clock.Elapsed()-start) }()
+	var request grpc_health_v1.HealthCheckRequest
+	if err := proto.Unmarshal(message, &request); err != nil {
+		return nil, status.Errorf(codes.Internal, "grpc: error unmarshalling request: %v", err)
+	}
+	response, err := c.wire.health.grpc.Check(context.Background(), &request)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(response)
+}
+
+// Exceeded implements [h2.Handler].
+func (c *wireCalls) Exceeded(b h2.Bound, size int) h2.Status {
+	h := c.wire.handler
+	if b == h2.BoundHeaders {
+		return statusOf(headersTooLarge(size, int(c.wire.limits.MaxHeaderBytes), h.service.metrics.Rejected.Headers, h.rare))
+	}
+	err := &boundError{messageTooLarge, c.wire.limits.MaxMessageBytes, size}
+	h.reject(err)
+	h.done(status.Error(codes.ResourceExhausted, err.Error()), 0)
+	return h2.Status{Code: uint32(codes.ResourceExhausted), Message: err.Error()}
+}
+
+const gzipEncoding = "gzip"
+
+// inflate decompresses a message, to at most so many bytes.
+func inflate(name string, message []byte, most int) ([]byte, error) {
+	r, err := encoding.GetCompressor(name).Decompress(bytes.NewReader(message))
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the received message: %v", err)
+	}
+	out, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	switch {
+	case err != nil:
+		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the received message: %v", err)
+	case len(out) > most:
+		return nil, status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", most)
+	}
+	return out, nil
+}
+
+// statusOf is an error's status as h2 has it.
+func statusOf(err error) h2.Status {
+	if err == nil {
+		return h2.Status{}
+	}
+	s, _ := status.FromError(err)
+	return h2.Status{Code: uint32(s.Code()), Message: s.Message()}
+}

@@ -1,0 +1,329 @@
+package server
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/h2"
+)
+
+// wireConn is a connection of the own transport.
+//
+// Its goroutine reads, and takes turns: it feeds package h2 with what came, which answers most calls
+// at once, and writes what came out with one call of the system. Who finishes something later, such
+// as a held reply, leaves it in the inbox; whoever finds that empty starts a goroutine that takes
+// turns until it is empty again. So nobody else waits for the client, and many answers leave with one
+// write.
+type wireConn struct {
+	wire    *wire
+	raw     net.Conn
+	closing sync.Once
+	client  *client // the other end, by its certificate
+
+	// turn guards what follows, up to the inbox. It is held over writes, so only the reader and
+	// the flusher may take it.
+	turn   sync.Mutex
+	conn   net.Conn // raw within TLS, if there is TLS; nil until the handshake is over
+	h2     *h2.Conn
+	out    *output   // of this turn
+	x      *exchange // the memory for calls of this turn
+	rest   int       // bytes that came and were not fed
+	begun  bool      // the client's SETTINGS have come
+	ending bool      // nothing more is answered
+
+	// inbox is what others want to be done in the next turn. Its lock is never held over I/O.
+	inbox struct {
+		sync.Mutex
+		finished []*heldReply
+		orders   orders
+		flushing bool // a flusher runs, which will look again
+	}
+
+	// What the watch goes by, as times of the clock. The goroutine of the connection stores it.
+	watched watched
+	parked  atomic.Int64
+}
+
+// orders are what the watch and a drain want to be done.
+type orders byte
+
+const (
+	orderDrain orders = 1 << iota
+	orderPing
+	orderOverdue
+)
+
+func newWireConn(w *wire, raw net.Conn) *wireConn {
+	now := w.clock.Elapsed()
+	c := &wireConn{wire: w, raw: raw}
+	c.h2 = w.h2.NewConn((*wireCalls)(c), now)
+	c.watched.begin(now, w.limits.MaxConnectionAge)
+	return c
+}
+
+// close ends the connection at once. It may be called by anybody.
+func (c *wireConn) close() {
+	c.closing.Do(func() { _ = c.raw.Close() }) // the reader meets the same error
+}
+
+// serve is the goroutine of the connection.
+func (c *wireConn) serve() {
+	defer c.wire.forget(c)
+	defer c.close()
+	// Until the client's SETTINGS have come.
+	_ = c.raw.SetDeadline(time.Now().Add(c.wire.limits.ConnectionTimeout)) //nolint:forbidigo // connections begin when they like
+	conn, info, err := c.wire.creds.ServerHandshake(c.raw)
+	if err != nil {
+		return // the credentials have logged it
+	}
+	if identity, ok := info.(clientIdentity); ok {
+		c.client = identity.client
+	}
+	if c.start(conn) {
+		c.read(newWireReader(conn, c.raw))
+	}
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	c.ending = true
+	c.h2.Close()
+	c.parks(0)
+}
+
+// start sends the first SETTINGS.
+func (c *wireConn) start(conn net.Conn) bool {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	c.conn = conn
+	c.out = takeOutput()
+	c.out.bytes = c.h2.Start(c.out.bytes)
+	return c.writeLocked()
+}
+
+// read reads until the connection ends.
+func (c *wireConn) read(r *wireReader) {
+	defer r.release()
+	for {
+		in, err := r.read()
+		if err != nil {
+			if c.isEnding() {
+				c.linger(r)
+			}
+			return
+		}
+		for more := true; more; {
+			var used int
+			var ok bool
+			if used, more, ok = c.takeTurn(in); !ok {
+				c.linger(r)
+				return
+			}
+			if in = in[used:]; more {
+				park()
+			}
+		}
+		c.watched.partial(len(in) > 0)
+		if r.keep(in) {
+			park()
+		}
+	}
+}
+
+func (c *wireConn) isEnding() bool {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	return c.ending
+}
+
+// park lets other goroutines run, those included for which the network has something. It takes a
+// sleep for that: what yields is run again before the scheduler looks at the network, and a client
+// that floods its connection would make all others wait for 10 ms. It costs a greedy client nothing.
+func park() { time.Sleep(time.Microsecond) }
+
+// takeTurn answers what came. It reports whether the connection goes on.
+func (c *wireConn) takeTurn(in []byte) (used int, more, ok bool) {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	if c.ending {
+		return 0, false, false
+	}
+	now := c.wire.clock.Elapsed()
+	c.watched.heard(now)
+	c.out = takeOutput()
+	c.takeInboxLocked(now)
+	used, more, err := c.feedLocked(in, now)
+	c.rest = len(in) - used
+	c.endTurnLocked(now, err)
+	return used, more, c.writeLocked() && !c.ending
+}
+
+// feedLocked feeds h2. A panic is a bug of ours, and costs the connection alone.
+func (c *wireConn) feedLocked(in []byte, now time.Duration) (used int, more bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.wire.handler.service.metrics.Panics.Inc()
+			logPanic(c.wire.handler.logger, p)
+			err = &h2.ConnError{Code: h2.CodeInternal, Reason: "internal error"}
+		}
+	}()
+	c.out.bytes, used, more, err = c.h2.Feed(c.out.bytes, in, now)
+	return used, more, err
+}
+
+// endTurnLocked ends the connection if it has to.
+func (c *wireConn) endTurnLocked(now time.Duration, err error) {
+	if c.x != nil {
+		c.x.release()
+		c.x = nil
+	}
+	if !c.begun && c.h2.Begun() {
+		c.begun = true
+		_ = c.raw.SetDeadline(time.Time{})
+	}
+	c.watched.calls(now, c.h2.Last(), c.h2.Open())
+	c.parks(int64(c.h2.Parked() + c.rest))
+	if e, ok := errors.AsType[*h2.ConnError](err); ok {
+		c.out.bytes = c.h2.GoAway(c.out.bytes, e)
+		c.ending = true
+		c.wire.handler.service.metrics.EndedConnections.Inc()
+		c.wire.logger.Warn("grpc connection closed; more within ten seconds are only counted",
+			zap.Stringer("peer", c.raw.RemoteAddr()), zap.Error(err))
+	}
+	if c.h2.Drained() {
+		c.ending = true
+	}
+}
+
+// writeLocked writes what is to go out. It reports whether that went well.
+func (c *wireConn) writeLocked() bool {
+	out := c.out
+	c.out = nil
+	defer out.release()
+	if len(out.bytes) == 0 {
+		return true
+	}
+	c.watched.writing.Store(int64(c.wire.clock.Elapsed()))
+	_, err := c.conn.Write(out.bytes)
+	c.watched.writing.Store(0)
+	return err == nil
+}
+
+// linger reads a little of what still comes: closing a socket with unread bytes would throw away what
+// was written last.
+func (c *wireConn) linger(r *wireReader) {
+	half, ok := c.conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	const most = 256 << 10
+	_ = c.raw.SetReadDeadline(time.Now().Add(time.Second)) //nolint:forbidigo // bounds a wait
+	for n := 0; n < most; park() {
+		in, err := r.read()
+		if err != nil {
+			return
+		}
+		n += len(in)
+		r.keep(nil)
+	}
+}
+
+// order has something done in the next turn.
+func (c *wireConn) order(o orders) {
+	if o&orderDrain != 0 {
+		c.watched.drains.Store(true)
+	}
+	c.post(func() { c.inbox.orders |= o })
+}
+
+// finish has a held reply sent in the next turn.
+func (c *wireConn) finish(h *heldReply) {
+	c.post(func() { c.inbox.finished = append(c.inbox.finished, h) })
+}
+
+// post puts something into the inbox.
+func (c *wireConn) post(put func()) {
+	c.inbox.Lock()
+	defer c.inbox.Unlock()
+	put()
+	if !c.inbox.flushing {
+		c.inbox.flushing = true
+		go c.flush()
+	}
+}
+
+// flush takes turns until the inbox is empty.
+func (c *wireConn) flush() {
+	for {
+		c.inbox.Lock()
+		if c.inbox.finished == nil && c.inbox.orders == 0 {
+			c.inbox.flushing = false
+			c.inbox.Unlock()
+			return
+		}
+		c.inbox.Unlock()
+		c.turn.Lock()
+		now := c.wire.clock.Elapsed()
+		c.out = takeOutput()
+		c.takeInboxLocked(now)
+		c.endTurnLocked(now, nil)
+		if !c.writeLocked() {
+			c.close()
+		}
+		if c.ending {
+			_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // wakes the reader, which ends the connection
+		}
+		c.turn.Unlock()
+	}
+}
+
+// takeInboxLocked does what is in the inbox.
+func (c *wireConn) takeInboxLocked(now time.Duration) {
+	c.inbox.Lock()
+	finished, todo := c.inbox.finished, c.inbox.orders
+	c.inbox.finished, c.inbox.orders = nil, 0
+	c.inbox.Unlock()
+	switch {
+	case c.ending:
+		return
+	case c.conn == nil: // the handshake goes on
+		if todo&orderDrain != 0 {
+			c.close()
+		}
+		return
+	}
+	for _, h := range finished {
+		h.sendLocked()
+	}
+	if todo&orderDrain != 0 {
+		c.out.bytes = c.h2.Drain(c.out.bytes, now)
+	}
+	if todo&orderPing != 0 {
+		c.out.bytes = c.h2.Ping(c.out.bytes)
+	}
+	if todo&orderOverdue != 0 {
+		c.out.bytes = c.h2.Overdue(c.out.bytes, now)
+	}
+}
+
+// output is what a turn writes.
+type output struct{ bytes []byte }
+
+var outputs = sync.Pool{New: func() any { return new(output) }}
+
+func takeOutput() *output {
+	o, _ := outputs.Get().(*output)
+	return o
+}
+
+// mostOutputKept is the largest buffer that is kept for another turn.
+const mostOutputKept = 32 << 10
+
+func (o *output) release() {
+	if o.bytes = o.bytes[:0]; cap(o.bytes) <= mostOutputKept {
+		outputs.Put(o)
+	}
+}

@@ -1,0 +1,40 @@
+package server
+
+import "go.uber.org/zap"
+
+// mostParked is what requests on their way may hold in all, as in server/guard.
+const mostParked = 96 << 20
+
+// parks tells how many bytes the connection holds of what is on its way, at the end of each turn. If
+// all connections together hold more than they may, those that hold the most are closed. No call is
+// answered with an error for it: Envoy would let it pass.
+func (c *wireConn) parks(bytes int64) {
+	grown := bytes - c.parked.Swap(bytes)
+	if w := c.wire; grown != 0 && w.parked.Add(grown) > mostParked && grown > 0 {
+		w.shed()
+	}
+}
+
+// shed closes connections until the others hold no more than they may.
+func (w *wire) shed() {
+	// Of two goroutines, the second must see what the first has freed. Otherwise it would close
+	// one connection more than is needed.
+	w.shedding.Lock()
+	defer w.shedding.Unlock()
+	for w.parked.Load() > mostParked {
+		var worst *wireConn
+		for _, c := range w.all() {
+			if worst == nil || c.parked.Load() > worst.parked.Load() {
+				worst = c
+			}
+		}
+		if worst == nil {
+			return
+		}
+		w.parked.Add(-worst.parked.Swap(0))
+		worst.close()
+		w.handler.service.metrics.EndedConnections.Inc()
+		w.logger.Warn("grpc connection closed; more within ten seconds are only counted",
+			zap.Stringer("peer", worst.raw.RemoteAddr()), zap.String("error", "requests on their way hold too much memory, and this connection holds the most"))
+	}
+}

@@ -1,0 +1,34 @@
+//go:build unix
+
+package server
+
+import (
+	"io"
+	"syscall"
+)
+
+const canTryRead = true
+
+// tryRead reads without waiting. It returns false if there is nothing to read, after which the caller
+// waits until there is, with no buffer taken. It must try each time it is called: the poller forgets
+// what it knew when a RawConn's Read begins.
+func (r *wireReader) tryRead(fd uintptr) bool {
+	r.take()
+	for {
+		n, err := syscall.Read(int(fd), r.buffer[r.have:])
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err == syscall.EAGAIN:
+			r.release()
+			return false
+		case err != nil:
+			r.err = err
+		case n == 0:
+			r.err = io.EOF
+		default:
+			r.have += n
+		}
+		return true
+	}
+}

@@ -1,0 +1,112 @@
+package server
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+)
+
+// watched is what the watch of all connections goes by. It takes no connection's turn, so that a
+// client that does not read cannot stop it. All are times of the clock.
+type watched struct {
+	begun, age time.Duration // age is 0 for none
+
+	heardAt   atomic.Int64 // something came
+	calledAt  atomic.Int64 // a call began, or was open
+	open      atomic.Int64 // how many are
+	partialAt atomic.Int64 // the beginning of a frame came whose end has not, or 0
+	writing   atomic.Int64 // a write began that has not ended, or 0
+
+	drains atomic.Bool // it was told to drain
+
+	last     uint32        // the newest stream at the end of the last turn
+	pingedAt time.Duration // the watch's own: 0 if an answer has come, or none was asked for
+}
+
+func (w *watched) begin(now, age time.Duration) {
+	w.begun = now
+	if age > 0 {
+		// A tenth more or less, so that connections that began together do not end together.
+		w.age = age + time.Duration((rand.Float64()-0.5)*0.2*float64(age)) //nolint:gosec // not for secrets
+	}
+	w.heardAt.Store(int64(now))
+	w.calledAt.Store(int64(now))
+}
+
+func (w *watched) heard(now time.Duration) { w.heardAt.Store(int64(now)) }
+
+// calls is called at the end of each turn.
+func (w *watched) calls(now time.Duration, last uint32, open int) {
+	if last != w.last || open > 0 || w.open.Load() > 0 {
+		w.calledAt.Store(int64(now))
+	}
+	w.last = last
+	w.open.Store(int64(open))
+}
+
+func (w *watched) partial(is bool) {
+	switch {
+	case !is:
+		w.partialAt.Store(0)
+	case w.partialAt.Load() == 0:
+		w.partialAt.Store(w.heardAt.Load())
+	}
+}
+
+// How long a client may take.
+const (
+	mostFrameTime = 10 * time.Second // to send a frame
+	mostWriteTime = 5 * time.Second  // to take what a turn has written
+)
+
+// watch looks at all connections each second.
+func (w *wire) watch() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-w.over:
+			return
+		}
+		now := w.clock.Elapsed()
+		for _, c := range w.all() {
+			c.watch(now)
+		}
+	}
+}
+
+// watch closes a connection whose client took too long, or has its next turn do what it is time for.
+func (c *wireConn) watch(now time.Duration) {
+	w, limits := &c.watched, &c.wire.limits
+	since := func(at *atomic.Int64) time.Duration { return now - time.Duration(at.Load()) }
+	silent := since(&w.heardAt)
+	aged := w.age > 0 && now-w.begun >= w.age
+	switch {
+	case w.writing.Load() != 0 && since(&w.writing) >= mostWriteTime,
+		w.partialAt.Load() != 0 && since(&w.partialAt) >= mostFrameTime,
+		w.pingedAt != 0 && silent >= now-w.pingedAt && now-w.pingedAt >= limits.KeepaliveTimeout,
+		aged && limits.MaxConnectionAgeGrace > 0 && now-w.begun >= w.age+limits.MaxConnectionAgeGrace:
+		c.close()
+		return
+	}
+	var todo orders
+	if w.pingedAt != 0 && silent < now-w.pingedAt {
+		w.pingedAt = 0
+	}
+	if w.pingedAt == 0 && silent >= limits.KeepaliveTime {
+		w.pingedAt = now
+		todo |= orderPing
+	}
+	idle := w.open.Load() == 0 && since(&w.calledAt) >= limits.MaxConnectionIdle
+	drains := w.drains.Load()
+	if (idle || aged) && !drains {
+		todo |= orderDrain
+	}
+	if w.open.Load() > 0 || drains {
+		todo |= orderOverdue
+	}
+	if todo != 0 {
+		c.order(todo)
+	}
+}
