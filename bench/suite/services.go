@@ -39,7 +39,7 @@ func (s *service) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// newServices builds the services: two no-ops and sluice, or sluice alone once for each
+// newServices builds the services: two no-ops and sluice over both transports, or sluice alone once for each
 // percentage of GOGC. The others are compared with the first.
 func newServices(ctx context.Context, b *builder, percents []int) ([]*service, error) {
 	fmt.Fprintln(b.progress, "building sluice")
@@ -54,10 +54,10 @@ func newServices(ctx context.Context, b *builder, percents []int) ([]*service, e
 	if err := os.WriteFile(filepath.Join(config, "rules.yaml"), rules, 0o600); err != nil {
 		return nil, err
 	}
-	ours := func(name string, env ...string) *service {
+	ours := func(name string, env []string, args ...string) *service {
 		return &service{name: name, limits: true, launch: func(ctx context.Context) (*process.Process, string, error) {
 			s, err := sluice.Start(ctx, sluice.Options{
-				Binary: binary, Args: []string{"--config", config}, Env: env,
+				Binary: binary, Args: append([]string{"--config", config}, args...), Env: env,
 				Addrs: map[string]string{"http": "", "debug": "", "metrics": ""},
 			})
 			if err != nil {
@@ -69,7 +69,7 @@ func newServices(ctx context.Context, b *builder, percents []int) ([]*service, e
 	var services []*service
 	for _, percent := range percents {
 		setting := fmt.Sprint("GOGC=", percent)
-		services = append(services, ours(setting, setting))
+		services = append(services, ours(setting, []string{setting}))
 	}
 	if len(services) > 0 {
 		return services, nil
@@ -81,7 +81,8 @@ func newServices(ctx context.Context, b *builder, percents []int) ([]*service, e
 	return []*service{
 		{name: "no-op, grpc-go as it comes", launch: noopAt(noop)},
 		{name: "no-op, 4 stream workers", launch: noopAt(noop, "-workers", "4")},
-		ours(whole),
+		ours(whole, nil),
+		ours("sluice, own transport", nil, "--grpc-transport", "own"),
 	}, nil
 }
 
