@@ -24,6 +24,7 @@ func TestFuzzTargetsHaveInputs(t *testing.T) {
 		"frames":          "h2.FuzzConnection",
 		"header blocks":   "h2.FuzzHeaderBlocks",
 		"Huffman codes":   "h2.FuzzHuffman",
+		"Envoy's files":   "envoyconfig.FuzzRead",
 	} {
 		if !known[target] {
 			t.Errorf("%s: there is no %s", read, target)

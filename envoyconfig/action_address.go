@@ -5,9 +5,9 @@ import (
 )
 
 // remoteAddress is the client's address.
-type remoteAddress struct{}
+type remoteAddress struct{ node *node }
 
-func newRemoteAddress(*node) action { return remoteAddress{} }
+func newRemoteAddress(n *node) action { return remoteAddress{n} }
 
 func (remoteAddress) entry(x *exchange) outcome {
 	remote, unknown := x.remote()
@@ -20,10 +20,13 @@ func (remoteAddress) entry(x *exchange) outcome {
 func (remoteAddress) shape() shape { return shape{key: "remote_address", anyValue: true} }
 
 // maskedRemoteAddress is the network of the client.
-type maskedRemoteAddress struct{ v4, v6 uint64 }
+type maskedRemoteAddress struct {
+	node   *node
+	v4, v6 uint64
+}
 
 func newMaskedRemoteAddress(n *node) action {
-	return maskedRemoteAddress{n.field("v4_prefix_mask_len").uint(32), n.field("v6_prefix_mask_len").uint(128)}
+	return maskedRemoteAddress{n, n.field("v4_prefix_mask_len").uint(32), n.field("v6_prefix_mask_len").uint(128)}
 }
 
 func (a maskedRemoteAddress) entry(x *exchange) outcome {

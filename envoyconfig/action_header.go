@@ -7,13 +7,14 @@ import (
 
 // requestHeaders is the value of a header.
 type requestHeaders struct {
+	node        *node
 	header, key string
 	optional    bool
 }
 
 func newRequestHeaders(n *node) action {
 	return &requestHeaders{
-		header: strings.ToLower(n.field("header_name").str()), key: n.field("descriptor_key").str(),
+		node: n, header: strings.ToLower(n.field("header_name").str()), key: n.field("descriptor_key").str(),
 		optional: n.field("skip_if_absent").yes(false),
 	}
 }

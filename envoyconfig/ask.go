@@ -161,7 +161,7 @@ func (r *route) unasked(h *virtualHost, scheme string) string {
 
 func (f *filter) call(x *exchange, h *virtualHost) Call {
 	t := x.manager.table
-	asks, config := f.asks(t, h, x.route)
+	candidates, config := f.candidates(t, h, x.route)
 	c := Call{Domain: f.domain(), Filter: f.node.pos(), Before: x.manager.before(f)}
 	if domain := config.field("domain").str(); domain != "" {
 		c.Domain = domain
@@ -178,11 +178,12 @@ func (f *filter) call(x *exchange, h *virtualHost) Call {
 		c.Nothing = "unknown: filter_enabled, at " + enabled.pos().String()
 		return c
 	}
-	own := len(config.field("rate_limits").elements()) > 0 || len(f.policies) > 0
-	for _, p := range asks {
-		c.Descriptors = append(c.Descriptors, p.descriptor(x, own))
+	for _, p := range candidates {
+		if p.why == "" {
+			c.Descriptors = append(c.Descriptors, p.descriptor(x, p.own))
+		}
 	}
-	if len(asks) == 0 {
+	if len(c.Descriptors) == 0 {
 		c.Nothing = "no rate_limits are for it here"
 	}
 	return c

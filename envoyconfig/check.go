@@ -3,7 +3,6 @@ package envoyconfig
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -12,18 +11,21 @@ import (
 // Check returns what stands between the configuration and the rules, in the order of files
 // and lines.
 func (c *Config) Check(set *descriptors.Set) []Finding {
-	k := &checker{config: c, set: set, seen: map[sent]bool{}, asked: map[string]bool{}, dark: map[string]bool{}, reached: map[*descriptors.Rule]bool{}}
-	asking := 0
-	for _, m := range c.managers {
-		asking += len(m.asking())
-		k.manager(m)
+	k := &checker{
+		config: c, set: set, seen: map[sent]*descriptors.Reach{}, asked: map[string]rules.Pos{}, dark: map[string]bool{}, asks: map[string]bool{},
+		reached: map[*descriptors.Rule]bool{}, tallies: map[*node]*tally{}, said: map[said]bool{},
 	}
-	if asking == 0 {
+	asking := false
+	for _, m := range c.managers {
+		asking = k.manager(m) || asking
+	}
+	if !asking {
 		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so that Envoy never asks: add one to http_filters")
 		return k.found
 	}
 	k.domains()
 	k.unsent()
+	k.never()
 	sortFindings(k.found)
 	return k.found
 }
@@ -32,13 +34,18 @@ type checker struct {
 	config *Config
 	set    *descriptors.Set
 	found  []Finding
+	// said are findings that are there already: many routes lead to the same one.
+	said map[said]bool
 	// seen are the descriptors that have been looked at: a virtual host's are sent by many
 	// routes.
-	seen map[sent]bool
-	// asked are the domains of filters. For those in dark it is not known what is sent.
-	asked, dark map[string]bool
+	seen map[sent]*descriptors.Reach
+	// asked are the domains of filters, with the place of the first. For those in dark it is
+	// not known what is sent, and for those in asks something is.
+	asked      map[string]rules.Pos
+	dark, asks map[string]bool
 	// reached are the rules that something sent can match.
 	reached map[*descriptors.Rule]bool
+	tallies map[*node]*tally
 }
 
 // sent is an element of rate_limits, sent to a domain.
@@ -47,108 +54,118 @@ type sent struct {
 	at     *node
 }
 
-func (k *checker) report(code Code, severity rules.Severity, pos rules.Pos, format string, args ...any) {
-	k.found = append(k.found, Finding{code, severity, pos, fmt.Sprintf(format, args...)})
+type said struct {
+	code Code
+	pos  rules.Pos
 }
 
-// manager looks at what the filters of a connection manager send on each route.
-func (k *checker) manager(m *manager) {
-	for _, f := range m.asking() {
+func (k *checker) report(code Code, severity rules.Severity, pos rules.Pos, format string, args ...any) {
+	if s := (said{code, pos}); !k.said[s] {
+		k.said[s] = pos != rules.Pos{}
+		k.found = append(k.found, Finding{code, severity, pos, fmt.Sprintf(format, args...)})
+	}
+}
+
+// manager looks at what the filters of a connection manager send on each route. It reports
+// whether there are any.
+func (k *checker) manager(m *manager) bool {
+	asking := m.asking()
+	for _, f := range m.filters {
+		if f.typeName == rateLimitFilter && !slices.Contains(asking, f) {
+			k.report(NeverAsked, rules.Error, f.node.pos(), "the filter stands behind the router, which ends the chain: put it before")
+		}
+	}
+	for _, f := range asking {
 		k.domain(f.domain(), f.config.field("domain"))
+		k.filter(f)
 		if m.table == nil {
 			k.dark[f.domain()] = true
 			k.report(Unknown, rules.Note, m.node.pos(), "the routes of %s are not in these files: give the answer of /config_dump, or the RouteConfiguration %q too",
 				m.name(), m.node.at("rds", "route_config_name").str())
-			continue
 		}
-		for _, h := range m.table.hosts {
-			if tree := h.node.field("matcher"); tree.there() {
+	}
+	if m.table == nil || len(asking) == 0 {
+		return len(asking) > 0
+	}
+	for _, h := range m.table.hosts {
+		if tree := h.node.field("matcher"); tree.there() {
+			for _, f := range asking {
 				k.dark[f.domain()] = true
-				k.report(Unknown, rules.Note, tree.pos(), "what a tree of matchers leads to is not looked at")
 			}
-			for _, r := range h.routes {
-				k.route(f, m.table, h, r)
+			k.report(Unknown, rules.Note, tree.pos(), "what a tree of matchers leads to is not looked at")
+		}
+		for _, r := range h.routes {
+			k.route(m, asking, h, r)
+		}
+	}
+	return true
+}
+
+// route looks at what filters send on a route, and counts what they do not.
+func (k *checker) route(m *manager, asking []*filter, h *virtualHost, r *route) {
+	unasked := r.unasked(h, "https")
+	type fate struct {
+		at  *node
+		why string
+	}
+	var fates []fate // of each element, whichever filter sends it
+	for _, f := range asking {
+		candidates, config := f.candidates(m.table, h, r)
+		domain := f.domain()
+		if own := config.field("domain"); own.str() != "" {
+			domain = own.str()
+			k.domain(domain, own)
+		}
+		for _, p := range candidates {
+			why := p.why
+			switch {
+			case unasked != "":
+				why = unasked
+			case why == "":
+				k.sends(m, f, domain, p)
+			}
+			i := slices.IndexFunc(fates, func(o fate) bool { return o.at == p.node })
+			if i < 0 {
+				fates = append(fates, fate{p.node, why})
+			} else if why == "" {
+				fates[i].why = ""
 			}
 		}
+	}
+	for _, o := range fates {
+		k.count(o.at, r, o.why)
 	}
 }
 
-func (k *checker) route(f *filter, t *table, h *virtualHost, r *route) {
-	if _, disabled := f.perRoute(t, h, r); disabled || r.unasked(h, "https") != "" {
-		return
+// sends looks at an element of rate_limits that a filter sends.
+func (k *checker) sends(m *manager, f *filter, domain string, p candidate) {
+	k.asks[domain] = true
+	reach := k.seen[sent{domain, p.node}]
+	if reach == nil {
+		reach = k.policy(domain, p.policy)
+		k.seen[sent{domain, p.node}] = reach
 	}
-	asks, config := f.asks(t, h, r)
-	domain := f.domain()
-	if own := config.field("domain"); own.str() != "" {
-		domain = own.str()
-		k.domain(domain, own)
-	}
-	for _, p := range asks {
-		if s := (sent{domain, p.node}); !k.seen[s] {
-			k.seen[s] = true
-			k.policy(domain, p)
-		}
-	}
+	k.hits(p, reach)
+	k.actions(m, p)
+	k.wait(f, reach)
 }
 
 // domain holds that a filter's domain has rules.
 func (k *checker) domain(name string, at *node) {
-	if k.asked[name] {
+	if _, ok := k.asked[name]; ok {
 		return
 	}
-	k.asked[name] = true
+	k.asked[name] = at.pos()
 	if names := k.set.Domains(); !slices.Contains(names, name) {
 		k.report(Domain, rules.Error, at.pos(), "no rules are for the domain %q that this filter asks about, so that nothing is limited%s",
 			rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, names)))
 	}
 }
 
-// policy holds that a rule can match what an element of rate_limits makes.
-func (k *checker) policy(domain string, p *policy) {
-	if !slices.Contains(k.set.Domains(), domain) {
-		return
-	}
-	forms := make([]descriptors.Form, len(p.actions))
-	known := true
-	for i, a := range p.actions {
-		s := a.shape()
-		forms[i] = descriptors.Form{Key: s.key, Value: s.value, AnyKey: s.anyKey, AnyValue: s.anyValue, Optional: s.optional}
-		known = known && !s.anyKey
-	}
-	reach := k.set.Reach(domain, forms)
-	for _, r := range reach.Rules {
-		k.reached[r] = true
-	}
-	// A limit that comes with the descriptor needs no rule.
-	if reach.Reason != "" && known && !p.node.field("limit").there() {
-		k.report(Unmatched, rules.Error, p.node.pos(), "no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)
-	}
-}
-
-// formsText is a descriptor as the facts of Envoy write it: (user, *)(path, /search).
-func formsText(forms []descriptors.Form) string {
-	var b strings.Builder
-	for _, f := range forms {
-		key, value := f.Key, f.Value
-		if f.AnyKey {
-			key = "*"
-		}
-		if f.AnyValue {
-			value = "*"
-		}
-		entry := "(" + rules.Shorten(key) + ", " + rules.Shorten(value) + ")"
-		if f.Optional {
-			entry = "[" + entry + "]"
-		}
-		b.WriteString(entry)
-	}
-	return b.String()
-}
-
 // domains holds that a filter asks about each domain of the rules.
 func (k *checker) domains() {
 	for _, name := range k.set.Domains() {
-		if k.asked[name] {
+		if _, ok := k.asked[name]; ok {
 			continue
 		}
 		pos := rules.Pos{}
@@ -159,18 +176,5 @@ func (k *checker) domains() {
 			}
 		}
 		k.report(Domain, rules.Error, pos, "no filter asks about the domain %q, so that its rules limit nothing: set the domain of a rate limit filter", rules.Shorten(name))
-	}
-}
-
-// unsent holds that each rule can be matched by something that a route sends.
-func (k *checker) unsent() {
-	looked := map[*descriptors.Rule]bool{}
-	for _, l := range k.set.Limits {
-		r := l.Rule
-		if looked[r] || k.reached[r] || !k.asked[r.Domain()] || k.dark[r.Domain()] {
-			continue
-		}
-		looked[r] = true
-		k.report(Unsent, rules.Warning, r.Pos(), "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host", r.Path())
 	}
 }

@@ -18,6 +18,20 @@ const (
 	Unsent Code = "unsent"
 	// Domain is a domain of filters without rules, or of rules without a filter.
 	Domain Code = "domain"
+	// NeverAsked is an element of rate_limits, or a filter, that has no effect.
+	NeverAsked Code = "never-asked"
+	// HitsDropped is a hits_addend that Envoy does not send.
+	HitsDropped Code = "hits-dropped"
+	// SameAddress is an address that may be everybody's, or whatever the client says.
+	SameAddress Code = "same-address"
+	// QueryInKey is a path with its query as a value.
+	QueryInKey Code = "query-in-key"
+	// Timeout is a deadline that is too short for answers.
+	Timeout Code = "timeout"
+	// Cluster is a cluster of the service that Envoy cannot ask, or not enough.
+	Cluster Code = "cluster"
+	// Debt is hits known at the end of a stream, of which refused requests lose theirs.
+	Debt Code = "debt"
 	// Unknown is what these files do not say.
 	Unknown Code = "unknown"
 )
@@ -39,6 +53,6 @@ func (f Finding) String() string {
 // sortFindings puts findings in the order of files and lines.
 func sortFindings(all []Finding) {
 	slices.SortStableFunc(all, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col))
+		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col), cmp.Compare(a.Code, b.Code))
 	})
 }

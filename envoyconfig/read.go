@@ -116,10 +116,7 @@ func (c *Config) document(n *node) bool {
 		}
 		return found
 	case n.field("static_resources").there() || n.field("dynamic_resources").there():
-		c.bootstrap(n)
-		for _, part := range []string{"listeners", "clusters"} {
-			c.resources(n.at("static_resources", part))
-		}
+		c.whole(n)
 		return true
 	case n.field("configs").kind == list:
 		return c.dump(n)
@@ -127,6 +124,14 @@ func (c *Config) document(n *node) bool {
 		return c.resources(n.field("resources"))
 	default:
 		return c.resource(n)
+	}
+}
+
+// whole takes in a bootstrap.
+func (c *Config) whole(n *node) {
+	c.bootstrap(n)
+	for _, part := range []string{"listeners", "clusters"} {
+		c.resources(n.at("static_resources", part))
 	}
 }
 
@@ -206,7 +211,7 @@ func (c *Config) resource(n *node) bool {
 	case name == "envoy.config.core.v3.TypedExtensionConfig":
 		c.extensions[n.field("name").str()] = n.field("typed_config")
 	case name == "envoy.config.bootstrap.v3.Bootstrap":
-		return c.document(n)
+		c.whole(n)
 	default:
 		return false
 	}

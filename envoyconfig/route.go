@@ -1,7 +1,7 @@
 package envoyconfig
 
 import (
-	"slices"
+	"fmt"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -87,30 +87,51 @@ func (n *node) named(key string) *node {
 	return &missing
 }
 
-// asks returns what makes the descriptors of the filter's calls on a route.
-func (f *filter) asks(t *table, h *virtualHost, r *route) ([]*policy, *node) {
-	config, _ := f.perRoute(t, h, r)
-	if own := config.field("rate_limits"); len(own.elements()) > 0 {
-		return newPolicies(own), config
-	}
-	if len(f.policies) > 0 {
-		return f.policies, config
-	}
-	all := r.policies
-	switch {
-	case r.action.field("include_vh_rate_limits").yes(false), config.field("vh_rate_limits").enum("OVERRIDE", "INCLUDE", "IGNORE") == "INCLUDE":
-		all = append(slices.Clip(all), h.policies...)
-	case config.field("vh_rate_limits").enum("OVERRIDE", "INCLUDE", "IGNORE") == "IGNORE":
-	case len(all) == 0:
-		all = h.policies
-	}
-	var staged []*policy
-	for _, p := range all {
-		if p.stage == f.stage() {
-			staged = append(staged, p)
+// candidate is an element of rate_limits that a filter may send on a route.
+type candidate struct {
+	*policy
+	// own says that it is the filter's, or of its configuration for the route. Only there
+	// does Envoy send hits.
+	own bool
+	// why says why the filter does not send it here; empty if it does.
+	why string
+}
+
+// candidates returns what a filter may send on a route, and its configuration for the route.
+func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate, config *node) {
+	config, disabled := f.perRoute(t, h, r)
+	add := func(policies []*policy, own bool, why string) {
+		if disabled && why == "" {
+			why = "the filter is disabled here"
+		}
+		for _, p := range policies {
+			if !own && why == "" && p.stage != f.stage() {
+				all = append(all, candidate{p, own, fmt.Sprintf("no filter has its stage, %d", p.stage)})
+				continue
+			}
+			all = append(all, candidate{p, own, why})
 		}
 	}
-	return staged, config
+	hidden := ""
+	if own := config.field("rate_limits"); len(own.elements()) > 0 {
+		add(newPolicies(own), true, "")
+		hidden = "the filter's configuration for the route has rate_limits of its own"
+	}
+	add(f.policies, true, hidden)
+	if len(f.policies) > 0 && hidden == "" {
+		hidden = "the filter has rate_limits of its own"
+	}
+	add(r.policies, false, hidden)
+	option := config.field("vh_rate_limits").enum("OVERRIDE", "INCLUDE", "IGNORE")
+	switch {
+	case r.action.field("include_vh_rate_limits").yes(false), option == "INCLUDE":
+	case option == "IGNORE" && hidden == "":
+		hidden = "vh_rate_limits is IGNORE"
+	case len(r.policies) > 0 && hidden == "":
+		hidden = "the route has rate_limits of its own: with vh_rate_limits INCLUDE it sends these too"
+	}
+	add(h.policies, false, hidden)
+	return all, config
 }
 
 // enum returns an enum's name, which may be written as its number. The first name is the

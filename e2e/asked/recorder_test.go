@@ -14,6 +14,8 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 // caseHeader is of a client's request; filters put it into the call about it.
@@ -33,6 +35,8 @@ type recorder struct {
 type call struct {
 	domain      string
 	descriptors []string
+	// patience is for how many milliseconds Envoy waits.
+	patience string
 }
 
 func startRecorder(t *testing.T) *recorder {
@@ -57,7 +61,7 @@ func startRecorder(t *testing.T) *recorder {
 
 func (r *recorder) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	headers, _ := metadata.FromIncomingContext(ctx)
-	c := call{domain: request.GetDomain()}
+	c := call{domain: request.GetDomain(), patience: strings.Join(headers.Get("x-envoy-expected-rq-timeout-ms"), ",")}
 	for _, d := range request.GetDescriptors() {
 		var b strings.Builder
 		for _, e := range d.GetEntries() {
@@ -91,6 +95,18 @@ func (r *recorder) await(name string, n int, late <-chan struct{}) []call {
 		}
 	}
 	return r.about(name)
+}
+
+// newSince returns the calls about no case that came after the first ones. It waits for as
+// many as are wanted.
+func (r *recorder) newSince(t *testing.T, first, wanted int) []call {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
+	defer cancel()
+	r.await("", first+wanted, ctx.Done())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.calls[""][first:])
 }
 
 // about returns the calls about a case, in the order of their texts: those of the end of a

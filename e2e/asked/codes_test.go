@@ -1,0 +1,137 @@
+package asked_test
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+)
+
+var update = flag.Bool("update", false, "rewrite the findings and calls of testdata")
+
+// TestCodes has, for each kind of finding, a configuration in testdata that the real Envoy
+// loads, and requests whose calls show what the finding says. A call is written with the
+// milliseconds that Envoy waits for it.
+func TestCodes(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(paths) == 0 {
+		t.Fatal(paths, err)
+	}
+	shown := map[envoyconfig.Code]bool{}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			section := map[string]*txtar.File{}
+			for i := range archive.Files {
+				section[archive.Files[i].Name] = &archive.Files[i]
+			}
+			bootstrap := section["envoy.yaml"].Data
+			config, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.yaml", Content: bootstrap}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			parsed, wrong := rulefile.Parse("rules.yaml", section["rules.yaml"].Data)
+			set, more := descriptors.Compile(parsed, descriptors.Options{})
+			if set == nil {
+				t.Fatal(wrong, more)
+			}
+			var findings strings.Builder
+			fails := false // every call does
+			for _, f := range config.Check(set) {
+				findings.WriteString(f.String() + "\n")
+				shown[f.Code] = true
+				fails = fails || f.Code == envoyconfig.Cluster && f.Severity == rules.Error
+			}
+			if diff := cmp.Diff(string(section["findings"].Data), findings.String()); diff != "" && !*update {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+			asked := calls(t, config, bootstrap, strings.TrimSpace(string(section["requests"].Data)), fails)
+			if *update {
+				section["findings"].Data, section["asked"].Data = []byte(findings.String()), []byte(asked)
+				if err := os.WriteFile(path, txtar.Format(archive), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(string(section["asked"].Data), asked); diff != "" {
+				t.Errorf("calls (-want +got):\n%s", diff)
+			}
+		})
+	}
+	for _, code := range []envoyconfig.Code{
+		envoyconfig.Unmatched, envoyconfig.Unsent, envoyconfig.Domain, envoyconfig.NeverAsked, envoyconfig.HitsDropped,
+		envoyconfig.SameAddress, envoyconfig.QueryInKey, envoyconfig.Timeout, envoyconfig.Cluster, envoyconfig.Debt,
+	} {
+		if !shown[code] {
+			t.Errorf("no configuration shows %s", code)
+		}
+	}
+}
+
+// calls sends requests through Envoy and returns the calls that each led to, one line for
+// each. They are those that are computed, but where every call fails.
+func calls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests string, fails bool) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "envoy.yaml")
+	if err := os.WriteFile(file, bootstrap, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	switch err := envoy.Validate(t.Context(), suite.Envoy(t, root), file); {
+	case requests == "refused":
+		if err == nil {
+			t.Error("Envoy loads what it should refuse")
+		}
+		return ""
+	case err != nil:
+		t.Fatal(err)
+	}
+	r := startRecorder(t)
+	e := startEnvoy(t, bootstrap, r)
+	var b strings.Builder
+	for line := range strings.SplitSeq(requests, "\n") {
+		first, headers, _ := strings.Cut(line, " | ")
+		request, err := envoyconfig.ParseRequest(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for text := range strings.SplitSeq(headers, " | ") {
+			if h, err := envoyconfig.ParseHeader(text); err == nil {
+				request.Headers = append(request.Headers, h)
+			}
+		}
+		request.Remote, request.Listener = netip.MustParseAddr("127.0.0.1"), "ingress"
+		before := len(r.about(""))
+		send(t, e, []envoyconfig.Request{request})
+		asked, err := config.Ask(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := new(tally).calls(asked)
+		if fails {
+			want = nil
+		}
+		got := r.newSince(t, before, len(want))
+		if !agree(want, got) {
+			t.Errorf("%s: computed %v, Envoy asked %v", line, want, got)
+		}
+		b.WriteString(line + "\n")
+		for _, c := range got {
+			b.WriteString("  " + c.String() + " (" + c.patience + " ms)\n")
+		}
+	}
+	return b.String()
+}

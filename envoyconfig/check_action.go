@@ -1,0 +1,55 @@
+package envoyconfig
+
+import (
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// hits holds that hits arrive, and that those of the end of a stream are counted.
+func (k *checker) hits(p candidate, reach *descriptors.Reach) {
+	if at := p.node.field("hits_addend"); at.there() && !p.own {
+		k.report(HitsDropped, rules.Error, at.pos(), "Envoy does not send hits_addend from the rate_limits of a route or virtual host: "+
+			"move this element to the filter's typed_per_filter_config (RateLimitPerRoute), or to the filter")
+	}
+	if !p.late {
+		return
+	}
+	for _, r := range reach.Rules {
+		for _, l := range r.Limits {
+			if !r.Unlimited && !l.Policy.CountRefused {
+				k.report(Debt, rules.Warning, p.node.pos(), "what is sent at the end of a stream has happened, but %s at %v does not count it where it is over: set count_refused: true", r.Path(), l.Pos)
+			}
+		}
+	}
+}
+
+// actions looks for values that are not what they seem.
+func (k *checker) actions(m *manager, p candidate) {
+	for _, a := range p.actions {
+		switch a := a.(type) {
+		case *requestHeaders:
+			if a.header == ":path" {
+				k.report(QueryInKey, rules.Warning, a.node.pos(), ":path has the query too, so that each query string has a counter of its own: "+
+					"send a generic_key from a route for each path, or a header without the query")
+			}
+		case remoteAddress:
+			k.address(m, a.node)
+		case maskedRemoteAddress:
+			k.address(m, a.node)
+		case *generic:
+			if a.name == "remote_address_match" {
+				k.address(m, a.node)
+			}
+		}
+	}
+}
+
+// address holds that the connection manager finds the client's address.
+func (k *checker) address(m *manager, at *node) {
+	n := m.node
+	if n.field("use_remote_address").yes(false) || n.field("xff_num_trusted_hops").uint(0) > 0 || n.field("original_ip_detection_extensions").there() {
+		return
+	}
+	k.report(SameAddress, rules.Warning, at.pos(), "the address is the last of x-forwarded-for, which any client can send, or else the one that connects: "+
+		"set use_remote_address: true at the edge, and xff_num_trusted_hops behind proxies (connection manager at %v)", n.pos())
+}

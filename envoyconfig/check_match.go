@@ -1,0 +1,62 @@
+package envoyconfig
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// policy holds that a rule can match what an element of rate_limits makes, and returns the
+// rules that can.
+func (k *checker) policy(domain string, p *policy) *descriptors.Reach {
+	if !slices.Contains(k.set.Domains(), domain) {
+		return &descriptors.Reach{}
+	}
+	forms := make([]descriptors.Form, len(p.actions))
+	known := true
+	for i, a := range p.actions {
+		s := a.shape()
+		forms[i] = descriptors.Form{Key: s.key, Value: s.value, AnyKey: s.anyKey, AnyValue: s.anyValue, Optional: s.optional}
+		known = known && !s.anyKey
+	}
+	reach := k.set.Reach(domain, forms)
+	for _, r := range reach.Rules {
+		k.reached[r] = true
+	}
+	// A limit that comes with the descriptor needs no rule.
+	if reach.Reason != "" && known && !p.node.field("limit").there() {
+		k.report(Unmatched, rules.Error, p.node.pos(), "no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)
+	}
+	return &reach
+}
+
+// formsText is a descriptor as Envoy's documentation writes it: (user, *)(path, /search).
+func formsText(forms []descriptors.Form) string {
+	var b strings.Builder
+	for _, f := range forms {
+		key, value := f.Key, f.Value
+		if f.AnyKey {
+			key = "*"
+		}
+		if f.AnyValue {
+			value = "*"
+		}
+		entry := "(" + rules.Shorten(key) + ", " + rules.Shorten(value) + ")"
+		if f.Optional {
+			entry = "[" + entry + "]"
+		}
+		b.WriteString(entry)
+	}
+	return b.String()
+}
+
+// unsent holds that each rule can be matched by something that a route sends.
+func (k *checker) unsent() {
+	for _, l := range k.set.Limits {
+		if r := l.Rule; !k.reached[r] && k.asks[r.Domain()] && !k.dark[r.Domain()] {
+			k.report(Unsent, rules.Warning, r.Pos(), "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host", r.Path())
+		}
+	}
+}

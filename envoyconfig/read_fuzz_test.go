@@ -1,0 +1,69 @@
+package envoyconfig
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// FuzzRead has any text for a configuration. Whatever comes of it, nothing panics, JSON is
+// read where it is JSON, each finding has its place, and what Envoy asks is either known or
+// said to be unknown.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(listenerText))
+	f.Add([]byte(`{"@type": "x/envoy.config.bootstrap.v3.Bootstrap"}`))
+	paths, err := filepath.Glob("../examples/*/envoy.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	set := ruleSet(f, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n")
+	request := Request{
+		Method: "POST", Scheme: "https", Authority: "shop.example", Path: "/a?q=1&b=%20", Remote: netip.MustParseAddr("192.0.2.1"),
+		Headers: []Header{{"x-user", "al"}, {"x-forwarded-for", "192.0.2.7, 192.0.2.8"}},
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		trimmed := strings.TrimLeft(string(text), " \t\r\n")
+		_, err := parseJSON(&file{"f"}, string(text))
+		if isJSON := strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "["); isJSON && strings.Count(trimmed, "[")+strings.Count(trimmed, "{") < deepest {
+			if valid := json.Valid(text); valid != (err == nil) {
+				t.Errorf("parseJSON(%q) = %v, but json.Valid says %v", text, err, valid)
+			}
+		}
+		c, err := Read([]File{{"f", text}})
+		if (c == nil) == (err == nil) {
+			t.Fatalf("Read = %v, %v, want one of both", c, err)
+		}
+		if err != nil {
+			return
+		}
+		for _, found := range c.Check(set) {
+			if found.Message == "" || found.Code == "" {
+				t.Errorf("finding %+v says nothing", found)
+			}
+		}
+		for _, m := range c.managers {
+			request.Listener = m.listener
+			a, err := c.Ask(request)
+			if err != nil {
+				continue
+			}
+			for _, call := range a.Calls {
+				for i := range call.Descriptors {
+					if d := &call.Descriptors[i]; d.Unknown != "" && d.NotSent != "" {
+						t.Errorf("descriptor %v is both unknown and not sent", d)
+					}
+				}
+			}
+		}
+	})
+}
