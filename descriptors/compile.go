@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 		terms: map[Terms]*Terms{},
 	}
 	c.makeRoom(configs)
+	c.takeAllowances(configs)
 	byName := map[string][]*rules.Config{}
 	for i := range configs {
 		cfg := &configs[i]
@@ -115,6 +117,17 @@ func (c *compiler) makeRoom(configs []rules.Config) {
 	c.rules, c.limits, c.set.Limits = make([]Rule, nRules), make([]Limit, nLimits), make([]*Limit, 0, nLimits)
 }
 
+// takeAllowances collects what all files acknowledge.
+func (c *compiler) takeAllowances(configs []rules.Config) {
+	c.set.allowances = rules.Allowances{}
+	for i := range configs {
+		maps.Copy(c.set.allowances, configs[i].Allowances)
+	}
+	if c.opt.Defaults != nil {
+		maps.Copy(c.set.allowances, c.opt.Defaults.Allowances)
+	}
+}
+
 // take returns the first element of *room, which it takes off.
 func take[T any](room *[]T) *T {
 	first := &(*room)[0]
@@ -137,8 +150,10 @@ func (c *compiler) fail(pos rules.Pos, path, format string, args ...any) {
 	c.diagnostics = append(c.diagnostics, rules.Diagnostic{Pos: pos, Severity: rules.Error, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-func (c *compiler) warn(pos rules.Pos, path, format string, args ...any) {
-	c.diagnostics = append(c.diagnostics, rules.Diagnostic{Pos: pos, Severity: rules.Warning, Path: path, Message: fmt.Sprintf(format, args...)})
+func (c *compiler) warn(code rules.Code, pos rules.Pos, path, format string, args ...any) {
+	if !c.set.allowances.Allow(code, pos) {
+		c.diagnostics = append(c.diagnostics, rules.Diagnostic{Pos: pos, Severity: rules.Warning, Code: code, Path: path, Message: fmt.Sprintf(format, args...)})
+	}
 }
 
 // domain compiles the configurations of one domain.
@@ -199,7 +214,7 @@ func (c *compiler) maxCounters(d *domain, configs []*rules.Config) {
 	}
 	d.maxCounters = smallest.MaxCounters
 	if differ {
-		c.warn(smallest.Pos, rules.DomainPath(d.name), "the files of this domain differ in max_counters; the smallest, %d, holds", d.maxCounters)
+		c.warn(rules.Differ, smallest.Pos, rules.DomainPath(d.name), "the files of this domain differ in max_counters; the smallest, %d, holds", d.maxCounters)
 	}
 }
 

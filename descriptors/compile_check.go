@@ -79,12 +79,12 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 }
 
 // Advice returns warnings about rules that are valid, but may surprise in a service that
-// counts in memory. `sluice check` shows them. The log of a service that loads the rules
+// counts in memory, and about acknowledgements that are of no use. `sluice check` shows them. The log of a service that loads the rules
 // does not: nothing is wrong there.
 func Advice(s *Set) rules.Diagnostics {
 	long := map[string][]*Limit{}
 	for _, l := range s.Limits {
-		if !l.Rule.Unlimited && backlog(&l.Policy) >= 24*time.Hour {
+		if !l.Rule.Unlimited && backlog(&l.Policy) >= 24*time.Hour && !s.allowances.Allow(rules.Restart, l.Pos) {
 			long[l.Rule.Domain()] = append(long[l.Rule.Domain()], l)
 		}
 	}
@@ -100,7 +100,7 @@ func Advice(s *Set) rules.Diagnostics {
 			message += fmt.Sprintf(" (and %d more of this domain)", n)
 		}
 		d := s.domains[name]
-		ds = append(ds, rules.Diagnostic{Pos: first.Pos, Severity: rules.Warning, Path: nodePath(d, first.Rule.node), Message: message})
+		ds = append(ds, rules.Diagnostic{Pos: first.Pos, Severity: rules.Warning, Code: rules.Restart, Path: nodePath(d, first.Rule.node), Message: message})
 	}
-	return ds
+	return append(ds, s.allowances.Unused()...)
 }

@@ -82,7 +82,7 @@ func (c *compiler) finishDefaults() {
 	for _, name := range c.opt.Defaults.Names() {
 		dd := c.opt.Defaults.ByDomain[name]
 		if name != rules.EveryDomain && c.set.domains[name] == nil {
-			c.warn(dd.Pos, rules.DomainPath(name), "no rules are for this domain, so that its defaults have no effect%s", rules.DidYouMean(rules.Nearest(name, c.set.names)))
+			c.warn(rules.UnusedDefaults, dd.Pos, rules.DomainPath(name), "no rules are for this domain, so that its defaults have no effect%s", rules.DidYouMean(rules.Nearest(name, c.set.names)))
 			continue
 		}
 		for _, e := range dd.Items {
@@ -97,7 +97,7 @@ func (c *compiler) warnUnused(domain string, e *rules.DefaultItem) {
 	switch {
 	case u.holds || e.Path == nil && e.Name == "":
 	case u.fits:
-		c.warn(e.Pos, e.At, "no rule gets these words: those of %s are unlimited, a list, have words of their own, or have an item that comes before", e.Target())
+		c.warn(rules.UnusedDefaults, e.Pos, e.At, "no rule gets these words: those of %s are unlimited, a list, have words of their own, or have an item that comes before", e.Target())
 	default:
 		candidates := map[string]bool{}
 		for _, l := range c.set.Limits {
@@ -109,6 +109,6 @@ func (c *compiler) warnUnused(domain string, e *rules.DefaultItem) {
 				candidates[l.Name] = true
 			}
 		}
-		c.warn(e.Pos, e.At, "no rule has %s%s", e.Target(), rules.DidYouMean(rules.Nearest(e.Text(), slices.Sorted(maps.Keys(candidates)))))
+		c.warn(rules.UnusedDefaults, e.Pos, e.At, "no rule has %s%s", e.Target(), rules.DidYouMean(rules.Nearest(e.Text(), slices.Sorted(maps.Keys(candidates)))))
 	}
 }

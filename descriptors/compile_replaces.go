@@ -37,7 +37,7 @@ func (c *compiler) resolve(d *domain, limits []*Limit) {
 	for _, r := range c.replacing {
 		for _, name := range r.names {
 			if len(bearers[name]) == 0 {
-				c.warn(r.limit.Pos, r.path(), "replaces %q, but no limit of the domain has that name", rules.Shorten(name))
+				c.warn(rules.ReplacesNone, r.limit.Pos, r.path(), "replaces %q, but no limit of the domain has that name", rules.Shorten(name))
 				continue
 			}
 			id := ids[name]
@@ -76,7 +76,7 @@ func (c *compiler) warnMutual() {
 			if other == nil || other == r.limit || name == own {
 				continue
 			}
-			c.warn(r.limit.Pos, r.path(), "this limit and %q at %s replace each other; a request that matches both is limited by neither",
+			c.warn(rules.ReplacesMutual, r.limit.Pos, r.path(), "this limit and %q at %s replace each other; a request that matches both is limited by neither",
 				rules.Shorten(name), other.Pos)
 		}
 	}

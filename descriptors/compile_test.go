@@ -66,7 +66,7 @@ descriptors:
 				"domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{name: n}]}}",
 				"domain: e\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: 1, name: n}}",
 			},
-			want: []string{`a.yaml:3:24: warning: domain "d" > key "a" > rate_limit: replaces "n", but no limit of the domain has that name`},
+			want: []string{`a.yaml:3:24: warning: replaces-none: domain "d" > key "a" > rate_limit: replaces "n", but no limit of the domain has that name`},
 		},
 		{
 			name: "replaces within one of two domains",
@@ -84,7 +84,7 @@ descriptors:
 - {key: b, rate_limits: [{name: lb, replaces: [{name: la}], unit: hour, requests_per_unit: 0}]}
 - {key: c, rate_limit: {name: lc, replaces: [{name: la}], unit: hour, requests_per_unit: 0}}
 `},
-			want: []string{`a.yaml:4:26: warning: domain "d" > key "b" > rate_limits[0]: this limit and "la" at a.yaml:3:24 replace each other; a request that matches both is limited by neither`},
+			want: []string{`a.yaml:4:26: warning: replaces-mutual: domain "d" > key "b" > rate_limits[0]: this limit and "la" at a.yaml:3:24 replace each other; a request that matches both is limited by neither`},
 		},
 		{name: "a plain file", files: []string{"domain: d\ndescriptors: [{key: a, " + limit + "}]"}},
 	} {
@@ -301,7 +301,7 @@ descriptors:
 	if len(ds) != 1 || ds.HasErrors() {
 		t.Fatalf("Advice = %v, want one warning", ds)
 	}
-	want := `a.yaml:4:26: warning: domain "d" > key "b": a restart forgets counters in memory, which matters for a window of a day or more (and 1 more of this domain)`
+	want := `a.yaml:4:26: warning: restart: domain "d" > key "b": a restart forgets counters in memory, which matters for a window of a day or more (and 1 more of this domain)`
 	if got := ds[0].String(); got != want {
 		t.Errorf("Advice = %s, want %s", got, want)
 	}

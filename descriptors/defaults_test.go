@@ -207,14 +207,14 @@ descriptors:
 		}},
 		{"for nobody", "domain: shop\ndefaults:\n- {name: per_user, rate_limit: {count_refused: false}}\n- {path: [{key: path, value: /a}, {key: methods}], rate_limit: {count_refused: false}}\n" +
 			"- {name: own, rate_limit: {count_refused: false}}\n- {name: zzzzzzzzzzzzzzzz, rate_limit: {count_refused: true}}\n---\ndomain: shops", []string{
-			`defaults.yaml:3:3: warning: domain "shop" > defaults[0]: no rule has the name "per_user"; did you mean "per-user"?`,
-			`defaults.yaml:4:3: warning: domain "shop" > defaults[1]: no rule has the path "path=/a > methods"; did you mean "path=/a > method"?`,
-			`defaults.yaml:5:3: warning: domain "shop" > defaults[2]: no rule gets these words: those of the name "own" are unlimited, a list, have words of their own, or have an item that comes before`,
-			`defaults.yaml:6:3: warning: domain "shop" > defaults[3]: no rule has the name "zzzzzzzzzzzzzzzz"`,
-			`defaults.yaml:8:1: warning: domain "shops": no rules are for this domain, so that its defaults have no effect; did you mean "shop"?`,
+			`defaults.yaml:3:3: warning: unused-defaults: domain "shop" > defaults[0]: no rule has the name "per_user"; did you mean "per-user"?`,
+			`defaults.yaml:4:3: warning: unused-defaults: domain "shop" > defaults[1]: no rule has the path "path=/a > methods"; did you mean "path=/a > method"?`,
+			`defaults.yaml:5:3: warning: unused-defaults: domain "shop" > defaults[2]: no rule gets these words: those of the name "own" are unlimited, a list, have words of their own, or have an item that comes before`,
+			`defaults.yaml:6:3: warning: unused-defaults: domain "shop" > defaults[3]: no rule has the name "zzzzzzzzzzzzzzzz"`,
+			`defaults.yaml:8:1: warning: unused-defaults: domain "shops": no rules are for this domain, so that its defaults have no effect; did you mean "shop"?`,
 		}},
 		{"a word without effect", "domain: shop\ndefaults:\n- rate_limit: {algorithm: leaky_bucket, max_waiting: 3}", []string{
-			`defaults.yaml:3:41: warning: domain "shop" > defaults[0] > rate_limit: "max_waiting" has no effect without "max_wait"`,
+			`defaults.yaml:3:41: warning: no-effect: domain "shop" > defaults[0] > rate_limit: "max_waiting" has no effect without "max_wait"`,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -36,6 +36,8 @@ type Set struct {
 	domains map[string]*domain
 	// names are the domains' names, sorted.
 	names []string
+	// allowances are the warnings that the files acknowledge.
+	allowances rules.Allowances
 }
 
 // Domains returns the names of all domains, sorted. It must not be changed.

@@ -46,8 +46,13 @@ type converter struct {
 	found rules.Diagnostics
 }
 
-func (c *converter) report(s rules.Severity, path, format string, args ...any) {
-	c.found = append(c.found, rules.Diagnostic{Pos: c.pos, Severity: s, Path: path, Message: fmt.Sprintf(format, args...)})
+// report reports an error, or a warning if it has a code.
+func (c *converter) report(code rules.Code, path, format string, args ...any) {
+	s := rules.Error
+	if code != "" {
+		s = rules.Warning
+	}
+	c.found = append(c.found, rules.Diagnostic{Pos: c.pos, Severity: s, Code: code, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // resource converts resource i of a response. Ok is false if it cannot be read, which it
@@ -55,12 +60,12 @@ func (c *converter) report(s rules.Severity, path, format string, args ...any) {
 func (c *converter) resource(i int, r *anypb.Any) (config rules.Config, ok bool) {
 	c.pos = rules.Pos{File: fmt.Sprintf("xds:resource %d", i+1)}
 	if r.GetTypeUrl() != TypeURL {
-		c.report(rules.Error, "", "the resource is of type %q; it must be %s", rules.Shorten(r.GetTypeUrl()), TypeURL)
+		c.report("", "", "the resource is of type %q; it must be %s", rules.Shorten(r.GetTypeUrl()), TypeURL)
 		return config, false
 	}
 	var m ratelimitv3.RateLimitConfig
 	if err := proto.Unmarshal(r.GetValue(), &m); err != nil {
-		c.report(rules.Error, "", "the resource is not a RateLimitConfig: %v", err)
+		c.report("", "", "the resource is not a RateLimitConfig: %v", err)
 		return config, false
 	}
 	switch {
@@ -80,7 +85,7 @@ func (c *converter) descriptors(parent string, ms []*ratelimitv3.RateLimitDescri
 		return nil
 	}
 	if depth > maxDepth {
-		c.report(rules.Error, "", "descriptors nest deeper than %d levels", maxDepth)
+		c.report("", "", "descriptors nest deeper than %d levels", maxDepth)
 		return nil
 	}
 	configs := make([]rules.Descriptor, len(ms))
@@ -106,12 +111,12 @@ func (c *converter) limit(path string, m *ratelimitv3.RateLimitPolicy) rules.Lim
 	case !l.Unlimited:
 		l.Unit, l.RequestsPerUnit = unit, m.GetRequestsPerUnit()
 	case unit.Seconds() > 0:
-		c.report(rules.Error, path, "unlimited excludes the unit %s; leave out one of them", m.GetUnit())
+		c.report("", path, "unlimited excludes the unit %s; leave out one of them", m.GetUnit())
 	case unit != 0:
-		c.report(rules.Warning, path, "the unit has no effect beside unlimited, and %d is no unit", unit)
+		c.report(rules.NoEffect, path, "the unit has no effect beside unlimited, and %d is no unit", unit)
 	}
 	if odd := rules.OddName(l.Name); odd != "" {
-		c.report(rules.Warning, path, "%s", odd)
+		c.report(rules.UnsafeName, path, "%s", odd)
 	}
 	for _, r := range m.GetReplaces() {
 		l.Replaces = append(l.Replaces, r.GetName())
@@ -124,7 +129,7 @@ func (c *converter) metadata(path string, m *structpb.Struct) map[string]any {
 		return nil
 	}
 	if deeper(structpb.NewStructValue(m), maxDepth) {
-		c.report(rules.Error, path+" > metadata", "maps and lists nest deeper than %d levels", maxDepth)
+		c.report("", path+" > metadata", "maps and lists nest deeper than %d levels", maxDepth)
 		return nil
 	}
 	return m.AsMap()

@@ -12,7 +12,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
-	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server"
 )
 
@@ -20,6 +19,7 @@ type checkCmd struct {
 	Paths     []string `arg:"" name:"path" help:"Files or directories of rules, loaded together as serve would; - is standard input."`
 	Strict    bool     `help:"Fail on warnings too."`
 	Quiet     bool     `short:"q" help:"Print errors and warnings only."`
+	All       bool     `help:"Print each limit and each warning, however many there are. Default: if there are many, how many of each kind."`
 	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
 	ruleFlags `embed:""`
 	Allow     []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn of domains that serve --grpc-allow would name without a rule, or grant to nobody."`
@@ -47,6 +47,7 @@ type checkLimit struct {
 
 type checkLine struct {
 	Severity string `json:"severity"`
+	Code     string `json:"code,omitempty"`
 	File     string `json:"file,omitempty"`
 	Line     int    `json:"line,omitempty"`
 	Column   int    `json:"column,omitempty"`
@@ -69,7 +70,7 @@ func (k *checkCmd) Run(c console) error {
 	if set != nil {
 		diagnostics = append(diagnostics, descriptors.Advice(set)...)
 		for _, odd := range adviseAllow(k.allow, set.Domains()) {
-			diagnostics = append(diagnostics, rules.Diagnostic{Severity: rules.Warning, Message: odd})
+			diagnostics = append(diagnostics, rules.Diagnostic{Severity: rules.Warning, Code: rules.GRPCAllow, Message: odd})
 		}
 	}
 	errors, warnings := 0, 0
@@ -98,10 +99,8 @@ func (k *checkCmd) Run(c console) error {
 }
 
 func (k *checkCmd) writeFindings(c console, set *descriptors.Set, diagnostics rules.Diagnostics, errors, warnings int) error {
-	for _, d := range diagnostics {
-		if _, err := fmt.Fprintln(c.out, d); err != nil {
-			return err
-		}
+	if err := k.writeDiagnostics(c, diagnostics); err != nil {
+		return err
 	}
 	if set == nil {
 		_, err := fmt.Fprintf(c.out, "%s, %s: these rules do not load\n", count(errors, "error"), count(warnings, "warning"))
@@ -110,20 +109,8 @@ func (k *checkCmd) writeFindings(c console, set *descriptors.Set, diagnostics ru
 	if k.Quiet {
 		return nil
 	}
-	for _, l := range set.Limits {
-		more := ""
-		if l.Rule.Shadow {
-			more += ", shadow mode"
-		}
-		if l.Rule.Quota {
-			more += ", quota mode"
-		}
-		if n := counterBytes(l); n > 0 {
-			more += fmt.Sprintf(", %d bytes per counter", n)
-		}
-		if _, err := fmt.Fprintf(c.out, "%s > %s: %s%s\n", l.Rule.Domain(), l.Rule.Path(), l.String(), more); err != nil {
-			return err
-		}
+	if err := k.writeLimits(c, set.Limits); err != nil {
+		return err
 	}
 	_, err := fmt.Fprintf(c.out, "%s, %s, %s: hash %s\n",
 		count(len(set.Domains()), "domain"), count(len(set.Limits), "limit"), count(warnings, "warning"), set.Hash)
@@ -197,18 +184,10 @@ func writeReport(c console, set *descriptors.Set, diagnostics rules.Diagnostics,
 		}
 	}
 	for _, d := range diagnostics {
-		r.Diagnostics = append(r.Diagnostics, checkLine{d.Severity.String(), d.Pos.File, d.Pos.Line, d.Pos.Col, d.Path, d.Message})
+		r.Diagnostics = append(r.Diagnostics, checkLine{d.Severity.String(), string(d.Code), d.Pos.File, d.Pos.Line, d.Pos.Col, d.Path, d.Message})
 	}
 	enc := json.NewEncoder(c.out)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(r)
-}
-
-// counterBytes returns the memory of each counter of l. An unlimited rule has none.
-func counterBytes(l *descriptors.Limit) int {
-	if l.Rule.Unlimited {
-		return 0
-	}
-	return limiter.CounterBytes(l.Policy)
 }

@@ -70,9 +70,9 @@ func (p *parser) algorithmWords(b *limitBlock, l *rules.Limit) bool {
 	}
 	switch held := rules.Given(l.MaxWait, 0) > 0; {
 	case l.MaxWaiting != nil && !held:
-		p.warn(b.path, b.given["max_waiting"].key, `"max_waiting" has no effect without "max_wait"`)
+		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" has no effect without "max_wait"`)
 	case held && rules.Given(l.MaxWaiting, rules.DefaultMaxWaiting) == 0:
-		p.warn(b.path, b.given["max_waiting"].key, `"max_waiting" is 0, so that nothing waits and "max_wait" has no effect`)
+		p.warn(rules.NoEffect, b.path, b.given["max_waiting"].key, `"max_waiting" is 0, so that nothing waits and "max_wait" has no effect`)
 	}
 	return true
 }

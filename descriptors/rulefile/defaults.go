@@ -26,8 +26,8 @@ import (
 // It reports every finding, in the order of lines. If one is an error, the Defaults are
 // nil. descriptors.Compile checks the words together with each rule.
 func ParseDefaults(file string, content []byte) (*rules.Defaults, rules.Diagnostics) {
-	p := newParser(file)
-	d := &rules.Defaults{}
+	p := newParser(file, content)
+	d := &rules.Defaults{Allowances: p.allowances}
 	p.documents(content, "defaults", func(root *yaml.Node) { p.defaultsDocument(d, root) })
 	ds := p.sorted()
 	if ds.HasErrors() {

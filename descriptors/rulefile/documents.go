@@ -16,13 +16,13 @@ import (
 // file in diagnostics.
 func (p *parser) documents(content []byte, what string, each func(root *yaml.Node)) {
 	if len(content) > maxFileBytes {
-		p.report(rules.Error, "", 1, 1, fmt.Sprintf("the file is larger than %d MiB", maxFileBytes>>20))
+		p.report("", "", 1, 1, fmt.Sprintf("the file is larger than %d MiB", maxFileBytes>>20))
 		return
 	}
 	if i := invalidUTF8(content); i >= 0 {
 		line := 1 + bytes.Count(content[:i], []byte("\n"))
 		col := i - bytes.LastIndexByte(content[:i], '\n')
-		p.report(rules.Error, "", line, col, fmt.Sprintf("byte 0x%02x is not valid UTF-8; save the file as UTF-8", content[i]))
+		p.report("", "", line, col, fmt.Sprintf("byte 0x%02x is not valid UTF-8; save the file as UTF-8", content[i]))
 		return
 	}
 	if p.list != nil {
@@ -30,7 +30,7 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 	}
 	loader, err := yaml.NewLoader(bytes.NewReader(content))
 	if err != nil {
-		p.report(rules.Error, "", 1, 1, err.Error())
+		p.report("", "", 1, 1, err.Error())
 		return
 	}
 	var (
@@ -63,7 +63,7 @@ func (p *parser) documents(content []byte, what string, each func(root *yaml.Nod
 		each(doc.Content[0])
 	}
 	if !found {
-		p.report(rules.Error, "", 1, 1, fmt.Sprintf(`the file holds no %s; it must have at least "domain"`, what))
+		p.report("", "", 1, 1, fmt.Sprintf(`the file holds no %s; it must have at least "domain"`, what))
 	}
 }
 

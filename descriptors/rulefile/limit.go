@@ -30,7 +30,7 @@ type limitBlock struct {
 func (p *parser) rateLimit(path string, f field, b *limitBlock) *limitBlock {
 	path += " > rate_limit"
 	if isNull(f.value) {
-		p.warn(path, f.key, "rate_limit is empty, so nothing is limited here")
+		p.warn(rules.EmptyLimit, path, f.key, "rate_limit is empty, so nothing is limited here")
 		return nil
 	}
 	if f.value.Kind != yaml.MappingNode {
@@ -154,7 +154,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		if known {
 			p.fail(b.path, b.given["unit"].value, `"unlimited" excludes "unit"; remove one of them`)
 		} else if b.unit != "" {
-			p.warn(b.path, b.given["unit"].value, `"unit" has no effect beside "unlimited", and %q is no unit`, rules.Shorten(b.unit))
+			p.warn(rules.NoEffect, b.path, b.given["unit"].value, `"unit" has no effect beside "unlimited", and %q is no unit`, rules.Shorten(b.unit))
 		}
 		for _, word := range newLimitWords {
 			if f, ok := b.given[word]; ok {
@@ -173,7 +173,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		return l, false
 	}
 	if _, ok := b.given["requests_per_unit"]; !ok && !slices.Contains(b.misspelt, "requests_per_unit") {
-		p.warn(b.path, b.node, `"requests_per_unit" is missing and counts as 0, which denies every request; write 0 if that is meant`)
+		p.warn(rules.MissingNumber, b.path, b.node, `"requests_per_unit" is missing and counts as 0, which denies every request; write 0 if that is meant`)
 	}
 	return l, p.algorithmWords(b, &l)
 }
@@ -195,7 +195,7 @@ func (p *parser) unknownUnit(b *limitBlock) {
 func (p *parser) limitName(path string, f field) string {
 	name, _ := p.text(path, f)
 	if odd := rules.OddName(name); odd != "" {
-		p.warn(path, f.value, "%s", odd)
+		p.warn(rules.UnsafeName, path, f.value, "%s", odd)
 	}
 	return name
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // field is a key of a map with its value, aliases followed.
@@ -37,7 +39,7 @@ func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (str
 		if isMerge(key) {
 			for _, f := range p.merged(path, key, at, keyText) {
 				if _, ok := explicit[f.word]; ok {
-					p.warn(path, key, `"<<" overrides %q above it, as in envoyproxy/ratelimit; write "<<" first`, f.word)
+					p.warn(rules.MergeOrder, path, key, `"<<" overrides %q above it, as in envoyproxy/ratelimit; write "<<" first`, f.word)
 				}
 				all = append(all, f)
 			}
@@ -57,7 +59,7 @@ func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (str
 			if word == "rate_limit" || word == "metadata" {
 				outcome = "their words are put together, as in envoyproxy/ratelimit"
 			}
-			p.warn(path, key, "%q is given twice, first on line %d; %s", word, first.Line, outcome)
+			p.warn(rules.Twice, path, key, "%q is given twice, first on line %d; %s", word, first.Line, outcome)
 		}
 		explicit[word] = key
 		all = append(all, field{word, key, p.follow(at), at})

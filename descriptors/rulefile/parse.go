@@ -47,7 +47,7 @@ func Parse(file string, content []byte) ([]rules.Config, rules.Diagnostics) {
 
 // parse reads the rules in content. Its list, if not nil, is read in pieces.
 func parse(file string, content []byte, list *longList) (*parser, []rules.Config) {
-	p := newParser(file)
+	p := newParser(file, content)
 	p.list = list
 	var configs []rules.Config
 	p.documents(content, "rules", func(root *yaml.Node) {
@@ -55,6 +55,7 @@ func parse(file string, content []byte, list *longList) (*parser, []rules.Config
 			list.attach(root)
 		}
 		configs = append(configs, p.document(root))
+		configs[len(configs)-1].Allowances = p.allowances
 	})
 	return p, configs
 }
@@ -64,6 +65,8 @@ type parser struct {
 	file string
 	// list is read in pieces, nil if none is.
 	list *longList
+	// allowances are the warnings that the file acknowledges.
+	allowances rules.Allowances
 	// texts has each key of a descriptor once: a file has few, and many descriptors.
 	texts            map[string]string
 	diagnostics      rules.Diagnostics
@@ -75,8 +78,8 @@ type parser struct {
 	stopped bool
 }
 
-func newParser(file string) *parser {
-	return &parser{file: file, seen: map[finding]bool{}, texts: map[string]string{}}
+func newParser(file string, content []byte) *parser {
+	return &parser{file: file, allowances: allowances(file, content), seen: map[finding]bool{}, texts: map[string]string{}}
 }
 
 // sorted returns the diagnostics in the order of lines.
@@ -135,7 +138,7 @@ func (p *parser) stray(path string, v vocabulary, f field) (meant string) {
 	home := homes(f.word)
 	switch {
 	case slices.Contains(referenceWords, f.word):
-		p.warn(path, f.key, "%q has no effect %s; it belongs %s", f.word, v.where, placeNames(home))
+		p.warn(rules.NoEffect, path, f.key, "%q has no effect %s; it belongs %s", f.word, v.where, placeNames(home))
 		p.ignored(path, f)
 	case len(home) > 0:
 		p.fail(path, f.key, "%q is not allowed %s; it belongs %s", f.word, v.where, placeNames(home))
@@ -246,14 +249,22 @@ func (p *parser) at(line, col int) rules.Pos {
 }
 
 func (p *parser) fail(path string, n *yaml.Node, format string, args ...any) {
-	p.report(rules.Error, path, n.Line, n.Column, fmt.Sprintf(format, args...))
+	p.report("", path, n.Line, n.Column, fmt.Sprintf(format, args...))
 }
 
-func (p *parser) warn(path string, n *yaml.Node, format string, args ...any) {
-	p.report(rules.Warning, path, n.Line, n.Column, fmt.Sprintf(format, args...))
+func (p *parser) warn(code rules.Code, path string, n *yaml.Node, format string, args ...any) {
+	p.report(code, path, n.Line, n.Column, fmt.Sprintf(format, args...))
 }
 
-func (p *parser) report(s rules.Severity, path string, line, col int, message string) {
+// report reports an error, or a warning if it has a code.
+func (p *parser) report(code rules.Code, path string, line, col int, message string) {
+	s := rules.Error
+	if code != "" {
+		s = rules.Warning
+		if p.allowances.Allow(code, p.at(line, col)) {
+			return
+		}
+	}
 	key := finding{line, col, message}
 	if p.stopped || p.seen[key] {
 		return
@@ -267,11 +278,14 @@ func (p *parser) report(s rules.Severity, path string, line, col int, message st
 	case *count > maxDiagnostics+1:
 		return
 	case *count == maxDiagnostics+1:
-		path, message = "", fmt.Sprintf("more than %d %ss; the others are not shown", maxDiagnostics, s)
+		if path = ""; code != "" {
+			code = rules.TooMany
+		}
+		message = fmt.Sprintf("more than %d %ss; the others are not shown", maxDiagnostics, s)
 	}
 	p.seen[key] = true
 	p.diagnostics = append(p.diagnostics, rules.Diagnostic{
-		Pos: p.at(line, col), Severity: s, Path: path, Message: message,
+		Pos: p.at(line, col), Severity: s, Code: code, Path: path, Message: message,
 	})
 	if p.errors > maxDiagnostics {
 		p.stopped = true

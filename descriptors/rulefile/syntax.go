@@ -17,18 +17,18 @@ import (
 func (p *parser) syntaxError(content []byte, err error) {
 	var le *yaml.LoadError
 	if !errors.As(err, &le) {
-		p.report(rules.Error, "", 1, 1, "invalid YAML: "+err.Error())
+		p.report("", "", 1, 1, "invalid YAML: "+err.Error())
 		return
 	}
 	lines := strings.Split(string(content), "\n")
 	if i, marker := conflictMarker(lines); marker != "" {
-		p.report(rules.Error, "", i+1, 1, fmt.Sprintf(
+		p.report("", "", i+1, 1, fmt.Sprintf(
 			"%q is a marker that a merge left where two versions differ; keep the lines of one and remove all markers", rules.Shorten(marker)))
 		return
 	}
 	for i, line := range lines {
 		if at := template.FindStringIndex(line); at != nil && !strings.HasPrefix(strings.TrimSpace(line), "#") {
-			p.report(rules.Error, "", i+1, at[0]+1, fmt.Sprintf("%s is a template; %s", rules.Shorten(line[at[0]:at[1]]), templateRemedy))
+			p.report("", "", i+1, at[0]+1, fmt.Sprintf("%s is a template; %s", rules.Shorten(line[at[0]:at[1]]), templateRemedy))
 			return
 		}
 	}
@@ -54,7 +54,7 @@ func (p *parser) syntaxError(content []byte, err error) {
 			message += fmt.Sprintf("; text that begins with * needs quotes: %q", text)
 		}
 	}
-	p.report(rules.Error, "", line, col, message)
+	p.report("", "", line, col, message)
 }
 
 func isControl(r rune) bool {

@@ -20,6 +20,8 @@ type Config struct {
 	// reserved for the domain. 0 reserves none. Of several Configs of one domain the
 	// smallest holds.
 	MaxCounters int64
+	// Allowances are the warnings that the file of the document acknowledges. Nil for none.
+	Allowances Allowances `json:"-"`
 }
 
 // Descriptor is one node of a domain's tree.

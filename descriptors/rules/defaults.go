@@ -21,6 +21,8 @@ const EveryDomain = "*"
 type Defaults struct {
 	// ByDomain has the documents by the domain that they are for.
 	ByDomain map[string]*DomainDefaults
+	// Allowances are the warnings that their file acknowledges.
+	Allowances Allowances
 }
 
 // DomainDefaults is one document of defaults.

@@ -32,13 +32,15 @@ func (s Severity) String() string {
 type Diagnostic struct {
 	Pos      Pos
 	Severity Severity
+	// Code says which kind of warning it is. Errors and notes have none.
+	Code Code
 	// Path is the place in the tree, such as `domain "d" > key "a" > rate_limit`.
 	Path string
 	// Message says what is wrong, the offending value and what is allowed.
 	Message string
 }
 
-// String returns the diagnostic as file:line:col: severity: path: message.
+// String returns the diagnostic as file:line:col: severity: code: path: message.
 func (d Diagnostic) String() string {
 	var b strings.Builder
 	if d.Pos.File != "" {
@@ -49,6 +51,9 @@ func (d Diagnostic) String() string {
 		b.WriteString(" ")
 	}
 	b.WriteString(d.Severity.String() + ": ")
+	if d.Code != "" {
+		b.WriteString(string(d.Code) + ": ")
+	}
 	if d.Path != "" {
 		b.WriteString(d.Path + ": ")
 	}

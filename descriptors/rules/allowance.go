@@ -1,0 +1,85 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Code names a kind of warning. Rules can acknowledge warnings by it.
+type Code string
+
+// The codes. docs/rules.md explains them.
+const (
+	NoEffect       Code = "no-effect"       // a word does nothing where it stands
+	EmptyLimit     Code = "empty-limit"     // rate_limit without words
+	MissingNumber  Code = "missing-number"  // requests_per_unit is not given
+	UnsafeName     Code = "unsafe-name"     // a name breaks a header
+	Twice          Code = "twice"           // a word is given twice
+	MergeOrder     Code = "merge-order"     // `<<` overrides a word above it
+	Template       Code = "template"        // text looks like a template
+	Differ         Code = "differ"          // the files of a domain differ
+	ReplacesNone   Code = "replaces-none"   // replaces names no limit
+	ReplacesMutual Code = "replaces-mutual" // two limits replace each other
+	UnusedDefaults Code = "unused-defaults" // defaults are for no rule
+	Restart        Code = "restart"         // a restart forgets what matters for a day or more
+	GRPCAllow      Code = "grpc-allow"      // --grpc-allow and the rules do not fit
+	TooMany        Code = "too-many"        // more warnings are not shown
+	Allow          Code = "allow"           // an acknowledgement is of no use
+)
+
+// acknowledgeable are the codes of warnings that stand on a line of a file.
+var acknowledgeable = []string{
+	string(NoEffect), string(EmptyLimit), string(MissingNumber), string(UnsafeName), string(Twice),
+	string(MergeOrder), string(Template), string(Differ), string(ReplacesNone), string(ReplacesMutual),
+	string(UnusedDefaults), string(Restart),
+}
+
+// Allowances are the warnings that files acknowledge. A nil one has none. One goroutine
+// uses it at a time.
+type Allowances map[allowed]*allowance
+
+type allowed struct {
+	file string
+	line int
+	code Code
+}
+
+type allowance struct {
+	at   Pos // where the comment stands
+	used bool
+}
+
+// Add notes that the comment at a place acknowledges the warning of that code on the line.
+func (a Allowances) Add(at Pos, line int, code Code) {
+	a[allowed{at.File, line, code}] = &allowance{at: at}
+}
+
+// Allow reports whether a warning is acknowledged, which is then of use.
+func (a Allowances) Allow(code Code, pos Pos) bool {
+	found := a[allowed{pos.File, pos.Line, code}]
+	if found != nil {
+		found.used = true
+	}
+	return found != nil
+}
+
+// Unused returns a warning for each acknowledgement that no warning needed.
+func (a Allowances) Unused() Diagnostics {
+	var ds Diagnostics
+	for k, v := range a {
+		if v.used {
+			continue
+		}
+		message := fmt.Sprintf("line %d has no warning %s: remove the acknowledgement", k.line, k.code)
+		if !slices.Contains(acknowledgeable, string(k.code)) {
+			message = fmt.Sprintf("%q is no code of a warning that a comment can acknowledge%s",
+				Shorten(string(k.code)), DidYouMean(Nearest(string(k.code), acknowledgeable)))
+		}
+		ds = append(ds, Diagnostic{Pos: v.at, Severity: Warning, Code: Allow, Message: message})
+	}
+	slices.SortFunc(ds, func(a, b Diagnostic) int {
+		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Message, b.Message))
+	})
+	return ds
+}
