@@ -65,13 +65,13 @@ func (in *instance) read() error {
 	return in.parse(in.container.Args[1:])
 }
 
-// parse reads the flags.
+// parse reads the flags. Of a flag that comes twice the last one counts.
 func (in *instance) parse(args []string) error {
 	in.flags = map[string]string{}
 	for _, arg := range args {
 		name, value, _ := strings.Cut(arg, "=")
-		if !strings.HasPrefix(name, "--") || in.flags[name[2:]] != "" {
-			return fmt.Errorf("argument %q: want each --flag=value once", arg)
+		if !strings.HasPrefix(name, "--") {
+			return fmt.Errorf("argument %q: want --flag=value", arg)
 		}
 		in.flags[name[2:]] = value
 	}

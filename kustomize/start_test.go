@@ -102,7 +102,8 @@ func (o *objects) options(in *instance, dir string) (sluice.Options, error) {
 	}
 	for _, arg := range in.container.Args[1:] {
 		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
-		if listener, isAddr := strings.CutSuffix(name, "-addr"); isAddr && in.addrs[listener] == value {
+		listener, isAddr := strings.CutSuffix(name, "-addr")
+		if _, moves := in.addrs[listener]; isAddr && moves {
 			continue
 		}
 		if name == "log-format" {

@@ -90,6 +90,39 @@ func TestYours(t *testing.T) {
 	}
 }
 
+// TestYourPorts moves a port of a sidecar as README.md tells users to.
+func TestYourPorts(t *testing.T) {
+	t.Parallel()
+	files, err := manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\npatches:")
+	patch, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("README.md has no patch")
+	}
+	for _, overlay := range []string{"sidecar-unix", "sidecar-loopback"} {
+		documents, err := files.build(tree{"kustomization.yaml": combo{overlay: overlay}.kustomization() + "patches:" + patch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := decode(documents)
+		o.checkPods()
+		o.checkNetwork()
+		for _, found := range o.found {
+			t.Errorf("%s: %s", overlay, found)
+		}
+		if port := o.instances()[0].reachable("http"); port != 28080 {
+			t.Errorf("%s: probes are on port %d, want 28080", overlay, port)
+		}
+	}
+}
+
 // TestYourPods gives a sidecar to workloads of the user's, which have an init container already,
 // and leaves others alone. What the user says of the pod stays.
 func TestYourPods(t *testing.T) {
