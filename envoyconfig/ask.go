@@ -92,7 +92,7 @@ func (c *Config) Ask(r Request) (*Asked, error) {
 		a.Nothing = fmt.Sprintf("no virtual host has %q", r.Authority)
 		return a, nil
 	}
-	a.VirtualHost = h.node.field("name").str()
+	a.VirtualHost = h.name
 	x := &exchange{Request: r, config: c, manager: m}
 	found, unknown := h.pick(x)
 	switch {
@@ -130,6 +130,8 @@ func (c *Config) choose(r *Request) (*manager, error) {
 		}
 	}
 	switch {
+	case len(found) == 1 && found[0].fragments:
+		return nil, fmt.Errorf("%v: EnvoyFilters alone do not say which route a request takes: give the answer of /config_dump of the proxy", found[0].node.pos())
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) == 0 && r.Listener != "":
@@ -148,7 +150,7 @@ func (r *route) unasked(h *virtualHost, scheme string) string {
 	if tls := h.node.field("require_tls").enum("NONE", "EXTERNAL_ONLY", "ALL"); tls != "NONE" && scheme == "http" {
 		return "require_tls is " + tls + ": the answer is a redirect to https, for which Envoy never asks"
 	}
-	if r.action.there() {
+	if r.action.there() || r.fragment {
 		return ""
 	}
 	for _, name := range []string{"direct_response", "redirect"} {

@@ -19,6 +19,13 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 	for _, m := range c.managers {
 		asking = k.manager(m) || asking
 	}
+	if c.patched != nil {
+		k.report(Unknown, rules.Note, c.patched.node.pos(), "EnvoyFilters are looked at one by one: what Istio merges them into, and its own clusters and routes, "+
+			"are in the answer of /config_dump of the proxy")
+	}
+	if !asking && c.patched != nil {
+		return k.found
+	}
 	if !asking {
 		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so that Envoy never asks: add one to http_filters")
 		return k.found

@@ -47,7 +47,7 @@ func (k *checker) actions(m *manager, p candidate) {
 // address holds that the connection manager finds the client's address.
 func (k *checker) address(m *manager, at *node) {
 	n := m.node
-	if n.field("use_remote_address").yes(false) || n.field("xff_num_trusted_hops").uint(0) > 0 || n.field("original_ip_detection_extensions").there() {
+	if m.fragments || n.field("use_remote_address").yes(false) || n.field("xff_num_trusted_hops").uint(0) > 0 || n.field("original_ip_detection_extensions").there() {
 		return
 	}
 	k.report(SameAddress, rules.Warning, at.pos(), "the address is the last of x-forwarded-for, which any client can send, or else the one that connects: "+

@@ -70,6 +70,9 @@ func (k *checker) wait(f *filter, reach *descriptors.Reach) {
 // cluster holds that Envoy can ask the service, and as often as it needs.
 func (k *checker) cluster(name *node) {
 	n := k.config.clusters[name.str()]
+	if n == nil && k.config.patched != nil {
+		return // it may be one that Istio makes of a Service
+	}
 	if n == nil {
 		k.report(Cluster, rules.Error, name.pos(), "the cluster %s of the service is not in these files: add it, or correct the name", name.shown())
 		return

@@ -4,10 +4,10 @@
 //
 // # What is read
 //
-// A bootstrap, xDS resources, and the answer of the admin page's /config_dump. All of these
-// are trees of fields, in YAML or JSON. The package knows the fields that it needs, by
-// their names in Envoy's API or in camelCase, and the messages below typed_config by their
-// @type. It ignores all else, so that a newer Envoy does not break it. It needs no
+// A bootstrap, xDS resources, the answer of the admin page's /config_dump, and Istio's
+// EnvoyFilters, each of whose patches is looked at by itself. All of these are trees of
+// fields, in YAML or JSON. The package knows the fields that it needs, by their names in
+// Envoy's API or in camelCase, and the messages below typed_config by their @type. It ignores all else, so that a newer Envoy does not break it. It needs no
 // generated code of Envoy's API, which would know neither lines nor fields that are newer
 // than itself.
 //

@@ -26,6 +26,8 @@ type manager struct {
 	filters     []*filter
 	// table is nil where no file has the routes.
 	table *table
+	// fragments says that filters and routes are parts, which Istio puts somewhere.
+	fragments bool
 }
 
 // filter is an HTTP filter.
@@ -85,7 +87,9 @@ func (f *filter) configure(typedConfig *node) {
 
 // resolve finds what the manager gets by xDS.
 func (m *manager) resolve(c *Config) {
-	if inline := m.node.field("route_config"); inline.there() {
+	if m.fragments {
+		// There is no more than the parts.
+	} else if inline := m.node.field("route_config"); inline.there() {
 		m.table = newTable(inline)
 	} else {
 		m.table = c.tables[m.node.at("rds", "route_config_name").str()]

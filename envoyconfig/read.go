@@ -29,6 +29,8 @@ type Config struct {
 	clusters map[string]*node
 	// extensions are the configurations of filters by ECDS, by name.
 	extensions map[string]*node
+	// patched is what EnvoyFilters of Istio say; nil without any.
+	patched *manager
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *node
 	// formatted says that the runtime has Envoy take some descriptor values for format
@@ -102,7 +104,7 @@ func unrecognised(name string, roots []node) error {
 		}
 	}
 	return fmt.Errorf("%v: found %s, which is no configuration of Envoy: want a bootstrap (static_resources or dynamic_resources), "+
-		"xDS resources (resources, or @type), the answer of /config_dump (configs)", pos, found)
+		"xDS resources (resources, or @type), the answer of /config_dump (configs), or Istio's (kind: EnvoyFilter)", pos, found)
 }
 
 // document takes in what one value of a file holds, and reports whether it is a
@@ -115,6 +117,11 @@ func (c *Config) document(n *node) bool {
 			found = c.document(&n.nodes[i]) || found
 		}
 		return found
+	case n.field("kind").str() == "EnvoyFilter":
+		c.envoyFilter(n)
+		return true
+	case n.field("kind").str() == "List": // of kubectl get -o yaml
+		return c.document(n.field("items"))
 	case n.field("static_resources").there() || n.field("dynamic_resources").there():
 		c.whole(n)
 		return true

@@ -14,6 +14,7 @@ type table struct {
 
 type virtualHost struct {
 	node     *node
+	name     string
 	domains  []string
 	policies []*policy
 	routes   []*route
@@ -25,16 +26,15 @@ type route struct {
 	// Envoy answers without asking.
 	action   *node
 	policies []*policy
+	// fragment says that this is what is merged into a route, of which nothing else is known.
+	fragment bool
 }
 
 func newTable(n *node) *table {
 	t := &table{node: n}
 	hosts := n.field("virtual_hosts").elements()
 	for i := range hosts {
-		h := &virtualHost{
-			node: &hosts[i], domains: texts(hosts[i].field("domains")),
-			policies: newPolicies(hosts[i].field("rate_limits")),
-		}
+		h := newHost(&hosts[i])
 		routes := hosts[i].field("routes").elements()
 		for j := range routes {
 			h.routes = append(h.routes, newRoute(&routes[j]))
@@ -42,6 +42,12 @@ func newTable(n *node) *table {
 		t.hosts = append(t.hosts, h)
 	}
 	return t
+}
+
+func newHost(n *node) *virtualHost {
+	return &virtualHost{
+		node: n, name: n.field("name").str(), domains: texts(n.field("domains")), policies: newPolicies(n.field("rate_limits")),
+	}
 }
 
 func newRoute(n *node) *route {

@@ -14,7 +14,10 @@ import (
 // TestExamplesHaveNoFindings holds that the Envoy of each example, and that of the quick
 // start and the demo, asks for what the rules beside it are about.
 func TestExamplesHaveNoFindings(t *testing.T) {
-	pairs := map[string]string{"envoy.yaml": "examples/quickstart/rules.yaml"}
+	pairs := map[string]string{
+		"envoy.yaml":                      "examples/quickstart/rules.yaml",
+		"examples/istio/envoyfilter.yaml": "examples/istio/rules.yaml",
+	}
 	found, err := filepath.Glob(filepath.Join(root, "examples", "*", "envoy.yaml"))
 	if err != nil || len(found) < 10 {
 		t.Fatalf("examples are %q, %v", found, err)

@@ -1,0 +1,94 @@
+package envoyconfig
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const envoyFilters = `apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+spec:
+  configPatches:
+    - applyTo: HTTP_FILTER
+      patch:
+        operation: INSERT_BEFORE
+        value:
+          name: limit
+          typed_config:
+            "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+            domain: shop
+            timeout: 1s
+            rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: outbound|8081||sluice } } }
+    - { applyTo: HTTP_FILTER, patch: { operation: REMOVE } }
+    - { applyTo: CLUSTER, patch: { operation: ADD, value: { name: other } } }
+---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+spec:
+  configPatches:
+    - applyTo: VIRTUAL_HOST
+      match: { routeConfiguration: { vhost: { name: "shop:80" } } }
+      patch: { value: { rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }] } }
+    - applyTo: HTTP_ROUTE
+      match: { routeConfiguration: { vhost: { name: "shop:80", route: { name: reports } } } }
+      patch: { value: { route: { rate_limits: [{ actions: [{ generic_key: { descriptor_value: x } }] }] } } }
+`
+
+func TestIstio(t *testing.T) {
+	const note = "i.yaml:1:1: note: unknown: EnvoyFilters are looked at one by one: what Istio merges them into, and its own clusters and routes, are in the answer of /config_dump of the proxy"
+	const unmatched = `i.yaml:27:48: error: unmatched: no rule of domain "shop" can match (generic_key, x): nothing matches entry 1, generic_key=x: the rules begin with user (rules.yaml:2:15)`
+	_, descriptorsOnly, _ := strings.Cut(envoyFilters, "---\n")
+	for name, tt := range map[string]struct {
+		text string
+		want []string
+	}{
+		"all parts": {envoyFilters, []string{
+			note,
+			"i.yaml:24:39: note: never-asked: 1 of 2 routes do not send this; the first, at i.yaml:27:23: the route has rate_limits of its own: with vh_rate_limits INCLUDE it sends these too",
+			unmatched,
+		}},
+		"a route that includes its host's": {strings.Replace(envoyFilters, "route: { rate_limits", "route: { include_vh_rate_limits: true, rate_limits", 1), []string{note, strings.Replace(unmatched, "27:48", "27:78", 1)}},
+		"a filter from elsewhere":          {descriptorsOnly, []string{note}},
+		"a stage without a filter": {strings.Replace(envoyFilters, "timeout: 1s", "stage: 1", 1), []string{
+			note,
+			"i.yaml:9:11: warning: timeout: the filter has no timeout and waits 20 ms, which is short for a busy node, and then goes on without an answer: set timeout: 0.25s",
+			"i.yaml:24:39: error: never-asked: no route sends this: no filter has its stage, 0 (route i.yaml:24:23)",
+			"i.yaml:27:48: error: never-asked: no route sends this: no filter has its stage, 0 (route i.yaml:27:23)",
+		}},
+	} {
+		c, err := Read([]File{{"i.yaml", []byte(tt.text)}})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(tt.want, findingsOf(t, c)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if asked := ask(t, c, "http://shop/"); !strings.HasPrefix(asked, "error: ") {
+			t.Errorf("%s: asks %s, want an error: the route is not known", name, asked)
+		}
+	}
+}
+
+// TestIstioList reads EnvoyFilters as kubectl prints several.
+func TestIstioList(t *testing.T) {
+	first, second, _ := strings.Cut(envoyFilters, "---\n")
+	c, err := Read([]File{{"i.yaml", []byte("kind: List\nitems:\n- " + indent(first, "  ") + "\n- " + indent(second, "  ") + "\n")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := findingsOf(t, c); len(got) != 3 {
+		t.Errorf("found %q, want the three of the same objects in documents", got)
+	}
+}
+
+func findingsOf(t *testing.T, c *Config) []string {
+	t.Helper()
+	var got []string
+	for _, f := range c.Check(ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n")) {
+		got = append(got, f.String())
+	}
+	return got
+}
