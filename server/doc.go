@@ -2,15 +2,8 @@
 // over gRPC and HTTP, with health, reflection, a debug listener and metrics.
 //
 // A request takes one straight line through [Service.Answer], a function from
-// request bytes to reply bytes that any transport can carry:
-//
-//	bytes --decode--> descriptors.Request --Plan--> limiter.Batch
-//	      --Decide--> decisions --reply--> statuses, headers, metadata --encode--> bytes
-//
-// The decoder and encoder are written by hand against the proto's field numbers, because
-// generated protobuf code costs several times the whole decision. A differential fuzz test
-// compares them with protobuf's own. Nothing on that line takes a lock or reads the clock twice,
-// and nothing allocates once a [Call] has grown.
+// request bytes to reply bytes that any transport can carry. Nothing on that line takes a lock or
+// reads the clock twice, and nothing allocates once a [Call] has grown.
 //
 // Rules are an immutable value behind one pointer. A request loads it once; [Service.Serve]
 // swaps it.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -16,11 +17,11 @@ var healthNames = []string{"", "ratelimit", serviceName}
 type liveness struct {
 	grpc *health.Server
 	// ruled reports whether there are rules. Nil means that health does not need any.
-	ruled func() bool
+	ruled   func() bool
+	serving atomic.Bool
+	healthy atomic.Bool
 
-	mu      sync.Mutex
-	serving bool
-	healthy bool
+	updating sync.Mutex // so that the last update is the last to be told
 }
 
 func newLiveness(ruled func() bool) *liveness {
@@ -31,31 +32,21 @@ func newLiveness(ruled func() bool) *liveness {
 
 // serve sets whether the server serves.
 func (l *liveness) serve(serving bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.serving = serving
-	l.updateLocked()
-}
-
-// update must be called when the rules have changed.
-func (l *liveness) update() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.updateLocked()
+	l.serving.Store(serving)
+	l.update()
 }
 
 // ok reports whether the server is healthy.
-func (l *liveness) ok() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.healthy
-}
+func (l *liveness) ok() bool { return l.healthy.Load() }
 
-// updateLocked works out the health and sends it to the clients that watch it.
-func (l *liveness) updateLocked() {
-	l.healthy = l.serving && (l.ruled == nil || l.ruled())
+// update works out the health and sends it to the clients that watch it. It must be called when the
+// rules have changed.
+func (l *liveness) update() {
+	l.updating.Lock()
+	defer l.updating.Unlock()
+	l.healthy.Store(l.serving.Load() && (l.ruled == nil || l.ruled()))
 	state := grpc_health_v1.HealthCheckResponse_NOT_SERVING
-	if l.healthy {
+	if l.ok() {
 		state = grpc_health_v1.HealthCheckResponse_SERVING
 	}
 	for _, name := range healthNames {

@@ -60,7 +60,7 @@ func TestTheFirstClientIsToldTheHealth(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	r.health.mu.Lock()
+	r.health.updating.Lock()
 	go func() { done <- r.Run(ctx) }()
 	for range 1000 {
 		runtime.Gosched()
@@ -68,7 +68,7 @@ func TestTheFirstClientIsToldTheHealth(t *testing.T) {
 	if len(accepts) > 0 {
 		t.Error("a listener accepts before the server is healthy")
 	}
-	r.health.mu.Unlock()
+	r.health.updating.Unlock()
 	<-accepts
 	<-accepts
 	cancel()

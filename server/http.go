@@ -43,16 +43,17 @@ func publicHandler(healthy func() bool, json http.Handler) http.Handler {
 	return mux
 }
 
-// jsonOff answers /json on a plain listener if /json needs client certificates or is served over
-// TLS. Otherwise clients could get around the certificates.
-var jsonOff = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-	http.Error(w, "Forbidden: /json is answered over TLS only, at --json-addr", http.StatusForbidden)
-})
+// forbidden answers /json where clients could get around certificates, or where it is switched off.
+func forbidden(why string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "Forbidden: /json is "+why, http.StatusForbidden)
+	})
+}
 
-// jsonLeftOut answers /json if the operator has switched it off.
-var jsonLeftOut = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-	http.Error(w, "Forbidden: /json is off, by --no-json", http.StatusForbidden)
-})
+var (
+	jsonOff     = forbidden("answered over TLS only, at --json-addr")
+	jsonLeftOut = forbidden("off, by --no-json")
+)
 
 // jsonHandler answers a RateLimitRequest in proto3 JSON: 200 or 429 with the reply in JSON, and 400
 // for every error, as envoyproxy/ratelimit does. Unlike there, a domain that its client may not ask

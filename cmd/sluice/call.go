@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 )
 
 type callCmd struct {
-	Addr       string        `arg:"" help:"Address of the service: host:port, unix:///path or unix:@name."`
+	Addr       string        `arg:"" type:"address" help:"Address of the service: host:port, unix:///path or unix:@name."`
 	Domain     string        `required:"" short:"d" help:"The request's domain."`
 	Descriptor []string      `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"A descriptor's entries in order; repeat for several descriptors. A backslash makes the next character part of a key or value."`
 	Hits       []int64       `placeholder:"N" help:"Hits of each descriptor in turn: 0 peeks, a negative number refunds. One number holds for all."`
@@ -32,11 +31,6 @@ type callCmd struct {
 
 // Validate checks what the types do not.
 func (k *callCmd) Validate() error {
-	if k.Addr != "" && !strings.HasPrefix(k.Addr, "unix:") { // none at all is told elsewhere
-		if _, _, err := net.SplitHostPort(k.Addr); err != nil {
-			return fmt.Errorf("%q is not an address: write host:port, unix:///path or unix:@name", k.Addr)
-		}
-	}
 	if !(k.Rate >= 0) { // NaN is not either
 		return fmt.Errorf("--rate is %v: must not be negative", k.Rate)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -18,7 +17,7 @@ type explainCmd struct {
 	server.CounterQuery `embed:""`
 
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
-	Addr      string   `placeholder:"ADDR" help:"Ask the debug listener of a running sluice instead, such as 127.0.0.1:6070, and show the counters too."`
+	Addr      string   `type:"address" placeholder:"ADDR" help:"Ask the debug listener of a running sluice instead, such as 127.0.0.1:6070, and show the counters too."`
 	ruleFlags `embed:""`
 
 	Envoy    []string          `sep:"none" placeholder:"ENVOY" help:"Explain what Envoy asks about REQUEST: its configuration, as for envoy check; may be repeated."`
@@ -47,11 +46,6 @@ func (e *explainCmd) Validate() error {
 		return nil
 	case len(e.Config) > 0 || e.Defaults != "" || e.MergeDomains || e.AllOrNothing:
 		return errors.New("--addr excludes --config, --defaults, --merge-domains and --all-or-nothing: the running sluice has its own")
-	}
-	if !strings.HasPrefix(e.Addr, "unix:") {
-		if _, _, err := net.SplitHostPort(e.Addr); err != nil {
-			return fmt.Errorf("--addr %q is not an address: write host:port or unix:///path", e.Addr)
-		}
 	}
 	if e.Limit != "" {
 		if _, err := descriptors.ParseOverride(e.Limit); err != nil {

@@ -98,7 +98,7 @@ func parseAddress(text string) (string, error) {
 	if text != "" && !strings.HasPrefix(text, "unix:") {
 		_, port, err := net.SplitHostPort(text)
 		if err != nil || !isPort(port) {
-			return "", fmt.Errorf("%q is not an address: write host:port, unix:///path or unix:@name, or nothing", text)
+			return "", fmt.Errorf("%q is not an address: write host:port, unix:///path or unix:@name", text)
 		}
 	}
 	return text, nil
