@@ -101,7 +101,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	process.PaceCollector()
 	dropped.report(logger)
 	s.environment.Report(logger)
-	metrics, err := telemetry.New(telemetry.Options{Tags: s.Statsd.ExtraTags, Milliseconds: s.ResponseTimeMilliseconds, Build: thisBuild()})
+	metrics, err := telemetry.New(telemetry.Options{Tags: s.Statsd.Tags, Milliseconds: s.ResponseTimeMilliseconds, Build: thisBuild()})
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -15,21 +14,18 @@ import (
 
 // statsdFlags say where metrics are sent beside /metrics.
 type statsdFlags struct {
-	StatsdAddr     string                `placeholder:"ADDR" help:"Send metrics to this StatsD server, host:port. Default none."`
-	StatsdProtocol string                `enum:"tcp,udp" default:"tcp" placeholder:"tcp|udp" help:"How to reach the StatsD server. Default tcp."`
-	DogstatsdAddr  string                `name:"dogstatsd-addr" placeholder:"ADDR" help:"Send metrics to this DogStatsD server instead, host:port over UDP or unix:///path. Default none."`
-	Mogrifiers     []telemetry.Mogrifier `name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rewrite names for DogStatsD, PATTERN;NAME;KEY:VALUE,KEY:VALUE with $$1 for what a group of the pattern matched; may be repeated. The first that matches counts."`
-	StatsInterval  time.Duration         `name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Time between two sendings. Default 10s."`
-	ExtraTags      []telemetry.Tag       `type:"tags" placeholder:"K:V,K:V" help:"Tags of every metric."`
+	telemetry.StatsdOptions `embed:""`
+
+	DogstatsdAddr string `name:"dogstatsd-addr" placeholder:"ADDR" help:"Send metrics to this DogStatsD server instead, host:port over UDP or unix:///path. Default none."`
 }
 
 // check checks what the types do not.
 func (f *statsdFlags) check() error {
-	if f.StatsdAddr != "" && f.DogstatsdAddr != "" {
+	if f.Addr != "" && f.DogstatsdAddr != "" {
 		return errors.New("--statsd-addr (USE_STATSD) and --dogstatsd-addr (USE_DOG_STATSD) exclude each other")
 	}
 	for _, a := range []struct{ flag, addr string }{
-		{"--statsd-addr (STATSD_HOST, STATSD_PORT)", f.StatsdAddr},
+		{"--statsd-addr (STATSD_HOST, STATSD_PORT)", f.Addr},
 		{"--dogstatsd-addr (STATSD_HOST, STATSD_PORT)", strings.TrimPrefix(f.DogstatsdAddr, unixScheme)},
 	} {
 		if a.addr == "" || strings.HasPrefix(a.addr, "/") && strings.HasPrefix(f.DogstatsdAddr, unixScheme) {
@@ -42,7 +38,7 @@ func (f *statsdFlags) check() error {
 	if len(f.Mogrifiers) > 0 && f.DogstatsdAddr == "" {
 		return errors.New("--dogstatsd-mogrifier (USE_DOG_STATSD_MOGRIFIERS) needs --dogstatsd-addr (USE_DOG_STATSD)")
 	}
-	if err := telemetry.CheckTags(f.ExtraTags); err != nil {
+	if err := telemetry.CheckTags(f.Tags); err != nil {
 		return fmt.Errorf("--extra-tags (EXTRA_TAGS): %w", err)
 	}
 	return nil
@@ -52,13 +48,12 @@ const unixScheme = "unix://"
 
 // start sends metrics until stop is called, which sends them once more.
 func (f *statsdFlags) start(ctx context.Context, metrics *telemetry.Metrics, logger *zap.Logger) (stop func(), err error) {
-	o := telemetry.StatsdOptions{Network: f.StatsdProtocol, Addr: f.StatsdAddr, Interval: f.StatsInterval, Tags: f.ExtraTags}
+	o := f.StatsdOptions
 	if f.DogstatsdAddr != "" {
 		o.Dog, o.Network, o.Addr = true, "udp", f.DogstatsdAddr
 		if path, ok := strings.CutPrefix(o.Addr, unixScheme); ok {
 			o.Network, o.Addr = "unixgram", path
 		}
-		o.Mogrifiers = f.Mogrifiers
 	}
 	if o.Addr == "" {
 		return func() {}, nil
