@@ -114,6 +114,15 @@ func (r *Rule) Domain() string { return r.domain.name }
 // DomainIndex is the place of the rule's domain in [Set.Domains].
 func (r *Rule) DomainIndex() int { return r.domain.index }
 
+// Levels are the keys and values that lead to the rule.
+func (r *Rule) Levels() []rules.Level {
+	var all []rules.Level
+	for _, n := range r.node.lineage() {
+		all = append(all, n.level())
+	}
+	return all
+}
+
 // Path is the rule's place in the tree for people, such as `user > plan=free`.
 func (r *Rule) Path() string { return pathText(r.node.lineage()) }
 

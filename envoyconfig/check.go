@@ -15,13 +15,16 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 		config: c, set: set, seen: map[sent]*descriptors.Reach{}, asked: map[string]rules.Pos{}, dark: map[string]bool{}, asks: map[string]bool{},
 		reached: map[*descriptors.Rule]bool{}, tallies: map[*node]*tally{}, said: map[said]bool{},
 	}
+	for _, pos := range c.open {
+		k.report(ChangeMe, rules.Error, pos, placeholder+" stands for what the rules do not say: put in the name, address or value that is yours")
+	}
 	asking := false
 	for _, m := range c.managers {
 		asking = k.manager(m) || asking
 	}
 	if c.patched != nil {
-		k.report(Unknown, rules.Note, c.patched.node.pos(), "EnvoyFilters are looked at one by one: what Istio merges them into, and its own clusters and routes, "+
-			"are in the answer of /config_dump of the proxy")
+		k.report(Unknown, rules.Note, c.patched.node.pos(), "these are parts of a configuration, looked at one by one: what they become, with clusters and routes from elsewhere, "+
+			"is in the answer of /config_dump of the proxy")
 	}
 	if !asking && c.patched != nil {
 		return k.found

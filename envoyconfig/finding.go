@@ -32,6 +32,8 @@ const (
 	Cluster Code = "cluster"
 	// Debt is hits known at the end of a stream, of which refused requests lose theirs.
 	Debt Code = "debt"
+	// ChangeMe is what a snippet leaves open.
+	ChangeMe Code = "change-me"
 	// Unknown is what these files do not say.
 	Unknown Code = "unknown"
 )

@@ -1,13 +1,29 @@
 package envoyconfig
 
-// envoyFilter takes in an EnvoyFilter of Istio: each of its patches by itself. What they are
-// merged into is not known, so that all of them make one connection manager whose routes
-// are parts of routes.
-func (c *Config) envoyFilter(n *node) {
+// parts returns the connection manager of all parts of configurations. What they are merged
+// into is not known, and its routes are parts of routes.
+func (c *Config) parts(n *node) *manager {
 	if c.patched == nil {
 		c.patched = &manager{node: n, fragments: true, table: &table{node: &missing}}
 		c.managers = append(c.managers, c.patched)
 	}
+	return c.patched
+}
+
+// snippet takes in what [Snippet] makes.
+func (c *Config) snippet(n *node) {
+	m := c.parts(n)
+	filters := n.field("http_filters").elements()
+	for i := range filters {
+		m.filters = append(m.filters, newFilter(&filters[i]))
+	}
+	c.resources(n.field("clusters"))
+	m.part("", newHost(n), &route{node: n, action: &missing, fragment: true})
+}
+
+// envoyFilter takes in an EnvoyFilter of Istio: each of its patches by itself.
+func (c *Config) envoyFilter(n *node) {
+	m := c.parts(n)
 	patches := n.at("spec", "config_patches").elements()
 	for i := range patches {
 		value := patches[i].at("patch", "value")
@@ -18,14 +34,14 @@ func (c *Config) envoyFilter(n *node) {
 		host := match.field("name").str()
 		switch patches[i].field("apply_to").str() {
 		case "HTTP_FILTER":
-			c.patched.filters = append(c.patched.filters, newFilter(value))
+			m.filters = append(m.filters, newFilter(value))
 		case "VIRTUAL_HOST":
 			// Its routes, of which nothing is known.
-			c.patched.part(host, newHost(value), &route{node: value, action: &missing, fragment: true})
+			m.part(host, newHost(value), &route{node: value, action: &missing, fragment: true})
 		case "HTTP_ROUTE":
 			r := newRoute(value)
 			r.fragment = true
-			c.patched.part(host, &virtualHost{node: match}, r)
+			m.part(host, &virtualHost{node: match}, r)
 		case "CLUSTER":
 			c.clusters[value.field("name").str()] = value
 		case "LISTENER":

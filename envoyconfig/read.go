@@ -29,8 +29,10 @@ type Config struct {
 	clusters map[string]*node
 	// extensions are the configurations of filters by ECDS, by name.
 	extensions map[string]*node
-	// patched is what EnvoyFilters of Istio say; nil without any.
+	// patched is what parts of configurations say, such as EnvoyFilters; nil without any.
 	patched *manager
+	// open are the places of what a snippet leaves open.
+	open []rules.Pos
 	// nodeCluster is node.cluster of a bootstrap, or missing.
 	nodeCluster *node
 	// formatted says that the runtime has Envoy take some descriptor values for format
@@ -54,6 +56,7 @@ func Read(files []File) (*Config, error) {
 		}
 		found := false
 		for i := range roots {
+			c.placeholders(&roots[i])
 			found = c.document(&roots[i]) || found
 		}
 		if !found {
@@ -117,6 +120,9 @@ func (c *Config) document(n *node) bool {
 			found = c.document(&n.nodes[i]) || found
 		}
 		return found
+	case n.field("http_filters").kind == list && n.field("rate_limits").kind == list:
+		c.snippet(n)
+		return true
 	case n.field("kind").str() == "EnvoyFilter":
 		c.envoyFilter(n)
 		return true
@@ -131,6 +137,16 @@ func (c *Config) document(n *node) bool {
 		return c.resources(n.field("resources"))
 	default:
 		return c.resource(n)
+	}
+}
+
+// placeholders finds what a snippet leaves open.
+func (c *Config) placeholders(n *node) {
+	if n.kind == text && strings.Contains(n.text, placeholder) {
+		c.open = append(c.open, n.pos())
+	}
+	for i := range n.nodes {
+		c.placeholders(&n.nodes[i])
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 
 // envoyCmd has the commands about the configuration of Envoy.
 type envoyCmd struct {
-	Check envoyCheckCmd `cmd:"" help:"Check Envoy's configuration against the rules: will Envoy ask, and will a rule match?"`
+	Check   envoyCheckCmd   `cmd:"" help:"Check Envoy's configuration against the rules: will Envoy ask, and will a rule match?"`
+	Snippet envoySnippetCmd `cmd:"" help:"Print configuration of Envoy that asks for what the rules need."`
 }
 
 // mostEnvoyBytes bounds what is read of one file of Envoy's.

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+)
+
+type envoySnippetCmd struct {
+	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
+	Domain    string   `short:"d" help:"The domain of the rules. Not needed if there is one only."`
+	For       string   `enum:"envoy,istio" default:"envoy" placeholder:"envoy|istio" help:"Default envoy."`
+	ruleFlags `embed:""`
+}
+
+// Run prints a snippet.
+func (k *envoySnippetCmd) Run(c console) error {
+	set, err := k.loadGood(c, k.Config)
+	if err != nil {
+		return err
+	}
+	domain, names := k.Domain, set.Domains()
+	switch {
+	case domain == "" && len(names) == 1:
+		domain = names[0]
+	case domain == "":
+		return fmt.Errorf("the rules have %s: name one with --domain: %s", count(len(names), "domain"), strings.Join(names, ", "))
+	case !slices.Contains(names, domain):
+		return fmt.Errorf("--domain %q is not configured%s", domain, rules.DidYouMean(rules.Nearest(domain, names)))
+	}
+	_, err = fmt.Fprint(c.out, envoyconfig.Snippet(set, domain, k.For == "istio"))
+	return err
+}

@@ -1,0 +1,85 @@
+package asked_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+)
+
+// TestEnvoyLoadsSnippets has the real Envoy load the snippet of each example's rules, put
+// where its comments say, with what it leaves open filled in.
+func TestEnvoyLoadsSnippets(t *testing.T) {
+	binary := suite.Envoy(t, root)
+	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "rules.yaml"))
+	if err != nil || len(paths) < 10 {
+		t.Fatal(paths, err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, _ := rulefile.Parse(path, text)
+		set, wrong := descriptors.Compile(parsed, descriptors.Options{})
+		if set == nil {
+			t.Fatal(wrong)
+		}
+		for _, domain := range set.Domains() {
+			snippet := strings.ReplaceAll(envoyconfig.Snippet(set, domain, false), "address: CHANGE-ME", "address: 127.0.0.1")
+			var parts struct {
+				Filters  list `yaml:"http_filters"`
+				Clusters list `yaml:"clusters"`
+				Limits   list `yaml:"rate_limits"`
+			}
+			if err := yaml.Unmarshal([]byte(strings.ReplaceAll(snippet, "CHANGE-ME", "x-own")), &parts); err != nil {
+				t.Fatalf("%s: %v\n%s", path, err, snippet)
+			}
+			whole := frame(parts.Filters, object{"virtual_hosts": list{object{
+				"name": "all", "domains": list{"*"}, "rate_limits": parts.Limits,
+				"routes": list{object{"match": object{"prefix": "/"}, "route": object{"cluster": "sluice"}}},
+			}}}, parts.Clusters)
+			config, err := json.Marshal(whole)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "envoy.json")
+			if err := os.WriteFile(file, config, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := envoy.Validate(t.Context(), binary, file); err != nil {
+				t.Errorf("%s: %v\n%s", path, err, snippet)
+			}
+		}
+	}
+}
+
+// frame is a configuration around filters, a route configuration and clusters.
+func frame(filters list, routes object, clusters list) object {
+	return object{"static_resources": object{
+		"clusters": clusters,
+		"listeners": list{object{
+			"name": "ingress", "address": object{"socket_address": object{"address": "127.0.0.1", "port_value": 0}},
+			"filter_chains": list{object{"filters": list{object{
+				"name": "envoy.filters.network.http_connection_manager",
+				"typed_config": object{
+					"@type":       "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+					"stat_prefix": "ingress", "route_config": routes,
+					"http_filters": append(filters, object{
+						"name":         "envoy.filters.http.router",
+						"typed_config": object{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
+					}),
+				},
+			}}}},
+		}},
+	}}
+}

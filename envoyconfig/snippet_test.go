@@ -1,0 +1,91 @@
+package envoyconfig
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// TestSnippet holds that check finds in a snippet of each example's rules what it leaves
+// open and nothing else, and nothing once that is filled in.
+func TestSnippet(t *testing.T) {
+	paths, err := filepath.Glob("../examples/*/rules.yaml")
+	if err != nil || len(paths) < 10 {
+		t.Fatal(paths, err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := ruleSet(t, string(text))
+		if len(set.Domains()) != 1 {
+			continue // the others would not be asked about
+		}
+		for _, istio := range []bool{false, true} {
+			snippet := Snippet(set, set.Domains()[0], istio)
+			for _, filled := range []bool{false, true} {
+				if filled {
+					snippet = strings.ReplaceAll(snippet, placeholder, "x-own")
+				}
+				c, err := Read([]File{{"snippet.yaml", []byte(snippet)}})
+				if err != nil {
+					t.Fatalf("%s: %v\n%s", path, err, snippet)
+				}
+				left := 0
+				for _, f := range c.Check(set) {
+					switch {
+					case f.Code == ChangeMe:
+						left++
+					case f.Severity != rules.Note:
+						t.Errorf("%s, istio %v: %v", path, istio, f)
+					}
+				}
+				if filled != (left == 0) {
+					t.Errorf("%s, istio %v, filled %v: %d places are left open", path, istio, filled, left)
+				}
+			}
+		}
+	}
+}
+
+// TestSnippetActions has a rule for each way in which an entry is made.
+func TestSnippetActions(t *testing.T) {
+	set := ruleSet(t, `domain: "a: b"
+descriptors:
+  - { key: masked_remote_address, rate_limit: &l { unit: hour, requests_per_unit: 1 } }
+  - { key: generic_key, value: 'x "y"', rate_limit: *l }
+  - { key: header_match, value: admin, rate_limit: *l }
+  - { key: query_match, rate_limit: *l }
+  - { key: plan, value: free, rate_limit: *l }
+  - { key: "p*", value: b, rate_limit: *l }
+  - key: user
+    rate_limit: *l
+    descriptors: [{ key: user, value: x, rate_limit: { unit: hour, requests_per_unit: 1, algorithm: leaky_bucket, max_wait: 2s } }]
+  - { key: user, value: vip, rate_limit: *l }
+`)
+	got := Snippet(set, "a: b", false)
+	for _, want := range []string{
+		`domain: "a: b"`, "timeout: 2.25s",
+		"- masked_remote_address: {}\n",
+		`- generic_key: { descriptor_value: "x \"y\"" }` + "\n",
+		`- header_value_match: { descriptor_value: "admin", headers: [{ name: CHANGE-ME, string_match: { exact: CHANGE-ME } }] }`,
+		`- query_parameter_value_match: { descriptor_value: CHANGE-ME, query_parameters: [{ name: CHANGE-ME, string_match: { exact: CHANGE-ME } }] }`,
+		`- request_headers: { header_name: CHANGE-ME, descriptor_key: "plan" } # or where only some routes send it: generic_key: { descriptor_key: "plan", descriptor_value: "free" }`,
+		`- request_headers: { header_name: CHANGE-ME, descriptor_key: CHANGE-ME }`,
+		`  # user at rules.yaml:9:5
+  # user=vip at rules.yaml:12:5
+  - actions:
+      - request_headers: { header_name: CHANGE-ME, descriptor_key: "user" }
+`,
+		`      - request_headers: { header_name: CHANGE-ME, descriptor_key: "user" }
+      - request_headers: { header_name: CHANGE-ME, descriptor_key: "user" } # or`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the snippet lacks %s:\n%s", want, got)
+		}
+	}
+}
