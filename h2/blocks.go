@@ -8,6 +8,7 @@ type block struct {
 	// tail is the part of a field that has not come whole, and skip how many bytes of a string
 	// are thrown away.
 	tail   []byte
+	bytes  int // what came of it
 	parked int // what of tail is counted
 	skip   int
 	head   head
@@ -51,7 +52,7 @@ func (c *Conn) receiveHeaders(f *frame) error {
 			c.settle(&c.newest)
 		}
 	}
-	b.stream = f.stream
+	b.stream, b.bytes = f.stream, 0
 	b.head.begin(b.kind != blockRequest)
 	if f.has(flagPriority) && dependsOnItself(f.payload[len(f.payload)-len(fragment)-priorityBytes-c.padding(f):], f.stream) {
 		b.head.malformed = "a stream that depends on itself"
@@ -82,10 +83,18 @@ func (c *Conn) receiveContinuation(f *frame) error {
 	return c.receiveFragment(f.payload, end)
 }
 
+// mostBlock is the largest header block. It is decoded as it comes, so it takes no memory, only time.
+// Envoys send at most 8 MiB (max_request_headers_kb), if so configured. With a smaller bound, one end
+// client could end the connection and with it the calls of all others.
+const mostBlock = 16 << 20
+
 // receiveFragment decodes what has come of a block. All of it is decoded, even of a call that is
 // rejected, and none of it is kept but for one field that is not whole.
 func (c *Conn) receiveFragment(p []byte, end bool) error {
 	b := &c.block
+	if b.bytes += len(p); b.bytes > mostBlock {
+		return &ConnError{CodeEnhanceYourCalm, "a header block of more than 16 MiB"}
+	}
 	if b.skip > 0 {
 		n := min(b.skip, len(p))
 		b.skip -= n

@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -94,6 +95,13 @@ func TestFloodsEnd(t *testing.T) {
 			c.call(1+2*n, "later")
 			return c.WriteWindowUpdate(1+2*n, 0)
 		},
+		"MadeYouReset while replies wait": func(c *client, n uint32) error {
+			if n == 0 {
+				c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+			}
+			c.call(1+2*n, "hello")
+			return c.WriteWindowUpdate(1+2*n, 0)
+		},
 		"malformed calls": func(c *client, n uint32) error {
 			c.headers(1+2*n, true, "x", "y")
 			return nil
@@ -116,6 +124,21 @@ func TestFloodsEnd(t *testing.T) {
 				t.Errorf("the connection ended after %d frames, want about %d", n, oddActsAtOnce)
 			}
 		})
+	}
+}
+
+// TestHeaderBlocksEnd has a header block that does not.
+func TestHeaderBlocksEnd(t *testing.T) {
+	c := begun(t)
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}}))
+	n := 0
+	for ; c.err == nil && n < 4*mostBlock; n += maxFrameBytes {
+		c.must(c.WriteContinuation(1, false, bytes.Repeat([]byte{0x90}, maxFrameBytes)))
+		c.feed()
+	}
+	c.wantError(CodeEnhanceYourCalm)
+	if n < mostBlock || n > mostBlock+2*maxFrameBytes || c.conn.Parked() != 0 {
+		t.Errorf("it ended after %d bytes, with %d parked", n, c.conn.Parked())
 	}
 }
 

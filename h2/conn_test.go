@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,7 +83,7 @@ func begun(t *testing.T, options ...func(*Options)) *client {
 	c := newClient(t, options...)
 	c.must(c.WriteSettings())
 	c.must(c.WriteSettingsAck())
-	c.want("SETTINGS", "SETTINGS ACK", "WINDOW_UPDATE 0 983041")
+	c.want("SETTINGS", "WINDOW_UPDATE 0 983041", "SETTINGS ACK")
 	return c
 }
 
@@ -181,7 +182,7 @@ func (c *client) frames() (lines []string) {
 		case *http2.WindowUpdateFrame:
 			line = fmt.Sprintf("WINDOW_UPDATE %d %d", f.StreamID, f.Increment)
 		case *http2.GoAwayFrame:
-			line += fmt.Sprintf(" %d %v", f.LastStreamID, f.ErrCode)
+			line += strings.TrimRight(fmt.Sprintf(" %d %v %s", f.LastStreamID, f.ErrCode, f.DebugData()), " ")
 		case *http2.PingFrame:
 			line += fmt.Sprintf(" %q", f.Data)
 			if f.IsAck() {

@@ -8,7 +8,9 @@ import "time"
 type draining struct {
 	step  drainStep
 	since time.Duration
-	last  uint32 // in the second step: later streams are not looked at
+	// reason is what the client is told in the second step, as by grpc-go.
+	reason string
+	last   uint32 // in the second step: later streams are not looked at
 }
 
 type drainStep byte
@@ -25,11 +27,11 @@ const drainPatience = time.Second
 const drainPing = "sluice\x00\x01"
 
 // Drain begins the end of the connection: calls are answered until the client knows.
-func (c *Conn) Drain(out []byte, now time.Duration) []byte {
+func (c *Conn) Drain(out []byte, now time.Duration, reason string) []byte {
 	if c.drain.step != drainNot {
 		return out
 	}
-	c.drain = draining{step: drainTold, since: now}
+	c.drain = draining{step: drainTold, since: now, reason: reason}
 	out = appendGoAway(out, mostWindow, CodeNo, "")
 	return appendPing(out, 0, []byte(drainPing))
 }
@@ -40,7 +42,7 @@ func (c *Conn) Drained() bool { return c.drain.step == drainLast && c.Open() == 
 // endDrain tells the client which stream was the last.
 func (c *Conn) endDrain() {
 	c.drain.step, c.drain.last = drainLast, c.last
-	c.out = appendGoAway(c.out, c.last, CodeNo, "")
+	c.out = appendGoAway(c.out, c.last, CodeNo, c.drain.reason)
 }
 
 // ignores reports whether a new stream comes too late. Its client knows that it is not answered.

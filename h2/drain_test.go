@@ -9,8 +9,8 @@ func TestDrain(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		c := begun(t)
 		c.call(1, "later")
-		c.out = c.conn.Drain(c.out, c.now)
-		c.out = c.conn.Drain(c.out, c.now) // once is enough
+		c.out = c.conn.Drain(c.out, c.now, "max_age")
+		c.out = c.conn.Drain(c.out, c.now, "max_age") // once is enough
 		c.call(3, "was on its way")
 		c.want(append([]string{"GOAWAY 2147483647 NO_ERROR", `PING "sluice\x00\x01"`}, answer(3, "was on its way")...)...)
 		if answered {
@@ -20,7 +20,7 @@ func TestDrain(t *testing.T) {
 			c.want()
 			c.out = c.conn.Overdue(c.out, c.now+drainPatience)
 		}
-		c.want("GOAWAY 3 NO_ERROR")
+		c.want("GOAWAY 3 NO_ERROR max_age")
 		c.call(5, "too late") // its headers are decoded all the same
 		c.want()
 		if c.conn.Drained() {

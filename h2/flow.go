@@ -30,9 +30,8 @@ const (
 
 // receiving is what a connection has received and may receive.
 type receiving struct {
-	// aware says that the client has acknowledged our SETTINGS. Until then it may send as much on
-	// each stream as HTTP/2 has by default, so that the connection's window is not opened: it is
-	// the bound.
+	// aware says that the client has acknowledged our SETTINGS. Until it knows of them it may send
+	// as much on each stream as HTTP/2 has by default, but on all of them no more than that either.
 	aware   bool
 	initial int64 // the window of a new stream
 	window  int64 // the connection's
@@ -44,7 +43,7 @@ type receiving struct {
 	waiting []*stream // for theirs
 }
 
-func newReceiving() receiving { return receiving{initial: defaultWindow, window: defaultWindow} }
+func newReceiving() receiving { return receiving{initial: defaultWindow, window: ourWindow} }
 
 // Parked returns the bytes that the connection holds of requests on their way.
 func (c *Conn) Parked() int { return c.receive.parked + c.send.waitingBytes }
@@ -52,31 +51,28 @@ func (c *Conn) Parked() int { return c.receive.parked + c.send.waitingBytes }
 // receiveBytes counts the payload of a DATA frame, whatever becomes of it.
 func (c *Conn) receiveBytes(n int) error {
 	r := &c.receive
-	if r.window -= int64(n); r.window < 0 {
+	r.window -= int64(n)
+	// A buffer may be as large again as what is in it. Only a client that never acknowledges our
+	// SETTINGS holds so much.
+	if r.window < 0 || !r.aware && r.parked > 2*defaultWindow {
 		return &ConnError{CodeFlowControl, "more DATA than the connection's window allows"} // 6.9.1
 	}
 	r.used += int64(n)
 	// A client counts our updates, so there is one for each half window.
-	if r.aware && r.used >= ourWindow/2 {
-		c.openWindow(r.used)
+	if r.used >= ourWindow/2 {
+		c.out = appendWindowUpdate(c.out, 0, uint32(r.used)) //nolint:gosec // at most ourWindow
+		r.window += r.used
+		r.used = 0
 	}
 	return nil
 }
 
-func (c *Conn) openWindow(n int64) {
-	r := &c.receive
-	r.window += n
-	r.used = 0
-	c.out = appendWindowUpdate(c.out, 0, uint32(n)) //nolint:gosec // at most ourWindow
-}
-
-// becomeAware is called when the client has acknowledged our SETTINGS: streams' windows are now
-// smaller (6.9.2), and the connection's grows.
+// becomeAware is called when the client has acknowledged our SETTINGS: streams' windows are smaller
+// now (6.9.2).
 func (c *Conn) becomeAware() {
 	r := &c.receive
 	r.aware = true
 	r.initial = firstWindow
-	c.openWindow(ourWindow - r.window)
 	c.newest.receiveWindow -= defaultWindow - firstWindow
 	for _, s := range c.sorted() {
 		s.receiveWindow -= defaultWindow - firstWindow

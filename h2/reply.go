@@ -51,15 +51,8 @@ func (c *Conn) takeLater(id uint32) *stream {
 	return s
 }
 
-// answering gives what an answer does.
-func (c *Conn) answering() {
-	c.odd.give(oddActsPerAnswer)
-	c.pings.strikes = 0
-}
-
 // reply answers a call: headers, message, trailers.
 func (c *Conn) reply(s *stream, message []byte) {
-	c.answering()
 	c.out = appendFrameHeader(c.out, len(replyHeaders), frameHeaders, flagEndHeaders, s.id)
 	c.out = append(c.out, replyHeaders...)
 	var prefix [prefixBytes]byte                                 // the flag says that it is not compressed
@@ -131,6 +124,9 @@ func (c *Conn) endReply(s *stream) {
 // answered ends a stream whose answer is whole. A client that has not ended its request is told to
 // (8.1).
 func (c *Conn) answered(s *stream) {
+	// Not before: a call whose reply waits may still be reset by the client's fault.
+	c.odd.give(oddActsPerAnswer)
+	c.pings.strikes = 0
 	clientEnded := s.state != streamOpen
 	if !clientEnded {
 		c.out = appendRSTStream(c.out, s.id, CodeNo)
@@ -144,7 +140,6 @@ func (c *Conn) fail(s *stream, status Status) { c.failWith(s, status, status200,
 // failWith is fail with a field of the HTTP status, and with a grpc-accept-encoding unless that is
 // empty.
 func (c *Conn) failWith(s *stream, status Status, http, accepts string) {
-	c.answering()
 	c.out = appendFrameHeader(c.out, 0, frameHeaders, flagEndHeaders|flagEndStream, s.id)
 	from := len(c.out)
 	c.out = append(append(append(c.out, http...), contentGRPC...), grpcStatus...)

@@ -17,7 +17,7 @@ const settingBytes = 6
 // mostSettings is how many settings one frame may have. There are six, and a few extensions.
 const mostSettings = 32
 
-// appendOurSettings appends our SETTINGS.
+// appendOurSettings appends our SETTINGS, and opens the connection's window.
 func appendOurSettings(b []byte, l *Limits) []byte {
 	settings := [...]struct {
 		id    uint16
@@ -25,13 +25,15 @@ func appendOurSettings(b []byte, l *Limits) []byte {
 	}{
 		{settingMaxConcurrentStreams, uint32(l.MaxStreams)}, //nolint:gosec // a flag bounds it
 		{settingInitialWindowSize, firstWindow},
-		{settingMaxHeaderListSize, uint32(l.MaxHeaderBytes)}, //nolint:gosec // a flag bounds it
+		// There is no SETTINGS_MAX_HEADER_LIST_SIZE: a client that keeps to it fails the call by
+		// itself, and nobody here would count or log it.
 	}
 	b = appendFrameHeader(b, len(settings)*settingBytes, frameSettings, 0, 0)
 	for _, s := range settings {
 		b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(b, s.id), s.value)
 	}
-	return b
+	// Whoever knows of this window knows of the streams' smaller ones before.
+	return appendWindowUpdate(b, 0, ourWindow-defaultWindow)
 }
 
 // receiveSettings takes in the client's settings, or that it has ours (6.5).

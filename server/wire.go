@@ -181,7 +181,7 @@ func (w *wire) enter(s wireStage) {
 func (w *wire) GracefulStop() {
 	w.enter(wireDrains)
 	for _, c := range w.all() {
-		c.order(orderDrain)
+		c.order(orderStop)
 	}
 	w.wait()
 }

@@ -133,6 +133,7 @@ func (c *wireCalls) Exceeded(b h2.Bound, size int) h2.Status {
 		return statusOf(headersTooLarge(size, int(c.wire.limits.MaxHeaderBytes), h.service.metrics.Rejected.Headers, h.rare))
 	}
 	err := &boundError{messageTooLarge, c.wire.limits.MaxMessageBytes, size}
+	h.service.metrics.Calls.ShouldRateLimit.Requests.Inc()
 	h.reject(err)
 	h.done(status.Error(codes.ResourceExhausted, err.Error()), 0)
 	return h2.Status{Code: uint32(codes.ResourceExhausted), Message: err.Error()}

@@ -53,10 +53,20 @@ type wireConn struct {
 type orders byte
 
 const (
-	orderDrain orders = 1 << iota
+	orderStop orders = 1 << iota // drain, because the server does
+	orderIdle                    // drain
+	orderAge                     // drain
 	orderPing
 	orderOverdue
+
+	ordersDrain = orderStop | orderIdle | orderAge
 )
+
+// drainReasons is what a client is told, in grpc-go's words.
+var drainReasons = [...]struct {
+	order orders
+	told  string
+}{{orderStop, "graceful_stop"}, {orderAge, "max_age"}, {orderIdle, "max_idle"}}
 
 func newWireConn(w *wire, raw net.Conn) *wireConn {
 	now := w.clock.Elapsed()
@@ -233,7 +243,7 @@ func (c *wireConn) linger(r *wireReader) {
 
 // order has something done in the next turn.
 func (c *wireConn) order(o orders) {
-	if o&orderDrain != 0 {
+	if o&ordersDrain != 0 {
 		c.watched.drains.Store(true)
 	}
 	c.post(func() { c.inbox.orders |= o })
@@ -290,7 +300,7 @@ func (c *wireConn) takeInboxLocked(now time.Duration) {
 	case c.ending:
 		return
 	case c.conn == nil: // the handshake goes on
-		if todo&orderDrain != 0 {
+		if todo&ordersDrain != 0 {
 			c.close()
 		}
 		return
@@ -298,8 +308,10 @@ func (c *wireConn) takeInboxLocked(now time.Duration) {
 	for _, h := range finished {
 		h.sendLocked()
 	}
-	if todo&orderDrain != 0 {
-		c.out.bytes = c.h2.Drain(c.out.bytes, now)
+	for _, d := range drainReasons {
+		if todo&d.order != 0 {
+			c.out.bytes = c.h2.Drain(c.out.bytes, now, d.told)
+		}
 	}
 	if todo&orderPing != 0 {
 		c.out.bytes = c.h2.Ping(c.out.bytes)

@@ -100,8 +100,12 @@ func (c *wireConn) watch(now time.Duration) {
 	}
 	idle := w.open.Load() == 0 && since(&w.calledAt) >= limits.MaxConnectionIdle
 	drains := w.drains.Load()
-	if (idle || aged) && !drains {
-		todo |= orderDrain
+	switch {
+	case drains:
+	case aged:
+		todo |= orderAge
+	case idle:
+		todo |= orderIdle
 	}
 	if w.open.Load() > 0 || drains {
 		todo |= orderOverdue
