@@ -147,6 +147,7 @@ func (c *Conn) idle(id uint32) bool { return id > c.last || id&1 == 0 }
 type endedStreams struct {
 	ring [64]uint32 // the number, and the first bit if the client had ended it
 	next int
+	late int // how many we ended before the client did, less those that it has ended since
 }
 
 const clientEndedBit = 1 << 31
@@ -154,6 +155,8 @@ const clientEndedBit = 1 << 31
 func (e *endedStreams) add(id uint32, client bool) {
 	if client {
 		id |= clientEndedBit
+	} else {
+		e.late++
 	}
 	e.ring[e.next%len(e.ring)] = id
 	e.next++
