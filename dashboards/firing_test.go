@@ -52,6 +52,12 @@ func hits(total, over string) string {
 	return "ratelimit_service_rate_limit_total_hits" + of + total + "\n  ratelimit_service_rate_limit_over_limit" + of + over
 }
 
+// class is the live counters of a size and the room for them.
+func class(domain string, counterBytes, live, capacity int) string {
+	labels := fmt.Sprintf(`{instance="a",domain=%q,counter_bytes="%d"}`, domain, counterBytes)
+	return fmt.Sprintf("sluice_counters_live%s %d+0x200\n  sluice_counters_capacity%s %d+0x200", labels, live, labels, capacity)
+}
+
 // TestAlertsFire evaluates alerts, as Prometheus does, two hours after the first of
 // the series, which have a sample each minute.
 func TestAlertsFire(t *testing.T) {
@@ -61,6 +67,21 @@ func TestAlertsFire(t *testing.T) {
 		series      []string
 		want        []string
 	}{
+		// A sliding window for each user beside many fixed special cases, at its first evictions:
+		// the size that fills up is seen, whatever room the others have.
+		{"SluiceCountersFillUp", "one size of two is full", []string{
+			class("", 16, 99, 3_800), class("", 72, 870_000, 932_000),
+		}, []string{`{instance="a"}`}},
+		{"SluiceCountersFillUp", "a domain with max_counters: 1000 is full", []string{
+			class("", 16, 10, 4_190_000), class("shop", 72, 900, 1000),
+		}, []string{`{instance="a"}`}},
+		{"SluiceCountersFillUp", "all sizes have room", []string{
+			class("", 16, 2_000_000, 4_190_000), class("shop", 72, 600, 1000),
+		}, nil},
+		{"SluiceCountersEvicted", "in one size", []string{
+			`sluice_counters_evicted_total{instance="a",counter_bytes="16"} 0+0x200`,
+			`sluice_counters_evicted_total{instance="a",counter_bytes="72"} 0+60x200`,
+		}, []string{`{instance="a"}`}},
 		{"SluiceReplicasDisagree", "replicas of a Deployment agree", []string{
 			info("j", "web-7d4f9c8b6d-x2x4z", "a"), info("j", "web-7d4f9c8b6d-bbbbb", "a"),
 		}, nil},

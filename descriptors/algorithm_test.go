@@ -3,7 +3,6 @@ package descriptors
 import (
 	"math"
 	"math/big"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -318,29 +317,6 @@ func TestDomainIndex(t *testing.T) {
 	s.Plan(p, &Request{Domain: []byte("x")}, Global{})
 	if p.DomainIndex != -1 {
 		t.Errorf("DomainIndex of an unknown domain = %d, want -1", p.DomainIndex)
-	}
-}
-
-func TestPoliciesAreThoseOfTheCommonSpace(t *testing.T) {
-	s := load(t, Options{}, allAlgorithms, `
-domain: e
-descriptors:
-  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1, algorithm: sliding_log}}
-  - {key: b, rate_limit: {unlimited: true}}
-  - key: c
-    rate_limits:
-      - {unit: minute, requests_per_unit: 2}
-      - {unit: minute, requests_per_unit: 3, algorithm: token_bucket}
-`)
-	var got []uint32
-	for p := range s.Policies() {
-		got = append(got, p.Limit)
-	}
-	if want := []uint32{1, 2, 3}; !slices.Equal(got, want) {
-		t.Errorf("limits of Policies = %v, want %v", got, want)
-	}
-	for range s.Policies() {
-		break // must not go on
 	}
 }
 

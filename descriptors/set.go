@@ -1,8 +1,6 @@
 package descriptors
 
 import (
-	"iter"
-
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
@@ -50,18 +48,6 @@ func (s *Set) MaxCounters(domain string) int64 {
 		return d.maxCounters
 	}
 	return 0
-}
-
-// Policies yields the policies whose counters live in the common partition, one for
-// each limit that charges: how a table is best divided among the kinds of counters.
-func (s *Set) Policies() iter.Seq[limiter.Policy] {
-	return func(yield func(limiter.Policy) bool) {
-		for _, l := range s.Limits {
-			if !l.Rule.Unlimited && l.Rule.domain.maxCounters == 0 && !yield(l.Policy) {
-				return
-			}
-		}
-	}
 }
 
 // Empty reports whether no domain is configured.

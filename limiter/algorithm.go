@@ -83,15 +83,21 @@ type state struct {
 }
 
 // Bits of a tag. The low ones say how to read the slot's word, so that one table
-// can hold all kinds of counters, and are never all 0.
+// can hold all kinds of counters. They are never 0.
 const (
 	algorithmBits = 3
 	kindBits      = algorithmBits + 1
+	// secondBit is set in the tag of a slot if it is in the second block of its
+	// counter.
+	secondBit = 1
 )
 
-// tagOf returns the tag of the counter id under the algorithm a.
+// tagOf returns the tag of the counter id under the algorithm a, without secondBit.
 func tagOf(id identity.ID, a Algorithm) uint64 {
-	return id.Hi&^(1<<kindBits-1) | uint64(a)<<1&(1<<kindBits-1) | 1
+	if a %= 1 << algorithmBits; a == 0 { // of a policy that was not validated
+		a = FixedWindow
+	}
+	return id.Hi&^(1<<kindBits-1) | uint64(a)<<1
 }
 
 func (c *Charge) tag() uint64 { return tagOf(c.ID, c.Policy.Algorithm) }

@@ -160,11 +160,11 @@ func BenchmarkNewCounter(b *testing.B) {
 				now, i := benchNow, uint64(0)
 				hit := func() {
 					i++
-					batch.Charges[0].ID = identity.ID{Hi: i << 8, Lo: i * 0x9e3779b97f4a7c15}
+					batch.Charges[0].ID = identity.ID{Hi: i * 0xd6e8feb86659fd93, Lo: i * 0x9e3779b97f4a7c15}
 					now += op.pace
 					t.Decide(now, batch)
 				}
-				for range 2 * t.Stats().Capacity {
+				for range 2 * t.Stats().Bytes / 16 {
 					hit()
 				}
 				b.ReportAllocs()

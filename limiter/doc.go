@@ -1,5 +1,5 @@
 // Package limiter decides rate limits in memory: many counters in one table of
-// fixed size, all charges of one request decided together.
+// bounded size, all charges of one request decided together.
 //
 // A caller fills a [Batch] with charges, each naming a counter by its
 // [identity.ID], the [Policy] it counts under and the hits, and passes it to
@@ -12,15 +12,16 @@
 //
 // # The table
 //
-// A [Table] is memory of fixed size without pointers, in size classes, one for each
-// size of counter. A size class is an array of blocks of two cache lines with eight
-// slots each. A counter is the two words of a slot, in one of two blocks that its
-// ID chooses:
+// A [Table] is memory without pointers, in size classes, one for each size of counter.
+// A size class is an array of blocks of two cache lines with eight slots each. A counter
+// is the two words of a slot, in one of two blocks that its ID chooses:
 //
-//	ID.Hi                        ID.Lo
-//	|                            |           |
-//	v                            v           v
-//	tag: 60 bits, algorithm      block i     block j
+//	ID.Hi                           ID.Lo
+//	|       |           |           |
+//	v       v           v           v
+//	tag     block i     block j     low bits of both
+//
+//	tag     60 bits of the ID, algorithm 3, whether the slot is in block j 1
 //
 //	block   [tag word][tag word][tag word][tag word]   64 bytes
 //	        [tag word][tag word][tag word][tag word]   64 bytes
@@ -38,23 +39,28 @@
 //	sliding log     lock 1, version 30, next cell and number    end              times of hits
 //	                of hits 33
 //
-// The common partition has size classes for the policies that [Options] names. Others
-// are made from a reserve when they are first needed. A [Partition] has size classes
-// of its own. Only a log whose limit needs another size moves to another size class.
+// A size class is made when it is first needed, and takes memory from the table's one
+// budget, a block at a time, while it is used. Without a budget left it may take memory
+// from other size classes; see budget.go. A [Partition] has size classes of its own. Only
+// a log whose limit needs another size moves to another size class, and a counter whose
+// partition changes.
 //
 // A counter takes the slot of a block that its ID prefers, if that is free. So most are
 // found in the first slot, without a search whose end a processor would have to guess,
 // and [Table.Prefetch] knows which line of memory to ask for.
 //
-// No string is kept: the 128 bits of the ID are the identity. Two of a million
-// live counters share a slot with a probability of about 10^-12. No client can bring
-// it about, since IDs are hashed with a secret key.
+// No string is kept: 60 bits of the ID and the low bits of the block's number, as many as
+// the size class has at least (12 of one-word counters in 64 MiB), are the identity. Two of
+// a million live counters share a slot with a probability of about 10^-10; of those of one
+// partition, which begins with two blocks, 10^-7. No client can bring it about, since IDs
+// are hashed with a secret key.
 //
 // A counter says by itself when it has expired, and an expired one equals an
 // absent one. So nothing sweeps the table: an insert takes the slot of an expired
-// counter. If both blocks are full of live counters, the one that has used least is
+// counter. If both blocks are full of live counters, one of these moves to its other
+// block, or the size class grows. If neither is possible, the one that has used least is
 // evicted, and [Stats] counts it. So a flood of new values evicts its own, and counters
-// that are well used stay. Up to about six live counters in ten slots nothing is evicted.
+// that are well used stay. Up to about nine live counters in ten slots nothing is evicted.
 //
 // # Algorithms
 //
@@ -84,7 +90,8 @@
 // beyond its limit costs its callers no shared writes. Cells are read between two
 // loads of the word, whose version tells whether they have changed.
 //
-// A counter without a slot is inserted under the locks of its two blocks. A group of
+// A counter without a slot is inserted under the locks of its two blocks. One that moves is
+// frozen meanwhile, under the locks of the blocks that it leaves and enters. A group of
 // several charges peeks at all its counters, then reserves them in one order for all
 // batches, and gives back what it reserved if one has no room any more. Each counter
 // keeps its bound at every step, so admissions are always legal. A denial can be
@@ -101,8 +108,8 @@
 //
 // # What it does not do
 //
-// It does not share counters with other processes, keep them over a restart, or
-// grow: a table has the size it was made with. It does not make batches atomic to
-// onlookers: another goroutine may see one counter charged and the next not yet.
-// A clock that runs ahead takes counters with it until it is reached again.
+// It does not share counters with other processes or keep them over a restart. It does
+// not make batches atomic to onlookers: another goroutine may see one counter charged and
+// the next not yet. A clock that runs ahead takes counters with it until it is reached
+// again.
 package limiter

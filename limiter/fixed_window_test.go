@@ -32,7 +32,7 @@ func newTable(tb testing.TB, bytes int64) *Table {
 }
 
 // oneWord returns the size class of counters of one word.
-func oneWord(t *Table) *sizeClass { return t.common.classes[0].Load() }
+func oneWord(t *Table) *sizeClass { return t.common.class(perMinute(1)) }
 
 // decide decides a batch of these charges.
 func decide(t *Table, now Time, charges ...Charge) *Batch {

@@ -111,7 +111,7 @@ func TestFloodsEvictNoMore(t *testing.T) {
 	// evicted returns how many are when the table is half full, and at the end.
 	evicted := func(text func(i int) []byte) (half, all uint64) {
 		tab := newTable(t, 256<<10)
-		capacity := int(tab.Stats().Capacity)
+		capacity := int(tab.Stats().Bytes) / 16
 		empty := identity.NewKey().Hasher()
 		b := &Batch{}
 		for i := range capacity {

@@ -9,6 +9,6 @@ func OnPause(f func(locked bool)) {
 		onPause.Store(nil)
 		return
 	}
-	g := func(p point) { f(p == beforeSlotDead || p == afterSlotDead) }
+	g := func(p point) { f(p == beforeSlotDead || p == afterSlotDead || p == whileCountersMove) }
 	onPause.Store(&g)
 }

@@ -40,7 +40,12 @@ func (g game) lifetime(p *limiter.Policy) time.Duration {
 
 func tinyTable(t *testing.T) *limiter.Table {
 	t.Helper()
-	tab, err := limiter.New(limiter.Options{Bytes: 4 << 10})
+	return sizedTable(t, 4<<10)
+}
+
+func sizedTable(t *testing.T, bytes int64) *limiter.Table {
+	t.Helper()
+	tab, err := limiter.New(limiter.Options{Bytes: bytes})
 	if err != nil {
 		t.Fatal(err)
 	}

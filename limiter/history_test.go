@@ -73,7 +73,7 @@ const epoch = limiter.Time(1_700_000_040 * time.Second)
 // counterID returns the identity of counter n. All of them have the same pair of
 // buckets.
 func counterID(n int) identity.ID {
-	return identity.ID{Hi: uint64(n+1) << 20, Lo: 0x1234_5678_9abc_def0}
+	return identity.ID{Hi: uint64(n+1) << 40, Lo: 0x1234_5678_9abc_def0}
 }
 
 // call asks d what o asks.

@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// A moveLock is held while a counter is inserted that may be in another size class.
+// A moveLock is held while a counter is inserted that may be in another size class, of the
+// same partition or another.
 type moveLock struct {
 	sync.Mutex
 	// moves counts the counters that have moved to another size class. It grows when one is in
@@ -31,104 +32,203 @@ type moveLock struct {
 // flips. A charge can still reach a stranger if the slot changes hands twice
 // while one goroutine stands between two instructions and the second window ends
 // in the same second with the same count. The stranger, in a table that is
-// overrun, is then charged too much, never too little.
+// overrun, is then charged too much, never too little. If its own counter has moved
+// instead of being evicted, that lacks the hit: one of some 10^13, where slots change
+// hands all the time.
+//
+// A counter that moves, to another block or another size class, is first frozen: its
+// word becomes dead, so nobody charges it until it is in its new slot.
 //
 // A charge that succeeds just before its counter is evicted is forgotten with it.
 //
-// A log that v found in another size class moves to its own.
+// A log that v found in another size class moves to its own, and a counter that v found
+// in another partition to b's.
 func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool {
 	p, id, partition := c.Policy, c.ID, t.partition(b)
 	a, tag := p.algorithm(), c.tag()
-	if a.resizes() { // it could be in several size classes
-		m := &t.logs[id.Lo%stripes]
+	if partition.strays(a) {
+		m := &t.moving[id.Lo%stripes]
 		m.Lock()
 		defer m.Unlock()
 		if v.slot == nil {
-			if v.elsewhere(partition, tag, id); v.slot != nil {
+			if v.elsewhere(partition, p, tag, id); v.slot != nil {
 				return false
 			}
 		}
 	}
 	sc := partition.class(p)
-	if v.slot != nil {
-		return t.move(at, sc, c, v, after)
-	}
-	if sc.size > 0 {
+	if v.slot == nil && sc.size > 0 {
 		sc.touch(id)
 	}
-	first, second := sc.pair(id)
-	held := sc.lock(first, second)
-	defer held.unlock()
-	if s, _ := sc.find(tag, id); s != nil || a.fresh(at, t.notLate(at), p) != v.state {
-		return false
+	for tries := 0; ; tries++ {
+		evict := tries == maxRoomTries || tries > 0 && !t.makeRoom(at, partition, sc, id, tries)
+		try := t.insertAbsent
+		if v.slot != nil {
+			try = t.move
+		}
+		switch did := try(at, sc, c, v, after, evict); did {
+		case full:
+		case crowded:
+			t.growAhead(at, partition, sc)
+			return true
+		default:
+			return did == inserted
+		}
 	}
-	t.place(at, sc, tag, p, v, after, first, second, way(id))
-	return true
 }
 
-// move is insert for a log that goes from v's size class to sc. Its lock is held.
-func (t *Table) move(at Time, sc *sizeClass, c *Charge, v *view, after state) bool {
-	id, tag := c.ID, c.tag()
-	small, large := v.class, sc
-	if small.size > large.size {
-		small, large = large, small
+// maxRoomTries bounds how often an insert makes room that others take at once.
+const maxRoomTries = 16
+
+// An result is that of one try to insert a counter.
+type result uint8
+
+const (
+	inserted result = iota
+	crowded         // as inserted, into the second block
+	stale           // the view is no longer true; nothing has happened
+	full            // a live counter would have to be evicted; nothing has happened
+)
+
+// insertAbsent is insert for a counter that has no slot.
+func (t *Table) insertAbsent(at Time, sc *sizeClass, c *Charge, v *view, after state, evict bool) result {
+	p, id, tag := c.Policy, c.ID, c.tag()
+	first, second, held := sc.lockPair(id)
+	defer held.unlock()
+	if s, _ := sc.search(tag, first, second); s != nil || p.algorithm().fresh(at, t.notLate(at), p) != v.state {
+		return stale
 	}
-	lower := small.lock(small.pair(id))
-	defer lower.unlock()
-	upper := large.lock(large.pair(id))
-	defer upper.unlock()
-	if s, _ := sc.find(tag, id); s != nil {
-		return false
+	return t.place(at, sc, tag, p, v, after, target{first, second, way(id)}, evict)
+}
+
+// move is insert for a counter that goes from v's size class to sc. The lock of its moves
+// is held.
+func (t *Table) move(at Time, sc *sizeClass, c *Charge, v *view, after state, evict bool) result {
+	id, tag := c.ID, c.tag()
+	lower, upper := v.class, sc
+	if lower.size > upper.size || lower.size == upper.size && lower.order > upper.order {
+		lower, upper = upper, lower
+	}
+	_, _, heldLower := lower.lockPair(id)
+	defer heldLower.unlock()
+	_, _, heldUpper := upper.lockPair(id)
+	defer heldUpper.unlock()
+	first, second := sc.pair(id)
+	if s, _ := sc.search(tag, first, second); s != nil {
+		return stale
+	}
+	to := target{first, second, way(id)}
+	if _, _, live, ok := sc.choose(tag, to, at); !evict && (live || !ok) {
+		return full
 	}
 	pause(beforeSlotDead)
-	if v.slot.tag.Load() != tag || !v.slot.word.CompareAndSwap(v.word, dead) {
-		return false
+	if v.slot.tag.Load()&^secondBit != tag || !v.slot.word.CompareAndSwap(v.word, dead) {
+		return stale
 	}
-	first, second := sc.pair(id)
-	t.place(at, sc, tag, c.Policy, v, after, first, second, way(id))
-	t.logs[id.Lo%stripes].moves.Add(1)
-	v.slot.tag.Store(0)
-	v.slot.word.Store(nextVersion(v.word, 0))
-	return true
+	did := t.place(at, sc, tag, c.Policy, v, after, to, true)
+	t.moving[id.Lo%stripes].moves.Add(1)
+	v.class.empty(v.index, v.word)
+	return did
 }
 
+// A target is where a new counter may go: two blocks, and its way in them.
+type target struct{ first, second, way uint64 }
+
 // place puts a counter into a slot of the two blocks of the size class, whose locks are
-// held.
-func (t *Table) place(at Time, sc *sizeClass, tag uint64, p *Policy, v *view, after state, first, second, way uint64) {
+// held. If a live counter would have to be evicted and may not be, it does nothing.
+func (t *Table) place(at Time, sc *sizeClass, tag uint64, p *Policy, v *view, after state, to target, evict bool) result {
 	for {
-		index, word, ok := sc.choose(tag, first, second, way, at)
+		index, word, live, ok := sc.choose(tag, to, at)
 		if !ok { // all are being written
 			runtime.Gosched()
 			continue
 		}
-		s := sc.at(index)
-		if old := s.tag.Load(); old != 0 {
-			owner := algorithmOf(old)
-			end, live := owner.expiry(sc, index, word, at)
-			if !live {
-				t.raiseHorizon(min(end, at))
-			}
-			lost := live && owner.weight(sc, index, word) > 0
-			pause(beforeSlotDead)
-			if !s.word.CompareAndSwap(word, dead) {
-				continue // it was hit meanwhile; choose another
-			}
-			pause(afterSlotDead)
-			if lost {
-				t.evicted.Add(1)
-			} else {
-				t.reclaimed.Add(1)
-			}
-			s.tag.Store(tag)
+		if live && !evict {
+			return full
 		}
-		if w := p.algorithm().store(v, sc, index, p, after); sc.size > 0 {
-			s.word.Store(nextVersion(word, w))
-		} else {
-			s.word.Store(withGeneration(w, ^word))
+		if !t.takeSlot(sc, index, word, at) {
+			continue // it was hit meanwhile; choose another
 		}
-		s.tag.Store(tag)
-		return
+		did := inserted
+		if index/ways == to.second {
+			tag, did = tag|secondBit, crowded
+		}
+		sc.fill(index, word, tag, p.algorithm().store(v, sc, index, p, after))
+		return did
 	}
+}
+
+// takeSlot takes a slot that has word from its owner, if it has one. It reports false
+// if the slot has another word by now. The lock of the slot's block is held.
+func (t *Table) takeSlot(sc *sizeClass, index, word uint64, at Time) bool {
+	s := sc.at(index)
+	old := s.tag.Load()
+	if old == 0 {
+		return true
+	}
+	owner := algorithmOf(old)
+	end, live := owner.expiry(sc, index, word, at)
+	if !live {
+		t.raiseHorizon(min(end, at))
+	}
+	lost := live && owner.weight(sc, index, word) > 0
+	pause(beforeSlotDead)
+	if !s.word.CompareAndSwap(word, dead) {
+		return false
+	}
+	pause(afterSlotDead)
+	sc.gone(lost)
+	return true
+}
+
+// leaveSlot is takeSlot for a frozen counter that gets no other slot.
+func (t *Table) leaveSlot(sc *sizeClass, tag, index, word uint64, at Time) {
+	owner := algorithmOf(tag)
+	end, live := owner.expiry(sc, index, word, at)
+	if !live {
+		t.raiseHorizon(min(end, at))
+	}
+	sc.gone(live && owner.weight(sc, index, word) > 0)
+}
+
+// gone counts a counter that has lost its slot.
+func (sc *sizeClass) gone(lost bool) {
+	if lost {
+		sc.evicted.Add(1)
+	} else {
+		sc.reclaimed.Add(1)
+	}
+}
+
+// fill gives a slot that takeSlot took, and that had word, to a counter whose note and
+// cells are written already. The tag comes last: who finds it finds the word.
+func (sc *sizeClass) fill(index, word, tag, payload uint64) {
+	s := sc.at(index)
+	if s.tag.Load() != 0 {
+		s.tag.Store(tag)
+	}
+	s.word.Store(sc.nextWord(word, payload))
+	s.tag.Store(tag)
+}
+
+// empty makes a slot, whose word is dead and was word, one that was never used. The
+// generation stays, since the next owner flips it: flipped twice, the owner's word could be
+// the one that a stalled charge has seen of the counter that moved away.
+func (sc *sizeClass) empty(index, word uint64) {
+	s, left := sc.at(index), withGeneration(0, word)
+	if sc.size > 0 {
+		left = nextVersion(word, 0)
+	}
+	s.tag.Store(0)
+	s.word.Store(left)
+}
+
+// nextWord returns the word of a slot that changes hands.
+func (sc *sizeClass) nextWord(word, payload uint64) uint64 {
+	if sc.size > 0 {
+		return nextVersion(word, payload)
+	}
+	return withGeneration(payload, ^word)
 }
 
 // A victim is a live counter that may be evicted.
@@ -172,10 +272,11 @@ func kindOf(tag uint64) int {
 // choose returns the number of the slot of the two blocks that a new counter
 // should take, and its word: a free one, best one never used, since a late
 // caller may still ask for an expired counter; else the live one that is worth
-// least. It reports false if the cells of all are being written.
-func (sc *sizeClass) choose(newcomer, first, second, way uint64, at Time) (index, word uint64, ok bool) {
-	if index, ok = sc.unused(first, second, way); ok {
-		return index, sc.at(index).word.Load(), true
+// least, and whether that is worth anything. It reports false if the cells of all are
+// being written.
+func (sc *sizeClass) choose(newcomer uint64, to target, at Time) (index, word uint64, live, ok bool) {
+	if index, ok = sc.unused(to); ok {
+		return index, sc.at(index).word.Load(), false, true
 	}
 	var (
 		free     [2]uint64
@@ -183,21 +284,21 @@ func (sc *sizeClass) choose(newcomer, first, second, way uint64, at Time) (index
 		unused   [2]bool
 		count    [2]int
 		least    [2]victim // of windows and of buckets
-		live     [2]int
+		alive    [2]int
 	)
-	for n, i := range [2]uint64{first, second} {
+	for n, i := range [2]uint64{to.first, to.second} {
 		b := &sc.blocks[i]
 		for j := range uint64(ways) {
-			j = (j ^ way) % ways // the way's line first
+			j = (j ^ to.way) % ways // the way's line first
 			tag, word, index := b[j].tag.Load(), b[j].word.Load(), i*ways+j
-			if tag == closed || word == dead || sc.size > 0 && word&lockBit != 0 {
+			if sc.busy(word) {
 				continue
 			}
-			end, alive := Time(0), false
+			end, live := Time(0), false
 			if tag != 0 {
-				end, alive = algorithmOf(tag).expiry(sc, index, word, at)
+				end, live = algorithmOf(tag).expiry(sc, index, word, at)
 			}
-			if !alive {
+			if !live {
 				count[n]++
 				if count[n] == 1 || tag == 0 && !unused[n] {
 					free[n], freeWord[n], unused[n] = index, word, tag == 0
@@ -205,43 +306,47 @@ func (sc *sizeClass) choose(newcomer, first, second, way uint64, at Time) (index
 				continue
 			}
 			kind := kindOf(tag)
-			live[kind]++
+			alive[kind]++
 			v := victim{index: index, word: word, end: end, some: true, weight: algorithmOf(tag).weight(sc, index, word)}
 			if !least[kind].some || v.before(&least[kind]) {
 				least[kind] = v
 			}
 		}
 		if n == 0 && count[0] >= sc.roomy {
-			return free[0], freeWord[0], true
+			return free[0], freeWord[0], false, true
 		}
 	}
 	switch {
 	case count[0] == 0 && count[1] == 0:
-		v := leastOf(&least, live, kindOf(newcomer))
-		return v.index, v.word, v.some
+		v := leastOf(&least, alive, kindOf(newcomer))
+		return v.index, v.word, v.weight > 0, v.some
 	case count[0] >= count[1]:
-		return free[0], freeWord[0], true
+		return free[0], freeWord[0], false, true
 	default:
-		return free[1], freeWord[1], true
+		return free[1], freeWord[1], false, true
 	}
 }
+
+// busy reports whether a slot with the word is changing hands or its cells are being
+// written.
+func (sc *sizeClass) busy(word uint64) bool { return word == dead || sc.size > 0 && word&lockBit != 0 }
 
 // unused returns a slot that was never used, if that is what choose would find: of
 // the first block if it is roomy, or of the block that has more of them, for counters with cells:
 // whether those live, their notes tell, which are a line of memory more. It counts
 // without branches, since which slots are taken is anybody's guess.
-func (sc *sizeClass) unused(first, second, way uint64) (index uint64, ok bool) {
-	m := sc.blocks[first].unused()
+func (sc *sizeClass) unused(to target) (index uint64, ok bool) {
+	i, m := to.first, sc.blocks[to.first].unused()
 	if bits.OnesCount8(m) >= sc.roomy {
-		return first*ways + nearest(m, way), true
+		return i*ways + nearest(m, to.way), true
 	}
 	if sc.size == 0 {
 		return 0, false
 	}
-	if n := sc.blocks[second].unused(); bits.OnesCount8(n) > bits.OnesCount8(m) {
-		m, first = n, second
+	if n := sc.blocks[to.second].unused(); bits.OnesCount8(n) > bits.OnesCount8(m) {
+		i, m = to.second, n
 	}
-	return first*ways + nearest(m, way), m != 0
+	return i*ways + nearest(m, to.way), m != 0
 }
 
 // unused returns a bit for each slot that was never used.

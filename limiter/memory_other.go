@@ -2,6 +2,10 @@
 
 package limiter
 
-func mapMemory(int64) []byte { return nil }
+func mapMemory(uint64) []byte { return nil }
 
 func unmapMemory([]byte) {}
+
+func adviseHuge([]byte) {}
+
+func discardMemory([]byte) {}

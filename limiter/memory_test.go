@@ -9,9 +9,9 @@ import (
 // words where 32-bit systems, too, can swap all 64 bits at once.
 func TestShelvesAreAligned(t *testing.T) {
 	for _, size := range []int{0, 1, 3, 62, 4096} {
-		for _, least := range []int64{1, mapFrom} {
-			blocks := max(1, least/(ways*int64(slotBytes(size))))
-			s := newSizeClass(size, blocks)
+		for _, least := range []uint64{1, mapFrom} {
+			blocks := max(2, least/(ways*uint64(slotBytes(size))))
+			s := newSizeClass(size, 2, blocks)
 			if at := uintptr(unsafe.Pointer(unsafe.SliceData(s.blocks))); at%blockBytes != 0 {
 				t.Errorf("%d blocks of %d cells begin at %#x, not on a border of %d bytes", blocks, size, at, blockBytes)
 			}

@@ -31,7 +31,7 @@ func (m *groupMutant) Decide(_ limiter.Time, b *limiter.Batch) {
 	n := len(b.Charges)
 	b.Decisions, b.Denied = make([]limiter.Decision, n), false
 	order, seen := make([]int, n), make([]uint64, n)
-	counter := func(i int) int { return int(b.Charges[i].ID.Hi>>20) - 1 }
+	counter := func(i int) int { return int(b.Charges[i].ID.Hi>>40) - 1 }
 	for i := range order {
 		order[i] = i
 		b.Decisions[i].Before = m.used[counter(i)].Load()
@@ -80,7 +80,7 @@ func (m *groupMutant) rollBack(b *limiter.Batch, reserved []int, seen []uint64) 
 	}
 	for _, i := range reserved {
 		m.turn.step()
-		word := &m.used[int(b.Charges[i].ID.Hi>>20)-1]
+		word := &m.used[int(b.Charges[i].ID.Hi>>40)-1]
 		switch {
 		case m.restores:
 			word.Store(seen[i])

@@ -28,7 +28,7 @@ type mutant func(now limiter.Time, n int, p *limiter.Policy) (over bool)
 func (m mutant) Decide(now limiter.Time, b *limiter.Batch) {
 	b.Decisions, b.Denied = make([]limiter.Decision, len(b.Charges)), false
 	for i, c := range b.Charges {
-		over := m(now, int(c.ID.Hi>>20)-1, c.Policy)
+		over := m(now, int(c.ID.Hi>>40)-1, c.Policy)
 		b.Decisions[i] = limiter.Decision{Over: over, Denied: over}
 		b.Denied = b.Denied || over
 	}

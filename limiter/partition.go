@@ -2,60 +2,110 @@ package limiter
 
 import (
 	"fmt"
+	"iter"
+	"maps"
+	"math/bits"
+	"slices"
 	"sync/atomic"
 )
 
-// reserveShare is the part of the memory that is kept for counters of sizes that
-// were not expected when the table was made, and for partitions: one in so many.
-const reserveShare = 8
-
-// closed is the tag of a slot that is never used.
-const closed = ^uint64(0)
-
 // Partition is a part of a [Table] that is reserved for some counters: others cannot
 // evict them, nor can they evict others. It has a size class for each size of counter.
-// A request that still uses a partition while another replaces it is decided in the
-// old one.
 type Partition struct {
 	table *Table
+	name  string
 	// slots is how many counters of a size fit at most; 0 in the common partition.
-	slots   int64
+	slots   atomic.Int64
 	classes [len(sizes)]atomic.Pointer[sizeClass]
+	// others are the partitions that may still have counters that belong here, or nil.
+	// A counter moves when it is charged.
+	others atomic.Pointer[[]*Partition]
 }
 
-// Partition returns the partition of that name, which holds at most maxCounters counters
-// of one size; the same one if it exists with that bound already. Since a counter
-// has few slots to choose from, some are evicted from about two thirds of the
-// bound on. A partition whose bound changes starts anew. maxCounters below 1 means the
-// table's common partition, which is nil. Partition returns an error if the table has no
-// room for it.
-func (t *Table) Partition(name string, maxCounters int64) (*Partition, error) {
+// Partitions reserves memory for the counters of each name in bounds: at most so many of
+// one size, rounded up to eights and at least 16. The memory is taken as it is used,
+// if need be from the common partition, as long as that keeps a quarter of the table.
+// A bound below 1 means the common partition, and so does a name that is not in bounds.
+//
+// Counters stay when a bound changes, but for those that a lower one has no room for.
+// They also stay when a name gets its first bound or loses it: they move when they
+// are charged. A request that still uses a partition that lost its bound is decided there.
+//
+// Partitions returns the partition of each name, nil for the common one. It returns an
+// error, and changes nothing, if the bounds need more than half of the table for counters
+// of one word.
+func (t *Table) Partitions(now Time, bounds map[string]int64) (map[string]*Partition, error) {
 	t.growth.Lock()
 	defer t.growth.Unlock()
-	old := t.partitions[name]
-	if old != nil && old.slots == maxCounters {
-		return old, nil
+	half := t.bytes / 2 / int64(slotBytes(0))
+	for _, name := range slices.Sorted(maps.Keys(bounds)) {
+		n := bounds[name]
+		if half -= max(0, min(n, t.bytes)); half < 0 {
+			return nil, fmt.Errorf("partition %q of %d counters: all partitions together may have %d, which take half of the memory", name, n, t.bytes/2/int64(slotBytes(0)))
+		}
 	}
-	left := t.spare
-	if old != nil {
-		left += old.bytes()
+	for name, old := range t.partitions {
+		if bounds[name] < 1 {
+			old.slots.Store(0)
+		}
 	}
-	if maxCounters < 1 {
-		delete(t.partitions, name)
-		t.spare = left
-		return nil, nil //nolint:nilnil // nil is the common partition
+	partitions := map[string]*Partition{}
+	for name, n := range bounds {
+		partitions[name] = nil
+		if n < 1 {
+			continue
+		}
+		p := t.partitions[name]
+		if p == nil {
+			p = &Partition{table: t, name: name}
+			if t.common.used() {
+				p.others.Store(&[]*Partition{&t.common})
+			}
+			t.partitions[name] = p
+		}
+		p.slots.Store(n)
+		p.cut(now)
+		partitions[name] = p
 	}
-	if most := left / int64(slotBytes(0)); maxCounters > most {
-		return nil, fmt.Errorf("partition for %d counters: must be at most %d, an eighth of the table less other partitions", maxCounters, most)
+	t.retireLocked(now)
+	return partitions, nil
+}
+
+// retireLocked forgets the partitions without a bound that have no live counter, and
+// lets the common partition search the others of them. The growth lock is held.
+func (t *Table) retireLocked(now Time) {
+	var retired []*Partition
+	for name, p := range t.partitions {
+		switch {
+		case p.slots.Load() > 0:
+		case p.live(now) == 0:
+			delete(t.partitions, name)
+			for s := range p.all() {
+				t.spare.Add(s.bytes())
+				t.reclaimed.Add(s.reclaimed.Load())
+				t.evicted.Add(s.evicted.Load())
+			}
+		default:
+			retired = append(retired, p)
+		}
 	}
-	t.spare = left
-	s := &Partition{table: t, slots: maxCounters}
-	s.growLocked(0)
-	if t.partitions == nil {
-		t.partitions = map[string]*Partition{}
+	t.common.others.Store(nil)
+	if len(retired) > 0 {
+		t.common.others.Store(&retired)
 	}
-	t.partitions[name] = s
-	return s, nil
+	t.listDonorsLocked()
+}
+
+// listDonorsLocked lists the size classes that others may take memory from. The growth lock
+// is held.
+func (t *Table) listDonorsLocked() {
+	donors := slices.Collect(t.common.all())
+	for _, p := range t.partitions {
+		if p.slots.Load() == 0 {
+			donors = slices.AppendSeq(donors, p.all())
+		}
+	}
+	t.donors.Store(&donors)
 }
 
 // partition returns where b's counters are.
@@ -66,46 +116,74 @@ func (t *Table) partition(b *Batch) *Partition {
 	return &t.common
 }
 
-// class returns the size class of p's counters, which is made if it was not expected.
-func (s *Partition) class(p *Policy) *sizeClass {
-	c := p.class()
-	if have := s.classes[c].Load(); have != nil {
+// class returns the size class of a policy's counters, which is made if there is none.
+func (p *Partition) class(policy *Policy) *sizeClass {
+	c := policy.class()
+	if have := p.classes[c].Load(); have != nil {
 		return have
 	}
-	s.table.growth.Lock()
-	defer s.table.growth.Unlock()
-	if have := s.classes[c].Load(); have != nil {
+	t := p.table
+	t.growth.Lock()
+	defer t.growth.Unlock()
+	if have := p.classes[c].Load(); have != nil {
 		return have
 	}
-	return s.growLocked(c)
+	each := int64(slotBytes(sizes[c])) * ways
+	start := uint64(2)
+	if p == &t.common {
+		// The more blocks there are at least, the more bits tell counters apart.
+		start = 1 << (bits.Len64(uint64(max(2, min(t.bytes/startShare, t.spare.Load()/2)/each))) - 1)
+	}
+	s := newSizeClass(sizes[c], start, max(start, uint64(t.bytes/each))) //nolint:gosec // positive
+	t.classes++
+	s.order = t.classes
+	t.spare.Add(-s.bytes())
+	p.classes[c].Store(s)
+	t.listDonorsLocked()
+	return s
 }
 
-// growLocked gives the partition a size class out of the reserve: half of what is left,
-// or all its slots where they are bounded, and two blocks even if nothing is left.
-func (s *Partition) growLocked(c int) *sizeClass {
-	each := int64(slotBytes(sizes[c]))
-	blocks := s.table.spare / 2 / each / ways
-	if s.slots > 0 {
-		blocks = (min(s.slots, s.table.spare/each) + ways - 1) / ways
+// startShare is the part of the table that a size class has at least: one in so many.
+const startShare = 128
+
+// most returns how many blocks a size class of p may have.
+func (p *Partition) most() uint64 {
+	if n := p.slots.Load(); n > 0 {
+		return max(2, (uint64(n)+ways-1)/ways)
 	}
-	sc := newSizeClass(sizes[c], max(2, blocks))
-	if s.slots > 0 {
-		for i := s.slots; i < int64(len(sc.blocks))*ways; i++ {
-			sc.at(uint64(i)).tag.Store(closed)
-		}
-	}
-	s.table.spare -= sc.bytes()
-	s.classes[c].Store(sc)
-	return sc
+	return layoutCount
 }
 
-// bytes returns the memory of all size classes.
-func (s *Partition) bytes() int64 {
-	n := int64(0)
-	for c := range s.classes {
-		if sc := s.classes[c].Load(); sc != nil {
-			n += sc.bytes()
+// cut removes what p's size classes have beyond its bound.
+func (p *Partition) cut(now Time) {
+	for s := range p.all() {
+		s.resizing.Lock()
+		for s.inUse() > p.most() && s.merge(p.table, now, true) {
+			p.table.spare.Add(s.blockSize())
+		}
+		s.resizing.Unlock()
+	}
+}
+
+// strays reports whether a counter that belongs to p may be in another size class than
+// its own.
+func (p *Partition) strays(a algorithm) bool { return a.resizes() || p.others.Load() != nil }
+
+// used reports whether p has a size class.
+func (p *Partition) used() bool {
+	for range p.all() {
+		return true
+	}
+	return false
+}
+
+// all returns p's size classes.
+func (p *Partition) all() iter.Seq[*sizeClass] {
+	return func(yield func(*sizeClass) bool) {
+		for c := range p.classes {
+			if s := p.classes[c].Load(); s != nil && !yield(s) {
+				return
+			}
 		}
 	}
-	return n
 }

@@ -36,93 +36,6 @@ func TestCounterBytes(t *testing.T) {
 	}
 }
 
-// The memory is divided by the policies that are expected; other sizes have the
-// reserve, and room for 16 counters even if nothing is left.
-func TestShares(t *testing.T) {
-	const size = 16 << 20
-	tab, err := New(Options{Bytes: size, Policies: []Policy{*perMinute(1), *ringOfTen(1), *ringOfTen(2), *logOf(100)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	bytes := func(p *Policy) int64 {
-		if sc := tab.common.classes[p.class()].Load(); sc != nil {
-			return sc.bytes()
-		}
-		return 0
-	}
-	near := func(got, want int64) bool { return got < want+want/50 && got > want-want/50 }
-	const part = size / 8 * 7 / 4
-	if a, b, c := bytes(perMinute(1)), bytes(ringOfTen(1)), bytes(logOf(100)); !near(a, part) || !near(b, 2*part) || !near(c, part) {
-		t.Errorf("shares of %d, %d, %d bytes, want %d, %d, %d", a, b, c, part, 2*part, part)
-	}
-	s := tab.Stats()
-	if s.Bytes != size {
-		t.Errorf("Stats().Bytes = %d, want %d", s.Bytes, size)
-	}
-	if mapped := mapMemory(mapFrom) != nil; (s.Mapped > 0) != mapped {
-		t.Errorf("Stats().Mapped = %d", s.Mapped)
-	}
-	for _, limit := range []uint32{16, 2, 8, 32, 64, 256, 512, 1024, 2048, MaxLog} {
-		decide(tab, min1, take(counterID(1), logOf(limit)))
-	}
-	if got := bytes(logOf(16)); !near(got, size/16) {
-		t.Errorf("the first late size has %d bytes, want half of the reserve", got)
-	}
-	if got := tab.Stats().Bytes; got > size+2*16*(32+8*MaxLog) {
-		t.Errorf("Stats().Bytes = %d, want little over %d", got, size)
-	}
-
-	small := newTable(t, MinBytes)
-	for n := range 16 {
-		decide(small, min1, Charge{ID: counterID(n), Policy: logOf(MaxLog), Hits: 5})
-	}
-	if got := small.Live(min1); got < 8 {
-		t.Errorf("%d long logs are live, want about 16", got)
-	}
-}
-
-// A table that learns later what it counts is divided as one that knew at once,
-// whatever it was divided for, and one that denies stays as it was.
-func TestDivide(t *testing.T) {
-	shares := func(tab *Table) (all [len(sizes)]int64) {
-		for c := range all {
-			if sc := tab.common.classes[c].Load(); sc != nil {
-				all[c] = sc.bytes()
-			}
-		}
-		return all
-	}
-	partitions := []int64{0, 1000}
-	late := newTable(t, 16<<20)
-	for _, policies := range [][]Policy{
-		{*ringOfTen(1), *logOf(100)},
-		{*perMinute(1), *ringOfTen(1), *ringOfTen(2), *logOf(5)},
-		{*perMinute(1)},
-		nil,
-	} {
-		early, err := New(Options{Bytes: 16 << 20, Policies: policies, Partitions: partitions})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := late.Divide(policies, partitions); err != nil {
-			t.Fatal(err)
-		}
-		if got, want := shares(late), shares(early); got != want {
-			t.Errorf("shares of %v are %v, want %v", policies, got, want)
-		}
-		if got, want := late.Stats(), early.Stats(); got != want {
-			t.Errorf("Stats() = %+v, want %+v", got, want)
-		}
-		before := shares(late)
-		if err := late.Divide(nil, []int64{1 << 20}); err == nil || shares(late) != before {
-			t.Errorf("Divide with partitions of half the table = %v, want an error and no change", err)
-		}
-	}
-	if decide(late, min1, take(counterID(1), ringOfTen(1))).Denied {
-		t.Error("the first hit is denied")
-	}
-}
-
 // A ring of ten takes at most 150 bytes, and a counter of one word 36, if none of
 // the live ones is to be evicted.
 func TestBytesPerLiveCounter(t *testing.T) {
@@ -135,7 +48,7 @@ func TestBytesPerLiveCounter(t *testing.T) {
 		{&Policy{Algorithm: TokenBucket, Limit: 5, Window: time.Minute, Burst: 5}, 36},
 		{ringOfTen(5), 150},
 	} {
-		tab, err := New(Options{Bytes: n * tt.bytes, Policies: []Policy{*tt.p}})
+		tab, err := New(Options{Bytes: n * tt.bytes})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,80 +59,6 @@ func TestBytesPerLiveCounter(t *testing.T) {
 		}
 		if s, live := tab.Stats(), tab.Live(min1); s.Evicted > 0 || live != n || s.Bytes > n*tt.bytes {
 			t.Errorf("algorithm %d, %d bytes a counter: %d live of %d, %+v", tt.p.Algorithm, tt.bytes, live, n, s)
-		}
-	}
-}
-
-func TestPartitions(t *testing.T) {
-	tab := newTable(t, 1<<20)
-	partition := func(name string, n int64) *Partition {
-		t.Helper()
-		s, err := tab.Partition(name, n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	if s := partition("a", 0); s != nil {
-		t.Errorf("Partition(0) = %v, want nil", s)
-	}
-	a, b := partition("a", 100), partition("b", 100)
-	if a == b || partition("a", 100) != a {
-		t.Error("partitions are mixed up")
-	}
-	for _, p := range []*Policy{perMinute(5), ringOfTen(5), logOf(2)} {
-		hit := func(s *Partition, n int) Decision {
-			batch := &Batch{Charges: []Charge{take(counterID(n), p)}, Partition: s}
-			tab.Decide(min1, batch)
-			return batch.Decisions[0]
-		}
-		common := decide(tab, min1, take(counterID(1), p)).Decisions[0]
-		if inA, inB := hit(a, 1), hit(b, 1); common.Before != 0 || inA.Before != 0 || inB.Before != 0 {
-			t.Errorf("algorithm %d: partitions share a counter", p.Algorithm)
-		}
-		live := func() int64 { return tab.Live(min1) }
-		before := live()
-		for n := range 1000 { // a flood in a
-			hit(a, 10+n)
-		}
-		if got := live() - before; got > 99 || got < 90 {
-			t.Errorf("algorithm %d: %d counters more are live, want as many as the bound", p.Algorithm, got)
-		}
-		if d := hit(b, 1); d.Before != 1 {
-			t.Errorf("algorithm %d: the flood reached another partition: %+v", p.Algorithm, d)
-		}
-	}
-	again := partition("a", 50)
-	if again == a {
-		t.Error("a partition whose bound changed is the old one")
-	}
-	batch := &Batch{Charges: []Charge{take(counterID(1), perMinute(5))}, Partition: again}
-	if tab.Decide(min1, batch); batch.Decisions[0].Before != 0 {
-		t.Errorf("a partition whose bound changed holds counters: %+v", batch.Decisions[0])
-	}
-	if _, err := tab.Partition("c", 1<<20); err == nil || !strings.Contains(err.Error(), "must be at most") {
-		t.Errorf("Partition(%d) gives error %v", 1<<20, err)
-	}
-	partition("a", 0)
-	partition("b", 0)
-	if tab.spare != 1<<20-oneWord(tab).bytes()-tab.common.classes[2].Load().bytes()-tab.common.classes[1].Load().bytes() {
-		t.Errorf("%d bytes are spare after the partitions are gone", tab.spare)
-	}
-	for _, n := range []int64{1, 7, 8, 9, 16, 17} { // as few as may be
-		s := partition("tiny", n)
-		for i := range 100 {
-			batch := &Batch{Charges: []Charge{take(counterID(i), perMinute(5))}, Partition: s}
-			tab.Decide(min1, batch)
-		}
-		live := int64(0)
-		sc := s.classes[0].Load()
-		for i := range uint64(len(sc.blocks)) * ways {
-			if tag := sc.at(i).tag.Load(); tag != 0 && tag != closed {
-				live++
-			}
-		}
-		if live != n {
-			t.Errorf("a partition for %d holds %d", n, live)
 		}
 	}
 }
@@ -277,5 +116,134 @@ func TestCapacity(t *testing.T) {
 		if got := tt.p.Capacity(); got != tt.want {
 			t.Errorf("Capacity(%+v) = %d, want %d", tt.p, got, tt.want)
 		}
+	}
+}
+
+// reserve returns the partition of a table with that name, and no other one.
+func reserve(tb testing.TB, tab *Table, name string, n int64) *Partition {
+	tb.Helper()
+	partitions, err := tab.Partitions(min1, map[string]int64{name: n})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return partitions[name]
+}
+
+// inPartition charges a counter in a partition.
+func inPartition(tab *Table, p *Partition, n int, policy *Policy, hits uint64) Decision {
+	b := &Batch{Charges: []Charge{{ID: counterID(n), Policy: policy, Hits: hits}}, Partition: p}
+	tab.Decide(min1, b)
+	return b.Decisions[0]
+}
+
+// Counters of partitions are apart, and a flood stays in its own.
+func TestPartitions(t *testing.T) {
+	tab := newTable(t, 1<<20)
+	partitions, err := tab.Partitions(min1, map[string]int64{"a": 104, "b": 104, "c": 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := partitions["a"], partitions["b"]
+	if a == nil || b == nil || a == b || partitions["c"] != nil {
+		t.Fatalf("Partitions() = %v", partitions)
+	}
+	for _, p := range []*Policy{perMinute(5), ringOfTen(5), logOf(2)} {
+		if inPartition(tab, nil, 1, p, 1).Before+inPartition(tab, a, 1, p, 1).Before+inPartition(tab, b, 1, p, 1).Before != 0 {
+			t.Errorf("algorithm %d: partitions share a counter", p.Algorithm)
+		}
+		before := tab.Live(min1)
+		for n := range 1000 {
+			inPartition(tab, a, 10+n, p, 1)
+		}
+		if got := tab.Live(min1) - before; got > 103 || got < 90 {
+			t.Errorf("algorithm %d: %d counters more are live, want as many as the bound", p.Algorithm, got)
+		}
+		if d := inPartition(tab, b, 1, p, 1); d.Before != 1 {
+			t.Errorf("algorithm %d: the flood reached another partition: %+v", p.Algorithm, d)
+		}
+	}
+	if _, err := tab.Partitions(min1, map[string]int64{"a": 1 << 14, "b": 1<<14 + 1}); err == nil || !strings.Contains(err.Error(), "may have 32768") {
+		t.Errorf("more than half of the table gives error %v", err)
+	}
+	if inPartition(tab, a, 1, perMinute(5), 0); a.slots.Load() != 104 {
+		t.Error("an error changed a bound")
+	}
+}
+
+// A counter stays what it is when its name gets a bound, gets another, or loses it.
+func TestCountersStayWhenABoundChanges(t *testing.T) {
+	for _, p := range []*Policy{perMinute(50), ringOfTen(50), logOf(50)} {
+		tab := newTable(t, 1<<20)
+		hits := 0
+		for _, bound := range []int64{0, 100, 1000, 40, 0, 0, 60, 0, 200} {
+			partition := reserve(t, tab, "d", bound)
+			for n := range 20 {
+				if got := inPartition(tab, partition, n, p, 1).Before; got != uint64(hits) {
+					t.Fatalf("algorithm %d, bound %d: counter %d has used %d, want %d", p.Algorithm, bound, n, got, hits)
+				}
+			}
+			hits++
+		}
+		if s := tab.Stats(); s.Evicted > 0 {
+			t.Errorf("algorithm %d: %+v, want none evicted", p.Algorithm, s)
+		}
+	}
+}
+
+// A lower bound evicts what it has no room for, and the memory is free again.
+func TestALowerBoundHolds(t *testing.T) {
+	tab := newTable(t, 1<<20)
+	p := perMinute(5)
+	partition := reserve(t, tab, "d", 10_000)
+	for n := range 9_000 {
+		inPartition(tab, partition, n, p, uint64(1+n%2))
+	}
+	reserve(t, tab, "d", 80)
+	if live := tab.Live(min1); live > 80 || live < 60 {
+		t.Errorf("%d counters are live, want nearly 80", live)
+	}
+	if used := tab.Stats().Used; used != 80*16 || tab.spare.Load() != 1<<20-used {
+		t.Errorf("%d bytes are used, %d spare", used, tab.spare.Load())
+	}
+	kept := 0
+	for n := range 9_000 {
+		if inPartition(tab, partition, n, p, 0).Before == 2 {
+			kept++
+		}
+	}
+	if kept < 50 {
+		t.Errorf("%d of those with more hits are left, want most", kept)
+	}
+}
+
+// What is reserved can be had when all memory is in use, and a partition that lost its bound
+// gives its memory back when its counters have expired.
+func TestReservedMemory(t *testing.T) {
+	tab := newTable(t, 1<<20)
+	for n := range 100_000 {
+		decide(tab, min1, take(counterID(n), perMinute(5)))
+	}
+	partition := reserve(t, tab, "d", 4000)
+	for n := range 3600 {
+		inPartition(tab, partition, n, ringOfTen(5), 1)
+	}
+	lost := 0
+	for n := range 3600 {
+		if inPartition(tab, partition, n, ringOfTen(5), 0).Before != 1 {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of 3600 counters with memory of their own are lost", lost)
+	}
+	reserve(t, tab, "d", 0)
+	if len(tab.partitions) != 1 || len(*tab.donors.Load()) != 2 {
+		t.Errorf("%d partitions, %d donors, want the one without a bound to be kept and to give", len(tab.partitions), len(*tab.donors.Load()))
+	}
+	if _, err := tab.Partitions(3*min1, nil); err != nil || len(tab.partitions) != 0 || tab.common.others.Load() != nil {
+		t.Errorf("error %v, %d partitions, want the empty one to be gone", err, len(tab.partitions))
+	}
+	if s := tab.Stats(); s.Used+tab.spare.Load() != s.Bytes {
+		t.Errorf("%+v and %d spare", s, tab.spare.Load())
 	}
 }

@@ -68,13 +68,13 @@ func TestResetAndLookTakeNoSlot(t *testing.T) {
 		if used := reset(table, 1, nil, counterID(1), p); used != 0 {
 			t.Errorf("%s: Reset = %d of an absent counter", name, used)
 		}
-		table.eachLocked(func(sc *sizeClass) {
-			for i := range uint64(len(sc.blocks)) * ways {
+		for sc := range table.common.all() {
+			for i := range sc.inUse() * ways {
 				if sc.at(i).tag.Load() != 0 {
 					t.Errorf("%s: slot %d is taken", name, i)
 				}
 			}
-		})
+		}
 	}
 }
 
@@ -87,10 +87,7 @@ func TestResetLeavesNeighbours(t *testing.T) {
 			continue // drains at once
 		}
 		table := newTable(t, 1<<20)
-		partition, err := table.Partition("s", 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		partition := reserve(t, table, "s", 1000)
 		charge := func(s *Partition, n int, hits uint64) Decision {
 			b := &Batch{Partition: s, Charges: []Charge{{ID: counterID(n), Policy: p, Hits: hits}}}
 			table.Decide(1, b)

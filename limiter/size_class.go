@@ -1,7 +1,7 @@
 package limiter
 
 import (
-	"math"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -47,9 +47,11 @@ type note struct {
 const noteBytes = 16
 
 // A sizeClass holds counters of one size: a set-associative array in which a counter
-// may have its slot in either of two blocks. It has no pointers for the garbage
-// collector to follow.
+// may have its slot in either of two blocks. It grows and shrinks by a block at a time
+// while it is used; see grow.go. It has no pointers for the garbage collector to
+// follow.
 type sizeClass struct {
+	// blocks are all that there may be. Those in use come first; see layout.
 	blocks []block
 	// size is how many cells a counter has. Those of slot i begin at i*size, its
 	// note is the ith.
@@ -59,13 +61,45 @@ type sizeClass struct {
 	// roomy is how many free slots make the preferred block good enough. Below it
 	// the emptier of the two is taken, so that pairs fill evenly.
 	roomy int
-	// mapped is how much of its memory is not in Go's heap.
-	mapped int64
+	// start is how many blocks there are at least, a power of two, and shift its
+	// logarithm.
+	start uint64
+	shift uint8
+	// layout has the number of blocks in use in its low 32 bits. The high ones grow
+	// whenever counters move, so a reader that has found a counter nowhere knows
+	// whether to search again.
+	layout atomic.Uint64
+	// resizing is held while the number of blocks changes.
+	resizing sync.Mutex
+	// memory is what is mapped beside Go's heap, or nil.
+	memory []byte
+	// order is the class's place among all of the table, for those who lock two.
+	order uint64
+	// vain is how many counters that find no room need not look for any, because there
+	// was none a moment ago.
+	vain atomic.Int64
+	// reclaimed and evicted count as in [Stats].
+	reclaimed, evicted atomic.Uint64
 	// locks serialise the inserts of new counters, so that a counter never gets two
 	// slots. Block i belongs to lock i mod stripes; two are
 	// locked in ascending order. Counters that have a slot need no lock.
 	locks *[stripes]sync.Mutex
 }
+
+// Parts of a layout.
+const (
+	layoutMove  = 1 << 32 // one move more
+	layoutCount = layoutMove - 1
+)
+
+// inUse returns how many blocks are in use.
+func (s *sizeClass) inUse() uint64 { return s.layout.Load() & layoutCount }
+
+// blockSize returns the memory of a block and of what is beside it.
+func (s *sizeClass) blockSize() int64 { return ways * int64(slotBytes(s.size)) }
+
+// bytes returns the memory of the blocks in use.
+func (s *sizeClass) bytes() int64 { return int64(s.inUse()) * s.blockSize() } //nolint:gosec // at most MaxBytes
 
 // stride is size as a number of cells.
 func (s *sizeClass) stride() uint64 { return uint64(s.size) } //nolint:gosec // not negative
@@ -100,19 +134,55 @@ func (s *sizeClass) touch(id identity.ID) {
 // at returns a slot by its number.
 func (s *sizeClass) at(index uint64) *slot { return &s.blocks[index/ways][index%ways] }
 
-// pair returns the numbers of the two blocks in which id may have its slot, the
-// preferred one first. They differ.
-func (s *sizeClass) pair(id identity.ID) (first, second uint64) {
-	n := uint64(len(s.blocks))
-	first = id.Lo & math.MaxUint32 * n >> 32
-	second = id.Lo >> 32 * n >> 32
-	if second == first {
-		second++
-		if second == n {
-			second = 0
-		}
+// A counter's first and second block have their number from a hash each. Its low bits,
+// as many as the size class has at least, are of ID.Lo; the others are bits of the
+// tag. So a slot tells both hashes of its counter: the low bits from where it is, the
+// others from its tag.
+
+// firstHigh and secondHigh return the high bits of a counter's two hashes, given its tag
+// or ID.Hi.
+func firstHigh(tag uint64) uint64  { return tag >> kindBits }
+func secondHigh(tag uint64) uint64 { return tag >> 16 }
+
+// otherLow turns the low bits of one of a counter's hashes into those of the other.
+// They differ, so the two blocks do.
+func (s *sizeClass) otherLow(low, tag uint64) uint64 { return (low ^ (tag>>28 | 1)) & (s.start - 1) }
+
+// address returns the number of the block that a hash leads to, by linear hashing
+// (Litwin, "Linear hashing: a new tool for file and table addressing", 1980): with a
+// block more, only counters of one other block have another address.
+func address(hash, count uint64) uint64 {
+	mask := uint64(1)<<bits.Len64(count-1) - 1
+	if i := hash & mask; i < count {
+		return i
 	}
+	return hash & (mask >> 1)
+}
+
+// pairOf returns the numbers of the two blocks in which id may have its slot, the
+// preferred one first, under a layout.
+func (s *sizeClass) pairOf(layout uint64, id identity.ID) (first, second uint64) {
+	count, low := layout&layoutCount, id.Lo/ways&(s.start-1)
+	first = address(firstHigh(id.Hi)<<s.shift|low, count)
+	second = address(secondHigh(id.Hi)<<s.shift|s.otherLow(low, id.Hi), count)
 	return first, second
+}
+
+// pair is pairOf under the layout of now.
+func (s *sizeClass) pair(id identity.ID) (first, second uint64) { return s.pairOf(s.layout.Load(), id) }
+
+// hash returns the hash that led the counter with a tag to a block.
+func (s *sizeClass) hash(block, tag uint64) uint64 {
+	low := block & (s.start - 1)
+	if tag&secondBit != 0 {
+		return secondHigh(tag)<<s.shift | low
+	}
+	return firstHigh(tag)<<s.shift | low
+}
+
+// other returns the other block in which the counter with a tag may be.
+func (s *sizeClass) other(layout, block, tag uint64) uint64 {
+	return address(s.hash(s.otherLow(block, tag), tag^secondBit), layout&layoutCount)
 }
 
 // way returns the place in a block that id has if it was free, else one in the same
@@ -120,10 +190,22 @@ func (s *sizeClass) pair(id identity.ID) (first, second uint64) {
 // can be fetched before it is known that they are.
 func way(id identity.ID) uint64 { return id.Lo % ways }
 
-// find returns the slot with the tag and its number, nil if there is none. The line of
-// the preferred slot comes first, since nothing more must be fetched for it.
+// find returns the slot of a counter and its number, nil if there is none.
 func (s *sizeClass) find(tag uint64, id identity.ID) (*slot, uint64) {
-	first, second := s.pair(id)
+	for {
+		layout := s.layout.Load()
+		slot, index := s.findUnder(layout, tag, id)
+		if slot != nil || s.layout.Load() == layout {
+			return slot, index
+		}
+	}
+}
+
+// findUnder is find under a layout. A counter that it finds nowhere may have moved
+// meanwhile, unless the layout is still the same. The line of the preferred slot comes
+// first, since nothing more must be fetched for it.
+func (s *sizeClass) findUnder(layout, tag uint64, id identity.ID) (*slot, uint64) {
+	first, second := s.pairOf(layout, id)
 	b, i := &s.blocks[first], way(id)
 	if b[i].tag.Load() == tag {
 		return &b[i], first*ways + i
@@ -140,7 +222,7 @@ func (s *sizeClass) find(tag uint64, id identity.ID) (*slot, uint64) {
 	return s.search(tag, first, second)
 }
 
-// search is find in all slots of two blocks.
+// search is findUnder in all slots of two blocks.
 func (s *sizeClass) search(tag uint64, first, second uint64) (*slot, uint64) {
 	b := &s.blocks[first]
 	for i := range b {
@@ -150,11 +232,28 @@ func (s *sizeClass) search(tag uint64, first, second uint64) (*slot, uint64) {
 	}
 	b = &s.blocks[second]
 	for i := range b {
-		if b[i].tag.Load() == tag {
+		if b[i].tag.Load() == tag|secondBit {
 			return &b[i], second*ways + uint64(i)
 		}
 	}
 	return nil, 0
+}
+
+// lockPair locks the two blocks in which id may have its slot, and returns them.
+func (s *sizeClass) lockPair(id identity.ID) (first, second uint64, held pairLock) {
+	for {
+		layout := s.layout.Load()
+		first, second = s.pairOf(layout, id)
+		held = s.lock(first, second)
+		now := s.layout.Load()
+		if now == layout {
+			return first, second, held
+		}
+		if a, b := s.pairOf(now, id); a == first && b == second {
+			return first, second, held
+		}
+		held.unlock()
+	}
 }
 
 // A pairLock is the locks of two blocks, which may be one and the same.

@@ -11,10 +11,7 @@ import (
 func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	p := &Policy{Algorithm: SlidingLog, Limit: 8, Window: time.Minute}
 	p.Prepare()
-	table, err := New(Options{Bytes: MinBytes, Policies: []Policy{*p}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := newTable(t, MinBytes)
 	hit := func(now Time, n int) *Decision { return &decide(table, now, take(counterID(n), p)).Decisions[0] }
 	hit(0, 0)
 	if d := hit(min1-1, 0); d.Before != 1 {

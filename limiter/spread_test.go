@@ -54,7 +54,7 @@ const spreadBlocks = 1 << 12
 func spreads(t *testing.T, text func(i int) []byte) {
 	t.Helper()
 	const blocks, n = spreadBlocks, spreadBlocks * ways / 2
-	sc := &sizeClass{blocks: make([]block, blocks)}
+	sc := newSizeClass(0, blocks, blocks)
 	empty := identity.NewKey().Hasher()
 	hi, lo := map[uint64]bool{}, map[uint64]bool{}
 	var first, second, both [blocks]int

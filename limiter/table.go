@@ -2,8 +2,11 @@ package limiter
 
 import (
 	"fmt"
+	"iter"
+	"maps"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -20,31 +23,9 @@ const (
 // Options configures a [Table]. The zero value is usable.
 type Options struct {
 	// Bytes bounds the memory of the counters. 0 means 64 MiB; the least is [MinBytes],
-	// 4 KiB, the most [MaxBytes], 256 GiB, or 2 GiB less a byte on 32-bit systems.
+	// 4 KiB, the most [MaxBytes], 256 GiB, or 2 GiB less a byte on 32-bit systems. Every
+	// size of counter that is in use has room for 16 beyond the bound, if need be.
 	Bytes int64
-	// Policies are those that the table is to be divided for: every one gets the
-	// same share, those with counters of one size together. An eighth is kept for
-	// sizes that come later and for partitions, and a little for counters of one word
-	// if no policy has those. No policies means that all are of one word.
-	Policies []Policy
-	// Partitions are the bounds of the partitions to come (see [Table.Partition]), for which
-	// memory is kept beside that eighth. They may take half of Bytes.
-	Partitions []int64
-}
-
-// Stats are a table's totals.
-type Stats struct {
-	// Capacity is how many counters fit, of all sizes.
-	Capacity int64
-	// Bytes is the memory that the counters may take. It is bounded by
-	// Options.Bytes, but that every size that is in use has room for 16 counters.
-	Bytes int64
-	// Mapped is how much of it is not in Go's heap.
-	Mapped int64
-	// Reclaimed counts the slots of expired counters that were used again.
-	Reclaimed uint64
-	// Evicted counts the live counters that were dropped because memory was full.
-	Evicted uint64
 }
 
 // Table holds the counters. All methods may be called concurrently.
@@ -55,18 +36,23 @@ type Table struct {
 	// so a new one never starts before it. Raised before the slot is taken, read
 	// under the lock of the stripe that the slot belonged to.
 	horizon atomic.Int64
-	// reclaimed and evicted are the totals of Stats.
-	reclaimed, evicted atomic.Uint64
-	// logs serialise the inserts of logs, so that each is in one size class only,
-	// whatever its limits. They come before the locks of a size class, and size classes of
-	// smaller counters before those of larger ones.
-	logs [stripes]moveLock
+	// moving serialise the inserts of counters that may have a slot in another size class,
+	// so that each is in one only. They come before the locks of a size class, and size
+	// classes of smaller counters before those of larger ones.
+	moving [stripes]moveLock
 
-	// bytes bounds the memory.
+	// bytes bounds the memory, and spare is what no size class has.
 	bytes int64
+	spare atomic.Int64
+	// squeezing is held while a size class takes memory from donors, which are those
+	// that must give some.
+	squeezing sync.Mutex
+	donors    atomic.Pointer[[]*sizeClass]
+	// reclaimed and evicted are the totals of size classes that are gone.
+	reclaimed, evicted atomic.Uint64
 	// growth is held while size classes and partitions are made.
 	growth     sync.Mutex
-	spare      int64 // bytes that no size class has
+	classes    uint64 // how many have been made
 	partitions map[string]*Partition
 }
 
@@ -79,121 +65,141 @@ func New(opt Options) (*Table, error) {
 	if size < MinBytes || size > MaxBytes {
 		return nil, fmt.Errorf("counter memory of %d bytes: must be %d to %d", size, MinBytes, MaxBytes)
 	}
-	t := &Table{bytes: size}
+	t := &Table{bytes: size, partitions: map[string]*Partition{}}
 	t.common.table = t
 	t.horizon.Store(math.MinInt64)
-	if err := t.Divide(opt.Policies, opt.Partitions); err != nil {
-		return nil, err
-	}
+	t.spare.Store(size)
+	t.donors.Store(&[]*sizeClass{})
 	return t, nil
 }
 
-// Divide divides the table anew, as [New] does for Options of the same Policies and
-// Partitions, for a process that has the table before it knows what will be counted.
-// All counters are forgotten. It must not be called once a batch with charges has
-// been given to [Table.Decide]; other methods may run meanwhile. An error leaves the
-// table as it is.
-func (t *Table) Divide(policies []Policy, partitions []int64) error {
-	t.growth.Lock()
-	defer t.growth.Unlock()
-	size := t.bytes
-	kept := size / reserveShare
-	for _, n := range partitions {
-		kept += min(max(0, n), size) * int64(slotBytes(0))
-		if kept > size/2 {
-			return fmt.Errorf("counter memory of %d bytes: too little for partitions of %v counters, which take 16 bytes each and may take three eighths of it", size, partitions)
-		}
-	}
-	var kinds [len(sizes)]int64
-	for i := range policies {
-		kinds[policies[i].class()]++
-	}
-	left := size - kept
-	shares := [len(sizes)]int64{}
-	for c, n := range kinds {
-		if n > 0 {
-			shares[c] = left / int64(len(policies)) * n
-		}
-	}
-	if kinds[0] == 0 { // overrides may need them yet
-		shares[0] = left / 16
-		for c := 1; c < len(shares); c++ {
-			shares[c] -= shares[c] / 16
-		}
-	}
-	if len(policies) == 0 {
-		shares[0] = left
-	}
-	t.spare, t.partitions = size, nil
-	for c, share := range shares {
-		var sc *sizeClass
-		if share > 0 {
-			sc = newSizeClass(sizes[c], max(2, share/int64(slotBytes(sizes[c]))/ways))
-			t.spare -= sc.bytes()
-		}
-		t.common.classes[c].Store(sc)
-	}
-	return nil
+const (
+	// liveSample is how many slots of a size class are read at least to count the live
+	// counters, and how many of these it takes to stand for all: hashing spreads counters
+	// evenly.
+	liveSample = 1 << 18
+	// liveSlots is how many slots are read where there are fewer.
+	liveSlots = 1 << 23
+)
+
+// Stats are a table's totals.
+type Stats struct {
+	// Bytes bounds the memory of the counters, and Used is what they have.
+	Bytes, Used int64
+	// Reclaimed counts the slots of expired counters that were used again.
+	Reclaimed uint64
+	// Evicted counts the live counters that were dropped because memory was full.
+	Evicted uint64
+}
+
+// ClassStats are the totals of the counters of one size in one partition.
+type ClassStats struct {
+	// Partition is the partition's name, empty for the common one.
+	Partition string
+	// CounterBytes is the memory of a counter.
+	CounterBytes int
+	// Live is how many counters a decision could still see.
+	Live int64
+	// Capacity is how many there could be if no other size class got more counters: in
+	// the common partition all memory that has no live counters counts, in others the
+	// bound of the partition.
+	Capacity int64
+	// Evicted counts the live counters that were dropped to make room for others.
+	Evicted uint64
 }
 
 // Stats returns the totals so far.
 func (t *Table) Stats() Stats {
-	s := Stats{Reclaimed: t.reclaimed.Load(), Evicted: t.evicted.Load()}
-	t.growth.Lock()
-	defer t.growth.Unlock()
-	t.eachLocked(func(sc *sizeClass) {
-		s.Capacity += int64(len(sc.blocks)) * ways
-		s.Bytes += sc.bytes()
-		s.Mapped += sc.mapped
-	})
-	s.Bytes += max(0, t.spare)
-	return s
+	out := Stats{Bytes: t.bytes, Reclaimed: t.reclaimed.Load(), Evicted: t.evicted.Load()}
+	for p := range t.all() {
+		for s := range p.all() {
+			out.Used += s.bytes()
+			out.Reclaimed += s.reclaimed.Load()
+			out.Evicted += s.evicted.Load()
+		}
+	}
+	return out
 }
 
-const (
-	// liveSample is how many slots of a size class Live reads at least, and how many
-	// counters it takes for these to stand for all: hashing spreads counters evenly.
-	liveSample = 1 << 18
-	// liveSlots is how many slots it reads where there are fewer.
-	liveSlots = 1 << 23
-)
+// Classes returns the totals of the size classes at the time now, those of the common
+// partition first, of which there is at least that of one-word counters. It takes milliseconds, so it is for metrics, not for requests. Live
+// counters are counted to about a percent in size classes with more than a quarter of a
+// million of them, else exactly up to eight million slots, and from so many of them beyond.
+func (t *Table) Classes(now Time) []ClassStats {
+	t.common.class(&oneWordPolicy)
+	var out []ClassStats
+	free := t.bytes
+	for p := range t.all() {
+		for s := range p.all() {
+			c := ClassStats{
+				Partition: p.name, CounterBytes: slotBytes(s.size),
+				Live: s.countLive(now), Capacity: p.slots.Load(), Evicted: s.evicted.Load(),
+			}
+			free -= c.Live * int64(c.CounterBytes)
+			out = append(out, c)
+		}
+	}
+	for i := range out {
+		if c := &out[i]; c.Capacity == 0 {
+			c.Capacity = c.Live + max(0, free)/int64(c.CounterBytes)
+		}
+	}
+	return out
+}
 
-// Live counts the counters that a decision at now could still see: to about a percent
-// in size classes with more than a quarter of a million of them, else exactly up to eight
-// million slots and from so many of them beyond. It takes milliseconds, so it is for
-// metrics, not for requests.
+// Live returns how many counters are live; see [Table.Classes].
 func (t *Table) Live(now Time) int64 {
 	n := int64(0)
-	var classes []*sizeClass
-	t.growth.Lock()
-	t.eachLocked(func(sc *sizeClass) { classes = append(classes, sc) })
-	t.growth.Unlock()
-	for _, sc := range classes {
-		// Whole blocks: their slots are not taken independently.
-		slots := uint64(len(sc.blocks)) * ways
-		coarse, every := max(1, slots/liveSample), max(1, slots/liveSlots)
-		live := sc.live(coarse, now)
-		if every < coarse && live < liveSample {
-			live = sc.live(every, now)
-		}
-		n += live
-		runtime.KeepAlive(sc)
+	for p := range t.all() {
+		n += p.live(now)
 	}
 	return n
 }
 
-// live estimates the live counters from one block in stride.
-func (s *sizeClass) live(stride uint64, at Time) int64 {
+// all returns the partitions, the common one first.
+func (t *Table) all() iter.Seq[*Partition] {
+	t.growth.Lock()
+	defer t.growth.Unlock()
+	all := []*Partition{&t.common}
+	for _, name := range slices.Sorted(maps.Keys(t.partitions)) {
+		all = append(all, t.partitions[name])
+	}
+	return slices.Values(all)
+}
+
+// oneWordPolicy is a policy whose counters have no cells.
+var oneWordPolicy = Policy{Algorithm: FixedWindow}
+
+// live returns how many counters of p are live.
+func (p *Partition) live(now Time) int64 {
 	n := int64(0)
-	for i := uint64(0); i < uint64(len(s.blocks)); i += stride {
-		b := &s.blocks[i]
-		for j := range b {
-			tag := b[j].tag.Load()
-			if tag == 0 || tag == closed {
-				continue
-			}
-			word, index := b[j].word.Load(), i*ways+uint64(j)
-			if word == dead {
+	for s := range p.all() {
+		n += s.countLive(now)
+	}
+	return n
+}
+
+// countLive returns how many counters are live. Where there are many, it reads some
+// blocks: whole ones, since their slots are not taken independently.
+func (s *sizeClass) countLive(now Time) int64 {
+	slots := s.inUse() * ways
+	coarse, every := max(1, slots/liveSample), max(1, slots/liveSlots)
+	live := s.sample(coarse, now)
+	if every < coarse && live < liveSample {
+		live = s.sample(every, now)
+	}
+	runtime.KeepAlive(s)
+	return live
+}
+
+// sample estimates the live counters from one block in stride.
+func (s *sizeClass) sample(stride uint64, at Time) int64 {
+	n := int64(0)
+	for i := uint64(0); i < s.inUse(); i += stride {
+		for j := range uint64(ways) {
+			index := i*ways + j
+			tag, word := s.at(index).tag.Load(), s.at(index).word.Load()
+			if tag == 0 || word == dead {
 				continue
 			}
 			a := algorithmOf(tag)
@@ -203,19 +209,4 @@ func (s *sizeClass) live(stride uint64, at Time) int64 {
 		}
 	}
 	return n * int64(stride) //nolint:gosec // at most the number of slots
-}
-
-// eachLocked calls f for all size classes. The growth lock is held.
-func (t *Table) eachLocked(f func(*sizeClass)) {
-	of := func(s *Partition) {
-		for c := range s.classes {
-			if sc := s.classes[c].Load(); sc != nil {
-				f(sc)
-			}
-		}
-	}
-	of(&t.common)
-	for _, s := range t.partitions {
-		of(s)
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
@@ -21,33 +20,25 @@ func TestNew(t *testing.T) {
 			t.Errorf("New(%d bytes) gives no error", size)
 		}
 	}
-	for _, tt := range []struct{ bytes, want, capacity int64 }{
-		{0, 64 << 20, 7 << 19}, {MinBytes, MinBytes, 224}, {5000, 5000, 272}, {1 << 20, 1 << 20, 7 << 13},
-	} {
-		tab := newTable(t, tt.bytes)
-		s := tab.Stats()
-		if s.Bytes != tt.want || s.Capacity != tt.capacity {
-			t.Errorf("New(%d bytes): %+v, want %d bytes, %d counters", tt.bytes, s, tt.want, tt.capacity)
-		}
-		sc := oneWord(tab)
-		if got := int64(unsafe.Sizeof(sc.blocks[0])) * int64(cap(sc.blocks)); got != 16*tt.capacity || got != sc.bytes() {
-			t.Errorf("New(%d bytes): the size class has %d, want %d", tt.bytes, got, 16*tt.capacity)
-		}
-		if a := uintptr(unsafe.Pointer(&sc.blocks[0])); a%blockBytes != 0 {
-			t.Errorf("New(%d bytes): blocks at %#x, want a multiple of %d", tt.bytes, a, blockBytes)
+	for bytes, want := range map[int64]int64{0: 64 << 20, MinBytes: MinBytes, 5000: 5000} {
+		tab := newTable(t, bytes)
+		if s := tab.Stats(); s.Bytes != want || s.Used != 0 {
+			t.Errorf("New(%d bytes): %+v, want %d bytes and none used", bytes, s, want)
 		}
 	}
 }
 
+// The two blocks of a counter differ and are in use, however many there are.
 func TestPair(t *testing.T) {
-	for _, size := range []int64{MinBytes, 5000, 1 << 20} {
-		tab := newTable(t, size)
-		n := uint64(len(oneWord(tab).blocks))
-		for _, lo := range []uint64{0, 1, 1 << 32, ^uint64(0), 1<<32 - 1, 0xdeadbeefcafef00d} {
-			first, second := oneWord(tab).pair(identity.ID{Lo: lo})
-			if first == second || first >= n || second >= n {
-				t.Errorf("pair(%#x) of %d blocks = %d, %d", lo, n, first, second)
+	for _, start := range []uint64{2, 16} {
+		sc := newSizeClass(0, start, 100)
+		for sc.inUse() < 100 {
+			for n := range 200 {
+				if first, second := sc.pair(counterID(n)); first == second || max(first, second) >= sc.inUse() {
+					t.Errorf("pair of counter %d in %d blocks = %d, %d", n, sc.inUse(), first, second)
+				}
 			}
+			sc.split()
 		}
 	}
 }
@@ -95,14 +86,7 @@ func TestSizeChangesNothing(t *testing.T) {
 		second(Policy{Algorithm: TokenBucket, Limit: 3, Burst: 4}),
 		second(Policy{Algorithm: LeakyBucket, Limit: 3, Slack: 1, MaxWait: time.Second, MaxWaiting: 2, CountRefused: true}),
 	}
-	var all []Policy
-	for _, p := range policies {
-		all = append(all, *p)
-	}
-	tiny, err := New(Options{Bytes: 256 << 10, Policies: all})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tiny := newTable(t, 256<<10)
 	huge := newTable(t, 32<<20)
 	r := rand.New(rand.NewPCG(1, 2))
 	now := Time(1_700_000_000) * sec
@@ -139,7 +123,7 @@ func TestSizeChangesNothing(t *testing.T) {
 func samePair(n int) []identity.ID {
 	var ids []identity.ID
 	for i := uint64(0); len(ids) < n; i++ {
-		ids = append(ids, identity.ID{Hi: (i + 1) << 32, Lo: 0})
+		ids = append(ids, identity.ID{Hi: (i + 1) << 40, Lo: 0})
 	}
 	return ids
 }
@@ -211,10 +195,7 @@ func TestFlood(t *testing.T) {
 				continue // others do not meet, or evict their own kind but for the first of a block
 			}
 			size := int64(4096 * CounterBytes(*steady))
-			tab, err := New(Options{Bytes: size / 7 * 8, Policies: []Policy{*steady}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			tab := newTable(t, size)
 			for n := range established {
 				for range 3 {
 					decide(tab, min1, take(counterID(n), steady))
@@ -232,7 +213,7 @@ func TestFlood(t *testing.T) {
 			if lost > 0 {
 				t.Errorf("algorithm %d flooded by %d: %d of %d lost", steady.Algorithm, flooding.Algorithm, lost, established)
 			}
-			if s := tab.Stats(); s.Evicted < flood-uint64(s.Capacity) {
+			if s := tab.Stats(); s.Evicted < flood-4096 {
 				t.Errorf("%+v, want most of the flood evicted", s)
 			}
 		}
@@ -313,7 +294,7 @@ func TestStalledCharge(t *testing.T) {
 // apart.
 func TestTags(t *testing.T) {
 	id := identity.ID{Hi: ^uint64(0)}
-	for a := range Algorithm(8) {
+	for a := Algorithm(1); a < 8; a++ {
 		tag := tagOf(id, a)
 		if got := Algorithm(tag >> 1 & 7); got != a {
 			t.Errorf("the tag of algorithm %d says %d", a, got)

@@ -1,6 +1,10 @@
 package limiter
 
-import "github.com/sluice-ratelimit/sluice/limiter/identity"
+import (
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
 
 // A view is one counter as it was at some moment.
 type view struct {
@@ -10,7 +14,7 @@ type view struct {
 	word  uint64     // what slot held
 	head  int64      // of a ring: the number of the sub-window that word counts
 	newer uint64     // of a log: how many hits are newer than those that are undone
-	moves bool       // it is a log in another size class than its limit's
+	moves bool       // it is in another size class than where it belongs
 	state            // what all that means at the instant of the view
 }
 
@@ -22,16 +26,22 @@ func (t *Table) read(at Time, b *Batch, c *Charge, v *view) {
 	a, tag := p.algorithm(), c.tag()
 	for {
 		s, moves := partition.class(p), uint64(0)
-		if a.resizes() {
-			moves = t.logs[id.Lo%stripes].moves.Load()
+		strays := partition.strays(a)
+		if strays {
+			moves = t.moving[id.Lo%stripes].moves.Load()
 		}
-		slot, index := s.find(tag, id)
+		layout := s.layout.Load()
+		pause(beforeSearch)
+		slot, index := s.findUnder(layout, tag, id)
 		v.class, v.slot, v.index, v.moves = s, slot, index, false
 		if slot == nil {
-			if a.resizes() {
+			if s.layout.Load() != layout {
+				continue
+			}
+			if strays {
 				pause(beforeElsewhere)
-				v.elsewhere(partition, tag, id)
-				if v.slot == nil && moves != t.logs[id.Lo%stripes].moves.Load() {
+				v.elsewhere(partition, p, tag, id)
+				if v.slot == nil && moves != t.moving[id.Lo%stripes].moves.Load() {
 					continue // it may have moved from where it was not searched for yet
 				}
 			}
@@ -45,7 +55,7 @@ func (t *Table) read(at Time, b *Batch, c *Charge, v *view) {
 		v.word = word
 		pause(afterWordLoad)
 		// Without this the word might be that of the slot's next owner.
-		if slot.tag.Load() != tag {
+		if slot.tag.Load()&^secondBit != tag {
 			continue
 		}
 		if word&generationBit != 0 && !s.settled(word, id) {
@@ -62,7 +72,7 @@ func (t *Table) read(at Time, b *Batch, c *Charge, v *view) {
 func (s *sizeClass) settled(word uint64, id identity.ID) bool {
 	switch {
 	case word == dead:
-		held := s.lock(s.pair(id)) // which is held while the slot changes hands
+		_, _, held := s.lockPair(id) // which is held while the slot changes hands
 		held.unlock()
 		return false
 	case s.size > 0: // the bit is the lock of the cells
@@ -73,17 +83,37 @@ func (s *sizeClass) settled(word uint64, id identity.ID) bool {
 	}
 }
 
-// elsewhere searches for a log in the other size classes.
-func (v *view) elsewhere(partition *Partition, tag uint64, id identity.ID) {
-	for c := range partition.classes {
-		s := partition.classes[c].Load()
-		if s == nil || s == v.class || s.size == 0 {
-			continue
+// elsewhere searches for a counter outside the size class where it belongs: for a log in
+// the other ones, and for any counter in other partitions that may have it.
+func (v *view) elsewhere(partition *Partition, p *Policy, tag uint64, id identity.ID) {
+	home := v.class
+	try := func(in *Partition, c int) bool {
+		s := in.classes[c].Load()
+		if s == nil || s == home {
+			return false
 		}
-		if slot, index := s.find(tag, id); slot != nil {
+		slot, index := s.find(tag, id)
+		if slot != nil {
 			v.class, v.slot, v.index, v.moves = s, slot, index, true
-			return
 		}
+		return slot != nil
+	}
+	search := func(in *Partition) bool {
+		if !p.algorithm().resizes() {
+			return try(in, p.class())
+		}
+		for c := range in.classes {
+			if sizes[c] > 0 && try(in, c) {
+				return true
+			}
+		}
+		return false
+	}
+	if search(partition) {
+		return
+	}
+	if others := partition.others.Load(); others != nil {
+		_ = slices.ContainsFunc(*others, search)
 	}
 }
 

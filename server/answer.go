@@ -90,16 +90,20 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 	return s
 }
 
-// Serve puts a rule set in force for all requests that begin from now on. If the memory of
+// Serve puts a rule set in force at the time now for all requests that begin from then on. If the memory of
 // counters has no room for the set's max_counters, it returns an error and changes nothing.
-func (s *Service) Serve(set *descriptors.Set) error {
+func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
+	bounds := map[string]int64{}
+	for _, domain := range set.Domains() {
+		bounds[domain] = set.MaxCounters(domain)
+	}
+	reserved, err := s.table.Partitions(now, bounds)
+	if err != nil {
+		return fmt.Errorf("max_counters: %w: lower it, or raise --counter-memory", err)
+	}
 	partitions := make([]*limiter.Partition, len(set.Domains()))
 	for i, domain := range set.Domains() {
-		partition, err := s.table.Partition(domain, set.MaxCounters(domain))
-		if err != nil {
-			return fmt.Errorf("domain %q: max_counters: %w", domain, err)
-		}
-		partitions[i] = partition
+		partitions[i] = reserved[domain]
 	}
 	labels := make([]string, len(set.Domains()))
 	for i, domain := range set.Domains() {

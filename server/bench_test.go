@@ -39,7 +39,7 @@ func benchService(tb testing.TB, settings Settings, rules string) *Service {
 	}
 	settings.Bounds = fillBounds(settings.Bounds)
 	s := NewService(settings, table, newMetrics(tb))
-	if err := s.Serve(set); err != nil {
+	if err := s.Serve(0, set); err != nil {
 		tb.Fatal(err)
 	}
 	return s

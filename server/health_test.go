@@ -89,7 +89,7 @@ func TestHealthFollowsTheRulesIfToldSo(t *testing.T) {
 		if got, err := watch.Recv(); err != nil || (got.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING) == follows {
 			t.Fatalf("Watch() = %v, %v", got, err)
 		}
-		if err := s.Serve(compile(t, oneRule)); err != nil {
+		if err := s.Serve(0, compile(t, oneRule)); err != nil {
 			t.Fatal(err)
 		}
 		r.checkHealth(t, "with rules", true)
@@ -98,21 +98,21 @@ func TestHealthFollowsTheRulesIfToldSo(t *testing.T) {
 				t.Errorf("Watch() = %v, %v, want SERVING", got, err)
 			}
 		}
-		if err := s.Serve(compile(t, "{domain: d, max_counters: 4000000000}")); err == nil {
+		if err := s.Serve(0, compile(t, "{domain: d, max_counters: 4000000000}")); err == nil {
 			t.Fatal("rules that cannot be had are served")
 		}
 		r.checkHealth(t, "after rules that were rejected", true)
 		empty, _ := descriptors.Build(nil, nil, nil, descriptors.Options{})
-		if err := s.Serve(empty); err != nil {
+		if err := s.Serve(0, empty); err != nil {
 			t.Fatal(err)
 		}
 		r.checkHealth(t, "without any domain", !follows)
-		if err := s.Serve(compile(t, "{domain: d}")); err != nil {
+		if err := s.Serve(0, compile(t, "{domain: d}")); err != nil {
 			t.Fatal(err)
 		}
 		r.checkHealth(t, "with a domain without rules", true)
 		r.health.serve(false)
-		if err := s.Serve(compile(t, oneRule)); err != nil {
+		if err := s.Serve(0, compile(t, oneRule)); err != nil {
 			t.Fatal(err)
 		}
 		r.checkHealth(t, "with rules while it drains", false)

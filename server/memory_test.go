@@ -45,7 +45,7 @@ func TestARuleTakesLessThanAKilobyte(t *testing.T) {
 			if err := ds.Err(); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Serve(set); err != nil {
+			if err := s.Serve(0, set); err != nil {
 				t.Fatal(err)
 			}
 			after := liveHeap()

@@ -12,7 +12,12 @@ import (
 // everySeries brings every metric that there can be to show at least one series.
 func everySeries(t *testing.T, m *Metrics) {
 	t.Helper()
-	m.WatchTable(func() TableStats { return TableStats{Capacity: 5, Bytes: 80, Live: 2, Reclaimed: 3, Evicted: 1} })
+	m.WatchTable(func() TableStats {
+		return TableStats{Bytes: 80, Used: 16, Reclaimed: 3, Classes: []ClassStats{
+			{CounterBytes: 16, Capacity: 5, Live: 2, Evicted: 1},
+			{Domain: "d", CounterBytes: 72, Capacity: 9},
+		}}
+	})
 	m.WatchLog(NewLogQueue(io.Discard))
 	m.ConfigLoaded("abc", 12)
 	m.ConfigRejected()

@@ -33,9 +33,10 @@ sluice_config_info{hash="abc"} 1
 # HELP sluice_config_last_load_successful 1 if the rules in force are what their source has, 0 if that was rejected.
 # TYPE sluice_config_last_load_successful gauge
 sluice_config_last_load_successful 0
-# HELP sluice_counters_live Counters that could still change a decision; an estimate, to about a percent, above a quarter of a million, and beyond 128MiB of a size.
+# HELP sluice_counters_live Counters of a size that could still change a decision; an estimate, to about a percent, above a quarter of a million, and beyond 128MiB of a size.
 # TYPE sluice_counters_live gauge
-sluice_counters_live 2
+sluice_counters_live{counter_bytes="16",domain=""} 2
+sluice_counters_live{counter_bytes="72",domain="d"} 0
 `
 	names := []string{"sluice_build_info", "ratelimit_service_config_load_error", "ratelimit_service_config_load_success", "sluice_config_info", "sluice_config_last_load_successful", "sluice_counters_live"}
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(want), names...); err != nil {

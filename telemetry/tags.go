@@ -12,7 +12,7 @@ import (
 // ownLabels are the labels that series have of themselves. A test holds them
 // complete.
 var ownLabels = []string{
-	"code", "commit_date", "domain", "err_type", "goversion", "grpc_method", "hash", "key1", "key2", "kind",
+	"code", "commit_date", "counter_bytes", "domain", "err_type", "goversion", "grpc_method", "hash", "key1", "key2", "kind",
 	"le", "limit", "quantile", "reason", "result", "revision", "rule", "use", "version",
 }
 

@@ -69,7 +69,7 @@ func openSluice(tb testing.TB, s setting, p *limiter.Policy) store {
 	}
 	const kept = 1.0 / 8 // for sizes that a table was not made for
 	bytes := float64(limiter.CounterBytes(*p)*s.counters) * slots / (1 - kept)
-	t, err := limiter.New(limiter.Options{Bytes: max(1<<20, int64(bytes)), Policies: []limiter.Policy{*p}})
+	t, err := limiter.New(limiter.Options{Bytes: max(1<<20, int64(bytes))})
 	if err != nil {
 		tb.Fatal(err)
 	}

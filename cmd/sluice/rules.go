@@ -4,14 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-ratelimit/sluice/cmd/sluice/process"
-	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -23,8 +20,6 @@ import (
 type keeper struct {
 	service *server.Service
 	table   *limiter.Table
-	// divided says that the memory of the table is divided among the rules.
-	divided bool
 	metrics *telemetry.Metrics
 	logger  *zap.Logger
 	// drainTimeout bounds how long held calls wait at the end.
@@ -47,7 +42,7 @@ func (r *keeper) take(u source.Update) error {
 		r.logger.Info("rules are back at what is in force", zap.String("hash", u.Set.Hash))
 		return nil
 	}
-	if err := r.serve(u.Set); err != nil {
+	if err := r.service.Serve(now(), u.Set); err != nil {
 		r.reject(err)
 		return err
 	}
@@ -66,31 +61,6 @@ func (r *keeper) take(u source.Update) error {
 		r.logger.Warn("rules: there are none: every request passes")
 	}
 	return nil
-}
-
-// serve puts a set in force. The first one that has domains divides the table.
-func (r *keeper) serve(set *descriptors.Set) error {
-	if !r.divided {
-		if err := r.divide(set); err != nil {
-			return fmt.Errorf("--counter-memory: %w", err)
-		}
-		process.BoundMemory(r.table.Stats().Mapped, r.logger)
-	}
-	if err := r.service.Serve(set); err != nil {
-		return err
-	}
-	// Without a domain nothing is charged, so that the next set may divide anew.
-	r.divided = r.divided || !set.Empty()
-	return nil
-}
-
-// divide divides the table, which has not been used, for the rules of set.
-func (r *keeper) divide(set *descriptors.Set) error {
-	var reserved []int64
-	for _, domain := range set.Domains() {
-		reserved = append(reserved, set.MaxCounters(domain))
-	}
-	return r.table.Divide(slices.Collect(set.Policies()), reserved)
 }
 
 // warn logs the warnings about rules, and the notes for those who debug.

@@ -110,17 +110,25 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	if r.table, err = limiter.New(limiter.Options{Bytes: s.CounterMemory}); err != nil {
 		return fmt.Errorf("--counter-memory: %w", err)
 	}
-	r.metrics.WatchTable(func() telemetry.TableStats {
-		st := r.table.Stats()
-		return telemetry.TableStats{
-			Capacity: st.Capacity, Bytes: st.Bytes, Live: r.table.Live(now()),
-			Reclaimed: st.Reclaimed, Evicted: st.Evicted,
-		}
-	})
+	process.BoundMemory(r.table.Stats().Bytes, r.logger)
+	r.metrics.WatchTable(func() telemetry.TableStats { return tableStats(r.table) })
 	r.service = server.NewService(s.settings(), r.table, r.metrics)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.serve(ctx, group, r) })
 	return endWithin(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+endingSlack, group.Wait)
+}
+
+// tableStats is what a table tells metrics.
+func tableStats(table *limiter.Table) telemetry.TableStats {
+	totals := table.Stats()
+	out := telemetry.TableStats{Bytes: totals.Bytes, Used: totals.Used, Reclaimed: totals.Reclaimed}
+	for _, c := range table.Classes(now()) {
+		out.Classes = append(out.Classes, telemetry.ClassStats{
+			Domain: descriptors.MetricDomain(c.Partition), CounterBytes: c.CounterBytes,
+			Capacity: c.Capacity, Live: c.Live, Evicted: c.Evicted,
+		})
+	}
+	return out
 }
 
 // serve answers from the rules that r gets. What runs beside it runs in group.

@@ -83,7 +83,7 @@ func (b *bout) judge(what string, p *limiter.Policy, grants []grant) {
 
 // table returns a new table for the policies.
 func (b *bout) table(bytes int64, policies ...limiter.Policy) *limiter.Table {
-	t, err := limiter.New(limiter.Options{Bytes: bytes, Policies: policies})
+	t, err := limiter.New(limiter.Options{Bytes: bytes})
 	if err != nil {
 		panic("soak: " + err.Error()) // sizes are constants
 	}
@@ -123,8 +123,9 @@ type worker struct {
 // counterID returns the identity of counter n. With pair all of them have the
 // same pair of buckets.
 func counterID(n int, pair bool) identity.ID {
-	id := identity.ID{Hi: uint64(n+1) << 20, Lo: 0x1234_5678_9abc_def0}
+	id := identity.ID{Hi: uint64(n+1) << 40, Lo: 0x1234_5678_9abc_def0}
 	if !pair {
+		id.Hi *= 0xd6e8_feb8_6659_fd93
 		id.Lo = uint64(n+1) * 0x9e37_79b9_7f4a_7c15
 		id.Lo ^= id.Lo >> 29
 		id.Lo *= 0xbf58_476d_1ce4_e5b9

@@ -1,0 +1,234 @@
+package limiter
+
+import (
+	"math/bits"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// A size class grows by splitting its blocks in turn, each into itself and a new one at
+// the end, and shrinks by merging its last block into the one that it was split from.
+// Either moves a few counters and holds the locks of two blocks meanwhile.
+
+// buddy returns the number of the block from which the nth was split.
+func buddy(n uint64) uint64 { return n - 1<<(bits.Len64(n)-1) }
+
+// split adds a block. It reports false, and does nothing, if a counter that would have to
+// move is being written. s.resizing is held, and there is memory for the block.
+func (s *sizeClass) split() bool {
+	last := s.inUse()
+	from := buddy(last)
+	held := s.lock(from, last)
+	defer held.unlock()
+	words, ok := s.freezeBlock(from, func(tag uint64) bool {
+		return address(s.hash(from, tag), last+1) == last
+	})
+	if !ok {
+		return false
+	}
+	for j, word := range words {
+		if index, to := from*ways+uint64(j), last*ways+uint64(j); word != dead {
+			s.copyTo(index, to, word, s.at(to).word.Load(), s.at(index).tag.Load())
+		}
+	}
+	pause(whileCountersMove)
+	// Whoever searched in vain before the layout changed, searches again.
+	s.layout.Add(layoutMove + 1)
+	s.emptyFrozen(from, words)
+	s.advise(last)
+	return true
+}
+
+// merge removes the last block. If its live counters do not all fit into the one that it
+// was split from or their other blocks, the least used are evicted, or, if evict is false,
+// nothing happens and merge returns false. So it does if a counter that would have to move
+// is being written. s.resizing is held.
+func (s *sizeClass) merge(t *Table, at Time, evict bool) bool {
+	if s.inUse() <= s.start {
+		return false
+	}
+	last := s.inUse() - 1
+	into := buddy(last)
+	for j := uint64(0); j < ways && s.live(last, at)+s.live(into, at) > ways; j++ {
+		if !s.leave(t, at, last*ways+j, 0) {
+			s.leave(t, at, into*ways+j, 0)
+		}
+	}
+	held := s.lock(into, last)
+	defer held.unlock()
+	if !evict && s.live(last, at) > ways-s.live(into, at) {
+		return false
+	}
+	words, ok := s.freezeBlock(last, func(uint64) bool { return true })
+	if !ok {
+		return false
+	}
+	for j, word := range words {
+		if word != dead {
+			s.mergeSlot(t, last*ways+uint64(j), word, into, at)
+		}
+	}
+	pause(whileCountersMove)
+	s.layout.Add(layoutMove - 1)
+	s.emptyFrozen(last, words)
+	s.giveBack(last)
+	return true
+}
+
+// mergeSlot moves the frozen counter in a slot, whose word was word, to a block, unless
+// it has expired or is worth less than all there.
+func (s *sizeClass) mergeSlot(t *Table, index, word, into uint64, at Time) {
+	tag := s.at(index).tag.Load()
+	for {
+		end, live := algorithmOf(tag).expiry(s, index, word, at)
+		if !live {
+			t.leaveSlot(s, tag, index, word, at)
+			return
+		}
+		to, toWord, worth, ok := s.choose(tag, target{into, into, index % ways}, at)
+		if worth && kindOf(tag) == kindOf(s.at(to).tag.Load()) {
+			here := victim{weight: algorithmOf(tag).weight(s, index, word), end: end}
+			owner := algorithmOf(s.at(to).tag.Load())
+			end, _ := owner.expiry(s, to, toWord, at)
+			there := victim{weight: owner.weight(s, to, toWord), end: end}
+			ok = !here.before(&there)
+		}
+		if !ok {
+			t.leaveSlot(s, tag, index, word, at)
+			return
+		}
+		if t.takeSlot(s, to, toWord, at) {
+			s.copyTo(index, to, word, toWord, tag)
+			return
+		}
+	}
+}
+
+// displace makes room for id by moving a counter out of its two blocks to that counter's
+// other block. It reports whether it has.
+func (s *sizeClass) displace(t *Table, at Time, id identity.ID, depth int) bool {
+	first, second := s.pair(id)
+	for j := range uint64(ways) {
+		for _, block := range [2]uint64{first, second} {
+			if s.leave(t, at, block*ways+j, depth) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// leave moves the counter in a slot to its other block if that has room. It reports
+// whether the slot is free now.
+func (s *sizeClass) leave(t *Table, at Time, index uint64, depth int) bool {
+	layout, tag, block := s.layout.Load(), s.at(index).tag.Load(), index/ways
+	if tag == 0 {
+		return true
+	}
+	other := s.other(layout, block, tag)
+	if s.live(other, at) == ways {
+		if depth == 0 {
+			return false
+		}
+		for j := range uint64(ways) {
+			if s.leave(t, at, other*ways+j, depth-1) {
+				break
+			}
+		}
+	}
+	held := s.lock(block, other)
+	defer held.unlock()
+	if s.at(index).tag.Load() != tag || s.inUse() <= block || s.other(s.layout.Load(), block, tag) != other {
+		return false
+	}
+	frozen, ok := s.freeze(index)
+	if !ok {
+		return false
+	}
+	to, word, live, ok := s.choose(tag, target{other, other, index % ways}, at)
+	if !ok || live || !t.takeSlot(s, to, word, at) {
+		s.at(index).word.Store(frozen)
+		return false
+	}
+	s.copyTo(index, to, frozen, word, tag^secondBit)
+	pause(whileCountersMove)
+	s.layout.Add(layoutMove)
+	s.empty(index, frozen)
+	return true
+}
+
+// live returns how many counters of a block are live.
+func (s *sizeClass) live(block uint64, at Time) int {
+	n := 0
+	for j := range uint64(ways) {
+		index := block*ways + j
+		tag, word := s.at(index).tag.Load(), s.at(index).word.Load()
+		if tag == 0 || word == dead {
+			continue
+		}
+		if _, live := algorithmOf(tag).expiry(s, index, word, at); live {
+			n++
+		}
+	}
+	return n
+}
+
+// freeze makes a slot's word dead, so that its counter can move, and returns what it was.
+// It reports false, and does nothing, if the counter is being written: waiting for its
+// writer would keep those waiting who want the locks of these blocks. The lock of the
+// slot's block is held.
+func (s *sizeClass) freeze(index uint64) (word uint64, ok bool) {
+	for {
+		word = s.at(index).word.Load()
+		if s.busy(word) {
+			return dead, false
+		}
+		if s.at(index).word.CompareAndSwap(word, dead) {
+			return word, true
+		}
+	}
+}
+
+// freezeBlock freezes the counters of a block whose tags move, all of them or, if one is
+// being written, none. It returns their words, dead for the others.
+func (s *sizeClass) freezeBlock(block uint64, moves func(tag uint64) bool) (words [ways]uint64, ok bool) {
+	ok = true
+	for j := range words {
+		index := block*ways + uint64(j)
+		words[j] = dead
+		if tag := s.at(index).tag.Load(); ok && tag != 0 && moves(tag) {
+			words[j], ok = s.freeze(index)
+		}
+	}
+	for j, word := range words {
+		if !ok && word != dead {
+			s.at(block*ways + uint64(j)).word.Store(word)
+		}
+	}
+	return words, ok
+}
+
+// emptyFrozen empties the slots of a block that freezeBlock froze.
+func (s *sizeClass) emptyFrozen(block uint64, words [ways]uint64) {
+	for j, word := range words {
+		if word != dead {
+			s.empty(block*ways+uint64(j), word)
+		}
+	}
+}
+
+// copyTo copies a frozen counter, whose word was word, to a slot that takeSlot took and
+// that had the word old.
+func (s *sizeClass) copyTo(from, to, word, old, tag uint64) {
+	payload := word &^ generationBit
+	if s.size > 0 {
+		payload = word & payloadMask
+		s.note(to).end.Store(s.note(from).end.Load())
+		s.note(to).past.Store(s.note(from).past.Load())
+		there := s.cellsOf(to)
+		for i := range s.cellsOf(from) {
+			there[i].Store(s.cell(from, uint64(i)).Load())
+		}
+	}
+	s.fill(to, old, tag, payload)
+}

@@ -1,0 +1,292 @@
+package limiter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// growPolicies have counters of all sizes that tests can afford.
+func growPolicies() []*Policy {
+	return []*Policy{
+		{Algorithm: FixedWindow, Limit: 100, Window: time.Hour},
+		{Algorithm: TokenBucket, Limit: 100, Window: time.Hour, Burst: 100},
+		{Algorithm: SlidingWindow, Limit: 100, Window: time.Hour, SubWindows: 10},
+		{Algorithm: SlidingLog, Limit: 8, Window: time.Hour},
+		{Algorithm: SlidingLog, Limit: 100, Window: time.Hour},
+	}
+}
+
+// A counter is what it was, however often blocks are split and merged, and counters moved
+// to their other block.
+func TestCountersStayWhileTheirClassGrowsAndShrinks(t *testing.T) {
+	const counters = 40
+	for _, p := range growPolicies() {
+		t.Run(fmt.Sprintf("%d/%d", p.Algorithm, p.Limit), func(t *testing.T) {
+			tab := newTable(t, 256<<10)
+			r := rand.New(rand.NewPCG(1, 2))
+			var used [counters]uint64
+			class := tab.common.class(p)
+			splits, merges, moves := 0, 0, 0
+			for range 4000 {
+				n := r.IntN(counters)
+				switch r.IntN(4) {
+				case 0:
+					if used[n] < 7 {
+						decide(tab, min1, take(counterID(n), p))
+						used[n]++
+					}
+				case 1:
+					if class.inUse() < 36 {
+						class.split()
+						splits++
+					}
+				case 2:
+					if class.merge(tab, min1, false) {
+						merges++
+					}
+				case 3:
+					if class.leave(tab, min1, r.Uint64N(class.inUse()*ways), 1) {
+						moves++
+					}
+				}
+				if got := decide(tab, min1, Charge{ID: counterID(n), Policy: p}).Decisions[0].Before; got != used[n] {
+					t.Fatalf("counter %d has used %d, want %d", n, got, used[n])
+				}
+			}
+			for n := range counters {
+				if got := decide(tab, min1, Charge{ID: counterID(n), Policy: p}).Decisions[0].Before; got != used[n] {
+					t.Errorf("counter %d has used %d, want %d", n, got, used[n])
+				}
+			}
+			if s := tab.Stats(); s.Evicted > 0 {
+				t.Errorf("%+v, want none evicted", s)
+			}
+			if splits < 100 || merges < 100 || moves < 100 {
+				t.Errorf("%d splits, %d merges, %d moves, want a hundred of each", splits, merges, moves)
+			}
+		})
+	}
+}
+
+// Many goroutines charge counters while others split, merge and move: each counter admits
+// its limit exactly.
+func TestConcurrentMoves(t *testing.T) {
+	const counters, rounds = 60, 3000
+	for _, p := range growPolicies() {
+		t.Run(fmt.Sprintf("%d/%d", p.Algorithm, p.Limit), func(t *testing.T) {
+			tab := newTable(t, 1<<20)
+			class := tab.common.class(p)
+			var admitted [counters]atomic.Int64
+			together(func(w int, r *rand.Rand) {
+				for range rounds {
+					if w > 1 {
+						n := r.IntN(counters)
+						if !decide(tab, min1, take(counterID(n), p)).Denied {
+							admitted[n].Add(1)
+						}
+						continue
+					}
+					if r.IntN(2) == 0 {
+						class.leave(tab, min1, r.Uint64N(class.inUse()*ways), 1)
+						continue
+					}
+					class.resizing.Lock()
+					if up := r.IntN(2) == 0; up && class.inUse() < 40 {
+						class.split()
+					} else if !up && class.inUse() > 24 {
+						class.merge(tab, min1, false)
+					}
+					class.resizing.Unlock()
+				}
+			})
+			for n := range counters {
+				got := decide(tab, min1, Charge{ID: counterID(n), Policy: p}).Decisions[0].Before
+				if want := uint64(admitted[n].Load()); got != want || want > uint64(p.Limit) {
+					t.Errorf("counter %d has used %d, want the %d that were admitted, at most %d", n, got, want, p.Limit)
+				}
+			}
+			if s := tab.Stats(); s.Evicted > 0 {
+				t.Errorf("%+v, want none evicted", s)
+			}
+		})
+	}
+}
+
+// Whatever limits share the memory, and in whatever order their counters come, four fifths
+// of it hold live counters before the first is evicted.
+func TestMemoryIsUsedBeforeEvictions(t *testing.T) {
+	skipShort(t)
+	const size = 2 << 20
+	policies := growPolicies()
+	for name, shares := range map[string][]int{ // how many of a hundred counters are of each policy
+		"one word":                        {100, 0, 0, 0, 0},
+		"windows and a special case":      {1, 0, 99, 0, 0},
+		"special cases and a window":      {99, 0, 1, 0, 0},
+		"half and half":                   {25, 25, 25, 25, 0},
+		"all":                             {20, 20, 20, 20, 20},
+		"large ones among many of a word": {0, 99, 0, 0, 1},
+	} {
+		for _, ordered := range []bool{false, true} {
+			tab := newTable(t, size)
+			var classes []int
+			for i, share := range shares {
+				for range share {
+					classes = append(classes, i)
+				}
+			}
+			bytes, n := int64(0), 0
+			hit := func(p *Policy) {
+				decide(tab, min1, take(counterID(n), p))
+				bytes += int64(CounterBytes(*p))
+				n++
+			}
+			if ordered { // first what is rare fills half
+				for i, share := range slices.Backward(shares) {
+					for half := bytes + size/2/int64(len(shares)); share > 0 && bytes < half; {
+						hit(policies[i])
+					}
+				}
+			}
+			for r := rand.New(rand.NewPCG(3, 4)); tab.Stats().Evicted == 0; {
+				hit(policies[classes[r.IntN(len(classes))]])
+			}
+			worst := 0.0
+			for _, c := range tab.Classes(min1) {
+				worst = max(worst, float64(c.Live)/float64(c.Capacity))
+			}
+			t.Logf("%s, ordered %v: %.3f of the memory had live counters at the first eviction, the fullest class %.3f", name, ordered, float64(bytes)/size, worst)
+			if bytes < size*8/10 || worst < 0.75 {
+				t.Errorf("%s, ordered %v: want 0.8, and 0.75 of a class", name, ordered)
+			}
+		}
+	}
+}
+
+// Memory of expired counters goes to another size of counter, and with it the system's.
+func TestUnusedClassesGiveMemoryBack(t *testing.T) {
+	skipShort(t)
+	const bytes = 8 << 20
+	policies := growPolicies()
+	tab := newTable(t, bytes)
+	fill := func(now Time, p *Policy, from int) (live int64) {
+		before := tab.Stats().Evicted
+		n := bytes * 8 / 10 / CounterBytes(*p)
+		for i := range n {
+			decide(tab, now, take(counterID(from+i), p))
+		}
+		if lost := tab.Stats().Evicted - before; lost > 0 {
+			t.Errorf("%d counters of %d bytes evicted of %d", lost, CounterBytes(*p), n)
+		}
+		return int64(n)
+	}
+	now := min1
+	for round := range 3 {
+		for i, p := range policies {
+			now += 3 * Time(time.Hour)
+			if want, got := fill(now, p, round<<40+i<<32), tab.Live(now); got != want {
+				t.Errorf("%d live, want %d", got, want)
+			}
+			if s := tab.Stats(); s.Used > bytes+1<<20 {
+				t.Errorf("%+v uses more than its bytes", s)
+			}
+		}
+	}
+}
+
+// A flood of counters of one size leaves those of another their share: they take memory
+// from it as long as they have less.
+func TestAFloodLeavesRoomForOtherSizes(t *testing.T) {
+	skipShort(t)
+	const bytes = 1 << 20
+	policies := growPolicies()
+	for _, flooded := range policies {
+		for _, late := range policies {
+			if flooded.class() == late.class() {
+				continue
+			}
+			tab := newTable(t, bytes)
+			for i := range 2 * bytes / CounterBytes(*flooded) {
+				decide(tab, min1, take(counterID(i), flooded))
+			}
+			n := bytes / 3 / CounterBytes(*late)
+			for i := range n {
+				decide(tab, min1, take(counterID(1<<40+i), late))
+				decide(tab, min1, take(counterID(2<<40+i), flooded))
+			}
+			lost := 0
+			for i := range n {
+				if decide(tab, min1, Charge{ID: counterID(1<<40 + i), Policy: late}).Decisions[0].Before == 0 {
+					lost++
+				}
+			}
+			if lost > n/100 {
+				t.Errorf("%d bytes flooded: %d of %d counters of %d bytes lost", CounterBytes(*flooded), lost, n, CounterBytes(*late))
+			}
+		}
+	}
+}
+
+// The sizes of a table tell where its counters are.
+func TestClasses(t *testing.T) {
+	tab := newTable(t, 1<<20)
+	own := reserve(t, tab, "own", 100)
+	policies := growPolicies()
+	for i := range 10 {
+		decide(tab, min1, take(counterID(i), policies[2]))
+		tab.Decide(min1, &Batch{Charges: []Charge{take(counterID(i), policies[0])}, Partition: own})
+	}
+	free := int64(1<<20 - 10*72 - 10*16)
+	want := []ClassStats{
+		{CounterBytes: 16, Capacity: free / 16},
+		{CounterBytes: 72, Live: 10, Capacity: 10 + free/72},
+		{Partition: "own", CounterBytes: 16, Live: 10, Capacity: 100},
+	}
+	if got := tab.Classes(min1); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("Classes() = %+v, want %+v", got, want)
+	}
+}
+
+// Of one size of counter most of what the default memory can hold are live before
+// the first is evicted. docs/sizing.md has what this prints.
+func TestCountersOfOneSize(t *testing.T) {
+	skipShort(t)
+	for _, p := range []*Policy{
+		perMinute(5),
+		{Algorithm: SlidingWindow, Limit: 5, Window: time.Minute, SubWindows: 1},
+		ringOfTen(5),
+		{Algorithm: SlidingWindow, Limit: 5, Window: time.Minute, SubWindows: 60},
+		logOf(5), logOf(10), logOf(100), logOf(MaxLog),
+	} {
+		tab := newTable(t, 0)
+		room := defaultBytes / CounterBytes(*p)
+		b := &Batch{Charges: []Charge{{Policy: p, Hits: 1}}}
+		n := 0
+		for ; tab.Stats().Evicted == 0; n++ {
+			b.Charges[0].ID = counterID(n)
+			tab.Decide(min1, b)
+		}
+		t.Logf("%5d bytes: %7d of %7d live before the first eviction, %.3f", CounterBytes(*p), n-1, room, float64(n-1)/float64(room))
+		if n < room*88/100 {
+			t.Errorf("%d bytes: %d of %d live before the first eviction, want 0.88", CounterBytes(*p), n-1, room)
+		}
+		worst := 0.0
+		for _, c := range tab.Classes(min1) {
+			worst = max(worst, float64(c.Live)/float64(c.Capacity))
+		}
+		if worst < 0.8 {
+			t.Errorf("%d bytes: the fullest class is %.2f full when counters are evicted", CounterBytes(*p), worst)
+		}
+	}
+}
+
+// skipShort skips a test in the tier that races.
+func skipShort(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("one goroutine, and long: the race detector has nothing to see")
+	}
+}

@@ -1,0 +1,82 @@
+package limiter_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// Counters are exact while their size class grows around them, and while another one takes
+// its memory away and it grows again.
+func TestHistoriesGrow(t *testing.T) {
+	const strangers = 24
+	week := limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: 7 * 24 * time.Hour}
+	for _, g := range games() {
+		t.Run(g.name, func(t *testing.T) {
+			r := newRand(t)
+			check := checker(g.model, true)
+			grown, evicted := false, 0
+			for n := range histories() / 4 {
+				tab, rec := sizedTable(t, 32<<10), &recorder{}
+				policy := g.policies[r.IntN(len(g.policies))]
+				now := epoch + limiter.Time(r.Int64N(int64(g.span)))
+				var plan [][]op
+				for range clients - 1 {
+					var part []op
+					for range opsAClient {
+						part = append(part, op{
+							counter: r.IntN(4), now: now, hits: uint64(r.IntN(3)), policy: policy, budget: time.Minute,
+						})
+					}
+					plan = append(plan, part)
+				}
+				var others []op
+				for s := range strangers {
+					o := op{counter: 4 + s, now: now, hits: 1, policy: policy}
+					if limiter.CounterBytes(*policy) == 16 {
+						// No two words are equal: a slot of one word that changes hands twice may
+						// be taken for what it was; see Table.insert.
+						o.policy, o.hits = &week, uint64(s+1)
+					}
+					others = append(others, o)
+				}
+				before := tab.Stats().Used
+				rec.race(tableTurn(t, r), r, spreadOut{tab}, append(plan, others))
+				grown = grown || tab.Stats().Used > before
+				if tab.Stats().Evicted > 0 {
+					// A writer that stands still, which hooks let it, keeps its block from being
+					// split for so long that others evict.
+					evicted++
+					continue
+				}
+				kept := slices.DeleteFunc(rec.ops, func(o porcupine.Operation) bool { return as[op](o.Input).counter >= 4 })
+				if !porcupine.CheckOperations(check, kept) {
+					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(kept))
+				}
+			}
+			if evicted > histories()/8 {
+				t.Errorf("%d histories with evictions of %d", evicted, histories()/4)
+			}
+			if !grown {
+				t.Error("no size class has grown")
+			}
+		})
+	}
+}
+
+// spreadOut is a table whose counters do not share their blocks, as those of counterID do.
+type spreadOut struct{ *limiter.Table }
+
+func (s spreadOut) Decide(now limiter.Time, b *limiter.Batch) {
+	for i := range b.Charges {
+		h := identity.Key{}.Hasher()
+		h.Word(b.Charges[i].ID.Hi)
+		b.Charges[i].ID = h.Sum()
+	}
+	s.Table.Decide(now, b)
+}
