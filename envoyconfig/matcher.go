@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // verdict says whether something matches. If that is not known, unknown says why.
@@ -61,14 +62,27 @@ func lower(s string) string {
 	}, s)
 }
 
-// newRegex reads a RegexMatcher, which matches all of a text.
+// newRegex reads a RegexMatcher, which matches all of a text. To Envoy each byte is a
+// character: . does not match an ü of UTF-8, but .. does.
 func newRegex(n *node) stringMatcher {
 	pattern := n.field("regex")
-	re, err := regexp.Compile(`\A(?:` + pattern.str() + `)\z`)
+	re, err := regexp.Compile(`\A(?:` + latin1(pattern.str()) + `)\z`)
 	if err != nil {
 		return func(string) verdict { return verdict{unknown: "the regular expression " + pattern.shown()} }
 	}
-	return func(s string) verdict { return verdict{yes: re.MatchString(s)} }
+	return func(s string) verdict { return verdict{yes: re.MatchString(latin1(s))} }
+}
+
+// latin1 makes a character of each byte.
+func latin1(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) < 0 {
+		return s
+	}
+	runes := make([]rune, len(s))
+	for i := range len(s) {
+		runes[i] = rune(s[i])
+	}
+	return string(runes)
 }
 
 // headerMatchers must all match.

@@ -249,7 +249,7 @@ func (g generator) stringMatcher() object {
 	case 0:
 		m["exact"] = pick(g, values...)
 	case 1:
-		m["safe_regex"] = object{"regex": pick(g, "[a-z]+", "^al", "al.*", "(?i)AL", "\\d+", ".")}
+		m["safe_regex"] = object{"regex": pick(g, "[a-z]+", "^al", "al.*", "(?i)AL", "\\d+", ".", "..", "[^a]+", "ü", "(?i)Ü")}
 	default:
 		m[pick(g, "prefix", "suffix", "contains")] = pick(g, "a", "A", "42", "li", "e")
 	}
