@@ -56,15 +56,13 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 		switch {
 		case l.Unit.Seconds() == 0:
 			c.fail(l.Pos, path, "unknown unit %d; allowed are %s", l.Unit, strings.Join(rules.UnitNames(), ", "))
-		case l.WindowMistake() != "":
-			c.fail(l.Pos, path, "%s", l.WindowMistake())
 		default:
-			mistakes := l.Mistakes()
-			for _, m := range mistakes {
-				c.fail(l.Pos, path, "%s", m.Message)
+			wrong := l.WrongWords()
+			for _, message := range wrong {
+				c.fail(l.Pos, path, "%s", message)
 			}
 			// Package rulefile has checked the range of each word. Other sources may not.
-			if p := l.Policy(); len(mistakes) == 0 {
+			if p := l.Policy(); len(wrong) == 0 {
 				if err := p.Validate(); err != nil {
 					c.fail(l.Pos, path, "%v", err)
 				}
@@ -79,7 +77,8 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 }
 
 // Advice returns warnings about rules that are valid, but may surprise in a service that
-// counts in memory, and about acknowledgements that are of no use. `sluice check` shows them. The log of a service that loads the rules
+// counts in memory, and about acknowledgements that are of no use. `sluice check` shows
+// them. The log of a service that loads the rules
 // does not: nothing is wrong there.
 func Advice(s *Set) rules.Diagnostics {
 	long := map[string][]*Limit{}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -51,12 +52,12 @@ func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rul
 	u := c.use(e)
 	u.holds = true
 	l = l.With(e)
-	if wrong := l.WrongWords(); wrong != "" {
+	if wrong := l.WrongWords(); len(wrong) > 0 {
 		if u.wrong >= 0 {
 			u.more++
 		} else {
 			u.wrong = len(c.diagnostics)
-			c.fail(e.Pos, e.At, "these words do not fit the rule %s at %s: %s", nodePath(d, n), l.Pos, wrong)
+			c.fail(e.Pos, e.At, "these words do not fit the rule %s at %s: %s", nodePath(d, n), l.Pos, strings.Join(wrong, "; "))
 		}
 		return cfg, nil
 	}

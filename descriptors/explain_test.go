@@ -85,7 +85,7 @@ no limit: a descriptor without entries matches nothing
 		{"empty", "a=b", `domain "empty"
 no limit: the domain has no descriptors
 `},
-		{"shopp", "a=b", `domain "shopp" is not configured; did you mean "shop", "shoe", "stop"
+		{"shopp", "a=b", `domain "shopp" is not configured; did you mean "shop", "shoe", "stop"?
 no limit: domain "shopp" is not configured, so nothing is limited
 `},
 		{"zzzzzzzzzzzzzzzzz", "a=b", `domain "zzzzzzzzzzzzzzzzz" is not configured

@@ -71,25 +71,22 @@ func (s *Set) Reach(domain string, forms []Form) Reach {
 
 // reachable returns the nodes to which an entry of that form can lead.
 func reachable(at []*node, f *Form) []*node {
-	var next []*node
-	add := func(n *node) {
-		if n != nil && !slices.Contains(next, n) {
-			next = append(next, n)
-		}
-	}
+	var next []*node // each once, since each node has one parent
 	for _, n := range at {
 		if n.below == nil {
 			continue
 		}
 		if !f.AnyKey && !f.AnyValue {
-			add(n.below.next(&Entry{Key: []byte(f.Key), Value: []byte(f.Value)}))
+			if n := n.below.next(&Entry{Key: []byte(f.Key), Value: []byte(f.Value)}); n != nil {
+				next = append(next, n)
+			}
 			continue
 		}
 		for i := range n.below.children {
 			child := &n.below.children[i]
 			key := newPattern(child.key)
 			if f.AnyKey || child.key == f.Key || isWildcard(child.key) && key.matches([]byte(f.Key)) {
-				add(child)
+				next = append(next, child)
 			}
 		}
 	}

@@ -71,11 +71,10 @@ func ParseOverride(text string) (Override, error) {
 		}
 		o.UnitMultiplier = uint32(m)
 	}
-	for u := rules.Second; u <= rules.Year; u++ {
-		if strings.EqualFold(unit, u.String()) {
-			o.Unit = int32(u)
-			return o, nil
-		}
+	u, ok := rules.UnitNamed(unit)
+	if !ok || u == rules.Week {
+		return Override{}, wrong
 	}
-	return Override{}, wrong
+	o.Unit = int32(u)
+	return o, nil
 }

@@ -163,13 +163,13 @@ func (l *Limit) With(e *DefaultItem) Limit {
 }
 
 // WrongWords says why the words of a limit do not fit together. It is empty if they do.
-func (l *Limit) WrongWords() string {
+func (l *Limit) WrongWords() []string {
 	if wrong := l.WindowMistake(); wrong != "" {
-		return wrong
+		return []string{wrong}
 	}
 	var all []string
 	for _, m := range l.Mistakes() {
 		all = append(all, m.Message)
 	}
-	return strings.Join(all, "; ")
+	return all
 }
