@@ -19,7 +19,7 @@ import (
 // source. The set is nil if a diagnostic is an error. With warnings alone it is usable.
 func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 	c := &compiler{
-		opt: opt, set: &Set{domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher(), sha: hasher{sha256.New()},
+		opt: opt, set: &Set{domains: map[string]*domain{}}, hasher: opt.HashKey.Hasher(), sha: hasher{state: sha256.New()},
 		terms: map[Terms]*Terms{},
 	}
 	c.makeRoom(configs)

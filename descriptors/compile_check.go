@@ -40,37 +40,37 @@ func (c *compiler) checkDescriptor(d *domain, n *node) {
 func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 	for i := range cfg.RateLimits {
 		l := &cfg.RateLimits[i]
-		path := limitPath(d, n, cfg.List, i)
+		path := func() string { return limitPath(d, n, cfg.List, i) } // long, and seldom needed
 		if l.Name != "" && slices.Contains(l.Replaces, l.Name) {
-			c.fail(l.Pos, path, "a limit cannot replace itself: its own name is %q", rules.Shorten(l.Name))
+			c.fail(l.Pos, path(), "a limit cannot replace itself: its own name is %q", rules.Shorten(l.Name))
 		}
 		if slices.Contains(l.Replaces, "") {
-			c.fail(l.Pos, path, "an item of replaces has no name; it says which limit is replaced")
+			c.fail(l.Pos, path(), "an item of replaces has no name; it says which limit is replaced")
 		}
 		if l.Unlimited {
 			if len(cfg.RateLimits) > 1 {
-				c.fail(l.Pos, path, "an unlimited limit stands in a list of several; it must be the only one")
+				c.fail(l.Pos, path(), "an unlimited limit stands in a list of several; it must be the only one")
 			}
 			continue
 		}
 		switch {
 		case l.Unit.Seconds() == 0:
-			c.fail(l.Pos, path, "unknown unit %d; allowed are %s", l.Unit, strings.Join(rules.UnitNames(), ", "))
+			c.fail(l.Pos, path(), "unknown unit %d; allowed are %s", l.Unit, strings.Join(rules.UnitNames(), ", "))
 		default:
 			wrong := l.WrongWords()
 			for _, message := range wrong {
-				c.fail(l.Pos, path, "%s", message)
+				c.fail(l.Pos, path(), "%s", message)
 			}
 			// Package rulefile has checked the range of each word. Other sources may not.
 			if p := l.Policy(); len(wrong) == 0 {
 				if err := p.Validate(); err != nil {
-					c.fail(l.Pos, path, "%v", err)
+					c.fail(l.Pos, path(), "%v", err)
 				}
 			}
 		}
 		same := func(other rules.Limit) bool { return other.SameCounter(l) }
 		if j := slices.IndexFunc(cfg.RateLimits[:i], same); j >= 0 {
-			c.fail(l.Pos, path, "two limits of one list have the same algorithm and window, the first at %s; %s",
+			c.fail(l.Pos, path(), "two limits of one list have the same algorithm and window, the first at %s; %s",
 				cfg.RateLimits[j].Pos, l.SameCounterHelp())
 		}
 	}
@@ -78,8 +78,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 
 // Advice returns warnings about rules that are valid, but may surprise in a service that
 // counts in memory, and about acknowledgements that are of no use. `sluice check` shows
-// them. The log of a service that loads the rules
-// does not: nothing is wrong there.
+// them. The log of a service that loads the rules does not: nothing is wrong there.
 func Advice(s *Set) rules.Diagnostics {
 	long := map[string][]*Limit{}
 	for _, l := range s.Limits {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"slices"
+	"strconv"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -20,14 +21,17 @@ import (
 // so swapping two changes what requests match.
 type digest [sha256.Size]byte
 
-// hasher makes digests. One hash serves all of them in turn.
-type hasher struct{ state hash.Hash }
+// hasher makes digests. One hash and one buffer serve all of them in turn.
+type hasher struct {
+	state hash.Hash
+	buf   []byte
+}
 
 // add writes a digest.
-func (h hasher) add(d digest) { h.state.Write(d[:]) }
+func (h *hasher) add(d digest) { h.state.Write(d[:]) }
 
 // sum returns the digest of what was written since the last one.
-func (h hasher) sum() (d digest) {
+func (h *hasher) sum() (d digest) {
 	h.state.Sum(d[:0])
 	h.state.Reset()
 	return d
@@ -35,7 +39,7 @@ func (h hasher) sum() (d digest) {
 
 // set returns the text of [Set.Hash] for the digests of all domains, in the order of
 // their names.
-func (h hasher) set(domains []digest) string {
+func (h *hasher) set(domains []digest) string {
 	for _, d := range domains {
 		h.add(d)
 	}
@@ -45,7 +49,7 @@ func (h hasher) set(domains []digest) string {
 
 // domain returns the digest of a domain. AllOrNothing is what the rules and their
 // defaults say. [Options.AllOrNothing] is left out, since it is not part of the rules.
-func (h hasher) domain(d *domain, allOrNothing bool, below digest) digest {
+func (h *hasher) domain(d *domain, allOrNothing bool, below digest) digest {
 	fmt.Fprintf(h.state, "%q %t %d ", d.name, allOrNothing, d.maxCounters)
 	h.add(below)
 	return h.sum()
@@ -71,7 +75,7 @@ func (all *levelDigests) add(n *node, d digest) {
 }
 
 // level returns the digest of the descriptors of one level.
-func (h hasher) level(all *levelDigests) digest {
+func (h *hasher) level(all *levelDigests) digest {
 	for _, d := range all.wild {
 		h.add(d)
 	}
@@ -81,7 +85,7 @@ func (h hasher) level(all *levelDigests) digest {
 
 // descriptor returns the digest of a descriptor with the words that it has from
 // defaults, given that of the level below it.
-func (h hasher) descriptor(c *rules.Descriptor, below digest) digest {
+func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 	var metadata []byte
 	if c.Metadata != nil {
 		var err error
@@ -89,24 +93,36 @@ func (h hasher) descriptor(c *rules.Descriptor, below digest) digest {
 			metadata = fmt.Append(nil, c.Metadata) // infinity is no JSON; maps are sorted here too
 		}
 	}
-	fmt.Fprintf(h.state, "%q %q %t %t %t %t %t %t %q ", c.Key, c.Value, c.ShadowMode, c.QuotaMode,
-		c.DetailedMetric, c.ValueToMetric, c.ShareThreshold, c.List, metadata)
+	b := h.buf[:0]
+	for _, text := range []string{c.Key, c.Value, string(metadata)} {
+		b = append(strconv.AppendQuote(b, text), ' ')
+	}
+	for _, set := range []bool{c.ShadowMode, c.QuotaMode, c.DetailedMetric, c.ValueToMetric, c.ShareThreshold, c.List} {
+		b = append(strconv.AppendBool(b, set), ' ')
+	}
 	for i := range c.RateLimits {
 		l := &c.RateLimits[i]
-		fmt.Fprintf(h.state, "%t %q ", l.Unlimited, l.Name)
+		b = append(strconv.AppendBool(b, l.Unlimited), ' ')
+		b = append(strconv.AppendQuote(b, l.Name), ' ')
 		if len(l.Replaces) > 0 {
-			fmt.Fprintf(h.state, "%q ", slices.Sorted(slices.Values(l.Replaces)))
+			b = fmt.Appendf(b, "%q ", slices.Sorted(slices.Values(l.Replaces)))
 		}
 		if l.Unlimited {
 			continue
 		}
 		p := l.Policy()
-		fmt.Fprintf(h.state, "%d %d %d %d %d %d %d %d %d ", l.RequestsPerUnit, l.Unit, max(1, l.UnitMultiplier),
-			p.Algorithm, p.SubWindows, p.Burst, p.Slack, p.MaxWait, p.MaxWaiting)
+		for _, n := range []int64{
+			int64(l.RequestsPerUnit), int64(l.Unit), int64(max(1, l.UnitMultiplier)), int64(p.Algorithm),
+			int64(p.SubWindows), int64(p.Burst), int64(p.Slack), int64(p.MaxWait), int64(p.MaxWaiting),
+		} {
+			b = append(strconv.AppendInt(b, n, 10), ' ')
+		}
 		if l.CountRefused != nil {
-			fmt.Fprintf(h.state, "%t ", *l.CountRefused)
+			b = append(strconv.AppendBool(b, *l.CountRefused), ' ')
 		}
 	}
+	h.state.Write(b)
+	h.buf = b
 	h.add(below)
 	return h.sum()
 }

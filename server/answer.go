@@ -115,9 +115,11 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 			metadata[l.Rule] = newObject(l.Rule.Metadata())
 		}
 	}
+	var scratch []byte
 	counters := s.metrics.Rules.Configure(labels, len(set.Limits), func(i int) telemetry.RuleLimit {
 		l := set.Limits[i]
-		key, key1End, key2End := l.Rule.AppendMetricKey(nil, nil)
+		key, key1End, key2End := l.Rule.AppendMetricKey(scratch[:0], nil)
+		scratch = key
 		limit := telemetry.RuleLimit{Key: telemetry.NewRuleKey(labels[l.Rule.DomainIndex()], l.Label, key, key1End, key2End)}
 		if !l.Rule.Unlimited {
 			limit.Requests, limit.Window = uint64(l.RequestsPerUnit), l.Policy.Window

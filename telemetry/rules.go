@@ -148,10 +148,11 @@ func (c *Configured) Of(i int) *RuleCounters {
 }
 
 // Configure makes n limits the configured ones and returns their counters. Limit returns
-// each by its number; it may be called for as long as the counters are used. Limits of
-// equal keys share their counters and show the first one's numbers. Counters of keys that
-// had series before go on from their values; series of keys that are no longer there end.
-// Domains are all that are configured, those without limits too.
+// each by its number. It may be called for as long as the counters are used, by one
+// goroutine at a time. Limits of equal keys share their counters and show the first one's
+// numbers. Counters of keys that had series before go on from their values; series of keys
+// that are no longer there end. Domains are all that are configured, those without limits
+// too.
 func (r *Rules) Configure(domains []string, n int, limit func(i int) RuleLimit) *Configured {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,8 +217,8 @@ func (r *Rules) sharedLocked(k RuleKey) *RuleCounters {
 	if k == otherKey(k.Domain) {
 		return (*r.overflow.Load())[k.Domain]
 	}
-	if s := (*r.runtime.Load())[k.text()]; s != nil {
-		return s.counters
+	if known := *r.runtime.Load(); len(known) > 0 && known[k.text()] != nil {
+		return known[k.text()].counters
 	}
 	return nil
 }
