@@ -11,15 +11,12 @@ import (
 // BenchmarkCall has a connection answer the calls of a warm Envoy: all headers but the path are in the
 // table.
 func BenchmarkCall(b *testing.B) {
-	t := &testing.T{}
-	c := begun(t)
-	path := "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
-	c.conn = NewServer(Options{Limits: testLimits, Paths: []string{path}}).NewConn(constant{}, c.now)
-	c.in.Reset()
-	c.in.WriteString(Preface)
+	const path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+	c := newClient(b, func(o *Options) { o.Paths = []string{path} })
+	c.conn.handler = constant{}
 	c.must(c.WriteSettings())
 	c.must(c.WriteSettingsAck())
-	c.encoder.SetMaxDynamicTableSize(4096)
+	c.must(c.WriteWindowUpdate(0, mostWindow-defaultWindow))
 	one := func(id uint32) {
 		fields := request(path, "grpc-timeout", "20m", "x-envoy-internal", "true", "x-envoy-expected-rq-timeout-ms", "20")
 		block := []byte{}

@@ -47,7 +47,7 @@ func (e *echo) Exceeded(b Bound, size int) Status {
 // client writes frames to a connection and reads what it appends by x/net.
 type client struct {
 	*http2.Framer // writes
-	t             *testing.T
+	t             testing.TB
 	in            bytes.Buffer
 	out           []byte
 	encoder       *hpack.Encoder
@@ -60,7 +60,7 @@ type client struct {
 	err     error
 }
 
-func newClient(t *testing.T, options ...func(*Options)) *client {
+func newClient(t testing.TB, options ...func(*Options)) *client {
 	t.Helper()
 	o := Options{Limits: testLimits, Paths: []string{"/test.Service/Other", echoPath}, Encodings: []string{"gzip"}}
 	for _, change := range options {
@@ -78,7 +78,7 @@ func newClient(t *testing.T, options ...func(*Options)) *client {
 }
 
 // begun returns a client that has exchanged SETTINGS.
-func begun(t *testing.T, options ...func(*Options)) *client {
+func begun(t testing.TB, options ...func(*Options)) *client {
 	t.Helper()
 	c := newClient(t, options...)
 	c.must(c.WriteSettings())
