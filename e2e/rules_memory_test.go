@@ -31,7 +31,7 @@ func TestMemoryOfRules(t *testing.T) {
 		t.Logf("| %d | %.0f | %.0f | %.0f | %.2f |", tt.rules, float64(started.RSS)/mb,
 			float64(started.Peak)/mb, float64(reloaded.Peak)/mb, float64(reloaded.Peak)/float64(started.Peak))
 		// It is less than half as much again. When the collector runs is chance, so a tenth more
-		// is allowed; it was 1.8 when both sets of rules had their texts and their parsed files.
+		// is allowed.
 		if most := started.Peak * 8 / 5; reloaded.Peak > most {
 			t.Errorf("a reload of %d rules takes up to %d bytes, want at most half as much again as the start, and a tenth: %d", tt.rules, reloaded.Peak, most)
 		}
