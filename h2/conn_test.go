@@ -60,13 +60,13 @@ type client struct {
 	err     error
 }
 
-func newClient(t testing.TB, options ...func(*Options)) *client {
-	t.Helper()
+func newClient(tb testing.TB, options ...func(*Options)) *client {
+	tb.Helper()
 	o := Options{Limits: testLimits, Paths: []string{"/test.Service/Other", echoPath}, Encodings: []string{"gzip"}}
 	for _, change := range options {
 		change(&o)
 	}
-	c := &client{t: t, handler: new(echo), now: time.Hour}
+	c := &client{t: tb, handler: new(echo), now: time.Hour}
 	c.conn = NewServer(o).NewConn(c.handler, c.now)
 	c.out = c.conn.Start(nil)
 	c.Framer = http2.NewFramer(&c.in, nil)
@@ -78,9 +78,9 @@ func newClient(t testing.TB, options ...func(*Options)) *client {
 }
 
 // begun returns a client that has exchanged SETTINGS.
-func begun(t testing.TB, options ...func(*Options)) *client {
-	t.Helper()
-	c := newClient(t, options...)
+func begun(tb testing.TB, options ...func(*Options)) *client {
+	tb.Helper()
+	c := newClient(tb, options...)
 	c.must(c.WriteSettings())
 	c.must(c.WriteSettingsAck())
 	c.want("SETTINGS", "WINDOW_UPDATE 0 983041", "SETTINGS ACK")

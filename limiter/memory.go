@@ -51,6 +51,9 @@ func newSizeClass(size int, start, most uint64) *sizeClass {
 		p = unsafe.Add(p, most*ways*noteBytes)
 		s.cells = unsafe.Slice((*atomic.Uint64)(p), most*ways*s.stride())
 	}
+	if s.memory != nil && start >= hugeStep { // a small part of a table that is larger by far
+		s.each(0, start&^(hugeStep-1), adviseHuge)
+	}
 	return s
 }
 

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"math/bits"
+	"runtime"
 	"slices"
 	"sync/atomic"
 )
@@ -158,7 +159,11 @@ func (p *Partition) most() uint64 {
 func (p *Partition) cut(now Time) {
 	for s := range p.all() {
 		s.resizing.Lock()
-		for s.inUse() > p.most() && s.merge(p.table, now, true) {
+		for s.inUse() > max(p.most(), s.start) {
+			if !s.merge(p.table, now, true) {
+				runtime.Gosched() // to who writes one of the counters
+				continue
+			}
 			p.table.spare.Add(s.blockSize())
 		}
 		s.resizing.Unlock()

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -213,6 +214,37 @@ func TestALowerBoundHolds(t *testing.T) {
 	}
 	if kept < 50 {
 		t.Errorf("%d of those with more hits are left, want most", kept)
+	}
+}
+
+// A lower bound holds also if a counter beyond it is being written meanwhile.
+func TestALowerBoundWaitsForWriters(t *testing.T) {
+	tab := newTable(t, 1<<20)
+	partition := reserve(t, tab, "d", 800)
+	for n := range 500 {
+		inPartition(tab, partition, n, ringOfTen(5), 1)
+	}
+	class := partition.class(ringOfTen(5))
+	var held *slot
+	for index := (class.inUse() - 1) * ways; held == nil; index++ {
+		if s := class.at(index); s.tag.Load() != 0 {
+			held = s
+		}
+	}
+	word := held.word.Load()
+	held.word.Store(word | lockBit)
+	done := make(chan struct{})
+	go func() {
+		reserve(t, tab, "d", 80)
+		close(done)
+	}()
+	for range 100 {
+		runtime.Gosched()
+	}
+	held.word.Store(word)
+	<-done
+	if n := class.inUse(); n != 10 {
+		t.Errorf("%d blocks are in use, want 10", n)
 	}
 }
 
