@@ -187,7 +187,7 @@ func TestUnusedClassesGiveMemoryBack(t *testing.T) {
 	for round := range 3 {
 		for i, p := range policies {
 			now += 3 * Time(time.Hour)
-			if want, got := fill(now, p, round<<40+i<<32), tab.Live(now); got != want {
+			if want, got := fill(now, p, round<<27+i<<24), tab.Live(now); got != want {
 				t.Errorf("%d live, want %d", got, want)
 			}
 			if s := tab.Stats(); s.Used > bytes+1<<20 {
@@ -214,12 +214,12 @@ func TestAFloodLeavesRoomForOtherSizes(t *testing.T) {
 			}
 			n := bytes / 3 / CounterBytes(*late)
 			for i := range n {
-				decide(tab, min1, take(counterID(1<<40+i), late))
-				decide(tab, min1, take(counterID(2<<40+i), flooded))
+				decide(tab, min1, take(counterID(1<<28+i), late))
+				decide(tab, min1, take(counterID(2<<28+i), flooded))
 			}
 			lost := 0
 			for i := range n {
-				if decide(tab, min1, Charge{ID: counterID(1<<40 + i), Policy: late}).Decisions[0].Before == 0 {
+				if decide(tab, min1, Charge{ID: counterID(1<<28 + i), Policy: late}).Decisions[0].Before == 0 {
 					lost++
 				}
 			}
