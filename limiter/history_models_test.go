@@ -15,7 +15,14 @@ type model func(state []int64, o op) ([]int64, answer)
 func fits(used, hits, limit int64) bool { return used+hits <= limit }
 
 // floor rounds t down to a multiple of unit. Times are positive here.
-func floor(t limiter.Time, unit time.Duration) int64 { return int64(t) / int64(unit) }
+// floor divides a time, which may be before 1970, and rounds down.
+func floor(t limiter.Time, unit time.Duration) int64 {
+	n := int64(t) / int64(unit)
+	if int64(t)%int64(unit) < 0 {
+		n--
+	}
+	return n
+}
 
 // fixedWindow's state is the end of the window and the hits in it.
 func fixedWindow(s []int64, o op) ([]int64, answer) {

@@ -125,12 +125,16 @@ type worker struct {
 func counterID(n int, pair bool) identity.ID {
 	id := identity.ID{Hi: uint64(n+1) << 40, Lo: 0x1234_5678_9abc_def0}
 	if !pair {
-		id.Hi *= 0xd6e8_feb8_6659_fd93
-		id.Lo = uint64(n+1) * 0x9e37_79b9_7f4a_7c15
-		id.Lo ^= id.Lo >> 29
-		id.Lo *= 0xbf58_476d_1ce4_e5b9
+		id = identity.ID{Hi: mix(uint64(n)), Lo: mix(^uint64(n))}
 	}
 	return id
+}
+
+// mix spreads a number over all 64 bits.
+func mix(x uint64) uint64 {
+	x = (x + 1) * 0x9e37_79b9_7f4a_7c15
+	x = (x ^ x>>29) * 0xbf58_476d_1ce4_e5b9
+	return x ^ x>>32
 }
 
 // ask decides one charge.
