@@ -184,6 +184,9 @@ func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitt
 	const counters = 2
 	var states [counters][]int64
 	var witnesses [counters]witness
+	for i := range witnesses {
+		witnesses[i].newest, witnesses[i].end = -1<<62, -1<<62 // long before all
+	}
 	for step := range clockSteps() {
 		o := op{counter: r.IntN(counters), hits: 1, policy: g.policies[r.IntN(len(g.policies))], now: clock.next(t, g.span)}
 		switch r.IntN(8) {

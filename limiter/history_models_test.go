@@ -14,7 +14,6 @@ type model func(state []int64, o op) ([]int64, answer)
 
 func fits(used, hits, limit int64) bool { return used+hits <= limit }
 
-// floor rounds t down to a multiple of unit. Times are positive here.
 // floor divides a time, which may be before 1970, and rounds down.
 func floor(t limiter.Time, unit time.Duration) int64 {
 	n := int64(t) / int64(unit)
