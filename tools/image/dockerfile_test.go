@@ -178,7 +178,7 @@ func TestPage(t *testing.T) {
 			names = append(names, "`/"+path+"`")
 		}
 	}
-	names = append(names, config.Config.User, "**The command is `"+config.Config.Entrypoint[0]+"`**")
+	names = append(names, config.Config.User, "**The default command is `"+config.Config.Entrypoint[0]+"`**")
 	for _, name := range names {
 		if !strings.Contains(string(text), name) {
 			t.Errorf("docs/image.md does not have %s", name)
