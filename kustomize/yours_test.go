@@ -19,13 +19,8 @@ func TestYours(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(page), "```yaml\n")
-	text, _, found := strings.Cut(rest, "```")
-	if !found || !strings.Contains(text, remote) {
+	text := readmePart(t, "```yaml\n")
+	if !strings.Contains(text, remote) {
 		t.Fatalf("README.md has no kustomization: %q", text)
 	}
 	// Here the repository is at hand, whatever the version.
@@ -90,6 +85,22 @@ func TestYours(t *testing.T) {
 	}
 }
 
+// readmePart returns what stands in README.md between the first place of begin and the end of
+// that fence.
+func readmePart(t *testing.T, begin string) string {
+	t.Helper()
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), begin)
+	part, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatalf("README.md has nothing that begins with %q", begin)
+	}
+	return part
+}
+
 // TestYourPorts moves a port of a sidecar as README.md tells users to.
 func TestYourPorts(t *testing.T) {
 	t.Parallel()
@@ -97,15 +108,7 @@ func TestYourPorts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(page), "```yaml\npatches:")
-	patch, _, found := strings.Cut(rest, "```")
-	if !found {
-		t.Fatal("README.md has no patch")
-	}
+	patch := readmePart(t, "```yaml\npatches:")
 	for _, overlay := range []string{"sidecar-unix", "sidecar-loopback"} {
 		documents, err := files.build(tree{"kustomization.yaml": combo{overlay: overlay}.kustomization() + "patches:" + patch})
 		if err != nil {

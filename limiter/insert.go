@@ -166,12 +166,7 @@ func (t *Table) takeSlot(sc *sizeClass, index, word uint64, at Time) bool {
 	if old == 0 {
 		return true
 	}
-	owner := algorithmOf(old)
-	end, live := owner.expiry(sc, index, word, at)
-	if !live {
-		t.raiseHorizon(min(end, at))
-	}
-	lost := live && owner.weight(sc, index, word) > 0
+	lost := t.loses(sc, old, index, word, at)
 	pause(beforeSlotDead)
 	if !s.word.CompareAndSwap(word, dead) {
 		return false
@@ -183,12 +178,18 @@ func (t *Table) takeSlot(sc *sizeClass, index, word uint64, at Time) bool {
 
 // leaveSlot is takeSlot for a frozen counter that gets no other slot.
 func (t *Table) leaveSlot(sc *sizeClass, tag, index, word uint64, at Time) {
+	sc.gone(t.loses(sc, tag, index, word, at))
+}
+
+// loses reports whether something is lost with the counter that a slot with tag and word
+// has. If it has expired, the horizon is at least its end from now on.
+func (t *Table) loses(sc *sizeClass, tag, index, word uint64, at Time) bool {
 	owner := algorithmOf(tag)
 	end, live := owner.expiry(sc, index, word, at)
 	if !live {
 		t.raiseHorizon(min(end, at))
 	}
-	sc.gone(live && owner.weight(sc, index, word) > 0)
+	return live && owner.weight(sc, index, word) > 0
 }
 
 // gone counts a counter that has lost its slot.

@@ -73,16 +73,7 @@ func (k *checkCmd) Run(c console) error {
 			diagnostics = append(diagnostics, rules.Diagnostic{Severity: rules.Warning, Code: rules.GRPCAllow, Message: odd})
 		}
 	}
-	errors, warnings := 0, 0
-	for _, d := range diagnostics {
-		switch d.Severity {
-		case rules.Error:
-			errors++
-		case rules.Warning:
-			warnings++
-		default: // notes are not counted
-		}
-	}
+	errors, warnings := countFindings(diagnostics, func(d rules.Diagnostic) rules.Severity { return d.Severity })
 	failed := errors > 0 || k.Strict && warnings > 0
 	if k.Output == "json" {
 		err = writeReport(c, set, diagnostics, !failed)
@@ -115,6 +106,21 @@ func (k *checkCmd) writeFindings(c console, set *descriptors.Set, diagnostics ru
 	_, err := fmt.Fprintf(c.out, "%s, %s, %s: hash %s\n",
 		count(len(set.Domains()), "domain"), count(len(set.Limits), "limit"), count(warnings, "warning"), set.Hash)
 	return err
+}
+
+// countFindings counts the errors and warnings among what check or envoy check found, but no
+// notes.
+func countFindings[F any](findings []F, severity func(F) rules.Severity) (errors, warnings int) {
+	for _, f := range findings {
+		switch severity(f) {
+		case rules.Error:
+			errors++
+		case rules.Warning:
+			warnings++
+		default:
+		}
+	}
+	return errors, warnings
 }
 
 // ruleFlags are flags that check and explain share with serve, and with its variables.

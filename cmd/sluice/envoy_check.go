@@ -43,16 +43,7 @@ func (k *envoyCheckCmd) Run(c console) error {
 		return err
 	}
 	findings := config.Check(set)
-	errors, warnings := 0, 0
-	for _, f := range findings {
-		switch f.Severity {
-		case rules.Error:
-			errors++
-		case rules.Warning:
-			warnings++
-		default: // notes are not counted
-		}
-	}
+	errors, warnings := countFindings(findings, func(f envoyconfig.Finding) rules.Severity { return f.Severity })
 	failed := errors > 0 || k.Strict && warnings > 0
 	if k.Output == "json" {
 		err = writeEnvoyReport(c, findings, !failed)
