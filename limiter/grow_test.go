@@ -290,3 +290,23 @@ func skipShort(tb testing.TB) {
 		tb.Skip("one goroutine, and long: the race detector has nothing to see")
 	}
 }
+
+// A slot that a counter moved away from never gets the word again that it had, though its
+// next owner be like it: a charge that stood still meanwhile would be the stranger's.
+func TestASlotThatWasLeftHasAnotherWord(t *testing.T) {
+	for _, size := range []int{0, 5} {
+		class := newSizeClass(size, 2, 2)
+		const index, payload = 3, 7
+		class.fill(index, 0, 1<<kindBits|2, payload)
+		seen := class.at(index).word.Load()
+		word, ok := class.freeze(index)
+		if !ok {
+			t.Fatal("a counter that nobody writes cannot be frozen")
+		}
+		class.empty(index, word)
+		class.fill(index, class.at(index).word.Load(), 2<<kindBits|2, payload)
+		if got := class.at(index).word.Load(); got == seen {
+			t.Errorf("%d cells: the next owner's word is %#x again", size, got)
+		}
+	}
+}
