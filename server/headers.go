@@ -25,6 +25,7 @@ const maxTraceHeader = 16 << 10
 type headerBound struct {
 	max      int
 	kept     []string // the headers that tracing reads, in lower case
+	all      bool     // all are kept: there are services that may read them
 	rejected prometheus.Counter
 	logger   *zap.Logger // see rareLogger
 }
@@ -40,7 +41,7 @@ func (b *headerBound) inspect(ctx context.Context, info *tap.Info) (context.Cont
 	for name, values := range info.Header {
 		n := fieldSize(name, values)
 		size += n
-		if n > maxTraceHeader || !slices.Contains(b.kept, name) {
+		if !b.all && (n > maxTraceHeader || !slices.Contains(b.kept, name)) {
 			delete(info.Header, name)
 		}
 	}

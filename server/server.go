@@ -54,6 +54,9 @@ type Options struct {
 	TLS *TLS `kong:"-"`
 	// Tracing, if not nil, makes a span of every rate-limit request over gRPC.
 	Tracing *telemetry.Tracing `kong:"-"`
+	// Register, if not nil, adds gRPC services to those of the server, and the headers of all calls
+	// are kept for them. Suites that judge a transport bring services of their own.
+	Register func(grpc.ServiceRegistrar) `kong:"-"`
 }
 
 // defaultSocketMode lets the socket's user and group connect.
@@ -181,7 +184,10 @@ func (s *Server) newGRPC(h *handler, creds credentials.TransportCredentials) *gr
 		Ended:           s.metrics.EndedConnections,
 		Logger:          h.rare,
 	})
-	headers := &headerBound{max: int(s.options.Limits.MaxHeaderBytes), rejected: s.metrics.Rejected.Headers, logger: h.rare}
+	headers := &headerBound{
+		max: int(s.options.Limits.MaxHeaderBytes), all: s.options.Register != nil,
+		rejected: s.metrics.Rejected.Headers, logger: h.rare,
+	}
 	if s.options.Tracing != nil {
 		headers.kept = s.options.Tracing.Headers
 	}
@@ -192,6 +198,9 @@ func (s *Server) newGRPC(h *handler, creds credentials.TransportCredentials) *gr
 	server := grpc.NewServer(options...)
 	server.RegisterService(&serviceDesc, h)
 	grpc_health_v1.RegisterHealthServer(server, s.health.grpc)
+	if s.options.Register != nil {
+		s.options.Register(server)
+	}
 	reflection.Register(server)
 	return server
 }

@@ -1,0 +1,73 @@
+// Package transport runs sluice's gRPC server with services of others, for suites that judge what
+// carries gRPC.
+package transport
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// Names are the transports, as --grpc-transport has them.
+var Names = []string{"grpc-go"}
+
+// limits are the defaults of sluice's flags.
+var limits = server.Limits{
+	MaxMessageBytes: 4 << 20, MaxConnections: 10_000, MaxHTTPConnections: 1000, MaxStreams: 1024, MaxHeaderBytes: 128 << 10,
+	ConnectionTimeout: 5 * time.Second, MaxConnectionIdle: 15 * time.Minute,
+	KeepaliveTime: time.Minute, KeepaliveTimeout: 10 * time.Second, KeepaliveMinTime: 10 * time.Second,
+}
+
+// Server is a running server without rules.
+type Server struct {
+	// Addr is where it listens, host:port.
+	Addr string
+
+	stop context.CancelFunc
+	done chan error
+}
+
+// Start runs a server on a free port of loopback, with the services that register adds. The caller
+// must call Stop.
+func Start(name string, register func(grpc.ServiceRegistrar)) (*Server, error) {
+	metrics, err := telemetry.New(telemetry.Options{})
+	if err != nil {
+		return nil, err
+	}
+	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
+	if err != nil {
+		return nil, err
+	}
+	core, logs := observer.New(zapcore.InfoLevel)
+	options := server.Options{
+		GRPCAddr: "127.0.0.1:0", Transport: name, Limits: limits, DrainTimeout: time.Second, Register: register,
+	}
+	s := server.New(options, server.NewService(server.Settings{}, table, metrics), metrics, zap.New(core))
+	ctx, stop := context.WithCancel(context.Background())
+	if err := s.Listen(ctx); err != nil {
+		stop()
+		return nil, err
+	}
+	running := &Server{stop: stop, done: make(chan error, 1)}
+	go func() { running.done <- s.Run(ctx) }()
+	for _, e := range logs.FilterMessage("listening").All() {
+		if addr, ok := e.ContextMap()["addr"].(string); ok {
+			running.Addr = addr
+		}
+	}
+	return running, nil
+}
+
+// Stop ends the server. It returns why it could not serve.
+func (s *Server) Stop() error {
+	s.stop()
+	return <-s.done
+}
