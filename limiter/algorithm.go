@@ -28,6 +28,10 @@ type algorithm interface {
 	// load makes v's state what its word and its cells say. It reports false if the
 	// cells changed meanwhile.
 	load(v *view, at Time, p *Policy) bool
+	// found makes v's state what v.found says, and v one whose cells are in v.found.
+	found(v *view, at Time, p *Policy)
+	// tell makes s, which is as the zero value but for its memory, the state st of v.
+	tell(v *view, at Time, p *Policy, st state, s *State)
 
 	// decide decides c, of which hits are left, in the state st. It returns the state
 	// that follows if c is charged. What the decision says of that state is for finish

@@ -61,6 +61,15 @@ func TestNoAllocations(t *testing.T) {
 			if n := testing.AllocsPerRun(100, func() { now += Time(24 * time.Hour); tab.Decide(now, b) }); n != 0 {
 				t.Errorf("new windows: %v allocations", n)
 			}
+			found := make([]State, len(tt.charges))
+			tab.Find(now, b, found)
+			b.Conclude(now, found)
+			if n := testing.AllocsPerRun(100, func() { tab.Find(now, b, found); b.Conclude(now, found) }); n != 0 {
+				t.Errorf("concluded: %v allocations", n)
+			}
+			if n := testing.AllocsPerRun(100, func() { b.Left(now, 0, &found[0]); b.Turn(now, 0) }); n != 0 {
+				t.Errorf("told: %v allocations", n)
+			}
 		})
 	}
 	t.Run("new counters", func(t *testing.T) {

@@ -112,6 +112,7 @@ type Batch struct {
 	marks   []int64  // the number of the state in which a charge left its counter
 	left    []uint64 // hits that remain after the set-off; see hits
 	offset  bool     // left is valid
+	kept    []kept   // the counters, if a store told of them; see Conclude
 }
 
 // Reset empties the batch and keeps its memory.
@@ -120,4 +121,6 @@ func (b *Batch) Reset() {
 	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
 	b.QuotaPass, b.Denied, b.offset = false, false, false
 	b.Budget, b.Partition, b.Wait = 0, nil, 0
+	clear(b.kept)
+	b.kept = b.kept[:0]
 }

@@ -9,6 +9,8 @@ import (
 // filled; the answers are in b.Decisions and b.Denied.
 //
 // Groups are decided one after another, each seeing what those before it took.
+//
+// A nil table decides on what a store told of the counters; see [Batch.Conclude].
 func (t *Table) Decide(now Time, b *Batch) {
 	n := len(b.Charges)
 	if len(b.Decisions) != n || len(b.marks) != n {
@@ -16,7 +18,7 @@ func (t *Table) Decide(now Time, b *Batch) {
 	}
 	b.Denied, b.Wait, b.offset = false, 0, false
 
-	if n > 1 {
+	if n > 1 && t != nil {
 		t.Prefetch(b) // all at once, while the first is searched for
 	}
 	grouped, refunds, quota := b.survey()
@@ -112,13 +114,13 @@ func (t *Table) charge(at Time, b *Batch, i int) {
 	p, v := c.Policy, &b.view
 	a := p.algorithm()
 	for {
-		t.read(at, b, c, v)
+		t.read(at, b, i, v)
 		after, ok := a.decide(v, at, c, b.hits(i), b.Budget, v.state, d)
 		if !ok {
 			continue
 		}
 		a.finish(v, at, p, b.Budget, after, d) // reads cells, of which the write says whether they were true
-		if t.write(at, b, c, v, after) {
+		if t.write(at, b, i, v, after) {
 			b.marks[i] = after.num
 			return
 		}

@@ -99,7 +99,8 @@ func windowEnd(p *Policy, at Time) int64 {
 // seconds returns the time in whole seconds, rounded down.
 func (t Time) seconds() int64 { return floorDiv(int64(t), int64(time.Second)) }
 
-// until returns the time from t to the Unix second end.
+// until returns the time from t to the Unix second end, at least 1 ns: a store may decide a
+// moment after the window has ended that its caller named.
 func (t Time) until(end int64) time.Duration {
-	return time.Duration(end*int64(time.Second) - int64(t)) // which may turn over twice
+	return max(1, time.Duration(end*int64(time.Second)-int64(t))) // which may turn over twice
 }

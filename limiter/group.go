@@ -122,7 +122,7 @@ func (t *Table) quotaHasRoom(at Time, b *Batch) bool {
 			continue
 		}
 		for {
-			t.read(at, b, c, v)
+			t.read(at, b, i, v)
 			if _, ok := c.Policy.algorithm().decide(v, at, c, c.Hits, b.Budget, v.state, d); ok {
 				break
 			}
@@ -222,13 +222,16 @@ func (t *Table) peekAll(at Time, b *Batch) bool {
 
 // peek is peekAll for the members on one counter.
 func (t *Table) peek(at Time, b *Batch, run []member) bool {
-	c, v := &b.Charges[run[0].index], &run[0].seen
-	t.read(at, b, c, v)
+	v := &run[0].seen
+	t.read(at, b, run[0].index, v)
 	st, ok := v.state, true
 	for i := range run {
 		m := &run[i]
 		c, d := &b.Charges[m.index], &b.Decisions[m.index]
 		m.before = st
+		if v.class == &outside {
+			v.found = &b.kept[m.index].told
+		}
 		after, decided := c.Policy.algorithm().decide(v, at, c, b.hits(m.index), b.Budget, st, d)
 		if !decided {
 			return t.peek(at, b, run)
@@ -281,7 +284,6 @@ func (t *Table) reserveAll(at Time, b *Batch) int {
 // reserve is reserveAll for the members on one counter.
 func (t *Table) reserve(at Time, b *Batch, run []member) bool {
 	first, last := &run[0], &run[len(run)-1]
-	c := &b.Charges[first.index]
 	for {
 		for i := range run {
 			m := &run[i]
@@ -289,7 +291,7 @@ func (t *Table) reserve(at Time, b *Batch, run []member) bool {
 			p.algorithm().finish(&first.seen, at, p, b.Budget, m.after, &b.Decisions[m.index])
 			b.marks[m.index] = m.after.num
 		}
-		if t.write(at, b, c, &first.seen, last.after) {
+		if t.write(at, b, first.index, &first.seen, last.after) {
 			return true
 		}
 		if !t.peek(at, b, run) {

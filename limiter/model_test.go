@@ -264,8 +264,9 @@ func describe(charges []Charge) string {
 	return s.String()
 }
 
-// TestModel plays random tapes. LIMITER_SEED repeats a failure.
-func TestModel(t *testing.T) {
+// seeded returns the random bytes of a test. LIMITER_SEED repeats a failure.
+func seeded(t *testing.T) *rand.ChaCha8 {
+	t.Helper()
 	seed := rand.Uint64()
 	if s := os.Getenv("LIMITER_SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
@@ -275,7 +276,12 @@ func TestModel(t *testing.T) {
 		seed = n
 	}
 	t.Logf("LIMITER_SEED=%d", seed)
-	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16), byte(seed >> 24), byte(seed >> 32)})
+	return rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16), byte(seed >> 24), byte(seed >> 32)})
+}
+
+// TestModel plays random tapes. LIMITER_SEED repeats a failure.
+func TestModel(t *testing.T) {
+	r := seeded(t)
 	for range 300 {
 		data := make([]byte, 1500)
 		_, _ = r.Read(data)

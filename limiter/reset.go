@@ -18,7 +18,7 @@ func (t *Table) Reset(now Time, b *Batch, i int) (used uint64) {
 	a := c.Policy.algorithm()
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	for {
-		t.read(now, b, c, v)
+		t.read(now, b, i, v)
 		if v.slot == nil {
 			return 0
 		}

@@ -71,7 +71,7 @@ func (slidingLog) force(limit uint64, st state, hits uint64) (after state, grown
 func (slidingLog) retryAfter(v *view, at Time, p *Policy, limit uint64, st state, hits uint64) (time.Duration, bool) {
 	stamp := st.num
 	if need := st.past + st.used + hits - limit; need <= st.past {
-		stamp = v.log().at(st.past - need + 1)
+		stamp = v.stampAt(st.past - need + 1)
 	}
 	return time.Duration(stamp + p.window() - at.stamp()), v.slot == nil || v.slot.word.Load() == v.word
 }
@@ -86,13 +86,18 @@ func (slidingLog) finish(v *view, at Time, p *Policy, _ time.Duration, st state,
 		if st.past == 0 {
 			return
 		}
-		stamp = v.log().at(v.staying(1, st))
+		stamp = v.stampAt(v.staying(1, st))
 	}
 	d.Reset = time.Duration(max(1, stamp+p.window()-at.stamp()))
 }
 
 // undo takes out hits of that time, wherever they are.
 func (slidingLog) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (after state, lost bool) {
+	if v.class == &outside { // the batch's own hits are in no cells
+		after = v.state
+		after.used -= min(after.used, d.Charged)
+		return after, false
+	}
 	l, after := v.log(), v.state
 	v.newer = 0
 	for v.newer < v.past && l.at(v.newer+1) > mark {
@@ -175,6 +180,15 @@ func (s *sizeClass) log(index, word uint64) log {
 }
 
 func (v *view) log() log { return v.class.log(v.index, v.word) }
+
+// stampAt returns the time of the nth newest of v's hits that are in cells, of which a store
+// told those that it was asked for.
+func (v *view) stampAt(nth uint64) int64 {
+	if v.class == &outside {
+		return v.found.stampAt(nth)
+	}
+	return v.log().at(nth)
+}
 
 // back returns the number of a cell.
 func (l log) back(n uint64) uint64 {

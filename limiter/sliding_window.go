@@ -50,13 +50,24 @@ func (slidingWindow) fresh(_, from Time, p *Policy) state {
 }
 
 func (slidingWindow) load(v *view, at Time, p *Policy) bool {
-	r, now := p.ring(), at.stamp()
+	r := p.ring()
 	note := v.class.note(v.index)
 	end, past := note.end.Load(), note.past.Load()
-	current := r.number(now)
 	v.head = end/r.length - r.k - 1
+	if v.head == r.number(at.stamp()) { // as pass has it, without a call
+		v.state = state{used: v.word & payloadMask, past: past, num: v.head}
+	} else {
+		v.pass(r, at.stamp(), past)
+	}
+	return v.same()
+}
+
+// pass makes v's state what its ring is now, if past is the sum of the sub-windows before its
+// head.
+func (v *view) pass(r ring, now int64, past uint64) {
+	current := r.number(now)
 	switch count := v.word & payloadMask; {
-	case v.head > current && end-now > r.end(0)+maxLateNanos: // the clock was set back
+	case v.head > current && r.end(v.head)-now > r.end(0)+maxLateNanos: // the clock was set back
 		v.state = state{num: current}
 	case v.head >= current:
 		v.state = state{used: count, past: past, num: v.head}
@@ -65,11 +76,10 @@ func (slidingWindow) load(v *view, at Time, p *Policy) bool {
 	default:
 		past += count
 		for x := v.head - r.k; x < current-r.k; x++ {
-			past -= v.class.count(v.index, floorMod(x, r.k))
+			past -= v.countOf(r.k, x)
 		}
 		v.state = state{past: past, num: current}
 	}
-	return v.same()
 }
 
 func (a slidingWindow) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
@@ -145,6 +155,11 @@ func (r ring) end(number int64) int64 { return (number + r.k + 1) * r.length }
 // countOf returns the hits of a sub-window before the one of v's state.
 func (v *view) countOf(k, x int64) uint64 {
 	switch {
+	case v.class == &outside:
+		if n := v.head - x; n >= 0 && n <= k && n < int64(len(v.found.Counts)) {
+			return uint64(v.found.Counts[n])
+		}
+		return 0
 	case v.slot == nil || x > v.head || x < v.head-k:
 		return 0
 	case x == v.head:

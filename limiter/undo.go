@@ -34,11 +34,11 @@ func (t *Table) release(at Time, b *Batch, i int) {
 	p := c.Policy
 	a := p.algorithm()
 	for {
-		t.read(at, b, c, v)
+		t.read(at, b, i, v)
 		after, lost, left := v.state, d.Wait > 0, &b.spare
-		if v.slot != nil {
+		if v.slot != nil || v.class == &outside {
 			now := at
-			if b.Clock != nil { // read after the word, it is later than all that drained in it
+			if b.Clock != nil && v.class != &outside { // read after the word, it is later than all that drained in it
 				now = max(b.Clock(), at)
 			}
 			after, lost = a.undo(v, at, now, p, b.marks[i], d)
@@ -47,7 +47,7 @@ func (t *Table) release(at Time, b *Batch, i int) {
 			a.finish(v, at, p, b.Budget, after, left)
 			left.Charged, left.Remaining = 0, d.Remaining+d.Charged // as if it had not been charged
 		}
-		if t.write(at, b, c, v, after) {
+		if t.write(at, b, i, v, after) {
 			*d = *left
 			return
 		}

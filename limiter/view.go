@@ -15,13 +15,19 @@ type view struct {
 	head  int64      // of a ring: the number of the sub-window that word counts
 	newer uint64     // of a log: how many hits are newer than those that are undone
 	moves bool       // it is in another size class than where it belongs
+	found *State     // what a store told of the counter; valid if class is outside
 	state            // what all that means at the instant of the view
 }
 
-// read makes v the counter of c at the time at. A window that has passed reads as a
+// read makes v the counter of charge i at the time at. A window that has passed reads as a
 // new one; one that is still to come is kept, because the clock went back or
 // this caller is late.
-func (t *Table) read(at Time, b *Batch, c *Charge, v *view) {
+func (t *Table) read(at Time, b *Batch, i int, v *view) {
+	if t == nil {
+		b.recall(at, i, v)
+		return
+	}
+	c := &b.Charges[i]
 	p, id, partition := c.Policy, c.ID, t.partition(b)
 	a, tag := p.algorithm(), c.tag()
 	for {
@@ -120,14 +126,17 @@ func (v *view) elsewhere(partition *Partition, p *Policy, tag uint64, id identit
 // write replaces what v shows by the state after. It reports whether v was still
 // true; if not, nothing has happened. Of a state that stays the same nothing is
 // written.
-func (t *Table) write(at Time, b *Batch, c *Charge, v *view, after state) bool {
+func (t *Table) write(at Time, b *Batch, i int, v *view, after state) bool {
 	switch {
 	case after == v.state:
 		return v.same()
+	case t == nil:
+		b.remember(i, v, after)
+		return true
 	case v.slot == nil || v.moves:
-		return t.insert(at, b, c, v, after)
+		return t.insert(at, b, &b.Charges[i], v, after)
 	default:
-		return v.replace(c.Policy, after)
+		return v.replace(b.Charges[i].Policy, after)
 	}
 }
 
