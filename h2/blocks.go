@@ -47,7 +47,11 @@ func (c *Conn) receiveHeaders(f *frame) error {
 		}
 	} else {
 		c.last = f.stream
+		c.odd.begun++
 		c.odd.give(oddActsPerCall)
+		if f.stream > lastComfortable {
+			c.out = c.Drain(c.out, c.now, "stream numbers run out")
+		}
 		if c.newest.id != 0 {
 			c.settle(&c.newest)
 		}

@@ -10,8 +10,8 @@ import "time"
 // C++, Ruby and PHP, sends two WINDOW_UPDATEs with every call, so a burst of 500 calls would
 // otherwise end the connection.
 //
-// A client's own resets are no odd acts: a service that stalls for a moment gets one from Envoy for
-// every call.
+// A client's own resets are no odd acts, up to one for each stream: a service that stalls for a moment
+// gets one from Envoy for every call.
 const (
 	oddActsAtOnce    = 1000
 	oddActsPerSecond = 33
@@ -33,6 +33,8 @@ type budget struct {
 	left     int
 	refilled time.Duration // when time last gave credit
 	unaware  int
+	begun    uint64 // streams
+	resets   uint64 // of the client
 }
 
 func newBudget(now time.Duration) budget {

@@ -91,6 +91,12 @@ func TestFloodsEnd(t *testing.T) {
 			}
 			return c.WriteData(1, true, nil)
 		},
+		"RST_STREAM of a stream that has ended": func(c *client, n uint32) error {
+			if n == 0 {
+				c.call(1, "hello")
+			}
+			return c.WriteRSTStream(1, http2.ErrCodeCancel)
+		},
 		"MadeYouReset": func(c *client, n uint32) error {
 			c.call(1+2*n, "later")
 			return c.WriteWindowUpdate(1+2*n, 0)
@@ -210,7 +216,7 @@ func TestPingsTooOften(t *testing.T) {
 	ping(1)
 	c.call(1, "hello")
 	c.want(answer(1, "hello")...)
-	ping(2)
+	ping(3) // the first does not count
 	c.must(c.WritePing(false, [8]byte{}))
 	c.wantError(CodeEnhanceYourCalm)
 	if c.err.Error() != "http2: too_many_pings (error code 11)" {

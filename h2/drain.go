@@ -36,6 +36,13 @@ func (c *Conn) Drain(out []byte, now time.Duration, reason string) []byte {
 	return appendPing(out, 0, []byte(drainPing))
 }
 
+// lastComfortable is the number of a stream after which a connection drains: three quarters of those
+// there are. A client that has none left could only close the connection, with all calls on it.
+const lastComfortable = 3 << 29
+
+// Draining reports whether the connection drains or has drained.
+func (c *Conn) Draining() bool { return c.drain.step != drainNot }
+
 // Drained reports whether the connection has drained: it can be closed.
 func (c *Conn) Drained() bool { return c.drain.step == drainLast && c.Open() == 0 }
 

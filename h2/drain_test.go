@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -31,5 +32,22 @@ func TestDrain(t *testing.T) {
 		if !c.conn.Drained() || len(c.handler.calls) != 2 {
 			t.Errorf("drained: %v, with %d calls", c.conn.Drained(), len(c.handler.calls))
 		}
+	}
+}
+
+// TestNumbersRunOut has a client use three quarters of its streams' numbers: it is told to go, while it
+// has some left.
+func TestNumbersRunOut(t *testing.T) {
+	c := begun(t)
+	c.call(lastComfortable-1, "hello")
+	c.want(answer(lastComfortable-1, "hello")...)
+	c.call(lastComfortable+1, "hello")
+	c.want(append([]string{"GOAWAY 2147483647 NO_ERROR", `PING "sluice\x00\x01"`}, answer(lastComfortable+1, "hello")...)...)
+	c.call(lastComfortable+3, "hello")
+	c.want(answer(lastComfortable+3, "hello")...)
+	c.must(c.WritePing(true, [8]byte([]byte(drainPing))))
+	c.want(fmt.Sprintf("GOAWAY %d NO_ERROR stream numbers run out", lastComfortable+3))
+	if !c.conn.Draining() || !c.conn.Drained() {
+		t.Errorf("draining: %v, drained: %v", c.conn.Draining(), c.conn.Drained())
 	}
 }

@@ -1,5 +1,7 @@
 package h2
 
+import "bytes"
+
 // headerName is a header that a request's meaning depends on. It is worked out once for each entry
 // of a header table, so that an indexed field costs a look-up.
 type headerName byte
@@ -16,6 +18,8 @@ const (
 	nameTE
 	nameTimeout
 	nameEncoding
+	// nameBinary is that of a header whose value is Base64: gRPC over HTTP2, "Custom-Metadata".
+	nameBinary
 	// nameConnection is that of a header of HTTP/1 connections, which must not be here (8.2.2).
 	nameConnection
 	// namePseudo is a pseudo-header that no request has (8.3).
@@ -43,6 +47,8 @@ const (
 	contentNotProto byte = 2 // gRPC of another codec
 
 	teOther byte = 1 // other than trailers
+
+	binaryInvalid byte = 1 // not Base64
 )
 
 // knownHeaders are the headers that a server knows. It is read only.
@@ -99,8 +105,11 @@ func nameOf(name []byte) headerName {
 			return nameInvalid
 		}
 	}
-	if len(name) == 0 {
+	switch {
+	case len(name) == 0:
 		return nameInvalid
+	case bytes.HasSuffix(name, []byte("-bin")):
+		return nameBinary
 	}
 	return nameOther
 }
@@ -128,8 +137,30 @@ func (k *knownHeaders) meaning(name headerName, value []byte) byte {
 		if string(value) != "trailers" {
 			return teOther
 		}
+	case nameBinary:
+		if !isBase64(value) {
+			return binaryInvalid
+		}
 	}
 	return 0
+}
+
+// isBase64 reports whether a value is Base64, with padding or without (RFC 4648, section 4). As with
+// grpc-go, a list of values is not.
+func isBase64(value []byte) bool {
+	if len(value)%4 == 0 {
+		for range 2 {
+			value = bytes.TrimSuffix(value, []byte("="))
+		}
+	}
+	for _, b := range value {
+		switch {
+		case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', '0' <= b && b <= '9', b == '+', b == '/':
+		default:
+			return false
+		}
+	}
+	return len(value)%4 != 1
 }
 
 // contentType reads that of a request: gRPC over HTTP2, "Requests".
@@ -146,7 +177,7 @@ func contentType(value []byte) byte {
 		}
 	}
 	switch {
-	case len(codec) == 0, string(codec) == "+proto":
+	case len(codec) == 0, string(codec) == "+proto", string(codec) == "+": // the last as grpc-go
 		return 0
 	case codec[0] == '+':
 		return contentNotProto

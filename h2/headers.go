@@ -11,6 +11,8 @@ type head struct {
 	path      []byte // an unknown one; it is kept as long as the call
 	encoding  []byte // grpc-encoding; likewise
 	timeout   time.Duration
+	fault     string // why the call is answered with 400, or ""
+	hosts     int
 	length    int64  // content-length, -1 without
 	malformed string // why (8.1.1), or ""
 	regular   bool   // a header that is no pseudo-header has come
@@ -57,6 +59,9 @@ func (h *head) add(f *field) {
 	default:
 		h.regular = true
 	}
+	if f.headerName == nameContentType && h.has(nameContentType) {
+		f.meaning = min(f.meaning, h.kinds[nameContentType]) // as grpc-go: one that is valid is enough
+	}
 	h.seen |= 1 << f.headerName
 	h.kinds[f.headerName] = f.meaning
 	h.read(f)
@@ -75,8 +80,16 @@ func (h *head) read(f *field) {
 		if f.meaning == teOther {
 			h.malformed = "te other than trailers"
 		}
+	case nameHost:
+		h.hosts++
 	case nameTimeout:
-		h.timeout = parseTimeout(f.value)
+		if h.timeout = parseTimeout(f.value); h.timeout == badTimeout {
+			h.fault = "malformed grpc-timeout"
+		}
+	case nameBinary:
+		if f.meaning == binaryInvalid {
+			h.fault = "malformed binary metadata"
+		}
 	case nameContentLength:
 		n, ok := parseLength(f.value)
 		if !ok || h.length >= 0 && h.length != n {

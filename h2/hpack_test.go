@@ -167,6 +167,9 @@ func FuzzHeaderBlocks(f *testing.F) {
 				(strings.HasPrefix(e.Reason, "an integer") || strings.HasPrefix(e.Reason, "a size update within")) {
 				return // x/net takes longer integers, and updates while its table is empty
 			}
+			if err == nil && wantErr != nil && strings.Contains(wantErr.Error(), "dynamic table size update MUST occur at the beginning") {
+				return // x/net takes no second one, which RFC 7541, section 4.2, allows
+			}
 			if (err == nil) != (wantErr == nil) || err == nil && !slices.Equal(got, want) {
 				t.Fatalf("%x: %q, %v; by x/net %q, %v", block, got, err, want, wantErr)
 			}

@@ -1,6 +1,9 @@
 package h2
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"strconv"
+)
 
 // prefixBytes is what comes before a message: a flag, and a length of four bytes.
 const prefixBytes = 5
@@ -19,14 +22,14 @@ func messageBytes(body []byte) int {
 // missing returns how many bytes of the message, or of its prefix, have not come.
 func (s *stream) missing() int { return prefixBytes + s.messageBytes() - len(s.body) }
 
+// Texts are those of grpc-go, if it has the same error.
 var (
 	noMessage       = Status{statusUnimplemented, "the request has no message: this method takes one"}
 	tooManyMessages = Status{statusUnimplemented, "the request has more than one message: this method takes one"}
-	truncated       = Status{statusInternal, "the request ends within a message"}
-	noEncoding      = Status{statusInternal, "the message is compressed, but there is no grpc-encoding"}
-	badFlag         = Status{statusInternal, "the message begins with a flag that is neither 0 nor 1"}
+	truncated       = Status{statusInternal, "unexpected EOF"}
+	noEncoding      = Status{statusInternal, "grpc: compressed flag set with identity or empty encoding"}
 	otherCodec      = Status{statusUnimplemented, "the content type must be application/grpc or application/grpc+proto"}
-	tooLate         = Status{statusDeadlineExceeded, "the deadline has passed"}
+	tooLate         = Status{statusDeadlineExceeded, "context deadline exceeded"}
 )
 
 // finish answers a stream whose request is whole. Its last part is p.
@@ -62,7 +65,7 @@ func (c *Conn) finish(s *stream, p []byte) {
 		return
 	case p[0] == 0:
 	case p[0] != 1:
-		c.fail(s, badFlag)
+		c.fail(s, Status{statusInternal, "grpc: received unexpected payload format " + strconv.Itoa(int(p[0]))})
 		return
 	case s.encoding == "" || s.encoding == identityEncoding:
 		c.fail(s, noEncoding)

@@ -7,6 +7,8 @@ type pings struct {
 	at      time.Duration // of the last one
 	any     bool
 	strikes int // since the last answer to a call
+	// forgiven says that a call was answered since the last one: the next does not count.
+	forgiven bool
 }
 
 const mostStrikes = 2
@@ -26,7 +28,10 @@ func (c *Conn) receivePing(f *frame) error {
 	}
 	c.out = appendPing(c.out, flagAck, f.payload)
 	p := &c.pings
-	if p.any && c.now-p.at < c.server.options.Limits.PingInterval {
+	switch {
+	case p.forgiven:
+		p.strikes, p.forgiven = 0, false
+	case p.any && c.now-p.at < c.server.options.Limits.PingInterval:
 		p.strikes++
 	}
 	if p.at, p.any = c.now, true; p.strikes > mostStrikes {

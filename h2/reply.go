@@ -126,7 +126,7 @@ func (c *Conn) endReply(s *stream) {
 func (c *Conn) answered(s *stream) {
 	// Not before: a call whose reply waits may still be reset by the client's fault.
 	c.odd.give(oddActsPerAnswer)
-	c.pings.strikes = 0
+	c.pings.forgiven = true
 	clientEnded := s.state != streamOpen
 	if !clientEnded {
 		c.out = appendRSTStream(c.out, s.id, CodeNo)
@@ -181,11 +181,16 @@ const mostMessage = 8 << 10
 // long.
 func appendMessage(b []byte, s string) []byte {
 	encoded := make([]byte, 0, len(s)+16)
-	for i := 0; i < len(s) && len(encoded) < mostMessage; i++ {
-		if c := s[i]; c >= ' ' && c <= '~' && c != '%' {
-			encoded = append(encoded, c)
-		} else {
-			const hex = "0123456789ABCDEF"
+	for _, r := range s { // what is no UTF-8 becomes U+FFFD, since clients want text
+		if len(encoded) >= mostMessage {
+			break
+		}
+		if r >= ' ' && r <= '~' && r != '%' {
+			encoded = append(encoded, byte(r))
+			continue
+		}
+		const hex = "0123456789ABCDEF"
+		for _, c := range []byte(string(r)) {
 			encoded = append(encoded, '%', hex[c>>4], hex[c&0xf])
 		}
 	}

@@ -1,6 +1,15 @@
 package h2
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+)
+
+// What is wrong with a host: gRPC's proposal A41.
+var (
+	manyHosts   = Status{statusInternal, "more than one host header"}
+	noAuthority = Status{statusInternal, "no host or :authority header present"}
+)
 
 // begin begins the stream of the block.
 func (c *Conn) begin(id uint32) {
@@ -15,16 +24,26 @@ func (c *Conn) begin(id uint32) {
 		s.state = streamWorking
 	}
 	limits := &c.server.options.Limits
+	// In the order of grpc-go, since more than one may hold.
 	switch {
-	case h.size > limits.MaxHeaderBytes:
-		c.fail(s, c.handler.Exceeded(BoundHeaders, h.size))
+	case h.hosts > 1:
+		c.failWith(s, manyHosts, status400, "")
+		return
+	case !h.has(nameContentType), h.kinds[nameContentType] == contentNotGRPC:
+		s.http = 415
+	case h.fault != "":
+		c.failWith(s, Status{statusInternal, h.fault}, status400, "")
+		return
+	case h.hosts == 0 && !h.has(nameAuthority):
+		c.failWith(s, noAuthority, status400, "")
 		return
 	case h.kinds[nameMethod] == methodOther:
 		s.http = 405
-	case !h.has(nameContentType), h.kinds[nameContentType] == contentNotGRPC:
-		s.http = 415
-	case h.has(nameTimeout) && h.timeout == badTimeout:
-		c.failWith(s, Status{statusInternal, "malformed grpc-timeout"}, status400, "")
+	case h.size > limits.MaxHeaderBytes:
+		c.fail(s, c.handler.Exceeded(BoundHeaders, h.size))
+		return
+	case h.has(nameTimeout) && h.timeout == 0:
+		c.fail(s, tooLate)
 		return
 	case h.kinds[nameContentType] == contentNotProto:
 		c.fail(s, otherCodec)
@@ -33,7 +52,7 @@ func (c *Conn) begin(id uint32) {
 		c.fail(s, Status{statusUnimplemented, "unknown method " + string(h.path)})
 		return
 	case h.has(nameEncoding) && !c.server.decodes(h.encoding):
-		c.failWith(s, Status{statusUnimplemented, "unknown grpc-encoding " + string(h.encoding)}, status200, c.server.accepts)
+		c.failWith(s, Status{statusUnimplemented, "grpc: Decompressor is not installed for grpc-encoding " + strconv.Quote(string(h.encoding))}, status200, c.server.accepts)
 		return
 	}
 	if h.has(nameEncoding) {
@@ -49,7 +68,7 @@ func (c *Conn) begin(id uint32) {
 
 // decodes reports whether the server knows a grpc-encoding.
 func (s *Server) decodes(encoding []byte) bool {
-	return string(encoding) == identityEncoding || slices.Contains(s.options.Encodings, string(encoding))
+	return len(encoding) == 0 || string(encoding) == identityEncoding || slices.Contains(s.options.Encodings, string(encoding))
 }
 
 const identityEncoding = "identity"

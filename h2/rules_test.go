@@ -240,7 +240,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{"the handler's", func(c *client) { c.call(1, "fail") }, []string{"HEADERS 1 grpc-status=3 grpc-message=it fails: 100 %25%0A END"}},
 		{"a GET", func(c *client) {
-			c.headers(1, true, ":method", "GET", ":scheme", "http", ":path", "/", ":authority", "test")
+			c.headers(1, true, ":method", "GET", ":scheme", "http", ":path", "/", ":authority", "test", "content-type", "application/grpc")
 		}, []string{"HEADERS 1 :status=405 content-type=text/plain", `DATA 1 "sluice speaks gRPC: the method must be POST\n" END`}},
 		{"another content type", func(c *client) {
 			c.headers(1, false, ":method", "POST", ":scheme", "http", ":path", echoPath, "content-type", "application/grpcweb")
@@ -270,13 +270,13 @@ func TestErrors(t *testing.T) {
 		{"an unknown flag", func(c *client) {
 			c.headers(1, false, request(echoPath)...)
 			c.must(c.WriteData(1, true, []byte{2, 0, 0, 0, 1, 'x'}))
-		}, []string{"HEADERS 1 grpc-status=13 grpc-message=" + badFlag.Message + " END"}},
+		}, []string{"HEADERS 1 grpc-status=13 grpc-message=grpc: received unexpected payload format 2 END"}},
 		{
 			"an unknown encoding", func(c *client) { c.headers(1, true, request(echoPath, "grpc-encoding", "br")...) },
-			[]string{"HEADERS 1 grpc-status=12 grpc-message=unknown grpc-encoding br grpc-accept-encoding=gzip END"},
+			[]string{"HEADERS 1 grpc-status=12 grpc-message=grpc: Decompressor is not installed for grpc-encoding \"br\" grpc-accept-encoding=gzip END"},
 		},
 		{"another codec", func(c *client) {
-			c.headers(1, true, ":method", "POST", ":scheme", "http", ":path", echoPath, "content-type", "application/grpc+json")
+			c.headers(1, true, ":method", "POST", ":scheme", "http", ":path", echoPath, ":authority", "test", "content-type", "application/grpc+json")
 		}, []string{"HEADERS 1 grpc-status=12 grpc-message=" + otherCodec.Message + " END"}},
 		{
 			"a timeout of 9 digits", func(c *client) { c.headers(1, true, request(echoPath, "grpc-timeout", "123456789S")...) },
@@ -285,7 +285,7 @@ func TestErrors(t *testing.T) {
 		{"a timeout of 0", func(c *client) {
 			c.headers(1, false, request(echoPath, "grpc-timeout", "0m")...)
 			c.must(c.WriteData(1, true, grpcMessage("hello")))
-		}, []string{"HEADERS 1 grpc-status=4 grpc-message=" + tooLate.Message + " END"}},
+		}, []string{"HEADERS 1 grpc-status=4 grpc-message=" + tooLate.Message + " END", "RST_STREAM 1 NO_ERROR"}},
 		{"headers too large", func(c *client) {
 			c.headers(1, true, request(echoPath, "x", strings.Repeat("y", 5000), "z", strings.Repeat("y", 12000))...)
 		}, []string{"HEADERS 1 grpc-status=8 grpc-message=bound 0: 17355 bytes END"}},

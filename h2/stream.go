@@ -129,9 +129,14 @@ func (c *Conn) receiveReset(f *frame) error {
 	case c.idle(f.stream):
 		return &ConnError{CodeProtocol, "RST_STREAM on a stream that has not begun"}
 	}
+	// A reset of a stream that has ended is no odd act, since the answer was on its way. But there is
+	// at most one for each stream.
+	if c.odd.resets++; c.odd.resets > c.odd.begun {
+		c.odd.left--
+	}
 	s := c.find(f.stream)
 	if s == nil {
-		return nil // the answer was on its way
+		return nil
 	}
 	if s.later != nil {
 		s.later.Cancel()

@@ -117,7 +117,7 @@ func (c *wireCalls) check(message []byte) (reply []byte, err error) {
 	defer func() { m.Done(uint32(status.Code(err)), c.wire.clock.Elapsed()-start) }()
 	var request grpc_health_v1.HealthCheckRequest
 	if err := proto.Unmarshal(message, &request); err != nil {
-		return nil, status.Errorf(codes.Internal, "grpc: error unmarshalling request: %v", err)
+		return nil, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 	}
 	response, err := c.wire.health.grpc.Check(context.Background(), &request)
 	if err != nil {
@@ -145,12 +145,12 @@ const gzipEncoding = "gzip"
 func inflate(name string, message []byte, most int) ([]byte, error) {
 	r, err := encoding.GetCompressor(name).Decompress(bytes.NewReader(message))
 	if err != nil {
-		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the received message: %v", err)
+		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the message: %v", err)
 	}
 	out, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
 	switch {
 	case err != nil:
-		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the received message: %v", err)
+		return nil, status.Errorf(codes.Internal, "grpc: failed to read decompressed data: %v", err)
 	case len(out) > most:
 		return nil, status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", most)
 	}

@@ -203,6 +203,9 @@ func (c *wireConn) endTurnLocked(now time.Duration, err error) {
 		c.wire.logger.Warn("grpc connection closed; more within ten seconds are only counted",
 			zap.Stringer("peer", c.raw.RemoteAddr()), zap.Error(err))
 	}
+	if c.h2.Draining() {
+		c.watched.drains.Store(true)
+	}
 	if c.h2.Drained() {
 		c.ending = true
 	}
