@@ -198,7 +198,7 @@ grpcio: ## fetch a client over gRPC's C core into .build/ (test does so itself)
 		echo 'make: without grpcio, the calls of C, Python and Ruby clients are not tested' >&2
 
 .PHONY: proto
-proto: | need-go ## write the generated code of xds/ratelimitv3 anew
+proto: | need-go ## write the generated code of xds/ratelimitv3 and judges/conformance anew
 	@tools/proto.sh $(BUILD)
 
 .PHONY: clean

@@ -16,5 +16,21 @@ if ! [ -e "$venv/ready" ]; then
 	touch "$venv/ready"
 fi
 (cd tools && go build -buildvcs=false -o "$build/protoc-gen-go" google.golang.org/protobuf/cmd/protoc-gen-go)
-"$venv/bin/python" -m grpc_tools.protoc --plugin="$build/protoc-gen-go" \
-	--proto_path=. --go_out=. --go_opt=paths=source_relative xds/ratelimitv3/rls_conf.proto
+
+generate() {
+	"$venv/bin/python" -m grpc_tools.protoc --plugin="$build/protoc-gen-go" "$@"
+}
+
+generate --proto_path=. --go_out=. --go_opt=paths=source_relative xds/ratelimitv3/rls_conf.proto
+
+# The messages of connectrpc/conformance, as of the version that judges/go.mod pins. Its own
+# generated code is internal.
+suite=$(cd judges && go mod download connectrpc.com/conformance && go list -m -f '{{.Dir}}' connectrpc.com/conformance)
+module=github.com/sluice-ratelimit/sluice/judges
+package=$module/conformance/conformancev1
+set --
+for name in config server_compat service; do
+	set -- "$@" "--go_opt=Mconnectrpc/conformance/v1/$name.proto=$package"
+done
+generate "--proto_path=$suite/proto" --go_out=judges "--go_opt=module=$module" "$@" \
+	connectrpc/conformance/v1/config.proto connectrpc/conformance/v1/server_compat.proto connectrpc/conformance/v1/service.proto

@@ -81,7 +81,7 @@ func runCase() int {
 func TestInterop(t *testing.T) {
 	for _, name := range transport.Names {
 		t.Run(name, func(t *testing.T) {
-			server, err := transport.Start(name, func(s grpc.ServiceRegistrar) {
+			server, err := transport.Start(name, 0, func(s grpc.ServiceRegistrar) {
 				grpc_testing.RegisterTestServiceServer(s, interop.NewTestServer())
 			})
 			if err != nil {

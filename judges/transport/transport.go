@@ -16,8 +16,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
+const grpcGo = "grpc-go"
+
 // Names are the transports, as --grpc-transport has them.
-var Names = []string{"grpc-go"}
+var Names = []string{grpcGo}
 
 // limits are the defaults of sluice's flags.
 var limits = server.Limits{
@@ -35,9 +37,9 @@ type Server struct {
 	done chan error
 }
 
-// Start runs a server on a free port of loopback, with the services that register adds. The caller
-// must call Stop.
-func Start(name string, register func(grpc.ServiceRegistrar)) (*Server, error) {
+// Start runs a server on a free port of loopback, with the services that register adds. A message may
+// have so many bytes; 0 stands for the default. The caller must call Stop.
+func Start(name string, maxMessage int, register func(grpc.ServiceRegistrar)) (*Server, error) {
 	metrics, err := telemetry.New(telemetry.Options{})
 	if err != nil {
 		return nil, err
@@ -49,6 +51,12 @@ func Start(name string, register func(grpc.ServiceRegistrar)) (*Server, error) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	options := server.Options{
 		GRPCAddr: "127.0.0.1:0", Transport: name, Limits: limits, DrainTimeout: time.Second, Register: register,
+	}
+	if maxMessage > 0 {
+		options.Limits.MaxMessageBytes = maxMessage
+		if name == grpcGo {
+			options.Limits.MaxMessageBytes /= 2 // it accepts twice as much, for sluice to reject it
+		}
 	}
 	s := server.New(options, server.NewService(server.Settings{}, table, metrics), metrics, zap.New(core))
 	ctx, stop := context.WithCancel(context.Background())
