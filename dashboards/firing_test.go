@@ -82,6 +82,15 @@ func TestAlertsFire(t *testing.T) {
 			`sluice_counters_evicted_total{instance="a",counter_bytes="16"} 0+0x200`,
 			`sluice_counters_evicted_total{instance="a",counter_bytes="72"} 0+60x200`,
 		}, []string{`{instance="a"}`}},
+		{"SluiceConnectionsEnded", "for two reasons", []string{
+			`sluice_ended_connections_total{instance="a",reason="odd_acts"} 0+1x200`,
+			`sluice_ended_connections_total{instance="a",reason="protocol"} 0+1x200`,
+		}, []string{`{instance="a"}`}},
+		{"SluiceConnectionsEnded", "probes that only connect, machines that vanished", []string{
+			`sluice_ended_connections_total{instance="a",reason="begin"} 0+1x200`,
+			`sluice_ended_connections_total{instance="a",reason="silent"} 0+1x200`,
+			`sluice_ended_connections_total{instance="a",reason="odd_acts"} 1+0x200`,
+		}, nil},
 		{"SluiceReplicasDisagree", "replicas of a Deployment agree", []string{
 			info("j", "web-7d4f9c8b6d-x2x4z", "a"), info("j", "web-7d4f9c8b6d-bbbbb", "a"),
 		}, nil},

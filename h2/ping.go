@@ -13,6 +13,10 @@ type pings struct {
 
 const mostStrikes = 2
 
+// TooManyPings is the reason of a [ConnError]. Clients of gRPC know it, and ping less often from then
+// on.
+const TooManyPings = "too_many_pings"
+
 // receivePing answers (6.7).
 func (c *Conn) receivePing(f *frame) error {
 	switch {
@@ -35,8 +39,7 @@ func (c *Conn) receivePing(f *frame) error {
 		p.strikes++
 	}
 	if p.at, p.any = c.now, true; p.strikes > mostStrikes {
-		// Clients of gRPC know this reason, and ping less often from then on.
-		return &ConnError{CodeEnhanceYourCalm, "too_many_pings"}
+		return &ConnError{CodeEnhanceYourCalm, TooManyPings}
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -60,8 +60,8 @@ func floodsEnd(t *testing.T, transport string) {
 			go func() { _, _ = conn.Write(flood.Bytes()) }() // it is ended meanwhile
 			_, err = io.Copy(io.Discard, conn)               // until it is
 			t.Logf("the connection ended: %v", err)
-			if got := testutil.ToFloat64(s.metrics.EndedConnections); got != 1 {
-				t.Errorf("%v connections were ended, want 1", got)
+			if diff := cmp.Diff(map[string]float64{"odd_acts": 1}, endedBy(t, s)); diff != "" {
+				t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
 			}
 			if err := r.ask(t, creds); err != nil {
 				t.Errorf("a neighbour's call: %v", err)

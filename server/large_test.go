@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // TestRequestsOfAnySize are answered, many at once on one connection, whether they fit
@@ -32,8 +31,8 @@ func TestRequestsOfAnySize(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		if n := testutil.ToFloat64(s.metrics.EndedConnections); n != 0 {
-			t.Errorf("%v connections were closed", n)
+		if why := endedBy(t, s); why != nil {
+			t.Errorf("connections were closed, by reason: %v", why)
 		}
 	})
 }

@@ -76,6 +76,7 @@ type boundedListener struct {
 	max      int64
 	open     atomic.Int64
 	rejected prometheus.Counter
+	now      prometheus.Gauge // shows how many are open, or nil
 }
 
 func (l *boundedListener) Accept() (net.Conn, error) {
@@ -85,7 +86,10 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if l.open.Add(1) <= l.max {
-			return &boundedConn{Conn: conn, open: &l.open}, nil
+			if l.now != nil {
+				l.now.Inc()
+			}
+			return &boundedConn{Conn: conn, from: l}, nil
 		}
 		l.open.Add(-1)
 		l.rejected.Inc()
@@ -95,12 +99,17 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 
 type boundedConn struct {
 	net.Conn
-	open *atomic.Int64
+	from *boundedListener
 	once sync.Once
 }
 
 func (c *boundedConn) Close() error {
-	c.once.Do(func() { c.open.Add(-1) })
+	c.once.Do(func() {
+		c.from.open.Add(-1)
+		if c.from.now != nil {
+			c.from.now.Dec()
+		}
+	})
 	return c.Conn.Close()
 }
 

@@ -14,7 +14,9 @@ import (
 // what the server said that it takes.
 type rawClient struct {
 	t    *testing.T
+	conn net.Conn
 	fr   *http2.Framer
+	path string
 	next uint32
 	text bytes.Buffer
 	enc  *hpack.Encoder
@@ -22,7 +24,7 @@ type rawClient struct {
 
 func newRawClient(t *testing.T, conn net.Conn) *rawClient {
 	t.Helper()
-	c := &rawClient{t: t, fr: http2.NewFramer(conn, conn), next: 1}
+	c := &rawClient{t: t, conn: conn, fr: http2.NewFramer(conn, conn), path: wirePaths[pathShouldRateLimit], next: 1}
 	c.enc = hpack.NewEncoder(&c.text)
 	c.fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
@@ -44,19 +46,7 @@ func (c *rawClient) call(message []byte, extra int) uint32 {
 	c.t.Helper()
 	stream := c.next
 	c.next += 2
-	c.text.Reset()
-	for _, f := range []hpack.HeaderField{
-		{Name: ":method", Value: "POST"},
-		{Name: ":scheme", Value: "http"},
-		{Name: ":path", Value: "/" + serviceName + "/ShouldRateLimit"},
-		{Name: ":authority", Value: "sluice"},
-		{Name: "content-type", Value: "application/grpc"},
-		{Name: "te", Value: "trailers"},
-		{Name: "x", Value: strings.Repeat("~", extra), Sensitive: true}, // in no table
-	} {
-		c.goes(c.enc.WriteField(f))
-	}
-	block := c.text.Bytes()
+	block := c.block(extra)
 	first := block[:min(len(block), 16<<10)]
 	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: first, EndHeaders: len(first) == len(block)}))
 	for block = block[len(first):]; len(block) > 0; {
@@ -66,6 +56,24 @@ func (c *rawClient) call(message []byte, extra int) uint32 {
 	}
 	c.goes(c.fr.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(message))}, message...)))
 	return stream
+}
+
+// block is the header block of a call.
+func (c *rawClient) block(extra int) []byte {
+	c.t.Helper()
+	c.text.Reset()
+	for _, f := range []hpack.HeaderField{
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "http"},
+		{Name: ":path", Value: c.path},
+		{Name: ":authority", Value: "sluice"},
+		{Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"},
+		{Name: "x", Value: strings.Repeat("~", extra), Sensitive: true}, // in no table
+	} {
+		c.goes(c.enc.WriteField(f))
+	}
+	return c.text.Bytes()
 }
 
 // ends returns how n calls end: the grpc-status, or the code of their reset.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,7 @@ type httpListener struct {
 
 // New returns a server that does not listen yet.
 func New(options Options, service *Service, metrics *telemetry.Metrics, logger *zap.Logger) *Server {
+	options.Transport = cmp.Or(options.Transport, transportGRPC)
 	s := &Server{
 		options: options, service: service, metrics: metrics, logger: logger,
 		draining: make(chan struct{}),
@@ -118,7 +120,7 @@ func (s *Server) Listen(ctx context.Context) error {
 		if err != nil {
 			return err // it is the first listener, so there is none to close
 		}
-		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), rejected: s.metrics.RejectedConnections}
+		s.grpcConn = &boundedListener{Listener: l, max: int64(s.options.Limits.MaxConnections), rejected: s.metrics.RejectedConnections, now: s.metrics.Carry(s.options.Transport)}
 		creds := insecure.NewCredentials()
 		switch {
 		case allow != nil:
@@ -181,7 +183,9 @@ func (s *Server) newGRPC(h *handler, creds credentials.TransportCredentials) *gr
 	guarding := guard.New(guard.Options{
 		MaxStreams:      int(s.options.Limits.MaxStreams),
 		HeaderListBytes: decodedHeaders * int(s.options.Limits.MaxHeaderBytes),
-		Ended:           s.metrics.EndedConnections,
+		OddActs:         s.metrics.Ended.OddActs,
+		Memory:          s.metrics.Ended.Memory,
+		Windows:         s.metrics.Ended.Windows,
 		Logger:          h.rare,
 	})
 	headers := &headerBound{
@@ -228,7 +232,11 @@ func (s *Server) open(ctx context.Context, name, addr string, mode fs.FileMode) 
 	if err != nil {
 		return nil, fmt.Errorf("%s listener: %w", name, err)
 	}
-	s.logger.Info("listening", zap.String("listener", name), zap.Stringer("addr", l.Addr()))
+	said := []zap.Field{zap.String("listener", name), zap.Stringer("addr", l.Addr())}
+	if name == "grpc" {
+		said = append(said, zap.String("transport", s.options.Transport))
+	}
+	s.logger.Info("listening", said...)
 	return l, nil
 }
 

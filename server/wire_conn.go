@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/sluice-ratelimit/sluice/h2"
 )
 
@@ -23,6 +21,7 @@ type wireConn struct {
 	wire    *wire
 	raw     net.Conn
 	closing sync.Once
+	blaming sync.Once
 	client  *client // the other end, by its certificate
 
 	// turn guards what follows, up to the inbox. It is held over writes, so only the reader and
@@ -120,6 +119,7 @@ func (c *wireConn) read(r *wireReader) {
 	for {
 		in, err := r.read()
 		if err != nil {
+			c.neverBegan(err)
 			if c.isEnding() {
 				c.linger(r)
 			}
@@ -199,9 +199,7 @@ func (c *wireConn) endTurnLocked(now time.Duration, err error) {
 	if e, ok := errors.AsType[*h2.ConnError](err); ok {
 		c.out.bytes = c.h2.GoAway(c.out.bytes, e)
 		c.ending = true
-		c.wire.handler.service.metrics.EndedConnections.Inc()
-		c.wire.logger.Warn("grpc connection closed; more within ten seconds are only counted",
-			zap.Stringer("peer", c.raw.RemoteAddr()), zap.Error(err))
+		c.blame(e)
 	}
 	if c.h2.Draining() {
 		c.watched.drains.Store(true)

@@ -1,7 +1,5 @@
 package server
 
-import "go.uber.org/zap"
-
 // mostParked is what requests on their way may hold in all, as in server/guard.
 const mostParked = 96 << 20
 
@@ -32,9 +30,6 @@ func (w *wire) shed() {
 			return
 		}
 		w.parked.Add(-worst.parked.Swap(0))
-		worst.close()
-		w.handler.service.metrics.EndedConnections.Inc()
-		w.logger.Warn("grpc connection closed; more within ten seconds are only counted",
-			zap.Stringer("peer", worst.raw.RemoteAddr()), zap.String("error", "requests on their way hold too much memory, and this connection holds the most"))
+		worst.end(errHoldsMost)
 	}
 }

@@ -83,10 +83,16 @@ func (c *wireConn) watch(now time.Duration) {
 	silent := since(&w.heardAt)
 	aged := w.age > 0 && now-w.begun >= w.age
 	switch {
-	case w.writing.Load() != 0 && since(&w.writing) >= mostWriteTime,
-		w.partialAt.Load() != 0 && since(&w.partialAt) >= mostFrameTime,
-		w.pingedAt != 0 && silent >= now-w.pingedAt && now-w.pingedAt >= limits.KeepaliveTimeout,
-		aged && limits.MaxConnectionAgeGrace > 0 && now-w.begun >= w.age+limits.MaxConnectionAgeGrace:
+	case w.writing.Load() != 0 && since(&w.writing) >= mostWriteTime:
+		c.end(errUnread)
+		return
+	case w.partialAt.Load() != 0 && since(&w.partialAt) >= mostFrameTime:
+		c.end(errFrame)
+		return
+	case w.pingedAt != 0 && silent >= now-w.pingedAt && now-w.pingedAt >= limits.KeepaliveTimeout:
+		c.end(errSilent)
+		return
+	case aged && limits.MaxConnectionAgeGrace > 0 && now-w.begun >= w.age+limits.MaxConnectionAgeGrace:
 		c.close()
 		return
 	}

@@ -40,10 +40,12 @@ type Metrics struct {
 	RefundedHits, CounterResets                                  prometheus.Counter
 	WaitedCalls, CancelledWaits                                  prometheus.Counter
 	WaitingCalls                                                 prometheus.Gauge
-	Panics, EndedConnections, RejectedConnections                prometheus.Counter
+	Panics, RejectedConnections                                  prometheus.Counter
+	Ended                                                        Ended
 	Rejected                                                     Rejected
 
-	config configMetrics
+	config   configMetrics
+	carriers carriers
 	// tagged is the registry behind Registry, with the tags on all that is registered.
 	tagged prometheus.Registerer
 }
@@ -78,7 +80,8 @@ func New(o Options) (*Metrics, error) {
 	m.Panics = m.counter("sluice_panics_total", "Requests answered INTERNAL because of a bug in sluice.")
 	m.Rejected = newRejected(m)
 	m.RejectedConnections = m.counter("sluice_rejected_connections_total", "Connections, over gRPC or HTTP, closed at once because the limit on them was reached.")
-	m.EndedConnections = m.counter("sluice_ended_connections_total", "gRPC connections ended because of what they sent: thousands of frames that ask for nothing, or too much of requests without their ends.")
+	m.Ended = newEnded(m)
+	m.carriers = newCarriers(m)
 	m.CounterResets = m.counter("sluice_resets_total", "Counters that an operator reset by hand.")
 	return m, nil
 }

@@ -13,7 +13,7 @@ import (
 // complete.
 var ownLabels = []string{
 	"code", "commit_date", "counter_bytes", "domain", "err_type", "goversion", "grpc_method", "hash", "key1", "key2", "kind",
-	"le", "limit", "quantile", "reason", "result", "revision", "rule", "use", "version",
+	"le", "limit", "quantile", "reason", "result", "revision", "rule", "transport", "use", "version",
 }
 
 // tagLabels returns tags as labels of every series. envoyproxy/ratelimit takes any

@@ -323,7 +323,7 @@ func (c *conn) end(why error) {
 
 // shut closes the connection after leave.
 func (c *conn) shut(why error) {
-	c.guard.options.Ended.Inc()
+	c.guard.options.count(why).Inc()
 	c.guard.options.Logger.Warn("grpc connection closed; more within ten seconds are only counted",
 		zap.Stringer("peer", c.RemoteAddr()), zap.Error(why))
 	_ = c.Conn.Close() // grpc-go closes it too

@@ -33,11 +33,22 @@ type Options struct {
 	// HeaderListBytes is the most that grpc-go decodes of a call's headers, its
 	// grpc.MaxHeaderListSize.
 	HeaderListBytes int
-	// Ended counts the connections that were closed.
-	Ended prometheus.Counter
+	// OddActs, Memory and Windows count the connections that were closed, by why.
+	OddActs, Memory, Windows prometheus.Counter
 	// Logger logs each of them. A client can cause any number of lines, so pass a logger that
 	// drops most.
 	Logger *zap.Logger
+}
+
+// count returns what counts the connections that are closed for that reason.
+func (o *Options) count(why error) prometheus.Counter {
+	switch {
+	case errors.Is(why, errParked):
+		return o.Memory
+	case errors.Is(why, errWindow):
+		return o.Windows
+	}
+	return o.OddActs
 }
 
 // Guard watches the connections of one listener. Its methods may be called

@@ -55,9 +55,12 @@ type conversation struct {
 	now            time.Time
 }
 
-// newGuard returns a guard with a counter of its own.
+// newGuard returns a guard with counters of its own.
 func newGuard(o Options) *Guard {
-	o.Ended, o.Logger = prometheus.NewCounter(prometheus.CounterOpts{Name: "ended_total", Help: "Connections that were closed."}), zap.NewNop()
+	for _, n := range []*prometheus.Counter{&o.OddActs, &o.Memory, &o.Windows} {
+		*n = prometheus.NewCounter(prometheus.CounterOpts{Name: "ended_total", Help: "Connections that were closed."})
+	}
+	o.Logger = zap.NewNop()
 	o.MaxStreams, o.HeaderListBytes = cmp.Or(o.MaxStreams, 1024), cmp.Or(o.HeaderListBytes, 16<<20)
 	return New(o)
 }
@@ -268,7 +271,7 @@ func TestFloodsEnd(t *testing.T) {
 			if c.well() {
 				t.Error("what was closed goes on")
 			}
-			if ended := testutil.ToFloat64(g.options.Ended); ended != 1 || !c.out.closed || !errors.Is(c.conn.ended, errOddActs) {
+			if ended := testutil.ToFloat64(g.options.OddActs); ended != 1 || !c.out.closed || !errors.Is(c.conn.ended, errOddActs) {
 				t.Errorf("%v connections counted, closed %v, because %v", ended, c.out.closed, c.conn.ended)
 			}
 		})

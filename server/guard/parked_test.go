@@ -40,7 +40,7 @@ func TestTheWorstConnectionIsClosed(t *testing.T) {
 	}
 	modest.data(1, true, 100)
 	modest.mustBeWell()
-	if ended, held := testutil.ToFloat64(g.options.Ended), g.parked.Load(); ended != 1 || held != 0 {
+	if ended, held := testutil.ToFloat64(g.options.Memory), g.parked.Load(); ended != 1 || held != 0 {
 		t.Errorf("%v connections were closed and %d bytes are held, want 1 and 0", ended, held)
 	}
 }
@@ -60,7 +60,7 @@ func TestUnfinishedHeadersAreCounted(t *testing.T) {
 		if held := g.parked.Load(); held > 8<<20 {
 			t.Fatalf("%d bytes are held", held)
 		}
-		closed = int(testutil.ToFloat64(g.options.Ended))
+		closed = int(testutil.ToFloat64(g.options.Memory))
 	}
 	// Each may take 640 KiB: 80 bytes for each 32 of the list.
 	if want := 100 - 8*1024/640; closed != want {
@@ -207,7 +207,7 @@ func TestAConnectionEndsOnce(t *testing.T) {
 	c := converse(t, g)
 	c.conn.end(errParked)
 	c.conn.end(errOddActs)
-	if ended := testutil.ToFloat64(g.options.Ended); ended != 1 || !errors.Is(c.conn.ended, errParked) {
+	if ended := testutil.ToFloat64(g.options.Memory); ended != 1 || !errors.Is(c.conn.ended, errParked) {
 		t.Errorf("%v connections counted, because %v", ended, c.conn.ended)
 	}
 }

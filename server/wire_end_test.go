@@ -1,0 +1,250 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/http2"
+)
+
+// gathered returns the values of a metric by its only label, those that are 0 left out.
+func gathered(t *testing.T, s *Service, name string) map[string]float64 {
+	t.Helper()
+	families, err := s.metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]float64
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue(); v != 0 {
+				if values == nil {
+					values = map[string]float64{}
+				}
+				values[m.GetLabel()[0].GetValue()] = v
+			}
+		}
+	}
+	return values
+}
+
+// endedBy returns how many connections were ended, by reason.
+func endedBy(t *testing.T, s *Service) map[string]float64 {
+	t.Helper()
+	return gathered(t, s, "sluice_ended_connections_total")
+}
+
+// await waits until a condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for !holds() {
+		select {
+		case <-t.Context().Done():
+			t.Fatal("it never was so that", what)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// only returns the own transport of a server, and its only connection.
+func (r *running) only(t *testing.T) (*wire, *wireConn) {
+	t.Helper()
+	w, ok := r.grpc.(*wire)
+	if !ok {
+		t.Fatal("this is not the own transport")
+	}
+	await(t, "there is a connection", func() bool { return len(w.all()) == 1 })
+	return w, w.all()[0]
+}
+
+// TestWhyConnectionsEnd ends a connection of the own transport in each way, and looks at the metric.
+func TestWhyConnectionsEnd(t *testing.T) {
+	many := func(c *rawClient, n int, write func() error) {
+		for range n {
+			if write() != nil {
+				return // it has ended
+			}
+		}
+	}
+	begun := func(t *testing.T, c *wireConn) {
+		t.Helper()
+		await(t, "the connection has begun", func() bool {
+			c.turn.Lock()
+			defer c.turn.Unlock()
+			return c.begun
+		})
+	}
+	for _, tt := range []struct {
+		want string
+		do   func(t *testing.T, r *running, c *rawClient)
+	}{
+		{"odd_acts", func(_ *testing.T, _ *running, c *rawClient) {
+			many(c, 2000, func() error { return c.fr.WriteSettings() })
+		}},
+		{"pings", func(_ *testing.T, _ *running, c *rawClient) {
+			many(c, 10, func() error { return c.fr.WritePing(false, [8]byte{}) })
+		}},
+		{"windows", func(_ *testing.T, _ *running, c *rawClient) {
+			c.fr.AllowIllegalWrites = true
+			many(c, 1, func() error { return c.fr.WriteWindowUpdate(0, 1<<31-1) })
+		}},
+		{"protocol", func(_ *testing.T, _ *running, c *rawClient) {
+			c.fr.AllowIllegalWrites = true
+			many(c, 1, func() error { return c.fr.WriteRawFrame(http2.FramePing, 0, 7, make([]byte, 8)) })
+		}},
+		{"memory", func(t *testing.T, r *running, c *rawClient) {
+			t.Helper()
+			w, _ := r.only(t)
+			w.parked.Add(mostParked) // as if others held it; but none of them can be closed
+			many(c, 1, func() error {
+				return c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x40\x7f")})
+			})
+		}},
+		{"frame", func(t *testing.T, r *running, c *rawClient) {
+			t.Helper()
+			w, conn := r.only(t)
+			many(c, 1, func() error { _, err := c.conn.Write([]byte{0}); return err })
+			await(t, "a part of a frame has come", func() bool { return conn.watched.partialAt.Load() != 0 })
+			conn.watch(w.clock.Elapsed() + mostFrameTime)
+		}},
+		{"unread", func(t *testing.T, r *running, c *rawClient) {
+			t.Helper()
+			w, conn := r.only(t)
+			c.goes(c.fr.WriteWindowUpdate(0, 1<<30))
+			c.call(nil, 0)
+			block := c.block(0) // of references only: it may come again
+			go many(c, 1<<20, func() error {
+				c.next += 2
+				return errors.Join(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: c.next, BlockFragment: block, EndHeaders: true}),
+					c.fr.WriteData(c.next, true, make([]byte, 5)))
+			})
+			await(t, "a write began", func() bool { return conn.watched.writing.Load() != 0 })
+			conn.watch(w.clock.Elapsed() + mostWriteTime)
+		}},
+		{"silent", func(t *testing.T, r *running, _ *rawClient) {
+			t.Helper()
+			w, conn := r.only(t)
+			begun(t, conn)
+			now := w.clock.Elapsed() + time.Minute
+			conn.watch(now)
+			conn.watch(now + 10*time.Second)
+		}},
+		{"bug", func(t *testing.T, r *running, c *rawClient) {
+			t.Helper()
+			w, conn := r.only(t)
+			begun(t, conn)
+			conn.turn.Lock()
+			w.health = nil // the next check panics
+			conn.turn.Unlock()
+			c.path = wirePaths[pathHealthCheck]
+			c.call(nil, 0)
+		}},
+	} {
+		t.Run(tt.want, func(t *testing.T) {
+			s := service(t, Settings{}, oneRule)
+			r := serve(t, s, Options{Transport: transportOwn})
+			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr["grpc"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			tt.do(t, r, newRawClient(t, conn))
+			if tt.want != "unread" {
+				_, _ = io.Copy(io.Discard, conn) // until it is ended
+			}
+			wantEnded(t, r, s, tt.want)
+		})
+	}
+	t.Run("begin", func(t *testing.T) {
+		s := service(t, Settings{}, oneRule)
+		r := serve(t, s, Options{Transport: transportOwn, Limits: Limits{ConnectionTimeout: time.Millisecond}})
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr["grpc"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = io.Copy(io.Discard, conn)
+		wantEnded(t, r, s, "begin")
+	})
+}
+
+// wantEnded checks that one connection was ended, for that reason, and that the log says it.
+func wantEnded(t *testing.T, r *running, s *Service, reason string) {
+	t.Helper()
+	await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_connections") == nil })
+	if diff := cmp.Diff(map[string]float64{reason: 1}, endedBy(t, s)); diff != "" {
+		t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
+	}
+	n := 0
+	for _, e := range r.logs.All() {
+		if strings.HasPrefix(e.Message, "grpc connection closed") {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("the log has %d lines about it, want 1", n)
+	}
+}
+
+// TestConnectionsThatLeaveAreNotCounted as ended: clients go, and connections grow old.
+func TestConnectionsThatLeaveAreNotCounted(t *testing.T) {
+	s := service(t, Settings{}, oneRule)
+	r := serve(t, s, Options{Transport: transportOwn})
+	for range 3 {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr["grpc"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newRawClient(t, conn)
+		c.call(nil, 0)
+		c.ends(1)
+		_, wc := r.only(t)
+		wc.order(orderAge)
+		_ = conn.Close()
+		await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_connections") == nil })
+	}
+	if why := endedBy(t, s); why != nil {
+		t.Errorf("connections are counted as ended, by reason: %v", why)
+	}
+}
+
+// TestTransportIsShown in the log and by metrics.
+func TestTransportIsShown(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		s := service(t, Settings{}, oneRule)
+		r := serve(t, s, Options{Transport: transport})
+		var said []string
+		for _, e := range r.logs.FilterMessage("listening").All() {
+			if v, ok := e.ContextMap()["transport"].(string); ok {
+				said = append(said, v)
+			}
+		}
+		if !slices.Equal(said, []string{transport}) {
+			t.Errorf("the log says that %q carries gRPC", said)
+		}
+		want := map[string]float64{transport: 1}
+		if diff := cmp.Diff(want, gathered(t, s, "sluice_grpc_transport_info")); diff != "" {
+			t.Errorf("sluice_grpc_transport_info: -want +got\n%s", diff)
+		}
+		if n := gathered(t, s, "sluice_connections"); n != nil {
+			t.Errorf("sluice_connections is %v before the first", n)
+		}
+		conn := r.dial(t)
+		checkOK(t, conn)
+		if diff := cmp.Diff(want, gathered(t, s, "sluice_connections")); diff != "" {
+			t.Errorf("sluice_connections: -want +got\n%s", diff)
+		}
+		_ = conn.Close()
+		await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_connections") == nil })
+	})
+}

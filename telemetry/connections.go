@@ -1,0 +1,64 @@
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Ended count the gRPC connections that sluice ended because of what their clients did, by reason.
+// grpc-go itself tells nobody whom it ends: over it, only OddActs, Windows and Memory are counted. Its
+// fields may be used concurrently.
+type Ended struct {
+	// OddActs are thousands of frames that ask for nothing, or of calls that had to be reset.
+	OddActs prometheus.Counter
+	// Pings are more of them than --keepalive-min-time allows.
+	Pings prometheus.Counter
+	// Windows are more bytes than flow control allowed.
+	Windows prometheus.Counter
+	// Protocol is any other breach of HTTP/2.
+	Protocol prometheus.Counter
+	// Memory is that of unfinished requests, when all connections together hold too much of it and
+	// this one the most.
+	Memory prometheus.Counter
+	// Begin is no HTTP/2 within --connection-timeout.
+	Begin prometheus.Counter
+	// Frame is one that began and did not end.
+	Frame prometheus.Counter
+	// Unread are replies that the client did not take.
+	Unread prometheus.Counter
+	// Silent is no answer to a ping.
+	Silent prometheus.Counter
+	// Bug is one of sluice's.
+	Bug prometheus.Counter
+}
+
+func newEnded(m *Metrics) Ended {
+	v := m.counters("sluice_ended_connections_total",
+		"gRPC connections ended because of their clients, by reason: odd_acts, frames that ask for nothing and calls that had to be reset, by thousands; memory of unfinished requests; windows, protocol and pings, breaches of HTTP/2 and of --keepalive-min-time; begin, frame, unread and silent, a client that took too long; bug, a panic. Over grpc-go only odd_acts, windows and memory are counted.",
+		"reason")
+	return Ended{
+		OddActs:  v.WithLabelValues("odd_acts"),
+		Pings:    v.WithLabelValues("pings"),
+		Windows:  v.WithLabelValues("windows"),
+		Protocol: v.WithLabelValues("protocol"),
+		Memory:   v.WithLabelValues("memory"),
+		Begin:    v.WithLabelValues("begin"),
+		Frame:    v.WithLabelValues("frame"),
+		Unread:   v.WithLabelValues("unread"),
+		Silent:   v.WithLabelValues("silent"),
+		Bug:      v.WithLabelValues("bug"),
+	}
+}
+
+// carriers are the metrics of what carries gRPC.
+type carriers struct{ info, connections *prometheus.GaugeVec }
+
+func newCarriers(m *Metrics) carriers {
+	return carriers{
+		info:        m.gauges("sluice_grpc_transport_info", "1, with what carries gRPC as label: grpc-go or own.", "transport"),
+		connections: m.gauges("sluice_connections", "Open gRPC connections, by what carries them.", "transport"),
+	}
+}
+
+// Carry shows what carries gRPC, and returns the gauge of its open connections.
+func (m *Metrics) Carry(transport string) prometheus.Gauge {
+	m.carriers.info.WithLabelValues(transport).Set(1)
+	return m.carriers.connections.WithLabelValues(transport)
+}
