@@ -32,6 +32,18 @@ var (
 	tooLate         = Status{statusDeadlineExceeded, "context deadline exceeded"}
 )
 
+// flagFault returns what is wrong with a message's flag, if anything is.
+func (s *stream) flagFault(flag byte) (fault Status, ok bool) {
+	switch {
+	case flag == 0:
+	case flag != 1:
+		return Status{statusInternal, "grpc: received unexpected payload format " + strconv.Itoa(int(flag))}, true
+	case s.encoding == "" || s.encoding == identityEncoding:
+		return noEncoding, true
+	}
+	return Status{}, false
+}
+
 // finish answers a stream whose request is whole. Its last part is p.
 func (c *Conn) finish(s *stream, p []byte) {
 	if s.length >= 0 && s.received != s.length {
@@ -48,9 +60,9 @@ func (c *Conn) finish(s *stream, p []byte) {
 		p = s.body
 	}
 	s.state = streamWorking // nothing more of it may come
-	compressed := false
 	size := messageBytes(p)
-	switch rest := len(p) - prefixBytes - size; {
+	rest := len(p) - prefixBytes - size
+	switch {
 	case len(p) == 0:
 		c.fail(s, noMessage)
 		return
@@ -60,22 +72,18 @@ func (c *Conn) finish(s *stream, p []byte) {
 	case rest < 0:
 		c.fail(s, truncated)
 		return
-	case rest > 0:
+	}
+	if fault, ok := s.flagFault(p[0]); ok {
+		c.fail(s, fault)
+		return
+	}
+	if rest > 0 {
 		c.fail(s, tooManyMessages)
 		return
-	case p[0] == 0:
-	case p[0] != 1:
-		c.fail(s, Status{statusInternal, "grpc: received unexpected payload format " + strconv.Itoa(int(p[0]))})
-		return
-	case s.encoding == "" || s.encoding == identityEncoding:
-		c.fail(s, noEncoding)
-		return
-	default:
-		compressed = true
 	}
 	call := &c.call
 	*call = Call{Stream: s.id, Path: int(s.path) - 1, Message: p[prefixBytes:]}
-	if compressed {
+	if p[0] == 1 {
 		call.Encoding = s.encoding
 	}
 	if s.timed {

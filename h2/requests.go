@@ -144,9 +144,15 @@ func (c *Conn) gather(s *stream, p []byte) {
 		c.fail(s, c.handler.Exceeded(BoundMessage, size))
 		return
 	}
-	if s.missing() < 0 {
-		c.fail(s, tooManyMessages)
-		return
+	if missing := s.missing(); missing <= 0 {
+		if fault, ok := s.flagFault(s.body[0]); ok {
+			c.fail(s, fault)
+			return
+		}
+		if missing < 0 {
+			c.fail(s, tooManyMessages)
+			return
+		}
 	}
 	c.credit(s)
 }

@@ -36,10 +36,12 @@ type step struct {
 type request struct {
 	fields    []hpack.HeaderField
 	ended     bool
+	endsAt    int // the step
 	data      int
 	malformed bool // by its frames
 	window    int  // for the reply, at least
 	trailers  []hpack.HeaderField
+	again     bool // more frames have followed
 }
 
 // String says what is not ordinary.
@@ -127,9 +129,12 @@ func (s *script) note(stream uint32, end bool, all []hpack.HeaderField) {
 	r := s.requests[stream]
 	switch {
 	case r == nil:
-		s.requests[stream] = &request{fields: all, ended: end, window: 1<<16 - 1}
-	case !r.ended:
-		r.trailers, r.ended = all, end
+		s.requests[stream] = &request{fields: all, ended: end, window: 1<<16 - 1, endsAt: len(s.steps)}
+	case r.ended:
+		r.again = true
+	default:
+		r.again = true
+		r.trailers, r.ended, r.endsAt = all, end, len(s.steps)
 		r.malformed = r.malformed || !end
 	}
 }
@@ -144,9 +149,14 @@ func (s *script) update(stream, n uint32) {
 
 // data sends DATA.
 func (s *script) data(stream uint32, end bool, p []byte) {
-	if r := s.requests[stream]; r != nil && !r.ended {
+	r := s.requests[stream]
+	switch {
+	case r == nil:
+	case r.ended:
+		r.again = true
+	default:
 		r.data += len(p)
-		r.ended = end
+		r.ended, r.endsAt = end, len(s.steps)
 	}
 	s.frame(s.write.WriteData(stream, end, p))
 }

@@ -77,6 +77,7 @@ type comparison struct {
 	*script
 	theirs, ours *player
 	played       int // the last step
+	ended        int // the step at which the connection ended
 	// stream is the one that is compared, 0 for the connection.
 	stream uint32
 }
@@ -94,14 +95,14 @@ func (c *comparison) compare(t *testing.T, explained []difference) (used []strin
 	}
 	slices.Sort(all)
 	// What came with the end of the connection depends on who wrote it first.
-	ended := len(c.steps)
+	c.ended = len(c.steps)
 	for _, p := range []*player{c.theirs, c.ours} {
 		if p.ended >= 0 || p.goAway != nil {
-			ended = c.played
+			c.ended = c.played
 		}
 	}
 	all = slices.DeleteFunc(all, func(id uint32) bool {
-		return c.of(c.theirs, id).last >= ended || c.of(c.ours, id).last >= ended
+		return c.of(c.theirs, id).last >= c.ended || c.of(c.ours, id).last >= c.ended
 	})
 	describe := func(id uint32) string {
 		if id == 0 {
