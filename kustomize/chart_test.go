@@ -1,0 +1,335 @@
+package kustomize
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	"sigs.k8s.io/yaml"
+)
+
+const chartDir = "../charts/sluice"
+
+// chartFiles are the files that the chart has from here. Helm takes none from outside of a chart.
+var chartFiles = map[string]string{
+	"contour-configuration.yaml":    "overlays/contour/contourconfiguration.yaml",
+	"contour-extensionservice.yaml": "overlays/contour/extensionservice.yaml",
+	"envoy-service.yaml":            "envoy/service.yaml",
+	"envoy-serviceaccount.yaml":     "envoy/serviceaccount.yaml",
+	"istio-descriptors.yaml":        "overlays/istio/descriptors.yaml",
+	"istio-filter.yaml":             "overlays/istio/filter.yaml",
+	"networkpolicy.yaml":            "components/network-policy/networkpolicy.yaml",
+	"poddisruptionbudget.yaml":      "components/pdb/poddisruptionbudget.yaml",
+	"podmonitor.yaml":               "components/monitoring/podmonitor.yaml",
+	"prometheusrule.yaml":           "components/monitoring/prometheusrule.yaml",
+	"rules.yaml":                    "rules/rules.yaml",
+	"serviceaccount.yaml":           "base/serviceaccount.yaml",
+	"sharded-envoy.yaml":            "overlays/sharded/envoy.yaml",
+	"sharded-rules.yaml":            "overlays/sharded/rules.yaml",
+	"sidecar-loopback-envoy.yaml":   "overlays/sidecar-loopback/envoy.yaml",
+	"sidecar-networkpolicy.yaml":    "sidecar/networkpolicy.yaml",
+	"sidecar-unix-envoy.yaml":       "overlays/sidecar-unix/envoy.yaml",
+}
+
+// TestChartFiles holds the chart's files against those here.
+func TestChartFiles(t *testing.T) {
+	there, err := os.ReadDir(chartDir + "/files")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range there {
+		if chartFiles[file.Name()] == "" {
+			t.Errorf("the chart's file %s is not used", file.Name())
+		}
+	}
+	for name, source := range chartFiles {
+		text, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold(t, chartDir+"/files/"+name, string(text))
+	}
+}
+
+// switches are the values of the chart that stand for components.
+var switches = map[string]string{
+	"monitoring":        "monitoring",
+	"network-policy":    "networkPolicy",
+	"pdb":               "podDisruptionBudget",
+	"tls":               "tls",
+	"topology":          "topologySpread",
+	"rollout-on-config": "rolloutOnConfig",
+}
+
+// values are those of the chart for a combination.
+func (c combo) values() map[string]any {
+	values := map[string]any{"mode": c.overlay}
+	for _, component := range c.components {
+		values[switches[component]] = true
+	}
+	return values
+}
+
+// render returns the documents that `helm template` prints.
+func render(namespace string, values map[string]any) ([][]byte, error) {
+	chart, err := loader.Load(chartDir)
+	if err != nil {
+		return nil, err
+	}
+	release := common.ReleaseOptions{Name: "sluice", Namespace: namespace, Revision: 1, IsInstall: true}
+	all, err := util.ToRenderValues(chart, values, release, common.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Render(chart, all)
+	if err != nil {
+		return nil, err
+	}
+	var documents [][]byte
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if filepath.Ext(name) != ".yaml" {
+			continue
+		}
+		for document := range strings.SplitSeq("\n"+files[name], "\n---\n") {
+			var object map[string]any
+			if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			if object != nil {
+				documents = append(documents, []byte(document))
+			}
+		}
+	}
+	return documents, nil
+}
+
+// hashed is the name of a ConfigMap with what kustomize makes of its contents.
+var hashed = regexp.MustCompile(`\b(sluice-rules|envoy)-[a-z0-9]{10}\b`)
+
+// byName returns the objects by kind, namespace and name. ConfigMaps have their names without a
+// hash, and pods are without checksums, which the second result tells: these are how kustomize and
+// Helm make new pods for a new ConfigMap.
+func byName(t *testing.T, documents [][]byte) (objects map[string]any, checksums []string) {
+	t.Helper()
+	objects = map[string]any{}
+	for _, document := range documents {
+		var object map[string]any
+		if err := yaml.Unmarshal(hashed.ReplaceAll(document, []byte("$1")), &object); err != nil {
+			t.Fatal(err)
+		}
+		metadata, _ := object["metadata"].(map[string]any)
+		if template, is := within(object, "spec", "template", "metadata"); is {
+			annotations, _ := template["annotations"].(map[string]any)
+			for name := range annotations {
+				if strings.HasPrefix(name, "checksum/") {
+					checksums = append(checksums, name)
+					delete(annotations, name)
+				}
+			}
+			if len(annotations) == 0 {
+				delete(template, "annotations")
+			}
+		}
+		name := fmt.Sprint(object["kind"], " ", metadata["namespace"], "/", metadata["name"])
+		if objects[name] != nil {
+			t.Errorf("%s comes twice", name)
+		}
+		objects[name] = object
+	}
+	slices.Sort(checksums)
+	return objects, checksums
+}
+
+// within returns what is below a path.
+func within(object map[string]any, path ...string) (map[string]any, bool) {
+	for _, step := range path {
+		below, is := object[step].(map[string]any)
+		if !is {
+			return nil, false
+		}
+		object = below
+	}
+	return object, true
+}
+
+// TestChart renders the chart of each combination, and compares it with what kustomize builds.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	files, err := manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range combos() {
+		if c.overlay == "envoy-gateway" {
+			continue // its one object is a part of Envoy Gateway's own chart: charts/sluice/README.md says so
+		}
+		t.Run(c.String(), func(t *testing.T) {
+			t.Parallel()
+			built, err := files.build(tree{"kustomization.yaml": c.kustomization()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rendered, err := render("sluice", c.values())
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, _ := byName(t, built)
+			delete(want, "Namespace <nil>/sluice") // helm install --create-namespace
+			got, checksums := byName(t, rendered)
+			for name, object := range want {
+				if !reflect.DeepEqual(got[name], object) {
+					t.Errorf("%s\nchart:\n%s\nkustomize:\n%s", name, asYAML(got[name]), asYAML(object))
+				}
+			}
+			for name := range got {
+				if want[name] == nil {
+					t.Errorf("kustomize has no %s", name)
+				}
+			}
+			var wantSums []string
+			if c.overlay == "sharded" || strings.HasPrefix(c.overlay, "sidecar-") {
+				wantSums = append(wantSums, "checksum/envoy")
+			}
+			if slices.Contains(c.components, "rollout-on-config") {
+				wantSums = append(wantSums, "checksum/rules")
+			}
+			if !slices.Equal(checksums, wantSums) {
+				t.Errorf("pods have the checksums %q, want %q", checksums, wantSums)
+			}
+		})
+	}
+}
+
+func asYAML(object any) string {
+	text, err := yaml.Marshal(object)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// TestChartNamespace holds what moves with the release's namespace, and what must not.
+func TestChartNamespace(t *testing.T) {
+	t.Parallel()
+	for _, c := range combos() {
+		if c.overlay == "envoy-gateway" {
+			continue
+		}
+		documents, err := render("limits", c.values())
+		if err != nil {
+			t.Fatalf("%s: %v", c, err)
+		}
+		objects, _ := byName(t, documents)
+		for name, object := range objects {
+			if text := asYAML(object); strings.Contains(text, "sluice.sluice") || strings.Contains(text, "namespace: sluice\n") {
+				t.Errorf("%s: %s is about the namespace sluice:\n%s", c, name, text)
+			}
+		}
+		moved := map[string][]string{
+			"istio":   {"EnvoyFilter istio-system/sluice", "EnvoyFilter istio-system/sluice-descriptors"},
+			"contour": {"ContourConfiguration projectcontour/contour", "ExtensionService limits/sluice"},
+		}[c.overlay]
+		for _, name := range append(moved, "ConfigMap limits/sluice-rules") {
+			if objects[name] == nil {
+				t.Errorf("%s: there is no %s", c, name)
+			}
+		}
+	}
+}
+
+// TestChartValues holds what each value does.
+func TestChartValues(t *testing.T) {
+	t.Parallel()
+	list := func(values ...any) []any { return values }
+	for _, mode := range []string{"standalone", "sidecar-unix"} {
+		documents, err := render("sluice", map[string]any{
+			"mode":  mode,
+			"rules": map[string]any{"a.yaml": "domain: a # {{ not a template }}\n", "b.yaml": "domain: b\n"},
+			"image": map[string]any{"repository": "registry.example.com/sluice", "tag": "v9", "pullPolicy": "Always"},
+			"args":  list("--counter-memory=128MiB"), "pullSecrets": list("pull"),
+			"resources":    map[string]any{"limits": map[string]any{"memory": "300Mi"}},
+			"podLabels":    map[string]any{"team": "edge"},
+			"nodeSelector": map[string]any{"kubernetes.io/arch": "arm64"},
+			"tolerations":  list(map[string]any{"operator": "Exists"}), "podAnnotations": map[string]any{"note": "n"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(bytes.Join(documents, []byte("\n---\n")))
+		for _, want := range []string{
+			"domain: a # {{ not a template }}", "b.yaml", "image: \"registry.example.com/sluice:v9\"", "imagePullPolicy: Always", "- --counter-memory=128MiB",
+			"memory: 300Mi", "team: edge", "kubernetes.io/arch: arm64", "operator: Exists", "note: \"n\"", "- name: pull",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: there is no %s in\n%s", mode, want, text)
+			}
+		}
+		if strings.Contains(text, "per-user") {
+			t.Errorf("%s: the rules to start with are there beside the values'", mode)
+		}
+		o := decode(documents)
+		for _, found := range o.found {
+			t.Errorf("%s: %s", mode, found)
+		}
+	}
+	rules := func(values map[string]any) string {
+		documents, err := render("sluice", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, _ := byName(t, documents)
+		return asYAML(objects["Deployment sluice/sluice"]) + asYAML(objects["StatefulSet sluice/sluice"])
+	}
+	for replicas, values := range map[string]map[string]any{
+		"replicas: 0\n": {"replicas": 0}, "replicas: 5\n": {"replicas": 5, "mode": "sharded"},
+	} {
+		if text := rules(values); !strings.Contains(text, replicas) {
+			t.Errorf("%v: no %s in %s", values, replicas, text)
+		}
+	}
+}
+
+// TestChartRefuses gives the chart values that are wrong, or do not fit each other.
+func TestChartRefuses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		values map[string]any
+		want   string
+	}{
+		{map[string]any{"mode": "envoy-gateway"}, "mode"},
+		{map[string]any{"replica": 3}, "replica"},
+		{map[string]any{"args": []any{"serve"}}, "args"},
+		{map[string]any{"rules": map[string]any{"rules.txt": ""}}, "rules"},
+		{map[string]any{"mode": "sharded", "tls": true}, "tls: the Envoys of mode sharded speak no TLS to sluice"},
+		{map[string]any{"mode": "sidecar-unix", "networkPolicy": true}, "networkPolicy: a sidecar has no pod of its own"},
+		{map[string]any{"mode": "sidecar-unix", "replicas": 2}, "replicas: each Envoy of yours has its own sidecar"},
+		{map[string]any{"mode": "standalone", "envoyConfig": "admin: {}"}, "envoyConfig: mode standalone has no Envoy of its own"},
+	} {
+		if _, err := render("sluice", c.values); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.values, err, c.want)
+		}
+	}
+}
+
+// TestChartLint holds the chart against Helm's own linter.
+func TestChartLint(t *testing.T) {
+	t.Parallel()
+	for _, m := range lint.RunAll(chartDir, map[string]any{}, "sluice").Messages {
+		if m.Severity >= support.WarningSev {
+			t.Error(m)
+		}
+	}
+}
