@@ -40,8 +40,9 @@ var borders = []struct {
 	{folder: "server", own: []string{"limiter", "descriptors", "descriptors/rules", "descriptors/volumetest", "telemetry", "h2"}, wire: true},
 	{folder: "xds", own: []string{"descriptors", "descriptors/rules", "descriptors/source"}, wire: true},
 	{folder: "envoyconfig", own: []string{"descriptors", "descriptors/rules"}, others: []string{"go.yaml.in/yaml/v4"}},
+	{folder: "simulate", own: []string{"limiter", "descriptors", "descriptors/rules", "envoyconfig"}, others: []string{}},
 	{folder: "cmd", own: []string{
-		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "xds", "envoyconfig",
+		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "xds", "envoyconfig", "simulate",
 	}},
 	// It runs the binary and knows nothing of its insides.
 	{folder: "e2e", own: nil},

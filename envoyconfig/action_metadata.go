@@ -16,17 +16,21 @@ type metadata struct {
 }
 
 func newMetadata(n *node) action {
-	at := n.field("metadata_key")
+	return &metadata{
+		node: n, key: n.field("descriptor_key").str(),
+		name:     metadataName(n.field("metadata_key")),
+		optional: n.field("skip_if_absent").yes(false),
+		ofRoute:  n.field("source").enum("DYNAMIC", "ROUTE_ENTRY") == "ROUTE_ENTRY",
+	}
+}
+
+// metadataName is a metadata key as --metadata names it.
+func metadataName(at *node) string {
 	var path []string
 	for _, segment := range at.field("path").elements() {
 		path = append(path, segment.field("key").str())
 	}
-	return &metadata{
-		node: n, key: n.field("descriptor_key").str(),
-		name:     at.field("key").str() + ":" + strings.Join(path, "."),
-		optional: n.field("skip_if_absent").yes(false),
-		ofRoute:  n.field("source").enum("DYNAMIC", "ROUTE_ENTRY") == "ROUTE_ENTRY",
-	}
+	return at.field("key").str() + ":" + strings.Join(path, ".")
 }
 
 func (a *metadata) entry(x *exchange) outcome {

@@ -8,13 +8,17 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
+// Unknowable is how the reason begins for which it is not known whether Envoy asks.
+const Unknowable = "unknown: "
+
 // Asked is what Envoy asks about a request.
 type Asked struct {
 	// VirtualHost and Route are where the request goes, "" where it goes nowhere.
 	VirtualHost, Route string
 	// Pos is the route's place.
 	Pos rules.Pos
-	// Nothing says why no filter asks; empty if some may.
+	// Nothing says why no filter asks; empty if some may. If it is not known whether one
+	// does, it begins with [Unknowable].
 	Nothing string
 	// Calls has one element for each rate limit filter, in order.
 	Calls []Call
@@ -25,7 +29,8 @@ type Call struct {
 	Domain string
 	// Filter is the place of the filter.
 	Filter rules.Pos
-	// Nothing says why the filter does not ask, or why that is not known.
+	// Nothing says why the filter does not ask. If that is not known, it begins with
+	// [Unknowable].
 	Nothing string
 	// Descriptors has one element for each element of rate_limits that counts.
 	Descriptors []Descriptor
@@ -87,17 +92,25 @@ func (c *Config) Ask(r Request) (*Asked, error) {
 		return nil, fmt.Errorf("%v: %s has no routes in these files: give the answer of /config_dump, or the RouteConfiguration %q too",
 			m.node.pos(), m.name(), m.node.at("rds", "route_config_name").str())
 	}
-	h := m.table.host(r.Authority)
-	if h == nil {
-		a.Nothing = fmt.Sprintf("no virtual host has %q", r.Authority)
-		return a, nil
+	x := &exchange{Request: r, config: c, manager: m}
+	h, found := m.table.named(r.RouteName)
+	unknown := ""
+	if found == nil {
+		if unknown = x.unlogged(":authority"); unknown != "" && !m.table.isForAll() {
+			a.Nothing = Unknowable + ":authority: " + unknown
+			return a, nil
+		}
+		h = m.table.host(r.Authority)
+		if h == nil {
+			a.Nothing = fmt.Sprintf("no virtual host has %q", r.Authority)
+			return a, nil
+		}
+		found, unknown = h.pick(x)
 	}
 	a.VirtualHost = h.name
-	x := &exchange{Request: r, config: c, manager: m}
-	found, unknown := h.pick(x)
 	switch {
 	case unknown != "":
-		a.Nothing = "unknown: " + unknown
+		a.Nothing = Unknowable + unknown
 		return a, nil
 	case found == nil:
 		a.Nothing = fmt.Sprintf("no route of virtual host %q matches", a.VirtualHost)
@@ -173,11 +186,11 @@ func (f *filter) call(x *exchange, h *virtualHost) Call {
 		return c
 	}
 	if kind := f.config.field("request_type").str(); kind != "" && kind != "both" {
-		c.Nothing = "unknown: request_type is " + kind
+		c.Nothing = Unknowable + "request_type is " + kind
 		return c
 	}
 	if enabled := f.config.field("filter_enabled"); enabled.there() && !isAlways(enabled) {
-		c.Nothing = "unknown: filter_enabled, at " + enabled.pos().String()
+		c.Nothing = Unknowable + "filter_enabled, at " + enabled.pos().String()
 		return c
 	}
 	for _, p := range candidates {

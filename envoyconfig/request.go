@@ -19,6 +19,17 @@ type Request struct {
 	Metadata map[string]string
 	// Listener names one of several that ask. Optional where only one does.
 	Listener string
+
+	// Logged is set for a request that an access log tells of. It returns the value of a
+	// header, :path and the like among them, as the filters saw it; ok is false if there was
+	// none, and unknown says why the log does not tell. It takes the place of Headers.
+	Logged func(name string) (value string, ok bool, unknown string)
+	// Client is the client's address as Envoy found it (%DOWNSTREAM_REMOTE_ADDRESS%), for a
+	// request of a log; invalid if it is not known.
+	Client netip.Addr
+	// RouteName is the route that Envoy took (%ROUTE_NAME%), "" if it is not known or has no
+	// name.
+	RouteName string
 }
 
 // Header is one line of a request. Its name is in lower case.
@@ -75,6 +86,12 @@ type exchange struct {
 // given returns the values of a header as the client sends it.
 func (x *exchange) given(name string) []string {
 	var values []string
+	if x.Logged != nil {
+		if value, ok, _ := x.Logged(name); ok {
+			values = append(values, value)
+		}
+		return values
+	}
 	for _, h := range x.Headers {
 		if h.Name == name {
 			values = append(values, h.Value)
@@ -88,6 +105,12 @@ func (x *exchange) given(name string) []string {
 func (x *exchange) header(name string) (values []string, unknown string) {
 	m := x.manager.node
 	const sets = "Envoy sets it"
+	if x.Logged != nil && !strings.HasPrefix(name, "x-envoy-") {
+		if name == "host" {
+			name = ":authority"
+		}
+		return x.given(name), x.unlogged(name)
+	}
 	switch name {
 	case ":method":
 		return []string{x.Method}, ""
@@ -128,10 +151,23 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 	return x.given(name), ""
 }
 
+// unlogged says why the log does not tell a header; empty if it does, and where the request
+// is not of a log.
+func (x *exchange) unlogged(name string) string {
+	if x.Logged == nil {
+		return ""
+	}
+	_, _, unknown := x.Logged(name)
+	return unknown
+}
+
 // pathUnknown says why the path that filters see is not known: the connection manager may
 // write it in another way. Paths that are in their normal form already stay as they are.
 func (x *exchange) pathUnknown() string {
 	m := x.manager.node
+	if x.Logged != nil {
+		return x.unlogged(":path")
+	}
 	path := x.pathOnly()
 	if m.field("merge_slashes").yes(false) && strings.Contains(path, "//") {
 		return "merge_slashes changes this path"
@@ -174,17 +210,35 @@ func (x *exchange) remote() (a netip.Addr, unknown string) {
 	if m.field("original_ip_detection_extensions").there() {
 		return a, "original_ip_detection_extensions find it"
 	}
+	if x.Client.IsValid() {
+		return x.Client, ""
+	}
+	if unknown = x.unlogged("x-forwarded-for"); unknown != "" {
+		return a, unknown
+	}
 	hops := m.field("xff_num_trusted_hops").uint(0)
 	trusted := true
+	forwarded := strings.Join(x.given("x-forwarded-for"), ",")
+	if x.Logged != nil && m.field("use_remote_address").yes(false) && !m.field("skip_xff_append").yes(false) {
+		// The log has the header with the address that Envoy appended.
+		i := strings.LastIndexByte(forwarded, ',')
+		if direct, err := netip.ParseAddr(strings.Trim(forwarded[i+1:], " \t")); err == nil {
+			x.Remote = direct
+			forwarded = forwarded[:max(0, i)]
+		}
+	}
 	if m.field("use_remote_address").yes(false) {
 		// The nearest of the trusted proxies is the one that connects.
 		trusted = hops > 0
 		hops = max(hops, 1) - 1
 	}
 	if trusted {
-		if a, ok := fromForwarded(strings.Join(x.given("x-forwarded-for"), ","), hops); ok {
+		if a, ok := fromForwarded(forwarded, hops); ok {
 			return a, ""
 		}
+	}
+	if !x.Remote.IsValid() && x.Logged != nil {
+		return a, "the log does not tell it: add %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% to its format"
 	}
 	if !x.Remote.IsValid() {
 		return a, "--remote ADDRESS says who connects to Envoy"
@@ -222,7 +276,7 @@ func (q query) first(name string) (string, bool) {
 
 // rawQuery returns the query's parameters as they are sent.
 func (x *exchange) rawQuery() query {
-	var q query
+	q := query{unknown: x.unlogged(":path")}
 	_, text, ok := strings.Cut(x.Path, "?")
 	if !ok {
 		return q

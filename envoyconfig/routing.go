@@ -45,6 +45,30 @@ func (t *table) host(authority string) *virtualHost {
 	return nil
 }
 
+// isForAll reports whether one virtual host takes every authority.
+func (t *table) isForAll() bool {
+	return len(t.hosts) == 1 && len(t.hosts[0].domains) == 1 && t.hosts[0].domains[0] == "*"
+}
+
+// named returns the only route of a name, nil if there is none or there are several.
+func (t *table) named(name string) (h *virtualHost, found *route) {
+	if name == "" {
+		return nil, nil
+	}
+	for _, host := range t.hosts {
+		for _, r := range host.routes {
+			if r.node.field("name").str() != name {
+				continue
+			}
+			if found != nil {
+				return nil, nil
+			}
+			h, found = host, r
+		}
+	}
+	return h, found
+}
+
 // pick returns the first route of the host that matches; nil if none does. Unknown says why
 // it cannot be known.
 func (h *virtualHost) pick(x *exchange) (r *route, unknown string) {
@@ -161,7 +185,7 @@ func (x *exchange) clusterMissing() string {
 	case name == "":
 		return "the request has no cluster to go to, since it lacks the header " + x.route.action.field("cluster_header").shown()
 	case len(x.config.clusters) > 0 && x.config.clusters[name] == nil:
-		return "unknown: the cluster " + strconv.Quote(name) + " is not in these files, and Envoy asks only where it has it"
+		return Unknowable + "the cluster " + strconv.Quote(name) + " is not in these files, and Envoy asks only where it has it"
 	default:
 		return ""
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/server"
 )
 
@@ -128,6 +129,9 @@ type ruleFlags struct {
 	Defaults     string `placeholder:"FILE" help:"As serve --defaults."`
 	MergeDomains bool   `help:"Merge files of one domain, as serve --merge-domains does."`
 	AllOrNothing bool   `help:"As serve --all-or-nothing."`
+
+	// hashKey is what counters' identities are hashed with.
+	hashKey identity.Key
 }
 
 // sharedVariables are the flags of ruleFlags that variables set.
@@ -161,7 +165,7 @@ func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Dia
 		}
 		streams = append(streams, stream)
 	}
-	return source.Load(files, f.Defaults, descriptors.Options{MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing}, streams...)
+	return source.Load(files, f.Defaults, descriptors.Options{MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing, HashKey: f.hashKey}, streams...)
 }
 
 func readOpen(path string) (source.File, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -11,20 +12,53 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestEnvoyCheckPage runs each command of docs/envoy-check.md, on the files that the page
-// shows and those of the repository. What a command prints is what the page says; with
-// -update the page says what it prints.
+// TestEnvoyCheckPage runs each command of docs/envoy-check.md.
 func TestEnvoyCheckPage(t *testing.T) {
+	runPage(t, "docs/envoy-check.md", 4)
+}
+
+// TestSimulatePage runs each command of docs/simulate.md, on the traffic that the page says
+// how to make.
+func TestSimulatePage(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(root, "docs/envoy-check.md")
-	page, err := os.ReadFile(path)
+	t.Chdir(t.TempDir())
+	for name, args := range map[string][]string{"access.log": nil, "incumbent.log": {"-limit", "300"}} {
+		cmd := exec.CommandContext(t.Context(), "go", append([]string{"run", "./docs/traffic"}, args...)...)
+		cmd.Dir = root
+		log, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, log, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runPageIn(t, root, "docs/simulate.md", 6)
+}
+
+func runPage(t *testing.T, page string, least int) {
+	t.Helper()
+	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
+	runPageIn(t, root, page, least)
+}
+
+// runPageIn runs each command of a page in the current folder, on the files that the page
+// shows and those of the repository. What a command prints is what the page says; with
+// -update the page says what it prints.
+func runPageIn(t *testing.T, root, name string, least int) {
+	t.Helper()
+	path := filepath.Join(root, name)
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"examples", "envoy.yaml"} {
 		if err := os.Symlink(filepath.Join(root, name), name); err != nil {
 			t.Fatal(err)
@@ -45,14 +79,14 @@ func TestEnvoyCheckPage(t *testing.T) {
 		return "```console\n$ " + command + "\n" + out.String() + "```"
 	})
 	if diff := cmp.Diff(string(page), printed); diff != "" && !*update {
-		t.Errorf("docs/envoy-check.md (-page +printed); if it should, run go test ./cmd/sluice -run TestEnvoyCheckPage -update:\n%s", diff)
+		t.Errorf("%s (-page +printed); if it should, run go test ./cmd/sluice -run %s -update:\n%s", name, t.Name(), diff)
 	} else if diff != "" {
 		if err := os.WriteFile(path, []byte(printed), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if ran < 4 {
-		t.Errorf("the page has %d commands, want 4 or more", ran)
+	if ran < least {
+		t.Errorf("%s has %d commands, want %d or more", name, ran, least)
 	}
 }
 

@@ -17,13 +17,14 @@ import (
 
 // cli is the command line. Each command has a Run method that Kong calls.
 type cli struct {
-	Serve   serveCmd   `cmd:"" default:"withargs" help:"Answer rate-limit requests (the default command)."`
-	Check   checkCmd   `cmd:"" help:"Check rule files and print every error and warning."`
-	Explain explainCmd `cmd:"" help:"Show which rule a descriptor matches, step by step."`
-	Envoy   envoyCmd   `cmd:"" help:"Look at the other half of the configuration: what Envoy asks."`
-	Call    callCmd    `cmd:"" help:"Ask a running service, this one or any other of the same protocol."`
-	Schema  schemaCmd  `cmd:"" help:"Print the JSON Schema of rule files, for editors."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Serve    serveCmd    `cmd:"" default:"withargs" help:"Answer rate-limit requests (the default command)."`
+	Check    checkCmd    `cmd:"" help:"Check rule files and print every error and warning."`
+	Explain  explainCmd  `cmd:"" help:"Show which rule a descriptor matches, step by step."`
+	Envoy    envoyCmd    `cmd:"" help:"Look at the other half of the configuration: what Envoy asks."`
+	Simulate simulateCmd `cmd:"" help:"Say what rules would do to recorded traffic."`
+	Call     callCmd     `cmd:"" help:"Ask a running service, this one or any other of the same protocol."`
+	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of rule files, for editors."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
 
 	PrintVersion printVersion `name:"version" help:"Print the version."`
 }

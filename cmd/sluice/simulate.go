@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/simulate"
+)
+
+type simulateCmd struct {
+	Logs          []string      `arg:"" name:"log" help:"Access logs, gzipped or not; - is standard input. Several are put in order by time."`
+	Config        []string      `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
+	Domain        string        `short:"d" help:"The domain to look at. Default: all that the log or Envoy asks, or the only one of the rules."`
+	Format        string        `default:"auto" placeholder:"FORMAT" help:"auto, json, otlp, csv, requests, or Envoy's format string, such as '%%START_TIME%% %%REQ(:PATH)%%'. json, otlp and csv take what fields are called: 'json time=ts status=code'. Default auto."`
+	Envoy         []string      `sep:"none" placeholder:"ENVOY" help:"Compute descriptors by Envoy's configuration, as for envoy check; may be repeated."`
+	Listener      string        `placeholder:"NAME" help:"With --envoy: the listener, if several ask."`
+	Descriptor    []string      `sep:"none" placeholder:"K=V,..." help:"Make a descriptor of fields of the log: 'user={x-user},path={:path|path}'; may be repeated. Filters: path, lower, ip, prefix:24:64, xff:1."`
+	Against       []string      `sep:"none" placeholder:"PATH" help:"Compare with other rules; may be repeated."`
+	From          string        `placeholder:"TIME" help:"Only requests from this time on, such as 2026-11-22T09:00:00Z."`
+	To            string        `placeholder:"TIME" help:"Only requests before this time."`
+	Reorder       time.Duration `default:"1m" range:"1ms..24h" placeholder:"DURATION" help:"How late a line may come to be put into order. Default 1m."`
+	Replicas      int           `default:"1" type:"count" range:"1..1000" placeholder:"N" help:"How many services share the requests, each with counters of its own. Default 1."`
+	Shard         string        `placeholder:"TEMPLATE" help:"What tells the replica, such as '{x-user}'. Default: they take turns."`
+	Timeout       time.Duration `default:"1m" range:"0s..1m" placeholder:"DURATION" help:"How long Envoy waits for an answer, which bounds how long a leaky bucket holds one. Default 1m."`
+	CounterMemory int64         `type:"size" default:"4GiB" range:"1MiB..256GiB" placeholder:"SIZE" help:"The most that counters may take; it is an error if they do not fit. Default 4GiB."`
+	Lenient       bool          `help:"Succeed even if more than one line of a hundred cannot be read."`
+	ShowValues    bool          `help:"Show the values of keys, which may tell of people, in place of hashes."`
+	Output        string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
+	ruleFlags     `embed:""`
+
+	options simulate.Options
+}
+
+// Validate checks what the types do not.
+func (k *simulateCmd) Validate() (err error) {
+	o := &k.options
+	for flag, at := range map[string]struct {
+		text string
+		to   *time.Time
+	}{"from": {k.From, &o.From}, "to": {k.To, &o.To}} {
+		if *at.to, err = parseMoment(at.text); err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+	}
+	if !o.From.IsZero() && !o.To.IsZero() && !o.From.Before(o.To) {
+		return fmt.Errorf("--from %s is not before --to %s", k.From, k.To)
+	}
+	for _, text := range k.Descriptor {
+		t, err := simulate.ParseTemplate(text)
+		if err != nil {
+			return fmt.Errorf("--descriptor %s: %w", text, err)
+		}
+		o.Templates = append(o.Templates, t)
+	}
+	if len(k.Envoy) > 0 && len(k.Descriptor) > 0 {
+		return errors.New("--envoy excludes --descriptor: Envoy's configuration says the descriptors")
+	}
+	if k.Listener != "" && len(k.Envoy) == 0 {
+		return errors.New("--listener needs --envoy")
+	}
+	if k.Shard != "" {
+		if k.Replicas < 2 {
+			return errors.New("--shard needs --replicas of two or more")
+		}
+		if o.Shard, err = simulate.ParseExpression(k.Shard); err != nil {
+			return fmt.Errorf("--shard: %w", err)
+		}
+	}
+	return nil
+}
+
+// parseMoment reads a time; without an hour it is the day's begin, without a zone UTC.
+func parseMoment(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is no time: write 2026-11-22T09:00:00Z or 2026-11-22", text)
+}
+
+// Run simulates.
+func (k *simulateCmd) Run(ctx context.Context, c console) error {
+	o := k.options
+	var err error
+	// Both sets hash keys alike, and no two runs do: a hash in a report tells nothing.
+	key := identity.NewKey()
+	if o.Rules, err = k.compile(c, k.Config, key); err != nil {
+		return err
+	}
+	if len(k.Against) > 0 {
+		if o.Against, err = k.compile(c, k.Against, key); err != nil {
+			return fmt.Errorf("--against: %w", err)
+		}
+	}
+	if len(k.Envoy) > 0 {
+		var config *envoyconfig.Config
+		if config, err = readEnvoy(c, k.Envoy); err != nil {
+			return fmt.Errorf("--envoy: %w", err)
+		}
+		o.Envoy = config
+	}
+	o.Domain, o.Listener, o.Format, o.ShowValues = k.Domain, k.Listener, k.Format, k.ShowValues
+	o.Reorder, o.Timeout, o.Replicas, o.Now = k.Reorder, k.Timeout, k.Replicas, time.Now()
+	o.Memory = k.CounterMemory
+	for _, path := range k.Logs {
+		o.Logs = append(o.Logs, logInput(c, path))
+	}
+	until, stop := untilSignal(ctx)
+	defer stop()
+	report, err := simulate.Run(until, o)
+	if err != nil {
+		return err
+	}
+	if k.Output == "json" {
+		enc := json.NewEncoder(c.out)
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		err = enc.Encode(report)
+	} else {
+		err = report.WriteText(c.out)
+	}
+	if err != nil {
+		return err
+	}
+	if left := report.Bad + report.Late; left*100 > report.Lines && !k.Lenient {
+		return fmt.Errorf("%d of %d lines are left out, more than one of a hundred: mend --format, or accept it with --lenient", left, report.Lines)
+	}
+	return nil
+}
+
+// compile reads rules whose keys are hashed with a key.
+func (k *simulateCmd) compile(c console, paths []string, key identity.Key) (*descriptors.Set, error) {
+	flags := k.ruleFlags
+	flags.hashKey = key
+	return flags.loadGood(c, paths)
+}
+
+// logInput opens a log, as often as need be; standard input twice, to look at its begin
+// first.
+func logInput(c console, path string) simulate.Input {
+	if path != "-" {
+		return simulate.Input{Name: path, Open: func() (io.ReadCloser, error) {
+			return os.Open(path) //nolint:gosec // reading what the operator names is the point
+		}}
+	}
+	return simulate.Once("stdin", c.in)
+}

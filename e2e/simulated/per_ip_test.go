@@ -1,0 +1,199 @@
+package simulated_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
+	"github.com/sluice-ratelimit/sluice/e2e/backend"
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/simulate"
+)
+
+// TestLogsOfPerIPGiveItsDecisions sends requests through the real Envoy of examples/per-ip
+// to the real service. For each format in which Envoy writes its log, simulating the log
+// denies the same lines.
+func TestLogsOfPerIPGiveItsDecisions(t *testing.T) {
+	dir := t.TempDir()
+	logs := writeLogs(t, dir)
+	set, diagnostics, err := source.Load([]string{filepath.Join(root, "examples/per-ip/rules.yaml")}, "", descriptors.Options{})
+	if err != nil || set == nil {
+		t.Fatal(err, diagnostics)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "examples/per-ip/envoy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.yaml", Content: text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range formats {
+		t.Run(f.name, func(t *testing.T) {
+			o := simulate.Options{Rules: set, Format: f.format, Now: time.Now()}
+			path := logs[f.name]
+			o.Logs = []simulate.Input{{Name: path, Open: func() (io.ReadCloser, error) { return os.Open(path) }}}
+			if !f.exact {
+				o.Envoy = config
+			}
+			var at []limiter.Time
+			var differ []bool
+			o.Each = func(now limiter.Time, recorded, denied bool) {
+				at = append(at, now)
+				differ = append(differ, recorded != denied)
+			}
+			report, err := simulate.Run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if report.Bad > 0 || report.Late > 0 || len(report.Unknown) > 0 {
+				t.Errorf("%d lines are unreadable (%v), %d late; unknown is %v", report.Bad, report.FirstBad, report.Late, report.Unknown)
+			}
+			if want := uint64(clients*requestsOfClient + others); report.Requests != want {
+				t.Errorf("%d requests, want %d", report.Requests, want)
+			}
+			if report.Recorded == nil || report.Recorded.Denied < clients*(requestsOfClient-2*600) {
+				t.Fatalf("recorded is %+v", report.Recorded)
+			}
+			// A request whose time in Envoy and in the service are of two minutes may count
+			// in either, and so change one decision.
+			edges := 0
+			for _, now := range at {
+				if into := time.Duration(now) % time.Minute; into < edge || into > time.Minute-edge {
+					edges++
+				}
+			}
+			wrong := 0
+			for _, d := range differ {
+				if d {
+					wrong++
+				}
+			}
+			if wrong > edges {
+				t.Errorf("%d of %d decisions differ, and %d requests are near the edge of a minute", wrong, len(differ), edges)
+			}
+			t.Logf("%s: %d requests, %d denied, %d differ, %d near an edge", f.name, report.Requests, report.Recorded.Denied, wrong, edges)
+		})
+	}
+}
+
+const (
+	clients          = 4
+	requestsOfClient = 1300
+	// others are requests that are not limited, and one that is blocked.
+	others = 4
+	// edge is for how long before or after a minute's edge a request may be that Envoy and
+	// the service see in two minutes, on a busy machine.
+	edge = time.Second
+)
+
+// writeLogs has Envoy write its log in all formats, and returns the files by format.
+func writeLogs(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*suite.Patience)
+	defer cancel()
+	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: []string{
+		"--config", filepath.Join(root, "examples/per-ip/rules.yaml"), "--dynamic-metadata",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Kill()
+	upstream, err := backend.Start(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer upstream.Close()
+	bootstrap, err := os.ReadFile(filepath.Join(root, "examples/per-ip/envoy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs := map[string]string{}
+	const place = "stat_prefix: ingress\n"
+	var more strings.Builder
+	more.WriteString("                access_log:")
+	for _, f := range formats {
+		logs[f.name] = filepath.Join(dir, f.name+".log")
+		more.WriteString(f.accessLog(logs[f.name]))
+	}
+	if !bytes.Contains(bootstrap, []byte(place)) {
+		t.Fatalf("examples/per-ip/envoy.yaml has no %q", place)
+	}
+	// A call that takes too long on a busy machine would be a request that passes.
+	bootstrap = bytes.Replace(bootstrap, []byte("timeout: 0.25s"), []byte("timeout: 60s"), 1)
+	bootstrap = bytes.Replace(bootstrap, []byte(place), []byte(place+more.String()+"\n"), 1)
+	e, err := envoy.Start(ctx, envoy.Options{
+		Binary: suite.Envoy(t, root), Bootstrap: bootstrap, Dir: dir,
+		Clusters: map[string][]string{"sluice": {s.Addr("grpc")}, "backend": {upstream.Addr}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Kill()
+	load(ctx, t, e.Addr("ingress"))
+	if _, err := e.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return logs
+}
+
+// load sends requests of several clients, those of each one after another, since the order
+// of those that are at once is not known.
+func load(ctx context.Context, t *testing.T, addr string) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(ctx)
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
+	defer client.CloseIdleConnections()
+	send := func(from, agent string) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/search?q=%00%22x%22", http.NoBody)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("X-Forwarded-For", from)
+		req.Header.Set("User-Agent", agent)
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(io.Discard, resp.Body)
+		return err
+	}
+	for c := range clients {
+		group.Go(func() error {
+			for i := range requestsOfClient {
+				agent := "curl/8.1"
+				if i%10 == 0 {
+					agent = `a "quoted" agent, back\slash`
+				}
+				if err := send(fmt.Sprintf("198.51.100.9, 192.0.2.%d", c), agent); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	for _, from := range []string{"10.1.2.3", "203.0.113.7", "2001:db8:bad:bad::5", strings.Repeat("x", 10) + ", 2001:db8:1:2::1"} {
+		if err := send(from, "other"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}

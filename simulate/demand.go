@@ -1,0 +1,59 @@
+package simulate
+
+import (
+	"maps"
+	"slices"
+)
+
+// demand counts in how many windows of its keys a limit was asked for so many hits. It is
+// exact: n hits make at most about the root of 2n different numbers.
+type demand struct {
+	few  []uint64 // by number
+	many map[uint64]uint64
+	n    uint64
+	max  uint64
+}
+
+// fewHits is up to which number counts have a place of their own.
+const fewHits = 1024
+
+func (d *demand) add(hits, windows uint64) {
+	d.n += windows
+	d.max = max(d.max, hits)
+	if hits < fewHits {
+		for uint64(len(d.few)) <= hits {
+			d.few = append(d.few, 0)
+		}
+		d.few[hits] += windows
+		return
+	}
+	if d.many == nil {
+		d.many = map[uint64]uint64{}
+	}
+	d.many[hits] += windows
+}
+
+// each calls use with each number of hits, in order, and in how many windows it was asked.
+func (d *demand) each(use func(hits, windows uint64) bool) {
+	for hits, windows := range d.few {
+		if windows > 0 && !use(uint64(hits), windows) {
+			return
+		}
+	}
+	for _, hits := range slices.Sorted(maps.Keys(d.many)) {
+		if !use(hits, d.many[hits]) {
+			return
+		}
+	}
+}
+
+// quantile returns the number of hits that so many of all windows do not exceed.
+func (d *demand) quantile(share float64) uint64 {
+	before, found := uint64(0), uint64(0)
+	d.each(func(hits, windows uint64) bool {
+		before += windows
+		found = hits
+		return float64(before) < share*float64(d.n)
+	})
+	return found
+}

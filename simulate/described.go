@@ -1,0 +1,201 @@
+package simulate
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// described are calls that the log itself has: the dynamic metadata that the service puts
+// into its replies, or lines of requests.
+type described struct {
+	// only is the one domain that counts, empty for all.
+	only []byte
+	// object is the slot of an object with domain and descriptors; -1 where these stand in
+	// the line itself, at the slots domain, hits and list.
+	object             int
+	domain, hits, list int
+}
+
+var (
+	errEntries     = errors.New("entries: want [[\"key\", \"value\"]] or [\"key=value\"]")
+	errDescriptors = errors.New("want domain and descriptors")
+	errTooMany     = errors.New("has more than 255 descriptors or entries")
+	errLimit       = errors.New("limit: want 5/hour or requests_per_unit:5 unit:HOUR")
+	errHits        = errors.New("hits: want a whole number")
+)
+
+// describe appends the call of a line. A line whose object is absent asked nothing.
+func (d *described) describe(r *reading) error {
+	v := r.values
+	var domain, hits, list []byte
+	var column int
+	if d.object >= 0 {
+		if v.of[d.object] == nil {
+			return nil
+		}
+		column = v.columns[d.object]
+		var err error
+		if domain, hits, list, err = r.cutObject(v.of[d.object]); err != nil {
+			return &lineError{column, err}
+		}
+	} else {
+		domain, hits, list = v.of[d.domain], v.of[d.hits], v.of[d.list]
+		column = v.columns[d.list]
+	}
+	if domain == nil || list == nil {
+		return &lineError{column, errDescriptors}
+	}
+	if len(d.only) > 0 && !bytes.Equal(d.only, domain) {
+		r.batch.otherDomain++
+		return nil
+	}
+	addend, err := parseHits(hits)
+	if err != nil {
+		return &lineError{column, err}
+	}
+	r.writer.call(domain, uint32(min(addend, 1<<32-1)))
+	s := scanner{b: list}
+	err = s.list(func() error {
+		r.batch.computed++
+		return r.descriptor(&s)
+	})
+	if err != nil {
+		return &lineError{column + s.at, err}
+	}
+	return nil
+}
+
+// cutObject cuts what the filter keeps of a reply.
+func (r *reading) cutObject(b []byte) (domain, hits, list []byte, err error) {
+	s := scanner{b: b}
+	err = s.object(func(key []byte) (err error) {
+		var value []byte
+		value, r.values.scratch, err = s.value(r.values.scratch)
+		switch string(key) {
+		case "domain":
+			domain = value
+		case "hitsAddend", "hits":
+			hits = value
+		case "descriptors":
+			list = value
+		}
+		return err
+	})
+	return domain, hits, list, err
+}
+
+// parseHits reads a number, which JSON may write as 3 or 3.0.
+func parseHits(b []byte) (uint64, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	if n, err := strconv.ParseUint(string(b), 10, 64); err == nil {
+		return n, nil
+	}
+	f, err := strconv.ParseFloat(string(b), 64)
+	if err != nil || f < 0 || f >= 1<<63 || f != float64(uint64(f)) {
+		return 0, errHits
+	}
+	return uint64(f), nil
+}
+
+// descriptor takes a descriptor and appends it.
+func (r *reading) descriptor(s *scanner) error {
+	var d descriptors.Descriptor
+	var entries []byte
+	err := s.object(func(key []byte) (err error) {
+		var value []byte
+		value, r.values.scratch, err = s.value(r.values.scratch)
+		if err != nil || value == nil {
+			return err
+		}
+		switch string(key) {
+		case "entries":
+			entries = value
+		case "hits", "hitsAddend":
+			d.HasHits = true
+			d.Hits, err = parseHits(value)
+		case "refund":
+			d.Refund = string(value) == "true"
+		case "limit":
+			d.HasOverride = true
+			d.Override, err = parseOverride(value)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !r.writer.descriptor(&d) {
+		return errTooMany
+	}
+	if entries == nil {
+		return nil
+	}
+	inner := scanner{b: entries}
+	return inner.list(func() error { return r.entry(&inner) })
+}
+
+// entry takes an entry, a pair or text, and appends it.
+func (r *reading) entry(s *scanner) (err error) {
+	var key, value []byte
+	switch s.next() {
+	case '[':
+		n := 0
+		err = s.list(func() (err error) {
+			var text []byte
+			if s.next() != '"' {
+				return errEntries
+			}
+			text, r.values.scratch, err = s.value(r.values.scratch)
+			switch n++; n {
+			case 1:
+				key = text
+			case 2:
+				value = text
+			default:
+				return errEntries
+			}
+			return err
+		})
+		if err == nil && n != 2 {
+			err = errEntries
+		}
+	case '"':
+		var text []byte
+		text, r.values.scratch, err = s.value(r.values.scratch)
+		key, value, _ = bytes.Cut(text, []byte("="))
+	default:
+		err = errEntries
+	}
+	if err == nil && !r.writer.entry(key, value) {
+		err = errTooMany
+	}
+	return err
+}
+
+// parseOverride reads a limit, as people write it or as the service's metadata has it.
+func parseOverride(b []byte) (descriptors.Override, error) {
+	rest, ok := bytes.CutPrefix(b, []byte("requests_per_unit:"))
+	if !ok {
+		o, err := descriptors.ParseOverride(string(b))
+		if err != nil {
+			return o, errLimit
+		}
+		return o, nil
+	}
+	number, unit, ok := bytes.Cut(rest, []byte(" unit:"))
+	n, err := strconv.ParseUint(string(number), 10, 32)
+	if !ok || err != nil {
+		return descriptors.Override{}, errLimit
+	}
+	o := descriptors.Override{RequestsPerUnit: uint32(n)}
+	if u, ok := rules.UnitNamed(string(bytes.ToLower(unit))); ok {
+		o.Unit = int32(u)
+	}
+	return o, nil
+}

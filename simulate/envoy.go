@@ -1,0 +1,166 @@
+package simulate
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+)
+
+// envoySource computes what Envoy asked from its configuration and what the log has of a
+// request.
+type envoySource struct {
+	config   *envoyconfig.Config
+	listener string
+	only     string
+	format   format
+	// slots are where headers are, by name; -1 for those that the log has not.
+	slots map[string]int
+	// remote, direct and route are slots, -1 if the log lacks the field.
+	remote, direct, route int
+	// metadata are the fields of other dynamic metadata, by the name that an action gives
+	// it.
+	metadata map[string]int
+}
+
+func newEnvoySource(o *Options, f format, l *layout) (*envoySource, error) {
+	s := &envoySource{config: o.Envoy, listener: o.Listener, only: o.Domain, format: f, slots: map[string]int{}, metadata: map[string]int{}}
+	optional := func(name string) int {
+		if !f.has(name) {
+			return -1
+		}
+		return l.want(name)
+	}
+	s.remote, s.direct, s.route = optional(fieldRemote), optional(fieldDirect), optional(fieldRoute)
+	for _, name := range o.Envoy.Inputs() {
+		s.slots[name] = optional(name)
+	}
+	for _, name := range []string{":path", ":authority", ":method", ":scheme", fieldXFF} {
+		s.slots[name] = optional(name)
+	}
+	for _, name := range o.Envoy.MetadataInputs() {
+		field := "dynamic_metadata(" + strings.ToLower(strings.ReplaceAll(name, ".", ":")) + ")"
+		if namespace, path, ok := strings.Cut(name, ":"); ok {
+			field = "dynamic_metadata(" + strings.ToLower(namespace+":"+strings.ReplaceAll(path, ".", ":")) + ")"
+		}
+		if slot := optional(field); slot >= 0 {
+			s.metadata[name] = slot
+		}
+	}
+	// Whether the configuration asks at all shows with the first request.
+	_, err := s.config.Ask(envoyconfig.Request{Listener: o.Listener, Logged: func(string) (string, bool, string) { return "", false, "" }})
+	return s, err
+}
+
+// logged returns a header of the line.
+func (s *envoySource) logged(v *values, name string) (value string, ok bool, unknown string) {
+	slot, known := s.slots[name]
+	switch {
+	case !known || slot < 0:
+		return "", false, "the log does not tell it: add %REQ(" + strings.ToUpper(name) + ")% to its format"
+	case v.isUnsure(slot):
+		return "", false, "the line can be read in several ways, since values have what stands between them"
+	case v.of[slot] == nil:
+		return "", false, ""
+	default:
+		return string(v.of[slot]), true, ""
+	}
+}
+
+func (s *envoySource) text(v *values, slot int) string {
+	if slot < 0 || v.isUnsure(slot) {
+		return ""
+	}
+	return string(v.of[slot])
+}
+
+func (s *envoySource) describe(r *reading) error {
+	v := r.values
+	q := envoyconfig.Request{Listener: s.listener, RouteName: s.text(v, s.route)}
+	q.Logged = func(name string) (string, bool, string) { return s.logged(v, name) }
+	q.Method, _, _ = q.Logged(":method")
+	q.Authority, _, _ = q.Logged(":authority")
+	q.Path, _, _ = q.Logged(":path")
+	q.Scheme, _, _ = q.Logged(":scheme")
+	q.Client, q.Remote = s.address(v, s.remote), s.address(v, s.direct)
+	for name, slot := range s.metadata {
+		if q.Metadata == nil {
+			q.Metadata = map[string]string{}
+		}
+		q.Metadata[name] = s.text(v, slot)
+	}
+	asked, err := s.config.Ask(q)
+	if err != nil {
+		return err
+	}
+	if why, ok := strings.CutPrefix(asked.Nothing, envoyconfig.Unknowable); ok {
+		r.unknown(why)
+		return nil
+	}
+	for i := range asked.Calls {
+		s.call(r, &asked.Calls[i])
+	}
+	return nil
+}
+
+func (s *envoySource) address(v *values, slot int) netip.Addr {
+	if slot < 0 || v.isUnsure(slot) || v.of[slot] == nil {
+		return netip.Addr{}
+	}
+	a, ok := parseAddress(v.of[slot])
+	if !ok {
+		return netip.Addr{}
+	}
+	return a
+}
+
+func (s *envoySource) call(r *reading, c *envoyconfig.Call) {
+	if why, ok := strings.CutPrefix(c.Nothing, envoyconfig.Unknowable); ok {
+		r.unknown(why)
+		return
+	}
+	if c.Nothing != "" {
+		return
+	}
+	if s.only != "" && s.only != c.Domain {
+		r.batch.otherDomain++
+		return
+	}
+	w := &r.writer
+	call := w.mark()
+	if !w.call([]byte(c.Domain), 0) {
+		return
+	}
+	sent := 0
+	for i := range c.Descriptors {
+		d := &c.Descriptors[i]
+		switch {
+		case d.NotSent != "":
+			continue
+		case d.Unknown != "":
+			r.unknown(fmt.Sprintf("%v: %s", d.Pos, d.Unknown))
+			continue
+		case d.HitsUnknown != "":
+			r.unknown(fmt.Sprintf("%v: %s", d.Pos, d.HitsUnknown))
+			continue
+		case d.StreamDone:
+			r.unknown(fmt.Sprintf("%v: it is sent at the end of the stream, in a call that no log tells of", d.Pos))
+			continue
+		}
+		if !w.descriptor(&descriptors.Descriptor{HasHits: d.HasHits, Hits: d.Hits, Refund: d.Refund}) {
+			break
+		}
+		for _, e := range d.Entries {
+			if !w.entry([]byte(e.Key), []byte(e.Value)) {
+				break
+			}
+		}
+		sent++
+		r.batch.computed++
+	}
+	if sent == 0 {
+		w.dropCall(call)
+	}
+}

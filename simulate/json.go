@@ -1,0 +1,198 @@
+package simulate
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+)
+
+// jsonFormat is lines of JSON objects.
+type jsonFormat struct {
+	// names are what fields are called in the log, where --format says so: by our name.
+	names map[string]string
+	// first are the fields of the log's first lines.
+	first []string
+	// objects are those of them that hold what the filter keeps of a reply.
+	metadata []string
+	wanted   []wantedKey
+}
+
+// wantedKey is a key of the log and where its value goes.
+type wantedKey struct {
+	key  string
+	slot int
+}
+
+// otherNames are what Envoy Gateway and Istio call what has another name here.
+var otherNames = map[string][]string{
+	fieldTime:    {"start_time"},
+	fieldStatus:  {"response_code"},
+	fieldFlags:   {"response_flags"},
+	":method":    {"method"},
+	":path":      {"x-envoy-origin-path", "path"},
+	":authority": {"authority"},
+	"user-agent": {"user_agent"},
+	fieldXFF:     {"x_forwarded_for"},
+	"x-request-id": {
+		"request_id",
+	},
+}
+
+// calledIn returns what a field is called in the log, "" if it is not there.
+func (f *jsonFormat) calledIn(name string) string {
+	if to, ok := f.names[name]; ok {
+		return to
+	}
+	if slices.Contains(f.first, name) {
+		return name
+	}
+	for _, other := range otherNames[name] {
+		if slices.Contains(f.first, other) {
+			return other
+		}
+	}
+	if name == fieldMetadata && len(f.metadata) > 0 {
+		return f.metadata[0]
+	}
+	return ""
+}
+
+func (f *jsonFormat) has(name string) bool { return f.calledIn(name) != "" }
+
+func (f *jsonFormat) fields() []string { return f.first }
+
+func (f *jsonFormat) use(l *layout) error {
+	f.wanted = nil
+	for slot, name := range l.names {
+		if key := f.calledIn(name); key != "" {
+			f.wanted = append(f.wanted, wantedKey{key, slot})
+		}
+	}
+	return nil
+}
+
+// look learns the fields of a line.
+func (f *jsonFormat) look(line []byte) error {
+	s := scanner{b: line}
+	err := s.object(func(key []byte) error {
+		name := string(key)
+		if !slices.Contains(f.first, name) {
+			f.first = append(f.first, name)
+		}
+		value, _, err := s.value(nil)
+		if err == nil && isMetadata(value) && !slices.Contains(f.metadata, name) {
+			f.metadata = append(f.metadata, name)
+		}
+		return err
+	})
+	if err == nil && s.next() != 0 {
+		return errJSON
+	}
+	return err
+}
+
+// keyOrder remembers which keys came in the last line, which usually come again.
+type keyOrder struct {
+	keys [][]byte
+	// slots is parallel to keys: where the value goes, -1 for nowhere.
+	slots []int
+}
+
+var errNoObject = errors.New("is no JSON object")
+
+func (f *jsonFormat) read(line []byte, v *values) error { return f.readFrom(&scanner{b: line}, v) }
+
+func (f *jsonFormat) readFrom(s *scanner, v *values) error {
+	if s.next() != '{' {
+		return &lineError{s.at, errNoObject}
+	}
+	s.at++
+	if s.next() == '}' {
+		s.at++
+	} else if err := f.members(s, v); err != nil {
+		return err
+	}
+	if s.next() != 0 {
+		return &lineError{s.at, errJSON}
+	}
+	return nil
+}
+
+func (f *jsonFormat) members(s *scanner, v *values) error {
+	for i := 0; ; i++ {
+		key, _, err := s.text()
+		if err == nil {
+			err = s.take(':')
+		}
+		if err != nil {
+			return &lineError{s.at, err}
+		}
+		slot := v.order.slot(i, key, f.wanted)
+		if slot < 0 {
+			err = s.skip()
+		} else {
+			s.next()
+			v.columns[slot] = s.at
+			quoted := s.next() == '"'
+			var value []byte
+			value, v.scratch, err = s.value(v.scratch)
+			if value != nil && (!quoted || string(value) != "-") {
+				v.set(slot, value)
+			}
+		}
+		if err != nil {
+			return &lineError{s.at, err}
+		}
+		switch s.next() {
+		case ',':
+			s.at++
+		case '}':
+			s.at++
+			return nil
+		default:
+			return &lineError{s.at, errJSON}
+		}
+	}
+}
+
+// slot returns where the value of the i-th key goes.
+func (o *keyOrder) slot(i int, key []byte, wanted []wantedKey) int {
+	if i < len(o.keys) && bytes.Equal(o.keys[i], key) {
+		return o.slots[i]
+	}
+	slot := -1
+	for _, w := range wanted {
+		if w.key == string(key) {
+			slot = w.slot
+		}
+	}
+	if i < mostRemembered {
+		for len(o.keys) <= i {
+			o.keys, o.slots = append(o.keys, nil), append(o.slots, -1)
+		}
+		o.keys[i], o.slots[i] = bytes.Clone(key), slot
+	}
+	return slot
+}
+
+// mostRemembered is how many keys of a line are remembered.
+const mostRemembered = 256
+
+// isMetadata reports whether a value is what the rate limit filter keeps of a reply.
+func isMetadata(value []byte) bool {
+	return len(value) > 0 && value[0] == '{' && bytes.Contains(value, []byte(`"domain"`)) && bytes.Contains(value, []byte(`"descriptors"`))
+}
+
+// jsonWords reads what --format says after json or csv: name=field, apart by spaces.
+func fieldNames(words []string) (map[string]string, error) {
+	names := map[string]string{}
+	for _, word := range words {
+		name, field, ok := strings.Cut(word, "=")
+		if !ok || name == "" || field == "" {
+			return nil, errors.New("--format: " + word + ": want NAME=FIELD, such as time=ts")
+		}
+		names[strings.ToLower(name)] = field
+	}
+	return names, nil
+}

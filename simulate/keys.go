@@ -1,0 +1,76 @@
+package simulate
+
+import "github.com/sluice-ratelimit/sluice/limiter/identity"
+
+// key is what is known of a counter of a limit: of one client, say.
+type key struct {
+	id identity.ID
+	// hits are all that asked for it, and over those that had no room.
+	hits, over uint64
+	// demand is what was asked in the window that it is in, and peak the most of any.
+	demand, peak uint64
+	// more counts the requests that this key denied and the other rules did not.
+	more   uint32
+	window uint32
+	limit  int32
+	// text is where its values stand in keys.texts, from 1; 0 for nowhere.
+	text uint32
+}
+
+// keys are all counters, in the order in which they were first seen. They never move, so
+// that growing copies only the index.
+type keys struct {
+	blocks [][]key
+	n      int
+	// index has, by the hash, the number of a key, from 1, in its low half, and a part of
+	// the hash in its high half, so that it need not be looked at to know that it is another.
+	index []uint64
+	texts []string
+}
+
+const keysInBlock = 4096
+
+func newKeys() *keys { return &keys{index: make([]uint64, 1024)} }
+
+// of returns the key of an identity, and whether it is new.
+func (k *keys) of(id identity.ID) (found *key, isNew bool) {
+	mask := uint64(len(k.index) - 1) //nolint:gosec // a length
+	tag := id.Lo &^ (1<<32 - 1)
+	for i := id.Hi & mask; ; i = (i + 1) & mask {
+		e := k.index[i]
+		if e == 0 {
+			k.index[i] = tag | uint64(k.n+1) //nolint:gosec // not negative
+			if k.n%keysInBlock == 0 {
+				k.blocks = append(k.blocks, make([]key, keysInBlock))
+			}
+			found = k.at(k.n)
+			found.id = id
+			k.n++
+			if k.n*2 > len(k.index) {
+				k.grow()
+			}
+			return found, true
+		}
+		if e&^(1<<32-1) == tag {
+			if found = k.at(int(e&(1<<32-1)) - 1); found.id == id {
+				return found, false
+			}
+		}
+	}
+}
+
+func (k *keys) at(i int) *key { return &k.blocks[i/keysInBlock][i%keysInBlock] }
+
+func (k *keys) grow() {
+	index := make([]uint64, 2*len(k.index))
+	mask := uint64(len(index) - 1) //nolint:gosec // a length
+	for n := range k.n {
+		id := k.at(n).id
+		i := id.Hi & mask
+		for index[i] != 0 {
+			i = (i + 1) & mask
+		}
+		index[i] = id.Lo&^(1<<32-1) | uint64(n+1)
+	}
+	k.index = index
+}

@@ -1,0 +1,138 @@
+package simulate
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The names of fields that mean something to the simulation. Headers have their own, in
+// lower case, and other operators of Envoy theirs.
+const (
+	fieldTime     = "time"
+	fieldStatus   = "status"
+	fieldFlags    = "flags"
+	fieldMetadata = "metadata"
+	fieldRemote   = "downstream_remote_address"
+	fieldDirect   = "downstream_direct_remote_address"
+	fieldRoute    = "route_name"
+	fieldXFF      = "x-forwarded-for"
+)
+
+// The formats that Envoy and Istio write unless told otherwise.
+const (
+	envoyFormat = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" ` +
+		`%RESPONSE_CODE% %RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% ` +
+		`%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" ` +
+		`"%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%"`
+	istioFormat = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" ` +
+		`%RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% ` +
+		`"%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% ` +
+		`%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" ` +
+		`"%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%" %UPSTREAM_CLUSTER_RAW% ` +
+		`%UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% ` +
+		`%REQUESTED_SERVER_NAME% %ROUTE_NAME%`
+)
+
+// operator is a command of a format string.
+type operator struct {
+	// name is the field's.
+	name string
+	// class bounds what the value can be.
+	class class
+	// layout is the strftime format of START_TIME; empty for Envoy's own.
+	layout string
+}
+
+// class is what the values of an operator are made of.
+type class uint8
+
+const (
+	// Anything that a client may have sent.
+	_ class = iota
+	// tight has neither spaces nor quotes.
+	tight
+	// digits is a number, or - for none.
+	digits
+	// object is JSON.
+	object
+)
+
+// operators are those whose values are known to be more than free text, and those that
+// have another name than their own.
+var operators = map[string]operator{
+	"START_TIME":                             {name: fieldTime},
+	"RESPONSE_CODE":                          {name: fieldStatus, class: digits},
+	"RESPONSE_FLAGS":                         {name: fieldFlags, class: tight},
+	"RESPONSE_FLAGS_LONG":                    {name: fieldFlags, class: tight},
+	"DURATION":                               {name: "duration", class: digits},
+	"BYTES_RECEIVED":                         {name: "bytes_received", class: digits},
+	"BYTES_SENT":                             {name: "bytes_sent", class: digits},
+	"PROTOCOL":                               {name: "protocol", class: tight},
+	"ROUTE_NAME":                             {name: fieldRoute},
+	"UPSTREAM_HOST":                          {name: "upstream_host", class: tight},
+	"UPSTREAM_CLUSTER":                       {name: "upstream_cluster", class: tight},
+	"UPSTREAM_CLUSTER_RAW":                   {name: "upstream_cluster", class: tight},
+	"UPSTREAM_LOCAL_ADDRESS":                 {name: "upstream_local_address", class: tight},
+	"DOWNSTREAM_LOCAL_ADDRESS":               {name: "downstream_local_address", class: tight},
+	"DOWNSTREAM_REMOTE_ADDRESS":              {name: fieldRemote, class: tight},
+	"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": {name: fieldRemote, class: tight},
+	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS":       {name: fieldDirect, class: tight},
+	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT": {name: fieldDirect, class: tight},
+	"RESPONSE_CODE_DETAILS":                         {name: "response_code_details", class: tight},
+	"REQUESTED_SERVER_NAME":                         {name: "requested_server_name", class: tight},
+}
+
+// rateLimitMetadata is where Envoy keeps what the service's reply says.
+const rateLimitMetadata = "envoy.filters.http.ratelimit"
+
+// newOperator reads a command such as REQ(:PATH) or START_TIME(%s.%3f).
+func newOperator(command string) (operator, error) {
+	word, rest, hasArgument := strings.Cut(command, "(")
+	argument, length := "", ""
+	if hasArgument {
+		i := strings.LastIndexByte(rest, ')')
+		if i < 0 {
+			return operator{}, fmt.Errorf("%%%s%% has no )", command)
+		}
+		argument, length = rest[:i], rest[i+1:]
+	} else if i := strings.IndexByte(word, ':'); i >= 0 {
+		word, length = word[:i], word[i:]
+	}
+	if word == "" || strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") != "" {
+		return operator{}, fmt.Errorf("%%%s%% is no operator of Envoy: they are in capitals, such as %%REQ(X-USER)%%; a percent sign is %%%%", command)
+	}
+	op, known := operators[word]
+	switch {
+	case word == "START_TIME":
+		op.layout = argument
+	case word == "REQ" || word == "REQUEST_HEADER":
+		op = requestHeader(strings.ToLower(argument))
+	case word == "DYNAMIC_METADATA" && argument == rateLimitMetadata:
+		op = operator{name: fieldMetadata, class: object}
+	case known:
+	case hasArgument:
+		op = operator{name: strings.ToLower(word) + "(" + strings.ToLower(argument) + ")"}
+	default:
+		op = operator{name: strings.ToLower(word)}
+	}
+	if length != "" { // the value is cut
+		op.name += length
+	}
+	return op, nil
+}
+
+func requestHeader(argument string) operator {
+	name, other, ok := strings.Cut(argument, "?")
+	switch {
+	case ok && name == "x-envoy-original-path" && other == ":path":
+		// What the router kept when it wrote another path: what the rate limit filter saw.
+		name = other
+	case ok:
+		name = argument
+	}
+	op := operator{name: name}
+	if name == ":method" || name == ":scheme" {
+		op.class = tight
+	}
+	return op
+}

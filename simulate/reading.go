@@ -1,0 +1,272 @@
+package simulate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/fnv"
+)
+
+// format reads lines of one kind.
+type format interface {
+	// has reports whether lines have a field, and fields lists those that they have.
+	has(name string) bool
+	fields() []string
+	// use tells the format which fields are wanted.
+	use(l *layout) error
+	// read fills in the values of a line.
+	read(line []byte, v *values) error
+}
+
+// source is where the descriptors of a line come from.
+type source interface {
+	describe(r *reading) error
+}
+
+// batch is what a chunk of lines came to.
+type batch struct {
+	arena []byte
+	lines []waiting
+	// read counts the lines, empty ones left out, and outside those of another time than
+	// is wanted.
+	read, outside int
+	// rows counts all lines, to tell the place of those of the next chunk.
+	rows int
+	// bad counts the lines that cannot be read, and worst has the first of them.
+	bad   int
+	worst []BadLine
+	// computed counts the descriptors that are known, and unknown, by reason, the others.
+	computed int
+	unknown  map[string]int
+	// silent counts the lines that lead to no descriptor.
+	silent int
+	// otherDomain counts the calls that go to another domain than is looked at.
+	otherDomain int
+}
+
+// BadLine is a line that could not be read.
+type BadLine struct {
+	Log    string `json:"log"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+	Reason string `json:"reason"`
+	Begin  string `json:"begin"`
+}
+
+func (b BadLine) String() string {
+	return fmt.Sprintf("%s:%d:%d: %s: %q", b.Log, b.Line, b.Column, b.Reason, b.Begin)
+}
+
+// shownBad is how many bad lines are shown.
+const shownBad = 5
+
+// reader is how lines are read. It is the same for all goroutines.
+type reader struct {
+	format format
+	source source
+	layout *layout
+	// from, to and now are nanoseconds since 1970; lines of from until to count, and none
+	// is later than now.
+	from, to, now int64
+	longest       int
+	// shard is nil unless it tells the replicas.
+	shard *Expression
+}
+
+// reading reads chunks. One goroutine uses it.
+type reading struct {
+	*reader
+
+	values *values
+	writer writer
+	batch  *batch
+	line   []byte
+	row    int
+	// blamed counts the descriptors that are unknown.
+	blamed int
+}
+
+func newReading(r *reader) *reading { return &reading{reader: r, values: newValues(r.layout)} }
+
+var (
+	errNoTimeField = errors.New("has no time")
+	errFuture      = errors.New("is in the future")
+	errTooLong     = errors.New("is longer than 1 MiB")
+)
+
+// chunk reads a chunk.
+func (r *reading) chunk(c chunk) *batch {
+	b := &batch{unknown: map[string]int{}}
+	r.batch = b
+	r.writer = writer{arena: make([]byte, 0, len(c.bytes)/2)}
+	if c.tooLong {
+		b.rows, b.read = 1, 1
+		r.row, r.line = 1, nil
+		r.bad(&lineError{0, errTooLong})
+		return b
+	}
+	rest := c.bytes
+	b.lines = make([]waiting, 0, len(rest)/160)
+	for len(rest) > 0 {
+		line := rest
+		if i := bytes.IndexByte(rest, '\n'); i >= 0 {
+			line, rest = rest[:i], rest[i+1:]
+		} else {
+			rest = nil
+		}
+		if n := len(line); n > 0 && line[n-1] == '\r' {
+			line = line[:n-1]
+		}
+		b.rows++
+		r.row = b.rows
+		if len(line) == 0 {
+			continue
+		}
+		b.read++
+		r.one(line)
+	}
+	b.arena = r.writer.arena
+	return b
+}
+
+// one reads a line.
+func (r *reading) one(line []byte) {
+	r.line = line
+	if len(line) > r.longest {
+		r.bad(&lineError{0, errTooLong})
+		return
+	}
+	r.values.clear()
+	if many, ok := r.format.(severalFormat); ok {
+		if err := many.readAll(line, r.values, r.request); err != nil {
+			r.bad(err)
+		}
+		return
+	}
+	err := r.format.read(line, r.values)
+	if err == nil {
+		err = r.request()
+	}
+	if err != nil {
+		r.bad(err)
+	}
+}
+
+// severalFormat has several requests in a line.
+type severalFormat interface {
+	readAll(line []byte, v *values, request func() error) error
+}
+
+// request takes in the request whose values are there.
+func (r *reading) request() error {
+	v := r.values
+	at := v.of[slotTime]
+	switch {
+	case at == nil && v.isUnsure(slotTime):
+		return &lineError{0, errAmbiguous}
+	case at == nil:
+		return &lineError{0, errNoTimeField}
+	}
+	t, err := r.layout.clock(at)
+	switch {
+	case err != nil:
+		return &lineError{v.columns[slotTime], fmt.Errorf("%q %w", shorten(at), err)}
+	case t > r.now:
+		return &lineError{v.columns[slotTime], fmt.Errorf("the time %q %w", at, errFuture)}
+	case t < r.from || t >= r.to:
+		r.batch.outside++
+		return nil
+	}
+	start := r.writer.begin(recordedAs(v), r.shardOf())
+	computed, other, blamed := r.batch.computed, r.batch.otherDomain, r.blamed
+	if err := r.source.describe(r); err != nil {
+		r.writer.arena = r.writer.arena[:start]
+		r.batch.computed, r.batch.otherDomain = computed, other
+		return err
+	}
+	if r.writer.arena[r.writer.calls] == 0 {
+		// Nothing is asked, or it is not known what is.
+		r.writer.arena = r.writer.arena[:start]
+		if r.blamed == blamed {
+			r.batch.silent++
+		}
+		return nil
+	}
+	r.batch.lines = append(r.batch.lines, waiting{at: t, offset: uint32(start), batch: r.batch}) //nolint:gosec // no chunk makes 4 GiB
+	return nil
+}
+
+// shardOf returns what tells the replica of the request: a hash, noShard where nothing
+// does.
+func (r *reading) shardOf() uint32 {
+	if r.shard == nil {
+		return noShard
+	}
+	var s state
+	if r.values.made, s = r.shard.appendTo(r.values.made[:0], r.values); s != present {
+		return noShard
+	}
+	h := fnv.New32a()
+	_, _ = h.Write(r.values.made) // never fails
+	return max(h.Sum32(), 1)
+}
+
+// recordedAs says what the log says became of the request: Envoy's flag for what a rate
+// limit denied, or the status for that.
+func recordedAs(v *values) recorded {
+	status, flags := v.of[slotStatus], v.of[slotFlags]
+	switch {
+	case len(status) == 3 && string(status) == "429", hasFlag(flags):
+		return deniedThen
+	case status == nil && flags == nil:
+		return notRecorded
+	default:
+		return admittedThen
+	}
+}
+
+// hasFlag reports whether flags such as RL,UF have RL, or its long name.
+func hasFlag(flags []byte) bool {
+	for len(flags) > 1 {
+		i := bytes.IndexByte(flags, ',')
+		flag := flags
+		if i >= 0 {
+			flag, flags = flags[:i], flags[i+1:]
+		} else {
+			flags = nil
+		}
+		if string(flag) == "RL" || string(flag) == "RateLimited" {
+			return true
+		}
+	}
+	return false
+}
+
+// unknown counts a descriptor that cannot be computed.
+func (r *reading) unknown(why string) {
+	r.blamed++
+	r.batch.unknown[why]++
+}
+
+// bad counts a line that cannot be read.
+func (r *reading) bad(err error) {
+	b := r.batch
+	b.bad++
+	if len(b.worst) == shownBad {
+		return
+	}
+	column := 0
+	if at, ok := errors.AsType[*lineError](err); ok {
+		column, err = at.column, at.why
+	}
+	b.worst = append(b.worst, BadLine{Line: r.row, Column: column + 1, Reason: err.Error(), Begin: shorten(r.line)})
+}
+
+// shorten cuts what is shown of a line.
+func shorten(b []byte) string {
+	const most = 40
+	if len(b) <= most {
+		return string(b)
+	}
+	return string(b[:most]) + "..."
+}

@@ -1,0 +1,213 @@
+package simulate
+
+import (
+	"encoding/binary"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+)
+
+// A record is what one line asks: calls, each of a domain and descriptors. Between reading
+// and deciding it is bytes in the arena of its batch, because a minute of lines waits for
+// its turn and slices of slices take five times the memory.
+//
+//	record      time of the line is kept beside it
+//	  recorded  1 byte: what the log says became of the request
+//	  shard     4 bytes
+//	  calls     their number
+//	  call      domain, request's hits, number of descriptors
+//	  descriptor flags, hits, override, number of entries, keys and values
+type record struct {
+	recorded recorded
+	// shard tells the replica, unless it is noShard.
+	shard uint32
+	calls int
+	rest  []byte
+}
+
+// noShard says that nothing tells the replica.
+const noShard = 0
+
+// recorded is what the log says became of a request.
+type recorded byte
+
+const (
+	notRecorded recorded = iota
+	admittedThen
+	deniedThen
+)
+
+const (
+	hasHits = 1 << iota
+	isRefund
+	hasOverride
+)
+
+// writer appends a record to an arena.
+type writer struct {
+	arena []byte
+	// calls and descriptors are where the numbers of calls and of descriptors stand.
+	calls, descriptors int
+	entries            int
+}
+
+// begin begins a record. Numbers of calls, descriptors and entries take a byte each, and
+// are written as they become known.
+func (w *writer) begin(r recorded, shard uint32) (at int) {
+	at = len(w.arena)
+	w.arena = append(binary.LittleEndian.AppendUint32(append(w.arena, byte(r)), shard), 0)
+	w.calls = at + 5
+	return at
+}
+
+// mostOf bounds the calls of a record, the descriptors of a call and the entries of a
+// descriptor, since a byte holds each. Envoy's configuration has a handful.
+const mostOf = 255
+
+// call begins a call. It reports false if the record is full.
+func (w *writer) call(domain []byte, hits uint32) bool {
+	if w.arena[w.calls] == mostOf {
+		return false
+	}
+	w.arena[w.calls]++
+	w.text(domain)
+	w.arena = binary.AppendUvarint(w.arena, uint64(hits))
+	w.descriptors = len(w.arena)
+	w.arena = append(w.arena, 0)
+	return true
+}
+
+// descriptor begins a descriptor. It reports false if the call is full.
+func (w *writer) descriptor(d *descriptors.Descriptor) bool {
+	if w.arena[w.descriptors] == mostOf {
+		return false
+	}
+	w.arena[w.descriptors]++
+	var flags byte
+	if d.HasHits {
+		flags |= hasHits
+	}
+	if d.Refund {
+		flags |= isRefund
+	}
+	if d.HasOverride {
+		flags |= hasOverride
+	}
+	w.arena = append(w.arena, flags)
+	if d.HasHits {
+		w.arena = binary.AppendUvarint(w.arena, d.Hits)
+	}
+	if d.HasOverride {
+		w.arena = binary.AppendUvarint(w.arena, uint64(d.Override.RequestsPerUnit))
+		w.arena = binary.AppendVarint(w.arena, int64(d.Override.Unit))
+		w.arena = binary.AppendUvarint(w.arena, uint64(d.Override.UnitMultiplier))
+	}
+	w.entries = len(w.arena)
+	w.arena = append(w.arena, 0)
+	return true
+}
+
+// key begins an entry. It reports false if the descriptor is full. What is appended to
+// the arena after value, up to endValue, is the entry's value.
+func (w *writer) key(key []byte) bool {
+	if w.arena[w.entries] == mostOf {
+		return false
+	}
+	w.arena[w.entries]++
+	w.text(key)
+	return true
+}
+
+// entry appends a whole entry.
+func (w *writer) entry(key, value []byte) bool {
+	if !w.key(key) {
+		return false
+	}
+	w.text(value)
+	return true
+}
+
+func (w *writer) text(b []byte) {
+	w.arena = append(binary.AppendUvarint(w.arena, uint64(len(b))), b...)
+}
+
+// mark is a place to go back to.
+type mark struct{ length, calls, descriptors int }
+
+func (w *writer) mark() mark { return mark{len(w.arena), w.calls, w.descriptors} }
+
+// dropDescriptor takes back the descriptor that was begun at m.
+func (w *writer) dropDescriptor(m mark) {
+	w.arena = w.arena[:m.length]
+	w.arena[w.descriptors]--
+}
+
+// dropCall takes back the call that was begun at m.
+func (w *writer) dropCall(m mark) {
+	w.arena = w.arena[:m.length]
+	w.arena[w.calls]--
+}
+
+// read begins to read a record.
+func (r *record) read(arena []byte) {
+	r.recorded, r.shard, r.calls, r.rest = recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), int(arena[5]), arena[6:]
+}
+
+// next fills req with the next call, as views of the record's bytes. Req's descriptors
+// are reused.
+func (r *record) next(req *descriptors.Request) {
+	b := r.rest
+	req.Domain, b = cutText(b)
+	hits, n := binary.Uvarint(b)
+	req.HitsAddend = uint32(hits) //nolint:gosec // as it was written
+	count := int(b[n])
+	b = b[n+1:]
+	if cap(req.Descriptors) < count {
+		req.Descriptors = append(req.Descriptors[:cap(req.Descriptors)], make([]descriptors.Descriptor, count-cap(req.Descriptors))...)
+	}
+	req.Descriptors = req.Descriptors[:count]
+	for i := range req.Descriptors {
+		b = readDescriptor(&req.Descriptors[i], b)
+	}
+	r.rest = b
+}
+
+func readDescriptor(d *descriptors.Descriptor, b []byte) []byte {
+	flags := b[0]
+	b = b[1:]
+	*d = descriptors.Descriptor{
+		Entries: d.Entries[:0],
+		HasHits: flags&hasHits != 0, Refund: flags&isRefund != 0, HasOverride: flags&hasOverride != 0,
+	}
+	var n int
+	if d.HasHits {
+		d.Hits, n = binary.Uvarint(b)
+		b = b[n:]
+	}
+	if d.HasOverride {
+		limit, n := binary.Uvarint(b)
+		b = b[n:]
+		unit, n := binary.Varint(b)
+		b = b[n:]
+		multiplier, n := binary.Uvarint(b)
+		b = b[n:]
+		d.Override = descriptors.Override{RequestsPerUnit: uint32(limit), Unit: int32(unit), UnitMultiplier: uint32(multiplier)} //nolint:gosec // as they were written
+	}
+	entries := int(b[0])
+	b = b[1:]
+	for range entries {
+		var e descriptors.Entry
+		e.Key, b = cutText(b)
+		e.Value, b = cutText(b)
+		d.Entries = append(d.Entries, e)
+	}
+	return b
+}
+
+func cutText(b []byte) (text, rest []byte) {
+	length, n := uint64(b[0]), 1
+	if length >= 0x80 {
+		length, n = binary.Uvarint(b)
+	}
+	end := n + int(length) //nolint:gosec // of bytes that are in memory
+	return b[n:end:end], b[end:]
+}

@@ -1,0 +1,61 @@
+package simulate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// side is one set of rules and what it makes of the requests.
+type side struct {
+	set    *descriptors.Set
+	tables []*limiter.Table
+	plan   descriptors.Plan
+	tally  *tally
+	budget time.Duration
+	// denied counts the requests that are denied, and strange those calls of them whose
+	// domain has no rules.
+	denied, strange uint64
+}
+
+// defaultMemory bounds the counters of all replicas. Memory is taken as it is used, but for
+// a hundred-and-twenty-eighth.
+const defaultMemory = 4 << 30
+
+func newSide(set *descriptors.Set, o *Options) (*side, error) {
+	s := &side{set: set, tally: newTally(set, o.ShowValues), budget: o.Timeout}
+	for range o.Replicas {
+		table, err := limiter.New(limiter.Options{Bytes: min(max(limiter.MinBytes, o.Memory/int64(o.Replicas)), limiter.MaxBytes)})
+		if err != nil {
+			return nil, err
+		}
+		s.tables = append(s.tables, table)
+	}
+	return s, nil
+}
+
+// decide decides a call, and reports whether it is denied.
+func (s *side) decide(at limiter.Time, req *descriptors.Request, replica int) bool {
+	s.set.Plan(&s.plan, req, descriptors.Global{})
+	if !s.plan.KnownDomain {
+		s.strange++
+	}
+	b := &s.plan.Batch
+	b.Budget = s.budget
+	s.tables[replica].Decide(at, b)
+	s.tally.add(req, &s.plan, replica)
+	return b.Denied
+}
+
+// evicted returns an error if a counter was given up for want of memory: decisions may
+// differ from the service's then.
+func (s *side) evicted() error {
+	for _, t := range s.tables {
+		if n := t.Stats().Evicted; n > 0 {
+			return fmt.Errorf("%d counters did not fit into memory, so that the result would not be what the rules say: raise --counter-memory", n)
+		}
+	}
+	return nil
+}

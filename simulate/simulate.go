@@ -1,0 +1,303 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// Options say what to simulate.
+type Options struct {
+	// Logs is what to read, at least one. They are read side by side and their requests
+	// put in order of time.
+	Logs []Input
+	// Rules are in force. Compile them with a random HashKey: what tells keys apart in the
+	// report is made of it.
+	Rules *descriptors.Set
+	// Against are other rules to compare with, compiled with the same HashKey. Optional.
+	Against *descriptors.Set
+	// Domain is the one that is looked at. Optional where the log says it, or where Envoy
+	// or the rules have only one.
+	Domain string
+	// Format is auto, json, otlp, csv, requests, or a format string of Envoy. After json,
+	// otlp and csv may stand NAME=FIELD, which says what a field is called. Default auto.
+	Format string
+	// Envoy tells which descriptors a line leads to. Optional.
+	Envoy *envoyconfig.Config
+	// Listener names one of several that ask. Optional.
+	Listener string
+	// Templates make the descriptors if neither the log nor Envoy says them. Optional.
+	Templates []*Template
+	// From and To bound the time of requests: from From until before To. Zero: no bound.
+	From, To time.Time
+	// Now is the time after which no request can be. It must be set.
+	Now time.Time
+	// Reorder is how much later than its turn a line may come. Default a minute.
+	Reorder time.Duration
+	// Timeout is how long Envoy waits for an answer: leaky buckets hold none longer.
+	Timeout time.Duration
+	// Replicas is how many services share the requests, each with counters of its own.
+	// Default 1.
+	Replicas int
+	// Shard tells which replica a request goes to. Optional: without, they take turns.
+	Shard *Expression
+	// ShowValues shows the values of keys, which may tell of people.
+	ShowValues bool
+	// Memory bounds the counters, in bytes. If they do not fit, Run returns an error. Default
+	// 4 GiB.
+	Memory int64
+	// Workers is how many goroutines read lines. Default one for each core.
+	Workers int
+	// Progress is called now and then, by any goroutine, with the bytes read so far.
+	// Optional.
+	Progress func(bytes int64)
+	// Each is called with the time of each request in the order of deciding, what the log
+	// says became of it, and whether the rules deny it. Optional.
+	Each func(at limiter.Time, recorded, denied bool)
+}
+
+func (o *Options) fill() {
+	if o.Reorder == 0 {
+		o.Reorder = time.Minute
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Format == "" {
+		o.Format = "auto"
+	}
+	if o.Memory == 0 {
+		o.Memory = min(defaultMemory, limiter.MaxBytes)
+	}
+	o.Replicas = max(1, o.Replicas)
+}
+
+// Run simulates. It returns an error if nothing could be simulated; lines that cannot be
+// read are no error but in the report.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	o.fill()
+	r, err := newReader(&o)
+	if err != nil {
+		return nil, err
+	}
+	run := &run{options: &o, from: math.MaxInt64, to: math.MinInt64, unknown: map[string]int{}}
+	if run.rules, err = newSide(o.Rules, &o); err != nil {
+		return nil, err
+	}
+	if o.Against != nil {
+		if run.against, err = newSide(o.Against, &o); err != nil {
+			return nil, err
+		}
+	}
+	var bytes atomic.Int64
+	p := startPipeline(ctx, &o, r, run.batch, func(n int) { run.late += n }, func(n int) {
+		if all := bytes.Add(int64(n)); o.Progress != nil {
+			o.Progress(all)
+		}
+	})
+	defer p.end()
+	if err := p.each(ctx, run.request); err != nil {
+		return nil, err
+	}
+	if err := run.finish(); err != nil {
+		return nil, err
+	}
+	return newReport(run, r), nil
+}
+
+// run is what a simulation has come to. One goroutine uses it.
+type run struct {
+	options        *Options
+	rules, against *side
+	record         record
+	req            descriptors.Request
+	turn           int
+
+	read, outside, badLines, late int
+	computed, otherDomain, silent int
+	unknown                       map[string]int
+	worst                         []BadLine
+
+	// requests counts the lines that asked something.
+	requests uint64
+	from, to int64
+	// recorded counts the requests of which the log says what became of them, refused those
+	// of them that were denied, and agree those on which the rules agree.
+	recorded, refused, agree uint64
+	// onlyAgainst counts the requests that only the other rules deny, onlyRules those that
+	// they alone admit.
+	onlyAgainst, onlyRules uint64
+}
+
+// batch takes in what is counted of a chunk.
+func (r *run) batch(s *stream, b *batch) {
+	r.read += b.read
+	r.outside += b.outside
+	r.badLines += b.bad
+	r.computed += b.computed
+	r.otherDomain += b.otherDomain
+	r.silent += b.silent
+	for why, n := range b.unknown {
+		r.unknown[why] += n
+	}
+	for _, bad := range b.worst {
+		if len(r.worst) < shownBad {
+			bad.Log, bad.Line = s.name, s.row+bad.Line
+			r.worst = append(r.worst, bad)
+		}
+	}
+}
+
+// request decides a request.
+func (r *run) request(w waiting) {
+	r.record.read(w.batch.arena[w.offset:])
+	r.requests++
+	r.from, r.to = min(r.from, w.at), max(r.to, w.at)
+	at := limiter.Time(w.at)
+	replica := 0
+	if r.options.Replicas > 1 {
+		replica = r.replica()
+	}
+	rest := r.record
+	denied := r.decide(r.rules, at, replica)
+	if denied {
+		r.rules.denied++
+	}
+	if r.record.recorded != notRecorded {
+		r.recorded++
+		was := r.record.recorded == deniedThen
+		if was {
+			r.refused++
+		}
+		if was == denied {
+			r.agree++
+		}
+	}
+	if r.against != nil {
+		r.record = rest
+		r.compare(denied, r.decide(r.against, at, replica), replica)
+	}
+	if r.options.Each != nil {
+		r.options.Each(at, r.record.recorded == deniedThen, denied)
+	}
+}
+
+// decide decides the calls of the record one after another: one that is denied is the
+// last.
+func (r *run) decide(s *side, at limiter.Time, replica int) (denied bool) {
+	s.tally.at(at)
+	for range r.record.calls {
+		r.record.next(&r.req)
+		if s.decide(at, &r.req, replica) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *run) compare(rules, against bool, replica int) {
+	switch {
+	case against:
+		r.against.denied++
+		if !rules {
+			r.onlyAgainst++
+			r.against.tally.blame(&r.against.plan, replica)
+		}
+	case rules:
+		r.onlyRules++
+	}
+}
+
+// replica returns where a request goes.
+func (r *run) replica() int {
+	if n := r.record.shard; n != noShard {
+		return int(n) % r.options.Replicas
+	}
+	r.turn++
+	return r.turn % r.options.Replicas
+}
+
+func (r *run) finish() error {
+	for _, s := range []*side{r.rules, r.against} {
+		if s == nil {
+			continue
+		}
+		s.tally.finish()
+		if err := s.evicted(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.read == 0:
+		return fmt.Errorf("%s: no lines", names(r.options.Logs))
+	case r.requests > 0:
+		return nil
+	case r.badLines > 0 && r.badLines == r.read:
+		return fmt.Errorf("no line can be read:\n%w", r.bad())
+	case r.computed == 0 && len(r.unknown) > 0:
+		return fmt.Errorf("no descriptor can be computed:\n%s", strings.Join(r.reasons(), "\n"))
+	case r.outside == r.read:
+		return errors.New("all lines are of another time than --from and --to say")
+	default:
+		return errors.New("no line leads to a descriptor, so that nothing would be asked")
+	}
+}
+
+// bad returns the first lines that cannot be read as an error.
+func (r *run) bad() error {
+	var all []error
+	for _, b := range r.worst {
+		all = append(all, errors.New(b.String()))
+	}
+	return errors.Join(all...)
+}
+
+// reasons returns why descriptors are unknown, the commonest first.
+func (r *run) reasons() []string {
+	var all []string
+	for _, u := range sortUnknown(r.unknown) {
+		all = append(all, fmt.Sprintf("  %d unknown: %s", u.Count, u.Reason))
+	}
+	return all
+}
+
+func names(logs []Input) string {
+	var all []string
+	for _, l := range logs {
+		all = append(all, l.Name)
+	}
+	if len(all) > 3 {
+		all = append(all[:3], "...")
+	}
+	return strings.Join(all, ", ")
+}
+
+// Unknown is why descriptors cannot be computed.
+type Unknown struct {
+	Count  int    `json:"count"`
+	Reason string `json:"reason"`
+}
+
+func sortUnknown(m map[string]int) []Unknown {
+	all := []Unknown{}
+	for why, n := range m {
+		all = append(all, Unknown{n, why})
+	}
+	slices.SortFunc(all, func(a, b Unknown) int {
+		if a.Count != b.Count {
+			return b.Count - a.Count
+		}
+		return strings.Compare(a.Reason, b.Reason)
+	})
+	return all
+}

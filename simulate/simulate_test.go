@@ -1,0 +1,208 @@
+package simulate
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// now is when tests simulate; noon is a day before, in the middle of every window.
+var (
+	now  = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	noon = now.AddDate(0, 0, -1)
+)
+
+func compile(tb testing.TB, text string) *descriptors.Set {
+	tb.Helper()
+	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
+	if err := ds.Err(); err != nil {
+		tb.Fatal(err)
+	}
+	set, ds := descriptors.Compile(configs, descriptors.Options{})
+	if err := ds.Err(); err != nil {
+		tb.Fatal(err)
+	}
+	return set
+}
+
+const perUser = `
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: minute, requests_per_unit: 3 }
+`
+
+// logOf is a log in memory.
+func logOf(name, text string) Input {
+	return Input{Name: name, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
+}
+
+func template(tb testing.TB, text string) *Template {
+	tb.Helper()
+	t, err := ParseTemplate(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return t
+}
+
+// users is a format for tests: a time, a status and a user.
+const users = `%START_TIME% %RESPONSE_CODE% "%REQ(X-USER)%"`
+
+func usersLine(at time.Time, status int, user string) string {
+	return fmt.Sprintf("%s %d %q\n", at.Format("2006-01-02T15:04:05.000Z"), status, user)
+}
+
+func simulateUsers(t *testing.T, change func(*Options), logs ...Input) *Report {
+	t.Helper()
+	o := Options{Logs: logs, Rules: compile(t, perUser), Format: users, Templates: []*Template{template(t, "user={x-user}")}, Now: now}
+	if change != nil {
+		change(&o)
+	}
+	report, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// TestLinesAreDecidedInOrderOfTime has lines come in the order in which requests end, in two
+// logs.
+func TestLinesAreDecidedInOrderOfTime(t *testing.T) {
+	second := func(s int) time.Time { return noon.Add(time.Duration(s) * time.Second) }
+	one := usersLine(second(5), 429, "al") + usersLine(second(1), 200, "al") + usersLine(second(2), 200, "al")
+	two := usersLine(second(4), 429, "al") + usersLine(second(3), 200, "al") + usersLine(second(65), 200, "al")
+	var order []int
+	report := simulateUsers(t, func(o *Options) {
+		o.Each = func(at limiter.Time, recorded, denied bool) {
+			s := int(time.Unix(0, int64(at)).Sub(noon) / time.Second)
+			order = append(order, s)
+			if want := s == 4 || s == 5; denied != want || recorded != want {
+				t.Errorf("at second %d denied %v, recorded %v, want %v", s, denied, recorded, want)
+			}
+		}
+	}, logOf("one", one), logOf("two", two))
+	if got := fmt.Sprint(order); got != "[1 2 3 4 5 65]" {
+		t.Errorf("order is %s", got)
+	}
+	if r := report.Recorded; r.Denied != 2 || r.Agree != 6 || r.Requests != 6 {
+		t.Errorf("recorded is %+v", *r)
+	}
+	l := report.Rules.Limits[0]
+	if l.Hits != 6 || l.Over != 2 || l.Keys != 1 || l.KeysOver != 1 || l.Used.Max != 5.0/3 || l.Worst == nil || l.Worst.Over != 2 || l.Worst.Hits != 5 {
+		t.Errorf("limit is %+v, worst %+v", l, l.Worst)
+	}
+}
+
+// TestBadLinesCostThemselves has lines that cannot be read among those that can.
+func TestBadLinesCostThemselves(t *testing.T) {
+	log := usersLine(noon, 200, "al") +
+		"nonsense\n" +
+		"\n" + // empty ones do not count
+		usersLine(now.Add(time.Hour), 200, "al") + // in the future
+		"2026-11-21T12:00:00Z 200 \"" + strings.Repeat("x", mostLine) + "\"\n" +
+		"2026-11-99T12:00:00Z 200 \"al\"\n" +
+		"2026-11-21T12:00:00Z 200 \"n\x00l\"\n" +
+		strings.TrimSuffix(usersLine(noon.Add(time.Second), 200, "bo"), "\n")
+	report := simulateUsers(t, nil, logOf("log", log))
+	if report.Requests != 3 || report.Bad != 4 || report.Lines != 7 || report.Rules.Keys != 3 {
+		t.Errorf("%d requests of %d lines, %d unreadable, %d keys, want 3, 7, 4, 3", report.Requests, report.Lines, report.Bad, report.Rules.Keys)
+	}
+	want := []string{
+		`log:2:1: is not as the format says: "nonsense"`,
+		`log:4:1: the time "2026-11-22T13:00:00.000Z" is in the future: "2026-11-22T13:00:00.000Z 200 \"al\""`,
+		`log:5:1: is longer than 1 MiB: "2026-11-21T12:00:00Z 200 \"xxxxxxxxxxxxxx..."`,
+		`log:6:1: "2026-11-99T12:00:00Z" is no time: want 2026-11-22T09:00:00.123Z or seconds since 1970: "2026-11-99T12:00:00Z 200 \"al\""`,
+	}
+	for i, bad := range report.FirstBad {
+		if i >= len(want) || bad.String() != want[i] {
+			t.Errorf("unreadable line %d is %s", i, bad)
+		}
+	}
+}
+
+// TestLateLinesAreLeftOut has a line come more than a window after its turn.
+func TestLateLinesAreLeftOut(t *testing.T) {
+	log := usersLine(noon, 200, "al") + usersLine(noon.Add(3*time.Minute), 200, "al") + usersLine(noon.Add(time.Second), 200, "al") +
+		usersLine(noon.Add(2*time.Minute+time.Second), 200, "al")
+	report := simulateUsers(t, nil, logOf("log", log))
+	if report.Requests != 3 || report.Late != 1 {
+		t.Errorf("%d requests, %d late, want 3, 1", report.Requests, report.Late)
+	}
+}
+
+// TestResultIsTheSameForAnyNumberOfCores compares the bytes of reports, for logs of several
+// chunks.
+func TestResultIsTheSameForAnyNumberOfCores(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	var logs []Input
+	for i := range 3 {
+		var b strings.Builder
+		for s := range 20_000 {
+			b.WriteString(usersLine(noon.Add(time.Duration(s)*20*time.Millisecond-time.Duration(random.IntN(5000))*time.Millisecond), 200+229*random.IntN(2), fmt.Sprint("u", random.IntN(500))))
+			if random.IntN(1000) == 0 {
+				b.WriteString("nonsense\n")
+			}
+		}
+		logs = append(logs, logOf(fmt.Sprint("log", i), b.String()))
+	}
+	var want string
+	for _, workers := range []int{1, 2, 7} {
+		report := simulateUsers(t, func(o *Options) {
+			o.Workers = workers
+			o.Against = compile(t, strings.Replace(perUser, ": 3", ": 2", 1))
+			o.ShowValues = true
+			o.Replicas = 2
+		}, logs...)
+		var b bytes.Buffer
+		if err := report.WriteText(&b); err != nil {
+			t.Fatal(err)
+		}
+		if want == "" {
+			want = b.String()
+		}
+		if got := b.String(); got != want {
+			t.Errorf("with %d goroutines:\n%s\nwant\n%s", workers, got, want)
+		}
+	}
+	if !strings.Contains(want, "60,000 requests") {
+		t.Errorf("report is\n%s", want)
+	}
+}
+
+func TestGzipAndStandardInput(t *testing.T) {
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	fmt.Fprint(w, usersLine(noon, 200, "al")+usersLine(noon, 200, "bo"))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	report := simulateUsers(t, nil, Once("stdin", &zipped))
+	if report.Requests != 2 || report.Rules.Keys != 2 {
+		t.Errorf("%d requests, %d keys, want 2, 2", report.Requests, report.Rules.Keys)
+	}
+}
+
+// TestMemoryIsEnoughOrAnError gives counters less memory than they need.
+func TestMemoryIsEnoughOrAnError(t *testing.T) {
+	var b strings.Builder
+	for i := range 5000 {
+		b.WriteString(usersLine(noon, 200, fmt.Sprint("u", i)))
+	}
+	_, err := Run(t.Context(), Options{
+		Logs: []Input{logOf("log", b.String())}, Rules: compile(t, perUser), Format: users,
+		Templates: []*Template{template(t, "user={x-user}")}, Now: now, Memory: limiter.MinBytes,
+	})
+	if err == nil || !strings.Contains(err.Error(), "--counter-memory") {
+		t.Errorf("Run() = %v, want an error that names --counter-memory", err)
+	}
+}

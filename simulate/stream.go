@@ -1,0 +1,191 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// job is a chunk on its way through a goroutine that reads lines.
+type job struct {
+	chunk chunk
+	batch *batch
+	done  chan struct{}
+}
+
+// stream is a log on its way to requests in order of time.
+type stream struct {
+	name    string
+	jobs    chan *job
+	reorder *reorder
+	row     int
+	ended   bool
+	// err is why reading ended, set before jobs is closed.
+	err error
+	// tell is called with each batch.
+	tell func(s *stream, b *batch)
+	late func(n int)
+
+	head waiting
+}
+
+// advance makes head the next request. It reports false at the end of the log.
+func (s *stream) advance(ctx context.Context) (bool, error) {
+	for {
+		if w, ok := s.reorder.take(); ok {
+			s.head = w
+			return true, nil
+		}
+		if s.ended {
+			return false, nil
+		}
+		j, ok := <-s.jobs
+		if !ok {
+			if ctx.Err() != nil {
+				return false, context.Cause(ctx)
+			}
+			if s.err != nil {
+				return false, fmt.Errorf("%s: %w", s.name, s.err)
+			}
+			s.ended = true
+			s.reorder.finish()
+			continue
+		}
+		select {
+		case <-j.done:
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+		s.tell(s, j.batch)
+		s.row += j.batch.rows
+		late := 0
+		for _, w := range j.batch.lines {
+			if !s.reorder.put(w) {
+				late++
+			}
+		}
+		j.batch.lines = nil
+		if late > 0 {
+			s.late(late)
+		}
+	}
+}
+
+// countingReader counts what is read.
+type countingReader struct {
+	io.Reader
+
+	count func(n int)
+}
+
+func (c countingReader) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.count(n)
+	return n, err
+}
+
+// pipeline reads logs: one goroutine for each log, and workers that read its lines.
+type pipeline struct {
+	streams []*stream
+	work    chan *job
+	wait    sync.WaitGroup
+	stop    context.CancelFunc
+}
+
+// startPipeline starts reading. Its caller must call end.
+func startPipeline(ctx context.Context, o *Options, r *reader, tell func(*stream, *batch), late, progress func(n int)) *pipeline {
+	ctx, stop := context.WithCancel(ctx)
+	p := &pipeline{work: make(chan *job), stop: stop}
+	for _, in := range o.Logs {
+		s := &stream{
+			name: in.Name, jobs: make(chan *job, max(1, 2*o.Workers/len(o.Logs))), reorder: newReorder(int64(o.Reorder)),
+			tell: tell, late: late,
+		}
+		p.streams = append(p.streams, s)
+		p.wait.Go(func() {
+			defer close(s.jobs)
+			s.err = p.cut(ctx, in, r.longest, s.jobs, progress)
+		})
+	}
+	for range o.Workers {
+		p.wait.Go(func() {
+			reading := newReading(r)
+			for {
+				select {
+				case j := <-p.work:
+					j.batch = reading.chunk(j.chunk)
+					close(j.done)
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	return p
+}
+
+// cut reads a log and hands its chunks out, to be worked on and to be waited for.
+func (p *pipeline) cut(ctx context.Context, in Input, longest int, jobs chan<- *job, progress func(n int)) error {
+	f, err := in.Open()
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	return chunks(countingReader{f, progress}, longest, func(c chunk) error {
+		j := &job{chunk: c, done: make(chan struct{})}
+		select {
+		case jobs <- j:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		select {
+		case p.work <- j:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+}
+
+// end stops what still runs.
+func (p *pipeline) end() {
+	p.stop()
+	p.wait.Wait()
+}
+
+// each calls use with all requests of all logs in the order of their times; of equal ones
+// that of the first log comes first.
+func (p *pipeline) each(ctx context.Context, use func(w waiting)) error {
+	var open []*stream
+	for _, s := range p.streams {
+		ok, err := s.advance(ctx)
+		if err != nil {
+			return err
+		}
+		if ok {
+			open = append(open, s)
+		}
+	}
+	for n := 0; len(open) > 0; n++ {
+		if n&0xfff == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		least := 0
+		for i := 1; i < len(open); i++ {
+			if open[i].head.at < open[least].head.at {
+				least = i
+			}
+		}
+		s := open[least]
+		use(s.head)
+		ok, err := s.advance(ctx)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			open = append(open[:least], open[least+1:]...)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package simulate
+
+import (
+	"math"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// tally is what is counted of the decisions of one set of rules.
+type tally struct {
+	set    *descriptors.Set
+	keys   *keys
+	limits []limitTally
+	// touched are the limits that had hits, in the order of their first.
+	touched []int32
+	time    timeline
+	show    bool
+	// minute is the number of the one that counts now.
+	minute int64
+	// second is the current time in whole seconds.
+	second int64
+}
+
+// limitTally is what is counted of one limit.
+type limitTally struct {
+	limit *descriptors.Limit
+	// seconds is the limit's window, and number how many hits it grants.
+	seconds  uint32
+	number   uint64
+	hits     uint64
+	over     uint64
+	keys     int
+	keysOver int
+	demand   demand
+	bins     []bin
+
+	// minuteHits and minuteOver are of the current minute; worst is the one with the
+	// greatest share over limit.
+	minuteHits, minuteOver uint64
+	worst                  worst
+}
+
+type worst struct {
+	minute     int64
+	hits, over uint64
+}
+
+// newTally has an element for each limit of the rules, and one for limits that requests
+// bring.
+func newTally(set *descriptors.Set, show bool) *tally {
+	return &tally{set: set, keys: newKeys(), limits: make([]limitTally, len(set.Limits)+1), show: show, minute: math.MinInt64}
+}
+
+// at says the time of what is added next.
+func (t *tally) at(now limiter.Time) {
+	t.second = int64(now / nanosPerSecond)
+	if minute := t.second / 60; minute != t.minute {
+		t.endMinute()
+		t.minute = minute
+	}
+	if t.time.at(t.second) {
+		for _, i := range t.touched {
+			t.time.fold(t.limits[i].bins)
+		}
+		t.time.settle(t.second)
+	}
+}
+
+func (t *tally) endMinute() {
+	for _, i := range t.touched {
+		l := &t.limits[i]
+		// over/hits greater than the worst's, without rounding.
+		if w := &l.worst; l.minuteOver > 0 && float64(l.minuteOver)*float64(w.hits) > float64(w.over)*float64(l.minuteHits) || w.hits == 0 && l.minuteOver > 0 {
+			*w = worst{t.minute, l.minuteHits, l.minuteOver}
+		}
+		l.minuteHits, l.minuteOver = 0, 0
+	}
+}
+
+// add counts the charges of a call that was decided.
+func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica int) {
+	match := 0
+	for i := range plan.Batch.Charges {
+		c, d := &plan.Batch.Charges[i], &plan.Batch.Decisions[i]
+		if c.Refund {
+			continue
+		}
+		for match < len(plan.Matches)-1 && i >= plan.Matches[match].First+plan.Matches[match].Count {
+			match++
+		}
+		index := plan.Limits[i].Index
+		if index < 0 {
+			index = int32(len(t.limits) - 1) //nolint:gosec // limits are fewer
+		}
+		l := &t.limits[index]
+		if l.bins == nil {
+			t.begin(l, plan.Limits[i], index)
+		}
+		id := c.ID
+		id.Lo ^= uint64(replica) << 33 //nolint:gosec // not negative
+		k, isNew := t.keys.of(id)
+		window := uint32(t.second / int64(l.seconds)) //nolint:gosec // of times before 2262 in seconds
+		if isNew {
+			k.limit, k.window = index, window
+			l.keys++
+			if t.show {
+				t.keys.texts = append(t.keys.texts, entriesText(req.Descriptors[match].Entries))
+				k.text = uint32(len(t.keys.texts)) //nolint:gosec // as many as keys
+			}
+		} else if window != k.window {
+			t.limits[k.limit].demand.add(k.demand, 1)
+			k.window, k.demand = window, 0
+		}
+		k.hits += c.Hits
+		k.demand += c.Hits
+		k.peak = max(k.peak, k.demand)
+		l.hits += c.Hits
+		l.minuteHits += c.Hits
+		b := &l.bins[t.time.now]
+		b.hits += c.Hits
+		if d.Over && c.Hits > 0 {
+			if k.over == 0 {
+				l.keysOver++
+			}
+			k.over += c.Hits
+			l.over += c.Hits
+			l.minuteOver += c.Hits
+			b.over += c.Hits
+		}
+	}
+}
+
+// begin is called with the first charge of a limit.
+func (t *tally) begin(l *limitTally, limit *descriptors.Limit, index int32) {
+	l.bins = make([]bin, mostBins)
+	l.seconds = uint32(limit.Policy.Window / nanosPerSecond) //nolint:gosec // at most ten years
+	l.number = uint64(limit.Policy.Limit)
+	if limit.Rule != nil {
+		l.limit = limit
+	}
+	t.touched = append(t.touched, index)
+}
+
+// finish counts the windows that are not over yet.
+func (t *tally) finish() {
+	t.endMinute()
+	for i := range t.keys.n {
+		k := t.keys.at(i)
+		t.limits[k.limit].demand.add(k.demand, 1)
+	}
+}
+
+// blame counts that a request is denied that other rules admit, for the first key that has
+// no room.
+func (t *tally) blame(plan *descriptors.Plan, replica int) {
+	for i := range plan.Batch.Charges {
+		if d := &plan.Batch.Decisions[i]; d.Over && d.Denied && plan.Batch.Charges[i].Mode != limiter.Shadow {
+			id := plan.Batch.Charges[i].ID
+			id.Lo ^= uint64(replica) << 33 //nolint:gosec // not negative
+			k, _ := t.keys.of(id)
+			k.more++
+			return
+		}
+	}
+}
+
+// entriesText writes a descriptor for people.
+func entriesText(entries []descriptors.Entry) string {
+	var b strings.Builder
+	for i, e := range entries {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.Write(e.Key)
+		b.WriteByte('=')
+		b.Write(e.Value)
+	}
+	return b.String()
+}
+
+// hash is what tells a key apart in a report.
+func hash(id identity.ID) uint32 { return uint32(id.Hi >> 32) }

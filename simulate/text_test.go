@@ -1,0 +1,102 @@
+package simulate
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// read reads a line by a format, and returns the fields that were asked for; "?" is a value
+// that is not certain, "-" one that is absent.
+func read(t *testing.T, format, line string, fields ...string) ([]string, error) {
+	t.Helper()
+	f, err := newTextFormat(format)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLayout()
+	var slots []int
+	for _, name := range fields {
+		slots = append(slots, l.want(name))
+	}
+	if err := f.use(l); err != nil {
+		t.Fatal(err)
+	}
+	v := newValues(l)
+	if err := f.read([]byte(line), v); err != nil {
+		return nil, err
+	}
+	var got []string
+	for _, slot := range slots {
+		switch {
+		case v.isUnsure(slot):
+			got = append(got, "?")
+		case v.of[slot] == nil:
+			got = append(got, "-")
+		default:
+			got = append(got, string(v.of[slot]))
+		}
+	}
+	return got, nil
+}
+
+func TestTextLines(t *testing.T) {
+	const head = `[2026-11-22T09:00:00.123Z] "GET /a?b HTTP/1.1" 200 - 0 28 1 0 `
+	for _, test := range []struct{ name, format, line, fields, want string }{
+		{"default", envoyFormat, head + `"192.0.2.1" "curl/8" "id" "a.example" "10.0.0.1:80"`, "status :path x-forwarded-for user-agent :authority", "200|/a?b|192.0.2.1|curl/8|a.example"},
+		{"absent", envoyFormat, head + `"-" "-" "id" "a.example" "-"`, "flags x-forwarded-for upstream_host", "-|-|-"},
+		{"quotes within a value", envoyFormat, head + `"192.0.2.1" "a "b" c" "id" "a.example" "-"`, "x-forwarded-for user-agent :authority", `192.0.2.1|a "b" c|a.example`},
+		{"what stands between values", envoyFormat, head + `"192.0.2.1" "a" "b" "id" "a.example" "-"`, "status :path x-forwarded-for user-agent :authority upstream_host", `200|/a?b|?|?|?|-`},
+		{"a value begins with it", envoyFormat, head + `" "x" "a" "id" "a.example" "-"`, "status x-forwarded-for user-agent", `200|?|a`},
+		{"the path has the status's place", envoyFormat, `[2026-11-22T09:00:00.123Z] "GET /a" 500 HTTP/1.1" 200 - 0 28 1 0 "-" "-" "-" "-" "-"`, "status :path", `200|/a" 500`},
+		{"NUL and bytes that are no text", envoyFormat, head + "\"192.0.2.1\" \"a\x00\xff\" \"id\" \"a.example\" \"-\"", "user-agent", "a\x00\xff"},
+		{"istio", istioFormat, `[2026-11-22T09:00:00.123Z] "GET / HTTP/1.1" 429 RL request_rate_limited - "-" 0 28 1 - "-" "a" "id" "a.example" "-" outbound|80||a - 10.0.0.1:80 192.0.2.1:5000 - default`, "status flags downstream_remote_address route_name", "429|RL|192.0.2.1:5000|default"},
+		{"own", `%START_TIME(%s.%3f)% u=%REQ(X-User)%;p=%REQ(:path)%`, `1700000000.123 u=al;p=/x`, "time x-user :path", "1700000000.123|al|/x"},
+		{"own, in two ways", `%START_TIME(%s.%3f)% u=%REQ(X-User)%;p=%REQ(:path)%`, `1700000000.123 u=al;p=;p=/x`, "time x-user :path", "1700000000.123|?|?"},
+		{"percent", `%%%START_TIME%%%`, `%2026-11-22T09:00:00Z%`, "time", "2026-11-22T09:00:00Z"},
+		{"metadata", `%START_TIME% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)% "%REQ(USER-AGENT)%"`, `2026-11-22T09:00:00Z {"a":"} \" x"} "u"`, "metadata user-agent", `{"a":"} \" x"}|u`},
+		{"no metadata", `%START_TIME% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)% "%REQ(USER-AGENT)%"`, `2026-11-22T09:00:00Z - "u"`, "metadata user-agent", `-|u`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := read(t, test.format, test.line, strings.Fields(test.fields)...)
+			if strings.Join(got, "|") != test.want || err != nil {
+				t.Errorf("read(%s) = %q, %v, want %q", test.line, got, err, test.want)
+			}
+		})
+	}
+}
+
+func TestTextLinesThatAreNot(t *testing.T) {
+	for _, line := range []string{"", "x", `[2026`, `[2026-11-22T09:00:00.123Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "-" "-" "-" "-" "-`, `[t] "GET / HTTP/1.1" x - 0 28 1 0 "-" "-" "-" "-" "-"`} {
+		got, err := read(t, envoyFormat, line, "status")
+		var at *lineError
+		if err == nil || !errors.As(err, &at) {
+			t.Errorf("read(%q) = %q, %v, want a *lineError", line, got, err)
+		}
+	}
+	// A hostile line costs a bounded time.
+	if got, err := read(t, envoyFormat, `[t] "GET / HTTP/1.1" 200 - 0 28 1 0 `+strings.Repeat(`" "`, 1000), "user-agent"); err == nil && got[0] != "?" {
+		t.Errorf("read(quotes) = %q, want it uncertain", got)
+	}
+}
+
+func TestFormatsThatAreNot(t *testing.T) {
+	for format, want := range map[string]string{
+		"x":                         "want auto, json",
+		"%START_TIME":               "without an end",
+		"%START_TIME%%REQ(A)%":      "nothing stands between",
+		"%START_TIME% %REQ(A)%%RL%": "nothing stands between",
+		"%start_time%":              "no operator",
+		"%REQ(A%":                   "without an end",
+	} {
+		if _, err := newTextFormat(format); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("newTextFormat(%q) = %v, want %q", format, err, want)
+		}
+	}
+	if _, err := newStrftime("%H:%M"); err == nil {
+		t.Error("newStrftime(%H:%M) = nil, want an error")
+	}
+	if _, err := newStrftime("%Y-%m-%dT%H:%M:%S.%Q"); err == nil {
+		t.Error("newStrftime(%Q) = nil, want an error")
+	}
+}

@@ -1,0 +1,55 @@
+package simulate
+
+// bin is what happened in a while.
+type bin struct{ hits, over uint64 }
+
+// mostBins is how many whiles a timeline has. Each is a second at first; they become
+// longer as the log does.
+const mostBins = 240
+
+// timeline parts the log's time into bins, the same for all limits.
+type timeline struct {
+	// width is how long a bin is, in seconds, and start where the first begins.
+	width, start int64
+	// now is the bin of the current time, and until where it ends.
+	now   int
+	until int64
+	// factor is by how much bins have to become longer.
+	factor int
+}
+
+// at makes a time, in seconds, the current one. It reports whether bins are to be folded,
+// after which settle is to be called.
+func (t *timeline) at(second int64) bool {
+	if second < t.until {
+		return false
+	}
+	if t.width == 0 {
+		t.width, t.start = 1, second
+	}
+	for t.factor = 1; (second-t.start)/(t.width*int64(t.factor)) >= mostBins; {
+		t.factor *= 2
+	}
+	if t.factor > 1 {
+		return true
+	}
+	t.settle(second)
+	return false
+}
+
+// fold makes a limit's bins longer.
+func (t *timeline) fold(bins []bin) {
+	for i, b := range bins {
+		bins[i] = bin{}
+		to := &bins[i/t.factor]
+		to.hits += b.hits
+		to.over += b.over
+	}
+}
+
+func (t *timeline) settle(second int64) {
+	t.width *= int64(t.factor)
+	t.factor = 1
+	t.now = int((second - t.start) / t.width)
+	t.until = t.start + int64(t.now+1)*t.width
+}

@@ -1,0 +1,225 @@
+package simulate
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+)
+
+// shownLimits is how many limits the text shows.
+const shownLimits = 30
+
+// WriteText writes the report for a terminal.
+func (r *Report) WriteText(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s requests in %s, %s keys; %s\n", thousands(r.Requests), span(r.To.Sub(r.From)), thousands(uint64(r.Rules.Keys)), r.computedText()) //nolint:gosec // not negative
+	for _, line := range r.notes() {
+		b.WriteString(line + "\n")
+	}
+	b.WriteString("\n")
+	r.writeLimits(&b, &r.Rules)
+	if r.Against != nil {
+		r.writeAgainst(&b)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// computedText says where descriptors come from, and how many could be computed.
+func (r *Report) computedText() string {
+	unknown := 0
+	for _, u := range r.Unknown {
+		unknown += u.Count
+	}
+	text := "descriptors from " + r.Source
+	all := uint64(r.Computed + unknown)                                  //nolint:gosec // not negative
+	return text + fmt.Sprintf(" (%s)", percent(uint64(r.Computed), all)) //nolint:gosec // not negative
+}
+
+// notes are what a reader has to know of the numbers below.
+func (r *Report) notes() []string {
+	var all []string
+	for i, u := range r.Unknown {
+		if i == 5 {
+			all = append(all, fmt.Sprintf("and %d more reasons", len(r.Unknown)-i))
+			break
+		}
+		all = append(all, fmt.Sprintf("unknown: %s descriptors: %s", thousands(uint64(u.Count)), u.Reason)) //nolint:gosec // not negative
+	}
+	if c := r.Recorded; c != nil {
+		all = append(all, fmt.Sprintf("recorded: %s denied; these rules deny %s and agree on %s of lines",
+			percent(c.Denied, c.Requests), percent(r.Rules.Denied, r.Requests), percent(c.Agree, c.Requests)))
+	} else {
+		all = append(all, fmt.Sprintf("denied: %s of requests", percent(r.Rules.Denied, r.Requests)))
+	}
+	if r.Replicas > 1 {
+		all = append(all, fmt.Sprintf("%d replicas, each with counters of its own", r.Replicas))
+	}
+	count := func(n int, text string) {
+		if n > 0 {
+			all = append(all, thousands(uint64(n))+" "+text)
+		}
+	}
+	count(r.Silent, "lines lead to no descriptor: Envoy did not ask")
+	count(r.OtherDomain, "calls to other domains are left out")
+	count(int(r.Strange), "calls are to domains without rules, so that nothing limits them") //nolint:gosec // as many as lines
+	count(r.Outside, "lines are of another time")
+	count(r.Late, "lines came too late to be put into order, and are left out: raise --reorder")
+	count(r.Bad, "lines cannot be read, and are left out:")
+	for _, bad := range r.FirstBad {
+		all = append(all, "  "+bad.String())
+	}
+	return all
+}
+
+func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
+	clock := "15:04"
+	if r.From.YearDay() != r.To.YearDay() || r.From.Year() != r.To.Year() {
+		clock = "01-02 15:04"
+	}
+	limits := o.Limits
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "limit\thits\tover\t\tkeys\tover\ttimeline\tworst minute\tused of limit: p50\tp99\tmax")
+	for i := range limits {
+		if i == shownLimits {
+			break
+		}
+		l := &limits[i]
+		worst := "-"
+		if l.Worst != nil {
+			worst = l.Worst.At.Format(clock) + " " + percent(l.Worst.Over, l.Worst.Hits)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.title(), thousands(l.Hits), thousands(l.Over), percent(l.Over, l.Hits),
+			thousands(uint64(l.Keys)), thousands(uint64(l.KeysOver)), spark(l.Timeline), worst, //nolint:gosec // not negative
+			ratio(l.Used.P50), ratio(l.Used.P99), ratio(l.Used.Max))
+	}
+	_ = t.Flush() // to memory
+	if n := len(limits) - shownLimits; n > 0 {
+		fmt.Fprintf(b, "and %d more limits: --output json has them\n", n)
+	}
+	if o.Unused > 0 {
+		fmt.Fprintf(b, "no request asked for %d other limits\n", o.Unused)
+	}
+}
+
+// title is the limit with its rule.
+func (l *Limit) title() string {
+	text := l.Rule + " " + l.Limit
+	if l.Name != "" {
+		text = l.Name + ": " + text
+	}
+	if l.Shadow {
+		text += " (shadow)"
+	}
+	return text
+}
+
+func (r *Report) writeAgainst(b *strings.Builder) {
+	c := r.Against
+	fmt.Fprintf(b, "\nagainst: %s more denied, %s fewer; %s more keys over limit", thousands(c.More), thousands(c.Fewer), signed(c.MoreKeys))
+	for i, k := range c.Most {
+		if i == 0 {
+			b.WriteString("; most of them:")
+		} else {
+			b.WriteString(",")
+		}
+		fmt.Fprintf(b, " %s %s", k.Name, thousands(uint64(k.More)))
+	}
+	b.WriteString("\n\n")
+	r.writeLimits(b, &c.Outcome)
+}
+
+func signed(n int) string {
+	if n < 0 {
+		return "-" + thousands(uint64(-n))
+	}
+	return thousands(uint64(n))
+}
+
+// thousands writes a number with commas.
+func thousands(n uint64) string {
+	text := strconv.FormatUint(n, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// percent writes a share. Only all of them are 100 %, and only none are 0 %.
+func percent(part, whole uint64) string {
+	if whole == 0 {
+		return "-"
+	}
+	p := float64(part) / float64(whole) * 100
+	digits := 1
+	switch {
+	case part == 0:
+		return "0 %"
+	case part == whole:
+		return "100 %"
+	case p < 0.001:
+		return "<0.001 %"
+	case p > 99.999:
+		return ">99.999 %"
+	case p < 0.1 || p > 99.9:
+		digits = 3
+	case p < 1 || p > 99:
+		digits = 2
+	}
+	return strconv.FormatFloat(p, 'f', digits, 64) + " %"
+}
+
+// ratio writes a number with two digits that count.
+func ratio(v float64) string {
+	switch {
+	case v >= 10 || v == 0:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 1:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	default:
+		return strconv.FormatFloat(v, 'g', 2, 64)
+	}
+}
+
+// span writes a duration in two units at most.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return strings.TrimSuffix(d.Round(time.Second).String(), "0s")
+	default:
+		d = d.Round(time.Minute)
+		days, rest := d/(24*time.Hour), d%(24*time.Hour)
+		text := fmt.Sprintf("%dh%02dm", rest/time.Hour, rest%time.Hour/time.Minute)
+		if days > 0 {
+			text = fmt.Sprintf("%dd%s", days, text)
+		}
+		return text
+	}
+}
+
+// spark draws a timeline as eight bars of hits.
+func spark(bins []Bin) string {
+	const bars = 8
+	n := min(bars, len(bins))
+	sums := make([]uint64, n)
+	most := uint64(1)
+	for i, b := range bins {
+		at := i * n / len(bins)
+		sums[at] += b.Hits
+		most = max(most, sums[at])
+	}
+	levels := []rune("▁▂▃▄▅▆▇█") // eight of them
+	var b strings.Builder
+	for _, s := range sums {
+		b.WriteRune(levels[s*7/most])
+	}
+	return b.String() + strings.Repeat(" ", bars-utf8.RuneCountInString(b.String()))
+}
