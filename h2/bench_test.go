@@ -12,7 +12,7 @@ import (
 // table.
 func BenchmarkCall(b *testing.B) {
 	const path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
-	c := newClient(b, func(o *Options) { o.Paths = []string{path} })
+	c := newClient(b, func(o *Options) { o.Methods = []Method{{Path: path}} })
 	c.conn.handler = constant{}
 	c.must(c.WriteSettings())
 	c.must(c.WriteSettingsAck())

@@ -117,6 +117,9 @@ func (c *Conn) receiveFragment(p []byte, end bool) error {
 			break
 		}
 		b.head.add(&f)
+		if keep := c.server.known.keeps[b.head.kinds[namePath]]; keep != nil {
+			b.head.keep(&f, keep)
+		}
 		if n > len(p) {
 			b.skip = n - len(p)
 			n = len(p)

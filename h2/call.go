@@ -7,9 +7,17 @@ type Handler interface {
 	// Call answers a call with the bytes of its reply, or with an error's status. The reply must
 	// stay as it is until Call is called again. If later is not nil, the answer comes by
 	// [Conn.Reply] or [Conn.Fail], and the other results do not count.
+	//
+	// If later is a [Conversation], its reply may have several messages.
 	Call(c *Call) (reply []byte, s Status, later Later)
-	// Exceeded returns how a call that is beyond a bound is answered.
-	Exceeded(b Bound, size int) Status
+	// Open begins a call of a method that has [Method].Streams. It has no Message. If the
+	// conversation is nil, the call is answered with the status.
+	Open(c *Call) (Conversation, Status)
+	// Unknown returns how a call of a path that no [Method] has is answered. The path may be cut.
+	Unknown(path string) Status
+	// Exceeded returns how a call of a method is answered that is beyond a bound. The method is -1
+	// if it is not known.
+	Exceeded(method int, b Bound, size int) Status
 }
 
 // Later is a call that is answered later.
@@ -23,16 +31,22 @@ type Later interface {
 type Call struct {
 	// Stream is what [Conn.Reply] and [Conn.Fail] name the call by.
 	Stream uint32
-	// Path is the index of the call's path in [Options].Paths.
-	Path int
+	// Method is the index of the call's method in [Options].Methods.
+	Method int
 	// Message is the request, without the five bytes before it. It is valid until Call returns.
 	Message []byte
-	// Encoding is what Message is compressed by, one of [Options].Encodings, or "".
+	// Encoding is what Message is compressed by, one of [Options].Encodings, or "". Of a
+	// [Conversation] it is what its messages may be compressed by.
 	Encoding string
 	// Timeout is what is left of the call's timeout, if HasTimeout.
 	Timeout    time.Duration
 	HasTimeout bool
+	// Fields are the headers that [Method].Keep has kept, in their order.
+	Fields []Field
 }
+
+// Field is a header.
+type Field struct{ Name, Value string }
 
 // Status is how a call ends: a status code of gRPC and, unless that is OK, a text for people.
 type Status struct {

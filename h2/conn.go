@@ -18,10 +18,21 @@ type Limits struct {
 // Options are what all connections of a server have in common. The caller must not change it.
 type Options struct {
 	Limits Limits
-	// Paths are those of the calls that the [Handler] answers, at most 250.
-	Paths []string
+	// Methods are those that the [Handler] answers, at most 250.
+	Methods []Method
 	// Encodings are the compressions that it knows, beside none.
 	Encodings []string
+}
+
+// Method is one that a [Handler] answers.
+type Method struct {
+	// Path is "/service/method".
+	Path string
+	// Streams says that a client may send any number of messages.
+	Streams bool
+	// Keep reports whether a call keeps a header that counts so many bytes in the list of headers.
+	// Nil keeps none. The name is valid until Keep returns.
+	Keep func(name []byte, size int) bool
 }
 
 // Server makes connections. Its methods may be called concurrently.
@@ -34,7 +45,7 @@ type Server struct {
 
 // NewServer returns a server.
 func NewServer(o Options) *Server {
-	s := &Server{options: o, known: newKnownHeaders(o.Paths), settings: appendOurSettings(nil, &o.Limits)}
+	s := &Server{options: o, known: newKnownHeaders(o.Methods), settings: appendOurSettings(nil, &o.Limits)}
 	for i, e := range o.Encodings {
 		if i > 0 {
 			s.accepts += ","

@@ -12,7 +12,10 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-const echoPath = "/test.Service/Echo"
+const (
+	echoPath = "/test.Service/Echo"
+	talkPath = "/test.Service/Talk"
+)
 
 var testLimits = Limits{MaxStreams: 100, MaxHeaderBytes: 16 << 10, MaxMessageBytes: 64 << 10}
 
@@ -22,6 +25,7 @@ type echo struct {
 	calls     []Call
 	messages  []string
 	exceeded  []Bound
+	talks     []*said
 	cancelled int
 }
 
@@ -33,13 +37,20 @@ func (e *echo) Call(c *Call) ([]byte, Status, Later) {
 		return nil, Status{Code: 3, Message: "it fails: 100 %\n"}, nil
 	case "later":
 		return nil, Status{}, e
+	case "talk":
+		e.talks = append(e.talks, &said{echo: e, stream: c.Stream})
+		return nil, Status{}, e.talks[len(e.talks)-1]
 	}
 	return []byte(message), Status{}, nil
 }
 
 func (e *echo) Cancel() { e.cancelled++ }
 
-func (e *echo) Exceeded(b Bound, size int) Status {
+func (e *echo) Unknown(path string) Status {
+	return Status{Code: 12, Message: "unknown method " + path}
+}
+
+func (e *echo) Exceeded(_ int, b Bound, size int) Status {
 	e.exceeded = append(e.exceeded, b)
 	return Status{Code: 8, Message: fmt.Sprintf("bound %d: %d bytes", b, size)}
 }
@@ -62,7 +73,7 @@ type client struct {
 
 func newClient(tb testing.TB, options ...func(*Options)) *client {
 	tb.Helper()
-	o := Options{Limits: testLimits, Paths: []string{"/test.Service/Other", echoPath}, Encodings: []string{"gzip"}}
+	o := Options{Limits: testLimits, Methods: []Method{{Path: "/test.Service/Other"}, {Path: echoPath}, {Path: talkPath, Streams: true, Keep: keepsX}}, Encodings: []string{"gzip"}}
 	for _, change := range options {
 		change(&o)
 	}
@@ -231,7 +242,7 @@ func TestCall(t *testing.T) {
 		c.call(uint32(id), "hello")
 		c.want(answer(id, "hello")...)
 	}
-	if got := c.handler.calls[2]; got.Path != 1 || got.Stream != 5 || got.HasTimeout || got.Encoding != "" {
+	if got := c.handler.calls[2]; got.Method != 1 || got.Stream != 5 || got.HasTimeout || got.Encoding != "" {
 		t.Errorf("the handler gets %+v", got)
 	}
 	if c.conn.Open() != 0 || c.conn.Parked() != 0 {
@@ -333,6 +344,8 @@ func TestCallsDoNotAllocate(t *testing.T) {
 type constant struct{}
 
 func (constant) Call(*Call) ([]byte, Status, Later) { return reply, Status{}, nil }
-func (constant) Exceeded(Bound, int) Status         { return Status{} }
+func (constant) Open(*Call) (Conversation, Status)  { return nil, Status{} }
+func (constant) Unknown(string) Status              { return Status{} }
+func (constant) Exceeded(int, Bound, int) Status    { return Status{} }
 
 var reply = []byte("reply")

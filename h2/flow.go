@@ -76,7 +76,7 @@ func (c *Conn) becomeAware() {
 	c.newest.receiveWindow -= defaultWindow - firstWindow
 	for _, s := range c.sorted() {
 		s.receiveWindow -= defaultWindow - firstWindow
-		if s.body != nil && s.state == streamOpen {
+		if s.body != nil && s.state == streamOpen && (s.talk == nil || s.talk.wants) {
 			c.credit(s)
 		}
 	}
@@ -99,6 +99,9 @@ func (c *Conn) credit(s *stream) {
 	want := missing + mostPadding
 	if want <= s.receiveWindow {
 		return
+	}
+	if s.talk != nil {
+		want = max(want, firstWindow) // other messages follow
 	}
 	if len(s.body)+int(missing) > firstWindow && s.turn != turnHas {
 		if s.turn == turnNotAsked {

@@ -54,13 +54,15 @@ const (
 // knownHeaders are the headers that a server knows. It is read only.
 type knownHeaders struct {
 	paths  map[string]byte
+	keeps  [256]func(name []byte, size int) bool // by the meaning of a path
 	static [len(staticTable)]field
 }
 
-func newKnownHeaders(paths []string) *knownHeaders {
-	k := &knownHeaders{paths: make(map[string]byte, len(paths))}
-	for i, p := range paths {
-		k.paths[p] = byte(i + 1)
+func newKnownHeaders(methods []Method) *knownHeaders {
+	k := &knownHeaders{paths: make(map[string]byte, len(methods))}
+	for i, m := range methods {
+		k.paths[m.Path] = byte(i + 1)
+		k.keeps[i+1] = m.Keep
 	}
 	for i, e := range staticTable {
 		f := field{name: []byte(e.name), value: []byte(e.value)}

@@ -17,6 +17,14 @@ type head struct {
 	malformed string // why (8.1.1), or ""
 	regular   bool   // a header that is no pseudo-header has come
 	trailers  bool   // these are a request's trailers
+
+	kept *kept // nil if none is
+}
+
+// kept are the headers of a call that its method wants.
+type kept struct {
+	fields []Field
+	bytes  int // what they count in the list of headers
 }
 
 // begin forgets all but the memory.
@@ -97,6 +105,19 @@ func (h *head) read(f *field) {
 		}
 		h.length = n
 	}
+}
+
+// keep keeps a field that has been added, if the method wants it. Pseudo-headers come first, so the
+// method is known.
+func (h *head) keep(f *field, wanted func(name []byte, size int) bool) {
+	if f.tooLong || f.size == 0 || h.malformed != "" || !h.regular || !wanted(f.name, f.size) {
+		return
+	}
+	if h.kept == nil {
+		h.kept = new(kept)
+	}
+	h.kept.fields = append(h.kept.fields, Field{string(f.name), string(f.value)})
+	h.kept.bytes += f.size
 }
 
 // end returns why the request is malformed, or "".

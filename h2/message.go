@@ -55,6 +55,11 @@ func (c *Conn) finish(s *stream, p []byte) {
 		c.answerHTTP(s)
 		return
 	}
+	if s.talk != nil {
+		s.state = streamWorking
+		c.listen(s, p)
+		return
+	}
 	if s.body != nil {
 		c.appendBody(s, p)
 		p = s.body
@@ -67,7 +72,7 @@ func (c *Conn) finish(s *stream, p []byte) {
 		c.fail(s, noMessage)
 		return
 	case size > c.server.options.Limits.MaxMessageBytes:
-		c.fail(s, c.handler.Exceeded(BoundMessage, size))
+		c.fail(s, c.handler.Exceeded(int(s.path)-1, BoundMessage, size))
 		return
 	case rest < 0:
 		c.fail(s, truncated)
@@ -82,7 +87,10 @@ func (c *Conn) finish(s *stream, p []byte) {
 		return
 	}
 	call := &c.call
-	*call = Call{Stream: s.id, Path: int(s.path) - 1, Message: p[prefixBytes:]}
+	*call = Call{Stream: s.id, Method: int(s.path) - 1, Message: p[prefixBytes:]}
+	if s.kept != nil {
+		call.Fields = s.kept.fields
+	}
 	if p[0] == 1 {
 		call.Encoding = s.encoding
 	}
@@ -98,11 +106,15 @@ func (c *Conn) finish(s *stream, p []byte) {
 
 // answer has the handler answer.
 func (c *Conn) answer(s *stream) {
-	reply, status, later := c.handler.Call(&c.call)
+	call := &c.call
+	reply, status, later := c.handler.Call(call)
 	switch {
 	case later != nil:
 		s = c.settle(s)
 		s.later = later
+		if conversation, ok := later.(Conversation); ok {
+			s.talk = &talk{Conversation: conversation, heard: true}
+		}
 		c.receive.parked -= cap(s.body)
 		s.body = nil
 	case status.Code != statusOK:
@@ -110,4 +122,5 @@ func (c *Conn) answer(s *stream) {
 	default:
 		c.reply(s, reply)
 	}
+	call.Fields = nil
 }

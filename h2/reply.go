@@ -92,17 +92,25 @@ func (c *Conn) sendWaiting() {
 			c.send.window -= int64(n)
 			s.sendWindow -= int64(n)
 			c.send.waitingBytes -= n
+			c.pings.strikes = 0 // gRPC's clients measure the bandwidth with pings
 			c.out = appendFrameHeader(c.out, n, frameData, flags, s.id)
 			c.out = append(c.out, s.waiting[:n]...)
 			s.waiting = s.waiting[n:]
+			if s.talk != nil && !s.talk.finished {
+				s.talk.Sent(n)
+			}
 		}
 		if len(s.waiting) > 0 {
 			i++
 			continue
 		}
-		if s.http != 0 {
+		switch {
+		case s.http != 0:
 			c.answered(s)
-		} else {
+		case s.talk != nil && !s.talk.finished: // another message may follow
+			c.leaveWaiting(s)
+			s.waiting = nil
+		default:
 			c.endReply(s)
 		}
 	}
@@ -116,6 +124,11 @@ func (c *Conn) leaveWaiting(s *stream) {
 
 // endReply appends the trailers of a reply.
 func (c *Conn) endReply(s *stream) {
+	if s.talk != nil {
+		c.appendBlock(s.id, s.talk.trailers, true)
+		c.answered(s)
+		return
+	}
 	c.out = appendFrameHeader(c.out, len(replyTrailers), frameHeaders, flagEndHeaders|flagEndStream, s.id)
 	c.out = append(c.out, replyTrailers...)
 	c.answered(s)
@@ -142,18 +155,23 @@ func (c *Conn) fail(s *stream, status Status) { c.failWith(s, status, status200,
 func (c *Conn) failWith(s *stream, status Status, http, accepts string) {
 	c.out = appendFrameHeader(c.out, 0, frameHeaders, flagEndHeaders|flagEndStream, s.id)
 	from := len(c.out)
-	c.out = append(append(append(c.out, http...), contentGRPC...), grpcStatus...)
-	c.out = appendString(c.out, strconv.Itoa(int(status.Code)))
-	if status.Message != "" {
-		c.out = appendString(append(c.out, 0), "grpc-message")
-		c.out = appendMessage(c.out, status.Message)
-	}
+	c.out = appendStatus(append(append(c.out, http...), contentGRPC...), status)
 	if accepts != "" {
 		c.out = appendString(append(c.out, 0), "grpc-accept-encoding")
 		c.out = appendString(c.out, accepts)
 	}
 	binary.BigEndian.PutUint16(c.out[from-8:], uint16(len(c.out)-from)) //nolint:gosec // the text is cut
 	c.answered(s)
+}
+
+// appendStatus appends the fields of a status.
+func appendStatus(b []byte, status Status) []byte {
+	b = appendString(append(b, grpcStatus...), strconv.Itoa(int(status.Code)))
+	if status.Message != "" {
+		b = appendString(append(b, 0), "grpc-message")
+		b = appendMessage(b, status.Message)
+	}
+	return b
 }
 
 // answerHTTP answers a request that is no gRPC.

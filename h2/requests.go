@@ -18,6 +18,7 @@ func (c *Conn) begin(id uint32) {
 		id: id, state: streamOpen, path: h.kinds[namePath],
 		receiveWindow: c.receive.initial, sendWindow: c.send.initial,
 		length: h.length, begun: c.now,
+		kept: h.kept,
 	}
 	s := &c.newest
 	if c.block.end {
@@ -40,7 +41,7 @@ func (c *Conn) begin(id uint32) {
 	case h.kinds[nameMethod] == methodOther:
 		s.http = 405
 	case h.size > limits.MaxHeaderBytes:
-		c.fail(s, c.handler.Exceeded(BoundHeaders, h.size))
+		c.fail(s, c.handler.Exceeded(int(s.path)-1, BoundHeaders, h.size))
 		return
 	case h.has(nameTimeout) && h.timeout == 0:
 		c.fail(s, tooLate)
@@ -49,7 +50,7 @@ func (c *Conn) begin(id uint32) {
 		c.fail(s, otherCodec)
 		return
 	case s.path == 0:
-		c.fail(s, Status{statusUnimplemented, "unknown method " + string(h.path)})
+		c.fail(s, c.handler.Unknown(string(h.path)))
 		return
 	case h.has(nameEncoding) && !c.server.decodes(h.encoding):
 		c.failWith(s, Status{statusUnimplemented, "grpc: Decompressor is not installed for grpc-encoding " + strconv.Quote(string(h.encoding))}, status200, c.server.accepts)
@@ -60,6 +61,10 @@ func (c *Conn) begin(id uint32) {
 	}
 	if h.has(nameTimeout) {
 		s.timed, s.deadline = true, c.now+h.timeout
+	}
+	if s.http == 0 && c.server.options.Methods[s.path-1].Streams {
+		c.open(c.settle(s))
+		return
 	}
 	if c.block.end {
 		c.finish(s, nil)
@@ -106,9 +111,10 @@ func (c *Conn) receiveData(f *frame) error {
 		c.resetFault(s.id, CodeProtocol) // 8.1.1
 		return nil
 	}
-	if end {
+	switch {
+	case end:
 		c.finish(s, p)
-	} else {
+	default:
 		c.gather(c.settle(s), p)
 	}
 	return nil
@@ -139,9 +145,13 @@ func (c *Conn) gather(s *stream, p []byte) {
 		}
 		return
 	}
+	if s.talk != nil {
+		c.listen(s, p)
+		return
+	}
 	c.appendBody(s, p)
 	if size := s.messageBytes(); size > c.server.options.Limits.MaxMessageBytes {
-		c.fail(s, c.handler.Exceeded(BoundMessage, size))
+		c.fail(s, c.handler.Exceeded(int(s.path)-1, BoundMessage, size))
 		return
 	}
 	if missing := s.missing(); missing <= 0 {

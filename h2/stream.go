@@ -20,12 +20,14 @@ type stream struct {
 	deadline         time.Duration // if timed
 	timed            bool
 	encoding         string // grpc-encoding
+	kept             *kept
 
 	// body is what has come of a request in several frames.
 	body []byte
 	turn turn
 
 	later Later
+	talk  *talk // nil if later is no conversation
 	// waiting is what is left of a reply until the client gives a window for it.
 	waiting []byte
 	waits   time.Duration // since when
@@ -77,6 +79,9 @@ func (c *Conn) settle(s *stream) *stream {
 	*moved = c.newest
 	c.newest = stream{}
 	c.streams[moved.id] = moved
+	if moved.kept != nil {
+		c.receive.parked += moved.kept.bytes
+	}
 	return moved
 }
 
@@ -92,6 +97,9 @@ func (c *Conn) end(s *stream, clientEnded bool) {
 	}
 	delete(c.streams, s.id)
 	c.receive.parked -= cap(s.body)
+	if s.kept != nil {
+		c.receive.parked -= s.kept.bytes
+	}
 	c.leaveTurns(s)
 	if s.waiting != nil {
 		c.leaveWaiting(s)

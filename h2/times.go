@@ -30,6 +30,8 @@ func (c *Conn) Overdue(out []byte, now time.Duration) []byte {
 
 func (s *stream) overdue(now time.Duration) bool {
 	switch {
+	case s.talk != nil && !s.talk.finished:
+		return s.timed && now >= s.deadline || s.talk.wants && len(s.body) > 0 && now-s.begun >= mostRequestTime
 	case s.waiting != nil:
 		return now-s.waits >= mostReplyTime
 	case s.state != streamOpen:

@@ -265,19 +265,24 @@ func code(err error, precise bool) codes.Code {
 // service. Each can keep questions, and up to 64 KiB of answers that the client does not read.
 const maxConversations = 16
 
-// boundConversations rejects streams beyond maxConversations.
-func boundConversations() grpc.StreamServerInterceptor {
-	places := make(chan struct{}, maxConversations)
+// maxAllWatches is how many other streams may be open at once, on all connections: those on which
+// only the server sends. Each has a goroutine.
+const maxAllWatches = 1024
+
+// boundStreams rejects streams beyond these bounds.
+func boundStreams() grpc.StreamServerInterceptor {
+	conversations, watches := make(chan struct{}, maxConversations), make(chan struct{}, maxAllWatches)
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		if !info.IsClientStream {
-			return handle(srv, stream)
+		places := watches
+		if info.IsClientStream {
+			places = conversations
 		}
 		select {
 		case places <- struct{}{}:
 			defer func() { <-places }()
 			return handle(srv, stream)
 		default:
-			return status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once", info.FullMethod, maxConversations)
+			return status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once", info.FullMethod, cap(places))
 		}
 	}
 }

@@ -47,74 +47,80 @@ func (l acceptHook) Accept() (net.Conn, error) {
 // listener accepts before, so a client that connects as soon as its address is logged is told
 // the same as those after it.
 func TestTheFirstClientIsToldTheHealth(t *testing.T) {
-	s := service(t, Settings{}, "")
-	r := New(Options{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Limits: fillLimits(Limits{})}, s, s.metrics, zap.NewNop())
-	if err := r.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	accepts := make(chan struct{}, 100)
-	accept := func() { accepts <- struct{}{} }
-	r.grpcConn = acceptHook{r.grpcConn, accept}
-	for _, l := range r.http {
-		l.Listener = acceptHook{l.Listener, accept}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	r.health.updating.Lock()
-	go func() { done <- r.Run(ctx) }()
-	for range 1000 {
-		runtime.Gosched()
-	}
-	if len(accepts) > 0 {
-		t.Error("a listener accepts before the server is healthy")
-	}
-	r.health.updating.Unlock()
-	<-accepts
-	<-accepts
-	cancel()
-	if err := <-done; err != nil {
-		t.Errorf("Run() = %v, want nil", err)
-	}
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		s := service(t, Settings{}, "")
+		r := New(Options{Transport: transport, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Limits: fillLimits(Limits{})}, s, s.metrics, zap.NewNop())
+		if err := r.Listen(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		accepts := make(chan struct{}, 100)
+		accept := func() { accepts <- struct{}{} }
+		r.grpcConn = acceptHook{r.grpcConn, accept}
+		for _, l := range r.http {
+			l.Listener = acceptHook{l.Listener, accept}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		r.health.updating.Lock()
+		go func() { done <- r.Run(ctx) }()
+		for range 1000 {
+			runtime.Gosched()
+		}
+		if len(accepts) > 0 {
+			t.Error("a listener accepts before the server is healthy")
+		}
+		r.health.updating.Unlock()
+		<-accepts
+		<-accepts
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run() = %v, want nil", err)
+		}
+	})
 }
 
 func TestHealthFollowsTheRulesIfToldSo(t *testing.T) {
-	for _, follows := range []bool{false, true} {
-		s := service(t, Settings{}, "")
-		r := serve(t, s, Options{UnhealthyWithoutRules: follows})
-		r.checkHealth(t, "before the first rules", !follows)
-		watch, err := grpc_health_v1.NewHealthClient(r.dial(t)).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "ratelimit"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := watch.Recv(); err != nil || (got.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING) == follows {
-			t.Fatalf("Watch() = %v, %v", got, err)
-		}
-		if err := s.Serve(0, compile(t, oneRule)); err != nil {
-			t.Fatal(err)
-		}
-		r.checkHealth(t, "with rules", true)
-		if follows {
-			if got, err := watch.Recv(); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-				t.Errorf("Watch() = %v, %v, want SERVING", got, err)
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		for _, follows := range []bool{false, true} {
+			s := service(t, Settings{}, "")
+			r := serve(t, s, Options{UnhealthyWithoutRules: follows})
+			r.checkHealth(t, "before the first rules", !follows)
+			watch, err := grpc_health_v1.NewHealthClient(r.dial(t)).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "ratelimit"})
+			if err != nil {
+				t.Fatal(err)
 			}
+			if got, err := watch.Recv(); err != nil || (got.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING) == follows {
+				t.Fatalf("Watch() = %v, %v", got, err)
+			}
+			if err := s.Serve(0, compile(t, oneRule)); err != nil {
+				t.Fatal(err)
+			}
+			r.checkHealth(t, "with rules", true)
+			if follows {
+				if got, err := watch.Recv(); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+					t.Errorf("Watch() = %v, %v, want SERVING", got, err)
+				}
+			}
+			if err := s.Serve(0, compile(t, "{domain: d, max_counters: 4000000000}")); err == nil {
+				t.Fatal("rules that cannot be had are served")
+			}
+			r.checkHealth(t, "after rules that were rejected", true)
+			empty, _ := descriptors.Build(nil, nil, nil, descriptors.Options{})
+			if err := s.Serve(0, empty); err != nil {
+				t.Fatal(err)
+			}
+			r.checkHealth(t, "without any domain", !follows)
+			if err := s.Serve(0, compile(t, "{domain: d}")); err != nil {
+				t.Fatal(err)
+			}
+			r.checkHealth(t, "with a domain without rules", true)
+			r.health.serve(false)
+			if err := s.Serve(0, compile(t, oneRule)); err != nil {
+				t.Fatal(err)
+			}
+			r.checkHealth(t, "with rules while it drains", false)
 		}
-		if err := s.Serve(0, compile(t, "{domain: d, max_counters: 4000000000}")); err == nil {
-			t.Fatal("rules that cannot be had are served")
-		}
-		r.checkHealth(t, "after rules that were rejected", true)
-		empty, _ := descriptors.Build(nil, nil, nil, descriptors.Options{})
-		if err := s.Serve(0, empty); err != nil {
-			t.Fatal(err)
-		}
-		r.checkHealth(t, "without any domain", !follows)
-		if err := s.Serve(0, compile(t, "{domain: d}")); err != nil {
-			t.Fatal(err)
-		}
-		r.checkHealth(t, "with a domain without rules", true)
-		r.health.serve(false)
-		if err := s.Serve(0, compile(t, oneRule)); err != nil {
-			t.Fatal(err)
-		}
-		r.checkHealth(t, "with rules while it drains", false)
-	}
+	})
 }

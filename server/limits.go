@@ -6,8 +6,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
-
-	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // Limits bound what one client can cost. Each field carries its flag, default and range as tags,
@@ -54,10 +52,8 @@ const streamWorkers = 32
 
 // grpcOptions are the options of the gRPC server. One connection can make a stock grpc-go server
 // use gigabytes. Each bound here prevents one way to do so.
-func grpcOptions(l Limits, calls *telemetry.Calls, draining <-chan struct{}) []grpc.ServerOption {
+func grpcOptions(l Limits) []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(countUnary(calls)),
-		grpc.ChainStreamInterceptor(countStreams(calls), endWith(draining), boundConversations()),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.NumStreamWorkers(streamWorkers),
 		// Each connection has a buffer to read into, 32 KiB by default. A request has about

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -8,6 +9,9 @@ import (
 	"runtime/debug"
 
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -24,6 +28,31 @@ func logPanic(logger *zap.Logger, thrown any) {
 	}
 	logger.Error("panic in a request", zap.String("type", fmt.Sprintf("%T", thrown)), what, zap.ByteString("stack", debug.Stack()))
 	logger.Debug("panic in a request: what was thrown", zap.Any("panic", thrown))
+}
+
+// recoverUnary answers INTERNAL if a method panics. grpc-go would end the process.
+func recoverUnary(metrics *telemetry.Metrics, logger *zap.Logger) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
+		defer recoverCall(metrics, logger, &err)
+		return handle(ctx, request)
+	}
+}
+
+// recoverStreams does the same for streams.
+func recoverStreams(metrics *telemetry.Metrics, logger *zap.Logger) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+		defer recoverCall(metrics, logger, &err)
+		return handle(srv, stream)
+	}
+}
+
+// recoverCall is deferred by a call of another service than RateLimitService.
+func recoverCall(metrics *telemetry.Metrics, logger *zap.Logger, err *error) {
+	if p := recover(); p != nil {
+		metrics.Panics.Inc()
+		logPanic(logger, p)
+		*err = status.Error(codes.Internal, "internal error")
+	}
 }
 
 // recovering answers 500 if h panics. Without it, net/http would log the value of the panic.

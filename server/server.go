@@ -28,7 +28,7 @@ import (
 type Options struct {
 	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
 	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"Who may connect to the socket file of --grpc-addr: 0660 is its user and group, 0666 everyone who reaches the file. Default 0660."`
-	Transport      string      `group:"listeners" name:"grpc-transport" enum:"grpc-go,own" default:"grpc-go" placeholder:"grpc-go|own" help:"What carries gRPC: grpc-go, or sluice's own transport, which is being built: it answers rate-limit requests and health checks, not Watch, List and reflection, and makes no spans. Default grpc-go."`
+	Transport      string      `group:"listeners" name:"grpc-transport" enum:"grpc-go,own" default:"grpc-go" placeholder:"grpc-go|own" help:"What carries gRPC: grpc-go, or sluice's own transport, which is being built: it makes no spans. Default grpc-go."`
 	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
 	// JSON is off where /json must not be asked without identifying its client.
 	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`
@@ -129,7 +129,7 @@ func (s *Server) Listen(ctx context.Context) error {
 			creds = secure
 		}
 		if s.options.Transport == transportOwn {
-			s.grpc = newWire(s.options.Limits, h, s.health, creds)
+			s.grpc = s.newOwn(h, creds)
 		} else {
 			s.grpc = s.newGRPC(h, creds)
 		}
@@ -177,9 +177,16 @@ func (s *Server) Listen(ctx context.Context) error {
 	return nil
 }
 
+// newOwn returns the own transport.
+func (s *Server) newOwn(h *handler, creds credentials.TransportCredentials) *wire {
+	b := newBridge(s.unaryInterceptors(), s.streamInterceptors())
+	s.register(b, withMetadata{b}, h)
+	return newWire(s.options.Limits, h, b, creds)
+}
+
 // newGRPC returns grpc-go's transport.
 func (s *Server) newGRPC(h *handler, creds credentials.TransportCredentials) *grpc.Server {
-	options := grpcOptions(s.options.Limits, s.metrics.Calls, s.draining)
+	options := grpcOptions(s.options.Limits)
 	guarding := guard.New(guard.Options{
 		MaxStreams:      int(s.options.Limits.MaxStreams),
 		HeaderListBytes: decodedHeaders * int(s.options.Limits.MaxHeaderBytes),
@@ -195,18 +202,37 @@ func (s *Server) newGRPC(h *handler, creds credentials.TransportCredentials) *gr
 	if s.options.Tracing != nil {
 		headers.kept = s.options.Tracing.Headers
 	}
+	options = append(options, grpc.ChainUnaryInterceptor(s.unaryInterceptors()...), grpc.ChainStreamInterceptor(s.streamInterceptors()...))
 	options = append(options, grpc.Creds(guarding.Credentials(creds)), grpc.InTapHandle(headers.inspect))
 	if s.options.Tracing != nil {
 		options = append(options, tracingOption(s.options.Tracing))
 	}
 	server := grpc.NewServer(options...)
-	server.RegisterService(&serviceDesc, h)
-	grpc_health_v1.RegisterHealthServer(server, s.health.grpc)
-	if s.options.Register != nil {
-		s.options.Register(server)
-	}
-	reflection.Register(server)
+	s.register(server, server, h)
 	return server
+}
+
+// register registers the services, those of [Options].Register with others.
+func (s *Server) register(r reflection.GRPCServer, others grpc.ServiceRegistrar, h *handler) {
+	r.RegisterService(&serviceDesc, h) // the first, for the sake of the own transport
+	grpc_health_v1.RegisterHealthServer(r, s.health.grpc)
+	if s.options.Register != nil {
+		s.options.Register(others)
+	}
+	reflection.Register(r)
+}
+
+// unaryInterceptors are around the calls of services other than RateLimitService, whose handler
+// ignores them.
+func (s *Server) unaryInterceptors() []grpc.UnaryServerInterceptor {
+	return []grpc.UnaryServerInterceptor{countUnary(s.metrics.Calls), recoverUnary(s.metrics, s.logger)}
+}
+
+// streamInterceptors are around the streams of these services.
+func (s *Server) streamInterceptors() []grpc.StreamServerInterceptor {
+	return []grpc.StreamServerInterceptor{
+		countStreams(s.metrics.Calls), endWith(s.draining), boundStreams(), recoverStreams(s.metrics, s.logger),
+	}
 }
 
 // plainJSON returns the handler of /json on the plain listener. It logs a setting that may

@@ -352,9 +352,6 @@ var ownTexts = [][2]string{
 	{"malformed grpc-timeout: ", "malformed grpc-timeout"},
 	{"malformed binary metadata ", "malformed binary metadata"},
 	{"num values of :authority: ", "more than one host header"},
-	{"unknown service ", "unknown method /"},
-	{"unknown method ", "unknown method /"},
-	{"malformed method name: ", "unknown method /"},
 }
 
 // onStream is an explanation of what differs on a stream.

@@ -102,7 +102,7 @@ func newPlayer(t *testing.T, transport string, limits Limits) *player {
 		queue:    make(chan []byte, 1<<10), streams: map[uint32]*answered{}, ended: -1,
 	}
 	if transport == transportOwn {
-		p.transport = newWire(limits, h, server.health, insecure.NewCredentials())
+		p.transport = server.newOwn(h, insecure.NewCredentials())
 	} else {
 		p.transport = server.newGRPC(h, insecure.NewCredentials())
 	}

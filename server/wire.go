@@ -40,7 +40,7 @@ const (
 type wire struct {
 	limits  Limits
 	handler *handler
-	health  *liveness
+	bridge  *bridge
 	creds   credentials.TransportCredentials
 	clock   *clock.Clock
 	logger  *zap.Logger // see rareLogger
@@ -70,24 +70,14 @@ const (
 	wireStopped
 )
 
-// The paths that the own transport answers, by their numbers.
-const (
-	pathShouldRateLimit = iota
-	pathHealthCheck
-)
-
-var wirePaths = []string{
-	pathShouldRateLimit: "/" + serviceName + "/ShouldRateLimit",
-	pathHealthCheck:     "/grpc.health.v1.Health/Check",
-}
-
-func newWire(l Limits, h *handler, health *liveness, creds credentials.TransportCredentials) *wire {
+// newWire returns a transport. The bridge has all services.
+func newWire(l Limits, h *handler, b *bridge, creds credentials.TransportCredentials) *wire {
 	var encodings []string
 	if encoding.GetCompressor(gzipEncoding) != nil {
 		encodings = append(encodings, gzipEncoding)
 	}
 	return &wire{
-		limits: l, handler: h, health: health, creds: creds, clock: h.clock, logger: h.rare,
+		limits: l, handler: h, bridge: b, creds: creds, clock: h.clock, logger: h.rare,
 		h2: h2.NewServer(h2.Options{
 			Limits: h2.Limits{
 				MaxStreams:      int(l.MaxStreams),
@@ -95,7 +85,7 @@ func newWire(l Limits, h *handler, health *liveness, creds credentials.Transport
 				MaxMessageBytes: l.MaxMessageBytes,
 				PingInterval:    l.KeepaliveMinTime,
 			},
-			Paths:     wirePaths,
+			Methods:   b.h2Methods(),
 			Encodings: encodings,
 		}),
 		conns:   make(map[*wireConn]struct{}),

@@ -9,9 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/gzip" // as grpc-go has it with OpenTelemetry's exporter
-	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/h2"
 )
@@ -23,16 +21,19 @@ var _ h2.Handler = (*wireCalls)(nil)
 
 // Call implements [h2.Handler].
 func (c *wireCalls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
+	if call.Method != methodShouldRateLimit {
+		b, s := c.begin(call, true)
+		if b == nil {
+			return nil, s, nil
+		}
+		return nil, s, b
+	}
 	message := call.Message
 	if call.Encoding != "" {
 		var err error
 		if message, err = inflate(call.Encoding, message, c.wire.limits.MaxMessageBytes); err != nil {
 			return nil, statusOf(err), nil
 		}
-	}
-	if call.Path == pathHealthCheck {
-		reply, err := c.check(message)
-		return reply, statusOf(err), nil
 	}
 	return c.shouldRateLimit(call, message)
 }
@@ -109,30 +110,16 @@ func (r *heldReply) Cancel() {
 	r.x.release()
 }
 
-// check answers a health check.
-func (c *wireCalls) check(message []byte) (reply []byte, err error) {
-	m := c.wire.handler.service.metrics.Calls.Method("Check")
-	m.Requests.Inc()
-	start := c.wire.clock.Elapsed()
-	defer func() { m.Done(uint32(status.Code(err)), c.wire.clock.Elapsed()-start) }()
-	var request grpc_health_v1.HealthCheckRequest
-	if err := proto.Unmarshal(message, &request); err != nil {
-		return nil, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
-	}
-	response, err := c.wire.health.grpc.Check(context.Background(), &request)
-	if err != nil {
-		return nil, err
-	}
-	return proto.Marshal(response)
-}
-
 // Exceeded implements [h2.Handler].
-func (c *wireCalls) Exceeded(b h2.Bound, size int) h2.Status {
+func (c *wireCalls) Exceeded(method int, b h2.Bound, size int) h2.Status {
 	h := c.wire.handler
 	if b == h2.BoundHeaders {
 		return statusOf(headersTooLarge(size, int(c.wire.limits.MaxHeaderBytes), h.service.metrics.Rejected.Headers, h.rare))
 	}
 	err := &boundError{messageTooLarge, c.wire.limits.MaxMessageBytes, size}
+	if method != methodShouldRateLimit {
+		return h2.Status{Code: uint32(codes.ResourceExhausted), Message: err.Error()}
+	}
 	h.service.metrics.Calls.ShouldRateLimit.Requests.Inc()
 	h.reject(err)
 	h.done(status.Error(codes.ResourceExhausted, err.Error()), 0)

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/credentials"
+
 	"github.com/sluice-ratelimit/sluice/h2"
 )
 
@@ -22,7 +24,8 @@ type wireConn struct {
 	raw     net.Conn
 	closing sync.Once
 	blaming sync.Once
-	client  *client // the other end, by its certificate
+	info    credentials.AuthInfo // of the handshake
+	client  *client              // the other end, by its certificate
 
 	// turn guards what follows, up to the inbox. It is held over writes, so only the reader and
 	// the flusher may take it.
@@ -38,7 +41,7 @@ type wireConn struct {
 	// inbox is what others want to be done in the next turn. Its lock is never held over I/O.
 	inbox struct {
 		sync.Mutex
-		finished []*heldReply
+		finished []finisher
 		orders   orders
 		flushing bool // a flusher runs, which will look again
 	}
@@ -46,7 +49,14 @@ type wireConn struct {
 	// What the watch goes by, as times of the clock. The goroutine of the connection stores it.
 	watched watched
 	parked  atomic.Int64
+
+	// Calls whose goroutines run, and those of them that are watches.
+	bridged, watches atomic.Int64
 }
+
+// finisher is something that another goroutine has done for a call, and that goes out in the next
+// turn.
+type finisher interface{ sendLocked() }
 
 // orders are what the watch and a drain want to be done.
 type orders byte
@@ -90,6 +100,7 @@ func (c *wireConn) serve() {
 	if err != nil {
 		return // the credentials have logged it
 	}
+	c.info = info
 	if identity, ok := info.(clientIdentity); ok {
 		c.client = identity.client
 	}
@@ -250,9 +261,9 @@ func (c *wireConn) order(o orders) {
 	c.post(func() { c.inbox.orders |= o })
 }
 
-// finish has a held reply sent in the next turn.
-func (c *wireConn) finish(h *heldReply) {
-	c.post(func() { c.inbox.finished = append(c.inbox.finished, h) })
+// finish has something go out in the next turn.
+func (c *wireConn) finish(f finisher) {
+	c.post(func() { c.inbox.finished = append(c.inbox.finished, f) })
 }
 
 // post puts something into the inbox.
@@ -306,8 +317,8 @@ func (c *wireConn) takeInboxLocked(now time.Duration) {
 		}
 		return
 	}
-	for _, h := range finished {
-		h.sendLocked()
+	for _, f := range finished {
+		f.sendLocked()
 	}
 	for _, d := range drainReasons {
 		if todo&d.order != 0 {

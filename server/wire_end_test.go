@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // gathered returns the values of a metric by its only label, those that are 0 left out.
@@ -143,9 +144,9 @@ func TestWhyConnectionsEnd(t *testing.T) {
 			w, conn := r.only(t)
 			begun(t, conn)
 			conn.turn.Lock()
-			w.health = nil // the next check panics
+			w.bridge = nil // the next check panics
 			conn.turn.Unlock()
-			c.path = wirePaths[pathHealthCheck]
+			c.path = grpc_health_v1.Health_Check_FullMethodName
 			c.call(nil, 0)
 		}},
 	} {

@@ -1,0 +1,178 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/sluice-ratelimit/sluice/h2"
+)
+
+// bridge has services that are written for grpc-go answer over the own transport: health, reflection,
+// and whatever else is registered. Each call of theirs has a goroutine; see bridged. Rate-limit
+// requests, which the bridge knows of only for the sake of reflection, are answered without one.
+//
+// Services must be registered before the first connection.
+type bridge struct {
+	services map[string]*grpc.ServiceDesc
+	methods  []bridgedMethod // by the numbers that h2 has for them
+	unary    grpc.UnaryServerInterceptor
+	stream   grpc.StreamServerInterceptor
+}
+
+var _ reflection.GRPCServer = (*bridge)(nil)
+
+// bridgedMethod is a method of a service. It has either a unary handler or a stream's.
+type bridgedMethod struct {
+	path   string
+	server any
+	unary  grpc.MethodHandler
+	stream *grpc.StreamDesc
+	// keep says which headers its calls keep; see [h2.Method].
+	keep func(name []byte, size int) bool
+}
+
+// methodShouldRateLimit is the number of the method that is registered first.
+const methodShouldRateLimit = 0
+
+func newBridge(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) *bridge {
+	return &bridge{services: make(map[string]*grpc.ServiceDesc), unary: chainUnary(unary), stream: chainStreams(stream)}
+}
+
+// RegisterService implements [grpc.ServiceRegistrar]. Calls have no metadata, which none of our
+// services reads: a client could have each of many calls keep 128 KiB of it.
+func (b *bridge) RegisterService(d *grpc.ServiceDesc, server any) { b.register(d, server, nil) }
+
+// withMetadata registers services whose calls have metadata.
+type withMetadata struct{ *bridge }
+
+// RegisterService implements [grpc.ServiceRegistrar].
+func (b withMetadata) RegisterService(d *grpc.ServiceDesc, server any) {
+	b.register(d, server, func([]byte, int) bool { return true })
+}
+
+func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int) bool) {
+	b.services[d.ServiceName] = d
+	for _, m := range d.Methods {
+		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + m.MethodName, server, m.Handler, nil, keep})
+	}
+	for i := range d.Streams {
+		s := &d.Streams[i]
+		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + s.StreamName, server, nil, s, keep})
+	}
+}
+
+// h2Methods returns the methods as h2 has them.
+func (b *bridge) h2Methods() []h2.Method {
+	methods := make([]h2.Method, 0, len(b.methods))
+	for _, m := range b.methods {
+		methods = append(methods, h2.Method{Path: m.path, Streams: m.stream != nil && m.stream.ClientStreams, Keep: m.keep})
+	}
+	return methods
+}
+
+// GetServiceInfo is for reflection.
+func (b *bridge) GetServiceInfo() map[string]grpc.ServiceInfo {
+	info := make(map[string]grpc.ServiceInfo, len(b.services))
+	for name, d := range b.services {
+		i := grpc.ServiceInfo{Metadata: d.Metadata}
+		for _, m := range d.Methods {
+			i.Methods = append(i.Methods, grpc.MethodInfo{Name: m.MethodName})
+		}
+		for _, s := range d.Streams {
+			i.Methods = append(i.Methods, grpc.MethodInfo{Name: s.StreamName, IsClientStream: s.ClientStreams, IsServerStream: s.ServerStreams})
+		}
+		info[name] = i
+	}
+	return info
+}
+
+// unknown says why a path is that of no method, in grpc-go's words.
+func (b *bridge) unknown(path string) string {
+	name := strings.TrimPrefix(path, "/")
+	i := strings.LastIndexByte(name, '/')
+	if i < 0 {
+		return fmt.Sprintf("malformed method name: %q", path)
+	}
+	service, method := name[:i], name[i+1:]
+	if b.services[service] == nil {
+		return "unknown service " + service
+	}
+	return fmt.Sprintf("unknown method %s for service %s", method, service)
+}
+
+// maxWatches is how many streams a connection may have on which only the server sends. They stay open
+// for as long as a client likes, with a goroutine each.
+const maxWatches = 64
+
+// begin starts a call's goroutine. A call that has its request has it in call.Message.
+func (c *wireCalls) begin(call *h2.Call, whole bool) (*bridged, h2.Status) {
+	m := &c.wire.bridge.methods[call.Method]
+	watches := m.stream != nil && !m.stream.ClientStreams
+	switch {
+	case c.bridged.Load() >= int64(c.wire.limits.MaxStreams): // the client has reset them faster than they can end
+		return nil, h2.Status{Code: uint32(codes.ResourceExhausted), Message: "too many calls at once"}
+	case watches && c.watches.Load() >= maxWatches:
+		return nil, h2.Status{
+			Code:    uint32(codes.ResourceExhausted),
+			Message: fmt.Sprintf("%s is in use: at most %d streams at once on a connection", m.path, maxWatches),
+		}
+	}
+	b, err := newBridged((*wireConn)(c), call, m, whole)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	c.bridged.Add(1)
+	if watches {
+		c.watches.Add(1)
+	}
+	go func() {
+		b.run()
+		if watches {
+			c.watches.Add(-1)
+		}
+		c.bridged.Add(-1)
+	}()
+	return b, h2.Status{}
+}
+
+// Open implements [h2.Handler].
+func (c *wireCalls) Open(call *h2.Call) (h2.Conversation, h2.Status) {
+	b, s := c.begin(call, false)
+	if b == nil {
+		return nil, s
+	}
+	return b, s
+}
+
+// Unknown implements [h2.Handler].
+func (c *wireCalls) Unknown(path string) h2.Status {
+	return h2.Status{Code: uint32(codes.Unimplemented), Message: c.wire.bridge.unknown(path)}
+}
+
+// chainUnary makes one interceptor of several. The first is the outermost.
+func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		for _, next := range slices.Backward(all) {
+			inner := handle
+			handle = func(ctx context.Context, request any) (any, error) { return next(ctx, request, info, inner) }
+		}
+		return handle(ctx, request)
+	}
+}
+
+// chainStreams does the same for streams.
+func chainStreams(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
+	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		for _, next := range slices.Backward(all) {
+			inner := handle
+			handle = func(server any, stream grpc.ServerStream) error { return next(server, stream, info, inner) }
+		}
+		return handle(server, stream)
+	}
+}

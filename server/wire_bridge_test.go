@@ -1,0 +1,439 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// text is the message of the tests' service.
+type text = wrapperspb.StringValue
+
+// told is what the tests' service tells of its calls.
+type told struct {
+	began chan struct{}
+	ended chan error // why a call's context was done
+	sent  chan int   // messages that stream "flood" has sent
+}
+
+// register registers a service with methods of all kinds.
+func (d *told) register(r grpc.ServiceRegistrar) {
+	unary := func(ctx context.Context, request *text) (*text, error) {
+		switch request.GetValue() {
+		case "panic":
+			panic("a bug")
+		case "fail":
+			s, err := status.New(codes.DataLoss, "lost: 100 %\n").WithDetails(durationpb.New(time.Second))
+			if err != nil {
+				return nil, err
+			}
+			return nil, s.Err()
+		case "wait":
+			d.began <- struct{}{}
+			<-ctx.Done()
+			d.ended <- ctx.Err()
+			return nil, ctx.Err()
+		case "metadata":
+			in, _ := metadata.FromIncomingContext(ctx)
+			p, _ := peer.FromContext(ctx)
+			if err := grpc.SetHeader(ctx, metadata.Pairs("h", "1")); err != nil {
+				return nil, err
+			}
+			if err := grpc.SendHeader(ctx, metadata.Pairs("h-bin", "\x00\xff")); err != nil {
+				return nil, err
+			}
+			if err := grpc.SetHeader(ctx, metadata.Pairs("h", "late")); err == nil {
+				return nil, errors.New("a late header is taken")
+			}
+			if err := grpc.SetTrailer(ctx, metadata.Pairs("t", "2")); err != nil {
+				return nil, err
+			}
+			if _, own := grpc.ServerTransportStreamFromContext(ctx).(*bridgedTransport); own { // grpc-go sends it
+				if err := grpc.SetTrailer(ctx, metadata.Pairs("t", "\n")); err == nil {
+					return nil, errors.New("a trailer that no header may be is taken")
+				}
+			}
+			method, _ := grpc.Method(ctx)
+			return &text{Value: fmt.Sprintf("%s %v %q %v", method, in["x"], in["y-bin"], p.Addr != nil)}, nil
+		}
+		return request, nil
+	}
+	streams := func(name string, client, server bool, handle func(grpc.ServerStream) error) grpc.StreamDesc {
+		return grpc.StreamDesc{
+			StreamName: name, ClientStreams: client, ServerStreams: server,
+			Handler: func(_ any, s grpc.ServerStream) error { return handle(s) },
+		}
+	}
+	r.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "test.Kinds", HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{MethodName: "Unary", Handler: func(srv any, ctx context.Context, decode func(any) error, around grpc.UnaryServerInterceptor) (any, error) {
+			request := new(text)
+			if err := decode(request); err != nil {
+				return nil, err
+			}
+			return around(ctx, request, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/test.Kinds/Unary"}, func(ctx context.Context, request any) (any, error) {
+				m, _ := request.(*text)
+				return unary(ctx, m)
+			})
+		}}},
+		Streams: []grpc.StreamDesc{
+			streams("Server", false, true, d.serverStream),
+			streams("Client", true, false, func(s grpc.ServerStream) error {
+				all := ""
+				for {
+					m := new(text)
+					switch err := s.RecvMsg(m); {
+					case errors.Is(err, io.EOF):
+						return s.SendMsg(&text{Value: all})
+					case err != nil:
+						return err
+					}
+					all += m.GetValue()
+				}
+			}),
+			streams("Both", true, true, func(s grpc.ServerStream) error {
+				for {
+					m := new(text)
+					switch err := s.RecvMsg(m); {
+					case errors.Is(err, io.EOF):
+						return nil
+					case err != nil:
+						return err
+					case m.GetValue() == "panic":
+						panic("a bug")
+					case m.GetValue() == "wait":
+						d.began <- struct{}{}
+						<-s.Context().Done()
+						d.ended <- s.Context().Err()
+						return s.Context().Err()
+					}
+					if err := s.SendMsg(m); err != nil {
+						return err
+					}
+				}
+			}),
+		},
+	}, d)
+}
+
+func (d *told) serverStream(s grpc.ServerStream) error {
+	m := new(text)
+	if err := s.RecvMsg(m); err != nil {
+		return err
+	}
+	if m.GetValue() == "flood" {
+		for i := range 1000 {
+			if err := s.SendMsg(&text{Value: strings.Repeat("x", 10_000)}); err != nil {
+				return err
+			}
+			d.sent <- i
+		}
+		return nil
+	}
+	if m.GetValue() == "watch" {
+		<-s.Context().Done()
+		return s.Context().Err()
+	}
+	for range 3 {
+		if err := s.SendMsg(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveKinds runs a server with the tests' service.
+func serveKinds(t *testing.T, transport string) (*running, *told, *Service) {
+	t.Helper()
+	d := &told{began: make(chan struct{}, 100), ended: make(chan error, 100), sent: make(chan int, 1000)}
+	s := service(t, Settings{}, oneRule)
+	return serve(t, s, Options{Transport: transport, Register: d.register}), d, s
+}
+
+func say(t *testing.T, conn *grpc.ClientConn, message string, options ...grpc.CallOption) (string, error) {
+	t.Helper()
+	reply := new(text)
+	err := conn.Invoke(t.Context(), "/test.Kinds/Unary", &text{Value: message}, reply, options...)
+	return reply.GetValue(), err
+}
+
+// stream opens a stream of the tests' service.
+func stream(t *testing.T, ctx context.Context, conn *grpc.ClientConn, method string) grpc.ClientStream { //nolint:revive // t is first everywhere
+	t.Helper()
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Kinds/"+method)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func sendText(t *testing.T, s grpc.ClientStream, message string) {
+	t.Helper()
+	if err := s.SendMsg(&text{Value: message}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func recvText(s grpc.ClientStream) (string, error) {
+	m := new(text)
+	err := s.RecvMsg(m)
+	return m.GetValue(), err
+}
+
+func TestBridgedUnary(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		r, _, s := serveKinds(t, transport)
+		conn := r.dial(t)
+		for _, options := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}} {
+			for _, m := range []string{"", "hello", strings.Repeat("long", 200_000)} {
+				if got, err := say(t, conn, m, options...); got != m || err != nil {
+					t.Errorf("%d bytes: the reply has %d, %v", len(m), len(got), err)
+				}
+			}
+		}
+		_, err := say(t, conn, "fail")
+		if st := status.Convert(err); st.Code() != codes.DataLoss || st.Message() != "lost: 100 %\n" || len(st.Details()) != 1 {
+			t.Errorf("the failure is %v, %v", err, st.Details())
+		}
+		if _, err := say(t, conn, "panic"); status.Code(err) != codes.Internal || status.Convert(err).Message() != "internal error" {
+			t.Errorf("the panic is answered %v, want INTERNAL", err)
+		}
+		if n, logged := testutil.ToFloat64(s.metrics.Panics), r.logs.FilterMessage("panic in a request").Len(); n != 1 || logged != 1 {
+			t.Errorf("%v panics are counted and %d logged, want one", n, logged)
+		}
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x", "1", "x", "2", "y-bin", "\x01\xfe")
+		var header, trailer metadata.MD
+		reply := new(text)
+		if err := conn.Invoke(ctx, "/test.Kinds/Unary", &text{Value: "metadata"}, reply, grpc.Header(&header), grpc.Trailer(&trailer)); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := reply.GetValue(), `/test.Kinds/Unary [1 2] ["\x01\xfe"] true`; got != want {
+			t.Errorf("the handler has %s, want %s", got, want)
+		}
+		if h, b, tr := header.Get("h"), header.Get("h-bin"), trailer.Get("t"); fmt.Sprintf("%q %q", h, b) != `["1"] ["\x00\xff"]` || tr[0] != "2" {
+			t.Errorf("the client gets the header %v and the trailer %v", header, trailer)
+		}
+	})
+}
+
+func TestBridgedStreams(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		r, _, s := serveKinds(t, transport)
+		conn := r.dial(t)
+		server := stream(t, t.Context(), conn, "Server")
+		sendText(t, server, "a")
+		if err := server.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if got, err := recvText(server); got != "a" || err != nil {
+				t.Fatalf("got %q, %v", got, err)
+			}
+		}
+		if _, err := recvText(server); !errors.Is(err, io.EOF) {
+			t.Errorf("the end is %v", err)
+		}
+		client := stream(t, t.Context(), conn, "Client")
+		var all strings.Builder
+		for i := range 100 {
+			m := strings.Repeat(strconv.Itoa(i%10), i*100)
+			sendText(t, client, m)
+			all.WriteString(m)
+		}
+		want := all.String()
+		if err := client.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := recvText(client); got != want || err != nil {
+			t.Fatalf("got %d bytes, %v, want %d", len(got), err, len(want))
+		}
+		both := stream(t, t.Context(), conn, "Both")
+		for i := range 100 {
+			m := strconv.Itoa(i)
+			sendText(t, both, m)
+			if got, err := recvText(both); got != m || err != nil {
+				t.Fatalf("got %q, %v, want %q", got, err, m)
+			}
+		}
+		sendText(t, both, "panic")
+		if _, err := recvText(both); status.Code(err) != codes.Internal {
+			t.Errorf("the panic is answered %v, want INTERNAL", err)
+		}
+		if n := testutil.ToFloat64(s.metrics.Panics); n != 1 {
+			t.Errorf("%v panics are counted, want one", n)
+		}
+		// All at once: each stream keeps its order.
+		streams := make([]grpc.ClientStream, 10)
+		for i := range streams {
+			streams[i] = stream(t, t.Context(), conn, "Both")
+		}
+		for n := range 20 {
+			for _, s := range streams {
+				sendText(t, s, strconv.Itoa(n))
+			}
+		}
+		for i, s := range streams {
+			for n := range 20 {
+				if got, err := recvText(s); got != strconv.Itoa(n) || err != nil {
+					t.Fatalf("stream %d: got %q, %v, want %d", i, got, err, n)
+				}
+			}
+		}
+	})
+}
+
+// TestBridgedCallsAreCancelled ends calls from outside: their handlers are told.
+func TestBridgedCallsAreCancelled(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		r, d, _ := serveKinds(t, transport)
+		wait := func(ctx context.Context, conn *grpc.ClientConn, unary bool) {
+			if unary {
+				_ = conn.Invoke(ctx, "/test.Kinds/Unary", &text{Value: "wait"}, new(text))
+				return
+			}
+			s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Kinds/Both")
+			if err == nil {
+				_ = s.SendMsg(&text{Value: "wait"})
+				_, _ = recvText(s)
+			}
+		}
+		for _, unary := range []bool{false, true} {
+			var waiting sync.WaitGroup
+			for _, closes := range []bool{false, true} {
+				conn := r.dial(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				waiting.Go(func() { wait(ctx, conn, unary) })
+				if <-d.began; closes {
+					_ = conn.Close()
+				} else {
+					cancel()
+				}
+				if err := <-d.ended; !errors.Is(err, context.Canceled) {
+					t.Errorf("unary %v, connection closed %v: the handler's context ends with %v", unary, closes, err)
+				}
+				waiting.Wait()
+				cancel()
+			}
+			conn := r.dial(t)
+			for timeout, began := 50*time.Millisecond, false; !began; timeout *= 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), timeout)
+				wait(ctx, conn, unary)
+				cancel()
+				select {
+				case <-d.began:
+					began = true
+					// The client says so too, which may come first.
+					if err := <-d.ended; !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+						t.Errorf("unary %v, after the deadline: the handler's context ends with %v", unary, err)
+					}
+				default: // the time was too short for it to begin
+				}
+			}
+		}
+	})
+}
+
+// TestBridgedRepliesWait has a client not read: the handler waits.
+func TestBridgedRepliesWait(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		r, d, _ := serveKinds(t, transport)
+		conn := r.dial(t, grpc.WithStaticStreamWindowSize(64<<10))
+		s := stream(t, t.Context(), conn, "Server")
+		sendText(t, s, "flood")
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		// A window and what is written ahead are 128 KiB.
+		for range 10 {
+			<-d.sent
+		}
+		checkOK(t, conn)
+		if n := len(d.sent); n > 10 {
+			t.Errorf("the handler has sent %d messages of 10 KB more, though nobody has read any", n)
+		}
+		for range 1000 {
+			if m, err := recvText(s); len(m) != 10_000 || err != nil {
+				t.Fatalf("got %d bytes, %v", len(m), err)
+			}
+		}
+		if _, err := recvText(s); !errors.Is(err, io.EOF) {
+			t.Errorf("the end is %v", err)
+		}
+	})
+}
+
+func TestUnknownMethods(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		r, _, _ := serveKinds(t, transport)
+		conn := r.dial(t)
+		for path, want := range map[string]string{
+			"/test.Kinds/Other":               "unknown method Other for service test.Kinds",
+			"/test.Others/Unary":              "unknown service test.Others",
+			"/a/b/c":                          "unknown service a/b",
+			"/" + serviceName + "/":           "unknown method  for service " + serviceName,
+			"/none":                           `malformed method name: "/none"`,
+			"/grpc.health.v1.Health/Watches/": "unknown service grpc.health.v1.Health/Watches",
+		} {
+			err := conn.Invoke(t.Context(), path, &text{}, new(text))
+			if s := status.Convert(err); s.Code() != codes.Unimplemented || s.Message() != want {
+				t.Errorf("%s: %v, want %s", path, err, want)
+			}
+		}
+	})
+}
+
+// TestWatchesAreBounded opens as many watches as a connection may have, and one more.
+func TestWatchesAreBounded(t *testing.T) {
+	r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transportOwn})
+	conn := r.dial(t)
+	watch := func() (context.CancelFunc, error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+		if err == nil {
+			_, err = w.Recv()
+		}
+		return cancel, err
+	}
+	leave, err := watch()
+	for range maxWatches - 1 {
+		if err == nil {
+			_, err = watch()
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one too many: %v, want RESOURCE_EXHAUSTED", err)
+	}
+	checkOK(t, conn)
+	leave()
+	for range 10_000 { // until the server has seen it go
+		if _, err := watch(); err == nil {
+			return
+		}
+	}
+	t.Error("the place of one that has left stays taken")
+}
