@@ -140,15 +140,15 @@ test-all: $(ENVOY) | grpcio ## before a release: the two above and all that take
 
 .PHONY: test-cpus
 test-cpus: | need-go ## concurrent code under the race detector, on one core and on two
-	@$(AS_BUILT) CGO_ENABLED=1; go test -race -short -count=1 -cpu 1,2 ./limiter/... ./server/...
+	@$(AS_BUILT) CGO_ENABLED=1; go test -race -short -count=1 -cpu 1,2 ./limiter/... ./server/... ./h2/...
 
 .PHONY: test-386
-test-386: | need-go ## the code that decides, as a 32-bit program: 64-bit words must be aligned, and int is short
+test-386: | need-go ## the code that decides and the own transport, as a 32-bit program: 64-bit words must be aligned, and int is short
 	@case "$$(go env GOHOSTOS)/$$(go env GOHOSTARCH)" in linux/amd64|linux/386) ;; *) \
 		echo 'make test-386: needs Linux on amd64, which runs programs for 386.' >&2; exit 1;; \
 	esac
 	GOARCH=386 go vet ./...
-	GOARCH=386 CGO_ENABLED=0 go test -count=1 -short ./limiter/... ./descriptors/... ./telemetry/...
+	GOARCH=386 CGO_ENABLED=0 go test -count=1 -short ./limiter/... ./descriptors/... ./telemetry/... ./h2/...
 
 .PHONY: reproducible
 reproducible: | need-go ## build the image from two directories, and fail unless both are the same bytes

@@ -1,0 +1,594 @@
+package h2
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// FuzzModel has a client that keeps the rules, but for frames that are changed on their way, and a
+// handler that answers at once, later or never. A model of streams and windows says what must hold:
+//
+//   - A stream ends once, and its handler is asked once at most. Who is to answer later is told once if
+//     nobody waits any more.
+//   - No DATA is sent that the client's windows do not allow.
+//   - The table and what is parked stay within their bounds.
+//   - As long as no frame was changed, the connection goes on, no stream is reset for a fault of the
+//     client, and all calls are answered in the end.
+//   - The same bytes in pieces give the same output.
+func FuzzModel(f *testing.F) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 30 {
+		seed := make([]byte, 200)
+		for i := range seed {
+			seed[i] = byte(r.IntN(256))
+		}
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		playModel(t, func(n int) int {
+			if len(input) == 0 {
+				return -1
+			}
+			b := int(input[0])
+			input = input[1:]
+			return b % n
+		})
+	})
+}
+
+// TestModel is FuzzModel by random numbers.
+func TestModel(t *testing.T) {
+	for seed := range uint64(400) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 3))
+			left := 600
+			playModel(t, func(n int) int {
+				if left--; left < 0 {
+					return -1
+				}
+				return r.IntN(n)
+			})
+		})
+	}
+}
+
+// model is a client's view of a connection.
+type model struct {
+	*client
+	next    func(n int) int // a number below n, or -1 at the end
+	changed bool            // a frame was
+	read    int             // bytes of out that were checked
+
+	streams map[uint32]*modelStream
+	last    uint32
+	pending []uint32 // to be answered later
+	initial int64    // windows for DATA of the server
+	window  int64
+	receive int64 // the connection's window for DATA of the client
+	acked   bool
+	drained bool
+
+	// played is what was done, to be done again with the same bytes in pieces.
+	played []modelStep
+}
+
+type modelStep struct {
+	bytes []byte
+	does  func(c *client)
+}
+
+type modelStream struct {
+	window   int64 // for DATA of the server
+	receive  int64 // for DATA of the client
+	body     []byte
+	sent     int  // of body
+	ended    bool // by the client
+	reset    bool // by the client
+	asked    int
+	later    bool
+	answered int // times that END_STREAM came
+	resets   int // of the server
+	cancels  int
+}
+
+// Call answers as the message says: its first byte how, the others how much.
+func (m *model) Call(c *Call) ([]byte, Status, Later) {
+	s := m.streams[c.Stream]
+	if s == nil {
+		m.t.Fatalf("a call of stream %d, which has not begun", c.Stream)
+	}
+	if s.asked++; s.reset || s.asked > 1 {
+		m.t.Errorf("stream %d: call %d, after a reset: %v", c.Stream, s.asked, s.reset)
+	}
+	if !m.changed && !bytes.Equal(c.Message, s.body[prefixBytes:]) {
+		m.t.Errorf("stream %d: the message is %q, want %q", c.Stream, c.Message, s.body[prefixBytes:])
+	}
+	return answerOfModel(c, func() Later {
+		s.later = true
+		m.pending = append(m.pending, c.Stream)
+		return modelLater{m, c.Stream}
+	})
+}
+
+func answerOfModel(c *Call, later func() Later) ([]byte, Status, Later) {
+	switch {
+	case len(c.Message) == 0:
+		return nil, Status{}, nil
+	case c.Message[0]%4 == 0:
+		return nil, Status{}, later()
+	case c.Message[0]%4 == 1:
+		return nil, Status{Code: 3, Message: "no\xff"}, nil
+	}
+	return replyOfModel(int(c.Message[0])), Status{}, nil
+}
+
+// replyOfModel is of some bytes, or of more than two frames.
+func replyOfModel(n int) []byte { return make([]byte, n*n/2) }
+
+type modelLater struct {
+	m  *model
+	id uint32
+}
+
+func (l modelLater) Cancel() {
+	s := l.m.streams[l.id]
+	if s.cancels++; !s.later || s.cancels > 1 {
+		l.m.t.Errorf("stream %d is cancelled for time %d, though it waits: %v", l.id, s.cancels, s.later)
+	}
+	l.m.pending = slices.DeleteFunc(l.m.pending, func(id uint32) bool { return id == l.id })
+}
+
+// asInPieces answers in the same way without a model.
+type asInPieces struct{ *echo }
+
+func (a asInPieces) Call(c *Call) ([]byte, Status, Later) {
+	return answerOfModel(c, func() Later { return a.echo })
+}
+
+func (m *model) Open(c *Call) (Conversation, Status) { return m.handler.Open(c) }
+func (m *model) Unknown(path string) Status          { return m.handler.Unknown(path) }
+func (m *model) Exceeded(method int, b Bound, size int) Status {
+	return m.handler.Exceeded(method, b, size)
+}
+
+func playModel(t *testing.T, next func(n int) int) {
+	t.Helper()
+	m := &model{
+		client: newClient(t), next: next, streams: map[uint32]*modelStream{},
+		initial: defaultWindow, window: defaultWindow, receive: defaultWindow,
+	}
+	m.conn.handler = m
+	piece := 1 + max(0, next(200))
+	m.must(m.WriteSettings())
+	m.frame()
+	for m.err == nil {
+		act := next(32)
+		if act < 0 {
+			break
+		}
+		m.act(act)
+	}
+	m.end()
+	m.again(piece)
+}
+
+// pick is a number below n.
+func (m *model) pick(n int) int { return max(0, m.next(n)) }
+
+// one is a stream that has begun and not ended on the client's side, or 0.
+func (m *model) one() uint32 {
+	var open []uint32
+	for id, s := range m.streams {
+		if !s.ended && !s.reset && s.answered+s.resets == 0 {
+			open = append(open, id)
+		}
+	}
+	if len(open) == 0 {
+		return 0
+	}
+	slices.Sort(open)
+	return open[m.pick(len(open))]
+}
+
+// any is a stream that has begun.
+func (m *model) any() uint32 { return max(1, m.last-min(m.last-1, uint32(2*m.pick(6)))) }
+
+func (m *model) act(act int) {
+	switch act {
+	case 0, 1, 2, 3, 4, 5, 6:
+		m.begin()
+		m.send(m.last, 1<<20, true)
+	case 7, 8, 9:
+		m.begin()
+	case 10, 11, 12, 13:
+		if id := m.one(); id != 0 {
+			m.send(id, 1+m.pick(3000), m.pick(3) > 0)
+		}
+	case 14, 15:
+		if id := m.one(); id != 0 {
+			m.send(id, 1<<20, true)
+		}
+	case 16, 17:
+		if len(m.streams) > 0 {
+			m.must(m.WriteRSTStream(m.any(), http2.ErrCodeCancel))
+			m.frame()
+		}
+	case 18, 19:
+		n := uint32(1 + m.pick(250)*m.pick(250))
+		if m.window+int64(n) <= mostWindow {
+			m.must(m.WriteWindowUpdate(0, n))
+			m.frame()
+		}
+	case 20, 21:
+		n := uint32(1 + m.pick(250)*m.pick(250))
+		if s := m.streams[m.any()]; s != nil && s.window+int64(n) <= mostWindow {
+			m.must(m.WriteWindowUpdate(m.any(), n))
+			m.frame()
+		}
+	case 22, 23:
+		m.must(m.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(m.pick(3) * m.pick(250) * m.pick(200))}))
+		m.frame()
+	case 24:
+		if !m.acked {
+			m.must(m.WriteSettingsAck())
+			m.frame()
+		}
+	case 25, 26, 27:
+		m.complete(m.pick(2) == 0)
+	case 28:
+		m.must(m.WritePriority(m.any(), http2.PriorityParam{StreamDep: 0}))
+		m.frame()
+	case 29: // a table of another size, which the next block tells
+		m.encoder.SetMaxDynamicTableSize(uint32(17 * m.pick(240)))
+	case 30:
+		by := time.Duration(m.pick(60)) * 100 * time.Millisecond
+		m.do(func(c *client) {
+			c.now += by
+			c.out = c.conn.Overdue(c.out, c.now)
+		})
+	case 31:
+		if m.pick(20) == 0 {
+			m.drained = true
+			m.do(func(c *client) { c.out = c.conn.Drain(c.out, c.now, "max_age") })
+		}
+	}
+}
+
+// begin begins a stream whose message has any size.
+func (m *model) begin() {
+	if m.last > 0 {
+		m.last += 2
+	} else {
+		m.last = 1
+	}
+	size := 1 + m.pick(100)
+	if m.pick(8) == 0 {
+		size *= 300
+	}
+	body := grpcMessage(string(bytes.Repeat([]byte{byte(m.pick(256))}, size)))
+	first := int64(defaultWindow)
+	if m.acked {
+		first = firstWindow
+	}
+	m.streams[m.last] = &modelStream{window: m.initial, receive: first, body: body}
+	path := echoPath
+	if m.pick(12) == 11 {
+		path = "/answered/early"
+	}
+	fields := request(path)
+	switch m.pick(10) {
+	case 0:
+		fields = append(fields, "grpc-timeout", strconv.Itoa(1+m.pick(90))+"S")
+	case 1:
+		fields = append(fields, "x"+strconv.Itoa(m.pick(30)), string(make([]byte, m.pick(256))))
+		fields[len(fields)-1] = string(bytes.Repeat([]byte("y"), len(fields[len(fields)-1])))
+	}
+	block := m.encode(fields...)
+	n := len(block)
+	if m.pick(6) == 0 {
+		n = 1 + m.pick(len(block)-1)
+	}
+	m.must(m.WriteHeaders(http2.HeadersFrameParam{StreamID: m.last, EndHeaders: n == len(block), BlockFragment: block[:n], PadLength: uint8(max(0, m.pick(40)-30))}))
+	if n < len(block) {
+		m.must(m.WriteContinuation(m.last, true, block[n:]))
+	}
+	m.frame()
+}
+
+// send sends at most so many bytes of a request, as the windows allow.
+func (m *model) send(id uint32, most int, end bool) {
+	s := m.streams[id]
+	for most > 0 && !s.ended && s.answered+s.resets == 0 && m.err == nil {
+		padding := max(0, m.pick(20)-17) * 20
+		over := 0
+		if padding > 0 {
+			over = 1 + padding
+		}
+		n := min(len(s.body)-s.sent, most, maxFrameBytes-over, int(min(s.receive, m.receive))-over)
+		if n < 0 || n == 0 && s.sent < len(s.body) {
+			return
+		}
+		p := s.body[s.sent : s.sent+n]
+		s.sent += n
+		most -= max(1, n)
+		last := s.sent == len(s.body)
+		if last && end && m.pick(10) == 9 { // an end by trailers
+			m.must(m.WriteData(id, false, p))
+			m.frame()
+			m.headers(id, true, "x", "y")
+			m.frame()
+			return
+		}
+		if padding > 0 {
+			m.must(m.WriteDataPadded(id, last && end, p, make([]byte, padding)))
+		} else {
+			m.must(m.WriteData(id, last && end, p))
+		}
+		if last && !end {
+			most = 0
+		}
+		m.frame()
+	}
+}
+
+// frame has what was written come to the connection, changed perhaps.
+func (m *model) frame() {
+	in := bytes.Clone(m.in.Bytes())
+	if at := bytes.Index(in, []byte(Preface)); m.pick(200) == 199 && at < 0 && len(in) >= frameHeaderBytes {
+		m.changed = true
+		switch m.pick(6) {
+		case 0:
+			in[3] = byte(m.pick(12))
+		case 1:
+			in[4] ^= 1 << m.pick(8)
+		case 2:
+			binary.BigEndian.PutUint32(in[5:], uint32(m.pick(256)))
+		case 3:
+			if len(in) > frameHeaderBytes {
+				in[frameHeaderBytes+m.pick(len(in)-frameHeaderBytes)] ^= 1 << m.pick(8)
+			}
+		case 4: // twice
+			in = append(in, in...)
+		case 5: // shorter
+			if n := frameBytes(in); n > 0 && len(in) == frameHeaderBytes+n {
+				cut := 1 + m.pick(n)
+				in = in[:len(in)-cut]
+				in[0], in[1], in[2] = byte((n-cut)>>16), byte((n-cut)>>8), byte(n-cut)
+			}
+		}
+	}
+	m.in.Reset()
+	m.in.Write(in)
+	m.sees(in)
+	m.played = append(m.played, modelStep{bytes: in})
+	m.feed()
+	m.check()
+}
+
+// do does something else with the connection.
+func (m *model) do(does func(c *client)) {
+	if m.err != nil {
+		return
+	}
+	m.played = append(m.played, modelStep{does: does})
+	does(m.client)
+	m.check()
+}
+
+// sees takes in what the client sends.
+func (m *model) sees(in []byte) {
+	in = bytes.TrimPrefix(in, []byte(Preface))
+	for len(in) >= frameHeaderBytes && len(in) >= frameHeaderBytes+frameBytes(in) {
+		f := parseFrame(in[:frameHeaderBytes+frameBytes(in)])
+		in = in[frameHeaderBytes+frameBytes(in):]
+		s := m.streams[f.stream]
+		switch f.frameType { //nolint:exhaustive // the others change nothing
+		case frameData:
+			m.receive -= int64(len(f.payload))
+			if s != nil {
+				s.receive -= int64(len(f.payload))
+				s.ended = s.ended || f.has(flagEndStream)
+			}
+		case frameHeaders:
+			if s != nil {
+				s.ended = s.ended || f.has(flagEndStream)
+			}
+		case frameRSTStream:
+			if s != nil && len(f.payload) == 4 {
+				s.reset = s.reset || s.answered+s.resets == 0
+			}
+		case frameWindowUpdate:
+			if len(f.payload) != 4 {
+				break
+			}
+			n := int64(binary.BigEndian.Uint32(f.payload) & mostWindow)
+			if f.stream == 0 {
+				m.window += n
+			} else if s != nil {
+				s.window += n
+			}
+		case frameSettings:
+			if f.has(flagAck) {
+				if !m.acked && len(f.payload) == 0 {
+					m.acked = true
+					for _, s := range m.streams {
+						s.receive -= defaultWindow - firstWindow
+					}
+				}
+				break
+			}
+			for p := f.payload; len(p) >= settingBytes && len(f.payload)%settingBytes == 0; p = p[settingBytes:] {
+				if binary.BigEndian.Uint16(p) == settingInitialWindowSize {
+					to := int64(binary.BigEndian.Uint32(p[2:]))
+					for _, s := range m.streams {
+						s.window += to - m.initial
+					}
+					m.initial = to
+				}
+			}
+		}
+	}
+}
+
+// check looks at what the connection has appended.
+func (m *model) check() {
+	m.t.Helper()
+	for m.read < len(m.out) {
+		n := frameHeaderBytes + frameBytes(m.out[m.read:])
+		f := parseFrame(m.out[m.read : m.read+n])
+		m.read += n
+		s := m.streams[f.stream]
+		if s == nil && f.stream != 0 && !m.changed {
+			m.t.Fatalf("%v on stream %d, which has not begun", f.frameType, f.stream)
+		}
+		switch f.frameType { //nolint:exhaustive // as above
+		case frameData:
+			if s == nil {
+				break
+			}
+			m.window -= int64(len(f.payload))
+			s.window -= int64(len(f.payload))
+			if m.window < 0 || s.window < 0 || len(f.payload) == 0 {
+				m.t.Fatalf("%d bytes of DATA leave a window of %d, and of %d of the connection", len(f.payload), s.window, m.window)
+			}
+			m.alive(f.stream, s)
+		case frameHeaders:
+			if s != nil {
+				m.alive(f.stream, s)
+			}
+		case frameRSTStream:
+			code := Code(binary.BigEndian.Uint32(f.payload))
+			if s == nil {
+				break
+			}
+			s.resets++
+			if !m.changed && code != CodeNo && code != CodeCancel && code != CodeRefusedStream || s.resets > 1 && !m.changed {
+				m.t.Fatalf("stream %d is reset for time %d, with code %d", f.stream, s.resets, code)
+			}
+		case frameWindowUpdate:
+			n := int64(binary.BigEndian.Uint32(f.payload))
+			if f.stream == 0 {
+				m.receive += n
+			} else if s != nil {
+				s.receive += n
+			}
+		}
+		if s != nil && (f.frameType == frameData || f.frameType == frameHeaders) && f.has(flagEndStream) {
+			s.answered++
+		}
+	}
+	c := m.conn
+	for _, waits := range c.send.waiting {
+		if s := m.streams[waits.id]; s != nil && min(s.window, m.window) > 0 && m.err == nil {
+			m.t.Fatalf("the reply of stream %d waits, with a window of %d, and of %d of the connection", waits.id, s.window, m.window)
+		}
+	}
+	for id, s := range m.streams {
+		if ours := c.find(id); ours != nil && ours.receiveWindow != s.receive && !m.changed && m.err == nil {
+			m.t.Fatalf("stream %d has a window of %d, and its client knows of %d", id, ours.receiveWindow, s.receive)
+		}
+	}
+	checkTable(m.t.(*testing.T), &c.decoder.table) //nolint:errcheck,forcetypeassert // it is one
+	l := testLimits
+	if most := 2*(64<<10+l.MaxStreams*firstWindow+turnsAtOnce*l.MaxMessageBytes) + 2*leastLongest + mostWaiting + 1<<16; c.Parked() > most || c.Parked() < 0 {
+		m.t.Fatalf("%d bytes are parked, more than %d", c.Parked(), most)
+	}
+	if c.Open() > l.MaxStreams {
+		m.t.Fatalf("%d streams are open", c.Open())
+	}
+	if e, ok := m.err.(*ConnError); ok && !m.changed && e.Code != CodeEnhanceYourCalm { //nolint:errorlint // it is never wrapped
+		m.t.Fatalf("the connection ended: %v", m.err)
+	}
+}
+
+// alive fails the test if a stream has ended.
+func (m *model) alive(id uint32, s *modelStream) {
+	m.t.Helper()
+	if s.answered+s.resets > 0 || s.reset {
+		m.t.Fatalf("an answer of stream %d, which has ended: %+v", id, s)
+	}
+}
+
+// complete answers one of the calls that were to be answered later.
+func (m *model) complete(well bool) {
+	if len(m.pending) == 0 {
+		return
+	}
+	at := m.pick(len(m.pending))
+	id := m.pending[at]
+	m.pending = slices.Delete(m.pending, at, at+1)
+	m.streams[id].later = false
+	message := replyOfModel(m.pick(250))
+	m.do(func(c *client) {
+		if well {
+			c.out = c.conn.Reply(c.out, id, message)
+		} else {
+			c.out = c.conn.Fail(c.out, id, Status{Code: 14, Message: "in vain"})
+		}
+	})
+}
+
+// end has all that waits come to its end, and looks whether each stream has.
+func (m *model) end() {
+	if m.err == nil && m.conn.block.stream == 0 {
+		m.next = func(int) int { return -1 } // nothing is changed any more
+		for len(m.pending) > 0 {
+			m.complete(true)
+		}
+		if m.window < mostWindow {
+			m.must(m.WriteWindowUpdate(0, uint32(mostWindow-max(0, m.window))))
+			m.frame()
+		}
+		for id := uint32(1); id <= m.last && m.err == nil; id += 2 {
+			if s := m.streams[id]; s.window < 1<<20 && s.answered+s.resets == 0 {
+				m.must(m.WriteWindowUpdate(id, 1<<20))
+				m.frame()
+			}
+		}
+		m.do(func(c *client) {
+			c.now += time.Hour
+			c.out = c.conn.Overdue(c.out, c.now)
+		})
+		if m.err == nil && (m.conn.Open() != 0 || m.conn.Parked() != 0 || m.conn.receive.turns != 0 || len(m.conn.receive.waiting) != 0) {
+			m.t.Fatalf("in the end %d streams are open, %d bytes parked, %d turns taken, %d waited for",
+				m.conn.Open(), m.conn.Parked(), m.conn.receive.turns, len(m.conn.receive.waiting))
+		}
+		for id, s := range m.streams {
+			if m.err == nil && !m.changed && !m.drained && s.answered+s.resets == 0 && !s.reset {
+				m.t.Fatalf("stream %d has no end: %+v", id, s)
+			}
+		}
+	}
+	m.conn.Close()
+	if len(m.pending) > 0 {
+		m.t.Fatalf("streams %d are neither answered nor cancelled", m.pending)
+	}
+}
+
+// again does the same with pieces of a size.
+func (m *model) again(piece int) {
+	c := newClient(m.t)
+	c.in.Reset()
+	c.conn.handler = asInPieces{c.handler}
+	for _, step := range m.played {
+		if step.does != nil {
+			step.does(c)
+		}
+		for rest := step.bytes; len(rest) > 0 && c.err == nil; {
+			n := min(piece, len(rest))
+			c.in.Write(rest[:n])
+			c.feed()
+			rest = rest[n:]
+		}
+	}
+	if !bytes.Equal(c.out, m.out) || (c.err == nil) != (m.err == nil) || m.err != nil && m.err.Error() != c.err.Error() {
+		m.t.Fatalf("in pieces of %d bytes: %d bytes, %v; whole: %d bytes, %v", piece, len(c.out), c.err, len(m.out), m.err)
+	}
+}
