@@ -3,6 +3,7 @@
 # `make` or `make help` lists the targets.
 
 ENVOY_VERSION := 1.40.0
+VALKEY_VERSION := 9.1.2.post2
 # Of the Python client of e2e/clients, which names it too.
 GRPCIO_VERSION := 1.85.1
 FUZZTIME      ?= 10s
@@ -54,6 +55,15 @@ ENVOY := $(BUILD)/envoy-$(ENVOY_VERSION)
 endif
 export ENVOY_BIN := $(ENVOY)
 
+# The server of the shared store's tests: yours if VALKEY_BIN is set. STORE_BINS are others that
+# they run with too, such as Redis 6.2 and 7, separated by colons.
+ifdef VALKEY_BIN
+VALKEY := $(VALKEY_BIN)
+else
+VALKEY := $(BUILD)/valkey-$(VALKEY_VERSION)
+endif
+export VALKEY_BIN := $(VALKEY)
+
 .DEFAULT_GOAL := help
 .PHONY: help
 help: ## this list
@@ -101,7 +111,7 @@ HOOKED := ^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|Concurren
 
 # The tortures run last and alone: other tests beside them would make their calls late.
 .PHONY: test
-test: $(ENVOY) | need-go grpcio ## everything a change can break, with a real Envoy (6 minutes on 2 cores, more the first time)
+test: $(ENVOY) $(VALKEY) | need-go grpcio ## everything a change can break, with a real Envoy (6 minutes on 2 cores, more the first time)
 	@$(AS_BUILT); \
 	notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; \
 	export SLUICE_NOT_RUN="$$notrun" SLUICE_NAMESPACES=$(if $(NAMESPACES),required); \
@@ -116,7 +126,7 @@ test: $(ENVOY) | need-go grpcio ## everything a change can break, with a real En
 RACED := ^Test(Certificates|ConfigFile|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
 
 .PHONY: test-race
-test-race: | need-go ## concurrent code under the race detector, and a raced sluice under load (5 minutes; needs a C compiler)
+test-race: $(VALKEY) | need-go ## concurrent code under the race detector, and a raced sluice under load (5 minutes; needs a C compiler)
 	@[ "$$(go env CGO_ENABLED)" = 1 ] || { \
 		echo 'make test-race: the race detector needs a C compiler and CGO_ENABLED=1.' >&2; \
 		echo 'Install one (Debian, Ubuntu: apt-get install gcc libc6-dev).' >&2; exit 1; }
@@ -126,7 +136,7 @@ test-race: | need-go ## concurrent code under the race detector, and a raced slu
 	go test -count=1 -tags torture -timeout 15m -run '$(RACED)' ./e2e/torture -args -raced
 
 .PHONY: test-all
-test-all: $(ENVOY) | grpcio ## before a release: the two above and all that takes long (hours)
+test-all: $(ENVOY) $(VALKEY) | grpcio ## before a release: the two above and all that takes long (hours)
 	$(MAKE) lint
 	$(MAKE) reproducible
 	$(MAKE) test-386
@@ -186,6 +196,10 @@ soak: | need-go ## hit the limiters for SOAKTIME (3m) with all that could break 
 torture: $(ENVOY) | need-go ## kill, stop, starve and attack the binary under load, half an hour (TORTUREFLAGS='-run TestName' for one test)
 	@go test -count=1 -tags torture -timeout 8h -v $(TORTUREFLAGS) ./e2e/torture -args -long $(TORTUREARGS)
 
+.PHONY: valkey
+valkey: $(VALKEY) ## fetch Valkey into .build/ (test does so itself)
+	@echo '$(VALKEY)'
+
 .PHONY: envoy
 envoy: $(ENVOY) ## fetch Envoy into .build/ (test and demo do so themselves)
 	@echo '$(ENVOY)'
@@ -215,6 +229,9 @@ need-go:
 
 $(BUILD)/envoy-$(ENVOY_VERSION):
 	@tools/envoy.sh $(ENVOY_VERSION) $@
+
+$(BUILD)/valkey-$(VALKEY_VERSION):
+	@tools/valkey.sh $(VALKEY_VERSION) $@
 
 $(BUILD)/golangci-lint: tools/go.mod tools/go.sum | need-go
 	@echo 'building the linters (once; some minutes)'
