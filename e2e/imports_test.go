@@ -38,6 +38,8 @@ var borders = []struct {
 	{folder: "telemetry", own: nil},
 	{folder: "h2", own: nil, others: []string{}},
 	{folder: "server", own: []string{"limiter", "descriptors", "descriptors/rules", "descriptors/volumetest", "telemetry", "h2"}, wire: true},
+	{folder: "store", own: []string{"limiter"}, others: []string{"github.com/redis/rueidis"}},
+	{folder: "store/storetest", own: nil, others: []string{}},
 	{folder: "xds", own: []string{"descriptors", "descriptors/rules", "descriptors/source"}, wire: true},
 	{folder: "envoyconfig", own: []string{"descriptors", "descriptors/rules"}, others: []string{"go.yaml.in/yaml/v4"}},
 	{folder: "simulate", own: []string{"limiter", "descriptors", "descriptors/rules", "envoyconfig"}, others: []string{}},

@@ -1,0 +1,139 @@
+package store
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+const (
+	// A lane that is away is probed firstProbe after it went, then in growing steps of up to
+	// mostProbe, give or take a quarter, so that replicas do not come together.
+	firstProbe = 50 * time.Millisecond
+	mostProbe  = 500 * time.Millisecond
+)
+
+// A dialer connects to the server of a lane.
+type dialer func(ctx context.Context) (*client, error)
+
+// probe is the lane's prober: whenever the lane is away it looks for the server until one answers in
+// time. Only it dials.
+func (l *lane) probe(ctx context.Context) {
+	first := true
+	for {
+		c, ok := l.reach(ctx, first)
+		if !ok {
+			return
+		}
+		first = false
+		l.mu.Lock()
+		closed := l.closed
+		if !closed {
+			l.client = c
+		}
+		l.mu.Unlock()
+		if closed {
+			c.close()
+			return
+		}
+		l.options.observe().Up(l.shard, true)
+		select {
+		case <-ctx.Done():
+			return
+		case gone := <-l.lost:
+			l.options.observe().Up(l.shard, false)
+			l.options.observe().Failed(l.shard, gone.why.kind)
+			l.options.Log.away(l.shard, gone.why)
+			gone.client.close() // which ends what waits for it
+		}
+	}
+}
+
+// reach tries until a server answers in time. It reports false if ctx ends before.
+func (l *lane) reach(ctx context.Context, first bool) (*client, bool) {
+	wait, since := firstProbe, clock()
+	var last Kind
+	if first {
+		wait = 0
+	}
+	for {
+		timer := time.NewTimer(wait - wait/4 + rand.N(wait/2+1)) //nolint:gosec // no secret
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, false
+		case <-timer.C:
+		}
+		c, err := l.try(ctx)
+		if err == nil {
+			if !first || last != "" {
+				l.options.Log.back(l.shard, clock().Sub(since))
+			}
+			return c, true
+		}
+		if ctx.Err() != nil {
+			return nil, false
+		}
+		why := &failure{kindOf(err), err}
+		l.options.observe().Failed(l.shard, why.kind)
+		if why.kind != last && (first || why.kind.remedy() != "") {
+			l.options.Log.away(l.shard, why)
+		}
+		last = why.kind
+		wait = min(max(firstProbe, wait*2), mostProbe)
+	}
+}
+
+// try dials and runs the script on a counter of the probe's own. It fails if that takes longer
+// than a caller would wait.
+func (l *lane) try(ctx context.Context) (*client, error) {
+	c, err := l.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	result := make(chan error, 1)
+	go func() { //nolint:contextcheck // close ends it
+		var f flight
+		f.message.clear(0)
+		var probe call
+		probe.encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}},
+			[][]byte{[]byte(l.options.Prefix + probeName)}, 0)
+		// The first run may have to bring the script.
+		err := c.warm(&f)
+		if err == nil {
+			f.message.clear(0)
+			f.message.add(&probe)
+			sent := clock()
+			if err = c.run(&f.message, &f.reply); err == nil && clock().Sub(sent) > l.options.Timeout {
+				err = context.DeadlineExceeded
+			}
+		}
+		result <- err
+	}()
+	timer := time.NewTimer(dialTimeout)
+	defer timer.Stop()
+	select {
+	case err = <-result:
+	case <-timer.C:
+		err = context.DeadlineExceeded
+		c.close()
+		<-result //nolint:errcheck // that it was closed
+	case <-ctx.Done():
+		err = ctx.Err()
+		c.close()
+		<-result //nolint:errcheck // that it was closed
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// probeName is the counter that probes charge: a bucket, so that a server that takes no writes
+// shows it. It expires two seconds later.
+const probeName = "s1{probe}t1"
+
+var probePolicy = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}

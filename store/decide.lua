@@ -1,0 +1,458 @@
+-- Decides a batch of charges: see package store. KEYS are the counters. ARGV is the time,
+-- seconds and nanoseconds, or '' and '' for the server's own; then the requests: a charge, or
+-- 'g', how many, '1' if some other quota member passes, and for each its group, its mode and
+-- itself. A charge is the letter of its algorithm, the number of its counter, what it does (take,
+-- take and Count if denied, looK, give back: Undo, cancel a turn: X, reset: Z) and its numbers.
+--
+-- The reply is the time, how many charges were admitted, and for each request what its
+-- counters were before it; for each charge on a log one time more.
+--
+-- Doubles are exact below 2^53, so times are pairs of seconds and nanoseconds. The state of a
+-- counter that charges change is a, b and u.
+local call, floor, min, format = redis.call, math.floor, math.min, string.format
+local MOST = 8589934590 -- a fixed window's greatest count
+local LATE = 31536000 -- seconds: beyond a year the clock was set back
+local ops, counters, out, pos, request, admitted = {}, {}, nil, 3, 0, 0
+
+local s, n = tonumber(ARGV[1]), tonumber(ARGV[2])
+if not s then
+  local t = call('TIME')
+  s, n = tonumber(t[1]), tonumber(t[2]) * 1000
+end
+out = {s, n, 0}
+
+local function emit(v) out[#out + 1] = v end
+
+local function later(as, an, bs, bn) return as > bs or as == bs and an > bn end
+
+local function plus(as, an, bs, bn)
+  as, an = as + bs, an + bn
+  if an >= 1e9 then return as + 1, an - 1e9 end
+  return as, an
+end
+
+local function minus(as, an, bs, bn)
+  as, an = as - bs, an - bn
+  if an < 0 then return as - 1, an + 1e9 end
+  return as, an
+end
+
+local function stamp(text) return tonumber(text:sub(1, -10)), tonumber(text:sub(-9)) end
+
+-- Windows: a is what was used of the window, b what counts beside it.
+local function count(c, x)
+  local a, room = c.a, x.act == 'u' or c.a + c.b + x.hits <= x.limit
+  if x.act == 'u' then
+    c.a = a - min(a, x.hits)
+  elseif room then
+    c.a = a + x.hits
+  else
+    c.full = true
+    if x.act == 'c' then c.a = a + min(x.hits, c.most - a) end
+  end
+  c.changed = c.changed or c.a ~= a
+  return room
+end
+
+local function uncount(c, x)
+  c.a = c.a - min(c.a, x.hits)
+  return true
+end
+
+ops.f = {
+  args = 3,
+  read = function(x, i) x.hits, x.limit, x.expires = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2] end,
+  load = function(c, x)
+    c.value, c.most, c.b, c.expires = call('GET', c.key), MOST, 0, x.expires
+    c.a = c.value and min(tonumber(c.value), MOST) or 0
+    c.was = c.a
+  end,
+  tell = function(c) emit(c.a) end,
+  decide = count,
+  undo = uncount,
+  save = function(c)
+    if not c.value then
+      if c.a > 0 then call('SET', c.key, format('%.0f', c.a), 'EXAT', c.expires) end
+      return
+    end
+    if c.a ~= c.was then call('INCRBY', c.key, format('%.0f', c.a - c.was)) end
+    if c.full and call('TTL', c.key) == -1 then call('EXPIREAT', c.key, c.expires) end
+  end,
+}
+
+-- times returns a number of spans of (ls, ln): products stay below 2^53 because ln is cut in two.
+local function times(q, ls, ln)
+  local hi, lo = floor(ln / 32768), ln % 32768
+  hi = q * hi
+  local whole, rest = floor(hi / 1e9), hi % 1e9
+  rest = rest * 32768 + q * lo
+  local carry = floor(rest / 1e9)
+  return q * ls + whole * 32768 + carry, rest - carry * 1e9
+end
+
+ops.r = {
+  args = 6,
+  read = function(x, i)
+    x.hits, x.limit = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+    x.ls, x.ln, x.k, x.span = tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5])
+  end,
+  -- h is the number of the sub-window that was hit last, num that of the one that is hit now,
+  -- told how many in b are of those before it.
+  load = function(c, x)
+    local k, ls, ln = x.k, x.ls, x.ln
+    local now = floor((s + n / 1e9) / (ls + ln / 1e9))
+    local ps, pn = times(now, ls, ln)
+    if later(ps, pn, s, n) then
+      now = now - 1
+    else
+      ps, pn = times(now + 1, ls, ln)
+      if not later(ps, pn, s, n) then now = now + 1 end
+    end
+    c.k, c.span, c.layout, c.most = k, x.span, '<d' .. ('I4'):rep(k + 1), 4294967295
+    c.now, c.num, c.a, c.b, c.h = now, now, 0, 0, false
+    c.raw = call('GET', c.key)
+    if not c.raw then return end
+    local counts = {struct.unpack(c.layout, c.raw)}
+    local h = counts[1]
+    ps, pn = times(h, ls, ln)
+    if h > now and later(ps, pn, s + LATE, n) or now - h > k then return end
+    c.h, c.counts, c.num = h, counts, math.max(now, h)
+    for i = c.num - k, math.min(h, c.num - 1) do c.b = c.b + counts[i % (k + 1) + 2] end
+    if c.num == h then c.a = counts[h % (k + 1) + 2] end
+  end,
+  tell = function(c)
+    emit(c.told and c.a or c.raw or '')
+    c.told = true
+  end,
+  decide = count,
+  undo = uncount,
+  save = function(c)
+    if not c.changed then return end
+    local k, t = c.k, {}
+    for i = c.num - k, c.num do
+      t[i % (k + 1) + 1] = c.h and i <= c.h and i >= c.h - k and c.counts[i % (k + 1) + 2] or 0
+    end
+    t[c.num % (k + 1) + 1] = c.a
+    call('SET', c.key, struct.pack(c.layout, c.num, unpack(t)), 'EXAT', s + c.span + (c.num > c.now and LATE or 0))
+  end,
+}
+
+-- Logs: a and b are the first of the stamps in the list that stay and the one after the last, u how many
+-- of num follow.
+local function newest(c)
+  if c.u > 0 then return c.ns, c.nn end
+  if c.b <= c.a then return 0, 0 end
+  if c.b == c.len then return c.ls, c.ln end
+  return stamp(call('LINDEX', c.key, c.b - 1))
+end
+
+ops.l = {
+  args = 3,
+  read = function(x, i) x.hits, x.limit, x.window = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]) end,
+  load = function(c, x)
+    c.len, c.a, c.u, c.ns, c.nn, c.window = call('LLEN', c.key), 0, 0, s, n, x.window
+    c.b = c.len
+    if c.len == 0 then return end
+    c.ls, c.ln = stamp(call('LINDEX', c.key, -1))
+    if later(c.ls, c.ln, s + x.window + LATE, n) then -- the clock was set back
+      c.a = c.len
+      return
+    end
+    if later(c.ls, c.ln, s, n) then c.ns, c.nn = c.ls, c.ln end
+    -- Those that have ceased to count since the last hit are few as a rule.
+    local function counts(i)
+      local is, it = stamp(call('LINDEX', c.key, i))
+      return later(is, it, c.ns - x.window, c.nn)
+    end
+    local lo, hi, step = -1, c.len, 1 -- lo does not count, hi does
+    while lo + step < hi do
+      if counts(lo + step) then
+        hi = lo + step
+        break
+      end
+      lo, step = lo + step, step * 2
+    end
+    while lo + 1 < hi do
+      local mid = floor((lo + hi) / 2)
+      if counts(mid) then hi = mid else lo = mid end
+    end
+    c.a = hi
+  end,
+  tell = function(c, x)
+    local ts, tn = newest(c)
+    c.ns, c.nn = s, n
+    if later(ts, tn, s, n) then c.ns, c.nn = ts, tn end -- unless a refund took those after the time
+    emit(min(c.b - c.a + c.u, x.limit))
+    emit(ts)
+    emit(tn)
+  end,
+  decide = function(c, x)
+    local a, b, u, hits, limit = c.a, c.b, c.u, x.hits, x.limit
+    local function cut(most) -- drops the oldest
+      local excess = b - a + u - most
+      if excess > 0 then
+        local old = min(excess, b - a)
+        a, u = a + old, u - (excess - old)
+      end
+    end
+    cut(limit)
+    local total, room = b - a + u, true
+    if x.act == 'u' then
+      hits = min(hits, total)
+      local new = min(u, hits)
+      b, u = b - (hits - new), u - new
+    elseif total + hits <= limit then
+      u = u + hits
+    else
+      room = false
+      if x.act == 'c' then
+        hits = min(hits, limit)
+        u = u + hits
+        cut(limit)
+      else
+        hits = 0
+      end
+      if x.hits <= limit then
+        local leaver = a + (b - a + u + x.hits - limit) - 1
+        if leaver < b then x.ss, x.sn = stamp(call('LINDEX', c.key, leaver)) else x.ss, x.sn = c.ns, c.nn end
+      end
+    end
+    if hits > 0 then c.a, c.b, c.u, c.changed = a, b, u, true end
+    if room then x.ss, x.sn = newest(c) end
+    return room
+  end,
+  undo = function(c, x)
+    c.u = c.u - min(c.u, x.hits)
+    return true
+  end,
+  save = function(c)
+    if not c.changed then return end
+    if c.a >= c.b then
+      if c.len > 0 then call('DEL', c.key) end
+    elseif c.a > 0 or c.b < c.len then
+      call('LTRIM', c.key, c.a, c.b - 1)
+    end
+    if c.u == 0 then return end
+    local text, push = format('%.0f%09d', c.ns, c.nn), {}
+    for i = 1, c.u do push[i] = text end
+    call('RPUSH', c.key, unpack(push))
+    call('EXPIREAT', c.key, c.ns + c.window + 2)
+  end,
+}
+
+-- Buckets: a and b are the level, how far the TAT is ahead of the time. Nanoseconds may have sixteenths.
+ops.b = {
+  args = 7,
+  read = function(x, i)
+    x.fine, x.ns, x.nn = ARGV[i] == '1', tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+    x.cs, x.cn, x.ms, x.mn = tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5]), tonumber(ARGV[i + 6])
+  end,
+  load = function(c)
+    c.a, c.b, c.value = 0, 0, call('GET', c.key)
+    if not c.value then return end
+    local dot = c.value:find('.', 1, true) or #c.value + 1
+    local a, b = minus(tonumber(c.value:sub(1, dot - 10)), tonumber(c.value:sub(dot - 9)), s, n)
+    if a >= 0 and not later(a, b, 1499825504, 606846976) then c.a, c.b = a, b end -- else the clock was set back
+  end,
+  tell = function(c)
+    if c.a == 0 and c.b == 0 then
+      emit(0)
+      emit(0)
+    else
+      local ts, tn = plus(s, n, c.a, c.b)
+      emit(ts)
+      emit(tn * 16)
+    end
+  end,
+  decide = function(c, x)
+    local a, b = c.a, c.b
+    if x.act == 'x' then -- if it is the newest: others were promised theirs
+      local ts, tn = plus(s, n, a, b)
+      if (a > 0 or b > 0) and ts == x.cs and tn == x.cn then
+        a, b = minus(a, b, x.ns, x.nn)
+        if a < 0 then a, b = 0, 0 end
+        c.a, c.b, c.changed = a, b, true
+      end
+      return true
+    end
+    if not x.fine then
+      b = math.ceil(b)
+      if b == 1e9 then a, b = a + 1, 0 end
+    elseif later(a, b, 31544796, 93022208) then
+      a, b = 31544796, 93022208
+    end
+    if x.act == 'u' then
+      if (x.ns > 0 or x.nn > 0) and (a > 0 or b > 0) and not later(a, b, x.cs, x.cn) then
+        a, b = minus(a, b, x.ns, x.nn)
+        if a < 0 then a, b = 0, 0 end
+        c.a, c.b, c.changed = a, b, true
+      end
+      return true
+    end
+    local as, an = plus(a, b, x.ns, x.nn)
+    local room = not later(as, an, x.cs, x.cn)
+    if room then
+      if x.ns > 0 or x.nn > 0 then c.a, c.b, c.changed = as, an, true end
+    elseif x.act == 'c' then
+      if later(as, an, x.ms, x.mn) then as, an = x.ms, x.mn end
+      if later(as, an, a, b) then c.a, c.b, c.changed = as, an, true end
+    end
+    x.ts, x.tn = c.a, c.b
+    return room
+  end,
+  -- What waits can be given back only if it is the newest.
+  undo = function(c, x)
+    if later(x.ts, x.tn, x.ms, x.mn) or later(c.a, c.b, x.ms, x.mn) then
+      if c.a ~= x.ts or c.b ~= x.tn then return false end
+    end
+    c.a, c.b = minus(c.a, c.b, x.ns, x.nn)
+    if c.a < 0 then c.a, c.b = 0, 0 end
+    return true
+  end,
+  save = function(c)
+    if not c.changed then return end
+    local ts, tn = plus(s, n, c.a, c.b)
+    local layout = tn == floor(tn) and '%.0f%09.0f' or '%.0f%014.4f'
+    call('SET', c.key, format(layout, ts, tn), 'EXAT', ts + 2)
+  end,
+}
+
+-- parse reads the charge at pos, and tells what its counter is before this request.
+local function parse()
+  local op = ops[ARGV[pos]]
+  local x, id = {op = op, act = ARGV[pos + 2]}, ARGV[pos + 1]
+  op.read(x, pos + 3)
+  pos = pos + 3 + op.args
+  local c = counters[id]
+  if not c then
+    c = {key = KEYS[tonumber(id)], op = op, u = 0}
+    op.load(c, x)
+    counters[id] = c
+  end
+  if c.seen ~= request then
+    c.seen = request
+    op.tell(c, x)
+  end
+  x.c = c
+  x.takes = (x.act == 't' or x.act == 'c') and (x.hits or x.ns + x.nn) > 0
+  return x
+end
+
+local function reset(c)
+  if c.op == ops.l then c.a = c.b else c.a, c.b = 0, 0 end
+  c.u, c.h, c.told, c.raw, c.changed = 0, false, false, '', true
+end
+
+local function decide(x)
+  x.ss, x.sn = 0, 0
+  if x.act == 'z' then
+    reset(x.c)
+    return true
+  end
+  x.room = x.op.decide(x.c, x)
+  return x.room
+end
+
+local function asked(x)
+  if x.op == ops.l then
+    emit(x.ss)
+    emit(x.sn)
+  end
+end
+
+local function save(c) return {c = c, a = c.a, b = c.b, u = c.u, changed = c.changed} end
+
+local function restore(at)
+  local c = at.c
+  c.a, c.b, c.u, c.changed = at.a, at.b, at.u, at.changed
+end
+
+-- together decides a group: first what it cannot change, then the rest as if it were admitted.
+local function together(xs, lo, hi, deny)
+  local charged, before, rest = {}, {}, {}
+  for i = lo, hi do
+    if xs[i].act == 't' then charged[xs[i].c] = true end
+  end
+  for i = lo, hi do
+    local x = xs[i]
+    if charged[x.c] and x.act ~= 'c' then
+      rest[#rest + 1] = x
+    else
+      local room = decide(x)
+      x.settled = true
+      deny = deny or not room and x.mode == 'e'
+    end
+  end
+  for _, x in ipairs(rest) do
+    if not before[x.c] then before[x.c] = save(x.c) end
+    local room = decide(x)
+    deny = deny or not room and x.mode == 'e'
+  end
+  if deny then
+    for _, at in pairs(before) do restore(at) end
+  end
+  return deny
+end
+
+-- group decides a request of several charges.
+local function group()
+  local many, passed = tonumber(ARGV[pos + 1]), ARGV[pos + 2] == '1'
+  pos = pos + 3
+  local xs, grouped, quota, refunds, room = {}, false, false, false, passed
+  for i = 1, many do
+    local number, mode = ARGV[pos], ARGV[pos + 1]
+    pos = pos + 2
+    local x = parse()
+    x.group, x.mode, xs[i] = number, mode, x
+    grouped = grouped or i > 1 and xs[i - 1].group == number
+    quota, refunds = quota or mode == 'q', refunds or x.act == 'u'
+  end
+  local early = false
+  if grouped and quota and not refunds then -- is there a quota with room, before anything is charged?
+    for _, x in ipairs(xs) do
+      if x.mode == 'q' and not room then
+        local at = save(x.c)
+        room = decide(x)
+        restore(at)
+      end
+    end
+    early = not room
+  end
+  local groups, lo = {}, 1
+  while lo <= many do
+    local hi, has = lo, xs[lo].mode == 'q'
+    while hi < many and xs[hi + 1].group == xs[lo].group do
+      hi = hi + 1
+      has = has or xs[hi].mode == 'q'
+    end
+    local denied = false
+    if lo == hi then decide(xs[lo]) else denied = together(xs, lo, hi, early and has) end
+    groups[#groups + 1] = {lo = lo, hi = hi, denied = denied, quota = has}
+    lo = hi + 1
+  end
+  for _, x in ipairs(xs) do passed = passed or x.mode == 'q' and x.room end
+  for _, g in ipairs(groups) do
+    local undo = quota and not passed and g.quota and not g.denied
+    for i = g.hi, g.lo, -1 do
+      local x = xs[i]
+      local kept = x.takes and x.room and (not g.denied or x.settled)
+      if kept and undo and x.act == 't' and x.op.undo(x.c, x) then kept = false end
+      if kept then admitted = admitted + 1 end
+    end
+  end
+  for _, x in ipairs(xs) do asked(x) end
+end
+
+while pos <= #ARGV do
+  request = request + 1
+  if ARGV[pos] == 'g' then
+    group()
+  else
+    local x = parse()
+    if decide(x) and x.takes then admitted = admitted + 1 end
+    asked(x)
+  end
+end
+for _, c in pairs(counters) do c.op.save(c) end
+out[3] = admitted
+return out

@@ -1,0 +1,248 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// counters are those of the differential test. Each has several policies, as if its limit were
+// edited: what stands in a name is the same in all.
+var counters = func() (all [][]*limiter.Policy) {
+	const day = 24 * time.Hour
+	edits := func(ps ...limiter.Policy) {
+		var same []*limiter.Policy
+		for i := range ps {
+			ps[i].Prepare()
+			same = append(same, &ps[i])
+		}
+		all = append(all, same)
+	}
+	fixed := func(limit uint32, w time.Duration, count bool) limiter.Policy {
+		return limiter.Policy{Algorithm: limiter.FixedWindow, Limit: limit, Window: w, CountRefused: count}
+	}
+	ring := func(limit uint32, w time.Duration, k uint32, count bool) limiter.Policy {
+		return limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: limit, Window: w, SubWindows: k, CountRefused: count}
+	}
+	log := func(limit uint32, w time.Duration, count bool) limiter.Policy {
+		return limiter.Policy{Algorithm: limiter.SlidingLog, Limit: limit, Window: w, CountRefused: count}
+	}
+	token := func(limit uint32, w time.Duration, burst uint32, count bool) limiter.Policy {
+		return limiter.Policy{Algorithm: limiter.TokenBucket, Limit: limit, Window: w, Burst: burst, CountRefused: count}
+	}
+	leaky := func(limit uint32, w time.Duration, slack uint32, wait time.Duration, waiting uint32, count bool) limiter.Policy {
+		return limiter.Policy{
+			Algorithm: limiter.LeakyBucket, Limit: limit, Window: w, Slack: slack,
+			MaxWait: wait, MaxWaiting: waiting, CountRefused: count,
+		}
+	}
+	edits(fixed(5, time.Minute, false), fixed(8, time.Minute, false), fixed(0, time.Minute, false))
+	edits(fixed(9, time.Second, true), fixed(math.MaxUint32, time.Second, true))
+	edits(fixed(math.MaxUint32, 52*day, false))
+	edits(ring(5, time.Second, 10, false), ring(9, time.Second, 10, true))
+	edits(ring(9, 7*time.Second, 7, true), ring(4, 7*time.Second, 7, false))
+	edits(ring(math.MaxUint32, time.Second, 60, true), ring(20, time.Second, 60, false))
+	edits(ring(7, limiter.MaxWindow, 1, false))
+	edits(log(5, time.Second, false), log(9, time.Second, false), log(3, time.Second, true))
+	edits(log(9, time.Minute, true))
+	edits(log(0, time.Minute, false), log(2, time.Minute, false))
+	edits(log(300, 10*time.Second, false))
+	edits(token(7, time.Second, 5, false), token(9e6, time.Second, 50, false))
+	edits(token(60, time.Minute, 9, true), token(60, time.Minute, 20, false))
+	edits(token(math.MaxUint32, time.Second, math.MaxUint32, false), token(math.MaxUint32, time.Second, 9, true))
+	edits(token(3e9, time.Second, 100, true), token(2, time.Second, 100, true)) // 1/3 ns
+	edits(token(1, 52*day, 3, false), token(0, 52*day, 3, false))
+	edits(leaky(100, time.Second, 3, 50*time.Millisecond, 3, false), leaky(50, time.Second, 1, 0, 0, false))
+	edits(leaky(30, time.Second, 0, time.Minute, 100, true))
+	edits(leaky(3e6, time.Second, 9, time.Second, 9, false), leaky(3, time.Second, 9, time.Second, 9, false))
+	return all
+}()
+
+var (
+	// The hits of a charge, and by how much time passes before a message.
+	someHits  = []uint64{0, 1, 1, 1, 2, 3, 5, 9, 50, 1 << 31, 1 << 33, math.MaxUint64}
+	someSteps = []time.Duration{
+		0, 0, 1, 50, 1000, time.Millisecond, 17 * time.Millisecond, 99 * time.Millisecond, 100 * time.Millisecond,
+		time.Second / 3, time.Second, 1500 * time.Millisecond, 8 * time.Second, time.Minute, 26 * time.Hour,
+	}
+)
+
+// tape is what a test does, as bytes, so that fuzzing can write it.
+type tape []byte
+
+func (t *tape) pick(n int) int {
+	if len(*t) < 2 {
+		*t = nil
+		return 0
+	}
+	v := binary.LittleEndian.Uint16(*t)
+	*t = (*t)[2:]
+	return int(v) % n
+}
+
+// request appends the charges of one request.
+func (t *tape) request(b *limiter.Batch, late bool) {
+	b.Reset()
+	b.QuotaPass = t.pick(8) == 1
+	b.Budget = []time.Duration{time.Minute, 0, 20 * time.Millisecond}[t.pick(3)]
+	many, kinds, group := 1, 1+t.pick(len(counters)), int32(0)
+	if t.pick(2) == 0 {
+		many = 1 + t.pick(6)
+	}
+	edit := t.pick(16)
+	for range many {
+		n := t.pick(kinds)
+		if late {
+			n = 3 + n%(len(counters)-3) // fixed windows go by the time of the caller
+		}
+		edits := counters[n]
+		p := edits[edit%len(edits)]
+		hits := someHits[t.pick(len(someHits))]
+		if p.Limit > 99 && t.pick(2) == 0 {
+			hits = min(hits, 9) * uint64(p.Limit) / 10
+		}
+		b.Charges = append(b.Charges, limiter.Charge{
+			ID: identity.ID{Hi: uint64(n+1) << 32, Lo: uint64(n + 1)}, Policy: p, Hits: hits, Refund: t.pick(6) == 1,
+			Mode: []limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota}[t.pick(4)], Group: group,
+		})
+		if t.pick(3) > 0 {
+			group++
+		}
+	}
+}
+
+// nameOf returns the name of the counter of a charge.
+func nameOf(prefix string, c *limiter.Charge) []byte {
+	return fmt.Appendf(nil, "%s{%d}_", prefix, c.ID.Lo)
+}
+
+// A rig holds a server against a table.
+type rig struct {
+	c       *client
+	prefix  string // of names
+	charges int
+}
+
+// plays plays a tape on the server and on a table with the same times.
+func (r *rig) plays(tb testing.TB, data []byte) {
+	tb.Helper()
+	in := tape(data)
+	table, err := limiter.New(limiter.Options{Bytes: 16 << 20})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	now := limiter.Time(1_900_000_000_999_999_999)
+	late := in.pick(3) == 0
+	var m message
+	var rep reply
+	for step := 0; len(in) > 0; step++ {
+		now += limiter.Time(someSteps[in.pick(len(someSteps))])
+		at := now
+		if late && in.pick(4) == 0 {
+			at -= limiter.Time(someSteps[in.pick(len(someSteps))])
+		}
+		calls := make([]call, 1+in.pick(4))
+		plain, stored := make([]limiter.Batch, len(calls)), make([]limiter.Batch, len(calls))
+		m.clear(at)
+		for i := range calls {
+			in.request(&plain[i], late)
+			stored[i] = limiter.Batch{
+				Charges: append([]limiter.Charge(nil), plain[i].Charges...), QuotaPass: plain[i].QuotaPass, Budget: plain[i].Budget,
+			}
+			var names [][]byte
+			for k := range plain[i].Charges {
+				names = append(names, nameOf(r.prefix, &plain[i].Charges[k]))
+			}
+			calls[i].encode(at, &stored[i], names, time.Minute)
+			m.add(&calls[i])
+			r.charges += len(names)
+		}
+		if err := r.c.run(&m, &rep); err != nil {
+			tb.Fatalf("step %d: %v\n%q\n%q", step, err, m.keys, m.args)
+		}
+		if rep.now != at {
+			tb.Fatalf("step %d: decided at %d, want %d", step, rep.now, at)
+		}
+		admitted := int64(0)
+		for i := range calls {
+			found, err := rep.read(&m, &calls[i], nil)
+			if err != nil {
+				tb.Fatalf("step %d: %v", step, err)
+			}
+			told := fmt.Sprintf("%+v", found)
+			table.Decide(at, &plain[i])
+			stored[i].Conclude(at, found)
+			if diff := cmp.Diff(plain[i].Decisions, stored[i].Decisions); diff != "" || plain[i].Denied != stored[i].Denied || plain[i].Wait != stored[i].Wait {
+				tb.Fatalf("step %d at %d, call %d of %d, budget %v, QuotaPass %v, charges\n%s\nfound %s; table -, store +:\n%s\nsent %q",
+					step, at, i, len(calls), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), told, diff, m.args)
+			}
+			admitted += admittedOf(&stored[i])
+		}
+		if len(rep.values) != 0 || rep.admitted != admitted {
+			tb.Fatalf("step %d: %d values too many; the store admitted %d, Conclude %d\n%s\nsent %q", step, len(rep.values), rep.admitted, admitted, describe(stored[0].Charges), m.args)
+		}
+	}
+}
+
+func describe(charges []limiter.Charge) string {
+	var s strings.Builder
+	for i := range charges {
+		c := &charges[i]
+		p := *c.Policy
+		fmt.Fprintf(&s, "  counter %d group %d mode %d hits %d refund %v, algorithm %d limit %d window %v burst %d slack %d wait %v count %v\n",
+			c.ID.Lo, c.Group, c.Mode, c.Hits, c.Refund, p.Algorithm, p.Limit, p.Window, p.Burst, p.Slack, p.MaxWait, p.CountRefused)
+	}
+	return s.String()
+}
+
+func newClient(tb testing.TB, s *storetest.Server) *client {
+	tb.Helper()
+	c, err := dial(context.Background(), &Server{Network: "tcp", Address: s.Addr})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(c.close)
+	return c
+}
+
+// The script decides as a table does, to the hit, on every server that can be had.
+// STORE_TAPES is how many random tapes are played, STORE_SEED repeats a failure.
+func TestScriptDecidesAsATable(t *testing.T) {
+	tapes, seed := 400, uint64(18)
+	if s := os.Getenv("STORE_TAPES"); s != "" {
+		tapes, _ = strconv.Atoi(s)
+	}
+	if s := os.Getenv("STORE_SEED"); s != "" {
+		seed, _ = strconv.ParseUint(s, 10, 64)
+	}
+	for _, binary := range storetest.Binaries(t) {
+		t.Run(binary, func(t *testing.T) {
+			c := newClient(t, storetest.StartBinary(t, binary))
+			r := rig{c: c}
+			random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
+			for n := range tapes {
+				data := make([]byte, 1500)
+				_, _ = random.Read(data)
+				r.prefix = fmt.Sprintf("t%d", n)
+				r.plays(t, data)
+				if t.Failed() {
+					t.Fatalf("tape %d", n)
+				}
+			}
+			t.Logf("%d charges", r.charges)
+		})
+	}
+}

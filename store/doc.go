@@ -1,0 +1,52 @@
+// Package store decides charges in Redis or Valkey, where all replicas count together.
+//
+// A caller hands over a [limiter.Batch] and the names of its counters. One script, decide.lua,
+// decides them in the store as a [limiter.Table] does: all algorithms, groups, refunds and
+// peeks. Its reply is what each charge found, from which [limiter.Batch.Conclude] makes the same
+// decisions here, by the code that decides in memory. A test holds script and table
+// against each other on random charges with explicit times.
+//
+// # A batch
+//
+//	Decide      encodes the charges in the caller's goroutine, and queues them     wire.go
+//	lane        two senders take what is queued, 256 charges at most, as a message lane.go
+//	client      runs the script, by its hash, and reads the reply                  client.go
+//	lane        each caller's charges are concluded, and its waiter is told        found.go
+//
+// No timer fills batches: what comes while two are under way is the next. So a busy counter costs
+// the store one read and one write a batch. Only senders and the prober call the client
+// library, which may wait without looking at a deadline.
+//
+// # State
+//
+// Under each name is what expires by itself, and never a limit, so an edited limit keeps
+// its counter:
+//
+//	fixed window    s1{...}f60_<start>  count
+//	token, leaky    s1{...}t60, k60     TAT, decimal nanoseconds since 1970; sixteenths of them where
+//	                                    the emission interval is below 1024 ns
+//	sliding window  s1{...}r60.10       number of the newest sub-window, a double, and the counts of it
+//	                                    and of those before it, uint32, each at its number modulo k+1;
+//	                                    little-endian
+//	sliding log     s1{...}l600         list of decimal nanoseconds, oldest first
+//
+// Whatever makes a key sets its expiry in the same run of the script. A fixed window's is its end and
+// up to a minute of jitter, since keys that expire together stop a server. Lua's numbers are
+// doubles, so times are seconds and nanoseconds apart, and hits are cut to 2^33.
+//
+// Buckets, sliding windows and logs go by the store's clock. A fixed window's start stands in
+// its name, so it goes by this process's clock, corrected by what the replies tell.
+//
+// # Away
+//
+// When a batch fails, or somebody has waited for [Options.Timeout], the lane is away: whoever waits
+// gets the [Fallback] at once, and whoever comes later too. One goroutine, the prober, closes the connection,
+// dials anew and charges a counter of its own; an answer in time brings the lane back. A reply that
+// comes after its caller got the fallback is dropped; its hits stay charged. A caller whose own
+// deadline is nearer gets the fallback alone.
+//
+// # What it does not do
+//
+// It knows one server: neither Sentinel nor a cluster. The memory that [Local] decides in counts what
+// was decided there, not what the store has seen.
+package store

@@ -1,0 +1,69 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A Fallback says what is answered while the store is away.
+type Fallback string
+
+// The fallbacks.
+const (
+	// Local decides in memory.
+	Local Fallback = "local"
+	// Error answers that there is no decision, so that Envoy's failure mode decides.
+	Error Fallback = "error"
+	// Allow admits every request.
+	Allow Fallback = "allow"
+	// Deny denies every request that takes hits.
+	Deny Fallback = "deny"
+)
+
+// ErrAway is returned in place of a decision while the store is away and the fallback is [Error].
+var ErrAway = errors.New("the store is away")
+
+// Validate returns an error if f is none of the fallbacks.
+func (f Fallback) Validate() error {
+	switch f {
+	case Local, Error, Allow, Deny:
+		return nil
+	}
+	return fmt.Errorf("fallback of %q: must be local, error, allow or deny", string(f))
+}
+
+// denyReset is when a request that was denied without a store may come again.
+const denyReset = time.Second
+
+// decide decides b without the store.
+func (f Fallback) decide(now limiter.Time, b *limiter.Batch, table *limiter.Table) error {
+	switch f {
+	case Error:
+		return ErrAway
+	case Allow, Deny:
+		f.blind(b)
+		return nil
+	default:
+		table.Decide(now, b)
+		return nil
+	}
+}
+
+// blind decides all of b alike.
+func (f Fallback) blind(b *limiter.Batch) {
+	n := len(b.Charges)
+	b.Decisions, b.Denied, b.Wait = slices.Grow(b.Decisions[:0], n)[:n], false, 0
+	for i := range b.Charges {
+		c, d := &b.Charges[i], &b.Decisions[i]
+		*d = limiter.Decision{Remaining: c.Policy.Capacity(), Reset: denyReset}
+		if f == Allow || c.Refund || c.Hits == 0 {
+			continue
+		}
+		*d = limiter.Decision{Over: true, Denied: c.Mode != limiter.Shadow, Reset: denyReset, RetryAfter: denyReset}
+		b.Denied = b.Denied || d.Denied
+	}
+}

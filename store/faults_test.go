@@ -1,0 +1,379 @@
+package store
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// told is an observer that remembers.
+type told struct {
+	mu       sync.Mutex
+	failed   map[Kind]int
+	decided  map[string]int
+	diverged int
+}
+
+func (o *told) Batch(string, time.Duration, int) {}
+func (o *told) Up(string, bool)                  {}
+
+func (o *told) Failed(_ string, kind Kind) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed == nil {
+		o.failed = map[Kind]int{}
+	}
+	o.failed[kind]++
+}
+
+func (o *told) Decided(by string, charges int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.decided == nil {
+		o.decided = map[string]int{}
+	}
+	o.decided[by] += charges
+}
+
+func (o *told) Diverged(string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.diverged++
+}
+
+func (o *told) failures(kind Kind) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.failed[kind]
+}
+
+// plenty is a limit that nobody reaches.
+var plenty = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
+
+// load asks all the time, and ends with the test. Each call gets an answer.
+func load(tb testing.TB, s *Store) {
+	tb.Helper()
+	var stop atomic.Bool
+	var all sync.WaitGroup
+	for n := range 4 {
+		all.Go(func() {
+			var c caller
+			for !stop.Load() {
+				if err := c.ask(s, hit(uint64(n+1), plenty)); err != nil {
+					tb.Errorf("answered %v", err)
+				}
+				if len(c.b.Decisions) != 1 || c.b.Denied {
+					tb.Errorf("decided %+v", c.b.Decisions)
+				}
+				time.Sleep(200 * time.Microsecond)
+			}
+		})
+	}
+	tb.Cleanup(func() {
+		stop.Store(true)
+		all.Wait()
+	})
+}
+
+// Whatever happens to the server: calls are answered by the fallback, the failure is of a kind that
+// says why, and the store is asked again once it can be.
+func TestFaults(t *testing.T) {
+	longest := func(s *storetest.Server) { s.Must("CONFIG", "SET", "busy-reply-threshold", "1") }
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		breaks func(t *testing.T, s *storetest.Server)
+		mends  func(s *storetest.Server)
+		kinds  []Kind
+	}{
+		{
+			"stopped", nil, func(_ *testing.T, s *storetest.Server) { s.Stop() },
+			func(s *storetest.Server) { s.Continue() },
+			[]Kind{Timeout},
+		},
+		{
+			"killed", nil, func(_ *testing.T, s *storetest.Server) { s.Kill() },
+			func(s *storetest.Server) { s.Run() },
+			[]Kind{Connection},
+		},
+		{
+			"another script", nil, func(t *testing.T, s *storetest.Server) {
+				t.Helper()
+				longest(s)
+				go func() { _, _ = s.Command("EVAL", "while true do end", "0") }()
+				until(t, "busy", func() bool {
+					_, err := s.Command("GET", "x")
+					return err != nil && strings.HasPrefix(err.Error(), "BUSY")
+				})
+			},
+			func(s *storetest.Server) { s.Must("SCRIPT", "KILL") },
+			[]Kind{Busy, Timeout},
+		},
+		{
+			"a replica", nil, func(_ *testing.T, s *storetest.Server) { s.Must("REPLICAOF", "127.0.0.1", "1") },
+			func(s *storetest.Server) { s.Must("REPLICAOF", "NO", "ONE") },
+			[]Kind{ReadOnly, Replicas},
+		},
+		{
+			"no memory",
+			[]string{"--maxmemory-policy", "noeviction"},
+			func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "maxmemory", "1") },
+			func(s *storetest.Server) { s.Must("CONFIG", "SET", "maxmemory", "0") },
+			[]Kind{Memory},
+		},
+		{
+			"too few replicas", nil,
+			func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "min-replicas-to-write", "1") },
+			func(s *storetest.Server) { s.Must("CONFIG", "SET", "min-replicas-to-write", "0") },
+			[]Kind{Replicas},
+		},
+		{
+			"a password", nil,
+			func(_ *testing.T, s *storetest.Server) {
+				s.Must("ACL", "SETUSER", "default", "-eval", "-evalsha")
+			},
+			func(s *storetest.Server) { s.Must("ACL", "SETUSER", "default", "+@all") },
+			[]Kind{Refused},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			srv := storetest.Start(t, tt.args...)
+			o := &told{}
+			s := runStore(t, Options{Server: at(srv), Observer: o})
+			until(t, "up", s.Up)
+			load(t, s)
+			tt.breaks(t, srv)
+			until(t, "away", func() bool { return !s.Up() })
+			until(t, "probed", func() bool {
+				n := 0
+				for _, kind := range tt.kinds {
+					n += o.failures(kind)
+				}
+				return n >= 2
+			})
+			tt.mends(srv)
+			until(t, "up again", s.Up)
+			o.mu.Lock()
+			before := o.decided[byStore]
+			o.mu.Unlock()
+			until(t, "asked again", func() bool {
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				return o.decided[byStore] > before
+			})
+			if o.diverged > 0 {
+				t.Errorf("the store admitted another number than its replies say, %d times", o.diverged)
+			}
+		})
+	}
+}
+
+// What a server forgets while connections live is brought anew, and nobody sees it.
+func TestScriptFlush(t *testing.T) {
+	srv := storetest.Start(t)
+	o := &told{}
+	s := runStore(t, Options{Server: at(srv), Observer: o})
+	until(t, "up", s.Up)
+	var c caller
+	for range 20 {
+		srv.Must("SCRIPT", "FLUSH")
+		if err := c.ask(s, hit(1, plenty)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o.decided[byFallback] > 0 || len(o.failed) > 0 {
+		t.Errorf("decided %v, failed %v; want all by the store", o.decided, o.failed)
+	}
+}
+
+// Connections that the server closes are made anew.
+func TestConnectionsKilled(t *testing.T) {
+	srv := storetest.Start(t)
+	o := &told{}
+	s := runStore(t, Options{Server: at(srv), Observer: o})
+	load(t, s)
+	for n := range 5 {
+		until(t, "up", s.Up)
+		srv.Must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+		until(t, "noticed", func() bool { return o.failures(Connection) > n })
+	}
+	until(t, "up", s.Up)
+}
+
+// A middle stands between store and server. It delays and cuts what the server says.
+type middle struct {
+	net.Listener
+	to    string
+	mu    sync.Mutex
+	delay time.Duration
+	cut   int // bytes of the next answer that are let through; -1 for all
+}
+
+func newMiddle(tb testing.TB, to string) *middle {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	m := &middle{Listener: l, to: to, cut: -1}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { m.serve(c) })
+		}
+	})
+	tb.Cleanup(func() {
+		_ = l.Close()
+		all.Wait()
+	})
+	return m
+}
+
+func (m *middle) set(delay time.Duration, cut int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.delay, m.cut = delay, cut
+}
+
+func (m *middle) serve(c net.Conn) {
+	defer c.Close()
+	s, err := net.Dial("tcp", m.to)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	go func() {
+		_, _ = io.Copy(s, c)
+		_ = s.Close()
+	}()
+	b := make([]byte, 64<<10)
+	for {
+		n, err := s.Read(b)
+		if err != nil {
+			return
+		}
+		m.mu.Lock()
+		delay, cut := m.delay, m.cut
+		m.mu.Unlock()
+		time.Sleep(delay)
+		if cut >= 0 && cut < n {
+			_, _ = c.Write(b[:cut])
+			return
+		}
+		if _, err := c.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// Answers that come in half or too late make the lane away, and are never taken for those of
+// others.
+func TestHalfAndLateReplies(t *testing.T) {
+	srv := storetest.Start(t)
+	m := newMiddle(t, srv.Addr)
+	o := &told{}
+	s := runStore(t, Options{Server: Server{Network: "tcp", Address: m.Addr().String()}, Observer: o, Timeout: 50 * time.Millisecond})
+	load(t, s)
+	until(t, "up", s.Up)
+	for _, cut := range []int{0, 1, 5, 20} {
+		before := o.failures(Connection)
+		m.set(0, cut)
+		until(t, "half a reply", func() bool { return o.failures(Connection) > before })
+		m.set(0, -1)
+		until(t, "up", s.Up)
+	}
+	before := o.failures(Timeout)
+	m.set(200*time.Millisecond, -1)
+	until(t, "late", func() bool { return o.failures(Timeout) > before && !s.Up() })
+	m.set(0, -1)
+	until(t, "up", s.Up)
+	if o.diverged > 0 {
+		t.Errorf("%d replies were taken for others'", o.diverged)
+	}
+}
+
+// A call whose own deadline is nearer gets the fallback alone.
+func TestShortDeadline(t *testing.T) {
+	srv := storetest.Start(t)
+	s := runStore(t, Options{Server: at(srv), Timeout: time.Second, Fallback: Error})
+	until(t, "up", s.Up)
+	srv.Stop()
+	defer srv.Continue()
+	var c caller
+	err := c.askWithin(s, time.Millisecond, hit(1, plenty))
+	if !errors.Is(err, ErrAway) {
+		t.Errorf("answered %v, want %v", err, ErrAway)
+	}
+	if !s.Up() {
+		t.Error("one short deadline made the lane away")
+	}
+	// The next ones wait for the timeout, though each has a short deadline.
+	until(t, "away", func() bool {
+		_ = c.askWithin(s, time.Millisecond, hit(1, plenty))
+		return !s.Up()
+	})
+}
+
+func TestFallbacks(t *testing.T) {
+	charges := []limiter.Charge{hit(1, plenty), hit(2, plenty), hit(3, plenty)}
+	charges[1].Refund, charges[1].Group = true, 1
+	charges[2].Mode, charges[2].Group = limiter.Shadow, 2
+	for _, tt := range []struct {
+		fallback Fallback
+		err      error
+		denied   bool
+		over     []bool
+	}{
+		{Local, nil, false, []bool{false, false, false}},
+		{Error, ErrAway, false, nil},
+		{Allow, nil, false, []bool{false, false, false}},
+		{Deny, nil, true, []bool{true, false, true}},
+	} {
+		s, err := New(Options{Server: Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: tt.fallback, Table: newTable(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c caller
+		if err := c.ask(s, charges...); !errors.Is(err, tt.err) {
+			t.Errorf("%s: answered %v, want %v", tt.fallback, err, tt.err)
+		}
+		if c.b.Denied != tt.denied {
+			t.Errorf("%s: Denied %v, want %v", tt.fallback, c.b.Denied, tt.denied)
+		}
+		for i, want := range tt.over {
+			if got := c.b.Decisions[i].Over; got != want {
+				t.Errorf("%s: charge %d: Over %v, want %v", tt.fallback, i, got, want)
+			}
+		}
+	}
+}
+
+func TestKinds(t *testing.T) {
+	for text, want := range map[string]Kind{
+		"BUSY Redis is busy running a script":                                                       Busy,
+		"NOREPLICAS Not enough good replicas to write.":                                             Replicas,
+		"ERR Error running script (call to f_1): @user_script: 1: -NOREPLICAS Not enough":           Replicas,
+		"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not": Memory,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                         Script,
+		"NOPERM this user has no permissions to run the 'eval' command":                             Refused,
+		"MOVED 1234 127.0.0.1:7001":                                                                 Cluster,
+		"UNKNOWNWORD of another":                                                                    Script,
+		"dial tcp: something":                                                                       Connection,
+	} {
+		if got := kindOf(errors.New(text)); got != want {
+			t.Errorf("kindOf(%q) = %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// Options configures a [Store].
+type Options struct {
+	// Server is where the store is.
+	Server Server
+	// Prefix comes before the names of counters of the store's own.
+	Prefix string
+	// Timeout is how long a caller waits for the store, at most.
+	Timeout time.Duration
+	// Jitter is the most that keys of fixed windows outlive these. 0 means a minute.
+	Jitter time.Duration
+	// Fallback decides while the store is away.
+	Fallback Fallback
+	// Table is what [Local] decides in.
+	Table *limiter.Table
+	// Observer is told of what happens. Optional.
+	Observer Observer
+	// Log is told when a shard goes away and comes back. Optional.
+	Log Log
+}
+
+// An Observer counts for metrics. Its methods are called concurrently and must not block.
+type Observer interface {
+	// Batch tells of a batch that the store has answered.
+	Batch(shard string, took time.Duration, charges int)
+	// Failed tells of a batch or a probe that failed.
+	Failed(shard string, kind Kind)
+	// Up tells that a shard is there or away.
+	Up(shard string, up bool)
+	// Decided tells by what a number of charges were decided.
+	Decided(by string, charges int)
+	// Diverged tells that the store admitted another number than its reply says: a bug.
+	Diverged(shard string)
+}
+
+// Log says what an operator should know. Its functions are optional.
+type Log struct {
+	// Away is called when a shard goes away, and while it is away, when there is another reason.
+	// Remedy is empty where only waiting helps.
+	Away func(shard string, kind Kind, err error, remedy string)
+	// Back is called when it is back.
+	Back func(shard string, after time.Duration)
+}
+
+func (l *Log) away(shard string, why *failure) {
+	if l.Away != nil {
+		l.Away(shard, why.kind, why.err, why.kind.remedy())
+	}
+}
+
+func (l *Log) back(shard string, after time.Duration) {
+	if l.Back != nil {
+		l.Back(shard, after)
+	}
+}
+
+// By what charges were decided.
+const (
+	byStore    = "store"
+	byFallback = "fallback"
+)
+
+type silent struct{}
+
+func (silent) Batch(string, time.Duration, int) {}
+func (silent) Failed(string, Kind)              {}
+func (silent) Up(string, bool)                  {}
+func (silent) Decided(string, int)              {}
+func (silent) Diverged(string)                  {}
+
+func (o *Options) observe() Observer {
+	if o.Observer == nil {
+		return silent{}
+	}
+	return o.Observer
+}
+
+// fallBack decides b without the store.
+func (o *Options) fallBack(now limiter.Time, b *limiter.Batch) error {
+	o.observe().Decided(byFallback, len(b.Charges))
+	return o.Fallback.decide(now, b, o.Table)
+}
+
+// A Store decides charges in Redis or Valkey. Its methods may be called concurrently. Run must run.
+type Store struct {
+	options Options
+	lane    *lane
+}
+
+// New returns a store, which is away until [Store.Run] has reached its server.
+func New(options Options) (*Store, error) {
+	if options.Jitter == 0 {
+		options.Jitter = time.Minute
+	}
+	if options.Timeout < time.Millisecond || options.Timeout > time.Second {
+		return nil, fmt.Errorf("store timeout of %v: must be 1ms to 1s", options.Timeout)
+	}
+	if err := options.Fallback.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{options: options}
+	s.lane = newLane(&s.options, options.Server.String(), func(ctx context.Context) (*client, error) {
+		return dial(ctx, &s.options.Server)
+	})
+	return s, nil
+}
+
+// Run keeps the store until ctx ends, and returns when all that it started has ended.
+func (s *Store) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	for n := range senders {
+		all.Go(func() { s.lane.send(n) }) //nolint:contextcheck // close ends it
+	}
+	s.lane.probe(ctx)
+	s.lane.close()
+	all.Wait()
+}
+
+// Waiter waits for what a [Store] decides.
+type Waiter interface {
+	// Decided is called with the error in place of a decision, or nil. It does not block.
+	Decided(err error)
+}
+
+// Up reports whether the store answers.
+func (s *Store) Up() bool { return s.lane.up() }
+
+// Decide decides b, or begins to and reports false: then it calls w.Decided once, maybe before it
+// returns, and has b until then. names are those of b's charges; the name of a fixed window lacks
+// the window's start. It decides within [Options.Timeout], or within b.Budget if that is less.
+func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) (done bool, err error) {
+	if !s.lane.up() {
+		return true, s.options.fallBack(now, b)
+	}
+	a := newAsk()
+	a.call.encode(now+limiter.Time(s.lane.offset.Load()), b, names, s.options.Jitter)
+	a.now, a.batch, a.waiter = now, b, w
+	wait := s.options.Timeout
+	if b.Budget > 0 {
+		wait = min(wait, b.Budget)
+	}
+	if !s.send(a, wait) {
+		return true, s.options.fallBack(now, b)
+	}
+	return false, nil
+}
+
+// send queues a, which waits so long at most. It reports false if the store is away.
+func (s *Store) send(a *ask, wait time.Duration) bool {
+	a.since = clock()
+	a.until = a.since.Add(wait)
+	return s.lane.put(a)
+}
+
+// adopt has the mirror know what the store says of b's counters.
+func (o *Options) adopt(_ limiter.Time, b *limiter.Batch) {
+	o.observe().Decided(byStore, len(b.Charges))
+}

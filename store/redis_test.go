@@ -1,0 +1,149 @@
+package store
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// patient is a timeout that a busy machine does not reach.
+const patient = time.Second
+
+func runStore(tb testing.TB, o Options) *Store {
+	tb.Helper()
+	if o.Timeout == 0 {
+		o.Timeout = patient
+	}
+	if o.Fallback == "" {
+		o.Fallback = Local
+	}
+	if o.Table == nil {
+		o.Table = newTable(tb)
+	}
+	s, err := New(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	tb.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return s
+}
+
+func newTable(tb testing.TB) *limiter.Table {
+	tb.Helper()
+	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return table
+}
+
+func at(s *storetest.Server) Server { return Server{Network: "tcp", Address: s.Addr} }
+
+func until(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("after a minute still not: %s", what)
+		}
+	}
+}
+
+// A caller asks one request after another.
+type caller struct {
+	b       limiter.Batch
+	names   [][]byte
+	decided chan error
+}
+
+func (c *caller) Decided(err error) { c.decided <- err }
+
+func (c *caller) ask(s *Store, charges ...limiter.Charge) error { return c.askWithin(s, 0, charges...) }
+
+func (c *caller) askWithin(s *Store, budget time.Duration, charges ...limiter.Charge) error {
+	if c.decided == nil {
+		c.decided = make(chan error, 1)
+	}
+	c.b.Reset()
+	c.b.Charges, c.b.Budget = append(c.b.Charges, charges...), budget
+	c.names = c.names[:0]
+	for i := range charges {
+		name := nameOf("s1", &charges[i])
+		if charges[i].Policy.Algorithm != limiter.FixedWindow {
+			name = append(name, 'x')
+		}
+		c.names = append(c.names, name)
+	}
+	done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &c.b, c.names, c)
+	if !done {
+		err = <-c.decided
+	}
+	return err
+}
+
+func hit(n uint64, p *limiter.Policy) limiter.Charge {
+	return limiter.Charge{ID: identity.ID{Hi: n << 32, Lo: n}, Policy: p, Hits: 1}
+}
+
+// Two replicas under load admit each limit once, to the hit.
+func TestReplicasShare(t *testing.T) {
+	policies := []*limiter.Policy{
+		{Algorithm: limiter.FixedWindow, Limit: 500, Window: 10 * 365 * 24 * time.Hour},
+		{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: 500},
+		{Algorithm: limiter.SlidingWindow, Limit: 500, Window: 24 * time.Hour, SubWindows: 10},
+		{Algorithm: limiter.SlidingLog, Limit: 500, Window: 24 * time.Hour},
+		{Algorithm: limiter.LeakyBucket, Limit: 1, Window: 24 * time.Hour, Slack: 499},
+	}
+	srv := storetest.Start(t)
+	stores := []*Store{runStore(t, Options{Server: at(srv)}), runStore(t, Options{Server: at(srv)})}
+	for _, s := range stores {
+		until(t, "up", s.Up)
+	}
+	admitted := make([]atomic.Int64, len(policies))
+	var all sync.WaitGroup
+	for _, s := range stores {
+		for range 8 {
+			all.Go(func() {
+				var c caller
+				for i := range 100 * len(policies) {
+					n := i % len(policies)
+					if err := c.ask(s, hit(uint64(n+1), policies[n])); err != nil {
+						t.Error(err)
+					}
+					if !c.b.Denied {
+						admitted[n].Add(1)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	for n := range admitted {
+		if got := admitted[n].Load(); got != 500 {
+			t.Errorf("%d hits admitted by algorithm %d, want 500", got, policies[n].Algorithm)
+		}
+	}
+	for _, key := range []string{"s1{2}_x", "s1{3}_x", "s1{4}_x", "s1{5}_x"} {
+		if ttl := srv.Must("TTL", key); ttl[0] == '-' {
+			t.Errorf("%s has a TTL of %s", key, ttl)
+		}
+	}
+	if keys := srv.Must("DBSIZE"); keys != strconv.Itoa(len(policies)+1) && keys != strconv.Itoa(len(policies)) { // with the probe's
+		t.Errorf("%s keys, want %d", keys, len(policies))
+	}
+}

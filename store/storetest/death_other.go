@@ -1,0 +1,7 @@
+//go:build !linux
+
+package storetest
+
+import "syscall"
+
+func deathSignal() *syscall.SysProcAttr { return nil }

@@ -1,0 +1,186 @@
+// Package storetest runs real servers of Redis and Valkey for tests.
+package storetest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// version is what `make valkey` installs.
+const version = "9.1.2.post2"
+
+// Binaries returns the servers to test with: VALKEY_BIN, which must exist if set, or the one that
+// `make valkey` put below the repository's root; and those of STORE_BINS, separated by colons.
+// Without any the test is skipped, and make test says so.
+func Binaries(tb testing.TB) []string {
+	tb.Helper()
+	path := os.Getenv("VALKEY_BIN")
+	if path == "" {
+		_, file, _, _ := runtime.Caller(0)
+		path = filepath.Join(filepath.Dir(file), "..", "..", ".build", "valkey-"+version)
+	}
+	var all []string
+	if _, err := exec.LookPath(path); err == nil {
+		all = append(all, path)
+	} else if os.Getenv("VALKEY_BIN") != "" && !errors.Is(err, os.ErrNotExist) {
+		tb.Fatalf("VALKEY_BIN: %v", err)
+	}
+	for _, path := range filepath.SplitList(os.Getenv("STORE_BINS")) {
+		if _, err := exec.LookPath(path); err != nil {
+			tb.Fatalf("STORE_BINS: %v", err)
+		}
+		all = append(all, path)
+	}
+	if len(all) == 0 {
+		notRun(tb)
+	}
+	return all
+}
+
+// notRun skips the test and says so at the end of make test.
+func notRun(tb testing.TB) {
+	tb.Helper()
+	const why = "the shared store on a real server: run `make valkey`, or set VALKEY_BIN"
+	if path := os.Getenv("SLUICE_NOT_RUN"); path != "" {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600) //nolint:gosec // make names it
+		if err != nil {
+			tb.Fatal(err)
+		}
+		_, err = fmt.Fprintln(f, why)
+		if err := errors.Join(err, f.Close()); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	tb.Skip(why)
+}
+
+// A Server is one that runs until the test ends.
+type Server struct {
+	// Addr is its address on 127.0.0.1.
+	Addr string
+	// Dir is its directory.
+	Dir string
+
+	tb     testing.TB
+	binary string
+	args   []string
+	cmd    *exec.Cmd
+}
+
+// Start runs the first of [Binaries] with more arguments, such as "--maxmemory", "1mb".
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	return StartBinary(tb, Binaries(tb)[0], args...)
+}
+
+// StartBinary is Start for one of [Binaries].
+func StartBinary(tb testing.TB, binary string, args ...string) *Server {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a port that is free
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &Server{Addr: l.Addr().String(), Dir: tb.TempDir(), tb: tb, binary: binary, args: args}
+	_ = l.Close()
+	s.Run()
+	tb.Cleanup(s.Kill)
+	return s
+}
+
+// Run starts the server if it does not run, empty, and waits until it answers.
+func (s *Server) Run() {
+	s.tb.Helper()
+	if s.cmd != nil {
+		return
+	}
+	_, port, _ := net.SplitHostPort(s.Addr)
+	args := append([]string{
+		"--port", port, "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "", "--appendonly", "no",
+		"--logfile", filepath.Join(s.Dir, "log"),
+	}, s.args...)
+	s.cmd = exec.Command(s.binary, args...) //nolint:gosec,noctx // a server of the developer's; Kill ends it
+	s.cmd.SysProcAttr = deathSignal()
+	if err := s.cmd.Start(); err != nil {
+		s.tb.Fatalf("start %s: %v", s.binary, err)
+	}
+	for end := clock().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := s.Command("PING"); err == nil || strings.HasPrefix(err.Error(), "NOAUTH") {
+			return
+		} else if clock().After(end) {
+			log, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
+			s.tb.Fatalf("%s does not answer: %v\n%s", s.binary, err, log)
+		}
+	}
+}
+
+// Kill ends the server at once. It may be started again with Run.
+func (s *Server) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+	s.cmd = nil
+}
+
+// Stop stops the server's process until Continue: it neither answers nor closes connections.
+func (s *Server) Stop() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Continue lets a server go on that was stopped.
+func (s *Server) Continue() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
+
+// Command sends one command on a connection of its own and returns the first line of the
+// answer, or the whole of a bulk string. An error that the server answers is an error.
+func (s *Server) Command(args ...string) (string, error) {
+	conn, err := net.DialTimeout("tcp", s.Addr, 5*time.Second) //nolint:noctx // bounded
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close() //nolint:errcheck // what matters has been read
+	_ = conn.SetDeadline(clock().Add(10 * time.Second))
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "*%d\r\n", len(args))
+	for _, a := range args {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	if _, err := conn.Write(b.Bytes()); err != nil {
+		return "", err
+	}
+	r := bufio.NewReader(conn)
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimSpace(line)
+	switch {
+	case strings.HasPrefix(line, "-"):
+		return "", errors.New(line[1:])
+	case strings.HasPrefix(line, "$") && line != "$-1":
+		text, err := r.ReadString('\n')
+		return strings.TrimSuffix(text, "\r\n"), err
+	}
+	return strings.TrimLeft(line, "+:"), nil
+}
+
+func clock() time.Time { return time.Now() } //nolint:forbidigo // how long a server takes
+
+// Must is [Server.Command] for what must not fail.
+func (s *Server) Must(args ...string) string {
+	s.tb.Helper()
+	answer, err := s.Command(args...)
+	if err != nil {
+		s.tb.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+	return answer
+}

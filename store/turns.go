@@ -1,0 +1,73 @@
+package store
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// Cancel gives back what charges of b hold that wait, of a batch that Decide decided and whose caller
+// went away at the time now. A turn comes back only if no later one has been given out. It does
+// not wait for the store, and keeps neither b nor names.
+func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
+	a := newAsk()
+	defer func() { s.options.Table.Cancel(now, b) }() // what the fallback decided, or the mirror holds
+	at := now + limiter.Time(s.lane.offset.Load())
+	a.call.reset()
+	for i := range b.Decisions {
+		if b.Decisions[i].Wait > 0 {
+			a.call.cancel(at, b, i, names[i])
+		}
+	}
+	if len(a.call.charges) == 0 {
+		return
+	}
+	s.send(a, s.options.Timeout)
+}
+
+// cancel appends that charge i, which waits, gives its turn back.
+func (c *call) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
+	k, turn := b.Charges[i].Policy.Bucket(), b.Turn(now, i)
+	key, _ := c.counter(c.text(name))
+	c.charges = append(c.charges, charge{algorithm: limiter.LeakyBucket, key: key, first: true, place: len(c.args) + 1})
+	c.args = append(c.args, "b", "", "x", flag(k.Fine))
+	c.span(int64(k.Need(b.Decisions[i].Charged)), k.Fine) //nolint:gosec // at most 2^63-1
+	start := len(c.buf)
+	c.buf = strconv.AppendInt(c.buf, int64(turn.Time)/int64(time.Second), 10)
+	c.args = append(c.args, c.since(start))
+	start = len(c.buf)
+	c.buf = strconv.AppendInt(c.buf, int64(turn.Time)%int64(time.Second), 10)
+	c.buf = append(c.buf, sixteenths[turn.Sixteenths&15]...)
+	c.args = append(c.args, c.since(start), "0", "0")
+}
+
+// A done is a waiter of whoever can wait for the store.
+type done chan error
+
+func (d done) Decided(err error) { d <- err }
+
+// Reset makes a counter as new, and returns what was used of it. The name of a fixed window lacks
+// its start: the current one is reset. It returns [ErrAway] if the store is away.
+func (s *Store) Reset(ctx context.Context, p *limiter.Policy, name []byte) (used uint64, err error) {
+	now := limiter.Time(clock().UnixNano())
+	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}
+	a := newAsk()
+	a.call.encode(now+limiter.Time(s.lane.offset.Load()), b, [][]byte{name}, s.options.Jitter)
+	a.call.args[a.call.charges[0].place+1] = "z"
+	answer := make(done, 1)
+	a.now, a.batch, a.waiter, a.strict = now, b, answer, true
+	if !s.send(a, s.options.Timeout) {
+		return 0, ErrAway
+	}
+	select {
+	case err = <-answer:
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return b.Decisions[0].Before, nil
+}

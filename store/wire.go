@@ -1,0 +1,221 @@
+package store
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+const (
+	// mostHits is what hits of counts are cut to. No limit is so high, and sums of counts and
+	// hits stay below 2^53, where the script's numbers end.
+	mostHits = 1 << 33
+
+	// The most and the least that the script compares a level with: always above and
+	// always below it.
+	alwaysRoom = 1 << 62
+	neverRoom  = -1
+)
+
+// A call is the charges of one request in the words of the script. Its strings lie in its own
+// memory, so that it outlives the batch that it was made from.
+type call struct {
+	charges []charge
+	keys    []string // the counters
+	args    []string // with keys to be numbered: see charge.place
+	buf     []byte
+}
+
+// A charge is what the reply is read by.
+type charge struct {
+	algorithm limiter.Algorithm
+	key       int          // into call.keys
+	first     bool         // of the call on its counter
+	place     int          // into call.args, of the counter's number
+	end       limiter.Time // of a fixed window
+	length    int64        // of a sub-window
+	k         int64        // sub-windows beside the newest
+}
+
+// reset empties c and keeps its memory.
+func (c *call) reset() {
+	clear(c.keys)
+	clear(c.args)
+	c.charges, c.keys, c.args, c.buf = c.charges[:0], c.keys[:0], c.args[:0], c.buf[:0]
+}
+
+// encode makes c the charges of b, whose fixed windows are those of the time now. The name of
+// a fixed window lacks its start. jitter is the most that a fixed window's key outlives it.
+func (c *call) encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) {
+	c.reset()
+	b.SetOff()
+	if n := len(b.Charges); n > 1 {
+		c.args = append(c.args, "g", c.number(int64(n)), flag(b.QuotaPass))
+	}
+	for i := range b.Charges {
+		from := &b.Charges[i]
+		if len(b.Charges) > 1 {
+			c.args = append(c.args, c.number(int64(from.Group)), modes[from.Mode&3])
+		}
+		c.charge(now, b, i, names[i], jitter) //nolint:gosec // names has as many
+	}
+}
+
+var modes = [4]string{limiter.Enforce: "e", limiter.Shadow: "s", limiter.Quota: "q", 3: "e"}
+
+func flag(on bool) string {
+	if on {
+		return "1"
+	}
+	return "0"
+}
+
+// charge appends charge i of b.
+func (c *call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, jitter time.Duration) {
+	from, hits := &b.Charges[i], b.Hits(i)
+	p := from.Policy
+	at := charge{algorithm: p.Algorithm}
+	act := "t"
+	switch {
+	case from.Refund:
+		act = "u"
+	case p.CountRefused:
+		act = "c"
+	case hits == 0:
+		act = "k"
+	}
+	switch p.Algorithm {
+	case limiter.SlidingWindow, limiter.SlidingLog, limiter.TokenBucket, limiter.LeakyBucket:
+		at.key, at.first = c.counter(c.text(name))
+	default:
+		at.algorithm, at.end = limiter.FixedWindow, p.WindowEnd(now)
+		start := len(c.buf)
+		c.buf = append(c.buf, name...)
+		c.buf = strconv.AppendInt(c.buf, int64(at.end-limiter.Time(p.Window))/int64(time.Second), 10)
+		at.key, at.first = c.counter(c.since(start))
+	}
+	letter := letters[at.algorithm]
+	at.place = len(c.args) + 1
+	c.args = append(c.args, letter, "", act)
+	switch at.algorithm {
+	case limiter.SlidingWindow:
+		length, k := p.Ring()
+		at.length, at.k = int64(length), int64(k)
+		span := (at.length/int64(time.Second)+1)*(at.k+2) + 1
+		c.counts(hits, p.Limit)
+		c.args = append(c.args, c.number(at.length/int64(time.Second)), c.number(at.length%int64(time.Second)),
+			c.number(at.k), c.number(span))
+	case limiter.SlidingLog:
+		c.counts(hits, min(p.Limit, limiter.MaxLog))
+		c.args = append(c.args, c.number(int64(p.Window/time.Second)))
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		c.bucket(from, hits, b.Budget)
+	default:
+		c.counts(hits, p.Limit)
+		late := rand.Int64N(int64(min(jitter, p.Window)/time.Second) + 1) //nolint:gosec // no secret
+		c.args = append(c.args, c.number(int64(at.end)/int64(time.Second)+late))
+	}
+	c.charges = append(c.charges, at)
+}
+
+var letters = [...]string{
+	limiter.FixedWindow: "f", limiter.SlidingWindow: "r", limiter.SlidingLog: "l",
+	limiter.TokenBucket: "b", limiter.LeakyBucket: "b",
+}
+
+// counts appends the numbers of an algorithm that counts.
+func (c *call) counts(hits uint64, limit uint32) {
+	c.args = append(c.args, c.number(int64(min(hits, mostHits))), c.number(int64(limit)))
+}
+
+// bucket appends the numbers of a bucket: whether it has sixteenths, what the hits cost, the
+// level that they may leave, and the level that debt ends at, or from which on hits wait.
+func (c *call) bucket(from *limiter.Charge, hits uint64, budget time.Duration) {
+	p, k := from.Policy, from.Policy.Bucket()
+	leaky := p.Algorithm == limiter.LeakyBucket
+	most, mark := int64(k.Full+k.Within(budget)), int64(alwaysRoom) //nolint:gosec // levels are below 2^62
+	switch {
+	case from.Refund && leaky, from.Refund && k.Step == 0:
+		most = int64(k.Full) //nolint:gosec // as above
+	case from.Refund:
+		most = alwaysRoom
+	case hits == 0:
+		most = int64(k.Full + k.Hold) //nolint:gosec // as above
+	}
+	switch {
+	case k.Step == 0 && !from.Refund && hits > 0:
+		most, mark = neverRoom, neverRoom
+	case k.Step == 0 && !from.Refund:
+		most = alwaysRoom
+	case p.CountRefused:
+		mark = int64(k.Full + k.Debt) //nolint:gosec // as above
+	case leaky:
+		mark = int64(k.Full) //nolint:gosec // as above
+	}
+	c.args = append(c.args, flag(k.Fine))
+	c.span(int64(k.Need(hits)), k.Fine) //nolint:gosec // at most 2^63-1
+	c.span(most, k.Fine)
+	c.span(mark, k.Fine)
+}
+
+// span appends seconds and nanoseconds of ticks, of 1/16 ns each if fine is set.
+func (c *call) span(ticks int64, fine bool) {
+	if ticks < 0 {
+		c.args = append(c.args, "-1", "0")
+		return
+	}
+	rest := int64(0)
+	if fine && ticks != alwaysRoom {
+		ticks, rest = ticks/16, ticks%16
+	}
+	start := len(c.buf)
+	c.buf = strconv.AppendInt(c.buf, ticks/int64(time.Second), 10)
+	c.args = append(c.args, c.since(start))
+	start = len(c.buf)
+	c.buf = strconv.AppendInt(c.buf, ticks%int64(time.Second), 10)
+	if rest > 0 {
+		c.buf = append(c.buf, sixteenths[rest]...)
+	}
+	c.args = append(c.args, c.since(start))
+}
+
+var sixteenths = [16]string{
+	"", ".0625", ".125", ".1875", ".25", ".3125", ".375", ".4375",
+	".5", ".5625", ".625", ".6875", ".75", ".8125", ".875", ".9375",
+}
+
+// counter returns the place of a counter in c.keys, and whether it was not there yet.
+func (c *call) counter(name string) (place int, first bool) {
+	if place = slices.Index(c.keys, name); place >= 0 {
+		return place, false
+	}
+	c.keys = append(c.keys, name)
+	return len(c.keys) - 1, true
+}
+
+// number returns n as text.
+func (c *call) number(n int64) string {
+	if n >= 0 && n < 10 {
+		return "0123456789"[n : n+1]
+	}
+	start := len(c.buf)
+	c.buf = strconv.AppendInt(c.buf, n, 10)
+	return c.since(start)
+}
+
+// text returns a copy of b.
+func (c *call) text(b []byte) string {
+	start := len(c.buf)
+	c.buf = append(c.buf, b...)
+	return c.since(start)
+}
+
+// since returns what was appended to c.buf. It stays true if c.buf moves, until c is reset.
+func (c *call) since(start int) string {
+	b := c.buf[start:]
+	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // b is not written again before
+}
