@@ -26,6 +26,9 @@ type cli struct {
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of rule files, for editors."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 
+	Completion completionCmd `cmd:"" help:"Print what lets bash, zsh or fish complete the command line."`
+	Man        manCmd        `cmd:"" hidden:"" help:"Print the manual page."`
+
 	PrintVersion printVersion `name:"version" help:"Print the version."`
 }
 

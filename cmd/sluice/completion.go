@@ -1,0 +1,102 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/shell"
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+type completionCmd struct {
+	Shell string   `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+	Words []string `arg:"" optional:"" passthrough:"" hidden:"" help:"Behind --, the words of a command line after the program's name; what may stand in place of the last one is printed."`
+}
+
+// Run prints the script, or what completes the words.
+func (k completionCmd) Run(c console, app *kong.Kong) error {
+	if len(k.Words) == 0 {
+		_, err := c.out.Write([]byte(shell.Script(k.Shell)))
+		return err
+	}
+	words := k.Words
+	if words[0] == "--" {
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	return shell.Complete(app.Model, completedRules{c}, words).Write(c.out)
+}
+
+// completedRules are the rules that completed words name.
+type completedRules struct{ console }
+
+var _ shell.Rules = completedRules{}
+
+func (r completedRules) load(paths []string) *descriptors.Set {
+	if slices.Contains(paths, "-") {
+		return nil // the input is the shell's
+	}
+	// The domains of one file may be merged or not: for what may come next it is the same.
+	set, err := (&ruleFlags{MergeDomains: true}).loadGood(r.console, paths)
+	if err != nil {
+		return nil
+	}
+	return set
+}
+
+// Domains implements [shell.Rules].
+func (r completedRules) Domains(paths []string) []string {
+	set := r.load(paths)
+	if set == nil {
+		return nil
+	}
+	return set.Domains()
+}
+
+// Keys implements [shell.Rules].
+func (r completedRules) Keys(paths []string, domain, descriptor string) []string {
+	set := r.load(paths)
+	if set == nil {
+		return nil
+	}
+	before := "" // the entries that are complete
+	if i := strings.LastIndexByte(descriptor, ','); i >= 0 {
+		before = descriptor[:i+1]
+	}
+	depth := strings.Count(before, ",")
+	var keys []string
+	for _, limit := range set.Limits {
+		levels := limit.Rule.Levels()
+		if domain != "" && limit.Rule.Domain() != domain || len(levels) <= depth || !below(before, levels) {
+			continue
+		}
+		next := before + levels[depth].Key + "="
+		if value := levels[depth].Value; !strings.Contains(value, "*") {
+			next += value
+		}
+		keys = append(keys, next)
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// below reports whether the levels begin with the keys of the entries.
+func below(entries string, levels []rules.Level) bool {
+	for i, entry := range strings.Split(strings.TrimSuffix(entries, ","), ",") {
+		key, _, _ := strings.Cut(entry, "=")
+		if entries != "" && levels[i].Key != key {
+			return false
+		}
+	}
+	return true
+}
+
+type manCmd struct{}
+
+// Run prints the manual page.
+func (manCmd) Run(c console, app *kong.Kong) error { return shell.Manual(c.out, app.Model, version()) }

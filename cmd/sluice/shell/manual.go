@@ -1,0 +1,76 @@
+package shell
+
+import (
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Manual writes the manual page of section 1, in the macros of man(7). The version stands in its
+// footer.
+func Manual(w io.Writer, app *kong.Application, version string) error {
+	p := &page{}
+	p.macro("TH", strings.ToUpper(app.Name), "1", "", app.Name+" "+version, "")
+	p.macro("SH", "NAME")
+	p.text(app.Name + " - " + app.Help)
+	p.macro("SH", "SYNOPSIS")
+	for _, command := range app.Leaves(true) {
+		p.macro("B", app.Name+" "+command.Path())
+		p.text(strings.TrimSpace(strings.TrimPrefix(command.Summary(), command.Path())))
+		p.macro("br")
+	}
+	p.macro("SH", "COMMANDS")
+	p.text("Without a command, " + app.Name + " does what its default command does.")
+	for _, command := range app.Leaves(true) {
+		p.macro("SS", app.Name+" "+command.Summary())
+		p.text(command.Help)
+		for _, arg := range command.Positional {
+			p.macro("TP")
+			p.macro("I", arg.Summary())
+			p.text(arg.Help)
+		}
+		group := ""
+		for _, flag := range command.Flags {
+			if flag.Hidden {
+				continue
+			}
+			if flag.Group != nil && flag.Group.Title != group {
+				group = flag.Group.Title
+				p.macro("PP")
+				p.text(group)
+			}
+			p.macro("TP")
+			p.macro("B", flag.String())
+			p.text(flag.Help)
+		}
+	}
+	p.macro("SH", "EXIT STATUS")
+	p.text("0 for success, 1 for failure, 2 for a wrong command line or environment.")
+	_, err := io.WriteString(w, strings.Join(p.lines, "\n")+"\n")
+	return err
+}
+
+// page is text in the macros of man(7).
+type page struct{ lines []string }
+
+func (p *page) macro(name string, args ...string) {
+	for i, arg := range args {
+		args[i] = `"` + strings.ReplaceAll(escaped(arg), `"`, `\(dq`) + `"`
+	}
+	p.lines = append(p.lines, strings.Join(append([]string{"." + name}, args...), " "))
+}
+
+func (p *page) text(text string) {
+	for line := range strings.SplitSeq(escaped(text), "\n") {
+		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
+			line = `\&` + line // or it would be a macro
+		}
+		p.lines = append(p.lines, line)
+	}
+}
+
+// escaped is text without what troff reads as its own. A hyphen stays one that can be copied.
+func escaped(text string) string {
+	return strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
+}
