@@ -25,6 +25,7 @@ const serviceName = "envoy.service.ratelimit.v3.RateLimitService"
 // So neither becomes a protobuf message.
 type exchange struct {
 	call    Call
+	trace   *callTrace // of the own transport; nil without tracing
 	request []byte
 	reply   []byte
 	large   bool // it answered a request of more than maxKept

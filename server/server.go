@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/stats"
 
 	"github.com/sluice-ratelimit/sluice/server/guard"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -28,7 +29,7 @@ import (
 type Options struct {
 	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
 	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"Who may connect to the socket file of --grpc-addr: 0660 is its user and group, 0666 everyone who reaches the file. Default 0660."`
-	Transport      string      `group:"listeners" name:"grpc-transport" enum:"grpc-go,own" default:"grpc-go" placeholder:"grpc-go|own" help:"What carries gRPC: grpc-go, or sluice's own transport, which is being built: it makes no spans. Default grpc-go."`
+	Transport      string      `group:"listeners" name:"grpc-transport" enum:"grpc-go,own" default:"grpc-go" placeholder:"grpc-go|own" help:"What carries gRPC: grpc-go, or sluice's own transport, which is being built. Default grpc-go."`
 	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
 	// JSON is off where /json must not be asked without identifying its client.
 	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`
@@ -71,6 +72,7 @@ type Server struct {
 	logger   *zap.Logger
 	health   *liveness
 	draining chan struct{} // closed when the drain delay is over
+	tracer   stats.Handler // nil without tracing
 	grpc     transport     // nil without a gRPC listener
 	grpcConn net.Listener
 	http     []*httpListener
@@ -87,6 +89,9 @@ func New(options Options, service *Service, metrics *telemetry.Metrics, logger *
 	s := &Server{
 		options: options, service: service, metrics: metrics, logger: logger,
 		draining: make(chan struct{}),
+	}
+	if options.Tracing != nil {
+		s.tracer = newTracer(options.Tracing)
 	}
 	var ruled func() bool
 	if options.UnhealthyWithoutRules {
@@ -110,8 +115,6 @@ func (s *Server) Listen(ctx context.Context) error {
 		return errors.New("clients without certificates cannot be told apart: an allow-list needs TLS with authorities")
 	case s.options.JSONAddr != "" && secure == nil:
 		return errors.New("json listener: it needs TLS")
-	case s.options.Transport == transportOwn && s.options.Tracing != nil:
-		return errors.New("--grpc-transport=own makes no spans yet: --tracing needs --grpc-transport=grpc-go")
 	}
 	h := newHandler(s.service, s.logger, s.options.StatusCodes == "precise")
 	h.tell = newTell(s.options.Tracing, s.logger)
@@ -180,8 +183,11 @@ func (s *Server) Listen(ctx context.Context) error {
 // newOwn returns the own transport.
 func (s *Server) newOwn(h *handler, creds credentials.TransportCredentials) *wire {
 	b := newBridge(s.unaryInterceptors(), s.streamInterceptors())
+	if s.options.Tracing != nil {
+		b.traces = keepTraces(s.options.Tracing.Headers)
+	}
 	s.register(b, withMetadata{b}, h)
-	return newWire(s.options.Limits, h, b, creds)
+	return newWire(s.options.Limits, h, b, s.tracer, creds)
 }
 
 // newGRPC returns grpc-go's transport.
@@ -204,8 +210,8 @@ func (s *Server) newGRPC(h *handler, creds credentials.TransportCredentials) *gr
 	}
 	options = append(options, grpc.ChainUnaryInterceptor(s.unaryInterceptors()...), grpc.ChainStreamInterceptor(s.streamInterceptors()...))
 	options = append(options, grpc.Creds(guarding.Credentials(creds)), grpc.InTapHandle(headers.inspect))
-	if s.options.Tracing != nil {
-		options = append(options, tracingOption(s.options.Tracing))
+	if s.tracer != nil {
+		options = append(options, grpc.StatsHandler(s.tracer))
 	}
 	server := grpc.NewServer(options...)
 	s.register(server, server, h)

@@ -9,20 +9,20 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
 
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// tracingOption makes a span for each rate-limit request. Health checks and reflection have none.
+// newTracer makes a span for each rate-limit request. Health checks and reflection have none.
 // Neither have calls of unknown methods: their names would be a stranger's.
-func tracingOption(t *telemetry.Tracing) grpc.ServerOption {
-	return grpc.StatsHandler(otelgrpc.NewServerHandler(
+func newTracer(t *telemetry.Tracing) stats.Handler {
+	return otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(t.Provider),
 		otelgrpc.WithPropagators(t.Propagator),
 		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // Prometheus has them
 		otelgrpc.WithFilter(filters.FullMethodName("/"+serviceName+"/ShouldRateLimit")),
-	))
+	)
 }
 
 // traceDecision adds what was decided to the request's span, if it is recorded.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/stats"
 
 	"github.com/sluice-ratelimit/sluice/h2"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
@@ -41,6 +42,7 @@ type wire struct {
 	limits  Limits
 	handler *handler
 	bridge  *bridge
+	stats   stats.Handler // of tracing; nil without
 	creds   credentials.TransportCredentials
 	clock   *clock.Clock
 	logger  *zap.Logger // see rareLogger
@@ -71,13 +73,13 @@ const (
 )
 
 // newWire returns a transport. The bridge has all services.
-func newWire(l Limits, h *handler, b *bridge, creds credentials.TransportCredentials) *wire {
+func newWire(l Limits, h *handler, b *bridge, tracing stats.Handler, creds credentials.TransportCredentials) *wire {
 	var encodings []string
 	if encoding.GetCompressor(gzipEncoding) != nil {
 		encodings = append(encodings, gzipEncoding)
 	}
 	return &wire{
-		limits: l, handler: h, bridge: b, creds: creds, clock: h.clock, logger: h.rare,
+		limits: l, handler: h, bridge: b, stats: tracing, creds: creds, clock: h.clock, logger: h.rare,
 		h2: h2.NewServer(h2.Options{
 			Limits: h2.Limits{
 				MaxStreams:      int(l.MaxStreams),

@@ -20,7 +20,8 @@ import (
 // Services must be registered before the first connection.
 type bridge struct {
 	services map[string]*grpc.ServiceDesc
-	methods  []bridgedMethod // by the numbers that h2 has for them
+	methods  []bridgedMethod                  // by the numbers that h2 has for them
+	traces   func(name []byte, size int) bool // keeps the headers that tracing reads; nil without
 	unary    grpc.UnaryServerInterceptor
 	stream   grpc.StreamServerInterceptor
 }
@@ -46,7 +47,13 @@ func newBridge(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerIn
 
 // RegisterService implements [grpc.ServiceRegistrar]. Calls have no metadata, which none of our
 // services reads: a client could have each of many calls keep 128 KiB of it.
-func (b *bridge) RegisterService(d *grpc.ServiceDesc, server any) { b.register(d, server, nil) }
+func (b *bridge) RegisterService(d *grpc.ServiceDesc, server any) {
+	if d == &serviceDesc {
+		b.register(d, server, b.traces)
+		return
+	}
+	b.register(d, server, nil)
+}
 
 // withMetadata registers services whose calls have metadata.
 type withMetadata struct{ *bridge }

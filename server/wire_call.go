@@ -28,36 +28,39 @@ func (c *wireCalls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
 		}
 		return nil, s, b
 	}
-	message := call.Message
+	trace, message := c.trace(call), call.Message
 	if call.Encoding != "" {
 		var err error
 		if message, err = inflate(call.Encoding, message, c.wire.limits.MaxMessageBytes); err != nil {
+			trace.answered(nil, err)
 			return nil, statusOf(err), nil
 		}
 	}
-	return c.shouldRateLimit(call, message)
+	trace.received(message)
+	return c.shouldRateLimit(call, message, trace)
 }
 
 // shouldRateLimit answers a rate-limit request.
-func (c *wireCalls) shouldRateLimit(call *h2.Call, message []byte) ([]byte, h2.Status, h2.Later) {
+func (c *wireCalls) shouldRateLimit(call *h2.Call, message []byte, trace *callTrace) ([]byte, h2.Status, h2.Later) {
 	h := c.wire.handler
 	if c.x == nil {
 		c.x, _ = exchanges.Get().(*exchange)
 	}
 	x := c.x
-	x.call.client = c.client
+	x.call.client, x.trace = c.client, trace
 	x.large = x.large || len(message) > maxKept
 	deadline := never
 	if call.HasTimeout {
 		deadline = c.wire.clock.Elapsed() + call.Timeout
 	}
-	reply, delay, took, err := h.decide(context.Background(), deadline, &x.call, message)
+	reply, delay, took, err := h.decide(trace.contextOf(), deadline, &x.call, message)
 	if delay > 0 {
 		x.reply = reply
 		c.x = nil // it is the held reply's
 		return nil, h2.Status{}, c.hold(call.Stream, x, delay, took)
 	}
 	h.done(err, took)
+	trace.answered(reply, err)
 	return reply, statusOf(err), nil
 }
 
@@ -91,6 +94,7 @@ func (r *heldReply) sendLocked() {
 	h := c.wire.handler
 	h.service.metrics.WaitingCalls.Dec()
 	h.done(nil, r.took)
+	r.x.trace.answered(r.x.reply, nil)
 	r.x.release()
 }
 
@@ -106,7 +110,9 @@ func (r *heldReply) Cancel() {
 	h.service.Cancel(now, &r.x.call)
 	h.service.metrics.WaitingCalls.Dec()
 	h.service.metrics.CancelledWaits.Inc()
-	h.done(status.FromContextError(context.Canceled).Err(), r.took)
+	err := status.FromContextError(context.Canceled).Err()
+	h.done(err, r.took)
+	r.x.trace.end(err)
 	r.x.release()
 }
 

@@ -72,7 +72,7 @@ func newBridged(c *wireConn, call *h2.Call, m *bridgedMethod, whole bool) (*brid
 	if whole {
 		b.message, b.has, b.compressed, b.end = bytes.Clone(call.Message), true, call.Encoding != "", io.EOF
 	}
-	ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: c.raw.RemoteAddr(), LocalAddr: c.raw.LocalAddr(), AuthInfo: c.info})
+	ctx := peer.NewContext(context.Background(), c.peer())
 	ctx = metadata.NewIncomingContext(ctx, incoming)
 	ctx = grpc.NewContextWithServerTransportStream(ctx, (*bridgedTransport)(b))
 	if call.HasTimeout {
