@@ -25,6 +25,12 @@ func TestFuzzTargetsHaveInputs(t *testing.T) {
 		"header blocks":   "h2.FuzzHeaderBlocks",
 		"Huffman codes":   "h2.FuzzHuffman",
 		"Envoy's files":   "envoyconfig.FuzzRead",
+		"default logs":    "simulate.FuzzText",
+		"logs by format":  "simulate.FuzzFormat",
+		"JSON logs":       "simulate.FuzzJSON",
+		"OTLP logs":       "simulate.FuzzOTLP",
+		"CSV logs":        "simulate.FuzzCSV",
+		"logged requests": "simulate.FuzzRequests",
 	} {
 		if !known[target] {
 			t.Errorf("%s: there is no %s", read, target)

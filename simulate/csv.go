@@ -1,5 +1,147 @@
 package simulate
 
-import "errors"
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
 
-func newCSVFormat(map[string]string, [][]byte) (format, error) { return nil, errors.New("csv") }
+// csvFormat is lines of fields with commas between them (RFC 4180), the first of which
+// names them. A field cannot have a new line.
+type csvFormat struct {
+	named
+	header []byte
+	slots  []int
+}
+
+var (
+	errHeader = errors.New("is the header") // of another log
+	errQuote  = errors.New("has a quote without its end, or text after one")
+	errFields = errors.New("has more or fewer fields than the header")
+)
+
+func newCSVFormat(names map[string]string, sample [][]byte) (*csvFormat, error) {
+	f := &csvFormat{header: sample[0]}
+	f.names = names
+	err := eachField(sample[0], nil, func(_, _ int, value []byte) {
+		f.first = append(f.first, string(value))
+	})
+	if err != nil || len(f.first) < 2 {
+		return nil, fmt.Errorf("the first line is no header of CSV: %q", shorten(sample[0]))
+	}
+	return f, f.check()
+}
+
+func (f *csvFormat) use(l *layout) error {
+	f.slots = make([]int, len(f.first))
+	for i := range f.slots {
+		f.slots[i] = -1
+	}
+	for slot, name := range l.names {
+		if i := slices.Index(f.first, f.calledIn(name)); i >= 0 {
+			f.slots[i] = slot
+		}
+	}
+	return nil
+}
+
+func (f *csvFormat) read(line []byte, v *values) error {
+	if bytes.Equal(line, f.header) {
+		return errHeader
+	}
+	n := 0
+	err := eachField(line, &v.scratch, func(i, column int, value []byte) {
+		n++
+		if i < len(f.slots) && f.slots[i] >= 0 {
+			v.columns[f.slots[i]] = column
+			if !isNone(value) {
+				v.set(f.slots[i], value)
+			}
+		}
+	})
+	if err == nil && n != len(f.first) {
+		err = &lineError{len(line), errFields}
+	}
+	return err
+}
+
+// eachField calls use with each field of a line. Those with quotes in them are put into
+// scratch.
+func eachField(line []byte, scratch *[]byte, use func(i, column int, value []byte)) error {
+	if scratch == nil {
+		scratch = new([]byte)
+	}
+	for i, at := 0, 0; ; i++ {
+		column := at
+		if at == len(line) || line[at] != '"' {
+			j := bytes.IndexByte(line[at:], ',')
+			if j < 0 {
+				use(i, column, line[at:])
+				return nil
+			}
+			use(i, column, line[at:at+j])
+			at += j + 1
+			continue
+		}
+		from := len(*scratch)
+		for at++; ; at++ {
+			j := bytes.IndexByte(line[at:], '"')
+			if j < 0 {
+				return &lineError{column, errQuote}
+			}
+			*scratch = append(*scratch, line[at:at+j]...)
+			if at += j + 1; at == len(line) || line[at] != '"' {
+				break
+			}
+			*scratch = append(*scratch, '"')
+		}
+		use(i, column, slices.Clip((*scratch)[from:]))
+		switch {
+		case at == len(line):
+			return nil
+		case line[at] != ',':
+			return &lineError{at, errQuote}
+		}
+		at++
+	}
+}
+
+// named are the fields of a log that names them, and what --format says they are called.
+type named struct {
+	// names are what fields are called in the log, by our name.
+	names map[string]string
+	// first are the fields of the log's first lines.
+	first []string
+}
+
+// calledIn returns what a field is called in the log, "" if it is not there.
+func (f *named) calledIn(name string) string {
+	if to, ok := f.names[name]; ok {
+		return to
+	}
+	if slices.Contains(f.first, name) {
+		return name
+	}
+	for _, other := range otherNames[name] {
+		if slices.Contains(f.first, other) {
+			return other
+		}
+	}
+	return ""
+}
+
+func (f *named) has(name string) bool { return f.calledIn(name) != "" }
+
+func (f *named) fields() []string { return f.first }
+
+// check returns an error if --format names a field that is not there.
+func (f *named) check() error {
+	for name, field := range f.names {
+		if !slices.Contains(f.first, field) {
+			return fmt.Errorf("--format: %s=%s: the first lines have no such field: they have %s", name, field, strings.Join(f.first, ", "))
+		}
+	}
+	return nil
+}

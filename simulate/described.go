@@ -46,7 +46,7 @@ func (d *described) describe(r *reading) error {
 		domain, hits, list = v.of[d.domain], v.of[d.hits], v.of[d.list]
 		column = v.columns[d.list]
 	}
-	if domain == nil || list == nil {
+	if len(domain) == 0 || list == nil {
 		return &lineError{column, errDescriptors}
 	}
 	if len(d.only) > 0 && !bytes.Equal(d.only, domain) {
@@ -57,7 +57,9 @@ func (d *described) describe(r *reading) error {
 	if err != nil {
 		return &lineError{column, err}
 	}
+	call := r.writer.mark()
 	r.writer.call(domain, uint32(min(addend, 1<<32-1)))
+	asked := r.batch.computed
 	s := scanner{b: list}
 	err = s.list(func() error {
 		r.batch.computed++
@@ -65,6 +67,9 @@ func (d *described) describe(r *reading) error {
 	})
 	if err != nil {
 		return &lineError{column + s.at, err}
+	}
+	if r.batch.computed == asked {
+		r.writer.dropCall(call)
 	}
 	return nil
 }

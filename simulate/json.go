@@ -9,11 +9,8 @@ import (
 
 // jsonFormat is lines of JSON objects.
 type jsonFormat struct {
-	// names are what fields are called in the log, where --format says so: by our name.
-	names map[string]string
-	// first are the fields of the log's first lines.
-	first []string
-	// objects are those of them that hold what the filter keeps of a reply.
+	named
+	// metadata are those of the fields that hold what the filter keeps of a reply.
 	metadata []string
 	wanted   []wantedKey
 }
@@ -41,26 +38,13 @@ var otherNames = map[string][]string{
 
 // calledIn returns what a field is called in the log, "" if it is not there.
 func (f *jsonFormat) calledIn(name string) string {
-	if to, ok := f.names[name]; ok {
+	if to := f.named.calledIn(name); to != "" || name != fieldMetadata || len(f.metadata) == 0 {
 		return to
 	}
-	if slices.Contains(f.first, name) {
-		return name
-	}
-	for _, other := range otherNames[name] {
-		if slices.Contains(f.first, other) {
-			return other
-		}
-	}
-	if name == fieldMetadata && len(f.metadata) > 0 {
-		return f.metadata[0]
-	}
-	return ""
+	return f.metadata[0]
 }
 
 func (f *jsonFormat) has(name string) bool { return f.calledIn(name) != "" }
-
-func (f *jsonFormat) fields() []string { return f.first }
 
 func (f *jsonFormat) use(l *layout) error {
 	f.wanted = nil
@@ -184,7 +168,7 @@ func isMetadata(value []byte) bool {
 	return len(value) > 0 && value[0] == '{' && bytes.Contains(value, []byte(`"domain"`)) && bytes.Contains(value, []byte(`"descriptors"`))
 }
 
-// jsonWords reads what --format says after json or csv: name=field, apart by spaces.
+// fieldNames reads what --format says after json or csv: name=field, apart by spaces.
 func fieldNames(words []string) (map[string]string, error) {
 	names := map[string]string{}
 	for _, word := range words {

@@ -1,5 +1,210 @@
 package simulate
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
 
-func newOTLPFormat(map[string]string, [][]byte) (format, error) { return nil, errors.New("otlp") }
+// otlpFormat is what OpenTelemetry's collectors write as lines of JSON: each has records,
+// each of which has the attributes of a request, or Envoy's text as its body.
+type otlpFormat struct {
+	named
+	wanted []wantedKey
+	// timeSlot is where timeUnixNano goes, -1 if an attribute is the time.
+	timeSlot int
+	// body reads the text, if that has what is wanted; nil if it does not.
+	body *textFormat
+}
+
+var errOTLP = errors.New("has no resourceLogs")
+
+const otlpTime = "timeUnixNano"
+
+func newOTLPFormat(names map[string]string, sample [][]byte) (*otlpFormat, error) {
+	f := &otlpFormat{}
+	f.names = names
+	var bodies [][]byte
+	var first error
+	for _, line := range sample {
+		err := eachRecord(line, func(s *scanner) error {
+			return s.object(func(key []byte) (err error) {
+				switch string(key) {
+				case otlpTime:
+					f.learn(otlpTime)
+					return s.skip()
+				case "body":
+					var body []byte
+					if body, err = s.anyValue(&[]byte{}); len(body) > 0 {
+						bodies = append(bodies, body)
+					}
+					return err
+				case "attributes":
+					return s.attributes(&[]byte{}, func(key, _ []byte) { f.learn(string(key)) })
+				default:
+					return s.skip()
+				}
+			})
+		})
+		if err != nil && first == nil {
+			first = fmt.Errorf("%w: %q", err, shorten(line))
+		}
+	}
+	if len(f.first) == 0 && len(bodies) == 0 {
+		return nil, fmt.Errorf("no line has log records of OpenTelemetry: %w", first)
+	}
+	if len(bodies) > 0 {
+		if body, err := recogniseText(bodies); err == nil {
+			f.body = body
+		}
+	}
+	return f, f.check()
+}
+
+func (f *otlpFormat) learn(name string) {
+	if !slices.Contains(f.first, name) {
+		f.first = append(f.first, name)
+	}
+}
+
+func (f *otlpFormat) has(name string) bool {
+	return f.calledIn(name) != "" || f.body != nil && f.body.has(name) || name == fieldTime && slices.Contains(f.first, otlpTime)
+}
+
+func (f *otlpFormat) fields() []string {
+	if f.body == nil {
+		return f.first
+	}
+	return append(slices.Clip(f.first), f.body.fields()...)
+}
+
+func (f *otlpFormat) use(l *layout) error {
+	f.wanted, f.timeSlot = nil, -1
+	for slot, name := range l.names {
+		if key := f.calledIn(name); key != "" {
+			f.wanted = append(f.wanted, wantedKey{key, slot})
+		} else if name == fieldTime && slices.Contains(f.first, otlpTime) {
+			f.timeSlot = slot
+		}
+	}
+	if f.body != nil {
+		return f.body.use(l)
+	}
+	return nil
+}
+
+// read is never called: a line has several requests.
+func (f *otlpFormat) read([]byte, *values) error { return errOTLP }
+
+func (f *otlpFormat) readAll(line []byte, v *values, request func() error) error {
+	return eachRecord(line, func(s *scanner) error {
+		v.clear()
+		var time, body []byte
+		timeAt := 0
+		err := s.object(func(key []byte) (err error) {
+			switch string(key) {
+			case otlpTime:
+				s.next()
+				timeAt = s.at
+				time, v.scratch, err = s.value(v.scratch)
+			case "body":
+				body, err = s.anyValue(&v.scratch)
+			case "attributes":
+				return s.attributes(&v.scratch, func(key, value []byte) {
+					for _, w := range f.wanted {
+						if w.key == string(key) && value != nil && string(value) != "-" {
+							v.columns[w.slot] = s.at
+							v.set(w.slot, value)
+						}
+					}
+				})
+			default:
+				return s.skip()
+			}
+			return err
+		})
+		if err == nil && f.body != nil && body != nil {
+			err = f.body.read(body, v)
+		}
+		if err != nil {
+			return err
+		}
+		if f.timeSlot >= 0 && v.of[f.timeSlot] == nil && string(time) != "0" {
+			v.columns[f.timeSlot] = timeAt
+			v.set(f.timeSlot, time)
+		}
+		return request()
+	})
+}
+
+// eachRecord calls use with each record of a line. Use takes it.
+func eachRecord(line []byte, use func(s *scanner) error) error {
+	s := scanner{b: line}
+	found := false
+	below := func(name string, inner func() error) func() error {
+		return func() error {
+			return s.object(func(key []byte) error {
+				if string(key) != name {
+					return s.skip()
+				}
+				return s.list(inner)
+			})
+		}
+	}
+	records := below("logRecords", func() error { return use(&s) })
+	err := s.object(func(key []byte) error {
+		if string(key) != "resourceLogs" {
+			return s.skip()
+		}
+		found = true
+		return s.list(below("scopeLogs", records))
+	})
+	switch at := (&lineError{}); {
+	case errors.As(err, &at):
+		return err
+	case err != nil:
+		return &lineError{s.at, err}
+	case !found:
+		return &lineError{0, errOTLP}
+	case s.next() != 0:
+		return &lineError{s.at, errJSON}
+	default:
+		return nil
+	}
+}
+
+// anyValue takes an AnyValue and returns its text: nil of a list.
+func (s *scanner) anyValue(scratch *[]byte) (value []byte, err error) {
+	err = s.object(func(key []byte) (err error) {
+		var text []byte
+		switch string(key) {
+		case "stringValue", "intValue", "doubleValue", "boolValue":
+			text, *scratch, err = s.value(*scratch)
+			value = text
+			return err
+		default:
+			return s.skip()
+		}
+	})
+	return value, err
+}
+
+// attributes takes a list of KeyValue.
+func (s *scanner) attributes(scratch *[]byte, use func(key, value []byte)) error {
+	return s.list(func() error {
+		var name, value []byte
+		err := s.object(func(key []byte) (err error) {
+			switch string(key) {
+			case "key":
+				name, *scratch, err = s.value(*scratch)
+			case "value":
+				value, err = s.anyValue(scratch)
+			default:
+				err = s.skip()
+			}
+			return err
+		})
+		use(name, value)
+		return err
+	})
+}

@@ -138,7 +138,17 @@ func (r *reading) one(line []byte) {
 	}
 	r.values.clear()
 	if many, ok := r.format.(severalFormat); ok {
-		if err := many.readAll(line, r.values, r.request); err != nil {
+		r.batch.read-- // its requests count
+		var inner error
+		err := many.readAll(line, r.values, func() error {
+			r.batch.read++
+			inner = r.request()
+			return inner
+		})
+		if err != nil {
+			if inner == nil {
+				r.batch.read++
+			}
 			r.bad(err)
 		}
 		return
@@ -147,7 +157,10 @@ func (r *reading) one(line []byte) {
 	if err == nil {
 		err = r.request()
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errHeader):
+		r.batch.read--
+	case err != nil:
 		r.bad(err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 )
 
@@ -123,7 +122,8 @@ func newFormat(name string, sample [][]byte) (format, error) {
 }
 
 func newJSONFormat(fields map[string]string, sample [][]byte) (*jsonFormat, error) {
-	f := &jsonFormat{names: fields}
+	f := &jsonFormat{}
+	f.names = fields
 	var first error
 	for _, line := range sample {
 		if err := f.look(line); err != nil && first == nil {
@@ -133,12 +133,7 @@ func newJSONFormat(fields map[string]string, sample [][]byte) (*jsonFormat, erro
 	if len(f.first) == 0 {
 		return nil, fmt.Errorf("no line is a JSON object: %w", first)
 	}
-	for name, field := range fields {
-		if !f.has(name) || !slices.Contains(f.first, field) {
-			return nil, fmt.Errorf("--format: %s=%s: the first lines have no such field: they have %s", name, field, strings.Join(f.first, ", "))
-		}
-	}
-	return f, nil
+	return f, f.check()
 }
 
 // recognise finds the format that most of the first lines have.
@@ -155,7 +150,22 @@ func recognise(sample [][]byte) (format, error) {
 		}
 		return newJSONFormat(nil, sample)
 	}
-	var best format
+	if f, err := recogniseText(sample); err == nil {
+		return f, nil
+	}
+	if f, err := newCSVFormat(nil, sample); err == nil && f.has(fieldTime) {
+		return f, nil
+	}
+	return nil, errUnrecognised(sample[0])
+}
+
+func errUnrecognised(line []byte) error {
+	return fmt.Errorf("the first line is in no format that is known: give Envoy's format string with --format, such as '%%START_TIME%% %%REQ(:PATH)%%'; the line is %q", shorten(line))
+}
+
+// recogniseText finds the text format that most of the first lines have.
+func recogniseText(sample [][]byte) (*textFormat, error) {
+	var best *textFormat
 	most := 0
 	for _, text := range []string{envoyFormat, istioFormat} {
 		f, err := newTextFormat(text)
@@ -169,10 +179,7 @@ func recognise(sample [][]byte) (format, error) {
 	if most*2 > len(sample) {
 		return best, nil
 	}
-	if f, err := newCSVFormat(nil, sample); err == nil && f.has(fieldTime) {
-		return f, nil
-	}
-	return nil, fmt.Errorf("the first line is in no format that is known: give Envoy's format string with --format, such as '%%START_TIME%% %%REQ(:PATH)%%'; the line is %q", shorten(sample[0]))
+	return nil, errUnrecognised(sample[0])
 }
 
 // fitting counts the lines that have a format.

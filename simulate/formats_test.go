@@ -1,0 +1,135 @@
+package simulate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFormats simulates the same four requests in each format.
+func TestFormats(t *testing.T) {
+	const asked = `{"domain":"shop","descriptors":[{"entries":["user=al"]}]}`
+	stamp := func(i int) string { return noon.Add(time.Duration(i) * time.Second).Format(time.RFC3339Nano) }
+	nanos := func(i int) int64 { return noon.Add(time.Duration(i) * time.Second).UnixNano() }
+	lines := func(line func(i, status int) string) string {
+		return line(0, 200) + line(1, 200) + line(2, 200) + line(3, 429)
+	}
+	for _, test := range []struct {
+		name, log, format string
+		// descriptor is empty where the log says what was asked.
+		descriptor string
+	}{
+		{"json of Envoy Gateway", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"start_time":%q,":authority":"a","response_code":%d,"response_flags":null,"user-agent":"a\u006c","x":{"y":[1,{"z":"}"}]}}`+"\n", stamp(i), status)
+		}), "auto", "user={user-agent}"},
+		{"json of Istio", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"start_time":%q,"authority":"al","response_code":%d,"user_agent":"-"}`+"\n", stamp(i), status)
+		}), "auto", "user={:authority}"},
+		{"json with names", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"ts":%d,"code":"%d","who":"al"}`+"\n", nanos(i)/1e6, status)
+		}), "json time=ts status=code", "user={who}"},
+		{"json with what was asked", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"start_time":%q,"response_code":%d,"asked":%s}`+"\n", stamp(i), status, asked)
+		}) + fmt.Sprintf(`{"start_time":%q,"response_code":200,"asked":null}`+"\n", stamp(4)), "auto", ""},
+		{"text with what was asked", lines(func(i, status int) string {
+			return fmt.Sprintf("%d.000000000 %d %s\n", nanos(i)/1e9, status, asked)
+		}), "%START_TIME(%s.%9f)% %RESPONSE_CODE% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)%", ""},
+		{"requests", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"time":%q,"status":%d,"domain":"shop","descriptors":[{"entries":[["user","al"]],"hits":1}]}`+"\n", stamp(i), status)
+		}), "requests", ""},
+		{"csv", "start_time,response_code,who\r\n" + lines(func(i, status int) string {
+			return fmt.Sprintf("%s,%d,\"a\"\"l\"\r\n", stamp(i), status)
+		}), "auto", "user={who}"},
+		{"csv with names", "when,code,who\n" + lines(func(i, status int) string {
+			return fmt.Sprintf("%s,%d,al\n", stamp(i), status)
+		}), "csv time=when status=code", "user={who}"},
+		{"otlp with attributes", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"resourceLogs":[{"resource":{"attributes":[]},"scopeLogs":[{"scope":{},"logRecords":[{"timeUnixNano":"%d","body":{},"attributes":[{"key":"response_code","value":{"stringValue":"%d"}},{"key":"who","value":{"stringValue":"al"}}]}]}]}]}`+"\n", nanos(i), status)
+		}), "auto", "user={who}"},
+		{"otlp with several records and text", `{"resourceLogs":[{"scopeLogs":[{"logRecords":[` + strings.TrimSuffix(lines(func(i, status int) string {
+			return fmt.Sprintf(`{"timeUnixNano":"%d","body":{"stringValue":%q}},`, nanos(i), fmt.Sprintf(`[%s] "GET / HTTP/1.1" %d - 0 1 1 - "-" "al" "-" "-" "-"`, stamp(i), status))
+		}), ",") + "]}]}]}\n", "auto", "user={user-agent}"},
+		{"otlp with what was asked", lines(func(i, status int) string {
+			return fmt.Sprintf(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"%d","attributes":[{"key":"response_code","value":{"intValue":"%d"}},{"key":"metadata","value":{"stringValue":%q}}]}]}]}]}`+"\n", nanos(i), status, asked)
+		}), "otlp", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := Options{Logs: []Input{logOf("log", test.log)}, Rules: compile(t, perUser), Format: test.format, Now: now}
+			if test.descriptor != "" {
+				o.Templates = []*Template{template(t, test.descriptor)}
+			}
+			report, err := Run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if report.Requests != 4 || report.Bad != 0 || report.Recorded == nil || report.Recorded.Agree != 4 || report.Recorded.Denied != 1 || report.Rules.Keys != 1 {
+				t.Errorf("%d requests, %d unreadable %v, recorded %+v, %d keys", report.Requests, report.Bad, report.FirstBad, report.Recorded, report.Rules.Keys)
+			}
+		})
+	}
+}
+
+// TestLogsThatSayTooLittle has errors that say what to do.
+func TestLogsThatSayTooLittle(t *testing.T) {
+	for _, test := range []struct{ name, log, format, descriptor, want string }{
+		{"nothing", "", "auto", "user={x}", "log: no lines"},
+		{"prose", "once upon a time\n", "auto", "user={x}", "in no format that is known"},
+		{"no time", `{"status":200}` + "\n", "auto", "user={x}", "no field is known as the time: say which one is: --format 'json time=FIELD'; the first line has status"},
+		{"no such time", `{"status":200}` + "\n", "json time=ts", "user={x}", "time=ts: the first lines have no such field: they have status"},
+		{"no such field", `{"time":1}` + "\n", "auto", "user={x}", "{x}: the log has no such field: it has time"},
+		{"no descriptors", `{"time":1}` + "\n", "auto", "", "What does Envoy ask?"},
+		{"no JSON", "x\n", "json", "user={x}", "no line is a JSON object"},
+		{"no CSV", "x\n", "csv", "user={x}", "no header of CSV"},
+		{"no OTLP", "{}\n", "otlp", "user={x}", "no line has log records"},
+		{"no line", `{"time":"x"}` + "\n", "auto", "user={time}", "no line can be read"},
+		{"no value", usersLine(noon, 200, "-"), users, "user={x-user}", "no line leads to a descriptor"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := Options{Logs: []Input{logOf("log", test.log)}, Rules: compile(t, perUser), Format: test.format, Now: now}
+			if test.descriptor != "" {
+				o.Templates = []*Template{template(t, test.descriptor)}
+			}
+			_, err := Run(t.Context(), o)
+			if err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(test.want)) {
+				t.Errorf("Run() = %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestTemplates(t *testing.T) {
+	for _, test := range []struct{ template, line, want string }{
+		{"k={:path|path}", "/a?b=c", "k=/a"},
+		{"k={:path|path|lower}", "/A?b=c", "k=/a"},
+		{"k=x{:path}y", "/a", "k=x/ay"},
+		{"k=1,l={:path}", "/a", "k=1,l=/a"},
+		{"k={:path|ip}", "192.0.2.1:80", "k=192.0.2.1"},
+		{"k={:path|ip}", "[2001:db8::1]:80", "k=2001:db8::1"},
+		{"k={:path|prefix:24:64}", "192.0.2.9", "k=192.0.2.0/24"},
+		{"k={:path|prefix:24:64}", "2001:db8::1", "k=2001:db8::/64"},
+		{"k={:path|prefix:24:64}", "nobody", ""},
+		{"k={:path|xff:1}", "192.0.2.1, 192.0.2.2", "k=192.0.2.2"},
+		{"k={:path|xff:2|prefix:8:8}", "192.0.2.1, 198.0.2.2", "k=192.0.0.0/8"},
+		{"k={:path|xff:3}", "192.0.2.1, 198.0.2.2", ""},
+		{"k={:path}", "-", ""},
+	} {
+		set := compile(t, "{domain: shop, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 9}, descriptors: [{key: l, rate_limit: {unit: day, requests_per_unit: 9}}]}]}")
+		report, err := Run(t.Context(), Options{
+			Logs: []Input{logOf("log", "2026-11-21T12:00:00Z \""+test.line+"\"\n")}, Rules: set, Format: `%START_TIME% "%REQ(:PATH)%"`,
+			Templates: []*Template{template(t, test.template)}, Now: now, ShowValues: true,
+		})
+		got := ""
+		if err == nil {
+			got = report.Rules.Limits[0].Largest[0].Name
+		}
+		if got != test.want {
+			t.Errorf("%s of %q is %q (%v), want %q", test.template, test.line, got, err, test.want)
+		}
+	}
+	for _, text := range []string{"", "k={", "k={}", "k={a|b}", "k={a|prefix}", "k={a|prefix:33:1}", "k={a|xff:0}", "={a}"} {
+		if _, err := ParseTemplate(text); err == nil {
+			t.Errorf("ParseTemplate(%q) = nil, want an error", text)
+		}
+	}
+}
