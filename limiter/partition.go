@@ -59,10 +59,10 @@ func (t *Table) Partitions(now Time, bounds map[string]int64) (map[string]*Parti
 		p := t.partitions[name]
 		if p == nil {
 			p = &Partition{table: t, name: name}
-			if t.common.used() {
-				p.others.Store(&[]*Partition{&t.common})
-			}
 			t.partitions[name] = p
+		}
+		if p.slots.Load() == 0 && t.common.used() {
+			p.others.Store(&[]*Partition{&t.common})
 		}
 		p.slots.Store(n)
 		p.cut(now)
@@ -90,9 +90,10 @@ func (t *Table) retireLocked(now Time) {
 			retired = append(retired, p)
 		}
 	}
-	t.common.others.Store(nil)
 	if len(retired) > 0 {
 		t.common.others.Store(&retired)
+	} else {
+		t.common.others.Store(nil)
 	}
 	t.listDonorsLocked()
 }

@@ -191,6 +191,21 @@ func TestCountersStayWhenABoundChanges(t *testing.T) {
 	}
 }
 
+// It does so as time passes, and if its name had its bound before there were other counters.
+func TestCountersMoveWithAllTheirHits(t *testing.T) {
+	for _, p := range []*Policy{perMinute(50), ringOfTen(50), logOf(50), {Algorithm: TokenBucket, Limit: 1, Window: time.Minute, Burst: 50}} {
+		tab, alone := newTable(t, 1<<20), newTable(t, 1<<20)
+		for i, bound := range []int64{100, 0, 100, 0, 0, 100, 100, 0, 0, 0, 0, 0} {
+			now := min1 + Time(i)*8*sec
+			want := decide(alone, now, take(counterID(1), p)).Decisions[0]
+			b := &Batch{Charges: []Charge{take(counterID(1), p)}, Partition: reserve(t, tab, "d", bound)}
+			if tab.Decide(now, b); b.Decisions[0] != want {
+				t.Errorf("algorithm %d, bound %d: %+v, want %+v", p.Algorithm, bound, b.Decisions[0], want)
+			}
+		}
+	}
+}
+
 // A lower bound evicts what it has no room for, and the memory is free again.
 func TestALowerBoundHolds(t *testing.T) {
 	tab := newTable(t, 1<<20)

@@ -132,6 +132,11 @@ func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after
 			}
 		}
 	} else {
+		if s != v.class { // the counter moves
+			for n := range s.stride() {
+				s.cell(index, n).Store(v.class.cell(v.index, n).Load())
+			}
+		}
 		s.setCount(index, floorMod(v.head, r.k), v.word&payloadMask)
 		for x := v.head + 1; x < after.num; x++ {
 			s.setCount(index, floorMod(x, r.k), 0)
