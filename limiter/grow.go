@@ -220,6 +220,7 @@ func (s *sizeClass) emptyFrozen(block uint64, words [ways]uint64) {
 // copyTo copies a frozen counter, whose word was word, to a slot that takeSlot took and
 // that had the word old.
 func (s *sizeClass) copyTo(from, to, word, old, tag uint64) {
+	s.moves(from, word, s, to/ways, s.known(from/ways, s.at(from).tag.Load()))
 	payload := word &^ generationBit
 	if s.size > 0 {
 		payload = word & payloadMask

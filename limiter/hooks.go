@@ -17,4 +17,5 @@ const (
 	beforeSearch                   // of a size class whose layout has been loaded
 	whileCountersMove              // from one block to another
 	beforeElsewhere                // a log has not been found in the size class of its limit
+	whileSaved                     // a counter is about to be copied by Save
 )

@@ -126,6 +126,11 @@ func (t *Table) move(at Time, sc *sizeClass, c *Charge, v *view, after state, ev
 		return stale
 	}
 	did := t.place(at, sc, tag, c.Policy, v, after, to, true)
+	block := first
+	if did == crowded {
+		block = second
+	}
+	v.class.moves(v.index, v.word, sc, block, id)
 	t.moving[id.Lo%stripes].moves.Add(1)
 	v.class.empty(v.index, v.word)
 	return did

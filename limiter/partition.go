@@ -130,12 +130,19 @@ func (p *Partition) class(policy *Policy) *sizeClass {
 	if have := p.classes[c].Load(); have != nil {
 		return have
 	}
-	each := int64(slotBytes(sizes[c])) * ways
 	start := uint64(2)
 	if p == &t.common {
 		// The more blocks there are at least, the more bits tell counters apart.
+		each := int64(slotBytes(sizes[c])) * ways
 		start = 1 << (bits.Len64(uint64(max(2, min(t.bytes/startShare, t.spare.Load()/2)/each))) - 1)
 	}
+	return p.makeLocked(c, start)
+}
+
+// makeLocked makes a size class that begins with so many blocks. The table's growth lock
+// is held.
+func (p *Partition) makeLocked(c int, start uint64) *sizeClass {
+	t, each := p.table, int64(slotBytes(sizes[c]))*ways
 	s := newSizeClass(sizes[c], start, max(start, uint64(t.bytes/each))) //nolint:gosec // positive
 	t.classes++
 	s.order = t.classes

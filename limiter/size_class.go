@@ -80,6 +80,8 @@ type sizeClass struct {
 	vain atomic.Int64
 	// reclaimed and evicted count as in [Stats].
 	reclaimed, evicted atomic.Uint64
+	// passage is that of the save that is under way, if any.
+	passage atomic.Pointer[passage]
 	// locks serialise the inserts of new counters, so that a counter never gets two
 	// slots. Block i belongs to lock i mod stripes; two are
 	// locked in ascending order. Counters that have a slot need no lock.

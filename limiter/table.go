@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // Bounds and default of [Options.Bytes].
@@ -26,6 +28,9 @@ type Options struct {
 	// 4 KiB, the most [MaxBytes], 256 GiB, or 2 GiB less a byte on 32-bit systems. Every
 	// size of counter that is in use has room for 16 beyond the bound, if need be.
 	Bytes int64
+	// Key is the secret that the IDs of the counters are hashed with. Nothing here hashes,
+	// but a snapshot is of use only with its key. The zero value means a random one.
+	Key identity.Key
 }
 
 // Table holds the counters. All methods may be called concurrently.
@@ -40,6 +45,10 @@ type Table struct {
 	// so that each is in one only. They come before the locks of a size class, and size
 	// classes of smaller counters before those of larger ones.
 	moving [stripes]moveLock
+
+	key identity.Key
+	// saves is held while the counters are saved.
+	saves sync.Mutex
 
 	// bytes bounds the memory, and spare is what no size class has.
 	bytes int64
@@ -65,13 +74,20 @@ func New(opt Options) (*Table, error) {
 	if size < MinBytes || size > MaxBytes {
 		return nil, fmt.Errorf("counter memory of %d bytes: must be %d to %d", size, MinBytes, MaxBytes)
 	}
-	t := &Table{bytes: size, partitions: map[string]*Partition{}}
+	t := &Table{bytes: size, key: opt.Key, partitions: map[string]*Partition{}}
+	if t.key == (identity.Key{}) {
+		t.key = identity.NewKey()
+	}
 	t.common.table = t
 	t.horizon.Store(math.MinInt64)
 	t.spare.Store(size)
 	t.donors.Store(&[]*sizeClass{})
 	return t, nil
 }
+
+// Key returns the secret that the IDs of the counters are to be hashed with: that of
+// [Options], or of the snapshot that the table was loaded from.
+func (t *Table) Key() identity.Key { return t.key }
 
 const (
 	// liveSample is how many slots of a size class are read at least to count the live

@@ -12,8 +12,11 @@ import (
 // who choose the hashed values cannot choose collisions; see [Hasher].
 type ID struct{ Hi, Lo uint64 }
 
+// KeyBytes is the length of a [Key].
+const KeyBytes = 16
+
 // Key is the secret that IDs are hashed with.
-type Key [16]byte
+type Key [KeyBytes]byte
 
 // NewKey returns a random key.
 func NewKey() Key {

@@ -1,0 +1,207 @@
+package limiter
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// duringSave is a writer that does something before each write.
+type duringSave struct {
+	io.Writer
+	do func()
+}
+
+func (w duringSave) Write(b []byte) (int, error) {
+	w.do()
+	return w.Writer.Write(b)
+}
+
+// A bed is a table with counters of all sizes, in the common partition and in one that comes and goes,
+// whose hits are counted.
+type bed struct {
+	tab      *Table
+	counters int
+	policies [][]*Policy
+	limit    atomic.Int64 // which of the policies of one identity
+	own      atomic.Pointer[Partition]
+	// rules is held to write while the partition comes or goes: a request that goes on by the
+	// rules of before counts apart.
+	rules sync.RWMutex
+	// asked and admitted count the hits of each counter, before and after they are charged.
+	asked, admitted []atomic.Int64
+}
+
+func newBed(t *testing.T, counters int) *bed {
+	t.Helper()
+	week, logs := 7*24*time.Hour, func(limit uint32) *Policy {
+		return &Policy{Algorithm: SlidingLog, Limit: limit, Window: 7 * 24 * time.Hour}
+	}
+	policies := [][]*Policy{
+		{{Algorithm: FixedWindow, Limit: 1e6, Window: week}},
+		{{Algorithm: TokenBucket, Limit: 1e6, Window: 1e6 * 1e9, Burst: 1e6}},
+		{{Algorithm: SlidingWindow, Limit: 1e6, Window: week, SubWindows: 10}},
+		{{Algorithm: SlidingLog, Limit: 60, Window: week}},
+		{logs(20), logs(60)},
+	}
+	return &bed{
+		tab: newTable(t, 8<<20), counters: counters, policies: policies,
+		asked: make([]atomic.Int64, 2*len(policies)*counters), admitted: make([]atomic.Int64, 2*len(policies)*counters),
+	}
+}
+
+// hit charges the nth counter, or looks at it.
+func (b *bed) hit(tab *Table, own *Partition, n int, hits uint64) uint64 {
+	of := b.policies[n/2%len(b.policies)]
+	batch := &Batch{Charges: []Charge{{ID: counterID(n), Policy: of[int(b.limit.Load())%len(of)], Hits: hits}}}
+	if n%2 == 1 {
+		batch.Partition = own
+	}
+	b.asked[n].Add(int64(hits))
+	if tab.Decide(min1, batch); !batch.Denied {
+		b.admitted[n].Add(int64(hits))
+	}
+	return batch.Decisions[0].Before
+}
+
+// disturb does something at random that makes counters move, or hits one.
+func (b *bed) disturb(t *testing.T, r *rand.Rand) {
+	t.Helper()
+	switch k := r.IntN(100); {
+	case k == 0:
+		b.limit.Add(1)
+	case k == 1:
+		b.rules.Lock()
+		defer b.rules.Unlock()
+		b.reserve(t, b.tab, r.Int64N(2)*4000)
+	case k < 40:
+		b.rules.RLock()
+		defer b.rules.RUnlock()
+		b.hit(b.tab, b.own.Load(), r.IntN(len(b.asked)), 1)
+	default:
+		var classes []*sizeClass
+		for p := range b.tab.all() {
+			for s := range p.all() {
+				classes = append(classes, s)
+			}
+		}
+		s := classes[r.IntN(len(classes))]
+		if k < 80 {
+			s.leave(b.tab, min1, r.Uint64N(s.inUse()*ways), 1)
+			return
+		}
+		if k < 90 {
+			b.tab.shrink(min1, s, false)
+		} else if b.tab.take(s.blockSize()) {
+			s.resizing.Lock()
+			if s.inUse() >= uint64(len(s.blocks)) || !s.split() {
+				b.tab.spare.Add(s.blockSize())
+			}
+			s.resizing.Unlock()
+		}
+	}
+}
+
+func (b *bed) reserve(t *testing.T, tab *Table, bound int64) *Partition {
+	t.Helper()
+	own, err := tab.Partitions(min1, map[string]int64{"own": bound})
+	if err != nil {
+		t.Error(err)
+	}
+	if tab == b.tab {
+		b.own.Store(own["own"])
+	}
+	return own["own"]
+}
+
+// totals returns what has been counted so far.
+func totals(of []atomic.Int64) []uint64 {
+	out := make([]uint64, len(of))
+	for i := range of {
+		out[i] = uint64(of[i].Load()) //nolint:gosec // not negative
+	}
+	return out
+}
+
+// check holds a snapshot against what was counted before it and after it.
+func (b *bed) check(t *testing.T, snapshot []byte, least, most []uint64) {
+	t.Helper()
+	tab := load(t, snapshot, b.tab.bytes)
+	slots := int64(0)
+	for p := range tab.all() {
+		slots += p.live(min1)
+	}
+	own := b.reserve(t, tab, 4000)
+	some := int64(0)
+	for n := range least {
+		got := b.hit(tab, own, n, 0)
+		if got < least[n] || got > most[n] {
+			t.Fatalf("counter %d of policy %d has used %d in a snapshot, want %d to %d", n, n/2%len(b.policies), got, least[n], most[n])
+		}
+		if got > 0 {
+			some++
+		}
+	}
+	if slots != some {
+		t.Fatalf("%d slots for %d counters", slots, some)
+	}
+}
+
+// Counters that move between the writes of a snapshot are in it, once.
+func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		b := newBed(t, 600)
+		b.reserve(t, b.tab, 4000)
+		for n := range b.asked {
+			b.hit(b.tab, b.own.Load(), n, 1+r.Uint64N(3))
+		}
+		least := totals(b.admitted)
+		var buf bytes.Buffer
+		writes := 0
+		if _, err := b.tab.Save(duringSave{&buf, func() {
+			writes++
+			for range 300 {
+				b.disturb(t, r)
+			}
+		}}, min1); err != nil {
+			t.Fatal(err)
+		}
+		if writes < 5 {
+			t.Fatalf("%d writes", writes)
+		}
+		b.check(t, buf.Bytes(), least, totals(b.asked))
+	}
+}
+
+// So are those that others move and charge at the same time.
+func TestConcurrentSave(t *testing.T) {
+	b := newBed(t, 100)
+	b.reserve(t, b.tab, 4000)
+	for n := range b.asked {
+		b.hit(b.tab, b.own.Load(), n, 1)
+	}
+	together(func(w int, r *rand.Rand) {
+		if w == 0 {
+			for range 10 {
+				least := totals(b.admitted)
+				var buf bytes.Buffer
+				if _, err := b.tab.Save(&buf, min1); err != nil {
+					t.Error(err)
+				}
+				b.check(t, buf.Bytes(), least, totals(b.asked))
+			}
+			return
+		}
+		for range 5000 {
+			b.disturb(t, r)
+		}
+	})
+	if s := b.tab.Stats(); s.Evicted > 0 {
+		t.Errorf("%+v, want none evicted", s)
+	}
+}

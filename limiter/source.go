@@ -1,0 +1,101 @@
+package limiter
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+// sourceBytes is how much a source reads at a time: more than eight of the largest
+// counters.
+const sourceBytes = 512 << 10
+
+// A source reads the parts of a snapshot and sums them up.
+type source struct {
+	r   io.Reader
+	buf []byte
+	// from and to bound what has been read and not yet taken, and summed is where in
+	// buf ends what crc is the checksum of.
+	from, to, summed int
+	crc              uint32
+	read             int64 // how much has been taken
+}
+
+// fill reads until there are n bytes to be taken, at most sourceBytes. It returns an error if there are not
+// so many.
+func (s *source) fill(n int) error {
+	if s.buf == nil {
+		s.buf = make([]byte, sourceBytes)
+	}
+	s.sum()
+	s.to = copy(s.buf, s.buf[s.from:s.to])
+	s.from, s.summed = 0, 0
+	m, err := io.ReadAtLeast(s.r, s.buf[s.to:], n-s.to)
+	s.to += m
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%w: it ends early", ErrDamaged)
+	default:
+		return fmt.Errorf("read counters: %w", err)
+	}
+}
+
+// next takes n bytes, which are valid until the next call.
+func (s *source) next(n int) ([]byte, error) {
+	if s.to-s.from < n {
+		if err := s.fill(n); err != nil {
+			return s.buf[s.from:s.to], err
+		}
+	}
+	b := s.buf[s.from:][:n]
+	s.from += n
+	s.read += int64(n)
+	return b, nil
+}
+
+// number takes a number up to most.
+func (s *source) number(most uint64) (uint64, error) {
+	for n := 1; ; n++ {
+		if s.to-s.from < n {
+			if err := s.fill(n); err != nil {
+				return 0, err
+			}
+		}
+		x, length := binary.Uvarint(s.buf[s.from:s.to])
+		switch {
+		case length == 0:
+			continue
+		case length < 0 || x > most:
+			return 0, fmt.Errorf("%w: a number beyond %d", ErrDamaged, most)
+		}
+		s.from += length
+		s.read += int64(length)
+		return x, nil
+	}
+}
+
+// sum returns the checksum of all that has been taken.
+func (s *source) sum() uint32 {
+	s.crc = crc32.Update(s.crc, castagnoli, s.buf[s.summed:s.from])
+	s.summed = s.from
+	return s.crc
+}
+
+// more reports whether anything is left.
+func (s *source) more() (bool, error) {
+	if s.from < s.to {
+		return true, nil
+	}
+	switch err := s.fill(1); {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, ErrDamaged):
+		return false, nil
+	default:
+		return false, err
+	}
+}
