@@ -17,7 +17,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -43,6 +42,7 @@ type serveCmd struct {
 	XDS      xdsFlags        `embed:"" group:"xds"`
 	Statsd   statsdFlags     `embed:"" group:"statsd"`
 	Tracing  tracingFlags    `embed:"" group:"tracing"`
+	State    stateFlags      `embed:"" group:"state"`
 
 	CounterMemory            int64  `group:"bounds" type:"size" default:"64MiB" placeholder:"SIZE" help:"Memory for counters. Default 64MiB."`
 	ResponseTimeMilliseconds bool   `group:"process" help:"Measure ratelimit_service_response_time_seconds in milliseconds, in spite of its name, for dashboards that expect them."`
@@ -59,6 +59,7 @@ var serveGroups = []kong.Group{
 	{Key: "decisions", Title: "Decisions:"},
 	{Key: "replies", Title: "Replies:"},
 	{Key: "bounds", Title: "Bounds:"},
+	{Key: "state", Title: "Counters over a restart:"},
 	{Key: "statsd", Title: "StatsD:"},
 	{Key: "tracing", Title: "Tracing:"},
 	{Key: "process", Title: "Process:"},
@@ -107,14 +108,15 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	}
 	metrics.WatchLog(log)
 	r := &keeper{metrics: metrics, logger: logger, drainTimeout: s.Server.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow}
-	if r.table, err = limiter.New(limiter.Options{Bytes: s.CounterMemory}); err != nil {
+	var state *stateFile
+	if r.table, state, err = s.State.open(limiter.Options{Bytes: s.CounterMemory}, metrics, logger); err != nil {
 		return fmt.Errorf("--counter-memory: %w", err)
 	}
 	process.BoundMemory(r.table.Stats().Bytes, r.logger)
 	r.metrics.WatchTable(func() telemetry.TableStats { return tableStats(r.table) })
 	r.service = server.NewService(s.settings(), r.table, r.metrics)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.serve(ctx, group, r) })
+	group.Go(func() error { return s.serve(ctx, group, r, state) })
 	return endWithin(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+endingSlack, group.Wait)
 }
 
@@ -132,7 +134,7 @@ func tableStats(table *limiter.Table) telemetry.TableStats {
 }
 
 // serve answers from the rules that r gets. What runs beside it runs in group.
-func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper) error {
+func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, state *stateFile) error {
 	follow := s.followFiles
 	if s.XDS.Target != "" {
 		follow = s.followServer
@@ -168,15 +170,16 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper) 
 			return nil
 		})
 	}
+	defer state.start(ctx)()
 	return srv.Run(ctx)
 }
 
 // compileOptions say how rules compile, wherever they come from.
-func (s *serveCmd) compileOptions() descriptors.Options {
+func (s *serveCmd) compileOptions(r *keeper) descriptors.Options {
 	return descriptors.Options{
 		MergeDomains: s.MergeDomains,
 		AllOrNothing: s.AllOrNothing,
-		HashKey:      identity.NewKey(),
+		HashKey:      r.table.Key(),
 	}
 }
 
@@ -189,7 +192,7 @@ func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, r *ke
 		Defaults:   s.Defaults,
 		AllowEmpty: s.AllowEmpty,
 		StartEmpty: s.StartEmpty,
-		Options:    s.compileOptions(),
+		Options:    s.compileOptions(r),
 		OnLoad: func(u source.Update) error {
 			if ends && u.Err != nil {
 				return u.Err // the process ends with this error
@@ -212,7 +215,7 @@ func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, r *ke
 // followServer takes the rules from a management server. It returns at the end of
 // ctx, or when the first rules are there; before, with --start-without-rules.
 func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, r *keeper) error {
-	x, err := s.XDS.newXDS(r, s.compileOptions())
+	x, err := s.XDS.newXDS(r, s.compileOptions(r))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// stateFlags say whether counters outlive the process.
+type stateFlags struct {
+	File     string        `name:"state-file" placeholder:"PATH" help:"Keep counters over a restart in this file. Its directory needs room for it twice, and must be written to by nobody else. Default none: a restart forgets them."`
+	Interval time.Duration `name:"state-interval" range:"1s..24h" default:"30s" placeholder:"TIME" help:"How often counters are saved to --state-file, beside the end: what a crash loses at most. Default 30s."`
+}
+
+var (
+	errLocked = errors.New("another process has it locked")
+	// errForeign: the file is none of ours, so it must not be replaced.
+	errForeign = errors.New("not a state file")
+)
+
+// A stateFile is where a table's counters are saved. A process that cannot use its file goes on
+// without, since limits that begin anew are better than none.
+type stateFile struct {
+	path     string
+	interval time.Duration
+	table    *limiter.Table
+	metrics  *telemetry.State
+	logger   *zap.Logger
+	unlock   func()
+	// failed is what the last save failed with.
+	failed string
+}
+
+// open returns the table for the counters, with those of the state file if there is one, and
+// where to save them, nil for nowhere.
+func (f *stateFlags) open(opt limiter.Options, metrics *telemetry.Metrics, logger *zap.Logger) (*limiter.Table, *stateFile, error) {
+	table, err := limiter.New(opt)
+	if err != nil || f.File == "" {
+		return table, nil, err
+	}
+	outliveFileLimit()
+	s := &stateFile{path: f.File, interval: f.Interval, table: table, metrics: metrics.State(), logger: logger.With(zap.String("file", f.File))}
+	if s.unlock, err = lockFile(f.File + ".lock"); err != nil {
+		s.without(fmt.Errorf("lock: %w", err), lockRemedy(err))
+		return table, nil, nil
+	}
+	switch err := s.load(opt); {
+	case err == nil:
+		return s.table, s, nil
+	case errors.Is(err, os.ErrNotExist):
+		s.logger.Info("state: there is no file yet: counters begin anew")
+		return table, s, nil
+	case errors.Is(err, errForeign):
+		s.unlock()
+		s.without(err, "it is left as it is: name another file with --state-file, or remove this one")
+		return table, nil, nil
+	default:
+		s.metrics.Errors.Inc()
+		s.logger.Error("state: the file cannot be used: counters begin anew, and the next save replaces it", zap.Error(err), zap.String("remedy", loadRemedy(err)))
+		return table, s, nil
+	}
+}
+
+// without tells that the process goes on without the file.
+func (s *stateFile) without(err error, remedy string) {
+	s.metrics.Errors.Inc()
+	s.logger.Error("state: the file cannot be used: counters begin anew, and this process saves none", zap.Error(err), zap.String("remedy", remedy))
+}
+
+// lockRemedy says what to do where the lock cannot be had.
+func lockRemedy(err error) string {
+	if errors.Is(err, errLocked) {
+		return "give each process a --state-file of its own"
+	}
+	return "--state-file must be in a directory that this user can write to"
+}
+
+// loadRemedy says what to do about a file that is not taken.
+func loadRemedy(err error) string {
+	switch {
+	case errors.Is(err, limiter.ErrOtherBytes):
+		return "none is needed if --counter-memory was changed on purpose"
+	case errors.Is(err, limiter.ErrFormat):
+		return "none is needed after a change of sluice's version"
+	default:
+		return "look after the disk if this happens again"
+	}
+}
+
+// load takes the counters of the file.
+func (s *stateFile) load(opt limiter.Options) error {
+	info, err := os.Stat(s.path)
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%w: it is no regular file", errForeign)
+	}
+	f, err := os.Open(s.path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	began := time.Now()
+	table, saved, err := limiter.Load(f, opt)
+	switch {
+	case errors.Is(err, limiter.ErrNoSnapshot):
+		return fmt.Errorf("%w: %w", errForeign, err)
+	case err != nil:
+		return err
+	}
+	s.table = table
+	s.metrics.Loaded.Set(1)
+	s.metrics.Bytes.Set(float64(saved.Bytes))
+	s.logger.Info("state: counters are those of the file", zap.Int64("counters", saved.Counters), zap.Int64("bytes", saved.Bytes),
+		zap.Duration("age", time.Duration(now()-saved.At).Round(time.Millisecond)), zap.Duration("took", time.Since(began)))
+	return nil
+}
+
+// start saves the counters each interval until end is called, which saves them once more.
+// Nothing must use them any more then. A nil stateFile does nothing.
+func (s *stateFile) start(ctx context.Context) (end func()) {
+	if s == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(s.interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				s.save(s.logger.Debug)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+		s.save(s.logger.Info)
+		s.unlock()
+	}
+}
+
+// save saves the counters. Of failures with one reason it logs the first.
+func (s *stateFile) save(tell func(string, ...zap.Field)) {
+	began := time.Now()
+	var saved limiter.Saved
+	err := replaceFile(s.path, func(w io.Writer) (err error) {
+		saved, err = s.table.Save(w, now())
+		return err
+	})
+	took := time.Since(began)
+	if err != nil {
+		s.metrics.Errors.Inc()
+		if text := err.Error(); text != s.failed {
+			s.failed = text
+			s.logger.Error("state: counters are not saved", zap.Error(err), zap.String("remedy", "look after the disk; what was saved last stays"))
+		}
+		return
+	}
+	if s.failed != "" {
+		s.failed, tell = "", s.logger.Info
+	}
+	s.metrics.Saved.Set(float64(began.UnixMilli()) / 1e3)
+	s.metrics.Seconds.Set(took.Seconds())
+	s.metrics.Bytes.Set(float64(saved.Bytes))
+	tell("state: counters are saved", zap.Int64("counters", saved.Counters), zap.Int64("bytes", saved.Bytes), zap.Duration("took", took))
+}
