@@ -91,6 +91,21 @@ func TestAlertsFire(t *testing.T) {
 			`sluice_ended_connections_total{instance="a",reason="silent"} 0+1x200`,
 			`sluice_ended_connections_total{instance="a",reason="odd_acts"} 1+0x200`,
 		}, nil},
+		{"SluiceStateNotSaved", "all is well", []string{
+			`sluice_state_errors_total{instance="a"} 0x200`, `sluice_state_saved_timestamp_seconds{instance="a"} 1+60x200`,
+		}, nil},
+		{"SluiceStateNotSaved", "before the first save", []string{
+			`sluice_state_errors_total{instance="a"} 0x200`, `sluice_state_saved_timestamp_seconds{instance="a"} 0x200`,
+		}, nil},
+		{"SluiceStateNotSaved", "a file that was not taken has been replaced", []string{
+			`sluice_state_errors_total{instance="a"} 1x200`, `sluice_state_saved_timestamp_seconds{instance="a"} 1+60x200`,
+		}, nil},
+		{"SluiceStateNotSaved", "a process goes on without", []string{
+			`sluice_state_errors_total{instance="a"} 1x200`, `sluice_state_saved_timestamp_seconds{instance="a"} 0x200`,
+		}, []string{`{__name__="sluice_state_errors_total", instance="a"}`}},
+		{"SluiceStateNotSaved", "the disk is full", []string{
+			`sluice_state_errors_total{instance="a"} 0+2x200`, `sluice_state_saved_timestamp_seconds{instance="a"} 7x200`,
+		}, []string{`{__name__="sluice_state_errors_total", instance="a"}`}},
 		{"SluiceReplicasDisagree", "replicas of a Deployment agree", []string{
 			info("j", "web-7d4f9c8b6d-x2x4z", "a"), info("j", "web-7d4f9c8b6d-bbbbb", "a"),
 		}, nil},

@@ -108,8 +108,8 @@
 //
 // # What it does not do
 //
-// It does not share counters with other processes or keep them over a restart. It does
-// not make batches atomic to onlookers: another goroutine may see one counter charged and
+// It does not share counters with other processes. [Table.Save] and [Load] let them outlive
+// theirs. It does not make batches atomic to onlookers: another goroutine may see one counter charged and
 // the next not yet. A clock that runs ahead takes counters with it until it is reached
 // again.
 package limiter

@@ -131,7 +131,7 @@ func (l *loader) class() error {
 		return err
 	}
 	t := l.table
-	c := slices.Index(sizes[:], int(size))
+	c := slices.Index(sizes[:], int(size)) //nolint:gosec // at most MaxLog
 	switch {
 	case c < 0 || partition.classes[c].Load() != nil:
 		return fmt.Errorf("%w: a size class of counters with %d cells", ErrDamaged, size)
@@ -153,8 +153,8 @@ func (l *loader) class() error {
 
 // mayBegin reports whether a size class of p can have so many blocks at least.
 func (p *Partition) mayBegin(c int, start uint64) bool {
-	each := uint64(slotBytes(sizes[c])) * ways //nolint:gosec // positive
-	return start == 2 || p == &p.table.common && bits.OnesCount64(start) == 1 && start > 2 && start*each <= uint64(p.table.bytes)/startShare
+	each := uint64(slotBytes(sizes[c])) * ways                                                                                               //nolint:gosec // positive
+	return start == 2 || p == &p.table.common && bits.OnesCount64(start) == 1 && start > 2 && start*each <= uint64(p.table.bytes)/startShare //nolint:gosec // positive
 }
 
 // partition reads the partition of a size class.
@@ -180,7 +180,7 @@ func (l *loader) partition() (*Partition, error) {
 		p = &Partition{table: t, name: string(name)}
 		t.partitions[p.name] = p
 	}
-	p.slots.Store(int64(bound))
+	p.slots.Store(int64(bound)) //nolint:gosec // within the range
 	if others > 0 {
 		p.others.Store(&[]*Partition{&t.common})
 	}
@@ -218,7 +218,7 @@ func (l *loader) blocks(p *Partition, s *sizeClass) error {
 			prefetch(&other[lineWays].tag)
 		}
 		for ; mask != 0; mask &= mask - 1 {
-			l.put(p, s, number-1, uint64(bits.TrailingZeros8(mask)), b[:each])
+			l.put(p, s, number-1, uint64(bits.TrailingZeros8(mask)), b[:each]) //nolint:gosec // not negative
 			b = b[each:]
 		}
 	}

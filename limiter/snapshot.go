@@ -128,7 +128,7 @@ type saver struct {
 const saveStep = 64 << 10
 
 func (s *saver) header(t *Table) {
-	b := append(s.buf, snapshotMagic...)
+	b := []byte(snapshotMagic)
 	b = binary.LittleEndian.AppendUint32(b, snapshotFormat)
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.at)) //nolint:gosec // bits
 	b = append(b, t.key[:]...)

@@ -122,7 +122,7 @@ func (b *bed) reserve(t *testing.T, tab *Table, bound int64) *Partition {
 func totals(of []atomic.Int64) []uint64 {
 	out := make([]uint64, len(of))
 	for i := range of {
-		out[i] = uint64(of[i].Load()) //nolint:gosec // not negative
+		out[i] = uint64(of[i].Load())
 	}
 	return out
 }

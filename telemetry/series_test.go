@@ -24,6 +24,7 @@ func everySeries(t *testing.T, m *Metrics) {
 	m.TLS("grpc")
 	m.XDS()
 	m.Carry("own")
+	m.State()
 	all(m.Rules, []string{"d"}, RuleLimit{
 		Key: RuleKey{Domain: "d", Rule: "k_v.l", Key1: "k_v", Key2: "l", Limit: "60/minute"}, Requests: 60, Window: time.Minute,
 	})

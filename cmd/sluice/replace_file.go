@@ -15,17 +15,17 @@ func replaceFile(path string, write func(io.Writer) error) (err error) {
 	beside := path + ".new"
 	// One that dies leaves it behind. What else has the name, such as a link, is not to be
 	// written to.
-	if err := os.Remove(beside); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(beside); err != nil && !errors.Is(err, os.ErrNotExist) { //nolint:gosec // the operator names it
 		return fmt.Errorf("make room for a new file: %w", err)
 	}
-	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator names it
 	if err != nil {
 		return fmt.Errorf("make a new file: %w", err)
 	}
 	defer func() {
 		if err != nil {
 			_ = f.Close()
-			_ = os.Remove(beside)
+			_ = os.Remove(beside) //nolint:gosec // the operator names it
 		}
 	}()
 	if err := write(f); err != nil {
@@ -38,7 +38,7 @@ func replaceFile(path string, write func(io.Writer) error) (err error) {
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
-	if err := os.Rename(beside, path); err != nil {
+	if err := os.Rename(beside, path); err != nil { //nolint:gosec // the operator names it
 		return fmt.Errorf("put in place: %w", err)
 	}
 	if err := syncDirectory(filepath.Dir(path)); err != nil {
@@ -49,7 +49,7 @@ func replaceFile(path string, write func(io.Writer) error) (err error) {
 
 // syncDirectory makes a renaming in the directory last.
 func syncDirectory(path string) error {
-	d, err := os.Open(path)
+	d, err := os.Open(path) //nolint:gosec // the operator names it
 	if err != nil {
 		return err
 	}

@@ -11,13 +11,13 @@ import (
 // lockFile makes this process the only one that has the file locked, until it ends, however it
 // ends. It returns errLocked if another one has.
 func lockFile(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the operator names it
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // a file's number
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = f.Close()
-		if err == syscall.EWOULDBLOCK { //nolint:errorlint // an Errno as it is
+		if err == syscall.EWOULDBLOCK {
 			return nil, errLocked
 		}
 		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
