@@ -31,6 +31,7 @@ func TestFuzzTargetsHaveInputs(t *testing.T) {
 		"OTLP logs":       "simulate.FuzzOTLP",
 		"CSV logs":        "simulate.FuzzCSV",
 		"logged requests": "simulate.FuzzRequests",
+		"state files":     "limiter.FuzzLoad",
 	} {
 		if !known[target] {
 			t.Errorf("%s: there is no %s", read, target)
