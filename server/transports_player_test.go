@@ -14,7 +14,10 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // answered is what a client gets on a stream.
@@ -52,6 +55,7 @@ func (o *answered) drop(field string) bool {
 // player is a transport with the client of a script.
 type player struct {
 	transport
+	metrics  *telemetry.Metrics
 	listener *oneListener
 	conn     net.Conn
 	queue    chan []byte
@@ -60,6 +64,7 @@ type player struct {
 	mu   sync.Mutex
 	came []byte
 	over bool // the server has closed the connection
+	deaf bool // nothing more is read, but for what comes next
 
 	frames  *http2.Framer // reads what came
 	read    bytes.Buffer
@@ -92,19 +97,25 @@ func (l *oneListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 // newPlayer begins a connection over a transport of its own. It must be called in a bubble of synctest.
 func newPlayer(t *testing.T, transport string, limits Limits) *player {
 	t.Helper()
+	return newPlayerWith(t, transport, limits, insecure.NewCredentials())
+}
+
+func newPlayerWith(t *testing.T, transport string, limits Limits, creds credentials.TransportCredentials) *player {
+	t.Helper()
 	limits = fillLimits(limits)
 	s := service(t, Settings{Bounds: Bounds{MessageBytes: limits.MaxMessageBytes}}, duelRules)
 	server := New(Options{Limits: limits}, s, s.metrics, zap.NewNop())
 	h := newHandler(s, zap.NewNop(), false)
 	server.health.serve(true)
 	p := &player{
+		metrics:  s.metrics,
 		listener: &oneListener{conn: make(chan net.Conn, 1), done: make(chan struct{})},
 		queue:    make(chan []byte, 1<<10), streams: map[uint32]*answered{}, ended: -1,
 	}
 	if transport == transportOwn {
-		p.transport = server.newOwn(h, insecure.NewCredentials())
+		p.transport = server.newOwn(h, creds)
 	} else {
-		p.transport = server.newGRPC(h, insecure.NewCredentials())
+		p.transport = server.newGRPC(h, creds)
 	}
 	client, conn := net.Pipe()
 	p.conn = client
@@ -122,8 +133,9 @@ func newPlayer(t *testing.T, transport string, limits Limits) *player {
 			p.mu.Lock()
 			p.came = append(p.came, buffer[:n]...)
 			p.over = p.over || err != nil
+			deaf := p.deaf
 			p.mu.Unlock()
-			if err != nil {
+			if err != nil || deaf {
 				return
 			}
 		}
