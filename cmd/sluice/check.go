@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -22,6 +24,7 @@ type checkCmd struct {
 	Quiet     bool     `short:"q" help:"Print errors and warnings only."`
 	All       bool     `help:"Print each limit and each warning, however many there are. Default: if there are many, how many of each kind."`
 	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
+	Watch     bool     `short:"w" help:"Check again whenever the files change, until a signal comes."`
 	ruleFlags `embed:""`
 	Allow     []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn of domains that serve --grpc-allow would name without a rule, or grant to nobody."`
 
@@ -58,13 +61,53 @@ type checkLine struct {
 
 // Validate checks what the types do not.
 func (k *checkCmd) Validate() (err error) {
+	for _, path := range k.Paths {
+		if k.Watch && isStream(path) {
+			return fmt.Errorf("--watch cannot follow %s: it is read once", path)
+		}
+	}
 	k.allow, err = allowList(k.Allow)
 	return err
 }
 
 // Run checks the rules.
-func (k *checkCmd) Run(c console) error {
+func (k *checkCmd) Run(ctx context.Context, c console) error {
+	if k.Watch {
+		return k.follow(ctx, c)
+	}
 	set, diagnostics, err := k.load(c, k.Paths)
+	return k.report(c, set, diagnostics, err)
+}
+
+// follow checks the rules now and whenever they change. It returns what the last check did.
+func (k *checkCmd) follow(ctx context.Context, c console) (last error) {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	files := source.NewFiles(source.Options{
+		Paths: k.Paths, Defaults: k.Defaults, Options: k.options(),
+		OnLoad: func(u source.Update) error {
+			err := u.Err
+			if len(u.Diagnostics) > 0 {
+				err = nil // they have it
+			}
+			last = k.report(c, u.Set, u.Diagnostics, err)
+			if last != nil && !errors.Is(last, errFailed) {
+				stop() // nobody reads it any more
+			}
+			return u.Err
+		},
+		OnUnwatched: func(err error) {
+			fmt.Fprintf(c.err, "files cannot be watched and are read each second instead: %v\n", err)
+		},
+	})
+	_ = files.Load() // it has been reported
+	files.Run(ctx)
+	return last
+}
+
+// report prints what was found in the rules, or why there are none. It returns errFailed if the
+// check fails.
+func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Diagnostics, err error) error {
 	if err != nil { // the JSON has it among the other findings
 		diagnostics = rules.Diagnostics{{Severity: rules.Error, Message: err.Error()}}
 	}
@@ -74,13 +117,13 @@ func (k *checkCmd) Run(c console) error {
 			diagnostics = append(diagnostics, rules.Diagnostic{Severity: rules.Warning, Code: rules.GRPCAllow, Message: odd})
 		}
 	}
-	errors, warnings := countFindings(diagnostics, func(d rules.Diagnostic) rules.Severity { return d.Severity })
-	failed := errors > 0 || k.Strict && warnings > 0
+	wrong, warnings := countFindings(diagnostics, func(d rules.Diagnostic) rules.Severity { return d.Severity })
+	failed := wrong > 0 || k.Strict && warnings > 0
 	if k.Output == "json" {
 		err = writeReport(c, set, diagnostics, !failed)
 	} else {
-		err = k.writeFindings(c, set, diagnostics, errors, warnings)
-		if err == nil && failed && errors == 0 {
+		err = k.writeFindings(c, set, diagnostics, wrong, warnings)
+		if err == nil && failed && wrong == 0 {
 			_, err = fmt.Fprintln(c.out, "failed: --strict allows no warnings")
 		}
 	}
@@ -152,20 +195,32 @@ func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Dia
 		var stream source.File
 		var err error
 		switch {
-		case path == "-" || path == "/dev/stdin":
-			stream, err = source.ReadStream("stdin", c.in)
-		case strings.HasPrefix(path, "/dev/fd/"):
-			stream, err = readOpen(path)
-		default:
+		case !isStream(path):
 			files = append(files, path)
 			continue
+		case strings.HasPrefix(path, descriptorDir):
+			stream, err = readOpen(path)
+		default:
+			stream, err = source.ReadStream("stdin", c.in)
 		}
 		if err != nil {
 			return nil, nil, err
 		}
 		streams = append(streams, stream)
 	}
-	return source.Load(files, f.Defaults, descriptors.Options{MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing, HashKey: f.hashKey}, streams...)
+	return source.Load(files, f.Defaults, f.options(), streams...)
+}
+
+func (f *ruleFlags) options() descriptors.Options {
+	return descriptors.Options{MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing, HashKey: f.hashKey}
+}
+
+// descriptorDir has the open files of a process, such as those of a shell's <(command).
+const descriptorDir = "/dev/fd/"
+
+// isStream reports whether a path can be read only once.
+func isStream(path string) bool {
+	return path == "-" || path == "/dev/stdin" || strings.HasPrefix(path, descriptorDir)
 }
 
 func readOpen(path string) (source.File, error) {
