@@ -246,6 +246,8 @@ type Plan struct {
 	// Limits is parallel to Batch.Charges.
 	Limits []*Limit
 	Batch  limiter.Batch
+	// Names are parallel to Batch.Charges, if a [Namer] has named them.
+	Names [][]byte
 
 	// overrides has room for every descriptor of the request before the first is
 	// appended: Limits and Charges point into it.
@@ -254,6 +256,8 @@ type Plan struct {
 	// differ, so nothing has to be cleared between requests.
 	replacedIn []uint64
 	turn       uint64
+	// nameBytes is the memory of Names, and hashed what a name is the hash of.
+	nameBytes, hashed []byte
 }
 
 // Global is what the process sets for all requests.

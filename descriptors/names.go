@@ -1,0 +1,105 @@
+package descriptors
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"strconv"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A Namer names the counters of a store that several processes share, so that all of them
+// find the same one. It is immutable.
+//
+// A name is the prefix, `s1{`, 22 characters, `}` and what the counter holds: a letter, the window
+// in seconds, and the sub-windows of a ring. The characters are 128 bits of SHA-256 over the secret, the
+// domain and the entries, with their lengths, in base64url: no value of a client stands in
+// the store, and nobody without the secret can make two names collide on purpose beforehand.
+// The braces keep all limits of a descriptor in one slot of a cluster. `s1` is the version of
+// this text and of what stands under the names.
+//
+//	s1{KvY7BUwC8IIbEg4lu7ekBg}f60_     fixed window; the store adds its start, Unix seconds
+//	s1{KvY7BUwC8IIbEg4lu7ekBg}r60.10   sliding window of 10 sub-windows
+//	s1{KvY7BUwC8IIbEg4lu7ekBg}l600     sliding log
+//	s1{KvY7BUwC8IIbEg4lu7ekBg}t60      token bucket
+//	s1{KvY7BUwC8IIbEg4lu7ekBg}k1       leaky bucket
+type Namer struct {
+	prefix []byte // of every name
+	seed   []byte // what is hashed before the domain
+}
+
+// NewNamer returns what names counters with the prefix. All processes that share counters need
+// the same secret, which may be empty.
+//
+// What is hashed is a list of byte strings, each behind its length as a varint: secret, domain, and
+// each entry's key and value.
+func NewNamer(prefix string, secret []byte) *Namer {
+	return &Namer{prefix: append([]byte(prefix), "s1{"...), seed: appendPart(nil, secret)}
+}
+
+// Name fills p.Names, the names of p's charges. p was planned for req. It allocates nothing
+// once p has grown.
+func (n *Namer) Name(p *Plan, req *Request) {
+	p.Names, p.nameBytes = p.Names[:0], p.nameBytes[:0]
+	for i := range p.Matches {
+		m := &p.Matches[i]
+		if m.Count == 0 {
+			continue
+		}
+		var shared [][]byte
+		if m.override == nil {
+			shared = m.Rule.few().shared
+		}
+		sum := n.sum(p, req.Domain, req.Descriptors[i].Entries, shared)
+		for c := m.First; c < m.First+m.Count; c++ {
+			from, b := len(p.nameBytes), p.nameBytes
+			b = append(b, n.prefix...)
+			b = base64.RawURLEncoding.AppendEncode(b, sum[:16])
+			b = appendKind(append(b, '}'), p.Batch.Charges[c].Policy)
+			p.Names, p.nameBytes = append(p.Names, b[from:len(b):len(b)]), b
+		}
+	}
+}
+
+// sum hashes a descriptor's entries. Where shared has an element that is not nil, it stands in
+// place of the entry's value, as in an identity.
+func (n *Namer) sum(p *Plan, domain []byte, entries []Entry, shared [][]byte) [sha256.Size]byte {
+	b := p.hashed[:0]
+	b = append(b, n.seed...)
+	b = appendPart(b, domain)
+	for i := range entries {
+		value := entries[i].Value
+		if shared != nil && shared[i] != nil {
+			value = shared[i]
+		}
+		b = appendPart(appendPart(b, entries[i].Key), value)
+	}
+	p.hashed = b
+	return sha256.Sum256(b)
+}
+
+// appendPart appends b's length and b.
+func appendPart(dst, b []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}
+
+// appendKind appends what a counter of the policy holds.
+func appendKind(dst []byte, p *limiter.Policy) []byte {
+	dst = append(dst, kindLetters[p.Algorithm])
+	dst = strconv.AppendInt(dst, int64(p.Window/time.Second), 10)
+	switch p.Algorithm {
+	case limiter.FixedWindow:
+		dst = append(dst, '_')
+	case limiter.SlidingWindow:
+		dst = strconv.AppendUint(append(dst, '.'), uint64(p.SubWindows), 10)
+	default: // nothing more
+	}
+	return dst
+}
+
+var kindLetters = [...]byte{
+	limiter.FixedWindow: 'f', limiter.SlidingWindow: 'r', limiter.SlidingLog: 'l',
+	limiter.TokenBucket: 't', limiter.LeakyBucket: 'k',
+}

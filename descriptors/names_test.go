@@ -1,0 +1,120 @@
+package descriptors
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// namedRules have every algorithm, lists, wildcards, shared thresholds and keys that run into values.
+const namedRules = identityRules + `
+  - key: list
+    rate_limits:
+      - {unit: minute, requests_per_unit: 10}
+      - {unit: minute, unit_multiplier: 2, requests_per_unit: 10}
+      - {unit: minute, requests_per_unit: 10, algorithm: sliding_window}
+      - {unit: minute, requests_per_unit: 10, algorithm: sliding_window, sub_windows: 20}
+      - {unit: minute, requests_per_unit: 10, algorithm: sliding_log}
+      - {unit: minute, requests_per_unit: 10, algorithm: token_bucket}
+      - {unit: minute, requests_per_unit: 10, algorithm: leaky_bucket}
+  - key: any
+    value: "*"
+    rate_limit: {unit: hour, requests_per_unit: 10}
+`
+
+// requestsOf are descriptors that namedRules limit, which differ in little.
+func requestsOf() []Descriptor {
+	var all []Descriptor
+	for _, e := range []string{
+		"a=x", "a=y", "a=", "a_b=x", "a=b_x", "day=x", "day=", "h=x", "hh=x", "h*=x", "h*=*", "h=*", "list=x", "any=x", "any=*", "any=",
+		"a=x,b=y", "a=x,b=", "a=,b=x", "a_b=x,c=y", "a=b,b=x", "p=path/1,f=file/1", "p=path/2,f=file/1", "p=path/1,f=file/2", "p=path/*,f=file/1",
+	} {
+		var d Descriptor
+		for entry := range strings.SplitSeq(e, ",") {
+			key, value, _ := strings.Cut(entry, "=")
+			d.Entries = append(d.Entries, Entry{[]byte(key), []byte(value)})
+		}
+		all = append(all, d)
+		for _, o := range []Override{{RequestsPerUnit: 5, Unit: 2}, {RequestsPerUnit: 5, Unit: 3}, {RequestsPerUnit: 6, Unit: 3}, {RequestsPerUnit: 5, Unit: 2, UnitMultiplier: 60}} {
+			d.HasOverride, d.Override = true, o
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+var exactName = regexp.MustCompile(`^pre:s1\{[A-Za-z0-9_-]{22}\}(f\d+_|r\d+\.\d+|[ltk]\d+)$`)
+
+// TestNamesAreIdentities holds names against the identities of memory: two charges are on
+// one counter by their names if and only if they are by these.
+func TestNamesAreIdentities(t *testing.T) {
+	type counter struct {
+		id identity.ID
+		a  limiter.Algorithm
+	}
+	namer := NewNamer("pre:", []byte("secret"))
+	named, of := map[string]counter{}, map[counter]string{}
+	for _, domain := range []string{"d", "e"} {
+		s := load(t, Options{}, strings.Replace(namedRules, "domain: d", "domain: "+domain, 1))
+		for _, d := range requestsOf() {
+			p, req := &Plan{}, &Request{Domain: []byte(domain), Descriptors: []Descriptor{d, d}}
+			s.Plan(p, req, Global{})
+			namer.Name(p, req)
+			if len(p.Names) != len(p.Batch.Charges) {
+				t.Fatalf("%d names of %d charges", len(p.Names), len(p.Batch.Charges))
+			}
+			for i, c := range p.Batch.Charges {
+				name, counter := string(p.Names[i]), counter{c.ID, c.Policy.Algorithm}
+				if !exactName.MatchString(name) {
+					t.Errorf("%s: name %q", d.Entries, name)
+				}
+				if other, ok := named[name]; ok && other != counter {
+					t.Errorf("%s: another counter has the name %q", d.Entries, name)
+				}
+				if other, ok := of[counter]; ok && other != name {
+					t.Errorf("%s: named %q, but its counter is %q", d.Entries, name, other)
+				}
+				named[name], of[counter] = counter, name
+			}
+		}
+	}
+	t.Logf("%d counters", len(of))
+	if len(of) < 100 {
+		t.Errorf("%d counters, want some more", len(of))
+	}
+}
+
+// TestNamesStay holds one name of each kind: they must be the same in every process and
+// version, or a roll-out would forget what was counted.
+func TestNamesStay(t *testing.T) {
+	s := load(t, Options{}, namedRules)
+	got := map[string]string{}
+	for secret, descriptor := range map[string]string{"": "list", "secret": "day"} {
+		p, req := &Plan{}, &Request{Domain: []byte("d"), Descriptors: []Descriptor{{Entries: []Entry{{[]byte(descriptor), []byte("x")}}}}}
+		s.Plan(p, req, Global{})
+		NewNamer("", []byte(secret)).Name(p, req)
+		for i, name := range p.Names {
+			got[fmt.Sprint(descriptor, i)] = string(name)
+		}
+	}
+	for which, want := range map[string]string{} {
+		if got[which] != want {
+			t.Errorf("%s has the name %q, want %q", which, got[which], want)
+		}
+	}
+}
+
+func TestNamingDoesNotAllocate(t *testing.T) {
+	s := load(t, Options{}, namedRules)
+	p, req := &Plan{}, &Request{Domain: []byte("d"), Descriptors: requestsOf()}
+	s.Plan(p, req, Global{})
+	namer := NewNamer("pre:", nil)
+	namer.Name(p, req)
+	if n := testing.AllocsPerRun(10, func() { namer.Name(p, req) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
