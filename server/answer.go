@@ -41,6 +41,10 @@ type Settings struct {
 	// Allow says which clients may ask for which domains. Optional: by default each client
 	// may ask for each domain.
 	Allow *AllowList `kong:"-"`
+	// Store decides in place of the table, on counters that Namer names. Optional: by default
+	// the table decides.
+	Store Store              `kong:"-"`
+	Namer *descriptors.Namer `kong:"-"`
 	// Bounds are the most that one request may hold.
 	Bounds Bounds `embed:"" group:"bounds"`
 }
@@ -154,6 +158,11 @@ type Call struct {
 	metric   []byte    // a metric key made of runtime values
 	lookup   []byte    // scratch for looking it up
 	over     bool
+	rules    *serving // from Begin to Finish
+
+	// undecided is set while a store has plan.Batch and plan.Names.
+	undecided bool
+	decided   chan error // of a goroutine that waits for the store; nil until one does
 }
 
 // OverLimit reports whether the last answer was OVER_LIMIT.
@@ -162,32 +171,62 @@ func (c *Call) OverLimit() bool { return c.over }
 // Answer answers one request at the time now. The request is the bytes of a RateLimitRequest, the
 // reply those of a RateLimitResponse. The reply is a view of c's memory, valid until c is used
 // again. The caller sends it after delay, which is at most budget, or calls [Service.Cancel]. An
-// error means that there is no reply; the errors above are the reasons.
+// error means that there is no reply; the errors above are the reasons. With a store it waits for
+// the store, with this goroutine.
 func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, request []byte) (reply []byte, delay time.Duration, err error) {
+	if s.settings.Store != nil && c.decided == nil {
+		c.decided = make(chan error, 1)
+	}
+	done, err := s.Begin(now, budget, c, request, c)
+	if err == nil && !done {
+		err = c.await()
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	reply, delay = s.Finish(c)
+	return reply, delay, nil
+}
+
+// Begin is the part of [Service.Answer] up to the decision. It reports whether that is done; if
+// not, w.Decided is called with it, and nobody may use c or the request until then. [Service.Finish]
+// is the rest, if there is no error.
+func (s *Service) Begin(now limiter.Time, budget time.Duration, c *Call, request []byte, w Waiter) (done bool, err error) {
 	c.decoder.reset()
 	c.over = false
 	if err := c.decoder.decode(request, &s.settings.Bounds); err != nil {
-		return nil, 0, err
+		return true, err
 	}
 	req := &c.decoder.req
 	rules := s.rules.Load()
 	switch {
 	case len(req.Domain) == 0:
-		return nil, 0, errEmptyDomain
+		return true, errEmptyDomain
 	case s.settings.Allow != nil && !c.client.may(req.Domain):
-		return nil, 0, denied(c.client, req.Domain)
+		return true, denied(c.client, req.Domain)
 	case len(req.Descriptors) == 0:
-		return nil, 0, errNoDescriptors
+		return true, errNoDescriptors
 	case rules == nil:
-		return nil, 0, errNoRules
+		return true, errNoRules
 	}
+	c.rules = rules
 
 	rules.set.Plan(&c.plan, req, descriptors.Global{Quota: s.settings.QuotaMode})
 	c.plan.Batch.Budget, c.plan.Batch.Partition, c.plan.Batch.Clock = max(0, budget), nil, s.now
 	if i := c.plan.DomainIndex; i >= 0 {
 		c.plan.Batch.Partition = rules.partitions[i]
 	}
+	if s.settings.Store != nil && len(c.plan.Batch.Charges) > 0 {
+		return s.ask(now, c, w)
+	}
 	s.table.Decide(now, &c.plan.Batch)
+	return true, nil
+}
+
+// Finish is the part of [Service.Answer] from the decision on.
+func (s *Service) Finish(c *Call) (reply []byte, delay time.Duration) {
+	rules := c.rules
+	c.rules = nil // so that calls that are kept do not keep old rules
 	c.over = c.plan.Batch.Denied
 	if c.over && s.settings.ShadowMode {
 		c.over = false
@@ -214,12 +253,18 @@ func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, reques
 		b = s.appendMetadata(b, c, rules)
 	}
 	c.reply = b
-	return b, c.plan.Batch.Wait, nil
+	return b, c.plan.Batch.Wait
 }
 
 // Cancel cancels the turns of the last answer's charges that wait, when a client went away at the
 // time now while its reply was held.
-func (s *Service) Cancel(now limiter.Time, c *Call) { s.table.Cancel(now, &c.plan.Batch) }
+func (s *Service) Cancel(now limiter.Time, c *Call) {
+	if s.settings.Store != nil {
+		s.settings.Store.Cancel(now, &c.plan.Batch, c.plan.Names)
+		return
+	}
+	s.table.Cancel(now, &c.plan.Batch)
+}
 
 // fillStatuses gives each descriptor of the request its status.
 func (c *Call) fillStatuses() {

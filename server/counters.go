@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -64,7 +65,11 @@ func (s *Service) lookUp(q CounterQuery, d descriptors.Descriptor) (*lookup, err
 		Explanation: x.String(), Reason: x.Reason, Counters: []CounterState{},
 	}}
 	d.HasHits, d.Hits = true, 0 // a peek
-	rules.set.Plan(&l.plan, &descriptors.Request{Domain: []byte(q.Domain), Descriptors: []descriptors.Descriptor{d}}, descriptors.Global{})
+	request := descriptors.Request{Domain: []byte(q.Domain), Descriptors: []descriptors.Descriptor{d}}
+	rules.set.Plan(&l.plan, &request, descriptors.Global{})
+	if s.settings.Store != nil {
+		s.settings.Namer.Name(&l.plan, &request)
+	}
 	if i := l.plan.DomainIndex; i >= 0 {
 		l.plan.Batch.Partition = rules.partitions[i]
 	}
@@ -85,10 +90,21 @@ func (s *Service) lookUp(q CounterQuery, d descriptors.Descriptor) (*lookup, err
 }
 
 // peek fills in the counters as they are at the time now. It changes none, and an absent
-// one stays absent.
-func (l *lookup) peek(now limiter.Time, table *limiter.Table) {
+// one stays absent. It returns an error if a store does not answer.
+func (l *lookup) peek(now limiter.Time, s *Service) error {
 	b := &l.plan.Batch
-	table.Decide(now, b)
+	if store := s.settings.Store; store != nil && len(b.Charges) > 0 {
+		c := &Call{decided: make(chan error, 1)}
+		done, err := store.Decide(now, b, l.plan.Names, c)
+		if err == nil && !done {
+			err = <-c.decided
+		}
+		if err != nil {
+			return &storeError{err}
+		}
+	} else {
+		s.table.Decide(now, b)
+	}
 	for i := range b.Charges {
 		limit, d := l.plan.Limits[i], &b.Decisions[i]
 		c := CounterState{
@@ -101,14 +117,20 @@ func (l *lookup) peek(now limiter.Time, table *limiter.Table) {
 		}
 		l.report.Counters = append(l.report.Counters, c)
 	}
+	return nil
 }
 
-// reset makes the counters as new at the time now. It returns what each had used.
-func (l *lookup) reset(now limiter.Time, table *limiter.Table) []uint64 {
+// reset makes the counters as new at the time now. It returns what each had used, or an error if a
+// store does not answer.
+func (l *lookup) reset(ctx context.Context, now limiter.Time, s *Service) (used []uint64, err error) {
 	b := &l.plan.Batch
-	used := make([]uint64, len(b.Charges))
+	used = make([]uint64, len(b.Charges))
 	for i := range b.Charges {
-		used[i] = table.Reset(now, b, i)
+		if store := s.settings.Store; store == nil {
+			used[i] = s.table.Reset(now, b, i)
+		} else if used[i], err = store.Reset(ctx, b.Charges[i].Policy, l.plan.Names[i]); err != nil {
+			return nil, &storeError{err}
+		}
 	}
-	return used
+	return used, nil
 }

@@ -92,14 +92,21 @@ func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*Count
 	}
 	now, _ := h.clock.Now()
 	if r.Method != http.MethodDelete {
-		l.peek(now, h.service.table)
+		if err := l.peek(now, h.service); err != nil {
+			return nil, reject(http.StatusServiceUnavailable, "%v", err)
+		}
 		return &l.report, nil
 	}
 	if len(l.plan.Limits) == 0 {
 		return nil, reject(http.StatusNotFound, "there is no counter to reset: %s", l.report.Reason)
 	}
-	forgotten := l.reset(now, h.service.table)
-	l.peek(now, h.service.table)
+	forgotten, err := l.reset(r.Context(), now, h.service)
+	if err == nil {
+		err = l.peek(now, h.service)
+	}
+	if err != nil {
+		return nil, reject(http.StatusServiceUnavailable, "%v", err)
+	}
 	for i, used := range forgotten {
 		l.report.Counters[i].Forgotten = used
 		h.metrics.CounterResets.Inc()

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 )
 
@@ -26,6 +27,7 @@ const serviceName = "envoy.service.ratelimit.v3.RateLimitService"
 type exchange struct {
 	call    Call
 	trace   *callTrace // of the own transport; nil without tracing
+	asked   asked      // of the own transport, while a store decides
 	request []byte
 	reply   []byte
 	large   bool // it answered a request of more than maxKept
@@ -68,7 +70,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 func (x *exchange) release() {
-	if !x.large && cap(x.request) <= maxKept {
+	if !x.large && cap(x.request) <= maxKept && !x.call.undecided {
 		exchanges.Put(x)
 	}
 }
@@ -151,46 +153,110 @@ const never = time.Duration(math.MaxInt64)
 // and is to be sent after delay. The error has a gRPC status. The caller calls done with the error
 // and took once the call has ended.
 func (h *handler) decide(ctx context.Context, deadline time.Duration, c *Call, request []byte) (reply []byte, delay, took time.Duration, err error) {
-	m := h.service.metrics
-	if counting {
-		m.Calls.ShouldRateLimit.Requests.Inc()
-	}
-	now, start := h.clock.Now() // the one reading of the time for decisions
-	took = -1                   // until it is known
+	now, start := h.begin()
+	took = -1 // until it is known
 	defer func() {
 		if took < 0 && counting {
 			took = h.clock.Elapsed() - start
 		}
 		if p := recover(); p != nil {
-			// A bug of ours must cost one reply, not the process.
-			m.Panics.Inc()
-			logPanic(h.logger, p)
-			reply, delay, err = nil, 0, status.Error(codes.Internal, "internal error")
-			*c = Call{} // its state is unknown
+			reply, delay, err = nil, 0, h.recovered(p, c)
 		}
 	}()
-	budget := never
-	if deadline != never {
-		budget = deadline - start - margin
-	}
-	reply, delay, err = h.service.Answer(now, budget, c, request)
+	reply, delay, err = h.service.Answer(now, budget(deadline, start), c, request)
 	if counting {
 		took = h.clock.Elapsed() - start
 	}
+	return reply, delay, took, h.answered(ctx, c, delay, err)
+}
+
+// beginCall is [Service.Begin]. The error is for finishCall.
+func (h *handler) beginCall(now limiter.Time, budget time.Duration, c *Call, request []byte, w Waiter) (done bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			done, err = true, h.recovered(p, c)
+		}
+	}()
+	return h.service.Begin(now, budget, c, request, w)
+}
+
+// finishCall is [Service.Finish], or the end of a request without a decision. Its results are those
+// of decide.
+func (h *handler) finishCall(ctx context.Context, c *Call, start time.Duration, why error) (reply []byte, delay, took time.Duration, err error) {
+	took = h.clock.Elapsed() - start
+	defer func() {
+		if p := recover(); p != nil {
+			reply, delay, err = nil, 0, h.recovered(p, c)
+		}
+	}()
+	if errors.Is(why, errPanicked) {
+		return nil, 0, took, why
+	}
+	if why == nil {
+		reply, delay = h.service.Finish(c)
+	}
+	return reply, delay, took, h.answered(ctx, c, delay, why)
+}
+
+// begin counts a request and reads the time: the one reading for decisions.
+func (h *handler) begin() (now limiter.Time, start time.Duration) {
+	if counting {
+		h.service.metrics.Calls.ShouldRateLimit.Requests.Inc()
+	}
+	return h.clock.Now()
+}
+
+// budget returns how long the reply of a request may be held that began at start.
+func budget(deadline, start time.Duration) time.Duration {
+	if deadline == never {
+		return never
+	}
+	return deadline - start - margin
+}
+
+// recovered is what becomes of a panic: a bug of ours must cost one reply, not the process.
+func (h *handler) recovered(p any, c *Call) error {
+	h.service.metrics.Panics.Inc()
+	logPanic(h.logger, p)
+	if !c.undecided { // else the store may still have it
+		*c = Call{} // its state is unknown
+	}
+	return errPanicked
+}
+
+// errPanicked is the answer to a request in which something panicked.
+var errPanicked = status.Error(codes.Internal, "internal error")
+
+// answered tells of an answer, or of the error of [Service.Answer] in its place. It returns the
+// error with a gRPC status.
+func (h *handler) answered(ctx context.Context, c *Call, delay time.Duration, err error) error {
 	if h.tell != nil {
 		h.tell(ctx, c, delay, err)
 	}
-	if err != nil {
-		h.reject(err)
-		return nil, 0, took, status.Error(code(err, h.precise), err.Error())
+	if err == nil {
+		return nil
 	}
-	return reply, delay, took, nil
+	h.reject(err)
+	s := status.New(code(err, h.precise), err.Error())
+	if _, ofStore := errors.AsType[*storeError](err); ofStore {
+		return &statusError{s}
+	}
+	return s.Err()
 }
+
+// statusError is the gRPC status of a *storeError. It is counted apart, as in envoyproxy/ratelimit.
+type statusError struct{ status *status.Status }
+
+func (e *statusError) Error() string              { return e.status.String() }
+func (e *statusError) GRPCStatus() *status.Status { return e.status }
 
 // done counts a request that was answered with err, which is nil or has a gRPC status.
 func (h *handler) done(err error, took time.Duration) {
 	m := h.service.metrics
-	if err != nil {
+	switch _, ofStore := errors.AsType[*statusError](err); {
+	case ofStore:
+		m.StoreErrors.Inc()
+	case err != nil:
 		m.ServiceErrors.Inc()
 	}
 	if counting {
@@ -243,6 +309,9 @@ func code(err error, precise bool) codes.Code {
 	}
 	if _, ok := errors.AsType[*deniedError](err); ok {
 		return codes.PermissionDenied
+	}
+	if _, ok := errors.AsType[*storeError](err); ok && precise {
+		return codes.Unavailable
 	}
 	switch {
 	case errors.Is(err, errMalformed):

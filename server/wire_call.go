@@ -53,6 +53,10 @@ func (c *wireCalls) shouldRateLimit(call *h2.Call, message []byte, trace *callTr
 	if call.HasTimeout {
 		deadline = c.wire.clock.Elapsed() + call.Timeout
 	}
+	if h.service.settings.Store != nil {
+		x.request = append(x.request[:0], message...) // the store may decide after this turn
+		return c.ask(call.Stream, x, deadline)
+	}
 	reply, delay, took, err := h.decide(trace.contextOf(), deadline, &x.call, message)
 	if delay > 0 {
 		x.reply = reply

@@ -37,6 +37,7 @@ type wireConn struct {
 	rest   int       // bytes that came and were not fed
 	begun  bool      // the client's SETTINGS have come
 	ending bool      // nothing more is answered
+	closed bool      // nothing more is read, either
 
 	// inbox is what others want to be done in the next turn. Its lock is never held over I/O.
 	inbox struct {
@@ -52,6 +53,9 @@ type wireConn struct {
 
 	// Calls whose goroutines run, and those of them that are watches.
 	bridged, watches atomic.Int64
+
+	asked      atomic.Int64 // requests that a store decides now
+	askedBytes int          // what they have; guarded by turn
 }
 
 // finisher is something that another goroutine has done for a call, and that goes out in the next
@@ -109,7 +113,7 @@ func (c *wireConn) serve() {
 	}
 	c.turn.Lock()
 	defer c.turn.Unlock()
-	c.ending = true
+	c.ending, c.closed = true, true
 	c.h2.Close()
 	c.parks(0)
 }
@@ -137,6 +141,7 @@ func (c *wireConn) read(r *wireReader) {
 			return
 		}
 		for more := true; more; {
+			c.waitForStore()
 			var used int
 			var ok bool
 			if used, more, ok = c.takeTurn(in); !ok {
@@ -151,6 +156,15 @@ func (c *wireConn) read(r *wireReader) {
 		if r.keep(in) {
 			park()
 		}
+	}
+}
+
+// waitForStore waits while the store has as many requests of the connection as it may have streams:
+// a client that resets its calls at once would otherwise have more. The store decides within
+// milliseconds.
+func (c *wireConn) waitForStore() {
+	for c.asked.Load() >= int64(c.wire.limits.MaxStreams) {
+		time.Sleep(100 * time.Microsecond)
 	}
 }
 
@@ -206,7 +220,9 @@ func (c *wireConn) endTurnLocked(now time.Duration, err error) {
 		_ = c.raw.SetDeadline(time.Time{})
 	}
 	c.watched.calls(now, c.h2.Last(), c.h2.Open())
-	c.parks(int64(c.h2.Parked() + c.rest))
+	if !c.closed {
+		c.parks(int64(c.h2.Parked() + c.rest + c.askedBytes))
+	}
 	if e, ok := errors.AsType[*h2.ConnError](err); ok {
 		c.out.bytes = c.h2.GoAway(c.out.bytes, e)
 		c.ending = true
@@ -310,6 +326,12 @@ func (c *wireConn) takeInboxLocked(now time.Duration) {
 	c.inbox.Unlock()
 	switch {
 	case c.ending:
+		for _, f := range finished {
+			if a, ok := f.(*asked); ok { // what it holds is to be given back
+				a.gone = true
+				a.sendLocked()
+			}
+		}
 		return
 	case c.conn == nil: // the handshake goes on
 		if todo&ordersDrain != 0 {

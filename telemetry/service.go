@@ -36,13 +36,13 @@ type Metrics struct {
 	TLS func(use string) *TLS
 
 	// The help of each, in New, says what it counts.
-	ServiceErrors, GlobalShadow, UnknownDomain, IgnoredOverrides prometheus.Counter
-	RefundedHits, CounterResets                                  prometheus.Counter
-	WaitedCalls, CancelledWaits                                  prometheus.Counter
-	WaitingCalls                                                 prometheus.Gauge
-	Panics, RejectedConnections                                  prometheus.Counter
-	Ended                                                        Ended
-	Rejected                                                     Rejected
+	ServiceErrors, StoreErrors, GlobalShadow, UnknownDomain, IgnoredOverrides prometheus.Counter
+	RefundedHits, CounterResets                                               prometheus.Counter
+	WaitedCalls, CancelledWaits                                               prometheus.Counter
+	WaitingCalls                                                              prometheus.Gauge
+	Panics, RejectedConnections                                               prometheus.Counter
+	Ended                                                                     Ended
+	Rejected                                                                  Rejected
 
 	config   configMetrics
 	carriers carriers
@@ -68,8 +68,8 @@ func New(o Options) (*Metrics, error) {
 	m.gauges("sluice_build_info", "1, with what was built as labels; revision and commit_date are empty where the build did not record them.",
 		"version", "revision", "commit_date", "goversion").
 		WithLabelValues(o.Build.Version, o.Build.Revision, o.Build.CommitDate, o.Build.Go).Set(1)
-	m.ServiceErrors = m.counters("ratelimit_service_should_rate_limit_error", "Requests answered with an error, by kind.", "err_type").
-		WithLabelValues("service_error")
+	errors := m.counters("ratelimit_service_should_rate_limit_error", "Requests answered with an error, by kind: redis_error if a store, of whichever kind, did not decide.", "err_type")
+	m.ServiceErrors, m.StoreErrors = errors.WithLabelValues("service_error"), errors.WithLabelValues("redis_error")
 	m.GlobalShadow = m.counter("ratelimit_service_global_shadow_mode", "Requests over limit that only the global shadow mode let pass.")
 	m.UnknownDomain = m.counter("sluice_unknown_domain_total", "Descriptors of requests for a domain without rules.")
 	m.IgnoredOverrides = m.counter("sluice_ignored_overrides_total", "Descriptors whose own limit had an unusable unit or window; the configured limit held.")

@@ -1,0 +1,348 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// lateStore decides in a table, later: in random order, from goroutines of its own, and all as of
+// noon, so that what waits does not depend on the machine.
+type lateStore struct {
+	table *limiter.Table
+	// held keeps it from deciding until it is released.
+	held bool
+	// fail is answered in place of a decision, and broken panics. At once decides before Decide
+	// returns that it will.
+	fail            error
+	broken, atOnce  bool
+	cancelled, down atomic.Int64
+
+	mu       sync.Mutex
+	waiting  []func()
+	deciding sync.WaitGroup
+}
+
+func (s *lateStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) (bool, error) {
+	if len(names) != len(b.Charges) || !strings.HasPrefix(string(names[0]), "p:s1{") {
+		return true, fmt.Errorf("names are %q", names)
+	}
+	if s.broken {
+		panic("a bug in the store")
+	}
+	decide := func() {
+		if s.fail == nil {
+			s.table.Decide(noon, b)
+		}
+		w.Decided(s.fail)
+	}
+	if s.atOnce {
+		decided := make(chan struct{})
+		s.deciding.Go(func() { decide(); close(decided) })
+		<-decided
+		return false, nil
+	}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, decide)
+	s.mu.Unlock()
+	if !s.held {
+		s.deciding.Go(func() {
+			for range rand.IntN(50) {
+				runtime.Gosched()
+			}
+			s.decide(1)
+		})
+	}
+	return false, nil
+}
+
+// decide decides so many of those that wait, in random order.
+func (s *lateStore) decide(n int) {
+	for range n {
+		s.mu.Lock()
+		i := rand.IntN(len(s.waiting))
+		next := s.waiting[i]
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		s.mu.Unlock()
+		next()
+	}
+}
+
+// await waits until so many wait.
+func (s *lateStore) await(n int) {
+	for {
+		s.mu.Lock()
+		got := len(s.waiting)
+		s.mu.Unlock()
+		if got == n {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+func (s *lateStore) Cancel(_ limiter.Time, b *limiter.Batch, _ [][]byte) {
+	s.table.Cancel(noon, b)
+	s.cancelled.Add(1)
+}
+
+func (s *lateStore) Reset(_ context.Context, p *limiter.Policy, name []byte) (uint64, error) {
+	return uint64(len(name)), s.fail
+}
+
+func (s *lateStore) Up() bool { return s.down.Load() == 0 }
+
+// storing returns a service that has s decide by these rules.
+func storing(t *testing.T, s *lateStore, rules string) *Service {
+	t.Helper()
+	service := service(t, Settings{Store: s, Namer: descriptors.NewNamer("p:", nil)}, rules)
+	s.table = service.table
+	t.Cleanup(s.deciding.Wait)
+	return service
+}
+
+// TestAStoreDecidesLater asks on several connections for what a store decides in any order. Each
+// call gets the answer to its own request, and the limit holds.
+func TestAStoreDecidesLater(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		const limit, callers, calls = 500, 8, 200
+		for _, store := range []*lateStore{{}, {atOnce: true}} {
+			s := storing(t, store, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]}", limit))
+			r := serve(t, s, Options{Transport: transport})
+			client := rls.NewRateLimitServiceClient(r.dial(t))
+			var admitted, remained atomic.Int64
+			var calling sync.WaitGroup
+			for range callers {
+				calling.Go(func() {
+					for range calls {
+						reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
+						switch {
+						case err != nil || len(reply.GetStatuses()) != 1:
+							t.Errorf("a call gets %v, %v", reply, err)
+						case reply.GetOverallCode() == rls.RateLimitResponse_OK:
+							admitted.Add(1)
+							remained.Add(int64(reply.GetStatuses()[0].GetLimitRemaining()))
+						}
+					}
+				})
+			}
+			calling.Wait()
+			// Each admitted call has a remaining of its own, from limit-1 to 0.
+			if got, sum := admitted.Load(), remained.Load(); got != limit || sum != limit*(limit-1)/2 {
+				t.Errorf("%d calls were admitted, with %d remaining in all, want %d and %d", got, sum, limit, limit*(limit-1)/2)
+			}
+		}
+	})
+}
+
+// TestAStoreWithoutDecision has a store that fails, or has a bug: each costs one answer.
+func TestAStoreWithoutDecision(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		for _, test := range []struct {
+			name  string
+			store *lateStore
+			codes string
+			want  codes.Code
+			text  string
+		}{
+			{"failing", &lateStore{fail: errors.New("away")}, "compatible", codes.Unknown, "no decision by the store: away"},
+			{"failing at once", &lateStore{fail: errors.New("away"), atOnce: true}, "precise", codes.Unavailable, "no decision by the store: away"},
+			{"broken", &lateStore{broken: true}, "compatible", codes.Internal, "internal error"},
+		} {
+			s := storing(t, test.store, oneRule)
+			r := serve(t, s, Options{Transport: transport, StatusCodes: test.codes})
+			client := rls.NewRateLimitServiceClient(r.dial(t))
+			for range 3 {
+				_, err := client.ShouldRateLimit(t.Context(), simpleRequest())
+				if status.Code(err) != test.want || status.Convert(err).Message() != test.text {
+					t.Errorf("%s: %v, want %v: %s", test.name, err, test.want, test.text)
+				}
+			}
+			test.store.fail, test.store.broken = nil, false
+			checkOK(t, r.dial(t))
+			redis, panics := testutil.ToFloat64(s.metrics.StoreErrors), testutil.ToFloat64(s.metrics.Panics)
+			others := testutil.ToFloat64(s.metrics.ServiceErrors)
+			if failed := test.want != codes.Internal; failed && (redis != 3 || others != 0) || !failed && (panics != 3 || others != 3) {
+				t.Errorf("%s: %v errors of the store, %v others and %v panics are counted", test.name, redis, others, panics)
+			}
+		}
+	})
+}
+
+// TestCallsEndBeforeTheStoreDecides has callers go away whose requests a store still has, by their
+// deadlines and by closing the connection. Turns that it gives them later come back, and all is as
+// before.
+func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		for _, closes := range []bool{false, true} {
+			const calls = 6
+			store := &lateStore{held: true}
+			// They get turns ten seconds apart: none comes before its caller's end is known.
+			s := storing(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}")
+			r := serve(t, s, Options{Transport: transport})
+			conn := r.dial(t)
+			client := rls.NewRateLimitServiceClient(conn)
+			ctx, cancel := context.WithCancel(t.Context())
+			var calling sync.WaitGroup
+			for range calls {
+				calling.Go(func() {
+					if _, err := client.ShouldRateLimit(ctx, simpleRequest()); status.Code(err) != codes.Canceled {
+						t.Errorf("a call that was cancelled gets %v", err)
+					}
+				})
+			}
+			store.await(calls)
+			if closes {
+				_ = conn.Close()
+			}
+			cancel()
+			calling.Wait()
+			if transport == transportOwn {
+				awaitEnds(r, closes) // else the decisions might come before the resets
+			}
+			store.decide(calls)
+			// The first went at once, the others had turns that nobody waits for.
+			for testutil.ToFloat64(s.metrics.CancelledWaits) < calls-1 {
+				runtime.Gosched()
+			}
+			if got := store.cancelled.Load(); got != calls-1 {
+				t.Errorf("%d turns came back, want %d", got, calls-1)
+			}
+			for testutil.ToFloat64(s.metrics.WaitingCalls) > 0 {
+				runtime.Gosched()
+			}
+		}
+	})
+}
+
+// awaitEnds waits until the server has seen that the calls of its only connection have ended.
+func awaitEnds(r *running, closed bool) {
+	w, _ := r.grpc.(*wire)
+	for {
+		conns := w.all()
+		open := 0
+		for _, c := range conns {
+			c.turn.Lock()
+			open += c.h2.Open()
+			c.turn.Unlock()
+		}
+		if closed && len(conns) == 0 || !closed && open == 0 {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// TestADrainWaitsForTheStore stops a server while a store decides: the calls get their answers,
+// those that are held after it included.
+func TestADrainWaitsForTheStore(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		const calls = 20
+		store := &lateStore{held: true}
+		s := storing(t, store, shaping)
+		r := serve(t, s, Options{Transport: transport})
+		client := rls.NewRateLimitServiceClient(r.dial(t))
+		results := make(chan error, calls)
+		for range calls {
+			go func() {
+				reply, err := client.ShouldRateLimit(t.Context(), simpleRequest())
+				if err == nil && reply.GetOverallCode() != rls.RateLimitResponse_OK {
+					err = errors.New("denied")
+				}
+				results <- err
+			}()
+		}
+		store.await(calls)
+		r.stop()
+		for r.logs.FilterMessage("draining").Len() == 0 {
+			runtime.Gosched()
+		}
+		store.decide(calls)
+		for range calls {
+			if err := <-results; err != nil {
+				t.Errorf("a call that a store decided during the drain: %v", err)
+			}
+		}
+	})
+}
+
+// TestJSONAsksTheStore asks over HTTP.
+func TestJSONAsksTheStore(t *testing.T) {
+	s := storing(t, &lateStore{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]}")
+	r := serve(t, s, Options{})
+	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		resp, err := http.Post("http://"+r.addr["http"]+"/json", "application/json",
+			strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("/json answers %d, want %d", resp.StatusCode, want)
+		}
+	}
+}
+
+// TestCountersOfTheStore looks up a counter and resets it.
+func TestCountersOfTheStore(t *testing.T) {
+	store := &lateStore{}
+	s := storing(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 9}}]}")
+	r := serve(t, s, Options{})
+	checkOK(t, r.dial(t))
+	url := "http://" + r.addr["debug"] + "/counters?domain=d&descriptor=k=v"
+	for _, test := range []struct {
+		method, want string
+		fail         error
+	}{
+		{http.MethodGet, `"used": 1`, nil},
+		{http.MethodDelete, `"forgotten": 38`, nil}, // the length of the name, which the test's store answers
+		{http.MethodGet, `"error": "no decision by the store: away"`, errors.New("away")},
+		{http.MethodDelete, `"error": "no decision by the store: away"`, errors.New("away")},
+	} {
+		store.fail = test.fail
+		request, err := http.NewRequestWithContext(t.Context(), test.method, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if !strings.Contains(string(body), test.want) || (resp.StatusCode == http.StatusServiceUnavailable) != (test.fail != nil) {
+			t.Errorf("%s answers %d, %s, want %s", test.method, resp.StatusCode, body, test.want)
+		}
+	}
+}
+
+// TestNothingToAskTheStore has requests without charges: no store is asked.
+func TestNothingToAskTheStore(t *testing.T) {
+	s := storing(t, &lateStore{broken: true}, "{domain: d, descriptors: [{key: other, rate_limit: {unit: year, requests_per_unit: 1}}]}")
+	var c Call
+	if _, _, err := s.Answer(noon, time.Minute, &c, marshal(t, simpleRequest())); err != nil {
+		t.Errorf("a request that no rule is for: %v", err)
+	}
+}
