@@ -99,6 +99,11 @@ func (c *Conn) receiveFragment(p []byte, end bool) error {
 	if b.bytes += len(p); b.bytes > mostBlock {
 		return &ConnError{CodeEnhanceYourCalm, "a header block of more than 16 MiB"}
 	}
+	whole := end && b.bytes == len(p) && b.kind == blockRequest && b.head.malformed == ""
+	if whole && c.same.recall(p, &c.decoder.table, &b.head) {
+		return c.endBlock()
+	}
+	block, version := p, c.decoder.table.version
 	if b.skip > 0 {
 		n := min(b.skip, len(p))
 		b.skip -= n
@@ -137,8 +142,15 @@ func (c *Conn) receiveFragment(p []byte, end bool) error {
 	if cap(c.decoder.scratch) > mostScratch {
 		c.decoder.scratch = nil
 	}
-	id := b.stream
-	b.stream = 0
+	if whole {
+		c.same.keep(block, version, &c.decoder.table, &b.head)
+	}
+	return c.endBlock()
+}
+
+func (c *Conn) endBlock() error {
+	id := c.block.stream
+	c.block.stream = 0
 	c.receiveBlock(id)
 	return nil
 }

@@ -66,6 +66,7 @@ type Conn struct {
 	odd     budget
 	decoder decoder
 	block   block
+	same    sameBlock
 	call    Call // what the handler is given, so that a call needs no memory of its own
 
 	// newest is the stream that the client began last, as long as only its headers have come. All

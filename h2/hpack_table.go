@@ -19,6 +19,7 @@ type headerTable struct {
 	entries    []tableEntry // a ring; its length is a power of two
 	first, n   int          // the oldest entry, and how many there are
 	size, max  int          // as RFC 7541 counts them
+	version    uint64       // counts what has changed the table
 }
 
 type tableEntry struct {
@@ -43,6 +44,7 @@ func (t *headerTable) get(i int) (f field, ok bool) {
 // resize changes the size that the client asks for, of at most tableBytes.
 func (t *headerTable) resize(size int) {
 	t.max = size
+	t.version++
 	t.evict(0)
 }
 
@@ -50,6 +52,7 @@ func (t *headerTable) resize(size int) {
 // table empties it: RFC 7541, section 4.4.
 func (t *headerTable) insert(f *field) {
 	need := len(f.name) + len(f.value) + entryOverhead
+	t.version++
 	t.evict(need)
 	if need > t.max {
 		return
@@ -69,6 +72,7 @@ func (t *headerTable) insert(f *field) {
 // evict drops the oldest entries until there is room for need.
 func (t *headerTable) evict(need int) {
 	for t.n > 0 && t.size+need > t.max {
+		t.version++
 		e := &t.entries[t.first]
 		bytes := uint32(e.name) + uint32(e.value)
 		t.used = e.at + bytes

@@ -584,6 +584,7 @@ func (m *model) again(piece int) {
 		for rest := step.bytes; len(rest) > 0 && c.err == nil; {
 			n := min(piece, len(rest))
 			c.in.Write(rest[:n])
+			c.conn.same = sameBlock{} // which must make no difference
 			c.feed()
 			rest = rest[n:]
 		}
