@@ -1,5 +1,7 @@
 package h2
 
+import "time"
+
 // block is a header block on its way (4.3).
 type block struct {
 	stream uint32 // 0: none
@@ -9,6 +11,7 @@ type block struct {
 	// are thrown away.
 	tail   []byte
 	bytes  int // what came of it
+	since  time.Duration
 	parked int // what of tail is counted
 	skip   int
 	head   head
@@ -56,13 +59,19 @@ func (c *Conn) receiveHeaders(f *frame) error {
 			c.settle(&c.newest)
 		}
 	}
-	b.stream, b.bytes = f.stream, 0
+	b.stream, b.bytes, b.since = f.stream, 0, c.now
 	b.head.begin(b.kind != blockRequest)
 	if f.has(flagPriority) && dependsOnItself(f.payload[len(f.payload)-len(fragment)-priorityBytes-c.padding(f):], f.stream) {
 		b.head.malformed = "a stream that depends on itself"
 	}
 	c.decoder.begin()
 	return c.receiveFragment(fragment, f.has(flagEndHeaders))
+}
+
+// BlockSince returns when the header block began that has not ended, if there is one. Nothing else may
+// come before its end, so a connection whose client does not send it is to be closed.
+func (c *Conn) BlockSince() (since time.Duration, unfinished bool) {
+	return c.block.since, c.block.stream != 0
 }
 
 // padding is how many bytes of padding a frame ends with.

@@ -108,10 +108,12 @@ func (s *Server) NewConn(h Handler, now time.Duration) *Conn {
 // clients of gRPC wait for it before their first call.
 func (c *Conn) Start(out []byte) []byte { return append(out, c.server.settings...) }
 
-// A call of Feed returns after framesAtOnce frames or once it has appended outputAtOnce bytes: others
-// wait for the processor, and what was appended should go out.
+// A call of Feed returns after framesAtOnce frames, blocksAtOnce bytes of header blocks, each of which
+// may be a field, or once it has appended outputAtOnce bytes: others wait for the processor, and what was
+// appended should go out.
 const (
 	framesAtOnce = 256
+	blocksAtOnce = 8 << 10
 	outputAtOnce = 16 << 10
 )
 
@@ -138,7 +140,7 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 		}
 		used, c.stage = n, awaitsSettings
 	}
-	full := len(c.out) + outputAtOnce
+	full, blocks := len(c.out)+outputAtOnce, 0
 	for frames := 0; len(in)-used >= frameHeaderBytes; frames++ {
 		n := frameBytes(in[used:])
 		if n > maxFrameBytes {
@@ -147,10 +149,13 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 		if n += frameHeaderBytes; len(in)-used < n {
 			break
 		}
-		if frames == framesAtOnce || len(c.out) >= full {
+		if frames == framesAtOnce || len(c.out) >= full || blocks >= blocksAtOnce {
 			return used, true, nil
 		}
 		f := parseFrame(in[used : used+n])
+		if f.frameType == frameHeaders || f.frameType == frameContinuation {
+			blocks += len(f.payload)
+		}
 		used += n
 		if err := c.receiveFrame(&f); err != nil {
 			return used, false, err

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,6 +62,9 @@ type wire struct {
 
 	parked   atomic.Int64 // bytes that the connections hold; see wireConn.parks
 	shedding sync.Mutex
+
+	crowd   chan struct{} // holds the tickets that are taken; see takeTurn
+	stalled stalled
 }
 
 // wireStage only grows.
@@ -92,6 +96,7 @@ func newWire(l Limits, h *handler, b *bridge, tracing stats.Handler, creds crede
 		}),
 		conns:   make(map[*wireConn]struct{}),
 		stopped: make(chan struct{}), over: make(chan struct{}),
+		crowd: make(chan struct{}, runtime.GOMAXPROCS(0)),
 	}
 }
 

@@ -33,6 +33,8 @@ type wireConn struct {
 	conn   net.Conn // raw within TLS, if there is TLS; nil until the handshake is over
 	h2     *h2.Conn
 	out    *output   // of this turn
+	ticket bool      // it holds one of wire.crowd
+	waits  bool      // it is among wire.stalled
 	x      *exchange // the memory for calls of this turn
 	rest   int       // bytes that came and were not fed
 	begun  bool      // the client's SETTINGS have come
@@ -83,7 +85,8 @@ var drainReasons = [...]struct {
 
 func newWireConn(w *wire, raw net.Conn) *wireConn {
 	now := w.clock.Elapsed()
-	c := &wireConn{wire: w, raw: raw}
+	c := &wireConn{wire: w}
+	c.raw = newWireSocket(raw, c.stalls)
 	c.h2 = w.h2.NewConn((*wireCalls)(c), now)
 	c.watched.begin(now, w.limits.MaxConnectionAge)
 	return c
@@ -131,7 +134,7 @@ func (c *wireConn) start(conn net.Conn) bool {
 // read reads until the connection ends.
 func (c *wireConn) read(r *wireReader) {
 	defer r.release()
-	for {
+	for crowds := false; ; {
 		in, err := r.read()
 		if err != nil {
 			c.neverBegan(err)
@@ -140,20 +143,21 @@ func (c *wireConn) read(r *wireReader) {
 			}
 			return
 		}
+		came, crowded := len(in), false
 		for more := true; more; {
 			c.waitForStore()
 			var used int
 			var ok bool
-			if used, more, ok = c.takeTurn(in); !ok {
+			if used, more, ok = c.takeTurn(in, crowds || crowded); !ok {
 				c.linger(r)
 				return
 			}
-			if in = in[used:]; more {
-				park()
-			}
+			crowded = crowded || more
+			in = in[used:]
 		}
-		c.watched.partial(len(in) > 0)
-		if r.keep(in) {
+		crowds = crowded
+		c.watched.partial(len(in) > 0, len(in) < came)
+		if r.keep(in) && !crowded {
 			park()
 		}
 	}
@@ -180,9 +184,49 @@ func (c *wireConn) isEnding() bool {
 func park() { time.Sleep(time.Microsecond) }
 
 // takeTurn answers what came. It reports whether the connection goes on.
-func (c *wireConn) takeTurn(in []byte) (used int, more, ok bool) {
+//
+// A connection whose turn left something to do takes part in a crowd: it waits for a ticket before the
+// next turn, of which there are as many as processors, and keeps it until it has parked. Otherwise fifty
+// connections that send without a pause would always leave somebody to run, and the scheduler would
+// look at the network every 10 ms.
+func (c *wireConn) takeTurn(in []byte, crowds bool) (used int, more, ok bool) {
+	if crowds {
+		c.wire.crowd <- struct{}{}
+	}
+	used, more, ok = c.turnOf(in, crowds)
+	if crowds || more {
+		park()
+	}
+	if crowds {
+		c.turn.Lock()
+		c.leaveCrowdLocked()
+		c.turn.Unlock()
+	}
+	return used, more, ok
+}
+
+// leaveCrowdLocked gives the ticket back.
+func (c *wireConn) leaveCrowdLocked() {
+	if c.ticket {
+		c.ticket = false
+		<-c.wire.crowd
+	}
+}
+
+// stalls is called when a write has to wait for the client. If it is a turn's, that turn is held.
+func (c *wireConn) stalls() {
+	if c.watched.writing.Load() == 0 {
+		return // TLS writes what is no turn's
+	}
+	c.leaveCrowdLocked()
+	c.waits = true
+	c.wire.stalled.enter(c)
+}
+
+func (c *wireConn) turnOf(in []byte, ticket bool) (used int, more, ok bool) {
 	c.turn.Lock()
 	defer c.turn.Unlock()
+	c.ticket = ticket
 	if c.ending {
 		return 0, false, false
 	}
@@ -220,6 +264,7 @@ func (c *wireConn) endTurnLocked(now time.Duration, err error) {
 		_ = c.raw.SetDeadline(time.Time{})
 	}
 	c.watched.calls(now, c.h2.Last(), c.h2.Open())
+	c.watched.block(c.h2.BlockSince())
 	if !c.closed {
 		c.parks(int64(c.h2.Parked() + c.rest + c.askedBytes))
 	}
@@ -247,6 +292,10 @@ func (c *wireConn) writeLocked() bool {
 	c.watched.writing.Store(int64(c.wire.clock.Elapsed()))
 	_, err := c.conn.Write(out.bytes)
 	c.watched.writing.Store(0)
+	if c.waits {
+		c.waits = false
+		c.wire.stalled.leave(c)
+	}
 	return err == nil
 }
 

@@ -33,7 +33,7 @@ type wireReader struct {
 // through it, though it has the file of what is below.
 func newWireReader(conn, raw net.Conn) *wireReader {
 	r := &wireReader{conn: conn}
-	if file, ok := raw.(syscall.Conn); ok && conn == raw && canTryRead {
+	if file, ok := raw.(syscall.Conn); ok && conn == raw && canTry {
 		if raw, err := file.SyscallConn(); err == nil {
 			r.raw, r.try = raw, r.tryRead
 		}

@@ -15,6 +15,7 @@ type watched struct {
 	calledAt  atomic.Int64 // a call began, or was open
 	open      atomic.Int64 // how many are
 	partialAt atomic.Int64 // the beginning of a frame came whose end has not, or 0
+	blockAt   atomic.Int64 // likewise of a header block
 	writing   atomic.Int64 // a write began that has not ended, or 0
 
 	drains atomic.Bool // it was told to drain
@@ -44,18 +45,28 @@ func (w *watched) calls(now time.Duration, last uint32, open int) {
 	w.open.Store(int64(open))
 }
 
-func (w *watched) partial(is bool) {
+// partial is called when all that came was fed. begun says that the beginning of a frame is left, and
+// another that it is not the one that was left before.
+func (w *watched) partial(begun, another bool) {
 	switch {
-	case !is:
+	case !begun:
 		w.partialAt.Store(0)
-	case w.partialAt.Load() == 0:
+	case another || w.partialAt.Load() == 0:
 		w.partialAt.Store(w.heardAt.Load())
 	}
 }
 
+// block is called at the end of each turn, with when the header block began that has not ended.
+func (w *watched) block(since time.Duration, unfinished bool) {
+	if !unfinished {
+		since = 0
+	}
+	w.blockAt.Store(int64(since))
+}
+
 // How long a client may take.
 const (
-	mostFrameTime = 10 * time.Second // to send a frame
+	mostFrameTime = 10 * time.Second // to send a frame, or a header block
 	mostWriteTime = 5 * time.Second  // to take what a turn has written
 )
 
@@ -86,7 +97,8 @@ func (c *wireConn) watch(now time.Duration) {
 	case w.writing.Load() != 0 && since(&w.writing) >= mostWriteTime:
 		c.end(errUnread)
 		return
-	case w.partialAt.Load() != 0 && since(&w.partialAt) >= mostFrameTime:
+	case w.partialAt.Load() != 0 && since(&w.partialAt) >= mostFrameTime,
+		w.blockAt.Load() != 0 && since(&w.blockAt) >= mostFrameTime:
 		c.end(errFrame)
 		return
 	case w.pingedAt != 0 && silent >= now-w.pingedAt && now-w.pingedAt >= limits.KeepaliveTimeout:

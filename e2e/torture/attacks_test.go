@@ -51,11 +51,20 @@ var bites = map[string]bite{
 	"empty DATA flood":           {ends: true},
 	"replies never read":         {mayEnd: true},
 	"windows of zero":            {ends: true, reset: "REFUSED_STREAM"},
+	"two WINDOW_UPDATEs a call":  {mayEnd: true, answer: "0"},
+	"windows that open by bytes": {ends: true},
+	"HPACK bomb that stalls":     {ends: true, reset: "REFUSED_STREAM"},
+	"MadeYouReset by a window":   {ends: true}, // grpc-go does not look how far a window opens
+	"flood of acknowledgements":  {ends: true},
 }
 
 // ownBites are those that the own transport has instead. Of calls with too many headers, each fails
 // alone.
-var ownBites = map[string]bite{"HPACK bomb": {answer: "8"}}
+var ownBites = map[string]bite{
+	"HPACK bomb":               {answer: "8"},
+	"windows that grow":        {}, // an answer, whether it knows reflection or not
+	"MadeYouReset by a window": {ends: true, reset: "FLOW_CONTROL_ERROR"},
+}
 
 // TestAttacks runs each attack while others call. A connection that is ended begins anew.
 // The long tier writes the table of docs/threats.md.

@@ -14,7 +14,7 @@ import (
 func All(t Target) []Attack {
 	headers := block(shouldRateLimit)
 	request := Request(t.Domain, t.Key, t.Value)
-	return []Attack{
+	return append([]Attack{
 		{Name: "calls without pause", begin: func(c *Conn) (func() error, error) {
 			return c.calls(2, func(b []byte, stream uint32) []byte {
 				return appendCall(b, stream, headers, request)
@@ -75,7 +75,7 @@ func All(t Target) []Attack {
 				}), nil
 			},
 		},
-	}
+	}, windowAttacks(headers, request)...)
 }
 
 // chunk is how many small frames are written at once.

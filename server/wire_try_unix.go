@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-const canTryRead = true
+const canTry = true
 
 // tryRead reads without waiting. It returns false if there is nothing to read, after which the caller
 // waits until there is, with no buffer taken. It must try each time it is called: the poller forgets
@@ -31,4 +31,21 @@ func (r *wireReader) tryRead(fd uintptr) bool {
 		}
 		return true
 	}
+}
+
+// tryWrite writes what it can without waiting.
+func tryWrite(fd uintptr, p []byte) (n int, err error) {
+	for n < len(p) {
+		more, err := syscall.Write(int(fd), p[n:])
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err == syscall.EAGAIN:
+			return n, nil
+		case err != nil:
+			return n, err
+		}
+		n += more
+	}
+	return n, nil
 }

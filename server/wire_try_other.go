@@ -2,6 +2,8 @@
 
 package server
 
-const canTryRead = false
+const canTry = false
 
 func (*wireReader) tryRead(uintptr) bool { return true }
+
+func tryWrite(uintptr, []byte) (int, error) { return 0, nil }
