@@ -217,6 +217,20 @@ func TestConversationsWait(t *testing.T) {
 	}
 }
 
+// TestConversationsLeaveTheirTurns has more conversations bring large messages than there are turns.
+func TestConversationsLeaveTheirTurns(t *testing.T) {
+	c := begun(t)
+	message := grpcMessage(strings.Repeat("x", 10_000))
+	for i := range turnsAtOnce + 1 {
+		id := uint32(1 + 2*i)
+		c.talk(id)
+		c.must(c.WriteData(id, false, message[:firstWindow]))
+		c.want(fmt.Sprintf("WINDOW_UPDATE %d %d", id, len(message)-firstWindow+mostPadding))
+		c.must(c.WriteData(id, false, message[firstWindow:]))
+		c.wantHeard("10000 bytes")
+	}
+}
+
 // TestConversationsDeadline has a call last longer than its client waits.
 func TestConversationsDeadline(t *testing.T) {
 	c := begun(t)
@@ -256,8 +270,10 @@ func TestConversationsGiveCredit(t *testing.T) {
 		c.wantHeard("x")
 		c.out = c.conn.Want(c.out, 1)
 		c.out = c.conn.Send(c.out, 1, []byte("y"))
-		c.must(c.WriteWindowUpdate(0, 6))
-		c.must(c.WriteWindowUpdate(1, 6))
+		for range 2 {
+			c.must(c.WriteWindowUpdate(0, 3))
+			c.must(c.WriteWindowUpdate(1, 3))
+		}
 		c.must(c.WritePing(false, [8]byte{}))
 		if c.frames(); c.err != nil {
 			t.Fatal(c.err)

@@ -5,19 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/encoding/gzip"
+	_ "google.golang.org/grpc/health" // clients check it
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -42,6 +47,9 @@ func (d *told) register(r grpc.ServiceRegistrar) {
 		case "fail":
 			s, err := status.New(codes.DataLoss, "lost: 100 %\n").WithDetails(durationpb.New(time.Second))
 			if err != nil {
+				return nil, err
+			}
+			if err := grpc.SetHeader(ctx, metadata.Pairs("h", "3")); err != nil {
 				return nil, err
 			}
 			return nil, s.Err()
@@ -209,7 +217,11 @@ func TestBridgedUnary(t *testing.T) {
 				}
 			}
 		}
-		_, err := say(t, conn, "fail")
+		var header, trailer metadata.MD
+		_, err := say(t, conn, "fail", grpc.Header(&header))
+		if h := header.Get("h"); len(h) != 1 || h[0] != "3" {
+			t.Errorf("a call that fails has the header %v", header)
+		}
 		if st := status.Convert(err); st.Code() != codes.DataLoss || st.Message() != "lost: 100 %\n" || len(st.Details()) != 1 {
 			t.Errorf("the failure is %v, %v", err, st.Details())
 		}
@@ -220,7 +232,6 @@ func TestBridgedUnary(t *testing.T) {
 			t.Errorf("%v panics are counted and %d logged, want one", n, logged)
 		}
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "x", "1", "x", "2", "y-bin", "\x01\xfe")
-		var header, trailer metadata.MD
 		reply := new(text)
 		if err := conn.Invoke(ctx, "/test.Kinds/Unary", &text{Value: "metadata"}, reply, grpc.Header(&header), grpc.Trailer(&trailer)); err != nil {
 			t.Fatal(err)
@@ -436,4 +447,107 @@ func TestWatchesAreBounded(t *testing.T) {
 		}
 	}
 	t.Error("the place of one that has left stays taken")
+}
+
+// TestAllWatchesAreBounded opens streams within streams until there is no place.
+func TestAllWatchesAreBounded(t *testing.T) {
+	bound := boundStreams()
+	for _, info := range []*grpc.StreamServerInfo{{FullMethod: "/s/Watch"}, {FullMethod: "/s/Talk", IsClientStream: true}} {
+		most, opened := maxAllWatches, 0
+		if info.IsClientStream {
+			most = maxConversations
+		}
+		var open grpc.StreamHandler
+		open = func(srv any, s grpc.ServerStream) error {
+			opened++
+			return bound(srv, s, info, open)
+		}
+		for range 2 { // the places are free again
+			opened = -1
+			if err := open(nil, nil); status.Code(err) != codes.ResourceExhausted || opened != most {
+				t.Errorf("%s: %d streams are open, then comes %v, want %d and RESOURCE_EXHAUSTED", info.FullMethod, opened, err, most)
+			}
+		}
+	}
+}
+
+// TestReflectionDescribesTheServices asks what grpcurl asks to list and to describe, by both versions of
+// reflection.
+func TestReflectionDescribesTheServices(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport})
+		conn := r.dial(t)
+		for _, method := range []string{"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"} {
+			s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ask := func(question *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
+				answer := new(grpc_reflection_v1.ServerReflectionResponse) // both versions have the same bytes
+				if err := errors.Join(s.SendMsg(question), s.RecvMsg(answer)); err != nil {
+					t.Fatal(err)
+				}
+				return answer
+			}
+			var names []string
+			for _, s := range ask(&grpc_reflection_v1.ServerReflectionRequest{
+				MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
+			}).GetListServicesResponse().GetService() {
+				names = append(names, s.GetName())
+			}
+			want := []string{serviceName, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
+			if !slices.Equal(names, want) {
+				t.Errorf("%s lists %q, want %q", method, names, want)
+			}
+			for _, symbol := range append(want, serviceName+".ShouldRateLimit", "envoy.service.ratelimit.v3.RateLimitRequest") {
+				answer := ask(&grpc_reflection_v1.ServerReflectionRequest{
+					MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol},
+				})
+				if len(answer.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+					t.Errorf("%s does not describe %s: %v", method, symbol, answer)
+				}
+			}
+			if answer := ask(&grpc_reflection_v1.ServerReflectionRequest{
+				MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "other"},
+			}); codes.Code(answer.GetErrorResponse().GetErrorCode()) != codes.NotFound {
+				t.Errorf("%s of an unknown symbol: %v, want NOT_FOUND", method, answer)
+			}
+			if err := s.CloseSend(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.RecvMsg(new(grpc_reflection_v1.ServerReflectionResponse)); !errors.Is(err, io.EOF) {
+				t.Errorf("%s ends with %v, want EOF", method, err)
+			}
+		}
+	})
+}
+
+// TestClientsCheckTheHealth has grpc-go's client watch the health of each of its connections: it calls
+// as long as the server is healthy.
+func TestClientsCheckTheHealth(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport})
+		conn := r.dial(t, grpc.WithDefaultServiceConfig(
+			`{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": "`+serviceName+`"}}`,
+		))
+		checkOK(t, conn)
+		r.health.serve(false)
+		for state := conn.GetState(); state == connectivity.Ready; state = conn.GetState() {
+			if !conn.WaitForStateChange(t.Context(), state) {
+				t.Fatal("the client does not learn that the server is unhealthy")
+			}
+		}
+		if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest()); status.Code(err) != codes.Unavailable {
+			t.Errorf("a call to an unhealthy server: %v, want UNAVAILABLE by the client", err)
+		}
+		r.health.serve(true)
+		for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+			if !conn.WaitForStateChange(t.Context(), state) {
+				t.Fatal("the client does not learn that the server is healthy")
+			}
+		}
+		checkOK(t, conn)
+	})
 }
