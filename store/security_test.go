@@ -1,0 +1,230 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// acl is what the documentation tells operators to give the user of the store.
+var acl = []string{
+	"reset", "on", ">secret", "~s1{*", "+eval", "+evalsha", "+time", "+ttl", "+get", "+set", "+incrby", "+expireat",
+	"+del", "+llen", "+lindex", "+ltrim", "+rpush", "+ping", "+hello",
+}
+
+// The user of the documentation may do all that the script does, on every server.
+func TestACL(t *testing.T) {
+	for _, binary := range storetest.Binaries(t) {
+		srv := storetest.StartBinary(t, binary)
+		srv.Must(append([]string{"ACL", "SETUSER", "sluice"}, acl...)...)
+		c, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, User: "sluice", Password: "secret"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rig{c: c, prefix: "s1"}
+		for n := range 20 {
+			data := make([]byte, 1500)
+			for i := range data {
+				data[i] = byte(i*i*(n+3) + i>>3)
+			}
+			r.plays(t, data)
+			srv.Must("FLUSHALL")
+		}
+		c.close()
+		if _, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, User: "sluice", Password: "another"}); kindOf(err) != Refused {
+			t.Errorf("a wrong password: %v, of kind %q, want %q", err, kindOf(err), Refused)
+		}
+	}
+}
+
+// A password that is replaced, in the file and in the server, is in force from the next connection on.
+func TestPasswordIsReadAnew(t *testing.T) {
+	srv := storetest.Start(t)
+	file := filepath.Join(t.TempDir(), "password")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	srv.Must(append([]string{"ACL", "SETUSER", "sluice"}, acl...)...)
+	write("sluice:secret\n")
+	to := at(srv)
+	to.AuthFile = file
+	var logged sync.Map
+	o := &told{}
+	s := runStore(t, Options{Server: to, Observer: o, Log: Log{Away: func(_ string, kind Kind, err error, remedy string) {
+		logged.Store(string(kind), err.Error()+"; "+remedy)
+	}}})
+	until(t, "up", s.Up)
+	srv.Must("ACL", "SETUSER", "sluice", "resetpass", ">fresh")
+	srv.Must("CLIENT", "KILL", "USER", "sluice")
+	until(t, "refused", func() bool {
+		var c caller
+		_ = c.ask(s, hit(1, plenty))
+		return o.failures(Refused) > 0
+	})
+	if line, ok := logged.Load(string(Refused)); !ok || !strings.Contains(line.(string), "docs/store.md") || strings.Contains(line.(string), "secret") {
+		t.Errorf("logged %v, want what to do and no password", line)
+	}
+	write("sluice:fresh")
+	until(t, "up again", s.Up)
+}
+
+// secured is a listener with TLS in front of a server.
+func secured(tb testing.TB, to string, config *tls.Config) (address string) {
+	tb.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer c.Close()
+				s, err := net.Dial("tcp", to)
+				if err != nil {
+					return
+				}
+				defer s.Close()
+				go func() {
+					_, _ = io.Copy(s, c)
+					_ = s.Close()
+				}()
+				_, _ = io.Copy(c, s)
+			})
+		}
+	})
+	tb.Cleanup(func() {
+		_ = l.Close()
+		all.Wait()
+	})
+	return l.Addr().String()
+}
+
+// Certificates are checked and shown, and files that are replaced are in force from the next connection
+// on.
+func TestTLS(t *testing.T) {
+	authority, err := testcert.New("store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(l testcert.Leaf) testcert.Pair {
+		p, err := authority.Issue(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	named := issue(testcert.Leaf{Names: []string{"127.0.0.1"}})
+	pair, err := tls.X509KeyPair(named.Cert, named.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients := x509.NewCertPool()
+	clients.AppendCertsFromPEM(authority.PEM)
+	srv := storetest.Start(t)
+	address := secured(t, srv.Addr, &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
+	})
+	dir := t.TempDir()
+	files := testcert.In(dir)
+	write := func(path string, text []byte) {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(files.CA, authority.PEM)
+	mine := issue(testcert.Leaf{})
+	write(files.Cert, mine.Cert)
+	write(files.Key, mine.Key)
+	to := Server{Network: "tcp", Address: address, TLS: &TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}}
+	reach := func(to Server) error {
+		c, err := dial(context.Background(), &to)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		return c.warm(&flight{message: message{args: []string{"", ""}}})
+	}
+	if err := reach(to); err != nil {
+		t.Errorf("with all files: %v", err)
+	}
+	without := to
+	without.TLS = &TLS{CA: files.CA}
+	if err := reach(without); err == nil {
+		t.Error("without a certificate of its own: connected")
+	}
+	strange := to
+	strange.TLS = &TLS{Cert: files.Cert, Key: files.Key}
+	if err := reach(strange); err == nil {
+		t.Error("with the system's authorities: connected")
+	}
+	_, port, _ := net.SplitHostPort(address)
+	other := to
+	other.Address = net.JoinHostPort("localhost", port)
+	if err := reach(other); err == nil {
+		t.Error("by a name that the certificate lacks: connected")
+	}
+	other.TLS = &TLS{CA: files.CA, Cert: files.Cert, Key: files.Key, SkipName: true}
+	if err := reach(other); err != nil {
+		t.Errorf("by a name that need not match: %v", err)
+	}
+	foreign, err := testcert.New("foreign")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(files.CA, foreign.PEM)
+	if err := reach(other); err == nil {
+		t.Error("of a strange authority, though its name need not match: connected")
+	}
+	write(files.CA, []byte("no certificate"))
+	if err := reach(to); err == nil || !strings.Contains(err.Error(), files.CA) {
+		t.Errorf("with a broken file: %v, want an error that names it", err)
+	}
+}
+
+func TestParseURL(t *testing.T) {
+	for text, want := range map[string]Server{
+		"redis://h":               {Network: "tcp", Address: "h:6379"},
+		"redis://u:p@h:1/3":       {Network: "tcp", Address: "h:1", User: "u", Password: "p", Database: 3},
+		"redis://:p@[::1]:1":      {Network: "tcp", Address: "[::1]:1", Password: "p"},
+		"rediss://h:1":            {Network: "tcp", Address: "h:1", TLS: &TLS{}},
+		"unix:///run/valkey.sock": {Network: "unix", Address: "/run/valkey.sock"},
+	} {
+		if got, err := ParseURL(text); err != nil || !cmp.Equal(got, want) {
+			t.Errorf("ParseURL(%q) = %+v, %v, want %+v", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"redis://u:geheim@h:x":       "it is none",
+		"redis://u:geheim@/1":        "has no host",
+		"redis://u:geheim@h/db":      "must be a number",
+		"redis://u:geheim@h?x=1":     "parameters",
+		"memcache://u:geheim@h":      "scheme \"memcache\" is not known; must be redis://",
+		"redis+cluster://u:geheim@h": "is not known",
+		"h:6379":                     "",
+		"":                           "scheme",
+		"unix://host/path":           "needs a path",
+	} {
+		if _, err := ParseURL(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim") {
+			t.Errorf("ParseURL(%q): %v, want %q and no password", text, err, want)
+		}
+	}
+}
