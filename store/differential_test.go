@@ -230,7 +230,8 @@ func TestScriptDecidesAsATable(t *testing.T) {
 	}
 	for _, binary := range storetest.Binaries(t) {
 		t.Run(binary, func(t *testing.T) {
-			c := newClient(t, storetest.StartBinary(t, binary))
+			srv := storetest.StartBinary(t, binary)
+			c := newClient(t, srv)
 			r := rig{c: c}
 			random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 			for n := range tapes {
@@ -243,6 +244,9 @@ func TestScriptDecidesAsATable(t *testing.T) {
 				}
 			}
 			t.Logf("%d charges", r.charges)
+			if n := srv.Must("EVAL", endless, "0"); n != "0" {
+				t.Errorf("%s keys never expire", n)
+			}
 		})
 	}
 }

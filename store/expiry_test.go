@@ -1,0 +1,109 @@
+package store
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// endless counts the keys that never expire.
+const endless = `local n = 0
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  if redis.call('TTL', key) == -1 then n = n + 1 end
+end
+return n`
+
+// A fixed window's key outlives it by the jitter at most, and keys that end together do not
+// expire together.
+func TestExpiry(t *testing.T) {
+	srv := storetest.Start(t)
+	c := newClient(t, srv)
+	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Hour}
+	at := limiter.Time(time.Now().UnixNano())
+	left := int(p.WindowEnd(at)-at) / int(time.Second)
+	var m message
+	var r reply
+	run := func(key string) {
+		var one call
+		one.encode(at, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte(key)}, time.Minute)
+		m.clear(0)
+		m.add(&one)
+		if err := c.run(&m, &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := strconv.FormatInt(int64(p.WindowEnd(at)-limiter.Time(p.Window))/int64(time.Second), 10)
+	seen := map[string]bool{}
+	for n := range 40 {
+		key := "s1{" + strconv.Itoa(n) + "}f3600_"
+		run(key)
+		ttl, err := strconv.Atoi(srv.Must("TTL", key+start))
+		if err != nil || ttl < left-20 || ttl > left+61 {
+			t.Errorf("%s expires in %d seconds, %v; its window ends in %d", key, ttl, err, left)
+		}
+		seen[strconv.Itoa(ttl)] = true
+	}
+	if len(seen) < 5 {
+		t.Errorf("40 keys expire in %d seconds only", len(seen))
+	}
+	// One that another program, or its death, left without an end gets one when it is full.
+	srv.Must("SET", "s1{x}f3600_"+start, "7")
+	run("s1{x}f3600_")
+	if ttl, _ := strconv.Atoi(srv.Must("TTL", "s1{x}f3600_"+start)); ttl < left-20 {
+		t.Errorf("a full counter without an end now ends in %d seconds, want %d", ttl, left)
+	}
+	if n := srv.Must("EVAL", endless, "0"); n != "0" {
+		t.Errorf("%s keys never expire", n)
+	}
+}
+
+// A key of another type fails the batch: the counter has no decision, and the lane says why.
+func TestKeyOfAnotherType(t *testing.T) {
+	srv := storetest.Start(t)
+	o := &told{}
+	s := runStore(t, Options{Server: at(srv), Observer: o, Fallback: Error})
+	until(t, "up", s.Up)
+	srv.Must("RPUSH", "s1{1}_x", "1")
+	var c caller
+	if err := c.ask(s, hit(1, plenty)); err == nil {
+		t.Error("decided on a list as if it were a bucket")
+	}
+	until(t, "up again", s.Up)
+	if o.failures(Script) == 0 {
+		t.Errorf("failed %v, want %q", o.failed, Script)
+	}
+}
+
+// Two charges of one request on one counter, and the same counter in many requests of one message,
+// cost one read and one write.
+func TestOneReadAndWrite(t *testing.T) {
+	srv := storetest.Start(t)
+	c := newClient(t, srv)
+	if err := c.warm(&flight{message: message{args: []string{"", ""}}}); err != nil {
+		t.Fatal(err)
+	}
+	var m message
+	var r reply
+	m.clear(0)
+	calls := make([]call, 100)
+	for i := range calls {
+		calls[i].encode(0, &limiter.Batch{Charges: []limiter.Charge{hit(1, plenty), hit(1, plenty)}}, [][]byte{[]byte("s1{1}t1"), []byte("s1{1}t1")}, 0)
+		m.add(&calls[i])
+	}
+	srv.Must("CONFIG", "RESETSTAT")
+	if err := c.run(&m, &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"get", "set"} {
+		info := srv.Must("EVAL", `return string.match(redis.call('INFO', 'commandstats'), 'cmdstat_'..ARGV[1]..':calls=(%d+)') or '0'`, "0", command)
+		if info != "1" {
+			t.Errorf("%s was called %s times, want once", command, info)
+		}
+	}
+	if r.admitted != 200 {
+		t.Errorf("%d charges admitted, want 200", r.admitted)
+	}
+}
