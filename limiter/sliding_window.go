@@ -125,13 +125,19 @@ func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st sta
 func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
 	r, note := p.ring(), s.note(index)
 	s.fetch(index)
-	if after.past == 0 { // nothing of before counts
+	switch {
+	case v.found != nil: // a store says what counts
+		told := view{class: &outside, found: v.found, head: v.found.Number}
+		for x := after.num - r.k; x < after.num; x++ {
+			s.setCount(index, floorMod(x, r.k), told.countOf(r.k, x))
+		}
+	case after.past == 0: // nothing of before counts
 		for n := range uint64(r.k+1) / 2 { //nolint:gosec // positive
 			if c := s.cell(index, n); c.Load() != 0 { // a load is cheaper
 				c.Store(0)
 			}
 		}
-	} else {
+	default:
 		if s != v.class { // the counter moves
 			for n := range s.stride() {
 				s.cell(index, n).Store(v.class.cell(v.index, n).Load())

@@ -147,7 +147,7 @@ func (v *view) replace(p *Policy, after state) bool {
 	switch {
 	case v.class.size == 0:
 		return v.slot.word.CompareAndSwap(v.word, withGeneration(a.store(v, nil, 0, p, after), v.word))
-	case after.num == v.head && after.past == v.past: // the cells stay as they are
+	case v.found == nil && after.num == v.head && after.past == v.past: // the cells stay as they are
 		return v.slot.word.CompareAndSwap(v.word, v.word&^payloadMask|after.used)
 	case !v.hold():
 		return false

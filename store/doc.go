@@ -45,8 +45,13 @@
 // comes after its caller got the fallback is dropped; its hits stay charged. A caller whose own
 // deadline is nearer gets the fallback alone.
 //
+// The table that [Local] decides in is a mirror: each reply's counters are written to it, of
+// logs only the hits of this process. So an outage admits at most what was left when the store
+// last told, and nobody gets a fresh allowance. When the store is back, its word replaces the
+// mirror's; what was admitted meanwhile is not added.
+//
 // # What it does not do
 //
-// It knows one server: neither Sentinel nor a cluster. The memory that [Local] decides in counts what
-// was decided there, not what the store has seen.
+// It knows one server: neither Sentinel nor a cluster. It asks the store about every charge, also
+// about those that it was told have no room.
 package store

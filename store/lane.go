@@ -163,6 +163,7 @@ type flight struct {
 	reply   reply
 	asks    []*ask
 	mine    []bool
+	left    limiter.State
 }
 
 // send is a sender.
@@ -232,7 +233,7 @@ func (l *lane) settle(f *flight) {
 		}
 		a.batch.Conclude(f.reply.now, a.found)
 		admitted += admittedOf(a.batch)
-		l.options.adopt(f.reply.now, a.batch)
+		l.options.adopt(f.reply.now, a.batch, &f.left)
 		w := a.waiter
 		a.batch, a.waiter = nil, nil
 		free.Put(a)
@@ -317,7 +318,7 @@ func (l *lane) fallBack(waiting []*ask) {
 		case a.strict:
 			a.waiter.Decided(ErrAway)
 		default:
-			a.waiter.Decided(l.options.fallBack(a.now, a.batch))
+			a.waiter.Decided(l.options.fallBack(l.time(a.now), a.batch))
 		}
 	}
 }

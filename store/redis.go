@@ -21,7 +21,7 @@ type Options struct {
 	Jitter time.Duration
 	// Fallback decides while the store is away.
 	Fallback Fallback
-	// Table is what [Local] decides in.
+	// Table is what [Local] decides in: a mirror of what the store last said of each counter.
 	Table *limiter.Table
 	// Observer is told of what happens. Optional.
 	Observer Observer
@@ -85,7 +85,7 @@ func (o *Options) observe() Observer {
 	return o.Observer
 }
 
-// fallBack decides b without the store.
+// fallBack decides b without the store, at a time of the store's clock.
 func (o *Options) fallBack(now limiter.Time, b *limiter.Batch) error {
 	o.observe().Decided(byFallback, len(b.Charges))
 	return o.Fallback.decide(now, b, o.Table)
@@ -140,17 +140,17 @@ func (s *Store) Up() bool { return s.lane.up() }
 // the window's start. It decides within [Options.Timeout], or within b.Budget if that is less.
 func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) (done bool, err error) {
 	if !s.lane.up() {
-		return true, s.options.fallBack(now, b)
+		return true, s.options.fallBack(s.lane.time(now), b)
 	}
 	a := newAsk()
-	a.call.encode(now+limiter.Time(s.lane.offset.Load()), b, names, s.options.Jitter)
+	a.call.encode(s.lane.time(now), b, names, s.options.Jitter)
 	a.now, a.batch, a.waiter = now, b, w
 	wait := s.options.Timeout
 	if b.Budget > 0 {
 		wait = min(wait, b.Budget)
 	}
 	if !s.send(a, wait) {
-		return true, s.options.fallBack(now, b)
+		return true, s.options.fallBack(s.lane.time(now), b)
 	}
 	return false, nil
 }
@@ -162,7 +162,18 @@ func (s *Store) send(a *ask, wait time.Duration) bool {
 	return s.lane.put(a)
 }
 
-// adopt has the mirror know what the store says of b's counters.
-func (o *Options) adopt(_ limiter.Time, b *limiter.Batch) {
+// adopt has the mirror know in what state the store has left b's counters at its time now. left is
+// memory to use again.
+func (o *Options) adopt(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 	o.observe().Decided(byStore, len(b.Charges))
+	if o.Fallback != Local {
+		return
+	}
+	for i := range b.Charges {
+		b.Left(now, i, left)
+		o.Table.Adopt(now, b, i, left)
+	}
 }
+
+// time is the store's time at ours, as far as is known.
+func (l *lane) time(now limiter.Time) limiter.Time { return now + limiter.Time(l.offset.Load()) }

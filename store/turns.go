@@ -13,8 +13,8 @@ import (
 // not wait for the store, and keeps neither b nor names.
 func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
 	a := newAsk()
-	defer func() { s.options.Table.Cancel(now, b) }() // what the fallback decided, or the mirror holds
-	at := now + limiter.Time(s.lane.offset.Load())
+	defer func() { s.options.Table.Cancel(s.lane.time(now), b) }() // what the fallback decided, or the mirror holds
+	at := s.lane.time(now)
 	a.call.reset()
 	for i := range b.Decisions {
 		if b.Decisions[i].Wait > 0 {
@@ -54,7 +54,7 @@ func (s *Store) Reset(ctx context.Context, p *limiter.Policy, name []byte) (used
 	now := limiter.Time(clock().UnixNano())
 	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}
 	a := newAsk()
-	a.call.encode(now+limiter.Time(s.lane.offset.Load()), b, [][]byte{name}, s.options.Jitter)
+	a.call.encode(s.lane.time(now), b, [][]byte{name}, s.options.Jitter)
 	a.call.args[a.call.charges[0].place+1] = "z"
 	answer := make(done, 1)
 	a.now, a.batch, a.waiter, a.strict = now, b, answer, true

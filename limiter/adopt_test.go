@@ -1,0 +1,123 @@
+package limiter
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A table that adopts what another one's counters are goes on as that would.
+func TestAdopt(t *testing.T) {
+	r := seeded(t)
+	const base = Time(1_700_000_000_999_999_999)
+	for range 300 {
+		data := make([]byte, 800)
+		_, _ = r.Read(data)
+		in := tape(data)
+		there, mirror := newTable(t, 256<<10), newTable(t, 256<<10)
+		now := base
+		var found, want, got State
+		for len(in) > 0 {
+			now += min(max(0, Time(oracleSteps[in.pick(len(oracleSteps))])), Time(24*time.Hour)) // a word must not lie untouched for years
+			n := in.pick(len(concludePolicies))
+			p := &concludePolicies[n]
+			if p.Algorithm == SlidingLog {
+				continue
+			}
+			hits := modelHits[in.pick(len(modelHits))]
+			if p.Limit > 99 {
+				hits = min(hits, 9) * uint64(p.Limit) / 10
+			}
+			b := &Batch{
+				Charges: []Charge{{ID: counterID(n), Policy: p, Hits: hits, Refund: in.pick(5) == 1}},
+				Budget:  time.Minute,
+			}
+			states := []State{found}
+			b.SetOff()
+			there.Find(now, b, states)
+			b.Conclude(now, states)
+			var left State
+			b.Left(now, 0, &left)
+			there.Decide(now, &Batch{Charges: b.Charges, Budget: time.Minute})
+			if in.pick(3) > 0 { // it does not see all
+				mirror.Adopt(now, b, 0, &left)
+				here := []State{want}
+				there.Find(now, b, here)
+				want = here[0]
+				here = []State{got}
+				mirror.Find(now, b, here)
+				got = here[0]
+				if diff := cmp.Diff(countsOf(want), countsOf(got)); diff != "" {
+					t.Fatalf("at %d, %s left %+v: the table -, who adopted +:\n%s", now, describe(b.Charges), left, diff)
+				}
+			}
+		}
+	}
+}
+
+// countsOf is plainState without the time of a window that has no hits.
+func countsOf(s State) State {
+	if s = plainState(s); s.Counts == nil {
+		s.Number = 0
+	}
+	if s.Hits == 0 && s.Time%Time(time.Second) == 0 {
+		s.Time = 0
+	}
+	return s
+}
+
+// Of a log a table adopts its own hits only.
+func TestAdoptLog(t *testing.T) {
+	const now = Time(1_700_000_000_000_000_000)
+	p := &Policy{Algorithm: SlidingLog, Limit: 5, Window: time.Minute}
+	mirror := newTable(t, 256<<10)
+	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 2}}}
+	for range 2 { // the second is denied
+		b.Conclude(now, []State{{Hits: 3, Time: now, Stamp: now}})
+		var left State
+		b.Left(now, 0, &left)
+		mirror.Adopt(now, b, 0, &left)
+		b.Charges[0].Hits = 3
+	}
+	peek := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p}}}
+	mirror.Decide(now, peek)
+	if got := peek.Decisions[0].Before; got != 2 {
+		t.Errorf("%d hits in the mirror, want the 2 that were admitted", got)
+	}
+}
+
+// A reply that was overtaken by one of a newer window changes nothing.
+func TestAdoptLate(t *testing.T) {
+	const end = Time(1_700_000_040_000_000_000)
+	p := &Policy{Algorithm: FixedWindow, Limit: 5, Window: time.Minute}
+	mirror := newTable(t, 256<<10)
+	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p}}}
+	mirror.Adopt(end, b, 0, &State{Hits: 2, Time: end + Time(time.Minute)})
+	mirror.Adopt(end, b, 0, &State{Hits: 4, Time: end})
+	mirror.Decide(end, b)
+	if got := b.Decisions[0].Before; got != 2 {
+		t.Errorf("%d hits, want the 2 of the newer window", got)
+	}
+}
+
+func TestAdoptAllocatesNothing(t *testing.T) {
+	const now = Time(1_700_000_000_000_000_000)
+	for i := range concludePolicies {
+		p := concludePolicies[i]
+		p.Prepare()
+		mirror := newTable(t, 256<<10)
+		b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: &p, Hits: 1}}}
+		found, left := []State{{}}, State{Counts: make([]uint32, 0, 61)}
+		at := now
+		if n := testing.AllocsPerRun(100, func() {
+			at += Time(time.Millisecond)
+			found[0] = State{Counts: found[0].Counts[:0]}
+			b.Conclude(at, found)
+			b.Left(at, 0, &left)
+			mirror.Adopt(at, b, 0, &left)
+		}); n > 0 {
+			t.Errorf("policy %d: %v allocations", i, n)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A store that goes away gives nobody a fresh allowance: the fallback goes on from what the store
+// last said, hits of other replicas included, save of logs. When it is back its word holds again.
+func TestMirror(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, tt := range []struct {
+		p     *limiter.Policy
+		admit int // while the store is away
+	}{
+		{&limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 100, Window: limiter.MaxWindow}, 10},
+		{&limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 100, Window: day, SubWindows: 10}, 10},
+		{&limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 100, Window: day, SubWindows: 60}, 10},
+		{&limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 100, Window: day}, 50},
+		{&limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 100}, 10},
+		{&limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: 99}, 10},
+	} {
+		srv := storetest.Start(t)
+		mine, other := runStore(t, Options{Server: at(srv)}), runStore(t, Options{Server: at(srv)})
+		until(t, "up", func() bool { return mine.Up() && other.Up() })
+		var a, b caller
+		charge := hit(1, tt.p)
+		charge.Hits = 40
+		if err := b.ask(other, charge); err != nil || b.b.Denied {
+			t.Fatal(err, b.b.Denied)
+		}
+		charge.Hits = 50
+		if err := a.ask(mine, charge); err != nil || a.b.Denied {
+			t.Fatal(err, a.b.Denied)
+		}
+		srv.Stop()
+		charge.Hits = 1
+		admitted := 0
+		for range 100 {
+			if err := a.ask(mine, charge); err != nil {
+				t.Fatal(err)
+			}
+			if !a.b.Denied {
+				admitted++
+			}
+		}
+		if admitted != tt.admit {
+			t.Errorf("algorithm %d: %d hits admitted while the store was away, want the %d that were left", tt.p.Algorithm, admitted, tt.admit)
+		}
+		srv.Continue()
+		until(t, "up", mine.Up)
+		charge.Hits = 0
+		if err := a.ask(mine, charge); err != nil {
+			t.Fatal(err)
+		}
+		// The first of them may have reached the store too late to be answered.
+		if got := a.b.Decisions[0].Before; got != 90 && got != 91 {
+			t.Errorf("algorithm %d: the store has %d hits, want the 90 that it admitted, and one at most that came too late", tt.p.Algorithm, got)
+		}
+		srv.Kill()
+	}
+}
