@@ -4,8 +4,6 @@
 
 ENVOY_VERSION := 1.40.0
 VALKEY_VERSION := 9.1.2.post2
-# Of the Python client of e2e/clients, which names it too.
-GRPCIO_VERSION := 1.85.1
 FUZZTIME      ?= 10s
 # Flags of make bench; -h lists them.
 BENCHFLAGS    ?=
@@ -111,7 +109,7 @@ HOOKED := ^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|Concurren
 
 # The tortures run last and alone: other tests beside them would make their calls late.
 .PHONY: test
-test: $(ENVOY) $(VALKEY) | need-go grpcio ## everything a change can break, with a real Envoy (6 minutes on 2 cores, more the first time)
+test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python ## everything a change can break, with a real Envoy (6 minutes on 2 cores, more the first time)
 	@$(AS_BUILT); \
 	notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; \
 	export SLUICE_NOT_RUN="$$notrun" SLUICE_NAMESPACES=$(if $(NAMESPACES),required); \
@@ -136,13 +134,14 @@ test-race: $(VALKEY) | need-go ## concurrent code under the race detector, and a
 	go test -count=1 -tags torture -timeout 15m -run '$(RACED)' ./e2e/torture -args -raced
 
 .PHONY: test-all
-test-all: $(ENVOY) $(VALKEY) | grpcio ## before a release: the two above and all that takes long (hours)
+test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and all that takes long (hours)
 	$(MAKE) lint
 	$(MAKE) reproducible
 	$(MAKE) test-386
 	$(MAKE) test-cpus
 	$(MAKE) test-race
-	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/clients ./e2e/asked
+	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/asked
+	$(MAKE) test-clients
 	$(MAKE) fuzz FUZZTIME=2m
 	$(MAKE) soak SOAKTIME=10m
 	$(MAKE) torture
@@ -204,12 +203,23 @@ valkey: $(VALKEY) ## fetch Valkey into .build/ (test does so itself)
 envoy: $(ENVOY) ## fetch Envoy into .build/ (test and demo do so themselves)
 	@echo '$(ENVOY)'
 
-# Without it the tests of e2e/clients that need it say at the end that they were not run.
-GRPCIO := $(BUILD)/grpcio-$(GRPCIO_VERSION)
-.PHONY: grpcio
-grpcio: ## fetch a client over gRPC's C core into .build/ (test does so itself)
-	@[ -d '$(GRPCIO)' ] || tools/grpcio.sh $(GRPCIO_VERSION) '$(GRPCIO)' || \
-		echo 'make: without grpcio, the calls of C, Python and Ruby clients are not tested' >&2
+# The clients of e2e/clients beside grpc-go. Without one, its tests say that they were not run.
+CLIENTS := python node java tonic
+.PHONY: clients
+clients: $(CLIENTS:%=$(BUILD)/clients/%) ## fetch clients over gRPC for other languages into .build/ (test-clients does so itself)
+
+$(BUILD)/clients/python: e2e/clients/testdata/python/requirements.txt
+$(BUILD)/clients/node: e2e/clients/testdata/node/package-lock.json
+$(BUILD)/clients/java: e2e/clients/testdata/java/pom.xml e2e/clients/testdata/java/Calls.java
+$(BUILD)/clients/tonic: e2e/clients/testdata/tonic/Cargo.lock e2e/clients/testdata/tonic/src/main.rs
+$(BUILD)/clients/%:
+	@tools/client.sh $* '$@' || echo 'make: without the client $*, its calls are not tested' >&2
+
+.PHONY: test-clients
+test-clients: | need-go clients ## calls of clients in all languages, 10,000 at once among them (10 minutes)
+	@notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; export SLUICE_NOT_RUN="$$notrun"; \
+	SLUICE_LONG=1 go test -count=1 -timeout 60m ./e2e/clients || exit 1; \
+	while read -r why; do echo "make test-clients: passed WITHOUT $$why"; done <"$$notrun"
 
 .PHONY: proto
 proto: | need-go ## write the generated code of xds/ratelimitv3 and judges/conformance anew

