@@ -118,6 +118,7 @@ test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python ## everything a chang
 		(cd $$module && go test -count=1 -shuffle=on -timeout 15m ./...) || exit 1; \
 	done; \
 	go test -count=1 -tags torture -timeout 15m ./e2e/torture || exit 1; \
+	SLUICE_GRPC_TRANSPORT=own go test -count=1 -tags torture -timeout 15m -run '^TestAttacks$$' ./e2e/torture || exit 1; \
 	while read -r why; do echo "make test: passed WITHOUT $$why"; done <"$$notrun"
 
 # Tortures that measure memory or need all the machine's speed are left out.
