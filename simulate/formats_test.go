@@ -57,7 +57,7 @@ func TestFormats(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			o := Options{Logs: []Input{logOf("log", test.log)}, Rules: compile(t, perUser), Format: test.format, Now: now}
 			if test.descriptor != "" {
-				o.Templates = []*Template{template(t, test.descriptor)}
+				o.Templates = []*Template{newTemplate(t, test.descriptor)}
 			}
 			report, err := Run(t.Context(), o)
 			if err != nil {
@@ -88,7 +88,7 @@ func TestLogsThatSayTooLittle(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			o := Options{Logs: []Input{logOf("log", test.log)}, Rules: compile(t, perUser), Format: test.format, Now: now}
 			if test.descriptor != "" {
-				o.Templates = []*Template{template(t, test.descriptor)}
+				o.Templates = []*Template{newTemplate(t, test.descriptor)}
 			}
 			_, err := Run(t.Context(), o)
 			if err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(test.want)) {
@@ -117,7 +117,7 @@ func TestTemplates(t *testing.T) {
 		set := compile(t, "{domain: shop, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 9}, descriptors: [{key: l, rate_limit: {unit: day, requests_per_unit: 9}}]}]}")
 		report, err := Run(t.Context(), Options{
 			Logs: []Input{logOf("log", "2026-11-21T12:00:00Z \""+test.line+"\"\n")}, Rules: set, Format: `%START_TIME% "%REQ(:PATH)%"`,
-			Templates: []*Template{template(t, test.template)}, Now: now, ShowValues: true,
+			Templates: []*Template{newTemplate(t, test.template)}, Now: now, ShowValues: true,
 		})
 		got := ""
 		if err == nil {

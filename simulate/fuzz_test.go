@@ -12,7 +12,7 @@ import (
 // or asks nothing.
 func fuzzReader(f *testing.F, format string, sample, descriptor string, more ...string) {
 	f.Helper()
-	o := &Options{Rules: compile(f, perUser), Format: format, Now: now, Templates: []*Template{template(f, descriptor)}, Logs: []Input{logOf("log", sample)}}
+	o := &Options{Rules: compile(f, perUser), Format: format, Now: now, Templates: []*Template{newTemplate(f, descriptor)}, Logs: []Input{logOf("log", sample)}}
 	o.fill()
 	r, err := newReader(o)
 	if err != nil {

@@ -88,14 +88,13 @@ type Limit struct {
 	KeysOver int    `json:"keys_over"`
 	// Used are quantiles of what a key asked for in a window, as a share of the limit.
 	Used Used `json:"used_of_limit"`
+	// Use counts windows by what was asked for in them.
+	Use []Use `json:"use"`
 	// Worst is the minute with the greatest share over limit; nil where nothing was.
 	Worst *Minute `json:"worst_minute,omitempty"`
 	// Hits and hits over limit by time.
 	Timeline []Bin `json:"timeline"`
 	Largest  []Key `json:"largest_keys"`
-
-	number uint64
-	demand *demand
 }
 
 // Used are quantiles.
@@ -188,7 +187,6 @@ func (t *tally) limit(i int32) Limit {
 	out := Limit{
 		Hits: l.hits, Over: l.over, Keys: l.keys, KeysOver: l.keysOver,
 		Rule: "limits of requests", Limit: "their own",
-		number: l.number, demand: &l.demand,
 	}
 	if l.limit != nil {
 		out.Rule, out.Name, out.Limit = l.limit.Rule.Path(), l.limit.Name, l.limit.String()
@@ -196,6 +194,7 @@ func (t *tally) limit(i int32) Limit {
 	}
 	share := func(n uint64) float64 { return float64(n) / float64(max(1, l.number)) }
 	out.Used = Used{share(l.demand.quantile(0.5)), share(l.demand.quantile(0.99)), share(l.demand.max)}
+	out.Use = l.demand.histogram(l.number)
 	if w := l.worst; w.over > 0 {
 		out.Worst = &Minute{time.Unix(w.minute*60, 0).UTC(), w.hits, w.over}
 	}

@@ -46,7 +46,7 @@ func logOf(name, text string) Input {
 	return Input{Name: name, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
 }
 
-func template(tb testing.TB, text string) *Template {
+func newTemplate(tb testing.TB, text string) *Template {
 	tb.Helper()
 	t, err := ParseTemplate(text)
 	if err != nil {
@@ -64,7 +64,7 @@ func usersLine(at time.Time, status int, user string) string {
 
 func simulateUsers(t *testing.T, change func(*Options), logs ...Input) *Report {
 	t.Helper()
-	o := Options{Logs: logs, Rules: compile(t, perUser), Format: users, Templates: []*Template{template(t, "user={x-user}")}, Now: now}
+	o := Options{Logs: logs, Rules: compile(t, perUser), Format: users, Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now}
 	if change != nil {
 		change(&o)
 	}
@@ -200,7 +200,7 @@ func TestMemoryIsEnoughOrAnError(t *testing.T) {
 	}
 	_, err := Run(t.Context(), Options{
 		Logs: []Input{logOf("log", b.String())}, Rules: compile(t, perUser), Format: users,
-		Templates: []*Template{template(t, "user={x-user}")}, Now: now, Memory: limiter.MinBytes,
+		Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now, Memory: limiter.MinBytes,
 	})
 	if err == nil || !strings.Contains(err.Error(), "--counter-memory") {
 		t.Errorf("Run() = %v, want an error that names --counter-memory", err)

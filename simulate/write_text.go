@@ -50,11 +50,11 @@ func (r *Report) notes() []string {
 		}
 		all = append(all, fmt.Sprintf("unknown: %s descriptors: %s", thousands(uint64(u.Count)), u.Reason)) //nolint:gosec // not negative
 	}
-	if c := r.Recorded; c != nil {
+	if c := r.Recorded; c != nil && c.Denied > 0 {
 		all = append(all, fmt.Sprintf("recorded: %s denied; these rules deny %s and agree on %s of lines",
 			percent(c.Denied, c.Requests), percent(r.Rules.Denied, r.Requests), percent(c.Agree, c.Requests)))
 	} else {
-		all = append(all, fmt.Sprintf("denied: %s of requests", percent(r.Rules.Denied, r.Requests)))
+		all = append(all, fmt.Sprintf("these rules deny %s; the log records no denial", percent(r.Rules.Denied, r.Requests)))
 	}
 	if r.Replicas > 1 {
 		all = append(all, fmt.Sprintf("%d replicas, each with counters of its own", r.Replicas))

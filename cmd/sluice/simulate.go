@@ -33,6 +33,7 @@ type simulateCmd struct {
 	CounterMemory int64         `type:"size" default:"4GiB" range:"1MiB..256GiB" placeholder:"SIZE" help:"The most that counters may take; it is an error if they do not fit. Default 4GiB."`
 	Lenient       bool          `help:"Succeed even if more than one line of a hundred cannot be read."`
 	ShowValues    bool          `help:"Show the values of keys, which may tell of people, in place of hashes."`
+	Report        string        `placeholder:"FILE" help:"Write a page with pictures too: one file, without script."`
 	Output        string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
 	ruleFlags     `embed:""`
 
@@ -131,6 +132,9 @@ func (k *simulateCmd) Run(ctx context.Context, c console) error {
 	} else {
 		err = report.WriteText(c.out)
 	}
+	if err == nil && k.Report != "" {
+		err = writePage(k.Report, report)
+	}
 	if err != nil {
 		return err
 	}
@@ -138,6 +142,19 @@ func (k *simulateCmd) Run(ctx context.Context, c console) error {
 		return fmt.Errorf("%d of %d lines are left out, more than one of a hundred: mend --format, or accept it with --lenient", left, report.Lines)
 	}
 	return nil
+}
+
+// writePage writes the report as a page.
+func writePage(path string, report *simulate.Report) error {
+	f, err := os.Create(path) //nolint:gosec // writing where the operator says is the point
+	if err != nil {
+		return err
+	}
+	if err := report.WriteHTML(f); err != nil {
+		f.Close() //nolint:errcheck,gosec // the first error counts
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return f.Close()
 }
 
 // compile reads rules whose keys are hashed with a key.

@@ -1,0 +1,57 @@
+package simulate
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestPage holds that the page has what the report says, that values cannot become a part of
+// the page, and that each picture is well-formed and has a text.
+func TestPage(t *testing.T) {
+	const hostile = `<script>alert(1)</script>`
+	var log strings.Builder
+	for i := range 300 {
+		log.WriteString(usersLine(noon.Add(time.Duration(i)*time.Second), 200, fmt.Sprint("u", i%7)))
+		log.WriteString(usersLine(noon.Add(time.Duration(i)*time.Second), 429, hostile))
+	}
+	report := simulateUsers(t, func(o *Options) {
+		o.ShowValues = true
+		o.Against = compile(t, strings.Replace(perUser, ": 3", ": 20", 1))
+	}, logOf("log", log.String()))
+	var b bytes.Buffer
+	if err := report.WriteHTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	for _, want := range []string{"600 requests in 4m59s", "user=&lt;script&gt;", "The rules of --against", "600", "agree on"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if strings.Contains(page, "<script") || strings.Contains(page, "http") {
+		t.Error("the page has a script, or fetches something")
+	}
+	pictures := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1)
+	if len(pictures) != 4 {
+		t.Errorf("%d pictures, want 4", len(pictures))
+	}
+	for _, picture := range pictures {
+		if !strings.Contains(picture, "<title>") || !strings.Contains(picture, "aria-label=") {
+			t.Errorf("a picture has no text: %.100s", picture)
+		}
+		for d := xml.NewDecoder(strings.NewReader(picture)); ; {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%v: %.200s", err, picture)
+			}
+		}
+	}
+}
