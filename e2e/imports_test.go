@@ -44,10 +44,10 @@ var borders = []struct {
 	{folder: "envoyconfig", own: []string{"descriptors", "descriptors/rules"}, others: []string{"go.yaml.in/yaml/v4"}},
 	{folder: "simulate", own: []string{"limiter", "descriptors", "descriptors/rules", "envoyconfig"}, others: []string{}},
 	{folder: "cmd", own: []string{
-		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "xds", "envoyconfig", "simulate",
+		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "store", "xds", "envoyconfig", "simulate",
 	}},
 	// It runs the binary and knows nothing of its insides.
-	{folder: "e2e", own: nil},
+	{folder: "e2e", own: []string{"store/storetest"}},
 }
 
 // TestImportsStayWithinTheBorders looks at direct imports, without those of tests.

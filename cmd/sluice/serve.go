@@ -39,6 +39,7 @@ type serveCmd struct {
 	Server   server.Options  `embed:""`
 	Settings server.Settings `embed:""`
 	TLS      tlsFlags        `embed:"" group:"tls"`
+	Store    storeFlags      `embed:"" group:"store"`
 	XDS      xdsFlags        `embed:"" group:"xds"`
 	Statsd   statsdFlags     `embed:"" group:"statsd"`
 	Tracing  tracingFlags    `embed:"" group:"tracing"`
@@ -57,6 +58,7 @@ var serveGroups = []kong.Group{
 	{Key: "listeners", Title: "Listeners, each off if empty; port 0 picks a free one:"},
 	{Key: "tls", Title: "TLS of the rate-limit service; changed files are taken without a restart:"},
 	{Key: "decisions", Title: "Decisions:"},
+	{Key: "store", Title: "Counters that replicas share:"},
 	{Key: "replies", Title: "Replies:"},
 	{Key: "bounds", Title: "Bounds:"},
 	{Key: "state", Title: "Counters over a restart:"},
@@ -114,9 +116,25 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	}
 	process.BoundMemory(r.table.Stats().Bytes, r.logger)
 	r.metrics.WatchTable(func() telemetry.TableStats { return tableStats(r.table) })
-	r.service = server.NewService(s.settings(), r.table, r.metrics)
+	shared, err := s.Store.open(r.table, r.logger)
+	if err != nil {
+		return err
+	}
+	settings := s.settings()
+	s.Store.use(shared, &settings)
+	r.service = server.NewService(settings, r.table, r.metrics)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.serve(ctx, group, r, state) })
+	needed, stop := context.WithCancel(context.WithoutCancel(ctx)) // the drain needs the store
+	group.Go(func() error {
+		defer stop()
+		return s.serve(ctx, group, r, state)
+	})
+	if shared != nil {
+		group.Go(func() error {
+			shared.Run(needed)
+			return nil
+		})
+	}
 	return endWithin(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+endingSlack, group.Wait)
 }
 

@@ -17,7 +17,7 @@ func (s *serveCmd) check() error {
 	if _, err := telemetry.NewLogger(io.Discard, s.LogLevel, s.LogFormat); err != nil {
 		return fmt.Errorf("--log-level, --log-format: %w", err)
 	}
-	return cmp.Or(s.checkMemory(), s.TLS.check(s.Server.JSONAddr), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.Given("config")))
+	return cmp.Or(s.checkMemory(), s.TLS.check(s.Server.JSONAddr), s.Store.check(s.State.File), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.Given("config")))
 }
 
 // checkMemory holds the memory for counters to what the machine has.

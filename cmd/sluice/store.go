@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/store"
+)
+
+// storeFlags say where counters are that replicas share.
+type storeFlags struct {
+	URL      string         `name:"store" placeholder:"URL" help:"Count in a Redis (6.2 or later) or Valkey, together with all sluices that do: redis://host:port/database, rediss://host:port/database or unix:///path. Default: in this process's memory."`
+	AuthFile string         `name:"store-auth-file" placeholder:"FILE" help:"The store's password, or user:password. Each new connection reads it anew."`
+	CA       string         `name:"store-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the store's certificate. Default: the system's."`
+	Cert     string         `name:"store-cert" placeholder:"FILE" help:"Certificate for the store, in PEM. Default none."`
+	Key      string         `name:"store-key" placeholder:"FILE" help:"Its key."`
+	Prefix   string         `name:"store-prefix" placeholder:"TEXT" help:"What the names of counters begin with in the store. Default nothing."`
+	Timeout  time.Duration  `name:"store-timeout" range:"1ms..1s" default:"10ms" placeholder:"TIME" help:"Longest wait for the store; what then holds is --store-fallback. Default 10ms."`
+	Fallback store.Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica admits the whole limit; answer with an error; admit all; or deny all. Default local."`
+}
+
+// check returns what is wrong with the flags together.
+func (f *storeFlags) check(stateFile string) error {
+	if f.URL == "" {
+		for flag, value := range map[string]string{
+			"--store-auth-file": f.AuthFile, "--store-ca": f.CA, "--store-cert": f.Cert, "--store-key": f.Key, "--store-prefix": f.Prefix,
+		} {
+			if value != "" {
+				return fmt.Errorf("%s needs --store: without it counters are in memory", flag)
+			}
+		}
+		return nil
+	}
+	if stateFile != "" {
+		return errors.New("--state-file does not go with --store: counters are in the store, which keeps them over a restart")
+	}
+	at, err := f.server()
+	if err != nil {
+		return fmt.Errorf("--store: %w", err)
+	}
+	if at.TLS == nil && (f.CA != "" || f.Cert != "" || f.Key != "") {
+		return errors.New("--store-ca, --store-cert and --store-key need a --store of the scheme rediss: others have no TLS")
+	}
+	if err := at.Check(); err != nil {
+		return flagError(err, "--store-auth-file", f.AuthFile, "--store-ca", f.CA, "--store-cert", f.Cert, "--store-key", f.Key)
+	}
+	return nil
+}
+
+// server returns what is needed to reach the store.
+func (f *storeFlags) server() (store.Server, error) {
+	at, err := store.ParseURL(f.URL)
+	if err != nil {
+		return at, err
+	}
+	at.AuthFile = f.AuthFile
+	if at.TLS != nil {
+		at.TLS.CA, at.TLS.Cert, at.TLS.Key = f.CA, f.Cert, f.Key
+	}
+	return at, nil
+}
+
+// open returns the store, nil without one. The caller runs it. Table is what decides while the
+// store is away.
+func (f *storeFlags) open(table *limiter.Table, logger *zap.Logger) (*store.Store, error) {
+	if f.URL == "" {
+		return nil, nil //nolint:nilnil // counters are in memory
+	}
+	at, err := f.server()
+	if err != nil {
+		return nil, fmt.Errorf("--store: %w", err)
+	}
+	logger.Info("counting in a store", zap.String("store", at.String()), zap.String("fallback", string(f.Fallback)))
+	return store.New(store.Options{
+		Server: at, Prefix: f.Prefix, Timeout: f.Timeout, Fallback: f.Fallback, Table: table,
+		Log: store.Log{
+			Away: func(shard string, kind store.Kind, err error, remedy string) {
+				logger.Error("the store is away", zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), zap.String("remedy", remedy))
+			},
+			Back: func(shard string, after time.Duration) {
+				logger.Info("the store is back", zap.String("store", shard), zap.Duration("after", after))
+			},
+		},
+	})
+}
+
+// use has requests decided by the store, if there is one.
+func (f *storeFlags) use(shared *store.Store, settings *server.Settings) {
+	if shared != nil {
+		settings.Store, settings.Namer = decider{shared}, descriptors.NewNamer(f.Prefix, nil)
+	}
+}
+
+// A decider is a store for package server, which has an interface of its own for who waits.
+type decider struct{ *store.Store }
+
+var _ server.Store = decider{}
+
+// Decide implements [server.Store].
+func (d decider) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w server.Waiter) (bool, error) {
+	return d.Store.Decide(now, b, names, w)
+}

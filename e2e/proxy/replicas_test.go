@@ -1,0 +1,116 @@
+package proxy_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// TestReplicasShareAStore has clients race for few hits through one Envoy and two sluices that
+// count in one store: exactly the limit passes, and each that passes sees a remaining of its own.
+func TestReplicasShareAStore(t *testing.T) {
+	const limit, clients, each = 57, 20, 10
+	store := storetest.Start(t)
+	for name, words := range map[string]string{
+		"fixed window": "unit: year",
+		"token bucket": "unit: year, algorithm: token_bucket",
+	} {
+		t.Run(name, func(t *testing.T) {
+			// A prefix keeps the counters of one case from those of the other. An answer that the
+			// store did not decide is an error, which Envoy denies here.
+			rules := fmt.Sprintf("domain: d\ndescriptors: [{ key: user, rate_limit: { requests_per_unit: %d, %s } }]", limit, words)
+			args := []string{
+				"--config", writeRules(t, rules), "--store", "redis://" + store.Addr, "--store-prefix", strings.ReplaceAll(name, " ", "-") + ":",
+				"--store-timeout", "1s", "--store-fallback", "error",
+			}
+			replicas := []*sluice.Sluice{startSluice(t, sluice.Options{Args: args}), startSluice(t, sluice.Options{Args: args})}
+			for _, s := range replicas {
+				awaitStore(t, s)
+			}
+			routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
+			p := startProxy(t, []listener{{routes: routes}}, "", replicas...)
+			var mu sync.Mutex
+			var passed []int // with what remained
+			var calling sync.WaitGroup
+			for range clients {
+				calling.Go(func() {
+					for range each {
+						r, err := p.ask(t.Context(), "ingress", "/", "x-user: u")
+						mu.Lock()
+						switch {
+						case err != nil:
+							t.Error(err)
+						case r.status == http.StatusOK:
+							passed = append(passed, r.number("x-ratelimit-remaining"))
+						case r.status != http.StatusTooManyRequests:
+							t.Errorf("a request gets %d, want 200 or 429", r.status)
+						}
+						mu.Unlock()
+					}
+				})
+			}
+			calling.Wait()
+			slices.Sort(passed)
+			for i, remaining := range passed {
+				if remaining != i {
+					t.Errorf("the requests that passed saw %v remain, want each of 0 to %d once", passed, limit-1)
+					break
+				}
+			}
+			if len(passed) != limit {
+				t.Errorf("%d requests passed, want %d", len(passed), limit)
+			}
+			for _, s := range replicas {
+				if hits := totalHits(t, s); hits < 2 {
+					t.Errorf("a replica decided %v hits, want some of the clients'", hits)
+				}
+			}
+		})
+	}
+}
+
+// awaitStore waits until s has reached its store.
+func awaitStore(t *testing.T, s *sluice.Sluice) {
+	t.Helper()
+	for {
+		resp, err := http.Post("http://"+s.Addr("http")+"/json", "application/json", strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"first"}]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return
+		}
+	}
+}
+
+// totalHits returns how many hits s has decided, that of awaitStore included.
+func totalHits(t *testing.T, s *sluice.Sluice) (hits float64) {
+	t.Helper()
+	resp, err := http.Get("http://" + s.Addr("metrics") + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(page)) {
+		if strings.HasPrefix(line, "ratelimit_service_rate_limit_total_hits{") {
+			var n float64
+			if _, err := fmt.Sscan(line[strings.LastIndex(line, " ")+1:], &n); err != nil {
+				t.Fatal(err)
+			}
+			hits += n
+		}
+	}
+	return hits
+}
