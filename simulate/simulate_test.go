@@ -206,3 +206,18 @@ func TestMemoryIsEnoughOrAnError(t *testing.T) {
 		t.Errorf("Run() = %v, want an error that names --counter-memory", err)
 	}
 }
+
+// TestLinesOfOneMomentAreInOrder has lines a few milliseconds apart come in any order.
+func TestLinesOfOneMomentAreInOrder(t *testing.T) {
+	var log strings.Builder
+	for _, ms := range []int{7, 3, 9, 1, 5} {
+		log.WriteString(usersLine(noon.Add(time.Duration(ms)*time.Millisecond), 200, "al"))
+	}
+	var order []int64
+	simulateUsers(t, func(o *Options) {
+		o.Each = func(at limiter.Time, _, _ bool) { order = append(order, (int64(at)-noon.UnixNano())/1e6) }
+	}, logOf("log", log.String()))
+	if got := fmt.Sprint(order); got != "[1 3 5 7 9]" {
+		t.Errorf("order is %s", got)
+	}
+}
