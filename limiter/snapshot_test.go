@@ -387,3 +387,38 @@ func BenchmarkSnapshot(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkDecideWhileSaving decides charges on a million counters, alone and while they are
+// saved again and again.
+func BenchmarkDecideWhileSaving(b *testing.B) {
+	const keys = 1_000_000
+	t, ids, next := newTable(b, 0), benchIDs(keys), spread(keys)
+	batch := &Batch{Charges: []Charge{{Policy: perDay(1<<32 - 1), Hits: 1}}}
+	for _, id := range ids {
+		batch.Charges[0].ID = id
+		t.Decide(benchNow, batch)
+	}
+	for _, saving := range []bool{false, true} {
+		b.Run(fmt.Sprintf("saving=%v", saving), func(b *testing.B) {
+			end, ended := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(ended)
+				for saving {
+					select {
+					case <-end:
+						return
+					default:
+						_, _ = t.Save(io.Discard, benchNow)
+					}
+				}
+			}()
+			b.ReportAllocs()
+			for b.Loop() {
+				batch.Charges[0].ID = ids[next()]
+				t.Decide(benchNow, batch)
+			}
+			close(end)
+			<-ended
+		})
+	}
+}
