@@ -46,7 +46,7 @@ func newBed(t *testing.T, counters int) *bed {
 		{{Algorithm: TokenBucket, Limit: 1e6, Window: 1e6 * 1e9, Burst: 1e6}},
 		{{Algorithm: SlidingWindow, Limit: 1e6, Window: week, SubWindows: 10}},
 		{{Algorithm: SlidingLog, Limit: 60, Window: week}},
-		{logs(20), logs(60)},
+		{logs(200), logs(300)}, // more than are hit: a lower limit would drop the oldest
 	}
 	return &bed{
 		tab: newTable(t, 8<<20), counters: counters, policies: policies,
