@@ -89,12 +89,12 @@ func (b *Batch) Turn(now Time, i int) State {
 // counter.
 func (t *Table) Find(now Time, b *Batch, found []State) {
 	v := &b.view
-	for i := range b.Charges {
-		p := b.Charges[i].Policy
+	for i := range found {
+		p, s := b.Charges[i].Policy, &found[i]
 		for {
 			t.read(now, b, i, v)
-			found[i].clear()
-			p.algorithm().tell(v, now, p, v.state, &found[i])
+			s.clear()
+			p.algorithm().tell(v, now, p, v.state, s)
 			if v.slot == nil || v.slot.word.Load() == v.word {
 				break
 			}
