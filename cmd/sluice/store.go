@@ -22,7 +22,7 @@ type storeFlags struct {
 	Key      string         `name:"store-key" placeholder:"FILE" help:"Its key."`
 	Prefix   string         `name:"store-prefix" placeholder:"TEXT" help:"What the names of counters begin with in the store. Default nothing."`
 	Timeout  time.Duration  `name:"store-timeout" range:"1ms..1s" default:"10ms" placeholder:"TIME" help:"Longest wait for the store; what then holds is --store-fallback. Default 10ms."`
-	Fallback store.Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica admits the whole limit; answer with an error; admit all; or deny all. Default local."`
+	Fallback store.Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all. Default local."`
 }
 
 // check returns what is wrong with the flags together.
