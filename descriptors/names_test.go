@@ -24,13 +24,15 @@ const namedRules = identityRules + `
   - key: any
     value: "*"
     rate_limit: {unit: hour, requests_per_unit: 10}
+  - key: ab
+    rate_limit: {unit: hour, requests_per_unit: 10}
 `
 
 // requestsOf are descriptors that namedRules limit, which differ in little.
 func requestsOf() []Descriptor {
 	var all []Descriptor
 	for _, e := range []string{
-		"a=x", "a=y", "a=", "a_b=x", "a=b_x", "day=x", "day=", "h=x", "hh=x", "h*=x", "h*=*", "h=*", "list=x", "any=x", "any=*", "any=",
+		"a=x", "a=y", "a=", "a=bc", "ab=c", "abc=", "a_b=x", "a=b_x", "day=x", "day=", "h=x", "hh=x", "h*=x", "h*=*", "h=*", "list=x", "any=x", "any=*", "any=",
 		"a=x,b=y", "a=x,b=", "a=,b=x", "a_b=x,c=y", "a=b,b=x", "p=path/1,f=file/1", "p=path/2,f=file/1", "p=path/1,f=file/2", "p=path/*,f=file/1",
 	} {
 		var d Descriptor
@@ -101,7 +103,16 @@ func TestNamesStay(t *testing.T) {
 			got[fmt.Sprint(descriptor, i)] = string(name)
 		}
 	}
-	for which, want := range map[string]string{} {
+	for which, want := range map[string]string{
+		"day0":  "s1{IXMbpD3iBQNQTrnFFWa6Xg}f86400_",
+		"list0": "s1{KvY7BUwC8IIbEg4lu7ekBg}f60_",
+		"list1": "s1{KvY7BUwC8IIbEg4lu7ekBg}f120_",
+		"list2": "s1{KvY7BUwC8IIbEg4lu7ekBg}r60.10",
+		"list3": "s1{KvY7BUwC8IIbEg4lu7ekBg}r60.20",
+		"list4": "s1{KvY7BUwC8IIbEg4lu7ekBg}l60",
+		"list5": "s1{KvY7BUwC8IIbEg4lu7ekBg}t60",
+		"list6": "s1{KvY7BUwC8IIbEg4lu7ekBg}k60",
+	} {
 		if got[which] != want {
 			t.Errorf("%s has the name %q, want %q", which, got[which], want)
 		}

@@ -32,8 +32,12 @@ type lateStore struct {
 	held bool
 	// fail is answered in place of a decision, and broken panics. At once decides before Decide
 	// returns that it will.
-	fail            error
-	broken, atOnce  bool
+	fail           error
+	broken, atOnce bool
+	// breaks panics too, but keeps the charges and decides them later; lost counts those that are
+	// gone by then.
+	breaks          bool
+	lost            atomic.Int64
 	cancelled, down atomic.Int64
 
 	mu       sync.Mutex
@@ -49,6 +53,9 @@ func (s *lateStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w W
 		panic("a bug in the store")
 	}
 	decide := func() {
+		if len(b.Charges) == 0 {
+			s.lost.Add(1)
+		}
 		if s.fail == nil {
 			s.table.Decide(noon, b)
 		}
@@ -63,6 +70,9 @@ func (s *lateStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w W
 	s.mu.Lock()
 	s.waiting = append(s.waiting, decide)
 	s.mu.Unlock()
+	if s.breaks {
+		panic("a bug in the store, which has the charges already")
+	}
 	if !s.held {
 		s.deciding.Go(func() {
 			for range rand.IntN(50) {
@@ -184,6 +194,65 @@ func TestAStoreWithoutDecision(t *testing.T) {
 			others := testutil.ToFloat64(s.metrics.ServiceErrors)
 			if failed := test.want != codes.Internal; failed && (redis != 3 || others != 0) || !failed && (panics != 3 || others != 3) {
 				t.Errorf("%s: %v errors of the store, %v others and %v panics are counted", test.name, redis, others, panics)
+			}
+		}
+	})
+}
+
+// TestAStoreBreaksAndDecides has a store that panics when it has the charges, and decides them
+// later: their memory is not used again meanwhile.
+func TestAStoreBreaksAndDecides(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		const calls = 5
+		store := &lateStore{breaks: true}
+		s := storing(t, store, oneRule)
+		r := serve(t, s, Options{Transport: transport})
+		conn := r.dial(t)
+		client := rls.NewRateLimitServiceClient(conn)
+		for range calls {
+			if _, err := client.ShouldRateLimit(t.Context(), simpleRequest()); status.Code(err) != codes.Internal {
+				t.Errorf("a call that panicked gets %v, want INTERNAL", err)
+			}
+		}
+		store.breaks, store.atOnce = false, true
+		checkOK(t, conn)
+		store.decide(calls)
+		checkOK(t, conn)
+		if got := store.lost.Load(); got != 0 {
+			t.Errorf("%d of %d calls had lost their charges", got, calls)
+		}
+	})
+}
+
+// TestAStoreDecidesWhatWasAsked has calls of one connection wait for a store while more come: what
+// is told of each in the end is of its own request.
+func TestAStoreDecidesWhatWasAsked(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		const calls = 50
+		store := &lateStore{held: true}
+		s := storing(t, store, "{domain: d, descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}]}")
+		r := serve(t, s, Options{Transport: transport})
+		client := rls.NewRateLimitServiceClient(r.dial(t))
+		var calling sync.WaitGroup
+		for n := range calls {
+			calling.Go(func() {
+				request := simpleRequest()
+				request.Descriptors[0].Entries[0].Value = fmt.Sprintf("value%02d", n)
+				if _, err := client.ShouldRateLimit(t.Context(), request); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		store.await(calls)
+		store.decide(calls)
+		calling.Wait()
+		page := r.metricsPage(t)
+		for n := range calls {
+			if series := fmt.Sprintf(`rule="k_value%02d"} 1`, n); !strings.Contains(page, series) {
+				t.Errorf("no series with %s", series)
+				break
 			}
 		}
 	})
