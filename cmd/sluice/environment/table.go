@@ -43,7 +43,7 @@ const (
 
 // Why variables have no effect.
 const (
-	inMemory    = "counters are in this process's memory"
+	inMemory    = "counters are in this process's memory, or where --store says"
 	ownSchedule = "statsd is sent every STATS_FLUSH_INTERVAL"
 )
 
@@ -251,7 +251,7 @@ func ignored(name string, k kind, preset, why string) Variable {
 func rejects(name string, k kind, preset string) Variable {
 	return Variable{
 		Name: name, kind: k, preset: preset, status: rejected,
-		note: "unless BACKEND_TYPE is memory: limits would mean something else",
+		note: "unless BACKEND_TYPE is memory, or --store names a store: limits would mean something else",
 	}
 }
 
