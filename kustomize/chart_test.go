@@ -191,7 +191,7 @@ func TestChart(t *testing.T) {
 			got, checksums := byName(t, rendered)
 			for name, object := range want {
 				if !reflect.DeepEqual(got[name], object) {
-					t.Errorf("%s\nchart:\n%s\nkustomize:\n%s", name, asYAML(got[name]), asYAML(object))
+					t.Errorf("%s: the chart has %s", name, firstDifference(asYAML(got[name]), asYAML(object)))
 				}
 			}
 			for name := range got {
@@ -211,6 +211,17 @@ func TestChart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// firstDifference returns the first line that two texts do not share.
+func firstDifference(got, want string) string {
+	wanted := strings.Split(want, "\n")
+	for i, line := range strings.Split(got, "\n") {
+		if i >= len(wanted) || line != wanted[i] {
+			return fmt.Sprintf("%q, kustomize %q", line, strings.Join(wanted[min(i, len(wanted)):min(i+1, len(wanted))], ""))
+		}
+	}
+	return "less than kustomize"
 }
 
 func asYAML(object any) string {
