@@ -295,8 +295,15 @@ func (l *lane) fail(c *client, why *failure) {
 		l.mu.Unlock()
 		return
 	}
+	waiting := l.emptyLocked()
+	l.mu.Unlock()
+	l.lost <- lost{c, why} // there is room: only the prober gives the lane a client
+	l.fallBack(waiting)
+}
+
+// emptyLocked takes the client and all who wait from the lane, and returns the latter.
+func (l *lane) emptyLocked() (waiting []*ask) {
 	l.client = nil
-	var waiting []*ask
 	for a := l.open.first; a != nil; a = l.open.first {
 		l.open.remove(a)
 		waiting = append(waiting, a)
@@ -306,9 +313,7 @@ func (l *lane) fail(c *client, why *failure) {
 	l.sending = [senders]time.Time{}
 	l.timer.Stop()
 	l.fires = time.Time{}
-	l.mu.Unlock()
-	l.lost <- lost{c, why} // there is room: only the prober gives the lane a client
-	l.fallBack(waiting)
+	return waiting
 }
 
 func (l *lane) fallBack(waiting []*ask) {
@@ -334,15 +339,8 @@ func (l *lane) up() bool {
 func (l *lane) close() {
 	l.mu.Lock()
 	c := l.client
-	l.client, l.closed = nil, true
-	var waiting []*ask
-	for a := l.open.first; a != nil; a = l.open.first {
-		l.open.remove(a)
-		waiting = append(waiting, a)
-	}
-	clear(l.queue)
-	l.queue = l.queue[:0]
-	l.timer.Stop()
+	l.closed = true
+	waiting := l.emptyLocked()
 	l.wake.Broadcast()
 	l.mu.Unlock()
 	l.fallBack(waiting)
