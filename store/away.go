@@ -93,38 +93,25 @@ func (l *lane) try(ctx context.Context) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := make(chan error, 1)
-	go func() { //nolint:contextcheck // close ends it
+	err = c.within(ctx, func() error { //nolint:contextcheck // close ends it
 		var f flight
 		f.message.clear(0)
 		var probe call
 		probe.encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}},
 			[][]byte{[]byte(l.options.Prefix + probeName)}, 0)
 		// The first run may have to bring the script.
-		err := c.warm(&f)
-		if err == nil {
-			f.message.clear(0)
-			f.message.add(&probe)
-			sent := clock()
-			if err = c.run(&f.message, &f.reply); err == nil && clock().Sub(sent) > l.options.Timeout {
-				err = context.DeadlineExceeded
-			}
+		if err := c.warm(&f); err != nil {
+			return err
 		}
-		result <- err
-	}()
-	timer := time.NewTimer(dialTimeout)
-	defer timer.Stop()
-	select {
-	case err = <-result:
-	case <-timer.C:
-		err = context.DeadlineExceeded
-		c.close()
-		<-result //nolint:errcheck // that it was closed
-	case <-ctx.Done():
-		err = ctx.Err()
-		c.close()
-		<-result //nolint:errcheck // that it was closed
-	}
+		f.message.clear(0)
+		f.message.add(&probe)
+		sent := clock()
+		err := c.run(&f.message, &f.reply)
+		if err == nil && clock().Sub(sent) > l.options.Timeout {
+			err = context.DeadlineExceeded
+		}
+		return err
+	})
 	if err != nil {
 		c.close()
 		return nil, err

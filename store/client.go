@@ -60,8 +60,7 @@ func dial(ctx context.Context, to *Server) (*client, error) {
 			return c.connect(ctx, d, to.Network, address, secure)
 		},
 	}
-	done := make(chan error, 1)
-	go func() { // the library's handshake does not look at ctx
+	err = c.within(ctx, func() error { // the library's handshake does not look at ctx
 		lib, err := rueidis.NewClient(opt)
 		c.mu.Lock()
 		c.lib = lib
@@ -70,26 +69,33 @@ func dial(ctx context.Context, to *Server) (*client, error) {
 		if abandoned && lib != nil {
 			lib.Close()
 		}
-		done <- err
-	}()
-	timer := time.NewTimer(dialTimeout)
-	defer timer.Stop()
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-		c.close()
-		<-done //nolint:errcheck // that it was closed
-	case <-timer.C:
-		err = context.DeadlineExceeded
-		c.close()
-		<-done //nolint:errcheck // that it was closed
-	}
+		return err
+	})
 	if err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// within does what waits for the server, and closes c if that takes dialTimeout or ctx ends.
+func (c *client) within(ctx context.Context, do func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- do() }()
+	timer := time.NewTimer(dialTimeout)
+	defer timer.Stop()
+	var err error
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-timer.C:
+		err = context.DeadlineExceeded
+	}
+	c.close()
+	<-ended //nolint:errcheck // that it was closed
+	return err
 }
 
 // connect is the dialer of the library.
