@@ -241,6 +241,14 @@ ops.l = {
 }
 
 -- Buckets: a and b are the level, how far the TAT is ahead of the time. Nanoseconds may have sixteenths.
+
+-- drain returns the level (a, b) without what x costs.
+local function drain(a, b, x)
+  a, b = minus(a, b, x.ns, x.nn)
+  if a < 0 then return 0, 0 end
+  return a, b
+end
+
 ops.b = {
   args = 7,
   read = function(x, i)
@@ -269,9 +277,8 @@ ops.b = {
     if x.act == 'x' then -- if it is the newest: others were promised theirs
       local ts, tn = plus(s, n, a, b)
       if (a > 0 or b > 0) and ts == x.cs and tn == x.cn then
-        a, b = minus(a, b, x.ns, x.nn)
-        if a < 0 then a, b = 0, 0 end
-        c.a, c.b, c.changed = a, b, true
+        c.a, c.b = drain(a, b, x)
+        c.changed = true
       end
       return true
     end
@@ -283,9 +290,8 @@ ops.b = {
     end
     if x.act == 'u' then
       if (x.ns > 0 or x.nn > 0) and (a > 0 or b > 0) and not later(a, b, x.cs, x.cn) then
-        a, b = minus(a, b, x.ns, x.nn)
-        if a < 0 then a, b = 0, 0 end
-        c.a, c.b, c.changed = a, b, true
+        c.a, c.b = drain(a, b, x)
+        c.changed = true
       end
       return true
     end
@@ -305,8 +311,7 @@ ops.b = {
     if later(x.ts, x.tn, x.ms, x.mn) or later(c.a, c.b, x.ms, x.mn) then
       if c.a ~= x.ts or c.b ~= x.tn then return false end
     end
-    c.a, c.b = minus(c.a, c.b, x.ns, x.nn)
-    if c.a < 0 then c.a, c.b = 0, 0 end
+    c.a, c.b = drain(c.a, c.b, x)
     return true
   end,
   save = function(c)
