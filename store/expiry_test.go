@@ -65,13 +65,13 @@ func TestKeyOfAnotherType(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &told{}
 	s := runStore(t, Options{Server: at(srv), Observer: o, Fallback: Error})
-	until(t, "up", s.Up)
+	storetest.Eventually(t, "up", s.Up)
 	srv.Must("RPUSH", "s1{1}_x", "1")
 	var c caller
 	if err := c.ask(s, hit(1, plenty)); err == nil {
 		t.Error("decided on a list as if it were a bucket")
 	}
-	until(t, "up again", s.Up)
+	storetest.Eventually(t, "up again", s.Up)
 	if o.failures(Script) == 0 {
 		t.Errorf("failed %v, want %q", o.failed, Script)
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -109,7 +110,7 @@ func TestFaults(t *testing.T) {
 				t.Helper()
 				longest(s)
 				go func() { _, _ = s.Command("EVAL", "while true do end", "0") }()
-				until(t, "busy", func() bool {
+				storetest.Eventually(t, "busy", func() bool {
 					_, err := s.Command("GET", "x")
 					return err != nil && strings.HasPrefix(err.Error(), "BUSY")
 				})
@@ -148,11 +149,11 @@ func TestFaults(t *testing.T) {
 			srv := storetest.Start(t, tt.args...)
 			o := &told{}
 			s := runStore(t, Options{Server: at(srv), Observer: o})
-			until(t, "up", s.Up)
+			storetest.Eventually(t, "up", s.Up)
 			load(t, s)
 			tt.breaks(t, srv)
-			until(t, "away", func() bool { return !s.Up() })
-			until(t, "probed", func() bool {
+			storetest.Eventually(t, "away", func() bool { return !s.Up() })
+			storetest.Eventually(t, "probed", func() bool {
 				n := 0
 				for _, kind := range tt.kinds {
 					n += o.failures(kind)
@@ -160,11 +161,11 @@ func TestFaults(t *testing.T) {
 				return n >= 2
 			})
 			tt.mends(srv)
-			until(t, "up again", s.Up)
+			storetest.Eventually(t, "up again", s.Up)
 			o.mu.Lock()
 			before := o.decided[byStore]
 			o.mu.Unlock()
-			until(t, "asked again", func() bool {
+			storetest.Eventually(t, "asked again", func() bool {
 				o.mu.Lock()
 				defer o.mu.Unlock()
 				return o.decided[byStore] > before
@@ -181,7 +182,7 @@ func TestScriptFlush(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &told{}
 	s := runStore(t, Options{Server: at(srv), Observer: o})
-	until(t, "up", s.Up)
+	storetest.Eventually(t, "up", s.Up)
 	var c caller
 	for range 20 {
 		srv.Must("SCRIPT", "FLUSH")
@@ -201,14 +202,15 @@ func TestConnectionsKilled(t *testing.T) {
 	s := runStore(t, Options{Server: at(srv), Observer: o})
 	load(t, s)
 	for n := range 5 {
-		until(t, "up", s.Up)
+		storetest.Eventually(t, "up", s.Up)
 		srv.Must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-		until(t, "noticed", func() bool { return o.failures(Connection) > n })
+		storetest.Eventually(t, "noticed", func() bool { return o.failures(Connection) > n })
 	}
-	until(t, "up", s.Up)
+	storetest.Eventually(t, "up", s.Up)
 }
 
-// A middle stands between store and server. It delays and cuts what the server says.
+// A middle stands between store and server. It delays and cuts what the server says, and secures
+// connections to the store if it has a configuration of TLS.
 type middle struct {
 	net.Listener
 	to    string
@@ -217,11 +219,14 @@ type middle struct {
 	cut   int // bytes of the next answer that are let through; -1 for all
 }
 
-func newMiddle(tb testing.TB, to string) *middle {
+func newMiddle(tb testing.TB, to string, config *tls.Config) *middle {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
+	}
+	if config != nil {
+		l = tls.NewListener(l, config)
 	}
 	m := &middle{Listener: l, to: to, cut: -1}
 	var all sync.WaitGroup
@@ -282,23 +287,23 @@ func (m *middle) serve(c net.Conn) {
 // others.
 func TestHalfAndLateReplies(t *testing.T) {
 	srv := storetest.Start(t)
-	m := newMiddle(t, srv.Addr)
+	m := newMiddle(t, srv.Addr, nil)
 	o := &told{}
 	s := runStore(t, Options{Server: Server{Network: "tcp", Address: m.Addr().String()}, Observer: o, Timeout: 50 * time.Millisecond})
 	load(t, s)
-	until(t, "up", s.Up)
+	storetest.Eventually(t, "up", s.Up)
 	for _, cut := range []int{0, 1, 5, 20} {
 		before := o.failures(Connection)
 		m.set(0, cut)
-		until(t, "half a reply", func() bool { return o.failures(Connection) > before })
+		storetest.Eventually(t, "half a reply", func() bool { return o.failures(Connection) > before })
 		m.set(0, -1)
-		until(t, "up", s.Up)
+		storetest.Eventually(t, "up", s.Up)
 	}
 	before := o.failures(Timeout)
 	m.set(200*time.Millisecond, -1)
-	until(t, "late", func() bool { return o.failures(Timeout) > before && !s.Up() })
+	storetest.Eventually(t, "late", func() bool { return o.failures(Timeout) > before && !s.Up() })
 	m.set(0, -1)
-	until(t, "up", s.Up)
+	storetest.Eventually(t, "up", s.Up)
 	if o.diverged > 0 {
 		t.Errorf("%d replies were taken for others'", o.diverged)
 	}
@@ -308,7 +313,7 @@ func TestHalfAndLateReplies(t *testing.T) {
 func TestShortDeadline(t *testing.T) {
 	srv := storetest.Start(t)
 	s := runStore(t, Options{Server: at(srv), Timeout: time.Second, Fallback: Error})
-	until(t, "up", s.Up)
+	storetest.Eventually(t, "up", s.Up)
 	srv.Stop()
 	defer srv.Continue()
 	var c caller
@@ -320,7 +325,7 @@ func TestShortDeadline(t *testing.T) {
 		t.Error("one short deadline made the lane away")
 	}
 	// The next ones wait for the timeout, though each has a short deadline.
-	until(t, "away", func() bool {
+	storetest.Eventually(t, "away", func() bool {
 		_ = c.askWithin(s, time.Millisecond, hit(1, plenty))
 		return !s.Up()
 	})

@@ -25,7 +25,7 @@ func TestMirror(t *testing.T) {
 	} {
 		srv := storetest.Start(t)
 		mine, other := runStore(t, Options{Server: at(srv)}), runStore(t, Options{Server: at(srv)})
-		until(t, "up", func() bool { return mine.Up() && other.Up() })
+		storetest.Eventually(t, "up", func() bool { return mine.Up() && other.Up() })
 		var a, b caller
 		charge := hit(1, tt.p)
 		charge.Hits = 40
@@ -51,7 +51,7 @@ func TestMirror(t *testing.T) {
 			t.Errorf("algorithm %d: %d hits admitted while the store was away, want the %d that were left", tt.p.Algorithm, admitted, tt.admit)
 		}
 		srv.Continue()
-		until(t, "up", mine.Up)
+		storetest.Eventually(t, "up", mine.Up)
 		charge.Hits = 0
 		if err := a.ask(mine, charge); err != nil {
 			t.Fatal(err)

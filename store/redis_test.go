@@ -55,15 +55,6 @@ func newTable(tb testing.TB) *limiter.Table {
 
 func at(s *storetest.Server) Server { return Server{Network: "tcp", Address: s.Addr} }
 
-func until(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("after a minute still not: %s", what)
-		}
-	}
-}
-
 // A caller asks one request after another.
 type caller struct {
 	b       limiter.Batch
@@ -112,7 +103,7 @@ func TestReplicasShare(t *testing.T) {
 	srv := storetest.Start(t)
 	stores := []*Store{runStore(t, Options{Server: at(srv)}), runStore(t, Options{Server: at(srv)})}
 	for _, s := range stores {
-		until(t, "up", s.Up)
+		storetest.Eventually(t, "up", s.Up)
 	}
 	admitted := make([]atomic.Int64, len(policies))
 	var all sync.WaitGroup

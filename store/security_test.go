@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -71,10 +70,10 @@ func TestPasswordIsReadAnew(t *testing.T) {
 			line = err.Error() + "; " + remedy
 		}
 	}}})
-	until(t, "up", s.Up)
+	storetest.Eventually(t, "up", s.Up)
 	srv.Must("ACL", "SETUSER", "sluice", "resetpass", ">fresh")
 	srv.Must("CLIENT", "KILL", "USER", "sluice")
-	until(t, "refused", func() bool {
+	storetest.Eventually(t, "refused", func() bool {
 		var c caller
 		_ = c.ask(s, hit(1, plenty))
 		mu.Lock()
@@ -87,43 +86,7 @@ func TestPasswordIsReadAnew(t *testing.T) {
 	}
 	mu.Unlock()
 	write("sluice:fresh")
-	until(t, "up again", s.Up)
-}
-
-// secured is a listener with TLS in front of a server.
-func secured(tb testing.TB, to string, config *tls.Config) (address string) {
-	tb.Helper()
-	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() {
-				defer c.Close()
-				s, err := net.Dial("tcp", to)
-				if err != nil {
-					return
-				}
-				defer s.Close()
-				go func() {
-					_, _ = io.Copy(s, c)
-					_ = s.Close()
-				}()
-				_, _ = io.Copy(c, s)
-			})
-		}
-	})
-	tb.Cleanup(func() {
-		_ = l.Close()
-		all.Wait()
-	})
-	return l.Addr().String()
+	storetest.Eventually(t, "up again", s.Up)
 }
 
 // Certificates are checked and shown, and files that are replaced are in force from the next connection
@@ -148,9 +111,9 @@ func TestTLS(t *testing.T) {
 	clients := x509.NewCertPool()
 	clients.AppendCertsFromPEM(authority.PEM)
 	srv := storetest.Start(t)
-	address := secured(t, srv.Addr, &tls.Config{
+	address := newMiddle(t, srv.Addr, &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
-	})
+	}).Addr().String()
 	dir := t.TempDir()
 	files := testcert.In(dir)
 	write := func(path string, text []byte) {

@@ -14,7 +14,7 @@ import (
 func TestCancel(t *testing.T) {
 	srv := storetest.Start(t)
 	s := runStore(t, Options{Server: at(srv)})
-	until(t, "up", s.Up)
+	storetest.Eventually(t, "up", s.Up)
 	for name, p := range map[string]*limiter.Policy{
 		"coarse": {Algorithm: limiter.LeakyBucket, Limit: 1, Window: 20 * time.Second, MaxWait: time.Minute, MaxWaiting: 3},
 		"fine": {
@@ -38,7 +38,7 @@ func TestCancel(t *testing.T) {
 		wait := newest.b.Wait
 		s.Cancel(now, &held.b, held.names) // another waits behind it
 		s.Cancel(now, &newest.b, newest.names)
-		until(t, name+": the newest turn is free again", func() bool {
+		storetest.Eventually(t, name+": the newest turn is free again", func() bool {
 			look := c
 			look.Hits = 0
 			return after.askWithin(s, time.Minute, look) == nil && after.b.Decisions[0].Reset < wait
@@ -56,7 +56,7 @@ func TestCancel(t *testing.T) {
 func TestReset(t *testing.T) {
 	srv := storetest.Start(t)
 	s := runStore(t, Options{Server: at(srv), Fallback: Error})
-	until(t, "up", s.Up)
+	storetest.Eventually(t, "up", s.Up)
 	for n, same := range counters {
 		p := same[0]
 		if p.Limit == 0 || p.Window < time.Minute {
@@ -76,7 +76,7 @@ func TestReset(t *testing.T) {
 		}
 	}
 	srv.Kill()
-	until(t, "away", func() bool {
+	storetest.Eventually(t, "away", func() bool {
 		var a caller
 		_ = a.ask(s, hit(1, plenty))
 		return !s.Up()

@@ -94,7 +94,13 @@ func StartBinary(tb testing.TB, binary string, args ...string) *Server {
 	s := &Server{Addr: l.Addr().String(), Dir: tb.TempDir(), tb: tb, binary: binary, args: args}
 	_ = l.Close()
 	s.Run()
-	tb.Cleanup(s.Kill)
+	tb.Cleanup(func() {
+		s.Kill()
+		if tb.Failed() {
+			log, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
+			tb.Logf("the server's log:\n%s", log)
+		}
+	})
 	return s
 }
 
@@ -114,14 +120,10 @@ func (s *Server) Run() {
 	if err := s.cmd.Start(); err != nil {
 		s.tb.Fatalf("start %s: %v", s.binary, err)
 	}
-	for end := clock().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := s.Command("PING"); err == nil || strings.HasPrefix(err.Error(), "NOAUTH") {
-			return
-		} else if clock().After(end) {
-			log, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
-			s.tb.Fatalf("%s does not answer: %v\n%s", s.binary, err, log)
-		}
-	}
+	Eventually(s.tb, s.binary+" answers", func() bool {
+		_, err := s.Command("PING")
+		return err == nil || strings.HasPrefix(err.Error(), "NOAUTH")
+	})
 }
 
 // Kill ends the server at once. It may be started again with Run.

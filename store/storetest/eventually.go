@@ -1,0 +1,26 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+)
+
+// patience is how long [Eventually] waits. Nothing takes so long, even on a busy machine.
+const patience = time.Minute
+
+// Eventually asks until the answer is yes. If it stays no for a minute, the test ends and says what
+// was awaited.
+func Eventually(tb testing.TB, awaited string, yes func() bool) {
+	tb.Helper()
+	end := time.NewTimer(patience)
+	defer end.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !yes() {
+		select {
+		case <-tick.C:
+		case <-end.C:
+			tb.Fatalf("after %v still no: %s", patience, awaited)
+		}
+	}
+}
