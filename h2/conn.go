@@ -73,8 +73,7 @@ type Conn struct {
 	// others are in streams. So a call of two frames costs neither a map nor memory.
 	newest  stream
 	streams map[uint32]*stream
-	free    []*stream // those to use again
-	last    uint32    // the greatest number of a stream that the client began
+	last    uint32 // the greatest number of a stream that the client began
 	ended   endedStreams
 
 	receive receiving
@@ -242,8 +241,9 @@ func (c *Conn) Close() {
 		if s.later != nil {
 			s.later.Cancel()
 		}
+		s.free()
 	}
-	c.streams = nil
+	c.streams, c.send.waiting = nil, nil
 }
 
 // Begun reports whether the client's first SETTINGS have come.

@@ -1,6 +1,9 @@
 package h2
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // stream is a call that is not answered yet (5.1).
 type stream struct {
@@ -70,12 +73,7 @@ func (c *Conn) settle(s *stream) *stream {
 	if c.streams == nil {
 		c.streams = make(map[uint32]*stream)
 	}
-	var moved *stream
-	if n := len(c.free); n > 0 {
-		moved, c.free = c.free[n-1], c.free[:n-1]
-	} else {
-		moved = new(stream)
-	}
+	moved := streams.Get().(*stream) //nolint:errcheck,forcetypeassert // it holds nothing else
 	*moved = c.newest
 	c.newest = stream{}
 	c.streams[moved.id] = moved
@@ -85,8 +83,16 @@ func (c *Conn) settle(s *stream) *stream {
 	return moved
 }
 
-// mostFree is how many streams are kept for use again.
-const mostFree = 16
+// streams are for use again, by any connection: one that opens all it may and goes away, again and
+// again, would otherwise leave garbage faster than it is collected.
+var streams = sync.Pool{New: func() any { return new(stream) }}
+
+// free forgets what a stream held: a body that each of many streams kept would be memory that nobody
+// counts.
+func (s *stream) free() {
+	*s = stream{}
+	streams.Put(s)
+}
 
 // end forgets a stream. clientEnded says that nothing more of it may come.
 func (c *Conn) end(s *stream, clientEnded bool) {
@@ -104,10 +110,7 @@ func (c *Conn) end(s *stream, clientEnded bool) {
 	if s.waiting != nil {
 		c.leaveWaiting(s)
 	}
-	*s = stream{} // body too: a buffer kept in each of many streams would be memory that nobody counts
-	if len(c.free) < mostFree {
-		c.free = append(c.free, s)
-	}
+	s.free()
 }
 
 // reset ends a stream by a frame of ours.

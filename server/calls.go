@@ -27,13 +27,17 @@ func countUnary(calls *telemetry.Calls) grpc.UnaryServerInterceptor {
 	}
 }
 
-// countStreams counts the streams of these services when they begin. They have no response time:
-// a client keeps its stream open for as long as it likes.
+// countStreams counts the streams of these services when they begin.
 func countStreams(calls *telemetry.Calls) grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		if m := calls.Method(path.Base(info.FullMethod)); m != nil {
-			m.Requests.Inc()
-		}
+		countStream(calls, info.FullMethod)
 		return handle(srv, stream)
+	}
+}
+
+// countStream counts a stream. It has no response time: a client keeps it open for as long as it likes.
+func countStream(calls *telemetry.Calls, method string) {
+	if m := calls.Method(path.Base(method)); m != nil {
+		m.Requests.Inc()
 	}
 }

@@ -339,22 +339,36 @@ const maxConversations = 16
 // only the server sends. Each has a goroutine.
 const maxAllWatches = 1024
 
-// boundStreams rejects streams beyond these bounds.
-func boundStreams() grpc.StreamServerInterceptor {
-	conversations, watches := make(chan struct{}, maxConversations), make(chan struct{}, maxAllWatches)
-	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		places := watches
-		if info.IsClientStream {
-			places = conversations
-		}
-		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
-			return handle(srv, stream)
-		default:
-			return status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once", info.FullMethod, cap(places))
-		}
+// places are for the streams that may be open at once, on all connections.
+type places struct{ conversations, watches chan struct{} }
+
+func newPlaces() places {
+	return places{make(chan struct{}, maxConversations), make(chan struct{}, maxAllWatches)}
+}
+
+// take takes a place, which whoever opens the stream frees by receiving from it at the end. A
+// conversation is a stream on which a client may send any number of messages.
+func (p places) take(method string, conversation bool) (place chan struct{}, err error) {
+	place = p.watches
+	if conversation {
+		place = p.conversations
 	}
+	select {
+	case place <- struct{}{}:
+		return place, nil
+	default:
+		return nil, status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once", method, cap(place))
+	}
+}
+
+// bound rejects streams for which there is no place.
+func (p places) bound(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	place, err := p.take(info.FullMethod, info.IsClientStream)
+	if err != nil {
+		return err
+	}
+	defer func() { <-place }()
+	return handle(srv, stream)
 }
 
 // endWith ends the streams of other services, health's Watch and reflection, when draining is

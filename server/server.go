@@ -208,7 +208,8 @@ func (s *Server) newGRPC(h *handler, creds credentials.TransportCredentials) *gr
 	if s.options.Tracing != nil {
 		headers.kept = s.options.Tracing.Headers
 	}
-	options = append(options, grpc.ChainUnaryInterceptor(s.unaryInterceptors()...), grpc.ChainStreamInterceptor(s.streamInterceptors()...))
+	options = append(options, grpc.ChainUnaryInterceptor(s.unaryInterceptors()...),
+		grpc.ChainStreamInterceptor(countStreams(s.metrics.Calls), newPlaces().bound), grpc.ChainStreamInterceptor(s.streamInterceptors()...))
 	options = append(options, grpc.Creds(guarding.Credentials(creds)), grpc.InTapHandle(headers.inspect))
 	if s.tracer != nil {
 		options = append(options, grpc.StatsHandler(s.tracer))
@@ -234,11 +235,9 @@ func (s *Server) unaryInterceptors() []grpc.UnaryServerInterceptor {
 	return []grpc.UnaryServerInterceptor{countUnary(s.metrics.Calls), recoverUnary(s.metrics, s.logger)}
 }
 
-// streamInterceptors are around the streams of these services.
+// streamInterceptors are around the streams of these services, once they have begun.
 func (s *Server) streamInterceptors() []grpc.StreamServerInterceptor {
-	return []grpc.StreamServerInterceptor{
-		countStreams(s.metrics.Calls), endWith(s.draining), boundStreams(), recoverStreams(s.metrics, s.logger),
-	}
+	return []grpc.StreamServerInterceptor{endWith(s.draining), recoverStreams(s.metrics, s.logger)}
 }
 
 // plainJSON returns the handler of /json on the plain listener. It logs a setting that may

@@ -24,6 +24,7 @@ type bridge struct {
 	traces   func(name []byte, size int) bool // keeps the headers that tracing reads; nil without
 	unary    grpc.UnaryServerInterceptor
 	stream   grpc.StreamServerInterceptor
+	places   places
 }
 
 var _ reflection.GRPCServer = (*bridge)(nil)
@@ -42,7 +43,7 @@ type bridgedMethod struct {
 const methodShouldRateLimit = 0
 
 func newBridge(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) *bridge {
-	return &bridge{services: make(map[string]*grpc.ServiceDesc), unary: chainUnary(unary), stream: chainStreams(stream)}
+	return &bridge{services: make(map[string]*grpc.ServiceDesc), unary: chainUnary(unary), stream: chainStreams(stream), places: newPlaces()}
 }
 
 // RegisterService implements [grpc.ServiceRegistrar]. Calls have no metadata, which none of our
@@ -117,7 +118,8 @@ func (b *bridge) unknown(path string) string {
 // for as long as a client likes, with a goroutine each.
 const maxWatches = 64
 
-// begin starts a call's goroutine. A call that has its request has it in call.Message.
+// begin starts a call's goroutine. A call that has its request has it in call.Message. Streams for
+// which there is no place have none: a crowd that opens them without pause would make others wait.
 func (c *wireCalls) begin(call *h2.Call, whole bool) (*bridged, h2.Status) {
 	m := &c.wire.bridge.methods[call.Method]
 	watches := m.stream != nil && !m.stream.ClientStreams
@@ -130,8 +132,17 @@ func (c *wireCalls) begin(call *h2.Call, whole bool) (*bridged, h2.Status) {
 			Message: fmt.Sprintf("%s is in use: at most %d streams at once on a connection", m.path, maxWatches),
 		}
 	}
+	var place chan struct{}
+	if m.stream != nil {
+		countStream(c.wire.handler.service.metrics.Calls, m.path)
+		var err error
+		if place, err = c.wire.bridge.places.take(m.path, m.stream.ClientStreams); err != nil {
+			return nil, statusOf(err)
+		}
+	}
 	b, err := newBridged((*wireConn)(c), call, m, whole)
 	if err != nil {
+		free(place)
 		return nil, statusOf(err)
 	}
 	c.bridged.Add(1)
@@ -140,12 +151,20 @@ func (c *wireCalls) begin(call *h2.Call, whole bool) (*bridged, h2.Status) {
 	}
 	go func() {
 		b.run()
+		free(place)
 		if watches {
 			c.watches.Add(-1)
 		}
 		c.bridged.Add(-1)
 	}()
 	return b, h2.Status{}
+}
+
+// free gives a place back, if one was taken.
+func free(place chan struct{}) {
+	if place != nil {
+		<-place
+	}
 }
 
 // Open implements [h2.Handler].

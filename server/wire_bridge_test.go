@@ -14,6 +14,7 @@ import (
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -26,6 +27,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-ratelimit/sluice/h2"
 )
 
 // text is the message of the tests' service.
@@ -451,7 +454,7 @@ func TestWatchesAreBounded(t *testing.T) {
 
 // TestAllWatchesAreBounded opens streams within streams until there is no place.
 func TestAllWatchesAreBounded(t *testing.T) {
-	bound := boundStreams()
+	bound := newPlaces().bound
 	for _, info := range []*grpc.StreamServerInfo{{FullMethod: "/s/Watch"}, {FullMethod: "/s/Talk", IsClientStream: true}} {
 		most, opened := maxAllWatches, 0
 		if info.IsClientStream {
@@ -468,6 +471,20 @@ func TestAllWatchesAreBounded(t *testing.T) {
 				t.Errorf("%s: %d streams are open, then comes %v, want %d and RESOURCE_EXHAUSTED", info.FullMethod, opened, err, most)
 			}
 		}
+	}
+}
+
+// TestStreamsWithoutAPlaceHaveNoGoroutine asks for one more conversation than there may be.
+func TestStreamsWithoutAPlaceHaveNoGoroutine(t *testing.T) {
+	b := newBridge(nil, nil)
+	b.RegisterService(&grpc.ServiceDesc{ServiceName: "s", Streams: []grpc.StreamDesc{{StreamName: "Talk", ClientStreams: true}}}, nil)
+	for range maxConversations {
+		b.places.conversations <- struct{}{}
+	}
+	c := &wireConn{wire: newWire(fillLimits(Limits{}), newHandler(service(t, Settings{}, oneRule), zap.NewNop(), false), b, nil, nil)}
+	calls := (*wireCalls)(c)
+	if begun, s := calls.begin(&h2.Call{}, false); begun != nil || codes.Code(s.Code) != codes.ResourceExhausted || calls.bridged.Load() != 0 {
+		t.Errorf("got %v with %d goroutines, want RESOURCE_EXHAUSTED and none", s, calls.bridged.Load())
 	}
 }
 
