@@ -54,12 +54,13 @@ func snakeCase(s string) string {
 // EditDistance is the number of letters inserted, deleted, replaced or swapped
 // with their neighbour that turn a into b.
 func EditDistance(a, b string) int {
-	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
+	n := len(b) + 1
+	rows := make([]int, 3*n)
+	before, last, row := rows[:n], rows[n:2*n], rows[2*n:]
 	for j := range last {
 		last[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
-		row := make([]int, len(b)+1)
 		row[0] = i
 		for j := 1; j <= len(b); j++ {
 			replaced := last[j-1]
@@ -71,7 +72,7 @@ func EditDistance(a, b string) int {
 				row[j] = min(row[j], before[j-2]+1)
 			}
 		}
-		before, last = last, row
+		before, last, row = last, row, before
 	}
 	return last[len(b)]
 }

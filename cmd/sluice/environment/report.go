@@ -145,6 +145,9 @@ func nearest(name string) string {
 	}
 	best, least := "", slips+1
 	for v := range All() {
+		if max(len(name), len(v.Name))-min(len(name), len(v.Name)) >= least {
+			continue // that many letters more
+		}
 		if d := rules.EditDistance(name, v.Name); d < least {
 			best, least = v.Name, d
 		}
