@@ -184,7 +184,7 @@ fuzz: | need-go ## run each fuzz target for FUZZTIME (10s); FUZZLEDGER=docs/fuzz
 	@tools/fuzz.sh $(FUZZTIME) $(FUZZLEDGER)
 
 .PHONY: bench
-bench: | need-go ## compare with other services and libraries, half an hour (BENCHFLAGS='-rounds 1 -duration 1s' for a look)
+bench: $(ENVOY) $(VALKEY) | need-go ## compare with other services and libraries, an hour (BENCHFLAGS='-rounds 1 -duration 1s' for a look)
 	@cd bench && go run -buildvcs=false ./suite $(BENCHFLAGS)
 
 .PHONY: soak

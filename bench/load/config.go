@@ -7,10 +7,15 @@ import (
 
 // Config says what to call, how and how long.
 type Config struct {
-	// Addr is the service's address: host:port or unix:PATH.
-	Addr string
-	// Connections is the number of HTTP/2 connections. InFlight is the number of workers
-	// on each, and so of calls in flight. Both are at least 1.
+	// Addrs are the addresses of the service, host:port or unix:PATH, at least one.
+	// Connections go to them in turn, so an address that stands here twice gets two of
+	// them.
+	Addrs []string
+	// HTTP says that Envoys listen there, which ask the service. A call is then a request
+	// over HTTP/1.1 with a header for each entry, so Connections must be InFlight.
+	HTTP bool
+	// Connections is how many there are. InFlight is the number of workers, and so of
+	// calls in flight, over all of them. Both are at least 1.
 	Connections, InFlight int
 	// Rate is the number of calls due each second, over all connections. 0 is a
 	// closed loop.
@@ -36,8 +41,10 @@ type Config struct {
 // validate returns what is wrong with c.
 func (c *Config) validate() error {
 	switch {
-	case c.Connections < 1 || c.InFlight < 1 || c.Keys < 1:
-		return errors.New("connections, calls in flight and keys must be at least 1")
+	case len(c.Addrs) < 1 || c.Connections < 1 || c.InFlight < 1 || c.Keys < 1:
+		return errors.New("addresses, connections, calls in flight and keys must be at least 1")
+	case c.HTTP && c.Connections != c.InFlight:
+		return errors.New("over HTTP/1.1 each call in flight needs a connection")
 	case !(c.Rate >= 0) || c.Warmup < 0 || c.Timeout < 0:
 		return errors.New("rate, warm-up and timeout must not be negative")
 	case c.Fill && c.Rate > 0:

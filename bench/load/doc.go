@@ -3,7 +3,7 @@
 // latency and, since client and server usually share one machine, what each call
 // cost the server in processor time.
 //
-// Closed loop: each of Connections x InFlight workers keeps one call in flight.
+// Closed loop: each of InFlight workers keeps one call in flight.
 // That finds what the service can do, and its cost when busy.
 //
 // Open loop: calls are due at fixed times, whatever became of those before, and latency

@@ -25,6 +25,8 @@ type Result struct {
 	SendLag *Quantiles
 
 	Servers []Server
+	// Idle is the memory in bytes that a connection takes of the servers; of [Idle] only.
+	Idle float64
 	// ClientCPU is the generator's own, in microseconds per call.
 	ClientCPU float64
 	// OtherCPU is the share of the whole machine, 0..1, that neither the generator nor

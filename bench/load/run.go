@@ -4,14 +4,11 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/sluice-ratelimit/sluice/bench/proc"
 )
@@ -25,11 +22,16 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if c.Fill {
 		c.Warmup, c.Duration = 0, math.MaxInt64
 	}
-	workers, hangUp, err := newWorkers(&c)
+	workers, err := newWorkers(ctx, &c)
 	if err != nil {
 		return nil, err
 	}
-	defer hangUp()
+	defer hangUp(workers)
+	if !c.Fill {
+		if err := greet(ctx, workers); err != nil {
+			return nil, err
+		}
+	}
 
 	if c.Warmup > 0 {
 		phase(ctx, workers, c.Rate, c.Warmup)
@@ -54,44 +56,97 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	return r, nil
 }
 
-// newWorkers connects. hangUp closes the connections.
-func newWorkers(c *Config) (workers []*worker, hangUp func(), err error) {
-	var conns []*grpc.ClientConn
-	hangUp = func() {
-		for _, cc := range conns {
-			_ = cc.Close() // nothing is lost that we want
-		}
-	}
-	target := c.Addr
-	if !strings.HasPrefix(target, "unix:") {
-		target = "passthrough:///" + target
-	}
+// newWorkers returns workers that share the connections. A worker that has several calls
+// over each in turn.
+func newWorkers(ctx context.Context, c *Config) ([]*worker, error) {
 	var filled atomic.Uint64
-	for range c.Connections {
-		// One ClientConn is one HTTP/2 connection, as each Envoy worker has one.
-		cc, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	workers := make([]*worker, c.InFlight)
+	for i := range workers {
+		t, err := newTemplate(c)
 		if err != nil {
-			hangUp()
-			return nil, nil, err
+			return nil, err
 		}
-		conns = append(conns, cc)
-		for range c.InFlight {
-			t, err := newTemplate(c)
-			if err != nil {
-				hangUp()
-				return nil, nil, err
-			}
-			workers = append(workers, &worker{
-				client: rls.NewRateLimitServiceClient(cc), template: t,
-				config: c, filled: &filled,
-			})
+		workers[i] = &worker{template: t, config: c, filled: &filled}
+	}
+	for i := range max(c.Connections, c.InFlight) {
+		w := workers[i%c.InFlight]
+		if i >= c.Connections {
+			w.conns = workers[i%c.Connections].conns
+			continue
 		}
+		dialled, err := dial(ctx, c, c.Addrs[i%len(c.Addrs)])
+		if err != nil {
+			hangUp(workers)
+			return nil, err
+		}
+		w.conns = append(w.conns, dialled)
 	}
 	// Neighbouring workers of the open loop should be on different connections.
 	rand.Shuffle(len(workers), func(i, j int) { //nolint:gosec // load, no secrets
 		workers[i], workers[j] = workers[j], workers[i]
 	})
-	return workers, hangUp, nil
+	return workers, nil
+}
+
+// hangUp closes all connections.
+func hangUp(workers []*worker) {
+	for _, w := range workers {
+		for _, c := range w.conns {
+			_ = c.Close() // nothing is lost that we want; some are closed twice
+		}
+	}
+}
+
+// greet makes a call over each connection, so that all are there.
+func greet(ctx context.Context, workers []*worker) error {
+	var wg sync.WaitGroup
+	for _, w := range workers {
+		wg.Go(func() {
+			for range w.conns {
+				w.call(ctx, time.Now())
+			}
+		})
+	}
+	wg.Wait()
+	for _, w := range workers {
+		if w.tally.lastErr != nil {
+			return w.tally.lastErr
+		}
+	}
+	return nil
+}
+
+// Idle returns the memory that a connection takes of the processes while nothing comes:
+// each makes a call, and then none for c.Duration.
+func Idle(ctx context.Context, c Config) (*Result, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	before, err := proc.Read(c.PIDs)
+	if err != nil {
+		return nil, err
+	}
+	workers, err := newWorkers(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
+	defer hangUp(workers)
+	if err := greet(ctx, workers); err != nil {
+		return nil, err
+	}
+	r := sum(&c, workers, c.Duration)
+	select {
+	case <-time.After(c.Duration):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	after, err := proc.Read(c.PIDs)
+	if err != nil {
+		return nil, err
+	}
+	r.addUse(after.Since(before))
+	r.Idle = (after.RSS() - before.RSS()) / float64(c.Connections)
+	return r, nil
 }
 
 // phase runs every worker for about d, or until ctx ends, and returns how long
@@ -129,9 +184,10 @@ type tally struct {
 	lag                            []time.Duration // open loop: how late the call was sent
 }
 
-// worker makes calls one at a time, over one connection.
+// worker makes calls one at a time.
 type worker struct {
-	client   rls.RateLimitServiceClient
+	conns    []conn
+	next     int // of conns
 	template *template
 	config   *Config
 	// filled is how many key numbers all workers have called, where Fill calls each once.
@@ -157,14 +213,15 @@ func (w *worker) call(ctx context.Context, t time.Time) bool {
 		ctx, cancel = context.WithTimeout(ctx, w.config.Timeout)
 		defer cancel()
 	}
-	response, err := w.client.ShouldRateLimit(ctx, request)
+	code, err := w.conns[w.next].ask(ctx, request)
+	w.next = (w.next + 1) % len(w.conns)
 	if err != nil {
 		w.tally.errors++
 		w.tally.lastErr = err
 		return true
 	}
 	w.tally.latency = append(w.tally.latency, time.Since(t))
-	switch response.GetOverallCode() {
+	switch code {
 	case rls.RateLimitResponse_OK:
 		w.tally.ok++
 	case rls.RateLimitResponse_OVER_LIMIT:

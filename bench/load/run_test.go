@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 )
 
 // recorder answers with code and notes the values that it is asked for.
@@ -18,13 +22,17 @@ type recorder struct {
 	code rls.RateLimitResponse_Code
 	err  error
 
-	mu     sync.Mutex
-	values map[string]int
+	mu      sync.Mutex
+	values  map[string]int
+	clients map[string]bool // by their addresses
 }
 
-func (r *recorder) ShouldRateLimit(_ context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+func (r *recorder) ShouldRateLimit(ctx context.Context, request *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if from, ok := peer.FromContext(ctx); ok {
+		r.clients[from.Addr.String()] = true
+	}
 	r.values[request.GetDescriptors()[0].GetEntries()[0].GetValue()]++
 	return &rls.RateLimitResponse{OverallCode: r.code}, r.err
 }
@@ -32,7 +40,7 @@ func (r *recorder) ShouldRateLimit(_ context.Context, request *rls.RateLimitRequ
 // serve serves r for the time of a test and returns its address.
 func serve(t *testing.T, r *recorder) string {
 	t.Helper()
-	r.values = map[string]int{}
+	r.values, r.clients = map[string]int{}, map[string]bool{}
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +59,7 @@ func serve(t *testing.T, r *recorder) string {
 func TestFillCallsEachKeyOnce(t *testing.T) {
 	r := &recorder{code: rls.RateLimitResponse_OK}
 	got, err := Run(t.Context(), Config{
-		Addr: serve(t, r), Connections: 2, InFlight: 3, Domain: "d", Entries: "k=v%d", Keys: 50, Fill: true,
+		Addrs: []string{serve(t, r)}, Connections: 2, InFlight: 6, Domain: "d", Entries: "k=v%d", Keys: 50, Fill: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +80,7 @@ func TestFillCallsEachKeyOnce(t *testing.T) {
 func TestOpenLoopMakesEveryCallThatIsDue(t *testing.T) {
 	r := &recorder{code: rls.RateLimitResponse_OVER_LIMIT}
 	got, err := Run(t.Context(), Config{
-		Addr: serve(t, r), Connections: 1, InFlight: 2, Domain: "d", Entries: "k=%d", Keys: 1,
+		Addrs: []string{serve(t, r)}, Connections: 1, InFlight: 2, Domain: "d", Entries: "k=%d", Keys: 1,
 		Rate: 1000, Duration: 20 * time.Millisecond,
 	})
 	if err != nil {
@@ -83,10 +91,55 @@ func TestOpenLoopMakesEveryCallThatIsDue(t *testing.T) {
 	}
 }
 
+// TestEveryConnectionIsUsed has fewer workers than connections, over two addresses.
+func TestEveryConnectionIsUsed(t *testing.T) {
+	often, once := &recorder{code: rls.RateLimitResponse_OK}, &recorder{code: rls.RateLimitResponse_OK}
+	a, b := serve(t, often), serve(t, once)
+	got, err := Idle(t.Context(), Config{
+		Addrs: []string{a, a, b}, Connections: 9, InFlight: 2, Domain: "d", Entries: "k=%d", Keys: 1,
+		Duration: time.Millisecond, PIDs: []int{os.Getpid()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.OK != 9 || len(often.clients) != 6 || len(once.clients) != 3 {
+		t.Errorf("%d calls over %d and %d connections, want 9 over 6 and 3", got.OK, len(often.clients), len(once.clients))
+	}
+	got, err = Run(t.Context(), Config{
+		Addrs: []string{b}, Connections: 1, InFlight: 4, Domain: "d", Entries: "k=%d", Keys: 20, Fill: true,
+	})
+	if err != nil || got.OK != 20 || len(once.clients) != 4 {
+		t.Errorf("result %+v, %v over %d connections, want 20 answers over one more", got, err, len(once.clients)-3)
+	}
+}
+
+func TestHTTP(t *testing.T) {
+	var mu sync.Mutex
+	got := map[string]int{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		status := []int{http.StatusOK, http.StatusTooManyRequests, http.StatusInternalServerError}[len(got)%3]
+		got[r.Header.Get("user")+r.Header.Get("plan")]++
+		http.Error(w, "a body", status)
+	}))
+	defer s.Close()
+	r, err := Run(t.Context(), Config{
+		Addrs: []string{s.Listener.Addr().String()}, HTTP: true, Connections: 2, InFlight: 2,
+		Domain: "d", Entries: "user=u%d;plan=free", Keys: 9, Fill: true,
+	})
+	if err != nil || r.OK != 3 || r.OverLimit != 3 || r.Unknown != 3 || r.Errors != 0 {
+		t.Errorf("result %+v, %v, want three of each answer", r, err)
+	}
+	if len(got) != 9 || got["u8free"] != 1 {
+		t.Errorf("headers %v, want those of nine users", got)
+	}
+}
+
 func TestErrorsAreCounted(t *testing.T) {
 	r := &recorder{err: errors.New("no")}
 	got, err := Run(t.Context(), Config{
-		Addr: serve(t, r), Connections: 1, InFlight: 1, Domain: "d", Entries: "k=%d", Keys: 3, Fill: true,
+		Addrs: []string{serve(t, r)}, Connections: 1, InFlight: 1, Domain: "d", Entries: "k=%d", Keys: 3, Fill: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -97,11 +150,13 @@ func TestErrorsAreCounted(t *testing.T) {
 }
 
 func TestWrongConfigs(t *testing.T) {
-	good := Config{Connections: 1, InFlight: 1, Keys: 1, Duration: time.Second}
+	good := Config{Addrs: []string{"here"}, Connections: 1, InFlight: 1, Keys: 1, Duration: time.Second}
 	if err := good.validate(); err != nil {
 		t.Fatal(err)
 	}
 	for name, spoil := range map[string]func(*Config){
+		"no address":        func(c *Config) { c.Addrs = nil },
+		"shared over HTTP":  func(c *Config) { c.HTTP, c.InFlight = true, 2 },
 		"no connections":    func(c *Config) { c.Connections = 0 },
 		"none in flight":    func(c *Config) { c.InFlight = 0 },
 		"no keys":           func(c *Config) { c.Keys = 0 },

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strconv"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -26,12 +25,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("noop", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	addr := flags.String("addr", "127.0.0.1:0", "listen on this `host:port`; port 0 picks a free one and prints it")
-	var options []grpc.ServerOption
-	flags.Func("workers", "grpc.NumStreamWorkers: `n` goroutines serve the calls; 0 starts one for each call, as grpc-go does by default", func(s string) error {
-		n, err := strconv.ParseUint(s, 10, 32)
-		options = append(options, grpc.NumStreamWorkers(uint32(n)))
-		return err
-	})
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -39,7 +32,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s := grpc.NewServer(options...)
+	s := grpc.NewServer()
 	rls.RegisterRateLimitServiceServer(s, service{})
 	defer context.AfterFunc(ctx, s.Stop)()
 	if _, err := fmt.Fprintln(stdout, "listening on", listener.Addr()); err != nil {

@@ -79,6 +79,15 @@ func (r Reading) Since(before Reading) Use {
 	return u
 }
 
+// RSS returns the resident memory of the processes, in bytes.
+func (r Reading) RSS() float64 {
+	var sum float64
+	for _, p := range r.processes {
+		sum += float64(p.RSS)
+	}
+	return sum
+}
+
 func readProcess(pid int) (Process, error) {
 	proc, err := procfs.NewProc(pid)
 	if err != nil {

@@ -20,7 +20,7 @@ Calls ShouldRateLimit of any service that speaks envoy.service.ratelimit.v3 and
 prints requests per second, latency, and the CPU time per request and memory of
 the processes that -pid names (Linux only).
 
-  closed loop: -conns x -in-flight calls are in flight all the time
+  closed loop: -in-flight calls are in flight all the time
   open loop:   -rate calls a second are due, whatever became of those before, and
                latency counts from the due time
 
@@ -42,9 +42,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		_, _ = io.WriteString(stderr, usage)
 		flags.PrintDefaults()
 	}
-	flags.StringVar(&c.Addr, "addr", "127.0.0.1:8081", "the service, as `host:port` or unix:PATH")
+	addrs := flags.String("addr", "127.0.0.1:8081", "the service, as `host:port` or unix:PATH; several, comma-separated, get connections in turn")
+	flags.BoolVar(&c.HTTP, "http", false, "these are Envoys, which ask the service: call over HTTP/1.1 with a header for each entry")
 	flags.IntVar(&c.Connections, "conns", 2, "HTTP/2 connections")
-	flags.IntVar(&c.InFlight, "in-flight", 32, "calls in flight per connection (open loop: at most)")
+	flags.IntVar(&c.InFlight, "in-flight", 64, "calls in flight over all connections (open loop: at most)")
 	flags.Float64Var(&c.Rate, "rate", 0, "open loop: calls per second in all; 0 is a closed loop")
 	flags.DurationVar(&c.Duration, "duration", 10*time.Second, "measured time")
 	flags.DurationVar(&c.Warmup, "warmup", 2*time.Second, "time before it, not measured")
@@ -61,6 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	c.Addrs = strings.Split(*addrs, ",")
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}

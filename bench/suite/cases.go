@@ -2,55 +2,164 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/sluice-ratelimit/sluice/bench/load"
 )
 
+// question is what some tables answer: how its services differ under its loads.
+type question struct {
+	title, text string
+	// services are names of [workshop.services]. Ratios are to the first.
+	services []string
+	metrics  []metric
+	cases    []benchCase
+}
+
 // benchCase is one kind of load.
 type benchCase struct {
 	name, title string
+	goals       map[string]string // by the name of the metric
+	domain      string            // of the rules, which has the limits of entries
 	entries     string
 	keys        uint64
+	connections int
+	inFlight    int     // calls in flight in all
 	rate        float64 // calls a second, 0 for a closed loop
 	fill        bool    // make every counter first
 	denied      bool    // a service with limits denies nearly all
+	idle        bool    // each connection makes a call, and then nothing comes
+	envoy       bool    // a real Envoy asks the service
+	oneCore     bool    // the service may use one processor
+	replicas    []int   // connections to each replica of a service; nil for one replica
+}
+
+// Two connections with 32 calls in flight each are what an Envoy with two workers has
+// under load.
+func counters(c benchCase) benchCase {
+	c.domain, c.entries, c.fill = "counter", "counter=%d", true
+	c.keys, c.connections, c.inFlight = or(c.keys, 10_000), or(c.connections, 2), or(c.inFlight, 64)
+	return c
+}
+
+func or[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+var transport = []benchCase{
+	counters(benchCase{name: "closed", title: "64 calls in flight", goals: goals{"cpu": "3.5"}}),
+	counters(benchCase{name: "open", title: "5,000 calls a second", rate: 5000, goals: goals{"cpu": "1.1 x floor"}}),
+	counters(benchCase{name: "envoy", title: "through Envoy, 32 connections to it", envoy: true, connections: 32, inFlight: 32, goals: goals{"cpu": "6"}}),
+	counters(benchCase{name: "conns1", title: "1 connection", connections: 1}),
+	counters(benchCase{name: "conns4", title: "4 connections", connections: 4}),
+	counters(benchCase{name: "conns64", title: "64 connections", connections: 64}),
+	counters(benchCase{name: "conns10k", title: "10,000 connections", connections: 10_000}),
+	counters(benchCase{name: "core", title: "one core for the service", oneCore: true}),
+	counters(benchCase{name: "opencore", title: "one core, 5,000 calls a second", oneCore: true, rate: 5000}),
+	counters(benchCase{name: "hot", title: "one hot counter", keys: 1}),
+	counters(benchCase{name: "million", title: "a million counters", keys: 1_000_000}),
+	{name: "denied", title: "denials, 1,000 counters", domain: "denied", entries: "denied=%d", keys: 1000, connections: 2, inFlight: 64, fill: true, denied: true},
+	{name: "two", title: "two descriptors with five entries", domain: "two", entries: twoDescriptors, keys: 10_000, connections: 2, inFlight: 64, fill: true},
 }
 
 const twoDescriptors = "user=user-%d,path=/api/v1/orders,method=GET;remote_address=203.0.113.%d,plan=free"
 
-// The closed loops have two connections with 32 calls in flight each, as an Envoy
-// with two workers under load has.
-const connections, inFlight = 2, 32
+type goals = map[string]string
 
-var allCases = []benchCase{
-	{name: "closed", title: "10,000 counters", entries: "counter=%d", keys: 10_000, fill: true},
-	{name: "open", title: "10,000 counters, 5,000 calls a second", entries: "counter=%d", keys: 10_000, fill: true, rate: 5000},
-	{name: "hot", title: "one hot counter", entries: "counter=%d", keys: 1},
-	{name: "million", title: "1,000,000 counters", entries: "counter=%d", keys: 1_000_000, fill: true},
-	{name: "denied", title: "denials, 1,000 exhausted counters", entries: "denied=%d", keys: 1000, fill: true, denied: true},
-	{name: "two", title: "two descriptors with five entries, 10,000 counters of each", entries: twoDescriptors, keys: 10_000, fill: true},
+var questions = []question{
+	{
+		title: "Transport",
+		text: "Unless a line says otherwise, 64 calls are in flight over two connections, on 10,000 counters. " +
+			"In parentheses: times what the first column took in the same round, median, least and greatest.",
+		services: []string{sluiceOwn, sluiceGRPC, noop, limitador, floor},
+		metrics:  []metric{cpu, perSecond, p50, p99, peak},
+		cases:    transport,
+	},
+	{
+		title:    "Idle connections",
+		text:     "Each of the connections has made one call. What resident memory has grown by for each.",
+		services: []string{sluiceOwn, sluiceGRPC, noop, limitador},
+		metrics:  []metric{idle},
+		cases: []benchCase{
+			counters(benchCase{name: "idle", title: "10,000 connections", connections: 10_000, idle: true, goals: goals{"idle": "8"}}),
+		},
+	},
+	{
+		title: "A shared store",
+		text: "Both services beside a store of their own, the same program, without persistence; the last column counts in memory. " +
+			"64 calls are in flight over six connections, on 10,000 counters. The CPU time is that of all replicas.",
+		services: []string{sluiceStore, ratelimit, sluiceOwn},
+		metrics:  []metric{cpu, storeCPU, perSecond, p99},
+		cases: []benchCase{
+			counters(benchCase{name: "store", title: "one replica", connections: 6, goals: goals{"cpu": "22", "store": "6", "rate": "32,000", "p99": "5,500"}}),
+			counters(benchCase{name: "storeopen", title: "5,000 calls a second", connections: 6, rate: 5000, goals: goals{"cpu": "120", "store": "30"}}),
+			{
+				name: "storedenied", title: "denials, 1,000 counters", domain: "denied", entries: "denied=%d", keys: 1000,
+				connections: 6, inFlight: 64, fill: true, denied: true, goals: goals{"cpu": "as in memory", "store": "0"},
+			},
+			counters(benchCase{name: "replicas", title: "three replicas", connections: 6, replicas: []int{2, 2, 2}}),
+			counters(benchCase{name: "replicasopen", title: "three replicas, 5,000 calls a second", connections: 12, replicas: []int{4, 4, 4}, rate: 5000}),
+			counters(benchCase{name: "skewed", title: "the same, one with ten times the calls of another", connections: 12, replicas: []int{10, 1, 1}, rate: 5000}),
+		},
+	},
 }
 
 func caseNames() []string {
 	var names []string
-	for _, c := range allCases {
-		names = append(names, c.name)
+	for _, q := range questions {
+		for _, c := range q.cases {
+			names = append(names, c.name)
+		}
+	}
+	for _, l := range accessLogs {
+		names = append(names, l.name)
 	}
 	return names
 }
 
-// config loads s with this case.
-func (c *benchCase) config(s *service) load.Config {
-	return load.Config{
-		Addr: s.addr, PIDs: []int{s.process.PID()}, Connections: connections, InFlight: inFlight,
-		Domain: "bench", Entries: c.entries, Keys: c.keys,
+// choose keeps the cases of these names, comma-separated, and the questions that have any.
+func (o *options) choose(names string) error {
+	known := caseNames()
+	var wanted []string
+	for name := range strings.SplitSeq(names, ",") {
+		if name == "" {
+			continue
+		}
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("case %q: must be one of %s", name, strings.Join(known, ", "))
+		}
+		wanted = append(wanted, name)
 	}
+	for _, q := range questions {
+		q.cases = slices.DeleteFunc(slices.Clone(q.cases), func(c benchCase) bool { return !slices.Contains(wanted, c.name) })
+		if len(q.cases) > 0 {
+			o.questions = append(o.questions, q)
+		}
+	}
+	o.logs = slices.DeleteFunc(slices.Clone(accessLogs), func(l accessLog) bool { return !slices.Contains(wanted, l.name) })
+	return nil
 }
 
-// loop says how calls are made.
-func (c *benchCase) loop() string {
-	if c.rate > 0 {
-		return fmt.Sprintf("open loop, latency from the due time, over %d connections", connections)
+// config loads s with this case.
+func (c *benchCase) config(s *service) load.Config {
+	config := load.Config{
+		Addrs: s.addrs, PIDs: s.pids(), Connections: c.connections, InFlight: c.inFlight,
+		Domain: c.domain, Entries: c.entries, Keys: c.keys,
 	}
-	return fmt.Sprintf("closed loop, %d connections with %d calls in flight each", connections, inFlight)
+	// A replica's address stands once for each of its connections.
+	if c.replicas != nil {
+		config.Addrs = nil
+		for i, n := range c.replicas {
+			config.Addrs = append(config.Addrs, slices.Repeat(s.addrs[i:i+1], n)...)
+		}
+	}
+	if c.envoy {
+		config.Addrs, config.HTTP = []string{s.envoy}, true
+	}
+	return config
 }

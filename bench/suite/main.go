@@ -10,8 +10,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,10 +20,15 @@ import (
 
 const usage = `Usage: go run ./suite [flags]     (in the folder bench)
 
-Builds sluice and a no-op rate-limit service, starts them on free ports, loads them
-in turn (A B C A B C ...) and prints Markdown tables: medians over the rounds, and
-the ratio to the no-op of the same round. Then it runs Go benchmarks: those of
-sluice's packages, and sluice's limiters beside other libraries. Needs Linux.
+Builds sluice, a no-op rate-limit service and a floor, starts them on free ports,
+loads them in turn (A B C A B C ...) and prints Markdown tables: medians over the
+rounds, and ratios within a round. Then it has sluice simulate read logs, and runs Go
+benchmarks: those of sluice's packages, and sluice's limiters beside other libraries.
+Needs Linux.
+
+Other services are measured beside it if variables name their programs: LIMITADOR_BIN,
+RATELIMIT_BIN. ENVOY_BIN and VALKEY_BIN (or a redis-server) name what ` + "`make bench`" + `
+fetches.
 
 This program loads the services on the same machine, so the CPU time per request is
 the steadiest figure and requests per second the least. Other work on the machine
@@ -44,8 +47,10 @@ Flags:
 type options struct {
 	rounds           int
 	duration, warmup time.Duration
-	cases            []benchCase
+	questions        []question
 	percents         []int // of GOGC
+	logs             []accessLog
+	lines            int // of each log
 	benchmarks       bool
 	limiters         bool
 	counters         int // of the limiters' large cases
@@ -64,26 +69,38 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // the system removes what is left there
-	b := builder{dir: dir, progress: stderr}
+	b := &builder{dir: dir, progress: stderr}
 	if err := b.findRoot(ctx); err != nil {
 		return err
 	}
 	page := &page{Page: report.Page{W: stdout}}
 	page.preamble(ctx, args)
-	if len(o.cases) > 0 {
-		if err := overGRPC(ctx, &b, o, page); err != nil {
+	if len(o.questions)+len(o.logs) > 0 {
+		w, err := newWorkshop(ctx, b, o.percents)
+		if err != nil {
 			return err
+		}
+		page.missing(w.missing)
+		for _, q := range o.questions {
+			if err := ask(ctx, w, o, &q, page); err != nil {
+				return err
+			}
+		}
+		if len(o.logs) > 0 {
+			if err := simulate(ctx, w, o, page); err != nil {
+				return err
+			}
 		}
 	}
 	if o.benchmarks {
-		samples, err := inRounds(ctx, &b, o, suites)
+		samples, err := inRounds(ctx, b, o, suites)
 		if err != nil {
 			return err
 		}
 		page.benchmarks(o, samples)
 	}
 	if o.limiters {
-		samples, err := inRounds(ctx, &b, o, limiters)
+		samples, err := inRounds(ctx, b, o, limiters)
 		if err != nil {
 			return err
 		}
@@ -100,14 +117,20 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		_, _ = io.WriteString(stderr, usage)
 		flags.PrintDefaults()
 		_, _ = io.WriteString(stderr, "\nCases:\n")
-		for _, c := range allCases {
-			fmt.Fprintf(stderr, "  %-9s %s\n", c.name, c.title)
+		for _, q := range questions {
+			for _, c := range q.cases {
+				fmt.Fprintf(stderr, "  %-12s %s: %s\n", c.name, strings.ToLower(q.title), c.title)
+			}
+		}
+		for _, l := range accessLogs {
+			fmt.Fprintf(stderr, "  %-12s sluice simulate: %s\n", l.name, l.title)
 		}
 	}
 	flags.IntVar(&o.rounds, "rounds", 5, "rounds of each case and of the Go benchmarks")
-	flags.DurationVar(&o.duration, "duration", 4*time.Second, "measured time of one service in one round")
-	flags.DurationVar(&o.warmup, "warmup", time.Second, "time before it, not measured")
-	cases := flags.String("cases", strings.Join(caseNames(), ","), "`cases` to measure over gRPC, comma-separated; empty for none")
+	flags.DurationVar(&o.duration, "duration", 2*time.Second, "measured time of one service in one round")
+	flags.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "time before it, not measured")
+	cases := flags.String("cases", strings.Join(caseNames(), ","), "`cases` to measure, comma-separated; empty for none")
+	flags.IntVar(&o.lines, "lines", 1_000_000, "`lines` of each log for sluice simulate")
 	flags.BoolVar(&o.benchmarks, "benchmarks", true, "run the Go benchmarks too")
 	flags.DurationVar(&o.benchtime, "benchtime", 200*time.Millisecond, "time of one Go benchmark in one round")
 	flags.BoolVar(&o.limiters, "limiters", true, "measure sluice's limiters beside those of other libraries")
@@ -119,26 +142,21 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	if len(o.percents) > 0 {
-		o.benchmarks, o.limiters = false, false
-	}
 	switch {
 	case flags.NArg() > 0:
 		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case o.counters < 1 || o.counters > 1<<28:
 		return nil, fmt.Errorf("-counters is %d: must be 1 to %d", o.counters, 1<<28)
+	case o.lines < 1:
+		return nil, fmt.Errorf("-lines is %d: must be above 0", o.lines)
 	case o.rounds < 1 || o.duration <= 0 || o.warmup < 0 || o.benchtime <= 0:
 		return nil, errors.New("-rounds, -duration and -benchtime must be above 0 and -warmup not below")
 	}
-	for name := range strings.SplitSeq(*cases, ",") {
-		if name == "" {
-			continue
-		}
-		i := slices.IndexFunc(allCases, func(c benchCase) bool { return c.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("case %q: must be one of %s", name, strings.Join(caseNames(), ", "))
-		}
-		o.cases = append(o.cases, allCases[i])
+	if err := o.choose(*cases); err != nil {
+		return nil, err
+	}
+	if len(o.percents) > 0 {
+		compareGOGC(o)
 	}
 	return o, nil
 }
@@ -154,36 +172,6 @@ func parsePercents(text string) ([]int, error) {
 		all = append(all, n)
 	}
 	return all, nil
-}
-
-// builder builds commands and test binaries into dir.
-type builder struct {
-	dir      string
-	root     string // of the main module
-	progress io.Writer
-}
-
-func (b *builder) findRoot(ctx context.Context) error {
-	out, err := output(ctx, "", "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}")
-	if err != nil {
-		return err
-	}
-	path, dir, _ := strings.Cut(strings.TrimSpace(out), " ")
-	if path != "github.com/sluice-ratelimit/sluice/bench" {
-		return fmt.Errorf("the current module is %s: run this in the folder bench", path)
-	}
-	b.root = filepath.Dir(dir)
-	return nil
-}
-
-// build runs go with args and an output file. It returns the file's path.
-func (b *builder) build(ctx context.Context, module, name string, args ...string) (string, error) {
-	fmt.Fprintln(b.progress, "building", name)
-	path := filepath.Join(b.dir, name)
-	last := len(args) - 1
-	args = append(slices.Clone(args[:last]), "-o", path, args[last])
-	_, err := output(ctx, filepath.Join(b.root, module), "go", args...)
-	return path, err
 }
 
 // output runs a command to its end and returns what it prints.

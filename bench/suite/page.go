@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/bench/load"
 	"github.com/sluice-ratelimit/sluice/bench/report"
 )
 
@@ -31,32 +30,96 @@ func (p *page) preamble(ctx context.Context, args []string) {
 	p.Line("%s; %s, GOMAXPROCS %d; %s.\n", machine, runtime.Version(), runtime.GOMAXPROCS(0), time.Now().UTC().Format(time.DateOnly))
 }
 
-// caseTable prints what one case measured.
-func (p *page) caseTable(c *benchCase, services []*service, results [][]*load.Result) {
-	p.Line("### %s\n", strings.ToUpper(c.title[:1])+c.title[1:])
-	p.Line("`%s`, %s.\n", c.entries, c.loop())
-	p.Head("service", "req/s", "CPU µs per request (least)", "CPU ratio", "p50 / p99 µs", "RSS MiB (peak)")
-	other := 0.0
-	for i, s := range services {
-		of := func(f func(*load.Result) float64) report.Spread {
-			return report.Over(len(results[i]), func(n int) float64 { return f(results[i][n]) })
-		}
-		ratio := report.Over(len(results[i]), func(n int) float64 { return serverCPU(results[i][n]) / serverCPU(results[0][n]) })
-		cpu := of(serverCPU)
-		if s.name == whole && (p.request == 0 || cpu.Least < p.request) {
-			p.request = cpu.Least
-		}
-		p.Row(s.name, fmt.Sprintf("%.0f", of(func(r *load.Result) float64 { return r.PerSecond }).Median),
-			fmt.Sprintf("%.1f (%.1f)", cpu.Median, cpu.Least),
-			fmt.Sprintf("%.2f (%.2f to %.2f)", ratio.Median, ratio.Least, ratio.Greatest),
-			fmt.Sprintf("%.0f / %.0f", of(func(r *load.Result) float64 { return r.Latency.P50 }).Median,
-				of(func(r *load.Result) float64 { return r.Latency.P99 }).Median),
-			fmt.Sprintf("%.1f (%.1f)", of(func(r *load.Result) float64 { return float64(r.Servers[0].RSS) }).Median/(1<<20),
-				of(func(r *load.Result) float64 { return float64(r.Servers[0].PeakRSS) }).Greatest/(1<<20)))
-		other = max(other, of(func(r *load.Result) float64 { return r.OtherCPU }).Median)
+// missing says what is not measured.
+func (p *page) missing(what []string) {
+	if len(what) > 0 {
+		p.Line("Left out: %s.\n", strings.Join(what, "; "))
 	}
-	p.Line("\nOther work took up to %.0f%% of the machine (median over the rounds, worst service).\n", other*100)
 }
 
-// serverCPU is the CPU time per request of the service, in µs.
-func serverCPU(r *load.Result) float64 { return r.Servers[0].CPU }
+// figures are what one service needed under one load in one round.
+type figures struct {
+	cpu, storeCPU float64 // µs a request
+	perSecond     float64
+	p50, p99      float64 // µs
+	peak          float64 // MiB
+	idle          float64 // KiB a connection
+	other         float64 // the share of the machine that was busy with other work
+}
+
+// metric is a table.
+type metric struct {
+	name, title string
+	of          func(figures) float64
+	format      string
+	ratios      bool // to the first service of the same round
+	ofStore     bool // a service without a store has none
+}
+
+var (
+	cpu       = metric{name: "cpu", title: "CPU time of the service, µs a request", format: "%.1f", ratios: true, of: func(f figures) float64 { return f.cpu }}
+	storeCPU  = metric{name: "store", title: "CPU time of the store, µs a request", format: "%.1f", ofStore: true, of: func(f figures) float64 { return f.storeCPU }}
+	perSecond = metric{name: "rate", title: "Requests a second", format: "%.0f", of: func(f figures) float64 { return f.perSecond }}
+	p50       = metric{name: "p50", title: "p50, µs", format: "%.0f", of: func(f figures) float64 { return f.p50 }}
+	p99       = metric{name: "p99", title: "p99, µs", format: "%.0f", of: func(f figures) float64 { return f.p99 }}
+	peak      = metric{name: "peak", title: "The most resident memory, MiB", format: "%.0f", of: func(f figures) float64 { return f.peak }}
+	idle      = metric{name: "idle", title: "KiB a connection", format: "%.1f", of: func(f figures) float64 { return f.idle }}
+)
+
+// measured is what was measured of a question: by case, service and round.
+type measured [][][]figures
+
+// answer prints the tables of a question.
+func (p *page) answer(q *question, services []*service, found measured) {
+	p.Line("## %s\n\n%s\n", q.title, q.text)
+	for _, m := range q.metrics {
+		p.table(q, &m, services, found)
+	}
+	other := 0.0
+	for _, byService := range found {
+		for _, rounds := range byService {
+			other = max(other, spread(rounds, func(f figures) float64 { return f.other }).Median)
+		}
+	}
+	p.Line("Other work took up to %.0f%% of the machine (median over the rounds, worst of all).\n", other*100)
+}
+
+func (p *page) table(q *question, m *metric, services []*service, found measured) {
+	p.Line("### %s\n", m.title)
+	head, goal := []string{"load"}, false
+	for _, c := range q.cases {
+		goal = goal || c.goals[m.name] != ""
+	}
+	if goal {
+		head = append(head, "goal")
+	}
+	for _, s := range services {
+		head = append(head, s.name)
+	}
+	p.Head(head...)
+	for i, c := range q.cases {
+		cells := []string{c.title}
+		if goal {
+			cells = append(cells, c.goals[m.name])
+		}
+		for j, s := range services {
+			if m.ofStore && !s.store {
+				cells = append(cells, "–")
+				continue
+			}
+			cell := fmt.Sprintf(m.format, spread(found[i][j], m.of).Median)
+			if m.ratios && j > 0 {
+				to := func(n int) float64 { return m.of(found[i][j][n]) / m.of(found[i][0][n]) }
+				r := report.Over(len(found[i][j]), to)
+				cell += fmt.Sprintf(" (%.2f, %.2f to %.2f)", r.Median, r.Least, r.Greatest)
+			}
+			cells = append(cells, cell)
+		}
+		p.Row(cells...)
+	}
+	p.Line("")
+}
+
+func spread(rounds []figures, of func(figures) float64) report.Spread {
+	return report.Over(len(rounds), func(n int) float64 { return of(rounds[n]) })
+}

@@ -3,71 +3,117 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/sluice-ratelimit/sluice/bench/load"
 )
 
-// overGRPC measures every case over gRPC.
-func overGRPC(ctx context.Context, b *builder, o *options, page *page) error {
-	services, err := newServices(ctx, b, o.percents)
-	if err != nil {
-		return err
+// ask measures a question and prints its tables.
+func ask(ctx context.Context, w *workshop, o *options, q *question, page *page) error {
+	var services []*service
+	for _, name := range q.services {
+		if s := w.services[name]; s != nil {
+			services = append(services, s)
+		}
 	}
-	page.Line("## Over gRPC\n")
-	page.Line("Medians of %d interleaved rounds of %v. The ratio is that of the CPU time per request to", o.rounds, o.duration)
-	page.Line("the first line's in the same round: median (least to greatest). The peak is the most that the process had.\n")
-	for _, c := range o.cases {
-		results, err := measureCase(ctx, b, o, &c, services)
+	if w.envoy == "" {
+		q.cases = slices.DeleteFunc(q.cases, func(c benchCase) bool { return c.envoy })
+	}
+	if len(q.cases) == 0 || len(services) == 0 {
+		return nil // the page says what is missing
+	}
+	var found measured
+	for _, c := range q.cases {
+		results, err := measureCase(ctx, w, o, &c, services)
 		if err != nil {
 			return fmt.Errorf("case %s: %w", c.name, err)
 		}
-		page.caseTable(&c, services, results)
+		found = append(found, results)
+		if c.name == "closed" && services[0].name == sluiceOwn {
+			page.request = spread(results[0], cpu.of).Least
+		}
 	}
+	page.answer(q, services, found)
 	return nil
 }
 
-// measureCase returns each service's result of each round. It starts the services anew,
+// measureCase returns each service's figures of each round. It starts the services anew,
 // so their memory is that of this case.
-func measureCase(ctx context.Context, b *builder, o *options, c *benchCase, services []*service) ([][]*load.Result, error) {
-	for _, s := range services {
-		if err := s.start(ctx); err != nil {
-			return nil, err
+func measureCase(ctx context.Context, w *workshop, o *options, c *benchCase, services []*service) ([][]figures, error) {
+	defer func() {
+		for _, s := range services {
+			s.kill()
 		}
-		defer s.process.Kill()
-	}
-	results := make([][]*load.Result, len(services))
+	}()
+	results := make([][]figures, len(services))
 	for round := range o.rounds {
 		for i, s := range services {
-			fmt.Fprintf(b.progress, "%s: round %d of %d, %s\n", c.name, round+1, o.rounds, s.name)
-			config := c.config(s)
-			config.Fill = true
-			if c.fill && s.limits && round == 0 {
-				if _, err := measure(ctx, s, config); err != nil {
+			fmt.Fprintf(w.progress, "%s: round %d of %d, %s\n", c.name, round+1, o.rounds, s.name)
+			// Memory that connections of an earlier round took would be used again.
+			if round == 0 || c.idle {
+				s.kill()
+				if err := s.launch(ctx, w, c); err != nil {
+					return nil, err
+				}
+				if err := fill(ctx, c, s); err != nil {
 					return nil, err
 				}
 			}
-			config.Fill, config.Rate, config.Duration, config.Warmup = false, c.rate, o.duration, o.warmup
-			r, err := measure(ctx, s, config)
+			config := c.config(s)
+			config.Rate, config.Duration, config.Warmup = c.rate, o.duration, o.warmup
+			run := load.Run
+			if c.idle {
+				run = load.Idle
+			}
+			r, err := measure(ctx, s, config, run)
 			if err != nil {
 				return nil, err
 			}
 			if denied := r.OverLimit > r.OK; denied != (c.denied && s.limits) {
 				return nil, fmt.Errorf("%s: %d answers are OK and %d OVER_LIMIT, which is not what this case is for", s.name, r.OK, r.OverLimit)
 			}
-			results[i] = append(results[i], r)
+			results[i] = append(results[i], s.figures(r))
 		}
 	}
 	return results, nil
 }
 
+// fill makes the counters of a case, at the first replica: a store's are all replicas'.
+func fill(ctx context.Context, c *benchCase, s *service) error {
+	if !c.fill {
+		return nil
+	}
+	config := c.config(s)
+	config.Addrs, config.HTTP, config.Fill = s.addrs[:1], false, true
+	config.Connections, config.InFlight = 2, 64
+	_, err := measure(ctx, s, config, load.Run)
+	return err
+}
+
 // measure loads a service once.
-func measure(ctx context.Context, s *service, c load.Config) (*load.Result, error) {
-	r, err := load.Run(ctx, c)
+func measure(ctx context.Context, s *service, c load.Config, run func(context.Context, load.Config) (*load.Result, error)) (*load.Result, error) {
+	r, err := run(ctx, c)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	if r.Errors > 0 || r.Unknown > 0 || r.Answered == 0 {
 		return nil, fmt.Errorf("%s: %d answers, %d errors, %d unknown codes: %s", s.name, r.Answered, r.Errors, r.Unknown, r.LastError)
 	}
 	return r, nil
+}
+
+// figures reads the figures of s.
+func (s *service) figures(r *load.Result) figures {
+	f := figures{
+		perSecond: r.PerSecond, p50: r.Latency.P50, p99: r.Latency.P99, idle: r.Idle / (1 << 10), other: r.OtherCPU,
+	}
+	for i, server := range r.Servers {
+		if i < len(s.replicas) {
+			f.cpu += server.CPU
+			f.peak += float64(server.PeakRSS) / (1 << 20)
+		} else if s.store {
+			f.storeCPU += server.CPU // there is no Envoy then
+		}
+	}
+	return f
 }

@@ -2,96 +2,137 @@ package main
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"time"
 
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 )
 
-//go:embed rules.yaml
-var rules []byte
+// The services by the names that the tables have.
+const (
+	sluiceOwn   = "**sluice**"
+	sluiceGRPC  = "sluice over grpc-go"
+	sluiceStore = "**sluice, store**"
+	noop        = "no-op, grpc-go"
+	floor       = "floor"
+	limitador   = "limitador"
+	ratelimit   = "ratelimit"
+)
+
+var (
+	//go:embed rules limitador.yaml simulated.yaml
+	rules embed.FS
+	//go:embed envoy.yaml
+	bootstrap []byte
+)
 
 // service is a rate-limit service under measurement.
 type service struct {
 	name string
 	// limits is false for a service that answers OK to all.
 	limits bool
-	// launch starts it and returns where it listens.
-	launch func(context.Context) (*process.Process, string, error)
+	// store says that its counters are in a store, which its replicas share.
+	store bool
+	// start starts a replica and returns where it listens. store is where its store
+	// listens, if it has one.
+	start func(ctx context.Context, store string, prepare func(*exec.Cmd)) (*process.Process, string, error)
 
-	addr    string
-	process *process.Process
+	addrs    []string // of the replicas
+	envoy    string   // where an Envoy listens that asks it
+	replicas []*process.Process
+	others   []*process.Process // its store, or that Envoy
 }
 
-// start starts s and waits until it says where it listens.
-func (s *service) start(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if s.process, s.addr, err = s.launch(ctx); err != nil {
-		return fmt.Errorf("start %s: %w", s.name, err)
+// launch starts s for a case.
+func (s *service) launch(ctx context.Context, w *workshop, c *benchCase) error {
+	store := ""
+	if s.store {
+		p, addr, err := w.startStore(ctx)
+		if err != nil {
+			return err
+		}
+		s.others, store = append(s.others, p), addr
 	}
+	for range max(1, len(c.replicas)) {
+		p, addr, err := s.start(ctx, store, func(cmd *exec.Cmd) {
+			if c.oneCore {
+				cmd.Args = append([]string{"taskset", "-c", "0", cmd.Path}, cmd.Args[1:]...)
+				cmd.Path = w.taskset
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("start %s: %w", s.name, err)
+		}
+		s.replicas, s.addrs = append(s.replicas, p), append(s.addrs, addr)
+	}
+	if !c.envoy {
+		return nil
+	}
+	dir, err := os.MkdirTemp(w.dir, "envoy")
+	if err != nil {
+		return err
+	}
+	e, err := envoy.Start(ctx, envoy.Options{
+		Binary: w.envoy, Bootstrap: bootstrap, Clusters: map[string][]string{"service": s.addrs}, Workers: 1, Dir: dir,
+	})
+	if err != nil {
+		return err
+	}
+	s.others, s.envoy = append(s.others, e.Process), e.Addr("ingress")
 	return nil
 }
 
-// newServices builds the services: two no-ops and sluice over both transports, or sluice alone once for each
-// percentage of GOGC. The others are compared with the first.
-func newServices(ctx context.Context, b *builder, percents []int) ([]*service, error) {
-	fmt.Fprintln(b.progress, "building sluice")
-	binary, err := sluice.Build(ctx, b.root, b.dir)
-	if err != nil {
-		return nil, err
+// kill ends what launch has started.
+func (s *service) kill() {
+	for _, p := range slices.Concat(s.replicas, s.others) {
+		p.Kill()
 	}
-	config := filepath.Join(b.dir, "config")
-	if err := os.Mkdir(config, 0o700); err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(config, "rules.yaml"), rules, 0o600); err != nil {
-		return nil, err
-	}
-	ours := func(name string, env []string, args ...string) *service {
-		return &service{name: name, limits: true, launch: func(ctx context.Context) (*process.Process, string, error) {
-			s, err := sluice.Start(ctx, sluice.Options{
-				Binary: binary, Args: append([]string{"--config", config}, args...), Env: env,
-				Addrs: map[string]string{"http": "", "debug": "", "metrics": ""},
-			})
-			if err != nil {
-				return nil, "", err
-			}
-			return s.Process, s.Addr("grpc"), nil
-		}}
-	}
-	var services []*service
-	for _, percent := range percents {
-		setting := fmt.Sprint("GOGC=", percent)
-		services = append(services, ours(setting, []string{setting}))
-	}
-	if len(services) > 0 {
-		return services, nil
-	}
-	noop, err := b.build(ctx, "bench", "noop", "build", "-buildvcs=false", "./noop")
-	if err != nil {
-		return nil, err
-	}
-	return []*service{
-		{name: "no-op, grpc-go as it comes", launch: noopAt(noop)},
-		{name: "no-op, 4 stream workers", launch: noopAt(noop, "-workers", "4")},
-		ours(whole, nil),
-		ours("sluice, own transport", nil, "--grpc-transport", "own"),
-	}, nil
+	s.addrs, s.replicas, s.others = nil, nil, nil
 }
 
-// whole is the name of sluice with its defaults.
-const whole = "**sluice**"
+// pids are the processes to measure, the replicas first.
+func (s *service) pids() []int {
+	var pids []int
+	for _, p := range slices.Concat(s.replicas, s.others) {
+		pids = append(pids, p.PID())
+	}
+	return pids
+}
 
-func noopAt(path string, args ...string) func(context.Context) (*process.Process, string, error) {
-	return func(ctx context.Context) (*process.Process, string, error) {
-		p, err := process.Start(exec.Command(path, args...)) //nolint:gosec,noctx // what was built here, and Stop ends it
+// ours returns sluice with more arguments and variables.
+func (w *workshop) ours(name string, env []string, args ...string) *service {
+	s := &service{name: name, limits: true}
+	s.start = func(ctx context.Context, store string, prepare func(*exec.Cmd)) (*process.Process, string, error) {
+		args := append([]string{"--config", filepath.Join(w.dir, "rules")}, args...)
+		if s.store {
+			// Each answer is to be the store's.
+			args = append(args, "--store", "redis://"+store, "--store-timeout", "1s")
+		}
+		p, err := sluice.Start(ctx, sluice.Options{
+			Binary: w.sluice, Args: args, Env: env, Prepare: prepare,
+			Addrs: map[string]string{"http": "", "debug": "", "metrics": ""},
+		})
+		if err != nil {
+			return nil, "", err
+		}
+		return p.Process, p.Addr("grpc"), nil
+	}
+	return s
+}
+
+// plain returns a program of this module that answers OK to all.
+func plain(name, path string) *service {
+	return &service{name: name, start: func(ctx context.Context, _ string, prepare func(*exec.Cmd)) (*process.Process, string, error) {
+		cmd := exec.Command(path) //nolint:noctx // what was built here, and Kill ends it
+		prepare(cmd)
+		p, err := process.Start(cmd)
 		if err != nil {
 			return nil, "", err
 		}
@@ -104,5 +145,5 @@ func noopAt(path string, args ...string) func(context.Context) (*process.Process
 			p.Kill()
 		}
 		return p, addr, err
-	}
+	}}
 }

@@ -2,14 +2,16 @@ package main
 
 import (
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/bench/load"
 	"github.com/sluice-ratelimit/sluice/bench/report"
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	e2e "github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
 func TestParseSample(t *testing.T) {
@@ -43,34 +45,46 @@ func TestParsePercents(t *testing.T) {
 	}
 }
 
-func TestCaseTable(t *testing.T) {
-	round := func(cpu, rate float64) *load.Result {
-		return &load.Result{PerSecond: rate, Servers: []load.Server{{CPU: cpu, RSS: 3 << 20, PeakRSS: 4 << 20}}}
-	}
+func TestTable(t *testing.T) {
 	var out strings.Builder
 	p := &page{Page: report.Page{W: &out}}
-	p.caseTable(&benchCase{title: "a case", entries: "k=%d"}, []*service{{name: "base"}, {name: "other"}}, [][]*load.Result{
-		{round(10, 100), round(20, 300), round(40, 200)},
-		{round(5, 1000), round(5, 1000), round(30, 1000)},
-	})
+	q := &question{metrics: []metric{cpu, storeCPU}, cases: []benchCase{{title: "some load", goals: goals{"cpu": "3.5"}}}}
+	p.answer(q, []*service{{name: "ours"}, {name: "theirs", store: true}}, measured{{
+		{{cpu: 10}, {cpu: 20}, {cpu: 40}},
+		{{cpu: 5, storeCPU: 1}, {cpu: 5, storeCPU: 3}, {cpu: 30, storeCPU: 2}},
+	}})
 	for _, want := range []string{
-		"| base | 200 | 20.0 (10.0) | 1.00 (1.00 to 1.00) | 0 / 0 | 3.0 (4.0) |\n",
-		"| other | 1000 | 5.0 (5.0) | 0.50 (0.25 to 0.75) | 0 / 0 | 3.0 (4.0) |\n",
+		"| load | goal | ours | theirs |\n",
+		"| some load | 3.5 | 20.0 | 5.0 (0.50, 0.25 to 0.75) |\n",
+		"| load | ours | theirs |\n",
+		"| some load | – | 2.0 |\n",
 	} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("table:\n%s\nwant in it %q", &out, want)
+			t.Errorf("tables:\n%s\nwant in them %q", &out, want)
 		}
 	}
 }
 
-func TestAllCasesAreKnownByName(t *testing.T) {
-	for _, c := range allCases {
-		o, err := parse([]string{"-cases", c.name}, io.Discard)
-		if err != nil || len(o.cases) != 1 || o.cases[0].title != c.title {
-			t.Errorf("-cases %s = %+v, %v", c.name, o, err)
+func TestChoose(t *testing.T) {
+	for _, name := range caseNames() {
+		var o options
+		err := o.choose(name)
+		chosen := len(o.logs)
+		for _, q := range o.questions {
+			chosen += len(q.cases)
+		}
+		if err != nil || chosen != 1 {
+			t.Errorf("%s chooses %d cases, %v, want one", name, chosen, err)
 		}
 	}
-	if _, err := parse([]string{"-cases", "closed,nothing"}, io.Discard); err == nil {
+	var all, none options
+	if err := all.choose(strings.Join(caseNames(), ",")); err != nil || len(all.questions) != len(questions) || len(all.logs) != len(accessLogs) {
+		t.Errorf("all names choose %d questions and %d logs, %v", len(all.questions), len(all.logs), err)
+	}
+	if err := none.choose(""); err != nil || len(none.questions) != 0 || len(none.logs) != 0 {
+		t.Errorf("no name chooses %+v, %v", none, err)
+	}
+	if err := none.choose("closed,nothing"); err == nil {
 		t.Error("an unknown case has no error")
 	}
 }
@@ -120,17 +134,28 @@ func TestTimeCell(t *testing.T) {
 	}
 }
 
-// TestServices starts the services for a case and loads them for as short as possible.
+// TestServices puts the services to a load of each sort for as short as possible.
 func TestServices(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
 	}
+	if _, err := envoy.Find("../.."); err != nil || os.Getenv("VALKEY_BIN") == "" {
+		e2e.NotRun(t, "the suite's services: run `make envoy valkey`, or set ENVOY_BIN and VALKEY_BIN")
+	}
 	var out strings.Builder
-	args := []string{"-cases", "denied", "-benchmarks=false", "-limiters=false", "-rounds", "1", "-duration", "500ms", "-warmup", "1ms"}
+	args := []string{
+		"-cases", "core,denied,two,envoy,skewed,storedenied,json", "-lines", "2000", "-benchmarks=false", "-limiters=false",
+		"-rounds", "1", "-duration", "300ms", "-warmup", "1ms",
+	}
 	if err := run(t.Context(), args, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"\n| no-op, grpc-go as it comes | ", "\n| " + whole + " | "} {
+	for _, want := range []string{
+		"| load | goal | **sluice** | sluice over grpc-go | no-op, grpc-go |", "floor |\n",
+		"\n| one core for the service | ", "\n| through Envoy, 32 connections to it | 6 | ",
+		"| load | goal | **sluice, store** | ", "\n| the same, one with ten times the calls of another | ",
+		"\n| Envoy Gateway's JSON, 10,000 addresses | 8",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the page has no %q:\n%s", want, &out)
 		}

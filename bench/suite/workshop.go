@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// builder builds commands and test binaries into dir.
+type builder struct {
+	dir      string
+	root     string // of the main module
+	progress io.Writer
+}
+
+func (b *builder) findRoot(ctx context.Context) error {
+	out, err := output(ctx, "", "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}")
+	if err != nil {
+		return err
+	}
+	path, dir, _ := strings.Cut(strings.TrimSpace(out), " ")
+	if path != "github.com/sluice-ratelimit/sluice/bench" {
+		return fmt.Errorf("the current module is %s: run this in the folder bench", path)
+	}
+	b.root = filepath.Dir(dir)
+	return nil
+}
+
+// build runs go with args and an output file. It returns the file's path.
+func (b *builder) build(ctx context.Context, module, name string, args ...string) (string, error) {
+	fmt.Fprintln(b.progress, "building", name)
+	path := filepath.Join(b.dir, name)
+	last := len(args) - 1
+	args = append(slices.Clone(args[:last]), "-o", path, args[last])
+	_, err := output(ctx, filepath.Join(b.root, module), "go", args...)
+	return path, err
+}
+
+// workshop has all programs and the services made of them.
+type workshop struct {
+	*builder
+
+	sluice, envoy, store, taskset string // paths
+	services                      map[string]*service
+	missing                       []string // what is not measured, and why
+}
+
+// newWorkshop builds what is ours and finds the rest. With percents the services are
+// sluice alone, once for each of these settings of GOGC.
+func newWorkshop(ctx context.Context, b *builder, percents []int) (*workshop, error) {
+	fmt.Fprintln(b.progress, "building sluice")
+	w := &workshop{builder: b, services: map[string]*service{}}
+	var err error
+	if w.sluice, err = sluice.Build(ctx, b.root, b.dir); err != nil {
+		return nil, err
+	}
+	if err := os.CopyFS(b.dir, rules); err != nil {
+		return nil, err
+	}
+	for _, percent := range percents {
+		w.add(w.ours(gogc(percent), []string{gogc(percent)}))
+	}
+	if len(percents) > 0 {
+		return w, nil
+	}
+	w.add(w.ours(sluiceOwn, nil, "--grpc-transport", "own"))
+	w.add(w.ours(sluiceGRPC, nil, "--grpc-transport", "grpc-go"))
+	for name, folder := range map[string]string{noop: "noop", floor: "floor"} {
+		path, err := b.build(ctx, "bench", folder, "build", "-buildvcs=false", "./"+folder)
+		if err != nil {
+			return nil, err
+		}
+		w.add(plain(name, path))
+	}
+	return w, w.findOthers()
+}
+
+// findOthers finds the programs that are not built here.
+func (w *workshop) findOthers() (err error) {
+	if w.taskset, err = exec.LookPath("taskset"); err != nil {
+		return err
+	}
+	w.envoy, err = envoy.Find(w.root)
+	if errors.Is(err, envoy.ErrNotInstalled) {
+		w.missing = append(w.missing, "Envoy: "+err.Error())
+	} else if err != nil {
+		return err
+	}
+	if w.store, err = w.find("the store", "VALKEY_BIN"); err != nil {
+		return err
+	}
+	for _, p := range peers {
+		path, err := w.find(p.name, p.variable)
+		if err != nil {
+			return err
+		}
+		if path != "" {
+			w.add(w.peer(&p, path))
+		}
+	}
+	if w.store == "" {
+		delete(w.services, ratelimit)
+		return nil
+	}
+	shared := w.ours(sluiceStore, nil, "--grpc-transport", "own")
+	shared.store = true
+	w.add(shared)
+	return nil
+}
+
+func (w *workshop) add(s *service) { w.services[s.name] = s }
+
+// find returns the path that a variable names, or notes that nothing is there to measure.
+func (w *workshop) find(what, variable string) (string, error) {
+	name := os.Getenv(variable)
+	if name == "" {
+		w.missing = append(w.missing, fmt.Sprintf("%s: %s is not set", what, variable))
+		return "", nil
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", variable, err)
+	}
+	return filepath.Abs(path)
+}
+
+func gogc(percent int) string { return fmt.Sprint("GOGC=", percent) }
+
+// compareGOGC turns the questions into those of sluice under each setting.
+func compareGOGC(o *options) {
+	var names []string
+	for _, percent := range o.percents {
+		names = append(names, gogc(percent))
+	}
+	o.logs, o.benchmarks, o.limiters = nil, false, false
+	o.questions = slices.DeleteFunc(o.questions, func(q question) bool { return q.services[0] != sluiceOwn })
+	for i := range o.questions {
+		o.questions[i].services = names
+	}
+}
