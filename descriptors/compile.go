@@ -271,27 +271,44 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	r.compileMetric(lineage, cfg.DetailedMetric)
 	c.checkLimits(d, n, cfg)
 	before := len(c.set.Limits)
+	inForce := c.limitsOf(r, cfg, defaults, false, rules.InForce(cfg.RateLimits))
+	if candidates := c.limitsOf(r, cfg, defaults, true, len(inForce)); len(candidates) > 0 {
+		r.setRare().candidates = candidates
+	}
+	r.Limits = inForce
+	if cfg.List {
+		label(c.set.Limits[before:])
+	}
+	n.rule = r
+	c.names(d, r, cfg)
+	return cfg
+}
+
+// limitsOf compiles the limits of a rule that are in force, so many of them, or its
+// candidates. A candidate counts denied hits as if it were one of those in force.
+func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem, candidates bool, inForce int) []*Limit {
+	before := len(c.set.Limits)
 	for i := range cfg.RateLimits {
-		b, l := &cfg.RateLimits[i], take(&c.limits)
-		t := Terms{RequestsPerUnit: b.RequestsPerUnit, Unit: b.Unit, UnitMultiplier: max(1, b.UnitMultiplier)}
+		b := &cfg.RateLimits[i]
+		if b.Shadow != candidates {
+			continue
+		}
+		t := Terms{
+			RequestsPerUnit: b.RequestsPerUnit, Unit: b.Unit, UnitMultiplier: max(1, b.UnitMultiplier), Candidate: b.Shadow,
+		}
 		if !b.Unlimited {
 			t.Policy = b.Policy()
-			t.Policy.CountRefused = rules.Given(b.CountRefused, d.countsRefused(t.Policy.Algorithm, len(cfg.RateLimits)))
-			t.counter = rules.CounterWord(&t.Policy)
+			t.Policy.CountRefused = rules.Given(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, inForce))
+			t.counter = rules.CounterWord(&t.Policy, b.Shadow)
 		}
+		l := take(&c.limits)
 		*l = Limit{
 			Terms: c.shared(t), Name: b.Name, Rule: r, Pos: b.Pos, Defaults: defaults,
 			Index: int32(len(c.set.Limits)), //nolint:gosec // fewer than 2^31 limits fit in memory
 		}
 		c.set.Limits = append(c.set.Limits, l)
 	}
-	r.Limits = slices.Clip(c.set.Limits[before:])
-	if cfg.List {
-		label(r.Limits)
-	}
-	n.rule = r
-	c.names(d, r, cfg)
-	return cfg
+	return slices.Clip(c.set.Limits[before:])
 }
 
 // countsRefused returns the default of count_refused, the word for counting denied hits,
@@ -325,6 +342,9 @@ func label(limits []*Limit) {
 		l.Label = l.Name
 		if l.Name == "" {
 			l.Label = rate(l)
+		}
+		if l.Candidate {
+			l.Label += " shadow"
 		}
 	}
 	tellApart(limits, func(l *Limit) string {

@@ -38,6 +38,9 @@ func (c *compiler) checkDescriptor(d *domain, n *node) {
 
 // checkLimits checks what holds for the limits of a descriptor of any source.
 func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
+	if rules.InForce(cfg.RateLimits) == 0 {
+		c.fail(cfg.Pos, nodePath(d, n), rules.NoneInForce)
+	}
 	for i := range cfg.RateLimits {
 		l := &cfg.RateLimits[i]
 		path := func() string { return limitPath(d, n, cfg.List, i) } // long, and seldom needed
@@ -82,7 +85,7 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 func Advice(s *Set) rules.Diagnostics {
 	long := map[string][]*Limit{}
 	for _, l := range s.Limits {
-		if !l.Rule.Unlimited && backlog(&l.Policy) >= 24*time.Hour && !s.allowances.Allow(rules.Restart, l.Pos) {
+		if !l.Rule.Unlimited && !l.Candidate && backlog(&l.Policy) >= 24*time.Hour && !s.allowances.Allow(rules.Restart, l.Pos) {
 			long[l.Rule.Domain()] = append(long[l.Rule.Domain()], l)
 		}
 	}

@@ -104,6 +104,9 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 		l := &c.RateLimits[i]
 		b = append(strconv.AppendBool(b, l.Unlimited), ' ')
 		b = append(strconv.AppendQuote(b, l.Name), ' ')
+		if l.Shadow {
+			b = append(b, "shadow "...)
+		}
 		if len(l.Replaces) > 0 {
 			b = fmt.Appendf(b, "%q ", slices.Sorted(slices.Values(l.Replaces)))
 		}

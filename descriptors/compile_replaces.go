@@ -16,11 +16,17 @@ type replacing struct {
 // names keeps what the limits of r replace. resolve does the rest once all names of the
 // domain are known.
 func (c *compiler) names(d *domain, r *Rule, cfg *rules.Descriptor) {
-	for i, l := range r.Limits {
-		if names := cfg.RateLimits[i].Replaces; len(names) > 0 {
-			path := func() string { return limitPath(d, r.node, cfg.List, i) }
-			c.replacing = append(c.replacing, replacing{l, names, path})
+	inForce := r.Limits
+	for i := range cfg.RateLimits {
+		l := &cfg.RateLimits[i]
+		if l.Shadow {
+			continue // replaces nothing
 		}
+		if len(l.Replaces) > 0 {
+			path := func() string { return limitPath(d, r.node, cfg.List, i) }
+			c.replacing = append(c.replacing, replacing{inForce[0], l.Replaces, path})
+		}
+		inForce = inForce[1:]
 	}
 }
 

@@ -41,6 +41,9 @@ func dump(l *Limit) string {
 	case l.Policy.CountRefused != d.countsRefused(l.Policy.Algorithm, len(r.Limits)):
 		fmt.Fprintf(&b, ", count_refused: %t", l.Policy.CountRefused)
 	}
+	if l.Candidate {
+		b.WriteString(", shadow: true")
+	}
 	if l.UnitMultiplier > 1 {
 		fmt.Fprintf(&b, ", unit_multiplier: %d", l.UnitMultiplier)
 	}

@@ -21,6 +21,7 @@ descriptors:
   - key: a
     rate_limits:
       - {unit: second, requests_per_unit: 1}
+      - {unit: second, requests_per_unit: 3, shadow: true}
       - {unit: week, requests_per_unit: 2, count_refused: true}
   - {key: u, rate_limit: {unlimited: true}}
 `, `
@@ -34,6 +35,7 @@ z.b_x: unit=HOUR requests_per_unit=5, shadow_mode: false, quota_mode: true, coun
 z.b_x.c: unit=MINUTE requests_per_unit=7, shadow_mode: true, quota_mode: false, unit_multiplier: 10
 z.a: unit=SECOND requests_per_unit=1, shadow_mode: false, quota_mode: false
 z.a: unit=WEEK requests_per_unit=2, shadow_mode: false, quota_mode: false, count_refused: true
+z.a: unit=SECOND requests_per_unit=3, shadow_mode: false, quota_mode: false, shadow: true
 z.u: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true
 `
 	var got strings.Builder

@@ -107,6 +107,9 @@ func (x Explanation) String() string {
 	for _, l := range x.Rule.Limits {
 		fmt.Fprintf(&b, "limit: %s\n", l.describe())
 	}
+	for _, l := range x.Rule.Candidates() {
+		fmt.Fprintf(&b, "candidate, which denies nothing: %s\n", l.describe())
+	}
 	return b.String()
 }
 

@@ -18,6 +18,7 @@ descriptors:
         value: /api/*
         rate_limits:
           - {unit: minute, requests_per_unit: 60}
+          - {unit: minute, requests_per_unit: 30, shadow: true}
           - {unit: day, requests_per_unit: 1000, name: daily, count_refused: true}
       - key: path
   - key: user
@@ -37,15 +38,16 @@ entry 2: path=/api/x
   wildcard  path=/api/*: hit at a.yaml:8:9
 rule: user=vip* > path=/api/* at a.yaml:8:9, shared threshold
 limit: 60/minute, fixed_window, at a.yaml:11:13
-limit: 1000/day, fixed_window, denied hits count, name "daily", at a.yaml:12:13
+limit: 1000/day, fixed_window, denied hits count, name "daily", at a.yaml:13:13
+candidate, which denies nothing: 30/minute, fixed_window, at a.yaml:12:13
 `},
 		{"shop", "user=joe", `domain "shop"
 entry 1: user=joe
   exact     user=joe: none
   wildcard  user=vip*: does not fit, at a.yaml:3:5
-  wildcard  user=*: hit at a.yaml:14:5
-rule: user=* at a.yaml:14:5
-limit: unlimited, at a.yaml:16:17
+  wildcard  user=*: hit at a.yaml:15:5
+rule: user=* at a.yaml:15:5
+limit: unlimited, at a.yaml:17:17
 `},
 		{"shop", "user=vip path=/", `domain "shop"
 entry 1: user=vip
@@ -54,8 +56,8 @@ entry 1: user=vip
 entry 2: path=/
   exact     path=/: none
   wildcard  path=/api/*: does not fit, at a.yaml:8:9
-  key only  path: hit at a.yaml:13:9
-no limit: the descriptor user=vip* > path at a.yaml:13:9 has no limit
+  key only  path: hit at a.yaml:14:9
+no limit: the descriptor user=vip* > path at a.yaml:14:9 has no limit
 `},
 		{"shop", "user=vip", `domain "shop"
 entry 1: user=vip
@@ -67,8 +69,8 @@ no limit: the descriptor user=vip* at a.yaml:3:5 has no limit; only those below 
 entry 1: user=joe
   exact     user=joe: none
   wildcard  user=vip*: does not fit, at a.yaml:3:5
-  wildcard  user=*: hit at a.yaml:14:5
-no limit: the request has 3 entries, but the rules end with the descriptor user=* at a.yaml:14:5: one that is deeper than the rules matches nothing
+  wildcard  user=*: hit at a.yaml:15:5
+no limit: the request has 3 entries, but the rules end with the descriptor user=* at a.yaml:15:5: one that is deeper than the rules matches nothing
 `},
 		{"shop", "user=vip method=GET", `domain "shop"
 entry 1: user=vip

@@ -25,6 +25,7 @@ import (
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}l600     sliding log
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}t60      token bucket
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}k1       leaky bucket
+//	s1{KvY7BUwC8IIbEg4lu7ekBg}sk1      the same of a candidate
 type Namer struct {
 	prefix []byte // of every name
 	seed   []byte // what is hashed before the domain
@@ -54,13 +55,26 @@ func (n *Namer) Name(p *Plan, req *Request) {
 		}
 		sum := n.sum(p, req.Domain, req.Descriptors[i].Entries, shared)
 		for c := m.First; c < m.First+m.Count; c++ {
-			from, b := len(p.nameBytes), p.nameBytes
-			b = append(b, n.prefix...)
-			b = base64.RawURLEncoding.AppendEncode(b, sum[:16])
-			b = appendKind(append(b, '}'), p.Batch.Charges[c].Policy)
-			p.Names, p.nameBytes = append(p.Names, b[from:len(b):len(b)]), b
+			n.name(p, c, sum[:16])
 		}
 	}
+	for _, c := range p.Candidates {
+		sum := n.sum(p, req.Domain, req.Descriptors[c.Match].Entries, p.Matches[c.Match].Rule.few().shared)
+		n.name(p, c.Charge, sum[:16])
+	}
+}
+
+// name names charge c of a descriptor with that sum.
+func (n *Namer) name(p *Plan, c int, sum []byte) {
+	from, b := len(p.nameBytes), p.nameBytes
+	b = append(b, n.prefix...)
+	b = base64.RawURLEncoding.AppendEncode(b, sum)
+	b = append(b, '}')
+	if p.Limits[c].Candidate {
+		b = append(b, 's')
+	}
+	b = appendKind(b, p.Batch.Charges[c].Policy)
+	p.Names, p.nameBytes = append(p.Names, b[from:len(b):len(b)]), b
 }
 
 // sum hashes a descriptor's entries. Where shared has an element that is not nil, it stands in

@@ -21,6 +21,8 @@ const namedRules = identityRules + `
       - {unit: minute, requests_per_unit: 10, algorithm: sliding_log}
       - {unit: minute, requests_per_unit: 10, algorithm: token_bucket}
       - {unit: minute, requests_per_unit: 10, algorithm: leaky_bucket}
+      - {unit: minute, requests_per_unit: 5, shadow: true}
+      - {unit: minute, requests_per_unit: 5, algorithm: sliding_window, shadow: true}
   - key: any
     value: "*"
     rate_limit: {unit: hour, requests_per_unit: 10}
@@ -49,7 +51,7 @@ func requestsOf() []Descriptor {
 	return all
 }
 
-var exactName = regexp.MustCompile(`^pre:s1\{[A-Za-z0-9_-]{22}\}(f\d+_|r\d+\.\d+|[ltk]\d+)$`)
+var exactName = regexp.MustCompile(`^pre:s1\{[A-Za-z0-9_-]{22}\}s?(f\d+_|r\d+\.\d+|[ltk]\d+)$`)
 
 // TestNamesAreIdentities holds names against the identities of memory: two charges are on
 // one counter by their names if and only if they are by these.
@@ -112,6 +114,8 @@ func TestNamesStay(t *testing.T) {
 		"list4": "s1{KvY7BUwC8IIbEg4lu7ekBg}l60",
 		"list5": "s1{KvY7BUwC8IIbEg4lu7ekBg}t60",
 		"list6": "s1{KvY7BUwC8IIbEg4lu7ekBg}k60",
+		"list7": "s1{KvY7BUwC8IIbEg4lu7ekBg}sf60_",
+		"list8": "s1{KvY7BUwC8IIbEg4lu7ekBg}sr60.10",
 	} {
 		if got[which] != want {
 			t.Errorf("%s has the name %q, want %q", which, got[which], want)

@@ -41,7 +41,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	}
 	p.overrides = append(p.overrides, overrideLimit{Limit: Limit{Index: -1}, terms: Terms{
 		Policy: policy, RequestsPerUnit: o.RequestsPerUnit,
-		Unit: unit, UnitMultiplier: multiplier, counter: rules.CounterWord(&policy),
+		Unit: unit, UnitMultiplier: multiplier, counter: rules.CounterWord(&policy, false),
 	}})
 	l := &p.overrides[len(p.overrides)-1]
 	l.Terms = &l.terms
@@ -69,4 +69,5 @@ func (p *Plan) chargeOverride(d *domain, m *Match, desc *Descriptor, global Glob
 		p.Batch.QuotaPass = p.Batch.QuotaPass || desc.Refund
 	}
 	p.charge(m, m.override, d.identityAsSent(desc.Entries), desc.Refund, mode, group)
+	m.Count++
 }

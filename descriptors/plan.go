@@ -17,10 +17,14 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 		p.Batch.QuotaPass = global.Quota && len(p.Matches) > 0
 		return
 	}
-	replacing := false
+	replacing, candidates := false, false
 	for i := range req.Descriptors {
 		rule := p.match(d, i, &req.Descriptors[i])
-		if rule != nil && rule.rare != nil && len(rule.rare.replaces) > 0 {
+		if rule == nil || rule.rare == nil {
+			continue
+		}
+		candidates = candidates || len(rule.rare.candidates) > 0
+		if len(rule.rare.replaces) > 0 {
 			if !replacing {
 				replacing = true
 				p.beginReplacing(d)
@@ -48,6 +52,9 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 			group++
 		}
 	}
+	if candidates {
+		p.chargeCandidates(req, group+1, replacing)
+	}
 }
 
 // begin empties p for a request with n descriptors.
@@ -55,6 +62,7 @@ func (p *Plan) begin(d *domain, n int) {
 	clear(p.Limits) // drop the limits of an earlier rule set
 	p.Limits = p.Limits[:0]
 	p.Batch.Reset()
+	p.Candidates = p.Candidates[:0]
 	clear(p.overrides)
 	p.overrides = p.overrides[:0]
 	clear(p.Matches)
@@ -108,10 +116,11 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 	h := rule.identity.of(desc.Entries)
 	replacing = replacing && rule.replaceable
 	for _, l := range rule.Limits {
-		if replacing && l.nameID != 0 && p.replacedIn[l.nameID] == p.turn {
+		if replacing && p.replaced(l) {
 			continue
 		}
 		p.charge(m, l, h, desc.Refund, mode, group)
+		m.Count++
 	}
 	if m.Count == 0 {
 		// The reference no longer looks at the quota flag of a replaced rule.
@@ -128,5 +137,28 @@ func (p *Plan) charge(m *Match, l *Limit, h identity.Hasher, refund bool, mode l
 		ID: h.Sum(), Policy: &l.Policy, Hits: m.Hits, Refund: refund, Mode: mode, Group: group,
 	})
 	p.Limits = append(p.Limits, l)
-	m.Count++
+}
+
+// replaced reports whether a limit of the request replaces l.
+func (p *Plan) replaced(l *Limit) bool { return l.nameID != 0 && p.replacedIn[l.nameID] == p.turn }
+
+// chargeCandidates charges the limits that are not in force, behind all others and each for
+// itself, from the group on.
+func (p *Plan) chargeCandidates(req *Request, group int32, replacing bool) {
+	for i := range p.Matches {
+		m := &p.Matches[i]
+		if m.Rule == nil || len(m.Rule.Candidates()) == 0 {
+			continue
+		}
+		desc := &req.Descriptors[i]
+		h := m.Rule.identity.of(desc.Entries)
+		for _, l := range m.Rule.Candidates() {
+			if replacing && p.replaced(l) {
+				continue
+			}
+			p.Candidates = append(p.Candidates, Candidate{Charge: len(p.Batch.Charges), Match: i})
+			p.charge(m, l, h, desc.Refund, limiter.Watch, group)
+			group++
+		}
+	}
 }

@@ -31,6 +31,10 @@ descriptors:
       - {unit: hour, requests_per_unit: 10, algorithm: sliding_log}
       - {unit: hour, requests_per_unit: 10, algorithm: token_bucket}
       - {unit: hour, requests_per_unit: 10, algorithm: leaky_bucket}
+  - key: tried
+    rate_limits:
+      - {unit: hour, requests_per_unit: 10, name: a}
+      - {unit: hour, requests_per_unit: 5, shadow: true}
   - {key: token, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: token_bucket, burst: 3}}
   - {key: leaky, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: leaky_bucket, max_wait: 1s}}
   - {key: log, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: sliding_log}}
@@ -44,6 +48,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}{
 		{"match", []Descriptor{desc("a", "1"), desc("no", "1"), desc("b", "nothing")}},
 		{"list and wildcards", []Descriptor{desc("b", "x1y2z"), desc("b", "xyz", "c", "1")}},
+		{"candidates", []Descriptor{desc("tried", "1"), desc("a", "1"), desc("tried", "2")}},
 		{"replaces", []Descriptor{desc("a", "1"), desc("b", "xyz")}},
 		{"override", []Descriptor{desc("a", "1").limit(1, 1, 0), desc("q", "1").limit(1, 4, 2), desc("q", "1").limit(1, 0, 0)}},
 		{"all algorithms", []Descriptor{desc("all", "1")}},

@@ -73,6 +73,9 @@ func limits(p *Plan) [][]string {
 			all[i] = append(all[i], rate(p.Limits[at])+mode)
 		}
 	}
+	for _, c := range p.Candidates {
+		all[c.Match] = append(all[c.Match], rate(p.Limits[c.Charge])+" candidate")
+	}
 	return all
 }
 

@@ -56,8 +56,8 @@ func (s *Set) Empty() bool { return len(s.names) == 0 }
 // Rule is a node of the tree that limits, or that is unlimited. There may be hundreds of
 // thousands of them. So it keeps neither what its node tells nor what few rules have.
 type Rule struct {
-	// Limits has one element, or all of a rate_limits list. An unlimited rule has
-	// one, which is never charged and carries name and metrics.
+	// Limits has one element, or all of a rate_limits list that are in force. An unlimited
+	// rule has one, which is never charged and carries name and metrics.
 	Limits    []*Limit
 	Unlimited bool
 	Shadow    bool
@@ -87,6 +87,8 @@ type rareWords struct {
 	// shared is nil, or parallel to the levels: the pattern that identities have
 	// in place of the value at share_threshold levels, nil at others.
 	shared [][]byte
+	// candidates are the limits of the list that are not in force.
+	candidates []*Limit
 	// replaces are the ids of all names that the rule's limits replace.
 	replaces []int32
 	// runtime says which levels of the metric key have values of the request. It is
@@ -118,6 +120,9 @@ func (r *Rule) Pos() rules.Pos { return r.node.pos }
 // Metadata is nil where the rule has none; see [rules.Descriptor.Metadata].
 func (r *Rule) Metadata() map[string]any { return r.few().metadata }
 
+// Candidates are the limits of the rule that are counted and decide nothing.
+func (r *Rule) Candidates() []*Limit { return r.few().candidates }
+
 // noRareWords are those of a rule without any. Nobody writes to it.
 var noRareWords rareWords
 
@@ -144,6 +149,8 @@ type Terms struct {
 	Unit            rules.Unit
 	// UnitMultiplier is at least 1.
 	UnitMultiplier uint32
+	// Candidate says that the limit is not in force (the word shadow).
+	Candidate bool
 
 	// counter is what the identities of the limit's counters have besides the
 	// rule's.
@@ -226,6 +233,13 @@ type Match struct {
 	override *Limit
 }
 
+// Candidate is a charge of a limit that is not in force.
+type Candidate struct {
+	// Charge is its place in Plan.Batch.Charges, and Match that of its descriptor in
+	// Plan.Matches.
+	Charge, Match int
+}
+
 // overrideLimit is a limit with terms of its own.
 type overrideLimit struct {
 	Limit
@@ -246,6 +260,8 @@ type Plan struct {
 	// Limits is parallel to Batch.Charges.
 	Limits []*Limit
 	Batch  limiter.Batch
+	// Candidates are the last charges of the batch, in their order. No match has them.
+	Candidates []Candidate
 	// Names are parallel to Batch.Charges, if a [Namer] has named them.
 	Names [][]byte
 

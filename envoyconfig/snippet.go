@@ -60,7 +60,7 @@ spec:
 func snippetFilter(set *descriptors.Set, domain string) string {
 	timeout := 250 * time.Millisecond
 	for _, l := range set.Limits {
-		if l.Rule.Domain() == domain {
+		if l.Rule.Domain() == domain && !l.Candidate {
 			timeout = max(timeout, l.Policy.MaxWait+250*time.Millisecond)
 		}
 	}

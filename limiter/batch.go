@@ -26,7 +26,12 @@ const (
 	// Quota denies only when every quota charge of the batch lacks room and
 	// [Batch.QuotaPass] is not set.
 	Quota
+	// Watch never denies, nor does the request wait for it.
+	Watch
 )
+
+// Denies reports whether a charge without room may deny its group.
+func (m Mode) Denies() bool { return m == Enforce || m == Quota }
 
 // Charge is one counter to be hit.
 type Charge struct {
@@ -102,7 +107,7 @@ type Batch struct {
 	// Denied is set by [Table.Decide]: at least one group was denied.
 	Denied bool
 	// Wait is set by [Table.Decide]: how long the request has to be held, the
-	// longest Wait of its decisions; 0 if it is denied.
+	// longest Wait of its decisions but for those of mode [Watch]; 0 if it is denied.
 	Wait time.Duration
 
 	// What Decide needs beside the above, kept so that it need not be allocated.

@@ -141,7 +141,7 @@ func concludes(tb testing.TB, data []byte) {
 			}
 			plain.Charges = append(plain.Charges, Charge{
 				ID: counterID(n), Policy: &policies[n], Hits: hits, Refund: in.pick(6) == 1,
-				Mode: []Mode{Enforce, Enforce, Shadow, Quota}[in.pick(4)], Group: group,
+				Mode: []Mode{Enforce, Enforce, Shadow, Quota, Watch}[in.pick(5)], Group: group,
 			})
 			if in.pick(3) > 0 {
 				group++

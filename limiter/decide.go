@@ -100,7 +100,9 @@ func (t *Table) conclude(at Time, b *Batch, quotaDenies bool) {
 			}
 		}
 		for i := lo; i < hi; i++ {
-			b.Wait = max(b.Wait, b.Decisions[i].Wait)
+			if b.Charges[i].Mode != Watch {
+				b.Wait = max(b.Wait, b.Decisions[i].Wait)
+			}
 		}
 	}
 	if b.Denied {

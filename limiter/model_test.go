@@ -221,7 +221,7 @@ func (t *tape) nextBatch(b *Batch) {
 			},
 			Hits:   modelHits[t.pick(len(modelHits))],
 			Refund: t.pick(6) == 1,
-			Mode:   []Mode{Enforce, Enforce, Shadow, Quota}[t.pick(4)],
+			Mode:   []Mode{Enforce, Enforce, Shadow, Quota, Watch}[t.pick(5)],
 			Group:  group,
 		})
 		if t.pick(3) > 0 {

@@ -277,7 +277,7 @@ func (c *Call) fillStatuses() {
 		case m.Count > 0:
 			at := c.statusCharge(m)
 			d := &batch.Decisions[at]
-			if d.Over && batch.Charges[at].Mode != limiter.Shadow {
+			if d.Over && batch.Charges[at].Mode.Denies() {
 				st.code = codeOverLimit
 			}
 			st.limit = c.plan.Limits[at]
@@ -300,7 +300,7 @@ func (c *Call) statusCharge(m *descriptors.Match) int {
 	over, least := -1, m.First
 	for i := m.First; i < m.First+m.Count; i++ {
 		d := &c.plan.Batch.Decisions[i]
-		if d.Over && c.plan.Batch.Charges[i].Mode != limiter.Shadow && (over < 0 || c.wait(i) > c.wait(over)) {
+		if d.Over && c.plan.Batch.Charges[i].Mode.Denies() && (over < 0 || c.wait(i) > c.wait(over)) {
 			over = i
 		}
 		if d.Remaining < c.plan.Batch.Decisions[least].Remaining {

@@ -28,15 +28,25 @@ func (s *Service) count(rules *serving, c *Call) {
 			continue
 		}
 		for at := m.First; at < m.First+m.Count; at++ {
-			charge, d := &c.plan.Batch.Charges[at], &c.plan.Batch.Decisions[at]
-			if charge.Refund {
-				s.metrics.RefundedHits.Add(float64(d.Charged))
-				s.counters(rules, c, i, c.plan.Limits[at]).Add(telemetry.Hits{Negative: charge.Hits})
-				continue
+			if charge := &c.plan.Batch.Charges[at]; charge.Refund {
+				s.metrics.RefundedHits.Add(float64(c.plan.Batch.Decisions[at].Charged))
 			}
-			s.counters(rules, c, i, c.plan.Limits[at]).Add(s.split(charge, d))
+			s.countCharge(rules, c, i, at)
 		}
 	}
+	for _, candidate := range c.plan.Candidates {
+		s.countCharge(rules, c, candidate.Match, candidate.Charge)
+	}
+}
+
+// countCharge adds charge at, of descriptor i of the request.
+func (s *Service) countCharge(rules *serving, c *Call, i, at int) {
+	charge, d := &c.plan.Batch.Charges[at], &c.plan.Batch.Decisions[at]
+	h := telemetry.Hits{Negative: charge.Hits}
+	if !charge.Refund {
+		h = s.split(charge, d)
+	}
+	s.counters(rules, c, i, c.plan.Limits[at]).Add(h)
 }
 
 // counters returns the counters of the limit that descriptor i of the request came to.
@@ -82,7 +92,7 @@ func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.H
 	default:
 		h.Over = hits
 	}
-	if charge.Mode == limiter.Shadow {
+	if !charge.Mode.Denies() {
 		h.Shadow = h.Over
 	}
 	return h

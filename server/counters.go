@@ -30,6 +30,8 @@ type CounterState struct {
 	// Limit is the limit for people, such as `60/minute`; Name is its name.
 	Limit string `json:"limit"`
 	Name  string `json:"name,omitempty"`
+	// Shadow says that the limit is a candidate, which denies nothing.
+	Shadow bool `json:"shadow,omitempty"`
 	// Used is how much of Capacity is used. Capacity is what the limit admits at once. Used
 	// may be more where denied hits count. Remaining is how many single hits would pass now,
 	// including those that would be held.
@@ -108,7 +110,7 @@ func (l *lookup) peek(now limiter.Time, s *Service) error {
 	for i := range b.Charges {
 		limit, d := l.plan.Limits[i], &b.Decisions[i]
 		c := CounterState{
-			Limit: limit.String(), Name: limit.Name,
+			Limit: limit.String(), Name: limit.Name, Shadow: limit.Candidate,
 			Used: d.Before, Capacity: b.Charges[i].Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
 		}
 		if d.Before > 0 {

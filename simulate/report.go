@@ -190,7 +190,7 @@ func (t *tally) limit(i int32) Limit {
 	}
 	if l.limit != nil {
 		out.Rule, out.Name, out.Limit = l.limit.Rule.Path(), l.limit.Name, l.limit.String()
-		out.Place, out.Shadow = l.limit.Pos.String(), l.limit.Rule.Shadow
+		out.Place, out.Shadow = l.limit.Pos.String(), l.limit.Rule.Shadow || l.limit.Candidate
 	}
 	share := func(n uint64) float64 { return float64(n) / float64(max(1, l.number)) }
 	out.Used = Used{share(l.demand.quantile(0.5)), share(l.demand.quantile(0.99)), share(l.demand.max)}

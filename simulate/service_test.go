@@ -39,6 +39,7 @@ descriptors:
   - key: list
     rate_limits:
       - { unit: second, requests_per_unit: 3 }
+      - { unit: second, requests_per_unit: 1, shadow: true }
       - { unit: minute, requests_per_unit: 40, algorithm: token_bucket }
 `
 

@@ -103,6 +103,26 @@ func TestLinesAreDecidedInOrderOfTime(t *testing.T) {
 	}
 }
 
+// TestCandidatesAreShown simulates a candidate beside a limit: it is counted, and decides nothing.
+func TestCandidatesAreShown(t *testing.T) {
+	var log strings.Builder
+	for range 5 {
+		log.WriteString(usersLine(noon, 200, "al"))
+	}
+	report := simulateUsers(t, func(o *Options) {
+		o.ShowValues = true
+		o.Rules = compile(t, strings.Replace(perUser, "rate_limit: { unit: minute, requests_per_unit: 3 }",
+			"rate_limits: [{ unit: minute, requests_per_unit: 2, shadow: true }, { unit: minute, requests_per_unit: 4 }]", 1))
+	}, logOf("log", log.String()))
+	if report.Rules.Denied != 1 || len(report.Rules.Limits) != 2 {
+		t.Fatalf("%+v", report.Rules)
+	}
+	l := report.Rules.Limits[1]
+	if title := l.title(); title != "user 2/minute (shadow)" || !l.Shadow || l.Hits != 5 || l.Over != 3 || l.Largest[0].Name != "user=al" {
+		t.Errorf("the candidate is %q, %+v", title, l)
+	}
+}
+
 // TestBadLinesCostThemselves has lines that cannot be read among those that can.
 func TestBadLinesCostThemselves(t *testing.T) {
 	log := usersLine(noon, 200, "al") +

@@ -91,6 +91,9 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 		for match < len(plan.Matches)-1 && i >= plan.Matches[match].First+plan.Matches[match].Count {
 			match++
 		}
+		if first := len(plan.Batch.Charges) - len(plan.Candidates); i >= first {
+			match = plan.Candidates[i-first].Match
+		}
 		index := plan.Limits[i].Index
 		if index < 0 {
 			index = int32(len(t.limits) - 1) //nolint:gosec // limits are fewer
@@ -157,7 +160,7 @@ func (t *tally) finish() {
 // no room.
 func (t *tally) blame(plan *descriptors.Plan, replica int) {
 	for i := range plan.Batch.Charges {
-		if d := &plan.Batch.Decisions[i]; d.Over && d.Denied && plan.Batch.Charges[i].Mode != limiter.Shadow {
+		if d := &plan.Batch.Decisions[i]; d.Over && d.Denied && plan.Batch.Charges[i].Mode.Denies() {
 			id := plan.Batch.Charges[i].ID
 			id.Lo ^= uint64(replica) << 33 //nolint:gosec // not negative
 			k, _ := t.keys.of(id)

@@ -116,7 +116,7 @@ func (t *tape) request(b *limiter.Batch, late bool) {
 		}
 		b.Charges = append(b.Charges, limiter.Charge{
 			ID: identity.ID{Hi: uint64(n+1) << 32, Lo: uint64(n + 1)}, Policy: p, Hits: hits, Refund: t.pick(6) == 1,
-			Mode: []limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota}[t.pick(4)], Group: group,
+			Mode: []limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota, limiter.Watch}[t.pick(5)], Group: group,
 		})
 		if t.pick(3) > 0 {
 			group++

@@ -63,7 +63,7 @@ func (f Fallback) blind(b *limiter.Batch) {
 		if f == Allow || c.Refund || c.Hits == 0 {
 			continue
 		}
-		*d = limiter.Decision{Over: true, Denied: c.Mode != limiter.Shadow, Reset: denyReset, RetryAfter: denyReset}
+		*d = limiter.Decision{Over: true, Denied: c.Mode.Denies(), Reset: denyReset, RetryAfter: denyReset}
 		b.Denied = b.Denied || d.Denied
 	}
 }

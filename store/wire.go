@@ -65,7 +65,7 @@ func (c *call) encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter
 	}
 }
 
-var modes = [4]string{limiter.Enforce: "e", limiter.Shadow: "s", limiter.Quota: "q", 3: "e"}
+var modes = [4]string{limiter.Enforce: "e", limiter.Shadow: "s", limiter.Quota: "q", limiter.Watch: "s"}
 
 func flag(on bool) string {
 	if on {

@@ -44,6 +44,7 @@ type checkLimit struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
 	Limit  string `json:"limit"`
+	Shadow bool   `json:"shadow,omitempty"`
 	Bytes  int    `json:"bytes_per_counter"`
 	File   string `json:"file"`
 	Line   int    `json:"line"`
@@ -245,7 +246,7 @@ func writeReport(c console, set *descriptors.Set, diagnostics rules.Diagnostics,
 	if set != nil {
 		r.Hash, r.Domains = set.Hash, append(r.Domains, set.Domains()...)
 		for _, l := range set.Limits {
-			r.Limits = append(r.Limits, checkLimit{l.Rule.Domain(), l.Rule.Path(), l.String(), counterBytes(l), l.Pos.File, l.Pos.Line})
+			r.Limits = append(r.Limits, checkLimit{l.Rule.Domain(), l.Rule.Path(), l.String(), l.Candidate, counterBytes(l), l.Pos.File, l.Pos.Line})
 		}
 	}
 	for _, d := range diagnostics {

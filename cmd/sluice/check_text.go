@@ -81,6 +81,9 @@ func limitNotes(l *descriptors.Limit) string {
 	if l.Rule.Shadow {
 		notes += ", shadow mode"
 	}
+	if l.Candidate {
+		notes += ", shadow"
+	}
 	if l.Rule.Quota {
 		notes += ", quota mode"
 	}

@@ -118,6 +118,9 @@ func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 			limits[i] = l.Name + ": " + limits[i]
 		}
 	}
+	if n := len(x.Rule.Candidates()); n > 0 {
+		more += fmt.Sprintf(", and %s that denies nothing", count(n, "candidate"))
+	}
 	return strings.Join(limits, "; ") + more + "\t" + x.Rule.Pos().String()
 }
 

@@ -111,7 +111,11 @@ func (e *explainCmd) ask(ctx context.Context, c console) error {
 }
 
 func counterText(s *server.CounterState, reset bool) string {
-	text := fmt.Sprintf("%s: %d used of %d, %d left", s.Limit, s.Used, s.Capacity, s.Remaining)
+	limit := s.Limit
+	if s.Shadow {
+		limit += ", a candidate"
+	}
+	text := fmt.Sprintf("%s: %d used of %d, %d left", limit, s.Used, s.Capacity, s.Remaining)
 	until := time.Duration(s.ResetsIn * float64(time.Second)).Round(time.Millisecond)
 	switch {
 	case s.Over:

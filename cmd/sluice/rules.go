@@ -47,7 +47,7 @@ func (r *keeper) take(u source.Update) error {
 		return err
 	}
 	for _, l := range u.Set.Limits {
-		if l.Policy.MaxWait > r.drainTimeout {
+		if l.Policy.MaxWait > r.drainTimeout && !l.Candidate {
 			r.logger.Warn("rules: " + l.Pos.String() + ": max_wait is longer than --drain-timeout: calls held at a SIGTERM may be cut off")
 		}
 	}

@@ -81,6 +81,9 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 		p.fail(path, keyAt, `"key" is missing or empty; every descriptor needs one`)
 	}
 	if single != nil {
+		if single.config.Shadow {
+			p.fail(single.path, single.given["shadow"].key, `"shadow" belongs into an item of "rate_limits", beside a limit that is in force; to try a limit alone, write "shadow_mode: true" beside "rate_limit"`)
+		}
 		limit, ok := p.limit(single)
 		if several != nil {
 			p.fail(path, several.key, `"rate_limit" and "rate_limits" exclude each other; move the one into the list`)

@@ -50,8 +50,12 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 		return nil
 	}
 	var limits []rules.Limit
+	items, candidates := 0, 0
 	p.maps(path, f, "a list of rate_limit blocks", notALimit, func(here string, at, m *yaml.Node) {
 		b := p.readLimit(here, at, m, nil)
+		if items++; b.config.Shadow {
+			candidates++
+		}
 		if b.config.Unlimited {
 			p.fail(b.path, b.given["unlimited"].key, `"unlimited" is not allowed in rate_limits; use rate_limit`)
 			return
@@ -67,6 +71,9 @@ func (p *parser) rateLimits(path string, f field) []rules.Limit {
 		}
 		limits = append(limits, limit)
 	})
+	if items > 0 && candidates == items {
+		p.fail(rules.Below(path, f.word), f.value, rules.NoneInForce)
+	}
 	return limits
 }
 
@@ -98,6 +105,8 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 			l.Name = p.limitName(path, f)
 		case "replaces":
 			l.Replaces = p.replaces(path, f)
+		case "shadow":
+			l.Shadow = p.newBool(path, f)
 		default:
 			if p.newWord(path, f, b) {
 				continue
@@ -147,6 +156,9 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 	l.Pos = p.pos(b.node)
 	if l.Name != "" && slices.Contains(l.Replaces, l.Name) {
 		p.fail(b.path, b.given["replaces"].key, "a limit cannot replace itself: its own name is %q", rules.Shorten(l.Name))
+	}
+	if l.Shadow && len(l.Replaces) > 0 {
+		p.fail(b.path, b.given["replaces"].key, `"replaces" has no meaning beside "shadow: true": the limit is not in force, so that it replaces none`)
 	}
 	unit, known := rules.UnitNamed(b.unit)
 	if l.Unlimited {

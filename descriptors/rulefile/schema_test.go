@@ -100,9 +100,14 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]bool{
-		"{domain: d, descriptors: [{key: k, rate_limits: [{unit: Hour, requests_per_unit: 1, unit_multiplier: 2, count_refused: false}]}]}": true,
-		"{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true, name: n}}], all_or_nothing: true}":                                true,
-		"{domain: d, descriptors: [{key: 15, value: true}]}":                                                                                true,
+		"{domain: d, descriptors: [{key: k, rate_limits: [{unit: Hour, requests_per_unit: 1, unit_multiplier: 2, count_refused: false}]}]}":                               true,
+		"{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true, name: n}}], all_or_nothing: true}":                                                              true,
+		"{domain: d, descriptors: [{key: 15, value: true}]}":                                                                                                              true,
+		"{domain: d, descriptors: [{key: k, rate_limits: [{unit: day, requests_per_unit: 1}, {unit: day, requests_per_unit: 2, shadow: true}]}]}":                         true,
+		"{domain: d, descriptors: [{key: k, rate_limits: [{unit: day, requests_per_unit: 2, shadow: true}]}]}":                                                            false,
+		"{domain: d, descriptors: [{key: k, rate_limits: [{unit: hour, requests_per_unit: 1}, {unit: day, requests_per_unit: 2, shadow: true, replaces: [{name: n}]}]}]}": false,
+		limited("shadow: true"):                                                        false,
+		limited("shadow: false"):                                                       true,
 		"{domain: d, max_counters: 1}":                                                 true,
 		"{domain: d, max_counters: 0}":                                                 false,
 		limited("algorithm: sliding_window, sub_windows: 60"):                          true,

@@ -19,13 +19,13 @@ var (
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata",
 	}}
 	limitWords = vocabulary{"in rate_limit", append([]string{
-		"unit", "requests_per_unit", "unlimited", "name", "replaces",
+		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow",
 	}, newLimitWords...)}
 	replacesWords = vocabulary{"in an item of replaces", []string{"name"}}
 )
 
-// newLimitWords are the words of rate_limit that envoyproxy/ratelimit lacks: those
-// that a file of defaults can give.
+// newLimitWords are those words of rate_limit that envoyproxy/ratelimit lacks and a file
+// of defaults can give.
 var newLimitWords = []string{
 	"unit_multiplier", "algorithm", "sub_windows", "burst", "slack", "max_wait", "max_waiting", "count_refused",
 }

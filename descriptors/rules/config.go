@@ -67,6 +67,9 @@ type Limit struct {
 	MaxWaiting *uint32        // leaky_bucket: default 100
 	// CountRefused is nil if the source does not have the word.
 	CountRefused *bool
+	// Shadow says that the limit is a candidate beside those of its list that are in force:
+	// it is counted and decides nothing.
+	Shadow bool
 }
 
 // Pos is a place in a source. The zero value is unknown.

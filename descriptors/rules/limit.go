@@ -86,11 +86,27 @@ func Given[T any](word *T, otherwise T) T {
 // that is, the same [CounterWord].
 func (l *Limit) SameCounter(other *Limit) bool {
 	p, q := l.Policy(), other.Policy()
-	return CounterWord(&p) == CounterWord(&q)
+	return CounterWord(&p, l.Shadow) == CounterWord(&q, other.Shadow)
 }
+
+// InForce returns how many limits are no candidates.
+func InForce(limits []Limit) (n int) {
+	for i := range limits {
+		if !limits[i].Shadow {
+			n++
+		}
+	}
+	return n
+}
+
+// NoneInForce is said of a list of candidates alone.
+const NoneInForce = "all limits of the list are candidates (shadow: true), so that none is in force; to try a limit alone, write shadow_mode: true beside rate_limit"
 
 // SameCounterHelp says what to do about two limits of l's algorithm with the same counter.
 func (l *Limit) SameCounterHelp() string {
+	if l.Shadow {
+		return "they would be one counter; try one candidate after the other"
+	}
 	if a := l.algorithm(); a == limiter.TokenBucket || a == limiter.LeakyBucket {
 		return "they would be one counter; give one of them another window, such as 60 a minute for 1 a second"
 	}
@@ -163,12 +179,16 @@ func windowText(u Unit, multiplier uint32) string {
 	return "1 " + u.String()
 }
 
-// CounterWord is the part of an identity that says what a counter holds.
-func CounterWord(p *limiter.Policy) uint64 {
+// CounterWord is the part of an identity that says what a counter holds. A candidate has
+// counters of its own, so that it can stand beside a limit of the same window.
+func CounterWord(p *limiter.Policy, candidate bool) uint64 {
 	const nanosPerSecond = 1_000_000_000
 	word := uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond) //nolint:gosec // a window is positive
 	if p.Algorithm == limiter.SlidingWindow {
 		word |= uint64(p.SubWindows) << 40 // a counter's cells fit one number of sub-windows
+	}
+	if candidate {
+		word |= 1 << 48
 	}
 	return word
 }
