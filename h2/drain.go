@@ -8,7 +8,7 @@ import "time"
 type draining struct {
 	step  drainStep
 	since time.Duration
-	// reason is what the client is told in the second step, as by grpc-go.
+	// reason is what the client is told, as by grpc-go.
 	reason string
 	last   uint32 // in the second step: later streams are not looked at
 }
@@ -32,7 +32,7 @@ func (c *Conn) Drain(out []byte, now time.Duration, reason string) []byte {
 		return out
 	}
 	c.drain = draining{step: drainTold, since: now, reason: reason}
-	out = appendGoAway(out, mostWindow, CodeNo, "")
+	out = appendGoAway(out, mostWindow, CodeNo, reason)
 	return appendPing(out, 0, []byte(drainPing))
 }
 

@@ -13,7 +13,7 @@ func TestDrain(t *testing.T) {
 		c.out = c.conn.Drain(c.out, c.now, "max_age")
 		c.out = c.conn.Drain(c.out, c.now, "max_age") // once is enough
 		c.call(3, "was on its way")
-		c.want(append([]string{"GOAWAY 2147483647 NO_ERROR", `PING "sluice\x00\x01"`}, answer(3, "was on its way")...)...)
+		c.want(append([]string{"GOAWAY 2147483647 NO_ERROR max_age", `PING "sluice\x00\x01"`}, answer(3, "was on its way")...)...)
 		if answered {
 			c.must(c.WritePing(true, [8]byte([]byte(drainPing))))
 		} else {
@@ -42,7 +42,7 @@ func TestNumbersRunOut(t *testing.T) {
 	c.call(lastComfortable-1, "hello")
 	c.want(answer(lastComfortable-1, "hello")...)
 	c.call(lastComfortable+1, "hello")
-	c.want(append([]string{"GOAWAY 2147483647 NO_ERROR", `PING "sluice\x00\x01"`}, answer(lastComfortable+1, "hello")...)...)
+	c.want(append([]string{"GOAWAY 2147483647 NO_ERROR stream numbers run out", `PING "sluice\x00\x01"`}, answer(lastComfortable+1, "hello")...)...)
 	c.call(lastComfortable+3, "hello")
 	c.want(answer(lastComfortable+3, "hello")...)
 	c.must(c.WritePing(true, [8]byte([]byte(drainPing))))

@@ -70,9 +70,21 @@ const (
 	mostWriteTime = 5 * time.Second  // to take what a turn has written
 )
 
-// watch looks at all connections each second.
+// watchEvery returns how often connections are looked at: each second, or as often as the shortest
+// time of a flag says.
+func (l *Limits) watchEvery() time.Duration {
+	every := time.Second
+	for _, d := range [...]time.Duration{l.KeepaliveTimeout, l.MaxConnectionIdle, l.MaxConnectionAge, l.MaxConnectionAgeGrace} {
+		if d > 0 {
+			every = min(every, d)
+		}
+	}
+	return max(every, 10*time.Millisecond)
+}
+
+// watch looks at all connections now and then.
 func (w *wire) watch() {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(w.limits.watchEvery())
 	defer tick.Stop()
 	for {
 		select {
