@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -157,7 +158,11 @@ func loadAssignment(cluster string, endpoints []string) (object, error) {
 	}, nil
 }
 
+// parseAddress reads host:port, or unix:// and a path.
 func parseAddress(hostPort string) (object, error) {
+	if path, unix := strings.CutPrefix(hostPort, "unix://"); unix {
+		return object{"pipe": object{"path": path}}, nil
+	}
 	host, digits, err := net.SplitHostPort(hostPort)
 	if err != nil {
 		return nil, err

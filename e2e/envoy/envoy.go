@@ -56,7 +56,7 @@ type Options struct {
 	// Bootstrap is a configuration in YAML. The ports of its listeners and of its
 	// admin page are replaced by free ones on 127.0.0.1.
 	Bootstrap []byte
-	// Clusters replaces all endpoints (host:port) of the clusters named.
+	// Clusters replaces all endpoints (host:port, or unix:// and a path) of the clusters named.
 	// Optional.
 	Clusters map[string][]string
 	// Endpoints says where single endpoints of the configuration are (host:port to

@@ -72,7 +72,8 @@ func bootstrap(t *testing.T, listeners []listener, clusterFields string) []byte 
 		"node": object{"id": "test", "cluster": "test"}, // secrets need it
 		"static_resources": object{
 			"listeners": rendered,
-			"clusters":  list{cluster, object{"name": "backend", "connect_timeout": "1s"}},
+			// A thousand connections to the backend at once take a while.
+			"clusters": list{cluster, object{"name": "backend", "connect_timeout": "30s"}},
 		},
 	})
 	if err != nil {

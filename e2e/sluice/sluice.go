@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/sluice-ratelimit/sluice/e2e/process"
 )
@@ -114,8 +115,10 @@ func Start(ctx context.Context, o Options) (*Sluice, error) {
 // Addr returns the address of the listener of that name, "" if it is off.
 func (s *Sluice) Addr(listener string) string { return s.addrs[listener] }
 
-// listening reads a log line that says where a listener listens.
+// listening reads a log line that says where a listener listens. With GODEBUG=gctrace=1 the runtime's
+// words may stand before it.
 func listening(line string) (listener, addr string, ok bool) {
+	line = line[max(0, strings.IndexByte(line, '{')):]
 	var entry struct {
 		Message  string `json:"@message"`
 		Listener string `json:"listener"`

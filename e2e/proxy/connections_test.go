@@ -1,0 +1,63 @@
+package proxy_test
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+// TestAnEnvoyKeepsItsConnections has an Envoy of two workers ask by a socket of the file system, and
+// with pings of both ends. Each request is answered, and neither end closes a connection. Other tests
+// have it ask by TCP, over TLS, with health checks, and over connections that end at their age.
+func TestAnEnvoyKeepsItsConnections(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		socket  bool
+		args    []string
+		cluster string
+	}{
+		"a unix socket": {socket: true},
+		"pings": {
+			args: []string{"--keepalive-min-time", "1ms", "--keepalive-time", "1s"},
+			cluster: `
+typed_extension_protocol_options:
+  envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+    "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+    explicit_http_config: { http2_protocol_options: { connection_keepalive: { interval: 0.01s, timeout: 30s } } }
+`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := sluice.Options{Args: append(tt.args, "--config", writeRules(t, plenty))}
+			if tt.socket {
+				o.Addrs = map[string]string{"grpc": "unix://" + filepath.Join(t.TempDir(), "grpc")}
+			}
+			limits := startSluice(t, o)
+			addr := limits.Addr("grpc")
+			if tt.socket {
+				addr = o.Addrs["grpc"]
+			}
+			p := startProxyTo(t, byUserEverywhere, tt.cluster, []string{addr})
+			l := startLoad(t, 8, func() (string, error) {
+				got, err := p.ask(t.Context(), "ingress", "/", "x-user: al")
+				return strconv.Itoa(got.status), err
+			})
+			suite.Eventually(t, "2000 answers", func() bool { return l.total() >= 2000 })
+			if got := slices.Collect(maps.Keys(l.stop())); !slices.Equal(got, []string{"200"}) {
+				t.Errorf("answers are %q, want 200 only", got)
+			}
+			if n := p.connections(t); n > 2 {
+				t.Errorf("Envoy has opened %d connections, want one of each worker", n)
+			}
+			if n := metric(t, limits, "sluice_ended_connections_total"); n != 0 {
+				t.Errorf("sluice has ended %v connections", n)
+			}
+		})
+	}
+}
