@@ -118,7 +118,6 @@ test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python ## everything a chang
 		(cd $$module && go test -count=1 -shuffle=on -timeout 15m ./...) || exit 1; \
 	done; \
 	go test -count=1 -tags torture -timeout 15m ./e2e/torture || exit 1; \
-	SLUICE_GRPC_TRANSPORT=own go test -count=1 -tags torture -timeout 15m -run '^TestAttacks$$' ./e2e/torture || exit 1; \
 	while read -r why; do echo "make test: passed WITHOUT $$why"; done <"$$notrun"
 
 # Tortures that measure memory or need all the machine's speed are left out.
@@ -142,11 +141,20 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	$(MAKE) test-cpus
 	$(MAKE) test-race
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/asked
+	$(MAKE) test-grpc-go
 	$(MAKE) test-clients
 	$(MAKE) fuzz FUZZTIME=2m
 	$(MAKE) soak SOAKTIME=10m
 	$(MAKE) torture
 	$(MAKE) test NAMESPACES=1
+
+# The tests of server and e2e/clients run over both transports by themselves.
+.PHONY: test-grpc-go
+test-grpc-go: $(ENVOY) $(VALKEY) | need-go ## the tests of the binary, with grpc-go in place of the own transport (8 minutes)
+	@$(AS_BUILT); export SLUICE_GRPC_TRANSPORT=grpc-go; \
+	go test -count=1 -timeout 30m ./cmd/sluice $$(go list ./e2e/... | grep -v /e2e/clients) || exit 1; \
+	(cd kustomize && go test -count=1 -timeout 15m ./...) || exit 1; \
+	go test -count=1 -tags torture -timeout 15m ./e2e/torture
 
 .PHONY: test-cpus
 test-cpus: | need-go ## concurrent code under the race detector, on one core and on two

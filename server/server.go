@@ -29,7 +29,7 @@ import (
 type Options struct {
 	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
 	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"Who may connect to the socket file of --grpc-addr: 0660 is its user and group, 0666 everyone who reaches the file. Default 0660."`
-	Transport      string      `group:"listeners" name:"grpc-transport" enum:"grpc-go,own" default:"grpc-go" placeholder:"grpc-go|own" help:"What carries gRPC: grpc-go, or sluice's own transport, which is being built. Default grpc-go."`
+	Transport      string      `group:"listeners" name:"grpc-transport" enum:"own,grpc-go" default:"own" placeholder:"own|grpc-go" help:"What carries gRPC: sluice's own transport, or grpc-go, to go back to if a client does not get on with it. Default own."`
 	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
 	// JSON is off where /json must not be asked without identifying its client.
 	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`
@@ -85,7 +85,7 @@ type httpListener struct {
 
 // New returns a server that does not listen yet.
 func New(options Options, service *Service, metrics *telemetry.Metrics, logger *zap.Logger) *Server {
-	options.Transport = cmp.Or(options.Transport, transportGRPC)
+	options.Transport = cmp.Or(options.Transport, transportOwn)
 	s := &Server{
 		options: options, service: service, metrics: metrics, logger: logger,
 		draining: make(chan struct{}),

@@ -19,7 +19,7 @@ import (
 const grpcGo = "grpc-go"
 
 // Names are the transports, as --grpc-transport has them.
-var Names = []string{grpcGo, "own"}
+var Names = []string{"own", grpcGo}
 
 // limits are the defaults of sluice's flags.
 var limits = server.Limits{
