@@ -132,13 +132,16 @@ func (c *Conn) receiveFragment(p []byte, end bool) error {
 		}
 		b.head.add(&f)
 		if keep := c.server.known.keeps[b.head.kinds[namePath]]; keep != nil {
-			b.head.keep(&f, keep)
+			b.head.keep(&f, keep, c.server.options.Limits.MaxHeaderBytes)
 		}
 		if n > len(p) {
 			b.skip = n - len(p)
 			n = len(p)
 		}
 		p = p[n:]
+	}
+	if cap(c.decoder.scratch) > mostScratch {
+		c.decoder.scratch = nil
 	}
 	if !end {
 		c.keepTail(p)
@@ -148,9 +151,6 @@ func (c *Conn) receiveFragment(p []byte, end bool) error {
 		return compressionError("a header block that ends within a field")
 	}
 	c.keepTail(nil)
-	if cap(c.decoder.scratch) > mostScratch {
-		c.decoder.scratch = nil
-	}
 	if whole {
 		c.same.keep(block, version, &c.decoder.table, &b.head)
 	}
@@ -161,10 +161,11 @@ func (c *Conn) endBlock() error {
 	id := c.block.stream
 	c.block.stream = 0
 	c.receiveBlock(id)
+	c.block.head.kept = nil // it is the stream's
 	return nil
 }
 
-// mostScratch is how much memory for strings a connection keeps between blocks.
+// mostScratch is how much memory for strings a connection keeps between frames.
 const mostScratch = 1 << 10
 
 // keepTail keeps p for the next frame of the block. The memory is counted as parked.
@@ -209,11 +210,7 @@ func (c *Conn) receiveBlock(id uint32) {
 		return
 	}
 	if c.Open() >= c.server.options.Limits.MaxStreams || c.send.waitingBytes > mostWaiting {
-		if c.receive.aware || c.odd.unaware == 0 {
-			c.odd.left -= 1 + oddActsPerCall
-		} else {
-			c.odd.unaware--
-		}
+		c.odd.refuse(c.receive.aware)
 		c.refuse(id, CodeRefusedStream)
 		return
 	}

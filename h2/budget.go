@@ -43,6 +43,15 @@ func newBudget(now time.Duration) budget {
 
 func (b *budget) give(n int) { b.left = min(oddActsAtOnce, b.left+n) }
 
+// refuse counts a call for which there is no room.
+func (b *budget) refuse(aware bool) {
+	if aware || b.unaware == 0 {
+		b.left -= 1 + oddActsPerCall
+	} else {
+		b.unaware--
+	}
+}
+
 // exceeded reports whether more was spent than there was.
 func (b *budget) exceeded(now time.Duration) bool {
 	if b.left >= 0 {

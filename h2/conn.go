@@ -74,7 +74,9 @@ type Conn struct {
 	newest  stream
 	streams map[uint32]*stream
 	last    uint32 // the greatest number of a stream that the client began
-	ended   endedStreams
+	// mostStreams is how many streams there were at once: the map does not shrink.
+	mostStreams int
+	ended       endedStreams
 
 	receive receiving
 	send    sending

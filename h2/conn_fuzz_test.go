@@ -37,11 +37,8 @@ func FuzzConnection(f *testing.F) {
 			inPieces.in.Write(rest[:n])
 			inPieces.feed()
 			rest = rest[n:]
-			// 64 KiB before SETTINGS are acknowledged, the first windows, and the turns,
-			// each in a buffer that may be as large again; headers; replies.
-			l := testLimits
-			if most := 2*(64<<10+l.MaxStreams*firstWindow+turnsAtOnce*l.MaxMessageBytes) + 2*leastLongest + mostWaiting + l.MaxMessageBytes; inPieces.conn.Parked() > most {
-				t.Fatalf("%d bytes are parked, more than %d", inPieces.conn.Parked(), most)
+			if most := inPieces.conn.server.MostHeld(prefixBytes + testLimits.MaxMessageBytes); inPieces.conn.Held() > most {
+				t.Fatalf("%d bytes are held, more than %d", inPieces.conn.Held(), most)
 			}
 		}
 		if !bytes.Equal(whole.out, inPieces.out) || fmt.Sprint(whole.err) != fmt.Sprint(inPieces.err) {

@@ -156,9 +156,13 @@ func (c *Conn) Send(out []byte, stream uint32, message []byte) []byte {
 		if s.waiting == nil {
 			c.send.waiting = append(c.send.waiting, s)
 		}
+		c.send.waitingBytes -= cap(s.waiting)
+		if s.sent > len(s.waiting)/2 { // the rest moves to the beginning
+			s.waiting, s.sent = append(s.waiting[:0], s.waiting[s.sent:]...), 0
+		}
 		s.waiting = binary.BigEndian.AppendUint32(append(s.waiting, 0), uint32(len(message))) //nolint:gosec // a reply has no 4 GiB
 		s.waiting = append(s.waiting, message...)
-		c.send.waitingBytes += prefixBytes + len(message)
+		c.send.waitingBytes += cap(s.waiting)
 		c.sendWaiting()
 	}
 	out, c.out = c.out, nil
@@ -188,7 +192,9 @@ func (c *Conn) finishTalk(s *stream, status Status, fields []Field) {
 	t.trailers = appendFields(appendStatus(t.trailers, status), fields)
 	if s.waits = c.now; s.waiting == nil {
 		c.endReply(s)
+		return
 	}
+	c.send.waitingBytes += cap(t.trailers)
 }
 
 // conversation returns a stream with a conversation that has not finished, or nil.

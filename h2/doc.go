@@ -12,9 +12,7 @@
 //
 // What holds:
 //
-//   - A client that keeps to its windows cannot make a connection hold more than the unfinished
-//     requests that [Limits] allow (see turns), the replies that wait for a window of its own, one
-//     header, and [Limits].MaxStreams calls.
+//   - Whatever a client sends, a connection holds no more than [Server.MostHeld].
 //   - Each call is answered or reset once, and an end client's input that is too large costs that
 //     call alone. Frames that ask for nothing have a budget; beyond it, the connection ends.
 //   - Each header block is decoded to its end, those of rejected calls too: otherwise client and

@@ -45,7 +45,7 @@ type receiving struct {
 
 func newReceiving() receiving { return receiving{initial: defaultWindow, window: ourWindow} }
 
-// Parked returns the bytes that the connection holds of requests on their way.
+// Parked returns the bytes that the connection holds of requests and replies on their way.
 func (c *Conn) Parked() int { return c.receive.parked + c.send.waitingBytes }
 
 // receiveBytes counts the payload of a DATA frame, whatever becomes of it.
@@ -148,13 +148,13 @@ type sending struct {
 	window  int64 // the connection's
 
 	waiting      []*stream // replies that wait for a window, the oldest first
-	waitingBytes int
+	waitingBytes int       // the memory of these
 }
 
 func newSending() sending { return sending{initial: defaultWindow, window: defaultWindow} }
 
-// mostWaiting is how many bytes of replies may wait for a window. Beyond it, new calls are refused
-// before they are decided. A client has to close its window for that, or not read.
+// mostWaiting is how many bytes of replies may wait for a window. Beyond it, calls are refused before
+// they are decided. A client has to close its window for that, or not read.
 const mostWaiting = 256 << 10
 
 // receiveWindowUpdate lets replies go on (6.9).

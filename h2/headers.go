@@ -24,7 +24,7 @@ type head struct {
 // kept are the headers of a call that its method wants.
 type kept struct {
 	fields []Field
-	bytes  int // what they count in the list of headers
+	bytes  int // of memory
 }
 
 // begin forgets all but the memory.
@@ -109,15 +109,24 @@ func (h *head) read(f *field) {
 
 // keep keeps a field that has been added, if the method wants it. Pseudo-headers come first, so the
 // method is known.
-func (h *head) keep(f *field, wanted func(name []byte, size int) bool) {
-	if f.tooLong || f.size == 0 || h.malformed != "" || !h.regular || !wanted(f.name, f.size) {
+//
+// A call with more headers than it may have keeps none, since it is not answered: a byte of a block
+// may stand for a field as large as the table.
+func (h *head) keep(f *field, wanted func(name []byte, size int) bool, most int) {
+	switch {
+	case h.size > most:
+		h.kept = nil
+		return
+	case f.tooLong, f.size == 0, h.malformed != "", !h.regular, !wanted(f.name, f.size):
 		return
 	}
 	if h.kept == nil {
 		h.kept = new(kept)
 	}
-	h.kept.fields = append(h.kept.fields, Field{string(f.name), string(f.value)})
-	h.kept.bytes += f.size
+	k := h.kept
+	k.bytes -= cap(k.fields) * fieldBytes
+	k.fields = append(k.fields, Field{string(f.name), string(f.value)})
+	k.bytes += cap(k.fields)*fieldBytes + len(f.name) + len(f.value)
 }
 
 // end returns why the request is malformed, or "".

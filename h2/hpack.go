@@ -128,6 +128,29 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 	if n == 0 || err != nil {
 		return field{}, 0, err
 	}
+	var name hpackString
+	if i == 0 {
+		if name, err = readString(p[n:]); name.prefix == 0 || err != nil {
+			return field{}, 0, err
+		}
+		n += name.prefix + name.length
+		if name.length > d.longest {
+			if d.owed = owesValue; insert {
+				d.owed = owesIndexed
+			}
+			return field{tooLong: true, size: name.length + entryOverhead}, n, nil
+		}
+		if n > len(p) {
+			return field{}, 0, nil
+		}
+	}
+	s, err := readString(p[n:])
+	if s.prefix == 0 || err != nil {
+		return field{}, 0, err
+	}
+	if s.length <= d.longest && n+s.prefix+s.length > len(p) {
+		return field{}, 0, nil // before the name is decoded: a field in many pieces would have it decoded for each
+	}
 	d.scratch = d.scratch[:0]
 	if i != 0 {
 		if f, err = d.lookup(i); err != nil {
@@ -137,28 +160,10 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 			f.name = d.keep(f.name) // inserting may move the table's bytes
 		}
 	} else {
-		var s hpackString
-		if s, err = readString(p[n:]); s.prefix == 0 || err != nil {
-			return field{}, 0, err
-		}
-		n += s.prefix + s.length
-		if s.length > d.longest {
-			if d.owed = owesValue; insert {
-				d.owed = owesIndexed
-			}
-			return field{tooLong: true, size: s.length + entryOverhead}, n, nil
-		}
-		if n > len(p) {
-			return field{}, 0, nil
-		}
-		if f.name, err = d.decode(p[n-s.length:n], s.huffman); err != nil {
+		if f.name, err = d.decode(p[n-name.length:n], name.huffman); err != nil {
 			return field{}, 0, err
 		}
 		f.headerName = nameOf(f.name)
-	}
-	s, err := readString(p[n:])
-	if s.prefix == 0 || err != nil {
-		return field{}, 0, err
 	}
 	n += s.prefix + s.length
 	if s.length > d.longest {
@@ -166,9 +171,6 @@ func (d *decoder) literal(p []byte, prefix uint, insert bool) (f field, n int, e
 			d.table.evict(tableBytes)
 		}
 		return field{tooLong: true, size: len(f.name) + s.length + entryOverhead}, n, nil
-	}
-	if n > len(p) {
-		return field{}, 0, nil
 	}
 	if f.value, err = d.decode(p[n-s.length:n], s.huffman); err != nil {
 		return field{}, 0, err

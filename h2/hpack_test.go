@@ -136,6 +136,24 @@ func appendLiteralString(b []byte, s string) []byte {
 	return append(appendInteger(b, len(s)), s...)
 }
 
+// TestFieldsInPiecesAreDecodedOnce gives a field piece by piece, as CONTINUATION frames may bring it. No
+// string of it is decoded before all of it is there.
+func TestFieldsInPiecesAreDecodedOnce(t *testing.T) {
+	d := newDecoder(newKnownHeaders(nil), 0)
+	name := append([]byte{0x80 | 100}, bytes.Repeat([]byte{0x1f}, 100)...)
+	whole := slices.Concat([]byte{0}, name, name)
+	for n := range whole {
+		d.begin()
+		if _, used, err := d.next(whole[:n]); used != 0 || err != nil || cap(d.scratch) > 0 {
+			t.Fatalf("of the first %d bytes %d are taken, and %d bytes of strings decoded: %v", n, used, cap(d.scratch), err)
+		}
+	}
+	f, used, err := d.next(whole)
+	if used != len(whole) || err != nil || len(f.name) != 100 || len(f.value) != 100 {
+		t.Errorf("of %d bytes %d are taken, with a name of %d bytes and a value of %d: %v", len(whole), used, len(f.name), len(f.value), err)
+	}
+}
+
 // FuzzHeaderBlocks compares with x/net, whole and in pieces. The first byte says how large the pieces
 // are, and lines end blocks.
 func FuzzHeaderBlocks(f *testing.F) {

@@ -86,6 +86,11 @@ func (c *Conn) finish(s *stream, p []byte) {
 		c.fail(s, tooManyMessages)
 		return
 	}
+	if c.send.waitingBytes > mostWaiting { // more than when the call began
+		c.odd.refuse(c.receive.aware)
+		c.reset(s, CodeRefusedStream)
+		return
+	}
 	call := &c.call
 	*call = Call{Stream: s.id, Method: int(s.path) - 1, Message: p[prefixBytes:]}
 	if s.kept != nil {
@@ -122,5 +127,5 @@ func (c *Conn) answer(s *stream) {
 	default:
 		c.reply(s, reply)
 	}
-	call.Fields = nil
+	call.Message, call.Fields = nil, nil
 }

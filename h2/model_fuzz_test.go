@@ -85,17 +85,19 @@ type modelStep struct {
 }
 
 type modelStream struct {
-	window   int64 // for DATA of the server
-	receive  int64 // for DATA of the client
-	body     []byte
-	sent     int  // of body
-	ended    bool // by the client
-	reset    bool // by the client
-	asked    int
-	later    bool
-	answered int // times that END_STREAM came
-	resets   int // of the server
-	cancels  int
+	window  int64 // for DATA of the server
+	receive int64 // for DATA of the client
+	body    []byte
+	sent    int  // of body
+	ended   bool // by the client
+	reset   bool // by the client
+	asked   int
+	later   bool
+	// laterBytes is what the reply takes that came later.
+	laterBytes int
+	answered   int // times that END_STREAM came
+	resets     int // of the server
+	cancels    int
 }
 
 // Call answers as the message says: its first byte how, the others how much.
@@ -496,11 +498,16 @@ func (m *model) check() {
 		}
 	}
 	checkTable(m.t.(*testing.T), &c.decoder.table) //nolint:errcheck,forcetypeassert // it is one
-	l := testLimits
-	if most := 2*(64<<10+l.MaxStreams*firstWindow+turnsAtOnce*l.MaxMessageBytes) + 2*leastLongest + mostWaiting + 1<<16; c.Parked() > most || c.Parked() < 0 {
-		m.t.Fatalf("%d bytes are parked, more than %d", c.Parked(), most)
+	replies := prefixBytes + len(replyOfModel(255))
+	for _, s := range m.streams {
+		if s.answered+s.resets == 0 && !s.reset {
+			replies += s.laterBytes
+		}
 	}
-	if c.Open() > l.MaxStreams {
+	if most := c.server.MostHeld(replies); c.Held() > most || c.Parked() < 0 {
+		m.t.Fatalf("%d bytes are held, more than %d; %d are parked", c.Held(), most, c.Parked())
+	}
+	if c.Open() > testLimits.MaxStreams {
 		m.t.Fatalf("%d streams are open", c.Open())
 	}
 	if e, ok := m.err.(*ConnError); ok && !m.changed && e.Code != CodeEnhanceYourCalm { //nolint:errorlint // it is never wrapped
@@ -526,6 +533,7 @@ func (m *model) complete(well bool) {
 	m.pending = slices.Delete(m.pending, at, at+1)
 	m.streams[id].later = false
 	message := replyOfModel(m.pick(250))
+	m.streams[id].laterBytes = prefixBytes + len(message)
 	m.do(func(c *client) {
 		if well {
 			c.out = c.conn.Reply(c.out, id, message)

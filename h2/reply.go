@@ -72,7 +72,7 @@ func (c *Conn) wait(s *stream, body []byte) {
 	s = c.settle(s)
 	s.waiting, s.waits = body, c.now
 	c.send.waiting = append(c.send.waiting, s)
-	c.send.waitingBytes += len(body)
+	c.send.waitingBytes += cap(body)
 	c.sendWaiting()
 }
 
@@ -80,27 +80,26 @@ func (c *Conn) wait(s *stream, body []byte) {
 func (c *Conn) sendWaiting() {
 	for i := 0; i < len(c.send.waiting) && c.send.window > 0; {
 		s := c.send.waiting[i]
-		for len(s.waiting) > 0 {
-			n := int(min(int64(len(s.waiting)), c.send.window, s.sendWindow, maxFrameBytes))
+		for s.sent < len(s.waiting) {
+			n := int(min(int64(len(s.waiting)-s.sent), c.send.window, s.sendWindow, maxFrameBytes))
 			if n <= 0 {
 				break // an empty frame would count against us
 			}
 			flags := byte(0)
-			if s.http != 0 && n == len(s.waiting) {
+			if s.http != 0 && s.sent+n == len(s.waiting) {
 				flags = flagEndStream
 			}
 			c.send.window -= int64(n)
 			s.sendWindow -= int64(n)
-			c.send.waitingBytes -= n
 			c.pings.strikes = 0 // gRPC's clients measure the bandwidth with pings
 			c.out = appendFrameHeader(c.out, n, frameData, flags, s.id)
-			c.out = append(c.out, s.waiting[:n]...)
-			s.waiting = s.waiting[n:]
+			c.out = append(c.out, s.waiting[s.sent:s.sent+n]...)
+			s.sent += n
 			if s.talk != nil && !s.talk.finished {
 				s.talk.Sent(n)
 			}
 		}
-		if len(s.waiting) > 0 {
+		if s.sent < len(s.waiting) {
 			i++
 			continue
 		}
@@ -109,16 +108,19 @@ func (c *Conn) sendWaiting() {
 			c.answered(s)
 		case s.talk != nil && !s.talk.finished: // another message may follow
 			c.leaveWaiting(s)
-			s.waiting = nil
 		default:
 			c.endReply(s)
 		}
 	}
 }
 
-// leaveWaiting forgets what a stream that ends has not sent.
+// leaveWaiting forgets what a stream has sent, or will not send.
 func (c *Conn) leaveWaiting(s *stream) {
-	c.send.waitingBytes -= len(s.waiting)
+	c.send.waitingBytes -= cap(s.waiting)
+	if s.talk != nil {
+		c.send.waitingBytes -= cap(s.talk.trailers)
+	}
+	s.waiting, s.sent = nil, 0
 	c.send.waiting = slices.DeleteFunc(c.send.waiting, func(w *stream) bool { return w == s })
 }
 

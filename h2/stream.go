@@ -31,8 +31,9 @@ type stream struct {
 
 	later Later
 	talk  *talk // nil if later is no conversation
-	// waiting is what is left of a reply until the client gives a window for it.
+	// waiting is a reply until the client gives a window for it, and sent how much of it is out.
 	waiting []byte
+	sent    int
 	waits   time.Duration // since when
 }
 
@@ -77,6 +78,7 @@ func (c *Conn) settle(s *stream) *stream {
 	*moved = c.newest
 	c.newest = stream{}
 	c.streams[moved.id] = moved
+	c.mostStreams = max(c.mostStreams, len(c.streams))
 	if moved.kept != nil {
 		c.receive.parked += moved.kept.bytes
 	}

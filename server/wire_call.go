@@ -82,6 +82,7 @@ func (c *wireCalls) hold(stream uint32, x *exchange, delay, took time.Duration) 
 	m := c.wire.handler.service.metrics
 	m.WaitedCalls.Inc()
 	m.WaitingCalls.Inc()
+	c.heldBytes += cap(x.reply)
 	held := &heldReply{conn: (*wireConn)(c), stream: stream, x: x, took: took}
 	held.timer = time.AfterFunc(delay, func() { held.conn.finish(held) })
 	return held
@@ -94,6 +95,7 @@ func (r *heldReply) sendLocked() {
 	}
 	r.ended = true
 	c := r.conn
+	c.heldBytes -= cap(r.x.reply)
 	c.out.bytes = c.h2.Reply(c.out.bytes, r.stream, r.x.reply)
 	h := c.wire.handler
 	h.service.metrics.WaitingCalls.Dec()
@@ -108,6 +110,7 @@ func (r *heldReply) Cancel() {
 		return
 	}
 	r.ended = true
+	r.conn.heldBytes -= cap(r.x.reply)
 	r.timer.Stop()
 	h := r.conn.wire.handler
 	now, _ := h.clock.Now() // a later moment than the request's

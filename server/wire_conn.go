@@ -58,6 +58,7 @@ type wireConn struct {
 
 	asked      atomic.Int64 // requests that a store decides now
 	askedBytes int          // what they have; guarded by turn
+	heldBytes  int          // what held replies have; likewise
 }
 
 // finisher is something that another goroutine has done for a call, and that goes out in the next
@@ -266,7 +267,7 @@ func (c *wireConn) endTurnLocked(now time.Duration, err error) {
 	c.watched.calls(now, c.h2.Last(), c.h2.Open())
 	c.watched.block(c.h2.BlockSince())
 	if !c.closed {
-		c.parks(int64(c.h2.Parked() + c.rest + c.askedBytes))
+		c.parks(int64(c.h2.Parked() + c.rest + c.askedBytes + c.heldBytes))
 	}
 	if e, ok := errors.AsType[*h2.ConnError](err); ok {
 		c.out.bytes = c.h2.GoAway(c.out.bytes, e)
