@@ -83,12 +83,13 @@ func TestWaysLeadToTheService(t *testing.T) {
 	// What Envoy always sends.
 	always := []string{":authority", "content-type", "x-envoy-expected-rq-timeout-ms", "x-envoy-internal", "x-forwarded-for"}
 	more := map[string][]string{
-		"header of the call":               {"x-shard"},
-		"tracestate by OpenTelemetry":      {"traceparent", "tracestate"},
-		"tracestate and origin by Datadog": {"traceparent", "tracestate", "x-datadog-origin", "x-datadog-parent-id", "x-datadog-sampling-priority", "x-datadog-tags", "x-datadog-trace-id"},
-		"path by SkyWalking, in base64":    {"sw8"},
-		"trace id by SkyWalking":           {"sw8"},
-		"ids by Zipkin, baggage":           {"b3", "traceparent"},
+		"header of the call":                   {"x-shard"},
+		"binary header of the call, in base64": {"x-shard-bin"}, // the recorder decodes it
+		"tracestate by OpenTelemetry":          {"traceparent", "tracestate"},
+		"tracestate and origin by Datadog":     {"traceparent", "tracestate", "x-datadog-origin", "x-datadog-parent-id", "x-datadog-sampling-priority", "x-datadog-tags", "x-datadog-trace-id"},
+		"path by SkyWalking, in base64":        {"sw8"},
+		"trace id by SkyWalking":               {"sw8"},
+		"ids by Zipkin, baggage":               {"b3", "traceparent"},
 	}
 	t.Logf("%-34s %9s %9s %9s", "bytes of", "one field", "headers", "message")
 	for _, w := range ways {

@@ -212,6 +212,16 @@ var ways = []way{
 		most: 59 * kib, carried: 59 * kib,
 	},
 	{
+		// Envoy encodes it. A value that is no Base64 would fail the call.
+		name: "binary header of the call, in base64", listener: listener{routes: limitedBy(byHeader("x-shard", "user"))},
+		service: `{ transport_api_version: V3, grpc_service: {
+  envoy_grpc: { cluster_name: sluice }, initial_metadata: [{ key: x-shard-bin, value: "%REQ(x-user)%" }] } }`,
+		ask: func(c string, n int) ask {
+			return ask{headers: header("X-User", strings.Repeat(c, n), "X-Shard", beside(c, n))}
+		},
+		most: 59 * kib, carried: 59 * kib,
+	},
+	{
 		name: "tracestate by OpenTelemetry",
 		listener: listener{
 			routes: limitedBy(byHeader("x-user", "user")), tracing: tracer("opentelemetry", openTelemetry),
