@@ -74,8 +74,6 @@ const (
 	orderAge                     // drain
 	orderPing
 	orderOverdue
-
-	ordersDrain = orderStop | orderIdle | orderAge
 )
 
 // drainReasons is what a client is told, in grpc-go's words.
@@ -321,7 +319,7 @@ func (c *wireConn) linger(r *wireReader) {
 
 // order has something done in the next turn.
 func (c *wireConn) order(o orders) {
-	if o&ordersDrain != 0 {
+	if o&orderStop != 0 {
 		c.watched.drains.Store(true)
 	}
 	c.post(func() { c.inbox.orders |= o })
@@ -383,8 +381,8 @@ func (c *wireConn) takeInboxLocked(now time.Duration) {
 			}
 		}
 		return
-	case c.conn == nil: // the handshake goes on
-		if todo&ordersDrain != 0 {
+	case c.conn == nil: // the handshake goes on; who is told of an age or an idle time is told again
+		if todo&orderStop != 0 {
 			c.close()
 		}
 		return

@@ -129,6 +129,21 @@ func TestHandshakesEnd(t *testing.T) {
 	})
 }
 
+// TestAgesSpareHandshakes has a handshake last for longer than the connection may. It is no fault of the
+// client's, whose calls would fail.
+func TestAgesSpareHandshakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTimed(t, Limits{KeepaliveTime: time.Hour, MaxConnectionAge: time.Second}, waitsForClient{insecure.NewCredentials()})
+		defer c.stop()
+		got := c.play(20*time.Second, map[string]func(c *timed){
+			"2.5": func(c *timed) { c.writes("hello" + http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00") },
+		})
+		if want := []string{"2.5 SETTINGS", "3.0 GOAWAY 2147483647", "3.0 PING", "4.0 GOAWAY 0", "4.0 end"}; !slices.Equal(got, want) {
+			t.Errorf("the client gets %q, want %q", got, want)
+		}
+	})
+}
+
 // waitsForClient are credentials whose handshake begins with the client, as that of TLS.
 type waitsForClient struct {
 	credentials.TransportCredentials
