@@ -84,6 +84,25 @@ func (b *Batch) Turn(now Time, i int) State {
 	return s
 }
 
+// Resize makes b.Decisions parallel to b.Charges, for [Batch.Copy].
+func (b *Batch) Resize() {
+	b.resize(len(b.Charges))
+	b.offset = false
+}
+
+// Copy makes decision i of b that of charge k of part, which was decided with some of b's charges.
+func (b *Batch) Copy(i int, part *Batch, k int) {
+	b.Decisions[i], b.marks[i] = part.Decisions[k], part.marks[k]
+}
+
+// Deny makes charge i of b, which t or, with a nil t, [Batch.Conclude] decided at the time now, one
+// whose group was denied by charges that are not in b: it gives back what the charge took
+// on the condition that the group would be admitted.
+func (t *Table) Deny(now Time, b *Batch, i int) {
+	t.rollBack(now, b, i)
+	b.Decisions[i].Denied = true
+}
+
 // Find makes found, parallel to b.Charges, the states of its counters in the table, before b is
 // decided. Of a log it has no Stamp. It keeps the memory of found, and changes no
 // counter.

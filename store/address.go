@@ -6,25 +6,32 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
-	"strconv"
 	"strings"
 )
 
-// A Server is what is needed to reach one.
+// A Server is what is needed to reach one, the primary that Sentinel knows, or a cluster.
 type Server struct {
-	// Network is "tcp" or "unix", Address a host and port, or a path.
+	// Network is "tcp" or "unix", Address a host and port, or a path. They are empty with
+	// Sentinels or Nodes.
 	Network, Address string
+	// Sentinels are hosts and ports of the processes that know where the primary is that they
+	// call Master.
+	Sentinels []string
+	Master    string
+	// Nodes are hosts and ports of some of a cluster's nodes, which know the others.
+	Nodes []string
 	// Database is a number that SELECT takes.
 	Database int
-	// TLS says how to secure connections. Nil means that they are plain.
+	// TLS says how to secure connections, to Sentinel too. Nil means that they are plain.
 	TLS *TLS
-	// User and Password are those of the address, often empty. AuthFile, if set, is a file with
-	// `password` or `user:password`, which each connection reads anew, since passwords that
-	// expire are replaced.
-	User, Password, AuthFile string
+	// Auth is who sluice is at the server, and Sentinel's who it is at Sentinel.
+	Auth, SentinelAuth Auth
 }
+
+// Auth is a user and a password, often empty. File, if set, has `password` or `user:password`, and
+// each connection reads it anew, since passwords that expire are replaced.
+type Auth struct{ User, Password, File string }
 
 // TLS names files of PEM blocks. Each connection reads them anew, so replaced ones are in force from
 // the next connection on.
@@ -37,66 +44,44 @@ type TLS struct {
 	SkipName bool
 }
 
-// schemes are those of ParseURL.
-const schemes = "redis://host:port/database, rediss://host:port/database or unix:///path"
-
-// ParseURL returns the server that a URL names: redis (rediss with TLS), with user, password and the
-// number of a database if need be, or unix with a path. An error shows no password.
-func ParseURL(text string) (Server, error) {
-	u, err := url.Parse(text)
-	if err != nil { // whose text would show it all
-		return Server{}, errors.New("parse the store's URL: it is none; must be " + schemes)
-	}
-	s := Server{Network: "tcp", User: u.User.Username()}
-	s.Password, _ = u.User.Password()
-	shown := u.Redacted()
-	if u.RawQuery != "" || u.Fragment != "" {
-		return Server{}, fmt.Errorf("parse %s: parameters are not known; must be %s", shown, schemes)
-	}
-	switch u.Scheme {
-	case "rediss":
-		s.TLS = &TLS{}
-	case "redis":
-	case "unix":
-		if u.Host != "" || u.Path == "" {
-			return Server{}, fmt.Errorf("parse %s: needs a path, as in unix:///run/valkey.sock", shown)
-		}
-		s.Network, s.Address = "unix", u.Path
-		return s, nil
+// String is what s may be called in logs and metrics.
+func (s *Server) String() string {
+	switch {
+	case s.Sentinels != nil:
+		return s.Master
+	case s.Nodes != nil:
+		return strings.Join(s.Nodes, ",")
 	default:
-		return Server{}, fmt.Errorf("parse %s: scheme %q is not known; must be %s", shown, u.Scheme, schemes)
+		return s.Address
 	}
-	host, port := u.Hostname(), u.Port()
-	if host == "" {
-		return Server{}, fmt.Errorf("parse %s: has no host; must be %s", shown, schemes)
-	}
-	if port == "" {
-		port = "6379"
-	}
-	s.Address = net.JoinHostPort(host, port)
-	if number := strings.Trim(u.Path, "/"); number != "" {
-		if s.Database, err = strconv.Atoi(number); err != nil || s.Database < 0 {
-			return Server{}, fmt.Errorf("parse %s: database %q must be a number from 0 on", shown, number)
-		}
-	}
-	return s, nil
 }
 
-// String is what s may be called in logs and metrics.
-func (s *Server) String() string { return s.Address }
+// at is the server of s with a host and port.
+func (s *Server) at(address string) *Server {
+	one := *s
+	one.Network, one.Address, one.Sentinels, one.Nodes = "tcp", address, nil, nil
+	return &one
+}
+
+// sentinel is the Sentinel of s with a host and port.
+func (s *Server) sentinel(address string) *Server {
+	one := s.at(address)
+	one.Auth, one.Database = s.SentinelAuth, 0
+	return one
+}
 
 // credentials returns the user and the password of a new connection.
-func (s *Server) credentials() (user, password string, err error) {
-	if s.AuthFile == "" {
-		return s.User, s.Password, nil
+func (a *Auth) credentials() (user, password string, err error) {
+	if a.File == "" {
+		return a.User, a.Password, nil
 	}
-	text, err := os.ReadFile(s.AuthFile)
+	text, err := os.ReadFile(a.File)
 	if err != nil {
 		return "", "", fmt.Errorf("read the store's password: %w", err)
 	}
 	line := strings.TrimRight(string(text), "\r\n")
 	if line == "" {
-		return "", "", fmt.Errorf("read the store's password: %s is empty; must be `password` or `user:password`", s.AuthFile)
+		return "", "", fmt.Errorf("read the store's password: %s is empty; must be `password` or `user:password`", a.File)
 	}
 	if user, password, found := strings.Cut(line, ":"); found {
 		return user, password, nil
@@ -106,7 +91,9 @@ func (s *Server) credentials() (user, password string, err error) {
 
 // Check returns an error if a file that s names cannot be read or used.
 func (s *Server) Check() error {
-	_, _, err := s.credentials()
+	_, _, err := s.Auth.credentials()
+	_, _, bad := s.SentinelAuth.credentials()
+	err = errors.Join(err, bad)
 	if s.TLS != nil {
 		_, bad := s.TLS.config(s.host())
 		err = errors.Join(err, bad)

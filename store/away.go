@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -31,7 +33,8 @@ func (l *lane) probe(ctx context.Context) {
 		l.mu.Lock()
 		closed := l.closed
 		if !closed {
-			l.client = c
+			l.client, l.fresh = c, false
+			l.wake.Broadcast()
 		}
 		l.mu.Unlock()
 		if closed {
@@ -47,6 +50,7 @@ func (l *lane) probe(ctx context.Context) {
 			l.options.observe().Failed(l.shard, gone.why.kind)
 			l.options.Log.away(l.shard, gone.why)
 			gone.client.close() // which ends what waits for it
+			l.fleet.ask()
 		}
 	}
 }
@@ -76,6 +80,8 @@ func (l *lane) reach(ctx context.Context, first bool) (*client, bool) {
 		if ctx.Err() != nil {
 			return nil, false
 		}
+		l.giveUp()
+		l.fleet.ask()
 		why := &failure{kindOf(err), err}
 		l.options.observe().Failed(l.shard, why.kind)
 		if why.kind != last && (first || why.kind.remedy() != "") {
@@ -96,13 +102,16 @@ func (l *lane) try(ctx context.Context) (*client, error) {
 	err = c.within(ctx, func() error { //nolint:contextcheck // close ends it
 		var f flight
 		f.message.clear(0)
-		var probe call
-		probe.encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}},
-			[][]byte{[]byte(l.options.Prefix + probeName)}, 0)
 		// The first run may have to bring the script.
 		if err := c.warm(&f); err != nil {
 			return err
 		}
+		name := l.probeName()
+		if name == nil {
+			return nil
+		}
+		var probe call
+		probe.encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
 		f.message.clear(0)
 		f.message.add(&probe)
 		sent := clock()
@@ -119,8 +128,26 @@ func (l *lane) try(ctx context.Context) (*client, error) {
 	return c, nil
 }
 
-// probeName is the counter that probes charge: a bucket, so that a server that takes no writes
-// shows it. It expires two seconds later.
-const probeName = "s1{probe}t1"
+// probeName returns the name of the counter that the probes of a lane charge: a bucket, so that a
+// server that takes no writes shows it. It expires two seconds later. On a cluster it is in one of the
+// lane's slots; without any there is none.
+func (l *lane) probeName() []byte {
+	spans := l.fleet.chart.Load().spans
+	if l.fleet.server.Nodes != nil && !slices.ContainsFunc(spans, func(s span) bool { return s.lane == l }) {
+		return nil
+	}
+	for n := 0; ; n++ {
+		name := []byte(l.options.Prefix + "s1{probe}t1")
+		if n > 0 {
+			name = []byte(l.options.Prefix + "s1{probe" + strconv.Itoa(n) + "}t1")
+		}
+		if l.fleet.server.Nodes == nil || slices.ContainsFunc(spans, func(s span) bool {
+			slot := slotOf(name)
+			return s.lane == l && s.first <= slot && slot <= s.last
+		}) {
+			return name
+		}
+	}
+}
 
 var probePolicy = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}

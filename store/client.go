@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -14,12 +16,11 @@ import (
 
 // Nothing else of this package knows the client library, so that another one is a change here.
 
-// dialTimeout is how long a connection may take, handshakes and all. Only probes wait for one.
-const dialTimeout = time.Second
-
 // A client is a connection to one server. Its run may be called concurrently.
 type client struct {
-	lib rueidis.Client
+	lib     rueidis.Client
+	address string
+	timeout time.Duration // how long a connection may take, handshakes and all: only probes wait for one
 
 	mu     sync.Mutex
 	conn   net.Conn // so that close can end what waits for it
@@ -27,9 +28,9 @@ type client struct {
 	closed bool
 }
 
-// dial connects. It takes dialTimeout at most, and waits no longer than ctx.
-func dial(ctx context.Context, to *Server) (*client, error) {
-	c := &client{}
+// dial connects. It takes as long as timeout at most, and waits no longer than ctx.
+func dial(ctx context.Context, to *Server, timeout time.Duration) (*client, error) {
+	c := &client{address: to.Address, timeout: timeout}
 	var secure *tls.Config
 	if to.TLS != nil {
 		var err error
@@ -37,7 +38,7 @@ func dial(ctx context.Context, to *Server) (*client, error) {
 			return nil, err
 		}
 	}
-	user, password, err := to.credentials()
+	user, password, err := to.Auth.credentials()
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +47,7 @@ func dial(ctx context.Context, to *Server) (*client, error) {
 		SelectDB:          to.Database,
 		Username:          user,
 		Password:          password,
-		Dialer:            net.Dialer{Timeout: dialTimeout},
+		Dialer:            net.Dialer{Timeout: timeout},
 		ClientSetInfo:     rueidis.DisableClientSetInfo, // which users who may do little may not
 		DisableRetry:      true,
 		DisableCache:      true,
@@ -78,11 +79,11 @@ func dial(ctx context.Context, to *Server) (*client, error) {
 	return c, nil
 }
 
-// within does what waits for the server, and closes c if that takes dialTimeout or ctx ends.
+// within does what waits for the server, and closes c if that takes too long or ctx ends.
 func (c *client) within(ctx context.Context, do func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- do() }()
-	timer := time.NewTimer(dialTimeout)
+	timer := time.NewTimer(c.timeout)
 	defer timer.Stop()
 	var err error
 	select {
@@ -107,7 +108,7 @@ func (c *client) connect(ctx context.Context, d *net.Dialer, network, address st
 	if again { // the library would have a batch wait for it
 		return nil, net.ErrClosed
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
@@ -150,16 +151,60 @@ func (c *client) close() {
 // connection is closed.
 func (c *client) run(m *message, r *reply) error {
 	res := c.lib.Do(context.Background(), c.script("EVALSHA", decideSHA, m))
-	err := res.Error()
-	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
-		// A server that was started or took over has never seen it. SCRIPT LOAD is
-		// forbidden by some proxies.
+	if unknown(&res) {
 		res = c.lib.Do(context.Background(), c.script("EVAL", decideScript, m))
-		err = res.Error()
 	}
-	if err != nil {
-		return err
+	return r.take(&res)
+}
+
+// unknown reports whether a server lacks the script: one that was started or took over has never
+// seen it. SCRIPT LOAD is forbidden by some proxies.
+func unknown(res *rueidis.RedisResult) bool {
+	err := res.Error()
+	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
+}
+
+// runs is run for several messages in one write. Each run gets a reply or an error of its own.
+func (c *client) runs(all []*run) {
+	if len(all) == 1 && !all[0].asking {
+		all[0].err = c.run(&all[0].message, &all[0].reply)
+		return
 	}
+	if c.pipe(all, "EVALSHA", decideSHA, func(*run) bool { return true }) {
+		c.pipe(all, "EVAL", decideScript, func(r *run) bool { return r.unknown })
+	}
+}
+
+// pipe runs the script for those that want it. It reports whether the server lacks the script.
+func (c *client) pipe(all []*run, command, script string, wants func(*run) bool) (lacks bool) {
+	var commands []rueidis.Completed
+	for _, r := range all {
+		if wants(r) {
+			if r.asking {
+				commands = append(commands, c.lib.B().Arbitrary("ASKING").Build())
+			}
+			commands = append(commands, c.script(command, script, &r.message))
+		}
+	}
+	results := c.lib.DoMulti(context.Background(), commands...)
+	for _, r := range all {
+		if !wants(r) {
+			continue
+		}
+		if r.asking {
+			results = results[1:]
+		}
+		if r.unknown = unknown(&results[0]); r.unknown {
+			lacks = true
+		}
+		r.err = r.reply.take(&results[0])
+		results = results[1:]
+	}
+	return lacks
+}
+
+// take makes r what the script answered.
+func (r *reply) take(res *rueidis.RedisResult) error {
 	all, err := res.ToArray()
 	if err != nil {
 		return err
@@ -186,3 +231,58 @@ func (c *client) script(command, script string, m *message) rueidis.Completed {
 
 // warm has the server know the script, by a run on nothing.
 func (c *client) warm(f *flight) error { return c.run(&f.message, &f.reply) }
+
+// primary asks a Sentinel for the address of the primary that it calls master, and takes
+// as long as the connection may.
+func (c *client) primary(ctx context.Context, master string) (address string, err error) {
+	err = c.within(ctx, func() error { //nolint:contextcheck // close ends it
+		told, err := c.lib.Do(context.Background(), c.lib.B().Arbitrary("SENTINEL", "get-master-addr-by-name", master).Build()).AsStrSlice()
+		if rueidis.IsRedisNil(err) || err == nil && len(told) != 2 {
+			return fmt.Errorf("sentinel %s knows no primary called %q", c.address, master)
+		}
+		if err == nil {
+			address = net.JoinHostPort(told[0], told[1])
+		}
+		return err
+	})
+	return address, err
+}
+
+// slots asks a node of a cluster whose the slots are. The spans that it returns lack their lanes.
+func (c *client) slots(ctx context.Context) (spans []span, err error) {
+	err = c.within(ctx, func() error { //nolint:contextcheck // close ends it
+		all, err := c.lib.Do(context.Background(), c.lib.B().Arbitrary("CLUSTER", "SLOTS").Build()).ToArray()
+		if err != nil {
+			return err
+		}
+		for _, one := range all {
+			s, err := c.span(one)
+			if err != nil {
+				return fmt.Errorf("read whose the slots are: %w", err)
+			}
+			spans = append(spans, s)
+		}
+		return nil
+	})
+	return spans, err
+}
+
+// span reads an element of CLUSTER SLOTS: first, last, primary, replicas.
+func (c *client) span(one rueidis.RedisMessage) (s span, err error) {
+	parts, err := one.ToArray()
+	if err != nil || len(parts) < 3 {
+		return s, fmt.Errorf("%v is no range of slots: %w", one, err)
+	}
+	first, err := parts[0].ToInt64()
+	last, err2 := parts[1].ToInt64()
+	node, err3 := parts[2].ToArray()
+	if err := errors.Join(err, err2, err3); err != nil || first < 0 || last < first || last >= slots || len(node) < 2 {
+		return s, fmt.Errorf("%v is no range of slots: %w", one, err)
+	}
+	host, err := node[0].ToString()
+	if err != nil && !rueidis.IsRedisNil(err) {
+		return s, err
+	}
+	port, err := node[1].ToInt64()
+	return span{first: uint16(first), last: uint16(last), address: hostOf(host, port, c.address)}, err //nolint:gosec // below slots
+}

@@ -210,7 +210,7 @@ func describe(charges []limiter.Charge) string {
 
 func newClient(tb testing.TB, s *storetest.Server) *client {
 	tb.Helper()
-	c, err := dial(context.Background(), &Server{Network: "tcp", Address: s.Addr})
+	c, err := dial(context.Background(), &Server{Network: "tcp", Address: s.Addr}, time.Second)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -9,7 +9,7 @@
 // # A batch
 //
 //	Decide      encodes the charges in the caller's goroutine, and queues them     wire.go
-//	lane        two senders take what is queued, 256 charges at most, as a message lane.go
+//	lane        two senders take what is queued, 256 charges at most, as a message lane.go, run.go
 //	client      runs the script, by its hash, and reads the reply                  client.go
 //	lane        each caller's charges are concluded, and its waiter is told        found.go
 //
@@ -50,8 +50,19 @@
 // last told, and nobody gets a fresh allowance. When the store is back, its word replaces the
 // mirror's; what was admitted meanwhile is not added.
 //
+// # Primaries
+//
+// A fleet is the lanes of one store: one, or on a cluster one for each primary (fleet.go). Each second
+// and after errors it asks who the primaries are: most of the Sentinels (sentinel.go), or
+// a node that answers (cluster.go). On a cluster a batch is one run of the script for each slot, all in
+// one write, and MOVED, ASK and TRYAGAIN are followed (redirect.go).
+//
+// A request whose counters are in several slots is decided in each by itself (split.go). If one denies a
+// group that has charges in others, those are given back, and nobody waits for that. So
+// for a moment others may be denied by hits that come back, but no counter is ever beyond its
+// limit. What a process that dies in between has taken stays until it expires.
+//
 // # What it does not do
 //
-// It knows one server: neither Sentinel nor a cluster. It asks the store about every charge, also
-// about those that it was told have no room.
+// It asks the store about every charge, also about those that it was told have no room.
 package store

@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -55,8 +54,8 @@ func (f Fallback) decide(now limiter.Time, b *limiter.Batch, table *limiter.Tabl
 
 // blind decides all of b alike.
 func (f Fallback) blind(b *limiter.Batch) {
-	n := len(b.Charges)
-	b.Decisions, b.Denied, b.Wait = slices.Grow(b.Decisions[:0], n)[:n], false, 0
+	b.Resize()
+	b.Denied, b.Wait = false, 0
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
 		*d = limiter.Decision{Remaining: c.Policy.Capacity(), Reset: denyReset}

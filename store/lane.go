@@ -1,9 +1,9 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -23,12 +23,14 @@ type lane struct {
 	options *Options
 	shard   string
 	dial    dialer
-	offset  atomic.Int64 // the store's time less ours, in nanoseconds
+	fleet   *fleet
 
 	// Guards what follows. Nothing waits or calls the client library while it is held.
 	mu      sync.Mutex
 	wake    sync.Cond
 	client  *client // nil while the lane is away
+	fresh   bool    // the lane is not away yet: the first connection is being made
+	used    bool    // since wasUsed
 	queue   []*ask  // that no sender has taken
 	open    asks    // that are not decided
 	sending [senders]time.Time
@@ -54,9 +56,15 @@ type ask struct {
 	batch  *limiter.Batch // the caller's, until it is decided; nil for what nobody waits for
 	waiter Waiter
 	strict bool // without the store there is no decision
+	part   *part
 	since  time.Time
 	until  time.Time // when the fallback decides at the latest
 	found  []limiter.State
+
+	slot   uint16 // of a cluster, to which its keys belong
+	alone  bool   // not in one run with others
+	asking bool   // of a node that is only about to get the slot
+	hops   int    // how often it was sent elsewhere
 
 	isOpen     bool
 	prev, next *ask
@@ -68,8 +76,14 @@ var free = sync.Pool{New: func() any { return &ask{} }}
 
 func newAsk() *ask {
 	a, _ := free.Get().(*ask)
-	a.batch, a.waiter, a.strict = nil, nil, false
+	a.strict = false
+	a.slot, a.alone, a.asking, a.hops = 0, false, false, 0
 	return a
+}
+
+func (a *ask) free() {
+	a.batch, a.waiter, a.part = nil, nil, nil
+	free.Put(a)
 }
 
 // asks is a list in the order of arrival.
@@ -99,21 +113,33 @@ func (l *asks) remove(a *ask) {
 	a.isOpen, a.prev, a.next = false, nil, nil
 }
 
-func newLane(options *Options, shard string, dial dialer) *lane {
-	l := &lane{options: options, shard: shard, dial: dial, lost: make(chan lost, 1)}
+func newLane(f *fleet, shard string, dial dialer) *lane {
+	l := &lane{options: f.options, shard: shard, dial: dial, fleet: f, lost: make(chan lost, 1)}
 	l.wake.L = &l.mu
 	l.timer = time.AfterFunc(time.Hour, l.tick)
 	l.timer.Stop()
 	return l
 }
 
+// run brings asks to the server until ctx ends, and returns when all that it started has ended.
+func (l *lane) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for n := range senders {
+		all.Go(func() { l.send(n) }) //nolint:contextcheck // close ends it
+	}
+	l.probe(ctx)
+	l.close()
+	all.Wait()
+}
+
 // put queues a. It reports false if the lane is away.
 func (l *lane) put(a *ask) bool {
 	l.mu.Lock()
-	if l.client == nil || l.closed {
+	if l.client == nil && !l.fresh || l.closed {
 		l.mu.Unlock()
 		return false
 	}
+	l.used = true
 	l.open.push(a)
 	l.queue = append(l.queue, a)
 	if l.fires.IsZero() || a.until.Before(l.fires) {
@@ -134,7 +160,7 @@ func (l *lane) take(sender int, batch []*ask) ([]*ask, *client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sending[sender] = time.Time{}
-	for len(l.queue) == 0 && !l.closed {
+	for (len(l.queue) == 0 || l.fresh) && !l.closed {
 		l.wake.Wait()
 	}
 	if l.closed {
@@ -159,9 +185,10 @@ func (l *lane) take(sender int, batch []*ask) ([]*ask, *client) {
 
 // A flight is what a sender needs for a batch.
 type flight struct {
-	message message
+	message message // of a probe
 	reply   reply
 	asks    []*ask
+	all     []*run // with memory to use again behind
 	mine    []bool
 	left    limiter.State
 }
@@ -192,33 +219,40 @@ func (l *lane) fly(c *client, f *flight) (err error) {
 			err = fmt.Errorf("decide by the store's reply: panic: %v", r)
 		}
 	}()
-	f.message.clear(0)
-	charges := 0
-	for _, a := range f.asks {
-		f.message.add(&a.call)
-		charges += len(a.call.charges)
-	}
+	f.sort()
 	sent := clock()
-	if err := c.run(&f.message, &f.reply); err != nil {
-		return err
-	}
-	trip := clock().Sub(sent)
-	l.options.observe().Batch(l.shard, trip, charges)
-	l.offset.Store(int64(f.reply.now) - sent.Add(trip/2).UnixNano())
-	for _, a := range f.asks {
-		if a.found, err = f.reply.read(&f.message, &a.call, a.found); err != nil {
-			return &failure{Reply, err}
+	c.runs(f.all)
+	trip, charges := clock().Sub(sent), 0
+	for _, r := range f.all {
+		where, elsewhere := redirection{}, false
+		if r.err == nil {
+			r.err = r.read()
+		} else {
+			where, elsewhere = redirected(r.err)
+		}
+		switch {
+		case r.err == nil:
+			l.fleet.offset.Store(int64(r.reply.now) - sent.Add(trip/2).UnixNano())
+			charges += r.charges
+			l.settle(f, r)
+		case elsewhere:
+			l.options.observe().Failed(l.shard, Cluster)
+			l.redirect(r, where)
+		case err == nil:
+			err = r.err
 		}
 	}
-	l.settle(f)
-	return nil
+	if charges > 0 {
+		l.options.observe().Batch(l.shard, trip, charges)
+	}
+	return err
 }
 
-// settle decides the asks of a batch that nobody else has decided.
-func (l *lane) settle(f *flight) {
+// settle decides the asks of a run that nobody else has decided.
+func (l *lane) settle(f *flight, r *run) {
 	f.mine = f.mine[:0]
 	l.mu.Lock()
-	for _, a := range f.asks {
+	for _, a := range r.asks {
 		f.mine = append(f.mine, a.isOpen)
 		if a.isOpen {
 			l.open.remove(a)
@@ -226,20 +260,23 @@ func (l *lane) settle(f *flight) {
 	}
 	l.mu.Unlock()
 	admitted, whole := int64(0), true
-	for i, a := range f.asks {
+	for i, a := range r.asks {
 		if !f.mine[i] || a.batch == nil {
 			whole = false // its decisions are not known here
 			continue
 		}
-		a.batch.Conclude(f.reply.now, a.found)
+		a.batch.Conclude(r.reply.now, a.found)
 		admitted += admittedOf(a.batch)
-		l.options.adopt(f.reply.now, a.batch, &f.left)
 		w := a.waiter
-		a.batch, a.waiter = nil, nil
-		free.Put(a)
+		if a.part != nil { // which has a until its request is decided
+			a.part.ask, a.part.at = a, r.reply.now
+		} else {
+			l.options.adopt(r.reply.now, a.batch, &f.left)
+			a.free()
+		}
 		w.Decided(nil)
 	}
-	if whole && admitted != f.reply.admitted {
+	if whole && admitted != r.reply.admitted {
 		l.options.observe().Diverged(l.shard)
 	}
 }
@@ -258,9 +295,13 @@ func (l *lane) tick() {
 	if len(l.queue) > 0 && (oldest.IsZero() || l.queue[0].since.Before(oldest)) {
 		oldest = l.queue[0].since
 	}
-	if !oldest.IsZero() && now.Sub(oldest) >= l.options.Timeout && l.client != nil {
+	if !oldest.IsZero() && now.Sub(oldest) >= l.options.Timeout && (l.client != nil || l.fresh) {
 		c := l.client
 		l.mu.Unlock()
+		if c == nil {
+			l.giveUp()
+			return
+		}
 		l.fail(c, &failure{Timeout, fmt.Errorf("no answer within %v", l.options.Timeout)})
 		return
 	}
@@ -303,7 +344,7 @@ func (l *lane) fail(c *client, why *failure) {
 
 // emptyLocked takes the client and all who wait from the lane, and returns the latter.
 func (l *lane) emptyLocked() (waiting []*ask) {
-	l.client = nil
+	l.client, l.fresh = nil, false
 	for a := l.open.first; a != nil; a = l.open.first {
 		l.open.remove(a)
 		waiting = append(waiting, a)
@@ -316,6 +357,38 @@ func (l *lane) emptyLocked() (waiting []*ask) {
 	return waiting
 }
 
+// giveUp makes the lane go away if it is fresh.
+func (l *lane) giveUp() {
+	l.mu.Lock()
+	if !l.fresh || l.closed {
+		l.mu.Unlock()
+		return
+	}
+	waiting := l.emptyLocked()
+	l.mu.Unlock()
+	l.fallBack(waiting)
+}
+
+// address returns where the lane's connection leads, nothing while it is away.
+func (l *lane) address() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.client == nil {
+		return ""
+	}
+	return l.client.address
+}
+
+// leave makes the lane go away if it is at another server than the one at address.
+func (l *lane) leave(address string) {
+	l.mu.Lock()
+	c := l.client
+	l.mu.Unlock()
+	if c != nil && c.address != address {
+		l.fail(c, &failure{ReadOnly, fmt.Errorf("the primary is no longer at %s but at %s", c.address, address)})
+	}
+}
+
 func (l *lane) fallBack(waiting []*ask) {
 	for _, a := range waiting {
 		switch {
@@ -323,7 +396,7 @@ func (l *lane) fallBack(waiting []*ask) {
 		case a.strict:
 			a.waiter.Decided(ErrAway)
 		default:
-			a.waiter.Decided(l.options.fallBack(l.time(a.now), a.batch))
+			a.waiter.Decided(l.options.fallBack(l.fleet.time(a.now), a.batch))
 		}
 	}
 }
@@ -333,6 +406,22 @@ func (l *lane) up() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.client != nil
+}
+
+// takes reports whether put would take an ask.
+func (l *lane) takes() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.client != nil || l.fresh
+}
+
+// wasUsed reports whether anybody asked since it was called last.
+func (l *lane) wasUsed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.used
+	l.used = false
+	return was
 }
 
 // close ends the lane's senders and timer. Who still waits gets the fallback.

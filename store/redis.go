@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -15,6 +14,8 @@ type Options struct {
 	Server Server
 	// Prefix comes before the names of counters of the store's own.
 	Prefix string
+	// DialTimeout is how long a connection may take, handshakes and all. 0 means a second.
+	DialTimeout time.Duration
 	// Timeout is how long a caller waits for the store, at most.
 	Timeout time.Duration
 	// Jitter is the most that keys of fixed windows outlive these. 0 means a minute.
@@ -94,13 +95,16 @@ func (o *Options) fallBack(now limiter.Time, b *limiter.Batch) error {
 // A Store decides charges in Redis or Valkey. Its methods may be called concurrently. Run must run.
 type Store struct {
 	options Options
-	lane    *lane
+	fleet   *fleet
 }
 
 // New returns a store, which is away until [Store.Run] has reached its server.
 func New(options Options) (*Store, error) {
 	if options.Jitter == 0 {
 		options.Jitter = time.Minute
+	}
+	if options.DialTimeout == 0 {
+		options.DialTimeout = time.Second
 	}
 	if options.Timeout < time.Millisecond || options.Timeout > time.Second {
 		return nil, fmt.Errorf("store timeout of %v: must be 1ms to 1s", options.Timeout)
@@ -109,22 +113,12 @@ func New(options Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{options: options}
-	s.lane = newLane(&s.options, options.Server.String(), func(ctx context.Context) (*client, error) {
-		return dial(ctx, &s.options.Server)
-	})
+	s.fleet = newFleet(&s.options, &s.options.Server)
 	return s, nil
 }
 
 // Run keeps the store until ctx ends, and returns when all that it started has ended.
-func (s *Store) Run(ctx context.Context) {
-	var all sync.WaitGroup
-	for n := range senders {
-		all.Go(func() { s.lane.send(n) }) //nolint:contextcheck // close ends it
-	}
-	s.lane.probe(ctx)
-	s.lane.close()
-	all.Wait()
-}
+func (s *Store) Run(ctx context.Context) { s.fleet.run(ctx) }
 
 // Waiter waits for what a [Store] decides.
 type Waiter interface {
@@ -133,33 +127,50 @@ type Waiter interface {
 }
 
 // Up reports whether the store answers.
-func (s *Store) Up() bool { return s.lane.up() }
+func (s *Store) Up() bool { return s.fleet.up() }
 
 // Decide decides b, or begins to and reports false: then it calls w.Decided once, maybe before it
-// returns, and has b until then. names are those of b's charges; the name of a fixed window lacks
+// returns, and has b and names until then. names are those of b's charges; the name of a fixed window lacks
 // the window's start. It decides within [Options.Timeout], or within b.Budget if that is less.
 func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) (done bool, err error) {
-	if !s.lane.up() {
-		return true, s.options.fallBack(s.lane.time(now), b)
+	if s.fleet.server.Nodes == nil {
+		return s.decide(s.fleet, 0, now, b, names, w, nil)
+	}
+	r := s.split(now, b, names)
+	if len(r.parts) == 1 {
+		f, slot := r.parts[0].fleet, r.parts[0].slot
+		r.free()
+		return s.decide(f, slot, now, b, names, w, nil)
+	}
+	r.begin(w)
+	return false, nil
+}
+
+// decide is Decide for charges whose counters are all in one slot of f. They may be a part of a
+// request's.
+func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter, of *part) (done bool, err error) {
+	l := f.lane(slot)
+	if l == nil || !l.takes() {
+		return true, s.options.fallBack(f.time(now), b)
 	}
 	a := newAsk()
-	a.call.encode(s.lane.time(now), b, names, s.options.Jitter)
-	a.now, a.batch, a.waiter = now, b, w
+	a.call.encode(f.time(now), b, names, s.options.Jitter)
+	a.now, a.batch, a.waiter, a.part, a.slot = now, b, w, of, slot
 	wait := s.options.Timeout
 	if b.Budget > 0 {
 		wait = min(wait, b.Budget)
 	}
-	if !s.send(a, wait) {
-		return true, s.options.fallBack(s.lane.time(now), b)
+	if !a.send(l, wait) {
+		return true, s.options.fallBack(f.time(now), b)
 	}
 	return false, nil
 }
 
-// send queues a, which waits so long at most. It reports false if the store is away.
-func (s *Store) send(a *ask, wait time.Duration) bool {
+// send queues a in l, where it waits so long at most. It reports false if the lane is away.
+func (a *ask) send(l *lane, wait time.Duration) bool {
 	a.since = clock()
 	a.until = a.since.Add(wait)
-	return s.lane.put(a)
+	return l != nil && l.put(a)
 }
 
 // adopt has the mirror know in what state the store has left b's counters at its time now. left is
@@ -174,6 +185,3 @@ func (o *Options) adopt(now limiter.Time, b *limiter.Batch, left *limiter.State)
 		o.Table.Adopt(now, b, i, left)
 	}
 }
-
-// time is the store's time at ours, as far as is known.
-func (l *lane) time(now limiter.Time) limiter.Time { return now + limiter.Time(l.offset.Load()) }

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -28,7 +27,7 @@ func TestACL(t *testing.T) {
 	for _, binary := range storetest.Binaries(t) {
 		srv := storetest.StartBinary(t, binary)
 		srv.Must(append([]string{"ACL", "SETUSER", "sluice"}, acl...)...)
-		c, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, User: "sluice", Password: "secret"})
+		c, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Auth: Auth{User: "sluice", Password: "secret"}}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +41,7 @@ func TestACL(t *testing.T) {
 			srv.Must("FLUSHALL")
 		}
 		c.close()
-		if _, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, User: "sluice", Password: "another"}); kindOf(err) != Refused {
+		if _, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Auth: Auth{User: "sluice", Password: "another"}}, time.Second); kindOf(err) != Refused {
 			t.Errorf("a wrong password: %v, of kind %q, want %q", err, kindOf(err), Refused)
 		}
 	}
@@ -60,7 +59,7 @@ func TestPasswordIsReadAnew(t *testing.T) {
 	srv.Must(append([]string{"ACL", "SETUSER", "sluice"}, acl...)...)
 	write("sluice:secret\n")
 	to := at(srv)
-	to.AuthFile = file
+	to.Auth.File = file
 	var mu sync.Mutex
 	line := ""
 	s := runStore(t, Options{Server: to, Log: Log{Away: func(_ string, kind Kind, err error, remedy string) {
@@ -127,7 +126,7 @@ func TestTLS(t *testing.T) {
 	write(files.Key, mine.Key)
 	to := Server{Network: "tcp", Address: address, TLS: &TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}}
 	reach := func(to Server) error {
-		c, err := dial(context.Background(), &to)
+		c, err := dial(context.Background(), &to, time.Second)
 		if err != nil {
 			return err
 		}
@@ -168,34 +167,5 @@ func TestTLS(t *testing.T) {
 	write(files.CA, []byte("no certificate"))
 	if err := reach(to); err == nil || !strings.Contains(err.Error(), files.CA) {
 		t.Errorf("with a broken file: %v, want an error that names it", err)
-	}
-}
-
-func TestParseURL(t *testing.T) {
-	for text, want := range map[string]Server{
-		"redis://h":               {Network: "tcp", Address: "h:6379"},
-		"redis://u:p@h:1/3":       {Network: "tcp", Address: "h:1", User: "u", Password: "p", Database: 3},
-		"redis://:p@[::1]:1":      {Network: "tcp", Address: "[::1]:1", Password: "p"},
-		"rediss://h:1":            {Network: "tcp", Address: "h:1", TLS: &TLS{}},
-		"unix:///run/valkey.sock": {Network: "unix", Address: "/run/valkey.sock"},
-	} {
-		if got, err := ParseURL(text); err != nil || !cmp.Equal(got, want) {
-			t.Errorf("ParseURL(%q) = %+v, %v, want %+v", text, got, err, want)
-		}
-	}
-	for text, want := range map[string]string{
-		"redis://u:geheim@h:x":       "it is none",
-		"redis://u:geheim@/1":        "has no host",
-		"redis://u:geheim@h/db":      "must be a number",
-		"redis://u:geheim@h?x=1":     "parameters",
-		"memcache://u:geheim@h":      "scheme \"memcache\" is not known; must be redis://",
-		"redis+cluster://u:geheim@h": "is not known",
-		"h:6379":                     "",
-		"":                           "scheme",
-		"unix://host/path":           "needs a path",
-	} {
-		if _, err := ParseURL(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim") {
-			t.Errorf("ParseURL(%q): %v, want %q and no password", text, err, want)
-		}
 	}
 }

@@ -12,19 +12,17 @@ import (
 // went away at the time now. A turn comes back only if no later one has been given out. It does
 // not wait for the store, and keeps neither b nor names.
 func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
-	a := newAsk()
-	defer func() { s.options.Table.Cancel(s.lane.time(now), b) }() // what the fallback decided, or the mirror holds
-	at := s.lane.time(now)
-	a.call.reset()
 	for i := range b.Decisions {
 		if b.Decisions[i].Wait > 0 {
-			a.call.cancel(at, b, i, names[i])
+			f, slot := s.slotOf(now, &b.Charges[i], names[i])
+			a := newAsk()
+			a.call.reset()
+			a.call.cancel(f.time(now), b, i, names[i])
+			a.slot = slot
+			a.send(f.lane(slot), s.options.Timeout)
 		}
 	}
-	if len(a.call.charges) == 0 {
-		return
-	}
-	s.send(a, s.options.Timeout)
+	s.options.Table.Cancel(s.fleet.time(now), b) // what the fallback decided, or the mirror holds
 }
 
 // cancel appends that charge i, which waits, gives its turn back.
@@ -53,12 +51,13 @@ func (d done) Decided(err error) { d <- err }
 func (s *Store) Reset(ctx context.Context, p *limiter.Policy, name []byte) (used uint64, err error) {
 	now := limiter.Time(clock().UnixNano())
 	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}
+	f, slot := s.slotOf(now, &b.Charges[0], name)
 	a := newAsk()
-	a.call.encode(s.lane.time(now), b, [][]byte{name}, s.options.Jitter)
+	a.call.encode(f.time(now), b, [][]byte{name}, s.options.Jitter)
 	a.call.args[a.call.charges[0].place+1] = "z"
 	answer := make(done, 1)
-	a.now, a.batch, a.waiter, a.strict = now, b, answer, true
-	if !s.send(a, s.options.Timeout) {
+	a.now, a.batch, a.waiter, a.strict, a.slot = now, b, answer, true, slot
+	if !a.send(f.lane(slot), s.options.Timeout) {
 		return 0, ErrAway
 	}
 	select {

@@ -94,8 +94,7 @@ func (c *call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	default:
 		at.algorithm, at.end = limiter.FixedWindow, p.WindowEnd(now)
 		start := len(c.buf)
-		c.buf = append(c.buf, name...)
-		c.buf = strconv.AppendInt(c.buf, int64(at.end-limiter.Time(p.Window))/int64(time.Second), 10)
+		c.buf = appendStart(append(c.buf, name...), p, now)
 		at.key, at.first = c.counter(c.since(start))
 	}
 	letter := letters[at.algorithm]
@@ -120,6 +119,11 @@ func (c *call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 		c.args = append(c.args, c.number(int64(at.end)/int64(time.Second)+late))
 	}
 	c.charges = append(c.charges, at)
+}
+
+// appendStart appends the start of p's fixed window at the time now.
+func appendStart(name []byte, p *limiter.Policy, now limiter.Time) []byte {
+	return strconv.AppendInt(name, int64(p.WindowEnd(now)-limiter.Time(p.Window))/int64(time.Second), 10)
 }
 
 var letters = [...]string{

@@ -15,21 +15,23 @@ import (
 
 // storeFlags say where counters are that replicas share.
 type storeFlags struct {
-	URL      string         `name:"store" placeholder:"URL" help:"Count in a Redis (6.2 or later) or Valkey, together with all sluices that do: redis://host:port/database, rediss://host:port/database or unix:///path. Default: in this process's memory."`
-	AuthFile string         `name:"store-auth-file" placeholder:"FILE" help:"The store's password, or user:password. Each new connection reads it anew."`
-	CA       string         `name:"store-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the store's certificate. Default: the system's."`
-	Cert     string         `name:"store-cert" placeholder:"FILE" help:"Certificate for the store, in PEM. Default none."`
-	Key      string         `name:"store-key" placeholder:"FILE" help:"Its key."`
-	Prefix   string         `name:"store-prefix" placeholder:"TEXT" help:"What the names of counters begin with in the store. Default nothing."`
-	Timeout  time.Duration  `name:"store-timeout" range:"1ms..1s" default:"10ms" placeholder:"TIME" help:"Longest wait for the store; what then holds is --store-fallback. Default 10ms."`
-	Fallback store.Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all. Default local."`
+	URL              string         `name:"store" placeholder:"URL" help:"Count in a Redis (6.2 or later) or Valkey, together with all sluices that do: redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss for TLS. Default: in this process's memory."`
+	AuthFile         string         `name:"store-auth-file" placeholder:"FILE" help:"The store's password, or user:password. Each new connection reads it anew."`
+	SentinelAuthFile string         `name:"store-sentinel-auth-file" placeholder:"FILE" help:"Sentinel's password, or user:password. Each new connection reads it anew."`
+	CA               string         `name:"store-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the store's certificate. Default: the system's."`
+	Cert             string         `name:"store-cert" placeholder:"FILE" help:"Certificate for the store, in PEM. Default none."`
+	Key              string         `name:"store-key" placeholder:"FILE" help:"Its key."`
+	Prefix           string         `name:"store-prefix" placeholder:"TEXT" help:"What the names of counters begin with in the store. Default nothing."`
+	Timeout          time.Duration  `name:"store-timeout" range:"1ms..1s" default:"10ms" placeholder:"TIME" help:"Longest wait for the store; what then holds is --store-fallback. Default 10ms."`
+	DialTimeout      time.Duration  `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Longest time that a connection to the store may take. No request waits for one. Default 1s."`
+	Fallback         store.Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all. Default local."`
 }
 
 // check returns what is wrong with the flags together.
 func (f *storeFlags) check(stateFile string) error {
 	if f.URL == "" {
 		for flag, value := range map[string]string{
-			"--store-auth-file": f.AuthFile, "--store-ca": f.CA, "--store-cert": f.Cert, "--store-key": f.Key, "--store-prefix": f.Prefix,
+			"--store-auth-file": f.AuthFile, "--store-sentinel-auth-file": f.SentinelAuthFile, "--store-ca": f.CA, "--store-cert": f.Cert, "--store-key": f.Key, "--store-prefix": f.Prefix,
 		} {
 			if value != "" {
 				return fmt.Errorf("%s needs --store: without it counters are in memory", flag)
@@ -45,10 +47,13 @@ func (f *storeFlags) check(stateFile string) error {
 		return fmt.Errorf("--store: %w", err)
 	}
 	if at.TLS == nil && (f.CA != "" || f.Cert != "" || f.Key != "") {
-		return errors.New("--store-ca, --store-cert and --store-key need a --store of the scheme rediss: others have no TLS")
+		return errors.New("--store-ca, --store-cert and --store-key need a --store whose scheme begins with rediss: others have no TLS")
+	}
+	if f.SentinelAuthFile != "" && at.Sentinels == nil {
+		return errors.New("--store-sentinel-auth-file needs a --store of the scheme redis+sentinel or rediss+sentinel")
 	}
 	if err := at.Check(); err != nil {
-		return flagError(err, "--store-auth-file", f.AuthFile, "--store-ca", f.CA, "--store-cert", f.Cert, "--store-key", f.Key)
+		return flagError(err, "--store-auth-file", f.AuthFile, "--store-sentinel-auth-file", f.SentinelAuthFile, "--store-ca", f.CA, "--store-cert", f.Cert, "--store-key", f.Key)
 	}
 	return nil
 }
@@ -59,7 +64,7 @@ func (f *storeFlags) server() (store.Server, error) {
 	if err != nil {
 		return at, err
 	}
-	at.AuthFile = f.AuthFile
+	at.Auth.File, at.SentinelAuth.File = f.AuthFile, f.SentinelAuthFile
 	if at.TLS != nil {
 		at.TLS.CA, at.TLS.Cert, at.TLS.Key = f.CA, f.Cert, f.Key
 	}
@@ -78,7 +83,7 @@ func (f *storeFlags) open(table *limiter.Table, logger *zap.Logger) (*store.Stor
 	}
 	logger.Info("counting in a store", zap.String("store", at.String()), zap.String("fallback", string(f.Fallback)))
 	return store.New(store.Options{
-		Server: at, Prefix: f.Prefix, Timeout: f.Timeout, Fallback: f.Fallback, Table: table,
+		Server: at, Prefix: f.Prefix, Timeout: f.Timeout, DialTimeout: f.DialTimeout, Fallback: f.Fallback, Table: table,
 		Log: store.Log{
 			Away: func(shard string, kind store.Kind, err error, remedy string) {
 				logger.Error("the store is away", zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), zap.String("remedy", remedy))

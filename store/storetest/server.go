@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,6 +77,7 @@ type Server struct {
 	tb     testing.TB
 	binary string
 	args   []string
+	conf   string // of a Sentinel: its file
 	cmd    *exec.Cmd
 }
 
@@ -87,13 +90,20 @@ func Start(tb testing.TB, args ...string) *Server {
 // StartBinary is Start for one of [Binaries].
 func StartBinary(tb testing.TB, binary string, args ...string) *Server {
 	tb.Helper()
+	s := newServer(tb, binary, args)
+	s.Run()
+	return s
+}
+
+// newServer returns a server that is not run yet.
+func newServer(tb testing.TB, binary string, args []string) *Server {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a port that is free
 	if err != nil {
 		tb.Fatal(err)
 	}
 	s := &Server{Addr: l.Addr().String(), Dir: tb.TempDir(), tb: tb, binary: binary, args: args}
 	_ = l.Close()
-	s.Run()
 	tb.Cleanup(func() {
 		s.Kill()
 		if tb.Failed() {
@@ -110,11 +120,13 @@ func (s *Server) Run() {
 	if s.cmd != nil {
 		return
 	}
-	_, port, _ := net.SplitHostPort(s.Addr)
 	args := append([]string{
-		"--port", port, "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "", "--appendonly", "no",
+		"--port", s.Port(), "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "", "--appendonly", "no",
 		"--logfile", filepath.Join(s.Dir, "log"),
 	}, s.args...)
+	if s.conf != "" {
+		args = []string{s.conf, "--sentinel"}
+	}
 	s.cmd = exec.Command(s.binary, args...) //nolint:gosec,noctx // a server of the developer's; Kill ends it
 	s.cmd.SysProcAttr = deathSignal()
 	if err := s.cmd.Start(); err != nil {
@@ -124,6 +136,12 @@ func (s *Server) Run() {
 		_, err := s.Command("PING")
 		return err == nil || strings.HasPrefix(err.Error(), "NOAUTH")
 	})
+}
+
+// Port is that of its address.
+func (s *Server) Port() string {
+	_, port, _ := net.SplitHostPort(s.Addr)
+	return port
 }
 
 // Kill ends the server at once. It may be started again with Run.
@@ -169,8 +187,13 @@ func (s *Server) Command(args ...string) (string, error) {
 	case strings.HasPrefix(line, "-"):
 		return "", errors.New(line[1:])
 	case strings.HasPrefix(line, "$") && line != "$-1":
-		text, err := r.ReadString('\n')
-		return strings.TrimSuffix(text, "\r\n"), err
+		n, err := strconv.Atoi(line[1:])
+		if err != nil {
+			return "", err
+		}
+		text := make([]byte, n)
+		_, err = io.ReadFull(r, text)
+		return string(text), err
 	}
 	return strings.TrimLeft(line, "+:"), nil
 }

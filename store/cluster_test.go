@@ -1,0 +1,149 @@
+package store
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// nodes is a server that is a cluster, of which the first node is known.
+func nodes(all []*storetest.Server) Server { return Server{Nodes: []string{all[0].Addr}} }
+
+// Two replicas on a cluster admit each limit once, to the hit, by requests of up to four descriptors.
+func TestClusterShare(t *testing.T) {
+	const day = 24 * time.Hour
+	policies := []*limiter.Policy{
+		{Algorithm: limiter.FixedWindow, Limit: 100, Window: limiter.MaxWindow},
+		{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 100},
+		{Algorithm: limiter.SlidingWindow, Limit: 100, Window: day, SubWindows: 10},
+		{Algorithm: limiter.SlidingLog, Limit: 100, Window: day},
+		{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: 99},
+	}
+	all := storetest.StartCluster(t, 3, false, time.Minute)
+	o := &told{}
+	stores := []*Store{runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny}), runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny})}
+	for _, s := range stores {
+		storetest.Eventually(t, "up", s.Up)
+	}
+	const counters = 20 // of each policy, in slots of all nodes
+	var admitted [counters * 5]atomic.Int64
+	var callers sync.WaitGroup
+	for _, s := range stores {
+		for n := range 8 {
+			callers.Go(func() {
+				var c caller
+				for i := range 20 * len(admitted) {
+					// Requests of one to four descriptors.
+					var charges []limiter.Charge
+					for k := range 1 + i%4 {
+						m := (i*(n+1) + k*7) % len(admitted)
+						charges = append(charges, hit(uint64(m+1), policies[m%5]))
+						charges[k].Group = int32(k)
+					}
+					if err := c.ask(s, charges...); err != nil {
+						t.Error(err)
+					}
+					for k := range charges {
+						if d := c.b.Decisions[k]; !d.Over && !d.Denied {
+							admitted[charges[k].ID.Lo-1].Add(1)
+						}
+					}
+				}
+			})
+		}
+	}
+	callers.Wait()
+	late := o.decided[byFallback] > 0 // on a machine that stood still for a second: hits may count without an answer
+	for n := range admitted {
+		if got := admitted[n].Load(); got > 100 || got < 100 && !late {
+			t.Errorf("counter %d: %d hits admitted by algorithm %d, want 100", n, got, policies[n%5].Algorithm)
+		}
+	}
+	if o.diverged > 0 || o.decided[byStore] == 0 {
+		t.Errorf("%d replies diverged, decided %v, want all by the store", o.diverged, o.decided)
+	}
+}
+
+// A group over many slots is charged as a whole or not at all, as soon as what it took from some has
+// come back; and all replies are what a table would say.
+func TestClusterGroups(t *testing.T) {
+	all := storetest.StartCluster(t, 3, false, time.Minute)
+	o := &told{}
+	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny})
+	storetest.Eventually(t, "up", s.Up)
+	const day = 24 * time.Hour
+	policies := []*limiter.Policy{
+		{Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow},
+		{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 8},
+		{Algorithm: limiter.SlidingWindow, Limit: 7, Window: day, SubWindows: 1},
+		{Algorithm: limiter.SlidingLog, Limit: 6, Window: day},
+		{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: 4},
+		{Algorithm: limiter.LeakyBucket, Limit: 1, Window: 10 * time.Second, MaxWait: time.Minute, MaxWaiting: 3},
+		{Algorithm: limiter.FixedWindow, Limit: 4, Window: limiter.MaxWindow, CountRefused: true},
+		{Algorithm: limiter.FixedWindow, Limit: 0, Window: limiter.MaxWindow},
+	}
+	random := rand.New(rand.NewPCG(18, 18))
+	table := newTable(t)
+	split := 0
+	for n := range 400 {
+		var charges []limiter.Charge
+		group, quota := int32(0), random.IntN(4) == 0
+		for range 1 + random.IntN(5) {
+			k := random.IntN(3 * len(policies))
+			c := hit(uint64(n/20*100+k+1), policies[k%len(policies)])
+			c.Hits, c.Group, c.Refund = []uint64{1, 1, 1, 2, 0, 5}[random.IntN(6)], group, random.IntN(10) == 0
+			c.Mode = []limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow}[random.IntN(3)]
+			if quota && random.IntN(2) == 0 {
+				c.Mode = limiter.Quota
+			}
+			charges = append(charges, c)
+			if random.IntN(3) == 0 {
+				group++
+			}
+		}
+		var c caller
+		if err := c.askWithin(s, patient, charges...); err != nil {
+			t.Fatal(err)
+		}
+		want := limiter.Batch{Charges: charges, Budget: patient}
+		table.Decide(limiter.Time(time.Now().UnixNano()), &want)
+		at := map[uint16]bool{}
+		for i := range charges {
+			got, want := &c.b.Decisions[i], &want.Decisions[i]
+			// The two decide at different times.
+			got.Reset, got.RetryAfter, want.Reset, want.RetryAfter = 0, 0, 0, 0
+			got.Wait, want.Wait = got.Wait.Round(time.Minute), want.Wait.Round(time.Minute)
+			_, slot := s.slotOf(0, &charges[i], c.names[i])
+			at[slot] = true
+		}
+		if diff := cmp.Diff(want.Decisions, c.b.Decisions); diff != "" || want.Denied != c.b.Denied {
+			t.Fatalf("request %d, store +, table -:\n%s\n%s", n, diff, describe(charges))
+		}
+		if len(at) > 1 {
+			split++
+		}
+		// What was given back is in the store soon.
+		for i := range charges {
+			look := charges[i]
+			look.Hits, look.Refund, look.Mode = 0, false, limiter.Shadow
+			storetest.Eventually(t, "what was taken in vain is given back", func() bool {
+				if err := c.askWithin(s, patient, look); err != nil {
+					t.Fatal(err)
+				}
+				want.Charges = append(want.Charges[:0], look)
+				table.Decide(limiter.Time(time.Now().UnixNano()), &want)
+				return want.Decisions[0].Before == c.b.Decisions[0].Before
+			})
+		}
+	}
+	if o.diverged > 0 || o.decided[byFallback] > 0 || split < 200 {
+		t.Errorf("%d replies diverged, decided %v, %d requests over slots, want many and none by the fallback", o.diverged, o.decided, split)
+	}
+}

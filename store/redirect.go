@@ -1,0 +1,84 @@
+package store
+
+import (
+	"net"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A cluster's node says of a slot that it does not have:
+//
+//	MOVED     where it is, for good
+//	ASK       where it is about to be: this key is there already, or is new
+//	TRYAGAIN  some of these keys are there already, and others not yet
+//
+// Keys that are asked for together make the last one likelier, so asks that were sent elsewhere by
+// the last two go alone from then on.
+
+const (
+	// mostHops is how often an ask is sent elsewhere, lest nodes that disagree play with it.
+	mostHops = 8
+	// pause is how long after TRYAGAIN an ask is sent once more.
+	pause = time.Millisecond
+)
+
+// A redirection is such an answer. Its address is empty for TRYAGAIN.
+type redirection struct {
+	address string
+	moved   bool
+}
+
+// redirected says where to ask instead after err. It reports false if that is no redirection.
+func redirected(err error) (to redirection, ok bool) {
+	word, rest, _ := strings.Cut(err.Error(), " ")
+	switch word {
+	case "TRYAGAIN":
+		return redirection{}, true
+	case "MOVED", "ASK":
+		_, address, _ := strings.Cut(rest, " ")
+		colon := strings.LastIndexByte(address, ':') // IPv6 comes without brackets
+		if colon < 0 {
+			return redirection{}, false
+		}
+		return redirection{net.JoinHostPort(address[:colon], address[colon+1:]), word == "MOVED"}, true
+	}
+	return redirection{}, false
+}
+
+// redirect sends the asks of r that are not decided where they belong.
+func (l *lane) redirect(r *run, to redirection) {
+	l.mu.Lock()
+	asks := slices.DeleteFunc(slices.Clone(r.asks), func(a *ask) bool { return !a.isOpen })
+	for _, a := range asks {
+		l.open.remove(a)
+	}
+	l.mu.Unlock()
+	target := l
+	if to.address != "" {
+		if strings.HasPrefix(to.address, ":") { // the host that was asked
+			host, _, _ := net.SplitHostPort(l.shard)
+			to.address = net.JoinHostPort(host, to.address[1:])
+		}
+		target = l.fleet.laneAt(to.address)
+		l.fleet.ask()
+	}
+	var late []*ask
+	for _, a := range asks {
+		a.hops++
+		a.since = clock() // the other lane is not slow because this one was asked before
+		if a.alone = a.alone || !to.moved; to.address == "" {
+			time.AfterFunc(pause, func() {
+				if !target.put(a) {
+					target.fallBack([]*ask{a})
+				}
+			})
+			continue
+		}
+		a.asking = !to.moved
+		if a.hops > mostHops || target == nil || !target.put(a) {
+			late = append(late, a)
+		}
+	}
+	l.fallBack(late)
+}

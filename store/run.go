@@ -1,0 +1,61 @@
+package store
+
+import "slices"
+
+// A run is what one run of the script decides: the asks of a batch, or on a cluster those of one
+// slot.
+type run struct {
+	asks    []*ask
+	charges int
+	message message
+	reply   reply
+	slot    uint16
+	alone   bool
+	asking  bool
+	unknown bool // the server lacks the script
+	err     error
+}
+
+// sort makes f.all the runs of f.asks.
+func (f *flight) sort() {
+	f.all = f.all[:0]
+	for _, a := range f.asks {
+		i := -1
+		if !a.alone {
+			i = slices.IndexFunc(f.all, func(r *run) bool { return r.slot == a.slot && !r.alone })
+		}
+		if i < 0 {
+			i = f.more(a)
+		}
+		r := f.all[i]
+		r.asks = append(r.asks, a)
+		r.message.add(&a.call)
+		r.charges += len(a.call.charges)
+	}
+}
+
+// more appends a run of a's kind, and returns its index.
+func (f *flight) more(a *ask) int {
+	n := len(f.all)
+	if n < cap(f.all) && f.all[:n+1][n] != nil {
+		f.all = f.all[:n+1]
+	} else {
+		f.all = append(f.all, &run{})
+	}
+	r := f.all[n]
+	clear(r.asks)
+	r.asks, r.charges, r.err = r.asks[:0], 0, nil
+	r.slot, r.alone, r.asking = a.slot, a.alone, a.asking
+	r.message.clear(0)
+	return n
+}
+
+// read has each ask know what its charges found.
+func (r *run) read() (err error) {
+	for _, a := range r.asks {
+		if a.found, err = r.reply.read(&r.message, &a.call, a.found); err != nil {
+			return &failure{Reply, err}
+		}
+	}
+	return nil
+}

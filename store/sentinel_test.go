@@ -1,0 +1,84 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// When a primary is replaced, whether it was killed or failover was asked for, the store is at the
+// new one by itself, and its old counters hold.
+func TestSentinel(t *testing.T) {
+	for name, replace := range map[string]func(t *testing.T, primary *storetest.Server, sentinels []*storetest.Server){
+		"killed": func(_ *testing.T, primary *storetest.Server, _ []*storetest.Server) { primary.Kill() },
+		"asked": func(t *testing.T, _ *storetest.Server, sentinels []*storetest.Server) {
+			t.Helper()
+			storetest.Eventually(t, "failover begins", func() bool {
+				_, err := sentinels[0].Command("SENTINEL", "FAILOVER", "main")
+				return err == nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			primary := storetest.Start(t)
+			replica := storetest.StartReplica(t, primary)
+			sentinels := storetest.StartSentinels(t, primary, 1, 3)
+			to := Server{Master: "main"}
+			for _, s := range sentinels {
+				to.Sentinels = append(to.Sentinels, s.Addr)
+			}
+			o := &told{}
+			s := runStore(t, Options{Server: to, Observer: o})
+			storetest.Eventually(t, "up", s.Up)
+			var c caller
+			once := hit(99, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: limiter.MaxWindow})
+			if err := c.ask(s, once); err != nil || c.b.Denied {
+				t.Fatal(err, c.b.Denied)
+			}
+			storetest.Eventually(t, "the replica has the counter", func() bool { return replica.Must("EVAL", oneCounter, "0") == "1" })
+			load(t, s)
+			replace(t, primary, sentinels)
+			storetest.Eventually(t, "the replica is asked", func() bool {
+				return s.Up() && s.fleet.lane(0).address() == replica.Addr
+			})
+			o.mu.Lock()
+			before := o.decided[byStore]
+			o.mu.Unlock()
+			storetest.Eventually(t, "the store decides again", func() bool {
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				return o.decided[byStore] > before
+			})
+			if err := c.ask(s, once); err != nil || !c.b.Denied {
+				t.Errorf("the counter is forgotten: %+v, %v", c.b.Decisions, err)
+			}
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			t.Logf("%d decided by the store, %d by the fallback", o.decided[byStore], o.decided[byFallback])
+			if o.diverged > 0 {
+				t.Errorf("%d replies diverged", o.diverged)
+			}
+		})
+	}
+}
+
+// oneCounter counts the keys of the counter 99.
+const oneCounter = `return #redis.call('KEYS', 's1{99}*')`
+
+// Sentinels that are cut off and still name a primary of yesterday are outvoted.
+func TestSentinelsVote(t *testing.T) {
+	old, now := storetest.Start(t), storetest.Start(t)
+	to := Server{Master: "main"}
+	for _, s := range storetest.StartSentinels(t, old, 0, 1) {
+		to.Sentinels = append(to.Sentinels, s.Addr)
+	}
+	for _, s := range storetest.StartSentinels(t, now, 0, 2) {
+		to.Sentinels = append(to.Sentinels, s.Addr)
+	}
+	s := runStore(t, Options{Server: to})
+	storetest.Eventually(t, "up", s.Up)
+	if at := s.fleet.lane(0).address(); at != now.Addr {
+		t.Errorf("at %s, want %s, of which most Sentinels know", at, now.Addr)
+	}
+}

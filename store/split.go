@@ -1,0 +1,239 @@
+package store
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A split is a request whose counters are in several slots, of which each is decided by itself. If
+// a part denies a group that has charges in others, the others give theirs back.
+type split struct {
+	store   *Store
+	batch   *limiter.Batch
+	waiter  Waiter
+	now     limiter.Time
+	parts   []*part // with memory to use again behind
+	where   []place // of each charge
+	pending atomic.Int32
+	left    limiter.State
+}
+
+// A place is a charge of a part.
+type place struct {
+	part   *part
+	charge int
+}
+
+// A part is the charges of a split in one slot.
+type part struct {
+	split *split
+	fleet *fleet
+	slot  uint16
+	batch limiter.Batch
+	names [][]byte
+	begun limiter.Time // what its fixed windows are of, by the store's clock
+	err   error
+
+	// What the store's reply was, nil if the fallback decided; and when.
+	ask *ask
+	at  limiter.Time
+}
+
+var splits = sync.Pool{New: func() any { return &split{} }}
+
+// split sorts the charges of b by slot.
+func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte) *split {
+	r, _ := splits.Get().(*split)
+	r.store, r.batch, r.now = s, b, now
+	quotas := -1 // the part with quota charges, or the count of parts if several have
+	for i := range b.Charges {
+		f, slot := s.slotOf(now, &b.Charges[i], names[i])
+		n := slices.IndexFunc(r.parts, func(p *part) bool { return p.fleet == f && p.slot == slot })
+		if n < 0 {
+			n = r.more(f, slot)
+		}
+		p := r.parts[n]
+		r.where = append(r.where, place{p, len(p.batch.Charges)})
+		p.batch.Charges, p.names = append(p.batch.Charges, b.Charges[i]), append(p.names, names[i])
+		if b.Charges[i].Mode == limiter.Quota {
+			if quotas >= 0 && quotas != n {
+				n = len(b.Charges)
+			}
+			quotas = n
+		}
+	}
+	for _, p := range r.parts {
+		// Whether another part's quota has room is known when all have been decided.
+		p.batch.QuotaPass = b.QuotaPass || quotas == len(b.Charges)
+		p.batch.Budget, p.batch.Clock, p.batch.Partition = b.Budget, b.Clock, b.Partition
+	}
+	return r
+}
+
+// more appends a part and returns its index.
+func (r *split) more(f *fleet, slot uint16) int {
+	n := len(r.parts)
+	if n < cap(r.parts) && r.parts[:n+1][n] != nil {
+		r.parts = r.parts[:n+1]
+	} else {
+		r.parts = append(r.parts, &part{split: r})
+	}
+	p := r.parts[n]
+	p.fleet, p.slot, p.begun = f, slot, f.time(r.now)
+	return n
+}
+
+// free lets r be used again.
+func (r *split) free() {
+	for _, p := range r.parts {
+		p.batch.Reset()
+		clear(p.names)
+		p.names, p.err = p.names[:0], nil
+		if p.ask != nil {
+			p.ask.free()
+			p.ask = nil
+		}
+	}
+	clear(r.where)
+	r.parts, r.where = r.parts[:0], r.where[:0]
+	r.batch, r.waiter = nil, nil
+	splits.Put(r)
+}
+
+// slotOf returns where a charge's counter is. The name of a fixed window lacks its start, which
+// counts where no braces say otherwise.
+func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*fleet, uint16) {
+	f := s.fleet
+	if f.server.Nodes == nil {
+		return f, 0
+	}
+	if _, tagged := tagOf(name); !tagged && isFixed(c.Policy) {
+		var room [256]byte // of most names
+		return f, slotOf(appendStart(append(room[:0], name...), c.Policy, f.time(now)))
+	}
+	return f, slotOf(name)
+}
+
+// begin has the parts of r decided, and w told.
+func (r *split) begin(w Waiter) {
+	r.waiter = w
+	r.pending.Store(int32(len(r.parts))) //nolint:gosec // charges are few
+	n := len(r.parts)
+	for i := range n { // after the last r may be another's
+		p := r.parts[i]
+		if done, err := r.store.decide(p.fleet, p.slot, r.now, &p.batch, p.names, p, p); done {
+			p.Decided(err)
+		}
+	}
+}
+
+// Decided implements [Waiter] for a part.
+func (p *part) Decided(err error) {
+	p.err = err
+	if p.split.pending.Add(-1) == 0 {
+		p.split.conclude()
+	}
+}
+
+// conclude decides the request when all of its parts have been decided, and frees r.
+func (r *split) conclude() {
+	var err error
+	for _, p := range r.parts {
+		if p.err != nil {
+			err = p.err
+		}
+	}
+	w := r.waiter
+	if err == nil {
+		r.together()
+		r.adopt()
+	}
+	r.free()
+	w.Decided(err)
+}
+
+// together makes the decisions of the request from those of the parts, as if they had been decided
+// together.
+func (r *split) together() {
+	b := r.batch
+	passed := !slices.ContainsFunc(b.Charges, func(c limiter.Charge) bool { return c.Mode == limiter.Quota }) || b.QuotaPass
+	for i, at := range r.where {
+		passed = passed || b.Charges[i].Mode == limiter.Quota && !at.part.batch.Decisions[at.charge].Over
+	}
+	b.Resize()
+	b.Denied, b.Wait = false, 0
+	var hi int
+	for lo := 0; lo < len(b.Charges); lo = hi {
+		denied := false
+		for hi = lo; hi < len(b.Charges) && b.Charges[hi].Group == b.Charges[lo].Group; hi++ {
+			at := r.where[hi]
+			denied = denied || at.part.batch.Decisions[at.charge].Denied || !passed && b.Charges[hi].Mode == limiter.Quota
+		}
+		for i := hi - 1; i >= lo; i-- {
+			at := r.where[i]
+			if denied && !at.part.batch.Decisions[at.charge].Denied {
+				at.deny()
+			}
+			b.Copy(i, &at.part.batch, at.charge)
+			b.Wait = max(b.Wait, b.Decisions[i].Wait)
+		}
+		b.Denied = b.Denied || denied
+	}
+	if b.Denied {
+		b.Wait = 0
+	}
+}
+
+// deny makes a charge one whose group was denied, and has the store give back what it took for it.
+func (at place) deny() {
+	p, i := at.part, at.charge
+	d := p.batch.Decisions[i]
+	var table *limiter.Table
+	if p.ask == nil {
+		table = p.split.store.options.Table
+	}
+	when := p.at
+	if p.ask == nil {
+		when = p.begun
+	}
+	var back *ask
+	if p.ask != nil && d.Wait > 0 {
+		back = newAsk()
+		back.call.reset()
+		back.call.cancel(when, &p.batch, i, p.names[i])
+	}
+	table.Deny(when, &p.batch, i)
+	if p.ask == nil || p.batch.Decisions[i].Charged == d.Charged {
+		return
+	}
+	if back == nil {
+		c := p.batch.Charges[i]
+		c.Hits, c.Refund, c.Mode = d.Charged, true, limiter.Enforce
+		back = newAsk()
+		back.call.encode(p.begun, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
+	}
+	back.slot = p.slot
+	back.send(p.fleet.lane(p.slot), p.split.store.options.Timeout) // else it stays charged
+}
+
+// adopt has the mirror know in what state the store has left the counters.
+func (r *split) adopt() {
+	for _, p := range r.parts {
+		if p.ask != nil {
+			r.store.options.adopt(p.at, &p.batch, &r.left)
+		}
+	}
+}
+
+// isFixed reports whether the name of p's counters has a window's start behind it.
+func isFixed(p *limiter.Policy) bool {
+	switch p.Algorithm {
+	case limiter.SlidingWindow, limiter.SlidingLog, limiter.TokenBucket, limiter.LeakyBucket:
+		return false
+	default:
+		return true
+	}
+}

@@ -1,0 +1,126 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// schemes are those of ParseURL.
+const schemes = "redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master " +
+	"or redis+cluster://host:port,host:port; or rediss, rediss+sentinel or rediss+cluster, with TLS"
+
+// ParseURL returns the server that a URL names, with user and password if need be. An error shows no
+// password.
+func ParseURL(text string) (Server, error) {
+	scheme, rest, found := strings.Cut(text, "://")
+	if !found {
+		return Server{}, errors.New("parse the store's URL: has no scheme; must be " + schemes)
+	}
+	hosts, path := rest, ""
+	if slash := strings.IndexByte(rest, '/'); slash >= 0 {
+		hosts, path = rest[:slash], rest[slash:]
+	}
+	account := ""
+	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
+		account, hosts = hosts[:at+1], hosts[at+1:]
+	}
+	list := strings.Split(hosts, ",")
+	u, err := url.Parse("redis://" + account + list[0] + path)
+	if err != nil { // whose text would show it all
+		return Server{}, errors.New("parse the store's URL: it is none; must be " + schemes)
+	}
+	shown := scheme + strings.TrimPrefix(strings.Replace(u.Redacted(), "@"+list[0], "@"+hosts, 1), "redis")
+	if account == "" {
+		shown = text
+	}
+	s, err := parsed(scheme, list, u)
+	if err != nil {
+		return Server{}, fmt.Errorf("parse %s: %w", shown, err)
+	}
+	return s, nil
+}
+
+// parsed is ParseURL for the parts of one: u has the user, the path and what follows it.
+func parsed(scheme string, hosts []string, u *url.URL) (s Server, err error) {
+	if u.RawQuery != "" || u.Fragment != "" {
+		return s, errors.New("parameters are not known; must be " + schemes)
+	}
+	s.Auth.User = u.User.Username()
+	s.Auth.Password, _ = u.User.Password()
+	plain, kind, _ := strings.Cut(scheme, "+")
+	switch {
+	case scheme == "unix":
+		if hosts[0] != "" || strings.Trim(u.Path, "/") == "" {
+			return s, errors.New("needs a path, as in unix:///run/valkey.sock")
+		}
+		s.Network, s.Address = "unix", u.Path
+		return s, nil
+	case plain == "rediss":
+		s.TLS = &TLS{}
+	case plain != "redis":
+		return s, fmt.Errorf("scheme %q is not known; must be %s", scheme, schemes)
+	}
+	path := strings.Trim(u.Path, "/")
+	switch kind {
+	case "":
+		if len(hosts) > 1 {
+			return s, errors.New("has several hosts; those of Sentinels begin with redis+sentinel, those of a cluster with redis+cluster")
+		}
+		s.Network = "tcp"
+		if s.Address, err = address(hosts[0], "6379"); err != nil {
+			return s, err
+		}
+	case "sentinel":
+		s.Master, path, _ = strings.Cut(path, "/")
+		if s.Master == "" {
+			return s, errors.New("has no name of the primary; must be redis+sentinel://host:port,host:port/master, with what Sentinel calls it")
+		}
+		if s.Sentinels, err = addresses(hosts, "26379"); err != nil {
+			return s, err
+		}
+	case "cluster":
+		if path != "" {
+			return s, fmt.Errorf("path %q is not known: clusters have one database", path)
+		}
+		s.Nodes, err = addresses(hosts, "6379")
+		return s, err
+	default:
+		return s, fmt.Errorf("scheme %q is not known; must be %s", scheme, schemes)
+	}
+	if path != "" {
+		if s.Database, err = strconv.Atoi(path); err != nil || s.Database < 0 {
+			return s, fmt.Errorf("database %q must be a number from 0 on", path)
+		}
+	}
+	return s, nil
+}
+
+// addresses are those of hosts.
+func addresses(hosts []string, port string) (all []string, err error) {
+	for _, host := range hosts {
+		one, err := address(host, port)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// address returns a host and its port, which is port if it has none.
+func address(host, port string) (string, error) {
+	u, err := url.Parse("redis://" + host)
+	switch {
+	case err != nil || u.Host != host:
+		return "", fmt.Errorf("host %q must be a name or an address, and a port", host)
+	case u.Hostname() == "":
+		return "", errors.New("has no host; must be " + schemes)
+	case u.Port() != "":
+		port = u.Port()
+	}
+	return net.JoinHostPort(u.Hostname(), port), nil
+}

@@ -1,0 +1,54 @@
+package store
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseURL(t *testing.T) {
+	for text, want := range map[string]Server{
+		"redis://h":               {Network: "tcp", Address: "h:6379"},
+		"redis://u:p@h:1/3":       {Network: "tcp", Address: "h:1", Auth: Auth{User: "u", Password: "p"}, Database: 3},
+		"redis://:p@[::1]:1":      {Network: "tcp", Address: "[::1]:1", Auth: Auth{Password: "p"}},
+		"redis://:a%40b%2C@h":     {Network: "tcp", Address: "h:6379", Auth: Auth{Password: "a@b,"}},
+		"rediss://h:1":            {Network: "tcp", Address: "h:1", TLS: &TLS{}},
+		"unix:///run/valkey.sock": {Network: "unix", Address: "/run/valkey.sock"},
+		"redis+sentinel://a,b:1,[::1]/main": {
+			Sentinels: []string{"a:26379", "b:1", "[::1]:26379"}, Master: "main",
+		},
+		"rediss+sentinel://u:p@a,b/main/2": {
+			Sentinels: []string{"a:26379", "b:26379"}, Master: "main", Database: 2, Auth: Auth{User: "u", Password: "p"}, TLS: &TLS{},
+		},
+		"redis+cluster://:p@a,b:1":  {Nodes: []string{"a:6379", "b:1"}, Auth: Auth{Password: "p"}},
+		"rediss+cluster://[::1]:1/": {Nodes: []string{"[::1]:1"}, TLS: &TLS{}},
+	} {
+		if got, err := ParseURL(text); err != nil || !cmp.Equal(got, want) {
+			t.Errorf("ParseURL(%q) = %+v, %v, want %+v", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"redis://u:geheim@h:x":           "it is none",
+		"redis://u:geheim@/1":            "has no host",
+		"redis://u:geheim@h/db":          "must be a number",
+		"redis://u:geheim@h?x=1":         "parameters",
+		"redis://u:geheim@a,b":           "parse redis://u:xxxxx@a,b: has several hosts; those of Sentinels begin with redis+sentinel",
+		"memcache://u:geheim@h":          "scheme \"memcache\" is not known; must be redis://",
+		"redis+proxy://h":                "scheme \"redis+proxy\" is not known",
+		"h:6379":                         "has no scheme",
+		"":                               "has no scheme",
+		"unix://host/path":               "needs a path",
+		"unix:///":                       "needs a path",
+		"redis+sentinel://u:geheim@a,b":  "parse redis+sentinel://u:xxxxx@a,b: has no name of the primary; must be redis+sentinel://host:port,host:port/master",
+		"redis+sentinel://a,,b/main":     "has no host",
+		"redis+sentinel://a,b:x/main":    "host \"b:x\" must be",
+		"redis+sentinel://a/main/db":     "database \"db\" must be a number",
+		"redis+cluster://u:geheim@a,b/3": "clusters have one database",
+		"rediss+cluster://":              "has no host",
+	} {
+		if _, err := ParseURL(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim") {
+			t.Errorf("ParseURL(%q): %v, want %q and no password", text, err, want)
+		}
+	}
+}
