@@ -71,12 +71,14 @@ func TestClusterShare(t *testing.T) {
 	}
 }
 
-// A group over many slots is charged as a whole or not at all, as soon as what it took from some has
+// A group over many slots, and two stores, is charged as a whole or not at all, as soon as what it took from some has
 // come back; and all replies are what a table would say.
 func TestClusterGroups(t *testing.T) {
 	all := storetest.StartCluster(t, 3, false, time.Minute)
+	perSecond := storetest.Start(t)
+	seconds := at(perSecond)
 	o := &told{}
-	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny})
+	s := runStore(t, Options{Server: nodes(all), PerSecond: &seconds, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	const day = 24 * time.Hour
 	policies := []*limiter.Policy{
@@ -88,6 +90,8 @@ func TestClusterGroups(t *testing.T) {
 		{Algorithm: limiter.LeakyBucket, Limit: 1, Window: 10 * time.Second, MaxWait: time.Minute, MaxWaiting: 3},
 		{Algorithm: limiter.FixedWindow, Limit: 4, Window: limiter.MaxWindow, CountRefused: true},
 		{Algorithm: limiter.FixedWindow, Limit: 0, Window: limiter.MaxWindow},
+		{Algorithm: limiter.FixedWindow, Limit: 0, Window: time.Second},
+		{Algorithm: limiter.TokenBucket, Limit: 0, Window: time.Second, Burst: 3},
 	}
 	random := rand.New(rand.NewPCG(18, 18))
 	table := newTable(t)
@@ -114,14 +118,18 @@ func TestClusterGroups(t *testing.T) {
 		}
 		want := limiter.Batch{Charges: charges, Budget: patient}
 		table.Decide(limiter.Time(time.Now().UnixNano()), &want)
-		at := map[uint16]bool{}
+		type place struct {
+			f    *fleet
+			slot uint16
+		}
+		at := map[place]bool{}
 		for i := range charges {
 			got, want := &c.b.Decisions[i], &want.Decisions[i]
 			// The two decide at different times.
 			got.Reset, got.RetryAfter, want.Reset, want.RetryAfter = 0, 0, 0, 0
 			got.Wait, want.Wait = got.Wait.Round(time.Minute), want.Wait.Round(time.Minute)
-			_, slot := s.slotOf(0, &charges[i], c.names[i])
-			at[slot] = true
+			f, slot := s.slotOf(0, &charges[i], c.names[i])
+			at[place{f, slot}] = true
 		}
 		if diff := cmp.Diff(want.Decisions, c.b.Decisions); diff != "" || want.Denied != c.b.Denied {
 			t.Fatalf("request %d, store +, table -:\n%s\n%s", n, diff, describe(charges))

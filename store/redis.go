@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -12,6 +13,8 @@ import (
 type Options struct {
 	// Server is where the store is.
 	Server Server
+	// PerSecond is where limits of one second are. Nil means with the others.
+	PerSecond *Server
 	// Prefix comes before the names of counters of the store's own.
 	Prefix string
 	// DialTimeout is how long a connection may take, handshakes and all. 0 means a second.
@@ -94,8 +97,10 @@ func (o *Options) fallBack(now limiter.Time, b *limiter.Batch) error {
 
 // A Store decides charges in Redis or Valkey. Its methods may be called concurrently. Run must run.
 type Store struct {
-	options Options
-	fleet   *fleet
+	options   Options
+	fleet     *fleet
+	perSecond *fleet // nil without
+	plain     bool   // all counters are in one slot
 }
 
 // New returns a store, which is away until [Store.Run] has reached its server.
@@ -114,11 +119,22 @@ func New(options Options) (*Store, error) {
 	}
 	s := &Store{options: options}
 	s.fleet = newFleet(&s.options, &s.options.Server)
+	s.plain = options.PerSecond == nil && options.Server.Nodes == nil
+	if options.PerSecond != nil {
+		s.perSecond = newFleet(&s.options, options.PerSecond)
+	}
 	return s, nil
 }
 
 // Run keeps the store until ctx ends, and returns when all that it started has ended.
-func (s *Store) Run(ctx context.Context) { s.fleet.run(ctx) }
+func (s *Store) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	if s.perSecond != nil {
+		all.Go(func() { s.perSecond.run(ctx) })
+	}
+	s.fleet.run(ctx)
+	all.Wait()
+}
 
 // Waiter waits for what a [Store] decides.
 type Waiter interface {
@@ -127,13 +143,13 @@ type Waiter interface {
 }
 
 // Up reports whether the store answers.
-func (s *Store) Up() bool { return s.fleet.up() }
+func (s *Store) Up() bool { return s.fleet.up() && (s.perSecond == nil || s.perSecond.up()) }
 
 // Decide decides b, or begins to and reports false: then it calls w.Decided once, maybe before it
 // returns, and has b and names until then. names are those of b's charges; the name of a fixed window lacks
 // the window's start. It decides within [Options.Timeout], or within b.Budget if that is less.
 func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) (done bool, err error) {
-	if s.fleet.server.Nodes == nil {
+	if s.plain {
 		return s.decide(s.fleet, 0, now, b, names, w, nil)
 	}
 	r := s.split(now, b, names)

@@ -4,11 +4,12 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// A split is a request whose counters are in several slots, of which each is decided by itself. If
+// A split is a request whose counters are in several slots, or in two stores, of which each is decided by itself. If
 // a part denies a group that has charges in others, the others give theirs back.
 type split struct {
 	store   *Store
@@ -103,10 +104,13 @@ func (r *split) free() {
 	splits.Put(r)
 }
 
-// slotOf returns where a charge's counter is. The name of a fixed window lacks its start, which
+// slotOf returns where a charge's counter is: the store, and its slot on a cluster. The name of a fixed window lacks its start, which
 // counts where no braces say otherwise.
 func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*fleet, uint16) {
 	f := s.fleet
+	if s.perSecond != nil && c.Policy.Window == time.Second {
+		f = s.perSecond
+	}
 	if f.server.Nodes == nil {
 		return f, 0
 	}

@@ -15,60 +15,86 @@ import (
 
 // storeFlags say where counters are that replicas share.
 type storeFlags struct {
-	URL              string         `name:"store" placeholder:"URL" help:"Count in a Redis (6.2 or later) or Valkey, together with all sluices that do: redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss for TLS. Default: in this process's memory."`
-	AuthFile         string         `name:"store-auth-file" placeholder:"FILE" help:"The store's password, or user:password. Each new connection reads it anew."`
-	SentinelAuthFile string         `name:"store-sentinel-auth-file" placeholder:"FILE" help:"Sentinel's password, or user:password. Each new connection reads it anew."`
-	CA               string         `name:"store-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the store's certificate. Default: the system's."`
-	Cert             string         `name:"store-cert" placeholder:"FILE" help:"Certificate for the store, in PEM. Default none."`
-	Key              string         `name:"store-key" placeholder:"FILE" help:"Its key."`
-	Prefix           string         `name:"store-prefix" placeholder:"TEXT" help:"What the names of counters begin with in the store. Default nothing."`
-	Timeout          time.Duration  `name:"store-timeout" range:"1ms..1s" default:"10ms" placeholder:"TIME" help:"Longest wait for the store; what then holds is --store-fallback. Default 10ms."`
-	DialTimeout      time.Duration  `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Longest time that a connection to the store may take. No request waits for one. Default 1s."`
-	Fallback         store.Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all. Default local."`
+	URL                       string         `name:"store" placeholder:"URL" help:"Count in a Redis (6.2 or later) or Valkey, together with all sluices that do: redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss for TLS. Default: in this process's memory."`
+	AuthFile                  string         `name:"store-auth-file" placeholder:"FILE" help:"The store's password, or user:password. Each new connection reads it anew."`
+	SentinelAuthFile          string         `name:"store-sentinel-auth-file" placeholder:"FILE" help:"Sentinel's password, or user:password. Each new connection reads it anew."`
+	PerSecond                 string         `name:"store-per-second" placeholder:"URL" help:"Another store, for limits of one second. Default: they are with the others."`
+	PerSecondAuthFile         string         `name:"store-per-second-auth-file" placeholder:"FILE" help:"Its password, or user:password. Each new connection reads it anew."`
+	PerSecondSentinelAuthFile string         `name:"store-per-second-sentinel-auth-file" placeholder:"FILE" help:"The password of its Sentinel, or user:password. Each new connection reads it anew."`
+	CA                        string         `name:"store-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the store's certificate. Default: the system's."`
+	Cert                      string         `name:"store-cert" placeholder:"FILE" help:"Certificate for the store, in PEM. Default none."`
+	Key                       string         `name:"store-key" placeholder:"FILE" help:"Its key."`
+	Prefix                    string         `name:"store-prefix" placeholder:"TEXT" help:"What the names of counters begin with in the store. Default nothing."`
+	Timeout                   time.Duration  `name:"store-timeout" range:"1ms..1s" default:"10ms" placeholder:"TIME" help:"Longest wait for the store; what then holds is --store-fallback. Default 10ms."`
+	DialTimeout               time.Duration  `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Longest time that a connection to the store may take. No request waits for one. Default 1s."`
+	Fallback                  store.Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all. Default local."`
+}
+
+// A storeURL is a flag that says where a store is, and those that have its passwords.
+type storeURL struct{ name, url, authFile, sentinelAuthFile string }
+
+// urls returns the flags of the store, and of the one for limits of one second.
+func (f *storeFlags) urls() []storeURL {
+	return []storeURL{
+		{"--store", f.URL, f.AuthFile, f.SentinelAuthFile},
+		{"--store-per-second", f.PerSecond, f.PerSecondAuthFile, f.PerSecondSentinelAuthFile},
+	}
 }
 
 // check returns what is wrong with the flags together.
 func (f *storeFlags) check(stateFile string) error {
 	if f.URL == "" {
 		for flag, value := range map[string]string{
-			"--store-auth-file": f.AuthFile, "--store-sentinel-auth-file": f.SentinelAuthFile, "--store-ca": f.CA, "--store-cert": f.Cert, "--store-key": f.Key, "--store-prefix": f.Prefix,
+			"--store-per-second": f.PerSecond, "--store-ca": f.CA, "--store-cert": f.Cert, "--store-key": f.Key, "--store-prefix": f.Prefix,
 		} {
 			if value != "" {
 				return fmt.Errorf("%s needs --store: without it counters are in memory", flag)
 			}
 		}
-		return nil
 	}
-	if stateFile != "" {
+	if f.URL != "" && stateFile != "" {
 		return errors.New("--state-file does not go with --store: counters are in the store, which keeps them over a restart")
 	}
-	at, err := f.server()
-	if err != nil {
-		return fmt.Errorf("--store: %w", err)
+	secure := false
+	for _, u := range f.urls() {
+		at, err := f.server(u)
+		if err != nil {
+			return err
+		}
+		secure = secure || at != nil && at.TLS != nil
 	}
-	if at.TLS == nil && (f.CA != "" || f.Cert != "" || f.Key != "") {
+	if !secure && (f.CA != "" || f.Cert != "" || f.Key != "") {
 		return errors.New("--store-ca, --store-cert and --store-key need a --store whose scheme begins with rediss: others have no TLS")
-	}
-	if f.SentinelAuthFile != "" && at.Sentinels == nil {
-		return errors.New("--store-sentinel-auth-file needs a --store of the scheme redis+sentinel or rediss+sentinel")
-	}
-	if err := at.Check(); err != nil {
-		return flagError(err, "--store-auth-file", f.AuthFile, "--store-sentinel-auth-file", f.SentinelAuthFile, "--store-ca", f.CA, "--store-cert", f.Cert, "--store-key", f.Key)
 	}
 	return nil
 }
 
-// server returns what is needed to reach the store.
-func (f *storeFlags) server() (store.Server, error) {
-	at, err := store.ParseURL(f.URL)
-	if err != nil {
-		return at, err
+// server returns what is needed to reach the store of u, nil without one.
+func (f *storeFlags) server(u storeURL) (*store.Server, error) {
+	if u.url == "" {
+		for flag, value := range map[string]string{u.name + "-auth-file": u.authFile, u.name + "-sentinel-auth-file": u.sentinelAuthFile} {
+			if value != "" {
+				return nil, fmt.Errorf("%s needs %s: without it there is nothing to show a password to", flag, u.name)
+			}
+		}
+		return nil, nil //nolint:nilnil // that is no store
 	}
-	at.Auth.File, at.SentinelAuth.File = f.AuthFile, f.SentinelAuthFile
+	at, err := store.ParseURL(u.url)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", u.name, err)
+	}
+	if u.sentinelAuthFile != "" && at.Sentinels == nil {
+		return nil, fmt.Errorf("%s-sentinel-auth-file needs a %s of the scheme redis+sentinel or rediss+sentinel", u.name, u.name)
+	}
+	at.Auth.File, at.SentinelAuth.File = u.authFile, u.sentinelAuthFile
 	if at.TLS != nil {
 		at.TLS.CA, at.TLS.Cert, at.TLS.Key = f.CA, f.Cert, f.Key
 	}
-	return at, nil
+	if err := at.Check(); err != nil {
+		return nil, flagError(err, u.name+"-auth-file", u.authFile, u.name+"-sentinel-auth-file", u.sentinelAuthFile,
+			"--store-ca", f.CA, "--store-cert", f.Cert, "--store-key", f.Key)
+	}
+	return &at, nil
 }
 
 // open returns the store, nil without one. The caller runs it. Table is what decides while the
@@ -77,13 +103,20 @@ func (f *storeFlags) open(table *limiter.Table, logger *zap.Logger) (*store.Stor
 	if f.URL == "" {
 		return nil, nil //nolint:nilnil // counters are in memory
 	}
-	at, err := f.server()
-	if err != nil {
-		return nil, fmt.Errorf("--store: %w", err)
+	var at [2]*store.Server
+	for i, u := range f.urls() {
+		var err error
+		if at[i], err = f.server(u); err != nil {
+			return nil, err
+		}
 	}
-	logger.Info("counting in a store", zap.String("store", at.String()), zap.String("fallback", string(f.Fallback)))
+	about := []zap.Field{zap.Stringer("store", at[0]), zap.String("fallback", string(f.Fallback))}
+	if at[1] != nil {
+		about = append(about, zap.Stringer("per_second", at[1]))
+	}
+	logger.Info("counting in a store", about...)
 	return store.New(store.Options{
-		Server: at, Prefix: f.Prefix, Timeout: f.Timeout, DialTimeout: f.DialTimeout, Fallback: f.Fallback, Table: table,
+		Server: *at[0], PerSecond: at[1], Prefix: f.Prefix, Timeout: f.Timeout, DialTimeout: f.DialTimeout, Fallback: f.Fallback, Table: table,
 		Log: store.Log{
 			Away: func(shard string, kind store.Kind, err error, remedy string) {
 				logger.Error("the store is away", zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), zap.String("remedy", remedy))

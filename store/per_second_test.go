@@ -1,0 +1,56 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// Limits of one second are in the second store, all others in the first. While one is away the fallback
+// decides its charges, and the other store the rest.
+func TestPerSecond(t *testing.T) {
+	first, second := storetest.Start(t), storetest.Start(t)
+	to := at(second)
+	o := &told{}
+	s := runStore(t, Options{Server: at(first), PerSecond: &to, Observer: o, Fallback: Deny})
+	storetest.Eventually(t, "up", s.Up)
+	charges := []limiter.Charge{
+		hit(1, plenty), // a second's
+		hit(2, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow}),
+		hit(3, &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: 2 * time.Second, Burst: 1 << 31}),
+	}
+	for i := range charges {
+		charges[i].Group = int32(i)
+	}
+	var c caller
+	if err := c.ask(s, charges...); err != nil || c.b.Denied {
+		t.Fatal(err, c.b.Denied)
+	}
+	const keys = `return #redis.call('KEYS', 's1{?}*')`
+	if n, m := first.Must("EVAL", keys, "0"), second.Must("EVAL", keys, "0"); n != "2" || m != "1" {
+		t.Errorf("%s counters in the first store, %s in the second, want 2 and 1", n, m)
+	}
+	second.Kill()
+	storetest.Eventually(t, "the second is away", func() bool {
+		_ = c.ask(s, charges[0])
+		return !s.Up()
+	})
+	if err := c.ask(s, charges...); err != nil || !c.b.Decisions[0].Over || c.b.Decisions[1].Over || c.b.Decisions[2].Over {
+		t.Errorf("decided %+v, %v, want the first alone to be denied by the fallback", c.b.Decisions, err)
+	}
+	// As one group they are denied, and the first store gives back what it took.
+	before := c.b.Decisions[1].Before
+	for i := range charges {
+		charges[i].Group = 0
+	}
+	if err := c.ask(s, charges...); err != nil || !c.b.Denied || c.b.Decisions[1].Charged != 0 || !c.b.Decisions[1].Denied {
+		t.Errorf("decided %+v, %v, want the group to be denied", c.b.Decisions, err)
+	}
+	look := charges[1]
+	look.Hits = 0
+	storetest.Eventually(t, "what was taken is given back", func() bool {
+		return c.ask(s, look) == nil && c.b.Decisions[0].Before == before+1
+	})
+}
