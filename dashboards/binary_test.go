@@ -60,6 +60,7 @@ var shown = sync.OnceValues(func() (exposition, error) {
 	for _, args := range [][]string{
 		{"--config", config, "--statsd-addr", "127.0.0.1:1", "--statsd-protocol", "udp", "--state-file", filepath.Join(dir, "state")},
 		append([]string{"--xds-addr", "127.0.0.1:1", "--start-without-rules"}, files...),
+		{"--config", config, "--store", "redis://127.0.0.1:1"},
 	} {
 		if err := all.add(ctx, binary, args); err != nil {
 			return nil, err

@@ -115,6 +115,23 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceReplicasDisagree", "old and new pods of a roll-out disagree", []string{
 			info("j", "web-7d4f9c8b6d-x2x4z", "a"), info("j", "web-5c6d7f8g9h-bbbbb", "b"),
 		}, []string{`{job="j", namespace="shop", workload="web"}`}},
+		{"SluiceStoreAway", "one shard of two", []string{
+			`sluice_store_up{instance="a",shard="r1"} 0x200`, `sluice_store_up{instance="a",shard="r2"} 1x200`,
+		}, []string{`{__name__="sluice_store_up", instance="a", shard="r1"}`}},
+		{"SluiceStoreAway", "it was away and is back", []string{
+			`sluice_store_up{instance="a",shard="r1"} 0x110 1x90`,
+		}, nil},
+		{"SluiceStoreSlow", "half of all batches", []string{
+			`sluice_store_batch_seconds_bucket{instance="a",le="0.005"} 0+50x200`, `sluice_store_batch_seconds_bucket{instance="a",le="+Inf"} 0+100x200`,
+			`sluice_store_batch_seconds_bucket{instance="a",le="0.01"} 0+100x200`,
+		}, []string{`{instance="a"}`}},
+		{"SluiceStoreSlow", "none", []string{
+			`sluice_store_batch_seconds_bucket{instance="a",le="0.005"} 0+100x200`, `sluice_store_batch_seconds_bucket{instance="a",le="+Inf"} 0+100x200`,
+		}, nil},
+		{"SluiceStoreClock", "two seconds behind", []string{`sluice_store_clock_offset_seconds{instance="a"} -2x200`}, []string{`{instance="a"}`}},
+		{"SluiceStoreClock", "as good as NTP", []string{`sluice_store_clock_offset_seconds{instance="a"} 0.02x200`}, nil},
+		{"SluiceStoreDiverges", "once", []string{`sluice_store_divergence_total{instance="a"} 0x115 1x85`}, []string{`{instance="a"}`}},
+		{"SluiceStoreDiverges", "never", []string{`sluice_store_divergence_total{instance="a"} 0x200`}, nil},
 		{"SluiceReplicasDisagree", "pods of a StatefulSet and of a DaemonSet", []string{
 			info("j", "db-0", "a"), info("j", "db-1", "b"), info("j", "node-x2x4z", "c"), info("j", "node-bbbbb", "d"),
 		}, []string{`{job="j", namespace="shop", workload="db"}`, `{job="j", namespace="shop", workload="node"}`}},

@@ -41,12 +41,10 @@ func (l *lane) probe(ctx context.Context) {
 			c.close()
 			return
 		}
-		l.options.observe().Up(l.shard, true)
 		select {
 		case <-ctx.Done():
 			return
 		case gone := <-l.lost:
-			l.options.observe().Up(l.shard, false)
 			l.options.observe().Failed(l.shard, gone.why.kind)
 			l.options.Log.away(l.shard, gone.why)
 			gone.client.close() // which ends what waits for it

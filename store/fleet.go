@@ -158,6 +158,17 @@ func (f *fleet) laneAt(address string) *lane {
 	return l
 }
 
+// shards returns the names of f's lanes while it runs, and whether each is up.
+func (f *fleet) shards() map[string]bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make(map[string]bool, len(f.lanes))
+	for name, b := range f.lanes {
+		all[name] = b.lane.up()
+	}
+	return all
+}
+
 // up reports whether all of f answers.
 func (f *fleet) up() bool {
 	next := 0

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -39,8 +40,6 @@ type Observer interface {
 	Batch(shard string, took time.Duration, charges int)
 	// Failed tells of a batch or a probe that failed.
 	Failed(shard string, kind Kind)
-	// Up tells that a shard is there or away.
-	Up(shard string, up bool)
 	// Decided tells by what a number of charges were decided.
 	Decided(by string, charges int)
 	// Diverged tells that the store admitted another number than its reply says: a bug.
@@ -71,14 +70,17 @@ func (l *Log) back(shard string, after time.Duration) {
 // By what charges were decided.
 const (
 	byStore    = "store"
+	byMemory   = "memory"
 	byFallback = "fallback"
 )
+
+// Deciders are all of these, for metrics.
+var Deciders = []string{byStore, byMemory, byFallback}
 
 type silent struct{}
 
 func (silent) Batch(string, time.Duration, int) {}
 func (silent) Failed(string, Kind)              {}
-func (silent) Up(string, bool)                  {}
 func (silent) Decided(string, int)              {}
 func (silent) Diverged(string)                  {}
 
@@ -140,6 +142,19 @@ func (s *Store) Run(ctx context.Context) {
 type Waiter interface {
 	// Decided is called with the error in place of a decision, or nil. It does not block.
 	Decided(err error)
+}
+
+// Offset returns by how much the store's clock is ahead of this machine's, as the last reply tells; 0
+// before the first.
+func (s *Store) Offset() time.Duration { return time.Duration(s.fleet.offset.Load()) }
+
+// Shards returns the addresses of the primaries, and whether each answers.
+func (s *Store) Shards() map[string]bool {
+	all := s.fleet.shards()
+	if s.perSecond != nil {
+		maps.Copy(all, s.perSecond.shards())
+	}
+	return all
 }
 
 // Up reports whether the store answers.

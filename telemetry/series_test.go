@@ -25,6 +25,8 @@ func everySeries(t *testing.T, m *Metrics) {
 	m.XDS()
 	m.Carry("own")
 	m.State()
+	m.Store([]string{"store", "memory", "fallback"}, []string{"timeout"},
+		func() map[string]bool { return map[string]bool{"redis:6379": true} }, func() time.Duration { return 0 })
 	all(m.Rules, []string{"d"}, RuleLimit{
 		Key: RuleKey{Domain: "d", Rule: "k_v.l", Key1: "k_v", Key2: "l", Limit: "60/minute"}, Requests: 60, Window: time.Minute,
 	})

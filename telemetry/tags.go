@@ -12,8 +12,8 @@ import (
 // ownLabels are the labels that series have of themselves. A test holds them
 // complete.
 var ownLabels = []string{
-	"code", "commit_date", "counter_bytes", "domain", "err_type", "goversion", "grpc_method", "hash", "key1", "key2", "kind",
-	"le", "limit", "quantile", "reason", "result", "revision", "rule", "transport", "use", "version",
+	"by", "code", "commit_date", "counter_bytes", "domain", "err_type", "goversion", "grpc_method", "hash", "key1", "key2", "kind",
+	"le", "limit", "quantile", "reason", "result", "revision", "rule", "shard", "transport", "use", "version",
 }
 
 // tagLabels returns tags as labels of every series. envoyproxy/ratelimit takes any

@@ -116,7 +116,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	}
 	process.BoundMemory(r.table.Stats().Bytes, r.logger)
 	r.metrics.WatchTable(func() telemetry.TableStats { return tableStats(r.table) })
-	shared, err := s.Store.open(r.table, r.logger)
+	shared, err := s.Store.open(r.table, metrics, r.logger)
 	if err != nil {
 		return err
 	}

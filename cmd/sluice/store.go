@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/store"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // storeFlags say where counters are that replicas share.
@@ -99,7 +100,7 @@ func (f *storeFlags) server(u storeURL) (*store.Server, error) {
 
 // open returns the store, nil without one. The caller runs it. Table is what decides while the
 // store is away.
-func (f *storeFlags) open(table *limiter.Table, logger *zap.Logger) (*store.Store, error) {
+func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logger *zap.Logger) (*store.Store, error) {
 	if f.URL == "" {
 		return nil, nil //nolint:nilnil // counters are in memory
 	}
@@ -115,8 +116,9 @@ func (f *storeFlags) open(table *limiter.Table, logger *zap.Logger) (*store.Stor
 		about = append(about, zap.Stringer("per_second", at[1]))
 	}
 	logger.Info("counting in a store", about...)
-	return store.New(store.Options{
-		Server: *at[0], PerSecond: at[1], Prefix: f.Prefix, Timeout: f.Timeout, DialTimeout: f.DialTimeout, Fallback: f.Fallback, Table: table,
+	watched := &storeWatcher{}
+	shared, err := store.New(store.Options{
+		Server: *at[0], PerSecond: at[1], Prefix: f.Prefix, Timeout: f.Timeout, DialTimeout: f.DialTimeout, Fallback: f.Fallback, Table: table, Observer: watched,
 		Log: store.Log{
 			Away: func(shard string, kind store.Kind, err error, remedy string) {
 				logger.Error("the store is away", zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), zap.String("remedy", remedy))
@@ -126,7 +128,33 @@ func (f *storeFlags) open(table *limiter.Table, logger *zap.Logger) (*store.Stor
 			},
 		},
 	})
+	if err != nil {
+		return nil, err
+	}
+	kinds := make([]string, len(store.Kinds))
+	for i, k := range store.Kinds {
+		kinds[i] = string(k)
+	}
+	watched.metrics = metrics.Store(store.Deciders, kinds, shared.Shards, shared.Offset)
+	return shared, nil
 }
+
+// A storeWatcher shows in metrics what a store tells.
+type storeWatcher struct{ metrics *telemetry.Store }
+
+var _ store.Observer = (*storeWatcher)(nil)
+
+// Batch implements [store.Observer].
+func (w *storeWatcher) Batch(_ string, took time.Duration, _ int) { w.metrics.Batch(took) }
+
+// Failed implements [store.Observer].
+func (w *storeWatcher) Failed(_ string, kind store.Kind) { w.metrics.Failed(string(kind)) }
+
+// Decided implements [store.Observer].
+func (w *storeWatcher) Decided(by string, charges int) { w.metrics.Decided(by, charges) }
+
+// Diverged implements [store.Observer].
+func (w *storeWatcher) Diverged(string) { w.metrics.Diverged() }
 
 // use has requests decided by the store, if there is one.
 func (f *storeFlags) use(shared *store.Store, settings *server.Settings) {

@@ -68,8 +68,12 @@ func TestReplicasShareAStore(t *testing.T) {
 				t.Errorf("%d requests passed, want %d", len(passed), limit)
 			}
 			for _, s := range replicas {
-				if hits := totalHits(t, s); hits < 2 {
+				if hits := shown(t, s, "ratelimit_service_rate_limit_total_hits{"); hits < 2 {
 					t.Errorf("a replica decided %v hits, want some of the clients'", hits)
+				}
+				if shown(t, s, "sluice_store_up{") != 1 || shown(t, s, `sluice_store_charges_total{by="store"}`) == 0 ||
+					shown(t, s, "sluice_store_batch_seconds_count") == 0 || shown(t, s, "sluice_store_divergence_total") != 0 {
+					t.Error("the metrics do not say that the store is there and decides")
 				}
 			}
 		})
@@ -91,8 +95,8 @@ func awaitStore(t *testing.T, s *sluice.Sluice) {
 	}
 }
 
-// totalHits returns how many hits s has decided, that of awaitStore included.
-func totalHits(t *testing.T, s *sluice.Sluice) (hits float64) {
+// shown returns the sum of the series of s whose lines begin so.
+func shown(t *testing.T, s *sluice.Sluice, beginning string) (sum float64) {
 	t.Helper()
 	resp, err := http.Get("http://" + s.Addr("metrics") + "/metrics")
 	if err != nil {
@@ -104,13 +108,13 @@ func totalHits(t *testing.T, s *sluice.Sluice) (hits float64) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(page)) {
-		if strings.HasPrefix(line, "ratelimit_service_rate_limit_total_hits{") {
+		if strings.HasPrefix(line, beginning) {
 			var n float64
 			if _, err := fmt.Sscan(line[strings.LastIndex(line, " ")+1:], &n); err != nil {
 				t.Fatal(err)
 			}
-			hits += n
+			sum += n
 		}
 	}
-	return hits
+	return sum
 }
