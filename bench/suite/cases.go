@@ -53,7 +53,7 @@ func or[T comparable](v, otherwise T) T {
 
 var transport = []benchCase{
 	counters(benchCase{name: "closed", title: "64 calls in flight", goals: goals{"cpu": "3.5"}}),
-	counters(benchCase{name: "open", title: "5,000 calls a second", rate: 5000, goals: goals{"cpu": "1.1 x floor"}}),
+	counters(benchCase{name: "open", title: "5,000 calls a second", rate: 5000, goals: goals{"cpu": "1.1 × floor (0.91)"}}),
 	counters(benchCase{name: "envoy", title: "through Envoy, 32 connections to it", envoy: true, connections: 32, inFlight: 32, goals: goals{"cpu": "6"}}),
 	counters(benchCase{name: "conns1", title: "1 connection", connections: 1}),
 	counters(benchCase{name: "conns4", title: "4 connections", connections: 4}),
@@ -75,7 +75,7 @@ var questions = []question{
 	{
 		title: "Transport",
 		text: "Unless a line says otherwise, 64 calls are in flight over two connections, on 10,000 counters. " +
-			"In parentheses: times what the first column took in the same round, median, least and greatest.",
+			"In parentheses: the least and greatest of the first column; of others, times what it took in the same round, median, least and greatest.",
 		services: []string{sluiceOwn, sluiceGRPC, noop, limitador, floor},
 		metrics:  []metric{cpu, perSecond, p50, p99, peak},
 		cases:    transport,

@@ -107,10 +107,13 @@ func (p *page) table(q *question, m *metric, services []*service, found measured
 				cells = append(cells, "–")
 				continue
 			}
-			cell := fmt.Sprintf(m.format, spread(found[i][j], m.of).Median)
-			if m.ratios && j > 0 {
-				to := func(n int) float64 { return m.of(found[i][j][n]) / m.of(found[i][0][n]) }
-				r := report.Over(len(found[i][j]), to)
+			all := spread(found[i][j], m.of)
+			cell := fmt.Sprintf(m.format, all.Median)
+			switch {
+			case m.ratios && j == 0:
+				cell += fmt.Sprintf(" ("+m.format+" to "+m.format+")", all.Least, all.Greatest)
+			case m.ratios:
+				r := report.Over(len(found[i][j]), func(n int) float64 { return m.of(found[i][j][n]) / m.of(found[i][0][n]) })
 				cell += fmt.Sprintf(" (%.2f, %.2f to %.2f)", r.Median, r.Least, r.Greatest)
 			}
 			cells = append(cells, cell)

@@ -55,7 +55,7 @@ func TestTable(t *testing.T) {
 	}})
 	for _, want := range []string{
 		"| load | goal | ours | theirs |\n",
-		"| some load | 3.5 | 20.0 | 5.0 (0.50, 0.25 to 0.75) |\n",
+		"| some load | 3.5 | 20.0 (10.0 to 40.0) | 5.0 (0.50, 0.25 to 0.75) |\n",
 		"| load | ours | theirs |\n",
 		"| some load | – | 2.0 |\n",
 	} {
