@@ -1,4 +1,4 @@
-// Package proc reads what processes and the machine have used, from Linux's /proc.
+// Package proc reads what processes and the machine have used, by Linux.
 package proc
 
 import (
@@ -12,7 +12,7 @@ import (
 type Process struct {
 	PID  int
 	Name string
-	// CPU is user and system time, in steps of 10 ms.
+	// CPU is user and system time.
 	CPU time.Duration
 	// RSS is the resident memory in bytes, PeakRSS the most that it ever was.
 	RSS, PeakRSS uint64
@@ -101,7 +101,11 @@ func readProcess(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	return Process{PID: pid, Name: stat.Comm, CPU: seconds(stat.CPUTime()), RSS: status.VmRSS, PeakRSS: status.VmHWM}, nil
+	cpu, err := cpuTime(pid)
+	if err != nil {
+		return Process{}, err
+	}
+	return Process{PID: pid, Name: stat.Comm, CPU: cpu, RSS: status.VmRSS, PeakRSS: status.VmHWM}, nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

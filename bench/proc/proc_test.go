@@ -24,8 +24,8 @@ func TestReadThisProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := r.processes[0]; p.Name == "" || p.RSS < 1<<20 || p.PeakRSS < p.RSS || r.busy <= 0 || r.total <= r.busy {
-		t.Errorf("Read = %+v, want memory and time of this process and the machine", r)
+	if p := r.processes[0]; p.Name == "" || p.CPU <= 0 || p.CPU%(10*time.Millisecond) == 0 || p.RSS < 1<<20 || p.PeakRSS < p.RSS || r.busy <= 0 || r.total <= r.busy {
+		t.Errorf("Read = %+v, want memory and exact time of this process and the machine", r)
 	}
 	if _, err := Read([]int{-1}); err == nil {
 		t.Error("Read of no process has no error")
