@@ -72,7 +72,7 @@ func newWorkshop(ctx context.Context, b *builder, percents []int) (*workshop, er
 	if len(percents) > 0 {
 		return w, nil
 	}
-	w.add(w.ours(sluiceOwn, nil, "--grpc-transport", "own"))
+	w.add(w.ours(sluiceOwn, nil))
 	w.add(w.ours(sluiceGRPC, nil, "--grpc-transport", "grpc-go"))
 	for name, folder := range map[string]string{noop: "noop", floor: "floor"} {
 		path, err := b.build(ctx, "bench", folder, "build", "-buildvcs=false", "./"+folder)
@@ -111,7 +111,7 @@ func (w *workshop) findOthers() (err error) {
 		delete(w.services, ratelimit)
 		return nil
 	}
-	shared := w.ours(sluiceStore, nil, "--grpc-transport", "own")
+	shared := w.ours(sluiceStore, nil)
 	shared.store = true
 	w.add(shared)
 	return nil
