@@ -103,6 +103,7 @@ func Start(ctx context.Context, o Options) (*Envoy, error) {
 		"--concurrency", strconv.Itoa(o.Workers),
 		// Hot restart uses shared memory that two Envoys would fight for.
 		"--disable-hot-restart",
+		"--file-flush-interval-msec", "200", // of access logs, which tests wait for
 	))
 	if err != nil {
 		return nil, err

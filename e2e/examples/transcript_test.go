@@ -149,6 +149,8 @@ type scene struct {
 	dirs    []string
 	// env is added to the environment of commands.
 	env []string
+	// logs says where the files are that Envoy writes its access log to, by their names.
+	logs map[string]string
 }
 
 // end kills what runs.
@@ -271,6 +273,9 @@ func (s *scene) startSluice(ctx context.Context, words []string) error {
 func (s *scene) startEnvoy(ctx context.Context, t *testing.T, path string) error {
 	t.Helper()
 	config := document(t, path)
+	if err := s.moveLogs(config); err != nil {
+		return err
+	}
 	listeners := make(map[string]string) // by port
 	endpoints := make(map[string]string)
 	each(config, func(o object) {
@@ -297,6 +302,24 @@ func (s *scene) startEnvoy(ctx context.Context, t *testing.T, path string) error
 	return nil
 }
 
+// moveLogs has the access logs of a configuration written to a directory of the scene.
+func (s *scene) moveLogs(config object) error {
+	dir, err := os.MkdirTemp("", "logs-")
+	if err != nil {
+		return err
+	}
+	s.dirs = append(s.dirs, dir)
+	s.logs = map[string]string{}
+	each(config, func(o object) {
+		if kind, _ := o["@type"].(string); strings.HasSuffix(kind, ".FileAccessLog") {
+			name := field[string](o, "path")
+			s.logs[name] = filepath.Join(dir, filepath.Base(name))
+			o["path"] = s.logs[name]
+		}
+	})
+	return nil
+}
+
 func (s *scene) runEnvoy(ctx context.Context, t *testing.T, config object, endpoints map[string]string) error {
 	t.Helper()
 	text, err := json.Marshal(patient(t, config))
@@ -317,7 +340,7 @@ func (s *scene) runEnvoy(ctx context.Context, t *testing.T, config object, endpo
 var (
 	localAddr = regexp.MustCompile(`\b(?:localhost|127\.0\.0\.1):(\d+)\b`)
 	// onlyLooks are commands that change nothing.
-	onlyLooks = regexp.MustCompile(`sluice explain|/metrics|/stats`)
+	onlyLooks = regexp.MustCompile(`sluice explain|sluice simulate|grep|/metrics|/stats`)
 	// built is where `make build` puts the program that these tests have elsewhere.
 	built = regexp.MustCompile(`(^|[|;&] *)bin/sluice `)
 )
@@ -336,9 +359,12 @@ func (s *scene) take(ctx context.Context, step step) []string {
 	if unknown != "" {
 		return []string{fmt.Sprintf("$ %s\nnothing that the README starts listens at %s", step.command, unknown)}
 	}
+	for name, path := range s.logs {
+		command = strings.ReplaceAll(command, " "+name, " "+path)
+	}
 	if onlyLooks.MatchString(command) {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 10*time.Second)
+		ctx, cancel = context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 	}
 	for {
