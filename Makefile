@@ -35,6 +35,9 @@ STAMPS      = VERSION='$(VERSION)' REVISION='$(REVISION)' COMMIT_DATE='$(COMMIT_
 GOBUILD = CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags \
 	'-s -w -X main.release=$(VERSION) -X main.revision=$(REVISION) -X main.commitDate=$(COMMIT_DATE)'
 
+# What make release builds archives for.
+RELEASE_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+
 PROGRAMS = $(foreach platform,$(PLATFORMS),'$(abspath $(DIST))/sluice-$(subst /,-,$(platform))')
 IMAGE    = go -C tools run -buildvcs=false ./image \
 	-version '$(VERSION)' -revision '$(REVISION)' -commit-date '$(COMMIT_DATE)'
@@ -91,11 +94,22 @@ image: programs ## the container image in dist/, without docker (PUSH=ghcr.io/yo
 image-root: programs
 	@$(IMAGE) -root '$(abspath $(ROOT))' $(PROGRAMS)
 
+# Archives beside the image: of all platforms, though there are images for Linux only.
+.PHONY: release
+release: image ## what a release is made of in dist/: archives, chart, image, bills of materials, checksums
+	@$(MAKE) -s programs PLATFORMS='$(filter-out $(PLATFORMS),$(RELEASE_PLATFORMS))'
+	@$(IMAGE) -out '$(abspath $(DIST))' -release \
+		$(foreach platform,$(RELEASE_PLATFORMS),'$(abspath $(DIST))/sluice-$(subst /,-,$(platform))')
+
+.PHONY: chart
+chart: | need-go ## the Helm chart in dist/
+	@$(IMAGE) -out '$(abspath $(DIST))' -chart
+
 .PHONY: programs
 programs: | need-go
 	@mkdir -p '$(DIST)'
 	@set -e; for platform in $(PLATFORMS); do \
-		echo "image: building for $$platform"; \
+		echo "building for $$platform"; \
 		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GOBUILD) \
 			-o "$(DIST)/sluice-$${platform%/*}-$${platform#*/}" ./cmd/sluice; \
 	done
@@ -169,7 +183,7 @@ test-386: | need-go ## the code that decides and the own transport, as a 32-bit 
 	GOARCH=386 CGO_ENABLED=0 go test -count=1 -short ./limiter/... ./descriptors/... ./telemetry/... ./h2/...
 
 .PHONY: reproducible
-reproducible: | need-go ## build the image from two directories, and fail unless both are the same bytes
+reproducible: | need-go ## build a release from two directories, and fail unless both are the same bytes
 	@tools/reproducible.sh $(MAKE) $(STAMPS)
 
 .PHONY: lint

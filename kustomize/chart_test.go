@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -85,7 +86,12 @@ func (c combo) values() map[string]any {
 
 // render returns the documents that `helm template` prints.
 func render(namespace string, values map[string]any) ([][]byte, error) {
-	chart, err := loader.Load(chartDir)
+	return renderFrom(chartDir, namespace, values)
+}
+
+// renderFrom is render for a chart that lies elsewhere.
+func renderFrom(from, namespace string, values map[string]any) ([][]byte, error) {
+	chart, err := loader.Load(from)
 	if err != nil {
 		return nil, err
 	}
@@ -210,6 +216,50 @@ func TestChart(t *testing.T) {
 				t.Errorf("pods have the checksums %q, want %q", checksums, wantSums)
 			}
 		})
+	}
+}
+
+// TestChartArchive renders the chart that `make chart` packs: it is the one here, but for its version
+// and the image's.
+func TestChartArchive(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "go", "-C", "../tools", "run", "-buildvcs=false", "./image", "-version", "v7.8.9", "-out", dir, "-chart")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v:\n%s", cmd.Args, err, out)
+	}
+	archive := filepath.Join(dir, "sluice-chart-7.8.9.tgz")
+	chart, err := loader.Load(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := chart.Metadata; m.Version != "7.8.9" || m.AppVersion != "v7.8.9" || m.Validate() != nil {
+		t.Errorf("the chart says of itself %+v, %v", m, m.Validate())
+	}
+	here, err := loader.Load(chartDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range combos() {
+		if c.overlay == "envoy-gateway" {
+			continue
+		}
+		got, err := renderFrom(archive, "sluice", c.values())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := render("sluice", c.values())
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, packed := here.Metadata, chart.Metadata
+		for i, document := range want {
+			document = bytes.ReplaceAll(document, []byte(old.AppVersion), []byte(packed.AppVersion))
+			document = bytes.ReplaceAll(document, []byte("sluice-"+old.Version), []byte("sluice-"+packed.Version))
+			if len(got) != len(want) || !bytes.Equal(got[i], document) {
+				t.Errorf("%s: the archive's chart has %s", c, firstDifference(string(got[min(i, len(got)-1)]), string(document)))
+			}
+		}
 	}
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the image twice, from copies of this tree in two directories, the second
+# Builds what a release is made of twice, from copies of this tree in two directories, the second
 # time with an empty build cache, and fails unless both are the same bytes.
 #
 #     tools/reproducible.sh MAKE...
@@ -15,13 +15,13 @@ for copy in one a/longer/path; do
 	git ls-files -z --cached --others --exclude-standard |
 		tar -c --null --ignore-failed-read -T - 2>/dev/null | tar -x -C "$dir/$copy"
 done
-"$@" -s -C "$dir/one" image DIST=dist PUSH= >"$dir/log"
-GOCACHE=$dir/cache "$@" -s -C "$dir/a/longer/path" image DIST=dist PUSH= >"$dir/log"
+"$@" -s -C "$dir/one" release DIST=dist PUSH= >"$dir/log"
+GOCACHE=$dir/cache "$@" -s -C "$dir/a/longer/path" release DIST=dist PUSH= >"$dir/log"
 
-# The binaries, what they are made of, and the tars; the layout is its index, which
-# holds the digests of all else.
-one=$(cd "$dir/one/dist" && sha256sum sluice-* oci/index.json)
-two=$(cd "$dir/a/longer/path/dist" && sha256sum sluice-* oci/index.json)
+# The binaries, the archives, the chart, what they are made of, and the tars; the layout is its
+# index, which holds the digests of all else.
+one=$(cd "$dir/one/dist" && sha256sum sluice-* SHA256SUMS oci/index.json)
+two=$(cd "$dir/a/longer/path/dist" && sha256sum sluice-* SHA256SUMS oci/index.json)
 if [ "$one" != "$two" ]; then
 	printf 'reproducible: two builds of one tree differ:\n%s\nand\n%s\n' "$one" "$two" >&2
 	exit 1

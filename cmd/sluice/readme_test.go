@@ -25,7 +25,7 @@ import (
 var rulesOn = map[string]int{"README.md": 3, "docs/rules.md": 14, "docs/defaults.md": 1}
 
 // otherPrograms are in lines whose flags are not sluice's.
-var otherPrograms = regexp.MustCompile(`\b(?:kubectl|docker|oras|skopeo|grype|cosign|istioctl|curl|go test)\b`)
+var otherPrograms = regexp.MustCompile(`\b(?:kubectl|docker|oras|skopeo|grype|cosign|istioctl|curl|tar|go test)\b`)
 
 // TestPages holds that the rules in all documents load and that every flag in them
 // exists.

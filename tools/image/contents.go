@@ -49,7 +49,7 @@ func contents(r release, p *program, source string) ([]tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	bill, err := sbom(r, p, all)
+	bill, err := sbom(r, p, all, true)
 	if err != nil {
 		return nil, fmt.Errorf("write the bill of materials: %w", err)
 	}

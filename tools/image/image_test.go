@@ -224,7 +224,7 @@ func TestProgramsThatWouldNotRun(t *testing.T) {
 		text:                         "unrecognized file format",
 		other:                        "must be that of " + mainPackage,
 		foreign:                      "CGO_ENABLED=1: must be 0",
-		windows:                      "GOOS=aixxx: must be linux",
+		windows:                      "GOOS=aixxx: must be linux or darwin",
 	} {
 		if _, err := readProgram(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("readProgram(%s) = %v, want an error with %q and the path", path, err, want)

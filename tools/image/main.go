@@ -18,6 +18,10 @@ type options struct {
 	release release
 	// out is the directory for the image, root that for its files instead.
 	out, root string
+	// archives says to write a release's archives instead of the image.
+	archives bool
+	// chart says to write the Helm chart alone.
+	chart bool
 	// push is the repository to push to, none if empty.
 	push string
 	// source is the root of the module that the programs are built from.
@@ -63,6 +67,16 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 		}
 		programs = append(programs, p)
 	}
+	switch {
+	case o.chart:
+		_, err := writeChart(o, out)
+		return err
+	case o.archives:
+		return writeRelease(o, programs, out)
+	}
+	if err := runInImages(programs); err != nil {
+		return err
+	}
 	if o.root != "" {
 		return writeRoot(o, programs[0], out)
 	}
@@ -79,10 +93,12 @@ func parse(args []string, errOut io.Writer) (*options, error) {
 	flags.StringVar(&committed, "commit-date", "", "the commit's date as RFC 3339 has it; the image's time of creation, else 1970")
 	flags.StringVar(&o.out, "out", "dist", "the directory to write to")
 	flags.StringVar(&o.root, "root", "", "write the image's files to this directory, which must not exist, and no image")
+	flags.BoolVar(&o.archives, "release", false, "write archives of the programs, the chart, and the checksums of these and of the image, which must be there")
+	flags.BoolVar(&o.chart, "chart", false, "write the Helm chart alone, for which no program is needed")
 	flags.StringVar(&o.push, "push", "", "a repository to push to, such as ghcr.io/you/sluice, with the credentials of docker login")
 	flags.StringVar(&o.source, "source", "..", "the root of sluice's repository, for the licences of what it is built from")
 	flags.Usage = func() {
-		fmt.Fprintln(errOut, "Puts the container image together, from programs built for Linux without cgo.\n\n"+
+		fmt.Fprintln(errOut, "Puts the container image or the archives of a release together, from programs built without cgo.\n\n"+
 			"  image -version VERSION [flags] PROGRAM...")
 		flags.PrintDefaults()
 	}
@@ -99,8 +115,10 @@ func parse(args []string, errOut io.Writer) (*options, error) {
 	switch {
 	case o.release.version == "":
 		return wrong("-version is missing")
-	case len(o.programs) == 0:
+	case len(o.programs) == 0 && !o.chart:
 		return wrong("no program is named")
+	case (o.archives || o.chart) && (o.root != "" || o.push != ""):
+		return wrong("-release and -chart exclude -root and -push")
 	case o.root != "" && len(o.programs) != 1:
 		return wrong("-root takes one program, not %d", len(o.programs))
 	}
@@ -112,6 +130,16 @@ func parse(args []string, errOut io.Writer) (*options, error) {
 		o.release.committed = at.UTC()
 	}
 	return o, nil
+}
+
+// runInImages returns an error if one of the programs does not run in an image.
+func runInImages(programs []*program) error {
+	for _, p := range programs {
+		if p.platform.OS != "linux" {
+			return fmt.Errorf("%s is built for %s: an image needs one for linux", p.path, p.platform.OS)
+		}
+	}
+	return nil
 }
 
 // writeRoot writes the files of p's image to a directory.

@@ -20,8 +20,8 @@ type program struct {
 	info     *debug.BuildInfo
 }
 
-// readProgram reads a binary. It returns an error if it is not sluice, or would not
-// run in the image.
+// readProgram reads a binary. It returns an error if it is not sluice, or needs a C
+// library, which the image lacks.
 func readProgram(path string) (*program, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
@@ -34,8 +34,8 @@ func readProgram(path string) (*program, error) {
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value
 	}
-	if settings["GOOS"] != "linux" {
-		return nil, fmt.Errorf("%s is built for GOOS=%s: must be linux", path, settings["GOOS"])
+	if system := settings["GOOS"]; system != "linux" && system != "darwin" {
+		return nil, fmt.Errorf("%s is built for GOOS=%s: must be linux or darwin", path, system)
 	}
 	if settings["CGO_ENABLED"] != "0" {
 		return nil, fmt.Errorf("%s is built with CGO_ENABLED=%s: must be 0, since the image has no C library", path, settings["CGO_ENABLED"])
@@ -47,7 +47,7 @@ func readProgram(path string) (*program, error) {
 	return &program{
 		path:     path,
 		content:  content,
-		platform: v1.Platform{OS: "linux", Architecture: settings["GOARCH"]},
+		platform: v1.Platform{OS: settings["GOOS"], Architecture: settings["GOARCH"]},
 		info:     info,
 	}, nil
 }

@@ -20,8 +20,8 @@ const sbomPath = "usr/share/sbom/sluice.spdx.json"
 
 // sbom returns what p's image is made of, as a document of SPDX 2.3: the image
 // contains sluice and the certificate authorities, and sluice depends on its modules
-// and on Go's standard library.
-func sbom(r release, p *program, all []component) ([]byte, error) {
+// and on Go's standard library. Without the image it is what p is made of.
+func sbom(r release, p *program, all []component, inImage bool) ([]byte, error) {
 	digest := sha256.Sum256(p.content)
 	checksum := hex.EncodeToString(digest[:])
 	name := "sluice-" + r.version + "-" + dashed(p.platform)
@@ -45,14 +45,19 @@ func sbom(r release, p *program, all []component) ([]byte, error) {
 	if r.revision != "" {
 		program.PackageDownloadLocation = "git+" + home + ".git@" + r.revision
 	}
-	document.Packages = append(document.Packages, image, program)
 	relate := func(a common.ElementID, relationship string, b common.ElementID) {
 		document.Relationships = append(document.Relationships, &v2_3.Relationship{
 			RefA: common.DocElementID{ElementRefID: a}, RefB: common.DocElementID{ElementRefID: b}, Relationship: relationship,
 		})
 	}
-	relate(document.SPDXIdentifier, common.TypeRelationshipDescribe, image.PackageSPDXIdentifier)
-	relate(image.PackageSPDXIdentifier, common.TypeRelationshipContains, program.PackageSPDXIdentifier)
+	if inImage {
+		document.Packages = append(document.Packages, image)
+		relate(document.SPDXIdentifier, common.TypeRelationshipDescribe, image.PackageSPDXIdentifier)
+		relate(image.PackageSPDXIdentifier, common.TypeRelationshipContains, program.PackageSPDXIdentifier)
+	} else {
+		relate(document.SPDXIdentifier, common.TypeRelationshipDescribe, program.PackageSPDXIdentifier)
+	}
+	document.Packages = append(document.Packages, program)
 	for _, c := range all {
 		e := entry(c, "LIBRARY")
 		document.Packages = append(document.Packages, e)

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// writeRelease writes to o.out what a release has beside the image: an archive of each program,
+// the chart, and the checksums of both and of what build has written.
+func writeRelease(o *options, programs []*program, out io.Writer) error {
+	i := slices.IndexFunc(programs, func(p *program) bool {
+		return p.platform.OS == runtime.GOOS && p.platform.Architecture == runtime.GOARCH
+	})
+	if i < 0 {
+		return fmt.Errorf("none of the programs is for %s/%s, this machine: it must write the manual page and the completions", runtime.GOOS, runtime.GOARCH)
+	}
+	common, err := documents(programs[i].path, o.source)
+	if err != nil {
+		return err
+	}
+	chart, err := writeChart(o, out)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, p := range programs {
+		files, err := archive(o.release, p, o.source, common)
+		if err != nil {
+			return err
+		}
+		name := "sluice-" + o.release.version + "-" + dashed(p.platform)
+		names = append(names, name+".tar.gz")
+		if err := files.below(name).writeArchive(filepath.Join(o.out, name+".tar.gz"), out); err != nil {
+			return err
+		}
+	}
+	return writeSums(o.out, append(names, chart), programs, out)
+}
+
+// writeChart writes the Helm chart, and returns the name of its file.
+func writeChart(o *options, out io.Writer) (name string, err error) {
+	version := chartVersion(o.release.version)
+	files, err := chart(filepath.Join(o.source, "charts", "sluice"), version, o.release.version)
+	if err != nil {
+		return "", err
+	}
+	name = "sluice-chart-" + version + ".tgz"
+	return name, files.below("sluice").writeArchive(filepath.Join(o.out, name), out)
+}
+
+// documents returns what is in the archives of all platforms. The program is one that runs here.
+func documents(program, source string) (tree, error) {
+	files := tree{}
+	for path, args := range map[string][]string{
+		"share/man/man1/sluice.1":                     {"man"},
+		"share/bash-completion/completions/sluice":    {"completion", "bash"},
+		"share/zsh/site-functions/_sluice":            {"completion", "zsh"},
+		"share/fish/vendor_completions.d/sluice.fish": {"completion", "fish"},
+	} {
+		cmd := exec.Command(program, args...)
+		cmd.Env = []string{} // variables of envoyproxy/ratelimit are nothing to it
+		text, err := cmd.Output()
+		if err != nil || len(text) == 0 {
+			return nil, fmt.Errorf("%s %s wrote %d bytes: %w", program, strings.Join(args, " "), len(text), err)
+		}
+		files[path] = file{content: text}
+	}
+	for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
+		text, err := os.ReadFile(filepath.Join(source, name))
+		if err != nil {
+			return nil, err
+		}
+		files["share/doc/sluice/"+name] = file{content: text}
+	}
+	return files, nil
+}
+
+// archive returns the files of p's archive, as they lie below a prefix such as /usr/local.
+func archive(r release, p *program, source string, common tree) (tree, error) {
+	all, err := components(p.info, source)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(c component) bool { return c.path == authoritiesModule }) // only the image has them
+	bill, err := sbom(r, p, all, false)
+	if err != nil {
+		return nil, fmt.Errorf("write the bill of materials: %w", err)
+	}
+	files := tree{
+		programPath:                         {content: p.content, executable: true},
+		"share/doc/sluice/sluice.spdx.json": {content: bill},
+	}
+	maps.Copy(files, common)
+	for _, c := range all {
+		for name, text := range c.texts {
+			files[path.Join("share/doc/sluice/licenses", c.path, name)] = file{content: text}
+		}
+	}
+	return files, nil
+}
+
+// below returns the files in a directory of that name.
+func (t tree) below(name string) tree {
+	moved := make(tree, len(t))
+	for p, f := range t {
+		moved[name+"/"+p] = f
+	}
+	return moved
+}
+
+// writeArchive writes the files as .tar.gz, and says so.
+func (t tree) writeArchive(path string, out io.Writer) error {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if err := errors.Join(t.writeTar(w), w.Close()); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "release: %s\n", path)
+	return writeWhole(path, func(to string) error { return os.WriteFile(to, b.Bytes(), 0o644) })
+}
+
+// semantic is a version that a chart may have, behind a v.
+var semantic = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
+
+// chartVersion returns the chart's version for that of the program. Helm wants semantic
+// versions, which a build between releases has none of.
+func chartVersion(version string) string {
+	if semantic.MatchString(version) {
+		return version[1:]
+	}
+	return "0.0.0-g" + regexp.MustCompile(`[^0-9A-Za-z-]+`).ReplaceAllString(version, "-")
+}
+
+// chartWords are the lines of Chart.yaml that the release says.
+var chartWords = regexp.MustCompile(`(?m)^(version|appVersion): .*$`)
+
+// chart returns the files of the chart in dir, of that version and with the image of another.
+func chart(dir, version, image string) (tree, error) {
+	files := tree{}
+	if err := filepath.WalkDir(dir, func(at string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(at)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, at)
+		files[filepath.ToSlash(name)] = file{content: text}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	said := map[string]string{"version": version, "appVersion": `"` + image + `"`}
+	about := chartWords.ReplaceAllStringFunc(string(files["Chart.yaml"].content), func(line string) string {
+		word, _, _ := strings.Cut(line, ":")
+		value := said[word]
+		delete(said, word)
+		return word + ": " + value
+	})
+	if len(said) > 0 {
+		return nil, errors.New("no version or appVersion in Chart.yaml")
+	}
+	files["Chart.yaml"] = file{content: []byte(about)}
+	return files, nil
+}
+
+// writeSums writes SHA256SUMS, which sha256sum --check reads: of the files named, and of the
+// images and their bills of materials.
+func writeSums(dir string, names []string, programs []*program, out io.Writer) error {
+	for _, p := range programs {
+		if p.platform.OS == "linux" { // as images are
+			name := "sluice-" + dashed(p.platform)
+			names = append(names, name+".docker.tar", name+".spdx.json")
+		}
+	}
+	slices.Sort(names)
+	var b strings.Builder
+	for _, name := range names {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return fmt.Errorf("sum up the release, whose image make image writes: %w", err)
+		}
+		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(content), name)
+	}
+	to := filepath.Join(dir, "SHA256SUMS")
+	fmt.Fprintf(out, "release: %s\n", to)
+	return writeWhole(to, func(to string) error { return os.WriteFile(to, []byte(b.String()), 0o644) })
+}
