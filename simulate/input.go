@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 )
 
 // Input is a log.
@@ -33,62 +34,89 @@ type chunk struct {
 	// tooLong says that the chunk is the begin of a line that is too long, which costs
 	// that line.
 	tooLong bool
+	memory  *[chunkBytes]byte
+}
+
+// freeChunks is memory of chunks to be used again: it need not be zeroed.
+var freeChunks = sync.Pool{New: func() any { return new([chunkBytes]byte) }}
+
+// newChunk returns a chunk with room for more than a begin, which it has.
+func newChunk(begin []byte) chunk {
+	var c chunk
+	if len(begin) < chunkBytes/2 {
+		c.memory = freeChunks.Get().(*[chunkBytes]byte) //nolint:errcheck,forcetypeassert // nothing else is there
+		c.bytes = c.memory[:]
+	} else {
+		c.bytes = make([]byte, 2*len(begin))
+	}
+	c.bytes = c.bytes[:copy(c.bytes, begin)]
+	return c
+}
+
+// free gives a chunk's memory back. Nothing may refer to it any more.
+func (c *chunk) free() {
+	if c.memory != nil {
+		freeChunks.Put(c.memory)
+	}
+	*c = chunk{}
 }
 
 // chunks reads a log, gzipped or not, and yields it in chunks, to each of which it gives
 // memory of its own. It returns an error of the log itself.
 func chunks(in io.Reader, longest int, yield func(chunk) error) error {
-	buffered := bufio.NewReaderSize(in, chunkBytes)
+	// What is read is longer than this buffer, and so does not go through it.
+	buffered := bufio.NewReader(in)
 	if magic, _ := buffered.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
-		zip, err := gzip.NewReader(buffered)
+		zip, err := gzip.NewReader(bufio.NewReaderSize(buffered, chunkBytes))
 		if err != nil {
 			return fmt.Errorf("unzip: %w", err)
 		}
-		buffered = bufio.NewReaderSize(zip, chunkBytes)
+		buffered = bufio.NewReader(zip)
 	}
-	var carry []byte // the begin of a line
 	skipping := false
-	for {
-		buf := make([]byte, max(chunkBytes, len(carry)*2))
-		n := copy(buf, carry)
-		carry = nil
-		m, err := io.ReadFull(buffered, buf[n:])
-		buf = buf[:n+m]
+	for c := newChunk(nil); ; {
+		n := len(c.bytes) // the begin of a line
+		m, err := io.ReadFull(buffered, c.bytes[n:cap(c.bytes)])
+		c.bytes = c.bytes[:n+m]
 		end := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !end {
 			return fmt.Errorf("read: %w", err)
 		}
 		if skipping {
-			i := bytes.IndexByte(buf, '\n')
+			i := bytes.IndexByte(c.bytes, '\n')
 			if i < 0 {
-				buf = buf[:0]
+				c.bytes = c.bytes[:0]
 			} else {
-				buf, skipping = buf[i+1:], false
+				c.bytes, skipping = c.bytes[i+1:], false
 			}
 		}
+		var carry []byte
 		if !end && !skipping {
-			last := bytes.LastIndexByte(buf, '\n')
-			carry, buf = buf[last+1:], buf[:last+1]
-			if len(carry) > longest {
-				if len(buf) > 0 {
-					if err := yield(chunk{bytes: buf}); err != nil {
-						return err
-					}
-				}
-				buf, carry, skipping = nil, nil, true
-				if err := yield(chunk{tooLong: true}); err != nil {
-					return err
-				}
-			}
+			last := bytes.LastIndexByte(c.bytes, '\n')
+			c.bytes, carry = c.bytes[:last+1], c.bytes[last+1:]
 		}
-		if len(buf) > 0 {
-			if err := yield(chunk{bytes: buf}); err != nil {
+		tooLong := len(carry) > longest
+		if tooLong {
+			carry, skipping = nil, true
+		}
+		next := newChunk(carry) // before the chunk may be freed
+		if len(c.bytes) > 0 {
+			if err := yield(c); err != nil {
+				return err
+			}
+		} else {
+			c.free()
+		}
+		if tooLong {
+			if err := yield(chunk{tooLong: true}); err != nil {
 				return err
 			}
 		}
 		if end {
+			next.free()
 			return nil
 		}
+		c = next
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"sync"
 )
 
 // format reads lines of one kind.
@@ -42,7 +43,32 @@ type batch struct {
 	silent int
 	// otherDomain counts the calls that go to another domain than is looked at.
 	otherDomain int
+	// waiting counts the requests that are not decided yet: with the last of them the batch
+	// can be used again.
+	waiting int
 }
+
+// freeBatches is memory of batches to be used again. The arena of one that was for long
+// lines is as large as those were, and not much of all.
+var freeBatches = sync.Pool{New: func() any { return &batch{unknown: map[string]int{}} }}
+
+func newBatch() *batch {
+	return freeBatches.Get().(*batch) //nolint:errcheck,forcetypeassert // nothing else is there
+}
+
+// free gives a batch's memory back.
+func (b *batch) free() {
+	if cap(b.arena) > mostArena {
+		return
+	}
+	clear(b.unknown)
+	*b = batch{arena: b.arena[:0], lines: b.lines[:0], unknown: b.unknown}
+	freeBatches.Put(b)
+}
+
+// mostArena is the largest arena that is used again. A chunk of lines with long metadata is
+// hardly longer.
+const mostArena = 2 * chunkBytes
 
 // BadLine is a line that could not be read.
 type BadLine struct {
@@ -96,9 +122,9 @@ var (
 
 // chunk reads a chunk.
 func (r *reading) chunk(c chunk) *batch {
-	b := &batch{unknown: map[string]int{}}
+	b := newBatch()
 	r.batch = b
-	r.writer = writer{arena: make([]byte, 0, len(c.bytes)/2)}
+	r.writer = writer{arena: b.arena}
 	if c.tooLong {
 		b.rows, b.read = 1, 1
 		r.row, r.line = 1, nil
@@ -106,7 +132,6 @@ func (r *reading) chunk(c chunk) *batch {
 		return b
 	}
 	rest := c.bytes
-	b.lines = make([]waiting, 0, len(rest)/160)
 	for len(rest) > 0 {
 		line := rest
 		if i := bytes.IndexByte(rest, '\n'); i >= 0 {
@@ -125,7 +150,7 @@ func (r *reading) chunk(c chunk) *batch {
 		b.read++
 		r.one(line)
 	}
-	b.arena = r.writer.arena
+	b.arena, b.waiting = r.writer.arena, len(b.lines)
 	return b
 }
 

@@ -65,9 +65,11 @@ func (s *stream) advance(ctx context.Context) (bool, error) {
 				late++
 			}
 		}
-		j.batch.lines = nil
 		if late > 0 {
 			s.late(late)
+		}
+		if j.batch.waiting -= late; j.batch.waiting == 0 {
+			j.batch.free()
 		}
 	}
 }
@@ -115,6 +117,7 @@ func startPipeline(ctx context.Context, o *Options, r *reader, tell func(*stream
 				select {
 				case j := <-p.work:
 					j.batch = reading.chunk(j.chunk)
+					j.chunk.free()
 					close(j.done)
 				case <-ctx.Done():
 					return
@@ -179,6 +182,11 @@ func (p *pipeline) each(ctx context.Context, use func(w waiting)) error {
 		}
 		s := open[least]
 		use(s.head)
+		if b := s.head.batch; b.waiting > 1 {
+			b.waiting--
+		} else {
+			b.free()
+		}
 		ok, err := s.advance(ctx)
 		if err != nil {
 			return err

@@ -1,0 +1,31 @@
+package simulate
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestChunksMayBeOverwritten overwrites each chunk before it gives the memory back, as the next
+// owner does. The lines of the log are whole all the same.
+func TestChunksMayBeOverwritten(t *testing.T) {
+	var log strings.Builder
+	for i := range 30_000 {
+		fmt.Fprintf(&log, "%d%s\n", i, strings.Repeat("x", i%97))
+	}
+	log.WriteString(strings.Repeat("y", chunkBytes*3) + "\n" + "the last") // longer than a chunk
+	var got bytes.Buffer
+	err := chunks(strings.NewReader(log.String()), mostLine, func(c chunk) error {
+		got.Write(c.bytes)
+		clear(c.bytes[:cap(c.bytes)])
+		c.free()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != log.String() {
+		t.Errorf("chunks have %d bytes that are not the %d of the log", got.Len(), log.Len())
+	}
+}
