@@ -6,18 +6,22 @@ import (
 	"html/template"
 	"io"
 	"strings"
+	"sync"
 	"time"
 )
 
 //go:embed report.html
 var reportHTML string
 
-var reportTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"thousands": func(n any) string { return thousands(asUint(n)) },
-	"percent":   func(part, whole any) string { return percent(asUint(part), asUint(whole)) },
-	"ratio":     ratio,
-	"signed":    signed,
-}).Parse(reportHTML))
+// reportTemplate is parsed when a page is written, since most commands write none.
+var reportTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("report").Funcs(template.FuncMap{
+		"thousands": func(n any) string { return thousands(asUint(n)) },
+		"percent":   func(part, whole any) string { return percent(asUint(part), asUint(whole)) },
+		"ratio":     ratio,
+		"signed":    signed,
+	}).Parse(reportHTML))
+})
 
 func asUint(n any) uint64 {
 	switch n := n.(type) {
@@ -38,6 +42,7 @@ type page struct {
 
 	Headline string
 	Notes    []string
+	Advice   string
 	Sides    []pageSide
 }
 
@@ -52,6 +57,7 @@ type pageLimit struct {
 	*Limit
 
 	Title     string
+	Advice    string
 	Timeline  template.HTML
 	Histogram template.HTML
 	TimeText  string
@@ -64,13 +70,16 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		Report: r, Notes: r.notes(),
 		Headline: fmt.Sprintf("%s requests in %s", thousands(r.Requests), span(r.To.Sub(r.From))),
 	}
+	if r.Recommend > 0 {
+		p.Advice = strings.TrimSuffix(r.recommendedText(), ":")
+	}
 	title := "The rules"
 	if r.Against != nil {
 		title = "The first rules"
 		p.Sides = append(p.Sides, r.side("The rules of --against", &r.Against.Outcome))
 	}
 	p.Sides = append([]pageSide{r.side(title, &r.Rules)}, p.Sides...)
-	return reportTemplate.Execute(w, p)
+	return reportTemplate().Execute(w, p)
 }
 
 func (r *Report) side(title string, o *Outcome) pageSide {
@@ -82,6 +91,9 @@ func (r *Report) side(title string, o *Outcome) pageSide {
 		}
 		l := &o.Limits[i]
 		p := pageLimit{Limit: l, Title: l.title()}
+		if l.Recommended != nil {
+			p.Advice = l.Recommended.text()
+		}
 		p.TimeText = fmt.Sprintf("Hits by time, %s each: %s of %s are over the limit.", time.Duration(o.BinSeconds)*time.Second, percent(l.Over, l.Hits), thousands(l.Hits))
 		if l.Worst != nil {
 			p.TimeText += fmt.Sprintf(" The worst minute is %s UTC: %s.", l.Worst.At.Format("2006-01-02 15:04"), percent(l.Worst.Over, l.Worst.Hits))

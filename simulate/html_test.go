@@ -23,6 +23,7 @@ func TestPage(t *testing.T) {
 	}
 	report := simulateUsers(t, func(o *Options) {
 		o.ShowValues = true
+		o.Recommend = 75
 		o.Against = compile(t, strings.Replace(perUser, ": 3", ": 20", 1))
 	}, logOf("log", log.String()))
 	var b bytes.Buffer
@@ -30,7 +31,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := b.String()
-	for _, want := range []string{"600 requests in 4m59s", "user=&lt;script&gt;", "The rules of --against", "600", "agree on"} {
+	for _, want := range []string{"600 requests in 4m59s", "user=&lt;script&gt;", "The rules of --against", "600", "agree on", "<strong>Recommended:</strong> 30/minute (checked: 25.0 % over)", "75 % of the hits"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %q", want)
 		}

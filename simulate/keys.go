@@ -32,31 +32,46 @@ const keysInBlock = 4096
 
 func newKeys() *keys { return &keys{index: make([]uint64, 1024)} }
 
-// of returns the key of an identity, and whether it is new.
-func (k *keys) of(id identity.ID) (found *key, isNew bool) {
+// find returns the key of an identity, nil if there is none, and its place in the index.
+func (k *keys) find(id identity.ID) (found *key, place uint64) {
 	mask := uint64(len(k.index) - 1) //nolint:gosec // a length
 	tag := id.Lo &^ (1<<32 - 1)
 	for i := id.Hi & mask; ; i = (i + 1) & mask {
 		e := k.index[i]
 		if e == 0 {
-			k.index[i] = tag | uint64(k.n+1) //nolint:gosec // not negative
-			if k.n%keysInBlock == 0 {
-				k.blocks = append(k.blocks, make([]key, keysInBlock))
-			}
-			found = k.at(k.n)
-			found.id = id
-			k.n++
-			if k.n*2 > len(k.index) {
-				k.grow()
-			}
-			return found, true
+			return nil, i
 		}
 		if e&^(1<<32-1) == tag {
 			if found = k.at(int(e&(1<<32-1)) - 1); found.id == id {
-				return found, false
+				return found, i
 			}
 		}
 	}
+}
+
+// of returns the key of an identity, and whether it is new.
+func (k *keys) of(id identity.ID) (found *key, isNew bool) {
+	found, place := k.find(id)
+	if found != nil {
+		return found, false
+	}
+	if k.n%keysInBlock == 0 {
+		k.blocks = append(k.blocks, make([]key, keysInBlock))
+	}
+	k.index[place] = id.Lo&^(1<<32-1) | uint64(k.n+1) //nolint:gosec // not negative
+	found = k.at(k.n)
+	found.id = id
+	k.n++
+	if k.n*2 > len(k.index) {
+		k.grow()
+	}
+	return found, true
+}
+
+// ofReplica is the identity of a counter of one of several services.
+func ofReplica(id identity.ID, replica int) identity.ID {
+	id.Lo ^= uint64(replica) << 33 //nolint:gosec // not negative
+	return id
 }
 
 func (k *keys) at(i int) *key { return &k.blocks[i/keysInBlock][i%keysInBlock] }

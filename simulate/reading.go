@@ -43,6 +43,8 @@ type batch struct {
 	silent int
 	// otherDomain counts the calls that go to another domain than is looked at.
 	otherDomain int
+	// late counts the requests that came too late to be put into order.
+	late int
 	// waiting counts the requests that are not decided yet: with the last of them the batch
 	// can be used again.
 	waiting int

@@ -35,6 +35,8 @@ type Report struct {
 	Computed int       `json:"descriptors_computed"`
 	Unknown  []Unknown `json:"descriptors_unknown"`
 	Replicas int       `json:"replicas"`
+	// Recommend is the share in percent for which numbers are recommended; 0 if none are.
+	Recommend float64 `json:"recommended_for_percent,omitempty"`
 
 	// Recorded is what the log says; nil where it says nothing.
 	Recorded *Recorded   `json:"recorded,omitempty"`
@@ -95,6 +97,8 @@ type Limit struct {
 	// Hits and hits over limit by time.
 	Timeline []Bin `json:"timeline"`
 	Largest  []Key `json:"largest_keys"`
+	// Recommended is nil unless it was asked for.
+	Recommended *Recommendation `json:"recommended,omitempty"`
 }
 
 // Used are quantiles.

@@ -25,15 +25,20 @@ type side struct {
 const defaultMemory = 4 << 30
 
 func newSide(set *descriptors.Set, o *Options) (*side, error) {
-	s := &side{set: set, tally: newTally(set, o.ShowValues), budget: o.Timeout}
+	tables, err := newTables(o)
+	return &side{set: set, tables: tables, tally: newTally(set, o.ShowValues), budget: o.Timeout}, err
+}
+
+// newTables returns the counters of all replicas.
+func newTables(o *Options) (all []*limiter.Table, err error) {
 	for range o.Replicas {
 		table, err := limiter.New(limiter.Options{Bytes: min(max(limiter.MinBytes, o.Memory/int64(o.Replicas)), limiter.MaxBytes)})
 		if err != nil {
 			return nil, err
 		}
-		s.tables = append(s.tables, table)
+		all = append(all, table)
 	}
-	return s, nil
+	return all, nil
 }
 
 // decide decides a call, and reports whether it is denied.
@@ -51,8 +56,8 @@ func (s *side) decide(at limiter.Time, req *descriptors.Request, replica int) bo
 
 // evicted returns an error if a counter was given up for want of memory: decisions may
 // differ from the service's then.
-func (s *side) evicted() error {
-	for _, t := range s.tables {
+func evicted(tables []*limiter.Table) error {
+	for _, t := range tables {
 		if n := t.Stats().Evicted; n > 0 {
 			return fmt.Errorf("%d counters did not fit into memory, so that the result would not be what the rules say: raise --counter-memory", n)
 		}

@@ -58,9 +58,12 @@ type Options struct {
 	Memory int64
 	// Workers is how many goroutines read lines. Default one for each core.
 	Workers int
-	// Progress is called now and then, by any goroutine, with the bytes read so far.
-	// Optional.
-	Progress func(bytes int64)
+	// Recommend is the share of its hits, in percent, for which each limit is to have room:
+	// the report says the smallest number that has. 0: not wanted. The logs are read several
+	// times then.
+	Recommend float64
+	// Progress is called now and then, by the goroutine that called Run. Optional.
+	Progress func(Progress)
 	// Each is called with the time of each request in the order of deciding, what the log
 	// says became of it, and whether the rules deny it. Optional.
 	Each func(at limiter.Time, recorded, denied bool)
@@ -99,20 +102,45 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			return nil, err
 		}
 	}
-	var bytes atomic.Int64
-	p := startPipeline(ctx, &o, r, run.batch, func(n int) { run.late += n }, func(n int) {
-		if all := bytes.Add(int64(n)); o.Progress != nil {
-			o.Progress(all)
-		}
-	})
-	defer p.end()
-	if err := p.each(ctx, run.request); err != nil {
+	if err := run.readLogs(ctx, r, run.batch, run.request); err != nil {
 		return nil, err
 	}
 	if err := run.finish(); err != nil {
 		return nil, err
 	}
-	return newReport(run, r), nil
+	report := newReport(run, r)
+	if o.Recommend > 0 {
+		if err := run.recommend(ctx, r, report); err != nil {
+			return nil, err
+		}
+	}
+	return report, nil
+}
+
+// Progress is how far a run is.
+type Progress struct {
+	// Pass numbers the readings of the logs, from 0.
+	Pass int
+	// Bytes and Lines are those of this reading so far. Bytes are those of the files, which
+	// may be gzipped.
+	Bytes, Lines int64
+}
+
+// readLogs reads the logs. It calls tell, if not nil, with each batch, and use with each request
+// in the order of their times.
+func (r *run) readLogs(ctx context.Context, rd *reader, tell func(*stream, *batch), use func(waiting)) error {
+	var bytes atomic.Int64
+	lines := int64(0)
+	p := startPipeline(ctx, r.options, rd, func(s *stream, b *batch) {
+		if tell != nil {
+			tell(s, b)
+		}
+		if lines += int64(b.read); r.options.Progress != nil {
+			r.options.Progress(Progress{r.pass, bytes.Load(), lines})
+		}
+	}, func(n int) { bytes.Add(int64(n)) })
+	defer p.end()
+	return p.each(ctx, use)
 }
 
 // run is what a simulation has come to. One goroutine uses it.
@@ -122,6 +150,10 @@ type run struct {
 	record         record
 	req            descriptors.Request
 	turn           int
+	// pass numbers the readings of the logs, from 0.
+	pass int
+	// chained says that some request made several calls, one after another.
+	chained bool
 
 	read, outside, badLines, late int
 	computed, otherDomain, silent int
@@ -144,6 +176,7 @@ func (r *run) batch(s *stream, b *batch) {
 	r.read += b.read
 	r.outside += b.outside
 	r.badLines += b.bad
+	r.late += b.late
 	r.computed += b.computed
 	r.otherDomain += b.otherDomain
 	r.silent += b.silent
@@ -164,10 +197,8 @@ func (r *run) request(w waiting) {
 	r.requests++
 	r.from, r.to = min(r.from, w.at), max(r.to, w.at)
 	at := limiter.Time(w.at)
-	replica := 0
-	if r.options.Replicas > 1 {
-		replica = r.replica()
-	}
+	r.chained = r.chained || r.record.calls > 1
+	replica := r.options.replica(&r.record, &r.turn)
 	rest := r.record
 	denied := r.decide(r.rules, at, replica)
 	if denied {
@@ -218,13 +249,13 @@ func (r *run) compare(rules, against bool, replica int) {
 	}
 }
 
-// replica returns where a request goes.
-func (r *run) replica() int {
-	if n := r.record.shard; n != noShard {
-		return int(n) % r.options.Replicas
+// replica returns where a request goes; turn counts those that take turns.
+func (o *Options) replica(r *record, turn *int) int {
+	if r.shard != noShard {
+		return int(r.shard) % o.Replicas
 	}
-	r.turn++
-	return r.turn % r.options.Replicas
+	*turn++
+	return *turn % o.Replicas
 }
 
 func (r *run) finish() error {
@@ -233,7 +264,7 @@ func (r *run) finish() error {
 			continue
 		}
 		s.tally.finish()
-		if err := s.evicted(); err != nil {
+		if err := evicted(s.tables); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,6 @@ type stream struct {
 	err error
 	// tell is called with each batch.
 	tell func(s *stream, b *batch)
-	late func(n int)
 
 	head waiting
 }
@@ -57,18 +56,14 @@ func (s *stream) advance(ctx context.Context) (bool, error) {
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}
-		s.tell(s, j.batch)
-		s.row += j.batch.rows
-		late := 0
 		for _, w := range j.batch.lines {
 			if !s.reorder.put(w) {
-				late++
+				j.batch.late++
 			}
 		}
-		if late > 0 {
-			s.late(late)
-		}
-		if j.batch.waiting -= late; j.batch.waiting == 0 {
+		s.tell(s, j.batch)
+		s.row += j.batch.rows
+		if j.batch.waiting -= j.batch.late; j.batch.waiting == 0 {
 			j.batch.free()
 		}
 	}
@@ -96,13 +91,13 @@ type pipeline struct {
 }
 
 // startPipeline starts reading. Its caller must call end.
-func startPipeline(ctx context.Context, o *Options, r *reader, tell func(*stream, *batch), late, progress func(n int)) *pipeline {
+func startPipeline(ctx context.Context, o *Options, r *reader, tell func(*stream, *batch), progress func(n int)) *pipeline {
 	ctx, stop := context.WithCancel(ctx)
 	p := &pipeline{work: make(chan *job), stop: stop}
 	for _, in := range o.Logs {
 		s := &stream{
 			name: in.Name, jobs: make(chan *job, max(1, 2*o.Workers/len(o.Logs))), reorder: newReorder(int64(o.Reorder)),
-			tell: tell, late: late,
+			tell: tell,
 		}
 		p.streams = append(p.streams, s)
 		p.wait.Go(func() {

@@ -102,9 +102,7 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 		if l.bins == nil {
 			t.begin(l, plan.Limits[i], index)
 		}
-		id := c.ID
-		id.Lo ^= uint64(replica) << 33 //nolint:gosec // not negative
-		k, isNew := t.keys.of(id)
+		k, isNew := t.keys.of(ofReplica(c.ID, replica))
 		window := uint32(t.second / int64(l.seconds)) //nolint:gosec // of times before 2262 in seconds
 		if isNew {
 			k.limit, k.window = index, window
@@ -161,9 +159,7 @@ func (t *tally) finish() {
 func (t *tally) blame(plan *descriptors.Plan, replica int) {
 	for i := range plan.Batch.Charges {
 		if d := &plan.Batch.Decisions[i]; d.Over && d.Denied && plan.Batch.Charges[i].Mode.Denies() {
-			id := plan.Batch.Charges[i].ID
-			id.Lo ^= uint64(replica) << 33 //nolint:gosec // not negative
-			k, _ := t.keys.of(id)
+			k, _ := t.keys.of(ofReplica(plan.Batch.Charges[i].ID, replica))
 			k.more++
 			return
 		}

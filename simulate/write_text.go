@@ -22,6 +22,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	b.WriteString("\n")
 	r.writeLimits(&b, &r.Rules)
+	r.writeRecommended(&b)
 	if r.Against != nil {
 		r.writeAgainst(&b)
 	}
@@ -104,6 +105,36 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 	if o.Unused > 0 {
 		fmt.Fprintf(b, "no request asked for %d other limits\n", o.Unused)
 	}
+}
+
+// writeRecommended writes what is recommended for each limit.
+func (r *Report) writeRecommended(b *strings.Builder) {
+	if r.Recommend == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n%s\n", r.recommendedText())
+	for i := range r.Rules.Limits {
+		if i == shownLimits {
+			break
+		}
+		l := r.Rules.Limits[i]
+		text := l.Recommended.text()
+		l.Limit = ""
+		fmt.Fprintf(b, "  %s%s\n", l.title(), text)
+	}
+}
+
+// recommendedText says what is recommended.
+func (r *Report) recommendedText() string {
+	return "recommended, to have room for " + strconv.FormatFloat(r.Recommend, 'f', -1, 64) + " % of the hits of each limit, were it alone:"
+}
+
+// text is the recommended limit, and what a run with it found.
+func (r *Recommendation) text() string {
+	if r.Why != "" {
+		return "no number: " + r.Why
+	}
+	return fmt.Sprintf("%s (checked: %s over)", r.Limit, percent(r.Over, r.Hits))
 }
 
 // title is the limit with its rule.

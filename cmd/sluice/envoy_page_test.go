@@ -36,7 +36,7 @@ func TestSimulatePage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	runPageIn(t, root, "docs/simulate.md", 6)
+	runPageIn(t, root, "docs/simulate.md", 8)
 }
 
 func runPage(t *testing.T, page string, least int) {

@@ -26,6 +26,7 @@ type simulateCmd struct {
 	Against       []string      `sep:"none" placeholder:"PATH" help:"Compare with other rules; may be repeated."`
 	From          string        `placeholder:"TIME" help:"Only requests from this time on, such as 2026-11-22T09:00:00Z."`
 	To            string        `placeholder:"TIME" help:"Only requests before this time."`
+	Recommend     *float64      `placeholder:"PERCENT" help:"Find the smallest number of each limit that has room for so many of its hits, such as 99.9. The logs are read several times."`
 	Reorder       time.Duration `default:"1m" range:"1ms..24h" placeholder:"DURATION" help:"How late a line may come to be put into order. Default 1m."`
 	Replicas      int           `default:"1" type:"count" range:"1..1000" placeholder:"N" help:"How many services share the requests, each with counters of its own. Default 1."`
 	Shard         string        `placeholder:"TEMPLATE" help:"What tells the replica, such as '{x-user}'. Default: they take turns."`
@@ -63,6 +64,12 @@ func (k *simulateCmd) Validate() (err error) {
 	}
 	if len(k.Envoy) > 0 && len(k.Descriptor) > 0 {
 		return errors.New("--envoy excludes --descriptor: Envoy's configuration says the descriptors")
+	}
+	if p := k.Recommend; p != nil {
+		if !(*p > 0 && *p <= 100) {
+			return fmt.Errorf("--recommend %v is out of range: want a percentage above 0, such as 99.9, to 100", *p)
+		}
+		o.Recommend = *p
 	}
 	if k.Listener != "" && len(k.Envoy) == 0 {
 		return errors.New("--listener needs --envoy")
@@ -116,10 +123,21 @@ func (k *simulateCmd) Run(ctx context.Context, c console) error {
 	o.Reorder, o.Timeout, o.Replicas, o.Now = k.Reorder, k.Timeout, k.Replicas, time.Now()
 	o.Memory = k.CounterMemory
 	for _, path := range k.Logs {
-		o.Logs = append(o.Logs, logInput(c, path))
+		log, again, err := logInput(c, path)
+		if err != nil {
+			return err
+		}
+		if !again && k.Recommend != nil {
+			return fmt.Errorf("--recommend reads the logs several times, which %s cannot be: save it to a file first", log.Name)
+		}
+		o.Logs = append(o.Logs, log)
 	}
 	until, stop := untilSignal(ctx)
 	defer stop()
+	if m := newMeter(c.err, k.Logs, time.Now()); m != nil {
+		o.Progress = func(p simulate.Progress) { m.show(time.Now(), p) }
+		defer m.end()
+	}
 	report, err := simulate.Run(until, o)
 	if err != nil {
 		return err
@@ -164,13 +182,24 @@ func (k *simulateCmd) compile(c console, paths []string, key identity.Key) (*des
 	return flags.loadGood(c, paths)
 }
 
-// logInput opens a log, as often as need be; standard input twice, to look at its begin
-// first.
-func logInput(c console, path string) simulate.Input {
-	if path != "-" {
-		return simulate.Input{Name: path, Open: func() (io.ReadCloser, error) {
-			return os.Open(path) //nolint:gosec // reading what the operator names is the point
-		}}
+// logInput returns a log, and whether it can be read again. Standard input and pipes cannot.
+func logInput(c console, path string) (log simulate.Input, again bool, err error) {
+	if path == "-" {
+		return simulate.Once("standard input", c.in), false, nil
 	}
-	return simulate.Once("stdin", c.in)
+	info, err := os.Stat(path)
+	if err != nil {
+		return log, false, err
+	}
+	open := func() (io.ReadCloser, error) {
+		return os.Open(path) //nolint:gosec // reading what the operator names is the point
+	}
+	if info.Mode().IsRegular() {
+		return simulate.Input{Name: path, Open: open}, true, nil
+	}
+	f, err := open()
+	if err != nil {
+		return log, false, err
+	}
+	return simulate.Once(path, f), false, nil
 }

@@ -1,0 +1,322 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"sort"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// Recommendation is the smallest number of a limit that has room for a share of its hits.
+type Recommendation struct {
+	// Limit is the limit with that number; empty if there is none.
+	Limit string `json:"limit,omitempty"`
+	// RequestsPerUnit is the number.
+	RequestsPerUnit uint32 `json:"requests_per_unit,omitempty"`
+	// Hits and Over are what a run with it found.
+	Hits uint64 `json:"hits,omitempty"`
+	Over uint64 `json:"over,omitempty"`
+	// Why says why there is none.
+	Why string `json:"none_because,omitempty"`
+}
+
+// recommend finds the smallest number of each limit with which no more than a share of its
+// hits find no room. Each limit is looked at alone, as if the others had room for all.
+//
+// What keys asked for in windows says about which number it is, and of fixed windows, of
+// requests of one hit each, exactly. That is not enough for other algorithms. So numbers are
+// tried: the logs are read again, and each charge is decided once for each of several
+// numbers, by the code that serves, until the number is found that has room while the one
+// below has none. So what is said of it is what a run with it found.
+func (r *run) recommend(ctx context.Context, rd *reader, report *Report) error {
+	t := &trials{run: r, set: r.options.Rules, searches: make([]*search, len(r.rules.tally.limits))}
+	for _, i := range r.rules.tally.touched {
+		t.searches[i] = newSearch(&r.rules.tally.limits[i], r.options.Recommend)
+	}
+	for {
+		open, err := t.begin()
+		if err != nil {
+			return err
+		}
+		if !open {
+			break
+		}
+		r.pass++
+		if err := r.readLogs(ctx, rd, nil, t.request); err != nil {
+			return err
+		}
+		if err := evicted(t.tables); err != nil {
+			return err
+		}
+		for _, s := range t.searches {
+			s.learn()
+		}
+	}
+	report.Recommend = r.options.Recommend
+	for n, i := range r.rules.tally.touched { // sorted, as the report's limits are
+		report.Rules.Limits[n].Recommended = t.searches[i].recommendation()
+	}
+	return nil
+}
+
+// trials are one reading of the logs, in which limits are tried with several numbers.
+type trials struct {
+	run      *run
+	set      *descriptors.Set
+	searches []*search // parallel to the tally's limits; nil for those without hits
+	tables   []*limiter.Table
+	plan     descriptors.Plan
+	batch    limiter.Batch
+	req      descriptors.Request
+	turn     int
+}
+
+// begin makes ready for another reading. It reports false if nothing is left to be tried.
+func (t *trials) begin() (open bool, err error) {
+	for _, s := range t.searches {
+		if s != nil && s.none == "" && s.passes.number != s.fails+1 {
+			s.choose()
+			open = true
+		}
+	}
+	if !open {
+		return false, nil
+	}
+	t.turn = 0
+	t.tables, err = newTables(t.run.options)
+	return true, err
+}
+
+// request tries the limits that a request is charged to.
+func (t *trials) request(w waiting) {
+	var rec record
+	rec.read(w.batch.arena[w.offset:])
+	replica := t.run.options.replica(&rec, &t.turn)
+	for range rec.calls {
+		rec.next(&t.req)
+		t.set.Plan(&t.plan, &t.req, descriptors.Global{})
+		for i := range t.plan.Batch.Charges {
+			index := t.plan.Limits[i].Index
+			if index < 0 {
+				continue
+			}
+			s, c := t.searches[index], &t.plan.Batch.Charges[i]
+			if s == nil || len(s.trials) == 0 {
+				continue
+			}
+			if !c.Refund {
+				s.hits += c.Hits
+			}
+			if !t.isSmall(s, c, replica) {
+				t.charge(limiter.Time(w.at), s, c, replica)
+			}
+		}
+	}
+}
+
+// isSmall reports whether the key of a charge never asked for enough to find no room at any
+// of the numbers that are tried. Nearly all keys are such, and need no counters. Whatever
+// the algorithm counts together lies in three windows at most.
+func (t *trials) isSmall(s *search, c *limiter.Charge, replica int) bool {
+	if t.run.chained || s.ownBurst {
+		return false // more may be asked than was, or more at once is denied
+	}
+	k, _ := t.run.rules.tally.keys.find(ofReplica(c.ID, replica))
+	return k == nil || k.peak*3 <= s.trials[0].number
+}
+
+// charge decides a charge with each number.
+func (t *trials) charge(at limiter.Time, s *search, c *limiter.Charge, replica int) {
+	for i := range s.trials {
+		trial := &s.trials[i]
+		b := &t.batch
+		b.Reset()
+		b.Budget = t.run.options.Timeout
+		id := c.ID
+		id.Hi ^= uint64(i) * 0x9e3779b97f4a7c15 // a counter of its own
+		id.Lo ^= uint64(i) * 0xc2b2ae3d27d4eb4f
+		b.Charges = append(b.Charges, limiter.Charge{ID: id, Policy: &trial.terms.Policy, Hits: c.Hits, Refund: c.Refund})
+		t.tables[replica].Decide(at, b)
+		if b.Decisions[0].Over && c.Hits > 0 {
+			trial.over += c.Hits
+		}
+	}
+}
+
+// search is what is known of the number that is looked for.
+type search struct {
+	limit *descriptors.Limit
+	// percent is of how many hits there has to be room for.
+	percent float64
+	// hits are those of the reading.
+	hits uint64
+	// ownBurst says that a bucket's burst does not follow its number, or is small.
+	ownBurst bool
+	guess    uint64
+	// fails is the greatest number that is known not to do, and passes the least that is
+	// known to; its number is 0 while none is.
+	fails  uint64
+	passes trial
+	trials []trial // in the order of their numbers
+	// none says why there is no number.
+	none string
+}
+
+// trial is a number that is tried.
+type trial struct {
+	number uint64
+	terms  *descriptors.Terms
+	// over counts the hits that found no room, of hits.
+	over, hits uint64
+}
+
+func newSearch(l *limitTally, percent float64) *search {
+	s := &search{limit: l.limit, percent: percent}
+	switch {
+	case l.limit == nil:
+		s.none = "requests bring their own numbers"
+	case l.number == 0:
+		s.none = "it denies all, whatever is asked for"
+	case l.hits == 0:
+		s.none = "it was only peeked at"
+	default:
+		s.guess = max(1, l.demand.enough(s.most(l.hits)))
+		p := &l.limit.Policy
+		s.ownBurst = p.Algorithm == limiter.LeakyBucket || p.Algorithm == limiter.TokenBucket && p.Burst != max(1, p.Limit)
+		// A burst cannot be what takes too long to come back at a small number.
+		s.fails = uint64(sort.Search(limiter.MaxLog, func(n int) bool { return s.terms(uint64(n+1)).Policy.Validate() == nil })) //nolint:gosec // not negative
+	}
+	return s
+}
+
+// most is how many of so many hits may find no room. It counts in whole millionths of a
+// percent, since 100-99.9 is not 0.1 to a computer.
+func (s *search) most(hits uint64) uint64 {
+	hi, lo := bits.Mul64(hits, uint64(math.Round((100-s.percent)*1e6)))
+	most, _ := bits.Div64(hi, lo, 100*1e6)
+	return most
+}
+
+// enough returns the number of hits in a window beyond which no more than so many are asked
+// for.
+func (d *demand) enough(most uint64) uint64 {
+	type step struct{ hits, windows uint64 }
+	var all []step
+	d.each(func(hits, windows uint64) bool {
+		all = append(all, step{hits, windows})
+		return true
+	})
+	number, beyond := d.max, uint64(0) // windows beyond the number
+	for _, s := range slices.Backward(all) {
+		// Each step down leaves one hit more of each window beyond.
+		down := number - s.hits
+		if down*beyond > most {
+			return number - most/beyond
+		}
+		most -= down * beyond
+		number = s.hits
+		beyond += s.windows
+	}
+	return number - min(number, most/max(1, beyond))
+}
+
+// mostTrials is how many numbers are tried in one reading.
+const mostTrials = 8
+
+// greatest is the greatest number that the limit's algorithm can have.
+func (s *search) greatest() uint64 {
+	if s.limit.Policy.Algorithm == limiter.SlidingLog {
+		return limiter.MaxLog
+	}
+	return math.MaxUint32
+}
+
+// choose chooses the numbers that are tried next: at first around the guess, then evenly
+// between the one that fails and the one that passes.
+func (s *search) choose() {
+	var numbers []uint64
+	low, high := s.fails, s.passes.number
+	switch {
+	case high == 0:
+		g := s.guess
+		numbers = []uint64{g / 2, g - g/4, g - 1, g, g + g/8, g + g/2, 2 * g, s.greatest()}
+	case float64(high) > 4*float64(low):
+		step := math.Pow(float64(high)/float64(max(1, low)), 1/float64(mostTrials+1))
+		for at := float64(max(1, low)); len(numbers) < mostTrials; {
+			at *= step
+			numbers = append(numbers, uint64(at))
+		}
+	default:
+		for i := range uint64(mostTrials) {
+			numbers = append(numbers, low+(high-low)*(i+1)/(mostTrials+1))
+		}
+	}
+	if high == 0 {
+		high = s.greatest() + 1
+	}
+	numbers = append(numbers, low+1)
+	slices.Sort(numbers)
+	s.hits, s.trials = 0, s.trials[:0]
+	for _, n := range slices.Compact(numbers) {
+		if n > low && n < high {
+			s.trials = append(s.trials, trial{number: n, terms: s.terms(n)})
+		}
+	}
+}
+
+// terms returns the limit's terms with another number. A burst that is the number stays so.
+func (s *search) terms(n uint64) *descriptors.Terms {
+	t := *s.limit.Terms
+	t.RequestsPerUnit = uint32(n) //nolint:gosec // up to the greatest
+	p := &t.Policy
+	if p.Algorithm == limiter.TokenBucket && !s.ownBurst {
+		p.Burst = t.RequestsPerUnit
+	}
+	p.Limit = t.RequestsPerUnit
+	p.Prepare()
+	return &t
+}
+
+// learn takes in what was tried.
+func (s *search) learn() {
+	if s == nil || len(s.trials) == 0 {
+		return
+	}
+	for _, t := range s.trials {
+		if t.over > s.most(s.hits) {
+			s.fails = max(s.fails, t.number)
+			continue
+		}
+		s.passes, s.passes.hits = t, s.hits
+		break
+	}
+	s.trials = s.trials[:0]
+	if s.fails == s.greatest() {
+		s.none = fmt.Sprintf("no number has room for so many: %s is the greatest", s.text(s.terms(s.fails)))
+		if s.ownBurst {
+			s.none = "no number has room for so many: it is the burst or slack that is too small"
+		}
+	}
+}
+
+// text is the limit with other terms.
+func (s *search) text(terms *descriptors.Terms) string {
+	l := *s.limit
+	l.Terms = terms
+	return l.String()
+}
+
+// recommendation is what the search came to.
+func (s *search) recommendation() *Recommendation {
+	if s.none != "" {
+		return &Recommendation{Why: s.none}
+	}
+	return &Recommendation{
+		Limit: s.text(s.passes.terms), RequestsPerUnit: s.passes.terms.RequestsPerUnit, Hits: s.passes.hits, Over: s.passes.over,
+	}
+}
