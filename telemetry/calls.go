@@ -21,6 +21,8 @@ var methodNames = [...]string{"ShouldRateLimit", "Check", "List", "Watch", "Serv
 // takes microseconds; from 5 ms on those that envoyproxy/ratelimit has.
 var responseTimeBuckets = append([]float64{10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3}, prometheus.DefBuckets...)
 
+const responseTime = "ratelimit_service_response_time_seconds"
+
 // Calls count gRPC calls by method, and those of /json as ShouldRateLimit.
 type Calls struct {
 	// ShouldRateLimit is the method that decides.
@@ -57,7 +59,7 @@ func newCalls(m *Metrics, milliseconds bool) *Calls {
 		}
 	}
 	times := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "ratelimit_service_response_time_seconds", Help: help, Buckets: buckets,
+		Name: responseTime, Help: help, Buckets: buckets,
 		// A native histogram too, for servers that ask for it: buckets a tenth apart.
 		NativeHistogramBucketFactor:     1.1,
 		NativeHistogramMaxBucketNumber:  160,

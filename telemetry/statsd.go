@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/DataDog/datadog-go/v5/statsd"
@@ -49,7 +50,7 @@ const flushTimeout = 2 * time.Second
 type Statsd struct {
 	options  StatsdOptions
 	gatherer prometheus.Gatherer
-	// milliseconds is how many of them histograms count as 1.
+	// milliseconds is how many of them the response time counts as 1.
 	milliseconds float64
 	logger       *zap.Logger
 	errors       prometheus.Counter
@@ -248,13 +249,27 @@ func (s *Statsd) send(series *sent, e *statsdEntry, m *dto.Metric) {
 		s.lines++
 		err = s.client.Gauge(series.name, e.value(m), series.tags, 1)
 	default:
-		for _, took := range series.sample(m.GetHistogram()) {
+		scale := s.scale(e.id)
+		for _, value := range series.sample(m.GetHistogram()) {
 			s.lines++
-			err = errors.Join(err, s.client.TimeInMilliseconds(series.name, took*s.milliseconds, series.tags, 1))
+			err = errors.Join(err, s.client.TimeInMilliseconds(series.name, value*scale, series.tags, 1))
 		}
 	}
 	if err != nil {
 		s.errors.Inc() // a line that is longer than a packet
+	}
+}
+
+// scale is what a histogram's values are sent times. Times are sent in milliseconds, anything else
+// as it is.
+func (s *Statsd) scale(family string) float64 {
+	switch {
+	case family == responseTime:
+		return s.milliseconds
+	case strings.HasSuffix(family, "_seconds"):
+		return 1e3
+	default:
+		return 1
 	}
 }
 

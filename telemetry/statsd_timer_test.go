@@ -48,3 +48,23 @@ func timersStandForTheHistogram(t *testing.T, milliseconds bool) {
 		t.Errorf("timers are %v, want the one of the last interval", got)
 	}
 }
+
+// Times are sent in milliseconds and other numbers as they are, in whatever unit the response time is.
+func TestHistogramsAreSentInTheirUnits(t *testing.T) {
+	for _, milliseconds := range []bool{false, true} {
+		addr, lines := packets(t, "udp", "127.0.0.1:0")
+		s, m, _ := newTestStatsdOf(t, StatsdOptions{Network: "udp", Addr: addr}, Options{Milliseconds: milliseconds})
+		shared := m.Store(nil, nil, func() map[string]bool { return nil }, func() time.Duration { return 0 })
+		shared.Batch(2*time.Millisecond, 3)
+		if err := flush(t, s); err != nil {
+			t.Fatal(err)
+		}
+		all := lines()
+		// The middles of the buckets.
+		for _, want := range []string{"sluice_store_batch_seconds:1.750000|ms", "sluice_store_batch_charges:3.000000|ms"} {
+			if !slices.Contains(all, want) {
+				t.Errorf("milliseconds %v: sent %q, want %q among it", milliseconds, all, want)
+			}
+		}
+	}
+}

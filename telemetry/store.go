@@ -8,7 +8,7 @@ import (
 
 // Store are the metrics of a store that replicas share. Its methods may be called concurrently.
 type Store struct {
-	batches         prometheus.Histogram
+	took, charges   prometheus.Histogram
 	decided, errors map[string]prometheus.Counter
 	diverged        prometheus.Counter
 }
@@ -22,9 +22,12 @@ func (m *Metrics) Store(deciders, kinds []string, shards func() map[string]bool,
 		"Charges, by what decided them: store; memory, a refusal that the store would repeat; fallback, while it was away.", "by")
 	failed := m.counters("sluice_store_errors_total", "Batches and probes of the store that failed, by what went wrong.", "kind")
 	s := &Store{
-		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "sluice_store_batch_seconds", Help: "How long the store took to answer a batch, the trip included.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, 1},
+		}),
+		charges: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "sluice_store_batch_charges", Help: "Charges in a batch that the store has answered.", Buckets: prometheus.ExponentialBuckets(1, 2, 9),
 		}),
 		decided: make(map[string]prometheus.Counter, len(deciders)),
 		errors:  make(map[string]prometheus.Counter, len(kinds)),
@@ -37,7 +40,7 @@ func (m *Metrics) Store(deciders, kinds []string, shards func() map[string]bool,
 	for _, k := range kinds {
 		s.errors[k] = failed.WithLabelValues(k)
 	}
-	m.Register(shardCollector(shards), s.batches, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	m.Register(shardCollector(shards), s.took, s.charges, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sluice_store_clock_offset_seconds", Help: "By how much the store's clock is ahead of this machine's.",
 	}, func() float64 { return offset().Seconds() }))
 	return s
@@ -62,8 +65,11 @@ func (c shardCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Batch notes a batch that the store has answered.
-func (s *Store) Batch(took time.Duration) { s.batches.Observe(took.Seconds()) }
+// Batch notes a batch of so many charges that the store has answered.
+func (s *Store) Batch(took time.Duration, charges int) {
+	s.took.Observe(took.Seconds())
+	s.charges.Observe(float64(charges))
+}
 
 // Failed notes a batch or a probe that failed, by one of the kinds.
 func (s *Store) Failed(kind string) { s.errors[kind].Inc() }

@@ -145,7 +145,9 @@ type storeWatcher struct{ metrics *telemetry.Store }
 var _ store.Observer = (*storeWatcher)(nil)
 
 // Batch implements [store.Observer].
-func (w *storeWatcher) Batch(_ string, took time.Duration, _ int) { w.metrics.Batch(took) }
+func (w *storeWatcher) Batch(_ string, took time.Duration, charges int) {
+	w.metrics.Batch(took, charges)
+}
 
 // Failed implements [store.Observer].
 func (w *storeWatcher) Failed(_ string, kind store.Kind) { w.metrics.Failed(string(kind)) }
