@@ -15,9 +15,9 @@ type Handler interface {
 	Open(c *Call) (Conversation, Status)
 	// Unknown returns how a call of a path that no [Method] has is answered. The path may be cut.
 	Unknown(path string) Status
-	// Exceeded returns how a call of a method is answered that is beyond a bound. The method is -1
-	// if it is not known.
-	Exceeded(method int, b Bound, size int) Status
+	// Exceeded returns how a call is answered that is beyond a bound. It has no Message, and a Method of
+	// -1 if that is not known.
+	Exceeded(c *Call, b Bound, size int) Status
 }
 
 // Later is a call that is answered later.

@@ -50,7 +50,7 @@ func (e *echo) Unknown(path string) Status {
 	return Status{Code: 12, Message: "unknown method " + path}
 }
 
-func (e *echo) Exceeded(_ int, b Bound, size int) Status {
+func (e *echo) Exceeded(_ *Call, b Bound, size int) Status {
 	e.exceeded = append(e.exceeded, b)
 	return Status{Code: 8, Message: fmt.Sprintf("bound %d: %d bytes", b, size)}
 }
@@ -346,6 +346,6 @@ type constant struct{}
 func (constant) Call(*Call) ([]byte, Status, Later) { return reply, Status{}, nil }
 func (constant) Open(*Call) (Conversation, Status)  { return nil, Status{} }
 func (constant) Unknown(string) Status              { return Status{} }
-func (constant) Exceeded(int, Bound, int) Status    { return Status{} }
+func (constant) Exceeded(*Call, Bound, int) Status  { return Status{} }
 
 var reply = []byte("reply")

@@ -77,7 +77,7 @@ func (c *Conn) deliver(s *stream) {
 	size := s.messageBytes()
 	switch {
 	case size > c.server.options.Limits.MaxMessageBytes:
-		c.hear(s, c.handler.Exceeded(int(s.path)-1, BoundMessage, size))
+		c.hear(s, c.exceeded(s, BoundMessage, size))
 		return
 	case s.missing() > 0 && s.state == streamOpen:
 		c.credit(s)

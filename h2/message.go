@@ -72,7 +72,7 @@ func (c *Conn) finish(s *stream, p []byte) {
 		c.fail(s, noMessage)
 		return
 	case size > c.server.options.Limits.MaxMessageBytes:
-		c.fail(s, c.handler.Exceeded(int(s.path)-1, BoundMessage, size))
+		c.fail(s, c.exceeded(s, BoundMessage, size))
 		return
 	case rest < 0:
 		c.fail(s, truncated)
@@ -107,6 +107,15 @@ func (c *Conn) finish(s *stream, p []byte) {
 		}
 	}
 	c.answer(s)
+}
+
+// exceeded asks the handler how a call is answered that is beyond a bound.
+func (c *Conn) exceeded(s *stream, b Bound, size int) Status {
+	call := Call{Stream: s.id, Method: int(s.path) - 1, Encoding: s.encoding}
+	if s.kept != nil {
+		call.Fields = s.kept.fields
+	}
+	return c.handler.Exceeded(&call, b, size)
 }
 
 // answer has the handler answer.

@@ -156,8 +156,8 @@ func (a asInPieces) Call(c *Call) ([]byte, Status, Later) {
 
 func (m *model) Open(c *Call) (Conversation, Status) { return m.handler.Open(c) }
 func (m *model) Unknown(path string) Status          { return m.handler.Unknown(path) }
-func (m *model) Exceeded(method int, b Bound, size int) Status {
-	return m.handler.Exceeded(method, b, size)
+func (m *model) Exceeded(c *Call, b Bound, size int) Status {
+	return m.handler.Exceeded(c, b, size)
 }
 
 func playModel(t *testing.T, next func(n int) int) {

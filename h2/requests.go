@@ -41,7 +41,7 @@ func (c *Conn) begin(id uint32) {
 	case h.kinds[nameMethod] == methodOther:
 		s.http = 405
 	case h.size > limits.MaxHeaderBytes:
-		c.fail(s, c.handler.Exceeded(int(s.path)-1, BoundHeaders, h.size))
+		c.fail(s, c.exceeded(s, BoundHeaders, h.size))
 		return
 	case h.has(nameTimeout) && h.timeout == 0:
 		c.fail(s, tooLate)
@@ -151,7 +151,7 @@ func (c *Conn) gather(s *stream, p []byte) {
 	}
 	c.appendBody(s, p)
 	if size := s.messageBytes(); size > c.server.options.Limits.MaxMessageBytes {
-		c.fail(s, c.handler.Exceeded(int(s.path)-1, BoundMessage, size))
+		c.fail(s, c.exceeded(s, BoundMessage, size))
 		return
 	}
 	if missing := s.missing(); missing <= 0 {

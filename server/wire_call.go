@@ -124,19 +124,22 @@ func (r *heldReply) Cancel() {
 }
 
 // Exceeded implements [h2.Handler].
-func (c *wireCalls) Exceeded(method int, b h2.Bound, size int) h2.Status {
+func (c *wireCalls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
 	h := c.wire.handler
 	if b == h2.BoundHeaders {
 		return statusOf(headersTooLarge(size, int(c.wire.limits.MaxHeaderBytes), h.service.metrics.Rejected.Headers, h.rare))
 	}
 	err := &boundError{messageTooLarge, c.wire.limits.MaxMessageBytes, size}
-	if method != methodShouldRateLimit {
-		return h2.Status{Code: uint32(codes.ResourceExhausted), Message: err.Error()}
+	failed := status.Error(codes.ResourceExhausted, err.Error())
+	if call.Method != methodShouldRateLimit {
+		return statusOf(failed)
 	}
+	trace := c.trace(call)
 	h.service.metrics.Calls.ShouldRateLimit.Requests.Inc()
 	h.reject(err)
-	h.done(status.Error(codes.ResourceExhausted, err.Error()), 0)
-	return h2.Status{Code: uint32(codes.ResourceExhausted), Message: err.Error()}
+	h.done(failed, 0)
+	trace.answered(nil, failed)
+	return statusOf(failed)
 }
 
 const gzipEncoding = "gzip"

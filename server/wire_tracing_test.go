@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/h2"
 )
@@ -73,8 +76,8 @@ func (r *recorder) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-// TestTransportsTellAlike has both transports tell of the same calls: admitted, compressed, rejected,
-// undecodable, held, and given up while they are held.
+// TestTransportsTellAlike has both transports tell of the same calls: admitted, compressed, rejected, too
+// large, held, and given up while they are held. The own transport does not read what is too large.
 func TestTransportsTellAlike(t *testing.T) {
 	told := map[string][]string{}
 	overBoth(t, func(t *testing.T, transport string) {
@@ -101,6 +104,12 @@ func TestTransportsTellAlike(t *testing.T) {
 			t.Error(err)
 		}
 		<-rec.ended
+		large := simpleRequest()
+		large.Domain = strings.Repeat("d", fillLimits(Limits{}).MaxMessageBytes)
+		if _, err := client.ShouldRateLimit(t.Context(), large); status.Code(err) != codes.ResourceExhausted {
+			t.Error(err)
+		}
+		<-rec.ended
 		held := simpleRequest()
 		held.Domain = "held"
 		for range 2 {
@@ -121,7 +130,9 @@ func TestTransportsTellAlike(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		told[transport] = rec.events
+		told[transport] = slices.DeleteFunc(rec.events, func(e string) bool {
+			return strings.HasPrefix(e, fmt.Sprintf("in payload %d", proto.Size(large)))
+		})
 	})
 	if len(told[transportGRPC]) == 0 {
 		t.Fatal("grpc-go tells nothing")
