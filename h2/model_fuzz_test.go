@@ -17,8 +17,10 @@ import (
 //
 //   - A stream ends once, and its handler is asked once at most. Who is to answer later is told once if
 //     nobody waits any more.
+//   - A conversation gets the messages that it asked for, in their order, and is told once that none
+//     follows. What it is told has left is what it has sent.
 //   - No DATA is sent that the client's windows do not allow.
-//   - The table and what is parked stay within their bounds.
+//   - The table and what is held stay within their bounds.
 //   - As long as no frame was changed, the connection goes on, no stream is reset for a fault of the
 //     client, and all calls are answered in the end.
 //   - The same bytes in pieces give the same output.
@@ -98,6 +100,56 @@ type modelStream struct {
 	answered   int // times that END_STREAM came
 	resets     int // of the server
 	cancels    int
+
+	messages [][]byte   // of a conversation
+	talk     *modelTalk // once it has begun
+}
+
+// modelTalk is a conversation's handler.
+type modelTalk struct {
+	m          *model
+	s          *modelStream
+	id         uint32
+	wants      bool
+	heard      bool
+	received   int // messages
+	sent, left int // bytes of replies
+	finished   bool
+}
+
+func (k *modelTalk) Receive(message []byte, _ bool) {
+	if !k.wants || k.heard || k.finished {
+		k.m.t.Fatalf("stream %d: a message that nobody wants: %+v", k.id, k)
+	}
+	if !k.m.changed && (k.received == len(k.s.messages) || !bytes.Equal(message, k.s.messages[k.received])) {
+		k.m.t.Fatalf("stream %d: message %d of %d is %q", k.id, k.received, len(k.s.messages), message)
+	}
+	k.wants = false
+	k.received++
+}
+
+func (k *modelTalk) End(s Status) {
+	if k.heard || !k.m.changed && (s.Code != statusOK || !k.s.ended || k.received != len(k.s.messages)) {
+		k.m.t.Fatalf("stream %d ends with %v after %d of %d messages: %+v", k.id, s, k.received, len(k.s.messages), k)
+	}
+	k.heard = true
+}
+
+func (k *modelTalk) Sent(n int) {
+	if k.left += n; k.left > k.sent || n <= 0 {
+		k.m.t.Fatalf("stream %d: %d bytes have left, of %d", k.id, k.left, k.sent)
+	}
+}
+
+func (k *modelTalk) Cancel() {
+	if k.s.cancels++; k.finished || k.s.cancels > 1 {
+		k.m.t.Errorf("stream %d is cancelled for time %d, though it has finished: %v", k.id, k.s.cancels, k.finished)
+	}
+}
+
+// open reports whether the conversation goes on.
+func (k *modelTalk) open() bool {
+	return k != nil && !k.finished && k.s.cancels == 0 && k.s.answered+k.s.resets == 0
 }
 
 // Call answers as the message says: its first byte how, the others how much.
@@ -154,8 +206,19 @@ func (a asInPieces) Call(c *Call) ([]byte, Status, Later) {
 	return answerOfModel(c, func() Later { return a.echo })
 }
 
-func (m *model) Open(c *Call) (Conversation, Status) { return m.handler.Open(c) }
-func (m *model) Unknown(path string) Status          { return m.handler.Unknown(path) }
+func (m *model) Open(c *Call) (Conversation, Status) {
+	s := m.streams[c.Stream]
+	if s == nil {
+		m.t.Fatalf("a conversation of stream %d, which has not begun", c.Stream)
+	}
+	if s.asked++; s.reset || s.asked > 1 {
+		m.t.Errorf("stream %d: call %d, after a reset: %v", c.Stream, s.asked, s.reset)
+	}
+	s.talk = &modelTalk{m: m, s: s, id: c.Stream, wants: true}
+	return s.talk, Status{}
+}
+
+func (m *model) Unknown(path string) Status { return m.handler.Unknown(path) }
 func (m *model) Exceeded(c *Call, b Bound, size int) Status {
 	return m.handler.Exceeded(c, b, size)
 }
@@ -171,7 +234,7 @@ func playModel(t *testing.T, next func(n int) int) {
 	m.must(m.WriteSettings())
 	m.frame()
 	for m.err == nil {
-		act := next(32)
+		act := next(36)
 		if act < 0 {
 			break
 		}
@@ -260,7 +323,45 @@ func (m *model) act(act int) {
 			m.drained = true
 			m.do(func(c *client) { c.out = c.conn.Drain(c.out, c.now, "max_age") })
 		}
+	case 32, 33, 34, 35:
+		m.talks()
 	}
+}
+
+// talks has a conversation's handler do something.
+func (m *model) talks() {
+	var open []uint32
+	for id, s := range m.streams {
+		if s.talk.open() {
+			open = append(open, id)
+		}
+	}
+	if len(open) == 0 {
+		return
+	}
+	slices.Sort(open)
+	id := open[m.pick(len(open))]
+	k := m.streams[id].talk
+	switch m.pick(6) {
+	case 0, 1, 2:
+		k.wants = !k.heard
+		m.do(func(c *client) { c.out = c.conn.Want(c.out, id) })
+	case 3:
+		m.do(func(c *client) { c.out = c.conn.Head(c.out, id, []Field{{"x", "y"}}) })
+	case 4:
+		message := replyOfModel(m.pick(120))
+		k.sent += prefixBytes + len(message)
+		m.do(func(c *client) { c.out = c.conn.Send(c.out, id, message) })
+	case 5:
+		m.finishTalk(k)
+	}
+}
+
+func (m *model) finishTalk(k *modelTalk) {
+	k.finished = true
+	m.do(func(c *client) {
+		c.out = c.conn.Finish(c.out, k.id, Status{Code: 5, Message: "bye"}, []Field{{"x", "y"}})
+	})
 }
 
 // begin begins a stream whose message has any size.
@@ -281,7 +382,17 @@ func (m *model) begin() {
 	}
 	m.streams[m.last] = &modelStream{window: m.initial, receive: first, body: body}
 	path := echoPath
-	if m.pick(12) == 11 {
+	switch m.pick(12) {
+	case 9, 10:
+		path = talkPath
+		s := m.streams[m.last]
+		s.messages = [][]byte{bytes.Clone(body[prefixBytes:])}
+		for range m.pick(4) {
+			message := bytes.Repeat([]byte{byte(len(s.messages))}, m.pick(250)*m.pick(60))
+			s.messages = append(s.messages, message)
+			s.body = append(s.body, grpcMessage(string(message))...)
+		}
+	case 11:
 		path = "/answered/early"
 	}
 	fields := request(path)
@@ -502,6 +613,9 @@ func (m *model) check() {
 	for _, s := range m.streams {
 		if s.answered+s.resets == 0 && !s.reset {
 			replies += s.laterBytes
+			if s.talk != nil {
+				replies += s.talk.sent + 100 // its trailers
+			}
 		}
 	}
 	if most := c.server.MostHeld(replies); c.Held() > most || c.Parked() < 0 {
@@ -558,6 +672,11 @@ func (m *model) end() {
 			if s := m.streams[id]; s.window < 1<<20 && s.answered+s.resets == 0 {
 				m.must(m.WriteWindowUpdate(id, 1<<20))
 				m.frame()
+			}
+		}
+		for id := uint32(1); id <= m.last; id += 2 {
+			if k := m.streams[id].talk; k.open() && m.err == nil {
+				m.finishTalk(k)
 			}
 		}
 		m.do(func(c *client) {
