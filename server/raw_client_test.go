@@ -34,6 +34,23 @@ func newRawClient(t *testing.T, conn net.Conn) *rawClient {
 	return c
 }
 
+// tcp connects to the gRPC listener until the test ends.
+func (r *running) tcp(t *testing.T) net.Conn {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr["grpc"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// rawClient connects and sends its SETTINGS.
+func (r *running) rawClient(t *testing.T) *rawClient {
+	t.Helper()
+	return newRawClient(t, r.tcp(t))
+}
+
 func (c *rawClient) goes(err error) {
 	c.t.Helper()
 	if err != nil {

@@ -16,20 +16,15 @@ import (
 // flooder connects to the own transport and sends many calls in one write, more than one turn takes.
 func (r *running) flooder(t *testing.T, calls int) *rawClient {
 	t.Helper()
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr["grpc"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	c := newRawClient(t, conn)
+	c := r.rawClient(t)
 	c.goes(c.fr.WriteWindowUpdate(0, 1<<30))
 	var all bytes.Buffer
-	c.fr = http2.NewFramer(&all, conn)
+	c.fr = http2.NewFramer(&all, c.conn)
 	c.fr.ReadMetaHeaders = nil
 	for range calls {
 		c.call(nil, 0)
 	}
-	go func() { _, _ = conn.Write(all.Bytes()) }()
+	go func() { _, _ = c.conn.Write(all.Bytes()) }()
 	return c
 }
 
@@ -204,12 +199,7 @@ func TestFramesThatAreNeverWhole(t *testing.T) {
 
 	s := service(t, Settings{}, oneRule)
 	r := serve(t, s, Options{Transport: transportOwn})
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr["grpc"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	c := newRawClient(t, conn)
+	c := r.rawClient(t)
 	own, wc := r.only(t)
 	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block(0)}))
 	await(t, "a header block has begun", func() bool { return wc.watched.blockAt.Load() != 0 })

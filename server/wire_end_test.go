@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"io"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -153,14 +152,10 @@ func TestWhyConnectionsEnd(t *testing.T) {
 		t.Run(tt.want, func(t *testing.T) {
 			s := service(t, Settings{}, oneRule)
 			r := serve(t, s, Options{Transport: transportOwn})
-			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr["grpc"])
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			tt.do(t, r, newRawClient(t, conn))
+			c := r.rawClient(t)
+			tt.do(t, r, c)
 			if tt.want != "unread" {
-				_, _ = io.Copy(io.Discard, conn) // until it is ended
+				_, _ = io.Copy(io.Discard, c.conn) // until it is ended
 			}
 			wantEnded(t, r, s, tt.want)
 		})
@@ -168,12 +163,7 @@ func TestWhyConnectionsEnd(t *testing.T) {
 	t.Run("begin", func(t *testing.T) {
 		s := service(t, Settings{}, oneRule)
 		r := serve(t, s, Options{Transport: transportOwn, Limits: Limits{ConnectionTimeout: time.Millisecond}})
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr["grpc"])
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_, _ = io.Copy(io.Discard, conn)
+		_, _ = io.Copy(io.Discard, r.tcp(t))
 		wantEnded(t, r, s, "begin")
 	})
 }
@@ -201,16 +191,12 @@ func TestConnectionsThatLeaveAreNotCounted(t *testing.T) {
 	s := service(t, Settings{}, oneRule)
 	r := serve(t, s, Options{Transport: transportOwn})
 	for range 3 {
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.addr["grpc"])
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := newRawClient(t, conn)
+		c := r.rawClient(t)
 		c.call(nil, 0)
 		c.ends(1)
 		_, wc := r.only(t)
 		wc.order(orderAge)
-		_ = conn.Close()
+		_ = c.conn.Close()
 		await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_connections") == nil })
 	}
 	if why := endedBy(t, s); why != nil {
