@@ -50,6 +50,9 @@ func Compile(configs []rules.Config, opt Options) (*Set, rules.Diagnostics) {
 	if c.diagnostics.HasErrors() {
 		return nil, c.diagnostics
 	}
+	if opt.RatelimitNames {
+		c.set.nameAsRatelimit()
+	}
 	return c.set, c.diagnostics
 }
 

@@ -27,9 +27,14 @@ import (
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}k1       leaky bucket
 //	s1{KvY7BUwC8IIbEg4lu7ekBg}sk1      the same of a candidate
 type Namer struct {
-	prefix []byte // of every name
+	prefix []byte // of every such name
 	seed   []byte // what is hashed before the domain
+	// ratelimit is what envoyproxy/ratelimit's names begin with; nil if none are given.
+	ratelimit []byte
 }
+
+// exactBegins is what exact names begin with, behind the prefix.
+const exactBegins = "s1{"
 
 // NewNamer returns what names counters with the prefix. All processes that share counters need
 // the same secret, which may be empty.
@@ -37,7 +42,16 @@ type Namer struct {
 // What is hashed is a list of byte strings, each behind its length as a varint: secret, domain, and
 // each entry's key and value.
 func NewNamer(prefix string, secret []byte) *Namer {
-	return &Namer{prefix: append([]byte(prefix), "s1{"...), seed: appendPart(nil, secret)}
+	return &Namer{prefix: append([]byte(prefix), exactBegins...), seed: appendPart(nil, secret)}
+}
+
+// NewRatelimitNamer returns what gives counters the names that envoyproxy/ratelimit gives them, where
+// these can mean but one counter, and the names of [NewNamer] elsewhere. The prefix is that of
+// CACHE_KEY_PREFIX there. Rules need [Options.RatelimitNames].
+func NewRatelimitNamer(prefix string, secret []byte) *Namer {
+	n := NewNamer(prefix, secret)
+	n.ratelimit = append([]byte{}, prefix...)
+	return n
 }
 
 // Name fills p.Names, the names of p's charges. p was planned for req. It allocates nothing
@@ -47,6 +61,9 @@ func (n *Namer) Name(p *Plan, req *Request) {
 	for i := range p.Matches {
 		m := &p.Matches[i]
 		if m.Count == 0 {
+			continue
+		}
+		if n.ratelimit != nil && n.asRatelimit(p, i, req) {
 			continue
 		}
 		var shared [][]byte
@@ -69,12 +86,16 @@ func (n *Namer) name(p *Plan, c int, sum []byte) {
 	from, b := len(p.nameBytes), p.nameBytes
 	b = append(b, n.prefix...)
 	b = base64.RawURLEncoding.AppendEncode(b, sum)
-	b = append(b, '}')
-	if p.Limits[c].Candidate {
-		b = append(b, 's')
-	}
-	b = appendKind(b, p.Batch.Charges[c].Policy)
+	b = appendKind(appendCandidate(append(b, '}'), p.Limits[c]), p.Batch.Charges[c].Policy)
 	p.Names, p.nameBytes = append(p.Names, b[from:len(b):len(b)]), b
+}
+
+// appendCandidate appends what tells a limit that is not in force from one that is.
+func appendCandidate(dst []byte, l *Limit) []byte {
+	if l.Candidate {
+		return append(dst, 's')
+	}
+	return dst
 }
 
 // sum hashes a descriptor's entries. Where shared has an element that is not nil, it stands in

@@ -39,13 +39,13 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 		// Limits and Charges point to the elements, so only an empty list may move.
 		p.overrides = slices.Grow(p.overrides[:0], len(p.Matches))
 	}
-	p.overrides = append(p.overrides, overrideLimit{Limit: Limit{Index: -1}, terms: Terms{
+	p.overrides = append(p.overrides, overrideLimit{rule: rule, Limit: Limit{Index: -1}, terms: Terms{
 		Policy: policy, RequestsPerUnit: o.RequestsPerUnit,
 		Unit: unit, UnitMultiplier: multiplier, counter: rules.CounterWord(&policy, false),
 	}})
 	l := &p.overrides[len(p.overrides)-1]
 	l.Terms = &l.terms
-	m.Override, m.override = true, &l.Limit
+	m.Override, m.override = true, l
 	return true
 }
 
@@ -68,6 +68,6 @@ func (p *Plan) chargeOverride(d *domain, m *Match, desc *Descriptor, global Glob
 		mode = limiter.Quota
 		p.Batch.QuotaPass = p.Batch.QuotaPass || desc.Refund
 	}
-	p.charge(m, m.override, d.identityAsSent(desc.Entries), desc.Refund, mode, group)
+	p.charge(m, &m.override.Limit, d.identityAsSent(desc.Entries), desc.Refund, mode, group)
 	m.Count++
 }

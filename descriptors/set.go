@@ -16,6 +16,9 @@ type Options struct {
 	Defaults *rules.Defaults
 	// HashKey keys the counters' identities.
 	HashKey identity.Key
+	// RatelimitNames has the compiler decide which rules' counters get envoyproxy/ratelimit's names: see
+	// [NewRatelimitNamer].
+	RatelimitNames bool
 
 	// usesUp empties each descriptor of a source once it is compiled, so that the two
 	// trees are never both whole in memory.
@@ -36,6 +39,9 @@ type Set struct {
 	names []string
 	// allowances are the warnings that the files acknowledge.
 	allowances rules.Allowances
+	// mistakable are the rules whose counters could have envoyproxy/ratelimit's names, if that of
+	// another rule could not be the same. Nil unless [Options.RatelimitNames] was set.
+	mistakable map[*Rule]*Rule
 }
 
 // Domains returns the names of all domains, sorted. It must not be changed.
@@ -70,6 +76,8 @@ type Rule struct {
 	replaceable bool
 	// keepUnderscore: see AppendMetricKey.
 	keepUnderscore bool
+	// ratelimitName says that the counters have envoyproxy/ratelimit's names.
+	ratelimitName bool
 	// mode is that of the rule's charges unless quota mode is global.
 	mode limiter.Mode
 
@@ -230,7 +238,7 @@ type Match struct {
 	First, Count int
 
 	// override is the limit in Plan.overrides that applies, or nil.
-	override *Limit
+	override *overrideLimit
 }
 
 // Candidate is a charge of a limit that is not in force.
@@ -244,6 +252,7 @@ type Candidate struct {
 type overrideLimit struct {
 	Limit
 	terms Terms
+	rule  *Rule // the one that would apply without it, or nil
 }
 
 // Plan is a request turned into charges. It is reused from request to request;

@@ -33,6 +33,14 @@ type Server struct {
 // each connection reads it anew, since passwords that expire are replaced.
 type Auth struct{ User, Password, File string }
 
+// ParseAuth reads `password` or `user:password`.
+func ParseAuth(text string) Auth {
+	if user, password, found := strings.Cut(text, ":"); found {
+		return Auth{User: user, Password: password}
+	}
+	return Auth{Password: text}
+}
+
 // TLS names files of PEM blocks. Each connection reads them anew, so replaced ones are in force from
 // the next connection on.
 type TLS struct {
@@ -83,10 +91,8 @@ func (a *Auth) credentials() (user, password string, err error) {
 	if line == "" {
 		return "", "", fmt.Errorf("read the store's password: %s is empty; must be `password` or `user:password`", a.File)
 	}
-	if user, password, found := strings.Cut(line, ":"); found {
-		return user, password, nil
-	}
-	return "", line, nil
+	read := ParseAuth(line)
+	return read.User, read.Password, nil
 }
 
 // Check returns an error if a file that s names cannot be read or used.

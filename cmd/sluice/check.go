@@ -26,6 +26,7 @@ type checkCmd struct {
 	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
 	Watch     bool     `short:"w" help:"Check again whenever the files change, until a signal comes."`
 	ruleFlags `embed:""`
+	Names     string   `name:"store-names" enum:"exact,ratelimit," default:"" placeholder:"exact|ratelimit" help:"Say which name counters have in a store with serve --store-names, and why."`
 	Allow     []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn of domains that serve --grpc-allow would name without a rule, or grant to nobody."`
 
 	allow *server.AllowList
@@ -48,6 +49,10 @@ type checkLimit struct {
 	Bytes  int    `json:"bytes_per_counter"`
 	File   string `json:"file"`
 	Line   int    `json:"line"`
+	// With --store-names:
+	StoreName    string `json:"store_name,omitempty"`
+	StoreNameOf  string `json:"store_name_of,omitempty"`
+	StoreNameWhy string `json:"store_name_why,omitempty"`
 }
 
 type checkLine struct {
@@ -67,6 +72,7 @@ func (k *checkCmd) Validate() (err error) {
 			return fmt.Errorf("--watch cannot follow %s: it is read once", path)
 		}
 	}
+	k.ratelimitNames = k.Names == ratelimitNames
 	k.allow, err = allowList(k.Allow)
 	return err
 }
@@ -121,7 +127,7 @@ func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Dia
 	wrong, warnings := countFindings(diagnostics, func(d rules.Diagnostic) rules.Severity { return d.Severity })
 	failed := wrong > 0 || k.Strict && warnings > 0
 	if k.Output == "json" {
-		err = writeReport(c, set, diagnostics, !failed)
+		err = k.writeReport(c, set, diagnostics, !failed)
 	} else {
 		err = k.writeFindings(c, set, diagnostics, wrong, warnings)
 		if err == nil && failed && wrong == 0 {
@@ -145,7 +151,7 @@ func (k *checkCmd) writeFindings(c console, set *descriptors.Set, diagnostics ru
 	if k.Quiet {
 		return nil
 	}
-	if err := k.writeLimits(c, set.Limits); err != nil {
+	if err := k.writeLimits(c, set); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(c.out, "%s, %s, %s: hash %s\n",
@@ -176,6 +182,8 @@ type ruleFlags struct {
 
 	// hashKey is what counters' identities are hashed with.
 	hashKey identity.Key
+	// ratelimitNames says to find out which names counters have: see [descriptors.Options].
+	ratelimitNames bool
 }
 
 // sharedVariables are the flags of ruleFlags that variables set.
@@ -213,7 +221,7 @@ func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Dia
 }
 
 func (f *ruleFlags) options() descriptors.Options {
-	return descriptors.Options{MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing, HashKey: f.hashKey}
+	return descriptors.Options{MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing, HashKey: f.hashKey, RatelimitNames: f.ratelimitNames}
 }
 
 // descriptorDir has the open files of a process, such as those of a shell's <(command).
@@ -241,12 +249,22 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-func writeReport(c console, set *descriptors.Set, diagnostics rules.Diagnostics, ok bool) error {
+func (k *checkCmd) writeReport(c console, set *descriptors.Set, diagnostics rules.Diagnostics, ok bool) error {
 	r := checkReport{OK: ok, Domains: []string{}, Limits: []checkLimit{}, Diagnostics: []checkLine{}}
 	if set != nil {
 		r.Hash, r.Domains = set.Hash, append(r.Domains, set.Domains()...)
 		for _, l := range set.Limits {
-			r.Limits = append(r.Limits, checkLimit{l.Rule.Domain(), l.Rule.Path(), l.String(), l.Candidate, counterBytes(l), l.Pos.File, l.Pos.Line})
+			limit := checkLimit{
+				Domain: l.Rule.Domain(), Rule: l.Rule.Path(), Limit: l.String(), Shadow: l.Candidate, Bytes: counterBytes(l), File: l.Pos.File, Line: l.Pos.Line,
+			}
+			if k.Names != "" && !l.Rule.Unlimited {
+				name := set.StoreName(l)
+				limit.StoreName, limit.StoreNameOf, limit.StoreNameWhy = name.Text, exactNames, name.Why
+				if name.Ratelimit {
+					limit.StoreNameOf = ratelimitNames
+				}
+			}
+			r.Limits = append(r.Limits, limit)
 		}
 	}
 	for _, d := range diagnostics {

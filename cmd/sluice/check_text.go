@@ -35,15 +35,15 @@ func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) er
 }
 
 // writeLimits writes each limit or, if there are many, how many of each kind there are.
-func (k *checkCmd) writeLimits(c console, limits []*descriptors.Limit) error {
+func (k *checkCmd) writeLimits(c console, set *descriptors.Set) error {
 	const many = 100
 	var lines []string
-	if k.All || len(limits) <= many {
-		for _, l := range limits {
-			lines = append(lines, fmt.Sprintf("%s > %s: %s%s", l.Rule.Domain(), l.Rule.Path(), l, limitNotes(l)))
+	if k.All || len(set.Limits) <= many {
+		for _, l := range set.Limits {
+			lines = append(lines, fmt.Sprintf("%s > %s: %s%s%s", l.Rule.Domain(), l.Rule.Path(), l, limitNotes(l), k.nameNote(set, l)))
 		}
-	} else if lines = kindsOf(limits, (*descriptors.Rule).Domain); len(lines) > many {
-		lines = kindsOf(limits, func(*descriptors.Rule) string { return "all domains" })
+	} else if lines = k.kindsOf(set, (*descriptors.Rule).Domain); len(lines) > many {
+		lines = k.kindsOf(set, func(*descriptors.Rule) string { return "all domains" })
 	}
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(c.out, line); err != nil {
@@ -54,23 +54,23 @@ func (k *checkCmd) writeLimits(c console, limits []*descriptors.Limit) error {
 }
 
 // kindsOf counts limits by their domain, algorithm, modes and bytes.
-func kindsOf(limits []*descriptors.Limit, domain func(*descriptors.Rule) string) []string {
+func (k *checkCmd) kindsOf(set *descriptors.Set, domain func(*descriptors.Rule) string) []string {
 	type kind struct{ domain, rest string }
 	counts := map[kind]int{}
 	var kinds []kind // in the order of the rules
-	for _, l := range limits {
+	for _, l := range set.Limits {
 		algorithm := "unlimited"
 		if !l.Rule.Unlimited {
 			algorithm = rules.AlgorithmName(l.Policy.Algorithm)
 		}
-		k := kind{domain(l.Rule), algorithm + limitNotes(l)}
-		if counts[k]++; counts[k] == 1 {
-			kinds = append(kinds, k)
+		one := kind{domain(l.Rule), algorithm + limitNotes(l) + k.nameKind(set, l)}
+		if counts[one]++; counts[one] == 1 {
+			kinds = append(kinds, one)
 		}
 	}
 	lines := make([]string, len(kinds))
-	for i, k := range kinds {
-		lines[i] = fmt.Sprintf("%s: %s: %s", k.domain, count(counts[k], "limit"), k.rest)
+	for i, one := range kinds {
+		lines[i] = fmt.Sprintf("%s: %s: %s", one.domain, count(counts[one], "limit"), one.rest)
 	}
 	return lines
 }
@@ -91,6 +91,36 @@ func limitNotes(l *descriptors.Limit) string {
 		notes += fmt.Sprintf(", %d bytes per counter", n)
 	}
 	return notes
+}
+
+// nameNote says which name the counters of l have in a store, and why, if that was asked.
+func (k *checkCmd) nameNote(set *descriptors.Set, l *descriptors.Limit) string {
+	if k.Names == "" || l.Rule.Unlimited {
+		return ""
+	}
+	name := set.StoreName(l)
+	note := ", name " + name.Text
+	if name.Why != "" {
+		note += ": " + name.Why
+	}
+	return note
+}
+
+// nameKind is nameNote for many limits.
+func (k *checkCmd) nameKind(set *descriptors.Set, l *descriptors.Limit) string {
+	if k.Names == "" || l.Rule.Unlimited {
+		return ""
+	}
+	switch name := set.StoreName(l); {
+	case name.Ratelimit:
+		return ", name of envoyproxy/ratelimit"
+	case name.Mistakable:
+		return ", exact name: that of another rule could be the same"
+	case name.Why != "":
+		return ", exact name: " + name.Why
+	default:
+		return ", exact name"
+	}
 }
 
 // counterBytes returns the memory of each counter of l. An unlimited rule has none.

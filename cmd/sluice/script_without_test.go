@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // TestScriptsSeeEachVariable holds that each supported variable is set by a script
@@ -28,6 +29,12 @@ func TestScriptsSeeEachVariable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	withStore, err := filepath.Glob("testdata/store/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths = append(paths, withStore...)
+	store := startStore(t)
 	set := map[string][]string{} // the scripts that set a variable
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
@@ -56,7 +63,7 @@ func TestScriptsSeeEachVariable(t *testing.T) {
 				}
 				named = true
 				for _, path := range paths {
-					if testing.Short() || fails(path, name) {
+					if testing.Short() || fails(store, path, name) {
 						return nil
 					}
 				}
@@ -71,8 +78,11 @@ func TestScriptsSeeEachVariable(t *testing.T) {
 }
 
 // fails reports whether a script fails without a variable.
-func fails(path, name string) bool {
+func fails(store *storetest.Server, path, name string) bool {
 	p := scripts(name)
+	if filepath.Base(filepath.Dir(path)) == "store" {
+		p = storeScripts(store, name)
+	}
 	p.Dir, p.Files, p.UpdateScripts = "", []string{path}, false
 	var all quiet
 	all.Run("", func(t testscript.T) { testscript.RunT(t, p) })

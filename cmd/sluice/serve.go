@@ -195,9 +195,10 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, 
 // compileOptions say how rules compile, wherever they come from.
 func (s *serveCmd) compileOptions(r *keeper) descriptors.Options {
 	return descriptors.Options{
-		MergeDomains: s.MergeDomains,
-		AllOrNothing: s.AllOrNothing,
-		HashKey:      r.table.Key(),
+		MergeDomains:   s.MergeDomains,
+		AllOrNothing:   s.AllOrNothing,
+		HashKey:        r.table.Key(),
+		RatelimitNames: s.Store.URL != "" && s.Store.Names == ratelimitNames,
 	}
 }
 

@@ -18,29 +18,41 @@ import (
 type storeFlags struct {
 	URL                       string         `name:"store" placeholder:"URL" help:"Count in a Redis (6.2 or later) or Valkey, together with all sluices that do: redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss for TLS. Default: in this process's memory."`
 	AuthFile                  string         `name:"store-auth-file" placeholder:"FILE" help:"The store's password, or user:password. Each new connection reads it anew."`
+	Auth                      string         `name:"store-auth" hidden:"" help:"The same itself, for REDIS_AUTH: others on the machine see a command line."`
 	SentinelAuthFile          string         `name:"store-sentinel-auth-file" placeholder:"FILE" help:"Sentinel's password, or user:password. Each new connection reads it anew."`
+	SentinelAuth              string         `name:"store-sentinel-auth" hidden:"" help:"The same itself, for REDIS_SENTINEL_AUTH."`
 	PerSecond                 string         `name:"store-per-second" placeholder:"URL" help:"Another store, for limits of one second. Default: they are with the others."`
 	PerSecondAuthFile         string         `name:"store-per-second-auth-file" placeholder:"FILE" help:"Its password, or user:password. Each new connection reads it anew."`
+	PerSecondAuth             string         `name:"store-per-second-auth" hidden:"" help:"The same itself, for REDIS_PERSECOND_AUTH."`
 	PerSecondSentinelAuthFile string         `name:"store-per-second-sentinel-auth-file" placeholder:"FILE" help:"The password of its Sentinel, or user:password. Each new connection reads it anew."`
+	PerSecondSentinelAuth     string         `name:"store-per-second-sentinel-auth" hidden:"" help:"The same itself, for REDIS_PERSECOND_SENTINEL_AUTH."`
 	CA                        string         `name:"store-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the store's certificate. Default: the system's."`
 	Cert                      string         `name:"store-cert" placeholder:"FILE" help:"Certificate for the store, in PEM. Default none."`
 	Key                       string         `name:"store-key" placeholder:"FILE" help:"Its key."`
+	SkipName                  bool           `name:"store-skip-name" help:"Accept the store's certificate for any host name. A warning says so."`
 	Prefix                    string         `name:"store-prefix" placeholder:"TEXT" help:"What the names of counters begin with in the store. Default nothing."`
+	Names                     string         `name:"store-names" enum:"exact,ratelimit" default:"exact" placeholder:"exact|ratelimit" help:"Names of counters: exact, with no value of a client in them; or those of envoyproxy/ratelimit where they can mean one counter only, so that both count together. sluice check --store-names says where. Default exact, or ratelimit if REDIS_URL names the store."`
 	Timeout                   time.Duration  `name:"store-timeout" range:"1ms..1s" default:"10ms" placeholder:"TIME" help:"Longest wait for the store; what then holds is --store-fallback. Default 10ms."`
 	DialTimeout               time.Duration  `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Longest time that a connection to the store may take. No request waits for one. Default 1s."`
 	Fallback                  store.Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all. Default local."`
 }
 
-// A storeURL is a flag that says where a store is, and those that have its passwords.
-type storeURL struct{ name, url, authFile, sentinelAuthFile string }
+// A storeURL is a flag that says where a store is, with its passwords and the flags that name their files.
+type storeURL struct{ name, url, authFile, sentinelAuthFile, auth, sentinelAuth string }
 
 // urls returns the flags of the store, and of the one for limits of one second.
 func (f *storeFlags) urls() []storeURL {
 	return []storeURL{
-		{"--store", f.URL, f.AuthFile, f.SentinelAuthFile},
-		{"--store-per-second", f.PerSecond, f.PerSecondAuthFile, f.PerSecondSentinelAuthFile},
+		{"--store", f.URL, f.AuthFile, f.SentinelAuthFile, f.Auth, f.SentinelAuth},
+		{"--store-per-second", f.PerSecond, f.PerSecondAuthFile, f.PerSecondSentinelAuthFile, f.PerSecondAuth, f.PerSecondSentinelAuth},
 	}
 }
+
+// The values of --store-names.
+const (
+	exactNames     = "exact"
+	ratelimitNames = "ratelimit"
+)
 
 // check returns what is wrong with the flags together.
 func (f *storeFlags) check(stateFile string) error {
@@ -63,6 +75,9 @@ func (f *storeFlags) check(stateFile string) error {
 			return err
 		}
 		secure = secure || at != nil && at.TLS != nil
+	}
+	if f.SkipName && !secure {
+		return errors.New("--store-skip-name needs a --store whose scheme begins with rediss: others have no TLS")
 	}
 	if !secure && (f.CA != "" || f.Cert != "" || f.Key != "") {
 		return errors.New("--store-ca, --store-cert and --store-key need a --store whose scheme begins with rediss: others have no TLS")
@@ -87,9 +102,15 @@ func (f *storeFlags) server(u storeURL) (*store.Server, error) {
 	if u.sentinelAuthFile != "" && at.Sentinels == nil {
 		return nil, fmt.Errorf("%s-sentinel-auth-file needs a %s of the scheme redis+sentinel or rediss+sentinel", u.name, u.name)
 	}
+	if u.auth != "" {
+		at.Auth = store.ParseAuth(u.auth)
+	}
+	if u.sentinelAuth != "" {
+		at.SentinelAuth = store.ParseAuth(u.sentinelAuth)
+	}
 	at.Auth.File, at.SentinelAuth.File = u.authFile, u.sentinelAuthFile
 	if at.TLS != nil {
-		at.TLS.CA, at.TLS.Cert, at.TLS.Key = f.CA, f.Cert, f.Key
+		at.TLS.CA, at.TLS.Cert, at.TLS.Key, at.TLS.SkipName = f.CA, f.Cert, f.Key, f.SkipName
 	}
 	if err := at.Check(); err != nil {
 		return nil, flagError(err, u.name+"-auth-file", u.authFile, u.name+"-sentinel-auth-file", u.sentinelAuthFile,
@@ -111,11 +132,14 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 			return nil, err
 		}
 	}
-	about := []zap.Field{zap.Stringer("store", at[0]), zap.String("fallback", string(f.Fallback))}
+	about := []zap.Field{zap.Stringer("store", at[0]), zap.String("fallback", string(f.Fallback)), zap.String("names", f.Names)}
 	if at[1] != nil {
 		about = append(about, zap.Stringer("per_second", at[1]))
 	}
 	logger.Info("counting in a store", about...)
+	if f.SkipName {
+		logger.Warn("the store's certificate may be for any host name: whoever has one of its authorities can be the store")
+	}
 	watched := &storeWatcher{}
 	shared, err := store.New(store.Options{
 		Server: *at[0], PerSecond: at[1], Prefix: f.Prefix, Timeout: f.Timeout, DialTimeout: f.DialTimeout, Fallback: f.Fallback, Table: table, Observer: watched,
@@ -160,9 +184,14 @@ func (w *storeWatcher) Diverged(string) { w.metrics.Diverged() }
 
 // use has requests decided by the store, if there is one.
 func (f *storeFlags) use(shared *store.Store, settings *server.Settings) {
-	if shared != nil {
-		settings.Store, settings.Namer = decider{shared}, descriptors.NewNamer(f.Prefix, nil)
+	if shared == nil {
+		return
 	}
+	namer := descriptors.NewNamer
+	if f.Names == ratelimitNames {
+		namer = descriptors.NewRatelimitNamer
+	}
+	settings.Store, settings.Namer = decider{shared}, namer(f.Prefix, nil)
 }
 
 // A decider is a store for package server, which has an interface of its own for who waits.

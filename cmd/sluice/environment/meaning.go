@@ -11,39 +11,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// assignStore rejects stores other than memory, unless BACKEND_TYPE says that memory is meant, or
-// the command line names a store. Otherwise limits would silently be those of each replica.
-func (e *Environment) assignStore() {
-	stores := []string{"REDIS_URL", "REDIS_PERSECOND_URL", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV"}
-	if e.on("REDIS_PERSECOND") {
-		stores = append(stores, "REDIS_PERSECOND")
-	}
-	var named []string
-	for _, name := range stores {
-		if e.set[name] != "" {
-			named = append(named, name)
-		}
-	}
-	backend := e.set["BACKEND_TYPE"]
-	switch {
-	case e.given["store"]:
-		e.without("--store says where counters are", append(stores, "BACKEND_TYPE")...)
-		return
-	case backend == "memory":
-		e.without(inMemory, stores...)
-		return
-	case backend != "":
-		named = append([]string{"BACKEND_TYPE=" + backend}, named...)
-	case len(named) == 0:
-		return
-	}
-	e.fail(`%s: counters are in this process's memory, not in Redis or memcached: N replicas admit up to N times each limit.
-Set BACKEND_TYPE=memory if that is meant: with one replica, with limits divided by the number of replicas, or where Envoy
-sends each key to one replica (docs/algorithms.md, "Replicas and restarts"). Or name a store that replicas share, with
---store (docs/store.md): it counts under names of its own, apart from envoyproxy/ratelimit.`,
-		strings.Join(named, ", "))
-}
-
 func (e *Environment) assignListeners() {
 	e.assignAddress("http-addr", "HOST", "", "PORT", "8080")
 	e.assignAddress("debug-addr", "DEBUG_HOST", "127.0.0.1", "DEBUG_PORT", "6070")

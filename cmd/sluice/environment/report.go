@@ -64,10 +64,11 @@ func (e *Environment) did(v *Variable) string {
 		if !slices.Contains(a.from, v.Name) {
 			continue
 		}
+		secret := slices.ContainsFunc(a.from, func(name string) bool { return lookUp(name).Secret })
 		switch {
 		case e.given[flag]:
 			all = append(all, "--"+flag+" is on the command line")
-		case v.Secret:
+		case secret:
 			all = append(all, "--"+flag+" (not shown)")
 		default:
 			all = append(all, fmt.Sprintf("--%s=%v", flag, a.value))

@@ -1,0 +1,187 @@
+package environment
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// noMemcache is why memcached cannot be the store.
+const noMemcache = `memcached runs no scripts, so that no decision would be atomic. Name a Redis (6.2 or later) or Valkey by
+REDIS_URL or --store (docs/store.md), or set BACKEND_TYPE=memory to count in this process's memory (docs/algorithms.md,
+"Replicas and restarts")`
+
+// assignStore says where counters are. Without BACKEND_TYPE it is Redis if REDIS_URL names one, else memory.
+// What names a store that is not used ends the start: limits would silently be those of each replica.
+func (e *Environment) assignStore() {
+	var named []string
+	for _, name := range []string{"REDIS_PERSECOND_URL", "MEMCACHE_HOST_PORT", "MEMCACHE_SRV"} {
+		if e.any(name) {
+			named = append(named, name)
+		}
+	}
+	if e.on("REDIS_PERSECOND") {
+		named = append([]string{"REDIS_PERSECOND"}, named...)
+	}
+	switch backend := e.set["BACKEND_TYPE"]; {
+	case e.given["store"]:
+		const why = "--store says where counters are"
+		e.without(why, "BACKEND_TYPE")
+		e.withoutStore(why)
+	case backend == "memory":
+		e.withoutStore(inMemory)
+	case backend == "memcache":
+		e.fail("BACKEND_TYPE=memcache: %s", noMemcache)
+	case backend == "redis", e.any("REDIS_URL"):
+		e.assignRedis()
+	case len(named) > 0:
+		e.fail(`%s: without BACKEND_TYPE and REDIS_URL counters are in this process's memory: N replicas admit up to N times each limit.
+Set BACKEND_TYPE=memory if that is meant: with one replica, with limits divided by the number of replicas, or where Envoy
+sends each key to one replica (docs/algorithms.md, "Replicas and restarts"). Or name the store with REDIS_URL`, strings.Join(named, ", "))
+	default:
+		e.withoutStore("REDIS_URL is not set: " + inMemory)
+	}
+}
+
+// withoutStore notes that the variables of a store have no effect, for those that say something.
+func (e *Environment) withoutStore(why string) {
+	for v := range All() {
+		if v.ofStore() && e.set[v.Name] != v.preset {
+			e.without(why, v.Name)
+		}
+	}
+}
+
+// ofStore reports whether v says something of a store.
+func (v *Variable) ofStore() bool {
+	return strings.HasPrefix(v.Name, "REDIS_") || strings.HasPrefix(v.Name, "MEMCACHE_") ||
+		slices.Contains([]string{"CACHE_KEY_PREFIX", "EXPIRATION_JITTER_MAX_SECONDS", "LOCAL_CACHE_SIZE_IN_BYTES"}, v.Name)
+}
+
+// assignRedis names the store that envoyproxy/ratelimit would use, and has counters named as there, so that
+// both count together.
+func (e *Environment) assignRedis() {
+	for v := range All() {
+		if strings.HasPrefix(v.Name, "MEMCACHE_") && e.set[v.Name] != v.preset {
+			e.without("BACKEND_TYPE is not memcache", v.Name)
+		}
+	}
+	e.assignServer("REDIS_", "store", "BACKEND_TYPE")
+	if e.on("REDIS_PERSECOND") {
+		e.assignServer("REDIS_PERSECOND_", "store-per-second", "REDIS_PERSECOND")
+	} else {
+		for _, name := range []string{"URL", "TYPE", "SOCKET_TYPE", "AUTH", "TLS", "SENTINEL_AUTH"} {
+			if v := lookUp("REDIS_PERSECOND_" + name); e.set[v.Name] != v.preset {
+				e.without("REDIS_PERSECOND is not true", v.Name)
+			}
+		}
+	}
+	e.to("store-names", "ratelimit")
+	for name, flag := range map[string]string{"CACHE_KEY_PREFIX": "store-prefix", "REDIS_TIMEOUT": "store-dial-timeout"} {
+		if e.any(name) {
+			e.to(flag, e.set[name], name)
+		}
+	}
+	e.assignRedisTLS()
+}
+
+// assignServer sets a flag to the server that the variables of that prefix name, and those of its
+// passwords. Another variable says that there is one.
+func (e *Environment) assignServer(prefix, flag, because string) {
+	e.to(flag, e.redisURL(prefix), because, prefix+"URL", prefix+"TYPE", prefix+"SOCKET_TYPE", prefix+"TLS")
+	if name := prefix + "AUTH"; e.any(name) {
+		e.to(flag+"-auth", e.set[name], name)
+	}
+	if name := prefix + "SENTINEL_AUTH"; !strings.EqualFold(e.set[prefix+"TYPE"], "sentinel") {
+		e.without(prefix+"TYPE is not SENTINEL", name)
+	} else if e.any(name) {
+		e.to(flag+"-sentinel-auth", e.set[name], name)
+	}
+}
+
+// assignRedisTLS sets the flags of files, which are those of both stores.
+func (e *Environment) assignRedisTLS() {
+	for name, flag := range map[string]string{
+		"REDIS_TLS_CACERT": "store-ca", "REDIS_TLS_CLIENT_CERT": "store-cert", "REDIS_TLS_CLIENT_KEY": "store-key",
+		"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "store-skip-name",
+	} {
+		switch {
+		case !e.on("REDIS_TLS") && (!e.on("REDIS_PERSECOND") || !e.on("REDIS_PERSECOND_TLS")):
+			e.without("REDIS_TLS is not true", name)
+		case e.any(name):
+			e.to(flag, e.set[name], name)
+		}
+	}
+}
+
+// redisURL returns what the variables of that prefix name, as --store has it.
+func (e *Environment) redisURL(prefix string) string {
+	v := lookUp(prefix + "URL")
+	text := e.or(v.Name, v.preset)
+	scheme := "redis"
+	if e.on(prefix + "TLS") {
+		scheme = "rediss"
+	}
+	kind := e.or(prefix+"TYPE", "single")
+	switch strings.ToLower(kind) {
+	case "single":
+		if strings.Contains(text, ",") {
+			e.fail("%s=%s: several addresses need %sTYPE to be SENTINEL or CLUSTER", v.Name, v.show(text), prefix)
+		}
+		return e.singleURL(prefix, scheme, v, text)
+	case "sentinel":
+		master, addresses, found := strings.Cut(text, ",")
+		if !found || strings.ContainsAny(master, ":/") {
+			e.fail("%s=%s: must be the primary's name and Sentinels, name,host:port,host:port, since %sTYPE is %s", v.Name, v.show(text), prefix, kind)
+		}
+		return scheme + "+sentinel://" + e.addresses(v, addresses) + "/" + master
+	case "cluster":
+		return scheme + "+cluster://" + e.addresses(v, text)
+	default:
+		e.fail("%sTYPE=%q: must be SINGLE, SENTINEL or CLUSTER", prefix, kind)
+		return ""
+	}
+}
+
+// addresses returns the hosts and ports of several servers, which may be URLs there.
+func (e *Environment) addresses(v *Variable, text string) string {
+	all := strings.Split(text, ",")
+	for i := range all {
+		all[i] = strings.TrimPrefix(strings.TrimSpace(all[i]), "redis://")
+		if strings.ContainsAny(all[i], "@/") {
+			e.fail("%s=%s: each of several addresses must be host:port; a password is in %sAUTH, that of Sentinels in %[3]sSENTINEL_AUTH",
+				v.Name, v.show(text), strings.TrimSuffix(v.Name, "URL"))
+			return ""
+		}
+	}
+	return strings.Join(all, ",")
+}
+
+// singleURL is redisURL for one server.
+func (e *Environment) singleURL(prefix, scheme string, v *Variable, text string) string {
+	if before, rest, found := strings.Cut(text, "://"); found {
+		if before != "redis" {
+			e.fail("%s=%s: must be host:port, redis://user:password@host:port/database or the path of a unix socket", v.Name, v.show(text))
+		}
+		return scheme + "://" + rest
+	}
+	socket := prefix + "SOCKET_TYPE"
+	unix := strings.HasPrefix(text, "/")
+	switch network := e.set[socket]; {
+	case network == "tcp" && unix, network != "" && network != "tcp" && network != "unix":
+		e.fail("%s=%q: must be %s for that %s", socket, network, map[bool]string{true: "unix", false: "tcp"}[unix], v.Name)
+	case network == "unix":
+		unix = true
+	}
+	if !unix {
+		return scheme + "://" + text
+	}
+	if scheme == "rediss" {
+		e.fail("%sTLS=true: a unix socket has no TLS; %s must be host:port", prefix, v.Name)
+	}
+	path, err := filepath.Abs(text)
+	if err != nil {
+		e.fail("%s: %w", v.Name, err)
+	}
+	return "unix://" + path
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// TestStoreScripts runs testdata/store/*.txt, which need a server of Redis or Valkey. Its default user may
+// read all, and write what begins with open: ; the user sluice may write all, by the password
+// a-secret-word. Beside the commands of [TestScripts] these scripts have:
+//
+//	store COMMAND...    send the server a command and print the answer
+//	awaits COMMAND...   run a command until it succeeds
+//	says REGEXP         wait until the server logs a line that matches, if it has not
+//
+// $store is the server's address and $socket its unix socket. $second, $minute, $hour, $day, $week, $month and
+// $year are the starts of the windows that the script began in.
+func TestStoreScripts(t *testing.T) {
+	testscript.Run(t, storeScripts(startStore(t), ""))
+}
+
+func startStore(tb testing.TB) *storetest.Server {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "store") //nolint:usetesting // the path of a socket must be short
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := storetest.Start(tb, "--unixsocket", filepath.Join(dir, "store.sock"))
+	s.Must("ACL", "SETUSER", "sluice", "on", ">a-secret-word", "~*", "+@all")
+	s.Must("ACL", "SETUSER", "default", "resetkeys", "~open:*", "%R~*")
+	s.Dir = dir
+	return s
+}
+
+// storeScripts are the scripts, run without one variable if it is not "".
+func storeScripts(s *storetest.Server, without string) testscript.Params {
+	p := scripts(without)
+	p.Dir = "testdata/store"
+	p.Cmds["store"] = func(ts *testscript.TestScript, _ bool, args []string) {
+		answer, err := s.Command(args...)
+		ts.Check(err)
+		_, err = fmt.Fprintln(ts.Stdout(), answer)
+		ts.Check(err)
+	}
+	p.Cmds["awaits"] = awaits
+	p.Cmds["says"] = func(ts *testscript.TestScript, _ bool, args []string) {
+		re := regexp.MustCompile(args[0])
+		if p := running(ts); !re.MatchString(p.log.String()) {
+			p.next(ts, re)
+		}
+	}
+	setup := p.Setup
+	p.Setup = func(env *testscript.Env) error {
+		env.Setenv("store", s.Addr)
+		env.Setenv("socket", filepath.Join(s.Dir, "store.sock"))
+		for name, seconds := range map[string]int64{
+			"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800, "month": 2592000, "year": 31536000,
+		} {
+			env.Setenv(name, strconv.FormatInt(time.Now().Unix()/seconds*seconds, 10))
+		}
+		return setup(env)
+	}
+	return p
+}
+
+// awaits runs a command until it succeeds.
+func awaits(ts *testscript.TestScript, _ bool, args []string) {
+	tick := time.NewTicker(patience / 1000)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); ; <-tick.C {
+		err := ts.Exec(args[0], args[1:]...)
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("%v does not succeed: %v", args, err)
+		}
+	}
+}
