@@ -78,6 +78,7 @@ func (f *jsonFormat) look(line []byte) error {
 
 // keyOrder remembers which keys came in the last line, which usually come again.
 type keyOrder struct {
+	// keys are as they stand in the line, with quotes and colon.
 	keys [][]byte
 	// slots is parallel to keys: where the value goes, -1 for nowhere.
 	slots []int
@@ -105,14 +106,10 @@ func (f *jsonFormat) readFrom(s *scanner, v *values) error {
 
 func (f *jsonFormat) members(s *scanner, v *values) error {
 	for i := 0; ; i++ {
-		key, _, err := s.text()
-		if err == nil {
-			err = s.take(':')
-		}
+		slot, err := v.order.take(s, i, f.wanted)
 		if err != nil {
 			return &lineError{s.at, err}
 		}
-		slot := v.order.slot(i, key, f.wanted)
 		if slot < 0 {
 			err = s.skip()
 		} else {
@@ -140,12 +137,22 @@ func (f *jsonFormat) members(s *scanner, v *values) error {
 	}
 }
 
-// slot returns where the value of the i-th key goes.
-func (o *keyOrder) slot(i int, key []byte, wanted []wantedKey) int {
-	if i < len(o.keys) && bytes.Equal(o.keys[i], key) {
-		return o.slots[i]
+// take takes the i-th key and its colon, and returns where its value goes.
+func (o *keyOrder) take(s *scanner, i int, wanted []wantedKey) (slot int, err error) {
+	s.next()
+	if i < len(o.keys) && bytes.HasPrefix(s.b[s.at:], o.keys[i]) {
+		s.at += len(o.keys[i])
+		return o.slots[i], nil
 	}
-	slot := -1
+	from := s.at
+	key, _, err := s.text()
+	if err == nil {
+		err = s.take(':')
+	}
+	if err != nil {
+		return -1, err
+	}
+	slot = -1
 	for _, w := range wanted {
 		if w.key == string(key) {
 			slot = w.slot
@@ -153,11 +160,11 @@ func (o *keyOrder) slot(i int, key []byte, wanted []wantedKey) int {
 	}
 	if i < mostRemembered {
 		for len(o.keys) <= i {
-			o.keys, o.slots = append(o.keys, nil), append(o.slots, -1)
+			o.keys, o.slots = append(o.keys, []byte{0}), append(o.slots, -1)
 		}
-		o.keys[i], o.slots[i] = bytes.Clone(key), slot
+		o.keys[i], o.slots[i] = bytes.Clone(s.b[from:s.at]), slot
 	}
-	return slot
+	return slot, nil
 }
 
 // mostRemembered is how many keys of a line are remembered.

@@ -86,6 +86,11 @@ func (s *scanner) skip() error { return s.skipBelow(0) }
 func (s *scanner) skipBelow(depth int) error {
 	switch c := s.next(); c {
 	case '"':
+		// A quote behind anything but a backslash is the end, whatever stands before.
+		if i := bytes.IndexByte(s.b[s.at+1:], '"'); i == 0 || i > 0 && s.b[s.at+i] != '\\' {
+			s.at += i + 2
+			return nil
+		}
 		_, _, err := s.text()
 		return err
 	case '{', '[':
