@@ -137,7 +137,7 @@ func (h *handler) shouldRateLimit(ctx context.Context, x *exchange) error {
 	if h.service.settings.Allow != nil {
 		x.call.client = clientOf(ctx)
 	}
-	reply, delay, took, err := h.decide(ctx, deadline, &x.call, x.request)
+	reply, delay, took, err := h.decide(ctx, h.clock.Elapsed(), deadline, &x.call, x.request)
 	x.reply = reply
 	if delay > 0 {
 		err = h.hold(ctx, x, delay)
@@ -152,8 +152,8 @@ const never = time.Duration(math.MaxInt64)
 // decide answers a request whose deadline is a time of h.clock. The reply is a view of c's memory,
 // and is to be sent after delay. The error has a gRPC status. The caller calls done with the error
 // and took once the call has ended.
-func (h *handler) decide(ctx context.Context, deadline time.Duration, c *Call, request []byte) (reply []byte, delay, took time.Duration, err error) {
-	now, start := h.begin()
+func (h *handler) decide(ctx context.Context, start, deadline time.Duration, c *Call, request []byte) (reply []byte, delay, took time.Duration, err error) {
+	now := h.begin(start)
 	took = -1 // until it is known
 	defer func() {
 		if took < 0 && counting {
@@ -198,12 +198,12 @@ func (h *handler) finishCall(ctx context.Context, c *Call, start time.Duration, 
 	return reply, delay, took, h.answered(ctx, c, delay, why)
 }
 
-// begin counts a request and reads the time: the one reading for decisions.
-func (h *handler) begin() (now limiter.Time, start time.Duration) {
+// begin counts a request that begins now, at start, and returns the time for its decisions.
+func (h *handler) begin(start time.Duration) limiter.Time {
 	if counting {
 		h.service.metrics.Calls.ShouldRateLimit.Requests.Inc()
 	}
-	return h.clock.Now()
+	return h.clock.At(start)
 }
 
 // budget returns how long the reply of a request may be held that began at start.

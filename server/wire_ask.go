@@ -27,7 +27,8 @@ type asked struct {
 // ask has the store decide x.request.
 func (c *wireCalls) ask(stream uint32, x *exchange, deadline time.Duration) ([]byte, h2.Status, h2.Later) {
 	h := c.wire.handler
-	now, start := h.begin()
+	start := c.at
+	now := h.begin(start)
 	a := &x.asked
 	*a = asked{conn: (*wireConn)(c), stream: stream, x: x, start: start}
 	done, err := h.beginCall(now, budget(deadline, start), &x.call, x.request, a)
@@ -41,6 +42,7 @@ func (c *wireCalls) ask(stream uint32, x *exchange, deadline time.Duration) ([]b
 		c.x = nil
 	}
 	reply, delay, took, err := h.finishCall(x.trace.contextOf(), &x.call, start, err)
+	c.at += took
 	if delay > 0 {
 		x.reply = reply
 		c.x = nil // it is the held reply's

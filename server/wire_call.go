@@ -51,13 +51,14 @@ func (c *wireCalls) shouldRateLimit(call *h2.Call, message []byte, trace *callTr
 	x.large = x.large || len(message) > maxKept
 	deadline := never
 	if call.HasTimeout {
-		deadline = c.wire.clock.Elapsed() + call.Timeout
+		deadline = c.since + call.Timeout
 	}
 	if h.service.settings.Store != nil {
 		x.request = append(x.request[:0], message...) // the store may decide after this turn
 		return c.ask(call.Stream, x, deadline)
 	}
-	reply, delay, took, err := h.decide(trace.contextOf(), deadline, &x.call, message)
+	reply, delay, took, err := h.decide(trace.contextOf(), c.at, deadline, &x.call, message)
+	c.at += max(0, took)
 	if delay > 0 {
 		x.reply = reply
 		c.x = nil // it is the held reply's

@@ -36,10 +36,13 @@ type wireConn struct {
 	ticket bool      // it holds one of wire.crowd
 	waits  bool      // it is among wire.stalled
 	x      *exchange // the memory for calls of this turn
-	rest   int       // bytes that came and were not fed
-	begun  bool      // the client's SETTINGS have come
-	ending bool      // nothing more is answered
-	closed bool      // nothing more is read, either
+	// since is when the turn began, and at the last reading of the clock in it: the end of one call is
+	// the beginning of the next.
+	since, at time.Duration
+	rest      int  // bytes that came and were not fed
+	begun     bool // the client's SETTINGS have come
+	ending    bool // nothing more is answered
+	closed    bool // nothing more is read, either
 
 	// inbox is what others want to be done in the next turn. Its lock is never held over I/O.
 	inbox struct {
@@ -230,6 +233,7 @@ func (c *wireConn) turnOf(in []byte, ticket bool) (used int, more, ok bool) {
 		return 0, false, false
 	}
 	now := c.wire.clock.Elapsed()
+	c.since, c.at = now, now
 	c.watched.heard(now)
 	c.out = takeOutput()
 	c.takeInboxLocked(now)
