@@ -47,6 +47,10 @@ type Set struct {
 // Domains returns the names of all domains, sorted. It must not be changed.
 func (s *Set) Domains() []string { return s.names }
 
+// Allows reports whether a comment in the rules acknowledges a warning on one of their lines.
+// Only one goroutine may ask.
+func (s *Set) Allows(code rules.Code, pos rules.Pos) bool { return s.allowances.Allow(code, pos) }
+
 // MaxCounters returns how many counters of each size are reserved for the domain, or 0 if
 // its counters share memory with other domains. A domain that is not configured has 0.
 func (s *Set) MaxCounters(domain string) int64 {

@@ -36,6 +36,9 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 	k.domains()
 	k.unsent()
 	k.never()
+	for _, d := range k.config.allowances.UnusedOf(acknowledgeable) {
+		k.report(Allow, rules.Warning, d.Pos, "%s", d.Message)
+	}
 	sortFindings(k.found)
 	return k.found
 }
@@ -72,6 +75,9 @@ type said struct {
 func (k *checker) report(code Code, severity rules.Severity, pos rules.Pos, format string, args ...any) {
 	if s := (said{code, pos}); !k.said[s] {
 		k.said[s] = pos != rules.Pos{}
+		if severity == rules.Warning && (k.config.allowances.Allow(rules.Code(code), pos) || k.set.Allows(rules.Code(code), pos)) {
+			return
+		}
 		k.found = append(k.found, Finding{code, severity, pos, fmt.Sprintf(format, args...)})
 	}
 }
@@ -155,6 +161,7 @@ func (k *checker) sends(m *manager, f *filter, domain string, p candidate) {
 		reach = k.policy(domain, p.policy)
 		k.seen[sent{domain, p.node}] = reach
 	}
+	k.newer(p.node, newPolicyFields)
 	k.hits(p, reach)
 	k.actions(m, p)
 	k.wait(f, reach)

@@ -24,6 +24,7 @@ func (k *checker) filter(f *filter) {
 		}
 		k.report(Timeout, rules.Warning, f.node.pos(), "the filter has no timeout and waits 20 ms, which is short for a busy node, and then goes on without an answer: set timeout: 0.25s%s", more)
 	}
+	k.newer(f.config, newFilterFields)
 	if enabled := f.config.field("filter_enabled"); isNever(enabled) {
 		k.report(NeverAsked, rules.Error, enabled.pos(), "filter_enabled is 0 %%, so that the filter never asks")
 	}

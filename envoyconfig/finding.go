@@ -15,7 +15,7 @@ const (
 	// Unmatched is a descriptor that no rule can match.
 	Unmatched Code = "unmatched"
 	// Unsent is a rule that no descriptor can match.
-	Unsent Code = "unsent"
+	Unsent = Code(rules.Unsent)
 	// Domain is a domain of filters without rules, or of rules without a filter.
 	Domain Code = "domain"
 	// NeverAsked is an element of rate_limits, or a filter, that has no effect.
@@ -32,11 +32,20 @@ const (
 	Cluster Code = "cluster"
 	// Debt is hits known at the end of a stream, of which refused requests lose theirs.
 	Debt Code = "debt"
+	// Version is a field that the Envoy which wrote a dump does not have yet.
+	Version Code = "version"
+	// Allow is an acknowledgement of a warning that is of no use.
+	Allow Code = "allow"
 	// ChangeMe is what a snippet leaves open.
 	ChangeMe Code = "change-me"
 	// Unknown is what these files do not say.
 	Unknown Code = "unknown"
 )
+
+// acknowledgeable are the codes of warnings that a comment can acknowledge.
+var acknowledgeable = []string{
+	string(Unsent), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(Debt), string(Version),
+}
 
 // Finding is something that stands between a configuration and its rules.
 type Finding struct {

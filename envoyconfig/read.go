@@ -3,6 +3,7 @@ package envoyconfig
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"unicode/utf8"
 
@@ -31,6 +32,10 @@ type Config struct {
 	extensions map[string]*node
 	// patched is what parts of configurations say, such as EnvoyFilters; nil without any.
 	patched *manager
+	// allowances are the warnings that comments acknowledge.
+	allowances rules.Allowances
+	// release is that of the Envoy which wrote a dump; 0 where no file is one.
+	release release
 	// open are the places of what a snippet leaves open.
 	open []rules.Pos
 	// nodeCluster is node.cluster of a bootstrap, or missing.
@@ -45,11 +50,11 @@ type Config struct {
 func Read(files []File) (*Config, error) {
 	c := &Config{
 		tables: map[string]*table{}, clusters: map[string]*node{}, extensions: map[string]*node{},
-		nodeCluster: &missing,
+		nodeCluster: &missing, allowances: rules.Allowances{},
 	}
 	var wrong []error
 	for _, f := range files {
-		roots, err := parse(f)
+		roots, err := parse(f, c.allowances)
 		if err != nil {
 			wrong = append(wrong, err)
 			continue
@@ -72,8 +77,8 @@ func Read(files []File) (*Config, error) {
 	return c, nil
 }
 
-// parse returns the values that stand in a file.
-func parse(f File) ([]node, error) {
+// parse returns the values that stand in a file, and adds the warnings that it acknowledges.
+func parse(f File, allowances rules.Allowances) ([]node, error) {
 	if len(f.Content) > mostBytes {
 		return nil, fmt.Errorf("%s: larger than %d MiB", f.Name, mostBytes>>20)
 	}
@@ -83,8 +88,9 @@ func parse(f File) ([]node, error) {
 	in := string(f.Content)
 	from := &file{f.Name}
 	if n, err := parseJSON(from, in); err == nil {
-		return []node{n}, nil
+		return []node{n}, nil // JSON has no comments
 	}
+	maps.Copy(allowances, rules.FindAllowances(f.Name, f.Content))
 	roots, err := parseYAML(from, in)
 	if err != nil {
 		return nil, yamlError(f.Name, err)
@@ -183,6 +189,7 @@ func (c *Config) dump(n *node) bool {
 		switch name {
 		case "BootstrapConfigDump":
 			c.bootstrap(part.field("bootstrap"))
+			c.release = releaseOf(part.at("bootstrap", "node"))
 		case "ListenersConfigDump":
 			c.wrapped(part.field("static_listeners"), "listener")
 			for _, l := range part.field("dynamic_listeners").elements() {

@@ -28,11 +28,15 @@ const (
 	Allow          Code = "allow"           // an acknowledgement is of no use
 )
 
+// Unsent is a warning of package envoyconfig that stands on a line of rules. Only `envoy
+// check` knows whether an acknowledgement is of use.
+const Unsent Code = "unsent"
+
 // acknowledgeable are the codes of warnings that stand on a line of a file.
 var acknowledgeable = []string{
 	string(NoEffect), string(EmptyLimit), string(MissingNumber), string(UnsafeName), string(Twice),
 	string(MergeOrder), string(Template), string(Differ), string(ReplacesNone), string(ReplacesMutual),
-	string(UnusedDefaults), string(Restart),
+	string(UnusedDefaults), string(Restart), string(Unsent),
 }
 
 // Allowances are the warnings that files acknowledge. A nil one has none. One goroutine
@@ -64,17 +68,20 @@ func (a Allowances) Allow(code Code, pos Pos) bool {
 	return found != nil
 }
 
-// Unused returns a warning for each acknowledgement that no warning needed.
-func (a Allowances) Unused() Diagnostics {
+// Unused returns a warning for each acknowledgement in rules that no warning needed.
+func (a Allowances) Unused() Diagnostics { return a.UnusedOf(acknowledgeable) }
+
+// UnusedOf is Unused for files whose warnings have these codes.
+func (a Allowances) UnusedOf(codes []string) Diagnostics {
 	var ds Diagnostics
 	for k, v := range a {
-		if v.used {
+		if v.used || k.code == Unsent {
 			continue
 		}
 		message := fmt.Sprintf("line %d has no warning %s: remove the acknowledgement", k.line, k.code)
-		if !slices.Contains(acknowledgeable, string(k.code)) {
+		if !slices.Contains(codes, string(k.code)) {
 			message = fmt.Sprintf("%q is no code of a warning that a comment can acknowledge%s",
-				Shorten(string(k.code)), DidYouMean(Nearest(string(k.code), acknowledgeable)))
+				Shorten(string(k.code)), DidYouMean(Nearest(string(k.code), codes)))
 		}
 		ds = append(ds, Diagnostic{Pos: v.at, Severity: Warning, Code: Allow, Message: message})
 	}

@@ -1,35 +1,37 @@
-package rulefile
+package rules
 
 import (
 	"bytes"
 	"regexp"
 	"strings"
-
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // allowComment is a comment that acknowledges warnings by their codes.
 var allowComment = regexp.MustCompile(`(?:^|\s)#\s*sluice:allow(?:\s+([^#]*))?$`)
 
-// allowances returns the warnings that comments acknowledge: on the comment's line or, if
-// nothing else stands there, on the next line that has more than a comment.
-func allowances(file string, content []byte) rules.Allowances {
+// FindAllowances returns the warnings that comments of a YAML file acknowledge: on the
+// comment's line or, if nothing else stands there, on the next line that has more than a
+// comment. It returns nil if there are none.
+func FindAllowances(file string, content []byte) Allowances {
 	if !bytes.Contains(content, []byte("sluice:allow")) {
 		return nil
 	}
-	all := rules.Allowances{}
+	all := Allowances{}
 	type pending struct {
-		at   rules.Pos
-		code rules.Code
+		at   Pos
+		code Code
 	}
 	var above []pending
-	for i, number := 0, 1; i < len(content); number++ {
-		line, next := nextLine(content, i)
-		i = next
+	number, rest := 0, content
+	for len(rest) > 0 {
+		var line []byte
+		line, rest, _ = bytes.Cut(rest, []byte("\n"))
+		number++
 		line = bytes.TrimRight(line, " \t\r")
-		alone := blank(line)
+		text := bytes.TrimLeft(line, " \t")
+		alone := len(text) == 0 || text[0] == '#'
 		if m := allowComment.FindSubmatchIndex(line); m != nil {
-			at := rules.Pos{File: file, Line: number, Col: bytes.IndexByte(line[m[0]:], '#') + m[0] + 1}
+			at := Pos{File: file, Line: number, Col: bytes.IndexByte(line[m[0]:], '#') + m[0] + 1}
 			var codes []string
 			if m[2] >= 0 {
 				codes = strings.FieldsFunc(string(line[m[2]:m[3]]), func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
@@ -38,10 +40,10 @@ func allowances(file string, content []byte) rules.Allowances {
 				codes = []string{""} // which is no code
 			}
 			for _, code := range codes {
-				above = append(above, pending{at, rules.Code(code)})
+				above = append(above, pending{at, Code(code)})
 			}
 		}
-		if alone && i < len(content) {
+		if alone && len(rest) > 0 {
 			continue
 		}
 		for _, p := range above {

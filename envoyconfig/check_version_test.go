@@ -1,0 +1,114 @@
+package envoyconfig
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// dumpOf is what Envoy 1.N answers to /config_dump, as far as it tells the version.
+func dumpOf(minor string) File {
+	return File{"dump.json", []byte(`{"configs": [{
+ "@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump",
+ "bootstrap": {"node": {"user_agent_name": "envoy", "user_agent_build_version": {"version": {"major_number": 1, "minor_number": ` + minor + `, "patch": 3}}}}
+}]}`)}
+}
+
+// TestVersion has a dump of an Envoy beside a configuration that is to go to it.
+func TestVersion(t *testing.T) {
+	const limits = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }], hits_addend: { number: 1, is_negative_hits: true }, x_ratelimit_option: OFF, limit: { rate_limit: { requests_per_unit: 5, unit: HOUR } } }]`
+	text := strings.Replace(listenerText, "domain: shop\n", "domain: shop\n                timeout: 1s\n                enable_retry_after_header: true\n                rate_limits: "+limits+"\n", 1)
+	const upgrade = ", which rejects it or, from a management server, ignores it: upgrade, or leave it out"
+	for minor, want := range map[string][]string{
+		"40": nil,
+		"39": {`envoy.yaml:13:44: warning: version: enable_retry_after_header came with Envoy 1.40, but the dump is of 1.39` + upgrade},
+		"38": {
+			`envoy.yaml:13:44: warning: version: enable_retry_after_header came with Envoy 1.40, but the dump is of 1.38` + upgrade,
+			`envoy.yaml:14:210: warning: version: limit.rate_limit came with Envoy 1.39, but the dump is of 1.38` + upgrade,
+		},
+		"37": {
+			`envoy.yaml:13:44: warning: version: enable_retry_after_header came with Envoy 1.40, but the dump is of 1.37` + upgrade,
+			`envoy.yaml:14:156: warning: version: hits_addend.is_negative_hits came with Envoy 1.38, but the dump is of 1.37` + upgrade,
+			`envoy.yaml:14:184: warning: version: x_ratelimit_option came with Envoy 1.38, but the dump is of 1.37` + upgrade,
+			`envoy.yaml:14:210: warning: version: limit.rate_limit came with Envoy 1.39, but the dump is of 1.37` + upgrade,
+		},
+	} {
+		c, err := Read([]File{{"envoy.yaml", []byte(text[1:])}, dumpOf(minor)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, finding := range findingsOf(t, c) {
+			if strings.Contains(finding, ": version: ") {
+				got = append(got, finding)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("of Envoy 1.%s (-want +got):\n%s", minor, diff)
+		}
+	}
+}
+
+// TestAcknowledgements has comments that acknowledge warnings, in Envoy's files and in the rules.
+func TestAcknowledgements(t *testing.T) {
+	for name, tt := range map[string]struct {
+		envoy, rules string // what stands above the filter and above the rule
+		want         []string
+	}{
+		"none": {want: []string{
+			`envoy.yaml:8:15: warning: timeout: the filter has no timeout`,
+			`rules.yaml:5:5: warning: unsent: no route sends a descriptor that other can match`,
+		}},
+		"both": {envoy: "# In a moment.\n# sluice:allow timeout", rules: "# sluice:allow unsent"},
+		"the other": {envoy: "# sluice:allow debt", rules: "# sluice:allow restart", want: []string{
+			`envoy.yaml:8:13: warning: allow: line 9 has no warning debt: remove the acknowledgement`,
+			`envoy.yaml:9:15: warning: timeout: the filter has no timeout`,
+			`rules.yaml:6:5: warning: unsent: no route sends a descriptor that other can match`,
+		}},
+		"no code": {envoy: "# sluice:allow timout", want: []string{
+			`envoy.yaml:8:13: warning: allow: "timout" is no code of a warning that a comment can acknowledge; did you mean "timeout"?`,
+			`envoy.yaml:9:15: warning: timeout: the filter has no timeout`,
+			`rules.yaml:5:5: warning: unsent: no route sends a descriptor that other can match`,
+		}},
+	} {
+		text, file := listenerText[1:], "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: { unit: hour, requests_per_unit: 1 }\n"
+		if tt.envoy != "" {
+			const before = "            "
+			text = strings.Replace(text, before+"- name: limit\n", before+indent(tt.envoy+"\n- name: limit", before)+"\n", 1)
+		}
+		if tt.rules != "" {
+			file += "  " + tt.rules + "\n"
+		}
+		file += "  - key: other\n    rate_limit: { unit: hour, requests_per_unit: 1 }\n"
+		c, err := Read([]File{{"envoy.yaml", []byte(text)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := c.Check(ruleSet(t, file))
+		if len(got) != len(tt.want) {
+			t.Errorf("%s: found %v, want %q", name, got, tt.want)
+			continue
+		}
+		for i, want := range tt.want {
+			if !strings.HasPrefix(got[i].String(), want) {
+				t.Errorf("%s: found %v, want %s", name, got[i], want)
+			}
+		}
+	}
+}
+
+// TestVersionOfAnAction has a dump of an Envoy that lacks an action.
+func TestVersionOfAnAction(t *testing.T) {
+	text := strings.Replace(listenerText, "request_headers: { header_name: x-user, descriptor_key: user }",
+		"remote_address_match: { descriptor_key: user, descriptor_value: inside, address_matcher: { ranges: [{ address_prefix: 10.0.0.0, prefix_len: 8 }] } }", 1)
+	for minor, want := range map[string]bool{"37": true, "38": false} {
+		c, err := Read([]File{{"envoy.yaml", []byte(text[1:])}, dumpOf(minor)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(strings.Join(findingsOf(t, c), "\n"), "actions.remote_address_match came with Envoy 1.38"); got != want {
+			t.Errorf("of Envoy 1.%s: found is %v, want %v", minor, got, want)
+		}
+	}
+}
