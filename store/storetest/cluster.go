@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,9 +18,8 @@ func StartCluster(tb testing.TB, primaries int, replicas bool, patience time.Dur
 	if replicas {
 		count *= 2
 	}
-	binary := Binaries(tb)[0]
 	for range count {
-		nodes = append(nodes, StartBinary(tb, binary, "--cluster-enabled", "yes", "--cluster-node-timeout", strconv.FormatInt(patience.Milliseconds(), 10)))
+		nodes = append(nodes, startNode(tb, patience))
 	}
 	for i, n := range nodes {
 		if i > 0 {
@@ -29,15 +29,7 @@ func StartCluster(tb testing.TB, primaries int, replicas bool, patience time.Dur
 			n.Must("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(i*16384/primaries), strconv.Itoa((i+1)*16384/primaries-1))
 		}
 	}
-	everywhere := func(what string, holds func(n *Server) bool) {
-		tb.Helper()
-		for _, n := range nodes {
-			Eventually(tb, what, func() bool { return holds(n) })
-		}
-	}
-	everywhere("all nodes know all", func(n *Server) bool {
-		return strings.Contains(n.Must("CLUSTER", "INFO"), fmt.Sprintf("cluster_known_nodes:%d", count))
-	})
+	know(tb, nodes)
 	for i, n := range nodes[primaries:] {
 		id := nodes[i].Must("CLUSTER", "MYID")
 		Eventually(tb, "a node is a replica", func() bool {
@@ -45,11 +37,62 @@ func StartCluster(tb testing.TB, primaries int, replicas bool, patience time.Dur
 			return err == nil
 		})
 	}
-	everywhere("the cluster is ready", func(n *Server) bool {
-		return strings.Contains(n.Must("CLUSTER", "INFO"), "cluster_state:ok")
-	})
+	ready(tb, nodes)
 	for _, n := range nodes[primaries:] {
 		Eventually(tb, "the replicas are in step", func() bool { return strings.Contains(n.Must("INFO", "replication"), "master_link_status:up") })
 	}
 	return nodes
+}
+
+func startNode(tb testing.TB, patience time.Duration) *Server {
+	tb.Helper()
+	return StartBinary(tb, Binaries(tb)[0], "--cluster-enabled", "yes", "--cluster-node-timeout", strconv.FormatInt(patience.Milliseconds(), 10))
+}
+
+// know waits until all nodes know all.
+func know(tb testing.TB, nodes []*Server) {
+	tb.Helper()
+	for _, n := range nodes {
+		Eventually(tb, "all nodes know all", func() bool {
+			return strings.Contains(n.Must("CLUSTER", "INFO"), fmt.Sprintf("cluster_known_nodes:%d", len(nodes)))
+		})
+	}
+}
+
+// ready waits until all nodes take requests.
+func ready(tb testing.TB, nodes []*Server) {
+	tb.Helper()
+	for _, n := range nodes {
+		Eventually(tb, "the cluster is ready", func() bool { return strings.Contains(n.Must("CLUSTER", "INFO"), "cluster_state:ok") })
+	}
+}
+
+// JoinCluster runs one more node, a primary without slots.
+func JoinCluster(tb testing.TB, nodes []*Server, patience time.Duration) *Server {
+	tb.Helper()
+	n := startNode(tb, patience)
+	n.Must("CLUSTER", "MEET", "127.0.0.1", nodes[0].Port())
+	know(tb, append(slices.Clip(nodes), n))
+	ready(tb, []*Server{n})
+	return n
+}
+
+// MoveSlot moves a slot with all of its keys, as redis-cli does: meanwhile some are here and some
+// there. Between is called before each key.
+func MoveSlot(from, to *Server, slot uint16, between func()) {
+	number := strconv.Itoa(int(slot))
+	there, here := to.Must("CLUSTER", "MYID"), from.Must("CLUSTER", "MYID")
+	to.Must("CLUSTER", "SETSLOT", number, "IMPORTING", here)
+	from.Must("CLUSTER", "SETSLOT", number, "MIGRATING", there)
+	between()
+	for {
+		key, _, _ := strings.Cut(from.Must("CLUSTER", "GETKEYSINSLOT", number, "1"), "\n")
+		if key == "" {
+			break
+		}
+		from.Must("MIGRATE", "127.0.0.1", to.Port(), key, "0", "5000")
+		between()
+	}
+	to.Must("CLUSTER", "SETSLOT", number, "NODE", there)
+	from.Must("CLUSTER", "SETSLOT", number, "NODE", there)
 }

@@ -160,8 +160,8 @@ func (s *Server) Stop() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
 // Continue lets a server go on that was stopped.
 func (s *Server) Continue() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
 
-// Command sends one command on a connection of its own and returns the first line of the
-// answer, or the whole of a bulk string. An error that the server answers is an error.
+// Command sends one command on a connection of its own and returns the answer, an array as lines. An
+// error that the server answers is an error.
 func (s *Server) Command(args ...string) (string, error) {
 	conn, err := net.DialTimeout("tcp", s.Addr, 5*time.Second) //nolint:noctx // bounded
 	if err != nil {
@@ -177,25 +177,36 @@ func (s *Server) Command(args ...string) (string, error) {
 	if _, err := conn.Write(b.Bytes()); err != nil {
 		return "", err
 	}
-	r := bufio.NewReader(conn)
+	return answer(bufio.NewReader(conn))
+}
+
+// answer reads an answer; the elements of an array are lines.
+func answer(r *bufio.Reader) (string, error) {
 	line, err := r.ReadString('\n')
 	if err != nil {
 		return "", err
 	}
-	line = strings.TrimSpace(line)
+	kind, text := line[0], strings.TrimSpace(line[1:])
+	n, bad := strconv.Atoi(text)
 	switch {
-	case strings.HasPrefix(line, "-"):
-		return "", errors.New(line[1:])
-	case strings.HasPrefix(line, "$") && line != "$-1":
-		n, err := strconv.Atoi(line[1:])
-		if err != nil {
-			return "", err
+	case kind == '-':
+		return "", errors.New(text)
+	case kind == '$' && bad == nil && n >= 0:
+		text := make([]byte, n+2)
+		_, err := io.ReadFull(r, text)
+		return string(text[:n]), err
+	case kind == '*' && bad == nil:
+		var all []string
+		for range n {
+			one, err := answer(r)
+			if err != nil {
+				return "", err
+			}
+			all = append(all, one)
 		}
-		text := make([]byte, n)
-		_, err = io.ReadFull(r, text)
-		return string(text), err
+		return strings.Join(all, "\n"), nil
 	}
-	return strings.TrimLeft(line, "+:"), nil
+	return text, nil
 }
 
 func clock() time.Time { return time.Now() } //nolint:forbidigo // how long a server takes

@@ -1,0 +1,165 @@
+package store
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A ledger has callers ask for hits on counters that are in many slots, and counts what was admitted.
+type ledger struct {
+	s        *Store
+	admitted [40]atomic.Int64
+	stop     atomic.Bool
+	all      sync.WaitGroup
+}
+
+// much is a limit that the ledger does not reach.
+var much = &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow}
+
+func newLedger(tb testing.TB, s *Store) *ledger {
+	tb.Helper()
+	l := &ledger{s: s}
+	for n := range 4 {
+		l.all.Go(func() {
+			var c caller
+			for i := n; !l.stop.Load(); i++ {
+				var charges []limiter.Charge
+				for k := range 1 + i%2 {
+					charges = append(charges, hit(uint64((i*7+k)%len(l.admitted)+1), much))
+				}
+				if err := c.ask(s, charges...); err != nil {
+					tb.Errorf("answered %v", err)
+				}
+				for k := range charges {
+					if d := &c.b.Decisions[k]; !d.Over && !d.Denied {
+						l.admitted[charges[k].ID.Lo-1].Add(1)
+					}
+				}
+			}
+		})
+	}
+	tb.Cleanup(l.end)
+	return l
+}
+
+func (l *ledger) end() {
+	l.stop.Store(true)
+	l.all.Wait()
+}
+
+// total is how many hits were admitted.
+func (l *ledger) total() (n int64) {
+	for i := range l.admitted {
+		n += l.admitted[i].Load()
+	}
+	return n
+}
+
+// goesOn waits until more hits were admitted on every counter.
+func (l *ledger) goesOn(tb testing.TB) {
+	tb.Helper()
+	for i := range l.admitted {
+		before := l.admitted[i].Load()
+		storetest.Eventually(tb, "a counter is hit", func() bool { return l.admitted[i].Load() > before })
+	}
+}
+
+// While slots move, to nodes that have some and to one that has none, the store decides, and
+// no hit is lost nor counted twice.
+func TestClusterSlotsMove(t *testing.T) {
+	all := storetest.StartCluster(t, 3, false, time.Minute)
+	o := &told{}
+	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny})
+	storetest.Eventually(t, "up", s.Up)
+	l := newLedger(t, s)
+	l.goesOn(t)
+	all = append(all, storetest.JoinCluster(t, all, time.Minute))
+	owner := func(slot uint16) *storetest.Server { // of StartCluster
+		for i, n := range all[:3] {
+			if int(slot) < (i+1)*slots/3 {
+				return n
+			}
+		}
+		return nil
+	}
+	moved := 0
+	for n := 1; n <= len(l.admitted); n += 3 {
+		slot := slotOf(nameOf("s1", &limiter.Charge{ID: hit(uint64(n), much).ID}))
+		from, to := owner(slot), all[n%4]
+		if from == to {
+			to = all[3]
+		}
+		storetest.MoveSlot(from, to, slot, func() {
+			before := l.admitted[n-1].Load()
+			storetest.Eventually(t, "the counter is hit while it moves", func() bool { return l.admitted[n-1].Load() > before+2 })
+		})
+		moved++
+	}
+	l.goesOn(t)
+	l.end()
+	o.mu.Lock()
+	late := o.decided[byFallback]
+	t.Logf("%d slots moved; decided %v, failed %v", moved, o.decided, o.failed)
+	if late*100 > o.decided[byStore] || o.diverged > 0 || o.failed[Cluster] == 0 {
+		t.Errorf("decided %v, want a hundredth by the fallback at most; failed %v, %d replies diverged", o.decided, o.failed, o.diverged)
+	}
+	o.mu.Unlock()
+	var c caller
+	for n := range l.admitted {
+		look := hit(uint64(n+1), much)
+		look.Hits = 0
+		if err := c.ask(s, look); err != nil {
+			t.Fatal(err)
+		}
+		got, want := c.b.Decisions[0].Before, uint64(l.admitted[n].Load())
+		if got < want || got > want && late == 0 {
+			t.Errorf("counter %d has %d hits, want the %d that were admitted", n+1, got, want)
+		}
+	}
+}
+
+// A primary that stops or dies takes its own slots alone, until it goes on or its replica takes over.
+func TestClusterPrimaryGone(t *testing.T) {
+	all := storetest.StartCluster(t, 3, true, 2*time.Second)
+	o := &told{}
+	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Timeout: 100 * time.Millisecond})
+	storetest.Eventually(t, "up", s.Up)
+	l := newLedger(t, s)
+	l.goesOn(t)
+	for _, gone := range []struct {
+		name string
+		make func()
+		mend func()
+	}{
+		{"stopped", all[1].Stop, all[1].Continue},
+		{"killed", all[1].Kill, func() {}},
+	} {
+		gone.make()
+		storetest.Eventually(t, gone.name+": away", func() bool { return !s.Up() })
+		before := l.total()
+		storetest.Eventually(t, gone.name+": the others decide", func() bool { return l.total() > before+100 })
+		gone.mend()
+		storetest.Eventually(t, gone.name+": up again", s.Up)
+		l.goesOn(t)
+	}
+	if lane := s.fleet.lane(slots / 2); lane.shard != all[4].Addr {
+		t.Errorf("its slots are at %s, want its replica, %s", lane.shard, all[4].Addr)
+	}
+	l.end()
+	storetest.Eventually(t, "the lane of the one that was killed has ended", func() bool {
+		s.fleet.mu.Lock()
+		defer s.fleet.mu.Unlock()
+		return s.fleet.lanes[all[1].Addr] == nil
+	})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t.Logf("decided %v, failed %v", o.decided, o.failed)
+	if o.diverged > 0 {
+		t.Errorf("%d replies diverged", o.diverged)
+	}
+}
