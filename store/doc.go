@@ -62,7 +62,8 @@
 // for a moment others may be denied by hits that come back, but no counter is ever beyond its
 // limit. What a process that dies in between has taken stays until it expires.
 //
-// # What it does not do
+// # Certain refusals
 //
-// It asks the store about every charge, also about those that it was told have no room.
+// What the store said within a second has no room is refused in the mirror, without asking: see
+// certain.go.
 package store

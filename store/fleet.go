@@ -20,6 +20,7 @@ const (
 // A fleet is the primaries of one store. Each has a lane, which has slots of a cluster; the only
 // lane of what is none has them all.
 type fleet struct {
+	store   *Store
 	options *Options
 	server  *Server
 	offset  atomic.Int64  // the store's time less ours, in nanoseconds
@@ -49,8 +50,8 @@ type span struct {
 	lane        *lane
 }
 
-func newFleet(options *Options, server *Server) *fleet {
-	f := &fleet{options: options, server: server, anew: make(chan struct{}, 1), lanes: map[string]*berth{}}
+func newFleet(s *Store, server *Server) *fleet {
+	f := &fleet{store: s, options: &s.options, server: server, anew: make(chan struct{}, 1), lanes: map[string]*berth{}}
 	switch {
 	case server.Nodes != nil:
 		f.chart.Store(&chart{})

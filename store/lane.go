@@ -271,7 +271,7 @@ func (l *lane) settle(f *flight, r *run) {
 		if a.part != nil { // which has a until its request is decided
 			a.part.ask, a.part.at = a, r.reply.now
 		} else {
-			l.options.adopt(r.reply.now, a.batch, &f.left)
+			l.fleet.store.adopt(r.reply.now, a.batch, &f.left)
 			a.free()
 		}
 		w.Decided(nil)

@@ -26,7 +26,8 @@ type Options struct {
 	Jitter time.Duration
 	// Fallback decides while the store is away.
 	Fallback Fallback
-	// Table is what [Local] decides in: a mirror of what the store last said of each counter.
+	// Table is a mirror of what the store last said of each counter. [Local] decides in it, and so are
+	// certain refusals.
 	Table *limiter.Table
 	// Observer is told of what happens. Optional.
 	Observer Observer
@@ -70,7 +71,7 @@ func (l *Log) back(shard string, after time.Duration) {
 // By what charges were decided.
 const (
 	byStore    = "store"
-	byMemory   = "memory"
+	byMemory   = "memory" // certain refusals
 	byFallback = "fallback"
 )
 
@@ -103,6 +104,7 @@ type Store struct {
 	fleet     *fleet
 	perSecond *fleet // nil without
 	plain     bool   // all counters are in one slot
+	full      full
 }
 
 // New returns a store, which is away until [Store.Run] has reached its server.
@@ -120,10 +122,10 @@ func New(options Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{options: options}
-	s.fleet = newFleet(&s.options, &s.options.Server)
+	s.fleet = newFleet(s, &s.options.Server)
 	s.plain = options.PerSecond == nil && options.Server.Nodes == nil
 	if options.PerSecond != nil {
-		s.perSecond = newFleet(&s.options, options.PerSecond)
+		s.perSecond = newFleet(s, options.PerSecond)
 	}
 	return s, nil
 }
@@ -164,6 +166,9 @@ func (s *Store) Up() bool { return s.fleet.up() && (s.perSecond == nil || s.perS
 // returns, and has b and names until then. names are those of b's charges; the name of a fixed window lacks
 // the window's start. It decides within [Options.Timeout], or within b.Budget if that is less.
 func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) (done bool, err error) {
+	if s.certain(s.fleet.time(now), b) {
+		return true, nil
+	}
 	if s.plain {
 		return s.decide(s.fleet, 0, now, b, names, w, nil)
 	}
@@ -206,13 +211,14 @@ func (a *ask) send(l *lane, wait time.Duration) bool {
 
 // adopt has the mirror know in what state the store has left b's counters at its time now. left is
 // memory to use again.
-func (o *Options) adopt(now limiter.Time, b *limiter.Batch, left *limiter.State) {
-	o.observe().Decided(byStore, len(b.Charges))
-	if o.Fallback != Local {
-		return
-	}
+func (s *Store) adopt(now limiter.Time, b *limiter.Batch, left *limiter.State) {
+	s.options.observe().Decided(byStore, len(b.Charges))
 	for i := range b.Charges {
 		b.Left(now, i, left)
-		o.Table.Adopt(now, b, i, left)
+		s.options.Table.Adopt(now, b, i, left)
+		c, d := &b.Charges[i], &b.Decisions[i]
+		if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 {
+			s.full.tell(now, c)
+		}
 	}
 }

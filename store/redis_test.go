@@ -59,6 +59,7 @@ func at(s *storetest.Server) Server { return Server{Network: "tcp", Address: s.A
 type caller struct {
 	b       limiter.Batch
 	names   [][]byte
+	late    time.Duration // how much later than now it asks
 	decided chan error
 }
 
@@ -80,7 +81,7 @@ func (c *caller) askWithin(s *Store, budget time.Duration, charges ...limiter.Ch
 		}
 		c.names = append(c.names, name)
 	}
-	done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &c.b, c.names, c)
+	done, err := s.Decide(limiter.Time(time.Now().Add(c.late).UnixNano()), &c.b, c.names, c)
 	if !done {
 		err = <-c.decided
 	}

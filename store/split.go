@@ -227,7 +227,7 @@ func (at place) deny() {
 func (r *split) adopt() {
 	for _, p := range r.parts {
 		if p.ask != nil {
-			r.store.options.adopt(p.at, &p.batch, &r.left)
+			r.store.adopt(p.at, &p.batch, &r.left)
 		}
 	}
 }

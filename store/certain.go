@@ -1,0 +1,115 @@
+package store
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A refusal is certain if the store said within the last second that the counter has no room: what
+// others do meanwhile only takes room, save refunds, resets and raised limits, which
+// show when the second is over. It is decided in the mirror and charges nothing, so a counter that
+// is hammered costs the store one charge a second from each replica.
+const (
+	certainFor = time.Second
+	// askAgain is how much longer the others take it for certain when one of them asks again.
+	askAgain = 50 * time.Millisecond
+)
+
+// full remembers when the store last said of a counter that it has no room. Counters share places, and a
+// newer one takes the place of an older one. An element is 28 bits of a counter's identity, and 36 of
+// milliseconds since 1970.
+type full [1 << 16]atomic.Uint64
+
+const fullBits = 36
+
+func (f *full) place(c *limiter.Charge) (at *atomic.Uint64, tag uint64) {
+	return &f[c.ID.Lo%uint64(len(f))], c.ID.Lo >> 16 << fullBits
+}
+
+// tell has f know that a counter had no room at the time now.
+func (f *full) tell(now limiter.Time, c *limiter.Charge) {
+	at, tag := f.place(c)
+	at.Store(tag | millis(now))
+}
+
+// maybe reports whether f was ever told of a counter. It is a cheap way not to look further.
+func (f *full) maybe(c *limiter.Charge) bool {
+	at, tag := f.place(c)
+	return at.Load()&^(1<<fullBits-1) == tag
+}
+
+// knows reports whether that was told within a second of now. To one of those who ask when that is
+// over it says no, and to the others so after askAgain.
+func (f *full) knows(now limiter.Time, c *limiter.Charge) bool {
+	at, tag := f.place(c)
+	word := at.Load()
+	told := word & (1<<fullBits - 1)
+	if word&^(1<<fullBits-1) != tag || told == 0 {
+		return false
+	}
+	age := time.Duration(millis(now)-told) * time.Millisecond //nolint:gosec // wraps below 0
+	switch {
+	case age < -certainFor, age >= certainFor+askAgain: // clocks were set, or it is long ago
+		return false
+	case age < certainFor:
+		return true
+	default:
+		return !at.CompareAndSwap(word, tag|(told+uint64(askAgain/time.Millisecond)))
+	}
+}
+
+func millis(now limiter.Time) uint64 {
+	return uint64(now) / uint64(time.Millisecond) & (1<<fullBits - 1) //nolint:gosec // since 1970
+}
+
+var states = sync.Pool{New: func() any { return new([]limiter.State) }}
+
+// certain decides b if it is certain that each of its groups is refused. It reports false if the store
+// has to be asked: then b's decisions mean nothing.
+func (s *Store) certain(now limiter.Time, b *limiter.Batch) bool {
+	known := false
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		p := c.Policy
+		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.Algorithm == limiter.SlidingLog ||
+			p.CountRefused && (!p.CountImplied || !isFixed(p)) {
+			return false
+		}
+		known = known || c.Mode == limiter.Enforce && s.full.maybe(c)
+	}
+	if !known {
+		return false
+	}
+	found, _ := states.Get().(*[]limiter.State)
+	defer states.Put(found)
+	for len(*found) < len(b.Charges) {
+		*found = append(*found, limiter.State{})
+	}
+	s.options.Table.Find(now, b, (*found)[:len(b.Charges)])
+	b.Conclude(now, (*found)[:len(b.Charges)])
+	refused := false // the group
+	for i := range b.Charges {
+		c, d := &b.Charges[i], &b.Decisions[i]
+		if c.Policy.CountRefused && d.Before < c.Policy.Capacity() {
+			return false // the hits would count, and there is room for some
+		}
+		if i > 0 && c.Group != b.Charges[i-1].Group {
+			if !refused {
+				return false
+			}
+			refused = false
+		}
+		refused = refused || c.Mode == limiter.Enforce && d.Over && s.full.knows(now, c)
+	}
+	if !refused {
+		return false
+	}
+	for i := range b.Decisions {
+		b.Decisions[i].Charged = 0
+	}
+	s.options.observe().Decided(byMemory, len(b.Charges))
+	return true
+}

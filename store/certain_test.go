@@ -1,0 +1,195 @@
+package store
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// by returns how many charges were decided by what.
+func (o *told) by(what string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.decided[what]
+}
+
+// What has no room is refused without the store, for a second: then one caller asks, and sees what
+// others gave back. Only what the mirror knows for certain is.
+func TestCertainRefusals(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, tt := range map[string]struct {
+		p       limiter.Policy
+		certain bool
+	}{
+		"fixed window":            {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow}, true},
+		"that counts by default":  {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow, CountRefused: true, CountImplied: true}, true},
+		"that counts when asked":  {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow, CountRefused: true}, false},
+		"sliding window":          {limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 10, Window: day, SubWindows: 1}, true},
+		"sliding log":             {limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 10, Window: day}, false},
+		"token bucket":            {limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 10}, true},
+		"leaky bucket":            {limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: 9}, true},
+		"token bucket with debts": {limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 10, CountRefused: true}, false},
+	} {
+		for _, fallback := range []Fallback{Local, Error} {
+			t.Run(name+", "+string(fallback), func(t *testing.T) {
+				srv := storetest.Start(t)
+				o := &told{}
+				mine := runStore(t, Options{Server: at(srv), Observer: o, Fallback: fallback})
+				other := runStore(t, Options{Server: at(srv)})
+				storetest.Eventually(t, "up", func() bool { return mine.Up() && other.Up() })
+				var c, d caller
+				ask := func(s *Store, c *caller, charges ...limiter.Charge) {
+					t.Helper()
+					if err := c.ask(s, charges...); err != nil {
+						t.Fatal(err)
+					}
+				}
+				charge := hit(1, &tt.p)
+				charge.Hits = 8
+				ask(mine, &c, charge)
+				charge.Hits = 3 // of which 2 would have room
+				ask(mine, &c, charge)
+				first := c.b.Decisions[0]
+				if !first.Over {
+					t.Fatalf("decided %+v, want it refused", first)
+				}
+				charge.Hits = 10
+				ask(mine, &c, charge)
+				before := o.by(byStore)
+				if want := map[bool]int{true: 1, false: 0}[tt.certain]; o.by(byMemory) != want {
+					t.Errorf("%d refused by memory that have no room, want %d", o.by(byMemory), want)
+				}
+				if raised := tt.p; raised.CountImplied { // the hits count, and some would have room
+					raised.Limit = 15
+					charge.Policy, charge.Hits = &raised, 20
+					memory := o.by(byMemory)
+					if ask(mine, &c, charge); o.by(byMemory) != memory || c.b.Decisions[0].Charged != 20 {
+						t.Errorf("decided %+v, want the store to count the hits", c.b.Decisions)
+					}
+					charge.Policy = &tt.p
+				}
+				charge.Hits = 2
+				ask(mine, &c, charge) // now there is no room at all
+				memory := o.by(byMemory)
+				charge.Hits = 1
+				for range 5 {
+					ask(mine, &c, charge)
+					got := c.b.Decisions[0]
+					if !got.Over || !c.b.Denied || got.RetryAfter == 0 || tt.certain && got.Charged != 0 {
+						t.Errorf("decided %+v", got)
+					}
+				}
+				if want := map[bool]int{true: 5, false: 0}[tt.certain]; o.by(byMemory)-memory != want {
+					t.Errorf("%d refused by memory, want %d", o.by(byMemory)-memory, want)
+				}
+				memory = o.by(byMemory)
+				look, refund := charge, charge
+				look.Hits, refund.Hits, refund.Refund = 0, 60, true
+				ask(mine, &c, look)
+				if o.by(byMemory) != memory || o.by(byStore) == before {
+					t.Error("a look was answered by memory")
+				}
+				// Another replica gives all back. It shows a second later.
+				ask(other, &d, refund)
+				c.late = certainFor
+				ask(mine, &c, charge)
+				if o.by(byMemory) != memory || c.b.Denied {
+					t.Errorf("after a second decided %+v, want the store to be asked", c.b.Decisions)
+				}
+				c.late = 0
+				ask(mine, &c, refund)
+				if o.by(byMemory) != memory {
+					t.Error("a refund was answered by memory")
+				}
+			})
+		}
+	}
+}
+
+// A group with one is refused whole, and nothing is charged. If another group of the request may
+// have room, the store is asked.
+func TestCertainGroups(t *testing.T) {
+	srv := storetest.Start(t)
+	o := &told{}
+	s := runStore(t, Options{Server: at(srv), Observer: o})
+	storetest.Eventually(t, "up", s.Up)
+	small := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: limiter.MaxWindow}
+	large := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow}
+	var c caller
+	ask := func(charges ...limiter.Charge) []limiter.Decision {
+		t.Helper()
+		if err := c.ask(s, charges...); err != nil {
+			t.Fatal(err)
+		}
+		return c.b.Decisions
+	}
+	ask(hit(1, small))
+	ask(hit(2, large))
+	group := []limiter.Charge{hit(2, large), hit(1, small)}
+	before := o.by(byMemory)
+	got := ask(group...)
+	if o.by(byMemory) != before+2 || !c.b.Denied || got[0].Over || !got[0].Denied || got[0].Remaining != 8 || !got[1].Over {
+		t.Errorf("decided %+v, %d by memory, want the group to be refused by memory", got, o.by(byMemory))
+	}
+	group[1].Group = 1
+	if got := ask(group...); got[0].Charged != 1 || !got[1].Over {
+		t.Errorf("decided %+v, want the first to be admitted", got)
+	}
+	group[1].Group, group[1].Mode = 0, limiter.Shadow
+	if got := ask(group...); got[0].Charged != 1 || !got[1].Over || c.b.Denied {
+		t.Errorf("decided %+v, want the group to be admitted, since one in shadow denies nothing", got)
+	}
+}
+
+// Of many that ask when the second is over one asks the store.
+func TestOneAsksAgain(t *testing.T) {
+	var f full
+	c := hit(7, plenty)
+	now := limiter.Time(1_900_000_000_999_999_999)
+	say := func(after time.Duration, want bool) {
+		t.Helper()
+		if got := f.knows(now+limiter.Time(after), &c); got != want {
+			t.Errorf("after %v: %v, want %v", after, got, want)
+		}
+	}
+	say(0, false)
+	f.tell(now, &c)
+	say(0, true)
+	say(-time.Millisecond, true)
+	say(time.Second-time.Millisecond, true)
+	say(time.Second, false)
+	for range 3 {
+		say(time.Second, true)
+	}
+	say(time.Second+askAgain, false)
+	say(time.Second+askAgain, true)
+	say(time.Hour, false)
+	say(-time.Hour, false)
+	other := c
+	other.ID.Lo ^= 1 << 20
+	f.tell(now, &other) // takes the same place
+	say(0, false)
+}
+
+// A refusal from memory allocates nothing.
+func TestCertainAllocates(t *testing.T) {
+	srv := storetest.Start(t)
+	s := runStore(t, Options{Server: at(srv)})
+	storetest.Eventually(t, "up", s.Up)
+	var c caller
+	none := hit(1, &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 0, Window: limiter.MaxWindow})
+	if err := c.ask(s, none); err != nil || !c.b.Denied {
+		t.Fatal(err, c.b.Denied)
+	}
+	now := limiter.Time(time.Now().UnixNano())
+	if n := testing.AllocsPerRun(1000, func() {
+		if !s.certain(now, &c.b) {
+			t.Error("asked the store")
+		}
+	}); n != 0 {
+		t.Errorf("%s allocations", strconv.FormatFloat(n, 'f', -1, 64))
+	}
+}
