@@ -23,18 +23,23 @@ func ask(ctx context.Context, w *workshop, o *options, q *question, page *page) 
 		return nil // the page says what is missing
 	}
 	var found measured
+	var failed error
 	for _, c := range q.cases {
 		results, err := measureCase(ctx, w, o, &c, services)
 		if err != nil {
-			return fmt.Errorf("case %s: %w", c.name, err)
+			failed = fmt.Errorf("case %s: %w", c.name, err)
+			break
 		}
 		found = append(found, results)
 		if c.name == "closed" && services[0].name == sluiceOwn {
 			page.request = spread(results[0], cpu.of).Least
 		}
 	}
-	page.answer(q, services, found)
-	return nil
+	// What was measured before an interruption took long.
+	if q.cases = q.cases[:len(found)]; len(found) > 0 {
+		page.answer(q, services, found)
+	}
+	return failed
 }
 
 // measureCase returns each service's figures of each round. It starts the services anew,
