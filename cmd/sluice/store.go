@@ -32,6 +32,7 @@ type storeFlags struct {
 	SkipName                  bool           `name:"store-skip-name" help:"Accept the store's certificate for any host name. A warning says so."`
 	Prefix                    string         `name:"store-prefix" placeholder:"TEXT" help:"What the names of counters begin with in the store. Default nothing."`
 	Names                     string         `name:"store-names" enum:"exact,ratelimit" default:"exact" placeholder:"exact|ratelimit" help:"Names of counters: exact, with no value of a client in them; or those of envoyproxy/ratelimit where they can mean one counter only, so that both count together. sluice check --store-names says where. Default exact, or ratelimit if REDIS_URL names the store."`
+	Jitter                    time.Duration  `name:"store-jitter" range:"0s..24h" default:"1m" placeholder:"TIME" help:"The most by which keys of fixed windows outlive these, so that they do not expire together; and never longer than a window. Default 1m."`
 	Timeout                   time.Duration  `name:"store-timeout" range:"1ms..1s" default:"10ms" placeholder:"TIME" help:"Longest wait for the store; what then holds is --store-fallback. Default 10ms."`
 	DialTimeout               time.Duration  `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Longest time that a connection to the store may take. No request waits for one. Default 1s."`
 	Fallback                  store.Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all. Default local."`
@@ -137,12 +138,17 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 		about = append(about, zap.Stringer("per_second", at[1]))
 	}
 	logger.Info("counting in a store", about...)
+	jitter := f.Jitter
+	if jitter == 0 {
+		jitter = -1
+		logger.Warn("--store-jitter is 0: keys that expire together at a window's end can stop the store for a moment")
+	}
 	if f.SkipName {
 		logger.Warn("the store's certificate may be for any host name: whoever has one of its authorities can be the store")
 	}
 	watched := &storeWatcher{}
 	shared, err := store.New(store.Options{
-		Server: *at[0], PerSecond: at[1], Prefix: f.Prefix, Timeout: f.Timeout, DialTimeout: f.DialTimeout, Fallback: f.Fallback, Table: table, Observer: watched,
+		Server: *at[0], PerSecond: at[1], Prefix: f.Prefix, Jitter: jitter, Timeout: f.Timeout, DialTimeout: f.DialTimeout, Fallback: f.Fallback, Table: table, Observer: watched,
 		Log: store.Log{
 			Away: func(shard string, kind store.Kind, err error, remedy string) {
 				logger.Error("the store is away", zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), zap.String("remedy", remedy))

@@ -3,6 +3,7 @@ package environment
 import (
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -81,6 +82,9 @@ func (e *Environment) assignRedis() {
 		if e.any(name) {
 			e.to(flag, e.set[name], name)
 		}
+	}
+	if seconds, err := strconv.ParseInt(e.set["EXPIRATION_JITTER_MAX_SECONDS"], 0, 64); err == nil {
+		e.to("store-jitter", strconv.FormatInt(max(0, seconds), 10)+"s", "EXPIRATION_JITTER_MAX_SECONDS")
 	}
 	e.assignRedisTLS()
 }

@@ -167,7 +167,7 @@ var sections = []section{
 		joins("REDIS_PERSECOND_TLS", aBool, "false", "store-per-second", "while REDIS_PERSECOND is true, with the files of REDIS_TLS"),
 		rejects("MEMCACHE_HOST_PORT", aList, ""),
 		rejects("MEMCACHE_SRV", aString, ""),
-		ignored("EXPIRATION_JITTER_MAX_SECONDS", anInt64, "300", "it is a minute, or a window if that is less"),
+		excused(joins("EXPIRATION_JITTER_MAX_SECONDS", anInt64, "300", "store-jitter", "unset: a minute. Never longer than a window; 0 warns")),
 		ignored("LOCAL_CACHE_SIZE_IN_BYTES", anInt, "0", "what the store last said is kept within --counter-memory"),
 		ignored("REDIS_POOL_SIZE", anInt, "10", byItself),
 		ignored("REDIS_PIPELINE_WINDOW", aDuration, "0", byItself),
