@@ -1,8 +1,10 @@
 package server
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -12,20 +14,23 @@ import (
 // envoyproxy/ratelimit's, and the gRPC service's.
 var healthNames = []string{"", "ratelimit", serviceName}
 
+// healthPeriod is how late health may be to follow a store. Proxies look each few seconds.
+const healthPeriod = 100 * time.Millisecond
+
 // liveness is the server's health, the same over gRPC and HTTP. Its methods may be called
 // concurrently.
 type liveness struct {
 	grpc *health.Server
-	// ruled reports whether there are rules. Nil means that health does not need any.
-	ruled   func() bool
+	// able reports whether there is what health needs.
+	able    func() bool
 	serving atomic.Bool
 	healthy atomic.Bool
 
 	updating sync.Mutex // so that the last update is the last to be told
 }
 
-func newLiveness(ruled func() bool) *liveness {
-	l := &liveness{grpc: health.NewServer(), ruled: ruled}
+func newLiveness(able func() bool) *liveness {
+	l := &liveness{grpc: health.NewServer(), able: able}
 	l.update()
 	return l
 }
@@ -39,12 +44,26 @@ func (l *liveness) serve(serving bool) {
 // ok reports whether the server is healthy.
 func (l *liveness) ok() bool { return l.healthy.Load() }
 
+// follow updates the health until ctx ends. Nothing tells that a store has gone away or come back.
+func (l *liveness) follow(ctx context.Context) {
+	tick := time.NewTicker(healthPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			l.update()
+		}
+	}
+}
+
 // update works out the health and sends it to the clients that watch it. It must be called when the
 // rules have changed.
 func (l *liveness) update() {
 	l.updating.Lock()
 	defer l.updating.Unlock()
-	l.healthy.Store(l.serving.Load() && (l.ruled == nil || l.ruled()))
+	l.healthy.Store(l.serving.Load() && l.able())
 	state := grpc_health_v1.HealthCheckResponse_NOT_SERVING
 	if l.ok() {
 		state = grpc_health_v1.HealthCheckResponse_SERVING

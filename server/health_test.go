@@ -80,6 +80,43 @@ func TestTheFirstClientIsToldTheHealth(t *testing.T) {
 	})
 }
 
+func TestHealthFollowsTheStoreIfToldSo(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		for _, follows := range []bool{false, true} {
+			store := &lateStore{}
+			store.down.Store(1)
+			r := serve(t, storing(t, store, oneRule), Options{Transport: transport, UnhealthyWithoutStore: follows})
+			r.checkHealth(t, "before the store is there", !follows)
+			watch, err := grpc_health_v1.NewHealthClient(r.dial(t)).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := grpc_health_v1.HealthCheckResponse_SERVING
+			if follows {
+				first = grpc_health_v1.HealthCheckResponse_NOT_SERVING
+			}
+			if got, err := watch.Recv(); err != nil || got.GetStatus() != first {
+				t.Fatalf("Watch() = %v, %v, want %v", got, err, first)
+			}
+			if !follows {
+				continue
+			}
+			for _, down := range []int64{0, 1} {
+				store.down.Store(down)
+				want := grpc_health_v1.HealthCheckResponse_SERVING
+				if down == 1 {
+					want = grpc_health_v1.HealthCheckResponse_NOT_SERVING
+				}
+				if got, err := watch.Recv(); err != nil || got.GetStatus() != want {
+					t.Fatalf("Watch() = %v, %v, want %v", got, err, want)
+				}
+				r.checkHealth(t, "the store's", down == 0)
+			}
+		}
+	})
+}
+
 func TestHealthFollowsTheRulesIfToldSo(t *testing.T) {
 	overBoth(t, func(t *testing.T, transport string) {
 		t.Helper()

@@ -44,7 +44,9 @@ type Options struct {
 	Limits      Limits `embed:"" group:"bounds"`
 
 	// UnhealthyWithoutRules makes no difference to rules that do not load.
-	UnhealthyWithoutRules bool          `group:"process" help:"Be unhealthy while no domain is configured. Default: be healthy, while every request passes or gets an error."`
+	UnhealthyWithoutRules bool `group:"process" help:"Be unhealthy while no domain is configured. Default: be healthy, while every request passes or gets an error."`
+	// UnhealthyWithoutStore needs a [Settings].Store.
+	UnhealthyWithoutStore bool          `group:"store" help:"Be unhealthy while the store does not answer. Default: be healthy, while --store-fallback decides."`
 	DrainDelay            time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and rejecting new calls at SIGTERM. Default 0s."`
 	DrainTimeout          time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
 
@@ -93,17 +95,20 @@ func New(options Options, service *Service, metrics *telemetry.Metrics, logger *
 	if options.Tracing != nil {
 		s.tracer = newTracer(options.Tracing)
 	}
-	var ruled func() bool
-	if options.UnhealthyWithoutRules {
-		ruled = func() bool {
-			set := service.Rules()
-			return set != nil && len(set.Domains()) > 0
-		}
-	}
-	s.health = newLiveness(ruled)
+	s.health = newLiveness(s.able)
 	update := s.health.update
 	service.onServe.Store(&update)
 	return s
+}
+
+// able reports whether there is all without which the server is to be unhealthy.
+func (s *Server) able() bool {
+	if s.options.UnhealthyWithoutRules {
+		if set := s.service.Rules(); set == nil || len(set.Domains()) == 0 {
+			return false
+		}
+	}
+	return !s.options.UnhealthyWithoutStore || s.service.settings.Store.Up()
 }
 
 // Listen opens all listeners and logs their addresses. If one fails, it closes all and returns
@@ -303,6 +308,12 @@ func (s *Server) Run(ctx context.Context) error {
 			if err := l.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("serve http on %v: %w", l.Listener.Addr(), err)
 			}
+			return nil
+		})
+	}
+	if s.options.UnhealthyWithoutStore {
+		group.Go(func() error {
+			s.health.follow(ctx)
 			return nil
 		})
 	}

@@ -244,8 +244,8 @@ func TestAStoreDecidesWhatWasAsked(t *testing.T) {
 					t.Error(err)
 				}
 			})
+			store.await(n + 1) // the next request is read to where this one was
 		}
-		store.await(calls)
 		store.decide(calls)
 		calling.Wait()
 		page := r.metricsPage(t)

@@ -28,6 +28,8 @@ type keeper struct {
 	defaults string
 	// allow is the list of --grpc-allow, nil if the flag is not given.
 	allow *server.AllowList
+	// stored says that a store has the counters.
+	stored bool
 }
 
 // take puts an update in force or returns why not. It tells operators of either.
@@ -49,6 +51,11 @@ func (r *keeper) take(u source.Update) error {
 	for _, l := range u.Set.Limits {
 		if l.Policy.MaxWait > r.drainTimeout && !l.Candidate {
 			r.logger.Warn("rules: " + l.Pos.String() + ": max_wait is longer than --drain-timeout: calls held at a SIGTERM may be cut off")
+		}
+	}
+	for _, domain := range u.Set.Domains() {
+		if r.stored && u.Set.MaxCounters(domain) > 0 {
+			r.logger.Warn("rules: max_counters of " + domain + " bounds what this process remembers of the store, not what the store keeps")
 		}
 	}
 	for _, odd := range adviseAllow(r.allow, u.Set.Domains()) {

@@ -120,8 +120,11 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	if err != nil {
 		return err
 	}
+	r.stored = shared != nil
 	settings := s.settings()
-	s.Store.use(shared, &settings)
+	if err := s.Store.use(shared, &settings); err != nil {
+		return err
+	}
 	r.service = server.NewService(settings, r.table, r.metrics)
 	group, ctx := errgroup.WithContext(ctx)
 	needed, stop := context.WithCancel(context.WithoutCancel(ctx)) // the drain needs the store

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 
@@ -16,6 +17,9 @@ func (s *serveCmd) Validate() error { return s.environment.Blame(s.check()) }
 func (s *serveCmd) check() error {
 	if _, err := telemetry.NewLogger(io.Discard, s.LogLevel, s.LogFormat); err != nil {
 		return fmt.Errorf("--log-level, --log-format: %w", err)
+	}
+	if s.Server.UnhealthyWithoutStore && s.Store.URL == "" {
+		return errors.New("--unhealthy-without-store needs --store: without it there is none to be without")
 	}
 	return cmp.Or(s.checkMemory(), s.TLS.check(s.Server.JSONAddr), s.Store.check(s.State.File), s.Statsd.check(), s.Tracing.check(), s.XDS.check(s.environment.Given("config")))
 }

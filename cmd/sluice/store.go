@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,6 +36,7 @@ type storeFlags struct {
 	Prefix                    string         `name:"store-prefix" placeholder:"TEXT" help:"What the names of counters begin with in the store. Default nothing."`
 	Names                     string         `name:"store-names" enum:"exact,ratelimit" default:"exact" placeholder:"exact|ratelimit" help:"Names of counters: exact, with no value of a client in them; or those of envoyproxy/ratelimit where they can mean one counter only, so that both count together. sluice check --store-names says where. Default exact, or ratelimit if REDIS_URL names the store."`
 	Jitter                    time.Duration  `name:"store-jitter" range:"0s..24h" default:"1m" placeholder:"TIME" help:"The most by which keys of fixed windows outlive these, so that they do not expire together; and never longer than a window. Default 1m."`
+	HashKeyFile               string         `name:"hash-key-file" placeholder:"FILE" help:"A secret of 16 to 4096 bytes that counters' names in the store are hashed with, so that who reads the store cannot try values. All replicas must have the same. It is read at the start only. Default none."`
 	Timeout                   time.Duration  `name:"store-timeout" range:"1ms..1s" default:"10ms" placeholder:"TIME" help:"Longest wait for the store; what then holds is --store-fallback. Default 10ms."`
 	DialTimeout               time.Duration  `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Longest time that a connection to the store may take. No request waits for one. Default 1s."`
 	Fallback                  store.Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all. Default local."`
@@ -59,12 +63,15 @@ const (
 func (f *storeFlags) check(stateFile string) error {
 	if f.URL == "" {
 		for flag, value := range map[string]string{
-			"--store-per-second": f.PerSecond, "--store-ca": f.CA, "--store-cert": f.Cert, "--store-key": f.Key, "--store-prefix": f.Prefix,
+			"--store-per-second": f.PerSecond, "--store-ca": f.CA, "--store-cert": f.Cert, "--store-key": f.Key, "--store-prefix": f.Prefix, "--hash-key-file": f.HashKeyFile,
 		} {
 			if value != "" {
 				return fmt.Errorf("%s needs --store: without it counters are in memory", flag)
 			}
 		}
+	}
+	if _, err := f.hashKey(); err != nil {
+		return err
 	}
 	if f.URL != "" && stateFile != "" {
 		return errors.New("--state-file does not go with --store: counters are in the store, which keeps them over a restart")
@@ -189,15 +196,49 @@ func (w *storeWatcher) Decided(by string, charges int) { w.metrics.Decided(by, c
 func (w *storeWatcher) Diverged(string) { w.metrics.Diverged() }
 
 // use has requests decided by the store, if there is one.
-func (f *storeFlags) use(shared *store.Store, settings *server.Settings) {
+func (f *storeFlags) use(shared *store.Store, settings *server.Settings) error {
 	if shared == nil {
-		return
+		return nil
+	}
+	key, err := f.hashKey()
+	if err != nil {
+		return err
 	}
 	namer := descriptors.NewNamer
 	if f.Names == ratelimitNames {
 		namer = descriptors.NewRatelimitNamer
 	}
-	settings.Store, settings.Namer = decider{shared}, namer(f.Prefix, nil)
+	settings.Store, settings.Namer = decider{shared}, namer(f.Prefix, key)
+	return nil
+}
+
+// A hash key has at least so many bytes, so that nobody guesses it, and at most so many, so that
+// another file is noticed.
+const leastKey, mostKey = 16, 4096
+
+// hashKey reads what names are hashed with, nothing without a file. The end of a line at its end
+// is not part of it: editors add one.
+func (f *storeFlags) hashKey() ([]byte, error) {
+	if f.HashKeyFile == "" {
+		return nil, nil
+	}
+	file, err := os.Open(f.HashKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("--hash-key-file: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // only read from
+	key, err := io.ReadAll(io.LimitReader(file, mostKey+3))
+	if err != nil {
+		return nil, fmt.Errorf("--hash-key-file: %w", err)
+	}
+	key = bytes.TrimRight(key, "\r\n")
+	switch {
+	case len(key) > mostKey:
+		return nil, fmt.Errorf("--hash-key-file: %s has more than %d bytes; must be %d to %d", f.HashKeyFile, mostKey, leastKey, mostKey)
+	case len(key) < leastKey:
+		return nil, fmt.Errorf("--hash-key-file: %s has %d bytes; must be %d to %d", f.HashKeyFile, len(key), leastKey, mostKey)
+	}
+	return key, nil
 }
 
 // A decider is a store for package server, which has an interface of its own for who waits.

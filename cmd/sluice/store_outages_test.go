@@ -1,0 +1,68 @@
+package main
+
+import (
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// TestStoreOutages runs testdata/outages/*.txt, each with a server of its own, whose address is
+// $store. Beside the commands of TestScripts they have:
+//
+//	store kill|run   end the server, or start it again, empty
+//	await CODE URL   wait until a GET is answered with that status
+func TestStoreOutages(t *testing.T) {
+	files, err := filepath.Glob("testdata/outages/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("found %v, %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			srv := storetest.Start(t)
+			p := scripts("")
+			p.Dir, p.Files = "", []string{file}
+			p.Cmds["store"] = func(ts *testscript.TestScript, _ bool, args []string) {
+				switch args[0] {
+				case "kill":
+					srv.Kill()
+				case "run":
+					srv.Run()
+				default:
+					ts.Fatalf("store %s", args[0])
+				}
+			}
+			p.Cmds["await"] = awaitStatus
+			setup := p.Setup
+			p.Setup = func(env *testscript.Env) error {
+				env.Setenv("store", srv.Addr)
+				return setup(env)
+			}
+			testscript.Run(t, p)
+		})
+	}
+}
+
+// awaitStatus waits until a GET is answered with a status.
+func awaitStatus(ts *testscript.TestScript, _ bool, args []string) {
+	tick := time.NewTicker(patience / 1000)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); ; <-tick.C {
+		response, err := http.Get(args[1])
+		if err == nil {
+			_ = response.Body.Close()
+			if strconv.Itoa(response.StatusCode) == args[0] {
+				return
+			}
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("%s does not answer %s: %v, %v", args[1], args[0], response, err)
+		}
+	}
+}
