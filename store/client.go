@@ -206,6 +206,9 @@ func (c *client) pipe(all []*run, command, script string, wants func(*run) bool)
 // take makes r what the script answered.
 func (r *reply) take(res *rueidis.RedisResult) error {
 	all, err := res.ToArray()
+	if _, said := rueidis.IsRedisErr(err); said && kindOf(err) == Connection {
+		return &failure{Script, err} // the library leaves out the word ERR
+	}
 	if err != nil {
 		return err
 	}

@@ -177,6 +177,22 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A server without scripts is one that an operator can do something about.
+func TestNoScripts(t *testing.T) {
+	srv := storetest.Start(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "")
+	o := &told{}
+	remedies := make(chan string, 1)
+	runStore(t, Options{Server: at(srv), Observer: o, Log: Log{Away: func(_ string, _ Kind, _ error, remedy string) {
+		select {
+		case remedies <- remedy:
+		default:
+		}
+	}}})
+	if remedy := <-remedies; o.failures(Script) == 0 || remedy != Script.remedy() {
+		t.Errorf("failed %v, told to %q, want %q and its remedy", o.failed, remedy, Script)
+	}
+}
+
 // What a server forgets while connections live is brought anew, and nobody sees it.
 func TestScriptFlush(t *testing.T) {
 	srv := storetest.Start(t)
