@@ -35,6 +35,13 @@ func (f *full) tell(now limiter.Time, c *limiter.Charge) {
 	at.Store(tag | millis(now))
 }
 
+// forget has f know of no counter. The name that is reset does not tell its place.
+func (f *full) forget() {
+	for i := range f {
+		f[i].Store(0)
+	}
+}
+
 // maybe reports whether f was ever told of a counter. It is a cheap way not to look further.
 func (f *full) maybe(c *limiter.Charge) bool {
 	at, tag := f.place(c)

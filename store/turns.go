@@ -68,5 +68,6 @@ func (s *Store) Reset(ctx context.Context, p *limiter.Policy, name []byte) (used
 	if err != nil {
 		return 0, err
 	}
+	s.full.forget() // whoever resets a counter sees it at once
 	return b.Decisions[0].Before, nil
 }
