@@ -15,6 +15,9 @@ const (
 	// mostProbe, give or take a quarter, so that replicas do not come together.
 	firstProbe = 50 * time.Millisecond
 	mostProbe  = 500 * time.Millisecond
+	// A lane that is there is probed each second, so that health and metrics know of a server that
+	// died while nobody asked.
+	steadyProbe = time.Second
 )
 
 // A dialer connects to the server of a lane.
@@ -41,14 +44,40 @@ func (l *lane) probe(ctx context.Context) {
 			c.close()
 			return
 		}
+		gone, ok := l.watch(ctx, c)
+		if !ok {
+			return
+		}
+		l.options.observe().Failed(l.shard, gone.why.kind)
+		l.options.Log.away(l.shard, gone.why)
+		gone.client.close() // which ends what waits for it
+		l.fleet.ask()
+	}
+}
+
+// watch waits until the lane, which has c, goes away. It reports false if ctx ends before.
+func (l *lane) watch(ctx context.Context, c *client) (gone lost, ok bool) {
+	tick := time.NewTicker(steadyProbe)
+	defer tick.Stop()
+	for {
 		select {
 		case <-ctx.Done():
-			return
+			return lost{}, false
 		case gone := <-l.lost:
-			l.options.observe().Failed(l.shard, gone.why.kind)
-			l.options.Log.away(l.shard, gone.why)
-			gone.client.close() // which ends what waits for it
+			return gone, true
+		case <-tick.C:
+		}
+		// Whether it comes in time is for those who wait to say: nobody may be in a hurry now.
+		err := c.within(ctx, func() error { //nolint:contextcheck // close ends it
+			_, err := l.decideProbe(c, &flight{})
+			return err
+		})
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case kindOf(err) == Cluster: // the probe's slot has moved
 			l.fleet.ask()
+		default:
+			l.fail(c, &failure{kindOf(err), err})
 		}
 	}
 }
@@ -104,17 +133,8 @@ func (l *lane) try(ctx context.Context) (*client, error) {
 		if err := c.warm(&f); err != nil {
 			return err
 		}
-		name := l.probeName()
-		if name == nil {
-			return nil
-		}
-		var probe call
-		probe.encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
-		f.message.clear(0)
-		f.message.add(&probe)
-		sent := clock()
-		err := c.run(&f.message, &f.reply)
-		if err == nil && clock().Sub(sent) > l.options.Timeout {
+		took, err := l.decideProbe(c, &f)
+		if err == nil && took > l.options.Timeout {
 			err = context.DeadlineExceeded
 		}
 		return err
@@ -124,6 +144,21 @@ func (l *lane) try(ctx context.Context) (*client, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// decideProbe has the script decide a charge of the probe's own, with f's memory.
+func (l *lane) decideProbe(c *client, f *flight) (took time.Duration, err error) {
+	name := l.probeName()
+	if name == nil {
+		return 0, nil
+	}
+	var probe call
+	probe.encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
+	f.message.clear(0)
+	f.message.add(&probe)
+	sent := clock()
+	err = c.run(&f.message, &f.reply)
+	return clock().Sub(sent), err
 }
 
 // probeName returns the name of the counter that the probes of a lane charge: a bucket, so that a
