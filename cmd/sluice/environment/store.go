@@ -83,6 +83,9 @@ func (e *Environment) assignRedis() {
 			e.to(flag, e.set[name], name)
 		}
 	}
+	if name := "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"; e.on(name) {
+		e.to("unhealthy-without-store", e.set[name], name)
+	}
 	if seconds, err := strconv.ParseInt(e.set["EXPIRATION_JITTER_MAX_SECONDS"], 0, 64); err == nil {
 		e.to("store-jitter", strconv.FormatInt(max(0, seconds), 10)+"s", "EXPIRATION_JITTER_MAX_SECONDS")
 	}

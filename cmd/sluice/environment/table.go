@@ -179,7 +179,7 @@ var sections = []section{
 		ignored("REDIS_PERSECOND_PIPELINE_LIMIT", anInt, "0", byItself),
 		ignored("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", anInt, "1", byItself),
 		ignored("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", aString, "WAIT", byItself),
-		ignored("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", aBool, "false", "health does not look at the store"),
+		joins("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", aBool, "false", "unhealthy-without-store", ""),
 		ignored("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", aBool, "false", "always so"),
 		excused(joins("REDIS_TIMEOUT", aDuration, "10s", "store-dial-timeout", "unset: 1s. No request waits for a connection; see `--store-timeout`")),
 		ignored("REDIS_PERSECOND_TIMEOUT", aDuration, "10s", "REDIS_TIMEOUT is for both stores"),
