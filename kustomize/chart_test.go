@@ -374,6 +374,7 @@ func TestChartRefuses(t *testing.T) {
 		{map[string]any{"replica": 3}, "replica"},
 		{map[string]any{"args": []any{"serve"}}, "args"},
 		{map[string]any{"rules": map[string]any{"rules.txt": ""}}, "rules"},
+		{map[string]any{"mode": "store", "networkPolicy": true}, "networkPolicy: it would keep sluice from its store"},
 		{map[string]any{"mode": "sharded", "tls": true}, "tls: the Envoys of mode sharded speak no TLS to sluice"},
 		{map[string]any{"mode": "sidecar-unix", "networkPolicy": true}, "networkPolicy: a sidecar has no pod of its own"},
 		{map[string]any{"mode": "sidecar-unix", "replicas": 2}, "replicas: each Envoy of yours has its own sidecar"},

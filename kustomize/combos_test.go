@@ -9,6 +9,8 @@ var overlays = map[string][]string{
 	"standalone": {"monitoring", "network-policy", "pdb", "tls", "topology", "rollout-on-config"},
 	// Its Envoy speaks no TLS to sluice.
 	"sharded": {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config"},
+	// The policy would keep it from its store.
+	"store": {"monitoring", "pdb", "topology", "rollout-on-config"},
 	// Only Envoy reaches these, so they need no policy and no TLS.
 	"sidecar-unix":     {"monitoring", "rollout-on-config"},
 	"sidecar-loopback": {"monitoring", "rollout-on-config"},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,6 +124,11 @@ func (o *objects) checkEnvoyGateway(text string) error {
 		return err
 	}
 	o.checkResources(in)
+	// Sluice would start without the Redis that is not there, and look for it for ever.
+	memory := corev1.EnvVar{Name: "BACKEND_TYPE", Value: "memory"}
+	if strings.Contains(config.RateLimit.Backend.Redis.URL, ".invalid:") && !slices.Contains(in.container.Env, memory) {
+		return errors.New("the Redis is none: want BACKEND_TYPE=memory")
+	}
 	return startDropIn(in.container)
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // secrets are those that README.md tells users to make, with their keys.
-var secrets = map[string][]string{"sluice-tls": {"tls.crt", "tls.key", "ca.crt"}}
+var secrets = map[string][]string{"sluice-tls": {"tls.crt", "tls.key", "ca.crt"}, "sluice-store": {"auth"}}
 
 // mount is a volume in a container.
 type mount struct {
@@ -100,11 +100,17 @@ func (o *objects) layConfigMap(at string, source *corev1.ConfigMapVolumeSource) 
 	return fmt.Errorf("there is no ConfigMap %s", source.Name)
 }
 
-// laySecret writes a certificate, good for both sides, for a Secret that the user
-// makes.
+// laySecret writes what a Secret that the user makes has: a password, or a certificate that is good
+// for both sides.
 func laySecret(at string, source *corev1.SecretVolumeSource) error {
-	if secrets[source.SecretName] == nil {
+	switch keys := secrets[source.SecretName]; {
+	case keys == nil:
 		return fmt.Errorf("nobody makes a Secret %s", source.SecretName)
+	case len(keys) == 1:
+		if err := os.MkdirAll(at, 0o700); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(at, keys[0]), []byte("password"), 0o600)
 	}
 	authority, err := testcert.New("authority")
 	if err != nil {
