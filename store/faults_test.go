@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +23,6 @@ type told struct {
 }
 
 func (o *told) Batch(string, time.Duration, int) {}
-func (o *told) Up(string, bool)                  {}
 
 func (o *told) Failed(_ string, kind Kind) {
 	o.mu.Lock()
@@ -50,6 +48,13 @@ func (o *told) Diverged(string) {
 	o.diverged++
 }
 
+// decisions returns how many charges were decided by the fallback, and by the store.
+func (o *told) decisions() (fallback, store int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.decided[byFallback], o.decided[byStore]
+}
+
 func (o *told) failures(kind Kind) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,19 +64,27 @@ func (o *told) failures(kind Kind) int {
 // plenty is a limit that nobody reaches.
 var plenty = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
 
-// load asks all the time, and ends with the test. Each call gets an answer.
-func load(tb testing.TB, s *Store) {
+// load asks all the time, and ends with the test. Each call gets an answer; slowest is how many
+// nanoseconds that took at most.
+func load(tb testing.TB, s *Store, p *limiter.Policy) (slowest *atomic.Int64) {
 	tb.Helper()
 	var stop atomic.Bool
+	slowest = &atomic.Int64{}
 	var all sync.WaitGroup
 	for n := range 4 {
 		all.Go(func() {
 			var c caller
 			for !stop.Load() {
-				if err := c.ask(s, hit(uint64(n+1), plenty)); err != nil {
+				began := clock()
+				if err := c.ask(s, hit(uint64(n+1), p)); err != nil {
 					tb.Errorf("answered %v", err)
 				}
-				if len(c.b.Decisions) != 1 || c.b.Denied {
+				for took := int64(clock().Sub(began)); ; {
+					if was := slowest.Load(); took <= was || slowest.CompareAndSwap(was, took) {
+						break
+					}
+				}
+				if len(c.b.Decisions) != 1 || c.b.Denied && p == plenty {
 					tb.Errorf("decided %+v", c.b.Decisions)
 				}
 				time.Sleep(200 * time.Microsecond)
@@ -82,75 +95,19 @@ func load(tb testing.TB, s *Store) {
 		stop.Store(true)
 		all.Wait()
 	})
+	return slowest
 }
 
 // Whatever happens to the server: calls are answered by the fallback, the failure is of a kind that
 // says why, and the store is asked again once it can be.
 func TestFaults(t *testing.T) {
-	longest := func(s *storetest.Server) { s.Must("CONFIG", "SET", "busy-reply-threshold", "1") }
-	for _, tt := range []struct {
-		name   string
-		args   []string
-		breaks func(t *testing.T, s *storetest.Server)
-		mends  func(s *storetest.Server)
-		kinds  []Kind
-	}{
-		{
-			"stopped", nil, func(_ *testing.T, s *storetest.Server) { s.Stop() },
-			func(s *storetest.Server) { s.Continue() },
-			[]Kind{Timeout},
-		},
-		{
-			"killed", nil, func(_ *testing.T, s *storetest.Server) { s.Kill() },
-			func(s *storetest.Server) { s.Run() },
-			[]Kind{Connection},
-		},
-		{
-			"another script", nil, func(t *testing.T, s *storetest.Server) {
-				t.Helper()
-				longest(s)
-				go func() { _, _ = s.Command("EVAL", "while true do end", "0") }()
-				storetest.Eventually(t, "busy", func() bool {
-					_, err := s.Command("GET", "x")
-					return err != nil && strings.HasPrefix(err.Error(), "BUSY")
-				})
-			},
-			func(s *storetest.Server) { s.Must("SCRIPT", "KILL") },
-			[]Kind{Busy, Timeout},
-		},
-		{
-			"a replica", nil, func(_ *testing.T, s *storetest.Server) { s.Must("REPLICAOF", "127.0.0.1", "1") },
-			func(s *storetest.Server) { s.Must("REPLICAOF", "NO", "ONE") },
-			[]Kind{ReadOnly, Replicas},
-		},
-		{
-			"no memory",
-			[]string{"--maxmemory-policy", "noeviction"},
-			func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "maxmemory", "1") },
-			func(s *storetest.Server) { s.Must("CONFIG", "SET", "maxmemory", "0") },
-			[]Kind{Memory},
-		},
-		{
-			"too few replicas", nil,
-			func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "min-replicas-to-write", "1") },
-			func(s *storetest.Server) { s.Must("CONFIG", "SET", "min-replicas-to-write", "0") },
-			[]Kind{Replicas},
-		},
-		{
-			"a password", nil,
-			func(_ *testing.T, s *storetest.Server) {
-				s.Must("ACL", "SETUSER", "default", "-eval", "-evalsha")
-			},
-			func(s *storetest.Server) { s.Must("ACL", "SETUSER", "default", "+@all") },
-			[]Kind{Refused},
-		},
-	} {
+	for _, tt := range faults {
 		t.Run(tt.name, func(t *testing.T) {
 			srv := storetest.Start(t, tt.args...)
 			o := &told{}
 			s := runStore(t, Options{Server: at(srv), Observer: o})
 			storetest.Eventually(t, "up", s.Up)
-			load(t, s)
+			load(t, s, plenty)
 			tt.breaks(t, srv)
 			storetest.Eventually(t, "away", func() bool { return !s.Up() })
 			storetest.Eventually(t, "probed", func() bool {
@@ -160,15 +117,12 @@ func TestFaults(t *testing.T) {
 				}
 				return n >= 2
 			})
-			tt.mends(srv)
+			tt.mends(t, srv)
 			storetest.Eventually(t, "up again", s.Up)
-			o.mu.Lock()
-			before := o.decided[byStore]
-			o.mu.Unlock()
+			_, before := o.decisions()
 			storetest.Eventually(t, "asked again", func() bool {
-				o.mu.Lock()
-				defer o.mu.Unlock()
-				return o.decided[byStore] > before
+				_, n := o.decisions()
+				return n > before
 			})
 			if o.diverged > 0 {
 				t.Errorf("the store admitted another number than its replies say, %d times", o.diverged)
@@ -216,7 +170,7 @@ func TestConnectionsKilled(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &told{}
 	s := runStore(t, Options{Server: at(srv), Observer: o})
-	load(t, s)
+	load(t, s, plenty)
 	for n := range 5 {
 		storetest.Eventually(t, "up", s.Up)
 		srv.Must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -306,7 +260,7 @@ func TestHalfAndLateReplies(t *testing.T) {
 	m := newMiddle(t, srv.Addr, nil)
 	o := &told{}
 	s := runStore(t, Options{Server: Server{Network: "tcp", Address: m.Addr().String()}, Observer: o, Timeout: 50 * time.Millisecond})
-	load(t, s)
+	load(t, s, plenty)
 	storetest.Eventually(t, "up", s.Up)
 	for _, cut := range []int{0, 1, 5, 20} {
 		before := o.failures(Connection)

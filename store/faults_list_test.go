@@ -1,0 +1,167 @@
+package store
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A fault is something that happens to a server.
+type fault struct {
+	name   string
+	args   []string
+	breaks func(t *testing.T, s *storetest.Server)
+	mends  func(t *testing.T, s *storetest.Server)
+	kinds  []Kind // as which it shows
+}
+
+var faults = []fault{
+	{
+		"stopped", nil, func(_ *testing.T, s *storetest.Server) { s.Stop() },
+		func(_ *testing.T, s *storetest.Server) { s.Continue() },
+		[]Kind{Timeout},
+	},
+	{
+		"killed", nil, func(_ *testing.T, s *storetest.Server) { s.Kill() },
+		func(_ *testing.T, s *storetest.Server) { s.Run() },
+		[]Kind{Connection},
+	},
+	{
+		"busy with another script", nil, func(t *testing.T, s *storetest.Server) {
+			t.Helper()
+			s.Must("CONFIG", "SET", "busy-reply-threshold", "1")
+			go func() { _, _ = s.Command("EVAL", "while true do end", "0") }()
+			storetest.Eventually(t, "busy", func() bool {
+				_, err := s.Command("GET", "x")
+				return err != nil && strings.HasPrefix(err.Error(), "BUSY")
+			})
+		},
+		func(_ *testing.T, s *storetest.Server) { s.Must("SCRIPT", "KILL") },
+		[]Kind{Busy, Timeout},
+	},
+	{
+		"made a replica", nil, func(_ *testing.T, s *storetest.Server) { s.Must("REPLICAOF", "127.0.0.1", "1") },
+		func(_ *testing.T, s *storetest.Server) { s.Must("REPLICAOF", "NO", "ONE") },
+		[]Kind{ReadOnly, Replicas},
+	},
+	{
+		"no memory",
+		[]string{"--maxmemory-policy", "noeviction"},
+		func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "maxmemory", "1") },
+		func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "maxmemory", "0") },
+		[]Kind{Memory},
+	},
+	{
+		"too few replicas", nil,
+		func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "min-replicas-to-write", "1") },
+		func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "min-replicas-to-write", "0") },
+		[]Kind{Replicas},
+	},
+	{
+		"no right to run scripts", nil,
+		func(_ *testing.T, s *storetest.Server) {
+			s.Must("ACL", "SETUSER", "default", "-eval", "-evalsha")
+		},
+		func(_ *testing.T, s *storetest.Server) { s.Must("ACL", "SETUSER", "default", "+@all") },
+		[]Kind{Refused},
+	},
+	{
+		"a snapshot that fails",
+		[]string{"--dbfilename", "d"},
+		func(t *testing.T, s *storetest.Server) {
+			t.Helper()
+			if err := os.Mkdir(filepath.Join(s.Dir, "d"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			s.Must("CONFIG", "SET", "save", "3600 1")
+			s.Must("BGSAVE")
+			awaitPersistence(t, s, "rdb_last_bgsave_status:err")
+		},
+		func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "save", "") },
+		[]Kind{Disk},
+	},
+	{
+		"loading",
+		[]string{"--enable-debug-command", "yes", "--loading-process-events-interval-bytes", "1024", "--key-load-delay", "100"},
+		func(t *testing.T, s *storetest.Server) {
+			t.Helper()
+			s.Must("DEBUG", "POPULATE", "20000")
+			go func() { _, _ = s.Command("DEBUG", "RELOAD") }()
+			awaitPersistence(t, s, "loading:1")
+		},
+		func(t *testing.T, s *storetest.Server) {
+			t.Helper()
+			awaitPersistence(t, s, "loading:0")
+		},
+		[]Kind{Loading, Timeout},
+	},
+}
+
+// awaitPersistence waits until s says something of how it keeps its data.
+func awaitPersistence(t *testing.T, s *storetest.Server, line string) {
+	t.Helper()
+	storetest.Eventually(t, line, func() bool {
+		info, err := s.Command("INFO", "persistence")
+		return err == nil && strings.Contains(info, "\n"+line+"\r\n") // there is an async_loading, too
+	})
+}
+
+// TestFaultTable prints the table of docs/failure-modes.md: each fault lasts a second, under the load
+// of four callers, and by each algorithm. It measures, so it is for a quiet machine.
+func TestFaultTable(t *testing.T) {
+	if os.Getenv("SLUICE_LONG") == "" {
+		t.Skip("it measures for two minutes: SLUICE_LONG=1 runs it, before a release")
+	}
+	policies := []*limiter.Policy{
+		{Algorithm: limiter.FixedWindow, Limit: 1 << 31, Window: time.Hour},
+		{Algorithm: limiter.SlidingWindow, Limit: 1 << 31, Window: time.Hour, SubWindows: 10},
+		{Algorithm: limiter.SlidingLog, Limit: limiter.MaxLog, Window: time.Second},
+		plenty,
+		{Algorithm: limiter.LeakyBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31},
+	}
+	var table strings.Builder
+	for _, f := range faults {
+		var longest, back time.Duration
+		least := 1.0
+		for _, p := range policies {
+			l, share, b := f.measure(t, p)
+			longest, back = max(longest, l), max(back, b)
+			least = min(least, share)
+		}
+		fmt.Fprintf(&table, "| %s | %.1f | %.0f %% | %.2f |\n",
+			f.name, longest.Seconds()*1000, 100*least, back.Seconds())
+	}
+	t.Logf("longest answer in ms, least share of charges that the fallback decided in the second, seconds until the store decides again:\n%s", table.String())
+}
+
+func (f *fault) measure(t *testing.T, p *limiter.Policy) (longest time.Duration, share float64, back time.Duration) {
+	t.Helper()
+	t.Run(fmt.Sprintf("%s, algorithm %d", f.name, p.Algorithm), func(t *testing.T) {
+		srv := storetest.Start(t, f.args...)
+		o := &told{}
+		s := runStore(t, Options{Server: at(srv), Observer: o, Timeout: 10 * time.Millisecond})
+		storetest.Eventually(t, "up", s.Up)
+		slowest := load(t, s, p)
+		f.breaks(t, srv)
+		began, byItself := o.decisions()
+		time.Sleep(time.Second)
+		ended, byStore := o.decisions()
+		f.mends(t, srv)
+		mended := clock()
+		_, before := o.decisions()
+		storetest.Eventually(t, "asked again", func() bool {
+			_, n := o.decisions()
+			return n > before
+		})
+		back = clock().Sub(mended)
+		share = float64(ended-began) / float64(max(1, ended-began+byStore-byItself))
+		longest = time.Duration(slowest.Load())
+	})
+	return longest, share, back
+}
