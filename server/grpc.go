@@ -217,7 +217,7 @@ func budget(deadline, start time.Duration) time.Duration {
 // recovered is what becomes of a panic: a bug of ours must cost one reply, not the process.
 func (h *handler) recovered(p any, c *Call) error {
 	h.service.metrics.Panics.Inc()
-	logPanic(h.logger, p)
+	LogPanic(h.logger, p)
 	if !c.undecided { // else the store may still have it
 		*c = Call{} // its state is unknown
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// logPanic logs the place of a bug of ours. The value of the panic may have parts of the request,
+// LogPanic logs the place of a bug of ours, of which a deferred function calls it. The value of the panic may have parts of the request,
 // so above debug only its type is logged. Go's own errors, such as an index out of range, have only
 // numbers and types, and are logged in full.
-func logPanic(logger *zap.Logger, thrown any) {
+func LogPanic(logger *zap.Logger, thrown any) {
 	what := zap.Skip()
 	if err, ok := thrown.(error); ok {
 		if own, ok := errors.AsType[runtime.Error](err); ok {
@@ -50,7 +50,7 @@ func recoverStreams(metrics *telemetry.Metrics, logger *zap.Logger) grpc.StreamS
 func recoverCall(metrics *telemetry.Metrics, logger *zap.Logger, err *error) {
 	if p := recover(); p != nil {
 		metrics.Panics.Inc()
-		logPanic(logger, p)
+		LogPanic(logger, p)
 		*err = status.Error(codes.Internal, "internal error")
 	}
 }
@@ -65,7 +65,7 @@ func recovering(h http.Handler, metrics *telemetry.Metrics, logger *zap.Logger) 
 				panic(p) //nolint:forbidigo // as above
 			default:
 				metrics.Panics.Inc()
-				logPanic(logger, p)
+				LogPanic(logger, p)
 				http.Error(w, "Internal Server Error", http.StatusInternalServerError)
 			}
 		}()

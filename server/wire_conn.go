@@ -248,7 +248,7 @@ func (c *wireConn) feedLocked(in []byte, now time.Duration) (used int, more bool
 	defer func() {
 		if p := recover(); p != nil {
 			c.wire.handler.service.metrics.Panics.Inc()
-			logPanic(c.wire.handler.logger, p)
+			LogPanic(c.wire.handler.logger, p)
 			err = &h2.ConnError{Code: h2.CodeInternal, Reason: "internal error"}
 		}
 	}()

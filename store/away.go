@@ -146,7 +146,8 @@ func (l *lane) try(ctx context.Context) (*client, error) {
 	return c, nil
 }
 
-// decideProbe has the script decide a charge of the probe's own, with f's memory.
+// decideProbe has the script decide a charge of the probe's own, with f's memory. So the first
+// charges, too, go by the store's clock.
 func (l *lane) decideProbe(c *client, f *flight) (took time.Duration, err error) {
 	name := l.probeName()
 	if name == nil {
@@ -156,9 +157,13 @@ func (l *lane) decideProbe(c *client, f *flight) (took time.Duration, err error)
 	probe.encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
 	f.message.clear(0)
 	f.message.add(&probe)
-	sent := clock()
-	err = c.run(&f.message, &f.reply)
-	return clock().Sub(sent), err
+	sent := l.options.Clock()
+	if err = c.run(&f.message, &f.reply); err != nil {
+		return 0, err
+	}
+	took = l.options.Clock().Sub(sent)
+	l.fleet.learn(f.reply.now, sent, took)
+	return took, nil
 }
 
 // probeName returns the name of the counter that the probes of a lane charge: a bucket, so that a

@@ -73,7 +73,7 @@ func (c *cluster) ask(ctx context.Context, address string) (spans []span, err er
 		c.close()
 	}
 	if c.client == nil {
-		if c.client, err = dial(ctx, c.fleet.server.at(address), c.fleet.options.DialTimeout); err != nil {
+		if c.client, err = dial(ctx, c.fleet.server.at(address), c.fleet.timeout); err != nil {
 			c.client = nil
 			return nil, err
 		}

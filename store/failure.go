@@ -42,11 +42,12 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// words are the first words of servers' errors.
+// words are the first words of servers' errors. AUTH is behind ERR, which the client library leaves out,
+// of a server that has no password.
 var words = map[string]Kind{
 	"BUSY": Busy, "LOADING": Loading, "OOM": Memory, "MISCONF": Disk, "NOREPLICAS": Replicas, "MASTERDOWN": Replicas,
 	"READONLY": ReadOnly, "MOVED": Cluster, "ASK": Cluster, "TRYAGAIN": Cluster, "CLUSTERDOWN": Cluster, "CROSSSLOT": Cluster,
-	"NOAUTH": Refused, "WRONGPASS": Refused, "NOPERM": Refused, "ERR": Script, "WRONGTYPE": Script,
+	"NOAUTH": Refused, "AUTH": Refused, "WRONGPASS": Refused, "NOPERM": Refused, "ERR": Script, "WRONGTYPE": Script,
 }
 
 // kindOf says what kind of failure an error is.

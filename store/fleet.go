@@ -23,6 +23,7 @@ type fleet struct {
 	store   *Store
 	options *Options
 	server  *Server
+	timeout time.Duration // of a dial
 	offset  atomic.Int64  // the store's time less ours, in nanoseconds
 	anew    chan struct{} // has an element if the primaries are to be asked for at once
 	chart   atomic.Pointer[chart]
@@ -50,8 +51,8 @@ type span struct {
 	lane        *lane
 }
 
-func newFleet(s *Store, server *Server) *fleet {
-	f := &fleet{store: s, options: &s.options, server: server, anew: make(chan struct{}, 1), lanes: map[string]*berth{}}
+func newFleet(s *Store, server *Server, timeout time.Duration) *fleet {
+	f := &fleet{store: s, options: &s.options, server: server, timeout: timeout, anew: make(chan struct{}, 1), lanes: map[string]*berth{}}
 	switch {
 	case server.Nodes != nil:
 		f.chart.Store(&chart{})
@@ -69,7 +70,7 @@ func (f *fleet) dialer(server *Server) dialer {
 	if f.watch != nil {
 		return f.watch.dial
 	}
-	return func(ctx context.Context) (*client, error) { return dial(ctx, server, f.options.DialTimeout) }
+	return func(ctx context.Context) (*client, error) { return dial(ctx, server, f.timeout) }
 }
 
 // run keeps f until ctx ends, and returns when all that it started has ended.
@@ -180,6 +181,11 @@ func (f *fleet) up() bool {
 		next = int(s.last) + 1
 	}
 	return next == slots
+}
+
+// learn has f know that the store's time was now, on a trip that began at sent.
+func (f *fleet) learn(now limiter.Time, sent time.Time, trip time.Duration) {
+	f.offset.Store(int64(now) - sent.Add(trip/2).UnixNano())
 }
 
 // time is the store's time at ours, as far as is known.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -18,8 +19,9 @@ type Options struct {
 	PerSecond *Server
 	// Prefix comes before the names of counters of the store's own.
 	Prefix string
-	// DialTimeout is how long a connection may take, handshakes and all. 0 means a second.
-	DialTimeout time.Duration
+	// DialTimeout is how long a connection may take, handshakes and all, and PerSecondDialTimeout one
+	// to PerSecond. 0 means a second.
+	DialTimeout, PerSecondDialTimeout time.Duration
 	// Timeout is how long a caller waits for the store, at most.
 	Timeout time.Duration
 	// Jitter is the most that keys of fixed windows outlive these. 0 means a minute, and less none.
@@ -33,6 +35,11 @@ type Options struct {
 	Observer Observer
 	// Log is told when a shard goes away and comes back. Optional.
 	Log Log
+	// Clock reads the clock that callers' times are of. Nil means this machine's.
+	Clock func() time.Time
+	// Panicked is called with what was thrown in place of a decision, a bug, while the stack still
+	// has its place. Optional.
+	Panicked func(thrown any)
 }
 
 // An Observer counts for metrics. Its methods are called concurrently and must not block.
@@ -93,9 +100,13 @@ func (o *Options) observe() Observer {
 }
 
 // fallBack decides b without the store, at a time of the store's clock.
-func (o *Options) fallBack(now limiter.Time, b *limiter.Batch) error {
-	o.observe().Decided(byFallback, len(b.Charges))
-	return o.Fallback.decide(now, b, o.Table)
+func (o *Options) fallBack(now limiter.Time, b *limiter.Batch) (err error) {
+	err = errPanicked // unless it returns
+	o.guard(func() {
+		o.observe().Decided(byFallback, len(b.Charges))
+		err = o.Fallback.decide(now, b, o.Table)
+	})
+	return err
 }
 
 // A Store decides charges in Redis or Valkey. Its methods may be called concurrently. Run must run.
@@ -112,8 +123,10 @@ func New(options Options) (*Store, error) {
 	if options.Jitter == 0 {
 		options.Jitter = time.Minute
 	}
-	if options.DialTimeout == 0 {
-		options.DialTimeout = time.Second
+	options.DialTimeout = cmp.Or(options.DialTimeout, time.Second)
+	options.PerSecondDialTimeout = cmp.Or(options.PerSecondDialTimeout, time.Second)
+	if options.Clock == nil {
+		options.Clock = clock
 	}
 	if options.Timeout < time.Millisecond || options.Timeout > time.Second {
 		return nil, fmt.Errorf("store timeout of %v: must be 1ms to 1s", options.Timeout)
@@ -122,10 +135,10 @@ func New(options Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{options: options}
-	s.fleet = newFleet(s, &s.options.Server)
+	s.fleet = newFleet(s, &s.options.Server, options.DialTimeout)
 	s.plain = options.PerSecond == nil && options.Server.Nodes == nil
 	if options.PerSecond != nil {
-		s.perSecond = newFleet(s, options.PerSecond)
+		s.perSecond = newFleet(s, options.PerSecond, options.PerSecondDialTimeout)
 	}
 	return s, nil
 }

@@ -31,6 +31,13 @@ func runStore(tb testing.TB, o Options) *Store {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	keep(tb, s)
+	return s
+}
+
+// keep runs s until the test ends.
+func keep(tb testing.TB, s *Store) {
+	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -41,7 +48,6 @@ func runStore(tb testing.TB, o Options) *Store {
 		cancel()
 		<-done
 	})
-	return s
 }
 
 func newTable(tb testing.TB) *limiter.Table {
@@ -92,8 +98,15 @@ func hit(n uint64, p *limiter.Policy) limiter.Charge {
 	return limiter.Charge{ID: identity.ID{Hi: n << 32, Lo: n}, Policy: p, Hits: 1}
 }
 
-// Two replicas under load admit each limit once, to the hit.
+// Two replicas under load, and five, admit each limit once, to the hit.
 func TestReplicasShare(t *testing.T) {
+	for _, replicas := range []int{2, 5} {
+		t.Run(strconv.Itoa(replicas), func(t *testing.T) { shares(t, replicas) })
+	}
+}
+
+func shares(t *testing.T, replicas int) {
+	t.Helper()
 	policies := []*limiter.Policy{
 		{Algorithm: limiter.FixedWindow, Limit: 500, Window: 10 * 365 * 24 * time.Hour},
 		{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: 500},
@@ -102,7 +115,10 @@ func TestReplicasShare(t *testing.T) {
 		{Algorithm: limiter.LeakyBucket, Limit: 1, Window: 24 * time.Hour, Slack: 499},
 	}
 	srv := storetest.Start(t)
-	stores := []*Store{runStore(t, Options{Server: at(srv)}), runStore(t, Options{Server: at(srv)})}
+	var stores []*Store
+	for range replicas {
+		stores = append(stores, runStore(t, Options{Server: at(srv)}))
+	}
 	for _, s := range stores {
 		storetest.Eventually(t, "up", s.Up)
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,18 +17,31 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
-// acl is what the documentation tells operators to give the user of the store.
-var acl = []string{
-	"reset", "on", ">secret", "~s1{*", "+eval", "+evalsha", "+time", "+ttl", "+get", "+set", "+incrby", "+expireat",
-	"+del", "+llen", "+lindex", "+ltrim", "+rpush", "+ping", "+hello",
+// acl returns the commands that docs/store.md tells operators to give the user of the store by: the
+// first, and the second on a cluster.
+func acl(tb testing.TB) (all [][]string) {
+	tb.Helper()
+	page, err := os.ReadFile("../docs/store.md")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, text := range strings.Split(string(page), "\n    ACL SETUSER sluice ")[1:] {
+		text, _, _ = strings.Cut(text, "\n\n")
+		text, _, _ = strings.Cut(text, "#")
+		all = append(all, append([]string{"ACL", "SETUSER", "sluice"}, strings.Fields(text)...))
+	}
+	if len(all) != 2 || !slices.Contains(all[0], ">password") {
+		tb.Fatalf("docs/store.md has %q, want a user with the password password, and what it needs on a cluster", all)
+	}
+	return all
 }
 
 // The user of the documentation may do all that the script does, on every server.
 func TestACL(t *testing.T) {
 	for _, binary := range storetest.Binaries(t) {
 		srv := storetest.StartBinary(t, binary)
-		srv.Must(append([]string{"ACL", "SETUSER", "sluice"}, acl...)...)
-		c, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Auth: Auth{User: "sluice", Password: "secret"}}, time.Second)
+		srv.Must(acl(t)[0]...)
+		c, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Auth: Auth{User: "sluice", Password: "password"}}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +70,8 @@ func TestPasswordIsReadAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	srv.Must(append([]string{"ACL", "SETUSER", "sluice"}, acl...)...)
+	srv.Must(acl(t)[0]...)
+	srv.Must("ACL", "SETUSER", "sluice", "resetpass", ">secret")
 	write("sluice:secret\n")
 	to := at(srv)
 	to.Auth.File = file

@@ -37,7 +37,7 @@ func (s *sentinels) dial(ctx context.Context) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return dial(ctx, s.fleet.server.at(address), s.fleet.options.DialTimeout)
+	return dial(ctx, s.fleet.server.at(address), s.fleet.timeout)
 }
 
 // look has the lane go away if it is at another server than the primary, so that it dials anew: a
@@ -87,7 +87,7 @@ func (s *sentinel) ask(ctx context.Context, f *fleet) (address string, err error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.client == nil {
-		if s.client, err = dial(ctx, s.server, f.options.DialTimeout); err != nil {
+		if s.client, err = dial(ctx, s.server, f.timeout); err != nil {
 			s.client = nil
 			return "", err
 		}

@@ -151,9 +151,11 @@ func (r *split) conclude() {
 		}
 	}
 	w := r.waiter
-	if err == nil {
+	if err == nil && !r.store.options.guard(func() {
 		r.together()
 		r.adopt()
+	}) {
+		err = r.store.options.fallBack(r.store.fleet.time(r.now), r.batch)
 	}
 	r.free()
 	w.Decided(err)

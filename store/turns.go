@@ -49,7 +49,7 @@ func (d done) Decided(err error) { d <- err }
 // Reset makes a counter as new, and returns what was used of it. The name of a fixed window lacks
 // its start: the current one is reset. It returns [ErrAway] if the store is away.
 func (s *Store) Reset(ctx context.Context, p *limiter.Policy, name []byte) (used uint64, err error) {
-	now := limiter.Time(clock().UnixNano())
+	now := limiter.Time(s.options.Clock().UnixNano())
 	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}
 	f, slot := s.slotOf(now, &b.Charges[0], name)
 	a := newAsk()

@@ -77,7 +77,7 @@ func New(o Options) (*Metrics, error) {
 	m.WaitedCalls = m.counter("sluice_waited_calls_total", "Calls whose reply was held by a leaky bucket.")
 	m.WaitingCalls = m.gauge("sluice_waiting_calls", "Calls whose reply is held now.")
 	m.CancelledWaits = m.counter("sluice_cancelled_waits_total", "Held calls whose caller went away first.")
-	m.Panics = m.counter("sluice_panics_total", "Requests answered INTERNAL because of a bug in sluice.")
+	m.Panics = m.counter("sluice_panics_total", "Requests answered INTERNAL because of a bug in sluice, or decided by the fallback of a store.")
 	m.Rejected = newRejected(m)
 	m.RejectedConnections = m.counter("sluice_rejected_connections_total", "Connections, over gRPC or HTTP, closed at once because the limit on them was reached.")
 	m.Ended = newEnded(m)

@@ -39,6 +39,7 @@ type storeFlags struct {
 	HashKeyFile               string         `name:"hash-key-file" placeholder:"FILE" help:"A secret of 16 to 4096 bytes that counters' names in the store are hashed with, so that who reads the store cannot try values. All replicas must have the same. It is read at the start only. Default none."`
 	Timeout                   time.Duration  `name:"store-timeout" range:"1ms..1s" default:"10ms" placeholder:"TIME" help:"Longest wait for the store; what then holds is --store-fallback. Default 10ms."`
 	DialTimeout               time.Duration  `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Longest time that a connection to the store may take. No request waits for one. Default 1s."`
+	PerSecondDialTimeout      time.Duration  `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"The same of --store-per-second. Default 1s."`
 	Fallback                  store.Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all. Default local."`
 }
 
@@ -155,7 +156,7 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 	}
 	watched := &storeWatcher{}
 	shared, err := store.New(store.Options{
-		Server: *at[0], PerSecond: at[1], Prefix: f.Prefix, Jitter: jitter, Timeout: f.Timeout, DialTimeout: f.DialTimeout, Fallback: f.Fallback, Table: table, Observer: watched,
+		Server: *at[0], PerSecond: at[1], Prefix: f.Prefix, Jitter: jitter, Timeout: f.Timeout, DialTimeout: f.DialTimeout, PerSecondDialTimeout: f.PerSecondDialTimeout, Fallback: f.Fallback, Table: table, Observer: watched,
 		Log: store.Log{
 			Away: func(shard string, kind store.Kind, err error, remedy string) {
 				logger.Error("the store is away", zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), zap.String("remedy", remedy))
@@ -163,6 +164,10 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 			Back: func(shard string, after time.Duration) {
 				logger.Info("the store is back", zap.String("store", shard), zap.Duration("after", after))
 			},
+		},
+		Panicked: func(thrown any) {
+			metrics.Panics.Inc()
+			server.LogPanic(logger, thrown)
 		},
 	})
 	if err != nil {

@@ -1,0 +1,72 @@
+package store
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// An ask is one request on its way. Who takes it out of lane.open decides it.
+type ask struct {
+	call   call
+	now    limiter.Time
+	batch  *limiter.Batch // the caller's, until it is decided; nil for what nobody waits for
+	waiter Waiter
+	strict bool // without the store there is no decision
+	part   *part
+	since  time.Time
+	until  time.Time // when the fallback decides at the latest
+	found  []limiter.State
+
+	slot   uint16 // of a cluster, to which its keys belong
+	alone  bool   // not in one run with others
+	asking bool   // of a node that is only about to get the slot
+	hops   int    // how often it was sent elsewhere
+
+	isOpen     bool
+	prev, next *ask
+}
+
+// free are asks that nobody looks at any more: neither a caller, nor a sender, nor the client. One that
+// the fallback decided while it was under way is not among them.
+var free = sync.Pool{New: func() any { return &ask{} }}
+
+func newAsk() *ask {
+	a, _ := free.Get().(*ask)
+	a.strict = false
+	a.slot, a.alone, a.asking, a.hops = 0, false, false, 0
+	return a
+}
+
+func (a *ask) free() {
+	a.batch, a.waiter, a.part = nil, nil, nil
+	free.Put(a)
+}
+
+// asks is a list in the order of arrival.
+type asks struct{ first, last *ask }
+
+func (l *asks) push(a *ask) {
+	a.isOpen, a.prev, a.next = true, l.last, nil
+	if l.last == nil {
+		l.first = a
+	} else {
+		l.last.next = a
+	}
+	l.last = a
+}
+
+func (l *asks) remove(a *ask) {
+	if a.prev == nil {
+		l.first = a.next
+	} else {
+		a.prev.next = a.next
+	}
+	if a.next == nil {
+		l.last = a.prev
+	} else {
+		a.next.prev = a.prev
+	}
+	a.isOpen, a.prev, a.next = false, nil, nil
+}

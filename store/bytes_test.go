@@ -1,0 +1,87 @@
+package store
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// What a counter takes of the store's memory, name, expiry and its share of the tables included, is no
+// more than docs/store.md says. With -v it prints what it measured.
+func TestBytesACounter(t *testing.T) {
+	page, err := os.ReadFile("../docs/store.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const many = 20_000
+	for _, binary := range storetest.Binaries(t) {
+		for _, tt := range []struct {
+			name string
+			kind string // of the counter's name
+			hits uint64
+			p    limiter.Policy
+		}{
+			{"`fixed_window`", "f60_", 1, limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Minute}},
+			{"`token_bucket`, `leaky_bucket`", "t60", 1, limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 60, Window: time.Minute, Burst: 1000}},
+			{"`sliding_window` of 10 sub-windows", "r60.10", 1, limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1000, Window: time.Minute, SubWindows: 10}},
+			{"`sliding_window` of 60 sub-windows", "r60.60", 1, limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1000, Window: time.Minute, SubWindows: 60}},
+			{"`sliding_log` with 10 hits", "l60", 10, limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Minute}},
+			{"`sliding_log` with 100 hits", "l60", 100, limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Minute}},
+		} {
+			srv := storetest.StartBinary(t, binary)
+			c := newClient(t, srv)
+			version := field(t, srv, "server", "redis_version") + " " + field(t, srv, "server", "valkey_version")
+			if err := c.warm(&flight{message: message{args: []string{"", ""}}}); err != nil {
+				t.Fatal(err)
+			}
+			empty := number(t, field(t, srv, "memory", "used_memory"))
+			var m message
+			var r reply
+			calls := make([]call, 200)
+			for from := 0; from < many; from += len(calls) {
+				m.clear(0)
+				for i := range calls {
+					charge := hit(1, &tt.p)
+					charge.Hits = tt.hits
+					name := fmt.Sprintf("s1{%022d}%s", from+i, tt.kind)
+					calls[i].encode(limiter.Time(time.Now().UnixNano()), &limiter.Batch{Charges: []limiter.Charge{charge}}, [][]byte{[]byte(name)}, time.Minute)
+					m.add(&calls[i])
+				}
+				if err := c.run(&m, &r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			name := calls[len(calls)-1].keys[0]
+			took := (number(t, field(t, srv, "memory", "used_memory")) - empty) / many
+			t.Logf("%s: %s: %d bytes, of which MEMORY USAGE says %s", version, tt.name, took, srv.Must("MEMORY", "USAGE", name, "SAMPLES", "0"))
+			_, row, found := strings.Cut(string(page), "\n| "+tt.name+" | ")
+			said, _, _ := strings.Cut(row, " |")
+			if most, err := strconv.Atoi(said); !found || err != nil || took > most {
+				t.Errorf("%s: a counter of %s takes %d bytes, docs/store.md says %q", version, tt.name, took, said)
+			}
+		}
+	}
+}
+
+// field returns what a server says of itself, empty if nothing.
+func field(tb testing.TB, s *storetest.Server, section, name string) string {
+	tb.Helper()
+	_, rest, _ := strings.Cut(s.Must("INFO", section), "\n"+name+":")
+	value, _, _ := strings.Cut(rest, "\r\n")
+	return value
+}
+
+func number(tb testing.TB, text string) int {
+	tb.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,69 @@
+package store
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// Replicas whose clocks are an hour behind and an hour ahead admit each limit once, to the hit, from
+// the first request on: all count by the store's clock.
+func TestClocksAnHourApart(t *testing.T) {
+	policies := []*limiter.Policy{
+		{Algorithm: limiter.FixedWindow, Limit: 50, Window: time.Hour},
+		{Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Hour, Burst: 50},
+		{Algorithm: limiter.SlidingWindow, Limit: 50, Window: 2 * time.Hour, SubWindows: 10},
+		{Algorithm: limiter.SlidingLog, Limit: 50, Window: time.Hour},
+		{Algorithm: limiter.LeakyBucket, Limit: 1, Window: time.Hour, Slack: 49},
+	}
+	srv := storetest.Start(t)
+	type replica struct {
+		*Store
+		ahead time.Duration
+	}
+	var replicas []replica
+	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
+		// Each has a table of its own, and has seen nothing before its first request.
+		s := runStore(t, Options{Server: at(srv), Fallback: Deny, Clock: func() time.Time { return time.Now().Add(ahead) }})
+		replicas = append(replicas, replica{s, ahead})
+		storetest.Eventually(t, "up", s.Up)
+		if off := (s.Offset() + ahead).Abs(); off > time.Minute {
+			t.Errorf("a clock that is %v ahead: the store's is %v ahead of it", ahead, s.Offset())
+		}
+	}
+	for round := uint64(0); ; round += 10 {
+		hour := time.Now().Add(-time.Second).Truncate(time.Hour)
+		admitted := make([]atomic.Int64, len(policies))
+		var all sync.WaitGroup
+		for _, r := range replicas {
+			for range 4 {
+				all.Go(func() {
+					c := caller{late: r.ahead}
+					for i := range 20 * len(policies) {
+						n := i % len(policies)
+						if err := c.ask(r.Store, hit(round+uint64(n+1), policies[n])); err != nil {
+							t.Error(err)
+						}
+						if !c.b.Denied {
+							admitted[n].Add(1)
+						}
+					}
+				})
+			}
+		}
+		all.Wait()
+		if !time.Now().Add(time.Second).Truncate(time.Hour).Equal(hour) {
+			continue // a window ended meanwhile, or nearly so
+		}
+		for n := range admitted {
+			if got := admitted[n].Load(); got != 50 {
+				t.Errorf("%d hits admitted by algorithm %d, want 50", got, policies[n].Algorithm)
+			}
+		}
+		return
+	}
+}

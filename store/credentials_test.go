@@ -1,0 +1,214 @@
+package store
+
+import (
+	"crypto/tls"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// refusals collects what is logged when a store refuses sluice.
+type refusals struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (r *refusals) log() Log {
+	return Log{Away: func(_ string, kind Kind, err error, remedy string) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if kind == Refused {
+			r.lines = append(r.lines, err.Error()+"; "+remedy)
+		}
+	}}
+}
+
+// await waits for a line, and holds it to what an operator needs, and others must not see.
+func (r *refusals) await(tb testing.TB, passwords ...string) {
+	tb.Helper()
+	storetest.Eventually(tb, "refused", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.lines) > 0
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, line := range r.lines {
+		if !strings.Contains(line, "docs/store.md") {
+			tb.Errorf("logged %q, want what to do", line)
+		}
+		for _, password := range passwords {
+			if strings.Contains(line, password) {
+				tb.Errorf("logged %q, which has a password", line)
+			}
+		}
+	}
+	r.lines = nil
+}
+
+// A password that only one side has is said to be that, and sluice comes back by itself once both
+// agree.
+func TestPasswordOfOneSide(t *testing.T) {
+	for name, password := range map[string]string{"sluice has one": "hush", "the server has one": ""} {
+		t.Run(name, func(t *testing.T) {
+			srv := storetest.Start(t)
+			to := at(srv)
+			to.Auth.Password = password
+			if password == "" {
+				srv.Must("ACL", "SETUSER", "other", "on", ">x", "+@all", "~*")
+				srv.Must("CONFIG", "SET", "requirepass", "theirs")
+			}
+			var r refusals
+			s := runStore(t, Options{Server: to, Log: r.log()})
+			r.await(t, "hush", "theirs")
+			if s.Up() {
+				t.Error("up, though refused")
+			}
+			if password != "" {
+				srv.Must("CONFIG", "SET", "requirepass", password)
+				storetest.Eventually(t, "up", s.Up)
+			}
+		})
+	}
+}
+
+// A secured is what a server shows, and what sluice checks it by.
+func secured(tb testing.TB) (*tls.Config, *TLS) {
+	tb.Helper()
+	authority, err := testcert.New("store")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	leaf, err := authority.Issue(testcert.Leaf{Names: []string{"127.0.0.1"}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(leaf.Cert, leaf.Key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	files := testcert.In(tb.TempDir())
+	if err := os.WriteFile(files.CA, authority.PEM, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, &TLS{CA: files.CA}
+}
+
+// noScripts takes scripts from the user that a connection without a password has.
+func noScripts(s *storetest.Server) { s.Must("ACL", "SETUSER", "default", "-eval", "-evalsha") }
+
+// The user of the documentation suffices on a cluster, slots that move included.
+func TestACLOnACluster(t *testing.T) {
+	all := storetest.StartCluster(t, 3, false, time.Minute)
+	for _, n := range all {
+		for _, command := range acl(t) {
+			n.Must(command...)
+		}
+		noScripts(n)
+	}
+	to := nodes(all)
+	to.Auth = Auth{User: "sluice", Password: "password"}
+	o := &told{}
+	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
+	storetest.Eventually(t, "up", s.Up)
+	l := newLedger(t, s)
+	l.goesOn(t)
+	first := hit(1, much)
+	slot := slotOf(nameOf("s1", &first))
+	from := int(slot) * 3 / slots
+	storetest.MoveSlot(all[from], all[(from+1)%3], slot, func() {
+		before := l.admitted[0].Load()
+		storetest.Eventually(t, "the counter is hit while it moves", func() bool { return l.admitted[0].Load() > before+2 })
+	})
+	l.goesOn(t)
+	l.end()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed[Refused] > 0 || o.failed[Cluster] == 0 {
+		t.Errorf("failed %v, want redirections and nothing refused", o.failed)
+	}
+}
+
+// Nodes of a cluster that announce ports of TLS, and want a password, are asked by both.
+func TestClusterOverTLS(t *testing.T) {
+	config, files := secured(t)
+	all := storetest.StartCluster(t, 3, false, time.Minute)
+	var relays []*relay
+	for _, n := range all {
+		for _, command := range acl(t) {
+			n.Must(command...)
+		}
+		noScripts(n)
+		r := newRelay(t, n.Addr, config, true)
+		relays = append(relays, r)
+		_, port, _ := net.SplitHostPort(r.addr)
+		n.Must("CONFIG", "SET", "cluster-announce-port", port)
+	}
+	for _, n := range all {
+		storetest.Eventually(t, "all nodes tell of the ports of TLS", func() bool {
+			told := n.Must("CLUSTER", "SLOTS")
+			for _, r := range relays {
+				if _, port, _ := net.SplitHostPort(r.addr); !strings.Contains(told, port) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	to := Server{Nodes: []string{relays[0].addr}, TLS: files, Auth: Auth{User: "sluice", Password: "password"}}
+	s := runStore(t, Options{Server: to, Fallback: Deny})
+	storetest.Eventually(t, "up", s.Up)
+	l := newLedger(t, s)
+	l.goesOn(t)
+	l.end()
+	l.counts(t, 0)
+	for i, r := range relays {
+		if secure, plain := r.connections(); secure == 0 || plain > 0 {
+			t.Errorf("node %d: %d connections by TLS, %d plain", i, secure, plain)
+		}
+	}
+	to.Auth.Password = "wrong"
+	var r refusals
+	runStore(t, Options{Server: to, Fallback: Deny, Log: r.log()})
+	r.await(t, "wrong")
+}
+
+// Sentinel and the primary it names, both with TLS and each with a password of its own.
+func TestSentinelOverTLS(t *testing.T) {
+	config, files := secured(t)
+	primary := storetest.Start(t)
+	primary.Must(acl(t)[0]...)
+	noScripts(primary)
+	front := newRelay(t, primary.Addr, config, false) // plain for Sentinel, which names this address
+	shown := *primary
+	shown.Addr = front.addr
+	watcher := storetest.StartSentinels(t, &shown, 0, 1)[0]
+	watcher.Must("ACL", "SETUSER", "default", ">watching")
+	side := newRelay(t, watcher.Addr, config, true)
+	to := Server{
+		Sentinels: []string{side.addr}, Master: "main", TLS: files,
+		Auth: Auth{User: "sluice", Password: "password"}, SentinelAuth: Auth{Password: "watching"},
+	}
+	s := runStore(t, Options{Server: to, Fallback: Deny})
+	storetest.Eventually(t, "up", s.Up)
+	var c caller
+	if err := c.ask(s, hit(1, plenty)); err != nil || c.b.Denied {
+		t.Errorf("decided %+v, %v, want the store's decision", c.b.Decisions, err)
+	}
+	if secure, _ := front.connections(); secure == 0 {
+		t.Error("the primary was not asked by TLS")
+	}
+	if secure, plain := side.connections(); secure == 0 || plain > 0 {
+		t.Errorf("Sentinel: %d connections by TLS, %d plain", secure, plain)
+	}
+	to.SentinelAuth.Password = "wrong"
+	var r refusals
+	runStore(t, Options{Server: to, Fallback: Deny, Log: r.log()})
+	r.await(t, "wrong", "watching")
+}

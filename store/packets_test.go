@@ -1,0 +1,85 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// counts holds what the store has of each of l's counters against what was admitted. Each hit whose
+// answer came too late may have counted once more.
+func (l *ledger) counts(tb testing.TB, late int) {
+	tb.Helper()
+	var c caller
+	over := 0
+	for n := range l.admitted {
+		look := hit(uint64(n+1), much)
+		look.Hits = 0
+		if err := c.ask(l.s, look); err != nil {
+			tb.Fatal(err)
+		}
+		got, want := int(c.b.Decisions[0].Before), int(l.admitted[n].Load())
+		if got < want {
+			tb.Errorf("counter %d has %d hits, fewer than the %d that were admitted", n+1, got, want)
+		}
+		over += got - want
+	}
+	if over > late {
+		tb.Errorf("%d hits more than were admitted, want %d at most, which were answered too late", over, late)
+	}
+}
+
+// Packets that are lost and sent again: what comes in time is decided by the store, and what comes too
+// late counts once, whatever has become of its caller.
+func TestPacketsLost(t *testing.T) {
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	o := &told{}
+	s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Observer: o, Fallback: Deny})
+	storetest.Eventually(t, "up", s.Up)
+	l := newLedger(t, s)
+	for range 50 {
+		l.goesOn(t)
+		r.hold(true)
+		storetest.Eventually(t, "something is kept back", r.holds)
+		r.hold(false)
+	}
+	for range 2 {
+		l.goesOn(t)
+		r.hold(true)
+		storetest.Eventually(t, "away", func() bool { return !s.Up() })
+		r.hold(false)
+		storetest.Eventually(t, "up again", s.Up)
+	}
+	l.goesOn(t)
+	l.end()
+	o.mu.Lock()
+	late, byStore, lost := o.decided[byFallback], o.decided[byStore], o.failed[Timeout]
+	o.mu.Unlock()
+	t.Logf("%d charges decided by the store, %d by the fallback", byStore, late)
+	if lost == 0 || late == 0 {
+		t.Errorf("failed %v, want timeouts", o.failed)
+	}
+	l.counts(t, late)
+}
+
+// A server that has gone away without a word, as a machine that lost its power, keeps nobody waiting
+// beyond the timeout, and is asked again when it is there.
+func TestNetworkGone(t *testing.T) {
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Fallback: Deny, DialTimeout: 100 * time.Millisecond})
+	storetest.Eventually(t, "up", s.Up)
+	r.hold(true)
+	storetest.Eventually(t, "away, though nobody asks", func() bool { return !s.Up() })
+	var c caller
+	if err := c.ask(s, hit(1, plenty)); err != nil || !c.b.Denied {
+		t.Errorf("decided %+v, %v, want the fallback", c.b.Decisions, err)
+	}
+	r.hold(false)
+	storetest.Eventually(t, "up again", s.Up)
+	if err := c.ask(s, hit(1, plenty)); err != nil || c.b.Denied {
+		t.Errorf("decided %+v, %v, want the store's decision", c.b.Decisions, err)
+	}
+}

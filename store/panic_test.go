@@ -1,0 +1,118 @@
+package store
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// sizes is an observer of how many charges batches have.
+type sizes struct {
+	told
+	largest atomic.Int64
+}
+
+func (o *sizes) Batch(_ string, _ time.Duration, charges int) {
+	o.largest.Store(max(o.largest.Load(), int64(charges)))
+}
+
+// A request whose decision panics gets the fallback, and the others of its message the store's decision.
+// A waiter that panics keeps no answer from the others.
+func TestPanicCostsOneRequest(t *testing.T) {
+	srv := storetest.Start(t)
+	o := &sizes{}
+	panics := make(chan any, 3)
+	s, err := New(Options{
+		Server: at(srv), Timeout: patient, DialTimeout: time.Minute, Fallback: Deny, Table: newTable(t), Observer: o,
+		Panicked: func(thrown any) { panics <- thrown },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.options.Timeout = time.Minute // the server is stopped, for as long as this test takes
+	keep(t, s)
+	storetest.Eventually(t, "up", s.Up)
+	lane := s.fleet.lane(0)
+	srv.Stop()
+	put := func(w Waiter, sent, decided *limiter.Batch) {
+		a := newAsk()
+		a.call.encode(limiter.Time(time.Now().UnixNano()), sent, [][]byte{[]byte("s1{1}t1")}, 0)
+		a.batch, a.waiter = decided, w
+		if !a.send(lane, s.options.Timeout) {
+			t.Fatal("the lane is away")
+		}
+	}
+	type asked struct {
+		batch   limiter.Batch
+		decided done
+	}
+	one := func() *asked {
+		return &asked{limiter.Batch{Charges: []limiter.Charge{hit(1, plenty)}}, make(done, 1)}
+	}
+	// As many as are under way at once, each alone; then all others are one message.
+	var ahead, behind []*asked
+	for n := range senders {
+		a := one()
+		put(a.decided, &a.batch, &a.batch)
+		ahead = append(ahead, a)
+		storetest.Eventually(t, "a sender has it", func() bool {
+			lane.mu.Lock()
+			defer lane.mu.Unlock()
+			busy := 0
+			for _, since := range lane.sending {
+				if !since.IsZero() {
+					busy++
+				}
+			}
+			return len(lane.queue) == 0 && busy == n+1
+		})
+	}
+	bad := one()
+	for n := range 5 {
+		a := one()
+		switch n {
+		case 1: // what it found is of one charge, and it has two
+			bad.batch.Charges = append(bad.batch.Charges, hit(2, plenty))
+			put(bad.decided, &a.batch, &bad.batch)
+		case 3:
+			put(panicking{}, &a.batch, &a.batch)
+		default:
+			put(a.decided, &a.batch, &a.batch)
+			behind = append(behind, a)
+		}
+	}
+	srv.Continue()
+	for _, a := range append(ahead, behind...) {
+		if err := <-a.decided; err != nil || a.batch.Denied {
+			t.Errorf("decided %+v, %v, want the store's decision", a.batch.Decisions, err)
+		}
+	}
+	if err := <-bad.decided; err != nil || !bad.batch.Denied || len(bad.batch.Decisions) != 2 {
+		t.Errorf("decided %+v, %v, want the fallback's", bad.batch.Decisions, err)
+	}
+	<-panics
+	if thrown := <-panics; len(panics) != 0 {
+		t.Errorf("%d panics more than %v were counted, want two", len(panics), thrown)
+	}
+	if !s.Up() || o.largest.Load() < 5 {
+		t.Errorf("up is %v, want true; the largest batch has %d charges, want all five", s.Up(), o.largest.Load())
+	}
+}
+
+type panicking struct{}
+
+func (panicking) Decided(error) { panic("a waiter's bug") }
+
+// What panics in the fallback too is answered with an error.
+func TestPanicInTheFallback(t *testing.T) {
+	panics := 0
+	o := Options{Fallback: Local, Panicked: func(any) { panics++ }}
+	err := o.fallBack(1, &limiter.Batch{Charges: []limiter.Charge{{}}, Decisions: nil})
+	if !errors.Is(err, errPanicked) || panics != 1 {
+		t.Errorf("answered %v after %d panics, want %v and 1", err, panics, errPanicked)
+	}
+}

@@ -1,0 +1,178 @@
+package store
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// A relay stands between a store and a server. It holds what either says, as a network that has lost
+// a packet does until that is sent again, and may end TLS.
+type relay struct {
+	addr string
+
+	mu     sync.Mutex
+	goes   sync.Cond
+	held   bool
+	waits  int // connections that have something to bring meanwhile
+	open   map[net.Conn]bool
+	ended  bool
+	secure int // connections that came by TLS
+	plain  int // and those that did not
+}
+
+// newRelay relays to a server until the test ends. With a configuration of TLS it ends TLS of those
+// who begin with it; onlyTLS refuses others.
+func newRelay(tb testing.TB, to string, config *tls.Config, onlyTLS bool) *relay {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := &relay{addr: l.Addr().String(), open: map[net.Conn]bool{}}
+	r.goes.L = &r.mu
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { r.serve(c, to, config, onlyTLS) })
+		}
+	})
+	tb.Cleanup(func() {
+		_ = l.Close()
+		r.mu.Lock()
+		r.ended = true
+		for c := range r.open {
+			_ = c.Close()
+		}
+		r.goes.Broadcast()
+		r.mu.Unlock()
+		all.Wait()
+	})
+	return r
+}
+
+// hold keeps all bytes back from now on, or lets them go on.
+func (r *relay) hold(yes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = yes
+	r.goes.Broadcast()
+}
+
+// holds reports whether bytes are kept back.
+func (r *relay) holds() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held && r.waits > 0
+}
+
+// connections returns how many came by TLS, and how many did not.
+func (r *relay) connections() (secure, plain int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.secure, r.plain
+}
+
+// keep notes c, so that the end of the test closes it. It reports false after that.
+func (r *relay) keep(c net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ended {
+		r.open[c] = true
+	}
+	return !r.ended
+}
+
+func (r *relay) forget(c net.Conn) {
+	_ = c.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, c)
+}
+
+func (r *relay) serve(raw net.Conn, to string, config *tls.Config, onlyTLS bool) {
+	defer r.forget(raw)
+	if !r.keep(raw) {
+		return
+	}
+	c := raw
+	if config != nil {
+		first := make([]byte, 1)
+		if _, err := io.ReadFull(raw, first); err != nil {
+			return
+		}
+		c = &begun{raw, first}
+		secure := first[0] == 22 // a handshake's record
+		r.mu.Lock()
+		if secure {
+			r.secure++
+		} else {
+			r.plain++
+		}
+		r.mu.Unlock()
+		if onlyTLS && !secure {
+			return
+		}
+		if secure {
+			c = tls.Server(c, config)
+		}
+	}
+	s, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer r.forget(s)
+	if !r.keep(s) {
+		return
+	}
+	var back sync.WaitGroup
+	back.Go(func() { r.copies(c, s) })
+	r.copies(s, c)
+	back.Wait()
+}
+
+// copies brings what from says to the other, and ends both.
+func (r *relay) copies(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		if n > 0 {
+			r.mu.Lock()
+			r.waits++
+			for r.held && !r.ended {
+				r.goes.Wait()
+			}
+			r.waits--
+			r.mu.Unlock()
+			if _, err := to.Write(b[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// begun is a connection of which the first bytes have been read.
+type begun struct {
+	net.Conn
+	first []byte
+}
+
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.first) > 0 {
+		n := copy(p, b.first)
+		b.first = b.first[n:]
+		return n, nil
+	}
+	return b.Conn.Read(p)
+}

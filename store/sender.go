@@ -1,0 +1,151 @@
+package store
+
+import (
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// take waits for asks and moves the oldest to batch, as many as one run decides.
+func (l *lane) take(sender int, batch []*ask) ([]*ask, *client) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sending[sender] = time.Time{}
+	for (len(l.queue) == 0 || l.fresh) && !l.closed {
+		l.wake.Wait()
+	}
+	if l.closed {
+		return nil, nil
+	}
+	n, charges := 0, 0
+	for n < len(l.queue) && (n == 0 || charges+len(l.queue[n].call.charges) <= mostCharges) {
+		a := l.queue[n]
+		charges += len(a.call.charges)
+		n++
+	}
+	batch = append(batch, l.queue[:n]...)
+	rest := copy(l.queue, l.queue[n:])
+	clear(l.queue[rest:])
+	l.queue = l.queue[:rest]
+	l.sending[sender] = batch[0].since
+	if rest > 0 {
+		l.wake.Signal()
+	}
+	return batch, l.client
+}
+
+// A flight is what a sender needs for a batch.
+type flight struct {
+	message message // of a probe
+	reply   reply
+	asks    []*ask
+	all     []*run // with memory to use again behind
+	mine    []bool
+	left    limiter.State
+}
+
+// send is a sender.
+func (l *lane) send(sender int) {
+	f := &flight{}
+	for {
+		var c *client
+		f.asks, c = l.take(sender, f.asks[:0])
+		if len(f.asks) == 0 {
+			return
+		}
+		if c == nil { // the lane went away just now, and they have been decided
+			continue
+		}
+		if err := l.fly(c, f); err != nil {
+			l.fail(c, &failure{kindOf(err), err})
+			f = &flight{} // the client may yet read the old one
+		}
+	}
+}
+
+// fly sends a batch and decides its asks by the reply. After a panic it is an error, and whoever is
+// not answered yet still waits.
+func (l *lane) fly(c *client, f *flight) (err error) {
+	err = errPanicked
+	l.options.guard(func() { err = l.trip(c, f) })
+	return err
+}
+
+// trip is fly but for panics.
+func (l *lane) trip(c *client, f *flight) (err error) {
+	f.sort()
+	sent := l.options.Clock()
+	c.runs(f.all)
+	trip, charges := l.options.Clock().Sub(sent), 0
+	for _, r := range f.all {
+		where, elsewhere := redirection{}, false
+		if r.err == nil {
+			r.err = r.read()
+		} else {
+			where, elsewhere = redirected(r.err)
+		}
+		switch {
+		case r.err == nil:
+			l.fleet.learn(r.reply.now, sent, trip)
+			charges += r.charges
+			l.settle(f, r)
+		case elsewhere:
+			l.options.observe().Failed(l.shard, Cluster)
+			l.redirect(r, where)
+		case err == nil:
+			err = r.err
+		}
+	}
+	if charges > 0 {
+		l.options.observe().Batch(l.shard, trip, charges)
+	}
+	return err
+}
+
+// settle decides the asks of a run that nobody else has decided.
+func (l *lane) settle(f *flight, r *run) {
+	f.mine = f.mine[:0]
+	l.mu.Lock()
+	for _, a := range r.asks {
+		f.mine = append(f.mine, a.isOpen)
+		if a.isOpen {
+			l.open.remove(a)
+		}
+	}
+	l.mu.Unlock()
+	admitted, whole := int64(0), true
+	for i, a := range r.asks {
+		if !f.mine[i] || a.batch == nil {
+			whole = false // its decisions are not known here
+			continue
+		}
+		n, decided := l.conclude(f, r, a)
+		admitted, whole = admitted+n, whole && decided
+	}
+	if whole && admitted != r.reply.admitted {
+		l.options.observe().Diverged(l.shard)
+	}
+}
+
+// conclude decides a by what its charges found, tells its waiter and returns how many charges were
+// admitted. If that panics the fallback decides a, so that the rest of the batch is not lost too.
+func (l *lane) conclude(f *flight, r *run, a *ask) (admitted int64, decided bool) {
+	w, at := a.waiter, r.reply.now
+	if decided = l.options.guard(func() {
+		a.batch.Conclude(at, a.found)
+		admitted = admittedOf(a.batch)
+		if a.part == nil {
+			l.fleet.store.adopt(at, a.batch, &f.left)
+		}
+	}); !decided {
+		l.fallBack([]*ask{a})
+		return 0, false
+	}
+	if a.part != nil { // which has a until its request is decided
+		a.part.ask, a.part.at = a, at
+	} else {
+		a.free()
+	}
+	l.options.tell(w, nil)
+	return admitted, true
+}

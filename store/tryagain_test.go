@@ -1,0 +1,92 @@
+package store
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// Where one of a descriptor's counters has moved and another has not, nodes say TRYAGAIN: such requests
+// wait until both are in one place, or for the fallback, and no hit is lost or counted twice.
+func TestTryAgain(t *testing.T) {
+	all := storetest.StartCluster(t, 2, false, time.Minute)
+	o := &told{}
+	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny})
+	storetest.Eventually(t, "up", s.Up)
+	// A list of limits on one descriptor: two counters in one slot.
+	charges := []limiter.Charge{
+		hit(1, much),
+		hit(1, &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: 24 * time.Hour, SubWindows: 10}),
+	}
+	var admitted atomic.Int64
+	var stop atomic.Bool
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			var c caller
+			for !stop.Load() {
+				if err := c.ask(s, charges...); err != nil {
+					t.Error(err)
+				}
+				if !c.b.Denied {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	goesOn := func() {
+		before := admitted.Load()
+		storetest.Eventually(t, "hits are admitted", func() bool { return admitted.Load() > before+10 })
+	}
+	goesOn()
+	slot := slotOf(nameOf("s1", &charges[0]))
+	from, to := all[int(slot)*2/slots], all[1-int(slot)*2/slots]
+	keys := 0
+	storetest.MoveSlot(from, to, slot, func() {
+		switch keys++; keys {
+		case 1: // none has moved
+			goesOn()
+		case 2: // one has
+			storetest.Eventually(t, "TRYAGAIN", func() bool { return said(t, from, "TRYAGAIN")+said(t, to, "TRYAGAIN") > 0 })
+		default:
+			goesOn()
+		}
+	})
+	goesOn()
+	stop.Store(true)
+	callers.Wait()
+	if keys != 3 {
+		t.Fatalf("%d keys moved, want 2", keys-1)
+	}
+	o.mu.Lock()
+	late := o.decided[byFallback] / len(charges)
+	t.Logf("decided %v, failed %v", o.decided, o.failed)
+	o.mu.Unlock()
+	for i := range charges {
+		charges[i].Hits = 0
+	}
+	var c caller
+	if err := c.ask(s, charges...); err != nil {
+		t.Fatal(err)
+	}
+	for i := range charges {
+		if got, want := int(c.b.Decisions[i].Before), int(admitted.Load()); got < want || got > want+late {
+			t.Errorf("counter %d has %d hits, want the %d that were admitted, and %d at most that were answered too late", i, got, want, late)
+		}
+	}
+}
+
+// said returns how often s has answered with an error of that word.
+func said(tb testing.TB, s *storetest.Server, word string) int {
+	tb.Helper()
+	_, rest, _ := strings.Cut(s.Must("INFO", "errorstats"), "errorstat_"+word+":count=")
+	rest, _, _ = strings.Cut(rest, "\r\n")
+	n, _ := strconv.Atoi(rest)
+	return n
+}
