@@ -235,7 +235,7 @@ func TestAdviceOfBuckets(t *testing.T) {
 		"unit: second, requests_per_unit: 4294967295, algorithm: token_bucket, burst: 1":           false,
 		"unit: year, unit_multiplier: 10, requests_per_unit: 1, algorithm: leaky_bucket, slack: 2": true,
 	} {
-		if ds := Advice(load(t, Options{}, limited(words))); (len(ds) == 1) != want {
+		if ds := Advice(load(t, Options{}, limited(words)), false); (len(ds) == 1) != want {
 			t.Errorf("Advice(%s) = %v, want a warning %v", words, ds, want)
 		}
 	}

@@ -56,7 +56,7 @@ func TestAcknowledgedWarnings(t *testing.T) {
 				t.Fatal(ds)
 			}
 			var got []string
-			for _, d := range append(ds, Advice(set)...) {
+			for _, d := range append(ds, Advice(set, false)...) {
 				got = append(got, d.String())
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -69,7 +69,7 @@ func TestAcknowledgedWarnings(t *testing.T) {
 func TestDefaultsAcknowledgeWarnings(t *testing.T) {
 	d, found := rulefile.ParseDefaults("defaults.yaml", []byte("domain: none # sluice:allow unused-defaults\nall_or_nothing: true\n"))
 	set, ds := Build([]rules.Config{{Domain: "d"}}, found, nil, Options{Defaults: d})
-	if set == nil || len(ds)+len(Advice(set)) > 0 {
-		t.Errorf("warnings are %v and %v, want none", ds, Advice(set))
+	if set == nil || len(ds)+len(Advice(set, false)) > 0 {
+		t.Errorf("warnings are %v and %v, want none", ds, Advice(set, false))
 	}
 }

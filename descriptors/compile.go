@@ -215,7 +215,7 @@ func (c *compiler) maxCounters(d *domain, configs []*rules.Config) {
 		}
 		return
 	}
-	d.maxCounters = smallest.MaxCounters
+	d.maxCounters, d.maxCountersAt = smallest.MaxCounters, smallest.Pos
 	if differ {
 		c.warn(rules.Differ, smallest.Pos, rules.DomainPath(d.name), "the files of this domain differ in max_counters; the smallest, %d, holds", d.maxCounters)
 	}

@@ -80,16 +80,25 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 }
 
 // Advice returns warnings about rules that are valid, but may surprise in a service that
-// counts in memory, and about acknowledgements that are of no use. `sluice check` shows
-// them. The log of a service that loads the rules does not: nothing is wrong there.
-func Advice(s *Set) rules.Diagnostics {
+// counts in memory, or in a store if stored is set, and about acknowledgements that are of no
+// use. `sluice check` shows them. The log of a service that loads the rules has but those of
+// [StoreAdvice]: nothing is wrong there.
+func Advice(s *Set, stored bool) rules.Diagnostics {
+	ds, other := restartAdvice(s), StoreAdvice(s) // both find acknowledgements that are of use to one
+	if stored {
+		ds = other
+	}
+	return append(ds, s.allowances.Unused()...)
+}
+
+// restartAdvice returns warnings about what a restart forgets.
+func restartAdvice(s *Set) (ds rules.Diagnostics) {
 	long := map[string][]*Limit{}
 	for _, l := range s.Limits {
 		if !l.Rule.Unlimited && !l.Candidate && backlog(&l.Policy) >= 24*time.Hour && !s.allowances.Allow(rules.Restart, l.Pos) {
 			long[l.Rule.Domain()] = append(long[l.Rule.Domain()], l)
 		}
 	}
-	var ds rules.Diagnostics
 	for _, name := range s.names {
 		limits := long[name]
 		if len(limits) == 0 {
@@ -103,5 +112,20 @@ func Advice(s *Set) rules.Diagnostics {
 		d := s.domains[name]
 		ds = append(ds, rules.Diagnostic{Pos: first.Pos, Severity: rules.Warning, Code: rules.Restart, Path: nodePath(d, first.Rule.node), Message: message})
 	}
-	return append(ds, s.allowances.Unused()...)
+	return ds
+}
+
+// StoreAdvice returns warnings about words that mean less where a store has the counters.
+func StoreAdvice(s *Set) (ds rules.Diagnostics) {
+	for _, name := range s.names {
+		d := s.domains[name]
+		if d.maxCounters == 0 || s.allowances.Allow(rules.MaxCounters, d.maxCountersAt) {
+			continue
+		}
+		ds = append(ds, rules.Diagnostic{
+			Pos: d.maxCountersAt, Severity: rules.Warning, Code: rules.MaxCounters, Path: rules.DomainPath(name),
+			Message: "max_counters bounds what each replica remembers of the store for --store-fallback, not what the store keeps: its own maxmemory does that",
+		})
+	}
+	return ds
 }

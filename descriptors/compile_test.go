@@ -297,7 +297,7 @@ descriptors:
   - {key: b, rate_limit: {unit: hour, requests_per_unit: 1, unit_multiplier: 24}}
   - {key: c, rate_limit: {unit: month, requests_per_unit: 1}}
 `)
-	ds := Advice(s)
+	ds := Advice(s, false)
 	if len(ds) != 1 || ds.HasErrors() {
 		t.Fatalf("Advice = %v, want one warning", ds)
 	}

@@ -1,6 +1,9 @@
 package descriptors
 
-import "github.com/sluice-ratelimit/sluice/limiter/identity"
+import (
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
 
 // domain is one domain's compiled rules.
 type domain struct {
@@ -10,7 +13,9 @@ type domain struct {
 	allOrNothing bool
 	// maxCounters is 0 if the domain has no bound of its own.
 	maxCounters int64
-	root        node
+	// maxCountersAt is where the document begins that says so, zero if defaults do.
+	maxCountersAt rules.Pos
+	root          node
 	// prefix is the hash of the name, which each identity has.
 	prefix identity.Hasher
 	// replaceable is how many names of limits are replaced by a limit. Their ids are

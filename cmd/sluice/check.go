@@ -119,7 +119,7 @@ func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Dia
 		diagnostics = rules.Diagnostics{{Severity: rules.Error, Message: err.Error()}}
 	}
 	if set != nil {
-		diagnostics = append(diagnostics, descriptors.Advice(set)...)
+		diagnostics = append(diagnostics, descriptors.Advice(set, k.Names != "")...)
 		for _, odd := range adviseAllow(k.allow, set.Domains()) {
 			diagnostics = append(diagnostics, rules.Diagnostic{Severity: rules.Warning, Code: rules.GRPCAllow, Message: odd})
 		}

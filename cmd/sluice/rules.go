@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -53,10 +54,8 @@ func (r *keeper) take(u source.Update) error {
 			r.logger.Warn("rules: " + l.Pos.String() + ": max_wait is longer than --drain-timeout: calls held at a SIGTERM may be cut off")
 		}
 	}
-	for _, domain := range u.Set.Domains() {
-		if r.stored && u.Set.MaxCounters(domain) > 0 {
-			r.logger.Warn("rules: max_counters of " + domain + " bounds what this process remembers of the store, not what the store keeps")
-		}
+	if r.stored {
+		r.warn(descriptors.StoreAdvice(u.Set))
 	}
 	for _, odd := range adviseAllow(r.allow, u.Set.Domains()) {
 		r.logger.Warn("rules: " + odd)

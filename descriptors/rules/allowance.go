@@ -23,6 +23,7 @@ const (
 	ReplacesMutual Code = "replaces-mutual" // two limits replace each other
 	UnusedDefaults Code = "unused-defaults" // defaults are for no rule
 	Restart        Code = "restart"         // a restart forgets what matters for a day or more
+	MaxCounters    Code = "max-counters"    // max_counters bounds less where a store has the counters
 	GRPCAllow      Code = "grpc-allow"      // --grpc-allow and the rules do not fit
 	TooMany        Code = "too-many"        // more warnings are not shown
 	Allow          Code = "allow"           // an acknowledgement is of no use
@@ -36,7 +37,7 @@ const Unsent Code = "unsent"
 var acknowledgeable = []string{
 	string(NoEffect), string(EmptyLimit), string(MissingNumber), string(UnsafeName), string(Twice),
 	string(MergeOrder), string(Template), string(Differ), string(ReplacesNone), string(ReplacesMutual),
-	string(UnusedDefaults), string(Restart), string(Unsent),
+	string(UnusedDefaults), string(Restart), string(MaxCounters), string(Unsent),
 }
 
 // Allowances are the warnings that files acknowledge. A nil one has none. One goroutine

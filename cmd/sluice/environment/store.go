@@ -70,8 +70,11 @@ func (e *Environment) assignRedis() {
 	e.assignServer("REDIS_", "store", "BACKEND_TYPE")
 	if e.on("REDIS_PERSECOND") {
 		e.assignServer("REDIS_PERSECOND_", "store-per-second", "REDIS_PERSECOND")
+		if name := "REDIS_PERSECOND_TIMEOUT"; e.any(name) {
+			e.to("store-per-second-dial-timeout", e.set[name], name)
+		}
 	} else {
-		for _, name := range []string{"URL", "TYPE", "SOCKET_TYPE", "AUTH", "TLS", "SENTINEL_AUTH"} {
+		for _, name := range []string{"URL", "TYPE", "SOCKET_TYPE", "AUTH", "TLS", "SENTINEL_AUTH", "TIMEOUT"} {
 			if v := lookUp("REDIS_PERSECOND_" + name); e.set[v.Name] != v.preset {
 				e.without("REDIS_PERSECOND is not true", v.Name)
 			}

@@ -45,6 +45,7 @@ const (
 const (
 	inMemory    = "counters are in this process's memory"
 	byItself    = "requests that come at once share a message to the store, and all shards are asked at once"
+	lookedFor   = "no start waits for the store: it is looked for each half second, and until it answers `--store-fallback` decides"
 	notMemcache = "memcached cannot be the store: it runs no scripts"
 	ownSchedule = "statsd is sent every STATS_FLUSH_INTERVAL"
 )
@@ -182,10 +183,10 @@ var sections = []section{
 		joins("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", aBool, "false", "unhealthy-without-store", ""),
 		ignored("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", aBool, "false", "always so"),
 		excused(joins("REDIS_TIMEOUT", aDuration, "10s", "store-dial-timeout", "unset: 1s. No request waits for a connection; see `--store-timeout`")),
-		ignored("REDIS_PERSECOND_TIMEOUT", aDuration, "10s", "REDIS_TIMEOUT is for both stores"),
-		ignored("REDIS_STARTUP_INITIAL_INTERVAL", aDuration, "1s", "no start waits for the store"),
-		ignored("REDIS_STARTUP_MAX_INTERVAL", aDuration, "30s", "no start waits for the store"),
-		ignored("REDIS_STARTUP_MAX_ELAPSED_TIME", aDuration, "0", "no start waits for the store"),
+		excused(joins("REDIS_PERSECOND_TIMEOUT", aDuration, "10s", "store-per-second-dial-timeout", "while REDIS_PERSECOND is true, as REDIS_TIMEOUT")),
+		ignored("REDIS_STARTUP_INITIAL_INTERVAL", aDuration, "1s", lookedFor),
+		ignored("REDIS_STARTUP_MAX_INTERVAL", aDuration, "30s", lookedFor),
+		ignored("REDIS_STARTUP_MAX_ELAPSED_TIME", aDuration, "0", "a start neither waits for the store nor fails without it: until it answers, `--store-fallback` decides"),
 		ignored("MEMCACHE_MAX_IDLE_CONNS", anInt, "2", notMemcache),
 		ignored("MEMCACHE_SRV_REFRESH", aDuration, "0", notMemcache),
 		ignored("MEMCACHE_TLS", aBool, "false", notMemcache),
