@@ -188,6 +188,7 @@ func plainState(s State) State {
 
 // TestConclude plays random tapes. LIMITER_SEED repeats a failure.
 func TestConclude(t *testing.T) {
+	skipShort(t)
 	r := seeded(t)
 	for range 1500 {
 		data := make([]byte, 1000)

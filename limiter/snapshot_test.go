@@ -122,6 +122,7 @@ func (tr *trial) charge(t *testing.T, tables ...*Table) {
 // A loaded table decides as the one that was saved, also if rules are others since, whatever
 // changed in them.
 func TestASnapshotIsAsGoodAsTheTable(t *testing.T) {
+	skipShort(t)
 	const size = 4 << 20
 	bounds := []map[string]int64{
 		nil,

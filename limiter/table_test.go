@@ -182,6 +182,7 @@ func TestGiveUpOrder(t *testing.T) {
 
 // A flood of new values evicts its own, whatever the algorithms.
 func TestFlood(t *testing.T) {
+	skipShort(t)
 	const established, flood = 1000, 200_000
 	policies := []*Policy{
 		perMinute(100),

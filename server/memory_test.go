@@ -15,6 +15,9 @@ import (
 // TestARuleTakesLessThanAKilobyte holds what a rule adds to the heap of a service, for good:
 // the tree, what requests need of it, and its metrics.
 func TestARuleTakesLessThanAKilobyte(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector takes memory of its own")
+	}
 	const n = 20_000
 	for _, tt := range []struct {
 		name, rule string // %[1]d is the rule's number
