@@ -1,0 +1,121 @@
+package server
+
+import (
+	"sync"
+	"time"
+)
+
+// inbox is what others want to be done in a connection's next turn. Its lock is never held over I/O.
+type inbox struct {
+	sync.Mutex
+	finished []finisher
+	orders   orders
+	flushing bool // a flusher runs, which will look again
+}
+
+// finisher is something that another goroutine has done for a call, and that goes out in the next
+// turn.
+type finisher interface{ sendLocked() }
+
+// orders are what the watch and a drain want to be done.
+type orders byte
+
+const (
+	orderStop orders = 1 << iota // drain, because the server does
+	orderIdle                    // drain
+	orderAge                     // drain
+	orderPing
+	orderOverdue
+)
+
+// drainReasons is what a client is told, in grpc-go's words.
+var drainReasons = [...]struct {
+	order orders
+	told  string
+}{{orderStop, "graceful_stop"}, {orderAge, "max_age"}, {orderIdle, "max_idle"}}
+
+// order has something done in the next turn.
+func (c *wireConn) order(o orders) {
+	if o&orderStop != 0 {
+		c.watched.drains.Store(true)
+	}
+	c.post(func() { c.inbox.orders |= o })
+}
+
+// finish has something go out in the next turn.
+func (c *wireConn) finish(f finisher) {
+	c.post(func() { c.inbox.finished = append(c.inbox.finished, f) })
+}
+
+// post puts something into the inbox.
+func (c *wireConn) post(put func()) {
+	c.inbox.Lock()
+	defer c.inbox.Unlock()
+	put()
+	if !c.inbox.flushing {
+		c.inbox.flushing = true
+		go c.flush()
+	}
+}
+
+// flush takes turns until the inbox is empty.
+func (c *wireConn) flush() {
+	for {
+		c.inbox.Lock()
+		if c.inbox.finished == nil && c.inbox.orders == 0 {
+			c.inbox.flushing = false
+			c.inbox.Unlock()
+			return
+		}
+		c.inbox.Unlock()
+		c.turn.Lock()
+		now := c.wire.clock.Elapsed()
+		c.out = takeOutput()
+		c.takeInboxLocked(now)
+		c.endTurnLocked(now, nil)
+		if !c.writeLocked() {
+			c.close()
+		}
+		if c.ending {
+			_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // wakes the reader, which ends the connection
+		}
+		c.turn.Unlock()
+	}
+}
+
+// takeInboxLocked does what is in the inbox.
+func (c *wireConn) takeInboxLocked(now time.Duration) {
+	c.inbox.Lock()
+	finished, todo := c.inbox.finished, c.inbox.orders
+	c.inbox.finished, c.inbox.orders = nil, 0
+	c.inbox.Unlock()
+	switch {
+	case c.ending:
+		for _, f := range finished {
+			if a, ok := f.(*asked); ok { // what it holds is to be given back
+				a.gone = true
+				a.sendLocked()
+			}
+		}
+		return
+	case c.conn == nil: // the handshake goes on; who is told of an age or an idle time is told again
+		if todo&orderStop != 0 {
+			c.close()
+		}
+		return
+	}
+	for _, f := range finished {
+		f.sendLocked()
+	}
+	for _, d := range drainReasons {
+		if todo&d.order != 0 {
+			c.out.bytes = c.h2.Drain(c.out.bytes, now, d.told)
+		}
+	}
+	if todo&orderPing != 0 {
+		c.out.bytes = c.h2.Ping(c.out.bytes)
+	}
+	if todo&orderOverdue != 0 {
+		c.out.bytes = c.h2.Overdue(c.out.bytes, now)
+	}
+}
