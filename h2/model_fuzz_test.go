@@ -3,6 +3,7 @@ package h2
 import (
 	"bytes"
 	"encoding/binary"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -208,6 +209,10 @@ func (a asInPieces) Call(c *Call) ([]byte, Status, Later) {
 
 func (m *model) Open(c *Call) (Conversation, Status) {
 	s := m.streams[c.Stream]
+	if s == nil && m.changed { // the number of a stream was
+		s = &modelStream{window: m.initial, receive: firstWindow}
+		m.streams[c.Stream] = s
+	}
 	if s == nil {
 		m.t.Fatalf("a conversation of stream %d, which has not begun", c.Stream)
 	}
@@ -668,13 +673,14 @@ func (m *model) end() {
 			m.must(m.WriteWindowUpdate(0, uint32(mostWindow-max(0, m.window))))
 			m.frame()
 		}
-		for id := uint32(1); id <= m.last && m.err == nil; id += 2 {
-			if s := m.streams[id]; s.window < 1<<20 && s.answered+s.resets == 0 {
+		begun := slices.Sorted(maps.Keys(m.streams))
+		for _, id := range begun {
+			if s := m.streams[id]; m.err == nil && s.window < 1<<20 && s.answered+s.resets == 0 {
 				m.must(m.WriteWindowUpdate(id, 1<<20))
 				m.frame()
 			}
 		}
-		for id := uint32(1); id <= m.last; id += 2 {
+		for _, id := range begun {
 			if k := m.streams[id].talk; k.open() && m.err == nil {
 				m.finishTalk(k)
 			}
