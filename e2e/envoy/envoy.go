@@ -40,9 +40,20 @@ func Find(root string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// Validate has Envoy check the configuration in a file as it is.
+// Validate has Envoy check the configuration in a file as it is. Envoy opens the files that it would
+// write to, so it runs in a directory that is removed then.
 func Validate(ctx context.Context, binary, config string) error {
+	config, err := filepath.Abs(config)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "envoy-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
 	cmd := exec.CommandContext(ctx, binary, "--mode", "validate", "-c", config)
+	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("validate %s: %w:\n%s", config, err, out)
 	}
