@@ -51,7 +51,7 @@ func Validate(ctx context.Context, binary, config string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	cmd := exec.CommandContext(ctx, binary, "--mode", "validate", "-c", config)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
