@@ -159,7 +159,11 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 		Server: *at[0], PerSecond: at[1], Prefix: f.Prefix, Jitter: jitter, Timeout: f.Timeout, DialTimeout: f.DialTimeout, PerSecondDialTimeout: f.PerSecondDialTimeout, Fallback: f.Fallback, Table: table, Observer: watched,
 		Log: store.Log{
 			Away: func(shard string, kind store.Kind, err error, remedy string) {
-				logger.Error("the store is away", zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), zap.String("remedy", remedy))
+				fields := []zap.Field{zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), zap.String("fallback", string(f.Fallback))}
+				if remedy != "" {
+					fields = append(fields, zap.String("remedy", remedy))
+				}
+				logger.Error("the store is away", fields...)
 			},
 			Back: func(shard string, after time.Duration) {
 				logger.Info("the store is back", zap.String("store", shard), zap.Duration("after", after))
