@@ -68,7 +68,7 @@ type pageLimit struct {
 func (r *Report) WriteHTML(w io.Writer) error {
 	p := page{
 		Report: r, Notes: r.notes(),
-		Headline: fmt.Sprintf("%s requests in %s", thousands(r.Requests), span(r.To.Sub(r.From))),
+		Headline: fmt.Sprintf("%s in %s", counted(r.Requests, "request"), span(r.To.Sub(r.From))),
 	}
 	if r.Recommend > 0 {
 		p.Advice = strings.TrimSuffix(r.recommendedText(), ":")

@@ -16,7 +16,7 @@ const shownLimits = 30
 // WriteText writes the report for a terminal.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s requests in %s, %s keys; %s\n", thousands(r.Requests), span(r.To.Sub(r.From)), thousands(uint64(r.Rules.Keys)), r.computedText()) //nolint:gosec // not negative
+	fmt.Fprintf(&b, "%s in %s, %s; %s\n", counted(r.Requests, "request"), span(r.To.Sub(r.From)), counted(uint64(r.Rules.Keys), "key"), r.computedText()) //nolint:gosec // not negative
 	for _, line := range r.notes() {
 		b.WriteString(line + "\n")
 	}
@@ -49,7 +49,7 @@ func (r *Report) notes() []string {
 			all = append(all, fmt.Sprintf("and %d more reasons", len(r.Unknown)-i))
 			break
 		}
-		all = append(all, fmt.Sprintf("unknown: %s descriptors: %s", thousands(uint64(u.Count)), u.Reason)) //nolint:gosec // not negative
+		all = append(all, fmt.Sprintf("unknown: %s: %s", counted(uint64(u.Count), "descriptor"), u.Reason)) //nolint:gosec // not negative
 	}
 	if c := r.Recorded; c != nil && c.Denied > 0 {
 		all = append(all, fmt.Sprintf("recorded: %s denied; these rules deny %s and agree on %s of lines",
@@ -60,17 +60,22 @@ func (r *Report) notes() []string {
 	if r.Replicas > 1 {
 		all = append(all, fmt.Sprintf("%d replicas, each with counters of its own", r.Replicas))
 	}
-	count := func(n int, text string) {
-		if n > 0 {
-			all = append(all, thousands(uint64(n))+" "+text)
+	count := func(n int, one, many string) {
+		switch {
+		case n == 1:
+			all = append(all, "1 "+one)
+		case n > 1:
+			all = append(all, thousands(uint64(n))+" "+many)
 		}
 	}
-	count(r.Silent, "lines lead to no descriptor: Envoy did not ask")
-	count(r.OtherDomain, "calls to other domains are left out")
-	count(int(r.Strange), "calls are to domains without rules, so that nothing limits them") //nolint:gosec // as many as lines
-	count(r.Outside, "lines are of another time")
-	count(r.Late, "lines came too late to be put into order, and are left out: raise --reorder")
-	count(r.Bad, "lines cannot be read, and are left out:")
+	count(r.Silent, "line leads to no descriptor: Envoy did not ask", "lines lead to no descriptor: Envoy did not ask")
+	count(r.OtherDomain, "call to another domain is left out", "calls to other domains are left out")
+	count(int(r.Strange), "call is to a domain without rules, so that nothing limits it", //nolint:gosec // as many as lines
+		"calls are to domains without rules, so that nothing limits them")
+	count(r.Outside, "line is of another time", "lines are of another time")
+	count(r.Late, "line came too late to be put into order, and is left out: raise --reorder",
+		"lines came too late to be put into order, and are left out: raise --reorder")
+	count(r.Bad, "line cannot be read, and is left out:", "lines cannot be read, and are left out:")
 	for _, bad := range r.FirstBad {
 		all = append(all, "  "+bad.String())
 	}
@@ -169,6 +174,14 @@ func signed(n int) string {
 		return "-" + thousands(uint64(-n))
 	}
 	return thousands(uint64(n))
+}
+
+// counted writes 1 key, or 2,000 keys.
+func counted(n uint64, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return thousands(n) + " " + noun
 }
 
 // thousands writes a number with commas.
