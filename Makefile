@@ -156,11 +156,16 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	$(MAKE) test-race
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/asked
 	$(MAKE) test-grpc-go
+	$(MAKE) test-stores
 	$(MAKE) test-clients
 	$(MAKE) fuzz FUZZTIME=2m
 	$(MAKE) soak SOAKTIME=10m
 	$(MAKE) torture
 	$(MAKE) test NAMESPACES=1
+
+.PHONY: test-stores
+test-stores: $(ENVOY) | need-go ## the shared store's tests on Redis 6.2, 7 and 8, and on the servers in STORE_BINS (2 minutes each)
+	@$(AS_BUILT); tools/test-stores.sh '$(BUILD)'
 
 # The tests of server and e2e/clients run over both transports by themselves.
 .PHONY: test-grpc-go

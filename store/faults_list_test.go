@@ -21,6 +21,8 @@ type fault struct {
 	kinds  []Kind // as which it shows
 }
 
+const loading = "loading"
+
 var faults = []fault{
 	{
 		"stopped", nil, func(_ *testing.T, s *storetest.Server) { s.Stop() },
@@ -35,7 +37,7 @@ var faults = []fault{
 	{
 		"busy with another script", nil, func(t *testing.T, s *storetest.Server) {
 			t.Helper()
-			s.Must("CONFIG", "SET", "busy-reply-threshold", "1")
+			s.Must("CONFIG", "SET", "lua-time-limit", "1")
 			go func() { _, _ = s.Command("EVAL", "while true do end", "0") }()
 			storetest.Eventually(t, "busy", func() bool {
 				_, err := s.Command("GET", "x")
@@ -87,7 +89,7 @@ var faults = []fault{
 		[]Kind{Disk},
 	},
 	{
-		"loading",
+		loading,
 		[]string{"--enable-debug-command", "yes", "--loading-process-events-interval-bytes", "1024", "--key-load-delay", "100"},
 		func(t *testing.T, s *storetest.Server) {
 			t.Helper()

@@ -26,7 +26,11 @@ func StartCluster(tb testing.TB, primaries int, replicas bool, patience time.Dur
 			n.Must("CLUSTER", "MEET", "127.0.0.1", nodes[0].Port())
 		}
 		if i < primaries {
-			n.Must("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(i*16384/primaries), strconv.Itoa((i+1)*16384/primaries-1))
+			add := []string{"CLUSTER", "ADDSLOTS"} // Redis 6.2 has no ADDSLOTSRANGE
+			for slot := i * 16384 / primaries; slot < (i+1)*16384/primaries; slot++ {
+				add = append(add, strconv.Itoa(slot))
+			}
+			n.Must(add...)
 		}
 	}
 	know(tb, nodes)

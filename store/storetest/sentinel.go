@@ -11,7 +11,7 @@ import (
 // StartReplica runs a replica of s and waits until it has its data.
 func StartReplica(tb testing.TB, s *Server) *Server {
 	tb.Helper()
-	r := StartBinary(tb, s.binary, "--replicaof", "127.0.0.1 "+s.Port())
+	r := StartBinary(tb, s.binary, "--replicaof", "127.0.0.1", s.Port())
 	Eventually(tb, "the replica is in step", func() bool { return strings.Contains(r.Must("INFO", "replication"), "master_link_status:up") })
 	return r
 }

@@ -45,15 +45,27 @@ func Binaries(tb testing.TB) []string {
 		all = append(all, path)
 	}
 	if len(all) == 0 {
-		notRun(tb)
+		NotRun(tb, "the shared store on a real server: run `make valkey`, or set VALKEY_BIN")
 	}
 	return all
 }
 
-// notRun skips the test and says so at the end of make test.
-func notRun(tb testing.TB) {
+// Before7 skips the test, or what it lacks, if the first of [Binaries] is a Redis before 7.0.
+func Before7(tb testing.TB, lacks string) {
 	tb.Helper()
-	const why = "the shared store on a real server: run `make valkey`, or set VALKEY_BIN"
+	binary := Binaries(tb)[0]
+	out, err := exec.CommandContext(tb.Context(), binary, "--version").Output() //nolint:gosec // a server of the developer's
+	if err != nil {
+		tb.Fatalf("%s --version: %v", binary, err)
+	}
+	if strings.Contains(string(out), "server v=6.") {
+		NotRun(tb, tb.Name()+": "+lacks)
+	}
+}
+
+// NotRun skips the test and says so at the end of make test.
+func NotRun(tb testing.TB, why string) {
+	tb.Helper()
 	if path := os.Getenv("SLUICE_NOT_RUN"); path != "" {
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600) //nolint:gosec // make names it
 		if err != nil {
