@@ -11,14 +11,14 @@ import (
 )
 
 // proxy returns a configuration with this virtual host, in YAML, and fields of the filter.
-func proxy(t *testing.T, host string, filter ...string) *Config {
-	t.Helper()
+func proxy(tb testing.TB, host string, filter ...string) *Config {
+	tb.Helper()
 	text := strings.Replace(listenerText, "domain: shop\n", "domain: shop\n"+strings.Repeat(" ", 16)+strings.Join(filter, "\n"+strings.Repeat(" ", 16))+"\n", 1)
 	i := strings.Index(text, "                domains:")
 	text = text[:i] + "                " + indent(`domains: ["*"]`+"\n"+strings.TrimSpace(host), "                ") + "\n"
 	c, err := Read([]File{{"envoy.yaml", []byte(text[1:])}})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return c
 }

@@ -25,6 +25,7 @@ type route struct {
 	// action is the route's RouteAction; missing for a direct response or a redirect, which
 	// Envoy answers without asking.
 	action   *node
+	match    routeMatch
 	policies []*policy
 	// fragment says that this is what is merged into a route, of which nothing else is known.
 	fragment bool
@@ -52,7 +53,7 @@ func newHost(n *node) *virtualHost {
 
 func newRoute(n *node) *route {
 	action := n.field("route")
-	return &route{node: n, action: action, policies: newPolicies(action.field("rate_limits"))}
+	return &route{node: n, action: action, match: newRouteMatch(n.field("match")), policies: newPolicies(action.field("rate_limits"))}
 }
 
 // levels are where a filter's configuration for a route can stand, the most specific first.

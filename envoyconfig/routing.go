@@ -76,7 +76,7 @@ func (h *virtualHost) pick(x *exchange) (r *route, unknown string) {
 		return nil, "matcher: a tree of matchers at " + h.node.field("matcher").pos().String()
 	}
 	for _, r := range h.routes {
-		switch v := r.match(x); {
+		switch v := r.match.takes(x); {
 		case v.unknown != "":
 			return nil, v.unknown + ", in the route at " + r.node.pos().String()
 		case v.yes:
@@ -86,25 +86,68 @@ func (h *virtualHost) pick(x *exchange) (r *route, unknown string) {
 	return nil, ""
 }
 
-func (r *route) match(x *exchange) verdict {
-	n := r.node.field("match")
-	for _, part := range []func(*exchange, *node) verdict{
-		matchPath,
-		func(x *exchange, n *node) verdict { return newHeaderMatchers(n.field("headers")).match(x) },
-		func(x *exchange, n *node) verdict {
-			return newQueryMatchers(n.field("query_parameters")).match(x.rawQuery())
-		},
-		matchGRPC,
-		matchRest,
-	} {
-		if v := part(x, n); !v.yes || v.unknown != "" {
-			return v
-		}
-	}
-	return verdict{yes: true}
+// routeMatch is a RouteMatch: which requests take a route.
+type routeMatch struct {
+	path    func(x *exchange, path string) verdict
+	headers headerMatchers
+	query   queryMatchers
+	// rest is a field that depends on more than the request; empty if there is none.
+	rest string
 }
 
-func matchPath(x *exchange, n *node) verdict {
+func newRouteMatch(n *node) routeMatch {
+	m := routeMatch{path: newPathMatcher(n), headers: newHeaderMatchers(n.field("headers")), query: newQueryMatchers(n.field("query_parameters"))}
+	if n.field("grpc").there() {
+		m.headers = append(m.headers, headerMatcher{name: "content-type", match: isGRPC})
+	}
+	for _, name := range []string{"runtime_fraction", "tls_context", "dynamic_metadata", "filter_state", "cookies"} {
+		if f := n.field(name); f.there() && (f.kind != list || len(f.nodes) > 0) {
+			m.rest = name
+			break
+		}
+	}
+	return m
+}
+
+func isGRPC(contentType string) verdict {
+	rest, ok := strings.CutPrefix(contentType, "application/grpc")
+	return verdict{yes: ok && (rest == "" || rest[0] == '+')}
+}
+
+func newPathMatcher(n *node) func(x *exchange, path string) verdict {
+	if regex := n.field("safe_regex"); regex.there() {
+		match := newRegex(regex)
+		return func(_ *exchange, path string) verdict { return match(path) }
+	}
+	folded := func(s string) string { return s }
+	if !n.field("case_sensitive").yes(true) {
+		folded = lower
+	}
+	is := func(want *node, match func(path, want string) bool) func(x *exchange, path string) verdict {
+		text := folded(want.str())
+		return func(_ *exchange, path string) verdict { return verdict{yes: match(folded(path), text)} }
+	}
+	switch {
+	case n.field("prefix").there():
+		return is(n.field("prefix"), strings.HasPrefix)
+	case n.field("path").there():
+		return is(n.field("path"), func(path, want string) bool { return path == want })
+	case n.field("path_separated_prefix").there():
+		return is(n.field("path_separated_prefix"), func(path, want string) bool {
+			rest, ok := strings.CutPrefix(path, want)
+			return ok && (rest == "" || rest[0] == '/')
+		})
+	case n.field("connect_matcher").there():
+		return func(x *exchange, _ string) verdict { return verdict{yes: x.Method == http.MethodConnect} }
+	default:
+		return func(*exchange, string) verdict {
+			return verdict{unknown: "match: how it matches the path is not known here"}
+		}
+	}
+}
+
+// takes reports whether the request takes the route, if those before it do not.
+func (m *routeMatch) takes(x *exchange) verdict {
 	if why := x.pathUnknown(); why != "" {
 		return verdict{unknown: "path: " + why}
 	}
@@ -112,48 +155,17 @@ func matchPath(x *exchange, n *node) verdict {
 	if x.manager.table.node.field("ignore_path_parameters_in_path_matching").yes(false) {
 		path, _, _ = strings.Cut(path, ";")
 	}
-	if regex := n.field("safe_regex"); regex.there() {
-		return newRegex(regex)(path)
+	v := m.path(x, path)
+	if v.yes && v.unknown == "" {
+		v = m.headers.match(x)
 	}
-	folded := func(n *node) string { return n.str() }
-	if !n.field("case_sensitive").yes(true) {
-		path = lower(path)
-		folded = func(n *node) string { return lower(n.str()) }
+	if v.yes && v.unknown == "" && len(m.query) > 0 {
+		v = m.query.match(x.rawQuery())
 	}
-	switch {
-	case n.field("prefix").there():
-		return verdict{yes: strings.HasPrefix(path, folded(n.field("prefix")))}
-	case n.field("path").there():
-		return verdict{yes: path == folded(n.field("path"))}
-	case n.field("path_separated_prefix").there():
-		rest, ok := strings.CutPrefix(path, folded(n.field("path_separated_prefix")))
-		return verdict{yes: ok && (rest == "" || rest[0] == '/')}
-	case n.field("connect_matcher").there():
-		return verdict{yes: x.Method == http.MethodConnect}
-	default:
-		return verdict{unknown: "match: how it matches the path is not known here"}
+	if v.yes && v.unknown == "" && m.rest != "" {
+		v = verdict{unknown: m.rest}
 	}
-}
-
-func matchGRPC(x *exchange, n *node) verdict {
-	if !n.field("grpc").there() {
-		return verdict{yes: true}
-	}
-	isGRPC := func(s string) verdict {
-		rest, ok := strings.CutPrefix(s, "application/grpc")
-		return verdict{yes: ok && (rest == "" || rest[0] == '+')}
-	}
-	return headerMatcher{name: "content-type", match: isGRPC}.matchOne(x)
-}
-
-// matchRest looks at what depends on more than the request.
-func matchRest(_ *exchange, n *node) verdict {
-	for _, name := range []string{"runtime_fraction", "tls_context", "dynamic_metadata", "filter_state", "cookies"} {
-		if f := n.field(name); f.there() && (f.kind != list || len(f.nodes) > 0) {
-			return verdict{unknown: name}
-		}
-	}
-	return verdict{yes: true}
+	return v
 }
 
 // cluster returns the name of the cluster that the request is to go to, "" if it has none.

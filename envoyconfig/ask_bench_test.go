@@ -1,0 +1,35 @@
+package envoyconfig
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// BenchmarkAsk asks for the last of fifty routes, each with a regular expression and rate_limits of
+// its own. sluice simulate --envoy does that for each line.
+func BenchmarkAsk(b *testing.B) {
+	var host strings.Builder
+	host.WriteString("rate_limits: [{ actions: [{ remote_address: {} }] }]\nroutes:\n")
+	for n := range 50 {
+		fmt.Fprintf(&host, `- match: { safe_regex: { regex: "/api/v[0-9]+/service-%d/.*" }, headers: [{ name: x-user, present_match: true }] }
+  route: { cluster: backend }
+  typed_per_filter_config:
+    envoy.filters.http.ratelimit:
+      "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+      rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }, { generic_key: { descriptor_value: s%d } }] }]
+`, n, n)
+	}
+	c := proxy(b, host.String())
+	r, err := ParseRequest("http://shop.example/api/v1/service-49/items?page=2")
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.Headers = []Header{{"x-user", "al"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if a, err := c.Ask(r); err != nil || len(a.Calls) != 1 || len(a.Calls[0].Descriptors) != 1 {
+			b.Fatal(a, err)
+		}
+	}
+}
