@@ -37,6 +37,9 @@ var chartFiles = map[string]string{
 	"podmonitor.yaml":               "components/monitoring/podmonitor.yaml",
 	"prometheusrule.yaml":           "components/monitoring/prometheusrule.yaml",
 	"rules.yaml":                    "rules/rules.yaml",
+	"valkey-deployment.yaml":        "components/dev-valkey/deployment.yaml",
+	"valkey-secret.yaml":            "components/dev-valkey/secret.yaml",
+	"valkey-service.yaml":           "components/dev-valkey/service.yaml",
 	"serviceaccount.yaml":           "base/serviceaccount.yaml",
 	"sharded-envoy.yaml":            "overlays/sharded/envoy.yaml",
 	"sharded-rules.yaml":            "overlays/sharded/rules.yaml",
@@ -73,6 +76,8 @@ var switches = map[string]string{
 	"tls":               "tls",
 	"topology":          "topologySpread",
 	"rollout-on-config": "rolloutOnConfig",
+	"state":             "state",
+	"dev-valkey":        "devValkey",
 }
 
 // values are those of the chart for a combination.
@@ -375,6 +380,9 @@ func TestChartRefuses(t *testing.T) {
 		{map[string]any{"args": []any{"serve"}}, "args"},
 		{map[string]any{"rules": map[string]any{"rules.txt": ""}}, "rules"},
 		{map[string]any{"mode": "store", "networkPolicy": true}, "networkPolicy: it would keep sluice from its store"},
+		{map[string]any{"mode": "store", "state": true}, "state: in mode store counters are in the store"},
+		{map[string]any{"devValkey": true}, "devValkey: mode standalone asks no store"},
+		{map[string]any{"mode": "sidecar-unix", "state": true}, "state: a sidecar has no pod of its own"},
 		{map[string]any{"mode": "sharded", "tls": true}, "tls: the Envoys of mode sharded speak no TLS to sluice"},
 		{map[string]any{"mode": "sidecar-unix", "networkPolicy": true}, "networkPolicy: a sidecar has no pod of its own"},
 		{map[string]any{"mode": "sidecar-unix", "replicas": 2}, "replicas: each Envoy of yours has its own sidecar"},

@@ -6,17 +6,17 @@ import (
 
 // overlays are all overlays, each with the components that fit it.
 var overlays = map[string][]string{
-	"standalone": {"monitoring", "network-policy", "pdb", "tls", "topology", "rollout-on-config"},
+	"standalone": {"monitoring", "network-policy", "pdb", "tls", "topology", "rollout-on-config", "state"},
 	// Its Envoy speaks no TLS to sluice.
-	"sharded": {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config"},
+	"sharded": {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config", "state"},
 	// The policy would keep it from its store.
-	"store": {"monitoring", "pdb", "topology", "rollout-on-config"},
+	"store": {"monitoring", "pdb", "topology", "rollout-on-config", "dev-valkey"},
 	// Only Envoy reaches these, so they need no policy and no TLS.
 	"sidecar-unix":     {"monitoring", "rollout-on-config"},
 	"sidecar-loopback": {"monitoring", "rollout-on-config"},
 	// Their gateways speak no TLS to sluice.
-	"istio":   {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config"},
-	"contour": {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config"},
+	"istio":   {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config", "state"},
+	"contour": {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config", "state"},
 	// Envoy Gateway makes the pods.
 	"envoy-gateway": {},
 }

@@ -46,6 +46,7 @@ func (o *objects) checkPods() {
 var (
 	release = regexp.MustCompile(`^ghcr\.io/sluice-ratelimit/sluice:v\d+\.\d+\.\d+$`)
 	proxy   = "docker.io/envoyproxy/envoy:distroless-v" + envoy.Version
+	valkey  = "docker.io/valkey/valkey:9"
 )
 
 func (o *objects) checkPod(workload object, template *corev1.PodTemplateSpec) {
@@ -65,8 +66,8 @@ func (o *objects) checkPod(workload object, template *corev1.PodTemplateSpec) {
 	}
 	numbers, names := map[int32]bool{}, map[string]bool{}
 	for _, c := range slices.Concat(pod.Containers, pod.InitContainers) {
-		if !release.MatchString(c.Image) && c.Image != proxy {
-			o.complain("%s: image %q, want %s with a version, or %s", name, c.Image, repository, proxy)
+		if !release.MatchString(c.Image) && c.Image != proxy && c.Image != valkey {
+			o.complain("%s: image %q, want %s with a version, %s or %s", name, c.Image, repository, proxy, valkey)
 		}
 		if c.SecurityContext == nil || c.SecurityContext.ReadOnlyRootFilesystem == nil || !*c.SecurityContext.ReadOnlyRootFilesystem {
 			o.complain("%s: readOnlyRootFilesystem of %s is not true", name, c.Name)
