@@ -68,6 +68,7 @@ type model struct {
 	next    func(n int) int // a number below n, or -1 at the end
 	changed bool            // a frame was
 	read    int             // bytes of out that were checked
+	held    int             // bytes that came, of a frame that is not whole
 
 	streams map[uint32]*modelStream
 	last    uint32
@@ -458,7 +459,8 @@ func (m *model) send(id uint32, most int, end bool) {
 
 // frame has what was written come to the connection, changed perhaps.
 func (m *model) frame() {
-	in := bytes.Clone(m.in.Bytes())
+	all := bytes.Clone(m.in.Bytes())
+	held, in := all[:m.held], all[m.held:]
 	if at := bytes.Index(in, []byte(Preface)); m.pick(200) == 199 && at < 0 && len(in) >= frameHeaderBytes {
 		m.changed = true
 		switch m.pick(6) {
@@ -482,11 +484,13 @@ func (m *model) frame() {
 			}
 		}
 	}
+	all = slices.Concat(held, in)
 	m.in.Reset()
-	m.in.Write(in)
-	m.sees(in)
+	m.in.Write(all)
+	m.sees(all)
 	m.played = append(m.played, modelStep{bytes: in})
 	m.feed()
+	m.held = m.in.Len()
 	m.check()
 }
 
