@@ -72,28 +72,42 @@ func (c *wireConn) close() {
 	c.closing.Do(func() { _ = c.raw.Close() }) // the reader meets the same error
 }
 
-// serve is the goroutine of the connection.
+// serve is the goroutine of the connection. It waits in read for most of its life, so what lies below
+// that on its stack is small: a stack is doubled, and a collection may halve it.
 func (c *wireConn) serve() {
-	defer c.wire.forget(c)
-	defer c.close()
+	if r := c.begin(); r != nil {
+		c.read(r)
+	}
+	c.leave()
+}
+
+// begin begins the connection. It returns nil if that fails.
+func (c *wireConn) begin() *wireReader {
 	// Until the client's SETTINGS have come.
 	_ = c.raw.SetDeadline(time.Now().Add(c.wire.limits.ConnectionTimeout)) //nolint:forbidigo // connections begin when they like
 	conn, info, err := c.wire.creds.ServerHandshake(c.raw)
 	if err != nil {
-		return // the credentials have logged it
+		return nil // the credentials have logged it
 	}
 	c.info = info
 	if identity, ok := info.(clientIdentity); ok {
 		c.client = identity.client
 	}
-	if c.start(conn) {
-		c.read(newWireReader(conn, c.raw))
+	if !c.start(conn) {
+		return nil
 	}
+	return newWireReader(conn, c.raw)
+}
+
+// leave ends the connection.
+func (c *wireConn) leave() {
 	c.turn.Lock()
-	defer c.turn.Unlock()
 	c.ending, c.closed = true, true
 	c.h2.Close()
 	c.parks(0)
+	c.turn.Unlock()
+	c.close()
+	c.wire.forget(c)
 }
 
 // start sends the first SETTINGS.

@@ -5,6 +5,7 @@ package torture
 import (
 	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -15,6 +16,10 @@ import (
 
 // mostConnectionMemory is what an idle connection may take, in bytes resident.
 const mostConnectionMemory = 24 << 10
+
+// mostConnectionStack is what a connection of the own transport may take of stack, in bytes, once it
+// has made calls. A stack has 4 KiB or 8.
+const mostConnectionStack = 5 << 10
 
 // TestIdleConnections opens many connections that do nothing. Then each calls once a
 // second. Others call all the time.
@@ -67,6 +72,11 @@ func TestIdleConnections(t *testing.T) {
 		})
 		busy := Measure(t, s)
 		t.Logf("with a call a second each, sluice holds %v", busy)
+		stack := int(Metrics(t, s).Sum("go_memstats_stack_inuse_bytes")) / many
+		t.Logf("and %d bytes of stack for each", stack)
+		if stack > mostConnectionStack && os.Getenv(sluice.TransportVariable) != "grpc-go" && !*raced {
+			t.Errorf("a connection takes %d bytes of stack, want at most %d", stack, mostConnectionStack)
+		}
 	}, nil)
 	t.Log("harm to others: ", h)
 }
