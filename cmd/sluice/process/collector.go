@@ -13,11 +13,12 @@ import (
 // what 100 to 800 cost and take.
 //
 // Five times what ten thousand connections take, or a hostile one, would be gigabytes.
-// So the heap grows by heapRoom at most, or by half where that is more.
+// So the heap grows by heapRoom at most, or by half where that is more. It is what a heap of 4 MiB
+// has anyway: fifty hostile connections, which hold 15 MiB, then cost no more than 32.
 const (
 	mostGCPercent  = 400
 	leastGCPercent = 50
-	heapRoom       = 32 << 20
+	heapRoom       = 16 << 20
 )
 
 // gcPercent returns how far the heap may grow, in percent of what the collector found
