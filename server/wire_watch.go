@@ -2,6 +2,7 @@ package server
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -82,6 +83,11 @@ func (l *Limits) watchEvery() time.Duration {
 	return max(every, 10*time.Millisecond)
 }
 
+// watchedAtOnce is how many connections the watch looks at before others may run. An order takes a
+// goroutine for a moment. Connections that began together are pinged together, and the memory of as many
+// goroutines would stay.
+const watchedAtOnce = 64
+
 // watch looks at all connections now and then.
 func (w *wire) watch() {
 	tick := time.NewTicker(w.limits.watchEvery())
@@ -93,8 +99,11 @@ func (w *wire) watch() {
 			return
 		}
 		now := w.clock.Elapsed()
-		for _, c := range w.all() {
+		for i, c := range w.all() {
 			c.watch(now)
+			if i%watchedAtOnce == watchedAtOnce-1 {
+				runtime.Gosched()
+			}
 		}
 	}
 }

@@ -3,11 +3,12 @@
 package torture
 
 import (
-	"io"
 	"net"
 	"os"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
@@ -22,14 +23,16 @@ const mostConnectionMemory = 24 << 10
 const mostConnectionStack = 5 << 10
 
 // TestIdleConnections opens many connections that do nothing. Then each calls once a
-// second. Others call all the time.
+// second, and is silent until it is pinged. Others call all the time.
 func TestIdleConnections(t *testing.T) {
 	// A process may open 20,000 files, and each connection takes one.
 	const many = 10_000
 	request := hostile.Request("torture", "attacker", "idle")
-	h := besiege(t, Options{Args: []string{"--max-connections=20000", "--connection-timeout=1m"}}, func(s *sluice.Sluice) {
+	h := besiege(t, Options{Args: []string{
+		"--max-connections=20000", "--connection-timeout=1m", "--keepalive-time=2s", "--keepalive-timeout=1m",
+	}}, func(s *sluice.Sluice) {
 		before := Measure(t, s)
-		open := make([]net.Conn, many)
+		open, frames := make([]net.Conn, many), make([]*http2.Framer, many)
 		for i := range open {
 			c, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr("grpc"))
 			if err != nil {
@@ -39,15 +42,13 @@ func TestIdleConnections(t *testing.T) {
 			if _, err := c.Write(hostile.Hello()); err != nil {
 				t.Fatal(err)
 			}
-			open[i] = c
+			open[i], frames[i] = c, http2.NewFramer(nil, c)
 		}
 		suite.Eventually(t, "all connections are accepted", func() bool {
 			return Measure(t, s).Files >= before.Files+many-8 // which of sluice's own come and go
 		})
-		for _, c := range open { // until each has begun: sluice says its settings
-			if _, err := io.ReadFull(c, make([]byte, 9)); err != nil {
-				t.Fatal(err)
-			}
+		for _, f := range frames { // until each has begun: sluice says its settings
+			await(t, f, http2.FrameSettings)
 		}
 		idle := Measure(t, s)
 		each := (idle.RSS - before.RSS) / many
@@ -72,6 +73,9 @@ func TestIdleConnections(t *testing.T) {
 		})
 		busy := Measure(t, s)
 		t.Logf("with a call a second each, sluice holds %v", busy)
+		for _, f := range frames { // sluice pings all at once, but not in as many goroutines
+			await(t, f, http2.FramePing)
+		}
 		stack := int(Metrics(t, s).Sum("go_memstats_stack_inuse_bytes")) / many
 		t.Logf("and %d bytes of stack for each", stack)
 		if stack > mostConnectionStack && os.Getenv(sluice.TransportVariable) != "grpc-go" && !*raced {
@@ -79,4 +83,18 @@ func TestIdleConnections(t *testing.T) {
 		}
 	}, nil)
 	t.Log("harm to others: ", h)
+}
+
+// await reads frames up to one of that type.
+func await(t *testing.T, f *http2.Framer, want http2.FrameType) {
+	t.Helper()
+	for {
+		got, err := f.ReadFrame()
+		if err != nil {
+			t.Fatalf("no %v: %v", want, err)
+		}
+		if got.Header().Type == want {
+			return
+		}
+	}
 }
