@@ -1,10 +1,12 @@
 package store
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -61,5 +63,40 @@ func TestMirror(t *testing.T) {
 			t.Errorf("algorithm %d: the store has %d hits, want the 90 that it admitted, and one at most that came too late", tt.p.Algorithm, got)
 		}
 		srv.Kill()
+	}
+}
+
+// BenchmarkMirror is what each charge that the store has decided costs here, with and without the mirror.
+func BenchmarkMirror(b *testing.B) {
+	table, err := limiter.New(limiter.Options{Bytes: 64 << 20})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := New(Options{Server: Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: Local, Table: table})
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Hour}
+	for _, mirror := range []bool{false, true} {
+		b.Run(map[bool]string{false: "mirror=off", true: "mirror=on"}[mirror], func(b *testing.B) {
+			now := limiter.Time(time.Now().UnixNano())
+			batch := &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}
+			found := []limiter.State{{Time: p.WindowEnd(now)}}
+			var left limiter.State
+			random := rand.New(rand.NewPCG(18, 18))
+			ids := make([]identity.ID, 100_000)
+			for i := range ids {
+				ids[i] = identity.ID{Hi: random.Uint64(), Lo: random.Uint64()}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				batch.Charges[0].ID = ids[random.IntN(len(ids))]
+				found[0].Hits++
+				batch.Conclude(now, found)
+				if mirror {
+					s.adopt(now, batch, &left)
+				}
+			}
+		})
 	}
 }

@@ -55,6 +55,13 @@ func TestACL(t *testing.T) {
 			srv.Must("FLUSHALL")
 		}
 		c.close()
+		srv.Must("ACL", "SETUSER", "sluice", "+select")
+		c, err = dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Database: 1, Auth: Auth{User: "sluice", Password: "password"}}, time.Second)
+		if err != nil {
+			t.Errorf("another database: %v", err)
+		} else {
+			c.close()
+		}
 		if _, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Auth: Auth{User: "sluice", Password: "another"}}, time.Second); kindOf(err) != Refused {
 			t.Errorf("a wrong password: %v, of kind %q, want %q", err, kindOf(err), Refused)
 		}
