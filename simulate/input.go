@@ -71,7 +71,7 @@ func chunks(in io.Reader, longest int, yield func(chunk) error) error {
 		if err != nil {
 			return fmt.Errorf("unzip: %w", err)
 		}
-		buffered = bufio.NewReader(zip)
+		buffered = bufio.NewReader(unzipped{zip})
 	}
 	skipping := false
 	for c := newChunk(nil); ; {
@@ -118,6 +118,17 @@ func chunks(in io.Reader, longest int, yield func(chunk) error) error {
 		}
 		c = next
 	}
+}
+
+// unzipped is the text of a gzipped log. That ends only where the log says so.
+type unzipped struct{ *gzip.Reader }
+
+func (z unzipped) Read(p []byte) (int, error) {
+	n, err := z.Reader.Read(p)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("the gzipped log is cut: for what is there, pipe it: gzip -dc LOG | sluice simulate -")
+	}
+	return n, err
 }
 
 // Once returns a log that can be read only once, such as a pipe. It remembers the first

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"strings"
 	"testing"
@@ -27,5 +28,32 @@ func TestChunksMayBeOverwritten(t *testing.T) {
 	}
 	if got.String() != log.String() {
 		t.Errorf("chunks have %d bytes that are not the %d of the log", got.Len(), log.Len())
+	}
+}
+
+// TestCutGzipIsNoWholeLog cuts a gzipped log at each of its bytes: lines that are lost must not be
+// passed over in silence.
+func TestCutGzipIsNoWholeLog(t *testing.T) {
+	var log bytes.Buffer
+	w := gzip.NewWriter(&log)
+	for i := range 100 {
+		fmt.Fprintln(w, i)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	read := func(n int) error {
+		return chunks(bytes.NewReader(log.Bytes()[:n]), mostLine, func(c chunk) error {
+			c.free()
+			return nil
+		})
+	}
+	for n := 2; n < log.Len(); n++ { // which begins as gzip does
+		if read(n) == nil {
+			t.Errorf("%d of %d bytes are taken for a whole log", n, log.Len())
+		}
+	}
+	if err := read(log.Len()); err != nil {
+		t.Error(err)
 	}
 }
