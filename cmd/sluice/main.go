@@ -97,6 +97,9 @@ func run(ctx context.Context, args []string, c console) int {
 	switch err := command.Run(dropped); {
 	case errors.Is(err, errFailed):
 		return 1
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintf(c.err, "%s: interrupted\n", name)
+		return 1
 	case err != nil:
 		fmt.Fprintf(c.err, "%s: %v\n", name, err)
 		return 1
