@@ -157,7 +157,7 @@ var differences = []difference{
 			if theirs.field("grpc-status") != "8" || !strings.Contains(text, "--max-message allows ") && !strings.Contains(text, "after decompression larger than ") {
 				return false
 			}
-			theirs.headers, theirs.end, theirs.resets = ours.headers, ours.end, ours.resets
+			theirs.headers, theirs.trailers, theirs.end, theirs.resets = ours.headers, ours.trailers, ours.end, ours.resets
 			return ours.field("grpc-status") == "8"
 		}), false,
 	},

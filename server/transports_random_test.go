@@ -107,8 +107,16 @@ var oddFields = []hpack.HeaderField{
 
 func (g *generator) headers(end bool) (stream uint32) {
 	stream = g.next
-	g.next += uint32(2 * (1 + g.pick(20)/19))
+	kind := g.pick(20)
+	g.next += uint32(2 * (1 + kind/19))
 	var odd []string
+	switch kind {
+	case 17:
+		odd = []string{":path", watchPath}
+	case 18:
+		odd = []string{":path", reflectPath}
+		g.update(0, 1<<20) // grpc-go has answers share a connection's window; here, the oldest gets it
+	}
 	for range max(0, g.pick(6)-3) {
 		f := oddFields[g.pick(len(oddFields))]
 		odd = append(odd, f.Name, f.Value)
@@ -135,9 +143,22 @@ func (g *generator) stream() uint32 {
 	return 1
 }
 
+// one is a message for a stream.
+func (g *generator) one(stream uint32) []byte {
+	for _, f := range g.requests[stream].fields {
+		switch f {
+		case hpack.HeaderField{Name: ":path", Value: watchPath}:
+			return g.watch("")
+		case hpack.HeaderField{Name: ":path", Value: reflectPath}:
+			return g.question(len(g.steps)%2 == 0)
+		}
+	}
+	return g.simple(stream)
+}
+
 // message is the whole of one, or a part, or more.
 func (g *generator) message(stream uint32) []byte {
-	one := g.simple(stream)
+	one := g.one(stream)
 	switch g.pick(12) {
 	case 1:
 		return one[:g.pick(len(one))]
@@ -172,7 +193,7 @@ func (g *generator) step() {
 		}
 	case 11, 12:
 		if id := g.stream(); !g.requests[id].ended {
-			g.data(id, g.pick(2) == 0, g.simple(id)[g.pick(5):])
+			g.data(id, g.pick(2) == 0, g.one(id)[g.pick(5):])
 		}
 	case 13, 14:
 		g.frame(g.write.WriteRSTStream(g.stream(), http2.ErrCode(g.pick(14))))

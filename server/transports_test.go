@@ -20,7 +20,7 @@ func TestTransportsAnswerAlike(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	played := 0
-	all := append(slices.Clone(alike), endings...)
+	all := slices.Concat(alike, streams, endings)
 	for _, tt := range all {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newScript(t)
