@@ -30,8 +30,9 @@
 //	                                    little-endian
 //	sliding log     s1{...}l600         list of decimal nanoseconds, oldest first
 //
-// Whatever makes a key sets its expiry in the same run of the script. A fixed window's is its end and
-// up to a minute of jitter, since keys that expire together stop a server. Lua's numbers are
+// Whatever makes a key sets its expiry in the same run of the script. A fixed window's is a second after
+// its end, for hits that are on their way then, and up to a minute of jitter, since keys that
+// expire together stop a server. Lua's numbers are
 // doubles, so times are seconds and nanoseconds apart, and hits are cut to 2^33.
 //
 // Buckets, sliding windows and logs go by the store's clock. A fixed window's start stands in

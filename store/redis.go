@@ -24,7 +24,8 @@ type Options struct {
 	DialTimeout, PerSecondDialTimeout time.Duration
 	// Timeout is how long a caller waits for the store, at most.
 	Timeout time.Duration
-	// Jitter is the most that keys of fixed windows outlive these. 0 means a minute, and less none.
+	// Jitter is the most that keys of fixed windows outlive these, beyond a second. 0 means a minute,
+	// and less none.
 	Jitter time.Duration
 	// Fallback decides while the store is away.
 	Fallback Fallback

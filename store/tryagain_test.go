@@ -17,7 +17,12 @@ import (
 func TestTryAgain(t *testing.T) {
 	all := storetest.StartCluster(t, 2, false, time.Minute)
 	o := &told{}
-	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny})
+	var away atomic.Int64
+	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Log: Log{Away: func(_ string, kind Kind, _ error, _ string) {
+		if kind == Cluster {
+			away.Add(1)
+		}
+	}}})
 	storetest.Eventually(t, "up", s.Up)
 	// A list of limits on one descriptor: two counters in one slot.
 	charges := []limiter.Charge{
@@ -63,6 +68,9 @@ func TestTryAgain(t *testing.T) {
 	callers.Wait()
 	if keys != 3 {
 		t.Fatalf("%d keys moved, want 2", keys-1)
+	}
+	if n := away.Load(); n > 0 {
+		t.Errorf("a node was away %d times because of what it said of a slot", n)
 	}
 	o.mu.Lock()
 	late := o.decided[byFallback] / len(charges)

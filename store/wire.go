@@ -15,6 +15,11 @@ const (
 	// hits stay below 2^53, where the script's numbers end.
 	mostHits = 1 << 33
 
+	// outlives is how much longer than their window keys live that have its start in their name, and the
+	// jitter comes on top. What is asked for within a window may come to the store after its end, by
+	// Options.Timeout at most, and must find what was counted.
+	outlives = limiter.Time(time.Second)
+
 	// The most and the least that the script compares a level with: always above and
 	// always below it.
 	alwaysRoom = 1 << 62
@@ -49,7 +54,7 @@ func (c *call) reset() {
 }
 
 // encode makes c the charges of b, whose fixed windows are those of the time now. The name of
-// a fixed window lacks its start. jitter is the most that a fixed window's key outlives it.
+// a fixed window lacks its start. jitter is the most that a fixed window's key outlives it, beyond a second.
 func (c *call) encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) {
 	c.reset()
 	b.SetOff()
@@ -116,7 +121,7 @@ func (c *call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	default:
 		c.counts(hits, p.Limit)
 		late := rand.Int64N(int64(min(jitter, p.Window)/time.Second) + 1) //nolint:gosec // no secret
-		c.args = append(c.args, c.number(int64(at.end)/int64(time.Second)+late))
+		c.args = append(c.args, c.number(int64(at.end+outlives)/int64(time.Second)+late))
 	}
 	c.charges = append(c.charges, at)
 }
