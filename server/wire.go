@@ -105,6 +105,7 @@ func (w *wire) Serve(l net.Listener) error {
 	w.mu.Lock()
 	if w.stage != wireServes {
 		w.mu.Unlock()
+		_ = l.Close() // as grpc-go does: the file of a socket would stay
 		return grpc.ErrServerStopped
 	}
 	w.listener = l

@@ -3,13 +3,17 @@ package server
 import (
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
@@ -233,5 +237,26 @@ func TestTransportIsShown(t *testing.T) {
 		}
 		_ = conn.Close()
 		await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_connections") == nil })
+	})
+}
+
+// TestServeAfterTheEndClosesTheListener stops a transport before it serves, as a signal may while
+// sluice starts.
+func TestServeAfterTheEndClosesTheListener(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "socket")
+		s := service(t, Settings{}, oneRule)
+		server := New(Options{GRPCAddr: "unix://" + path, Transport: transport, Limits: fillLimits(Limits{})}, s, s.metrics, zap.NewNop())
+		if err := server.Listen(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		server.grpc.GracefulStop()
+		if err := server.grpc.Serve(server.grpcConn); !errors.Is(err, grpc.ErrServerStopped) {
+			t.Errorf("Serve() = %v, want %v", err, grpc.ErrServerStopped)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the socket's file: %v, want none", err)
+		}
 	})
 }
