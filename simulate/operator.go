@@ -101,6 +101,9 @@ func newOperator(command string) (operator, error) {
 	if word == "" || strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") != "" {
 		return operator{}, fmt.Errorf("%%%s%% is no operator of Envoy: they are in capitals, such as %%REQ(X-USER)%%; a percent sign is %%%%", command)
 	}
+	if err := checkOperator(word); err != nil {
+		return operator{}, err
+	}
 	op, known := operators[word]
 	switch {
 	case word == "START_TIME":
