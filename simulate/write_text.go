@@ -237,7 +237,12 @@ func span(d time.Duration) string {
 	case d < time.Minute:
 		return d.Round(100 * time.Millisecond).String()
 	case d < time.Hour:
-		return strings.TrimSuffix(d.Round(time.Second).String(), "0s")
+		d = d.Round(time.Second)
+		minutes, seconds := d/time.Minute, d%time.Minute/time.Second
+		if seconds == 0 {
+			return fmt.Sprintf("%dm", minutes)
+		}
+		return fmt.Sprintf("%dm%ds", minutes, seconds)
 	default:
 		d = d.Round(time.Minute)
 		days, rest := d/(24*time.Hour), d%(24*time.Hour)

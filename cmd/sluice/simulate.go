@@ -132,13 +132,11 @@ func (k *simulateCmd) Run(ctx context.Context, c console) error {
 		}
 		o.Logs = append(o.Logs, log)
 	}
-	until, stop := untilSignal(ctx)
-	defer stop()
 	if m := newMeter(c.err, k.Logs, time.Now()); m != nil {
 		o.Progress = func(p simulate.Progress) { m.show(time.Now(), p) }
 		defer m.end()
 	}
-	report, err := simulate.Run(until, o)
+	report, err := simulate.Run(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -157,7 +155,11 @@ func (k *simulateCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if left := report.Bad + report.Late; left*100 > report.Lines && !k.Lenient {
-		return fmt.Errorf("%d of %d lines are left out, more than one of a hundred: mend --format, or accept it with --lenient", left, report.Lines)
+		remedy := "mend --format"
+		if report.Late > report.Bad {
+			remedy = "sort them by time, or raise --reorder"
+		}
+		return fmt.Errorf("%d of %d lines are left out, more than one of a hundred: %s, or accept it with --lenient", left, report.Lines, remedy)
 	}
 	return nil
 }
@@ -170,7 +172,7 @@ func writePage(path string, report *simulate.Report) error {
 	}
 	if err := report.WriteHTML(f); err != nil {
 		f.Close() //nolint:errcheck,gosec // the first error counts
-		return fmt.Errorf("write %s: %w", path, err)
+		return err
 	}
 	return f.Close()
 }
@@ -190,6 +192,9 @@ func logInput(c console, path string) (log simulate.Input, again bool, err error
 	info, err := os.Stat(path)
 	if err != nil {
 		return log, false, err
+	}
+	if info.IsDir() {
+		return log, false, fmt.Errorf("%s is a directory: name the logs in it", path)
 	}
 	open := func() (io.ReadCloser, error) {
 		return os.Open(path) //nolint:gosec // reading what the operator names is the point
