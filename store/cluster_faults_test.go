@@ -125,6 +125,7 @@ func TestClusterSlotsMove(t *testing.T) {
 
 // A primary that stops or dies takes its own slots alone, until it goes on or its replica takes over.
 func TestClusterPrimaryGone(t *testing.T) {
+	t.Parallel()
 	all := storetest.StartCluster(t, 3, true, 2*time.Second)
 	o := &told{}
 	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Timeout: 100 * time.Millisecond})

@@ -33,6 +33,7 @@ func (l *ledger) counts(tb testing.TB, late int) {
 // Packets that are lost and sent again: what comes in time is decided by the store, and what comes too
 // late counts once, whatever has become of its caller.
 func TestPacketsLost(t *testing.T) {
+	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
 	o := &told{}

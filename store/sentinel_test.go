@@ -10,6 +10,7 @@ import (
 // When a primary is replaced, whether it was killed or failover was asked for, the store is at the
 // new one by itself, and its old counters hold.
 func TestSentinel(t *testing.T) {
+	t.Parallel() // it waits for Sentinels most of the time
 	for name, replace := range map[string]func(t *testing.T, primary *storetest.Server, sentinels []*storetest.Server){
 		"killed": func(_ *testing.T, primary *storetest.Server, _ []*storetest.Server) { primary.Kill() },
 		"asked": func(t *testing.T, _ *storetest.Server, sentinels []*storetest.Server) {
@@ -21,6 +22,7 @@ func TestSentinel(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			primary := storetest.Start(t)
 			replica := storetest.StartReplica(t, primary)
 			sentinels := storetest.StartSentinels(t, primary, 1, 3)
