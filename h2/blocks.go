@@ -131,8 +131,8 @@ func (c *Conn) receiveFragment(p []byte, end bool) error {
 			break
 		}
 		b.head.add(&f)
-		if keep := c.server.known.keeps[b.head.kinds[namePath]]; keep != nil {
-			b.head.keep(&f, keep, c.server.options.Limits.MaxHeaderBytes)
+		if path := b.head.kinds[namePath]; c.server.known.keeps[path] != nil {
+			b.head.keep(&f, c.server.known, path, c.server.options.Limits.MaxHeaderBytes)
 		}
 		if n > len(p) {
 			b.skip = n - len(p)

@@ -33,6 +33,9 @@ type Method struct {
 	// Keep reports whether a call keeps a header that counts so many bytes in the list of headers.
 	// Nil keeps none. The name is valid until Keep returns.
 	Keep func(name []byte, size int) bool
+	// MostKept is how many bytes a call may keep of what Keep wants, in the order in which they come.
+	// 0 is all that a call may have.
+	MostKept int
 }
 
 // Server makes connections. Its methods may be called concurrently.

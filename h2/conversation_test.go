@@ -65,6 +65,17 @@ func (c *client) talk(stream uint32, more ...string) {
 	c.headers(stream, false, request(talkPath, more...)...)
 }
 
+// TestCallsKeepSoMuch has a call with more headers than it may keep: of those that do not fit, none is
+// kept, and of others all.
+func TestCallsKeepSoMuch(t *testing.T) {
+	c := begun(t, func(o *Options) { o.Methods[2].MostKept = 230 })
+	c.talk(1, "x-a", strings.Repeat("a", 60), "x-b", strings.Repeat("b", 60), "x-c", strings.Repeat("c", 60), "y", "2", "x-d", "")
+	c.want()
+	if got := c.handler.calls[0].Fields; len(got) != 3 || got[0].Name != "x-a" || got[1].Name != "x-b" || got[2].Name != "x-d" {
+		t.Errorf("the call keeps %v, want x-a, x-b and x-d", got)
+	}
+}
+
 func TestConversation(t *testing.T) {
 	c := begun(t)
 	c.talk(1, "x-a", "1", "grpc-timeout", "3S", "x-b", strings.Repeat("b", 80), "y", "2", "x-c", "3", "grpc-encoding", "gzip")

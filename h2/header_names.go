@@ -1,6 +1,10 @@
 package h2
 
-import "bytes"
+import (
+	"bytes"
+	"cmp"
+	"math"
+)
 
 // headerName is a header that a request's meaning depends on. It is worked out once for each entry
 // of a header table, so that an indexed field costs a look-up.
@@ -55,6 +59,7 @@ const (
 type knownHeaders struct {
 	paths  map[string]byte
 	keeps  [256]func(name []byte, size int) bool // by the meaning of a path
+	most   [256]int                              // likewise; see Method.MostKept
 	static [len(staticTable)]field
 }
 
@@ -62,7 +67,7 @@ func newKnownHeaders(methods []Method) *knownHeaders {
 	k := &knownHeaders{paths: make(map[string]byte, len(methods))}
 	for i, m := range methods {
 		k.paths[m.Path] = byte(i + 1)
-		k.keeps[i+1] = m.Keep
+		k.keeps[i+1], k.most[i+1] = m.Keep, cmp.Or(m.MostKept, math.MaxInt)
 	}
 	for i, e := range staticTable {
 		f := field{name: []byte(e.name), value: []byte(e.value)}

@@ -24,6 +24,7 @@ type head struct {
 // kept are the headers of a call that its method wants.
 type kept struct {
 	fields []Field
+	size   int // as they count in the list of headers
 	bytes  int // of memory
 }
 
@@ -112,18 +113,22 @@ func (h *head) read(f *field) {
 //
 // A call with more headers than it may have keeps none, since it is not answered: a byte of a block
 // may stand for a field as large as the table.
-func (h *head) keep(f *field, wanted func(name []byte, size int) bool, most int) {
+func (h *head) keep(f *field, known *knownHeaders, path byte, most int) {
 	switch {
 	case h.size > most:
 		h.kept = nil
 		return
-	case f.tooLong, f.size == 0, h.malformed != "", !h.regular, !wanted(f.name, f.size):
+	case f.tooLong, f.size == 0, h.malformed != "", !h.regular, !known.keeps[path](f.name, f.size):
 		return
 	}
 	if h.kept == nil {
 		h.kept = new(kept)
 	}
 	k := h.kept
+	if k.size += f.size; k.size > known.most[path] {
+		k.size -= f.size // a later one may be smaller
+		return
+	}
 	k.bytes -= cap(k.fields) * fieldBytes
 	k.fields = append(k.fields, Field{string(f.name), string(f.value)})
 	k.bytes += cap(k.fields)*fieldBytes + len(f.name) + len(f.value)

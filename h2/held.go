@@ -1,6 +1,10 @@
 package h2
 
-import "unsafe"
+import (
+	"cmp"
+	"math"
+	"unsafe"
+)
 
 // What a connection holds is one number, [Conn.Held], with one bound, [Server.MostHeld]. Nothing a
 // client sends makes it hold more: its windows bound requests, and calls are refused while too many
@@ -41,22 +45,21 @@ func (s *Server) MostHeld(replies int) int {
 	most := connBytes + 4*tableBytes + grown(tableBytes/entryOverhead)*entryBytes + mostScratch
 	most += grown(mostSame) + 2*grown(mostOfText)
 	most += grown(2*text + maxFrameBytes) // a header that is not whole
-	if s.keeps() {
-		most += (l.MaxStreams + 1) * 2 * l.MaxHeaderBytes
-	}
+	most += (l.MaxStreams + 1) * 2 * s.mostKept()
 	most += l.MaxStreams*(streamBytes+placeBytes) + 2*grown(l.MaxStreams)*wordBytes
 	most += grown(2*defaultWindow+maxFrameBytes) + l.MaxStreams*grown(2*firstWindow+mostPadding) + turnsAtOnce*grown(prefixBytes+l.MaxMessageBytes+firstWindow)
 	return most + mostWaiting + grown(replies)
 }
 
-// keeps reports whether there is a method that keeps headers.
-func (s *Server) keeps() bool {
+// mostKept is how many bytes of headers a call may keep, as they count in the list of headers: 32 for
+// each, of which a slice that has grown may take twice as many.
+func (s *Server) mostKept() (most int) {
 	for _, m := range s.options.Methods {
 		if m.Keep != nil {
-			return true
+			most = max(most, min(cmp.Or(m.MostKept, math.MaxInt), s.options.Limits.MaxHeaderBytes))
 		}
 	}
-	return false
+	return most
 }
 
 // grown is the most that a slice takes that has grown to n elements by append.

@@ -21,6 +21,10 @@ const decodedHeaders = 2
 // tracestate and 8192 of baggage.
 const maxTraceHeader = 16 << 10
 
+// mostTraceHeaders is how much the own transport keeps of a call's headers of traces. Each of a thousand
+// open calls may have some of each, again and again.
+const mostTraceHeaders = 2 * maxTraceHeader
+
 // headerBound is the bound on a call's headers.
 type headerBound struct {
 	max      int

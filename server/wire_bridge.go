@@ -35,8 +35,9 @@ type bridgedMethod struct {
 	server any
 	unary  grpc.MethodHandler
 	stream *grpc.StreamDesc
-	// keep says which headers its calls keep; see [h2.Method].
-	keep func(name []byte, size int) bool
+	// keep says which headers its calls keep, and mostKept how many bytes of them; see [h2.Method].
+	keep     func(name []byte, size int) bool
+	mostKept int
 }
 
 // methodShouldRateLimit is the number of the method that is registered first.
@@ -50,10 +51,10 @@ func newBridge(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerIn
 // services reads: a client could have each of many calls keep 128 KiB of it.
 func (b *bridge) RegisterService(d *grpc.ServiceDesc, server any) {
 	if d == &serviceDesc {
-		b.register(d, server, b.traces)
+		b.register(d, server, b.traces, mostTraceHeaders)
 		return
 	}
-	b.register(d, server, nil)
+	b.register(d, server, nil, 0)
 }
 
 // withMetadata registers services whose calls have metadata.
@@ -61,17 +62,17 @@ type withMetadata struct{ *bridge }
 
 // RegisterService implements [grpc.ServiceRegistrar].
 func (b withMetadata) RegisterService(d *grpc.ServiceDesc, server any) {
-	b.register(d, server, func([]byte, int) bool { return true })
+	b.register(d, server, func([]byte, int) bool { return true }, 0)
 }
 
-func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int) bool) {
+func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int) bool, mostKept int) {
 	b.services[d.ServiceName] = d
 	for _, m := range d.Methods {
-		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + m.MethodName, server, m.Handler, nil, keep})
+		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + m.MethodName, server, m.Handler, nil, keep, mostKept})
 	}
 	for i := range d.Streams {
 		s := &d.Streams[i]
-		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + s.StreamName, server, nil, s, keep})
+		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + s.StreamName, server, nil, s, keep, mostKept})
 	}
 }
 
@@ -79,7 +80,9 @@ func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int
 func (b *bridge) h2Methods() []h2.Method {
 	methods := make([]h2.Method, 0, len(b.methods))
 	for _, m := range b.methods {
-		methods = append(methods, h2.Method{Path: m.path, Streams: m.stream != nil && m.stream.ClientStreams, Keep: m.keep})
+		methods = append(methods, h2.Method{
+			Path: m.path, Streams: m.stream != nil && m.stream.ClientStreams, Keep: m.keep, MostKept: m.mostKept,
+		})
 	}
 	return methods
 }

@@ -36,7 +36,7 @@ func heldServer(keeps bool) *h2.Server {
 	}
 	return h2.NewServer(h2.Options{
 		Limits:  heldLimits,
-		Methods: []h2.Method{{Path: decides, Keep: all}, {Path: reflects, Streams: true, Keep: all}},
+		Methods: []h2.Method{{Path: decides, Keep: all, MostKept: 32 << 10}, {Path: reflects, Streams: true, Keep: all, MostKept: 32 << 10}},
 	})
 }
 
@@ -99,6 +99,9 @@ func TestAttacksHoldNoMore(t *testing.T) {
 	bound := heldServer(false).MostHeld(mostOfReplies)
 	if beside := heldServer(false).MostHeld(0); beside > 40<<20 {
 		t.Errorf("a connection may hold %d bytes beside its replies; docs/threats.md says 40 MiB", beside)
+	}
+	if more := heldServer(true).MostHeld(0) - heldServer(false).MostHeld(0); more > 1025*64<<10 {
+		t.Errorf("headers may take %d bytes more; docs/threats.md says 64 KiB a call", more)
 	}
 	for _, attack := range hostile.All(hostile.Target{Domain: "d", Key: "k", Value: "v"}) {
 		t.Run(attack.Name, func(t *testing.T) {
@@ -200,6 +203,11 @@ var hoards = map[string]func(c *hoard){
 		large := strings.Repeat("x", 4000)
 		for id := uint32(1); id < 2*1024; id += 2 {
 			c.begin(id, decides, slices.Repeat([]string{"x", large}, 31)...)
+		}
+	},
+	"headers that are kept, of no bytes": func(c *hoard) {
+		for id := uint32(1); id < 2*1024; id += 2 {
+			c.begin(id, decides, slices.Repeat([]string{"x", ""}, 3000)...)
 		}
 	},
 	"headers by reference that are too many to keep": func(c *hoard) {
