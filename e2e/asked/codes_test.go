@@ -41,7 +41,11 @@ func TestCodes(t *testing.T) {
 				section[archive.Files[i].Name] = &archive.Files[i]
 			}
 			bootstrap := section["envoy.yaml"].Data
-			config, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.yaml", Content: bootstrap}})
+			files := []envoyconfig.File{{Name: "envoy.yaml", Content: bootstrap}}
+			if dump := section["dump.json"]; dump != nil {
+				files = append(files, envoyconfig.File{Name: "dump.json", Content: dump.Data})
+			}
+			config, err := envoyconfig.Read(files)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,6 +79,7 @@ func TestCodes(t *testing.T) {
 	for _, code := range []envoyconfig.Code{
 		envoyconfig.Unmatched, envoyconfig.Unsent, envoyconfig.Domain, envoyconfig.NeverAsked, envoyconfig.HitsDropped,
 		envoyconfig.SameAddress, envoyconfig.QueryInKey, envoyconfig.Timeout, envoyconfig.Cluster, envoyconfig.Debt,
+		envoyconfig.Version,
 	} {
 		if !shown[code] {
 			t.Errorf("no configuration shows %s", code)
