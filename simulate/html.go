@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math/bits"
 	"strings"
 	"sync"
 	"time"
@@ -159,7 +160,7 @@ func drawHistogram(l *Limit) template.HTML {
 	const high = pictureHeight - pictureFoot - pictureHead
 	most := 1
 	for _, u := range l.Use {
-		most = max(most, digits2(u.Windows))
+		most = max(most, bits.Len64(u.Windows))
 	}
 	n := len(l.Use)
 	wide := float64(pictureWidth) / float64(n)
@@ -169,7 +170,7 @@ func drawHistogram(l *Limit) template.HTML {
 		if u.From >= 1 {
 			class = "over"
 		}
-		tall := float64(high) * float64(digits2(u.Windows)) / float64(most)
+		tall := float64(high) * float64(bits.Len64(u.Windows)) / float64(most)
 		fmt.Fprintf(&b, `<path class="%s" d="M%.1f %.1fv%.1fh%.1fv%.1fz"/>`, class, float64(i)*wide, base, -tall, wide-3, tall)
 		if u.Windows > 0 {
 			fmt.Fprintf(&b, `<text class="middle" x="%.1f" y="%.1f">%s</text>`, (float64(i)+0.5)*wide-1.5, base-tall-3, short(u.Windows))
@@ -183,15 +184,6 @@ func drawHistogram(l *Limit) template.HTML {
 
 func begin(b *strings.Builder, title string) {
 	fmt.Fprintf(b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s"><title>%[3]s</title>`, pictureWidth, pictureHeight, title)
-}
-
-// digits2 is how many binary digits a number has.
-func digits2(n uint64) int {
-	d := 0
-	for ; n > 0; n >>= 1 {
-		d++
-	}
-	return d
 }
 
 // short writes a number in few characters.

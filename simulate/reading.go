@@ -28,14 +28,24 @@ type source interface {
 type batch struct {
 	arena []byte
 	lines []waiting
+	counts
+	// rows counts all lines, to tell the place of those of the next chunk.
+	rows int
+	// waiting counts the requests that are not decided yet: with the last of them the batch
+	// can be used again.
+	waiting int
+}
+
+// counts are those of a chunk, and of all.
+type counts struct {
 	// read counts the lines, empty ones left out, and outside those of another time than
 	// is wanted.
 	read, outside int
-	// rows counts all lines, to tell the place of those of the next chunk.
-	rows int
 	// bad counts the lines that cannot be read, and worst has the first of them.
 	bad   int
 	worst []BadLine
+	// late counts the requests that came too late to be put into order.
+	late int
 	// computed counts the descriptors that are known, and unknown, by reason, the others.
 	computed int
 	unknown  map[string]int
@@ -43,16 +53,31 @@ type batch struct {
 	silent int
 	// otherDomain counts the calls that go to another domain than is looked at.
 	otherDomain int
-	// late counts the requests that came too late to be put into order.
-	late int
-	// waiting counts the requests that are not decided yet: with the last of them the batch
-	// can be used again.
-	waiting int
+}
+
+func newCounts() counts { return counts{unknown: map[string]int{}} }
+
+// add adds those of a chunk, before which row lines of the log stand.
+func (c *counts) add(of *counts, log string, row int) {
+	c.read += of.read
+	c.outside += of.outside
+	c.bad += of.bad
+	c.late += of.late
+	c.computed += of.computed
+	c.silent += of.silent
+	c.otherDomain += of.otherDomain
+	for why, n := range of.unknown {
+		c.unknown[why] += n
+	}
+	for _, bad := range of.worst[:min(len(of.worst), shownBad-len(c.worst))] {
+		bad.Log, bad.Line = log, row+bad.Line
+		c.worst = append(c.worst, bad)
+	}
 }
 
 // freeBatches is memory of batches to be used again. The arena of one that was for long
 // lines is as large as those were, and not much of all.
-var freeBatches = sync.Pool{New: func() any { return &batch{unknown: map[string]int{}} }}
+var freeBatches = sync.Pool{New: func() any { return &batch{counts: newCounts()} }}
 
 func newBatch() *batch {
 	return freeBatches.Get().(*batch) //nolint:errcheck,forcetypeassert // nothing else is there
@@ -64,7 +89,7 @@ func (b *batch) free() {
 		return
 	}
 	clear(b.unknown)
-	*b = batch{arena: b.arena[:0], lines: b.lines[:0], unknown: b.unknown}
+	*b = batch{arena: b.arena[:0], lines: b.lines[:0], counts: counts{unknown: b.unknown}}
 	freeBatches.Put(b)
 }
 

@@ -137,7 +137,7 @@ const shownKeys = 10
 
 func newReport(r *run, rd *reader) *Report {
 	out := &Report{
-		Lines: r.read, Requests: r.requests, Silent: r.silent, Outside: r.outside, Bad: r.badLines, Late: r.late,
+		Lines: r.read, Requests: r.requests, Silent: r.silent, Outside: r.outside, Bad: r.bad, Late: r.late,
 		FirstBad: r.worst, OtherDomain: r.otherDomain, Strange: r.rules.strange,
 		From: time.Unix(0, r.from).UTC(), To: time.Unix(0, r.to).UTC(),
 		Source: sourceName(rd.source), Computed: r.computed, Unknown: sortUnknown(r.unknown), Replicas: r.options.Replicas,

@@ -93,7 +93,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	run := &run{options: &o, from: math.MaxInt64, to: math.MinInt64, unknown: map[string]int{}}
+	run := &run{options: &o, from: math.MaxInt64, to: math.MinInt64, counts: newCounts()}
 	if run.rules, err = newSide(o.Rules, &o); err != nil {
 		return nil, err
 	}
@@ -155,10 +155,7 @@ type run struct {
 	// chained says that some request made several calls, one after another.
 	chained bool
 
-	read, outside, badLines, late int
-	computed, otherDomain, silent int
-	unknown                       map[string]int
-	worst                         []BadLine
+	counts
 
 	// requests counts the lines that asked something.
 	requests uint64
@@ -172,24 +169,7 @@ type run struct {
 }
 
 // batch takes in what is counted of a chunk.
-func (r *run) batch(s *stream, b *batch) {
-	r.read += b.read
-	r.outside += b.outside
-	r.badLines += b.bad
-	r.late += b.late
-	r.computed += b.computed
-	r.otherDomain += b.otherDomain
-	r.silent += b.silent
-	for why, n := range b.unknown {
-		r.unknown[why] += n
-	}
-	for _, bad := range b.worst {
-		if len(r.worst) < shownBad {
-			bad.Log, bad.Line = s.name, s.row+bad.Line
-			r.worst = append(r.worst, bad)
-		}
-	}
-}
+func (r *run) batch(s *stream, b *batch) { r.add(&b.counts, s.name, s.row) }
 
 // request decides a request.
 func (r *run) request(w waiting) {
@@ -273,8 +253,8 @@ func (r *run) finish() error {
 		return fmt.Errorf("%s: no lines", names(r.options.Logs))
 	case r.requests > 0:
 		return nil
-	case r.badLines > 0 && r.badLines == r.read:
-		return fmt.Errorf("no line can be read:\n%w", r.bad())
+	case r.bad > 0 && r.bad == r.read:
+		return fmt.Errorf("no line can be read:\n%w", r.firstBad())
 	case r.computed == 0 && len(r.unknown) > 0:
 		return fmt.Errorf("no descriptor can be computed:\n%s", strings.Join(r.reasons(), "\n"))
 	case r.outside == r.read:
@@ -284,8 +264,8 @@ func (r *run) finish() error {
 	}
 }
 
-// bad returns the first lines that cannot be read as an error.
-func (r *run) bad() error {
+// firstBad returns the first lines that cannot be read as an error.
+func (r *run) firstBad() error {
 	var all []error
 	for _, b := range r.worst {
 		all = append(all, errors.New(b.String()))
