@@ -124,7 +124,9 @@ func (c *Conn) reset(s *stream, code Code) {
 	c.end(s, s.state != streamOpen)
 }
 
-// resetFault resets a stream, which may have ended or not begun, because of what its client did.
+// resetFault resets a stream, which may have ended or not begun, because of what its client did. If that
+// was a frame that is an odd act anyway, such as a PRIORITY of a wrong length, it is two: the frame, and
+// the reset that it makes us send.
 func (c *Conn) resetFault(id uint32, code Code) {
 	c.odd.left -= 1 + oddActsPerCall // it must not gain by the call's own credit
 	if s := c.find(id); s != nil {
