@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -46,7 +45,7 @@ func readAnyFile(c console, path string) ([]byte, error) {
 	}
 	content, err := io.ReadAll(io.LimitReader(in, mostEnvoyBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		return nil, err // which names the file
 	}
 	if len(content) > mostEnvoyBytes {
 		return nil, errors.New(path + " is larger than 1 GiB")
