@@ -14,7 +14,7 @@ import (
 //
 // Five times what ten thousand connections take, or a hostile one, would be gigabytes.
 // So the heap grows by heapRoom at most, or by half where that is more. It is what a heap of 4 MiB
-// has anyway: fifty hostile connections, which hold 15 MiB, then cost no more than 32.
+// has anyway: fifty hostile connections, which hold 15 MiB, then cost some 32.
 const (
 	mostGCPercent  = 400
 	leastGCPercent = 50
