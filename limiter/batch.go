@@ -112,6 +112,7 @@ type Batch struct {
 
 	// What Decide needs beside the above, kept so that it need not be allocated.
 	members []member // one group, or all charges, ordered by counter
+	turns   []turn   // what they are ordered by
 	view    view     // the counter that is being charged
 	spare   Decision // of peeks, and of what is not certain yet
 	marks   []int64  // the number of the state in which a charge left its counter

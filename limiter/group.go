@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 )
 
@@ -10,30 +11,41 @@ import (
 // room when it was tried.
 const maxReserveTries = 4
 
-// A member is one charge of a batch, to be put in the order of counters.
+// A member is one charge of a batch, in the order of counters.
 type member struct {
-	waits   bool   // the charge may have to wait
-	tag, lo uint64 // the counter
-	index   int    // into Batch.Charges
+	turn
 
 	seen          view  // of the first member on each counter: what was seen of it
 	before, after state // what the charge would find there, and leave
 }
 
-func byCounter(a, b member) int {
-	switch {
-	case a.waits != b.waits:
-		if a.waits {
-			return 1
-		}
-		return -1
-	case a.tag != b.tag:
-		return cmp.Compare(a.tag, b.tag)
-	case a.lo != b.lo:
-		return cmp.Compare(a.lo, b.lo)
-	default:
-		return cmp.Compare(a.index, b.index)
+// A turn is the place of a charge in the order of counters.
+type turn struct {
+	// counter is the tag with the high bit for what may have to wait, and lo the rest of the ID.
+	counter, lo uint64
+	index       int // into Batch.Charges
+}
+
+// turnOf returns the turn of charge i. The lowest bit of its tag is 0.
+func (b *Batch) turnOf(i int) turn {
+	c := &b.Charges[i]
+	t := turn{c.tag() >> 1, c.ID.Lo, i}
+	if c.Policy.holds() {
+		t.counter |= 1 << 63
 	}
+	return t
+}
+
+// before returns 1 if the counter of t comes before that of u, else 0, without a branch:
+// nothing foretells which of two hashes is less.
+func (t turn) before(u turn) uint64 {
+	_, borrow := bits.Sub64(t.lo, u.lo, 0)
+	_, borrow = bits.Sub64(t.counter, u.counter, borrow)
+	return borrow
+}
+
+func (t turn) compare(u turn) int {
+	return cmp.Or(int(u.before(t))-int(t.before(u)), t.index-u.index) //nolint:gosec // 0 or 1
 }
 
 // sortMembers fills b.members with the charges lo to hi, those of one counter
@@ -43,25 +55,27 @@ func byCounter(a, b member) int {
 // that come to wait behind a charge are promised their times, so it cannot be
 // given back.
 func (b *Batch) sortMembers(lo, hi int) {
-	b.members = slices.Grow(b.members[:0], hi-lo)[:hi-lo]
-	for i := lo; i < hi; i++ {
-		c, m := &b.Charges[i], &b.members[i-lo]
-		m.waits = c.Policy.holds()
-		m.tag, m.lo, m.index = c.tag(), c.ID.Lo, i
-	}
-	if len(b.members) == 2 {
-		if byCounter(b.members[0], b.members[1]) > 0 {
-			b.members[0], b.members[1] = b.members[1], b.members[0]
+	n := hi - lo
+	b.turns, b.members = slices.Grow(b.turns[:0], n)[:n], slices.Grow(b.members[:0], n)[:n]
+	if n == 2 {
+		first, second := b.turnOf(lo), b.turnOf(lo+1)
+		swap := second.before(first)
+		b.turns[swap], b.turns[1-swap] = first, second
+	} else {
+		for i := range b.turns {
+			b.turns[i] = b.turnOf(lo + i)
 		}
-		return
+		slices.SortFunc(b.turns, turn.compare)
 	}
-	slices.SortFunc(b.members, byCounter)
+	for i, t := range b.turns {
+		b.members[i].turn = t
+	}
 }
 
 // runEnd returns the end of the members on the same counter as the one at i.
 func (b *Batch) runEnd(i int) int {
 	j := i + 1
-	for j < len(b.members) && b.members[j].tag == b.members[i].tag && b.members[j].lo == b.members[i].lo {
+	for j < len(b.members) && b.members[j].counter == b.members[i].counter && b.members[j].lo == b.members[i].lo {
 		j++
 	}
 	return j
