@@ -17,10 +17,22 @@ type textFormat struct {
 	// literals has one more element than ops: they stand around them.
 	literals [][]byte
 	ops      []operator
-	// again says of each literal but the last that a value after it could have it again.
-	again []bool
+	// again is parallel to ops: how the literal before a value can come again in it.
+	again []again
 	// slots is where a value goes; -1 for nowhere.
 	slots []int
+}
+
+// again says where a literal can come again before the next one.
+type again struct {
+	// heads are what a value begins with if the literal comes again before its own end, as
+	// `" "` does in `" " "`.
+	heads [][]byte
+	// inside says that the value can hold it. One that lacks the next literal holds none
+	// that has that in it.
+	inside bool
+	// possible says that isOnly is to be asked.
+	possible bool
 }
 
 // newTextFormat reads a format string.
@@ -59,9 +71,17 @@ func newTextFormat(format string) (*textFormat, error) {
 	}
 	f.literals = append(f.literals, literal)
 	for i := range f.ops {
-		// A value that has the next literal not, has none that holds it.
-		here, next := f.literals[i], f.literals[i+1]
-		f.again = append(f.again, i > 0 && (len(here) > 1 || i == len(f.ops)-1 || !bytes.Contains(here, next)))
+		var a again
+		if here := f.literals[i]; i > 0 {
+			a.inside = i == len(f.ops)-1 || !bytes.Contains(here, f.literals[i+1])
+			for n := 1; n < len(here); n++ {
+				if bytes.HasSuffix(here, here[:len(here)-n]) {
+					a.heads = append(a.heads, here[len(here)-n:])
+				}
+			}
+		}
+		a.possible = a.inside || len(a.heads) > 0 || f.ops[i].class == digits
+		f.again = append(f.again, a)
 	}
 	return f, nil
 }
@@ -127,15 +147,14 @@ var (
 // read reads a line.
 func (f *textFormat) read(line []byte, v *values) error {
 	starts, ends := v.edges(len(f.ops))
-	if at, ok := f.leftmost(line, starts, ends); !ok {
+	at, only := f.leftmost(line, starts, ends)
+	if at >= 0 {
 		return &lineError{at, errNotTheFormat}
 	}
-	certain := f.isOnly(line, starts, ends)
-	if !certain {
+	if !only {
 		if err := f.others(line, v); err != nil {
 			return err
 		}
-		starts, ends = v.starts, v.ends
 	}
 	for i, slot := range f.slots {
 		if slot < 0 {
@@ -156,59 +175,62 @@ func (f *textFormat) read(line []byte, v *values) error {
 // isNone reports whether Envoy wrote that there is no value.
 func isNone(value []byte) bool { return len(value) == 0 || len(value) == 1 && value[0] == '-' }
 
-// leftmost finds each literal as far left as it can be. It returns the column of what does
-// not fit.
-func (f *textFormat) leftmost(line []byte, starts, ends []int) (at int, ok bool) {
+// leftmost finds each literal as far left as it can be, and reports whether that is the
+// only reading. From the right: if the literals after i have one place, i has another only
+// to the right of its own, in the value that follows it. Bad is the column of what does not
+// fit, -1 if all does.
+func (f *textFormat) leftmost(line []byte, starts, ends []int) (bad int, only bool) {
 	first, last := f.literals[0], f.literals[len(f.literals)-1]
 	if !bytes.HasPrefix(line, first) {
 		return 0, false
 	}
-	at = len(first)
+	at := len(first)
 	n := len(f.ops)
+	only = true
 	for i := range n - 1 {
-		starts[i] = at
-		next := f.literals[i+1]
-		from := at
+		from, next := at, f.literals[i+1]
 		if f.ops[i].class == object {
 			from = at + objectLength(line[at:])
 		}
-		var j int
-		if len(next) == 1 {
-			j = bytes.IndexByte(line[from:], next[0])
-		} else {
+		j := bytes.IndexByte(line[from:], next[0])
+		if len(next) > 1 && j >= 0 && !bytes.HasPrefix(line[from+j:], next) {
 			j = bytes.Index(line[from:], next)
 		}
 		if j < 0 {
 			return at, false
 		}
-		ends[i] = from + j
-		at = from + j + len(next)
+		end := from + j
+		starts[i], ends[i] = at, end
+		if f.again[i].possible {
+			only = only && f.isOnly(i, line[at:end])
+		}
+		at = end + len(next)
 	}
-	starts[n-1], ends[n-1] = at, len(line)-len(last)
-	if ends[n-1] < at || !bytes.HasSuffix(line, last) {
+	end := len(line) - len(last)
+	if end < at || !bytes.HasSuffix(line, last) {
 		return len(line), false
 	}
-	return 0, true
+	starts[n-1], ends[n-1] = at, end
+	return -1, only && f.isOnly(n-1, line[at:end])
 }
 
-// isOnly reports whether leftmost found the only reading. From the right: if the literals
-// after i have one place, i has another only to the right of its own, in the value that
-// follows it.
-func (f *textFormat) isOnly(line []byte, starts, ends []int) bool {
-	for i, again := range f.again {
-		if f.ops[i].class == digits && f.slots[i] >= 0 && !isNumber(line[starts[i]:ends[i]]) {
-			return false
+// isOnly reports whether value i does not have the literal before it again.
+func (f *textFormat) isOnly(i int, value []byte) bool {
+	switch a := &f.again[i]; {
+	case f.ops[i].class == digits && f.slots[i] >= 0 && !isNumber(value):
+		return false
+	case f.ops[i].class == object && len(value) > 1:
+		return true
+	case a.inside && bytes.Contains(value, f.literals[i]):
+		return false
+	default:
+		for _, head := range a.heads {
+			if bytes.HasPrefix(value, head) {
+				return false
+			}
 		}
-		if !again || f.ops[i].class == object && ends[i]-starts[i] > 1 {
-			continue
-		}
-		literal := f.literals[i]
-		from := starts[i] - len(literal) + 1
-		if ends[i]-from >= len(literal) && bytes.Contains(line[from:ends[i]], literal) {
-			return false
-		}
+		return true
 	}
-	return true
 }
 
 func isNumber(b []byte) bool {
