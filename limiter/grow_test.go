@@ -116,6 +116,15 @@ func TestConcurrentMoves(t *testing.T) {
 	}
 }
 
+// A few counters in a large table touch all that its size class begins with.
+func TestLargeTableBeginsSmall(t *testing.T) {
+	tab := newTable(t, 1<<30)
+	decide(tab, 0, take(counterID(1), perMinute(1)))
+	if used := tab.Stats().Used; used != 4<<20 {
+		t.Errorf("one counter takes %d bytes, want 4 MiB", used)
+	}
+}
+
 // Whatever limits share the memory, and in whatever order their counters come, four fifths
 // of it hold live counters before the first is evicted.
 func TestMemoryIsUsedBeforeEvictions(t *testing.T) {

@@ -134,7 +134,7 @@ func (p *Partition) class(policy *Policy) *sizeClass {
 	if p == &t.common {
 		// The more blocks there are at least, the more bits tell counters apart.
 		each := int64(slotBytes(sizes[c])) * ways
-		start = 1 << (bits.Len64(uint64(max(2, min(t.bytes/startShare, t.spare.Load()/2)/each))) - 1)
+		start = 1 << (bits.Len64(uint64(max(2, min(t.bytes/startShare, mostStart, t.spare.Load()/2)/each))) - 1)
 	}
 	return p.makeLocked(c, start)
 }
@@ -152,8 +152,13 @@ func (p *Partition) makeLocked(c int, start uint64) *sizeClass {
 	return s
 }
 
-// startShare is the part of the table that a size class has at least: one in so many.
-const startShare = 128
+const (
+	// startShare is the part of the table that a size class has at least: one in so many.
+	startShare = 128
+	// mostStart bounds it, in bytes. A few counters touch all of it, and the system takes
+	// 0.5 to 2 ns to clear a byte.
+	mostStart = 4 << 20
+)
 
 // most returns how many blocks a size class of p may have.
 func (p *Partition) most() uint64 {

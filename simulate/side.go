@@ -20,8 +20,7 @@ type side struct {
 	denied, strange uint64
 }
 
-// defaultMemory bounds the counters of all replicas. Memory is taken as it is used, but for
-// a hundred-and-twenty-eighth.
+// defaultMemory bounds the counters of all replicas. Memory is taken as it is used.
 const defaultMemory = 4 << 30
 
 func newSide(set *descriptors.Set, o *Options) (*side, error) {
