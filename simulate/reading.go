@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"sync"
 )
 
@@ -135,6 +136,8 @@ type reading struct {
 	batch  *batch
 	line   []byte
 	row    int
+	// arena is how long that of the last batch became.
+	arena int
 	// blamed counts the descriptors that are unknown.
 	blamed int
 }
@@ -151,7 +154,7 @@ var (
 func (r *reading) chunk(c chunk) *batch {
 	b := newBatch()
 	r.batch = b
-	r.writer = writer{arena: b.arena}
+	r.writer = writer{arena: slices.Grow(b.arena, r.arena)}
 	if c.tooLong {
 		b.rows, b.read = 1, 1
 		r.row, r.line = 1, nil
@@ -178,6 +181,7 @@ func (r *reading) chunk(c chunk) *batch {
 		r.one(line)
 	}
 	b.arena, b.waiting = r.writer.arena, len(b.lines)
+	r.arena = min(len(b.arena), mostArena)
 	return b
 }
 

@@ -87,11 +87,13 @@ func (r *reorder) release() {
 	r.slots[i] = slot[:0]
 }
 
-// finish sends all on.
-func (r *reorder) finish() {
-	for ; r.first <= r.newest && r.begun; r.first++ {
+// finish sends on the oldest slot that has requests. It reports whether there was one.
+func (r *reorder) finish() bool {
+	for r.begun && r.first <= r.newest && r.next == len(r.ready) {
 		r.release()
+		r.first++
 	}
+	return r.next < len(r.ready)
 }
 
 // take returns the next request in order; ok is false if none is ready.

@@ -37,7 +37,10 @@ func (s *stream) advance(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 		if s.ended {
-			return false, nil
+			if !s.reorder.finish() {
+				return false, nil
+			}
+			continue
 		}
 		j, ok := <-s.jobs
 		if !ok {
@@ -48,7 +51,6 @@ func (s *stream) advance(ctx context.Context) (bool, error) {
 				return false, fmt.Errorf("%s: %w", s.name, s.err)
 			}
 			s.ended = true
-			s.reorder.finish()
 			continue
 		}
 		select {
