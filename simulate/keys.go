@@ -20,7 +20,7 @@ type key struct {
 // keys are all counters, in the order in which they were first seen. They never move, so
 // that growing copies only the index.
 type keys struct {
-	blocks [][]key
+	blocks []*[keysInBlock]key
 	n      int
 	// index has, by the hash, the number of a key, from 1, in its low half, and a part of
 	// the hash in its high half, so that it need not be looked at to know that it is another.
@@ -56,7 +56,7 @@ func (k *keys) of(id identity.ID) (found *key, isNew bool) {
 		return found, false
 	}
 	if k.n%keysInBlock == 0 {
-		k.blocks = append(k.blocks, make([]key, keysInBlock))
+		k.blocks = append(k.blocks, new([keysInBlock]key))
 	}
 	k.index[place] = id.Lo&^(1<<32-1) | uint64(k.n+1) //nolint:gosec // not negative
 	found = k.at(k.n)

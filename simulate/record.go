@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 )
@@ -174,14 +175,12 @@ func (r *record) next(req *descriptors.Request) {
 func readDescriptor(d *descriptors.Descriptor, b []byte) []byte {
 	flags := b[0]
 	b = b[1:]
-	*d = descriptors.Descriptor{
-		Entries: d.Entries[:0],
-		HasHits: flags&hasHits != 0, Refund: flags&isRefund != 0, HasOverride: flags&hasOverride != 0,
-	}
-	var n int
+	d.HasHits, d.Refund, d.HasOverride = flags&hasHits != 0, flags&isRefund != 0, flags&hasOverride != 0
+	d.Hits = 0
 	if d.HasHits {
-		d.Hits, n = binary.Uvarint(b)
+		hits, n := binary.Uvarint(b)
 		b = b[n:]
+		d.Hits = hits
 	}
 	if d.HasOverride {
 		limit, n := binary.Uvarint(b)
@@ -194,11 +193,11 @@ func readDescriptor(d *descriptors.Descriptor, b []byte) []byte {
 	}
 	entries := int(b[0])
 	b = b[1:]
-	for range entries {
-		var e descriptors.Entry
+	d.Entries = slices.Grow(d.Entries[:0], entries)[:entries]
+	for i := range d.Entries {
+		e := &d.Entries[i]
 		e.Key, b = cutText(b)
 		e.Value, b = cutText(b)
-		d.Entries = append(d.Entries, e)
 	}
 	return b
 }
