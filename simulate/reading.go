@@ -131,18 +131,23 @@ type reader struct {
 type reading struct {
 	*reader
 
-	values *values
-	writer writer
-	batch  *batch
-	line   []byte
-	row    int
+	// several is the format, if it has several requests in a line.
+	several severalFormat
+	values  *values
+	writer  writer
+	batch   *batch
+	line    []byte
+	row     int
 	// arena is how long that of the last batch became.
 	arena int
 	// blamed counts the descriptors that are unknown.
 	blamed int
 }
 
-func newReading(r *reader) *reading { return &reading{reader: r, values: newValues(r.layout)} }
+func newReading(r *reader) *reading {
+	several, _ := r.format.(severalFormat)
+	return &reading{reader: r, several: several, values: newValues(r.layout)}
+}
 
 var (
 	errNoTimeField = errors.New("has no time")
@@ -193,10 +198,10 @@ func (r *reading) one(line []byte) {
 		return
 	}
 	r.values.clear()
-	if many, ok := r.format.(severalFormat); ok {
+	if r.several != nil {
 		r.batch.read-- // its requests count
 		var inner error
-		err := many.readAll(line, r.values, func() error {
+		err := r.several.readAll(line, r.values, func() error {
 			r.batch.read++
 			inner = r.request()
 			return inner
@@ -213,10 +218,9 @@ func (r *reading) one(line []byte) {
 	if err == nil {
 		err = r.request()
 	}
-	switch {
-	case errors.Is(err, errHeader):
+	if errors.Is(err, errHeader) {
 		r.batch.read--
-	case err != nil:
+	} else if err != nil {
 		r.bad(err)
 	}
 }

@@ -37,6 +37,10 @@ type limitTally struct {
 	demand   demand
 	bins     []bin
 
+	// window is the number of the one that second lies in.
+	second int64
+	window uint32
+
 	// minuteHits and minuteOver are of the current minute; worst is the one with the
 	// greatest share over limit.
 	minuteHits, minuteOver uint64
@@ -103,17 +107,19 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 			t.begin(l, plan.Limits[i], index)
 		}
 		k, isNew := t.keys.of(ofReplica(c.ID, replica))
-		window := uint32(t.second / int64(l.seconds)) //nolint:gosec // of times before 2262 in seconds
+		if l.second != t.second { // divisions are slow
+			l.second, l.window = t.second, uint32(t.second/int64(l.seconds)) //nolint:gosec // of times before 2262 in seconds
+		}
 		if isNew {
-			k.limit, k.window = index, window
+			k.limit, k.window = index, l.window
 			l.keys++
 			if t.show {
 				t.keys.texts = append(t.keys.texts, entriesText(req.Descriptors[match].Entries))
 				k.text = uint32(len(t.keys.texts)) //nolint:gosec // as many as keys
 			}
-		} else if window != k.window {
+		} else if l.window != k.window {
 			t.limits[k.limit].demand.add(k.demand, 1)
-			k.window, k.demand = window, 0
+			k.window, k.demand = l.window, 0
 		}
 		k.hits += c.Hits
 		k.demand += c.Hits
