@@ -7,9 +7,10 @@
 // A bootstrap, xDS resources, the answer of the admin page's /config_dump, and Istio's
 // EnvoyFilters, each of whose patches is looked at by itself. All of these are trees of
 // fields, in YAML or JSON. The package knows the fields that it needs, by their names in
-// Envoy's API or in camelCase, and the messages below typed_config by their @type. It ignores all else, so that a newer Envoy does not break it. It needs no
-// generated code of Envoy's API, which would know neither lines nor fields that are newer
-// than itself.
+// Envoy's API or in camelCase, and the messages below typed_config by their @type. Of these
+// it takes what Envoy takes, and anything else is an error. It ignores all other fields, so
+// that a newer Envoy does not break it. It needs no generated code of Envoy's API, which
+// would know neither lines nor fields that are newer than itself.
 //
 // # What is not known
 //

@@ -12,6 +12,7 @@ func (c *Config) parts(n *node) *manager {
 
 // snippet takes in what [Snippet] makes.
 func (c *Config) snippet(n *node) {
+	c.expect(n, snippetMessage)
 	m := c.parts(n)
 	filters := n.field("http_filters").elements()
 	for i := range filters {
@@ -23,6 +24,7 @@ func (c *Config) snippet(n *node) {
 
 // envoyFilter takes in an EnvoyFilter of Istio: each of its patches by itself.
 func (c *Config) envoyFilter(n *node) {
+	c.expect(n, envoyFilterMessage)
 	m := c.parts(n)
 	patches := n.at("spec", "config_patches").elements()
 	for i := range patches {
@@ -32,7 +34,9 @@ func (c *Config) envoyFilter(n *node) {
 		}
 		match := patches[i].at("match", "route_configuration", "vhost")
 		host := match.field("name").str()
-		switch patches[i].field("apply_to").str() {
+		applyTo := patches[i].field("apply_to").str()
+		c.expect(value, patchMessages[applyTo])
+		switch applyTo {
 		case "HTTP_FILTER":
 			m.filters = append(m.filters, newFilter(value))
 		case "VIRTUAL_HOST":

@@ -43,6 +43,8 @@ type Config struct {
 	// formatted says that the runtime has Envoy take some descriptor values for format
 	// strings; see [generic].
 	formatted bool
+	// wrong is what is not as Envoy's API has it; a Config that is returned has none.
+	wrong []error
 }
 
 // Read reads files, which together are one configuration. The error says all that is wrong
@@ -52,11 +54,10 @@ func Read(files []File) (*Config, error) {
 		tables: map[string]*table{}, clusters: map[string]*node{}, extensions: map[string]*node{},
 		nodeCluster: &missing, allowances: rules.Allowances{},
 	}
-	var wrong []error
 	for _, f := range files {
 		roots, err := parse(f, c.allowances)
 		if err != nil {
-			wrong = append(wrong, err)
+			c.wrong = append(c.wrong, err)
 			continue
 		}
 		found := false
@@ -65,11 +66,11 @@ func Read(files []File) (*Config, error) {
 			found = c.document(&roots[i]) || found
 		}
 		if !found {
-			wrong = append(wrong, unrecognised(f.Name, roots))
+			c.wrong = append(c.wrong, unrecognised(f.Name, roots))
 		}
 	}
-	if len(wrong) > 0 {
-		return nil, errors.Join(wrong...)
+	if len(c.wrong) > 0 {
+		return nil, errors.Join(c.wrong...)
 	}
 	for _, m := range c.managers {
 		m.resolve(c)
@@ -140,6 +141,7 @@ func (c *Config) document(n *node) bool {
 	case n.field("configs").kind == list:
 		return c.dump(n)
 	case n.field("resources").kind == list:
+		c.expect(n, responseMessage)
 		return c.resources(n.field("resources"))
 	default:
 		return c.resource(n)
@@ -158,6 +160,7 @@ func (c *Config) placeholders(n *node) {
 
 // whole takes in a bootstrap.
 func (c *Config) whole(n *node) {
+	c.expect(n, bootstrapMessage)
 	c.bootstrap(n)
 	for _, part := range []string{"listeners", "clusters"} {
 		c.resources(n.at("static_resources", part))
@@ -181,11 +184,16 @@ func (c *Config) bootstrap(n *node) {
 // dump takes in the answer of /config_dump. Static route configurations are left out: they
 // stand in the listeners too. So are the listeners and clusters of the bootstrap.
 func (c *Config) dump(n *node) bool {
+	c.expect(n, dumpMessage)
 	found := false
 	for i := range n.field("configs").elements() {
 		part := &n.field("configs").nodes[i]
 		name, ok := strings.CutPrefix(part.typeName(), "envoy.admin.v3.")
-		found = found || ok
+		if !ok {
+			continue
+		}
+		found = true
+		c.expect(part, dumped[name])
 		switch name {
 		case "BootstrapConfigDump":
 			c.bootstrap(part.field("bootstrap"))
@@ -232,13 +240,17 @@ func (c *Config) resource(n *node) bool {
 	switch {
 	case name == "envoy.config.listener.v3.Listener",
 		name == "" && (n.field("filter_chains").there() || n.field("default_filter_chain").there() || n.field("api_listener").there()):
+		c.expect(n, listenerMessage)
 		c.listener(n)
 	case name == "envoy.config.route.v3.RouteConfiguration", name == "" && n.field("virtual_hosts").there():
+		c.expect(n, tableMessage)
 		c.tables[n.field("name").str()] = newTable(n)
 	case name == "envoy.config.cluster.v3.Cluster",
 		name == "" && (n.field("load_assignment").there() || n.field("eds_cluster_config").there() || n.field("lb_policy").there()):
+		c.expect(n, clusterMessage)
 		c.clusters[n.field("name").str()] = n
 	case name == "envoy.config.core.v3.TypedExtensionConfig":
+		c.expect(n, extension)
 		c.extensions[n.field("name").str()] = n.field("typed_config")
 	case name == "envoy.config.bootstrap.v3.Bootstrap":
 		c.whole(n)
