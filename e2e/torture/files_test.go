@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 )
 
@@ -49,12 +51,12 @@ func TestFewFiles(t *testing.T) {
 	load.Run(t, time.Second)
 	load.Phase("after")
 	leave()
-	fresh := ledger.Caller(t, s.Addr("grpc"), rnd)
+	fresh := rls.NewRateLimitServiceClient(Dial(t, s.Addr("grpc")))
 	left := time.Now()
 	suite.Eventually(t, "a new client is served", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := fresh(ctx)
+		_, err := ledger.Call(ctx, fresh, Key{rules[0].name, "v0"})
 		return err == nil
 	})
 	t.Logf("a new client was served %v after the others had left; %d files at most", time.Since(left), most)
