@@ -133,3 +133,50 @@ func TestTemplates(t *testing.T) {
 		}
 	}
 }
+
+// TestLogsOfOneFormat has several logs. If one is not like the first that has lines, the error
+// names both.
+func TestLogsOfOneFormat(t *testing.T) {
+	text := strings.Repeat(`[2026-11-21T09:00:00.123Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1" "al" "id" "a.example" "10.0.0.1:80"`+"\n", 2)
+	const (
+		json = `{"start_time":"2026-11-21T09:00:00Z","user-agent":"al"}` + "\n"
+		csv  = "time,user-agent\n2026-11-21T09:00:00Z,al\n"
+		otlp = `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"1763715600000000000","attributes":[{"key":"user-agent","value":{"stringValue":"al"}}]}]}]}]}` + "\n"
+	)
+	for _, tt := range []struct {
+		name   string
+		logs   []string
+		format string
+		want   string // "" if all lines are read
+	}{
+		{"alike", []string{"", text, "\n", text}, "auto", ""},
+		{"JSON", []string{json, json}, "auto", ""},
+		{"CSV", []string{csv, csv}, "auto", ""},
+		{"CSV, cut", []string{csv, "2026-11-21T09:00:01Z,al\n"}, "auto", ""},
+		{"OTLP", []string{otlp, otlp}, "auto", ""},
+		{"prose first", []string{"\nonce upon a time\n", text}, "auto", "log0:2: the line is in no format that is known: give Envoy's format string with --format, such as '%START_TIME% %REQ(:PATH)%': \"once upon a time\""},
+		{"prose", []string{text, "\n\nonce upon a time\n"}, "auto", `log1:3: this log is not in the format of log0:1, which is text: simulate logs of different formats one by one: "once upon a time"`},
+		{"JSON after text", []string{text, json}, "auto", `log1:1: this log is not in the format of log0:1, which is text: `},
+		{"text after JSON", []string{json, text}, "auto", `log1:1: this log is not in the format of log0:1, which is JSON: `},
+		{"JSON after OTLP", []string{"", otlp, json}, "auto", `log2:1: this log is not in the format of log1:1, which is OpenTelemetry's JSON: `},
+		{"text after CSV", []string{csv, text}, "auto", `log1:1: this is not the header of log0:1, so that fields would be taken for others: simulate these logs one by one: "[2026`},
+		{"other columns", []string{csv, "user-agent,time\nal,2026-11-21T09:00:00Z\n"}, "csv", `log1:1: this is not the header of log0:1, `},
+		{"no time", []string{"", `{"a":"b"}` + "\n"}, "auto", "log1:1: no field is known as the time: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := Options{Rules: compile(t, perUser), Format: tt.format, Now: now, Templates: []*Template{newTemplate(t, "user={user-agent}")}}
+			for i, log := range tt.logs {
+				o.Logs = append(o.Logs, logOf(fmt.Sprint("log", i), log))
+			}
+			report, err := Run(t.Context(), o)
+			switch {
+			case tt.want != "":
+				if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+					t.Errorf("Run() = %v, want %q", err, tt.want)
+				}
+			case err != nil || report.Bad != 0 || report.Requests < 2:
+				t.Errorf("Run() = %+v, %v, want all lines read", report, err)
+			}
+		})
+	}
+}

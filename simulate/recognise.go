@@ -13,17 +13,9 @@ func newReader(o *Options) (*reader, error) {
 	if len(o.Logs) == 0 {
 		return nil, errors.New("no log: name a file, or - for standard input")
 	}
-	sample, err := sampleOf(o.Logs)
+	f, err := formatOf(o)
 	if err != nil {
 		return nil, err
-	}
-	f, err := newFormat(o.Format, sample)
-	if err != nil {
-		return nil, err
-	}
-	if !f.has(fieldTime) {
-		return nil, fmt.Errorf("%s: no field is known as the time: say which one is: %s; the first line has %s",
-			o.Logs[0].Name, timeHint(f), strings.Join(f.fields(), ", "))
 	}
 	r := &reader{format: f, layout: newLayout(), from: 0, to: math.MaxInt64, now: o.Now.UnixNano(), longest: mostLine, shard: o.Shard}
 	if _, several := f.(severalFormat); several {
@@ -56,46 +48,8 @@ func timeHint(f format) string {
 	return "--format 'json time=FIELD'"
 }
 
-const (
-	// sampleLines is by how many lines a log is recognised.
-	sampleLines = 100
-	sampleBytes = 4 << 20
-)
-
-// sampleOf returns the first lines of the logs that have any.
-func sampleOf(logs []Input) ([][]byte, error) {
-	var lines [][]byte
-	for _, in := range logs {
-		f, err := in.Open()
-		if err != nil {
-			return nil, err
-		}
-		enough := errors.New("enough")
-		read := 0
-		err = chunks(f, mostOTLPLine, func(c chunk) error {
-			for line := range bytes.Lines(c.bytes) {
-				if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 {
-					lines = append(lines, line)
-				}
-			}
-			if read += len(c.bytes); len(lines) >= sampleLines || read > sampleBytes {
-				return enough
-			}
-			return nil
-		})
-		f.Close() //nolint:errcheck,gosec // only read from
-		if err != nil && !errors.Is(err, enough) {
-			return nil, fmt.Errorf("%s: %w", in.Name, err)
-		}
-		if len(lines) > 0 {
-			return lines[:min(len(lines), sampleLines)], nil
-		}
-	}
-	return nil, fmt.Errorf("%s: no lines", names(logs))
-}
-
 // newFormat reads --format.
-func newFormat(name string, sample [][]byte) (format, error) {
+func newFormat(name string, of *sample) (format, error) {
 	words := strings.Fields(name)
 	if len(words) == 0 || strings.Contains(name, "%") {
 		return newTextFormat(name)
@@ -104,21 +58,26 @@ func newFormat(name string, sample [][]byte) (format, error) {
 	if err != nil {
 		return nil, err
 	}
+	var f format
 	switch words[0] {
 	case "auto":
 		if len(fields) > 0 {
 			return nil, errors.New("--format auto: takes no fields: write json or csv before them")
 		}
-		return recognise(sample)
+		f, err = recognise(of.lines)
 	case "json", "requests":
-		return newJSONFormat(fields, sample)
+		f, err = newJSONFormat(fields, of.lines)
 	case "otlp":
-		return newOTLPFormat(fields, sample)
+		f, err = newOTLPFormat(fields, of.lines)
 	case "csv":
-		return newCSVFormat(fields, sample)
+		f, err = newCSVFormat(fields, of.lines)
 	default:
 		return nil, fmt.Errorf("--format %q: want auto, json, otlp, csv, requests or a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%'", name)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", of, err)
+	}
+	return f, nil
 }
 
 func newJSONFormat(fields map[string]string, sample [][]byte) (*jsonFormat, error) {
@@ -160,7 +119,7 @@ func recognise(sample [][]byte) (format, error) {
 }
 
 func errUnrecognised(line []byte) error {
-	return fmt.Errorf("the first line is in no format that is known: give Envoy's format string with --format, such as '%%START_TIME%% %%REQ(:PATH)%%'; the line is %q", shorten(line))
+	return fmt.Errorf("the line is in no format that is known: give Envoy's format string with --format, such as '%%START_TIME%% %%REQ(:PATH)%%': %q", shorten(line))
 }
 
 // recogniseText finds the text format that most of the first lines have.
@@ -183,19 +142,30 @@ func recogniseText(sample [][]byte) (*textFormat, error) {
 }
 
 // fitting counts the lines that have a format.
-func fitting(f *textFormat, sample [][]byte) int {
+func fitting(f format, sample [][]byte) int {
 	l := newLayout()
 	if f.use(l) != nil {
 		return 0
 	}
 	v := newValues(l)
 	n := 0
+	timed := func() error {
+		if v.of[slotTime] == nil {
+			return errNoTimeField
+		}
+		_, err := l.clock(v.of[slotTime])
+		return err
+	}
 	for _, line := range sample {
 		v.clear()
-		if f.read(line, v) == nil && v.of[slotTime] != nil {
-			if _, err := l.clock(v.of[slotTime]); err == nil {
-				n++
-			}
+		var err error
+		if many, ok := f.(severalFormat); ok {
+			err = many.readAll(line, v, timed)
+		} else if err = f.read(line, v); err == nil {
+			err = timed()
+		}
+		if err == nil {
+			n++
 		}
 	}
 	return n
