@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
@@ -12,6 +13,21 @@ import (
 type envoyCmd struct {
 	Check   envoyCheckCmd   `cmd:"" help:"Check Envoy's configuration against the rules: will Envoy ask, and will a rule match?"`
 	Snippet envoySnippetCmd `cmd:"" help:"Print configuration of Envoy that asks for what the rules need."`
+}
+
+// stdinOnce returns an error if paths name standard input twice: what reads it second finds
+// nothing.
+func stdinOnce(paths ...[]string) error {
+	n := 0
+	for _, path := range slices.Concat(paths...) {
+		if path == "-" {
+			n++
+		}
+	}
+	if n > 1 {
+		return errors.New("- is named twice, but standard input can be read once: save it to a file first")
+	}
+	return nil
 }
 
 // mostEnvoyBytes bounds what is read of one file of Envoy's.

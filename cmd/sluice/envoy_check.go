@@ -32,6 +32,9 @@ type envoyResult struct {
 	Message  string           `json:"message"`
 }
 
+// Validate checks what the types do not.
+func (k *envoyCheckCmd) Validate() error { return stdinOnce(k.Envoy, k.Config) }
+
 // Run checks Envoy's configuration against the rules.
 func (k *envoyCheckCmd) Run(c console) error {
 	set, err := k.loadGood(c, k.Config)

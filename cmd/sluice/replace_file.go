@@ -8,20 +8,15 @@ import (
 	"path/filepath"
 )
 
-// replaceFile writes a file anew, for its owner alone. Whoever reads it finds the old one or the new
-// one, whole, though the process or the machine die at any time. Only one process at a time
-// may replace a file.
-func replaceFile(path string, write func(io.Writer) error) (err error) {
-	beside := path + ".new"
-	// One that dies leaves it behind. What else has the name, such as a link, is not to be
-	// written to.
-	if err := os.Remove(beside); err != nil && !errors.Is(err, os.ErrNotExist) { //nolint:gosec // the operator names it
-		return fmt.Errorf("make room for a new file: %w", err)
-	}
-	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator names it
+// replaceFile writes a file anew, with a mode from which the umask takes. Whoever reads it
+// finds the old one or the new one, whole, though the process or the machine die at any
+// time. Only one process at a time may replace a file.
+func replaceFile(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
+	f, err := openBeside(path, mode)
 	if err != nil {
-		return fmt.Errorf("make a new file: %w", err)
+		return err
 	}
+	beside := f.Name()
 	defer func() {
 		if err != nil {
 			_ = f.Close()
@@ -45,6 +40,21 @@ func replaceFile(path string, write func(io.Writer) error) (err error) {
 		return fmt.Errorf("sync its directory: %w", err)
 	}
 	return nil
+}
+
+// openBeside opens a new file from which one at path can be made.
+func openBeside(path string, mode os.FileMode) (*os.File, error) {
+	beside := path + ".new"
+	// One that dies leaves it behind. What else has the name, such as a link, is not to be
+	// written to.
+	if err := os.Remove(beside); err != nil && !errors.Is(err, os.ErrNotExist) { //nolint:gosec // the operator names it
+		return nil, fmt.Errorf("make room for a new file: %w", err)
+	}
+	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) //nolint:gosec // the operator names it
+	if err != nil {
+		return nil, fmt.Errorf("make a new file: %w", err)
+	}
+	return f, nil
 }
 
 // syncDirectory makes a renaming in the directory last.

@@ -5,8 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
+	"slices"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -43,6 +42,9 @@ type simulateCmd struct {
 
 // Validate checks what the types do not.
 func (k *simulateCmd) Validate() (err error) {
+	if err := stdinOnce(k.Logs, k.Config, k.Against, k.Envoy); err != nil {
+		return err
+	}
 	o := &k.options
 	for flag, at := range map[string]struct {
 		text string
@@ -100,6 +102,22 @@ func parseMoment(text string) (time.Time, error) {
 
 // Run simulates.
 func (k *simulateCmd) Run(ctx context.Context, c console) error {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	m := newMeter(c.err, k.Logs, time.Now())
+	defer m.end()
+	ended := make(chan error, 1)
+	go func() { ended <- k.simulate(ctx, c, m) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		// What runs may be waiting for a terminal or a pipe, and ends with the process.
+		return ctx.Err()
+	}
+}
+
+func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 	o := k.options
 	var err error
 	// Both sets hash keys alike, and no two runs do: a hash in a report tells nothing.
@@ -122,21 +140,20 @@ func (k *simulateCmd) Run(ctx context.Context, c console) error {
 	o.Domain, o.Listener, o.Format, o.ShowValues = k.Domain, k.Listener, k.Format, k.ShowValues
 	o.Reorder, o.Timeout, o.Replicas, o.Now = k.Reorder, k.Timeout, k.Replicas, time.Now()
 	o.Memory = k.CounterMemory
-	for _, path := range k.Logs {
-		log, again, err := logInput(c, path)
-		if err != nil {
-			return err
-		}
-		if !again && k.Recommend != nil {
-			return fmt.Errorf("--recommend reads the logs several times, which %s cannot be: save it to a file first", log.Name)
-		}
-		o.Logs = append(o.Logs, log)
+	if o.Logs, err = openLogs(c, k.Logs, k.Recommend != nil); err != nil {
+		return err
 	}
-	if m := newMeter(c.err, k.Logs, time.Now()); m != nil {
+	var out page
+	if k.Report != "" {
+		if out, err = newPage(k.Report, slices.Concat(k.Logs, k.Config, k.Against, k.Envoy)); err != nil {
+			return fmt.Errorf("--report %s: %w", k.Report, err)
+		}
+	}
+	if m != nil {
 		o.Progress = func(p simulate.Progress) { m.show(time.Now(), p) }
-		defer m.end()
 	}
 	report, err := simulate.Run(ctx, o)
+	m.end()
 	if err != nil {
 		return err
 	}
@@ -148,11 +165,13 @@ func (k *simulateCmd) Run(ctx context.Context, c console) error {
 	} else {
 		err = report.WriteText(c.out)
 	}
-	if err == nil && k.Report != "" {
-		err = writePage(k.Report, report)
-	}
 	if err != nil {
 		return err
+	}
+	if k.Report != "" {
+		if err := out.write(report.WriteHTML); err != nil {
+			return fmt.Errorf("--report %s: %w", k.Report, err)
+		}
 	}
 	if left := report.Bad + report.Late; left*100 > report.Lines && !k.Lenient {
 		remedy := "mend --format"
@@ -164,47 +183,9 @@ func (k *simulateCmd) Run(ctx context.Context, c console) error {
 	return nil
 }
 
-// writePage writes the report as a page.
-func writePage(path string, report *simulate.Report) error {
-	f, err := os.Create(path) //nolint:gosec // writing where the operator says is the point
-	if err != nil {
-		return err
-	}
-	if err := report.WriteHTML(f); err != nil {
-		f.Close() //nolint:errcheck,gosec // the first error counts
-		return err
-	}
-	return f.Close()
-}
-
 // compile reads rules whose keys are hashed with a key.
 func (k *simulateCmd) compile(c console, paths []string, key identity.Key) (*descriptors.Set, error) {
 	flags := k.ruleFlags
 	flags.hashKey = key
 	return flags.loadGood(c, paths)
-}
-
-// logInput returns a log, and whether it can be read again. Standard input and pipes cannot.
-func logInput(c console, path string) (log simulate.Input, again bool, err error) {
-	if path == "-" {
-		return simulate.Once("standard input", c.in), false, nil
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return log, false, err
-	}
-	if info.IsDir() {
-		return log, false, fmt.Errorf("%s is a directory: name the logs in it", path)
-	}
-	open := func() (io.ReadCloser, error) {
-		return os.Open(path) //nolint:gosec // reading what the operator names is the point
-	}
-	if info.Mode().IsRegular() {
-		return simulate.Input{Name: path, Open: open}, true, nil
-	}
-	f, err := open()
-	if err != nil {
-		return log, false, err
-	}
-	return simulate.Once(path, f), false, nil
 }

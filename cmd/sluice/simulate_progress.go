@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/simulate"
@@ -17,7 +18,9 @@ type meter struct {
 	// begun is when the present reading of the logs began, and next when to show it again.
 	begun, next time.Time
 	pass        int
-	shown       bool
+	// mu guards the rest. Whoever ends the meter need not wait for who shows it.
+	mu           sync.Mutex
+	shown, ended bool
 }
 
 const (
@@ -54,7 +57,13 @@ func (m *meter) show(now time.Time, p simulate.Progress) {
 	if now.Before(m.next) {
 		return
 	}
-	m.next, m.shown = now.Add(meterPause), true
+	m.next = now.Add(meterPause)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended {
+		return
+	}
+	m.shown = true
 	_, _ = io.WriteString(m.out, eraseLine+m.text(now.Sub(m.begun), p)) // a report does not fail for it
 }
 
@@ -77,9 +86,15 @@ func (m *meter) text(took time.Duration, p simulate.Progress) string {
 	return text
 }
 
-// end erases what is shown.
+// end erases what is shown, and nothing is shown any more.
 func (m *meter) end() {
-	if m.shown {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.shown && !m.ended {
 		_, _ = io.WriteString(m.out, eraseLine)
 	}
+	m.ended = true
 }

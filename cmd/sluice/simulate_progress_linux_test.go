@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,7 +72,7 @@ func TestProgressIsForTerminals(t *testing.T) {
 	if newMeter(file, nil, time.Time{}) != nil || newMeter(null, nil, time.Time{}) != nil || newMeter(&bytes.Buffer{}, nil, time.Time{}) != nil {
 		t.Error("progress is shown where there is no terminal")
 	}
-	terminal := openTerminal(t)
+	_, terminal := openTerminals(t)
 	if m := newMeter(terminal, []string{log, log}, time.Time{}); m == nil || m.total != 10 {
 		t.Errorf("on a terminal the meter is %+v", m)
 	}
@@ -77,8 +81,8 @@ func TestProgressIsForTerminals(t *testing.T) {
 	}
 }
 
-// openTerminal returns a terminal that nobody looks at.
-func openTerminal(t *testing.T) *os.File {
+// openTerminals returns a terminal and its other end, where a person would be.
+func openTerminals(t *testing.T) (master, terminal *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -93,10 +97,110 @@ func openTerminal(t *testing.T) *os.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	terminal, err := os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	terminal, err = os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { terminal.Close() })
-	return terminal
+	return master, terminal
+}
+
+// TestMeterLeavesNothingBehind ends a simulation that shows how far it is and waits for the rest
+// of its log, which is interrupted or at its end. The line is erased before anything else is
+// shown, and a report that was there stays until there is another.
+func TestMeterLeavesNothingBehind(t *testing.T) {
+	t.Run("interrupted", func(t *testing.T) {
+		m := simulateUntilShown(t)
+		m.interrupt()
+		m.end(t, 1, eraseLine+"sluice: interrupted\r\n")
+		content(t, m.report, "old")
+	})
+	t.Run("at the end", func(t *testing.T) {
+		m := simulateUntilShown(t)
+		if err := m.feed.Close(); err != nil {
+			t.Fatal(err)
+		}
+		m.end(t, 0, "these rules deny")
+		if text, err := os.ReadFile(m.report); err != nil || !strings.Contains(string(text), "<html") {
+			t.Errorf("the report is %.20q, %v", text, err)
+		}
+	})
+}
+
+// simulation is one that shows how far it is, and of which no more of the log comes.
+type simulation struct {
+	feed      *os.File
+	seen      *bufio.Reader
+	report    string
+	interrupt context.CancelFunc
+	ended     chan int
+}
+
+func simulateUntilShown(t *testing.T) *simulation {
+	t.Helper()
+	master, terminal := openTerminals(t)
+	dir := t.TempDir()
+	m := &simulation{seen: bufio.NewReader(master), report: filepath.Join(dir, "report.html"), ended: make(chan int, 1)}
+	rules := filepath.Join(dir, "rules.yaml")
+	if err := errors.Join(os.WriteFile(rules, []byte("domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: minute, requests_per_unit: 1 } }]\n"), 0o600),
+		os.WriteFile(m.report, []byte("old"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	log, feed, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.feed = feed
+	t.Cleanup(func() {
+		m.interrupt()
+		feed.Close() // so that what is left behind ends
+		log.Close()
+	})
+	shown, fed := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(fed)
+		lines := bytes.Repeat([]byte("2026-11-21T12:00:00Z al\n"), 1000)
+		for {
+			select {
+			case <-shown:
+				return
+			default:
+				if _, err := feed.Write(lines); err != nil {
+					return
+				}
+			}
+		}
+	}()
+	var ctx context.Context
+	ctx, m.interrupt = context.WithCancel(t.Context())
+	go func() {
+		command := "sluice simulate - -c " + rules + " --format '%START_TIME% %REQ(USER)%' --descriptor user={user} --report " + m.report
+		m.ended <- run(ctx, words(command), console{log, terminal, terminal})
+	}()
+	if text, err := m.seen.ReadString('K'); err != nil || text != eraseLine { // what is shown begins with it
+		t.Fatalf("the terminal shows %q, %v", text, err)
+	}
+	close(shown)
+	<-fed
+	return m
+}
+
+// end waits for the end, with a code, and for a line that begins with a text where the meter
+// was.
+func (m *simulation) end(t *testing.T, code int, line string) {
+	t.Helper()
+	if got := <-m.ended; got != code {
+		t.Errorf("it ends with %d, want %d", got, code)
+	}
+	var all strings.Builder
+	for !strings.Contains(all.String(), line) {
+		text, err := m.seen.ReadString('\n')
+		if all.WriteString(text); err != nil {
+			t.Fatalf("the terminal shows %q, %v, want %q", all.String(), err, line)
+		}
+	}
+	first, _, _ := strings.Cut(all.String(), "\n")
+	if i := strings.LastIndex(first, eraseLine); i < 0 || strings.Contains(first[i:], "a second") {
+		t.Errorf("the terminal shows %q, want the meter erased first", first)
+	}
 }

@@ -158,7 +158,7 @@ func (s *stateFile) start(ctx context.Context) (end func()) {
 func (s *stateFile) save(tell func(string, ...zap.Field)) {
 	began := time.Now()
 	var saved limiter.Saved
-	err := replaceFile(s.path, func(w io.Writer) (err error) {
+	err := replaceFile(s.path, 0o600, func(w io.Writer) (err error) {
 		saved, err = s.table.Save(w, now())
 		return err
 	})

@@ -33,7 +33,7 @@ func content(t *testing.T, path, want string) {
 func TestReplaceFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	write := func(text string, err error) error {
-		return replaceFile(path, func(w io.Writer) error {
+		return replaceFile(path, 0o600, func(w io.Writer) error {
 			_, werr := io.WriteString(w, text)
 			return errors.Join(err, werr)
 		})
@@ -116,7 +116,7 @@ func TestSavesUntilKilled(t *testing.T) {
 	table, ids := loadState(t, path), savedIDs(2000)
 	for {
 		hitAll(t, table, ids, 1)
-		if err := replaceFile(path, func(w io.Writer) error {
+		if err := replaceFile(path, 0o600, func(w io.Writer) error {
 			_, err := table.Save(w, savedAt)
 			return err
 		}); err != nil {
@@ -187,7 +187,7 @@ func TestNoRoomForTheState(t *testing.T) {
 	}
 	table, ids := loadState(t, filepath.Join(t.TempDir(), "none")), savedIDs(2000)
 	hitAll(t, table, ids, 3)
-	if err := replaceFile(path, func(w io.Writer) error {
+	if err := replaceFile(path, 0o600, func(w io.Writer) error {
 		_, err := table.Save(w, savedAt)
 		return err
 	}); err != nil {

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/sluice-ratelimit/sluice/simulate"
+)
+
+// openLogs returns the logs, each of which is there once. If they are to be read several
+// times, those that cannot be are an error.
+func openLogs(c console, paths []string, several bool) ([]simulate.Input, error) {
+	var logs []simulate.Input
+	var infos []os.FileInfo
+	for _, path := range paths {
+		log, info, err := openLog(c, path)
+		if err != nil {
+			return nil, err
+		}
+		for i, other := range infos {
+			if os.SameFile(info, other) {
+				return nil, fmt.Errorf("%s and %s are the same log, whose lines would count twice: name it once", logs[i].Name, log.Name)
+			}
+		}
+		if several && (path == "-" || !info.Mode().IsRegular()) {
+			return nil, fmt.Errorf("--recommend reads the logs several times, which %s cannot be: save it to a file first", log.Name)
+		}
+		logs, infos = append(logs, log), append(infos, info)
+	}
+	return logs, nil
+}
+
+// openLog returns a log, and what is known of its file: nil for standard input that is none.
+// Only a regular file can be read again.
+func openLog(c console, path string) (log simulate.Input, info os.FileInfo, err error) {
+	if path == "-" {
+		if f, ok := c.in.(*os.File); ok {
+			info, err = f.Stat()
+		}
+		return simulate.Once("standard input", c.in), info, err
+	}
+	if info, err = os.Stat(path); err != nil {
+		return log, nil, err
+	}
+	if info.IsDir() {
+		return log, nil, fmt.Errorf("%s is a directory: name the logs in it", path)
+	}
+	open := func() (io.ReadCloser, error) {
+		return os.Open(path) //nolint:gosec // reading what the operator names is the point
+	}
+	if info.Mode().IsRegular() {
+		return simulate.Input{Name: path, Open: open}, info, nil
+	}
+	f, err := open()
+	if err != nil {
+		return log, nil, err
+	}
+	return simulate.Once(path, f), info, nil
+}
