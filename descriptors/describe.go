@@ -3,6 +3,7 @@ package descriptors
 import (
 	"fmt"
 	"math/bits"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,4 +62,14 @@ func algorithmText(p *limiter.Policy) string {
 	default: // no words of their own
 	}
 	return b.String()
+}
+
+// rate returns a limit as 60/minute or 60/10minute.
+func rate(l *Limit) string {
+	b := strconv.AppendUint(nil, uint64(l.RequestsPerUnit), 10)
+	b = append(b, '/')
+	if l.UnitMultiplier > 1 {
+		b = strconv.AppendUint(b, uint64(l.UnitMultiplier), 10)
+	}
+	return string(append(b, l.Unit.String()...))
 }

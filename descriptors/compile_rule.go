@@ -1,0 +1,97 @@
+package descriptors
+
+import (
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// rule compiles the limits of a descriptor. It returns cfg with the words that the
+// descriptor has from defaults.
+func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descriptor {
+	cfg, defaults := c.withDefaults(d, n, cfg)
+	lineage := n.lineage()
+	r := take(&c.rules)
+	*r = Rule{
+		domain: d, node: n,
+		Unlimited: cfg.RateLimits[0].Unlimited, Shadow: cfg.ShadowMode, Quota: cfg.QuotaMode,
+	}
+	shared := sharedPatterns(lineage)
+	if cfg.Metadata != nil || shared != nil {
+		r.rare = &rareWords{metadata: cfg.Metadata, shared: shared}
+	}
+	switch {
+	case r.Shadow:
+		r.mode = limiter.Shadow
+	case r.Quota:
+		r.mode = limiter.Quota
+	}
+	r.identity = newIdentity(d, lineage, shared)
+	r.compileMetric(lineage, cfg.DetailedMetric)
+	c.checkLimits(d, n, cfg)
+	before := len(c.set.Limits)
+	inForce := c.limitsOf(r, cfg, defaults, false, rules.InForce(cfg.RateLimits))
+	if candidates := c.limitsOf(r, cfg, defaults, true, len(inForce)); len(candidates) > 0 {
+		r.setRare().candidates = candidates
+	}
+	r.Limits = inForce
+	if cfg.List {
+		label(c.set.Limits[before:])
+	}
+	n.rule = r
+	c.names(d, r, cfg)
+	return cfg
+}
+
+// limitsOf compiles the limits of a rule that are in force, so many of them, or its
+// candidates. A candidate counts denied hits as if it were one of those in force.
+func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem, candidates bool, inForce int) []*Limit {
+	before := len(c.set.Limits)
+	for i := range cfg.RateLimits {
+		b := &cfg.RateLimits[i]
+		if b.Shadow != candidates {
+			continue
+		}
+		t := Terms{
+			RequestsPerUnit: b.RequestsPerUnit, Unit: b.Unit, UnitMultiplier: max(1, b.UnitMultiplier), Candidate: b.Shadow,
+		}
+		if !b.Unlimited {
+			t.Policy = b.Policy()
+			t.Policy.CountRefused = rules.Given(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, inForce))
+			t.Policy.CountImplied = t.Policy.CountRefused && b.CountRefused == nil
+			t.counter = rules.CounterWord(&t.Policy, b.Shadow)
+		}
+		l := take(&c.limits)
+		*l = Limit{
+			Terms: c.shared(t), Name: b.Name, Rule: r, Pos: b.Pos, Defaults: defaults,
+			Index: int32(len(c.set.Limits)), //nolint:gosec // fewer than 2^31 limits fit in memory
+		}
+		c.set.Limits = append(c.set.Limits, l)
+	}
+	return slices.Clip(c.set.Limits[before:])
+}
+
+// countsRefused returns the default of count_refused, the word for counting denied hits,
+// for a descriptor with that many limits.
+func (d *domain) countsRefused(a limiter.Algorithm, limits int) bool {
+	return a == limiter.FixedWindow && limits == 1 && !d.allOrNothing
+}
+
+// sharedPatterns returns what stands in rareWords.shared.
+func sharedPatterns(lineage []*node) [][]byte {
+	var shared [][]byte
+	for i, n := range lineage {
+		if !n.share || !isWildcard(n.key) && !isWildcard(n.value) {
+			continue
+		}
+		if shared == nil {
+			shared = make([][]byte, len(lineage))
+		}
+		shared[i] = []byte(n.value)
+		if n.value == "" {
+			shared[i] = []byte("*") // a key with a `*`: any value fits
+		}
+	}
+	return shared
+}
