@@ -71,6 +71,9 @@ func ParseHeader(line string) (Header, error) {
 	if !ok || name == "" || strings.ContainsAny(name, " \t") {
 		return Header{}, fmt.Errorf("header %q: write 'name: value'", line)
 	}
+	if strings.EqualFold(name, "host") {
+		return Header{}, fmt.Errorf("header %q: the host stands in the request: http://%s/", line, strings.Trim(value, " \t"))
+	}
 	return Header{strings.ToLower(name), strings.Trim(value, " \t")}, nil
 }
 

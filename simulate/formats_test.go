@@ -153,6 +153,7 @@ func TestLogsOfOneFormat(t *testing.T) {
 		{"JSON", []string{json, json}, "auto", ""},
 		{"CSV", []string{csv, csv}, "auto", ""},
 		{"CSV, cut", []string{csv, "2026-11-21T09:00:01Z,al\n"}, "auto", ""},
+		{"marked", []string{"\ufeff" + csv, "\ufeff" + csv}, "auto", ""},
 		{"OTLP", []string{otlp, otlp}, "auto", ""},
 		{"prose first", []string{"\nonce upon a time\n", text}, "auto", "log0:2: the line is in no format that is known: give Envoy's format string with --format, such as '%START_TIME% %REQ(:PATH)%': \"once upon a time\""},
 		{"prose", []string{text, "\n\nonce upon a time\n"}, "auto", `log1:3: this log is not in the format of log0:1, which is text: simulate logs of different formats one by one: "once upon a time"`},

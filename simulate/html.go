@@ -50,7 +50,7 @@ type page struct {
 type pageSide struct {
 	Title  string
 	Limits []pageLimit
-	Unused int
+	Unused string
 	Left   int
 }
 
@@ -84,7 +84,10 @@ func (r *Report) WriteHTML(w io.Writer) error {
 }
 
 func (r *Report) side(title string, o *Outcome) pageSide {
-	s := pageSide{Title: title, Unused: o.Unused}
+	s := pageSide{Title: title}
+	if o.Unused > 0 || len(o.Limits) == 0 {
+		s.Unused = o.unused()
+	}
 	for i := range o.Limits {
 		if i == shownLimits {
 			s.Left = len(o.Limits) - i

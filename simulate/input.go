@@ -28,6 +28,9 @@ const (
 	mostOTLPLine = 64 << 20
 )
 
+// byteOrderMark is how some programs begin a text.
+const byteOrderMark = "\ufeff"
+
 // chunk is whole lines of a log.
 type chunk struct {
 	bytes []byte
@@ -72,6 +75,9 @@ func chunks(in io.Reader, longest int, yield func(chunk) error) error {
 			return fmt.Errorf("unzip: %w", err)
 		}
 		buffered = bufio.NewReader(unzipped{zip})
+	}
+	if mark, _ := buffered.Peek(len(byteOrderMark)); string(mark) == byteOrderMark {
+		_, _ = buffered.Discard(len(byteOrderMark)) // it is there
 	}
 	skipping := false
 	for c := newChunk(nil); ; {

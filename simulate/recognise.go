@@ -119,6 +119,9 @@ func recognise(sample [][]byte) (format, error) {
 }
 
 func errUnrecognised(line []byte) error {
+	if line[0] == '{' || line[0] == '[' {
+		return fmt.Errorf("the lines look like JSON, but most are no objects: write each object on a line of its own, as jq -c does: %q", shorten(line))
+	}
 	return fmt.Errorf("the line is in no format that is known: give Envoy's format string with --format, such as '%%START_TIME%% %%REQ(:PATH)%%': %q", shorten(line))
 }
 

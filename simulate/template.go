@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -86,6 +87,12 @@ func ParseExpression(text string) (*Expression, error) {
 		rest = next
 	}
 	return e, nil
+}
+
+// IsConstant reports whether the expression has no field, so that it is the same for each
+// line.
+func (e *Expression) IsConstant() bool {
+	return !slices.ContainsFunc(e.parts, func(p part) bool { return p.field != "" })
 }
 
 func newPart(inner string) (part, error) {

@@ -88,6 +88,10 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 		clock = "01-02 15:04"
 	}
 	limits := o.Limits
+	if len(limits) == 0 {
+		fmt.Fprintf(b, "no request asked for %s\n", o.unused())
+		return
+	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "limit\thits\tover\t\tkeys\tover\ttimeline\tworst minute\tused of limit: p50\tp99\tmax")
 	for i := range limits {
@@ -105,10 +109,22 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 	}
 	_ = t.Flush() // to memory
 	if n := len(limits) - shownLimits; n > 0 {
-		fmt.Fprintf(b, "and %d more limits: --output json has them\n", n)
+		fmt.Fprintf(b, "and %s: --output json has them\n", counted(uint64(n), "more limit"))
 	}
 	if o.Unused > 0 {
-		fmt.Fprintf(b, "no request asked for %d other limits\n", o.Unused)
+		fmt.Fprintf(b, "no request asked for %s\n", o.unused())
+	}
+}
+
+// unused says for what no request asked.
+func (o *Outcome) unused() string {
+	switch {
+	case len(o.Limits) > 0:
+		return counted(uint64(o.Unused), "other limit") //nolint:gosec // not negative
+	case o.Unused == 0:
+		return "a limit, since the rules have none"
+	default:
+		return "any limit: sluice explain shows what a descriptor matches"
 	}
 }
 

@@ -1,6 +1,8 @@
 package simulate
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 )
@@ -12,5 +14,37 @@ func TestSpans(t *testing.T) {
 		if got := span(d); got != want {
 			t.Errorf("span(%v) = %s, want %s", d, got, want)
 		}
+	}
+}
+
+// TestUnused says for what no request asked.
+func TestUnused(t *testing.T) {
+	for _, tt := range []struct {
+		limits, unused int
+		want           string
+	}{
+		{1, 1, "1 other limit"},
+		{2, 1200, "1,200 other limits"},
+		{0, 3, "any limit: sluice explain shows what a descriptor matches"},
+		{0, 0, "a limit, since the rules have none"},
+	} {
+		if got := (&Outcome{Limits: make([]Limit, tt.limits), Unused: tt.unused}).unused(); got != tt.want {
+			t.Errorf("%d with hits, %d without: no request asked for %s, want %s", tt.limits, tt.unused, got, tt.want)
+		}
+	}
+}
+
+// TestReportWithoutLimits has a request that no limit is for.
+func TestReportWithoutLimits(t *testing.T) {
+	report := simulateUsers(t, func(o *Options) { o.Templates = []*Template{newTemplate(t, "name={x-user}")} }, logOf("log", usersLine(noon, 200, "al")))
+	var text, page strings.Builder
+	if err := errors.Join(report.WriteText(&text), report.WriteHTML(&page)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text.String(), "\n\nno request asked for any limit: ") || strings.Contains(text.String(), "hits") {
+		t.Errorf("the report says\n%s", text.String())
+	}
+	if !strings.Contains(page.String(), "No request asked for any limit: ") {
+		t.Error("the page does not say that no request asked for any limit")
 	}
 }

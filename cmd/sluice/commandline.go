@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -42,6 +43,7 @@ func newParser(root *cli, name string, c console, options ...kong.Option) (*kong
 		kong.ExplicitGroups(serveGroups),
 		kong.KindMapper(reflect.Bool, boolean{}),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), ranged(parseDuration)),
+		kong.TypeMapper(reflect.TypeFor[netip.Addr](), parsed(parseIP)),
 		kong.NamedMapper("size", ranged(parseSize)),
 		kong.NamedMapper("count", ranged(parseCount)),
 		kong.NamedMapper("address", parsed(parseAddress)),

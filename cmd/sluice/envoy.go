@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -36,10 +37,23 @@ const mostEnvoyBytes = 1 << 30
 // readEnvoy reads files of Envoy's configuration; - is standard input.
 func readEnvoy(c console, paths []string) (*envoyconfig.Config, error) {
 	files := make([]envoyconfig.File, len(paths))
+	infos := make([]os.FileInfo, len(paths))
 	for i, path := range paths {
 		content, err := readAnyFile(c, path)
 		if err != nil {
 			return nil, err
+		}
+		if path != "-" {
+			info, err := os.Stat(path)
+			if err != nil {
+				return nil, err
+			}
+			for j, other := range infos {
+				if os.SameFile(info, other) {
+					return nil, fmt.Errorf("%s and %s are the same file: name it once", paths[j], path)
+				}
+			}
+			infos[i] = info
 		}
 		files[i] = envoyconfig.File{Name: path, Content: content}
 		if path == "-" {
@@ -57,6 +71,9 @@ func readAnyFile(c console, path string) ([]byte, error) {
 			return nil, err
 		}
 		defer f.Close() //nolint:errcheck // only read from
+		if info, err := f.Stat(); err == nil && info.IsDir() {
+			return nil, fmt.Errorf("%s is a directory: name the files in it", path)
+		}
 		in = f
 	}
 	content, err := io.ReadAll(io.LimitReader(in, mostEnvoyBytes+1))

@@ -31,6 +31,11 @@ func (e *explainCmd) validateEnvoy() (err error) {
 		}
 		e.request.Headers = append(e.request.Headers, h)
 	}
+	for name := range e.Metadata {
+		if namespace, key, ok := strings.Cut(name, ":"); !ok || namespace == "" || key == "" {
+			return fmt.Errorf("--metadata %q: write namespace:key=value", name)
+		}
+	}
 	e.request.Remote, e.request.Metadata, e.request.Listener = e.Remote, e.Metadata, e.Listener
 	return nil
 }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
@@ -28,8 +26,10 @@ func (k *envoySnippetCmd) Run(c console) error {
 		domain = names[0]
 	case domain == "":
 		return fmt.Errorf("the rules have %s: name one with --domain: %s", count(len(names), "domain"), strings.Join(names, ", "))
-	case !slices.Contains(names, domain):
-		return fmt.Errorf("--domain %q is not configured%s", domain, rules.DidYouMean(rules.Nearest(domain, names)))
+	default:
+		if err := isConfigured(domain, names); err != nil {
+			return err
+		}
 	}
 	_, err = fmt.Fprint(c.out, envoyconfig.Snippet(set, domain, k.For == "istio"))
 	return err

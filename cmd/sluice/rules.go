@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,6 +100,14 @@ func (r *keeper) reject(err error) {
 		r.logger.Error("rules: " + strings.TrimSpace(line))
 	}
 	r.logger.Error("rules do not load: " + stays)
+}
+
+// isConfigured returns an error if --domain is none of those of the rules.
+func isConfigured(domain string, names []string) error {
+	if slices.Contains(names, domain) {
+		return nil
+	}
+	return fmt.Errorf("--domain %q is not configured%s", domain, rules.DidYouMean(rules.Nearest(domain, names)))
 }
 
 // loadError adds to the error of missing rules or defaults which flag names them.

@@ -83,6 +83,9 @@ func (k *simulateCmd) Validate() (err error) {
 		if o.Shard, err = simulate.ParseExpression(k.Shard); err != nil {
 			return fmt.Errorf("--shard: %w", err)
 		}
+		if o.Shard.IsConstant() {
+			return fmt.Errorf("--shard %s has no field in braces, such as {x-user}: all requests would go to one replica", k.Shard)
+		}
 	}
 	return nil
 }
@@ -128,6 +131,15 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 	if len(k.Against) > 0 {
 		if o.Against, err = k.compile(c, k.Against, key); err != nil {
 			return fmt.Errorf("--against: %w", err)
+		}
+	}
+	if k.Domain != "" {
+		names := o.Rules.Domains()
+		if o.Against != nil {
+			names = append(slices.Clip(names), o.Against.Domains()...)
+		}
+		if err := isConfigured(k.Domain, names); err != nil {
+			return err
 		}
 	}
 	if len(k.Envoy) > 0 {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math"
 	"net"
+	"net/netip"
 	"reflect"
 	"strconv"
 	"strings"
@@ -102,6 +103,15 @@ func parseAddress(text string) (string, error) {
 		}
 	}
 	return text, nil
+}
+
+// parseIP reads the address of a client.
+func parseIP(text string) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return addr, fmt.Errorf("%q is not an address: write 203.0.113.7 or 2001:db8::7, without a port", text)
+	}
+	return addr, nil
 }
 
 // parseMode reads the mode of a socket file in octal digits. A mode by which sluice itself could not
