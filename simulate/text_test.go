@@ -55,6 +55,7 @@ func TestTextLines(t *testing.T) {
 		{"own, in two ways", `%START_TIME(%s.%3f)% u=%REQ(X-User)%;p=%REQ(:path)%`, `1700000000.123 u=al;p=;p=/x`, "time x-user :path", "1700000000.123|?|?"},
 		{"percent", `%%%START_TIME%%%`, `%2026-11-22T09:00:00Z%`, "time", "2026-11-22T09:00:00Z"},
 		{"metadata", `%START_TIME% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)% "%REQ(USER-AGENT)%"`, `2026-11-22T09:00:00Z {"a":"} \" x"} "u"`, "metadata user-agent", `{"a":"} \" x"}|u`},
+		{"metadata full of what stands before it", `%START_TIME% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)% "%REQ(USER-AGENT)%"`, `2026-11-22T09:00:00Z {"a":"` + strings.Repeat(" ", 100) + `"} "u"`, "user-agent", `u`},
 		{"no metadata", `%START_TIME% %DYNAMIC_METADATA(envoy.filters.http.ratelimit)% "%REQ(USER-AGENT)%"`, `2026-11-22T09:00:00Z - "u"`, "metadata user-agent", `-|u`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
