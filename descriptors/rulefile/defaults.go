@@ -195,7 +195,7 @@ func (p *parser) defaultWords(path string, f field, e *rules.DefaultItem) {
 	}
 	// Which words fit together does not depend on the rule, so it is checked here. Which
 	// numbers do is checked with each rule.
-	e.Words = b.config
-	e.Words.Unit = rules.Second
-	p.algorithmWords(b, &e.Words)
+	e.Limit = b.config
+	e.Limit.Unit = rules.Second
+	p.algorithmWords(b, &e.Limit)
 }

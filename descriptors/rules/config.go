@@ -47,6 +47,8 @@ type Descriptor struct {
 
 // Limit is one rate_limit block.
 type Limit struct {
+	Words
+
 	Pos             Pos
 	Unlimited       bool
 	RequestsPerUnit uint32
@@ -56,6 +58,13 @@ type Limit struct {
 	UnitMultiplier uint32
 	Name           string
 	Replaces       []string
+	// Shadow says that the limit is a candidate beside those of its list that are in force:
+	// it is counted and decides nothing.
+	Shadow bool
+}
+
+// Words are those of a limit that [Defaults] can give, beside the unit multiplier.
+type Words struct {
 	// Algorithm is 0 if the source does not have the word. It is a fixed window then.
 	Algorithm limiter.Algorithm
 	// The words of one algorithm each, nil if the source does not have them. Under
@@ -67,9 +76,6 @@ type Limit struct {
 	MaxWaiting *uint32        // leaky_bucket: default 100
 	// CountRefused is nil if the source does not have the word.
 	CountRefused *bool
-	// Shadow says that the limit is a candidate beside those of its list that are in force:
-	// it is counted and decides nothing.
-	Shadow bool
 }
 
 // Pos is a place in a source. The zero value is unknown.

@@ -42,7 +42,7 @@ type DefaultItem struct {
 	At    string // the place in the tree, for diagnostics
 	Path  []Level
 	Name  string
-	Words Limit // only those that the item gives
+	Limit Limit // only words that the item gives
 }
 
 // Level is the key and value of a descriptor.
@@ -149,16 +149,13 @@ func (d *Defaults) Fitting(domain string, path []Level, name string) []*DefaultI
 
 // OwnWords reports whether l has one of the words that defaults give.
 func (l *Limit) OwnWords() bool {
-	return l.Algorithm != 0 || l.UnitMultiplier > 1 || l.CountRefused != nil || l.SubWindows != nil ||
-		l.Burst != nil || l.Slack != nil || l.MaxWait != nil || l.MaxWaiting != nil
+	return l.UnitMultiplier > 1 || l.Words != Words{}
 }
 
 // With returns l with the words of e.
 func (l *Limit) With(e *DefaultItem) Limit {
-	given, w := *l, &e.Words
-	given.Algorithm, given.CountRefused, given.UnitMultiplier = w.Algorithm, w.CountRefused, w.UnitMultiplier
-	given.SubWindows, given.Burst = w.SubWindows, w.Burst
-	given.Slack, given.MaxWait, given.MaxWaiting = w.Slack, w.MaxWait, w.MaxWaiting
+	given := *l
+	given.Words, given.UnitMultiplier = e.Limit.Words, e.Limit.UnitMultiplier
 	return given
 }
 
