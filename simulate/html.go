@@ -20,7 +20,7 @@ var reportTemplate = sync.OnceValue(func() *template.Template {
 		"thousands": func(n any) string { return thousands(asUint(n)) },
 		"percent":   func(part, whole any) string { return percent(asUint(part), asUint(whole)) },
 		"ratio":     ratio,
-		"signed":    signed,
+		"moreKeys":  moreKeys,
 	}).Parse(reportHTML))
 })
 

@@ -130,7 +130,7 @@ func (o *Outcome) unused() string {
 
 // writeRecommended writes what is recommended for each limit.
 func (r *Report) writeRecommended(b *strings.Builder) {
-	if r.Recommend == 0 {
+	if r.Recommend == 0 || len(r.Rules.Limits) == 0 {
 		return
 	}
 	fmt.Fprintf(b, "\n%s\n", r.recommendedText())
@@ -172,7 +172,7 @@ func (l *Limit) title() string {
 
 func (r *Report) writeAgainst(b *strings.Builder) {
 	c := r.Against
-	fmt.Fprintf(b, "\nagainst: %s more denied, %s fewer; %s more keys over limit", thousands(c.More), thousands(c.Fewer), signed(c.MoreKeys))
+	fmt.Fprintf(b, "\nagainst: %s more denied, %s fewer; %s over limit", thousands(c.More), thousands(c.Fewer), moreKeys(c.MoreKeys))
 	for i, k := range c.Most {
 		if i == 0 {
 			b.WriteString("; most of them:")
@@ -185,11 +185,12 @@ func (r *Report) writeAgainst(b *strings.Builder) {
 	r.writeLimits(b, &c.Outcome)
 }
 
-func signed(n int) string {
+// moreKeys writes 1 more key, or 2,000 fewer keys.
+func moreKeys(n int) string {
 	if n < 0 {
-		return "-" + thousands(uint64(-n))
+		return counted(uint64(-n), "fewer key")
 	}
-	return thousands(uint64(n))
+	return counted(uint64(n), "more key")
 }
 
 // counted writes 1 key, or 2,000 keys.

@@ -34,14 +34,23 @@ func TestUnused(t *testing.T) {
 	}
 }
 
+// TestMoreKeys has fewer as fewer, not as more of a negative number.
+func TestMoreKeys(t *testing.T) {
+	for n, want := range map[int]string{0: "0 more keys", 1: "1 more key", 1200: "1,200 more keys", -1: "1 fewer key", -2: "2 fewer keys"} {
+		if got := moreKeys(n); got != want {
+			t.Errorf("%d keys more are %s, want %s", n, got, want)
+		}
+	}
+}
+
 // TestReportWithoutLimits has a request that no limit is for.
 func TestReportWithoutLimits(t *testing.T) {
-	report := simulateUsers(t, func(o *Options) { o.Templates = []*Template{newTemplate(t, "name={x-user}")} }, logOf("log", usersLine(noon, 200, "al")))
+	report := simulateUsers(t, func(o *Options) { o.Templates, o.Recommend = []*Template{newTemplate(t, "name={x-user}")}, 99 }, logOf("log", usersLine(noon, 200, "al")))
 	var text, page strings.Builder
 	if err := errors.Join(report.WriteText(&text), report.WriteHTML(&page)); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(text.String(), "\n\nno request asked for any limit: ") || strings.Contains(text.String(), "hits") {
+	if !strings.Contains(text.String(), "\n\nno request asked for any limit: ") || strings.Contains(text.String(), "hits") || strings.Contains(text.String(), "recommended") {
 		t.Errorf("the report says\n%s", text.String())
 	}
 	if !strings.Contains(page.String(), "No request asked for any limit: ") {
