@@ -24,7 +24,7 @@ type ranged func(text string) (int64, error)
 // Decode reads a number. A flag of an unsigned type has a range that fits.
 func (parse ranged) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	var text string
-	if err := ctx.Scan.PopValueInto("value", &text); err != nil {
+	if err := ctx.Scan.PopValueInto("a", &text); err != nil {
 		return err
 	}
 	n, err := parse(text)
@@ -83,7 +83,7 @@ func parseDuration(text string) (int64, error) {
 func parsed[T any](parse func(text string) (T, error)) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, target reflect.Value) error {
 		var text string
-		if err := ctx.Scan.PopValueInto("value", &text); err != nil {
+		if err := ctx.Scan.PopValueInto("a", &text); err != nil {
 			return err
 		}
 		value, err := parse(text)
