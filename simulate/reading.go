@@ -42,6 +42,8 @@ type counts struct {
 	// read counts the lines, empty ones left out, and outside those of another time than
 	// is wanted.
 	read, outside int
+	// first and last are the times of those outside; 0 without any.
+	first, last int64
 	// bad counts the lines that cannot be read, and worst has the first of them.
 	bad   int
 	worst []BadLine
@@ -62,6 +64,10 @@ func newCounts() counts { return counts{unknown: map[string]int{}} }
 func (c *counts) add(of *counts, log string, row int) {
 	c.read += of.read
 	c.outside += of.outside
+	if of.last > 0 {
+		c.span(of.first)
+		c.span(of.last)
+	}
 	c.bad += of.bad
 	c.late += of.late
 	c.computed += of.computed
@@ -74,6 +80,14 @@ func (c *counts) add(of *counts, log string, row int) {
 		bad.Log, bad.Line = log, row+bad.Line
 		c.worst = append(c.worst, bad)
 	}
+}
+
+// span takes in the time of a line that is outside.
+func (c *counts) span(at int64) {
+	if c.last == 0 {
+		c.first = at
+	}
+	c.first, c.last = min(c.first, at), max(c.last, at)
 }
 
 // freeBatches is memory of batches to be used again. The arena of one that was for long
@@ -248,6 +262,7 @@ func (r *reading) request() error {
 		return &lineError{v.columns[slotTime], fmt.Errorf("the time %q %w", at, errFuture)}
 	case t < r.from || t >= r.to:
 		r.batch.outside++
+		r.batch.span(t)
 		return nil
 	}
 	start := r.writer.begin(recordedAs(v), r.shardOf())

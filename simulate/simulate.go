@@ -258,11 +258,13 @@ func (r *run) finish() error {
 	case r.computed == 0 && len(r.unknown) > 0:
 		return fmt.Errorf("no descriptor can be computed:\n%s", strings.Join(r.reasons(), "\n"))
 	case r.outside == r.read:
-		return errors.New("all lines are of another time than --from and --to say")
+		return fmt.Errorf("all lines are of another time than --from and --to say: from %s to %s", showTime(r.first), showTime(r.last))
 	default:
 		return errors.New("no line leads to a descriptor, so that nothing would be asked")
 	}
 }
+
+func showTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
 
 // firstBad returns the first lines that cannot be read as an error.
 func (r *run) firstBad() error {
