@@ -50,10 +50,12 @@ func limitOf(a limiter.Algorithm, s setting) (uint32, time.Duration) {
 		return 1, rarely
 	case s.purpose == lasting:
 		return 10, 24 * time.Hour
+	case a == limiter.SlidingLog && s.counters > 1000: // so that a million of them fit into the memory
+		return 10, time.Second
+	case (a == limiter.TokenBucket || a == limiter.LeakyBucket) && s.counters > 1000: // so that a bucket is not full, and so forgotten, before it is hit again
+		return 100_000_000, limiter.MaxWindow
 	case a != limiter.SlidingLog:
 		return math.MaxUint32, 24 * time.Hour
-	case s.counters > 1000: // so that a million of them fit into the memory
-		return 10, time.Second
 	default:
 		return limiter.MaxLog, time.Second
 	}
