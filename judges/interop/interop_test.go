@@ -3,7 +3,9 @@ package interop
 
 import (
 	"context"
+	"errors"
 	"flag"
+	"io"
 	"os"
 	"os/exec"
 	"testing"
@@ -77,12 +79,37 @@ func runCase() int {
 	return 1
 }
 
+// patient answers a stream without requests only once it is cancelled. cancel_after_begin
+// cancels such a stream and ends it; a server that saw the end first might answer before the
+// client looks, which is then no cancelled call.
+type patient struct{ grpc_testing.TestServiceServer }
+
+func (p patient) StreamingInputCall(stream grpc_testing.TestService_StreamingInputCallServer) error {
+	return p.TestServiceServer.StreamingInputCall(&untilCancelled{TestService_StreamingInputCallServer: stream})
+}
+
+type untilCancelled struct {
+	grpc_testing.TestService_StreamingInputCallServer
+
+	some bool // request has come
+}
+
+func (u *untilCancelled) Recv() (*grpc_testing.StreamingInputCallRequest, error) {
+	request, err := u.TestService_StreamingInputCallServer.Recv()
+	if errors.Is(err, io.EOF) && !u.some {
+		<-u.Context().Done()
+		return nil, u.Context().Err()
+	}
+	u.some = true
+	return request, err
+}
+
 // TestInterop runs each case, over each transport.
 func TestInterop(t *testing.T) {
 	for _, name := range transport.Names {
 		t.Run(name, func(t *testing.T) {
 			server, err := transport.Start(name, 0, func(s grpc.ServiceRegistrar) {
-				grpc_testing.RegisterTestServiceServer(s, interop.NewTestServer())
+				grpc_testing.RegisterTestServiceServer(s, patient{interop.NewTestServer()})
 			})
 			if err != nil {
 				t.Fatal(err)
