@@ -140,14 +140,16 @@ func slidingWindow(s []int64, o op) ([]int64, answer) {
 	return after, a
 }
 
-// slidingLog's state is the times of the hits, oldest first.
+// slidingLog's state is the time of the last change, which is that of a late hit, and the times
+// of the hits, oldest first.
 func slidingLog(s []int64, o op) ([]int64, answer) {
 	p, now, hits := o.policy, int64(o.now), int64(o.hits)
 	limit := int64(p.Limit)
-	if n := len(s); n > 0 {
-		now = max(now, s[n-1])
+	var all []int64
+	if s != nil {
+		now, all = max(now, s[0]), slices.Clone(s[1:])
 	}
-	live := slices.DeleteFunc(slices.Clone(s), func(t int64) bool { return t <= now-int64(p.Window) })
+	live := slices.DeleteFunc(all, func(t int64) bool { return t <= now-int64(p.Window) })
 	live = live[max(0, int64(len(live))-limit):] // another limit may have been greater
 	used := int64(len(live))
 	late := func(t int64) time.Duration { return time.Duration(t + int64(p.Window) - int64(o.now)) }
@@ -194,7 +196,7 @@ func slidingLog(s []int64, o op) ([]int64, answer) {
 	if !changed {
 		return s, a
 	}
-	return after, a
+	return append([]int64{now}, after...), a
 }
 
 // bucket is a token bucket or a leaky one. Its state is the theoretical arrival

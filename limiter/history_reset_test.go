@@ -45,7 +45,7 @@ func withReset(m model) model {
 			sub := p.Window / time.Duration(p.SubWindows)
 			return []int64{max(floor(o.now, sub), s[len(s)-2]), 0}, a
 		case limiter.SlidingLog:
-			return nil, a
+			return []int64{max(now, s[0])}, a // late hits count when it was reset
 		default:
 			return []int64{now}, a
 		}

@@ -22,7 +22,7 @@ func newOracle(a Algorithm) oracle {
 	case SlidingWindow:
 		return &ringOracle{}
 	case SlidingLog:
-		return &logOracle{}
+		return &logOracle{changed: math.MinInt64}
 	default:
 		return &bucketOracle{}
 	}
@@ -113,14 +113,14 @@ func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 	return d
 }
 
-// logOracle has the times of all hits.
-type logOracle struct{ times []Time }
+// logOracle has the times of all hits, and that of the last change, when late ones count.
+type logOracle struct {
+	times   []Time
+	changed Time
+}
 
 func (o *logOracle) decide(now Time, c Charge, _ time.Duration) Decision {
-	p, limit, at := c.Policy, uint64(c.Policy.Limit), now
-	if n := len(o.times); n > 0 {
-		at = max(at, o.times[n-1])
-	}
+	p, limit, at := c.Policy, uint64(c.Policy.Limit), max(now, o.changed)
 	live := slices.DeleteFunc(slices.Clone(o.times), func(t Time) bool { return t <= at-Time(p.Window) })
 	live = live[max(0, len(live)-int(limit)):]
 	used := uint64(len(live))
@@ -130,14 +130,14 @@ func (o *logOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 			live = append(live, at)
 		}
 		live = live[max(0, len(live)-int(limit)):]
-		o.times = live
+		o.times, o.changed = live, at
 		d.Charged = uint64(len(live)) - used
 	}
 	switch {
 	case c.Refund:
 		if n := min(c.Hits, used); n > 0 {
 			live, d.Charged = live[:used-n], n
-			o.times = live
+			o.times, o.changed = live, at
 		}
 	case c.Hits <= limit && used <= limit-c.Hits:
 		if c.Hits > 0 {

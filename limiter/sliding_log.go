@@ -9,8 +9,9 @@ import (
 
 // A sliding log keeps the time of every hit that counts, its stamp, oldest first, in a
 // ring of cells. The payload of its word is where the next one goes and how many there
-// are; the note says when the newest ceases to count. A hit that comes late counts
-// at the time of the newest, so that the stamps stay sorted.
+// are; the note says when a hit at the time of the last write would cease to count. A hit
+// that comes late counts at that time: the stamps stay sorted, and hits that ceased to count
+// before the write, which forgot them, do not leave room for it.
 const (
 	logCountBits = 13
 	logCountMask = 1<<logCountBits - 1
@@ -36,15 +37,12 @@ func (slidingLog) fresh(_, from Time, _ *Policy) state { return state{num: from.
 func (slidingLog) load(v *view, at Time, p *Policy) bool {
 	now := at.stamp()
 	v.state, v.head, v.newer = state{num: now}, math.MinInt64, 0
-	count := min(v.word&logCountMask, v.class.stride())
-	if count == 0 {
-		return true
-	}
-	l, window := v.log(), p.window()
-	newest := l.at(1)
-	if newest-now <= window+maxLateNanos { // else the clock was set back
-		v.num = max(now, newest)
-		v.past = l.within(min(count, logLimit(p)), v.num-window)
+	count, window := min(v.word&logCountMask, v.class.stride()), p.window()
+	pause(beforeCellLoad)
+	written := v.class.note(v.index).end.Load() - window
+	if written-now <= window+maxLateNanos { // else the clock was set back
+		v.num = max(now, written)
+		v.past = v.log().within(min(count, logLimit(p)), v.num-window)
 	}
 	return v.slot.word.Load() == v.word
 }
@@ -113,14 +111,13 @@ func (slidingLog) undo(v *view, _, _ Time, _ *Policy, mark int64, d *Decision) (
 // there.
 func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
 	s.fetch(index)
-	to, newest := log{cells: s.cellsOf(index)}, after.num
+	to := log{cells: s.cellsOf(index)}
 	switch {
 	case v.slot == nil:
 	case s != v.class:
 		from := v.log()
 		for i := range after.past {
-			newest = from.held(v.staying(after.past-i, after))
-			to.next = to.push(newest)
+			to.next = to.push(from.held(v.staying(after.past-i, after)))
 		}
 	default:
 		to.next = v.log().next
@@ -129,18 +126,12 @@ func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after st
 				to.cell(i + gone).Store(to.cell(i).Load())
 			}
 			to.next = to.back(gone)
-			if newest -= p.window(); after.past > 0 { // an empty log is an absent one from now on
-				newest = to.held(1)
-			}
 		}
 	}
-	if after.used > 0 {
-		newest = after.num
-	}
 	for range after.used {
-		to.next = to.push(newest)
+		to.next = to.push(after.num)
 	}
-	s.note(index).end.Store(newest + p.window())
+	s.note(index).end.Store(after.num + p.window())
 	return logPayload(to.next, after.past+after.used)
 }
 

@@ -31,6 +31,46 @@ func TestALogLivesAsLongAsItsNewestHit(t *testing.T) {
 	}
 }
 
+// A hit that is given back had hits forgotten that had ceased to count when it was made. A late hit
+// must not find their room and yet count as early as if they were there.
+func TestALogNeverGoesBack(t *testing.T) {
+	t.Parallel()
+	give := map[string]func(tab *Table, now Time, p *Policy){
+		"refund": func(tab *Table, now Time, p *Policy) {
+			decide(tab, now, take(counterID(0), p))
+			decide(tab, now, Charge{ID: counterID(0), Policy: p, Hits: 1, Refund: true})
+		},
+		"roll-back": func(tab *Table, now Time, p *Policy) { // of what is known when all is decided
+			quota := take(counterID(1), perMinute(0))
+			quota.Mode = Quota
+			refund := Charge{ID: counterID(2), Policy: p, Refund: true, Group: 1}
+			decide(tab, now, take(counterID(0), p), quota, refund)
+		},
+		"reset": func(tab *Table, now Time, p *Policy) {
+			b := decide(tab, now, take(counterID(0), p))
+			tab.Reset(now, b, 0)
+		},
+	}
+	for name, give := range give {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &Policy{Algorithm: SlidingLog, Limit: 3, Window: time.Minute}
+			p.Prepare()
+			table := newTable(t, 0)
+			three := Charge{ID: counterID(0), Policy: p, Hits: 3}
+			decide(table, benchNow, three)
+			later := benchNow + Time(p.Window) // when they have ceased to count
+			give(table, later, p)
+			if d := decide(table, later-1, three).Decisions[0]; d.Over || d.Before != 0 || d.Reset != p.Window+1 {
+				t.Errorf("the late hits: %+v, want that they pass and count as if they were in time", d)
+			}
+			if d := decide(table, later+Time(p.Window)-1, take(counterID(0), p)).Decisions[0]; !d.Over || d.Before != 3 {
+				t.Errorf("a window after the late hits: %+v, want that they still count", d)
+			}
+		})
+	}
+}
+
 // Hits more than a year ahead of a hit are those of a clock that was set back
 // since.
 func TestALogBearsAClockThatWasSetBack(t *testing.T) {
