@@ -186,10 +186,13 @@ func (c *Conn) receiveBlock(id uint32) {
 	malformed := h.end()
 	switch c.block.kind {
 	case blockLate:
+		c.endLate()
 		return
 	case blockTrailers:
 		s := c.find(id)
 		switch {
+		case s == nil: // we have ended it since the block began
+			c.endLate()
 		case s.state != streamOpen:
 			c.resetFault(id, CodeStreamClosed) // 5.1, half-closed (remote)
 		case malformed != "" || !c.block.end:

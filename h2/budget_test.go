@@ -91,6 +91,15 @@ func TestFloodsEnd(t *testing.T) {
 			}
 			return c.WriteData(1, true, nil)
 		},
+		"trailers of a stream that has been reset": func(c *client, n uint32) error {
+			if n == 0 {
+				c.call(1, "later")
+				c.must(c.WriteWindowUpdate(1, 0))
+				c.headers(3, false, request("/unknown")...)
+			}
+			c.headers(3, true, "x", "y")
+			return nil
+		},
 		"RST_STREAM of a stream that has ended": func(c *client, n uint32) error {
 			if n == 0 {
 				c.call(1, "hello")

@@ -37,6 +37,9 @@ func FuzzConnection(f *testing.F) {
 			inPieces.in.Write(rest[:n])
 			inPieces.feed()
 			rest = rest[n:]
+			if inPieces.err == nil {
+				inPieces.conn.checkCounts(t)
+			}
 			if most := inPieces.conn.server.MostHeld(prefixBytes + testLimits.MaxMessageBytes); inPieces.conn.Held() > most {
 				t.Fatalf("%d bytes are held, more than %d", inPieces.conn.Held(), most)
 			}

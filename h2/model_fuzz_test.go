@@ -21,7 +21,8 @@ import (
 //   - A conversation gets the messages that it asked for, in their order, and is told once that none
 //     follows. What it is told has left is what it has sent.
 //   - No DATA is sent that the client's windows do not allow.
-//   - The table and what is held stay within their bounds.
+//   - The table and what is held stay within their bounds, and what is counted is what is held: see
+//     checkCounts.
 //   - As long as no frame was changed, the connection goes on, no stream is reset for a fault of the
 //     client, and all calls are answered in the end.
 //   - The same bytes in pieces give the same output.
@@ -95,6 +96,7 @@ type modelStream struct {
 	sent    int  // of body
 	ended   bool // by the client
 	reset   bool // by the client
+	headed  bool // headers of a reply came that do not end it
 	asked   int
 	later   bool
 	// laterBytes is what the reply takes that came later.
@@ -312,24 +314,38 @@ func (m *model) act(act int) {
 			m.frame()
 		}
 	case 25, 26, 27:
-		m.complete(m.pick(2) == 0)
+		m.serverActs(0)
 	case 28:
 		m.must(m.WritePriority(m.any(), http2.PriorityParam{StreamDep: 0}))
 		m.frame()
 	case 29: // a table of another size, which the next block tells
 		m.encoder.SetMaxDynamicTableSize(uint32(17 * m.pick(240)))
 	case 30:
+		m.serverActs(1)
+	case 31:
+		m.serverActs(2)
+	case 32, 33, 34, 35:
+		m.serverActs(3)
+	}
+}
+
+// serverActs has the server do something by itself.
+func (m *model) serverActs(act int) {
+	switch act {
+	case 0:
+		m.complete(m.pick(2) == 0)
+	case 1:
 		by := time.Duration(m.pick(60)) * 100 * time.Millisecond
 		m.do(func(c *client) {
 			c.now += by
 			c.out = c.conn.Overdue(c.out, c.now)
 		})
-	case 31:
+	case 2:
 		if m.pick(20) == 0 {
 			m.drained = true
 			m.do(func(c *client) { c.out = c.conn.Drain(c.out, c.now, "max_age") })
 		}
-	case 32, 33, 34, 35:
+	default:
 		m.talks()
 	}
 }
@@ -402,6 +418,10 @@ func (m *model) begin() {
 		path = "/answered/early"
 	}
 	fields := request(path)
+	if m.pick(12) == 11 { // no gRPC: it is answered at half a window, or at its end
+		fields[9] = "text/plain"
+		m.streams[m.last] = &modelStream{window: m.initial, receive: first, body: make([]byte, 30*m.pick(250))}
+	}
 	switch m.pick(10) {
 	case 0:
 		fields = append(fields, "grpc-timeout", strconv.Itoa(1+m.pick(90))+"S")
@@ -441,8 +461,7 @@ func (m *model) send(id uint32, most int, end bool) {
 		if last && end && m.pick(10) == 9 { // an end by trailers
 			m.must(m.WriteData(id, false, p))
 			m.frame()
-			m.headers(id, true, "x", "y")
-			m.frame()
+			m.trailers(id)
 			return
 		}
 		if padding > 0 {
@@ -455,6 +474,23 @@ func (m *model) send(id uint32, most int, end bool) {
 		}
 		m.frame()
 	}
+}
+
+// trailers ends a request by trailers. Between their frames the server may do what it likes.
+func (m *model) trailers(id uint32) {
+	block := m.encode("x", "y")
+	if m.err != nil || m.pick(2) == 0 {
+		m.must(m.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndStream: true, EndHeaders: true, BlockFragment: block}))
+		m.frame()
+		return
+	}
+	m.must(m.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndStream: true, BlockFragment: block[:1]}))
+	m.frame()
+	for range m.pick(3) {
+		m.serverActs(m.pick(6))
+	}
+	m.must(m.WriteContinuation(id, true, block[1:]))
+	m.frame()
 }
 
 // frame has what was written come to the connection, changed perhaps.
@@ -584,6 +620,10 @@ func (m *model) check() {
 		case frameHeaders:
 			if s != nil {
 				m.alive(f.stream, s)
+				if s.headed && !f.has(flagEndStream) {
+					m.t.Fatalf("stream %d gets the headers of a second reply", f.stream)
+				}
+				s.headed = s.headed || !f.has(flagEndStream)
 			}
 		case frameRSTStream:
 			code := Code(binary.BigEndian.Uint32(f.payload))
@@ -617,7 +657,10 @@ func (m *model) check() {
 			m.t.Fatalf("stream %d has a window of %d, and its client knows of %d", id, ours.receiveWindow, s.receive)
 		}
 	}
-	checkTable(m.t.(*testing.T), &c.decoder.table) //nolint:errcheck,forcetypeassert // it is one
+	if m.err == nil {
+		c.checkCounts(m.t.(*testing.T)) //nolint:errcheck,forcetypeassert // it is one
+	}
+	checkTable(m.t.(*testing.T), &c.decoder.table) //nolint:errcheck,forcetypeassert // likewise
 	replies := prefixBytes + len(replyOfModel(255))
 	for _, s := range m.streams {
 		if s.answered+s.resets == 0 && !s.reset {

@@ -176,8 +176,12 @@ func appendStatus(b []byte, status Status) []byte {
 	return b
 }
 
-// answerHTTP answers a request that is no gRPC.
+// answerHTTP answers a request that is no gRPC, once. The answer may wait for a window, and more of the
+// request come meanwhile.
 func (c *Conn) answerHTTP(s *stream) {
+	if s.waiting != nil {
+		return
+	}
 	text := "sluice speaks gRPC: the method must be POST\n"
 	if s.http == 415 {
 		text = "sluice speaks gRPC: the content type must be application/grpc\n"

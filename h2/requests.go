@@ -125,23 +125,27 @@ func (c *Conn) receiveLate(id uint32, end bool) error {
 	if _, client := c.ended.find(id); client {
 		return &ConnError{CodeStreamClosed, "DATA on a stream that the client has ended"} // 5.1
 	}
-	// Each stream that we ended may still end once on the client's side: thousands do at once if it
-	// began them before it knew how many it may.
-	switch {
-	case !end:
-	case c.ended.late > 0:
-		c.ended.late--
-	default:
-		c.odd.left--
+	if end {
+		c.endLate()
 	}
 	return nil
+}
+
+// endLate takes in the client's end of a stream that we have ended. Each may still end once: thousands do
+// at once if the client began them before it knew how many it may.
+func (c *Conn) endLate() {
+	if c.ended.late > 0 {
+		c.ended.late--
+	} else {
+		c.odd.left--
+	}
 }
 
 // gather keeps a part of a request that has not ended.
 func (c *Conn) gather(s *stream, p []byte) {
 	if s.http != 0 {
 		if s.received > firstWindow/2 {
-			c.answerHTTP(s) // it could wait for a window that it does not get
+			c.answerHTTP(s) // its client could wait for a window that it does not get
 		}
 		return
 	}

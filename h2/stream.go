@@ -43,7 +43,6 @@ const (
 	streamFree    streamState = iota
 	streamOpen                // its request is on its way
 	streamWorking             // it will be answered later
-	streamReplies             // its reply waits for a window
 )
 
 // find returns an open stream, or nil.

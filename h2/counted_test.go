@@ -1,0 +1,130 @@
+package h2
+
+import (
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// checkCounts fails the test if a number that the connection keeps is not that of what it holds: memory
+// that is counted and not held has honest clients refused, and closed in place of others. What is held and
+// not counted has no bound.
+func (c *Conn) checkCounts(t *testing.T) {
+	t.Helper()
+	parked, waitingBytes, turns := cap(c.block.tail), 0, 0
+	waitTurn, waitReply := map[*stream]bool{}, map[*stream]bool{}
+	for id, s := range c.streams {
+		if s.id != id || s.state != streamOpen && s.state != streamWorking {
+			t.Fatalf("stream %d is kept as %d, in state %d", s.id, id, s.state)
+		}
+		parked += cap(s.body)
+		if s.kept != nil {
+			parked += s.kept.bytes
+		}
+		switch s.turn {
+		case turnNotAsked:
+		case turnHas:
+			turns++
+		case turnWaits:
+			waitTurn[s] = true
+		}
+		if s.waiting != nil {
+			waitReply[s] = true
+			waitingBytes += cap(s.waiting)
+			if s.talk != nil {
+				waitingBytes += cap(s.talk.trailers)
+			}
+		}
+	}
+	if s := &c.newest; s.body != nil || s.waiting != nil || s.later != nil || s.talk != nil || s.turn != turnNotAsked {
+		t.Fatalf("the newest stream has more than headers: %+v", s)
+	}
+	if c.receive.parked != parked || c.block.parked != cap(c.block.tail) {
+		t.Fatalf("%d bytes of requests are counted and %d held", c.receive.parked, parked)
+	}
+	if c.send.waitingBytes != waitingBytes {
+		t.Fatalf("%d bytes of replies are counted and %d held", c.send.waitingBytes, waitingBytes)
+	}
+	if c.receive.turns != turns || turns > turnsAtOnce {
+		t.Fatalf("%d turns are counted and %d taken", c.receive.turns, turns)
+	}
+	sameStreams(t, "turns", c.receive.waiting, waitTurn)
+	sameStreams(t, "windows", c.send.waiting, waitReply)
+	if c.Open() < len(c.streams) || c.mostStreams < len(c.streams) {
+		t.Fatalf("%d streams are counted as %d open, at most %d", len(c.streams), c.Open(), c.mostStreams)
+	}
+}
+
+// sameStreams fails the test if a list has not each of the streams once.
+func sameStreams(t *testing.T, of string, list []*stream, all map[*stream]bool) {
+	t.Helper()
+	if len(list) != len(all) {
+		t.Fatalf("%d streams wait for %s, and the list has %d", len(all), of, len(list))
+	}
+	seen := map[*stream]bool{}
+	for _, s := range list {
+		if !all[s] || seen[s] {
+			t.Fatalf("the list of those that wait for %s has stream %d, which does not, or twice: %v", of, s.id, seen[s])
+		}
+		seen[s] = true
+	}
+}
+
+// TestNoGRPCIsAnsweredOnce has a request that is no gRPC go on after its answer, which has no window.
+func TestNoGRPCIsAnsweredOnce(t *testing.T) {
+	for name, end := range map[string]func(c *client){
+		"DATA":     func(c *client) { c.must(c.WriteData(1, true, []byte("x"))) },
+		"trailers": func(c *client) { c.headers(1, true, "x", "y") },
+		"nothing":  func(*client) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := begun(t)
+			c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+			c.want("SETTINGS ACK")
+			c.headers(1, false, ":method", "GET", ":scheme", "http", ":path", "/", ":authority", "test")
+			for range 40 {
+				c.must(c.WriteData(1, false, make([]byte, smallFrame)))
+			}
+			c.want("HEADERS 1 :status=415 content-type=text/plain")
+			end(c)
+			c.want()
+			c.conn.checkCounts(t)
+			c.must(c.WriteWindowUpdate(1, 1000))
+			want := []string{`DATA 1 "sluice speaks gRPC: the content type must be application/grpc\n" END`}
+			if name == "nothing" {
+				want = append(want, "RST_STREAM 1 NO_ERROR")
+			}
+			c.want(want...)
+			if c.conn.Open() != 0 || c.conn.Parked() != 0 {
+				t.Errorf("%d streams are open in the end, and %d bytes parked", c.conn.Open(), c.conn.Parked())
+			}
+		})
+	}
+}
+
+// TestTrailersAfterTheEnd has the server end a stream between the frames of its trailers.
+func TestTrailersAfterTheEnd(t *testing.T) {
+	for name, ends := range map[string]func(c *client){
+		"the request is overdue":   func(c *client) { c.out = c.conn.Overdue(c.out, c.now+mostRequestTime) },
+		"the conversation is over": func(c *client) { c.out = c.conn.Finish(c.out, 1, Status{}, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := begun(t)
+			c.talk(1)
+			c.must(c.WriteData(1, false, grpcMessage("part")[:6]))
+			block := c.encode("x", "y")
+			c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndStream: true, BlockFragment: block[:1]}))
+			c.feed()
+			ends(c)
+			if c.conn.Open() != 0 {
+				t.Fatal("the stream is open")
+			}
+			c.out = c.out[:0]
+			c.must(c.WriteContinuation(1, true, block[1:]))
+			c.want()
+			c.call(3, "hello")
+			c.want(answer(3, "hello")...)
+			c.conn.checkCounts(t)
+		})
+	}
+}
