@@ -240,15 +240,18 @@ func (c *Conn) GoAway(out []byte, err *ConnError) []byte {
 	return appendGoAway(out, c.last, err.Code, err.Reason)
 }
 
-// Close cancels the calls that were to be answered later. Nothing else may be called after it.
+// Close cancels the calls that were to be answered later. Nothing else may be called after it, except that
+// it may be called again if a [Later] panicked, for the others.
 func (c *Conn) Close() {
-	for _, s := range c.streams {
-		if s.later != nil {
-			s.later.Cancel()
-		}
+	c.send.waiting = nil
+	for id, s := range c.streams {
+		later := s.later
+		delete(c.streams, id)
 		s.free()
+		if later != nil {
+			later.Cancel()
+		}
 	}
-	c.streams, c.send.waiting = nil, nil
 }
 
 // Begun reports whether the client's first SETTINGS have come.

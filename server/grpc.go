@@ -111,6 +111,7 @@ type handler struct {
 	service *Service
 	logger  *zap.Logger
 	rare    *zap.Logger // see rareLogger
+	panics  *Panics
 	precise bool
 	tell    tell
 	clock   *clock.Clock
@@ -121,7 +122,7 @@ func newHandler(s *Service, logger *zap.Logger, precise bool) *handler {
 	if c == nil {
 		c = clock.New()
 	}
-	return &handler{service: s, logger: logger, rare: rareLogger(logger), precise: precise, clock: c}
+	return &handler{service: s, logger: logger, rare: rareLogger(logger), panics: NewPanics(s.metrics.Panics, logger), precise: precise, clock: c}
 }
 
 // margin is the part of a call's deadline that a held reply needs to get back in time.
@@ -216,8 +217,7 @@ func budget(deadline, start time.Duration) time.Duration {
 
 // recovered is what becomes of a panic: a bug of ours must cost one reply, not the process.
 func (h *handler) recovered(p any, c *Call) error {
-	h.service.metrics.Panics.Inc()
-	LogPanic(h.logger, p)
+	h.panics.Caught(p)
 	if !c.undecided { // else the store may still have it
 		*c = Call{} // its state is unknown
 	}

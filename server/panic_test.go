@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -40,6 +43,9 @@ func TestPanicCostsOneReply(t *testing.T) {
 	}
 }
 
+// panicLine is what is logged of a panic.
+const panicLine = "panic in a request; more within ten seconds are only counted"
+
 // TestPanicsUnderLoad has many calls at once while the rules are at times ones that
 // make a request panic: before it is matched, before it is charged, and after. Those
 // calls get INTERNAL, which is counted and logged, all others get their answers, and
@@ -56,6 +62,7 @@ func TestPanicsUnderLoad(t *testing.T) {
 			{set: good.set, counters: good.counters, labels: good.labels},               // no partitions to charge in
 			{set: good.set, partitions: good.partitions, labels: good.labels},           // no counters for what was charged
 		}
+		begun := time.Now()
 		var calling sync.WaitGroup
 		var admitted, denied, internal atomic.Int64
 		for range callers {
@@ -91,8 +98,32 @@ func TestPanicsUnderLoad(t *testing.T) {
 		if got := int64(testutil.ToFloat64(s.metrics.Panics)); got != internal.Load() || got == 0 {
 			t.Errorf("%d panics are counted, want as many as INTERNAL, and some", got)
 		}
-		if got := int64(r.logs.FilterMessage("panic in a request").Len()); got != internal.Load() {
-			t.Errorf("%d panics are logged, want %d", got, internal.Load())
+		if got := r.logs.FilterMessage(panicLine).Len(); got < 1 || got > 1+int(time.Since(begun)/panicsLogged) {
+			t.Errorf("%d panics of %d are logged in %v, want one in ten seconds", got, internal.Load(), time.Since(begun))
+		}
+	})
+}
+
+// TestPanicsAreLoggedNowAndThen has panics without end: all are counted, and a line in ten seconds says how
+// many had none.
+func TestPanicsAreLoggedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.ErrorLevel)
+		metrics := service(t, Settings{}, "").metrics
+		panics := NewPanics(metrics.Panics, zap.New(core))
+		for range 250 { // 25 seconds
+			panics.Caught("a bug")
+			time.Sleep(100 * time.Millisecond)
+		}
+		var leftOut []any
+		for _, line := range logs.FilterMessage(panicLine).All() {
+			leftOut = append(leftOut, line.ContextMap()["left_out"])
+		}
+		if want := []any{nil, int64(99), int64(99)}; !slices.Equal(leftOut, want) {
+			t.Errorf("the lines say that %v were left out, want %v", leftOut, want)
+		}
+		if got := testutil.ToFloat64(metrics.Panics); got != 250 {
+			t.Errorf("%v panics are counted, want 250", got)
 		}
 	})
 }
@@ -111,7 +142,7 @@ func TestPanicsKeepTheirSecrets(t *testing.T) {
 		{"an error", func() { panic(errors.New("bad value secret")) }, "*errors.errorString"},
 		{"an error of Go", func() { _ = make([]int, 3)[len(t.Name())] }, "runtime.boundsError"},
 	} {
-		h := recovering(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { test.throw() }), metrics, zap.New(core))
+		h := recovering(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { test.throw() }), NewPanics(metrics.Panics, zap.New(core)))
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 		if w.Code != http.StatusInternalServerError {
@@ -143,5 +174,5 @@ func TestPanicsKeepTheirSecrets(t *testing.T) {
 		}
 	}()
 	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
-	recovering(http.HandlerFunc(abort), metrics, zap.New(core)).ServeHTTP(httptest.NewRecorder(), nil)
+	recovering(http.HandlerFunc(abort), NewPanics(metrics.Panics, zap.New(core))).ServeHTTP(httptest.NewRecorder(), nil)
 }

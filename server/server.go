@@ -175,7 +175,7 @@ func (s *Server) Listen(ctx context.Context) error {
 			s.logger.Warn("the debug listener has no authentication and can be reached from other machines; only /counters answers to this machine alone")
 		}
 		conn = &boundedListener{Listener: conn, max: int64(s.options.Limits.MaxHTTPConnections), rejected: s.metrics.RejectedConnections}
-		server := newHTTPServer(recovering(l.handler, s.metrics, s.logger), head, s.logger)
+		server := newHTTPServer(recovering(l.handler, h.panics), head, s.logger)
 		if l.name == "json" {
 			conn = secure.listener(conn)
 			server.ConnState, server.ErrorLog = secure.watchHandshakes, secure.debugLog()
@@ -187,7 +187,7 @@ func (s *Server) Listen(ctx context.Context) error {
 
 // newOwn returns the own transport.
 func (s *Server) newOwn(h *handler, creds credentials.TransportCredentials) *wire {
-	b := newBridge(s.unaryInterceptors(), s.streamInterceptors())
+	b := newBridge(s.unaryInterceptors(h), s.streamInterceptors(h))
 	if s.options.Tracing != nil {
 		b.traces = keepTraces(s.options.Tracing.Headers)
 	}
@@ -213,8 +213,8 @@ func (s *Server) newGRPC(h *handler, creds credentials.TransportCredentials) *gr
 	if s.options.Tracing != nil {
 		headers.kept = s.options.Tracing.Headers
 	}
-	options = append(options, grpc.ChainUnaryInterceptor(s.unaryInterceptors()...),
-		grpc.ChainStreamInterceptor(countStreams(s.metrics.Calls), newPlaces().bound), grpc.ChainStreamInterceptor(s.streamInterceptors()...))
+	options = append(options, grpc.ChainUnaryInterceptor(s.unaryInterceptors(h)...),
+		grpc.ChainStreamInterceptor(countStreams(s.metrics.Calls), newPlaces().bound), grpc.ChainStreamInterceptor(s.streamInterceptors(h)...))
 	options = append(options, grpc.Creds(guarding.Credentials(creds)), grpc.InTapHandle(headers.inspect))
 	if s.tracer != nil {
 		options = append(options, grpc.StatsHandler(s.tracer))
@@ -236,13 +236,13 @@ func (s *Server) register(r reflection.GRPCServer, others grpc.ServiceRegistrar,
 
 // unaryInterceptors are around the calls of services other than RateLimitService, whose handler
 // ignores them.
-func (s *Server) unaryInterceptors() []grpc.UnaryServerInterceptor {
-	return []grpc.UnaryServerInterceptor{countUnary(s.metrics.Calls), recoverUnary(s.metrics, s.logger)}
+func (s *Server) unaryInterceptors(h *handler) []grpc.UnaryServerInterceptor {
+	return []grpc.UnaryServerInterceptor{countUnary(s.metrics.Calls), recoverUnary(h.panics)}
 }
 
 // streamInterceptors are around the streams of these services, once they have begun.
-func (s *Server) streamInterceptors() []grpc.StreamServerInterceptor {
-	return []grpc.StreamServerInterceptor{endWith(s.draining), recoverStreams(s.metrics, s.logger)}
+func (s *Server) streamInterceptors(h *handler) []grpc.StreamServerInterceptor {
+	return []grpc.StreamServerInterceptor{endWith(s.draining), recoverStreams(h.panics)}
 }
 
 // plainJSON returns the handler of /json on the plain listener. It logs a setting that may

@@ -231,7 +231,7 @@ func TestBridgedUnary(t *testing.T) {
 		if _, err := say(t, conn, "panic"); status.Code(err) != codes.Internal || status.Convert(err).Message() != "internal error" {
 			t.Errorf("the panic is answered %v, want INTERNAL", err)
 		}
-		if n, logged := testutil.ToFloat64(s.metrics.Panics), r.logs.FilterMessage("panic in a request").Len(); n != 1 || logged != 1 {
+		if n, logged := testutil.ToFloat64(s.metrics.Panics), r.logs.FilterMessage(panicLine).Len(); n != 1 || logged != 1 {
 			t.Errorf("%v panics are counted and %d logged, want one", n, logged)
 		}
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "x", "1", "x", "2", "y-bin", "\x01\xfe")

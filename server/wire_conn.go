@@ -103,11 +103,19 @@ func (c *wireConn) begin() *wireReader {
 func (c *wireConn) leave() {
 	c.turn.Lock()
 	c.ending, c.closed = true, true
-	c.h2.Close()
+	for c.cancelLocked() != nil { // each call that is cancelled is so once, whatever comes of it
+	}
 	c.parks(0)
 	c.turn.Unlock()
 	c.close()
 	c.wire.forget(c)
+}
+
+// cancelLocked cancels the calls that were to be answered later.
+func (c *wireConn) cancelLocked() (err error) {
+	defer c.caughtLocked(&err)
+	c.h2.Close()
+	return nil
 }
 
 // start sends the first SETTINGS.
@@ -223,24 +231,30 @@ func (c *wireConn) turnOf(in []byte, ticket bool) (used int, more, ok bool) {
 	c.since, c.at = now, now
 	c.watched.heard(now)
 	c.out = takeOutput()
-	c.takeInboxLocked(now)
-	used, more, err := c.feedLocked(in, now)
+	err := c.takeInboxLocked(now)
+	if err == nil {
+		used, more, err = c.feedLocked(in, now)
+	}
 	c.rest = len(in) - used
 	c.endTurnLocked(now, err)
 	return used, more, c.writeLocked() && !c.ending
 }
 
-// feedLocked feeds h2. A panic is a bug of ours, and costs the connection alone.
+// feedLocked feeds h2.
 func (c *wireConn) feedLocked(in []byte, now time.Duration) (used int, more bool, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			c.wire.handler.service.metrics.Panics.Inc()
-			LogPanic(c.wire.handler.logger, p)
-			err = &h2.ConnError{Code: h2.CodeInternal, Reason: "internal error"}
-		}
-	}()
+	defer c.caughtLocked(&err)
 	c.out.bytes, used, more, err = c.h2.Feed(c.out.bytes, in, now)
 	return used, more, err
+}
+
+// caughtLocked is deferred by all that a turn does. A panic is a bug of ours, and costs the connection
+// alone.
+func (c *wireConn) caughtLocked(err *error) {
+	if p := recover(); p != nil {
+		c.wire.handler.panics.Caught(p)
+		c.x = nil // its state is unknown
+		*err = &h2.ConnError{Code: h2.CodeInternal, Reason: "internal error"}
+	}
 }
 
 // endTurnLocked ends the connection if it has to.

@@ -71,8 +71,7 @@ func (c *wireConn) flush() {
 		c.turn.Lock()
 		now := c.wire.clock.Elapsed()
 		c.out = takeOutput()
-		c.takeInboxLocked(now)
-		c.endTurnLocked(now, nil)
+		c.endTurnLocked(now, c.takeInboxLocked(now))
 		if !c.writeLocked() {
 			c.close()
 		}
@@ -83,30 +82,44 @@ func (c *wireConn) flush() {
 	}
 }
 
-// takeInboxLocked does what is in the inbox.
-func (c *wireConn) takeInboxLocked(now time.Duration) {
+// takeInboxLocked does what is in the inbox. An error ends the connection.
+func (c *wireConn) takeInboxLocked(now time.Duration) (err error) {
 	c.inbox.Lock()
 	finished, todo := c.inbox.finished, c.inbox.orders
 	c.inbox.finished, c.inbox.orders = nil, 0
 	c.inbox.Unlock()
-	switch {
-	case c.ending:
-		for _, f := range finished {
-			if a, ok := f.(*asked); ok { // what it holds is to be given back
-				a.gone = true
-				a.sendLocked()
-			}
+	for _, f := range finished {
+		if !c.ending && err == nil {
+			err = c.sendLocked(f)
+			continue
 		}
-		return
+		if a, ok := f.(*asked); ok { // what it holds is to be given back
+			a.gone = true
+			_ = c.sendLocked(a) // the connection ends anyway
+		}
+	}
+	switch {
+	case c.ending || err != nil || todo == 0:
+		return err
 	case c.conn == nil: // the handshake goes on; who is told of an age or an idle time is told again
 		if todo&orderStop != 0 {
 			c.close()
 		}
-		return
+		return nil
 	}
-	for _, f := range finished {
-		f.sendLocked()
-	}
+	return c.obeyLocked(todo, now)
+}
+
+// sendLocked has something go out.
+func (c *wireConn) sendLocked(f finisher) (err error) {
+	defer c.caughtLocked(&err)
+	f.sendLocked()
+	return nil
+}
+
+// obeyLocked does what the watch and a drain want.
+func (c *wireConn) obeyLocked(todo orders, now time.Duration) (err error) {
+	defer c.caughtLocked(&err)
 	for _, d := range drainReasons {
 		if todo&d.order != 0 {
 			c.out.bytes = c.h2.Drain(c.out.bytes, now, d.told)
@@ -118,4 +131,5 @@ func (c *wireConn) takeInboxLocked(now time.Duration) {
 	if todo&orderOverdue != 0 {
 		c.out.bytes = c.h2.Overdue(c.out.bytes, now)
 	}
+	return nil
 }

@@ -91,7 +91,7 @@ func (b *bridged) run() {
 
 func (b *bridged) handle() (err error) {
 	m, bridge, h := b.method, b.conn.wire.bridge, b.conn.wire.handler
-	defer recoverCall(h.service.metrics, h.logger, &err) // interceptors are not around the messages
+	defer recoverCall(h.panics, &err) // interceptors are not around the messages
 	if m.stream != nil {
 		return bridge.stream(m.server, b, &grpc.StreamServerInfo{
 			FullMethod: m.path, IsClientStream: m.stream.ClientStreams, IsServerStream: m.stream.ServerStreams,

@@ -169,10 +169,7 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 				logger.Info("the store is back", zap.String("store", shard), zap.Duration("after", after))
 			},
 		},
-		Panicked: func(thrown any) {
-			metrics.Panics.Inc()
-			server.LogPanic(logger, thrown)
-		},
+		Panicked: server.NewPanics(metrics.Panics, logger).Caught,
 	})
 	if err != nil {
 		return nil, err
