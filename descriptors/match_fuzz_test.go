@@ -218,7 +218,7 @@ func FuzzPlan(f *testing.F) {
 				if r := p.Matches[i].Rule; r != nil && r.RuntimeMetric {
 					r.AppendMetricKey(nil, req.Descriptors[i].Entries)
 				}
-				AppendOverrideMetricKey(nil, req.Descriptors[i].Entries)
+				MetricKeys{}.AppendOverride(nil, req.Descriptors[i].Entries)
 			}
 		}
 	})

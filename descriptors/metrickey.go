@@ -21,44 +21,68 @@ func (r *Rule) compileMetric(lineage []*node, detailed bool) {
 	r.keepUnderscore = detailed && shared == nil
 }
 
-// AppendMetricKey appends the rule's metric key, without its domain, to the empty dst. It is
-// what envoyproxy/ratelimit builds: all levels joined by dots. The first level is
-// key[:key1End] and the second key[key1End+1:key2End]; key2End is 0 if there is only one.
-// Entries are those that matched a rule with RuntimeMetric. Without entries the key has the
-// patterns of the rules file in place of their values. It allocates nothing but what dst has
-// to grow.
+// MetricKeys writes the names that rules have in metrics.
+type MetricKeys struct {
+	// NoDots has `_` stand for each dot of a key or value, so that dots divide levels only.
+	NoDots bool
+}
+
+// AppendMetricKey is [MetricKeys.Append] of the zero MetricKeys.
 func (r *Rule) AppendMetricKey(dst []byte, entries []Entry) (key []byte, key1End, key2End int) {
-	key, _, key1End, key2End = r.appendMetric(dst, r.node, entries)
+	return MetricKeys{}.Append(dst, r, entries)
+}
+
+// Append appends a rule's metric key, without its domain, to the empty dst. It is what
+// envoyproxy/ratelimit builds: all levels joined by dots. The first level is key[:key1End] and the
+// second key[key1End+1:key2End]; key2End is 0 if there is only one. Entries are those that matched a
+// rule with RuntimeMetric. Without entries the key has the patterns of the rules file in place of their
+// values. It allocates nothing but what dst has to grow.
+func (k MetricKeys) Append(dst []byte, r *Rule, entries []Entry) (key []byte, key1End, key2End int) {
+	key, _, key1End, key2End = k.appendTo(dst, r, r.node, entries)
 	return key, key1End, key2End
 }
 
-// appendMetric appends the levels down to n. Level is that of n.
-func (r *Rule) appendMetric(dst []byte, n *node, entries []Entry) (key []byte, level, key1End, key2End int) {
+// appendTo appends the levels of a rule down to n. Level is that of n.
+func (k MetricKeys) appendTo(dst []byte, r *Rule, n *node, entries []Entry) (key []byte, level, key1End, key2End int) {
 	if n.parent.parent != nil {
-		dst, level, key1End, key2End = r.appendMetric(dst, n.parent, entries)
+		dst, level, key1End, key2End = k.appendTo(dst, r, n.parent, entries)
 		dst = append(dst, '.')
 		level++
 	}
+	start := len(dst)
 	if entries != nil && r.RuntimeMetric && r.rare.runtime[level] {
 		dst = appendMetricLevel(dst, entries[level].Key, entries[level].Value, r.keepUnderscore)
 	} else {
 		dst = appendMetricLevel(dst, n.key, n.value, false)
 	}
+	k.sanitize(dst[start:])
 	key1End, key2End = metricEnds(level, len(dst), key1End, key2End)
 	return dst, level, key1End, key2End
 }
 
-// AppendOverrideMetricKey is [Rule.AppendMetricKey] for a descriptor with a limit of its
-// own: the key has the values of all levels.
-func AppendOverrideMetricKey(dst []byte, entries []Entry) (key []byte, key1End, key2End int) {
+// AppendOverride is Append for a descriptor with a limit of its own: the key has the values of all
+// levels.
+func (k MetricKeys) AppendOverride(dst []byte, entries []Entry) (key []byte, key1End, key2End int) {
 	for i := range entries {
 		if i > 0 {
 			dst = append(dst, '.')
 		}
+		start := len(dst)
 		dst = appendMetricLevel(dst, entries[i].Key, entries[i].Value, false)
+		k.sanitize(dst[start:])
 		key1End, key2End = metricEnds(i, len(dst), key1End, key2End)
 	}
 	return dst, key1End, key2End
+}
+
+// sanitize makes one level fit for statsd in place.
+func (k MetricKeys) sanitize(level []byte) {
+	sanitize(level)
+	for i, c := range level {
+		if k.NoDots && c == '.' {
+			level[i] = '_'
+		}
+	}
 }
 
 // metricEnds returns the ends of the first two levels after level i ended at end.
@@ -74,13 +98,11 @@ func metricEnds(i, end, key1End, key2End int) (first, second int) {
 }
 
 func appendMetricLevel[T string | []byte](dst []byte, key, value T, keepUnderscore bool) []byte {
-	start := len(dst)
 	dst = append(dst, key...)
 	if len(value) > 0 || keepUnderscore {
 		dst = append(dst, '_')
 		dst = append(dst, value...)
 	}
-	sanitize(dst[start:])
 	return dst
 }
 

@@ -14,7 +14,7 @@ func TestOverrideMetricKey(t *testing.T) {
 		{"host=www.example.com y=a|b", "host_www.example.com.y_a_b", "host_www.example.com", "y_a_b"},
 		{"", "", "", ""},
 	} {
-		key, end1, end2 := AppendOverrideMetricKey(nil, parseEntries(tc.entries))
+		key, end1, end2 := MetricKeys{}.AppendOverride(nil, parseEntries(tc.entries))
 		key1, key2 := string(key[:end1]), ""
 		if end2 > 0 {
 			key2 = string(key[end1+1 : end2])
@@ -22,6 +22,24 @@ func TestOverrideMetricKey(t *testing.T) {
 		if string(key) != tc.key || key1 != tc.key1 || key2 != tc.key2 {
 			t.Errorf("metric key of %q = %q [%s] [%s], want %q [%s] [%s]", tc.entries, key, key1, key2, tc.key, tc.key1, tc.key2)
 		}
+	}
+}
+
+func TestMetricKeysWithoutDots(t *testing.T) {
+	s := load(t, Options{}, "domain: a.b\ndescriptors: [{key: k.k, value: 'v.*', descriptors: [{key: n.n, value_to_metric: true, rate_limit: {unit: hour}}]}]")
+	r, flat := s.Limits[0].Rule, MetricKeys{NoDots: true}
+	entries := parseEntries("k.k=v.w n.n=10.0.0.1.x")
+	for _, tc := range []struct {
+		entries []Entry
+		want    string
+	}{{nil, "k_k_v_*.n_n"}, {entries, "k_k_v_*.n_n_10_0_0_1_x"}} {
+		key, key1End, key2End := flat.Append(nil, r, tc.entries)
+		if string(key) != tc.want || key[key1End] != '.' || key2End != len(key) {
+			t.Errorf("Append = %q, %d, %d, want %q", key, key1End, key2End, tc.want)
+		}
+	}
+	if key, _, _ := flat.AppendOverride(nil, entries); string(key) != "k_k_v_w.n_n_10_0_0_1_x" {
+		t.Errorf("AppendOverride = %q", key)
 	}
 }
 

@@ -31,8 +31,13 @@ type Settings struct {
 	ResponseHeaders  bool    `group:"replies" help:"Add response headers with limit, remaining and reset."`
 	Headers          Headers `embed:""`
 	RetryAfterHeader bool    `group:"replies" help:"Add Retry-After to denials."`
-	DynamicMetadata  bool    `group:"replies" help:"Describe request and matched metadata in the reply's dynamic metadata."`
-	DecisionMetadata bool    `group:"replies" help:"Add the decisions to the dynamic metadata, under the key sluice."`
+	// RequestHeaders and RequestNames are ResponseHeaders and Headers of the request that Envoy forwards.
+	RequestHeaders   bool           `group:"replies" help:"Have Envoy add headers with limit, remaining and reset to each request that it forwards."`
+	RequestNames     RequestHeaders `embed:""`
+	DynamicMetadata  bool           `group:"replies" help:"Describe request and matched metadata in the reply's dynamic metadata."`
+	DecisionMetadata bool           `group:"replies" help:"Add the decisions to the dynamic metadata, under the key sluice."`
+
+	NoMetricDots bool `group:"process" name:"sanitize-metric-dots" help:"In metrics, put _ for each dot of a descriptor's key or value, so that dots divide levels only."`
 
 	// Clock gives the time of a request, and the time at which a denied group refunds what
 	// it reserved; see limiter.Batch. Optional: by default the server makes a clock of its
@@ -49,12 +54,24 @@ type Settings struct {
 	Bounds Bounds `embed:"" group:"bounds"`
 }
 
+func (s *Settings) metricKeys() descriptors.MetricKeys {
+	return descriptors.MetricKeys{NoDots: s.NoMetricDots}
+}
+
 // Headers are the names of the response headers; an empty name leaves that
 // header out.
 type Headers struct {
 	Limit     string `group:"replies" name:"limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"Header with the limit. Default RateLimit-Limit."`
 	Remaining string `group:"replies" name:"remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"Header with what remains. Default RateLimit-Remaining."`
 	Reset     string `group:"replies" name:"reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"Header with the seconds until the reset. Default RateLimit-Reset."`
+}
+
+// RequestHeaders are the names of the headers of forwarded requests; an empty name leaves that header
+// out.
+type RequestHeaders struct {
+	Limit     string `group:"replies" name:"request-limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"With --request-headers, the header with the limit. Default RateLimit-Limit."`
+	Remaining string `group:"replies" name:"request-remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"The header with what remains. Default RateLimit-Remaining."`
+	Reset     string `group:"replies" name:"request-reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"The header with the seconds until the reset. Default RateLimit-Reset."`
 }
 
 // Service answers requests. Its methods may be called concurrently.
@@ -122,7 +139,7 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 	var scratch []byte
 	counters := s.metrics.Rules.Configure(labels, len(set.Limits), func(i int) telemetry.RuleLimit {
 		l := set.Limits[i]
-		key, key1End, key2End := l.Rule.AppendMetricKey(scratch[:0], nil)
+		key, key1End, key2End := s.settings.metricKeys().Append(scratch[:0], l.Rule, nil)
 		scratch = key
 		limit := telemetry.RuleLimit{Key: telemetry.NewRuleKey(labels[l.Rule.DomainIndex()], l.Label, key, key1End, key2End)}
 		if !l.Rule.Unlimited {
@@ -246,7 +263,7 @@ func (s *Service) Finish(c *Call) (reply []byte, delay time.Duration) {
 	for i := range c.statuses {
 		b = appendStatus(b, &c.statuses[i])
 	}
-	if s.settings.ResponseHeaders || s.settings.RetryAfterHeader {
+	if s.settings.ResponseHeaders || s.settings.RequestHeaders || s.settings.RetryAfterHeader {
 		b = s.appendHeaders(b, c)
 	}
 	if s.settings.DynamicMetadata || s.settings.DecisionMetadata {
@@ -326,9 +343,9 @@ func seconds(d time.Duration) uint64 {
 	return uint64(max(1, (d+time.Second-1)/time.Second))
 }
 
-// appendHeaders appends the response headers. They describe the last descriptor that is over its
-// limit and not a quota. Without such, they describe the one with the least remaining, the first
-// of equals.
+// appendHeaders appends the response headers and those of the forwarded request. They describe the last
+// descriptor that is over its limit and not a quota. Without such, they describe the one with the least
+// remaining, the first of equals.
 func (s *Service) appendHeaders(b []byte, c *Call) []byte {
 	var told *descriptorStatus
 	var retry uint64
@@ -348,22 +365,15 @@ func (s *Service) appendHeaders(b []byte, c *Call) []byte {
 			}
 		}
 	}
-	if h := &s.settings.Headers; s.settings.ResponseHeaders && told != nil {
-		for _, header := range [...]struct {
-			name  string
-			value uint64
-		}{
-			{h.Limit, uint64(told.limit.RequestsPerUnit)},
-			{h.Remaining, uint64(told.remaining)},
-			{h.Reset, told.resetSeconds},
-		} {
-			if header.name != "" {
-				b = appendHeader(b, header.name, header.value)
-			}
-		}
+	if s.settings.ResponseHeaders && told != nil {
+		b = told.appendHeaders(b, fieldResponseHeaders, &s.settings.Headers)
 	}
 	if s.settings.RetryAfterHeader && c.over && retry > 0 {
-		b = appendHeader(b, "Retry-After", retry)
+		b = appendHeader(b, fieldResponseHeaders, "Retry-After", retry)
+	}
+	if s.settings.RequestHeaders && told != nil {
+		names := Headers(s.settings.RequestNames)
+		b = told.appendHeaders(b, fieldRequestHeaders, &names)
 	}
 	return b
 }

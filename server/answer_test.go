@@ -226,6 +226,7 @@ func TestRandomRequests(t *testing.T) {
 	settings := Settings{
 		NearLimitRatio: 0.8, DynamicMetadata: true, DecisionMetadata: true, RetryAfterHeader: true,
 		ResponseHeaders: true, Headers: Headers{Limit: "l", Remaining: "r", Reset: "t"},
+		RequestHeaders: true, RequestNames: RequestHeaders{Limit: "l", Reset: "t"}, NoMetricDots: true,
 	}
 	s := service(t, settings, randomRules)
 	const pool = 20_000

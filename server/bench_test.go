@@ -374,7 +374,10 @@ func TestAnswerDoesNotAllocate(t *testing.T) {
 	refund := d("user")
 	refund.IsNegativeHits = true
 
-	headers := Settings{ResponseHeaders: true, Headers: Headers{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, RetryAfterHeader: true}
+	headers := Settings{
+		ResponseHeaders: true, Headers: Headers{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, RetryAfterHeader: true,
+		RequestHeaders: true, RequestNames: RequestHeaders{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, NoMetricDots: true,
+	}
 	metadata := Settings{DynamicMetadata: true}
 	decisions := Settings{DecisionMetadata: true}
 	for _, test := range []struct {

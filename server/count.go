@@ -59,9 +59,9 @@ func (s *Service) counters(rules *serving, c *Call, i int, l *descriptors.Limit)
 	var key1End, key2End int
 	label := ""
 	if m.Override {
-		c.metric, key1End, key2End = descriptors.AppendOverrideMetricKey(c.metric[:0], entries)
+		c.metric, key1End, key2End = s.settings.metricKeys().AppendOverride(c.metric[:0], entries)
 	} else {
-		c.metric, key1End, key2End = m.Rule.AppendMetricKey(c.metric[:0], entries)
+		c.metric, key1End, key2End = s.settings.metricKeys().Append(c.metric[:0], m.Rule, entries)
 		label = l.Label
 	}
 	counters, lookup := s.metrics.Rules.Runtime(c.lookup, rules.labels[c.plan.DomainIndex], label, c.metric, key1End, key2End)

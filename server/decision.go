@@ -91,7 +91,7 @@ func (c *Call) decision() decision {
 }
 
 // ruleName returns a matched rule's name, which the metrics have as the label rule, but without
-// values of the request. For a list of limits it adds the one that gives the status.
+// values of the request, and with all dots. For a list of limits it adds the one that gives the status.
 func (c *Call) ruleName(m *descriptors.Match) string {
 	if m.Rule == nil {
 		return "override"

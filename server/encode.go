@@ -102,9 +102,31 @@ func appendString[T string | []byte](b []byte, num byte, s T) []byte {
 	return append(b, s...)
 }
 
-// appendHeader appends a config.core.v3.HeaderValue as field 3
-// (response_headers_to_add) of a RateLimitResponse.
-func appendHeader(b []byte, name string, value uint64) []byte {
+// Fields of a RateLimitResponse that are lists of config.core.v3.HeaderValue.
+const (
+	fieldResponseHeaders = 3 // response_headers_to_add
+	fieldRequestHeaders  = 4 // request_headers_to_add
+)
+
+// appendHeaders appends headers that tell of s, which has a limit, as one of these fields.
+func (s *descriptorStatus) appendHeaders(b []byte, field byte, names *Headers) []byte {
+	for _, header := range [...]struct {
+		name  string
+		value uint64
+	}{
+		{names.Limit, uint64(s.limit.RequestsPerUnit)},
+		{names.Remaining, uint64(s.remaining)},
+		{names.Reset, s.resetSeconds},
+	} {
+		if header.name != "" {
+			b = appendHeader(b, field, header.name, header.value)
+		}
+	}
+	return b
+}
+
+// appendHeader appends a header as one of these fields.
+func appendHeader(b []byte, field byte, name string, value uint64) []byte {
 	var digits [20]byte
 	i := len(digits)
 	for {
@@ -116,7 +138,7 @@ func appendHeader(b []byte, name string, value uint64) []byte {
 	}
 	text := digits[i:]
 	n := 1 + varintLen(uint64(len(name))) + len(name) + 2 + len(text)
-	b = append(b, 3<<3|2)
+	b = append(b, field<<3|2)
 	b = appendVarint(b, uint64(n))
 	b = appendString(b, 1, name)
 	return appendString(b, 2, text)

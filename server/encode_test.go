@@ -50,10 +50,15 @@ func checkEncode(t *testing.T, seed uint64) {
 		got = appendStatus(got, &st)
 		want.Statuses = append(want.Statuses, w)
 	}
-	for range r.IntN(3) {
-		value := uint64(pick(r)) << r.IntN(33)
-		got = appendHeader(got, "RateLimit-Limit", value)
-		want.ResponseHeadersToAdd = append(want.ResponseHeadersToAdd, &corev3.HeaderValue{Key: "RateLimit-Limit", Value: decimal(value)})
+	for field, list := range []*[]*corev3.HeaderValue{fieldResponseHeaders: &want.ResponseHeadersToAdd, fieldRequestHeaders: &want.RequestHeadersToAdd} {
+		for range r.IntN(3) {
+			if list == nil {
+				break
+			}
+			value := uint64(pick(r)) << r.IntN(33)
+			got = appendHeader(got, byte(field), "RateLimit-Limit", value)
+			*list = append(*list, &corev3.HeaderValue{Key: "RateLimit-Limit", Value: decimal(value)})
+		}
 	}
 	if wantBytes := marshal(t, want); string(got) != string(wantBytes) {
 		var back rls.RateLimitResponse

@@ -65,13 +65,14 @@ type Expect struct {
 	Metrics map[string]uint64
 	// Series are other series after the step, by their text in /metrics.
 	Series map[string]float64
-	// Headers are the response headers in order; "*" stands for any value. Nil is
-	// not checked.
+	// Headers are the response headers in order, and RequestHeaders those of the forwarded request;
+	// "*" stands for any value. Nil is not checked.
 	Headers         []Header
+	RequestHeaders  []Header       `yaml:"request_headers"`
 	DynamicMetadata map[string]any `yaml:"dynamic_metadata"`
 }
 
-// Header is one response header.
+// Header is one header.
 type Header struct{ Key, Value string }
 
 // Status is the expected status of one descriptor.

@@ -249,6 +249,9 @@ func (e *Expect) compare(reply *rls.RateLimitResponse, err error) []string {
 	if e.Headers != nil {
 		differ("headers", headers(reply.GetResponseHeadersToAdd(), e.Headers), e.Headers)
 	}
+	if e.RequestHeaders != nil {
+		differ("request headers", headers(reply.GetRequestHeadersToAdd(), e.RequestHeaders), e.RequestHeaders)
+	}
 	if e.DynamicMetadata != nil {
 		got := reply.GetDynamicMetadata().AsMap()
 		if decided, ok := got["sluice"].(map[string]any); ok && decided["config_hash"] != "" {

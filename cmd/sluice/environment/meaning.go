@@ -89,6 +89,9 @@ func (e *Environment) assignStats() {
 	}
 	if dog {
 		e.to("dogstatsd-addr", addr, "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT")
+		if !plain {
+			e.without("DogStatsD is sent over UDP", "STATSD_PROTOCOL")
+		}
 		e.assignMogrifiers()
 	}
 	if !plain && !dog {

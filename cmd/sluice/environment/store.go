@@ -74,7 +74,7 @@ func (e *Environment) assignRedis() {
 			e.to("store-per-second-dial-timeout", e.set[name], name)
 		}
 	} else {
-		for _, name := range []string{"URL", "TYPE", "SOCKET_TYPE", "AUTH", "TLS", "SENTINEL_AUTH", "TIMEOUT"} {
+		for _, name := range []string{"URL", "TYPE", "SOCKET_TYPE", "AUTH", "AUTH_FILE", "TLS", "SENTINEL_AUTH", "TIMEOUT"} {
 			if v := lookUp("REDIS_PERSECOND_" + name); e.set[v.Name] != v.preset {
 				e.without("REDIS_PERSECOND is not true", v.Name)
 			}
@@ -99,13 +99,24 @@ func (e *Environment) assignRedis() {
 // passwords. Another variable says that there is one.
 func (e *Environment) assignServer(prefix, flag, because string) {
 	e.to(flag, e.redisURL(prefix), because, prefix+"URL", prefix+"TYPE", prefix+"SOCKET_TYPE", prefix+"TLS")
-	if name := prefix + "AUTH"; e.any(name) {
-		e.to(flag+"-auth", e.set[name], name)
-	}
+	e.assignAuth(prefix, flag)
 	if name := prefix + "SENTINEL_AUTH"; !strings.EqualFold(e.set[prefix+"TYPE"], "sentinel") {
 		e.without(prefix+"TYPE is not SENTINEL", name)
 	} else if e.any(name) {
 		e.to(flag+"-sentinel-auth", e.set[name], name)
+	}
+}
+
+// assignAuth sets the flags of a server's password, of which there may be one.
+func (e *Environment) assignAuth(prefix, flag string) {
+	text, file := prefix+"AUTH", prefix+"AUTH_FILE"
+	switch {
+	case e.any(text) && e.any(file):
+		e.fail("%s=%s: %s is set too, so the password is unclear: unset one of them", file, lookUp(file).show(e.set[file]), text)
+	case e.any(text):
+		e.to(flag+"-auth", e.set[text], text)
+	case e.any(file):
+		e.to(flag+"-auth-file", e.set[file], file)
 	}
 }
 

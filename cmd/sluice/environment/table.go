@@ -47,6 +47,7 @@ const (
 	byItself    = "requests that come at once share a message to the store, and all shards are asked at once"
 	lookedFor   = "no start waits for the store: it is looked for each half second, and until it answers `--store-fallback` decides"
 	notMemcache = "memcached cannot be the store: it runs no scripts"
+	noCalendar  = "a month is 30 days from the epoch on, as there without it"
 	ownSchedule = "statsd is sent every STATS_FLUSH_INTERVAL"
 )
 
@@ -108,10 +109,15 @@ var sections = []section{
 		sets("QUOTA_MODE", aBool, "false", "quota-mode", ""),
 		sets("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", aBool, "false", "all-or-nothing", "in one step, and a denied request charges nothing at all"),
 		sets("NEAR_LIMIT_RATIO", aFloat32, "0.8", "near-limit-ratio", "0 to 1"),
+		{Name: "USE_CALENDAR_MONTH_RATE_LIMIT", kind: aBool, preset: "false", status: rejected, note: "if it is true: " + noCalendar},
 		sets("LIMIT_RESPONSE_HEADERS_ENABLED", aBool, "false", "response-headers", ""),
 		excused(sets("LIMIT_LIMIT_HEADER", aString, "RateLimit-Limit", "limit-header", "")),
 		excused(sets("LIMIT_REMAINING_HEADER", aString, "RateLimit-Remaining", "remaining-header", "")),
 		excused(sets("LIMIT_RESET_HEADER", aString, "RateLimit-Reset", "reset-header", "")),
+		sets("LIMIT_REQUEST_HEADERS_ENABLED", aBool, "false", "request-headers", ""),
+		excused(sets("LIMIT_REQUEST_LIMIT_HEADER", aString, "RateLimit-Limit", "request-limit-header", "")),
+		excused(sets("LIMIT_REQUEST_REMAINING_HEADER", aString, "RateLimit-Remaining", "request-remaining-header", "")),
+		excused(sets("LIMIT_REQUEST_RESET_HEADER", aString, "RateLimit-Reset", "request-reset-header", "")),
 		sets("RESPONSE_DYNAMIC_METADATA", aBool, "false", "dynamic-metadata", ""),
 	}},
 	{"Logs", []Variable{
@@ -125,6 +131,7 @@ var sections = []section{
 		sets("PROMETHEUS_PATH", aString, "/metrics", "metrics-path", ""),
 		joined(ignored("PROMETHEUS_MAPPER_YAML", aString, "", "metrics are not translated from statsd: they have the names of envoyproxy/ratelimit's own mapping, and a warning says which of this one are missing")),
 		sets("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", aBool, "false", "response-time-milliseconds", ""),
+		sets("SANITIZE_DESCRIPTOR_METRIC_DOTS", aBool, "false", "sanitize-metric-dots", "domains keep their dots, as there"),
 		chooses("USE_STATSD", aBool, "true", "unset: off, unless STATSD_HOST or STATSD_PORT is set"),
 		chooses("USE_DOG_STATSD", aBool, "false", ""),
 		joins("STATSD_HOST", aString, "localhost", "statsd-addr", "of DogStatsD while USE_DOG_STATSD is true"),
@@ -152,6 +159,7 @@ var sections = []section{
 		joins("REDIS_TYPE", aString, "SINGLE", "store", "in any case of letters; REDIS_URL must fit it, as there"),
 		joins("REDIS_SOCKET_TYPE", aString, "unix", "store", "unset: unix if REDIS_URL is a path, else tcp"),
 		hidden(joins("REDIS_AUTH", aString, "", "store-auth", "password or user:password")),
+		joins("REDIS_AUTH_FILE", aString, "", "store-auth-file", "instead of REDIS_AUTH; each new connection reads it anew"),
 		hidden(joins("REDIS_SENTINEL_AUTH", aString, "", "store-sentinel-auth", "while REDIS_TYPE is SENTINEL; password or user:password")),
 		joins("REDIS_TLS", aBool, "false", "store", ""),
 		joins("REDIS_TLS_CLIENT_CERT", aString, "", "store-cert", "while REDIS_TLS is true; each new connection reads it anew"),
@@ -164,6 +172,7 @@ var sections = []section{
 		joins("REDIS_PERSECOND_TYPE", aString, "SINGLE", "store-per-second", "while REDIS_PERSECOND is true"),
 		joins("REDIS_PERSECOND_SOCKET_TYPE", aString, "unix", "store-per-second", "while REDIS_PERSECOND is true"),
 		hidden(joins("REDIS_PERSECOND_AUTH", aString, "", "store-per-second-auth", "while REDIS_PERSECOND is true")),
+		joins("REDIS_PERSECOND_AUTH_FILE", aString, "", "store-per-second-auth-file", "while REDIS_PERSECOND is true, as REDIS_AUTH_FILE"),
 		hidden(joins("REDIS_PERSECOND_SENTINEL_AUTH", aString, "", "store-per-second-sentinel-auth", "while REDIS_PERSECOND_TYPE is SENTINEL")),
 		joins("REDIS_PERSECOND_TLS", aBool, "false", "store-per-second", "while REDIS_PERSECOND is true, with the files of REDIS_TLS"),
 		rejects("MEMCACHE_HOST_PORT", aList, ""),

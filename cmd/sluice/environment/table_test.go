@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -59,6 +60,52 @@ func TestPresets(t *testing.T) {
 		}
 		if !v.Supported() && v.note == "" {
 			t.Errorf("%s has no effect and does not say why", v.Name)
+		}
+	}
+}
+
+// TestNoVariableIsSilent sets each variable, alone and with those that it needs, to what it is not by
+// default: it sets a flag, ends the start, or has a warning with its name.
+func TestNoVariableIsSilent(t *testing.T) {
+	values := map[kind][]string{
+		aString: {"a,127.0.0.1:1"}, aBool: {"true", "false"}, anInt: {"7"}, anInt64: {"7"}, aFloat32: {"0.5"}, aFloat64: {"0.25"},
+		aDuration: {"7s"}, aList: {"a"}, aMap: {"a:b"},
+	}
+	chosen := map[string]string{
+		"CONFIG_TYPE": "GRPC_XDS_SOTW", "BACKEND_TYPE": "memory", "STATSD_PROTOCOL": "udp", "TRACING_EXPORTER_PROTOCOL": "grpc",
+		"REDIS_TYPE": "cluster", "REDIS_PERSECOND_TYPE": "cluster", "REDIS_SOCKET_TYPE": "tcp", "REDIS_PERSECOND_SOCKET_TYPE": "tcp",
+	}
+	surroundings := [][]string{
+		nil,
+		{"REDIS_URL=a:1", "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL=b:1", "REDIS_TLS=true", "REDIS_PERSECOND_TLS=true"},
+		{"REDIS_URL=a,b:1", "REDIS_TYPE=sentinel", "REDIS_PERSECOND=true", "REDIS_PERSECOND_URL=a,b:1", "REDIS_PERSECOND_TYPE=sentinel"},
+		{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=c", "GRPC_SERVER_TLS_KEY=k"},
+		{"USE_STATSD=true", "TRACING_ENABLED=true", "RUNTIME_WATCH_ROOT=false"},
+		{"USE_DOG_STATSD=true", "USE_STATSD=false", "RUNTIME_SUBDIRECTORY=s"},
+		{"DISABLE_STATS=true", "BACKEND_TYPE=memory"},
+	}
+	for v := range All() {
+		for _, value := range values[v.kind] {
+			if only, ok := chosen[v.Name]; ok {
+				value = only
+			}
+			if v.port {
+				value = "7"
+			}
+			if value == v.preset || strings.ContainsAny(v.Name, "*<") {
+				continue // families of names
+			}
+			for _, around := range surroundings {
+				if slices.ContainsFunc(around, func(item string) bool { return strings.HasPrefix(item, v.Name+"=") }) {
+					continue
+				}
+				e, err := Read(append(slices.Clone(around), v.Name+"="+value), nil, map[string]bool{})
+				said := e.did(v) + e.unused[v.Name] + strings.Join(e.excused, " ")
+				asIs := v.Name == "RUNTIME_IGNOREDOTFILES" // true asks for what is always so
+				if said == "" && err == nil && !asIs {
+					t.Errorf("%s=%s is silent among %v", v.Name, value, around)
+				}
+			}
 		}
 	}
 }
