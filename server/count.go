@@ -9,7 +9,7 @@ import (
 // count adds one decided request to the metrics.
 func (s *Service) count(rules *serving, c *Call) {
 	if !c.plan.KnownDomain {
-		s.metrics.UnknownDomain.Add(float64(len(c.plan.Matches)))
+		s.metrics.UnknownDomains.Add(c.decoder.req.Domain, uint64(len(c.plan.Matches)))
 		return
 	}
 	for i := range c.plan.Matches {

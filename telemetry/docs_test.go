@@ -38,7 +38,8 @@ All series of a limit have the same labels, so they join as they are:
 | ` + "`rule`" + ` | all levels joined by dots |
 | ` + "`limit`" + ` | which of a ` + "`rate_limits`" + ` list: its name, else ` + "`60/minute`" + `; empty outside lists |
 
-In them ` + "`:` and `|`" + `, and the dots of IPv4 addresses, are ` + "`_`" + `, as in envoyproxy/ratelimit.
+In them ` + "`:` and `|`" + `, and the dots of IPv4 addresses, are ` + "`_`" + `, as in envoyproxy/ratelimit. With
+` + "`--sanitize-metric-dots`" + ` so are all dots of keys and values, and dots in ` + "`rule`" + ` divide levels only.
 ` + "`--extra-tags`" + ` adds labels to every series.
 
 **Series are bounded.** Up to 10,000 configured limits have series of their own, eight each: 80,000.
@@ -46,7 +47,8 @@ The first 1,000 have them from the start, at 0. Each other one gets them with it
 ` + "`rate()`" + ` misses the hits before the next scrape, and a limit without series is one without hits.
 Up to 1,000 names that hold values of requests (` + "`detailed_metric`, `value_to_metric`" + `, limits in
 requests) have six each, for as long as their domain is configured. The rest count under
-` + "`rule=\"other\"`" + ` of their domain.
+` + "`rule=\"other\"`" + ` of their domain. The first 100 domains without rules that requests name have one
+each, in whose name all but letters and digits is ` + "`_`" + `, and the rest count as the domain ` + "`other`" + `.
 
 **How a hit counts.** A hit counts in total_hits, and in within_limit or over_limit. Hits above
 ` + "`--near-limit-ratio`" + ` of the limit count in near_limit too. A descriptor that had room in a denied
@@ -76,7 +78,9 @@ func TestMetricsPage(t *testing.T) {
 		for _, l := range f.GetMetric()[0].GetLabel() {
 			labels = append(labels, "`"+l.GetName()+"`")
 		}
-		fmt.Fprintf(page, "| `%s` | %s | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()),
+		// The name has the domain of everySeries.
+		name := strings.Replace(f.GetName(), "_d"+notFoundEnd, "_<domain>"+notFoundEnd, 1)
+		fmt.Fprintf(page, "| `%s` | %s | %s | %s | %s |\n", name, strings.ToLower(f.GetType().String()),
 			strings.Join(labels, ", "), f.GetHelp(), namesThere(f))
 	}
 	if *update {

@@ -18,6 +18,7 @@ func everySeries(t *testing.T, m *Metrics) {
 			{Domain: "d", CounterBytes: 72, Capacity: 9},
 		}}
 	})
+	m.UnknownDomains.Add([]byte("d"), 1)
 	m.WatchLog(NewLogQueue(io.Discard))
 	m.ConfigLoaded("abc", 12)
 	m.ConfigRejected()

@@ -36,13 +36,14 @@ type Metrics struct {
 	TLS func(use string) *TLS
 
 	// The help of each, in New, says what it counts.
-	ServiceErrors, StoreErrors, GlobalShadow, UnknownDomain, IgnoredOverrides prometheus.Counter
-	RefundedHits, CounterResets                                               prometheus.Counter
-	WaitedCalls, CancelledWaits                                               prometheus.Counter
-	WaitingCalls                                                              prometheus.Gauge
-	Panics, RejectedConnections                                               prometheus.Counter
-	Ended                                                                     Ended
-	Rejected                                                                  Rejected
+	ServiceErrors, StoreErrors, GlobalShadow, IgnoredOverrides prometheus.Counter
+	RefundedHits, CounterResets                                prometheus.Counter
+	WaitedCalls, CancelledWaits                                prometheus.Counter
+	WaitingCalls                                               prometheus.Gauge
+	Panics, RejectedConnections                                prometheus.Counter
+	Ended                                                      Ended
+	Rejected                                                   Rejected
+	UnknownDomains                                             *UnknownDomains
 
 	config   configMetrics
 	carriers carriers
@@ -71,7 +72,7 @@ func New(o Options) (*Metrics, error) {
 	errors := m.counters("ratelimit_service_should_rate_limit_error", "Requests answered with an error, by kind: redis_error if a store, of whichever kind, did not decide.", "err_type")
 	m.ServiceErrors, m.StoreErrors = errors.WithLabelValues("service_error"), errors.WithLabelValues("redis_error")
 	m.GlobalShadow = m.counter("ratelimit_service_global_shadow_mode", "Requests over limit that only the global shadow mode let pass.")
-	m.UnknownDomain = m.counter("sluice_unknown_domain_total", "Descriptors of requests for a domain without rules.")
+	m.UnknownDomains = newUnknownDomains(m)
 	m.IgnoredOverrides = m.counter("sluice_ignored_overrides_total", "Descriptors whose own limit had an unusable unit or window; the configured limit held.")
 	m.RefundedHits = m.counter("sluice_refunded_hits_total", "Hits that refunds took off counters. A refund takes no more than was used.")
 	m.WaitedCalls = m.counter("sluice_waited_calls_total", "Calls whose reply was held by a leaky bucket.")

@@ -40,8 +40,6 @@ var statsdNames = map[string]string{
 	"ratelimit_service_total_requests":          "ratelimit_server.${grpc_method}.total_requests",
 	"ratelimit_service_response_time_seconds":   "ratelimit_server.${grpc_method}.response_time",
 	"ratelimit_service_should_rate_limit_error": "ratelimit.service.call.should_rate_limit.${err_type}",
-	// There it is by domain; here a stranger's domains must not become names.
-	"sluice_unknown_domain_total":     "ratelimit.service.rate_limit.unknown.domain_not_found",
 	"go_goroutines":                   "ratelimit.go.numGoroutine",
 	"go_memstats_alloc_bytes":         "ratelimit.go.alloc",
 	"go_memstats_alloc_bytes_total":   "ratelimit.go.totalAlloc",
@@ -67,6 +65,8 @@ func statsdEntries(f *dto.MetricFamily) []statsdEntry {
 	switch name := statsdNames[family]; {
 	case name != "":
 		e.name = name
+	case isRule && strings.HasSuffix(rule, notFoundEnd):
+		e.name = "ratelimit.service.rate_limit.$domain.domain_not_found"
 	case isRule:
 		// The domain and the whole metric key. The limits of a list, which envoyproxy/ratelimit
 		// does not have, differ in a tag.

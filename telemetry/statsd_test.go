@@ -102,7 +102,7 @@ func TestStatsdSendsTheReferencesNames(t *testing.T) {
 	m.ConfigRejected()
 	m.GlobalShadow.Inc()
 	m.ServiceErrors.Inc()
-	m.UnknownDomain.Add(3)
+	m.UnknownDomains.Add([]byte("my.domain:80"), 3)
 	m.Calls.ShouldRateLimit.Requests.Inc()
 	m.Calls.ShouldRateLimit.Done(0, 3*time.Microsecond)
 	if err := flush(t, s); err != nil {
@@ -121,7 +121,7 @@ func TestStatsdSendsTheReferencesNames(t *testing.T) {
 		tagged("ratelimit.service.config_load_error") + ":1|c",
 		tagged("ratelimit.service.global_shadow_mode") + ":1|c",
 		tagged("ratelimit.service.call.should_rate_limit.service_error") + ":1|c",
-		tagged("ratelimit.service.rate_limit.unknown.domain_not_found") + ":3|c",
+		tagged("ratelimit.service.rate_limit.my.domain_80.domain_not_found") + ":3|c",
 		tagged("ratelimit_server.ShouldRateLimit.total_requests") + ":1|c",
 		tagged("ratelimit_server.ShouldRateLimit.response_time") + ":0.005000|ms",
 	}

@@ -306,6 +306,12 @@ func (e *Expect) compareMetrics(t *testing.T, domain, url string) []string {
 	var found []string
 	for key, want := range e.Metrics {
 		rest, ok := strings.CutPrefix(key, domain+".")
+		if rest == "domain_not_found" {
+			if got := value(families, "ratelimit_service_rate_limit_"+domain+"_"+rest, nil); got != float64(want) {
+				found = append(found, fmt.Sprintf("metric %s is %v, want %d", key, got, want))
+			}
+			continue
+		}
 		dot := strings.LastIndexByte(rest, '.')
 		if !ok || dot < 0 {
 			found = append(found, fmt.Sprintf("metric %s is not domain.rule.name", key))

@@ -1,0 +1,98 @@
+package telemetry
+
+import (
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// MaxUnknownDomains bounds the domains without rules that have series of their own. The rest count as
+// the domain "other": whoever asks chooses the names.
+const MaxUnknownDomains = 100
+
+// UnknownDomains counts descriptors of requests for domains that have no rules. Its methods may be
+// called concurrently.
+type UnknownDomains struct {
+	total prometheus.Counter
+	// counts is by the domain as requests have it, and has one for all others. It is read without the lock and replaced under it.
+	counts atomic.Pointer[map[string]*atomic.Uint64]
+	mu     sync.Mutex
+}
+
+func newUnknownDomains(m *Metrics) *UnknownDomains {
+	u := &UnknownDomains{total: m.counter("sluice_unknown_domain_total", "Descriptors of requests for a domain without rules.")}
+	u.counts.Store(&map[string]*atomic.Uint64{other: {}})
+	m.Register(u)
+	return u
+}
+
+// Add counts descriptors of a request for the domain. It allocates only for a domain that is new.
+func (u *UnknownDomains) Add(domain []byte, descriptors uint64) {
+	u.total.Add(float64(descriptors))
+	counts := *u.counts.Load()
+	count := counts[string(domain)]
+	if count == nil && len(counts) > MaxUnknownDomains {
+		count = counts[other] // no domain is new any more
+	}
+	if count == nil {
+		count = u.begin(domain)
+	}
+	add(count, descriptors)
+}
+
+// begin returns the count of a domain that had none.
+func (u *UnknownDomains) begin(domain []byte) *atomic.Uint64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	counts := *u.counts.Load()
+	name := other
+	if len(counts) <= MaxUnknownDomains && len(domain) <= maxRuntimeKey && utf8.Valid(domain) {
+		name = string(domain)
+	}
+	if counts[name] == nil {
+		counts = maps.Clone(counts)
+		counts[name] = &atomic.Uint64{}
+		u.counts.Store(&counts)
+	}
+	return counts[name]
+}
+
+var _ prometheus.Collector = (*UnknownDomains)(nil)
+
+// Describe implements [prometheus.Collector]. It describes nothing, since the names come with requests.
+func (u *UnknownDomains) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector]. envoyproxy/ratelimit has a metric for each domain. The label
+// tells those apart whose metrics have one name.
+func (u *UnknownDomains) Collect(ch chan<- prometheus.Metric) {
+	sums := map[string]uint64{}
+	for domain, count := range *u.counts.Load() {
+		if n := count.Load(); n > 0 {
+			sums[sanitizeName(sanitizeQuads(domain))] += n
+		}
+	}
+	for domain, sum := range sums {
+		desc := prometheus.NewDesc(notFoundStart+metricName(domain)+notFoundEnd, "Descriptors of requests for this domain, which has no rules.", []string{"domain"}, nil)
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(sum), domain)
+	}
+}
+
+// What surrounds a domain in the name of its metric.
+const (
+	notFoundStart = "ratelimit_service_rate_limit_"
+	notFoundEnd   = "_domain_not_found"
+)
+
+// metricName has an underscore for whatever names of metrics cannot have.
+func metricName(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, text)
+}
