@@ -59,7 +59,6 @@ func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.Defa
 		if !b.Unlimited {
 			t.Policy = b.Policy()
 			t.Policy.CountRefused = rules.Given(b.CountRefused, r.domain.countsRefused(t.Policy.Algorithm, inForce))
-			t.Policy.CountImplied = t.Policy.CountRefused && b.CountRefused == nil
 			t.counter = rules.CounterWord(&t.Policy, b.Shadow)
 		}
 		l := take(&c.limits)

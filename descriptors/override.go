@@ -17,7 +17,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	if seconds == 0 || seconds > int64(limiter.MaxWindow/time.Second) {
 		return false
 	}
-	policy := limiter.Policy{Algorithm: limiter.FixedWindow, CountRefused: !d.allOrNothing, CountImplied: !d.allOrNothing}
+	policy := limiter.Policy{Algorithm: limiter.FixedWindow, CountRefused: !d.allOrNothing}
 	if rule != nil && !rule.Unlimited {
 		// Number and unit are the descriptor's. The rest is the rule's; of a list, that
 		// of the first block.

@@ -50,9 +50,6 @@ type Policy struct {
 	// CountRefused makes hits count even if they are denied. For a bucket that
 	// is debt, capped at one window.
 	CountRefused bool
-	// CountImplied says that nobody asked for CountRefused: it is the default of its kind of limit.
-	// Then a store need not be told of hits while no hit has room.
-	CountImplied bool
 
 	// SubWindows is the number of slots of a SlidingWindow, 1..[MaxSubWindows].
 	SubWindows uint32

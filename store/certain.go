@@ -12,6 +12,9 @@ import (
 // others do meanwhile only takes room, save refunds, resets and raised limits, which
 // show when the second is over. It is decided in the mirror and charges nothing, so a counter that
 // is hammered costs the store one charge a second from each replica.
+//
+// Where refused hits count, none is certain: each of them changes what the next look finds, and a
+// limit on outcomes, which looks on the request and charges at its end, would never be exceeded.
 const (
 	certainFor = time.Second
 	// askAgain is how much longer the others take it for certain when one of them asks again.
@@ -74,15 +77,15 @@ func millis(now limiter.Time) uint64 {
 
 var states = sync.Pool{New: func() any { return new([]limiter.State) }}
 
-// certain decides b if it is certain that each of its groups is refused. It reports false if the store
-// has to be asked: then b's decisions mean nothing.
-func (s *Store) certain(now limiter.Time, b *limiter.Batch) bool {
+// certain decides b, of the time at, if it is certain that each of its groups is refused. It reports
+// false if the store has to be asked: then b's decisions mean nothing.
+func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
 	known := false
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		p := c.Policy
-		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.Algorithm == limiter.SlidingLog ||
-			p.CountRefused && (!p.CountImplied || !isFixed(p)) {
+		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.Algorithm == limiter.SlidingLog || p.CountRefused ||
+			s.fleetOf(p) != s.fleetOf(b.Charges[0].Policy) { // two stores have two clocks
 			return false
 		}
 		known = known || c.Mode == limiter.Enforce && s.full.maybe(c)
@@ -90,6 +93,7 @@ func (s *Store) certain(now limiter.Time, b *limiter.Batch) bool {
 	if !known {
 		return false
 	}
+	now := s.fleetOf(b.Charges[0].Policy).time(at)
 	found, _ := states.Get().(*[]limiter.State)
 	defer states.Put(found)
 	for len(*found) < len(b.Charges) {
@@ -100,9 +104,6 @@ func (s *Store) certain(now limiter.Time, b *limiter.Batch) bool {
 	refused := false // the group
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
-		if c.Policy.CountRefused && d.Before < c.Policy.Capacity() {
-			return false // the hits would count, and there is room for some
-		}
 		if i > 0 && c.Group != b.Charges[i-1].Group {
 			if !refused {
 				return false

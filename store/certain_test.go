@@ -25,8 +25,7 @@ func TestCertainRefusals(t *testing.T) {
 		certain bool
 	}{
 		"fixed window":            {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow}, true},
-		"that counts by default":  {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow, CountRefused: true, CountImplied: true}, true},
-		"that counts when asked":  {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow, CountRefused: true}, false},
+		"that counts refusals":    {limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 10, Window: limiter.MaxWindow, CountRefused: true}, false},
 		"sliding window":          {limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 10, Window: day, SubWindows: 1}, true},
 		"sliding log":             {limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 10, Window: day}, false},
 		"token bucket":            {limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 10}, true},
@@ -61,15 +60,6 @@ func TestCertainRefusals(t *testing.T) {
 				before := o.by(byStore)
 				if want := map[bool]int{true: 1, false: 0}[tt.certain]; o.by(byMemory) != want {
 					t.Errorf("%d refused by memory that have no room, want %d", o.by(byMemory), want)
-				}
-				if raised := tt.p; raised.CountImplied { // the hits count, and some would have room
-					raised.Limit = 15
-					charge.Policy, charge.Hits = &raised, 20
-					memory := o.by(byMemory)
-					if ask(mine, &c, charge); o.by(byMemory) != memory || c.b.Decisions[0].Charged != 20 {
-						t.Errorf("decided %+v, want the store to count the hits", c.b.Decisions)
-					}
-					charge.Policy = &tt.p
 				}
 				charge.Hits = 2
 				ask(mine, &c, charge) // now there is no room at all
@@ -106,6 +96,35 @@ func TestCertainRefusals(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A limit on outcomes looks when a request comes and charges when it has ended, if it failed. Where
+// refused hits count, the one that makes a full counter exceed its limit is counted like any other,
+// and every later look says so.
+func TestLimitOnOutcomes(t *testing.T) {
+	srv := storetest.Start(t)
+	s := runStore(t, Options{Server: at(srv)})
+	storetest.Eventually(t, "up", s.Up)
+	failures := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: limiter.MaxWindow, CountRefused: true}
+	look, charge := hit(1, failures), hit(1, failures)
+	look.Hits = 0
+	var c caller
+	admitted := 0
+	for range 100 {
+		if err := c.ask(s, look); err != nil {
+			t.Fatal(err)
+		}
+		if c.b.Denied {
+			continue
+		}
+		admitted++
+		if err := c.ask(s, charge); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if admitted != 6 {
+		t.Errorf("%d of 100 failures were admitted, want 6, as in memory: the limit of 5, and the one that exceeds it", admitted)
 	}
 }
 

@@ -180,7 +180,7 @@ func (s *Store) Up() bool { return s.fleet.up() && (s.perSecond == nil || s.perS
 // returns, and has b and names until then. names are those of b's charges; the name of a fixed window lacks
 // the window's start. It decides within [Options.Timeout], or within b.Budget if that is less.
 func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) (done bool, err error) {
-	if s.certain(s.fleet.time(now), b) {
+	if s.certain(now, b) {
 		return true, nil
 	}
 	if s.plain {

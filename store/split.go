@@ -104,13 +104,18 @@ func (r *split) free() {
 	splits.Put(r)
 }
 
+// fleetOf returns the store that has the counters of p.
+func (s *Store) fleetOf(p *limiter.Policy) *fleet {
+	if s.perSecond != nil && p.Window == time.Second {
+		return s.perSecond
+	}
+	return s.fleet
+}
+
 // slotOf returns where a charge's counter is: the store, and its slot on a cluster. The name of a fixed window lacks its start, which
 // counts where no braces say otherwise.
 func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*fleet, uint16) {
-	f := s.fleet
-	if s.perSecond != nil && c.Policy.Window == time.Second {
-		f = s.perSecond
-	}
+	f := s.fleetOf(c.Policy)
 	if f.server.Nodes == nil {
 		return f, 0
 	}
