@@ -112,7 +112,7 @@ func TestTheCostIsKnownAtTheEnd(t *testing.T) {
 			t.Errorf("step %d: %d and %s remaining, want %d and %d", i+1,
 				got.status, got.get("X-Ratelimit-Remaining"), step.status, step.remaining)
 		}
-		awaitHits(t, limits, step.charged)
+		awaitHits(t, limits, "tokens", step.charged)
 	}
 	// Each request makes two calls, denied ones too.
 	suite.Eventually(t, "10 calls", func() bool {
@@ -121,10 +121,10 @@ func TestTheCostIsKnownAtTheEnd(t *testing.T) {
 }
 
 // awaitHits waits for a charge that Envoy does not wait for.
-func awaitHits(t *testing.T, s *sluice.Sluice, want float64) {
+func awaitHits(t *testing.T, s *sluice.Sluice, key string, want float64) {
 	t.Helper()
-	suite.Eventually(t, "hits of tokens", func() bool {
-		got := metric(t, s, "ratelimit_service_rate_limit_total_hits", `key1="tokens"`)
+	suite.Eventually(t, "hits of "+key, func() bool {
+		got := metric(t, s, "ratelimit_service_rate_limit_total_hits", `key1="`+key+`"`)
 		if got > want {
 			t.Fatalf("%v hits are charged, want %v", got, want)
 		}

@@ -1,0 +1,57 @@
+package proxy_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// TestALimitOnOutcomes looks on the request and charges at the stream's end, as a limit on failed
+// logins does. Whoever fails 400 times gets as many tries as the limit has, and the one that exceeds
+// it, whether counters are in memory or in a store.
+func TestALimitOnOutcomes(t *testing.T) {
+	t.Parallel()
+	store := storetest.Start(t)
+	for name, args := range map[string][]string{
+		"memory":            nil,
+		"store":             {"--store", "redis://" + store.Addr, "--store-timeout", "1s", "--store-fallback", "error"},
+		"ratelimit's names": {"--store", "redis://" + store.Addr, "--store-timeout", "1s", "--store-fallback", "error", "--store-names", "ratelimit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules := writeRules(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 5 } }]")
+			limits := startSluice(t, sluice.Options{Args: append(args, "--config", rules)})
+			if args != nil {
+				awaitStore(t, limits)
+			}
+			p := startProxy(t, []listener{{routes: `
+- match: { prefix: / }
+  typed_per_filter_config:
+    envoy.filters.http.ratelimit:
+      ` + perRoute + `
+      rate_limits:
+        - actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]
+          hits_addend: { number: 0 }
+        - actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]
+          hits_addend: { number: 1 }
+          apply_on_stream_done: true
+`}}, "", limits)
+			before := metric(t, limits, "ratelimit_service_rate_limit_total_hits", `key1="user"`)
+			passed := 0
+			for n := range 400 {
+				switch got := p.get(t, "/", "x-user: guesser"); got.status {
+				case http.StatusOK:
+					passed++
+				case http.StatusTooManyRequests:
+				default:
+					t.Fatalf("a request gets %d, want 200 or 429", got.status)
+				}
+				awaitHits(t, limits, "user", before+float64(n+1))
+			}
+			if passed != 6 {
+				t.Errorf("%d of 400 passed, want 6", passed)
+			}
+		})
+	}
+}
