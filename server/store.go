@@ -41,6 +41,7 @@ func (e *storeError) Unwrap() error { return e.err }
 // ask has the store decide c's batch. It reports whether that is done.
 func (s *Service) ask(now limiter.Time, c *Call, w Waiter) (done bool, err error) {
 	s.settings.Namer.Name(&c.plan, &c.decoder.req)
+	c.plan.Batch.Budget = max(1, c.plan.Batch.Budget) // 0 would have it wait for the store as if it had no deadline
 	c.undecided = true
 	done, err = s.settings.Store.Decide(now, &c.plan.Batch, c.plan.Names, w)
 	if err != nil {

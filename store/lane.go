@@ -31,6 +31,8 @@ type lane struct {
 	queue   []*ask  // that no sender has taken
 	open    asks    // that are not decided
 	sending [senders]time.Time
+	heard   time.Time // when the server last answered
+	looked  bool      // tick has fired for who has waited long enough, and waits for grace
 	timer   *time.Timer
 	fires   time.Time // zero if the timer is not set
 	closed  bool

@@ -2,24 +2,51 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
+
+const (
+	// reserve is what of a call's budget is kept for its reply: the fallback's decision, the write,
+	// and Envoy's reading. TestFaultTable and the command in docs/store.md measure what it takes.
+	reserve = 3 * time.Millisecond
+	// grace is how much longer the timer waits when somebody has waited long enough. Where
+	// this process had no CPU, the timer fires before the reply is read that has long been there.
+	grace = 500 * time.Microsecond
+)
+
+// wait returns how long a call waits for the store that has so much left of its deadline.
+func (o *Options) wait(budget time.Duration) time.Duration {
+	if budget == 0 { // it has none
+		return o.Timeout
+	}
+	return min(o.Timeout, max(budget-reserve, budget/2))
+}
 
 // tick is called when somebody has waited long enough.
 func (l *lane) tick() {
 	now := clock()
 	l.mu.Lock()
 	l.fires = time.Time{}
-	oldest := time.Time{}
-	for _, since := range l.sending {
-		if !since.IsZero() && (oldest.IsZero() || since.Before(oldest)) {
-			oldest = since
-		}
+	due, away := l.dueLocked()
+	switch {
+	case due.IsZero(): // nobody waits
+		l.looked = false
+		l.mu.Unlock()
+		return
+	case due.After(now):
+		l.looked = false
+		l.setTimerLocked(due)
+		l.mu.Unlock()
+		return
+	case !l.looked:
+		l.looked = true
+		l.setTimerLocked(now.Add(grace))
+		l.mu.Unlock()
+		return
 	}
-	if len(l.queue) > 0 && (oldest.IsZero() || l.queue[0].since.Before(oldest)) {
-		oldest = l.queue[0].since
-	}
-	if !oldest.IsZero() && now.Sub(oldest) >= l.options.Timeout && (l.client != nil || l.fresh) {
+	l.looked = false
+	if !away.IsZero() && !away.After(now) {
 		c := l.client
 		l.mu.Unlock()
 		if c == nil {
@@ -29,27 +56,55 @@ func (l *lane) tick() {
 		l.fail(c, &failure{Timeout, fmt.Errorf("no answer within %v", l.options.Timeout)})
 		return
 	}
-	// Those whose own deadline is nearer say nothing of the store.
-	next := time.Time{}
-	if !oldest.IsZero() {
-		next = oldest.Add(l.options.Timeout)
+	late := l.lateLocked(now)
+	if due, _ = l.dueLocked(); !due.IsZero() {
+		l.setTimerLocked(due)
 	}
-	var late []*ask
+	l.mu.Unlock()
+	l.fallBack(late)
+}
+
+// dueLocked returns when the next of those who wait has waited long enough, zero if nobody waits; and when
+// the lane is away unless the server says something: it has said nothing for the timeout then, though
+// something waits for it. One call's deadline says nothing of the store.
+func (l *lane) dueLocked() (due, away time.Time) {
+	oldest := time.Time{}
+	for _, since := range l.sending {
+		if !since.IsZero() && (oldest.IsZero() || since.Before(oldest)) {
+			oldest = since
+		}
+	}
+	if len(l.queue) > 0 && (oldest.IsZero() || l.queue[0].since.Before(oldest)) {
+		oldest = l.queue[0].since
+	}
+	if !oldest.IsZero() && (l.client != nil || l.fresh) {
+		if l.heard.After(oldest) {
+			oldest = l.heard
+		}
+		away = oldest.Add(l.options.Timeout)
+		due = away
+	}
+	for a := l.open.first; a != nil; a = a.next {
+		if due.IsZero() || a.until.Before(due) {
+			due = a.until
+		}
+	}
+	return due, away
+}
+
+// lateLocked takes those from the lane who have waited long enough. What no sender has taken is not sent
+// any more.
+func (l *lane) lateLocked(now time.Time) (late []*ask) {
 	for a := l.open.first; a != nil; {
 		following := a.next
 		if !a.until.After(now) {
 			l.open.remove(a)
 			late = append(late, a)
-		} else if next.IsZero() || a.until.Before(next) {
-			next = a.until
 		}
 		a = following
 	}
-	if !next.IsZero() {
-		l.setTimerLocked(next)
-	}
-	l.mu.Unlock()
-	l.fallBack(late)
+	l.queue = slices.DeleteFunc(l.queue, func(a *ask) bool { return !a.isOpen })
+	return late
 }
 
 // fail makes the lane go away if it still uses c: all who wait get the fallback at once, and those

@@ -22,7 +22,8 @@ type Options struct {
 	// DialTimeout is how long a connection may take, handshakes and all, and PerSecondDialTimeout one
 	// to PerSecond. 0 means a second.
 	DialTimeout, PerSecondDialTimeout time.Duration
-	// Timeout is how long a caller waits for the store, at most.
+	// Timeout is how long a caller waits for the store at most, 1ms to a minute; one with a deadline waits as
+	// long as that leaves room. A store that says nothing for as long is away.
 	Timeout time.Duration
 	// Jitter is the most that keys of fixed windows outlive these, beyond a second. 0 means a minute,
 	// and less none.
@@ -129,8 +130,8 @@ func New(options Options) (*Store, error) {
 	if options.Clock == nil {
 		options.Clock = clock
 	}
-	if options.Timeout < time.Millisecond || options.Timeout > time.Second {
-		return nil, fmt.Errorf("store timeout of %v: must be 1ms to 1s", options.Timeout)
+	if options.Timeout < time.Millisecond || options.Timeout > time.Minute {
+		return nil, fmt.Errorf("store timeout of %v: must be 1ms to 1m", options.Timeout)
 	}
 	if err := options.Fallback.Validate(); err != nil {
 		return nil, err
@@ -178,7 +179,8 @@ func (s *Store) Up() bool { return s.fleet.up() && (s.perSecond == nil || s.perS
 
 // Decide decides b, or begins to and reports false: then it calls w.Decided once, maybe before it
 // returns, and has b and names until then. names are those of b's charges; the name of a fixed window lacks
-// the window's start. It decides within [Options.Timeout], or within b.Budget if that is less.
+// the window's start. It decides within [Options.Timeout], or
+// within b.Budget if that is less and not 0.
 func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) (done bool, err error) {
 	if s.certain(now, b) {
 		return true, nil
@@ -206,11 +208,7 @@ func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch
 	a := newAsk()
 	a.call.encode(f.time(now), b, names, s.options.Jitter)
 	a.now, a.batch, a.waiter, a.part, a.slot = now, b, w, of, slot
-	wait := s.options.Timeout
-	if b.Budget > 0 {
-		wait = min(wait, b.Budget)
-	}
-	if !a.send(l, wait) {
+	if !a.send(l, s.options.wait(b.Budget)) {
 		return true, s.options.fallBack(f.time(now), b)
 	}
 	return false, nil

@@ -10,7 +10,9 @@ import (
 func (l *lane) take(sender int, batch []*ask) ([]*ask, *client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sending[sender] = time.Time{}
+	if !l.sending[sender].IsZero() {
+		l.sending[sender], l.heard = time.Time{}, clock()
+	}
 	for (len(l.queue) == 0 || l.fresh) && !l.closed {
 		l.wake.Wait()
 	}

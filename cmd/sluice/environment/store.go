@@ -81,10 +81,12 @@ func (e *Environment) assignRedis() {
 		}
 	}
 	e.to("store-names", "ratelimit")
-	for name, flag := range map[string]string{"CACHE_KEY_PREFIX": "store-prefix", "REDIS_TIMEOUT": "store-dial-timeout"} {
-		if e.any(name) {
-			e.to(flag, e.set[name], name)
-		}
+	if name := "CACHE_KEY_PREFIX"; e.any(name) {
+		e.to("store-prefix", e.set[name], name)
+	}
+	if name := "REDIS_TIMEOUT"; e.any(name) {
+		e.to("store-dial-timeout", e.set[name], name)
+		e.to("store-timeout", e.set[name], name)
 	}
 	if name := "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"; e.on(name) {
 		e.to("unhealthy-without-store", e.set[name], name)
