@@ -18,6 +18,7 @@ type ask struct {
 	since  time.Time
 	until  time.Time // when the fallback decides at the latest
 	found  []limiter.State
+	err    error // why there is none
 
 	slot   uint16 // of a cluster, to which its keys belong
 	alone  bool   // not in one run with others

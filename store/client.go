@@ -166,12 +166,12 @@ func unknown(res *rueidis.RedisResult) bool {
 
 // runs is run for several messages in one write. Each run gets a reply or an error of its own.
 func (c *client) runs(all []*run) {
-	if len(all) == 1 && !all[0].asking {
+	if len(all) == 1 && !all[0].asking && !all[0].native {
 		all[0].err = c.run(&all[0].message, &all[0].reply)
 		return
 	}
 	if c.pipe(all, "EVALSHA", decideSHA, func(*run) bool { return true }) {
-		c.pipe(all, "EVAL", decideScript, func(r *run) bool { return r.unknown })
+		c.pipe(all, "EVAL", decideScript, func(r *run) bool { return r.unknown && !r.native })
 	}
 }
 
@@ -180,6 +180,10 @@ func (c *client) pipe(all []*run, command, script string, wants func(*run) bool)
 	var commands []rueidis.Completed
 	for _, r := range all {
 		if wants(r) {
+			if r.native {
+				commands = c.natives(commands, r)
+				continue
+			}
 			if r.asking {
 				commands = append(commands, c.lib.B().Arbitrary("ASKING").Build())
 			}
@@ -189,6 +193,10 @@ func (c *client) pipe(all []*run, command, script string, wants func(*run) bool)
 	results := c.lib.DoMulti(context.Background(), commands...)
 	for _, r := range all {
 		if !wants(r) {
+			continue
+		}
+		if r.native {
+			r.err, results = nil, r.counted(results)
 			continue
 		}
 		if r.asking {
@@ -201,6 +209,46 @@ func (c *client) pipe(all []*run, command, script string, wants func(*run) bool)
 		results = results[1:]
 	}
 	return lacks
+}
+
+// natives appends the commands of r's asks.
+func (c *client) natives(commands []rueidis.Completed, r *run) []rueidis.Completed {
+	for _, a := range r.asks {
+		for words := range a.call.commands() {
+			if r.asking {
+				commands = append(commands, c.lib.B().Arbitrary("ASKING").Build())
+			}
+			commands = append(commands, c.lib.B().Arbitrary(words[0]).Args(words[1:]...).Build())
+		}
+	}
+	return commands
+}
+
+// counted has the asks of a native run know what the store said, and returns the results of others.
+func (r *run) counted(results []rueidis.RedisResult) []rueidis.RedisResult {
+	for _, a := range r.asks {
+		a.found = a.found[:0]
+		told := 0
+		for words := range a.call.commands() {
+			if r.asking {
+				results = results[1:]
+			}
+			var said count
+			message, err := results[0].ToMessage()
+			switch {
+			case rueidis.IsRedisNil(err):
+			case err != nil:
+				said.err = err
+			case message.IsInt64():
+				said.number, said.err = message.ToInt64()
+			default:
+				said.text, said.err = message.ToString()
+			}
+			told = a.counted(words, told, said)
+			results = results[1:]
+		}
+	}
+	return results
 }
 
 // take makes r what the script answered.

@@ -5,14 +5,16 @@
 -- take and Count if denied, looK, give back: Undo, cancel a turn: X, reset: Z) and its numbers.
 --
 -- The reply is the time, how many charges were admitted, and for each request what its
--- counters were before it; for each charge on a log one time more.
+-- counters were before it; for each charge on a log one time more. A request with a key that some other
+-- program wrote changes nothing, and has -1 and the number of the key in place of all that.
 --
 -- Doubles are exact below 2^53, so times are pairs of seconds and nanoseconds. The state of a
 -- counter that charges change is a, b and u.
-local call, floor, min, format = redis.call, math.floor, math.min, string.format
+local call, pcall, floor, min, format = redis.call, redis.pcall, math.floor, math.min, string.format
 local MOST = 8589934590 -- a fixed window's greatest count
 local LATE = 31536000 -- seconds: beyond a year the clock was set back
 local ops, counters, out, pos, request, admitted = {}, {}, nil, 3, 0, 0
+local foreign -- the number of a key of this request that another program wrote
 
 local s, n = tonumber(ARGV[1]), tonumber(ARGV[2])
 if not s then
@@ -37,7 +39,15 @@ local function minus(as, an, bs, bn)
   return as, an
 end
 
-local function stamp(text) return tonumber(text:sub(1, -10)), tonumber(text:sub(-9)) end
+local function stamp(text) return tonumber(text:sub(1, -10)) or 0, tonumber(text:sub(-9)) or 0 end
+
+-- read is call on a counter c, which it finds foreign if its key has another type.
+local function read(c, command)
+  local v = pcall(command, c.key)
+  if type(v) ~= 'table' then return v end
+  if not v.err:find('WRONGTYPE', 1, true) then return call(command, c.key) end
+  c.foreign = true
+end
 
 -- Windows: a is what was used of the window, b what counts beside it.
 local function count(c, x)
@@ -63,11 +73,18 @@ ops.f = {
   args = 3,
   read = function(x, i) x.hits, x.limit, x.expires = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2] end,
   load = function(c, x)
-    c.value, c.most, c.b, c.expires = call('GET', c.key), MOST, 0, x.expires
-    c.a = c.value and min(tonumber(c.value), MOST) or 0
-    c.was = c.a
+    c.value, c.most, c.a, c.b, c.expires = read(c, 'GET'), MOST, 0, 0, x.expires
+    c.was = 0
+    if c.value then
+      if #c.value > 18 or c.value ~= '0' and not c.value:find('^-?[1-9]%d*$') then
+        c.foreign = true
+        return
+      end
+      c.was = tonumber(c.value)
+    end
+    c.a = min(c.was, MOST) -- INCRBY goes beyond it: save brings it back
   end,
-  tell = function(c) emit(c.a) end,
+  tell = function(c) emit(math.max(c.a, 0)) end, -- ratelimit's refunds go below 0
   decide = count,
   undo = uncount,
   save = function(c)
@@ -110,10 +127,18 @@ ops.r = {
     end
     c.k, c.span, c.layout, c.most = k, x.span, '<d' .. ('I4'):rep(k + 1), 4294967295
     c.now, c.num, c.a, c.b, c.h = now, now, 0, 0, false
-    c.raw = call('GET', c.key)
+    c.raw = read(c, 'GET')
     if not c.raw then return end
+    if #c.raw ~= 12 + 4 * k then
+      c.foreign = true
+      return
+    end
     local counts = {struct.unpack(c.layout, c.raw)}
     local h = counts[1]
+    if h ~= floor(h) or h < 0 or h > 9007199254740992 then
+      c.foreign = true
+      return
+    end
     ps, pn = times(h, ls, ln)
     if h > now and later(ps, pn, s + LATE, n) or now - h > k then return end
     c.h, c.counts, c.num = h, counts, math.max(now, h)
@@ -122,7 +147,7 @@ ops.r = {
   end,
   tell = function(c)
     emit(c.told and c.a or c.raw or '')
-    c.told = true
+    c.told = c.told or request
   end,
   decide = count,
   undo = uncount,
@@ -150,10 +175,15 @@ ops.l = {
   args = 3,
   read = function(x, i) x.hits, x.limit, x.window = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]) end,
   load = function(c, x)
-    c.len, c.a, c.u, c.ns, c.nn, c.window = call('LLEN', c.key), 0, 0, s, n, x.window
+    c.len, c.a, c.u, c.ns, c.nn, c.window = read(c, 'LLEN') or 0, 0, 0, s, n, x.window
     c.b = c.len
     if c.len == 0 then return end
-    c.ls, c.ln = stamp(call('LINDEX', c.key, -1))
+    local last = call('LINDEX', c.key, -1)
+    if not tonumber(last) or #last < 10 then
+      c.foreign = true
+      return
+    end
+    c.ls, c.ln = stamp(last)
     if later(c.ls, c.ln, s + x.window + LATE, n) then -- the clock was set back
       c.a = c.len
       return
@@ -256,10 +286,15 @@ ops.b = {
     x.cs, x.cn, x.ms, x.mn = tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5]), tonumber(ARGV[i + 6])
   end,
   load = function(c)
-    c.a, c.b, c.value = 0, 0, call('GET', c.key)
+    c.a, c.b, c.value = 0, 0, read(c, 'GET')
     if not c.value then return end
     local dot = c.value:find('.', 1, true) or #c.value + 1
-    local a, b = minus(tonumber(c.value:sub(1, dot - 10)), tonumber(c.value:sub(dot - 9)), s, n)
+    local a, b = tonumber(c.value:sub(1, dot - 10)), tonumber(c.value:sub(dot - 9))
+    if not a or not b then
+      c.foreign = true
+      return
+    end
+    a, b = minus(a, b, s, n)
     if a >= 0 and not later(a, b, 1499825504, 606846976) then c.a, c.b = a, b end -- else the clock was set back
   end,
   tell = function(c)
@@ -334,7 +369,9 @@ local function parse()
     op.load(c, x)
     counters[id] = c
   end
-  if c.seen ~= request then
+  if c.foreign then
+    foreign = id
+  elseif c.seen ~= request then
     c.seen = request
     op.tell(c, x)
   end
@@ -412,6 +449,7 @@ local function group()
     grouped = grouped or i > 1 and xs[i - 1].group == number
     quota, refunds = quota or mode == 'q', refunds or x.act == 'u'
   end
+  if foreign then return end
   local early = false
   if grouped and quota and not refunds then -- is there a quota with room, before anything is charged?
     for _, x in ipairs(xs) do
@@ -448,16 +486,33 @@ local function group()
   for _, x in ipairs(xs) do asked(x) end
 end
 
+-- refuse has the reply say no more of this request than its foreign key.
+local function refuse(told)
+  for i = #out, told + 1, -1 do out[i] = nil end
+  for _, c in pairs(counters) do
+    if c.told == request then c.told = false end
+  end
+  emit(-1)
+  emit(tonumber(foreign))
+  foreign = nil
+end
+
 while pos <= #ARGV do
+  local told = #out
   request = request + 1
   if ARGV[pos] == 'g' then
     group()
   else
     local x = parse()
-    if decide(x) and x.takes then admitted = admitted + 1 end
-    asked(x)
+    if not foreign then
+      if decide(x) and x.takes then admitted = admitted + 1 end
+      asked(x)
+    end
   end
+  if foreign then refuse(told) end
 end
-for _, c in pairs(counters) do c.op.save(c) end
+for _, c in pairs(counters) do
+  if not c.foreign then c.op.save(c) end
+end
 out[3] = admitted
 return out

@@ -52,6 +52,7 @@ var counters = func() (all [][]*limiter.Policy) {
 	edits(fixed(5, time.Minute, false), fixed(8, time.Minute, false), fixed(0, time.Minute, false))
 	edits(fixed(9, time.Second, true), fixed(math.MaxUint32, time.Second, true))
 	edits(fixed(math.MaxUint32, 52*day, false))
+	edits(fixed(6, time.Minute, true), fixed(math.MaxUint32, time.Minute, true), fixed(3, time.Minute, false))
 	edits(ring(5, time.Second, 10, false), ring(9, time.Second, 10, true))
 	edits(ring(9, 7*time.Second, 7, true), ring(4, 7*time.Second, 7, false))
 	edits(ring(math.MaxUint32, time.Second, 60, true), ring(20, time.Second, 60, false))
@@ -106,7 +107,7 @@ func (t *tape) request(b *limiter.Batch, late bool) {
 	for range many {
 		n := t.pick(kinds)
 		if late {
-			n = 3 + n%(len(counters)-3) // fixed windows go by the time of the caller
+			n = 4 + n%(len(counters)-4) // fixed windows go by the time of the caller
 		}
 		edits := counters[n]
 		p := edits[edit%len(edits)]
@@ -134,6 +135,7 @@ type rig struct {
 	c       *client
 	prefix  string // of names
 	charges int
+	native  int // calls by native commands
 }
 
 // plays plays a tape on the server and on a table with the same times.
@@ -146,18 +148,20 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 	}
 	now := limiter.Time(1_900_000_000_999_999_999)
 	late := in.pick(3) == 0
-	var m message
-	var rep reply
+	natives := in.pick(3) > 0
+	all := []*run{{native: true}, {}}
+	m, rep := &all[1].message, &all[1].reply
 	for step := 0; len(in) > 0; step++ {
 		now += limiter.Time(someSteps[in.pick(len(someSteps))])
 		at := now
 		if late && in.pick(4) == 0 {
 			at -= limiter.Time(someSteps[in.pick(len(someSteps))])
 		}
-		calls := make([]call, 1+in.pick(4))
-		plain, stored := make([]limiter.Batch, len(calls)), make([]limiter.Batch, len(calls))
+		asks := make([]*ask, 1+in.pick(4))
+		plain, stored := make([]limiter.Batch, len(asks)), make([]limiter.Batch, len(asks))
 		m.clear(at)
-		for i := range calls {
+		all[0].asks, all[1].asks = nil, nil
+		for i := range asks {
 			in.request(&plain[i], late)
 			stored[i] = limiter.Batch{
 				Charges: append([]limiter.Charge(nil), plain[i].Charges...), QuotaPass: plain[i].QuotaPass, Budget: plain[i].Budget,
@@ -166,30 +170,50 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 			for k := range plain[i].Charges {
 				names = append(names, nameOf(r.prefix, &plain[i].Charges[k]))
 			}
-			calls[i].encode(at, &stored[i], names, time.Minute)
-			m.add(&calls[i])
+			asks[i] = &ask{}
 			r.charges += len(names)
+			if natives && asks[i].call.encodeNative(at, &stored[i], names, time.Minute) {
+				all[0].asks = append(all[0].asks, asks[i])
+				r.native++
+				continue
+			}
+			asks[i].call.encode(at, &stored[i], names, time.Minute)
+			m.add(&asks[i].call)
+			all[1].asks = append(all[1].asks, asks[i])
 		}
-		if err := r.c.run(&m, &rep); err != nil {
+		r.c.runs(all)
+		if err := all[1].err; err != nil {
 			tb.Fatalf("step %d: %v\n%q\n%q", step, err, m.keys, m.args)
 		}
 		if rep.now != at {
 			tb.Fatalf("step %d: decided at %d, want %d", step, rep.now, at)
 		}
+		all[1].read()
+		if all[1].err != nil {
+			tb.Fatalf("step %d: %v", step, all[1].err)
+		}
 		admitted := int64(0)
-		for i := range calls {
-			found, err := rep.read(&m, &calls[i], nil)
-			if err != nil {
-				tb.Fatalf("step %d: %v", step, err)
+		for i := range asks { // those by native commands were first
+			if asks[i].call.native {
+				table.Decide(at, &plain[i])
 			}
-			told := fmt.Sprintf("%+v", found)
-			table.Decide(at, &plain[i])
+		}
+		for i, a := range asks {
+			found, told := a.found, fmt.Sprintf("%+v", a.found)
+			if a.err != nil {
+				tb.Fatalf("step %d: %v", step, a.err)
+			}
+			if !a.call.native {
+				table.Decide(at, &plain[i])
+			}
 			stored[i].Conclude(at, found)
 			if diff := cmp.Diff(plain[i].Decisions, stored[i].Decisions); diff != "" || plain[i].Denied != stored[i].Denied || plain[i].Wait != stored[i].Wait {
 				tb.Fatalf("step %d at %d, call %d of %d, budget %v, QuotaPass %v, charges\n%s\nfound %s; table -, store +:\n%s\nsent %q",
-					step, at, i, len(calls), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), told, diff, m.args)
+					step, at, i, len(asks), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), told, diff, m.args)
 			}
-			admitted += admittedOf(&stored[i])
+			if !a.call.native {
+				admitted += admittedOf(&stored[i])
+			}
 		}
 		if len(rep.values) != 0 || rep.admitted != admitted {
 			tb.Fatalf("step %d: %d values too many; the store admitted %d, Conclude %d\n%s\nsent %q", step, len(rep.values), rep.admitted, admitted, describe(stored[0].Charges), m.args)
@@ -243,7 +267,10 @@ func TestScriptDecidesAsATable(t *testing.T) {
 					t.Fatalf("tape %d", n)
 				}
 			}
-			t.Logf("%d charges", r.charges)
+			t.Logf("%d charges, %d requests by native commands", r.charges, r.native)
+			if r.native == 0 {
+				t.Error("no request was decided by native commands")
+			}
 			if n := srv.Must("EVAL", endless, "0"); n != "0" {
 				t.Errorf("%s keys never expire", n)
 			}

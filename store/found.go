@@ -121,9 +121,18 @@ func (r *reply) time() (limiter.Time, error) {
 	return limiter.Time(seconds*int64(time.Second) + nanos), nil
 }
 
-// read makes found what the charges of c, which is in m, found. It keeps the memory of found.
+// read makes found what the charges of c, which is in m, found. It keeps the memory of found. It
+// returns a [foreignError] if the script has left c alone.
 func (r *reply) read(m *message, c *call, found []limiter.State) ([]limiter.State, error) {
 	found = slices.Grow(found[:0], len(c.charges))[:len(c.charges)]
+	if len(r.values) > 1 && r.values[0] == (value{number: -1}) {
+		key := r.values[1].number
+		r.values = r.values[2:]
+		if key < 1 || key > int64(len(m.keys)) {
+			return found, errReply
+		}
+		return found, &foreignError{m.keys[key-1], errForeign}
+	}
 	for i := range c.charges {
 		at, s := &c.charges[i], &found[i]
 		*s = limiter.State{Counts: s.Counts[:0]}

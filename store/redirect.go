@@ -46,10 +46,11 @@ func redirected(err error) (to redirection, ok bool) {
 	return redirection{}, false
 }
 
-// redirect sends the asks of r that are not decided where they belong.
-func (l *lane) redirect(r *run, to redirection) {
+// redirect sends those of all that are not decided where they belong.
+func (l *lane) redirect(all []*ask, to redirection) {
+	l.options.observe().Failed(l.shard, Cluster)
 	l.mu.Lock()
-	asks := slices.DeleteFunc(slices.Clone(r.asks), func(a *ask) bool { return !a.isOpen })
+	asks := slices.DeleteFunc(slices.Clone(all), func(a *ask) bool { return !a.isOpen })
 	for _, a := range asks {
 		l.open.remove(a)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -63,6 +64,9 @@ type Log struct {
 	Away func(shard string, kind Kind, err error, remedy string)
 	// Back is called when it is back.
 	Back func(shard string, after time.Duration)
+	// Foreign is called, once in ten seconds at most, when a charge cannot be decided because another program
+	// wrote the key of its counter.
+	Foreign func(shard, key string, err error)
 }
 
 func (l *Log) away(shard string, why *failure) {
@@ -118,6 +122,7 @@ type Store struct {
 	perSecond *fleet // nil without
 	plain     bool   // all counters are in one slot
 	full      full
+	foreign   atomic.Int64 // when Log.Foreign was called last, in nanoseconds since 1970
 }
 
 // New returns a store, which is away until [Store.Run] has reached its server.
@@ -206,7 +211,10 @@ func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch
 		return true, s.options.fallBack(f.time(now), b)
 	}
 	a := newAsk()
-	a.call.encode(f.time(now), b, names, s.options.Jitter)
+	// Counters of a native request with several may be half moved to another node, which only a script hears of.
+	if f.server.Nodes != nil && len(b.Charges) > 1 || !a.call.encodeNative(f.time(now), b, names, s.options.Jitter) {
+		a.call.encode(f.time(now), b, names, s.options.Jitter)
+	}
 	a.now, a.batch, a.waiter, a.part, a.slot = now, b, w, of, slot
 	if !a.send(l, s.options.wait(b.Budget)) {
 		return true, s.options.fallBack(f.time(now), b)
@@ -232,5 +240,17 @@ func (s *Store) adopt(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 		if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 {
 			s.full.tell(now, c)
 		}
+	}
+}
+
+// foreignEvery is how often Log.Foreign is called at most.
+const foreignEvery = 10 * time.Second
+
+// tellForeign has the log know of a key that another program wrote.
+func (s *Store) tellForeign(shard string, why *foreignError) {
+	now := clock().UnixNano()
+	last := s.foreign.Load()
+	if s.options.Log.Foreign != nil && (last == 0 || now-last >= int64(foreignEvery)) && s.foreign.CompareAndSwap(last, now) {
+		s.options.Log.Foreign(shard, why.key, why.err)
 	}
 }

@@ -3,13 +3,14 @@ package store
 import "slices"
 
 // A run is what one run of the script decides: the asks of a batch, or on a cluster those of one
-// slot.
+// slot. Or it is those of a batch that native commands decide.
 type run struct {
 	asks    []*ask
 	charges int
 	message message
 	reply   reply
 	slot    uint16
+	native  bool // by commands of the server's own, of all slots
 	alone   bool
 	asking  bool
 	unknown bool // the server lacks the script
@@ -22,14 +23,19 @@ func (f *flight) sort() {
 	for _, a := range f.asks {
 		i := -1
 		if !a.alone {
-			i = slices.IndexFunc(f.all, func(r *run) bool { return r.slot == a.slot && !r.alone })
+			i = slices.IndexFunc(f.all, func(r *run) bool {
+				return !r.alone && r.native == a.call.native && (r.native || r.slot == a.slot)
+			})
 		}
 		if i < 0 {
 			i = f.more(a)
 		}
 		r := f.all[i]
+		a.err = nil
 		r.asks = append(r.asks, a)
-		r.message.add(&a.call)
+		if !r.native {
+			r.message.add(&a.call)
+		}
 		r.charges += len(a.call.charges)
 	}
 }
@@ -45,17 +51,21 @@ func (f *flight) more(a *ask) int {
 	r := f.all[n]
 	clear(r.asks)
 	r.asks, r.charges, r.err = r.asks[:0], 0, nil
-	r.slot, r.alone, r.asking = a.slot, a.alone, a.asking
+	r.slot, r.native, r.alone, r.asking = a.slot, a.call.native, a.alone, a.asking
 	r.message.clear(0)
 	return n
 }
 
-// read has each ask know what its charges found.
-func (r *run) read() (err error) {
+// read has each ask know what its charges found, or its foreign key.
+func (r *run) read() {
+	if r.native { // the client has
+		return
+	}
 	for _, a := range r.asks {
-		if a.found, err = r.reply.read(&r.message, &a.call, a.found); err != nil {
-			return &failure{Reply, err}
+		a.found, a.err = r.reply.read(&r.message, &a.call, a.found)
+		if a.err != nil && !isForeign(a.err) {
+			r.err = &failure{Reply, a.err}
+			return
 		}
 	}
-	return nil
 }

@@ -1,6 +1,9 @@
 package store
 
 import (
+	"cmp"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -82,26 +85,68 @@ func (l *lane) trip(c *client, f *flight) (err error) {
 	for _, r := range f.all {
 		where, elsewhere := redirection{}, false
 		if r.err == nil {
-			r.err = r.read()
+			r.read()
 		} else {
 			where, elsewhere = redirected(r.err)
 		}
 		switch {
+		case r.err == nil && r.native:
+			r.reply.now = l.fleet.time(limiter.Time(l.options.Clock().UnixNano()))
 		case r.err == nil:
 			l.fleet.learn(r.reply.now, sent, trip)
-			charges += r.charges
-			l.settle(f, r)
 		case elsewhere:
-			l.options.observe().Failed(l.shard, Cluster)
-			l.redirect(r, where)
-		case err == nil:
-			err = r.err
+			l.redirect(r.asks, where)
+			continue
+		default:
+			err = cmp.Or(err, r.err)
+			continue
 		}
+		err = cmp.Or(err, l.sift(r))
+		charges += r.charges
+		l.settle(f, r)
 	}
 	if charges > 0 {
 		l.options.observe().Batch(l.shard, trip, charges)
 	}
 	return err
+}
+
+// sift leaves those asks in r that the store has decided. It returns an error if the lane is to go away.
+func (l *lane) sift(r *run) (err error) {
+	r.asks = slices.DeleteFunc(r.asks, func(a *ask) bool {
+		if a.err == nil {
+			return false
+		}
+		r.charges -= len(a.call.charges)
+		if foreign, ok := errors.AsType[*foreignError](a.err); ok {
+			l.refuse(a, foreign)
+		} else if where, elsewhere := redirected(a.err); elsewhere {
+			l.redirect([]*ask{a}, where)
+		} else {
+			err = cmp.Or(err, a.err)
+		}
+		return true
+	})
+	return err
+}
+
+// refuse has the fallback decide an ask on a counter whose key another program wrote.
+func (l *lane) refuse(a *ask, why *foreignError) {
+	l.options.observe().Failed(l.shard, Script)
+	l.fleet.store.tellForeign(l.shard, why)
+	l.mu.Lock()
+	mine := a.isOpen
+	if mine {
+		l.open.remove(a)
+	}
+	l.mu.Unlock()
+	switch {
+	case !mine:
+	case a.strict:
+		l.options.tell(a.waiter, why)
+	default:
+		l.fallBack([]*ask{a})
+	}
 }
 
 // settle decides the asks of a run that nobody else has decided.
@@ -124,7 +169,7 @@ func (l *lane) settle(f *flight, r *run) {
 		n, decided := l.conclude(f, r, a)
 		admitted, whole = admitted+n, whole && decided
 	}
-	if whole && admitted != r.reply.admitted {
+	if whole && !r.native && admitted != r.reply.admitted {
 		l.options.observe().Diverged(l.shard)
 	}
 }

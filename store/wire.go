@@ -1,7 +1,6 @@
 package store
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -32,6 +31,7 @@ type call struct {
 	charges []charge
 	keys    []string // the counters
 	args    []string // with keys to be numbered: see charge.place
+	native  bool     // args are commands, and the script is not needed
 	buf     []byte
 }
 
@@ -44,13 +44,14 @@ type charge struct {
 	end       limiter.Time // of a fixed window
 	length    int64        // of a sub-window
 	k         int64        // sub-windows beside the newest
+	hits      int64        // of a native command
 }
 
 // reset empties c and keeps its memory.
 func (c *call) reset() {
 	clear(c.keys)
 	clear(c.args)
-	c.charges, c.keys, c.args, c.buf = c.charges[:0], c.keys[:0], c.args[:0], c.buf[:0]
+	c.charges, c.keys, c.args, c.native, c.buf = c.charges[:0], c.keys[:0], c.args[:0], false, c.buf[:0]
 }
 
 // encode makes c the charges of b, whose fixed windows are those of the time now. The name of
@@ -120,8 +121,7 @@ func (c *call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 		c.bucket(from, hits, b.Budget)
 	default:
 		c.counts(hits, p.Limit)
-		late := rand.Int64N(int64(min(jitter, p.Window)/time.Second) + 1) //nolint:gosec // no secret
-		c.args = append(c.args, c.number(int64(at.end+outlives)/int64(time.Second)+late))
+		c.args = append(c.args, c.number(at.expires(p, jitter)))
 	}
 	c.charges = append(c.charges, at)
 }
