@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -130,6 +131,34 @@ func nameOf(prefix string, c *limiter.Charge) []byte {
 	return fmt.Appendf(nil, "%s{%d}_", prefix, c.ID.Lo)
 }
 
+// A givenBack knows of logs, by counter, when they may have been charged last, and the same of those
+// of which hits may have been given back since. A table counts no hit earlier than that. The store
+// remembers it of no log, since its clock does not go back.
+type givenBack struct{ charged, back map[uint64]limiter.Time }
+
+// notBefore returns at, or, if that is later, the last such time of the requests' logs.
+func (g *givenBack) notBefore(at limiter.Time, requests []limiter.Batch) limiter.Time {
+	for i := range requests {
+		for _, c := range requests[i].Charges {
+			at = max(at, g.back[c.ID.Lo])
+		}
+	}
+	for i := range requests {
+		charges := requests[i].Charges
+		// What is rolled back is of a request with a refund: others know beforehand.
+		refunds := slices.ContainsFunc(charges, func(c limiter.Charge) bool { return c.Refund })
+		for _, c := range charges {
+			if c.Policy.Algorithm == limiter.SlidingLog {
+				g.charged[c.ID.Lo] = max(at, g.charged[c.ID.Lo])
+				if refunds {
+					g.back[c.ID.Lo] = g.charged[c.ID.Lo]
+				}
+			}
+		}
+	}
+	return at
+}
+
 // A rig holds a server against a table.
 type rig struct {
 	c       *client
@@ -147,7 +176,7 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 		tb.Fatal(err)
 	}
 	now := limiter.Time(1_900_000_000_999_999_999)
-	late := in.pick(3) == 0
+	late, back := in.pick(3) == 0, givenBack{map[uint64]limiter.Time{}, map[uint64]limiter.Time{}}
 	natives := in.pick(3) > 0
 	all := []*run{{native: true}, {}}
 	m, rep := &all[1].message, &all[1].reply
@@ -159,10 +188,13 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 		}
 		asks := make([]*ask, 1+in.pick(4))
 		plain, stored := make([]limiter.Batch, len(asks)), make([]limiter.Batch, len(asks))
+		for i := range plain {
+			in.request(&plain[i], late)
+		}
+		at = back.notBefore(at, plain)
 		m.clear(at)
 		all[0].asks, all[1].asks = nil, nil
 		for i := range asks {
-			in.request(&plain[i], late)
 			stored[i] = limiter.Batch{
 				Charges: append([]limiter.Charge(nil), plain[i].Charges...), QuotaPass: plain[i].QuotaPass, Budget: plain[i].Budget,
 			}
