@@ -121,7 +121,7 @@ func (a *ask) counted(command []string, told int, said count) int {
 	}
 	at := &a.call.charges[told]
 	before := min(max(said.number-at.hits, 0), mostCount)
-	a.found = append(a.found, limiter.State{Hits: uint64(before), Time: at.end}) //nolint:gosec // at least 0
+	a.found = append(a.found, limiter.State{Hits: uint64(before), Time: at.end})
 	return told + 1
 }
 
