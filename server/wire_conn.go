@@ -29,13 +29,11 @@ type wireConn struct {
 
 	// turn guards what follows, up to the inbox. It is held over writes, so only the reader and
 	// the flusher may take it.
-	turn   sync.Mutex
-	conn   net.Conn // raw within TLS, if there is TLS; nil until the handshake is over
-	h2     *h2.Conn
-	out    *output   // of this turn
-	ticket bool      // it holds one of wire.crowd
-	waits  bool      // it is among wire.stalled
-	x      *exchange // the memory for calls of this turn
+	turn sync.Mutex
+	conn net.Conn // raw within TLS, if there is TLS; nil until the handshake is over
+	h2   *h2.Conn
+	out  *output   // of this turn
+	x    *exchange // the memory for calls of this turn
 	// since is when the turn began, and at the last reading of the clock in it: the end of one call is
 	// the beginning of the next.
 	since, at time.Duration
@@ -43,6 +41,10 @@ type wireConn struct {
 	begun     bool // the client's SETTINGS have come
 	ending    bool // nothing more is answered
 	closed    bool // nothing more is read, either
+
+	// ticket says that it holds one of wire.crowd. It is set in a turn, and whoever unsets it gives the
+	// ticket back.
+	ticket atomic.Bool
 
 	inbox inbox
 
@@ -61,7 +63,7 @@ type wireConn struct {
 func newWireConn(w *wire, raw net.Conn) *wireConn {
 	now := w.clock.Elapsed()
 	c := &wireConn{wire: w}
-	c.raw = newWireSocket(raw, c.stalls)
+	c.raw = newWireSocket(raw, c.stalls, c.flows)
 	c.h2 = w.h2.NewConn((*wireCalls)(c), now)
 	c.watched.begin(now, w.limits.MaxConnectionAge)
 	return c
@@ -188,42 +190,52 @@ func park() { time.Sleep(time.Microsecond) }
 // look at the network every 10 ms.
 func (c *wireConn) takeTurn(in []byte, crowds bool) (used int, more, ok bool) {
 	if crowds {
-		c.wire.crowd <- struct{}{}
+		c.lockWithTicket()
+	} else {
+		c.turn.Lock()
 	}
-	used, more, ok = c.turnOf(in, crowds)
+	used, more, ok = c.turnLocked(in)
+	c.turn.Unlock()
 	if crowds || more {
 		park()
 	}
-	if crowds {
-		c.turn.Lock()
-		c.leaveCrowdLocked()
-		c.turn.Unlock()
-	}
+	c.leaveCrowd()
 	return used, more, ok
 }
 
-// leaveCrowdLocked gives the ticket back.
-func (c *wireConn) leaveCrowdLocked() {
-	if c.ticket {
-		c.ticket = false
+// lockWithTicket begins a turn that has a ticket. It holds none while it waits for the turn: a flusher may
+// have that, whose client does not read.
+func (c *wireConn) lockWithTicket() {
+	for {
+		c.wire.crowd <- struct{}{}
+		if c.turn.TryLock() {
+			c.ticket.Store(true)
+			return
+		}
+		<-c.wire.crowd
+		c.turn.Lock()
+		c.turn.Unlock() //nolint:staticcheck // it waits for the end of the other's turn
+	}
+}
+
+// leaveCrowd gives the ticket back, if there is one. Anybody may call it.
+func (c *wireConn) leaveCrowd() {
+	if c.ticket.Load() && c.ticket.Swap(false) {
 		<-c.wire.crowd
 	}
 }
 
-// stalls is called when a write has to wait for the client. If it is a turn's, that turn is held.
+// stalls is called when a write has to wait for the client. It may be a turn's, which then goes on without
+// a ticket, or one of TLS beside a turn.
 func (c *wireConn) stalls() {
-	if c.watched.writing.Load() == 0 {
-		return // TLS writes what is no turn's
-	}
-	c.leaveCrowdLocked()
-	c.waits = true
+	c.leaveCrowd()
 	c.wire.stalled.enter(c)
 }
 
-func (c *wireConn) turnOf(in []byte, ticket bool) (used int, more, ok bool) {
-	c.turn.Lock()
-	defer c.turn.Unlock()
-	c.ticket = ticket
+// flows is called at the end of that write.
+func (c *wireConn) flows() { c.wire.stalled.leave(c) }
+
+func (c *wireConn) turnLocked(in []byte) (used int, more, ok bool) {
 	if c.ending {
 		return 0, false, false
 	}
@@ -296,10 +308,6 @@ func (c *wireConn) writeLocked() bool {
 	c.watched.writing.Store(int64(c.wire.clock.Elapsed()))
 	_, err := c.conn.Write(out.bytes)
 	c.watched.writing.Store(0)
-	if c.waits {
-		c.waits = false
-		c.wire.stalled.leave(c)
-	}
 	return err == nil
 }
 

@@ -12,8 +12,9 @@ import (
 type wireSocket struct {
 	net.Conn
 	raw syscall.RawConn // nil: it cannot tell
-	// stalls is called when a write begins to wait, at most once for each write.
-	stalls func()
+	// stalls is called when a write begins to wait, at most once for each write, and flows at the end
+	// of such a write.
+	stalls, flows func()
 
 	// Of the write that goes on; and tryWrite, bound once.
 	rest  []byte
@@ -22,8 +23,8 @@ type wireSocket struct {
 	try   func(fd uintptr) (done bool)
 }
 
-func newWireSocket(conn net.Conn, stalls func()) *wireSocket {
-	s := &wireSocket{Conn: conn, stalls: stalls}
+func newWireSocket(conn net.Conn, stalls, flows func()) *wireSocket {
+	s := &wireSocket{Conn: conn, stalls: stalls, flows: flows}
 	if file, ok := conn.(syscall.Conn); ok && canTry {
 		if raw, err := file.SyscallConn(); err == nil {
 			s.raw, s.try = raw, s.tryWrite
@@ -49,7 +50,7 @@ func (s *wireSocket) CloseWrite() error {
 }
 
 // Write implements [net.Conn]. It is called by one goroutine at a time: in a turn, or by TLS, which has
-// a lock.
+// a lock. By TLS a reader writes too, to answer what is TLS's own, and that may be beside a turn.
 func (s *wireSocket) Write(p []byte) (n int, err error) {
 	if s.raw == nil {
 		return s.Conn.Write(p)
@@ -58,6 +59,9 @@ func (s *wireSocket) Write(p []byte) (n int, err error) {
 	err = s.raw.Write(s.try)
 	if err == nil {
 		err = s.err
+	}
+	if s.waits {
+		s.flows()
 	}
 	n = len(p) - len(s.rest)
 	s.rest = nil
