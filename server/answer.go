@@ -177,6 +177,7 @@ type Call struct {
 	over     bool
 	rules    *serving // from Begin to Finish
 
+	service *Service // that asks a store
 	// undecided is set while a store has plan.Batch and plan.Names.
 	undecided bool
 	decided   chan error // of a goroutine that waits for the store; nil until one does

@@ -42,7 +42,7 @@ func (e *storeError) Unwrap() error { return e.err }
 func (s *Service) ask(now limiter.Time, c *Call, w Waiter) (done bool, err error) {
 	s.settings.Namer.Name(&c.plan, &c.decoder.req)
 	c.plan.Batch.Budget = max(1, c.plan.Batch.Budget) // 0 would have it wait for the store as if it had no deadline
-	c.undecided = true
+	c.undecided, c.service = true, s
 	done, err = s.settings.Store.Decide(now, &c.plan.Batch, c.plan.Names, w)
 	if err != nil {
 		err = &storeError{err}
@@ -55,6 +55,26 @@ func (s *Service) ask(now limiter.Time, c *Call, w Waiter) (done bool, err error
 
 // Decided implements [Waiter] for the goroutine that waits in [Service.Answer].
 func (c *Call) Decided(err error) { c.decided <- err }
+
+// Exceeded returns what counts hits of a charge that turn out to be beyond the limit when the store
+// is back: see package store. Nobody else uses c meanwhile.
+func (c *Call) Exceeded(charge int) func(hits uint64) {
+	of := -1 // the descriptor
+	for i := range c.plan.Matches {
+		if m := &c.plan.Matches[i]; m.First <= charge && charge < m.First+m.Count {
+			of = i
+		}
+	}
+	for _, candidate := range c.plan.Candidates {
+		if candidate.Charge == charge {
+			of = candidate.Match
+		}
+	}
+	if of < 0 || !c.plan.KnownDomain {
+		return nil
+	}
+	return c.service.counters(c.rules, c, of, c.plan.Limits[charge]).Exceeded
+}
 
 // await waits for what the store decides.
 func (c *Call) await() error {

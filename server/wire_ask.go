@@ -62,6 +62,9 @@ func (a *asked) Decided(err error) {
 	a.conn.finish(a)
 }
 
+// Exceeded is [Call.Exceeded].
+func (a *asked) Exceeded(charge int) func(hits uint64) { return a.x.call.Exceeded(charge) }
+
 // Cancel implements [h2.Later].
 func (a *asked) Cancel() {
 	a.gone = true

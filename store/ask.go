@@ -20,6 +20,10 @@ type ask struct {
 	found  []limiter.State
 	err    error // why there is none
 
+	sent  bool    // since some sender has taken it
+	fate  fate    // guarded by fleet.fates, as is what follows
+	debts []*debt // what the fallback has decided, while nobody knows the fate
+
 	slot   uint16 // of a cluster, to which its keys belong
 	alone  bool   // not in one run with others
 	asking bool   // of a node that is only about to get the slot
@@ -36,6 +40,7 @@ var free = sync.Pool{New: func() any { return &ask{} }}
 func newAsk() *ask {
 	a, _ := free.Get().(*ask)
 	a.strict = false
+	a.sent, a.fate, a.debts = false, underWay, nil
 	a.slot, a.alone, a.asking, a.hops = 0, false, false, 0
 	return a
 }

@@ -51,6 +51,7 @@ func (l *lane) probe(ctx context.Context) {
 		l.options.observe().Failed(l.shard, gone.why.kind)
 		l.options.Log.away(l.shard, gone.why)
 		gone.client.close() // which ends what waits for it
+		l.ground()
 		l.fleet.ask()
 	}
 }
@@ -66,6 +67,11 @@ func (l *lane) watch(ctx context.Context, c *client) (gone lost, ok bool) {
 		case gone := <-l.lost:
 			return gone, true
 		case <-tick.C:
+		case <-l.owes:
+			if _, err := l.repay(ctx, c, clock().Add(mostRepaying)); err != nil && ctx.Err() == nil {
+				l.fail(c, &failure{kindOf(err), err})
+			}
+			continue
 		}
 		// Whether it comes in time is for those who wait to say: nobody may be in a hurry now.
 		err := c.within(ctx, func() error { //nolint:contextcheck // close ends it
@@ -97,10 +103,10 @@ func (l *lane) reach(ctx context.Context, first bool) (*client, bool) {
 			return nil, false
 		case <-timer.C:
 		}
-		c, err := l.try(ctx)
+		c, charged, err := l.try(ctx)
 		if err == nil {
 			if !first || last != "" {
-				l.options.Log.back(l.shard, clock().Sub(since))
+				l.options.Log.back(l.shard, clock().Sub(since), charged)
 			}
 			return c, true
 		}
@@ -119,12 +125,12 @@ func (l *lane) reach(ctx context.Context, first bool) (*client, bool) {
 	}
 }
 
-// try dials and runs the script on a counter of the probe's own. It fails if that takes longer
-// than a caller would wait.
-func (l *lane) try(ctx context.Context) (*client, error) {
+// try dials, runs the script on a counter of the probe's own, and charges what is owed. It fails if
+// the probe takes longer than a caller would wait.
+func (l *lane) try(ctx context.Context) (*client, Repaid, error) {
 	c, err := l.dial(ctx)
 	if err != nil {
-		return nil, err
+		return nil, Repaid{}, err
 	}
 	err = c.within(ctx, func() error { //nolint:contextcheck // close ends it
 		var f flight
@@ -139,11 +145,15 @@ func (l *lane) try(ctx context.Context) (*client, error) {
 		}
 		return err
 	})
+	var charged Repaid
+	if err == nil {
+		charged, err = l.catchUp(ctx, c)
+	}
 	if err != nil {
 		c.close()
-		return nil, err
+		return nil, charged, err
 	}
-	return c, nil
+	return c, charged, nil
 }
 
 // decideProbe has the script decide a charge of the probe's own, with f's memory. So the first

@@ -149,10 +149,13 @@ func (c *client) close() {
 
 // run runs the script on m and makes r its reply. It waits until the reply is there or the
 // connection is closed.
-func (c *client) run(m *message, r *reply) error {
-	res := c.lib.Do(context.Background(), c.script("EVALSHA", decideSHA, m))
+func (c *client) run(m *message, r *reply) error { return c.eval(decideScript, decideSHA, m, r) }
+
+// eval is run for a script of that hash.
+func (c *client) eval(script, sha string, m *message, r *reply) error {
+	res := c.lib.Do(context.Background(), c.script("EVALSHA", sha, m))
 	if unknown(&res) {
-		res = c.lib.Do(context.Background(), c.script("EVAL", decideScript, m))
+		res = c.lib.Do(context.Background(), c.script("EVAL", script, m))
 	}
 	return r.take(&res)
 }

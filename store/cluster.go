@@ -106,6 +106,9 @@ func (f *fleet) keepTo(spans []span) {
 	}
 	if !slices.Equal(spans, f.chart.Load().spans) {
 		f.chart.Store(&chart{spans})
+		for l := range wanted { // what is owed follows its slots
+			l.nudge()
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -35,6 +35,9 @@ func (f Fallback) Validate() error {
 	return fmt.Errorf("fallback of %q: must be local, error, allow or deny", string(f))
 }
 
+// owes reports whether what f admits is owed to the store.
+func (f Fallback) owes() bool { return f == Local || f == Allow }
+
 // denyReset is when a request that was denied without a store may come again.
 const denyReset = time.Second
 

@@ -20,6 +20,8 @@ type told struct {
 	failed   map[Kind]int
 	decided  map[string]int
 	diverged int
+	repaid   uint64
+	forgot   uint64
 }
 
 func (o *told) Batch(string, time.Duration, int) {}
@@ -40,6 +42,18 @@ func (o *told) Decided(by string, charges int) {
 		o.decided = map[string]int{}
 	}
 	o.decided[by] += charges
+}
+
+func (o *told) Repaid(hits uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.repaid += hits
+}
+
+func (o *told) Forgot(hits uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.forgot += hits
 }
 
 func (o *told) Diverged(string) {

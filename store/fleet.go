@@ -28,6 +28,8 @@ type fleet struct {
 	anew    chan struct{} // has an element if the primaries are to be asked for at once
 	chart   atomic.Pointer[chart]
 	watch   *sentinels // nil without
+	owed    accounts
+	fates   sync.Mutex // guards what asks owe while nobody knows their fate
 
 	mu    sync.Mutex
 	start func(l *lane) (end context.CancelFunc) // nil but while f runs
@@ -53,6 +55,7 @@ type span struct {
 
 func newFleet(s *Store, server *Server, timeout time.Duration) *fleet {
 	f := &fleet{store: s, options: &s.options, server: server, timeout: timeout, anew: make(chan struct{}, 1), lanes: map[string]*berth{}}
+	f.owed = accounts{debts: map[string]*debt{}, most: mostDebts}
 	switch {
 	case server.Nodes != nil:
 		f.chart.Store(&chart{})

@@ -36,7 +36,10 @@ type lane struct {
 	timer   *time.Timer
 	fires   time.Time // zero if the timer is not set
 	closed  bool
-	lost    chan lost // to the prober
+	flying  int           // messages that senders have under way
+	landed  sync.Cond     // none is
+	lost    chan lost     // to the prober
+	owes    chan struct{} // has an element if something is to be charged
 }
 
 // clock tells how long callers and servers take, for which the machine's time is right.
@@ -49,8 +52,8 @@ type lost struct {
 }
 
 func newLane(f *fleet, shard string, dial dialer) *lane {
-	l := &lane{options: f.options, shard: shard, dial: dial, fleet: f, lost: make(chan lost, 1)}
-	l.wake.L = &l.mu
+	l := &lane{options: f.options, shard: shard, dial: dial, fleet: f, lost: make(chan lost, 1), owes: make(chan struct{}, 1)}
+	l.wake.L, l.landed.L = &l.mu, &l.mu
 	l.timer = time.AfterFunc(time.Hour, l.tick)
 	l.timer.Stop()
 	return l

@@ -165,7 +165,12 @@ func (l *lane) fallBack(waiting []*ask) {
 		case a.strict:
 			l.options.tell(a.waiter, ErrAway)
 		default:
-			l.options.tell(a.waiter, l.options.fallBack(l.fleet.time(a.now), a.batch))
+			now := l.fleet.time(a.now)
+			err := l.options.fallBack(now, a.batch)
+			if err == nil && l.options.Fallback.owes() {
+				l.options.guard(func() { l.fleet.owesAsk(now, a) })
+			}
+			l.options.tell(a.waiter, err)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // A store that goes away gives nobody a fresh allowance: the fallback goes on from what the store
-// last said, hits of other replicas included, save of logs. When it is back its word holds again.
+// last said, hits of other replicas included, save of logs. When it is back it has those hits too.
 func TestMirror(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, tt := range []struct {
@@ -58,9 +58,10 @@ func TestMirror(t *testing.T) {
 		if err := a.ask(mine, charge); err != nil {
 			t.Fatal(err)
 		}
-		// The first of them may have reached the store too late to be answered.
-		if got := a.b.Decisions[0].Before; got != 90 && got != 91 {
-			t.Errorf("algorithm %d: the store has %d hits, want the 90 that it admitted, and one at most that came too late", tt.p.Algorithm, got)
+		// The first of them may have reached the store, though nobody knows, and count twice. A bucket
+		// owes no more than a window, and a log keeps no more than its limit.
+		if got := a.b.Decisions[0].Before; got != 100 && (got != 101 || tt.p.Algorithm == limiter.SlidingLog) {
+			t.Errorf("algorithm %d: the store has %d hits, want the 90 that it admitted, those of the fallback, and one at most twice", tt.p.Algorithm, got)
 		}
 		srv.Kill()
 	}

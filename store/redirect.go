@@ -49,12 +49,20 @@ func redirected(err error) (to redirection, ok bool) {
 // redirect sends those of all that are not decided where they belong.
 func (l *lane) redirect(all []*ask, to redirection) {
 	l.options.observe().Failed(l.shard, Cluster)
+	var asks []*ask
 	l.mu.Lock()
-	asks := slices.DeleteFunc(slices.Clone(all), func(a *ask) bool { return !a.isOpen })
-	for _, a := range asks {
-		l.open.remove(a)
+	for _, a := range all {
+		if a.isOpen {
+			l.open.remove(a)
+			asks = append(asks, a)
+		}
 	}
 	l.mu.Unlock()
+	for _, a := range all { // the node has decided none
+		if !slices.Contains(asks, a) {
+			l.fleet.settled(uncounted, a)
+		}
+	}
 	target := l
 	if to.address != "" {
 		if strings.HasPrefix(to.address, ":") { // the host that was asked
@@ -67,6 +75,7 @@ func (l *lane) redirect(all []*ask, to redirection) {
 	var late []*ask
 	for _, a := range asks {
 		a.hops++
+		a.sent = false
 		a.since = clock() // the other lane is not slow because this one was asked before
 		if a.alone = a.alone || !to.moved; to.address == "" {
 			time.AfterFunc(pause, func() {

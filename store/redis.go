@@ -53,6 +53,11 @@ type Observer interface {
 	Failed(shard string, kind Kind)
 	// Decided tells by what a number of charges were decided.
 	Decided(by string, charges int)
+	// Repaid tells that the store was charged with hits that the fallback had admitted.
+	Repaid(hits uint64)
+	// Forgot tells of hits that the fallback admitted and the store will not be charged with: they were on
+	// too many counters, or on one that another program has written.
+	Forgot(hits uint64)
 	// Diverged tells that the store admitted another number than its reply says: a bug.
 	Diverged(shard string)
 }
@@ -62,8 +67,8 @@ type Log struct {
 	// Away is called when a shard goes away, and while it is away, when there is another reason.
 	// Remedy is empty where only waiting helps.
 	Away func(shard string, kind Kind, err error, remedy string)
-	// Back is called when it is back.
-	Back func(shard string, after time.Duration)
+	// Back is called when it is back and was charged with what the fallback had admitted.
+	Back func(shard string, after time.Duration, charged Repaid)
 	// Foreign is called, once in ten seconds at most, when a charge cannot be decided because another program
 	// wrote the key of its counter.
 	Foreign func(shard, key string, err error)
@@ -75,9 +80,9 @@ func (l *Log) away(shard string, why *failure) {
 	}
 }
 
-func (l *Log) back(shard string, after time.Duration) {
+func (l *Log) back(shard string, after time.Duration, charged Repaid) {
 	if l.Back != nil {
-		l.Back(shard, after)
+		l.Back(shard, after, charged)
 	}
 }
 
@@ -96,6 +101,8 @@ type silent struct{}
 func (silent) Batch(string, time.Duration, int) {}
 func (silent) Failed(string, Kind)              {}
 func (silent) Decided(string, int)              {}
+func (silent) Repaid(uint64)                    {}
+func (silent) Forgot(uint64)                    {}
 func (silent) Diverged(string)                  {}
 
 func (o *Options) observe() Observer {
@@ -208,7 +215,7 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w Wai
 func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter, of *part) (done bool, err error) {
 	l := f.lane(slot)
 	if l == nil || !l.takes() {
-		return true, s.options.fallBack(f.time(now), b)
+		return true, s.without(f, slot, now, b, names, w)
 	}
 	a := newAsk()
 	// Counters of a native request with several may be half moved to another node, which only a script hears of.
@@ -217,9 +224,18 @@ func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch
 	}
 	a.now, a.batch, a.waiter, a.part, a.slot = now, b, w, of, slot
 	if !a.send(l, s.options.wait(b.Budget)) {
-		return true, s.options.fallBack(f.time(now), b)
+		return true, s.without(f, slot, now, b, names, w)
 	}
 	return false, nil
+}
+
+// without decides by the fallback what decide could not even ask for.
+func (s *Store) without(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) error {
+	err := s.options.fallBack(f.time(now), b)
+	if err == nil && s.options.Fallback.owes() {
+		s.options.guard(func() { f.owesAll(f.time(now), b, names, slot, w) })
+	}
+	return err
 }
 
 // send queues a in l, where it waits so long at most. It reports false if the lane is away.

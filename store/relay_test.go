@@ -13,14 +13,15 @@ import (
 type relay struct {
 	addr string
 
-	mu     sync.Mutex
-	goes   sync.Cond
-	held   bool
-	waits  int // connections that have something to bring meanwhile
-	open   map[net.Conn]bool
-	ended  bool
-	secure int // connections that came by TLS
-	plain  int // and those that did not
+	mu      sync.Mutex
+	goes    sync.Cond
+	held    bool
+	waits   int // connections that have something to bring meanwhile
+	open    map[net.Conn]bool
+	ended   bool
+	severed bool
+	secure  int // connections that came by TLS
+	plain   int // and those that did not
 }
 
 // newRelay relays to a server until the test ends. With a configuration of TLS it ends TLS of those
@@ -83,10 +84,11 @@ func (r *relay) connections() (secure, plain int) {
 func (r *relay) keep(c net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.ended {
-		r.open[c] = true
+	if r.ended || r.severed {
+		return false
 	}
-	return !r.ended
+	r.open[c] = true
+	return true
 }
 
 func (r *relay) forget(c net.Conn) {
@@ -175,4 +177,16 @@ func (b *begun) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	return b.Conn.Read(p)
+}
+
+// cut ends all connections and those that come from now on, or lets new ones be.
+func (r *relay) cut(yes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.severed = yes
+	if yes {
+		for c := range r.open {
+			_ = c.Close()
+		}
+	}
 }

@@ -13,7 +13,9 @@ import (
 var decideScript string
 
 // decideSHA names decideScript to a server that has seen it.
-var decideSHA = func() string {
-	sum := sha1.Sum([]byte(decideScript)) //nolint:gosec // as above
+var decideSHA = shaOf(decideScript)
+
+func shaOf(script string) string {
+	sum := sha1.Sum([]byte(script)) //nolint:gosec // as above
 	return hex.EncodeToString(sum[:])
-}()
+}

@@ -33,6 +33,10 @@ func (l *lane) take(sender int, batch []*ask) ([]*ask, *client) {
 	clear(l.queue[rest:])
 	l.queue = l.queue[:rest]
 	l.sending[sender] = batch[0].since
+	l.flying++
+	for _, a := range batch {
+		a.sent = true
+	}
 	if rest > 0 {
 		l.wake.Signal()
 	}
@@ -58,13 +62,29 @@ func (l *lane) send(sender int) {
 		if len(f.asks) == 0 {
 			return
 		}
-		if c == nil { // the lane went away just now, and they have been decided
-			continue
-		}
 		if err := l.fly(c, f); err != nil {
 			l.fail(c, &failure{kindOf(err), err})
 			f = &flight{} // the client may yet read the old one
 		}
+		l.land()
+	}
+}
+
+// land says that a message is no longer under way.
+func (l *lane) land() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.flying--; l.flying == 0 {
+		l.landed.Broadcast()
+	}
+}
+
+// ground waits until no message is under way on a connection that was closed.
+func (l *lane) ground() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.flying > 0 {
+		l.landed.Wait()
 	}
 }
 
@@ -98,6 +118,7 @@ func (l *lane) trip(c *client, f *flight) (err error) {
 			l.redirect(r.asks, where)
 			continue
 		default:
+			l.fleet.settled(uncounted, r.asks...)
 			err = cmp.Or(err, r.err)
 			continue
 		}
@@ -123,6 +144,7 @@ func (l *lane) sift(r *run) (err error) {
 		} else if where, elsewhere := redirected(a.err); elsewhere {
 			l.redirect([]*ask{a}, where)
 		} else {
+			l.fleet.settled(uncounted, a)
 			err = cmp.Or(err, a.err)
 		}
 		return true
@@ -145,6 +167,7 @@ func (l *lane) refuse(a *ask, why *foreignError) {
 	case a.strict:
 		l.options.tell(a.waiter, why)
 	default:
+		l.fleet.settled(counted, a) // the store could not be charged later either
 		l.fallBack([]*ask{a})
 	}
 }
@@ -162,6 +185,9 @@ func (l *lane) settle(f *flight, r *run) {
 	l.mu.Unlock()
 	admitted, whole := int64(0), true
 	for i, a := range r.asks {
+		if !f.mine[i] {
+			l.fleet.settled(counted, a)
+		}
 		if !f.mine[i] || a.batch == nil {
 			whole = false // its decisions are not known here
 			continue
@@ -185,6 +211,7 @@ func (l *lane) conclude(f *flight, r *run, a *ask) (admitted int64, decided bool
 			l.fleet.store.adopt(at, a.batch, &f.left)
 		}
 	}); !decided {
+		l.fleet.settled(counted, a)
 		l.fallBack([]*ask{a})
 		return 0, false
 	}

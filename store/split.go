@@ -217,6 +217,9 @@ func (at place) deny() {
 		back.call.cancel(when, &p.batch, i, p.names[i])
 	}
 	table.Deny(when, &p.batch, i)
+	if back := d.Charged - p.batch.Decisions[i].Charged; p.ask == nil && back > 0 {
+		p.fleet.owed.less(appendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), back)
+	}
 	if p.ask == nil || p.batch.Decisions[i].Charged == d.Charged {
 		return
 	}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -55,6 +56,7 @@ func (s *Store) Reset(ctx context.Context, p *limiter.Policy, name []byte) (used
 	a := newAsk()
 	a.call.encode(f.time(now), b, [][]byte{name}, s.options.Jitter)
 	a.call.args[a.call.charges[0].place+1] = "z"
+	key := strings.Clone(a.call.keys[0])
 	answer := make(done, 1)
 	a.now, a.batch, a.waiter, a.strict, a.slot = now, b, answer, true, slot
 	if !a.send(f.lane(slot), s.options.Timeout) {
@@ -68,6 +70,7 @@ func (s *Store) Reset(ctx context.Context, p *limiter.Policy, name []byte) (used
 	if err != nil {
 		return 0, err
 	}
+	f.owed.forget(key)
 	s.full.forget() // whoever resets a counter sees it at once
 	return b.Decisions[0].Before, nil
 }

@@ -110,10 +110,9 @@ func (c *call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	case limiter.SlidingWindow:
 		length, k := p.Ring()
 		at.length, at.k = int64(length), int64(k)
-		span := (at.length/int64(time.Second)+1)*(at.k+2) + 1
 		c.counts(hits, p.Limit)
 		c.args = append(c.args, c.number(at.length/int64(time.Second)), c.number(at.length%int64(time.Second)),
-			c.number(at.k), c.number(span))
+			c.number(at.k), c.number(ringSpan(at.length, at.k)))
 	case limiter.SlidingLog:
 		c.counts(hits, min(p.Limit, limiter.MaxLog))
 		c.args = append(c.args, c.number(int64(p.Window/time.Second)))
@@ -125,6 +124,9 @@ func (c *call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	}
 	c.charges = append(c.charges, at)
 }
+
+// ringSpan returns how many seconds the key of a ring lives.
+func ringSpan(length, k int64) int64 { return (length/int64(time.Second)+1)*(k+2) + 1 }
 
 // appendStart appends the start of p's fixed window at the time now.
 func appendStart(name []byte, p *limiter.Policy, now limiter.Time) []byte {

@@ -58,6 +58,8 @@ type RuleLimit struct {
 // concurrently and cost one atomic addition for each number that is not 0.
 type RuleCounters struct {
 	totalHits, overLimit, nearLimit, withinLimit, shadowMode, negativeHits atomic.Uint64
+	// exceeded are hits that turned out to be beyond the limit when a store was back.
+	exceeded atomic.Uint64
 }
 
 // Hits is how the hits of one decision split. Negative are those of a refund, in
@@ -74,6 +76,9 @@ func (c *RuleCounters) Add(h Hits) {
 	add(&c.shadowMode, h.Shadow)
 	add(&c.negativeHits, h.Negative)
 }
+
+// Exceeded counts hits that were admitted without a store and turned out to be beyond the limit.
+func (c *RuleCounters) Exceeded(hits uint64) { add(&c.exceeded, hits) }
 
 func add(c *atomic.Uint64, n uint64) {
 	if n == 0 {

@@ -28,11 +28,12 @@ var ruleHits = []struct {
 }
 
 var (
-	limitDesc   = ruleDesc("sluice_rule_limit_requests", "Requests that a configured limit grants in its window.")
-	windowDesc  = ruleDesc("sluice_rule_window_seconds", "The window of a configured limit.")
-	seriesDesc  = prometheus.NewDesc("sluice_rule_series", "Limits with series of their own, by where their names come from: configured or runtime.", []string{"kind"}, nil)
-	omittedDesc = prometheus.NewDesc("sluice_rule_series_omitted", "Configured limits that were hit and count under rule=\"other\" because the bound on configured series is reached.", nil, nil)
-	spillDesc   = prometheus.NewDesc("sluice_rule_series_other_total", "Decisions counted under rule=\"other\" because the bound on runtime series is reached, or their name is too long.", nil, nil)
+	exceededDesc = ruleDesc("sluice_store_exceeded_hits_total", "Hits that were admitted while the store was away, and turned out to be beyond the limit when it was back. A limit without any has no series.")
+	limitDesc    = ruleDesc("sluice_rule_limit_requests", "Requests that a configured limit grants in its window.")
+	windowDesc   = ruleDesc("sluice_rule_window_seconds", "The window of a configured limit.")
+	seriesDesc   = prometheus.NewDesc("sluice_rule_series", "Limits with series of their own, by where their names come from: configured or runtime.", []string{"kind"}, nil)
+	omittedDesc  = prometheus.NewDesc("sluice_rule_series_omitted", "Configured limits that were hit and count under rule=\"other\" because the bound on configured series is reached.", nil, nil)
+	spillDesc    = prometheus.NewDesc("sluice_rule_series_other_total", "Decisions counted under rule=\"other\" because the bound on runtime series is reached, or their name is too long.", nil, nil)
 )
 
 type rulesCollector struct{ *Rules }
@@ -42,7 +43,7 @@ func (rulesCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, h := range ruleHits {
 		ch <- h.desc
 	}
-	for _, d := range []*prometheus.Desc{limitDesc, windowDesc, seriesDesc, omittedDesc, spillDesc} {
+	for _, d := range []*prometheus.Desc{exceededDesc, limitDesc, windowDesc, seriesDesc, omittedDesc, spillDesc} {
 		ch <- d
 	}
 }
@@ -87,6 +88,9 @@ func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
 		labels := []string{s.key.Domain, s.key.Key1, s.key.Key2, s.key.Rule, s.key.Limit}
 		for _, h := range ruleHits {
 			ch <- prometheus.MustNewConstMetric(h.desc, prometheus.CounterValue, float64(h.of(s.counters).Load()), labels...)
+		}
+		if n := s.counters.exceeded.Load(); n > 0 {
+			ch <- prometheus.MustNewConstMetric(exceededDesc, prometheus.CounterValue, float64(n), labels...)
 		}
 		if s.limit.Window > 0 {
 			ch <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(s.limit.Requests), labels...)

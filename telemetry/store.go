@@ -11,6 +11,7 @@ type Store struct {
 	took, charges   prometheus.Histogram
 	decided, errors map[string]prometheus.Counter
 	diverged        prometheus.Counter
+	repaid, forgot  prometheus.Counter
 }
 
 // Store returns the metrics of a store, and registers them: it is called once, where there is to be
@@ -33,6 +34,10 @@ func (m *Metrics) Store(deciders, kinds []string, shards func() map[string]bool,
 		errors:  make(map[string]prometheus.Counter, len(kinds)),
 		diverged: m.counter("sluice_store_divergence_total",
 			"Batches of which the store admitted another number of charges than its reply says: a bug of sluice's."),
+		repaid: m.counter("sluice_store_repaid_hits_total",
+			"Hits that were admitted while the store was away, and charged to it when it was back."),
+		forgot: m.counter("sluice_store_forgotten_hits_total",
+			"Hits that were admitted while the store was away, and never charged to it: they were on too many counters, or on a key that another program wrote."),
 	}
 	for _, by := range deciders {
 		s.decided[by] = decided.WithLabelValues(by)
@@ -76,6 +81,12 @@ func (s *Store) Failed(kind string) { s.errors[kind].Inc() }
 
 // Decided notes so many charges that one of the deciders decided.
 func (s *Store) Decided(by string, charges int) { s.decided[by].Add(float64(charges)) }
+
+// Repaid notes hits that the store was charged with after it had been away.
+func (s *Store) Repaid(hits uint64) { s.repaid.Add(float64(hits)) }
+
+// Forgot notes hits that it will not be charged with.
+func (s *Store) Forgot(hits uint64) { s.forgot.Add(float64(hits)) }
 
 // Diverged notes a bug.
 func (s *Store) Diverged() { s.diverged.Inc() }

@@ -165,8 +165,12 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 				}
 				logger.Error("the store is away", fields...)
 			},
-			Back: func(shard string, after time.Duration) {
-				logger.Info("the store is back", zap.String("store", shard), zap.Duration("after", after))
+			Back: func(shard string, after time.Duration, charged store.Repaid) {
+				fields := []zap.Field{zap.String("store", shard), zap.Duration("after", after)}
+				if charged.Counters > 0 {
+					fields = append(fields, zap.Uint64("charged_hits", charged.Hits), zap.Uint64("exceeded_hits", charged.Exceeded), zap.Int("counters", charged.Counters))
+				}
+				logger.Info("the store is back", fields...)
 			},
 		},
 		Panicked: server.NewPanics(metrics.Panics, logger).Caught,
@@ -197,6 +201,12 @@ func (w *storeWatcher) Failed(_ string, kind store.Kind) { w.metrics.Failed(stri
 
 // Decided implements [store.Observer].
 func (w *storeWatcher) Decided(by string, charges int) { w.metrics.Decided(by, charges) }
+
+// Repaid implements [store.Observer].
+func (w *storeWatcher) Repaid(hits uint64) { w.metrics.Repaid(hits) }
+
+// Forgot implements [store.Observer].
+func (w *storeWatcher) Forgot(hits uint64) { w.metrics.Forgot(hits) }
 
 // Diverged implements [store.Observer].
 func (w *storeWatcher) Diverged(string) { w.metrics.Diverged() }

@@ -1,0 +1,110 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A store that goes away and comes back, however often, grants no allowance anew: all outages of a
+// window together admit at most the limit and once what each replica had left. On each return it is
+// charged with what was admitted meanwhile, to the hit.
+func TestOutages(t *testing.T) {
+	const (
+		limit = 200
+		day   = 24 * time.Hour
+	)
+	policies := []*limiter.Policy{
+		{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow},
+		{Algorithm: limiter.FixedWindow, Limit: limit, Window: limiter.MaxWindow, CountRefused: true},
+		{Algorithm: limiter.SlidingWindow, Limit: limit, Window: limiter.MaxWindow, SubWindows: 10},
+		{Algorithm: limiter.SlidingLog, Limit: limit, Window: day},
+		{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: limit},
+		{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: limit - 1},
+	}
+	for _, outages := range []int{1, 5, 20} {
+		t.Run(fmt.Sprint(outages), func(t *testing.T) {
+			t.Parallel()
+			srv := storetest.Start(t)
+			relays := []*relay{newRelay(t, srv.Addr, nil, false), newRelay(t, srv.Addr, nil, false)}
+			var replicas []*Store
+			observers := []*told{{}, {}}
+			for i, r := range relays {
+				replicas = append(replicas, runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Observer: observers[i]}))
+			}
+			up := func() bool { return replicas[0].Up() && replicas[1].Up() }
+			away := func() bool {
+				var c caller
+				look := hit(100, policies[0])
+				look.Hits = 0
+				for _, s := range replicas { // who asks notices
+					if err := c.ask(s, look); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return !replicas[0].Up() && !replicas[1].Up()
+			}
+			storetest.Eventually(t, "up", up)
+			admitted := make([]int, len(policies))
+			asks := func(times int) {
+				var c caller
+				for _, s := range replicas {
+					for n, p := range policies {
+						for range times {
+							if err := c.ask(s, hit(uint64(n+1), p)); err != nil {
+								t.Fatal(err)
+							}
+							if !c.b.Denied {
+								admitted[n]++
+							}
+						}
+					}
+				}
+			}
+			left := make([]int, len(policies)) // of each replica, when it is alone
+			asks(20)
+			for n := range left {
+				left[n] = 2*limit - 2*20 - 20 // the first has not seen what the second used
+				if policies[n].Algorithm == limiter.SlidingLog {
+					left[n] = 2*limit - 2*20 // of logs a replica knows its own hits
+				}
+			}
+			for range outages {
+				for _, r := range relays {
+					r.cut(true)
+				}
+				storetest.Eventually(t, "away", away)
+				asks(100)
+				for _, r := range relays {
+					r.cut(false)
+				}
+				storetest.Eventually(t, "up again", up)
+				asks(2)
+			}
+			for n, p := range policies {
+				if most := limit + left[n]; admitted[n] > most || admitted[n] < limit {
+					t.Errorf("algorithm %d: %d admitted, want %d to %d", p.Algorithm, admitted[n], limit, most)
+				}
+				want := admitted[n]
+				switch {
+				case p.CountRefused: // counts others too
+					continue
+				case p.Algorithm == limiter.SlidingLog: // keeps no more
+					want = limit
+				case p.Algorithm == limiter.TokenBucket, p.Algorithm == limiter.LeakyBucket: // no more than one window of debt
+					want = min(want, limit+1)
+				}
+				var c caller
+				look := hit(uint64(n+1), p)
+				look.Hits = 0
+				if err := c.ask(replicas[0], look); err != nil || int(c.b.Decisions[0].Before) != want {
+					t.Errorf("algorithm %d: the store has %d hits, %v, want %d of the %d that were admitted", p.Algorithm, c.b.Decisions[0].Before, err, want, admitted[n])
+				}
+			}
+			t.Logf("of %d: %v", limit, admitted)
+		})
+	}
+}

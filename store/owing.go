@@ -1,0 +1,151 @@
+package store
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A call that was sent, and got the fallback because no answer came in time, owes nothing if the answer
+// comes after all: the store has counted it. If its connection ends without one, nobody knows, and
+// it is owed. So hits that were under way when the store went away may count twice.
+
+// An Exceeder is a [Waiter] that wants to know of hits beyond a limit.
+type Exceeder interface {
+	// Exceeded returns what is to be told of hits of a charge, which the fallback decides, that turn out to be
+	// beyond the limit when the store is back. It is called before the waiter is told, and what it returns may be called
+	// concurrently.
+	Exceeded(charge int) func(hits uint64)
+}
+
+// A fate is what has become of an ask whose caller got the fallback.
+type fate uint8
+
+const (
+	underWay  fate = iota // nobody knows
+	counted               // the store has decided it
+	uncounted             // it was not sent or not decided, or its connection has ended
+)
+
+// debts are used again.
+var debts = sync.Pool{New: func() any { return new(debt) }}
+
+// owes notes what charge i owes, if anything, of a batch that the fallback has decided at the time now of the
+// store's clock. The name has the start of a fixed window.
+func (f *fleet) owes(now limiter.Time, b *limiter.Batch, i int, name []byte, slot uint16, w Waiter) {
+	c, decided := &b.Charges[i], &b.Decisions[i]
+	if c.Refund {
+		if setOff := c.Hits - min(c.Hits, b.Hits(i)); decided.Charged > setOff {
+			f.owed.less(name, decided.Charged-setOff)
+		}
+		return
+	}
+	d, _ := debts.Get().(*debt)
+	defer debts.Put(d)
+	if !f.options.Fallback.debtOf(d, now, b, i) {
+		return
+	}
+	var exceeded func() func(hits uint64)
+	if w, wants := w.(Exceeder); wants {
+		exceeded = func() func(uint64) { return w.Exceeded(i) }
+	}
+	f.forgot(f.owed.add(name, slot, d, exceeded))
+}
+
+// owesAll notes what b owes, which was not even asked. Names of fixed windows lack the start.
+func (f *fleet) owesAll(now limiter.Time, b *limiter.Batch, names [][]byte, slot uint16, w Waiter) {
+	var room [256]byte // of most names
+	for i := range b.Charges {
+		f.owes(now, b, i, appendName(room[:0], now, b.Charges[i].Policy, names[i]), slot, w)
+	}
+	f.nudge(slot)
+}
+
+// appendName appends the name of a counter, with the start of a fixed window, which it lacks.
+func appendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []byte {
+	if to = append(to, name...); isFixed(p) {
+		to = appendStart(to, p, now)
+	}
+	return to
+}
+
+// owesAsk notes what a owes, which the fallback has decided at the time now of the store's clock, or may
+// owe while nobody knows what has become of it.
+func (f *fleet) owesAsk(now limiter.Time, a *ask) {
+	f.fates.Lock()
+	defer f.fates.Unlock()
+	switch {
+	case a.fate == counted:
+		return
+	case a.sent && a.fate == underWay:
+		for i := range a.batch.Charges {
+			d := &debt{}
+			if !f.options.Fallback.debtOf(d, now, a.batch, i) {
+				continue
+			}
+			if w, wants := a.waiter.(Exceeder); wants {
+				d.exceeded = w.Exceeded(i)
+			}
+			d.name, d.slot = string([]byte(a.call.keys[a.call.charges[i].key])), a.slot
+			a.debts = append(a.debts, d)
+		}
+		return
+	}
+	for i := range a.batch.Charges {
+		f.owes(now, a.batch, i, []byte(a.call.keys[a.call.charges[i].key]), a.slot, a.waiter)
+	}
+	f.nudge(a.slot)
+}
+
+// settled says what has become of asks, some of which the fallback may have decided.
+func (f *fleet) settled(what fate, asks ...*ask) {
+	f.fates.Lock()
+	defer f.fates.Unlock()
+	for _, a := range asks {
+		a.fate = what
+		if what == uncounted && len(a.debts) > 0 {
+			f.forgot(f.owed.putBack(a.debts))
+			f.nudge(a.slot)
+		}
+		a.debts = nil
+	}
+}
+
+// forgot counts hits that the ledger has no room for.
+func (f *fleet) forgot(hits uint64) {
+	if hits > 0 {
+		f.options.observe().Forgot(hits)
+	}
+}
+
+// nudge has the lane of a slot charge what is owed, if it is not away.
+func (f *fleet) nudge(slot uint16) {
+	if l := f.lane(slot); l != nil {
+		l.nudge()
+	}
+}
+
+// nudge has the prober charge what is owed now.
+func (l *lane) nudge() {
+	select {
+	case l.owes <- struct{}{}:
+	default:
+	}
+}
+
+// has reports whether l is the lane of a slot.
+func (l *lane) has(slot uint16) bool { return l.fleet.lane(slot) == l }
+
+// whole returns which charge of its request charge i of p is.
+func (p *part) whole(i int) int {
+	return slices.Index(p.split.where, place{p, i})
+}
+
+// Exceeded implements [Exceeder] for a part of a request.
+func (p *part) Exceeded(charge int) func(hits uint64) {
+	if w, wants := p.split.waiter.(Exceeder); wants {
+		return w.Exceeded(p.whole(charge))
+	}
+	return nil
+}
