@@ -165,7 +165,7 @@ func (l *lane) decideProbe(c *client, f *flight) (took time.Duration, err error)
 	}
 	var probe call
 	probe.encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
-	f.message.clear(0)
+	f.message.clear(l.options.storeTime())
 	f.message.add(&probe)
 	sent := l.options.Clock()
 	if err = c.run(&f.message, &f.reply); err != nil {

@@ -40,6 +40,7 @@ type Options struct {
 	Log Log
 	// Clock reads the clock that callers' times are of. Nil means this machine's.
 	Clock func() time.Time
+	at    func() limiter.Time // tells the store's time; nil for its own clock's
 	// Panicked is called with what was thrown in place of a decision, a bug, while the stack still
 	// has its place. Optional.
 	Panicked func(thrown any)
@@ -110,6 +111,14 @@ func (o *Options) observe() Observer {
 		return silent{}
 	}
 	return o.Observer
+}
+
+// storeTime returns the time that the scripts are given, 0 for the server's own.
+func (o *Options) storeTime() limiter.Time {
+	if o.at == nil {
+		return 0
+	}
+	return o.at()
 }
 
 // fallBack decides b without the store, at a time of the store's clock.

@@ -104,7 +104,7 @@ func (l *lane) charge(c *client, f *flight, owed []*debt, all *Repaid) (left []*
 	if len(sent) == 0 {
 		return nil, nil
 	}
-	f.message.clear(0)
+	f.message.clear(l.options.storeTime())
 	f.message.add(&call)
 	if err := c.eval(repayScript, repaySHA, &f.message, &f.reply); err != nil {
 		return sent, err

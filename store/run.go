@@ -52,7 +52,7 @@ func (f *flight) more(a *ask) int {
 	clear(r.asks)
 	r.asks, r.charges, r.err = r.asks[:0], 0, nil
 	r.slot, r.native, r.alone, r.asking = a.slot, a.call.native, a.alone, a.asking
-	r.message.clear(0)
+	r.message.clear(f.options.storeTime())
 	return n
 }
 

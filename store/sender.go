@@ -45,6 +45,7 @@ func (l *lane) take(sender int, batch []*ask) ([]*ask, *client) {
 
 // A flight is what a sender needs for a batch.
 type flight struct {
+	options *Options
 	message message // of a probe
 	reply   reply
 	asks    []*ask
@@ -55,7 +56,7 @@ type flight struct {
 
 // send is a sender.
 func (l *lane) send(sender int) {
-	f := &flight{}
+	f := &flight{options: l.options}
 	for {
 		var c *client
 		f.asks, c = l.take(sender, f.asks[:0])
@@ -64,7 +65,7 @@ func (l *lane) send(sender int) {
 		}
 		if err := l.fly(c, f); err != nil {
 			l.fail(c, &failure{kindOf(err), err})
-			f = &flight{} // the client may yet read the old one
+			f = &flight{options: l.options} // the client may yet read the old one
 		}
 		l.land()
 	}
