@@ -28,6 +28,7 @@ type ask struct {
 	alone  bool   // not in one run with others
 	asking bool   // of a node that is only about to get the slot
 	hops   int    // how often it was sent elsewhere
+	bulk   bool   // a part of a large request, for which others do not wait
 
 	isOpen     bool
 	prev, next *ask
@@ -41,7 +42,7 @@ func newAsk() *ask {
 	a, _ := free.Get().(*ask)
 	a.strict = false
 	a.sent, a.fate, a.debts = false, underWay, nil
-	a.slot, a.alone, a.asking, a.hops = 0, false, false, 0
+	a.slot, a.alone, a.asking, a.hops, a.bulk = 0, false, false, 0, false
 	return a
 }
 

@@ -79,6 +79,22 @@ func TestClusterGroups(t *testing.T) {
 	seconds := at(perSecond)
 	o := &told{}
 	s := runStore(t, Options{Server: nodes(all), PerSecond: &seconds, Observer: o, Fallback: Deny})
+	groups(t, s, o)
+}
+
+// The same is true of a request that is cut because the store would take too long for it at once.
+func TestLargeGroups(t *testing.T) {
+	srv := storetest.Start(t)
+	o := &told{}
+	s := newStore(t, Options{Server: at(srv), Observer: o, Fallback: Deny})
+	s.part = 13*time.Microsecond + time.Microsecond/20 // room for a log, or two others
+	keep(t, s)
+	groups(t, s, o)
+}
+
+// groups holds random requests to s against a table.
+func groups(t *testing.T, s *Store, o *told) {
+	t.Helper()
 	storetest.Eventually(t, "up", s.Up)
 	const day = 24 * time.Hour
 	policies := []*limiter.Policy{
@@ -118,25 +134,20 @@ func TestClusterGroups(t *testing.T) {
 		}
 		want := limiter.Batch{Charges: charges, Budget: patient}
 		table.Decide(limiter.Time(time.Now().UnixNano()), &want)
-		type place struct {
-			f    *fleet
-			slot uint16
-		}
-		at := map[place]bool{}
 		for i := range charges {
 			got, want := &c.b.Decisions[i], &want.Decisions[i]
 			// The two decide at different times.
 			got.Reset, got.RetryAfter, want.Reset, want.RetryAfter = 0, 0, 0, 0
 			got.Wait, want.Wait = got.Wait.Round(time.Minute), want.Wait.Round(time.Minute)
-			f, slot := s.slotOf(0, &charges[i], c.names[i])
-			at[place{f, slot}] = true
 		}
 		if diff := cmp.Diff(want.Decisions, c.b.Decisions); diff != "" || want.Denied != c.b.Denied {
 			t.Fatalf("request %d, store +, table -:\n%s\n%s", n, diff, describe(charges))
 		}
-		if len(at) > 1 {
+		r := s.split(0, &limiter.Batch{Charges: charges}, c.names)
+		if len(r.parts) > 1 {
 			split++
 		}
+		r.free()
 		// What was given back is in the store soon.
 		for i := range charges {
 			look := charges[i]
@@ -152,6 +163,6 @@ func TestClusterGroups(t *testing.T) {
 		}
 	}
 	if o.diverged > 0 || o.decided[byFallback] > 0 || split < 200 {
-		t.Errorf("%d replies diverged, decided %v, %d requests over slots, want many and none by the fallback", o.diverged, o.decided, split)
+		t.Errorf("%d replies diverged, decided %v, %d requests in parts, want many and none by the fallback", o.diverged, o.decided, split)
 	}
 }

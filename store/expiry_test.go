@@ -102,23 +102,6 @@ func TestHitsOnTheirWayAtAWindowsEnd(t *testing.T) {
 	}
 }
 
-// A key of another type fails the batch: the counter has no decision, and the lane says why.
-func TestKeyOfAnotherType(t *testing.T) {
-	srv := storetest.Start(t)
-	o := &told{}
-	s := runStore(t, Options{Server: at(srv), Observer: o, Fallback: Error})
-	storetest.Eventually(t, "up", s.Up)
-	srv.Must("RPUSH", "s1{1}_x", "1")
-	var c caller
-	if err := c.ask(s, hit(1, plenty)); err == nil {
-		t.Error("decided on a list as if it were a bucket")
-	}
-	storetest.Eventually(t, "up again", s.Up)
-	if o.failures(Script) == 0 {
-		t.Errorf("failed %v, want %q", o.failed, Script)
-	}
-}
-
 // Two charges of one request on one counter, and the same counter in many requests of one message,
 // cost one read and one write.
 func TestOneReadAndWrite(t *testing.T) {

@@ -7,8 +7,6 @@ import (
 )
 
 const (
-	// mostCharges is how many charges a batch holds, but for a request that has more.
-	mostCharges = 256
 	// senders are as many batches as may be under way. What comes meanwhile is the next.
 	senders = 2
 )
@@ -29,6 +27,7 @@ type lane struct {
 	fresh   bool    // the lane is not away yet: the first connection is being made
 	used    bool    // since wasUsed
 	queue   []*ask  // that no sender has taken
+	bulk    []*ask  // the same, of large requests
 	open    asks    // that are not decided
 	sending [senders]time.Time
 	heard   time.Time // when the server last answered
@@ -79,7 +78,11 @@ func (l *lane) put(a *ask) bool {
 	}
 	l.used = true
 	l.open.push(a)
-	l.queue = append(l.queue, a)
+	if a.bulk {
+		l.bulk = append(l.bulk, a)
+	} else {
+		l.queue = append(l.queue, a)
+	}
 	if l.fires.IsZero() || a.until.Before(l.fires) {
 		l.setTimerLocked(a.until)
 	}

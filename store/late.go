@@ -129,7 +129,8 @@ func (l *lane) emptyLocked() (waiting []*ask) {
 		waiting = append(waiting, a)
 	}
 	clear(l.queue)
-	l.queue = l.queue[:0]
+	clear(l.bulk)
+	l.queue, l.bulk = l.queue[:0], l.bulk[:0]
 	l.sending = [senders]time.Time{}
 	l.timer.Stop()
 	l.fires = time.Time{}

@@ -24,10 +24,8 @@ const (
 	// mostNative is how many charges native commands decide of a request: the names of all are compared.
 	mostNative = 16
 	// mostNativeHits keeps counts below 2^63, where INCRBY fails. Greater hits are for the script, which
-	// cuts counts to mostCount.
+	// cuts counts.
 	mostNativeHits = 1 << 20
-	// mostCount is the greatest count of a fixed window.
-	mostCount = 1<<33 - 2
 )
 
 // encodeNative is encode for a request that native commands can decide. It reports false for others.
@@ -40,7 +38,7 @@ func (c *call) encodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 	}
 	c.reset()
 	b.SetOff()
-	c.native = true
+	c.native, c.cost = true, costOfAll(b)
 	for i := range b.Charges {
 		from := &b.Charges[i]
 		p := from.Policy
@@ -120,7 +118,7 @@ func (a *ask) counted(command []string, told int, said count) int {
 		return told
 	}
 	at := &a.call.charges[told]
-	before := min(max(said.number-at.hits, 0), mostCount)
+	before := max(said.number-at.hits, 0)
 	a.found = append(a.found, limiter.State{Hits: uint64(before), Time: at.end})
 	return told + 1
 }

@@ -92,10 +92,11 @@ const (
 	byStore    = "store"
 	byMemory   = "memory" // certain refusals
 	byFallback = "fallback"
+	byTooLarge = "too_large" // in memory, of requests that would keep the store for too long
 )
 
 // Deciders are all of these, for metrics.
-var Deciders = []string{byStore, byMemory, byFallback}
+var Deciders = []string{byStore, byMemory, byFallback, byTooLarge}
 
 type silent struct{}
 
@@ -135,8 +136,9 @@ func (o *Options) fallBack(now limiter.Time, b *limiter.Batch) (err error) {
 type Store struct {
 	options   Options
 	fleet     *fleet
-	perSecond *fleet // nil without
-	plain     bool   // all counters are in one slot
+	perSecond *fleet        // nil without
+	plain     bool          // all counters are in one slot
+	part      time.Duration // mostPart but in tests
 	full      full
 	foreign   atomic.Int64 // when Log.Foreign was called last, in nanoseconds since 1970
 }
@@ -157,7 +159,7 @@ func New(options Options) (*Store, error) {
 	if err := options.Fallback.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{options: options}
+	s := &Store{options: options, part: mostPart}
 	s.fleet = newFleet(s, &s.options.Server, options.DialTimeout)
 	s.plain = options.PerSecond == nil && options.Server.Nodes == nil
 	if options.PerSecond != nil {
@@ -206,10 +208,17 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w Wai
 	if s.certain(now, b) {
 		return true, nil
 	}
-	if s.plain {
+	cost := costOfAll(b)
+	if cost > mostRequest {
+		s.options.observe().Decided(byTooLarge, len(b.Charges))
+		s.options.Table.Decide(s.fleet.time(now), b)
+		return true, nil
+	}
+	if s.plain && cost <= s.part {
 		return s.decide(s.fleet, 0, now, b, names, w, nil)
 	}
 	r := s.split(now, b, names)
+	r.bulk = cost > s.part
 	if len(r.parts) == 1 {
 		f, slot := r.parts[0].fleet, r.parts[0].slot
 		r.free()
@@ -231,7 +240,7 @@ func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch
 	if f.server.Nodes != nil && len(b.Charges) > 1 || !a.call.encodeNative(f.time(now), b, names, s.options.Jitter) {
 		a.call.encode(f.time(now), b, names, s.options.Jitter)
 	}
-	a.now, a.batch, a.waiter, a.part, a.slot = now, b, w, of, slot
+	a.now, a.batch, a.waiter, a.part, a.slot, a.bulk = now, b, w, of, slot, of != nil && of.split.bulk
 	if !a.send(l, s.options.wait(b.Budget)) {
 		return true, s.without(f, slot, now, b, names, w)
 	}

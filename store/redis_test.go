@@ -18,6 +18,13 @@ const patient = time.Second
 
 func runStore(tb testing.TB, o Options) *Store {
 	tb.Helper()
+	s := newStore(tb, o)
+	keep(tb, s)
+	return s
+}
+
+func newStore(tb testing.TB, o Options) *Store {
+	tb.Helper()
 	if o.Timeout == 0 {
 		o.Timeout = patient
 	}
@@ -31,7 +38,6 @@ func runStore(tb testing.TB, o Options) *Store {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	keep(tb, s)
 	return s
 }
 

@@ -16,31 +16,64 @@ func (l *lane) take(sender int, batch []*ask) ([]*ask, *client) {
 	if !l.sending[sender].IsZero() {
 		l.sending[sender], l.heard = time.Time{}, clock()
 	}
-	for (len(l.queue) == 0 || l.fresh) && !l.closed {
+	l.dropLocked()
+	for (len(l.queue) == 0 && len(l.bulk) == 0 || l.fresh) && !l.closed {
 		l.wake.Wait()
+		l.dropLocked()
 	}
 	if l.closed {
 		return nil, nil
 	}
-	n, charges := 0, 0
-	for n < len(l.queue) && (n == 0 || charges+len(l.queue[n].call.charges) <= mostCharges) {
-		a := l.queue[n]
-		charges += len(a.call.charges)
-		n++
+	room := mostRun
+	if len(l.bulk) > 0 {
+		room -= mostPart
 	}
-	batch = append(batch, l.queue[:n]...)
-	rest := copy(l.queue, l.queue[n:])
-	clear(l.queue[rest:])
-	l.queue = l.queue[:rest]
-	l.sending[sender] = batch[0].since
+	batch, room = l.move(batch, &l.queue, room)
+	since := clock() // a large request's parts wait for each other, not for the store
+	if len(batch) > 0 {
+		since = batch[0].since
+	}
+	if len(l.bulk) > 0 {
+		batch, _ = l.move(batch, &l.bulk, room+mostPart)
+	}
+	l.sending[sender] = since
 	l.flying++
 	for _, a := range batch {
 		a.sent = true
 	}
-	if rest > 0 {
+	if len(l.queue) > 0 || len(l.bulk) > 0 {
 		l.wake.Signal()
 	}
 	return batch, l.client
+}
+
+// move moves the oldest of a queue to batch, as many as have room, and one at least. It returns what room
+// is left.
+func (l *lane) move(batch []*ask, queue *[]*ask, room time.Duration) ([]*ask, time.Duration) {
+	q, n := *queue, 0
+	for n < len(q) && (n == 0 || q[n].cost(l) <= room) {
+		room -= q[n].cost(l)
+		n++
+	}
+	batch = append(batch, q[:n]...)
+	rest := copy(q, q[n:])
+	clear(q[rest:])
+	*queue = q[:rest]
+	return batch, room
+}
+
+// dropLocked drops parts of large requests that the fallback has decided: the store need not know what
+// nobody asked it in time.
+func (l *lane) dropLocked() {
+	l.bulk = slices.DeleteFunc(l.bulk, func(a *ask) bool { return a.batch != nil && !a.isOpen })
+}
+
+// cost estimates how long a takes in the store.
+func (a *ask) cost(l *lane) time.Duration {
+	if l.fleet.server.Nodes != nil || a.alone { // most have a run of their own
+		return a.call.cost + costOfRun
+	}
+	return a.call.cost
 }
 
 // A flight is what a sender needs for a batch.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // A split is a request whose counters are in several slots, or in two stores, of which each is decided by itself. If
@@ -16,8 +17,10 @@ type split struct {
 	batch   *limiter.Batch
 	waiter  Waiter
 	now     limiter.Time
-	parts   []*part // with memory to use again behind
-	where   []place // of each charge
+	parts   []*part               // with memory to use again behind
+	where   []place               // of each charge
+	seen    map[identity.ID]*part // of the last charge on each counter
+	bulk    bool                  // others do not wait for it
 	pending atomic.Int32
 	left    limiter.State
 }
@@ -33,6 +36,7 @@ type part struct {
 	split *split
 	fleet *fleet
 	slot  uint16
+	cost  time.Duration
 	batch limiter.Batch
 	names [][]byte
 	begun limiter.Time // what its fixed windows are of, by the store's clock
@@ -43,39 +47,67 @@ type part struct {
 	at  limiter.Time
 }
 
-var splits = sync.Pool{New: func() any { return &split{} }}
+var splits = sync.Pool{New: func() any { return &split{seen: map[identity.ID]*part{}} }}
 
 // split sorts the charges of b by slot.
 func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte) *split {
 	r, _ := splits.Get().(*split)
 	r.store, r.batch, r.now = s, b, now
-	quotas := -1 // the part with quota charges, or the count of parts if several have
+	var quotas *part // has quota charges
+	several := false // have
 	for i := range b.Charges {
 		f, slot := s.slotOf(now, &b.Charges[i], names[i])
-		n := slices.IndexFunc(r.parts, func(p *part) bool { return p.fleet == f && p.slot == slot })
-		if n < 0 {
-			n = r.more(f, slot)
-		}
-		p := r.parts[n]
+		p := r.place(i, f, slot)
 		r.where = append(r.where, place{p, len(p.batch.Charges)})
 		p.batch.Charges, p.names = append(p.batch.Charges, b.Charges[i]), append(p.names, names[i])
 		if b.Charges[i].Mode == limiter.Quota {
-			if quotas >= 0 && quotas != n {
-				n = len(b.Charges)
-			}
-			quotas = n
+			several = several || quotas != nil && quotas != p
+			quotas = p
 		}
 	}
 	for _, p := range r.parts {
 		// Whether another part's quota has room is known when all have been decided.
-		p.batch.QuotaPass = b.QuotaPass || quotas == len(b.Charges)
+		p.batch.QuotaPass = b.QuotaPass || several
 		p.batch.Budget, p.batch.Clock, p.batch.Partition = b.Budget, b.Clock, b.Partition
 	}
 	return r
 }
 
-// more appends a part and returns its index.
-func (r *split) more(f *fleet, slot uint16) int {
+// place returns the part of charge i, which is in a slot of f: that of an earlier charge on its counter if there is
+// room, else the newest of the slot, or a new one. A group is cut only if it has no room in one part.
+func (r *split) place(i int, f *fleet, slot uint16) *part {
+	all := r.batch.Charges
+	c := &all[i]
+	if p := r.seen[c.ID]; p != nil && p.fleet == f && p.slot == slot && p.cost < 2*r.store.part {
+		p.cost += costOfMore + costOfHits(c.Policy, c.Hits)
+		return p
+	}
+	cost := costOf(c.Policy, c.Hits)
+	need := cost
+	if i > 0 && c.Group != all[i-1].Group {
+		for k := i + 1; k < len(all) && all[k].Group == c.Group; k++ {
+			need += costOf(all[k].Policy, all[k].Hits)
+		}
+		if need > r.store.part {
+			need = cost
+		}
+	}
+	var p *part
+	for n := len(r.parts) - 1; n >= 0 && p == nil; n-- {
+		if r.parts[n].fleet == f && r.parts[n].slot == slot {
+			p = r.parts[n]
+		}
+	}
+	if p == nil || p.cost > 0 && p.cost+need > r.store.part {
+		p = r.more(f, slot)
+	}
+	p.cost += cost
+	r.seen[c.ID] = p
+	return p
+}
+
+// more appends a part.
+func (r *split) more(f *fleet, slot uint16) *part {
 	n := len(r.parts)
 	if n < cap(r.parts) && r.parts[:n+1][n] != nil {
 		r.parts = r.parts[:n+1]
@@ -83,8 +115,8 @@ func (r *split) more(f *fleet, slot uint16) int {
 		r.parts = append(r.parts, &part{split: r})
 	}
 	p := r.parts[n]
-	p.fleet, p.slot, p.begun = f, slot, f.time(r.now)
-	return n
+	p.fleet, p.slot, p.cost, p.begun = f, slot, 0, f.time(r.now)
+	return p
 }
 
 // free lets r be used again.
@@ -99,8 +131,9 @@ func (r *split) free() {
 		}
 	}
 	clear(r.where)
+	clear(r.seen)
 	r.parts, r.where = r.parts[:0], r.where[:0]
-	r.batch, r.waiter = nil, nil
+	r.batch, r.waiter, r.bulk = nil, nil, false
 	splits.Put(r)
 }
 
@@ -229,7 +262,7 @@ func (at place) deny() {
 		back = newAsk()
 		back.call.encode(p.begun, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
 	}
-	back.slot = p.slot
+	back.slot, back.bulk = p.slot, p.split.bulk
 	back.send(p.fleet.lane(p.slot), p.split.store.options.Timeout) // else it stays charged
 }
 

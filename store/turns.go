@@ -30,6 +30,7 @@ func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
 func (c *call) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
 	k, turn := b.Charges[i].Policy.Bucket(), b.Turn(now, i)
 	key, _ := c.counter(c.text(name))
+	c.cost = costOf(b.Charges[i].Policy, 0)
 	c.charges = append(c.charges, charge{algorithm: limiter.LeakyBucket, key: key, first: true, place: len(c.args) + 1})
 	c.args = append(c.args, "b", "", "x", flag(k.Fine))
 	c.span(int64(k.Need(b.Decisions[i].Charged)), k.Fine) //nolint:gosec // at most 2^63-1

@@ -32,6 +32,7 @@ type call struct {
 	keys    []string // the counters
 	args    []string // with keys to be numbered: see charge.place
 	native  bool     // args are commands, and the script is not needed
+	cost    time.Duration
 	buf     []byte
 }
 
@@ -51,7 +52,7 @@ type charge struct {
 func (c *call) reset() {
 	clear(c.keys)
 	clear(c.args)
-	c.charges, c.keys, c.args, c.native, c.buf = c.charges[:0], c.keys[:0], c.args[:0], false, c.buf[:0]
+	c.charges, c.keys, c.args, c.native, c.cost, c.buf = c.charges[:0], c.keys[:0], c.args[:0], false, 0, c.buf[:0]
 }
 
 // encode makes c the charges of b, whose fixed windows are those of the time now. The name of
@@ -121,6 +122,11 @@ func (c *call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	default:
 		c.counts(hits, p.Limit)
 		c.args = append(c.args, c.number(at.expires(p, jitter)))
+	}
+	if at.first {
+		c.cost += costOf(p, hits)
+	} else {
+		c.cost += costOfMore + costOfHits(p, hits)
 	}
 	c.charges = append(c.charges, at)
 }

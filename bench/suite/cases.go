@@ -97,7 +97,9 @@ var questions = []question{
 		metrics:  []metric{cpu, storeCPU, perSecond, p99},
 		cases: []benchCase{
 			counters(benchCase{name: "store", title: "one replica", connections: 6, goals: goals{"cpu": "22", "store": "6", "rate": "32,000", "p99": "5,500"}}),
-			counters(benchCase{name: "storeopen", title: "5,000 calls a second", connections: 6, rate: 5000, goals: goals{"cpu": "120", "store": "30"}}),
+			counters(benchCase{name: "storeopen", title: "5,000 calls a second", connections: 6, rate: 5000, goals: goals{"cpu": "120", "store": "1.2 × ratelimit"}}),
+			counters(benchCase{name: "store1000", title: "1,000 calls a second", connections: 6, rate: 1000, goals: goals{"store": "1.2 × ratelimit"}}),
+			counters(benchCase{name: "store100", title: "100 calls a second", connections: 6, rate: 100, goals: goals{"store": "1.2 × ratelimit"}}),
 			{
 				name: "storedenied", title: "denials, 1,000 counters", domain: "denied", entries: "denied=%d", keys: 1000,
 				connections: 6, inFlight: 64, fill: true, denied: true, goals: goals{"cpu": "as in memory", "store": "0"},

@@ -58,7 +58,7 @@ type metric struct {
 
 var (
 	cpu       = metric{name: "cpu", title: "CPU time of the service, µs a request", format: "%.1f", ratios: true, of: func(f figures) float64 { return f.cpu }}
-	storeCPU  = metric{name: "store", title: "CPU time of the store, µs a request", format: "%.1f", ofStore: true, of: func(f figures) float64 { return f.storeCPU }}
+	storeCPU  = metric{name: "store", title: "CPU time of the store, µs a request", format: "%.1f", ratios: true, ofStore: true, of: func(f figures) float64 { return f.storeCPU }}
 	perSecond = metric{name: "rate", title: "Requests a second", format: "%.0f", of: func(f figures) float64 { return f.perSecond }}
 	p50       = metric{name: "p50", title: "p50, µs", format: "%.0f", of: func(f figures) float64 { return f.p50 }}
 	p99       = metric{name: "p99", title: "p99, µs", format: "%.0f", of: func(f figures) float64 { return f.p99 }}

@@ -172,6 +172,9 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 				}
 				logger.Info("the store is back", fields...)
 			},
+			Foreign: func(shard, key string, err error) {
+				logger.Error("another program wrote a counter's key, and the fallback decides requests on it", zap.String("store", shard), zap.String("key", key), zap.Error(err), zap.String("fallback", string(f.Fallback)))
+			},
 		},
 		Panicked: server.NewPanics(metrics.Panics, logger).Caught,
 	})

@@ -1,0 +1,146 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A key that another program wrote costs the requests on its counter alone: they get the fallback, and
+// take nothing from any counter. The store decides all others, the log names the key, and it stays as it is.
+func TestForeignKeys(t *testing.T) {
+	const day = 24 * time.Hour
+	fixed := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow}
+	counts := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow, CountRefused: true}
+	ring := &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: day, SubWindows: 10}
+	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: day}
+	bucket := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 1 << 20}
+	start := strconv.FormatInt(int64(fixed.WindowEnd(limiter.Time(time.Now().UnixNano()))-limiter.Time(limiter.MaxWindow))/int64(time.Second), 10)
+	sequence := func(number float64) string {
+		return string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(number))) + strings.Repeat("\x01", 44)
+	}
+	srv := storetest.Start(t)
+	o := &told{}
+	logged := make(chan string, 1000)
+	s := runStore(t, Options{Server: at(srv), Observer: o, Fallback: Error, Log: Log{
+		Away:    func(_ string, _ Kind, err error, _ string) { t.Errorf("away: %v", err) },
+		Foreign: func(_, key string, _ error) { logged <- key },
+	}})
+	storetest.Eventually(t, "up", s.Up)
+	number, want := uint64(0), 0
+	for _, tt := range []struct {
+		p     *limiter.Policy
+		wrote [][]string // commands without the key
+	}{
+		{fixed, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", "1.5"}, {"SET", "9223372036854775807"}, {"SET", "-9223372036854775808"}, {"SET", "007"}, {"SET", ""}, {"SET", "1e5"}}},
+		{counts, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", "1.5"}, {"SET", "9223372036854775807"}, {"SET", "9223372036854775808"}, {"SET", "007"}, {"SET", ""}}},
+		{ring, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", strings.Repeat("x", 1000)}, {"SET", sequence(math.NaN())}, {"SET", sequence(math.Inf(1))}, {"SET", sequence(1.5)}, {"SET", sequence(-1)}}},
+		{log, [][]string{{"SET", "1"}, {"RPUSH", "letters that are no time"}, {"RPUSH", "1"}, {"RPUSH", ""}}},
+		{bucket, [][]string{{"RPUSH", "1"}, {"SET", "letters"}, {"SET", "1"}, {"SET", "-"}, {"SET", ""}}},
+	} {
+		for _, wrote := range tt.wrote {
+			number += 2
+			bad, good := hit(number, tt.p), hit(number+1, tt.p)
+			key, partner := string(nameOf("s1", &bad)), string(nameOf("s1", &good))
+			if isFixed(tt.p) {
+				key, partner = key+start, partner+start
+			} else {
+				key, partner = key+"x", partner+"x"
+			}
+			srv.Must(append([]string{wrote[0], key}, wrote[1:]...)...)
+			before := srv.Must("DUMP", key)
+			good.Group = 1
+			var c caller
+			for range 3 {
+				for _, charges := range [][]limiter.Charge{{bad}, {bad, good}, {good, bad}} {
+					if charges[0].Group > charges[len(charges)-1].Group {
+						charges[1].Group = 2
+					}
+					if err := c.ask(s, charges...); !errors.Is(err, ErrAway) {
+						t.Errorf("%s %.20q: answered %v, want the fallback", key, wrote, err)
+					}
+					want++
+				}
+			}
+			if n := srv.Must("EXISTS", partner); n != "0" && tt.p != counts { // INCRBY counts each by itself
+				t.Errorf("%s %.20q: a request without a decision took hits from another counter", key, wrote)
+			}
+			if err := c.ask(s, good); err != nil {
+				t.Errorf("%s %.20q: answered %v, on another counter", key, wrote, err)
+			}
+			if after := srv.Must("DUMP", key); after != before {
+				t.Errorf("%s %.20q: another program's key was changed", key, wrote)
+			}
+			if _, err := s.Reset(t.Context(), tt.p, bytes.TrimSuffix([]byte(key), []byte(start))); err == nil {
+				t.Errorf("%s %.20q: reset another program's key", key, wrote)
+			}
+			want++
+		}
+	}
+	if got := o.failures(Script); got != want || len(o.failed) != 1 || o.diverged > 0 {
+		t.Errorf("failed %v, %d diverged, want %d of kind %s and no other", o.failed, o.diverged, want, Script)
+	}
+	close(logged)
+	var keys []string
+	for key := range logged {
+		keys = append(keys, key)
+	}
+	if len(keys) < 1 || len(keys) > 2 || keys[0] != "s1{2}_"+start {
+		t.Errorf("the log names %q, want the first key, and one each ten seconds", keys)
+	}
+}
+
+// A request on a foreign key leaves the others of its run as they are.
+func TestForeignKeyAmongOthers(t *testing.T) {
+	srv := storetest.Start(t)
+	c := newClient(t, srv)
+	ring := &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 100, Window: time.Hour, SubWindows: 3}
+	srv.Must("SET", "bad", "letters")
+	var m message
+	var r reply
+	names := [][]byte{[]byte("ring"), []byte("bad")}
+	for round := range uint64(3) {
+		var found [4][]limiter.State
+		calls := make([]call, 4)
+		m.clear(0)
+		for i := range calls {
+			b := &limiter.Batch{Charges: []limiter.Charge{hit(1, ring), hit(2, plenty)}}
+			b.Charges[1].Group = 1
+			if i%2 == 1 { // without the foreign key
+				b.Charges = b.Charges[:1]
+			}
+			calls[i].encode(0, b, names, 0)
+			m.add(&calls[i])
+		}
+		if err := c.run(&m, &r); err != nil {
+			t.Fatal(err)
+		}
+		for i := range calls {
+			var err error
+			found[i], err = r.read(&m, &calls[i], nil)
+			if foreign, ok := errors.AsType[*foreignError](err); ok != (i%2 == 0) || ok && foreign.key != "bad" || !ok && err != nil {
+				t.Fatalf("call %d: %v", i, err)
+			}
+		}
+		for i := 1; i < 4; i += 2 {
+			used := uint64(0)
+			for _, n := range found[i][0].Counts {
+				used += uint64(n)
+			}
+			if want := 2*round + uint64(i)/2; used != want {
+				t.Errorf("round %d, call %d found %d hits, want %d", round, i, used, want)
+			}
+		}
+		if len(r.values) > 0 || r.admitted != 2 {
+			t.Errorf("%d values too many, %d admitted, want 2", len(r.values), r.admitted)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package store
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// ringOf60 takes the store longer than most: 14.5 µs.
+var ringOf60 = &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 5, Window: time.Hour, SubWindows: 60}
+
+// many are charges on so many counters.
+func many(n int, p *limiter.Policy, hits uint64) (charges []limiter.Charge) {
+	for i := range n {
+		c := hit(uint64(i+1), p)
+		c.Hits, c.Group = hits, int32(i)
+		charges = append(charges, c)
+	}
+	return charges
+}
+
+// calls returns how often the server ran a script.
+func calls(t *testing.T, srv *storetest.Server) (n int) {
+	t.Helper()
+	for _, command := range []string{"eval", "evalsha"} {
+		_, rest, _ := strings.Cut(srv.Must("INFO", "commandstats"), "cmdstat_"+command+":calls=")
+		digits, _, _ := strings.Cut(rest, ",")
+		some, _ := strconv.Atoi(digits)
+		n += some
+	}
+	return n
+}
+
+// A request that takes the store long is decided there, in parts that it takes half a millisecond for.
+func TestLargeRequest(t *testing.T) {
+	srv := storetest.Start(t)
+	o := &told{}
+	s := runStore(t, Options{Server: at(srv), Observer: o, Fallback: Error})
+	storetest.Eventually(t, "up", s.Up)
+	charges := many(500, ringOf60, 3)
+	before := calls(t, srv)
+	for n := range 3 {
+		var c caller
+		if err := c.ask(s, charges...); err != nil {
+			t.Fatal(err)
+		}
+		for i := range charges {
+			if d := c.b.Decisions[i]; d.Over != (n > 0) || d.Before != min(uint64(n)*3, 3) {
+				t.Fatalf("request %d, charge %d: decided %+v", n, i, d)
+			}
+		}
+	}
+	// The second was refused, and the third by what the store said then.
+	least := 2 * 500 * int(costOf(ringOf60, 3)) / int(mostRun)
+	if got := calls(t, srv) - before; got < least {
+		t.Errorf("%d runs of the script, want %d at least", got, least)
+	}
+}
+
+// A request that would take the store yet longer is decided in memory, whatever the fallback, and says so.
+func TestTooLargeRequest(t *testing.T) {
+	srv := storetest.Start(t)
+	o := &told{}
+	s := newStore(t, Options{Server: at(srv), Observer: o, Fallback: Error})
+	keep(t, s)
+	storetest.Eventually(t, "up", s.Up)
+	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: limiter.MaxLog, Window: time.Hour}
+	var c caller
+	for name, charges := range map[string][]limiter.Charge{
+		"logs":  many(20, log, limiter.MaxLog),
+		"rings": many(1000, ringOf60, 1),
+	} {
+		before := o.by(byTooLarge)
+		if err := c.ask(s, charges...); err != nil || len(c.b.Decisions) != len(charges) || c.b.Denied {
+			t.Errorf("%s: answered %v", name, err)
+		}
+		if got := o.by(byTooLarge) - before; got != len(charges) {
+			t.Errorf("%s: %d charges decided in memory, want %d", name, got, len(charges))
+		}
+	}
+	if o.by(byStore)+o.by(byFallback) > 0 {
+		t.Errorf("decided %v, want all in memory", o.decided)
+	}
+}
+
+// awaken has the lane of a store that does not run take asks.
+func awaken(t *testing.T) *lane {
+	t.Helper()
+	s := newStore(t, Options{Server: Server{Network: "tcp", Address: "127.0.0.1:1"}})
+	l := s.fleet.lane(0)
+	l.client = &client{}
+	t.Cleanup(func() { l.timer.Stop() })
+	return l
+}
+
+func queued(l *lane, cost time.Duration, bulk bool) *ask {
+	a := newAsk()
+	a.call.reset()
+	a.call.cost, a.bulk, a.batch = cost, bulk, &limiter.Batch{}
+	a.send(l, time.Hour)
+	return a
+}
+
+// A run takes what the store has room for, oldest first. Parts of large requests get half of it at most
+// while others wait, and all wait for a run at most.
+func TestRunsAreBounded(t *testing.T) {
+	l := awaken(t)
+	var small, parts []*ask
+	for range 1000 {
+		small = append(small, queued(l, 5*time.Microsecond, false))
+	}
+	for range 20 {
+		parts = append(parts, queued(l, mostPart, true))
+	}
+	for range 21 {
+		batch, _ := l.take(0, nil)
+		total, bulk := time.Duration(0), 0
+		for _, a := range batch {
+			total += a.call.cost
+			next := &small
+			if a.bulk {
+				next, bulk = &parts, bulk+1
+			}
+			if (*next)[0] != a {
+				t.Fatal("an ask was overtaken")
+			}
+			*next = (*next)[1:]
+		}
+		if total > mostRun || total < mostRun && len(small) > 0 || bulk > 1 && len(small) > 0 {
+			t.Errorf("%d asks, %d of large requests, take %v", len(batch), bulk, total)
+		}
+		if len(small)+len(parts) == 0 {
+			return
+		}
+	}
+	t.Errorf("%d asks and %d parts were not taken", len(small), len(parts))
+}
+
+// Parts of a large request that was answered meanwhile are not sent. What gives hits back is.
+func TestPartsThatNobodyWaitsForAreDropped(t *testing.T) {
+	l := awaken(t)
+	dropped, kept, back := queued(l, mostPart, true), queued(l, mostPart, true), queued(l, mostPart, true)
+	back.batch = nil
+	l.open.remove(dropped)
+	l.open.remove(back)
+	batch, _ := l.take(0, nil)
+	if len(batch) != 2 || batch[0] != kept || batch[1] != back {
+		t.Errorf("took %d asks, want the two that are wanted", len(batch))
+	}
+}
