@@ -74,7 +74,7 @@ func (l *lane) watch(ctx context.Context, c *client) (gone lost, ok bool) {
 			continue
 		}
 		// Whether it comes in time is for those who wait to say: nobody may be in a hurry now.
-		err := c.within(ctx, func() error { //nolint:contextcheck // close ends it
+		err := c.within(ctx, func() error {
 			_, err := l.decideProbe(c, &flight{})
 			return err
 		})
@@ -132,7 +132,7 @@ func (l *lane) try(ctx context.Context) (*client, Repaid, error) {
 	if err != nil {
 		return nil, Repaid{}, err
 	}
-	err = c.within(ctx, func() error { //nolint:contextcheck // close ends it
+	err = c.within(ctx, func() error {
 		var f flight
 		f.message.clear(0)
 		// The first run may have to bring the script.

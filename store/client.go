@@ -6,337 +6,267 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// Nothing else of this package knows the client library, so that another one is a change here.
-
-// A client is a connection to one server. Its run may be called concurrently.
+// A client is a connection to one server. Its methods may be called concurrently. Whoever calls
+// waits for replies, without looking at a deadline: close ends that.
 type client struct {
-	lib     rueidis.Client
 	address string
 	timeout time.Duration // how long a connection may take, handshakes and all: only probes wait for one
+	conn    net.Conn
 
-	mu     sync.Mutex
-	conn   net.Conn // so that close can end what waits for it
-	dialed bool
-	closed bool
+	write sync.Mutex // held while commands are written
+
+	mu      sync.Mutex
+	waiting []*exchange // for replies, in the order of their commands
+	ended   error       // why nothing can be asked any more
 }
+
+// mostRead is how many bytes are read at once.
+const mostRead = 4 << 10
 
 // dial connects. It takes as long as timeout at most, and waits no longer than ctx.
 func dial(ctx context.Context, to *Server, timeout time.Duration) (*client, error) {
-	c := &client{address: to.Address, timeout: timeout}
-	var secure *tls.Config
-	if to.TLS != nil {
-		var err error
-		if secure, err = to.TLS.config(to.host()); err != nil {
-			return nil, err
-		}
-	}
 	user, password, err := to.Auth.credentials()
 	if err != nil {
 		return nil, err
 	}
-	opt := rueidis.ClientOption{
-		InitAddress:       []string{to.Address},
-		SelectDB:          to.Database,
-		Username:          user,
-		Password:          password,
-		Dialer:            net.Dialer{Timeout: timeout},
-		ClientSetInfo:     rueidis.DisableClientSetInfo, // which users who may do little may not
-		DisableRetry:      true,
-		DisableCache:      true,
-		AlwaysRESP2:       true,
-		ForceSingleClient: true,
-		// Two batches at most are under way, and a batch is larger than what is
-		// kept of a connection's buffers anyway.
-		RingScaleEachConn: 4,
-		PipelineMultiplex: -1,
-		DialCtxFn: func(_ context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			return c.connect(ctx, d, to.Network, address, secure)
-		},
+	c := &client{address: to.Address, timeout: timeout}
+	if c.conn, err = c.connect(ctx, to); err != nil {
+		return nil, err
 	}
-	err = c.within(ctx, func() error { // the library's handshake does not look at ctx
-		lib, err := rueidis.NewClient(opt)
-		c.mu.Lock()
-		c.lib = lib
-		abandoned := c.closed
-		c.mu.Unlock()
-		if abandoned && lib != nil {
-			lib.Close()
-		}
-		return err
-	})
-	if err != nil {
+	go c.read()
+	if err := c.within(ctx, func() error { return c.greet(user, password, to.Database) }); err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// within does what waits for the server, and closes c if that takes too long or ctx ends.
-func (c *client) within(ctx context.Context, do func() error) error {
-	ended := make(chan error, 1)
-	go func() { ended <- do() }()
-	timer := time.NewTimer(c.timeout)
-	defer timer.Stop()
-	var err error
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-timer.C:
-		err = context.DeadlineExceeded
+func (c *client) connect(ctx context.Context, to *Server) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	if to.TLS == nil {
+		return (&net.Dialer{}).DialContext(ctx, to.Network, to.Address)
 	}
-	c.close()
-	<-ended //nolint:errcheck // that it was closed
+	config, err := to.TLS.config(to.host())
+	if err != nil {
+		return nil, err
+	}
+	return (&tls.Dialer{Config: config}).DialContext(ctx, to.Network, to.Address)
+}
+
+// greet says who this is, and which database is meant.
+func (c *client) greet(user, password string, database int) error {
+	x := newExchange()
+	defer x.free()
+	var replies [2]resp.Reply
+	n := 0
+	ask := func(args ...string) {
+		replies[n].Reset(short)
+		x.ask(&replies[n], args...)
+		n++
+	}
+	switch {
+	case user != "":
+		ask("AUTH", user, password)
+	case password != "":
+		ask("AUTH", password)
+	}
+	if database != 0 {
+		ask("SELECT", strconv.Itoa(database))
+	}
+	if n == 0 {
+		return nil
+	}
+	if err := c.exchange(x); err != nil {
+		return err
+	}
+	for i := range replies[:n] {
+		if err := failed(&replies[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// within does what waits for the server, and closes c if that takes longer than a connection may, or
+// ctx ends.
+func (c *client) within(ctx context.Context, do func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, c.close)
+	err := do()
+	if !stop() {
+		return context.Cause(ctx)
+	}
 	return err
 }
 
-// connect is the dialer of the library.
-func (c *client) connect(ctx context.Context, d *net.Dialer, network, address string, secure *tls.Config) (net.Conn, error) {
-	c.mu.Lock()
-	again := c.dialed
-	c.dialed = true
-	c.mu.Unlock()
-	if again { // the library would have a batch wait for it
-		return nil, net.ErrClosed
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	conn, err := d.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	closed := c.closed
-	c.conn = conn
-	c.mu.Unlock()
-	if closed {
-		_ = conn.Close()
-		return nil, net.ErrClosed
-	}
-	if secure == nil {
-		return conn, nil
-	}
-	inside := tls.Client(conn, secure)
-	if err := inside.HandshakeContext(ctx); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return inside, nil
-}
-
 // close ends the connection and all that waits for it. It does not wait.
-func (c *client) close() {
+func (c *client) close() { c.end(net.ErrClosed) }
+
+// end is close for a reason, which those who wait are told.
+func (c *client) end(why error) {
 	c.mu.Lock()
-	lib, was := c.lib, c.closed
-	c.closed = true
-	if c.conn != nil {
-		_ = c.conn.Close()
+	if c.ended == nil {
+		c.ended = why
 	}
 	c.mu.Unlock()
-	if lib != nil && !was {
-		lib.Close() // at once, since its connections are closed
-	}
+	_ = c.conn.Close() // so the reader ends, which tells them
 }
 
-// run runs the script on m and makes r its reply. It waits until the reply is there or the
-// connection is closed.
-func (c *client) run(m *message, r *reply) error { return c.eval(decideScript, decideSHA, m, r) }
-
-// eval is run for a script of that hash.
-func (c *client) eval(script, sha string, m *message, r *reply) error {
-	res := c.lib.Do(context.Background(), c.script("EVALSHA", sha, m))
-	if unknown(&res) {
-		res = c.lib.Do(context.Background(), c.script("EVAL", script, m))
-	}
-	return r.take(&res)
-}
-
-// unknown reports whether a server lacks the script: one that was started or took over has never
-// seen it. SCRIPT LOAD is forbidden by some proxies.
-func unknown(res *rueidis.RedisResult) bool {
-	err := res.Error()
-	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
-}
-
-// runs is run for several messages in one write. Each run gets a reply or an error of its own.
-func (c *client) runs(all []*run) {
-	if len(all) == 1 && !all[0].asking && !all[0].native {
-		all[0].err = c.run(&all[0].message, &all[0].reply)
-		return
-	}
-	if c.pipe(all, "EVALSHA", decideSHA, func(*run) bool { return true }) {
-		c.pipe(all, "EVAL", decideScript, func(r *run) bool { return r.unknown && !r.native })
-	}
-}
-
-// pipe runs the script for those that want it. It reports whether the server lacks the script.
-func (c *client) pipe(all []*run, command, script string, wants func(*run) bool) (lacks bool) {
-	var commands []rueidis.Completed
-	for _, r := range all {
-		if wants(r) {
-			if r.native {
-				commands = c.natives(commands, r)
-				continue
-			}
-			if r.asking {
-				commands = append(commands, c.lib.B().Arbitrary("ASKING").Build())
-			}
-			commands = append(commands, c.script(command, script, &r.message))
+// read reads replies until the connection ends.
+func (c *client) read() {
+	defer func() {
+		if thrown := recover(); thrown != nil {
+			c.end(&thrownError{thrown, debug.Stack()})
+		}
+		c.mu.Lock()
+		waiting, why := c.waiting, c.ended
+		c.waiting = nil
+		c.mu.Unlock()
+		for _, x := range waiting {
+			x.done <- why
+		}
+	}()
+	var replies resp.Decoder
+	buf := make([]byte, mostRead)
+	for {
+		n, err := c.conn.Read(buf)
+		if bad := c.take(&replies, buf[:n]); bad != nil {
+			err = bad
+		}
+		if err != nil {
+			c.end(err)
+			return
 		}
 	}
-	results := c.lib.DoMulti(context.Background(), commands...)
-	for _, r := range all {
-		if !wants(r) {
+}
+
+// take has those who wait get the replies that p brings.
+func (c *client) take(replies *resp.Decoder, p []byte) error {
+	for len(p) > 0 {
+		c.mu.Lock()
+		if len(c.waiting) == 0 {
+			c.mu.Unlock()
+			return &failure{Reply, fmt.Errorf("read from %s: %q, which nobody has asked for", c.address, p[:min(len(p), 40)])}
+		}
+		x := c.waiting[0]
+		c.mu.Unlock()
+		n, whole, err := replies.Decode(p, x.to[x.got])
+		if err != nil {
+			return &failure{Reply, fmt.Errorf("read from %s: %w", c.address, err)}
+		}
+		p = p[n:]
+		if !whole {
 			continue
 		}
-		if r.native {
-			r.err, results = nil, r.counted(results)
-			continue
+		if x.got++; x.got == len(x.to) {
+			c.mu.Lock()
+			c.waiting = append(c.waiting[:0], c.waiting[1:]...)
+			c.mu.Unlock()
+			x.done <- nil
 		}
-		if r.asking {
-			results = results[1:]
-		}
-		if r.unknown = unknown(&results[0]); r.unknown {
-			lacks = true
-		}
-		r.err = r.reply.take(&results[0])
-		results = results[1:]
 	}
-	return lacks
+	return nil
 }
 
-// natives appends the commands of r's asks.
-func (c *client) natives(commands []rueidis.Completed, r *run) []rueidis.Completed {
-	for _, a := range r.asks {
-		for words := range a.call.commands() {
-			if r.asking {
-				commands = append(commands, c.lib.B().Arbitrary("ASKING").Build())
-			}
-			commands = append(commands, c.lib.B().Arbitrary(words[0]).Args(words[1:]...).Build())
-		}
-	}
-	return commands
+// An exchange is commands that are sent in one write, and where their replies go.
+type exchange struct {
+	out  []byte
+	to   []*resp.Reply
+	got  int        // how many are whole
+	done chan error // that all are, or why not
 }
 
-// counted has the asks of a native run know what the store said, and returns the results of others.
-func (r *run) counted(results []rueidis.RedisResult) []rueidis.RedisResult {
-	for _, a := range r.asks {
-		a.found = a.found[:0]
-		told := 0
-		for words := range a.call.commands() {
-			if r.asking {
-				results = results[1:]
-			}
-			var said count
-			message, err := results[0].ToMessage()
-			switch {
-			case rueidis.IsRedisNil(err):
-			case err != nil:
-				said.err = err
-			case message.IsInt64():
-				said.number, said.err = message.ToInt64()
-			default:
-				said.text, said.err = message.ToString()
-			}
-			told = a.counted(words, told, said)
-			results = results[1:]
-		}
-	}
-	return results
+// exchanges are those that nobody uses.
+var exchanges = sync.Pool{New: func() any { return &exchange{done: make(chan error, 1)} }}
+
+// mostKept is how large a buffer of commands may be that is used again.
+const mostKept = 64 << 10
+
+func newExchange() *exchange {
+	x, _ := exchanges.Get().(*exchange)
+	return x
 }
 
-// take makes r what the script answered.
-func (r *reply) take(res *rueidis.RedisResult) error {
-	all, err := res.ToArray()
-	if _, said := rueidis.IsRedisErr(err); said && kindOf(err) == Connection {
-		return &failure{Script, err} // the library leaves out the word ERR
+// free ends the use of x.
+func (x *exchange) free() {
+	if cap(x.out) > mostKept {
+		x.out = nil
 	}
+	clear(x.to)
+	x.out, x.to, x.got = x.out[:0], x.to[:0], 0
+	exchanges.Put(x)
+}
+
+// begin begins a command of so many arguments, which go to x.out. Its reply goes to r, which has been reset.
+func (x *exchange) begin(r *resp.Reply, arguments int) {
+	x.out = resp.AppendCommand(x.out, arguments)
+	x.to = append(x.to, r)
+}
+
+// ask adds a command. Its reply goes to r, which has been reset.
+func (x *exchange) ask(r *resp.Reply, args ...string) {
+	x.begin(r, len(args))
+	for _, arg := range args {
+		x.out = resp.AppendArgument(x.out, arg)
+	}
+}
+
+// exchange sends the commands of x, of which there is one at least, and waits for all replies. Errors that
+// the server answers are replies. After any other error the connection is closed.
+func (c *client) exchange(x *exchange) error {
+	c.write.Lock()
+	c.mu.Lock()
+	if c.ended != nil {
+		err := c.ended
+		c.mu.Unlock()
+		c.write.Unlock()
+		return err
+	}
+	c.waiting = append(c.waiting, x) // before the reply can come
+	c.mu.Unlock()
+	_, err := c.conn.Write(x.out)
+	c.write.Unlock()
 	if err != nil {
-		return err
+		c.end(err)
 	}
-	r.values = r.values[:0]
-	for i := range all {
-		v := value{isText: all[i].IsString()}
-		if v.isText {
-			v.text, err = all[i].ToString()
-		} else {
-			v.number, err = all[i].ToInt64()
-		}
-		if err != nil {
-			return err
-		}
-		r.values = append(r.values, v)
+	err = <-x.done
+	if thrown, ok := errors.AsType[*thrownError](err); ok {
+		panic(thrown) //nolint:forbidigo // as above
 	}
-	return r.begin()
+	return err
 }
 
-func (c *client) script(command, script string, m *message) rueidis.Completed {
-	return c.lib.B().Arbitrary(command).Args(script, strconv.Itoa(len(m.keys))).Keys(m.keys...).Args(m.args...).Build()
+// A thrownError is what reading replies threw, a bug of ours, and where. Whoever waits for a reply throws it again:
+// all of them are guarded, and the reader is not.
+type thrownError struct {
+	thrown any
+	stack  []byte
 }
 
-// warm has the server know the script, by a run on nothing.
-func (c *client) warm(f *flight) error { return c.run(&f.message, &f.reply) }
-
-// primary asks a Sentinel for the address of the primary that it calls master, and takes
-// as long as the connection may.
-func (c *client) primary(ctx context.Context, master string) (address string, err error) {
-	err = c.within(ctx, func() error { //nolint:contextcheck // close ends it
-		told, err := c.lib.Do(context.Background(), c.lib.B().Arbitrary("SENTINEL", "get-master-addr-by-name", master).Build()).AsStrSlice()
-		if rueidis.IsRedisNil(err) || err == nil && len(told) != 2 {
-			return fmt.Errorf("sentinel %s knows no primary called %q", c.address, master)
-		}
-		if err == nil {
-			address = net.JoinHostPort(told[0], told[1])
-		}
-		return err
-	})
-	return address, err
+func (e *thrownError) Error() string {
+	return fmt.Sprintf("%v, in the reader of replies:\n%s", e.thrown, e.stack)
 }
 
-// slots asks a node of a cluster whose the slots are. The spans that it returns lack their lanes.
-func (c *client) slots(ctx context.Context) (spans []span, err error) {
-	err = c.within(ctx, func() error { //nolint:contextcheck // close ends it
-		all, err := c.lib.Do(context.Background(), c.lib.B().Arbitrary("CLUSTER", "SLOTS").Build()).ToArray()
-		if err != nil {
-			return err
-		}
-		for _, one := range all {
-			s, err := c.span(one)
-			if err != nil {
-				return fmt.Errorf("read whose the slots are: %w", err)
-			}
-			spans = append(spans, s)
-		}
-		return nil
-	})
-	return spans, err
+// failed returns the error that r is, nil if it is none.
+func failed(r *resp.Reply) error {
+	if r.Kind(0) == resp.Failed {
+		return newServerError(r.Text(0))
+	}
+	return nil
 }
 
-// span reads an element of CLUSTER SLOTS: first, last, primary, replicas.
-func (c *client) span(one rueidis.RedisMessage) (s span, err error) {
-	parts, err := one.ToArray()
-	if err != nil || len(parts) < 3 {
-		return s, fmt.Errorf("%v is no range of slots: %w", one, err)
-	}
-	first, err := parts[0].ToInt64()
-	last, err2 := parts[1].ToInt64()
-	node, err3 := parts[2].ToArray()
-	if err := errors.Join(err, err2, err3); err != nil || first < 0 || last < first || last >= slots || len(node) < 2 {
-		return s, fmt.Errorf("%v is no range of slots: %w", one, err)
-	}
-	host, err := node[0].ToString()
-	if err != nil && !rueidis.IsRedisNil(err) {
-		return s, err
-	}
-	port, err := node[1].ToInt64()
-	return span{first: uint16(first), last: uint16(last), address: hostOf(host, port, c.address)}, err //nolint:gosec // below slots
+// newServerError is what a server has answered. Its text is cut, since it goes to the log.
+func newServerError(text string) serverError {
+	return serverError(strings.Clone(text[:min(len(text), 300)]))
 }

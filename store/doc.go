@@ -14,8 +14,8 @@
 //	lane        each caller's charges are concluded, and its waiter is told        found.go
 //
 // No timer fills batches: what comes while two are under way is the next. So a busy counter costs
-// the store one read and one write a batch. Only senders and the prober call the client
-// library, which may wait without looking at a deadline.
+// the store one read and one write a batch. Only senders and the prober call the
+// client, which waits for replies without looking at a deadline.
 //
 // # State
 //

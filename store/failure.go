@@ -1,10 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"io"
-	"net"
 	"os"
 	"strings"
 )
@@ -42,44 +41,61 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// words are the first words of servers' errors. AUTH is behind ERR, which the client library leaves out,
-// of a server that has no password.
+// A serverError is the text of an error that a server has answered. Its first word says which.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+
+// words are the first words of servers' errors.
 var words = map[string]Kind{
 	"BUSY": Busy, "LOADING": Loading, "OOM": Memory, "MISCONF": Disk, "NOREPLICAS": Replicas, "MASTERDOWN": Replicas,
 	"READONLY": ReadOnly, "MOVED": Cluster, "ASK": Cluster, "TRYAGAIN": Cluster, "CLUSTERDOWN": Cluster, "CROSSSLOT": Cluster,
-	"NOAUTH": Refused, "AUTH": Refused, "WRONGPASS": Refused, "NOPERM": Refused, "ERR": Script, "WRONGTYPE": Script,
+	"NOAUTH": Refused, "WRONGPASS": Refused, "NOPERM": Refused, "NOPROTO": Script, "ERR": Script, "WRONGTYPE": Script,
+}
+
+// phrases are how errors begin whose word is ERR alone.
+var phrases = []struct {
+	text string
+	kind Kind
+}{
+	{"ERR AUTH ", Refused},                                // a password for a server that has none
+	{"ERR The user executing the script can't ", Refused}, // Redis 7.0: a command in a script
+	{"ERR ACL failure in script", Refused},                // Redis 7.2 and later, Valkey
 }
 
 // kindOf says what kind of failure an error is.
 func kindOf(err error) Kind {
-	var f *failure
-	var network net.Error
-	switch {
-	case errors.As(err, &f):
+	if f, ok := errors.AsType[*failure](err); ok {
 		return f.kind
+	}
+	if said, ok := errors.AsType[serverError](err); ok {
+		return said.kind()
+	}
+	switch {
 	case errors.Is(err, errReply):
 		return Reply
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return Timeout
+	default:
+		return Connection
 	}
-	text := err.Error()
+}
+
+func (e serverError) kind() Kind {
+	text := string(e)
 	// Redis 6.2 wraps the error of a command in a script: its word comes after the last " -".
 	if i := strings.LastIndex(text, " -"); i >= 0 {
 		if word, _, _ := strings.Cut(text[i+2:], " "); words[word] != "" {
 			return words[word]
 		}
 	}
-	word, _, _ := strings.Cut(text, " ")
-	switch kind := words[word]; {
-	case kind != "":
-		return kind
-	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
-		return Connection
-	case strings.ToUpper(word) == word && word != "": // any other of a server's errors
-		return Script
-	default:
-		return Connection
+	for _, p := range phrases {
+		if strings.HasPrefix(text, p.text) {
+			return p.kind
+		}
 	}
+	word, _, _ := strings.Cut(text, " ")
+	return cmp.Or(words[word], Script)
 }
 
 // remedy is what an operator can do about a kind of failure, empty if only wait.

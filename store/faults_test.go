@@ -3,6 +3,7 @@ package store
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -353,7 +354,7 @@ func TestFallbacks(t *testing.T) {
 }
 
 func TestKinds(t *testing.T) {
-	for text, want := range map[string]Kind{
+	for text, want := range map[serverError]Kind{
 		"BUSY Redis is busy running a script":                                                       Busy,
 		"NOREPLICAS Not enough good replicas to write.":                                             Replicas,
 		"ERR Error running script (call to f_1): @user_script: 1: -NOREPLICAS Not enough":           Replicas,
@@ -362,9 +363,14 @@ func TestKinds(t *testing.T) {
 		"NOPERM this user has no permissions to run the 'eval' command":                             Refused,
 		"MOVED 1234 127.0.0.1:7001":                                                                 Cluster,
 		"UNKNOWNWORD of another":                                                                    Script,
-		"dial tcp: something":                                                                       Connection,
+		"ERR AUTH <password> called without any password configured for the default user.":          Refused,
+		"ERR The user executing the script can't run this command or subcommand script: 8e, on":     Refused,
+		"ERR The user executing the script can't access at least one of the keys mentioned":         Refused,
+		"ERR ACL failure in script: User u has no permissions to run the 'set' command script":      Refused,
+		"ERR Unknown Redis command called from script script: 7a, on @user_script:1.":               Script,
+		"ERR DB index is out of range":                                                              Script,
 	} {
-		if got := kindOf(errors.New(text)); got != want {
+		if got := kindOf(fmt.Errorf("more: %w", text)); got != want {
 			t.Errorf("kindOf(%q) = %q, want %q", text, got, want)
 		}
 	}

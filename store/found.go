@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
 // A message is several calls for one run of the script.
@@ -77,6 +78,7 @@ type value struct {
 
 // A reply is read from front to back, once for each call of its message, in order.
 type reply struct {
+	raw      resp.Reply // which values are of
 	values   []value
 	now      limiter.Time
 	admitted int64

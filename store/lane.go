@@ -11,8 +11,8 @@ const (
 	senders = 2
 )
 
-// A lane brings charges to one primary. Callers queue; its senders are all that calls the client
-// library, since that may wait for places and dials without looking at a deadline. Its
+// A lane brings charges to one primary. Callers queue; its senders are all that calls the
+// client, which waits for replies without looking at a deadline. Its
 // timer watches those who wait. Its prober brings it back when it is away.
 type lane struct {
 	options *Options
@@ -20,7 +20,7 @@ type lane struct {
 	dial    dialer
 	fleet   *fleet
 
-	// Guards what follows. Nothing waits or calls the client library while it is held.
+	// Guards what follows. Nothing waits or calls the client while it is held.
 	mu      sync.Mutex
 	wake    sync.Cond
 	client  *client // nil while the lane is away
@@ -62,7 +62,7 @@ func newLane(f *fleet, shard string, dial dialer) *lane {
 func (l *lane) run(ctx context.Context) {
 	var all sync.WaitGroup
 	for n := range senders {
-		all.Go(func() { l.send(n) }) //nolint:contextcheck // close ends it
+		all.Go(func() { l.send(n) })
 	}
 	l.probe(ctx)
 	l.close()

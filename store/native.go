@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"iter"
 	"math/rand/v2"
@@ -11,10 +12,11 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
 // Most requests need no script: what they ask of fixed windows counts whether it is refused or not,
-// or is a look. INCRBY says what a window has counted with the hits, so what it had before, and GET
+// or is a look. INCRBY says what a window has counted with the hits, so what it had before, and GETRANGE
 // says that of a look. Running a script costs the store several times these commands: see
 // docs/performance.md.
 //
@@ -48,7 +50,7 @@ func (c *call) encodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 		at := charge{algorithm: limiter.FixedWindow, key: len(c.keys), first: true, end: p.WindowEnd(now), hits: int64(b.Hits(i))} //nolint:gosec // at most mostNativeHits
 		c.keys, c.charges = append(c.keys, key), append(c.charges, at)
 		if at.hits == 0 {
-			c.args = append(c.args, "GET", key)
+			c.args = append(c.args, "GETRANGE", key, "0", "31") // of what other programs wrote not all
 			continue
 		}
 		c.args = append(c.args, "INCRBY", key, c.number(at.hits), "EXPIREAT", key, c.number(at.expires(p, jitter)))
@@ -81,8 +83,8 @@ func (c *call) commands() iter.Seq[[]string] {
 	return func(yield func([]string) bool) {
 		for from := 0; from < len(c.args); {
 			to := from + 3
-			if c.args[from] == "GET" {
-				to = from + 2
+			if c.args[from] == "GETRANGE" {
+				to = from + 4
 			}
 			if !yield(c.args[from:to]) {
 				return
@@ -92,33 +94,29 @@ func (c *call) commands() iter.Seq[[]string] {
 	}
 }
 
-// A count is what the store said to a command of a native call.
-type count struct {
-	number int64
-	text   string // of GET
-	err    error
-}
-
 // counted has a know what the store said to its next command. told is how many charges it has told of.
-func (a *ask) counted(command []string, told int, said count) int {
-	if said.err != nil {
-		if a.err == nil {
-			a.err = said.err
-			if text := said.err.Error(); strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "not an integer") || strings.Contains(text, "would overflow") {
-				a.err = &foreignError{command[1], said.err}
-			}
+func (a *ask) counted(command []string, told int, said *resp.Reply) int {
+	number := int64(0)
+	switch err := failed(said); {
+	case err != nil:
+		if text := err.Error(); strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "not an integer") || strings.Contains(text, "would overflow") {
+			err = &foreignError{command[1], err}
 		}
-	} else if command[0] == "GET" && said.text != "" {
-		var err error
-		if said.number, err = strconv.ParseInt(said.text, 10, 64); err != nil && a.err == nil {
+		a.err = cmp.Or(a.err, err)
+	case said.Kind(0) == resp.Integer:
+		number = said.Int(0)
+	case said.Text(0) != "": // of a look
+		n, err := strconv.ParseInt(said.Text(0), 10, 64)
+		if err != nil && a.err == nil {
 			a.err = &foreignError{command[1], errForeign}
 		}
+		number = n
 	}
 	if command[0] == "EXPIREAT" {
 		return told
 	}
 	at := &a.call.charges[told]
-	before := max(said.number-at.hits, 0)
+	before := max(number-at.hits, 0)
 	a.found = append(a.found, limiter.State{Hits: uint64(before), Time: at.end})
 	return told + 1
 }

@@ -1,6 +1,10 @@
 package store
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/store/resp"
+)
 
 // A run is what one run of the script decides: the asks of a batch, or on a cluster those of one
 // slot. Or it is those of a batch that native commands decide.
@@ -13,7 +17,9 @@ type run struct {
 	native  bool // by commands of the server's own, of all slots
 	alone   bool
 	asking  bool
-	unknown bool // the server lacks the script
+	allowed resp.Reply    // to ASKING
+	said    []*resp.Reply // to each native command
+	unknown bool          // the server lacks the script
 	err     error
 }
 

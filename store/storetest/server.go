@@ -156,6 +156,20 @@ func (s *Server) Port() string {
 	return port
 }
 
+// CPU is the CPU time that the server has taken, on Linux: in hundredths of a second.
+func (s *Server) CPU() time.Duration {
+	s.tb.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	if err != nil {
+		s.tb.Skip("it reads CPU times of Linux")
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * (time.Second / 100)
+}
+
 // Kill ends the server at once. It may be started again with Run.
 func (s *Server) Kill() {
 	if s.cmd == nil {

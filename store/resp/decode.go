@@ -1,0 +1,198 @@
+package resp
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+)
+
+const (
+	// mostDepth is how deep arrays may lie in one another. CLUSTER SLOTS takes four.
+	mostDepth = 8
+	// mostLine is how long a line may be: a number, or an error's text.
+	mostLine = 4 << 10
+)
+
+// A ProtocolError says what came in place of a reply. What comes after it means nothing.
+type ProtocolError string
+
+func (e ProtocolError) Error() string { return string(e) }
+
+func malformed(format string, a ...any) error { return ProtocolError(fmt.Sprintf(format, a...)) }
+
+// A Decoder makes replies of a stream's bytes, which may come in pieces of any length. It takes no
+// memory for what is only announced. One goroutine may use it. The zero value is one at the beginning of a reply.
+type Decoder struct {
+	line  []byte // the beginning of a line that has not ended
+	bulk  int    // how many bytes of a string and its line's end are to come
+	start int    // where in the reply's text that string begins
+	depth int
+	open  [mostDepth]int // how many elements each array lacks
+}
+
+// Decode takes bytes until r is whole, and returns how many. Unless done is reported it took all, and
+// r goes on with the next ones. After an error the stream is of no use.
+func (d *Decoder) Decode(p []byte, r *Reply) (n int, done bool, err error) {
+	for n < len(p) {
+		read := d.element
+		if d.bulk > 0 {
+			read = d.string
+		}
+		took, whole, err := read(p[n:], r)
+		n += took
+		if err != nil || whole && d.ends() {
+			return n, err == nil, err
+		}
+	}
+	return n, false, nil
+}
+
+// ends has the arrays know that an element is whole, and reports whether the reply is.
+func (d *Decoder) ends() bool {
+	for d.depth > 0 {
+		if d.open[d.depth-1]--; d.open[d.depth-1] > 0 {
+			return false
+		}
+		d.depth--
+	}
+	return true
+}
+
+// element reads a line, and reports whether an element ends with it.
+func (d *Decoder) element(p []byte, r *Reply) (n int, whole bool, err error) {
+	end := bytes.IndexByte(p, '\n')
+	if n = end + 1; end < 0 {
+		n = len(p)
+	}
+	line := p[:n]
+	if len(d.line)+n > mostLine {
+		return n, false, malformed("a line of more than %d bytes, %s", mostLine, quote(append(d.line, line...)))
+	}
+	if end < 0 || len(d.line) > 0 {
+		if d.line = append(d.line, line...); end < 0 {
+			return n, false, nil
+		}
+		line = d.line
+	}
+	d.line = d.line[:0]
+	whole, err = d.read(line, r)
+	return n, whole, err
+}
+
+// read reads a whole line.
+func (d *Decoder) read(line []byte, r *Reply) (whole bool, err error) {
+	if len(line) < 3 || line[len(line)-2] != '\r' {
+		return false, malformed("%s, which is no reply", quote(line))
+	}
+	if len(r.values) >= r.most.Values {
+		return false, malformed("a reply with more than %d values", r.most.Values)
+	}
+	kind, rest := Kind(line[0]), line[1:len(line)-2]
+	switch kind {
+	case Simple, Failed:
+		start := len(r.text)
+		// An error in place of a small reply is within the bounds of a line.
+		if start+len(rest) > r.most.Bytes && (kind == Simple || d.depth > 0) {
+			return false, malformed("a reply of more than %d bytes", r.most.Bytes)
+		}
+		r.text = append(r.text, rest...)
+		r.add(kind, start)
+		return true, nil
+	case Integer, Bulk, Array:
+		number, ok := integer(rest)
+		if !ok {
+			return false, malformed("%s, which is no number", quote(line))
+		}
+		return d.number(kind, number, r)
+	default:
+		return false, malformed("%s, which is no reply", quote(line))
+	}
+}
+
+// number reads a line with a number.
+func (d *Decoder) number(kind Kind, number int64, r *Reply) (whole bool, err error) {
+	switch {
+	case kind == Integer:
+		r.values = append(r.values, value{uint64(number), Integer}) //nolint:gosec // Int turns it back
+		return true, nil
+	case number == -1:
+		r.values = append(r.values, value{0, Nil})
+		return true, nil
+	case number < 0:
+		return false, malformed("%c%d, which is no length", kind, number)
+	case kind == Bulk:
+		if number > int64(r.most.Bytes-len(r.text)) {
+			return false, malformed("a string of %d bytes in a reply that may have %d", number, r.most.Bytes)
+		}
+		d.bulk, d.start = int(number)+2, len(r.text)
+		return false, nil
+	case number > int64(r.most.Values-len(r.values)-1):
+		return false, malformed("an array of %d elements in a reply that may have %d", number, r.most.Values)
+	case d.depth == mostDepth && number > 0:
+		return false, malformed("arrays in one another, more than %d deep", mostDepth)
+	}
+	r.values = append(r.values, value{uint64(number), Array})
+	if number == 0 {
+		return true, nil
+	}
+	d.open[d.depth] = int(number)
+	d.depth++
+	return false, nil
+}
+
+// string takes bytes of a string and of the line's end behind it.
+func (d *Decoder) string(p []byte, r *Reply) (n int, whole bool, err error) {
+	if text := min(len(p), d.bulk-2); text > 0 {
+		r.text = append(r.text, p[:text]...)
+		n, d.bulk = text, d.bulk-text
+	}
+	for ; n < len(p) && d.bulk > 0; n++ {
+		if d.bulk--; p[n] != "\n\r"[d.bulk] {
+			return n, false, malformed("%s behind a string of %d bytes, where its line ends", quote(p[n:]), len(r.text)-d.start)
+		}
+	}
+	if d.bulk > 0 {
+		return n, false, nil
+	}
+	r.add(Bulk, d.start)
+	return n, true, nil
+}
+
+// add appends a value whose text begins at start.
+func (r *Reply) add(kind Kind, start int) {
+	r.values = append(r.values, value{uint64(start)<<32 | uint64(len(r.text)), kind}) //nolint:gosec // below 4 GiB
+}
+
+// integer reads a number as the protocol has it: digits, perhaps with a sign.
+func integer(text []byte) (n int64, ok bool) {
+	negative := len(text) > 0 && text[0] == '-'
+	if len(text) > 0 && (negative || text[0] == '+') {
+		text = text[1:]
+	}
+	if len(text) == 0 || len(text) > 19 {
+		return 0, false
+	}
+	sum := uint64(0)
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		sum = sum*10 + uint64(c-'0') // below 1e19
+	}
+	switch {
+	case negative && sum <= 1<<63:
+		return -int64(sum), true // -1<<63 is its own negative
+	case negative || sum >= 1<<63:
+		return 0, false
+	}
+	return int64(sum), true
+}
+
+// quote shows the beginning of what came.
+func quote(b []byte) string {
+	const most = 40
+	if len(b) > most {
+		return strconv.QuoteToASCII(string(b[:most])) + "..."
+	}
+	return strconv.QuoteToASCII(string(b))
+}
