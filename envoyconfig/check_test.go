@@ -84,13 +84,13 @@ descriptors:
 			},
 		},
 		"a limit of its own needs no rule": {
-			host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- { actions: [{ generic_key: { descriptor_value: x } }], limit: { dynamic_metadata: {} } }\n", 1),
+			host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- { actions: [{ generic_key: { descriptor_value: x } }], limit: { dynamic_metadata: { metadata_key: { key: a, path: [{ key: b }] } } } }\n", 1),
 		},
 		"an entry that may be missing": {
 			host: strings.Replace(both, "descriptor_key: user }", "descriptor_key: user }}, { request_headers: { header_name: x, descriptor_key: x, skip_if_absent: true }", 1),
 		},
 		"an action that cannot be computed may match anything": {
-			host: "rate_limits: [{ actions: [{ extension: { name: expr } }] }, { actions: [{ extension: { name: expr } }, { newer_than_this: {} }] }]\n" + toBackend,
+			host: "rate_limits: [{ actions: [{ extension: { name: expr, typed_config: { '@type': t } } }] }, { actions: [{ extension: { name: expr, typed_config: { '@type': t } } }, { extension: { name: other, typed_config: { '@type': t } } }] }]\n" + toBackend,
 		},
 		"another domain": {
 			host: both, rules: strings.Replace(rules, "shop", "shopp", 1),

@@ -17,7 +17,7 @@ func dumpOf(minor string) File {
 
 // TestVersion has a dump of an Envoy beside a configuration that is to go to it.
 func TestVersion(t *testing.T) {
-	const limits = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }], hits_addend: { number: 1, is_negative_hits: true }, x_ratelimit_option: OFF, limit: { rate_limit: { requests_per_unit: 5, unit: HOUR } } }]`
+	const limits = `[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }], hits_addend: { number: 1, is_negative_hits: true }, x_ratelimit_option: 'OFF', limit: { rate_limit: { requests_per_unit: 5, unit: HOUR } } }]`
 	text := strings.Replace(listenerText, "domain: shop\n", "domain: shop\n                timeout: 1s\n                enable_retry_after_header: true\n                rate_limits: "+limits+"\n", 1)
 	const upgrade = ", which rejects it or, from a management server, ignores it: upgrade, or leave it out"
 	for minor, want := range map[string][]string{
@@ -25,13 +25,13 @@ func TestVersion(t *testing.T) {
 		"39": {`envoy.yaml:13:44: warning: version: enable_retry_after_header came with Envoy 1.40, but the dump is of 1.39` + upgrade},
 		"38": {
 			`envoy.yaml:13:44: warning: version: enable_retry_after_header came with Envoy 1.40, but the dump is of 1.38` + upgrade,
-			`envoy.yaml:14:210: warning: version: limit.rate_limit came with Envoy 1.39, but the dump is of 1.38` + upgrade,
+			`envoy.yaml:14:212: warning: version: limit.rate_limit came with Envoy 1.39, but the dump is of 1.38` + upgrade,
 		},
 		"37": {
 			`envoy.yaml:13:44: warning: version: enable_retry_after_header came with Envoy 1.40, but the dump is of 1.37` + upgrade,
 			`envoy.yaml:14:156: warning: version: hits_addend.is_negative_hits came with Envoy 1.38, but the dump is of 1.37` + upgrade,
 			`envoy.yaml:14:184: warning: version: x_ratelimit_option came with Envoy 1.38, but the dump is of 1.37` + upgrade,
-			`envoy.yaml:14:210: warning: version: limit.rate_limit came with Envoy 1.39, but the dump is of 1.37` + upgrade,
+			`envoy.yaml:14:212: warning: version: limit.rate_limit came with Envoy 1.39, but the dump is of 1.37` + upgrade,
 		},
 	} {
 		c, err := Read([]File{{"envoy.yaml", []byte(text[1:])}, dumpOf(minor)})

@@ -35,7 +35,7 @@ func (c *Config) envoyFilter(n *node) {
 		match := patches[i].at("match", "route_configuration", "vhost")
 		host := match.field("name").str()
 		applyTo := patches[i].field("apply_to").str()
-		c.expect(value, patchMessages[applyTo])
+		c.expectPart(value, patchMessages[applyTo])
 		switch applyTo {
 		case "HTTP_FILTER":
 			m.filters = append(m.filters, newFilter(value))

@@ -1,5 +1,10 @@
 package envoyconfig
 
+import (
+	"maps"
+	"slices"
+)
+
 // The messages that are read.
 var (
 	bootstrapMessage = message{
@@ -35,16 +40,31 @@ var (
 	filtersWant       = listOf(having(httpFilterMessage))
 	httpFilterMessage = message{"name": aText, "disabled": aBoolean, "typed_config": anyOne}
 
-	rateLimitMessage = message{
-		"domain": aText, "stage": aNumber, "request_type": aText, "timeout": aDuration, "rate_limits": policiesWant,
-		"filter_enabled": having(message{"default_value": having(message{"numerator": aNumber, "denominator": anEnum})}),
-		"rate_limit_service": having(message{
-			"grpc_service": having(message{"envoy_grpc": having(message{"cluster_name": aText})}),
-		}),
-	}
-	perRouteMessage = message{"domain": aText, "rate_limits": policiesWant, "vh_rate_limits": anEnum}
-	filterMessage   = message{"disabled": aBoolean, "config": anyOne}
-	extension       = message{"name": aText, "typed_config": anyOne}
+	rateLimitWant = all(message{
+		"domain": aText, "stage": upTo(10), "request_type": oneOfTexts("internal", "external", "both"), "timeout": aDuration,
+		"failure_mode_deny": aBoolean, "failure_mode_deny_percent": fractionWant, "rate_limited_as_resource_exhausted": aBoolean,
+		"enable_x_ratelimit_headers": oneOfNames("OFF", "DRAFT_VERSION_03"), "disable_x_envoy_ratelimited_header": aBoolean,
+		"enable_retry_after_header": aBoolean, "rate_limited_status": statusWant, "status_on_error": statusWant,
+		"response_headers_to_add": listOf(anObject), "stat_prefix": aText, "metadata_namespace": aText,
+		"filter_enabled": fractionWant, "filter_enforced": fractionWant, "rate_limits": ownPoliciesWant,
+		"rate_limit_service": all(message{
+			"transport_api_version": oneOfTexts("AUTO", "V3"),
+			"grpc_service": all(message{
+				"envoy_grpc": having(message{"cluster_name": aText}).needing("cluster_name"), "google_grpc": anObject,
+				"timeout": aDuration, "initial_metadata": listOf(anObject), "retry_policy": anObject,
+			}).withOne("envoy_grpc", "google_grpc"),
+		}).needing("grpc_service"),
+	}).needing("domain")
+	fractionWant = having(message{
+		"default_value": having(message{"numerator": aNumber, "denominator": oneOfNames("HUNDRED", "TEN_THOUSAND", "MILLION")}), "runtime_key": aText,
+	}).needing("default_value")
+	statusWant   = having(message{"code": anEnum})
+	perRouteWant = all(message{
+		"domain": aText, "rate_limits": ownPoliciesWant, "vh_rate_limits": oneOfNames("OVERRIDE", "INCLUDE", "IGNORE"),
+		"override_option": oneOfNames("DEFAULT", "OVERRIDE_POLICY", "INCLUDE_POLICY", "IGNORE_POLICY"),
+	})
+	filterMessage = message{"disabled": aBoolean, "config": anyOne}
+	extension     = message{"name": aText, "typed_config": anyOne}
 
 	tableMessage = message{
 		"name": aText, "virtual_hosts": listOf(having(hostMessage)), "typed_per_filter_config": mapOf(anyOne),
@@ -67,45 +87,59 @@ var (
 		"headers": headersWant, "query_parameters": queryWant,
 	}
 	regexWant  = having(message{"regex": aText})
-	stringWant = having(message{
-		"exact": aText, "prefix": aText, "suffix": aText, "contains": aText, "safe_regex": regexWant, "ignore_case": aBoolean,
-	})
-	headersWant = listOf(having(message{
+	stringWant = all(message{
+		"exact": aText, "prefix": aText, "suffix": aText, "contains": aText, "safe_regex": regexWant, "custom": anObject, "ignore_case": aBoolean,
+	}).withOne("exact", "prefix", "suffix", "contains", "safe_regex", "custom")
+	headersWant = listOf(all(message{
 		"name": aText, "exact_match": aText, "prefix_match": aText, "suffix_match": aText, "contains_match": aText,
 		"safe_regex_match": regexWant, "string_match": stringWant, "range_match": having(message{"start": anInteger, "end": anInteger}),
 		"present_match": aBoolean, "invert_match": aBoolean, "treat_missing_header_as_empty": aBoolean,
-	}))
-	queryWant = listOf(having(message{"name": aText, "present_match": aBoolean, "string_match": stringWant}))
+	}).needing("name").withMostOne(
+		"exact_match", "prefix_match", "suffix_match", "contains_match", "safe_regex_match", "string_match", "range_match", "present_match"))
+	queryWant = listOf(all(message{"name": aText, "present_match": aBoolean, "string_match": stringWant}).needing("name").withMostOne("present_match", "string_match"))
 
-	policiesWant = listOf(having(message{
-		"stage": aNumber, "apply_on_stream_done": aBoolean, "actions": listOf(having(actionMessage)),
-		"hits_addend": having(message{"number": aNumber, "format": aText, "is_negative_hits": aBoolean}),
-	}))
-	metadataMessage = message{
-		"descriptor_key": aText, "default_value": aText, "skip_if_absent": aBoolean, "source": anEnum,
-		"metadata_key": having(message{"key": aText, "path": listOf(having(message{"key": aText}))}),
-	}
-	actionMessage = message{
-		"generic_key":     having(message{"descriptor_key": aText, "descriptor_value": aText}),
-		"request_headers": having(message{"header_name": aText, "descriptor_key": aText, "skip_if_absent": aBoolean}),
-		"header_value_match": having(message{
-			"descriptor_key": aText, "descriptor_value": aText, "expect_match": aBoolean, "headers": headersWant,
-		}),
-		"query_parameters": having(message{"query_parameter_name": aText, "descriptor_key": aText, "skip_if_absent": aBoolean}),
-		"query_parameter_value_match": having(message{
-			"descriptor_key": aText, "descriptor_value": aText, "expect_match": aBoolean, "query_parameters": queryWant,
-		}),
-		"source_cluster": anObject, "destination_cluster": anObject, "remote_address": anObject,
-		"masked_remote_address": having(message{"v4_prefix_mask_len": aNumber, "v6_prefix_mask_len": aNumber}),
-		"remote_address_match": having(message{
-			"descriptor_key": aText, "descriptor_value": aText,
-			"address_matcher": having(message{
-				"invert_match": aBoolean, "ranges": listOf(having(message{"address_prefix": aText, "prefix_len": aNumber})),
+	// Those of a filter and of RateLimitPerRoute have no stages.
+	ownPoliciesWant = listOf(all(policyMessage).needing("actions"))
+	policiesWant    = listOf(all(with(policyMessage, message{"stage": upTo(10), "disable_key": aText})).needing("actions"))
+	policyMessage   = message{
+		"actions": listOf(actionWant), "apply_on_stream_done": aBoolean, "x_ratelimit_option": oneOfNames("UNSPECIFIED", "OFF", "DRAFT_VERSION_03"),
+		"hits_addend": all(message{"number": upTo(1_000_000_000), "format": aFormat, "is_negative_hits": aBoolean}),
+		"limit": all(message{
+			"dynamic_metadata": all(message{"metadata_key": metadataKeyWant}).needing("metadata_key"),
+			"rate_limit": all(message{
+				"requests_per_unit": upTo(1<<32 - 1), "unit": oneOfNames("UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"),
 			}),
-		}),
-		"metadata": having(metadataMessage), "dynamic_metadata": having(metadataMessage),
-		"extension": having(message{"name": aText}),
+		}).withOne("dynamic_metadata", "rate_limit"),
 	}
+	metadataKeyWant = all(message{
+		"key": aText, "path": listOf(all(message{"key": aText, "index": aNumber}).withOne("key", "index")),
+	}).needing("key", "path")
+	metadataMessage = message{"descriptor_key": aText, "default_value": aText, "metadata_key": metadataKeyWant}
+	actionMessage   = message{
+		"generic_key":     all(message{"descriptor_key": aText, "descriptor_value": aText, "default_value": aText}).needing("descriptor_value"),
+		"request_headers": all(message{"header_name": aText, "descriptor_key": aText, "skip_if_absent": aBoolean}).needing("header_name", "descriptor_key"),
+		"header_value_match": all(message{
+			"descriptor_key": aText, "descriptor_value": aText, "default_value": aText, "expect_match": aBoolean, "headers": headersWant,
+		}).needing("descriptor_value", "headers"),
+		"query_parameters": all(message{"query_parameter_name": aText, "descriptor_key": aText, "skip_if_absent": aBoolean}).
+			needing("query_parameter_name", "descriptor_key"),
+		"query_parameter_value_match": all(message{
+			"descriptor_key": aText, "descriptor_value": aText, "default_value": aText, "expect_match": aBoolean, "query_parameters": queryWant,
+		}).needing("descriptor_value", "query_parameters"),
+		"source_cluster": all(nil), "destination_cluster": all(nil), "remote_address": all(nil),
+		"masked_remote_address": all(message{"v4_prefix_mask_len": upTo(32), "v6_prefix_mask_len": upTo(128)}),
+		"remote_address_match": all(message{
+			"descriptor_key": aText, "descriptor_value": aText, "default_value": aText,
+			"address_matcher": all(message{
+				"invert_match": aBoolean, "ranges": listOf(all(message{"address_prefix": anAddress, "prefix_len": upTo(128)}).needing("address_prefix")),
+			}),
+		}).needing("descriptor_value", "address_matcher"),
+		"metadata": all(with(metadataMessage, message{"skip_if_absent": aBoolean, "source": oneOfNames("DYNAMIC", "ROUTE_ENTRY")})).
+			needing("descriptor_key", "metadata_key"),
+		"dynamic_metadata": all(metadataMessage).needing("descriptor_key", "metadata_key").insteadOf("metadata"),
+		"extension":        all(message{"name": aText, "typed_config": anyOne}).needing("name", "typed_config"),
+	}
+	actionWant = all(actionMessage).withOne(slices.Sorted(maps.Keys(actionMessage))...)
 
 	clusterMessage = message{
 		"name":                             aText,
@@ -146,9 +180,16 @@ var patchMessages = map[string]message{
 }
 
 // known are the messages that are known by their @type.
-var known = map[string]message{
-	connectionManager: managerMessage,
-	rateLimitFilter:   rateLimitMessage,
-	perRouteConfig:    perRouteMessage,
-	filterConfig:      filterMessage,
+var known = map[string]want{
+	connectionManager: having(managerMessage),
+	rateLimitFilter:   rateLimitWant,
+	perRouteConfig:    perRouteWant,
+	filterConfig:      having(filterMessage),
+}
+
+// with is a message with more fields.
+func with(m, more message) message {
+	m = maps.Clone(m)
+	maps.Copy(m, more)
+	return m
 }

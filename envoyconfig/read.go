@@ -45,6 +45,10 @@ type Config struct {
 	formatted bool
 	// wrong is what is not as Envoy's API has it; a Config that is returned has none.
 	wrong []error
+	// strange are fields that the newest Envoy which is known here does not have, deprecated those that
+	// it rejects unless the runtime allows them.
+	strange, deprecated []error
+	allowsDeprecated    bool
 }
 
 // Read reads files, which together are one configuration. The error says all that is wrong
@@ -69,6 +73,7 @@ func Read(files []File) (*Config, error) {
 			c.wrong = append(c.wrong, unrecognised(f.Name, roots))
 		}
 	}
+	c.concludeFields()
 	if len(c.wrong) > 0 {
 		return nil, errors.Join(c.wrong...)
 	}
@@ -176,6 +181,9 @@ func (c *Config) bootstrap(n *node) {
 		for _, f := range layer.field("static_layer").fields() {
 			if f.name == formatterFeature && f.yes(false) {
 				c.formatted = true
+			}
+			if strings.HasPrefix(f.name, "envoy.deprecated_features:") || f.name == "envoy.features.enable_all_deprecated_features" {
+				c.allowsDeprecated = c.allowsDeprecated || f.yes(false)
 			}
 		}
 	}

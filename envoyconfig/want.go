@@ -25,6 +25,12 @@ type want struct {
 	fields message
 	values *want
 	any    bool
+	// closed says that Envoy knows no other fields. It needs those in needed, and of those in
+	// oneOf one and no second; of those in mostOne there may be none.
+	closed                 bool
+	needed, oneOf, mostOne []string
+	// instead is the field to write in place of a deprecated one.
+	instead string
 }
 
 // The values of protobuf's JSON.
@@ -121,42 +127,49 @@ func (n *node) unwrapValue() {
 
 // expect judges a message before it is read: what is no such message is an error.
 func (c *Config) expect(n *node, m message) {
-	judge(n, having(m), "", &c.wrong)
+	(&judge{config: c}).value(n, having(m), "")
 }
 
-// judge reports whether a value and all below is what is wanted. It adds what is not to
-// wrong, and calls the value by a name.
-func judge(n *node, w want, name string, wrong *[]error) bool {
+// expectPart judges a part of a message, which may lack what Envoy needs.
+func (c *Config) expectPart(n *node, m message) {
+	(&judge{config: c, part: true}).value(n, having(m), "")
+}
+
+// judge adds what is not as it has to be to what is wrong with a configuration.
+type judge struct {
+	config *Config
+	// part says that what it looks at is a part of a message.
+	part bool
+}
+
+func (j *judge) wrong(n *node, name, format string, args ...any) {
+	j.config.wrong = append(j.config.wrong, fmt.Errorf("%v: %s%s", n.pos(), name, fmt.Sprintf(format, args...)))
+}
+
+// value reports whether a value and all below is what is wanted, and calls the value by a name.
+func (j *judge) value(n *node, w want, name string) bool {
 	if n.kind == absent || n.kind == null {
 		return true
 	}
 	if w.list {
-		w.list = false
-		if n.kind != list {
-			// Envoy takes a single value for a list of it.
-			if !w.tidy(n) {
-				w.one = "a list of " + w.many
-				return judge(n, w, name, wrong)
-			}
-			*n = node{name: n.name, nodes: []node{*n}, file: n.file, line: n.line, col: n.col, kind: list}
-		}
-		good := true
-		for i := range n.nodes {
-			good = judge(&n.nodes[i], w, name, wrong) && good
-		}
-		return good
+		return j.list(n, w, name)
 	}
 	if !w.tidy(n) {
-		*wrong = append(*wrong, fmt.Errorf("%v: %sfound %s, want %s", n.pos(), name, n.shown(), w.one))
+		hint := ""
+		if n.kind == boolean && saysYesOrNo(n.text) {
+			hint = ": put it in quotes, without which it is true or false"
+		}
+		j.wrong(n, name, "found %s, want %s%s", n.shown(), w.one, hint)
 		return false
 	}
 	fields := w.fields
 	if w.any {
 		typeName, inner := unwrap(n)
-		if inner != n && !judge(inner, anObject, "value: ", wrong) {
+		if inner != n && !j.value(inner, anObject, "value: ") {
 			return false
 		}
-		n, fields = inner, known[typeName]
+		n, w = inner, known[typeName]
+		fields = w.fields
 	}
 	good := true
 	for i := range n.fields() {
@@ -165,9 +178,31 @@ func judge(n *node, w want, name string, wrong *[]error) bool {
 		if w.values != nil {
 			of, ok = *w.values, true
 		}
-		if ok {
-			good = judge(below, of, below.name+": ", wrong) && good
+		switch {
+		case ok:
+			good = j.value(below, of, below.name+": ") && good
+			j.deprecated(below, of.instead)
+		case w.closed && below.name != "@type":
+			j.strange(below, fields)
 		}
+	}
+	return j.set(n, w, name) && good
+}
+
+// list is value for a list.
+func (j *judge) list(n *node, w want, name string) bool {
+	w.list = false
+	if n.kind != list {
+		// Envoy takes a single value for a list of it.
+		if !w.tidy(n) {
+			w.one = "a list of " + w.many
+			return j.value(n, w, name)
+		}
+		*n = node{name: n.name, nodes: []node{*n}, file: n.file, line: n.line, col: n.col, kind: list}
+	}
+	good := true
+	for i := range n.nodes {
+		good = j.value(&n.nodes[i], w, name) && good
 	}
 	return good
 }

@@ -1,12 +1,19 @@
 package envoyconfig
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // TestShapes has values of another kind than Envoy's API has: each is an error that has its
@@ -111,15 +118,18 @@ func TestWhatIsReadIsJudged(t *testing.T) {
 	add(dumpMessage)
 	add(envoyFilterMessage)
 	add(snippetMessage)
-	for _, all := range []map[string]message{dumped, patchMessages, known} {
+	for _, all := range []map[string]message{dumped, patchMessages} {
 		for _, m := range all {
 			add(m)
 		}
 	}
+	for _, w := range known {
+		see(w)
+	}
 	// Of these only matters whether they are there, or they tell what a message is.
 	for name := range strings.FieldsSeq(`@type auto_config config_discovery connect_matcher dynamic_resources eds_cluster_config
-		grpc grpc_health_check http2_protocol_options items kind lb_policy limit load_assignment matcher original_ip_detection_extensions
-		path_normalization_options resource runtime_key type_url use_downstream_protocol_config value via`) {
+		grpc grpc_health_check http2_protocol_options items kind lb_policy load_assignment matcher original_ip_detection_extensions
+		path_normalization_options resource type_url use_downstream_protocol_config value via`) {
 		if judged[name] && name != "value" {
 			t.Errorf("%s is judged", name)
 		}
@@ -150,5 +160,102 @@ func TestWhatIsReadIsJudged(t *testing.T) {
 	}
 	if found < 100 {
 		t.Errorf("%d names found in %s", found, slices.Sorted(slices.Values(sources)))
+	}
+}
+
+// TestClosedMessagesAreEnvoys holds the messages that take no other fields against Envoy's API, as
+// go-control-plane has it: both have the same fields. Those of lists of filters have no stages.
+func TestClosedMessagesAreEnvoys(t *testing.T) {
+	closed := 0
+	var hold func(name string, w want, d protoreflect.MessageDescriptor)
+	hold = func(name string, w want, d protoreflect.MessageDescriptor) {
+		var there []string
+		for i := range d.Fields().Len() {
+			f := d.Fields().Get(i)
+			there = append(there, string(f.Name()))
+			if below, ok := w.fields[string(f.Name())]; ok && f.Message() != nil && (below.fields != nil || below.closed) {
+				hold(name+"."+string(f.Name()), below, f.Message())
+			}
+		}
+		slices.Sort(there)
+		if !w.closed {
+			return
+		}
+		closed++
+		ours := slices.Sorted(maps.Keys(w.fields))
+		if d.FullName() == "envoy.config.route.v3.RateLimit" && w.fields["stage"].one == "" {
+			ours = slices.Sorted(slices.Values(append(ours, "stage", "disable_key")))
+		}
+		if diff := cmp.Diff(there, ours); diff != "" {
+			t.Errorf("%s (-Envoy +here):\n%s", name, diff)
+		}
+	}
+	hold("RateLimit", rateLimitWant, (&ratelimitv3.RateLimit{}).ProtoReflect().Descriptor())
+	hold("RateLimitPerRoute", perRouteWant, (&ratelimitv3.RateLimitPerRoute{}).ProtoReflect().Descriptor())
+	hold("rate_limits", policiesWant, (&routev3.RateLimit{}).ProtoReflect().Descriptor())
+	hold("headers", headersWant, (&routev3.HeaderMatcher{}).ProtoReflect().Descriptor())
+	if closed < 60 {
+		t.Errorf("%d messages are held", closed)
+	}
+}
+
+// TestFieldsThatEnvoyRejects has what Envoy 1.40 does not take: fields that it lacks, as it is without
+// those that it needs, and deprecated ones. A dump of a later Envoy may have the first, that of a running
+// one the last.
+func TestFieldsThatEnvoyRejects(t *testing.T) {
+	list := func(list string) string {
+		return strings.Replace(listenerText[1:], "{ request_headers: { header_name: x-user, descriptor_key: user } }", list, 1)
+	}
+	for name, tt := range map[string]struct {
+		files []File
+		want  string
+	}{
+		"an action":             {[]File{{"f", []byte(list("{ newer: {} }"))}}, "f:18:52: Envoy 1.40 has no field newer here, and rejects it: leave it out"},
+		"no action":             {[]File{{"f", []byte(list("{}"))}}, "f:18:43: actions: Envoy needs one of "},
+		"two actions":           {[]File{{"f", []byte(list("{ remote_address: {}, source_cluster: {} }"))}}, "f:18:43: actions: Envoy takes remote_address or source_cluster alone: leave out all but one"},
+		"a multiplier":          {[]File{{"f", []byte(list("{ remote_address: {} }], limit: { rate_limit: { unit: HOUR, unit_multiplier: 2 } }, hits_addend: { number: 1 } }, { actions: [{ remote_address: {} }"))}}, "f:18:120: Envoy 1.40 has no field unit_multiplier here, and rejects it: leave it out, or write the limit into the rules, which have it"},
+		"misspelt":              {[]File{{"f", []byte(list("{ remote_addres: {} }"))}}, `f:18:60: Envoy 1.40 has no field remote_addres here, and rejects it: leave it out; did you mean "remote_address", `},
+		"without its key":       {[]File{{"f", []byte(list("{ request_headers: { header_name: x-user } }"))}}, "f:18:62: request_headers: Envoy rejects it without descriptor_key: add it"},
+		"deprecated":            {[]File{{"f", []byte(list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }"))}}, "f:18:63: Envoy 1.40 rejects dynamic_metadata, which is deprecated: write metadata"},
+		"of a later one":        {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("41")}, ""},
+		"not of this one":       {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("40")}, "f:18:52: Envoy 1.40 has no field newer here"},
+		"of a running one":      {[]File{{"f", []byte(list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }"))}, dumpOf("40")}, ""},
+		"a word without quotes": {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: Off } }"))}}, "f:18:78: descriptor_value: found Off, want text: put it in quotes, without which it is true or false"},
+		"with quotes":           {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: 'Off' } }"))}}, ""},
+		"no such word":          {[]File{{"f", []byte(list("{ generic_key: { descriptor_value: oFF } }"))}}, ""},
+	} {
+		_, err := Read(tt.files)
+		if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s: %s\nwant %s", name, got, tt.want)
+		}
+	}
+	deprecated := list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }")
+	for key, allows := range map[string]bool{"envoy.deprecated_features:envoy.config.route.v3.RateLimit.Action.dynamic_metadata": true, "other": false} {
+		bootstrap := File{"b", []byte(`{"static_resources": {}, "layered_runtime": {"layers": [{"static_layer": {"` + key + `": true}}]}}`)}
+		if _, err := Read([]File{bootstrap, {"f", []byte(deprecated)}}); (err == nil) != allows {
+			t.Errorf("deprecated beside a runtime of %s: %v", key, err)
+		}
+	}
+}
+
+// TestPartsMayLackFields has an EnvoyFilter that changes a filter of others: what it does not say, they do.
+func TestPartsMayLackFields(t *testing.T) {
+	const filter = `kind: EnvoyFilter
+spec:
+  configPatches:
+    - applyTo: HTTP_FILTER
+      patch:
+        operation: MERGE
+        value:
+          name: envoy.filters.http.ratelimit
+          typed_config:
+            "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+            timeout: 1s
+`
+	if _, err := Read([]File{{"f", []byte(filter)}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := Read([]File{{"f", []byte(strings.Replace(filter, "timeout: 1s", "timeouts: 1s", 1))}}); err == nil || !strings.Contains(err.Error(), `no field timeouts here, and rejects it: leave it out; did you mean "timeout"?`) {
+		t.Error(err)
 	}
 }

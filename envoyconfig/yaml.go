@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -107,11 +109,22 @@ func (c *converter) convert(y *yaml.Node, n *node, depth int, aliased bool) erro
 			n.kind = number
 		default:
 			n.kind = text
+			if y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 && saysYesOrNo(n.text) {
+				n.kind = boolean
+			}
 		}
 	default:
 		return &misplaced{y.Line, y.Column, "no value of YAML"}
 	}
 	return nil
+}
+
+// saysYesOrNo reports whether Envoy's YAML, which is that of version 1.1, takes text for a boolean if it has
+// no quotes. It is so in small letters, in capitals, and with a capital first.
+func saysYesOrNo(text string) bool {
+	small := strings.ToLower(text)
+	return slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, small) &&
+		(text == small || text == strings.ToUpper(text) || text[1:] == small[1:])
 }
 
 // yamlError says where a text is not YAML.
