@@ -511,8 +511,6 @@ while pos <= #ARGV do
   end
   if foreign then refuse(told) end
 end
-for _, c in pairs(counters) do
-  if not c.foreign then c.op.save(c) end
-end
+for _, c in pairs(counters) do c.op.save(c) end
 out[3] = admitted
 return out
