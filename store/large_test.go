@@ -13,10 +13,10 @@ import (
 // ringOf60 takes the store longer than most: 14.5 µs.
 var ringOf60 = &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 5, Window: time.Hour, SubWindows: 60}
 
-// many are charges on so many counters.
-func many(n int, p *limiter.Policy, hits uint64) (charges []limiter.Charge) {
+// many are charges on so many counters, whose numbers begin at first.
+func many(first uint64, n int, p *limiter.Policy, hits uint64) (charges []limiter.Charge) {
 	for i := range n {
-		c := hit(uint64(i+1), p)
+		c := hit(first+uint64(i), p)
 		c.Hits, c.Group = hits, int32(i)
 		charges = append(charges, c)
 	}
@@ -41,7 +41,7 @@ func TestLargeRequest(t *testing.T) {
 	o := &told{}
 	s := runStore(t, Options{Server: at(srv), Observer: o, Fallback: Error})
 	storetest.Eventually(t, "up", s.Up)
-	charges := many(500, ringOf60, 3)
+	charges := many(1, 500, ringOf60, 3)
 	before := calls(t, srv)
 	for n := range 3 {
 		var c caller
@@ -71,8 +71,8 @@ func TestTooLargeRequest(t *testing.T) {
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: limiter.MaxLog, Window: time.Hour}
 	var c caller
 	for name, charges := range map[string][]limiter.Charge{
-		"logs":  many(20, log, limiter.MaxLog),
-		"rings": many(1000, ringOf60, 1),
+		"logs":  many(2001, 20, log, limiter.MaxLog),
+		"rings": many(1, 1000, ringOf60, 1),
 	} {
 		before := o.by(byTooLarge)
 		if err := c.ask(s, charges...); err != nil || len(c.b.Decisions) != len(charges) || c.b.Denied {
@@ -85,6 +85,12 @@ func TestTooLargeRequest(t *testing.T) {
 	if o.by(byStore)+o.by(byFallback) > 0 {
 		t.Errorf("decided %v, want all in memory", o.decided)
 	}
+	// The store is charged after, in pieces.
+	look := hit(1, ringOf60)
+	look.Hits = 0
+	storetest.Eventually(t, "charged", func() bool {
+		return c.ask(s, look) == nil && c.b.Decisions[0].Before == 1
+	})
 }
 
 // awaken has the lane of a store that does not run take asks.
@@ -140,15 +146,16 @@ func TestRunsAreBounded(t *testing.T) {
 	t.Errorf("%d asks and %d parts were not taken", len(small), len(parts))
 }
 
-// Parts of a large request that was answered meanwhile are not sent. What gives hits back is.
+// Parts of a large request whose caller has waited long enough are not sent.
 func TestPartsThatNobodyWaitsForAreDropped(t *testing.T) {
 	l := awaken(t)
-	dropped, kept, back := queued(l, mostPart, true), queued(l, mostPart, true), queued(l, mostPart, true)
-	back.batch = nil
-	l.open.remove(dropped)
-	l.open.remove(back)
+	dropped, kept := queued(l, mostPart, true), queued(l, mostPart, true)
+	dropped.until = clock()
+	l.mu.Lock()
+	late := l.lateLocked(clock())
+	l.mu.Unlock()
 	batch, _ := l.take(0, nil)
-	if len(batch) != 2 || batch[0] != kept || batch[1] != back {
-		t.Errorf("took %d asks, want the two that are wanted", len(batch))
+	if len(late) != 1 || late[0] != dropped || len(batch) != 1 || batch[0] != kept {
+		t.Errorf("%d asks are late and %d were taken, want one each", len(late), len(batch))
 	}
 }

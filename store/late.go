@@ -103,7 +103,8 @@ func (l *lane) lateLocked(now time.Time) (late []*ask) {
 		}
 		a = following
 	}
-	l.queue = slices.DeleteFunc(l.queue, func(a *ask) bool { return !a.isOpen })
+	isLate := func(a *ask) bool { return !a.isOpen }
+	l.queue, l.bulk = slices.DeleteFunc(l.queue, isLate), slices.DeleteFunc(l.bulk, isLate)
 	return late
 }
 

@@ -31,9 +31,9 @@ const (
 // debts are used again.
 var debts = sync.Pool{New: func() any { return new(debt) }}
 
-// owes notes what charge i owes, if anything, of a batch that the fallback has decided at the time now of the
+// owes notes what charge i owes, if anything, of a batch that by has decided at the time now of the
 // store's clock. The name has the start of a fixed window.
-func (f *fleet) owes(now limiter.Time, b *limiter.Batch, i int, name []byte, slot uint16, w Waiter) {
+func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, slot uint16, w Waiter) {
 	c, decided := &b.Charges[i], &b.Decisions[i]
 	if c.Refund {
 		if setOff := c.Hits - min(c.Hits, b.Hits(i)); decided.Charged > setOff {
@@ -43,7 +43,7 @@ func (f *fleet) owes(now limiter.Time, b *limiter.Batch, i int, name []byte, slo
 	}
 	d, _ := debts.Get().(*debt)
 	defer debts.Put(d)
-	if !f.options.Fallback.debtOf(d, now, b, i) {
+	if !by.debtOf(d, now, b, i) {
 		return
 	}
 	var exceeded func() func(hits uint64)
@@ -57,7 +57,7 @@ func (f *fleet) owes(now limiter.Time, b *limiter.Batch, i int, name []byte, slo
 func (f *fleet) owesAll(now limiter.Time, b *limiter.Batch, names [][]byte, slot uint16, w Waiter) {
 	var room [256]byte // of most names
 	for i := range b.Charges {
-		f.owes(now, b, i, appendName(room[:0], now, b.Charges[i].Policy, names[i]), slot, w)
+		f.owes(f.options.Fallback, now, b, i, appendName(room[:0], now, b.Charges[i].Policy, names[i]), slot, w)
 	}
 	f.nudge(slot)
 }
@@ -93,7 +93,7 @@ func (f *fleet) owesAsk(now limiter.Time, a *ask) {
 		return
 	}
 	for i := range a.batch.Charges {
-		f.owes(now, a.batch, i, []byte(a.call.keys[a.call.charges[i].key]), a.slot, a.waiter)
+		f.owes(f.options.Fallback, now, a.batch, i, []byte(a.call.keys[a.call.charges[i].key]), a.slot, a.waiter)
 	}
 	f.nudge(a.slot)
 }

@@ -210,8 +210,7 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w Wai
 	}
 	cost := costOfAll(b)
 	if cost > mostRequest {
-		s.options.observe().Decided(byTooLarge, len(b.Charges))
-		s.options.Table.Decide(s.fleet.time(now), b)
+		s.tooLarge(now, b, names, w)
 		return true, nil
 	}
 	if s.plain && cost <= s.part {
@@ -226,6 +225,21 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w Wai
 	}
 	r.begin(w)
 	return false, nil
+}
+
+// tooLarge decides b in memory, by what the store last said. The store is charged with it after, in
+// pieces, as with what the fallback admits.
+func (s *Store) tooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) {
+	s.options.observe().Decided(byTooLarge, len(b.Charges))
+	s.options.Table.Decide(s.fleet.time(now), b)
+	s.options.guard(func() {
+		var room [256]byte // of most names
+		for i := range b.Charges {
+			f, slot := s.slotOf(now, &b.Charges[i], names[i])
+			f.owes(Local, f.time(now), b, i, appendName(room[:0], f.time(now), b.Charges[i].Policy, names[i]), slot, w)
+			f.nudge(slot)
+		}
+	})
 }
 
 // decide is Decide for charges whose counters are all in one slot of f. They may be a part of a

@@ -16,10 +16,8 @@ func (l *lane) take(sender int, batch []*ask) ([]*ask, *client) {
 	if !l.sending[sender].IsZero() {
 		l.sending[sender], l.heard = time.Time{}, clock()
 	}
-	l.dropLocked()
 	for (len(l.queue) == 0 && len(l.bulk) == 0 || l.fresh) && !l.closed {
 		l.wake.Wait()
-		l.dropLocked()
 	}
 	if l.closed {
 		return nil, nil
@@ -60,12 +58,6 @@ func (l *lane) move(batch []*ask, queue *[]*ask, room time.Duration) ([]*ask, ti
 	clear(q[rest:])
 	*queue = q[:rest]
 	return batch, room
-}
-
-// dropLocked drops parts of large requests that the fallback has decided: the store need not know what
-// nobody asked it in time.
-func (l *lane) dropLocked() {
-	l.bulk = slices.DeleteFunc(l.bulk, func(a *ask) bool { return a.batch != nil && !a.isOpen })
 }
 
 // cost estimates how long a takes in the store.
