@@ -87,7 +87,7 @@ func TestLargeGroups(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &told{}
 	s := newStore(t, Options{Server: at(srv), Observer: o, Fallback: Deny})
-	s.part = 13*time.Microsecond + time.Microsecond/20 // room for a log, or two others
+	s.part = 16*time.Microsecond + time.Microsecond // room for a log, or two others
 	keep(t, s)
 	groups(t, s, o)
 }

@@ -21,7 +21,7 @@ const (
 	costOfRun = 10 * time.Microsecond
 	// costOfMore is what one more charge on a counter takes, but for the hits of a log.
 	costOfMore = 2 * time.Microsecond
-	costOfHit  = 100 * time.Nanosecond
+	costOfHit  = 110 * time.Nanosecond
 )
 
 // costOf estimates how long a charge takes in the store, that on a new counter.
@@ -29,13 +29,13 @@ func costOf(p *limiter.Policy, hits uint64) time.Duration {
 	switch p.Algorithm {
 	case limiter.SlidingWindow:
 		_, k := p.Ring()
-		return 7*time.Microsecond + time.Duration(k)*125*time.Nanosecond //nolint:gosec // at most 60
+		return 9*time.Microsecond + time.Duration(k)*220*time.Nanosecond //nolint:gosec // at most 60
 	case limiter.SlidingLog:
-		return 12*time.Microsecond + costOfHits(p, hits)
+		return 15*time.Microsecond + costOfHits(p, hits)
 	case limiter.TokenBucket, limiter.LeakyBucket:
-		return 8 * time.Microsecond
+		return 10 * time.Microsecond
 	default:
-		return 5 * time.Microsecond
+		return 6 * time.Microsecond
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,81 +13,152 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
+// dear are charges that take the store more or less long.
+var dear = func() (all []limiter.Charge) {
+	for _, p := range []limiter.Policy{
+		{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Hour},
+		{Algorithm: limiter.TokenBucket, Limit: 3e9, Window: time.Second, Burst: 1 << 31},
+		{Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: time.Hour, SubWindows: 10},
+		{Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: time.Hour, SubWindows: 60},
+		{Algorithm: limiter.SlidingLog, Limit: 10, Window: time.Second, CountRefused: true},
+		{Algorithm: limiter.SlidingLog, Limit: limiter.MaxLog, Window: time.Second, CountRefused: true},
+	} {
+		all = append(all, limiter.Charge{Policy: &p, Hits: 1})
+	}
+	full := all[len(all)-1]
+	for _, hits := range []uint64{100, 1000, limiter.MaxLog} {
+		full.Hits = hits
+		all = append(all, full)
+	}
+	return all
+}()
+
+func describeDear(c *limiter.Charge) string {
+	p := c.Policy
+	switch p.Algorithm {
+	case limiter.SlidingWindow:
+		return fmt.Sprintf("a sliding window of %d", p.SubWindows)
+	case limiter.SlidingLog:
+		return fmt.Sprintf("%d hits on a log of %d", c.Hits, p.Limit)
+	default:
+		return map[limiter.Algorithm]string{limiter.FixedWindow: "a fixed window", limiter.TokenBucket: "a bucket"}[p.Algorithm]
+	}
+}
+
+// TestCostTable prints what charges take of the servers, in runs of 20 on full counters, beside the
+// estimates, and then what large requests do to others: docs/store.md has both. It measures, so it is
+// for a quiet machine.
 func TestCostTable(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "" {
 		t.Skip("it measures: SLUICE_LONG=1 runs it, before a release")
 	}
-	policies := []struct {
-		name string
-		p    limiter.Policy
-		hits uint64
-	}{
-		{"fixed", limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Hour}, 1},
-		{"bucket", limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 7, Window: time.Second, Burst: 1 << 31}, 1},
-		{"bucket16", limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 3e9, Window: time.Second, Burst: 1 << 31}, 1},
-		{"ring10", limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: time.Hour, SubWindows: 10}, 1},
-		{"ring60", limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: time.Hour, SubWindows: 60}, 1},
-		{"log10", limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 10, Window: time.Second, CountRefused: true}, 1},
-		{"log1000", limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Second, CountRefused: true}, 1},
-		{"log4096", limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 4096, Window: time.Second, CountRefused: true}, 1},
-		{"log4096x100", limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 4096, Window: time.Second, CountRefused: true}, 100},
-		{"log4096x1000", limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 4096, Window: time.Second, CountRefused: true}, 1000},
-		{"log4096x4096", limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 4096, Window: time.Second, CountRefused: true}, 4096},
-	}
 	for _, binary := range storetest.Binaries(t) {
+		var table strings.Builder
 		srv := storetest.StartBinary(t, binary)
-		c := newClient(t, srv)
-		var out strings.Builder
-		for _, tt := range policies {
-			n := 20
-			var m message
-			var r reply
-			run := func(at limiter.Time, hits uint64) {
-				m.clear(at)
-				calls := make([]call, n)
-				for i := range calls {
-					charge := hit(uint64(i+1), &tt.p)
-					charge.Hits = hits
-					calls[i].encode(at, &limiter.Batch{Charges: []limiter.Charge{charge}}, [][]byte{fmt.Appendf(nil, "s1{%022d}x%s", i, tt.name)}, 0)
-					m.add(&calls[i])
-				}
-				if err := c.run(&m, &r); err != nil {
-					t.Fatal(err)
-				}
-			}
-			now := limiter.Time(time.Now().UnixNano())
-			for i := range 64 { // full logs, of stamps of different times
-				run(now+limiter.Time(i)*limiter.Time(15*time.Millisecond), max(1, uint64(tt.p.Limit)/64))
-			}
-			now += limiter.Time(time.Second + time.Second/2)
-			pid, _ := strconv.Atoi(strings.TrimSpace(func() string {
-				_, v, _ := strings.Cut(srv.Must("INFO", "server"), "process_id:")
-				v, _, _ = strings.Cut(v, "\r")
-				return v
-			}()))
-			began := cpuOf(t, pid)
-			const rounds = 50
-			for i := range rounds {
-				run(now+limiter.Time(i)*1e6, tt.hits)
-			}
-			total := float64(cpuOf(t, pid)-began) / 1000
-			charge := hit(1, &tt.p)
-			charge.Hits = tt.hits
-			est := time.Duration(0)
-			fmt.Fprintf(&out, "%s: %.1f us a charge, estimated %v\n", tt.name, total/rounds/float64(n), est)
+		for i := range dear {
+			took := measureCharge(t, srv, i)
+			fmt.Fprintf(&table, "| %s | %.1f | %.1f |\n", describeDear(&dear[i]), took.Seconds()*1e6, costOf(dear[i].Policy, dear[i].Hits).Seconds()*1e6)
 		}
-		t.Logf("%s\n%s", binary, out.String())
+		t.Logf("%s: CPU time of a charge in µs, and the estimate:\n%s", binary, table.String())
+		table.Reset()
+		for _, n := range []int{10, 100, 300, 1000} {
+			for i := range dear {
+				measureLarge(t, &table, binary, n, &dear[i])
+			}
+		}
+		t.Logf("%s: the request; the longest run of the script and the longest answer in ms; who decided it, and how many of the next 100 calls of others the fallback did:\n%s", binary, table.String())
 	}
 }
 
-// cpuOf returns the CPU time of a process's first thread, in nanoseconds.
-func cpuOf(t *testing.T, pid int) int64 {
+func measureCharge(t *testing.T, srv *storetest.Server, i int) time.Duration {
 	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+	const charges, rounds = 20, 50
+	c := newClient(t, srv)
+	var m message
+	var r reply
+	run := func(at limiter.Time, hits uint64) {
+		m.clear(at)
+		calls := make([]call, charges)
+		for k := range calls {
+			one := dear[i]
+			one.Hits = hits
+			calls[k].encode(at, &limiter.Batch{Charges: []limiter.Charge{one}}, [][]byte{fmt.Appendf(nil, "s1{%022d}_%d", k, i)}, 0)
+			m.add(&calls[k])
+		}
+		if err := c.run(&m, &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := limiter.Time(time.Now().UnixNano())
+	for n := range 64 { // a full log has hits of many times
+		run(now+limiter.Time(n)*limiter.Time(15*time.Millisecond), min(64, max(1, uint64(dear[i].Policy.Limit)/64)))
+	}
+	now += limiter.Time(1500 * time.Millisecond)
+	began := cpuOf(t, srv)
+	for n := range rounds {
+		run(now+limiter.Time(n)*limiter.Time(time.Millisecond), dear[i].Hits)
+	}
+	return (cpuOf(t, srv) - began) / (rounds * charges)
+}
+
+func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, dear *limiter.Charge) {
+	t.Helper()
+	srv := storetest.StartBinary(t, binary)
+	o, others := &told{}, &told{}
+	memory, err := limiter.New(limiter.Options{Bytes: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := runStore(t, Options{Server: at(srv), Observer: o, Table: memory})
+	neighbour := runStore(t, Options{Server: at(srv), Observer: others})
+	storetest.Eventually(t, "up", func() bool { return s.Up() && neighbour.Up() })
+	srv.Must("CONFIG", "SET", "slowlog-log-slower-than", "100")
+	charges := many(1, n, dear.Policy, dear.Hits)
+	var busy atomic.Bool
+	busy.Store(true)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var c caller
+		for i := 0; i < 100 || busy.Load(); i++ {
+			_ = c.askWithin(neighbour, 20*time.Millisecond, hit(1<<20, plenty))
+			time.Sleep(200 * time.Microsecond)
+		}
+	}()
+	var c caller
+	longest := time.Duration(0)
+	for range 3 {
+		began := clock()
+		_ = c.askWithin(s, 20*time.Millisecond, charges...)
+		longest = max(longest, clock().Sub(began))
+		time.Sleep(20 * time.Millisecond)
+	}
+	busy.Store(false)
+	<-done
+	slowest := 0
+	lines := strings.Split(srv.Must("EVAL", `local all = {} for _, e in ipairs(redis.call('SLOWLOG', 'GET', '1000')) do
+		if string.find(string.lower(e[4][1]), '^eval') then all[#all + 1] = e[3] end end return table.concat(all, ' ')`, "0"), " ")
+	for _, line := range lines {
+		took, _ := strconv.Atoi(line)
+		slowest = max(slowest, took)
+	}
+	fallback, _ := others.decisions()
+	fmt.Fprintf(table, "| %d: %s | %.2f | %.1f | %v | %d |\n", n, describeDear(dear), float64(slowest)/1000, longest.Seconds()*1000, o.decided, fallback)
+}
+
+// cpuOf returns the CPU time of a server's first thread.
+func cpuOf(t *testing.T, srv *storetest.Server) time.Duration {
+	t.Helper()
+	_, id, _ := strings.Cut(srv.Must("INFO", "server"), "process_id:")
+	id, _, _ = strings.Cut(id, "\r")
+	b, err := os.ReadFile("/proc/" + id + "/schedstat")
 	if err != nil {
 		t.Fatal(err)
 	}
 	first, _, _ := strings.Cut(string(b), " ")
-	n, _ := strconv.ParseInt(first, 10, 64)
-	return n
+	n, err := strconv.ParseInt(first, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(n)
 }
