@@ -251,3 +251,22 @@ func TestConcludeLate(t *testing.T) {
 		t.Errorf("decided %+v, want that the window that has ended is full, and 1 ns", d)
 	}
 }
+
+// A batch that was decided on what a store told decides in a table by the table's own counters: a ring that a store
+// told of left its counts to later decisions, which were then written to other counters.
+func TestDecideAfterConclude(t *testing.T) {
+	p := &Policy{Algorithm: SlidingWindow, Limit: 5, Window: time.Second, SubWindows: 10}
+	const at, step = Time(1_900_000_000_000_000_000), Time(100 * time.Millisecond)
+	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 1}}}
+	b.Conclude(at, []State{{Number: int64(at / step), Counts: []uint32{1, 2, 1}}})
+	table, other := newTable(t, 256<<10), newTable(t, 256<<10)
+	for n := range Time(20) {
+		b.Charges = []Charge{{ID: counterID(1), Policy: p, Hits: 1}}
+		fresh := &Batch{Charges: b.Charges}
+		table.Decide(at+n*step, b)
+		other.Decide(at+n*step, fresh)
+		if diff := cmp.Diff(fresh.Decisions, b.Decisions); diff != "" {
+			t.Fatalf("hit %d: with a new batch -, with one that a store told of +:\n%s", n, diff)
+		}
+	}
+}
