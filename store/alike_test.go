@@ -3,6 +3,7 @@ package store
 import (
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -28,65 +29,142 @@ func fromEnvironment(tb testing.TB, name string, otherwise uint64) uint64 {
 	return n
 }
 
+// A twin asks a store and a table the same random requests, at times of its own.
+type twin struct {
+	seed   uint64
+	random *rand.ChaCha8
+	now    atomic.Int64
+	seen   told
+	store  *Store
+	memory *limiter.Table
+	plain  limiter.Batch // for the table
+	c      caller        // for the store
+	in     tape
+}
+
+func newTwin(tb testing.TB, fallback Fallback) *twin {
+	tb.Helper()
+	w := &twin{seed: fromEnvironment(tb, "STORE_SEED", 27)}
+	w.random = rand.NewChaCha8([32]byte{byte(w.seed), byte(w.seed >> 8)})
+	w.now.Store(1_900_000_000_999_999_999)
+	w.c.decided = make(chan error, 1)
+	srv := storetest.Start(tb)
+	var err error
+	w.store, err = New(Options{
+		Server: at(srv), Timeout: time.Minute, Fallback: fallback, Table: newTable(tb), Observer: &w.seen,
+		Clock: func() time.Time { return time.Unix(0, w.now.Load()) }, at: func() limiter.Time { return limiter.Time(w.now.Load()) },
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	keep(tb, w.store)
+	storetest.Eventually(tb, "up", w.store.Up)
+	if w.memory, err = limiter.New(limiter.Options{Bytes: 16 << 20}); err != nil {
+		tb.Fatal(err)
+	}
+	return w
+}
+
+// next lets some time pass and makes the next request, of charges that are not left out.
+func (w *twin) next(leaveOut func(c *limiter.Charge) bool) limiter.Time {
+	data := make([]byte, 200)
+	_, _ = w.random.Read(data)
+	w.in = data
+	w.now.Add(int64(someSteps[w.in.pick(len(someSteps))]))
+	if w.in.pick(2) == 0 || len(w.plain.Charges) == 0 { // else the last one again, so that certain refusals are many
+		w.in.request(&w.plain, false)
+		w.plain.Charges = slices.DeleteFunc(w.plain.Charges, func(c limiter.Charge) bool { return leaveOut(&c) })
+		if w.plain.Budget > 0 { // what is less than a busy machine takes would get the fallback
+			w.plain.Budget = max(w.plain.Budget, 30*time.Second)
+		}
+	}
+	w.c.b.Reset()
+	w.c.b.Charges, w.c.b.QuotaPass, w.c.b.Budget = append(w.c.b.Charges, w.plain.Charges...), w.plain.QuotaPass, w.plain.Budget
+	w.c.names = w.c.names[:0]
+	for i := range w.plain.Charges {
+		w.c.names = append(w.c.names, nameOf("s1", &w.plain.Charges[i]))
+	}
+	return limiter.Time(w.now.Load())
+}
+
+// compare decides the request in memory and holds the store's decision against that.
+func (w *twin) compare(tb testing.TB, n uint64) {
+	tb.Helper()
+	at := limiter.Time(w.now.Load())
+	w.memory.Decide(at, &w.plain)
+	if diff := cmp.Diff(w.plain.Decisions, w.c.b.Decisions); diff != "" || w.plain.Denied != w.c.b.Denied || w.plain.Wait != w.c.b.Wait {
+		tb.Fatalf("seed %d, request %d at %d, budget %v, QuotaPass %v, charges\n%smemory -, store +:\n%s",
+			w.seed, n, at, w.plain.Budget, w.plain.QuotaPass, describe(w.plain.Charges), diff)
+	}
+}
+
+// ask has the store decide the request.
+func (w *twin) ask(tb testing.TB, at limiter.Time) {
+	tb.Helper()
+	done, err := w.store.Decide(at, &w.c.b, w.c.names, &w.c)
+	if !done {
+		err = <-w.c.decided
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // A store decides any sequence of requests as a table does: looks, charges of any weight, refunds, groups,
 // quotas, and limits of several sizes on one counter, as overrides are. That goes through all
 // that decides: certain refusals, the mirror that they are made in, the lane, the script and what reads
 // its reply. STORE_ALIKE is how many requests there are, STORE_SEED repeats a failure.
 func TestStoreDecidesAsMemory(t *testing.T) {
-	requests, seed := fromEnvironment(t, "STORE_ALIKE", 5000), fromEnvironment(t, "STORE_SEED", 27)
-	var now atomic.Int64
-	now.Store(1_900_000_000_999_999_999)
-	o := &told{}
-	srv := storetest.Start(t)
-	s, err := New(Options{
-		Server: at(srv), Timeout: time.Minute, Fallback: Deny, Table: newTable(t), Observer: o,
-		Clock: func() time.Time { return time.Unix(0, now.Load()) }, at: func() limiter.Time { return limiter.Time(now.Load()) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	keep(t, s)
-	storetest.Eventually(t, "up", s.Up)
-	memory, err := limiter.New(limiter.Options{Bytes: 16 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
-	c := caller{decided: make(chan error, 1)}
-	data := make([]byte, 200)
-	var plain limiter.Batch
+	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Deny)
 	for n := range requests {
-		_, _ = random.Read(data)
-		in := tape(data)
-		now.Add(int64(someSteps[in.pick(len(someSteps))]))
-		at := limiter.Time(now.Load())
-		if in.pick(2) == 0 { // else the last one again, so that certain refusals are many
-			in.request(&plain, false)
-			if plain.Budget > 0 { // what is less than a busy machine takes would get the fallback
-				plain.Budget = max(plain.Budget, 30*time.Second)
-			}
-		}
-		c.b.Reset()
-		c.b.Charges, c.b.QuotaPass, c.b.Budget = append(c.b.Charges, plain.Charges...), plain.QuotaPass, plain.Budget
-		c.names = c.names[:0]
-		for i := range plain.Charges {
-			c.names = append(c.names, nameOf("s1", &plain.Charges[i]))
-		}
-		done, err := s.Decide(at, &c.b, c.names, &c)
-		if !done {
-			err = <-c.decided
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		memory.Decide(at, &plain)
-		if diff := cmp.Diff(plain.Decisions, c.b.Decisions); diff != "" || plain.Denied != c.b.Denied || plain.Wait != c.b.Wait {
-			t.Fatalf("seed %d, request %d at %d, budget %v, QuotaPass %v, charges\n%smemory -, store +:\n%s",
-				seed, n, at, plain.Budget, plain.QuotaPass, describe(plain.Charges), diff)
-		}
+		w.ask(t, w.next(func(*limiter.Charge) bool { return false }))
+		w.compare(t, n)
 	}
+	o := &w.seen
 	if o.by(byFallback) > 0 || o.by(byMemory) == 0 || o.by(byStore) == 0 || o.diverged > 0 {
 		t.Errorf("decided %v, want some by the store and some by memory, none by the fallback; %d replies diverged", o.decided, o.diverged)
 	}
 	t.Logf("%d requests, charges decided %v", requests, o.decided)
+}
+
+// Half of all requests are decided without the store, which is charged with them before others are asked
+// for: what a single replica decides is what memory decides, to the hit. But not with refunds, which the store
+// is told of only as far as something is owed; of logs, which may keep hits longer; of buckets' debts,
+// which are owed in whole hits; and after denials by quotas.
+func TestRepaidAsMemory(t *testing.T) {
+	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Local)
+	f := w.store.fleet
+	lane := f.lane(0)
+	away, left := false, 0
+	for n := range requests {
+		at := w.next(func(c *limiter.Charge) bool {
+			bucket := c.Policy.Algorithm == limiter.TokenBucket || c.Policy.Algorithm == limiter.LeakyBucket
+			return c.Policy.Algorithm == limiter.SlidingLog || c.Refund || c.Mode == limiter.Quota || bucket && c.Policy.CountRefused
+		})
+		if len(w.plain.Charges) == 0 {
+			continue
+		}
+		if left--; left < 0 {
+			if away {
+				if _, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			away, left = !away, w.in.pick(9)
+		}
+		if !away {
+			w.ask(t, at)
+		} else if err := w.store.options.fallBack(at, &w.c.b); err != nil {
+			t.Fatal(err)
+		} else {
+			for i := range w.c.b.Charges {
+				f.owes(at, &w.c.b, i, appendName(nil, at, w.c.b.Charges[i].Policy, w.c.names[i]), 0, &w.c)
+			}
+		}
+		w.compare(t, n)
+	}
+	if w.seen.by(byFallback) == 0 || w.seen.by(byStore) == 0 || w.seen.repaid == 0 || w.seen.forgot > 0 {
+		t.Errorf("decided %v, %d hits repaid, %d forgotten; want some of each but the last", w.seen.decided, w.seen.repaid, w.seen.forgot)
+	}
+	t.Logf("%d requests, charges decided %v, %d hits repaid", requests, w.seen.decided, w.seen.repaid)
 }

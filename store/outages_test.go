@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,11 +49,12 @@ func TestOutages(t *testing.T) {
 				return !replicas[0].Up() && !replicas[1].Up()
 			}
 			storetest.Eventually(t, "up", up)
-			admitted := make([]int, len(policies))
+			admitted, exceeded := make([]int, len(policies)), make([]atomic.Int64, len(policies))
 			asks := func(times int) {
 				var c caller
 				for _, s := range replicas {
 					for n, p := range policies {
+						c.exceeded = func(hits uint64) { exceeded[n].Add(int64(hits)) }
 						for range times {
 							if err := c.ask(s, hit(uint64(n+1), p)); err != nil {
 								t.Fatal(err)
@@ -87,6 +89,9 @@ func TestOutages(t *testing.T) {
 			for n, p := range policies {
 				if most := limit + left[n]; admitted[n] > most || admitted[n] < limit {
 					t.Errorf("algorithm %d: %d admitted, want %d to %d", p.Algorithm, admitted[n], limit, most)
+				}
+				if got := exceeded[n].Load(); int(got) != admitted[n]-limit {
+					t.Errorf("algorithm %d: %d hits exceeded the limit when the store was back, want %d", p.Algorithm, got, admitted[n]-limit)
 				}
 				want := admitted[n]
 				switch {

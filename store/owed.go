@@ -235,3 +235,6 @@ func (a amount) minus(b amount) amount {
 func (a amount) compare(b amount) int {
 	return cmp.Or(cmp.Compare(a.seconds, b.seconds), cmp.Compare(a.parts, b.parts))
 }
+
+// float returns a in seconds, about.
+func (a amount) float() float64 { return float64(a.seconds) + float64(a.parts)/float64(partsOfSecond) }

@@ -73,7 +73,12 @@ type caller struct {
 	names   [][]byte
 	late    time.Duration // how much later than now it asks
 	decided chan error
+
+	exceeded func(hits uint64)
 }
+
+// Exceeded implements [Exceeder].
+func (c *caller) Exceeded(int) func(hits uint64) { return c.exceeded }
 
 func (c *caller) Decided(err error) { c.decided <- err }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	_ "embed"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -112,12 +113,12 @@ func (l *lane) charge(c *client, f *flight, owed []*debt, all *Repaid) (left []*
 	var state limiter.State
 	for i, d := range sent {
 		state = limiter.State{Counts: state.Counts[:0]}
-		why, bad := f.reply.charged(&f.message, &call, &call.charges[i], &state)
+		why, excess, bad := f.reply.charged(&f.message, &call, d, &call.charges[i], &state)
 		switch {
 		case bad != nil:
 			return nil, &failure{Reply, bad}
 		case why == nil:
-			l.charged(f.reply.now, d, &state, all)
+			l.charged(f.reply.now, d, &state, excess, all)
 		case why.kind != Script: // of the server
 			left, err = append(left, d), why
 		default: // of the key, which another program has written
@@ -142,9 +143,10 @@ func (l *lane) catchUp(ctx context.Context, c *client) (all Repaid, err error) {
 	return all, err
 }
 
-// charged notes that the store has been charged with d, which left the counter in a state.
-func (l *lane) charged(now limiter.Time, d *debt, state *limiter.State, all *Repaid) {
-	exceeded := d.beyond(now, state)
+// charged notes that the store has been charged with d, which left the counter in a state, so many
+// hits further beyond its limit.
+func (l *lane) charged(now limiter.Time, d *debt, state *limiter.State, excess uint64, all *Repaid) {
+	exceeded := min(excess, d.admitted)
 	all.Counters++
 	all.Hits += d.hits
 	all.Exceeded += exceeded
@@ -157,29 +159,38 @@ func (l *lane) charged(now limiter.Time, d *debt, state *limiter.State, all *Rep
 	l.options.Table.Adopt(now, &b, 0, state) // so the next outage goes on from here
 }
 
-// beyond returns how many of d's admitted hits are beyond the limit, of a counter that they left in a state.
-func (d *debt) beyond(now limiter.Time, s *limiter.State) uint64 {
+// beyond returns by how many hits d left a counter that counts further beyond its limit, in a state, if it counts
+// those that were let pass alone.
+func (d *debt) beyond(s *limiter.State) uint64 {
 	used := s.Hits
-	switch d.policy.Algorithm {
-	case limiter.TokenBucket, limiter.LeakyBucket:
-		k := d.policy.Bucket()
-		used = 0
-		if level := uint64(max(0, s.Time-now)); k.Step > 0 { //nolint:gosec // not negative
-			if k.Fine {
-				level = min(level, 1<<59)<<4 + uint64(s.Sixteenths)
-			}
-			used = (level + k.Step - 1) / k.Step
-		}
-	case limiter.SlidingWindow:
-		for _, n := range s.Counts {
-			used += uint64(n)
-		}
+	for _, n := range s.Counts {
+		used += uint64(n)
 	}
 	used -= min(used, d.hits)
-	if after, limit := used+d.admitted, d.policy.Capacity(); after > limit {
-		return min(after-limit, d.admitted)
+	return used + d.admitted - min(used+d.admitted, max(used, d.policy.Capacity()))
+}
+
+// excess reads how far a bucket would be beyond full without a highest level, less how far it was
+// before, and returns that in hits.
+func (r *reply) excess(k limiter.Bucket) (uint64, error) {
+	var levels [2]amount
+	for i := range levels {
+		seconds, err := r.next()
+		if err != nil {
+			return 0, err
+		}
+		parts, err := r.next()
+		if err != nil {
+			return 0, err
+		}
+		full := instant(r.now, 0).plus(amountOf(k.Full, k.Fine))
+		levels[i] = amount{seconds, parts}.minus(full)
 	}
-	return 0
+	beyond, step := levels[1].minus(levels[0]), amountOf(k.Step, k.Fine)
+	if k.Step == 0 {
+		return 0, nil
+	}
+	return uint64(math.Ceil(beyond.float()/step.float() - 1e-9)), nil
 }
 
 // owed appends d in the words of repay.lua. It reports false if d's window is over.
@@ -236,21 +247,30 @@ func (c *call) amount(a amount) {
 	c.args = append(c.args, c.number(a.seconds), c.number(a.parts/16)+sixteenths[a.parts%16])
 }
 
-// charged reads what repay.lua says of one counter: its state, or why it could not be charged.
-func (r *reply) charged(m *message, c *call, at *charge, s *limiter.State) (why *failure, err error) {
+// charged reads what repay.lua says of one counter: its state, and by how many hits it is further beyond its
+// limit; or why it could not be charged.
+func (r *reply) charged(m *message, c *call, d *debt, at *charge, s *limiter.State) (why *failure, excess uint64, err error) {
 	if len(r.values) == 0 {
-		return nil, errReply
+		return nil, 0, errReply
 	}
 	v := r.values[0]
 	r.values = r.values[1:]
-	if !v.isText {
-		return nil, r.counter(m, c, at, s)
+	switch {
+	case v.isText:
+		told := replyError(v.text)
+		kind := kindOf(told)
+		if kind == Connection { // an error of Lua's
+			kind = Script
+		}
+		return &failure{kind, told}, 0, nil
+	case at.algorithm == limiter.TokenBucket || at.algorithm == limiter.LeakyBucket:
+		if err = r.counter(m, c, at, s); err == nil {
+			excess, err = r.excess(d.policy.Bucket())
+		}
+		return nil, excess, err
 	}
-	told := replyError(v.text)
-	if kind := kindOf(told); kind != Connection {
-		return &failure{kind, told}, nil
-	}
-	return &failure{Script, told}, nil
+	err = r.counter(m, c, at, s)
+	return nil, d.beyond(s), err
 }
 
 // A replyError is what a script says of a command that failed.

@@ -2,8 +2,8 @@
 -- KEYS are the counters. ARGV is the time, seconds and nanoseconds, or '' and '' for the server's own;
 -- then for each counter the letter of its algorithm, its number, and its numbers.
 --
--- The reply is the time, 0, and for each counter its state as decide.lua tells it; or, of one that
--- cannot be charged, why.
+-- The reply is the time, 0, and for each counter 1 and its state as decide.lua tells it, of a bucket also the
+-- TAT that it had, and the one that it would have without a highest level; or, of one that cannot be charged, why.
 local call, floor, min, max, format = redis.call, math.floor, math.min, math.max, string.format
 local MOST = 8589934590 -- a fixed window's greatest count
 local LATE = 31536000 -- seconds: beyond a year the clock was set back
@@ -61,6 +61,7 @@ ops.b = function(key, i)
   end
   local as, an = plus(xs, xn, cs, cn)
   if later(ts, tn, as, an) then as, an = ts, tn end
+  local us, un, ws, wn = as, an, xs, xn
   local ms, mn = plus(s, n, number(i + 4), number(i + 5))
   if later(as, an, ms, mn) then as, an = ms, mn end
   if later(as, an, xs, xn) and later(as, an, s, n) then
@@ -69,8 +70,8 @@ ops.b = function(key, i)
   else
     as, an = xs, xn
   end
-  if not later(as, an, s, n) then return {0, 0} end
-  return {as, an * 16}
+  if not later(as, an, s, n) then as, an = 0, 0 end
+  return {as, an * 16, ws, wn * 16, us, un * 16}
 end
 
 -- times returns a number of spans of (ls, ln): products stay below 2^53 because ln is cut in two.
