@@ -1,0 +1,253 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// owing is how many counters owe something.
+func (s *Store) owing() int {
+	s.fleet.owed.mu.Lock()
+	defer s.fleet.owed.mu.Unlock()
+	return len(s.fleet.owed.debts)
+}
+
+// used returns what the store has of a counter.
+func (c *caller) used(tb testing.TB, s *Store, charge limiter.Charge) int {
+	tb.Helper()
+	charge.Hits = 0
+	if err := c.ask(s, charge); err != nil {
+		tb.Fatal(err)
+	}
+	return int(c.b.Decisions[0].Before) //nolint:gosec // small
+}
+
+// A call that got the fallback because its own deadline came owes nothing if the store's answer comes after all;
+// if the connection ends before, nobody knows, and its hit is owed.
+func TestLateAnswersOweNothing(t *testing.T) {
+	for _, comes := range []bool{true, false} {
+		srv := storetest.Start(t)
+		r := newRelay(t, srv.Addr, nil, false)
+		o := &told{}
+		s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute})
+		storetest.Eventually(t, "up", s.Up)
+		r.hold(true)
+		var c caller
+		for n := range 2 { // of which the second is not sent while the first two messages are under way
+			if err := c.askWithin(s, time.Millisecond, hit(uint64(n+1), much)); err != nil || c.b.Denied {
+				t.Fatal(err, c.b.Denied)
+			}
+		}
+		if n := s.owing(); n != 0 {
+			t.Errorf("%d counters owe something while answers may come, want none", n)
+		}
+		if !comes {
+			r.cut(true)
+			storetest.Eventually(t, "away", func() bool { return !s.Up() })
+			storetest.Eventually(t, "the hits are owed", func() bool { return s.owing() == 2 })
+			r.cut(false)
+		}
+		r.hold(false)
+		storetest.Eventually(t, "up", s.Up)
+		for n := range uint64(2) {
+			got := 0
+			storetest.Eventually(t, "the store has the hit", func() bool {
+				got = c.used(t, s, hit(n+1, much))
+				return got > 0
+			})
+			if got != 1 {
+				t.Errorf("answers come: %v: the store has %d hits, want 1", comes, got)
+			}
+		}
+		if comes != (o.repaid == 0) {
+			t.Errorf("answers come: %v: %d hits were repaid", comes, o.repaid)
+		}
+	}
+}
+
+// What does not fit into the ledger is forgotten, and so is what is owed on a key that another program wrote;
+// both are counted, and the rest is charged. What was owed on a counter that is reset is dropped.
+func TestForgottenDebts(t *testing.T) {
+	srv := storetest.Start(t)
+	r := newRelay(t, srv.Addr, nil, false)
+	o := &told{}
+	s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Observer: o})
+	storetest.Eventually(t, "up", s.Up)
+	s.fleet.owed.most = 4
+	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: limiter.MaxWindow}
+	r.cut(true)
+	var c caller
+	storetest.Eventually(t, "away", func() bool {
+		_ = c.used(t, s, hit(1, much))
+		return !s.Up()
+	})
+	for n := range uint64(4) {
+		if err := c.ask(s, hit(n+1, much)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	five := hit(5, log)
+	five.Hits = 7
+	if err := c.ask(s, five); err != nil || o.forgot != 7 {
+		t.Errorf("%d hits forgotten, %v, want the 7 that have no room", o.forgot, err)
+	}
+	foreign := hit(2, much)
+	key := string(appendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &foreign)))
+	srv.Must("RPUSH", key, "x")
+	s.fleet.owed.forget(string(appendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &limiter.Charge{ID: hit(3, much).ID}))))
+	r.cut(false)
+	storetest.Eventually(t, "up again", s.Up)
+	for n, want := range map[uint64]int{1: 1, 3: 0, 4: 1} {
+		if got := c.used(t, s, hit(n, much)); got != want {
+			t.Errorf("counter %d has %d hits, want %d", n, got, want)
+		}
+	}
+	if o.forgot != 8 || o.repaid != 2 || o.failures(Script) == 0 || s.owing() != 0 {
+		t.Errorf("%d hits forgotten, %d repaid, failures %v, %d counters owe; want 8, 2, one of the key, and none", o.forgot, o.repaid, o.failed, s.owing())
+	}
+}
+
+// A refund without the store takes from what is owed.
+func TestRefundOfWhatIsOwed(t *testing.T) {
+	for _, p := range []*limiter.Policy{
+		{Algorithm: limiter.FixedWindow, Limit: 9, Window: limiter.MaxWindow},
+		{Algorithm: limiter.SlidingWindow, Limit: 9, Window: limiter.MaxWindow, SubWindows: 10},
+		{Algorithm: limiter.SlidingLog, Limit: 9, Window: limiter.MaxWindow},
+		{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: 9},
+	} {
+		srv := storetest.Start(t)
+		r := newRelay(t, srv.Addr, nil, false)
+		s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}})
+		storetest.Eventually(t, "up", s.Up)
+		r.cut(true)
+		var c caller
+		storetest.Eventually(t, "away", func() bool {
+			_ = c.used(t, s, hit(1, p))
+			return !s.Up()
+		})
+		charge, refund := hit(1, p), hit(1, p)
+		charge.Hits, refund.Hits, refund.Refund = 7, 3, true
+		for _, one := range []limiter.Charge{charge, refund} {
+			if err := c.ask(s, one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.cut(false)
+		storetest.Eventually(t, "up again", s.Up)
+		if got := c.used(t, s, charge); got != 4 {
+			t.Errorf("algorithm %d: the store has %d hits, want 4", p.Algorithm, got)
+		}
+	}
+}
+
+// Hits that a log was owed count from when they were made, but for hits that follow in the same
+// thirty-second part of the window, and are those of the newest.
+func TestRepaidLog(t *testing.T) {
+	w := newTwin(t, Local)
+	f := w.store.fleet
+	lane := f.lane(0)
+	p := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 50, Window: 32 * time.Second}
+	var c caller
+	charge := hit(1, p)
+	for range 100 {
+		w.now.Add(int64(time.Second / 2))
+		at := limiter.Time(w.now.Load())
+		c.b.Reset()
+		c.b.Charges = append(c.b.Charges, charge)
+		if err := w.store.options.fallBack(at, &c.b); err != nil {
+			t.Fatal(err)
+		}
+		f.owes(at, &c.b, 0, append(nameOf("s1", &charge), 'x'), 0, &c)
+	}
+	if runs := len(f.owed.debts["s1{1}_x"].runs); runs > logStretches+2 {
+		t.Errorf("%d runs of hits are kept, want %d at most", runs, logStretches+2)
+	}
+	if _, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	count := func() uint64 {
+		c.b.Reset()
+		look := charge
+		look.Hits = 0
+		c.b.Charges, c.names = append(c.b.Charges, look), [][]byte{append(nameOf("s1", &charge), 'x')}
+		c.decided = make(chan error, 1)
+		if done, err := w.store.Decide(limiter.Time(w.now.Load()), &c.b, c.names, &c); !done && <-c.decided != nil || err != nil {
+			t.Fatal(err)
+		}
+		return c.b.Decisions[0].Before
+	}
+	if got := count(); got != 50 {
+		t.Errorf("%d hits count, want the limit", got)
+	}
+	w.now.Add(int64(20 * time.Second))
+	if got := count(); got < 24 || got > 27 {
+		t.Errorf("20 seconds later %d hits count, want the 24 of the last 12 seconds, and two or three that a run keeps longer", got)
+	}
+	w.now.Add(int64(13 * time.Second))
+	if got := count(); got != 0 {
+		t.Errorf("a window later %d hits count, want none", got)
+	}
+}
+
+// What is owed to a primary that died is charged to the one that took over.
+func TestDebtsFollowTheirSlots(t *testing.T) {
+	t.Parallel()
+	all := storetest.StartCluster(t, 3, true, 2*time.Second)
+	o := &told{}
+	s := runStore(t, Options{Server: nodes(all), Observer: o})
+	storetest.Eventually(t, "up", s.Up)
+	var c caller
+	all[1].Kill()
+	storetest.Eventually(t, "away", func() bool {
+		for n := range uint64(40) {
+			_ = c.used(t, s, hit(n+1, much))
+		}
+		return !s.Up()
+	})
+	for n := range uint64(40) {
+		for range 5 {
+			if err := c.ask(s, hit(n+1, much)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if s.owing() == 0 {
+		t.Error("nothing is owed, want what the dead primary's counters admitted")
+	}
+	storetest.Eventually(t, "up again", s.Up)
+	for n := range uint64(40) {
+		if got := c.used(t, s, hit(n+1, much)); got != 5 {
+			t.Errorf("counter %d has %d hits, want 5", n+1, got)
+		}
+	}
+	if s.owing() != 0 || o.forgot != 0 {
+		t.Errorf("%d counters owe something, %d hits were forgotten, want none", s.owing(), o.forgot)
+	}
+}
+
+// While the store is away, a hit on a counter that owes already allocates nothing.
+func TestOwingAllocates(t *testing.T) {
+	s, err := New(Options{Server: Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: Local, Table: newTable(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*limiter.Policy{much, plenty, {Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: limiter.MaxWindow, SubWindows: 10}} {
+		var c caller
+		charge := hit(1, p)
+		if err := c.ask(s, charge); err != nil {
+			t.Fatal(err)
+		}
+		now := limiter.Time(time.Now().UnixNano())
+		var w Waiter = &c
+		if n := testing.AllocsPerRun(1000, func() {
+			if done, err := s.Decide(now, &c.b, c.names, w); !done || err != nil {
+				t.Error(done, err)
+			}
+		}); n != 0 {
+			t.Errorf("algorithm %d: %v allocations", p.Algorithm, n)
+		}
+	}
+}
