@@ -158,7 +158,7 @@ func TestRepaidAsMemory(t *testing.T) {
 			t.Fatal(err)
 		} else {
 			for i := range w.c.b.Charges {
-				f.owes(at, &w.c.b, i, appendName(nil, at, w.c.b.Charges[i].Policy, w.c.names[i]), 0, &w.c)
+				f.owes(Local, at, &w.c.b, i, appendName(nil, at, w.c.b.Charges[i].Policy, w.c.names[i]), 0, &w.c)
 			}
 		}
 		w.compare(t, n)

@@ -26,13 +26,13 @@ type dialer func(ctx context.Context) (*client, error)
 // probe is the lane's prober: whenever the lane is away it looks for the server until one answers in
 // time. Only it dials.
 func (l *lane) probe(ctx context.Context) {
-	first := true
+	wait := time.Duration(0)
 	for {
-		c, ok := l.reach(ctx, first)
+		c, ok := l.reach(ctx, wait)
 		if !ok {
 			return
 		}
-		first = false
+		since := clock()
 		l.mu.Lock()
 		closed := l.closed
 		if !closed {
@@ -53,6 +53,10 @@ func (l *lane) probe(ctx context.Context) {
 		gone.client.close() // which ends what waits for it
 		l.ground()
 		l.fleet.ask()
+		// A server that says nothing but a probe's reply is asked less and less often.
+		if wait = max(firstProbe, min(2*wait, mostProbe)); clock().Sub(since) > steadyProbe {
+			wait = firstProbe
+		}
 	}
 }
 
@@ -66,17 +70,27 @@ func (l *lane) watch(ctx context.Context, c *client) (gone lost, ok bool) {
 			return lost{}, false
 		case gone := <-l.lost:
 			return gone, true
+		case <-c.over: // before anybody asks
+			why := c.why()
+			l.fail(c, &failure{kindOf(why), why})
+			return <-l.lost, true
 		case <-tick.C:
 		case <-l.owes:
-			if _, err := l.repay(ctx, c, clock().Add(mostRepaying)); err != nil && ctx.Err() == nil {
+			err := l.guarded(func() error {
+				_, err := l.repay(ctx, c, clock().Add(mostRepaying))
+				return err
+			})
+			if err != nil && ctx.Err() == nil {
 				l.fail(c, &failure{kindOf(err), err})
 			}
 			continue
 		}
 		// Whether it comes in time is for those who wait to say: nobody may be in a hurry now.
-		err := c.within(ctx, func() error {
-			_, err := l.decideProbe(c, &flight{})
-			return err
+		err := l.guarded(func() error {
+			return c.within(ctx, func() error {
+				_, err := l.decideProbe(c, &flight{})
+				return err
+			})
 		})
 		switch {
 		case err == nil || ctx.Err() != nil:
@@ -88,13 +102,18 @@ func (l *lane) watch(ctx context.Context, c *client) (gone lost, ok bool) {
 	}
 }
 
-// reach tries until a server answers in time. It reports false if ctx ends before.
-func (l *lane) reach(ctx context.Context, first bool) (*client, bool) {
-	wait, since := firstProbe, clock()
+// guarded is do, and an error in place of a panic of it.
+func (l *lane) guarded(do func() error) (err error) {
+	err = errPanicked
+	l.options.guard(func() { err = do() })
+	return err
+}
+
+// reach tries until a server answers in time, at first after about wait, which is 0 for the first
+// connection. It reports false if ctx ends before.
+func (l *lane) reach(ctx context.Context, wait time.Duration) (*client, bool) {
+	first, since := wait == 0, clock()
 	var last Kind
-	if first {
-		wait = 0
-	}
 	for {
 		timer := time.NewTimer(wait - wait/4 + rand.N(wait/2+1)) //nolint:gosec // no secret
 		select {
@@ -103,7 +122,12 @@ func (l *lane) reach(ctx context.Context, first bool) (*client, bool) {
 			return nil, false
 		case <-timer.C:
 		}
-		c, charged, err := l.try(ctx)
+		var c *client
+		var charged Repaid
+		err := l.guarded(func() (err error) {
+			c, charged, err = l.try(ctx)
+			return err
+		})
 		if err == nil {
 			if !first || last != "" {
 				l.options.Log.back(l.shard, clock().Sub(since), charged)
@@ -132,6 +156,12 @@ func (l *lane) try(ctx context.Context) (*client, Repaid, error) {
 	if err != nil {
 		return nil, Repaid{}, err
 	}
+	err = errPanicked
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
 	err = c.within(ctx, func() error {
 		var f flight
 		f.message.clear(0)
@@ -149,11 +179,7 @@ func (l *lane) try(ctx context.Context) (*client, Repaid, error) {
 	if err == nil {
 		charged, err = l.catchUp(ctx, c)
 	}
-	if err != nil {
-		c.close()
-		return nil, charged, err
-	}
-	return c, charged, nil
+	return c, charged, err
 }
 
 // decideProbe has the script decide a charge of the probe's own, with f's memory. So the first

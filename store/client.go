@@ -21,11 +21,13 @@ type client struct {
 	address string
 	timeout time.Duration // how long a connection may take, handshakes and all: only probes wait for one
 	conn    net.Conn
+	over    chan struct{} // closed when the connection has ended
 
 	write sync.Mutex // held while commands are written
 
 	mu      sync.Mutex
 	waiting []*exchange // for replies, in the order of their commands
+	idle    []*exchange // to be used again
 	ended   error       // why nothing can be asked any more
 }
 
@@ -38,7 +40,7 @@ func dial(ctx context.Context, to *Server, timeout time.Duration) (*client, erro
 	if err != nil {
 		return nil, err
 	}
-	c := &client{address: to.Address, timeout: timeout}
+	c := &client{address: to.Address, timeout: timeout, over: make(chan struct{})}
 	if c.conn, err = c.connect(ctx, to); err != nil {
 		return nil, err
 	}
@@ -65,8 +67,8 @@ func (c *client) connect(ctx context.Context, to *Server) (net.Conn, error) {
 
 // greet says who this is, and which database is meant.
 func (c *client) greet(user, password string, database int) error {
-	x := newExchange()
-	defer x.free()
+	x := c.begin()
+	defer c.free(x)
 	var replies [2]resp.Reply
 	n := 0
 	ask := func(args ...string) {
@@ -123,6 +125,13 @@ func (c *client) end(why error) {
 	_ = c.conn.Close() // so the reader ends, which tells them
 }
 
+// why returns what ended the connection.
+func (c *client) why() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
 // read reads replies until the connection ends.
 func (c *client) read() {
 	defer func() {
@@ -133,6 +142,7 @@ func (c *client) read() {
 		waiting, why := c.waiting, c.ended
 		c.waiting = nil
 		c.mu.Unlock()
+		close(c.over)
 		for _, x := range waiting {
 			x.done <- why
 		}
@@ -187,36 +197,43 @@ type exchange struct {
 	done chan error // that all are, or why not
 }
 
-// exchanges are those that nobody uses.
-var exchanges = sync.Pool{New: func() any { return &exchange{done: make(chan error, 1)} }}
-
 // mostKept is how large a buffer of commands may be that is used again.
 const mostKept = 64 << 10
 
-func newExchange() *exchange {
-	x, _ := exchanges.Get().(*exchange)
+// begin returns an empty exchange, for whoever frees it.
+func (c *client) begin() *exchange {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(c.idle)
+	if n == 0 {
+		return &exchange{done: make(chan error, 1)}
+	}
+	x := c.idle[n-1]
+	c.idle = c.idle[:n-1]
 	return x
 }
 
 // free ends the use of x.
-func (x *exchange) free() {
+func (c *client) free(x *exchange) {
 	if cap(x.out) > mostKept {
 		x.out = nil
 	}
 	clear(x.to)
 	x.out, x.to, x.got = x.out[:0], x.to[:0], 0
-	exchanges.Put(x)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.idle = append(c.idle, x) // as many as were under way at once
 }
 
-// begin begins a command of so many arguments, which go to x.out. Its reply goes to r, which has been reset.
-func (x *exchange) begin(r *resp.Reply, arguments int) {
+// command begins a command of so many arguments, which go to x.out. Its reply goes to r, which has been reset.
+func (x *exchange) command(r *resp.Reply, arguments int) {
 	x.out = resp.AppendCommand(x.out, arguments)
 	x.to = append(x.to, r)
 }
 
 // ask adds a command. Its reply goes to r, which has been reset.
 func (x *exchange) ask(r *resp.Reply, args ...string) {
-	x.begin(r, len(args))
+	x.command(r, len(args))
 	for _, arg := range args {
 		x.out = resp.AppendArgument(x.out, arg)
 	}

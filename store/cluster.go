@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // A cluster tells its fleet whose the slots are. One goroutine uses it.
@@ -41,6 +43,10 @@ func (c *cluster) look(ctx context.Context) {
 	c.away = why.kind
 }
 
+// mostDown is how many nodes whose lanes are down are asked, beside those that the URL names: each may
+// take as long as a connection, and a node that lies may have named them.
+const mostDown = 8
+
 // candidates returns whom to ask, in order.
 func (c *cluster) candidates() (all []string) {
 	var down []string
@@ -59,6 +65,7 @@ func (c *cluster) candidates() (all []string) {
 	if c.client != nil && slices.Contains(down, c.client.address) {
 		all = all[1:]
 	}
+	down = down[:min(len(down), mostDown)]
 	seen := map[string]bool{}
 	return slices.DeleteFunc(slices.Concat(all, c.fleet.server.Nodes, down), func(address string) bool {
 		was := seen[address]
@@ -121,10 +128,15 @@ func (f *fleet) keepTo(spans []span) {
 	}
 }
 
-// hostOf returns the address of a node that the node asked tells of as host and port.
-func hostOf(host string, port int64, asked string) string {
-	if host == "" {
+// nodeAt returns the address of a node that the server at asked tells of as host and port.
+func nodeAt(host, port, asked string) (address string, err error) {
+	if host == "" { // the same
 		host, _, _ = net.SplitHostPort(asked)
 	}
-	return net.JoinHostPort(host, strconv.FormatInt(port, 10))
+	number, err := strconv.ParseUint(port, 10, 16)
+	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == '@' }
+	if err != nil || number == 0 || len(host) > 255 || strings.ContainsFunc(host, odd) {
+		return "", fmt.Errorf("%q and %q are no host and port", host[:min(len(host), 40)], port[:min(len(port), 40)])
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(number, 10)), nil
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 
@@ -34,8 +33,8 @@ func (c *client) eval(script, sha string, m *message, r *reply) error {
 }
 
 func (c *client) once(command, script string, m *message, r *reply) (lacks bool, err error) {
-	x := newExchange()
-	defer x.free()
+	x := c.begin()
+	defer c.free(x)
 	x.script(command, script, m, r)
 	if err := c.exchange(x); err != nil {
 		return false, err
@@ -52,7 +51,7 @@ func unknown(r *resp.Reply) bool {
 // script adds a run of the script on m, to which r is the reply.
 func (x *exchange) script(command, script string, m *message, r *reply) {
 	r.raw.Reset(m.most())
-	x.begin(&r.raw, 3+len(m.keys)+len(m.args))
+	x.command(&r.raw, 3+len(m.keys)+len(m.args))
 	x.out = resp.AppendArgument(x.out, command)
 	x.out = resp.AppendArgument(x.out, script)
 	x.out = resp.AppendArgument(x.out, numeral(len(m.keys)))
@@ -73,8 +72,8 @@ func (c *client) runs(all []*run) {
 
 // pipe runs the script for those that want it. It reports whether the server lacks the script.
 func (c *client) pipe(all []*run, command, script string, wants func(*run) bool) (lacks bool) {
-	x := newExchange()
-	defer x.free()
+	x := c.begin()
+	defer c.free(x)
 	for _, r := range all {
 		if !wants(r) {
 			continue
@@ -187,8 +186,8 @@ func (c *client) question(ctx context.Context, most resp.Limits, args ...string)
 	r := &resp.Reply{}
 	r.Reset(most)
 	err := c.within(ctx, func() error {
-		x := newExchange()
-		defer x.free()
+		x := c.begin()
+		defer c.free(x)
 		x.ask(r, args...)
 		if err := c.exchange(x); err != nil {
 			return err
@@ -209,7 +208,10 @@ func (c *client) primary(ctx context.Context, master string) (address string, er
 	case r.Kind(0) != resp.Array || r.Len() != 3:
 		return "", &failure{Reply, fmt.Errorf("ask Sentinel %s for the primary: %s is no address", c.address, shown(r, 0))}
 	}
-	return net.JoinHostPort(r.Text(1), r.Text(2)), nil
+	if address, err = nodeAt(r.Text(1), r.Text(2), c.address); err != nil {
+		return "", &failure{Reply, fmt.Errorf("ask Sentinel %s for the primary: %w", c.address, err)}
+	}
+	return address, nil
 }
 
 // slots asks a node of a cluster whose the slots are. The spans that it returns lack their lanes.
@@ -221,12 +223,17 @@ func (c *client) slots(ctx context.Context) (spans []span, err error) {
 	if r.Kind(0) != resp.Array {
 		return nil, &failure{Reply, fmt.Errorf("read whose the slots are: %s is no list", shown(r, 0))}
 	}
+	primaries := map[string]bool{}
 	for i := 1; i < r.Len(); i = r.After(i) {
 		s, err := c.span(r, i)
 		if err != nil {
 			return nil, &failure{Reply, fmt.Errorf("read whose the slots are: %w", err)}
 		}
+		primaries[s.address] = true
 		spans = append(spans, s)
+	}
+	if len(primaries) > mostPrimaries {
+		return nil, &failure{Reply, fmt.Errorf("read whose the slots are: %d primaries, at most %d are known to work", len(primaries), mostPrimaries)}
 	}
 	return spans, nil
 }
@@ -247,6 +254,6 @@ func (c *client) span(r *resp.Reply, i int) (s span, err error) {
 	if r.Kind(node) != resp.Array || r.Int(node) < 2 || r.Kind(node+2) != resp.Integer {
 		return s, fmt.Errorf("%s is no node", shown(r, node))
 	}
-	address := hostOf(r.Text(node+1), r.Int(node+2), c.address)
-	return span{first: uint16(first), last: uint16(last), address: address}, nil //nolint:gosec // below slots
+	address, err := nodeAt(r.Text(node+1), strconv.FormatInt(r.Int(node+2), 10), c.address)
+	return span{first: uint16(first), last: uint16(last), address: address}, err //nolint:gosec // below slots
 }

@@ -15,6 +15,9 @@ const (
 	// sooner than rest after the last time.
 	look = time.Second
 	rest = 20 * time.Millisecond
+	// mostPrimaries are as many as a cluster may have: its makers advise a thousand nodes, replicas among
+	// them. Twice as many lanes may run while primaries are replaced.
+	mostPrimaries = 500
 )
 
 // A fleet is the primaries of one store. Each has a lane, which has slots of a cluster; the only
@@ -112,7 +115,7 @@ func (f *fleet) follow(ctx context.Context, again func(context.Context)) {
 	calm := time.NewTimer(0)
 	defer calm.Stop()
 	for {
-		again(ctx)
+		f.options.guard(func() { again(ctx) })
 		calm.Reset(rest)
 		select {
 		case <-ctx.Done():
@@ -147,14 +150,14 @@ func (f *fleet) lane(slot uint16) *lane {
 }
 
 // laneAt returns the lane of the primary at address, which it makes if there is none. It
-// returns nil when f has ended.
+// returns nil when f has ended, or has too many.
 func (f *fleet) laneAt(address string) *lane {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if b := f.lanes[address]; b != nil {
 		return b.lane
 	}
-	if f.start == nil {
+	if f.start == nil || len(f.lanes) >= 2*mostPrimaries {
 		return nil
 	}
 	l := newLane(f, address, f.dialer(f.server.at(address)))

@@ -160,7 +160,7 @@ func TestRepaidLog(t *testing.T) {
 		if err := w.store.options.fallBack(at, &c.b); err != nil {
 			t.Fatal(err)
 		}
-		f.owes(at, &c.b, 0, append(nameOf("s1", &charge), 'x'), 0, &c)
+		f.owes(Local, at, &c.b, 0, append(nameOf("s1", &charge), 'x'), 0, &c)
 	}
 	if runs := len(f.owed.debts["s1{1}_x"].runs); runs > logStretches+2 {
 		t.Errorf("%d runs of hits are kept, want %d at most", runs, logStretches+2)

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -23,14 +22,18 @@ const (
 	pause = time.Millisecond
 )
 
-// A redirection is such an answer. Its address is empty for TRYAGAIN.
+// A redirection is such an answer. Its port is empty for TRYAGAIN, and its host if it is the one that was asked.
 type redirection struct {
-	address string
-	moved   bool
+	host, port string
+	moved      bool
 }
 
-// redirected says where to ask instead after err. It reports false if that is no redirection.
-func redirected(err error) (to redirection, ok bool) {
+// redirected says where to ask instead after err. It reports false if that is no redirection, or l's store no
+// cluster, which its URL would say.
+func (l *lane) redirected(err error) (to redirection, ok bool) {
+	if l.fleet.server.Nodes == nil {
+		return redirection{}, false
+	}
 	word, rest, _ := strings.Cut(err.Error(), " ")
 	switch word {
 	case "TRYAGAIN":
@@ -38,10 +41,10 @@ func redirected(err error) (to redirection, ok bool) {
 	case "MOVED", "ASK":
 		_, address, _ := strings.Cut(rest, " ")
 		colon := strings.LastIndexByte(address, ':') // IPv6 comes without brackets
-		if colon < 0 {
+		if colon < 0 || colon == len(address)-1 {
 			return redirection{}, false
 		}
-		return redirection{net.JoinHostPort(address[:colon], address[colon+1:]), word == "MOVED"}, true
+		return redirection{address[:colon], address[colon+1:], word == "MOVED"}, true
 	}
 	return redirection{}, false
 }
@@ -64,12 +67,11 @@ func (l *lane) redirect(all []*ask, to redirection) {
 		}
 	}
 	target := l
-	if to.address != "" {
-		if strings.HasPrefix(to.address, ":") { // the host that was asked
-			host, _, _ := net.SplitHostPort(l.shard)
-			to.address = net.JoinHostPort(host, to.address[1:])
+	if to.port != "" {
+		target = nil // unless the answer makes sense
+		if address, err := nodeAt(to.host, to.port, l.shard); err == nil {
+			target = l.fleet.laneAt(address)
 		}
-		target = l.fleet.laneAt(to.address)
 		l.fleet.ask()
 	}
 	var late []*ask
@@ -77,7 +79,7 @@ func (l *lane) redirect(all []*ask, to redirection) {
 		a.hops++
 		a.sent = false
 		a.since = clock() // the other lane is not slow because this one was asked before
-		if a.alone = a.alone || !to.moved; to.address == "" {
+		if a.alone = a.alone || !to.moved; to.port == "" {
 			time.AfterFunc(pause, func() {
 				if !target.put(a) {
 					target.fallBack([]*ask{a})

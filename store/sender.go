@@ -133,7 +133,7 @@ func (l *lane) trip(c *client, f *flight) (err error) {
 		if r.err == nil {
 			r.read()
 		} else {
-			where, elsewhere = redirected(r.err)
+			where, elsewhere = l.redirected(r.err)
 		}
 		switch {
 		case r.err == nil && r.native:
@@ -167,7 +167,7 @@ func (l *lane) sift(r *run) (err error) {
 		r.charges -= len(a.call.charges)
 		if foreign, ok := errors.AsType[*foreignError](a.err); ok {
 			l.refuse(a, foreign)
-		} else if where, elsewhere := redirected(a.err); elsewhere {
+		} else if where, elsewhere := l.redirected(a.err); elsewhere {
 			l.redirect([]*ask{a}, where)
 		} else {
 			l.fleet.settled(uncounted, a)

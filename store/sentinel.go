@@ -57,8 +57,9 @@ func (s *sentinels) primary(ctx context.Context) (string, error) {
 	answers := make(chan answer, len(s.all))
 	for _, one := range s.all {
 		s.asked.Go(func() {
-			address, err := one.ask(ctx, s.fleet)
-			answers <- answer{address, err}
+			a := answer{err: errPanicked}
+			s.fleet.options.guard(func() { a.address, a.err = one.ask(ctx, s.fleet) })
+			answers <- a
 		})
 	}
 	votes, best := map[string]int{}, ""

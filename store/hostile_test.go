@@ -1,0 +1,406 @@
+package store
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A liar is a server that answers commands as it likes. An answer of false closes the connection.
+type liar struct {
+	addr    string
+	answers func(w io.Writer, command []string) bool
+
+	mu   sync.Mutex
+	open map[net.Conn]bool // nil when the test has ended
+	came int               // connections
+}
+
+func newLiar(tb testing.TB, answers func(w io.Writer, command []string) bool) *liar {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	h := &liar{addr: l.Addr().String(), answers: answers, open: map[net.Conn]bool{}}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { h.serve(c) })
+		}
+	})
+	tb.Cleanup(func() {
+		_ = l.Close()
+		h.mu.Lock()
+		for c := range h.open {
+			_ = c.Close()
+		}
+		h.open = nil
+		h.mu.Unlock()
+		all.Wait()
+	})
+	return h
+}
+
+// A maker runs a liar and returns its address.
+type maker func(answers func(w io.Writer, command []string) bool) string
+
+func liars(tb testing.TB) maker {
+	tb.Helper()
+	return func(answers func(w io.Writer, command []string) bool) string {
+		tb.Helper()
+		return newLiar(tb, answers).addr
+	}
+}
+
+func (h *liar) serve(c net.Conn) {
+	defer c.Close()
+	h.mu.Lock()
+	ended := h.open == nil
+	if !ended {
+		h.open[c] = true
+		h.came++
+	}
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.open, c)
+	}()
+	for r := bufio.NewReader(c); !ended; {
+		command, err := commandOf(r)
+		if err != nil || !h.answers(c, command) {
+			return
+		}
+	}
+}
+
+// commandOf reads a command.
+func commandOf(r *bufio.Reader) (args []string, err error) {
+	number := func() (n int, err error) {
+		line, err := r.ReadString('\n')
+		if err == nil {
+			n, err = strconv.Atoi(strings.TrimSpace(line[1:]))
+		}
+		return n, err
+	}
+	many, err := number()
+	for range many {
+		length, bad := number()
+		if bad != nil {
+			return nil, bad
+		}
+		b := make([]byte, length+2)
+		if _, err := io.ReadFull(r, b); err != nil {
+			return nil, err
+		}
+		args = append(args, string(b[:length]))
+	}
+	return args, err
+}
+
+// forever says something until nobody listens.
+func forever(something string) func(w io.Writer) bool {
+	b := []byte(strings.Repeat(something, 1+(64<<10)/len(something)))
+	return func(w io.Writer) bool {
+		for {
+			if _, err := w.Write(b); err != nil {
+				return false
+			}
+		}
+	}
+}
+
+func says(something string) func(w io.Writer) bool {
+	return func(w io.Writer) bool {
+		_, err := io.WriteString(w, something)
+		return err == nil
+	}
+}
+
+func then(all ...func(w io.Writer) bool) func(w io.Writer) bool {
+	return func(w io.Writer) bool {
+		for _, one := range all {
+			if !one(w) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// drips says a byte now and then, and never a whole reply.
+func drips(w io.Writer) bool {
+	for {
+		if _, err := w.Write([]byte(":1"[:1+rand.IntN(2)])); err != nil {
+			return false
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func noise(w io.Writer) bool {
+	b := make([]byte, 64<<10)
+	for {
+		for i := range b {
+			b[i] = byte(rand.Uint32())
+		}
+		if _, err := w.Write(b); err != nil {
+			return false
+		}
+	}
+}
+
+// lies are what a server may say in place of a reply, and as which kinds that shows.
+var lies = []struct {
+	name  string
+	says  func(w io.Writer) bool
+	kinds []Kind
+	named string // in the error, if it is of the kind Reply
+}{
+	{"a string of a negative length", says("$-7\r\n"), []Kind{Reply}, "$-7, which is no length"},
+	{"an array of a negative length", says("*-5\r\n"), []Kind{Reply}, "*-5, which is no length"},
+	{"an array of a huge length", says("*99999999999999\r\n"), []Kind{Reply}, "an array of 99999999999999 elements"},
+	{"an array of many numbers", then(says("*2147483647\r\n"), forever(":1\r\n")), []Kind{Reply}, "an array of 2147483647 elements"},
+	{"a string of a huge length", then(says("$99999999999999\r\n"), forever("x")), []Kind{Reply}, "a string of 99999999999999 bytes"},
+	{"a length that is none", says("*99999999999999999999\r\n"), []Kind{Reply}, "which is no number"},
+	{"a chunk without end", then(says("$?\r\n"), forever(";4\r\nabcd\r\n")), []Kind{Reply}, "which is no number"},
+	{"arrays in one another without end", forever("*1\r\n"), []Kind{Reply}, "arrays in one another"},
+	{"a line without end", forever("+"), []Kind{Reply}, "a line of more than 4096 bytes"},
+	{"replies without end", forever(":1\r\n"), []Kind{Reply}, ""},
+	{"a type of RESP3", says("%1\r\n+a\r\n+b\r\n"), []Kind{Reply}, "which is no reply"},
+	{"another protocol", says("HTTP/1.1 400 Bad Request\r\n\r\n"), []Kind{Reply}, "HTTP/1.1 400 Bad Request"},
+	{"noise", noise, []Kind{Reply}, ""},
+	{"an array of the wrong things", says("*3\r\n+a\r\n*1\r\n:1\r\n$-1\r\n"), []Kind{Reply, Connection}, ""},
+	{"half a reply", then(says("*3\r\n:1\r\n"), func(io.Writer) bool { return false }), []Kind{Connection}, ""},
+	{"nothing", says(""), []Kind{Timeout}, ""},
+	{"the end", func(io.Writer) bool { return false }, []Kind{Connection}, ""},
+	{"a byte now and then", drips, []Kind{Timeout, Reply}, ""},
+}
+
+// logged collects the errors of a log.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) log() Log {
+	return Log{Away: func(_ string, kind Kind, err error, _ string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		fmt.Fprintf(&l.text, "%s: %v\n", kind, err)
+	}}
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Whatever a server says, wherever it says it: the process lives, and callers get the fallback, as
+// they do when a store is away.
+func TestHostileServers(t *testing.T) {
+	t.Parallel()
+	honest := func(w io.Writer, command []string) bool { return says("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w) }
+	for _, lie := range lies {
+		always := func(w io.Writer, _ []string) bool { return lie.says(w) }
+		single := func(address string) Server { return Server{Network: "tcp", Address: address} }
+		for where, to := range map[string]func(liar maker) Server{
+			"handshake": func(liar maker) Server {
+				s := single(liar(always))
+				s.Auth.Password = "x"
+				return s
+			},
+			"script": func(liar maker) Server { return single(liar(always)) },
+			"batch": func(liar maker) Server {
+				return single(liar(func(w io.Writer, command []string) bool {
+					if text := strings.Join(command, " "); len(command) < 6 || strings.Contains(text, "s1{probe") {
+						return honest(w, command)
+					}
+					return lie.says(w)
+				}))
+			},
+			"Sentinel": func(liar maker) Server {
+				s := Server{Master: "main"}
+				for range 3 {
+					s.Sentinels = append(s.Sentinels, liar(always))
+				}
+				return s
+			},
+			"cluster": func(liar maker) Server { return Server{Nodes: []string{liar(always)}} },
+		} {
+			t.Run(lie.name+" as "+where, func(t *testing.T) {
+				t.Parallel()
+				o, lines := &told{}, &logged{}
+				s := runStore(t, Options{
+					Server: to(liars(t)), Observer: o, Log: lines.log(), Fallback: Deny, Timeout: patient, DialTimeout: 200 * time.Millisecond,
+					Panicked: func(thrown any) { t.Errorf("panicked: %v", thrown) },
+				})
+				if where == "batch" {
+					storetest.Eventually(t, "up", s.Up)
+				}
+				var c caller
+				storetest.Eventually(t, "failed twice", func() bool {
+					if err := c.ask(s, hit(1, plenty)); err != nil || !c.b.Denied {
+						t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
+					}
+					n := 0
+					for _, kind := range lie.kinds {
+						n += o.failures(kind)
+					}
+					return n >= 2
+				})
+				if text := lines.String(); lie.named != "" && !strings.Contains(text, string(Reply)+": ") || !strings.Contains(text, lie.named) {
+					t.Errorf("logged %q, want %q", text, lie.named)
+				}
+			})
+		}
+	}
+}
+
+// memory is what the process has of the system, in bytes.
+func memory() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Sys - m.HeapReleased
+}
+
+// clusterOf answers as a node of a cluster with so many primaries that do not exist, whose slots are in
+// pieces of so many.
+func clusterOf(primaries, ranges int, moved func() string) func(w io.Writer, command []string) bool {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", ranges)
+	for i := range ranges {
+		first, last := i*slots/ranges, (i+1)*slots/ranges-1
+		fmt.Fprintf(&b, "*3\r\n:%d\r\n:%d\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n%040d\r\n", first, max(first, last), 1+i%primaries, i)
+	}
+	told := b.String()
+	return func(w io.Writer, command []string) bool {
+		switch {
+		case command[0] == "CLUSTER":
+			return says(told)(w)
+		case strings.Contains(strings.Join(command, " "), "s1{probe") || len(command) < 6:
+			return says("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
+		default:
+			return says(moved())(w)
+		}
+	}
+}
+
+// Hostile Sentinels and nodes of a cluster take no more than 64 MiB, however many servers they name.
+func TestHostileMemory(t *testing.T) {
+	big := forever(":1\r\n$20\r\n" + strings.Repeat("x", 20) + "\r\n")
+	for name, to := range map[string]func(liar maker) Server{
+		"Sentinels that never end": func(liar maker) Server {
+			s := Server{Master: "main"}
+			for range 3 {
+				s.Sentinels = append(s.Sentinels, liar(func(w io.Writer, _ []string) bool { return then(says("*16\r\n"), big)(w) }))
+			}
+			return s
+		},
+		"a chart that never ends": func(liar maker) Server {
+			return Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return then(says("*131000\r\n"), big)(w) })}}
+		},
+		"a million ranges": func(liar maker) Server {
+			ranges := forever("*3\r\n:1\r\n:1\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n")
+			return Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return then(says("*1000000\r\n"), ranges)(w) })}}
+		},
+		"more primaries than there may be": func(liar maker) Server {
+			return Server{Nodes: []string{liar(clusterOf(10_000, slots, nil))}}
+		},
+		"as many primaries as there may be": func(liar maker) Server {
+			return Server{Nodes: []string{liar(clusterOf(mostPrimaries, 2000, nil))}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			failures := 5
+			if strings.HasPrefix(name, "as many") {
+				failures = 4 * mostPrimaries
+			}
+			runtime.GC()
+			before, most := memory(), uint64(0)
+			o := &told{}
+			s := runStore(t, Options{Server: to(liars(t)), Observer: o, Fallback: Deny, DialTimeout: 200 * time.Millisecond})
+			storetest.Eventually(t, "it has failed time and again", func() bool {
+				most = max(most, memory())
+				var c caller
+				if err := c.ask(s, hit(1, plenty)); err != nil || !c.b.Denied {
+					t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
+				}
+				return o.failures(Reply)+o.failures(Connection) >= failures
+			})
+			taken := int64(most) - int64(before)
+			t.Logf("%d KiB", taken>>10)
+			if taken > 64<<20 {
+				t.Errorf("takes %d bytes, want 64 MiB at most", taken)
+			}
+		})
+	}
+}
+
+// Nodes that send callers to and fro, and to servers that do not exist, keep nobody waiting, and make no
+// more lanes than there may be.
+func TestHostileRedirections(t *testing.T) {
+	for name, moved := range map[string]func() string{
+		"to others":     func() string { return fmt.Sprintf("-MOVED 1 127.0.0.%d:%d\r\n", 2+rand.IntN(250), 1+rand.IntN(20)) },
+		"for a moment":  func() string { return fmt.Sprintf("-ASK 1 127.0.0.%d:%d\r\n", 2+rand.IntN(250), 1+rand.IntN(20)) },
+		"to itself":     func() string { return "-MOVED 1 :1\r\n" },
+		"to nowhere":    func() string { return "-MOVED 1 a b:c\r\n" },
+		"to no port":    func() string { return "-MOVED 1 127.0.0.1:99999\r\n" },
+		"not yet":       func() string { return "-TRYAGAIN later\r\n" },
+		"without words": func() string { return "-MOVED\r\n" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var h *liar
+			h = newLiar(t, func(w io.Writer, command []string) bool {
+				if command[0] == "CLUSTER" {
+					_, port, _ := net.SplitHostPort(h.addr)
+					return says(fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n", port))(w)
+				}
+				return clusterOf(1, 1, moved)(w, command)
+			})
+			runtime.GC()
+			before := memory()
+			s := runStore(t, Options{Server: Server{Nodes: []string{h.addr}}, Fallback: Deny, Timeout: 100 * time.Millisecond})
+			storetest.Eventually(t, "up", s.Up)
+			var all sync.WaitGroup
+			for n := range 8 {
+				all.Go(func() {
+					var c caller
+					for i := range 300 {
+						if err := c.ask(s, hit(uint64(n*300+i), plenty)); err != nil || !c.b.Denied {
+							t.Errorf("decided %+v, %v, want the fallback", c.b.Decisions, err)
+						}
+						if name == "not yet" && i > 10 { // each waits as long as callers do
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			s.fleet.mu.Lock()
+			lanes := len(s.fleet.lanes)
+			s.fleet.mu.Unlock()
+			taken := int64(memory()) - int64(before)
+			t.Logf("%d lanes, %d KiB", lanes, taken>>10)
+			if lanes > 2*mostPrimaries || taken > 64<<20 {
+				t.Errorf("%d lanes and %d bytes, want %d and 64 MiB at most", lanes, taken, 2*mostPrimaries)
+			}
+		})
+	}
+}

@@ -1,0 +1,193 @@
+package resp
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// large is enough for all that these tests decode, but for what must be refused.
+var large = Limits{Values: 64, Bytes: 1 << 10}
+
+// decode reads the replies of text, which comes in pieces of so many bytes.
+func decode(text string, piece int, most Limits) (all []*Reply, rest int, err error) {
+	var d Decoder
+	r := &Reply{}
+	r.Reset(most)
+	for p := []byte(text); len(p) > 0; {
+		n, done, err := d.Decode(p[:min(piece, len(p))], r)
+		if err != nil {
+			return all, len(p) - n, err
+		}
+		if p = p[n:]; done {
+			all = append(all, r)
+			r = &Reply{}
+			r.Reset(most)
+			rest = len(p)
+		}
+	}
+	return all, rest, nil
+}
+
+// shown is a reply as text: elements in brackets behind how many there are.
+func shown(r *Reply, i int) string {
+	switch r.Kind(i) {
+	case Integer:
+		return strconv.FormatInt(r.Int(i), 10)
+	case Nil:
+		return "nil"
+	case Array:
+		elements := []string{}
+		for at := i + 1; at < r.After(i); at = r.After(at) {
+			elements = append(elements, shown(r, at))
+		}
+		return fmt.Sprintf("%d%v", r.Int(i), elements)
+	default:
+		return fmt.Sprintf("%c%q", r.Kind(i), r.Text(i))
+	}
+}
+
+func TestDecode(t *testing.T) {
+	for text, want := range map[string][]string{
+		":0\r\n:-12\r\n:+7\r\n":                                  {"0", "-12", "7"},
+		":9223372036854775807\r\n:-9223372036854775808\r\n":      {"9223372036854775807", "-9223372036854775808"},
+		"+OK\r\n+\r\n":                                           {`+"OK"`, `+""`},
+		"-ERR it failed\r\n":                                     {`-"ERR it failed"`},
+		"$0\r\n\r\n$3\r\na\r\n\r\n$-1\r\n":                       {`$""`, `$"a\r\n"`, "nil"},
+		"*0\r\n*-1\r\n*2\r\n:1\r\n$1\r\nx\r\n+b\r\n":             {"0[]", "nil", `2[1 $"x"]`, `+"b"`},
+		"*3\r\n*2\r\n:1\r\n*0\r\n$-1\r\n*1\r\n*1\r\n-E\r\n":      {`3[2[1 0[]] nil 1[1[-"E"]]]`},
+		"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:8\r\n": {"1[1[1[1[1[1[1[1[8]]]]]]]]"},
+		"-" + strings.Repeat("e", 2000) + "\r\n":                 {`-"` + strings.Repeat("e", 2000) + `"`},
+	} {
+		for _, piece := range []int{1, 2, 3, len(text)} {
+			all, rest, err := decode(text, piece, large)
+			var got []string
+			for _, r := range all {
+				got = append(got, shown(r, 0))
+			}
+			if err != nil || rest != 0 || !slices.Equal(got, want) {
+				t.Errorf("%q in pieces of %d: %q, %d bytes left, %v; want %q", text, piece, got, rest, err, want)
+			}
+		}
+	}
+}
+
+// A reply that is none, or too large, is refused with what came, as soon as it is known, and takes no
+// memory for what was only announced.
+func TestMalformed(t *testing.T) {
+	for text, want := range map[string]string{
+		"$-7\r\n":                   "$-7, which is no length",
+		"*-5\r\n":                   "*-5, which is no length",
+		"*99999999999999\r\n":       "an array of 99999999999999 elements in a reply that may have 64",
+		"*99999999999999999999\r\n": "which is no number",
+		"$99999999999999\r\n":       "a string of 99999999999999 bytes in a reply that may have 1024",
+		"$9223372036854775807\r\n":  "a string of 9223372036854775807 bytes",
+		"*2\r\n$1000\r\n" + strings.Repeat("x", 1000) + "\r\n$25\r\n": "a string of 25 bytes",
+		strings.Repeat("*1\r\n", 9):                                   "arrays in one another, more than 8 deep",
+		"*40\r\n" + strings.Repeat("*2\r\n:1\r\n:2\r\n", 40):          "more than 64 values",
+		"*2\r\n+" + strings.Repeat("x", 1025) + "\r\n":                "a reply of more than 1024 bytes",
+		"*2\r\n-" + strings.Repeat("x", 1025) + "\r\n":                "a reply of more than 1024 bytes",
+		"+" + strings.Repeat("x", 5000):                               "a line of more than 4096 bytes",
+		strings.Repeat("x", 5000):                                     "a line of more than 4096 bytes",
+		"HTTP/1.1 400 Bad Request\r\n":                                `"HTTP/1.1 400 Bad Request\r\n", which is no reply`,
+		"%1\r\n+a\r\n+b\r\n":                                          "which is no reply",
+		"\r\n":                                                        "which is no reply",
+		":1\n":                                                        "which is no reply",
+		":\r\n":                                                       "which is no number",
+		":-\r\n":                                                      "which is no number",
+		":--1\r\n":                                                    "which is no number",
+		":1 \r\n":                                                     "which is no number",
+		":9223372036854775808\r\n":                                    "which is no number",
+		":-9223372036854775809\r\n":                                   "which is no number",
+		"$x\r\n":                                                      "which is no number",
+		"$1\r\nab\r\n":                                                "where its line ends",
+		"$1\r\na\n":                                                   "where its line ends",
+		"$0\r\n:1\r\n":                                                "where its line ends",
+	} {
+		for _, piece := range []int{1, 7, len(text)} {
+			_, _, err := decode(text, piece, large)
+			var malformed ProtocolError
+			if !errors.As(err, &malformed) || !strings.Contains(err.Error(), want) || len(err.Error()) > 300 {
+				t.Errorf("%q in pieces of %d: %v, want %q", text, piece, err, want)
+			}
+		}
+	}
+}
+
+// Memory that one large reply took is not kept, and that of others is used again.
+func TestReplyMemory(t *testing.T) {
+	var d Decoder
+	var r Reply
+	most := Limits{Values: 1 << 17, Bytes: 1 << 20}
+	r.Reset(most)
+	text := []byte("*2\r\n$1000000\r\n" + strings.Repeat("x", 1000000) + "\r\n*100000\r\n" + strings.Repeat(":1\r\n", 100000))
+	if _, done, err := d.Decode(text, &r); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	r.Reset(most)
+	if cap(r.text) > keptBytes || cap(r.values) > keptValues {
+		t.Errorf("keeps memory for %d bytes and %d values", cap(r.text), cap(r.values))
+	}
+	small := []byte("*5\r\n:1795342320\r\n:12\r\n$8\r\nabcdefgh\r\n*1\r\n:1\r\n$-1\r\n")
+	if n := testing.AllocsPerRun(100, func() {
+		r.Reset(most)
+		if _, done, err := d.Decode(small[:20], &r); done || err != nil {
+			t.Fatal(done, err)
+		}
+		if _, done, err := d.Decode(small[20:], &r); !done || err != nil || r.Text(3) != "abcdefgh" {
+			t.Fatal(done, err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a reply, want none", n)
+	}
+}
+
+// A command is an array of strings, so a decoder reads it as it was written.
+func TestCommand(t *testing.T) {
+	args := []string{"SET", "", "a\r\nb\x00", strings.Repeat("x", 12), "5", "6", "7", "8", "9", "10"}
+	b := AppendCommand(nil, len(args))
+	for _, arg := range args {
+		b = AppendArgument(b, arg)
+	}
+	all, rest, err := decode(string(b), 5, large)
+	if err != nil || rest != 0 || len(all) != 1 || all[0].Int(0) != int64(len(args)) {
+		t.Fatalf("%q: %d replies, %d bytes left, %v", b, len(all), rest, err)
+	}
+	for i, arg := range args {
+		if all[0].Kind(i+1) != Bulk || all[0].Text(i+1) != arg {
+			t.Errorf("argument %d is %q, want %q", i, all[0].Text(i+1), arg)
+		}
+	}
+}
+
+// FuzzDecode reads any bytes, in one piece and in pieces: both say the same, nothing takes more than it
+// may, and what was read is whole.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{
+		":1\r\n+OK\r\n-ERR x\r\n$2\r\nab\r\n*2\r\n:1\r\n$-1\r\n", "*3\r\n*2\r\n:1\r\n*0\r\n$-1\r\n*1\r\n*1\r\n-E\r\n",
+		"$-7\r\n", "*-5\r\n", "*99999999999999\r\n", "$99999999999999\r\n", "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n", "HTTP/1.1 400\r\n",
+	} {
+		f.Add([]byte(seed), byte(3))
+	}
+	f.Fuzz(func(t *testing.T, text []byte, piece byte) {
+		whole, rest, err := decode(string(text), len(text)+1, large)
+		parts, rest2, err2 := decode(string(text), int(piece)+1, large)
+		if len(whole) != len(parts) || (err == nil) != (err2 == nil) || err == nil && rest != rest2 {
+			t.Fatalf("%d replies and %v in one piece, %d and %v in pieces of %d", len(whole), err, len(parts), err2, int(piece)+1)
+		}
+		for i, r := range whole {
+			if got, want := shown(parts[i], 0), shown(r, 0); got != want {
+				t.Fatalf("reply %d is %s in pieces, %s in one", i, got, want)
+			}
+			if r.After(0) != r.Len() {
+				t.Fatalf("reply %d ends at value %d of %d", i, r.After(0), r.Len())
+			}
+			if r.Len() > large.Values || len(r.text) > large.Bytes+mostLine {
+				t.Fatalf("reply %d has %d values and %d bytes", i, r.Len(), len(r.text))
+			}
+		}
+	})
+}
