@@ -41,6 +41,9 @@ type Call struct {
 	// Timeout is what is left of the call's timeout, if HasTimeout.
 	Timeout    time.Duration
 	HasTimeout bool
+	// Inflated is for [Handler].Call to set: how many bytes Message was decompressed to. They count as if
+	// they had been sent, so a call of Feed takes in fewer others.
+	Inflated int
 	// Fields are the headers that [Method].Keep has kept, in their order.
 	Fields []Field
 }
@@ -69,6 +72,6 @@ type Bound byte
 const (
 	// BoundHeaders is [Limits].MaxHeaderBytes.
 	BoundHeaders Bound = iota
-	// BoundMessage is [Limits].MaxMessageBytes.
+	// BoundMessage is [Limits].MaxMessageBytes, or that of the [Method].
 	BoundMessage
 )

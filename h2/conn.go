@@ -33,6 +33,9 @@ type Method struct {
 	// Keep reports whether a call keeps a header that counts so many bytes in the list of headers.
 	// Nil keeps none. The name is valid until Keep returns.
 	Keep func(name []byte, size int) bool
+	// MaxMessageBytes bounds a request of this method, if it is less than [Limits].MaxMessageBytes. 0 is
+	// none.
+	MaxMessageBytes int
 	// MostKept is how many bytes a call may keep of what Keep wants, in the order in which they come.
 	// 0 is all that a call may have.
 	MostKept int
@@ -64,6 +67,8 @@ type Conn struct {
 	handler Handler
 	out     []byte        // what this call of a method appends to
 	now     time.Duration // that of this call of a method
+	// inflated is how many bytes this call of Feed had messages decompressed to.
+	inflated int
 
 	stage   stage
 	odd     budget
@@ -113,12 +118,14 @@ func (s *Server) NewConn(h Handler, now time.Duration) *Conn {
 func (c *Conn) Start(out []byte) []byte { return append(out, c.server.settings...) }
 
 // A call of Feed returns after framesAtOnce frames, blocksAtOnce bytes of header blocks, each of which
-// may be a field, or once it has appended outputAtOnce bytes: others wait for the processor, and what was
-// appended should go out.
+// may be a field, inflatedAtOnce bytes that messages were decompressed to, or once it has appended
+// outputAtOnce bytes: others wait for the processor, and what was appended should go out.
 const (
 	framesAtOnce = 256
 	blocksAtOnce = 8 << 10
 	outputAtOnce = 16 << 10
+	// Two of the largest frames.
+	inflatedAtOnce = 2 * maxFrameBytes
 )
 
 // Feed takes in what the client sent, and appends what it is to get. It takes used bytes of in. The
@@ -145,6 +152,7 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 		used, c.stage = n, awaitsSettings
 	}
 	full, blocks := len(c.out)+outputAtOnce, 0
+	c.inflated = 0
 	for frames := 0; len(in)-used >= frameHeaderBytes; frames++ {
 		n := frameBytes(in[used:])
 		if n > maxFrameBytes {
@@ -153,7 +161,7 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 		if n += frameHeaderBytes; len(in)-used < n {
 			break
 		}
-		if frames == framesAtOnce || len(c.out) >= full || blocks >= blocksAtOnce {
+		if frames == framesAtOnce || len(c.out) >= full || blocks >= blocksAtOnce || c.inflated >= inflatedAtOnce {
 			return used, true, nil
 		}
 		f := parseFrame(in[used : used+n])

@@ -128,3 +128,53 @@ func TestTrailersAfterTheEnd(t *testing.T) {
 		})
 	}
 }
+
+// inflates has all messages decompressed to so many bytes.
+type inflates struct {
+	*echo
+	to int
+}
+
+func (i inflates) Call(c *Call) ([]byte, Status, Later) {
+	c.Inflated = i.to
+	return i.echo.Call(c)
+}
+
+// TestInflatedBytesEndAFeed has bytes that messages were decompressed to count as if they had been sent.
+func TestInflatedBytesEndAFeed(t *testing.T) {
+	for to, want := range map[int]int{0: 100, inflatedAtOnce/10 + 1: 10, inflatedAtOnce: 1, 4 << 20: 1} {
+		c := begun(t)
+		c.conn.handler = inflates{c.handler, to}
+		for id := range uint32(100) {
+			c.call(2*id+1, "x")
+		}
+		in := c.in.Bytes()
+		for answered := 0; answered < 100; answered += want {
+			_, used, more, err := c.conn.Feed(nil, in, c.now)
+			if got := len(c.handler.messages); got != answered+want || err != nil || more != (got < 100) {
+				t.Fatalf("%d bytes a message: %d are answered, want %d; more %v, %v", to, got, answered+want, more, err)
+			}
+			in = in[used:]
+		}
+	}
+}
+
+// TestMethodsHaveBoundsOfTheirOwn has a message of the bound of its method, and the beginning of one beyond.
+func TestMethodsHaveBoundsOfTheirOwn(t *testing.T) {
+	for _, path := range []string{echoPath, talkPath} {
+		c := begun(t, func(o *Options) {
+			for i := range o.Methods {
+				o.Methods[i].MaxMessageBytes = 100
+			}
+		})
+		c.headers(1, false, request(path)...)
+		c.must(c.WriteData(1, true, grpcMessage(string(make([]byte, 100)))))
+		c.headers(3, false, request(path)...)
+		c.must(c.WriteData(3, false, grpcMessage(string(make([]byte, 101)))[:50]))
+		c.feed()
+		if len(c.handler.exceeded) != 1 || c.handler.exceeded[0] != BoundMessage || c.conn.find(3) != nil && path == echoPath {
+			t.Errorf("%s: these bounds were exceeded: %v, want one", path, c.handler.exceeded)
+		}
+		c.conn.checkCounts(t)
+	}
+}

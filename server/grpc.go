@@ -14,6 +14,7 @@ import (
 	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
@@ -61,6 +62,12 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	x, ok := v.(*exchange)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
+	}
+	if len(data) == 1 {
+		if own, ok := data[0].(mem.SliceBuffer); ok && len(own) > maxKept {
+			x.request = own // a large message was decompressed to it; nobody else has it
+			return nil
+		}
 	}
 	x.request = x.request[:0]
 	for _, part := range data {
@@ -288,6 +295,9 @@ func (h *handler) hold(ctx context.Context, x *exchange, delay time.Duration) er
 	m.WaitedCalls.Inc()
 	m.WaitingCalls.Inc()
 	defer m.WaitingCalls.Dec()
+	if cap(x.request) > maxKept {
+		x.request = nil // it has been answered
+	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
@@ -338,6 +348,50 @@ const maxConversations = 16
 // maxAllWatches is how many other streams may be open at once, on all connections: those on which
 // only the server sends. Each has a goroutine.
 const maxAllWatches = 1024
+
+// mostOfOther is how many bytes a message to another service than RateLimitService may have. Health and
+// reflection are asked with names. A health check that watches keeps its name for as long as it likes.
+const mostOfOther = 4 << 10
+
+// messageOfOther is the answer to a message that has more.
+func messageOfOther(method string, size, most int) error {
+	return status.Errorf(codes.ResourceExhausted, "the message has %d bytes: %s takes %d", size, method, most)
+}
+
+// boundUnary bounds the messages of other services' calls, over grpc-go.
+func boundUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if err := checkMessage(info.FullMethod, request); err != nil {
+		return nil, err
+	}
+	return handle(ctx, request)
+}
+
+// boundStreams does the same for streams.
+func boundStreams(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	return handle(server, boundStream{stream, info.FullMethod})
+}
+
+type boundStream struct {
+	grpc.ServerStream
+	method string
+}
+
+// RecvMsg implements [grpc.ServerStream].
+func (s boundStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return checkMessage(s.method, m)
+}
+
+func checkMessage(method string, m any) error {
+	if message, ok := m.(proto.Message); ok {
+		if size := proto.Size(message); size > mostOfOther {
+			return messageOfOther(method, size, mostOfOther)
+		}
+	}
+	return nil
+}
 
 // places are for the streams that may be open at once, on all connections.
 type places struct{ conversations, watches chan struct{} }

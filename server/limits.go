@@ -53,6 +53,7 @@ const streamWorkers = 32
 // grpcOptions are the options of the gRPC server. One connection can make a stock grpc-go server
 // use gigabytes. Each bound here prevents one way to do so.
 func grpcOptions(l Limits) []grpc.ServerOption {
+	received := min(l.MaxMessageBytes, math.MaxInt32/largerMessages) * largerMessages
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.NumStreamWorkers(streamWorkers),
@@ -61,7 +62,9 @@ func grpcOptions(l Limits) []grpc.ServerOption {
 		grpc.ReadBufferSize(8 << 10),
 		grpc.MaxConcurrentStreams(l.MaxStreams),
 		grpc.MaxHeaderListSize(decodedHeaders * l.MaxHeaderBytes),
-		grpc.MaxRecvMsgSize(min(l.MaxMessageBytes, math.MaxInt32/largerMessages) * largerMessages),
+		grpc.MaxRecvMsgSize(received),
+		// One that is registered would not know how large a message may be.
+		grpc.RPCDecompressor(newDecompressor(received)), //nolint:staticcheck // it is there as long as grpc-go 1
 		// Windows that follow the bandwidth would let a client grow them to 16 MiB for each
 		// of its streams.
 		grpc.StaticStreamWindowSize(64 << 10),

@@ -63,7 +63,25 @@ func (c *rawClient) call(message []byte, extra int) uint32 {
 	c.t.Helper()
 	stream := c.next
 	c.next += 2
-	block := c.block(extra)
+	c.begins(stream, c.block(extra))
+	c.goes(c.fr.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(message))}, message...)))
+	return stream
+}
+
+// zips sends a call whose message is compressed.
+func (c *rawClient) zips(message []byte) {
+	c.t.Helper()
+	stream := c.next
+	c.next += 2
+	c.block(0)
+	c.goes(c.enc.WriteField(hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"}))
+	c.begins(stream, c.text.Bytes())
+	c.goes(c.fr.WriteData(stream, true, prefixed(1, zipped(message))))
+}
+
+// begins sends the headers of a call.
+func (c *rawClient) begins(stream uint32, block []byte) {
+	c.t.Helper()
 	first := block[:min(len(block), 16<<10)]
 	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: first, EndHeaders: len(first) == len(block)}))
 	for block = block[len(first):]; len(block) > 0; {
@@ -71,8 +89,6 @@ func (c *rawClient) call(message []byte, extra int) uint32 {
 		block = block[len(part):]
 		c.goes(c.fr.WriteContinuation(stream, len(block) == 0, part))
 	}
-	c.goes(c.fr.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(message))}, message...)))
-	return stream
 }
 
 // block is the header block of a call.

@@ -213,6 +213,9 @@ func (s *Server) newGRPC(h *handler, creds credentials.TransportCredentials) *gr
 	if s.options.Tracing != nil {
 		headers.kept = s.options.Tracing.Headers
 	}
+	if s.options.Register == nil {
+		options = append(options, grpc.ChainUnaryInterceptor(boundUnary), grpc.ChainStreamInterceptor(boundStreams))
+	}
 	options = append(options, grpc.ChainUnaryInterceptor(s.unaryInterceptors(h)...),
 		grpc.ChainStreamInterceptor(countStreams(s.metrics.Calls), newPlaces().bound), grpc.ChainStreamInterceptor(s.streamInterceptors(h)...))
 	options = append(options, grpc.Creds(guarding.Credentials(creds)), grpc.InTapHandle(headers.inspect))

@@ -266,6 +266,34 @@ var alike = []struct {
 		s.headers(id, false, ordinary(":path", healthPath)...)
 		s.data(id, true, prefixed(0, []byte{0xff}))
 	}},
+	{"large messages to health", func(s *script) {
+		id := uint32(1)
+		for _, size := range []int{4000, mostOfOther - 3, mostOfOther - 2, 5000} {
+			message := marshal(s.tb, &grpc_health_v1.HealthCheckRequest{Service: strings.Repeat("x", size)})
+			for _, path := range []string{healthPath, "/grpc.health.v1.Health/Watch"} {
+				s.headers(id, false, ordinary(":path", path)...)
+				s.data(id, true, prefixed(0, message))
+				s.headers(id+2, false, ordinary(":path", path, "grpc-encoding", "gzip")...)
+				s.data(id+2, true, prefixed(1, zipped(message)))
+				s.frame(s.write.WriteRSTStream(id, http2.ErrCodeCancel))
+				s.frame(s.write.WriteRSTStream(id+2, http2.ErrCodeCancel))
+				id += 4
+			}
+		}
+	}},
+	{"large requests that are compressed", func(s *script) {
+		id := uint32(1)
+		for _, size := range []int{0, 100, freelyInflated, inflatedAtOnce, 1 << 20, 3 << 20} {
+			request := simpleRequest()
+			request.GetDescriptors()[0].GetEntries()[0].Value = strings.Repeat("x", size)
+			small := prefixed(1, zipped(marshal(s.tb, request)))
+			s.headers(id, false, ordinary("grpc-encoding", "gzip")...)
+			s.data(id, true, small)
+			s.headers(id+2, false, ordinary("grpc-encoding", "gzip")...)
+			s.data(id+2, true, prefixed(1, small[5:len(small)-3]))
+			id += 4
+		}
+	}},
 	{"headers too large", func(s *script) {
 		s.limit.MaxHeaderBytes = 4 << 10
 		id := uint32(1)

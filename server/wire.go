@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/stats"
 
 	"github.com/sluice-ratelimit/sluice/h2"
@@ -78,10 +77,6 @@ const (
 
 // newWire returns a transport. The bridge has all services.
 func newWire(l Limits, h *handler, b *bridge, tracing stats.Handler, creds credentials.TransportCredentials) *wire {
-	var encodings []string
-	if encoding.GetCompressor(gzipEncoding) != nil {
-		encodings = append(encodings, gzipEncoding)
-	}
 	return &wire{
 		limits: l, handler: h, bridge: b, stats: tracing, creds: creds, clock: h.clock, logger: h.rare,
 		h2: h2.NewServer(h2.Options{
@@ -92,7 +87,7 @@ func newWire(l Limits, h *handler, b *bridge, tracing stats.Handler, creds crede
 				PingInterval:    l.KeepaliveMinTime,
 			},
 			Methods:   b.h2Methods(),
-			Encodings: encodings,
+			Encodings: []string{gzipEncoding},
 		}),
 		conns:   make(map[*wireConn]struct{}),
 		stopped: make(chan struct{}), over: make(chan struct{}),

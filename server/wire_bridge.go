@@ -38,6 +38,8 @@ type bridgedMethod struct {
 	// keep says which headers its calls keep, and mostKept how many bytes of them; see [h2.Method].
 	keep     func(name []byte, size int) bool
 	mostKept int
+	// mostMessage is how many bytes a message may have, decompressed too; 0: as many as a request.
+	mostMessage int
 }
 
 // methodShouldRateLimit is the number of the method that is registered first.
@@ -48,31 +50,32 @@ func newBridge(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerIn
 }
 
 // RegisterService implements [grpc.ServiceRegistrar]. Calls have no metadata, which none of our
-// services reads: a client could have each of many calls keep 128 KiB of it.
+// services reads: a client could have each of many calls keep 128 KiB of it. For the same reason their
+// messages are small.
 func (b *bridge) RegisterService(d *grpc.ServiceDesc, server any) {
 	if d == &serviceDesc {
-		b.register(d, server, b.traces, mostTraceHeaders)
+		b.register(d, server, b.traces, mostTraceHeaders, 0)
 		return
 	}
-	b.register(d, server, nil, 0)
+	b.register(d, server, nil, 0, mostOfOther)
 }
 
-// withMetadata registers services whose calls have metadata.
+// withMetadata registers services whose calls have metadata and large messages.
 type withMetadata struct{ *bridge }
 
 // RegisterService implements [grpc.ServiceRegistrar].
 func (b withMetadata) RegisterService(d *grpc.ServiceDesc, server any) {
-	b.register(d, server, func([]byte, int) bool { return true }, 0)
+	b.register(d, server, func([]byte, int) bool { return true }, 0, 0)
 }
 
-func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int) bool, mostKept int) {
+func (b *bridge) register(d *grpc.ServiceDesc, server any, keep func([]byte, int) bool, mostKept, mostMessage int) {
 	b.services[d.ServiceName] = d
 	for _, m := range d.Methods {
-		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + m.MethodName, server, m.Handler, nil, keep, mostKept})
+		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + m.MethodName, server, m.Handler, nil, keep, mostKept, mostMessage})
 	}
 	for i := range d.Streams {
 		s := &d.Streams[i]
-		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + s.StreamName, server, nil, s, keep, mostKept})
+		b.methods = append(b.methods, bridgedMethod{"/" + d.ServiceName + "/" + s.StreamName, server, nil, s, keep, mostKept, mostMessage})
 	}
 }
 
@@ -81,7 +84,7 @@ func (b *bridge) h2Methods() []h2.Method {
 	methods := make([]h2.Method, 0, len(b.methods))
 	for _, m := range b.methods {
 		methods = append(methods, h2.Method{
-			Path: m.path, Streams: m.stream != nil && m.stream.ClientStreams, Keep: m.keep, MostKept: m.mostKept,
+			Path: m.path, Streams: m.stream != nil && m.stream.ClientStreams, Keep: m.keep, MostKept: m.mostKept, MaxMessageBytes: m.mostMessage,
 		})
 	}
 	return methods

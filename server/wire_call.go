@@ -1,14 +1,12 @@
 package server
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"io"
+	"errors"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/gzip" // as grpc-go has it with OpenTelemetry's exporter
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/h2"
@@ -30,11 +28,13 @@ func (c *wireCalls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
 	}
 	trace, message := c.trace(call), call.Message
 	if call.Encoding != "" {
-		var err error
-		if message, err = inflate(call.Encoding, message, c.wire.limits.MaxMessageBytes); err != nil {
+		z, err := c.inflate(call, c.wire.limits.MaxMessageBytes)
+		if err != nil {
 			trace.answered(nil, err)
 			return nil, statusOf(err), nil
 		}
+		defer z.release()
+		message = z.out
 	}
 	trace.received(message)
 	return c.shouldRateLimit(call, message, trace)
@@ -130,11 +130,12 @@ func (c *wireCalls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
 	if b == h2.BoundHeaders {
 		return statusOf(headersTooLarge(size, int(c.wire.limits.MaxHeaderBytes), h.service.metrics.Rejected.Headers, h.rare))
 	}
+	if call.Method != methodShouldRateLimit {
+		m := &c.wire.bridge.methods[call.Method]
+		return statusOf(messageOfOther(m.path, size, cmp.Or(m.mostMessage, c.wire.limits.MaxMessageBytes)))
+	}
 	err := &boundError{messageTooLarge, c.wire.limits.MaxMessageBytes, size}
 	failed := status.Error(codes.ResourceExhausted, err.Error())
-	if call.Method != methodShouldRateLimit {
-		return statusOf(failed)
-	}
 	trace := c.trace(call)
 	h.service.metrics.Calls.ShouldRateLimit.Requests.Inc()
 	h.reject(err)
@@ -143,22 +144,29 @@ func (c *wireCalls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
 	return statusOf(failed)
 }
 
-const gzipEncoding = "gzip"
+// inflate decompresses a call's message, to at most so many bytes. The caller releases the inflater.
+func (c *wireCalls) inflate(call *h2.Call, most int) (*inflater, error) {
+	z, err := (*wireConn)(c).inflateLocked(call.Message, most)
+	if err == nil {
+		call.Inflated = len(z.out)
+	}
+	return z, err
+}
 
-// inflate decompresses a message, to at most so many bytes.
-func inflate(name string, message []byte, most int) ([]byte, error) {
-	r, err := encoding.GetCompressor(name).Decompress(bytes.NewReader(message))
+// inflateLocked decompresses a message in a turn, which takes a ticket for one that is not small.
+func (c *wireConn) inflateLocked(message []byte, most int) (*inflater, error) {
+	z, err := inflateFreely(message, most)
+	if errors.Is(err, errNotSmall) {
+		c.enterCrowdLocked()
+		z, err = inflateLarge(message, most, func(held int) {
+			c.parksLocked(held)
+			park()
+		})
+	}
 	if err != nil {
-		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the message: %v", err)
+		return nil, notInflated(err, most)
 	}
-	out, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
-	switch {
-	case err != nil:
-		return nil, status.Errorf(codes.Internal, "grpc: failed to read decompressed data: %v", err)
-	case len(out) > most:
-		return nil, status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", most)
-	}
-	return out, nil
+	return z, nil
 }
 
 // statusOf is an error's status as h2 has it.

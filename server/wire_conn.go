@@ -218,6 +218,14 @@ func (c *wireConn) lockWithTicket() {
 	}
 }
 
+// enterCrowdLocked takes a ticket in a turn that has none.
+func (c *wireConn) enterCrowdLocked() {
+	if !c.ticket.Load() {
+		c.wire.crowd <- struct{}{}
+		c.ticket.Store(true)
+	}
+}
+
 // leaveCrowd gives the ticket back, if there is one. Anybody may call it.
 func (c *wireConn) leaveCrowd() {
 	if c.ticket.Load() && c.ticket.Swap(false) {
@@ -282,7 +290,7 @@ func (c *wireConn) endTurnLocked(now time.Duration, err error) {
 	c.watched.calls(now, c.h2.Last(), c.h2.Open())
 	c.watched.block(c.h2.BlockSince())
 	if !c.closed {
-		c.parks(int64(c.h2.Parked() + c.rest + c.askedBytes + c.heldBytes))
+		c.parksLocked(0)
 	}
 	if e, ok := errors.AsType[*h2.ConnError](err); ok {
 		c.out.bytes = c.h2.GoAway(c.out.bytes, e)

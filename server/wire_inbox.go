@@ -79,6 +79,7 @@ func (c *wireConn) flush() {
 			_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // wakes the reader, which ends the connection
 		}
 		c.turn.Unlock()
+		c.leaveCrowd()
 	}
 }
 

@@ -3,7 +3,8 @@ package server
 // mostParked is what requests on their way may hold in all, as in server/guard.
 const mostParked = 96 << 20
 
-// parks tells how many bytes the connection holds of what is on its way, at the end of each turn. If
+// parks tells how many bytes the connection holds of what is on its way, at the end of each turn and while
+// a message is inflated. If
 // all connections together hold more than they may, those that hold the most are closed. No call is
 // answered with an error for it: Envoy would let it pass.
 func (c *wireConn) parks(bytes int64) {
@@ -11,6 +12,11 @@ func (c *wireConn) parks(bytes int64) {
 	if w := c.wire; grown != 0 && w.parked.Add(grown) > mostParked && grown > 0 {
 		w.shed()
 	}
+}
+
+// parksLocked tells so of all that is on its way, and of the bytes of a message that is being inflated.
+func (c *wireConn) parksLocked(inflating int) {
+	c.parks(int64(c.h2.Parked() + c.rest + c.askedBytes + c.heldBytes + inflating))
 }
 
 // shed closes connections until the others hold no more than they may.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"io"
@@ -30,25 +31,23 @@ import (
 // The connection calls the methods of [h2.Conversation], in its turns. The handler calls those of
 // [grpc.ServerStream], which leave what they want in the connection's inbox.
 type bridged struct {
-	conn     *wireConn
-	stream   uint32
-	method   *bridgedMethod
-	encoding string
-	context  context.Context //nolint:containedctx // grpc.ServerStream has one
-	cancel   context.CancelFunc
-	arrived  chan struct{} // holds one if something has come
-	left     chan struct{} // holds one if something has left
+	conn    *wireConn
+	stream  uint32
+	method  *bridgedMethod
+	context context.Context //nolint:containedctx // grpc.ServerStream has one
+	cancel  context.CancelFunc
+	arrived chan struct{} // holds one if something has come
+	left    chan struct{} // holds one if something has left
 
-	mu         sync.Mutex
-	message    []byte // the next one, if there is one
-	has        bool
-	compressed bool
-	end        error // after the last one: io.EOF, or why there are no more
-	ahead      int   // bytes that were sent and that no window has taken
-	header     metadata.MD
-	headed     bool // the header is out
-	trailer    metadata.MD
-	finished   bool
+	mu       sync.Mutex
+	message  []byte // the next one, if there is one
+	has      bool
+	end      error // after the last one: io.EOF, or why there are no more
+	ahead    int   // bytes that were sent and that no window has taken
+	header   metadata.MD
+	headed   bool // the header is out
+	trailer  metadata.MD
+	finished bool
 }
 
 var (
@@ -62,7 +61,7 @@ const mostAhead = 64 << 10
 
 func newBridged(c *wireConn, call *h2.Call, m *bridgedMethod, whole bool) (*bridged, error) {
 	b := &bridged{
-		conn: c, stream: call.Stream, method: m, encoding: call.Encoding,
+		conn: c, stream: call.Stream, method: m,
 		arrived: make(chan struct{}, 1), left: make(chan struct{}, 1),
 	}
 	incoming, err := metadataOf(call.Fields)
@@ -70,7 +69,11 @@ func newBridged(c *wireConn, call *h2.Call, m *bridgedMethod, whole bool) (*brid
 		return nil, err
 	}
 	if whole {
-		b.message, b.has, b.compressed, b.end = bytes.Clone(call.Message), true, call.Encoding != "", io.EOF
+		if b.message, err = b.plain(call.Message, call.Encoding != ""); err != nil {
+			return nil, err
+		}
+		call.Inflated = len(b.message)
+		b.has, b.end = true, io.EOF
 	}
 	ctx := peer.NewContext(context.Background(), c.peer())
 	ctx = metadata.NewIncomingContext(ctx, incoming)
@@ -106,10 +109,29 @@ func (b *bridged) handle() (err error) {
 
 // Receive implements [h2.Conversation].
 func (b *bridged) Receive(message []byte, compressed bool) {
+	plain, err := b.plain(message, compressed)
 	b.mu.Lock()
-	b.message, b.has, b.compressed = bytes.Clone(message), true, compressed
+	if err == nil {
+		b.message, b.has = plain, true
+	} else {
+		b.end = err
+	}
 	b.mu.Unlock()
 	wake(b.arrived)
+}
+
+// plain returns a copy of a message, decompressed. It is called in turns, and not by the goroutines of calls,
+// of which there may be a thousand: see inflate.
+func (b *bridged) plain(message []byte, compressed bool) ([]byte, error) {
+	if !compressed {
+		return bytes.Clone(message), nil
+	}
+	z, err := b.conn.inflateLocked(message, cmp.Or(b.method.mostMessage, b.conn.wire.limits.MaxMessageBytes))
+	if err != nil {
+		return nil, err
+	}
+	defer z.release()
+	return bytes.Clone(z.out), nil
 }
 
 // End implements [h2.Conversation].
@@ -164,15 +186,12 @@ func (b *bridged) RecvMsg(m any) error {
 func (b *bridged) next() ([]byte, error) {
 	for {
 		b.mu.Lock()
-		message, compressed, end := b.message, b.compressed, b.end
+		message, end := b.message, b.end
 		if b.has {
 			b.message, b.has = nil, false
 			b.mu.Unlock()
 			if end == nil {
 				b.post(func(c *h2.Conn, out []byte) []byte { return c.Want(out, b.stream) })
-			}
-			if compressed {
-				return inflate(b.encoding, message, b.conn.wire.limits.MaxMessageBytes)
 			}
 			return message, nil
 		}

@@ -26,6 +26,8 @@ type bite struct {
 	ends, mayEnd bool
 	// reset and answer are what the attacker's calls get.
 	reset, answer string
+	// more is how many bytes it may cost beside mostMemory.
+	more int
 }
 
 // bites says what each attack must lead to. Beside that, sluice must go on serving and
@@ -56,6 +58,9 @@ var bites = map[string]bite{
 	"HPACK bomb that stalls":     {ends: true, reset: "REFUSED_STREAM"},
 	"MadeYouReset by a window":   {ends: true, reset: "FLOW_CONTROL_ERROR"},
 	"flood of acknowledgements":  {ends: true},
+	"gzip bomb":                  {answer: "0"},
+	"gzip bomb to health":        {answer: "8"},
+	"requests that are no gRPC":  {},
 }
 
 // bitesOfGRPC are those that grpc-go has instead.
@@ -63,6 +68,9 @@ var bitesOfGRPC = map[string]bite{
 	"HPACK bomb":               {ends: true, reset: "FRAME_SIZE_ERROR"},
 	"windows that grow":        {answer: "8"},
 	"MadeYouReset by a window": {ends: true}, // it does not look how far a window opens
+	// Calls whose client has gone wait for their ticket all the same.
+	"gzip bomb":           {mayEnd: true, answer: "0", more: 160 << 20},
+	"gzip bomb to health": {mayEnd: true, answer: "8", more: 160 << 20},
 }
 
 // TestAttacks runs each attack while others call. A connection that is ended begins anew.
@@ -92,7 +100,7 @@ func TestAttacks(t *testing.T) {
 			if want.answer != "" && o.Statuses[want.answer] == 0 {
 				t.Errorf("calls were answered with %v, want status %s", o.Statuses, want.answer)
 			}
-			h.checkMemory(t)
+			h.checkMemory(t, want.more)
 			if !Long() {
 				return
 			}

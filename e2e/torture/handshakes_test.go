@@ -101,7 +101,7 @@ func TestHandshakes(t *testing.T) {
 		}
 	}, grpc.WithTransportCredentials(credentials.NewTLS(good)))
 	t.Log("harm to others: ", h)
-	h.checkMemory(t)
+	h.checkMemory(t, 0)
 }
 
 // TestTLSWithoutTLS speaks TLS to listeners without it.

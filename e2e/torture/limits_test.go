@@ -103,7 +103,7 @@ func TestEachLimit(t *testing.T) {
 			}
 		})
 	}, nil)
-	h.checkMemory(t)
+	h.checkMemory(t, 0)
 }
 
 // limitsOfARequest sends requests just within each bound and just beyond.

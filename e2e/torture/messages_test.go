@@ -154,7 +154,7 @@ func TestOddMessages(t *testing.T) {
 		}
 	}, nil)
 	t.Log("harm to others: ", h)
-	h.checkMemory(t)
+	h.checkMemory(t, 0)
 }
 
 // oddAnswer says what is wrong with an answer, "" if nothing is.

@@ -76,7 +76,7 @@ func TestHostileHTTP(t *testing.T) {
 		})
 	}, nil)
 	t.Log("harm to others: ", h)
-	h.checkMemory(t)
+	h.checkMemory(t, 0)
 }
 
 // TestDebugListenerKeepsToLoopback holds that the debug listener is on loopback by

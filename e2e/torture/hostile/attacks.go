@@ -75,7 +75,7 @@ func All(t Target) []Attack {
 				}), nil
 			},
 		},
-	}, windowAttacks(headers, request)...)
+	}, append(windowAttacks(headers, request), bombs(t)...)...)
 }
 
 // chunk is how many small frames are written at once.

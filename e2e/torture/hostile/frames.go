@@ -39,17 +39,20 @@ func appendCode(b []byte, kind http2.FrameType, stream, number uint32) []byte {
 // block is the header block of a call with more fields. It does not use the dynamic
 // table, so the same bytes serve any number of calls.
 func block(path string, more ...hpack.HeaderField) []byte {
-	var b bytes.Buffer
-	e := hpack.NewEncoder(&b)
-	fields := []hpack.HeaderField{
+	return encode(append([]hpack.HeaderField{
 		{Name: ":method", Value: "POST"},
 		{Name: ":scheme", Value: "http"},
 		{Name: ":path", Value: path},
 		{Name: ":authority", Value: "sluice"},
 		{Name: "content-type", Value: "application/grpc"},
 		{Name: "te", Value: "trailers"},
-	}
-	for _, f := range append(fields, more...) {
+	}, more...))
+}
+
+func encode(fields []hpack.HeaderField) []byte {
+	var b bytes.Buffer
+	e := hpack.NewEncoder(&b)
+	for _, f := range fields {
 		f.Sensitive = true                      // never indexed
 		if err := e.WriteField(f); err != nil { // into memory
 			return nil
