@@ -192,7 +192,9 @@ func (s *Server) newOwn(h *handler, creds credentials.TransportCredentials) *wir
 		b.traces = keepTraces(s.options.Tracing.Headers)
 	}
 	s.register(b, withMetadata{b}, h)
-	return newWire(s.options.Limits, h, b, s.tracer, creds)
+	w := newWire(s.options.Limits, h, b, s.tracer, creds)
+	w.hint = s.options.hint()
+	return w
 }
 
 // newGRPC returns grpc-go's transport.
@@ -218,7 +220,7 @@ func (s *Server) newGRPC(h *handler, creds credentials.TransportCredentials) *gr
 	}
 	options = append(options, grpc.ChainUnaryInterceptor(s.unaryInterceptors(h)...),
 		grpc.ChainStreamInterceptor(countStreams(s.metrics.Calls), newPlaces().bound), grpc.ChainStreamInterceptor(s.streamInterceptors(h)...))
-	options = append(options, grpc.Creds(guarding.Credentials(creds)), grpc.InTapHandle(headers.inspect))
+	options = append(options, grpc.Creds(guarding.Credentials(greeting{creds, s.options.hint(), &s.metrics.Ended, h.rare})), grpc.InTapHandle(headers.inspect))
 	if s.tracer != nil {
 		options = append(options, grpc.StatsHandler(s.tracer))
 	}

@@ -50,6 +50,7 @@ type TLSOptions struct {
 // does not match, and reports no failures. A bad start shows there only as handshakes that hang.
 type TLS struct {
 	options TLSOptions
+	rare    *zap.Logger // see rareLogger
 	server  bool
 	inForce atomic.Pointer[keyring]
 }
@@ -82,7 +83,7 @@ func newTLS(o TLSOptions, server bool) (*TLS, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	t := &TLS{options: o, server: server}
+	t := &TLS{options: o, rare: rareLogger(o.Logger), server: server}
 	k, err := t.load(t.read())
 	if err != nil {
 		return nil, err
@@ -202,6 +203,11 @@ func (t *TLS) debugLog() *log.Logger {
 func (t *TLS) failed(conn net.Conn, err error) {
 	if m := t.options.Metrics; m != nil {
 		m.HandshakeErrors.Inc()
+	}
+	if t.server && withoutALPN(err) {
+		t.rare.Warn("TLS connection closed; more within ten seconds are only counted: the client named no protocol (ALPN), as HTTP/1 does, and this port speaks gRPC over HTTP/2",
+			zap.Stringer("peer", conn.RemoteAddr()))
+		return
 	}
 	t.options.Logger.Debug("TLS handshake failed", zap.Stringer("peer", conn.RemoteAddr()), zap.Error(err))
 }

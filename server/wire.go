@@ -47,6 +47,7 @@ type wire struct {
 	clock   *clock.Clock
 	logger  *zap.Logger // see rareLogger
 	h2      *h2.Server
+	hint    []byte // for clients of HTTP/1; see greeting.go
 
 	mu       sync.Mutex
 	listener net.Listener

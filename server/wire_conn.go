@@ -38,6 +38,7 @@ type wireConn struct {
 	// the beginning of the next.
 	since, at time.Duration
 	rest      int  // bytes that came and were not fed
+	started   bool // our SETTINGS are out; see greeting.go
 	begun     bool // the client's SETTINGS have come
 	ending    bool // nothing more is answered
 	closed    bool // nothing more is read, either
@@ -95,9 +96,9 @@ func (c *wireConn) begin() *wireReader {
 	if identity, ok := info.(clientIdentity); ok {
 		c.client = identity.client
 	}
-	if !c.start(conn) {
-		return nil
-	}
+	c.turn.Lock()
+	c.conn = conn
+	c.turn.Unlock()
 	return newWireReader(conn, c.raw)
 }
 
@@ -118,16 +119,6 @@ func (c *wireConn) cancelLocked() (err error) {
 	defer c.caughtLocked(&err)
 	c.h2.Close()
 	return nil
-}
-
-// start sends the first SETTINGS.
-func (c *wireConn) start(conn net.Conn) bool {
-	c.turn.Lock()
-	defer c.turn.Unlock()
-	c.conn = conn
-	c.out = takeOutput()
-	c.out.bytes = c.h2.Start(c.out.bytes)
-	return c.writeLocked()
 }
 
 // read reads until the connection ends.
@@ -253,11 +244,36 @@ func (c *wireConn) turnLocked(in []byte) (used int, more, ok bool) {
 	c.out = takeOutput()
 	err := c.takeInboxLocked(now)
 	if err == nil {
+		err = c.greetLocked(in)
+	}
+	if err == nil && c.started {
 		used, more, err = c.feedLocked(in, now)
 	}
 	c.rest = len(in) - used
 	c.endTurnLocked(now, err)
 	return used, more, c.writeLocked() && !c.ending
+}
+
+// greetLocked sends the first SETTINGS, once the client is known to speak HTTP/2.
+func (c *wireConn) greetLocked(in []byte) error {
+	if c.started {
+		return nil
+	}
+	yes, undecided := speaksHTTP1(in)
+	if yes {
+		return errHTTP1
+	}
+	if !undecided {
+		c.startLocked()
+	}
+	return nil
+}
+
+func (c *wireConn) startLocked() {
+	if !c.started {
+		c.started = true
+		c.out.bytes = c.h2.Start(c.out.bytes)
+	}
 }
 
 // feedLocked feeds h2.
@@ -297,6 +313,11 @@ func (c *wireConn) endTurnLocked(now time.Duration, err error) {
 		c.ending = true
 		c.blame(e)
 	}
+	if err == errHTTP1 { //nolint:errorlint // it is greetLocked's own
+		c.out.bytes = append(c.out.bytes, c.wire.hint...)
+		c.ending = true
+		c.blame(err)
+	}
 	if c.h2.Draining() {
 		c.watched.drains.Store(true)
 	}
@@ -319,6 +340,9 @@ func (c *wireConn) writeLocked() bool {
 	return err == nil
 }
 
+// mostLingered is how many bytes are read that are thrown away.
+const mostLingered = 256 << 10
+
 // linger reads a little of what still comes: closing a socket with unread bytes would throw away what
 // was written last.
 func (c *wireConn) linger(r *wireReader) {
@@ -326,9 +350,8 @@ func (c *wireConn) linger(r *wireReader) {
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	const most = 256 << 10
 	_ = c.raw.SetReadDeadline(time.Now().Add(time.Second)) //nolint:forbidigo // bounds a wait
-	for n := 0; n < most; park() {
+	for n := 0; n < mostLingered; park() {
 		in, err := r.read()
 		if err != nil {
 			return

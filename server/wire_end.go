@@ -25,9 +25,14 @@ var (
 func (c *wireConn) blame(why error) {
 	c.blaming.Do(func() {
 		endedBecause(&c.wire.handler.service.metrics.Ended, why).Inc()
-		c.wire.logger.Warn("grpc connection closed; more within ten seconds are only counted",
-			zap.Stringer("peer", c.raw.RemoteAddr()), zap.Error(why))
+		logEnded(c.wire.logger, c.raw, why)
 	})
+}
+
+// logEnded logs that a connection is ended because of what its client did.
+func logEnded(rare *zap.Logger, conn net.Conn, why error) {
+	rare.Warn("grpc connection closed; more within ten seconds are only counted",
+		zap.Stringer("peer", conn.RemoteAddr()), zap.Error(why))
 }
 
 // end closes the connection at once because of what its client did. It may be called by anybody.
@@ -62,6 +67,8 @@ func endedBecause(ended *telemetry.Ended, why error) prometheus.Counter {
 		return ended.Unread
 	case errors.Is(why, errSilent):
 		return ended.Silent
+	case errors.Is(why, errHTTP1):
+		return ended.Protocol
 	}
 	breach, ok := errors.AsType[*h2.ConnError](why)
 	switch {

@@ -121,6 +121,7 @@ func (c *wireConn) sendLocked(f finisher) (err error) {
 // obeyLocked does what the watch and a drain want.
 func (c *wireConn) obeyLocked(todo orders, now time.Duration) (err error) {
 	defer c.caughtLocked(&err)
+	c.startLocked()
 	for _, d := range drainReasons {
 		if todo&d.order != 0 {
 			c.out.bytes = c.h2.Drain(c.out.bytes, now, d.told)

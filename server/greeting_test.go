@@ -1,0 +1,201 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+)
+
+func TestSpeaksHTTP1(t *testing.T) {
+	for first, want := range map[string]string{
+		"":                            "undecided",
+		"P":                           "undecided",
+		"PRI":                         "undecided",
+		"PRI ":                        "no",
+		http2.ClientPreface:           "no",
+		http2.ClientPreface + "more":  "no",
+		"PO":                          "undecided",
+		"POST":                        "undecided",
+		"POST ":                       "yes",
+		"GET / HTTP/1.1\r\n\r\n":      "yes",
+		"PROPFIND /":                  "yes",
+		"get / HTTP/1.1\r\n\r\n":      "no",
+		" GET / HTTP/1.1":             "no",
+		strings.Repeat("A", 20):       "undecided",
+		strings.Repeat("A", 20) + " ": "yes",
+		strings.Repeat("A", 21):       "no",
+		"\x16\x03\x01\x02\x00\x01":    "no",
+		"\x00\x00\x00\x04":            "no",
+	} {
+		got := "no"
+		switch yes, undecided := speaksHTTP1([]byte(first)); {
+		case yes:
+			got = "yes"
+		case undecided:
+			got = "undecided"
+		}
+		if got != want {
+			t.Errorf("%q is taken for HTTP/1: %s, want %s", first, got, want)
+		}
+	}
+}
+
+// TestHTTP1GetsAnAnswer has clients of HTTP/1 on the port of gRPC, with bodies and in pieces, over both
+// transports, with TLS and without: each gets one answer that people can read, and is counted and logged.
+func TestHTTP1GetsAnAnswer(t *testing.T) {
+	ca := authority(t)
+	pair := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		for name, send := range map[string]struct {
+			text   string
+			pieces bool
+		}{
+			"GET":             {text: "GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n"},
+			"in pieces":       {"GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n", true},
+			"a body":          {text: "POST /json HTTP/1.1\r\nHost: sluice\r\nContent-Length: 200000\r\n\r\n" + strings.Repeat("x", 200_000)},
+			"in a row":        {text: strings.Repeat("GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n", 100)},
+			"HTTP/1.0":        {text: "GET / HTTP/1.0\r\n\r\n"},
+			"an upgrade":      {text: "GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"},
+			"TLS, but HTTP/1": {text: "GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s := service(t, Settings{}, oneRule)
+				options := Options{Transport: transport}
+				if strings.HasPrefix(name, "TLS") {
+					options.TLS = serverTLS(t, TLSOptions{Cert: pair.Cert, Key: pair.Key})
+				}
+				r := serve(t, s, options)
+				conn := r.tcp(t)
+				if options.TLS != nil {
+					conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+				}
+				if send.pieces {
+					for _, b := range []byte(send.text[:5]) {
+						if _, err := conn.Write([]byte{b}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					send.text = send.text[5:]
+				}
+				go func() { _, _ = io.Copy(conn, strings.NewReader(send.text)) }()
+				said, err := io.ReadAll(conn)
+				if err != nil {
+					t.Fatalf("after %q: %v", said, err)
+				}
+				reply, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(said)), nil)
+				if err != nil {
+					t.Fatalf("%q: %v", said, err)
+				}
+				body, err := io.ReadAll(reply.Body)
+				if err != nil || reply.StatusCode != http.StatusBadRequest || !reply.Close || !bytes.HasSuffix(said, body) ||
+					!bytes.Contains(body, []byte("gRPC over HTTP/2")) || !bytes.Contains(body, []byte("/json is on 127.0.0.1:0, as --http-addr says")) {
+					t.Errorf("the answer is %q, %v", said, err)
+				}
+				_ = conn.Close()
+				wantEnded(t, r, s, "protocol")
+				creds := insecure.NewCredentials()
+				if options.TLS != nil {
+					creds = clientTLS(t, TLSOptions{CA: pair.CA})
+				}
+				if err := r.ask(t, creds); err != nil {
+					t.Errorf("the next client gets %v", err)
+				}
+			})
+		}
+	})
+}
+
+// TestHintsNameWhatThereIs holds that an address is named only where /json is answered.
+func TestHintsNameWhatThereIs(t *testing.T) {
+	for want, o := range map[string]Options{
+		"/json is on :8080, as --http-addr says.\n":          {JSON: true, HTTPAddr: ":8080"},
+		"/json is over TLS on :8443, as --json-addr says.\n": {JSON: true, HTTPAddr: ":8080", JSONAddr: ":8443"},
+		"or curl --http2-prior-knowledge.\n":                 {JSON: false, HTTPAddr: ":8080"},
+		"sluice call, or curl --http2-prior-knowledge.\n":    {JSON: true},
+	} {
+		if got := string(o.hint()); !strings.HasSuffix(got, want) {
+			t.Errorf("the hint is %q, want %q at its end", got, want)
+		}
+	}
+}
+
+// TestWhatIsNoHTTPGetsNoAnswerOfHTTP1 sends what no text would help.
+func TestWhatIsNoHTTPGetsNoAnswerOfHTTP1(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport})
+		conn := r.tcp(t)
+		if _, err := conn.Write([]byte("\x16\x03\x01\x02\x00 a client of TLS, perhaps")); err != nil {
+			t.Fatal(err)
+		}
+		if said, _ := io.ReadAll(conn); bytes.Contains(said, []byte("HTTP/1.1")) {
+			t.Errorf("the client gets %q", said)
+		}
+	})
+}
+
+// TestPrefacesInPieces has a client of HTTP/2 send its preface byte by byte.
+func TestPrefacesInPieces(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport})
+		conn := r.tcp(t)
+		c := newRawClient(t, inBytes{conn})
+		c.call(nil, 0)
+		c.ends(1)
+	})
+}
+
+// inBytes is a connection that sends byte by byte.
+type inBytes struct{ net.Conn }
+
+func (c inBytes) Write(p []byte) (int, error) {
+	for i := range p {
+		if _, err := c.Conn.Write(p[i : i+1]); err != nil {
+			return i, err
+		}
+	}
+	return len(p), nil
+}
+
+// TestTLSWithoutALPNIsExplained has a client of TLS that names no protocol, or only HTTP/1. It is closed, and
+// the log says why, once in ten seconds.
+func TestTLSWithoutALPNIsExplained(t *testing.T) {
+	ca := authority(t)
+	pair := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		core, logs := observer.New(zap.InfoLevel)
+		r := serve(t, service(t, Settings{}, oneRule), Options{
+			Transport: transport, TLS: serverTLS(t, TLSOptions{Cert: pair.Cert, Key: pair.Key, Logger: zap.New(core)}),
+		})
+		for _, protocols := range [][]string{nil, {"http/1.1"}} {
+			conn := tls.Client(r.tcp(t), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
+			_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: sluice\r\n\r\n")
+			_, _ = io.Copy(io.Discard, conn) // until it is closed
+		}
+		await(t, "it is logged", func() bool { return logs.Len() > 1 })
+		lines := 0
+		for _, e := range logs.All() {
+			if strings.Contains(e.Message, "ALPN") && e.Level == zap.WarnLevel {
+				lines++
+			}
+		}
+		if lines != 1 {
+			t.Errorf("%d lines explain it, want one: %v", lines, logs.All())
+		}
+	})
+}
