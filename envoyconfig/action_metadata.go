@@ -16,12 +16,17 @@ type metadata struct {
 }
 
 func newMetadata(n *node) action {
-	return &metadata{
+	source := n.field("source").enum("DYNAMIC", "ROUTE_ENTRY", "CLUSTER_ENTRY", "CLUSTER_LOCALITY_ENTRY")
+	a := &metadata{
 		node: n, key: n.field("descriptor_key").str(),
 		name:     metadataName(n.field("metadata_key")),
 		optional: n.field("skip_if_absent").yes(false),
-		ofRoute:  n.field("source").enum("DYNAMIC", "ROUTE_ENTRY") == "ROUTE_ENTRY",
+		ofRoute:  source == "ROUTE_ENTRY",
 	}
+	if strings.HasPrefix(source, "CLUSTER") {
+		return &opaque{name: "metadata " + a.name, made: a.shape(), why: "source " + source + " is not looked at"}
+	}
+	return a
 }
 
 // metadataName is a metadata key as --metadata names it.

@@ -134,7 +134,7 @@ var (
 				"invert_match": aBoolean, "ranges": listOf(all(message{"address_prefix": anAddress, "prefix_len": upTo(128)}).needing("address_prefix")),
 			}),
 		}).needing("descriptor_value", "address_matcher"),
-		"metadata": all(with(metadataMessage, message{"skip_if_absent": aBoolean, "source": oneOfNames("DYNAMIC", "ROUTE_ENTRY")})).
+		"metadata": all(with(metadataMessage, message{"skip_if_absent": aBoolean, "source": oneOfNames("DYNAMIC", "ROUTE_ENTRY", "CLUSTER_ENTRY", "CLUSTER_LOCALITY_ENTRY")})).
 			needing("descriptor_key", "metadata_key"),
 		"dynamic_metadata": all(metadataMessage).needing("descriptor_key", "metadata_key").insteadOf("metadata"),
 		"extension":        all(message{"name": aText, "typed_config": anyOne}).needing("name", "typed_config"),

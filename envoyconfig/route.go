@@ -2,6 +2,7 @@ package envoyconfig
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
@@ -151,6 +152,11 @@ func (n *node) enum(names ...string) string {
 	}
 	if n.str() == "" {
 		return names[0]
+	}
+	for _, name := range names {
+		if strings.EqualFold(name, n.str()) {
+			return name
+		}
 	}
 	return n.str()
 }

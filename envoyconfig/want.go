@@ -29,6 +29,8 @@ type want struct {
 	// oneOf one and no second; of those in mostOne there may be none.
 	closed                 bool
 	needed, oneOf, mostOne []string
+	// names are those of an enum, if it takes no others.
+	names []string
 	// instead is the field to write in place of a deprecated one.
 	instead string
 }

@@ -54,7 +54,7 @@ func upTo(most uint64) want {
 
 // oneOfNames is an enum of few names, which Envoy takes in any case of letters, or any number.
 func oneOfNames(names ...string) want {
-	return want{one: strings.Join(names, " or "), many: "names", tidy: func(n *node) bool {
+	return want{one: strings.Join(names, " or "), many: "names", names: names, tidy: func(n *node) bool {
 		return n.kind == number || n.kind == text && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, n.text) })
 	}}
 }

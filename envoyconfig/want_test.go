@@ -166,13 +166,23 @@ func TestWhatIsReadIsJudged(t *testing.T) {
 // TestClosedMessagesAreEnvoys holds the messages that take no other fields against Envoy's API, as
 // go-control-plane has it: both have the same fields. Those of lists of filters have no stages.
 func TestClosedMessagesAreEnvoys(t *testing.T) {
-	closed := 0
+	closed, enums := 0, 0
 	var hold func(name string, w want, d protoreflect.MessageDescriptor)
 	hold = func(name string, w want, d protoreflect.MessageDescriptor) {
 		var there []string
 		for i := range d.Fields().Len() {
 			f := d.Fields().Get(i)
 			there = append(there, string(f.Name()))
+			if e := f.Enum(); e != nil && w.fields[string(f.Name())].names != nil {
+				enums++
+				var names []string
+				for j := range e.Values().Len() {
+					names = append(names, string(e.Values().Get(j).Name()))
+				}
+				if diff := cmp.Diff(names, w.fields[string(f.Name())].names); diff != "" {
+					t.Errorf("%s.%s (-Envoy +here):\n%s", name, f.Name(), diff)
+				}
+			}
 			if below, ok := w.fields[string(f.Name())]; ok && f.Message() != nil && (below.fields != nil || below.closed) {
 				hold(name+"."+string(f.Name()), below, f.Message())
 			}
@@ -194,8 +204,8 @@ func TestClosedMessagesAreEnvoys(t *testing.T) {
 	hold("RateLimitPerRoute", perRouteWant, (&ratelimitv3.RateLimitPerRoute{}).ProtoReflect().Descriptor())
 	hold("rate_limits", policiesWant, (&routev3.RateLimit{}).ProtoReflect().Descriptor())
 	hold("headers", headersWant, (&routev3.HeaderMatcher{}).ProtoReflect().Descriptor())
-	if closed < 60 {
-		t.Errorf("%d messages are held", closed)
+	if closed < 60 || enums < 10 {
+		t.Errorf("%d messages and %d enums are held", closed, enums)
 	}
 }
 

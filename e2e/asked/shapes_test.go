@@ -183,6 +183,7 @@ func TestEnvoyJudgesRateLimitsAlike(t *testing.T) {
 			"{ query_parameter_value_match: { descriptor_value: v, query_parameters: [{ name: q }] } }":                      true,
 			"{ query_parameter_value_match: { query_parameters: [{ name: q }] } }":                                           false,
 			metadata("descriptor_key: k, source: ROUTE_ENTRY"):                                                               true,
+			metadata("descriptor_key: k, source: CLUSTER_LOCALITY_ENTRY"):                                                    true,
 			metadata("descriptor_key: k, source: REQUEST"):                                                                   false,
 			metadata("default_value: v"):                                                                                     false,
 			"{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }":                      false,
