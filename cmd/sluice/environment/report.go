@@ -107,8 +107,8 @@ func (e *Environment) Blame(err error) error {
 
 // ours are beginnings of names that hardly any other program uses.
 var ours = []string{
-	"CONFIG_GRPC_XDS_", "XDS_CLIENT_", "GRPC_SERVER_TLS_", "GRPC_CLIENT_TLS_", "GRPC_MAX_CONNECTION_",
-	"RUNTIME_", "TRACING_", "LIMIT_RE", "LIMIT_LIMIT", "USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS",
+	"CONFIG_GRPC_XDS_", "XDS_CLIENT_", "GRPC_SERVER_TLS_", "GRPC_CLIENT_TLS_", "GRPC_MAX_C",
+	"RUNTIME_", "TRACING_", "LIMIT_RE", "LIMIT_LIMIT", "LIMIT_ALL_", "USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS",
 }
 
 // serviceLink is how Kubernetes names the variables of a Service.
@@ -122,7 +122,8 @@ func (e *Environment) strangers() (misspelt, ownNames []string) {
 			continue
 		}
 		like := slices.ContainsFunc(ours, func(start string) bool { return strings.HasPrefix(name, start) }) ||
-			e.on("USE_DOG_STATSD") && strings.HasPrefix(name, "DOG_STATSD_") // of a mogrifier that none names
+			e.on("USE_DOG_STATSD") && strings.HasPrefix(name, "DOG_STATSD_") || // of a mogrifier that none names
+			e.assigned["store-names"].value != nil && strings.HasPrefix(name, "REDIS_") // a later one, or a password that is not used
 		near := nearest(name)
 		switch {
 		case near != "":
