@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sluice-ratelimit/sluice/e2e/window"
 )
 
@@ -70,6 +72,33 @@ descriptors:
 	got := p.get(t, "/", "x-user: al", "content-type: application/grpc")
 	if got.status != http.StatusOK || got.get("Grpc-Status") != "8" {
 		t.Errorf("gRPC: %v, want 200 with grpc-status: 8 (resource exhausted)", got)
+	}
+}
+
+// TestServicesSeeTheLimit has Envoy add headers to the requests that it forwards. What a client sends under
+// these names reaches the service, too, before them, as with envoyproxy/ratelimit.
+func TestServicesSeeTheLimit(t *testing.T) {
+	t.Parallel()
+	p, _ := play(t, setting{
+		rules:    "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 2 } }]",
+		args:     []string{"--request-headers", "--request-remaining-header", "X-Left"},
+		listener: listener{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`},
+	})
+	window.AwaitHour(t)
+	for _, header := range []string{"x-user: al", "x-user: al", "x-user: al", "x-other: none"} {
+		if got := p.get(t, "/", header, "x-left: 999"); got.get("X-Left") != "" {
+			t.Errorf("%s: the client sees %v", header, got)
+		}
+	}
+	var left [][]string
+	for _, r := range p.backend.Requests() {
+		left = append(left, r.Header["X-Left"])
+		if limit := r.Header.Get("Ratelimit-Limit"); r.Header.Get("X-User") != "" && limit != "2" {
+			t.Errorf("the service sees a limit of %q, want 2", limit)
+		}
+	}
+	if diff := cmp.Diff([][]string{{"999", "1"}, {"999", "0"}, {"999"}}, left); diff != "" {
+		t.Errorf("what remains, as the service sees it (-want +got):\n%s", diff)
 	}
 }
 

@@ -114,7 +114,7 @@ var sections = []section{
 		excused(sets("LIMIT_LIMIT_HEADER", aString, "RateLimit-Limit", "limit-header", "")),
 		excused(sets("LIMIT_REMAINING_HEADER", aString, "RateLimit-Remaining", "remaining-header", "")),
 		excused(sets("LIMIT_RESET_HEADER", aString, "RateLimit-Reset", "reset-header", "")),
-		sets("LIMIT_REQUEST_HEADERS_ENABLED", aBool, "false", "request-headers", ""),
+		sets("LIMIT_REQUEST_HEADERS_ENABLED", aBool, "false", "request-headers", "the service gets what a client sends under these names too, first, as there: remove that by a filter before"),
 		excused(sets("LIMIT_REQUEST_LIMIT_HEADER", aString, "RateLimit-Limit", "request-limit-header", "")),
 		excused(sets("LIMIT_REQUEST_REMAINING_HEADER", aString, "RateLimit-Remaining", "request-remaining-header", "")),
 		excused(sets("LIMIT_REQUEST_RESET_HEADER", aString, "RateLimit-Reset", "request-reset-header", "")),
