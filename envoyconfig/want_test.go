@@ -224,7 +224,7 @@ func TestFieldsThatEnvoyRejects(t *testing.T) {
 		"no action":             {[]File{{"f", []byte(list("{}"))}}, "f:18:43: actions: Envoy needs one of "},
 		"two actions":           {[]File{{"f", []byte(list("{ remote_address: {}, source_cluster: {} }"))}}, "f:18:43: actions: Envoy takes remote_address or source_cluster alone: leave out all but one"},
 		"a multiplier":          {[]File{{"f", []byte(list("{ remote_address: {} }], limit: { rate_limit: { unit: HOUR, unit_multiplier: 2 } }, hits_addend: { number: 1 } }, { actions: [{ remote_address: {} }"))}}, "f:18:120: Envoy 1.40 has no field unit_multiplier here, and rejects it: leave it out, or write the limit into the rules, which have it"},
-		"misspelt":              {[]File{{"f", []byte(list("{ remote_addres: {} }"))}}, `f:18:60: Envoy 1.40 has no field remote_addres here, and rejects it: leave it out; did you mean "remote_address", `},
+		"misspelt":              {[]File{{"f", []byte(list("{ remote_addr: {} }"))}}, `f:18:58: Envoy 1.40 has no field remote_addr here, and rejects it: leave it out; did you mean "remote_address", `},
 		"without its key":       {[]File{{"f", []byte(list("{ request_headers: { header_name: x-user } }"))}}, "f:18:62: request_headers: Envoy rejects it without descriptor_key: add it"},
 		"deprecated":            {[]File{{"f", []byte(list("{ dynamic_metadata: { descriptor_key: k, metadata_key: { key: a, path: [{ key: b }] } } }"))}}, "f:18:63: Envoy 1.40 rejects dynamic_metadata, which is deprecated: write metadata"},
 		"of a later one":        {[]File{{"f", []byte(list("{ newer: {} }"))}, dumpOf("41")}, ""},
