@@ -65,6 +65,10 @@ func TestUnknownDomainsAreBounded(t *testing.T) {
 	if want := 2.0 + 10*MaxUnknownDomains; series != MaxUnknownDomains+1 || sum != want || testutil.ToFloat64(u.total) != want {
 		t.Errorf("%d series with a sum of %v, and a total of %v, want %d and %v", series, sum, testutil.ToFloat64(u.total), MaxUnknownDomains+1, want)
 	}
+	// Of many that come at once, too.
+	if u.begin([]byte("late")) != (*u.counts.Load())[other] {
+		t.Error("a domain beyond the bound has a count of its own")
+	}
 	known, strange := []byte("domain 1"), []byte("domain 999")
 	if n := testing.AllocsPerRun(100, func() { u.Add(known, 1); u.Add(strange, 1) }); n > 0 {
 		t.Errorf("%v allocations for domains that were seen", n)
