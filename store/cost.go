@@ -29,7 +29,7 @@ func costOf(p *limiter.Policy, hits uint64) time.Duration {
 	switch p.Algorithm {
 	case limiter.SlidingWindow:
 		_, k := p.Ring()
-		return 9*time.Microsecond + time.Duration(k)*220*time.Nanosecond //nolint:gosec // at most 60
+		return 9*time.Microsecond + time.Duration(k)*220*time.Nanosecond
 	case limiter.SlidingLog:
 		return 15*time.Microsecond + costOfHits(p, hits)
 	case limiter.TokenBucket, limiter.LeakyBucket:
@@ -44,7 +44,7 @@ func costOfHits(p *limiter.Policy, hits uint64) time.Duration {
 	if p.Algorithm != limiter.SlidingLog {
 		return 0
 	}
-	return time.Duration(min(hits, uint64(p.Limit), limiter.MaxLog)) * costOfHit //nolint:gosec // at most MaxLog
+	return time.Duration(min(hits, uint64(p.Limit), limiter.MaxLog)) * costOfHit
 }
 
 // costOfAll estimates how long b takes in the store.

@@ -136,9 +136,9 @@ func measureLarge(t *testing.T, table *strings.Builder, binary string, n int, de
 	busy.Store(false)
 	<-done
 	slowest := 0
-	lines := strings.Split(srv.Must("EVAL", `local all = {} for _, e in ipairs(redis.call('SLOWLOG', 'GET', '1000')) do
+	lines := strings.SplitSeq(srv.Must("EVAL", `local all = {} for _, e in ipairs(redis.call('SLOWLOG', 'GET', '1000')) do
 		if string.find(string.lower(e[4][1]), '^eval') then all[#all + 1] = e[3] end end return table.concat(all, ' ')`, "0"), " ")
-	for _, line := range lines {
+	for line := range lines {
 		took, _ := strconv.Atoi(line)
 		slowest = max(slowest, took)
 	}

@@ -6,12 +6,21 @@
 // decisions here, by the code that decides in memory. A test holds script and table
 // against each other on random charges with explicit times.
 //
+// A key that another program wrote, under a counter's name, costs the requests on that counter alone:
+// the script finds it before it decides, names it, and leaves those requests out. The fallback decides
+// them.
+//
 // # A batch
 //
 //	Decide      encodes the charges in the caller's goroutine, and queues them     wire.go
-//	lane        two senders take what is queued, 256 charges at most, as a message lane.go, run.go
+//	lane        two senders take what is queued, a millisecond of the store's time lane.go, run.go
+//	            at most, as a message
 //	client      runs the script, by its hash, and reads the reply                  client.go
 //	lane        each caller's charges are concluded, and its waiter is told        found.go
+//
+// What needs no script, such as hits of fixed windows that count also when they are refused, goes as
+// commands of the server's own in the same message: native.go says which, and why. A request that would
+// take the store long goes in parts, between which others go: cost.go.
 //
 // No timer fills batches: what comes while two are under way is the next. So a busy counter costs
 // the store one read and one write a batch. Only senders and the prober call the
@@ -30,7 +39,7 @@
 //	                                    little-endian
 //	sliding log     s1{...}l600         list of decimal nanoseconds, oldest first
 //
-// Whatever makes a key sets its expiry in the same run of the script. A fixed window's is a second after
+// Whatever makes a key sets its expiry in the same run of the script, or in the same write. A fixed window's is a second after
 // its end, for hits that are on their way then, and up to a minute of jitter, since keys that
 // expire together stop a server. Lua's numbers are
 // doubles, so times are seconds and nanoseconds apart, and hits are cut to 2^33.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // A split is a request whose counters are in several slots, or in two stores, of which each is decided by itself. If
@@ -17,10 +16,10 @@ type split struct {
 	batch   *limiter.Batch
 	waiter  Waiter
 	now     limiter.Time
-	parts   []*part               // with memory to use again behind
-	where   []place               // of each charge
-	seen    map[identity.ID]*part // of the last charge on each counter
-	bulk    bool                  // others do not wait for it
+	parts   []*part             // with memory to use again behind
+	where   []place             // of each charge
+	seen    map[[2]uint64]*part // of the last charge on each counter
+	bulk    bool                // others do not wait for it
 	pending atomic.Int32
 	left    limiter.State
 }
@@ -47,7 +46,7 @@ type part struct {
 	at  limiter.Time
 }
 
-var splits = sync.Pool{New: func() any { return &split{seen: map[identity.ID]*part{}} }}
+var splits = sync.Pool{New: func() any { return &split{seen: map[[2]uint64]*part{}} }}
 
 // split sorts the charges of b by slot.
 func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte) *split {
@@ -78,7 +77,8 @@ func (s *Store) split(now limiter.Time, b *limiter.Batch, names [][]byte) *split
 func (r *split) place(i int, f *fleet, slot uint16) *part {
 	all := r.batch.Charges
 	c := &all[i]
-	if p := r.seen[c.ID]; p != nil && p.fleet == f && p.slot == slot && p.cost < 2*r.store.part {
+	id := [2]uint64{c.ID.Hi, c.ID.Lo}
+	if p := r.seen[id]; p != nil && p.fleet == f && p.slot == slot && p.cost < 2*r.store.part {
 		p.cost += costOfMore + costOfHits(c.Policy, c.Hits)
 		return p
 	}
@@ -102,7 +102,7 @@ func (r *split) place(i int, f *fleet, slot uint16) *part {
 		p = r.more(f, slot)
 	}
 	p.cost += cost
-	r.seen[c.ID] = p
+	r.seen[id] = p
 	return p
 }
 

@@ -20,7 +20,7 @@ type Store struct {
 // clock is ahead of this machine's.
 func (m *Metrics) Store(deciders, kinds []string, shards func() map[string]bool, offset func() time.Duration) *Store {
 	decided := m.counters("sluice_store_charges_total",
-		"Charges, by what decided them: store; memory, a refusal that the store would repeat; fallback, while it was away.", "by")
+		"Charges, by what decided them: store; memory, a refusal that the store would repeat; fallback, while it was away; too_large, in memory, requests that would keep the store for long.", "by")
 	failed := m.counters("sluice_store_errors_total", "Batches and probes of the store that failed, by what went wrong.", "kind")
 	s := &Store{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
