@@ -26,9 +26,15 @@ type client struct {
 	write sync.Mutex // held while commands are written
 
 	mu      sync.Mutex
-	waiting []*exchange // for replies, in the order of their commands
-	idle    []*exchange // to be used again
-	ended   error       // why nothing can be asked any more
+	waiting []*exchange               // for replies, in the order of their commands
+	idle    []*exchange               // to be used again
+	ended   error                     // why nothing can be asked any more
+	heard   func(r *resp.Reply) error // is told of what comes unasked; nil if nothing may
+
+	// The reader's: the reply that comes, nil between two, and whose it is, nil if nobody has asked for it.
+	to      *resp.Reply
+	of      *exchange
+	unasked resp.Reply
 }
 
 // mostRead is how many bytes are read at once.
@@ -161,31 +167,63 @@ func (c *client) read() {
 	}
 }
 
+// listen has heard be told of what comes unasked from now on, by the reader.
+func (c *client) listen(heard func(r *resp.Reply) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = heard
+}
+
 // take has those who wait get the replies that p brings.
 func (c *client) take(replies *resp.Decoder, p []byte) error {
 	for len(p) > 0 {
-		c.mu.Lock()
-		if len(c.waiting) == 0 {
-			c.mu.Unlock()
+		if c.to == nil && !c.next() {
 			return &failure{Reply, fmt.Errorf("read from %s: %q, which nobody has asked for", c.address, p[:min(len(p), 40)])}
 		}
-		x := c.waiting[0]
-		c.mu.Unlock()
-		n, whole, err := replies.Decode(p, x.to[x.got])
+		n, whole, err := replies.Decode(p, c.to)
 		if err != nil {
 			return &failure{Reply, fmt.Errorf("read from %s: %w", c.address, err)}
 		}
-		p = p[n:]
-		if !whole {
+		if p = p[n:]; !whole {
 			continue
 		}
-		if x.got++; x.got == len(x.to) {
-			c.mu.Lock()
-			c.waiting = append(c.waiting[:0], c.waiting[1:]...)
-			c.mu.Unlock()
-			x.done <- nil
+		if err := c.whole(); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// next decides to whom the next reply goes. It reports false if there is nobody.
+func (c *client) next() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of = nil
+	switch {
+	case len(c.waiting) > 0:
+		c.of = c.waiting[0]
+		c.to = c.of.to[c.of.got]
+	case c.heard != nil:
+		c.to = &c.unasked
+		c.to.Reset(short)
+	}
+	return c.to != nil
+}
+
+// whole tells whom the reply is for that has just come.
+func (c *client) whole() error {
+	r, x := c.to, c.of
+	c.to = nil
+	if x == nil {
+		return c.heard(r)
+	}
+	if x.got++; x.got < len(x.to) {
+		return nil
+	}
+	c.mu.Lock()
+	c.waiting = append(c.waiting[:0], c.waiting[1:]...)
+	c.mu.Unlock()
+	x.done <- nil
 	return nil
 }
 

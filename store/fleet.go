@@ -98,8 +98,7 @@ func (f *fleet) run(ctx context.Context) {
 		defer c.close()
 		f.follow(ctx, c.look)
 	case f.watch != nil:
-		defer f.watch.close()
-		f.follow(ctx, f.watch.look)
+		f.watch.run(ctx)
 	default:
 		<-ctx.Done()
 	}

@@ -5,14 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
 
-// Sentinels know where a primary is. One of them may lag behind, or be cut off together with a
-// primary of yesterday, so all are asked, and what most of those say that answer holds.
+// Sentinels know where a primary is. One of them may lag behind, be cut off together with a primary of
+// yesterday, or lie, so all are asked, and what most of those say that answer holds.
+//
+// They agree on a new primary a second and more after it has begun to take writes, and what the old one counts
+// meanwhile is forgotten. So a replica that one of them tells of (heard.go) is the primary as soon as it says so
+// itself, if most know it as a replica.
 type sentinels struct {
 	fleet *fleet
 	all   []*sentinel
 	asked sync.WaitGroup
+
+	mu       sync.Mutex
+	next     string    // a replica that may become the primary
+	until    time.Time // how long that is looked at
+	promoted string    // one that has become it, empty if what most say holds
+	instead  string    // of whom most say that it is the primary meanwhile
 }
 
 // A sentinel is one of them.
@@ -31,6 +42,17 @@ func newSentinels(f *fleet) *sentinels {
 	return s
 }
 
+// run keeps s until ctx ends.
+func (s *sentinels) run(ctx context.Context) {
+	var listeners sync.WaitGroup
+	for _, one := range s.all {
+		listeners.Go(func() { s.listen(ctx, one) })
+	}
+	s.fleet.follow(ctx, s.look)
+	listeners.Wait()
+	s.close()
+}
+
 // dial is the lane's dialer: it connects to where the primary is now.
 func (s *sentinels) dial(ctx context.Context) (*client, error) {
 	address, err := s.primary(ctx)
@@ -43,26 +65,53 @@ func (s *sentinels) dial(ctx context.Context) (*client, error) {
 // look has the lane go away if it is at another server than the primary, so that it dials anew: a
 // primary that was replaced may go on answering.
 func (s *sentinels) look(ctx context.Context) {
-	if address, err := s.primary(ctx); err == nil {
-		s.fleet.lane(0).leave(address)
+	address, err := s.primary(ctx)
+	if err != nil {
+		return
 	}
+	if err := s.promotion(ctx, address); err != nil {
+		s.fleet.options.observe().Failed(s.fleet.server.String(), kindOf(err))
+	}
+	s.mu.Lock()
+	if s.promoted != "" {
+		address = s.promoted
+	}
+	s.mu.Unlock()
+	s.fleet.lane(0).leave(address)
 }
 
-// primary returns the address that most know, as soon as more than half of all say so.
+// primary returns where the primary is.
 func (s *sentinels) primary(ctx context.Context) (string, error) {
+	address, _, err := s.vote(ctx, func(c *client) (string, error) { return c.primary(ctx, s.fleet.server.Master) })
+	if err != nil {
+		return "", &failure{kindOf(err), fmt.Errorf("ask Sentinel for the primary: %w", err)}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.promoted != "" && address == s.instead {
+		return s.promoted, nil
+	}
+	s.promoted = ""
+	return address, nil
+}
+
+// vote returns what most answer, as soon as more than half of all do, and how many did. Where as many say one thing
+// as another, the lane's server holds.
+func (s *sentinels) vote(ctx context.Context, question func(c *client) (string, error)) (best string, votes int, err error) {
 	type answer struct {
-		address string
-		err     error
+		text string
+		err  error
 	}
 	answers := make(chan answer, len(s.all))
 	for _, one := range s.all {
 		s.asked.Go(func() {
 			a := answer{err: errPanicked}
-			s.fleet.options.guard(func() { a.address, a.err = one.ask(ctx, s.fleet) })
+			s.fleet.options.guard(func() { a.text, a.err = one.ask(ctx, s.fleet, question) })
 			answers <- a
 		})
 	}
-	votes, best := map[string]int{}, ""
+	now := s.fleet.lane(0).address()
+	said := map[string]int{}
 	var errs []error
 	for range s.all {
 		a := <-answers
@@ -70,21 +119,22 @@ func (s *sentinels) primary(ctx context.Context) (string, error) {
 			errs = append(errs, a.err)
 			continue
 		}
-		if votes[a.address]++; votes[a.address] > votes[best] {
-			best = a.address
+		said[a.text]++
+		if n := said[a.text]; n > votes || n == votes && a.text == now {
+			best, votes = a.text, n
 		}
-		if votes[best] > len(s.all)/2 {
+		if votes > len(s.all)/2 {
 			break
 		}
 	}
-	if best == "" {
-		return "", &failure{kindOf(errs[0]), fmt.Errorf("ask Sentinel for the primary: %w", errors.Join(errs...))}
+	if votes == 0 {
+		return "", 0, &failure{kindOf(errs[0]), errors.Join(errs...)}
 	}
-	return best, nil
+	return best, votes, nil
 }
 
 // ask asks one, on the connection that there is, or on a new one.
-func (s *sentinel) ask(ctx context.Context, f *fleet) (address string, err error) {
+func (s *sentinel) ask(ctx context.Context, f *fleet, question func(c *client) (string, error)) (answer string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.client == nil {
@@ -93,11 +143,11 @@ func (s *sentinel) ask(ctx context.Context, f *fleet) (address string, err error
 			return "", err
 		}
 	}
-	if address, err = s.client.primary(ctx, f.server.Master); err != nil {
+	if answer, err = question(s.client); err != nil {
 		s.client.close()
 		s.client = nil
 	}
-	return address, err
+	return answer, err
 }
 
 // close ends the connections, when nobody asks any more.

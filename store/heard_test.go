@@ -1,0 +1,192 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/store/resp"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// told by a Sentinel: who the primary is, and its replica.
+type sentinelSays struct {
+	primary, replica atomic.Value // addresses
+	tells            string       // after the last SUBSCRIBE
+	forever          bool
+}
+
+func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
+
+func (s *sentinelSays) answers(w io.Writer, command []string) bool {
+	address := func(v *atomic.Value) (host, port string) {
+		text, _ := v.Load().(string)
+		host, port, _ = net.SplitHostPort(text)
+		return host, port
+	}
+	switch {
+	case strings.EqualFold(command[0], "SUBSCRIBE"):
+		if !says("*3\r\n" + bulk("subscribe") + bulk(command[1]) + ":1\r\n")(w) {
+			return false
+		}
+		if s.tells == "" || command[1] != promoting {
+			return true
+		}
+		message := "*3\r\n" + bulk("message") + bulk(command[1]) + bulk(s.tells)
+		if s.forever {
+			return forever(message)(w)
+		}
+		return says(message)(w)
+	case command[1] == "REPLICAS":
+		host, port := address(&s.replica)
+		return says("*1\r\n*6\r\n" + bulk("name") + bulk("any") + bulk("ip") + bulk(host) + bulk("port") + bulk(port))(w)
+	default:
+		host, port := address(&s.primary)
+		return says("*2\r\n" + bulk(host) + bulk(port))(w)
+	}
+}
+
+// tells is what Sentinel says of a replica at an address.
+func tells(address string) string {
+	host, port, _ := net.SplitHostPort(address)
+	return fmt.Sprintf("slave %s %s %s @ main 127.0.0.1 1", address, host, port)
+}
+
+// three Sentinels say the same, and the third tells what it likes.
+func three(tb testing.TB, primary, replica, third string, endless bool) (Server, []*sentinelSays) {
+	tb.Helper()
+	to, all := Server{Master: "main"}, []*sentinelSays{}
+	for n := range 3 {
+		s := &sentinelSays{}
+		s.primary.Store(primary)
+		s.replica.Store(replica)
+		if n == 2 {
+			s.tells, s.forever = third, endless
+		}
+		all = append(all, s)
+		to.Sentinels = append(to.Sentinels, newLiar(tb, s.answers).addr)
+	}
+	return to, all
+}
+
+// A replica that one Sentinel tells of is the primary once it says so itself, though most Sentinels still
+// say what was.
+func TestPromotionIsHeard(t *testing.T) {
+	primary := storetest.Start(t)
+	replica := storetest.StartReplica(t, primary)
+	replica.Must("REPLICAOF", "NO", "ONE")
+	to, _ := three(t, primary.Addr, replica.Addr, tells(replica.Addr), false)
+	s := runStore(t, Options{Server: to, Fallback: Deny})
+	storetest.Eventually(t, "at the replica", func() bool { return s.Up() && s.fleet.lane(0).address() == replica.Addr })
+}
+
+// One Sentinel that lies moves nobody, however often it says so.
+func TestOneSentinelMovesNobody(t *testing.T) {
+	primary := storetest.Start(t)
+	replica := storetest.StartReplica(t, primary)
+	foreign := newLiar(t, func(w io.Writer, _ []string) bool { return says("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n")(w) })
+	to, all := three(t, primary.Addr, replica.Addr, tells(foreign.addr), true)
+	all[2].primary.Store(foreign.addr)
+	all[2].replica.Store(foreign.addr)
+	o := &told{}
+	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
+	storetest.Eventually(t, "up", s.Up)
+	storetest.Eventually(t, "it has been cut off twice", func() bool {
+		if at := s.fleet.lane(0).address(); at != primary.Addr && at != "" {
+			t.Fatalf("at %s, want the primary at %s", at, primary.Addr)
+		}
+		return o.failures(Reply) >= 2
+	})
+	foreign.mu.Lock()
+	defer foreign.mu.Unlock()
+	if foreign.came > 0 {
+		t.Errorf("%d connections to a server of which one Sentinel alone says that it is a replica", foreign.came)
+	}
+}
+
+// What was heard holds while the replica says that it is the primary, and until most Sentinels say
+// something new.
+func TestPromotionEnds(t *testing.T) {
+	primary, third := storetest.Start(t), storetest.Start(t)
+	replica := storetest.StartReplica(t, primary)
+	to, all := three(t, primary.Addr, replica.Addr, "", false)
+	s, err := New(Options{Server: to, Timeout: patient, DialTimeout: time.Minute, Fallback: Deny})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, ctx := s.fleet.watch, context.Background()
+	t.Cleanup(w.close)
+	step := func(want string, heard bool) {
+		t.Helper()
+		if heard {
+			w.next, w.until = replica.Addr, clock().Add(time.Hour)
+		}
+		if err := w.promotion(ctx, primary.Addr); err != nil {
+			t.Error(err)
+		}
+		if got, err := w.primary(ctx); err != nil || got != want {
+			t.Errorf("at %s, %v, want %s", got, err, want)
+		}
+	}
+	step(primary.Addr, true) // it is a replica yet
+	if w.next == "" {
+		t.Error("the replica is not looked at any more")
+	}
+	replica.Must("REPLICAOF", "NO", "ONE")
+	step(replica.Addr, false)
+	replica.Must("REPLICAOF", "127.0.0.1", primary.Port())
+	step(primary.Addr, false)
+	replica.Must("REPLICAOF", "NO", "ONE")
+	step(replica.Addr, true)
+	for _, one := range all {
+		one.primary.Store(third.Addr)
+	}
+	step(third.Addr, false)
+	w.until = time.Time{}
+	replica.Must("REPLICAOF", "127.0.0.1", primary.Port())
+	for _, one := range all {
+		one.primary.Store(primary.Addr)
+	}
+	w.next = replica.Addr
+	step(primary.Addr, false)
+	if w.next != "" {
+		t.Error("a replica that stays one is looked at for ever")
+	}
+}
+
+func TestMessages(t *testing.T) {
+	for _, tt := range []struct {
+		channel, text, next string
+		asks                bool
+	}{
+		{switched, "main 127.0.0.1 1 127.0.0.1 2", "", true},
+		{switched, "other 127.0.0.1 1 127.0.0.1 2", "", false},
+		{switched, "main", "", false},
+		{choosing, "slave x:1 127.0.0.1 7 @ main 127.0.0.1 1", "127.0.0.1:7", true},
+		{promoting, "slave x:1 ::1 7 @ main ::2 1", "[::1]:7", true},
+		{promoting, "slave x:1 127.0.0.1 7 @ other 127.0.0.1 1", "", false},
+		{promoting, "slave x:1 127.0.0.1 77777 @ main 127.0.0.1 1", "", false},
+		{promoting, "slave x:1 127.0.0.1 7 @", "", false},
+		{promoting, "", "", false},
+	} {
+		s, err := New(Options{Server: Server{Master: "main", Sentinels: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d resp.Decoder
+		var r resp.Reply
+		r.Reset(short)
+		if _, _, err := d.Decode([]byte("*3\r\n"+bulk("message")+bulk(tt.channel)+bulk(tt.text)), &r); err != nil {
+			t.Fatal(err)
+		}
+		s.fleet.watch.message("asked:1", &r)
+		if got := s.fleet.watch.next; got != tt.next || len(s.fleet.anew) > 0 != tt.asks {
+			t.Errorf("%s %q: looks at %q, asks %v; want %q, %v", tt.channel, tt.text, got, len(s.fleet.anew) > 0, tt.next, tt.asks)
+		}
+	}
+}
