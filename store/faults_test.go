@@ -79,9 +79,9 @@ func (o *told) failures(kind Kind) int {
 // plenty is a limit that nobody reaches.
 var plenty = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}
 
-// load asks all the time, and ends with the test. Each call gets an answer; slowest is how many
-// nanoseconds that took at most.
-func load(tb testing.TB, s *Store, p *limiter.Policy) (slowest *atomic.Int64) {
+// load asks all the time, and ends with the test. Each call has so much of its deadline left, 0 for none, and
+// gets an answer; slowest is how many nanoseconds that took at most.
+func load(tb testing.TB, s *Store, p *limiter.Policy, budget time.Duration) (slowest *atomic.Int64) {
 	tb.Helper()
 	var stop atomic.Bool
 	slowest = &atomic.Int64{}
@@ -91,7 +91,7 @@ func load(tb testing.TB, s *Store, p *limiter.Policy) (slowest *atomic.Int64) {
 			var c caller
 			for !stop.Load() {
 				began := clock()
-				if err := c.ask(s, hit(uint64(n+1), p)); err != nil {
+				if err := c.askWithin(s, budget, hit(uint64(n+1), p)); err != nil {
 					tb.Errorf("answered %v", err)
 				}
 				for took := int64(clock().Sub(began)); ; {
@@ -125,7 +125,7 @@ func TestFaults(t *testing.T) {
 			o := &told{}
 			s := runStore(t, Options{Server: at(srv), Observer: o})
 			storetest.Eventually(t, "up", s.Up)
-			load(t, s, plenty)
+			load(t, s, plenty, 0)
 			tt.breaks(t, srv)
 			storetest.Eventually(t, "away", func() bool { return !s.Up() })
 			storetest.Eventually(t, "probed", func() bool {
@@ -188,7 +188,7 @@ func TestConnectionsKilled(t *testing.T) {
 	srv := storetest.Start(t)
 	o := &told{}
 	s := runStore(t, Options{Server: at(srv), Observer: o})
-	load(t, s, plenty)
+	load(t, s, plenty, 0)
 	for n := range 5 {
 		storetest.Eventually(t, "up", s.Up)
 		srv.Must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -278,7 +278,7 @@ func TestHalfAndLateReplies(t *testing.T) {
 	m := newMiddle(t, srv.Addr, nil)
 	o := &told{}
 	s := runStore(t, Options{Server: Server{Network: "tcp", Address: m.Addr().String()}, Observer: o, Timeout: 50 * time.Millisecond})
-	load(t, s, plenty)
+	load(t, s, plenty, 0)
 	storetest.Eventually(t, "up", s.Up)
 	for _, cut := range []int{0, 1, 5, 20} {
 		before := o.failures(Connection)

@@ -35,10 +35,25 @@ func TestLateAnswersOweNothing(t *testing.T) {
 		s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
 		r.hold(true)
-		var c caller
-		for n := range 2 { // of which the second is not sent while the first two messages are under way
-			if err := c.askWithin(s, time.Millisecond, hit(uint64(n+1), much)); err != nil || c.b.Denied {
-				t.Fatal(err, c.b.Denied)
+		lane := s.fleet.lane(0)
+		var c [2]caller
+		for n := range c {
+			decided := make(done, 1)
+			c[n].b.Charges = []limiter.Charge{hit(uint64(n+1), much)}
+			if isDone, err := s.Decide(limiter.Time(time.Now().UnixNano()), &c[n].b, [][]byte{nameOf("s1", &c[n].b.Charges[0])}, decided); isDone || err != nil {
+				t.Fatal(isDone, err)
+			}
+			storetest.Eventually(t, "it is sent", func() bool {
+				lane.mu.Lock()
+				defer lane.mu.Unlock()
+				return lane.flying == n+1
+			})
+			lane.mu.Lock()
+			late := lane.lateLocked(clock().Add(time.Hour)) // its deadline has come
+			lane.mu.Unlock()
+			lane.fallBack(late)
+			if err := <-decided; err != nil || c[n].b.Denied {
+				t.Fatal(err, c[n].b.Denied)
 			}
 		}
 		if n := s.owing(); n != 0 {
@@ -55,7 +70,7 @@ func TestLateAnswersOweNothing(t *testing.T) {
 		for n := range uint64(2) {
 			got := 0
 			storetest.Eventually(t, "the store has the hit", func() bool {
-				got = c.used(t, s, hit(n+1, much))
+				got = c[0].used(t, s, hit(n+1, much))
 				return got > 0
 			})
 			if got != 1 {

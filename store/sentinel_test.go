@@ -39,7 +39,7 @@ func TestSentinel(t *testing.T) {
 				t.Fatal(err, c.b.Denied)
 			}
 			storetest.Eventually(t, "the replica has the counter", func() bool { return replica.Must("EVAL", oneCounter, "0") == "1" })
-			load(t, s, plenty)
+			load(t, s, plenty, 0)
 			replace(t, primary, sentinels)
 			storetest.Eventually(t, "the replica is asked", func() bool {
 				return s.Up() && s.fleet.lane(0).address() == replica.Addr
