@@ -84,9 +84,8 @@ func (z *inflater) inflate(message []byte, most, left int) (*inflater, error) {
 	}
 	for err == nil && len(z.out) <= most {
 		z.grow(most + 1)
-		n := 0
-		n, err = z.gzip.Read(z.out[len(z.out):min(cap(z.out), len(z.out)+inflatedAtOnce, most+1)])
-		z.out = z.out[:len(z.out)+n]
+		n, failed := z.gzip.Read(z.out[len(z.out):min(cap(z.out), len(z.out)+inflatedAtOnce, most+1)])
+		z.out, err = z.out[:len(z.out)+n], failed
 		if spent := z.spend(n); spent != nil {
 			err = spent
 		}
@@ -169,10 +168,10 @@ func (d decompressor) Do(r io.Reader) ([]byte, error) {
 	begin := make([]byte, mostOfSmall+1)
 	n, err := io.ReadFull(r, begin)
 	var z *inflater
-	switch {
-	case err == nil:
+	switch err {
+	case nil:
 		err = errNotSmall
-	case err == io.EOF, err == io.ErrUnexpectedEOF: //nolint:errorlint // as io says
+	case io.EOF, io.ErrUnexpectedEOF: //nolint:errorlint // they are as io has them
 		z, err = inflateFreely(begin[:n], d.most)
 	}
 	if errors.Is(err, errNotSmall) {

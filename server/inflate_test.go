@@ -74,12 +74,12 @@ func TestInflateCountsWhatComesToNothing(t *testing.T) {
 // TestInflateFaults has what is no gzip, or not whole.
 func TestInflateFaults(t *testing.T) {
 	small := zipped(make([]byte, 100_000))
-	for n := range len(small) {
+	for n := range small {
 		if z, err := inflateLarge(small[:n], 1<<20, func(int) {}); err == nil {
 			t.Fatalf("%d of %d bytes are a message of %d", n, len(small), len(z.out))
 		}
 	}
-	for n := range len(small) {
+	for n := range small {
 		bad := bytes.Clone(small)
 		bad[n] ^= 0x55
 		if z, err := inflateLarge(bad, 1<<20, func(int) {}); err == nil { // in the header there may be anything

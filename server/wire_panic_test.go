@@ -98,7 +98,7 @@ func (l laters) Call(c *h2.Call) ([]byte, h2.Status, h2.Later) {
 	if c.Stream%4 == 1 {
 		return nil, h2.Status{}, panicking{}
 	}
-	return nil, h2.Status{}, cancelling{l.cancelled}
+	return nil, h2.Status{}, cancelling(l)
 }
 func (laters) Open(*h2.Call) (h2.Conversation, h2.Status) { return nil, h2.Status{} }
 func (laters) Unknown(string) h2.Status                   { return h2.Status{} }
