@@ -43,7 +43,7 @@ type Call struct {
 	HasTimeout bool
 	// Inflated is for [Handler].Call to set: how many bytes Message was decompressed to. They count as if
 	// they had been sent, so a call of Feed takes in fewer others.
-	Inflated int
+	Inflated uint32
 	// Fields are the headers that [Method].Keep has kept, in their order.
 	Fields []Field
 }

@@ -1,6 +1,9 @@
 package h2
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Limits bound what a client can make a connection hold. All are required.
 type Limits struct {
@@ -45,13 +48,17 @@ type Method struct {
 type Server struct {
 	options  Options
 	known    *knownHeaders
-	settings []byte // what a connection sends first
-	accepts  string // the value of grpc-accept-encoding
+	settings []byte   // what a connection sends first
+	most     [256]int // how many bytes a message may have, by the number of its path
+	accepts  string   // the value of grpc-accept-encoding
 }
 
 // NewServer returns a server.
 func NewServer(o Options) *Server {
 	s := &Server{options: o, known: newKnownHeaders(o.Methods), settings: appendOurSettings(nil, &o.Limits)}
+	for i := range o.Methods {
+		s.most[i+1] = min(cmp.Or(o.Methods[i].MaxMessageBytes, o.Limits.MaxMessageBytes), o.Limits.MaxMessageBytes)
+	}
 	for i, e := range o.Encodings {
 		if i > 0 {
 			s.accepts += ","
@@ -67,8 +74,8 @@ type Conn struct {
 	handler Handler
 	out     []byte        // what this call of a method appends to
 	now     time.Duration // that of this call of a method
-	// inflated is how many bytes this call of Feed had messages decompressed to.
-	inflated int
+	// full is how many bytes of out end this call of Feed. What messages are decompressed to lowers it.
+	full int
 
 	stage   stage
 	odd     budget
@@ -118,14 +125,12 @@ func (s *Server) NewConn(h Handler, now time.Duration) *Conn {
 func (c *Conn) Start(out []byte) []byte { return append(out, c.server.settings...) }
 
 // A call of Feed returns after framesAtOnce frames, blocksAtOnce bytes of header blocks, each of which
-// may be a field, inflatedAtOnce bytes that messages were decompressed to, or once it has appended
-// outputAtOnce bytes: others wait for the processor, and what was appended should go out.
+// may be a field, or once it has appended outputAtOnce bytes: others wait for the processor, and what was
+// appended should go out. Two bytes that messages were decompressed to count as one that was appended.
 const (
 	framesAtOnce = 256
 	blocksAtOnce = 8 << 10
 	outputAtOnce = 16 << 10
-	// Two of the largest frames.
-	inflatedAtOnce = 2 * maxFrameBytes
 )
 
 // Feed takes in what the client sent, and appends what it is to get. It takes used bytes of in. The
@@ -151,8 +156,8 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 		}
 		used, c.stage = n, awaitsSettings
 	}
-	full, blocks := len(c.out)+outputAtOnce, 0
-	c.inflated = 0
+	blocks := 0
+	c.full = len(c.out) + outputAtOnce
 	for frames := 0; len(in)-used >= frameHeaderBytes; frames++ {
 		n := frameBytes(in[used:])
 		if n > maxFrameBytes {
@@ -161,7 +166,7 @@ func (c *Conn) feed(in []byte) (used int, more bool, err error) {
 		if n += frameHeaderBytes; len(in)-used < n {
 			break
 		}
-		if frames == framesAtOnce || len(c.out) >= full || blocks >= blocksAtOnce || c.inflated >= inflatedAtOnce {
+		if frames == framesAtOnce || len(c.out) >= c.full || blocks >= blocksAtOnce {
 			return used, true, nil
 		}
 		f := parseFrame(in[used : used+n])

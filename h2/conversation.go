@@ -76,7 +76,7 @@ func (c *Conn) deliver(s *stream) {
 	}
 	size := s.messageBytes()
 	switch {
-	case size > c.mostMessage(s):
+	case size > c.server.most[s.path]:
 		c.hear(s, c.exceeded(s, BoundMessage, size))
 		return
 	case s.missing() > 0 && s.state == streamOpen:

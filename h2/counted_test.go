@@ -136,13 +136,13 @@ type inflates struct {
 }
 
 func (i inflates) Call(c *Call) ([]byte, Status, Later) {
-	c.Inflated = i.to
+	c.Inflated = uint32(i.to)
 	return i.echo.Call(c)
 }
 
 // TestInflatedBytesEndAFeed has bytes that messages were decompressed to count as if they had been sent.
 func TestInflatedBytesEndAFeed(t *testing.T) {
-	for to, want := range map[int]int{0: 100, inflatedAtOnce/10 + 1: 10, inflatedAtOnce: 1, 4 << 20: 1} {
+	for to, want := range map[int]int{0: 100, (2*outputAtOnce)/10 + 1: 10, (2 * outputAtOnce): 1, 4 << 20: 1} {
 		c := begun(t)
 		c.conn.handler = inflates{c.handler, to}
 		for id := range uint32(100) {

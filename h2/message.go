@@ -71,7 +71,7 @@ func (c *Conn) finish(s *stream, p []byte) {
 	case len(p) == 0:
 		c.fail(s, noMessage)
 		return
-	case size > c.mostMessage(s):
+	case size > c.server.most[s.path]:
 		c.fail(s, c.exceeded(s, BoundMessage, size))
 		return
 	case rest < 0:
@@ -109,15 +109,6 @@ func (c *Conn) finish(s *stream, p []byte) {
 	c.answer(s)
 }
 
-// mostMessage is how many bytes a message of a call may have.
-func (c *Conn) mostMessage(s *stream) int {
-	o := &c.server.options
-	if own := o.Methods[s.path-1].MaxMessageBytes; own > 0 {
-		return min(own, o.Limits.MaxMessageBytes)
-	}
-	return o.Limits.MaxMessageBytes
-}
-
 // exceeded asks the handler how a call is answered that is beyond a bound.
 func (c *Conn) exceeded(s *stream, b Bound, size int) Status {
 	call := Call{Stream: s.id, Method: int(s.path) - 1, Encoding: s.encoding}
@@ -131,7 +122,9 @@ func (c *Conn) exceeded(s *stream, b Bound, size int) Status {
 func (c *Conn) answer(s *stream) {
 	call := &c.call
 	reply, status, later := c.handler.Call(call)
-	c.inflated += call.Inflated
+	if call.Inflated > 0 {
+		c.full -= int(call.Inflated / 2)
+	}
 	switch {
 	case later != nil:
 		s = c.settle(s)

@@ -154,7 +154,7 @@ func (c *Conn) gather(s *stream, p []byte) {
 		return
 	}
 	c.appendBody(s, p)
-	if size := s.messageBytes(); size > c.mostMessage(s) {
+	if size := s.messageBytes(); size > c.server.most[s.path] {
 		c.fail(s, c.exceeded(s, BoundMessage, size))
 		return
 	}

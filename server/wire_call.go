@@ -148,7 +148,7 @@ func (c *wireCalls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
 func (c *wireCalls) inflate(call *h2.Call, most int) (*inflater, error) {
 	z, err := (*wireConn)(c).inflateLocked(call.Message, most)
 	if err == nil {
-		call.Inflated = len(z.out)
+		call.Inflated = uint32(len(z.out)) //nolint:gosec // a message is smaller
 	}
 	return z, err
 }

@@ -72,7 +72,7 @@ func newBridged(c *wireConn, call *h2.Call, m *bridgedMethod, whole bool) (*brid
 		if b.message, err = b.plain(call.Message, call.Encoding != ""); err != nil {
 			return nil, err
 		}
-		call.Inflated = len(b.message)
+		call.Inflated = uint32(len(b.message)) //nolint:gosec // a message is smaller
 		b.has, b.end = true, io.EOF
 	}
 	ctx := peer.NewContext(context.Background(), c.peer())
