@@ -131,6 +131,8 @@ func TestAlertsFire(t *testing.T) {
 		{"SluiceStoreClock", "two seconds behind", []string{`sluice_store_clock_offset_seconds{instance="a"} -2x200`}, []string{`{instance="a"}`}},
 		{"SluiceStoreClock", "as good as NTP", []string{`sluice_store_clock_offset_seconds{instance="a"} 0.02x200`}, nil},
 		{"SluiceStoreDiverges", "once", []string{`sluice_store_divergence_total{instance="a"} 0x115 1x85`}, []string{`{instance="a"}`}},
+		{"SluiceStoreExceeded", "some", []string{`sluice_store_exceeded_hits_total{instance="a",rule="k"} 0x115 7x85`, `sluice_store_exceeded_hits_total{instance="a",rule="l"} 0x200`}, []string{`{instance="a"}`}},
+		{"SluiceStoreExceeded", "a day ago", []string{`sluice_store_exceeded_hits_total{instance="a"} 7x200`}, nil},
 		{"SluiceStoreDiverges", "never", []string{`sluice_store_divergence_total{instance="a"} 0x200`}, nil},
 		{"SluiceReplicasDisagree", "pods of a StatefulSet and of a DaemonSet", []string{
 			info("j", "db-0", "a"), info("j", "db-1", "b"), info("j", "node-x2x4z", "c"), info("j", "node-bbbbb", "d"),

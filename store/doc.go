@@ -49,16 +49,17 @@
 //
 // # Away
 //
-// When a batch fails, or somebody has waited for [Options.Timeout], the lane is away: whoever waits
-// gets the [Fallback] at once, and whoever comes later too. One goroutine, the prober, closes the connection,
-// dials anew and charges a counter of its own; an answer in time brings the lane back. A reply that
+// When a batch fails, or the store has said nothing for [Options.Timeout] though somebody waits, the lane is
+// away: whoever waits gets the [Fallback] at once, and whoever comes later too. One goroutine, the prober, closes
+// the connection, dials anew and charges a counter of its own; an answer in time brings the lane back. A reply that
 // comes after its caller got the fallback is dropped; its hits stay charged. A caller whose own
-// deadline is nearer gets the fallback alone.
+// deadline comes first gets the fallback alone.
 //
 // The table that [Local] decides in is a mirror: each reply's counters are written to it, of
 // logs only the hits of this process. So an outage admits at most what was left when the store
-// last told, and nobody gets a fresh allowance. When the store is back, its word replaces the
-// mirror's; what was admitted meanwhile is not added.
+// last told, and nobody gets a fresh allowance. What the fallback admitted is owed to the store (owed.go,
+// owing.go): when it is back, repay.lua charges it with that before requests are sent again, and the mirror
+// adopts what it says then (repay.go).
 //
 // # Primaries
 //
@@ -74,6 +75,6 @@
 //
 // # Certain refusals
 //
-// What the store said within a second has no room is refused in the mirror, without asking: see
-// certain.go.
+// What the store said within a second has no room is refused in the mirror, without asking, where
+// refused hits do not count: see certain.go.
 package store

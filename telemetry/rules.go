@@ -105,6 +105,8 @@ type Rules struct {
 	overflow atomic.Pointer[map[string]*RuleCounters]
 	// runtime is read without the lock and replaced under it. See [RuleKey.text].
 	runtime atomic.Pointer[map[string]*runtimeRule]
+	// stored is whether a store may be away, so that limits show what was admitted beyond them then.
+	stored atomic.Bool
 	// spill counts the decisions that went to overflow because there was no room.
 	spill atomic.Uint64
 }

@@ -28,7 +28,7 @@ var ruleHits = []struct {
 }
 
 var (
-	exceededDesc = ruleDesc("sluice_store_exceeded_hits_total", "Hits that were admitted while the store was away, and turned out to be beyond the limit when it was back. A limit without any has no series.")
+	exceededDesc = ruleDesc("sluice_store_exceeded_hits_total", "Hits that were admitted while the store was away, and turned out to be beyond the limit when it was back.")
 	limitDesc    = ruleDesc("sluice_rule_limit_requests", "Requests that a configured limit grants in its window.")
 	windowDesc   = ruleDesc("sluice_rule_window_seconds", "The window of a configured limit.")
 	seriesDesc   = prometheus.NewDesc("sluice_rule_series", "Limits with series of their own, by where their names come from: configured or runtime.", []string{"kind"}, nil)
@@ -89,8 +89,8 @@ func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
 		for _, h := range ruleHits {
 			ch <- prometheus.MustNewConstMetric(h.desc, prometheus.CounterValue, float64(h.of(s.counters).Load()), labels...)
 		}
-		if n := s.counters.exceeded.Load(); n > 0 {
-			ch <- prometheus.MustNewConstMetric(exceededDesc, prometheus.CounterValue, float64(n), labels...)
+		if c.stored.Load() {
+			ch <- prometheus.MustNewConstMetric(exceededDesc, prometheus.CounterValue, float64(s.counters.exceeded.Load()), labels...)
 		}
 		if s.limit.Window > 0 {
 			ch <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(s.limit.Requests), labels...)

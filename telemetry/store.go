@@ -19,6 +19,7 @@ type Store struct {
 // scrape shards tells which there are and whether each answers, and offset by how much the store's
 // clock is ahead of this machine's.
 func (m *Metrics) Store(deciders, kinds []string, shards func() map[string]bool, offset func() time.Duration) *Store {
+	m.Rules.stored.Store(true)
 	decided := m.counters("sluice_store_charges_total",
 		"Charges, by what decided them: store; memory, a refusal that the store would repeat; fallback, while it was away; too_large, in memory, requests that would keep the store for long.", "by")
 	failed := m.counters("sluice_store_errors_total", "Batches and probes of the store that failed, by what went wrong.", "kind")

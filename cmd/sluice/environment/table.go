@@ -191,7 +191,7 @@ var sections = []section{
 		ignored("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", aString, "WAIT", byItself),
 		joins("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", aBool, "false", "unhealthy-without-store", ""),
 		ignored("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", aBool, "false", "always so"),
-		excused(joins("REDIS_TIMEOUT", aDuration, "10s", "store-dial-timeout", "unset: 1s. No request waits for a connection; see `--store-timeout`")),
+		excused(joins("REDIS_TIMEOUT", aDuration, "10s", "store-dial-timeout", "and `--store-timeout`; unset: 1s each. No request waits for a connection, nor beyond its own deadline")),
 		excused(joins("REDIS_PERSECOND_TIMEOUT", aDuration, "10s", "store-per-second-dial-timeout", "while REDIS_PERSECOND is true, as REDIS_TIMEOUT")),
 		ignored("REDIS_STARTUP_INITIAL_INTERVAL", aDuration, "1s", lookedFor),
 		ignored("REDIS_STARTUP_MAX_INTERVAL", aDuration, "30s", lookedFor),
