@@ -107,7 +107,7 @@ func noScripts(s *storetest.Server) { s.Must("ACL", "SETUSER", "default", "-eval
 func TestACLOnACluster(t *testing.T) {
 	all := storetest.StartCluster(t, 3, false, time.Minute)
 	for _, n := range all {
-		for _, command := range acl(t) {
+		for _, command := range acl(t)[:2] {
 			n.Must(command...)
 		}
 		noScripts(n)
@@ -142,7 +142,7 @@ func TestClusterOverTLS(t *testing.T) {
 	all := storetest.StartCluster(t, 3, false, time.Minute)
 	var relays []*relay
 	for _, n := range all {
-		for _, command := range acl(t) {
+		for _, command := range acl(t)[:2] {
 			n.Must(command...)
 		}
 		noScripts(n)
@@ -190,17 +190,35 @@ func TestSentinelOverTLS(t *testing.T) {
 	shown := *primary
 	shown.Addr = front.addr
 	watcher := storetest.StartSentinels(t, &shown, 0, 1)[0]
-	watcher.Must("ACL", "SETUSER", "default", ">watching")
+	watcher.Must(acl(t)[2]...)
+	watcher.Must("ACL", "SETUSER", "default", "nopass", "-@all", "+ping", "+shutdown")
 	side := newRelay(t, watcher.Addr, config, true)
 	to := Server{
 		Sentinels: []string{side.addr}, Master: "main", TLS: files,
-		Auth: Auth{User: "sluice", Password: "password"}, SentinelAuth: Auth{Password: "watching"},
+		Auth: Auth{User: "sluice", Password: "password"}, SentinelAuth: Auth{User: "watcher", Password: "password"},
 	}
-	s := runStore(t, Options{Server: to, Fallback: Deny})
+	o := &told{}
+	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	var c caller
 	if err := c.ask(s, hit(1, plenty)); err != nil || c.b.Denied {
 		t.Errorf("decided %+v, %v, want the store's decision", c.b.Decisions, err)
+	}
+	storetest.Eventually(t, "both connections to Sentinel", func() bool {
+		secure, _ := side.connections()
+		return secure >= 2
+	})
+	one := to.sentinel(side.addr)
+	asked, err := dial(t.Context(), one, patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asked.close()
+	if _, err := asked.replica(t.Context(), "main", "a:1"); err != nil {
+		t.Errorf("ask for the replicas: %v", err)
+	}
+	if n := o.failures(Refused); n > 0 {
+		t.Errorf("%d times refused", n)
 	}
 	if secure, _ := front.connections(); secure == 0 {
 		t.Error("the primary was not asked by TLS")
@@ -211,5 +229,5 @@ func TestSentinelOverTLS(t *testing.T) {
 	to.SentinelAuth.Password = "wrong"
 	var r refusals
 	runStore(t, Options{Server: to, Fallback: Deny, Log: r.log()})
-	r.await(t, "wrong", "watching")
+	r.await(t, "wrong")
 }

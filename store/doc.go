@@ -15,7 +15,7 @@
 //	Decide      encodes the charges in the caller's goroutine, and queues them     wire.go
 //	lane        two senders take what is queued, a millisecond of the store's time lane.go, run.go
 //	            at most, as a message
-//	client      runs the script, by its hash, and reads the reply                  client.go
+//	client      sends it in one write, and reads the replies        commands.go, client.go, resp
 //	lane        each caller's charges are concluded, and its waiter is told        found.go
 //
 // What needs no script, such as hits of fixed windows that count also when they are refused, goes as
@@ -65,7 +65,7 @@
 //
 // A fleet is the lanes of one store: one, or on a cluster one for each primary (fleet.go). Each second
 // and after errors it asks who the primaries are: most of the Sentinels (sentinel.go), or
-// a node that answers (cluster.go). On a cluster a batch is one run of the script for each slot, all in
+// a node that answers (cluster.go). Sentinels also tell of a failover while it goes on (heard.go). On a cluster a batch is one run of the script for each slot, all in
 // one write, and MOVED, ASK and TRYAGAIN are followed (redirect.go).
 //
 // A request whose counters are in several slots is decided in each by itself (split.go). If one denies a

@@ -80,7 +80,12 @@ func TestPromotionIsHeard(t *testing.T) {
 	primary := storetest.Start(t)
 	replica := storetest.StartReplica(t, primary)
 	replica.Must("REPLICAOF", "NO", "ONE")
+	for _, one := range []*storetest.Server{primary, replica} { // what docs/store.md says suffices
+		one.Must(append(acl(t)[0], "+role")...)
+		noScripts(one)
+	}
 	to, _ := three(t, primary.Addr, replica.Addr, tells(replica.Addr), false)
+	to.Auth = Auth{User: "sluice", Password: "password"}
 	s := runStore(t, Options{Server: to, Fallback: Deny})
 	storetest.Eventually(t, "at the replica", func() bool { return s.Up() && s.fleet.lane(0).address() == replica.Addr })
 }

@@ -28,12 +28,16 @@ func ParseURL(text string) (Server, error) {
 	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
 		account, hosts = hosts[:at+1], hosts[at+1:]
 	}
-	list := strings.Split(hosts, ",")
-	u, err := url.Parse("redis://" + account + list[0] + path)
-	if err != nil { // whose text would show it all
-		return Server{}, errors.New("parse the store's URL: it is none; must be " + schemes)
+	if i := strings.IndexAny(hosts, "?#"); i >= 0 {
+		hosts, path = hosts[:i], hosts[i:]+path
 	}
-	shown := scheme + strings.TrimPrefix(strings.Replace(u.Redacted(), "@"+list[0], "@"+hosts, 1), "redis")
+	list := strings.Split(hosts, ",")
+	u, err := url.Parse("redis://" + account + "host" + path)
+	if err != nil || strings.Contains(path, "@") { // the error's text would show it all, and so would that of the hosts
+		return Server{}, errors.New("parse the store's URL: it is none; must be " + schemes +
+			"; in a user or a password / is %2F, @ is %40, ? is %3F and # is %23")
+	}
+	shown := scheme + strings.TrimPrefix(strings.Replace(u.Redacted(), "@host", "@"+hosts, 1), "redis")
 	if account == "" {
 		shown = text
 	}
@@ -115,12 +119,15 @@ func addresses(hosts []string, port string) (all []string, err error) {
 func address(host, port string) (string, error) {
 	u, err := url.Parse("redis://" + host)
 	switch {
-	case err != nil || u.Host != host:
-		return "", fmt.Errorf("host %q must be a name or an address, and a port", host)
+	case err != nil || u.Host != host || strings.HasSuffix(host, ":"):
+		return "", fmt.Errorf("host %q must be a name or an address, and a port from 1 to 65535 behind a colon or none", host)
 	case u.Hostname() == "":
 		return "", errors.New("has no host; must be " + schemes)
 	case u.Port() != "":
 		port = u.Port()
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("port %q of %q must be a number from 1 to 65535", port, host)
 	}
 	return net.JoinHostPort(u.Hostname(), port), nil
 }

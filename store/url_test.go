@@ -29,7 +29,15 @@ func TestParseURL(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"redis://u:geheim@h:x":           "it is none",
+		"redis://u:geheim@h:x":           "host \"h:x\" must be a name or an address, and a port from 1 to 65535",
+		"redis://u:geheim@h:":            "host \"h:\" must be",
+		"redis://u:geheim@h:0":           "parse redis://u:xxxxx@h:0: port \"0\" of \"h:0\" must be a number from 1 to 65535",
+		"redis://u:geheim@h:99999/1":     "port \"99999\" of \"h:99999\" must be",
+		"redis://h:65536":                "parse redis://h:65536: port \"65536\"",
+		"redis+cluster://a:1,b:70000":    "port \"70000\" of \"b:70000\"",
+		"redis+sentinel://a:1,b:0/main":  "port \"0\" of \"b:0\"",
+		"redis://u:ge/geheim@h":          "in a user or a password / is %2F",
+		"redis://u:gehe#geheim@h":        "# is %23",
 		"redis://u:geheim@/1":            "has no host",
 		"redis://u:geheim@h/db":          "must be a number",
 		"redis://u:geheim@h?x=1":         "parameters",
