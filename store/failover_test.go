@@ -59,7 +59,7 @@ func TestFailoverForgets(t *testing.T) {
 			if err := c.ask(s, look); err != nil {
 				t.Fatal(err)
 			}
-			forgotten := admitted - int(c.b.Decisions[0].Before) //nolint:gosec // small
+			forgotten := admitted - int(c.b.Decisions[0].Before)
 			t.Logf("%d of %d hits forgotten: %v of hits", forgotten, admitted, time.Duration(forgotten)*each)
 		})
 	}
