@@ -19,11 +19,12 @@ func TestInflate(t *testing.T) {
 			small := zipped(message)
 			for _, most := range []int{size - 1, size, size + 1, 4 << 20} {
 				parts := 0
-				z, err := inflateLarge(small, most, func(held int) {
-					if parts++; held > most+1 && held > 1<<20+2 {
-						t.Errorf("%d bytes are held", held)
+				z := &inflater{parted: func(held int) {
+					if parts++; held > max(most+1, 0) {
+						t.Errorf("%d bytes are held, of %d allowed", held, most)
 					}
-				})
+				}}
+				z, err := z.inflate(small, most, inflatedAtOnce)
 				if most < size {
 					if !errors.Is(err, errInflatedTooLarge) {
 						t.Errorf("%d bytes %s, %d allowed: %v", size, kind, most, err)
