@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -89,7 +88,7 @@ func TestAlike(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, seed))
 	over := 0
 	for n := range requests {
-		req := alikeRequest(random, int(n)) //nolint:gosec // small
+		req := alikeRequest(random, int(n))
 		var first *rlsv3.RateLimitResponse
 		for _, s := range all {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -111,7 +110,7 @@ func TestAlike(t *testing.T) {
 			over++
 		}
 	}
-	if over == 0 || uint64(over) == requests { //nolint:gosec // not negative
+	if over == 0 || uint64(over) == requests {
 		t.Errorf("%d of %d requests were over limit, want some", over, requests)
 	}
 	t.Logf("%d services, %d requests, %d over limit", len(all), requests, over)
@@ -121,7 +120,7 @@ func TestAlike(t *testing.T) {
 func alikeRequest(random *rand.Rand, n int) *rlsv3.RateLimitRequest {
 	req := &rlsv3.RateLimitRequest{Domain: "shop", HitsAddend: []uint32{0, 0, 0, 1, 2}[random.IntN(5)]}
 	for range 1 + random.IntN(3)*random.IntN(2) {
-		value := fmt.Sprint(n/60 + random.IntN(2))
+		value := strconv.Itoa(n/60 + random.IntN(2))
 		entry := func(key, value string) *commonv3.RateLimitDescriptor_Entry {
 			return &commonv3.RateLimitDescriptor_Entry{Key: key, Value: value}
 		}
@@ -141,7 +140,7 @@ func alikeRequest(random *rand.Rand, n int) *rlsv3.RateLimitRequest {
 			d.HitsAddend = wrapperspb.UInt64([]uint64{1, 2, 5, 6, 400, 1 << 20}[random.IntN(6)])
 		}
 		if random.IntN(5) == 0 {
-			d.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: uint32(random.IntN(12)), Unit: typev3.RateLimitUnit_YEAR} //nolint:gosec // small
+			d.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: uint32(random.IntN(12)), Unit: typev3.RateLimitUnit_YEAR}
 		}
 		req.Descriptors = append(req.Descriptors, d)
 	}

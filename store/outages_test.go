@@ -1,7 +1,7 @@
 package store
 
 import (
-	"fmt"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +14,7 @@ import (
 // window together admit at most the limit and once what each replica had left. On each return it is
 // charged with what was admitted meanwhile, to the hit.
 func TestOutages(t *testing.T) {
+	t.Parallel()
 	const (
 		limit = 200
 		day   = 24 * time.Hour
@@ -27,7 +28,7 @@ func TestOutages(t *testing.T) {
 		{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: limit - 1},
 	}
 	for _, outages := range []int{1, 5, 20} {
-		t.Run(fmt.Sprint(outages), func(t *testing.T) {
+		t.Run(strconv.Itoa(outages), func(t *testing.T) {
 			t.Parallel()
 			srv := storetest.Start(t)
 			relays := []*relay{newRelay(t, srv.Addr, nil, false), newRelay(t, srv.Addr, nil, false)}

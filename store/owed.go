@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // What the fallback has admitted is owed to the store: when it is back it is charged with that, before
@@ -29,7 +28,7 @@ type accounts struct {
 type debt struct {
 	name      string // with the start of a fixed window
 	slot      uint16
-	id        identity.ID
+	charge    limiter.Charge // whose counter it is; without a policy, which may change
 	partition *limiter.Partition
 	policy    limiter.Policy
 	exceeded  func(hits uint64) // told of those beyond the limit; nil if nobody wants to know
@@ -60,7 +59,7 @@ func (f Fallback) debtOf(d *debt, now limiter.Time, b *limiter.Batch, i int) boo
 	if c.Refund || hits == 0 {
 		return false
 	}
-	*d = debt{id: c.ID, partition: b.Partition, policy: *c.Policy, at: now, hits: hits, runs: d.runs[:0]}
+	*d = debt{charge: limiter.Charge{ID: c.ID}, partition: b.Partition, policy: *c.Policy, at: now, hits: hits, runs: d.runs[:0]}
 	if !decided.Over {
 		d.admitted = hits
 	}
@@ -78,6 +77,7 @@ func (f Fallback) debtOf(d *debt, now limiter.Time, b *limiter.Batch, i int) boo
 		d.run(stretch{n, n, hits})
 	case limiter.SlidingLog:
 		d.run(stretch{int64(now), int64(now), hits})
+	default: // a fixed window counts hits alone
 	}
 	return true
 }

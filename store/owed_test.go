@@ -22,7 +22,7 @@ func (c *caller) used(tb testing.TB, s *Store, charge limiter.Charge) int {
 	if err := c.ask(s, charge); err != nil {
 		tb.Fatal(err)
 	}
-	return int(c.b.Decisions[0].Before) //nolint:gosec // small
+	return int(c.b.Decisions[0].Before)
 }
 
 // A call that got the fallback because its own deadline came owes nothing if the store's answer comes after all;

@@ -40,7 +40,7 @@ func (d *debt) work() int {
 		_, k := d.policy.Ring()
 		return 10 + k
 	case limiter.SlidingLog:
-		return 20 + int(min(d.hits, limiter.MaxLog))/8 //nolint:gosec // small
+		return 20 + int(min(d.hits, limiter.MaxLog))/8
 	default:
 		return 5
 	}
@@ -63,7 +63,7 @@ func (l *lane) repay(ctx context.Context, c *client, until time.Time) (all Repai
 			}
 			n := piece(owed)
 			left := owed[:n]
-			err := c.within(ctx, func() (err error) { //nolint:contextcheck // close ends it
+			err := c.within(ctx, func() (err error) {
 				left, err = l.charge(c, &f, left, &all)
 				return err
 			})
@@ -154,7 +154,8 @@ func (l *lane) charged(now limiter.Time, d *debt, state *limiter.State, excess u
 	if d.exceeded != nil && exceeded > 0 {
 		d.exceeded(exceeded)
 	}
-	b := limiter.Batch{Charges: []limiter.Charge{{ID: d.id, Policy: &d.policy, Hits: d.hits}}, Partition: d.partition}
+	b := limiter.Batch{Charges: []limiter.Charge{d.charge}, Partition: d.partition}
+	b.Charges[0].Policy, b.Charges[0].Hits = &d.policy, d.hits
 	b.Resize()
 	l.options.Table.Adopt(now, &b, 0, state) // so the next outage goes on from here
 }

@@ -20,6 +20,7 @@ func TestALimitOnOutcomes(t *testing.T) {
 		"ratelimit's names": {"--store", "redis://" + store.Addr, "--store-timeout", "1s", "--store-fallback", "error", "--store-names", "ratelimit"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			rules := writeRules(t, "domain: d\ndescriptors: [{ key: user, rate_limit: { unit: year, requests_per_unit: 5 } }]")
 			limits := startSluice(t, sluice.Options{Args: append(args, "--config", rules)})
 			if args != nil {

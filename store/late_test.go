@@ -1,0 +1,100 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A call waits as long as its deadline leaves room for the reply, and no longer than the timeout.
+func TestDeadlines(t *testing.T) {
+	o := Options{Timeout: time.Second}
+	for budget, want := range map[time.Duration]time.Duration{
+		0:                      time.Second, // no deadline
+		1:                      0,
+		2 * time.Millisecond:   time.Millisecond,
+		19 * time.Millisecond:  16 * time.Millisecond,
+		999 * time.Millisecond: 996 * time.Millisecond,
+		time.Minute:            time.Second,
+	} {
+		if got := o.wait(budget); got != want {
+			t.Errorf("with %v left a call waits %v, want %v", budget, got, want)
+		}
+	}
+}
+
+// A lane is away when the server has said nothing for the timeout though something waits for it: not because
+// calls are late, nor because a message has waited behind others.
+func TestWhenALaneIsAway(t *testing.T) {
+	now := time.Now()
+	asked := func(since, until time.Duration) *ask { return &ask{since: now.Add(since), until: now.Add(until)} }
+	for name, tt := range map[string]struct {
+		sending, heard time.Duration
+		queued         *ask
+		open           []*ask
+		due, away      time.Duration // 0 for none
+	}{
+		"nobody waits":                       {},
+		"one call's deadline":                {sending: -time.Millisecond, open: []*ask{asked(-time.Millisecond, 2*time.Millisecond)}, due: 2 * time.Millisecond, away: 999 * time.Millisecond},
+		"no answer":                          {sending: -time.Second, open: []*ask{asked(-time.Second, time.Hour)}, due: 0 + 1, away: 0 + 1},
+		"an answer to another, a moment ago": {sending: -2 * time.Second, heard: -time.Millisecond, due: 999 * time.Millisecond, away: 999 * time.Millisecond},
+		"none has been sent":                 {queued: asked(-300*time.Millisecond, time.Hour), due: 700 * time.Millisecond, away: 700 * time.Millisecond},
+	} {
+		l := newLane(&fleet{options: &Options{Timeout: time.Second}}, name, nil)
+		l.client = &client{}
+		if tt.sending != 0 {
+			l.sending[1] = now.Add(tt.sending)
+		}
+		if tt.heard != 0 {
+			l.heard = now.Add(tt.heard)
+		}
+		if tt.queued != nil {
+			l.queue = append(l.queue, tt.queued)
+		}
+		for _, a := range tt.open {
+			l.open.push(a)
+		}
+		due, away := l.dueLocked()
+		for what, pair := range map[string][2]time.Duration{"due": {sinceOr(due, now), tt.due}, "away": {sinceOr(away, now), tt.away}} {
+			if pair[0] != pair[1] {
+				t.Errorf("%s: %s in %v, want %v", name, what, pair[0], pair[1])
+			}
+		}
+	}
+}
+
+// sinceOr returns how long after now at is, 1 for now, and 0 if at is zero.
+func sinceOr(at, now time.Time) time.Duration {
+	switch {
+	case at.IsZero():
+		return 0
+	case at.Equal(now):
+		return 1
+	default:
+		return at.Sub(now)
+	}
+}
+
+// Of two stores each one's refusals are certain by its own clock: a new window there may be an old one here.
+func TestCertainByItsOwnClock(t *testing.T) {
+	first, second := storetest.Start(t), storetest.Start(t)
+	to := at(second)
+	s := runStore(t, Options{Server: at(first), PerSecond: &to})
+	storetest.Eventually(t, "up", s.Up)
+	s.perSecond.offset.Store(int64(5 * time.Second)) // the second store's clock is ahead
+	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Second}
+	now := limiter.Time(1_900_000_000_500_000_000)
+	b := &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}
+	there := now + limiter.Time(5*time.Second)
+	state := limiter.State{Hits: 1, Time: p.WindowEnd(there)}
+	s.options.Table.Adopt(there, b, 0, &state)
+	s.full.tell(there, &b.Charges[0])
+	if !s.certain(now, b) || !b.Denied {
+		t.Error("what the second store said is full was asked for")
+	}
+	if s.certain(now+limiter.Time(600*time.Millisecond), b) {
+		t.Error("refused in the second store's next window")
+	}
+}
