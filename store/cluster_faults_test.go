@@ -74,7 +74,7 @@ func (l *ledger) goesOn(tb testing.TB) {
 func TestClusterSlotsMove(t *testing.T) {
 	all := storetest.StartCluster(t, 3, false, time.Minute)
 	o := &told{}
-	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny})
+	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Timeout: time.Minute, DialTimeout: time.Minute})
 	storetest.Eventually(t, "up", s.Up)
 	l := newLedger(t, s)
 	l.goesOn(t)
