@@ -1,0 +1,54 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Whatever nodes say, a fleet has no more lanes than there may be.
+func TestLanesAreBounded(t *testing.T) {
+	s, err := New(Options{Server: Server{Nodes: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.fleet.start = func(*lane) context.CancelFunc { return func() {} }
+	made := 0
+	for n := range 3 * mostPrimaries {
+		if s.fleet.laneAt(fmt.Sprintf("a:%d", n+1)) != nil {
+			made++
+		}
+	}
+	if made != 2*mostPrimaries || s.fleet.laneAt("a:1") == nil {
+		t.Errorf("%d lanes, want %d, and those that there are", made, 2*mostPrimaries)
+	}
+}
+
+// What a node or a Sentinel says of others is taken only if it is a host and a port.
+func TestNodeAt(t *testing.T) {
+	for _, tt := range [][3]string{
+		{"127.0.0.1", "7001", "127.0.0.1:7001"},
+		{"a.example", "65535", "a.example:65535"},
+		{"::1", "1", "[::1]:1"},
+		{"", "7001", "asked:7001"},
+		{"a", "007001", "a:7001"},
+		{"a", "0", ""},
+		{"a", "65536", ""},
+		{"a", "99999999999999999999", ""},
+		{"a", "-1", ""},
+		{"a", "", ""},
+		{"a", "x", ""},
+		{"a b", "1", ""},
+		{"a\n", "1", ""},
+		{"a/b", "1", ""},
+		{"user@a", "1", ""},
+		{"\xff", "1", ""},
+		{strings.Repeat("a", 256), "1", ""},
+	} {
+		got, err := nodeAt(tt[0], tt[1], "asked:6379")
+		if got != tt[2] || (err == nil) != (tt[2] != "") {
+			t.Errorf("nodeAt(%q, %q) = %q, %v, want %q", tt[0], tt[1], got, err, tt[2])
+		}
+	}
+}
