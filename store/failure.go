@@ -53,14 +53,14 @@ var words = map[string]Kind{
 	"NOAUTH": Refused, "WRONGPASS": Refused, "NOPERM": Refused, "NOPROTO": Script, "ERR": Script, "WRONGTYPE": Script,
 }
 
-// phrases are how errors begin whose word is ERR alone.
+// phrases are in errors whose word is ERR alone, behind it or what wraps it.
 var phrases = []struct {
 	text string
 	kind Kind
 }{
-	{"ERR AUTH ", Refused},                                // a password for a server that has none
-	{"ERR The user executing the script can't ", Refused}, // Redis 7.0: a command in a script
-	{"ERR ACL failure in script", Refused},                // Redis 7.2 and later, Valkey
+	{"AUTH <password> called without any password", Refused}, // a password for a server that has none
+	{"The user executing the script can't ", Refused},        // Redis 6.2 and 7.0: a command in a script
+	{"ACL failure in script", Refused},                       // Redis 7.2 and later, Valkey
 }
 
 // kindOf says what kind of failure an error is.
@@ -90,7 +90,7 @@ func (e serverError) kind() Kind {
 		}
 	}
 	for _, p := range phrases {
-		if strings.HasPrefix(text, p.text) {
+		if strings.Contains(text, p.text) {
 			return p.kind
 		}
 	}

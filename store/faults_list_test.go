@@ -74,6 +74,12 @@ var faults = []fault{
 		[]Kind{Refused},
 	},
 	{
+		"no right to a command of the script", nil,
+		func(_ *testing.T, s *storetest.Server) { s.Must("ACL", "SETUSER", "default", "-get", "-set") },
+		func(_ *testing.T, s *storetest.Server) { s.Must("ACL", "SETUSER", "default", "+@all") },
+		[]Kind{Refused},
+	},
+	{
 		"a snapshot that fails",
 		[]string{"--dbfilename", "d"},
 		func(t *testing.T, s *storetest.Server) {

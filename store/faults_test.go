@@ -355,20 +355,21 @@ func TestFallbacks(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	for text, want := range map[serverError]Kind{
-		"BUSY Redis is busy running a script":                                                       Busy,
-		"NOREPLICAS Not enough good replicas to write.":                                             Replicas,
-		"ERR Error running script (call to f_1): @user_script: 1: -NOREPLICAS Not enough":           Replicas,
-		"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not": Memory,
-		"WRONGTYPE Operation against a key holding the wrong kind of value":                         Script,
-		"NOPERM this user has no permissions to run the 'eval' command":                             Refused,
-		"MOVED 1234 127.0.0.1:7001":                                                                 Cluster,
-		"UNKNOWNWORD of another":                                                                    Script,
-		"ERR AUTH <password> called without any password configured for the default user.":          Refused,
-		"ERR The user executing the script can't run this command or subcommand script: 8e, on":     Refused,
-		"ERR The user executing the script can't access at least one of the keys mentioned":         Refused,
-		"ERR ACL failure in script: User u has no permissions to run the 'set' command script":      Refused,
-		"ERR Unknown Redis command called from script script: 7a, on @user_script:1.":               Script,
-		"ERR DB index is out of range":                                                              Script,
+		"BUSY Redis is busy running a script":                                                                                            Busy,
+		"NOREPLICAS Not enough good replicas to write.":                                                                                  Replicas,
+		"ERR Error running script (call to f_1): @user_script: 1: -NOREPLICAS Not enough":                                                Replicas,
+		"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not":                                      Memory,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                                                              Script,
+		"NOPERM this user has no permissions to run the 'eval' command":                                                                  Refused,
+		"MOVED 1234 127.0.0.1:7001":                                                                                                      Cluster,
+		"UNKNOWNWORD of another":                                                                                                         Script,
+		"ERR AUTH <password> called without any password configured for the default user.":                                               Refused,
+		"ERR The user executing the script can't run this command or subcommand script: 8e, on":                                          Refused,
+		"ERR The user executing the script can't access at least one of the keys mentioned":                                              Refused,
+		"ERR Error running script (call to f_a3): @user_script:1: @user_script: 1: The user executing the script can't run this command": Refused,
+		"ERR ACL failure in script: User u has no permissions to run the 'set' command script":                                           Refused,
+		"ERR Unknown Redis command called from script script: 7a, on @user_script:1.":                                                    Script,
+		"ERR DB index is out of range":                                                                                                   Script,
 	} {
 		if got := kindOf(fmt.Errorf("more: %w", text)); got != want {
 			t.Errorf("kindOf(%q) = %q, want %q", text, got, want)
