@@ -34,8 +34,9 @@ func speaksHTTP1(first []byte) (yes, undecided bool) {
 	}
 	for i, b := range first {
 		switch {
-		case b == ' ' && i > 0:
-			return true, false
+		case b == ' ' && i > 0: // a path follows, *, or the address of a proxy's request
+			rest := first[i+1:]
+			return len(rest) > 0 && strings.IndexByte("/*h", rest[0]) >= 0, len(rest) == 0
 		case b < 'A' || b > 'Z' || i == longestMethod:
 			return false, false
 		}
@@ -70,7 +71,7 @@ func (g greeting) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	if err != nil {
 		return nil, nil, err
 	}
-	first := make([]byte, 0, longestMethod+1)
+	first := make([]byte, 0, longestMethod+2)
 	for {
 		n, err := conn.Read(first[len(first):cap(first)])
 		if first = first[:len(first)+n]; err != nil {

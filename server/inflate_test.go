@@ -9,6 +9,10 @@ import (
 	"testing"
 
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/h2"
 )
 
 // TestInflate decompresses messages of many sizes and kinds, within bounds and beyond, freely and in parts.
@@ -205,5 +209,24 @@ func TestDecompressorTakesTickets(t *testing.T) {
 	}
 	if len(d.tickets) != 0 {
 		t.Errorf("%d tickets are held in the end", len(d.tickets))
+	}
+}
+
+// TestAMessageThatIsNoGzipIsNoEnd has a stream's request end right after a message that cannot be inflated: its
+// handler must not take that for the end of what was said.
+func TestAMessageThatIsNoGzipIsNoEnd(t *testing.T) {
+	s := service(t, Settings{}, oneRule)
+	w := newWire(fillLimits(Limits{}), newHandler(s, zap.NewNop(), false), newBridge(nil, nil), nil, nil)
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	defer ours.Close()
+	b, err := newBridged(newWireConn(w, ours), &h2.Call{}, &bridgedMethod{}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Receive([]byte("no gzip"), true)
+	b.End(h2.Status{})
+	if _, err := b.next(); status.Code(err) != codes.Internal {
+		t.Errorf("the handler gets %v, want INTERNAL", err)
 	}
 }

@@ -136,10 +136,13 @@ func (b *bridged) plain(message []byte, compressed bool) ([]byte, error) {
 
 // End implements [h2.Conversation].
 func (b *bridged) End(s h2.Status) {
-	b.mu.Lock()
-	b.end = io.EOF
+	end := io.EOF
 	if code := codes.Code(s.Code); code != codes.OK {
-		b.end = status.Error(code, s.Message)
+		end = status.Error(code, s.Message)
+	}
+	b.mu.Lock()
+	if b.end == nil { // else a message before could not be inflated
+		b.end = end
 	}
 	b.mu.Unlock()
 	wake(b.arrived)
