@@ -112,7 +112,7 @@ func (p *page) table(q *question, m *metric, services []*service, found measured
 			switch {
 			case m.ratios && j == 0:
 				cell += fmt.Sprintf(" ("+m.format+" to "+m.format+")", all.Least, all.Greatest)
-			case m.ratios:
+			case m.ratios && (!m.ofStore || services[0].store):
 				r := report.Over(len(found[i][j]), func(n int) float64 { return m.of(found[i][j][n]) / m.of(found[i][0][n]) })
 				cell += fmt.Sprintf(" (%.2f, %.2f to %.2f)", r.Median, r.Least, r.Greatest)
 			}
