@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/simulate/jsonview"
 )
 
 // described are calls that the log itself has: the dynamic metadata that the service puts
@@ -60,13 +61,13 @@ func (d *described) describe(r *reading) error {
 	call := r.writer.mark()
 	r.writer.call(domain, uint32(min(addend, 1<<32-1)))
 	asked := r.batch.computed
-	s := scanner{b: list}
-	err = s.list(func() error {
+	s := jsonview.Scanner{Bytes: list}
+	err = s.List(func() error {
 		r.batch.computed++
 		return r.descriptor(&s)
 	})
 	if err != nil {
-		return &lineError{column + s.at, err}
+		return &lineError{column + s.At, err}
 	}
 	if r.batch.computed == asked {
 		r.writer.dropCall(call)
@@ -76,10 +77,10 @@ func (d *described) describe(r *reading) error {
 
 // cutObject cuts what the filter keeps of a reply.
 func (r *reading) cutObject(b []byte) (domain, hits, list []byte, err error) {
-	s := scanner{b: b}
-	err = s.object(func(key []byte) (err error) {
+	s := jsonview.Scanner{Bytes: b}
+	err = s.Object(func(key []byte) (err error) {
 		var value []byte
-		value, r.values.scratch, err = s.value(r.values.scratch)
+		value, r.values.scratch, err = s.Value(r.values.scratch)
 		switch string(key) {
 		case "domain":
 			domain = value
@@ -109,12 +110,12 @@ func parseHits(b []byte) (uint64, error) {
 }
 
 // descriptor takes a descriptor and appends it.
-func (r *reading) descriptor(s *scanner) error {
+func (r *reading) descriptor(s *jsonview.Scanner) error {
 	var d descriptors.Descriptor
 	var entries []byte
-	err := s.object(func(key []byte) (err error) {
+	err := s.Object(func(key []byte) (err error) {
 		var value []byte
-		value, r.values.scratch, err = s.value(r.values.scratch)
+		value, r.values.scratch, err = s.Value(r.values.scratch)
 		if err != nil || value == nil {
 			return err
 		}
@@ -141,22 +142,22 @@ func (r *reading) descriptor(s *scanner) error {
 	if entries == nil {
 		return nil
 	}
-	inner := scanner{b: entries}
-	return inner.list(func() error { return r.entry(&inner) })
+	inner := jsonview.Scanner{Bytes: entries}
+	return inner.List(func() error { return r.entry(&inner) })
 }
 
 // entry takes an entry, a pair or text, and appends it.
-func (r *reading) entry(s *scanner) (err error) {
+func (r *reading) entry(s *jsonview.Scanner) (err error) {
 	var key, value []byte
-	switch s.next() {
+	switch s.Next() {
 	case '[':
 		n := 0
-		err = s.list(func() (err error) {
+		err = s.List(func() (err error) {
 			var text []byte
-			if s.next() != '"' {
+			if s.Next() != '"' {
 				return errEntries
 			}
-			text, r.values.scratch, err = s.value(r.values.scratch)
+			text, r.values.scratch, err = s.Value(r.values.scratch)
 			switch n++; n {
 			case 1:
 				key = text
@@ -172,7 +173,7 @@ func (r *reading) entry(s *scanner) (err error) {
 		}
 	case '"':
 		var text []byte
-		text, r.values.scratch, err = s.value(r.values.scratch)
+		text, r.values.scratch, err = s.Value(r.values.scratch)
 		key, value, _ = bytes.Cut(text, []byte("="))
 	default:
 		err = errEntries

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"github.com/sluice-ratelimit/sluice/simulate/jsonview"
 )
 
 // jsonFormat is lines of JSON objects.
@@ -58,20 +60,20 @@ func (f *jsonFormat) use(l *layout) error {
 
 // look learns the fields of a line.
 func (f *jsonFormat) look(line []byte) error {
-	s := scanner{b: line}
-	err := s.object(func(key []byte) error {
+	s := jsonview.Scanner{Bytes: line}
+	err := s.Object(func(key []byte) error {
 		name := string(key)
 		if !slices.Contains(f.first, name) {
 			f.first = append(f.first, name)
 		}
-		value, _, err := s.value(nil)
+		value, _, err := s.Value(nil)
 		if err == nil && isMetadata(value) && !slices.Contains(f.metadata, name) {
 			f.metadata = append(f.metadata, name)
 		}
 		return err
 	})
-	if err == nil && s.next() != 0 {
-		return errJSON
+	if err == nil && s.Next() != 0 {
+		return jsonview.ErrSyntax
 	}
 	return err
 }
@@ -86,68 +88,70 @@ type keyOrder struct {
 
 var errNoObject = errors.New("is no JSON object")
 
-func (f *jsonFormat) read(line []byte, v *values) error { return f.readFrom(&scanner{b: line}, v) }
+func (f *jsonFormat) read(line []byte, v *values) error {
+	return f.readFrom(&jsonview.Scanner{Bytes: line}, v)
+}
 
-func (f *jsonFormat) readFrom(s *scanner, v *values) error {
-	if s.next() != '{' {
-		return &lineError{s.at, errNoObject}
+func (f *jsonFormat) readFrom(s *jsonview.Scanner, v *values) error {
+	if s.Next() != '{' {
+		return &lineError{s.At, errNoObject}
 	}
-	s.at++
-	if s.next() == '}' {
-		s.at++
+	s.At++
+	if s.Next() == '}' {
+		s.At++
 	} else if err := f.members(s, v); err != nil {
 		return err
 	}
-	if s.next() != 0 {
-		return &lineError{s.at, errJSON}
+	if s.Next() != 0 {
+		return &lineError{s.At, jsonview.ErrSyntax}
 	}
 	return nil
 }
 
-func (f *jsonFormat) members(s *scanner, v *values) error {
+func (f *jsonFormat) members(s *jsonview.Scanner, v *values) error {
 	for i := 0; ; i++ {
 		slot, err := v.order.take(s, i, f.wanted)
 		if err != nil {
-			return &lineError{s.at, err}
+			return &lineError{s.At, err}
 		}
 		if slot < 0 {
-			err = s.skip()
+			err = s.Skip()
 		} else {
-			s.next()
-			v.columns[slot] = s.at
-			quoted := s.next() == '"'
+			s.Next()
+			v.columns[slot] = s.At
+			quoted := s.Next() == '"'
 			var value []byte
-			value, v.scratch, err = s.value(v.scratch)
+			value, v.scratch, err = s.Value(v.scratch)
 			if value != nil && (!quoted || string(value) != "-") {
 				v.set(slot, value)
 			}
 		}
 		if err != nil {
-			return &lineError{s.at, err}
+			return &lineError{s.At, err}
 		}
-		switch s.next() {
+		switch s.Next() {
 		case ',':
-			s.at++
+			s.At++
 		case '}':
-			s.at++
+			s.At++
 			return nil
 		default:
-			return &lineError{s.at, errJSON}
+			return &lineError{s.At, jsonview.ErrSyntax}
 		}
 	}
 }
 
 // take takes the i-th key and its colon, and returns where its value goes.
-func (o *keyOrder) take(s *scanner, i int, wanted []wantedKey) (slot int, err error) {
-	s.next()
-	if i < len(o.keys) && bytes.HasPrefix(s.b[s.at:], o.keys[i]) {
-		s.at += len(o.keys[i])
+func (o *keyOrder) take(s *jsonview.Scanner, i int, wanted []wantedKey) (slot int, err error) {
+	s.Next()
+	if i < len(o.keys) && bytes.HasPrefix(s.Bytes[s.At:], o.keys[i]) {
+		s.At += len(o.keys[i])
 		return o.slots[i], nil
 	}
-	from := s.at
-	key, _, err := s.text()
+	from := s.At
+	key, _, err := s.Quoted()
 	if err == nil {
-		err = s.take(':')
+		err = s.Take(':')
 	}
 	if err != nil {
 		return -1, err
@@ -162,7 +166,7 @@ func (o *keyOrder) take(s *scanner, i int, wanted []wantedKey) (slot int, err er
 		for len(o.keys) <= i {
 			o.keys, o.slots = append(o.keys, []byte{0}), append(o.slots, -1)
 		}
-		o.keys[i], o.slots[i] = bytes.Clone(s.b[from:s.at]), slot
+		o.keys[i], o.slots[i] = bytes.Clone(s.Bytes[from:s.At]), slot
 	}
 	return slot, nil
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/sluice-ratelimit/sluice/simulate/jsonview"
 )
 
 // otlpFormat is what OpenTelemetry's collectors write as lines of JSON: each has records,
@@ -27,22 +29,22 @@ func newOTLPFormat(names map[string]string, sample [][]byte) (*otlpFormat, error
 	var bodies [][]byte
 	var first error
 	for _, line := range sample {
-		err := eachRecord(line, func(s *scanner) error {
-			return s.object(func(key []byte) (err error) {
+		err := eachRecord(line, func(s *jsonview.Scanner) error {
+			return s.Object(func(key []byte) (err error) {
 				switch string(key) {
 				case otlpTime:
 					f.learn(otlpTime)
-					return s.skip()
+					return s.Skip()
 				case "body":
 					var body []byte
-					if body, err = s.anyValue(&[]byte{}); len(body) > 0 {
+					if body, err = anyValue(s, &[]byte{}); len(body) > 0 {
 						bodies = append(bodies, body)
 					}
 					return err
 				case "attributes":
-					return s.attributes(&[]byte{}, func(key, _ []byte) { f.learn(string(key)) })
+					return attributes(s, &[]byte{}, func(key, _ []byte) { f.learn(string(key)) })
 				default:
-					return s.skip()
+					return s.Skip()
 				}
 			})
 		})
@@ -97,29 +99,29 @@ func (f *otlpFormat) use(l *layout) error {
 func (f *otlpFormat) read([]byte, *values) error { return errOTLP }
 
 func (f *otlpFormat) readAll(line []byte, v *values, request func() error) error {
-	return eachRecord(line, func(s *scanner) error {
+	return eachRecord(line, func(s *jsonview.Scanner) error {
 		v.clear()
 		var time, body []byte
 		timeAt := 0
-		err := s.object(func(key []byte) (err error) {
+		err := s.Object(func(key []byte) (err error) {
 			switch string(key) {
 			case otlpTime:
-				s.next()
-				timeAt = s.at
-				time, v.scratch, err = s.value(v.scratch)
+				s.Next()
+				timeAt = s.At
+				time, v.scratch, err = s.Value(v.scratch)
 			case "body":
-				body, err = s.anyValue(&v.scratch)
+				body, err = anyValue(s, &v.scratch)
 			case "attributes":
-				return s.attributes(&v.scratch, func(key, value []byte) {
+				return attributes(s, &v.scratch, func(key, value []byte) {
 					for _, w := range f.wanted {
 						if w.key == string(key) && value != nil && string(value) != "-" {
-							v.columns[w.slot] = s.at
+							v.columns[w.slot] = s.At
 							v.set(w.slot, value)
 						}
 					}
 				})
 			default:
-				return s.skip()
+				return s.Skip()
 			}
 			return err
 		})
@@ -138,69 +140,69 @@ func (f *otlpFormat) readAll(line []byte, v *values, request func() error) error
 }
 
 // eachRecord calls use with each record of a line. Use takes it.
-func eachRecord(line []byte, use func(s *scanner) error) error {
-	s := scanner{b: line}
+func eachRecord(line []byte, use func(s *jsonview.Scanner) error) error {
+	s := jsonview.Scanner{Bytes: line}
 	found := false
 	below := func(name string, inner func() error) func() error {
 		return func() error {
-			return s.object(func(key []byte) error {
+			return s.Object(func(key []byte) error {
 				if string(key) != name {
-					return s.skip()
+					return s.Skip()
 				}
-				return s.list(inner)
+				return s.List(inner)
 			})
 		}
 	}
 	records := below("logRecords", func() error { return use(&s) })
-	err := s.object(func(key []byte) error {
+	err := s.Object(func(key []byte) error {
 		if string(key) != "resourceLogs" {
-			return s.skip()
+			return s.Skip()
 		}
 		found = true
-		return s.list(below("scopeLogs", records))
+		return s.List(below("scopeLogs", records))
 	})
 	switch at := (&lineError{}); {
 	case errors.As(err, &at):
 		return err
 	case err != nil:
-		return &lineError{s.at, err}
+		return &lineError{s.At, err}
 	case !found:
 		return &lineError{0, errOTLP}
-	case s.next() != 0:
-		return &lineError{s.at, errJSON}
+	case s.Next() != 0:
+		return &lineError{s.At, jsonview.ErrSyntax}
 	default:
 		return nil
 	}
 }
 
 // anyValue takes an AnyValue and returns its text: nil of a list.
-func (s *scanner) anyValue(scratch *[]byte) (value []byte, err error) {
-	err = s.object(func(key []byte) (err error) {
+func anyValue(s *jsonview.Scanner, scratch *[]byte) (value []byte, err error) {
+	err = s.Object(func(key []byte) (err error) {
 		var text []byte
 		switch string(key) {
 		case "stringValue", "intValue", "doubleValue", "boolValue":
-			text, *scratch, err = s.value(*scratch)
+			text, *scratch, err = s.Value(*scratch)
 			value = text
 			return err
 		default:
-			return s.skip()
+			return s.Skip()
 		}
 	})
 	return value, err
 }
 
 // attributes takes a list of KeyValue.
-func (s *scanner) attributes(scratch *[]byte, use func(key, value []byte)) error {
-	return s.list(func() error {
+func attributes(s *jsonview.Scanner, scratch *[]byte, use func(key, value []byte)) error {
+	return s.List(func() error {
 		var name, value []byte
-		err := s.object(func(key []byte) (err error) {
+		err := s.Object(func(key []byte) (err error) {
 			switch string(key) {
 			case "key":
-				name, *scratch, err = s.value(*scratch)
+				name, *scratch, err = s.Value(*scratch)
 			case "value":
-				value, err = s.anyValue(scratch)
+				value, err = anyValue(s, scratch)
 			default:
-				err = s.skip()
+				err = s.Skip()
 			}
 			return err
 		})

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/sluice-ratelimit/sluice/simulate/jsonview"
 )
 
 // A text format is literals and operators in turn. Envoy escapes nothing in it: a user
@@ -338,9 +340,9 @@ func objectLength(b []byte) int {
 	if len(b) == 0 || b[0] != '{' {
 		return 0
 	}
-	s := scanner{b: b}
-	if s.skip() != nil {
+	s := jsonview.Scanner{Bytes: b}
+	if s.Skip() != nil {
 		return 0
 	}
-	return s.at
+	return s.At
 }

@@ -1,4 +1,4 @@
-package simulate
+package jsonview
 
 import (
 	"bytes"
@@ -11,118 +11,119 @@ import (
 
 // scanner walks JSON. It looks at quotes and brackets, not at what is no value's: numbers
 // that nobody wants may be misspelt.
-type scanner struct {
-	b  []byte
-	at int
+type Scanner struct {
+	Bytes []byte
+	At    int
 }
 
 // deepest is how deep JSON may be nested.
 const deepest = 64
 
-var errJSON = errors.New("is no JSON")
+// ErrSyntax says that what comes next is not what was to be taken, or nested too deeply.
+var ErrSyntax = errors.New("is no JSON")
 
-func (s *scanner) space() {
-	for s.at < len(s.b) {
-		switch s.b[s.at] {
+func (s *Scanner) space() {
+	for s.At < len(s.Bytes) {
+		switch s.Bytes[s.At] {
 		case ' ', '\t', '\r', '\n':
-			s.at++
+			s.At++
 		default:
 			return
 		}
 	}
 }
 
-// next returns the next byte that is no space, 0 at the end.
-func (s *scanner) next() byte {
-	if s.at < len(s.b) && s.b[s.at] > ' ' {
-		return s.b[s.at]
+// Next returns the next byte that is no space, 0 at the end.
+func (s *Scanner) Next() byte {
+	if s.At < len(s.Bytes) && s.Bytes[s.At] > ' ' {
+		return s.Bytes[s.At]
 	}
 	s.space()
-	if s.at == len(s.b) {
+	if s.At == len(s.Bytes) {
 		return 0
 	}
-	return s.b[s.at]
+	return s.Bytes[s.At]
 }
 
-// take takes the byte c.
-func (s *scanner) take(c byte) error {
-	if s.next() != c {
-		return errJSON
+// Take takes the byte c.
+func (s *Scanner) Take(c byte) error {
+	if s.Next() != c {
+		return ErrSyntax
 	}
-	s.at++
+	s.At++
 	return nil
 }
 
-// text takes a string and returns what stands between its quotes, and whether it has a
+// Quoted takes a string and returns what stands between its quotes, and whether it has a
 // backslash.
-func (s *scanner) text() (raw []byte, escaped bool, err error) {
-	if s.next() != '"' {
-		return nil, false, errJSON
+func (s *Scanner) Quoted() (raw []byte, escaped bool, err error) {
+	if s.Next() != '"' {
+		return nil, false, ErrSyntax
 	}
-	from := s.at + 1
-	i := bytes.IndexByte(s.b[from:], '"')
+	from := s.At + 1
+	i := bytes.IndexByte(s.Bytes[from:], '"')
 	if i < 0 {
-		return nil, false, errJSON
+		return nil, false, ErrSyntax
 	}
-	if bytes.IndexByte(s.b[from:from+i], '\\') < 0 {
-		s.at = from + i + 1
-		return s.b[from : from+i], false, nil
+	if bytes.IndexByte(s.Bytes[from:from+i], '\\') < 0 {
+		s.At = from + i + 1
+		return s.Bytes[from : from+i], false, nil
 	}
-	for j := from; j < len(s.b); j++ {
-		switch s.b[j] {
+	for j := from; j < len(s.Bytes); j++ {
+		switch s.Bytes[j] {
 		case '\\':
 			j++
 		case '"':
-			s.at = j + 1
-			return s.b[from:j], true, nil
+			s.At = j + 1
+			return s.Bytes[from:j], true, nil
 		}
 	}
-	return nil, false, errJSON
+	return nil, false, ErrSyntax
 }
 
-// skip takes a value of any kind.
-func (s *scanner) skip() error { return s.skipBelow(0) }
+// Skip takes a value of any kind.
+func (s *Scanner) Skip() error { return s.skipBelow(0) }
 
-func (s *scanner) skipBelow(depth int) error {
-	switch c := s.next(); c {
+func (s *Scanner) skipBelow(depth int) error {
+	switch c := s.Next(); c {
 	case '"':
 		// A quote behind anything but a backslash is the end, whatever stands before.
-		if i := bytes.IndexByte(s.b[s.at+1:], '"'); i == 0 || i > 0 && s.b[s.at+i] != '\\' {
-			s.at += i + 2
+		if i := bytes.IndexByte(s.Bytes[s.At+1:], '"'); i == 0 || i > 0 && s.Bytes[s.At+i] != '\\' {
+			s.At += i + 2
 			return nil
 		}
-		_, _, err := s.text()
+		_, _, err := s.Quoted()
 		return err
 	case '{', '[':
 		if depth == deepest {
-			return errJSON
+			return ErrSyntax
 		}
-		s.at++
+		s.At++
 		closing := c + 2 // as in ASCII
-		if s.next() == closing {
-			s.at++
+		if s.Next() == closing {
+			s.At++
 			return nil
 		}
 		for {
 			if c == '{' {
-				if _, _, err := s.text(); err != nil {
+				if _, _, err := s.Quoted(); err != nil {
 					return err
 				}
-				if err := s.take(':'); err != nil {
+				if err := s.Take(':'); err != nil {
 					return err
 				}
 			}
 			if err := s.skipBelow(depth + 1); err != nil {
 				return err
 			}
-			switch s.next() {
+			switch s.Next() {
 			case ',':
-				s.at++
+				s.At++
 			case closing:
-				s.at++
+				s.At++
 				return nil
 			default:
-				return errJSON
+				return ErrSyntax
 			}
 		}
 	default:
@@ -132,29 +133,29 @@ func (s *scanner) skipBelow(depth int) error {
 }
 
 // word takes a number, true, false or null.
-func (s *scanner) word() ([]byte, error) {
-	s.next()
-	from := s.at
-	for s.at < len(s.b) {
-		switch c := s.b[s.at]; {
+func (s *Scanner) word() ([]byte, error) {
+	s.Next()
+	from := s.At
+	for s.At < len(s.Bytes) {
+		switch c := s.Bytes[s.At]; {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '+', c == '.', c == 'E':
-			s.at++
+			s.At++
 			continue
 		}
 		break
 	}
-	if s.at == from {
-		return nil, errJSON
+	if s.At == from {
+		return nil, ErrSyntax
 	}
-	return s.b[from:s.at], nil
+	return s.Bytes[from:s.At], nil
 }
 
-// value takes a value and returns it as text: a string without its escapes, appended to
+// Value takes a value and returns it as text: a string without its escapes, appended to
 // scratch if it has any; a word as it stands; nil for null; an object or list as it stands.
-func (s *scanner) value(scratch []byte) (value, grown []byte, err error) {
-	switch s.next() {
+func (s *Scanner) Value(scratch []byte) (value, grown []byte, err error) {
+	switch s.Next() {
 	case '"':
-		raw, escaped, err := s.text()
+		raw, escaped, err := s.Quoted()
 		if err != nil || !escaped {
 			return slices.Clip(raw), scratch, err
 		}
@@ -162,9 +163,9 @@ func (s *scanner) value(scratch []byte) (value, grown []byte, err error) {
 		scratch, err = unescape(scratch, raw)
 		return scratch[from:len(scratch):len(scratch)], scratch, err
 	case '{', '[':
-		from := s.at
-		err := s.skip()
-		return s.b[from:s.at:s.at], scratch, err
+		from := s.At
+		err := s.Skip()
+		return s.Bytes[from:s.At:s.At], scratch, err
 	default:
 		word, err := s.word()
 		if string(word) == "null" {
@@ -182,7 +183,7 @@ func unescape(to, raw []byte) ([]byte, error) {
 			continue
 		}
 		if i++; i == len(raw) {
-			return to, errJSON
+			return to, ErrSyntax
 		}
 		switch c := raw[i]; c {
 		case 'n':
@@ -200,7 +201,7 @@ func unescape(to, raw []byte) ([]byte, error) {
 		case 'u':
 			r, ok := hex4(raw, i+1)
 			if !ok {
-				return to, errJSON
+				return to, ErrSyntax
 			}
 			i += 4
 			if utf16.IsSurrogate(r) && i+6 < len(raw) && raw[i+1] == '\\' && raw[i+2] == 'u' {
@@ -213,7 +214,7 @@ func unescape(to, raw []byte) ([]byte, error) {
 			}
 			to = utf8.AppendRune(to, r)
 		default:
-			return to, errJSON
+			return to, ErrSyntax
 		}
 	}
 	return to, nil
@@ -227,59 +228,59 @@ func hex4(b []byte, at int) (rune, bool) {
 	return rune(n), err == nil
 }
 
-// object calls field for each of an object's, with its raw key. Field takes the value.
-func (s *scanner) object(field func(key []byte) error) error {
-	if err := s.take('{'); err != nil {
+// Object calls field for each of an object's, with its raw key. Field takes the value.
+func (s *Scanner) Object(field func(key []byte) error) error {
+	if err := s.Take('{'); err != nil {
 		return err
 	}
-	if s.next() == '}' {
-		s.at++
+	if s.Next() == '}' {
+		s.At++
 		return nil
 	}
 	for {
-		key, _, err := s.text()
+		key, _, err := s.Quoted()
 		if err != nil {
 			return err
 		}
-		if err := s.take(':'); err != nil {
+		if err := s.Take(':'); err != nil {
 			return err
 		}
 		if err := field(key); err != nil {
 			return err
 		}
-		switch s.next() {
+		switch s.Next() {
 		case ',':
-			s.at++
+			s.At++
 		case '}':
-			s.at++
+			s.At++
 			return nil
 		default:
-			return errJSON
+			return ErrSyntax
 		}
 	}
 }
 
-// list calls element for each of a list's. Element takes it.
-func (s *scanner) list(element func() error) error {
-	if err := s.take('['); err != nil {
+// List calls element for each of a list's. Element takes it.
+func (s *Scanner) List(element func() error) error {
+	if err := s.Take('['); err != nil {
 		return err
 	}
-	if s.next() == ']' {
-		s.at++
+	if s.Next() == ']' {
+		s.At++
 		return nil
 	}
 	for {
 		if err := element(); err != nil {
 			return err
 		}
-		switch s.next() {
+		switch s.Next() {
 		case ',':
-			s.at++
+			s.At++
 		case ']':
-			s.at++
+			s.At++
 			return nil
 		default:
-			return errJSON
+			return ErrSyntax
 		}
 	}
 }
