@@ -43,10 +43,11 @@ var borders = []struct {
 	{folder: "store/storetest", own: nil, others: []string{}},
 	{folder: "xds", own: []string{"descriptors", "descriptors/rules", "descriptors/source"}, wire: true},
 	{folder: "envoyconfig", own: []string{"descriptors", "descriptors/rules"}, others: []string{"go.yaml.in/yaml/v4"}},
-	{folder: "simulate", own: []string{"limiter", "descriptors", "descriptors/rules", "envoyconfig", "simulate/jsonview"}, others: []string{}},
+	{folder: "simulate", own: []string{"limiter", "descriptors", "descriptors/rules", "envoyconfig", "simulate/accesslog", "simulate/jsonview"}, others: []string{}},
+	{folder: "simulate/accesslog", own: []string{"descriptors/rules", "simulate/jsonview"}, others: []string{}},
 	{folder: "simulate/jsonview", own: nil, others: []string{}},
 	{folder: "cmd", own: []string{
-		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "store", "xds", "envoyconfig", "simulate",
+		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "store", "xds", "envoyconfig", "simulate", "simulate/accesslog",
 	}},
 	// It runs the binary and knows nothing of its insides.
 	{folder: "e2e", own: []string{"store/storetest"}},

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 // fourLimits charge each request of the benchmark's logs four times.
@@ -61,7 +63,7 @@ func BenchmarkRun(b *testing.B) {
 			before := cpuTime(b)
 			for b.Loop() {
 				report, err := Run(b.Context(), Options{
-					Logs:  []Input{{Name: "log", Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(log.Bytes())), nil }}},
+					Logs:  []accesslog.Log{{Name: "log", Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(log.Bytes())), nil }}},
 					Rules: set, Now: now, Templates: []*Template{newTemplate(b, "address={x-forwarded-for}"), newTemplate(b, "path={:path}")},
 				})
 				if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 	"github.com/sluice-ratelimit/sluice/simulate/jsonview"
 )
 
@@ -30,25 +31,25 @@ var (
 )
 
 // describe appends the call of a line. A line whose object is absent asked nothing.
-func (d *described) describe(r *reading) error {
-	v := r.values
+func (d *described) describe(r *reading, l *accesslog.Line) error {
 	var domain, hits, list []byte
 	var column int
 	if d.object >= 0 {
-		if v.of[d.object] == nil {
+		object := l.Value(d.object)
+		if object == nil {
 			return nil
 		}
-		column = v.columns[d.object]
+		column = l.Column(d.object)
 		var err error
-		if domain, hits, list, err = r.cutObject(v.of[d.object]); err != nil {
-			return &lineError{column, err}
+		if domain, hits, list, err = cutObject(object, l); err != nil {
+			return &accesslog.LineError{Column: column, Why: err}
 		}
 	} else {
-		domain, hits, list = v.of[d.domain], v.of[d.hits], v.of[d.list]
-		column = v.columns[d.list]
+		domain, hits, list = l.Value(d.domain), l.Value(d.hits), l.Value(d.list)
+		column = l.Column(d.list)
 	}
 	if len(domain) == 0 || list == nil {
-		return &lineError{column, errDescriptors}
+		return &accesslog.LineError{Column: column, Why: errDescriptors}
 	}
 	if len(d.only) > 0 && !bytes.Equal(d.only, domain) {
 		r.batch.otherDomain++
@@ -56,7 +57,7 @@ func (d *described) describe(r *reading) error {
 	}
 	addend, err := parseHits(hits)
 	if err != nil {
-		return &lineError{column, err}
+		return &accesslog.LineError{Column: column, Why: err}
 	}
 	call := r.writer.mark()
 	r.writer.call(domain, uint32(min(addend, 1<<32-1)))
@@ -64,10 +65,10 @@ func (d *described) describe(r *reading) error {
 	s := jsonview.Scanner{Bytes: list}
 	err = s.List(func() error {
 		r.batch.computed++
-		return r.descriptor(&s)
+		return r.descriptor(&s, l)
 	})
 	if err != nil {
-		return &lineError{column + s.At, err}
+		return &accesslog.LineError{Column: column + s.At, Why: err}
 	}
 	if r.batch.computed == asked {
 		r.writer.dropCall(call)
@@ -76,11 +77,11 @@ func (d *described) describe(r *reading) error {
 }
 
 // cutObject cuts what the filter keeps of a reply.
-func (r *reading) cutObject(b []byte) (domain, hits, list []byte, err error) {
+func cutObject(b []byte, l *accesslog.Line) (domain, hits, list []byte, err error) {
 	s := jsonview.Scanner{Bytes: b}
 	err = s.Object(func(key []byte) (err error) {
 		var value []byte
-		value, r.values.scratch, err = s.Value(r.values.scratch)
+		value, l.Scratch, err = s.Value(l.Scratch)
 		switch string(key) {
 		case "domain":
 			domain = value
@@ -110,12 +111,12 @@ func parseHits(b []byte) (uint64, error) {
 }
 
 // descriptor takes a descriptor and appends it.
-func (r *reading) descriptor(s *jsonview.Scanner) error {
+func (r *reading) descriptor(s *jsonview.Scanner, l *accesslog.Line) error {
 	var d descriptors.Descriptor
 	var entries []byte
 	err := s.Object(func(key []byte) (err error) {
 		var value []byte
-		value, r.values.scratch, err = s.Value(r.values.scratch)
+		value, l.Scratch, err = s.Value(l.Scratch)
 		if err != nil || value == nil {
 			return err
 		}
@@ -143,11 +144,11 @@ func (r *reading) descriptor(s *jsonview.Scanner) error {
 		return nil
 	}
 	inner := jsonview.Scanner{Bytes: entries}
-	return inner.List(func() error { return r.entry(&inner) })
+	return inner.List(func() error { return r.entry(&inner, l) })
 }
 
 // entry takes an entry, a pair or text, and appends it.
-func (r *reading) entry(s *jsonview.Scanner) (err error) {
+func (r *reading) entry(s *jsonview.Scanner, l *accesslog.Line) (err error) {
 	var key, value []byte
 	switch s.Next() {
 	case '[':
@@ -157,7 +158,7 @@ func (r *reading) entry(s *jsonview.Scanner) (err error) {
 			if s.Next() != '"' {
 				return errEntries
 			}
-			text, r.values.scratch, err = s.Value(r.values.scratch)
+			text, l.Scratch, err = s.Value(l.Scratch)
 			switch n++; n {
 			case 1:
 				key = text
@@ -173,7 +174,7 @@ func (r *reading) entry(s *jsonview.Scanner) (err error) {
 		}
 	case '"':
 		var text []byte
-		text, r.values.scratch, err = s.Value(r.values.scratch)
+		text, l.Scratch, err = s.Value(l.Scratch)
 		key, value, _ = bytes.Cut(text, []byte("="))
 	default:
 		err = errEntries

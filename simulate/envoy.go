@@ -2,11 +2,11 @@ package simulate
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 // envoySource computes what Envoy asked from its configuration and what the log has of a
@@ -15,7 +15,6 @@ type envoySource struct {
 	config   *envoyconfig.Config
 	listener string
 	only     string
-	format   format
 	// slots are where headers are, by name; -1 for those that the log has not.
 	slots map[string]int
 	// remote, direct and route are slots, -1 if the log lacks the field.
@@ -25,27 +24,21 @@ type envoySource struct {
 	metadata map[string]int
 }
 
-func newEnvoySource(o *Options, f format, l *layout) (*envoySource, error) {
-	s := &envoySource{config: o.Envoy, listener: o.Listener, only: o.Domain, format: f, slots: map[string]int{}, metadata: map[string]int{}}
-	optional := func(name string) int {
-		if !f.has(name) {
-			return -1
-		}
-		return l.want(name)
-	}
-	s.remote, s.direct, s.route = optional(fieldRemote), optional(fieldDirect), optional(fieldRoute)
+func newEnvoySource(o *Options, f *accesslog.Format) (*envoySource, error) {
+	s := &envoySource{config: o.Envoy, listener: o.Listener, only: o.Domain, slots: map[string]int{}, metadata: map[string]int{}}
+	s.remote, s.direct, s.route = f.Want(accesslog.FieldRemote), f.Want(accesslog.FieldDirect), f.Want(accesslog.FieldRoute)
 	for _, name := range o.Envoy.Inputs() {
-		s.slots[name] = optional(name)
+		s.slots[name] = f.Want(name)
 	}
-	for _, name := range []string{":path", ":authority", ":method", ":scheme", fieldXFF} {
-		s.slots[name] = optional(name)
+	for _, name := range []string{":path", ":authority", ":method", ":scheme", accesslog.FieldXFF} {
+		s.slots[name] = f.Want(name)
 	}
 	for _, name := range o.Envoy.MetadataInputs() {
 		field := "dynamic_metadata(" + strings.ToLower(strings.ReplaceAll(name, ".", ":")) + ")"
 		if namespace, path, ok := strings.Cut(name, ":"); ok {
 			field = "dynamic_metadata(" + strings.ToLower(namespace+":"+strings.ReplaceAll(path, ".", ":")) + ")"
 		}
-		if slot := optional(field); slot >= 0 {
+		if slot := f.Want(field); slot >= 0 {
 			s.metadata[name] = slot
 		}
 	}
@@ -55,41 +48,33 @@ func newEnvoySource(o *Options, f format, l *layout) (*envoySource, error) {
 }
 
 // logged returns a header of the line.
-func (s *envoySource) logged(v *values, name string) (value string, ok bool, unknown string) {
+func (s *envoySource) logged(l *accesslog.Line, name string) (value string, ok bool, unknown string) {
 	slot, known := s.slots[name]
 	switch {
 	case !known || slot < 0:
 		return "", false, "the log does not tell it: add %REQ(" + strings.ToUpper(name) + ")% to its format"
-	case v.isUnsure(slot):
+	case l.IsUnsure(slot):
 		return "", false, "the line can be read in several ways, since values have what stands between them"
-	case v.of[slot] == nil:
+	case l.Value(slot) == nil:
 		return "", false, ""
 	default:
-		return string(v.of[slot]), true, ""
+		return string(l.Value(slot)), true, ""
 	}
 }
 
-func (s *envoySource) text(v *values, slot int) string {
-	if slot < 0 || v.isUnsure(slot) {
-		return ""
-	}
-	return string(v.of[slot])
-}
-
-func (s *envoySource) describe(r *reading) error {
-	v := r.values
-	q := envoyconfig.Request{Listener: s.listener, RouteName: s.text(v, s.route)}
-	q.Logged = func(name string) (string, bool, string) { return s.logged(v, name) }
+func (s *envoySource) describe(r *reading, l *accesslog.Line) error {
+	q := envoyconfig.Request{Listener: s.listener, RouteName: string(l.Value(s.route))}
+	q.Logged = func(name string) (string, bool, string) { return s.logged(l, name) }
 	q.Method, _, _ = q.Logged(":method")
 	q.Authority, _, _ = q.Logged(":authority")
 	q.Path, _, _ = q.Logged(":path")
 	q.Scheme, _, _ = q.Logged(":scheme")
-	q.Client, q.Remote = s.address(v, s.remote), s.address(v, s.direct)
+	q.Client, q.Remote = l.Address(s.remote), l.Address(s.direct)
 	for name, slot := range s.metadata {
 		if q.Metadata == nil {
 			q.Metadata = map[string]string{}
 		}
-		q.Metadata[name] = s.text(v, slot)
+		q.Metadata[name] = string(l.Value(slot))
 	}
 	asked, err := s.config.Ask(q)
 	if err != nil {
@@ -103,17 +88,6 @@ func (s *envoySource) describe(r *reading) error {
 		s.call(r, &asked.Calls[i])
 	}
 	return nil
-}
-
-func (s *envoySource) address(v *values, slot int) netip.Addr {
-	if slot < 0 || v.isUnsure(slot) || v.of[slot] == nil {
-		return netip.Addr{}
-	}
-	a, ok := parseAddress(v.of[slot])
-	if !ok {
-		return netip.Addr{}
-	}
-	return a
 }
 
 func (s *envoySource) call(r *reading, c *envoyconfig.Call) {

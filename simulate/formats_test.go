@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 // TestFormats simulates the same four requests in each format.
@@ -55,7 +57,7 @@ func TestFormats(t *testing.T) {
 		}), "otlp", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := Options{Logs: []Input{logOf("log", test.log)}, Rules: compile(t, perUser), Format: test.format, Now: now}
+			o := Options{Logs: []accesslog.Log{logOf("log", test.log)}, Rules: compile(t, perUser), Format: test.format, Now: now}
 			if test.descriptor != "" {
 				o.Templates = []*Template{newTemplate(t, test.descriptor)}
 			}
@@ -86,7 +88,7 @@ func TestLogsThatSayTooLittle(t *testing.T) {
 		{"no value", usersLine(noon, 200, "-"), users, "user={x-user}", "no line leads to a descriptor"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := Options{Logs: []Input{logOf("log", test.log)}, Rules: compile(t, perUser), Format: test.format, Now: now}
+			o := Options{Logs: []accesslog.Log{logOf("log", test.log)}, Rules: compile(t, perUser), Format: test.format, Now: now}
 			if test.descriptor != "" {
 				o.Templates = []*Template{newTemplate(t, test.descriptor)}
 			}
@@ -116,7 +118,7 @@ func TestTemplates(t *testing.T) {
 	} {
 		set := compile(t, "{domain: shop, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 9}, descriptors: [{key: l, rate_limit: {unit: day, requests_per_unit: 9}}]}]}")
 		report, err := Run(t.Context(), Options{
-			Logs: []Input{logOf("log", "2026-11-21T12:00:00Z \""+test.line+"\"\n")}, Rules: set, Format: `%START_TIME% "%REQ(:PATH)%"`,
+			Logs: []accesslog.Log{logOf("log", "2026-11-21T12:00:00Z \""+test.line+"\"\n")}, Rules: set, Format: `%START_TIME% "%REQ(:PATH)%"`,
 			Templates: []*Template{newTemplate(t, test.template)}, Now: now, ShowValues: true,
 		})
 		got := ""

@@ -2,17 +2,17 @@ package simulate
 
 import (
 	"bytes"
-	"math"
-	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 // fuzzReader reads bytes as lines of a format. Whatever they are, each line is read, bad,
 // or asks nothing.
 func fuzzReader(f *testing.F, format string, sample, descriptor string, more ...string) {
 	f.Helper()
-	o := &Options{Rules: compile(f, perUser), Format: format, Now: now, Templates: []*Template{newTemplate(f, descriptor)}, Logs: []Input{logOf("log", sample)}}
+	o := &Options{Rules: compile(f, perUser), Format: format, Now: now, Templates: []*Template{newTemplate(f, descriptor)}, Logs: []accesslog.Log{logOf("log", sample)}}
 	o.fill()
 	r, err := newReader(o)
 	if err != nil {
@@ -23,13 +23,13 @@ func fuzzReader(f *testing.F, format string, sample, descriptor string, more ...
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		b := newReading(r).chunk(chunk{bytes: bytes.Clone(text)})
+		b := newReading(r).chunk(accesslog.Chunk{Bytes: bytes.Clone(text)})
 		unknown := 0
 		for _, n := range b.unknown {
 			unknown += n
 		}
-		if got := len(b.lines) + b.bad + b.silent + b.outside + unknown; got != b.read {
-			t.Errorf("%d decided, %d bad, %d silent, %d outside, %d unknown of %d lines of %q", len(b.lines), b.bad, b.silent, b.outside, unknown, b.read, text)
+		if got := len(b.lines) + b.Bad + b.silent + b.outside + unknown; got != b.Read {
+			t.Errorf("%d decided, %d bad, %d silent, %d outside, %d unknown of %d lines of %q", len(b.lines), b.Bad, b.silent, b.outside, unknown, b.Read, text)
 		}
 		var rec record
 		run := run{}
@@ -70,116 +70,4 @@ func FuzzCSV(f *testing.F) {
 
 func FuzzRequests(f *testing.F) {
 	fuzzReader(f, "requests", `{"time":"2026-11-21T09:00:00Z","domain":"d","hits":2,"descriptors":[{"entries":[["a","b"]],"hits":3,"refund":true,"limit":"5/hour"}]}`+"\n", "user={a}")
-}
-
-func FuzzInstant(f *testing.F) {
-	for _, s := range []string{"2026-11-21T09:00:00.123Z", "2026-11-21T09:00:00+01:00", "1763715600", "1763715600.5", "1763715600123", "9223372036854775807", "2262-01-01T00:00:00Z"} {
-		f.Add([]byte(s))
-	}
-	clock, err := newStrftime("%d/%b/%Y:%H:%M:%S.%f %z")
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if at, err := parseInstant(b); err == nil && at < 0 {
-			t.Errorf("parseInstant(%q) = %d", b, at)
-		}
-		if at, err := clock.parse(b); err == nil && at < -math.MaxInt64/2 {
-			t.Errorf("parse(%q) = %d", b, at)
-		}
-	})
-}
-
-// TestReadingsAreAll compares what is certain of a line with all readings that there are.
-func TestReadingsAreAll(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	pieces := []string{`"`, ` `, `" "`, `a`, `1`, `-`, `;`}
-	formats := []string{`%REQ(A)% "%REQ(B)%" "%REQ(C)%"`, `[%REQ(A)%] %RESPONSE_CODE% "%REQ(B)%";%REQ(C)%`, `%REQ(A)%" "%PROTOCOL%" "%REQ(B)%" %REQ(C)%`}
-	unsure := 0
-	for range 20_000 {
-		format := formats[random.IntN(len(formats))]
-		f, err := newTextFormat(format)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b strings.Builder
-		for i, literal := range f.literals {
-			b.Write(literal)
-			for range random.IntN(3) {
-				if i < len(f.ops) {
-					b.WriteString(pieces[random.IntN(len(pieces))])
-				}
-			}
-		}
-		line := b.String()
-		all := readings(f, line, 0, true)
-		strict := len(all)
-		if strict == 0 {
-			// A value that is not what the operator writes does no harm if there is no choice.
-			if all = readings(f, line, 0, false); len(all) > 1 {
-				all = nil
-			}
-		}
-		l := newLayout()
-		var slots []int
-		for _, op := range f.ops {
-			slots = append(slots, l.want(op.name))
-		}
-		if err := f.use(l); err != nil {
-			t.Fatal(err)
-		}
-		v := newValues(l)
-		err = f.read([]byte(line), v)
-		if err == nil && len(all) == 0 || err != nil && strict > 0 {
-			t.Fatalf("read(%q) by %q = %v, with %d readings", line, format, err, len(all))
-		}
-		if err != nil {
-			continue
-		}
-		for i, slot := range slots {
-			same := true
-			for _, values := range all {
-				same = same && values[i] == all[0][i]
-			}
-			want := all[0][i]
-			if isNone([]byte(want)) {
-				want = ""
-			}
-			switch {
-			case !same && !v.isUnsure(slot):
-				t.Fatalf("read(%q) by %q: value %d is sure, %q, but there are readings %q", line, format, i, v.of[slot], all)
-			case len(all) == 1 && (v.isUnsure(slot) || string(v.of[slot]) != want):
-				t.Fatalf("read(%q) by %q: value %d is %q, want %q", line, format, i, v.of[slot], want)
-			case !same:
-				unsure++
-			}
-		}
-	}
-	if unsure < 1000 {
-		t.Errorf("%d values were not certain, want many", unsure)
-	}
-}
-
-// readings returns all ways to read a line from the i-th literal on.
-func readings(f *textFormat, line string, i int, strict bool) [][]string {
-	rest, ok := strings.CutPrefix(line, string(f.literals[i]))
-	if !ok {
-		return nil
-	}
-	if i == len(f.ops) {
-		if rest != "" {
-			return nil
-		}
-		return [][]string{nil}
-	}
-	var all [][]string
-	for n := range len(rest) + 1 {
-		if strict && !f.ops[i].fits([]byte(rest[:n])) {
-			continue
-		}
-		for _, tail := range readings(f, rest[n:], i+1, strict) {
-			all = append(all, append([]string{rest[:n]}, tail...))
-		}
-	}
-	return all
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 // A record is what one line asks: calls, each of a domain and descriptors. Between reading
@@ -18,7 +19,7 @@ import (
 //	  call      domain, request's hits, number of descriptors
 //	  descriptor flags, hits, override, number of entries, keys and values
 type record struct {
-	recorded recorded
+	recorded accesslog.Recorded
 	// shard tells the replica, unless it is noShard.
 	shard uint32
 	calls int
@@ -27,15 +28,6 @@ type record struct {
 
 // noShard says that nothing tells the replica.
 const noShard = 0
-
-// recorded is what the log says became of a request.
-type recorded byte
-
-const (
-	notRecorded recorded = iota
-	admittedThen
-	deniedThen
-)
 
 const (
 	hasHits = 1 << iota
@@ -53,7 +45,7 @@ type writer struct {
 
 // begin begins a record. Numbers of calls, descriptors and entries take a byte each, and
 // are written as they become known.
-func (w *writer) begin(r recorded, shard uint32) (at int) {
+func (w *writer) begin(r accesslog.Recorded, shard uint32) (at int) {
 	at = len(w.arena)
 	w.arena = append(binary.LittleEndian.AppendUint32(append(w.arena, byte(r)), shard), 0)
 	w.calls = at + 5
@@ -150,7 +142,7 @@ func (w *writer) dropCall(m mark) {
 
 // read begins to read a record.
 func (r *record) read(arena []byte) {
-	r.recorded, r.shard, r.calls, r.rest = recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), int(arena[5]), arena[6:]
+	r.recorded, r.shard, r.calls, r.rest = accesslog.Recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), int(arena[5]), arena[6:]
 }
 
 // next fills req with the next call, as views of the record's bytes. Req's descriptors

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 // Report is what a simulation found.
@@ -21,9 +22,9 @@ type Report struct {
 	Outside int `json:"outside_of_time,omitempty"`
 	// Bad counts the lines that could not be read, and Late those that came too late to be
 	// put into order. Both are left out.
-	Bad      int       `json:"unreadable"`
-	Late     int       `json:"late"`
-	FirstBad []BadLine `json:"first_unreadable"`
+	Bad      int                 `json:"unreadable"`
+	Late     int                 `json:"late"`
+	FirstBad []accesslog.BadLine `json:"first_unreadable"`
 	// OtherDomain counts the calls to other domains than the one that is looked at, and
 	// Strange those to domains without rules.
 	OtherDomain int       `json:"other_domain,omitempty"`
@@ -137,14 +138,14 @@ const shownKeys = 10
 
 func newReport(r *run, rd *reader) *Report {
 	out := &Report{
-		Lines: r.read, Requests: r.requests, Silent: r.silent, Outside: r.outside, Bad: r.bad, Late: r.late,
-		FirstBad: r.worst, OtherDomain: r.otherDomain, Strange: r.rules.strange,
+		Lines: r.Read, Requests: r.requests, Silent: r.silent, Outside: r.outside, Bad: r.Bad, Late: r.late,
+		FirstBad: r.Worst, OtherDomain: r.otherDomain, Strange: r.rules.strange,
 		From: time.Unix(0, r.from).UTC(), To: time.Unix(0, r.to).UTC(),
 		Source: sourceName(rd.source), Computed: r.computed, Unknown: sortUnknown(r.unknown), Replicas: r.options.Replicas,
 		Rules: r.rules.outcome(),
 	}
 	if out.FirstBad == nil {
-		out.FirstBad = []BadLine{}
+		out.FirstBad = []accesslog.BadLine{}
 	}
 	if r.recorded > 0 {
 		out.Recorded = &Recorded{r.recorded, r.refused, r.agree}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -104,7 +105,7 @@ func sameDecisions(t *testing.T, random *rand.Rand, rules string) {
 	}
 	n := 0
 	report, err := Run(t.Context(), Options{
-		Logs: []Input{logOf("log", log.String())}, Rules: compile(t, rules), Timeout: patience, Now: now,
+		Logs: []accesslog.Log{logOf("log", log.String())}, Rules: compile(t, rules), Timeout: patience, Now: now,
 		Each: func(at limiter.Time, _, denied bool) {
 			if n < len(want) && denied != want[n] {
 				t.Errorf("request %d at %d: denied is %v, want %v", n, at, denied, want[n])

@@ -14,13 +14,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 // Options say what to simulate.
 type Options struct {
 	// Logs is what to read, at least one. They are read side by side and their requests
 	// put in order of time.
-	Logs []Input
+	Logs []accesslog.Log
 	// Rules are in force. Compile them with a random HashKey: what tells keys apart in the
 	// report is made of it.
 	Rules *descriptors.Set
@@ -50,7 +51,7 @@ type Options struct {
 	// Default 1.
 	Replicas int
 	// Shard tells which replica a request goes to. Optional: without, they take turns.
-	Shard *Expression
+	Shard *accesslog.Expression
 	// ShowValues shows the values of keys, which may tell of people.
 	ShowValues bool
 	// Memory bounds the counters, in bytes. If they do not fit, Run returns an error. Default
@@ -135,7 +136,7 @@ func (r *run) readLogs(ctx context.Context, rd *reader, tell func(*stream, *batc
 		if tell != nil {
 			tell(s, b)
 		}
-		if lines += int64(b.read); r.options.Progress != nil {
+		if lines += int64(b.Read); r.options.Progress != nil {
 			r.options.Progress(Progress{r.pass, bytes.Load(), lines})
 		}
 	}, func(n int) { bytes.Add(int64(n)) })
@@ -184,9 +185,9 @@ func (r *run) request(w waiting) {
 	if denied {
 		r.rules.denied++
 	}
-	if r.record.recorded != notRecorded {
+	if r.record.recorded != accesslog.NotRecorded {
 		r.recorded++
-		was := r.record.recorded == deniedThen
+		was := r.record.recorded == accesslog.Denied
 		if was {
 			r.refused++
 		}
@@ -199,7 +200,7 @@ func (r *run) request(w waiting) {
 		r.compare(denied, r.decide(r.against, at, replica), replica)
 	}
 	if r.options.Each != nil {
-		r.options.Each(at, r.record.recorded == deniedThen, denied)
+		r.options.Each(at, r.record.recorded == accesslog.Denied, denied)
 	}
 }
 
@@ -249,15 +250,15 @@ func (r *run) finish() error {
 		}
 	}
 	switch {
-	case r.read == 0:
-		return fmt.Errorf("%s: no lines", names(r.options.Logs))
+	case r.Read == 0:
+		return accesslog.NoLines(r.options.Logs)
 	case r.requests > 0:
 		return nil
-	case r.bad > 0 && r.bad == r.read:
+	case r.Bad > 0 && r.Bad == r.Read:
 		return fmt.Errorf("no line can be read:\n%w", r.firstBad())
 	case r.computed == 0 && len(r.unknown) > 0:
 		return fmt.Errorf("no descriptor can be computed:\n%s", strings.Join(r.reasons(), "\n"))
-	case r.outside == r.read:
+	case r.outside == r.Read:
 		return fmt.Errorf("all lines are of another time than --from and --to say: from %s to %s", showTime(r.first), showTime(r.last))
 	default:
 		return errors.New("no line leads to a descriptor, so that nothing would be asked")
@@ -269,7 +270,7 @@ func showTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC33
 // firstBad returns the first lines that cannot be read as an error.
 func (r *run) firstBad() error {
 	var all []error
-	for _, b := range r.worst {
+	for _, b := range r.Worst {
 		all = append(all, errors.New(b.String()))
 	}
 	return errors.Join(all...)
@@ -282,17 +283,6 @@ func (r *run) reasons() []string {
 		all = append(all, fmt.Sprintf("  %d unknown: %s", u.Count, u.Reason))
 	}
 	return all
-}
-
-func names(logs []Input) string {
-	var all []string
-	for _, l := range logs {
-		all = append(all, l.Name)
-	}
-	if len(all) > 3 {
-		all = append(all[:3], "...")
-	}
-	return strings.Join(all, ", ")
 }
 
 // Unknown is why descriptors cannot be computed.

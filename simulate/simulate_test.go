@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 // now is when tests simulate; noon is a day before, in the middle of every window.
@@ -42,8 +43,8 @@ descriptors:
 `
 
 // logOf is a log in memory.
-func logOf(name, text string) Input {
-	return Input{Name: name, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
+func logOf(name, text string) accesslog.Log {
+	return accesslog.Log{Name: name, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
 }
 
 func newTemplate(tb testing.TB, text string) *Template {
@@ -62,7 +63,7 @@ func usersLine(at time.Time, status int, user string) string {
 	return fmt.Sprintf("%s %d %q\n", at.Format("2006-01-02T15:04:05.000Z"), status, user)
 }
 
-func simulateUsers(t *testing.T, change func(*Options), logs ...Input) *Report {
+func simulateUsers(t *testing.T, change func(*Options), logs ...accesslog.Log) *Report {
 	t.Helper()
 	o := Options{Logs: logs, Rules: compile(t, perUser), Format: users, Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now}
 	if change != nil {
@@ -129,7 +130,7 @@ func TestBadLinesCostThemselves(t *testing.T) {
 		"nonsense\n" +
 		"\n" + // empty ones do not count
 		usersLine(now.Add(time.Hour), 200, "al") + // in the future
-		"2026-11-21T12:00:00Z 200 \"" + strings.Repeat("x", mostLine) + "\"\n" +
+		"2026-11-21T12:00:00Z 200 \"" + strings.Repeat("x", 1<<20) + "\"\n" +
 		"2026-11-99T12:00:00Z 200 \"al\"\n" +
 		"2026-11-21T12:00:00Z 200 \"n\x00l\"\n" +
 		strings.TrimSuffix(usersLine(noon.Add(time.Second), 200, "bo"), "\n")
@@ -164,7 +165,7 @@ func TestLateLinesAreLeftOut(t *testing.T) {
 // chunks.
 func TestResultIsTheSameForAnyNumberOfCores(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
-	var logs []Input
+	var logs []accesslog.Log
 	for i := range 3 {
 		var b strings.Builder
 		for s := range 20_000 {
@@ -206,7 +207,7 @@ func TestGzipAndStandardInput(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	report := simulateUsers(t, nil, Once("stdin", &zipped))
+	report := simulateUsers(t, nil, accesslog.Once("stdin", &zipped))
 	if report.Requests != 2 || report.Rules.Keys != 2 {
 		t.Errorf("%d requests, %d keys, want 2, 2", report.Requests, report.Rules.Keys)
 	}
@@ -219,7 +220,7 @@ func TestMemoryIsEnoughOrAnError(t *testing.T) {
 		b.WriteString(usersLine(noon, 200, fmt.Sprint("u", i)))
 	}
 	_, err := Run(t.Context(), Options{
-		Logs: []Input{logOf("log", b.String())}, Rules: compile(t, perUser), Format: users,
+		Logs: []accesslog.Log{logOf("log", b.String())}, Rules: compile(t, perUser), Format: users,
 		Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now, Memory: limiter.MinBytes,
 	})
 	if err == nil || !strings.Contains(err.Error(), "--counter-memory") {

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 // job is a chunk on its way through a goroutine that reads lines.
 type job struct {
-	chunk chunk
+	chunk accesslog.Chunk
 	batch *batch
 	done  chan struct{}
 }
@@ -64,7 +66,7 @@ func (s *stream) advance(ctx context.Context) (bool, error) {
 			}
 		}
 		s.tell(s, j.batch)
-		s.row += j.batch.rows
+		s.row += j.batch.Rows
 		if j.batch.waiting -= j.batch.late; j.batch.waiting == 0 {
 			j.batch.free()
 		}
@@ -104,7 +106,7 @@ func startPipeline(ctx context.Context, o *Options, r *reader, tell func(*stream
 		p.streams = append(p.streams, s)
 		p.wait.Go(func() {
 			defer close(s.jobs)
-			s.err = p.cut(ctx, in, r.longest, s.jobs, progress)
+			s.err = p.cut(ctx, in, r.format, s.jobs, progress)
 		})
 	}
 	for range o.Workers {
@@ -114,7 +116,7 @@ func startPipeline(ctx context.Context, o *Options, r *reader, tell func(*stream
 				select {
 				case j := <-p.work:
 					j.batch = reading.chunk(j.chunk)
-					j.chunk.free()
+					j.chunk.Free()
 					close(j.done)
 				case <-ctx.Done():
 					return
@@ -126,13 +128,13 @@ func startPipeline(ctx context.Context, o *Options, r *reader, tell func(*stream
 }
 
 // cut reads a log and hands its chunks out, to be worked on and to be waited for.
-func (p *pipeline) cut(ctx context.Context, in Input, longest int, jobs chan<- *job, progress func(n int)) error {
+func (p *pipeline) cut(ctx context.Context, in accesslog.Log, format *accesslog.Format, jobs chan<- *job, progress func(n int)) error {
 	f, err := in.Open()
 	if err != nil {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // only read from
-	return chunks(countingReader{f, progress}, longest, func(c chunk) error {
+	return format.Chunks(countingReader{f, progress}, func(c accesslog.Chunk) error {
 		j := &job{chunk: c, done: make(chan struct{})}
 		select {
 		case jobs <- j:

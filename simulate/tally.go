@@ -3,6 +3,7 @@ package simulate
 import (
 	"math"
 	"strings"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -60,7 +61,7 @@ func newTally(set *descriptors.Set, show bool) *tally {
 
 // at says the time of what is added next.
 func (t *tally) at(now limiter.Time) {
-	t.second = int64(now / nanosPerSecond)
+	t.second = int64(now / limiter.Time(time.Second))
 	if minute := t.second / 60; minute != t.minute {
 		t.endMinute()
 		t.minute = minute
@@ -143,7 +144,7 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 // begin is called with the first charge of a limit.
 func (t *tally) begin(l *limitTally, limit *descriptors.Limit, index int32) {
 	l.bins = make([]bin, mostBins)
-	l.seconds = uint32(limit.Policy.Window / nanosPerSecond) //nolint:gosec // at most ten years
+	l.seconds = uint32(limit.Policy.Window / time.Second) //nolint:gosec // at most ten years
 	l.number = uint64(limit.Policy.Limit)
 	if limit.Rule != nil {
 		l.limit = limit

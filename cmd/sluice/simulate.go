@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/simulate"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 type simulateCmd struct {
@@ -80,7 +81,7 @@ func (k *simulateCmd) Validate() (err error) {
 		if k.Replicas < 2 {
 			return errors.New("--shard needs --replicas of two or more")
 		}
-		if o.Shard, err = simulate.ParseExpression(k.Shard); err != nil {
+		if o.Shard, err = accesslog.ParseExpression(k.Shard); err != nil {
 			return fmt.Errorf("--shard: %w", err)
 		}
 		if o.Shard.IsConstant() {

@@ -5,13 +5,13 @@ import (
 	"io"
 	"os"
 
-	"github.com/sluice-ratelimit/sluice/simulate"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 // openLogs returns the logs, each of which is there once. If they are to be read several
 // times, those that cannot be are an error.
-func openLogs(c console, paths []string, several bool) ([]simulate.Input, error) {
-	var logs []simulate.Input
+func openLogs(c console, paths []string, several bool) ([]accesslog.Log, error) {
+	var logs []accesslog.Log
 	var infos []os.FileInfo
 	for _, path := range paths {
 		log, info, err := openLog(c, path)
@@ -33,12 +33,12 @@ func openLogs(c console, paths []string, several bool) ([]simulate.Input, error)
 
 // openLog returns a log, and what is known of its file: nil for standard input that is none.
 // Only a regular file can be read again.
-func openLog(c console, path string) (log simulate.Input, info os.FileInfo, err error) {
+func openLog(c console, path string) (log accesslog.Log, info os.FileInfo, err error) {
 	if path == "-" {
 		if f, ok := c.in.(*os.File); ok {
 			info, err = f.Stat()
 		}
-		return simulate.Once("standard input", c.in), info, err
+		return accesslog.Once("standard input", c.in), info, err
 	}
 	if info, err = os.Stat(path); err != nil {
 		return log, nil, err
@@ -50,11 +50,11 @@ func openLog(c console, path string) (log simulate.Input, info os.FileInfo, err 
 		return os.Open(path) //nolint:gosec // reading what the operator names is the point
 	}
 	if info.Mode().IsRegular() {
-		return simulate.Input{Name: path, Open: open}, info, nil
+		return accesslog.Log{Name: path, Open: open}, info, nil
 	}
 	f, err := open()
 	if err != nil {
 		return log, nil, err
 	}
-	return simulate.Once(path, f), info, nil
+	return accesslog.Once(path, f), info, nil
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
 	"github.com/sluice-ratelimit/sluice/simulate"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 var update = flag.Bool("update", false, "rewrite the logs in testdata with those that Envoy writes now")
@@ -208,7 +209,7 @@ func (g *goldenLog) read(t *testing.T, log []byte) []string {
 	}
 	o := simulate.Options{
 		Rules: set, Format: g.format, Now: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), ShowValues: true,
-		Logs: []simulate.Input{{Name: "log", Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(log)), nil }}},
+		Logs: []accesslog.Log{{Name: "log", Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(log)), nil }}},
 	}
 	for _, text := range g.templates {
 		template, err := simulate.ParseTemplate(text)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/simulate"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 // arguments are those of operators that do not stand alone.
@@ -26,7 +26,7 @@ func TestOperatorsAreEnvoys(t *testing.T) {
 		arguments[name] = "(a)"
 	}
 	format := logFormat{json: map[string]string{}}
-	for _, name := range simulate.Operators() {
+	for _, name := range accesslog.Operators() {
 		format.json[name] = "%" + name + arguments[name] + "%"
 	}
 	accessLog := format.accessLog(os.DevNull) + `

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/simulate"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
 // TestLogsOfPerIPGiveItsDecisions sends requests through the real Envoy of examples/per-ip
@@ -47,7 +48,7 @@ func TestLogsOfPerIPGiveItsDecisions(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			o := simulate.Options{Rules: set, Format: f.format, Now: time.Now()}
 			path := logs[f.name]
-			o.Logs = []simulate.Input{{Name: path, Open: func() (io.ReadCloser, error) { return os.Open(path) }}}
+			o.Logs = []accesslog.Log{{Name: path, Open: func() (io.ReadCloser, error) { return os.Open(path) }}}
 			if !f.exact {
 				o.Envoy = config
 			}

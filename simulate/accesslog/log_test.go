@@ -1,4 +1,4 @@
-package simulate
+package accesslog
 
 import (
 	"bytes"
@@ -17,10 +17,10 @@ func TestChunksMayBeOverwritten(t *testing.T) {
 	}
 	log.WriteString(strings.Repeat("y", chunkBytes*3) + "\n" + "the last") // longer than a chunk
 	var got bytes.Buffer
-	err := chunks(strings.NewReader(log.String()), mostLine, func(c chunk) error {
-		got.Write(c.bytes)
-		clear(c.bytes[:cap(c.bytes)])
-		c.free()
+	err := chunks(strings.NewReader(log.String()), mostLine, func(c Chunk) error {
+		got.Write(c.Bytes)
+		clear(c.Bytes[:cap(c.Bytes)])
+		c.Free()
 		return nil
 	})
 	if err != nil {
@@ -43,8 +43,8 @@ func TestCutGzipIsNoWholeLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(n int) error {
-		return chunks(bytes.NewReader(log.Bytes()[:n]), mostLine, func(c chunk) error {
-			c.free()
+		return chunks(bytes.NewReader(log.Bytes()[:n]), mostLine, func(c Chunk) error {
+			c.Free()
 			return nil
 		})
 	}

@@ -1,4 +1,4 @@
-package simulate
+package accesslog
 
 import (
 	"fmt"
@@ -8,14 +8,15 @@ import (
 // The names of fields that mean something to the simulation. Headers have their own, in
 // lower case, and other operators of Envoy theirs.
 const (
-	fieldTime     = "time"
-	fieldStatus   = "status"
-	fieldFlags    = "flags"
-	fieldMetadata = "metadata"
-	fieldRemote   = "downstream_remote_address"
-	fieldDirect   = "downstream_direct_remote_address"
-	fieldRoute    = "route_name"
-	fieldXFF      = "x-forwarded-for"
+	FieldMetadata = "metadata"
+	FieldRemote   = "downstream_remote_address"
+	FieldDirect   = "downstream_direct_remote_address"
+	FieldRoute    = "route_name"
+	FieldXFF      = "x-forwarded-for"
+
+	fieldTime   = "time"
+	fieldStatus = "status"
+	fieldFlags  = "flags"
 )
 
 // The formats that Envoy and Istio write unless told otherwise.
@@ -68,22 +69,22 @@ var operators = map[string]operator{
 	"BYTES_RECEIVED":                         {name: "bytes_received", class: digits},
 	"BYTES_SENT":                             {name: "bytes_sent", class: digits},
 	"PROTOCOL":                               {name: "protocol", class: tight},
-	"ROUTE_NAME":                             {name: fieldRoute},
+	"ROUTE_NAME":                             {name: FieldRoute},
 	"UPSTREAM_HOST":                          {name: "upstream_host", class: tight},
 	"UPSTREAM_CLUSTER":                       {name: "upstream_cluster", class: tight},
 	"UPSTREAM_CLUSTER_RAW":                   {name: "upstream_cluster", class: tight},
 	"UPSTREAM_LOCAL_ADDRESS":                 {name: "upstream_local_address", class: tight},
 	"DOWNSTREAM_LOCAL_ADDRESS":               {name: "downstream_local_address", class: tight},
-	"DOWNSTREAM_REMOTE_ADDRESS":              {name: fieldRemote, class: tight},
-	"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": {name: fieldRemote, class: tight},
-	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS":       {name: fieldDirect, class: tight},
-	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT": {name: fieldDirect, class: tight},
+	"DOWNSTREAM_REMOTE_ADDRESS":              {name: FieldRemote, class: tight},
+	"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": {name: FieldRemote, class: tight},
+	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS":       {name: FieldDirect, class: tight},
+	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT": {name: FieldDirect, class: tight},
 	"RESPONSE_CODE_DETAILS":                         {name: "response_code_details", class: tight},
 	"REQUESTED_SERVER_NAME":                         {name: "requested_server_name", class: tight},
 }
 
-// rateLimitMetadata is where Envoy keeps what the service's reply says.
-const rateLimitMetadata = "envoy.filters.http.ratelimit"
+// RateLimitMetadata is where Envoy keeps what the service's reply says.
+const RateLimitMetadata = "envoy.filters.http.ratelimit"
 
 // newOperator reads a command such as REQ(:PATH) or START_TIME(%s.%3f).
 func newOperator(command string) (operator, error) {
@@ -110,8 +111,8 @@ func newOperator(command string) (operator, error) {
 		op.layout = argument
 	case word == "REQ" || word == "REQUEST_HEADER":
 		op = requestHeader(strings.ToLower(argument))
-	case word == "DYNAMIC_METADATA" && argument == rateLimitMetadata:
-		op = operator{name: fieldMetadata, class: object}
+	case word == "DYNAMIC_METADATA" && argument == RateLimitMetadata:
+		op = operator{name: FieldMetadata, class: object}
 	case known:
 	case hasArgument:
 		op = operator{name: strings.ToLower(word) + "(" + strings.ToLower(argument) + ")"}

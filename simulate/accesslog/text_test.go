@@ -1,4 +1,4 @@
-package simulate
+package accesslog
 
 import (
 	"errors"
@@ -22,14 +22,14 @@ func read(t *testing.T, format, line string, fields ...string) ([]string, error)
 	if err := f.use(l); err != nil {
 		t.Fatal(err)
 	}
-	v := newValues(l)
-	if err := f.read([]byte(line), v); err != nil {
+	v := newLine(l)
+	if err := f.parse([]byte(line), v); err != nil {
 		return nil, err
 	}
 	var got []string
 	for _, slot := range slots {
 		switch {
-		case v.isUnsure(slot):
+		case v.IsUnsure(slot):
 			got = append(got, "?")
 		case v.of[slot] == nil:
 			got = append(got, "-")
@@ -70,9 +70,9 @@ func TestTextLines(t *testing.T) {
 func TestTextLinesThatAreNot(t *testing.T) {
 	for _, line := range []string{"", "x", `[2026`, `[2026-11-22T09:00:00.123Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "-" "-" "-" "-" "-`, `[t] "GET / HTTP/1.1" x - 0 28 1 0 "-" "-" "-" "-" "-"`} {
 		got, err := read(t, envoyFormat, line, "status")
-		var at *lineError
+		var at *LineError
 		if err == nil || !errors.As(err, &at) {
-			t.Errorf("read(%q) = %q, %v, want a *lineError", line, got, err)
+			t.Errorf("read(%q) = %q, %v, want a *LineError", line, got, err)
 		}
 	}
 	// A hostile line costs a bounded time.

@@ -1,4 +1,4 @@
-package simulate
+package accesslog
 
 import (
 	"errors"
@@ -95,12 +95,9 @@ func (f *otlpFormat) use(l *layout) error {
 	return nil
 }
 
-// read is never called: a line has several requests.
-func (f *otlpFormat) read([]byte, *values) error { return errOTLP }
-
-func (f *otlpFormat) readAll(line []byte, v *values, request func() error) error {
+func (f *otlpFormat) read(line []byte, l *Line, request func() error) error {
 	return eachRecord(line, func(s *jsonview.Scanner) error {
-		v.clear()
+		l.clear()
 		var time, body []byte
 		timeAt := 0
 		err := s.Object(func(key []byte) (err error) {
@@ -108,15 +105,14 @@ func (f *otlpFormat) readAll(line []byte, v *values, request func() error) error
 			case otlpTime:
 				s.Next()
 				timeAt = s.At
-				time, v.scratch, err = s.Value(v.scratch)
+				time, l.Scratch, err = s.Value(l.Scratch)
 			case "body":
-				body, err = anyValue(s, &v.scratch)
+				body, err = anyValue(s, &l.Scratch)
 			case "attributes":
-				return attributes(s, &v.scratch, func(key, value []byte) {
+				return attributes(s, &l.Scratch, func(key, value []byte) {
 					for _, w := range f.wanted {
 						if w.key == string(key) && value != nil && string(value) != "-" {
-							v.columns[w.slot] = s.At
-							v.set(w.slot, value)
+							l.set(w.slot, s.At, value)
 						}
 					}
 				})
@@ -126,14 +122,13 @@ func (f *otlpFormat) readAll(line []byte, v *values, request func() error) error
 			return err
 		})
 		if err == nil && f.body != nil && body != nil {
-			err = f.body.read(body, v)
+			err = f.body.parse(body, l)
 		}
 		if err != nil {
 			return err
 		}
-		if f.timeSlot >= 0 && v.of[f.timeSlot] == nil && string(time) != "0" {
-			v.columns[f.timeSlot] = timeAt
-			v.set(f.timeSlot, time)
+		if f.timeSlot >= 0 && l.of[f.timeSlot] == nil && string(time) != "0" {
+			l.set(f.timeSlot, timeAt, time)
 		}
 		return request()
 	})
@@ -161,15 +156,15 @@ func eachRecord(line []byte, use func(s *jsonview.Scanner) error) error {
 		found = true
 		return s.List(below("scopeLogs", records))
 	})
-	switch at := (&lineError{}); {
+	switch at := (&LineError{}); {
 	case errors.As(err, &at):
 		return err
 	case err != nil:
-		return &lineError{s.At, err}
+		return &LineError{s.At, err}
 	case !found:
-		return &lineError{0, errOTLP}
+		return &LineError{0, errOTLP}
 	case s.Next() != 0:
-		return &lineError{s.At, jsonview.ErrSyntax}
+		return &LineError{s.At, jsonview.ErrSyntax}
 	default:
 		return nil
 	}

@@ -1,4 +1,4 @@
-package simulate
+package accesslog
 
 import (
 	"bytes"
@@ -146,15 +146,22 @@ var (
 	errAmbiguous    = errors.New("can be read in several ways, since values have what stands between them")
 )
 
-// read reads a line.
-func (f *textFormat) read(line []byte, v *values) error {
-	starts, ends := v.edges(len(f.ops))
+func (f *textFormat) read(line []byte, l *Line, request func() error) error {
+	if err := f.parse(line, l); err != nil {
+		return err
+	}
+	return request()
+}
+
+// parse fills in the values of a line.
+func (f *textFormat) parse(line []byte, l *Line) error {
+	starts, ends := l.edges(len(f.ops))
 	at, only := f.leftmost(line, starts, ends)
 	if at >= 0 {
-		return &lineError{at, errNotTheFormat}
+		return &LineError{at, errNotTheFormat}
 	}
 	if !only {
-		if err := f.others(line, v); err != nil {
+		if err := f.others(line, l); err != nil {
 			return err
 		}
 	}
@@ -163,12 +170,11 @@ func (f *textFormat) read(line []byte, v *values) error {
 			continue
 		}
 		if starts[i] < 0 {
-			v.uncertain(slot)
+			l.unsure |= 1 << slot
 			continue
 		}
-		v.columns[slot] = starts[i]
 		if value := line[starts[i]:ends[i]]; !isNone(value) {
-			v.set(slot, value)
+			l.set(slot, starts[i], value)
 		}
 	}
 	return nil
@@ -253,7 +259,7 @@ const mostReadings = 64
 
 // others finds all readings of a line. A value that is not the same in all of them has the
 // start -1.
-func (f *textFormat) others(line []byte, v *values) error {
+func (f *textFormat) others(line []byte, l *Line) error {
 	n := len(f.ops)
 	// reach[i] are the starts of value i that the values before it allow.
 	reach := make([][]int, n)
@@ -285,7 +291,7 @@ func (f *textFormat) others(line []byte, v *values) error {
 					continue
 				}
 				if len(edges[i]) == mostReadings {
-					return &lineError{start, errAmbiguous}
+					return &LineError{start, errAmbiguous}
 				}
 				edges[i] = append(edges[i], edge{start, end})
 				if to := end + len(next); !seen[to] {
@@ -300,20 +306,20 @@ func (f *textFormat) others(line []byte, v *values) error {
 	for i := n - 1; i >= 0; i-- {
 		before := map[int]bool{}
 		found := 0
-		v.starts[i], v.ends[i] = -1, -1
+		l.starts[i], l.ends[i] = -1, -1
 		for _, e := range edges[i] {
 			if i < n-1 && !good[e.end+len(f.literals[i+1])] {
 				continue
 			}
 			found++
 			before[e.start] = true
-			v.starts[i], v.ends[i] = e.start, e.end
+			l.starts[i], l.ends[i] = e.start, e.end
 		}
 		switch {
 		case found == 0:
-			return &lineError{reach[0][0], errNotTheFormat}
+			return &LineError{reach[0][0], errNotTheFormat}
 		case found > 1:
-			v.starts[i], v.ends[i] = -1, -1
+			l.starts[i], l.ends[i] = -1, -1
 		}
 		good = before
 	}

@@ -1,4 +1,4 @@
-package simulate
+package accesslog
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ const (
 func (s *sample) String() string { return fmt.Sprintf("%s:%d", s.log, s.row) }
 
 // take reads the sample of a log.
-func (s *sample) take(in Input) error {
+func (s *sample) take(in Log) error {
 	f, err := in.Open()
 	if err != nil {
 		return err
@@ -32,15 +32,15 @@ func (s *sample) take(in Input) error {
 	defer f.Close() //nolint:errcheck // only read from
 	enough := errors.New("enough")
 	read, empty := 0, 0
-	err = chunks(f, mostOTLPLine, func(c chunk) error {
-		for line := range bytes.Lines(c.bytes) {
+	err = chunks(f, mostOTLPLine, func(c Chunk) error {
+		for line := range bytes.Lines(c.Bytes) {
 			if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 {
 				s.lines = append(s.lines, line)
 			} else if len(s.lines) == 0 {
 				empty++
 			}
 		}
-		if read += len(c.bytes); len(s.lines) >= sampleLines || read > sampleBytes {
+		if read += len(c.Bytes); len(s.lines) >= sampleLines || read > sampleBytes {
 			return enough
 		}
 		return nil
@@ -52,19 +52,23 @@ func (s *sample) take(in Input) error {
 	return nil
 }
 
-// formatOf returns the format of the logs, which the first one that is not empty tells if
-// --format does not.
-func formatOf(o *Options) (format, error) {
+// Recognise returns the format of logs, which are of one. Format is auto, json, otlp, csv,
+// requests, or a format string of Envoy; after json, otlp and csv may stand NAME=FIELD, which
+// says what a field is called. With auto the first log that is not empty tells it.
+func Recognise(logs []Log, format string) (*Format, error) {
+	if len(logs) == 0 {
+		return nil, errors.New("no log: name a file, or - for standard input")
+	}
 	var first sample
-	var found format
-	for _, in := range o.Logs {
+	var found lineFormat
+	for _, in := range logs {
 		var s sample
 		switch err := s.take(in); {
 		case err != nil:
 			return nil, err
 		case len(s.lines) == 0:
 		case found == nil:
-			if found, err = newFormat(o.Format, &s); err != nil {
+			if found, err = newLineFormat(format, &s); err != nil {
 				return nil, err
 			}
 			if !found.has(fieldTime) {
@@ -73,20 +77,20 @@ func formatOf(o *Options) (format, error) {
 			}
 			first = s
 		default:
-			if err := s.alike(found, &first, o.Format); err != nil {
+			if err := s.alike(found, &first, format); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if found == nil {
-		return nil, fmt.Errorf("%s: no lines", names(o.Logs))
+		return nil, NoLines(logs)
 	}
-	return found, nil
+	return newFormat(found), nil
 }
 
 // alike returns an error if the log is not in the format of the first one. Where --format
 // says the format, lines that do not have it are counted.
-func (s *sample) alike(f format, first *sample, name string) error {
+func (s *sample) alike(f lineFormat, first *sample, name string) error {
 	if csv, ok := f.(*csvFormat); ok {
 		// A part of a log that was cut has no header.
 		if !bytes.Equal(s.lines[0], csv.header) && fitting(f, s.lines[:1]) == 0 {
@@ -102,7 +106,7 @@ func (s *sample) alike(f format, first *sample, name string) error {
 		s, first, formatName(f), shorten(s.lines[0]))
 }
 
-func formatName(f format) string {
+func formatName(f lineFormat) string {
 	switch f.(type) {
 	case *jsonFormat:
 		return "JSON"
@@ -111,4 +115,16 @@ func formatName(f format) string {
 	default:
 		return "text"
 	}
+}
+
+// NoLines is the error that logs have no lines.
+func NoLines(logs []Log) error {
+	var names []string
+	for _, l := range logs {
+		names = append(names, l.Name)
+	}
+	if len(names) > 3 {
+		names = append(names[:3], "...")
+	}
+	return fmt.Errorf("%s: no lines", strings.Join(names, ", "))
 }

@@ -1,55 +1,21 @@
-package simulate
+package accesslog
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 )
 
-// newReader finds out how the logs are to be read, and where descriptors come from.
-func newReader(o *Options) (*reader, error) {
-	if len(o.Logs) == 0 {
-		return nil, errors.New("no log: name a file, or - for standard input")
-	}
-	f, err := formatOf(o)
-	if err != nil {
-		return nil, err
-	}
-	r := &reader{format: f, layout: newLayout(), from: 0, to: math.MaxInt64, now: o.Now.UnixNano(), longest: mostLine, shard: o.Shard}
-	if _, several := f.(severalFormat); several {
-		r.longest = mostOTLPLine
-	}
-	if !o.From.IsZero() {
-		r.from = o.From.UnixNano()
-	}
-	if !o.To.IsZero() {
-		r.to = o.To.UnixNano()
-	}
-	if r.source, err = newSource(o, f, r.layout); err != nil {
-		return nil, err
-	}
-	if o.Shard != nil {
-		if err := o.Shard.resolve(f, r.layout); err != nil {
-			return nil, fmt.Errorf("--shard %s: %w", o.Shard.text, err)
-		}
-	}
-	if len(r.layout.names) > mostSlots {
-		return nil, fmt.Errorf("%d fields are wanted: at most %d can be", len(r.layout.names), mostSlots)
-	}
-	return r, f.use(r.layout)
-}
-
-func timeHint(f format) string {
+func timeHint(f lineFormat) string {
 	if _, ok := f.(*textFormat); ok {
 		return "add %START_TIME% to --format"
 	}
 	return "--format 'json time=FIELD'"
 }
 
-// newFormat reads --format.
-func newFormat(name string, of *sample) (format, error) {
+// newLineFormat reads --format.
+func newLineFormat(name string, of *sample) (lineFormat, error) {
 	words := strings.Fields(name)
 	if len(words) == 0 || strings.Contains(name, "%") {
 		return newTextFormat(name)
@@ -58,7 +24,7 @@ func newFormat(name string, of *sample) (format, error) {
 	if err != nil {
 		return nil, err
 	}
-	var f format
+	var f lineFormat
 	switch words[0] {
 	case "auto":
 		if len(fields) > 0 {
@@ -96,7 +62,7 @@ func newJSONFormat(fields map[string]string, sample [][]byte) (*jsonFormat, erro
 }
 
 // recognise finds the format that most of the first lines have.
-func recognise(sample [][]byte) (format, error) {
+func recognise(sample [][]byte) (lineFormat, error) {
 	json := 0
 	for _, line := range sample {
 		if line[0] == '{' {
@@ -145,12 +111,12 @@ func recogniseText(sample [][]byte) (*textFormat, error) {
 }
 
 // fitting counts the lines that have a format.
-func fitting(f format, sample [][]byte) int {
+func fitting(f lineFormat, sample [][]byte) int {
 	l := newLayout()
 	if f.use(l) != nil {
 		return 0
 	}
-	v := newValues(l)
+	v := newLine(l)
 	n := 0
 	timed := func() error {
 		if v.of[slotTime] == nil {
@@ -161,52 +127,9 @@ func fitting(f format, sample [][]byte) int {
 	}
 	for _, line := range sample {
 		v.clear()
-		var err error
-		if many, ok := f.(severalFormat); ok {
-			err = many.readAll(line, v, timed)
-		} else if err = f.read(line, v); err == nil {
-			err = timed()
-		}
-		if err == nil {
+		if f.read(line, v, timed) == nil {
 			n++
 		}
 	}
 	return n
-}
-
-// newSource finds where descriptors come from: the log itself, Envoy's configuration, or
-// templates.
-func newSource(o *Options, f format, l *layout) (source, error) {
-	only := []byte(o.Domain)
-	switch {
-	case f.has(fieldMetadata):
-		return &described{only: only, object: l.want(fieldMetadata)}, nil
-	case f.has("descriptors") && f.has("domain"):
-		d := &described{only: only, object: -1, domain: l.want("domain"), list: l.want("descriptors"), hits: l.want("hits")}
-		return d, nil
-	case o.Envoy != nil:
-		return newEnvoySource(o, f, l)
-	case len(o.Templates) > 0:
-		domain, err := oneDomain(o)
-		if err != nil {
-			return nil, err
-		}
-		t := &templates{domain: []byte(domain), all: o.Templates}
-		return t, t.resolve(f, l)
-	default:
-		return nil, fmt.Errorf("what does Envoy ask? The log does not say (add %%DYNAMIC_METADATA(%s)%% to its format, and --dynamic-metadata to sluice serve): "+
-			"give its configuration with --envoy, or say it with --descriptor, such as --descriptor 'user={x-user}'; the log has %s",
-			rateLimitMetadata, strings.Join(f.fields(), ", "))
-	}
-}
-
-// oneDomain returns the domain that is looked at.
-func oneDomain(o *Options) (string, error) {
-	if o.Domain != "" {
-		return o.Domain, nil
-	}
-	if all := o.Rules.Domains(); len(all) == 1 {
-		return all[0], nil
-	}
-	return "", fmt.Errorf("which domain? The rules have %s: name one with --domain", strings.Join(o.Rules.Domains(), ", "))
 }

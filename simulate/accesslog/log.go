@@ -1,4 +1,4 @@
-package simulate
+package accesslog
 
 import (
 	"bufio"
@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Input is a log.
-type Input struct {
+// Log is what is to be read.
+type Log struct {
 	// Name is how people call it.
 	Name string
 	// Open opens it for reading from its begin. It is called once for each run over the
@@ -31,9 +31,9 @@ const (
 // byteOrderMark is how some programs begin a text.
 const byteOrderMark = "\ufeff"
 
-// chunk is whole lines of a log.
-type chunk struct {
-	bytes []byte
+// Chunk is whole lines of a log.
+type Chunk struct {
+	Bytes []byte
 	// tooLong says that the chunk is the begin of a line that is too long, which costs
 	// that line.
 	tooLong bool
@@ -44,29 +44,29 @@ type chunk struct {
 var freeChunks = sync.Pool{New: func() any { return new([chunkBytes]byte) }}
 
 // newChunk returns a chunk with room for more than a begin, which it has.
-func newChunk(begin []byte) chunk {
-	var c chunk
+func newChunk(begin []byte) Chunk {
+	var c Chunk
 	if len(begin) < chunkBytes/2 {
 		c.memory = freeChunks.Get().(*[chunkBytes]byte) //nolint:errcheck,forcetypeassert // nothing else is there
-		c.bytes = c.memory[:]
+		c.Bytes = c.memory[:]
 	} else {
-		c.bytes = make([]byte, 2*len(begin))
+		c.Bytes = make([]byte, 2*len(begin))
 	}
-	c.bytes = c.bytes[:copy(c.bytes, begin)]
+	c.Bytes = c.Bytes[:copy(c.Bytes, begin)]
 	return c
 }
 
-// free gives a chunk's memory back. Nothing may refer to it any more.
-func (c *chunk) free() {
+// Free gives a chunk's memory back. Nothing may refer to it any more.
+func (c *Chunk) Free() {
 	if c.memory != nil {
 		freeChunks.Put(c.memory)
 	}
-	*c = chunk{}
+	*c = Chunk{}
 }
 
 // chunks reads a log, gzipped or not, and yields it in chunks, to each of which it gives
 // memory of its own. It returns an error of the log itself.
-func chunks(in io.Reader, longest int, yield func(chunk) error) error {
+func chunks(in io.Reader, longest int, yield func(Chunk) error) error {
 	// What is read is longer than this buffer, and so does not go through it.
 	buffered := bufio.NewReader(in)
 	if magic, _ := buffered.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -81,45 +81,45 @@ func chunks(in io.Reader, longest int, yield func(chunk) error) error {
 	}
 	skipping := false
 	for c := newChunk(nil); ; {
-		n := len(c.bytes) // the begin of a line
-		m, err := io.ReadFull(buffered, c.bytes[n:cap(c.bytes)])
-		c.bytes = c.bytes[:n+m]
+		n := len(c.Bytes) // the begin of a line
+		m, err := io.ReadFull(buffered, c.Bytes[n:cap(c.Bytes)])
+		c.Bytes = c.Bytes[:n+m]
 		end := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !end {
 			return fmt.Errorf("read: %w", err)
 		}
 		if skipping {
-			i := bytes.IndexByte(c.bytes, '\n')
+			i := bytes.IndexByte(c.Bytes, '\n')
 			if i < 0 {
-				c.bytes = c.bytes[:0]
+				c.Bytes = c.Bytes[:0]
 			} else {
-				c.bytes, skipping = c.bytes[i+1:], false
+				c.Bytes, skipping = c.Bytes[i+1:], false
 			}
 		}
 		var carry []byte
 		if !end && !skipping {
-			last := bytes.LastIndexByte(c.bytes, '\n')
-			c.bytes, carry = c.bytes[:last+1], c.bytes[last+1:]
+			last := bytes.LastIndexByte(c.Bytes, '\n')
+			c.Bytes, carry = c.Bytes[:last+1], c.Bytes[last+1:]
 		}
 		tooLong := len(carry) > longest
 		if tooLong {
 			carry, skipping = nil, true
 		}
 		next := newChunk(carry) // before the chunk may be freed
-		if len(c.bytes) > 0 {
+		if len(c.Bytes) > 0 {
 			if err := yield(c); err != nil {
 				return err
 			}
 		} else {
-			c.free()
+			c.Free()
 		}
 		if tooLong {
-			if err := yield(chunk{tooLong: true}); err != nil {
+			if err := yield(Chunk{tooLong: true}); err != nil {
 				return err
 			}
 		}
 		if end {
-			next.free()
+			next.Free()
 			return nil
 		}
 		c = next
@@ -139,10 +139,10 @@ func (z unzipped) Read(p []byte) (int, error) {
 
 // Once returns a log that can be read only once, such as a pipe. It remembers the first
 // part, by which the format is recognised.
-func Once(name string, in io.Reader) Input {
+func Once(name string, in io.Reader) Log {
 	var begun bytes.Buffer
 	opened := 0
-	return Input{Name: name, Open: func() (io.ReadCloser, error) {
+	return Log{Name: name, Open: func() (io.ReadCloser, error) {
 		opened++
 		switch opened {
 		case 1:

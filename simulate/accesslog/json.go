@@ -1,4 +1,4 @@
-package simulate
+package accesslog
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ var otherNames = map[string][]string{
 	":path":      {"x-envoy-origin-path", "path"},
 	":authority": {"authority"},
 	"user-agent": {"user_agent"},
-	fieldXFF:     {"x_forwarded_for"},
+	FieldXFF:     {"x_forwarded_for"},
 	"x-request-id": {
 		"request_id",
 	},
@@ -40,7 +40,7 @@ var otherNames = map[string][]string{
 
 // calledIn returns what a field is called in the log, "" if it is not there.
 func (f *jsonFormat) calledIn(name string) string {
-	if to := f.named.calledIn(name); to != "" || name != fieldMetadata || len(f.metadata) == 0 {
+	if to := f.named.calledIn(name); to != "" || name != FieldMetadata || len(f.metadata) == 0 {
 		return to
 	}
 	return f.metadata[0]
@@ -88,46 +88,43 @@ type keyOrder struct {
 
 var errNoObject = errors.New("is no JSON object")
 
-func (f *jsonFormat) read(line []byte, v *values) error {
-	return f.readFrom(&jsonview.Scanner{Bytes: line}, v)
-}
-
-func (f *jsonFormat) readFrom(s *jsonview.Scanner, v *values) error {
+func (f *jsonFormat) read(line []byte, l *Line, request func() error) error {
+	s := &jsonview.Scanner{Bytes: line}
 	if s.Next() != '{' {
-		return &lineError{s.At, errNoObject}
+		return &LineError{s.At, errNoObject}
 	}
 	s.At++
 	if s.Next() == '}' {
 		s.At++
-	} else if err := f.members(s, v); err != nil {
+	} else if err := f.members(s, l); err != nil {
 		return err
 	}
 	if s.Next() != 0 {
-		return &lineError{s.At, jsonview.ErrSyntax}
+		return &LineError{s.At, jsonview.ErrSyntax}
 	}
-	return nil
+	return request()
 }
 
-func (f *jsonFormat) members(s *jsonview.Scanner, v *values) error {
+func (f *jsonFormat) members(s *jsonview.Scanner, l *Line) error {
 	for i := 0; ; i++ {
-		slot, err := v.order.take(s, i, f.wanted)
+		slot, err := l.order.take(s, i, f.wanted)
 		if err != nil {
-			return &lineError{s.At, err}
+			return &LineError{s.At, err}
 		}
 		if slot < 0 {
 			err = s.Skip()
 		} else {
 			s.Next()
-			v.columns[slot] = s.At
+			column := s.At
 			quoted := s.Next() == '"'
 			var value []byte
-			value, v.scratch, err = s.Value(v.scratch)
+			value, l.Scratch, err = s.Value(l.Scratch)
 			if value != nil && (!quoted || string(value) != "-") {
-				v.set(slot, value)
+				l.set(slot, column, value)
 			}
 		}
 		if err != nil {
-			return &lineError{s.At, err}
+			return &LineError{s.At, err}
 		}
 		switch s.Next() {
 		case ',':
@@ -136,7 +133,7 @@ func (f *jsonFormat) members(s *jsonview.Scanner, v *values) error {
 			s.At++
 			return nil
 		default:
-			return &lineError{s.At, jsonview.ErrSyntax}
+			return &LineError{s.At, jsonview.ErrSyntax}
 		}
 	}
 }

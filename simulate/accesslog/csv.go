@@ -1,4 +1,4 @@
-package simulate
+package accesslog
 
 import (
 	"bytes"
@@ -47,24 +47,25 @@ func (f *csvFormat) use(l *layout) error {
 	return nil
 }
 
-func (f *csvFormat) read(line []byte, v *values) error {
+func (f *csvFormat) read(line []byte, l *Line, request func() error) error {
 	if bytes.Equal(line, f.header) {
 		return errHeader
 	}
 	n := 0
-	err := eachField(line, &v.scratch, func(i, column int, value []byte) {
+	err := eachField(line, &l.Scratch, func(i, column int, value []byte) {
 		n++
-		if i < len(f.slots) && f.slots[i] >= 0 {
-			v.columns[f.slots[i]] = column
-			if !isNone(value) {
-				v.set(f.slots[i], value)
-			}
+		if i < len(f.slots) && f.slots[i] >= 0 && !isNone(value) {
+			l.set(f.slots[i], column, value)
 		}
 	})
-	if err == nil && n != len(f.first) {
-		err = &lineError{len(line), errFields}
+	switch {
+	case err != nil:
+		return err
+	case n != len(f.first):
+		return &LineError{len(line), errFields}
+	default:
+		return request()
 	}
-	return err
 }
 
 // eachField calls use with each field of a line. Those with quotes in them are put into
@@ -89,7 +90,7 @@ func eachField(line []byte, scratch *[]byte, use func(i, column int, value []byt
 		for at++; ; at++ {
 			j := bytes.IndexByte(line[at:], '"')
 			if j < 0 {
-				return &lineError{column, errQuote}
+				return &LineError{column, errQuote}
 			}
 			*scratch = append(*scratch, line[at:at+j]...)
 			if at += j + 1; at == len(line) || line[at] != '"' {
@@ -102,7 +103,7 @@ func eachField(line []byte, scratch *[]byte, use func(i, column int, value []byt
 		case at == len(line):
 			return nil
 		case line[at] != ',':
-			return &lineError{at, errQuote}
+			return &LineError{at, errQuote}
 		}
 		at++
 	}

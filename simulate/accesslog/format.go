@@ -1,0 +1,86 @@
+package accesslog
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Format is how the lines of logs are read, the same for all goroutines.
+type Format struct {
+	lines  lineFormat
+	layout *layout
+	// longest is the longest line, in bytes.
+	longest int
+}
+
+// lineFormat reads lines of one kind.
+type lineFormat interface {
+	// has reports whether lines have a field, and fields lists those that they have.
+	has(name string) bool
+	fields() []string
+	// use tells the format which fields are wanted.
+	use(l *layout) error
+	// read fills in the values of each request that a line has, and calls request with it.
+	read(line []byte, l *Line, request func() error) error
+}
+
+// layout says which fields are wanted and where their values go.
+type layout struct {
+	names []string
+	// clock reads the time.
+	clock func([]byte) (int64, error)
+}
+
+// The slots that every layout has.
+const (
+	slotTime = iota
+	slotStatus
+	slotFlags
+	firstSlot
+)
+
+func newLayout() *layout {
+	return &layout{names: []string{fieldTime, fieldStatus, fieldFlags}, clock: parseInstant}
+}
+
+// want returns the slot of a field.
+func (l *layout) want(name string) int {
+	if i := slices.Index(l.names, name); i >= 0 {
+		return i
+	}
+	l.names = append(l.names, name)
+	return len(l.names) - 1
+}
+
+// slot returns where a field goes, -1 if nobody wants it.
+func (l *layout) slot(name string) int { return slices.Index(l.names, name) }
+
+func newFormat(lines lineFormat) *Format {
+	f := &Format{lines: lines, layout: newLayout(), longest: mostLine}
+	if _, ok := lines.(*otlpFormat); ok {
+		f.longest = mostOTLPLine
+	}
+	return f
+}
+
+// Has reports whether lines have a field.
+func (f *Format) Has(name string) bool { return f.lines.has(name) }
+
+// Fields returns the fields that lines have, as far as is known.
+func (f *Format) Fields() []string { return f.lines.fields() }
+
+// Want returns the slot in which lines have the value of a field, -1 if they lack it.
+func (f *Format) Want(name string) int {
+	if !f.lines.has(name) {
+		return -1
+	}
+	return f.layout.want(name)
+}
+
+// Settle makes the format ready for readers. Nothing may be wanted after it.
+func (f *Format) Settle() error {
+	if len(f.layout.names) > mostSlots {
+		return fmt.Errorf("%d fields are wanted: at most %d can be", len(f.layout.names), mostSlots)
+	}
+	return f.lines.use(f.layout)
+}

@@ -1,0 +1,134 @@
+package accesslog
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+)
+
+// Line is what the line of a request has: its values by slot, as views of the line or of
+// Scratch, which the next line overwrites.
+type Line struct {
+	// At is the time of the request in nanoseconds since 1970.
+	At int64
+	// Scratch is room for values that do not stand in the line as they are.
+	Scratch []byte
+
+	// of is nil for an absent value.
+	of [][]byte
+	// columns is where a value stands, from 0.
+	columns []int
+	// unsure has a bit for each slot whose value is not certain.
+	unsure uint64
+	// made and filtered are for expressions.
+	made     []byte
+	filtered [2][]byte
+	// order is of JSON keys.
+	order keyOrder
+	// starts and ends are for text formats.
+	starts, ends []int
+}
+
+func newLine(l *layout) *Line {
+	return &Line{of: make([][]byte, len(l.names)), columns: make([]int, len(l.names))}
+}
+
+// mostSlots is how many fields can be wanted.
+const mostSlots = 64
+
+func (l *Line) clear() {
+	clear(l.of)
+	l.unsure = 0
+	l.Scratch = l.Scratch[:0]
+}
+
+// set sets a value that stands at a column.
+func (l *Line) set(slot, column int, value []byte) { l.of[slot], l.columns[slot] = value, column }
+
+// Value returns the value of a slot, nil if it is absent.
+func (l *Line) Value(slot int) []byte {
+	if slot < 0 {
+		return nil
+	}
+	return l.of[slot]
+}
+
+// IsUnsure reports whether the line can be read in several ways, in which the value of a slot
+// differs. Value is nil then.
+func (l *Line) IsUnsure(slot int) bool { return slot >= 0 && l.unsure&(1<<slot) != 0 }
+
+// Column returns where the value of a slot stands in the line, from 0; 0 if it is absent.
+func (l *Line) Column(slot int) int {
+	if l.Value(slot) == nil {
+		return 0
+	}
+	return l.columns[slot]
+}
+
+// Address returns the address of a slot, which may have a port; the zero Addr if there is
+// none.
+func (l *Line) Address(slot int) netip.Addr {
+	value := l.Value(slot)
+	if value == nil {
+		return netip.Addr{}
+	}
+	a, _ := parseAddress(value)
+	return a
+}
+
+// Recorded is what a log says became of a request.
+type Recorded byte
+
+// What a log says became of a request: nothing, or what the service decided.
+const (
+	NotRecorded Recorded = iota
+	Admitted
+	Denied
+)
+
+// Recorded returns what the line says became of the request. Envoy's flag for what a rate
+// limit denied, or the status for that, is a denial.
+func (l *Line) Recorded() Recorded {
+	status, flags := l.of[slotStatus], l.of[slotFlags]
+	switch {
+	case string(status) == "429", hasFlag(flags):
+		return Denied
+	case status == nil && flags == nil:
+		return NotRecorded
+	default:
+		return Admitted
+	}
+}
+
+// hasFlag reports whether flags such as RL,UF have RL, or its long name.
+func hasFlag(flags []byte) bool {
+	for len(flags) > 1 {
+		var flag []byte
+		flag, flags, _ = bytes.Cut(flags, []byte(","))
+		if string(flag) == "RL" || string(flag) == "RateLimited" {
+			return true
+		}
+	}
+	return false
+}
+
+// edges returns room for n starts and ends.
+func (l *Line) edges(n int) (starts, ends []int) {
+	if len(l.starts) != n {
+		l.starts, l.ends = make([]int, n), make([]int, n)
+	}
+	return l.starts, l.ends
+}
+
+// LineError is why a line cannot be read.
+type LineError struct {
+	// Column counts from 0, in bytes.
+	Column int
+	Why    error
+}
+
+// Error says the column, from 1, and why.
+func (e *LineError) Error() string { return fmt.Sprintf("column %d: %v", e.Column+1, e.Why) }
+
+// Unwrap returns Why.
+func (e *LineError) Unwrap() error { return e.Why }

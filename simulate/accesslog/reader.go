@@ -1,0 +1,185 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// BadLine is a line that could not be read.
+type BadLine struct {
+	Log string `json:"log"`
+	// Line and Column are counted from 1.
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+	Reason string `json:"reason"`
+	// Begin is what the line begins with.
+	Begin string `json:"begin"`
+}
+
+// String writes a bad line for people.
+func (b BadLine) String() string {
+	return fmt.Sprintf("%s:%d:%d: %s: %q", b.Log, b.Line, b.Column, b.Reason, b.Begin)
+}
+
+// Counts are those of lines.
+type Counts struct {
+	// Rows counts all lines, and Read those of them that are not empty. Of a line with
+	// several requests Read counts these.
+	Rows, Read int
+	// Bad counts the lines that cannot be read, and Worst has the first of them.
+	Bad   int
+	Worst []BadLine
+}
+
+// shownBad is how many bad lines are kept.
+const shownBad = 5
+
+// Add adds the counts of lines of a log that stand below row other ones.
+func (c *Counts) Add(of *Counts, log string, row int) {
+	c.Rows += of.Rows
+	c.Read += of.Read
+	c.Bad += of.Bad
+	for _, bad := range of.Worst[:min(len(of.Worst), shownBad-len(c.Worst))] {
+		bad.Log, bad.Line = log, row+bad.Line
+		c.Worst = append(c.Worst, bad)
+	}
+}
+
+// Reader reads chunks of logs. One goroutine uses it.
+type Reader struct {
+	format *Format
+	now    int64
+	use    func(*Line) error
+	// each is the method request.
+	each func() error
+
+	line   *Line
+	text   []byte
+	counts Counts
+	// refused says that an error came of a request, not of the line.
+	refused bool
+}
+
+// NewReader returns a reader of a settled format. It calls use with each request whose time
+// can be read and is not after now, in nanoseconds since 1970. An error of use makes the
+// line a bad one.
+func (f *Format) NewReader(now int64, use func(*Line) error) *Reader {
+	r := &Reader{format: f, now: now, use: use, line: newLine(f.layout)}
+	r.each = r.request
+	return r
+}
+
+var (
+	errNoTimeField = errors.New("has no time")
+	errFuture      = errors.New("is in the future")
+	errTooLong     = errors.New("is longer than 1 MiB")
+)
+
+// Chunks reads a log in chunks, to each of which it gives memory of its own, and calls yield
+// with them. It returns an error of the log itself, or that of yield.
+func (f *Format) Chunks(in io.Reader, yield func(Chunk) error) error {
+	return chunks(in, f.longest, yield)
+}
+
+// Read reads a chunk and returns what is to be counted of it.
+func (r *Reader) Read(c Chunk) Counts {
+	r.counts = Counts{}
+	if c.tooLong {
+		r.counts.Rows, r.counts.Read, r.text = 1, 1, nil
+		r.bad(&LineError{0, errTooLong})
+		return r.counts
+	}
+	rest := c.Bytes
+	for len(rest) > 0 {
+		line := rest
+		if i := bytes.IndexByte(rest, '\n'); i >= 0 {
+			line, rest = rest[:i], rest[i+1:]
+		} else {
+			rest = nil
+		}
+		if n := len(line); n > 0 && line[n-1] == '\r' {
+			line = line[:n-1]
+		}
+		r.counts.Rows++
+		if len(line) > 0 {
+			r.one(line)
+		}
+	}
+	return r.counts
+}
+
+// one reads a line.
+func (r *Reader) one(line []byte) {
+	r.text = line
+	if len(line) > r.format.longest {
+		r.counts.Read++
+		r.bad(&LineError{0, errTooLong})
+		return
+	}
+	r.line.clear()
+	r.refused = false
+	err := r.format.lines.read(line, r.line, r.each)
+	if err == nil || errors.Is(err, errHeader) {
+		return
+	}
+	if !r.refused {
+		r.counts.Read++
+	}
+	r.bad(err)
+}
+
+// request takes in the request whose values are there.
+func (r *Reader) request() error {
+	r.counts.Read++
+	err := r.timed()
+	if err == nil {
+		err = r.use(r.line)
+	}
+	r.refused = err != nil
+	return err
+}
+
+// timed reads the time of the request.
+func (r *Reader) timed() (err error) {
+	l := r.line
+	at := l.of[slotTime]
+	switch {
+	case at == nil && l.IsUnsure(slotTime):
+		return &LineError{0, errAmbiguous}
+	case at == nil:
+		return &LineError{0, errNoTimeField}
+	}
+	l.At, err = r.format.layout.clock(at)
+	switch {
+	case err != nil:
+		return &LineError{l.columns[slotTime], fmt.Errorf("%q %w", shorten(at), err)}
+	case l.At > r.now:
+		return &LineError{l.columns[slotTime], fmt.Errorf("the time %q %w", at, errFuture)}
+	default:
+		return nil
+	}
+}
+
+// bad counts a line that cannot be read.
+func (r *Reader) bad(err error) {
+	r.counts.Bad++
+	if len(r.counts.Worst) == shownBad {
+		return
+	}
+	column := 0
+	if at, ok := errors.AsType[*LineError](err); ok {
+		column, err = at.Column, at.Why
+	}
+	r.counts.Worst = append(r.counts.Worst, BadLine{Line: r.counts.Rows, Column: column + 1, Reason: err.Error(), Begin: shorten(r.text)})
+}
+
+// shorten cuts what is shown of a line.
+func shorten(b []byte) string {
+	const most = 40
+	if len(b) <= most {
+		return string(b)
+	}
+	return string(b[:most]) + "..."
+}
