@@ -43,9 +43,10 @@ var borders = []struct {
 	{folder: "store/storetest", own: nil, others: []string{}},
 	{folder: "xds", own: []string{"descriptors", "descriptors/rules", "descriptors/source"}, wire: true},
 	{folder: "envoyconfig", own: []string{"descriptors", "descriptors/rules"}, others: []string{"go.yaml.in/yaml/v4"}},
-	{folder: "simulate", own: []string{"limiter", "descriptors", "descriptors/rules", "envoyconfig", "simulate/accesslog", "simulate/jsonview"}, others: []string{}},
+	{folder: "simulate", own: []string{"limiter", "descriptors", "descriptors/rules", "envoyconfig", "simulate/accesslog", "simulate/jsonview", "simulate/report"}, others: []string{}},
 	{folder: "simulate/accesslog", own: []string{"descriptors/rules", "simulate/jsonview"}, others: []string{}},
 	{folder: "simulate/jsonview", own: nil, others: []string{}},
+	{folder: "simulate/report", own: []string{"simulate/accesslog"}, others: []string{}},
 	{folder: "cmd", own: []string{
 		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "store", "xds", "envoyconfig", "simulate", "simulate/accesslog",
 	}},

@@ -2,7 +2,10 @@ package simulate
 
 import (
 	"maps"
+	"math"
 	"slices"
+
+	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
 // demand counts in how many windows of its keys a limit was asked for so many hits. It is
@@ -56,4 +59,33 @@ func (d *demand) quantile(share float64) uint64 {
 		return float64(before) < share*float64(d.n)
 	})
 	return found
+}
+
+// shares are the borders of a histogram.
+var shares = [...]float64{1. / 64, 1. / 16, 1. / 4, 1. / 2, 3. / 4, 1, 2, 4, 16, 64}
+
+// histogram sorts windows by what was asked for.
+func (d *demand) histogram(limit uint64) []report.Use {
+	all := make([]report.Use, len(shares)+1)
+	from := 0.0
+	for i, s := range shares {
+		all[i] = report.Use{From: from, UpTo: s}
+		from = s
+	}
+	all[len(shares)].From = from
+	d.each(func(hits, windows uint64) bool {
+		share := math.Inf(1)
+		if limit > 0 {
+			share = float64(hits) / float64(limit)
+		} else if hits == 0 {
+			share = 0
+		}
+		i := 0
+		for i < len(shares) && share > shares[i] {
+			i++
+		}
+		all[i].Windows += windows
+		return true
+	})
+	return all
 }

@@ -10,20 +10,8 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
-
-// Recommendation is the smallest number of a limit that has room for a share of its hits.
-type Recommendation struct {
-	// Limit is the limit with that number; empty if there is none.
-	Limit string `json:"limit,omitempty"`
-	// RequestsPerUnit is the number.
-	RequestsPerUnit uint32 `json:"requests_per_unit,omitempty"`
-	// Hits and Over are what a run with it found.
-	Hits uint64 `json:"hits,omitempty"`
-	Over uint64 `json:"over,omitempty"`
-	// Why says why there is none.
-	Why string `json:"none_because,omitempty"`
-}
 
 // recommend finds the smallest number of each limit with which no more than a share of its
 // hits find no room. Each limit is looked at alone, as if the others had room for all.
@@ -33,7 +21,7 @@ type Recommendation struct {
 // tried: the logs are read again, and each charge is decided once for each of several
 // numbers, by the code that serves, until the number is found that has room while the one
 // below has none. So what is said of it is what a run with it found.
-func (r *run) recommend(ctx context.Context, rd *reader, report *Report) error {
+func (r *run) recommend(ctx context.Context, rd *reader, out *report.Report) error {
 	t := &trials{run: r, set: r.options.Rules, searches: make([]*search, len(r.rules.tally.limits))}
 	for _, i := range r.rules.tally.touched {
 		t.searches[i] = newSearch(&r.rules.tally.limits[i], r.options.Recommend)
@@ -57,9 +45,9 @@ func (r *run) recommend(ctx context.Context, rd *reader, report *Report) error {
 			s.learn()
 		}
 	}
-	report.Recommend = r.options.Recommend
+	out.Recommend = r.options.Recommend
 	for n, i := range r.rules.tally.touched { // sorted, as the report's limits are
-		report.Rules.Limits[n].Recommended = t.searches[i].recommendation()
+		out.Rules.Limits[n].Recommended = t.searches[i].recommendation()
 	}
 	return nil
 }
@@ -312,11 +300,11 @@ func (s *search) text(terms *descriptors.Terms) string {
 }
 
 // recommendation is what the search came to.
-func (s *search) recommendation() *Recommendation {
+func (s *search) recommendation() *report.Recommendation {
 	if s.none != "" {
-		return &Recommendation{Why: s.none}
+		return &report.Recommendation{Why: s.none}
 	}
-	return &Recommendation{
+	return &report.Recommendation{
 		Limit: s.text(s.passes.terms), RequestsPerUnit: s.passes.terms.RequestsPerUnit, Hits: s.passes.hits, Over: s.passes.over,
 	}
 }

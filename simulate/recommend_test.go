@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
 // TestRecommendedNumbersAreTheSmallest holds the numbers that are recommended for limits of all
@@ -34,7 +35,7 @@ func TestRecommendedNumbersAreTheSmallest(t *testing.T) {
 				with := func(n uint32) string {
 					return fmt.Sprintf("{domain: shop, descriptors: [{key: user, rate_limit: { %s, requests_per_unit: %d }}]}", limit, n)
 				}
-				at := func(n uint32, recommend float64) Limit {
+				at := func(n uint32, recommend float64) report.Limit {
 					return simulateUsers(t, func(o *Options) {
 						o.Rules, o.Recommend, o.Timeout = compile(t, with(n)), recommend, time.Minute
 					}, logOf("log", log)).Rules.Limits[0]
@@ -81,7 +82,7 @@ func burstyLog(lines int, prefix string, users int) string {
 
 // TestWhatCannotBeRecommended says why.
 func TestWhatCannotBeRecommended(t *testing.T) {
-	one := func(change func(*Options), log string) *Recommendation {
+	one := func(change func(*Options), log string) *report.Recommendation {
 		return simulateUsers(t, func(o *Options) {
 			o.Recommend = 99
 			change(o)
@@ -173,7 +174,7 @@ func TestRecommendsByReplica(t *testing.T) {
 		log.WriteString(usersLine(noon.Add(time.Duration(i)*time.Second+1), 200, fmt.Sprint("u", i)))
 	}
 	got := simulateUsers(t, func(o *Options) { o.Recommend, o.Replicas = 100, 2 }, logOf("log", log.String())).Rules.Limits[0].Recommended
-	if want := (Recommendation{Limit: "10/minute", RequestsPerUnit: 10, Hits: 20}); *got != want {
+	if want := (report.Recommendation{Limit: "10/minute", RequestsPerUnit: 10, Hits: 20}); *got != want {
 		t.Errorf("recommended is %+v, want %+v", *got, want)
 	}
 }
@@ -186,7 +187,7 @@ func TestRefundsAreNoHits(t *testing.T) {
 	}
 	log := strings.Repeat(line(""), 10) + line(`,"hits":4,"refund":true`) + strings.Repeat(line(""), 10) + strings.Repeat(line(`,"hits":50,"refund":true`), 9)
 	got := simulateUsers(t, func(o *Options) { o.Format, o.Templates, o.Recommend = "requests", nil, 90 }, logOf("log", log)).Rules.Limits[0].Recommended
-	if want := (Recommendation{Limit: "14/minute", RequestsPerUnit: 14, Hits: 20, Over: 2}); *got != want {
+	if want := (report.Recommendation{Limit: "14/minute", RequestsPerUnit: 14, Hits: 20, Over: 2}); *got != want {
 		t.Errorf("recommended is %+v, want %+v", *got, want)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
+	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
 // Options say what to simulate.
@@ -88,7 +89,7 @@ func (o *Options) fill() {
 
 // Run simulates. It returns an error if nothing could be simulated; lines that cannot be
 // read are no error but in the report.
-func Run(ctx context.Context, o Options) (*Report, error) {
+func Run(ctx context.Context, o Options) (*report.Report, error) {
 	o.fill()
 	r, err := newReader(&o)
 	if err != nil {
@@ -109,13 +110,13 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := run.finish(); err != nil {
 		return nil, err
 	}
-	report := newReport(run, r)
+	found := newReport(run, r)
 	if o.Recommend > 0 {
-		if err := run.recommend(ctx, r, report); err != nil {
+		if err := run.recommend(ctx, r, found); err != nil {
 			return nil, err
 		}
 	}
-	return report, nil
+	return found, nil
 }
 
 // Progress is how far a run is.
@@ -285,18 +286,12 @@ func (r *run) reasons() []string {
 	return all
 }
 
-// Unknown is why descriptors cannot be computed.
-type Unknown struct {
-	Count  int    `json:"count"`
-	Reason string `json:"reason"`
-}
-
-func sortUnknown(m map[string]int) []Unknown {
-	all := []Unknown{}
+func sortUnknown(m map[string]int) []report.Unknown {
+	all := []report.Unknown{}
 	for why, n := range m {
-		all = append(all, Unknown{n, why})
+		all = append(all, report.Unknown{Count: n, Reason: why})
 	}
-	slices.SortFunc(all, func(a, b Unknown) int {
+	slices.SortFunc(all, func(a, b report.Unknown) int {
 		if a.Count != b.Count {
 			return b.Count - a.Count
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
+	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
 // now is when tests simulate; noon is a day before, in the middle of every window.
@@ -63,7 +64,7 @@ func usersLine(at time.Time, status int, user string) string {
 	return fmt.Sprintf("%s %d %q\n", at.Format("2006-01-02T15:04:05.000Z"), status, user)
 }
 
-func simulateUsers(t *testing.T, change func(*Options), logs ...accesslog.Log) *Report {
+func simulateUsers(t *testing.T, change func(*Options), logs ...accesslog.Log) *report.Report {
 	t.Helper()
 	o := Options{Logs: logs, Rules: compile(t, perUser), Format: users, Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now}
 	if change != nil {
@@ -119,7 +120,7 @@ func TestCandidatesAreShown(t *testing.T) {
 		t.Fatalf("%+v", report.Rules)
 	}
 	l := report.Rules.Limits[1]
-	if title := l.title(); title != "user 2/minute (shadow)" || !l.Shadow || l.Hits != 5 || l.Over != 3 || l.Largest[0].Name != "user=al" {
+	if title := l.Title(); title != "user 2/minute (shadow)" || !l.Shadow || l.Hits != 5 || l.Over != 3 || l.Largest[0].Name != "user=al" {
 		t.Errorf("the candidate is %q, %+v", title, l)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
 // tally is what is counted of the decisions of one set of rules.
@@ -36,7 +37,7 @@ type limitTally struct {
 	keys     int
 	keysOver int
 	demand   demand
-	bins     []bin
+	bins     []report.Bin
 
 	// window is the number of the one that second lies in.
 	second int64
@@ -128,7 +129,7 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 		l.hits += c.Hits
 		l.minuteHits += c.Hits
 		b := &l.bins[t.time.now]
-		b.hits += c.Hits
+		b.Hits += c.Hits
 		if d.Over && c.Hits > 0 {
 			if k.over == 0 {
 				l.keysOver++
@@ -136,14 +137,14 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 			k.over += c.Hits
 			l.over += c.Hits
 			l.minuteOver += c.Hits
-			b.over += c.Hits
+			b.Over += c.Hits
 		}
 	}
 }
 
 // begin is called with the first charge of a limit.
 func (t *tally) begin(l *limitTally, limit *descriptors.Limit, index int32) {
-	l.bins = make([]bin, mostBins)
+	l.bins = make([]report.Bin, mostBins)
 	l.seconds = uint32(limit.Policy.Window / time.Second) //nolint:gosec // at most ten years
 	l.number = uint64(limit.Policy.Limit)
 	if limit.Rule != nil {

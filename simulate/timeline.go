@@ -1,7 +1,6 @@
 package simulate
 
-// bin is what happened in a while.
-type bin struct{ hits, over uint64 }
+import "github.com/sluice-ratelimit/sluice/simulate/report"
 
 // mostBins is how many whiles a timeline has. Each is a second at first; they become
 // longer as the log does.
@@ -38,12 +37,12 @@ func (t *timeline) at(second int64) bool {
 }
 
 // fold makes a limit's bins longer.
-func (t *timeline) fold(bins []bin) {
+func (t *timeline) fold(bins []report.Bin) {
 	for i, b := range bins {
-		bins[i] = bin{}
+		bins[i] = report.Bin{}
 		to := &bins[i/t.factor]
-		to.hits += b.hits
-		to.over += b.over
+		to.Hits += b.Hits
+		to.Over += b.Over
 	}
 }
 

@@ -1,8 +1,6 @@
-package simulate
+package report
 
 import (
-	"errors"
-	"strings"
 	"testing"
 	"time"
 )
@@ -40,20 +38,5 @@ func TestMoreKeys(t *testing.T) {
 		if got := moreKeys(n); got != want {
 			t.Errorf("%d keys more are %s, want %s", n, got, want)
 		}
-	}
-}
-
-// TestReportWithoutLimits has a request that no limit is for.
-func TestReportWithoutLimits(t *testing.T) {
-	report := simulateUsers(t, func(o *Options) { o.Templates, o.Recommend = []*Template{newTemplate(t, "name={x-user}")}, 99 }, logOf("log", usersLine(noon, 200, "al")))
-	var text, page strings.Builder
-	if err := errors.Join(report.WriteText(&text), report.WriteHTML(&page)); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(text.String(), "\n\nno request asked for any limit: ") || strings.Contains(text.String(), "hits") || strings.Contains(text.String(), "recommended") {
-		t.Errorf("the report says\n%s", text.String())
-	}
-	if !strings.Contains(page.String(), "No request asked for any limit: ") {
-		t.Error("the page does not say that no request asked for any limit")
 	}
 }

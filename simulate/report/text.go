@@ -1,4 +1,4 @@
-package simulate
+package report
 
 import (
 	"fmt"
@@ -103,7 +103,7 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 		if l.Worst != nil {
 			worst = l.Worst.At.Format(clock) + " " + percent(l.Worst.Over, l.Worst.Hits)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.title(), thousands(l.Hits), thousands(l.Over), percent(l.Over, l.Hits),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Title(), thousands(l.Hits), thousands(l.Over), percent(l.Over, l.Hits),
 			thousands(uint64(l.Keys)), thousands(uint64(l.KeysOver)), spark(l.Timeline), worst, //nolint:gosec // not negative
 			ratio(l.Used.P50), ratio(l.Used.P99), ratio(l.Used.Max))
 	}
@@ -141,7 +141,7 @@ func (r *Report) writeRecommended(b *strings.Builder) {
 		l := r.Rules.Limits[i]
 		text := l.Recommended.text()
 		l.Limit = ""
-		fmt.Fprintf(b, "  %s%s\n", l.title(), text)
+		fmt.Fprintf(b, "  %s%s\n", l.Title(), text)
 	}
 }
 
@@ -158,8 +158,8 @@ func (r *Recommendation) text() string {
 	return fmt.Sprintf("%s (checked: %s over)", r.Limit, percent(r.Over, r.Hits))
 }
 
-// title is the limit with its rule.
-func (l *Limit) title() string {
+// Title is the limit with its rule.
+func (l *Limit) Title() string {
 	text := l.Rule + " " + l.Limit
 	if l.Name != "" {
 		text = l.Name + ": " + text

@@ -1,11 +1,13 @@
-package simulate
+package report
 
 import (
 	_ "embed"
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"math/bits"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -94,7 +96,7 @@ func (r *Report) side(title string, o *Outcome) pageSide {
 			break
 		}
 		l := &o.Limits[i]
-		p := pageLimit{Limit: l, Title: l.title()}
+		p := pageLimit{Limit: l, Title: l.Title()}
 		if l.Recommended != nil {
 			p.Advice = l.Recommended.text()
 		}
@@ -200,5 +202,17 @@ func short(n uint64) string {
 		return fmt.Sprintf("%.0fk", float64(n)/1e3)
 	default:
 		return thousands(n)
+	}
+}
+
+// label is a bar's name.
+func (u Use) label() string {
+	switch {
+	case u.UpTo == 0:
+		return "more"
+	case u.UpTo < 1:
+		return strconv.FormatFloat(math.Round(u.UpTo*100), 'f', 0, 64) + " %"
+	default:
+		return "x " + strconv.FormatFloat(u.UpTo, 'f', 0, 64)
 	}
 }

@@ -1,12 +1,8 @@
-package simulate
+package report
 
 import (
-	"cmp"
-	"fmt"
-	"slices"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 )
 
@@ -129,141 +125,32 @@ type Key struct {
 	Over uint64  `json:"over"`
 	Peak float64 `json:"peak_of_limit"`
 	More uint32  `json:"more_denied,omitempty"`
-
-	order int
 }
 
-// shownKeys is how many keys of a limit are shown.
-const shownKeys = 10
-
-func newReport(r *run, rd *reader) *Report {
-	out := &Report{
-		Lines: r.Read, Requests: r.requests, Silent: r.silent, Outside: r.outside, Bad: r.Bad, Late: r.late,
-		FirstBad: r.Worst, OtherDomain: r.otherDomain, Strange: r.rules.strange,
-		From: time.Unix(0, r.from).UTC(), To: time.Unix(0, r.to).UTC(),
-		Source: sourceName(rd.source), Computed: r.computed, Unknown: sortUnknown(r.unknown), Replicas: r.options.Replicas,
-		Rules: r.rules.outcome(),
-	}
-	if out.FirstBad == nil {
-		out.FirstBad = []accesslog.BadLine{}
-	}
-	if r.recorded > 0 {
-		out.Recorded = &Recorded{r.recorded, r.refused, r.agree}
-	}
-	if a := r.against; a != nil {
-		c := &Comparison{Outcome: a.outcome(), More: r.onlyAgainst, Fewer: r.onlyRules, Most: a.tally.most(func(k *key) uint64 { return uint64(k.more) }, -1, 3)}
-		c.MoreKeys = a.tally.keysOver() - r.rules.tally.keysOver()
-		out.Against = c
-	}
-	return out
+// Unknown is why descriptors cannot be computed.
+type Unknown struct {
+	Count  int    `json:"count"`
+	Reason string `json:"reason"`
 }
 
-func sourceName(s source) string {
-	switch s := s.(type) {
-	case *described:
-		if s.object >= 0 {
-			return "dynamic metadata"
-		}
-		return "the log"
-	case *envoySource:
-		return "Envoy's configuration"
-	default:
-		return "--descriptor"
-	}
+// Recommendation is the smallest number of a limit that has room for a share of its hits.
+type Recommendation struct {
+	// Limit is the limit with that number; empty if there is none.
+	Limit string `json:"limit,omitempty"`
+	// RequestsPerUnit is the number.
+	RequestsPerUnit uint32 `json:"requests_per_unit,omitempty"`
+	// Hits and Over are what a run with it found.
+	Hits uint64 `json:"hits,omitempty"`
+	Over uint64 `json:"over,omitempty"`
+	// Why says why there is none.
+	Why string `json:"none_because,omitempty"`
 }
 
-func (s *side) outcome() Outcome {
-	t := s.tally
-	o := Outcome{Denied: s.denied, Keys: t.keys.n, Limits: []Limit{}, BinSeconds: t.time.width, BinStart: time.Unix(t.time.start, 0).UTC()}
-	slices.Sort(t.touched)
-	for _, i := range t.touched {
-		o.Limits = append(o.Limits, t.limit(i))
-	}
-	for i, l := range s.set.Limits {
-		if t.limits[i].bins == nil && !l.Rule.Unlimited {
-			o.Unused++
-		}
-	}
-	return o
-}
-
-func (t *tally) limit(i int32) Limit {
-	l := &t.limits[i]
-	out := Limit{
-		Hits: l.hits, Over: l.over, Keys: l.keys, KeysOver: l.keysOver,
-		Rule: "limits of requests", Limit: "their own",
-	}
-	if l.limit != nil {
-		out.Rule, out.Name, out.Limit = l.limit.Rule.Path(), l.limit.Name, l.limit.String()
-		out.Place, out.Shadow = l.limit.Pos.String(), l.limit.Rule.Shadow || l.limit.Candidate
-	}
-	share := func(n uint64) float64 { return float64(n) / float64(max(1, l.number)) }
-	out.Used = Used{share(l.demand.quantile(0.5)), share(l.demand.quantile(0.99)), share(l.demand.max)}
-	out.Use = l.demand.histogram(l.number)
-	if w := l.worst; w.over > 0 {
-		out.Worst = &Minute{time.Unix(w.minute*60, 0).UTC(), w.hits, w.over}
-	}
-	for _, b := range l.bins[:t.time.now+1] {
-		out.Timeline = append(out.Timeline, Bin{b.hits, b.over})
-	}
-	out.Largest = t.most(func(k *key) uint64 { return k.hits }, i, shownKeys)
-	return out
-}
-
-func (t *tally) keysOver() (n int) {
-	for _, i := range t.touched {
-		n += t.limits[i].keysOver
-	}
-	return n
-}
-
-// most returns the keys with the greatest of something, of one limit or, for -1, of all.
-// Of equals the one that came first is first.
-func (t *tally) most(of func(*key) uint64, limit int32, n int) []Key {
-	type place struct {
-		of    uint64
-		order int
-	}
-	var best []place
-	for i := range t.keys.n {
-		k := t.keys.at(i)
-		if limit >= 0 && k.limit != limit {
-			continue
-		}
-		v := of(k)
-		if v == 0 || len(best) == n && v <= best[n-1].of {
-			continue
-		}
-		if len(best) == n {
-			best = best[:n-1]
-		}
-		best = append(best, place{v, i})
-		slices.SortStableFunc(best, func(a, b place) int { return cmp.Compare(b.of, a.of) })
-	}
-	all := []Key{}
-	for _, p := range best {
-		k := t.keys.at(p.order)
-		l := &t.limits[k.limit]
-		all = append(all, Key{Name: t.name(k), Hits: k.hits, Over: k.over, More: k.more, Peak: float64(k.peak) / float64(max(1, l.number)), order: p.order})
-	}
-	return all
-}
-
-// name is a key for people: its values, or the rule and a hash that tells it apart within
-// this report.
-func (t *tally) name(k *key) string {
-	if k.text > 0 {
-		return t.keys.texts[k.text-1]
-	}
-	rule := "request"
-	if l := t.limits[k.limit].limit; l != nil {
-		rule = metricKey(l.Rule)
-	}
-	return fmt.Sprintf("%s#%08x", rule, hash(k.id))
-}
-
-// metricKey is a rule's name without values of requests.
-func metricKey(r *descriptors.Rule) string {
-	name, _, _ := r.AppendMetricKey(nil, nil)
-	return string(name)
+// Use is in how many windows of its keys a limit was used so much.
+type Use struct {
+	// From and UpTo are shares of the limit: more than From, up to UpTo. The last has no
+	// end, and UpTo 0.
+	From    float64 `json:"more_than"`
+	UpTo    float64 `json:"up_to,omitempty"`
+	Windows uint64  `json:"windows"`
 }
