@@ -27,8 +27,7 @@ type lineFormat interface {
 // layout says which fields are wanted and where their values go.
 type layout struct {
 	names []string
-	// clock reads the time.
-	clock func([]byte) (int64, error)
+	clock *clock
 }
 
 // The slots that every layout has.
@@ -40,7 +39,7 @@ const (
 )
 
 func newLayout() *layout {
-	return &layout{names: []string{fieldTime, fieldStatus, fieldFlags}, clock: parseInstant}
+	return &layout{names: []string{fieldTime, fieldStatus, fieldFlags}, clock: anyClock}
 }
 
 // want returns the slot of a field.

@@ -25,6 +25,8 @@ type Line struct {
 	filtered [2][]byte
 	// order is of JSON keys.
 	order keyOrder
+	// second is the last one.
+	second second
 	// starts and ends are for text formats.
 	starts, ends []int
 }

@@ -151,7 +151,7 @@ func (r *Reader) timed() (err error) {
 	case at == nil:
 		return &LineError{0, errNoTimeField}
 	}
-	l.At, err = r.format.layout.clock(at)
+	l.At, err = r.format.layout.clock.read(at, &l.second)
 	switch {
 	case err != nil:
 		return &LineError{l.columns[slotTime], fmt.Errorf("%q %w", shorten(at), err)}

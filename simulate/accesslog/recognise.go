@@ -122,7 +122,7 @@ func fitting(f lineFormat, sample [][]byte) int {
 		if v.of[slotTime] == nil {
 			return errNoTimeField
 		}
-		_, err := l.clock(v.of[slotTime])
+		_, err := l.clock.read(v.of[slotTime], &v.second)
 		return err
 	}
 	for _, line := range sample {

@@ -132,11 +132,10 @@ func (f *textFormat) use(l *layout) error {
 		if op.name != fieldTime || op.layout == "" {
 			continue
 		}
-		clock, err := newStrftime(op.layout)
-		if err != nil {
+		var err error
+		if l.clock, err = newClock(op.layout); err != nil {
 			return err
 		}
-		l.clock = clock.parse
 	}
 	return nil
 }

@@ -95,10 +95,10 @@ func TestFormatsThatAreNot(t *testing.T) {
 			t.Errorf("newTextFormat(%q) = %v, want %q", format, err, want)
 		}
 	}
-	if _, err := newStrftime("%H:%M"); err == nil {
-		t.Error("newStrftime(%H:%M) = nil, want an error")
+	if _, err := newClock("%H:%M"); err == nil {
+		t.Error("newClock(%H:%M) = nil, want an error")
 	}
-	if _, err := newStrftime("%Y-%m-%dT%H:%M:%S.%Q"); err == nil {
-		t.Error("newStrftime(%Q) = nil, want an error")
+	if _, err := newClock("%Y-%m-%dT%H:%M:%S.%Q"); err == nil {
+		t.Error("newClock(%Q) = nil, want an error")
 	}
 }

@@ -1,0 +1,173 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// clock says how times are written.
+type clock struct {
+	// layouts are of package time. They have no fraction of a second, which is cut out of a
+	// time before it is read.
+	layouts []string
+	// isNumber says that a time may be a number, between before and after.
+	isNumber      bool
+	before, after string
+	// from is where the fraction begins, and digits how many it has. If they are negative,
+	// it stands behind a point, and has any.
+	from, digits int
+	err          error
+}
+
+// anyClock reads times as logs have them: RFC 3339 with any fraction, or a number since 1970
+// in seconds, or, by its size, in milliseconds, microseconds or nanoseconds.
+var anyClock = &clock{
+	layouts:  []string{time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02 15:04:05Z07:00"},
+	isNumber: true,
+	digits:   -1,
+	err:      errors.New("is no time: want 2026-11-22T09:00:00.123Z or seconds since 1970"),
+}
+
+// second is the time of a line without its fraction. The next line often has the same, and
+// reading it again would take most of the time of reading a line.
+type second struct {
+	text []byte
+	// at is nanoseconds since 1970, and unit how many of them a fraction is of.
+	at, unit int64
+}
+
+// read reads a time as nanoseconds since 1970. Last is the reader's own.
+func (c *clock) read(b []byte, last *second) (int64, error) {
+	from, digits, to := c.cut(b)
+	if from < 0 {
+		return 0, c.err
+	}
+	if text := last.text; len(text) == 0 || len(text) != len(b)-(to-from) || !bytes.HasPrefix(b, text[:from]) || !bytes.HasSuffix(b, text[from:]) {
+		last.text = append(append(text[:0], b[:from]...), b[to:]...)
+		var ok bool
+		if last.at, last.unit, ok = c.parse(string(last.text)); !ok {
+			last.text = last.text[:0]
+			return 0, c.err
+		}
+	}
+	nanos, scale := int64(0), last.unit
+	for _, digit := range b[digits:to] {
+		if digit -= '0'; digit > 9 {
+			return 0, c.err
+		}
+		scale /= 10
+		nanos += int64(digit) * scale
+	}
+	return last.at + nanos, nil
+}
+
+// cut finds the fraction of a time, which ends before to; its digits may begin behind a
+// point. From is negative if there is no place for one.
+func (c *clock) cut(b []byte) (from, digits, to int) {
+	if c.digits >= 0 {
+		if to = c.from + c.digits; to > len(b) {
+			return -1, 0, 0
+		}
+		return c.from, c.from, to
+	}
+	if from = bytes.IndexByte(b, '.'); from < 0 {
+		return len(b), len(b), len(b)
+	}
+	for to = from + 1; to < len(b) && b[to]-'0' <= 9; to++ {
+	}
+	if to == from+1 || to < len(b) && from != len("2006-01-02T15:04:05") {
+		return -1, 0, 0
+	}
+	return from, from + 1, to
+}
+
+// parse reads a time without a fraction.
+func (c *clock) parse(text string) (at, unit int64, ok bool) {
+	if number, ok := c.number(text); ok {
+		n, err := strconv.ParseInt(number, 10, 64)
+		// No time between 1973 and 5138 can be mistaken: seconds of it have at most 11
+		// digits, milliseconds 12 to 14.
+		switch {
+		case n < 1e11:
+			unit = 1e9
+		case n < 1e14:
+			unit = 1e6
+		case n < 1e17:
+			unit = 1e3
+		default:
+			unit = 1
+		}
+		return n * unit, unit, err == nil && n < math.MaxInt64/unit
+	}
+	for _, layout := range c.layouts {
+		if t, err := time.Parse(layout, text); err == nil && t.Unix() >= 0 && t.Unix() < math.MaxInt64/int64(time.Second) {
+			return t.UnixNano(), 1e9, true
+		}
+	}
+	return 0, 0, false
+}
+
+// number returns the digits of a time that is a number; ok is false of any other.
+func (c *clock) number(text string) (number string, ok bool) {
+	text, begins := strings.CutPrefix(text, c.before)
+	text, ends := strings.CutSuffix(text, c.after)
+	return text, c.isNumber && begins && ends && text != "" && strings.Trim(text, "0123456789") == ""
+}
+
+// conversions are those of strftime and what layouts of package time call them.
+var conversions = map[string]string{
+	"Y": "2006", "y": "06", "m": "01", "b": "Jan", "d": "02", "e": "_2", "H": "15", "M": "04", "S": "05",
+	"z": "-0700", "Z": "MST", "T": "15:04:05", "F": "2006-01-02", "D": "01/02/06", "R": "15:04", "%": "%",
+}
+
+// newClock reads a format of START_TIME, such as %Y-%m-%dT%H:%M:%S.%3fZ or %s.%9f, whose
+// conversions have the width that Envoy writes.
+func newClock(format string) (*clock, error) {
+	c := &clock{err: errors.New("is no time of START_TIME's format")}
+	// example is a time of the format, whose layout is c.after.
+	at, example, calendar := time.Date(2021, 12, 23, 21, 56, 57, 0, time.UTC), "", false
+	rest := format
+	for {
+		literal, next, found := strings.Cut(rest, "%")
+		example += literal
+		c.after += literal
+		if !found {
+			break
+		}
+		word := next[:min(len(next), 1)]
+		if word != "" && strings.Contains("123456789", word) {
+			word = next[:min(len(next), 2)]
+		}
+		rest = next[len(word):]
+		switch layout, known := conversions[word]; {
+		case known:
+			calendar = calendar || word != "%"
+			c.after += layout
+			example += at.Format(layout)
+		case word == "s" && !c.isNumber:
+			c.isNumber, c.before, c.after = true, example, ""
+			example += "1700000000" // of as many digits as any
+		case strings.HasSuffix(word, "f") && c.digits == 0:
+			if c.digits = 9; word != "f" {
+				c.digits = int(word[0] - '0')
+			}
+			c.from = len(example)
+		default:
+			return nil, fmt.Errorf("--format: START_TIME(%s): what follows %q is not known here: use %%s, %%Y, %%m, %%b, %%d, %%H, %%M, %%S, %%f, %%1f to %%9f, %%z, %%F or %%T",
+				format, format[:len(format)-len(next)])
+		}
+	}
+	if c.isNumber && !calendar {
+		return c, nil
+	}
+	c.layouts, c.after = []string{c.after}, ""
+	if t, err := time.Parse(c.layouts[0], example); err != nil || !t.Equal(at) {
+		return nil, fmt.Errorf("--format: START_TIME(%s) has no whole time, or has text that reads as a part of one: want %%s, or year to second", format)
+	}
+	return c, nil
+}
