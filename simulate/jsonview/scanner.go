@@ -5,15 +5,19 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// scanner walks JSON. It looks at quotes and brackets, not at what is no value's: numbers
-// that nobody wants may be misspelt.
+// Scanner takes JSON text from the front. Its zero value with Bytes is ready to use, by one
+// goroutine.
 type Scanner struct {
 	Bytes []byte
+	// At is the place of what comes next. After an error it is about where the text is no
+	// JSON.
 	At    int
+	depth int
 }
 
 // deepest is how deep JSON may be nested.
@@ -22,27 +26,19 @@ const deepest = 64
 // ErrSyntax says that what comes next is not what was to be taken, or nested too deeply.
 var ErrSyntax = errors.New("is no JSON")
 
-func (s *Scanner) space() {
-	for s.At < len(s.Bytes) {
-		switch s.Bytes[s.At] {
-		case ' ', '\t', '\r', '\n':
-			s.At++
-		default:
-			return
-		}
-	}
-}
-
 // Next returns the next byte that is no space, 0 at the end.
 func (s *Scanner) Next() byte {
 	if s.At < len(s.Bytes) && s.Bytes[s.At] > ' ' {
 		return s.Bytes[s.At]
 	}
-	s.space()
-	if s.At == len(s.Bytes) {
-		return 0
+	for ; s.At < len(s.Bytes); s.At++ {
+		switch c := s.Bytes[s.At]; c {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return c
+		}
 	}
-	return s.Bytes[s.At]
+	return 0
 }
 
 // Take takes the byte c.
@@ -82,10 +78,8 @@ func (s *Scanner) Quoted() (raw []byte, escaped bool, err error) {
 }
 
 // Skip takes a value of any kind.
-func (s *Scanner) Skip() error { return s.skipBelow(0) }
-
-func (s *Scanner) skipBelow(depth int) error {
-	switch c := s.Next(); c {
+func (s *Scanner) Skip() error {
+	switch s.Next() {
 	case '"':
 		// A quote behind anything but a backslash is the end, whatever stands before.
 		if i := bytes.IndexByte(s.Bytes[s.At+1:], '"'); i == 0 || i > 0 && s.Bytes[s.At+i] != '\\' {
@@ -94,38 +88,10 @@ func (s *Scanner) skipBelow(depth int) error {
 		}
 		_, _, err := s.Quoted()
 		return err
-	case '{', '[':
-		if depth == deepest {
-			return ErrSyntax
-		}
-		s.At++
-		closing := c + 2 // as in ASCII
-		if s.Next() == closing {
-			s.At++
-			return nil
-		}
-		for {
-			if c == '{' {
-				if _, _, err := s.Quoted(); err != nil {
-					return err
-				}
-				if err := s.Take(':'); err != nil {
-					return err
-				}
-			}
-			if err := s.skipBelow(depth + 1); err != nil {
-				return err
-			}
-			switch s.Next() {
-			case ',':
-				s.At++
-			case closing:
-				s.At++
-				return nil
-			default:
-				return ErrSyntax
-			}
-		}
+	case '{':
+		return s.Object(func([]byte) error { return s.Skip() })
+	case '[':
+		return s.List(s.Skip)
 	default:
 		_, err := s.word()
 		return err
@@ -186,18 +152,6 @@ func unescape(to, raw []byte) ([]byte, error) {
 			return to, ErrSyntax
 		}
 		switch c := raw[i]; c {
-		case 'n':
-			to = append(to, '\n')
-		case 't':
-			to = append(to, '\t')
-		case 'r':
-			to = append(to, '\r')
-		case 'b':
-			to = append(to, '\b')
-		case 'f':
-			to = append(to, '\f')
-		case '"', '\\', '/':
-			to = append(to, c)
 		case 'u':
 			r, ok := hex4(raw, i+1)
 			if !ok {
@@ -214,11 +168,21 @@ func unescape(to, raw []byte) ([]byte, error) {
 			}
 			to = utf8.AppendRune(to, r)
 		default:
-			return to, ErrSyntax
+			at := strings.IndexByte(escapes, c)
+			if at < 0 {
+				return to, ErrSyntax
+			}
+			to = append(to, escaped[at])
 		}
 	}
 	return to, nil
 }
+
+// escapes are the letters behind a backslash, and escaped what they stand for.
+const (
+	escapes = `"\/bfnrt`
+	escaped = "\"\\/\b\f\n\r\t"
+)
 
 func hex4(b []byte, at int) (rune, bool) {
 	if at+4 > len(b) {
@@ -230,57 +194,41 @@ func hex4(b []byte, at int) (rune, bool) {
 
 // Object calls field for each of an object's, with its raw key. Field takes the value.
 func (s *Scanner) Object(field func(key []byte) error) error {
-	if err := s.Take('{'); err != nil {
-		return err
-	}
-	if s.Next() == '}' {
-		s.At++
-		return nil
-	}
-	for {
+	return s.each('{', func() error {
 		key, _, err := s.Quoted()
+		if err == nil {
+			err = s.Take(':')
+		}
 		if err != nil {
 			return err
 		}
-		if err := s.Take(':'); err != nil {
-			return err
-		}
-		if err := field(key); err != nil {
-			return err
-		}
-		switch s.Next() {
-		case ',':
-			s.At++
-		case '}':
-			s.At++
-			return nil
-		default:
-			return ErrSyntax
-		}
-	}
+		return field(key)
+	})
 }
 
 // List calls element for each of a list's. Element takes it.
-func (s *Scanner) List(element func() error) error {
-	if err := s.Take('['); err != nil {
-		return err
+func (s *Scanner) List(element func() error) error { return s.each('[', element) }
+
+// each calls member for each of what stands between brackets. Member takes it.
+func (s *Scanner) each(opening byte, member func() error) error {
+	if err := s.Take(opening); err != nil || s.depth == deepest {
+		return ErrSyntax
 	}
-	if s.Next() == ']' {
+	s.depth++
+	defer func() { s.depth-- }()
+	closing := opening + 2 // as in ASCII
+	if s.Next() == closing {
 		s.At++
 		return nil
 	}
 	for {
-		if err := element(); err != nil {
+		if err := member(); err != nil {
 			return err
 		}
-		switch s.Next() {
-		case ',':
+		if s.Next() == ',' {
 			s.At++
-		case ']':
-			s.At++
-			return nil
-		default:
-			return ErrSyntax
+			continue
 		}
+		return s.Take(closing)
 	}
 }

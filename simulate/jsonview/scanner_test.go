@@ -1,0 +1,49 @@
+package jsonview
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// TestValues takes values, and compares the text of strings with what encoding/json makes of
+// them.
+func TestValues(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{`"a"`, "a"}, {`""`, ""}, {`"a\u0041\n\t\r\b\f\"\\\/"`, "aA\n\t\r\b\f\"\\/"}, {`"\ud83d\ude00"`, "😀"}, {`"\ud83d x"`, "\ufffd x"},
+		{`-1.5E+3`, "-1.5E+3"}, {`true`, "true"}, {` [1,{"a":"]"}]`, `[1,{"a":"]"}]`}, {`{}`, "{}"}, {`[]`, "[]"}, {`{"a":"\"}"}`, `{"a":"\"}"}`},
+	} {
+		s := Scanner{Bytes: []byte(test.text)}
+		got, _, err := s.Value(nil)
+		if string(got) != test.want || err != nil || s.Next() != 0 {
+			t.Errorf("Value() of %s is %q, %v, want %q", test.text, got, err, test.want)
+		}
+		var text string
+		if test.text[0] == '"' && (json.Unmarshal([]byte(test.text), &text) != nil || text != test.want) {
+			t.Errorf("encoding/json reads %s as %q, want %q", test.text, text, test.want)
+		}
+	}
+	s := Scanner{Bytes: []byte("null")}
+	if got, _, err := s.Value(nil); got != nil || err != nil {
+		t.Errorf("Value() of null is %q, %v, want nil", got, err)
+	}
+}
+
+// TestNoJSON has text that is none. Nesting is bounded, however it is taken.
+func TestNoJSON(t *testing.T) {
+	for _, text := range []string{
+		"", `"`, `"a`, `"\"`, `"\x"`, `"\u12"`, "[", "[1", "[1,", "[1 2]", "[1}", "{", "{1}", `{"a"}`, `{"a":1 "b":2}`, `{"a":1]`, "?",
+		strings.Repeat("[", 65) + strings.Repeat("]", 65), strings.Repeat(`{"a":`, 65) + "1" + strings.Repeat("}", 65),
+	} {
+		s := Scanner{Bytes: []byte(text)}
+		if got, _, err := s.Value(nil); err == nil {
+			t.Errorf("Value() of %s is %q, want an error", text, got)
+		}
+	}
+	for _, text := range []string{strings.Repeat("[", 64) + strings.Repeat("]", 64), strings.Repeat(`{"a":`, 64) + "1" + strings.Repeat("}", 64)} {
+		s := Scanner{Bytes: []byte(text)}
+		if err := s.Skip(); err != nil || s.Next() != 0 {
+			t.Errorf("Skip() of %s = %v, want nil", text, err)
+		}
+	}
+}
