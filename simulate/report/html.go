@@ -16,15 +16,47 @@ import (
 //go:embed report.html
 var reportHTML string
 
-// reportTemplate is parsed when a page is written, since most commands write none.
-var reportTemplate = sync.OnceValue(func() *template.Template {
+// page is parsed when one is written, since most commands write none.
+var page = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("report").Funcs(template.FuncMap{
-		"thousands": func(n any) string { return thousands(asUint(n)) },
-		"percent":   func(part, whole any) string { return percent(asUint(part), asUint(whole)) },
-		"ratio":     ratio,
-		"moreKeys":  moreKeys,
+		"thousands":   func(n any) string { return thousands(asUint(n)) },
+		"percent":     func(part, whole any) string { return percent(asUint(part), asUint(whole)) },
+		"ratio":       ratio,
+		"moreKeys":    moreKeys,
+		"headline":    (*Report).headline,
+		"notes":       (*Report).notes,
+		"advice":      func(r *Report) string { return strings.TrimSuffix(r.recommendedText(), ":") },
+		"outcomes":    (*Report).outcomes,
+		"shown":       (*Outcome).shown,
+		"left":        func(o *Outcome) int { return len(o.Limits) - len(o.shown()) },
+		"unused":      (*Outcome).unused,
+		"title":       (*Limit).Title,
+		"recommended": (*Recommendation).text,
+		"width":       (*Outcome).width,
+		"timeline":    drawTimeline,
+		"histogram":   drawHistogram,
 	}).Parse(reportHTML))
 })
+
+// WriteHTML writes the report as a page of one file, without script, that can be printed.
+func (r *Report) WriteHTML(w io.Writer) error { return page().Execute(w, r) }
+
+// titled is an outcome with a title.
+type titled struct {
+	Title string
+	*Outcome
+}
+
+// outcomes are what the page shows, one after another.
+func (r *Report) outcomes() []titled {
+	if r.Against == nil {
+		return []titled{{"The rules", &r.Rules}}
+	}
+	return []titled{{"The first rules", &r.Rules}, {"The rules of --against", &r.Against.Outcome}}
+}
+
+// width is how long a bin is.
+func (o *Outcome) width() time.Duration { return time.Duration(o.BinSeconds) * time.Second }
 
 func asUint(n any) uint64 {
 	switch n := n.(type) {
@@ -37,80 +69,6 @@ func asUint(n any) uint64 {
 	default:
 		return 0
 	}
-}
-
-// page is what the template shows.
-type page struct {
-	*Report
-
-	Headline string
-	Notes    []string
-	Advice   string
-	Sides    []pageSide
-}
-
-type pageSide struct {
-	Title  string
-	Limits []pageLimit
-	Unused string
-	Left   int
-}
-
-type pageLimit struct {
-	*Limit
-
-	Title     string
-	Advice    string
-	Timeline  template.HTML
-	Histogram template.HTML
-	TimeText  string
-	UseText   string
-}
-
-// WriteHTML writes the report as a page of one file, without script, that can be printed.
-func (r *Report) WriteHTML(w io.Writer) error {
-	p := page{
-		Report: r, Notes: r.notes(),
-		Headline: fmt.Sprintf("%s in %s", counted(r.Requests, "request"), span(r.To.Sub(r.From))),
-	}
-	if r.Recommend > 0 {
-		p.Advice = strings.TrimSuffix(r.recommendedText(), ":")
-	}
-	title := "The rules"
-	if r.Against != nil {
-		title = "The first rules"
-		p.Sides = append(p.Sides, r.side("The rules of --against", &r.Against.Outcome))
-	}
-	p.Sides = append([]pageSide{r.side(title, &r.Rules)}, p.Sides...)
-	return reportTemplate().Execute(w, p)
-}
-
-func (r *Report) side(title string, o *Outcome) pageSide {
-	s := pageSide{Title: title}
-	if o.Unused > 0 || len(o.Limits) == 0 {
-		s.Unused = o.unused()
-	}
-	for i := range o.Limits {
-		if i == shownLimits {
-			s.Left = len(o.Limits) - i
-			break
-		}
-		l := &o.Limits[i]
-		p := pageLimit{Limit: l, Title: l.Title()}
-		if l.Recommended != nil {
-			p.Advice = l.Recommended.text()
-		}
-		p.TimeText = fmt.Sprintf("Hits by time, %s each: %s of %s are over the limit.", time.Duration(o.BinSeconds)*time.Second, percent(l.Over, l.Hits), thousands(l.Hits))
-		if l.Worst != nil {
-			p.TimeText += fmt.Sprintf(" The worst minute is %s UTC: %s.", l.Worst.At.Format("2006-01-02 15:04"), percent(l.Worst.Over, l.Worst.Hits))
-		}
-		p.UseText = fmt.Sprintf("What a key asked for in a window, as a share of the limit: half of them at most %s, 99 of 100 at most %s, the greatest %s.",
-			ratio(l.Used.P50), ratio(l.Used.P99), ratio(l.Used.Max))
-		p.Timeline = drawTimeline(l, o)
-		p.Histogram = drawHistogram(l)
-		s.Limits = append(s.Limits, p)
-	}
-	return s
 }
 
 // The pictures' measures.
@@ -145,8 +103,8 @@ func drawTimeline(l *Limit, o *Outcome) template.HTML {
 	bars("admitted", func(bin Bin) (uint64, uint64) { return 0, bin.Hits - bin.Over })
 	bars("over", func(bin Bin) (uint64, uint64) { return bin.Hits - bin.Over, bin.Hits })
 	fmt.Fprintf(&b, `<path class="axis" d="M0 %.1fh%d"/>`, base, pictureWidth)
-	fmt.Fprintf(&b, `<text x="0" y="10">%s hits in %s at most</text>`, thousands(most), time.Duration(o.BinSeconds)*time.Second)
-	end := o.BinStart.Add(time.Duration(int64(len(l.Timeline))*o.BinSeconds) * time.Second)
+	fmt.Fprintf(&b, `<text x="0" y="10">%s hits in %s at most</text>`, thousands(most), o.width())
+	end := o.BinStart.Add(time.Duration(len(l.Timeline)) * o.width())
 	clock := "15:04:05"
 	if end.Sub(o.BinStart) > 24*time.Hour {
 		clock = "2006-01-02 15:04"

@@ -16,7 +16,7 @@ const shownLimits = 30
 // WriteText writes the report for a terminal.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s in %s, %s; %s\n", counted(r.Requests, "request"), span(r.To.Sub(r.From)), counted(uint64(r.Rules.Keys), "key"), r.computedText()) //nolint:gosec // not negative
+	fmt.Fprintf(&b, "%s, %s; %s\n", r.headline(), counted(uint64(r.Rules.Keys), "key"), r.computedText()) //nolint:gosec // not negative
 	for _, line := range r.notes() {
 		b.WriteString(line + "\n")
 	}
@@ -30,15 +30,18 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
+// headline says how much the report is of.
+func (r *Report) headline() string {
+	return fmt.Sprintf("%s in %s", counted(r.Requests, "request"), span(r.To.Sub(r.From)))
+}
+
 // computedText says where descriptors come from, and how many could be computed.
 func (r *Report) computedText() string {
 	unknown := 0
 	for _, u := range r.Unknown {
 		unknown += u.Count
 	}
-	text := "descriptors from " + r.Source
-	all := uint64(r.Computed + unknown)                                  //nolint:gosec // not negative
-	return text + fmt.Sprintf(" (%s)", percent(uint64(r.Computed), all)) //nolint:gosec // not negative
+	return fmt.Sprintf("descriptors from %s (%s)", r.Source, percent(asUint(r.Computed), asUint(r.Computed+unknown)))
 }
 
 // notes are what a reader has to know of the numbers below.
@@ -60,22 +63,24 @@ func (r *Report) notes() []string {
 	if r.Replicas > 1 {
 		all = append(all, fmt.Sprintf("%d replicas, each with counters of its own", r.Replicas))
 	}
-	count := func(n int, one, many string) {
-		switch {
+	for _, note := range []struct {
+		n         any
+		one, many string
+	}{
+		{r.Silent, "line leads to no descriptor: Envoy did not ask", "lines lead to no descriptor: Envoy did not ask"},
+		{r.OtherDomain, "call to another domain is left out", "calls to other domains are left out"},
+		{r.Strange, "call is to a domain without rules, so that nothing limits it", "calls are to domains without rules, so that nothing limits them"},
+		{r.Outside, "line is of another time", "lines are of another time"},
+		{r.Late, "line came too late to be put into order, and is left out: raise --reorder", "lines came too late to be put into order, and are left out: raise --reorder"},
+		{r.Bad, "line cannot be read, and is left out:", "lines cannot be read, and are left out:"},
+	} {
+		switch n := asUint(note.n); {
 		case n == 1:
-			all = append(all, "1 "+one)
+			all = append(all, "1 "+note.one)
 		case n > 1:
-			all = append(all, thousands(uint64(n))+" "+many)
+			all = append(all, thousands(n)+" "+note.many)
 		}
 	}
-	count(r.Silent, "line leads to no descriptor: Envoy did not ask", "lines lead to no descriptor: Envoy did not ask")
-	count(r.OtherDomain, "call to another domain is left out", "calls to other domains are left out")
-	count(int(r.Strange), "call is to a domain without rules, so that nothing limits it", //nolint:gosec // as many as lines
-		"calls are to domains without rules, so that nothing limits them")
-	count(r.Outside, "line is of another time", "lines are of another time")
-	count(r.Late, "line came too late to be put into order, and is left out: raise --reorder",
-		"lines came too late to be put into order, and are left out: raise --reorder")
-	count(r.Bad, "line cannot be read, and is left out:", "lines cannot be read, and are left out:")
 	for _, bad := range r.FirstBad {
 		all = append(all, "  "+bad.String())
 	}
@@ -87,38 +92,39 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 	if r.From.YearDay() != r.To.YearDay() || r.From.Year() != r.To.Year() {
 		clock = "01-02 15:04"
 	}
-	limits := o.Limits
-	if len(limits) == 0 {
+	if len(o.Limits) == 0 {
 		fmt.Fprintf(b, "no request asked for %s\n", o.unused())
 		return
 	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "limit\thits\tover\t\tkeys\tover\ttimeline\tworst minute\tused of limit: p50\tp99\tmax")
-	for i := range limits {
-		if i == shownLimits {
-			break
-		}
-		l := &limits[i]
+	for i := range o.shown() {
+		l := &o.Limits[i]
 		worst := "-"
 		if l.Worst != nil {
 			worst = l.Worst.At.Format(clock) + " " + percent(l.Worst.Over, l.Worst.Hits)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Title(), thousands(l.Hits), thousands(l.Over), percent(l.Over, l.Hits),
-			thousands(uint64(l.Keys)), thousands(uint64(l.KeysOver)), spark(l.Timeline), worst, //nolint:gosec // not negative
+			thousands(asUint(l.Keys)), thousands(asUint(l.KeysOver)), spark(l.Timeline), worst,
 			ratio(l.Used.P50), ratio(l.Used.P99), ratio(l.Used.Max))
 	}
 	_ = t.Flush() // to memory
-	if n := len(limits) - shownLimits; n > 0 {
+	if n := len(o.Limits) - len(o.shown()); n > 0 {
 		fmt.Fprintf(b, "and %s: --output json has them\n", counted(uint64(n), "more limit"))
 	}
-	if o.Unused > 0 {
-		fmt.Fprintf(b, "no request asked for %s\n", o.unused())
+	if unused := o.unused(); unused != "" {
+		fmt.Fprintf(b, "no request asked for %s\n", unused)
 	}
 }
 
-// unused says for what no request asked.
+// shown are the limits that people are shown.
+func (o *Outcome) shown() []Limit { return o.Limits[:min(len(o.Limits), shownLimits)] }
+
+// unused says for what no request asked, "" if there is nothing.
 func (o *Outcome) unused() string {
 	switch {
+	case len(o.Limits) > 0 && o.Unused == 0:
+		return ""
 	case len(o.Limits) > 0:
 		return counted(uint64(o.Unused), "other limit") //nolint:gosec // not negative
 	case o.Unused == 0:
@@ -134,11 +140,7 @@ func (r *Report) writeRecommended(b *strings.Builder) {
 		return
 	}
 	fmt.Fprintf(b, "\n%s\n", r.recommendedText())
-	for i := range r.Rules.Limits {
-		if i == shownLimits {
-			break
-		}
-		l := r.Rules.Limits[i]
+	for _, l := range r.Rules.shown() {
 		text := l.Recommended.text()
 		l.Limit = ""
 		fmt.Fprintf(b, "  %s%s\n", l.Title(), text)
