@@ -72,6 +72,24 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// TestFieldsOfTwoNames asks for a field by the name that the log has for it and by ours.
+func TestFieldsOfTwoNames(t *testing.T) {
+	at := noon.Format(time.RFC3339)
+	for format, log := range map[string]string{
+		"json": fmt.Sprintf(`{"ts":%q,"code":"429"}`, at),
+		"csv":  "ts,code\n" + at + ",429",
+		"otlp": fmt.Sprintf(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"attributes":[{"key":"ts","value":{"stringValue":%q}},{"key":"code","value":{"intValue":"429"}}]}]}]}]}`, at),
+	} {
+		found := simulateUsers(t, func(o *Options) {
+			o.Format, o.ShowValues = format+" time=ts status=code", true
+			o.Templates = []*Template{newTemplate(t, "user={code}")}
+		}, logOf("log", log))
+		if found.Recorded == nil || found.Recorded.Denied != 1 || found.Rules.Limits[0].Largest[0].Name != "user=429" {
+			t.Errorf("%s: recorded %+v, rules %+v", format, found.Recorded, found.Rules)
+		}
+	}
+}
+
 // TestLogsThatSayTooLittle has errors that say what to do.
 func TestLogsThatSayTooLittle(t *testing.T) {
 	for _, test := range []struct{ name, log, format, descriptor, want string }{

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // csvFormat is lines of fields with commas between them (RFC 4180), the first of which
@@ -23,10 +22,9 @@ var (
 )
 
 func newCSVFormat(names map[string]string, sample [][]byte) (*csvFormat, error) {
-	f := &csvFormat{header: sample[0]}
-	f.names = names
-	err := eachField(sample[0], nil, func(_, _ int, value []byte) {
-		f.first = append(f.first, string(value))
+	f := &csvFormat{named: named{names: names}, header: sample[0]}
+	err := eachField(sample[0], new([]byte), func(_, _ int, value []byte) {
+		f.first = append(f.first, string(value)) // of two fields with one name the first counts
 	})
 	if err != nil || len(f.first) < 2 {
 		return nil, fmt.Errorf("the first line is no header of CSV: %q", shorten(sample[0]))
@@ -35,10 +33,7 @@ func newCSVFormat(names map[string]string, sample [][]byte) (*csvFormat, error) 
 }
 
 func (f *csvFormat) use(l *layout) error {
-	f.slots = make([]int, len(f.first))
-	for i := range f.slots {
-		f.slots[i] = -1
-	}
+	f.slots = slices.Repeat([]int{-1}, len(f.first))
 	for slot, name := range l.names {
 		if i := slices.Index(f.first, f.calledIn(name)); i >= 0 {
 			f.slots[i] = slot
@@ -71,9 +66,6 @@ func (f *csvFormat) read(line []byte, l *Line, request func() error) error {
 // eachField calls use with each field of a line. Those with quotes in them are put into
 // scratch.
 func eachField(line []byte, scratch *[]byte, use func(i, column int, value []byte)) error {
-	if scratch == nil {
-		scratch = new([]byte)
-	}
 	for i, at := 0, 0; ; i++ {
 		column := at
 		if at == len(line) || line[at] != '"' {
@@ -107,42 +99,4 @@ func eachField(line []byte, scratch *[]byte, use func(i, column int, value []byt
 		}
 		at++
 	}
-}
-
-// named are the fields of a log that names them, and what --format says they are called.
-type named struct {
-	// names are what fields are called in the log, by our name.
-	names map[string]string
-	// first are the fields of the log's first lines.
-	first []string
-}
-
-// calledIn returns what a field is called in the log, "" if it is not there.
-func (f *named) calledIn(name string) string {
-	if to, ok := f.names[name]; ok {
-		return to
-	}
-	if slices.Contains(f.first, name) {
-		return name
-	}
-	for _, other := range otherNames[name] {
-		if slices.Contains(f.first, other) {
-			return other
-		}
-	}
-	return ""
-}
-
-func (f *named) has(name string) bool { return f.calledIn(name) != "" }
-
-func (f *named) fields() []string { return f.first }
-
-// check returns an error if --format names a field that is not there.
-func (f *named) check() error {
-	for name, field := range f.names {
-		if !slices.Contains(f.first, field) {
-			return fmt.Errorf("--format: %s=%s: the first lines have no such field: they have %s", name, field, strings.Join(f.first, ", "))
-		}
-	}
-	return nil
 }

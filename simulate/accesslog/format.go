@@ -15,8 +15,9 @@ type Format struct {
 
 // lineFormat reads lines of one kind.
 type lineFormat interface {
-	// has reports whether lines have a field, and fields lists those that they have.
-	has(name string) bool
+	// calledIn returns what a field is called in the log, "" if lines lack it, and fields
+	// lists those that they have.
+	calledIn(name string) string
 	fields() []string
 	// use tells the format which fields are wanted.
 	use(l *layout) error
@@ -42,15 +43,6 @@ func newLayout() *layout {
 	return &layout{names: []string{fieldTime, fieldStatus, fieldFlags}, clock: anyClock}
 }
 
-// want returns the slot of a field.
-func (l *layout) want(name string) int {
-	if i := slices.Index(l.names, name); i >= 0 {
-		return i
-	}
-	l.names = append(l.names, name)
-	return len(l.names) - 1
-}
-
 // slot returns where a field goes, -1 if nobody wants it.
 func (l *layout) slot(name string) int { return slices.Index(l.names, name) }
 
@@ -63,17 +55,25 @@ func newFormat(lines lineFormat) *Format {
 }
 
 // Has reports whether lines have a field.
-func (f *Format) Has(name string) bool { return f.lines.has(name) }
+func (f *Format) Has(name string) bool { return f.lines.calledIn(name) != "" }
 
 // Fields returns the fields that lines have, as far as is known.
 func (f *Format) Fields() []string { return f.lines.fields() }
 
 // Want returns the slot in which lines have the value of a field, -1 if they lack it.
 func (f *Format) Want(name string) int {
-	if !f.lines.has(name) {
+	called := f.lines.calledIn(name)
+	if called == "" {
 		return -1
 	}
-	return f.layout.want(name)
+	l := f.layout
+	for slot, other := range l.names { // a field may have two names
+		if f.lines.calledIn(other) == called {
+			return slot
+		}
+	}
+	l.names = append(l.names, name)
+	return len(l.names) - 1
 }
 
 // Settle makes the format ready for readers. Nothing may be wanted after it.

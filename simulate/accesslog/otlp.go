@@ -12,7 +12,6 @@ import (
 // each of which has the attributes of a request, or Envoy's text as its body.
 type otlpFormat struct {
 	named
-	wanted []wantedKey
 	// timeSlot is where timeUnixNano goes, -1 if an attribute is the time.
 	timeSlot int
 	// body reads the text, if that has what is wanted; nil if it does not.
@@ -24,8 +23,7 @@ var errOTLP = errors.New("has no resourceLogs")
 const otlpTime = "timeUnixNano"
 
 func newOTLPFormat(names map[string]string, sample [][]byte) (*otlpFormat, error) {
-	f := &otlpFormat{}
-	f.names = names
+	f := &otlpFormat{named: named{names: names}}
 	var bodies [][]byte
 	var first error
 	for _, line := range sample {
@@ -63,14 +61,11 @@ func newOTLPFormat(names map[string]string, sample [][]byte) (*otlpFormat, error
 	return f, f.check()
 }
 
-func (f *otlpFormat) learn(name string) {
-	if !slices.Contains(f.first, name) {
-		f.first = append(f.first, name)
+func (f *otlpFormat) calledIn(name string) string {
+	if to := f.named.calledIn(name); to != "" || f.body == nil {
+		return to
 	}
-}
-
-func (f *otlpFormat) has(name string) bool {
-	return f.calledIn(name) != "" || f.body != nil && f.body.has(name) || name == fieldTime && slices.Contains(f.first, otlpTime)
+	return f.body.calledIn(name)
 }
 
 func (f *otlpFormat) fields() []string {
@@ -81,14 +76,8 @@ func (f *otlpFormat) fields() []string {
 }
 
 func (f *otlpFormat) use(l *layout) error {
-	f.wanted, f.timeSlot = nil, -1
-	for slot, name := range l.names {
-		if key := f.calledIn(name); key != "" {
-			f.wanted = append(f.wanted, wantedKey{key, slot})
-		} else if name == fieldTime && slices.Contains(f.first, otlpTime) {
-			f.timeSlot = slot
-		}
-	}
+	_ = f.named.use(l) // never fails
+	f.timeSlot = f.slot([]byte(otlpTime))
 	if f.body != nil {
 		return f.body.use(l)
 	}
@@ -110,10 +99,8 @@ func (f *otlpFormat) read(line []byte, l *Line, request func() error) error {
 				body, err = anyValue(s, &l.Scratch)
 			case "attributes":
 				return attributes(s, &l.Scratch, func(key, value []byte) {
-					for _, w := range f.wanted {
-						if w.key == string(key) && value != nil && string(value) != "-" {
-							l.set(w.slot, s.At, value)
-						}
+					if slot := f.slot(key); slot >= 0 && value != nil && string(value) != "-" {
+						l.set(slot, s.At, value)
 					}
 				})
 			default:

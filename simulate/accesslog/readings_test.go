@@ -36,15 +36,15 @@ func TestReadingsAreAll(t *testing.T) {
 				all = nil
 			}
 		}
-		l := newLayout()
+		of := newFormat(f)
 		var slots []int
 		for _, op := range f.ops {
-			slots = append(slots, l.want(op.name))
+			slots = append(slots, of.Want(op.name))
 		}
-		if err := f.use(l); err != nil {
+		if err := of.Settle(); err != nil {
 			t.Fatal(err)
 		}
-		v := newLine(l)
+		v := newLine(of.layout)
 		err = f.parse([]byte(line), v)
 		if err == nil && len(all) == 0 || err != nil && strict > 0 {
 			t.Fatalf("read(%q) by %q = %v, with %d readings", line, format, err, len(all))

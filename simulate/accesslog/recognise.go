@@ -46,21 +46,6 @@ func newLineFormat(name string, of *sample) (lineFormat, error) {
 	return f, nil
 }
 
-func newJSONFormat(fields map[string]string, sample [][]byte) (*jsonFormat, error) {
-	f := &jsonFormat{}
-	f.names = fields
-	var first error
-	for _, line := range sample {
-		if err := f.look(line); err != nil && first == nil {
-			first = fmt.Errorf("%w: %q", err, shorten(line))
-		}
-	}
-	if len(f.first) == 0 {
-		return nil, fmt.Errorf("no line is a JSON object: %w", first)
-	}
-	return f, f.check()
-}
-
 // recognise finds the format that most of the first lines have.
 func recognise(sample [][]byte) (lineFormat, error) {
 	json := 0
@@ -78,7 +63,7 @@ func recognise(sample [][]byte) (lineFormat, error) {
 	if f, err := recogniseText(sample); err == nil {
 		return f, nil
 	}
-	if f, err := newCSVFormat(nil, sample); err == nil && f.has(fieldTime) {
+	if f, err := newCSVFormat(nil, sample); err == nil && f.calledIn(fieldTime) != "" {
 		return f, nil
 	}
 	return nil, errUnrecognised(sample[0])

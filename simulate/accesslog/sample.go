@@ -71,7 +71,7 @@ func Recognise(logs []Log, format string) (*Format, error) {
 			if found, err = newLineFormat(format, &s); err != nil {
 				return nil, err
 			}
-			if !found.has(fieldTime) {
+			if found.calledIn(fieldTime) == "" {
 				return nil, fmt.Errorf("%v: no field is known as the time: say which one is: %s; the first line has %s",
 					&s, timeHint(found), strings.Join(found.fields(), ", "))
 			}

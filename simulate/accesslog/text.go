@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/simulate/jsonview"
@@ -107,17 +108,14 @@ func operatorEnd(format string, from int) int {
 	return -1
 }
 
-func (f *textFormat) has(name string) bool {
-	for _, op := range f.ops {
-		if op.name == name {
-			return true
-		}
+func (f *textFormat) calledIn(name string) string {
+	if slices.Contains(f.fields(), name) {
+		return name
 	}
-	return false
+	return ""
 }
 
-func (f *textFormat) fields() []string {
-	var names []string
+func (f *textFormat) fields() (names []string) {
 	for _, op := range f.ops {
 		names = append(names, op.name)
 	}

@@ -14,15 +14,15 @@ func read(t *testing.T, format, line string, fields ...string) ([]string, error)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLayout()
+	of := newFormat(f)
 	var slots []int
 	for _, name := range fields {
-		slots = append(slots, l.want(name))
+		slots = append(slots, of.Want(name))
 	}
-	if err := f.use(l); err != nil {
+	if err := of.Settle(); err != nil {
 		t.Fatal(err)
 	}
-	v := newLine(l)
+	v := newLine(of.layout)
 	if err := f.parse([]byte(line), v); err != nil {
 		return nil, err
 	}
