@@ -16,7 +16,6 @@ type csvFormat struct {
 }
 
 var (
-	errHeader = errors.New("is the header") // of another log
 	errQuote  = errors.New("has a quote without its end, or text after one")
 	errFields = errors.New("has more or fewer fields than the header")
 )

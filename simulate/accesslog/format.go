@@ -1,8 +1,8 @@
 package accesslog
 
 import (
+	"errors"
 	"fmt"
-	"slices"
 )
 
 // Format is how the lines of logs are read, the same for all goroutines.
@@ -22,36 +22,14 @@ type lineFormat interface {
 	// use tells the format which fields are wanted.
 	use(l *layout) error
 	// read fills in the values of each request that a line has, and calls request with it.
+	// It returns errHeader of a line that is to have none.
 	read(line []byte, l *Line, request func() error) error
 }
 
-// layout says which fields are wanted and where their values go.
-type layout struct {
-	names []string
-	clock *clock
-}
-
-// The slots that every layout has.
-const (
-	slotTime = iota
-	slotStatus
-	slotFlags
-	firstSlot
-)
-
-func newLayout() *layout {
-	return &layout{names: []string{fieldTime, fieldStatus, fieldFlags}, clock: anyClock}
-}
-
-// slot returns where a field goes, -1 if nobody wants it.
-func (l *layout) slot(name string) int { return slices.Index(l.names, name) }
+var errHeader = errors.New("is the header") // of another log
 
 func newFormat(lines lineFormat) *Format {
-	f := &Format{lines: lines, layout: newLayout(), longest: mostLine}
-	if _, ok := lines.(*otlpFormat); ok {
-		f.longest = mostOTLPLine
-	}
-	return f
+	return &Format{lines: lines, layout: newLayout(), longest: mostLine}
 }
 
 // Has reports whether lines have a field.
@@ -82,4 +60,21 @@ func (f *Format) Settle() error {
 		return fmt.Errorf("%d fields are wanted: at most %d can be", len(f.layout.names), mostSlots)
 	}
 	return f.lines.use(f.layout)
+}
+
+// fitting counts the lines that have a format.
+func fitting(f lineFormat, sample [][]byte) int {
+	l := newLayout()
+	if f.use(l) != nil {
+		return 0
+	}
+	v := newLine(l)
+	n := 0
+	for _, line := range sample {
+		v.clear()
+		if f.read(line, v, func() error { return v.readTime(l.clock) }) == nil {
+			n++
+		}
+	}
+	return n
 }

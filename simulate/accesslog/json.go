@@ -42,14 +42,6 @@ func (f *jsonFormat) look(line []byte) error {
 	return err
 }
 
-// keyOrder remembers which keys came in the last line, which usually come again.
-type keyOrder struct {
-	// keys are as they stand in the line, with quotes and colon.
-	keys [][]byte
-	// slots is parallel to keys: where the value goes, -1 for nowhere.
-	slots []int
-}
-
 var errNoObject = errors.New("is no JSON object")
 
 func (f *jsonFormat) read(line []byte, l *Line, request func() error) error {
@@ -71,7 +63,7 @@ func (f *jsonFormat) read(line []byte, l *Line, request func() error) error {
 
 func (f *jsonFormat) members(s *jsonview.Scanner, l *Line) error {
 	for i := 0; ; i++ {
-		slot, err := l.order.take(s, i, &f.named)
+		slot, err := l.order.take(s, i, f.slots)
 		if err != nil {
 			return &LineError{s.At, err}
 		}
@@ -101,34 +93,6 @@ func (f *jsonFormat) members(s *jsonview.Scanner, l *Line) error {
 		}
 	}
 }
-
-// take takes the i-th key and its colon, and returns where its value goes.
-func (o *keyOrder) take(s *jsonview.Scanner, i int, f *named) (slot int, err error) {
-	s.Next()
-	if i < len(o.keys) && bytes.HasPrefix(s.Bytes[s.At:], o.keys[i]) {
-		s.At += len(o.keys[i])
-		return o.slots[i], nil
-	}
-	from := s.At
-	key, _, err := s.Quoted()
-	if err == nil {
-		err = s.Take(':')
-	}
-	if err != nil {
-		return -1, err
-	}
-	slot = f.slot(key)
-	if i < mostRemembered {
-		for len(o.keys) <= i {
-			o.keys, o.slots = append(o.keys, []byte{0}), append(o.slots, -1)
-		}
-		o.keys[i], o.slots[i] = bytes.Clone(s.Bytes[from:s.At]), slot
-	}
-	return slot, nil
-}
-
-// mostRemembered is how many keys of a line are remembered.
-const mostRemembered = 256
 
 // isMetadata reports whether a value is what the rate limit filter keeps of a reply.
 func isMetadata(value []byte) bool {

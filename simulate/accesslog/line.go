@@ -2,9 +2,32 @@ package accesslog
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 )
+
+// layout says which fields are wanted and where their values go.
+type layout struct {
+	names []string
+	clock *clock
+}
+
+// The slots that every layout has.
+const (
+	slotTime = iota
+	slotStatus
+	slotFlags
+	firstSlot
+)
+
+func newLayout() *layout {
+	return &layout{names: []string{fieldTime, fieldStatus, fieldFlags}, clock: anyClock}
+}
+
+// slot returns where a field goes, -1 if nobody wants it.
+func (l *layout) slot(name string) int { return slices.Index(l.names, name) }
 
 // Line is what the line of a request has: its values by slot, as views of the line or of
 // Scratch, which the next line overwrites.
@@ -78,6 +101,26 @@ func (l *Line) Address(slot int) netip.Addr {
 	return a
 }
 
+var (
+	errNoTime    = errors.New("has no time")
+	errAmbiguous = errors.New("can be read in several ways, since values have what stands between them")
+)
+
+// readTime reads the time of the request.
+func (l *Line) readTime(c *clock) (err error) {
+	at := l.of[slotTime]
+	switch {
+	case at == nil && l.IsUnsure(slotTime):
+		return &LineError{0, errAmbiguous}
+	case at == nil:
+		return &LineError{0, errNoTime}
+	}
+	if l.At, err = c.read(at, &l.second); err != nil {
+		return &LineError{l.columns[slotTime], fmt.Errorf("%q %w", shorten(at), err)}
+	}
+	return nil
+}
+
 // Recorded is what a log says became of a request.
 type Recorded byte
 
@@ -134,3 +177,15 @@ func (e *LineError) Error() string { return fmt.Sprintf("column %d: %v", e.Colum
 
 // Unwrap returns Why.
 func (e *LineError) Unwrap() error { return e.Why }
+
+// shorten cuts what is shown of a line.
+func shorten(b []byte) string {
+	const most = 40
+	if len(b) <= most {
+		return string(b)
+	}
+	return string(b[:most]) + "..."
+}
+
+// isNone reports whether Envoy wrote that there is no value.
+func isNone(value []byte) bool { return len(value) == 0 || len(value) == 1 && value[0] == '-' }

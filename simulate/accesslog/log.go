@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 )
 
@@ -153,4 +154,16 @@ func Once(name string, in io.Reader) Log {
 			return nil, fmt.Errorf("%s can be read only once: save it to a file first", name)
 		}
 	}}
+}
+
+// NoLines is the error that logs have no lines.
+func NoLines(logs []Log) error {
+	var names []string
+	for _, l := range logs {
+		names = append(names, l.Name)
+	}
+	if len(names) > 3 {
+		names = append(names[:3], "...")
+	}
+	return fmt.Errorf("%s: no lines", strings.Join(names, ", "))
 }

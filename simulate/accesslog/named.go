@@ -19,6 +19,9 @@ type named struct {
 	slots map[string]int
 }
 
+// otlpTime is what OpenTelemetry calls the time.
+const otlpTime = "timeUnixNano"
+
 // otherNames are what Envoy Gateway, Istio and OpenTelemetry call what has another name here.
 var otherNames = map[string][]string{
 	fieldTime:      {"start_time", otlpTime},

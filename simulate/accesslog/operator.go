@@ -5,35 +5,6 @@ import (
 	"strings"
 )
 
-// The names of fields that mean something to the simulation. Headers have their own, in
-// lower case, and other operators of Envoy theirs.
-const (
-	FieldMetadata = "metadata"
-	FieldRemote   = "downstream_remote_address"
-	FieldDirect   = "downstream_direct_remote_address"
-	FieldRoute    = "route_name"
-	FieldXFF      = "x-forwarded-for"
-
-	fieldTime   = "time"
-	fieldStatus = "status"
-	fieldFlags  = "flags"
-)
-
-// The formats that Envoy and Istio write unless told otherwise.
-const (
-	envoyFormat = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" ` +
-		`%RESPONSE_CODE% %RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% ` +
-		`%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" ` +
-		`"%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%"`
-	istioFormat = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" ` +
-		`%RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% ` +
-		`"%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% ` +
-		`%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" ` +
-		`"%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%" %UPSTREAM_CLUSTER_RAW% ` +
-		`%UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% ` +
-		`%REQUESTED_SERVER_NAME% %ROUTE_NAME%`
-)
-
 // operator is a command of a format string.
 type operator struct {
 	// name is the field's.
@@ -82,9 +53,6 @@ var operators = map[string]operator{
 	"RESPONSE_CODE_DETAILS":                         {name: "response_code_details", class: tight},
 	"REQUESTED_SERVER_NAME":                         {name: "requested_server_name", class: tight},
 }
-
-// RateLimitMetadata is where Envoy keeps what the service's reply says.
-const RateLimitMetadata = "envoy.filters.http.ratelimit"
 
 // newOperator reads a command such as REQ(:PATH) or START_TIME(%s.%3f).
 func newOperator(command string) (operator, error) {

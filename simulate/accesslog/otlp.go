@@ -20,8 +20,6 @@ type otlpFormat struct {
 
 var errOTLP = errors.New("has no resourceLogs")
 
-const otlpTime = "timeUnixNano"
-
 func newOTLPFormat(names map[string]string, sample [][]byte) (*otlpFormat, error) {
 	f := &otlpFormat{named: named{names: names}}
 	var bodies [][]byte
@@ -54,9 +52,7 @@ func newOTLPFormat(names map[string]string, sample [][]byte) (*otlpFormat, error
 		return nil, fmt.Errorf("no line has log records of OpenTelemetry: %w", first)
 	}
 	if len(bodies) > 0 {
-		if body, err := recogniseText(bodies); err == nil {
-			f.body = body
-		}
+		f.body = recogniseText(bodies)
 	}
 	return f, f.check()
 }

@@ -72,9 +72,8 @@ func (f *Format) NewReader(now int64, use func(*Line) error) *Reader {
 }
 
 var (
-	errNoTimeField = errors.New("has no time")
-	errFuture      = errors.New("is in the future")
-	errTooLong     = errors.New("is longer than 1 MiB")
+	errFuture  = errors.New("is in the future")
+	errTooLong = errors.New("is longer than 1 MiB")
 )
 
 // Chunks reads a log in chunks, to each of which it gives memory of its own, and calls yield
@@ -133,33 +132,15 @@ func (r *Reader) one(line []byte) {
 // request takes in the request whose values are there.
 func (r *Reader) request() error {
 	r.counts.Read++
-	err := r.timed()
+	err := r.line.readTime(r.format.layout.clock)
+	if err == nil && r.line.At > r.now {
+		err = &LineError{r.line.Column(slotTime), fmt.Errorf("the time %q %w", r.line.of[slotTime], errFuture)}
+	}
 	if err == nil {
 		err = r.use(r.line)
 	}
 	r.refused = err != nil
 	return err
-}
-
-// timed reads the time of the request.
-func (r *Reader) timed() (err error) {
-	l := r.line
-	at := l.of[slotTime]
-	switch {
-	case at == nil && l.IsUnsure(slotTime):
-		return &LineError{0, errAmbiguous}
-	case at == nil:
-		return &LineError{0, errNoTimeField}
-	}
-	l.At, err = r.format.layout.clock.read(at, &l.second)
-	switch {
-	case err != nil:
-		return &LineError{l.columns[slotTime], fmt.Errorf("%q %w", shorten(at), err)}
-	case l.At > r.now:
-		return &LineError{l.columns[slotTime], fmt.Errorf("the time %q %w", at, errFuture)}
-	default:
-		return nil
-	}
 }
 
 // bad counts a line that cannot be read.
@@ -173,13 +154,4 @@ func (r *Reader) bad(err error) {
 		column, err = at.Column, at.Why
 	}
 	r.counts.Worst = append(r.counts.Worst, BadLine{Line: r.counts.Rows, Column: column + 1, Reason: err.Error(), Begin: shorten(r.text)})
-}
-
-// shorten cuts what is shown of a line.
-func shorten(b []byte) string {
-	const most = 40
-	if len(b) <= most {
-		return string(b)
-	}
-	return string(b[:most]) + "..."
 }

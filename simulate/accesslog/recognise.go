@@ -7,6 +7,75 @@ import (
 	"strings"
 )
 
+// Recognise returns the format of logs, which are of one. Format is auto, json, otlp, csv,
+// requests, or a format string of Envoy; after json, otlp and csv may stand NAME=FIELD, which
+// says what a field is called. With auto the first log that is not empty tells it.
+func Recognise(logs []Log, format string) (*Format, error) {
+	if len(logs) == 0 {
+		return nil, errors.New("no log: name a file, or - for standard input")
+	}
+	var first sample
+	var found lineFormat
+	for _, in := range logs {
+		var s sample
+		switch err := s.take(in); {
+		case err != nil:
+			return nil, err
+		case len(s.lines) == 0:
+		case found == nil:
+			if found, err = newLineFormat(format, &s); err != nil {
+				return nil, err
+			}
+			if found.calledIn(fieldTime) == "" {
+				return nil, fmt.Errorf("%v: no field is known as the time: say which one is: %s; the first line has %s",
+					&s, timeHint(found), strings.Join(found.fields(), ", "))
+			}
+			first = s
+		default:
+			if err := s.alike(found, &first, format); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if found == nil {
+		return nil, NoLines(logs)
+	}
+	f := newFormat(found)
+	if _, ok := found.(*otlpFormat); ok {
+		f.longest = mostOTLPLine
+	}
+	return f, nil
+}
+
+// alike returns an error if the log is not in the format of the first one. Where --format
+// says the format, lines that do not have it are counted.
+func (s *sample) alike(f lineFormat, first *sample, name string) error {
+	if csv, ok := f.(*csvFormat); ok {
+		// A part of a log that was cut has no header.
+		if !bytes.Equal(s.lines[0], csv.header) && fitting(f, s.lines[:1]) == 0 {
+			return fmt.Errorf("%v: this is not the header of %v, so that fields would be taken for others: simulate these logs one by one: %q",
+				s, first, shorten(s.lines[0]))
+		}
+		return nil
+	}
+	if name != "auto" || fitting(f, s.lines) > 0 {
+		return nil
+	}
+	return fmt.Errorf("%v: this log is not in the format of %v, which is %s: simulate logs of different formats one by one: %q",
+		s, first, formatName(f), shorten(s.lines[0]))
+}
+
+func formatName(f lineFormat) string {
+	switch f.(type) {
+	case *jsonFormat:
+		return "JSON"
+	case *otlpFormat:
+		return "OpenTelemetry's JSON"
+	default:
+		return "text"
+	}
+}
+
 func timeHint(f lineFormat) string {
 	if _, ok := f.(*textFormat); ok {
 		return "add %START_TIME% to --format"
@@ -60,7 +129,7 @@ func recognise(sample [][]byte) (lineFormat, error) {
 		}
 		return newJSONFormat(nil, sample)
 	}
-	if f, err := recogniseText(sample); err == nil {
+	if f := recogniseText(sample); f != nil {
 		return f, nil
 	}
 	if f, err := newCSVFormat(nil, sample); err == nil && f.calledIn(fieldTime) != "" {
@@ -74,47 +143,4 @@ func errUnrecognised(line []byte) error {
 		return fmt.Errorf("the lines look like JSON, but most are no objects: write each object on a line of its own, as jq -c does: %q", shorten(line))
 	}
 	return fmt.Errorf("the line is in no format that is known: give Envoy's format string with --format, such as '%%START_TIME%% %%REQ(:PATH)%%': %q", shorten(line))
-}
-
-// recogniseText finds the text format that most of the first lines have.
-func recogniseText(sample [][]byte) (*textFormat, error) {
-	var best *textFormat
-	most := 0
-	for _, text := range []string{envoyFormat, istioFormat} {
-		f, err := newTextFormat(text)
-		if err != nil {
-			return nil, err
-		}
-		if n := fitting(f, sample); n > most {
-			best, most = f, n
-		}
-	}
-	if most*2 > len(sample) {
-		return best, nil
-	}
-	return nil, errUnrecognised(sample[0])
-}
-
-// fitting counts the lines that have a format.
-func fitting(f lineFormat, sample [][]byte) int {
-	l := newLayout()
-	if f.use(l) != nil {
-		return 0
-	}
-	v := newLine(l)
-	n := 0
-	timed := func() error {
-		if v.of[slotTime] == nil {
-			return errNoTimeField
-		}
-		_, err := l.clock.read(v.of[slotTime], &v.second)
-		return err
-	}
-	for _, line := range sample {
-		v.clear()
-		if f.read(line, v, timed) == nil {
-			n++
-		}
-	}
-	return n
 }

@@ -138,10 +138,7 @@ func (f *textFormat) use(l *layout) error {
 	return nil
 }
 
-var (
-	errNotTheFormat = errors.New("is not as the format says")
-	errAmbiguous    = errors.New("can be read in several ways, since values have what stands between them")
-)
+var errNotTheFormat = errors.New("is not as the format says")
 
 func (f *textFormat) read(line []byte, l *Line, request func() error) error {
 	if err := f.parse(line, l); err != nil {
@@ -176,9 +173,6 @@ func (f *textFormat) parse(line []byte, l *Line) error {
 	}
 	return nil
 }
-
-// isNone reports whether Envoy wrote that there is no value.
-func isNone(value []byte) bool { return len(value) == 0 || len(value) == 1 && value[0] == '-' }
 
 // leftmost finds each literal as far left as it can be, and reports whether that is the
 // only reading. From the right: if the literals after i have one place, i has another only
@@ -254,73 +248,70 @@ func isNumber(b []byte) bool {
 // nobody's honest request.
 const mostReadings = 64
 
+// edge is a place that a value may have.
+type edge struct{ start, end int }
+
 // others finds all readings of a line. A value that is not the same in all of them has the
 // start -1.
 func (f *textFormat) others(line []byte, l *Line) error {
-	n := len(f.ops)
-	// reach[i] are the starts of value i that the values before it allow.
-	reach := make([][]int, n)
-	reach[0] = []int{len(f.literals[0])}
-	type edge struct{ start, end int }
-	edges := make([][]edge, n)
-	last := len(line) - len(f.literals[n])
-	for i := range n {
-		seen := map[int]bool{}
-		for _, start := range reach[i] {
-			if i == n-1 {
-				if start <= last && f.ops[i].fits(line[start:last]) {
-					edges[i] = append(edges[i], edge{start, last})
-				}
-				continue
-			}
-			next := f.literals[i+1]
-			for from := start; from <= len(line); {
-				j := bytes.Index(line[from:], next)
-				if j < 0 {
-					break
-				}
-				end := from + j
-				from = end + 1
-				if !f.ops[i].fits(line[start:end]) {
-					if f.ops[i].class == tight || f.ops[i].class == digits {
-						break // a longer one does not fit either
-					}
-					continue
-				}
-				if len(edges[i]) == mostReadings {
-					return &LineError{start, errAmbiguous}
-				}
-				edges[i] = append(edges[i], edge{start, end})
-				if to := end + len(next); !seen[to] {
-					seen[to] = true
-					reach[i+1] = append(reach[i+1], to)
-				}
+	edges := make([][]edge, len(f.ops))
+	starts := []int{len(f.literals[0])}
+	for i := range edges {
+		if edges[i] = f.edges(i, starts, line); len(edges[i]) > mostReadings {
+			return &LineError{edges[i][mostReadings].start, errAmbiguous}
+		}
+		starts = nil
+		for _, e := range edges[i] {
+			if next := e.end + len(f.literals[i+1]); !slices.Contains(starts, next) {
+				starts = append(starts, next)
 			}
 		}
 	}
 	// From the right: an edge counts if what follows it does.
-	good := map[int]bool{}
-	for i := n - 1; i >= 0; i-- {
-		before := map[int]bool{}
-		found := 0
-		l.starts[i], l.ends[i] = -1, -1
-		for _, e := range edges[i] {
-			if i < n-1 && !good[e.end+len(f.literals[i+1])] {
-				continue
-			}
-			found++
-			before[e.start] = true
-			l.starts[i], l.ends[i] = e.start, e.end
-		}
-		switch {
-		case found == 0:
-			return &LineError{reach[0][0], errNotTheFormat}
-		case found > 1:
+	after := []int{len(line)}
+	for i, of := range slices.Backward(edges) {
+		of = slices.DeleteFunc(of, func(e edge) bool { return !slices.Contains(after, e.end+len(f.literals[i+1])) })
+		switch len(of) {
+		case 0:
+			return &LineError{len(f.literals[0]), errNotTheFormat}
+		case 1:
+			l.starts[i], l.ends[i] = of[0].start, of[0].end
+		default:
 			l.starts[i], l.ends[i] = -1, -1
 		}
-		good = before
+		after = nil
+		for _, e := range of {
+			after = append(after, e.start)
+		}
 	}
 	return nil
+}
+
+// edges returns the places of a value that begins at one of starts, one more than mostReadings
+// at most.
+func (f *textFormat) edges(i int, starts []int, line []byte) (all []edge) {
+	class, next := f.ops[i].class, f.literals[i+1]
+	for _, start := range starts {
+		for from := start; from <= len(line) && len(all) <= mostReadings; {
+			end := from + bytes.Index(line[from:], next)
+			if i == len(f.ops)-1 {
+				end = len(line) - len(next)
+			}
+			if end < from {
+				break
+			}
+			from = end + 1
+			if f.ops[i].fits(line[start:end]) {
+				all = append(all, edge{start, end})
+			} else if class == tight || class == digits {
+				break // a longer one does not fit either
+			}
+			if i == len(f.ops)-1 {
+				break
+			}
+		}
+	}
+	return all
 }
 
 // fits reports whether a value can be the operator's.
@@ -348,4 +339,22 @@ func objectLength(b []byte) int {
 		return 0
 	}
 	return s.At
+}
+
+// recogniseText finds the text format that most of the first lines have, nil if there is none.
+func recogniseText(sample [][]byte) (best *textFormat) {
+	most := 0
+	for _, text := range textFormats {
+		f, err := newTextFormat(text)
+		if err != nil {
+			panic(err) // of a format of ours
+		}
+		if n := fitting(f, sample); n > most {
+			best, most = f, n
+		}
+	}
+	if most*2 <= len(sample) {
+		return nil
+	}
+	return best
 }
