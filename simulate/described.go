@@ -59,7 +59,7 @@ func (d *described) describe(r *reading, l *accesslog.Line) error {
 	if err != nil {
 		return &accesslog.LineError{Column: column, Why: err}
 	}
-	call := r.writer.mark()
+	call := len(r.writer.arena)
 	r.writer.call(domain, uint32(min(addend, 1<<32-1)))
 	asked := r.batch.computed
 	s := jsonview.Scanner{Bytes: list}

@@ -103,7 +103,7 @@ func (s *envoySource) call(r *reading, c *envoyconfig.Call) {
 		return
 	}
 	w := &r.writer
-	call := w.mark()
+	call := len(w.arena)
 	if !w.call([]byte(c.Domain), 0) {
 		return
 	}

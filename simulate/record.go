@@ -29,6 +29,7 @@ type record struct {
 // noShard says that nothing tells the replica.
 const noShard = 0
 
+// What a descriptor has.
 const (
 	hasHits = 1 << iota
 	isRefund
@@ -91,7 +92,7 @@ func (w *writer) descriptor(d *descriptors.Descriptor) bool {
 	}
 	if d.HasOverride {
 		w.arena = binary.AppendUvarint(w.arena, uint64(d.Override.RequestsPerUnit))
-		w.arena = binary.AppendVarint(w.arena, int64(d.Override.Unit))
+		w.arena = binary.AppendUvarint(w.arena, uint64(d.Override.Unit)) //nolint:gosec // and back
 		w.arena = binary.AppendUvarint(w.arena, uint64(d.Override.UnitMultiplier))
 	}
 	w.entries = len(w.arena)
@@ -99,8 +100,8 @@ func (w *writer) descriptor(d *descriptors.Descriptor) bool {
 	return true
 }
 
-// key begins an entry. It reports false if the descriptor is full. What is appended to
-// the arena after value, up to endValue, is the entry's value.
+// key begins an entry, whose value is the text that follows. It reports false if the
+// descriptor is full.
 func (w *writer) key(key []byte) bool {
 	if w.arena[w.entries] == mostOf {
 		return false
@@ -123,20 +124,15 @@ func (w *writer) text(b []byte) {
 	w.arena = append(binary.AppendUvarint(w.arena, uint64(len(b))), b...)
 }
 
-// mark is a place to go back to.
-type mark struct{ length, calls, descriptors int }
-
-func (w *writer) mark() mark { return mark{len(w.arena), w.calls, w.descriptors} }
-
-// dropDescriptor takes back the descriptor that was begun at m.
-func (w *writer) dropDescriptor(m mark) {
-	w.arena = w.arena[:m.length]
+// dropDescriptor takes back the descriptor that was begun at a place of the arena.
+func (w *writer) dropDescriptor(at int) {
+	w.arena = w.arena[:at]
 	w.arena[w.descriptors]--
 }
 
-// dropCall takes back the call that was begun at m.
-func (w *writer) dropCall(m mark) {
-	w.arena = w.arena[:m.length]
+// dropCall takes back the call that was begun at a place of the arena.
+func (w *writer) dropCall(at int) {
+	w.arena = w.arena[:at]
 	w.arena[w.calls]--
 }
 
@@ -150,12 +146,12 @@ func (r *record) read(arena []byte) {
 func (r *record) next(req *descriptors.Request) {
 	b := r.rest
 	req.Domain, b = cutText(b)
-	hits, n := binary.Uvarint(b)
+	hits, b := cutNumber(b)
 	req.HitsAddend = uint32(hits) //nolint:gosec // as it was written
-	count := int(b[n])
-	b = b[n+1:]
-	if cap(req.Descriptors) < count {
-		req.Descriptors = append(req.Descriptors[:cap(req.Descriptors)], make([]descriptors.Descriptor, count-cap(req.Descriptors))...)
+	count := int(b[0])
+	b = b[1:]
+	if more := count - cap(req.Descriptors); more > 0 { // those that are there keep their memory
+		req.Descriptors = append(req.Descriptors[:cap(req.Descriptors)], make([]descriptors.Descriptor, more)...)
 	}
 	req.Descriptors = req.Descriptors[:count]
 	for i := range req.Descriptors {
@@ -170,17 +166,13 @@ func readDescriptor(d *descriptors.Descriptor, b []byte) []byte {
 	d.HasHits, d.Refund, d.HasOverride = flags&hasHits != 0, flags&isRefund != 0, flags&hasOverride != 0
 	d.Hits = 0
 	if d.HasHits {
-		hits, n := binary.Uvarint(b)
-		b = b[n:]
-		d.Hits = hits
+		d.Hits, b = cutNumber(b)
 	}
 	if d.HasOverride {
-		limit, n := binary.Uvarint(b)
-		b = b[n:]
-		unit, n := binary.Varint(b)
-		b = b[n:]
-		multiplier, n := binary.Uvarint(b)
-		b = b[n:]
+		var limit, unit, multiplier uint64
+		limit, b = cutNumber(b)
+		unit, b = cutNumber(b)
+		multiplier, b = cutNumber(b)
 		d.Override = descriptors.Override{RequestsPerUnit: uint32(limit), Unit: int32(unit), UnitMultiplier: uint32(multiplier)} //nolint:gosec // as they were written
 	}
 	entries := int(b[0])
@@ -195,10 +187,14 @@ func readDescriptor(d *descriptors.Descriptor, b []byte) []byte {
 }
 
 func cutText(b []byte) (text, rest []byte) {
-	length, n := uint64(b[0]), 1
-	if length >= 0x80 {
-		length, n = binary.Uvarint(b)
+	length, b := cutNumber(b)
+	return b[:length:length], b[length:]
+}
+
+func cutNumber(b []byte) (n uint64, rest []byte) {
+	if n := uint64(b[0]); n < 0x80 {
+		return n, b[1:]
 	}
-	end := n + int(length) //nolint:gosec // of bytes that are in memory
-	return b[n:end:end], b[end:]
+	n, length := binary.Uvarint(b)
+	return n, b[length:]
 }

@@ -63,11 +63,11 @@ func (t *templates) resolve(f *accesslog.Format) error {
 
 func (t *templates) describe(r *reading, l *accesslog.Line) error {
 	w := &r.writer
-	call := w.mark()
+	call := len(w.arena)
 	w.call(t.domain, 0)
 	sent := 0
 	for i, template := range t.all {
-		m := w.mark()
+		m := len(w.arena)
 		if !w.descriptor(&descriptors.Descriptor{}) {
 			break
 		}

@@ -70,14 +70,6 @@ func (f *named) use(l *layout) error {
 	return nil
 }
 
-// slot returns where the value of a field goes, -1 for nowhere.
-func (f *named) slot(key []byte) int {
-	if slot, ok := f.slots[string(key)]; ok {
-		return slot
-	}
-	return -1
-}
-
 // check returns an error if --format names a field that is not there.
 func (f *named) check() error {
 	for name, field := range f.names {

@@ -12,8 +12,6 @@ import (
 // each of which has the attributes of a request, or Envoy's text as its body.
 type otlpFormat struct {
 	named
-	// timeSlot is where timeUnixNano goes, -1 if an attribute is the time.
-	timeSlot int
 	// body reads the text, if that has what is wanted; nil if it does not.
 	body *textFormat
 }
@@ -26,21 +24,12 @@ func newOTLPFormat(names map[string]string, sample [][]byte) (*otlpFormat, error
 	var first error
 	for _, line := range sample {
 		err := eachRecord(line, func(s *jsonview.Scanner) error {
-			return s.Object(func(key []byte) (err error) {
-				switch string(key) {
-				case otlpTime:
-					f.learn(otlpTime)
-					return s.Skip()
-				case "body":
-					var body []byte
-					if body, err = anyValue(s, &[]byte{}); len(body) > 0 {
-						bodies = append(bodies, body)
-					}
-					return err
-				case "attributes":
-					return attributes(s, &[]byte{}, func(key, _ []byte) { f.learn(string(key)) })
-				default:
-					return s.Skip()
+			return fieldsOf(s, new([]byte), func(name, value []byte, _ int) {
+				switch {
+				case name != nil:
+					f.learn(string(name))
+				case len(value) > 0:
+					bodies = append(bodies, value)
 				}
 			})
 		})
@@ -72,46 +61,29 @@ func (f *otlpFormat) fields() []string {
 }
 
 func (f *otlpFormat) use(l *layout) error {
-	_ = f.named.use(l) // never fails
-	f.timeSlot = f.slot([]byte(otlpTime))
+	err := f.named.use(l)
 	if f.body != nil {
-		return f.body.use(l)
+		err = errors.Join(err, f.body.use(l))
 	}
-	return nil
+	return err
 }
 
 func (f *otlpFormat) read(line []byte, l *Line, request func() error) error {
 	return eachRecord(line, func(s *jsonview.Scanner) error {
 		l.clear()
-		var time, body []byte
-		timeAt := 0
-		err := s.Object(func(key []byte) (err error) {
-			switch string(key) {
-			case otlpTime:
-				s.Next()
-				timeAt = s.At
-				time, l.Scratch, err = s.Value(l.Scratch)
-			case "body":
-				body, err = anyValue(s, &l.Scratch)
-			case "attributes":
-				return attributes(s, &l.Scratch, func(key, value []byte) {
-					if slot := f.slot(key); slot >= 0 && value != nil && string(value) != "-" {
-						l.set(slot, s.At, value)
-					}
-				})
-			default:
-				return s.Skip()
+		var body []byte
+		err := fieldsOf(s, &l.Scratch, func(name, value []byte, column int) {
+			if name == nil {
+				body = value
+			} else if slot, wanted := f.slots[string(name)]; wanted && value != nil && string(value) != "-" {
+				l.set(slot, column, value)
 			}
-			return err
 		})
 		if err == nil && f.body != nil && body != nil {
-			err = f.body.parse(body, l)
+			err = f.body.parse(body, l) // whose time is the request's
 		}
 		if err != nil {
 			return err
-		}
-		if f.timeSlot >= 0 && l.of[f.timeSlot] == nil && string(time) != "0" {
-			l.set(f.timeSlot, timeAt, time)
 		}
 		return request()
 	})
@@ -121,23 +93,11 @@ func (f *otlpFormat) read(line []byte, l *Line, request func() error) error {
 func eachRecord(line []byte, use func(s *jsonview.Scanner) error) error {
 	s := jsonview.Scanner{Bytes: line}
 	found := false
-	below := func(name string, inner func() error) func() error {
-		return func() error {
-			return s.Object(func(key []byte) error {
-				if string(key) != name {
-					return s.Skip()
-				}
-				return s.List(inner)
-			})
-		}
-	}
-	records := below("logRecords", func() error { return use(&s) })
-	err := s.Object(func(key []byte) error {
-		if string(key) != "resourceLogs" {
-			return s.Skip()
-		}
+	err := within(&s, "resourceLogs", func() error {
 		found = true
-		return s.List(below("scopeLogs", records))
+		return within(&s, "scopeLogs", func() error {
+			return within(&s, "logRecords", func() error { return use(&s) })
+		})
 	})
 	switch at := (&LineError{}); {
 	case errors.As(err, &at):
@@ -153,14 +113,47 @@ func eachRecord(line []byte, use func(s *jsonview.Scanner) error) error {
 	}
 }
 
+// within takes an object and calls element for each of the list that has a name in it.
+func within(s *jsonview.Scanner, name string, element func() error) error {
+	return s.Object(func(key []byte) error {
+		if string(key) != name {
+			return s.Skip()
+		}
+		return s.List(element)
+	})
+}
+
+// fieldsOf takes a record and calls use with what it has, and where: its time, its attributes
+// and, without a name, its body.
+func fieldsOf(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byte, column int)) error {
+	return s.Object(func(key []byte) (err error) {
+		s.Next()
+		column := s.At
+		var value []byte
+		switch string(key) {
+		case otlpTime:
+			if value, *scratch, err = s.Value(*scratch); string(value) == "0" {
+				value = nil // as it is written if there is none
+			}
+			use(key, value, column)
+		case "body":
+			value, err = anyValue(s, scratch)
+			use(nil, value, column)
+		case "attributes":
+			return attributes(s, scratch, use)
+		default:
+			return s.Skip()
+		}
+		return err
+	})
+}
+
 // anyValue takes an AnyValue and returns its text: nil of a list.
 func anyValue(s *jsonview.Scanner, scratch *[]byte) (value []byte, err error) {
 	err = s.Object(func(key []byte) (err error) {
-		var text []byte
 		switch string(key) {
 		case "stringValue", "intValue", "doubleValue", "boolValue":
-			text, *scratch, err = s.Value(*scratch)
-			value = text
+			value, *scratch, err = s.Value(*scratch)
 			return err
 		default:
 			return s.Skip()
@@ -170,9 +163,10 @@ func anyValue(s *jsonview.Scanner, scratch *[]byte) (value []byte, err error) {
 }
 
 // attributes takes a list of KeyValue.
-func attributes(s *jsonview.Scanner, scratch *[]byte, use func(key, value []byte)) error {
+func attributes(s *jsonview.Scanner, scratch *[]byte, use func(name, value []byte, column int)) error {
 	return s.List(func() error {
 		var name, value []byte
+		column := s.At
 		err := s.Object(func(key []byte) (err error) {
 			switch string(key) {
 			case "key":
@@ -184,7 +178,9 @@ func attributes(s *jsonview.Scanner, scratch *[]byte, use func(key, value []byte
 			}
 			return err
 		})
-		use(name, value)
+		if name != nil {
+			use(name, value, column)
+		}
 		return err
 	})
 }
