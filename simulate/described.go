@@ -61,7 +61,6 @@ func (d *described) describe(r *reading, l *accesslog.Line) error {
 	}
 	call := len(r.writer.arena)
 	r.writer.call(domain, uint32(min(addend, 1<<32-1)))
-	asked := r.batch.computed
 	s := jsonview.Scanner{Bytes: list}
 	err = s.List(func() error {
 		r.batch.computed++
@@ -70,9 +69,7 @@ func (d *described) describe(r *reading, l *accesslog.Line) error {
 	if err != nil {
 		return &accesslog.LineError{Column: column + s.At, Why: err}
 	}
-	if r.batch.computed == asked {
-		r.writer.dropCall(call)
-	}
+	r.writer.endCall(call)
 	return nil
 }
 

@@ -34,11 +34,11 @@ func newEnvoySource(o *Options, f *accesslog.Format) (*envoySource, error) {
 		s.slots[name] = f.Want(name)
 	}
 	for _, name := range o.Envoy.MetadataInputs() {
-		field := "dynamic_metadata(" + strings.ToLower(strings.ReplaceAll(name, ".", ":")) + ")"
-		if namespace, path, ok := strings.Cut(name, ":"); ok {
-			field = "dynamic_metadata(" + strings.ToLower(namespace+":"+strings.ReplaceAll(path, ".", ":")) + ")"
+		field := strings.ReplaceAll(name, ".", ":")
+		if namespace, path, ok := strings.Cut(name, ":"); ok { // which may have points
+			field = namespace + ":" + strings.ReplaceAll(path, ".", ":")
 		}
-		if slot := f.Want(field); slot >= 0 {
+		if slot := f.Want("dynamic_metadata(" + strings.ToLower(field) + ")"); slot >= 0 {
 			s.metadata[name] = slot
 		}
 	}
@@ -107,7 +107,6 @@ func (s *envoySource) call(r *reading, c *envoyconfig.Call) {
 	if !w.call([]byte(c.Domain), 0) {
 		return
 	}
-	sent := 0
 	for i := range c.Descriptors {
 		d := &c.Descriptors[i]
 		switch {
@@ -131,10 +130,7 @@ func (s *envoySource) call(r *reading, c *envoyconfig.Call) {
 				break
 			}
 		}
-		sent++
 		r.batch.computed++
 	}
-	if sent == 0 {
-		w.dropCall(call)
-	}
+	w.endCall(call)
 }

@@ -130,10 +130,12 @@ func (w *writer) dropDescriptor(at int) {
 	w.arena[w.descriptors]--
 }
 
-// dropCall takes back the call that was begun at a place of the arena.
-func (w *writer) dropCall(at int) {
-	w.arena = w.arena[:at]
-	w.arena[w.calls]--
+// endCall takes back the call that was begun at a place of the arena if it has no descriptor.
+func (w *writer) endCall(at int) {
+	if w.arena[w.descriptors] == 0 {
+		w.arena = w.arena[:at]
+		w.arena[w.calls]--
+	}
 }
 
 // read begins to read a record.

@@ -183,9 +183,6 @@ func (r *run) request(w waiting) {
 	replica := r.options.replica(&r.record, &r.turn)
 	rest := r.record
 	denied := r.decide(r.rules, at, replica)
-	if denied {
-		r.rules.denied++
-	}
 	if r.record.recorded != accesslog.NotRecorded {
 		r.recorded++
 		was := r.record.recorded == accesslog.Denied
@@ -198,7 +195,13 @@ func (r *run) request(w waiting) {
 	}
 	if r.against != nil {
 		r.record = rest
-		r.compare(denied, r.decide(r.against, at, replica), replica)
+		switch against := r.decide(r.against, at, replica); {
+		case against && !denied:
+			r.onlyAgainst++
+			r.against.tally.blame(&r.against.plan, replica)
+		case denied && !against:
+			r.onlyRules++
+		}
 	}
 	if r.options.Each != nil {
 		r.options.Each(at, r.record.recorded == accesslog.Denied, denied)
@@ -212,23 +215,11 @@ func (r *run) decide(s *side, at limiter.Time, replica int) (denied bool) {
 	for range r.record.calls {
 		r.record.next(&r.req)
 		if s.decide(at, &r.req, replica) {
+			s.denied++
 			return true
 		}
 	}
 	return false
-}
-
-func (r *run) compare(rules, against bool, replica int) {
-	switch {
-	case against:
-		r.against.denied++
-		if !rules {
-			r.onlyAgainst++
-			r.against.tally.blame(&r.against.plan, replica)
-		}
-	case rules:
-		r.onlyRules++
-	}
 }
 
 // replica returns where a request goes; turn counts those that take turns.

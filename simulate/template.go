@@ -65,7 +65,6 @@ func (t *templates) describe(r *reading, l *accesslog.Line) error {
 	w := &r.writer
 	call := len(w.arena)
 	w.call(t.domain, 0)
-	sent := 0
 	for i, template := range t.all {
 		m := len(w.arena)
 		if !w.descriptor(&descriptors.Descriptor{}) {
@@ -84,7 +83,6 @@ func (t *templates) describe(r *reading, l *accesslog.Line) error {
 		}
 		switch s {
 		case accesslog.Present:
-			sent++
 			r.batch.computed++
 		case accesslog.Unsure:
 			r.unknown(t.ambiguous[i])
@@ -93,8 +91,6 @@ func (t *templates) describe(r *reading, l *accesslog.Line) error {
 			w.dropDescriptor(m)
 		}
 	}
-	if sent == 0 {
-		w.dropCall(call)
-	}
+	w.endCall(call)
 	return nil
 }

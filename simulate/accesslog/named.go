@@ -80,8 +80,8 @@ func (f *named) check() error {
 	return nil
 }
 
-// fieldNames reads what --format says after json or csv: name=field, apart by spaces.
-func fieldNames(words []string) (map[string]string, error) {
+// namesOf reads what --format says after json or csv: name=field, apart by spaces.
+func namesOf(words []string) (map[string]string, error) {
 	names := map[string]string{}
 	for _, word := range words {
 		name, field, ok := strings.Cut(word, "=")

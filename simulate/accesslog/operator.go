@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -29,29 +30,22 @@ const (
 	object
 )
 
-// operators are those whose values are known to be more than free text, and those that
-// have another name than their own.
-var operators = map[string]operator{
-	"START_TIME":                             {name: fieldTime},
-	"RESPONSE_CODE":                          {name: fieldStatus, class: digits},
-	"RESPONSE_FLAGS":                         {name: fieldFlags, class: tight},
-	"RESPONSE_FLAGS_LONG":                    {name: fieldFlags, class: tight},
-	"DURATION":                               {name: "duration", class: digits},
-	"BYTES_RECEIVED":                         {name: "bytes_received", class: digits},
-	"BYTES_SENT":                             {name: "bytes_sent", class: digits},
-	"PROTOCOL":                               {name: "protocol", class: tight},
-	"ROUTE_NAME":                             {name: FieldRoute},
-	"UPSTREAM_HOST":                          {name: "upstream_host", class: tight},
-	"UPSTREAM_CLUSTER":                       {name: "upstream_cluster", class: tight},
-	"UPSTREAM_CLUSTER_RAW":                   {name: "upstream_cluster", class: tight},
-	"UPSTREAM_LOCAL_ADDRESS":                 {name: "upstream_local_address", class: tight},
-	"DOWNSTREAM_LOCAL_ADDRESS":               {name: "downstream_local_address", class: tight},
-	"DOWNSTREAM_REMOTE_ADDRESS":              {name: FieldRemote, class: tight},
-	"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": {name: FieldRemote, class: tight},
-	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS":       {name: FieldDirect, class: tight},
-	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT": {name: FieldDirect, class: tight},
-	"RESPONSE_CODE_DETAILS":                         {name: "response_code_details", class: tight},
-	"REQUESTED_SERVER_NAME":                         {name: "requested_server_name", class: tight},
+// fieldNames are what the fields of operators are called if not as they are.
+var fieldNames = map[string]string{
+	"START_TIME": fieldTime, "RESPONSE_CODE": fieldStatus, "RESPONSE_FLAGS": fieldFlags, "RESPONSE_FLAGS_LONG": fieldFlags,
+	"UPSTREAM_CLUSTER_RAW":                          "upstream_cluster",
+	"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT":        FieldRemote,
+	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT": FieldDirect,
+}
+
+// classes are those of operators whose values are known to be more than free text.
+var classes = map[class][]string{
+	digits: {"BYTES_RECEIVED", "BYTES_SENT", "DURATION", "RESPONSE_CODE"},
+	tight: strings.Fields(`
+DOWNSTREAM_DIRECT_REMOTE_ADDRESS DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT DOWNSTREAM_LOCAL_ADDRESS
+DOWNSTREAM_REMOTE_ADDRESS DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT PROTOCOL REQUESTED_SERVER_NAME
+RESPONSE_CODE_DETAILS RESPONSE_FLAGS RESPONSE_FLAGS_LONG UPSTREAM_CLUSTER UPSTREAM_CLUSTER_RAW
+UPSTREAM_HOST UPSTREAM_LOCAL_ADDRESS`),
 }
 
 // newOperator reads a command such as REQ(:PATH) or START_TIME(%s.%3f).
@@ -73,7 +67,15 @@ func newOperator(command string) (operator, error) {
 	if err := checkOperator(word); err != nil {
 		return operator{}, err
 	}
-	op, known := operators[word]
+	op := operator{name: strings.ToLower(word)}
+	if name, ok := fieldNames[word]; ok {
+		op.name = name
+	}
+	for class, words := range classes {
+		if slices.Contains(words, word) {
+			op.class = class
+		}
+	}
 	switch {
 	case word == "START_TIME":
 		op.layout = argument
@@ -81,11 +83,8 @@ func newOperator(command string) (operator, error) {
 		op = requestHeader(strings.ToLower(argument))
 	case word == "DYNAMIC_METADATA" && argument == RateLimitMetadata:
 		op = operator{name: FieldMetadata, class: object}
-	case known:
-	case hasArgument:
-		op = operator{name: strings.ToLower(word) + "(" + strings.ToLower(argument) + ")"}
-	default:
-		op = operator{name: strings.ToLower(word)}
+	case hasArgument && op == operator{name: strings.ToLower(word)}:
+		op.name += "(" + strings.ToLower(argument) + ")"
 	}
 	if length != "" { // the value is cut
 		op.name += length

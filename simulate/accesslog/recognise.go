@@ -89,7 +89,7 @@ func newLineFormat(name string, of *sample) (lineFormat, error) {
 	if len(words) == 0 || strings.Contains(name, "%") {
 		return newTextFormat(name)
 	}
-	fields, err := fieldNames(words[1:])
+	fields, err := namesOf(words[1:])
 	if err != nil {
 		return nil, err
 	}

@@ -256,21 +256,15 @@ func span(d time.Duration) string {
 	case d < time.Minute:
 		return d.Round(100 * time.Millisecond).String()
 	case d < time.Hour:
-		d = d.Round(time.Second)
-		minutes, seconds := d/time.Minute, d%time.Minute/time.Second
-		if seconds == 0 {
-			return fmt.Sprintf("%dm", minutes)
-		}
-		return fmt.Sprintf("%dm%ds", minutes, seconds)
-	default:
-		d = d.Round(time.Minute)
-		days, rest := d/(24*time.Hour), d%(24*time.Hour)
-		text := fmt.Sprintf("%dh%02dm", rest/time.Hour, rest%time.Hour/time.Minute)
-		if days > 0 {
-			text = fmt.Sprintf("%dd%s", days, text)
-		}
-		return text
+		return strings.Replace(d.Round(time.Second).String(), "m0s", "m", 1)
 	}
+	d = d.Round(time.Minute)
+	days, rest := d/(24*time.Hour), d%(24*time.Hour)
+	text := fmt.Sprintf("%dh%02dm", rest/time.Hour, rest%time.Hour/time.Minute)
+	if days > 0 {
+		text = fmt.Sprintf("%dd%s", days, text)
+	}
+	return text
 }
 
 // spark draws a timeline as eight bars of hits.
