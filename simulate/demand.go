@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/simulate/report"
@@ -53,39 +52,33 @@ func (d *demand) each(use func(hits, windows uint64) bool) {
 // quantile returns the number of hits that so many of all windows do not exceed.
 func (d *demand) quantile(share float64) uint64 {
 	before, found := uint64(0), uint64(0)
-	d.each(func(hits, windows uint64) bool {
+	for hits, windows := range d.each {
 		before += windows
-		found = hits
-		return float64(before) < share*float64(d.n)
-	})
+		if found = hits; float64(before) >= share*float64(d.n) {
+			break
+		}
+	}
 	return found
 }
 
 // shares are the borders of a histogram.
-var shares = [...]float64{1. / 64, 1. / 16, 1. / 4, 1. / 2, 3. / 4, 1, 2, 4, 16, 64}
+var shares = []float64{1. / 64, 1. / 16, 1. / 4, 1. / 2, 3. / 4, 1, 2, 4, 16, 64}
 
 // histogram sorts windows by what was asked for.
 func (d *demand) histogram(limit uint64) []report.Use {
-	all := make([]report.Use, len(shares)+1)
+	var all []report.Use
 	from := 0.0
-	for i, s := range shares {
-		all[i] = report.Use{From: from, UpTo: s}
-		from = s
+	for _, upTo := range append(shares, 0) {
+		all = append(all, report.Use{From: from, UpTo: upTo})
+		from = upTo
 	}
-	all[len(shares)].From = from
-	d.each(func(hits, windows uint64) bool {
-		share := math.Inf(1)
-		if limit > 0 {
-			share = float64(hits) / float64(limit)
-		} else if hits == 0 {
-			share = 0
+	for hits, windows := range d.each {
+		share := 0.0
+		if hits > 0 {
+			share = float64(hits) / float64(limit) // +Inf of a limit of 0
 		}
-		i := 0
-		for i < len(shares) && share > shares[i] {
-			i++
-		}
+		i, _ := slices.BinarySearch(shares, share)
 		all[i].Windows += windows
-		return true
-	})
+	}
 	return all
 }

@@ -146,37 +146,29 @@ func (r *reading) descriptor(s *jsonview.Scanner, l *accesslog.Line) error {
 
 // entry takes an entry, a pair or text, and appends it.
 func (r *reading) entry(s *jsonview.Scanner, l *accesslog.Line) (err error) {
-	var key, value []byte
+	var of [2][]byte
 	switch s.Next() {
 	case '[':
 		n := 0
 		err = s.List(func() (err error) {
-			var text []byte
-			if s.Next() != '"' {
+			if n == len(of) || s.Next() != '"' {
 				return errEntries
 			}
-			text, l.Scratch, err = s.Value(l.Scratch)
-			switch n++; n {
-			case 1:
-				key = text
-			case 2:
-				value = text
-			default:
-				return errEntries
-			}
+			of[n], l.Scratch, err = s.Value(l.Scratch)
+			n++
 			return err
 		})
-		if err == nil && n != 2 {
+		if err == nil && n < len(of) {
 			err = errEntries
 		}
 	case '"':
 		var text []byte
 		text, l.Scratch, err = s.Value(l.Scratch)
-		key, value, _ = bytes.Cut(text, []byte("="))
+		of[0], of[1], _ = bytes.Cut(text, []byte("="))
 	default:
 		err = errEntries
 	}
-	if err == nil && !r.writer.entry(key, value) {
+	if err == nil && !r.writer.entry(of[0], of[1]) {
 		err = errTooMany
 	}
 	return err

@@ -195,10 +195,9 @@ func (s *search) most(hits uint64) uint64 {
 func (d *demand) enough(most uint64) uint64 {
 	type step struct{ hits, windows uint64 }
 	var all []step
-	d.each(func(hits, windows uint64) bool {
+	for hits, windows := range d.each {
 		all = append(all, step{hits, windows})
-		return true
-	})
+	}
 	number, beyond := d.max, uint64(0) // windows beyond the number
 	for _, s := range slices.Backward(all) {
 		// Each step down leaves one hit more of each window beyond.

@@ -49,49 +49,32 @@ func (f *jsonFormat) read(line []byte, l *Line, request func() error) error {
 	if s.Next() != '{' {
 		return &LineError{s.At, errNoObject}
 	}
-	s.At++
-	if s.Next() == '}' {
-		s.At++
-	} else if err := f.members(s, l); err != nil {
+	i := 0
+	err := s.Each('{', func() error {
+		slot, err := l.order.take(s, i, f.slots)
+		i++
+		switch {
+		case err != nil:
+			return err
+		case slot < 0:
+			return s.Skip()
+		}
+		quoted := s.Next() == '"'
+		column := s.At
+		var value []byte
+		value, l.Scratch, err = s.Value(l.Scratch)
+		if value != nil && (!quoted || string(value) != "-") {
+			l.set(slot, column, value)
+		}
 		return err
+	})
+	if err == nil && s.Next() != 0 {
+		err = jsonview.ErrSyntax
 	}
-	if s.Next() != 0 {
-		return &LineError{s.At, jsonview.ErrSyntax}
+	if err != nil {
+		return &LineError{s.At, err}
 	}
 	return request()
-}
-
-func (f *jsonFormat) members(s *jsonview.Scanner, l *Line) error {
-	for i := 0; ; i++ {
-		slot, err := l.order.take(s, i, f.slots)
-		if err != nil {
-			return &LineError{s.At, err}
-		}
-		if slot < 0 {
-			err = s.Skip()
-		} else {
-			s.Next()
-			column := s.At
-			quoted := s.Next() == '"'
-			var value []byte
-			value, l.Scratch, err = s.Value(l.Scratch)
-			if value != nil && (!quoted || string(value) != "-") {
-				l.set(slot, column, value)
-			}
-		}
-		if err != nil {
-			return &LineError{s.At, err}
-		}
-		switch s.Next() {
-		case ',':
-			s.At++
-		case '}':
-			s.At++
-			return nil
-		default:
-			return &LineError{s.At, jsonview.ErrSyntax}
-		}
-	}
 }
 
 // isMetadata reports whether a value is what the rate limit filter keeps of a reply.

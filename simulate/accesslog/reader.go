@@ -72,6 +72,8 @@ func (f *Format) NewReader(now int64, use func(*Line) error) *Reader {
 }
 
 var (
+	newline, carriageReturn = []byte("\n"), []byte("\r")
+
 	errFuture  = errors.New("is in the future")
 	errTooLong = errors.New("is longer than 1 MiB")
 )
@@ -90,19 +92,10 @@ func (r *Reader) Read(c Chunk) Counts {
 		r.bad(&LineError{0, errTooLong})
 		return r.counts
 	}
-	rest := c.Bytes
-	for len(rest) > 0 {
-		line := rest
-		if i := bytes.IndexByte(rest, '\n'); i >= 0 {
-			line, rest = rest[:i], rest[i+1:]
-		} else {
-			rest = nil
-		}
-		if n := len(line); n > 0 && line[n-1] == '\r' {
-			line = line[:n-1]
-		}
+	for line, rest := []byte(nil), c.Bytes; len(rest) > 0; {
 		r.counts.Rows++
-		if len(line) > 0 {
+		line, rest, _ = bytes.Cut(rest, newline)
+		if line = bytes.TrimSuffix(line, carriageReturn); len(line) > 0 {
 			r.one(line)
 		}
 	}

@@ -194,7 +194,7 @@ func hex4(b []byte, at int) (rune, bool) {
 
 // Object calls field for each of an object's, with its raw key. Field takes the value.
 func (s *Scanner) Object(field func(key []byte) error) error {
-	return s.each('{', func() error {
+	return s.Each('{', func() error {
 		key, _, err := s.Quoted()
 		if err == nil {
 			err = s.Take(':')
@@ -207,10 +207,11 @@ func (s *Scanner) Object(field func(key []byte) error) error {
 }
 
 // List calls element for each of a list's. Element takes it.
-func (s *Scanner) List(element func() error) error { return s.each('[', element) }
+func (s *Scanner) List(element func() error) error { return s.Each('[', element) }
 
-// each calls member for each of what stands between brackets. Member takes it.
-func (s *Scanner) each(opening byte, member func() error) error {
+// Each calls member for each of what stands between brackets, of which opening is the first,
+// { or [. Member takes it, of an object with its key and colon.
+func (s *Scanner) Each(opening byte, member func() error) error {
 	if err := s.Take(opening); err != nil || s.depth == deepest {
 		return ErrSyntax
 	}

@@ -102,7 +102,6 @@ func drawTimeline(l *Limit, o *Outcome) template.HTML {
 	}
 	bars("admitted", func(bin Bin) (uint64, uint64) { return 0, bin.Hits - bin.Over })
 	bars("over", func(bin Bin) (uint64, uint64) { return bin.Hits - bin.Over, bin.Hits })
-	fmt.Fprintf(&b, `<path class="axis" d="M0 %.1fh%d"/>`, base, pictureWidth)
 	fmt.Fprintf(&b, `<text x="0" y="10">%s hits in %s at most</text>`, thousands(most), o.width())
 	end := o.BinStart.Add(time.Duration(len(l.Timeline)) * o.width())
 	clock := "15:04:05"
@@ -111,8 +110,7 @@ func drawTimeline(l *Limit, o *Outcome) template.HTML {
 	}
 	fmt.Fprintf(&b, `<text x="0" y="%d">%s</text><text class="end" x="%d" y="%d">%s UTC</text>`,
 		pictureHeight-5, o.BinStart.Format(clock), pictureWidth, pictureHeight-5, end.Format(clock))
-	b.WriteString("</svg>")
-	return template.HTML(b.String()) //nolint:gosec // numbers and times only
+	return picture(&b)
 }
 
 // drawHistogram draws in how many windows a key asked for which share of the limit. Bars are
@@ -140,13 +138,17 @@ func drawHistogram(l *Limit) template.HTML {
 		}
 		fmt.Fprintf(&b, `<text class="middle" x="%.1f" y="%d">%s</text>`, (float64(i)+0.5)*wide-1.5, pictureHeight-5, u.label())
 	}
-	fmt.Fprintf(&b, `<path class="axis" d="M0 %.1fh%d"/>`, base, pictureWidth)
-	b.WriteString("</svg>")
-	return template.HTML(b.String()) //nolint:gosec // numbers only
+	return picture(&b)
 }
 
 func begin(b *strings.Builder, title string) {
 	fmt.Fprintf(b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s"><title>%[3]s</title>`, pictureWidth, pictureHeight, title)
+}
+
+// picture ends what begin began.
+func picture(b *strings.Builder) template.HTML {
+	fmt.Fprintf(b, `<path class="axis" d="M0 %dh%d"/></svg>`, pictureHeight-pictureFoot, pictureWidth)
+	return template.HTML(b.String()) //nolint:gosec // numbers and times only
 }
 
 // short writes a number in few characters.
