@@ -46,7 +46,7 @@ func newCounts() counts { return counts{unknown: map[string]int{}} }
 
 // add adds those of a chunk, before which row lines of the log stand.
 func (c *counts) add(of *counts, log string, row int) {
-	c.Counts.Add(&of.Counts, log, row)
+	c.Add(&of.Counts, log, row)
 	c.outside += of.outside
 	if of.last > 0 {
 		c.span(of.first)

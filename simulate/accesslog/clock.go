@@ -140,7 +140,7 @@ func newClock(format string) (*clock, error) {
 			break
 		}
 		word := next[:min(len(next), 1)]
-		if word != "" && strings.Contains("123456789", word) {
+		if word != "" && '1' <= word[0] && word[0] <= '9' {
 			word = next[:min(len(next), 2)]
 		}
 		rest = next[len(word):]

@@ -75,8 +75,9 @@ func TestClocks(t *testing.T) {
 		{"%FT%TZ", "2026-11-21T09:00:00", -1},
 		{"%FT%TZ", "20261121", -1},
 	} {
-		c, err := anyClock, error(nil)
+		c := anyClock
 		if test.format != "" {
+			var err error
 			if c, err = newClock(test.format); err != nil {
 				t.Errorf("newClock(%q) = %v", test.format, err)
 				continue

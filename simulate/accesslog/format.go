@@ -70,9 +70,10 @@ func fitting(f lineFormat, sample [][]byte) int {
 	}
 	v := newLine(l)
 	n := 0
+	timed := func() error { return v.readTime(l.clock) }
 	for _, line := range sample {
 		v.clear()
-		if f.read(line, v, func() error { return v.readTime(l.clock) }) == nil {
+		if f.read(line, v, timed) == nil {
 			n++
 		}
 	}

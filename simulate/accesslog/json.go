@@ -44,6 +44,11 @@ func (f *jsonFormat) look(line []byte) error {
 
 var errNoObject = errors.New("is no JSON object")
 
+func (f *jsonFormat) use(l *layout) error {
+	f.place(l)
+	return nil
+}
+
 func (f *jsonFormat) read(line []byte, l *Line, request func() error) error {
 	s := &jsonview.Scanner{Bytes: line}
 	if s.Next() != '{' {

@@ -60,14 +60,14 @@ func (f *named) calledIn(name string) string {
 
 func (f *named) fields() []string { return f.first }
 
-func (f *named) use(l *layout) error {
+// place says where values go.
+func (f *named) place(l *layout) {
 	f.slots = map[string]int{}
 	for slot, name := range l.names {
 		if key := f.calledIn(name); key != "" {
 			f.slots[key] = slot
 		}
 	}
-	return nil
 }
 
 // check returns an error if --format names a field that is not there.

@@ -67,7 +67,8 @@ func newOperator(command string) (operator, error) {
 	if err := checkOperator(word); err != nil {
 		return operator{}, err
 	}
-	op := operator{name: strings.ToLower(word)}
+	free := operator{name: strings.ToLower(word)}
+	op := free
 	if name, ok := fieldNames[word]; ok {
 		op.name = name
 	}
@@ -83,7 +84,7 @@ func newOperator(command string) (operator, error) {
 		op = requestHeader(strings.ToLower(argument))
 	case word == "DYNAMIC_METADATA" && argument == RateLimitMetadata:
 		op = operator{name: FieldMetadata, class: object}
-	case hasArgument && op == operator{name: strings.ToLower(word)}:
+	case hasArgument && op == free:
 		op.name += "(" + strings.ToLower(argument) + ")"
 	}
 	if length != "" { // the value is cut

@@ -18,8 +18,8 @@ type otlpFormat struct {
 
 var errOTLP = errors.New("has no resourceLogs")
 
-func newOTLPFormat(names map[string]string, sample [][]byte) (*otlpFormat, error) {
-	f := &otlpFormat{named: named{names: names}}
+func newOTLPFormat(names map[string]string, sample [][]byte) (f *otlpFormat, err error) {
+	f = &otlpFormat{named: named{names: names}}
 	var bodies [][]byte
 	var first error
 	for _, line := range sample {
@@ -41,7 +41,9 @@ func newOTLPFormat(names map[string]string, sample [][]byte) (*otlpFormat, error
 		return nil, fmt.Errorf("no line has log records of OpenTelemetry: %w", first)
 	}
 	if len(bodies) > 0 {
-		f.body = recogniseText(bodies)
+		if f.body, err = recogniseText(bodies); err != nil {
+			return nil, err
+		}
 	}
 	return f, f.check()
 }
@@ -61,11 +63,11 @@ func (f *otlpFormat) fields() []string {
 }
 
 func (f *otlpFormat) use(l *layout) error {
-	err := f.named.use(l)
-	if f.body != nil {
-		err = errors.Join(err, f.body.use(l))
+	f.place(l)
+	if f.body == nil {
+		return nil
 	}
-	return err
+	return f.body.use(l)
 }
 
 func (f *otlpFormat) read(line []byte, l *Line, request func() error) error {

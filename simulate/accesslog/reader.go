@@ -92,9 +92,10 @@ func (r *Reader) Read(c Chunk) Counts {
 		r.bad(&LineError{0, errTooLong})
 		return r.counts
 	}
-	for line, rest := []byte(nil), c.Bytes; len(rest) > 0; {
-		r.counts.Rows++
+	for rest := c.Bytes; len(rest) > 0; {
+		var line []byte
 		line, rest, _ = bytes.Cut(rest, newline)
+		r.counts.Rows++
 		if line = bytes.TrimSuffix(line, carriageReturn); len(line) > 0 {
 			r.one(line)
 		}

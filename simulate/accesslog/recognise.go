@@ -129,8 +129,8 @@ func recognise(sample [][]byte) (lineFormat, error) {
 		}
 		return newJSONFormat(nil, sample)
 	}
-	if f := recogniseText(sample); f != nil {
-		return f, nil
+	if f, err := recogniseText(sample); f != nil || err != nil {
+		return f, err
 	}
 	if f, err := newCSVFormat(nil, sample); err == nil && f.calledIn(fieldTime) != "" {
 		return f, nil

@@ -109,7 +109,7 @@ func operatorEnd(format string, from int) int {
 }
 
 func (f *textFormat) calledIn(name string) string {
-	if slices.Contains(f.fields(), name) {
+	if slices.ContainsFunc(f.ops, func(op operator) bool { return op.name == name }) {
 		return name
 	}
 	return ""
@@ -342,19 +342,19 @@ func objectLength(b []byte) int {
 }
 
 // recogniseText finds the text format that most of the first lines have, nil if there is none.
-func recogniseText(sample [][]byte) (best *textFormat) {
+func recogniseText(sample [][]byte) (best *textFormat, err error) {
 	most := 0
 	for _, text := range textFormats {
 		f, err := newTextFormat(text)
 		if err != nil {
-			panic(err) // of a format of ours
+			return nil, err
 		}
 		if n := fitting(f, sample); n > most {
 			best, most = f, n
 		}
 	}
 	if most*2 <= len(sample) {
-		return nil
+		return nil, nil //nolint:nilnil // none is no error: there are other formats
 	}
-	return best
+	return best, nil
 }
