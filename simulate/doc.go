@@ -4,10 +4,12 @@
 //
 // # From lines to requests
 //
-// A log is cut into chunks of whole lines, which goroutines on all cores read. A line
-// becomes a record: its time, what the log says became of the request, and calls with
-// their descriptors. One goroutine takes the records of all logs in the order of their
-// times and decides them. So the result has the same bytes whatever the number of cores.
+// Package accesslog cuts a log into chunks of whole lines, which goroutines on all cores
+// read. A line becomes a record: its time, what the log says became of the request, and
+// calls with their descriptors, which come from the log itself, from Envoy's configuration
+// or from templates. One goroutine takes the records of all logs in the order of their times
+// and decides them. So the result has the same bytes whatever the number of cores. What it
+// counts becomes a report, of package report.
 //
 // # What is not known
 //

@@ -352,6 +352,9 @@ func recogniseText(sample [][]byte) (best *textFormat, err error) {
 		if n := fitting(f, sample); n > most {
 			best, most = f, n
 		}
+		if most == len(sample) {
+			break
+		}
 	}
 	if most*2 <= len(sample) {
 		return nil, nil //nolint:nilnil // none is no error: there are other formats
