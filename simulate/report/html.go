@@ -58,19 +58,6 @@ func (r *Report) outcomes() []titled {
 // width is how long a bin is.
 func (o *Outcome) width() time.Duration { return time.Duration(o.BinSeconds) * time.Second }
 
-func asUint(n any) uint64 {
-	switch n := n.(type) {
-	case int:
-		return uint64(max(0, n))
-	case uint32:
-		return uint64(n)
-	case uint64:
-		return n
-	default:
-		return 0
-	}
-}
-
 // The pictures' measures.
 const (
 	pictureWidth  = 720

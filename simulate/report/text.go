@@ -212,6 +212,20 @@ func thousands(n uint64) string {
 	return text
 }
 
+// asUint is a count.
+func asUint(n any) uint64 {
+	switch n := n.(type) {
+	case int:
+		return uint64(max(0, n))
+	case uint32:
+		return uint64(n)
+	case uint64:
+		return n
+	default:
+		return 0
+	}
+}
+
 // percent writes a share. Only all of them are 100 %, and only none are 0 %.
 func percent(part, whole uint64) string {
 	if whole == 0 {
