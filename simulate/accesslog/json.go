@@ -54,25 +54,13 @@ func (f *jsonFormat) read(line []byte, l *Line, request func() error) error {
 	if s.Next() != '{' {
 		return &LineError{s.At, errNoObject}
 	}
-	i := 0
-	err := s.Each('{', func() error {
-		slot, err := l.order.take(s, i, f.slots)
-		i++
-		switch {
-		case err != nil:
-			return err
-		case slot < 0:
-			return s.Skip()
-		}
-		quoted := s.Next() == '"'
-		column := s.At
-		var value []byte
-		value, l.Scratch, err = s.Value(l.Scratch)
-		if value != nil && (!quoted || string(value) != "-") {
-			l.set(slot, column, value)
-		}
-		return err
-	})
+	s.At++
+	var err error
+	if s.Next() == '}' {
+		s.At++
+	} else {
+		err = f.members(s, l)
+	}
 	if err == nil && s.Next() != 0 {
 		err = jsonview.ErrSyntax
 	}
@@ -80,6 +68,35 @@ func (f *jsonFormat) read(line []byte, l *Line, request func() error) error {
 		return &LineError{s.At, err}
 	}
 	return request()
+}
+
+// members takes what stands in an object. With [jsonview.Scanner.Object] a line would take a
+// fifteenth longer.
+func (f *jsonFormat) members(s *jsonview.Scanner, l *Line) error {
+	for i := 0; ; i++ {
+		slot, err := l.order.take(s, i, f.slots)
+		if err != nil {
+			return err
+		}
+		if slot < 0 {
+			err = s.Skip()
+		} else {
+			quoted := s.Next() == '"'
+			column := s.At
+			var value []byte
+			value, l.Scratch, err = s.Value(l.Scratch)
+			if value != nil && (!quoted || string(value) != "-") {
+				l.set(slot, column, value)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if s.Next() != ',' {
+			return s.Take('}')
+		}
+		s.At++
+	}
 }
 
 // isMetadata reports whether a value is what the rate limit filter keeps of a reply.

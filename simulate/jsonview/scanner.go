@@ -31,6 +31,11 @@ func (s *Scanner) Next() byte {
 	if s.At < len(s.Bytes) && s.Bytes[s.At] > ' ' {
 		return s.Bytes[s.At]
 	}
+	return s.afterSpace()
+}
+
+// afterSpace is not a part of Next, so that the compiler copies that into its callers.
+func (s *Scanner) afterSpace() byte {
 	for ; s.At < len(s.Bytes); s.At++ {
 		switch c := s.Bytes[s.At]; c {
 		case ' ', '\t', '\r', '\n':
@@ -194,7 +199,7 @@ func hex4(b []byte, at int) (rune, bool) {
 
 // Object calls field for each of an object's, with its raw key. Field takes the value.
 func (s *Scanner) Object(field func(key []byte) error) error {
-	return s.Each('{', func() error {
+	return s.each('{', func() error {
 		key, _, err := s.Quoted()
 		if err == nil {
 			err = s.Take(':')
@@ -207,11 +212,10 @@ func (s *Scanner) Object(field func(key []byte) error) error {
 }
 
 // List calls element for each of a list's. Element takes it.
-func (s *Scanner) List(element func() error) error { return s.Each('[', element) }
+func (s *Scanner) List(element func() error) error { return s.each('[', element) }
 
-// Each calls member for each of what stands between brackets, of which opening is the first,
-// { or [. Member takes it, of an object with its key and colon.
-func (s *Scanner) Each(opening byte, member func() error) error {
+// each calls member for each of what stands between brackets. Member takes it.
+func (s *Scanner) each(opening byte, member func() error) error {
 	if err := s.Take(opening); err != nil || s.depth == deepest {
 		return ErrSyntax
 	}
