@@ -36,34 +36,50 @@ var anyClock = &clock{
 // second is the time of a line without its fraction. The next line often has the same, and
 // reading it again would take most of the time of reading a line.
 type second struct {
-	text []byte
+	// before and after are what stands around the digits of the fraction, of which there were
+	// none if it is not fractional.
+	before, after []byte
+	fractional    bool
 	// at is nanoseconds since 1970, and unit how many of them a fraction is of.
 	at, unit int64
 }
 
 // read reads a time as nanoseconds since 1970. Last is the reader's own.
 func (c *clock) read(b []byte, last *second) (int64, error) {
+	if nanos, ok := c.nanos(b, last); ok {
+		return last.at + nanos, nil
+	}
 	from, digits, to := c.cut(b)
 	if from < 0 {
 		return 0, c.err
 	}
-	if text := last.text; len(text) == 0 || len(text) != len(b)-(to-from) || !bytes.HasPrefix(b, text[:from]) || !bytes.HasSuffix(b, text[from:]) {
-		last.text = append(append(text[:0], b[:from]...), b[to:]...)
-		var ok bool
-		if last.at, last.unit, ok = c.parse(string(last.text)); !ok {
-			last.text = last.text[:0]
-			return 0, c.err
+	at, unit, ok := c.parse(string(b[:from]) + string(b[to:]))
+	if !ok {
+		return 0, c.err
+	}
+	last.before, last.after = append(last.before[:0], b[:digits]...), append(last.after[:0], b[to:]...)
+	last.fractional, last.at, last.unit = digits < to, at, unit
+	nanos, ok := c.nanos(b, last)
+	if !ok {
+		return 0, c.err
+	}
+	return at + nanos, nil
+}
+
+// nanos reads the fraction of a time; ok is false if the rest is not as in the last one.
+func (c *clock) nanos(b []byte, last *second) (nanos int64, ok bool) {
+	if len(last.before) == 0 && len(last.after) == 0 || !bytes.HasPrefix(b, last.before) {
+		return 0, false
+	}
+	b = b[len(last.before):]
+	i := 0
+	if last.fractional {
+		for scale := last.unit; i < len(b) && b[i]-'0' <= 9 && (c.digits < 0 || i < c.digits); i++ {
+			scale /= 10
+			nanos += int64(b[i]-'0') * scale
 		}
 	}
-	nanos, scale := int64(0), last.unit
-	for _, digit := range b[digits:to] {
-		if digit -= '0'; digit > 9 {
-			return 0, c.err
-		}
-		scale /= 10
-		nanos += int64(digit) * scale
-	}
-	return last.at + nanos, nil
+	return nanos, (i > 0) == last.fractional && (c.digits < 0 || i == c.digits) && bytes.Equal(b[i:], last.after)
 }
 
 // cut finds the fraction of a time, which ends before to; its digits may begin behind a

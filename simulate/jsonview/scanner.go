@@ -93,14 +93,20 @@ func (s *Scanner) Skip() error {
 		}
 		_, _, err := s.Quoted()
 		return err
-	case '{':
-		return s.Object(func([]byte) error { return s.Skip() })
-	case '[':
-		return s.List(s.Skip)
+	case '{', '[':
+		return s.skipNested()
 	default:
 		_, err := s.word()
 		return err
 	}
+}
+
+// skipNested is not a part of Skip, whose frame is small for it.
+func (s *Scanner) skipNested() error {
+	if s.Next() == '[' {
+		return s.List(s.Skip)
+	}
+	return s.Object(func([]byte) error { return s.Skip() })
 }
 
 // word takes a number, true, false or null.
