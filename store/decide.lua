@@ -8,42 +8,17 @@
 -- counters were before it; for each charge on a log one time more. A request with a key that some other
 -- program wrote changes nothing, and has -1 and the number of the key in place of all that.
 --
--- Doubles are exact below 2^53, so times are pairs of seconds and nanoseconds. The state of a
--- counter that charges change is a, b and u.
-local call, pcall, floor, min, format = redis.call, redis.pcall, math.floor, math.min, string.format
-local MOST = 8589934590 -- a fixed window's greatest count
-local LATE = 31536000 -- seconds: beyond a year the clock was set back
-local ops, counters, out, pos, request, admitted = {}, {}, nil, 3, 0, 0
+-- The state of a counter that charges change is a, b and u.
+local ops, counters, out, pos, request, admitted = {}, {}, {s, n, 0}, 3, 0, 0
 local foreign -- the number of a key of this request that another program wrote
 
-local s, n = tonumber(ARGV[1]), tonumber(ARGV[2])
-if not s then
-  local t = call('TIME')
-  s, n = tonumber(t[1]), tonumber(t[2]) * 1000
-end
-out = {s, n, 0}
-
 local function emit(v) out[#out + 1] = v end
-
-local function later(as, an, bs, bn) return as > bs or as == bs and an > bn end
-
-local function plus(as, an, bs, bn)
-  as, an = as + bs, an + bn
-  if an >= 1e9 then return as + 1, an - 1e9 end
-  return as, an
-end
-
-local function minus(as, an, bs, bn)
-  as, an = as - bs, an - bn
-  if an < 0 then return as - 1, an + 1e9 end
-  return as, an
-end
 
 local function stamp(text) return tonumber(text:sub(1, -10)) or 0, tonumber(text:sub(-9)) or 0 end
 
 -- read is call on a counter c, which it finds foreign if its key has another type.
 local function read(c, command)
-  local v = pcall(command, c.key)
+  local v = redis.pcall(command, c.key)
   if type(v) ~= 'table' then return v end
   if not v.err:find('WRONGTYPE', 1, true) then return call(command, c.key) end
   c.foreign = true
@@ -84,7 +59,7 @@ ops.f = {
     end
     c.a = min(c.was, MOST) -- INCRBY goes beyond it: save brings it back
   end,
-  tell = function(c) emit(math.max(c.a, 0)) end, -- ratelimit's refunds go below 0
+  tell = function(c) emit(max(c.a, 0)) end, -- ratelimit's refunds go below 0
   decide = count,
   undo = uncount,
   save = function(c)
@@ -97,16 +72,6 @@ ops.f = {
   end,
 }
 
--- times returns a number of spans of (ls, ln): products stay below 2^53 because ln is cut in two.
-local function times(q, ls, ln)
-  local hi, lo = floor(ln / 32768), ln % 32768
-  hi = q * hi
-  local whole, rest = floor(hi / 1e9), hi % 1e9
-  rest = rest * 32768 + q * lo
-  local carry = floor(rest / 1e9)
-  return q * ls + whole * 32768 + carry, rest - carry * 1e9
-end
-
 ops.r = {
   args = 6,
   read = function(x, i)
@@ -117,14 +82,7 @@ ops.r = {
   -- told how many in b are of those before it.
   load = function(c, x)
     local k, ls, ln = x.k, x.ls, x.ln
-    local now = floor((s + n / 1e9) / (ls + ln / 1e9))
-    local ps, pn = times(now, ls, ln)
-    if later(ps, pn, s, n) then
-      now = now - 1
-    else
-      ps, pn = times(now + 1, ls, ln)
-      if not later(ps, pn, s, n) then now = now + 1 end
-    end
+    local now = current(ls, ln)
     c.k, c.span, c.layout, c.most = k, x.span, '<d' .. ('I4'):rep(k + 1), 4294967295
     c.now, c.num, c.a, c.b, c.h = now, now, 0, 0, false
     c.raw = read(c, 'GET')
@@ -139,10 +97,10 @@ ops.r = {
       c.foreign = true
       return
     end
-    ps, pn = times(h, ls, ln)
+    local ps, pn = times(h, ls, ln)
     if h > now and later(ps, pn, s + LATE, n) or now - h > k then return end
-    c.h, c.counts, c.num = h, counts, math.max(now, h)
-    for i = c.num - k, math.min(h, c.num - 1) do c.b = c.b + counts[i % (k + 1) + 2] end
+    c.h, c.counts, c.num = h, counts, max(now, h)
+    for i = c.num - k, min(h, c.num - 1) do c.b = c.b + counts[i % (k + 1) + 2] end
     if c.num == h then c.a = counts[h % (k + 1) + 2] end
   end,
   tell = function(c)

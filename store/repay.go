@@ -2,20 +2,12 @@ package store
 
 import (
 	"context"
-	_ "embed"
 	"math"
 	"math/rand/v2"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
-
-// repayScript charges what is owed.
-//
-//go:embed repay.lua
-var repayScript string
-
-var repaySHA = shaOf(repayScript)
 
 const (
 	// mostRepaying is how long a lane stays away to charge what is owed. The rest is charged while

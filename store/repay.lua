@@ -4,33 +4,11 @@
 --
 -- The reply is the time, 0, and for each counter 1 and its state as decide.lua tells it, of a bucket also the
 -- TAT that it had, and the one that it would have without a highest level; or, of one that cannot be charged, why.
-local call, floor, min, max, format = redis.call, math.floor, math.min, math.max, string.format
-local MOST = 8589934590 -- a fixed window's greatest count
-local LATE = 31536000 -- seconds: beyond a year the clock was set back
 local ops, pos = {}, 3
 
-local s, n = tonumber(ARGV[1]), tonumber(ARGV[2])
-if not s then
-  local t = call('TIME')
-  s, n = tonumber(t[1]), tonumber(t[2]) * 1000
-end
 local out = {s, n, 0}
 
 local function number(i) return tonumber(ARGV[i]) end
-
-local function later(as, an, bs, bn) return as > bs or as == bs and an > bn end
-
-local function plus(as, an, bs, bn)
-  as, an = as + bs, an + bn
-  if an >= 1e9 then return as + 1, an - 1e9 end
-  return as, an
-end
-
-local function minus(as, an, bs, bn)
-  as, an = as - bs, an - bn
-  if an < 0 then return as - 1, an + 1e9 end
-  return as, an
-end
 
 local function stamp(text) return tonumber(text:sub(1, -10)), tonumber(text:sub(-9)) end
 
@@ -74,34 +52,17 @@ ops.b = function(key, i)
   return {as, an * 16, ws, wn * 16, us, un * 16}
 end
 
--- times returns a number of spans of (ls, ln): products stay below 2^53 because ln is cut in two.
-local function times(q, ls, ln)
-  local hi, lo = floor(ln / 32768), ln % 32768
-  hi = q * hi
-  local whole, rest = floor(hi / 1e9), hi % 1e9
-  rest = rest * 32768 + q * lo
-  local carry = floor(rest / 1e9)
-  return q * ls + whole * 32768 + carry, rest - carry * 1e9
-end
-
 -- A sliding window: the length of its sub-windows, how many count beside the newest, how long the key
 -- lives, and the sub-windows that were hit with their hits, oldest first.
 ops.r = function(key, i)
   local ls, ln, k, span, many = number(i), number(i + 1), number(i + 2), number(i + 3), number(i + 4)
-  local now = floor((s + n / 1e9) / (ls + ln / 1e9))
-  local ps, pn = times(now, ls, ln)
-  if later(ps, pn, s, n) then
-    now = now - 1
-  else
-    ps, pn = times(now + 1, ls, ln)
-    if not later(ps, pn, s, n) then now = now + 1 end
-  end
+  local now = current(ls, ln)
   local raw, layout = call('GET', key), '<d' .. ('I4'):rep(k + 1)
   local h, counts = nil, nil
   if raw then
     counts = {struct.unpack(layout, raw)}
     h = counts[1]
-    ps, pn = times(h, ls, ln)
+    local ps, pn = times(h, ls, ln)
     if h > now and later(ps, pn, s + LATE, n) or now - h > k then h = nil end
   end
   local newest = max(now, h or now, number(i + 3 + 2 * many))

@@ -6,14 +6,23 @@ import (
 	"encoding/hex"
 )
 
-// decideScript decides a batch of charges in the store. See [arguments] and [reply] for what it
-// takes and gives.
-//
-//go:embed decide.lua
-var decideScript string
+var (
+	//go:embed times.lua
+	times string
+	//go:embed decide.lua
+	decide string
+	//go:embed repay.lua
+	repay string
 
-// decideSHA names decideScript to a server that has seen it.
-var decideSHA = shaOf(decideScript)
+	// decideScript decides a batch of charges in the store. See [call] and [reply] for what it takes
+	// and gives.
+	decideScript = times + decide
+	// repayScript charges what is owed.
+	repayScript = times + repay
+)
+
+// decideSHA and repaySHA name the scripts to a server that has seen them.
+var decideSHA, repaySHA = shaOf(decideScript), shaOf(repayScript)
 
 func shaOf(script string) string {
 	sum := sha1.Sum([]byte(script)) //nolint:gosec // as above
