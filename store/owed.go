@@ -22,6 +22,7 @@ type accounts struct {
 	mu    sync.Mutex
 	debts map[string]*debt // by the counters' names in the store
 	most  int
+	spare debt // of one charge, whose memory is used again
 }
 
 // A debt is what one counter of the store is owed.
@@ -132,11 +133,9 @@ func (d *debt) less(hits uint64) {
 	}
 }
 
-// add adds d to what the counter of that name owes. It returns how many hits it has no room for. It keeps
+// addLocked adds d to what the counter of that name owes. It returns how many hits it has no room for. It keeps
 // neither name nor d, and allocates nothing if the counter is known. Exceeded is optional.
-func (l *accounts) add(name []byte, slot uint16, d *debt, exceeded func() func(hits uint64)) (forgotten uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l *accounts) addLocked(name []byte, slot uint16, d *debt, exceeded func() func(hits uint64)) (forgotten uint64) {
 	had := l.debts[string(name)]
 	switch {
 	case had != nil:
@@ -187,8 +186,10 @@ func (l *accounts) take(has func(slot uint16) bool) (all []*debt) {
 
 // putBack is for debts that were taken and could not be charged.
 func (l *accounts) putBack(all []*debt) (forgotten uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, d := range all {
-		forgotten += l.add([]byte(d.name), d.slot, d, func() func(uint64) { return d.exceeded })
+		forgotten += l.addLocked([]byte(d.name), d.slot, d, func() func(uint64) { return d.exceeded })
 	}
 	return forgotten
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"slices"
-	"sync"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
@@ -28,9 +27,6 @@ const (
 	uncounted             // it was not sent or not decided, or its connection has ended
 )
 
-// debts are used again.
-var debts = sync.Pool{New: func() any { return new(debt) }}
-
 // owes notes what charge i owes, if anything, of a batch that by has decided at the time now of the
 // store's clock. The name has the start of a fixed window.
 func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, slot uint16, w Waiter) {
@@ -41,16 +37,15 @@ func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, nam
 		}
 		return
 	}
-	d, _ := debts.Get().(*debt)
-	defer debts.Put(d)
-	if !by.debtOf(d, now, b, i) {
-		return
-	}
 	var exceeded func() func(hits uint64)
 	if w, wants := w.(Exceeder); wants {
 		exceeded = func() func(uint64) { return w.Exceeded(i) }
 	}
-	f.forgot(f.owed.add(name, slot, d, exceeded))
+	f.owed.mu.Lock()
+	defer f.owed.mu.Unlock()
+	if d := &f.owed.spare; by.debtOf(d, now, b, i) {
+		f.forgot(f.owed.addLocked(name, slot, d, exceeded))
+	}
 }
 
 // owesAll notes what b owes, which was not even asked. Names of fixed windows lack the start.
