@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -216,8 +215,7 @@ func (c *call) owed(now limiter.Time, d *debt, jitter time.Duration) bool {
 		if at.end+outlives <= now {
 			return false
 		}
-		late := rand.Int64N(int64(min(jitter, p.Window)/time.Second) + 1) //nolint:gosec // no secret
-		c.args = append(c.args, "f", "", c.number(int64(min(d.hits, mostHits))), c.number(int64(at.end+outlives)/int64(time.Second)+late))
+		c.args = append(c.args, "f", "", c.number(int64(min(d.hits, mostHits))), c.number(at.expires(p, jitter)))
 	}
 	at.key, _ = c.counter(d.name)
 	c.charges = append(c.charges, at)
