@@ -233,11 +233,6 @@ func (d *debt) newest(most uint64) []stretch {
 	return d.runs[n:]
 }
 
-// amount appends the seconds and nanoseconds of a.
-func (c *call) amount(a amount) {
-	c.args = append(c.args, c.number(a.seconds), c.number(a.parts/16)+sixteenths[a.parts%16])
-}
-
 // charged reads what repay.lua says of one counter: its state, and by how many hits it is further beyond its
 // limit; or why it could not be charged.
 func (r *reply) charged(m *message, c *call, d *debt, at *charge, s *limiter.State) (why *failure, excess uint64, err error) {

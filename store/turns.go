@@ -2,9 +2,7 @@ package store
 
 import (
 	"context"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
@@ -34,13 +32,8 @@ func (c *call) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
 	c.charges = append(c.charges, charge{algorithm: limiter.LeakyBucket, key: key, first: true, place: len(c.args) + 1})
 	c.args = append(c.args, "b", "", "x", flag(k.Fine))
 	c.span(int64(k.Need(b.Decisions[i].Charged)), k.Fine) //nolint:gosec // at most 2^63-1
-	start := len(c.buf)
-	c.buf = strconv.AppendInt(c.buf, int64(turn.Time)/int64(time.Second), 10)
-	c.args = append(c.args, c.since(start))
-	start = len(c.buf)
-	c.buf = strconv.AppendInt(c.buf, int64(turn.Time)%int64(time.Second), 10)
-	c.buf = append(c.buf, sixteenths[turn.Sixteenths&15]...)
-	c.args = append(c.args, c.since(start), "0", "0")
+	c.amount(instant(turn.Time, turn.Sixteenths&15))
+	c.args = append(c.args, "0", "0")
 }
 
 // A done is a waiter of whoever can wait for the store.

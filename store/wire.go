@@ -185,18 +185,14 @@ func (c *call) span(ticks int64, fine bool) {
 		c.args = append(c.args, "-1", "0")
 		return
 	}
-	rest := int64(0)
-	if fine && ticks != alwaysRoom {
-		ticks, rest = ticks/16, ticks%16
-	}
+	c.amount(amountOf(uint64(ticks), fine && ticks != alwaysRoom))
+}
+
+// amount appends the seconds and nanoseconds of a.
+func (c *call) amount(a amount) {
+	c.args = append(c.args, c.number(a.seconds))
 	start := len(c.buf)
-	c.buf = strconv.AppendInt(c.buf, ticks/int64(time.Second), 10)
-	c.args = append(c.args, c.since(start))
-	start = len(c.buf)
-	c.buf = strconv.AppendInt(c.buf, ticks%int64(time.Second), 10)
-	if rest > 0 {
-		c.buf = append(c.buf, sixteenths[rest]...)
-	}
+	c.buf = append(strconv.AppendInt(c.buf, a.parts/16, 10), sixteenths[a.parts%16]...)
 	c.args = append(c.args, c.since(start))
 }
 
