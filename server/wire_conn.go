@@ -318,9 +318,6 @@ func (c *wireConn) endTurnLocked(now time.Duration, err error) {
 		c.ending = true
 		c.blame(err)
 	}
-	if c.h2.Draining() {
-		c.watched.drains.Store(true)
-	}
 	if c.h2.Drained() {
 		c.ending = true
 	}
@@ -337,6 +334,9 @@ func (c *wireConn) writeLocked() bool {
 	c.watched.writing.Store(int64(c.wire.clock.Elapsed()))
 	_, err := c.conn.Write(out.bytes)
 	c.watched.writing.Store(0)
+	if c.h2.Draining() && c.watched.toldAt.Load() == 0 {
+		c.watched.toldAt.Store(int64(c.wire.clock.Elapsed()))
+	}
 	return err == nil
 }
 

@@ -37,7 +37,7 @@ var drainReasons = [...]struct {
 // order has something done in the next turn.
 func (c *wireConn) order(o orders) {
 	if o&orderStop != 0 {
-		c.watched.drains.Store(true)
+		c.watched.toldAt.Store(int64(c.wire.clock.Elapsed()))
 	}
 	c.post(func() { c.inbox.orders |= o })
 }

@@ -144,6 +144,24 @@ func TestAgesSpareHandshakes(t *testing.T) {
 	})
 }
 
+// TestGraceBeginsWhenTheClientIsTold has a handshake last for longer than the age and the grace together.
+// So it is with a process that was stopped for a while. The calls in flight have the grace from when the
+// client hears that the connection ends.
+func TestGraceBeginsWhenTheClientIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTimed(t, Limits{KeepaliveTime: time.Hour, MaxConnectionAge: time.Second, MaxConnectionAgeGrace: time.Second}, waitsForClient{insecure.NewCredentials()})
+		defer c.stop()
+		got := c.play(20*time.Second, map[string]func(c *timed){
+			"3.5": func(c *timed) { c.writes("hello" + http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00") },
+			"3.6": func(c *timed) { c.holds(1); c.holds(3) },
+		})
+		want := []string{"3.5 SETTINGS", "3.6 HEADERS 1", "3.6 DATA 1", "3.6 HEADERS 1 END", "4.0 GOAWAY 2147483647", "4.0 PING", "5.0 end"}
+		if !slices.Equal(got, want) {
+			t.Errorf("the client gets %q, want %q", got, want)
+		}
+	})
+}
+
 // waitsForClient are credentials whose handshake begins with the client, as that of TLS.
 type waitsForClient struct {
 	credentials.TransportCredentials

@@ -19,7 +19,7 @@ type watched struct {
 	blockAt   atomic.Int64 // likewise of a header block
 	writing   atomic.Int64 // a write began that has not ended, or 0
 
-	drains atomic.Bool // it was told to drain
+	toldAt atomic.Int64 // it was told to drain, or 0
 
 	last     uint32        // the newest stream at the end of the last turn
 	pingedAt time.Duration // the watch's own: 0 if an answer has come, or none was asked for
@@ -114,6 +114,7 @@ func (c *wireConn) watch(now time.Duration) {
 	since := func(at *atomic.Int64) time.Duration { return now - time.Duration(at.Load()) }
 	silent := since(&w.heardAt)
 	aged := w.age > 0 && now-w.begun >= w.age
+	told := w.toldAt.Load() != 0
 	switch {
 	case w.writing.Load() != 0 && since(&w.writing) >= mostWriteTime:
 		c.end(errUnread)
@@ -125,7 +126,9 @@ func (c *wireConn) watch(now time.Duration) {
 	case w.pingedAt != 0 && silent >= now-w.pingedAt && now-w.pingedAt >= limits.KeepaliveTimeout:
 		c.end(errSilent)
 		return
-	case aged && limits.MaxConnectionAgeGrace > 0 && now-w.begun >= w.age+limits.MaxConnectionAgeGrace:
+	case aged && told && limits.MaxConnectionAgeGrace > 0 && since(&w.toldAt) >= limits.MaxConnectionAgeGrace:
+		// Since it was told, not since its age: a process that was stopped for a while, or got no
+		// processor, would cut calls whose client never heard that the connection ends.
 		c.close()
 		return
 	}
@@ -138,15 +141,14 @@ func (c *wireConn) watch(now time.Duration) {
 		todo |= orderPing
 	}
 	idle := w.open.Load() == 0 && since(&w.calledAt) >= limits.MaxConnectionIdle
-	drains := w.drains.Load()
 	switch {
-	case drains:
+	case told:
 	case aged:
 		todo |= orderAge
 	case idle:
 		todo |= orderIdle
 	}
-	if w.open.Load() > 0 || drains {
+	if w.open.Load() > 0 || told {
 		todo |= orderOverdue
 	}
 	if todo != 0 {
