@@ -18,7 +18,7 @@ import (
 // last: the server says goodbye (GOAWAY), the call gets the grace and no more, and
 // the next one goes over a new connection.
 func TestConnectionsEndAtTheirAge(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBothAtOnce(t, func(t *testing.T, transport string) {
 		t.Helper()
 		// The second call within three seconds is held until they have passed, which is longer than the
 		// short grace even if a transport looks at its connections' ages each second only.

@@ -172,7 +172,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 // TestHeadersHaveABound calls with headers at the bound and beyond it. Only that call
 // fails, and others on its connection go on.
 func TestHeadersHaveABound(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBothAtOnce(t, func(t *testing.T, transport string) {
 		t.Helper()
 		const bound = 2 << 10
 		s := service(t, Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}, "+
@@ -229,7 +229,7 @@ func TestHeadersHaveABound(t *testing.T) {
 }
 
 func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBothAtOnce(t, func(t *testing.T, transport string) {
 		t.Helper()
 		s := service(t, Settings{}, oneRule)
 		r := serve(t, s, Options{Transport: transport, Limits: Limits{MaxConnections: 2}})

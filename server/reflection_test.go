@@ -15,7 +15,7 @@ import (
 )
 
 func TestHealthAndReflection(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBothAtOnce(t, func(t *testing.T, transport string) {
 		t.Helper()
 		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, DrainDelay: 2 * time.Second})
 		conn := r.dial(t)

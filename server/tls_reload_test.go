@@ -176,7 +176,7 @@ func TestTLSWarnsOfAnExpiredCertificate(t *testing.T) {
 // TestRotationFailsNoCall replaces both sides' certificates and their authority a
 // hundred times under load, as Kubernetes replaces a Secret.
 func TestRotationFailsNoCall(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBothAtOnce(t, func(t *testing.T, transport string) {
 		t.Helper()
 		rotations := 100
 		if testing.Short() {

@@ -72,6 +72,7 @@ func (r *running) only(t *testing.T) (*wire, *wireConn) {
 
 // TestWhyConnectionsEnd ends a connection of the own transport in each way, and looks at the metric.
 func TestWhyConnectionsEnd(t *testing.T) {
+	t.Parallel()
 	many := func(c *rawClient, n int, write func() error) {
 		for range n {
 			if write() != nil {
@@ -154,6 +155,7 @@ func TestWhyConnectionsEnd(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.want, func(t *testing.T) {
+			t.Parallel()
 			s := service(t, Settings{}, oneRule)
 			r := serve(t, s, Options{Transport: transportOwn})
 			c := r.rawClient(t)
@@ -165,6 +167,7 @@ func TestWhyConnectionsEnd(t *testing.T) {
 		})
 	}
 	t.Run("begin", func(t *testing.T) {
+		t.Parallel()
 		s := service(t, Settings{}, oneRule)
 		r := serve(t, s, Options{Transport: transportOwn, Limits: Limits{ConnectionTimeout: time.Millisecond}})
 		_, _ = io.Copy(io.Discard, r.tcp(t))

@@ -25,6 +25,7 @@ func (c cancelling) Cancel() { *c.cancelled++ }
 // TestPanicsInATurnCostTheConnection has something panic that was left for a turn: in the turn of a flusher,
 // and in one of the reader. The connection ends, with an error that says so, and the process lives.
 func TestPanicsInATurnCostTheConnection(t *testing.T) {
+	t.Parallel()
 	for name, leave := range map[string]func(c *wireConn, client *rawClient){
 		"a flusher's": func(c *wireConn, _ *rawClient) { c.finish(panicking{}) },
 		"the reader's": func(c *wireConn, client *rawClient) {
@@ -36,6 +37,7 @@ func TestPanicsInATurnCostTheConnection(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := service(t, Settings{}, oneRule)
 			r := serve(t, s, Options{Transport: transportOwn})
 			client := r.rawClient(t)

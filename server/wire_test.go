@@ -19,6 +19,19 @@ func overBoth(t *testing.T, test func(t *testing.T, transport string)) {
 	}
 }
 
+// overBothAtOnce is overBoth for tests that wait for most of their time: beside each other and beside
+// other tests.
+func overBothAtOnce(t *testing.T, test func(t *testing.T, transport string)) {
+	t.Helper()
+	t.Parallel()
+	for _, transport := range []string{transportGRPC, transportOwn} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			test(t, transport)
+		})
+	}
+}
+
 func TestWireAnswers(t *testing.T) {
 	overBoth(t, func(t *testing.T, transport string) {
 		t.Helper()
