@@ -5,6 +5,16 @@ import "time"
 // What a store outside of this process needs of policies and batches to charge as a Table
 // does.
 
+// A Waiter waits for decisions that come later, because they are made elsewhere.
+type Waiter interface {
+	// Decided is called with the error in place of a decision, or nil. It does not block.
+	Decided(err error)
+	// Exceeded returns what is to be told, maybe concurrently, of hits of a charge that was decided without its
+	// counter and turns out to be beyond the limit when that is back; nil if nobody wants to know. It is called
+	// before Decided.
+	Exceeded(charge int) func(hits uint64)
+}
+
 // A Bucket is a token or leaky bucket policy in units of time: of 1/16 ns if Fine is set, else
 // of 1 ns.
 type Bucket struct {

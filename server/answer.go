@@ -46,10 +46,10 @@ type Settings struct {
 	// Allow says which clients may ask for which domains. Optional: by default each client
 	// may ask for each domain.
 	Allow *AllowList `kong:"-"`
-	// Store decides in place of the table, on counters that Namer names. Optional: by default
-	// the table decides.
-	Store Store              `kong:"-"`
-	Namer *descriptors.Namer `kong:"-"`
+	// Decider decides in place of the table, maybe later, on counters that Namer names. Optional: by
+	// default the table decides.
+	Decider Decider            `kong:"-"`
+	Namer   *descriptors.Namer `kong:"-"`
 	// Bounds are the most that one request may hold.
 	Bounds Bounds `embed:"" group:"bounds"`
 }
@@ -78,6 +78,8 @@ type RequestHeaders struct {
 type Service struct {
 	settings Settings
 	table    *limiter.Table
+	decider  Decider
+	later    bool // the decider may decide after its Decide has returned
 	metrics  *telemetry.Metrics
 	rules    atomic.Pointer[serving]
 	// now is settings.Clock's, nil without it.
@@ -101,7 +103,10 @@ type serving struct {
 // NewService returns a service without rules: it answers errNoRules until the
 // first [Service.Serve].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
-	s := &Service{settings: settings, table: table, metrics: metrics}
+	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics}
+	if settings.Decider != nil {
+		s.decider, s.later = settings.Decider, true
+	}
 	if clock := settings.Clock; clock != nil {
 		s.now = func() limiter.Time {
 			now, _ := clock.Now()
@@ -177,10 +182,10 @@ type Call struct {
 	over     bool
 	rules    *serving // from Begin to Finish
 
-	service *Service // that asks a store
-	// undecided is set while a store has plan.Batch and plan.Names.
+	service *Service // whose decider decides later
+	// undecided is set while a decider may have plan.Batch and plan.Names.
 	undecided bool
-	decided   chan error // of a goroutine that waits for the store; nil until one does
+	decided   chan error // of a goroutine that waits for the decision; nil until one may
 }
 
 // OverLimit reports whether the last answer was OVER_LIMIT.
@@ -192,14 +197,7 @@ func (c *Call) OverLimit() bool { return c.over }
 // error means that there is no reply; the errors above are the reasons. With a store it waits for
 // the store, with this goroutine.
 func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, request []byte) (reply []byte, delay time.Duration, err error) {
-	if s.settings.Store != nil && c.decided == nil {
-		c.decided = make(chan error, 1)
-	}
-	done, err := s.Begin(now, budget, c, request, c)
-	if err == nil && !done {
-		err = c.await()
-	}
-	if err != nil {
+	if err := c.await(s.Begin(now, budget, c, request, c.waiting())); err != nil {
 		return nil, 0, err
 	}
 	reply, delay = s.Finish(c)
@@ -209,7 +207,7 @@ func (s *Service) Answer(now limiter.Time, budget time.Duration, c *Call, reques
 // Begin is the part of [Service.Answer] up to the decision. It reports whether that is done; if
 // not, w.Decided is called with it, and nobody may use c or the request until then. [Service.Finish]
 // is the rest, if there is no error.
-func (s *Service) Begin(now limiter.Time, budget time.Duration, c *Call, request []byte, w Waiter) (done bool, err error) {
+func (s *Service) Begin(now limiter.Time, budget time.Duration, c *Call, request []byte, w limiter.Waiter) (done bool, err error) {
 	c.decoder.reset()
 	c.over = false
 	if err := c.decoder.decode(request, &s.settings.Bounds); err != nil {
@@ -229,16 +227,22 @@ func (s *Service) Begin(now limiter.Time, budget time.Duration, c *Call, request
 	}
 	c.rules = rules
 
-	rules.set.Plan(&c.plan, req, descriptors.Global{Quota: s.settings.QuotaMode})
-	c.plan.Batch.Budget, c.plan.Batch.Partition, c.plan.Batch.Clock = max(0, budget), nil, s.now
+	s.plan(c, descriptors.Global{Quota: s.settings.QuotaMode}, budget)
+	return s.decide(now, c, w)
+}
+
+// plan makes c's batch the charges of its request.
+func (s *Service) plan(c *Call, global descriptors.Global, budget time.Duration) {
+	c.rules.set.Plan(&c.plan, &c.decoder.req, global)
+	b := &c.plan.Batch
+	b.Budget, b.Partition, b.Clock = max(0, budget), nil, s.now
 	if i := c.plan.DomainIndex; i >= 0 {
-		c.plan.Batch.Partition = rules.partitions[i]
+		b.Partition = c.rules.partitions[i]
 	}
-	if s.settings.Store != nil && len(c.plan.Batch.Charges) > 0 {
-		return s.ask(now, c, w)
+	if s.later {
+		s.settings.Namer.Name(&c.plan, &c.decoder.req)
+		b.Budget = max(1, b.Budget) // 0 would have it wait for the store as if it had no deadline
 	}
-	s.table.Decide(now, &c.plan.Batch)
-	return true, nil
 }
 
 // Finish is the part of [Service.Answer] from the decision on.
@@ -277,11 +281,7 @@ func (s *Service) Finish(c *Call) (reply []byte, delay time.Duration) {
 // Cancel cancels the turns of the last answer's charges that wait, when a client went away at the
 // time now while its reply was held.
 func (s *Service) Cancel(now limiter.Time, c *Call) {
-	if s.settings.Store != nil {
-		s.settings.Store.Cancel(now, &c.plan.Batch, c.plan.Names)
-		return
-	}
-	s.table.Cancel(now, &c.plan.Batch)
+	s.decider.Cancel(now, &c.plan.Batch, c.plan.Names)
 }
 
 // fillStatuses gives each descriptor of the request its status.

@@ -52,7 +52,7 @@ type CounterState struct {
 // A lookup is a descriptor with its charges.
 type lookup struct {
 	report CounterReport
-	plan   descriptors.Plan
+	call   Call
 }
 
 // lookUp plans a peek at the counters of one descriptor.
@@ -67,16 +67,11 @@ func (s *Service) lookUp(q CounterQuery, d descriptors.Descriptor) (*lookup, err
 		Explanation: x.String(), Reason: x.Reason, Counters: []CounterState{},
 	}}
 	d.HasHits, d.Hits = true, 0 // a peek
-	request := descriptors.Request{Domain: []byte(q.Domain), Descriptors: []descriptors.Descriptor{d}}
-	rules.set.Plan(&l.plan, &request, descriptors.Global{})
-	if s.settings.Store != nil {
-		s.settings.Namer.Name(&l.plan, &request)
-	}
-	if i := l.plan.DomainIndex; i >= 0 {
-		l.plan.Batch.Partition = rules.partitions[i]
-	}
-	l.plan.Batch.Budget = time.Minute // the longest that any limit holds a reply
-	switch m := &l.plan.Matches[0]; {
+	c := &l.call
+	c.rules = rules
+	c.decoder.req = descriptors.Request{Domain: []byte(q.Domain), Descriptors: []descriptors.Descriptor{d}}
+	s.plan(c, descriptors.Global{}, time.Minute) // the longest that any limit holds a reply
+	switch m := &c.plan.Matches[0]; {
 	case m.Override:
 		l.report.Reason = "the request's own limit applies"
 	case m.Rule != nil:
@@ -94,21 +89,12 @@ func (s *Service) lookUp(q CounterQuery, d descriptors.Descriptor) (*lookup, err
 // peek fills in the counters as they are at the time now. It changes none, and an absent
 // one stays absent. It returns an error if a store does not answer.
 func (l *lookup) peek(now limiter.Time, s *Service) error {
-	b := &l.plan.Batch
-	if store := s.settings.Store; store != nil && len(b.Charges) > 0 {
-		c := &Call{decided: make(chan error, 1)}
-		done, err := store.Decide(now, b, l.plan.Names, c)
-		if err == nil && !done {
-			err = <-c.decided
-		}
-		if err != nil {
-			return &storeError{err}
-		}
-	} else {
-		s.table.Decide(now, b)
+	b := &l.call.plan.Batch
+	if err := l.call.await(s.decide(now, &l.call, l.call.waiting())); err != nil {
+		return err
 	}
 	for i := range b.Charges {
-		limit, d := l.plan.Limits[i], &b.Decisions[i]
+		limit, d := l.call.plan.Limits[i], &b.Decisions[i]
 		c := CounterState{
 			Limit: limit.String(), Name: limit.Name, Shadow: limit.Candidate,
 			Used: d.Before, Capacity: b.Charges[i].Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
@@ -125,12 +111,10 @@ func (l *lookup) peek(now limiter.Time, s *Service) error {
 // reset makes the counters as new at the time now. It returns what each had used, or an error if a
 // store does not answer.
 func (l *lookup) reset(ctx context.Context, now limiter.Time, s *Service) (used []uint64, err error) {
-	b := &l.plan.Batch
+	b := &l.call.plan.Batch
 	used = make([]uint64, len(b.Charges))
 	for i := range b.Charges {
-		if store := s.settings.Store; store == nil {
-			used[i] = s.table.Reset(now, b, i)
-		} else if used[i], err = store.Reset(ctx, b.Charges[i].Policy, l.plan.Names[i]); err != nil {
+		if used[i], err = s.decider.Reset(ctx, now, b, l.call.plan.Names, i); err != nil {
 			return nil, &storeError{err}
 		}
 	}

@@ -97,7 +97,7 @@ func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*Count
 		}
 		return &l.report, nil
 	}
-	if len(l.plan.Limits) == 0 {
+	if len(l.call.plan.Limits) == 0 {
 		return nil, reject(http.StatusNotFound, "there is no counter to reset: %s", l.report.Reason)
 	}
 	forgotten, err := l.reset(r.Context(), now, h.service)
@@ -111,7 +111,7 @@ func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*Count
 		l.report.Counters[i].Forgotten = used
 		h.metrics.CounterResets.Inc()
 		h.logger.Info("counter reset", zap.String("domain", q.Domain), zap.String("rule", l.report.Rule),
-			zap.String("limit", l.plan.Limits[i].String()), zap.Uint64("used", used))
+			zap.String("limit", l.call.plan.Limits[i].String()), zap.Uint64("used", used))
 	}
 	return &l.report, nil
 }

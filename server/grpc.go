@@ -179,7 +179,7 @@ func (h *handler) decide(ctx context.Context, start, deadline time.Duration, c *
 }
 
 // beginCall is [Service.Begin]. The error is for finishCall.
-func (h *handler) beginCall(now limiter.Time, budget time.Duration, c *Call, request []byte, w Waiter) (done bool, err error) {
+func (h *handler) beginCall(now limiter.Time, budget time.Duration, c *Call, request []byte, w limiter.Waiter) (done bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			done, err = true, h.recovered(p, c)

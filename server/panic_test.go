@@ -26,8 +26,8 @@ import (
 // process lives, and the panic is counted and logged without the request.
 func TestPanicCostsOneReply(t *testing.T) {
 	s := service(t, Settings{}, oneRule)
-	table := s.table
-	s.table = nil
+	decider := s.decider
+	s.decider = nil
 	core, logs := observer.New(zap.ErrorLevel)
 	h := newHandler(s, zap.New(core), false)
 	x := &exchange{request: marshal(t, simpleRequest())}
@@ -37,7 +37,7 @@ func TestPanicCostsOneReply(t *testing.T) {
 	if got := testutil.ToFloat64(s.metrics.Panics); got != 1 || logs.Len() != 1 {
 		t.Errorf("%v panics counted and %d logged, want 1 and 1", got, logs.Len())
 	}
-	s.table = table
+	s.decider = decider
 	if err := h.shouldRateLimit(t.Context(), x); err != nil || len(x.reply) == 0 {
 		t.Errorf("the next request: %v, %x, want a reply", err, x.reply)
 	}

@@ -45,7 +45,7 @@ type Options struct {
 
 	// UnhealthyWithoutRules makes no difference to rules that do not load.
 	UnhealthyWithoutRules bool `group:"process" help:"Be unhealthy while no domain is configured. Default: be healthy, while every request passes or gets an error."`
-	// UnhealthyWithoutStore needs a [Settings].Store.
+	// UnhealthyWithoutStore needs a [Settings].Decider.
 	UnhealthyWithoutStore bool          `group:"store" help:"Be unhealthy while the store does not answer. Default: be healthy, while --store-fallback decides."`
 	DrainDelay            time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and rejecting new calls at SIGTERM. Default 0s."`
 	DrainTimeout          time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
@@ -108,7 +108,7 @@ func (s *Server) able() bool {
 			return false
 		}
 	}
-	return !s.options.UnhealthyWithoutStore || s.service.settings.Store.Up()
+	return !s.options.UnhealthyWithoutStore || s.service.decider.Up()
 }
 
 // Listen opens all listeners and logs their addresses. If one fails, it closes all and returns

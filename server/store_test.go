@@ -45,7 +45,7 @@ type lateStore struct {
 	deciding sync.WaitGroup
 }
 
-func (s *lateStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) (bool, error) {
+func (s *lateStore) Decide(_ limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (bool, error) {
 	if len(names) != len(b.Charges) || !strings.HasPrefix(string(names[0]), "p:s1{") {
 		return true, fmt.Errorf("names are %q", names)
 	}
@@ -114,8 +114,8 @@ func (s *lateStore) Cancel(_ limiter.Time, b *limiter.Batch, _ [][]byte) {
 	s.cancelled.Add(1)
 }
 
-func (s *lateStore) Reset(_ context.Context, p *limiter.Policy, name []byte) (uint64, error) {
-	return uint64(len(name)), s.fail
+func (s *lateStore) Reset(_ context.Context, _ limiter.Time, _ *limiter.Batch, names [][]byte, i int) (uint64, error) {
+	return uint64(len(names[i])), s.fail
 }
 
 func (s *lateStore) Up() bool { return s.down.Load() == 0 }
@@ -123,7 +123,7 @@ func (s *lateStore) Up() bool { return s.down.Load() == 0 }
 // storing returns a service that has s decide by these rules.
 func storing(t *testing.T, s *lateStore, rules string) *Service {
 	t.Helper()
-	service := service(t, Settings{Store: s, Namer: descriptors.NewNamer("p:", nil)}, rules)
+	service := service(t, Settings{Decider: s, Namer: descriptors.NewNamer("p:", nil)}, rules)
 	s.table = service.table
 	t.Cleanup(s.deciding.Wait)
 	return service

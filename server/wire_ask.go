@@ -53,7 +53,7 @@ func (c *wireCalls) ask(stream uint32, x *exchange, deadline time.Duration) ([]b
 	return reply, statusOf(err), nil
 }
 
-// Decided implements [Waiter].
+// Decided implements [limiter.Waiter].
 func (a *asked) Decided(err error) {
 	if err != nil {
 		err = &storeError{err}
@@ -62,7 +62,7 @@ func (a *asked) Decided(err error) {
 	a.conn.finish(a)
 }
 
-// Exceeded is [Call.Exceeded].
+// Exceeded implements [limiter.Waiter].
 func (a *asked) Exceeded(charge int) func(hits uint64) { return a.x.call.Exceeded(charge) }
 
 // Cancel implements [h2.Later].

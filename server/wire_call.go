@@ -53,8 +53,8 @@ func (c *wireCalls) shouldRateLimit(call *h2.Call, message []byte, trace *callTr
 	if call.HasTimeout {
 		deadline = c.since + call.Timeout
 	}
-	if h.service.settings.Store != nil {
-		x.request = append(x.request[:0], message...) // the store may decide after this turn
+	if h.service.later {
+		x.request = append(x.request[:0], message...) // what decides may do so after this turn
 		return c.ask(call.Stream, x, deadline)
 	}
 	reply, delay, took, err := h.decide(trace.contextOf(), c.at, deadline, &x.call, message)

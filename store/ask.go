@@ -12,7 +12,7 @@ type ask struct {
 	call   call
 	now    limiter.Time
 	batch  *limiter.Batch // the caller's, until it is decided; nil for what nobody waits for
-	waiter Waiter
+	waiter limiter.Waiter
 	strict bool // without the store there is no decision
 	part   *part
 	since  time.Time

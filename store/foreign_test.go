@@ -79,7 +79,7 @@ func TestForeignKeys(t *testing.T) {
 			if after := srv.Must("DUMP", key); after != before {
 				t.Errorf("%s %.20q: another program's key was changed", key, wrote)
 			}
-			if _, err := s.Reset(t.Context(), tt.p, bytes.TrimSuffix([]byte(key), []byte(start))); err == nil {
+			if _, err := reset(s, tt.p, bytes.TrimSuffix([]byte(key), []byte(start))); err == nil {
 				t.Errorf("%s %.20q: reset another program's key", key, wrote)
 			}
 			want++

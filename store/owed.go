@@ -134,7 +134,7 @@ func (d *debt) less(hits uint64) {
 }
 
 // addLocked adds d to what the counter of that name owes. It returns how many hits it has no room for. It keeps
-// neither name nor d, and allocates nothing if the counter is known. Exceeded is optional.
+// neither name nor d, and allocates nothing if the counter is known.
 func (l *accounts) addLocked(name []byte, slot uint16, d *debt, exceeded func() func(hits uint64)) (forgotten uint64) {
 	had := l.debts[string(name)]
 	switch {

@@ -256,7 +256,7 @@ func TestOwingAllocates(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := limiter.Time(time.Now().UnixNano())
-		var w Waiter = &c
+		var w limiter.Waiter = &c
 		if n := testing.AllocsPerRun(1000, func() {
 			if done, err := s.Decide(now, &c.b, c.names, w); !done || err != nil {
 				t.Error(done, err)

@@ -10,14 +10,6 @@ import (
 // comes after all: the store has counted it. If its connection ends without one, nobody knows, and
 // it is owed. So hits that were under way when the store went away may count twice.
 
-// An Exceeder is a [Waiter] that wants to know of hits beyond a limit.
-type Exceeder interface {
-	// Exceeded returns what is to be told of hits of a charge, which the fallback decides, that turn out to be
-	// beyond the limit when the store is back. It is called before the waiter is told, and what it returns may be called
-	// concurrently.
-	Exceeded(charge int) func(hits uint64)
-}
-
 // A fate is what has become of an ask whose caller got the fallback.
 type fate uint8
 
@@ -29,7 +21,7 @@ const (
 
 // owes notes what charge i owes, if anything, of a batch that by has decided at the time now of the
 // store's clock. The name has the start of a fixed window.
-func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, slot uint16, w Waiter) {
+func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, slot uint16, w limiter.Waiter) {
 	c, decided := &b.Charges[i], &b.Decisions[i]
 	if c.Refund {
 		if setOff := c.Hits - min(c.Hits, b.Hits(i)); decided.Charged > setOff {
@@ -37,19 +29,15 @@ func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, nam
 		}
 		return
 	}
-	var exceeded func() func(hits uint64)
-	if w, wants := w.(Exceeder); wants {
-		exceeded = func() func(uint64) { return w.Exceeded(i) }
-	}
 	f.owed.mu.Lock()
 	defer f.owed.mu.Unlock()
 	if d := &f.owed.spare; by.debtOf(d, now, b, i) {
-		f.forgot(f.owed.addLocked(name, slot, d, exceeded))
+		f.forgot(f.owed.addLocked(name, slot, d, func() func(uint64) { return w.Exceeded(i) }))
 	}
 }
 
 // owesAll notes what b owes, which was not even asked. Names of fixed windows lack the start.
-func (f *fleet) owesAll(now limiter.Time, b *limiter.Batch, names [][]byte, slot uint16, w Waiter) {
+func (f *fleet) owesAll(now limiter.Time, b *limiter.Batch, names [][]byte, slot uint16, w limiter.Waiter) {
 	var room [256]byte // of most names
 	for i := range b.Charges {
 		f.owes(f.options.Fallback, now, b, i, appendName(room[:0], now, b.Charges[i].Policy, names[i]), slot, w)
@@ -79,9 +67,7 @@ func (f *fleet) owesAsk(now limiter.Time, a *ask) {
 			if !f.options.Fallback.debtOf(d, now, a.batch, i) {
 				continue
 			}
-			if w, wants := a.waiter.(Exceeder); wants {
-				d.exceeded = w.Exceeded(i)
-			}
+			d.exceeded = a.waiter.Exceeded(i)
 			d.name, d.slot = string([]byte(a.call.keys[a.call.charges[i].key])), a.slot
 			a.debts = append(a.debts, d)
 		}
@@ -137,10 +123,7 @@ func (p *part) whole(i int) int {
 	return slices.Index(p.split.where, place{p, i})
 }
 
-// Exceeded implements [Exceeder] for a part of a request.
+// Exceeded implements [limiter.Waiter] for a part of a request.
 func (p *part) Exceeded(charge int) func(hits uint64) {
-	if w, wants := p.split.waiter.(Exceeder); wants {
-		return w.Exceeded(p.whole(charge))
-	}
-	return nil
+	return p.split.waiter.Exceeded(p.whole(charge))
 }

@@ -1,6 +1,10 @@
 package store
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
 
 // errPanicked is the answer to a request in which something panicked that the fallback could not
 // answer either.
@@ -19,4 +23,4 @@ func (o *Options) guard(do func()) (returned bool) {
 }
 
 // tell tells w.
-func (o *Options) tell(w Waiter, err error) { o.guard(func() { w.Decided(err) }) }
+func (o *Options) tell(w limiter.Waiter, err error) { o.guard(func() { w.Decided(err) }) }

@@ -38,7 +38,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	storetest.Eventually(t, "up", s.Up)
 	lane := s.fleet.lane(0)
 	srv.Stop()
-	put := func(w Waiter, sent, decided *limiter.Batch) {
+	put := func(w limiter.Waiter, sent, decided *limiter.Batch) {
 		a := newAsk()
 		a.call.encode(limiter.Time(time.Now().UnixNano()), sent, [][]byte{[]byte("s1{1}t1")}, 0)
 		a.batch, a.waiter = decided, w
@@ -105,7 +105,8 @@ func TestPanicCostsOneRequest(t *testing.T) {
 
 type panicking struct{}
 
-func (panicking) Decided(error) { panic("a waiter's bug") }
+func (panicking) Decided(error)             { panic("a waiter's bug") }
+func (panicking) Exceeded(int) func(uint64) { return nil }
 
 // What panics in the fallback too is answered with an error.
 func TestPanicInTheFallback(t *testing.T) {

@@ -178,12 +178,6 @@ func (s *Store) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Waiter waits for what a [Store] decides.
-type Waiter interface {
-	// Decided is called with the error in place of a decision, or nil. It does not block.
-	Decided(err error)
-}
-
 // Offset returns by how much the store's clock is ahead of this machine's, as the last reply tells; 0
 // before the first.
 func (s *Store) Offset() time.Duration { return time.Duration(s.fleet.offset.Load()) }
@@ -204,7 +198,7 @@ func (s *Store) Up() bool { return s.fleet.up() && (s.perSecond == nil || s.perS
 // returns, and has b and names until then. names are those of b's charges; the name of a fixed window lacks
 // the window's start. It decides within [Options.Timeout], or
 // within b.Budget if that is less and not 0.
-func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) (done bool, err error) {
+func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) (done bool, err error) {
 	if s.certain(now, b) {
 		return true, nil
 	}
@@ -229,7 +223,7 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w Wai
 
 // tooLarge decides b in memory, by what the store last said. The store is charged with it after, in
 // pieces, as with what the fallback admits.
-func (s *Store) tooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) {
+func (s *Store) tooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
 	s.options.observe().Decided(byTooLarge, len(b.Charges))
 	s.options.Table.Decide(s.fleet.time(now), b)
 	s.options.guard(func() {
@@ -244,7 +238,7 @@ func (s *Store) tooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w W
 
 // decide is Decide for charges whose counters are all in one slot of f. They may be a part of a
 // request's.
-func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter, of *part) (done bool, err error) {
+func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter, of *part) (done bool, err error) {
 	l := f.lane(slot)
 	if l == nil || !l.takes() {
 		return true, s.without(f, slot, now, b, names, w)
@@ -262,7 +256,7 @@ func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch
 }
 
 // without decides by the fallback what decide could not even ask for.
-func (s *Store) without(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w Waiter) error {
+func (s *Store) without(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) error {
 	err := s.options.fallBack(f.time(now), b)
 	if err == nil && s.options.Fallback.owes() {
 		s.options.guard(func() { f.owesAll(f.time(now), b, names, slot, w) })

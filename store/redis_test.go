@@ -77,7 +77,7 @@ type caller struct {
 	exceeded func(hits uint64)
 }
 
-// Exceeded implements [Exceeder].
+// Exceeded implements [limiter.Waiter].
 func (c *caller) Exceeded(int) func(hits uint64) { return c.exceeded }
 
 func (c *caller) Decided(err error) { c.decided <- err }
@@ -107,6 +107,12 @@ func (c *caller) askWithin(s *Store, budget time.Duration, charges ...limiter.Ch
 
 func hit(n uint64, p *limiter.Policy) limiter.Charge {
 	return limiter.Charge{ID: identity.ID{Hi: n << 32, Lo: n}, Policy: p, Hits: 1}
+}
+
+// reset resets the counter of a name.
+func reset(s *Store, p *limiter.Policy, name []byte) (used uint64, err error) {
+	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}
+	return s.Reset(context.Background(), limiter.Time(s.options.Clock().UnixNano()), b, [][]byte{name}, 0)
 }
 
 // Two replicas under load, and five, admit each limit once, to the hit.

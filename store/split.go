@@ -14,7 +14,7 @@ import (
 type split struct {
 	store   *Store
 	batch   *limiter.Batch
-	waiter  Waiter
+	waiter  limiter.Waiter
 	now     limiter.Time
 	parts   []*part             // with memory to use again behind
 	where   []place             // of each charge
@@ -160,7 +160,7 @@ func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*fleet
 }
 
 // begin has the parts of r decided, and w told.
-func (r *split) begin(w Waiter) {
+func (r *split) begin(w limiter.Waiter) {
 	r.waiter = w
 	r.pending.Store(int32(len(r.parts))) //nolint:gosec // charges are few
 	n := len(r.parts)
@@ -172,7 +172,7 @@ func (r *split) begin(w Waiter) {
 	}
 }
 
-// Decided implements [Waiter] for a part.
+// Decided implements [limiter.Waiter] for a part.
 func (p *part) Decided(err error) {
 	p.err = err
 	if p.split.pending.Add(-1) == 0 {

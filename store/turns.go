@@ -39,13 +39,13 @@ func (c *call) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
 // A done is a waiter of whoever can wait for the store.
 type done chan error
 
-func (d done) Decided(err error) { d <- err }
+func (d done) Decided(err error)       { d <- err }
+func (done) Exceeded(int) func(uint64) { return nil }
 
-// Reset makes a counter as new, and returns what was used of it. The name of a fixed window lacks
-// its start: the current one is reset. It returns [ErrAway] if the store is away.
-func (s *Store) Reset(ctx context.Context, p *limiter.Policy, name []byte) (used uint64, err error) {
-	now := limiter.Time(s.options.Clock().UnixNano())
-	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}
+// Reset makes the counter of charge i of a batch as new at the time now, and returns what was used of it. The name of a fixed
+// window lacks its start: the current one is reset. It returns [ErrAway] if the store is away.
+func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, names [][]byte, i int) (used uint64, err error) {
+	b, name := &limiter.Batch{Charges: []limiter.Charge{{Policy: of.Charges[i].Policy}}}, names[i]
 	f, slot := s.slotOf(now, &b.Charges[0], name)
 	a := newAsk()
 	a.call.encode(f.time(now), b, [][]byte{name}, s.options.Jitter)

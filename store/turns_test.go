@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -69,7 +68,7 @@ func TestReset(t *testing.T) {
 			if err := a.askWithin(s, time.Minute, c); err != nil || a.b.Decisions[0].Over || a.b.Decisions[0].Before != 0 {
 				t.Fatalf("counter %d: decided %+v, %v", n, a.b.Decisions, err)
 			}
-			used, err := s.Reset(context.Background(), p, a.names[0])
+			used, err := reset(s, p, a.names[0])
 			if err != nil || used == 0 || used > c.Hits {
 				t.Errorf("counter %d: %d of %d used, %v", n, used, c.Hits, err)
 			}
@@ -81,7 +80,7 @@ func TestReset(t *testing.T) {
 		_ = a.ask(s, hit(1, plenty))
 		return !s.Up()
 	})
-	if _, err := s.Reset(context.Background(), plenty, []byte("s1{1}t1")); !errors.Is(err, ErrAway) {
+	if _, err := reset(s, plenty, []byte("s1{1}t1")); !errors.Is(err, ErrAway) {
 		t.Errorf("reset answered %v, want %v", err, ErrAway)
 	}
 }

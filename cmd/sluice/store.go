@@ -227,7 +227,7 @@ func (f *storeFlags) use(shared *store.Store, settings *server.Settings) error {
 	if f.Names == ratelimitNames {
 		namer = descriptors.NewRatelimitNamer
 	}
-	settings.Store, settings.Namer = decider{shared}, namer(f.Prefix, key)
+	settings.Decider, settings.Namer = shared, namer(f.Prefix, key)
 	return nil
 }
 
@@ -258,14 +258,4 @@ func (f *storeFlags) hashKey() ([]byte, error) {
 		return nil, fmt.Errorf("--hash-key-file: %s has %d bytes; must be %d to %d", f.HashKeyFile, len(key), leastKey, mostKey)
 	}
 	return key, nil
-}
-
-// A decider is a store for package server, which has an interface of its own for who waits.
-type decider struct{ *store.Store }
-
-var _ server.Store = decider{}
-
-// Decide implements [server.Store].
-func (d decider) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w server.Waiter) (bool, error) {
-	return d.Store.Decide(now, b, names, w)
 }
