@@ -340,13 +340,13 @@ func code(err error, precise bool) codes.Code {
 	}
 }
 
-// maxConversations is how many streams may be open at once, on all connections, on which a client
-// may send any number of messages. Only reflection has such streams, for people who explore the
-// service. Each can keep questions, and up to 64 KiB of answers that the client does not read.
+// maxConversations is how many streams of a method may be open at once, on all connections, on which a
+// client may send any number of messages. Of ours only reflection has such streams, for people who explore
+// the service. Each can keep questions, and up to 64 KiB of answers that the client does not read.
 const maxConversations = 16
 
-// maxAllWatches is how many other streams may be open at once, on all connections: those on which
-// only the server sends. Each has a goroutine.
+// maxAllWatches is how many streams of any other method may be open at once, on all connections: only the
+// server sends on them. Each has a goroutine.
 const maxAllWatches = 1024
 
 // mostOfOther is how many bytes a message to another service than RateLimitService may have. Health and
@@ -393,35 +393,47 @@ func checkMessage(method string, m any) error {
 	return nil
 }
 
-// places are for the streams that may be open at once, on all connections.
-type places struct{ conversations, watches chan struct{} }
-
-func newPlaces() places {
-	return places{make(chan struct{}, maxConversations), make(chan struct{}, maxAllWatches)}
+// places are for the streams that may be open at once. Each method has its own, so that the clients of
+// one service leave those of others theirs. The zero value has all places free.
+type places struct {
+	mu    sync.Mutex
+	taken map[string]int // by method
 }
 
-// take takes a place, which whoever opens the stream frees by receiving from it at the end. A
-// conversation is a stream on which a client may send any number of messages.
-func (p places) take(method string, conversation bool) (place chan struct{}, err error) {
-	place = p.watches
+// take takes one of a method's places, which leave gives back.
+func (p *places) take(method string, most int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken[method] >= most {
+		return status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once", method, most)
+	}
+	if p.taken == nil {
+		p.taken = make(map[string]int)
+	}
+	p.taken[method]++
+	return nil
+}
+
+func (p *places) leave(method string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken[method]--
+}
+
+// mostStreams returns how many streams of a method may be open at once.
+func mostStreams(conversation bool) int {
 	if conversation {
-		place = p.conversations
+		return maxConversations
 	}
-	select {
-	case place <- struct{}{}:
-		return place, nil
-	default:
-		return nil, status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once", method, cap(place))
-	}
+	return maxAllWatches
 }
 
 // bound rejects streams for which there is no place.
-func (p places) bound(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	place, err := p.take(info.FullMethod, info.IsClientStream)
-	if err != nil {
+func (p *places) bound(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if err := p.take(info.FullMethod, mostStreams(info.IsClientStream)); err != nil {
 		return err
 	}
-	defer func() { <-place }()
+	defer p.leave(info.FullMethod)
 	return handle(srv, stream)
 }
 

@@ -219,7 +219,7 @@ func (s *Server) newGRPC(h *handler, creds credentials.TransportCredentials) *gr
 		options = append(options, grpc.ChainUnaryInterceptor(boundUnary), grpc.ChainStreamInterceptor(boundStreams))
 	}
 	options = append(options, grpc.ChainUnaryInterceptor(s.unaryInterceptors(h)...),
-		grpc.ChainStreamInterceptor(countStreams(s.metrics.Calls), newPlaces().bound), grpc.ChainStreamInterceptor(s.streamInterceptors(h)...))
+		grpc.ChainStreamInterceptor(countStreams(s.metrics.Calls), new(places).bound), grpc.ChainStreamInterceptor(s.streamInterceptors(h)...))
 	options = append(options, grpc.Creds(guarding.Credentials(greeting{creds, s.options.hint(), &s.metrics.Ended, h.rare})), grpc.InTapHandle(headers.inspect))
 	if s.tracer != nil {
 		options = append(options, grpc.StatsHandler(s.tracer))

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/h2"
 )
@@ -46,7 +47,7 @@ type bridgedMethod struct {
 const methodShouldRateLimit = 0
 
 func newBridge(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) *bridge {
-	return &bridge{services: make(map[string]*grpc.ServiceDesc), unary: chainUnary(unary), stream: chainStreams(stream), places: newPlaces()}
+	return &bridge{services: make(map[string]*grpc.ServiceDesc), unary: chainUnary(unary), stream: chainStreams(stream)}
 }
 
 // RegisterService implements [grpc.ServiceRegistrar]. Calls have no metadata, which none of our
@@ -120,56 +121,61 @@ func (b *bridge) unknown(path string) string {
 	return fmt.Sprintf("unknown method %s for service %s", method, service)
 }
 
-// maxWatches is how many streams a connection may have on which only the server sends. They stay open
-// for as long as a client likes, with a goroutine each.
+// maxWatches is how many streams of a method a connection may have on which only the server sends. They
+// stay open for as long as a client likes, with a goroutine each.
 const maxWatches = 64
 
-// begin starts a call's goroutine. A call that has its request has it in call.Message. Streams for
-// which there is no place have none: a crowd that opens them without pause would make others wait.
+// begin starts the goroutine of a call. If whole is set, call.Message is the call's request; otherwise
+// messages are yet to come. A stream for which there is no place starts no goroutine: a crowd of clients
+// that opens such streams without a pause would make others wait.
 func (c *wireCalls) begin(call *h2.Call, whole bool) (*bridged, h2.Status) {
-	m := &c.wire.bridge.methods[call.Method]
-	watches := m.stream != nil && !m.stream.ClientStreams
-	switch {
-	case c.bridged.Load() >= int64(c.wire.limits.MaxStreams): // the client has reset them faster than they can end
+	if c.bridged.Load() >= int64(c.wire.limits.MaxStreams) { // the client has reset them faster than they can end
 		return nil, h2.Status{Code: uint32(codes.ResourceExhausted), Message: "too many calls at once"}
-	case watches && c.watches.Load() >= maxWatches:
-		return nil, h2.Status{
-			Code:    uint32(codes.ResourceExhausted),
-			Message: fmt.Sprintf("%s is in use: at most %d streams at once on a connection", m.path, maxWatches),
-		}
 	}
-	var place chan struct{}
-	if m.stream != nil {
-		countStream(c.wire.handler.service.metrics.Calls, m.path)
-		var err error
-		if place, err = c.wire.bridge.places.take(m.path, m.stream.ClientStreams); err != nil {
-			return nil, statusOf(err)
-		}
+	m := &c.wire.bridge.methods[call.Method]
+	if err := c.place(m); err != nil {
+		return nil, statusOf(err)
 	}
 	b, err := newBridged((*wireConn)(c), call, m, whole)
 	if err != nil {
-		free(place)
+		c.leavePlace(m)
 		return nil, statusOf(err)
 	}
 	c.bridged.Add(1)
-	if watches {
-		c.watches.Add(1)
-	}
 	go func() {
 		b.run()
-		free(place)
-		if watches {
-			c.watches.Add(-1)
-		}
+		c.leavePlace(m)
 		c.bridged.Add(-1)
 	}()
 	return b, h2.Status{}
 }
 
-// free gives a place back, if one was taken.
-func free(place chan struct{}) {
-	if place != nil {
-		<-place
+// place takes the places of a stream: one of the connection's, if only the server sends on it, and one of
+// all connections'. A unary call needs none.
+func (c *wireCalls) place(m *bridgedMethod) error {
+	if m.stream == nil {
+		return nil
+	}
+	if !m.stream.ClientStreams {
+		if err := c.watches.take(m.path, maxWatches); err != nil {
+			return status.Error(codes.ResourceExhausted, status.Convert(err).Message()+" on a connection")
+		}
+	}
+	countStream(c.wire.handler.service.metrics.Calls, m.path)
+	err := c.wire.bridge.places.take(m.path, mostStreams(m.stream.ClientStreams))
+	if err != nil && !m.stream.ClientStreams {
+		c.watches.leave(m.path)
+	}
+	return err
+}
+
+func (c *wireCalls) leavePlace(m *bridgedMethod) {
+	if m.stream == nil {
+		return
+	}
+	c.wire.bridge.places.leave(m.path)
+	if !m.stream.ClientStreams {
+		c.watches.leave(m.path)
 	}
 }
 

@@ -452,9 +452,52 @@ func TestWatchesAreBounded(t *testing.T) {
 	t.Error("the place of one that has left stays taken")
 }
 
+// TestAMethodLeavesThePlacesOfOthers opens as many streams of a service as there may be. Those of other
+// methods go on.
+func TestAMethodLeavesThePlacesOfOthers(t *testing.T) {
+	overBoth(t, func(t *testing.T, transport string) {
+		t.Helper()
+		r, _, _ := serveKinds(t, transport)
+		conn := r.dial(t)
+		for range maxConversations {
+			s := stream(t, t.Context(), conn, "Both")
+			sendText(t, s, "taken")
+			if _, err := recvText(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range maxWatches {
+			s := stream(t, t.Context(), conn, "Server")
+			sendText(t, s, "watch")
+			if err := s.CloseSend(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reflection, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := reflection.Send(&grpc_reflection_v1.ServerReflectionRequest{
+			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := reflection.Recv(); err != nil {
+			t.Errorf("reflection beside %d streams of another service: %v", maxConversations, err)
+		}
+		health, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		if err == nil {
+			_, err = health.Recv()
+		}
+		if err != nil {
+			t.Errorf("a watch beside %d streams of another service: %v", maxWatches, err)
+		}
+	})
+}
+
 // TestAllWatchesAreBounded opens streams within streams until there is no place.
 func TestAllWatchesAreBounded(t *testing.T) {
-	bound := newPlaces().bound
+	bound := new(places).bound
 	for _, info := range []*grpc.StreamServerInfo{{FullMethod: "/s/Watch"}, {FullMethod: "/s/Talk", IsClientStream: true}} {
 		most, opened := maxAllWatches, 0
 		if info.IsClientStream {
@@ -479,7 +522,9 @@ func TestStreamsWithoutAPlaceHaveNoGoroutine(t *testing.T) {
 	b := newBridge(nil, nil)
 	b.RegisterService(&grpc.ServiceDesc{ServiceName: "s", Streams: []grpc.StreamDesc{{StreamName: "Talk", ClientStreams: true}}}, nil)
 	for range maxConversations {
-		b.places.conversations <- struct{}{}
+		if err := b.places.take("/s/Talk", maxConversations); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c := &wireConn{wire: newWire(fillLimits(Limits{}), newHandler(service(t, Settings{}, oneRule), zap.NewNop(), false), b, nil, nil)}
 	calls := (*wireCalls)(c)

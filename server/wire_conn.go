@@ -53,8 +53,8 @@ type wireConn struct {
 	watched watched
 	parked  atomic.Int64
 
-	// Calls whose goroutines run, and those of them that are watches.
-	bridged, watches atomic.Int64
+	bridged atomic.Int64 // calls whose goroutines run
+	watches places       // of those on which only the server sends
 
 	asked      atomic.Int64 // requests that a store decides now
 	askedBytes int          // what they have; guarded by turn

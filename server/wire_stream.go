@@ -230,21 +230,27 @@ func (b *bridged) send(m any) error {
 		if err := b.context.Err(); err != nil {
 			return status.FromContextError(err).Err()
 		}
-		b.mu.Lock()
-		if b.ahead < mostAhead {
-			break
+		if b.sendNow(message) {
+			return nil
 		}
-		b.mu.Unlock()
 		select {
 		case <-b.left:
 		case <-b.context.Done():
 		}
 	}
+}
+
+// sendNow sends a message, unless too much waits for a window.
+func (b *bridged) sendNow(message []byte) bool {
+	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.ahead >= mostAhead {
+		return false
+	}
 	b.ahead += messagePrefix + len(message)
 	b.headLocked()
 	b.post(func(c *h2.Conn, out []byte) []byte { return c.Send(out, b.stream, message) })
-	return nil
+	return true
 }
 
 // messagePrefix is what comes before each message: a flag and a length.
