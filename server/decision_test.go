@@ -23,7 +23,7 @@ func TestTellingNobodyCostsNothing(t *testing.T) {
 	}
 	x, ctx := &exchange{request: marshal(t, simpleRequest())}, t.Context()
 	if n := testing.AllocsPerRun(100, func() {
-		if err := h.shouldRateLimit(ctx, x); err != nil {
+		if err := h.answer(ctx, x); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -43,7 +43,7 @@ func TestDecisionsAreLogged(t *testing.T) {
 	h.tell = newTell(nil, logger)
 	request := func(r *rls.RateLimitRequest) {
 		// The error is the log's business.
-		_ = h.shouldRateLimit(t.Context(), &exchange{request: marshal(t, r)})
+		_ = h.answer(t.Context(), &exchange{request: marshal(t, r)})
 	}
 	request(tracedRequest())
 	request(tracedRequest())

@@ -39,7 +39,7 @@ func callAll(ctx context.Context, t *testing.T, h *handler, n int) []outcome {
 	for range n {
 		wg.Go(func() {
 			x := &exchange{request: request}
-			err := h.shouldRateLimit(ctx, x)
+			err := h.answer(ctx, x)
 			o := outcome{after: time.Since(start), err: err}
 			if err == nil {
 				var reply rls.RateLimitResponse
@@ -122,7 +122,7 @@ func TestACancelledHoldFreesItsTurn(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var cancelled atomic.Int32
 		go func() {
-			err := h.shouldRateLimit(ctx, &exchange{request: marshal(t, simpleRequest())})
+			err := h.answer(ctx, &exchange{request: marshal(t, simpleRequest())})
 			if status.Code(err) == codes.Canceled {
 				cancelled.Add(1)
 			}

@@ -87,7 +87,7 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if allow := j.service.settings.Allow; allow != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		ctx = withClient(ctx, allow.client(r.TLS.PeerCertificates[0]))
 	}
-	if err := j.shouldRateLimit(ctx, x); err != nil {
+	if err := j.answer(ctx, x); err != nil {
 		if status.Code(err) == codes.PermissionDenied {
 			http.Error(w, "Forbidden: "+err.Error(), http.StatusForbidden)
 			return

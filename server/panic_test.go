@@ -31,14 +31,14 @@ func TestPanicCostsOneReply(t *testing.T) {
 	core, logs := observer.New(zap.ErrorLevel)
 	h := newHandler(s, zap.New(core), false)
 	x := &exchange{request: marshal(t, simpleRequest())}
-	if err := h.shouldRateLimit(t.Context(), x); status.Code(err) != codes.Internal {
+	if err := h.answer(t.Context(), x); status.Code(err) != codes.Internal {
 		t.Errorf("error is %v, want INTERNAL", err)
 	}
 	if got := testutil.ToFloat64(s.metrics.Panics); got != 1 || logs.Len() != 1 {
 		t.Errorf("%v panics counted and %d logged, want 1 and 1", got, logs.Len())
 	}
 	s.decider = decider
-	if err := h.shouldRateLimit(t.Context(), x); err != nil || len(x.reply) == 0 {
+	if err := h.answer(t.Context(), x); err != nil || len(x.reply) == 0 {
 		t.Errorf("the next request: %v, %x, want a reply", err, x.reply)
 	}
 }

@@ -179,20 +179,6 @@ func (c *wireCalls) leavePlace(m *bridgedMethod) {
 	}
 }
 
-// Open implements [h2.Handler].
-func (c *wireCalls) Open(call *h2.Call) (h2.Conversation, h2.Status) {
-	b, s := c.begin(call, false)
-	if b == nil {
-		return nil, s
-	}
-	return b, s
-}
-
-// Unknown implements [h2.Handler].
-func (c *wireCalls) Unknown(path string) h2.Status {
-	return h2.Status{Code: uint32(codes.Unimplemented), Message: c.wire.bridge.unknown(path)}
-}
-
 // chainUnary makes one interceptor of several. The first is the outermost.
 func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {

@@ -1,179 +1,192 @@
 package server
 
 import (
-	"cmp"
 	"context"
-	"errors"
+	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/h2"
 )
 
-// wireCalls answers the calls of a connection, in its turns.
-type wireCalls wireConn
+// rateLimitCall is a rate-limit request on its way to its reply. Most are answered within the turn in which
+// they come, all of them with one piece of memory.
+//
+// Two sorts are answered later, without a goroutine: a call that a store decides, and one whose reply is
+// held. The store or a timer leaves the call in the connection's inbox. Such a call keeps its memory until
+// then, whatever becomes of its client.
+type rateLimitCall struct {
+	exchange
+	conn   *wireConn
+	stream uint32
+	trace  *callTrace // nil without tracing
+	start  time.Duration
+	err    error // of the store, in place of its decision; written before the call goes into the inbox
 
-var _ h2.Handler = (*wireCalls)(nil)
-
-// Call implements [h2.Handler].
-func (c *wireCalls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
-	if call.Method != methodShouldRateLimit {
-		b, s := c.begin(call, true)
-		if b == nil {
-			return nil, s, nil
-		}
-		return nil, s, b
-	}
-	trace, message := c.trace(call), call.Message
-	if call.Encoding != "" {
-		z, err := c.inflate(call, c.wire.limits.MaxMessageBytes)
-		if err != nil {
-			trace.answered(nil, err)
-			return nil, statusOf(err), nil
-		}
-		defer z.release()
-		message = z.out
-	}
-	trace.received(message)
-	return c.shouldRateLimit(call, message, trace)
+	// What follows is guarded by conn.turn.
+	held *time.Timer   // ends when the reply is to be sent; nil while a store decides
+	took time.Duration // of a held reply
+	size int           // what it adds to conn.later
+	gone bool          // nobody waits for the answer
 }
 
-// shouldRateLimit answers a rate-limit request.
+var rateLimitCalls = sync.Pool{New: func() any { return new(rateLimitCall) }}
+
+func takeRateLimitCall(c *wireConn) *rateLimitCall {
+	x, _ := rateLimitCalls.Get().(*rateLimitCall)
+	x.conn = c
+	return x
+}
+
+func (x *rateLimitCall) release() {
+	x.conn, x.trace, x.err, x.held, x.gone = nil, nil, nil, nil, false
+	if x.kept() {
+		rateLimitCalls.Put(x)
+	}
+}
+
+// shouldRateLimit answers a rate-limit request, or lets it be answered later.
 func (c *wireCalls) shouldRateLimit(call *h2.Call, message []byte, trace *callTrace) ([]byte, h2.Status, h2.Later) {
 	h := c.wire.handler
 	if c.x == nil {
-		c.x, _ = exchanges.Get().(*exchange)
+		c.x = takeRateLimitCall((*wireConn)(c))
 	}
 	x := c.x
-	x.call.client, x.trace = c.client, trace
+	x.call.client, x.stream, x.trace, x.start = c.client, call.Stream, trace, c.at
 	x.large = x.large || len(message) > maxKept
 	deadline := never
 	if call.HasTimeout {
 		deadline = c.since + call.Timeout
 	}
-	if h.service.later {
-		x.request = append(x.request[:0], message...) // what decides may do so after this turn
-		return c.ask(call.Stream, x, deadline)
+	if h.service.later { // what decides may do so after this turn
+		x.request = append(x.request[:0], message...)
+		message = x.request
 	}
-	reply, delay, took, err := h.decide(trace.contextOf(), c.at, deadline, &x.call, message)
-	c.at += max(0, took)
+	done, err := h.begin(x.start, deadline, &x.exchange, message, x)
+	if err == nil && !done {
+		c.x = nil // it is the store's
+		c.asked.Add(1)
+		x.holds(len(x.request))
+		return nil, h2.Status{}, x
+	}
+	if x.call.undecided { // a panic, and nobody knows what of the request the store has
+		c.x = nil
+	}
+	delay, took, err := h.finish(x.trace.contextOf(), &x.exchange, x.start, err)
+	c.at += took
 	if delay > 0 {
-		x.reply = reply
-		c.x = nil // it is the held reply's
-		return nil, h2.Status{}, c.hold(call.Stream, x, delay, took)
+		c.x = nil // it is the timer's
+		x.hold(delay, took)
+		return nil, h2.Status{}, x
 	}
 	h.done(err, took)
-	trace.answered(reply, err)
-	return reply, statusOf(err), nil
+	x.trace.answered(x.reply, err)
+	return x.reply, statusOf(err), nil
 }
 
-// heldReply is a reply that waits for its turn. It has a timer and no goroutine.
-type heldReply struct {
-	conn   *wireConn
-	stream uint32
-	x      *exchange
-	took   time.Duration
-	timer  *time.Timer
-	ended  bool // guarded by conn.turn
+// holds says how many bytes a call holds that is answered later.
+func (x *rateLimitCall) holds(bytes int) {
+	x.conn.later += bytes - x.size
+	x.size = bytes
 }
 
-func (c *wireCalls) hold(stream uint32, x *exchange, delay, took time.Duration) *heldReply {
-	m := c.wire.handler.service.metrics
+// hold has the reply sent after delay.
+func (x *rateLimitCall) hold(delay, took time.Duration) {
+	m := x.conn.wire.handler.service.metrics
 	m.WaitedCalls.Inc()
 	m.WaitingCalls.Inc()
-	c.heldBytes += cap(x.reply)
-	held := &heldReply{conn: (*wireConn)(c), stream: stream, x: x, took: took}
-	held.timer = time.AfterFunc(delay, func() { held.conn.finish(held) })
-	return held
+	x.holds(cap(x.reply))
+	x.took = took
+	x.held = time.AfterFunc(delay, func() { x.conn.finish(x) })
 }
 
-// sendLocked sends the reply, unless the call has ended meanwhile.
-func (r *heldReply) sendLocked() {
-	if r.ended {
-		return
-	}
-	r.ended = true
-	c := r.conn
-	c.heldBytes -= cap(r.x.reply)
-	c.out.bytes = c.h2.Reply(c.out.bytes, r.stream, r.x.reply)
-	h := c.wire.handler
-	h.service.metrics.WaitingCalls.Dec()
-	h.done(nil, r.took)
-	r.x.trace.answered(r.x.reply, nil)
-	r.x.release()
-}
-
-// Cancel implements [h2.Later]: the client went away, so that its turn is given back.
-func (r *heldReply) Cancel() {
-	if r.ended {
-		return
-	}
-	r.ended = true
-	r.conn.heldBytes -= cap(r.x.reply)
-	r.timer.Stop()
-	h := r.conn.wire.handler
-	now, _ := h.clock.Now() // a later moment than the request's
-	h.service.Cancel(now, &r.x.call)
-	h.service.metrics.WaitingCalls.Dec()
-	h.service.metrics.CancelledWaits.Inc()
-	err := status.FromContextError(context.Canceled).Err()
-	h.done(err, r.took)
-	r.x.trace.end(err)
-	r.x.release()
-}
-
-// Exceeded implements [h2.Handler].
-func (c *wireCalls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
-	h := c.wire.handler
-	if b == h2.BoundHeaders {
-		return statusOf(headersTooLarge(size, int(c.wire.limits.MaxHeaderBytes), h.service.metrics.Rejected.Headers, h.rare))
-	}
-	if call.Method != methodShouldRateLimit {
-		m := &c.wire.bridge.methods[call.Method]
-		return statusOf(messageOfOther(m.path, size, cmp.Or(m.mostMessage, c.wire.limits.MaxMessageBytes)))
-	}
-	err := &boundError{messageTooLarge, c.wire.limits.MaxMessageBytes, size}
-	failed := status.Error(codes.ResourceExhausted, err.Error())
-	trace := c.trace(call)
-	h.service.metrics.Calls.ShouldRateLimit.Requests.Inc()
-	h.reject(err)
-	h.done(failed, 0)
-	trace.answered(nil, failed)
-	return statusOf(failed)
-}
-
-// inflate decompresses a call's message, to at most so many bytes. The caller releases the inflater.
-func (c *wireCalls) inflate(call *h2.Call, most int) (*inflater, error) {
-	z, err := (*wireConn)(c).inflateLocked(call.Message, most)
-	if err == nil {
-		call.Inflated = uint32(len(z.out)) //nolint:gosec // a message is smaller
-	}
-	return z, err
-}
-
-// inflateLocked decompresses a message in a turn, which takes a ticket for one that is not small.
-func (c *wireConn) inflateLocked(message []byte, most int) (*inflater, error) {
-	z, err := inflateFreely(message, most)
-	if errors.Is(err, errNotSmall) {
-		c.enterCrowdLocked()
-		z, err = inflateLarge(message, most, func(held int) {
-			c.parksLocked(held)
-			park()
-		})
-	}
+// Decided implements [limiter.Waiter].
+func (x *rateLimitCall) Decided(err error) {
 	if err != nil {
-		return nil, notInflated(err, most)
+		x.err = &storeError{err}
 	}
-	return z, nil
+	x.conn.finish(x)
 }
 
-// statusOf is an error's status as h2 has it.
-func statusOf(err error) h2.Status {
-	if err == nil {
-		return h2.Status{}
+// Exceeded implements [limiter.Waiter].
+func (x *rateLimitCall) Exceeded(charge int) func(hits uint64) { return x.call.Exceeded(charge) }
+
+// sendLocked implements [finisher]: the store has decided, or the reply was held for long enough.
+func (x *rateLimitCall) sendLocked() {
+	switch {
+	case x.held == nil:
+		x.decidedLocked()
+	case x.gone: // Cancel has ended it, too late for the timer
+		x.release()
+	default:
+		x.conn.wire.handler.service.metrics.WaitingCalls.Dec()
+		x.answerLocked(x.took, nil)
 	}
-	s, _ := status.FromError(err)
-	return h2.Status{Code: uint32(s.Code()), Message: s.Message()}
+}
+
+// dropLocked implements [finisher]. What a store took for the call is given back.
+func (x *rateLimitCall) dropLocked() {
+	if x.held == nil {
+		x.gone = true
+		x.decidedLocked()
+	}
+}
+
+// decidedLocked goes on from the store's decision.
+func (x *rateLimitCall) decidedLocked() {
+	h := x.conn.wire.handler
+	x.conn.asked.Add(-1)
+	x.call.undecided = false
+	delay, took, err := h.finish(x.trace.contextOf(), &x.exchange, x.start, x.err)
+	switch {
+	case x.gone:
+		if delay > 0 {
+			h.cancel(&x.exchange)
+		}
+		x.cancelLocked(took)
+		x.release()
+	case delay > 0:
+		x.hold(delay, took)
+	default:
+		x.answerLocked(took, err)
+	}
+}
+
+// answerLocked sends the reply, or the error in its place, and ends the call.
+func (x *rateLimitCall) answerLocked(took time.Duration, err error) {
+	c := x.conn
+	if err == nil {
+		c.out.bytes = c.h2.Reply(c.out.bytes, x.stream, x.reply)
+	} else {
+		c.out.bytes = c.h2.Fail(c.out.bytes, x.stream, statusOf(err))
+	}
+	x.holds(0)
+	c.wire.handler.done(err, took)
+	x.trace.answered(x.reply, err)
+	x.release()
+}
+
+// Cancel implements [h2.Later]: the client went away. If the reply is held, its turn is given back; a store
+// may still have the call.
+func (x *rateLimitCall) Cancel() {
+	x.gone = true
+	if x.held == nil {
+		return
+	}
+	h := x.conn.wire.handler
+	h.cancel(&x.exchange)
+	h.service.metrics.WaitingCalls.Dec()
+	x.cancelLocked(x.took)
+	if x.held.Stop() { // else the call is in the inbox
+		x.release()
+	}
+}
+
+// cancelLocked ends a call for which nobody waits.
+func (x *rateLimitCall) cancelLocked(took time.Duration) {
+	x.holds(0)
+	err := status.FromContextError(context.Canceled).Err()
+	x.conn.wire.handler.done(err, took)
+	x.trace.end(err)
 }

@@ -32,8 +32,8 @@ type wireConn struct {
 	turn sync.Mutex
 	conn net.Conn // raw within TLS, if there is TLS; nil until the handshake is over
 	h2   *h2.Conn
-	out  *output   // of this turn
-	x    *exchange // the memory for calls of this turn
+	out  *output        // of this turn
+	x    *rateLimitCall // for calls of this turn that are answered in it
 	// since is when the turn began, and at the last reading of the clock in it: the end of one call is
 	// the beginning of the next.
 	since, at time.Duration
@@ -56,9 +56,8 @@ type wireConn struct {
 	bridged atomic.Int64 // calls whose goroutines run
 	watches places       // of those on which only the server sends
 
-	asked      atomic.Int64 // requests that a store decides now
-	askedBytes int          // what they have; guarded by turn
-	heldBytes  int          // what held replies have; likewise
+	asked atomic.Int64 // requests that a store decides now
+	later int          // bytes of calls that are answered later; guarded by turn
 }
 
 func newWireConn(w *wire, raw net.Conn) *wireConn {

@@ -13,9 +13,12 @@ type inbox struct {
 	flushing bool // a flusher runs, which will look again
 }
 
-// finisher is something that another goroutine has done for a call, and that goes out in the next
-// turn.
-type finisher interface{ sendLocked() }
+// finisher is something that another goroutine has done for a call. In the next turn it goes out, or it is
+// dropped, as the connection ends.
+type finisher interface {
+	sendLocked()
+	dropLocked()
+}
 
 // orders are what the watch and a drain want to be done.
 type orders byte
@@ -90,14 +93,11 @@ func (c *wireConn) takeInboxLocked(now time.Duration) (err error) {
 	c.inbox.finished, c.inbox.orders = nil, 0
 	c.inbox.Unlock()
 	for _, f := range finished {
-		if !c.ending && err == nil {
-			err = c.sendLocked(f)
+		if c.ending || err != nil {
+			_ = c.guardLocked(f.dropLocked) // the connection ends anyway
 			continue
 		}
-		if a, ok := f.(*asked); ok { // what it holds is to be given back
-			a.gone = true
-			_ = c.sendLocked(a) // the connection ends anyway
-		}
+		err = c.guardLocked(f.sendLocked)
 	}
 	switch {
 	case c.ending || err != nil || todo == 0:
@@ -111,10 +111,10 @@ func (c *wireConn) takeInboxLocked(now time.Duration) (err error) {
 	return c.obeyLocked(todo, now)
 }
 
-// sendLocked has something go out.
-func (c *wireConn) sendLocked(f finisher) (err error) {
+// guardLocked does something that may panic.
+func (c *wireConn) guardLocked(do func()) (err error) {
 	defer c.caughtLocked(&err)
-	f.sendLocked()
+	do()
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 type panicking struct{}
 
 func (panicking) sendLocked() { panic("a bug in what was left for a turn") }
+func (panicking) dropLocked() {}
 func (panicking) Cancel()     { panic("a bug in what was to be cancelled") }
 
 // cancelling is a call to be answered later that counts its end.

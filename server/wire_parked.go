@@ -16,7 +16,7 @@ func (c *wireConn) parks(bytes int64) {
 
 // parksLocked tells so of all that is on its way, and of the bytes of a message that is being inflated.
 func (c *wireConn) parksLocked(inflating int) {
-	c.parks(int64(c.h2.Parked() + c.rest + c.askedBytes + c.heldBytes + inflating))
+	c.parks(int64(c.h2.Parked() + c.rest + c.later + inflating))
 }
 
 // shed closes connections until the others hold no more than they may.

@@ -305,6 +305,7 @@ type bridgedAct struct {
 }
 
 func (a bridgedAct) sendLocked() { a.conn.out.bytes = a.do(a.conn.h2, a.conn.out.bytes) }
+func (bridgedAct) dropLocked()   {}
 
 // SetHeader implements [grpc.ServerStream].
 func (b *bridged) SetHeader(md metadata.MD) error { return b.setHeader(md, false) }
