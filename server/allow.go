@@ -119,9 +119,9 @@ func isPlainPath(path string) bool {
 	return true
 }
 
-// client returns the client of a certificate. It may ask for what any of its names may.
-func (a *AllowList) client(cert *x509.Certificate) *client {
-	c := &client{grant: grant{domains: map[string]struct{}{}}}
+// Client returns the client of a certificate. It may ask for what any of its names may.
+func (a *AllowList) Client(cert *x509.Certificate) *Client {
+	c := &Client{grant: grant{domains: map[string]struct{}{}}}
 	var names []string
 	take := func(g *grant) {
 		if g != nil {

@@ -28,7 +28,7 @@ func FuzzAllowList(f *testing.F) {
 		if err != nil {
 			return
 		}
-		c := allow.client(&x509.Certificate{URIs: []*url.URL{u}})
+		c := allow.Client(&x509.Certificate{URIs: []*url.URL{u}})
 		const root = "spiffe://td.test/"
 		ours := len(uri) > len(root) && strings.EqualFold(uri[:len(root)], root)
 		var segments []string
@@ -39,15 +39,15 @@ func FuzzAllowList(f *testing.F) {
 			return s == "" || s == "." || s == ".." || strings.ContainsAny(s, "%?#")
 		})
 		below := ours && plain && len(segments) > 2 && segments[0] == "ns" && segments[1] == "shop"
-		if got := c.may([]byte("below")); got && !below {
+		if got := c.May([]byte("below")); got && !below {
 			t.Errorf("%q may ask for what is below the prefix", uri)
 		} else if !got && below && u.EscapedPath() == u.Path {
 			t.Errorf("%q may not ask for what is below the prefix", uri)
 		}
-		if exact := below && slices.Equal(segments[2:], []string{"sa", "envoy"}); c.may([]byte("exact")) != exact {
+		if exact := below && slices.Equal(segments[2:], []string{"sa", "envoy"}); c.May([]byte("exact")) != exact {
 			t.Errorf("%q may ask for the exact name's: %v, want %v", uri, !exact, exact)
 		}
-		if c.may([]byte("other")) {
+		if c.May([]byte("other")) {
 			t.Errorf("%q may ask for anything", uri)
 		}
 	})

@@ -93,10 +93,10 @@ func TestAllowList(t *testing.T) {
 		{[]string{"spiffe://cluster.local/ns/shop/sa/envoy?"}, nil},
 		{[]string{"spiffe://cluster.local/ns/shop/sa/envoy#x"}, nil},
 	} {
-		c := allow.client(certificate(t, tt.names...))
+		c := allow.Client(certificate(t, tt.names...))
 		var got []string
 		for _, domain := range all {
-			if c.may([]byte(domain)) {
+			if c.May([]byte(domain)) {
 				got = append(got, domain)
 			}
 		}
@@ -110,7 +110,7 @@ func TestAllowList(t *testing.T) {
 	if allowList(t, "envoy.example.com=d").Open() {
 		t.Error("a list without * is open")
 	}
-	if (*client)(nil).may([]byte("dns")) {
+	if (*Client)(nil).May([]byte("dns")) {
 		t.Error("nobody may ask for a domain")
 	}
 }
@@ -146,11 +146,11 @@ func TestAllowListSaysWhatIsWrong(t *testing.T) {
 
 func TestAClientsNamesAreBoundedAndQuoted(t *testing.T) {
 	allow := allowList(t, "envoy.example.com=d")
-	c := allow.client(certificate(t, "a\n.test", strings.Repeat("x", 1000)))
+	c := allow.Client(certificate(t, "a\n.test", strings.Repeat("x", 1000)))
 	if len(c.names) > 310 || !strings.HasPrefix(c.names, `["a\n.test" "xxx`) {
 		t.Errorf("names are %d bytes, %.20s", len(c.names), c.names)
 	}
-	message := denied(c, []byte("d\n"+strings.Repeat("y", 1000))).Error()
+	message := Denied(c, []byte("d\n"+strings.Repeat("y", 1000))).Error()
 	if len(message) > 600 || !strings.Contains(message, `domain "d\nyyy`) || strings.Contains(message, "\n") {
 		t.Errorf("the error is %q", message)
 	}

@@ -85,7 +85,7 @@ func TestAnswerErrors(t *testing.T) {
 		{"malformed", with, []byte{0x0a}, errMalformed, codes.Internal, codes.InvalidArgument},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var c Call
+			var c Exchange
 			reply, _, err := test.service.Answer(noon, 0, &c, test.request)
 			if !errors.Is(err, test.want) || reply != nil {
 				t.Errorf("Answer() = %x, %v, want %v", reply, err, test.want)
@@ -108,7 +108,7 @@ func TestResetIsRoundedUp(t *testing.T) {
 	}{
 		{0, 60}, {1, 60}, {time.Second, 59}, {time.Second + 1, 59}, {59 * time.Second, 1}, {time.Minute - 1, 1}, {time.Minute, 60},
 	} {
-		var c Call
+		var c Exchange
 		b, _, err := s.Answer(noon+limiter.Time(test.at), 0, &c, marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("k", test.at.String())}}}}))
 		if err != nil {
 			t.Fatal(err)
@@ -236,7 +236,7 @@ func TestRandomRequests(t *testing.T) {
 		requests[i] = randomRequest(r)
 		encoded[i] = marshal(t, requests[i])
 	}
-	var c Call
+	var c Exchange
 	now := noon
 	count := 1_000_000
 	if testing.Short() {
@@ -282,7 +282,7 @@ func FuzzAnswer(f *testing.F) {
 		f.Add(marshal(f, randomRequest(r)), int64(noon))
 	}
 	s := service(f, Settings{NearLimitRatio: 0.8, DynamicMetadata: true, DecisionMetadata: true, ResponseHeaders: true, Headers: Headers{Limit: "l"}}, randomRules)
-	var c Call
+	var c Exchange
 	f.Fuzz(func(t *testing.T, in []byte, now int64) {
 		b, _, err := s.Answer(limiter.Time(now), 0, &c, in)
 		if err != nil {

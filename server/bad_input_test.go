@@ -82,7 +82,7 @@ func TestBadInputGetsAClearAnswer(t *testing.T) {
 		} {
 			t.Run(test.name, func(t *testing.T) {
 				var reply []byte
-				err := conn.Invoke(t.Context(), "/"+serviceName+"/ShouldRateLimit", test.request, &reply)
+				err := conn.Invoke(t.Context(), "/"+ServiceName+"/ShouldRateLimit", test.request, &reply)
 				if got := status.Convert(err); got.Code() != test.want || !strings.Contains(got.Message(), test.message) {
 					t.Errorf("error is %v, want %v with %q", err, test.want, test.message)
 				}

@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -121,26 +120,26 @@ func benchCPU(b *testing.B) time.Duration {
 // the caches as they are in use.
 var benchThrough = []struct {
 	name string
-	run  func(s *Service, c *Call, request []byte) error
+	run  func(s *Service, c *Exchange, request []byte) error
 }{
-	{"decode", func(_ *Service, c *Call, request []byte) error {
+	{"decode", func(_ *Service, c *Exchange, request []byte) error {
 		c.decoder.reset()
 		return c.decoder.decode(request, &unbounded)
 	}},
-	{"plan", func(s *Service, c *Call, request []byte) error {
+	{"plan", func(s *Service, c *Exchange, request []byte) error {
 		c.decoder.reset()
 		err := c.decoder.decode(request, &unbounded)
 		s.rules.Load().set.Plan(&c.plan, &c.decoder.req, descriptors.Global{})
 		return err
 	}},
-	{"decide", func(s *Service, c *Call, request []byte) error {
+	{"decide", func(s *Service, c *Exchange, request []byte) error {
 		c.decoder.reset()
 		err := c.decoder.decode(request, &unbounded)
 		s.rules.Load().set.Plan(&c.plan, &c.decoder.req, descriptors.Global{})
 		s.table.Decide(benchNow, &c.plan.Batch)
 		return err
 	}},
-	{"count", func(s *Service, c *Call, request []byte) error {
+	{"count", func(s *Service, c *Exchange, request []byte) error {
 		c.decoder.reset()
 		err := c.decoder.decode(request, &unbounded)
 		rules := s.rules.Load()
@@ -150,7 +149,7 @@ var benchThrough = []struct {
 		s.count(rules, c)
 		return err
 	}},
-	{"reply", func(s *Service, c *Call, request []byte) error {
+	{"reply", func(s *Service, c *Exchange, request []byte) error {
 		_, _, err := s.Answer(benchNow, 0, c, request)
 		return err
 	}},
@@ -163,7 +162,7 @@ func BenchmarkAnswer(b *testing.B) {
 		requests := benchRequests(b, counters)
 		for _, step := range benchThrough {
 			b.Run(fmt.Sprintf("descriptors=2/entries=5/requests=%d/through=%s", counters, step.name), func(b *testing.B) {
-				s, c := benchService(b, Settings{NearLimitRatio: 0.8}, benchRules), &Call{}
+				s, c := benchService(b, Settings{NearLimitRatio: 0.8}, benchRules), &Exchange{}
 				for _, request := range requests { // fill the table
 					if _, _, err := s.Answer(benchNow, 0, c, request); err != nil {
 						b.Fatal(err)
@@ -185,11 +184,11 @@ func BenchmarkAnswer(b *testing.B) {
 func BenchmarkHandler(b *testing.B) {
 	for _, counters := range []int{1, 10_000} {
 		b.Run(fmt.Sprintf("descriptors=2/entries=5/requests=%d", counters), func(b *testing.B) {
-			h := newHandler(benchService(b, Settings{NearLimitRatio: 0.8}, benchRules), zap.NewNop(), false)
-			x := new(exchange)
+			h := NewHandler(benchService(b, Settings{NearLimitRatio: 0.8}, benchRules), zap.NewNop(), nil, false)
+			x := new(Exchange)
 			answer := func(request []byte) {
-				x.request = request
-				if err := h.answer(b.Context(), x); err != nil {
+				x.Request = request
+				if err := h.Answer(b.Context(), x); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -209,8 +208,7 @@ func BenchmarkHandler(b *testing.B) {
 func BenchmarkTurn(b *testing.B) {
 	const calls = 64
 	s := service(b, Settings{}, oneRule)
-	server := New(Options{Limits: fillLimits(Limits{})}, s, s.metrics, zap.NewNop())
-	c := newWireConn(server.newOwn(newHandler(s, zap.NewNop(), false), insecure.NewCredentials()), discards{})
+	c := newWireConn(newWire(Config{Limits: fillLimits(Limits{}), Handler: NewHandler(s, zap.NewNop(), nil, false)}), discards{})
 	c.conn = discards{}
 	var in bytes.Buffer
 	in.WriteString(http2.ClientPreface)
@@ -297,7 +295,7 @@ func BenchmarkAnswerParallel(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			b.RunParallel(func(pb *testing.PB) {
-				c, request := &Call{}, requests[0]
+				c, request := &Exchange{}, requests[0]
 				if counter == "own" {
 					request = <-next
 				}
@@ -412,7 +410,7 @@ func TestAnswerDoesNotAllocate(t *testing.T) {
 		{"decision metadata", decisions, of("d", d("user"), d("full_list")), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s, c := benchService(t, test.settings, allocRules), &Call{}
+			s, c := benchService(t, test.settings, allocRules), &Exchange{}
 			answer := func() {
 				if _, _, err := s.Answer(benchNow, 0, c, test.request); err != nil {
 					t.Fatal(err)

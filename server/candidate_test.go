@@ -93,7 +93,7 @@ func TestCandidatesChangeNoReply(t *testing.T) {
 			seed := rand.Uint64()
 			r := rand.New(rand.NewPCG(seed, 0))
 			with, without := newService(candidateRules), newService(withoutCandidates(candidateRules))
-			var c, d Call
+			var c, d Exchange
 			now, held, denied := noon, 0, 0
 			for n := range 5_000 {
 				request := randomRequest(r)
@@ -161,7 +161,7 @@ func TestCandidatesCountWhatTheyWouldDeny(t *testing.T) {
 						}},
 					})
 					for _, s := range []*Service{beside, alone} {
-						if _, _, err := s.Answer(now, time.Minute, &Call{}, in); err != nil {
+						if _, _, err := s.Answer(now, time.Minute, &Exchange{}, in); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -208,7 +208,7 @@ func TestACandidateHoldsNoReply(t *testing.T) {
 	in := marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
 		Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("k", "v")},
 	}}})
-	var c Call
+	var c Exchange
 	for range 2 {
 		if _, delay, err := s.Answer(noon, time.Hour, &c, in); err != nil || delay != 0 {
 			t.Fatalf("held %v, error %v; want a reply at once", delay, err)

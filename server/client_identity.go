@@ -5,24 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
+	"strings"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
 )
 
-// client is the other end of a connection, worked out once for each connection. A nil client may
+// Client is the other end of a connection, worked out once for each connection. A nil Client may
 // ask for nothing (fail closed).
-type client struct {
+type Client struct {
 	grant
 	// names are those in its certificate, quoted and bounded.
 	names string
 }
 
-// may reports whether c may ask for a domain. It does not allocate.
-func (c *client) may(domain []byte) bool {
+// May reports whether c may ask for a domain. It does not allocate.
+func (c *Client) May(domain []byte) bool {
 	if c == nil {
 		return false
 	}
@@ -30,31 +30,55 @@ func (c *client) may(domain []byte) bool {
 	return c.any || named
 }
 
-// deniedError is the error of a request for a domain that its client may not ask for.
-type deniedError struct {
-	client *client
+// DeniedError is the error of a request for a domain that its client may not ask for.
+type DeniedError struct {
+	client *Client
 	domain string // quoted and bounded
 }
 
-func denied(c *client, domain []byte) *deniedError {
-	return &deniedError{c, shortened(fmt.Sprintf("%q", domain), 120)}
+// Denied returns the error of a client's request for a domain.
+func Denied(c *Client, domain []byte) *DeniedError {
+	return &DeniedError{c, shortened(fmt.Sprintf("%q", domain), 120)}
 }
 
-func (e *deniedError) Error() string {
+func (e *DeniedError) Error() string {
 	if e.client == nil {
 		return "no client certificate: --grpc-allow grants no domain"
 	}
 	return fmt.Sprintf("the client certificate (%s) may not ask for domain %s: --grpc-allow does not grant it", e.client.names, e.domain)
 }
 
+// Log tells a log of the error.
+func (e *DeniedError) Log(logger *zap.Logger) {
+	names := "none"
+	if e.client != nil {
+		names = e.client.names
+	}
+	logger.Warn("request denied: --grpc-allow does not grant the domain to the client's certificate; more within ten seconds are only counted",
+		zap.String("certificate", names), zap.String("domain", e.domain))
+}
+
+// Credentials returns the server's side of connections: secure, or plain text if that is nil. If allow is not
+// nil, a handshake works out what the client may ask for, so that calls need not; see [ClientIn].
+func Credentials(secure *TLS, allow *AllowList) (credentials.TransportCredentials, error) {
+	switch {
+	case allow != nil && !secure.ChecksClients():
+		return nil, errors.New("clients without certificates cannot be told apart: an allow-list needs TLS with authorities")
+	case allow != nil:
+		return identifying{secure, allow}, nil
+	case secure != nil:
+		return secure, nil
+	}
+	return insecure.NewCredentials(), nil
+}
+
 // clientIdentity is the result of a connection's handshake.
 type clientIdentity struct {
 	credentials.TLSInfo
-	client *client
+	client *Client
 }
 
-// identifying are credentials whose handshakes work out what the client may ask for, so that
-// calls need not.
+// identifying are credentials whose handshakes work out what the client may ask for.
 type identifying struct {
 	*TLS
 	allow *AllowList
@@ -72,32 +96,32 @@ func (i identifying) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthI
 		// index below would panic.
 		return nil, nil, errors.Join(errors.New("no client certificate after the handshake"), secure.Close())
 	}
-	return secure, clientIdentity{found, i.allow.client(found.State.PeerCertificates[0])}, nil
+	return secure, clientIdentity{found, i.allow.Client(found.State.PeerCertificates[0])}, nil
 }
 
 // Clone is for grpc.
 func (i identifying) Clone() credentials.TransportCredentials { return i }
 
-// withClient returns the context of a request that c sends other than over gRPC.
-func withClient(ctx context.Context, c *client) context.Context {
-	return peer.NewContext(ctx, &peer.Peer{AuthInfo: clientIdentity{client: c}})
+// ClientIn returns the client that a handshake has identified. It is nil, and may ask for nothing, if the
+// handshake identified nobody.
+func ClientIn(info credentials.AuthInfo) *Client {
+	i, _ := info.(clientIdentity)
+	return i.client
 }
 
-// clientOf returns the client that sends the request of a context. It is nil, and may ask for
-// nothing, if no handshake has identified it.
-func clientOf(ctx context.Context) *client {
+// ClientOf returns the client that sends the request of a context, as [ClientIn] does.
+func ClientOf(ctx context.Context) *Client {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return nil
 	}
-	i, _ := p.AuthInfo.(clientIdentity)
-	return i.client
+	return ClientIn(p.AuthInfo)
 }
 
-// rareLogger returns a logger that passes on each message once in ten seconds. Without it, a
-// client could fill the log with what it causes.
-func rareLogger(logger *zap.Logger) *zap.Logger {
-	return logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
-		return zapcore.NewSamplerWithOptions(core, 10*time.Second, 1, 0)
-	}))
+// shortened bounds what an error repeats of a request or of a certificate.
+func shortened(s string, longest int) string {
+	if len(s) <= longest {
+		return s
+	}
+	return strings.ToValidUTF8(s[:longest], "") + "..."
 }

@@ -275,7 +275,7 @@ func TestAnAllowListNeedsCertificates(t *testing.T) {
 		t.Errorf("/json over TLS without TLS: Listen() = %v, want an error", err)
 	}
 	// Fail closed: a connection without an identity is denied.
-	var c Call
+	var c Exchange
 	if _, _, err := s.Answer(noon, 0, &c, marshal(t, simpleRequest())); code(err, false) != codes.PermissionDenied {
 		t.Errorf("a request of nobody: %v, want a denial", err)
 	}
@@ -365,12 +365,12 @@ func TestAllowedRequestsDoNotAllocate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := withClient(t.Context(), listed.settings.Allow.client(certificate(t, fmt.Sprint(uri))))
+	client := listed.settings.Allow.Client(certificate(t, fmt.Sprint(uri)))
 	for name, s := range map[string]*Service{"without": open, "with": listed} {
-		h := newHandler(s, zap.NewNop(), false)
-		x := &exchange{request: request}
+		h := NewHandler(s, zap.NewNop(), nil, false)
+		x := &Exchange{Request: request, Client: client}
 		allocs := testing.AllocsPerRun(100, func() {
-			if err := h.answer(ctx, x); err != nil {
+			if err := h.Answer(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -7,65 +7,65 @@ import (
 )
 
 // count adds one decided request to the metrics.
-func (s *Service) count(rules *serving, c *Call) {
-	if !c.plan.KnownDomain {
-		s.metrics.UnknownDomains.Add(c.decoder.req.Domain, uint64(len(c.plan.Matches)))
+func (s *Service) count(rules *serving, x *Exchange) {
+	if !x.plan.KnownDomain {
+		s.metrics.UnknownDomains.Add(x.decoder.req.Domain, uint64(len(x.plan.Matches)))
 		return
 	}
-	for i := range c.plan.Matches {
-		m := &c.plan.Matches[i]
+	for i := range x.plan.Matches {
+		m := &x.plan.Matches[i]
 		if m.IgnoredOverride {
 			s.metrics.IgnoredOverrides.Inc()
 		}
 		if m.Count == 0 {
 			if m.Rule != nil && m.Rule.Unlimited {
 				h := telemetry.Hits{Total: m.Hits, Within: m.Hits}
-				if c.decoder.req.Descriptors[i].Refund {
+				if x.decoder.req.Descriptors[i].Refund {
 					h = telemetry.Hits{Negative: m.Hits}
 				}
-				s.counters(rules, c, i, m.Rule.Limits[0]).Add(h)
+				s.counters(rules, x, i, m.Rule.Limits[0]).Add(h)
 			}
 			continue
 		}
 		for at := m.First; at < m.First+m.Count; at++ {
-			if charge := &c.plan.Batch.Charges[at]; charge.Refund {
-				s.metrics.RefundedHits.Add(float64(c.plan.Batch.Decisions[at].Charged))
+			if charge := &x.plan.Batch.Charges[at]; charge.Refund {
+				s.metrics.RefundedHits.Add(float64(x.plan.Batch.Decisions[at].Charged))
 			}
-			s.countCharge(rules, c, i, at)
+			s.countCharge(rules, x, i, at)
 		}
 	}
-	for _, candidate := range c.plan.Candidates {
-		s.countCharge(rules, c, candidate.Match, candidate.Charge)
+	for _, candidate := range x.plan.Candidates {
+		s.countCharge(rules, x, candidate.Match, candidate.Charge)
 	}
 }
 
 // countCharge adds charge at, of descriptor i of the request.
-func (s *Service) countCharge(rules *serving, c *Call, i, at int) {
-	charge, d := &c.plan.Batch.Charges[at], &c.plan.Batch.Decisions[at]
+func (s *Service) countCharge(rules *serving, x *Exchange, i, at int) {
+	charge, d := &x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at]
 	h := telemetry.Hits{Negative: charge.Hits}
 	if !charge.Refund {
 		h = s.split(charge, d)
 	}
-	s.counters(rules, c, i, c.plan.Limits[at]).Add(h)
+	s.counters(rules, x, i, x.plan.Limits[at]).Add(h)
 }
 
 // counters returns the counters of the limit that descriptor i of the request came to.
-func (s *Service) counters(rules *serving, c *Call, i int, l *descriptors.Limit) *telemetry.RuleCounters {
-	m := &c.plan.Matches[i]
+func (s *Service) counters(rules *serving, x *Exchange, i int, l *descriptors.Limit) *telemetry.RuleCounters {
+	m := &x.plan.Matches[i]
 	if !m.Override && !m.Rule.RuntimeMetric {
 		return rules.counters.Of(int(l.Index))
 	}
-	entries := c.decoder.req.Descriptors[i].Entries
+	entries := x.decoder.req.Descriptors[i].Entries
 	var key1End, key2End int
 	label := ""
 	if m.Override {
-		c.metric, key1End, key2End = s.settings.metricKeys().AppendOverride(c.metric[:0], entries)
+		x.metric, key1End, key2End = s.settings.metricKeys().AppendOverride(x.metric[:0], entries)
 	} else {
-		c.metric, key1End, key2End = s.settings.metricKeys().Append(c.metric[:0], m.Rule, entries)
+		x.metric, key1End, key2End = s.settings.metricKeys().Append(x.metric[:0], m.Rule, entries)
 		label = l.Label
 	}
-	counters, lookup := s.metrics.Rules.Runtime(c.lookup, rules.labels[c.plan.DomainIndex], label, c.metric, key1End, key2End)
-	c.lookup = lookup
+	counters, lookup := s.metrics.Rules.Runtime(x.lookup, rules.labels[x.plan.DomainIndex], label, x.metric, key1End, key2End)
+	x.lookup = lookup
 	return counters
 }
 

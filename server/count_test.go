@@ -63,7 +63,7 @@ func TestHitsSplitAsInTheReference(t *testing.T) {
 			if limit > 100 {
 				hits = r.Uint64N(limit)
 			}
-			if _, _, err := s.Answer(noon, 0, &Call{}, marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
+			if _, _, err := s.Answer(noon, 0, &Exchange{}, marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
 				Entries:    []*rlcommon.RateLimitDescriptor_Entry{entry("k", "v")},
 				HitsAddend: wrapperspb.UInt64(hits),
 			}}})); err != nil {

@@ -49,74 +49,63 @@ type CounterState struct {
 	Forgotten uint64 `json:"forgotten,omitempty"`
 }
 
-// A lookup is a descriptor with its charges.
-type lookup struct {
-	report CounterReport
-	call   Call
+// CheckEntries returns an error if a descriptor has more than a request may hold.
+func (s *Service) CheckEntries(entries []descriptors.Entry) error {
+	return s.settings.Bounds.check(entries)
 }
 
-// lookUp plans a peek at the counters of one descriptor.
-func (s *Service) lookUp(q CounterQuery, d descriptors.Descriptor) (*lookup, error) {
+// Counters looks up the counters of a descriptor as they are at the time now. That changes none, and an absent
+// one stays absent. With reset it makes them as new before, and says what each had used. An error says why
+// nobody can tell: there are no rules, or a store does not answer. The text is the descriptor as people
+// write it.
+func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text string, d descriptors.Descriptor, reset bool) (*CounterReport, error) {
 	rules := s.rules.Load()
 	if rules == nil {
 		return nil, errNoRules
 	}
-	x := rules.set.Explain(q.Domain, d.Entries)
-	l := &lookup{report: CounterReport{
-		Domain: q.Domain, Descriptor: q.Descriptor, ConfigHash: rules.set.Hash,
-		Explanation: x.String(), Reason: x.Reason, Counters: []CounterState{},
-	}}
+	walk := rules.set.Explain(domain, d.Entries)
+	report := &CounterReport{
+		Domain: domain, Descriptor: text, ConfigHash: rules.set.Hash,
+		Explanation: walk.String(), Reason: walk.Reason, Counters: []CounterState{},
+	}
 	d.HasHits, d.Hits = true, 0 // a peek
-	c := &l.call
-	c.rules = rules
-	c.decoder.req = descriptors.Request{Domain: []byte(q.Domain), Descriptors: []descriptors.Descriptor{d}}
-	s.plan(c, descriptors.Global{}, time.Minute) // the longest that any limit holds a reply
-	switch m := &c.plan.Matches[0]; {
+	x := &Exchange{rules: rules}
+	x.decoder.req = descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{d}}
+	s.plan(x, descriptors.Global{}, time.Minute) // the longest that any limit holds a reply
+	switch m := &x.plan.Matches[0]; {
 	case m.Override:
-		l.report.Reason = "the request's own limit applies"
+		report.Reason = "the request's own limit applies"
 	case m.Rule != nil:
-		l.report.Rule = m.Rule.Path()
+		report.Rule = m.Rule.Path()
 		if m.Rule.Unlimited {
-			l.report.Reason = "an unlimited rule has no counter"
+			report.Reason = "an unlimited rule has no counter"
 		}
 		if m.IgnoredOverride {
-			l.report.Reason = "the request's own limit cannot be used with this rule: the rule's own applies"
+			report.Reason = "the request's own limit cannot be used with this rule: the rule's own applies"
 		}
 	}
-	return l, nil
-}
-
-// peek fills in the counters as they are at the time now. It changes none, and an absent
-// one stays absent. It returns an error if a store does not answer.
-func (l *lookup) peek(now limiter.Time, s *Service) error {
-	b := &l.call.plan.Batch
-	if err := l.call.await(s.decide(now, &l.call, l.call.waiting())); err != nil {
-		return err
+	b := &x.plan.Batch
+	forgotten := make([]uint64, len(b.Charges))
+	for i := 0; reset && i < len(forgotten); i++ {
+		var err error
+		if forgotten[i], err = s.decider.Reset(ctx, now, b, x.plan.Names, i); err != nil {
+			return nil, NotDecided(err)
+		}
+	}
+	if err := x.await(s.decide(now, x, x.waiting())); err != nil {
+		return nil, err
 	}
 	for i := range b.Charges {
-		limit, d := l.call.plan.Limits[i], &b.Decisions[i]
+		limit, d := x.plan.Limits[i], &b.Decisions[i]
 		c := CounterState{
-			Limit: limit.String(), Name: limit.Name, Shadow: limit.Candidate,
+			Limit: limit.String(), Name: limit.Name, Shadow: limit.Candidate, Forgotten: forgotten[i],
 			Used: d.Before, Capacity: b.Charges[i].Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
 		}
 		if d.Before > 0 {
 			at := time.Unix(0, int64(now)).Add(d.Reset).UTC()
 			c.ResetsIn, c.ResetsAt = d.Reset.Seconds(), &at
 		}
-		l.report.Counters = append(l.report.Counters, c)
+		report.Counters = append(report.Counters, c)
 	}
-	return nil
-}
-
-// reset makes the counters as new at the time now. It returns what each had used, or an error if a
-// store does not answer.
-func (l *lookup) reset(ctx context.Context, now limiter.Time, s *Service) (used []uint64, err error) {
-	b := &l.call.plan.Batch
-	used = make([]uint64, len(b.Charges))
-	for i := range b.Charges {
-		if used[i], err = s.decider.Reset(ctx, now, b, l.call.plan.Names, i); err != nil {
-			return nil, &storeError{err}
-		}
-	}
-	return used, nil
+	return report, nil
 }

@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
-	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // countersHandler serves /counters on the debug listener. GET looks up the counters of a
@@ -26,8 +25,7 @@ import (
 // getting around this. The Host must be loopback, which a name that was rebound by DNS is not. And
 // a DELETE from another origin is rejected.
 type countersHandler struct {
-	*handler
-	metrics *telemetry.Metrics
+	*Handler
 	origins *http.CrossOriginProtection
 }
 
@@ -83,37 +81,26 @@ func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*Count
 	if err != nil {
 		return nil, err
 	}
-	if err := h.service.settings.Bounds.check(d.Entries); err != nil {
+	if err := h.Service.CheckEntries(d.Entries); err != nil {
 		return nil, err
 	}
-	l, err := h.service.lookUp(q, d)
-	if err != nil {
+	now, _ := h.Clock.Now()
+	reset := r.Method == http.MethodDelete
+	report, err := h.Service.Counters(r.Context(), now, q.Domain, q.Descriptor, d, reset)
+	switch {
+	case err != nil:
 		return nil, reject(http.StatusServiceUnavailable, "%v", err)
+	case !reset:
+		return report, nil
+	case len(report.Counters) == 0:
+		return nil, reject(http.StatusNotFound, "there is no counter to reset: %s", report.Reason)
 	}
-	now, _ := h.clock.Now()
-	if r.Method != http.MethodDelete {
-		if err := l.peek(now, h.service); err != nil {
-			return nil, reject(http.StatusServiceUnavailable, "%v", err)
-		}
-		return &l.report, nil
+	for _, c := range report.Counters {
+		h.Metrics.CounterResets.Inc()
+		h.Logger.Info("counter reset", zap.String("domain", q.Domain), zap.String("rule", report.Rule),
+			zap.String("limit", c.Limit), zap.Uint64("used", c.Forgotten))
 	}
-	if len(l.call.plan.Limits) == 0 {
-		return nil, reject(http.StatusNotFound, "there is no counter to reset: %s", l.report.Reason)
-	}
-	forgotten, err := l.reset(r.Context(), now, h.service)
-	if err == nil {
-		err = l.peek(now, h.service)
-	}
-	if err != nil {
-		return nil, reject(http.StatusServiceUnavailable, "%v", err)
-	}
-	for i, used := range forgotten {
-		l.report.Counters[i].Forgotten = used
-		h.metrics.CounterResets.Inc()
-		h.logger.Info("counter reset", zap.String("domain", q.Domain), zap.String("rule", l.report.Rule),
-			zap.String("limit", l.call.plan.Limits[i].String()), zap.Uint64("used", used))
-	}
-	return &l.report, nil
+	return report, nil
 }
 
 // local returns an error if r does not come straight from this machine.
@@ -134,7 +121,7 @@ func local(r *http.Request) error {
 		host = name
 	}
 	if ip, err := netip.ParseAddr(strings.Trim(host, "[]")); !strings.EqualFold(host, "localhost") && (err != nil || !ip.Unmap().IsLoopback()) {
-		return reject(http.StatusForbidden, "host %q: must be localhost or a loopback address", shortened(r.Host, 100))
+		return reject(http.StatusForbidden, "host %.100q: must be localhost or a loopback address", r.Host)
 	}
 	return nil
 }
@@ -143,14 +130,6 @@ func local(r *http.Request) error {
 func isLoopback(addr string) bool {
 	a, err := netip.ParseAddrPort(addr)
 	return err == nil && a.Addr().Unmap().IsLoopback()
-}
-
-// shortened bounds the part of a request that an error repeats.
-func shortened(s string, longest int) string {
-	if len(s) <= longest {
-		return s
-	}
-	return strings.ToValidUTF8(s[:longest], "") + "..."
 }
 
 // counterParameters are the parameters of a query.
@@ -165,7 +144,7 @@ func parseCounterQuery(query string) (q CounterQuery, d descriptors.Descriptor, 
 	for name, all := range values {
 		switch {
 		case !slices.Contains(counterParameters, name):
-			return q, d, fmt.Errorf("unknown parameter %q (allowed: %s)", shortened(name, 100), strings.Join(counterParameters, ", "))
+			return q, d, fmt.Errorf("unknown parameter %.100q (allowed: %s)", name, strings.Join(counterParameters, ", "))
 		case len(all) > 1:
 			return q, d, fmt.Errorf("parameter %q is given %d times: one descriptor is asked for at a time", name, len(all))
 		}

@@ -48,7 +48,7 @@ descriptors:
 func debugServer(t *testing.T, s *Service) (addr string, logs *observer.ObservedLogs) {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
-	srv := httptest.NewServer(debugHandler(newHandler(s, zap.New(core), false), s.metrics))
+	srv := httptest.NewServer(debugHandler(NewHandler(s, zap.New(core), nil, false)))
 	t.Cleanup(srv.Close)
 	return strings.TrimPrefix(srv.URL, "http://"), logs
 }
@@ -59,7 +59,7 @@ func hitCounter(t *testing.T, s *Service, key, value string, hits uint64, limit 
 	request := &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
 		Entries: []*rlcommon.RateLimitDescriptor_Entry{entry(key, value)}, HitsAddend: wrapperspb.UInt64(hits), Limit: limit,
 	}}}
-	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &Call{}, marshal(t, request)); err != nil {
+	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &Exchange{}, marshal(t, request)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -236,7 +236,7 @@ func TestCounterQueriesGetAClearAnswer(t *testing.T) {
 // pages of browsers.
 func TestCountersAnswerThisMachineAlone(t *testing.T) {
 	s := service(t, Settings{}, countersRules)
-	h := debugHandler(newHandler(s, zap.NewNop(), false), s.metrics)
+	h := debugHandler(NewHandler(s, zap.NewNop(), nil, false))
 	const loop, far, localhost = "127.0.0.1:6070", "192.0.2.7:6070", "localhost:6070"
 	for _, tt := range []struct {
 		own, peer, host string

@@ -7,8 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
-
-	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 const debugIndex = `sluice debug listener
@@ -21,21 +19,21 @@ const debugIndex = `sluice debug listener
 
 // debugHandler serves pages that operators read by hand. It has no authentication, so it belongs
 // on loopback.
-func debugHandler(h *handler, m *telemetry.Metrics) http.Handler {
+func debugHandler(h *Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, debugIndex)
 	})
 	mux.HandleFunc("/rlconfig", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		if set := h.service.Rules(); set != nil {
+		if set := h.Service.Rules(); set != nil {
 			if err := set.Dump(w); err != nil {
-				h.logger.Debug("write /rlconfig", zap.Error(err))
+				h.Logger.Debug("write /rlconfig", zap.Error(err))
 			}
 		}
 	})
-	mux.Handle("/counters", &countersHandler{h, m, http.NewCrossOriginProtection()})
-	mux.Handle("/stats", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	mux.Handle("/counters", &countersHandler{h, http.NewCrossOriginProtection()})
+	mux.Handle("/stats", promhttp.HandlerFor(h.Metrics.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)

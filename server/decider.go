@@ -48,64 +48,10 @@ type storeError struct{ err error }
 func (e *storeError) Error() string { return fmt.Sprintf("no decision by the store: %v", e.err) }
 func (e *storeError) Unwrap() error { return e.err }
 
-// decide has c's batch decided. It reports whether that is done; if not, w is told when it is.
-func (s *Service) decide(now limiter.Time, c *Call, w limiter.Waiter) (done bool, err error) {
-	if len(c.plan.Batch.Charges) == 0 { // nothing is limited
-		return true, nil
-	}
-	if s.later {
-		c.undecided, c.service = true, s
-	}
-	done, err = s.decider.Decide(now, &c.plan.Batch, c.plan.Names, w)
-	if err != nil {
-		err = &storeError{err}
-	}
-	if done || err != nil {
-		c.undecided = false
-	}
-	return done, err
-}
-
-// Decided implements [limiter.Waiter] for the goroutine that waits in [Service.Answer].
-func (c *Call) Decided(err error) { c.decided <- err }
-
-// Exceeded implements [limiter.Waiter]: it returns what counts hits of a charge that turn out to be beyond the
-// limit when the store is back. Nobody else uses c meanwhile.
-func (c *Call) Exceeded(charge int) func(hits uint64) {
-	of := -1 // the descriptor
-	for i := range c.plan.Matches {
-		if m := &c.plan.Matches[i]; m.First <= charge && charge < m.First+m.Count {
-			of = i
-		}
-	}
-	for _, candidate := range c.plan.Candidates {
-		if candidate.Charge == charge {
-			of = candidate.Match
-		}
-	}
-	if of < 0 || !c.plan.KnownDomain {
+// NotDecided returns the error of a request for which a decider had an error in place of a decision, or nil.
+func NotDecided(err error) error {
+	if err == nil {
 		return nil
 	}
-	return c.service.counters(c.rules, c, of, c.plan.Limits[charge]).Exceeded
-}
-
-// waiting returns c as what waits for its own decision.
-func (c *Call) waiting() limiter.Waiter {
-	if c.decided == nil {
-		c.decided = make(chan error, 1)
-	}
-	return c
-}
-
-// await waits for a decision that comes later, after begin has had it begun.
-func (c *Call) await(done bool, err error) error {
-	if done || err != nil {
-		return err
-	}
-	err = <-c.decided
-	c.undecided = false
-	if err != nil {
-		return &storeError{err}
-	}
-	return nil
+	return &storeError{err}
 }

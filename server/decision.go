@@ -13,7 +13,7 @@ import (
 
 // A tell function is called with every answer, or with the error in its place. It is nil if there
 // is neither tracing nor a debug log, so that a request then costs one comparison.
-type tell func(ctx context.Context, c *Call, delay time.Duration, err error)
+type tell func(ctx context.Context, x *Exchange, delay time.Duration, err error)
 
 // newTell returns a function that describes each answer in its span and, at the level debug, in
 // the log. The level is read here, once.
@@ -26,18 +26,18 @@ func newTell(tracing *telemetry.Tracing, logger *zap.Logger) tell {
 	sampled := logger.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, time.Second, 100, 1000)
 	}))
-	return func(ctx context.Context, c *Call, delay time.Duration, err error) {
+	return func(ctx context.Context, x *Exchange, delay time.Duration, err error) {
 		if traces && err == nil {
-			traceDecision(ctx, c, delay)
+			traceDecision(ctx, x, delay)
 		}
 		if logs {
-			logDecision(sampled, c, delay, err)
+			logDecision(sampled, x, delay, err)
 		}
 	}
 }
 
 // logDecision logs a decision, or why there is none.
-func logDecision(logger *zap.Logger, c *Call, delay time.Duration, err error) {
+func logDecision(logger *zap.Logger, x *Exchange, delay time.Duration, err error) {
 	if err != nil {
 		if entry := logger.Check(zap.DebugLevel, "no decision"); entry != nil {
 			entry.Write(zap.Error(err))
@@ -45,7 +45,7 @@ func logDecision(logger *zap.Logger, c *Call, delay time.Duration, err error) {
 		return
 	}
 	if entry := logger.Check(zap.DebugLevel, "decision"); entry != nil {
-		d := c.decision()
+		d := x.decision()
 		entry.Write(zap.String("domain", d.domain), zap.String("code", d.code), zap.Strings("rules", d.rules),
 			zap.Strings("limited", d.limited), zap.Duration("held", delay))
 	}
@@ -66,24 +66,24 @@ const maxToldRules = 32
 
 // decision returns what the last answer decided. Call it only after an answer
 // without error.
-func (c *Call) decision() decision {
-	d := decision{domain: c.plan.DomainName, code: "OK"}
-	if !c.plan.KnownDomain {
+func (x *Exchange) decision() decision {
+	d := decision{domain: x.plan.DomainName, code: "OK"}
+	if !x.plan.KnownDomain {
 		d.domain = "unknown"
 	}
-	if c.over {
+	if x.over {
 		d.code = "OVER_LIMIT"
 	}
-	for i := range c.plan.Matches {
-		m := &c.plan.Matches[i]
+	for i := range x.plan.Matches {
+		m := &x.plan.Matches[i]
 		if m.Rule == nil && !m.Override {
 			continue
 		}
-		name := c.ruleName(m)
+		name := x.ruleName(m)
 		if len(d.rules) < maxToldRules {
 			d.rules = append(d.rules, name)
 		}
-		if c.statuses[i].code == codeOverLimit && len(d.limited) < maxToldRules {
+		if x.statuses[i].code == codeOverLimit && len(d.limited) < maxToldRules {
 			d.limited = append(d.limited, name)
 		}
 	}
@@ -92,7 +92,7 @@ func (c *Call) decision() decision {
 
 // ruleName returns a matched rule's name, which the metrics have as the label rule, but without
 // values of the request, and with all dots. For a list of limits it adds the one that gives the status.
-func (c *Call) ruleName(m *descriptors.Match) string {
+func (x *Exchange) ruleName(m *descriptors.Match) string {
 	if m.Rule == nil {
 		return "override"
 	}
@@ -101,7 +101,7 @@ func (c *Call) ruleName(m *descriptors.Match) string {
 	if m.Count == 0 {
 		return name
 	}
-	if label := c.plan.Limits[c.statusCharge(m)].Label; label != "" {
+	if label := x.plan.Limits[x.statusCharge(m)].Label; label != "" {
 		name += " " + label
 	}
 	return name

@@ -16,14 +16,14 @@ func TestTellingNobodyCostsNothing(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	logger := zap.New(core)
 	s := service(t, Settings{}, oneRule)
-	h := newHandler(s, logger, false)
+	h := NewHandler(s, logger, nil, false)
 	h.tell = newTell(nil, logger)
 	if h.tell != nil {
 		t.Error("newTell() is not nil without tracing and at the level info")
 	}
-	x, ctx := &exchange{request: marshal(t, simpleRequest())}, t.Context()
+	x, ctx := &Exchange{Request: marshal(t, simpleRequest())}, t.Context()
 	if n := testing.AllocsPerRun(100, func() {
-		if err := h.answer(ctx, x); err != nil {
+		if err := h.Answer(ctx, x); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -39,11 +39,11 @@ func TestTellingNobodyCostsNothing(t *testing.T) {
 func TestDecisionsAreLogged(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	logger := zap.New(core)
-	h := newHandler(service(t, Settings{}, tracedRules), logger, false)
+	h := NewHandler(service(t, Settings{}, tracedRules), logger, nil, false)
 	h.tell = newTell(nil, logger)
 	request := func(r *rls.RateLimitRequest) {
 		// The error is the log's business.
-		_ = h.answer(t.Context(), &exchange{request: marshal(t, r)})
+		_ = h.Answer(t.Context(), &Exchange{Request: marshal(t, r)})
 	}
 	request(tracedRequest())
 	request(tracedRequest())

@@ -12,77 +12,109 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// serviceName is the gRPC service's full name.
-const serviceName = "envoy.service.ratelimit.v3.RateLimitService"
+// ServiceName is the gRPC service's full name.
+const ServiceName = "envoy.service.ratelimit.v3.RateLimitService"
 
-// handler answers over gRPC and counts.
-type handler struct {
-	service *Service
-	logger  *zap.Logger
-	rare    *zap.Logger // see rareLogger
-	panics  *Panics
+// Handler answers requests for whatever carries them: it gives errors their gRPC statuses, recovers from
+// panics, counts and logs. Its methods may be called concurrently.
+type Handler struct {
+	Service *Service
+	Metrics *telemetry.Metrics
+	Panics  *telemetry.Panics
+	Logger  *zap.Logger
+	// Rare is the logger for what clients cause; see [telemetry.Rare].
+	Rare  *zap.Logger
+	Clock *clock.Clock
+
 	precise bool
 	tell    tell
-	clock   *clock.Clock
 }
 
-func newHandler(s *Service, logger *zap.Logger, precise bool) *handler {
+// NewHandler returns a handler. Precise errors have codes where envoyproxy/ratelimit has UNKNOWN. Decisions
+// are told to the spans of tracing, unless it is nil, and to the logger at the level debug.
+func NewHandler(s *Service, logger *zap.Logger, tracing *telemetry.Tracing, precise bool) *Handler {
 	c := s.settings.Clock
 	if c == nil {
 		c = clock.New()
 	}
-	return &handler{service: s, logger: logger, rare: rareLogger(logger), panics: NewPanics(s.metrics.Panics, logger), precise: precise, clock: c}
+	return &Handler{
+		Service: s, Metrics: s.metrics, Panics: telemetry.NewPanics(s.metrics.Panics, logger),
+		Logger: logger, Rare: telemetry.Rare(logger), Clock: c,
+		precise: precise, tell: newTell(tracing, logger),
+	}
 }
 
 // margin is the part of a call's deadline that a held reply needs to get back in time.
 const margin = time.Millisecond
 
-// never is the deadline of a call without one.
-const never = time.Duration(math.MaxInt64)
+// Never is the deadline of a call without one.
+const Never = time.Duration(math.MaxInt64)
 
-// begin counts a request that begins at start, and does the part of its answer up to the decision, as
-// [Service.Begin] does. Start and deadline are times of h.clock. The error is for finish.
-func (h *handler) begin(start, deadline time.Duration, x *exchange, request []byte, w limiter.Waiter) (done bool, err error) {
-	defer h.caught(x, &err)
-	if counting {
-		h.service.metrics.Calls.ShouldRateLimit.Requests.Inc()
+// Answer answers x.Request. It returns once the reply was held for as long as the rules say. The error has a
+// gRPC status.
+func (h *Handler) Answer(ctx context.Context, x *Exchange) error {
+	start, deadline := h.Clock.Elapsed(), Never
+	if d, ok := ctx.Deadline(); ok {
+		deadline = h.Clock.ElapsedAt(d)
 	}
-	budget := never // how long the reply may be held
-	if deadline != never {
-		budget = deadline - start - margin
+	err := x.await(h.Begin(start, deadline, x, x.Request, x.waiting()))
+	delay, took, err := h.Finish(ctx, x, start, err)
+	if delay > 0 {
+		err = h.hold(ctx, x, delay)
 	}
-	return h.service.Begin(h.clock.At(start), budget, &x.call, request, w)
+	h.Done(err, took)
+	return err
 }
 
-// finish is the rest of the answer, or the end of a request that began at start and failed for that reason.
-// x.reply is to be sent after delay. The error has a gRPC status. The caller calls done with the error and
-// took once the call has ended.
-func (h *handler) finish(ctx context.Context, x *exchange, start time.Duration, why error) (delay, took time.Duration, err error) {
-	if counting {
-		took = h.clock.Elapsed() - start
-	}
+// Begin counts a request that begins at start, and does the part of its answer up to the decision, as
+// [Service.Begin] does. Start and deadline are times of h.Clock. The error is for Finish.
+func (h *Handler) Begin(start, deadline time.Duration, x *Exchange, request []byte, w limiter.Waiter) (done bool, err error) {
 	defer h.caught(x, &err)
-	x.reply = nil
-	if errors.Is(why, errPanicked) {
-		return 0, took, why
+	if counting {
+		h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
 	}
-	var hold time.Duration
-	if why == nil {
-		x.reply, hold = h.service.Finish(&x.call)
+	budget := Never // how long the reply may be held
+	if deadline != Never {
+		budget = deadline - start - margin
 	}
-	return hold, took, h.answered(ctx, &x.call, hold, why)
+	return h.Service.Begin(h.Clock.At(start), budget, x, request, w)
+}
+
+// Finish is the rest of the answer, from the decision on, or the end of a request that failed with err. The
+// error that it returns has a gRPC status; without one, x.Reply is to be sent after delay. The caller calls
+// Done with the error and took once the call has ended.
+func (h *Handler) Finish(ctx context.Context, x *Exchange, start time.Duration, err error) (delay, took time.Duration, _ error) {
+	if counting {
+		took = h.Clock.Elapsed() - start
+	}
+	if err == errPanicked { //nolint:errorlint // it is Begin's own
+		return 0, took, err
+	}
+	delay, err = h.finish(ctx, x, err)
+	return delay, took, err
+}
+
+func (h *Handler) finish(ctx context.Context, x *Exchange, failed error) (_ time.Duration, err error) {
+	defer h.caught(x, &err)
+	var delay time.Duration
+	x.undecided = false
+	if failed == nil {
+		delay = h.Service.Finish(x)
+	}
+	return delay, h.answered(ctx, x, delay, failed)
 }
 
 // caught is deferred by what may panic: a bug of ours must cost one reply, not the process.
-func (h *handler) caught(x *exchange, err *error) {
+func (h *Handler) caught(x *Exchange, err *error) {
 	if p := recover(); p != nil {
-		h.panics.Caught(p)
-		if !x.call.undecided { // else the store may still have it
-			x.call = Call{} // its state is unknown
+		h.Panics.Caught(p)
+		if !x.undecided { // else the store may still have it
+			*x = Exchange{Request: x.Request, Client: x.Client} // the state of the rest is unknown
 		}
-		x.reply, *err = nil, errPanicked
+		*err = errPanicked
 	}
 }
 
@@ -91,9 +123,9 @@ var errPanicked = status.Error(codes.Internal, "internal error")
 
 // answered tells of an answer, or of the error of [Service.Answer] in its place. It returns the
 // error with a gRPC status.
-func (h *handler) answered(ctx context.Context, c *Call, delay time.Duration, err error) error {
+func (h *Handler) answered(ctx context.Context, x *Exchange, delay time.Duration, err error) error {
 	if h.tell != nil {
-		h.tell(ctx, c, delay, err)
+		h.tell(ctx, x, delay, err)
 	}
 	if err == nil {
 		return nil
@@ -112,9 +144,9 @@ type statusError struct{ status *status.Status }
 func (e *statusError) Error() string              { return e.status.String() }
 func (e *statusError) GRPCStatus() *status.Status { return e.status }
 
-// done counts a request that was answered with err, which is nil or has a gRPC status.
-func (h *handler) done(err error, took time.Duration) {
-	m := h.service.metrics
+// Done counts a request that was answered with err, which is nil or has a gRPC status.
+func (h *Handler) Done(err error, took time.Duration) {
+	m := h.Metrics
 	switch _, ofStore := errors.AsType[*statusError](err); {
 	case ofStore:
 		m.StoreErrors.Inc()
@@ -127,31 +159,26 @@ func (h *handler) done(err error, took time.Duration) {
 }
 
 // reject counts and logs a request that was answered with an error, if its reason has a metric.
-func (h *handler) reject(err error) {
-	rejected := &h.service.metrics.Rejected
+func (h *Handler) reject(err error) {
+	rejected := &h.Metrics.Rejected
 	if e, ok := errors.AsType[*boundError](err); ok {
 		e.bound.counter(rejected).Inc()
-		h.rare.Warn("request rejected: it is beyond a bound; more within ten seconds are only counted", zap.Error(e))
+		h.Rare.Warn("request rejected: it is beyond a bound; more within ten seconds are only counted", zap.Error(e))
 	}
-	if e, ok := errors.AsType[*deniedError](err); ok {
+	if e, ok := errors.AsType[*DeniedError](err); ok {
 		rejected.NotAllowed.Inc()
-		names := "none"
-		if e.client != nil {
-			names = e.client.names
-		}
-		h.rare.Warn("request denied: --grpc-allow does not grant the domain to the client's certificate; more within ten seconds are only counted",
-			zap.String("certificate", names), zap.String("domain", e.domain))
+		e.Log(h.Rare)
 	}
 }
 
 // hold waits for delay. If the client goes away meanwhile, its turn is cancelled.
-func (h *handler) hold(ctx context.Context, x *exchange, delay time.Duration) error {
-	m := h.service.metrics
+func (h *Handler) hold(ctx context.Context, x *Exchange, delay time.Duration) error {
+	m := h.Metrics
 	m.WaitedCalls.Inc()
 	m.WaitingCalls.Inc()
 	defer m.WaitingCalls.Dec()
-	if cap(x.request) > maxKept {
-		x.request = nil // it has been answered
+	if cap(x.Request) > MostKept {
+		x.Request = nil // it has been answered
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
@@ -159,25 +186,25 @@ func (h *handler) hold(ctx context.Context, x *exchange, delay time.Duration) er
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		h.cancel(x)
+		h.Cancel(x)
 		return status.FromContextError(ctx.Err()).Err()
 	}
 }
 
-// cancel gives back the turn of a reply that is held, as its client went away.
-func (h *handler) cancel(x *exchange) {
-	now, _ := h.clock.Now() // a later moment than the request's
-	h.service.Cancel(now, &x.call)
-	h.service.metrics.CancelledWaits.Inc()
+// Cancel gives back the turn of a reply that is held, as its client went away.
+func (h *Handler) Cancel(x *Exchange) {
+	now, _ := h.Clock.Now() // a later moment than the request's
+	h.Service.Cancel(now, x)
+	h.Metrics.CancelledWaits.Inc()
 }
 
-// tooLarge rejects and counts a request of so many bytes, which the transport has not read to its end.
-func (h *handler) tooLarge(size, most int) error {
+// TooLarge rejects and counts a request of so many bytes, which the transport has not read to its end.
+func (h *Handler) TooLarge(size, most int) error {
 	err := &boundError{messageTooLarge, most, size}
 	failed := status.Error(code(err, h.precise), err.Error())
-	h.service.metrics.Calls.ShouldRateLimit.Requests.Inc()
+	h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
 	h.reject(err)
-	h.done(failed, 0)
+	h.Done(failed, 0)
 	return failed
 }
 
@@ -187,7 +214,7 @@ func code(err error, precise bool) codes.Code {
 	if _, ok := errors.AsType[*boundError](err); ok {
 		return codes.ResourceExhausted
 	}
-	if _, ok := errors.AsType[*deniedError](err); ok {
+	if _, ok := errors.AsType[*DeniedError](err); ok {
 		return codes.PermissionDenied
 	}
 	if _, ok := errors.AsType[*storeError](err); ok && precise {

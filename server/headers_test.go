@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/tap"
 )
@@ -35,7 +33,7 @@ func TestHeadersAreForgotten(t *testing.T) {
 			metadata.MD{},
 		},
 	} {
-		b := &headerBound{max: 1 << 20, kept: tt.kept, rejected: prometheus.NewCounter(prometheus.CounterOpts{}), logger: zap.NewNop()}
+		b := &headerBound{Limits: Limits{MaxHeaderBytes: 1 << 20}, TraceHeaders: tt.kept}
 		if _, err := b.inspect(t.Context(), &tap.Info{Header: tt.have}); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -47,7 +45,7 @@ func TestHeadersAreForgotten(t *testing.T) {
 
 // TestInspectAllocatesNothing at the headers that an Envoy sends.
 func TestInspectAllocatesNothing(t *testing.T) {
-	b := &headerBound{max: 128 << 10, kept: []string{"traceparent", "tracestate"}, logger: zap.NewNop()}
+	b := &headerBound{Limits: Limits{MaxHeaderBytes: 128 << 10}, TraceHeaders: []string{"traceparent", "tracestate"}}
 	from := metadata.Pairs(":authority", "sluice", "content-type", "application/grpc", "traceparent", "t", "user-agent", "Envoy")
 	header := metadata.MD{}
 	info := &tap.Info{Header: header}

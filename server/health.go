@@ -12,7 +12,7 @@ import (
 
 // healthNames are the names under which the health can be asked for: that of the whole server,
 // envoyproxy/ratelimit's, and the gRPC service's.
-var healthNames = []string{"", "ratelimit", serviceName}
+var healthNames = []string{"", "ratelimit", ServiceName}
 
 // healthPeriod is how late health may be to follow a store. Proxies look each few seconds.
 const healthPeriod = 100 * time.Millisecond

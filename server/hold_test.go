@@ -29,7 +29,7 @@ type outcome struct {
 
 // callAll makes n calls at once, in a synctest bubble, and returns what became of
 // them in the order of their answers.
-func callAll(ctx context.Context, t *testing.T, h *handler, n int) []outcome {
+func callAll(ctx context.Context, t *testing.T, h *Handler, n int) []outcome {
 	t.Helper()
 	request := marshal(t, simpleRequest())
 	start := time.Now()
@@ -38,12 +38,12 @@ func callAll(ctx context.Context, t *testing.T, h *handler, n int) []outcome {
 	var outcomes []outcome
 	for range n {
 		wg.Go(func() {
-			x := &exchange{request: request}
-			err := h.answer(ctx, x)
+			x := &Exchange{Request: request}
+			err := h.Answer(ctx, x)
 			o := outcome{after: time.Since(start), err: err}
 			if err == nil {
 				var reply rls.RateLimitResponse
-				if err := proto.Unmarshal(x.reply, &reply); err != nil {
+				if err := proto.Unmarshal(x.Reply(), &reply); err != nil {
 					t.Error(err)
 				}
 				o.over = reply.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT
@@ -60,7 +60,7 @@ func callAll(ctx context.Context, t *testing.T, h *handler, n int) []outcome {
 func TestRepliesAreHeldUntilTheirTurn(t *testing.T) {
 	s := service(t, Settings{}, shaping)
 	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(s, zap.NewNop(), false)
+		h := NewHandler(s, zap.NewNop(), nil, false)
 		passed, denied := 0, 0
 		for _, o := range callAll(t.Context(), t, h, 60) {
 			if o.err != nil {
@@ -93,7 +93,7 @@ func TestRepliesAreHeldUntilTheirTurn(t *testing.T) {
 func TestAHoldFitsTheDeadline(t *testing.T) {
 	s := service(t, Settings{}, shaping)
 	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(s, zap.NewNop(), false)
+		h := NewHandler(s, zap.NewNop(), nil, false)
 		// 21 ms less the margin leave room for waits of 10 and 20 ms.
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond+margin)
 		defer cancel()
@@ -117,12 +117,12 @@ func TestAHoldFitsTheDeadline(t *testing.T) {
 func TestACancelledHoldFreesItsTurn(t *testing.T) {
 	s := service(t, Settings{}, shaping)
 	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(s, zap.NewNop(), false)
+		h := NewHandler(s, zap.NewNop(), nil, false)
 		callAll(t.Context(), t, h, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		var cancelled atomic.Int32
 		go func() {
-			err := h.answer(ctx, &exchange{request: marshal(t, simpleRequest())})
+			err := h.Answer(ctx, &Exchange{Request: marshal(t, simpleRequest())})
 			if status.Code(err) == codes.Canceled {
 				cancelled.Add(1)
 			}

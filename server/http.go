@@ -17,6 +17,12 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
+// Bounds on an HTTP request on any listener, in bytes.
+const (
+	maxHTTPHead = 16 << 10
+	maxHTTPBody = 64 << 10
+)
+
 // newHTTPServer returns a server with bounds on what a client can cost.
 func newHTTPServer(h http.Handler, headerBytes int, logger *zap.Logger) *http.Server {
 	return &http.Server{
@@ -59,7 +65,7 @@ var (
 // for every error, as envoyproxy/ratelimit does. Unlike there, a domain that its client may not ask
 // for gets 403, and the body of an error says what is wrong.
 type jsonHandler struct {
-	*handler
+	*Handler
 	maxBytes int64
 }
 
@@ -78,16 +84,15 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	x := new(exchange)
-	if x.request, err = proto.Marshal(&request); err != nil {
+	x := new(Exchange)
+	if x.Request, err = proto.Marshal(&request); err != nil {
 		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	ctx := r.Context()
-	if allow := j.service.settings.Allow; allow != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-		ctx = withClient(ctx, allow.client(r.TLS.PeerCertificates[0]))
+	if allow := j.Service.Allow(); allow != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		x.Client = allow.Client(r.TLS.PeerCertificates[0])
 	}
-	if err := j.answer(ctx, x); err != nil {
+	if err := j.Answer(r.Context(), x); err != nil {
 		if status.Code(err) == codes.PermissionDenied {
 			http.Error(w, "Forbidden: "+err.Error(), http.StatusForbidden)
 			return
@@ -96,19 +101,19 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var response rls.RateLimitResponse
-	if err := proto.Unmarshal(x.reply, &response); err != nil {
+	if err := proto.Unmarshal(x.Reply(), &response); err != nil {
 		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
-		j.logger.Error("own reply does not decode", zap.Error(err))
+		j.Logger.Error("own reply does not decode", zap.Error(err))
 		return
 	}
 	text, err := protojson.Marshal(&response)
 	if err != nil {
 		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
-		j.logger.Error("own reply has no JSON", zap.Error(err))
+		j.Logger.Error("own reply has no JSON", zap.Error(err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if x.call.OverLimit() {
+	if x.OverLimit() {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	_, _ = w.Write(text) // a client that went away
@@ -126,6 +131,23 @@ func only(path string, h http.Handler) http.Handler {
 			http.NotFound(w, r)
 			return
 		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// recovering answers 500 if h panics. Without it, net/http would log the value of the panic.
+func recovering(h http.Handler, panics *telemetry.Panics) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			switch p := recover(); p {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(p) //nolint:forbidigo // as above
+			default:
+				panics.Caught(p)
+				http.Error(w, "Internal Server Error", http.StatusInternalServerError)
+			}
+		}()
 		h.ServeHTTP(w, r)
 	})
 }

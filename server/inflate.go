@@ -5,11 +5,10 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"runtime"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
-	_ "google.golang.org/grpc/encoding/gzip" // for grpc-go's replies
 	"google.golang.org/grpc/status"
 )
 
@@ -18,13 +17,14 @@ import (
 // processors, and let other goroutines run after each part. So they take no more memory than tickets times
 // the largest message, and no more of a processor than bytes that were sent.
 
-const gzipEncoding = "gzip"
+// Gzip is the encoding that messages may have.
+const Gzip = "gzip"
 
 const (
 	// freelyInflated is how many bytes, in and out, need no ticket: twice a stream's first window.
 	freelyInflated = 8 << 10
 	// inflatedAtOnce is how many bytes, in and out, make a part: as many as a read takes at once.
-	inflatedAtOnce = readBytes
+	inflatedAtOnce = 32 << 10
 )
 
 var (
@@ -148,55 +148,7 @@ func notInflated(err error, most int) error {
 	return status.Errorf(codes.Internal, "grpc: failed to decompress the received message: %v", err)
 }
 
-// decompressor decompresses for grpc-go, which otherwise has each call inflate a message of 4 MiB at the same
-// time. Its methods may be called concurrently.
-type decompressor struct {
-	most    int
-	tickets chan struct{}
-}
-
-func newDecompressor(most int) decompressor {
-	return decompressor{most, make(chan struct{}, runtime.GOMAXPROCS(0))}
-}
-
-// Type implements [grpc.Decompressor].
-func (decompressor) Type() string { return gzipEncoding }
-
-// Do implements [grpc.Decompressor]. Of a message that is too large it returns one byte more than it may
-// have: grpc-go gives it the status of that.
-func (d decompressor) Do(r io.Reader) ([]byte, error) {
-	begin := make([]byte, mostOfSmall+1)
-	n, err := io.ReadFull(r, begin)
-	var z *inflater
-	switch err {
-	case nil:
-		err = errNotSmall
-	case io.EOF, io.ErrUnexpectedEOF: //nolint:errorlint // they are as io has them
-		z, err = inflateFreely(begin[:n], d.most)
-	}
-	if errors.Is(err, errNotSmall) {
-		d.tickets <- struct{}{}
-		defer func() { <-d.tickets }()
-		z, err = d.large(begin[:n], r)
-	}
-	switch {
-	case errors.Is(err, errInflatedTooLarge):
-		return make([]byte, d.most+1), nil
-	case err != nil:
-		return nil, err
-	}
-	defer z.release()
-	return bytes.Clone(z.out), nil
-}
-
-// large inflates a message whose beginning was read.
-func (d decompressor) large(begin []byte, r io.Reader) (*inflater, error) {
-	rest, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	return inflateLarge(append(begin, rest...), d.most, func(int) { park() })
-}
-
-// mostOfSmall is how many bytes a message has, before it is inflated, that a call takes before its ticket.
-const mostOfSmall = 1 << 10
+// Park lets other goroutines run, those included for which the network has something. It takes a
+// sleep for that: what yields is run again before the scheduler looks at the network, and a client
+// that floods its connection would make all others wait for 10 ms. It costs a greedy client nothing.
+func Park() { time.Sleep(time.Microsecond) }

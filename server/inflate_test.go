@@ -147,7 +147,7 @@ func TestLargeCompressedRequestsTakeTickets(t *testing.T) {
 // that holds the most closed for it.
 func TestInflatedBytesAreCounted(t *testing.T) {
 	s := service(t, Settings{}, oneRule)
-	w := newWire(fillLimits(Limits{}), newHandler(s, zap.NewNop(), false), newBridge(nil, nil), nil, nil)
+	w := newWire(Config{Limits: fillLimits(Limits{}), Handler: NewHandler(s, zap.NewNop(), nil, false)})
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	c := newWireConn(w, ours)
@@ -216,7 +216,7 @@ func TestDecompressorTakesTickets(t *testing.T) {
 // handler must not take that for the end of what was said.
 func TestAMessageThatIsNoGzipIsNoEnd(t *testing.T) {
 	s := service(t, Settings{}, oneRule)
-	w := newWire(fillLimits(Limits{}), newHandler(s, zap.NewNop(), false), newBridge(nil, nil), nil, nil)
+	w := newWire(Config{Limits: fillLimits(Limits{}), Handler: NewHandler(s, zap.NewNop(), nil, false)})
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	defer ours.Close()

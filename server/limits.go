@@ -1,12 +1,6 @@
 package server
 
-import (
-	"math"
-	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
-)
+import "time"
 
 // Limits bound what one client can cost. Each field carries its flag, default and range as tags,
 // which cmd/sluice reads. There is no other default.
@@ -32,54 +26,4 @@ type Limits struct {
 	KeepaliveTime    time.Duration `range:"1s..87600h" default:"60s" placeholder:"TIME" help:"Ping a client after this time of silence. Default 60s."`
 	KeepaliveTimeout time.Duration `range:"1ms..1h" default:"10s" placeholder:"TIME" help:"End the connection if the client has not answered a ping after this time. Default 10s."`
 	KeepaliveMinTime time.Duration `range:"1ms..87600h" default:"10s" placeholder:"TIME" help:"Least time between a client's own pings. The connection of a client that pings more often ends. Default 10s."`
-}
-
-// Bounds on an HTTP request on any listener, in bytes.
-const (
-	maxHTTPHead = 16 << 10
-	maxHTTPBody = 64 << 10
-)
-
-// largerMessages says how large a message grpc-go accepts: this many times --max-message. So the
-// handler rejects and counts a request beyond the bound. Beyond the larger bound, grpc-go rejects
-// it, without a metric or a log line.
-const largerMessages = 2
-
-// streamWorkers is how many goroutines of grpc-go run calls. They keep their grown stacks from call
-// to call; a new goroutine would have to grow its own. A call that finds no free worker gets a new
-// goroutine, so fewer than 32 gain nothing.
-const streamWorkers = 32
-
-// grpcOptions are the options of the gRPC server. One connection can make a stock grpc-go server
-// use gigabytes. Each bound here prevents one way to do so.
-func grpcOptions(l Limits) []grpc.ServerOption {
-	received := min(l.MaxMessageBytes, math.MaxInt32/largerMessages) * largerMessages
-	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()),
-		grpc.NumStreamWorkers(streamWorkers),
-		// Each connection has a buffer to read into, 32 KiB by default. A request has about
-		// 200 bytes.
-		grpc.ReadBufferSize(8 << 10),
-		grpc.MaxConcurrentStreams(l.MaxStreams),
-		grpc.MaxHeaderListSize(decodedHeaders * l.MaxHeaderBytes),
-		grpc.MaxRecvMsgSize(received),
-		// One that is registered would not know how large a message may be.
-		grpc.RPCDecompressor(newDecompressor(received)), //nolint:staticcheck // it is there as long as grpc-go 1
-		// Windows that follow the bandwidth would let a client grow them to 16 MiB for each
-		// of its streams.
-		grpc.StaticStreamWindowSize(64 << 10),
-		grpc.StaticConnWindowSize(1 << 20),
-		grpc.ConnectionTimeout(l.ConnectionTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle:     l.MaxConnectionIdle,
-			MaxConnectionAge:      l.MaxConnectionAge,
-			MaxConnectionAgeGrace: l.MaxConnectionAgeGrace,
-			Time:                  l.KeepaliveTime,
-			Timeout:               l.KeepaliveTimeout,
-		}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
-			MinTime:             l.KeepaliveMinTime,
-			PermitWithoutStream: true,
-		}),
-	}
 }

@@ -53,13 +53,13 @@ func (o *object) has(name string) bool {
 
 // appendMetadata appends dynamic_metadata, field 6 of a RateLimitResponse: what
 // envoyproxy/ratelimit has there and the decisions, each if it is switched on.
-func (s *Service) appendMetadata(b []byte, c *Call, rules *serving) []byte {
+func (s *Service) appendMetadata(b []byte, x *Exchange, rules *serving) []byte {
 	return message(b, 6, func(b []byte) []byte {
 		if s.settings.DynamicMetadata {
-			b = appendRequest(b, c, rules)
+			b = appendRequest(b, x, rules)
 		}
 		if s.settings.DecisionMetadata {
-			b = member(b, "sluice", func(b []byte) []byte { return appendDecisions(b, c, rules) })
+			b = member(b, "sluice", func(b []byte) []byte { return appendDecisions(b, x, rules) })
 		}
 		return b
 	})
@@ -151,8 +151,8 @@ func sameName(first *object, name string, rest []*object) []*object {
 }
 
 // appendRequest appends the fields domain, descriptors, hitsAddend and metadata.
-func appendRequest(b []byte, c *Call, rules *serving) []byte {
-	req := &c.decoder.req
+func appendRequest(b []byte, x *Exchange, rules *serving) []byte {
+	req := &x.decoder.req
 	b = memberText(b, "domain", utf8Text(req.Domain))
 	b = member(b, "descriptors", func(b []byte) []byte {
 		return appendList(b, len(req.Descriptors), func(b []byte, i int) []byte {
@@ -162,17 +162,17 @@ func appendRequest(b []byte, c *Call, rules *serving) []byte {
 	if req.HitsAddend != 0 {
 		b = memberNumber(b, "hitsAddend", float64(req.HitsAddend))
 	}
-	c.passed = c.passed[:0]
-	for i := range c.plan.Matches {
-		m := &c.plan.Matches[i]
-		if m.Count > 0 && m.Rule != nil && c.statuses[i].code == codeOK {
+	x.passed = x.passed[:0]
+	for i := range x.plan.Matches {
+		m := &x.plan.Matches[i]
+		if m.Count > 0 && m.Rule != nil && x.statuses[i].code == codeOK {
 			if o := rules.metadata[m.Rule]; o != nil {
-				c.passed = append(c.passed, o)
+				x.passed = append(x.passed, o)
 			}
 		}
 	}
-	if len(c.passed) > 0 {
-		b = member(b, "metadata", func(b []byte) []byte { return appendMerged(b, c.passed) })
+	if len(x.passed) > 0 {
+		b = member(b, "metadata", func(b []byte) []byte { return appendMerged(b, x.passed) })
 	}
 	return b
 }
@@ -228,31 +228,31 @@ func appendUnit(b []byte, unit int32) []byte {
 // appendDecisions appends the decisions as a Struct Value. For each descriptor it has the rule and
 // limit that gave its status, how much of that limit is used now, the seconds until the same hits
 // would pass (0 if they did, -1 if never), and what was charged. A client may refund that much.
-func appendDecisions(b []byte, c *Call, rules *serving) []byte {
+func appendDecisions(b []byte, x *Exchange, rules *serving) []byte {
 	return message(b, 5, func(b []byte) []byte {
-		b = memberText(b, "domain", utf8Text(c.decoder.req.Domain))
+		b = memberText(b, "domain", utf8Text(x.decoder.req.Domain))
 		b = memberText(b, "config_hash", rules.set.Hash)
 		return member(b, "decisions", func(b []byte) []byte {
-			return appendList(b, len(c.plan.Matches), func(b []byte, i int) []byte {
-				return message(b, 5, func(b []byte) []byte { return appendDecision(b, c, &c.plan.Matches[i]) })
+			return appendList(b, len(x.plan.Matches), func(b []byte, i int) []byte {
+				return message(b, 5, func(b []byte) []byte { return appendDecision(b, x, &x.plan.Matches[i]) })
 			})
 		})
 	})
 }
 
-func appendDecision(b []byte, c *Call, m *descriptors.Match) []byte {
+func appendDecision(b []byte, x *Exchange, m *descriptors.Match) []byte {
 	switch {
 	case m.Override:
 		b = memberText(b, "rule", "override")
 	case m.Rule != nil:
-		c.metric, _, _ = m.Rule.AppendMetricKey(c.metric[:0], nil)
-		b = memberText(b, "rule", c.metric)
+		x.metric, _, _ = m.Rule.AppendMetricKey(x.metric[:0], nil)
+		b = memberText(b, "rule", x.metric)
 	}
 	if m.Count == 0 {
 		return b
 	}
-	at := c.statusCharge(m)
-	d, l := &c.plan.Batch.Decisions[at], c.plan.Limits[at]
+	at := x.statusCharge(m)
+	d, l := &x.plan.Batch.Decisions[at], x.plan.Limits[at]
 	b = member(b, "limit", func(b []byte) []byte {
 		return message(b, 3, func(b []byte) []byte {
 			b = append(strconv.AppendUint(b, uint64(l.RequestsPerUnit), 10), '/')
@@ -262,7 +262,7 @@ func appendDecision(b []byte, c *Call, m *descriptors.Match) []byte {
 			return append(b, l.Unit.String()...)
 		})
 	})
-	charge := &c.plan.Batch.Charges[at]
+	charge := &x.plan.Batch.Charges[at]
 	used, charged := d.Before+d.Charged, float64(d.Charged)
 	if charge.Refund {
 		used, charged = d.Before-min(d.Before, d.Charged), -charged

@@ -147,7 +147,7 @@ func TestBytesThatAreNoTextDoNotBreakMetrics(t *testing.T) {
 		m.Descriptors[0].Entries[0].Value = "!!"
 		request := []byte(strings.ReplaceAll(string(marshal(t, m)), "!!", "\xff\xfe"))
 		var reply []byte
-		err := r.dial(t, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{}))).Invoke(t.Context(), "/"+serviceName+"/ShouldRateLimit", request, &reply)
+		err := r.dial(t, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{}))).Invoke(t.Context(), "/"+ServiceName+"/ShouldRateLimit", request, &reply)
 		if err != nil {
 			t.Errorf("a value that is not UTF-8 got %v", err)
 		}

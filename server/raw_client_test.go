@@ -24,7 +24,7 @@ type rawClient struct {
 
 func newRawClient(t *testing.T, conn net.Conn) *rawClient {
 	t.Helper()
-	c := &rawClient{t: t, conn: conn, fr: http2.NewFramer(conn, conn), path: "/" + serviceName + "/ShouldRateLimit", next: 1}
+	c := &rawClient{t: t, conn: conn, fr: http2.NewFramer(conn, conn), path: "/" + ServiceName + "/ShouldRateLimit", next: 1}
 	c.enc = hpack.NewEncoder(&c.text)
 	c.fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {

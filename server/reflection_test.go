@@ -34,14 +34,14 @@ func TestHealthAndReflection(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
-			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: serviceName},
+			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: ServiceName},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		reply, err := stream.Recv()
 		if err != nil || len(reply.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
-			t.Errorf("reflection of %s: %v, %v", serviceName, reply, err)
+			t.Errorf("reflection of %s: %v, %v", ServiceName, reply, err)
 		}
 		// At the end health turns first, while calls are still answered.
 		watch, err := health.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "ratelimit"})

@@ -410,7 +410,7 @@ func TestCountersOfTheStore(t *testing.T) {
 // TestNothingToAskTheStore has requests without charges: no store is asked.
 func TestNothingToAskTheStore(t *testing.T) {
 	s := storing(t, &lateStore{broken: true}, "{domain: d, descriptors: [{key: other, rate_limit: {unit: year, requests_per_unit: 1}}]}")
-	var c Call
+	var c Exchange
 	if _, _, err := s.Answer(noon, time.Minute, &c, marshal(t, simpleRequest())); err != nil {
 		t.Errorf("a request that no rule is for: %v", err)
 	}

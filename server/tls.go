@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -50,7 +51,7 @@ type TLSOptions struct {
 // does not match, and reports no failures. A bad start shows there only as handshakes that hang.
 type TLS struct {
 	options TLSOptions
-	rare    *zap.Logger // see rareLogger
+	rare    *zap.Logger // see [telemetry.Rare]
 	server  bool
 	inForce atomic.Pointer[keyring]
 }
@@ -83,7 +84,7 @@ func newTLS(o TLSOptions, server bool) (*TLS, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	t := &TLS{options: o, rare: rareLogger(o.Logger), server: server}
+	t := &TLS{options: o, rare: telemetry.Rare(o.Logger), server: server}
 	k, err := t.load(t.read())
 	if err != nil {
 		return nil, err
@@ -184,27 +185,13 @@ func (t *TLS) ClientHandshake(ctx context.Context, authority string, conn net.Co
 	return secure, info, err
 }
 
-// watchHandshakes counts the connections of [TLS.listener] that end during the handshake. It is an
-// [http.Server]'s ConnState.
-func (t *TLS) watchHandshakes(conn net.Conn, state http.ConnState) {
-	if secure, ok := conn.(*tls.Conn); ok && state == http.StateClosed && !secure.ConnectionState().HandshakeComplete && t.options.Metrics != nil {
-		t.options.Metrics.HandshakeErrors.Inc()
-	}
-}
-
-// debugLog returns a log, at debug, for what net/http says of connections. It can have bytes that
-// strangers sent.
-func (t *TLS) debugLog() *log.Logger {
-	return log.New(&zapio.Writer{Log: t.options.Logger, Level: zap.DebugLevel}, "", 0)
-}
-
 // failed counts and logs a handshake that failed. The error can have bytes that a stranger sent,
 // so it is logged at debug only.
 func (t *TLS) failed(conn net.Conn, err error) {
 	if m := t.options.Metrics; m != nil {
 		m.HandshakeErrors.Inc()
 	}
-	if t.server && withoutALPN(err) {
+	if t.server && strings.Contains(err.Error(), "missing selected ALPN property") { // grpc's credentials have no other word for it
 		t.rare.Warn("TLS connection closed; more within ten seconds are only counted: the client named no protocol (ALPN), as HTTP/1 does, and this port speaks gRPC over HTTP/2",
 			zap.Stringer("peer", conn.RemoteAddr()))
 		return
@@ -223,9 +210,20 @@ func (*TLS) OverrideServerName(string) error {
 	return errors.New("the server name is fixed: set TLSOptions.PeerName")
 }
 
-// listener returns a listener for HTTP/1.1 over TLS on l. The reader of a connection does its
-// handshake, with the files that are in force then.
-func (t *TLS) listener(l net.Listener) net.Listener {
+// ChecksClients reports whether clients have to show a certificate. It may be called on nil, which is plain text.
+func (t *TLS) ChecksClients() bool { return t != nil && t.options.CA != "" }
+
+// Secure has an HTTP/1.1 server serve over TLS on l: on the listener that it returns. The reader of a
+// connection does its handshake, with the files that are in force then. Connections that end during the
+// handshake are counted. What net/http says of connections is logged at debug: it can have bytes that
+// strangers sent.
+func (t *TLS) Secure(s *http.Server, l net.Listener) net.Listener {
+	s.ErrorLog = log.New(&zapio.Writer{Log: t.options.Logger, Level: zap.DebugLevel}, "", 0)
+	s.ConnState = func(conn net.Conn, state http.ConnState) {
+		if secure, ok := conn.(*tls.Conn); ok && state == http.StateClosed && !secure.ConnectionState().HandshakeComplete && t.options.Metrics != nil {
+			t.options.Metrics.HandshakeErrors.Inc()
+		}
+	}
 	return tls.NewListener(l, &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {

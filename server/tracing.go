@@ -14,24 +14,24 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// newTracer makes a span for each rate-limit request. Health checks and reflection have none.
+// NewTracer makes a span for each rate-limit request. Health checks and reflection have none.
 // Neither have calls of unknown methods: their names would be a stranger's.
-func newTracer(t *telemetry.Tracing) stats.Handler {
+func NewTracer(t *telemetry.Tracing) stats.Handler {
 	return otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(t.Provider),
 		otelgrpc.WithPropagators(t.Propagator),
 		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // Prometheus has them
-		otelgrpc.WithFilter(filters.FullMethodName("/"+serviceName+"/ShouldRateLimit")),
+		otelgrpc.WithFilter(filters.FullMethodName("/"+ServiceName+"/ShouldRateLimit")),
 	)
 }
 
 // traceDecision adds what was decided to the request's span, if it is recorded.
-func traceDecision(ctx context.Context, c *Call, delay time.Duration) {
+func traceDecision(ctx context.Context, x *Exchange, delay time.Duration) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
 		return
 	}
-	d := c.decision()
+	d := x.decision()
 	span.SetAttributes(
 		attribute.String("sluice.domain", d.domain),
 		attribute.String("sluice.code", d.code),

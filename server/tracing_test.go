@@ -90,10 +90,10 @@ func TestSpansReachTheCollector(t *testing.T) {
 			for name, header := range headers {
 				t.Run(protocol+"/"+name, func(t *testing.T) {
 					t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "service.namespace=ignored,zone=a")
-					serviceName := "RateLimit"
+					ServiceName := "RateLimit"
 					if protocol == "grpc" {
-						serviceName = "from the environment"
-						t.Setenv("OTEL_SERVICE_NAME", serviceName)
+						ServiceName = "from the environment"
+						t.Setenv("OTEL_SERVICE_NAME", ServiceName)
 					}
 					c := newCollector(t, protocol)
 					s := service(t, Settings{}, tracedRules)
@@ -141,8 +141,8 @@ func TestSpansReachTheCollector(t *testing.T) {
 						}
 					}
 					about := c.resource()
-					if about["service.name"] != serviceName || about["service.namespace"] != "ns" || about["zone"] != "a" {
-						t.Errorf("the process is described by %v, want %s in ns, zone a", about, serviceName)
+					if about["service.name"] != ServiceName || about["service.namespace"] != "ns" || about["zone"] != "a" {
+						t.Errorf("the process is described by %v, want %s in ns, zone a", about, ServiceName)
 					}
 					if id, _ := about["service.instance.id"].(string); len(id) != 36 {
 						t.Errorf("service.instance.id is %q, want a UUID", id)
@@ -166,7 +166,7 @@ func TestSpansOfRateLimitRequestsOnly(t *testing.T) {
 		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		for _, method := range []string{"/secret/method", "/" + serviceName + "/secret"} {
+		for _, method := range []string{"/secret/method", "/" + ServiceName + "/secret"} {
 			if err := conn.Invoke(t.Context(), method, &rls.RateLimitRequest{}, &rls.RateLimitResponse{}); status.Code(err) != codes.Unimplemented {
 				t.Errorf("Invoke(%s) = %v, want UNIMPLEMENTED", method, err)
 			}

@@ -240,8 +240,8 @@ var alike = []struct {
 	{"paths", func(s *script) {
 		id := uint32(1)
 		for _, path := range []string{
-			limitPath, healthPath, "/", "//", "x", "x/y", "*", "/x", "/x/y", "/x/y/z", limitPath + "/", limitPath + "x", limitPath + "?x", "/" + serviceName, "/" + serviceName + "/",
-			"/" + serviceName + "/Other", "//" + serviceName + "/ShouldRateLimit", "/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit",
+			limitPath, healthPath, "/", "//", "x", "x/y", "*", "/x", "/x/y", "/x/y/z", limitPath + "/", limitPath + "x", limitPath + "?x", "/" + ServiceName, "/" + ServiceName + "/",
+			"/" + ServiceName + "/Other", "//" + ServiceName + "/ShouldRateLimit", "/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit",
 			strings.ToLower(limitPath), "/x/100%", "/x/é", "/x/\xff\xfe", "/x/ ", "/\"x\"/y", "/" + strings.Repeat("x", 900) + "/y",
 			"/grpc.health.v1.Health/Other", "/a/b" + strings.Repeat("%", 300),
 		} {
@@ -254,7 +254,7 @@ var alike = []struct {
 	}},
 	{"health", func(s *script) {
 		id := uint32(1)
-		for _, service := range []string{"", serviceName, "ratelimit", "other", "\xc3"} {
+		for _, service := range []string{"", ServiceName, "ratelimit", "other", "\xc3"} {
 			message := append([]byte{10, byte(len(service))}, service...)
 			if service == "" {
 				message = marshal(s.tb, &grpc_health_v1.HealthCheckRequest{})
@@ -268,7 +268,7 @@ var alike = []struct {
 	}},
 	{"large messages to health", func(s *script) {
 		id := uint32(1)
-		for _, size := range []int{4000, mostOfOther - 3, mostOfOther - 2, 5000} {
+		for _, size := range []int{4000, MostOfOther - 3, MostOfOther - 2, 5000} {
 			message := marshal(s.tb, &grpc_health_v1.HealthCheckRequest{Service: strings.Repeat("x", size)})
 			for _, path := range []string{healthPath, "/grpc.health.v1.Health/Watch"} {
 				s.headers(id, false, ordinary(":path", path)...)

@@ -157,7 +157,7 @@ var differences = []difference{
 			text := ours.field("grpc-message")
 			var size, most int
 			var method string
-			if n, _ := fmt.Sscanf(text, "the message has %d bytes: %s takes %d", &size, &method, &most); n == 3 && most == mostOfOther && size > most {
+			if n, _ := fmt.Sscanf(text, "the message has %d bytes: %s takes %d", &size, &method, &most); n == 3 && most == MostOfOther && size > most {
 				*theirs = *ours
 				return ours.field("grpc-status") == "8"
 			}

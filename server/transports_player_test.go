@@ -14,8 +14,12 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
 
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -54,7 +58,7 @@ func (o *answered) drop(field string) bool {
 
 // player is a transport with the client of a script.
 type player struct {
-	transport
+	Transport
 	metrics  *telemetry.Metrics
 	listener *oneListener
 	conn     net.Conn
@@ -104,18 +108,24 @@ func newPlayerWith(t *testing.T, transport string, limits Limits, creds credenti
 	t.Helper()
 	limits = fillLimits(limits)
 	s := service(t, Settings{Bounds: Bounds{MessageBytes: limits.MaxMessageBytes}}, duelRules)
-	server := New(Options{Limits: limits}, s, s.metrics, zap.NewNop())
-	h := newHandler(s, zap.NewNop(), false)
-	server.health.serve(true)
+	services := func(own reflection.GRPCServer, _ grpc.ServiceRegistrar) {
+		healthy := health.NewServer()
+		for _, name := range healthNames {
+			healthy.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
+		}
+		grpc_health_v1.RegisterHealthServer(own, healthy)
+		reflection.Register(own)
+	}
+	config := Config{Limits: limits, Handler: NewHandler(s, zap.NewNop(), nil, false), Creds: creds, Hint: (&Options{}).hint(), Register: services}
 	p := &player{
 		metrics:  s.metrics,
 		listener: &oneListener{conn: make(chan net.Conn, 1), done: make(chan struct{})},
 		queue:    make(chan []byte, 1<<10), streams: map[uint32]*answered{}, ended: -1,
 	}
 	if transport == transportOwn {
-		p.transport = server.newOwn(h, creds)
+		p.Transport = newWire(config)
 	} else {
-		p.transport = server.newGRPC(h, creds)
+		p.Transport = newGRPC(config)
 	}
 	client, conn := net.Pipe()
 	p.conn = client

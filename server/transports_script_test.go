@@ -163,7 +163,7 @@ func (s *script) data(stream uint32, end bool, p []byte) {
 
 // The paths of the calls.
 const (
-	limitPath  = "/" + serviceName + "/ShouldRateLimit"
+	limitPath  = "/" + ServiceName + "/ShouldRateLimit"
 	healthPath = "/grpc.health.v1.Health/Check"
 )
 

@@ -21,7 +21,7 @@ func (s *script) watch(service string) []byte {
 func (s *script) question(long bool) []byte {
 	q := &grpc_reflection_v1.ServerReflectionRequest{}
 	if q.MessageRequest = (&grpc_reflection_v1.ServerReflectionRequest_ListServices{}); long {
-		q.MessageRequest = &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: serviceName}
+		q.MessageRequest = &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: ServiceName}
 	}
 	return prefixed(0, marshal(s.tb, q))
 }
@@ -33,7 +33,7 @@ var streams = []struct {
 }{
 	{"watches", func(s *script) {
 		id := uint32(1)
-		for _, service := range []string{"", serviceName, "nobody"} {
+		for _, service := range []string{"", ServiceName, "nobody"} {
 			s.headers(id, false, ordinary(":path", watchPath)...)
 			s.data(id, true, s.watch(service))
 			id += 2

@@ -10,44 +10,15 @@ import (
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/stats"
 
 	"github.com/sluice-ratelimit/sluice/h2"
-	"github.com/sluice-ratelimit/sluice/limiter/clock"
-)
-
-// transport carries gRPC on a listener. Its methods may be called concurrently.
-type transport interface {
-	// Serve answers until Stop or GracefulStop, which close the listener.
-	Serve(l net.Listener) error
-	// GracefulStop waits for the calls in flight, and Stop does not.
-	GracefulStop()
-	Stop()
-}
-
-var (
-	_ transport = (*grpc.Server)(nil)
-	_ transport = (*wire)(nil)
-)
-
-// The values of [Options].Transport.
-const (
-	transportGRPC = "grpc-go"
-	transportOwn  = "own"
 )
 
 // wire answers gRPC by package h2: each connection has a goroutine that reads, answers and writes.
 type wire struct {
-	limits  Limits
-	handler *handler
-	bridge  *bridge
-	stats   stats.Handler // of tracing; nil without
-	creds   credentials.TransportCredentials
-	clock   *clock.Clock
-	logger  *zap.Logger // see rareLogger
-	h2      *h2.Server
-	hint    []byte // for clients of HTTP/1; see greeting.go
+	Config
+	bridge *bridge
+	h2     *h2.Server
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -76,19 +47,20 @@ const (
 	wireStopped
 )
 
-// newWire returns a transport. The bridge has all services.
-func newWire(l Limits, h *handler, b *bridge, tracing stats.Handler, creds credentials.TransportCredentials) *wire {
+// newWire returns a transport.
+func newWire(c Config) *wire {
+	b := newBridge(&c)
 	return &wire{
-		limits: l, handler: h, bridge: b, stats: tracing, creds: creds, clock: h.clock, logger: h.rare,
+		Config: c, bridge: b,
 		h2: h2.NewServer(h2.Options{
 			Limits: h2.Limits{
-				MaxStreams:      int(l.MaxStreams),
-				MaxHeaderBytes:  int(l.MaxHeaderBytes),
-				MaxMessageBytes: l.MaxMessageBytes,
-				PingInterval:    l.KeepaliveMinTime,
+				MaxStreams:      int(c.Limits.MaxStreams),
+				MaxHeaderBytes:  int(c.Limits.MaxHeaderBytes),
+				MaxMessageBytes: c.Limits.MaxMessageBytes,
+				PingInterval:    c.Limits.KeepaliveMinTime,
 			},
 			Methods:   b.h2Methods(),
-			Encodings: []string{gzipEncoding},
+			Encodings: []string{Gzip},
 		}),
 		conns:   make(map[*wireConn]struct{}),
 		stopped: make(chan struct{}), over: make(chan struct{}),
@@ -96,7 +68,7 @@ func newWire(l Limits, h *handler, b *bridge, tracing stats.Handler, creds crede
 	}
 }
 
-// Serve implements [transport].
+// Serve implements [Transport].
 func (w *wire) Serve(l net.Listener) error {
 	w.mu.Lock()
 	if w.stage != wireServes {
@@ -119,7 +91,7 @@ func (w *wire) Serve(l net.Listener) error {
 		}
 		// Too many open files, for example. Others end in time.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-		w.logger.Warn("accept a grpc connection; more within ten seconds are not logged", zap.Error(err))
+		w.Handler.Rare.Warn("accept a grpc connection; more within ten seconds are not logged", zap.Error(err))
 		select {
 		case <-time.After(pause):
 		case <-w.stopped:
@@ -171,7 +143,7 @@ func (w *wire) enter(s wireStage) {
 	w.stage = max(w.stage, s)
 }
 
-// GracefulStop implements [transport].
+// GracefulStop implements [Transport].
 func (w *wire) GracefulStop() {
 	w.enter(wireDrains)
 	for _, c := range w.all() {
@@ -180,7 +152,7 @@ func (w *wire) GracefulStop() {
 	w.wait()
 }
 
-// Stop implements [transport].
+// Stop implements [Transport].
 func (w *wire) Stop() {
 	w.enter(wireStopped)
 	for _, c := range w.all() {

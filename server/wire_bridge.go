@@ -1,9 +1,7 @@
 package server
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -21,11 +19,8 @@ import (
 // Services must be registered before the first connection.
 type bridge struct {
 	services map[string]*grpc.ServiceDesc
-	methods  []bridgedMethod                  // by the numbers that h2 has for them
-	traces   func(name []byte, size int) bool // keeps the headers that tracing reads; nil without
-	unary    grpc.UnaryServerInterceptor
-	stream   grpc.StreamServerInterceptor
-	places   places
+	methods  []bridgedMethod // by the numbers that h2 has for them
+	others   *Others
 }
 
 var _ reflection.GRPCServer = (*bridge)(nil)
@@ -46,19 +41,29 @@ type bridgedMethod struct {
 // methodShouldRateLimit is the number of the method that is registered first.
 const methodShouldRateLimit = 0
 
-func newBridge(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) *bridge {
-	return &bridge{services: make(map[string]*grpc.ServiceDesc), unary: chainUnary(unary), stream: chainStreams(stream)}
+// rateLimits describes RateLimitService, for reflection.
+var rateLimits = grpc.ServiceDesc{
+	ServiceName: ServiceName, Methods: []grpc.MethodDesc{{MethodName: "ShouldRateLimit"}}, Metadata: "envoy/service/ratelimit/v3/rls.proto",
+}
+
+func newBridge(c *Config) *bridge {
+	b := &bridge{services: make(map[string]*grpc.ServiceDesc), others: NewOthers(c)}
+	var keep func([]byte, int) bool
+	if c.Tracer != nil {
+		keep = c.KeepsHeader
+	}
+	b.register(&rateLimits, nil, keep, MostTraceHeaders, 0)
+	if c.Register != nil {
+		c.Register(b, withMetadata{b})
+	}
+	return b
 }
 
 // RegisterService implements [grpc.ServiceRegistrar]. Calls have no metadata, which none of our
 // services reads: a client could have each of many calls keep 128 KiB of it. For the same reason their
 // messages are small.
 func (b *bridge) RegisterService(d *grpc.ServiceDesc, server any) {
-	if d == &serviceDesc {
-		b.register(d, server, b.traces, mostTraceHeaders, 0)
-		return
-	}
-	b.register(d, server, nil, 0, mostOfOther)
+	b.register(d, server, nil, 0, MostOfOther)
 }
 
 // withMetadata registers services whose calls have metadata and large messages.
@@ -129,7 +134,7 @@ const maxWatches = 64
 // messages are yet to come. A stream for which there is no place starts no goroutine: a crowd of clients
 // that opens such streams without a pause would make others wait.
 func (c *wireCalls) begin(call *h2.Call, whole bool) (*bridged, h2.Status) {
-	if c.bridged.Load() >= int64(c.wire.limits.MaxStreams) { // the client has reset them faster than they can end
+	if c.bridged.Load() >= int64(c.wire.Limits.MaxStreams) { // the client has reset them faster than they can end
 		return nil, h2.Status{Code: uint32(codes.ResourceExhausted), Message: "too many calls at once"}
 	}
 	m := &c.wire.bridge.methods[call.Method]
@@ -157,14 +162,13 @@ func (c *wireCalls) place(m *bridgedMethod) error {
 		return nil
 	}
 	if !m.stream.ClientStreams {
-		if err := c.watches.take(m.path, maxWatches); err != nil {
+		if err := c.watches.Take(m.path, maxWatches); err != nil {
 			return status.Error(codes.ResourceExhausted, status.Convert(err).Message()+" on a connection")
 		}
 	}
-	countStream(c.wire.handler.service.metrics.Calls, m.path)
-	err := c.wire.bridge.places.take(m.path, mostStreams(m.stream.ClientStreams))
+	err := c.wire.bridge.others.Begin(m.path, m.stream.ClientStreams)
 	if err != nil && !m.stream.ClientStreams {
-		c.watches.leave(m.path)
+		c.watches.Leave(m.path)
 	}
 	return err
 }
@@ -173,30 +177,8 @@ func (c *wireCalls) leavePlace(m *bridgedMethod) {
 	if m.stream == nil {
 		return
 	}
-	c.wire.bridge.places.leave(m.path)
+	c.wire.bridge.others.End(m.path)
 	if !m.stream.ClientStreams {
-		c.watches.leave(m.path)
-	}
-}
-
-// chainUnary makes one interceptor of several. The first is the outermost.
-func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		for _, next := range slices.Backward(all) {
-			inner := handle
-			handle = func(ctx context.Context, request any) (any, error) { return next(ctx, request, info, inner) }
-		}
-		return handle(ctx, request)
-	}
-}
-
-// chainStreams does the same for streams.
-func chainStreams(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
-	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		for _, next := range slices.Backward(all) {
-			inner := handle
-			handle = func(server any, stream grpc.ServerStream) error { return next(server, stream, info, inner) }
-		}
-		return handle(server, stream)
+		c.watches.Leave(m.path)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -406,7 +407,7 @@ func TestUnknownMethods(t *testing.T) {
 			"/test.Kinds/Other":               "unknown method Other for service test.Kinds",
 			"/test.Others/Unary":              "unknown service test.Others",
 			"/a/b/c":                          "unknown service a/b",
-			"/" + serviceName + "/":           "unknown method  for service " + serviceName,
+			"/" + ServiceName + "/":           "unknown method  for service " + ServiceName,
 			"/none":                           `malformed method name: "/none"`,
 			"/grpc.health.v1.Health/Watches/": "unknown service grpc.health.v1.Health/Watches",
 		} {
@@ -495,23 +496,24 @@ func TestAMethodLeavesThePlacesOfOthers(t *testing.T) {
 	})
 }
 
-// TestAllWatchesAreBounded opens streams within streams until there is no place.
+// TestAllWatchesAreBounded opens streams until there is no place.
 func TestAllWatchesAreBounded(t *testing.T) {
-	bound := new(places).bound
+	o := Others{calls: service(t, Settings{}, oneRule).metrics.Calls}
 	for _, info := range []*grpc.StreamServerInfo{{FullMethod: "/s/Watch"}, {FullMethod: "/s/Talk", IsClientStream: true}} {
-		most, opened := maxAllWatches, 0
+		most := maxAllWatches
 		if info.IsClientStream {
 			most = maxConversations
 		}
-		var open grpc.StreamHandler
-		open = func(srv any, s grpc.ServerStream) error {
-			opened++
-			return bound(srv, s, info, open)
-		}
 		for range 2 { // the places are free again
-			opened = -1
-			if err := open(nil, nil); status.Code(err) != codes.ResourceExhausted || opened != most {
+			opened, err := 0, error(nil)
+			for ; err == nil && opened <= most; opened++ {
+				err = o.Begin(info.FullMethod, info.IsClientStream)
+			}
+			if opened--; status.Code(err) != codes.ResourceExhausted || opened != most {
 				t.Errorf("%s: %d streams are open, then comes %v, want %d and RESOURCE_EXHAUSTED", info.FullMethod, opened, err, most)
+			}
+			for range opened {
+				o.End(info.FullMethod)
 			}
 		}
 	}
@@ -519,16 +521,19 @@ func TestAllWatchesAreBounded(t *testing.T) {
 
 // TestStreamsWithoutAPlaceHaveNoGoroutine asks for one more conversation than there may be.
 func TestStreamsWithoutAPlaceHaveNoGoroutine(t *testing.T) {
-	b := newBridge(nil, nil)
-	b.RegisterService(&grpc.ServiceDesc{ServiceName: "s", Streams: []grpc.StreamDesc{{StreamName: "Talk", ClientStreams: true}}}, nil)
+	w := newWire(Config{
+		Limits: fillLimits(Limits{}), Handler: NewHandler(service(t, Settings{}, oneRule), zap.NewNop(), nil, false),
+		Register: func(own reflection.GRPCServer, _ grpc.ServiceRegistrar) {
+			own.RegisterService(&grpc.ServiceDesc{ServiceName: "s", Streams: []grpc.StreamDesc{{StreamName: "Talk", ClientStreams: true}}}, nil)
+		},
+	})
 	for range maxConversations {
-		if err := b.places.take("/s/Talk", maxConversations); err != nil {
+		if err := w.bridge.others.Begin("/s/Talk", true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c := &wireConn{wire: newWire(fillLimits(Limits{}), newHandler(service(t, Settings{}, oneRule), zap.NewNop(), false), b, nil, nil)}
-	calls := (*wireCalls)(c)
-	if begun, s := calls.begin(&h2.Call{}, false); begun != nil || codes.Code(s.Code) != codes.ResourceExhausted || calls.bridged.Load() != 0 {
+	calls := (*wireCalls)(&wireConn{wire: w})
+	if begun, s := calls.begin(&h2.Call{Method: methodShouldRateLimit + 1}, false); begun != nil || codes.Code(s.Code) != codes.ResourceExhausted || calls.bridged.Load() != 0 {
 		t.Errorf("got %v with %d goroutines, want RESOURCE_EXHAUSTED and none", s, calls.bridged.Load())
 	}
 }
@@ -558,11 +563,11 @@ func TestReflectionDescribesTheServices(t *testing.T) {
 			}).GetListServicesResponse().GetService() {
 				names = append(names, s.GetName())
 			}
-			want := []string{serviceName, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
+			want := []string{ServiceName, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
 			if !slices.Equal(names, want) {
 				t.Errorf("%s lists %q, want %q", method, names, want)
 			}
-			for _, symbol := range append(want, serviceName+".ShouldRateLimit", "envoy.service.ratelimit.v3.RateLimitRequest") {
+			for _, symbol := range append(want, ServiceName+".ShouldRateLimit", "envoy.service.ratelimit.v3.RateLimitRequest") {
 				answer := ask(&grpc_reflection_v1.ServerReflectionRequest{
 					MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol},
 				})
@@ -592,7 +597,7 @@ func TestClientsCheckTheHealth(t *testing.T) {
 		t.Helper()
 		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport})
 		conn := r.dial(t, grpc.WithDefaultServiceConfig(
-			`{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": "`+serviceName+`"}}`,
+			`{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"ServiceName": "`+ServiceName+`"}}`,
 		))
 		checkOK(t, conn)
 		r.health.serve(false)

@@ -17,7 +17,7 @@ import (
 // held. The store or a timer leaves the call in the connection's inbox. Such a call keeps its memory until
 // then, whatever becomes of its client.
 type rateLimitCall struct {
-	exchange
+	Exchange
 	conn   *wireConn
 	stream uint32
 	trace  *callTrace // nil without tracing
@@ -41,48 +41,50 @@ func takeRateLimitCall(c *wireConn) *rateLimitCall {
 
 func (x *rateLimitCall) release() {
 	x.conn, x.trace, x.err, x.held, x.gone = nil, nil, nil, nil, false
-	if x.kept() {
+	if x.Kept() {
 		rateLimitCalls.Put(x)
 	}
 }
 
 // shouldRateLimit answers a rate-limit request, or lets it be answered later.
 func (c *wireCalls) shouldRateLimit(call *h2.Call, message []byte, trace *callTrace) ([]byte, h2.Status, h2.Later) {
-	h := c.wire.handler
+	h := c.wire.Handler
 	if c.x == nil {
 		c.x = takeRateLimitCall((*wireConn)(c))
 	}
 	x := c.x
-	x.call.client, x.stream, x.trace, x.start = c.client, call.Stream, trace, c.at
-	x.large = x.large || len(message) > maxKept
-	deadline := never
+	x.Client, x.stream, x.trace, x.start = c.client, call.Stream, trace, c.at
+	deadline := Never
 	if call.HasTimeout {
 		deadline = c.since + call.Timeout
 	}
-	if h.service.later { // what decides may do so after this turn
-		x.request = append(x.request[:0], message...)
-		message = x.request
+	if h.Service.DecidesLater() { // what decides may do so after this turn
+		x.Request = append(x.Request[:0], message...)
+		message = x.Request
 	}
-	done, err := h.begin(x.start, deadline, &x.exchange, message, x)
+	done, err := h.Begin(x.start, deadline, &x.Exchange, message, x)
 	if err == nil && !done {
 		c.x = nil // it is the store's
 		c.asked.Add(1)
-		x.holds(len(x.request))
+		x.holds(len(x.Request))
 		return nil, h2.Status{}, x
 	}
-	if x.call.undecided { // a panic, and nobody knows what of the request the store has
+	if x.Undecided() { // a panic, and nobody knows what of the request the store has
 		c.x = nil
 	}
-	delay, took, err := h.finish(x.trace.contextOf(), &x.exchange, x.start, err)
+	delay, took, err := h.Finish(x.trace.contextOf(), &x.Exchange, x.start, err)
 	c.at += took
 	if delay > 0 {
 		c.x = nil // it is the timer's
 		x.hold(delay, took)
 		return nil, h2.Status{}, x
 	}
-	h.done(err, took)
-	x.trace.answered(x.reply, err)
-	return x.reply, statusOf(err), nil
+	h.Done(err, took)
+	x.trace.answered(x.Reply(), err)
+	if err != nil {
+		return nil, statusOf(err), nil
+	}
+	return x.Reply(), h2.Status{}, nil
 }
 
 // holds says how many bytes a call holds that is answered later.
@@ -93,24 +95,19 @@ func (x *rateLimitCall) holds(bytes int) {
 
 // hold has the reply sent after delay.
 func (x *rateLimitCall) hold(delay, took time.Duration) {
-	m := x.conn.wire.handler.service.metrics
+	m := x.conn.wire.Handler.Metrics
 	m.WaitedCalls.Inc()
 	m.WaitingCalls.Inc()
-	x.holds(cap(x.reply))
+	x.holds(cap(x.Reply()))
 	x.took = took
 	x.held = time.AfterFunc(delay, func() { x.conn.finish(x) })
 }
 
 // Decided implements [limiter.Waiter].
 func (x *rateLimitCall) Decided(err error) {
-	if err != nil {
-		x.err = &storeError{err}
-	}
+	x.err = NotDecided(err)
 	x.conn.finish(x)
 }
-
-// Exceeded implements [limiter.Waiter].
-func (x *rateLimitCall) Exceeded(charge int) func(hits uint64) { return x.call.Exceeded(charge) }
 
 // sendLocked implements [finisher]: the store has decided, or the reply was held for long enough.
 func (x *rateLimitCall) sendLocked() {
@@ -120,7 +117,7 @@ func (x *rateLimitCall) sendLocked() {
 	case x.gone: // Cancel has ended it, too late for the timer
 		x.release()
 	default:
-		x.conn.wire.handler.service.metrics.WaitingCalls.Dec()
+		x.conn.wire.Handler.Metrics.WaitingCalls.Dec()
 		x.answerLocked(x.took, nil)
 	}
 }
@@ -135,14 +132,13 @@ func (x *rateLimitCall) dropLocked() {
 
 // decidedLocked goes on from the store's decision.
 func (x *rateLimitCall) decidedLocked() {
-	h := x.conn.wire.handler
+	h := x.conn.wire.Handler
 	x.conn.asked.Add(-1)
-	x.call.undecided = false
-	delay, took, err := h.finish(x.trace.contextOf(), &x.exchange, x.start, x.err)
+	delay, took, err := h.Finish(x.trace.contextOf(), &x.Exchange, x.start, x.err)
 	switch {
 	case x.gone:
 		if delay > 0 {
-			h.cancel(&x.exchange)
+			h.Cancel(&x.Exchange)
 		}
 		x.cancelLocked(took)
 		x.release()
@@ -157,13 +153,13 @@ func (x *rateLimitCall) decidedLocked() {
 func (x *rateLimitCall) answerLocked(took time.Duration, err error) {
 	c := x.conn
 	if err == nil {
-		c.out.bytes = c.h2.Reply(c.out.bytes, x.stream, x.reply)
+		c.out.bytes = c.h2.Reply(c.out.bytes, x.stream, x.Reply())
 	} else {
 		c.out.bytes = c.h2.Fail(c.out.bytes, x.stream, statusOf(err))
 	}
 	x.holds(0)
-	c.wire.handler.done(err, took)
-	x.trace.answered(x.reply, err)
+	c.wire.Handler.Done(err, took)
+	x.trace.answered(x.Reply(), err)
 	x.release()
 }
 
@@ -174,9 +170,9 @@ func (x *rateLimitCall) Cancel() {
 	if x.held == nil {
 		return
 	}
-	h := x.conn.wire.handler
-	h.cancel(&x.exchange)
-	h.service.metrics.WaitingCalls.Dec()
+	h := x.conn.wire.Handler
+	h.Cancel(&x.Exchange)
+	h.Metrics.WaitingCalls.Dec()
 	x.cancelLocked(x.took)
 	if x.held.Stop() { // else the call is in the inbox
 		x.release()
@@ -187,6 +183,6 @@ func (x *rateLimitCall) Cancel() {
 func (x *rateLimitCall) cancelLocked(took time.Duration) {
 	x.holds(0)
 	err := status.FromContextError(context.Canceled).Err()
-	x.conn.wire.handler.done(err, took)
+	x.conn.wire.Handler.Done(err, took)
 	x.trace.end(err)
 }

@@ -26,7 +26,7 @@ func (c *wireCalls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
 	}
 	trace, message := c.trace(call), call.Message
 	if call.Encoding != "" {
-		z, err := c.inflate(call, c.wire.limits.MaxMessageBytes)
+		z, err := c.inflate(call, c.wire.Limits.MaxMessageBytes)
 		if err != nil {
 			trace.answered(nil, err)
 			return nil, statusOf(err), nil
@@ -54,16 +54,16 @@ func (c *wireCalls) Unknown(path string) h2.Status {
 
 // Exceeded implements [h2.Handler].
 func (c *wireCalls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
-	h := c.wire.handler
+	h := c.wire.Handler
 	if b == h2.BoundHeaders {
-		return statusOf(headersTooLarge(size, int(c.wire.limits.MaxHeaderBytes), h.service.metrics.Rejected.Headers, h.rare))
+		return statusOf(c.wire.HeadersTooLarge(size))
 	}
 	if call.Method != methodShouldRateLimit {
 		m := &c.wire.bridge.methods[call.Method]
-		return statusOf(messageOfOther(m.path, size, cmp.Or(m.mostMessage, c.wire.limits.MaxMessageBytes)))
+		return statusOf(MessageOfOther(m.path, size, cmp.Or(m.mostMessage, c.wire.Limits.MaxMessageBytes)))
 	}
 	trace := c.trace(call)
-	err := h.tooLarge(size, c.wire.limits.MaxMessageBytes)
+	err := h.TooLarge(size, c.wire.Limits.MaxMessageBytes)
 	trace.answered(nil, err)
 	return statusOf(err)
 }
@@ -84,7 +84,7 @@ func (c *wireConn) inflateLocked(message []byte, most int) (*inflater, error) {
 		c.enterCrowdLocked()
 		z, err = inflateLarge(message, most, func(held int) {
 			c.parksLocked(held)
-			park()
+			Park()
 		})
 	}
 	if err != nil {

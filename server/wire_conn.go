@@ -25,7 +25,7 @@ type wireConn struct {
 	closing sync.Once
 	blaming sync.Once
 	info    credentials.AuthInfo // of the handshake
-	client  *client              // the other end, by its certificate
+	client  *Client              // the other end, by its certificate
 
 	// turn guards what follows, up to the inbox. It is held over writes, so only the reader and
 	// the flusher may take it.
@@ -54,18 +54,18 @@ type wireConn struct {
 	parked  atomic.Int64
 
 	bridged atomic.Int64 // calls whose goroutines run
-	watches places       // of those on which only the server sends
+	watches Places       // of those on which only the server sends
 
 	asked atomic.Int64 // requests that a store decides now
 	later int          // bytes of calls that are answered later; guarded by turn
 }
 
 func newWireConn(w *wire, raw net.Conn) *wireConn {
-	now := w.clock.Elapsed()
+	now := w.Handler.Clock.Elapsed()
 	c := &wireConn{wire: w}
 	c.raw = newWireSocket(raw, c.stalls, c.flows)
 	c.h2 = w.h2.NewConn((*wireCalls)(c), now)
-	c.watched.begin(now, w.limits.MaxConnectionAge)
+	c.watched.begin(now, w.Limits.MaxConnectionAge)
 	return c
 }
 
@@ -86,15 +86,13 @@ func (c *wireConn) serve() {
 // begin begins the connection. It returns nil if that fails.
 func (c *wireConn) begin() *wireReader {
 	// Until the client's SETTINGS have come.
-	_ = c.raw.SetDeadline(time.Now().Add(c.wire.limits.ConnectionTimeout)) //nolint:forbidigo // connections begin when they like
-	conn, info, err := c.wire.creds.ServerHandshake(c.raw)
+	_ = c.raw.SetDeadline(time.Now().Add(c.wire.Limits.ConnectionTimeout)) //nolint:forbidigo // connections begin when they like
+	conn, info, err := c.wire.Creds.ServerHandshake(c.raw)
 	if err != nil {
 		return nil // the credentials have logged it
 	}
 	c.info = info
-	if identity, ok := info.(clientIdentity); ok {
-		c.client = identity.client
-	}
+	c.client = ClientIn(info)
 	c.turn.Lock()
 	c.conn = conn
 	c.turn.Unlock()
@@ -147,7 +145,7 @@ func (c *wireConn) read(r *wireReader) {
 		crowds = crowded
 		c.watched.partial(len(in) > 0, len(in) < came)
 		if r.keep(in) && !crowded {
-			park()
+			Park()
 		}
 	}
 }
@@ -156,7 +154,7 @@ func (c *wireConn) read(r *wireReader) {
 // a client that resets its calls at once would otherwise have more. The store decides within
 // milliseconds.
 func (c *wireConn) waitForStore() {
-	for c.asked.Load() >= int64(c.wire.limits.MaxStreams) {
+	for c.asked.Load() >= int64(c.wire.Limits.MaxStreams) {
 		time.Sleep(100 * time.Microsecond)
 	}
 }
@@ -166,11 +164,6 @@ func (c *wireConn) isEnding() bool {
 	defer c.turn.Unlock()
 	return c.ending
 }
-
-// park lets other goroutines run, those included for which the network has something. It takes a
-// sleep for that: what yields is run again before the scheduler looks at the network, and a client
-// that floods its connection would make all others wait for 10 ms. It costs a greedy client nothing.
-func park() { time.Sleep(time.Microsecond) }
 
 // takeTurn answers what came. It reports whether the connection goes on.
 //
@@ -187,7 +180,7 @@ func (c *wireConn) takeTurn(in []byte, crowds bool) (used int, more, ok bool) {
 	used, more, ok = c.turnLocked(in)
 	c.turn.Unlock()
 	if crowds || more {
-		park()
+		Park()
 	}
 	c.leaveCrowd()
 	return used, more, ok
@@ -237,7 +230,7 @@ func (c *wireConn) turnLocked(in []byte) (used int, more, ok bool) {
 	if c.ending {
 		return 0, false, false
 	}
-	now := c.wire.clock.Elapsed()
+	now := c.wire.Handler.Clock.Elapsed()
 	c.since, c.at = now, now
 	c.watched.heard(now)
 	c.out = takeOutput()
@@ -258,9 +251,9 @@ func (c *wireConn) greetLocked(in []byte) error {
 	if c.started {
 		return nil
 	}
-	yes, undecided := speaksHTTP1(in)
+	yes, undecided := SpeaksHTTP1(in)
 	if yes {
-		return errHTTP1
+		return ErrHTTP1
 	}
 	if !undecided {
 		c.startLocked()
@@ -286,7 +279,7 @@ func (c *wireConn) feedLocked(in []byte, now time.Duration) (used int, more bool
 // alone.
 func (c *wireConn) caughtLocked(err *error) {
 	if p := recover(); p != nil {
-		c.wire.handler.panics.Caught(p)
+		c.wire.Handler.Panics.Caught(p)
 		c.x = nil // its state is unknown
 		*err = &h2.ConnError{Code: h2.CodeInternal, Reason: "internal error"}
 	}
@@ -312,8 +305,8 @@ func (c *wireConn) endTurnLocked(now time.Duration, err error) {
 		c.ending = true
 		c.blame(e)
 	}
-	if err == errHTTP1 { //nolint:errorlint // it is greetLocked's own
-		c.out.bytes = append(c.out.bytes, c.wire.hint...)
+	if err == ErrHTTP1 { //nolint:errorlint // it is greetLocked's own
+		c.out.bytes = append(c.out.bytes, c.wire.Hint...)
 		c.ending = true
 		c.blame(err)
 	}
@@ -330,17 +323,14 @@ func (c *wireConn) writeLocked() bool {
 	if len(out.bytes) == 0 {
 		return true
 	}
-	c.watched.writing.Store(int64(c.wire.clock.Elapsed()))
+	c.watched.writing.Store(int64(c.wire.Handler.Clock.Elapsed()))
 	_, err := c.conn.Write(out.bytes)
 	c.watched.writing.Store(0)
 	if c.h2.Draining() && c.watched.toldAt.Load() == 0 {
-		c.watched.toldAt.Store(int64(c.wire.clock.Elapsed()))
+		c.watched.toldAt.Store(int64(c.wire.Handler.Clock.Elapsed()))
 	}
 	return err == nil
 }
-
-// mostLingered is how many bytes are read that are thrown away.
-const mostLingered = 256 << 10
 
 // linger reads a little of what still comes: closing a socket with unread bytes would throw away what
 // was written last.
@@ -350,7 +340,7 @@ func (c *wireConn) linger(r *wireReader) {
 		return
 	}
 	_ = c.raw.SetReadDeadline(time.Now().Add(time.Second)) //nolint:forbidigo // bounds a wait
-	for n := 0; n < mostLingered; park() {
+	for n := 0; n < MostLingered; Park() {
 		in, err := r.read()
 		if err != nil {
 			return

@@ -81,7 +81,7 @@ func TestACrowdWaitsAndNeighboursDoNot(t *testing.T) {
 // TestWhoDoesNotReadHoldsNoTicket has a connection wait for its client while it holds a ticket.
 func TestWhoDoesNotReadHoldsNoTicket(t *testing.T) {
 	s := service(t, Settings{}, oneRule)
-	w := newWire(fillLimits(Limits{}), newHandler(s, zap.NewNop(), false), newBridge(nil, nil), nil, nil)
+	w := newWire(Config{Limits: fillLimits(Limits{}), Handler: NewHandler(s, zap.NewNop(), nil, false)})
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	defer ours.Close()
@@ -149,7 +149,7 @@ func TestSocketTellsThatItWaits(t *testing.T) {
 // TestTooManyWhoDoNotRead closes the one that has waited for longest.
 func TestTooManyWhoDoNotRead(t *testing.T) {
 	s := service(t, Settings{}, oneRule)
-	w := newWire(fillLimits(Limits{}), newHandler(s, zap.NewNop(), false), newBridge(nil, nil), nil, nil)
+	w := newWire(Config{Limits: fillLimits(Limits{}), Handler: NewHandler(s, zap.NewNop(), nil, false)})
 	var conns []*wireConn
 	for range mostStalled + 2 {
 		ours, theirs := net.Pipe()
@@ -207,6 +207,6 @@ func TestFramesThatAreNeverWhole(t *testing.T) {
 	await(t, "it has ended", func() bool { return wc.watched.blockAt.Load() == 0 })
 	c.goes(c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: c.block(0)}))
 	await(t, "another has begun", func() bool { return wc.watched.blockAt.Load() != 0 })
-	wc.watch(own.clock.Elapsed() + mostFrameTime)
+	wc.watch(own.Handler.Clock.Elapsed() + mostFrameTime)
 	wantEnded(t, r, s, "frame")
 }

@@ -5,7 +5,6 @@ import (
 	"net"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/h2"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -24,15 +23,9 @@ var (
 // are nobody's fault, such as that of age, are not counted.
 func (c *wireConn) blame(why error) {
 	c.blaming.Do(func() {
-		endedBecause(&c.wire.handler.service.metrics.Ended, why).Inc()
-		logEnded(c.wire.logger, c.raw, why)
+		h := c.wire.Handler
+		Ended(endedBecause(&h.Metrics.Ended, why), h.Rare, c.raw, why)
 	})
-}
-
-// logEnded logs that a connection is ended because of what its client did.
-func logEnded(rare *zap.Logger, conn net.Conn, why error) {
-	rare.Warn("grpc connection closed; more within ten seconds are only counted",
-		zap.Stringer("peer", conn.RemoteAddr()), zap.Error(why))
 }
 
 // end closes the connection at once because of what its client did. It may be called by anybody.
@@ -67,7 +60,7 @@ func endedBecause(ended *telemetry.Ended, why error) prometheus.Counter {
 		return ended.Unread
 	case errors.Is(why, errSilent):
 		return ended.Silent
-	case errors.Is(why, errHTTP1):
+	case errors.Is(why, ErrHTTP1):
 		return ended.Protocol
 	}
 	breach, ok := errors.AsType[*h2.ConnError](why)

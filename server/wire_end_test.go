@@ -119,7 +119,7 @@ func TestWhyConnectionsEnd(t *testing.T) {
 			w, conn := r.only(t)
 			many(c, 1, func() error { _, err := c.conn.Write([]byte{0}); return err })
 			await(t, "a part of a frame has come", func() bool { return conn.watched.partialAt.Load() != 0 })
-			conn.watch(w.clock.Elapsed() + mostFrameTime)
+			conn.watch(w.Handler.Clock.Elapsed() + mostFrameTime)
 		}},
 		{"unread", func(t *testing.T, r *running, c *rawClient) {
 			t.Helper()
@@ -133,13 +133,13 @@ func TestWhyConnectionsEnd(t *testing.T) {
 					c.fr.WriteData(c.next, true, make([]byte, 5)))
 			})
 			await(t, "a write began", func() bool { return conn.watched.writing.Load() != 0 })
-			conn.watch(w.clock.Elapsed() + mostWriteTime)
+			conn.watch(w.Handler.Clock.Elapsed() + mostWriteTime)
 		}},
 		{"silent", func(t *testing.T, r *running, _ *rawClient) {
 			t.Helper()
 			w, conn := r.only(t)
 			begun(t, conn)
-			now := w.clock.Elapsed() + time.Minute
+			now := w.Handler.Clock.Elapsed() + time.Minute
 			conn.watch(now)
 			conn.watch(now + 10*time.Second)
 		}},

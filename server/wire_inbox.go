@@ -40,7 +40,7 @@ var drainReasons = [...]struct {
 // order has something done in the next turn.
 func (c *wireConn) order(o orders) {
 	if o&orderStop != 0 {
-		c.watched.toldAt.Store(int64(c.wire.clock.Elapsed()))
+		c.watched.toldAt.Store(int64(c.wire.Handler.Clock.Elapsed()))
 	}
 	c.post(func() { c.inbox.orders |= o })
 }
@@ -72,7 +72,7 @@ func (c *wireConn) flush() {
 		}
 		c.inbox.Unlock()
 		c.turn.Lock()
-		now := c.wire.clock.Elapsed()
+		now := c.wire.Handler.Clock.Elapsed()
 		c.out = takeOutput()
 		c.endTurnLocked(now, c.takeInboxLocked(now))
 		if !c.writeLocked() {

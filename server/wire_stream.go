@@ -93,14 +93,14 @@ func (b *bridged) run() {
 }
 
 func (b *bridged) handle() (err error) {
-	m, bridge, h := b.method, b.conn.wire.bridge, b.conn.wire.handler
-	defer recoverCall(h.panics, &err) // interceptors are not around the messages
+	m, others := b.method, b.conn.wire.bridge.others
+	defer others.Recover(&err) // interceptors are not around the messages
 	if m.stream != nil {
-		return bridge.stream(m.server, b, &grpc.StreamServerInfo{
+		return others.Stream(m.server, b, &grpc.StreamServerInfo{
 			FullMethod: m.path, IsClientStream: m.stream.ClientStreams, IsServerStream: m.stream.ServerStreams,
 		}, m.stream.Handler)
 	}
-	reply, err := m.unary(m.server, b.context, b.RecvMsg, bridge.unary)
+	reply, err := m.unary(m.server, b.context, b.RecvMsg, others.Unary)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (b *bridged) plain(message []byte, compressed bool) ([]byte, error) {
 	if !compressed {
 		return bytes.Clone(message), nil
 	}
-	z, err := b.conn.inflateLocked(message, cmp.Or(b.method.mostMessage, b.conn.wire.limits.MaxMessageBytes))
+	z, err := b.conn.inflateLocked(message, cmp.Or(b.method.mostMessage, b.conn.wire.Limits.MaxMessageBytes))
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// transportGRPC is the other value of [Options].Transport.
+const transportGRPC = "grpc-go"
+
 // overBoth runs a test over each transport.
 func overBoth(t *testing.T, test func(t *testing.T, transport string)) {
 	t.Helper()
@@ -41,7 +44,7 @@ func TestWireAnswers(t *testing.T) {
 			checkOK(t, conn)
 		}
 		health := grpc_health_v1.NewHealthClient(conn)
-		reply, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: serviceName})
+		reply, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: ServiceName})
 		if err != nil || reply.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 			t.Errorf("Check() = %v, %v, want SERVING", reply, err)
 		}

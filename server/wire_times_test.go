@@ -183,7 +183,7 @@ func TestAges(t *testing.T) {
 				c := newTimed(t, Limits{KeepaliveTime: time.Hour, MaxConnectionAge: 100 * time.Second, MaxConnectionAgeGrace: grace}, insecure.NewCredentials())
 				defer c.stop()
 				synctest.Wait()
-				w, _ := c.transport.(*wire)
+				w, _ := c.Transport.(*wire)
 				age := w.all()[0].watched.age
 				if age < 90*time.Second || age > 110*time.Second {
 					t.Errorf("the connection's age is %v", age)
@@ -318,7 +318,7 @@ func (c *timed) looks(when string) {
 		}
 		c.lines = append(c.lines, when+" "+strings.TrimSpace(line))
 	}
-	w, _ := c.transport.(*wire)
+	w, _ := c.Transport.(*wire)
 	if len(w.all()) == 0 && !c.ended {
 		c.ended = true
 		c.lines = append(c.lines, when+" end")

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -23,7 +22,7 @@ type callTrace struct {
 
 // trace begins the trace of a call, unless there is no tracing.
 func (c *wireCalls) trace(call *h2.Call) *callTrace {
-	to := c.wire.stats
+	to := c.wire.Tracer
 	if to == nil {
 		return nil
 	}
@@ -78,13 +77,6 @@ func (t *callTrace) answered(reply []byte, err error) {
 func (t *callTrace) end(err error) {
 	if t != nil {
 		t.tell(&stats.End{BeginTime: t.begun, EndTime: time.Now(), Error: err}) //nolint:forbidigo // as above
-	}
-}
-
-// keepTraces keeps the headers that tracing reads, as headerBound does.
-func keepTraces(kept []string) func(name []byte, size int) bool {
-	return func(name []byte, size int) bool {
-		return size <= maxTraceHeader && slices.ContainsFunc(kept, func(k string) bool { return k == string(name) })
 	}
 }
 

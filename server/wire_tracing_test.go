@@ -17,7 +17,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -145,10 +144,9 @@ func TestTransportsTellAlike(t *testing.T) {
 // TestUntracedCallsDoNotAllocate holds what answers a request over the own transport to no allocation.
 func TestUntracedCallsDoNotAllocate(t *testing.T) {
 	s := service(t, Settings{}, oneRule)
-	server := New(Options{Limits: fillLimits(Limits{})}, s, s.metrics, zap.NewNop())
 	client, raw := net.Pipe()
 	t.Cleanup(func() { _, _ = client.Close(), raw.Close() })
-	c := (*wireCalls)(newWireConn(server.newOwn(newHandler(s, zap.NewNop(), false), insecure.NewCredentials()), raw))
+	c := (*wireCalls)(newWireConn(newWire(Config{Limits: fillLimits(Limits{}), Handler: NewHandler(s, zap.NewNop(), nil, false)}), raw))
 	call := &h2.Call{Stream: 1, Method: methodShouldRateLimit, Message: marshal(t, simpleRequest()), Timeout: time.Second, HasTimeout: true}
 	if n := testing.AllocsPerRun(1000, func() {
 		if reply, status, later := c.Call(call); len(reply) == 0 || status.Code != 0 || later != nil {
@@ -161,7 +159,7 @@ func TestUntracedCallsDoNotAllocate(t *testing.T) {
 
 // TestHeadersThatTracesKeep has a call with more headers than tracing reads.
 func TestHeadersThatTracesKeep(t *testing.T) {
-	keep := keepTraces([]string{"traceparent", "b3"})
+	keep := (&Config{TraceHeaders: []string{"traceparent", "b3"}}).KeepsHeader
 	for name, want := range map[string]bool{"b3": true, "traceparent": true, "b": false, "cookie": false} {
 		if got := keep([]byte(name), 100); got != want {
 			t.Errorf("%s is kept: %v, want %v", name, got, want)

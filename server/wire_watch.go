@@ -90,7 +90,7 @@ const watchedAtOnce = 64
 
 // watch looks at all connections now and then.
 func (w *wire) watch() {
-	tick := time.NewTicker(w.limits.watchEvery())
+	tick := time.NewTicker(w.Limits.watchEvery())
 	defer tick.Stop()
 	for {
 		select {
@@ -98,7 +98,7 @@ func (w *wire) watch() {
 		case <-w.over:
 			return
 		}
-		now := w.clock.Elapsed()
+		now := w.Handler.Clock.Elapsed()
 		for i, c := range w.all() {
 			c.watch(now)
 			if i%watchedAtOnce == watchedAtOnce-1 {
@@ -110,7 +110,7 @@ func (w *wire) watch() {
 
 // watch closes a connection whose client took too long, or has its next turn do what it is time for.
 func (c *wireConn) watch(now time.Duration) {
-	w, limits := &c.watched, &c.wire.limits
+	w, limits := &c.watched, &c.wire.Limits
 	since := func(at *atomic.Int64) time.Duration { return now - time.Duration(at.Load()) }
 	silent := since(&w.heardAt)
 	aged := w.age > 0 && now-w.begun >= w.age

@@ -27,7 +27,7 @@ func (b besideItself) Write(p []byte) (int, error) {
 // turn. The connection counts as one that waits for as long as that write does, and no longer.
 func TestWhoWritesBesideATurnIsCounted(t *testing.T) {
 	s := service(t, Settings{}, oneRule)
-	w := newWire(fillLimits(Limits{}), newHandler(s, zap.NewNop(), false), newBridge(nil, nil), nil, nil)
+	w := newWire(Config{Limits: fillLimits(Limits{}), Handler: NewHandler(s, zap.NewNop(), nil, false)})
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestWhoWritesBesideATurnIsCounted(t *testing.T) {
 func TestWhoWaitsForATurnHoldsNoTicket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service(t, Settings{}, oneRule)
-		w := newWire(fillLimits(Limits{}), newHandler(s, zap.NewNop(), false), newBridge(nil, nil), nil, nil)
+		w := newWire(Config{Limits: fillLimits(Limits{}), Handler: NewHandler(s, zap.NewNop(), nil, false)})
 		ours, theirs := net.Pipe()
 		c := newWireConn(w, ours)
 		c.conn = c.raw

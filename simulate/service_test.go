@@ -79,7 +79,7 @@ func sameDecisions(t *testing.T, random *rand.Rand, rules string) {
 	}
 	var log strings.Builder
 	var want []bool
-	var call server.Call
+	var call server.Exchange
 	at := noon.UnixNano()
 	denied := 0
 	for range requests {

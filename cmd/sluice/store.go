@@ -176,7 +176,7 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 				logger.Error("another program wrote a counter's key, and the fallback decides requests on it", zap.String("store", shard), zap.String("key", key), zap.Error(err), zap.String("fallback", string(f.Fallback)))
 			},
 		},
-		Panicked: server.NewPanics(metrics.Panics, logger).Caught,
+		Panicked: telemetry.NewPanics(metrics.Panics, logger).Caught,
 	})
 	if err != nil {
 		return nil, err

@@ -19,66 +19,67 @@ type codec struct{ encoding.CodecV2 }
 func newCodec() codec { return codec{encoding.GetCodecV2(protocodec.Name)} }
 
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	x, ok := v.(*exchange)
+	x, ok := v.(*Exchange)
 	if !ok {
 		return c.CodecV2.Marshal(v)
 	}
 	// The transport may hold the bytes until they are written. x is used again before that,
 	// so the bytes are copied.
-	out := mem.BufferSlice{mem.SliceBuffer(append([]byte(nil), x.reply...))}
+	out := mem.BufferSlice{mem.SliceBuffer(append([]byte(nil), x.Reply()...))}
 	release(x)
 	return out, nil
 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	x, ok := v.(*exchange)
+	x, ok := v.(*Exchange)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	if len(data) == 1 {
-		if own, ok := data[0].(mem.SliceBuffer); ok && len(own) > maxKept {
-			x.request = own // a large message was decompressed to it; nobody else has it
+		if own, ok := data[0].(mem.SliceBuffer); ok && len(own) > MostKept {
+			x.Request = own // a large message was decompressed to it; nobody else has it
 			return nil
 		}
 	}
-	x.request = x.request[:0]
+	x.Request = x.Request[:0]
 	for _, part := range data {
-		x.request = append(x.request, part.ReadOnlyData()...)
+		x.Request = append(x.Request, part.ReadOnlyData()...)
 	}
 	return nil
 }
 
 // exchanges are those of grpc-go's calls.
-var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+var exchanges = sync.Pool{New: func() any { return new(Exchange) }}
 
-func release(x *exchange) {
-	if x.kept() {
+func release(x *Exchange) {
+	if x.Kept() {
 		exchanges.Put(x)
 	}
 }
 
-// rateLimitServer is what the handler needs.
-type rateLimitServer interface {
-	answer(ctx context.Context, x *exchange) error
+// answerer is what the handler needs.
+type answerer interface {
+	Answer(ctx context.Context, x *Exchange) error
 }
 
 // serviceDesc describes RateLimitService in place of generated code, which would decode into
 // protobuf messages.
 var serviceDesc = grpc.ServiceDesc{
-	ServiceName: serviceName,
-	HandlerType: (*rateLimitServer)(nil),
+	ServiceName: ServiceName,
+	HandlerType: (*answerer)(nil),
 	Methods: []grpc.MethodDesc{{
 		MethodName: "ShouldRateLimit",
 		Handler: func(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-			x, _ := exchanges.Get().(*exchange)
+			x, _ := exchanges.Get().(*Exchange)
 			if err := decode(x); err != nil {
 				return nil, err
 			}
-			server, ok := srv.(rateLimitServer)
+			server, ok := srv.(answerer)
 			if !ok {
 				return nil, status.Errorf(codes.Internal, "%T does not answer rate-limit requests", srv)
 			}
-			if err := server.answer(ctx, x); err != nil {
+			x.Client = ClientOf(ctx)
+			if err := server.Answer(ctx, x); err != nil {
 				release(x)
 				return nil, err
 			}

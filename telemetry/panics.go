@@ -1,10 +1,8 @@
-package server
+package telemetry
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -12,9 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // Panics counts and logs panics. Its methods may be called concurrently.
@@ -27,11 +22,11 @@ type Panics struct {
 	leftOut int       // panics since the last line
 }
 
-// panicsLogged is the least time between two lines. Each has a stack, and a client that has found a bug
-// could fill a disk with them.
+// panicsLogged is the least time between two lines of the log. A line has a stack, so a client that has found
+// a bug could otherwise fill a disk.
 const panicsLogged = 10 * time.Second
 
-// NewPanics returns what counts each panic by a metric, and logs one in ten seconds.
+// NewPanics returns Panics that count in a metric, and log one panic in ten seconds.
 func NewPanics(counted prometheus.Counter, logger *zap.Logger) *Panics {
 	return &Panics{counted: counted, logger: logger}
 }
@@ -72,45 +67,4 @@ func (p *Panics) mayLog() (leftOut int, log bool) {
 	}
 	leftOut, p.leftOut, p.next = p.leftOut, 0, now.Add(panicsLogged)
 	return leftOut, true
-}
-
-// recoverUnary answers INTERNAL if a method panics. grpc-go would end the process.
-func recoverUnary(panics *Panics) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
-		defer recoverCall(panics, &err)
-		return handle(ctx, request)
-	}
-}
-
-// recoverStreams does the same for streams.
-func recoverStreams(panics *Panics) grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
-		defer recoverCall(panics, &err)
-		return handle(srv, stream)
-	}
-}
-
-// recoverCall is deferred by a call of another service than RateLimitService.
-func recoverCall(panics *Panics, err *error) {
-	if p := recover(); p != nil {
-		panics.Caught(p)
-		*err = status.Error(codes.Internal, "internal error")
-	}
-}
-
-// recovering answers 500 if h panics. Without it, net/http would log the value of the panic.
-func recovering(h http.Handler, panics *Panics) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			switch p := recover(); p {
-			case nil:
-			case http.ErrAbortHandler:
-				panic(p) //nolint:forbidigo // as above
-			default:
-				panics.Caught(p)
-				http.Error(w, "Internal Server Error", http.StatusInternalServerError)
-			}
-		}()
-		h.ServeHTTP(w, r)
-	})
 }

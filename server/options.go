@@ -1,0 +1,62 @@
+package server
+
+import (
+	"fmt"
+	"io/fs"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// Options say where a [Server] listens and how it ends. Most fields carry their flag as tags, as
+// those of [Limits] do. An empty address switches a listener off.
+type Options struct {
+	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
+	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"Who may connect to the socket file of --grpc-addr: 0660 is its user and group, 0666 everyone who reaches the file. Default 0660."`
+	Transport      string      `group:"listeners" name:"grpc-transport" enum:"own,grpc-go" default:"own" placeholder:"own|grpc-go" help:"What carries gRPC: sluice's own transport, or grpc-go, to go back to if a client does not get on with it. Default own."`
+	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
+	// JSON is off where /json must not be asked without identifying its client.
+	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`
+	DebugAddr   string `group:"listeners" name:"debug-addr" type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication. Default 127.0.0.1:6070."`
+	MetricsAddr string `group:"listeners" name:"metrics-addr" type:"address" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
+	MetricsPath string `group:"listeners" name:"metrics-path" type:"path" default:"/metrics" placeholder:"PATH" help:"Where the metrics listener answers. Default /metrics."`
+	// ReusePort lets another sluice take a port by mistake, without an error.
+	ReusePort bool   `group:"listeners" default:"${reusePort}" negatable:"" help:"Let another process of the same user listen on the same TCP ports (SO_REUSEPORT), so that a new one can start before the old one ends. Off by default, on under the name ratelimit."`
+	JSONAddr  string `group:"listeners" name:"json-addr" type:"address" placeholder:"ADDR" help:"/json over TLS, with the certificates of the rate-limit service, instead of on --http-addr. Default none."`
+
+	StatusCodes string `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE. Default compatible."`
+	Limits      Limits `embed:"" group:"bounds"`
+
+	// UnhealthyWithoutRules makes no difference to rules that do not load.
+	UnhealthyWithoutRules bool `group:"process" help:"Be unhealthy while no domain is configured. Default: be healthy, while every request passes or gets an error."`
+	// UnhealthyWithoutStore needs a [Settings].Decider.
+	UnhealthyWithoutStore bool          `group:"store" help:"Be unhealthy while the store does not answer. Default: be healthy, while --store-fallback decides."`
+	DrainDelay            time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and rejecting new calls at SIGTERM. Default 0s."`
+	DrainTimeout          time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
+
+	// Optional names the HTTP listeners that are left out, with a warning, if another process
+	// has their port. The value says how to move the listener.
+	Optional map[string]string `kong:"-"`
+	// TLS secures the gRPC listener and that of JSONAddr. Nil means plain text. The caller
+	// runs it. [Settings].Allow needs one that asks clients for certificates.
+	TLS *TLS `kong:"-"`
+	// Tracing, if not nil, makes a span of every rate-limit request over gRPC.
+	Tracing *telemetry.Tracing `kong:"-"`
+	// Register, if not nil, adds gRPC services to those of the server, and the headers of all calls
+	// are kept for them. Suites that judge a transport bring services of their own.
+	Register func(grpc.ServiceRegistrar) `kong:"-"`
+}
+
+// hint is the answer to a client of HTTP/1 at the port of gRPC.
+func (o *Options) hint() []byte {
+	text := "This port speaks gRPC over HTTP/2, and you speak HTTP/1. Try grpcurl, sluice call, or curl --http2-prior-knowledge.\n"
+	switch {
+	case o.JSONAddr != "":
+		text += fmt.Sprintf("/json is over TLS on %s, as --json-addr says.\n", o.JSONAddr)
+	case o.JSON && o.HTTPAddr != "":
+		text += fmt.Sprintf("/json is on %s, as --http-addr says.\n", o.HTTPAddr)
+	}
+	return fmt.Appendf(nil, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(text), text)
+}
