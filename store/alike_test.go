@@ -115,6 +115,7 @@ func (w *twin) ask(tb testing.TB, at limiter.Time) {
 // that decides: certain refusals, the mirror that they are made in, the lane, the script and what reads
 // its reply. STORE_ALIKE is how many requests there are, STORE_SEED repeats a failure.
 func TestStoreDecidesAsMemory(t *testing.T) {
+	t.Parallel()
 	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Deny)
 	for n := range requests {
 		w.ask(t, w.next(func(*limiter.Charge) bool { return false }))
@@ -132,6 +133,7 @@ func TestStoreDecidesAsMemory(t *testing.T) {
 // is told of only as far as something is owed; of logs, which may keep hits longer; of buckets' debts,
 // which are owed in whole hits; and after denials by quotas.
 func TestRepaidAsMemory(t *testing.T) {
+	t.Parallel()
 	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Local)
 	f := w.store.fleet
 	lane := f.lane(0)

@@ -15,6 +15,7 @@ import (
 // What a counter takes of the store's memory, name, expiry and its share of the tables included, is no
 // more than docs/store.md says. With -v it prints what it measured.
 func TestBytesACounter(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../docs/store.md")
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ func (o *told) by(what string) int {
 // What has no room is refused without the store, for a second: then one caller asks, and sees what
 // others gave back. Only what the mirror knows for certain is.
 func TestCertainRefusals(t *testing.T) {
+	t.Parallel()
 	const day = 24 * time.Hour
 	for name, tt := range map[string]struct {
 		p       limiter.Policy
@@ -34,12 +36,17 @@ func TestCertainRefusals(t *testing.T) {
 	} {
 		for _, fallback := range []Fallback{Local, Error} {
 			t.Run(name+", "+string(fallback), func(t *testing.T) {
+				t.Parallel()
 				srv := storetest.Start(t)
 				o := &told{}
-				mine := runStore(t, Options{Server: at(srv), Observer: o, Fallback: fallback})
-				other := runStore(t, Options{Server: at(srv)})
+				var now atomic.Int64 // of all clocks
+				now.Store(1_900_000_000_999_999_999)
+				clock := func() time.Time { return time.Unix(0, now.Load()) }
+				theirs := func() limiter.Time { return limiter.Time(now.Load()) }
+				mine := runStore(t, Options{Server: at(srv), Observer: o, Fallback: fallback, Clock: clock, at: theirs})
+				other := runStore(t, Options{Server: at(srv), Clock: clock, at: theirs})
 				storetest.Eventually(t, "up", func() bool { return mine.Up() && other.Up() })
-				var c, d caller
+				c, d := caller{clock: clock}, caller{clock: clock}
 				ask := func(s *Store, c *caller, charges ...limiter.Charge) {
 					t.Helper()
 					if err := c.ask(s, charges...); err != nil {
@@ -84,12 +91,11 @@ func TestCertainRefusals(t *testing.T) {
 				}
 				// Another replica gives all back. It shows a second later.
 				ask(other, &d, refund)
-				c.late = certainFor
+				now.Add(int64(certainFor))
 				ask(mine, &c, charge)
 				if o.by(byMemory) != memory || c.b.Denied {
 					t.Errorf("after a second decided %+v, want the store to be asked", c.b.Decisions)
 				}
-				c.late = 0
 				ask(mine, &c, refund)
 				if o.by(byMemory) != memory {
 					t.Error("a refund was answered by memory")

@@ -13,6 +13,7 @@ import (
 // Replicas whose clocks are an hour behind and an hour ahead admit each limit once, to the hit, from
 // the first request on: all count by the store's clock.
 func TestClocksAnHourApart(t *testing.T) {
+	t.Parallel()
 	policies := []*limiter.Policy{
 		{Algorithm: limiter.FixedWindow, Limit: 50, Window: time.Hour},
 		{Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Hour, Burst: 50},
@@ -23,13 +24,14 @@ func TestClocksAnHourApart(t *testing.T) {
 	srv := storetest.Start(t)
 	type replica struct {
 		*Store
-		ahead time.Duration
+		clock func() time.Time
 	}
 	var replicas []replica
 	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
 		// Each has a table of its own, and has seen nothing before its first request.
-		s := runStore(t, Options{Server: at(srv), Fallback: Deny, Clock: func() time.Time { return time.Now().Add(ahead) }})
-		replicas = append(replicas, replica{s, ahead})
+		clock := func() time.Time { return time.Now().Add(ahead) }
+		s := runStore(t, Options{Server: at(srv), Fallback: Deny, Clock: clock})
+		replicas = append(replicas, replica{s, clock})
 		storetest.Eventually(t, "up", s.Up)
 		if off := (s.Offset() + ahead).Abs(); off > time.Minute {
 			t.Errorf("a clock that is %v ahead: the store's is %v ahead of it", ahead, s.Offset())
@@ -42,7 +44,7 @@ func TestClocksAnHourApart(t *testing.T) {
 		for _, r := range replicas {
 			for range 4 {
 				all.Go(func() {
-					c := caller{late: r.ahead}
+					c := caller{clock: r.clock}
 					for i := range 20 * len(policies) {
 						n := i % len(policies)
 						if err := c.ask(r.Store, hit(round+uint64(n+1), policies[n])); err != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -72,13 +73,14 @@ func (l *ledger) goesOn(tb testing.TB) {
 // While slots move, to nodes that have some and to one that has none, the store decides, and
 // no hit is lost nor counted twice.
 func TestClusterSlotsMove(t *testing.T) {
-	all := storetest.StartCluster(t, 3, false, time.Minute)
+	t.Parallel()
+	all := storetest.StartCluster(t, 3, false)
 	o := &told{}
 	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Timeout: time.Minute, DialTimeout: time.Minute})
 	storetest.Eventually(t, "up", s.Up)
 	l := newLedger(t, s)
 	l.goesOn(t)
-	all = append(all, storetest.JoinCluster(t, all, time.Minute))
+	all = append(all, storetest.JoinCluster(t, all))
 	owner := func(slot uint16) *storetest.Server { // of StartCluster
 		for i, n := range all[:3] {
 			if int(slot) < (i+1)*slots/3 {
@@ -126,7 +128,7 @@ func TestClusterSlotsMove(t *testing.T) {
 // A primary that stops or dies takes its own slots alone, until it goes on or its replica takes over.
 func TestClusterPrimaryGone(t *testing.T) {
 	t.Parallel()
-	all := storetest.StartCluster(t, 3, true, 2*time.Second)
+	all := storetest.StartCluster(t, 3, true)
 	o := &told{}
 	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Timeout: 100 * time.Millisecond})
 	storetest.Eventually(t, "up", s.Up)
@@ -138,7 +140,7 @@ func TestClusterPrimaryGone(t *testing.T) {
 		mend func()
 	}{
 		{"stopped", all[1].Stop, all[1].Continue},
-		{"killed", all[1].Kill, func() {}},
+		{"killed", all[1].Kill, func() { storetest.TakeOver(slices.Delete(slices.Clone(all), 1, 2)) }},
 	} {
 		gone.make()
 		storetest.Eventually(t, gone.name+": away", func() bool { return !s.Up() })

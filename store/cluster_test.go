@@ -18,6 +18,7 @@ func nodes(all []*storetest.Server) Server { return Server{Nodes: []string{all[0
 
 // Two replicas on a cluster admit each limit once, to the hit, by requests of up to four descriptors.
 func TestClusterShare(t *testing.T) {
+	t.Parallel()
 	const day = 24 * time.Hour
 	policies := []*limiter.Policy{
 		{Algorithm: limiter.FixedWindow, Limit: 100, Window: limiter.MaxWindow},
@@ -26,7 +27,7 @@ func TestClusterShare(t *testing.T) {
 		{Algorithm: limiter.SlidingLog, Limit: 100, Window: day},
 		{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: 99},
 	}
-	all := storetest.StartCluster(t, 3, false, time.Minute)
+	all := storetest.StartCluster(t, 3, false)
 	o := &told{}
 	stores := []*Store{runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny}), runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny})}
 	for _, s := range stores {
@@ -74,7 +75,8 @@ func TestClusterShare(t *testing.T) {
 // A group over many slots, and two stores, is charged as a whole or not at all, as soon as what it took from some has
 // come back; and all replies are what a table would say.
 func TestClusterGroups(t *testing.T) {
-	all := storetest.StartCluster(t, 3, false, time.Minute)
+	t.Parallel()
+	all := storetest.StartCluster(t, 3, false)
 	perSecond := storetest.Start(t)
 	seconds := at(perSecond)
 	o := &told{}
@@ -84,6 +86,7 @@ func TestClusterGroups(t *testing.T) {
 
 // The same is true of a request that is cut because the store would take too long for it at once.
 func TestLargeGroups(t *testing.T) {
+	t.Parallel()
 	srv := storetest.Start(t)
 	o := &told{}
 	s := newStore(t, Options{Server: at(srv), Observer: o, Fallback: Deny})

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -55,8 +54,10 @@ func (r *refusals) await(tb testing.TB, passwords ...string) {
 // A password that only one side has is said to be that, and sluice comes back by itself once both
 // agree.
 func TestPasswordOfOneSide(t *testing.T) {
+	t.Parallel()
 	for name, password := range map[string]string{"sluice has one": "hush", "the server has one": ""} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			srv := storetest.Start(t)
 			to := at(srv)
 			to.Auth.Password = password
@@ -105,7 +106,8 @@ func noScripts(s *storetest.Server) { s.Must("ACL", "SETUSER", "default", "-eval
 
 // The user of the documentation suffices on a cluster, slots that move included.
 func TestACLOnACluster(t *testing.T) {
-	all := storetest.StartCluster(t, 3, false, time.Minute)
+	t.Parallel()
+	all := storetest.StartCluster(t, 3, false)
 	for _, n := range all {
 		for _, command := range acl(t)[:2] {
 			n.Must(command...)
@@ -137,9 +139,10 @@ func TestACLOnACluster(t *testing.T) {
 
 // Nodes of a cluster that announce ports of TLS, and want a password, are asked by both.
 func TestClusterOverTLS(t *testing.T) {
+	t.Parallel()
 	storetest.Before7(t, "nodes of Redis 6.2 do not take another port of theirs while they run")
 	config, files := secured(t)
-	all := storetest.StartCluster(t, 3, false, time.Minute)
+	all := storetest.StartCluster(t, 3, false)
 	var relays []*relay
 	for _, n := range all {
 		for _, command := range acl(t)[:2] {
@@ -182,6 +185,7 @@ func TestClusterOverTLS(t *testing.T) {
 
 // Sentinel and the primary it names, both with TLS and each with a password of its own.
 func TestSentinelOverTLS(t *testing.T) {
+	t.Parallel()
 	config, files := secured(t)
 	primary := storetest.Start(t)
 	primary.Must(acl(t)[0]...)

@@ -266,7 +266,7 @@ func describe(charges []limiter.Charge) string {
 
 func newClient(tb testing.TB, s *storetest.Server) *client {
 	tb.Helper()
-	c, err := dial(context.Background(), &Server{Network: "tcp", Address: s.Addr}, time.Second)
+	c, err := dial(context.Background(), &Server{Network: "tcp", Address: s.Addr}, patient)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -277,6 +277,7 @@ func newClient(tb testing.TB, s *storetest.Server) *client {
 // The script decides as a table does, to the hit, on every server that can be had.
 // STORE_TAPES is how many random tapes are played, STORE_SEED repeats a failure.
 func TestScriptDecidesAsATable(t *testing.T) {
+	t.Parallel()
 	tapes, seed := 400, uint64(18)
 	if s := os.Getenv("STORE_TAPES"); s != "" {
 		tapes, _ = strconv.Atoi(s)
@@ -286,6 +287,7 @@ func TestScriptDecidesAsATable(t *testing.T) {
 	}
 	for _, binary := range storetest.Binaries(t) {
 		t.Run(binary, func(t *testing.T) {
+			t.Parallel()
 			srv := storetest.StartBinary(t, binary)
 			c := newClient(t, srv)
 			r := rig{c: c}

@@ -64,6 +64,7 @@ func TestExpiry(t *testing.T) {
 // A hit that was on its way when its window ended finds what the window has counted: its key outlives it
 // by as long as a hit may take, whatever the jitter.
 func TestHitsOnTheirWayAtAWindowsEnd(t *testing.T) {
+	t.Parallel()
 	srv := storetest.Start(t)
 	c := newClient(t, srv)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Second}

@@ -116,14 +116,16 @@ func load(tb testing.TB, s *Store, p *limiter.Policy, budget time.Duration) (slo
 // Whatever happens to the server: calls are answered by the fallback, the failure is of a kind that
 // says why, and the store is asked again once it can be.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	for _, tt := range faults {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			if tt.name == loading {
 				storetest.Before7(t, "Redis 6.2 says nothing while it loads so little")
 			}
 			srv := storetest.Start(t, tt.args...)
 			o := &told{}
-			s := runStore(t, Options{Server: at(srv), Observer: o})
+			s := runStore(t, Options{Server: at(srv), Observer: o, Timeout: time.Second, DialTimeout: time.Second})
 			storetest.Eventually(t, "up", s.Up)
 			load(t, s, plenty, 0)
 			tt.breaks(t, srv)
@@ -167,6 +169,7 @@ func TestNoScripts(t *testing.T) {
 
 // What a server forgets while connections live is brought anew, and nobody sees it.
 func TestScriptFlush(t *testing.T) {
+	t.Parallel()
 	srv := storetest.Start(t)
 	o := &told{}
 	s := runStore(t, Options{Server: at(srv), Observer: o})
@@ -185,6 +188,7 @@ func TestScriptFlush(t *testing.T) {
 
 // Connections that the server closes are made anew.
 func TestConnectionsKilled(t *testing.T) {
+	t.Parallel()
 	srv := storetest.Start(t)
 	o := &told{}
 	s := runStore(t, Options{Server: at(srv), Observer: o})
@@ -274,6 +278,7 @@ func (m *middle) serve(c net.Conn) {
 // Answers that come in half or too late make the lane away, and are never taken for those of
 // others.
 func TestHalfAndLateReplies(t *testing.T) {
+	t.Parallel()
 	srv := storetest.Start(t)
 	m := newMiddle(t, srv.Addr, nil)
 	o := &told{}
@@ -299,8 +304,9 @@ func TestHalfAndLateReplies(t *testing.T) {
 
 // A call whose own deadline is nearer gets the fallback alone.
 func TestShortDeadline(t *testing.T) {
+	t.Parallel()
 	srv := storetest.Start(t)
-	s := runStore(t, Options{Server: at(srv), Timeout: time.Second, Fallback: Error})
+	s := runStore(t, Options{Server: at(srv), Timeout: 5 * time.Second, Fallback: Error})
 	storetest.Eventually(t, "up", s.Up)
 	srv.Stop()
 	defer srv.Continue()

@@ -17,6 +17,7 @@ import (
 // A key that another program wrote costs the requests on its counter alone: they get the fallback, and
 // take nothing from any counter. The store decides all others, the log names the key, and it stays as it is.
 func TestForeignKeys(t *testing.T) {
+	t.Parallel()
 	const day = 24 * time.Hour
 	fixed := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow}
 	counts := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: limiter.MaxWindow, CountRefused: true}

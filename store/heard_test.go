@@ -77,6 +77,7 @@ func three(tb testing.TB, primary, replica, third string, endless bool) (Server,
 // A replica that one Sentinel tells of is the primary once it says so itself, though most Sentinels still
 // say what was.
 func TestPromotionIsHeard(t *testing.T) {
+	t.Parallel()
 	primary := storetest.Start(t)
 	replica := storetest.StartReplica(t, primary)
 	replica.Must("REPLICAOF", "NO", "ONE")
@@ -92,6 +93,7 @@ func TestPromotionIsHeard(t *testing.T) {
 
 // One Sentinel that lies moves nobody, however often it says so.
 func TestOneSentinelMovesNobody(t *testing.T) {
+	t.Parallel()
 	primary := storetest.Start(t)
 	replica := storetest.StartReplica(t, primary)
 	foreign := newLiar(t, func(w io.Writer, _ []string) bool { return says("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n")(w) })
@@ -117,6 +119,7 @@ func TestOneSentinelMovesNobody(t *testing.T) {
 // What was heard holds while the replica says that it is the primary, and until most Sentinels say
 // something new.
 func TestPromotionEnds(t *testing.T) {
+	t.Parallel()
 	primary, third := storetest.Start(t), storetest.Start(t)
 	replica := storetest.StartReplica(t, primary)
 	to, all := three(t, primary.Addr, replica.Addr, "", false)

@@ -64,6 +64,7 @@ func TestLargeRequest(t *testing.T) {
 
 // A request that would take the store yet longer is decided in memory, whatever the fallback, and says so.
 func TestTooLargeRequest(t *testing.T) {
+	t.Parallel()
 	srv := storetest.Start(t)
 	o := &told{}
 	s := newStore(t, Options{Server: at(srv), Observer: o, Fallback: Error})

@@ -79,6 +79,7 @@ func sinceOr(at, now time.Time) time.Duration {
 
 // Of two stores each one's refusals are certain by its own clock: a new window there may be an old one here.
 func TestCertainByItsOwnClock(t *testing.T) {
+	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
 	to := at(second)
 	s := runStore(t, Options{Server: at(first), PerSecond: &to})

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 // A store that goes away gives nobody a fresh allowance: the fallback goes on from what the store
 // last said, hits of other replicas included, save of logs. When it is back it has those hits too.
 func TestMirror(t *testing.T) {
+	t.Parallel()
 	const day = 24 * time.Hour
 	for _, tt := range []struct {
 		p     *limiter.Policy
@@ -25,45 +27,47 @@ func TestMirror(t *testing.T) {
 		{&limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 100}, 10},
 		{&limiter.Policy{Algorithm: limiter.LeakyBucket, Limit: 1, Window: day, Slack: 99}, 10},
 	} {
-		srv := storetest.Start(t)
-		mine, other := runStore(t, Options{Server: at(srv)}), runStore(t, Options{Server: at(srv)})
-		storetest.Eventually(t, "up", func() bool { return mine.Up() && other.Up() })
-		var a, b caller
-		charge := hit(1, tt.p)
-		charge.Hits = 40
-		if err := b.ask(other, charge); err != nil || b.b.Denied {
-			t.Fatal(err, b.b.Denied)
-		}
-		charge.Hits = 50
-		if err := a.ask(mine, charge); err != nil || a.b.Denied {
-			t.Fatal(err, a.b.Denied)
-		}
-		srv.Stop()
-		charge.Hits = 1
-		admitted := 0
-		for range 100 {
+		t.Run(fmt.Sprint(tt.p.Algorithm, " ", tt.p.SubWindows), func(t *testing.T) {
+			t.Parallel()
+			srv := storetest.Start(t)
+			mine, other := runStore(t, Options{Server: at(srv), Timeout: 2 * time.Second}), runStore(t, Options{Server: at(srv)})
+			storetest.Eventually(t, "up", func() bool { return mine.Up() && other.Up() })
+			var a, b caller
+			charge := hit(1, tt.p)
+			charge.Hits = 40
+			if err := b.ask(other, charge); err != nil || b.b.Denied {
+				t.Fatal(err, b.b.Denied)
+			}
+			charge.Hits = 50
+			if err := a.ask(mine, charge); err != nil || a.b.Denied {
+				t.Fatal(err, a.b.Denied)
+			}
+			srv.Stop()
+			charge.Hits = 1
+			admitted := 0
+			for range 100 {
+				if err := a.ask(mine, charge); err != nil {
+					t.Fatal(err)
+				}
+				if !a.b.Denied {
+					admitted++
+				}
+			}
+			if admitted != tt.admit {
+				t.Errorf("algorithm %d: %d hits admitted while the store was away, want the %d that were left", tt.p.Algorithm, admitted, tt.admit)
+			}
+			srv.Continue()
+			storetest.Eventually(t, "up", mine.Up)
+			charge.Hits = 0
 			if err := a.ask(mine, charge); err != nil {
 				t.Fatal(err)
 			}
-			if !a.b.Denied {
-				admitted++
+			// The first of them may have reached the store, though nobody knows, and count twice. A bucket
+			// owes no more than a window, and a log keeps no more than its limit.
+			if got := a.b.Decisions[0].Before; got != 100 && (got != 101 || tt.p.Algorithm == limiter.SlidingLog) {
+				t.Errorf("algorithm %d: the store has %d hits, want the 90 that it admitted, those of the fallback, and one at most twice", tt.p.Algorithm, got)
 			}
-		}
-		if admitted != tt.admit {
-			t.Errorf("algorithm %d: %d hits admitted while the store was away, want the %d that were left", tt.p.Algorithm, admitted, tt.admit)
-		}
-		srv.Continue()
-		storetest.Eventually(t, "up", mine.Up)
-		charge.Hits = 0
-		if err := a.ask(mine, charge); err != nil {
-			t.Fatal(err)
-		}
-		// The first of them may have reached the store, though nobody knows, and count twice. A bucket
-		// owes no more than a window, and a log keeps no more than its limit.
-		if got := a.b.Decisions[0].Before; got != 100 && (got != 101 || tt.p.Algorithm == limiter.SlidingLog) {
-			t.Errorf("algorithm %d: the store has %d hits, want the 90 that it admitted, those of the fallback, and one at most twice", tt.p.Algorithm, got)
-		}
-		srv.Kill()
+		})
 	}
 }
 

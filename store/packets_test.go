@@ -37,7 +37,7 @@ func TestPacketsLost(t *testing.T) {
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
 	o := &told{}
-	s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Observer: o, Fallback: Deny})
+	s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Observer: o, Fallback: Deny, Timeout: time.Second})
 	storetest.Eventually(t, "up", s.Up)
 	l := newLedger(t, s)
 	for range 50 {
@@ -68,9 +68,10 @@ func TestPacketsLost(t *testing.T) {
 // A server that has gone away without a word, as a machine that lost its power, keeps nobody waiting
 // beyond the timeout, and is asked again when it is there.
 func TestNetworkGone(t *testing.T) {
+	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
-	s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Fallback: Deny, DialTimeout: 100 * time.Millisecond})
+	s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Fallback: Deny, DialTimeout: time.Second})
 	storetest.Eventually(t, "up", s.Up)
 	r.hold(true)
 	storetest.Eventually(t, "away, though nobody asks", func() bool { return !s.Up() })

@@ -23,6 +23,7 @@ func (o *sizes) Batch(_ string, _ time.Duration, charges int) {
 // A request whose decision panics gets the fallback, and the others of its message the store's decision.
 // A waiter that panics keeps no answer from the others.
 func TestPanicCostsOneRequest(t *testing.T) {
+	t.Parallel()
 	srv := storetest.Start(t)
 	o := &sizes{}
 	panics := make(chan any, 3)

@@ -11,6 +11,7 @@ import (
 // Limits of one second are in the second store, all others in the first. While one is away the fallback
 // decides its charges, and the other store the rest.
 func TestPerSecond(t *testing.T) {
+	t.Parallel()
 	first, second := storetest.Start(t), storetest.Start(t)
 	to := at(second)
 	o := &told{}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
@@ -38,10 +37,11 @@ func acl(tb testing.TB) (all [][]string) {
 
 // The user of the documentation may do all that the script does, on every server.
 func TestACL(t *testing.T) {
+	t.Parallel()
 	for _, binary := range storetest.Binaries(t) {
 		srv := storetest.StartBinary(t, binary)
 		srv.Must(acl(t)[0]...)
-		c, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Auth: Auth{User: "sluice", Password: "password"}}, time.Second)
+		c, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Auth: Auth{User: "sluice", Password: "password"}}, patient)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,13 +56,13 @@ func TestACL(t *testing.T) {
 		}
 		c.close()
 		srv.Must("ACL", "SETUSER", "sluice", "+select")
-		c, err = dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Database: 1, Auth: Auth{User: "sluice", Password: "password"}}, time.Second)
+		c, err = dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Database: 1, Auth: Auth{User: "sluice", Password: "password"}}, patient)
 		if err != nil {
 			t.Errorf("another database: %v", err)
 		} else {
 			c.close()
 		}
-		if _, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Auth: Auth{User: "sluice", Password: "another"}}, time.Second); kindOf(err) != Refused {
+		if _, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Auth: Auth{User: "sluice", Password: "another"}}, patient); kindOf(err) != Refused {
 			t.Errorf("a wrong password: %v, of kind %q, want %q", err, kindOf(err), Refused)
 		}
 	}
@@ -70,6 +70,7 @@ func TestACL(t *testing.T) {
 
 // A password that is replaced, in the file and in the server, is in force from the next connection on.
 func TestPasswordIsReadAnew(t *testing.T) {
+	t.Parallel()
 	srv := storetest.Start(t)
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(text string) {
@@ -113,6 +114,7 @@ func TestPasswordIsReadAnew(t *testing.T) {
 // Certificates are checked and shown, and files that are replaced are in force from the next connection
 // on.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	authority, err := testcert.New("store")
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +150,7 @@ func TestTLS(t *testing.T) {
 	write(files.Key, mine.Key)
 	to := Server{Network: "tcp", Address: address, TLS: &TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}}
 	reach := func(to Server) error {
-		c, err := dial(context.Background(), &to, time.Second)
+		c, err := dial(context.Background(), &to, patient)
 		if err != nil {
 			return err
 		}

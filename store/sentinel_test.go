@@ -70,6 +70,7 @@ const oneCounter = `return #redis.call('KEYS', 's1{99}*')`
 
 // Sentinels that are cut off and still name a primary of yesterday are outvoted.
 func TestSentinelsVote(t *testing.T) {
+	t.Parallel()
 	old, now := storetest.Start(t), storetest.Start(t)
 	to := Server{Master: "main"}
 	for _, s := range storetest.StartSentinels(t, old, 0, 1) {

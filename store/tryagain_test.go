@@ -15,7 +15,8 @@ import (
 // Where one of a descriptor's counters has moved and another has not, nodes say TRYAGAIN: such requests
 // wait until both are in one place, or for the fallback, and no hit is lost or counted twice.
 func TestTryAgain(t *testing.T) {
-	all := storetest.StartCluster(t, 2, false, time.Minute)
+	t.Parallel()
+	all := storetest.StartCluster(t, 2, false)
 	o := &told{}
 	var away atomic.Int64
 	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Log: Log{Away: func(_ string, kind Kind, _ error, _ string) {

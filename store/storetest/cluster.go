@@ -6,20 +6,18 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // StartCluster runs a cluster of so many primaries, each with a replica if replicas is set: those are
-// the second half. A node that does not answer for patience is taken for gone. It waits until all know
-// all.
-func StartCluster(tb testing.TB, primaries int, replicas bool, patience time.Duration) (nodes []*Server) {
+// the second half. It waits until all know all. No node is taken for gone, however busy the machine is: see [TakeOver].
+func StartCluster(tb testing.TB, primaries int, replicas bool) (nodes []*Server) {
 	tb.Helper()
 	count := primaries
 	if replicas {
 		count *= 2
 	}
 	for range count {
-		nodes = append(nodes, startNode(tb, patience))
+		nodes = append(nodes, startNode(tb))
 	}
 	for i, n := range nodes {
 		if i > 0 {
@@ -48,9 +46,17 @@ func StartCluster(tb testing.TB, primaries int, replicas bool, patience time.Dur
 	return nodes
 }
 
-func startNode(tb testing.TB, patience time.Duration) *Server {
+func startNode(tb testing.TB) *Server {
 	tb.Helper()
-	return StartBinary(tb, Binaries(tb)[0], "--cluster-enabled", "yes", "--cluster-node-timeout", strconv.FormatInt(patience.Milliseconds(), 10))
+	return StartBinary(tb, Binaries(tb)[0], "--cluster-enabled", "yes", "--cluster-node-timeout", "600000")
+}
+
+// TakeOver has the nodes of a cluster take those for gone that do not answer for a second, so that the replicas of
+// those take over.
+func TakeOver(nodes []*Server) {
+	for _, n := range nodes {
+		n.Must("CONFIG", "SET", "cluster-node-timeout", "1000")
+	}
 }
 
 // know waits until all nodes know all.
@@ -72,9 +78,9 @@ func ready(tb testing.TB, nodes []*Server) {
 }
 
 // JoinCluster runs one more node, a primary without slots.
-func JoinCluster(tb testing.TB, nodes []*Server, patience time.Duration) *Server {
+func JoinCluster(tb testing.TB, nodes []*Server) *Server {
 	tb.Helper()
-	n := startNode(tb, patience)
+	n := startNode(tb)
 	n.Must("CLUSTER", "MEET", "127.0.0.1", nodes[0].Port())
 	know(tb, append(slices.Clip(nodes), n))
 	ready(tb, []*Server{n})

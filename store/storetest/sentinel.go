@@ -16,15 +16,15 @@ func StartReplica(tb testing.TB, s *Server) *Server {
 	return r
 }
 
-// StartSentinels runs Sentinels that watch a primary, which they call main and take for gone after half
-// a second. It waits until they know each other and the replicas, of which there are as many.
+// StartSentinels runs Sentinels that watch a primary, which they call main and take for gone after two
+// seconds. It waits until they know each other and the replicas, of which there are as many.
 func StartSentinels(tb testing.TB, primary *Server, replicas, count int) (all []*Server) {
 	tb.Helper()
 	for range count {
 		s := newServer(tb, primary.binary, nil)
 		s.conf = filepath.Join(s.Dir, "sentinel.conf")
 		text := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nlogfile %s\n"+
-			"sentinel monitor main 127.0.0.1 %s %d\nsentinel down-after-milliseconds main 500\n"+
+			"sentinel monitor main 127.0.0.1 %s %d\nsentinel down-after-milliseconds main 2000\n"+
 			"sentinel failover-timeout main 5000\n", s.Port(), s.Dir, filepath.Join(s.Dir, "log"), primary.Port(), count/2+1)
 		if err := os.WriteFile(s.conf, []byte(text), 0o600); err != nil {
 			tb.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -110,12 +111,7 @@ func StartBinary(tb testing.TB, binary string, args ...string) *Server {
 // newServer returns a server that is not run yet.
 func newServer(tb testing.TB, binary string, args []string) *Server {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a port that is free
-	if err != nil {
-		tb.Fatal(err)
-	}
-	s := &Server{Addr: l.Addr().String(), Dir: tb.TempDir(), tb: tb, binary: binary, args: args}
-	_ = l.Close()
+	s := &Server{Addr: freeAddress(tb), Dir: tb.TempDir(), tb: tb, binary: binary, args: args}
 	tb.Cleanup(func() {
 		s.Kill()
 		if tb.Failed() {
@@ -126,6 +122,34 @@ func newServer(tb testing.TB, binary string, args []string) *Server {
 	return s
 }
 
+// Servers of a process have ports in a row, from a place of its own on.
+const leastPort, ports, toBus = 10_000, 10_000, 10_000
+
+var port atomic.Uint32
+
+// freeAddress returns one whose port nobody has, nor the port of a cluster's bus, which is 10,000 above. Both are
+// below those that systems give to connections and to listeners that name none. So nobody takes them before the
+// server does.
+func freeAddress(tb testing.TB) string {
+	tb.Helper()
+	for range ports {
+		n := leastPort + (os.Getpid()*101+int(port.Add(1)))%ports
+		address := func(n int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(n)) }
+		one, err := net.Listen("tcp", address(n)) //nolint:noctx // returns at once
+		if err != nil {
+			continue
+		}
+		bus, err := net.Listen("tcp", address(n+toBus)) //nolint:noctx // as above
+		_ = one.Close()
+		if err == nil {
+			_ = bus.Close()
+			return address(n)
+		}
+	}
+	tb.Fatalf("no port from %d to %d is free", leastPort, leastPort+ports-1)
+	return ""
+}
+
 // Run starts the server if it does not run, empty, and waits until it answers.
 func (s *Server) Run() {
 	s.tb.Helper()
@@ -134,7 +158,7 @@ func (s *Server) Run() {
 	}
 	args := append([]string{
 		"--port", s.Port(), "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "", "--appendonly", "no",
-		"--logfile", filepath.Join(s.Dir, "log"),
+		"--logfile", filepath.Join(s.Dir, "log"), "--repl-diskless-sync-delay", "0",
 	}, s.args...)
 	if s.conf != "" {
 		args = []string{s.conf, "--sentinel"}
