@@ -51,7 +51,7 @@ func newTwin(tb testing.TB, fallback Fallback) *twin {
 	srv := storetest.Start(tb)
 	var err error
 	w.store, err = New(Options{
-		Server: at(srv), Timeout: time.Minute, Fallback: fallback, Table: newTable(tb), Observer: &w.seen,
+		Server: at(srv), Timeout: time.Minute, DialTimeout: time.Minute, Fallback: fallback, Table: newTable(tb), Observer: &w.seen,
 		Clock: func() time.Time { return time.Unix(0, w.now.Load()) }, at: func() limiter.Time { return limiter.Time(w.now.Load()) },
 	})
 	if err != nil {

@@ -333,7 +333,7 @@ func TestHostileMemory(t *testing.T) {
 			runtime.GC()
 			before, most := memory(), uint64(0)
 			o := &told{}
-			s := runStore(t, Options{Server: to(liars(t)), Observer: o, Fallback: Deny, DialTimeout: 200 * time.Millisecond})
+			s := runStore(t, Options{Server: to(liars(t)), Observer: o, Fallback: Deny})
 			storetest.Eventually(t, "it has failed time and again", func() bool {
 				most = max(most, memory())
 				var c caller
