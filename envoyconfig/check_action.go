@@ -3,12 +3,13 @@ package envoyconfig
 import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
 // hits holds that hits arrive, and that those of the end of a stream are counted.
 func (k *checker) hits(p candidate, reach *descriptors.Reach) {
-	if at := p.node.field("hits_addend"); at.there() && !p.own {
-		k.report(HitsDropped, rules.Error, at.pos(), "Envoy does not send hits_addend from the rate_limits of a route or virtual host: "+
+	if at := p.node.Field("hits_addend"); at.There() && !p.own {
+		k.report(HitsDropped, rules.Error, at.Pos(), "Envoy does not send hits_addend from the rate_limits of a route or virtual host: "+
 			"move this element to the filter's typed_per_filter_config (RateLimitPerRoute), or to the filter")
 	}
 	if !p.late {
@@ -17,7 +18,7 @@ func (k *checker) hits(p candidate, reach *descriptors.Reach) {
 	for _, r := range reach.Rules {
 		for _, l := range r.Limits {
 			if !r.Unlimited && !l.Policy.CountRefused {
-				k.report(Debt, rules.Warning, p.node.pos(), "what is sent at the end of a stream has happened, but %s at %v does not count it where it is over: set count_refused: true", r.Path(), l.Pos)
+				k.report(Debt, rules.Warning, p.node.Pos(), "what is sent at the end of a stream has happened, but %s at %v does not count it where it is over: set count_refused: true", r.Path(), l.Pos)
 			}
 		}
 	}
@@ -26,30 +27,24 @@ func (k *checker) hits(p candidate, reach *descriptors.Reach) {
 // actions looks for values that are not what they seem.
 func (k *checker) actions(m *manager, p candidate) {
 	for _, a := range p.actions {
-		switch a := a.(type) {
-		case *requestHeaders:
-			if a.header == ":path" {
-				k.report(QueryInKey, rules.Warning, a.node.pos(), ":path has the query too, so that each query string has a counter of its own: "+
+		switch a.kind {
+		case "request_headers":
+			if a.header() == ":path" {
+				k.report(QueryInKey, rules.Warning, a.node.Pos(), ":path has the query too, so that each query string has a counter of its own: "+
 					"send a generic_key from a route for each path, or a header without the query")
 			}
-		case remoteAddress:
+		case "remote_address", "masked_remote_address", "remote_address_match":
 			k.address(m, a.node)
-		case maskedRemoteAddress:
-			k.address(m, a.node)
-		case *generic:
-			if a.name == "remote_address_match" {
-				k.address(m, a.node)
-			}
 		}
 	}
 }
 
 // address holds that the connection manager finds the client's address.
-func (k *checker) address(m *manager, at *node) {
+func (k *checker) address(m *manager, at *tree.Node) {
 	n := m.node
-	if m.fragments || n.field("use_remote_address").yes(false) || n.field("xff_num_trusted_hops").uint(0) > 0 || n.field("original_ip_detection_extensions").there() {
+	if m.fragments || n.Field("use_remote_address").Yes(false) || n.Field("xff_num_trusted_hops").Uint(0) > 0 || n.Field("original_ip_detection_extensions").There() {
 		return
 	}
-	k.report(SameAddress, rules.Warning, at.pos(), "the address is the last of x-forwarded-for, which any client can send, or else the one that connects: "+
-		"set use_remote_address: true at the edge, and xff_num_trusted_hops behind proxies (connection manager at %v)", n.pos())
+	k.report(SameAddress, rules.Warning, at.Pos(), "the address is the last of x-forwarded-for, which any client can send, or else the one that connects: "+
+		"set use_remote_address: true at the edge, and xff_num_trusted_hops behind proxies (connection manager at %v)", n.Pos())
 }

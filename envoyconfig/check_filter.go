@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
 // defaultTimeout is how long a filter waits that does not say.
@@ -16,37 +17,37 @@ const defaultRequests = 1024
 
 // filter looks at a filter for itself.
 func (k *checker) filter(f *filter) {
-	service := f.config.at("rate_limit_service", "grpc_service")
-	if at := f.config.field("timeout"); !at.there() {
+	service := f.config.At("rate_limit_service", "grpc_service")
+	if at := f.config.Field("timeout"); !at.There() {
 		more := ""
-		if own := service.field("timeout"); own.there() {
-			more = "; the timeout of its grpc_service, at " + own.pos().String() + ", has no effect"
+		if own := service.Field("timeout"); own.There() {
+			more = "; the timeout of its grpc_service, at " + own.Pos().String() + ", has no effect"
 		}
-		k.report(Timeout, rules.Warning, f.node.pos(), "the filter has no timeout and waits 20 ms, which is short for a busy node, and then goes on without an answer: set timeout: 0.25s%s", more)
+		k.report(Timeout, rules.Warning, f.node.Pos(), "the filter has no timeout and waits 20 ms, which is short for a busy node, and then goes on without an answer: set timeout: 0.25s%s", more)
 	}
 	k.newer(f.config, newFilterFields)
-	if enabled := f.config.field("filter_enabled"); isNever(enabled) {
-		k.report(NeverAsked, rules.Error, enabled.pos(), "filter_enabled is 0 %%, so that the filter never asks")
+	if enabled := f.config.Field("filter_enabled"); isNever(enabled) {
+		k.report(NeverAsked, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so that the filter never asks")
 	}
-	if name := service.at("envoy_grpc", "cluster_name"); name.there() && len(k.config.clusters) > 0 {
+	if name := service.At("envoy_grpc", "cluster_name"); name.There() && len(k.config.clusters) > 0 {
 		k.cluster(name)
 	}
 }
 
 // isNever reports whether a fraction is none, whatever the runtime says.
-func isNever(fraction *node) bool {
-	value := fraction.field("default_value")
-	return value.there() && !fraction.field("runtime_key").there() && value.field("numerator").uint(0) == 0
+func isNever(fraction *tree.Node) bool {
+	value := fraction.Field("default_value")
+	return value.There() && !fraction.Field("runtime_key").There() && value.Field("numerator").Uint(0) == 0
 }
 
 // timeout returns how long the filter waits; 0 is for ever.
 func (f *filter) timeout() time.Duration {
-	at := f.config.field("timeout")
-	if !at.there() {
+	at := f.config.Field("timeout")
+	if !at.There() {
 		return defaultTimeout
 	}
-	d, err := time.ParseDuration(at.str())
-	if err != nil || !strings.HasSuffix(at.str(), "s") {
+	d, err := time.ParseDuration(at.Text)
+	if err != nil || !strings.HasSuffix(at.Text, "s") {
 		return 0
 	}
 	return d
@@ -58,42 +59,40 @@ func (k *checker) wait(f *filter, reach *descriptors.Reach) {
 	for _, r := range reach.Rules {
 		for _, l := range r.Limits {
 			if longest := l.Policy.MaxWait; timeout > 0 && longest >= timeout {
-				at := f.config.field("timeout")
-				if !at.there() {
+				at := f.config.Field("timeout")
+				if !at.There() {
 					at = f.node
 				}
-				k.report(Timeout, rules.Error, at.pos(), "the filter waits %v, but %s holds replies up to %v (max_wait at %v): set timeout above that", timeout, r.Path(), longest, l.Pos)
+				k.report(Timeout, rules.Error, at.Pos(), "the filter waits %v, but %s holds replies up to %v (max_wait at %v): set timeout above that", timeout, r.Path(), longest, l.Pos)
 			}
 		}
 	}
 }
 
 // cluster holds that Envoy can ask the service, and as often as it needs.
-func (k *checker) cluster(name *node) {
-	n := k.config.clusters[name.str()]
-	if n == nil && k.config.patched != nil {
+func (k *checker) cluster(name *tree.Node) {
+	n := k.config.clusters[name.Text]
+	if n == nil && k.config.fragments != nil {
 		return // it may be one that Istio makes of a Service
 	}
 	if n == nil {
-		k.report(Cluster, rules.Error, name.pos(), "the cluster %s of the service is not in these files: add it, or correct the name", name.shown())
+		k.report(Cluster, rules.Error, name.Pos(), "the cluster %s of the service is not in these files: add it, or correct the name", name.Shown())
 		return
 	}
 	if !speaksHTTP2(n) {
-		k.report(Cluster, rules.Error, n.pos(), "the cluster %s does not speak HTTP/2, which gRPC needs, so that every call fails: "+
-			"set explicit_http_config: { http2_protocol_options: {} } in its HttpProtocolOptions", name.shown())
+		k.report(Cluster, rules.Error, n.Pos(), "the cluster %s does not speak HTTP/2, which gRPC needs, so that every call fails: "+
+			"set explicit_http_config: { http2_protocol_options: {} } in its HttpProtocolOptions", name.Shown())
 		return
 	}
 	most := uint64(defaultRequests)
-	thresholds := n.at("circuit_breakers", "thresholds")
-	for i := range thresholds.elements() {
-		if t := &thresholds.nodes[i]; t.field("priority").enum("DEFAULT", "HIGH") == "DEFAULT" {
-			most = t.field("max_requests").uint(defaultRequests)
+	for t := range n.At("circuit_breakers", "thresholds").Elements() {
+		if t.Field("priority").Enum("DEFAULT", "HIGH") == "DEFAULT" {
+			most = t.Field("max_requests").Uint(defaultRequests)
 		}
 	}
 	checked := false
-	checks := n.field("health_checks")
-	for i := range checks.elements() {
-		checked = checked || checks.nodes[i].field("grpc_health_check").there()
+	for check := range n.Field("health_checks").Elements() {
+		checked = checked || check.Field("grpc_health_check").There()
 	}
 	var lacks []string
 	if most <= defaultRequests {
@@ -103,14 +102,14 @@ func (k *checker) cluster(name *node) {
 		lacks = append(lacks, "it has no gRPC health check, so that a service that is about to stop is still asked: add one to health_checks")
 	}
 	if len(lacks) > 0 {
-		k.report(Cluster, rules.Warning, n.pos(), "cluster %s: %s", name.shown(), strings.Join(lacks, "; "))
+		k.report(Cluster, rules.Warning, n.Pos(), "cluster %s: %s", name.Shown(), strings.Join(lacks, "; "))
 	}
 }
 
 // speaksHTTP2 reports whether a cluster uses HTTP/2, always or where the other end offers it.
-func speaksHTTP2(n *node) bool {
-	options := n.field("typed_extension_protocol_options").named("envoy.extensions.upstreams.http.v3.HttpProtocolOptions")
-	return n.field("http2_protocol_options").there() || // as it was before Envoy 1.17
-		options.at("explicit_http_config", "http2_protocol_options").there() ||
-		options.field("auto_config").there() || options.field("use_downstream_protocol_config").there()
+func speaksHTTP2(n *tree.Node) bool {
+	options := n.Field("typed_extension_protocol_options").Value("envoy.extensions.upstreams.http.v3.HttpProtocolOptions")
+	return n.Field("http2_protocol_options").There() || // as it was before Envoy 1.17
+		options.At("explicit_http_config", "http2_protocol_options").There() ||
+		options.Field("auto_config").There() || options.Field("use_downstream_protocol_config").There()
 }

@@ -17,7 +17,7 @@ func (k *checker) policy(domain string, p *policy) *descriptors.Reach {
 	forms := make([]descriptors.Form, len(p.actions))
 	known := true
 	for i, a := range p.actions {
-		s := a.shape()
+		s := a.shape
 		forms[i] = descriptors.Form{Key: s.key, Value: s.value, AnyKey: s.anyKey, AnyValue: s.anyValue, Optional: s.optional}
 		known = known && !s.anyKey
 	}
@@ -26,8 +26,8 @@ func (k *checker) policy(domain string, p *policy) *descriptors.Reach {
 		k.reached[r] = true
 	}
 	// A limit that comes with the descriptor needs no rule.
-	if reach.Reason != "" && known && !p.node.field("limit").there() {
-		k.report(Unmatched, rules.Error, p.node.pos(), "no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)
+	if reach.Reason != "" && known && !p.node.Field("limit").There() {
+		k.report(Unmatched, rules.Error, p.node.Pos(), "no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)
 	}
 	return &reach
 }
@@ -55,7 +55,7 @@ func formsText(forms []descriptors.Form) string {
 // unsent holds that each rule can be matched by something that a route sends.
 func (k *checker) unsent() {
 	for _, l := range k.set.Limits {
-		if r := l.Rule; !k.reached[r] && k.asks[r.Domain()] && !k.dark[r.Domain()] {
+		if r := l.Rule; !k.reached[r] && k.lit[r.Domain()] && !k.dark[r.Domain()] {
 			k.report(Unsent, rules.Warning, r.Pos(), "no route sends a descriptor that %s can match: add its actions to the rate_limits of a route or virtual host", r.Path())
 		}
 	}

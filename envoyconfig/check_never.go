@@ -2,17 +2,10 @@ package envoyconfig
 
 import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
-// tally counts the routes that send an element of rate_limits, and those that do not.
-type tally struct {
-	sent, not int
-	// why is the reason of the first that does not, and at its place.
-	why string
-	at  rules.Pos
-}
-
-func (k *checker) count(at *node, r *route, why string) {
+func (k *checker) count(at *tree.Node, r *route, why string) {
 	t := k.tallies[at]
 	if t == nil {
 		t = &tally{}
@@ -23,7 +16,7 @@ func (k *checker) count(at *node, r *route, why string) {
 		return
 	}
 	if t.not++; t.not == 1 {
-		t.why, t.at = why, r.node.pos()
+		t.why, t.at = why, r.node.Pos()
 	}
 }
 
@@ -35,13 +28,13 @@ func (k *checker) never() {
 		switch {
 		case t.sent == 0:
 			unsent = true
-			k.report(NeverAsked, rules.Error, at.pos(), "no route sends this: %s (route %v)", t.why, t.at)
+			k.report(NeverAsked, rules.Error, at.Pos(), "no route sends this: %s (route %v)", t.why, t.at)
 		case t.not > 0:
-			k.report(NeverAsked, rules.Note, at.pos(), "%d of %d routes do not send this; the first, at %v: %s", t.not, t.not+t.sent, t.at, t.why)
+			k.report(NeverAsked, rules.Note, at.Pos(), "%d of %d routes do not send this; the first, at %v: %s", t.not, t.not+t.sent, t.at, t.why)
 		}
 	}
-	for domain, at := range k.asked {
-		if !k.asks[domain] && !k.dark[domain] && !unsent {
+	for domain, at := range k.domains {
+		if !k.lit[domain] && !k.dark[domain] && !unsent {
 			k.report(NeverAsked, rules.Error, at, "nothing is sent to domain %q: add rate_limits to a virtual host or a route", rules.Shorten(domain))
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
 // dumpText makes an answer of /config_dump with one listener of so many bytes of routes.
@@ -17,10 +19,10 @@ func dumpText(size int) []byte {
   {
    "@type": "type.googleapis.com/envoy.admin.v3.ListenersConfigDump",
    "dynamic_listeners": [{"name": "ingress", "active_state": {"listener": {"name": "ingress", "filter_chains": [{"filters": [{"name": "m", "typed_config": {
-    "@type": "type.googleapis.com/` + connectionManager + `",
+    "@type": "type.googleapis.com/` + api.ConnectionManager + `",
     "http_filters": [
-     {"name": "limit", "typed_config": {"@type": "type.googleapis.com/` + rateLimitFilter + `", "domain": "shop", "timeout": "1s"}},
-     {"name": "router", "typed_config": {"@type": "type.googleapis.com/` + routerFilter + `"}}
+     {"name": "limit", "typed_config": {"@type": "type.googleapis.com/` + api.RateLimit + `", "domain": "shop", "timeout": "1s"}},
+     {"name": "router", "typed_config": {"@type": "type.googleapis.com/` + api.Router + `"}}
     ],
     "rds": {"route_config_name": "main"}}}]}]}}}]
   },

@@ -4,20 +4,22 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
 // Inputs returns the headers, in lower case and sorted, that routes and descriptors may
 // depend on.
 func (c *Config) Inputs() []string {
 	names := map[string]bool{}
-	c.walk(func(n *node) {
+	c.walk(func(n *tree.Node) {
 		for _, field := range []string{"header_name", "cluster_header"} {
-			if name := n.field(field).str(); name != "" {
+			if name := n.Field(field).Text; name != "" {
 				names[strings.ToLower(name)] = true
 			}
 		}
-		for i := range n.field("headers").elements() {
-			if name := n.field("headers").nodes[i].field("name").str(); name != "" {
+		for header := range n.Field("headers").Elements() {
+			if name := header.Field("name").Text; name != "" {
 				names[strings.ToLower(name)] = true
 			}
 		}
@@ -29,8 +31,8 @@ func (c *Config) Inputs() []string {
 // [Request.Metadata] names it.
 func (c *Config) MetadataInputs() []string {
 	names := map[string]bool{}
-	c.walk(func(n *node) {
-		if at := n.field("metadata_key"); at.there() && n.field("source").enum("DYNAMIC", "ROUTE_ENTRY") == "DYNAMIC" {
+	c.walk(func(n *tree.Node) {
+		if at := n.Field("metadata_key"); at.There() && metadataSource(n) == "DYNAMIC" {
 			names[metadataName(at)] = true
 		}
 	})
@@ -38,12 +40,12 @@ func (c *Config) MetadataInputs() []string {
 }
 
 // walk calls see with all of the connection managers and route tables.
-func (c *Config) walk(see func(*node)) {
-	var below func(*node)
-	below = func(n *node) {
+func (c *Config) walk(see func(*tree.Node)) {
+	var below func(*tree.Node)
+	below = func(n *tree.Node) {
 		see(n)
-		for i := range n.nodes {
-			below(&n.nodes[i])
+		for i := range n.Nodes {
+			below(&n.Nodes[i])
 		}
 	}
 	for _, m := range c.managers {

@@ -1,57 +1,58 @@
 package envoyconfig
 
+import (
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
 // parts returns the connection manager of all parts of configurations. What they are merged
 // into is not known, and its routes are parts of routes.
-func (c *Config) parts(n *node) *manager {
-	if c.patched == nil {
-		c.patched = &manager{node: n, fragments: true, table: &table{node: &missing}}
-		c.managers = append(c.managers, c.patched)
+func (c *Config) parts(n *tree.Node) *manager {
+	if c.fragments == nil {
+		c.fragments = &manager{node: n, fragments: true, table: &table{node: &tree.Missing}}
+		c.managers = append(c.managers, c.fragments)
 	}
-	return c.patched
+	return c.fragments
 }
 
 // snippet takes in what [Snippet] makes.
-func (c *Config) snippet(n *node) {
-	c.expect(n, snippetMessage)
+func (c *Config) snippet(n *tree.Node) {
+	c.judge.Expect(n, api.Snippet)
 	m := c.parts(n)
-	filters := n.field("http_filters").elements()
-	for i := range filters {
-		m.filters = append(m.filters, newFilter(&filters[i]))
-	}
-	c.resources(n.field("clusters"))
-	m.part("", newHost(n), &route{node: n, action: &missing, fragment: true})
+	m.filters = append(m.filters, tree.All(n.Field("http_filters"), newFilter)...)
+	c.resources(n.Field("clusters"))
+	m.part("", newHost(n), &route{node: n, action: &tree.Missing, fragment: true})
 }
 
 // envoyFilter takes in an EnvoyFilter of Istio: each of its patches by itself.
-func (c *Config) envoyFilter(n *node) {
-	c.expect(n, envoyFilterMessage)
+func (c *Config) envoyFilter(n *tree.Node) {
+	c.judge.Expect(n, api.EnvoyFilter)
 	m := c.parts(n)
-	patches := n.at("spec", "config_patches").elements()
-	for i := range patches {
-		value := patches[i].at("patch", "value")
-		if value.kind != object {
+	for patch := range n.At("spec", "config_patches").Elements() {
+		value := patch.At("patch", "value")
+		if value.Kind != tree.Object {
 			continue // it removes something
 		}
-		match := patches[i].at("match", "route_configuration", "vhost")
-		host := match.field("name").str()
-		applyTo := patches[i].field("apply_to").str()
-		c.expectPart(value, patchMessages[applyTo])
+		match := patch.At("match", "route_configuration", "vhost")
+		host := match.Field("name").Text
+		applyTo := patch.Field("apply_to").Text
+		c.judge.ExpectPart(value, api.Patch+applyTo)
 		switch applyTo {
 		case "HTTP_FILTER":
 			m.filters = append(m.filters, newFilter(value))
 		case "VIRTUAL_HOST":
 			// Its routes, of which nothing is known.
-			m.part(host, newHost(value), &route{node: value, action: &missing, fragment: true})
+			m.part(host, newHost(value), &route{node: value, action: &tree.Missing, fragment: true})
 		case "HTTP_ROUTE":
 			r := newRoute(value)
 			r.fragment = true
 			m.part(host, &virtualHost{node: match}, r)
 		case "CLUSTER":
-			c.clusters[value.field("name").str()] = value
+			c.cluster(value)
 		case "LISTENER":
 			c.listener(value)
 		case "EXTENSION_CONFIG":
-			c.extensions[value.field("name").str()] = value.field("typed_config")
+			c.extension(value)
 		}
 	}
 }
@@ -60,7 +61,7 @@ func (c *Config) envoyFilter(n *node) {
 func (m *manager) part(name string, h *virtualHost, r *route) {
 	for _, other := range m.table.hosts {
 		if other.name == name {
-			if other.policies = append(other.policies, h.policies...); h.node.field("typed_per_filter_config").there() {
+			if other.policies = append(other.policies, h.policies...); h.node.Field("typed_per_filter_config").There() {
 				other.node = h.node
 			}
 			other.routes = append(other.routes, r)

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
 // verdict says whether something matches. If that is not known, unknown says why.
@@ -23,8 +25,8 @@ func (v verdict) is(want bool) verdict {
 type stringMatcher func(s string) verdict
 
 // newStringMatcher reads a StringMatcher.
-func newStringMatcher(n *node) stringMatcher {
-	fold := n.field("ignore_case").yes(false)
+func newStringMatcher(n *tree.Node) stringMatcher {
+	fold := n.Field("ignore_case").Yes(false)
 	folded := func(s string) string {
 		if fold {
 			return lower(s)
@@ -32,12 +34,12 @@ func newStringMatcher(n *node) stringMatcher {
 		return s
 	}
 	for name, match := range texters {
-		if want := n.field(name); want.there() {
-			pattern := folded(want.str())
+		if want := n.Field(name); want.There() {
+			pattern := folded(want.Text)
 			return func(s string) verdict { return verdict{yes: match(folded(s), pattern)} }
 		}
 	}
-	if regex := n.field("safe_regex"); regex.there() {
+	if regex := n.Field("safe_regex"); regex.There() {
 		return newRegex(regex)
 	}
 	return func(string) verdict { return verdict{unknown: "a matcher that is not known here"} }
@@ -64,11 +66,11 @@ func lower(s string) string {
 
 // newRegex reads a RegexMatcher, which matches all of a text. To Envoy each byte is a
 // character: . does not match an ü of UTF-8, but .. does.
-func newRegex(n *node) stringMatcher {
-	pattern := n.field("regex")
-	re, err := regexp.Compile(`\A(?:` + latin1(pattern.str()) + `)\z`)
+func newRegex(n *tree.Node) stringMatcher {
+	pattern := n.Field("regex")
+	re, err := regexp.Compile(`\A(?:` + latin1(pattern.Text) + `)\z`)
 	if err != nil {
-		return func(string) verdict { return verdict{unknown: "the regular expression " + pattern.shown()} }
+		return func(string) verdict { return verdict{unknown: "the regular expression " + pattern.Shown()} }
 	}
 	return func(s string) verdict { return verdict{yes: re.MatchString(latin1(s))} }
 }
@@ -98,48 +100,42 @@ type headerMatcher struct {
 	missingIsEmpty bool
 }
 
-func newHeaderMatchers(l *node) headerMatchers {
-	var all headerMatchers
-	for i := range l.elements() {
-		all = append(all, newHeaderMatcher(&l.nodes[i]))
-	}
-	return all
-}
+func newHeaderMatchers(list *tree.Node) headerMatchers { return tree.All(list, newHeaderMatcher) }
 
-func newHeaderMatcher(n *node) headerMatcher {
+func newHeaderMatcher(n *tree.Node) headerMatcher {
 	m := headerMatcher{
-		name: strings.ToLower(n.field("name").str()), present: true,
-		invert:         n.field("invert_match").yes(false),
-		missingIsEmpty: n.field("treat_missing_header_as_empty").yes(false),
+		name: strings.ToLower(n.Field("name").Text), present: true,
+		invert:         n.Field("invert_match").Yes(false),
+		missingIsEmpty: n.Field("treat_missing_header_as_empty").Yes(false),
 	}
 	old := func(name string, match func(s, pattern string) bool) {
-		if want := n.field(name); want.there() {
-			m.match = func(s string) verdict { return verdict{yes: match(s, want.str())} }
+		if want := n.Field(name); want.There() {
+			m.match = func(s string) verdict { return verdict{yes: match(s, want.Text)} }
 		}
 	}
 	old("exact_match", func(s, pattern string) bool { return pattern == "" || s == pattern })
 	old("prefix_match", strings.HasPrefix)
 	old("suffix_match", strings.HasSuffix)
 	old("contains_match", strings.Contains)
-	if regex := n.field("safe_regex_match"); regex.there() {
+	if regex := n.Field("safe_regex_match"); regex.There() {
 		m.match = newRegex(regex)
 	}
-	if s := n.field("string_match"); s.there() {
+	if s := n.Field("string_match"); s.There() {
 		m.match = newStringMatcher(s)
 	}
-	if r := n.field("range_match"); r.there() {
+	if r := n.Field("range_match"); r.There() {
 		m.match = newRange(r)
 	}
 	if m.match == nil {
-		m.presentOnly, m.present = true, n.field("present_match").yes(true)
+		m.presentOnly, m.present = true, n.Field("present_match").Yes(true)
 	}
 	return m
 }
 
 // newRange reads an Int64Range: from start up to but not end.
-func newRange(n *node) stringMatcher {
+func newRange(n *tree.Node) stringMatcher {
 	bound := func(name string) int64 {
-		v, err := strconv.ParseInt(n.field(name).str(), 10, 64)
+		v, err := strconv.ParseInt(n.Field(name).Text, 10, 64)
 		if err != nil {
 			return 0
 		}
@@ -199,17 +195,14 @@ type queryMatcher struct {
 	match   stringMatcher // nil for a parameter that has to be there, or not
 }
 
-func newQueryMatchers(l *node) queryMatchers {
-	var all queryMatchers
-	for i := range l.elements() {
-		n := &l.nodes[i]
-		m := queryMatcher{name: n.field("name").str(), present: n.field("present_match").yes(true)}
-		if s := n.field("string_match"); s.there() {
+func newQueryMatchers(list *tree.Node) queryMatchers {
+	return tree.All(list, func(n *tree.Node) queryMatcher {
+		m := queryMatcher{name: n.Field("name").Text, present: n.Field("present_match").Yes(true)}
+		if s := n.Field("string_match"); s.There() {
 			m.match = newStringMatcher(s)
 		}
-		all = append(all, m)
-	}
-	return all
+		return m
+	})
 }
 
 func (all queryMatchers) match(q query) verdict {

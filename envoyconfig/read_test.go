@@ -95,18 +95,18 @@ func ask(t *testing.T, c *Config, line string, headers ...string) string {
 		}
 		r.Headers = append(r.Headers, parsed)
 	}
-	a, err := c.Ask(r)
+	a, err := c.Calls(r)
 	if err != nil {
 		return "error: " + err.Error()
 	}
 	all := []string{}
-	if a.Nothing != "" {
-		all = append(all, "nothing: "+a.Nothing)
+	if a.None != "" {
+		all = append(all, "nothing: "+a.None)
 	}
-	for _, call := range a.Calls {
+	for _, call := range a.ByFilter {
 		parts := []string{}
-		if call.Nothing != "" {
-			parts = append(parts, "nothing: "+call.Nothing)
+		if call.None != "" {
+			parts = append(parts, "nothing: "+call.None)
 		}
 		for i := range call.Descriptors {
 			d := &call.Descriptors[i]
@@ -175,42 +175,5 @@ func TestReadSaysWhatIsWrong(t *testing.T) {
 	_, err := Read([]File{{"a.yaml", []byte("x: 1")}, {"b.yaml", []byte("y: 1")}})
 	if err == nil || !strings.Contains(err.Error(), "a.yaml:1:1") || !strings.Contains(err.Error(), "b.yaml:1:1") {
 		t.Errorf("Read of two bad files = %v, want both", err)
-	}
-}
-
-// TestJSONIsReadAsYAML holds the reader of JSON against the YAML library, which reads JSON
-// too: same values at the same places.
-func TestJSONIsReadAsYAML(t *testing.T) {
-	for _, text := range []string{
-		`{}`, `[]`, ` { "a" : [ 1 , -2.5e3, true,false , null, "x\ny\"\u00e9/" ] } `, "{\n\t\"a\": {\"b\": [],\r\n \"c\": \"ü\"}}", `[[[{"a":""}]]]`, `{"a":1,"a":2}`,
-	} {
-		f := &file{"f"}
-		got, err := parseJSON(f, text)
-		if err != nil {
-			t.Errorf("parseJSON(%q): %v", text, err)
-			continue
-		}
-		want, err := parseYAML(f, text)
-		if err != nil {
-			t.Errorf("parseYAML(%q): %v", text, err)
-			continue
-		}
-		equalNodes(t, text, &got, &want[0])
-	}
-	for _, text := range []string{``, `1`, `{`, `{"a"}`, `{"a":}`, `[1,]`, `{"a":1}x`, `{a: 1}`, `["\x"]`, "[\"\n\"]", `[01]`, `[tru]`, `["`, `[-]`} {
-		if n, err := parseJSON(&file{"f"}, text); err == nil {
-			t.Errorf("parseJSON(%q) = %v, want an error", text, n)
-		}
-	}
-}
-
-func equalNodes(t *testing.T, text string, a, b *node) {
-	t.Helper()
-	if a.kind != b.kind || a.name != b.name || a.text != b.text || a.line != b.line || a.col != b.col || len(a.nodes) != len(b.nodes) {
-		t.Errorf("%q: JSON %v %q %q at %d:%d, YAML %v %q %q at %d:%d", text, a.kind, a.name, a.text, a.line, a.col, b.kind, b.name, b.text, b.line, b.col)
-		return
-	}
-	for i := range a.nodes {
-		equalNodes(t, text, &a.nodes[i], &b.nodes[i])
 	}
 }

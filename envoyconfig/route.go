@@ -1,20 +1,20 @@
 package envoyconfig
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
 // table is a route configuration.
 type table struct {
-	node  *node
+	node  *tree.Node
 	hosts []*virtualHost
 }
 
 type virtualHost struct {
-	node     *node
+	node     *tree.Node
 	name     string
 	domains  []string
 	policies []*policy
@@ -22,149 +22,137 @@ type virtualHost struct {
 }
 
 type route struct {
-	node *node
+	node *tree.Node
 	// action is the route's RouteAction; missing for a direct response or a redirect, which
 	// Envoy answers without asking.
-	action   *node
+	action   *tree.Node
 	match    routeMatch
 	policies []*policy
 	// fragment says that this is what is merged into a route, of which nothing else is known.
 	fragment bool
 }
 
-func newTable(n *node) *table {
+func newTable(n *tree.Node) *table {
 	t := &table{node: n}
-	hosts := n.field("virtual_hosts").elements()
-	for i := range hosts {
-		h := newHost(&hosts[i])
-		routes := hosts[i].field("routes").elements()
-		for j := range routes {
-			h.routes = append(h.routes, newRoute(&routes[j]))
-		}
+	for host := range n.Field("virtual_hosts").Elements() {
+		h := newHost(host)
+		h.routes = tree.All(host.Field("routes"), newRoute)
 		t.hosts = append(t.hosts, h)
 	}
 	return t
 }
 
-func newHost(n *node) *virtualHost {
+func newHost(n *tree.Node) *virtualHost {
 	return &virtualHost{
-		node: n, name: n.field("name").str(), domains: texts(n.field("domains")), policies: newPolicies(n.field("rate_limits")),
+		node: n, name: n.Field("name").Text, domains: tree.Texts(n.Field("domains")), policies: newPolicies(n.Field("rate_limits")),
 	}
 }
 
-func newRoute(n *node) *route {
-	action := n.field("route")
-	return &route{node: n, action: action, match: newRouteMatch(n.field("match")), policies: newPolicies(action.field("rate_limits"))}
+func newRoute(n *tree.Node) *route {
+	action := n.Field("route")
+	return &route{node: n, action: action, match: newRouteMatch(n.Field("match")), policies: newPolicies(action.Field("rate_limits"))}
 }
 
-// levels are where a filter's configuration for a route can stand, the most specific first.
-// Those of weighted clusters are left out.
-func levels(t *table, h *virtualHost, r *route) []*node {
-	return []*node{r.node, h.node, t.node}
-}
-
-// perRoute returns the filter's configuration for a route, and whether the filter is
-// disabled there. Envoy looks at the most specific level that has one.
-func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *node, disabled bool) {
-	config, disabled = &missing, f.disabled
-	said := false
-	for _, level := range levels(t, h, r) {
-		typeName, n := unwrap(level.field("typed_per_filter_config").named(f.name))
-		if typeName == filterConfig {
-			if !said && (n.field("disabled").yes(false) || n.field("config").there()) {
-				said, disabled = true, n.field("disabled").yes(false)
+// host returns the virtual host of an authority, nil if there is none: an exact name, the
+// longest that begins with a star, the longest that ends with one, and the star.
+func (t *table) host(authority string) *virtualHost {
+	name := lower(authority)
+	if t.node.Field("ignore_port_in_host_matching").Yes(false) {
+		if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, ']') {
+			name = name[:i]
+		}
+	}
+	var exact, suffix, prefix, every *virtualHost
+	longestSuffix, longestPrefix := 0, 0
+	for _, h := range t.hosts {
+		for _, domain := range h.domains {
+			domain = lower(domain)
+			switch rest, star := strings.CutPrefix(domain, "*"); {
+			case domain == "*":
+				every = h
+			case star:
+				if len(name) > len(rest) && strings.HasSuffix(name, rest) && len(rest) > longestSuffix {
+					suffix, longestSuffix = h, len(rest)
+				}
+			case strings.HasSuffix(domain, "*"):
+				rest := domain[:len(domain)-1]
+				if len(name) > len(rest) && strings.HasPrefix(name, rest) && len(rest) > longestPrefix {
+					prefix, longestPrefix = h, len(rest)
+				}
+			case domain == name:
+				exact = h
 			}
-			typeName, n = unwrap(n.field("config"))
-		} else if n.there() && !said {
-			said, disabled = true, false
-		}
-		if typeName == perRouteConfig {
-			return n, disabled
 		}
 	}
-	return config, disabled
-}
-
-// named returns the value of a map by its key, which is no field's name.
-func (n *node) named(key string) *node {
-	for i := range n.fields() {
-		if n.nodes[i].name == key {
-			return &n.nodes[i]
+	for _, h := range []*virtualHost{exact, suffix, prefix, every} {
+		if h != nil {
+			return h
 		}
 	}
-	return &missing
+	return nil
 }
 
-// candidate is an element of rate_limits that a filter may send on a route.
-type candidate struct {
-	*policy
-	// own says that it is the filter's, or of its configuration for the route. Only there
-	// does Envoy send hits.
-	own bool
-	// why says why the filter does not send it here; empty if it does.
-	why string
+// isForAll reports whether one virtual host takes every authority.
+func (t *table) isForAll() bool {
+	return len(t.hosts) == 1 && len(t.hosts[0].domains) == 1 && t.hosts[0].domains[0] == "*"
 }
 
-// candidates returns what a filter may send on a route, and its configuration for the route.
-func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate, config *node) {
-	config, disabled := f.perRoute(t, h, r)
-	add := func(policies []*policy, own bool, why string) {
-		if disabled && why == "" {
-			why = "the filter is disabled here"
-		}
-		for _, p := range policies {
-			if !own && why == "" && p.stage != f.stage() {
-				all = append(all, candidate{p, own, fmt.Sprintf("no filter has its stage, %d", p.stage)})
+// named returns the only route of a name, nil if there is none or there are several.
+func (t *table) named(name string) (h *virtualHost, found *route) {
+	if name == "" {
+		return nil, nil
+	}
+	for _, host := range t.hosts {
+		for _, r := range host.routes {
+			if r.node.Field("name").Text != name {
 				continue
 			}
-			all = append(all, candidate{p, own, why})
+			if found != nil {
+				return nil, nil
+			}
+			h, found = host, r
 		}
 	}
-	hidden := ""
-	if own := config.field("rate_limits"); len(own.elements()) > 0 {
-		add(newPolicies(own), true, "")
-		hidden = "the filter's configuration for the route has rate_limits of its own"
-	}
-	add(f.policies, true, hidden)
-	if len(f.policies) > 0 && hidden == "" {
-		hidden = "the filter has rate_limits of its own"
-	}
-	add(r.policies, false, hidden)
-	option := config.field("vh_rate_limits").enum("OVERRIDE", "INCLUDE", "IGNORE")
-	switch {
-	case r.action.field("include_vh_rate_limits").yes(false), option == "INCLUDE":
-	case option == "IGNORE" && hidden == "":
-		hidden = "vh_rate_limits is IGNORE"
-	case len(r.policies) > 0 && hidden == "":
-		hidden = "the route has rate_limits of its own: with vh_rate_limits INCLUDE it sends these too"
-	}
-	add(h.policies, false, hidden)
-	return all, config
+	return h, found
 }
 
-// enum returns an enum's name, which may be written as its number. The first name is the
-// default.
-func (n *node) enum(names ...string) string {
-	if n.kind == number {
-		if i := n.uint(0); i < uint64(len(names)) {
-			return names[i]
+// pick returns the first route of the host that matches; nil if none does. Unknown says why
+// it cannot be known.
+func (h *virtualHost) pick(x *exchange) (r *route, unknown string) {
+	if h.node.Field("matcher").There() {
+		return nil, "matcher: a tree of matchers at " + h.node.Field("matcher").Pos().String()
+	}
+	for _, r := range h.routes {
+		switch v := r.match.takes(x); {
+		case v.unknown != "":
+			return nil, v.unknown + ", in the route at " + r.node.Pos().String()
+		case v.yes:
+			return r, ""
 		}
 	}
-	if n.str() == "" {
-		return names[0]
-	}
-	for _, name := range names {
-		if strings.EqualFold(name, n.str()) {
-			return name
-		}
-	}
-	return n.str()
+	return nil, ""
 }
 
 // called is the route for people: its name, or its place.
 func (r *route) called() string {
-	if name := r.node.field("name").str(); name != "" {
+	if name := r.node.Field("name").Text; name != "" {
 		return "\"" + rules.Shorten(name) + "\""
 	}
 	return "without a name"
+}
+
+// uncalled says why Envoy never makes a call on a route; empty if it may.
+func (r *route) uncalled(h *virtualHost, scheme string) string {
+	if tls := h.node.Field("require_tls").Enum("NONE", "EXTERNAL_ONLY", "ALL"); tls != "NONE" && scheme == "http" {
+		return "require_tls is " + tls + ": the answer is a redirect to https, for which Envoy never asks"
+	}
+	if r.action.There() || r.fragment {
+		return ""
+	}
+	for _, name := range []string{"direct_response", "redirect"} {
+		if r.node.Field(name).There() {
+			return "the route is a " + name + ", for which Envoy never asks"
+		}
+	}
+	return "the route has no cluster, so that Envoy never asks"
 }

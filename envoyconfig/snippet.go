@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
 // placeholder stands in a snippet for what rules do not say. Check does not let it pass.
@@ -66,7 +67,7 @@ func snippetFilter(set *descriptors.Set, domain string) string {
 	}
 	return `name: envoy.filters.http.ratelimit
 typed_config:
-  "@type": type.googleapis.com/` + rateLimitFilter + `
+  "@type": type.googleapis.com/` + api.RateLimit + `
   domain: ` + strconv.Quote(domain) + `
   timeout: ` + strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64) + `s
   enable_x_ratelimit_headers: DRAFT_VERSION_03

@@ -2,18 +2,10 @@ package envoyconfig
 
 import (
 	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
-	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/reflect/protoreflect"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 )
 
 // TestShapes has values of another kind than Envoy's API has: each is an error that has its
@@ -29,7 +21,7 @@ func TestShapes(t *testing.T) {
 		"virtual_hosts: [{ rate_limits: x, routes: { match: { headers: 1 }} }]": `f:1:32: rate_limits: found "x", want a list of objects` + "\nf:1:63: headers: found 1, want a list of objects",
 		`virtual_hosts: []
 typed_per_filter_config:
-  a: { "@type": x/` + filterConfig + `, config: { "@type": x/xds.type.v3.TypedStruct, type_url: x/` + perRouteConfig + `, value: { domain: 5 } } }`: "f:3:192: domain: found 5, want text",
+  a: { "@type": x/` + api.FilterConfig + `, config: { "@type": x/xds.type.v3.TypedStruct, type_url: x/` + api.RateLimitPerRoute + `, value: { domain: 5 } } }`: "f:3:192: domain: found 5, want text",
 		"resources: [{ resource: { virtual_hosts: [] } }, 7]":                                            "f:1:50: resources: found 7, want an object",
 		`{"configs": [{"@type": "x/envoy.admin.v3.SecretsConfigDump"}, 7]}`:                              "f:1:63: configs: found 7, want an object",
 		`{"configs": [{"@type": "x/envoy.admin.v3.ListenersConfigDump", "dynamic_listeners": 5}]}`:       "f:1:85: dynamic_listeners: found 5, want a list of objects",
@@ -72,140 +64,6 @@ func TestOneMeaning(t *testing.T) {
 		if got := ask(t, c, "GET http://a/", "x-user: al"); got != "shop: (user, al)" {
 			t.Errorf("%s: asks %s, want shop: (user, al)", other, got)
 		}
-	}
-	for text, want := range map[string]string{"yes": "true", "{ value: OFF }": "false", "{ value: 7 }": "7", "'7'": "7"} {
-		roots, err := parseYAML(&file{"f"}, "x: "+text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x := roots[0].field("x")
-		if good := x.tidyBoolean() || x.tidyNumber(); !good || x.str() != want || x.name != "x" {
-			t.Errorf("%s is read as %q of %q, want %q", text, x.str(), x.name, want)
-		}
-	}
-	roots, err := parseYAML(&file{"f"}, "timeout: { seconds: 2, nanos: 500000000 }")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := roots[0].field("timeout"); !d.tidyDuration() || d.str() != "2.5s" {
-		t.Errorf("two seconds and a half are read as %q", d.str())
-	}
-}
-
-// TestWhatIsReadIsJudged finds each name of a field in the package's code among those that
-// messages have.
-func TestWhatIsReadIsJudged(t *testing.T) {
-	judged := map[string]bool{}
-	var add func(m message)
-	see := func(w want) {
-		add(w.fields)
-		if w.values != nil {
-			add(w.values.fields)
-		}
-	}
-	add = func(m message) {
-		for name, w := range m {
-			judged[name] = true
-			see(w)
-		}
-	}
-	add(bootstrapMessage)
-	add(listenerMessage)
-	add(tableMessage)
-	add(clusterMessage)
-	add(extension)
-	add(responseMessage)
-	add(dumpMessage)
-	add(envoyFilterMessage)
-	add(snippetMessage)
-	for _, all := range []map[string]message{dumped, patchMessages} {
-		for _, m := range all {
-			add(m)
-		}
-	}
-	for _, w := range known {
-		see(w)
-	}
-	// Of these only matters whether they are there, or they tell what a message is.
-	for name := range strings.FieldsSeq(`@type auto_config config_discovery connect_matcher dynamic_resources eds_cluster_config
-		grpc grpc_health_check http2_protocol_options items kind lb_policy load_assignment matcher original_ip_detection_extensions
-		path_normalization_options resource type_url use_downstream_protocol_config value via`) {
-		if judged[name] && name != "value" {
-			t.Errorf("%s is judged", name)
-		}
-		judged[name] = true
-	}
-	sources, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := 0
-	for _, source := range sources {
-		if strings.HasSuffix(source, "_test.go") {
-			continue
-		}
-		code, err := os.ReadFile(source)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, call := range regexp.MustCompile(`\.(?:field|at)\(("[^)]*")\)`).FindAllStringSubmatch(string(code), -1) {
-			for name := range strings.SplitSeq(call[1], ", ") {
-				if name, ok := strings.CutPrefix(name, `"`); ok {
-					if found++; !judged[strings.TrimSuffix(name, `"`)] {
-						t.Errorf("%s reads %q, which no message has", source, strings.TrimSuffix(name, `"`))
-					}
-				}
-			}
-		}
-	}
-	if found < 100 {
-		t.Errorf("%d names found in %s", found, slices.Sorted(slices.Values(sources)))
-	}
-}
-
-// TestClosedMessagesAreEnvoys holds the messages that take no other fields against Envoy's API, as
-// go-control-plane has it: both have the same fields. Those of lists of filters have no stages.
-func TestClosedMessagesAreEnvoys(t *testing.T) {
-	closed, enums := 0, 0
-	var hold func(name string, w want, d protoreflect.MessageDescriptor)
-	hold = func(name string, w want, d protoreflect.MessageDescriptor) {
-		var there []string
-		for i := range d.Fields().Len() {
-			f := d.Fields().Get(i)
-			there = append(there, string(f.Name()))
-			if e := f.Enum(); e != nil && w.fields[string(f.Name())].names != nil {
-				enums++
-				var names []string
-				for j := range e.Values().Len() {
-					names = append(names, string(e.Values().Get(j).Name()))
-				}
-				if diff := cmp.Diff(names, w.fields[string(f.Name())].names); diff != "" {
-					t.Errorf("%s.%s (-Envoy +here):\n%s", name, f.Name(), diff)
-				}
-			}
-			if below, ok := w.fields[string(f.Name())]; ok && f.Message() != nil && (below.fields != nil || below.closed) {
-				hold(name+"."+string(f.Name()), below, f.Message())
-			}
-		}
-		slices.Sort(there)
-		if !w.closed {
-			return
-		}
-		closed++
-		ours := slices.Sorted(maps.Keys(w.fields))
-		if d.FullName() == "envoy.config.route.v3.RateLimit" && w.fields["stage"].one == "" {
-			ours = slices.Sorted(slices.Values(append(ours, "stage", "disable_key")))
-		}
-		if diff := cmp.Diff(there, ours); diff != "" {
-			t.Errorf("%s (-Envoy +here):\n%s", name, diff)
-		}
-	}
-	hold("RateLimit", rateLimitWant, (&ratelimitv3.RateLimit{}).ProtoReflect().Descriptor())
-	hold("RateLimitPerRoute", perRouteWant, (&ratelimitv3.RateLimitPerRoute{}).ProtoReflect().Descriptor())
-	hold("rate_limits", policiesWant, (&routev3.RateLimit{}).ProtoReflect().Descriptor())
-	hold("headers", headersWant, (&routev3.HeaderMatcher{}).ProtoReflect().Descriptor())
-	if closed < 60 || enums < 10 {
-		t.Errorf("%d messages and %d enums are held", closed, enums)
 	}
 }
 

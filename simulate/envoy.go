@@ -43,7 +43,7 @@ func newEnvoySource(o *Options, f *accesslog.Format) (*envoySource, error) {
 		}
 	}
 	// Whether the configuration asks at all shows with the first request.
-	_, err := s.config.Ask(envoyconfig.Request{Listener: o.Listener, Logged: func(string) (string, bool, string) { return "", false, "" }})
+	_, err := s.config.Calls(envoyconfig.Request{Listener: o.Listener, Logged: func(string) (string, bool, string) { return "", false, "" }})
 	return s, err
 }
 
@@ -76,26 +76,26 @@ func (s *envoySource) describe(r *reading, l *accesslog.Line) error {
 		}
 		q.Metadata[name] = string(l.Value(slot))
 	}
-	asked, err := s.config.Ask(q)
+	calls, err := s.config.Calls(q)
 	if err != nil {
 		return err
 	}
-	if why, ok := strings.CutPrefix(asked.Nothing, envoyconfig.Unknowable); ok {
+	if why, ok := strings.CutPrefix(calls.None, envoyconfig.Unknowable); ok {
 		r.unknown(why)
 		return nil
 	}
-	for i := range asked.Calls {
-		s.call(r, &asked.Calls[i])
+	for i := range calls.ByFilter {
+		s.call(r, &calls.ByFilter[i])
 	}
 	return nil
 }
 
 func (s *envoySource) call(r *reading, c *envoyconfig.Call) {
-	if why, ok := strings.CutPrefix(c.Nothing, envoyconfig.Unknowable); ok {
+	if why, ok := strings.CutPrefix(c.None, envoyconfig.Unknowable); ok {
 		r.unknown(why)
 		return
 	}
-	if c.Nothing != "" {
+	if c.None != "" {
 		return
 	}
 	if s.only != "" && s.only != c.Domain {

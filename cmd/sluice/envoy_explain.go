@@ -40,8 +40,8 @@ func (e *explainCmd) validateEnvoy() (err error) {
 	return nil
 }
 
-// askEnvoy explains what Envoy asks about a request, and what the rules make of it.
-func (e *explainCmd) askEnvoy(c console) error {
+// explainEnvoy explains what Envoy asks about a request, and what the rules make of it.
+func (e *explainCmd) explainEnvoy(c console) error {
 	set, err := e.loadGood(c, e.Config)
 	if err != nil {
 		return err
@@ -50,32 +50,32 @@ func (e *explainCmd) askEnvoy(c console) error {
 	if err != nil {
 		return err
 	}
-	asked, err := config.Ask(e.request)
+	calls, err := config.Calls(e.request)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(c.out, askedText(asked, set))
+	_, err = fmt.Fprint(c.out, callsText(calls, set))
 	return err
 }
 
-// askedText shows what is asked, one line for each descriptor, and then, for each that is
+// callsText shows the calls, one line for each descriptor, and then, for each that is
 // sent, the walk through the rules.
-func askedText(asked *envoyconfig.Asked, set *descriptors.Set) string {
+func callsText(calls *envoyconfig.Calls, set *descriptors.Set) string {
 	var b strings.Builder
-	if asked.Route != "" {
-		fmt.Fprintf(&b, "route  %s / %s  (%v)\n", asked.VirtualHost, asked.Route, asked.Pos)
+	if calls.Route != "" {
+		fmt.Fprintf(&b, "route  %s / %s  (%v)\n", calls.VirtualHost, calls.Route, calls.Pos)
 	}
-	if asked.Nothing != "" {
-		fmt.Fprintf(&b, "nothing is asked: %s\n", asked.Nothing)
+	if calls.None != "" {
+		fmt.Fprintf(&b, "nothing is asked: %s\n", calls.None)
 	}
-	for i := range asked.Calls {
-		call := &asked.Calls[i]
+	for i := range calls.ByFilter {
+		call := &calls.ByFilter[i]
 		fmt.Fprintf(&b, "domain %q  (%v)\n", call.Domain, call.Filter)
 		if len(call.Before) > 0 {
 			fmt.Fprintf(&b, "before it, and not run here: %s\n", strings.Join(call.Before, ", "))
 		}
-		if call.Nothing != "" {
-			fmt.Fprintf(&b, "nothing is asked: %s\n", call.Nothing)
+		if call.None != "" {
+			fmt.Fprintf(&b, "nothing is asked: %s\n", call.None)
 		}
 		table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for j := range call.Descriptors {
@@ -84,8 +84,8 @@ func askedText(asked *envoyconfig.Asked, set *descriptors.Set) string {
 		}
 		_ = table.Flush() // to memory
 	}
-	for i := range asked.Calls {
-		call := &asked.Calls[i]
+	for i := range calls.ByFilter {
+		call := &calls.ByFilter[i]
 		for j := range call.Descriptors {
 			if d := &call.Descriptors[j]; d.NotSent == "" && d.Unknown == "" {
 				fmt.Fprintf(&b, "\ndescriptor %d\n%v", j+1, set.Explain(call.Domain, entriesOf(d)))

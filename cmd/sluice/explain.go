@@ -58,7 +58,7 @@ func (e *explainCmd) Validate() error {
 // Run explains one descriptor.
 func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if len(e.Envoy) > 0 {
-		return e.askEnvoy(c)
+		return e.explainEnvoy(c)
 	}
 	entries, err := descriptors.ParseEntries(e.Descriptor)
 	if err != nil {

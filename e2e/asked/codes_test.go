@@ -121,7 +121,7 @@ func calls(t *testing.T, config *envoyconfig.Config, bootstrap []byte, requests 
 		request.Remote, request.Listener = netip.MustParseAddr("127.0.0.1"), "ingress"
 		before := len(r.about(""))
 		send(t, e, []envoyconfig.Request{request})
-		asked, err := config.Ask(request)
+		asked, err := config.Calls(request)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -74,7 +74,7 @@ func compare(t *testing.T, seed uint64, requests int) {
 	late, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
 	for i, request := range all {
-		asked, err := config.Ask(request)
+		asked, err := config.Calls(request)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,13 +193,13 @@ const anything = "?"
 
 // calls returns the calls that were computed, sorted as those of a recorder; nil where they
 // are not known.
-func (n *tally) calls(a *envoyconfig.Asked) []call {
+func (n *tally) calls(a *envoyconfig.Calls) []call {
 	all := []call{}
-	if strings.HasPrefix(a.Nothing, "unknown") {
+	if strings.HasPrefix(a.None, "unknown") {
 		n.noRoute++
 		return nil
 	}
-	for _, c := range a.Calls {
+	for _, c := range a.ByFilter {
 		now, late := call{domain: c.Domain}, call{domain: c.Domain}
 		for i := range c.Descriptors {
 			d := &c.Descriptors[i]

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sluice-ratelimit/sluice/simulate/jsonview"
+	"github.com/sluice-ratelimit/sluice/jsonview"
 )
 
 // otlpFormat is what OpenTelemetry's collectors write as lines of JSON: each has records,

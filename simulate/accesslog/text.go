@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-ratelimit/sluice/simulate/jsonview"
+	"github.com/sluice-ratelimit/sluice/jsonview"
 )
 
 // A text format is literals and operators in turn. Envoy escapes nothing in it: a user

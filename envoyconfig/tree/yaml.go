@@ -1,4 +1,4 @@
-package envoyconfig
+package tree
 
 import (
 	"bytes"
@@ -18,12 +18,12 @@ import (
 const mostAliased = 1 << 20
 
 // parseYAML reads the documents of a text. Empty ones are left out.
-func parseYAML(f *file, in string) ([]node, error) {
-	loader, err := yaml.NewLoader(bytes.NewReader([]byte(in)))
+func parseYAML(file string, in []byte) ([]Node, error) {
+	loader, err := yaml.NewLoader(bytes.NewReader(in))
 	if err != nil {
 		return nil, err
 	}
-	var all []node
+	var all []Node
 	for {
 		var doc yaml.Node
 		if err := loader.Load(&doc); errors.Is(err, io.EOF) {
@@ -34,12 +34,12 @@ func parseYAML(f *file, in string) ([]node, error) {
 		if len(doc.Content) == 0 {
 			continue
 		}
-		var n node
-		c := converter{file: f, left: mostAliased}
+		var n Node
+		c := converter{file: &file, left: mostAliased}
 		if err := c.convert(doc.Content[0], &n, 0, false); err != nil {
 			return nil, err
 		}
-		if n.kind != null {
+		if n.Kind != Null {
 			all = append(all, n)
 		}
 	}
@@ -47,7 +47,7 @@ func parseYAML(f *file, in string) ([]node, error) {
 
 // converter makes nodes of the library's.
 type converter struct {
-	file *file
+	file *string
 	// left is how many more nodes aliases may lead to.
 	left int
 }
@@ -60,7 +60,7 @@ type misplaced struct {
 
 func (e *misplaced) Error() string { return e.message }
 
-func (c *converter) convert(y *yaml.Node, n *node, depth int, aliased bool) error {
+func (c *converter) convert(y *yaml.Node, n *Node, depth int, aliased bool) error {
 	if depth > deepest {
 		return &misplaced{y.Line, y.Column, fmt.Sprintf("more than %d levels deep, or an alias of itself", deepest)}
 	}
@@ -75,9 +75,9 @@ func (c *converter) convert(y *yaml.Node, n *node, depth int, aliased bool) erro
 	case yaml.AliasNode:
 		return c.convert(y.Alias, n, depth+1, true)
 	case yaml.MappingNode:
-		n.kind = object
-		n.nodes = make([]node, len(y.Content)/2)
-		for i := range n.nodes {
+		n.Kind = Object
+		n.Nodes = make([]Node, len(y.Content)/2)
+		for i := range n.Nodes {
 			key := y.Content[2*i]
 			if key.Kind == yaml.AliasNode {
 				key = key.Alias
@@ -85,32 +85,32 @@ func (c *converter) convert(y *yaml.Node, n *node, depth int, aliased bool) erro
 			if key.Kind != yaml.ScalarNode {
 				return &misplaced{key.Line, key.Column, "the name of a field must be text"}
 			}
-			n.nodes[i].name = key.Value
-			if err := c.convert(y.Content[2*i+1], &n.nodes[i], depth+1, aliased); err != nil {
+			n.Nodes[i].Name = key.Value
+			if err := c.convert(y.Content[2*i+1], &n.Nodes[i], depth+1, aliased); err != nil {
 				return err
 			}
 		}
 	case yaml.SequenceNode:
-		n.kind = list
-		n.nodes = make([]node, len(y.Content))
-		for i := range n.nodes {
-			if err := c.convert(y.Content[i], &n.nodes[i], depth+1, aliased); err != nil {
+		n.Kind = List
+		n.Nodes = make([]Node, len(y.Content))
+		for i := range n.Nodes {
+			if err := c.convert(y.Content[i], &n.Nodes[i], depth+1, aliased); err != nil {
 				return err
 			}
 		}
 	case yaml.ScalarNode:
-		n.text = y.Value
+		n.Text = y.Value
 		switch y.ShortTag() {
 		case "!!null":
-			n.kind, n.text = null, ""
+			n.Kind, n.Text = Null, ""
 		case "!!bool":
-			n.kind = boolean
+			n.Kind = Boolean
 		case "!!int", "!!float":
-			n.kind = number
+			n.Kind = Number
 		default:
-			n.kind = text
-			if y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 && saysYesOrNo(n.text) {
-				n.kind = boolean
+			n.Kind = Text
+			if y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 && SaysYesOrNo(n.Text) {
+				n.Kind = Boolean
 			}
 		}
 	default:
@@ -119,9 +119,9 @@ func (c *converter) convert(y *yaml.Node, n *node, depth int, aliased bool) erro
 	return nil
 }
 
-// saysYesOrNo reports whether Envoy's YAML, which is that of version 1.1, takes text for a boolean if it has
+// SaysYesOrNo reports whether Envoy's YAML, which is that of version 1.1, takes text for a boolean if it has
 // no quotes. It is so in small letters, in capitals, and with a capital first.
-func saysYesOrNo(text string) bool {
+func SaysYesOrNo(text string) bool {
 	small := strings.ToLower(text)
 	return slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, small) &&
 		(text == small || text == strings.ToUpper(text) || text[1:] == small[1:])

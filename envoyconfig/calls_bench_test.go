@@ -28,7 +28,7 @@ func BenchmarkAsk(b *testing.B) {
 	r.Headers = []Header{{"x-user", "al"}}
 	b.ReportAllocs()
 	for b.Loop() {
-		if a, err := c.Ask(r); err != nil || len(a.Calls) != 1 || len(a.Calls[0].Descriptors) != 1 {
+		if a, err := c.Calls(r); err != nil || len(a.ByFilter) != 1 || len(a.ByFilter[0].Descriptors) != 1 {
 			b.Fatal(a, err)
 		}
 	}

@@ -2,6 +2,7 @@ package jsonview
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -16,12 +17,12 @@ type Scanner struct {
 	Bytes []byte
 	// At is the place of what comes next. After an error it is about where the text is no
 	// JSON.
-	At    int
+	At int
+	// Deepest is how deep the text may be nested; 0 for 64.
+	Deepest int
+
 	depth int
 }
-
-// deepest is how deep JSON may be nested.
-const deepest = 64
 
 // ErrSyntax says that what comes next is not what was to be taken, or nested too deeply.
 var ErrSyntax = errors.New("is no JSON")
@@ -222,7 +223,7 @@ func (s *Scanner) List(element func() error) error { return s.each('[', element)
 
 // each calls member for each of what stands between brackets. Member takes it.
 func (s *Scanner) each(opening byte, member func() error) error {
-	if err := s.Take(opening); err != nil || s.depth == deepest {
+	if err := s.Take(opening); err != nil || s.depth == cmp.Or(s.Deepest, 64) {
 		return ErrSyntax
 	}
 	s.depth++

@@ -1,4 +1,4 @@
-package envoyconfig
+package api
 
 import (
 	"maps"
@@ -63,8 +63,7 @@ var (
 		"domain": aText, "rate_limits": ownPoliciesWant, "vh_rate_limits": oneOfNames("OVERRIDE", "INCLUDE", "IGNORE"),
 		"override_option": oneOfNames("DEFAULT", "OVERRIDE_POLICY", "INCLUDE_POLICY", "IGNORE_POLICY"),
 	})
-	filterMessage = message{"disabled": aBoolean, "config": anyOne}
-	extension     = message{"name": aText, "typed_config": anyOne}
+	extension = message{"name": aText, "typed_config": anyOne}
 
 	tableMessage = message{
 		"name": aText, "virtual_hosts": listOf(having(hostMessage)), "typed_per_filter_config": mapOf(anyOne),
@@ -147,44 +146,73 @@ var (
 		"health_checks":                    listOf(anObject),
 		"typed_extension_protocol_options": mapOf(having(message{"explicit_http_config": anObject})),
 	}
-
-	responseMessage = message{"resources": listOf(anObject)}
-	dumpMessage     = message{"configs": listOf(anObject)}
-
-	envoyFilterMessage = message{"spec": having(message{"config_patches": listOf(having(message{
-		"apply_to": anEnum, "patch": having(message{"value": anObject}),
-		"match": having(message{"route_configuration": having(message{"vhost": having(message{"name": aText})})}),
-	}))})}
-	snippetMessage = message{"http_filters": filtersWant, "rate_limits": policiesWant, "clusters": listOf(anObject)}
 )
 
-// dumped are the parts of an answer of /config_dump.
-var dumped = map[string]message{
-	"BootstrapConfigDump": {"bootstrap": having(message{"node": having(nodeMessage), "layered_runtime": runtimeWant})},
-	"ListenersConfigDump": {
+// The names of the messages, which a configuration has in its @type.
+const (
+	Bootstrap         = "envoy.config.bootstrap.v3.Bootstrap"
+	Listener          = "envoy.config.listener.v3.Listener"
+	RouteTable        = "envoy.config.route.v3.RouteConfiguration"
+	Cluster           = "envoy.config.cluster.v3.Cluster"
+	Extension         = "envoy.config.core.v3.TypedExtensionConfig"
+	ConnectionManager = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+	RateLimit         = "envoy.extensions.filters.http.ratelimit.v3.RateLimit"
+	RateLimitPerRoute = "envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute"
+	Router            = "envoy.extensions.filters.http.router.v3.Router"
+	FilterConfig      = "envoy.config.route.v3.FilterConfig"
+
+	// Discovery is the answer of a management server, and Dump that of /config_dump, whose parts'
+	// names begin with DumpPart.
+	Discovery = "envoy.service.discovery.v3.DiscoveryResponse"
+	Dump      = "envoy.admin.v3.ConfigDump"
+	DumpPart  = "envoy.admin.v3."
+
+	// EnvoyFilter is Istio's. The messages of its patches' values have the name of its applyTo
+	// behind Patch.
+	EnvoyFilter = "networking.istio.io/v1alpha3.EnvoyFilter"
+	Patch       = EnvoyFilter + "."
+
+	// Snippet is what sluice prints for people to copy.
+	Snippet = "sluice.Snippet"
+)
+
+// messages are those that are known, by their names.
+var messages = map[string]want{
+	Bootstrap:         having(bootstrapMessage),
+	Listener:          having(listenerMessage),
+	RouteTable:        having(tableMessage),
+	Cluster:           having(clusterMessage),
+	Extension:         having(extension),
+	ConnectionManager: having(managerMessage),
+	RateLimit:         rateLimitWant,
+	RateLimitPerRoute: perRouteWant,
+	FilterConfig:      having(message{"disabled": aBoolean, "config": anyOne}),
+	Discovery:         having(message{"resources": listOf(anObject)}),
+	Snippet:           having(message{"http_filters": filtersWant, "rate_limits": policiesWant, "clusters": listOf(anObject)}),
+
+	Dump:                             having(message{"configs": listOf(anObject)}),
+	DumpPart + "BootstrapConfigDump": having(message{"bootstrap": having(message{"node": having(nodeMessage), "layered_runtime": runtimeWant})}),
+	DumpPart + "ListenersConfigDump": having(message{
 		"static_listeners":  listOf(having(message{"listener": anObject})),
 		"dynamic_listeners": listOf(having(message{"active_state": having(message{"listener": anObject})})),
-	},
-	"ClustersConfigDump": {
+	}),
+	DumpPart + "ClustersConfigDump": having(message{
 		"static_clusters":         listOf(having(message{"cluster": anObject})),
 		"dynamic_active_clusters": listOf(having(message{"cluster": anObject})),
-	},
-	"RoutesConfigDump": {"dynamic_route_configs": listOf(having(message{"route_config": anObject}))},
-	"EcdsConfigDump":   {"ecds_filters": listOf(having(message{"ecds_filter": anObject}))},
-}
+	}),
+	DumpPart + "RoutesConfigDump": having(message{"dynamic_route_configs": listOf(having(message{"route_config": anObject}))}),
+	DumpPart + "EcdsConfigDump":   having(message{"ecds_filters": listOf(having(message{"ecds_filter": anObject}))}),
 
-// patchMessages are what the values of an EnvoyFilter are, by its applyTo.
-var patchMessages = map[string]message{
-	"HTTP_FILTER": httpFilterMessage, "VIRTUAL_HOST": hostMessage, "HTTP_ROUTE": routeMessage, "CLUSTER": clusterMessage,
-	"LISTENER": listenerMessage, "EXTENSION_CONFIG": extension,
-}
-
-// known are the messages that are known by their @type.
-var known = map[string]want{
-	connectionManager: having(managerMessage),
-	rateLimitFilter:   rateLimitWant,
-	perRouteConfig:    perRouteWant,
-	filterConfig:      having(filterMessage),
+	EnvoyFilter: having(message{"spec": having(message{"config_patches": listOf(having(message{
+		"apply_to": anEnum, "patch": having(message{"value": anObject}),
+		"match": having(message{"route_configuration": having(message{"vhost": having(message{"name": aText})})}),
+	}))})}),
+	Patch + "HTTP_FILTER":      having(httpFilterMessage),
+	Patch + "VIRTUAL_HOST":     having(hostMessage),
+	Patch + "HTTP_ROUTE":       having(routeMessage),
+	Patch + "CLUSTER":          having(clusterMessage),
+	Patch + "LISTENER":         having(listenerMessage),
+	Patch + "EXTENSION_CONFIG": having(extension),
 }
 
 // with is a message with more fields.

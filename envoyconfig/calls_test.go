@@ -114,12 +114,12 @@ func TestSeveralListeners(t *testing.T) {
 		"third": `no listener "third" with a rate limit filter is in these files`,
 	} {
 		request.Listener = name
-		if _, err := c.Ask(request); err == nil || err.Error() != want {
+		if _, err := c.Calls(request); err == nil || err.Error() != want {
 			t.Errorf("Ask with listener %q = %v, want %s", name, err, want)
 		}
 	}
 	request.Listener = "other"
-	if a, err := c.Ask(request); err != nil || a.Calls[0].Domain != "depot" {
+	if a, err := c.Calls(request); err != nil || a.ByFilter[0].Domain != "depot" {
 		t.Errorf("Ask with listener other = %+v, %v, want a call about depot", a, err)
 	}
 }

@@ -1,0 +1,139 @@
+package envoyconfig
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// requestHeaders is the value of a header.
+func requestHeaders(a *action) {
+	header := a.header()
+	a.label += " " + header
+	a.value = func(x *exchange) outcome {
+		values, unknown := x.header(header)
+		switch {
+		case unknown != "":
+			return outcome{unknown: unknown}
+		case len(values) > 1 && !strings.HasPrefix(header, "x-"):
+			// Envoy keeps some headers of its own as one, joined, and others apart.
+			return outcome{unknown: "it is there twice"}
+		case len(values) > 0:
+			return outcome{value: values[0], has: true}
+		default:
+			return outcome{absent: fmt.Sprintf("no header %q", header)}
+		}
+	}
+}
+
+// header is the name of the header that request_headers looks at.
+func (a *action) header() string { return strings.ToLower(a.node.Field("header_name").Text) }
+
+// queryParameters is the value of a query parameter.
+func queryParameters(a *action) {
+	parameter := a.node.Field("query_parameter_name").Text
+	a.label += " " + parameter
+	a.value = func(x *exchange) outcome {
+		query := x.decodedQuery()
+		value, ok := query.first(parameter)
+		return outcome{value: value, has: ok, absent: fmt.Sprintf("no query parameter %q", parameter), unknown: query.unknown}
+	}
+}
+
+// remoteAddress is the client's address.
+func remoteAddress(a *action) {
+	a.value = func(x *exchange) outcome {
+		remote, unknown := x.remote()
+		return outcome{value: remote.String(), has: true, unknown: unknown}
+	}
+}
+
+// maskedRemoteAddress is the network of the client.
+func maskedRemoteAddress(a *action) {
+	v4, v6 := a.node.Field("v4_prefix_mask_len").Uint(32), a.node.Field("v6_prefix_mask_len").Uint(128)
+	a.value = func(x *exchange) outcome {
+		remote, unknown := x.remote()
+		if unknown != "" {
+			return outcome{unknown: unknown}
+		}
+		bits := v6
+		if remote.Is4() {
+			bits = v4
+		}
+		network, err := remote.Prefix(int(min(bits, 1000)))
+		if err != nil {
+			return outcome{unknown: err.Error()}
+		}
+		return outcome{value: network.String(), has: true}
+	}
+}
+
+// sourceCluster is Envoy's own name for the service that it belongs to.
+func sourceCluster(a *action) {
+	a.value = func(x *exchange) outcome {
+		if !x.nodeCluster.There() {
+			return outcome{unknown: "there is no node.cluster, so that --service-cluster may say it"}
+		}
+		return outcome{value: x.nodeCluster.Text, has: true}
+	}
+}
+
+// destinationCluster is the cluster that the request is to go to.
+func destinationCluster(a *action) {
+	a.value = func(x *exchange) outcome {
+		name, unknown := x.cluster()
+		return outcome{value: name, has: true, unknown: unknown}
+	}
+}
+
+// metadata is a text that another filter, or the route, has put into metadata.
+func metadata(a *action) {
+	at := a.node.Field("metadata_key")
+	name := metadataName(at)
+	a.label = "metadata " + name
+	source := metadataSource(a.node)
+	if strings.HasPrefix(source, "CLUSTER") {
+		a.value = unknowable("source " + source + " is not looked at")
+		return
+	}
+	a.value = func(x *exchange) outcome {
+		value, given := x.Metadata[name]
+		switch {
+		case source == "ROUTE_ENTRY":
+			value = routeMetadata(x.route, at)
+		case !given:
+			return outcome{unknown: "another filter sets it; --metadata " + name + "=VALUE says what to"}
+		}
+		if value == "" {
+			value = a.node.Field("default_value").Text
+		}
+		return outcome{value: value, has: value != "", absent: fmt.Sprintf("no text in metadata %q", name)}
+	}
+}
+
+// metadataSource is whose metadata an action looks at.
+func metadataSource(n *tree.Node) string {
+	return n.Field("source").Enum("DYNAMIC", "ROUTE_ENTRY", "CLUSTER_ENTRY", "CLUSTER_LOCALITY_ENTRY")
+}
+
+func metadataPath(at *tree.Node) []string {
+	return tree.All(at.Field("path"), func(segment *tree.Node) string { return segment.Field("key").Text })
+}
+
+// metadataName is a metadata key as --metadata names it: namespace:path, with dots.
+func metadataName(at *tree.Node) string {
+	return at.Field("key").Text + ":" + strings.Join(metadataPath(at), ".")
+}
+
+// routeMetadata returns the text in the route's own metadata, "" if there is none.
+func routeMetadata(route, at *tree.Node) string {
+	found := route.At("metadata", "filter_metadata").Value(at.Field("key").Text)
+	for _, key := range metadataPath(at) {
+		found = found.Value(key)
+	}
+	if found.Kind != tree.Text {
+		return ""
+	}
+	return found.Text
+}

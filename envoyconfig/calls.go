@@ -1,0 +1,162 @@
+package envoyconfig
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// Unknowable is how the reason begins for which it is not known whether Envoy asks.
+const Unknowable = "unknown: "
+
+// Calls are those that Envoy makes to the service about a request.
+type Calls struct {
+	// VirtualHost and Route are where the request goes, "" where it goes nowhere.
+	VirtualHost, Route string
+	// Pos is the route's place.
+	Pos rules.Pos
+	// None says why no filter makes one; empty if some may. If it is not known whether one
+	// does, it begins with [Unknowable].
+	None string
+	// ByFilter has one element for each rate limit filter, in order.
+	ByFilter []Call
+}
+
+// Call is what one rate limit filter does.
+type Call struct {
+	Domain string
+	// Filter is the place of the filter.
+	Filter rules.Pos
+	// None says why the filter does not make it. If that is not known, it begins with
+	// [Unknowable].
+	None string
+	// Descriptors has one element for each element of rate_limits that counts.
+	Descriptors []Descriptor
+	// Before are the filters before this one, by name, that may change the request.
+	Before []string
+}
+
+// Calls returns the calls that Envoy makes about a request.
+func (c *Config) Calls(r Request) (*Calls, error) {
+	m, err := c.choose(&r)
+	if err != nil {
+		return nil, err
+	}
+	a := &Calls{}
+	if m.table == nil {
+		return nil, fmt.Errorf("%v: %s has no routes in these files: give the answer of /config_dump, or the RouteConfiguration %q too",
+			m.node.Pos(), m.name(), m.node.At("rds", "route_config_name").Text)
+	}
+	x := &exchange{Request: r, manager: m.node, table: m.table.node, nodeCluster: c.nodeCluster, formatted: c.formatted}
+	h, found := m.table.named(r.RouteName)
+	unknown := ""
+	if found == nil {
+		if unknown = x.unlogged(":authority"); unknown != "" && !m.table.isForAll() {
+			a.None = Unknowable + ":authority: " + unknown
+			return a, nil
+		}
+		h = m.table.host(r.Authority)
+		if h == nil {
+			a.None = fmt.Sprintf("no virtual host has %q", r.Authority)
+			return a, nil
+		}
+		found, unknown = h.pick(x)
+	}
+	a.VirtualHost = h.name
+	switch {
+	case unknown != "":
+		a.None = Unknowable + unknown
+		return a, nil
+	case found == nil:
+		a.None = fmt.Sprintf("no route of virtual host %q matches", a.VirtualHost)
+		return a, nil
+	}
+	a.Route, a.Pos = found.called(), found.node.Pos()
+	if why := found.uncalled(h, r.Scheme); why != "" {
+		a.None = why
+		return a, nil
+	}
+	x.route = found.node
+	if why := c.clusterMissing(x); why != "" {
+		a.None = why
+		return a, nil
+	}
+	for _, f := range m.limiting() {
+		a.ByFilter = append(a.ByFilter, f.call(x, m, h, found))
+	}
+	return a, nil
+}
+
+// choose returns the connection manager that the request comes to.
+func (c *Config) choose(r *Request) (*manager, error) {
+	var found []*manager
+	var names []string
+	for _, m := range c.managers {
+		if len(m.limiting()) > 0 && (r.Listener == "" || r.Listener == m.listener) {
+			found = append(found, m)
+			names = append(names, m.listener)
+		}
+	}
+	switch {
+	case len(found) == 1 && found[0].fragments:
+		return nil, fmt.Errorf("%v: parts of a configuration do not say which route a request takes: give the answer of /config_dump of the proxy", found[0].node.Pos())
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) == 0 && r.Listener != "":
+		return nil, fmt.Errorf("no listener %q with a rate limit filter is in these files", r.Listener)
+	case len(found) == 0:
+		return nil, errors.New("no listener with a rate limit filter is in these files, so that Envoy never asks")
+	case r.Listener == "":
+		return nil, fmt.Errorf("several listeners ask: name one with --listener: %s", strings.Join(names, ", "))
+	default:
+		return nil, fmt.Errorf("listener %q has several filter chains with a rate limit filter: keep the one in question", r.Listener)
+	}
+}
+
+func (f *filter) call(x *exchange, m *manager, h *virtualHost, r *route) Call {
+	candidates, config := f.candidates(m.table, h, r)
+	c := Call{Domain: f.domain(), Filter: f.node.Pos(), Before: m.before(f)}
+	if domain := config.Field("domain").Text; domain != "" {
+		c.Domain = domain
+	}
+	if _, disabled := f.perRoute(m.table, h, r); disabled {
+		c.None = "the filter is disabled here"
+		return c
+	}
+	if kind := f.config.Field("request_type").Text; kind != "" && kind != "both" {
+		c.None = Unknowable + "request_type is " + kind
+		return c
+	}
+	if enabled := f.config.Field("filter_enabled"); enabled.There() && !isAlways(enabled) {
+		c.None = Unknowable + "filter_enabled, at " + enabled.Pos().String()
+		return c
+	}
+	for _, p := range candidates {
+		if p.why == "" {
+			c.Descriptors = append(c.Descriptors, p.descriptor(x, p.own))
+		}
+	}
+	if len(c.Descriptors) == 0 {
+		c.None = "no rate_limits are for it here"
+	}
+	return c
+}
+
+// clusterMissing says why Envoy does not ask for want of a cluster to send the request to;
+// empty if it has one, or may have.
+func (c *Config) clusterMissing(x *exchange) string {
+	name, unknown := x.cluster()
+	switch {
+	case unknown != "":
+		return ""
+	case name == "":
+		return "the request has no cluster to go to, since it lacks the header " + x.route.At("route", "cluster_header").Shown()
+	case len(c.clusters) > 0 && c.clusters[name] == nil:
+		return Unknowable + "the cluster " + strconv.Quote(name) + " is not in these files, and Envoy asks only where it has it"
+	default:
+		return ""
+	}
+}

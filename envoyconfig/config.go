@@ -1,0 +1,33 @@
+package envoyconfig
+
+import (
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// Config is what files say about rate limits. It does not change once read.
+type Config struct {
+	managers []*manager
+	// tables are the route configurations that have names, for those who get them by RDS.
+	tables   map[string]*table
+	clusters map[string]*tree.Node
+	// extensions are the configurations of filters by ECDS, by name.
+	extensions map[string]*tree.Node
+	// fragments is what parts of configurations say, such as EnvoyFilters; nil without any.
+	fragments *manager
+	// allowances are the warnings that comments acknowledge.
+	allowances rules.Allowances
+	// release is that of the Envoy which wrote a dump; 0 where no file is one.
+	release api.Release
+	// open are the places of what a snippet leaves open.
+	open []rules.Pos
+	// nodeCluster is node.cluster of a bootstrap, or missing.
+	nodeCluster *tree.Node
+	// formatted says that the runtime has Envoy take some descriptor values for format
+	// strings; see [formatterFeature].
+	formatted bool
+	// judge has what is not as Envoy's API has it: nothing, of a Config that is returned.
+	judge            api.Judge
+	allowsDeprecated bool
+}

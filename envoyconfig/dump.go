@@ -1,0 +1,49 @@
+package envoyconfig
+
+import (
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// dumpedResources are where the parts of an answer of /config_dump have their resources: a list, and
+// the path to the resource in each of its elements. Static route configurations are left out: they
+// stand in the listeners too. So are the listeners and clusters of the bootstrap, and what is of no
+// account here, such as secrets and endpoints.
+var dumpedResources = []struct {
+	part, list string
+	path       []string
+}{
+	{"ListenersConfigDump", "static_listeners", []string{"listener"}},
+	{"ListenersConfigDump", "dynamic_listeners", []string{"active_state", "listener"}},
+	{"ClustersConfigDump", "static_clusters", []string{"cluster"}},
+	{"ClustersConfigDump", "dynamic_active_clusters", []string{"cluster"}},
+	{"RoutesConfigDump", "dynamic_route_configs", []string{"route_config"}},
+	{"EcdsConfigDump", "ecds_filters", []string{"ecds_filter"}},
+}
+
+// dump takes in the answer of /config_dump.
+func (c *Config) dump(n *tree.Node) (found bool) {
+	c.judge.Expect(n, api.Dump)
+	for part := range n.Field("configs").Elements() {
+		name, ok := strings.CutPrefix(part.TypeName(), api.DumpPart)
+		if !ok {
+			continue
+		}
+		found = true
+		c.judge.Expect(part, api.DumpPart+name)
+		if name == "BootstrapConfigDump" {
+			c.process(part.Field("bootstrap"))
+			c.release = api.ReleaseOf(part.At("bootstrap", "node"))
+		}
+		for _, d := range dumpedResources {
+			if d.part == name {
+				for n := range part.Field(d.list).Elements() {
+					c.resource(n.At(d.path...))
+				}
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,282 @@
+package envoyconfig
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// exchange is a request on its way through a connection manager.
+type exchange struct {
+	Request
+
+	// manager is the connection manager, table its route configuration, and route what it takes for
+	// the request, once that is known.
+	manager, table, route *tree.Node
+	// nodeCluster is node.cluster of a bootstrap, or missing.
+	nodeCluster *tree.Node
+	// formatted says that the runtime has Envoy take some descriptor values for format strings.
+	formatted bool
+}
+
+// given returns the values of a header as the client sends it.
+func (x *exchange) given(name string) []string {
+	var values []string
+	if x.Logged != nil {
+		if value, ok, _ := x.Logged(name); ok {
+			values = append(values, value)
+		}
+		return values
+	}
+	for _, h := range x.Headers {
+		if h.Name == name {
+			values = append(values, h.Value)
+		}
+	}
+	return values
+}
+
+// header returns the values of a header that the filters see. Where the connection manager
+// writes it itself, and the value cannot be computed, unknown says so.
+func (x *exchange) header(name string) (values []string, unknown string) {
+	m := x.manager
+	const sets = "Envoy sets it"
+	if x.Logged != nil && !strings.HasPrefix(name, "x-envoy-") {
+		if name == "host" {
+			name = ":authority"
+		}
+		return x.given(name), x.unlogged(name)
+	}
+	switch name {
+	case ":method":
+		return []string{x.Method}, ""
+	case ":authority", "host":
+		if m.Field("strip_any_host_port").Yes(false) || m.Field("strip_matching_host_port").Yes(false) || m.Field("strip_trailing_host_dot").Yes(false) {
+			return nil, "Envoy strips it"
+		}
+		return []string{x.Authority}, ""
+	case ":path":
+		return []string{x.Path}, x.pathUnknown()
+	case ":scheme", "x-forwarded-proto":
+		if len(x.given("x-forwarded-proto")) > 0 {
+			return nil, "whether Envoy believes x-forwarded-proto depends on who sends it"
+		}
+		return []string{x.Scheme}, ""
+	case "x-forwarded-for":
+		if m.Field("use_remote_address").Yes(false) && !m.Field("skip_xff_append").Yes(false) {
+			return nil, sets
+		}
+	case "x-request-id", "x-forwarded-client-cert", "connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "expect":
+		return nil, sets
+	case "x-forwarded-port", "via":
+		if m.Field("append_x_forwarded_port").Yes(false) || m.Field("via").There() {
+			return nil, sets
+		}
+	case "user-agent":
+		if m.Field("add_user_agent").Yes(false) {
+			return nil, sets
+		}
+	}
+	if strings.HasPrefix(name, "x-envoy-") {
+		return nil, sets
+	}
+	action := m.At("common_http_protocol_options", "headers_with_underscores_action").Enum("ALLOW", "REJECT_REQUEST", "DROP_HEADER")
+	if strings.Contains(name, "_") && action != "ALLOW" {
+		return nil, "headers_with_underscores_action is " + action
+	}
+	return x.given(name), ""
+}
+
+// unlogged says why the log does not tell a header; empty if it does, and where the request
+// is not of a log.
+func (x *exchange) unlogged(name string) string {
+	if x.Logged == nil {
+		return ""
+	}
+	_, _, unknown := x.Logged(name)
+	return unknown
+}
+
+// pathUnknown says why the path that filters see is not known: the connection manager may
+// write it in another way. Paths that are in their normal form already stay as they are.
+func (x *exchange) pathUnknown() string {
+	m := x.manager
+	if x.Logged != nil {
+		return x.unlogged(":path")
+	}
+	path := x.pathOnly()
+	if m.Field("merge_slashes").Yes(false) && strings.Contains(path, "//") {
+		return "merge_slashes changes this path"
+	}
+	if action := m.Field("path_with_escaped_slashes_action").Enum("IMPLEMENTATION_SPECIFIC_DEFAULT", "KEEP_UNCHANGED"); action != "IMPLEMENTATION_SPECIFIC_DEFAULT" && action != "KEEP_UNCHANGED" {
+		for _, escaped := range []string{"%2f", "%2F", "%5c", "%5C"} {
+			if strings.Contains(path, escaped) {
+				return "path_with_escaped_slashes_action changes this path"
+			}
+		}
+	}
+	if m.Field("path_normalization_options").There() {
+		return "path_normalization_options may change it"
+	}
+	if m.Field("normalize_path").Yes(false) && !isNormal(path) {
+		return "normalize_path changes this path"
+	}
+	return ""
+}
+
+// isNormal reports whether normalize_path leaves a path as it is: it has neither . nor ..,
+// and nothing that would be written as %XX or be decoded.
+func isNormal(path string) bool {
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "." || segment == ".." {
+			return false
+		}
+	}
+	return strings.Trim(path, "/-._~!$&'()*+,;=:@0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
+func (x *exchange) pathOnly() string {
+	path, _, _ := strings.Cut(x.Path, "?")
+	return path
+}
+
+// remote returns the client's address as Envoy finds it.
+func (x *exchange) remote() (a netip.Addr, unknown string) {
+	m := x.manager
+	if m.Field("original_ip_detection_extensions").There() {
+		return a, "original_ip_detection_extensions find it"
+	}
+	if x.Client.IsValid() {
+		return x.Client, ""
+	}
+	if unknown = x.unlogged("x-forwarded-for"); unknown != "" {
+		return a, unknown
+	}
+	hops := m.Field("xff_num_trusted_hops").Uint(0)
+	trusted := true
+	forwarded := strings.Join(x.given("x-forwarded-for"), ",")
+	if x.Logged != nil && m.Field("use_remote_address").Yes(false) && !m.Field("skip_xff_append").Yes(false) {
+		// The log has the header with the address that Envoy appended.
+		i := strings.LastIndexByte(forwarded, ',')
+		if direct, err := netip.ParseAddr(strings.Trim(forwarded[i+1:], " \t")); err == nil {
+			x.Remote = direct
+			forwarded = forwarded[:max(0, i)]
+		}
+	}
+	if m.Field("use_remote_address").Yes(false) {
+		// The nearest of the trusted proxies is the one that connects.
+		trusted = hops > 0
+		hops = max(hops, 1) - 1
+	}
+	if trusted {
+		if a, ok := fromForwarded(forwarded, hops); ok {
+			return a, ""
+		}
+	}
+	if !x.Remote.IsValid() && x.Logged != nil {
+		return a, "the log does not tell it: add %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% to its format"
+	}
+	if !x.Remote.IsValid() {
+		return a, "--remote ADDRESS says who connects to Envoy"
+	}
+	return x.Remote, ""
+}
+
+// fromForwarded returns the last address of x-forwarded-for but skip.
+func fromForwarded(value string, skip uint64) (netip.Addr, bool) {
+	for ; skip > 0; skip-- {
+		i := strings.LastIndexByte(value, ',')
+		if i < 0 {
+			return netip.Addr{}, false
+		}
+		value = value[:i]
+	}
+	a, err := netip.ParseAddr(strings.Trim(value[strings.LastIndexByte(value, ',')+1:], " \t"))
+	return a, err == nil && a.Zone() == ""
+}
+
+// cluster returns the name of the cluster that the request is to go to, "" if it has none.
+func (x *exchange) cluster() (name, unknown string) {
+	action := x.route.Field("route")
+	if cluster := action.Field("cluster"); cluster.There() {
+		return cluster.Text, ""
+	}
+	if header := action.Field("cluster_header").Text; header != "" {
+		values, unknown := x.header(strings.ToLower(header))
+		if unknown != "" || len(values) == 0 {
+			return "", unknown
+		}
+		return values[0], ""
+	}
+	if of := tree.All(action.At("weighted_clusters", "clusters"), func(n *tree.Node) string { return n.Field("name").Text }); len(of) == 1 && of[0] != "" {
+		return of[0], ""
+	}
+	return "", "the route has no single cluster"
+}
+
+// query is the parameters of a request.
+type query struct {
+	names, values []string
+	unknown       string
+}
+
+func (q query) first(name string) (string, bool) {
+	for i := range q.names {
+		if q.names[i] == name {
+			return q.values[i], true
+		}
+	}
+	return "", false
+}
+
+// rawQuery returns the query's parameters as they are sent.
+func (x *exchange) rawQuery() query {
+	q := query{unknown: x.unlogged(":path")}
+	_, text, ok := strings.Cut(x.Path, "?")
+	if !ok {
+		return q
+	}
+	for pair := range strings.SplitSeq(text, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		q.names, q.values = append(q.names, name), append(q.values, value)
+	}
+	return q
+}
+
+// decodedQuery returns the query's parameters with %XX decoded.
+func (x *exchange) decodedQuery() query {
+	q := x.rawQuery()
+	for i := range q.names {
+		q.names[i], q.values[i] = decodePercent(q.names[i]), decodePercent(q.values[i])
+	}
+	return q
+}
+
+// decodePercent decodes %XX where XX are digits.
+func decodePercent(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if high, low := hexDigit(s[i+1]), hexDigit(s[i+2]); high >= 0 && low >= 0 {
+				b.WriteByte(byte(high<<4 | low)) //nolint:gosec // both below 16
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// hexDigit returns the value of a digit, -1 of anything else.
+func hexDigit(c byte) int {
+	i := strings.IndexByte("0123456789abcdefABCDEF", c)
+	if i > 15 {
+		i -= 6
+	}
+	return i
+}

@@ -1,0 +1,120 @@
+package envoyconfig
+
+import (
+	"fmt"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// filter is an HTTP filter.
+type filter struct {
+	node *tree.Node
+	// name is what typed_per_filter_config calls it.
+	name, typeName string
+	// disabled says that it acts only on routes that enable it.
+	disabled bool
+	// config is the typed_config.
+	config *tree.Node
+	// policies are the rate limit filter's own rate_limits.
+	policies []*policy
+}
+
+func newFilter(n *tree.Node) *filter {
+	f := &filter{node: n, name: n.Field("name").Text, disabled: n.Field("disabled").Yes(false)}
+	f.configure(n.Field("typed_config"))
+	return f
+}
+
+func (f *filter) configure(typedConfig *tree.Node) {
+	f.typeName, f.config = typedConfig.Typed()
+	if f.typeName == api.RateLimit {
+		f.policies = newPolicies(f.config.Field("rate_limits"))
+	}
+}
+
+func (f *filter) domain() string { return f.config.Field("domain").Text }
+
+func (f *filter) stage() uint64 { return f.config.Field("stage").Uint(0) }
+
+// levels are where a filter's configuration for a route can stand, the most specific first.
+// Those of weighted clusters are left out.
+func levels(t *table, h *virtualHost, r *route) []*tree.Node {
+	return []*tree.Node{r.node, h.node, t.node}
+}
+
+// perRoute returns the filter's configuration for a route, and whether the filter is
+// disabled there. Envoy looks at the most specific level that has one.
+func (f *filter) perRoute(t *table, h *virtualHost, r *route) (config *tree.Node, disabled bool) {
+	config, disabled = &tree.Missing, f.disabled
+	said := false
+	for _, level := range levels(t, h, r) {
+		typeName, n := level.Field("typed_per_filter_config").Value(f.name).Typed()
+		if typeName == api.FilterConfig {
+			if !said && (n.Field("disabled").Yes(false) || n.Field("config").There()) {
+				said, disabled = true, n.Field("disabled").Yes(false)
+			}
+			typeName, n = n.Field("config").Typed()
+		} else if n.There() && !said {
+			said, disabled = true, false
+		}
+		if typeName == api.RateLimitPerRoute {
+			return n, disabled
+		}
+	}
+	return config, disabled
+}
+
+// candidate is an element of rate_limits that a filter may send on a route.
+type candidate struct {
+	*policy
+	// own says that it is the filter's, or of its configuration for the route. Only there
+	// does Envoy send hits.
+	own bool
+	// why says why the filter does not send it here; empty if it does.
+	why string
+}
+
+// candidates returns what a filter may send on a route, and its configuration for the route.
+func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate, config *tree.Node) {
+	config, disabled := f.perRoute(t, h, r)
+	add := func(policies []*policy, own bool, why string) {
+		if disabled && why == "" {
+			why = "the filter is disabled here"
+		}
+		for _, p := range policies {
+			if !own && why == "" && p.stage != f.stage() {
+				all = append(all, candidate{p, own, fmt.Sprintf("no filter has its stage, %d", p.stage)})
+				continue
+			}
+			all = append(all, candidate{p, own, why})
+		}
+	}
+	hidden := ""
+	if own := config.Field("rate_limits"); len(own.Nodes) > 0 {
+		add(newPolicies(own), true, "")
+		hidden = "the filter's configuration for the route has rate_limits of its own"
+	}
+	add(f.policies, true, hidden)
+	if len(f.policies) > 0 && hidden == "" {
+		hidden = "the filter has rate_limits of its own"
+	}
+	add(r.policies, false, hidden)
+	option := config.Field("vh_rate_limits").Enum("OVERRIDE", "INCLUDE", "IGNORE")
+	switch {
+	case r.action.Field("include_vh_rate_limits").Yes(false), option == "INCLUDE":
+	case option == "IGNORE" && hidden == "":
+		hidden = "vh_rate_limits is IGNORE"
+	case len(r.policies) > 0 && hidden == "":
+		hidden = "the route has rate_limits of its own: with vh_rate_limits INCLUDE it sends these too"
+	}
+	add(h.policies, false, hidden)
+	return all, config
+}
+
+// isAlways reports whether a fraction is all of them, whatever the runtime says.
+func isAlways(fraction *tree.Node) bool {
+	value := fraction.Field("default_value")
+	all := map[string]uint64{"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": 1_000_000}[value.Field("denominator").Enum("HUNDRED", "TEN_THOUSAND", "MILLION")]
+	return !fraction.Field("runtime_key").There() && all > 0 && value.Field("numerator").Uint(0) >= all
+}

@@ -1,0 +1,55 @@
+package envoyconfig
+
+import (
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// manager is an HTTP connection manager: filters and the routes that they act on.
+type manager struct {
+	node *tree.Node
+	// listener is the name of the one that has it.
+	listener string
+	filters  []*filter
+	// table is nil where no file has the routes.
+	table *table
+	// fragments says that filters and routes are parts, which Istio puts somewhere.
+	fragments bool
+}
+
+// limiting returns the rate limit filters that requests come to: those before the router.
+func (m *manager) limiting() []*filter {
+	var all []*filter
+	for _, f := range m.filters {
+		switch f.typeName {
+		case api.RateLimit:
+			all = append(all, f)
+		case api.Router:
+			return all
+		}
+	}
+	return all
+}
+
+// name is the manager for people.
+func (m *manager) name() string {
+	if m.listener == "" {
+		return m.node.Pos().String()
+	}
+	return "listener " + rules.Shorten(m.listener)
+}
+
+// before returns the names of the filters before f that may change the request.
+func (m *manager) before(f *filter) []string {
+	var names []string
+	for _, other := range m.filters {
+		if other == f {
+			break
+		}
+		if other.typeName != api.RateLimit {
+			names = append(names, other.name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,110 @@
+package envoyconfig
+
+import (
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// tellingFields are those that only one message has. They tell a resource that lacks its @type.
+var tellingFields = []struct{ field, message string }{
+	{"filter_chains", api.Listener},
+	{"default_filter_chain", api.Listener},
+	{"api_listener", api.Listener},
+	{"virtual_hosts", api.RouteTable},
+	{"load_assignment", api.Cluster},
+	{"eds_cluster_config", api.Cluster},
+	{"lb_policy", api.Cluster},
+}
+
+// resource takes in a resource of xDS, and reports whether it is one.
+func (c *Config) resource(n *tree.Node) bool {
+	message := n.TypeName()
+	for _, t := range tellingFields {
+		if message == "" && n.Field(t.field).There() {
+			message = t.message
+		}
+	}
+	var read func(*tree.Node)
+	switch message {
+	case api.Listener:
+		read = c.listener
+	case api.RouteTable:
+		read = func(n *tree.Node) { c.tables[n.Field("name").Text] = newTable(n) }
+	case api.Cluster:
+		read = c.cluster
+	case api.Extension:
+		read = c.extension
+	case api.Bootstrap:
+		read = c.bootstrap
+	default:
+		return false
+	}
+	c.judge.Expect(n, message)
+	read(n)
+	return true
+}
+
+// resources takes in a list of resources, and reports whether any is one. Each may stand in an
+// envoy.service.discovery.v3.Resource.
+func (c *Config) resources(list *tree.Node) (found bool) {
+	for n := range list.Elements() {
+		if inner := n.Field("resource"); inner.There() {
+			n = inner
+		}
+		found = c.resource(n) || found
+	}
+	return found
+}
+
+// listener takes in the connection managers of a listener.
+func (c *Config) listener(n *tree.Node) {
+	name := n.Field("name").Text
+	chain := func(n *tree.Node) {
+		for filter := range n.Field("filters").Elements() {
+			c.manager(filter.Field("typed_config"), name)
+		}
+	}
+	for n := range n.Field("filter_chains").Elements() {
+		chain(n)
+	}
+	chain(n.Field("default_filter_chain"))
+	c.manager(n.At("api_listener", "api_listener"), name)
+}
+
+func (c *Config) manager(n *tree.Node, listener string) {
+	if typeName, n := n.Typed(); typeName == api.ConnectionManager {
+		c.managers = append(c.managers, &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter)})
+	}
+}
+
+func (c *Config) cluster(n *tree.Node) { c.clusters[n.Field("name").Text] = n }
+
+func (c *Config) extension(n *tree.Node) {
+	c.extensions[n.Field("name").Text] = n.Field("typed_config")
+}
+
+// bootstrap takes in a bootstrap.
+func (c *Config) bootstrap(n *tree.Node) {
+	c.process(n)
+	c.resources(n.At("static_resources", "listeners"))
+	c.resources(n.At("static_resources", "clusters"))
+}
+
+// process takes in what a bootstrap says of Envoy's process.
+func (c *Config) process(n *tree.Node) {
+	if cluster := n.At("node", "cluster"); cluster.There() {
+		c.nodeCluster = cluster
+	}
+	for layer := range n.At("layered_runtime", "layers").Elements() {
+		for f := range layer.Field("static_layer").Fields() {
+			if f.Name == formatterFeature && f.Yes(false) {
+				c.formatted = true
+			}
+			if strings.HasPrefix(f.Name, "envoy.deprecated_features:") || f.Name == "envoy.features.enable_all_deprecated_features" {
+				c.allowsDeprecated = c.allowsDeprecated || f.Yes(false)
+			}
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package envoyconfig
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// routeMatch is a RouteMatch: which requests take a route.
+type routeMatch struct {
+	path    func(x *exchange, path string) verdict
+	headers headerMatchers
+	query   queryMatchers
+	// rest is a field that depends on more than the request; empty if there is none.
+	rest string
+}
+
+func newRouteMatch(n *tree.Node) routeMatch {
+	m := routeMatch{path: newPathMatcher(n), headers: newHeaderMatchers(n.Field("headers")), query: newQueryMatchers(n.Field("query_parameters"))}
+	if n.Field("grpc").There() {
+		m.headers = append(m.headers, headerMatcher{name: "content-type", match: isGRPC})
+	}
+	for _, name := range []string{"runtime_fraction", "tls_context", "dynamic_metadata", "filter_state", "cookies"} {
+		if f := n.Field(name); f.There() && (f.Kind != tree.List || len(f.Nodes) > 0) {
+			m.rest = name
+			break
+		}
+	}
+	return m
+}
+
+func isGRPC(contentType string) verdict {
+	rest, ok := strings.CutPrefix(contentType, "application/grpc")
+	return verdict{yes: ok && (rest == "" || rest[0] == '+')}
+}
+
+func newPathMatcher(n *tree.Node) func(x *exchange, path string) verdict {
+	if regex := n.Field("safe_regex"); regex.There() {
+		match := newRegex(regex)
+		return func(_ *exchange, path string) verdict { return match(path) }
+	}
+	folded := func(s string) string { return s }
+	if !n.Field("case_sensitive").Yes(true) {
+		folded = lower
+	}
+	is := func(want *tree.Node, match func(path, want string) bool) func(x *exchange, path string) verdict {
+		text := folded(want.Text)
+		return func(_ *exchange, path string) verdict { return verdict{yes: match(folded(path), text)} }
+	}
+	switch {
+	case n.Field("prefix").There():
+		return is(n.Field("prefix"), strings.HasPrefix)
+	case n.Field("path").There():
+		return is(n.Field("path"), func(path, want string) bool { return path == want })
+	case n.Field("path_separated_prefix").There():
+		return is(n.Field("path_separated_prefix"), func(path, want string) bool {
+			rest, ok := strings.CutPrefix(path, want)
+			return ok && (rest == "" || rest[0] == '/')
+		})
+	case n.Field("connect_matcher").There():
+		return func(x *exchange, _ string) verdict { return verdict{yes: x.Method == http.MethodConnect} }
+	default:
+		return func(*exchange, string) verdict {
+			return verdict{unknown: "match: how it matches the path is not known here"}
+		}
+	}
+}
+
+// takes reports whether the request takes the route, if those before it do not.
+func (m *routeMatch) takes(x *exchange) verdict {
+	if why := x.pathUnknown(); why != "" {
+		return verdict{unknown: "path: " + why}
+	}
+	path := x.pathOnly()
+	if x.table.Field("ignore_path_parameters_in_path_matching").Yes(false) {
+		path, _, _ = strings.Cut(path, ";")
+	}
+	v := m.path(x, path)
+	if v.yes && v.unknown == "" {
+		v = m.headers.match(x)
+	}
+	if v.yes && v.unknown == "" && len(m.query) > 0 {
+		v = m.query.match(x.rawQuery())
+	}
+	if v.yes && v.unknown == "" && m.rest != "" {
+		v = verdict{unknown: m.rest}
+	}
+	return v
+}

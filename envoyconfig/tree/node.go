@@ -1,0 +1,215 @@
+package tree
+
+import (
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// Kind is what a [Node] is.
+type Kind uint8
+
+// The kinds of nodes.
+const (
+	Absent Kind = iota // the zero node, which stands for a field that is not there
+	Null
+	Text
+	Number
+	Boolean
+	Object
+	List
+)
+
+// String names the kind for people.
+func (k Kind) String() string {
+	return [...]string{"nothing", "null", "text", "a number", "true or false", "an object", "a list"}[k]
+}
+
+// Node is a value and where it stands. A missing field is a node too, whose fields are missing
+// in turn, so that paths can be walked without looking at each step.
+type Node struct {
+	// Name is the field's, as written, in an object.
+	Name string
+	// Text is a scalar's, "" of anything else.
+	Text string
+	// Nodes are the fields of an object or the elements of a list.
+	Nodes []Node
+	Kind  Kind
+
+	file      *string // its name
+	line, col int32
+}
+
+// Missing is every field that is not there.
+var Missing Node
+
+// Field returns the field of an object by its name in protobuf, such as rate_limits. It finds
+// rateLimits too. Of several the last counts.
+func (n *Node) Field(name string) *Node {
+	if n.Kind != Object {
+		return &Missing
+	}
+	for i := len(n.Nodes) - 1; i >= 0; i-- {
+		if below := &n.Nodes[i]; below.Kind != Null && below.Is(name) {
+			return below
+		}
+	}
+	return &Missing
+}
+
+// At walks down fields.
+func (n *Node) At(names ...string) *Node {
+	for _, name := range names {
+		n = n.Field(name)
+	}
+	return n
+}
+
+// Is reports whether a field has the name, or its camelCase.
+func (n *Node) Is(name string) bool {
+	if n.Name == name {
+		return true
+	}
+	i := strings.IndexByte(name, '_')
+	return i > 0 && i < len(n.Name) && isUpper(rune(n.Name[i])) && SnakeCase(n.Name) == name
+}
+
+// SnakeCase returns the name in protobuf of a field that may be in camelCase.
+func SnakeCase(name string) string {
+	if strings.IndexFunc(name, isUpper) < 0 {
+		return name
+	}
+	var b strings.Builder
+	for _, r := range name {
+		if isUpper(r) {
+			b.WriteByte('_')
+			r += 'a' - 'A'
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func isUpper(r rune) bool { return 'A' <= r && r <= 'Z' }
+
+// Value returns the value of a map by its key, which is no field's name.
+func (n *Node) Value(key string) *Node {
+	for below := range n.Fields() {
+		if below.Name == key {
+			return below
+		}
+	}
+	return &Missing
+}
+
+// There reports whether the field is there.
+func (n *Node) There() bool { return n.Kind != Absent }
+
+// Elements returns the elements of a list, none of anything else.
+func (n *Node) Elements() iter.Seq[*Node] { return n.below(List) }
+
+// Fields returns the fields of an object, none of anything else.
+func (n *Node) Fields() iter.Seq[*Node] { return n.below(Object) }
+
+func (n *Node) below(kind Kind) iter.Seq[*Node] {
+	return func(yield func(*Node) bool) {
+		for i := range n.Nodes {
+			if n.Kind != kind || !yield(&n.Nodes[i]) {
+				return
+			}
+		}
+	}
+}
+
+// All returns what read makes of each element of a list.
+func All[T any](list *Node, read func(*Node) T) (all []T) {
+	for n := range list.Elements() {
+		all = append(all, read(n))
+	}
+	return all
+}
+
+// Texts returns the elements of a list of text.
+func Texts(list *Node) []string { return All(list, func(n *Node) string { return n.Text }) }
+
+// Yes reports whether the field is true; otherwise is what it is if it is not there.
+func (n *Node) Yes(otherwise bool) bool {
+	switch n.Kind {
+	case Boolean, Text:
+		return n.Text == "true"
+	default:
+		return otherwise
+	}
+}
+
+// Uint returns a number, or otherwise if there is none.
+func (n *Node) Uint(otherwise uint64) uint64 {
+	if v, err := strconv.ParseUint(n.Text, 10, 64); err == nil {
+		return v
+	}
+	// Protobuf's JSON takes 1e3 and 10.0 for whole numbers too.
+	if v, err := strconv.ParseFloat(n.Text, 64); err == nil && v >= 0 && v < 1<<63 && v == float64(uint64(v)) {
+		return uint64(v)
+	}
+	return otherwise
+}
+
+// Enum returns an enum's name, which may be written as its number. The first name is the
+// default.
+func (n *Node) Enum(names ...string) string {
+	if n.Kind == Number {
+		if i := n.Uint(0); i < uint64(len(names)) {
+			return names[i]
+		}
+	}
+	if n.Text == "" {
+		return names[0]
+	}
+	for _, name := range names {
+		if strings.EqualFold(name, n.Text) {
+			return name
+		}
+	}
+	return n.Text
+}
+
+// TypeName returns the message of a typed_config: what follows the last slash of @type.
+func (n *Node) TypeName() string { return afterSlash(n.Field("@type").Text) }
+
+// Typed returns the message of a typed_config and its fields. It sees through the message that
+// carries others as a struct.
+func (n *Node) Typed() (typeName string, config *Node) {
+	switch name := n.TypeName(); name {
+	case "xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct":
+		return afterSlash(n.Field("type_url").Text), n.Field("value")
+	default:
+		return name, n
+	}
+}
+
+func afterSlash(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }
+
+// Pos returns where the node stands; unknown for a missing one.
+func (n *Node) Pos() rules.Pos {
+	if n.file == nil {
+		return rules.Pos{}
+	}
+	return rules.Pos{File: *n.file, Line: int(n.line), Col: int(n.col)}
+}
+
+// Shown is the node for people, in an error.
+func (n *Node) Shown() string {
+	switch n.Kind {
+	case Text:
+		return strconv.Quote(rules.Shorten(n.Text))
+	case Number, Boolean:
+		return rules.Shorten(n.Text)
+	case Object, List:
+		return fmt.Sprintf("%v of %d", n.Kind, len(n.Nodes))
+	default:
+		return n.Kind.String()
+	}
+}

@@ -1,0 +1,56 @@
+package tree
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// TestJSONIsReadAsYAML holds the reader of JSON against the YAML library, which reads JSON
+// too: same values at the same places.
+func TestJSONIsReadAsYAML(t *testing.T) {
+	for _, text := range []string{
+		`{}`, `[]`, ` { "a" : [ 1 , -2.5e3, true,false , null, "x\ny\"\u00e9/" ] } `, "{\n\t\"a\": {\"b\": [],\r\n \"c\": \"ü\"}}", `[[[{"a":""}]]]`, `{"a":1,"a":2}`,
+	} {
+		got, err := parseJSON("f", []byte(text))
+		if err != nil {
+			t.Errorf("parseJSON(%q): %v", text, err)
+			continue
+		}
+		want, err := parseYAML("f", []byte(text))
+		if err != nil {
+			t.Errorf("parseYAML(%q): %v", text, err)
+			continue
+		}
+		equalNodes(t, text, &got, &want[0])
+	}
+	for _, text := range []string{``, `1`, `{`, `{"a"}`, `{"a":}`, `[1,]`, `{"a":1}x`, `{a: 1}`, `["\x"]`, "[\"\n\"]", `[01]`, `[tru]`, `["`, `[-]`} {
+		if n, err := parseJSON("f", []byte(text)); err == nil {
+			t.Errorf("parseJSON(%q) = %v, want an error", text, n)
+		}
+	}
+}
+
+func equalNodes(t *testing.T, text string, a, b *Node) {
+	t.Helper()
+	if a.Kind != b.Kind || a.Name != b.Name || a.Text != b.Text || a.line != b.line || a.col != b.col || len(a.Nodes) != len(b.Nodes) {
+		t.Errorf("%q: JSON %v %q %q at %d:%d, YAML %v %q %q at %d:%d", text, a.Kind, a.Name, a.Text, a.line, a.col, b.Kind, b.Name, b.Text, b.line, b.col)
+		return
+	}
+	for i := range a.Nodes {
+		equalNodes(t, text, &a.Nodes[i], &b.Nodes[i])
+	}
+}
+
+// FuzzJSON has any text for JSON: it is read where encoding/json says that it is JSON.
+func FuzzJSON(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text []byte) {
+		trimmed := strings.TrimLeft(string(text), " \t\r\n")
+		_, err := parseJSON("f", text)
+		if isJSON := strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "["); isJSON && strings.Count(trimmed, "[")+strings.Count(trimmed, "{") < deepest {
+			if valid := json.Valid(text); valid != (err == nil) {
+				t.Errorf("parseJSON(%q) = %v, but json.Valid says %v", text, err, valid)
+			}
+		}
+	})
+}
