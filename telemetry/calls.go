@@ -47,8 +47,8 @@ type Method struct {
 	unit float64
 }
 
-func newCalls(m *Metrics, milliseconds bool) *Calls {
-	requests := m.counters("ratelimit_service_total_requests", "Calls by method, of health and reflection too; /json counts as ShouldRateLimit.", "grpc_method")
+func newCalls(r *registry, milliseconds bool) *Calls {
+	requests := r.counters("ratelimit_service_total_requests", "Calls by method, of health and reflection too; /json counts as ShouldRateLimit.", "grpc_method")
 	unit, help := time.Second, "Time from a request's bytes to its reply's, by method and gRPC status code, without the time for which a reply was held."
 	buckets := responseTimeBuckets
 	if milliseconds {
@@ -65,7 +65,7 @@ func newCalls(m *Metrics, milliseconds bool) *Calls {
 		NativeHistogramMaxBucketNumber:  160,
 		NativeHistogramMinResetDuration: time.Hour,
 	}, []string{"grpc_method", "code"})
-	m.Register(times)
+	r.Register(times)
 	c := &Calls{methods: map[string]*Method{}, unit: unit}
 	for _, name := range methodNames {
 		c.methods[name] = &Method{

@@ -9,31 +9,31 @@ type configMetrics struct {
 	lastLoad, lastOK prometheus.Gauge
 }
 
-func newConfigMetrics(m *Metrics) configMetrics {
+func newConfigMetrics(r *registry) configMetrics {
 	return configMetrics{
-		info:     m.gauges("sluice_config_info", "1, with the fingerprint of the rules in force as label.", "hash"),
-		loads:    m.counter("ratelimit_service_config_load_success", "Rule sets that were loaded."),
-		errors:   m.counter("ratelimit_service_config_load_error", "Rule sets that were rejected; the previous one stayed."),
-		lastLoad: m.gauge("sluice_config_last_load_timestamp_seconds", "When the rules in force were loaded, in Unix seconds; 0 before the first."),
-		lastOK:   m.gauge("sluice_config_last_load_successful", "1 if the rules in force are what their source has, 0 if that was rejected."),
+		info:     r.gauges("sluice_config_info", "1, with the fingerprint of the rules in force as label.", "hash"),
+		loads:    r.counter("ratelimit_service_config_load_success", "Rule sets that were loaded."),
+		errors:   r.counter("ratelimit_service_config_load_error", "Rule sets that were rejected; the previous one stayed."),
+		lastLoad: r.gauge("sluice_config_last_load_timestamp_seconds", "When the rules in force were loaded, in Unix seconds; 0 before the first."),
+		lastOK:   r.gauge("sluice_config_last_load_successful", "1 if the rules in force are what their source has, 0 if that was rejected."),
 	}
 }
 
 // ConfigLoaded notes that the rules with the given fingerprint are in force
 // since unixSeconds.
-func (m *Metrics) ConfigLoaded(hash string, unixSeconds float64) {
-	m.config.loads.Inc()
-	m.config.info.Reset()
-	m.config.info.WithLabelValues(hash).Set(1)
-	m.config.lastLoad.Set(unixSeconds)
-	m.config.lastOK.Set(1)
+func (c *configMetrics) ConfigLoaded(hash string, unixSeconds float64) {
+	c.loads.Inc()
+	c.info.Reset()
+	c.info.WithLabelValues(hash).Set(1)
+	c.lastLoad.Set(unixSeconds)
+	c.lastOK.Set(1)
 }
 
 // ConfigRejected notes that a rule set was rejected.
-func (m *Metrics) ConfigRejected() {
-	m.config.errors.Inc()
-	m.config.lastOK.Set(0)
+func (c *configMetrics) ConfigRejected() {
+	c.errors.Inc()
+	c.lastOK.Set(0)
 }
 
 // ConfigRestored notes that the source has the rules in force again.
-func (m *Metrics) ConfigRestored() { m.config.lastOK.Set(1) }
+func (c *configMetrics) ConfigRestored() { c.lastOK.Set(1) }

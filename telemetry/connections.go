@@ -29,8 +29,8 @@ type Ended struct {
 	Bug prometheus.Counter
 }
 
-func newEnded(m *Metrics) Ended {
-	v := m.counters("sluice_ended_connections_total",
+func newEnded(r *registry) Ended {
+	v := r.counters("sluice_ended_connections_total",
 		"gRPC connections ended because of their clients, by reason: odd_acts, frames that ask for nothing and calls that had to be reset, by thousands; memory of unfinished requests; windows, protocol and pings, breaches of HTTP/2 and of --keepalive-min-time; begin, frame, unread and silent, a client that took too long; bug, a panic. Over grpc-go only odd_acts, windows and memory are counted.",
 		"reason")
 	return Ended{
@@ -50,15 +50,15 @@ func newEnded(m *Metrics) Ended {
 // carriers are the metrics of what carries gRPC.
 type carriers struct{ info, connections *prometheus.GaugeVec }
 
-func newCarriers(m *Metrics) carriers {
+func newCarriers(r *registry) carriers {
 	return carriers{
-		info:        m.gauges("sluice_grpc_transport_info", "1, with what carries gRPC as label: grpc-go or own.", "transport"),
-		connections: m.gauges("sluice_connections", "Open gRPC connections, by what carries them.", "transport"),
+		info:        r.gauges("sluice_grpc_transport_info", "1, with what carries gRPC as label: grpc-go or own.", "transport"),
+		connections: r.gauges("sluice_connections", "Open gRPC connections, by what carries them.", "transport"),
 	}
 }
 
 // Carry shows what carries gRPC, and returns the gauge of its open connections.
-func (m *Metrics) Carry(transport string) prometheus.Gauge {
-	m.carriers.info.WithLabelValues(transport).Set(1)
-	return m.carriers.connections.WithLabelValues(transport)
+func (c *carriers) Carry(transport string) prometheus.Gauge {
+	c.info.WithLabelValues(transport).Set(1)
+	return c.connections.WithLabelValues(transport)
 }

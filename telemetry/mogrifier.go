@@ -7,10 +7,7 @@ import (
 	"strings"
 )
 
-var (
-	quads        = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
-	placeholders = regexp.MustCompile(`\$\d+`)
-)
+var placeholders = regexp.MustCompile(`\$\d+`)
 
 // Mogrifier turns parts of a StatsD name into DogStatsD tags, as those of
 // envoyproxy/ratelimit do.
@@ -44,27 +41,6 @@ func (m *Mogrifier) UnmarshalText(text []byte) error {
 		return fmt.Errorf("%q: %w", text, err)
 	}
 	return nil
-}
-
-// ParseTags reads `KEY:VALUE,KEY:VALUE`. A key may not be empty, nor come twice.
-func ParseTags(text string) ([]Tag, error) {
-	if text == "" {
-		return nil, nil
-	}
-	var tags []Tag
-	seen := map[string]bool{}
-	for pair := range strings.SplitSeq(text, ",") {
-		key, value, ok := strings.Cut(pair, ":")
-		if !ok || key == "" {
-			return nil, fmt.Errorf("tag %q: must be KEY:VALUE, several divided by commas", pair)
-		}
-		if seen[key] {
-			return nil, fmt.Errorf("tag %q comes twice", key)
-		}
-		seen[key] = true
-		tags = append(tags, Tag{key, value})
-	}
-	return tags, nil
 }
 
 // apply returns the name and the tags for a name, if the pattern matches it.

@@ -12,8 +12,8 @@ type Rejected struct {
 	NotAllowed prometheus.Counter
 }
 
-func newRejected(m *Metrics) Rejected {
-	v := m.counters("sluice_rejected_requests_total",
+func newRejected(r *registry) Rejected {
+	v := r.counters("sluice_rejected_requests_total",
 		"Requests answered with an error instead of a decision, by reason: beyond the bound on headers, message, descriptors, entries or key_length, or not_allowed to the client by --grpc-allow.",
 		"reason")
 	return Rejected{

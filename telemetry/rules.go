@@ -124,12 +124,10 @@ type runtimeRule struct {
 	alias bool
 }
 
-// newRules returns an empty set, registered with m.
-func newRules(m *Metrics) *Rules {
+func newRules() *Rules {
 	r := &Rules{}
 	r.overflow.Store(&map[string]*RuleCounters{})
 	r.runtime.Store(&map[string]*runtimeRule{})
-	m.Register(rulesCollector{r})
 	return r
 }
 

@@ -14,8 +14,9 @@ import (
 
 // rules returns rules of a registry of their own, which checks what it gathers.
 func rules() (*Rules, *prometheus.Registry) {
-	reg := prometheus.NewPedanticRegistry()
-	return newRules(&Metrics{tagged: reg}), reg
+	r, reg := newRules(), prometheus.NewPedanticRegistry()
+	reg.MustRegister(rulesCollector{r})
+	return r, reg
 }
 
 // configure makes keys of the domain d the configured ones.

@@ -27,11 +27,12 @@ type Build struct {
 
 // Metrics are all metrics of one process. Its fields may be used concurrently.
 type Metrics struct {
-	// Registry is what /metrics serves. Register with [Metrics.Register], which
-	// adds the tags.
-	Registry prometheus.Gatherer
-	Rules    *Rules
-	Calls    *Calls
+	registry
+	configMetrics
+	carriers
+
+	Rules *Rules
+	Calls *Calls
 	// TLS returns the metrics of the use of TLS files that has that name, such as "grpc".
 	TLS func(use string) *TLS
 
@@ -44,11 +45,6 @@ type Metrics struct {
 	Ended                                                      Ended
 	Rejected                                                   Rejected
 	UnknownDomains                                             *UnknownDomains
-
-	config   configMetrics
-	carriers carriers
-	// tagged is the registry behind Registry, with the tags on all that is registered.
-	tagged prometheus.Registerer
 }
 
 // New returns the metrics, with those of Go and the process. It returns an error
@@ -58,13 +54,12 @@ func New(o Options) (*Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	registry := prometheus.NewRegistry()
-	m := &Metrics{Registry: registry, tagged: prometheus.WrapRegistererWith(labels, registry)}
-	m.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.Rules = newRules(m)
-	m.Calls = newCalls(m, o.Milliseconds)
-	m.config = newConfigMetrics(m)
-	m.TLS = newTLSMetrics(m)
+	m := &Metrics{registry: newRegistry(labels), Rules: newRules()}
+	r := &m.registry
+	r.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), rulesCollector{m.Rules})
+	m.Calls = newCalls(r, o.Milliseconds)
+	m.configMetrics = newConfigMetrics(r)
+	m.TLS = newTLSMetrics(r)
 
 	m.gauges("sluice_build_info", "1, with what was built as labels; revision and commit_date are empty where the build did not record them.",
 		"version", "revision", "commit_date", "goversion").
@@ -72,43 +67,17 @@ func New(o Options) (*Metrics, error) {
 	errors := m.counters("ratelimit_service_should_rate_limit_error", "Requests answered with an error, by kind: redis_error if a store, of whichever kind, did not decide.", "err_type")
 	m.ServiceErrors, m.StoreErrors = errors.WithLabelValues("service_error"), errors.WithLabelValues("redis_error")
 	m.GlobalShadow = m.counter("ratelimit_service_global_shadow_mode", "Requests over limit that only the global shadow mode let pass.")
-	m.UnknownDomains = newUnknownDomains(m)
+	m.UnknownDomains = newUnknownDomains(r)
 	m.IgnoredOverrides = m.counter("sluice_ignored_overrides_total", "Descriptors whose own limit had an unusable unit or window; the configured limit held.")
 	m.RefundedHits = m.counter("sluice_refunded_hits_total", "Hits that refunds took off counters. A refund takes no more than was used.")
 	m.WaitedCalls = m.counter("sluice_waited_calls_total", "Calls whose reply was held by a leaky bucket.")
 	m.WaitingCalls = m.gauge("sluice_waiting_calls", "Calls whose reply is held now.")
 	m.CancelledWaits = m.counter("sluice_cancelled_waits_total", "Held calls whose caller went away first.")
 	m.Panics = m.counter("sluice_panics_total", "Requests answered INTERNAL because of a bug in sluice, or decided by the fallback of a store.")
-	m.Rejected = newRejected(m)
+	m.Rejected = newRejected(r)
 	m.RejectedConnections = m.counter("sluice_rejected_connections_total", "Connections, over gRPC or HTTP, closed at once because the limit on them was reached.")
-	m.Ended = newEnded(m)
-	m.carriers = newCarriers(m)
+	m.Ended = newEnded(r)
+	m.carriers = newCarriers(r)
 	m.CounterResets = m.counter("sluice_resets_total", "Counters that an operator reset by hand.")
 	return m, nil
-}
-
-// Register adds collectors to what /metrics serves, with the tags of all series.
-// Their labels must be in ownLabels.
-func (m *Metrics) Register(cs ...prometheus.Collector) { m.tagged.MustRegister(cs...) }
-
-// counters registers counters with labels, by which the caller picks them.
-func (m *Metrics) counters(name, help string, labels ...string) *prometheus.CounterVec {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	m.Register(v)
-	return v
-}
-
-// gauges registers gauges with labels.
-func (m *Metrics) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
-	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	m.Register(v)
-	return v
-}
-
-func (m *Metrics) counter(name, help string) prometheus.Counter {
-	return m.counters(name, help).WithLabelValues()
-}
-
-func (m *Metrics) gauge(name, help string) prometheus.Gauge {
-	return m.gauges(name, help).WithLabelValues()
 }

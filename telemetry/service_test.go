@@ -44,7 +44,7 @@ sluice_counters_live{counter_bytes="72",domain="d"} 0
 	}
 	m.ConfigRestored()
 	m.ConfigLoaded("def", 13)
-	if n := testutil.CollectAndCount(m.config.info); n != 1 {
+	if n := testutil.CollectAndCount(m.configMetrics.info); n != 1 {
 		t.Errorf("%d fingerprints are shown, want that of the rules in force only", n)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -28,9 +27,6 @@ type StatsdOptions struct {
 	// Datadog's agents are heeded. Else tags are appended to names as `.__key=value`.
 	Dog bool `kong:"-"`
 }
-
-// Tag is a key and its value.
-type Tag struct{ Key, Value string }
 
 // chunkLines is how many lines are sent at a time. When a connection breaks, that many
 // are lost. The lines after them wait for the next flush.
@@ -65,16 +61,6 @@ type Statsd struct {
 	// that an outage was logged.
 	good int
 	down bool
-}
-
-// sent is one series as the other side knows it.
-type sent struct {
-	name string
-	tags []string
-	// total and buckets are the values that were sent last.
-	total   uint64
-	buckets []uint64
-	round   uint64 // in which it was seen last
 }
 
 // NewStatsd returns a sender for what metrics hold. It connects when
@@ -271,23 +257,4 @@ func (s *Statsd) scale(family string) float64 {
 	default:
 		return 1
 	}
-}
-
-// grow takes a counter's new total and returns what it grew by. A counter that fell
-// began anew.
-func (s *sent) grow(total uint64) int64 {
-	grown := total
-	if total >= s.total {
-		grown = total - s.total
-	}
-	s.total = total
-	return int64(min(grown, math.MaxInt64))
-}
-
-// whole returns the whole number that a counter's value stands for.
-func whole(f float64) uint64 {
-	if f >= math.MaxUint64 {
-		return math.MaxUint64
-	}
-	return uint64(max(f, 0))
 }

@@ -97,16 +97,6 @@ func plainValue(m *dto.Metric) float64 {
 	return m.GetGauge().GetValue()
 }
 
-// sanitizeName makes a name fit for a line: a colon or a bar would end it, a
-// control character could begin another one.
-func sanitizeName(name string) string { return replace(name, ":|") }
-
-// sanitizeQuads does the same to a domain, and makes one level of an IPv4
-// address.
-func sanitizeQuads(domain string) string {
-	return quads.ReplaceAllStringFunc(domain, func(quad string) string { return strings.ReplaceAll(quad, ".", "_") })
-}
-
 // appendTags appends tags to a name as gostats, the library of
 // envoyproxy/ratelimit, does: sorted by key.
 func appendTags(name string, tags []Tag) string {
@@ -121,14 +111,3 @@ func appendTags(name string, tags []Tag) string {
 
 // dogTag returns a tag as DogStatsD has it: a comma would begin another one.
 func dogTag(t Tag) string { return replace(t.Key, ",|:") + ":" + replace(t.Value, ",|") }
-
-// replace puts an underscore for each of the bytes in bad and for control
-// characters.
-func replace(s, bad string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || strings.ContainsRune(bad, r) {
-			return '_'
-		}
-		return r
-	}, s)
-}

@@ -170,7 +170,7 @@ func TestDogStatsdHasTagsAndMogrifiers(t *testing.T) {
 	s, m, _ := newTestStatsd(t, StatsdOptions{Network: "unixgram", Addr: addr, Dog: true, Tags: []Tag{{"zone", "a.b:c,|"}}, Mogrifiers: mogrifiers})
 	rules := configure(m.Rules, RuleKey{Domain: "d", Rule: "k_a.l", Key1: "k_a", Key2: "l", Limit: "9/day"})
 	rules[0].Add(Hits{Total: 7, Over: 2})
-	m.config.loads.Inc()
+	m.loads.Inc()
 	// A stranger's value must not become lines or tags of its own.
 	runtime, _ := m.Rules.Runtime(nil, "d", "", []byte("k_x\nevil:1|c|#a,b"), 3, 0)
 	runtime.Add(Hits{Total: 1})

@@ -16,6 +16,30 @@ var ownLabels = []string{
 	"le", "limit", "quantile", "reason", "result", "revision", "rule", "shard", "transport", "use", "version",
 }
 
+// Tag is a key and its value.
+type Tag struct{ Key, Value string }
+
+// ParseTags reads `KEY:VALUE,KEY:VALUE`. A key may not be empty, nor come twice.
+func ParseTags(text string) ([]Tag, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var tags []Tag
+	seen := map[string]bool{}
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(pair, ":")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("tag %q: must be KEY:VALUE, several divided by commas", pair)
+		}
+		if seen[key] {
+			return nil, fmt.Errorf("tag %q comes twice", key)
+		}
+		seen[key] = true
+		tags = append(tags, Tag{key, value})
+	}
+	return tags, nil
+}
+
 // tagLabels returns tags as labels of every series. envoyproxy/ratelimit takes any
 // name, so none is rejected. What is no letter or digit becomes an underscore. A name
 // that series have already, or that no label can have, gets tag_ before it. It returns
@@ -43,12 +67,7 @@ func CheckTags(tags []Tag) error {
 
 // labelName returns a name that every version of Prometheus takes for a label.
 func labelName(key string) string {
-	name := strings.Map(func(r rune) rune {
-		if r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-			return r
-		}
-		return '_'
-	}, key)
+	name := metricName(key)
 	if name == "" || strings.HasPrefix(name, "__") || name[0] <= '9' || slices.Contains(ownLabels, name) {
 		return "tag_" + name
 	}

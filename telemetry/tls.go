@@ -19,12 +19,12 @@ type TLS struct {
 
 // newTLSMetrics returns a function that returns the metrics of the use of TLS files that has a name,
 // such as "grpc". It has no series before.
-func newTLSMetrics(m *Metrics) func(use string) *TLS {
-	reloads := m.counters("sluice_tls_reloads_total", "Changes of certificate, key or authority files that were taken.", "use")
-	reloadErrors := m.counters("sluice_tls_reload_errors_total", "Changes of certificate, key or authority files that were rejected; what was in use stayed.", "use")
-	handshakeErrors := m.counters("sluice_tls_handshake_errors_total", "Connections that ended in the TLS handshake.", "use")
-	lastOK := m.gauges("sluice_tls_last_reload_successful", "1 if the certificate, key and authorities on disk are those in use, 0 if they were rejected.", "use")
-	expiry := m.gauges("sluice_tls_certificate_expiry_timestamp_seconds", "When the certificate in use expires, or the first one of its chain, in Unix seconds.", "use")
+func newTLSMetrics(r *registry) func(use string) *TLS {
+	reloads := r.counters("sluice_tls_reloads_total", "Changes of certificate, key or authority files that were taken.", "use")
+	reloadErrors := r.counters("sluice_tls_reload_errors_total", "Changes of certificate, key or authority files that were rejected; what was in use stayed.", "use")
+	handshakeErrors := r.counters("sluice_tls_handshake_errors_total", "Connections that ended in the TLS handshake.", "use")
+	lastOK := r.gauges("sluice_tls_last_reload_successful", "1 if the certificate, key and authorities on disk are those in use, 0 if they were rejected.", "use")
+	expiry := r.gauges("sluice_tls_certificate_expiry_timestamp_seconds", "When the certificate in use expires, or the first one of its chain, in Unix seconds.", "use")
 	return func(use string) *TLS {
 		return &TLS{
 			Reloads: reloads.WithLabelValues(use), ReloadErrors: reloadErrors.WithLabelValues(use), HandshakeErrors: handshakeErrors.WithLabelValues(use),

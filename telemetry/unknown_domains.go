@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"maps"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"unicode/utf8"
@@ -23,10 +22,10 @@ type UnknownDomains struct {
 	mu     sync.Mutex
 }
 
-func newUnknownDomains(m *Metrics) *UnknownDomains {
-	u := &UnknownDomains{total: m.counter("sluice_unknown_domain_total", "Descriptors of requests for a domain without rules.")}
+func newUnknownDomains(r *registry) *UnknownDomains {
+	u := &UnknownDomains{total: r.counter("sluice_unknown_domain_total", "Descriptors of requests for a domain without rules.")}
 	u.counts.Store(&map[string]*atomic.Uint64{other: {}})
-	m.Register(u)
+	r.Register(u)
 	return u
 }
 
@@ -86,13 +85,3 @@ const (
 	notFoundStart = "ratelimit_service_rate_limit_"
 	notFoundEnd   = "_domain_not_found"
 )
-
-// metricName has an underscore for whatever names of metrics cannot have.
-func metricName(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '_'
-	}, text)
-}

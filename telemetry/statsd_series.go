@@ -6,6 +6,35 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
+// sent is one series as the other side knows it.
+type sent struct {
+	name string
+	tags []string
+	// total and buckets are the values that were sent last.
+	total   uint64
+	buckets []uint64
+	round   uint64 // in which it was seen last
+}
+
+// grow takes a counter's new total and returns what it grew by. A counter that fell
+// began anew.
+func (s *sent) grow(total uint64) int64 {
+	grown := total
+	if total >= s.total {
+		grown = total - s.total
+	}
+	s.total = total
+	return int64(min(grown, math.MaxInt64))
+}
+
+// whole returns the whole number that a counter's value stands for.
+func whole(f float64) uint64 {
+	if f >= math.MaxUint64 {
+		return math.MaxUint64
+	}
+	return uint64(max(f, 0))
+}
+
 // maxTimerValues bounds the values that one histogram sends in one flush.
 const maxTimerValues = 100
 

@@ -1,0 +1,43 @@
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// registry holds all metrics of a process.
+type registry struct {
+	// Registry is what /metrics serves. Register with [Metrics.Register], which
+	// adds the tags.
+	Registry prometheus.Gatherer
+	// tagged is the registry behind Registry, with the tags on all that is registered.
+	tagged prometheus.Registerer
+}
+
+func newRegistry(tags prometheus.Labels) registry {
+	r := prometheus.NewRegistry()
+	return registry{Registry: r, tagged: prometheus.WrapRegistererWith(tags, r)}
+}
+
+// Register adds collectors to what /metrics serves, with the tags of all series.
+// Their labels must be in ownLabels.
+func (r *registry) Register(cs ...prometheus.Collector) { r.tagged.MustRegister(cs...) }
+
+// counters registers counters with labels, by which the caller picks them.
+func (r *registry) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	r.Register(v)
+	return v
+}
+
+// gauges registers gauges with labels.
+func (r *registry) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	r.Register(v)
+	return v
+}
+
+func (r *registry) counter(name, help string) prometheus.Counter {
+	return r.counters(name, help).WithLabelValues()
+}
+
+func (r *registry) gauge(name, help string) prometheus.Gauge {
+	return r.gauges(name, help).WithLabelValues()
+}
