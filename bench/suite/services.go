@@ -112,8 +112,7 @@ func (w *workshop) ours(name string, env []string, args ...string) *service {
 	s.start = func(ctx context.Context, store string, prepare func(*exec.Cmd)) (*process.Process, string, error) {
 		args := append([]string{"--config", filepath.Join(w.dir, "rules")}, args...)
 		if s.store {
-			// Each answer is to be the store's.
-			args = append(args, "--store", "redis://"+store, "--store-timeout", "1s")
+			args = append(args, "--store", "redis://"+store)
 		}
 		p, err := sluice.Start(ctx, sluice.Options{
 			Binary: w.sluice, Args: args, Env: env, Prepare: prepare,
