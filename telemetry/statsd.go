@@ -19,9 +19,9 @@ import (
 type StatsdOptions struct {
 	Addr string `name:"statsd-addr" placeholder:"ADDR" help:"Send metrics to this StatsD server, host:port. Default none."`
 	// Network may also be unixgram, for DogStatsD.
-	Network    string        `name:"statsd-protocol" enum:"tcp,udp" default:"tcp" placeholder:"tcp|udp" help:"How to reach the StatsD server. Default tcp."`
+	Network    string        `name:"statsd-protocol" enum:"tcp,udp" default:"tcp" placeholder:"tcp|udp" help:"How to reach the StatsD server."`
 	Mogrifiers []Mogrifier   `name:"dogstatsd-mogrifier" sep:"none" placeholder:"RULE" help:"Rewrite names for DogStatsD, PATTERN;NAME;KEY:VALUE,KEY:VALUE with $$1 for what a group of the pattern matched; may be repeated. The first that matches counts."`
-	Interval   time.Duration `name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Time between two sendings. Default 10s."`
+	Interval   time.Duration `name:"stats-flush-interval" range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Time between two sendings."`
 	Tags       []Tag         `name:"extra-tags" type:"tags" placeholder:"K:V,K:V" help:"Tags of every metric."`
 	// Dog says that the other side speaks DogStatsD: tags are sent as tags, and the DD_ variables of
 	// Datadog's agents are heeded. Else tags are appended to names as `.__key=value`.

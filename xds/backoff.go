@@ -9,10 +9,10 @@ import (
 // Backoff says how long to wait after a stream has ended. The wait grows with each stream
 // that ends before it brings a response.
 type Backoff struct {
-	Initial time.Duration `range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Wait after a stream has ended. Default 10s."`
-	Max     time.Duration `range:"1ns..87600h" default:"60s" placeholder:"TIME" help:"Longest such wait. Default 60s."`
+	Initial time.Duration `range:"1ns..87600h" default:"10s" placeholder:"TIME" help:"Wait after a stream has ended."`
+	Max     time.Duration `range:"1ns..87600h" default:"60s" placeholder:"TIME" help:"Longest such wait."`
 	// Factor is 0.5 by default in envoyproxy/ratelimit.
-	Factor float64 `name:"random-factor" default:"2" placeholder:"FACTOR" help:"Factor between such waits. At 1 and below all are equal. Default 2."`
+	Factor float64 `name:"random-factor" default:"2" placeholder:"FACTOR" help:"Factor between such waits. At 1 and below all are equal."`
 	// Without Jitter all clients of one server come back at the same time.
 	Jitter bool `default:"true" negatable:"" help:"Shorten each such wait by up to half at random. On by default."`
 }

@@ -31,14 +31,14 @@ var ErrTooLarge = errors.New("the server's response is too large")
 // cmd/sluice, with their defaults and ranges; there is no other default.
 type Options struct {
 	Target       string            `name:"addr" placeholder:"ADDR" help:"Server that the rules come from, instead of files: host:port."`
-	NodeID       string            `default:"default" placeholder:"ID" help:"Name of the node that sluice gives to the server. Default default."`
+	NodeID       string            `default:"default" placeholder:"ID" help:"Name of the node that sluice gives to the server."`
 	NodeMetadata map[string]string `mapsep:"," placeholder:"KEY=VALUE" help:"Metadata of the node; several with commas, or repeated."`
 	// RetryInterval is short: an attempt costs little, and until it succeeds the rules are old. It
 	// is also the least time between rejections.
-	RetryInterval time.Duration `range:"1ns..87600h" default:"1s" placeholder:"TIME" help:"Time between attempts to connect, less up to half at random. Default 1s."`
+	RetryInterval time.Duration `range:"1ns..87600h" default:"1s" placeholder:"TIME" help:"Time between attempts to connect, less up to half at random."`
 	Backoff       Backoff       `embed:"" prefix:"backoff-"`
 	// MaxMessageBytes is some 200,000 descriptors.
-	MaxMessageBytes int `name:"max-message" type:"size" range:"1..1GiB" default:"16MiB" placeholder:"SIZE" help:"Most that all rules may take in one response. Default 16MiB."`
+	MaxMessageBytes int `name:"max-message" type:"size" range:"1..1GiB" default:"16MiB" placeholder:"SIZE" help:"Most that all rules may take in one response."`
 
 	// Credentials secure the connection. Nil means plain text.
 	Credentials credentials.TransportCredentials `kong:"-"`

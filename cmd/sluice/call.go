@@ -17,9 +17,9 @@ type callCmd struct {
 	Descriptor []string      `required:"" placeholder:"K=V,K2=V2" sep:"none" help:"A descriptor's entries in order; repeat for several descriptors. A backslash makes the next character part of a key or value."`
 	Hits       []int64       `placeholder:"N" help:"Hits of each descriptor in turn: 0 peeks, a negative number refunds. One number holds for all."`
 	Limit      []string      `placeholder:"5/hour" help:"Limit that replaces the configured one, of each descriptor in turn: 5/hour, 100/10minute, or - for none."`
-	Count      int           `type:"count" range:"1..2147483647" default:"1" short:"n" help:"Number of requests. Default 1."`
+	Count      int           `type:"count" range:"1..2147483647" default:"1" short:"n" help:"Number of requests."`
 	Rate       float64       `placeholder:"R" help:"Requests a second. Default as fast as answers come."`
-	Timeout    time.Duration `range:"1ns..24h" default:"1s" help:"Deadline of each request. Default 1s."`
+	Timeout    time.Duration `range:"1ns..24h" default:"1s" help:"Deadline of each request."`
 	JSON       bool          `name:"json" help:"Print each reply as JSON."`
 
 	TLS        bool   `help:"Use TLS."`

@@ -23,7 +23,7 @@ type checkCmd struct {
 	Strict    bool     `help:"Fail on warnings too."`
 	Quiet     bool     `short:"q" help:"Print errors and warnings only."`
 	All       bool     `help:"Print each limit and each warning, however many there are. Default: if there are many, how many of each kind."`
-	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
+	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs."`
 	Watch     bool     `short:"w" help:"Check again whenever the files change, until a signal comes."`
 	ruleFlags `embed:""`
 	Names     string   `name:"store-names" enum:"exact,ratelimit," default:"" placeholder:"exact|ratelimit" help:"Say which name counters have in a store with serve --store-names, and why."`

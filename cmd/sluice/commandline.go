@@ -52,14 +52,19 @@ func newParser(root *cli, name string, c console, options ...kong.Option) (*kong
 		kong.NamedMapper("path", parsed(parsePath)),
 		kong.NamedMapper("ratio", parsed(parseRatio)),
 		kong.NamedMapper("tags", parsed(telemetry.ParseTags)),
-		kong.PostBuild(nameVariables),
+		kong.PostBuild(completeHelp),
 	)...)
 }
 
-// nameVariables adds to the help of each flag the variables that set it.
-func nameVariables(k *kong.Kong) error {
+// completeHelp adds to the help of each flag and argument its default, unless the help says that in
+// words of its own, and to flags the variables that set them.
+func completeHelp(k *kong.Kong) error {
 	for _, command := range k.Model.Leaves(false) {
+		for _, argument := range command.Positional {
+			nameDefault(argument)
+		}
 		for _, flag := range command.Flags {
+			nameDefault(flag.Value)
 			names := environment.Of(flag.Name)
 			if command.Name != "serve" && !slices.Contains(sharedVariables, flag.Name) {
 				continue
@@ -70,6 +75,12 @@ func nameVariables(k *kong.Kong) error {
 		}
 	}
 	return nil
+}
+
+func nameDefault(v *kong.Value) {
+	if v.Default != "" && !v.IsBool() && !strings.Contains(v.Help, "Default") {
+		v.Help += " Default " + v.Default + "."
+	}
 }
 
 // invoked returns the program's name with the command that err is about.

@@ -13,7 +13,7 @@ type envoyCheckCmd struct {
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
 	Strict    bool     `help:"Fail on warnings too."`
 	Quiet     bool     `short:"q" help:"Print errors and warnings only."`
-	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
+	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs."`
 	ruleFlags `embed:""`
 }
 

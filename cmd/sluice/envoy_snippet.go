@@ -10,7 +10,7 @@ import (
 type envoySnippetCmd struct {
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
 	Domain    string   `short:"d" help:"The domain of the rules. Not needed if there is one only."`
-	For       string   `enum:"envoy,istio" default:"envoy" placeholder:"envoy|istio" help:"Default envoy."`
+	For       string   `enum:"envoy,istio" default:"envoy" placeholder:"envoy|istio" help:"Print what belongs into Envoy's configuration, or EnvoyFilters of Istio."`
 	ruleFlags `embed:""`
 }
 

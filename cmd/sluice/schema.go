@@ -3,7 +3,7 @@ package main
 import "github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 
 type schemaCmd struct {
-	Kind string `arg:"" optional:"" enum:"rules,defaults" default:"rules" help:"rules, or defaults for files of --defaults. Default rules."`
+	Kind string `arg:"" optional:"" enum:"rules,defaults" default:"rules" help:"rules, or defaults for files of --defaults."`
 }
 
 // Run prints the schema.

@@ -26,11 +26,11 @@ import (
 type serveCmd struct {
 	environment *environment.Environment
 
-	Config       []string `group:"rules" name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
+	Config       []string `group:"rules" name:"config" short:"c" default:"./config" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated."`
 	ConfigPrefix string   `group:"rules" name:"config-prefix" hidden:"" help:"Of the files of --config only those whose path there, with dots for slashes, begins so."`
 	AllowEmpty   bool     `group:"rules" help:"Accept that there is no rule file, at the start or at a reload. Default: an error; under the name ratelimit a warning at the start."`
 	StartEmpty   bool     `group:"rules" name:"start-empty" hidden:"" default:"${startEmpty}" help:"Accept it at the start only."`
-	OnBadStart   string   `group:"rules" enum:"exit,serve" default:"${onBadStart}" placeholder:"exit|serve" help:"If the rules are bad at the start: exit, or serve errors until they are good. Default ${onBadStart}."`
+	OnBadStart   string   `group:"rules" enum:"exit,serve" default:"${onBadStart}" placeholder:"exit|serve" help:"If the rules are bad at the start: exit, or serve errors until they are good."`
 	Defaults     string   `group:"rules" placeholder:"FILE" help:"Words such as algorithm and burst for rules without them."`
 	MergeDomains bool     `group:"rules" help:"Merge files of one domain. Default: two files of one domain are an error."`
 
@@ -45,10 +45,10 @@ type serveCmd struct {
 	Tracing  tracingFlags    `embed:"" group:"tracing"`
 	State    stateFlags      `embed:"" group:"state"`
 
-	CounterMemory            int64  `group:"bounds" type:"size" default:"64MiB" placeholder:"SIZE" help:"Memory for counters. Default 64MiB."`
+	CounterMemory            int64  `group:"bounds" type:"size" default:"64MiB" placeholder:"SIZE" help:"Memory for counters."`
 	ResponseTimeMilliseconds bool   `group:"process" help:"Measure ratelimit_service_response_time_seconds in milliseconds, in spite of its name, for dashboards that expect them."`
-	LogLevel                 string `group:"process" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error. Default info."`
-	LogFormat                string `group:"process" default:"text" placeholder:"text|json" help:"Default text."`
+	LogLevel                 string `group:"process" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error."`
+	LogFormat                string `group:"process" default:"text" placeholder:"text|json" help:"Write lines for people, or JSON for programs."`
 }
 
 // serveGroups are the headings of serve's help.

@@ -19,7 +19,7 @@ type simulateCmd struct {
 	Logs          []string      `arg:"" name:"log" help:"Access logs, gzipped or not; - is standard input. Several are put in order by time."`
 	Config        []string      `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
 	Domain        string        `short:"d" help:"The domain to look at. Default: all that the log or Envoy asks, or the only one of the rules."`
-	Format        string        `default:"auto" placeholder:"FORMAT" help:"auto, json, otlp, csv, requests, or Envoy's format string, such as '%%START_TIME%% %%REQ(:PATH)%%'. json, otlp and csv take what fields are called: 'json time=ts status=code'. Default auto."`
+	Format        string        `default:"auto" placeholder:"FORMAT" help:"auto, json, otlp, csv, requests, or Envoy's format string, such as '%%START_TIME%% %%REQ(:PATH)%%'. json, otlp and csv take what fields are called: 'json time=ts status=code'."`
 	Envoy         []string      `sep:"none" placeholder:"ENVOY" help:"Compute descriptors by Envoy's configuration, as for envoy check; may be repeated."`
 	Listener      string        `placeholder:"NAME" help:"With --envoy: the listener, if several ask."`
 	Descriptor    []string      `sep:"none" placeholder:"K=V,..." help:"Make a descriptor of fields of the log: 'user={x-user},path={:path|path}'; may be repeated. Filters: path, lower, ip, prefix:24:64, xff:1."`
@@ -27,15 +27,15 @@ type simulateCmd struct {
 	From          string        `placeholder:"TIME" help:"Only requests from this time on, such as 2026-11-22T09:00:00Z."`
 	To            string        `placeholder:"TIME" help:"Only requests before this time."`
 	Recommend     *float64      `placeholder:"PERCENT" help:"Find the smallest number of each limit that has room for so many of its hits, such as 99.9. The logs are read several times."`
-	Reorder       time.Duration `default:"1m" range:"1ms..24h" placeholder:"DURATION" help:"How late a line may come to be put into order. Default 1m."`
-	Replicas      int           `default:"1" type:"count" range:"1..1000" placeholder:"N" help:"How many services share the requests, each with counters of its own. Default 1."`
+	Reorder       time.Duration `default:"1m" range:"1ms..24h" placeholder:"DURATION" help:"How late a line may come to be put into order."`
+	Replicas      int           `default:"1" type:"count" range:"1..1000" placeholder:"N" help:"How many services share the requests, each with counters of its own."`
 	Shard         string        `placeholder:"TEMPLATE" help:"What tells the replica, such as '{x-user}'. Default: they take turns."`
-	Timeout       time.Duration `default:"1m" range:"0s..1m" placeholder:"DURATION" help:"How long Envoy waits for an answer, which bounds how long a leaky bucket holds one. Default 1m."`
-	CounterMemory int64         `type:"size" default:"4GiB" range:"1MiB..256GiB" placeholder:"SIZE" help:"The most that counters may take; it is an error if they do not fit. Default 4GiB."`
+	Timeout       time.Duration `default:"1m" range:"0s..1m" placeholder:"DURATION" help:"How long Envoy waits for an answer, which bounds how long a leaky bucket holds one."`
+	CounterMemory int64         `type:"size" default:"4GiB" range:"1MiB..256GiB" placeholder:"SIZE" help:"The most that counters may take; it is an error if they do not fit."`
 	Lenient       bool          `help:"Succeed even if more than one line of a hundred cannot be read."`
 	ShowValues    bool          `help:"Show the values of keys, which may tell of people, in place of hashes."`
 	Report        string        `placeholder:"FILE" help:"Write a page with pictures too: one file, without script."`
-	Output        string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
+	Output        string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs."`
 	ruleFlags     `embed:""`
 
 	options simulate.Options

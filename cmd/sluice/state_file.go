@@ -17,7 +17,7 @@ import (
 // stateFlags say whether counters outlive the process.
 type stateFlags struct {
 	File     string        `name:"state-file" placeholder:"PATH" help:"Keep counters over a restart in this file. Its directory needs room for it twice, and must be written to by nobody else. Default none: a restart forgets them."`
-	Interval time.Duration `name:"state-interval" range:"1s..24h" default:"30s" placeholder:"TIME" help:"How often counters are saved to --state-file, beside the end: what a crash loses at most. Default 30s."`
+	Interval time.Duration `name:"state-interval" range:"1s..24h" default:"30s" placeholder:"TIME" help:"How often counters are saved to --state-file, beside the end: what a crash loses at most."`
 }
 
 var (

@@ -19,7 +19,7 @@ type tlsFlags struct {
 	ClientCA   string   `name:"grpc-client-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the client's certificate. Default: clients need none."`
 	ClientSAN  string   `name:"grpc-client-san" placeholder:"NAME" help:"DNS name or IP address that the client's certificate must carry. Default any."`
 	Allow      []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Which clients may ask for which domains; may be repeated. A client that is not named may ask for none. NAME is a DNS name or URI in the client's certificate, such as spiffe://cluster.local/ns/shop/sa/envoy; one that ends in /* stands for all URIs below it. DOMAIN * stands for any. Default: all may ask for all."`
-	MinVersion string   `name:"grpc-tls-min-version" enum:"1.2,1.3" default:"1.2" placeholder:"1.2|1.3" help:"Least version of TLS. Default 1.2."`
+	MinVersion string   `name:"grpc-tls-min-version" enum:"1.2,1.3" default:"1.2" placeholder:"1.2|1.3" help:"Least version of TLS."`
 
 	allow *server.AllowList // of Allow, made by check; nil without
 }

@@ -58,7 +58,7 @@ func (printVersion) BeforeReset(app *kong.Kong, c console) error {
 func (printVersion) IsBool() bool { return true }
 
 type versionCmd struct {
-	Output string `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Default text."`
+	Output string `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs."`
 }
 
 // Run prints the version.
