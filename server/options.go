@@ -13,28 +13,28 @@ import (
 // Options say where a [Server] listens and how it ends. Most fields carry their flag as tags, as
 // those of [Limits] do. An empty address switches a listener off.
 type Options struct {
-	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name. Default :8081."`
-	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"Who may connect to the socket file of --grpc-addr: 0660 is its user and group, 0666 everyone who reaches the file. Default 0660."`
-	Transport      string      `group:"listeners" name:"grpc-transport" enum:"own,grpc-go" default:"own" placeholder:"own|grpc-go" help:"What carries gRPC: sluice's own transport, or grpc-go, to go back to if a client does not get on with it. Default own."`
-	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json. Default :8080."`
+	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name."`
+	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"Who may connect to the socket file of --grpc-addr: 0660 is its user and group, 0666 everyone who reaches the file."`
+	Transport      string      `group:"listeners" name:"grpc-transport" enum:"own,grpc-go" default:"own" placeholder:"own|grpc-go" help:"What carries gRPC: sluice's own transport, or grpc-go, to go back to if a client does not get on with it."`
+	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json."`
 	// JSON is off where /json must not be asked without identifying its client.
 	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`
-	DebugAddr   string `group:"listeners" name:"debug-addr" type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication. Default 127.0.0.1:6070."`
-	MetricsAddr string `group:"listeners" name:"metrics-addr" type:"address" default:":9090" placeholder:"ADDR" help:"/metrics. Default :9090."`
-	MetricsPath string `group:"listeners" name:"metrics-path" type:"path" default:"/metrics" placeholder:"PATH" help:"Where the metrics listener answers. Default /metrics."`
+	DebugAddr   string `group:"listeners" name:"debug-addr" type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication."`
+	MetricsAddr string `group:"listeners" name:"metrics-addr" type:"address" default:":9090" placeholder:"ADDR" help:"/metrics."`
+	MetricsPath string `group:"listeners" name:"metrics-path" type:"path" default:"/metrics" placeholder:"PATH" help:"Where the metrics listener answers."`
 	// ReusePort lets another sluice take a port by mistake, without an error.
 	ReusePort bool   `group:"listeners" default:"${reusePort}" negatable:"" help:"Let another process of the same user listen on the same TCP ports (SO_REUSEPORT), so that a new one can start before the old one ends. Off by default, on under the name ratelimit."`
-	JSONAddr  string `group:"listeners" name:"json-addr" type:"address" placeholder:"ADDR" help:"/json over TLS, with the certificates of the rate-limit service, instead of on --http-addr. Default none."`
+	JSONAddr  string `group:"listeners" name:"json-addr" type:"address" placeholder:"ADDR" help:"/json over TLS, with the certificates of the rate-limit service, instead of on --http-addr."`
 
-	StatusCodes string `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE. Default compatible."`
+	StatusCodes string `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE."`
 	Limits      Limits `embed:"" group:"bounds"`
 
 	// UnhealthyWithoutRules makes no difference to rules that do not load.
 	UnhealthyWithoutRules bool `group:"process" help:"Be unhealthy while no domain is configured. Default: be healthy, while every request passes or gets an error."`
 	// UnhealthyWithoutStore needs a [Settings].Decider.
 	UnhealthyWithoutStore bool          `group:"store" help:"Be unhealthy while the store does not answer. Default: be healthy, while --store-fallback decides."`
-	DrainDelay            time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and rejecting new calls at SIGTERM. Default 0s."`
-	DrainTimeout          time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM. Default 30s."`
+	DrainDelay            time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and rejecting new calls at SIGTERM."`
+	DrainTimeout          time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM."`
 
 	// Optional names the HTTP listeners that are left out, with a warning, if another process
 	// has their port. The value says how to move the listener.

@@ -10,7 +10,7 @@ import (
 type Settings struct {
 	ShadowMode     bool    `group:"decisions" help:"Let every request pass. Statuses, counting and metrics stay."`
 	QuotaMode      bool    `group:"decisions" help:"Treat every descriptor as a quota: deny a request only when all are over limit."`
-	NearLimitRatio float32 `group:"decisions" type:"ratio" default:"0.8" placeholder:"RATIO" help:"Share of a limit above which hits count as near_limit, 0 to 1. Default 0.8."`
+	NearLimitRatio float32 `group:"decisions" type:"ratio" default:"0.8" placeholder:"RATIO" help:"Share of a limit above which hits count as near_limit, 0 to 1."`
 
 	ResponseHeaders  bool    `group:"replies" help:"Add response headers with limit, remaining and reset."`
 	Headers          Headers `embed:""`
@@ -45,15 +45,15 @@ func (s *Settings) metricKeys() descriptors.MetricKeys {
 // Headers are the names of the response headers; an empty name leaves that
 // header out.
 type Headers struct {
-	Limit     string `group:"replies" name:"limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"Header with the limit. Default RateLimit-Limit."`
-	Remaining string `group:"replies" name:"remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"Header with what remains. Default RateLimit-Remaining."`
-	Reset     string `group:"replies" name:"reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"Header with the seconds until the reset. Default RateLimit-Reset."`
+	Limit     string `group:"replies" name:"limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"Header with the limit."`
+	Remaining string `group:"replies" name:"remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"Header with what remains."`
+	Reset     string `group:"replies" name:"reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"Header with the seconds until the reset."`
 }
 
 // RequestHeaders are the names of the headers of forwarded requests; an empty name leaves that header
 // out.
 type RequestHeaders struct {
-	Limit     string `group:"replies" name:"request-limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"With --request-headers, the header with the limit. Default RateLimit-Limit."`
-	Remaining string `group:"replies" name:"request-remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"The header with what remains. Default RateLimit-Remaining."`
-	Reset     string `group:"replies" name:"request-reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"The header with the seconds until the reset. Default RateLimit-Reset."`
+	Limit     string `group:"replies" name:"request-limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"With --request-headers, the header with the limit."`
+	Remaining string `group:"replies" name:"request-remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"The header with what remains."`
+	Reset     string `group:"replies" name:"request-reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"The header with the seconds until the reset."`
 }
