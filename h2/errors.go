@@ -28,6 +28,7 @@ type ConnError struct {
 	Reason string
 }
 
+// Error returns the rule and the code.
 func (e *ConnError) Error() string {
 	return fmt.Sprintf("http2: %s (error code %d)", e.Reason, e.Code)
 }

@@ -8,9 +8,11 @@ import (
 
 // TableStats is what a table of counters tells.
 type TableStats struct {
+	// Bytes of memory that counters may take, and that they take.
 	Bytes, Used int64
-	Reclaimed   uint64
-	Classes     []ClassStats
+	// Reclaimed is how many slots of expired counters were used again.
+	Reclaimed uint64
+	Classes   []ClassStats
 }
 
 // ClassStats is what a table tells of the counters of one size that share memory.

@@ -28,9 +28,9 @@ type Defaults struct {
 // DomainDefaults is one document of defaults.
 type DomainDefaults struct {
 	Pos          Pos
-	Domain       string
-	AllOrNothing *bool
-	MaxCounters  int64 // 0 where the document does not say
+	Domain       string // "*" for all
+	AllOrNothing *bool  // nil where the document does not say
+	MaxCounters  int64  // 0 where the document does not say
 	Items        []*DefaultItem
 	byID         map[string]*DefaultItem // see itemID
 }

@@ -11,7 +11,9 @@ import (
 // Update is the result of reading a source: rules, or defaults for rules from elsewhere,
 // or the error why there are none.
 type Update struct {
-	Set      *descriptors.Set
+	// Set is the rules, nil with an error or where only defaults were read.
+	Set *descriptors.Set
+	// Defaults are nil with an error, or where there is no file of them.
 	Defaults *rules.Defaults
 	// Diagnostics are the warnings about the rules, or the findings that Err tells of.
 	Diagnostics rules.Diagnostics

@@ -16,6 +16,7 @@ const (
 // A ProtocolError says what came in place of a reply. What comes after it means nothing.
 type ProtocolError string
 
+// Error returns the text.
 func (e ProtocolError) Error() string { return string(e) }
 
 func malformed(format string, a ...any) error { return ProtocolError(fmt.Sprintf(format, a...)) }
