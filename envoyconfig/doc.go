@@ -1,5 +1,5 @@
 // Package envoyconfig reads configuration of Envoy and says what Envoy will ask a rate
-// limit service: which descriptors a request leads to ([Config.Ask]), and what stands
+// limit service: which descriptors a request leads to ([Config.Calls]), and what stands
 // between a configuration and the rules of a service ([Config.Check]).
 //
 // # What is read

@@ -34,7 +34,7 @@ static_resources:
 `
 
 // What Envoy would ask about a request.
-func ExampleConfig_Ask() {
+func ExampleConfig_Calls() {
 	config, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.yaml", Content: []byte(routes)}})
 	if err != nil {
 		fmt.Println(err)
@@ -45,13 +45,13 @@ func ExampleConfig_Ask() {
 		fmt.Println(err)
 		return
 	}
-	asked, err := config.Ask(request)
+	calls, err := config.Calls(request)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("route", asked.Route, "asks for the domain", asked.Calls[0].Domain)
-	for _, d := range asked.Calls[0].Descriptors {
+	fmt.Println("route", calls.Route, "asks for the domain", calls.ByFilter[0].Domain)
+	for _, d := range calls.ByFilter[0].Descriptors {
 		fmt.Println(d.String(), d.NotSent)
 	}
 	// Output:
