@@ -76,9 +76,11 @@ var bitesOfGRPC = map[string]bite{
 // TestAttacks runs each attack while others call. A connection that is ended begins anew.
 // The long tier writes the table of docs/threats.md.
 func TestAttacks(t *testing.T) {
+	Beside(t)
 	var table strings.Builder
 	for _, attack := range hostile.All(hostile.Target{}) {
 		t.Run(attack.Name, func(t *testing.T) {
+			Beside(t)
 			want, known := bites[attack.Name]
 			if other, differs := bitesOfGRPC[attack.Name]; differs && os.Getenv(sluice.TransportVariable) == "grpc-go" {
 				want = other

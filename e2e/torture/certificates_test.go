@@ -20,6 +20,7 @@ import (
 // mounted Secret, again and again, while clients connect. No call fails. Once the key
 // does not fit the certificate: the old pair stays, and a metric and the log say so.
 func TestCertificates(t *testing.T) {
+	Beside(t)
 	const name = "sluice.test"
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)

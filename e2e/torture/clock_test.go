@@ -18,6 +18,7 @@ import (
 // TestSleep stops the process for 5 s, as a suspended machine does. The calls of that
 // time are late. No counter gains anything.
 func TestSleep(t *testing.T) {
+	Beside(t)
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
 	s := Start(t, Options{Rules: ledger.Rules()})

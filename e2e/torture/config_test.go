@@ -19,6 +19,7 @@ import (
 // the file cannot be read. Each fault is rejected once, with its place in the file. The
 // rules in force and all counters stay.
 func TestConfigFile(t *testing.T) {
+	Beside(t)
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
 	dir := filepath.Join(t.TempDir(), "config")

@@ -27,6 +27,7 @@ import (
 // names the last stream, so no call on its way is lost. Calls that were taken are
 // answered.
 func TestDrainOnTheWire(t *testing.T) {
+	Beside(t)
 	const delay = 3 * time.Second
 	ledger := NewLedger(100, 1)
 	s := Start(t, Options{Rules: ledger.Rules(), Args: []string{"--drain-delay", delay.String()}})

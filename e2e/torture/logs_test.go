@@ -21,6 +21,7 @@ import (
 // KiB, while calls count. No call fails. Lost lines are counted. Good rules are taken
 // meanwhile. The process ends although the log is stuck.
 func TestLogs(t *testing.T) {
+	Beside(t)
 	for _, tt := range []struct {
 		name  string
 		start func(t *testing.T, config string) *sluice.Sluice

@@ -18,6 +18,7 @@ import (
 // TestReloads changes the rules again and again while calls count. Rules that stay the
 // same count on exactly. Nothing of the old sets stays in memory.
 func TestReloads(t *testing.T) {
+	Beside(t)
 	for _, tt := range []struct {
 		name    string
 		start   func(t *testing.T, ledger *Ledger) (s *sluice.Sluice, reload func(version int))

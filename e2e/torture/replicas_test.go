@@ -154,6 +154,7 @@ func (r *replicas) asked(t *testing.T, i, calls int) {
 // TestRollingRestarts stops one of two sluices again and again, as Kubernetes does.
 // Behind Envoy no call fails.
 func TestRollingRestarts(t *testing.T) {
+	Beside(t)
 	rnd := Rand(t)
 	r := startReplicas(t, rnd)
 	load := r.load(t)
@@ -176,6 +177,7 @@ func TestRollingRestarts(t *testing.T) {
 // TestKill kills one of two sluices without warning. Only two kinds of calls fail: those
 // that it had, and those sent to it before Envoy knows.
 func TestKill(t *testing.T) {
+	Beside(t)
 	const most = 64 // calls for a kill, beside those in flight
 	rnd := Rand(t)
 	r := startReplicas(t, rnd)

@@ -28,6 +28,7 @@ import (
 // Sluice ends with 0, or by the signal if it came before the handler. It leaves nothing that
 // keeps the next one from starting.
 func TestEndsAtAnyMoment(t *testing.T) {
+	Beside(t)
 	rnd := Rand(t)
 	ledger := NewLedger(100, 1000)
 	rules := WriteRules(t, ledger.Rules())

@@ -31,6 +31,15 @@ var (
 // Long reports whether this is the long tier.
 func Long() bool { return *long }
 
+// Beside lets a test of the short tier run beside others, and is the first thing that it does. In the long
+// tier a test has the machine to itself.
+func Beside(t *testing.T) {
+	t.Helper()
+	if !Long() {
+		t.Parallel()
+	}
+}
+
 // Pick returns short in the short tier and longer in the long one.
 func Pick[T any](short, longer T) T {
 	if Long() {

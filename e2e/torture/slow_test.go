@@ -21,6 +21,7 @@ const slowCalls = 50
 // clients whose windows have no room, while others call. The long tier waits the times of
 // the defaults.
 func TestSlowClients(t *testing.T) {
+	Beside(t)
 	var args []string
 	if !Long() {
 		args = []string{"--keepalive-time=2s", "--keepalive-timeout=3s"}

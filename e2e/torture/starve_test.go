@@ -18,6 +18,7 @@ import (
 // no answer is wrong, no call is lost and no connection is ended. Afterwards all is as
 // before.
 func TestStarves(t *testing.T) {
+	Beside(t)
 	for _, tt := range []struct {
 		name  string
 		env   []string

@@ -20,6 +20,7 @@ const live = 10 * time.Second
 // one it dies there and begins anew. Always the old or the new version of both files is
 // in force.
 func TestVolume(t *testing.T) {
+	Beside(t)
 	rnd := Rand(t)
 	ledger := NewLedger(200, 100)
 	dir := t.TempDir()

@@ -21,6 +21,7 @@ import (
 // TestHostileHTTP ill-treats the listeners that speak HTTP/1, while others call. Slow
 // requests take the 5 and 10 seconds that sluice gives them.
 func TestHostileHTTP(t *testing.T) {
+	Beside(t)
 	each := Pick(20, 200)
 	h := besiege(t, Options{}, func(s *sluice.Sluice) {
 		addr := s.Addr("http")

@@ -172,6 +172,11 @@ func (c *Conn) trickle(headers []byte, size int) (func() error, error) {
 // questions wait unread. It sends as many as the server's windows allow. It answers the
 // server's pings, because grpc-go grows windows by them.
 func growWindows(c *Conn) (func() error, error) {
+	// Until the server has said how large its windows are, more would be a breach of its own.
+	select {
+	case <-c.greeted:
+	case <-c.ended:
+	}
 	headers := block(reflectionInfo)
 	var b []byte
 	for i := range uint32(manyStreams) {

@@ -51,6 +51,9 @@ type Conn struct {
 
 	// ended is closed when the server has ended the connection.
 	ended chan struct{}
+	// greeted is closed when the server's first SETTINGS have come.
+	greeted chan struct{}
+	greet   sync.Once
 	// window is what SETTINGS allow to send on a new stream.
 	window atomic.Int64
 
@@ -86,7 +89,7 @@ func Dial(ctx context.Context, addr string, m Manners) (*Conn, error) {
 		}
 		raw = secured
 	}
-	c := &Conn{Conn: raw, manners: m, out: bufio.NewWriterSize(raw, 64<<10), ended: make(chan struct{})}
+	c := &Conn{Conn: raw, manners: m, out: bufio.NewWriterSize(raw, 64<<10), ended: make(chan struct{}), greeted: make(chan struct{})}
 	c.replies.Resets, c.replies.Statuses = map[string]int{}, map[string]int{}
 	c.window.Store(defaultWindow)
 	if m.Deaf {
@@ -224,6 +227,7 @@ func (c *Conn) note(frame http2.Frame) {
 		if n, ok := f.Value(http2.SettingMaxConcurrentStreams); ok {
 			c.replies.Streams = n
 		}
+		c.greet.Do(func() { close(c.greeted) })
 	case *http2.MetaHeadersFrame:
 		for _, field := range f.RegularFields() {
 			if field.Name == "grpc-status" {
