@@ -121,18 +121,30 @@ AS_BUILT = export CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath"
 # decisions by a clock that goes wrong, of which there are many more here.
 HOOKED := ^TestHistories|OfOneMoment|IsNotAbsent|IsNotLost|NoLogLocked|ConcurrentReclaim|ClockFaults
 
+# The tests of each module, two modules at a time: many tests wait for other processes, not for a
+# processor. The largest comes first.
+STAGES := test-in-. test-hooked $(NESTED:%=test-in-%)
+# By a variable: make -n would run a recipe that names MAKE itself.
+IN_STAGES = $(MAKE) -s -j2 $(STAGES)
+
 # The tortures run last and alone: other tests beside them would make their calls late.
 .PHONY: test
 test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python ## everything a change can break, with a real Envoy (6 minutes on 2 cores, more the first time)
 	@$(AS_BUILT); \
 	notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; \
 	export SLUICE_NOT_RUN="$$notrun" SLUICE_NAMESPACES=$(if $(NAMESPACES),required); \
-	SLUICE_CLOCK_STEPS=250000 go test -count=1 -tags limiterhooks -run '$(HOOKED)' ./limiter || exit 1; \
-	for module in $(NESTED) .; do \
-		(cd $$module && go test -count=1 -shuffle=on -timeout 15m ./...) || exit 1; \
-	done; \
-	go test -count=1 -tags torture -timeout 15m ./e2e/torture || exit 1; \
+	$(IN_STAGES) || exit 1; \
+	$(TORTURE) || exit 1; \
 	while read -r why; do echo "make test: passed WITHOUT $$why"; done <"$$notrun"
+
+.PHONY: $(STAGES)
+$(filter test-in-%,$(STAGES)): test-in-%:
+	@cd $* && go test -count=1 -shuffle=on -timeout 15m ./...
+test-hooked:
+	@SLUICE_CLOCK_STEPS=250000 go test -count=1 -tags limiterhooks -run '$(HOOKED)' ./limiter
+
+# The short tier, whose tests wait too. The long one runs one test at a time.
+TORTURE := go test -count=1 -tags torture -timeout 15m -parallel 3 ./e2e/torture
 
 # Tortures that measure memory or need all the machine's speed are left out.
 RACED := ^Test(Certificates|ConfigFile|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
@@ -145,7 +157,7 @@ test-race: $(VALKEY) | need-go ## concurrent code under the race detector, and a
 	@$(AS_BUILT); \
 	CGO_ENABLED=1 go test -race -short -count=1 -shuffle=on -timeout 15m -tags limiterhooks \
 		$$(go list ./... | grep -v '/sluice/\(docs\|e2e\)') || exit 1; \
-	go test -count=1 -tags torture -timeout 15m -run '$(RACED)' ./e2e/torture -args -raced
+	$(TORTURE) -run '$(RACED)' -args -raced
 
 .PHONY: test-all
 test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and all that takes long (hours)
@@ -173,7 +185,7 @@ test-grpc-go: $(ENVOY) $(VALKEY) | need-go ## the tests of the binary, with grpc
 	@$(AS_BUILT); export SLUICE_GRPC_TRANSPORT=grpc-go; \
 	go test -count=1 -timeout 30m ./cmd/sluice $$(go list ./e2e/... | grep -v /e2e/clients) || exit 1; \
 	(cd kustomize && go test -count=1 -timeout 15m ./...) || exit 1; \
-	go test -count=1 -tags torture -timeout 15m ./e2e/torture
+	$(TORTURE)
 
 .PHONY: test-cpus
 test-cpus: | need-go ## concurrent code under the race detector, on one core and on two
