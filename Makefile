@@ -149,13 +149,17 @@ TORTURE := go test -count=1 -tags torture -timeout 15m -parallel 3 ./e2e/torture
 # Tortures that measure memory or need all the machine's speed are left out.
 RACED := ^Test(Certificates|ConfigFile|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
 
+# Long tests of one goroutine, in which the race detector has nothing to find and takes ten times as
+# long. make test runs them.
+ALONE := ^Test(ADamagedSnapshotIsNotTaken|AbsurdTimes|Adopt|Booleans|BytesPerLiveCounter|ExampleGreedy|HeaderBlocksEnd|LiveOfALargeTable|Model|Oracles|RatelimitNamesMeanOneCounter|RecommendedNumbersAreTheSmallest|ReservedMemory|SameBlocks|SimulatePage|SizeChangesNothing|TheServiceDecidesTheSame)$$
+
 .PHONY: test-race
 test-race: $(VALKEY) | need-go ## concurrent code under the race detector, and a raced sluice under load (5 minutes; needs a C compiler)
 	@[ "$$(go env CGO_ENABLED)" = 1 ] || { \
 		echo 'make test-race: the race detector needs a C compiler and CGO_ENABLED=1.' >&2; \
 		echo 'Install one (Debian, Ubuntu: apt-get install gcc libc6-dev).' >&2; exit 1; }
 	@$(AS_BUILT); \
-	CGO_ENABLED=1 go test -race -short -count=1 -shuffle=on -timeout 15m -tags limiterhooks \
+	CGO_ENABLED=1 go test -race -short -count=1 -shuffle=on -timeout 15m -tags limiterhooks -skip '$(ALONE)' \
 		$$(go list ./... | grep -v '/sluice/\(docs\|e2e\)') || exit 1; \
 	$(TORTURE) -run '$(RACED)' -args -raced
 
