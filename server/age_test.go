@@ -12,13 +12,16 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
 // TestConnectionsEndAtTheirAge holds a call for longer than its connection may
 // last: the server says goodbye (GOAWAY), the call gets the grace and no more, and
 // the next one goes over a new connection.
 func TestConnectionsEndAtTheirAge(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, transport string) {
+	overBothAtOnce(t, func(t *testing.T, name string) {
 		t.Helper()
 		// The second call within three seconds is held until they have passed, which is longer than the
 		// short grace even if a transport looks at its connections' ages each second only.
@@ -34,7 +37,7 @@ func TestConnectionsEndAtTheirAge(t *testing.T) {
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
-				r := serve(t, service(t, Settings{}, held), Options{Transport: transport, Limits: Limits{
+				r := serve(t, service(t, answer.Settings{}, held), Options{Transport: name, Limits: transport.Limits{
 					MaxConnectionAge: 200 * time.Millisecond, MaxConnectionAgeGrace: tt.grace,
 				}})
 				var dials atomic.Int64

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 // bytesCodec sends and receives bytes as they are.
@@ -39,11 +41,11 @@ func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 func TestBadInputGetsAClearAnswer(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
-		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport})
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name})
 		farAbove := "larger than max" // grpc-go rejects it before the handler sees it
-		if transport == transportOwn {
+		if name == transportOwn {
 			farAbove = "--max-message allows 4194304"
 		}
 		neighbour := r.dial(t)
@@ -82,7 +84,7 @@ func TestBadInputGetsAClearAnswer(t *testing.T) {
 		} {
 			t.Run(test.name, func(t *testing.T) {
 				var reply []byte
-				err := conn.Invoke(t.Context(), "/"+ServiceName+"/ShouldRateLimit", test.request, &reply)
+				err := conn.Invoke(t.Context(), "/"+answer.ServiceName+"/ShouldRateLimit", test.request, &reply)
 				if got := status.Convert(err); got.Code() != test.want || !strings.Contains(got.Message(), test.message) {
 					t.Errorf("error is %v, want %v with %q", err, test.want, test.message)
 				}

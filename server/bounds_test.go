@@ -15,30 +15,32 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 // TestRequestsHaveBounds asks at each bound and one beyond it, wherever requests
 // come in.
 func TestRequestsHaveBounds(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		for _, test := range []struct {
 			name    string
-			bounds  Bounds
+			bounds  answer.Bounds
 			at      int                                        // the bound
 			set     func(request *rls.RateLimitRequest, n int) // to n
 			message string
-			count   func(*Service) prometheus.Counter
+			count   func(*answer.Service) prometheus.Counter
 			lookUp  bool // /counters can ask for so much, too
 		}{
-			{"descriptors", Bounds{Descriptors: 3}, 3, setDescriptors, "the request has 4 descriptors: --max-descriptors allows 3", countDescriptors, false},
-			{"entries", Bounds{Entries: 3}, 3, setEntries, "a descriptor has 4 entries: --max-entries allows 3", countEntries, true},
-			{"key", Bounds{KeyBytes: 3}, 3, setKey, "a key has 4 bytes: --max-key-length allows 3", countKey, true},
-			{"message", Bounds{MessageBytes: 300}, 300, setMessage, "the request has 301 bytes: --max-message allows 300", countMessage, false},
+			{"descriptors", answer.Bounds{Descriptors: 3}, 3, setDescriptors, "the request has 4 descriptors: --max-descriptors allows 3", countDescriptors, false},
+			{"entries", answer.Bounds{Entries: 3}, 3, setEntries, "a descriptor has 4 entries: --max-entries allows 3", countEntries, true},
+			{"key", answer.Bounds{KeyBytes: 3}, 3, setKey, "a key has 4 bytes: --max-key-length allows 3", countKey, true},
+			{"message", answer.Bounds{MessageBytes: 300}, 300, setMessage, "the request has 301 bytes: --max-message allows 300", countMessage, false},
 		} {
 			t.Run(test.name, func(t *testing.T) {
-				s := service(t, Settings{Bounds: test.bounds}, oneRule)
-				r := serve(t, s, Options{Transport: transport})
+				s := service(t, answer.Settings{Bounds: test.bounds}, oneRule)
+				r := serve(t, s, Options{Transport: name})
 				conn := r.dial(t)
 				for n := test.at - 1; n <= test.at+1; n++ {
 					request := simpleRequest()
@@ -107,10 +109,10 @@ func setMessage(r *rls.RateLimitRequest, n int) {
 	}
 }
 
-func countDescriptors(s *Service) prometheus.Counter { return s.metrics.Rejected.Descriptors }
-func countEntries(s *Service) prometheus.Counter     { return s.metrics.Rejected.Entries }
-func countKey(s *Service) prometheus.Counter         { return s.metrics.Rejected.KeyLength }
-func countMessage(s *Service) prometheus.Counter     { return s.metrics.Rejected.Message }
+func countDescriptors(s *answer.Service) prometheus.Counter { return s.Metrics().Rejected.Descriptors }
+func countEntries(s *answer.Service) prometheus.Counter     { return s.Metrics().Rejected.Entries }
+func countKey(s *answer.Service) prometheus.Counter         { return s.Metrics().Rejected.KeyLength }
+func countMessage(s *answer.Service) prometheus.Counter     { return s.Metrics().Rejected.Message }
 
 // written is a descriptor as people write it.
 func written(d *rlcommon.RateLimitDescriptor) string {

@@ -16,18 +16,19 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
 // Client asks a rate-limit service. It is for people who try one out. Its methods may be called
 // concurrently.
-type TMPClient struct {
+type Client struct {
 	conn *grpc.ClientConn
 	stub rls.RateLimitServiceClient
 }
 
 // Dial returns a client of the service at addr: host:port, unix:///path or
 // unix:@name. It connects when it is first asked. A nil secure means plain text.
-func Dial(addr string, secure *TLS) (*TMPClient, error) {
+func Dial(addr string, secure *access.TLS) (*Client, error) {
 	creds := insecure.NewCredentials()
 	if secure != nil {
 		creds = secure
@@ -42,11 +43,11 @@ func Dial(addr string, secure *TLS) (*TMPClient, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", addr, err)
 	}
-	return &TMPClient{conn: conn, stub: rls.NewRateLimitServiceClient(conn)}, nil
+	return &Client{conn: conn, stub: rls.NewRateLimitServiceClient(conn)}, nil
 }
 
 // Close ends the connection.
-func (c *TMPClient) Close() error { return c.conn.Close() }
+func (c *Client) Close() error { return c.conn.Close() }
 
 // Answer is a reply in words for people.
 type Answer struct {
@@ -59,7 +60,7 @@ type Answer struct {
 
 // Ask sends one request. It sends the descriptors' hits and overrides as they are, and leaves out
 // those that are not set.
-func (c *TMPClient) Ask(ctx context.Context, domain string, ds []descriptors.Descriptor) (Answer, error) {
+func (c *Client) Ask(ctx context.Context, domain string, ds []descriptors.Descriptor) (Answer, error) {
 	request := &rls.RateLimitRequest{Domain: domain}
 	for _, d := range ds {
 		m := &rlcommon.RateLimitDescriptor{IsNegativeHits: d.Refund}

@@ -25,6 +25,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
@@ -33,7 +35,7 @@ const shopEnvoy = "spiffe://cluster.local/ns/shop/sa/envoy"
 // guarded is a server with an allow-list, and the authority of its clients.
 type guarded struct {
 	*running
-	service *Service
+	service *answer.Service
 	ours    *testcert.Authority
 	files   testcert.Files
 }
@@ -42,9 +44,9 @@ func serveGuarded(t *testing.T, options Options, allow ...string) *guarded {
 	t.Helper()
 	g := &guarded{ours: authority(t)}
 	g.files = write(t, issue(t, g.ours, testcert.Leaf{Names: []string{host}}), g.ours.PEM)
-	g.service = service(t, Settings{Allow: allowList(t, allow...)}, oneRule)
-	options.TLS = serverTLS(t, TLSOptions{
-		Cert: g.files.Cert, Key: g.files.Key, CA: g.files.CA, Metrics: g.service.metrics.TLS("grpc"),
+	g.service = service(t, answer.Settings{Allow: allowList(t, allow...)}, oneRule)
+	options.TLS = serverTLS(t, access.TLSOptions{
+		Cert: g.files.Cert, Key: g.files.Key, CA: g.files.CA, Metrics: g.service.Metrics().TLS("grpc"),
 	})
 	g.running = serve(t, g.service, options)
 	return g
@@ -54,7 +56,7 @@ func serveGuarded(t *testing.T, options Options, allow ...string) *guarded {
 func (g *guarded) as(t *testing.T, names ...string) *grpc.ClientConn {
 	t.Helper()
 	f := write(t, issue(t, g.ours, testcert.Leaf{Names: names}), g.ours.PEM)
-	return g.dialTLS(t, clientTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA}))
+	return g.dialTLS(t, clientTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA}))
 }
 
 func (g *guarded) dialTLS(t *testing.T, creds credentials.TransportCredentials) *grpc.ClientConn {
@@ -79,9 +81,9 @@ func askFor(t *testing.T, conn *grpc.ClientConn, domain string) error {
 // TestClientsAskForTheirDomains asks with every kind of certificate for every kind
 // of domain.
 func TestClientsAskForTheirDomains(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
-		g := serveGuarded(t, Options{Transport: transport}, shopEnvoy+"=d,e", "edge.example.com=*")
+		g := serveGuarded(t, Options{Transport: name}, shopEnvoy+"=d,e", "edge.example.com=*")
 		denied := 0
 		for _, tt := range []struct {
 			names  []string
@@ -127,7 +129,7 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 				t.Errorf("%q asks for reflection: %v", tt.names, err)
 			}
 		}
-		if got := testutil.ToFloat64(g.service.metrics.Rejected.NotAllowed); got != float64(denied) {
+		if got := testutil.ToFloat64(g.service.Metrics().Rejected.NotAllowed); got != float64(denied) {
 			t.Errorf("%v denials counted, want %d", got, denied)
 		}
 		// One line names the client and the domain. Further ones are only counted.
@@ -143,8 +145,8 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 		strangers := authority(t)
 		forged := write(t, issue(t, strangers, testcert.Leaf{Names: []string{shopEnvoy}}), g.ours.PEM)
 		for name, creds := range map[string]credentials.TransportCredentials{
-			"no certificate":       clientTLS(t, TLSOptions{CA: g.files.CA}),
-			"of another authority": clientTLS(t, TLSOptions{Cert: forged.Cert, Key: forged.Key, CA: forged.CA}),
+			"no certificate":       clientTLS(t, access.TLSOptions{CA: g.files.CA}),
+			"of another authority": clientTLS(t, access.TLSOptions{Cert: forged.Cert, Key: forged.Key, CA: forged.CA}),
 		} {
 			conn := g.dialTLS(t, creds)
 			if err := askFor(t, conn, "d"); status.Code(err) != codes.Unavailable {
@@ -159,11 +161,11 @@ func TestClientsAskForTheirDomains(t *testing.T) {
 
 // TestAnAllowListHoldsForEveryListener tries to get past it.
 func TestAnAllowListHoldsForEveryListener(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		for _, jsonAddr := range []string{"", "127.0.0.1:0"} {
 			t.Run("json "+jsonAddr, func(t *testing.T) {
-				g := serveGuarded(t, Options{Transport: transport, JSONAddr: jsonAddr}, shopEnvoy+"=d")
+				g := serveGuarded(t, Options{Transport: name, JSONAddr: jsonAddr}, shopEnvoy+"=d")
 				ask := map[string]string{}
 				for _, domain := range []string{"d", "other"} {
 					request := simpleRequest()
@@ -210,10 +212,10 @@ func TestAnAllowListHoldsForEveryListener(t *testing.T) {
 					}
 				}
 				// Two that had a certificate but no right to the domain.
-				if got := testutil.ToFloat64(g.service.metrics.Rejected.NotAllowed); got != 2 {
+				if got := testutil.ToFloat64(g.service.Metrics().Rejected.NotAllowed); got != 2 {
 					t.Errorf("%v denials counted, want 2", got)
 				}
-				before := testutil.ToFloat64(g.service.metrics.TLS("grpc").HandshakeErrors)
+				before := testutil.ToFloat64(g.service.Metrics().TLS("grpc").HandshakeErrors)
 				if _, _, err := g.post(t, "/json", ask["d"]); err == nil {
 					t.Error("a client without a certificate gets an answer")
 				}
@@ -224,7 +226,7 @@ func TestAnAllowListHoldsForEveryListener(t *testing.T) {
 					t.Errorf("in plain text the answer is %s", text)
 				}
 				eventually(t, "the failed handshakes are counted", func() bool {
-					return testutil.ToFloat64(g.service.metrics.TLS("grpc").HandshakeErrors) == before+3
+					return testutil.ToFloat64(g.service.Metrics().TLS("grpc").HandshakeErrors) == before+3
 				})
 			})
 		}
@@ -258,25 +260,25 @@ func (g *guarded) post(t *testing.T, path, body string, pairs ...testcert.Pair) 
 // TestAnAllowListNeedsCertificates holds that a server does not begin where it
 // could not tell clients apart.
 func TestAnAllowListNeedsCertificates(t *testing.T) {
-	s := service(t, Settings{Allow: allowList(t, shopEnvoy+"=d")}, oneRule)
+	s := service(t, answer.Settings{Allow: allowList(t, shopEnvoy+"=d")}, oneRule)
 	a := authority(t)
 	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
 	for name, o := range map[string]Options{
 		"plain text":                   {},
-		"clients without certificates": {TLS: serverTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key})},
+		"clients without certificates": {TLS: serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key})},
 	} {
 		o.GRPCAddr = "127.0.0.1:0"
-		if err := New(o, s, s.metrics, zap.NewNop()).Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "an allow-list needs TLS") {
+		if err := New(o, s, zap.NewNop()).Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "an allow-list needs TLS") {
 			t.Errorf("%s: Listen() = %v, want an error", name, err)
 		}
 	}
-	open := service(t, Settings{}, oneRule)
-	if err := New(Options{JSONAddr: "127.0.0.1:0"}, open, open.metrics, zap.NewNop()).Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "needs TLS") {
+	open := service(t, answer.Settings{}, oneRule)
+	if err := New(Options{JSONAddr: "127.0.0.1:0"}, open, zap.NewNop()).Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "needs TLS") {
 		t.Errorf("/json over TLS without TLS: Listen() = %v, want an error", err)
 	}
 	// Fail closed: a connection without an identity is denied.
-	var c Exchange
-	if _, _, err := s.Answer(noon, 0, &c, marshal(t, simpleRequest())); code(err, false) != codes.PermissionDenied {
+	var c answer.Exchange
+	if _, _, err := s.Answer(noon, 0, &c, marshal(t, simpleRequest())); err == nil || !strings.Contains(err.Error(), "no client certificate: --grpc-allow grants no domain") {
 		t.Errorf("a request of nobody: %v, want a denial", err)
 	}
 }
@@ -284,15 +286,15 @@ func TestAnAllowListNeedsCertificates(t *testing.T) {
 // TestAChangedCertificateCountsAtTheNextHandshake replaces a client's certificate by
 // one with another name while it is connected.
 func TestAChangedCertificateCountsAtTheNextHandshake(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
-		g := serveGuarded(t, Options{Transport: transport}, "one.example.com=d", "two.example.com=e")
+		g := serveGuarded(t, Options{Transport: name}, "one.example.com=d", "two.example.com=e")
 		dir := t.TempDir()
 		files, err := testcert.Mount(dir, issue(t, g.ours, testcert.Leaf{Names: []string{"one.example.com"}}), g.ours.PEM)
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := clientTLS(t, TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA, Poll: time.Millisecond})
+		own := clientTLS(t, access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA, Poll: time.Millisecond})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { own.Run(ctx); close(done) }()
@@ -322,23 +324,23 @@ func TestAChangedCertificateCountsAtTheNextHandshake(t *testing.T) {
 func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
 	a := authority(t)
 	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
-	secure := serverTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
+	secure := serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
 	for _, tt := range []struct {
-		settings Settings
+		settings answer.Settings
 		options  Options
 		want     string
 	}{
-		{Settings{}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0"}, "/json on the http listener asks for no client certificate"},
-		{Settings{}, Options{TLS: secure}, ""},
-		{Settings{}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0", JSONAddr: "127.0.0.1:0"}, ""},
-		{Settings{}, Options{HTTPAddr: "127.0.0.1:0"}, ""},
-		{Settings{Allow: allowList(t, "a=b")}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0"}, "/json is off"},
-		{Settings{Allow: allowList(t, "a=b")}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0", JSONAddr: "127.0.0.1:0"}, ""},
+		{answer.Settings{}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0"}, "/json on the http listener asks for no client certificate"},
+		{answer.Settings{}, Options{TLS: secure}, ""},
+		{answer.Settings{}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0", JSONAddr: "127.0.0.1:0"}, ""},
+		{answer.Settings{}, Options{HTTPAddr: "127.0.0.1:0"}, ""},
+		{answer.Settings{Allow: allowList(t, "a=b")}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0"}, "/json is off"},
+		{answer.Settings{Allow: allowList(t, "a=b")}, Options{TLS: secure, HTTPAddr: "127.0.0.1:0", JSONAddr: "127.0.0.1:0"}, ""},
 	} {
 		core, logs := observer.New(zap.InfoLevel)
 		s := service(t, tt.settings, oneRule)
 		tt.options.JSON = true
-		srv := New(tt.options, s, s.metrics, zap.New(core))
+		srv := New(tt.options, s, zap.New(core))
 		if err := srv.Listen(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -358,17 +360,18 @@ func TestPlainJSONBesideClientCertificatesIsTold(t *testing.T) {
 // TestAllowedRequestsDoNotAllocate holds that checking the allow-list costs a
 // request no memory.
 func TestAllowedRequestsDoNotAllocate(t *testing.T) {
-	open := service(t, Settings{Clock: clock.New()}, oneRule)
-	listed := service(t, Settings{Clock: clock.New(), Allow: allowList(t, shopEnvoy+"=d")}, oneRule)
+	open := service(t, answer.Settings{Clock: clock.New()}, oneRule)
+	allow := allowList(t, shopEnvoy+"=d")
+	listed := service(t, answer.Settings{Clock: clock.New(), Allow: allow}, oneRule)
 	request := marshal(t, simpleRequest())
 	uri, err := url.Parse(shopEnvoy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := listed.settings.Allow.Client(certificate(t, fmt.Sprint(uri)))
-	for name, s := range map[string]*Service{"without": open, "with": listed} {
-		h := NewHandler(s, zap.NewNop(), nil, false)
-		x := &Exchange{Request: request, Client: client}
+	client := allow.Client(certificate(t, fmt.Sprint(uri)))
+	for name, s := range map[string]*answer.Service{"without": open, "with": listed} {
+		h := answer.NewHandler(s, zap.NewNop(), nil, false)
+		x := &answer.Exchange{Request: request, Client: client}
 		allocs := testing.AllocsPerRun(100, func() {
 			if err := h.Answer(t.Context(), x); err != nil {
 				t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 // CounterQuery names the descriptor whose counters [AskCounters] asks for. The tags are flags.
@@ -22,7 +24,7 @@ type CounterQuery struct {
 
 // AskCounters asks the debug listener at addr, host:port or unix:///path. An error says why there
 // is no report.
-func AskCounters(ctx context.Context, addr string, q CounterQuery) (*CounterReport, error) {
+func AskCounters(ctx context.Context, addr string, q CounterQuery) (*answer.CounterReport, error) {
 	values := url.Values{"domain": {q.Domain}, "descriptor": {q.Descriptor}}
 	if q.Limit != "" {
 		values.Set("limit", q.Limit)
@@ -61,7 +63,7 @@ func AskCounters(ctx context.Context, addr string, q CounterQuery) (*CounterRepo
 		_ = json.Unmarshal(body, &failed) // it may be no sluice
 		return nil, fmt.Errorf("%s: %s", response.Status, cmp.Or(failed.Error, "no debug listener of sluice answers there"))
 	}
-	var report CounterReport
+	var report answer.CounterReport
 	if err := json.Unmarshal(body, &report); err != nil {
 		return nil, fmt.Errorf("the answer is not that of a debug listener: %w", err)
 	}

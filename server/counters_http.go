@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 // countersHandler serves /counters on the debug listener. GET looks up the counters of a
@@ -25,7 +26,7 @@ import (
 // getting around this. The Host must be loopback, which a name that was rebound by DNS is not. And
 // a DELETE from another origin is rejected.
 type countersHandler struct {
-	*Handler
+	*answer.Handler
 	origins *http.CrossOriginProtection
 }
 
@@ -64,7 +65,7 @@ func (h *countersHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = enc.Encode(body) // a client that went away
 }
 
-func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*CounterReport, error) {
+func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*answer.CounterReport, error) {
 	if err := local(r); err != nil {
 		return nil, err
 	}

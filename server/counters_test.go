@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 const countersRules = `
@@ -45,26 +46,26 @@ descriptors:
 `
 
 // debugServer is the debug listener of a service on loopback, with its log.
-func debugServer(t *testing.T, s *Service) (addr string, logs *observer.ObservedLogs) {
+func debugServer(t *testing.T, s *answer.Service) (addr string, logs *observer.ObservedLogs) {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
-	srv := httptest.NewServer(debugHandler(NewHandler(s, zap.New(core), nil, false)))
+	srv := httptest.NewServer(debugHandler(answer.NewHandler(s, zap.New(core), nil, false)))
 	t.Cleanup(srv.Close)
 	return strings.TrimPrefix(srv.URL, "http://"), logs
 }
 
 // hitCounter takes hits of one descriptor, with its own limit unless that is nil.
-func hitCounter(t *testing.T, s *Service, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride) {
+func hitCounter(t *testing.T, s *answer.Service, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride) {
 	t.Helper()
 	request := &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
 		Entries: []*rlcommon.RateLimitDescriptor_Entry{entry(key, value)}, HitsAddend: wrapperspb.UInt64(hits), Limit: limit,
 	}}}
-	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &Exchange{}, marshal(t, request)); err != nil {
+	if _, _, err := s.Answer(limiter.Time(time.Now().UnixNano()), time.Hour, &answer.Exchange{}, marshal(t, request)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func askCounters(t *testing.T, addr string, q CounterQuery) *CounterReport {
+func askCounters(t *testing.T, addr string, q CounterQuery) *answer.CounterReport {
 	t.Helper()
 	q.Domain = "d"
 	report, err := AskCounters(t.Context(), addr, q)
@@ -77,26 +78,26 @@ func askCounters(t *testing.T, addr string, q CounterQuery) *CounterReport {
 // TestCountersAreLookedUpAndReset does both for each algorithm. All windows are long, so
 // that the test's own time does not matter.
 func TestCountersAreLookedUpAndReset(t *testing.T) {
-	s := service(t, Settings{}, countersRules)
+	s := service(t, answer.Settings{}, countersRules)
 	addr, logs := debugServer(t, s)
 	for _, tt := range []struct {
 		key  string
 		hits []uint64
-		want []CounterState
+		want []answer.CounterState
 	}{
-		{"window", []uint64{3}, []CounterState{{Limit: "5/year", Name: "yearly", Used: 3, Capacity: 5, Remaining: 2}}},
-		{"window", []uint64{5, 3}, []CounterState{{Limit: "5/year", Name: "yearly", Used: 8, Capacity: 5, Over: true}}},
-		{"ring", []uint64{5, 1}, []CounterState{{Limit: "5/year, sliding_window of 10 sub-windows", Used: 6, Capacity: 5, Over: true}}},
-		{"log", []uint64{2, 2}, []CounterState{{Limit: "5/year, sliding_log", Used: 4, Capacity: 5, Remaining: 1}}},
-		{"token", []uint64{7}, []CounterState{{Limit: "5/year, token_bucket, burst 7", Used: 7, Capacity: 7}}},
-		{"token", []uint64{7, 1}, []CounterState{{Limit: "5/year, token_bucket, burst 7", Used: 8, Capacity: 7, Over: true}}},
-		{"leaky", []uint64{1}, []CounterState{{Limit: "5/year, leaky_bucket, slack 1", Used: 1, Capacity: 2, Remaining: 1}}},
-		{"list", []uint64{2}, []CounterState{
+		{"window", []uint64{3}, []answer.CounterState{{Limit: "5/year", Name: "yearly", Used: 3, Capacity: 5, Remaining: 2}}},
+		{"window", []uint64{5, 3}, []answer.CounterState{{Limit: "5/year", Name: "yearly", Used: 8, Capacity: 5, Over: true}}},
+		{"ring", []uint64{5, 1}, []answer.CounterState{{Limit: "5/year, sliding_window of 10 sub-windows", Used: 6, Capacity: 5, Over: true}}},
+		{"log", []uint64{2, 2}, []answer.CounterState{{Limit: "5/year, sliding_log", Used: 4, Capacity: 5, Remaining: 1}}},
+		{"token", []uint64{7}, []answer.CounterState{{Limit: "5/year, token_bucket, burst 7", Used: 7, Capacity: 7}}},
+		{"token", []uint64{7, 1}, []answer.CounterState{{Limit: "5/year, token_bucket, burst 7", Used: 8, Capacity: 7, Over: true}}},
+		{"leaky", []uint64{1}, []answer.CounterState{{Limit: "5/year, leaky_bucket, slack 1", Used: 1, Capacity: 2, Remaining: 1}}},
+		{"list", []uint64{2}, []answer.CounterState{
 			{Limit: "5/year", Used: 2, Capacity: 5, Remaining: 3},
 			{Limit: "50/month, sliding_window of 10 sub-windows", Used: 2, Capacity: 50, Remaining: 48},
 		}},
 	} {
-		ignore := cmpopts.IgnoreFields(CounterState{}, "ResetsIn", "ResetsAt")
+		ignore := cmpopts.IgnoreFields(answer.CounterState{}, "ResetsIn", "ResetsAt")
 		q := CounterQuery{Descriptor: tt.key + "=alice"}
 		for _, n := range tt.hits {
 			hitCounter(t, s, tt.key, "alice", n, nil)
@@ -117,13 +118,13 @@ func TestCountersAreLookedUpAndReset(t *testing.T) {
 			}
 		}
 		q.Reset = true
-		before := testutil.ToFloat64(s.metrics.CounterResets)
+		before := testutil.ToFloat64(s.Metrics().CounterResets)
 		for i, c := range askCounters(t, addr, q).Counters {
 			if c.Forgotten != tt.want[i].Used || c.Used != 0 || c.Over || c.Remaining != c.Capacity || c.ResetsAt != nil {
 				t.Errorf("%s after the reset: %+v", tt.key, c)
 			}
 		}
-		if n := testutil.ToFloat64(s.metrics.CounterResets) - before; n != float64(len(tt.want)) {
+		if n := testutil.ToFloat64(s.Metrics().CounterResets) - before; n != float64(len(tt.want)) {
 			t.Errorf("%s: %v resets were counted, want %d", tt.key, n, len(tt.want))
 		}
 		if c := askCounters(t, addr, CounterQuery{Descriptor: tt.key + "=bob"}).Counters[0]; c.Used == 0 {
@@ -153,7 +154,8 @@ func jsonText(t *testing.T, v any) string {
 // TestCountersOfWhatIsNotPlain peeks at shared counters, overrides, counters whose
 // hits would wait, and descriptors without a counter.
 func TestCountersOfWhatIsNotPlain(t *testing.T) {
-	s := service(t, Settings{}, countersRules)
+	table := newTable(t)
+	s := serviceOn(t, table, answer.Settings{}, countersRules)
 	addr, _ := debugServer(t, s)
 	hitCounter(t, s, "shared", "alice", 2, nil)
 	if c := askCounters(t, addr, CounterQuery{Descriptor: "shared=adam"}).Counters[0]; c.Used != 2 {
@@ -187,18 +189,18 @@ func TestCountersOfWhatIsNotPlain(t *testing.T) {
 			t.Errorf("%q: %+v, want the reason %q", descriptor, r, reason)
 		}
 	}
-	live := s.table.Live(limiter.Time(time.Now().UnixNano()))
+	live := table.Live(limiter.Time(time.Now().UnixNano()))
 	for _, key := range []string{"window", "ring", "log", "token", "leaky", "hold", "list", "parent=x,child"} {
 		askCounters(t, addr, CounterQuery{Descriptor: key + "=nobody yet"})
 		askCounters(t, addr, CounterQuery{Descriptor: key + "=nobody yet", Reset: true})
 	}
-	if n := s.table.Live(limiter.Time(time.Now().UnixNano())); n != live {
+	if n := table.Live(limiter.Time(time.Now().UnixNano())); n != live {
 		t.Errorf("peeks made %d counters", n-live)
 	}
 }
 
 func TestCounterQueriesGetAClearAnswer(t *testing.T) {
-	s := service(t, Settings{}, countersRules)
+	s := service(t, answer.Settings{}, countersRules)
 	addr, _ := debugServer(t, s)
 	for _, tt := range []struct {
 		method, query string
@@ -226,7 +228,7 @@ func TestCounterQueriesGetAClearAnswer(t *testing.T) {
 	if _, err := AskCounters(t.Context(), addr, CounterQuery{Domain: "d", Descriptor: "=v"}); err == nil || !strings.Contains(err.Error(), "400 Bad Request: descriptor") {
 		t.Errorf("the client says %v", err)
 	}
-	empty, _ := debugServer(t, service(t, Settings{}, ""))
+	empty, _ := debugServer(t, service(t, answer.Settings{}, ""))
 	if code, body := get(t, "http://"+empty+"/counters?domain=d&descriptor=k"); code != 503 || !strings.Contains(body, "no rate limit configuration loaded") {
 		t.Errorf("without rules: %d %s", code, body)
 	}
@@ -235,8 +237,8 @@ func TestCounterQueriesGetAClearAnswer(t *testing.T) {
 // TestCountersAnswerThisMachineAlone asks from elsewhere, through proxies and from
 // pages of browsers.
 func TestCountersAnswerThisMachineAlone(t *testing.T) {
-	s := service(t, Settings{}, countersRules)
-	h := debugHandler(NewHandler(s, zap.NewNop(), nil, false))
+	s := service(t, answer.Settings{}, countersRules)
+	h := debugHandler(answer.NewHandler(s, zap.NewNop(), nil, false))
 	const loop, far, localhost = "127.0.0.1:6070", "192.0.2.7:6070", "localhost:6070"
 	for _, tt := range []struct {
 		own, peer, host string
@@ -298,8 +300,8 @@ func TestDebugListenerSaysThatItIsOpen(t *testing.T) {
 	const warning = "the debug listener has no authentication and can be reached from other machines; only /counters answers to this machine alone"
 	for addr, want := range map[string]int{"0.0.0.0:0": 1, "[::]:0": 1, "127.0.0.1:0": 0, "[::1]:0": 0, "unix:@" + t.Name(): 0} {
 		core, logs := observer.New(zap.WarnLevel)
-		s := service(t, Settings{}, oneRule)
-		srv := New(Options{DebugAddr: addr}, s, s.metrics, zap.New(core))
+		s := service(t, answer.Settings{}, oneRule)
+		srv := New(Options{DebugAddr: addr}, s, zap.New(core))
 		if err := srv.Listen(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -311,7 +313,7 @@ func TestDebugListenerSaysThatItIsOpen(t *testing.T) {
 }
 
 func TestCountersOverAUnixSocket(t *testing.T) {
-	s := service(t, Settings{}, countersRules)
+	s := service(t, answer.Settings{}, countersRules)
 	serve(t, s, Options{DebugAddr: "unix:@" + t.Name()})
 	hitCounter(t, s, "window", "a&b=c", 2, nil)
 	if c := askCounters(t, "unix:@"+t.Name(), CounterQuery{Descriptor: `window=a&b\=c`}).Counters[0]; c.Used != 2 {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 const debugIndex = `sluice debug listener
@@ -19,7 +21,7 @@ const debugIndex = `sluice debug listener
 
 // debugHandler serves pages that operators read by hand. It has no authentication, so it belongs
 // on loopback.
-func debugHandler(h *Handler) http.Handler {
+func debugHandler(h *answer.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, debugIndex)

@@ -3,11 +3,14 @@ package server
 import (
 	"cmp"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
 // fillBounds and fillLimits give the fields that are zero the values that a test rarely needs to say.
-func fillBounds(b Bounds) Bounds {
-	return Bounds{
+func fillBounds(b answer.Bounds) answer.Bounds {
+	return answer.Bounds{
 		MessageBytes: cmp.Or(b.MessageBytes, 4<<20),
 		Descriptors:  cmp.Or(b.Descriptors, 1000),
 		Entries:      cmp.Or(b.Entries, 64),
@@ -15,8 +18,8 @@ func fillBounds(b Bounds) Bounds {
 	}
 }
 
-func fillLimits(l Limits) Limits {
-	return Limits{
+func fillLimits(l transport.Limits) transport.Limits {
+	return transport.Limits{
 		MaxMessageBytes:       cmp.Or(l.MaxMessageBytes, 4<<20),
 		MaxConnections:        cmp.Or(l.MaxConnections, 10_000),
 		MaxHTTPConnections:    cmp.Or(l.MaxHTTPConnections, 1000),

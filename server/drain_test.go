@@ -7,13 +7,15 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 // TestCallsInFlightAreAnswered stops a server while calls go on: none fails.
 func TestCallsInFlightAreAnswered(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
-		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport})
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name})
 		conn := r.dial(t)
 		checkOK(t, conn)
 		const callers = 8

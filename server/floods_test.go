@@ -12,6 +12,8 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
@@ -21,25 +23,25 @@ func TestFloodsEndOverPlainTextAndTLS(t *testing.T) {
 	overBoth(t, floodsEnd)
 }
 
-func floodsEnd(t *testing.T, transport string) {
+func floodsEnd(t *testing.T, name string) {
 	t.Helper()
 	ca := authority(t)
 	pair := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
-			s := service(t, Settings{}, oneRule)
+			s := service(t, answer.Settings{}, oneRule)
 			var options Options
 			dial := func(addr string) (net.Conn, error) { return new(net.Dialer).DialContext(t.Context(), "tcp", addr) }
 			creds := insecure.NewCredentials()
 			if secure {
-				options.TLS = serverTLS(t, TLSOptions{Cert: pair.Cert, Key: pair.Key})
-				creds = clientTLS(t, TLSOptions{CA: pair.CA})
+				options.TLS = serverTLS(t, access.TLSOptions{Cert: pair.Cert, Key: pair.Key})
+				creds = clientTLS(t, access.TLSOptions{CA: pair.CA})
 				roots := x509.NewCertPool()
 				roots.AppendCertsFromPEM(ca.PEM)
 				dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: host, NextProtos: []string{"h2"}}}
 				dial = func(addr string) (net.Conn, error) { return dialer.DialContext(t.Context(), "tcp", addr) }
 			}
-			options.Transport = transport
+			options.Transport = name
 			r := serve(t, s, options)
 			if err := r.ask(t, creds); err != nil {
 				t.Fatal(err)

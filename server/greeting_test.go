@@ -5,63 +5,27 @@ import (
 	"bytes"
 	"crypto/tls"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
-
-func TestSpeaksHTTP1(t *testing.T) {
-	for first, want := range map[string]string{
-		"":                            "undecided",
-		"P":                           "undecided",
-		"PRI":                         "undecided",
-		"PRI ":                        "no",
-		http2.ClientPreface:           "no",
-		http2.ClientPreface + "more":  "no",
-		"PO":                          "undecided",
-		"POST":                        "undecided",
-		"POST ":                       "undecided",
-		"POST /":                      "yes",
-		"OPTIONS * HTTP/1.1":          "yes",
-		"GET http://sluice/ HTTP/1.1": "yes",
-		"INVALID CONNECTION PREFACE":  "no",
-		"GET / HTTP/1.1\r\n\r\n":      "yes",
-		"PROPFIND /":                  "yes",
-		"get / HTTP/1.1\r\n\r\n":      "no",
-		" GET / HTTP/1.1":             "no",
-		strings.Repeat("A", 20):       "undecided",
-		strings.Repeat("A", 20) + " ": "undecided",
-		strings.Repeat("A", 21):       "no",
-		"\x16\x03\x01\x02\x00\x01":    "no",
-		"\x00\x00\x00\x04":            "no",
-	} {
-		got := "no"
-		switch yes, undecided := SpeaksHTTP1([]byte(first)); {
-		case yes:
-			got = "yes"
-		case undecided:
-			got = "undecided"
-		}
-		if got != want {
-			t.Errorf("%q is taken for HTTP/1: %s, want %s", first, got, want)
-		}
-	}
-}
 
 // TestHTTP1GetsAnAnswer has clients of HTTP/1 on the port of gRPC, with bodies and in pieces, over both
 // transports, with TLS and without: each gets one answer that people can read, and is counted and logged.
 func TestHTTP1GetsAnAnswer(t *testing.T) {
 	ca := authority(t)
 	pair := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		for name, send := range map[string]struct {
 			text   string
@@ -76,10 +40,10 @@ func TestHTTP1GetsAnAnswer(t *testing.T) {
 			"TLS, but HTTP/1": {text: "GET /json HTTP/1.1\r\nHost: sluice\r\n\r\n"},
 		} {
 			t.Run(name, func(t *testing.T) {
-				s := service(t, Settings{}, oneRule)
-				options := Options{Transport: transport}
+				s := service(t, answer.Settings{}, oneRule)
+				options := Options{Transport: name}
 				if strings.HasPrefix(name, "TLS") {
-					options.TLS = serverTLS(t, TLSOptions{Cert: pair.Cert, Key: pair.Key})
+					options.TLS = serverTLS(t, access.TLSOptions{Cert: pair.Cert, Key: pair.Key})
 				}
 				r := serve(t, s, options)
 				conn := r.tcp(t)
@@ -109,10 +73,16 @@ func TestHTTP1GetsAnAnswer(t *testing.T) {
 					t.Errorf("the answer is %q, %v", said, err)
 				}
 				_ = conn.Close()
-				wantEnded(t, r, s, "protocol")
+				await(t, "no connection is open", func() bool { return gathered(t, s, "sluice_connections") == nil })
+				if diff := cmp.Diff(map[string]float64{"protocol": 1}, endedBy(t, s)); diff != "" {
+					t.Errorf("connections that were ended, by reason: -want +got\n%s", diff)
+				}
+				if n := r.logs.Filter(func(e observer.LoggedEntry) bool { return strings.HasPrefix(e.Message, "grpc connection closed") }).Len(); n != 1 {
+					t.Errorf("the log has %d lines about it, want 1", n)
+				}
 				creds := insecure.NewCredentials()
 				if options.TLS != nil {
-					creds = clientTLS(t, TLSOptions{CA: pair.CA})
+					creds = clientTLS(t, access.TLSOptions{CA: pair.CA})
 				}
 				if err := r.ask(t, creds); err != nil {
 					t.Errorf("the next client gets %v", err)
@@ -138,9 +108,9 @@ func TestHintsNameWhatThereIs(t *testing.T) {
 
 // TestWhatIsNoHTTPGetsNoAnswerOfHTTP1 sends what no text would help.
 func TestWhatIsNoHTTPGetsNoAnswerOfHTTP1(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
-		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport})
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name})
 		conn := r.tcp(t)
 		if _, err := conn.Write([]byte("\x16\x03\x01\x02\x00 a client of TLS, perhaps")); err != nil {
 			t.Fatal(err)
@@ -151,40 +121,16 @@ func TestWhatIsNoHTTPGetsNoAnswerOfHTTP1(t *testing.T) {
 	})
 }
 
-// TestPrefacesInPieces has a client of HTTP/2 send its preface byte by byte.
-func TestPrefacesInPieces(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
-		t.Helper()
-		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport})
-		conn := r.tcp(t)
-		c := newRawClient(t, inBytes{conn})
-		c.call(nil, 0)
-		c.ends(1)
-	})
-}
-
-// inBytes is a connection that sends byte by byte.
-type inBytes struct{ net.Conn }
-
-func (c inBytes) Write(p []byte) (int, error) {
-	for i := range p {
-		if _, err := c.Conn.Write(p[i : i+1]); err != nil {
-			return i, err
-		}
-	}
-	return len(p), nil
-}
-
 // TestTLSWithoutALPNIsExplained has a client of TLS that names no protocol, or only HTTP/1. It is closed, and
 // the log says why, once in ten seconds.
 func TestTLSWithoutALPNIsExplained(t *testing.T) {
 	ca := authority(t)
 	pair := write(t, issue(t, ca, testcert.Leaf{Names: []string{host}}), ca.PEM)
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		core, logs := observer.New(zap.InfoLevel)
-		r := serve(t, service(t, Settings{}, oneRule), Options{
-			Transport: transport, TLS: serverTLS(t, TLSOptions{Cert: pair.Cert, Key: pair.Key, Logger: zap.New(core)}),
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{
+			Transport: name, TLS: serverTLS(t, access.TLSOptions{Cert: pair.Cert, Key: pair.Key, Logger: zap.New(core)}),
 		})
 		for _, protocols := range [][]string{nil, {"http/1.1"}} {
 			conn := tls.Client(r.tcp(t), &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})

@@ -8,11 +8,13 @@ import (
 
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 // healthNames are the names under which the health can be asked for: that of the whole server,
 // envoyproxy/ratelimit's, and the gRPC service's.
-var healthNames = []string{"", "ratelimit", ServiceName}
+var healthNames = []string{"", "ratelimit", answer.ServiceName}
 
 // healthPeriod is how late health may be to follow a store. Proxies look each few seconds.
 const healthPeriod = 100 * time.Millisecond

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
 // checkHealth asks for the health by all of its names, over gRPC and HTTP.
@@ -47,10 +49,10 @@ func (l acceptHook) Accept() (net.Conn, error) {
 // listener accepts before, so a client that connects as soon as its address is logged is told
 // the same as those after it.
 func TestTheFirstClientIsToldTheHealth(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
-		s := service(t, Settings{}, "")
-		r := New(Options{Transport: transport, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Limits: fillLimits(Limits{})}, s, s.metrics, zap.NewNop())
+		s := service(t, answer.Settings{}, "")
+		r := New(Options{Transport: name, GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Limits: fillLimits(transport.Limits{})}, s, zap.NewNop())
 		if err := r.Listen(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -81,12 +83,12 @@ func TestTheFirstClientIsToldTheHealth(t *testing.T) {
 }
 
 func TestHealthFollowsTheStoreIfToldSo(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		for _, follows := range []bool{false, true} {
 			store := &lateStore{}
 			store.down.Store(1)
-			r := serve(t, storing(t, store, oneRule), Options{Transport: transport, UnhealthyWithoutStore: follows})
+			r := serve(t, storing(t, store, oneRule), Options{Transport: name, UnhealthyWithoutStore: follows})
 			r.checkHealth(t, "before the store is there", !follows)
 			watch, err := grpc_health_v1.NewHealthClient(r.dial(t)).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 			if err != nil {
@@ -118,10 +120,10 @@ func TestHealthFollowsTheStoreIfToldSo(t *testing.T) {
 }
 
 func TestHealthFollowsTheRulesIfToldSo(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		for _, follows := range []bool{false, true} {
-			s := service(t, Settings{}, "")
+			s := service(t, answer.Settings{}, "")
 			r := serve(t, s, Options{UnhealthyWithoutRules: follows})
 			r.checkHealth(t, "before the first rules", !follows)
 			watch, err := grpc_health_v1.NewHealthClient(r.dial(t)).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "ratelimit"})

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -65,7 +66,7 @@ var (
 // for every error, as envoyproxy/ratelimit does. Unlike there, a domain that its client may not ask
 // for gets 403, and the body of an error says what is wrong.
 type jsonHandler struct {
-	*Handler
+	*answer.Handler
 	maxBytes int64
 }
 
@@ -84,7 +85,7 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	x := new(Exchange)
+	x := new(answer.Exchange)
 	if x.Request, err = proto.Marshal(&request); err != nil {
 		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
 		return

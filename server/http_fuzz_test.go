@@ -10,6 +10,8 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 // FuzzJSON posts any body to /json. It is answered as its verdict says, with a
@@ -25,8 +27,8 @@ func FuzzJSON(f *testing.F) {
 	}
 	const most = 4 << 10
 	// Of the bounds only the one on descriptors, which a mutation may reach by chance.
-	s := service(f, Settings{Bounds: Bounds{0, math.MaxInt, math.MaxInt, math.MaxInt}}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
-	h := jsonHandler{NewHandler(s, zap.NewNop(), nil, false), most}
+	s := service(f, answer.Settings{Bounds: answer.Bounds{Descriptors: math.MaxInt, Entries: math.MaxInt, KeyBytes: math.MaxInt}}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
+	h := jsonHandler{answer.NewHandler(s, zap.NewNop(), nil, false), most}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", bytes.NewReader(body)))

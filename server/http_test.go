@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 func get(t *testing.T, url string) (int, string) {
@@ -31,7 +33,7 @@ func send(t *testing.T, method, url, body string) (int, string) {
 }
 
 func TestHTTP(t *testing.T) {
-	r := serve(t, service(t, Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]}"), Options{})
+	r := serve(t, service(t, answer.Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]}"), Options{})
 	ask := `{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`
 	for _, test := range []struct {
 		name, method, listener, path, body string

@@ -7,15 +7,17 @@ import (
 	"testing"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 // TestRequestsOfAnySize are answered, many at once on one connection, whether they fit
 // a stream's first window or grow it.
 func TestRequestsOfAnySize(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
-		s := service(t, Settings{}, oneRule)
-		r := serve(t, s, Options{Transport: transport})
+		s := service(t, answer.Settings{}, oneRule)
+		r := serve(t, s, Options{Transport: name})
 		client := rls.NewRateLimitServiceClient(r.dial(t))
 		sizes := rand.New(rand.NewPCG(1, 2))
 		var calls sync.WaitGroup

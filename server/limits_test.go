@@ -15,7 +15,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
+	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
 // Frames of HTTP/2, which no client library sends as they are here.
@@ -62,9 +65,9 @@ func TestHTTPConnectionsHaveABound(t *testing.T) {
 	t.Parallel()
 	a := authority(t)
 	f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
-	s := service(t, Settings{}, oneRule)
+	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s, Options{
-		JSONAddr: "127.0.0.1:0", TLS: serverTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key}), Limits: Limits{MaxHTTPConnections: 1},
+		JSONAddr: "127.0.0.1:0", TLS: serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key}), Limits: transport.Limits{MaxHTTPConnections: 1},
 	})
 	rejected := 0.0
 	for _, listener := range []string{"http", "json", "metrics", "debug"} {
@@ -73,8 +76,8 @@ func TestHTTPConnectionsHaveABound(t *testing.T) {
 		if err := ended(second); err != nil {
 			t.Errorf("%s: the second connection: %v, want its end", listener, err)
 		}
-		if rejected++; testutil.ToFloat64(s.metrics.RejectedConnections) != rejected {
-			t.Errorf("%s: %v connections rejected, want %v", listener, testutil.ToFloat64(s.metrics.RejectedConnections), rejected)
+		if rejected++; testutil.ToFloat64(s.Metrics().RejectedConnections) != rejected {
+			t.Errorf("%s: %v connections rejected, want %v", listener, testutil.ToFloat64(s.Metrics().RejectedConnections), rejected)
 		}
 		_ = first.Close()
 		// The place is free once the server has seen the end.
@@ -93,10 +96,10 @@ func TestHTTPConnectionsHaveABound(t *testing.T) {
 }
 
 func TestConnectionsBeginInTime(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		t.Parallel()
-		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, Limits: Limits{ConnectionTimeout: 20 * time.Millisecond}})
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{ConnectionTimeout: 20 * time.Millisecond}})
 		for name, begin := range map[string]string{"silence": "", "half a preface": beginning[:10], "no settings": beginning[:24]} {
 			if err := ended(r.connect(t, begin, 4*time.Second)); err != nil {
 				t.Errorf("%s: %v, want the connection's end", name, err)
@@ -107,10 +110,10 @@ func TestConnectionsBeginInTime(t *testing.T) {
 }
 
 func TestDeadConnectionsEnd(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		t.Parallel()
-		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, Limits: Limits{KeepaliveTime: time.Second, KeepaliveTimeout: 20 * time.Millisecond}})
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{KeepaliveTime: time.Second, KeepaliveTimeout: 20 * time.Millisecond}})
 		if err := ended(r.connect(t, beginning, 30*time.Second)); err != nil {
 			t.Errorf("a client that does not answer a ping: %v, want its end", err)
 		}
@@ -118,15 +121,15 @@ func TestDeadConnectionsEnd(t *testing.T) {
 }
 
 func TestPingsTooOftenEndAConnection(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		t.Parallel()
-		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, Limits: Limits{KeepaliveMinTime: time.Hour}})
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{KeepaliveMinTime: time.Hour}})
 		if err := ended(r.connect(t, beginning+strings.Repeat(ping, 4), 30*time.Second)); err != nil {
 			t.Errorf("four pings at once: %v, want the connection's end", err)
 		}
 		// Pings that are as far apart as they must be.
-		r = serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, Limits: Limits{KeepaliveMinTime: time.Millisecond}})
+		r = serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{KeepaliveMinTime: time.Millisecond}})
 		conn := r.connect(t, beginning, 30*time.Second)
 		pace := time.NewTicker(20 * time.Millisecond)
 		defer pace.Stop()
@@ -154,10 +157,10 @@ func TestPingsTooOftenEndAConnection(t *testing.T) {
 }
 
 func TestIdleConnectionsEnd(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		t.Parallel()
-		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, Limits: Limits{MaxConnectionIdle: 20 * time.Millisecond}})
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, Limits: transport.Limits{MaxConnectionIdle: 20 * time.Millisecond}})
 		conn := r.dial(t)
 		checkOK(t, conn)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -169,70 +172,31 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	})
 }
 
-// TestHeadersHaveABound calls with headers at the bound and beyond it. Only that call
-// fails, and others on its connection go on.
-func TestHeadersHaveABound(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, transport string) {
-		t.Helper()
-		const bound = 2 << 10
-		s := service(t, Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}, "+
-			"{key: held, rate_limit: {unit: minute, requests_per_unit: 1, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}")
-		r := serve(t, s, Options{Transport: transport, Limits: Limits{MaxHeaderBytes: bound}})
-		conn := r.connect(t, "", 30*time.Second)
-		client := newRawClient(t, conn)
-		held := simpleRequest()
-		held.Descriptors[0].Entries[0].Key = "held"
-		client.call(marshal(t, held), 0)
-		client.ends(1)
-		waits := client.call(marshal(t, held), 0) // until all others are answered
-		fits := 1700
-		if transport == transportOwn {
-			fits = 1600 // it counts all pseudo-headers, as RFC 9113 does: 200 bytes
+// TestHeadersOverHTTPHaveABound asks with headers beyond it.
+func TestHeadersOverHTTPHaveABound(t *testing.T) {
+	r := serve(t, service(t, answer.Settings{}, oneRule), Options{})
+	for _, listener := range []string{"http", "metrics"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr[listener]+"/healthcheck", nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		calls := map[uint32]int{}
-		for _, size := range []int{100, 1000, 1500, fits, 2000, 3000, 3700} {
-			calls[client.call(marshal(t, simpleRequest()), size)] = size
+		request.Header.Set("X-Long", strings.Repeat("x", 24<<10)) // net/http lets 4 KiB more pass
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
 		}
-		ends := client.ends(len(calls))
-		for stream, size := range calls {
-			want := "0"
-			if size >= 2000 {
-				want = "8"
-			}
-			if ends[stream] != want {
-				t.Errorf("a call with a header of %d bytes ends with %q, want %s", size, ends[stream], want)
-			}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("%s: too many headers get %s, want 431", listener, response.Status)
 		}
-		if end, ok := ends[waits]; ok {
-			t.Errorf("a call that waits on the same connection ended with %q", end)
-		}
-		if got := testutil.ToFloat64(s.metrics.Rejected.Headers); got != 3 {
-			t.Errorf("%v calls counted as beyond the bound, want 3", got)
-		}
-
-		for _, listener := range []string{"http", "metrics"} {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.addr[listener]+"/healthcheck", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			request.Header.Set("X-Long", strings.Repeat("x", 24<<10)) // net/http lets 4 KiB more pass
-			response, err := http.DefaultClient.Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = response.Body.Close()
-			if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-				t.Errorf("%s: too many headers get %s, want 431", listener, response.Status)
-			}
-		}
-	})
+	}
 }
 
 func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, transport string) {
+	overBothAtOnce(t, func(t *testing.T, name string) {
 		t.Helper()
-		s := service(t, Settings{}, oneRule)
-		r := serve(t, s, Options{Transport: transport, Limits: Limits{MaxConnections: 2}})
+		s := service(t, answer.Settings{}, oneRule)
+		r := serve(t, s, Options{Transport: name, Limits: transport.Limits{MaxConnections: 2}})
 		first, second := r.dial(t), r.dial(t)
 		checkOK(t, first)
 		checkOK(t, second)
@@ -244,7 +208,7 @@ func TestConnectionsBeyondTheLimitAreClosed(t *testing.T) {
 			t.Errorf("third connection: %v, want its end", err)
 		}
 		_ = conn.Close()
-		if got := testutil.ToFloat64(s.metrics.RejectedConnections); got != 1 {
+		if got := testutil.ToFloat64(s.Metrics().RejectedConnections); got != 1 {
 			t.Errorf("%v connections rejected, want 1", got)
 		}
 		checkOK(t, first)

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 // TestTakenPort holds that a taken port ends the start, unless its listener is optional.
@@ -25,7 +27,7 @@ func TestTakenPort(t *testing.T) {
 	defer taken.Close()
 	addr := taken.Addr().String()
 
-	s := service(t, Settings{}, oneRule)
+	s := service(t, answer.Settings{}, oneRule)
 	r := serve(t, s, Options{HTTPAddr: addr, MetricsAddr: addr, Optional: map[string]string{"http": "--a", "metrics": "--b"}})
 	checkOK(t, r.dial(t))
 	if r.addr["http"] != "" || r.addr["metrics"] != "" || r.addr["debug"] == "" {
@@ -45,8 +47,8 @@ func TestTakenPort(t *testing.T) {
 		// Only a taken port is excused; this machine has no such address.
 		"metrics": {MetricsAddr: "192.0.2.1:0", Optional: map[string]string{"metrics": "--b"}},
 	} {
-		s := service(t, Settings{}, oneRule)
-		err := New(options, s, s.metrics, r.logger).Listen(t.Context())
+		s := service(t, answer.Settings{}, oneRule)
+		err := New(options, s, r.logger).Listen(t.Context())
 		if err == nil || !strings.HasPrefix(err.Error(), name+" listener: ") {
 			t.Errorf("Listen() = %v, want an error of the %s listener", err, name)
 		}
@@ -55,20 +57,20 @@ func TestTakenPort(t *testing.T) {
 
 // TestReusePort holds that two servers listen on the same ports, if both are told to.
 func TestReusePort(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		if runtime.GOOS == "windows" {
 			t.Skip("no SO_REUSEPORT")
 		}
-		old := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, ReusePort: true})
-		same := Options{Transport: transport, GRPCAddr: old.addr["grpc"], HTTPAddr: old.addr["http"], DebugAddr: old.addr["debug"], MetricsAddr: old.addr["metrics"]}
+		old := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, ReusePort: true})
+		same := Options{Transport: name, GRPCAddr: old.addr["grpc"], HTTPAddr: old.addr["http"], DebugAddr: old.addr["debug"], MetricsAddr: old.addr["metrics"]}
 
-		s := service(t, Settings{}, oneRule)
-		if err := New(same, s, s.metrics, old.logger).Listen(t.Context()); !errors.Is(err, syscall.EADDRINUSE) {
+		s := service(t, answer.Settings{}, oneRule)
+		if err := New(same, s, old.logger).Listen(t.Context()); !errors.Is(err, syscall.EADDRINUSE) {
 			t.Errorf("Listen() = %v without ReusePort, want that the address is in use", err)
 		}
 		same.ReusePort = true
-		young := serve(t, service(t, Settings{}, oneRule), same)
+		young := serve(t, service(t, answer.Settings{}, oneRule), same)
 		old.stop()
 		if err := <-old.done; err != nil {
 			t.Fatal(err)
@@ -87,12 +89,12 @@ func TestReusePort(t *testing.T) {
 }
 
 func TestUnixSockets(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "s")
 		for _, addr := range []string{"unix://" + path, "unix:@sluice-test-" + filepath.Base(filepath.Dir(path))} {
 			t.Run(addr[:6], func(t *testing.T) {
-				r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, GRPCAddr: addr})
+				r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, GRPCAddr: addr})
 				checkOK(t, r.dial(t))
 				if strings.Contains(addr, "@") {
 					return
@@ -112,18 +114,18 @@ func TestUnixSockets(t *testing.T) {
 			unix.SetUnlinkOnClose(false)
 		}
 		_ = l.Close()
-		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, GRPCAddr: "unix://" + path})
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, GRPCAddr: "unix://" + path})
 		checkOK(t, r.dial(t))
 	})
 }
 
 // TestSocketMode holds that the mode of the gRPC socket is as asked, and that of others is not.
 func TestSocketMode(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		for mode, want := range map[fs.FileMode]fs.FileMode{0: 0o660, 0o600: 0o600, 0o666: 0o666} {
 			grpc, http := filepath.Join(t.TempDir(), "grpc"), filepath.Join(t.TempDir(), "http")
-			serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, GRPCAddr: "unix://" + grpc, GRPCSocketMode: mode, HTTPAddr: "unix://" + http})
+			serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, GRPCAddr: "unix://" + grpc, GRPCSocketMode: mode, HTTPAddr: "unix://" + http})
 			for path, want := range map[string]fs.FileMode{grpc: want, http: 0o660} {
 				if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
 					t.Errorf("GRPCSocketMode %v: %s is %v, %v, want %v", mode, filepath.Base(path), info.Mode().Perm(), err, want)
@@ -152,16 +154,16 @@ func TestListenKeepsAFileInTheWay(t *testing.T) {
 }
 
 func TestListenOpensAllOrNone(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer taken.Close()
-		s := service(t, Settings{}, oneRule)
+		s := service(t, answer.Settings{}, oneRule)
 		path := filepath.Join(t.TempDir(), "s")
-		r := New(Options{Transport: transport, GRPCAddr: "unix://" + path, HTTPAddr: taken.Addr().String()}, s, s.metrics, zap.NewNop())
+		r := New(Options{Transport: name, GRPCAddr: "unix://" + path, HTTPAddr: taken.Addr().String()}, s, zap.NewNop())
 		if err := r.Listen(t.Context()); err == nil || !strings.Contains(err.Error(), "http listener") {
 			t.Errorf("Listen() = %v, want an error of the http listener", err)
 		}

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 // expectSeries checks that the page of metrics has all these lines, whole ones.
@@ -41,9 +43,9 @@ func (r *running) metricsPage(t *testing.T) string {
 
 // TestCallsAreCountedByMethodAndCode asks every service that the server has.
 func TestCallsAreCountedByMethodAndCode(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
-		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, MetricsPath: "/stats/of{it}"})
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, MetricsPath: "/stats/of{it}"})
 		conn := r.dial(t)
 		checkOK(t, conn)
 		if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &rls.RateLimitRequest{}); status.Code(err) != codes.Unknown {
@@ -89,15 +91,15 @@ func TestCallsAreCountedByMethodAndCode(t *testing.T) {
 // TestLabelsOfRules has a domain and values that envoyproxy/ratelimit does not
 // take as they are.
 func TestLabelsOfRules(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
-		r := serve(t, service(t, Settings{}, `
+		r := serve(t, service(t, answer.Settings{}, `
 domain: "a|b:c.10.0.0.1.d"
 descriptors:
   - {key: ip, value: "10.0.0.1:80", rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 7}}
   - {key: user, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 3}}
   - {key: free, rate_limit: {unlimited: true}}
-`), Options{Transport: transport})
+`), Options{Transport: name})
 		client := rls.NewRateLimitServiceClient(r.dial(t))
 		ask := func(entry *rlcommon.RateLimitDescriptor_Entry, change func(*rlcommon.RateLimitDescriptor)) {
 			t.Helper()
@@ -140,14 +142,14 @@ descriptors:
 
 // TestBytesThatAreNoTextDoNotBreakMetrics sends values that cannot be labels.
 func TestBytesThatAreNoTextDoNotBreakMetrics(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
-		r := serve(t, service(t, Settings{}, "{domain: d, descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 9}}]}"), Options{Transport: transport})
+		r := serve(t, service(t, answer.Settings{}, "{domain: d, descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 9}}]}"), Options{Transport: name})
 		m := simpleRequest()
 		m.Descriptors[0].Entries[0].Value = "!!"
 		request := []byte(strings.ReplaceAll(string(marshal(t, m)), "!!", "\xff\xfe"))
 		var reply []byte
-		err := r.dial(t, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{}))).Invoke(t.Context(), "/"+ServiceName+"/ShouldRateLimit", request, &reply)
+		err := r.dial(t, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{}))).Invoke(t.Context(), "/"+answer.ServiceName+"/ShouldRateLimit", request, &reply)
 		if err != nil {
 			t.Errorf("a value that is not UTF-8 got %v", err)
 		}

@@ -7,11 +7,13 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // Options say where a [Server] listens and how it ends. Most fields carry their flag as tags, as
-// those of [Limits] do. An empty address switches a listener off.
+// those of [transport.Limits] do. An empty address switches a listener off.
 type Options struct {
 	GRPCAddr       string      `group:"listeners" name:"grpc-addr" type:"address" default:":8081" placeholder:"ADDR" help:"The rate-limit service: host:port, unix:///path or unix:@name."`
 	GRPCSocketMode fs.FileMode `group:"listeners" name:"grpc-socket-mode" type:"mode" default:"0660" placeholder:"MODE" help:"Who may connect to the socket file of --grpc-addr: 0660 is its user and group, 0666 everyone who reaches the file."`
@@ -26,12 +28,12 @@ type Options struct {
 	ReusePort bool   `group:"listeners" default:"${reusePort}" negatable:"" help:"Let another process of the same user listen on the same TCP ports (SO_REUSEPORT), so that a new one can start before the old one ends. Off by default, on under the name ratelimit."`
 	JSONAddr  string `group:"listeners" name:"json-addr" type:"address" placeholder:"ADDR" help:"/json over TLS, with the certificates of the rate-limit service, instead of on --http-addr. Default none."`
 
-	StatusCodes string `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE."`
-	Limits      Limits `embed:"" group:"bounds"`
+	StatusCodes string           `group:"replies" name:"grpc-status-codes" enum:"compatible,precise" default:"compatible" placeholder:"compatible|precise" help:"Status codes of errors: UNKNOWN as envoyproxy/ratelimit, or INVALID_ARGUMENT and UNAVAILABLE."`
+	Limits      transport.Limits `embed:"" group:"bounds"`
 
 	// UnhealthyWithoutRules makes no difference to rules that do not load.
 	UnhealthyWithoutRules bool `group:"process" help:"Be unhealthy while no domain is configured. Default: be healthy, while every request passes or gets an error."`
-	// UnhealthyWithoutStore needs a [Settings].Decider.
+	// UnhealthyWithoutStore needs a [answer.Settings].Decider.
 	UnhealthyWithoutStore bool          `group:"store" help:"Be unhealthy while the store does not answer. Default: be healthy, while --store-fallback decides."`
 	DrainDelay            time.Duration `group:"process" range:"0s..24h" default:"0s" placeholder:"TIME" help:"Time between turning unhealthy and rejecting new calls at SIGTERM."`
 	DrainTimeout          time.Duration `group:"process" range:"1ns..24h" default:"30s" placeholder:"TIME" help:"Longest wait for calls in flight at SIGTERM."`
@@ -40,8 +42,8 @@ type Options struct {
 	// has their port. The value says how to move the listener.
 	Optional map[string]string `kong:"-"`
 	// TLS secures the gRPC listener and that of JSONAddr. Nil means plain text. The caller
-	// runs it. [Settings].Allow needs one that asks clients for certificates.
-	TLS *TLS `kong:"-"`
+	// runs it. [answer.Settings].Allow needs one that asks clients for certificates.
+	TLS *access.TLS `kong:"-"`
 	// Tracing, if not nil, makes a span of every rate-limit request over gRPC.
 	Tracing *telemetry.Tracing `kong:"-"`
 	// Register, if not nil, adds gRPC services to those of the server, and the headers of all calls

@@ -12,12 +12,14 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 func TestHealthAndReflection(t *testing.T) {
-	overBothAtOnce(t, func(t *testing.T, transport string) {
+	overBothAtOnce(t, func(t *testing.T, name string) {
 		t.Helper()
-		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport, DrainDelay: 2 * time.Second})
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name, DrainDelay: 2 * time.Second})
 		conn := r.dial(t)
 		health := grpc_health_v1.NewHealthClient(conn)
 		for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
@@ -34,14 +36,14 @@ func TestHealthAndReflection(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
-			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: ServiceName},
+			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: answer.ServiceName},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		reply, err := stream.Recv()
 		if err != nil || len(reply.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
-			t.Errorf("reflection of %s: %v, %v", ServiceName, reply, err)
+			t.Errorf("reflection of %s: %v, %v", answer.ServiceName, reply, err)
 		}
 		// At the end health turns first, while calls are still answered.
 		watch, err := health.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "ratelimit"})
@@ -72,9 +74,9 @@ func TestHealthAndReflection(t *testing.T) {
 // TestReflectionIsForFew opens as many streams of reflection as are allowed, and one more, each
 // on a connection of its own.
 func TestReflectionIsForFew(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
-		r := serve(t, service(t, Settings{}, oneRule), Options{Transport: transport})
+		r := serve(t, service(t, answer.Settings{}, oneRule), Options{Transport: name})
 		reflect := func() (func() error, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(t.Context())
 			stream, err := grpc_reflection_v1.NewServerReflectionClient(r.dial(t)).ServerReflectionInfo(ctx)

@@ -19,6 +19,11 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
 
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/transport"
+	"github.com/sluice-ratelimit/sluice/server/transport/grpcgo"
+	"github.com/sluice-ratelimit/sluice/server/transport/own"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -31,13 +36,13 @@ const transportOwn = "own"
 // Server answers on all listeners.
 type Server struct {
 	options  Options
-	service  *Service
+	service  *answer.Service
 	metrics  *telemetry.Metrics
 	logger   *zap.Logger
 	health   *liveness
-	draining chan struct{} // closed when the drain delay is over
-	tracer   stats.Handler // nil without tracing
-	grpc     Transport     // nil without a gRPC listener
+	draining chan struct{}       // closed when the drain delay is over
+	tracer   stats.Handler       // nil without tracing
+	grpc     transport.Transport // nil without a gRPC listener
 	grpcConn net.Listener
 	http     []*httpListener
 }
@@ -48,14 +53,14 @@ type httpListener struct {
 }
 
 // New returns a server that does not listen yet.
-func New(options Options, service *Service, metrics *telemetry.Metrics, logger *zap.Logger) *Server {
+func New(options Options, service *answer.Service, logger *zap.Logger) *Server {
 	options.Transport = cmp.Or(options.Transport, transportOwn)
 	s := &Server{
-		options: options, service: service, metrics: metrics, logger: logger,
+		options: options, service: service, metrics: service.Metrics(), logger: logger,
 		draining: make(chan struct{}),
 	}
 	if options.Tracing != nil {
-		s.tracer = NewTracer(options.Tracing)
+		s.tracer = answer.NewTracer(options.Tracing)
 	}
 	s.health = newLiveness(s.able)
 	service.OnServe(s.health.update)
@@ -76,14 +81,14 @@ func (s *Server) able() bool {
 // why. It leaves out those of [Options].Optional whose port is taken.
 func (s *Server) Listen(ctx context.Context) error {
 	secure := s.options.TLS
-	creds, err := Credentials(secure, s.service.Allow())
+	creds, err := access.Credentials(secure, s.service.Allow())
 	switch {
 	case err != nil:
 		return err
 	case s.options.JSONAddr != "" && secure == nil:
 		return errors.New("json listener: it needs TLS")
 	}
-	h := NewHandler(s.service, s.logger, s.options.Tracing, s.options.StatusCodes == "precise")
+	h := answer.NewHandler(s.service, s.logger, s.options.Tracing, s.options.StatusCodes == "precise")
 	if s.options.GRPCAddr != "" {
 		l, err := s.open(ctx, "grpc", s.options.GRPCAddr, s.options.GRPCSocketMode)
 		if err != nil {
@@ -135,8 +140,8 @@ func (s *Server) Listen(ctx context.Context) error {
 }
 
 // transport returns what carries gRPC.
-func (s *Server) transport(h *Handler, creds credentials.TransportCredentials) Transport {
-	c := Config{
+func (s *Server) transport(h *answer.Handler, creds credentials.TransportCredentials) transport.Transport {
+	c := transport.Config{
 		Limits: s.options.Limits, Handler: h, Creds: creds, Hint: s.options.hint(), Draining: s.draining,
 		Tracer: s.tracer, Register: s.register, KeepsHeaders: s.options.Register != nil,
 	}
@@ -144,9 +149,9 @@ func (s *Server) transport(h *Handler, creds credentials.TransportCredentials) T
 		c.TraceHeaders = s.options.Tracing.Headers
 	}
 	if s.options.Transport == transportOwn {
-		return newWire(c)
+		return own.New(c)
 	}
-	return newGRPC(c)
+	return grpcgo.New(c)
 }
 
 // register registers the services beside RateLimitService.

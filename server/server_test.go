@@ -16,6 +16,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,7 +34,7 @@ type running struct {
 }
 
 // serve runs a server until the test ends.
-func serve(t *testing.T, s *Service, options Options) *running {
+func serve(t *testing.T, s *answer.Service, options Options) *running {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	for _, addr := range []*string{&options.GRPCAddr, &options.HTTPAddr, &options.DebugAddr, &options.MetricsAddr} {
@@ -45,7 +47,7 @@ func serve(t *testing.T, s *Service, options Options) *running {
 	options.GRPCSocketMode = cmp.Or(options.GRPCSocketMode, defaultSocketMode)
 	options.MetricsPath = cmp.Or(options.MetricsPath, "/metrics")
 	options.DrainTimeout = cmp.Or(options.DrainTimeout, 30*time.Second)
-	r := &running{Server: New(options, s, s.metrics, zap.New(core)), addr: map[string]string{}, logs: logs, done: make(chan error, 1)}
+	r := &running{Server: New(options, s, zap.New(core)), addr: map[string]string{}, logs: logs, done: make(chan error, 1)}
 	if err := r.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}

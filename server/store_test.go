@@ -17,11 +17,14 @@ import (
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 // lateStore decides in a table, later: in random order, from goroutines of its own, and all as of
@@ -121,23 +124,22 @@ func (s *lateStore) Reset(_ context.Context, _ limiter.Time, _ *limiter.Batch, n
 func (s *lateStore) Up() bool { return s.down.Load() == 0 }
 
 // storing returns a service that has s decide by these rules.
-func storing(t *testing.T, s *lateStore, rules string) *Service {
+func storing(t *testing.T, s *lateStore, rules string) *answer.Service {
 	t.Helper()
-	service := service(t, Settings{Decider: s, Namer: descriptors.NewNamer("p:", nil)}, rules)
-	s.table = service.table
+	s.table = newTable(t)
 	t.Cleanup(s.deciding.Wait)
-	return service
+	return serviceOn(t, s.table, answer.Settings{Decider: s, Namer: descriptors.NewNamer("p:", nil)}, rules)
 }
 
 // TestAStoreDecidesLater asks on several connections for what a store decides in any order. Each
 // call gets the answer to its own request, and the limit holds.
 func TestAStoreDecidesLater(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		const limit, callers, calls = 500, 8, 200
 		for _, store := range []*lateStore{{}, {atOnce: true}} {
 			s := storing(t, store, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]}", limit))
-			r := serve(t, s, Options{Transport: transport})
+			r := serve(t, s, Options{Transport: name})
 			client := rls.NewRateLimitServiceClient(r.dial(t))
 			var admitted, remained atomic.Int64
 			var calling sync.WaitGroup
@@ -166,7 +168,7 @@ func TestAStoreDecidesLater(t *testing.T) {
 
 // TestAStoreWithoutDecision has a store that fails, or has a bug: each costs one answer.
 func TestAStoreWithoutDecision(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		for _, test := range []struct {
 			name  string
@@ -180,7 +182,7 @@ func TestAStoreWithoutDecision(t *testing.T) {
 			{"broken", &lateStore{broken: true}, "compatible", codes.Internal, "internal error"},
 		} {
 			s := storing(t, test.store, oneRule)
-			r := serve(t, s, Options{Transport: transport, StatusCodes: test.codes})
+			r := serve(t, s, Options{Transport: name, StatusCodes: test.codes})
 			client := rls.NewRateLimitServiceClient(r.dial(t))
 			for range 3 {
 				_, err := client.ShouldRateLimit(t.Context(), simpleRequest())
@@ -190,8 +192,8 @@ func TestAStoreWithoutDecision(t *testing.T) {
 			}
 			test.store.fail, test.store.broken = nil, false
 			checkOK(t, r.dial(t))
-			redis, panics := testutil.ToFloat64(s.metrics.StoreErrors), testutil.ToFloat64(s.metrics.Panics)
-			others := testutil.ToFloat64(s.metrics.ServiceErrors)
+			redis, panics := testutil.ToFloat64(s.Metrics().StoreErrors), testutil.ToFloat64(s.Metrics().Panics)
+			others := testutil.ToFloat64(s.Metrics().ServiceErrors)
 			if failed := test.want != codes.Internal; failed && (redis != 3 || others != 0) || !failed && (panics != 3 || others != 3) {
 				t.Errorf("%s: %v errors of the store, %v others and %v panics are counted", test.name, redis, others, panics)
 			}
@@ -202,12 +204,12 @@ func TestAStoreWithoutDecision(t *testing.T) {
 // TestAStoreBreaksAndDecides has a store that panics when it has the charges, and decides them
 // later: their memory is not used again meanwhile.
 func TestAStoreBreaksAndDecides(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		const calls = 5
 		store := &lateStore{breaks: true}
 		s := storing(t, store, oneRule)
-		r := serve(t, s, Options{Transport: transport})
+		r := serve(t, s, Options{Transport: name})
 		conn := r.dial(t)
 		client := rls.NewRateLimitServiceClient(conn)
 		for range calls {
@@ -228,12 +230,12 @@ func TestAStoreBreaksAndDecides(t *testing.T) {
 // TestAStoreDecidesWhatWasAsked has calls of one connection wait for a store while more come: what
 // is told of each in the end is of its own request.
 func TestAStoreDecidesWhatWasAsked(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		const calls = 50
 		store := &lateStore{held: true}
 		s := storing(t, store, "{domain: d, descriptors: [{key: k, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}]}")
-		r := serve(t, s, Options{Transport: transport})
+		r := serve(t, s, Options{Transport: name})
 		client := rls.NewRateLimitServiceClient(r.dial(t))
 		var calling sync.WaitGroup
 		for n := range calls {
@@ -262,14 +264,14 @@ func TestAStoreDecidesWhatWasAsked(t *testing.T) {
 // deadlines and by closing the connection. Turns that it gives them later come back, and all is as
 // before.
 func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		for _, closes := range []bool{false, true} {
 			const calls = 6
 			store := &lateStore{held: true}
 			// They get turns ten seconds apart: none comes before its caller's end is known.
 			s := storing(t, store, "{domain: d, descriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 6, algorithm: leaky_bucket, slack: 0, max_wait: 60s}}]}")
-			r := serve(t, s, Options{Transport: transport})
+			r := serve(t, s, Options{Transport: name})
 			conn := r.dial(t)
 			client := rls.NewRateLimitServiceClient(conn)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -287,51 +289,46 @@ func TestCallsEndBeforeTheStoreDecides(t *testing.T) {
 			}
 			cancel()
 			calling.Wait()
-			if transport == transportOwn {
-				awaitEnds(r, closes) // else the decisions might come before the resets
+			if name == transportOwn {
+				awaitEnds(t, s, conn, closes) // else the decisions might come before the resets
 			}
 			store.decide(calls)
 			// The first went at once, the others had turns that nobody waits for.
-			for testutil.ToFloat64(s.metrics.CancelledWaits) < calls-1 {
+			for testutil.ToFloat64(s.Metrics().CancelledWaits) < calls-1 {
 				runtime.Gosched()
 			}
 			if got := store.cancelled.Load(); got != calls-1 {
 				t.Errorf("%d turns came back, want %d", got, calls-1)
 			}
-			for testutil.ToFloat64(s.metrics.WaitingCalls) > 0 {
+			for testutil.ToFloat64(s.Metrics().WaitingCalls) > 0 {
 				runtime.Gosched()
 			}
 		}
 	})
 }
 
-// awaitEnds waits until the server has seen that the calls of its only connection have ended.
-func awaitEnds(r *running, closed bool) {
-	w, _ := r.grpc.(*wire)
-	for {
-		conns := w.all()
-		open := 0
-		for _, c := range conns {
-			c.turn.Lock()
-			open += c.h2.Open()
-			c.turn.Unlock()
-		}
-		if closed && len(conns) == 0 || !closed && open == 0 {
-			return
-		}
-		runtime.Gosched()
+// awaitEnds waits until the server has seen that the calls of its only connection have ended: that is closed,
+// or a call after them is answered.
+func awaitEnds(t *testing.T, s *answer.Service, conn *grpc.ClientConn, closed bool) {
+	t.Helper()
+	if closed {
+		await(t, "the connection has ended", func() bool { return gathered(t, s, "sluice_connections") == nil })
+		return
+	}
+	if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // TestADrainWaitsForTheStore stops a server while a store decides: the calls get their answers,
 // those that are held after it included.
 func TestADrainWaitsForTheStore(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		const calls = 20
 		store := &lateStore{held: true}
 		s := storing(t, store, shaping)
-		r := serve(t, s, Options{Transport: transport})
+		r := serve(t, s, Options{Transport: name})
 		client := rls.NewRateLimitServiceClient(r.dial(t))
 		results := make(chan error, calls)
 		for range calls {
@@ -410,7 +407,7 @@ func TestCountersOfTheStore(t *testing.T) {
 // TestNothingToAskTheStore has requests without charges: no store is asked.
 func TestNothingToAskTheStore(t *testing.T) {
 	s := storing(t, &lateStore{broken: true}, "{domain: d, descriptors: [{key: other, rate_limit: {unit: year, requests_per_unit: 1}}]}")
-	var c Exchange
+	var c answer.Exchange
 	if _, _, err := s.Answer(noon, time.Minute, &c, marshal(t, simpleRequest())); err != nil {
 		t.Errorf("a request that no rule is for: %v", err)
 	}

@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
@@ -57,21 +59,21 @@ func write(t *testing.T, p testcert.Pair, ca []byte) testcert.Files {
 	return f
 }
 
-func serverTLS(t *testing.T, o TLSOptions) *TLS {
+func serverTLS(t *testing.T, o access.TLSOptions) *access.TLS {
 	t.Helper()
-	s, err := ServerTLS(o)
+	s, err := access.ServerTLS(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func clientTLS(t *testing.T, o TLSOptions) *TLS {
+func clientTLS(t *testing.T, o access.TLSOptions) *access.TLS {
 	t.Helper()
 	if o.PeerName == "" {
 		o.PeerName = host
 	}
-	c, err := ClientTLS(o)
+	c, err := access.ClientTLS(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,23 +129,23 @@ func (l lines) await(t *testing.T, text string) string {
 }
 
 func TestTLSRejectsPeersWithoutARight(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		ours, strangers := authority(t), authority(t)
 		files := write(t, issue(t, ours, testcert.Leaf{Names: []string{host}}), ours.PEM)
 		log, logger := newLines()
-		s := service(t, Settings{}, oneRule)
-		metrics := s.metrics.TLS("grpc")
-		mutual := serve(t, s, Options{Transport: transport, TLS: serverTLS(t, TLSOptions{
+		s := service(t, answer.Settings{}, oneRule)
+		metrics := s.Metrics().TLS("grpc")
+		mutual := serve(t, s, Options{Transport: name, TLS: serverTLS(t, access.TLSOptions{
 			Cert: files.Cert, Key: files.Key, CA: files.CA, PeerName: san, Metrics: metrics, Logger: logger,
 		})})
-		oneSided := serve(t, s, Options{Transport: transport, TLS: serverTLS(t, TLSOptions{
+		oneSided := serve(t, s, Options{Transport: name, TLS: serverTLS(t, access.TLSOptions{
 			Cert: files.Cert, Key: files.Key, Metrics: metrics, Logger: logger,
 		})})
 		good := issue(t, ours, testcert.Leaf{Names: []string{"other.test", san}})
-		client := func(p testcert.Pair) *TLS {
+		client := func(p testcert.Pair) *access.TLS {
 			f := write(t, p, ours.PEM)
-			return clientTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
+			return clientTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CA})
 		}
 		old := credentials.NewTLS(&tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true})
 		for _, tt := range []struct {
@@ -153,16 +155,16 @@ func TestTLSRejectsPeersWithoutARight(t *testing.T) {
 			mutual, oneSided string
 		}{
 			{"a client of ours", client(good), "", ""},
-			{"without a certificate", clientTLS(t, TLSOptions{CA: files.CA}), "client didn't provide a certificate", ""},
+			{"without a certificate", clientTLS(t, access.TLSOptions{CA: files.CA}), "client didn't provide a certificate", ""},
 			{"of another authority", client(issue(t, strangers, testcert.Leaf{Names: []string{san}})), "certificate signed by unknown authority", ""},
 			{"of another name", client(issue(t, ours, testcert.Leaf{Names: []string{"other.test"}})), "valid for other.test, not " + san, ""},
 			{"with the name in a URI", client(issue(t, ours, testcert.Leaf{Names: []string{"spiffe://" + san}})), "not valid for any names, but wanted to match " + san, ""},
 			{"expired", client(issue(t, ours, testcert.Leaf{Names: []string{san}, Expires: time.Now().Add(-time.Hour)})), "certificate has expired", ""},
 			{"in plain text", insecure.NewCredentials(), "first record does not look like a TLS handshake", "first record does not look like a TLS handshake"},
 			{"with TLS 1.1", old, "client offered only unsupported versions", "client offered only unsupported versions"},
-			{"that trusts another authority", clientTLS(t, TLSOptions{CA: write(t, good, strangers.PEM).CA}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
-			{"that expects another name", clientTLS(t, TLSOptions{CA: files.CA, PeerName: "other.test"}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
-			{"that trusts the system", clientTLS(t, TLSOptions{}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
+			{"that trusts another authority", clientTLS(t, access.TLSOptions{CA: write(t, good, strangers.PEM).CA}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
+			{"that expects another name", clientTLS(t, access.TLSOptions{CA: files.CA, PeerName: "other.test"}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
+			{"that trusts the system", clientTLS(t, access.TLSOptions{}), "remote error: tls: bad certificate", "remote error: tls: bad certificate"},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				for _, side := range []struct {
@@ -248,29 +250,29 @@ func TestTLSStartsWithGoodFilesOnly(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "nosuch")
 	for _, tt := range []struct {
 		name    string
-		options TLSOptions
+		options access.TLSOptions
 		want    string
 	}{
-		{"no certificate", TLSOptions{Key: good.Key}, "needs a certificate and its key"},
-		{"name without authority", TLSOptions{Cert: good.Cert, Key: good.Key, PeerName: san}, "needs an authority to check them against"},
-		{"missing certificate", TLSOptions{Cert: missing, Key: good.Key}, missing},
-		{"missing key", TLSOptions{Cert: good.Cert, Key: missing}, missing},
-		{"missing authority", TLSOptions{Cert: good.Cert, Key: good.Key, CA: missing}, missing},
-		{"mismatched pair", TLSOptions{Cert: mismatched.Cert, Key: mismatched.Key}, mismatched.Key + ": tls: private key does not match"},
-		{"chain that is cut short", TLSOptions{Cert: cut.Cert, Key: cut.Key}, cut.Cert + ": 2 PEM blocks begin and 1 can be decoded"},
-		{"authorities that are cut short", TLSOptions{Cert: good.Cert, Key: good.Key, CA: cut.CA}, cut.CA + ": 2 PEM blocks begin and 1 can be decoded"},
-		{"empty certificate", TLSOptions{Cert: empty.Cert, Key: good.Key}, empty.Cert + " holds no PEM certificate"},
-		{"empty authority", TLSOptions{Cert: good.Cert, Key: good.Key, CA: empty.CA}, empty.CA + " holds no PEM certificate"},
-		{"a key in the certificate's place", TLSOptions{Cert: good.Key, Key: good.Key}, good.Key + " holds no PEM certificate"},
-		{"far too large", TLSOptions{Cert: "/dev/zero", Key: good.Key}, "/dev/zero is larger than"},
+		{"no certificate", access.TLSOptions{Key: good.Key}, "needs a certificate and its key"},
+		{"name without authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, PeerName: san}, "needs an authority to check them against"},
+		{"missing certificate", access.TLSOptions{Cert: missing, Key: good.Key}, missing},
+		{"missing key", access.TLSOptions{Cert: good.Cert, Key: missing}, missing},
+		{"missing authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: missing}, missing},
+		{"mismatched pair", access.TLSOptions{Cert: mismatched.Cert, Key: mismatched.Key}, mismatched.Key + ": tls: private key does not match"},
+		{"chain that is cut short", access.TLSOptions{Cert: cut.Cert, Key: cut.Key}, cut.Cert + ": 2 PEM blocks begin and 1 can be decoded"},
+		{"authorities that are cut short", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: cut.CA}, cut.CA + ": 2 PEM blocks begin and 1 can be decoded"},
+		{"empty certificate", access.TLSOptions{Cert: empty.Cert, Key: good.Key}, empty.Cert + " holds no PEM certificate"},
+		{"empty authority", access.TLSOptions{Cert: good.Cert, Key: good.Key, CA: empty.CA}, empty.CA + " holds no PEM certificate"},
+		{"a key in the certificate's place", access.TLSOptions{Cert: good.Key, Key: good.Key}, good.Key + " holds no PEM certificate"},
+		{"far too large", access.TLSOptions{Cert: "/dev/zero", Key: good.Key}, "/dev/zero is larger than"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := ServerTLS(tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := access.ServerTLS(tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error is %v, want %q", err, tt.want)
 			}
 		})
 	}
-	if _, err := ClientTLS(TLSOptions{Cert: good.Cert}); err == nil {
+	if _, err := access.ClientTLS(access.TLSOptions{Cert: good.Cert}); err == nil {
 		t.Error("a client with half a pair is accepted")
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"crypto/tls"
 	"testing"
 
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
 // TestTLSHasALeastVersion asks with each version, on both listeners that speak TLS.
 func TestTLSHasALeastVersion(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		a := authority(t)
 		f := write(t, issue(t, a, testcert.Leaf{Names: []string{host}}), a.PEM)
@@ -22,9 +24,9 @@ func TestTLSHasALeastVersion(t *testing.T) {
 			{tls.VersionTLS12, map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true}},
 			{tls.VersionTLS13, map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: false, tls.VersionTLS13: true}},
 		} {
-			r := serve(t, service(t, Settings{}, oneRule), Options{
-				Transport: transport,
-				JSONAddr:  "127.0.0.1:0", TLS: serverTLS(t, TLSOptions{Cert: f.Cert, Key: f.Key, MinVersion: tt.least}),
+			r := serve(t, service(t, answer.Settings{}, oneRule), Options{
+				Transport: name,
+				JSONAddr:  "127.0.0.1:0", TLS: serverTLS(t, access.TLSOptions{Cert: f.Cert, Key: f.Key, MinVersion: tt.least}),
 			})
 			for version, want := range tt.answers {
 				for listener, protocol := range map[string]string{"grpc": "h2", "json": "http/1.1"} {

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -42,9 +43,9 @@ descriptors:
 
 // newTracing returns tracing to the collector that the environment names. It is
 // shut down by the test or at its end.
-func newTracing(t *testing.T, s *Service, o telemetry.TracingOptions, logger *zap.Logger) *telemetry.Tracing {
+func newTracing(t *testing.T, s *answer.Service, o telemetry.TracingOptions, logger *zap.Logger) *telemetry.Tracing {
 	t.Helper()
-	tracing, err := telemetry.NewTracing(t.Context(), o, s.metrics, logger)
+	tracing, err := telemetry.NewTracing(t.Context(), o, s.Metrics(), logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,7 @@ func tracedRequest() *rls.RateLimitRequest {
 // A request's span joins the trace that its caller began, and says what was
 // decided in words of the rules only.
 func TestSpansReachTheCollector(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		const traceID, parentID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 		headers := map[string][]string{
@@ -96,9 +97,9 @@ func TestSpansReachTheCollector(t *testing.T) {
 						t.Setenv("OTEL_SERVICE_NAME", ServiceName)
 					}
 					c := newCollector(t, protocol)
-					s := service(t, Settings{}, tracedRules)
+					s := service(t, answer.Settings{}, tracedRules)
 					tracing := newTracing(t, s, telemetry.TracingOptions{Protocol: protocol, ServiceNamespace: "ns", SamplingRate: 0}, zap.NewNop())
-					r := serve(t, s, Options{Transport: transport, Tracing: tracing})
+					r := serve(t, s, Options{Transport: name, Tracing: tracing})
 					client := rls.NewRateLimitServiceClient(r.dial(t))
 					ctx := metadata.AppendToOutgoingContext(t.Context(), header...)
 					if _, err := client.ShouldRateLimit(ctx, tracedRequest()); err != nil {
@@ -156,17 +157,17 @@ func TestSpansReachTheCollector(t *testing.T) {
 // TestSpansOfRateLimitRequestsOnly: other calls have no span, and what a stranger chose is in
 // none.
 func TestSpansOfRateLimitRequestsOnly(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		c := newCollector(t, "http")
-		s := service(t, Settings{}, oneRule)
+		s := service(t, answer.Settings{}, oneRule)
 		tracing := newTracing(t, s, telemetry.TracingOptions{Protocol: "http", SamplingRate: 1, ServiceName: "named", InstanceID: "i"}, zap.NewNop())
-		r := serve(t, s, Options{Transport: transport, Tracing: tracing})
+		r := serve(t, s, Options{Transport: name, Tracing: tracing})
 		conn := r.dial(t)
 		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		for _, method := range []string{"/secret/method", "/" + ServiceName + "/secret"} {
+		for _, method := range []string{"/secret/method", "/" + answer.ServiceName + "/secret"} {
 			if err := conn.Invoke(t.Context(), method, &rls.RateLimitRequest{}, &rls.RateLimitResponse{}); status.Code(err) != codes.Unimplemented {
 				t.Errorf("Invoke(%s) = %v, want UNIMPLEMENTED", method, err)
 			}
@@ -188,7 +189,7 @@ func TestSpansOfRateLimitRequestsOnly(t *testing.T) {
 		if got := attributes(spans[0].GetAttributes()); got["sluice.domain"] != "unknown" || got["sluice.code"] != "OK" {
 			t.Errorf("attributes of an unknown domain's span are %v", got)
 		}
-		if got := spans[1].GetStatus(); got.GetCode() != tracepb.Status_STATUS_CODE_ERROR || got.GetMessage() != errNoDescriptors.Error() {
+		if got := spans[1].GetStatus(); got.GetCode() != tracepb.Status_STATUS_CODE_ERROR || got.GetMessage() != "rate limit descriptor list must not be empty" {
 			t.Errorf("status of the span of an error is %v", got)
 		}
 		for _, span := range spans {
@@ -206,7 +207,7 @@ func TestSpansOfRateLimitRequestsOnly(t *testing.T) {
 }
 
 func TestSampling(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0"
 		for _, test := range []struct {
@@ -225,9 +226,9 @@ func TestSampling(t *testing.T) {
 			t.Run(test.name, func(t *testing.T) {
 				t.Setenv("OTEL_TRACES_SAMPLER", test.sampler)
 				c := newCollector(t, "http")
-				s := service(t, Settings{}, oneRule)
+				s := service(t, answer.Settings{}, oneRule)
 				tracing := newTracing(t, s, telemetry.TracingOptions{Protocol: "http", SamplingRate: test.rate}, zap.NewNop())
-				r := serve(t, s, Options{Transport: transport, Tracing: tracing})
+				r := serve(t, s, Options{Transport: name, Tracing: tracing})
 				ctx := t.Context()
 				if test.parent != "" {
 					ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", test.parent)
@@ -247,7 +248,7 @@ func TestSampling(t *testing.T) {
 // A collector that takes connections and never answers delays neither requests
 // nor the end, and takes no memory without bound.
 func TestCollectorThatHangs(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		for _, protocol := range []string{"http", "grpc"} {
 			t.Run(protocol, func(t *testing.T) {
@@ -257,9 +258,9 @@ func TestCollectorThatHangs(t *testing.T) {
 				}
 				t.Cleanup(func() { l.Close() })
 				t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+l.Addr().String())
-				s := service(t, Settings{}, oneRule)
+				s := service(t, answer.Settings{}, oneRule)
 				tracing := newTracing(t, s, telemetry.TracingOptions{Protocol: protocol, SamplingRate: 1}, zap.NewNop())
-				r := serve(t, s, Options{Transport: transport, Tracing: tracing})
+				r := serve(t, s, Options{Transport: name, Tracing: tracing})
 				conn := r.dial(t)
 				for range 5000 { // more than the queue takes
 					checkOK(t, conn)
@@ -276,7 +277,7 @@ func TestCollectorThatHangs(t *testing.T) {
 
 // A collector that is not there is logged once, and what is lost is counted.
 func TestCollectorIsAway(t *testing.T) {
-	overBoth(t, func(t *testing.T, transport string) {
+	overBoth(t, func(t *testing.T, name string) {
 		t.Helper()
 		collector := &http.Server{ReadHeaderTimeout: time.Second}
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -289,9 +290,9 @@ func TestCollectorIsAway(t *testing.T) {
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+l.Addr().String())
 		t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1")
 		core, logs := observer.New(zap.InfoLevel)
-		s := service(t, Settings{}, oneRule)
+		s := service(t, answer.Settings{}, oneRule)
 		tracing := newTracing(t, s, telemetry.TracingOptions{Protocol: "http", SamplingRate: 1}, zap.New(core))
-		r := serve(t, s, Options{Transport: transport, Tracing: tracing})
+		r := serve(t, s, Options{Transport: name, Tracing: tracing})
 		conn := r.dial(t)
 		for range 3 {
 			checkOK(t, conn)

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -73,13 +73,13 @@ func sameDecisions(t *testing.T, random *rand.Rand, rules string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := server.NewService(server.Settings{Bounds: server.Bounds{MessageBytes: 1 << 20, Descriptors: 1000, Entries: 64, KeyBytes: 1024}}, table, metrics)
+	service := answer.NewService(answer.Settings{Bounds: answer.Bounds{MessageBytes: 1 << 20, Descriptors: 1000, Entries: 64, KeyBytes: 1024}}, table, metrics)
 	if err := service.Serve(limiter.Time(noon.UnixNano()), compile(t, rules)); err != nil {
 		t.Fatal(err)
 	}
 	var log strings.Builder
 	var want []bool
-	var call server.Exchange
+	var call answer.Exchange
 	at := noon.UnixNano()
 	denied := 0
 	for range requests {

@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
 // allowList reads --grpc-allow. It returns nil if the flag is not given.
-func allowList(texts []string) (*server.AllowList, error) {
+func allowList(texts []string) (*access.AllowList, error) {
 	if len(texts) == 0 {
 		return nil, nil //nolint:nilnil // all may ask for all
 	}
-	allow, err := server.ParseAllowList(texts)
+	allow, err := access.ParseAllowList(texts)
 	if err != nil {
 		return nil, fmt.Errorf("--grpc-allow: %w", err)
 	}
@@ -21,7 +21,7 @@ func allowList(texts []string) (*server.AllowList, error) {
 
 // adviseAllow returns where an allow-list, which may be nil, and the domains of the
 // rules do not fit together. One of the two may be misspelt.
-func adviseAllow(allow *server.AllowList, domains []string) []string {
+func adviseAllow(allow *access.AllowList, domains []string) []string {
 	if allow == nil {
 		return nil
 	}

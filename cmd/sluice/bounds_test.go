@@ -6,20 +6,21 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
 // TestBoundsAreWhatFlagsSay holds which flag sets which bound.
 func TestBoundsAreWhatFlagsSay(t *testing.T) {
 	for _, tt := range []struct {
 		args   []string
-		bounds server.Bounds
-		limits server.Limits
+		bounds answer.Bounds
+		limits transport.Limits
 	}{
 		{
 			nil,
-			server.Bounds{MessageBytes: 4 << 20, Descriptors: 1000, Entries: 64, KeyBytes: 1 << 10},
-			server.Limits{
+			answer.Bounds{MessageBytes: 4 << 20, Descriptors: 1000, Entries: 64, KeyBytes: 1 << 10},
+			transport.Limits{
 				MaxMessageBytes: 4 << 20, MaxStreams: 1024, MaxHeaderBytes: 128 << 10, MaxConnections: 10_000, MaxHTTPConnections: 1000,
 				ConnectionTimeout: 5 * time.Second, MaxConnectionIdle: 15 * time.Minute,
 				KeepaliveTime: time.Minute, KeepaliveTimeout: 10 * time.Second, KeepaliveMinTime: 10 * time.Second,
@@ -33,8 +34,8 @@ func TestBoundsAreWhatFlagsSay(t *testing.T) {
 				"--connection-timeout=9s", "--max-connection-idle=10s", "--keepalive-time=11s", "--keepalive-timeout=12s",
 				"--keepalive-min-time=13s", "--max-connection-age=14s", "--max-connection-age-grace=15s",
 			},
-			server.Bounds{MessageBytes: 5, Descriptors: 1, Entries: 2, KeyBytes: 3},
-			server.Limits{
+			answer.Bounds{MessageBytes: 5, Descriptors: 1, Entries: 2, KeyBytes: 3},
+			transport.Limits{
 				MaxMessageBytes: 5, MaxStreams: 6, MaxHeaderBytes: 1031, MaxConnections: 8, MaxHTTPConnections: 16,
 				ConnectionTimeout: 9 * time.Second, MaxConnectionIdle: 10 * time.Second,
 				KeepaliveTime: 11 * time.Second, KeepaliveTimeout: 12 * time.Second, KeepaliveMinTime: 13 * time.Second,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
 type callCmd struct {
@@ -167,11 +168,11 @@ func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {
 }
 
 // tls returns how to secure the connection, nil for plain text.
-func (k *callCmd) tls() (*server.TLS, error) {
+func (k *callCmd) tls() (*access.TLS, error) {
 	if !k.TLS && k.CACert == "" && k.Cert == "" && k.ServerName == "" {
 		return nil, nil //nolint:nilnil // plain text needs none
 	}
-	secure, err := server.ClientTLS(server.TLSOptions{Cert: k.Cert, Key: k.Key, CA: k.CACert, PeerName: k.ServerName})
+	secure, err := access.ClientTLS(access.TLSOptions{Cert: k.Cert, Key: k.Key, CA: k.CACert, PeerName: k.ServerName})
 	if err != nil {
 		return nil, flagError(err, "--cert", k.Cert, "--key", k.Key, "--ca-cert", k.CACert)
 	}

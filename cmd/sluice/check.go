@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
-	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
 type checkCmd struct {
@@ -29,7 +29,7 @@ type checkCmd struct {
 	Names     string   `name:"store-names" enum:"exact,ratelimit," default:"" placeholder:"exact|ratelimit" help:"Say which name counters have in a store with serve --store-names, and why."`
 	Allow     []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Warn of domains that serve --grpc-allow would name without a rule, or grant to nobody."`
 
-	allow *server.AllowList
+	allow *access.AllowList
 }
 
 // checkReport is what check --output json prints.

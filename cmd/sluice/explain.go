@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
 type explainCmd struct {
@@ -110,7 +111,7 @@ func (e *explainCmd) ask(ctx context.Context, c console) error {
 	return err
 }
 
-func counterText(s *server.CounterState, reset bool) string {
+func counterText(s *answer.CounterState, reset bool) string {
 	limit := s.Limit
 	if s.Shadow {
 		limit += ", a candidate"

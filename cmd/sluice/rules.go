@@ -14,13 +14,14 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // keeper puts what a source read in force and tells operators.
 type keeper struct {
-	service *server.Service
+	service *answer.Service
 	table   *limiter.Table
 	metrics *telemetry.Metrics
 	logger  *zap.Logger
@@ -29,7 +30,7 @@ type keeper struct {
 	// defaults is the name of their file, for errors.
 	defaults string
 	// allow is the list of --grpc-allow, nil if the flag is not given.
-	allow *server.AllowList
+	allow *access.AllowList
 	// stored says that a store has the counters.
 	stored bool
 }

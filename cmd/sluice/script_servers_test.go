@@ -7,7 +7,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
@@ -18,7 +18,7 @@ func startADS(ts *testscript.TestScript, _ bool, args []string) {
 	o := adstest.Options{NodeID: args[0]}
 	if len(args) > 1 {
 		files := testcert.In(ts.MkAbs(args[1]))
-		secure, err := server.ServerTLS(server.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA})
+		secure, err := access.ServerTLS(access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA})
 		ts.Check(err)
 		o.Credentials = secure
 	}

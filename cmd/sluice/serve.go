@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -37,7 +38,7 @@ type serveCmd struct {
 	AllOrNothing bool `group:"decisions" help:"Set all_or_nothing for all domains: a denied request charges nothing."`
 
 	Server   server.Options  `embed:""`
-	Settings server.Settings `embed:""`
+	Settings answer.Settings `embed:""`
 	TLS      tlsFlags        `embed:"" group:"tls"`
 	Store    storeFlags      `embed:"" group:"store"`
 	XDS      xdsFlags        `embed:"" group:"xds"`
@@ -125,7 +126,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	if err := s.Store.use(shared, &settings); err != nil {
 		return err
 	}
-	r.service = server.NewService(settings, r.table, r.metrics)
+	r.service = answer.NewService(settings, r.table, r.metrics)
 	group, ctx := errgroup.WithContext(ctx)
 	needed, stop := context.WithCancel(context.WithoutCancel(ctx)) // the drain needs the store
 	group.Go(func() error {
@@ -181,7 +182,7 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, 
 	}
 	defer stopTracing()
 	options.Tracing = tracing
-	srv := server.New(options, r.service, r.metrics, r.logger)
+	srv := server.New(options, r.service, r.logger)
 	if err := srv.Listen(ctx); err != nil {
 		return err
 	}
@@ -252,7 +253,7 @@ func (s *serveCmd) followServer(ctx context.Context, group *errgroup.Group, r *k
 }
 
 // settings returns the flags for requests with what other flags say of them.
-func (s *serveCmd) settings() server.Settings {
+func (s *serveCmd) settings() answer.Settings {
 	settings := s.Settings
 	settings.Allow, settings.Clock, settings.Bounds.MessageBytes = s.TLS.allow, clock.New(), s.Server.Limits.MaxMessageBytes
 	return settings

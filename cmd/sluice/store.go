@@ -12,7 +12,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
-	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/store"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -215,7 +215,7 @@ func (w *storeWatcher) Forgot(hits uint64) { w.metrics.Forgot(hits) }
 func (w *storeWatcher) Diverged(string) { w.metrics.Diverged() }
 
 // use has requests decided by the store, if there is one.
-func (f *storeFlags) use(shared *store.Store, settings *server.Settings) error {
+func (f *storeFlags) use(shared *store.Store, settings *answer.Settings) error {
 	if shared == nil {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -21,7 +21,7 @@ type tlsFlags struct {
 	Allow      []string `name:"grpc-allow" sep:"none" placeholder:"NAME=DOMAIN,..." help:"Which clients may ask for which domains; may be repeated. A client that is not named may ask for none. NAME is a DNS name or URI in the client's certificate, such as spiffe://cluster.local/ns/shop/sa/envoy; one that ends in /* stands for all URIs below it. DOMAIN * stands for any. Default: all may ask for all."`
 	MinVersion string   `name:"grpc-tls-min-version" enum:"1.2,1.3" default:"1.2" placeholder:"1.2|1.3" help:"Least version of TLS."`
 
-	allow *server.AllowList // of Allow, made by check; nil without
+	allow *access.AllowList // of Allow, made by check; nil without
 }
 
 // tlsVersions are what --grpc-tls-min-version takes.
@@ -47,11 +47,11 @@ func (f *tlsFlags) check(jsonAddr string) error {
 }
 
 // server returns what secures the gRPC listener, nil for plain text.
-func (f *tlsFlags) server(m *telemetry.Metrics, logger *zap.Logger) (*server.TLS, error) {
+func (f *tlsFlags) server(m *telemetry.Metrics, logger *zap.Logger) (*access.TLS, error) {
 	if f.Cert == "" {
 		return nil, nil //nolint:nilnil // plain text needs none
 	}
-	secure, err := server.ServerTLS(server.TLSOptions{
+	secure, err := access.ServerTLS(access.TLSOptions{
 		Cert: f.Cert, Key: f.Key, CA: f.ClientCA, PeerName: f.ClientSAN, MinVersion: tlsVersions[f.MinVersion],
 		Metrics: m.TLS("grpc"), Logger: logger.With(zap.String("use", "grpc")),
 	})

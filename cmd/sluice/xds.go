@@ -13,7 +13,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
-	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 	"github.com/sluice-ratelimit/sluice/xds"
 )
@@ -67,7 +67,7 @@ type xdsRules struct {
 	addr   string
 	rules  *keeper
 	source *xds.Source
-	tls    *server.TLS // nil for plain text
+	tls    *access.TLS // nil for plain text
 	// first gets whether the first rules are good, once the server knows.
 	first chan bool
 }
@@ -92,7 +92,7 @@ func (f *xdsFlags) newXDS(r *keeper, opt descriptors.Options) (_ *xdsRules, err 
 		r.logger.Warn("the management server sent a type that sluice did not ask for", zap.String("type", typeURL))
 	}
 	if f.TLS {
-		x.tls, err = server.ClientTLS(server.TLSOptions{
+		x.tls, err = access.ClientTLS(access.TLSOptions{
 			Cert: f.Cert, Key: f.Key, CA: f.CA, PeerName: f.SAN,
 			Metrics: r.metrics.TLS("xds"), Logger: r.logger.With(zap.String("use", "xds")),
 		})

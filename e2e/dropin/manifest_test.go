@@ -12,7 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 	"github.com/sluice-ratelimit/sluice/xds/adstest"
 	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
@@ -147,7 +147,7 @@ func (m *manifest) manage(t *testing.T, root string) {
 	o := adstest.Options{Addr: "127.0.0.1:" + port, NodeID: m.variable("CONFIG_GRPC_XDS_NODE_ID")}
 	if m.variable("CONFIG_GRPC_XDS_SERVER_USE_TLS") == "true" {
 		files := testcert.In(filepath.Join(root, m.secret[0]))
-		o.Credentials, err = server.ServerTLS(server.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA})
+		o.Credentials, err = access.ServerTLS(access.TLSOptions{Cert: files.Cert, Key: files.Key, CA: files.CA})
 		check(t, err)
 	}
 	ads, err := adstest.Start(o)

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sluice-ratelimit/sluice/e2e/suite"
-	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/testcert"
 )
 
@@ -48,7 +48,7 @@ func TestCertificates(t *testing.T) {
 		"--max-connection-age", "200ms",
 	}})
 	own := mount(t.TempDir(), issue())
-	secure, err := server.ClientTLS(server.TLSOptions{Cert: own.Cert, Key: own.Key, CA: own.CA, PeerName: name})
+	secure, err := access.ClientTLS(access.TLSOptions{Cert: own.Cert, Key: own.Key, CA: own.CA, PeerName: name})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -22,7 +24,7 @@ const grpcGo = "grpc-go"
 var Names = []string{"own", grpcGo}
 
 // limits are the defaults of sluice's flags.
-var limits = server.Limits{
+var limits = transport.Limits{
 	MaxMessageBytes: 4 << 20, MaxConnections: 10_000, MaxHTTPConnections: 1000, MaxStreams: 1024, MaxHeaderBytes: 128 << 10,
 	ConnectionTimeout: 5 * time.Second, MaxConnectionIdle: 15 * time.Minute,
 	KeepaliveTime: time.Minute, KeepaliveTimeout: 10 * time.Second, KeepaliveMinTime: 10 * time.Second,
@@ -58,7 +60,7 @@ func Start(name string, maxMessage int, register func(grpc.ServiceRegistrar)) (*
 			options.Limits.MaxMessageBytes /= 2 // it accepts twice as much, for sluice to reject it
 		}
 	}
-	s := server.New(options, server.NewService(server.Settings{}, table, metrics), metrics, zap.New(core))
+	s := server.New(options, answer.NewService(answer.Settings{}, table, metrics), zap.New(core))
 	ctx, stop := context.WithCancel(context.Background())
 	if err := s.Listen(ctx); err != nil {
 		stop()

@@ -1,0 +1,54 @@
+package access
+
+import (
+	"crypto/x509"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// FuzzAllowList gives a certificate any URI, and holds that what may ask for a domain
+// is what a simple reading of SPIFFE's rules allows: scheme and trust domain in any
+// letter case, then whole segments.
+func FuzzAllowList(f *testing.F) {
+	allow, err := ParseAllowList([]string{"spiffe://td.test/ns/shop/*=below", "spiffe://td.test/ns/shop/sa/envoy=exact"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, uri := range []string{
+		"spiffe://td.test/ns/shop/sa/envoy", "SPIFFE://TD.test/ns/shop/x", "spiffe://td.test/ns/shop/../x",
+		"spiffe://td.test/ns/shop/%2e%2e/x", "spiffe://td.test//ns/shop/x", "spiffe:/td.test/ns/shop/x", "spiffe:td.test/ns/shop/x",
+		"spiffe://u@td.test:1/ns/shop/x?q#f", "//td.test/ns/shop/x", "spiffe://td.test/ns/shop/", "spiffe://[::1%25td.test]/ns/shop/x",
+	} {
+		f.Add(uri)
+	}
+	f.Fuzz(func(t *testing.T, uri string) {
+		u, err := url.Parse(uri) // as crypto/x509 does
+		if err != nil {
+			return
+		}
+		c := allow.Client(&x509.Certificate{URIs: []*url.URL{u}})
+		const root = "spiffe://td.test/"
+		ours := len(uri) > len(root) && strings.EqualFold(uri[:len(root)], root)
+		var segments []string
+		if ours {
+			segments = strings.Split(uri[len(root):], "/")
+		}
+		plain := !slices.ContainsFunc(segments, func(s string) bool {
+			return s == "" || s == "." || s == ".." || strings.ContainsAny(s, "%?#")
+		})
+		below := ours && plain && len(segments) > 2 && segments[0] == "ns" && segments[1] == "shop"
+		if got := c.May([]byte("below")); got && !below {
+			t.Errorf("%q may ask for what is below the prefix", uri)
+		} else if !got && below && u.EscapedPath() == u.Path {
+			t.Errorf("%q may not ask for what is below the prefix", uri)
+		}
+		if exact := below && slices.Equal(segments[2:], []string{"sa", "envoy"}); c.May([]byte("exact")) != exact {
+			t.Errorf("%q may ask for the exact name's: %v, want %v", uri, !exact, exact)
+		}
+		if c.May([]byte("other")) {
+			t.Errorf("%q may ask for anything", uri)
+		}
+	})
+}

@@ -1,0 +1,149 @@
+package access
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// maxPEMBytes bounds a file of certificates. A system's whole bundle has 250 KB.
+const maxPEMBytes = 4 << 20
+
+// files are TLS files as they were read.
+type files struct {
+	cert, key, ca []byte
+	err           error
+	// sum is the hash of contents and errors. Files with equal sums load alike.
+	sum [sha256.Size]byte
+}
+
+// keyring is the contents of TLS files, ready for handshakes.
+type keyring struct {
+	sum         [sha256.Size]byte
+	cert        *tls.Certificate // nil: none
+	authorities *x509.CertPool   // nil: no file
+	expires     time.Time        // the earliest end of cert and its chain; zero without cert
+	creds       credentials.TransportCredentials
+}
+
+func (k *keyring) expired() bool {
+	return !k.expires.IsZero() && time.Now().After(k.expires) //nolint:forbidigo // crypto/tls reads it too
+}
+
+// read reads the files that are named.
+func (t *TLS) read() files {
+	var f files
+	sum := sha256.New()
+	for _, p := range []struct {
+		path string
+		text *[]byte
+	}{{t.options.Cert, &f.cert}, {t.options.Key, &f.key}, {t.options.CA, &f.ca}} {
+		if p.path == "" {
+			continue
+		}
+		text, err := readPEM(p.path)
+		if err != nil {
+			f.err = errors.Join(f.err, err)
+		}
+		*p.text = text
+		fmt.Fprintf(sum, "%d %v\n", len(text), err)
+		sum.Write(text)
+	}
+	sum.Sum(f.sum[:0])
+	return f
+}
+
+func readPEM(path string) ([]byte, error) {
+	file, err := os.Open(path) //nolint:gosec // the operator names it
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // nothing was written
+	text, err := io.ReadAll(io.LimitReader(file, maxPEMBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxPEMBytes {
+		return nil, fmt.Errorf("%s is larger than %d bytes: no file of certificates", path, maxPEMBytes)
+	}
+	return text, nil
+}
+
+// load returns the keyring of what was read. An error names the file.
+func (t *TLS) load(f files) (*keyring, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	k := &keyring{sum: f.sum}
+	if t.options.Cert != "" {
+		if err := checkPEM(t.options.Cert, f.cert); err != nil {
+			return nil, err
+		}
+		cert, err := tls.X509KeyPair(f.cert, f.key)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %s with key %s: %w", t.options.Cert, t.options.Key, err)
+		}
+		if k.expires, err = earliestExpiry(cert.Certificate); err != nil {
+			return nil, fmt.Errorf("%s: %w", t.options.Cert, err)
+		}
+		k.cert = &cert
+	}
+	if t.options.CA != "" {
+		if err := checkPEM(t.options.CA, f.ca); err != nil {
+			return nil, err
+		}
+		k.authorities = x509.NewCertPool()
+		if !k.authorities.AppendCertsFromPEM(f.ca) {
+			return nil, fmt.Errorf("%s holds no certificate that can be read", t.options.CA)
+		}
+	}
+	k.creds = credentials.NewTLS(t.config(k, "h2"))
+	return k, nil
+}
+
+// checkPEM returns an error if text has no certificate, or a block that does not decode. The
+// standard library skips such a block, so a file that was cut short would load with fewer
+// authorities or half a chain.
+func checkPEM(path string, text []byte) error {
+	blocks, certificates := 0, 0
+	for rest := text; ; blocks++ {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type == "CERTIFICATE" {
+			certificates++
+		}
+	}
+	if begun := bytes.Count(text, []byte("-----BEGIN ")); begun != blocks {
+		return fmt.Errorf("%s: %d PEM blocks begin and %d can be decoded: it is damaged or cut short", path, begun, blocks)
+	}
+	if certificates == 0 {
+		return fmt.Errorf("%s holds no PEM certificate", path)
+	}
+	return nil
+}
+
+// earliestExpiry returns when the first certificate of a chain expires.
+func earliestExpiry(chain [][]byte) (time.Time, error) {
+	var first time.Time
+	for _, der := range chain {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if first.IsZero() || c.NotAfter.Before(first) {
+			first = c.NotAfter
+		}
+	}
+	return first, nil
+}

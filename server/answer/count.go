@@ -1,0 +1,99 @@
+package answer
+
+import (
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// count adds one decided request to the metrics.
+func (s *Service) count(rules *serving, x *Exchange) {
+	if !x.plan.KnownDomain {
+		s.metrics.UnknownDomains.Add(x.decoder.req.Domain, uint64(len(x.plan.Matches)))
+		return
+	}
+	for i := range x.plan.Matches {
+		m := &x.plan.Matches[i]
+		if m.IgnoredOverride {
+			s.metrics.IgnoredOverrides.Inc()
+		}
+		if m.Count == 0 {
+			if m.Rule != nil && m.Rule.Unlimited {
+				h := telemetry.Hits{Total: m.Hits, Within: m.Hits}
+				if x.decoder.req.Descriptors[i].Refund {
+					h = telemetry.Hits{Negative: m.Hits}
+				}
+				s.counters(rules, x, i, m.Rule.Limits[0]).Add(h)
+			}
+			continue
+		}
+		for at := m.First; at < m.First+m.Count; at++ {
+			if charge := &x.plan.Batch.Charges[at]; charge.Refund {
+				s.metrics.RefundedHits.Add(float64(x.plan.Batch.Decisions[at].Charged))
+			}
+			s.countCharge(rules, x, i, at)
+		}
+	}
+	for _, candidate := range x.plan.Candidates {
+		s.countCharge(rules, x, candidate.Match, candidate.Charge)
+	}
+}
+
+// countCharge adds charge at, of descriptor i of the request.
+func (s *Service) countCharge(rules *serving, x *Exchange, i, at int) {
+	charge, d := &x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at]
+	h := telemetry.Hits{Negative: charge.Hits}
+	if !charge.Refund {
+		h = s.split(charge, d)
+	}
+	s.counters(rules, x, i, x.plan.Limits[at]).Add(h)
+}
+
+// counters returns the counters of the limit that descriptor i of the request came to.
+func (s *Service) counters(rules *serving, x *Exchange, i int, l *descriptors.Limit) *telemetry.RuleCounters {
+	m := &x.plan.Matches[i]
+	if !m.Override && !m.Rule.RuntimeMetric {
+		return rules.counters.Of(int(l.Index))
+	}
+	entries := x.decoder.req.Descriptors[i].Entries
+	var key1End, key2End int
+	label := ""
+	if m.Override {
+		x.metric, key1End, key2End = s.settings.metricKeys().AppendOverride(x.metric[:0], entries)
+	} else {
+		x.metric, key1End, key2End = s.settings.metricKeys().Append(x.metric[:0], m.Rule, entries)
+		label = l.Label
+	}
+	counters, lookup := s.metrics.Rules.Runtime(x.lookup, rules.labels[x.plan.DomainIndex], label, x.metric, key1End, key2End)
+	x.lookup = lookup
+	return counters
+}
+
+// split divides a charge's hits as envoyproxy/ratelimit does: over_limit lies beyond the limit,
+// near_limit above the near threshold and within the limit. One request may have both. For
+// buckets the limit is their capacity.
+func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.Hits {
+	hits, limit := charge.Hits, charge.Policy.Capacity()
+	// float32 rounds large limits, perhaps upwards, as in envoyproxy/ratelimit. Without min
+	// the difference below would wrap around, as it does there.
+	near := min(limit, uint64(float32(limit)*s.settings.NearLimitRatio))
+	h := telemetry.Hits{Total: hits}
+	switch {
+	case !d.Over && d.Denied:
+		// It had room, but its group was denied.
+	case !d.Over:
+		h.Within = hits
+		if after := d.Before + hits; after > near {
+			h.Near = min(hits, after-near)
+		}
+	case charge.Policy.CountRefused && d.Before < limit:
+		h.Near = limit - max(near, d.Before)
+		h.Over = hits - (limit - d.Before)
+	default:
+		h.Over = hits
+	}
+	if !charge.Mode.Denies() {
+		h.Shadow = h.Over
+	}
+	return h
+}

@@ -1,0 +1,111 @@
+package answer
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// CounterReport says which rule a running sluice applies to a descriptor, step by step, and what
+// its counters hold. The debug listener serves it as JSON.
+type CounterReport struct {
+	Domain     string `json:"domain"`
+	Descriptor string `json:"descriptor"`
+	// ConfigHash is that of the rules in force.
+	ConfigHash string `json:"config_hash"`
+	// Explanation describes the walk through the rules, in lines for people.
+	Explanation string `json:"explanation"`
+	// Rule is the rule's path, empty where none matched or an override applies.
+	Rule string `json:"rule,omitempty"`
+	// Reason says why there are no counters, or that an override was ignored.
+	Reason string `json:"reason,omitempty"`
+	// Counters has one element for each limit of the rule.
+	Counters []CounterState `json:"counters"`
+}
+
+// CounterState is the counter of one limit.
+type CounterState struct {
+	// Limit is the limit for people, such as `60/minute`; Name is its name.
+	Limit string `json:"limit"`
+	Name  string `json:"name,omitempty"`
+	// Shadow says that the limit is a candidate, which denies nothing.
+	Shadow bool `json:"shadow,omitempty"`
+	// Used is how much of Capacity is used. Capacity is what the limit admits at once. Used
+	// may be more where denied hits count. Remaining is how many single hits would pass now,
+	// including those that would be held.
+	Used      uint64 `json:"used"`
+	Capacity  uint64 `json:"capacity"`
+	Remaining uint64 `json:"remaining"`
+	// Over reports whether more is used than the limit admits.
+	Over bool `json:"over"`
+	// ResetsIn is how many seconds it takes until the counter equals a new one. For one that
+	// is over, it is how long until it no longer is. For a fixed window it is always its end.
+	// It is 0 if nothing is used. ResetsAt is the time at which that happens.
+	ResetsIn float64    `json:"resets_in_seconds"`
+	ResetsAt *time.Time `json:"resets_at,omitempty"`
+	// Forgotten is what was used before a reset.
+	Forgotten uint64 `json:"forgotten,omitempty"`
+}
+
+// CheckEntries returns an error if a descriptor has more than a request may hold.
+func (s *Service) CheckEntries(entries []descriptors.Entry) error {
+	return s.settings.Bounds.check(entries)
+}
+
+// Counters looks up the counters of a descriptor as they are at the time now. That changes none, and an absent
+// one stays absent. With reset it makes them as new before, and says what each had used. An error says why
+// nobody can tell: there are no rules, or a store does not answer. The text is the descriptor as people
+// write it.
+func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text string, d descriptors.Descriptor, reset bool) (*CounterReport, error) {
+	rules := s.rules.Load()
+	if rules == nil {
+		return nil, errNoRules
+	}
+	walk := rules.set.Explain(domain, d.Entries)
+	report := &CounterReport{
+		Domain: domain, Descriptor: text, ConfigHash: rules.set.Hash,
+		Explanation: walk.String(), Reason: walk.Reason, Counters: []CounterState{},
+	}
+	d.HasHits, d.Hits = true, 0 // a peek
+	x := &Exchange{rules: rules}
+	x.decoder.req = descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{d}}
+	s.plan(x, descriptors.Global{}, time.Minute) // the longest that any limit holds a reply
+	switch m := &x.plan.Matches[0]; {
+	case m.Override:
+		report.Reason = "the request's own limit applies"
+	case m.Rule != nil:
+		report.Rule = m.Rule.Path()
+		if m.Rule.Unlimited {
+			report.Reason = "an unlimited rule has no counter"
+		}
+		if m.IgnoredOverride {
+			report.Reason = "the request's own limit cannot be used with this rule: the rule's own applies"
+		}
+	}
+	b := &x.plan.Batch
+	forgotten := make([]uint64, len(b.Charges))
+	for i := 0; reset && i < len(forgotten); i++ {
+		var err error
+		if forgotten[i], err = s.decider.Reset(ctx, now, b, x.plan.Names, i); err != nil {
+			return nil, NotDecided(err)
+		}
+	}
+	if err := x.await(s.decide(now, x, x.waiting())); err != nil {
+		return nil, err
+	}
+	for i := range b.Charges {
+		limit, d := x.plan.Limits[i], &b.Decisions[i]
+		c := CounterState{
+			Limit: limit.String(), Name: limit.Name, Shadow: limit.Candidate, Forgotten: forgotten[i],
+			Used: d.Before, Capacity: b.Charges[i].Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
+		}
+		if d.Before > 0 {
+			at := time.Unix(0, int64(now)).Add(d.Reset).UTC()
+			c.ResetsIn, c.ResetsAt = d.Reset.Seconds(), &at
+		}
+		report.Counters = append(report.Counters, c)
+	}
+	return report, nil
+}

@@ -1,0 +1,5 @@
+//go:build uncounted
+
+package answer
+
+const counting = false

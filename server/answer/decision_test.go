@@ -1,0 +1,81 @@
+package answer
+
+import (
+	"testing"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// TestTellingNobodyCostsNothing holds that a request pays nothing where nobody listens: no function
+// is called, nothing is allocated.
+func TestTellingNobodyCostsNothing(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	logger := zap.New(core)
+	s := service(t, Settings{}, oneRule)
+	h := NewHandler(s, logger, nil, false)
+	h.tell = newTell(nil, logger)
+	if h.tell != nil {
+		t.Error("newTell() is not nil without tracing and at the level info")
+	}
+	x, ctx := &Exchange{Request: marshal(t, simpleRequest())}, t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		if err := h.Answer(ctx, x); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("a request allocates %v times, want 0", n)
+	}
+	if logs.Len() != 0 {
+		t.Errorf("requests are logged at the level info: %v", logs.All())
+	}
+}
+
+// Decisions are logged at debug only, in words of the rules, and not all of them
+// where there are many.
+func TestDecisionsAreLogged(t *testing.T) {
+	core, logs := observer.New(zap.DebugLevel)
+	logger := zap.New(core)
+	h := NewHandler(service(t, Settings{}, tracedRules), logger, nil, false)
+	h.tell = newTell(nil, logger)
+	request := func(r *rls.RateLimitRequest) {
+		// The error is the log's business.
+		_ = h.Answer(t.Context(), &Exchange{Request: marshal(t, r)})
+	}
+	request(tracedRequest())
+	request(tracedRequest())
+	unknown := tracedRequest()
+	unknown.Domain = "secret"
+	request(unknown)
+	request(&rls.RateLimitRequest{Domain: "secret"})
+
+	rules := []any{"user.path_/api/* 1/hour", "plan_free", "override"}
+	want := []map[string]any{
+		{"domain": "edge", "code": "OK", "rules": rules, "limited": []any{}},
+		{"domain": "edge", "code": "OVER_LIMIT", "rules": rules, "limited": rules[:1]},
+		{"domain": "unknown", "code": "OK", "rules": []any{}, "limited": []any{}},
+		{"error": errNoDescriptors.Error()},
+	}
+	var got []map[string]any
+	for _, e := range logs.TakeAll() {
+		if e.Level != zapcore.DebugLevel {
+			t.Errorf("%s is logged at %v, want debug", e.Message, e.Level)
+		}
+		fields := e.ContextMap()
+		delete(fields, "held")
+		got = append(got, fields)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+
+	for range 10_000 {
+		request(simpleRequest())
+	}
+	if n := logs.Len(); n < 100 || n > 5000 {
+		t.Errorf("%d of 10000 decisions are logged, want a sample", n)
+	}
+}

@@ -1,0 +1,91 @@
+package answer
+
+import (
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/access"
+)
+
+// Exchange is a request's bytes that become a reply's bytes: neither becomes a protobuf message. It has the
+// memory for that, and is used again for later requests. The zero value is ready. One goroutine uses it at a
+// time.
+type Exchange struct {
+	// Request is memory of its owner's, for a request that is not a view of something else.
+	Request []byte
+	// Client is the one that sends the request. It is looked at only where [Settings].Allow is set.
+	Client *access.Client
+
+	decoder  decoder
+	plan     descriptors.Plan
+	statuses []descriptorStatus
+	reply    []byte
+	passed   []*object // the metadata of descriptors that passed
+	metric   []byte    // a metric key made of runtime values
+	lookup   []byte    // scratch for looking it up
+	over     bool
+	large    bool     // it answered a request of more than MostKept
+	rules    *serving // from Begin to Finish
+
+	service *Service // whose decider decides later
+	// undecided is set while a decider may have plan.Batch and plan.Names.
+	undecided bool
+	decided   chan error // of a goroutine that waits for the decision; nil until one may
+}
+
+// Reply returns the reply of the last request that was answered without an error. It is a view of x's memory,
+// valid until x is used again.
+func (x *Exchange) Reply() []byte { return x.reply }
+
+// OverLimit reports whether the last answer was OVER_LIMIT.
+func (x *Exchange) OverLimit() bool { return x.over }
+
+// MostKept is the largest request, in bytes, whose exchange is kept for later requests. Without it,
+// a few large requests could in time make every pooled exchange large.
+const MostKept = 8 << 10
+
+// Kept reports whether x may be kept for another request: it is not large, and no store has it.
+func (x *Exchange) Kept() bool { return !x.large && cap(x.Request) <= MostKept && !x.undecided }
+
+// Undecided reports whether a decider may still have x, after a panic in [Handler.Begin] too.
+func (x *Exchange) Undecided() bool { return x.undecided }
+
+// Decided implements [limiter.Waiter] for the goroutine that waits in [Service.Answer].
+func (x *Exchange) Decided(err error) { x.decided <- err }
+
+// Exceeded implements [limiter.Waiter]: it returns what counts hits of a charge that turn out to be beyond the
+// limit when the store is back. Nobody else uses x meanwhile.
+func (x *Exchange) Exceeded(charge int) func(hits uint64) {
+	of := -1 // the descriptor
+	for i := range x.plan.Matches {
+		if m := &x.plan.Matches[i]; m.First <= charge && charge < m.First+m.Count {
+			of = i
+		}
+	}
+	for _, candidate := range x.plan.Candidates {
+		if candidate.Charge == charge {
+			of = candidate.Match
+		}
+	}
+	if of < 0 || !x.plan.KnownDomain {
+		return nil
+	}
+	return x.service.counters(x.rules, x, of, x.plan.Limits[charge]).Exceeded
+}
+
+// waiting returns x as what waits for its own decision.
+func (x *Exchange) waiting() limiter.Waiter {
+	if x.decided == nil {
+		x.decided = make(chan error, 1)
+	}
+	return x
+}
+
+// await waits for a decision that comes later, after begin has had it begun.
+func (x *Exchange) await(done bool, err error) error {
+	if done || err != nil {
+		return err
+	}
+	err = <-x.decided
+	x.undecided = false
+	return NotDecided(err)
+}

@@ -1,0 +1,31 @@
+package answer
+
+import "testing"
+
+// TestService is a service whose rules can be broken, for tests outside of this package.
+type TestService struct {
+	*Service
+	good   *serving
+	faulty [3]*serving
+}
+
+// NewTestService returns a service with these rules.
+func NewTestService(t *testing.T, rules string) *TestService {
+	t.Helper()
+	s := service(t, Settings{}, rules)
+	good := s.rules.Load()
+	return &TestService{s, good, [3]*serving{
+		{partitions: good.partitions, counters: good.counters, labels: good.labels}, // no set to match with
+		{set: good.set, counters: good.counters, labels: good.labels},               // no partitions to charge in
+		{set: good.set, partitions: good.partitions, labels: good.labels},           // no counters for what was charged
+	}}
+}
+
+// Break has requests panic: 0 before they are matched, 1 before they are charged, 2 after that.
+func (s *TestService) Break(stage int) { s.rules.Store(s.faulty[stage]) }
+
+// Mend ends that.
+func (s *TestService) Mend() { s.rules.Store(s.good) }
+
+// SimpleRequest is a request for one hit.
+var SimpleRequest = simpleRequest

@@ -1,0 +1,239 @@
+package answer
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// ServiceName is the gRPC service's full name.
+const ServiceName = "envoy.service.ratelimit.v3.RateLimitService"
+
+// Handler answers requests for whatever carries them: it gives errors their gRPC statuses, recovers from
+// panics, counts and logs. Its methods may be called concurrently.
+type Handler struct {
+	Service *Service
+	Metrics *telemetry.Metrics
+	Panics  *telemetry.Panics
+	Logger  *zap.Logger
+	// Rare is the logger for what clients cause; see [telemetry.Rare].
+	Rare  *zap.Logger
+	Clock *clock.Clock
+
+	precise bool
+	tell    tell
+}
+
+// NewHandler returns a handler. Precise errors have codes where envoyproxy/ratelimit has UNKNOWN. Decisions
+// are told to the spans of tracing, unless it is nil, and to the logger at the level debug.
+func NewHandler(s *Service, logger *zap.Logger, tracing *telemetry.Tracing, precise bool) *Handler {
+	c := s.settings.Clock
+	if c == nil {
+		c = clock.New()
+	}
+	return &Handler{
+		Service: s, Metrics: s.metrics, Panics: telemetry.NewPanics(s.metrics.Panics, logger),
+		Logger: logger, Rare: telemetry.Rare(logger), Clock: c,
+		precise: precise, tell: newTell(tracing, logger),
+	}
+}
+
+// margin is the part of a call's deadline that a held reply needs to get back in time.
+const margin = time.Millisecond
+
+// Never is the deadline of a call without one.
+const Never = time.Duration(math.MaxInt64)
+
+// Answer answers x.Request. It returns once the reply was held for as long as the rules say. The error has a
+// gRPC status.
+func (h *Handler) Answer(ctx context.Context, x *Exchange) error {
+	start, deadline := h.Clock.Elapsed(), Never
+	if d, ok := ctx.Deadline(); ok {
+		deadline = h.Clock.ElapsedAt(d)
+	}
+	err := x.await(h.Begin(start, deadline, x, x.Request, x.waiting()))
+	delay, took, err := h.Finish(ctx, x, start, err)
+	if delay > 0 {
+		err = h.hold(ctx, x, delay)
+	}
+	h.Done(err, took)
+	return err
+}
+
+// Begin counts a request that begins at start, and does the part of its answer up to the decision, as
+// [Service.Begin] does. Start and deadline are times of h.Clock. The error is for Finish.
+func (h *Handler) Begin(start, deadline time.Duration, x *Exchange, request []byte, w limiter.Waiter) (done bool, err error) {
+	defer h.caught(x, &err)
+	if counting {
+		h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
+	}
+	budget := Never // how long the reply may be held
+	if deadline != Never {
+		budget = deadline - start - margin
+	}
+	return h.Service.Begin(h.Clock.At(start), budget, x, request, w)
+}
+
+// Finish is the rest of the answer, from the decision on, or the end of a request that failed with err. The
+// error that it returns has a gRPC status; without one, x.Reply is to be sent after delay. The caller calls
+// Done with the error and took once the call has ended.
+func (h *Handler) Finish(ctx context.Context, x *Exchange, start time.Duration, err error) (delay, took time.Duration, _ error) {
+	if counting {
+		took = h.Clock.Elapsed() - start
+	}
+	if err == errPanicked { //nolint:errorlint // it is Begin's own
+		return 0, took, err
+	}
+	delay, err = h.finish(ctx, x, err)
+	return delay, took, err
+}
+
+func (h *Handler) finish(ctx context.Context, x *Exchange, failed error) (_ time.Duration, err error) {
+	defer h.caught(x, &err)
+	var delay time.Duration
+	x.undecided = false
+	if failed == nil {
+		delay = h.Service.Finish(x)
+	}
+	return delay, h.answered(ctx, x, delay, failed)
+}
+
+// caught is deferred by what may panic: a bug of ours must cost one reply, not the process.
+func (h *Handler) caught(x *Exchange, err *error) {
+	if p := recover(); p != nil {
+		h.Panics.Caught(p)
+		if !x.undecided { // else the store may still have it
+			*x = Exchange{Request: x.Request, Client: x.Client} // the state of the rest is unknown
+		}
+		*err = errPanicked
+	}
+}
+
+// errPanicked is the answer to a request in which something panicked.
+var errPanicked = status.Error(codes.Internal, "internal error")
+
+// answered tells of an answer, or of the error of [Service.Answer] in its place. It returns the
+// error with a gRPC status.
+func (h *Handler) answered(ctx context.Context, x *Exchange, delay time.Duration, err error) error {
+	if h.tell != nil {
+		h.tell(ctx, x, delay, err)
+	}
+	if err == nil {
+		return nil
+	}
+	h.reject(err)
+	s := status.New(code(err, h.precise), err.Error())
+	if _, ofStore := errors.AsType[*storeError](err); ofStore {
+		return &statusError{s}
+	}
+	return s.Err()
+}
+
+// statusError is the gRPC status of a *storeError. It is counted apart, as in envoyproxy/ratelimit.
+type statusError struct{ status *status.Status }
+
+func (e *statusError) Error() string              { return e.status.String() }
+func (e *statusError) GRPCStatus() *status.Status { return e.status }
+
+// Done counts a request that was answered with err, which is nil or has a gRPC status.
+func (h *Handler) Done(err error, took time.Duration) {
+	m := h.Metrics
+	switch _, ofStore := errors.AsType[*statusError](err); {
+	case ofStore:
+		m.StoreErrors.Inc()
+	case err != nil:
+		m.ServiceErrors.Inc()
+	}
+	if counting {
+		m.Calls.ShouldRateLimit.Done(uint32(status.Code(err)), took)
+	}
+}
+
+// reject counts and logs a request that was answered with an error, if its reason has a metric.
+func (h *Handler) reject(err error) {
+	rejected := &h.Metrics.Rejected
+	if e, ok := errors.AsType[*boundError](err); ok {
+		e.bound.counter(rejected).Inc()
+		h.Rare.Warn("request rejected: it is beyond a bound; more within ten seconds are only counted", zap.Error(e))
+	}
+	if e, ok := errors.AsType[*access.DeniedError](err); ok {
+		rejected.NotAllowed.Inc()
+		e.Log(h.Rare)
+	}
+}
+
+// hold waits for delay. If the client goes away meanwhile, its turn is cancelled.
+func (h *Handler) hold(ctx context.Context, x *Exchange, delay time.Duration) error {
+	m := h.Metrics
+	m.WaitedCalls.Inc()
+	m.WaitingCalls.Inc()
+	defer m.WaitingCalls.Dec()
+	if cap(x.Request) > MostKept {
+		x.Request = nil // it has been answered
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		h.Cancel(x)
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// Cancel gives back the turn of a reply that is held, as its client went away.
+func (h *Handler) Cancel(x *Exchange) {
+	now, _ := h.Clock.Now() // a later moment than the request's
+	h.Service.Cancel(now, x)
+	h.Metrics.CancelledWaits.Inc()
+}
+
+// TooLarge rejects and counts a request of so many bytes, which the transport has not read to its end.
+func (h *Handler) TooLarge(size, most int) error {
+	err := &boundError{messageTooLarge, most, size}
+	failed := status.Error(code(err, h.precise), err.Error())
+	h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
+	h.reject(err)
+	h.Done(failed, 0)
+	return failed
+}
+
+// code returns the gRPC status code of an error of [Service.Answer]. Errors that
+// envoyproxy/ratelimit has too are UNKNOWN as there, unless precise is set.
+func code(err error, precise bool) codes.Code {
+	if _, ok := errors.AsType[*boundError](err); ok {
+		return codes.ResourceExhausted
+	}
+	if _, ok := errors.AsType[*access.DeniedError](err); ok {
+		return codes.PermissionDenied
+	}
+	if _, ok := errors.AsType[*storeError](err); ok && precise {
+		return codes.Unavailable
+	}
+	switch {
+	case errors.Is(err, errMalformed):
+		if precise {
+			return codes.InvalidArgument
+		}
+		return codes.Internal // as grpc-go answers what it cannot decode
+	case !precise:
+		return codes.Unknown
+	case errors.Is(err, errEmptyDomain), errors.Is(err, errNoDescriptors):
+		return codes.InvalidArgument
+	case errors.Is(err, errNoRules):
+		return codes.Unavailable
+	default:
+		return codes.Unknown
+	}
+}

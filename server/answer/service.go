@@ -1,0 +1,119 @@
+package answer
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// Service answers requests. Its methods may be called concurrently.
+type Service struct {
+	settings Settings
+	table    *limiter.Table
+	decider  Decider
+	later    bool // the decider may decide after its Decide has returned
+	metrics  *telemetry.Metrics
+	rules    atomic.Pointer[serving]
+	// now is settings.Clock's, nil without it.
+	now func() limiter.Time
+	// onServe is called after the rules have changed.
+	onServe atomic.Pointer[func()]
+}
+
+// serving is a rule set with what requests need beside it.
+type serving struct {
+	set *descriptors.Set
+	// counters are those of set.Limits, in their order.
+	counters *telemetry.Configured
+	// partitions is parallel to set.Domains(); nil is the common partition.
+	partitions []*limiter.Partition
+	// labels is parallel to set.Domains(): the domains' names in metrics.
+	labels   []string
+	metadata map[*descriptors.Rule]*object
+}
+
+// NewService returns a service without rules: it answers errNoRules until the
+// first [Service.Serve].
+func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
+	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics}
+	if settings.Decider != nil {
+		s.decider, s.later = settings.Decider, true
+	}
+	if clock := settings.Clock; clock != nil {
+		s.now = func() limiter.Time {
+			now, _ := clock.Now()
+			return now
+		}
+	}
+	return s
+}
+
+// Serve puts a rule set in force at the time now for all requests that begin from then on. If the memory of
+// counters has no room for the set's max_counters, it returns an error and changes nothing.
+func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
+	bounds := map[string]int64{}
+	for _, domain := range set.Domains() {
+		bounds[domain] = set.MaxCounters(domain)
+	}
+	reserved, err := s.table.Partitions(now, bounds)
+	if err != nil {
+		return fmt.Errorf("max_counters: %w: lower it, or raise --counter-memory", err)
+	}
+	partitions := make([]*limiter.Partition, len(set.Domains()))
+	for i, domain := range set.Domains() {
+		partitions[i] = reserved[domain]
+	}
+	labels := make([]string, len(set.Domains()))
+	for i, domain := range set.Domains() {
+		labels[i] = descriptors.MetricDomain(domain)
+	}
+	metadata := map[*descriptors.Rule]*object{}
+	for _, l := range set.Limits {
+		if l.Rule.Metadata() != nil && metadata[l.Rule] == nil {
+			metadata[l.Rule] = newObject(l.Rule.Metadata())
+		}
+	}
+	var scratch []byte
+	counters := s.metrics.Rules.Configure(labels, len(set.Limits), func(i int) telemetry.RuleLimit {
+		l := set.Limits[i]
+		key, key1End, key2End := s.settings.metricKeys().Append(scratch[:0], l.Rule, nil)
+		scratch = key
+		limit := telemetry.RuleLimit{Key: telemetry.NewRuleKey(labels[l.Rule.DomainIndex()], l.Label, key, key1End, key2End)}
+		if !l.Rule.Unlimited {
+			limit.Requests, limit.Window = uint64(l.RequestsPerUnit), l.Policy.Window
+		}
+		return limit
+	})
+	s.rules.Store(&serving{set: set, counters: counters, partitions: partitions, labels: labels, metadata: metadata})
+	if changed := s.onServe.Load(); changed != nil {
+		(*changed)()
+	}
+	return nil
+}
+
+// Rules returns the rule set in force, or nil.
+func (s *Service) Rules() *descriptors.Set {
+	if r := s.rules.Load(); r != nil {
+		return r.set
+	}
+	return nil
+}
+
+// OnServe has a function called after the rules have changed.
+func (s *Service) OnServe(changed func()) { s.onServe.Store(&changed) }
+
+// Allow returns [Settings].Allow.
+func (s *Service) Allow() *access.AllowList { return s.settings.Allow }
+
+// Metrics returns the metrics that requests are counted in.
+func (s *Service) Metrics() *telemetry.Metrics { return s.metrics }
+
+// Up reports whether what decides can be reached.
+func (s *Service) Up() bool { return s.decider.Up() }
+
+// DecidesLater reports whether requests may be decided after [Service.Begin] has returned.
+func (s *Service) DecidesLater() bool { return s.later }

@@ -1,0 +1,60 @@
+package answer
+
+import (
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
+	"github.com/sluice-ratelimit/sluice/server/access"
+)
+
+// Settings say how requests are answered. They are fixed for the life of a [Service]. Fields that
+// are flags carry them as tags, as those of [Limits] do.
+type Settings struct {
+	ShadowMode     bool    `group:"decisions" help:"Let every request pass. Statuses, counting and metrics stay."`
+	QuotaMode      bool    `group:"decisions" help:"Treat every descriptor as a quota: deny a request only when all are over limit."`
+	NearLimitRatio float32 `group:"decisions" type:"ratio" default:"0.8" placeholder:"RATIO" help:"Share of a limit above which hits count as near_limit, 0 to 1."`
+
+	ResponseHeaders  bool    `group:"replies" help:"Add response headers with limit, remaining and reset."`
+	Headers          Headers `embed:""`
+	RetryAfterHeader bool    `group:"replies" help:"Add Retry-After to denials."`
+	// RequestHeaders and RequestNames are ResponseHeaders and Headers of the request that Envoy forwards.
+	RequestHeaders   bool           `group:"replies" help:"Have Envoy add headers with limit, remaining and reset to each request that it forwards."`
+	RequestNames     RequestHeaders `embed:""`
+	DynamicMetadata  bool           `group:"replies" help:"Describe request and matched metadata in the reply's dynamic metadata."`
+	DecisionMetadata bool           `group:"replies" help:"Add the decisions to the dynamic metadata, under the key sluice."`
+
+	NoMetricDots bool `group:"process" name:"sanitize-metric-dots" help:"In metrics, put _ for each dot of a descriptor's key or value, so that dots divide levels only."`
+
+	// Clock gives the time of a request, and the time at which a denied group refunds what
+	// it reserved; see limiter.Batch. Optional: by default the server makes a clock of its
+	// own, and the refund has the time of the request.
+	Clock *clock.Clock `kong:"-"`
+	// Allow says which clients may ask for which domains. Optional: by default each client
+	// may ask for each domain.
+	Allow *access.AllowList `kong:"-"`
+	// Decider decides in place of the table, maybe later, on counters that Namer names. Optional: by
+	// default the table decides.
+	Decider Decider            `kong:"-"`
+	Namer   *descriptors.Namer `kong:"-"`
+	// Bounds are the most that one request may hold.
+	Bounds Bounds `embed:"" group:"bounds"`
+}
+
+func (s *Settings) metricKeys() descriptors.MetricKeys {
+	return descriptors.MetricKeys{NoDots: s.NoMetricDots}
+}
+
+// Headers are the names of the response headers; an empty name leaves that
+// header out.
+type Headers struct {
+	Limit     string `group:"replies" name:"limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"Header with the limit."`
+	Remaining string `group:"replies" name:"remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"Header with what remains."`
+	Reset     string `group:"replies" name:"reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"Header with the seconds until the reset."`
+}
+
+// RequestHeaders are the names of the headers of forwarded requests; an empty name leaves that header
+// out.
+type RequestHeaders struct {
+	Limit     string `group:"replies" name:"request-limit-header" type:"header" default:"RateLimit-Limit" placeholder:"NAME" help:"With --request-headers, the header with the limit."`
+	Remaining string `group:"replies" name:"request-remaining-header" type:"header" default:"RateLimit-Remaining" placeholder:"NAME" help:"The header with what remains."`
+	Reset     string `group:"replies" name:"request-reset-header" type:"header" default:"RateLimit-Reset" placeholder:"NAME" help:"The header with the seconds until the reset."`
+}

@@ -1,5 +1,0 @@
-//go:build uncounted
-
-package server
-
-const counting = false

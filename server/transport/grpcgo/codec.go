@@ -1,0 +1,93 @@
+package grpcgo
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+)
+
+// codec passes exchanges through as bytes and leaves all else, such as health
+// and reflection, to protobuf's codec.
+type codec struct{ encoding.CodecV2 }
+
+func newCodec() codec { return codec{encoding.GetCodecV2(protocodec.Name)} }
+
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	x, ok := v.(*answer.Exchange)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	// The transport may hold the bytes until they are written. x is used again before that,
+	// so the bytes are copied.
+	out := mem.BufferSlice{mem.SliceBuffer(append([]byte(nil), x.Reply()...))}
+	release(x)
+	return out, nil
+}
+
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	x, ok := v.(*answer.Exchange)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	if len(data) == 1 {
+		if own, ok := data[0].(mem.SliceBuffer); ok && len(own) > answer.MostKept {
+			x.Request = own // a large message was decompressed to it; nobody else has it
+			return nil
+		}
+	}
+	x.Request = x.Request[:0]
+	for _, part := range data {
+		x.Request = append(x.Request, part.ReadOnlyData()...)
+	}
+	return nil
+}
+
+// exchanges are those of grpc-go's calls.
+var exchanges = sync.Pool{New: func() any { return new(answer.Exchange) }}
+
+func release(x *answer.Exchange) {
+	if x.Kept() {
+		exchanges.Put(x)
+	}
+}
+
+// answerer is what the handler needs.
+type answerer interface {
+	Answer(ctx context.Context, x *answer.Exchange) error
+}
+
+// serviceDesc describes RateLimitService in place of generated code, which would decode into
+// protobuf messages.
+var serviceDesc = grpc.ServiceDesc{
+	ServiceName: answer.ServiceName,
+	HandlerType: (*answerer)(nil),
+	Methods: []grpc.MethodDesc{{
+		MethodName: "ShouldRateLimit",
+		Handler: func(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			x, _ := exchanges.Get().(*answer.Exchange)
+			if err := decode(x); err != nil {
+				return nil, err
+			}
+			server, ok := srv.(answerer)
+			if !ok {
+				return nil, status.Errorf(codes.Internal, "%T does not answer rate-limit requests", srv)
+			}
+			x.Client = access.ClientOf(ctx)
+			if err := server.Answer(ctx, x); err != nil {
+				release(x)
+				return nil, err
+			}
+			return x, nil
+		},
+	}},
+	Metadata: "envoy/service/ratelimit/v3/rls.proto",
+}

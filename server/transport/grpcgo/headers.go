@@ -1,0 +1,49 @@
+package grpcgo
+
+import (
+	"context"
+
+	"google.golang.org/grpc/tap"
+
+	"github.com/sluice-ratelimit/sluice/server/transport"
+)
+
+// decodedHeaders says how much grpc-go decodes of a call's headers: this many times
+// --max-header-size. Of a call between the two bounds, only that call fails, here. Beyond the
+// larger one, grpc-go resets the call if it has many small headers in one frame. Otherwise it
+// closes the connection, with all other calls on it.
+const decodedHeaders = 2
+
+// headerBound is the bound on a call's headers.
+type headerBound transport.Config
+
+// inspect is called with the headers of each call before anything else is done for it. It rejects
+// a call whose headers are too large. It deletes the headers that nobody reads: otherwise each of
+// a thousand open calls of a client would keep its own.
+//
+// It implements [tap.ServerInHandle]. grpc-go calls it in the connection's reader, so it must be
+// quick and must not wait.
+func (b *headerBound) inspect(ctx context.Context, info *tap.Info) (context.Context, error) {
+	size := 0
+	for name, values := range info.Header {
+		n := fieldSize(name, values)
+		size += n
+		if !b.KeepsHeaders && !(*transport.Config)(b).KeepsHeader([]byte(name), n) {
+			delete(info.Header, name)
+		}
+	}
+	if size <= int(b.Limits.MaxHeaderBytes) {
+		return ctx, nil
+	}
+	return ctx, (*transport.Config)(b).HeadersTooLarge(size)
+}
+
+// fieldSize is what a header and its values take in the list of headers by RFC 9113, section
+// 6.5.2.
+func fieldSize(name string, values []string) int {
+	n := 0
+	for _, v := range values {
+		n += len(name) + len(v) + 32
+	}
+	return n
+}

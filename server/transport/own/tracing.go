@@ -1,0 +1,86 @@
+package own
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+
+	"github.com/sluice-ratelimit/sluice/h2"
+)
+
+// callTrace tells tracing of a rate-limit request: the events that grpc-go would have, in their order.
+// All methods may be called on nil, which is a call that is not traced.
+type callTrace struct {
+	to      stats.Handler
+	context context.Context //nolint:containedctx // the span is in it
+	begun   time.Time
+	in      stats.InPayload
+}
+
+// trace begins the trace of a call, unless there is no tracing.
+func (c *calls) trace(call *h2.Call) *callTrace {
+	to := c.transport.Tracer
+	if to == nil {
+		return nil
+	}
+	path := c.transport.bridge.methods[call.Method].path
+	md, _ := metadataOf(call.Fields) // h2 has rejected what cannot be read
+	from := (*connection)(c).peer()
+	ctx := metadata.NewIncomingContext(peer.NewContext(context.Background(), from), md)
+	t := &callTrace{to: to, begun: time.Now()} //nolint:forbidigo // a span has times of the wall clock
+	t.context = to.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: path})
+	t.tell(&stats.InHeader{FullMethod: path, RemoteAddr: from.Addr, LocalAddr: from.LocalAddr, Compression: call.Encoding, Header: md})
+	t.tell(&stats.Begin{BeginTime: t.begun})
+	t.in = stats.InPayload{CompressedLength: len(call.Message), WireLength: messagePrefix + len(call.Message)}
+	return t
+}
+
+func (t *callTrace) tell(event stats.RPCStats) { t.to.HandleRPC(t.context, event) }
+
+// contextOf returns the context of the call's span.
+func (t *callTrace) contextOf() context.Context {
+	if t == nil {
+		return context.Background()
+	}
+	return t.context
+}
+
+// received tells of the request.
+func (t *callTrace) received(message []byte) {
+	if t == nil {
+		return
+	}
+	t.in.Payload, t.in.Length, t.in.RecvTime = message, len(message), time.Now() //nolint:forbidigo // as above
+	t.tell(&t.in)
+}
+
+// answered tells of the reply, or of the error in its place, and ends the trace.
+func (t *callTrace) answered(reply []byte, err error) {
+	if t == nil {
+		return
+	}
+	if err == nil {
+		t.tell(&stats.OutHeader{})
+		t.tell(&stats.OutPayload{
+			Payload: reply, Length: len(reply), CompressedLength: len(reply), WireLength: messagePrefix + len(reply),
+			SentTime: time.Now(), //nolint:forbidigo // as above
+		})
+	}
+	t.tell(&stats.OutTrailer{})
+	t.end(err)
+}
+
+// end ends the trace of a call that nobody waits for, or that answered has told of.
+func (t *callTrace) end(err error) {
+	if t != nil {
+		t.tell(&stats.End{BeginTime: t.begun, EndTime: time.Now(), Error: err}) //nolint:forbidigo // as above
+	}
+}
+
+// peer is the other end, for contexts.
+func (c *connection) peer() *peer.Peer {
+	return &peer.Peer{Addr: c.raw.RemoteAddr(), LocalAddr: c.raw.LocalAddr(), AuthInfo: c.info}
+}

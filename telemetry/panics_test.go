@@ -1,0 +1,39 @@
+package telemetry
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// TestPanicsAreLoggedNowAndThen has panics without end: all are counted, and a line in ten seconds says how
+// many had none.
+func TestPanicsAreLoggedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.ErrorLevel)
+		metrics, err := New(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		panics := NewPanics(metrics.Panics, zap.New(core))
+		for range 250 { // 25 seconds
+			panics.Caught("a bug")
+			time.Sleep(100 * time.Millisecond)
+		}
+		var leftOut []any
+		for _, line := range logs.FilterMessage("panic in a request; more within ten seconds are only counted").All() {
+			leftOut = append(leftOut, line.ContextMap()["left_out"])
+		}
+		if want := []any{nil, int64(99), int64(99)}; !slices.Equal(leftOut, want) {
+			t.Errorf("the lines say that %v were left out, want %v", leftOut, want)
+		}
+		if got := testutil.ToFloat64(metrics.Panics); got != 250 {
+			t.Errorf("%v panics are counted, want 250", got)
+		}
+	})
+}
