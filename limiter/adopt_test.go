@@ -34,19 +34,19 @@ func TestAdopt(t *testing.T) {
 				Budget:  time.Minute,
 			}
 			states := []State{found}
-			b.SetOff()
-			there.Find(now, b, states)
-			b.Conclude(now, states)
+			b.Stored().SetOff()
+			b.Stored().Find(there, now, states)
+			b.Stored().Conclude(now, states)
 			var left State
-			b.Left(now, 0, &left)
+			b.Stored().Left(now, 0, &left)
 			there.Decide(now, &Batch{Charges: b.Charges, Budget: time.Minute})
 			if in.pick(3) > 0 { // it does not see all
-				mirror.Adopt(now, b, 0, &left)
+				b.Stored().Adopt(mirror, now, 0, &left)
 				here := []State{want}
-				there.Find(now, b, here)
+				b.Stored().Find(there, now, here)
 				want = here[0]
 				here = []State{got}
-				mirror.Find(now, b, here)
+				b.Stored().Find(mirror, now, here)
 				got = here[0]
 				if diff := cmp.Diff(countsOf(want), countsOf(got)); diff != "" {
 					t.Fatalf("at %d, %s left %+v: the table -, who adopted +:\n%s", now, describe(b.Charges), left, diff)
@@ -74,10 +74,10 @@ func TestAdoptLog(t *testing.T) {
 	mirror := newTable(t, 256<<10)
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 2}}}
 	for range 2 { // the second is denied
-		b.Conclude(now, []State{{Hits: 3, Time: now, Stamp: now}})
+		b.Stored().Conclude(now, []State{{Hits: 3, Time: now, Stamp: now}})
 		var left State
-		b.Left(now, 0, &left)
-		mirror.Adopt(now, b, 0, &left)
+		b.Stored().Left(now, 0, &left)
+		b.Stored().Adopt(mirror, now, 0, &left)
 		b.Charges[0].Hits = 3
 	}
 	peek := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p}}}
@@ -93,8 +93,8 @@ func TestAdoptLate(t *testing.T) {
 	p := &Policy{Algorithm: FixedWindow, Limit: 5, Window: time.Minute}
 	mirror := newTable(t, 256<<10)
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p}}}
-	mirror.Adopt(end, b, 0, &State{Hits: 2, Time: end + Time(time.Minute)})
-	mirror.Adopt(end, b, 0, &State{Hits: 4, Time: end})
+	b.Stored().Adopt(mirror, end, 0, &State{Hits: 2, Time: end + Time(time.Minute)})
+	b.Stored().Adopt(mirror, end, 0, &State{Hits: 4, Time: end})
 	mirror.Decide(end, b)
 	if got := b.Decisions[0].Before; got != 2 {
 		t.Errorf("%d hits, want the 2 of the newer window", got)
@@ -113,9 +113,9 @@ func TestAdoptAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() {
 			at += Time(time.Millisecond)
 			found[0] = State{Counts: found[0].Counts[:0]}
-			b.Conclude(at, found)
-			b.Left(at, 0, &left)
-			mirror.Adopt(at, b, 0, &left)
+			b.Stored().Conclude(at, found)
+			b.Stored().Left(at, 0, &left)
+			b.Stored().Adopt(mirror, at, 0, &left)
 		}); n > 0 {
 			t.Errorf("policy %d: %v allocations", i, n)
 		}

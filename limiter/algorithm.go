@@ -30,6 +30,9 @@ type algorithm interface {
 	load(v *view, at Time, p *Policy) bool
 	// found makes v's state what v.found says, and v one whose cells are in v.found.
 	found(v *view, at Time, p *Policy)
+	// adopt returns the state that v's counter, in a table, gets of there, which a store told of the counter
+	// of charge i. It reports false if the counter stays as it is.
+	adopt(v, there *view, at Time, b *Batch, i int) (after state, ok bool)
 	// tell makes s, which is as the zero value but for its memory, the state st of v.
 	tell(v *view, at Time, p *Policy, st state, s *State)
 

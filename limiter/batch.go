@@ -110,6 +110,7 @@ type Batch struct {
 	// longest Wait of its decisions but for those of mode [Watch]; 0 if it is denied.
 	Wait time.Duration
 
+	table *Table // that has the counters; nil if a store told of them
 	// What Decide needs beside the above, kept so that it need not be allocated.
 	members []member // one group, or all charges, ordered by counter
 	turns   []turn   // what they are ordered by
@@ -118,7 +119,7 @@ type Batch struct {
 	marks   []int64  // the number of the state in which a charge left its counter
 	left    []uint64 // hits that remain after the set-off; see hits
 	offset  bool     // left is valid
-	kept    []kept   // the counters, if a store told of them; see Conclude
+	kept    []kept   // the counters, if a store told of them; see Stored
 }
 
 // Reset empties the batch and keeps its memory.
@@ -126,7 +127,7 @@ func (b *Batch) Reset() {
 	clear(b.Charges) // drop the policies of an earlier rule set
 	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
 	b.QuotaPass, b.Denied, b.offset = false, false, false
-	b.Budget, b.Partition, b.Wait = 0, nil, 0
+	b.Budget, b.Partition, b.Wait, b.table = 0, nil, 0, nil
 	clear(b.kept)
 	b.kept = b.kept[:0]
 }

@@ -338,3 +338,72 @@ func (gcra) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live bool) 
 func (gcra) weight(*sizeClass, uint64, uint64) uint64 { return 1 }
 
 func (gcra) weighs() bool { return false }
+
+func (gcra) found(v *view, at Time, p *Policy) {
+	k, s := p.bucket(), v.found
+	if s.Time < at {
+		v.state = k.at(at, 0)
+		return
+	}
+	level := ticks(s.Time) - ticks(at) //nolint:gosec // the difference, which is not negative
+	switch rest := ticks(s.Sixteenths & 15); {
+	case level > highestCoarse: // the clock was set back
+		level = 0
+	case k.unit == fine:
+		level = min(level, highestFine>>fine)<<fine + rest
+	case rest > 0:
+		level++
+	}
+	v.state = k.at(at, level)
+}
+
+func (gcra) tell(_ *view, at Time, _ *Policy, st state, s *State) {
+	if level, u := levelOf(uint64(st.num), at); level > 0 { //nolint:gosec // bits
+		s.Time = at + Time(level>>u) //nolint:gosec // below 2^62
+		s.Sixteenths = uint8(level & (1<<u - 1) & 15)
+	}
+}
+
+func (gcra) adopt(v, there *view, at Time, b *Batch, i int) (after state, ok bool) {
+	k := b.Charges[i].Policy.bucket()
+	return there.state, v.slot != nil || k.level(there.state, at) > 0
+}
+
+// A Bucket is a token or leaky bucket policy in units of time: of 1/16 ns if Fine is set, else
+// of 1 ns.
+type Bucket struct {
+	// Step is the emission interval, 0 if the limit is 0, so that no hit has room.
+	Step uint64
+	// Full is the level of a full bucket: how far its TAT may be ahead of the time.
+	Full uint64
+	// Hold is by how much hits may exceed that if they are held.
+	Hold uint64
+	// Debt is by how much hits may exceed Full that count though they are denied.
+	Debt uint64
+	// Fine says what the unit is.
+	Fine bool
+}
+
+// Bucket returns the terms of a [TokenBucket] or [LeakyBucket].
+func (p *Policy) Bucket() Bucket {
+	k := p.bucket()
+	return Bucket{
+		Step: uint64(k.step), Full: uint64(k.full), Hold: uint64(k.hold),
+		Debt: uint64(max(k.hold, k.unit.of(p.Window))), Fine: k.unit == fine,
+	}
+}
+
+// Need returns by how much hits raise the level, at most 2^63-1.
+func (k Bucket) Need(hits uint64) uint64 {
+	as := bucket{step: ticks(k.Step)}
+	return uint64(as.need(hits))
+}
+
+// Within returns Hold, or less where a request may be held for budget at most.
+func (k Bucket) Within(budget time.Duration) uint64 {
+	as := bucket{hold: ticks(k.Hold)}
+	if k.Fine {
+		as.unit = fine
+	}
+	return uint64(as.within(budget))
+}

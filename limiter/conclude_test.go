@@ -31,7 +31,7 @@ func (h *byHand) stamp(tb testing.TB, now Time, b *Batch, decided []Decision, fo
 			tb.Fatalf("at %d: the table's log has %d hits, want %d", now, found[i].Hits, len(live))
 		}
 		limit := int(p.Limit)
-		hits := int(min(b.Hits(i), uint64(limit)+1))
+		hits := int(min(b.Stored().Hits(i), uint64(limit)+1))
 		switch {
 		case c.Refund:
 			gone[p] += min(hits, len(live)-gone[p])
@@ -59,7 +59,7 @@ func (h *byHand) notBeforeChanges(now Time, b *Batch) Time {
 	var v view
 	for i := range b.Charges {
 		if b.Charges[i].Policy.Algorithm == SlidingLog {
-			h.tab.read(now, b, i, &v)
+			(&Batch{table: h.tab, Charges: b.Charges, Partition: b.Partition}).read(now, i, &v)
 			now = max(now, Time(v.num))
 		}
 	}
@@ -84,7 +84,7 @@ func (h *byHand) apply(now Time, decided *Batch) {
 			continue
 		}
 		live, at := h.live(now, c.Policy)
-		switch hits := int(min(decided.Hits(i), uint64(c.Policy.Limit))); {
+		switch hits := int(min(decided.Stored().Hits(i), uint64(c.Policy.Limit))); {
 		case c.Refund:
 			if hits = min(hits, len(live)); hits == 0 {
 				continue
@@ -165,19 +165,19 @@ func concludes(tb testing.TB, data []byte) {
 		for len(found) < n {
 			found, left, want = append(found, State{}), append(left, State{}), append(want, State{})
 		}
-		stored.SetOff()
-		h.tab.Find(now, &stored, found[:n])
+		stored.Stored().SetOff()
+		stored.Stored().Find(h.tab, now, found[:n])
 		h.tab.Decide(now, &plain)
 		h.stamp(tb, now, &stored, plain.Decisions, found[:n])
-		stored.Conclude(now, found[:n])
+		stored.Stored().Conclude(now, found[:n])
 		if diff := cmp.Diff(plain.Decisions, stored.Decisions); diff != "" || plain.Denied != stored.Denied || plain.Wait != stored.Wait {
 			tb.Fatalf("step %d at %d, budget %v, QuotaPass %v, charges\n%s\nDenied %v and %v, Wait %v and %v; decided -, concluded +:\n%s",
 				step, now, plain.Budget, plain.QuotaPass, describe(plain.Charges), plain.Denied, stored.Denied, plain.Wait, stored.Wait, diff)
 		}
 		h.apply(now, &stored)
-		h.tab.Find(now, &plain, want[:n])
+		plain.Stored().Find(h.tab, now, want[:n])
 		for i := range n {
-			stored.Left(now, i, &left[i])
+			stored.Stored().Left(now, i, &left[i])
 			if diff := cmp.Diff(plainState(want[i]), plainState(left[i])); diff != "" {
 				tb.Fatalf("step %d at %d: charge %d leaves another state; decided -, concluded +:\n%s", step, now, i, diff)
 			}
@@ -234,7 +234,7 @@ func TestConcludeBuckets(t *testing.T) {
 		{"of a clock that was set back", coarse, State{Time: math.MaxInt64}, 0},
 	} {
 		b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: tt.p}}}
-		b.Conclude(now, []State{tt.found})
+		b.Stored().Conclude(now, []State{tt.found})
 		if got := b.Decisions[0].Before; got != tt.before {
 			t.Errorf("%s: %d hits before, want %d", tt.name, got, tt.before)
 		}
@@ -246,7 +246,7 @@ func TestConcludeLate(t *testing.T) {
 	const end = Time(1_700_000_040_000_000_000)
 	p := &Policy{Algorithm: FixedWindow, Limit: 3, Window: time.Minute}
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 1}}}
-	b.Conclude(end+1, []State{{Hits: 3, Time: end}})
+	b.Stored().Conclude(end+1, []State{{Hits: 3, Time: end}})
 	if d := b.Decisions[0]; !d.Over || d.Before != 3 || d.Reset != 1 || d.RetryAfter != 1 {
 		t.Errorf("decided %+v, want that the window that has ended is full, and 1 ns", d)
 	}
@@ -258,7 +258,7 @@ func TestDecideAfterConclude(t *testing.T) {
 	p := &Policy{Algorithm: SlidingWindow, Limit: 5, Window: time.Second, SubWindows: 10}
 	const at, step = Time(1_900_000_000_000_000_000), Time(100 * time.Millisecond)
 	b := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 1}}}
-	b.Conclude(at, []State{{Number: int64(at / step), Counts: []uint32{1, 2, 1}}})
+	b.Stored().Conclude(at, []State{{Number: int64(at / step), Counts: []uint32{1, 2, 1}}})
 	table, other := newTable(t, 256<<10), newTable(t, 256<<10)
 	for n := range Time(20) {
 		b.Charges = []Charge{{ID: counterID(1), Policy: p, Hits: 1}}

@@ -9,17 +9,22 @@ import (
 // filled; the answers are in b.Decisions and b.Denied.
 //
 // Groups are decided one after another, each seeing what those before it took.
-//
-// A nil table decides on what a store told of the counters; see [Batch.Conclude].
 func (t *Table) Decide(now Time, b *Batch) {
+	b.table = t
+	b.decide(now)
+	runtime.KeepAlive(t) // its memory is not in Go's heap
+}
+
+// decide decides b on the counters of b.table, or on what a store told of them.
+func (b *Batch) decide(now Time) {
 	n := len(b.Charges)
 	if len(b.Decisions) != n || len(b.marks) != n {
 		b.resize(n)
 	}
 	b.Denied, b.Wait, b.offset = false, 0, false
 
-	if n > 1 && t != nil {
-		t.Prefetch(b) // all at once, while the first is searched for
+	if n > 1 && b.table != nil {
+		b.table.Prefetch(b) // all at once, while the first is searched for
 	}
 	grouped, refunds, quota := b.survey()
 	if refunds {
@@ -27,18 +32,17 @@ func (t *Table) Decide(now Time, b *Batch) {
 	}
 	// If no quota has room even now, the groups with one are denied without touching
 	// their other counters.
-	deny := grouped && quota && !refunds && !t.quotaHasRoom(now, b)
+	deny := grouped && quota && !refunds && !b.quotaHasRoom(now)
 	var hi int
 	for lo := 0; lo < n; lo = hi {
 		hi = b.groupEnd(lo)
 		if hi-lo == 1 {
-			t.charge(now, b, lo)
+			b.charge(now, lo)
 		} else {
-			t.decideGroup(now, b, lo, hi, deny)
+			b.decideGroup(now, lo, hi, deny)
 		}
 	}
-	t.conclude(now, b, quota && !b.quotaPassed())
-	runtime.KeepAlive(t) // its memory is not in Go's heap
+	b.conclude(now, quota && !b.quotaPassed())
 }
 
 // resize gives b room for n decisions.
@@ -83,7 +87,7 @@ func (b *Batch) quotaPassed() bool {
 
 // conclude marks what was denied. With quotaDenies every quota charge lacked room:
 // groups that have one are denied and give back what they took until they knew.
-func (t *Table) conclude(at Time, b *Batch, quotaDenies bool) {
+func (b *Batch) conclude(at Time, quotaDenies bool) {
 	var hi int
 	for lo := 0; lo < len(b.Charges); lo = hi {
 		hi = b.groupEnd(lo)
@@ -95,7 +99,7 @@ func (t *Table) conclude(at Time, b *Batch, quotaDenies bool) {
 		if denied {
 			b.Denied = true
 			for i := hi - 1; i >= lo; i-- {
-				t.rollBack(at, b, i)
+				b.rollBack(at, i)
 				b.Decisions[i].Denied = true
 			}
 		}
@@ -111,18 +115,18 @@ func (t *Table) conclude(at Time, b *Batch, quotaDenies bool) {
 }
 
 // charge decides charge i alone, in one atomic step.
-func (t *Table) charge(at Time, b *Batch, i int) {
+func (b *Batch) charge(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	p, v := c.Policy, &b.view
 	a := p.algorithm()
 	for {
-		t.read(at, b, i, v)
+		b.read(at, i, v)
 		after, ok := a.decide(v, at, c, b.hits(i), b.Budget, v.state, d)
 		if !ok {
 			continue
 		}
 		a.finish(v, at, p, b.Budget, after, d) // reads cells, of which the write says whether they were true
-		if t.write(at, b, i, v, after) {
+		if b.write(at, i, v, after) {
 			b.marks[i] = after.num
 			return
 		}

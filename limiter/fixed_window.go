@@ -20,6 +20,9 @@ const (
 	maxLate     = 365 * 24 * 3600
 	liveSpan    = uint64(MaxWindow/time.Second) + maxLate
 
+	// MaxCount is the greatest number of hits that a fixed window counts. It is above the
+	// greatest limit.
+	MaxCount = windowMost
 	// windowMost leaves out the count whose word could be dead.
 	windowMost = windowCount - 1
 )
@@ -73,6 +76,24 @@ func (fixedWindow) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live
 
 func (fixedWindow) weight(_ *sizeClass, _, word uint64) uint64 { return word & windowCount }
 
+// found makes v the window that v.found tells of. A window is its own whatever the time: the
+// store may have decided a moment after it ended.
+func (fixedWindow) found(v *view, at Time, p *Policy) {
+	if v.found.Time == 0 {
+		v.state = state{num: windowEnd(p, at)}
+		return
+	}
+	v.state = state{used: min(v.found.Hits, windowMost), num: v.found.Time.seconds()}
+}
+
+func (fixedWindow) tell(_ *view, _ Time, _ *Policy, st state, s *State) {
+	s.Hits, s.Time = st.used, Time(st.num*int64(time.Second))
+}
+
+func (fixedWindow) adopt(v, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
+	return there.state, v.num <= there.num
+}
+
 // windowWord returns the word, without generation, of a window that ends at the Unix
 // second end.
 func windowWord(end int64, used uint64) uint64 {
@@ -88,6 +109,9 @@ func windowLeft(word uint64, at Time) (int64, bool) {
 	}
 	return int64(left) - (endMask+1)*int64(min(left, 1)), false
 }
+
+// WindowEnd returns the end of the [FixedWindow] that the time lies in.
+func (p *Policy) WindowEnd(at Time) Time { return Time(windowEnd(p, at) * int64(time.Second)) }
 
 // windowEnd returns the end of the window of p that holds the time, in Unix seconds.
 // Windows are aligned to the epoch, so weeks begin on Thursday.

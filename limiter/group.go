@@ -125,7 +125,7 @@ func (b *Batch) setOff() {
 
 // quotaHasRoom reports whether a quota charge has room, by a peek at each. It
 // charges nothing.
-func (t *Table) quotaHasRoom(at Time, b *Batch) bool {
+func (b *Batch) quotaHasRoom(at Time) bool {
 	if b.QuotaPass {
 		return true
 	}
@@ -136,7 +136,7 @@ func (t *Table) quotaHasRoom(at Time, b *Batch) bool {
 			continue
 		}
 		for {
-			t.read(at, b, i, v)
+			b.read(at, i, v)
 			if _, ok := c.Policy.algorithm().decide(v, at, c, c.Hits, b.Budget, v.state, d); ok {
 				break
 			}
@@ -157,25 +157,25 @@ func (t *Table) quotaHasRoom(at Time, b *Batch) bool {
 // if one has no room any more. Every counter keeps its bound at
 // every moment, so what is admitted is always legal. What is denied lacked
 // room, if only because of a reservation that was about to be given back.
-func (t *Table) decideGroup(at Time, b *Batch, lo, hi int, quotaDenies bool) {
+func (b *Batch) decideGroup(at Time, lo, hi int, quotaDenies bool) {
 	b.sortMembers(lo, hi)
-	deny := t.settle(at, b)
+	deny := b.settle(at)
 	for i := lo; i < hi; i++ {
 		deny = deny || quotaDenies && b.Charges[i].Mode == Quota
 	}
 	for try := 1; ; try++ {
 		reserved := 0
-		ok := t.peekAll(at, b) && !deny
+		ok := b.peekAll(at) && !deny
 		if ok {
-			if reserved = t.reserveAll(at, b); reserved == len(b.members) {
+			if reserved = b.reserveAll(at); reserved == len(b.members) {
 				return
 			}
 		}
 		for i := reserved - 1; i >= 0; i-- {
-			t.rollBack(at, b, b.members[i].index)
+			b.rollBack(at, b.members[i].index)
 		}
 		if !ok || try == maxReserveTries {
-			t.leave(at, b, reserved)
+			b.leave(at, reserved)
 			break
 		}
 	}
@@ -192,7 +192,7 @@ func (b *Batch) denies(i int) bool {
 // settle decides those members whose outcome the group cannot change, and drops them
 // from b.members: refunds, charges that count when denied, and peeks at counters that the
 // group does not charge. It reports whether one of them denies the group.
-func (t *Table) settle(at Time, b *Batch) bool {
+func (b *Batch) settle(at Time) bool {
 	deny, rest := false, 0
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
@@ -213,7 +213,7 @@ func (t *Table) settle(at Time, b *Batch) bool {
 				}
 				continue
 			}
-			t.charge(at, b, m.index)
+			b.charge(at, m.index)
 			deny = deny || b.denies(m.index)
 		}
 	}
@@ -224,20 +224,20 @@ func (t *Table) settle(at Time, b *Batch) bool {
 // peekAll peeks at the counters of b.members and decides as if those with room were
 // charged. What is left then is for reserve or leave to say. It reports whether none
 // denies the group.
-func (t *Table) peekAll(at Time, b *Batch) bool {
+func (b *Batch) peekAll(at Time) bool {
 	ok := true
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
-		ok = t.peek(at, b, b.members[lo:hi]) && ok
+		ok = b.peek(at, b.members[lo:hi]) && ok
 	}
 	return ok
 }
 
 // peek is peekAll for the members on one counter.
-func (t *Table) peek(at Time, b *Batch, run []member) bool {
+func (b *Batch) peek(at Time, run []member) bool {
 	v := &run[0].seen
-	t.read(at, b, run[0].index, v)
+	b.read(at, run[0].index, v)
 	st, ok := v.state, true
 	for i := range run {
 		m := &run[i]
@@ -248,7 +248,7 @@ func (t *Table) peek(at Time, b *Batch, run []member) bool {
 		}
 		after, decided := c.Policy.algorithm().decide(v, at, c, b.hits(m.index), b.Budget, st, d)
 		if !decided {
-			return t.peek(at, b, run)
+			return b.peek(at, run)
 		}
 		if v.class.size > 0 { // while the cells are known to be true
 			c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, st, d)
@@ -257,14 +257,14 @@ func (t *Table) peek(at Time, b *Batch, run []member) bool {
 		ok = ok && !b.denies(m.index)
 	}
 	if !v.same() {
-		return t.peek(at, b, run)
+		return b.peek(at, run)
 	}
 	return ok
 }
 
 // leave makes the decisions of b.members but the first reserved ones, which
 // say what would be if they were charged, say what is.
-func (t *Table) leave(at Time, b *Batch, reserved int) {
+func (b *Batch) leave(at Time, reserved int) {
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
@@ -283,12 +283,12 @@ func (t *Table) leave(at Time, b *Batch, reserved int) {
 
 // reserveAll charges what peekAll has decided, and returns how many members it
 // has. It stops where a counter was hit meanwhile and now denies the group.
-func (t *Table) reserveAll(at Time, b *Batch) int {
+func (b *Batch) reserveAll(at Time) int {
 	var hi int
 	for lo := 0; lo < len(b.members); lo = hi {
 		hi = b.runEnd(lo)
 		pause(betweenCharges)
-		if !t.reserve(at, b, b.members[lo:hi]) {
+		if !b.reserve(at, b.members[lo:hi]) {
 			return lo
 		}
 	}
@@ -296,7 +296,7 @@ func (t *Table) reserveAll(at Time, b *Batch) int {
 }
 
 // reserve is reserveAll for the members on one counter.
-func (t *Table) reserve(at Time, b *Batch, run []member) bool {
+func (b *Batch) reserve(at Time, run []member) bool {
 	first, last := &run[0], &run[len(run)-1]
 	for {
 		for i := range run {
@@ -305,10 +305,10 @@ func (t *Table) reserve(at Time, b *Batch, run []member) bool {
 			p.algorithm().finish(&first.seen, at, p, b.Budget, m.after, &b.Decisions[m.index])
 			b.marks[m.index] = m.after.num
 		}
-		if t.write(at, b, first.index, &first.seen, last.after) {
+		if b.write(at, first.index, &first.seen, last.after) {
 			return true
 		}
-		if !t.peek(at, b, run) {
+		if !b.peek(at, run) {
 			return false
 		}
 	}

@@ -298,7 +298,7 @@ func TestRollBackAcrossWindows(t *testing.T) {
 	b := decide(tab, min1, c)
 	b.marks[0] = int64(2 * min1 / sec)
 	decide(tab, 2*min1, c)
-	tab.rollBack(min1, b, 0)
+	b.rollBack(min1, 0)
 	if got := used(tab, 2*min1, 1); got != 3 {
 		t.Errorf("used = %d, want 3", got)
 	}

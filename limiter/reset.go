@@ -17,8 +17,9 @@ func (t *Table) Reset(now Time, b *Batch, i int) (used uint64) {
 	c, v := &b.Charges[i], &b.view
 	a := c.Policy.algorithm()
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
+	b.table = t
 	for {
-		t.read(now, b, i, v)
+		b.read(now, i, v)
 		if v.slot == nil {
 			return 0
 		}

@@ -137,6 +137,38 @@ func (slidingLog) store(v *view, s *sizeClass, index uint64, p *Policy, after st
 
 func (slidingLog) weight(_ *sizeClass, _, word uint64) uint64 { return word & logCountMask }
 
+func (slidingLog) found(v *view, at Time, p *Policy) {
+	now, newest := at.stamp(), v.found.Time.stamp()
+	v.state, v.head, v.newer = state{num: now}, math.MinInt64, 0
+	if v.found.Hits > 0 && newest-now <= p.window()+maxLateNanos { // else the clock was set back
+		v.num, v.past = max(now, newest), min(v.found.Hits, logLimit(p))
+	}
+}
+
+// stampAt is view.stampAt for what a store told.
+func (s *State) stampAt(nth uint64) int64 {
+	if nth == 1 {
+		return s.Time.stamp()
+	}
+	return s.Stamp.stamp()
+}
+
+func (slidingLog) tell(v *view, _ Time, _ *Policy, st state, s *State) {
+	if s.Hits = st.used + st.past; s.Hits == 0 {
+		return
+	}
+	if s.Time = Time(st.num); st.used == 0 {
+		s.Time = Time(v.stampAt(v.staying(1, st)))
+	}
+}
+
+// adopt adds what the charge put into the log: a store does not tell the time of each hit.
+func (a slidingLog) adopt(v, _ *view, _ Time, b *Batch, i int) (after state, ok bool) {
+	c, d := &b.Charges[i], &b.Decisions[i]
+	after, _ = a.force(logLimit(c.Policy), v.state, d.Charged)
+	return after, !c.Refund && d.Charged > 0
+}
+
 // logLimit is p.Limit, cut to what a log can hold.
 func logLimit(p *Policy) uint64 { return uint64(min(p.Limit, MaxLog)) }
 

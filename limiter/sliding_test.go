@@ -162,7 +162,7 @@ func TestRingExample(t *testing.T) {
 			t.Errorf("at %d: decision %+v, want %d after it", s.at, d, total)
 		}
 		var v view
-		tab.read(now, &Batch{Charges: []Charge{{ID: counterID(1), Policy: &p}}}, 0, &v)
+		(&Batch{table: tab, Charges: []Charge{{ID: counterID(1), Policy: &p}}}).read(now, 0, &v)
 		for slot := range 10 {
 			x := v.num - (v.num-int64(slot))%10 // base is a whole second
 			got := v.countOf(10, x)

@@ -36,6 +36,13 @@ func (p *Policy) ring() ring {
 	return ring{length: (p.window() + k - 1) / k, k: k}
 }
 
+// Ring returns the sub-windows of a [SlidingWindow]: their length, and how many of them
+// count beside the newest. They are numbered from the Unix epoch.
+func (p *Policy) Ring() (length time.Duration, k int) {
+	r := p.ring()
+	return time.Duration(r.length), int(r.k)
+}
+
 func (slidingWindow) validate(p *Policy) error {
 	if p.SubWindows < 1 || p.SubWindows > MaxSubWindows {
 		return fmt.Errorf("%d sub-windows: must be 1 to %d", p.SubWindows, MaxSubWindows)
@@ -155,6 +162,34 @@ func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after
 
 func (slidingWindow) weight(s *sizeClass, index, word uint64) uint64 {
 	return word&payloadMask + s.note(index).past.Load()
+}
+
+func (slidingWindow) found(v *view, at Time, p *Policy) {
+	r, s := p.ring(), v.found
+	if most := maxStamp / r.length; len(s.Counts) == 0 || s.Number > most || s.Number < -most {
+		v.head, v.word, v.state = math.MinInt64/2, 0, state{num: r.number(at.stamp())}
+		return
+	}
+	v.head, v.word = s.Number, uint64(s.Counts[0])
+	past := uint64(0)
+	for x := v.head - r.k; x < v.head; x++ {
+		past += v.countOf(r.k, x)
+	}
+	v.pass(r, at.stamp(), past)
+}
+
+func (slidingWindow) tell(v *view, _ Time, p *Policy, st state, s *State) {
+	r := p.ring()
+	s.Number, s.Counts = st.num, append(s.Counts[:0], uint32(st.used)) //nolint:gosec // what a cell holds
+	for x := st.num - 1; x >= st.num-r.k && st.past > 0; x-- {
+		s.Counts = append(s.Counts, uint32(v.countOf(r.k, x))) //nolint:gosec // as above
+	}
+}
+
+// adopt has store write what there tells.
+func (slidingWindow) adopt(v, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
+	v.found = there.found
+	return there.state, true
 }
 
 // number returns the sub-window that the time lies in.

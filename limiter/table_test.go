@@ -272,14 +272,14 @@ func TestStalledCharge(t *testing.T) {
 	}
 	var seen [2 * ways]view
 	for i, id := range ids[:2*ways] {
-		tab.read(0, &Batch{Charges: []Charge{{ID: id, Policy: p}}}, 0, &seen[i])
+		(&Batch{table: tab, Charges: []Charge{{ID: id, Policy: p}}}).read(0, 0, &seen[i])
 	}
 	decide(tab, 0, take(ids[2*ways], p))
 	failed := 0
 	for i, id := range ids[:2*ways] {
 		after := seen[i].state
 		after.used++
-		if !tab.write(0, &Batch{Charges: []Charge{{ID: id, Policy: p}}}, 0, &seen[i], after) {
+		if !(&Batch{table: tab, Charges: []Charge{{ID: id, Policy: p}}}).write(0, 0, &seen[i], after) {
 			failed++
 		}
 	}

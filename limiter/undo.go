@@ -7,9 +7,10 @@ import "slices"
 // out, since others were promised theirs. What came back is no
 // longer in the Charged and Wait of its decision.
 func (t *Table) Cancel(now Time, b *Batch) {
+	b.table = t
 	for i, d := range slices.Backward(b.Decisions) {
 		if d.Wait > 0 {
-			t.release(now, b, i)
+			b.release(now, i)
 		}
 	}
 	b.Wait = 0
@@ -17,11 +18,11 @@ func (t *Table) Cancel(now Time, b *Batch) {
 
 // rollBack undoes what charge i took on the condition that its group would be
 // admitted.
-func (t *Table) rollBack(at Time, b *Batch, i int) {
+func (b *Batch) rollBack(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	if !c.Refund && !c.Policy.CountRefused && d.Charged > 0 {
 		pause(beforeRelease)
-		t.release(at, b, i)
+		b.release(at, i)
 	}
 	d.Wait = 0
 }
@@ -29,12 +30,12 @@ func (t *Table) rollBack(at Time, b *Batch, i int) {
 // release gives back what charge i took. If the window it was taken from has
 // passed, there is nothing to give back; a bucket's turn that others wait behind
 // is lost and stays charged.
-func (t *Table) release(at Time, b *Batch, i int) {
+func (b *Batch) release(at Time, i int) {
 	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
 	p := c.Policy
 	a := p.algorithm()
 	for {
-		t.read(at, b, i, v)
+		b.read(at, i, v)
 		after, lost, left := v.state, d.Wait > 0, &b.spare
 		if v.slot != nil || v.class == &outside {
 			now := at
@@ -47,7 +48,7 @@ func (t *Table) release(at Time, b *Batch, i int) {
 			a.finish(v, at, p, b.Budget, after, left)
 			left.Charged, left.Remaining = 0, d.Remaining+d.Charged // as if it had not been charged
 		}
-		if t.write(at, b, i, v, after) {
+		if b.write(at, i, v, after) {
 			*d = *left
 			return
 		}

@@ -22,7 +22,8 @@ type view struct {
 // read makes v the counter of charge i at the time at. A window that has passed reads as a
 // new one; one that is still to come is kept, because the clock went back or
 // this caller is late.
-func (t *Table) read(at Time, b *Batch, i int, v *view) {
+func (b *Batch) read(at Time, i int, v *view) {
+	t := b.table
 	if t == nil {
 		b.recall(at, i, v)
 		return
@@ -127,15 +128,15 @@ func (v *view) elsewhere(partition *Partition, p *Policy, tag uint64, id identit
 // write replaces what v shows by the state after. It reports whether v was still
 // true; if not, nothing has happened. Of a state that stays the same nothing is
 // written.
-func (t *Table) write(at Time, b *Batch, i int, v *view, after state) bool {
+func (b *Batch) write(at Time, i int, v *view, after state) bool {
 	switch {
 	case after == v.state:
 		return v.same()
-	case t == nil:
+	case b.table == nil:
 		b.remember(i, v, after)
 		return true
 	case v.slot == nil || v.moves:
-		return t.insert(at, b, &b.Charges[i], v, after)
+		return b.table.insert(at, b, &b.Charges[i], v, after)
 	default:
 		return v.replace(b.Charges[i].Policy, after)
 	}

@@ -99,8 +99,8 @@ func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
 	for len(*found) < len(b.Charges) {
 		*found = append(*found, limiter.State{})
 	}
-	s.options.Table.Find(now, b, (*found)[:len(b.Charges)])
-	b.Conclude(now, (*found)[:len(b.Charges)])
+	b.Stored().Find(s.options.Table, now, (*found)[:len(b.Charges)])
+	b.Stored().Conclude(now, (*found)[:len(b.Charges)])
 	refused := false // the group
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]

@@ -238,7 +238,7 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 			if !a.call.native {
 				table.Decide(at, &plain[i])
 			}
-			stored[i].Conclude(at, found)
+			stored[i].Stored().Conclude(at, found)
 			if diff := cmp.Diff(plain[i].Decisions, stored[i].Decisions); diff != "" || plain[i].Denied != stored[i].Denied || plain[i].Wait != stored[i].Wait {
 				tb.Fatalf("step %d at %d, call %d of %d, budget %v, QuotaPass %v, charges\n%s\nfound %s; table -, store +:\n%s\nsent %q",
 					step, at, i, len(asks), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), told, diff, m.args)

@@ -2,7 +2,7 @@
 //
 // A caller hands over a [limiter.Batch] and the names of its counters. One script, decide.lua,
 // decides them in the store as a [limiter.Table] does: all algorithms, groups, refunds and
-// peeks. Its reply is what each charge found, from which [limiter.Batch.Conclude] makes the same
+// peeks. Its reply is what each charge found, from which [limiter.Stored.Conclude] makes the same
 // decisions here, by the code that decides in memory. A test holds script and table
 // against each other on random charges with explicit times.
 //

@@ -39,7 +39,7 @@ func (c *call) encodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 		return false
 	}
 	c.reset()
-	b.SetOff()
+	b.Stored().SetOff()
 	c.native, c.cost = true, costOfAll(b)
 	for i := range b.Charges {
 		from := &b.Charges[i]
@@ -47,7 +47,7 @@ func (c *call) encodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 		start := len(c.buf)
 		c.buf = appendStart(append(c.buf, names[i]...), p, now)
 		key := c.since(start)
-		at := charge{algorithm: limiter.FixedWindow, key: len(c.keys), first: true, end: p.WindowEnd(now), hits: int64(b.Hits(i))} //nolint:gosec // at most mostNativeHits
+		at := charge{algorithm: limiter.FixedWindow, key: len(c.keys), first: true, end: p.WindowEnd(now), hits: int64(b.Stored().Hits(i))} //nolint:gosec // at most mostNativeHits
 		c.keys, c.charges = append(c.keys, key), append(c.charges, at)
 		if at.hits == 0 {
 			c.args = append(c.args, "GETRANGE", key, "0", "31") // of what other programs wrote not all

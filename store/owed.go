@@ -69,7 +69,7 @@ func (f Fallback) debtOf(d *debt, now limiter.Time, b *limiter.Batch, i int) boo
 		k := c.Policy.Bucket()
 		d.cost = amountOf(k.Need(hits), k.Fine)
 		if d.tat = instant(now, 0).plus(d.cost); f == Local {
-			turn := b.Turn(now, i)
+			turn := b.Stored().Turn(now, i)
 			d.tat = instant(turn.Time, turn.Sixteenths)
 		}
 	case limiter.SlidingWindow:

@@ -24,7 +24,7 @@ const (
 func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, slot uint16, w limiter.Waiter) {
 	c, decided := &b.Charges[i], &b.Decisions[i]
 	if c.Refund {
-		if setOff := c.Hits - min(c.Hits, b.Hits(i)); decided.Charged > setOff {
+		if setOff := c.Hits - min(c.Hits, b.Stored().Hits(i)); decided.Charged > setOff {
 			f.owed.less(name, decided.Charged-setOff)
 		}
 		return

@@ -276,8 +276,8 @@ func (a *ask) send(l *lane, wait time.Duration) bool {
 func (s *Store) adopt(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 	s.options.observe().Decided(byStore, len(b.Charges))
 	for i := range b.Charges {
-		b.Left(now, i, left)
-		s.options.Table.Adopt(now, b, i, left)
+		b.Stored().Left(now, i, left)
+		b.Stored().Adopt(s.options.Table, now, i, left)
 		c, d := &b.Charges[i], &b.Decisions[i]
 		if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 {
 			s.full.tell(now, c)

@@ -147,8 +147,8 @@ func (l *lane) charged(now limiter.Time, d *debt, state *limiter.State, excess u
 	}
 	b := limiter.Batch{Charges: []limiter.Charge{d.charge}, Partition: d.partition}
 	b.Charges[0].Policy, b.Charges[0].Hits = &d.policy, d.hits
-	b.Resize()
-	l.options.Table.Adopt(now, &b, 0, state) // so the next outage goes on from here
+	b.Stored().Resize()
+	b.Stored().Adopt(l.options.Table, now, 0, state) // so the next outage goes on from here
 }
 
 // beyond returns by how many hits d left a counter that counts further beyond its limit, in a state, if it counts

@@ -231,7 +231,7 @@ func (l *lane) settle(f *flight, r *run) {
 func (l *lane) conclude(f *flight, r *run, a *ask) (admitted int64, decided bool) {
 	w, at := a.waiter, r.reply.now
 	if decided = l.options.guard(func() {
-		a.batch.Conclude(at, a.found)
+		a.batch.Stored().Conclude(at, a.found)
 		admitted = admittedOf(a.batch)
 		if a.part == nil {
 			l.fleet.store.adopt(at, a.batch, &f.left)

@@ -207,7 +207,7 @@ func (r *split) together() {
 	for i, at := range r.where {
 		passed = passed || b.Charges[i].Mode == limiter.Quota && !at.part.batch.Decisions[at.charge].Over
 	}
-	b.Resize()
+	b.Stored().Resize()
 	b.Denied, b.Wait = false, 0
 	var hi int
 	for lo := 0; lo < len(b.Charges); lo = hi {
@@ -221,7 +221,7 @@ func (r *split) together() {
 			if denied && !at.part.batch.Decisions[at.charge].Denied {
 				at.deny()
 			}
-			b.Copy(i, &at.part.batch, at.charge)
+			b.Stored().Copy(i, &at.part.batch, at.charge)
 			b.Wait = max(b.Wait, b.Decisions[i].Wait)
 		}
 		b.Denied = b.Denied || denied
@@ -235,10 +235,6 @@ func (r *split) together() {
 func (at place) deny() {
 	p, i := at.part, at.charge
 	d := p.batch.Decisions[i]
-	var table *limiter.Table
-	if p.ask == nil {
-		table = p.split.store.options.Table
-	}
 	when := p.at
 	if p.ask == nil {
 		when = p.begun
@@ -249,7 +245,7 @@ func (at place) deny() {
 		back.call.reset()
 		back.call.cancel(when, &p.batch, i, p.names[i])
 	}
-	table.Deny(when, &p.batch, i)
+	p.batch.Stored().Deny(when, i)
 	if back := d.Charged - p.batch.Decisions[i].Charged; p.ask == nil && back > 0 {
 		p.fleet.owed.less(appendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), back)
 	}

@@ -26,7 +26,7 @@ func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
 
 // cancel appends that charge i, which waits, gives its turn back.
 func (c *call) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
-	k, turn := b.Charges[i].Policy.Bucket(), b.Turn(now, i)
+	k, turn := b.Charges[i].Policy.Bucket(), b.Stored().Turn(now, i)
 	key, _ := c.counter(c.text(name))
 	c.cost = costOf(b.Charges[i].Policy, 0)
 	c.charges = append(c.charges, charge{algorithm: limiter.LeakyBucket, key: key, first: true, place: len(c.args) + 1})

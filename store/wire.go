@@ -59,7 +59,7 @@ func (c *call) reset() {
 // a fixed window lacks its start. jitter is the most that a fixed window's key outlives it, beyond a second.
 func (c *call) encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) {
 	c.reset()
-	b.SetOff()
+	b.Stored().SetOff()
 	if n := len(b.Charges); n > 1 {
 		c.args = append(c.args, "g", c.number(int64(n)), flag(b.QuotaPass))
 	}
@@ -83,7 +83,7 @@ func flag(on bool) string {
 
 // charge appends charge i of b.
 func (c *call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, jitter time.Duration) {
-	from, hits := &b.Charges[i], b.Hits(i)
+	from, hits := &b.Charges[i], b.Stored().Hits(i)
 	p := from.Policy
 	at := charge{algorithm: p.Algorithm}
 	act := "t"

@@ -1,0 +1,227 @@
+package limiter
+
+import (
+	"runtime"
+	"slices"
+)
+
+// Stored is a [Batch] whose counters are in a store outside of this process. It is what such a store
+// needs beside [Table], which it charges as: what to charge, what follows from what the charges found
+// there, and a table that can go on where the store is away. Counters are told of as a [State];
+// [Policy.WindowEnd], [Policy.Ring] and [Policy.Bucket] are the terms that they are charged in.
+type Stored struct{ b *Batch }
+
+// Stored returns b for a store.
+func (b *Batch) Stored() Stored { return Stored{b} }
+
+// A Waiter waits for decisions that come later, because they are made elsewhere.
+type Waiter interface {
+	// Decided is called with the error in place of a decision, or nil. It does not block.
+	Decided(err error)
+	// Exceeded returns what is to be told, maybe concurrently, of hits of a charge that was decided without its
+	// counter and turns out to be beyond the limit when that is back; nil if nobody wants to know. It is called
+	// before Decided.
+	Exceeded(charge int) func(hits uint64)
+}
+
+// A State is a counter as a store outside of this process has it, in numbers that do not
+// depend on the memory of a [Table]. The zero value is an absent counter, so one that
+// nobody has hit.
+//
+//	                Hits            Time               beside
+//	fixed window    of the window   the window's end   -
+//	buckets         -               TAT                Sixteenths
+//	sliding window  -               -                  Number, Counts
+//	sliding log     that count      of the newest hit  Stamp
+type State struct {
+	// Hits are those of a fixed window, of which more than [MaxCount] are taken for as
+	// many; or those of a log that count at the time of the charge, at most its limit: of a
+	// time before the newest hit, those that count at the newest.
+	Hits uint64
+	// Time is the end of a fixed window, in whole seconds; the theoretical arrival time of a
+	// bucket; the time of the newest hit of a log.
+	Time Time
+	// Sixteenths of a nanosecond, 0 to 15, that a bucket's TAT is after Time. Only buckets
+	// whose emission interval is below 1024 ns have them.
+	Sixteenths uint8
+	// Number is that of the newest sub-window in which a ring was hit: of the times from
+	// Number times the length of [Policy.Ring] on.
+	Number int64
+	// Counts are the hits of that sub-window and of the k before it, the newest first. What
+	// is missing is 0. Without any the counter is absent.
+	Counts []uint32
+	// Stamp is what one charge asks a log for. For hits that have no room it is the time of
+	// the hit that must leave first: of n hits that count once the charge is made (as many
+	// as before, unless denied hits count), the one that is n + hits - limit from the
+	// oldest. For a refund, and for what follows it in the same batch, it is the time of the
+	// newest hit that stays. Else, and where that hit is the batch's own, it is not
+	// looked at.
+	Stamp Time
+}
+
+// clear makes s an absent counter and keeps its memory.
+func (s *State) clear() { *s = State{Counts: s.Counts[:0]} }
+
+// SetOff sets the refunds off against the charges on the same counters, so that
+// [Stored.Hits] says what is left of each.
+func (s Stored) SetOff() {
+	s.b.offset = false
+	if _, refunds, _ := s.b.survey(); refunds {
+		s.b.setOff()
+	}
+}
+
+// Hits returns what is left of the hits of charge i after [Stored.SetOff], or of the hits
+// that it gives back.
+func (s Stored) Hits(i int) uint64 { return s.b.hits(i) }
+
+// Conclude decides all charges as [Table.Decide] does, but on counters that a store has
+// charged: found, parallel to them, is what they found there, and now is when the store
+// decided. Of several charges on one counter the first tells the state before all
+// of them, and the others only their Stamp. The store must have charged as Decide does
+// for a caller who is alone, and set refunds off before; see [Stored.SetOff].
+//
+// It refers to found's Counts until the batch is reset or decided again, and allocates nothing once
+// that has grown.
+func (s Stored) Conclude(now Time, found []State) {
+	s.b.keep(found)
+	s.b.table = nil
+	s.b.decide(now)
+}
+
+// Deny makes charge i, decided at the time now, one whose group was denied by charges that are not in
+// this batch: it gives back what the charge took on the condition that the group would be admitted, in the
+// table that decided it, or in what follows from what the store told.
+func (s Stored) Deny(now Time, i int) {
+	s.b.rollBack(now, i)
+	s.b.Decisions[i].Denied = true
+}
+
+// Left makes left the state in which [Stored.Conclude], of the same time, left the counter of
+// charge i. It keeps the memory of left.
+func (s Stored) Left(now Time, i int, left *State) {
+	v, p := &s.b.view, s.b.Charges[i].Policy
+	s.b.recall(now, i, v)
+	left.clear()
+	p.algorithm().tell(v, now, p, v.state, left)
+}
+
+// Turn returns the bucket as charge i left it, which Conclude of the same time decided: while
+// it has this TAT, a charge that waits is the newest, and can be cancelled.
+func (s Stored) Turn(now Time, i int) State {
+	var turn State
+	gcra{}.tell(nil, now, nil, state{num: s.b.marks[i]}, &turn)
+	return turn
+}
+
+// Resize makes the decisions parallel to the charges, for [Stored.Copy].
+func (s Stored) Resize() {
+	s.b.resize(len(s.b.Charges))
+	s.b.offset = false
+}
+
+// Copy makes decision i that of charge k of part, which was decided with some of the charges.
+func (s Stored) Copy(i int, part *Batch, k int) {
+	s.b.Decisions[i], s.b.marks[i] = part.Decisions[k], part.marks[k]
+}
+
+// Find makes found, parallel to the charges, the states of their counters in a table, before they are
+// decided. Of a log it has no Stamp. It keeps the memory of found, and changes no
+// counter.
+func (s Stored) Find(t *Table, now Time, found []State) {
+	v := &s.b.view
+	s.b.table = t
+	for i := range found {
+		p, told := s.b.Charges[i].Policy, &found[i]
+		for {
+			s.b.read(now, i, v)
+			told.clear()
+			p.algorithm().tell(v, now, p, v.state, told)
+			if v.slot == nil || v.slot.word.Load() == v.word {
+				break
+			}
+		}
+	}
+}
+
+// Adopt makes the counter of charge i in a table what a store says it is at the time now, so that the
+// table can go on from there when the store is away. Of a log it takes over nothing but what the charge,
+// which [Stored.Conclude] has decided, put into it: a store does not tell the time of each hit.
+//
+// A fixed window never goes back to an older one. It allocates nothing.
+func (s Stored) Adopt(t *Table, now Time, i int, told *State) {
+	b := s.b
+	p, v := b.Charges[i].Policy, &b.view
+	a := p.algorithm()
+	b.members = slices.Grow(b.members[:0], 1)[:1]
+	there := &b.members[0].seen // which the store tells of
+	*there = view{class: &outside, found: told}
+	a.found(there, now, p)
+	b.table = t
+	defer runtime.KeepAlive(t) // its memory is not in Go's heap
+	for {
+		b.read(now, i, v)
+		after, ok := a.adopt(v, there, now, b, i)
+		if !ok || v.slot == nil && a.weighs() && after.used+after.past == 0 || b.write(now, i, v, after) {
+			return
+		}
+	}
+}
+
+// A kept is a counter that a store told of, while the charges of a batch are decided.
+type kept struct {
+	told  State // what the store told: of the charge its Stamp, of the first on the counter all else
+	first int   // the first charge on the counter, whose kept says what follows
+
+	changed bool // a charge has made it state
+	state   state
+	newest  Time // of a log of which a refund took the newest hits: the newest that stays; else 0
+}
+
+// keep fills b.kept.
+func (b *Batch) keep(found []State) {
+	n := len(b.Charges)
+	b.kept = slices.Grow(b.kept[:0], n)[:n]
+	if n == 1 {
+		b.kept[0] = kept{told: found[0]}
+		return
+	}
+	b.sortMembers(0, n)
+	var hi int
+	for lo := 0; lo < n; lo = hi {
+		hi = b.runEnd(lo)
+		first := b.members[lo].index
+		for m := lo; m < hi; m++ {
+			i := b.members[m].index
+			b.kept[i] = kept{told: found[first], first: first}
+			b.kept[i].told.Stamp = found[i].Stamp
+		}
+	}
+}
+
+// recall is read for a counter that a store told of.
+func (b *Batch) recall(at Time, i int, v *view) {
+	k := &b.kept[b.kept[i].first]
+	*v = view{class: &outside, found: &b.kept[i].told}
+	p := b.Charges[i].Policy
+	p.algorithm().found(v, at, p)
+	if k.changed {
+		v.state = k.state
+	}
+	if k.newest != 0 {
+		v.found.Time = k.newest
+	}
+}
+
+// remember is write for a counter that a store told of.
+func (b *Batch) remember(i int, v *view, after state) {
+	k := &b.kept[b.kept[i].first]
+	k.state, k.changed = after, true
+	if after.past < v.past && after.used == 0 { // the newest hits of a log went
+		k.newest = v.found.Stamp
+	}
+}
+
+// outside is the size class of counters that have no slot, because a store has them. It tells
+// their views from others.
+var outside sizeClass
