@@ -2,30 +2,6 @@ package h2
 
 import "time"
 
-// block is a header block on its way (4.3).
-type block struct {
-	stream uint32 // 0: none
-	kind   blockKind
-	end    bool // END_STREAM
-	// tail is the part of a field that has not come whole, and skip how many bytes of a string
-	// are thrown away.
-	tail   []byte
-	bytes  int // what came of it
-	since  time.Duration
-	parked int // what of tail is counted
-	skip   int
-	head   head
-}
-
-// blockKind is what becomes of a block once it is decoded.
-type blockKind byte
-
-const (
-	blockRequest  blockKind = iota
-	blockTrailers           // of an open stream
-	blockLate               // of a stream that we have ended
-)
-
 // receiveHeaders begins a header block (6.2).
 func (c *Conn) receiveHeaders(f *frame) error {
 	b := &c.block

@@ -75,3 +75,22 @@ const (
 	// BoundMessage is [Limits].MaxMessageBytes, or that of the [Method].
 	BoundMessage
 )
+
+// Conversation is a call whose messages come and go one by one. A [Conn] calls its methods, which must
+// neither wait nor call those of the Conn.
+//
+// Of what a client sends, a connection holds no more than the message that was asked for and the
+// first window of what comes after it. What it is given to send, it holds until the client has a
+// window for it: Sent says how much has left, and the caller has to stop in time.
+type Conversation interface {
+	Later
+	// Receive brings the next message, which is valid until Receive returns. The first comes by
+	// itself, and each of the others after it was asked for by [Conn.Want]. Of a call that came
+	// by [Handler.Call], none comes.
+	Receive(message []byte, compressed bool)
+	// End says that no message follows: the client has ended its request, which is OK, or what it
+	// sent cannot be taken. The call is not answered by that.
+	End(s Status)
+	// Sent says that so many bytes of what [Conn.Send] was given have left, with their prefixes.
+	Sent(n int)
+}

@@ -2,25 +2,6 @@ package h2
 
 import "time"
 
-// draining is the orderly end of a connection, in two steps (6.8). First the client is told to begin
-// no more streams. It may have begun some already, so only when it answers a PING that was sent with
-// it, or after drainPatience, it is told which stream was the last.
-type draining struct {
-	step  drainStep
-	since time.Duration
-	// reason is what the client is told, as by grpc-go.
-	reason string
-	last   uint32 // in the second step: later streams are not looked at
-}
-
-type drainStep byte
-
-const (
-	drainNot drainStep = iota
-	drainTold
-	drainLast
-)
-
 const drainPatience = time.Second
 
 // drainPing is the data of that PING.

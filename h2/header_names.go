@@ -191,3 +191,13 @@ func contentType(value []byte) byte {
 	}
 	return contentNotGRPC
 }
+
+// field is a header field of a block. Its bytes are valid until the next field is decoded.
+type field struct {
+	name, value []byte
+	headerKind
+	// tooLong says that name or value is longer than the decoder keeps. Both are then empty.
+	tooLong bool
+	// size is what the field counts in the header list (6.5.2).
+	size int
+}

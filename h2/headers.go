@@ -1,6 +1,9 @@
 package h2
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // head is what the header fields of a request say, and whether they may be there.
 type head struct {
@@ -161,23 +164,11 @@ func parseTimeout(value []byte) time.Duration {
 		}
 		n = 10*n + int64(b-'0')
 	}
-	var unit time.Duration
-	switch value[len(value)-1] {
-	case 'H':
-		unit = time.Hour
-	case 'M':
-		unit = time.Minute
-	case 'S':
-		unit = time.Second
-	case 'm':
-		unit = time.Millisecond
-	case 'u':
-		unit = time.Microsecond
-	case 'n':
-		unit = time.Nanosecond
-	default:
+	i := strings.IndexByte("HMSmun", value[len(value)-1])
+	if i < 0 {
 		return badTimeout
 	}
+	unit := [...]time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond, time.Microsecond, time.Nanosecond}[i]
 	const longest = 100 * 365 * 24 * time.Hour
 	if n > int64(longest/unit) {
 		return longest

@@ -1,15 +1,5 @@
 package h2
 
-// field is a header field of a block. Its bytes are valid until the next field is decoded.
-type field struct {
-	name, value []byte
-	headerKind
-	// tooLong says that name or value is longer than the decoder keeps. Both are then empty.
-	tooLong bool
-	// size is what the field counts in the header list (6.5.2).
-	size int
-}
-
 // decoder decodes header blocks: RFC 7541. Once it has grown it allocates nothing.
 //
 // It is given a block in pieces and never holds more of it than one field. A string of more than

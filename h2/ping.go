@@ -1,16 +1,5 @@
 package h2
 
-import "time"
-
-// pings counts the PINGs that come too soon, as grpc-go does.
-type pings struct {
-	at      time.Duration // of the last one
-	any     bool
-	strikes int // since the last answer to a call
-	// forgiven says that a call was answered since the last one: the next does not count.
-	forgiven bool
-}
-
 const mostStrikes = 2
 
 // TooManyPings is the reason of a [ConnError]. Clients of gRPC know it, and ping less often from then

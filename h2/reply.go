@@ -2,7 +2,6 @@ package h2
 
 import (
 	"encoding/binary"
-	"slices"
 	"strconv"
 )
 
@@ -21,22 +20,23 @@ const (
 
 // Reply appends the reply of a call that was to be answered later. It does nothing if nobody waits for
 // it any more.
-func (c *Conn) Reply(out []byte, stream uint32, message []byte) []byte {
-	c.out = out
-	if s := c.takeLater(stream); s != nil {
-		c.reply(s, message)
-	}
-	out, c.out = c.out, nil
-	return out
+func (c *Conn) Reply(out []byte, id uint32, message []byte) []byte {
+	return c.with(out, c.takeLater(id), func(s *stream) { c.reply(s, message) })
 }
 
 // Fail appends the error of a call that was to be answered later. It does nothing if nobody waits for
 // it any more.
-func (c *Conn) Fail(out []byte, stream uint32, status Status) []byte {
-	c.out = out
-	if s := c.takeLater(stream); s != nil {
-		c.fail(s, status)
+func (c *Conn) Fail(out []byte, id uint32, status Status) []byte {
+	return c.with(out, c.takeLater(id), func(s *stream) { c.fail(s, status) })
+}
+
+// with has act append to out, for a stream that is not nil.
+func (c *Conn) with(out []byte, s *stream, act func(s *stream)) []byte {
+	if s == nil {
+		return out
 	}
+	c.out = out
+	act(s)
 	out, c.out = c.out, nil
 	return out
 }
@@ -112,16 +112,6 @@ func (c *Conn) sendWaiting() {
 			c.endReply(s)
 		}
 	}
-}
-
-// leaveWaiting forgets what a stream has sent, or will not send.
-func (c *Conn) leaveWaiting(s *stream) {
-	c.send.waitingBytes -= cap(s.waiting)
-	if s.talk != nil {
-		c.send.waitingBytes -= cap(s.talk.trailers)
-	}
-	s.waiting, s.sent = nil, 0
-	c.send.waiting = slices.DeleteFunc(c.send.waiting, func(w *stream) bool { return w == s })
 }
 
 // endReply appends the trailers of a reply.
@@ -233,4 +223,32 @@ func appendInteger(b []byte, n int) []byte {
 		b = append(b, byte(n)|0x80)
 	}
 	return append(b, byte(n))
+}
+
+// appendBlock appends a header block, in as many frames as it takes.
+func (c *Conn) appendBlock(stream uint32, block []byte, end bool) {
+	kind, flags := frameHeaders, byte(0)
+	if end {
+		flags = flagEndStream
+	}
+	for {
+		n := min(len(block), maxFrameBytes)
+		if n == len(block) {
+			flags |= flagEndHeaders
+		}
+		c.out = append(appendFrameHeader(c.out, n, kind, flags, stream), block[:n]...)
+		if block = block[n:]; len(block) == 0 {
+			return
+		}
+		kind, flags = frameContinuation, 0
+	}
+}
+
+// appendFields appends header fields as literals without indexing.
+func appendFields(b []byte, fields []Field) []byte {
+	for _, f := range fields {
+		b = append(appendInteger(append(b, 0), len(f.Name)), f.Name...)
+		b = append(appendInteger(b, len(f.Value)), f.Value...)
+	}
+	return b
 }

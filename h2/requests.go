@@ -76,8 +76,6 @@ func (s *Server) decodes(encoding []byte) bool {
 	return len(encoding) == 0 || string(encoding) == identityEncoding || slices.Contains(s.options.Encodings, string(encoding))
 }
 
-const identityEncoding = "identity"
-
 // receiveData takes in a part of a request (6.1).
 func (c *Conn) receiveData(f *frame) error {
 	if c.idle(f.stream) {
@@ -150,30 +148,110 @@ func (c *Conn) gather(s *stream, p []byte) {
 		return
 	}
 	if s.talk != nil {
-		c.listen(s, p)
+		c.receiveMessages(s, p)
 		return
 	}
 	c.appendBody(s, p)
-	if size := s.messageBytes(); size > c.server.most[s.path] {
-		c.fail(s, c.exceeded(s, BoundMessage, size))
-		return
+	fault, faulty := c.messageFault(s, s.body)
+	switch {
+	case faulty:
+		c.fail(s, fault)
+	case s.missing() < 0:
+		c.fail(s, tooManyMessages)
+	default:
+		c.credit(s)
 	}
-	if missing := s.missing(); missing <= 0 {
-		if fault, ok := s.flagFault(s.body[0]); ok {
-			c.fail(s, fault)
-			return
-		}
-		if missing < 0 {
-			c.fail(s, tooManyMessages)
-			return
-		}
-	}
-	c.credit(s)
 }
 
-// appendBody keeps p. The memory is counted as parked.
-func (c *Conn) appendBody(s *stream, p []byte) {
-	was := cap(s.body)
-	s.body = append(s.body, p...)
-	c.receive.parked += cap(s.body) - was
+// open has the handler begin a conversation.
+func (c *Conn) open(s *stream) {
+	var call Call
+	if s.describe(&call, c.now); s.timed && call.Timeout <= 0 {
+		c.fail(s, tooLate)
+		return
+	}
+	conversation, status := c.handler.Open(&call)
+	if conversation == nil {
+		c.fail(s, status)
+		return
+	}
+	s.later = conversation
+	s.talk = &talk{Conversation: conversation, wants: true}
+	if c.block.end {
+		c.finish(s, nil)
+	}
+}
+
+// finish answers a stream whose request is whole. Its last part is p.
+func (c *Conn) finish(s *stream, p []byte) {
+	if s.length >= 0 && s.received != s.length {
+		c.resetFault(s.id, CodeProtocol) // 8.1.1
+		return
+	}
+	if s.http != 0 {
+		s.state = streamWorking
+		c.answerHTTP(s)
+		return
+	}
+	if s.talk != nil {
+		s.state = streamWorking
+		c.receiveMessages(s, p)
+		return
+	}
+	if s.body != nil {
+		c.appendBody(s, p)
+		p = s.body
+	}
+	s.state = streamWorking // nothing more of it may come
+	fault, faulty := c.messageFault(s, p)
+	switch missing := prefixBytes + messageBytes(p) - len(p); {
+	case len(p) == 0:
+		fault, faulty = noMessage, true
+	case faulty:
+	case missing > 0:
+		fault, faulty = truncated, true
+	case missing < 0:
+		fault, faulty = tooManyMessages, true
+	}
+	if faulty {
+		c.fail(s, fault)
+		return
+	}
+	if c.send.waitingBytes > mostWaiting { // more than when the call began
+		c.odd.refuse(c.receive.aware)
+		c.reset(s, CodeRefusedStream)
+		return
+	}
+	call := &c.call
+	if s.describe(call, c.now); s.timed && call.Timeout <= 0 {
+		c.fail(s, tooLate)
+		return
+	}
+	if call.Message = p[prefixBytes:]; p[0] == 0 {
+		call.Encoding = ""
+	}
+	c.answer(s)
+}
+
+// answer has the handler answer.
+func (c *Conn) answer(s *stream) {
+	call := &c.call
+	reply, status, later := c.handler.Call(call)
+	if call.Inflated > 0 {
+		c.full -= int(call.Inflated / 2)
+	}
+	switch {
+	case later != nil:
+		s = c.settle(s)
+		s.later = later
+		if conversation, ok := later.(Conversation); ok {
+			s.talk = &talk{Conversation: conversation, ended: true}
+		}
+		c.dropBody(s)
+	case status.Code != statusOK:
+		c.fail(s, status)
+	default:
+		c.reply(s, reply)
+	}
+	call.Message, call.Fields = nil, nil
 }

@@ -81,3 +81,67 @@ func (c *Conn) set(id uint16, v uint32) error {
 	}
 	return nil
 }
+
+// becomeAware is called when the client has acknowledged our SETTINGS: streams' windows are smaller
+// now (6.9.2).
+func (c *Conn) becomeAware() {
+	r := &c.receive
+	r.aware = true
+	r.initial = firstWindow
+	c.newest.receiveWindow -= defaultWindow - firstWindow
+	for _, s := range c.sorted() {
+		s.receiveWindow -= defaultWindow - firstWindow
+		if s.body != nil && s.state == streamOpen && (s.talk == nil || s.talk.wants) {
+			c.credit(s)
+		}
+	}
+}
+
+// receiveWindowUpdate lets replies go on (6.9).
+func (c *Conn) receiveWindowUpdate(f *frame) error {
+	if len(f.payload) != 4 {
+		return &ConnError{CodeFrameSize, "a WINDOW_UPDATE that has not 4 bytes"}
+	}
+	n := int64(uint32(f.payload[0])<<24|uint32(f.payload[1])<<16|uint32(f.payload[2])<<8|uint32(f.payload[3])) & mostWindow
+	if f.stream == 0 {
+		if n == 0 {
+			return &ConnError{CodeProtocol, "a WINDOW_UPDATE of nothing"}
+		}
+		if c.send.window += n; c.send.window > mostWindow {
+			return &ConnError{CodeFlowControl, "a connection's window of more than 2^31-1"}
+		}
+		c.sendWaiting()
+		return nil
+	}
+	if c.idle(f.stream) {
+		return &ConnError{CodeProtocol, "WINDOW_UPDATE on a stream that has not begun"}
+	}
+	s := c.find(f.stream)
+	switch {
+	case s == nil: // 5.1: it was on its way
+	case n == 0:
+		c.resetFault(s.id, CodeProtocol)
+	case s.sendWindow+n > mostWindow:
+		c.resetFault(s.id, CodeFlowControl)
+	default:
+		s.sendWindow += n
+		c.sendWaiting()
+	}
+	return nil
+}
+
+// changeInitial changes the window of all streams (6.9.2). They may become negative.
+func (c *Conn) changeInitial(to int64) error {
+	by := to - c.send.initial
+	c.send.initial = to
+	c.newest.sendWindow += by
+	most := c.newest.sendWindow
+	for _, s := range c.streams {
+		s.sendWindow += by
+		most = max(most, s.sendWindow)
+	}
+	if most > mostWindow {
+		return &ConnError{CodeFlowControl, "a setting that makes a stream's window more than 2^31-1"}
+	}
+	return nil
+}

@@ -1,48 +1,9 @@
 package h2
 
 import (
+	"maps"
+	"slices"
 	"sync"
-	"time"
-)
-
-// stream is a call that is not answered yet (5.1).
-type stream struct {
-	id    uint32
-	state streamState
-	// path is the number of a known path.
-	path byte
-	// http is the status of a request that is no gRPC, or 0. It is answered at its end, whatever
-	// it brings until then.
-	http uint16
-
-	receiveWindow int64 // what the client may still send; negative if a setting took it (6.9.2)
-	sendWindow    int64 // what we may
-
-	length, received int64         // content-length or -1, and the DATA so far
-	begun            time.Duration // for requests without an end
-	deadline         time.Duration // if timed
-	timed            bool
-	encoding         string // grpc-encoding
-	kept             *kept
-
-	// body is what has come of a request in several frames.
-	body []byte
-	turn turn
-
-	later Later
-	talk  *talk // nil if later is no conversation
-	// waiting is a reply until the client gives a window for it, and sent how much of it is out.
-	waiting []byte
-	sent    int
-	waits   time.Duration // since when
-}
-
-type streamState byte
-
-const (
-	streamFree    streamState = iota
-	streamOpen                // its request is on its way
-	streamWorking             // it will be answered later
 )
 
 // find returns an open stream, or nil.
@@ -162,13 +123,6 @@ func (c *Conn) receiveReset(f *frame) error {
 // idle reports whether a stream has not begun. Streams with even numbers are ours, and never do.
 func (c *Conn) idle(id uint32) bool { return id > c.last || id&1 == 0 }
 
-// endedStreams remembers the streams that ended last, and which of them the client had ended.
-type endedStreams struct {
-	ring [64]uint32 // the number, and the first bit if the client had ended it
-	next int
-	late int // how many we ended before the client did, less those that it has ended since
-}
-
 const clientEndedBit = 1 << 31
 
 func (e *endedStreams) add(id uint32, client bool) {
@@ -189,4 +143,10 @@ func (e *endedStreams) find(id uint32) (found, client bool) {
 		}
 	}
 	return false, false
+}
+
+// sorted returns the streams that last, in the order of their numbers: what a connection appends must
+// not depend on a map's order.
+func (c *Conn) sorted() []*stream {
+	return slices.SortedFunc(maps.Values(c.streams), func(a, b *stream) int { return int(a.id) - int(b.id) })
 }

@@ -1,0 +1,66 @@
+package h2
+
+import (
+	"cmp"
+	"math"
+	"time"
+)
+
+// NewServer returns a server.
+func NewServer(o Options) *Server {
+	s := &Server{options: o, known: newKnownHeaders(o.Methods), settings: appendOurSettings(nil, &o.Limits)}
+	for i := range o.Methods {
+		s.most[i+1] = min(cmp.Or(o.Methods[i].MaxMessageBytes, o.Limits.MaxMessageBytes), o.Limits.MaxMessageBytes)
+	}
+	for i, e := range o.Encodings {
+		if i > 0 {
+			s.accepts += ","
+		}
+		s.accepts += e
+	}
+	return s
+}
+
+// NewConn returns a connection that begins at the time now. The handler is for it alone, or may be
+// called concurrently.
+func (s *Server) NewConn(h Handler, now time.Duration) *Conn {
+	return &Conn{
+		server: s, handler: h, now: now,
+		odd:     newBudget(now),
+		decoder: newDecoder(s.known, s.options.Limits.MaxHeaderBytes),
+		receive: newReceiving(),
+		send:    newSending(),
+	}
+}
+
+// Start appends what a connection sends first. It need not wait for the client's preface (3.4), and
+// clients of gRPC wait for it before their first call.
+func (c *Conn) Start(out []byte) []byte { return append(out, c.server.settings...) }
+
+// MostHeld returns the most that [Conn.Held] returns, for replies of so many bytes: the largest one that
+// a call is answered with at once, and all that come later or by conversations and wait at the same time.
+func (s *Server) MostHeld(replies int) int {
+	l := &s.options.Limits
+	text := max(l.MaxHeaderBytes, leastLongest) // of a name, or a value
+	most := connBytes + 4*tableBytes + grown(tableBytes/entryOverhead)*entryBytes + mostScratch
+	most += grown(mostSame) + 2*grown(mostOfText)
+	most += grown(2*text + maxFrameBytes) // a header that is not whole
+	most += (l.MaxStreams + 1) * 2 * s.mostKept()
+	most += l.MaxStreams*(streamBytes+placeBytes) + 2*grown(l.MaxStreams)*wordBytes
+	most += grown(2*defaultWindow+maxFrameBytes) + l.MaxStreams*grown(2*firstWindow+mostPadding) + turnsAtOnce*grown(prefixBytes+l.MaxMessageBytes+firstWindow)
+	return most + mostWaiting + grown(replies)
+}
+
+// mostKept is how many bytes of headers a call may keep, as they count in the list of headers: 32 for
+// each, of which a slice that has grown may take twice as many.
+func (s *Server) mostKept() (most int) {
+	for _, m := range s.options.Methods {
+		if m.Keep != nil {
+			most = max(most, min(cmp.Or(m.MostKept, math.MaxInt), s.options.Limits.MaxHeaderBytes))
+		}
+	}
+	return most
+}
+
+// grown is the most that a slice takes that has grown to n elements by append.
+func grown(n int) int { return n + max(n/2, 256) }
