@@ -115,18 +115,27 @@ func newLevel(children []node, twice func(n, first *node)) *level {
 			l.wild = append(l.wild, newWildcard(n))
 		}
 	}
-	// Each branch gets all wildcards that fit its key, in file order: those of its own
-	// values and those whose key is a pattern.
-	values := map[string][]int{}
-	for i := range children {
-		if n := &children[i]; isWildcard(n.value) && !isWildcard(n.key) {
-			values[n.key] = append(values[n.key], i)
+	l.spread()
+	if len(l.branches) > fewEnough {
+		l.byKey = make(map[string]*branch, len(l.branches))
+		for i := range l.branches {
+			l.byKey[l.branches[i].key] = &l.branches[i]
 		}
 	}
+	return l
+}
+
+// spread gives each branch all wildcards that fit its key, in file order: those of its own
+// values and those whose key is a pattern.
+func (l *level) spread() {
+	values := map[string][]int{}
 	var keys []int
-	for i := range children {
-		if isWildcard(children[i].key) {
+	for i := range l.children {
+		switch n := &l.children[i]; {
+		case isWildcard(n.key):
 			keys = append(keys, i)
+		case isWildcard(n.value):
+			values[n.key] = append(values[n.key], i)
 		}
 	}
 	for i := range l.branches {
@@ -139,16 +148,9 @@ func newLevel(children []node, twice func(n, first *node)) *level {
 		}
 		slices.Sort(fits)
 		for _, child := range fits {
-			b.wild = append(b.wild, newWildcard(&children[child]))
+			b.wild = append(b.wild, newWildcard(&l.children[child]))
 		}
 	}
-	if len(l.branches) > fewEnough {
-		l.byKey = make(map[string]*branch, len(l.branches))
-		for i := range l.branches {
-			l.byKey[l.branches[i].key] = &l.branches[i]
-		}
-	}
-	return l
 }
 
 // add adds the node of a value, one of so many. It returns the one that is there already.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -270,8 +269,5 @@ func (k *checkCmd) writeReport(c console, set *descriptors.Set, diagnostics rule
 	for _, d := range diagnostics {
 		r.Diagnostics = append(r.Diagnostics, checkLine{d.Severity.String(), string(d.Code), d.Pos.File, d.Pos.Line, d.Pos.Col, d.Path, d.Message})
 	}
-	enc := json.NewEncoder(c.out)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(r)
+	return c.writeJSON(r)
 }

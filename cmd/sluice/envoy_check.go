@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -85,8 +84,5 @@ func writeEnvoyReport(c console, findings []envoyconfig.Finding, ok bool) error 
 	for _, f := range findings {
 		r.Findings = append(r.Findings, envoyResult{f.Severity.String(), f.Code, f.Pos.File, f.Pos.Line, f.Pos.Col, f.Message})
 	}
-	enc := json.NewEncoder(c.out)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(r)
+	return c.writeJSON(r)
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +37,14 @@ type cli struct {
 type console struct {
 	in       io.Reader
 	out, err io.Writer
+}
+
+// writeJSON writes a value for programs to read, and people too.
+func (c console) writeJSON(v any) error {
+	enc := json.NewEncoder(c.out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
 }
 
 // asRatelimit is the name under which the program stands in for

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
-	"github.com/sluice-ratelimit/sluice/envoyconfig"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/simulate"
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
@@ -121,39 +119,10 @@ func (k *simulateCmd) Run(ctx context.Context, c console) error {
 	}
 }
 
+// simulate simulates, and writes what was found.
 func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
-	o := k.options
-	var err error
-	// Both sets hash keys alike, and no two runs do: a hash in a report tells nothing.
-	key := identity.NewKey()
-	if o.Rules, err = k.compile(c, k.Config, key); err != nil {
-		return err
-	}
-	if len(k.Against) > 0 {
-		if o.Against, err = k.compile(c, k.Against, key); err != nil {
-			return fmt.Errorf("--against: %w", err)
-		}
-	}
-	if k.Domain != "" {
-		names := o.Rules.Domains()
-		if o.Against != nil {
-			names = append(slices.Clip(names), o.Against.Domains()...)
-		}
-		if err := isConfigured(k.Domain, names); err != nil {
-			return err
-		}
-	}
-	if len(k.Envoy) > 0 {
-		var config *envoyconfig.Config
-		if config, err = readEnvoy(c, k.Envoy); err != nil {
-			return fmt.Errorf("--envoy: %w", err)
-		}
-		o.Envoy = config
-	}
-	o.Domain, o.Listener, o.Format, o.ShowValues = k.Domain, k.Listener, k.Format, k.ShowValues
-	o.Reorder, o.Timeout, o.Replicas, o.Now = k.Reorder, k.Timeout, k.Replicas, time.Now()
-	o.Memory = k.CounterMemory
-	if o.Logs, err = openLogs(c, k.Logs, k.Recommend != nil); err != nil {
+	o, err := k.read(c)
+	if err != nil {
 		return err
 	}
 	var out page
@@ -171,10 +140,7 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 		return err
 	}
 	if k.Output == "json" {
-		enc := json.NewEncoder(c.out)
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		err = enc.Encode(report)
+		err = c.writeJSON(report)
 	} else {
 		err = report.WriteText(c.out)
 	}
@@ -194,6 +160,40 @@ func (k *simulateCmd) simulate(ctx context.Context, c console, m *meter) error {
 		return fmt.Errorf("%d of %d lines are left out, more than one of a hundred: %s, or accept it with --lenient", left, report.Lines, remedy)
 	}
 	return nil
+}
+
+// read reads the rules and Envoy's configuration, and opens the logs.
+func (k *simulateCmd) read(c console) (o simulate.Options, err error) {
+	o = k.options
+	// Both sets hash keys alike, and no two runs do: a hash in a report tells nothing.
+	key := identity.NewKey()
+	if o.Rules, err = k.compile(c, k.Config, key); err != nil {
+		return o, err
+	}
+	if len(k.Against) > 0 {
+		if o.Against, err = k.compile(c, k.Against, key); err != nil {
+			return o, fmt.Errorf("--against: %w", err)
+		}
+	}
+	if k.Domain != "" {
+		names := o.Rules.Domains()
+		if o.Against != nil {
+			names = append(slices.Clip(names), o.Against.Domains()...)
+		}
+		if err := isConfigured(k.Domain, names); err != nil {
+			return o, err
+		}
+	}
+	if len(k.Envoy) > 0 {
+		if o.Envoy, err = readEnvoy(c, k.Envoy); err != nil {
+			return o, fmt.Errorf("--envoy: %w", err)
+		}
+	}
+	o.Domain, o.Listener, o.Format, o.ShowValues = k.Domain, k.Listener, k.Format, k.ShowValues
+	o.Reorder, o.Timeout, o.Replicas, o.Now = k.Reorder, k.Timeout, k.Replicas, time.Now()
+	o.Memory = k.CounterMemory
+	o.Logs, err = openLogs(c, k.Logs, k.Recommend != nil)
+	return o, err
 }
 
 // compile reads rules whose keys are hashed with a key.

@@ -67,9 +67,8 @@ func (p *parser) descriptor(path, numbered string, item, m *yaml.Node) (d rules.
 			d.ValueToMetric = p.bool(path, f)
 		case "share_threshold":
 			d.ShareThreshold = p.bool(path, f)
-			if d.ShareThreshold && !strings.Contains(lastText(fields, "key")+lastText(fields, "value"), "*") {
-				p.fail(path, f.key, `"share_threshold" needs a "*" in "value" or "key"; here they are %q and %q`,
-					rules.Shorten(lastText(fields, "value")), rules.Shorten(lastText(fields, "key")))
+			if key, value := lastText(fields, "key"), lastText(fields, "value"); d.ShareThreshold && !strings.Contains(key+value, "*") {
+				p.fail(path, f.key, `"share_threshold" needs a "*" in "value" or "key"; here they are %q and %q`, rules.Shorten(value), rules.Shorten(key))
 			}
 		case "metadata":
 			d.Metadata = p.metadata(path, f, d.Metadata)

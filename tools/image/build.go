@@ -44,28 +44,12 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		layers, err := contents(o.release, p, o.source)
-		if err != nil {
-			return err
-		}
-		image, err := assemble(o.release, p, layers)
-		if err != nil {
-			return err
-		}
-		bill := layers[len(layers)-1][sbomPath].content
-		refers, err := referrer(o.release, image, bill)
+		path := filepath.Join(o.out, "sluice-"+dashed(p.platform))
+		image, refers, err := buildPlatform(o, p, tag, path)
 		if err != nil {
 			return err
 		}
 		images, made.referrers = append(images, image), append(made.referrers, refers)
-
-		path := filepath.Join(o.out, "sluice-"+dashed(p.platform))
-		if err := writeWhole(path+".spdx.json", func(to string) error { return os.WriteFile(to, bill, 0o644) }); err != nil {
-			return err
-		}
-		if err := writeWhole(path+".docker.tar", func(to string) error { return tarball.WriteToFile(to, tag, image) }); err != nil {
-			return err
-		}
 		digest, err := image.Digest()
 		if err != nil {
 			return err
@@ -90,6 +74,26 @@ func build(ctx context.Context, o *options, programs []*program, out io.Writer) 
 	next = append(next, fmt.Sprintf("skopeo copy --all oci:%s:%s docker://REGISTRY/sluice:%s", path, version, version), "make image PUSH=REGISTRY/sluice")
 	fmt.Fprintf(out, "image: next, one of\n\n    %s\n", strings.Join(next, "\n    "))
 	return nil
+}
+
+// buildPlatform writes the image of one platform and its bill of materials to files that begin
+// with path, and returns it with the image that refers to it.
+func buildPlatform(o *options, p *program, tag name.Tag, path string) (image, refers v1.Image, err error) {
+	layers, err := contents(o.release, p, o.source)
+	if err != nil {
+		return nil, nil, err
+	}
+	if image, err = assemble(o.release, p, layers); err != nil {
+		return nil, nil, err
+	}
+	bill := layers[len(layers)-1][sbomPath].content
+	if refers, err = referrer(o.release, image, bill); err != nil {
+		return nil, nil, err
+	}
+	if err := writeWhole(path+".spdx.json", func(to string) error { return os.WriteFile(to, bill, 0o644) }); err != nil {
+		return nil, nil, err
+	}
+	return image, refers, writeWhole(path+".docker.tar", func(to string) error { return tarball.WriteToFile(to, tag, image) })
 }
 
 // writeLayout writes an OCI layout: the image under the name of its version, and what
