@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -45,49 +46,48 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Calls{}
 	if m.table == nil {
 		return nil, fmt.Errorf("%v: %s has no routes in these files: give the answer of /config_dump, or the RouteConfiguration %q too",
 			m.node.Pos(), m.name(), m.node.At("rds", "route_config_name").Text)
 	}
 	x := &exchange{Request: r, manager: m.node, table: m.table.node, nodeCluster: c.nodeCluster, formatted: c.formatted}
-	h, found := m.table.named(r.RouteName)
-	unknown := ""
-	if found == nil {
-		if unknown = x.unlogged(":authority"); unknown != "" && !m.table.isForAll() {
-			a.None = Unknowable + ":authority: " + unknown
-			return a, nil
-		}
-		h = m.table.host(r.Authority)
-		if h == nil {
-			a.None = fmt.Sprintf("no virtual host has %q", r.Authority)
-			return a, nil
-		}
-		found, unknown = h.pick(x)
+	h, found, none := m.table.route(x)
+	calls := &Calls{None: none}
+	if h != nil {
+		calls.VirtualHost = h.name
 	}
-	a.VirtualHost = h.name
-	switch {
-	case unknown != "":
-		a.None = Unknowable + unknown
-		return a, nil
-	case found == nil:
-		a.None = fmt.Sprintf("no route of virtual host %q matches", a.VirtualHost)
-		return a, nil
+	if none != "" {
+		return calls, nil
 	}
-	a.Route, a.Pos = found.called(), found.node.Pos()
-	if why := found.uncalled(h, r.Scheme); why != "" {
-		a.None = why
-		return a, nil
-	}
-	x.route = found.node
-	if why := c.clusterMissing(x); why != "" {
-		a.None = why
-		return a, nil
+	calls.Route, calls.Pos, x.route = found.called(), found.node.Pos(), found.node
+	if calls.None = cmp.Or(found.uncalled(h, r.Scheme), c.clusterMissing(x)); calls.None != "" {
+		return calls, nil
 	}
 	for _, f := range m.limiting() {
-		a.ByFilter = append(a.ByFilter, f.call(x, m, h, found))
+		calls.ByFilter = append(calls.ByFilter, f.call(x, m, h, found))
 	}
-	return a, nil
+	return calls, nil
+}
+
+// route returns where a request goes. None says why it goes nowhere.
+func (t *table) route(x *exchange) (h *virtualHost, found *route, none string) {
+	if h, found = t.named(x.RouteName); found != nil {
+		return h, found, ""
+	}
+	if unknown := x.unlogged(":authority"); unknown != "" && !t.isForAll() {
+		return nil, nil, Unknowable + ":authority: " + unknown
+	}
+	if h = t.host(x.Authority); h == nil {
+		return nil, nil, fmt.Sprintf("no virtual host has %q", x.Authority)
+	}
+	found, unknown := h.pick(x)
+	switch {
+	case unknown != "":
+		none = Unknowable + unknown
+	case found == nil:
+		none = fmt.Sprintf("no route of virtual host %q matches", h.name)
+	}
+	return h, found, none
 }
 
 // choose returns the connection manager that the request comes to.

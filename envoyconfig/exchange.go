@@ -1,7 +1,9 @@
 package envoyconfig
 
 import (
+	"encoding/hex"
 	"net/netip"
+	"regexp"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
@@ -253,30 +255,15 @@ func (x *exchange) decodedQuery() query {
 	return q
 }
 
+var percentCode = regexp.MustCompile("%[0-9A-Fa-f]{2}")
+
 // decodePercent decodes %XX where XX are digits.
 func decodePercent(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
 	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '%' && i+2 < len(s) {
-			if high, low := hexDigit(s[i+1]), hexDigit(s[i+2]); high >= 0 && low >= 0 {
-				b.WriteByte(byte(high<<4 | low)) //nolint:gosec // both below 16
-				i += 2
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
-}
-
-// hexDigit returns the value of a digit, -1 of anything else.
-func hexDigit(c byte) int {
-	i := strings.IndexByte("0123456789abcdefABCDEF", c)
-	if i > 15 {
-		i -= 6
-	}
-	return i
+	return percentCode.ReplaceAllStringFunc(s, func(code string) string {
+		decoded, _ := hex.DecodeString(code[1:]) // they are digits
+		return string(decoded)
+	})
 }

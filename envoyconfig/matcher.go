@@ -15,6 +15,21 @@ type verdict struct {
 	unknown string
 }
 
+// allMatch reports whether all of a list match. It is not known if it is not of one, and none of the
+// others fails to match.
+func allMatch[T any](list []T, match func(T) verdict) verdict {
+	unknown := ""
+	for _, one := range list {
+		switch v := match(one); {
+		case v.unknown != "":
+			unknown = v.unknown
+		case !v.yes:
+			return verdict{}
+		}
+	}
+	return verdict{yes: unknown == "", unknown: unknown}
+}
+
 // is turns a match into whether it is the one that is wanted.
 func (v verdict) is(want bool) verdict {
 	v.yes = v.yes == want
@@ -26,18 +41,8 @@ type stringMatcher func(s string) verdict
 
 // newStringMatcher reads a StringMatcher.
 func newStringMatcher(n *tree.Node) stringMatcher {
-	fold := n.Field("ignore_case").Yes(false)
-	folded := func(s string) string {
-		if fold {
-			return lower(s)
-		}
-		return s
-	}
-	for name, match := range texters {
-		if want := n.Field(name); want.There() {
-			pattern := folded(want.Text)
-			return func(s string) verdict { return verdict{yes: match(folded(s), pattern)} }
-		}
+	if match := compare(n, texters, n.Field("ignore_case").Yes(false)); match != nil {
+		return match
 	}
 	if regex := n.Field("safe_regex"); regex.There() {
 		return newRegex(regex)
@@ -45,14 +50,31 @@ func newStringMatcher(n *tree.Node) stringMatcher {
 	return func(string) verdict { return verdict{unknown: "a matcher that is not known here"} }
 }
 
-// texters are the ways to compare text with a pattern, by the names that they have in a
-// StringMatcher.
-var texters = map[string]func(s, pattern string) bool{
-	"exact":    func(s, pattern string) bool { return s == pattern },
-	"prefix":   strings.HasPrefix,
-	"suffix":   strings.HasSuffix,
-	"contains": strings.Contains,
+// way is one to compare text with a pattern, by the field that has the pattern.
+type way struct {
+	name  string
+	match func(s, pattern string) bool
 }
+
+// compare returns what compares text in the first way that n has, nil if it has none.
+func compare(n *tree.Node, ways []way, fold bool) stringMatcher {
+	for _, w := range ways {
+		want, match := n.Field(w.name), w.match
+		switch pattern := lower(want.Text); {
+		case !want.There():
+		case fold:
+			return func(s string) verdict { return verdict{yes: match(lower(s), pattern)} }
+		default:
+			return func(s string) verdict { return verdict{yes: match(s, want.Text)} }
+		}
+	}
+	return nil
+}
+
+// texters are the ways of a StringMatcher.
+var texters = []way{{"exact", isEqual}, {"prefix", strings.HasPrefix}, {"suffix", strings.HasSuffix}, {"contains", strings.Contains}}
+
+func isEqual(s, pattern string) bool { return s == pattern }
 
 // lower does to ASCII letters what Envoy does to ignore case.
 func lower(s string) string {
@@ -92,10 +114,10 @@ type headerMatchers []headerMatcher
 
 type headerMatcher struct {
 	name string
-	// present is what a header without further words has to be.
+	// present is what a header has to be of which nothing else is said.
 	present        bool
 	presentOnly    bool
-	match          stringMatcher
+	text           stringMatcher
 	invert         bool
 	missingIsEmpty bool
 }
@@ -108,25 +130,23 @@ func newHeaderMatcher(n *tree.Node) headerMatcher {
 		invert:         n.Field("invert_match").Yes(false),
 		missingIsEmpty: n.Field("treat_missing_header_as_empty").Yes(false),
 	}
-	old := func(name string, match func(s, pattern string) bool) {
-		if want := n.Field(name); want.There() {
-			m.match = func(s string) verdict { return verdict{yes: match(s, want.Text)} }
+	for _, w := range texters {
+		if want := n.Field(w.name + "_match"); want.There() {
+			m.text = func(s string) verdict {
+				return verdict{yes: w.match(s, want.Text) || w.name == "exact" && want.Text == ""}
+			}
 		}
 	}
-	old("exact_match", func(s, pattern string) bool { return pattern == "" || s == pattern })
-	old("prefix_match", strings.HasPrefix)
-	old("suffix_match", strings.HasSuffix)
-	old("contains_match", strings.Contains)
 	if regex := n.Field("safe_regex_match"); regex.There() {
-		m.match = newRegex(regex)
+		m.text = newRegex(regex)
 	}
 	if s := n.Field("string_match"); s.There() {
-		m.match = newStringMatcher(s)
+		m.text = newStringMatcher(s)
 	}
 	if r := n.Field("range_match"); r.There() {
-		m.match = newRange(r)
+		m.text = newRange(r)
 	}
-	if m.match == nil {
+	if m.text == nil {
 		m.presentOnly, m.present = true, n.Field("present_match").Yes(true)
 	}
 	return m
@@ -149,19 +169,10 @@ func newRange(n *tree.Node) stringMatcher {
 }
 
 func (all headerMatchers) match(x *exchange) verdict {
-	unknown := ""
-	for _, m := range all {
-		switch v := m.matchOne(x); {
-		case v.unknown != "":
-			unknown = v.unknown
-		case !v.yes:
-			return verdict{}
-		}
-	}
-	return verdict{yes: unknown == "", unknown: unknown}
+	return allMatch(all, func(m headerMatcher) verdict { return m.match(x) })
 }
 
-func (m headerMatcher) matchOne(x *exchange) verdict {
+func (m headerMatcher) match(x *exchange) verdict {
 	values, unknown := x.header(m.name)
 	if unknown != "" {
 		return verdict{unknown: "header " + m.name + ": " + unknown}
@@ -175,11 +186,11 @@ func (m headerMatcher) matchOne(x *exchange) verdict {
 	if len(values) == 0 {
 		return verdict{} // whether inverted or not
 	}
-	v := m.match(strings.Join(values, ","))
+	v := m.text(strings.Join(values, ","))
 	for _, value := range values {
 		// Whether Envoy looks at a header's lines one by one or joins them differs with its
 		// version, and with the header.
-		if one := m.match(value); one.yes != v.yes {
+		if one := m.text(value); one.yes != v.yes {
 			return verdict{unknown: "header " + m.name + ": it is there twice"}
 		}
 	}
@@ -192,14 +203,14 @@ type queryMatchers []queryMatcher
 type queryMatcher struct {
 	name    string
 	present bool
-	match   stringMatcher // nil for a parameter that has to be there, or not
+	text    stringMatcher // nil for a parameter that has to be there, or not
 }
 
 func newQueryMatchers(list *tree.Node) queryMatchers {
 	return tree.All(list, func(n *tree.Node) queryMatcher {
 		m := queryMatcher{name: n.Field("name").Text, present: n.Field("present_match").Yes(true)}
 		if s := n.Field("string_match"); s.There() {
-			m.match = newStringMatcher(s)
+			m.text = newStringMatcher(s)
 		}
 		return m
 	})
@@ -209,22 +220,14 @@ func (all queryMatchers) match(q query) verdict {
 	if len(all) > 0 && q.unknown != "" {
 		return verdict{unknown: q.unknown}
 	}
-	unknown := ""
-	for _, m := range all {
-		value, ok := q.first(m.name)
-		v := verdict{yes: ok == m.present}
-		if m.match != nil {
-			v = verdict{}
-			if ok {
-				v = m.match(value)
-			}
-		}
-		switch {
-		case v.unknown != "":
-			unknown = v.unknown
-		case !v.yes:
+	return allMatch(all, func(m queryMatcher) verdict {
+		switch value, ok := q.first(m.name); {
+		case m.text == nil:
+			return verdict{yes: ok == m.present}
+		case ok:
+			return m.text(value)
+		default:
 			return verdict{}
 		}
-	}
-	return verdict{yes: unknown == "", unknown: unknown}
+	})
 }

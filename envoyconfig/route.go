@@ -62,34 +62,37 @@ func (t *table) host(authority string) *virtualHost {
 			name = name[:i]
 		}
 	}
-	var exact, suffix, prefix, every *virtualHost
-	longestSuffix, longestPrefix := 0, 0
+	var found *virtualHost
+	best := -1
 	for _, h := range t.hosts {
 		for _, domain := range h.domains {
-			domain = lower(domain)
-			switch rest, star := strings.CutPrefix(domain, "*"); {
-			case domain == "*":
-				every = h
-			case star:
-				if len(name) > len(rest) && strings.HasSuffix(name, rest) && len(rest) > longestSuffix {
-					suffix, longestSuffix = h, len(rest)
-				}
-			case strings.HasSuffix(domain, "*"):
-				rest := domain[:len(domain)-1]
-				if len(name) > len(rest) && strings.HasPrefix(name, rest) && len(rest) > longestPrefix {
-					prefix, longestPrefix = h, len(rest)
-				}
-			case domain == name:
-				exact = h
+			if rank := rankOf(lower(domain), name); rank > best {
+				found, best = h, rank
 			}
 		}
 	}
-	for _, h := range []*virtualHost{exact, suffix, prefix, every} {
-		if h != nil {
-			return h
-		}
+	return found
+}
+
+// rankOf returns how well a domain fits a name: the greatest rank fits best, and -1 not at all.
+func rankOf(domain, name string) int {
+	const longest = 1 << 30
+	ending, begins := strings.CutPrefix(domain, "*")
+	beginning, ends := strings.CutSuffix(domain, "*")
+	switch {
+	case domain == "*":
+		return 0
+	case begins && len(name) > len(ending) && strings.HasSuffix(name, ending):
+		return longest + len(ending)
+	case begins:
+		return -1
+	case ends && len(name) > len(beginning) && strings.HasPrefix(name, beginning):
+		return len(beginning)
+	case domain == name:
+		return 2 * longest
+	default:
+		return -1
 	}
-	return nil
 }
 
 // isForAll reports whether one virtual host takes every authority.

@@ -19,7 +19,7 @@ type routeMatch struct {
 func newRouteMatch(n *tree.Node) routeMatch {
 	m := routeMatch{path: newPathMatcher(n), headers: newHeaderMatchers(n.Field("headers")), query: newQueryMatchers(n.Field("query_parameters"))}
 	if n.Field("grpc").There() {
-		m.headers = append(m.headers, headerMatcher{name: "content-type", match: isGRPC})
+		m.headers = append(m.headers, headerMatcher{name: "content-type", text: isGRPC})
 	}
 	for _, name := range []string{"runtime_fraction", "tls_context", "dynamic_metadata", "filter_state", "cookies"} {
 		if f := n.Field(name); f.There() && (f.Kind != tree.List || len(f.Nodes) > 0) {
@@ -35,29 +35,20 @@ func isGRPC(contentType string) verdict {
 	return verdict{yes: ok && (rest == "" || rest[0] == '+')}
 }
 
+// pathers are the ways of a RouteMatch.
+var pathers = []way{{"prefix", strings.HasPrefix}, {"path", isEqual}, {"path_separated_prefix", func(path, want string) bool {
+	rest, ok := strings.CutPrefix(path, want)
+	return ok && (rest == "" || rest[0] == '/')
+}}}
+
 func newPathMatcher(n *tree.Node) func(x *exchange, path string) verdict {
+	match := compare(n, pathers, !n.Field("case_sensitive").Yes(true))
 	if regex := n.Field("safe_regex"); regex.There() {
-		match := newRegex(regex)
-		return func(_ *exchange, path string) verdict { return match(path) }
-	}
-	folded := func(s string) string { return s }
-	if !n.Field("case_sensitive").Yes(true) {
-		folded = lower
-	}
-	is := func(want *tree.Node, match func(path, want string) bool) func(x *exchange, path string) verdict {
-		text := folded(want.Text)
-		return func(_ *exchange, path string) verdict { return verdict{yes: match(folded(path), text)} }
+		match = newRegex(regex)
 	}
 	switch {
-	case n.Field("prefix").There():
-		return is(n.Field("prefix"), strings.HasPrefix)
-	case n.Field("path").There():
-		return is(n.Field("path"), func(path, want string) bool { return path == want })
-	case n.Field("path_separated_prefix").There():
-		return is(n.Field("path_separated_prefix"), func(path, want string) bool {
-			rest, ok := strings.CutPrefix(path, want)
-			return ok && (rest == "" || rest[0] == '/')
-		})
+	case match != nil:
+		return func(_ *exchange, path string) verdict { return match(path) }
 	case n.Field("connect_matcher").There():
 		return func(x *exchange, _ string) verdict { return verdict{yes: x.Method == http.MethodConnect} }
 	default:

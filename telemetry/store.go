@@ -21,7 +21,7 @@ type Store struct {
 func (m *Metrics) Store(deciders, kinds []string, shards func() map[string]bool, offset func() time.Duration) *Store {
 	m.Rules.stored.Store(true)
 	decided := m.counters("sluice_store_charges_total",
-		"Charges, by what decided them: store; memory, a refusal that the store would repeat; fallback, while it was away; too_large, in memory, requests that would keep the store for long.", "by")
+		"Charges, by who decided them: store; memory, for a refusal that the store would repeat; fallback, while the store was away; too_large, also memory, for a request that would keep the store busy for long.", "by")
 	failed := m.counters("sluice_store_errors_total", "Batches and probes of the store that failed, by what went wrong.", "kind")
 	s := &Store{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{

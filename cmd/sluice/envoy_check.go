@@ -18,17 +18,8 @@ type envoyCheckCmd struct {
 
 // envoyReport is what envoy check --output json prints.
 type envoyReport struct {
-	OK       bool          `json:"ok"`
-	Findings []envoyResult `json:"findings"`
-}
-
-type envoyResult struct {
-	Severity string           `json:"severity"`
-	Code     envoyconfig.Code `json:"code"`
-	File     string           `json:"file,omitempty"`
-	Line     int              `json:"line,omitempty"`
-	Column   int              `json:"column,omitempty"`
-	Message  string           `json:"message"`
+	OK       bool        `json:"ok"`
+	Findings []checkLine `json:"findings"`
 }
 
 // Validate checks what the types do not.
@@ -80,9 +71,9 @@ func (k *envoyCheckCmd) write(c console, findings []envoyconfig.Finding, errors,
 }
 
 func writeEnvoyReport(c console, findings []envoyconfig.Finding, ok bool) error {
-	r := envoyReport{OK: ok, Findings: []envoyResult{}}
+	r := envoyReport{OK: ok, Findings: []checkLine{}}
 	for _, f := range findings {
-		r.Findings = append(r.Findings, envoyResult{f.Severity.String(), f.Code, f.Pos.File, f.Pos.Line, f.Pos.Col, f.Message})
+		r.Findings = append(r.Findings, checkLine{Severity: f.Severity.String(), Code: string(f.Code), File: f.Pos.File, Line: f.Pos.Line, Column: f.Pos.Col, Message: f.Message})
 	}
 	return c.writeJSON(r)
 }
