@@ -44,7 +44,7 @@ func FuzzEnvironment(f *testing.F) {
 	}
 	var secrets []string
 	for v := range environment.All() {
-		if v.Secret {
+		if v.Secret() {
 			secrets = append(secrets, v.Name)
 		}
 	}

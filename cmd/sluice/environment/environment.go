@@ -103,8 +103,8 @@ func (e *Environment) assign() {
 	e.assignMapper()
 	e.assignTracing()
 	for v := range All() {
-		if v.needs != "" && !e.on(v.needs) && !e.given[lookUp(v.needs).Flag] {
-			e.without(v.needs+" is not true", v.Name)
+		if on := v.needs(); on != "" && !e.on(on) && !e.given[lookUp(on).Flag] {
+			e.without(on+" is not true", v.Name)
 		}
 	}
 	e.assignTLS()
@@ -124,10 +124,10 @@ Without a limit of unit month in the rules, or if these days may change, unset i
 	for v := range All() {
 		text, ok := e.set[v.Name]
 		switch {
-		case !ok || v.joined:
-		case v.status == accepted && text != v.preset:
+		case !ok || v.is(joins):
+		case v.is(accepted) && text != v.preset:
 			e.without(v.note, v.Name)
-		case v.status == supported && v.Flag != "" && e.unused[v.Name] == "":
+		case v.Supported() && v.Flag != "" && e.unused[v.Name] == "":
 			e.to(v.Flag, text, v.Name)
 		}
 	}
@@ -209,7 +209,7 @@ func (e *Environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 		}
 		// Both kong and its caller put the flag before what is wrong.
 		what := kongList.ReplaceAllString(strings.TrimPrefix(err.Error(), flag.ShortSummary()+": "), "")
-		if slices.ContainsFunc(a.from, func(name string) bool { return lookUp(name).excused }) {
+		if slices.ContainsFunc(a.from, func(name string) bool { return lookUp(name).is(excused) }) {
 			delete(e.assigned, flag.Name)
 			e.excused = append(e.excused, fmt.Sprintf("%s: %s. The default of --%s holds", strings.Join(said, ", "), what, flag.Name))
 			return nil, nil //nolint:nilnil // as above

@@ -77,14 +77,14 @@ func (v *Variable) check(text string) error {
 	allowed := v.kind.check(text)
 	switch {
 	case allowed != "":
-	case v.allowed != nil && !slices.Contains(v.allowed, text):
-		allowed = "must be " + strings.Join(v.allowed, " or ")
-	case v.port && !isPort(text):
+	case choices[v.Name] != nil && !slices.Contains(choices[v.Name], text):
+		allowed = "must be " + strings.Join(choices[v.Name], " or ")
+	case v.is(port) && !isPort(text):
 		allowed = "must be a port, 0 to 65535"
 	default:
 		return nil
 	}
-	if v.port {
+	if v.is(port) {
 		allowed = "must be a port, 0 to 65535"
 		if strings.HasPrefix(text, "tcp://") {
 			allowed += "; Kubernetes sets it for a Service of that name: set enableServiceLinks: false in the pod"
@@ -100,7 +100,7 @@ func isPort(text string) bool {
 
 // show returns text as it may be printed.
 func (v *Variable) show(text string) string {
-	if v.Secret {
+	if v.Secret() {
 		return "(not shown)"
 	}
 	return strconv.Quote(text)

@@ -163,7 +163,7 @@ func (e *Environment) assignTracing() {
 		if err := telemetry.CheckTracing(e.or("TRACING_EXPORTER_PROTOCOL", "http")); err != nil {
 			why := "there is no tracing: " + strings.ReplaceAll(err.Error(), "\n", ", ")
 			for v := range All() {
-				if v.Name == "TRACING_ENABLED" || v.needs == "TRACING_ENABLED" {
+				if v.Name == "TRACING_ENABLED" || v.needs() == "TRACING_ENABLED" {
 					e.without(why, v.Name)
 				}
 			}

@@ -64,7 +64,7 @@ func (e *Environment) did(v *Variable) string {
 		if !slices.Contains(a.from, v.Name) {
 			continue
 		}
-		secret := slices.ContainsFunc(a.from, func(name string) bool { return lookUp(name).Secret })
+		secret := slices.ContainsFunc(a.from, func(name string) bool { return lookUp(name).Secret() })
 		switch {
 		case e.given[flag]:
 			all = append(all, "--"+flag+" is on the command line")
@@ -75,7 +75,7 @@ func (e *Environment) did(v *Variable) string {
 		}
 	}
 	slices.Sort(all)
-	if len(all) == 0 && v.status == supported && v.Flag == "" && !v.Secret {
+	if len(all) == 0 && v.Supported() && v.Flag == "" && !v.Secret() {
 		return text
 	}
 	return strings.Join(all, " ")

@@ -89,7 +89,7 @@ func TestNoVariableIsSilent(t *testing.T) {
 			if only, ok := chosen[v.Name]; ok {
 				value = only
 			}
-			if v.port {
+			if v.is(port) {
 				value = "7"
 			}
 			if value == v.preset || strings.ContainsAny(v.Name, "*<") {
@@ -146,9 +146,14 @@ func variableTable() string {
 		fmt.Fprintf(&b, "\n### %s\n\n| variable | type | default there | here |\n| --- | --- | --- | --- |\n", s.title)
 		for i := range s.variables {
 			v := &s.variables[i]
-			here := string(v.status)
-			if v.Flag != "" {
+			here := "supported"
+			switch {
+			case v.Flag != "":
 				here = "`--" + v.Flag + "`"
+			case v.is(accepted):
+				here = "accepted without effect"
+			case v.is(rejected):
+				here = "rejected"
 			}
 			if v.note != "" {
 				here += ": " + v.note
