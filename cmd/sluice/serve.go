@@ -134,12 +134,17 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 		return s.serve(ctx, group, r, state)
 	})
 	if shared != nil {
-		group.Go(func() error {
-			shared.Run(needed)
-			return nil
-		})
+		group.Go(until(needed, shared.Run))
 	}
 	return endWithin(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+endingSlack, group.Wait)
+}
+
+// until is for a group: it runs what ends with ctx, and cannot fail.
+func until(ctx context.Context, run func(context.Context)) func() error {
+	return func() error {
+		run(ctx)
+		return nil
+	}
 }
 
 // tableStats is what a table tells metrics.
@@ -187,10 +192,7 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, 
 		return err
 	}
 	if options.TLS != nil {
-		group.Go(func() error {
-			options.TLS.Run(ctx)
-			return nil
-		})
+		group.Go(until(ctx, options.TLS.Run))
 	}
 	defer state.start(ctx)()
 	return srv.Run(ctx)
@@ -228,10 +230,7 @@ func (s *serveCmd) followFiles(ctx context.Context, group *errgroup.Group, r *ke
 		return fmt.Errorf("%w\n(--on-bad-start=serve starts without rules and waits for good ones)", loadError(err, s.Defaults))
 	}
 	ends = false
-	group.Go(func() error {
-		files.Run(ctx)
-		return nil
-	})
+	group.Go(until(ctx, files.Run))
 	return nil
 }
 

@@ -111,10 +111,7 @@ func (f *xdsFlags) newXDS(r *keeper, opt descriptors.Options) (_ *xdsRules, err 
 // group until ctx ends. There are no rules before the defaults are good.
 func (x *xdsRules) start(ctx context.Context, group *errgroup.Group, defaults string) {
 	if x.tls != nil {
-		group.Go(func() error {
-			x.tls.Run(ctx)
-			return nil
-		})
+		group.Go(until(ctx, x.tls.Run))
 	}
 	ready := make(chan struct{})
 	if defaults == "" {
@@ -122,14 +119,13 @@ func (x *xdsRules) start(ctx context.Context, group *errgroup.Group, defaults st
 	} else {
 		x.followDefaults(ctx, group, defaults, sync.OnceFunc(func() { close(ready) }))
 	}
-	group.Go(func() error {
+	group.Go(until(ctx, func(ctx context.Context) {
 		select {
 		case <-ready:
 			x.source.Run(ctx)
 		case <-ctx.Done():
 		}
-		return nil
-	})
+	}))
 }
 
 // followDefaults compiles the rules with a file of defaults, now and whenever it
@@ -150,10 +146,7 @@ func (x *xdsRules) followDefaults(ctx context.Context, group *errgroup.Group, fi
 		Defaults: file, OnLoad: take, OnUnwatched: x.rules.unwatched,
 	})
 	_ = files.Load() // take tells of the error
-	group.Go(func() error {
-		files.Run(ctx)
-		return nil
-	})
+	group.Go(until(ctx, files.Run))
 }
 
 // outcome tells await of the first outcome.
