@@ -38,6 +38,7 @@ func TestLogs(t *testing.T) {
 		{"a full disk", startOnSmallDisk, func(*sluice.Sluice) func() { return func() {} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			Beside(t)
 			rnd := Rand(t)
 			ledger := NewLedger(200, 100)
 			config := WriteRules(t, ledger.Rules())

@@ -29,6 +29,7 @@ func TestReloads(t *testing.T) {
 		{"xds", startWithServer, 1000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			Beside(t)
 			rnd := Rand(t)
 			ledger := NewLedger(200, 100)
 			s, reload := tt.start(t, ledger)

@@ -46,6 +46,7 @@ func TestStarves(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			Beside(t)
 			rnd := Rand(t)
 			ledger := NewLedger(200, 50)
 			s := Start(t, Options{Rules: ledger.Rules(), Env: tt.env})

@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/sluice-ratelimit/sluice/server/transport/grpcgo/guard"
 	"github.com/sluice-ratelimit/sluice/server/transport"
+	"github.com/sluice-ratelimit/sluice/server/transport/grpcgo/guard"
 )
 
 // newGRPC returns a transport.
