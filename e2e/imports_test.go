@@ -39,7 +39,10 @@ var borders = []struct {
 	{folder: "h2", own: nil, others: []string{}},
 	{folder: "jsonview", own: nil, others: []string{}},
 	{folder: "server", own: []string{"limiter", "descriptors", "descriptors/rules", "descriptors/volumetest", "telemetry", "h2"}, wire: true},
-	{folder: "store", own: []string{"limiter", "store/resp"}, others: []string{}},
+	{folder: "store", own: []string{"limiter", "store/redis", "store/script", "store/sentinel"}, others: []string{}},
+	{folder: "store/script", own: []string{"limiter", "store/redis", "store/resp"}, others: []string{}},
+	{folder: "store/sentinel", own: []string{"store/redis", "store/resp"}, others: []string{}},
+	{folder: "store/redis", own: []string{"store/resp"}, others: []string{}},
 	{folder: "store/resp", own: nil, others: []string{}},
 	{folder: "store/storetest", own: nil, others: []string{}},
 	{folder: "xds", own: []string{"descriptors", "descriptors/rules", "descriptors/source"}, wire: true},
@@ -50,7 +53,7 @@ var borders = []struct {
 	{folder: "simulate/accesslog", own: []string{"descriptors/rules", "jsonview"}, others: []string{}},
 	{folder: "simulate/report", own: []string{"simulate/accesslog"}, others: []string{}},
 	{folder: "cmd", own: []string{
-		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "store", "xds", "envoyconfig", "simulate", "simulate/accesslog",
+		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "store", "store/redis", "xds", "envoyconfig", "simulate", "simulate/accesslog",
 	}},
 	// It runs the binary and knows nothing of its insides.
 	{folder: "e2e", own: []string{"store/storetest"}},

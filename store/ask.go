@@ -5,24 +5,22 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
 // An ask is one request on its way. Who takes it out of lane.open decides it.
 type ask struct {
-	call   call
+	call   script.Call
 	now    limiter.Time
 	batch  *limiter.Batch // the caller's, until it is decided; nil for what nobody waits for
 	waiter limiter.Waiter
 	strict bool // without the store there is no decision
-	part   *part
 	since  time.Time
 	until  time.Time // when the fallback decides at the latest
-	found  []limiter.State
-	err    error // why there is none
 
-	sent  bool    // since some sender has taken it
-	fate  fate    // guarded by fleet.fates, as is what follows
-	debts []*debt // what the fallback has decided, while nobody knows the fate
+	sent  bool           // since some sender has taken it
+	fate  fate           // guarded by fleet.fates, as is what follows
+	debts []*script.Debt // what the fallback has decided, while nobody knows the fate
 
 	slot   uint16 // of a cluster, to which its keys belong
 	alone  bool   // not in one run with others
@@ -32,6 +30,21 @@ type ask struct {
 
 	isOpen     bool
 	prev, next *ask
+}
+
+// A fate is what has become of an ask whose caller got the fallback.
+type fate uint8
+
+const (
+	underWay  fate = iota // nobody knows
+	counted               // the store has decided it
+	uncounted             // it was not sent or not decided, or its connection has ended
+)
+
+// A keeper is a waiter that has its ask, which the store has decided at a time of its own clock, until it frees it.
+type keeper interface {
+	limiter.Waiter
+	keep(a *ask, at limiter.Time)
 }
 
 // free are asks that nobody looks at any more: neither a caller, nor a sender, nor the client. One that
@@ -47,7 +60,7 @@ func newAsk() *ask {
 }
 
 func (a *ask) free() {
-	a.batch, a.waiter, a.part = nil, nil, nil
+	a.batch, a.waiter = nil, nil
 	free.Put(a)
 }
 

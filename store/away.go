@@ -5,9 +5,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
 const (
@@ -20,8 +23,30 @@ const (
 	steadyProbe = time.Second
 )
 
-// A dialer connects to the server of a lane.
-type dialer func(ctx context.Context) (*client, error)
+// run brings asks to the server until ctx ends, and returns when all that it started has ended.
+func (l *lane) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for n := range senders {
+		all.Go(func() { l.send(n) })
+	}
+	l.probe(ctx)
+	l.close()
+	all.Wait()
+}
+
+// close ends the lane's senders and timer. Who still waits gets the fallback.
+func (l *lane) close() {
+	l.mu.Lock()
+	c := l.client
+	l.closed = true
+	waiting := l.emptyLocked()
+	l.wake.Broadcast()
+	l.mu.Unlock()
+	l.fallBack(waiting)
+	if c != nil {
+		c.Close()
+	}
+}
 
 // probe is the lane's prober: whenever the lane is away it looks for the server until one answers in
 // time. Only it dials.
@@ -41,16 +66,16 @@ func (l *lane) probe(ctx context.Context) {
 		}
 		l.mu.Unlock()
 		if closed {
-			c.close()
+			c.Close()
 			return
 		}
 		gone, ok := l.watch(ctx, c)
 		if !ok {
 			return
 		}
-		l.options.observe().Failed(l.shard, gone.why.kind)
+		l.options.observe().Failed(l.shard, gone.why.Kind)
 		l.options.Log.away(l.shard, gone.why)
-		gone.client.close() // which ends what waits for it
+		gone.client.Close() // which ends what waits for it
 		l.ground()
 		l.fleet.ask()
 		// A server that says nothing but a probe's reply is asked less and less often.
@@ -61,7 +86,7 @@ func (l *lane) probe(ctx context.Context) {
 }
 
 // watch waits until the lane, which has c, goes away. It reports false if ctx ends before.
-func (l *lane) watch(ctx context.Context, c *client) (gone lost, ok bool) {
+func (l *lane) watch(ctx context.Context, c *redis.Conn) (gone lost, ok bool) {
 	tick := time.NewTicker(steadyProbe)
 	defer tick.Stop()
 	for {
@@ -70,9 +95,9 @@ func (l *lane) watch(ctx context.Context, c *client) (gone lost, ok bool) {
 			return lost{}, false
 		case gone := <-l.lost:
 			return gone, true
-		case <-c.over: // before anybody asks
-			why := c.why()
-			l.fail(c, &failure{kindOf(why), why})
+		case <-c.Over: // before anybody asks
+			why := c.Why()
+			l.fail(c, redis.NewError(why))
 			return <-l.lost, true
 		case <-tick.C:
 		case <-l.owes:
@@ -81,39 +106,39 @@ func (l *lane) watch(ctx context.Context, c *client) (gone lost, ok bool) {
 				return err
 			})
 			if err != nil && ctx.Err() == nil {
-				l.fail(c, &failure{kindOf(err), err})
+				l.fail(c, redis.NewError(err))
 			}
 			continue
 		}
 		// Whether it comes in time is for those who wait to say: nobody may be in a hurry now.
 		err := l.guarded(func() error {
-			return c.within(ctx, func() error {
-				_, err := l.decideProbe(c, &flight{})
+			return c.Within(ctx, func() error {
+				_, err := l.decideProbe(c, &script.Run{})
 				return err
 			})
 		})
 		switch {
 		case err == nil || ctx.Err() != nil:
-		case kindOf(err) == Cluster: // the probe's slot has moved
+		case redis.KindOf(err) == redis.Cluster: // the probe's slot has moved
 			l.fleet.ask()
 		default:
-			l.fail(c, &failure{kindOf(err), err})
+			l.fail(c, redis.NewError(err))
 		}
 	}
 }
 
 // guarded is do, and an error in place of a panic of it.
 func (l *lane) guarded(do func() error) (err error) {
-	err = errPanicked
+	err = redis.ErrPanicked
 	l.options.guard(func() { err = do() })
 	return err
 }
 
 // reach tries until a server answers in time, at first after about wait, which is 0 for the first
 // connection. It reports false if ctx ends before.
-func (l *lane) reach(ctx context.Context, wait time.Duration) (*client, bool) {
+func (l *lane) reach(ctx context.Context, wait time.Duration) (*redis.Conn, bool) {
 	first, since := wait == 0, clock()
-	var last Kind
+	var last redis.Kind
 	for {
 		timer := time.NewTimer(wait - wait/4 + rand.N(wait/2+1)) //nolint:gosec // no secret
 		select {
@@ -122,7 +147,7 @@ func (l *lane) reach(ctx context.Context, wait time.Duration) (*client, bool) {
 			return nil, false
 		case <-timer.C:
 		}
-		var c *client
+		var c *redis.Conn
 		var charged Repaid
 		err := l.guarded(func() (err error) {
 			c, charged, err = l.try(ctx)
@@ -139,37 +164,37 @@ func (l *lane) reach(ctx context.Context, wait time.Duration) (*client, bool) {
 		}
 		l.giveUp()
 		l.fleet.ask()
-		why := &failure{kindOf(err), err}
-		l.options.observe().Failed(l.shard, why.kind)
-		if why.kind != last && (first || why.kind.remedy() != "") {
+		why := redis.NewError(err)
+		l.options.observe().Failed(l.shard, why.Kind)
+		if why.Kind != last && (first || why.Kind.Remedy() != "") {
 			l.options.Log.away(l.shard, why)
 		}
-		last = why.kind
+		last = why.Kind
 		wait = min(max(firstProbe, wait*2), mostProbe)
 	}
 }
 
 // try dials, runs the script on a counter of the probe's own, and charges what is owed. It fails if
 // the probe takes longer than a caller would wait.
-func (l *lane) try(ctx context.Context) (*client, Repaid, error) {
+func (l *lane) try(ctx context.Context) (*redis.Conn, Repaid, error) {
 	c, err := l.dial(ctx)
 	if err != nil {
 		return nil, Repaid{}, err
 	}
-	err = errPanicked
+	err = redis.ErrPanicked
 	defer func() {
 		if err != nil {
-			c.close()
+			c.Close()
 		}
 	}()
-	err = c.within(ctx, func() error {
-		var f flight
-		f.message.clear(0)
+	err = c.Within(ctx, func() error {
+		var probe script.Run
+		probe.Clear(0)
 		// The first run may have to bring the script.
-		if err := c.warm(&f); err != nil {
-			return err
+		if script.Decides.Run(c, &probe); probe.Err != nil {
+			return probe.Err
 		}
-		took, err := l.decideProbe(c, &f)
+		took, err := l.decideProbe(c, &probe)
 		if err == nil && took > l.options.Timeout {
 			err = context.DeadlineExceeded
 		}
@@ -182,23 +207,22 @@ func (l *lane) try(ctx context.Context) (*client, Repaid, error) {
 	return c, charged, err
 }
 
-// decideProbe has the script decide a charge of the probe's own, with f's memory. So the first
-// charges, too, go by the store's clock.
-func (l *lane) decideProbe(c *client, f *flight) (took time.Duration, err error) {
+// decideProbe has the script decide a charge of the probe's own. So the first charges, too, go by the store's clock.
+func (l *lane) decideProbe(c *redis.Conn, probe *script.Run) (took time.Duration, err error) {
 	name := l.probeName()
 	if name == nil {
 		return 0, nil
 	}
-	var probe call
-	probe.encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
-	f.message.clear(l.options.storeTime())
-	f.message.add(&probe)
+	var charge script.Call
+	charge.Encode(0, &limiter.Batch{Charges: []limiter.Charge{{Policy: probePolicy, Hits: 1}}}, [][]byte{name}, 0)
+	probe.Clear(l.options.storeTime())
+	probe.Add(&charge)
 	sent := l.options.Clock()
-	if err = c.run(&f.message, &f.reply); err != nil {
-		return 0, err
+	if script.Decides.Run(c, probe); probe.Err != nil {
+		return 0, probe.Err
 	}
 	took = l.options.Clock().Sub(sent)
-	l.fleet.learn(f.reply.now, sent, took)
+	l.fleet.learn(probe.Reply.Now, sent, took)
 	return took, nil
 }
 
@@ -216,8 +240,8 @@ func (l *lane) probeName() []byte {
 			name = []byte(l.options.Prefix + "s1{probe" + strconv.Itoa(n) + "}t1")
 		}
 		if l.fleet.server.Nodes == nil || slices.ContainsFunc(spans, func(s span) bool {
-			slot := slotOf(name)
-			return s.lane == l && s.first <= slot && slot <= s.last
+			slot := redis.SlotOf(name)
+			return s.lane == l && s.First <= slot && slot <= s.Last
 		}) {
 			return name
 		}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
 // A server that ends connections, at once or after it has answered a probe, is asked two or three times a
@@ -16,18 +18,17 @@ import (
 func TestProbesRest(t *testing.T) {
 	for name, answers := range map[string]int{"cannot be reached": -1, "closes at once": 0, "closes after a reply": 1, "answers probes alone": 2} {
 		synctest.Test(t, func(t *testing.T) {
-			s, err := New(Options{Server: Server{Network: "tcp", Address: "x"}, Timeout: patient, Fallback: Deny})
+			s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "x"}, Timeout: patient, Fallback: Deny})
 			if err != nil {
 				t.Fatal(err)
 			}
 			dials := 0
-			l := newLane(s.fleet, "x", func(context.Context) (*client, error) {
+			l := newLane(s.fleet, "x", func(context.Context) (*redis.Conn, error) {
 				if dials++; answers < 0 {
 					return nil, errors.New("cannot be reached")
 				}
 				mine, theirs := net.Pipe()
-				c := &client{conn: mine, timeout: time.Second, over: make(chan struct{})}
-				go c.read()
+				c := redis.New(mine, "", time.Second)
 				go func() {
 					defer theirs.Close()
 					for r, left := bufio.NewReader(theirs), answers; ; left-- {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -38,27 +39,26 @@ func TestBytesACounter(t *testing.T) {
 			srv := storetest.StartBinary(t, binary)
 			c := newClient(t, srv)
 			version := field(t, srv, "server", "redis_version") + " " + field(t, srv, "server", "valkey_version")
-			if err := c.warm(&flight{message: message{args: []string{"", ""}}}); err != nil {
+			if err := warm(c); err != nil {
 				t.Fatal(err)
 			}
 			empty := number(t, field(t, srv, "memory", "used_memory"))
-			var m message
-			var r reply
-			calls := make([]call, 200)
+			var r script.Run
+			calls := make([]script.Call, 200)
 			for from := 0; from < many; from += len(calls) {
-				m.clear(0)
+				r.Clear(0)
 				for i := range calls {
 					charge := hit(1, &tt.p)
 					charge.Hits = tt.hits
 					name := fmt.Sprintf("s1{%022d}%s", from+i, tt.kind)
-					calls[i].encode(limiter.Time(time.Now().UnixNano()), &limiter.Batch{Charges: []limiter.Charge{charge}}, [][]byte{[]byte(name)}, time.Minute)
-					m.add(&calls[i])
+					calls[i].Encode(limiter.Time(time.Now().UnixNano()), &limiter.Batch{Charges: []limiter.Charge{charge}}, [][]byte{[]byte(name)}, time.Minute)
+					r.Add(&calls[i])
 				}
-				if err := c.run(&m, &r); err != nil {
-					t.Fatal(err)
+				if script.Decides.Run(c, &r); r.Err != nil {
+					t.Fatal(r.Err)
 				}
 			}
-			name := calls[len(calls)-1].keys[0]
+			name := calls[len(calls)-1].Keys[0]
 			took := (number(t, field(t, srv, "memory", "used_memory")) - empty) / many
 			t.Logf("%s: %s: %d bytes, of which MEMORY USAGE says %s", version, tt.name, took, srv.Must("MEMORY", "USAGE", name, "SAMPLES", "0"))
 			_, row, found := strings.Cut(string(page), "\n| "+tt.name+" | ")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -83,7 +84,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	all = append(all, storetest.JoinCluster(t, all))
 	owner := func(slot uint16) *storetest.Server { // of StartCluster
 		for i, n := range all[:3] {
-			if int(slot) < (i+1)*slots/3 {
+			if int(slot) < (i+1)*redis.Slots/3 {
 				return n
 			}
 		}
@@ -91,7 +92,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	}
 	moved := 0
 	for n := 1; n <= len(l.admitted); n += 3 {
-		slot := slotOf(nameOf("s1", &limiter.Charge{ID: hit(uint64(n), much).ID}))
+		slot := redis.SlotOf(nameOf("s1", &limiter.Charge{ID: hit(uint64(n), much).ID}))
 		from, to := owner(slot), all[n%4]
 		if from == to {
 			to = all[3]
@@ -107,7 +108,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	o.mu.Lock()
 	late := o.decided[byFallback]
 	t.Logf("%d slots moved; decided %v, failed %v", moved, o.decided, o.failed)
-	if late*100 > o.decided[byStore] || o.diverged > 0 || o.failed[Cluster] == 0 {
+	if late*100 > o.decided[byStore] || o.diverged > 0 || o.failed[redis.Cluster] == 0 {
 		t.Errorf("decided %v, want a hundredth by the fallback at most; failed %v, %d replies diverged", o.decided, o.failed, o.diverged)
 	}
 	o.mu.Unlock()
@@ -150,7 +151,7 @@ func TestClusterPrimaryGone(t *testing.T) {
 		storetest.Eventually(t, gone.name+": up again", s.Up)
 		l.goesOn(t)
 	}
-	if lane := s.fleet.lane(slots / 2); lane.shard != all[4].Addr {
+	if lane := s.fleet.lane(redis.Slots / 2); lane.shard != all[4].Addr {
 		t.Errorf("its slots are at %s, want its replica, %s", lane.shard, all[4].Addr)
 	}
 	l.end()

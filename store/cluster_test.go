@@ -10,11 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // nodes is a server that is a cluster, of which the first node is known.
-func nodes(all []*storetest.Server) Server { return Server{Nodes: []string{all[0].Addr}} }
+func nodes(all []*storetest.Server) redis.Server { return redis.Server{Nodes: []string{all[0].Addr}} }
 
 // Two replicas on a cluster admit each limit once, to the hit, by requests of up to four descriptors.
 func TestClusterShare(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -57,7 +58,7 @@ func TestCostTable(t *testing.T) {
 		srv := storetest.StartBinary(t, binary)
 		for i := range dear {
 			took := measureCharge(t, srv, i)
-			fmt.Fprintf(&table, "| %s | %.1f | %.1f |\n", describeDear(&dear[i]), took.Seconds()*1e6, costOf(dear[i].Policy, dear[i].Hits).Seconds()*1e6)
+			fmt.Fprintf(&table, "| %s | %.1f | %.1f |\n", describeDear(&dear[i]), took.Seconds()*1e6, script.CostOf(dear[i].Policy, dear[i].Hits).Seconds()*1e6)
 		}
 		t.Logf("%s: CPU time of a charge in µs, and the estimate:\n%s", binary, table.String())
 		table.Reset()
@@ -74,19 +75,18 @@ func measureCharge(t *testing.T, srv *storetest.Server, i int) time.Duration {
 	t.Helper()
 	const charges, rounds = 20, 50
 	c := newClient(t, srv)
-	var m message
-	var r reply
+	var r script.Run
 	run := func(at limiter.Time, hits uint64) {
-		m.clear(at)
-		calls := make([]call, charges)
+		r.Clear(at)
+		calls := make([]script.Call, charges)
 		for k := range calls {
 			one := dear[i]
 			one.Hits = hits
-			calls[k].encode(at, &limiter.Batch{Charges: []limiter.Charge{one}}, [][]byte{fmt.Appendf(nil, "s1{%022d}_%d", k, i)}, 0)
-			m.add(&calls[k])
+			calls[k].Encode(at, &limiter.Batch{Charges: []limiter.Charge{one}}, [][]byte{fmt.Appendf(nil, "s1{%022d}_%d", k, i)}, 0)
+			r.Add(&calls[k])
 		}
-		if err := c.run(&m, &r); err != nil {
-			t.Fatal(err)
+		if script.Decides.Run(c, &r); r.Err != nil {
+			t.Fatal(r.Err)
 		}
 	}
 	now := limiter.Time(time.Now().UnixNano())

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/server/testcert"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -19,10 +20,10 @@ type refusals struct {
 }
 
 func (r *refusals) log() Log {
-	return Log{Away: func(_ string, kind Kind, err error, remedy string) {
+	return Log{Away: func(_ string, kind redis.Kind, err error, remedy string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if kind == Refused {
+		if kind == redis.Refused {
 			r.lines = append(r.lines, err.Error()+"; "+remedy)
 		}
 	}}
@@ -80,7 +81,7 @@ func TestPasswordOfOneSide(t *testing.T) {
 }
 
 // A secured is what a server shows, and what sluice checks it by.
-func secured(tb testing.TB) (*tls.Config, *TLS) {
+func secured(tb testing.TB) (*tls.Config, *redis.TLS) {
 	tb.Helper()
 	authority, err := testcert.New("store")
 	if err != nil {
@@ -98,7 +99,7 @@ func secured(tb testing.TB) (*tls.Config, *TLS) {
 	if err := os.WriteFile(files.CA, authority.PEM, 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, &TLS{CA: files.CA}
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, &redis.TLS{CA: files.CA}
 }
 
 // noScripts takes scripts from the user that a connection without a password has.
@@ -115,15 +116,15 @@ func TestACLOnACluster(t *testing.T) {
 		noScripts(n)
 	}
 	to := nodes(all)
-	to.Auth = Auth{User: "sluice", Password: "password"}
+	to.Auth = redis.Auth{User: "sluice", Password: "password"}
 	o := &told{}
 	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	l := newLedger(t, s)
 	l.goesOn(t)
 	first := hit(1, much)
-	slot := slotOf(nameOf("s1", &first))
-	from := int(slot) * 3 / slots
+	slot := redis.SlotOf(nameOf("s1", &first))
+	from := int(slot) * 3 / redis.Slots
 	storetest.MoveSlot(all[from], all[(from+1)%3], slot, func() {
 		before := l.admitted[0].Load()
 		storetest.Eventually(t, "the counter is hit while it moves", func() bool { return l.admitted[0].Load() > before+2 })
@@ -132,7 +133,7 @@ func TestACLOnACluster(t *testing.T) {
 	l.end()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.failed[Refused] > 0 || o.failed[Cluster] == 0 {
+	if o.failed[redis.Refused] > 0 || o.failed[redis.Cluster] == 0 {
 		t.Errorf("failed %v, want redirections and nothing refused", o.failed)
 	}
 }
@@ -165,7 +166,7 @@ func TestClusterOverTLS(t *testing.T) {
 			return true
 		})
 	}
-	to := Server{Nodes: []string{relays[0].addr}, TLS: files, Auth: Auth{User: "sluice", Password: "password"}}
+	to := redis.Server{Nodes: []string{relays[0].addr}, TLS: files, Auth: redis.Auth{User: "sluice", Password: "password"}}
 	s := runStore(t, Options{Server: to, Fallback: Deny})
 	storetest.Eventually(t, "up", s.Up)
 	l := newLedger(t, s)
@@ -197,9 +198,9 @@ func TestSentinelOverTLS(t *testing.T) {
 	watcher.Must(acl(t)[2]...)
 	watcher.Must("ACL", "SETUSER", "default", "nopass", "-@all", "+ping", "+shutdown")
 	side := newRelay(t, watcher.Addr, config, true)
-	to := Server{
+	to := redis.Server{
 		Sentinels: []string{side.addr}, Master: "main", TLS: files,
-		Auth: Auth{User: "sluice", Password: "password"}, SentinelAuth: Auth{User: "watcher", Password: "password"},
+		Auth: redis.Auth{User: "sluice", Password: "password"}, SentinelAuth: redis.Auth{User: "watcher", Password: "password"},
 	}
 	o := &told{}
 	s := runStore(t, Options{Server: to, Observer: o, Fallback: Deny})
@@ -212,16 +213,16 @@ func TestSentinelOverTLS(t *testing.T) {
 		secure, _ := side.connections()
 		return secure >= 2
 	})
-	one := to.sentinel(side.addr)
-	asked, err := dial(t.Context(), one, patient)
+	one := to.Sentinel(side.addr)
+	asked, err := redis.Dial(t.Context(), one, patient)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer asked.close()
-	if _, err := asked.replica(t.Context(), "main", "a:1"); err != nil {
+	defer asked.Close()
+	if _, err := asked.Replica(t.Context(), "main", "a:1"); err != nil {
 		t.Errorf("ask for the replicas: %v", err)
 	}
-	if n := o.failures(Refused); n > 0 {
+	if n := o.failures(redis.Refused); n > 0 {
 		t.Errorf("%d times refused", n)
 	}
 	if secure, _ := front.connections(); secure == 0 {

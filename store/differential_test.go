@@ -17,6 +17,8 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -161,7 +163,7 @@ func (g *givenBack) notBefore(at limiter.Time, requests []limiter.Batch) limiter
 
 // A rig holds a server against a table.
 type rig struct {
-	c       *client
+	c       *redis.Conn
 	prefix  string // of names
 	charges int
 	native  int // calls by native commands
@@ -178,23 +180,24 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 	now := limiter.Time(1_900_000_000_999_999_999)
 	late, back := in.pick(3) == 0, givenBack{map[uint64]limiter.Time{}, map[uint64]limiter.Time{}}
 	natives := in.pick(3) > 0
-	all := []*run{{native: true}, {}}
-	m, rep := &all[1].message, &all[1].reply
+	all := []*script.Run{{}, {}}
+	m, rep := &all[1].Message, &all[1].Reply
 	for step := 0; len(in) > 0; step++ {
 		now += limiter.Time(someSteps[in.pick(len(someSteps))])
 		at := now
 		if late && in.pick(4) == 0 {
 			at -= limiter.Time(someSteps[in.pick(len(someSteps))])
 		}
-		asks := make([]*ask, 1+in.pick(4))
-		plain, stored := make([]limiter.Batch, len(asks)), make([]limiter.Batch, len(asks))
+		calls := make([]*script.Call, 1+in.pick(4))
+		plain, stored := make([]limiter.Batch, len(calls)), make([]limiter.Batch, len(calls))
 		for i := range plain {
 			in.request(&plain[i], late)
 		}
 		at = back.notBefore(at, plain)
-		m.clear(at)
-		all[0].asks, all[1].asks = nil, nil
-		for i := range asks {
+		all[0].Clear(at)
+		all[0].Native = true
+		all[1].Clear(at)
+		for i := range calls {
 			stored[i] = limiter.Batch{
 				Charges: append([]limiter.Charge(nil), plain[i].Charges...), QuotaPass: plain[i].QuotaPass, Budget: plain[i].Budget,
 			}
@@ -202,53 +205,52 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 			for k := range plain[i].Charges {
 				names = append(names, nameOf(r.prefix, &plain[i].Charges[k]))
 			}
-			asks[i] = &ask{}
+			calls[i] = &script.Call{}
 			r.charges += len(names)
-			if natives && asks[i].call.encodeNative(at, &stored[i], names, time.Minute) {
-				all[0].asks = append(all[0].asks, asks[i])
+			if natives && calls[i].EncodeNative(at, &stored[i], names, time.Minute) {
+				all[0].Add(calls[i])
 				r.native++
 				continue
 			}
-			asks[i].call.encode(at, &stored[i], names, time.Minute)
-			m.add(&asks[i].call)
-			all[1].asks = append(all[1].asks, asks[i])
+			calls[i].Encode(at, &stored[i], names, time.Minute)
+			all[1].Add(calls[i])
 		}
-		r.c.runs(all)
-		if err := all[1].err; err != nil {
-			tb.Fatalf("step %d: %v\n%q\n%q", step, err, m.keys, m.args)
+		script.Decides.Run(r.c, all...)
+		if err := all[1].Err; err != nil {
+			tb.Fatalf("step %d: %v\n%q\n%q", step, err, m.Keys, m.Args)
 		}
-		if rep.now != at {
-			tb.Fatalf("step %d: decided at %d, want %d", step, rep.now, at)
+		if rep.Now != at {
+			tb.Fatalf("step %d: decided at %d, want %d", step, rep.Now, at)
 		}
-		all[1].read()
-		if all[1].err != nil {
-			tb.Fatalf("step %d: %v", step, all[1].err)
+		all[1].Read()
+		if all[1].Err != nil {
+			tb.Fatalf("step %d: %v", step, all[1].Err)
 		}
 		admitted := int64(0)
-		for i := range asks { // those by native commands were first
-			if asks[i].call.native {
+		for i := range calls { // those by native commands were first
+			if calls[i].Native {
 				table.Decide(at, &plain[i])
 			}
 		}
-		for i, a := range asks {
-			found, told := a.found, fmt.Sprintf("%+v", a.found)
-			if a.err != nil {
-				tb.Fatalf("step %d: %v", step, a.err)
+		for i, c := range calls {
+			found, told := c.Found, fmt.Sprintf("%+v", c.Found)
+			if c.Err != nil {
+				tb.Fatalf("step %d: %v", step, c.Err)
 			}
-			if !a.call.native {
+			if !c.Native {
 				table.Decide(at, &plain[i])
 			}
 			stored[i].Stored().Conclude(at, found)
 			if diff := cmp.Diff(plain[i].Decisions, stored[i].Decisions); diff != "" || plain[i].Denied != stored[i].Denied || plain[i].Wait != stored[i].Wait {
 				tb.Fatalf("step %d at %d, call %d of %d, budget %v, QuotaPass %v, charges\n%s\nfound %s; table -, store +:\n%s\nsent %q",
-					step, at, i, len(asks), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), told, diff, m.args)
+					step, at, i, len(calls), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), told, diff, m.Args)
 			}
-			if !a.call.native {
-				admitted += admittedOf(&stored[i])
+			if !c.Native {
+				admitted += script.AdmittedOf(&stored[i])
 			}
 		}
-		if len(rep.values) != 0 || rep.admitted != admitted {
-			tb.Fatalf("step %d: %d values too many; the store admitted %d, Conclude %d\n%s\nsent %q", step, len(rep.values), rep.admitted, admitted, describe(stored[0].Charges), m.args)
+		if rep.Left() != 0 || rep.Admitted != admitted {
+			tb.Fatalf("step %d: %d values too many; the store admitted %d, Conclude %d\n%s\nsent %q", step, rep.Left(), rep.Admitted, admitted, describe(stored[0].Charges), m.Args)
 		}
 	}
 }
@@ -264,13 +266,21 @@ func describe(charges []limiter.Charge) string {
 	return s.String()
 }
 
-func newClient(tb testing.TB, s *storetest.Server) *client {
+// warm has the server know the script.
+func warm(c *redis.Conn) error {
+	var nothing script.Run
+	nothing.Clear(0)
+	script.Decides.Run(c, &nothing)
+	return nothing.Err
+}
+
+func newClient(tb testing.TB, s *storetest.Server) *redis.Conn {
 	tb.Helper()
-	c, err := dial(context.Background(), &Server{Network: "tcp", Address: s.Addr}, patient)
+	c, err := redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: s.Addr}, patient)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(c.close)
+	tb.Cleanup(c.Close)
 	return c
 }
 

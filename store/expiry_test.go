@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -25,15 +26,14 @@ func TestExpiry(t *testing.T) {
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Hour}
 	at := limiter.Time(time.Now().UnixNano())
 	left := int(p.WindowEnd(at)-at) / int(time.Second)
-	var m message
-	var r reply
+	var r script.Run
 	run := func(key string) {
-		var one call
-		one.encode(at, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte(key)}, time.Minute)
-		m.clear(0)
-		m.add(&one)
-		if err := c.run(&m, &r); err != nil {
-			t.Fatal(err)
+		var one script.Call
+		one.Encode(at, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte(key)}, time.Minute)
+		r.Clear(0)
+		r.Add(&one)
+		if script.Decides.Run(c, &r); r.Err != nil {
+			t.Fatal(r.Err)
 		}
 	}
 	start := strconv.FormatInt(int64(p.WindowEnd(at)-limiter.Time(p.Window))/int64(time.Second), 10)
@@ -68,17 +68,16 @@ func TestHitsOnTheirWayAtAWindowsEnd(t *testing.T) {
 	srv := storetest.Start(t)
 	c := newClient(t, srv)
 	p := &limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Second}
-	var m message
-	var r reply
+	var r script.Run
 	run := func(at limiter.Time) (admitted int64) {
-		var one call
-		one.encode(at, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte("s1{1}f1_")}, -1)
-		m.clear(0)
-		m.add(&one)
-		if err := c.run(&m, &r); err != nil {
-			t.Fatal(err)
+		var one script.Call
+		one.Encode(at, &limiter.Batch{Charges: []limiter.Charge{hit(1, p)}}, [][]byte{[]byte("s1{1}f1_")}, -1)
+		r.Clear(0)
+		r.Add(&one)
+		if script.Decides.Run(c, &r); r.Err != nil {
+			t.Fatal(r.Err)
 		}
-		return r.admitted
+		return r.Reply.Admitted
 	}
 	seconds := func() int64 {
 		told, _, _ := strings.Cut(srv.Must("TIME"), "\n")
@@ -108,20 +107,19 @@ func TestHitsOnTheirWayAtAWindowsEnd(t *testing.T) {
 func TestOneReadAndWrite(t *testing.T) {
 	srv := storetest.Start(t)
 	c := newClient(t, srv)
-	if err := c.warm(&flight{message: message{args: []string{"", ""}}}); err != nil {
+	if err := warm(c); err != nil {
 		t.Fatal(err)
 	}
-	var m message
-	var r reply
-	m.clear(0)
-	calls := make([]call, 100)
+	var r script.Run
+	r.Clear(0)
+	calls := make([]script.Call, 100)
 	for i := range calls {
-		calls[i].encode(0, &limiter.Batch{Charges: []limiter.Charge{hit(1, plenty), hit(1, plenty)}}, [][]byte{[]byte("s1{1}t1"), []byte("s1{1}t1")}, 0)
-		m.add(&calls[i])
+		calls[i].Encode(0, &limiter.Batch{Charges: []limiter.Charge{hit(1, plenty), hit(1, plenty)}}, [][]byte{[]byte("s1{1}t1"), []byte("s1{1}t1")}, 0)
+		r.Add(&calls[i])
 	}
 	srv.Must("CONFIG", "RESETSTAT")
-	if err := c.run(&m, &r); err != nil {
-		t.Fatal(err)
+	if script.Decides.Run(c, &r); r.Err != nil {
+		t.Fatal(r.Err)
 	}
 	for _, command := range []string{"get", "set"} {
 		info := srv.Must("EVAL", `return string.match(redis.call('INFO', 'commandstats'), 'cmdstat_'..ARGV[1]..':calls=(%d+)') or '0'`, "0", command)
@@ -129,7 +127,7 @@ func TestOneReadAndWrite(t *testing.T) {
 			t.Errorf("%s was called %s times, want once", command, info)
 		}
 	}
-	if r.admitted != 200 {
-		t.Errorf("%d charges admitted, want 200", r.admitted)
+	if r.Reply.Admitted != 200 {
+		t.Errorf("%d charges admitted, want 200", r.Reply.Admitted)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -19,7 +20,7 @@ func TestFailoverForgets(t *testing.T) {
 			primary := storetest.Start(t)
 			replica := storetest.StartReplica(t, primary)
 			sentinels := storetest.StartSentinels(t, primary, 1, 3)
-			to := Server{Master: "main"}
+			to := redis.Server{Master: "main"}
 			for _, s := range sentinels {
 				to.Sentinels = append(to.Sentinels, s.Addr)
 			}

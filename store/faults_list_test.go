@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -18,7 +19,7 @@ type fault struct {
 	args   []string
 	breaks func(t *testing.T, s *storetest.Server)
 	mends  func(t *testing.T, s *storetest.Server)
-	kinds  []Kind // as which it shows
+	kinds  []redis.Kind // as which it shows
 }
 
 const loading = "loading"
@@ -27,12 +28,12 @@ var faults = []fault{
 	{
 		"stopped", nil, func(_ *testing.T, s *storetest.Server) { s.Stop() },
 		func(_ *testing.T, s *storetest.Server) { s.Continue() },
-		[]Kind{Timeout},
+		[]redis.Kind{redis.Timeout},
 	},
 	{
 		"killed", nil, func(_ *testing.T, s *storetest.Server) { s.Kill() },
 		func(_ *testing.T, s *storetest.Server) { s.Run() },
-		[]Kind{Connection},
+		[]redis.Kind{redis.Connection},
 	},
 	{
 		"busy with another script", nil, func(t *testing.T, s *storetest.Server) {
@@ -45,25 +46,25 @@ var faults = []fault{
 			})
 		},
 		func(_ *testing.T, s *storetest.Server) { s.Must("SCRIPT", "KILL") },
-		[]Kind{Busy, Timeout},
+		[]redis.Kind{redis.Busy, redis.Timeout},
 	},
 	{
 		"made a replica", nil, func(_ *testing.T, s *storetest.Server) { s.Must("REPLICAOF", "127.0.0.1", "1") },
 		func(_ *testing.T, s *storetest.Server) { s.Must("REPLICAOF", "NO", "ONE") },
-		[]Kind{ReadOnly, Replicas},
+		[]redis.Kind{redis.ReadOnly, redis.Replicas},
 	},
 	{
 		"no memory",
 		[]string{"--maxmemory-policy", "noeviction"},
 		func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "maxmemory", "1") },
 		func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "maxmemory", "0") },
-		[]Kind{Memory},
+		[]redis.Kind{redis.Memory},
 	},
 	{
 		"too few replicas", nil,
 		func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "min-replicas-to-write", "1") },
 		func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "min-replicas-to-write", "0") },
-		[]Kind{Replicas},
+		[]redis.Kind{redis.Replicas},
 	},
 	{
 		"no right to run scripts", nil,
@@ -71,13 +72,13 @@ var faults = []fault{
 			s.Must("ACL", "SETUSER", "default", "-eval", "-evalsha")
 		},
 		func(_ *testing.T, s *storetest.Server) { s.Must("ACL", "SETUSER", "default", "+@all") },
-		[]Kind{Refused},
+		[]redis.Kind{redis.Refused},
 	},
 	{
 		"no right to a command of the script", nil,
 		func(_ *testing.T, s *storetest.Server) { s.Must("ACL", "SETUSER", "default", "-get", "-set") },
 		func(_ *testing.T, s *storetest.Server) { s.Must("ACL", "SETUSER", "default", "+@all") },
-		[]Kind{Refused},
+		[]redis.Kind{redis.Refused},
 	},
 	{
 		"a snapshot that fails",
@@ -92,7 +93,7 @@ var faults = []fault{
 			awaitPersistence(t, s, "rdb_last_bgsave_status:err")
 		},
 		func(_ *testing.T, s *storetest.Server) { s.Must("CONFIG", "SET", "save", "") },
-		[]Kind{Disk},
+		[]redis.Kind{redis.Disk},
 	},
 	{
 		loading,
@@ -107,7 +108,7 @@ var faults = []fault{
 			t.Helper()
 			awaitPersistence(t, s, "loading:0")
 		},
-		[]Kind{Loading, Timeout},
+		[]redis.Kind{redis.Loading, redis.Timeout},
 	},
 }
 

@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // told is an observer that remembers.
 type told struct {
 	mu       sync.Mutex
-	failed   map[Kind]int
+	failed   map[redis.Kind]int
 	decided  map[string]int
 	diverged int
 	repaid   uint64
@@ -27,11 +28,11 @@ type told struct {
 
 func (o *told) Batch(string, time.Duration, int) {}
 
-func (o *told) Failed(_ string, kind Kind) {
+func (o *told) Failed(_ string, kind redis.Kind) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed == nil {
-		o.failed = map[Kind]int{}
+		o.failed = map[redis.Kind]int{}
 	}
 	o.failed[kind]++
 }
@@ -70,7 +71,7 @@ func (o *told) decisions() (fallback, store int) {
 	return o.decided[byFallback], o.decided[byStore]
 }
 
-func (o *told) failures(kind Kind) int {
+func (o *told) failures(kind redis.Kind) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.failed[kind]
@@ -156,14 +157,14 @@ func TestNoScripts(t *testing.T) {
 	srv := storetest.Start(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "")
 	o := &told{}
 	remedies := make(chan string, 1)
-	runStore(t, Options{Server: at(srv), Observer: o, Log: Log{Away: func(_ string, _ Kind, _ error, remedy string) {
+	runStore(t, Options{Server: at(srv), Observer: o, Log: Log{Away: func(_ string, _ redis.Kind, _ error, remedy string) {
 		select {
 		case remedies <- remedy:
 		default:
 		}
 	}}})
-	if remedy := <-remedies; o.failures(Script) == 0 || remedy != Script.remedy() {
-		t.Errorf("failed %v, told to %q, want %q and its remedy", o.failed, remedy, Script)
+	if remedy := <-remedies; o.failures(redis.Script) == 0 || remedy != redis.Script.Remedy() {
+		t.Errorf("failed %v, told to %q, want %q and its remedy", o.failed, remedy, redis.Script)
 	}
 }
 
@@ -196,7 +197,7 @@ func TestConnectionsKilled(t *testing.T) {
 	for n := range 5 {
 		storetest.Eventually(t, "up", s.Up)
 		srv.Must("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-		storetest.Eventually(t, "noticed", func() bool { return o.failures(Connection) > n })
+		storetest.Eventually(t, "noticed", func() bool { return o.failures(redis.Connection) > n })
 	}
 	storetest.Eventually(t, "up", s.Up)
 }
@@ -282,19 +283,19 @@ func TestHalfAndLateReplies(t *testing.T) {
 	srv := storetest.Start(t)
 	m := newMiddle(t, srv.Addr, nil)
 	o := &told{}
-	s := runStore(t, Options{Server: Server{Network: "tcp", Address: m.Addr().String()}, Observer: o, Timeout: 50 * time.Millisecond})
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: m.Addr().String()}, Observer: o, Timeout: 50 * time.Millisecond})
 	load(t, s, plenty, 0)
 	storetest.Eventually(t, "up", s.Up)
 	for _, cut := range []int{0, 1, 5, 20} {
-		before := o.failures(Connection)
+		before := o.failures(redis.Connection)
 		m.set(0, cut)
-		storetest.Eventually(t, "half a reply", func() bool { return o.failures(Connection) > before })
+		storetest.Eventually(t, "half a reply", func() bool { return o.failures(redis.Connection) > before })
 		m.set(0, -1)
 		storetest.Eventually(t, "up", s.Up)
 	}
-	before := o.failures(Timeout)
+	before := o.failures(redis.Timeout)
 	m.set(200*time.Millisecond, -1)
-	storetest.Eventually(t, "late", func() bool { return o.failures(Timeout) > before && !s.Up() })
+	storetest.Eventually(t, "late", func() bool { return o.failures(redis.Timeout) > before && !s.Up() })
 	m.set(0, -1)
 	storetest.Eventually(t, "up", s.Up)
 	if o.diverged > 0 {
@@ -340,7 +341,7 @@ func TestFallbacks(t *testing.T) {
 		{Allow, nil, false, []bool{false, false, false}},
 		{Deny, nil, true, []bool{true, false, true}},
 	} {
-		s, err := New(Options{Server: Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: tt.fallback, Table: newTable(t)})
+		s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: tt.fallback, Table: newTable(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -360,24 +361,24 @@ func TestFallbacks(t *testing.T) {
 }
 
 func TestKinds(t *testing.T) {
-	for text, want := range map[serverError]Kind{
-		"BUSY Redis is busy running a script":                                                                                            Busy,
-		"NOREPLICAS Not enough good replicas to write.":                                                                                  Replicas,
-		"ERR Error running script (call to f_1): @user_script: 1: -NOREPLICAS Not enough":                                                Replicas,
-		"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not":                                      Memory,
-		"WRONGTYPE Operation against a key holding the wrong kind of value":                                                              Script,
-		"NOPERM this user has no permissions to run the 'eval' command":                                                                  Refused,
-		"MOVED 1234 127.0.0.1:7001":                                                                                                      Cluster,
-		"UNKNOWNWORD of another":                                                                                                         Script,
-		"ERR AUTH <password> called without any password configured for the default user.":                                               Refused,
-		"ERR The user executing the script can't run this command or subcommand script: 8e, on":                                          Refused,
-		"ERR The user executing the script can't access at least one of the keys mentioned":                                              Refused,
-		"ERR Error running script (call to f_a3): @user_script:1: @user_script: 1: The user executing the script can't run this command": Refused,
-		"ERR ACL failure in script: User u has no permissions to run the 'set' command script":                                           Refused,
-		"ERR Unknown Redis command called from script script: 7a, on @user_script:1.":                                                    Script,
-		"ERR DB index is out of range":                                                                                                   Script,
+	for text, want := range map[redis.ServerError]redis.Kind{
+		"BUSY Redis is busy running a script":                                                                                            redis.Busy,
+		"NOREPLICAS Not enough good replicas to write.":                                                                                  redis.Replicas,
+		"ERR Error running script (call to f_1): @user_script: 1: -NOREPLICAS Not enough":                                                redis.Replicas,
+		"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not":                                      redis.Memory,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                                                              redis.Script,
+		"NOPERM this user has no permissions to run the 'eval' command":                                                                  redis.Refused,
+		"MOVED 1234 127.0.0.1:7001":                                                                                                      redis.Cluster,
+		"UNKNOWNWORD of another":                                                                                                         redis.Script,
+		"ERR AUTH <password> called without any password configured for the default user.":                                               redis.Refused,
+		"ERR The user executing the script can't run this command or subcommand script: 8e, on":                                          redis.Refused,
+		"ERR The user executing the script can't access at least one of the keys mentioned":                                              redis.Refused,
+		"ERR Error running script (call to f_a3): @user_script:1: @user_script: 1: The user executing the script can't run this command": redis.Refused,
+		"ERR ACL failure in script: User u has no permissions to run the 'set' command script":                                           redis.Refused,
+		"ERR Unknown Redis command called from script script: 7a, on @user_script:1.":                                                    redis.Script,
+		"ERR DB index is out of range":                                                                                                   redis.Script,
 	} {
-		if got := kindOf(fmt.Errorf("more: %w", text)); got != want {
+		if got := redis.KindOf(fmt.Errorf("more: %w", text)); got != want {
 			t.Errorf("kindOf(%q) = %q, want %q", text, got, want)
 		}
 	}

@@ -8,16 +8,9 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
-)
-
-const (
-	// look is how often who the primaries are is asked again. Errors make it sooner, but no
-	// sooner than rest after the last time.
-	look = time.Second
-	rest = 20 * time.Millisecond
-	// mostPrimaries are as many as a cluster may have: its makers advise a thousand nodes, replicas among
-	// them. Twice as many lanes may run while primaries are replaced.
-	mostPrimaries = 500
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
+	"github.com/sluice-ratelimit/sluice/store/sentinel"
 )
 
 // A fleet is the primaries of one store. Each has a lane, which has slots of a cluster; the only
@@ -25,12 +18,12 @@ const (
 type fleet struct {
 	store   *Store
 	options *Options
-	server  *Server
+	server  *redis.Server
 	timeout time.Duration // of a dial
 	offset  atomic.Int64  // the store's time less ours, in nanoseconds
 	anew    chan struct{} // has an element if the primaries are to be asked for at once
 	chart   atomic.Pointer[chart]
-	watch   *sentinels // nil without
+	watch   *sentinel.Watch // nil without
 	owed    accounts
 	fates   sync.Mutex // guards what asks owe while nobody knows their fate
 
@@ -49,85 +42,37 @@ type berth struct {
 // A chart says whose the slots are. It is immutable.
 type chart struct{ spans []span } // in order
 
-// A span is slots that have one primary. It is at address, and lane brings charges there.
+// A span is slots of one primary, and the lane that brings charges there.
 type span struct {
-	first, last uint16
-	address     string
-	lane        *lane
+	redis.NodeSlots
+	lane *lane
 }
 
-func newFleet(s *Store, server *Server, timeout time.Duration) *fleet {
+func newFleet(s *Store, server *redis.Server, timeout time.Duration) *fleet {
 	f := &fleet{store: s, options: &s.options, server: server, timeout: timeout, anew: make(chan struct{}, 1), lanes: map[string]*berth{}}
-	f.owed = accounts{debts: map[string]*debt{}, most: mostDebts}
+	f.owed = accounts{debts: map[string]*script.Debt{}, most: mostDebts}
 	switch {
 	case server.Nodes != nil:
 		f.chart.Store(&chart{})
 		return f
 	case server.Sentinels != nil:
-		f.watch = newSentinels(f)
+		f.watch = sentinel.New(sentinel.Home{
+			Server: server, Timeout: timeout, Again: f.ask, Guard: s.options.guard,
+			At:     func() string { return f.lane(0).address() },
+			Failed: func(kind redis.Kind) { s.options.observe().Failed(server.String(), kind) },
+		})
 	}
 	l := newLane(f, server.String(), f.dialer(server))
-	f.chart.Store(&chart{[]span{{0, slots - 1, l.shard, l}}})
+	f.chart.Store(&chart{[]span{{redis.NodeSlots{Last: redis.Slots - 1, Primary: l.shard}, l}}})
 	return f
 }
 
 // dialer returns what connects to where server is.
-func (f *fleet) dialer(server *Server) dialer {
+func (f *fleet) dialer(server *redis.Server) dialer {
 	if f.watch != nil {
-		return f.watch.dial
+		return f.watch.Dial
 	}
-	return func(ctx context.Context) (*client, error) { return dial(ctx, server, f.timeout) }
-}
-
-// run keeps f until ctx ends, and returns when all that it started has ended.
-func (f *fleet) run(ctx context.Context) {
-	defer f.ran.Wait()
-	f.mu.Lock()
-	f.start = func(l *lane) context.CancelFunc {
-		ctx, end := context.WithCancel(ctx)
-		f.ran.Go(func() { l.run(ctx) })
-		return end
-	}
-	for _, s := range f.chart.Load().spans {
-		f.lanes[s.lane.shard] = &berth{s.lane, f.start(s.lane)}
-	}
-	f.mu.Unlock()
-	switch {
-	case f.server.Nodes != nil:
-		c := &cluster{fleet: f}
-		defer c.close()
-		f.follow(ctx, c.look)
-	case f.watch != nil:
-		f.watch.run(ctx)
-	default:
-		<-ctx.Done()
-	}
-	f.mu.Lock()
-	f.start = nil
-	f.mu.Unlock()
-}
-
-// follow looks who the primaries are, each second and whenever there is reason to.
-func (f *fleet) follow(ctx context.Context, again func(context.Context)) {
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	calm := time.NewTimer(0)
-	defer calm.Stop()
-	for {
-		f.options.guard(func() { again(ctx) })
-		calm.Reset(rest)
-		select {
-		case <-ctx.Done():
-			return
-		case <-calm.C:
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		case <-f.anew:
-		}
-	}
+	return func(ctx context.Context) (*redis.Conn, error) { return redis.Dial(ctx, server, f.timeout) }
 }
 
 // ask has follow look at once.
@@ -141,8 +86,8 @@ func (f *fleet) ask() {
 // lane returns the lane of a slot, nil if none is known.
 func (f *fleet) lane(slot uint16) *lane {
 	spans := f.chart.Load().spans
-	i, _ := slices.BinarySearchFunc(spans, slot, func(s span, slot uint16) int { return int(s.last) - int(slot) })
-	if i < len(spans) && spans[i].first <= slot {
+	i, _ := slices.BinarySearchFunc(spans, slot, func(s span, slot uint16) int { return int(s.Last) - int(slot) })
+	if i < len(spans) && spans[i].First <= slot {
 		return spans[i].lane
 	}
 	return nil
@@ -156,10 +101,10 @@ func (f *fleet) laneAt(address string) *lane {
 	if b := f.lanes[address]; b != nil {
 		return b.lane
 	}
-	if f.start == nil || len(f.lanes) >= 2*mostPrimaries {
+	if f.start == nil || len(f.lanes) >= 2*redis.MostPrimaries {
 		return nil
 	}
-	l := newLane(f, address, f.dialer(f.server.at(address)))
+	l := newLane(f, address, f.dialer(f.server.At(address)))
 	l.fresh = true
 	f.lanes[address] = &berth{l, f.start(l)}
 	return l
@@ -180,12 +125,12 @@ func (f *fleet) shards() map[string]bool {
 func (f *fleet) up() bool {
 	next := 0
 	for _, s := range f.chart.Load().spans {
-		if int(s.first) != next || !s.lane.up() {
+		if int(s.First) != next || !s.lane.up() {
 			return false
 		}
-		next = int(s.last) + 1
+		next = int(s.Last) + 1
 	}
-	return next == slots
+	return next == redis.Slots
 }
 
 // learn has f know that the store's time was now, on a trip that began at sent.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -32,7 +34,7 @@ func TestForeignKeys(t *testing.T) {
 	o := &told{}
 	logged := make(chan string, 1000)
 	s := runStore(t, Options{Server: at(srv), Observer: o, Fallback: Error, Log: Log{
-		Away:    func(_ string, _ Kind, err error, _ string) { t.Errorf("away: %v", err) },
+		Away:    func(_ string, _ redis.Kind, err error, _ string) { t.Errorf("away: %v", err) },
 		Foreign: func(_, key string, _ error) { logged <- key },
 	}})
 	storetest.Eventually(t, "up", s.Up)
@@ -51,7 +53,7 @@ func TestForeignKeys(t *testing.T) {
 			number += 2
 			bad, good := hit(number, tt.p), hit(number+1, tt.p)
 			key, partner := string(nameOf("s1", &bad)), string(nameOf("s1", &good))
-			if isFixed(tt.p) {
+			if script.IsFixed(tt.p) {
 				key, partner = key+start, partner+start
 			} else {
 				key, partner = key+"x", partner+"x"
@@ -86,8 +88,8 @@ func TestForeignKeys(t *testing.T) {
 			want++
 		}
 	}
-	if got := o.failures(Script); got != want || len(o.failed) != 1 || o.diverged > 0 {
-		t.Errorf("failed %v, %d diverged, want %d of kind %s and no other", o.failed, o.diverged, want, Script)
+	if got := o.failures(redis.Script); got != want || len(o.failed) != 1 || o.diverged > 0 {
+		t.Errorf("failed %v, %d diverged, want %d of kind %s and no other", o.failed, o.diverged, want, redis.Script)
 	}
 	close(logged)
 	var keys []string
@@ -105,29 +107,28 @@ func TestForeignKeyAmongOthers(t *testing.T) {
 	c := newClient(t, srv)
 	ring := &limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 100, Window: time.Hour, SubWindows: 3}
 	srv.Must("SET", "bad", "letters")
-	var m message
-	var r reply
+	var r script.Run
 	names := [][]byte{[]byte("ring"), []byte("bad")}
 	for round := range uint64(3) {
 		var found [4][]limiter.State
-		calls := make([]call, 4)
-		m.clear(0)
+		calls := make([]script.Call, 4)
+		r.Clear(0)
 		for i := range calls {
 			b := &limiter.Batch{Charges: []limiter.Charge{hit(1, ring), hit(2, plenty)}}
 			b.Charges[1].Group = 1
 			if i%2 == 1 { // without the foreign key
 				b.Charges = b.Charges[:1]
 			}
-			calls[i].encode(0, b, names, 0)
-			m.add(&calls[i])
+			calls[i].Encode(0, b, names, 0)
+			r.Add(&calls[i])
 		}
-		if err := c.run(&m, &r); err != nil {
-			t.Fatal(err)
+		if script.Decides.Run(c, &r); r.Err != nil {
+			t.Fatal(r.Err)
 		}
 		for i := range calls {
-			var err error
-			found[i], err = r.read(&m, &calls[i], nil)
-			if foreign, ok := errors.AsType[*foreignError](err); ok != (i%2 == 0) || ok && foreign.key != "bad" || !ok && err != nil {
+			err := r.Reply.Read(&r.Message, &calls[i])
+			found[i] = calls[i].Found
+			if foreign, ok := errors.AsType[*script.ForeignError](err); ok != (i%2 == 0) || ok && foreign.Key != "bad" || !ok && err != nil {
 				t.Fatalf("call %d: %v", i, err)
 			}
 		}
@@ -140,8 +141,8 @@ func TestForeignKeyAmongOthers(t *testing.T) {
 				t.Errorf("round %d, call %d found %d hits, want %d", round, i, used, want)
 			}
 		}
-		if len(r.values) > 0 || r.admitted != 2 {
-			t.Errorf("%d values too many, %d admitted, want 2", len(r.values), r.admitted)
+		if r.Reply.Left() > 0 || r.Reply.Admitted != 2 {
+			t.Errorf("%d values too many, %d admitted, want 2", r.Reply.Left(), r.Reply.Admitted)
 		}
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/resp"
+	"github.com/sluice-ratelimit/sluice/store/sentinel"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -34,7 +36,7 @@ func (s *sentinelSays) answers(w io.Writer, command []string) bool {
 		if !says("*3\r\n" + bulk("subscribe") + bulk(command[1]) + ":1\r\n")(w) {
 			return false
 		}
-		if s.tells == "" || command[1] != promoting {
+		if s.tells == "" || command[1] != sentinel.Promoting {
 			return true
 		}
 		message := "*3\r\n" + bulk("message") + bulk(command[1]) + bulk(s.tells)
@@ -58,9 +60,9 @@ func tells(address string) string {
 }
 
 // three Sentinels say the same, and the third tells what it likes.
-func three(tb testing.TB, primary, replica, third string, endless bool) (Server, []*sentinelSays) {
+func three(tb testing.TB, primary, replica, third string, endless bool) (redis.Server, []*sentinelSays) {
 	tb.Helper()
-	to, all := Server{Master: "main"}, []*sentinelSays{}
+	to, all := redis.Server{Master: "main"}, []*sentinelSays{}
 	for n := range 3 {
 		s := &sentinelSays{}
 		s.primary.Store(primary)
@@ -86,7 +88,7 @@ func TestPromotionIsHeard(t *testing.T) {
 		noScripts(one)
 	}
 	to, _ := three(t, primary.Addr, replica.Addr, tells(replica.Addr), false)
-	to.Auth = Auth{User: "sluice", Password: "password"}
+	to.Auth = redis.Auth{User: "sluice", Password: "password"}
 	s := runStore(t, Options{Server: to, Fallback: Deny})
 	storetest.Eventually(t, "at the replica", func() bool { return s.Up() && s.fleet.lane(0).address() == replica.Addr })
 }
@@ -107,7 +109,7 @@ func TestOneSentinelMovesNobody(t *testing.T) {
 		if at := s.fleet.lane(0).address(); at != primary.Addr && at != "" {
 			t.Fatalf("at %s, want the primary at %s", at, primary.Addr)
 		}
-		return o.failures(Reply) >= 2
+		return o.failures(redis.Reply) >= 2
 	})
 	foreign.mu.Lock()
 	defer foreign.mu.Unlock()
@@ -128,21 +130,21 @@ func TestPromotionEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	w, ctx := s.fleet.watch, context.Background()
-	t.Cleanup(w.close)
+	t.Cleanup(w.Close)
 	step := func(want string, heard bool) {
 		t.Helper()
 		if heard {
-			w.next, w.until = replica.Addr, clock().Add(time.Hour)
+			w.Next, w.Until = replica.Addr, clock().Add(time.Hour)
 		}
-		if err := w.promotion(ctx, primary.Addr); err != nil {
+		if err := w.Promotion(ctx, primary.Addr); err != nil {
 			t.Error(err)
 		}
-		if got, err := w.primary(ctx); err != nil || got != want {
+		if got, err := w.Primary(ctx); err != nil || got != want {
 			t.Errorf("at %s, %v, want %s", got, err, want)
 		}
 	}
 	step(primary.Addr, true) // it is a replica yet
-	if w.next == "" {
+	if w.Next == "" {
 		t.Error("the replica is not looked at any more")
 	}
 	replica.Must("REPLICAOF", "NO", "ONE")
@@ -155,14 +157,14 @@ func TestPromotionEnds(t *testing.T) {
 		one.primary.Store(third.Addr)
 	}
 	step(third.Addr, false)
-	w.until = time.Time{}
+	w.Until = time.Time{}
 	replica.Must("REPLICAOF", "127.0.0.1", primary.Port())
 	for _, one := range all {
 		one.primary.Store(primary.Addr)
 	}
-	w.next = replica.Addr
+	w.Next = replica.Addr
 	step(primary.Addr, false)
-	if w.next != "" {
+	if w.Next != "" {
 		t.Error("a replica that stays one is looked at for ever")
 	}
 }
@@ -172,28 +174,28 @@ func TestMessages(t *testing.T) {
 		channel, text, next string
 		asks                bool
 	}{
-		{switched, "main 127.0.0.1 1 127.0.0.1 2", "", true},
-		{switched, "other 127.0.0.1 1 127.0.0.1 2", "", false},
-		{switched, "main", "", false},
-		{choosing, "slave x:1 127.0.0.1 7 @ main 127.0.0.1 1", "127.0.0.1:7", true},
-		{promoting, "slave x:1 ::1 7 @ main ::2 1", "[::1]:7", true},
-		{promoting, "slave x:1 127.0.0.1 7 @ other 127.0.0.1 1", "", false},
-		{promoting, "slave x:1 127.0.0.1 77777 @ main 127.0.0.1 1", "", false},
-		{promoting, "slave x:1 127.0.0.1 7 @", "", false},
-		{promoting, "", "", false},
+		{sentinel.Switched, "main 127.0.0.1 1 127.0.0.1 2", "", true},
+		{sentinel.Switched, "other 127.0.0.1 1 127.0.0.1 2", "", false},
+		{sentinel.Switched, "main", "", false},
+		{sentinel.Choosing, "slave x:1 127.0.0.1 7 @ main 127.0.0.1 1", "127.0.0.1:7", true},
+		{sentinel.Promoting, "slave x:1 ::1 7 @ main ::2 1", "[::1]:7", true},
+		{sentinel.Promoting, "slave x:1 127.0.0.1 7 @ other 127.0.0.1 1", "", false},
+		{sentinel.Promoting, "slave x:1 127.0.0.1 77777 @ main 127.0.0.1 1", "", false},
+		{sentinel.Promoting, "slave x:1 127.0.0.1 7 @", "", false},
+		{sentinel.Promoting, "", "", false},
 	} {
-		s, err := New(Options{Server: Server{Master: "main", Sentinels: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
+		s, err := New(Options{Server: redis.Server{Master: "main", Sentinels: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var d resp.Decoder
 		var r resp.Reply
-		r.Reset(short)
+		r.Reset(redis.Short)
 		if _, _, err := d.Decode([]byte("*3\r\n"+bulk("message")+bulk(tt.channel)+bulk(tt.text)), &r); err != nil {
 			t.Fatal(err)
 		}
-		s.fleet.watch.message("asked:1", &r)
-		if got := s.fleet.watch.next; got != tt.next || len(s.fleet.anew) > 0 != tt.asks {
+		s.fleet.watch.Message("asked:1", &r)
+		if got := s.fleet.watch.Next; got != tt.next || len(s.fleet.anew) > 0 != tt.asks {
 			t.Errorf("%s %q: looks at %q, asks %v; want %q, %v", tt.channel, tt.text, got, len(s.fleet.anew) > 0, tt.next, tt.asks)
 		}
 	}

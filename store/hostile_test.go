@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -169,27 +170,27 @@ func noise(w io.Writer) bool {
 var lies = []struct {
 	name  string
 	says  func(w io.Writer) bool
-	kinds []Kind
+	kinds []redis.Kind
 	named string // in the error, if it is of the kind Reply
 }{
-	{"a string of a negative length", says("$-7\r\n"), []Kind{Reply}, "$-7, which is no length"},
-	{"an array of a negative length", says("*-5\r\n"), []Kind{Reply}, "*-5, which is no length"},
-	{"an array of a huge length", says("*99999999999999\r\n"), []Kind{Reply}, "an array of 99999999999999 elements"},
-	{"an array of many numbers", then(says("*2147483647\r\n"), forever(":1\r\n")), []Kind{Reply}, "an array of 2147483647 elements"},
-	{"a string of a huge length", then(says("$99999999999999\r\n"), forever("x")), []Kind{Reply}, "a string of 99999999999999 bytes"},
-	{"a length that is none", says("*99999999999999999999\r\n"), []Kind{Reply}, "which is no number"},
-	{"a chunk without end", then(says("$?\r\n"), forever(";4\r\nabcd\r\n")), []Kind{Reply}, "which is no number"},
-	{"arrays in one another without end", forever("*1\r\n"), []Kind{Reply}, "arrays in one another"},
-	{"a line without end", forever("+"), []Kind{Reply}, "a line of more than 4096 bytes"},
-	{"replies without end", forever(":1\r\n"), []Kind{Reply}, ""},
-	{"a type of RESP3", says("%1\r\n+a\r\n+b\r\n"), []Kind{Reply}, "which is no reply"},
-	{"another protocol", says("HTTP/1.1 400 Bad Request\r\n\r\n"), []Kind{Reply}, "HTTP/1.1 400 Bad Request"},
-	{"noise", noise, []Kind{Reply}, ""},
-	{"an array of the wrong things", says("*3\r\n+a\r\n*1\r\n:1\r\n$-1\r\n"), []Kind{Reply, Connection}, ""},
-	{"half a reply", then(says("*3\r\n:1\r\n"), func(io.Writer) bool { return false }), []Kind{Connection}, ""},
-	{"nothing", says(""), []Kind{Timeout}, ""},
-	{"the end", func(io.Writer) bool { return false }, []Kind{Connection}, ""},
-	{"a byte now and then", drips, []Kind{Timeout, Reply}, ""},
+	{"a string of a negative length", says("$-7\r\n"), []redis.Kind{redis.Reply}, "$-7, which is no length"},
+	{"an array of a negative length", says("*-5\r\n"), []redis.Kind{redis.Reply}, "*-5, which is no length"},
+	{"an array of a huge length", says("*99999999999999\r\n"), []redis.Kind{redis.Reply}, "an array of 99999999999999 elements"},
+	{"an array of many numbers", then(says("*2147483647\r\n"), forever(":1\r\n")), []redis.Kind{redis.Reply}, "an array of 2147483647 elements"},
+	{"a string of a huge length", then(says("$99999999999999\r\n"), forever("x")), []redis.Kind{redis.Reply}, "a string of 99999999999999 bytes"},
+	{"a length that is none", says("*99999999999999999999\r\n"), []redis.Kind{redis.Reply}, "which is no number"},
+	{"a chunk without end", then(says("$?\r\n"), forever(";4\r\nabcd\r\n")), []redis.Kind{redis.Reply}, "which is no number"},
+	{"arrays in one another without end", forever("*1\r\n"), []redis.Kind{redis.Reply}, "arrays in one another"},
+	{"a line without end", forever("+"), []redis.Kind{redis.Reply}, "a line of more than 4096 bytes"},
+	{"replies without end", forever(":1\r\n"), []redis.Kind{redis.Reply}, ""},
+	{"a type of RESP3", says("%1\r\n+a\r\n+b\r\n"), []redis.Kind{redis.Reply}, "which is no reply"},
+	{"another protocol", says("HTTP/1.1 400 Bad Request\r\n\r\n"), []redis.Kind{redis.Reply}, "HTTP/1.1 400 Bad Request"},
+	{"noise", noise, []redis.Kind{redis.Reply}, ""},
+	{"an array of the wrong things", says("*3\r\n+a\r\n*1\r\n:1\r\n$-1\r\n"), []redis.Kind{redis.Reply, redis.Connection}, ""},
+	{"half a reply", then(says("*3\r\n:1\r\n"), func(io.Writer) bool { return false }), []redis.Kind{redis.Connection}, ""},
+	{"nothing", says(""), []redis.Kind{redis.Timeout}, ""},
+	{"the end", func(io.Writer) bool { return false }, []redis.Kind{redis.Connection}, ""},
+	{"a byte now and then", drips, []redis.Kind{redis.Timeout, redis.Reply}, ""},
 }
 
 // logged collects the errors of a log.
@@ -199,7 +200,7 @@ type logged struct {
 }
 
 func (l *logged) log() Log {
-	return Log{Away: func(_ string, kind Kind, err error, _ string) {
+	return Log{Away: func(_ string, kind redis.Kind, err error, _ string) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		fmt.Fprintf(&l.text, "%s: %v\n", kind, err)
@@ -219,15 +220,15 @@ func TestHostileServers(t *testing.T) {
 	honest := func(w io.Writer, command []string) bool { return says("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w) }
 	for _, lie := range lies {
 		always := func(w io.Writer, _ []string) bool { return lie.says(w) }
-		single := func(address string) Server { return Server{Network: "tcp", Address: address} }
-		for where, to := range map[string]func(liar maker) Server{
-			"handshake": func(liar maker) Server {
+		single := func(address string) redis.Server { return redis.Server{Network: "tcp", Address: address} }
+		for where, to := range map[string]func(liar maker) redis.Server{
+			"handshake": func(liar maker) redis.Server {
 				s := single(liar(always))
 				s.Auth.Password = "x"
 				return s
 			},
-			"script": func(liar maker) Server { return single(liar(always)) },
-			"batch": func(liar maker) Server {
+			"script": func(liar maker) redis.Server { return single(liar(always)) },
+			"batch": func(liar maker) redis.Server {
 				return single(liar(func(w io.Writer, command []string) bool {
 					if text := strings.Join(command, " "); len(command) < 6 || strings.Contains(text, "s1{probe") {
 						return honest(w, command)
@@ -235,14 +236,14 @@ func TestHostileServers(t *testing.T) {
 					return lie.says(w)
 				}))
 			},
-			"Sentinel": func(liar maker) Server {
-				s := Server{Master: "main"}
+			"Sentinel": func(liar maker) redis.Server {
+				s := redis.Server{Master: "main"}
 				for range 3 {
 					s.Sentinels = append(s.Sentinels, liar(always))
 				}
 				return s
 			},
-			"cluster": func(liar maker) Server { return Server{Nodes: []string{liar(always)}} },
+			"cluster": func(liar maker) redis.Server { return redis.Server{Nodes: []string{liar(always)}} },
 		} {
 			t.Run(lie.name+" as "+where, func(t *testing.T) {
 				t.Parallel()
@@ -284,7 +285,7 @@ func clusterOf(primaries, ranges int, moved func() string) func(w io.Writer, com
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", ranges)
 	for i := range ranges {
-		first, last := i*slots/ranges, (i+1)*slots/ranges-1
+		first, last := i*redis.Slots/ranges, (i+1)*redis.Slots/ranges-1
 		fmt.Fprintf(&b, "*3\r\n:%d\r\n:%d\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n%040d\r\n", first, max(first, last), 1+i%primaries, i)
 	}
 	told := b.String()
@@ -303,32 +304,32 @@ func clusterOf(primaries, ranges int, moved func() string) func(w io.Writer, com
 // Hostile Sentinels and nodes of a cluster take no more than 64 MiB, however many servers they name.
 func TestHostileMemory(t *testing.T) {
 	big := forever(":1\r\n$20\r\n" + strings.Repeat("x", 20) + "\r\n")
-	for name, to := range map[string]func(liar maker) Server{
-		"Sentinels that never end": func(liar maker) Server {
-			s := Server{Master: "main"}
+	for name, to := range map[string]func(liar maker) redis.Server{
+		"Sentinels that never end": func(liar maker) redis.Server {
+			s := redis.Server{Master: "main"}
 			for range 3 {
 				s.Sentinels = append(s.Sentinels, liar(func(w io.Writer, _ []string) bool { return then(says("*16\r\n"), big)(w) }))
 			}
 			return s
 		},
-		"a chart that never ends": func(liar maker) Server {
-			return Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return then(says("*131000\r\n"), big)(w) })}}
+		"a chart that never ends": func(liar maker) redis.Server {
+			return redis.Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return then(says("*131000\r\n"), big)(w) })}}
 		},
-		"a million ranges": func(liar maker) Server {
+		"a million ranges": func(liar maker) redis.Server {
 			ranges := forever("*3\r\n:1\r\n:1\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n")
-			return Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return then(says("*1000000\r\n"), ranges)(w) })}}
+			return redis.Server{Nodes: []string{liar(func(w io.Writer, _ []string) bool { return then(says("*1000000\r\n"), ranges)(w) })}}
 		},
-		"more primaries than there may be": func(liar maker) Server {
-			return Server{Nodes: []string{liar(clusterOf(10_000, slots, nil))}}
+		"more primaries than there may be": func(liar maker) redis.Server {
+			return redis.Server{Nodes: []string{liar(clusterOf(10_000, redis.Slots, nil))}}
 		},
-		"as many primaries as there may be": func(liar maker) Server {
-			return Server{Nodes: []string{liar(clusterOf(mostPrimaries, 2000, nil))}}
+		"as many primaries as there may be": func(liar maker) redis.Server {
+			return redis.Server{Nodes: []string{liar(clusterOf(redis.MostPrimaries, 2000, nil))}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			failures := 5
 			if strings.HasPrefix(name, "as many") {
-				failures = 4 * mostPrimaries
+				failures = 4 * redis.MostPrimaries
 			}
 			runtime.GC()
 			before, most := memory(), uint64(0)
@@ -341,7 +342,7 @@ func TestHostileMemory(t *testing.T) {
 					t.Fatalf("decided %+v, %v, want the fallback", c.b.Decisions, err)
 				}
 				s.fleet.ask() // not only each second
-				return o.failures(Reply)+o.failures(Connection) >= failures
+				return o.failures(redis.Reply)+o.failures(redis.Connection) >= failures
 			})
 			taken := int64(most) - int64(before)
 			t.Logf("%d KiB", taken>>10)
@@ -375,7 +376,7 @@ func TestHostileRedirections(t *testing.T) {
 			})
 			runtime.GC()
 			before := memory()
-			s := runStore(t, Options{Server: Server{Nodes: []string{h.addr}}, Fallback: Deny, Timeout: 100 * time.Millisecond})
+			s := runStore(t, Options{Server: redis.Server{Nodes: []string{h.addr}}, Fallback: Deny, Timeout: 100 * time.Millisecond})
 			storetest.Eventually(t, "up", s.Up)
 			var all sync.WaitGroup
 			for n := range 8 {
@@ -397,8 +398,8 @@ func TestHostileRedirections(t *testing.T) {
 			s.fleet.mu.Unlock()
 			taken := int64(memory()) - int64(before)
 			t.Logf("%d lanes, %d KiB", lanes, taken>>10)
-			if lanes > 2*mostPrimaries || taken > 64<<20 {
-				t.Errorf("%d lanes and %d bytes, want %d and 64 MiB at most", lanes, taken, 2*mostPrimaries)
+			if lanes > 2*redis.MostPrimaries || taken > 64<<20 {
+				t.Errorf("%d lanes and %d bytes, want %d and 64 MiB at most", lanes, taken, 2*redis.MostPrimaries)
 			}
 		})
 	}

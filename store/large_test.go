@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -56,7 +58,7 @@ func TestLargeRequest(t *testing.T) {
 		}
 	}
 	// The second was refused, and the third by what the store said then.
-	least := 2 * 300 * int(costOf(ringOf60, 3)) / int(mostRun)
+	least := 2 * 300 * int(script.CostOf(ringOf60, 3)) / int(script.MostRun)
 	if got := calls(t, srv) - before; got < least {
 		t.Errorf("%d runs of the script, want %d at least", got, least)
 	}
@@ -97,17 +99,17 @@ func TestTooLargeRequest(t *testing.T) {
 // awaken has the lane of a store that does not run take asks.
 func awaken(t *testing.T) *lane {
 	t.Helper()
-	s := newStore(t, Options{Server: Server{Network: "tcp", Address: "127.0.0.1:1"}})
+	s := newStore(t, Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}})
 	l := s.fleet.lane(0)
-	l.client = &client{}
+	l.client = &redis.Conn{}
 	t.Cleanup(func() { l.timer.Stop() })
 	return l
 }
 
 func queued(l *lane, cost time.Duration, bulk bool) *ask {
 	a := newAsk()
-	a.call.reset()
-	a.call.cost, a.bulk, a.batch = cost, bulk, &limiter.Batch{}
+	a.call.Reset()
+	a.call.Cost, a.bulk, a.batch = cost, bulk, &limiter.Batch{}
 	a.send(l, time.Hour)
 	return a
 }
@@ -121,13 +123,13 @@ func TestRunsAreBounded(t *testing.T) {
 		small = append(small, queued(l, 5*time.Microsecond, false))
 	}
 	for range 20 {
-		parts = append(parts, queued(l, mostPart, true))
+		parts = append(parts, queued(l, script.MostPart, true))
 	}
 	for range 21 {
 		batch, _ := l.take(0, nil)
 		total, bulk := time.Duration(0), 0
 		for _, a := range batch {
-			total += a.call.cost
+			total += a.call.Cost
 			next := &small
 			if a.bulk {
 				next, bulk = &parts, bulk+1
@@ -137,7 +139,7 @@ func TestRunsAreBounded(t *testing.T) {
 			}
 			*next = (*next)[1:]
 		}
-		if total > mostRun || total < mostRun && len(small) > 0 || bulk > 1 && len(small) > 0 {
+		if total > script.MostRun || total < script.MostRun && len(small) > 0 || bulk > 1 && len(small) > 0 {
 			t.Errorf("%d asks, %d of large requests, take %v", len(batch), bulk, total)
 		}
 		if len(small)+len(parts) == 0 {
@@ -150,7 +152,7 @@ func TestRunsAreBounded(t *testing.T) {
 // Parts of a large request whose caller has waited long enough are not sent.
 func TestPartsThatNobodyWaitsForAreDropped(t *testing.T) {
 	l := awaken(t)
-	dropped, kept := queued(l, mostPart, true), queued(l, mostPart, true)
+	dropped, kept := queued(l, script.MostPart, true), queued(l, script.MostPart, true)
 	dropped.until = clock()
 	l.mu.Lock()
 	late := l.lateLocked(clock())

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -43,7 +44,7 @@ func TestWhenALaneIsAway(t *testing.T) {
 		"none has been sent":                 {queued: asked(-300*time.Millisecond, time.Hour), due: 700 * time.Millisecond, away: 700 * time.Millisecond},
 	} {
 		l := newLane(&fleet{options: &Options{Timeout: time.Second}}, name, nil)
-		l.client = &client{}
+		l.client = &redis.Conn{}
 		if tt.sending != 0 {
 			l.sending[1] = now.Add(tt.sending)
 		}

@@ -5,23 +5,25 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
 // Whatever nodes say, a fleet has no more lanes than there may be.
 func TestLanesAreBounded(t *testing.T) {
-	s, err := New(Options{Server: Server{Nodes: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
+	s, err := New(Options{Server: redis.Server{Nodes: []string{"a:1"}}, Timeout: patient, Fallback: Deny})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.fleet.start = func(*lane) context.CancelFunc { return func() {} }
 	made := 0
-	for n := range 3 * mostPrimaries {
+	for n := range 3 * redis.MostPrimaries {
 		if s.fleet.laneAt(fmt.Sprintf("a:%d", n+1)) != nil {
 			made++
 		}
 	}
-	if made != 2*mostPrimaries || s.fleet.laneAt("a:1") == nil {
-		t.Errorf("%d lanes, want %d, and those that there are", made, 2*mostPrimaries)
+	if made != 2*redis.MostPrimaries || s.fleet.laneAt("a:1") == nil {
+		t.Errorf("%d lanes, want %d, and those that there are", made, 2*redis.MostPrimaries)
 	}
 }
 
@@ -46,7 +48,7 @@ func TestNodeAt(t *testing.T) {
 		{"\xff", "1", ""},
 		{strings.Repeat("a", 256), "1", ""},
 	} {
-		got, err := nodeAt(tt[0], tt[1], "asked:6379")
+		got, err := redis.NodeAt(tt[0], tt[1], "asked:6379")
 		if got != tt[2] || (err == nil) != (tt[2] != "") {
 			t.Errorf("nodeAt(%q, %q) = %q, %v, want %q", tt[0], tt[1], got, err, tt[2])
 		}

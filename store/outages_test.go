@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -35,7 +36,7 @@ func TestOutages(t *testing.T) {
 			var replicas []*Store
 			observers := []*told{{}, {}}
 			for i, r := range relays {
-				replicas = append(replicas, runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Observer: observers[i]}))
+				replicas = append(replicas, runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: observers[i]}))
 			}
 			up := func() bool { return replicas[0].Up() && replicas[1].Up() }
 			away := func() bool {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -34,13 +36,13 @@ func TestLateAnswersOweNothing(t *testing.T) {
 		srv := storetest.Start(t)
 		r := newRelay(t, srv.Addr, nil, false)
 		o := &told{}
-		s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute})
+		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Timeout: time.Minute})
 		storetest.Eventually(t, "up", s.Up)
 		r.hold(true)
 		lane := s.fleet.lane(0)
 		var c [2]caller
 		for n := range c {
-			decided := make(done, 1)
+			decided := make(answer, 1)
 			c[n].b.Charges = []limiter.Charge{hit(uint64(n+1), much)}
 			if isDone, err := s.Decide(limiter.Time(time.Now().UnixNano()), &c[n].b, [][]byte{nameOf("s1", &c[n].b.Charges[0])}, decided); isDone || err != nil {
 				t.Fatal(isDone, err)
@@ -92,7 +94,7 @@ func TestForgottenDebts(t *testing.T) {
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
 	o := &told{}
-	s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Observer: o})
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o})
 	storetest.Eventually(t, "up", s.Up)
 	s.fleet.owed.most = 4
 	log := &limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: limiter.MaxWindow}
@@ -123,7 +125,7 @@ func TestForgottenDebts(t *testing.T) {
 			t.Errorf("counter %d has %d hits, want %d", n, got, want)
 		}
 	}
-	if o.forgot != 8 || o.repaid != 2 || o.failures(Script) == 0 || s.owing() != 0 {
+	if o.forgot != 8 || o.repaid != 2 || o.failures(redis.Script) == 0 || s.owing() != 0 {
 		t.Errorf("%d hits forgotten, %d repaid, failures %v, %d counters owe; want 8, 2, one of the key, and none", o.forgot, o.repaid, o.failed, s.owing())
 	}
 }
@@ -139,7 +141,7 @@ func TestRefundOfWhatIsOwed(t *testing.T) {
 	} {
 		srv := storetest.Start(t)
 		r := newRelay(t, srv.Addr, nil, false)
-		s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}})
+		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}})
 		storetest.Eventually(t, "up", s.Up)
 		r.cut(true)
 		var c caller
@@ -181,8 +183,8 @@ func TestRepaidLog(t *testing.T) {
 		}
 		f.owes(Local, at, &c.b, 0, append(nameOf("s1", &charge), 'x'), 0, &c)
 	}
-	if runs := len(f.owed.debts["s1{1}_x"].runs); runs > logStretches+2 {
-		t.Errorf("%d runs of hits are kept, want %d at most", runs, logStretches+2)
+	if runs := len(f.owed.debts["s1{1}_x"].Runs); runs > script.LogStretches+2 {
+		t.Errorf("%d runs of hits are kept, want %d at most", runs, script.LogStretches+2)
 	}
 	if _, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute)); err != nil {
 		t.Fatal(err)
@@ -250,7 +252,7 @@ func TestDebtsFollowTheirSlots(t *testing.T) {
 
 // While the store is away, a hit on a counter that owes already allocates nothing.
 func TestOwingAllocates(t *testing.T) {
-	s, err := New(Options{Server: Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: Local, Table: newTable(t)})
+	s, err := New(Options{Server: redis.Server{Network: "tcp", Address: "127.0.0.1:1"}, Timeout: patient, Fallback: Local, Table: newTable(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

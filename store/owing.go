@@ -1,23 +1,19 @@
 package store
 
 import (
-	"slices"
+	"strings"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
+// What the fallback has admitted is owed to the store: when it is back it is charged with that, before
+// requests are sent to it again (repay.go). Otherwise each time that it goes away would grant a new
+// allowance.
+//
 // A call that was sent, and got the fallback because no answer came in time, owes nothing if the answer
 // comes after all: the store has counted it. If its connection ends without one, nobody knows, and
 // it is owed. So hits that were under way when the store went away may count twice.
-
-// A fate is what has become of an ask whose caller got the fallback.
-type fate uint8
-
-const (
-	underWay  fate = iota // nobody knows
-	counted               // the store has decided it
-	uncounted             // it was not sent or not decided, or its connection has ended
-)
 
 // owes notes what charge i owes, if anything, of a batch that by has decided at the time now of the
 // store's clock. The name has the start of a fixed window.
@@ -31,7 +27,7 @@ func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, nam
 	}
 	f.owed.mu.Lock()
 	defer f.owed.mu.Unlock()
-	if d := &f.owed.spare; by.debtOf(d, now, b, i) {
+	if d := &f.owed.spare; d.Set(now, b, i, by == Local) {
 		f.forgot(f.owed.addLocked(name, slot, d, func() func(uint64) { return w.Exceeded(i) }))
 	}
 }
@@ -47,8 +43,8 @@ func (f *fleet) owesAll(now limiter.Time, b *limiter.Batch, names [][]byte, slot
 
 // appendName appends the name of a counter, with the start of a fixed window, which it lacks.
 func appendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []byte {
-	if to = append(to, name...); isFixed(p) {
-		to = appendStart(to, p, now)
+	if to = append(to, name...); script.IsFixed(p) {
+		to = script.AppendStart(to, p, now)
 	}
 	return to
 }
@@ -63,18 +59,18 @@ func (f *fleet) owesAsk(now limiter.Time, a *ask) {
 		return
 	case a.sent && a.fate == underWay:
 		for i := range a.batch.Charges {
-			d := &debt{}
-			if !f.options.Fallback.debtOf(d, now, a.batch, i) {
+			d := &script.Debt{}
+			if !d.Set(now, a.batch, i, f.options.Fallback == Local) {
 				continue
 			}
-			d.exceeded = a.waiter.Exceeded(i)
-			d.name, d.slot = string([]byte(a.call.keys[a.call.charges[i].key])), a.slot
+			d.Exceeded = a.waiter.Exceeded(i)
+			d.Name, d.Slot = strings.Clone(a.call.Name(i)), a.slot
 			a.debts = append(a.debts, d)
 		}
 		return
 	}
 	for i := range a.batch.Charges {
-		f.owes(f.options.Fallback, now, a.batch, i, []byte(a.call.keys[a.call.charges[i].key]), a.slot, a.waiter)
+		f.owes(f.options.Fallback, now, a.batch, i, []byte(a.call.Name(i)), a.slot, a.waiter)
 	}
 	f.nudge(a.slot)
 }
@@ -117,13 +113,3 @@ func (l *lane) nudge() {
 
 // has reports whether l is the lane of a slot.
 func (l *lane) has(slot uint16) bool { return l.fleet.lane(slot) == l }
-
-// whole returns which charge of its request charge i of p is.
-func (p *part) whole(i int) int {
-	return slices.Index(p.split.where, place{p, i})
-}
-
-// Exceeded implements [limiter.Waiter] for a part of a request.
-func (p *part) Exceeded(charge int) func(hits uint64) {
-	return p.split.waiter.Exceeded(p.whole(charge))
-}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -37,7 +38,7 @@ func TestPacketsLost(t *testing.T) {
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
 	o := &told{}
-	s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Observer: o, Fallback: Deny, Timeout: time.Second})
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Observer: o, Fallback: Deny, Timeout: time.Second})
 	storetest.Eventually(t, "up", s.Up)
 	l := newLedger(t, s)
 	for range 50 {
@@ -56,7 +57,7 @@ func TestPacketsLost(t *testing.T) {
 	l.goesOn(t)
 	l.end()
 	o.mu.Lock()
-	late, byStore, lost := o.decided[byFallback], o.decided[byStore], o.failed[Timeout]
+	late, byStore, lost := o.decided[byFallback], o.decided[byStore], o.failed[redis.Timeout]
 	o.mu.Unlock()
 	t.Logf("%d charges decided by the store, %d by the fallback", byStore, late)
 	if lost == 0 || late == 0 {
@@ -71,7 +72,7 @@ func TestNetworkGone(t *testing.T) {
 	t.Parallel()
 	srv := storetest.Start(t)
 	r := newRelay(t, srv.Addr, nil, false)
-	s := runStore(t, Options{Server: Server{Network: "tcp", Address: r.addr}, Fallback: Deny, DialTimeout: time.Second})
+	s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Fallback: Deny, DialTimeout: time.Second})
 	storetest.Eventually(t, "up", s.Up)
 	r.hold(true)
 	storetest.Eventually(t, "away, though nobody asks", func() bool { return !s.Up() })

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -41,7 +42,7 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	srv.Stop()
 	put := func(w limiter.Waiter, sent, decided *limiter.Batch) {
 		a := newAsk()
-		a.call.encode(limiter.Time(time.Now().UnixNano()), sent, [][]byte{[]byte("s1{1}t1")}, 0)
+		a.call.Encode(limiter.Time(time.Now().UnixNano()), sent, [][]byte{[]byte("s1{1}t1")}, 0)
 		a.batch, a.waiter = decided, w
 		if !a.send(lane, s.options.Timeout) {
 			t.Fatal("the lane is away")
@@ -49,10 +50,10 @@ func TestPanicCostsOneRequest(t *testing.T) {
 	}
 	type asked struct {
 		batch   limiter.Batch
-		decided done
+		decided answer
 	}
 	one := func() *asked {
-		return &asked{limiter.Batch{Charges: []limiter.Charge{hit(1, plenty)}}, make(done, 1)}
+		return &asked{limiter.Batch{Charges: []limiter.Charge{hit(1, plenty)}}, make(answer, 1)}
 	}
 	// As many as are under way at once, each alone; then all others are one message.
 	var ahead, behind []*asked
@@ -114,7 +115,7 @@ func TestPanicInTheFallback(t *testing.T) {
 	panics := 0
 	o := Options{Fallback: Local, Panicked: func(any) { panics++ }}
 	err := o.fallBack(1, &limiter.Batch{Charges: []limiter.Charge{{}}, Decisions: nil})
-	if !errors.Is(err, errPanicked) || panics != 1 {
-		t.Errorf("answered %v after %d panics, want %v and 1", err, panics, errPanicked)
+	if !errors.Is(err, redis.ErrPanicked) || panics != 1 {
+		t.Errorf("answered %v after %d panics, want %v and 1", err, panics, redis.ErrPanicked)
 	}
 }

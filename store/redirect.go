@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
 // A cluster's node says of a slot that it does not have:
@@ -51,7 +53,7 @@ func (l *lane) redirected(err error) (to redirection, ok bool) {
 
 // redirect sends those of all that are not decided where they belong.
 func (l *lane) redirect(all []*ask, to redirection) {
-	l.options.observe().Failed(l.shard, Cluster)
+	l.options.observe().Failed(l.shard, redis.Cluster)
 	var asks []*ask
 	l.mu.Lock()
 	for _, a := range all {
@@ -69,7 +71,7 @@ func (l *lane) redirect(all []*ask, to redirection) {
 	target := l
 	if to.port != "" {
 		target = nil // unless the answer makes sense
-		if address, err := nodeAt(to.host, to.port, l.shard); err == nil {
+		if address, err := redis.NodeAt(to.host, to.port, l.shard); err == nil {
 			target = l.fleet.laneAt(address)
 		}
 		l.fleet.ask()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -68,7 +69,7 @@ func newTable(tb testing.TB) *limiter.Table {
 	return table
 }
 
-func at(s *storetest.Server) Server { return Server{Network: "tcp", Address: s.Addr} }
+func at(s *storetest.Server) redis.Server { return redis.Server{Network: "tcp", Address: s.Addr} }
 
 // A caller asks one request after another.
 type caller struct {
@@ -112,14 +113,14 @@ func (c *caller) askWithin(s *Store, budget time.Duration, charges ...limiter.Ch
 	return err
 }
 
-func hit(n uint64, p *limiter.Policy) limiter.Charge {
-	return limiter.Charge{ID: identity.ID{Hi: n << 32, Lo: n}, Policy: p, Hits: 1}
-}
-
 // reset resets the counter of a name.
 func reset(s *Store, p *limiter.Policy, name []byte) (used uint64, err error) {
 	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p}}}
 	return s.Reset(context.Background(), limiter.Time(s.options.Clock().UnixNano()), b, [][]byte{name}, 0)
+}
+
+func hit(n uint64, p *limiter.Policy) limiter.Charge {
+	return limiter.Charge{ID: identity.ID{Hi: n << 32, Lo: n}, Policy: p, Hits: 1}
 }
 
 // Two replicas under load, and five, admit each limit once, to the hit.

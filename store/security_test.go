@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/server/testcert"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -41,7 +42,7 @@ func TestACL(t *testing.T) {
 	for _, binary := range storetest.Binaries(t) {
 		srv := storetest.StartBinary(t, binary)
 		srv.Must(acl(t)[0]...)
-		c, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Auth: Auth{User: "sluice", Password: "password"}}, patient)
+		c, err := redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: srv.Addr, Auth: redis.Auth{User: "sluice", Password: "password"}}, patient)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,16 +55,16 @@ func TestACL(t *testing.T) {
 			r.plays(t, data)
 			srv.Must("FLUSHALL")
 		}
-		c.close()
+		c.Close()
 		srv.Must("ACL", "SETUSER", "sluice", "+select")
-		c, err = dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Database: 1, Auth: Auth{User: "sluice", Password: "password"}}, patient)
+		c, err = redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: srv.Addr, Database: 1, Auth: redis.Auth{User: "sluice", Password: "password"}}, patient)
 		if err != nil {
 			t.Errorf("another database: %v", err)
 		} else {
-			c.close()
+			c.Close()
 		}
-		if _, err := dial(context.Background(), &Server{Network: "tcp", Address: srv.Addr, Auth: Auth{User: "sluice", Password: "another"}}, patient); kindOf(err) != Refused {
-			t.Errorf("a wrong password: %v, of kind %q, want %q", err, kindOf(err), Refused)
+		if _, err := redis.Dial(context.Background(), &redis.Server{Network: "tcp", Address: srv.Addr, Auth: redis.Auth{User: "sluice", Password: "another"}}, patient); redis.KindOf(err) != redis.Refused {
+			t.Errorf("a wrong password: %v, of kind %q, want %q", err, redis.KindOf(err), redis.Refused)
 		}
 	}
 }
@@ -85,10 +86,10 @@ func TestPasswordIsReadAnew(t *testing.T) {
 	to.Auth.File = file
 	var mu sync.Mutex
 	line := ""
-	s := runStore(t, Options{Server: to, Log: Log{Away: func(_ string, kind Kind, err error, remedy string) {
+	s := runStore(t, Options{Server: to, Log: Log{Away: func(_ string, kind redis.Kind, err error, remedy string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if kind == Refused {
+		if kind == redis.Refused {
 			line = err.Error() + "; " + remedy
 		}
 	}}})
@@ -148,25 +149,25 @@ func TestTLS(t *testing.T) {
 	mine := issue(testcert.Leaf{})
 	write(files.Cert, mine.Cert)
 	write(files.Key, mine.Key)
-	to := Server{Network: "tcp", Address: address, TLS: &TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}}
-	reach := func(to Server) error {
-		c, err := dial(context.Background(), &to, patient)
+	to := redis.Server{Network: "tcp", Address: address, TLS: &redis.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}}
+	reach := func(to redis.Server) error {
+		c, err := redis.Dial(context.Background(), &to, patient)
 		if err != nil {
 			return err
 		}
-		defer c.close()
-		return c.warm(&flight{message: message{args: []string{"", ""}}})
+		defer c.Close()
+		return warm(c)
 	}
 	if err := reach(to); err != nil {
 		t.Errorf("with all files: %v", err)
 	}
 	without := to
-	without.TLS = &TLS{CA: files.CA}
+	without.TLS = &redis.TLS{CA: files.CA}
 	if err := reach(without); err == nil {
 		t.Error("without a certificate of its own: connected")
 	}
 	strange := to
-	strange.TLS = &TLS{Cert: files.Cert, Key: files.Key}
+	strange.TLS = &redis.TLS{Cert: files.Cert, Key: files.Key}
 	if err := reach(strange); err == nil {
 		t.Error("with the system's authorities: connected")
 	}
@@ -176,7 +177,7 @@ func TestTLS(t *testing.T) {
 	if err := reach(other); err == nil {
 		t.Error("by a name that the certificate lacks: connected")
 	}
-	other.TLS = &TLS{CA: files.CA, Cert: files.Cert, Key: files.Key, SkipName: true}
+	other.TLS = &redis.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key, SkipName: true}
 	if err := reach(other); err != nil {
 		t.Errorf("by a name that need not match: %v", err)
 	}

@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
 // take waits for asks and moves the oldest to batch, as many as one run decides.
-func (l *lane) take(sender int, batch []*ask) ([]*ask, *client) {
+func (l *lane) take(sender int, batch []*ask) ([]*ask, *redis.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.sending[sender].IsZero() {
@@ -22,9 +24,9 @@ func (l *lane) take(sender int, batch []*ask) ([]*ask, *client) {
 	if l.closed {
 		return nil, nil
 	}
-	room := mostRun
+	room := script.MostRun
 	if len(l.bulk) > 0 {
-		room -= mostPart
+		room -= script.MostPart
 	}
 	batch, room = l.move(batch, &l.queue, room)
 	since := clock() // a large request's parts wait for each other, not for the store
@@ -32,7 +34,7 @@ func (l *lane) take(sender int, batch []*ask) ([]*ask, *client) {
 		since = batch[0].since
 	}
 	if len(l.bulk) > 0 {
-		batch, _ = l.move(batch, &l.bulk, room+mostPart)
+		batch, _ = l.move(batch, &l.bulk, room+script.MostPart)
 	}
 	l.sending[sender] = since
 	l.flying++
@@ -63,18 +65,17 @@ func (l *lane) move(batch []*ask, queue *[]*ask, room time.Duration) ([]*ask, ti
 // cost estimates how long a takes in the store.
 func (a *ask) cost(l *lane) time.Duration {
 	if l.fleet.server.Nodes != nil || a.alone { // most have a run of their own
-		return a.call.cost + costOfRun
+		return a.call.Cost + script.CostOfRun
 	}
-	return a.call.cost
+	return a.call.Cost
 }
 
 // A flight is what a sender needs for a batch.
 type flight struct {
 	options *Options
-	message message // of a probe
-	reply   reply
 	asks    []*ask
-	all     []*run // with memory to use again behind
+	cargoes []*cargo      // with memory to use again behind
+	runs    []*script.Run // of cargoes
 	mine    []bool
 	left    limiter.State
 }
@@ -83,13 +84,13 @@ type flight struct {
 func (l *lane) send(sender int) {
 	f := &flight{options: l.options}
 	for {
-		var c *client
+		var c *redis.Conn
 		f.asks, c = l.take(sender, f.asks[:0])
 		if len(f.asks) == 0 {
 			return
 		}
 		if err := l.fly(c, f); err != nil {
-			l.fail(c, &failure{kindOf(err), err})
+			l.fail(c, redis.NewError(err))
 			f = &flight{options: l.options} // the client may yet read the old one
 		}
 		l.land()
@@ -116,36 +117,36 @@ func (l *lane) ground() {
 
 // fly sends a batch and decides its asks by the reply. After a panic it is an error, and whoever is
 // not answered yet still waits.
-func (l *lane) fly(c *client, f *flight) (err error) {
-	err = errPanicked
+func (l *lane) fly(c *redis.Conn, f *flight) (err error) {
+	err = redis.ErrPanicked
 	l.options.guard(func() { err = l.trip(c, f) })
 	return err
 }
 
 // trip is fly but for panics.
-func (l *lane) trip(c *client, f *flight) (err error) {
+func (l *lane) trip(c *redis.Conn, f *flight) (err error) {
 	f.sort()
 	sent := l.options.Clock()
-	c.runs(f.all)
+	script.Decides.Run(c, f.runs...)
 	trip, charges := l.options.Clock().Sub(sent), 0
-	for _, r := range f.all {
+	for _, r := range f.cargoes {
 		where, elsewhere := redirection{}, false
-		if r.err == nil {
-			r.read()
+		if r.Err == nil {
+			r.Read()
 		} else {
-			where, elsewhere = l.redirected(r.err)
+			where, elsewhere = l.redirected(r.Err)
 		}
 		switch {
-		case r.err == nil && r.native:
-			r.reply.now = l.fleet.time(limiter.Time(l.options.Clock().UnixNano()))
-		case r.err == nil:
-			l.fleet.learn(r.reply.now, sent, trip)
+		case r.Err == nil && r.Native:
+			r.Reply.Now = l.fleet.time(limiter.Time(l.options.Clock().UnixNano()))
+		case r.Err == nil:
+			l.fleet.learn(r.Reply.Now, sent, trip)
 		case elsewhere:
 			l.redirect(r.asks, where)
 			continue
 		default:
 			l.fleet.settled(uncounted, r.asks...)
-			err = cmp.Or(err, r.err)
+			err = cmp.Or(err, r.Err)
 			continue
 		}
 		err = cmp.Or(err, l.sift(r))
@@ -159,19 +160,19 @@ func (l *lane) trip(c *client, f *flight) (err error) {
 }
 
 // sift leaves those asks in r that the store has decided. It returns an error if the lane is to go away.
-func (l *lane) sift(r *run) (err error) {
+func (l *lane) sift(r *cargo) (err error) {
 	r.asks = slices.DeleteFunc(r.asks, func(a *ask) bool {
-		if a.err == nil {
+		if a.call.Err == nil {
 			return false
 		}
-		r.charges -= len(a.call.charges)
-		if foreign, ok := errors.AsType[*foreignError](a.err); ok {
+		r.charges -= a.call.Size()
+		if foreign, ok := errors.AsType[*script.ForeignError](a.call.Err); ok {
 			l.refuse(a, foreign)
-		} else if where, elsewhere := l.redirected(a.err); elsewhere {
+		} else if where, elsewhere := l.redirected(a.call.Err); elsewhere {
 			l.redirect([]*ask{a}, where)
 		} else {
 			l.fleet.settled(uncounted, a)
-			err = cmp.Or(err, a.err)
+			err = cmp.Or(err, a.call.Err)
 		}
 		return true
 	})
@@ -179,8 +180,8 @@ func (l *lane) sift(r *run) (err error) {
 }
 
 // refuse has the fallback decide an ask on a counter whose key another program wrote.
-func (l *lane) refuse(a *ask, why *foreignError) {
-	l.options.observe().Failed(l.shard, Script)
+func (l *lane) refuse(a *ask, why *script.ForeignError) {
+	l.options.observe().Failed(l.shard, redis.Script)
 	l.fleet.store.tellForeign(l.shard, why)
 	l.mu.Lock()
 	mine := a.isOpen
@@ -199,7 +200,7 @@ func (l *lane) refuse(a *ask, why *foreignError) {
 }
 
 // settle decides the asks of a run that nobody else has decided.
-func (l *lane) settle(f *flight, r *run) {
+func (l *lane) settle(f *flight, r *cargo) {
 	f.mine = f.mine[:0]
 	l.mu.Lock()
 	for _, a := range r.asks {
@@ -221,19 +222,20 @@ func (l *lane) settle(f *flight, r *run) {
 		n, decided := l.conclude(f, r, a)
 		admitted, whole = admitted+n, whole && decided
 	}
-	if whole && !r.native && admitted != r.reply.admitted {
+	if whole && !r.Native && admitted != r.Reply.Admitted {
 		l.options.observe().Diverged(l.shard)
 	}
 }
 
 // conclude decides a by what its charges found, tells its waiter and returns how many charges were
 // admitted. If that panics the fallback decides a, so that the rest of the batch is not lost too.
-func (l *lane) conclude(f *flight, r *run, a *ask) (admitted int64, decided bool) {
-	w, at := a.waiter, r.reply.now
+func (l *lane) conclude(f *flight, r *cargo, a *ask) (admitted int64, decided bool) {
+	w, at := a.waiter, r.Reply.Now
+	part, kept := w.(keeper)
 	if decided = l.options.guard(func() {
-		a.batch.Stored().Conclude(at, a.found)
-		admitted = admittedOf(a.batch)
-		if a.part == nil {
+		a.batch.Stored().Conclude(at, a.call.Found)
+		admitted = script.AdmittedOf(a.batch)
+		if !kept {
 			l.fleet.store.adopt(at, a.batch, &f.left)
 		}
 	}); !decided {
@@ -241,11 +243,58 @@ func (l *lane) conclude(f *flight, r *run, a *ask) (admitted int64, decided bool
 		l.fallBack([]*ask{a})
 		return 0, false
 	}
-	if a.part != nil { // which has a until its request is decided
-		a.part.ask, a.part.at = a, at
+	if kept {
+		part.keep(a, at)
 	} else {
 		a.free()
 	}
 	l.options.tell(w, nil)
 	return admitted, true
+}
+
+// A cargo is the asks of a batch that one run decides: on a cluster those of one slot, but all that go without the
+// script.
+type cargo struct {
+	script.Run
+	asks    []*ask
+	charges int
+	slot    uint16
+	alone   bool
+}
+
+// sort makes f.cargoes those of f.asks.
+func (f *flight) sort() {
+	f.cargoes, f.runs = f.cargoes[:0], f.runs[:0]
+	for _, a := range f.asks {
+		i := -1
+		if !a.alone {
+			i = slices.IndexFunc(f.cargoes, func(r *cargo) bool {
+				return !r.alone && r.Native == a.call.Native && (r.Native || r.slot == a.slot)
+			})
+		}
+		if i < 0 {
+			i = f.more(a)
+		}
+		r := f.cargoes[i]
+		r.asks = append(r.asks, a)
+		r.Add(&a.call)
+		r.charges += a.call.Size()
+	}
+}
+
+// more appends a cargo of a's kind, and returns its index.
+func (f *flight) more(a *ask) int {
+	n := len(f.cargoes)
+	if n < cap(f.cargoes) && f.cargoes[:n+1][n] != nil {
+		f.cargoes = f.cargoes[:n+1]
+	} else {
+		f.cargoes = append(f.cargoes, &cargo{})
+	}
+	r := f.cargoes[n]
+	f.runs = append(f.runs, &r.Run)
+	clear(r.asks)
+	r.asks, r.charges = r.asks[:0], 0
+	r.Clear(f.options.storeTime())
+	r.slot, r.Native, r.alone, r.Asking = a.slot, a.call.Native, a.alone, a.asking
+	return n
 }

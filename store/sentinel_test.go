@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -26,7 +27,7 @@ func TestSentinel(t *testing.T) {
 			primary := storetest.Start(t)
 			replica := storetest.StartReplica(t, primary)
 			sentinels := storetest.StartSentinels(t, primary, 1, 3)
-			to := Server{Master: "main"}
+			to := redis.Server{Master: "main"}
 			for _, s := range sentinels {
 				to.Sentinels = append(to.Sentinels, s.Addr)
 			}
@@ -72,7 +73,7 @@ const oneCounter = `return #redis.call('KEYS', 's1{99}*')`
 func TestSentinelsVote(t *testing.T) {
 	t.Parallel()
 	old, now := storetest.Start(t), storetest.Start(t)
-	to := Server{Master: "main"}
+	to := redis.Server{Master: "main"}
 	for _, s := range storetest.StartSentinels(t, old, 0, 1) {
 		to.Sentinels = append(to.Sentinels, s.Addr)
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
 // A split is a request whose counters are in several slots, or in two stores, of which each is decided by itself. If
@@ -79,14 +81,14 @@ func (r *split) place(i int, f *fleet, slot uint16) *part {
 	c := &all[i]
 	id := [2]uint64{c.ID.Hi, c.ID.Lo}
 	if p := r.seen[id]; p != nil && p.fleet == f && p.slot == slot && p.cost < 2*r.store.part {
-		p.cost += costOfMore + costOfHits(c.Policy, c.Hits)
+		p.cost += script.CostOfMore + script.CostOfHits(c.Policy, c.Hits)
 		return p
 	}
-	cost := costOf(c.Policy, c.Hits)
+	cost := script.CostOf(c.Policy, c.Hits)
 	need := cost
 	if i > 0 && c.Group != all[i-1].Group {
 		for k := i + 1; k < len(all) && all[k].Group == c.Group; k++ {
-			need += costOf(all[k].Policy, all[k].Hits)
+			need += script.CostOf(all[k].Policy, all[k].Hits)
 		}
 		if need > r.store.part {
 			need = cost
@@ -152,11 +154,11 @@ func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*fleet
 	if f.server.Nodes == nil {
 		return f, 0
 	}
-	if _, tagged := tagOf(name); !tagged && isFixed(c.Policy) {
+	if _, tagged := redis.TagOf(name); !tagged && script.IsFixed(c.Policy) {
 		var room [256]byte // of most names
-		return f, slotOf(appendStart(append(room[:0], name...), c.Policy, f.time(now)))
+		return f, redis.SlotOf(script.AppendStart(append(room[:0], name...), c.Policy, f.time(now)))
 	}
-	return f, slotOf(name)
+	return f, redis.SlotOf(name)
 }
 
 // begin has the parts of r decided, and w told.
@@ -166,7 +168,7 @@ func (r *split) begin(w limiter.Waiter) {
 	n := len(r.parts)
 	for i := range n { // after the last r may be another's
 		p := r.parts[i]
-		if done, err := r.store.decide(p.fleet, p.slot, r.now, &p.batch, p.names, p, p); done {
+		if done, err := r.store.decide(p.fleet, p.slot, r.now, &p.batch, p.names, p, r.bulk); done {
 			p.Decided(err)
 		}
 	}
@@ -179,6 +181,9 @@ func (p *part) Decided(err error) {
 		p.split.conclude()
 	}
 }
+
+// keep implements [keeper]: p has its ask until the request is decided.
+func (p *part) keep(a *ask, at limiter.Time) { p.ask, p.at = a, at }
 
 // conclude decides the request when all of its parts have been decided, and frees r.
 func (r *split) conclude() {
@@ -242,8 +247,8 @@ func (at place) deny() {
 	var back *ask
 	if p.ask != nil && d.Wait > 0 {
 		back = newAsk()
-		back.call.reset()
-		back.call.cancel(when, &p.batch, i, p.names[i])
+		back.call.Reset()
+		back.call.Cancel(when, &p.batch, i, p.names[i])
 	}
 	p.batch.Stored().Deny(when, i)
 	if back := d.Charged - p.batch.Decisions[i].Charged; p.ask == nil && back > 0 {
@@ -256,7 +261,7 @@ func (at place) deny() {
 		c := p.batch.Charges[i]
 		c.Hits, c.Refund, c.Mode = d.Charged, true, limiter.Enforce
 		back = newAsk()
-		back.call.encode(p.begun, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
+		back.call.Encode(p.begun, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
 	}
 	back.slot, back.bulk = p.slot, p.split.bulk
 	back.send(p.fleet.lane(p.slot), p.split.store.options.Timeout) // else it stays charged
@@ -271,12 +276,12 @@ func (r *split) adopt() {
 	}
 }
 
-// isFixed reports whether the name of p's counters has a window's start behind it.
-func isFixed(p *limiter.Policy) bool {
-	switch p.Algorithm {
-	case limiter.SlidingWindow, limiter.SlidingLog, limiter.TokenBucket, limiter.LeakyBucket:
-		return false
-	default:
-		return true
-	}
+// whole returns which charge of its request charge i of p is.
+func (p *part) whole(i int) int {
+	return slices.Index(p.split.where, place{p, i})
+}
+
+// Exceeded implements [limiter.Waiter] for a part of a request.
+func (p *part) Exceeded(charge int) func(hits uint64) {
+	return p.split.waiter.Exceeded(p.whole(charge))
 }

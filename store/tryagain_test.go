@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -19,8 +20,8 @@ func TestTryAgain(t *testing.T) {
 	all := storetest.StartCluster(t, 2, false)
 	o := &told{}
 	var away atomic.Int64
-	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Log: Log{Away: func(_ string, kind Kind, _ error, _ string) {
-		if kind == Cluster {
+	s := runStore(t, Options{Server: nodes(all), Observer: o, Fallback: Deny, Log: Log{Away: func(_ string, kind redis.Kind, _ error, _ string) {
+		if kind == redis.Cluster {
 			away.Add(1)
 		}
 	}}})
@@ -51,8 +52,8 @@ func TestTryAgain(t *testing.T) {
 		storetest.Eventually(t, "hits are admitted", func() bool { return admitted.Load() > before+10 })
 	}
 	goesOn()
-	slot := slotOf(nameOf("s1", &charges[0]))
-	from, to := all[int(slot)*2/slots], all[1-int(slot)*2/slots]
+	slot := redis.SlotOf(nameOf("s1", &charges[0]))
+	from, to := all[int(slot)*2/redis.Slots], all[1-int(slot)*2/redis.Slots]
 	keys := 0
 	storetest.MoveSlot(from, to, slot, func() {
 		switch keys++; keys {

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/store"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -95,7 +96,7 @@ func (f *storeFlags) check(stateFile string) error {
 }
 
 // server returns what is needed to reach the store of u, nil without one.
-func (f *storeFlags) server(u storeURL) (*store.Server, error) {
+func (f *storeFlags) server(u storeURL) (*redis.Server, error) {
 	if u.url == "" {
 		for flag, value := range map[string]string{u.name + "-auth-file": u.authFile, u.name + "-sentinel-auth-file": u.sentinelAuthFile} {
 			if value != "" {
@@ -104,7 +105,7 @@ func (f *storeFlags) server(u storeURL) (*store.Server, error) {
 		}
 		return nil, nil //nolint:nilnil // that is no store
 	}
-	at, err := store.ParseURL(u.url)
+	at, err := redis.ParseURL(u.url)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", u.name, err)
 	}
@@ -112,10 +113,10 @@ func (f *storeFlags) server(u storeURL) (*store.Server, error) {
 		return nil, fmt.Errorf("%s-sentinel-auth-file needs a %s of the scheme redis+sentinel or rediss+sentinel", u.name, u.name)
 	}
 	if u.auth != "" {
-		at.Auth = store.ParseAuth(u.auth)
+		at.Auth = redis.ParseAuth(u.auth)
 	}
 	if u.sentinelAuth != "" {
-		at.SentinelAuth = store.ParseAuth(u.sentinelAuth)
+		at.SentinelAuth = redis.ParseAuth(u.sentinelAuth)
 	}
 	at.Auth.File, at.SentinelAuth.File = u.authFile, u.sentinelAuthFile
 	if at.TLS != nil {
@@ -134,7 +135,7 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 	if f.URL == "" {
 		return nil, nil //nolint:nilnil // counters are in memory
 	}
-	var at [2]*store.Server
+	var at [2]*redis.Server
 	for i, u := range f.urls() {
 		var err error
 		if at[i], err = f.server(u); err != nil {
@@ -158,7 +159,7 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 	shared, err := store.New(store.Options{
 		Server: *at[0], PerSecond: at[1], Prefix: f.Prefix, Jitter: jitter, Timeout: f.Timeout, DialTimeout: f.DialTimeout, PerSecondDialTimeout: f.PerSecondDialTimeout, Fallback: f.Fallback, Table: table, Observer: watched,
 		Log: store.Log{
-			Away: func(shard string, kind store.Kind, err error, remedy string) {
+			Away: func(shard string, kind redis.Kind, err error, remedy string) {
 				fields := []zap.Field{zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), zap.String("fallback", string(f.Fallback))}
 				if remedy != "" {
 					fields = append(fields, zap.String("remedy", remedy))
@@ -181,8 +182,8 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 	if err != nil {
 		return nil, err
 	}
-	kinds := make([]string, len(store.Kinds))
-	for i, k := range store.Kinds {
+	kinds := make([]string, len(redis.Kinds))
+	for i, k := range redis.Kinds {
 		kinds[i] = string(k)
 	}
 	watched.metrics = metrics.Store(store.Deciders, kinds, shared.Shards, shared.Offset)
@@ -200,7 +201,7 @@ func (w *storeWatcher) Batch(_ string, took time.Duration, charges int) {
 }
 
 // Failed implements [store.Observer].
-func (w *storeWatcher) Failed(_ string, kind store.Kind) { w.metrics.Failed(string(kind)) }
+func (w *storeWatcher) Failed(_ string, kind redis.Kind) { w.metrics.Failed(string(kind)) }
 
 // Decided implements [store.Observer].
 func (w *storeWatcher) Decided(by string, charges int) { w.metrics.Decided(by, charges) }

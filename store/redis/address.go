@@ -1,4 +1,4 @@
-package store
+package redis
 
 import (
 	"crypto/tls"
@@ -64,16 +64,16 @@ func (s *Server) String() string {
 	}
 }
 
-// at is the server of s with a host and port.
-func (s *Server) at(address string) *Server {
+// At is the server of s with a host and port.
+func (s *Server) At(address string) *Server {
 	one := *s
 	one.Network, one.Address, one.Sentinels, one.Nodes = "tcp", address, nil, nil
 	return &one
 }
 
-// sentinel is the Sentinel of s with a host and port.
-func (s *Server) sentinel(address string) *Server {
-	one := s.at(address)
+// Sentinel is the Sentinel of s with a host and port.
+func (s *Server) Sentinel(address string) *Server {
+	one := s.At(address)
 	one.Auth, one.Database = s.SentinelAuth, 0
 	return one
 }

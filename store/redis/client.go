@@ -1,4 +1,4 @@
-package store
+package redis
 
 import (
 	"context"
@@ -15,71 +15,78 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
-// A client is a connection to one server. Its methods may be called concurrently. Whoever calls
+// A Conn is a connection to one server. Its methods may be called concurrently. Whoever calls
 // waits for replies, without looking at a deadline: close ends that.
-type client struct {
-	address string
+type Conn struct {
+	Address string
 	timeout time.Duration // how long a connection may take, handshakes and all: only probes wait for one
 	conn    net.Conn
-	over    chan struct{} // closed when the connection has ended
+	Over    chan struct{} // closed when the connection has ended
 
 	write sync.Mutex // held while commands are written
 
 	mu      sync.Mutex
-	waiting []*exchange               // for replies, in the order of their commands
-	idle    []*exchange               // to be used again
+	waiting []*Exchange               // for replies, in the order of their commands
+	idle    []*Exchange               // to be used again
 	ended   error                     // why nothing can be asked any more
 	heard   func(r *resp.Reply) error // is told of what comes unasked; nil if nothing may
 
 	// The reader's: the reply that comes, nil between two, and whose it is, nil if nobody has asked for it.
 	to      *resp.Reply
-	of      *exchange
+	of      *Exchange
 	unasked resp.Reply
 }
 
 // mostRead is how many bytes are read at once.
 const mostRead = 4 << 10
 
-// dial connects. It takes as long as timeout at most, and waits no longer than ctx.
-func dial(ctx context.Context, to *Server, timeout time.Duration) (*client, error) {
+// Dial connects. It takes as long as timeout at most, and waits no longer than ctx.
+func Dial(ctx context.Context, to *Server, timeout time.Duration) (*Conn, error) {
 	user, password, err := to.Auth.credentials()
 	if err != nil {
 		return nil, err
 	}
-	c := &client{address: to.Address, timeout: timeout, over: make(chan struct{})}
-	if c.conn, err = c.connect(ctx, to); err != nil {
+	conn, err := to.connect(ctx, timeout)
+	if err != nil {
 		return nil, err
 	}
-	go c.read()
-	if err := c.within(ctx, func() error { return c.greet(user, password, to.Database) }); err != nil {
-		c.close()
+	c := New(conn, to.Address, timeout)
+	if err := c.Within(ctx, func() error { return c.greet(user, password, to.Database) }); err != nil {
+		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *client) connect(ctx context.Context, to *Server) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+// New returns a connection that was made to the server at an address, and reads from it.
+func New(conn net.Conn, address string, timeout time.Duration) *Conn {
+	c := &Conn{Address: address, timeout: timeout, conn: conn, Over: make(chan struct{})}
+	go c.read()
+	return c
+}
+
+func (s *Server) connect(ctx context.Context, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if to.TLS == nil {
-		return (&net.Dialer{}).DialContext(ctx, to.Network, to.Address)
+	if s.TLS == nil {
+		return (&net.Dialer{}).DialContext(ctx, s.Network, s.Address)
 	}
-	config, err := to.TLS.config(to.host())
+	config, err := s.TLS.config(s.host())
 	if err != nil {
 		return nil, err
 	}
-	return (&tls.Dialer{Config: config}).DialContext(ctx, to.Network, to.Address)
+	return (&tls.Dialer{Config: config}).DialContext(ctx, s.Network, s.Address)
 }
 
 // greet says who this is, and which database is meant.
-func (c *client) greet(user, password string, database int) error {
-	x := c.begin()
-	defer c.free(x)
+func (c *Conn) greet(user, password string, database int) error {
+	x := c.Begin()
+	defer c.Free(x)
 	var replies [2]resp.Reply
 	n := 0
 	ask := func(args ...string) {
-		replies[n].Reset(short)
-		x.ask(&replies[n], args...)
+		replies[n].Reset(Short)
+		x.Ask(&replies[n], args...)
 		n++
 	}
 	switch {
@@ -94,23 +101,23 @@ func (c *client) greet(user, password string, database int) error {
 	if n == 0 {
 		return nil
 	}
-	if err := c.exchange(x); err != nil {
+	if err := c.Exchange(x); err != nil {
 		return err
 	}
 	for i := range replies[:n] {
-		if err := failed(&replies[i]); err != nil {
+		if err := Failed(&replies[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// within does what waits for the server, and closes c if that takes longer than a connection may, or
+// Within does what waits for the server, and closes c if that takes longer than a connection may, or
 // ctx ends.
-func (c *client) within(ctx context.Context, do func() error) error {
+func (c *Conn) Within(ctx context.Context, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	stop := context.AfterFunc(ctx, c.close)
+	stop := context.AfterFunc(ctx, c.Close)
 	err := do()
 	if !stop() {
 		return context.Cause(ctx)
@@ -118,11 +125,11 @@ func (c *client) within(ctx context.Context, do func() error) error {
 	return err
 }
 
-// close ends the connection and all that waits for it. It does not wait.
-func (c *client) close() { c.end(net.ErrClosed) }
+// Close ends the connection and all that waits for it. It does not wait.
+func (c *Conn) Close() { c.end(net.ErrClosed) }
 
 // end is close for a reason, which those who wait are told.
-func (c *client) end(why error) {
+func (c *Conn) end(why error) {
 	c.mu.Lock()
 	if c.ended == nil {
 		c.ended = why
@@ -131,15 +138,15 @@ func (c *client) end(why error) {
 	_ = c.conn.Close() // so the reader ends, which tells them
 }
 
-// why returns what ended the connection.
-func (c *client) why() error {
+// Why returns what ended the connection.
+func (c *Conn) Why() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended
 }
 
 // read reads replies until the connection ends.
-func (c *client) read() {
+func (c *Conn) read() {
 	defer func() {
 		if thrown := recover(); thrown != nil {
 			c.end(&thrownError{thrown, debug.Stack()})
@@ -148,7 +155,7 @@ func (c *client) read() {
 		waiting, why := c.waiting, c.ended
 		c.waiting = nil
 		c.mu.Unlock()
-		close(c.over)
+		close(c.Over)
 		for _, x := range waiting {
 			x.done <- why
 		}
@@ -167,22 +174,22 @@ func (c *client) read() {
 	}
 }
 
-// listen has heard be told of what comes unasked from now on, by the reader.
-func (c *client) listen(heard func(r *resp.Reply) error) {
+// Listen has heard be told of what comes unasked from now on, by the reader.
+func (c *Conn) Listen(heard func(r *resp.Reply) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard = heard
 }
 
 // take has those who wait get the replies that p brings.
-func (c *client) take(replies *resp.Decoder, p []byte) error {
+func (c *Conn) take(replies *resp.Decoder, p []byte) error {
 	for len(p) > 0 {
 		if c.to == nil && !c.next() {
-			return &failure{Reply, fmt.Errorf("read from %s: %q, which nobody has asked for", c.address, p[:min(len(p), 40)])}
+			return BadReply("read from %s: %q, which nobody has asked for", c.Address, p[:min(len(p), 40)])
 		}
 		n, whole, err := replies.Decode(p, c.to)
 		if err != nil {
-			return &failure{Reply, fmt.Errorf("read from %s: %w", c.address, err)}
+			return BadReply("read from %s: %w", c.Address, err)
 		}
 		if p = p[n:]; !whole {
 			continue
@@ -195,7 +202,7 @@ func (c *client) take(replies *resp.Decoder, p []byte) error {
 }
 
 // next decides to whom the next reply goes. It reports false if there is nobody.
-func (c *client) next() bool {
+func (c *Conn) next() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.of = nil
@@ -205,13 +212,13 @@ func (c *client) next() bool {
 		c.to = c.of.to[c.of.got]
 	case c.heard != nil:
 		c.to = &c.unasked
-		c.to.Reset(short)
+		c.to.Reset(Short)
 	}
 	return c.to != nil
 }
 
 // whole tells whom the reply is for that has just come.
-func (c *client) whole() error {
+func (c *Conn) whole() error {
 	r, x := c.to, c.of
 	c.to = nil
 	if x == nil {
@@ -227,8 +234,8 @@ func (c *client) whole() error {
 	return nil
 }
 
-// An exchange is commands that are sent in one write, and where their replies go.
-type exchange struct {
+// An Exchange is commands that are sent in one write, and where their replies go.
+type Exchange struct {
 	out  []byte
 	to   []*resp.Reply
 	got  int        // how many are whole
@@ -238,21 +245,21 @@ type exchange struct {
 // mostKept is how large a buffer of commands may be that is used again.
 const mostKept = 64 << 10
 
-// begin returns an empty exchange, for whoever frees it.
-func (c *client) begin() *exchange {
+// Begin returns an empty exchange, for whoever frees it.
+func (c *Conn) Begin() *Exchange {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := len(c.idle)
 	if n == 0 {
-		return &exchange{done: make(chan error, 1)}
+		return &Exchange{done: make(chan error, 1)}
 	}
 	x := c.idle[n-1]
 	c.idle = c.idle[:n-1]
 	return x
 }
 
-// free ends the use of x.
-func (c *client) free(x *exchange) {
+// Free ends the use of x.
+func (c *Conn) Free(x *Exchange) {
 	if cap(x.out) > mostKept {
 		x.out = nil
 	}
@@ -263,23 +270,26 @@ func (c *client) free(x *exchange) {
 	c.idle = append(c.idle, x) // as many as were under way at once
 }
 
-// command begins a command of so many arguments, which go to x.out. Its reply goes to r, which has been reset.
-func (x *exchange) command(r *resp.Reply, arguments int) {
+// Command begins a command of so many arguments, which follow. Its reply goes to r, which has been reset.
+func (x *Exchange) Command(r *resp.Reply, arguments int) {
 	x.out = resp.AppendCommand(x.out, arguments)
 	x.to = append(x.to, r)
 }
 
-// ask adds a command. Its reply goes to r, which has been reset.
-func (x *exchange) ask(r *resp.Reply, args ...string) {
-	x.command(r, len(args))
+// Ask adds a command. Its reply goes to r, which has been reset.
+func (x *Exchange) Ask(r *resp.Reply, args ...string) {
+	x.Command(r, len(args))
 	for _, arg := range args {
-		x.out = resp.AppendArgument(x.out, arg)
+		x.Argument(arg)
 	}
 }
 
-// exchange sends the commands of x, of which there is one at least, and waits for all replies. Errors that
+// Argument adds one of the command that was begun last.
+func (x *Exchange) Argument(text string) { x.out = resp.AppendArgument(x.out, text) }
+
+// Exchange sends the commands of x, of which there is one at least, and waits for all replies. Errors that
 // the server answers are replies. After any other error the connection is closed.
-func (c *client) exchange(x *exchange) error {
+func (c *Conn) Exchange(x *Exchange) error {
 	c.write.Lock()
 	c.mu.Lock()
 	if c.ended != nil {
@@ -313,15 +323,15 @@ func (e *thrownError) Error() string {
 	return fmt.Sprintf("%v, in the reader of replies:\n%s", e.thrown, e.stack)
 }
 
-// failed returns the error that r is, nil if it is none.
-func failed(r *resp.Reply) error {
+// Failed returns the error that r is, nil if it is none.
+func Failed(r *resp.Reply) error {
 	if r.Kind(0) == resp.Failed {
-		return newServerError(r.Text(0))
+		return NewServerError(r.Text(0))
 	}
 	return nil
 }
 
-// newServerError is what a server has answered. Its text is cut, since it goes to the log.
-func newServerError(text string) serverError {
-	return serverError(strings.Clone(text[:min(len(text), 300)]))
+// NewServerError is what a server has answered. Its text is cut, since it goes to the log.
+func NewServerError(text string) ServerError {
+	return ServerError(strings.Clone(text[:min(len(text), 300)]))
 }

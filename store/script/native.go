@@ -1,4 +1,4 @@
-package store
+package script
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
 	"github.com/sluice-ratelimit/sluice/store/resp"
 )
 
@@ -30,25 +31,25 @@ const (
 	mostNativeHits = 1 << 20
 )
 
-// encodeNative is encode for a request that native commands can decide. It reports false for others.
+// EncodeNative is encode for a request that native commands can decide. It reports false for others.
 //
 // Charges count by themselves there: no group keeps them from it. Of two on one counter the second
 // would not know what others did in between.
-func (c *call) encodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) bool {
+func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) bool {
 	if !isNative(b, names) {
 		return false
 	}
-	c.reset()
+	c.Reset()
 	b.Stored().SetOff()
-	c.native, c.cost = true, costOfAll(b)
+	c.Native, c.Cost = true, CostOfAll(b)
 	for i := range b.Charges {
 		from := &b.Charges[i]
 		p := from.Policy
 		start := len(c.buf)
-		c.buf = appendStart(append(c.buf, names[i]...), p, now)
+		c.buf = AppendStart(append(c.buf, names[i]...), p, now)
 		key := c.since(start)
-		at := charge{algorithm: limiter.FixedWindow, key: len(c.keys), first: true, end: p.WindowEnd(now), hits: int64(b.Stored().Hits(i))} //nolint:gosec // at most mostNativeHits
-		c.keys, c.charges = append(c.keys, key), append(c.charges, at)
+		at := charge{algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, end: p.WindowEnd(now), hits: int64(b.Stored().Hits(i))} //nolint:gosec // at most mostNativeHits
+		c.Keys, c.charges = append(c.Keys, key), append(c.charges, at)
 		if at.hits == 0 {
 			c.args = append(c.args, "GETRANGE", key, "0", "31") // of what other programs wrote not all
 			continue
@@ -64,7 +65,7 @@ func isNative(b *limiter.Batch, names [][]byte) bool {
 	}
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if c.Refund || !isFixed(c.Policy) || c.Hits > mostNativeHits || c.Hits > 0 && !c.Policy.CountRefused ||
+		if c.Refund || !IsFixed(c.Policy) || c.Hits > mostNativeHits || c.Hits > 0 && !c.Policy.CountRefused ||
 			slices.ContainsFunc(names[:i], func(name []byte) bool { return bytes.Equal(name, names[i]) }) {
 			return false
 		}
@@ -79,7 +80,7 @@ func (at *charge) expires(p *limiter.Policy, jitter time.Duration) int64 {
 }
 
 // commands are those of a native call.
-func (c *call) commands() iter.Seq[[]string] {
+func (c *Call) commands() iter.Seq[[]string] {
 	return func(yield func([]string) bool) {
 		for from := 0; from < len(c.args); {
 			to := from + 3
@@ -94,45 +95,45 @@ func (c *call) commands() iter.Seq[[]string] {
 	}
 }
 
-// counted has a know what the store said to its next command. told is how many charges it has told of.
-func (a *ask) counted(command []string, told int, said *resp.Reply) int {
+// counted has c know what the store said to its next command.
+func (c *Call) counted(command []string, said *resp.Reply) {
 	number := int64(0)
-	switch err := failed(said); {
+	switch err := redis.Failed(said); {
 	case err != nil:
 		if text := err.Error(); strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "not an integer") || strings.Contains(text, "would overflow") {
-			err = &foreignError{command[1], err}
+			err = &ForeignError{command[1], err}
 		}
-		a.err = cmp.Or(a.err, err)
+		c.Err = cmp.Or(c.Err, err)
 	case said.Kind(0) == resp.Integer:
 		number = said.Int(0)
 	case said.Text(0) != "": // of a look
 		n, err := strconv.ParseInt(said.Text(0), 10, 64)
-		if err != nil && a.err == nil {
-			a.err = &foreignError{command[1], errForeign}
+		if err != nil && c.Err == nil {
+			c.Err = &ForeignError{command[1], errForeign}
 		}
 		number = n
 	}
-	if command[0] == "EXPIREAT" {
-		return told
+	if command[0] != "EXPIREAT" {
+		at := &c.charges[len(c.Found)]
+		c.Found = append(c.Found, limiter.State{Hits: uint64(max(number-at.hits, 0)), Time: at.end})
 	}
-	at := &a.call.charges[told]
-	before := max(number-at.hits, 0)
-	a.found = append(a.found, limiter.State{Hits: uint64(before), Time: at.end})
-	return told + 1
 }
 
-// A foreignError says that another program wrote the key of a counter.
-type foreignError struct {
-	key string
-	err error
+// A ForeignError says that another program wrote the key of a counter.
+type ForeignError struct {
+	Key string
+	Err error
 }
 
 var errForeign = errors.New("the value is none of sluice's")
 
-func (e *foreignError) Error() string { return "read the counter " + e.key + ": " + e.err.Error() }
-func (e *foreignError) Unwrap() error { return e.err }
+// Error names the key.
+func (e *ForeignError) Error() string { return "read the counter " + e.Key + ": " + e.Err.Error() }
+
+// Unwrap returns the error without the key.
+func (e *ForeignError) Unwrap() error { return e.Err }
 
 func isForeign(err error) bool {
-	var f *foreignError
+	var f *ForeignError
 	return errors.As(err, &f)
 }

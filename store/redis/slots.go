@@ -1,25 +1,25 @@
-package store
+package redis
 
 import "bytes"
 
-// slots is how many a cluster has.
-const slots = 1 << 14
+// Slots is how many a cluster has.
+const Slots = 1 << 14
 
-// slotOf returns the slot of a key: of what stands between its first brace and the next closing one,
+// SlotOf returns the slot of a key: of what stands between its first brace and the next closing one,
 // if that is anything, else of the whole.
-func slotOf(key []byte) uint16 {
-	if tag, found := tagOf(key); found {
+func SlotOf(key []byte) uint16 {
+	if tag, found := TagOf(key); found {
 		key = tag
 	}
 	crc := uint16(0)
 	for _, b := range key {
 		crc = crc<<8 ^ crc16[byte(crc>>8)^b]
 	}
-	return crc % slots
+	return crc % Slots
 }
 
-// tagOf returns what alone says the slot of a key.
-func tagOf(key []byte) (tag []byte, found bool) {
+// TagOf returns what alone says the slot of a key.
+func TagOf(key []byte) (tag []byte, found bool) {
 	_, rest, found := bytes.Cut(key, []byte("{"))
 	if !found {
 		return nil, false

@@ -1,4 +1,4 @@
-package store
+package redis
 
 import (
 	"strconv"
@@ -13,7 +13,7 @@ func TestSlotOf(t *testing.T) {
 	for _, key := range []string{
 		"", "a", "123456789", "s1{KvY7BUwC8IIbEg4lu7ekBg}f60_1795342320", "p{a}{b}", "{}a", "{{a}}", "a}b{c}", "{a", "domain_key_value_1795342320", "\xff\x00{\x80}",
 	} {
-		if got, want := strconv.Itoa(int(slotOf([]byte(key)))), srv.Must("CLUSTER", "KEYSLOT", key); got != want {
+		if got, want := strconv.Itoa(int(SlotOf([]byte(key)))), srv.Must("CLUSTER", "KEYSLOT", key); got != want {
 			t.Errorf("slotOf(%q) = %s, want %s", key, got, want)
 		}
 	}

@@ -1,9 +1,10 @@
-package store
+package redis
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 )
@@ -32,22 +33,35 @@ var Kinds = []Kind{
 	Timeout, Connection, Busy, Loading, Memory, Disk, Replicas, ReadOnly, Cluster, Refused, Script, Reply,
 }
 
-// A failure is why a lane went away.
-type failure struct {
-	kind Kind
-	err  error
+// An Error is why a lane went away.
+type Error struct {
+	Kind Kind
+	Err  error
 }
 
-func (f *failure) Error() string { return f.err.Error() }
-func (f *failure) Unwrap() error { return f.err }
+// Error returns the text.
+func (f *Error) Error() string { return f.Err.Error() }
 
-// A serverError is the text of an error that a server has answered. Its first word says which.
-type serverError string
+// Unwrap returns the error without its kind.
+func (f *Error) Unwrap() error { return f.Err }
 
-func (e serverError) Error() string { return string(e) }
+// NewError is err, with its kind.
+func NewError(err error) *Error { return &Error{KindOf(err), err} }
 
-// words are the first words of servers' errors.
-var words = map[string]Kind{
+// Joined is several errors, of the first one's kind.
+func Joined(errs []error) *Error { return &Error{KindOf(errs[0]), errors.Join(errs...)} }
+
+// BadReply is why what came is no reply, in the words of [fmt.Errorf].
+func BadReply(format string, args ...any) error { return &Error{Reply, fmt.Errorf(format, args...)} }
+
+// A ServerError is the text of an error that a server has answered. Its first word says which.
+type ServerError string
+
+// Error returns the text.
+func (e ServerError) Error() string { return string(e) }
+
+// wordKinds are what the first words of servers' errors mean.
+var wordKinds = map[string]Kind{
 	"BUSY": Busy, "LOADING": Loading, "OOM": Memory, "MISCONF": Disk, "NOREPLICAS": Replicas, "MASTERDOWN": Replicas,
 	"READONLY": ReadOnly, "MOVED": Cluster, "ASK": Cluster, "TRYAGAIN": Cluster, "CLUSTERDOWN": Cluster, "CROSSSLOT": Cluster,
 	"NOAUTH": Refused, "WRONGPASS": Refused, "NOPERM": Refused, "NOPROTO": Script, "ERR": Script, "WRONGTYPE": Script,
@@ -63,17 +77,15 @@ var phrases = []struct {
 	{"ACL failure in script", Refused},                       // Redis 7.2 and later, Valkey
 }
 
-// kindOf says what kind of failure an error is.
-func kindOf(err error) Kind {
-	if f, ok := errors.AsType[*failure](err); ok {
-		return f.kind
+// KindOf says what kind of failure an error is.
+func KindOf(err error) Kind {
+	if f, ok := errors.AsType[*Error](err); ok {
+		return f.Kind
 	}
-	if said, ok := errors.AsType[serverError](err); ok {
+	if said, ok := errors.AsType[ServerError](err); ok {
 		return said.kind()
 	}
 	switch {
-	case errors.Is(err, errReply):
-		return Reply
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return Timeout
 	default:
@@ -81,12 +93,13 @@ func kindOf(err error) Kind {
 	}
 }
 
-func (e serverError) kind() Kind {
+// kind says what kind of failure e is.
+func (e ServerError) kind() Kind {
 	text := string(e)
 	// Redis 6.2 wraps the error of a command in a script: its word comes after the last " -".
 	if i := strings.LastIndex(text, " -"); i >= 0 {
-		if word, _, _ := strings.Cut(text[i+2:], " "); words[word] != "" {
-			return words[word]
+		if word, _, _ := strings.Cut(text[i+2:], " "); wordKinds[word] != "" {
+			return wordKinds[word]
 		}
 	}
 	for _, p := range phrases {
@@ -95,11 +108,11 @@ func (e serverError) kind() Kind {
 		}
 	}
 	word, _, _ := strings.Cut(text, " ")
-	return cmp.Or(words[word], Script)
+	return cmp.Or(wordKinds[word], Script)
 }
 
-// remedy is what an operator can do about a kind of failure, empty if only wait.
-func (k Kind) remedy() string {
+// Remedy is what an operator can do about a kind of failure, empty if only wait.
+func (k Kind) Remedy() string {
 	switch k {
 	case Refused:
 		return "check the user, the password and the rights of the store's user: see docs/store.md"
@@ -115,3 +128,7 @@ func (k Kind) remedy() string {
 		return ""
 	}
 }
+
+// ErrPanicked is the answer to a request in which something panicked that the fallback could not
+// answer either.
+var ErrPanicked = &Error{Reply, errors.New("internal error")}

@@ -1,4 +1,4 @@
-package store
+package script
 
 import (
 	"slices"
@@ -25,15 +25,18 @@ const (
 	neverRoom  = -1
 )
 
-// A call is the charges of one request in the words of the script. Its strings lie in its own
+// A Call is the charges of one request in the words of the script. Its strings lie in its own
 // memory, so that it outlives the batch that it was made from.
-type call struct {
+type Call struct {
 	charges []charge
-	keys    []string // the counters
+	Keys    []string // the counters
 	args    []string // with keys to be numbered: see charge.place
-	native  bool     // args are commands, and the script is not needed
-	cost    time.Duration
+	Native  bool     // args are commands, and the script is not needed
+	Cost    time.Duration
 	buf     []byte
+
+	Found []limiter.State // by the charges, as the reply says
+	Err   error           // why that is not known
 }
 
 // A charge is what the reply is read by.
@@ -48,17 +51,17 @@ type charge struct {
 	hits      int64        // of a native command
 }
 
-// reset empties c and keeps its memory.
-func (c *call) reset() {
-	clear(c.keys)
+// Reset empties c and keeps its memory.
+func (c *Call) Reset() {
+	clear(c.Keys)
 	clear(c.args)
-	c.charges, c.keys, c.args, c.native, c.cost, c.buf = c.charges[:0], c.keys[:0], c.args[:0], false, 0, c.buf[:0]
+	c.charges, c.Keys, c.args, c.Native, c.Cost, c.buf = c.charges[:0], c.Keys[:0], c.args[:0], false, 0, c.buf[:0]
 }
 
-// encode makes c the charges of b, whose fixed windows are those of the time now. The name of
+// Encode makes c the charges of b, whose fixed windows are those of the time now. The name of
 // a fixed window lacks its start. jitter is the most that a fixed window's key outlives it, beyond a second.
-func (c *call) encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) {
-	c.reset()
+func (c *Call) Encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter time.Duration) {
+	c.Reset()
 	b.Stored().SetOff()
 	if n := len(b.Charges); n > 1 {
 		c.args = append(c.args, "g", c.number(int64(n)), flag(b.QuotaPass))
@@ -68,7 +71,7 @@ func (c *call) encode(now limiter.Time, b *limiter.Batch, names [][]byte, jitter
 		if len(b.Charges) > 1 {
 			c.args = append(c.args, c.number(int64(from.Group)), modes[from.Mode&3])
 		}
-		c.charge(now, b, i, names[i], jitter) //nolint:gosec // names has as many
+		c.charge(now, b, i, names[i], jitter)
 	}
 }
 
@@ -82,7 +85,7 @@ func flag(on bool) string {
 }
 
 // charge appends charge i of b.
-func (c *call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, jitter time.Duration) {
+func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, jitter time.Duration) {
 	from, hits := &b.Charges[i], b.Stored().Hits(i)
 	p := from.Policy
 	at := charge{algorithm: p.Algorithm}
@@ -101,7 +104,7 @@ func (c *call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	default:
 		at.algorithm, at.end = limiter.FixedWindow, p.WindowEnd(now)
 		start := len(c.buf)
-		c.buf = appendStart(append(c.buf, name...), p, now)
+		c.buf = AppendStart(append(c.buf, name...), p, now)
 		at.key, at.first = c.counter(c.since(start))
 	}
 	letter := letters[at.algorithm]
@@ -124,9 +127,9 @@ func (c *call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 		c.args = append(c.args, c.number(at.expires(p, jitter)))
 	}
 	if at.first {
-		c.cost += costOf(p, hits)
+		c.Cost += CostOf(p, hits)
 	} else {
-		c.cost += costOfMore + costOfHits(p, hits)
+		c.Cost += CostOfMore + CostOfHits(p, hits)
 	}
 	c.charges = append(c.charges, at)
 }
@@ -134,8 +137,8 @@ func (c *call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 // ringSpan returns how many seconds the key of a ring lives.
 func ringSpan(length, k int64) int64 { return (length/int64(time.Second)+1)*(k+2) + 1 }
 
-// appendStart appends the start of p's fixed window at the time now.
-func appendStart(name []byte, p *limiter.Policy, now limiter.Time) []byte {
+// AppendStart appends the start of p's fixed window at the time now.
+func AppendStart(name []byte, p *limiter.Policy, now limiter.Time) []byte {
 	return strconv.AppendInt(name, int64(p.WindowEnd(now)-limiter.Time(p.Window))/int64(time.Second), 10)
 }
 
@@ -145,13 +148,13 @@ var letters = [...]string{
 }
 
 // counts appends the numbers of an algorithm that counts.
-func (c *call) counts(hits uint64, limit uint32) {
+func (c *Call) counts(hits uint64, limit uint32) {
 	c.args = append(c.args, c.number(int64(min(hits, mostHits))), c.number(int64(limit)))
 }
 
 // bucket appends the numbers of a bucket: whether it has sixteenths, what the hits cost, the
 // level that they may leave, and the level that debt ends at, or from which on hits wait.
-func (c *call) bucket(from *limiter.Charge, hits uint64, budget time.Duration) {
+func (c *Call) bucket(from *limiter.Charge, hits uint64, budget time.Duration) {
 	p, k := from.Policy, from.Policy.Bucket()
 	leaky := p.Algorithm == limiter.LeakyBucket
 	most, mark := int64(k.Full+k.Within(budget)), int64(alwaysRoom) //nolint:gosec // levels are below 2^62
@@ -179,8 +182,20 @@ func (c *call) bucket(from *limiter.Charge, hits uint64, budget time.Duration) {
 	c.span(mark, k.Fine)
 }
 
+// Cancel appends that charge i, which waits, gives its turn back.
+func (c *Call) Cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
+	k, turn := b.Charges[i].Policy.Bucket(), b.Stored().Turn(now, i)
+	key, _ := c.counter(c.text(name))
+	c.Cost = CostOf(b.Charges[i].Policy, 0)
+	c.charges = append(c.charges, charge{algorithm: limiter.LeakyBucket, key: key, first: true, place: len(c.args) + 1})
+	c.args = append(c.args, "b", "", "x", flag(k.Fine))
+	c.span(int64(k.Need(b.Decisions[i].Charged)), k.Fine) //nolint:gosec // at most 2^63-1
+	c.amount(instant(turn.Time, turn.Sixteenths&15))
+	c.args = append(c.args, "0", "0")
+}
+
 // span appends seconds and nanoseconds of ticks, of 1/16 ns each if fine is set.
-func (c *call) span(ticks int64, fine bool) {
+func (c *Call) span(ticks int64, fine bool) {
 	if ticks < 0 {
 		c.args = append(c.args, "-1", "0")
 		return
@@ -189,7 +204,7 @@ func (c *call) span(ticks int64, fine bool) {
 }
 
 // amount appends the seconds and nanoseconds of a.
-func (c *call) amount(a amount) {
+func (c *Call) amount(a amount) {
 	c.args = append(c.args, c.number(a.seconds))
 	start := len(c.buf)
 	c.buf = append(strconv.AppendInt(c.buf, a.parts/16, 10), sixteenths[a.parts%16]...)
@@ -201,17 +216,26 @@ var sixteenths = [16]string{
 	".5", ".5625", ".625", ".6875", ".75", ".8125", ".875", ".9375",
 }
 
+// Name returns the name of the counter of charge i, with the start of a fixed window. It is true until c is reset.
+func (c *Call) Name(i int) string { return c.Keys[c.charges[i].key] }
+
+// Size is how many charges c has.
+func (c *Call) Size() int { return len(c.charges) }
+
+// Zero has the only charge make its counter as new.
+func (c *Call) Zero() { c.args[c.charges[0].place+1] = "z" }
+
 // counter returns the place of a counter in c.keys, and whether it was not there yet.
-func (c *call) counter(name string) (place int, first bool) {
-	if place = slices.Index(c.keys, name); place >= 0 {
+func (c *Call) counter(name string) (place int, first bool) {
+	if place = slices.Index(c.Keys, name); place >= 0 {
 		return place, false
 	}
-	c.keys = append(c.keys, name)
-	return len(c.keys) - 1, true
+	c.Keys = append(c.Keys, name)
+	return len(c.Keys) - 1, true
 }
 
 // number returns n as text.
-func (c *call) number(n int64) string {
+func (c *Call) number(n int64) string {
 	if n >= 0 && n < 10 {
 		return "0123456789"[n : n+1]
 	}
@@ -221,14 +245,24 @@ func (c *call) number(n int64) string {
 }
 
 // text returns a copy of b.
-func (c *call) text(b []byte) string {
+func (c *Call) text(b []byte) string {
 	start := len(c.buf)
 	c.buf = append(c.buf, b...)
 	return c.since(start)
 }
 
 // since returns what was appended to c.buf. It stays true if c.buf moves, until c is reset.
-func (c *call) since(start int) string {
+func (c *Call) since(start int) string {
 	b := c.buf[start:]
 	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // b is not written again before
+}
+
+// IsFixed reports whether the name of p's counters has a window's start behind it.
+func IsFixed(p *limiter.Policy) bool {
+	switch p.Algorithm {
+	case limiter.SlidingWindow, limiter.SlidingLog, limiter.TokenBucket, limiter.LeakyBucket:
+		return false
+	default:
+		return true
+	}
 }

@@ -1,0 +1,56 @@
+package script
+
+import (
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// While the store runs a script it does nothing else. So a run is bounded by how long it takes, as
+// estimated here, and not by how many charges it has: a log of 4,096 hits takes as long as a hundred
+// fixed windows. The figures are those of a Redis 7.0, with a margin: see TestCostTable.
+const (
+	// MostRun is what one run takes at most, but for a counter that takes more by itself.
+	MostRun = time.Millisecond
+	// MostPart is what a part of a request takes at most. So beside it a run has room for other requests.
+	MostPart = MostRun / 2
+	// MostRequest is what a request takes at most. A greater one is decided in memory: the store would
+	// answer it too late, and others would wait for what nobody waits for.
+	MostRequest = 8 * time.Millisecond
+	// CostOfRun is what a run takes beside its charges.
+	CostOfRun = 10 * time.Microsecond
+	// CostOfMore is what one more charge on a counter takes, but for the hits of a log.
+	CostOfMore = 2 * time.Microsecond
+	costOfHit  = 110 * time.Nanosecond
+)
+
+// CostOf estimates how long a charge takes in the store, that on a new counter.
+func CostOf(p *limiter.Policy, hits uint64) time.Duration {
+	switch p.Algorithm {
+	case limiter.SlidingWindow:
+		_, k := p.Ring()
+		return 9*time.Microsecond + time.Duration(k)*220*time.Nanosecond
+	case limiter.SlidingLog:
+		return 15*time.Microsecond + CostOfHits(p, hits)
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		return 10 * time.Microsecond
+	default:
+		return 6 * time.Microsecond
+	}
+}
+
+// CostOfHits is what writing the hits of a log takes, each of which is an element.
+func CostOfHits(p *limiter.Policy, hits uint64) time.Duration {
+	if p.Algorithm != limiter.SlidingLog {
+		return 0
+	}
+	return time.Duration(min(hits, uint64(p.Limit), limiter.MaxLog)) * costOfHit
+}
+
+// CostOfAll estimates how long b takes in the store.
+func CostOfAll(b *limiter.Batch) (total time.Duration) {
+	for i := range b.Charges {
+		total += CostOf(b.Charges[i].Policy, b.Charges[i].Hits)
+	}
+	return total
+}

@@ -1,0 +1,220 @@
+package script
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/resp"
+)
+
+// A Debt is what one counter of the store is owed.
+type Debt struct {
+	Name      string // with the start of a fixed window
+	Slot      uint16
+	Charge    limiter.Charge // whose counter it is; without a policy, which may change
+	Partition *limiter.Partition
+	Policy    limiter.Policy
+	Exceeded  func(hits uint64) // told of those beyond the limit; nil if nobody wants to know
+
+	at             limiter.Time // of the newest hit, by the store's clock
+	Hits, Admitted uint64       // charged, and those of them that were let pass
+	cost, tat      amount       // of a bucket: of all its hits, and the TAT that they led to here
+	Runs           []stretch    // of a sliding window or a log
+}
+
+// A stretch is hits of one sub-window, or hits of a log that count from the last of them on.
+type stretch struct {
+	first, last int64 // numbers of sub-windows, or nanoseconds since 1970
+	hits        uint64
+}
+
+// LogStretches bounds the runs of a log: one is no longer than that part of the window.
+const LogStretches = 32
+
+// Set makes d what charge i of b owes, which was decided at the time now of the store's clock: in a table, or else admitted
+// blindly. It reports false if that is nothing. It keeps the memory of d.
+func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool {
+	c, decided := &b.Charges[i], &b.Decisions[i]
+	hits := c.Hits
+	if inTable {
+		hits = decided.Charged
+	}
+	if c.Refund || hits == 0 {
+		return false
+	}
+	*d = Debt{Charge: limiter.Charge{ID: c.ID}, Partition: b.Partition, Policy: *c.Policy, at: now, Hits: hits, Runs: d.Runs[:0]}
+	if !decided.Over {
+		d.Admitted = hits
+	}
+	switch c.Policy.Algorithm {
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		k := c.Policy.Bucket()
+		d.cost = amountOf(k.Need(hits), k.Fine)
+		if d.tat = instant(now, 0).plus(d.cost); inTable {
+			turn := b.Stored().Turn(now, i)
+			d.tat = instant(turn.Time, turn.Sixteenths)
+		}
+	case limiter.SlidingWindow:
+		length, _ := c.Policy.Ring()
+		n := int64(now) / int64(length)
+		d.run(stretch{n, n, hits})
+	case limiter.SlidingLog:
+		d.run(stretch{int64(now), int64(now), hits})
+	default: // a fixed window counts hits alone
+	}
+	return true
+}
+
+// Add adds what other, of the same counter, owes.
+func (d *Debt) Add(other *Debt) {
+	d.Policy, d.Partition = other.Policy, other.Partition // rules may have been edited
+	d.Hits, d.Admitted = min(d.Hits+other.Hits, mostHits), min(d.Admitted+other.Admitted, mostHits)
+	d.at = max(d.at, other.at)
+	// First d's hits and then other's make max(max(x + d.cost, d.tat) + other.cost, other.tat) of a TAT x.
+	d.cost = d.cost.plus(other.cost)
+	if d.tat = d.tat.plus(other.cost); d.tat.compare(other.tat) < 0 {
+		d.tat = other.tat
+	}
+	for _, s := range other.Runs {
+		d.run(s)
+	}
+}
+
+// run adds hits to d's runs. Those that are late count with the newest, and those that have ceased to count
+// are dropped.
+func (d *Debt) run(s stretch) {
+	near, window := int64(d.Policy.Window)/LogStretches, int64(d.Policy.Window)
+	if d.Policy.Algorithm == limiter.SlidingWindow {
+		_, k := d.Policy.Ring()
+		near, window = 0, int64(k)
+	}
+	if n := len(d.Runs); n > 0 && s.last-d.Runs[n-1].first <= near {
+		last := &d.Runs[n-1]
+		last.last, last.hits = max(last.last, s.last), min(last.hits+s.hits, mostHits)
+	} else {
+		d.Runs = append(d.Runs, s)
+	}
+	for len(d.Runs) > 1 && d.Runs[0].last < s.last-window {
+		d.Runs = slices.Delete(d.Runs, 0, 1)
+	}
+}
+
+// Less takes hits that were given back from d.
+func (d *Debt) Less(hits uint64) {
+	hits = min(hits, d.Hits)
+	d.Hits -= hits
+	d.Admitted -= min(d.Admitted, hits)
+	if p := &d.Policy; p.Algorithm == limiter.TokenBucket || p.Algorithm == limiter.LeakyBucket {
+		k := p.Bucket()
+		cost := amountOf(k.Need(hits), k.Fine)
+		d.cost, d.tat = d.cost.minus(cost), d.tat.minus(cost)
+	}
+	for n := len(d.Runs) - 1; n >= 0 && hits > 0; n-- {
+		back := min(hits, d.Runs[n].hits)
+		d.Runs[n].hits, hits = d.Runs[n].hits-back, hits-back
+	}
+}
+
+// Work is how long the script takes for d, in microseconds of a slow server.
+func (d *Debt) Work() int {
+	switch d.Policy.Algorithm {
+	case limiter.SlidingWindow:
+		_, k := d.Policy.Ring()
+		return 10 + k
+	case limiter.SlidingLog:
+		return 20 + int(min(d.Hits, limiter.MaxLog))/8
+	default:
+		return 5
+	}
+}
+
+// beyond returns by how many hits d left a counter that counts further beyond its limit, in a state, if it counts
+// those that were let pass alone.
+func (d *Debt) beyond(s *limiter.State) uint64 {
+	used := s.Hits
+	for _, n := range s.Counts {
+		used += uint64(n)
+	}
+	used -= min(used, d.Hits)
+	return used + d.Admitted - min(used+d.Admitted, max(used, d.Policy.Capacity()))
+}
+
+// excess reads how far a bucket would be beyond full without a highest level, less how far it was
+// before, and returns that in hits.
+func (r *reply) excess(k limiter.Bucket) uint64 {
+	full := instant(r.Now, 0).plus(amountOf(k.Full, k.Fine))
+	before := amount{r.next(), r.next()}.minus(full)
+	beyond, step := amount{r.next(), r.next()}.minus(full).minus(before), amountOf(k.Step, k.Fine)
+	if k.Step == 0 {
+		return 0
+	}
+	return uint64(math.Ceil(beyond.float()/step.float() - 1e-9))
+}
+
+// Owed appends d in the words of repay.lua. It reports false if d's window is over.
+func (c *Call) Owed(now limiter.Time, d *Debt, jitter time.Duration) bool {
+	p := &d.Policy
+	at := charge{algorithm: p.Algorithm, first: true, place: len(c.args) + 1}
+	switch p.Algorithm {
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		k := p.Bucket()
+		c.args = append(c.args, "b", "")
+		c.amount(d.cost)
+		c.amount(d.tat)
+		c.amount(amountOf(min(k.Full+k.Debt, alwaysRoom), k.Fine))
+	case limiter.SlidingWindow:
+		length, k := p.Ring()
+		at.length, at.k = int64(length), int64(k)
+		c.args = append(c.args, "r", "", c.number(at.length/int64(time.Second)), c.number(at.length%int64(time.Second)),
+			c.number(at.k), c.number(ringSpan(at.length, at.k)), c.number(int64(len(d.Runs))))
+		for _, s := range d.Runs {
+			c.args = append(c.args, c.number(s.last), c.number(int64(s.hits))) //nolint:gosec // at most mostHits
+		}
+	case limiter.SlidingLog:
+		runs := d.newest(uint64(min(p.Limit, limiter.MaxLog)))
+		c.args = append(c.args, "l", "", c.number(int64(min(p.Limit, limiter.MaxLog))), c.number(int64(p.Window/time.Second)), c.number(int64(len(runs))))
+		for _, s := range runs {
+			c.args = append(c.args, c.number(s.last/int64(time.Second)), c.number(s.last%int64(time.Second)), c.number(int64(s.hits))) //nolint:gosec // at most the limit
+		}
+	default:
+		at.algorithm, at.end = limiter.FixedWindow, p.WindowEnd(d.at)
+		if at.end+outlives <= now {
+			return false
+		}
+		c.args = append(c.args, "f", "", c.number(int64(min(d.Hits, mostHits))), c.number(at.expires(p, jitter)))
+	}
+	at.key, _ = c.counter(d.Name)
+	c.charges = append(c.charges, at)
+	return true
+}
+
+// newest returns the newest of a log's hits, so many at most.
+func (d *Debt) newest(most uint64) []stretch {
+	n := len(d.Runs)
+	for n > 0 && most > 0 {
+		n--
+		d.Runs[n].hits = min(d.Runs[n].hits, most)
+		most -= d.Runs[n].hits
+	}
+	return d.Runs[n:]
+}
+
+// Charged reads what repay.lua says of charge i, which is d: the counter's state, and by how many hits it is further beyond
+// its limit; or why it could not be charged. What is wrong with the reply is in r.reply.err.
+func (r *Run) Charged(i int, d *Debt, s *limiter.State) (why *redis.Error, excess uint64) {
+	c := r.calls[0]
+	if r.Reply.is(resp.Bulk) {
+		said := redis.NewServerError(r.Reply.text())
+		return redis.NewError(said), 0
+	}
+	r.Reply.next()
+	at := &c.charges[i]
+	r.Reply.counter(&r.Message, c, at, s)
+	if at.algorithm == limiter.TokenBucket || at.algorithm == limiter.LeakyBucket {
+		return nil, r.Reply.excess(d.Policy.Bucket())
+	}
+	return nil, d.beyond(s)
+}

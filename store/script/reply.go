@@ -1,0 +1,249 @@
+package script
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/resp"
+)
+
+// A message is several calls for one run of the script.
+type message struct {
+	Keys  []string
+	Args  []string
+	index map[string]int
+	found map[int]*limiter.State // rings, of which the reply tells the whole but once
+}
+
+// clear empties m for the time at, or for the store's own if that is 0.
+func (m *message) clear(at limiter.Time) {
+	if m.index == nil {
+		m.index, m.found = map[string]int{}, map[int]*limiter.State{}
+	}
+	clear(m.index)
+	clear(m.found)
+	clear(m.Keys)
+	clear(m.Args)
+	m.Keys, m.Args = m.Keys[:0], append(m.Args[:0], "", "")
+	if at != 0 {
+		m.Args[0] = strconv.FormatInt(int64(at)/int64(time.Second), 10)
+		m.Args[1] = strconv.FormatInt(int64(at)%int64(time.Second), 10)
+	}
+}
+
+// add appends c to m. c must not change while m is used.
+func (m *message) add(c *Call) {
+	base := len(m.Args)
+	m.Args = append(m.Args, c.args...)
+	for i := range c.charges {
+		at := &c.charges[i]
+		name := c.Keys[at.key]
+		number, known := m.index[name]
+		if !known {
+			m.Keys = append(m.Keys, name)
+			number = len(m.Keys)
+			m.index[name] = number
+		}
+		m.Args[base+at.place] = numeral(number)
+	}
+}
+
+// numeral returns a small number as text, without allocating.
+func numeral(n int) string {
+	if n < len(numerals) {
+		return numerals[n]
+	}
+	return strconv.Itoa(n)
+}
+
+var numerals = func() (all [512]string) {
+	for n := range all {
+		all[n] = strconv.Itoa(n)
+	}
+	return all
+}()
+
+// A reply is read from front to back, once for each call of its message, in order. After the first value that is not what
+// it should be, err says so, and all that follows is 0.
+type reply struct {
+	raw      resp.Reply
+	at       int // of the next value in raw
+	Now      limiter.Time
+	Admitted int64
+	Err      error
+}
+
+var errReply = redis.BadReply("read the script's reply: ends too soon")
+
+// begin reads what the reply says of all calls. It returns the error that the server answered instead, or why what came is
+// no reply.
+func (r *reply) begin() error {
+	r.at, r.Err = 1, redis.Failed(&r.raw)
+	if r.Err == nil && r.raw.Kind(0) != resp.Array {
+		r.Err = redis.BadReply("read the script's reply: %s, want an array", redis.Shown(&r.raw, 0))
+	}
+	r.Now, r.Admitted = r.time(), r.next()
+	return r.Err
+}
+
+// Left is how many values are yet to be read.
+func (r *reply) Left() int { return r.raw.Len() - r.at }
+
+// is reports whether the next value is of a kind.
+func (r *reply) is(kind resp.Kind) bool {
+	return r.Err == nil && r.Left() > 0 && r.raw.Kind(r.at) == kind
+}
+
+// next returns the next value, a number.
+func (r *reply) next() int64 {
+	switch {
+	case r.is(resp.Integer):
+		r.at++
+		return r.raw.Int(r.at - 1)
+	case r.Err != nil:
+	case r.Left() <= 0:
+		r.Err = errReply
+	default:
+		r.Err = redis.BadReply("read the script's reply: element %d is %s, want a number", r.at, redis.Shown(&r.raw, r.at))
+	}
+	return 0
+}
+
+// text returns the next value, which is one.
+func (r *reply) text() string {
+	r.at++
+	return r.raw.Text(r.at - 1)
+}
+
+// time returns the next two numbers, seconds and nanoseconds, as a time.
+func (r *reply) time() limiter.Time {
+	seconds, nanos := r.next(), r.next()
+	if seconds > math.MaxInt64/int64(time.Second)-1 || seconds < 0 {
+		r.Err = fmt.Errorf("read the script's reply: %d seconds since 1970 are no time", seconds)
+		return 0
+	}
+	return limiter.Time(seconds*int64(time.Second) + nanos)
+}
+
+// Read has c, which is in m, know what its charges found. It returns a [foreignError] if the script has left c alone.
+func (r *reply) Read(m *message, c *Call) error {
+	c.Found = slices.Grow(c.Found[:0], len(c.charges))[:len(c.charges)]
+	if r.is(resp.Integer) && r.raw.Int(r.at) == -1 {
+		r.next()
+		key := r.next()
+		if key < 1 || key > int64(len(m.Keys)) {
+			return errReply
+		}
+		return &ForeignError{m.Keys[key-1], errForeign}
+	}
+	for i := range c.charges {
+		s := &c.Found[i]
+		*s = limiter.State{Counts: s.Counts[:0]}
+		if at := &c.charges[i]; at.first {
+			r.counter(m, c, at, s)
+		}
+	}
+	for i := range c.charges {
+		if c.charges[i].algorithm == limiter.SlidingLog {
+			c.Found[i].Stamp = r.time()
+		}
+	}
+	return r.Err
+}
+
+// counter reads what a charge says that is the first of its call on a counter.
+func (r *reply) counter(m *message, c *Call, at *charge, s *limiter.State) {
+	switch at.algorithm {
+	case limiter.SlidingWindow:
+		r.ring(m, c, at, s)
+	case limiter.SlidingLog:
+		s.Hits, s.Time = uint64(max(r.next(), 0)), r.time()
+	case limiter.TokenBucket, limiter.LeakyBucket:
+		seconds, parts := r.next(), r.next()
+		s.Time = limiter.Time(seconds*int64(time.Second) + parts/16)
+		s.Sixteenths = uint8(parts & 15)
+	default:
+		s.Hits, s.Time = uint64(max(r.next(), 0)), at.end
+	}
+}
+
+// ring reads a ring: the value of its key, or, of one that the reply has told already, the hits
+// of its newest sub-window.
+func (r *reply) ring(m *message, c *Call, at *charge, s *limiter.State) {
+	number := m.index[c.Keys[at.key]]
+	if r.is(resp.Bulk) {
+		told, err := parseRing(r.text(), at.k)
+		if err != nil {
+			r.Err = fmt.Errorf("read the counter %s: %w", c.Keys[at.key], err)
+			return
+		}
+		m.found[number] = &told
+		s.Number, s.Counts = told.Number, append(s.Counts, told.Counts...)
+		return
+	}
+	newest, told := r.next(), m.found[number]
+	if told == nil {
+		r.Err = cmp.Or(r.Err, errReply)
+		return
+	}
+	s.Number, s.Counts = r.advance(at, told, s.Counts)
+	s.Counts[0] = uint32(newest) //nolint:gosec // what a count holds
+}
+
+// advance returns the ring that told is at the time of the reply.
+func (r *reply) advance(at *charge, told *limiter.State, counts []uint32) (number int64, _ []uint32) {
+	number = int64(r.Now) / at.length
+	gone := number - told.Number
+	switch late := -gone; {
+	case len(told.Counts) == 0, late > 0 && told.Number*at.length-int64(r.Now) > maxLateNanos: // the clock was set back
+		return number, append(counts, make([]uint32, at.k+1)...)
+	case late > 0:
+		return told.Number, append(counts, told.Counts...)
+	}
+	for x := range at.k + 1 {
+		n := uint32(0)
+		if x >= gone {
+			n = told.Counts[x-gone]
+		}
+		counts = append(counts, n)
+	}
+	return number, counts
+}
+
+// maxLateNanos is how late a time is at most. What is later yet comes after the clock was set back.
+const maxLateNanos = int64(365 * 24 * time.Hour)
+
+// parseRing reads the value of a ring with k sub-windows beside the newest: its number as a
+// double, and the counts of it and of those, each at its number modulo k+1.
+func parseRing(text string, k int64) (s limiter.State, err error) {
+	if text == "" {
+		return s, nil
+	}
+	if int64(len(text)) != 8+4*(k+1) {
+		return s, fmt.Errorf("%d bytes: a window with %d sub-windows has %d", len(text), k, 8+4*(k+1))
+	}
+	b := []byte(text)
+	s.Number = int64(math.Float64frombits(binary.LittleEndian.Uint64(b)))
+	for x := s.Number; x >= s.Number-k; x-- {
+		slot := (x%(k+1) + k + 1) % (k + 1)
+		s.Counts = append(s.Counts, binary.LittleEndian.Uint32(b[8+4*slot:]))
+	}
+	return s, nil
+}
+
+// AdmittedOf returns how many charges of b were admitted, as the script counts them.
+func AdmittedOf(b *limiter.Batch) (n int64) {
+	for i := range b.Charges {
+		if d := &b.Decisions[i]; !b.Charges[i].Refund && !d.Over && d.Charged > 0 {
+			n++
+		}
+	}
+	return n
+}
