@@ -25,11 +25,13 @@ const (
 )
 
 var (
-	ErrNotSmall         = errors.New("the message needs a ticket")
+	// ErrNotSmall says that a message may only be inflated with a ticket.
+	ErrNotSmall = errors.New("the message needs a ticket")
+	// ErrInflatedTooLarge says that a message is larger than it may be.
 	ErrInflatedTooLarge = errors.New("the message is too large after decompression")
 )
 
-// inflater decompresses one message at a time.
+// Inflater decompresses one message at a time.
 type Inflater struct {
 	message bytes.Reader
 	gzip    gzip.Reader
@@ -44,7 +46,7 @@ var (
 	largeInflaters = sync.Pool{New: func() any { return new(Inflater) }}
 )
 
-// inflateFreely decompresses a message to at most so many bytes. The error is errNotSmall if that needs a
+// InflateFreely decompresses a message to at most so many bytes. The error is ErrNotSmall if that needs a
 // ticket. The caller releases what is not nil.
 func InflateFreely(message []byte, most int) (*Inflater, error) {
 	if len(message) > freelyInflated {
@@ -54,7 +56,7 @@ func InflateFreely(message []byte, most int) (*Inflater, error) {
 	return z.inflate(message, most, freelyInflated)
 }
 
-// inflateLarge does the same for a caller that has a ticket. After each part it calls parted with the bytes
+// InflateLarge does the same for a caller that has a ticket. After each part it calls parted with the bytes
 // that it holds.
 func InflateLarge(message []byte, most int, parted func(held int)) (*Inflater, error) {
 	z, _ := largeInflaters.Get().(*Inflater)

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport/grpcgo/guard"
 )
 
-// newGRPC returns a transport.
+// New returns a transport.
 func New(c transport.Config) transport.Transport {
 	m, others := c.Handler.Metrics, transport.NewOthers(&c)
 	guarding := guard.New(guard.Options{

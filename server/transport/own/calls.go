@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// wireCalls answers the calls of a connection, in its turns.
+// calls answers the calls of a connection, in its turns.
 type calls connection
 
 var _ h2.Handler = (*calls)(nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// wireConn is a connection of the own transport.
+// connection is a connection of the own transport.
 //
 // Its goroutine reads, and takes turns: it feeds package h2 with what came, which answers most calls
 // at once, and writes what came out with one call of the system. Who finishes something later, such
@@ -40,12 +40,12 @@ type connection struct {
 	// the beginning of the next.
 	since, at time.Duration
 	rest      int  // bytes that came and were not fed
-	started   bool // our SETTINGS are out; see greeting.go
+	started   bool // our SETTINGS are out; see [transport.SpeaksHTTP1]
 	begun     bool // the client's SETTINGS have come
 	ending    bool // nothing more is answered
 	closed    bool // nothing more is read, either
 
-	// ticket says that it holds one of wire.crowd. It is set in a turn, and whoever unsets it gives the
+	// ticket says that it holds one of Transport.crowd. It is set in a turn, and whoever unsets it gives the
 	// ticket back.
 	ticket atomic.Bool
 

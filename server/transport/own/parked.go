@@ -1,6 +1,6 @@
 package own
 
-// mostParked is what requests on their way may hold in all, as in server/guard.
+// mostParked is what requests on their way may hold in all, as over grpc-go.
 const mostParked = 96 << 20
 
 // parks tells how many bytes the connection holds of what is on its way, at the end of each turn and while

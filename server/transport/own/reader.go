@@ -15,7 +15,7 @@ var readBuffers = sync.Pool{New: func() any { return new([readBytes]byte) }}
 
 var _ [readBytes - h2.MaxFrame]struct{} // a frame fits
 
-// wireReader reads a connection. While it waits it holds no buffer, only what has come of a frame: a
+// reader reads a connection. While it waits it holds no buffer, only what has come of a frame: a
 // connection that is idle costs little.
 type reader struct {
 	conn net.Conn
@@ -29,7 +29,7 @@ type reader struct {
 	err    error
 }
 
-// newWireReader returns a reader of conn, which is raw, or TLS over it. What is over TLS must be read
+// newReader returns a reader of conn, which is raw, or TLS over it. What is over TLS must be read
 // through it, though it has the file of what is below.
 func newReader(conn, raw net.Conn) *reader {
 	r := &reader{conn: conn}

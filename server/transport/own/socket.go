@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// wireSocket is a client's socket, below TLS if there is TLS. It tells when a write has to wait for
+// socket is a client's socket, below TLS if there is TLS. It tells when a write has to wait for
 // the client.
 type socket struct {
 	net.Conn

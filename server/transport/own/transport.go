@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// wire answers gRPC by package h2: each connection has a goroutine that reads, answers and writes.
+// Transport answers gRPC by package h2: each connection has a goroutine that reads, answers and writes.
 type Transport struct {
 	transport.Config
 	bridge *bridge
@@ -32,14 +32,14 @@ type Transport struct {
 	ending   sync.Once
 	watching sync.WaitGroup
 
-	parked   atomic.Int64 // bytes that the connections hold; see wireConn.parks
+	parked   atomic.Int64 // bytes that the connections hold; see connection.parks
 	shedding sync.Mutex
 
 	crowd   chan struct{} // holds the tickets that are taken; see takeTurn
 	stalled stalled
 }
 
-// wireStage only grows.
+// stage only grows.
 type stage byte
 
 const (
@@ -48,7 +48,7 @@ const (
 	stageStopped
 )
 
-// newWire returns a transport.
+// New returns a transport.
 func New(c transport.Config) *Transport {
 	b := newBridge(&c)
 	return &Transport{
