@@ -90,7 +90,7 @@ func (j jsonHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Bad Request: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	if allow := j.Service.Allow(); allow != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+	if allow := j.Service.AllowList(); allow != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		x.Client = allow.Client(r.TLS.PeerCertificates[0])
 	}
 	if err := j.Answer(r.Context(), x); err != nil {

@@ -81,7 +81,7 @@ func (s *Server) able() bool {
 // why. It leaves out those of [Options].Optional whose port is taken.
 func (s *Server) Listen(ctx context.Context) error {
 	secure := s.options.TLS
-	creds, err := access.Credentials(secure, s.service.Allow())
+	creds, err := access.Credentials(secure, s.service.AllowList())
 	switch {
 	case err != nil:
 		return err
@@ -172,7 +172,7 @@ func (s *Server) plainJSON(json http.Handler) http.Handler {
 		return jsonOff
 	case !s.options.JSON:
 		return jsonLeftOut
-	case s.service.Allow() != nil:
+	case s.service.AllowList() != nil:
 		s.logger.Info("/json is off: with --grpc-allow it is answered over TLS only, at --json-addr")
 		return jsonOff
 	case secure.ChecksClients() && s.options.HTTPAddr != "":

@@ -55,12 +55,12 @@ func (s *Service) Begin(now limiter.Time, budget time.Duration, x *Exchange, req
 	}
 	x.rules = rules
 
-	s.plan(x, descriptors.Global{Quota: s.settings.QuotaMode}, budget)
+	s.planRequest(x, descriptors.Global{Quota: s.settings.QuotaMode}, budget)
 	return s.decide(now, x, w)
 }
 
-// plan makes x's batch the charges of its request.
-func (s *Service) plan(x *Exchange, global descriptors.Global, budget time.Duration) {
+// planRequest makes x's batch the charges of its request.
+func (s *Service) planRequest(x *Exchange, global descriptors.Global, budget time.Duration) {
 	x.rules.set.Plan(&x.plan, &x.decoder.req, global)
 	b := &x.plan.Batch
 	b.Budget, b.Partition, b.Clock = max(0, budget), nil, s.now

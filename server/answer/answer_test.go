@@ -90,10 +90,10 @@ func TestAnswerErrors(t *testing.T) {
 			if !errors.Is(err, test.want) || reply != nil {
 				t.Errorf("Answer() = %x, %v, want %v", reply, err, test.want)
 			}
-			if got := code(err, false); got != test.code {
+			if got := statusCode(err, false); got != test.code {
 				t.Errorf("code(%v, false) = %v, want %v", err, got, test.code)
 			}
-			if got := code(err, true); got != test.precise {
+			if got := statusCode(err, true); got != test.precise {
 				t.Errorf("code(%v, true) = %v, want %v", err, got, test.precise)
 			}
 		})

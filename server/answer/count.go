@@ -23,7 +23,7 @@ func (s *Service) count(rules *serving, x *Exchange) {
 				if x.decoder.req.Descriptors[i].Refund {
 					h = telemetry.Hits{Negative: m.Hits}
 				}
-				s.counters(rules, x, i, m.Rule.Limits[0]).Add(h)
+				s.ruleCounters(rules, x, i, m.Rule.Limits[0]).Add(h)
 			}
 			continue
 		}
@@ -46,11 +46,11 @@ func (s *Service) countCharge(rules *serving, x *Exchange, i, at int) {
 	if !charge.Refund {
 		h = s.split(charge, d)
 	}
-	s.counters(rules, x, i, x.plan.Limits[at]).Add(h)
+	s.ruleCounters(rules, x, i, x.plan.Limits[at]).Add(h)
 }
 
-// counters returns the counters of the limit that descriptor i of the request came to.
-func (s *Service) counters(rules *serving, x *Exchange, i int, l *descriptors.Limit) *telemetry.RuleCounters {
+// ruleCounters returns the counters of the limit that descriptor i of the request came to.
+func (s *Service) ruleCounters(rules *serving, x *Exchange, i int, l *descriptors.Limit) *telemetry.RuleCounters {
 	m := &x.plan.Matches[i]
 	if !m.Override && !m.Rule.RuntimeMetric {
 		return rules.counters.Of(int(l.Index))
@@ -96,4 +96,24 @@ func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.H
 		h.Shadow = h.Over
 	}
 	return h
+}
+
+// Exceeded implements [limiter.Waiter]: it returns what counts hits of a charge that turn out to be beyond the
+// limit when the store is back. Nobody else uses x meanwhile.
+func (x *Exchange) Exceeded(charge int) func(hits uint64) {
+	of := -1 // the descriptor
+	for i := range x.plan.Matches {
+		if m := &x.plan.Matches[i]; m.First <= charge && charge < m.First+m.Count {
+			of = i
+		}
+	}
+	for _, candidate := range x.plan.Candidates {
+		if candidate.Charge == charge {
+			of = candidate.Match
+		}
+	}
+	if of < 0 || !x.plan.KnownDomain {
+		return nil
+	}
+	return x.service.ruleCounters(x.rules, x, of, x.plan.Limits[charge]).Exceeded
 }

@@ -4,6 +4,13 @@ import (
 	"context"
 	"time"
 
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/stats"
+
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -39,14 +46,14 @@ func newTell(tracing *telemetry.Tracing, logger *zap.Logger) tell {
 // logDecision logs a decision, or why there is none.
 func logDecision(logger *zap.Logger, x *Exchange, delay time.Duration, err error) {
 	if err != nil {
-		if entry := logger.Check(zap.DebugLevel, "no decision"); entry != nil {
-			entry.Write(zap.Error(err))
+		if line := logger.Check(zap.DebugLevel, "no decision"); line != nil {
+			line.Write(zap.Error(err))
 		}
 		return
 	}
-	if entry := logger.Check(zap.DebugLevel, "decision"); entry != nil {
+	if line := logger.Check(zap.DebugLevel, "decision"); line != nil {
 		d := x.decision()
-		entry.Write(zap.String("domain", d.domain), zap.String("code", d.code), zap.Strings("rules", d.rules),
+		line.Write(zap.String("domain", d.domain), zap.String("code", d.code), zap.Strings("rules", d.rules),
 			zap.Strings("limited", d.limited), zap.Duration("held", delay))
 	}
 }
@@ -105,4 +112,33 @@ func (x *Exchange) ruleName(m *descriptors.Match) string {
 		name += " " + label
 	}
 	return name
+}
+
+// NewTracer makes a span for each rate-limit request. Health checks and reflection have none.
+// Neither have calls of unknown methods: their names would be a stranger's.
+func NewTracer(t *telemetry.Tracing) stats.Handler {
+	return otelgrpc.NewServerHandler(
+		otelgrpc.WithTracerProvider(t.Provider),
+		otelgrpc.WithPropagators(t.Propagator),
+		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // Prometheus has them
+		otelgrpc.WithFilter(filters.FullMethodName("/"+ServiceName+"/ShouldRateLimit")),
+	)
+}
+
+// traceDecision adds what was decided to the request's span, if it is recorded.
+func traceDecision(ctx context.Context, x *Exchange, delay time.Duration) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	d := x.decision()
+	span.SetAttributes(
+		attribute.String("sluice.domain", d.domain),
+		attribute.String("sluice.code", d.code),
+		attribute.StringSlice("sluice.rules", d.rules),
+		attribute.StringSlice("sluice.limited", d.limited),
+	)
+	if delay > 0 {
+		span.SetAttributes(attribute.Float64("sluice.held_seconds", delay.Seconds()))
+	}
 }

@@ -52,26 +52,6 @@ func (x *Exchange) Undecided() bool { return x.undecided }
 // Decided implements [limiter.Waiter] for the goroutine that waits in [Service.Answer].
 func (x *Exchange) Decided(err error) { x.decided <- err }
 
-// Exceeded implements [limiter.Waiter]: it returns what counts hits of a charge that turn out to be beyond the
-// limit when the store is back. Nobody else uses x meanwhile.
-func (x *Exchange) Exceeded(charge int) func(hits uint64) {
-	of := -1 // the descriptor
-	for i := range x.plan.Matches {
-		if m := &x.plan.Matches[i]; m.First <= charge && charge < m.First+m.Count {
-			of = i
-		}
-	}
-	for _, candidate := range x.plan.Candidates {
-		if candidate.Charge == charge {
-			of = candidate.Match
-		}
-	}
-	if of < 0 || !x.plan.KnownDomain {
-		return nil
-	}
-	return x.service.counters(x.rules, x, of, x.plan.Limits[charge]).Exceeded
-}
-
 // waiting returns x as what waits for its own decision.
 func (x *Exchange) waiting() limiter.Waiter {
 	if x.decided == nil {

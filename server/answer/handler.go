@@ -16,9 +16,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// ServiceName is the gRPC service's full name.
-const ServiceName = "envoy.service.ratelimit.v3.RateLimitService"
-
 // Handler answers requests for whatever carries them: it gives errors their gRPC statuses, recovers from
 // panics, counts and logs. Its methods may be called concurrently.
 type Handler struct {
@@ -51,13 +48,13 @@ func NewHandler(s *Service, logger *zap.Logger, tracing *telemetry.Tracing, prec
 // margin is the part of a call's deadline that a held reply needs to get back in time.
 const margin = time.Millisecond
 
-// Never is the deadline of a call without one.
-const Never = time.Duration(math.MaxInt64)
+// NoDeadline is the deadline of a call without one.
+const NoDeadline = time.Duration(math.MaxInt64)
 
 // Answer answers x.Request. It returns once the reply was held for as long as the rules say. The error has a
 // gRPC status.
 func (h *Handler) Answer(ctx context.Context, x *Exchange) error {
-	start, deadline := h.Clock.Elapsed(), Never
+	start, deadline := h.Clock.Elapsed(), NoDeadline
 	if d, ok := ctx.Deadline(); ok {
 		deadline = h.Clock.ElapsedAt(d)
 	}
@@ -77,8 +74,8 @@ func (h *Handler) Begin(start, deadline time.Duration, x *Exchange, request []by
 	if counting {
 		h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
 	}
-	budget := Never // how long the reply may be held
-	if deadline != Never {
+	budget := NoDeadline // how long the reply may be held
+	if deadline != NoDeadline {
 		budget = deadline - start - margin
 	}
 	return h.Service.Begin(h.Clock.At(start), budget, x, request, w)
@@ -132,7 +129,7 @@ func (h *Handler) answered(ctx context.Context, x *Exchange, delay time.Duration
 		return nil
 	}
 	h.reject(err)
-	s := status.New(code(err, h.precise), err.Error())
+	s := status.New(statusCode(err, h.precise), err.Error())
 	if _, ofStore := errors.AsType[*storeError](err); ofStore {
 		return &statusError{s}
 	}
@@ -202,16 +199,16 @@ func (h *Handler) Cancel(x *Exchange) {
 // TooLarge rejects and counts a request of so many bytes, which the transport has not read to its end.
 func (h *Handler) TooLarge(size, most int) error {
 	err := &boundError{messageTooLarge, most, size}
-	failed := status.Error(code(err, h.precise), err.Error())
+	failed := status.Error(statusCode(err, h.precise), err.Error())
 	h.Metrics.Calls.ShouldRateLimit.Requests.Inc()
 	h.reject(err)
 	h.Done(failed, 0)
 	return failed
 }
 
-// code returns the gRPC status code of an error of [Service.Answer]. Errors that
+// statusCode returns the gRPC status code of an error of [Service.Answer]. Errors that
 // envoyproxy/ratelimit has too are UNKNOWN as there, unless precise is set.
-func code(err error, precise bool) codes.Code {
+func statusCode(err error, precise bool) codes.Code {
 	if _, ok := errors.AsType[*boundError](err); ok {
 		return codes.ResourceExhausted
 	}

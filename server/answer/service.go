@@ -10,6 +10,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
+// ServiceName is the gRPC service's full name.
+const ServiceName = "envoy.service.ratelimit.v3.RateLimitService"
+
 // Service answers requests. Its methods may be called concurrently.
 type Service struct {
 	settings Settings
@@ -106,8 +109,8 @@ func (s *Service) Rules() *descriptors.Set {
 // OnServe has a function called after the rules have changed.
 func (s *Service) OnServe(changed func()) { s.onServe.Store(&changed) }
 
-// Allow returns [Settings].Allow.
-func (s *Service) Allow() *access.AllowList { return s.settings.Allow }
+// AllowList returns [Settings].Allow.
+func (s *Service) AllowList() *access.AllowList { return s.settings.Allow }
 
 // Metrics returns the metrics that requests are counted in.
 func (s *Service) Metrics() *telemetry.Metrics { return s.metrics }

@@ -55,7 +55,7 @@ func (c *calls) shouldRateLimit(call *h2.Call, message []byte, trace *callTrace)
 	}
 	x := c.x
 	x.Client, x.stream, x.trace, x.start = c.client, call.Stream, trace, c.at
-	deadline := answer.Never
+	deadline := answer.NoDeadline
 	if call.HasTimeout {
 		deadline = c.since + call.Timeout
 	}
