@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // Dump writes every limit, a line each, as envoyproxy/ratelimit's /rlconfig does:
@@ -47,17 +47,7 @@ func dump(l *Limit) string {
 	if l.UnitMultiplier > 1 {
 		fmt.Fprintf(&b, ", unit_multiplier: %d", l.UnitMultiplier)
 	}
-	switch p := &l.Policy; p.Algorithm {
-	case limiter.SlidingWindow:
-		fmt.Fprintf(&b, ", algorithm: sliding_window, sub_windows: %d", p.SubWindows)
-	case limiter.SlidingLog:
-		b.WriteString(", algorithm: sliding_log")
-	case limiter.TokenBucket:
-		fmt.Fprintf(&b, ", algorithm: token_bucket, burst: %d", p.Burst)
-	case limiter.LeakyBucket:
-		fmt.Fprintf(&b, ", algorithm: leaky_bucket, slack: %d, max_wait: %s, max_waiting: %d", p.Slack, p.MaxWait, p.MaxWaiting)
-	default: // a fixed window, as in the reference
-	}
+	b.WriteString(rules.AlgorithmWords(&l.Policy))
 	if d.allOrNothing {
 		b.WriteString(", all_or_nothing: true")
 	}

@@ -130,7 +130,7 @@ func (r *Rule) flags() string {
 func (l *Limit) describe() string {
 	text := "unlimited"
 	if !l.Rule.Unlimited {
-		text = rate(l) + ", " + algorithmText(&l.Policy)
+		text = rate(l) + ", " + rules.AlgorithmText(&l.Policy)
 		if l.Policy.CountRefused {
 			text += ", denied hits count"
 		}

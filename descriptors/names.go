@@ -4,10 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"strconv"
-	"time"
 
-	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // A Namer names the counters of a store that several processes share, so that all of them
@@ -86,7 +84,7 @@ func (n *Namer) name(p *Plan, c int, sum []byte) {
 	from, b := len(p.nameBytes), p.nameBytes
 	b = append(b, n.prefix...)
 	b = base64.RawURLEncoding.AppendEncode(b, sum)
-	b = appendKind(appendCandidate(append(b, '}'), p.Limits[c]), p.Batch.Charges[c].Policy)
+	b, _ = rules.AppendKind(appendCandidate(append(b, '}'), p.Limits[c]), p.Batch.Charges[c].Policy)
 	p.Names, p.nameBytes = append(p.Names, b[from:len(b):len(b)]), b
 }
 
@@ -118,23 +116,4 @@ func (n *Namer) sum(p *Plan, domain []byte, entries []Entry, shared [][]byte) [s
 // appendPart appends b's length and b.
 func appendPart(dst, b []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
-}
-
-// appendKind appends what a counter of the policy holds.
-func appendKind(dst []byte, p *limiter.Policy) []byte {
-	dst = append(dst, kindLetters[p.Algorithm])
-	dst = strconv.AppendInt(dst, int64(p.Window/time.Second), 10)
-	switch p.Algorithm {
-	case limiter.FixedWindow:
-		dst = append(dst, '_')
-	case limiter.SlidingWindow:
-		dst = strconv.AppendUint(append(dst, '.'), uint64(p.SubWindows), 10)
-	default: // nothing more
-	}
-	return dst
-}
-
-var kindLetters = [...]byte{
-	limiter.FixedWindow: 'f', limiter.SlidingWindow: 'r', limiter.SlidingLog: 'l',
-	limiter.TokenBucket: 't', limiter.LeakyBucket: 'k',
 }

@@ -79,8 +79,9 @@ func (s *Set) StoreName(l *Limit) StoreName {
 	case r.Unlimited:
 		return StoreName{Why: "an unlimited rule has no counter"}
 	case l.Candidate || !r.ratelimitName:
-		exact := StoreName{Text: "s1{...}" + string(appendKind(appendCandidate(nil, l), &l.Policy))}
-		if l.Policy.Algorithm == limiter.FixedWindow {
+		kind, starts := rules.AppendKind(appendCandidate(nil, l), &l.Policy)
+		exact := StoreName{Text: "s1{...}" + string(kind)}
+		if starts {
 			exact.Text += "<start>"
 		}
 		if other := s.mistakable[r]; l.Candidate && s.mistakable != nil {

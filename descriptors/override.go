@@ -1,7 +1,6 @@
 package descriptors
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -23,17 +22,8 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 		// of the first block.
 		policy = rule.Limits[0].Policy
 	}
-	if policy.Algorithm == limiter.SlidingLog && o.RequestsPerUnit > limiter.MaxLog {
+	if !rules.Renumber(&policy, o.RequestsPerUnit, time.Duration(seconds)*time.Second) {
 		return false
-	}
-	configured := policy.Limit
-	policy.Limit, policy.Window = o.RequestsPerUnit, time.Duration(seconds)*time.Second
-	switch policy.Algorithm {
-	case limiter.TokenBucket:
-		policy.Burst = scaleBurst(policy.Burst, configured, &policy)
-	case limiter.LeakyBucket:
-		policy.Slack = uint32(min(uint64(policy.Slack), policy.MaxHits()-1)) //nolint:gosec // no greater than it was
-	default: // nothing that depends on the number
 	}
 	if cap(p.overrides) < len(p.Matches) {
 		// Limits and Charges point to the elements, so only an empty list may move.
@@ -47,17 +37,6 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	l.Terms = &l.terms
 	m.Override, m.override = true, l
 	return true
-}
-
-// scaleBurst keeps the ratio of burst to limit: it returns the burst for p's limit, rounded
-// up, and no more than a bucket of p may have. A configured limit of 0 has no ratio, so
-// the burst is the whole limit then, as by default.
-func scaleBurst(burst, configured uint32, p *limiter.Policy) uint32 {
-	scaled := uint64(p.Limit)
-	if configured > 0 {
-		scaled = (uint64(burst)*uint64(p.Limit) + uint64(configured) - 1) / uint64(configured)
-	}
-	return uint32(max(1, min(scaled, p.MaxHits(), math.MaxUint32)))
 }
 
 // chargeOverride charges m's override. Its counter is keyed by the values as sent, even if

@@ -61,12 +61,23 @@ type algorithm interface {
 	weighs() bool
 }
 
-// algorithms are all of them. Any other number is taken for a fixed window, since a
-// policy that was not validated must not end the process.
-var algorithms = [1 << algorithmBits]algorithm{
-	0: fixedWindow{}, FixedWindow: fixedWindow{}, SlidingWindow: slidingWindow{}, SlidingLog: slidingLog{},
-	TokenBucket: gcra{}, LeakyBucket: gcra{}, 6: fixedWindow{}, 7: fixedWindow{},
+// rows has what each algorithm is.
+var rows = [...]algorithm{
+	FixedWindow: fixedWindow{}, SlidingWindow: slidingWindow{}, SlidingLog: slidingLog{},
+	TokenBucket: gcra{}, LeakyBucket: gcra{},
 }
+
+var _ [Algorithms]algorithm = rows // each has one
+
+// algorithms are those of rows by the bits of a tag. Any other number is taken for a fixed window,
+// since a policy that was not validated must not end the process.
+var algorithms = func() (all [1 << algorithmBits]algorithm) {
+	for a := range all {
+		all[a] = rows[FixedWindow]
+	}
+	copy(all[1:], rows[1:])
+	return all
+}()
 
 // algorithm returns what p counts by.
 func (p *Policy) algorithm() algorithm { return algorithms[p.Algorithm&(1<<algorithmBits-1)] }

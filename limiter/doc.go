@@ -65,8 +65,9 @@
 // # Algorithms
 //
 // Each algorithm has a file of its own and is an implementation of one interface,
-// algorithm. The table, the groups and the inserts call that and know nothing else.
-// A new algorithm is a file and a line in algorithm.go.
+// algorithm. The table, the groups and the inserts call that and know nothing else. A new
+// algorithm is a constant, a file and a line in rows. Each layer above has a row for each
+// algorithm too, and does not compile without: [Algorithms] is their length.
 //
 // # Invariants
 //

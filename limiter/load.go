@@ -254,14 +254,8 @@ func (l *loader) put(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 
 // fits reports whether a counter with the tag can be in the size class.
 func (s *sizeClass) fits(tag uint64) bool {
-	switch Algorithm(tag >> 1 & (1<<algorithmBits - 1)) {
-	case FixedWindow, TokenBucket, LeakyBucket:
-		return s.size == 0
-	case SlidingWindow, SlidingLog:
-		return s.size > 0
-	default:
-		return false
-	}
+	a := int(tag >> 1 & (1<<algorithmBits - 1))
+	return a > 0 && a < Algorithms && (rows[a].cells(&Policy{}) > 0) == (s.size > 0)
 }
 
 // slot returns the number of a slot for the counter id, that of its tag if it is free. If there is no room,

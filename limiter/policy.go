@@ -30,6 +30,10 @@ const (
 	// catch up after idle times, and holds those that come too early for up to
 	// MaxWait.
 	LeakyBucket Algorithm = 5
+
+	// Algorithms is the length of a table with a row for each algorithm and an empty one for 0. A
+	// table that lacks the row of a new one does not compile.
+	Algorithms = int(LeakyBucket) + 1
 )
 
 // MaxLog is the greatest limit of a [SlidingLog].
@@ -95,7 +99,7 @@ func (p *Policy) Validate() error {
 	if p.Window < time.Second || p.Window > MaxWindow || p.Window%time.Second != 0 {
 		return fmt.Errorf("window of %v: must be whole seconds, %v to %v", p.Window, time.Second, MaxWindow)
 	}
-	if p.Algorithm < FixedWindow || p.Algorithm > LeakyBucket {
+	if p.Algorithm == 0 || int(p.Algorithm) >= Algorithms {
 		return fmt.Errorf("algorithm %d: not known", p.Algorithm)
 	}
 	return p.algorithm().validate(p)

@@ -9,6 +9,7 @@ import (
 	"sort"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
@@ -217,10 +218,7 @@ const mostTrials = 8
 
 // greatest is the greatest number that the limit's algorithm can have.
 func (s *search) greatest() uint64 {
-	if s.limit.Policy.Algorithm == limiter.SlidingLog {
-		return limiter.MaxLog
-	}
-	return math.MaxUint32
+	return uint64(rules.GreatestNumber(s.limit.Policy.Algorithm))
 }
 
 // choose chooses the numbers that are tried next: at first around the guess, then evenly

@@ -115,9 +115,9 @@ func TestForgottenDebts(t *testing.T) {
 		t.Errorf("%d hits forgotten, %v, want the 7 that have no room", o.forgot, err)
 	}
 	foreign := hit(2, much)
-	key := string(appendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &foreign)))
+	key := string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &foreign)))
 	srv.Must("RPUSH", key, "x")
-	s.fleet.owed.forget(string(appendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &limiter.Charge{ID: hit(3, much).ID}))))
+	s.fleet.owed.forget(string(script.AppendName(nil, limiter.Time(time.Now().UnixNano()), much, nameOf("s1", &limiter.Charge{ID: hit(3, much).ID}))))
 	r.cut(false)
 	storetest.Eventually(t, "up again", s.Up)
 	for n, want := range map[uint64]int{1: 1, 3: 0, 4: 1} {

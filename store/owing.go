@@ -36,17 +36,9 @@ func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, nam
 func (f *fleet) owesAll(now limiter.Time, b *limiter.Batch, names [][]byte, slot uint16, w limiter.Waiter) {
 	var room [256]byte // of most names
 	for i := range b.Charges {
-		f.owes(f.options.Fallback, now, b, i, appendName(room[:0], now, b.Charges[i].Policy, names[i]), slot, w)
+		f.owes(f.options.Fallback, now, b, i, script.AppendName(room[:0], now, b.Charges[i].Policy, names[i]), slot, w)
 	}
 	f.nudge(slot)
-}
-
-// appendName appends the name of a counter, with the start of a fixed window, which it lacks.
-func appendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []byte {
-	if to = append(to, name...); script.IsFixed(p) {
-		to = script.AppendStart(to, p, now)
-	}
-	return to
 }
 
 // owesAsk notes what a owes, which the fallback has decided at the time now of the store's clock, or may

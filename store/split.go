@@ -156,7 +156,7 @@ func (s *Store) slotOf(now limiter.Time, c *limiter.Charge, name []byte) (*fleet
 	}
 	if _, tagged := redis.TagOf(name); !tagged && script.IsFixed(c.Policy) {
 		var room [256]byte // of most names
-		return f, redis.SlotOf(script.AppendStart(append(room[:0], name...), c.Policy, f.time(now)))
+		return f, redis.SlotOf(script.AppendName(room[:0], f.time(now), c.Policy, name))
 	}
 	return f, redis.SlotOf(name)
 }
@@ -252,7 +252,7 @@ func (at place) deny() {
 	}
 	p.batch.Stored().Deny(when, i)
 	if back := d.Charged - p.batch.Decisions[i].Charged; p.ask == nil && back > 0 {
-		p.fleet.owed.less(appendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), back)
+		p.fleet.owed.less(script.AppendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), back)
 	}
 	if p.ask == nil || p.batch.Decisions[i].Charged == d.Charged {
 		return

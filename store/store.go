@@ -111,7 +111,7 @@ func (s *Store) tooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w l
 		var room [256]byte // of most names
 		for i := range b.Charges {
 			f, slot := s.slotOf(now, &b.Charges[i], names[i])
-			f.owes(Local, f.time(now), b, i, appendName(room[:0], f.time(now), b.Charges[i].Policy, names[i]), slot, w)
+			f.owes(Local, f.time(now), b, i, script.AppendName(room[:0], f.time(now), b.Charges[i].Policy, names[i]), slot, w)
 			f.nudge(slot)
 		}
 	})

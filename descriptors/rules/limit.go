@@ -9,16 +9,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// The values of the algorithms' words for limits that do not have them.
-const (
-	defaultSubWindows = 10
-	defaultSlack      = 10
-	DefaultMaxWaiting = 100
-)
-
-// LongestMaxWait bounds how long a reply may be held.
-const LongestMaxWait = time.Minute
-
 // algorithm is the limit's algorithm, the default applied.
 func (l *Limit) algorithm() limiter.Algorithm {
 	if l.Algorithm == 0 {
@@ -60,16 +50,8 @@ func (l *Limit) Policy() limiter.Policy {
 	p := limiter.Policy{
 		Algorithm: l.algorithm(), Limit: l.RequestsPerUnit, Window: time.Duration(l.WindowSeconds()) * time.Second,
 	}
-	switch p.Algorithm {
-	case limiter.SlidingWindow:
-		p.SubWindows = Given(l.SubWindows, defaultSubWindows)
-	case limiter.TokenBucket:
-		p.Burst = Given(l.Burst, max(1, l.RequestsPerUnit))
-	case limiter.LeakyBucket:
-		p.Slack = Given(l.Slack, defaultSlack)
-		p.MaxWait = Given(l.MaxWait, 0)
-		p.MaxWaiting = Given(l.MaxWaiting, DefaultMaxWaiting)
-	default: // no words of their own
+	if mean := rowOf(p.Algorithm).mean; mean != nil {
+		mean(&p, l)
 	}
 	return p
 }
@@ -107,7 +89,7 @@ func (l *Limit) SameCounterHelp() string {
 	if l.Shadow {
 		return "they would be one counter; try one candidate after the other"
 	}
-	if a := l.algorithm(); a == limiter.TokenBucket || a == limiter.LeakyBucket {
+	if rowOf(l.algorithm()).burst != nil {
 		return "they would be one counter; give one of them another window, such as 60 a minute for 1 a second"
 	}
 	return "the lower alone would hold"
@@ -126,47 +108,32 @@ type Mistake struct {
 func (l *Limit) Mistakes() []Mistake {
 	var all []Mistake
 	algorithm := l.algorithm()
-	for _, w := range []struct {
-		word  string
-		given bool
-		of    limiter.Algorithm
-	}{
-		{"sub_windows", l.SubWindows != nil, limiter.SlidingWindow},
-		{"burst", l.Burst != nil, limiter.TokenBucket},
-		{"slack", l.Slack != nil, limiter.LeakyBucket},
-		{"max_wait", l.MaxWait != nil, limiter.LeakyBucket},
-		{"max_waiting", l.MaxWaiting != nil, limiter.LeakyBucket},
-	} {
-		if w.given && w.of != algorithm {
-			all = append(all, Mistake{w.word, true, fmt.Sprintf(`%q has no meaning under %s; it belongs to "algorithm: %s"`,
-				w.word, AlgorithmName(algorithm), AlgorithmName(w.of))})
+	for i := range rows {
+		of := &rows[i]
+		for _, w := range of.words {
+			if own := rowOf(algorithm); own != of && w.given(&l.Words) {
+				all = append(all, Mistake{w.name, true, fmt.Sprintf(`%q has no meaning under %s; it belongs to "algorithm: %s"`,
+					w.name, own.name, of.name)})
+			}
 		}
 	}
 	p := l.Policy()
-	switch p.Algorithm {
-	case limiter.SlidingLog:
-		if p.Limit > limiter.MaxLog {
-			all = append(all, Mistake{"requests_per_unit", false, fmt.Sprintf(
-				`"requests_per_unit" of a sliding_log must be at most %d, not %d, because the time of each hit is kept; sliding_window has no such bound`,
-				limiter.MaxLog, p.Limit)})
+	r := rowOf(algorithm)
+	if p.Limit > r.most {
+		all = append(all, Mistake{"requests_per_unit", false, fmt.Sprintf(
+			`"requests_per_unit" of a %s must be at most %d, not %d, %s`, r.name, r.most, p.Limit, r.why)})
+	}
+	if r.burst == nil {
+		return all
+	}
+	if hits, most := r.burst(&p), p.MaxHits(); hits > most {
+		w, byDefault := r.words[0], ""
+		if !w.given(&l.Words) {
+			byDefault = " by default"
 		}
-	case limiter.TokenBucket:
-		if most := p.MaxHits(); uint64(p.Burst) > most {
-			all = append(all, Mistake{"burst", false, fmt.Sprintf(
-				`"burst" is %d, which would take more than 36 years to fill at %d in %s; it must be at most %d`,
-				p.Burst, p.Limit, windowText(l.Unit, l.UnitMultiplier), most)})
-		}
-	case limiter.LeakyBucket:
-		if most := p.MaxHits(); uint64(p.Slack)+1 > most {
-			byDefault := ""
-			if l.Slack == nil {
-				byDefault = " by default"
-			}
-			all = append(all, Mistake{"slack", false, fmt.Sprintf(
-				`"slack" is %d%s, which would take more than 36 years to come back at %d in %s; it must be at most %d`,
-				p.Slack, byDefault, p.Limit, windowText(l.Unit, l.UnitMultiplier), most-1)})
-		}
-	default: // no number is too high
+		all = append(all, Mistake{w.name, false, fmt.Sprintf(
+			`%q is %d%s, which would take more than 36 years to %s at %d in %s; it must be at most %d`,
+			w.name, hits-r.more, byDefault, r.toFill, p.Limit, windowText(l.Unit, l.UnitMultiplier), most-r.more)})
 	}
 	return all
 }
@@ -184,9 +151,7 @@ func windowText(u Unit, multiplier uint32) string {
 func CounterWord(p *limiter.Policy, candidate bool) uint64 {
 	const nanosPerSecond = 1_000_000_000
 	word := uint64(p.Algorithm)<<32 | uint64(p.Window/nanosPerSecond) //nolint:gosec // a window is positive
-	if p.Algorithm == limiter.SlidingWindow {
-		word |= uint64(p.SubWindows) << 40 // a counter's cells fit one number of sub-windows
-	}
+	word |= uint64(p.SubWindows) << 40                                // a counter's cells fit one number of sub-windows
 	if candidate {
 		word |= 1 << 48
 	}

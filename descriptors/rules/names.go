@@ -1,28 +1,8 @@
 package rules
 
 import (
-	"slices"
 	"strings"
-
-	"github.com/sluice-ratelimit/sluice/limiter"
 )
-
-// algorithms are the names of all algorithms, in the order of the limiter's numbers.
-var algorithms = []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket", "leaky_bucket"}
-
-// AlgorithmNamed returns the algorithm of that name. Ok is false if there is none.
-func AlgorithmNamed(name string) (a limiter.Algorithm, ok bool) {
-	i := slices.Index(algorithms, name)
-	return limiter.FixedWindow + limiter.Algorithm(i), i >= 0 //nolint:gosec // a small number
-}
-
-// AlgorithmName is the inverse of [AlgorithmNamed].
-func AlgorithmName(a limiter.Algorithm) string {
-	if a < limiter.FixedWindow || a > limiter.LeakyBucket {
-		return "unknown"
-	}
-	return algorithms[a-limiter.FixedWindow]
-}
 
 // units are all units, shortest first, for diagnostics and the schema.
 var units = []Unit{Second, Minute, Hour, Day, Week, Month, Year}
@@ -46,6 +26,3 @@ func UnitNamed(name string) (u Unit, ok bool) {
 	}
 	return 0, false
 }
-
-// AlgorithmNames returns the values that the word algorithm accepts.
-func AlgorithmNames() []string { return slices.Clone(algorithms) }

@@ -98,19 +98,12 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	case hits == 0:
 		act = "k"
 	}
-	switch p.Algorithm {
-	case limiter.SlidingWindow, limiter.SlidingLog, limiter.TokenBucket, limiter.LeakyBucket:
-		at.key, at.first = c.counter(c.text(name))
-	default:
-		at.algorithm, at.end = limiter.FixedWindow, p.WindowEnd(now)
-		start := len(c.buf)
-		c.buf = AppendStart(append(c.buf, name...), p, now)
-		at.key, at.first = c.counter(c.since(start))
-	}
-	letter := letters[at.algorithm]
+	start := len(c.buf)
+	c.buf = AppendName(c.buf, now, p, name)
+	at.key, at.first = c.counter(c.since(start))
 	at.place = len(c.args) + 1
-	c.args = append(c.args, letter, "", act)
-	switch at.algorithm {
+	c.args = append(c.args, letters[p.Algorithm], "", act)
+	switch p.Algorithm {
 	case limiter.SlidingWindow:
 		length, k := p.Ring()
 		at.length, at.k = int64(length), int64(k)
@@ -122,7 +115,8 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 		c.args = append(c.args, c.number(int64(p.Window/time.Second)))
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		c.bucket(from, hits, b.Budget)
-	default:
+	case limiter.FixedWindow:
+		at.end = p.WindowEnd(now)
 		c.counts(hits, p.Limit)
 		c.args = append(c.args, c.number(at.expires(p, jitter)))
 	}
@@ -137,15 +131,22 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 // ringSpan returns how many seconds the key of a ring lives.
 func ringSpan(length, k int64) int64 { return (length/int64(time.Second)+1)*(k+2) + 1 }
 
-// AppendStart appends the start of p's fixed window at the time now.
-func AppendStart(name []byte, p *limiter.Policy, now limiter.Time) []byte {
-	return strconv.AppendInt(name, int64(p.WindowEnd(now)-limiter.Time(p.Window))/int64(time.Second), 10)
+// AppendName appends the name of a counter of p at the time now, with the start of a fixed window, which it
+// lacks.
+func AppendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []byte {
+	if to = append(to, name...); IsFixed(p) {
+		to = strconv.AppendInt(to, int64(p.WindowEnd(now)-limiter.Time(p.Window))/int64(time.Second), 10)
+	}
+	return to
 }
 
+// letters say to the scripts what a counter is. Each script has a branch for each.
 var letters = [...]string{
 	limiter.FixedWindow: "f", limiter.SlidingWindow: "r", limiter.SlidingLog: "l",
 	limiter.TokenBucket: "b", limiter.LeakyBucket: "b",
 }
+
+var _ [limiter.Algorithms]string = letters // each algorithm has one
 
 // counts appends the numbers of an algorithm that counts.
 func (c *Call) counts(hits uint64, limit uint32) {
@@ -258,11 +259,4 @@ func (c *Call) since(start int) string {
 }
 
 // IsFixed reports whether the name of p's counters has a window's start behind it.
-func IsFixed(p *limiter.Policy) bool {
-	switch p.Algorithm {
-	case limiter.SlidingWindow, limiter.SlidingLog, limiter.TokenBucket, limiter.LeakyBucket:
-		return false
-	default:
-		return true
-	}
-}
+func IsFixed(p *limiter.Policy) bool { return letters[p.Algorithm] == "f" }

@@ -34,9 +34,10 @@ func CostOf(p *limiter.Policy, hits uint64) time.Duration {
 		return 15*time.Microsecond + CostOfHits(p, hits)
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		return 10 * time.Microsecond
-	default:
+	case limiter.FixedWindow:
 		return 6 * time.Microsecond
 	}
+	return 0
 }
 
 // CostOfHits is what writing the hits of a log takes, each of which is an element.

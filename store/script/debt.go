@@ -63,7 +63,7 @@ func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool
 		d.run(stretch{n, n, hits})
 	case limiter.SlidingLog:
 		d.run(stretch{int64(now), int64(now), hits})
-	default: // a fixed window counts hits alone
+	case limiter.FixedWindow: // counts hits alone
 	}
 	return true
 }
@@ -126,9 +126,10 @@ func (d *Debt) Work() int {
 		return 10 + k
 	case limiter.SlidingLog:
 		return 20 + int(min(d.Hits, limiter.MaxLog))/8
-	default:
+	case limiter.FixedWindow, limiter.TokenBucket, limiter.LeakyBucket:
 		return 5
 	}
+	return 0
 }
 
 // beyond returns by how many hits d left a counter that counts further beyond its limit, in a state, if it counts
@@ -179,8 +180,8 @@ func (c *Call) Owed(now limiter.Time, d *Debt, jitter time.Duration) bool {
 		for _, s := range runs {
 			c.args = append(c.args, c.number(s.last/int64(time.Second)), c.number(s.last%int64(time.Second)), c.number(int64(s.hits))) //nolint:gosec // at most the limit
 		}
-	default:
-		at.algorithm, at.end = limiter.FixedWindow, p.WindowEnd(d.at)
+	case limiter.FixedWindow:
+		at.end = p.WindowEnd(d.at)
 		if at.end+outlives <= now {
 			return false
 		}

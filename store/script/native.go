@@ -46,7 +46,7 @@ func (c *Call) EncodeNative(now limiter.Time, b *limiter.Batch, names [][]byte, 
 		from := &b.Charges[i]
 		p := from.Policy
 		start := len(c.buf)
-		c.buf = AppendStart(append(c.buf, names[i]...), p, now)
+		c.buf = AppendName(c.buf, now, p, names[i])
 		key := c.since(start)
 		at := charge{algorithm: limiter.FixedWindow, key: len(c.Keys), first: true, end: p.WindowEnd(now), hits: int64(b.Stored().Hits(i))} //nolint:gosec // at most mostNativeHits
 		c.Keys, c.charges = append(c.Keys, key), append(c.charges, at)

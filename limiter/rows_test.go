@@ -1,0 +1,62 @@
+package limiter
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestNoSwitchHidesAnAlgorithm finds switches over algorithms that have a default: a new algorithm would
+// take it in silence. Without one the linter asks for each algorithm.
+func TestNoSwitchHidesAnAlgorithm(t *testing.T) {
+	names := []string{"FixedWindow", "SlidingWindow", "SlidingLog", "TokenBucket", "LeakyBucket"}
+	if len(names) != Algorithms-1 {
+		t.Errorf("this test knows %d algorithms of %d", len(names), Algorithms-1)
+	}
+	files := token.NewFileSet()
+	read := 0
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if name := entry.Name(); err != nil || entry.IsDir() && len(name) > 2 && name[0] == '.' {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		read++
+		ast.Inspect(file, func(n ast.Node) bool {
+			s, ok := n.(*ast.SwitchStmt)
+			if !ok || s.Tag == nil {
+				return true
+			}
+			hides, of := false, false
+			for _, clause := range s.Body.List {
+				c, _ := clause.(*ast.CaseClause)
+				hides = hides || c.List == nil
+				for _, e := range c.List {
+					if selected, ok := e.(*ast.SelectorExpr); ok {
+						e = selected.Sel
+					}
+					name, ok := e.(*ast.Ident)
+					of = of || ok && slices.Contains(names, name.Name)
+				}
+			}
+			if of && hides {
+				t.Errorf("%v: a switch over algorithms has a default", files.Position(s.Pos()))
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil || read < 100 {
+		t.Errorf("%d files read, %v", read, err)
+	}
+}
