@@ -33,7 +33,7 @@ const (
 
 	// Algorithms is the length of a table with a row for each algorithm and an empty one for 0. A
 	// table that lacks the row of a new one does not compile.
-	Algorithms = int(LeakyBucket) + 1
+	Algorithms = iota + 1
 )
 
 // MaxLog is the greatest limit of a [SlidingLog].
