@@ -20,7 +20,9 @@ var (
 	errFields = errors.New("has more or fewer fields than the header")
 )
 
-func newCSVFormat(names map[string]string, sample [][]byte) (*csvFormat, error) {
+func (*csvFormat) about() kind { return kind{"CSV", fieldHint, mostLine} }
+
+func newCSVFormat(names map[string]string, sample [][]byte) (lineFormat, error) {
 	f := &csvFormat{named: named{names: names}, header: sample[0]}
 	err := eachField(sample[0], new([]byte), func(_, _ int, value []byte) {
 		f.first = append(f.first, string(value)) // of two fields with one name the first counts

@@ -9,12 +9,11 @@ import (
 type Format struct {
 	lines  lineFormat
 	layout *layout
-	// longest is the longest line, in bytes.
-	longest int
 }
 
 // lineFormat reads lines of one kind.
 type lineFormat interface {
+	about() kind
 	// calledIn returns what a field is called in the log, "" if lines lack it, and fields
 	// lists those that they have.
 	calledIn(name string) string
@@ -26,10 +25,21 @@ type lineFormat interface {
 	read(line []byte, l *Line, request func() error) error
 }
 
+// kind is what lines of one kind have in common.
+type kind struct {
+	// name is for people, and timeHint tells them how to say which field is the time.
+	name, timeHint string
+	// longest is the longest line, in bytes.
+	longest int
+}
+
+// fieldHint tells how to say which field is the time, where fields have names.
+const fieldHint = "--format 'json time=FIELD'"
+
 var errHeader = errors.New("is the header") // of another log
 
 func newFormat(lines lineFormat) *Format {
-	return &Format{lines: lines, layout: newLayout(), longest: mostLine}
+	return &Format{lines: lines, layout: newLayout()}
 }
 
 // Has reports whether lines have a field.

@@ -11,7 +11,9 @@ import (
 // jsonFormat is lines of JSON objects.
 type jsonFormat struct{ named }
 
-func newJSONFormat(fields map[string]string, sample [][]byte) (*jsonFormat, error) {
+func (*jsonFormat) about() kind { return kind{"JSON", fieldHint, mostLine} }
+
+func newJSONFormat(fields map[string]string, sample [][]byte) (lineFormat, error) {
 	f := &jsonFormat{named{names: fields}}
 	var first error
 	for _, line := range sample {

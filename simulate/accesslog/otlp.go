@@ -18,8 +18,10 @@ type otlpFormat struct {
 
 var errOTLP = errors.New("has no resourceLogs")
 
-func newOTLPFormat(names map[string]string, sample [][]byte) (f *otlpFormat, err error) {
-	f = &otlpFormat{named: named{names: names}}
+func (*otlpFormat) about() kind { return kind{"OpenTelemetry's JSON", fieldHint, mostOTLPLine} }
+
+func newOTLPFormat(names map[string]string, sample [][]byte) (lineFormat, error) {
+	f := &otlpFormat{named: named{names: names}}
 	var bodies [][]byte
 	var first error
 	for _, line := range sample {
@@ -41,6 +43,7 @@ func newOTLPFormat(names map[string]string, sample [][]byte) (f *otlpFormat, err
 		return nil, fmt.Errorf("no line has log records of OpenTelemetry: %w", first)
 	}
 	if len(bodies) > 0 {
+		var err error
 		if f.body, err = recogniseText(bodies); err != nil {
 			return nil, err
 		}

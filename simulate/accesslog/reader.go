@@ -51,6 +51,8 @@ func (c *Counts) Add(of *Counts, log string, row int) {
 type Reader struct {
 	format *Format
 	now    int64
+	// longest is the longest line, in bytes.
+	longest int
 	use    func(*Line) error
 	// each is the method request.
 	each func() error
@@ -66,7 +68,7 @@ type Reader struct {
 // can be read and is not after now, in nanoseconds since 1970. An error of use makes the
 // line a bad one.
 func (f *Format) NewReader(now int64, use func(*Line) error) *Reader {
-	r := &Reader{format: f, now: now, use: use, line: newLine(f.layout)}
+	r := &Reader{format: f, now: now, longest: f.lines.about().longest, use: use, line: newLine(f.layout)}
 	r.each = r.request
 	return r
 }
@@ -81,7 +83,7 @@ var (
 // Chunks reads a log in chunks, to each of which it gives memory of its own, and calls yield
 // with them. It returns an error of the log itself, or that of yield.
 func (f *Format) Chunks(in io.Reader, yield func(Chunk) error) error {
-	return chunks(in, f.longest, yield)
+	return chunks(in, f.lines.about().longest, yield)
 }
 
 // Read reads a chunk and returns what is to be counted of it.
@@ -106,7 +108,7 @@ func (r *Reader) Read(c Chunk) Counts {
 // one reads a line.
 func (r *Reader) one(line []byte) {
 	r.text = line
-	if len(line) > r.format.longest {
+	if len(line) > r.longest {
 		r.counts.Read++
 		r.bad(&LineError{0, errTooLong})
 		return

@@ -28,7 +28,7 @@ func Recognise(logs []Log, format string) (*Format, error) {
 			}
 			if found.calledIn(fieldTime) == "" {
 				return nil, fmt.Errorf("%v: no field is known as the time: say which one is: %s; the first line has %s",
-					&s, timeHint(found), strings.Join(found.fields(), ", "))
+					&s, found.about().timeHint, strings.Join(found.fields(), ", "))
 			}
 			first = s
 		default:
@@ -40,11 +40,7 @@ func Recognise(logs []Log, format string) (*Format, error) {
 	if found == nil {
 		return nil, NoLines(logs)
 	}
-	f := newFormat(found)
-	if _, ok := found.(*otlpFormat); ok {
-		f.longest = mostOTLPLine
-	}
-	return f, nil
+	return newFormat(found), nil
 }
 
 // alike returns an error if the log is not in the format of the first one. Where --format
@@ -62,53 +58,35 @@ func (s *sample) alike(f lineFormat, first *sample, name string) error {
 		return nil
 	}
 	return fmt.Errorf("%v: this log is not in the format of %v, which is %s: simulate logs of different formats one by one: %q",
-		s, first, formatName(f), shorten(s.lines[0]))
+		s, first, f.about().name, shorten(s.lines[0]))
 }
 
-func formatName(f lineFormat) string {
-	switch f.(type) {
-	case *jsonFormat:
-		return "JSON"
-	case *otlpFormat:
-		return "OpenTelemetry's JSON"
-	default:
-		return "text"
-	}
-}
-
-func timeHint(f lineFormat) string {
-	if _, ok := f.(*textFormat); ok {
-		return "add %START_TIME% to --format"
-	}
-	return "--format 'json time=FIELD'"
-}
-
-// newLineFormat reads --format.
-func newLineFormat(name string, of *sample) (lineFormat, error) {
-	words := strings.Fields(name)
-	if len(words) == 0 || strings.Contains(name, "%") {
-		return newTextFormat(name)
-	}
-	fields, err := namesOf(words[1:])
-	if err != nil {
-		return nil, err
-	}
-	var f lineFormat
-	switch words[0] {
-	case "auto":
+// namedFormats are those that --format names, and how they are read from the first lines.
+var namedFormats = map[string]func(fields map[string]string, sample [][]byte) (lineFormat, error){
+	"auto": func(fields map[string]string, sample [][]byte) (lineFormat, error) {
 		if len(fields) > 0 {
 			return nil, errors.New("--format auto: takes no fields: write json or csv before them")
 		}
-		f, err = recognise(of.lines)
-	case "json", "requests":
-		f, err = newJSONFormat(fields, of.lines)
-	case "otlp":
-		f, err = newOTLPFormat(fields, of.lines)
-	case "csv":
-		f, err = newCSVFormat(fields, of.lines)
-	default:
-		return nil, fmt.Errorf("--format %q: want auto, json, otlp, csv, requests or a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%'", name)
+		return recognise(sample)
+	},
+	"json": newJSONFormat, "requests": newJSONFormat, "otlp": newOTLPFormat, "csv": newCSVFormat,
+}
+
+// newLineFormat reads --format.
+func newLineFormat(format string, of *sample) (lineFormat, error) {
+	parts := strings.Fields(format)
+	if len(parts) == 0 || strings.Contains(format, "%") {
+		return newTextFormat(format)
 	}
+	fields, err := namesOf(parts[1:])
+	if err != nil {
+		return nil, err
+	}
+	read := namedFormats[parts[0]]
+	if read == nil {
+		return nil, errNoFormat(format)
+	}
+	f, err := read(fields, of.lines)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", of, err)
 	}

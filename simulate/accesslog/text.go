@@ -38,6 +38,8 @@ type again struct {
 	possible bool
 }
 
+func (*textFormat) about() kind { return kind{"text", "add %START_TIME% to --format", mostLine} }
+
 // newTextFormat reads a format string.
 func newTextFormat(format string) (*textFormat, error) {
 	format = strings.TrimSuffix(strings.TrimSuffix(format, "\n"), `\n`)
@@ -70,7 +72,7 @@ func newTextFormat(format string) (*textFormat, error) {
 		i = end
 	}
 	if len(f.ops) == 0 {
-		return nil, fmt.Errorf("--format %q: want auto, json, otlp, csv, requests or a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%'", format)
+		return nil, errNoFormat(format)
 	}
 	f.literals = append(f.literals, literal)
 	for i := range f.ops {
@@ -87,6 +89,10 @@ func newTextFormat(format string) (*textFormat, error) {
 		f.again = append(f.again, a)
 	}
 	return f, nil
+}
+
+func errNoFormat(format string) error {
+	return fmt.Errorf("--format %q: want auto, json, otlp, csv, requests or a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%'", format)
 }
 
 // operatorEnd returns the place of the % that ends an operator; one within brackets does
