@@ -78,31 +78,18 @@ func newKnownHeaders(methods []Method) *knownHeaders {
 	return k
 }
 
+var headerNames = map[string]headerName{
+	":method": nameMethod, ":scheme": nameScheme, ":path": namePath, ":authority": nameAuthority, "host": nameHost,
+	"content-type": nameContentType, "content-length": nameContentLength, "te": nameTE,
+	"grpc-timeout": nameTimeout, "grpc-encoding": nameEncoding,
+	"connection": nameConnection, "proxy-connection": nameConnection, "keep-alive": nameConnection,
+	"transfer-encoding": nameConnection, "upgrade": nameConnection,
+}
+
 // nameOf returns which header a name is.
 func nameOf(name []byte) headerName {
-	switch string(name) { // does not allocate
-	case ":method":
-		return nameMethod
-	case ":scheme":
-		return nameScheme
-	case ":path":
-		return namePath
-	case ":authority":
-		return nameAuthority
-	case "host":
-		return nameHost
-	case "content-type":
-		return nameContentType
-	case "content-length":
-		return nameContentLength
-	case "te":
-		return nameTE
-	case "grpc-timeout":
-		return nameTimeout
-	case "grpc-encoding":
-		return nameEncoding
-	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
-		return nameConnection
+	if known := headerNames[string(name)]; known != nameOther {
+		return known
 	}
 	for i, b := range name {
 		switch {

@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"strconv"
 	"strings"
 	"time"
 )
@@ -157,20 +158,14 @@ func parseTimeout(value []byte) time.Duration {
 	if len(value) < 2 || len(value) > 9 {
 		return badTimeout
 	}
-	n := int64(0)
-	for _, b := range value[:len(value)-1] {
-		if b < '0' || b > '9' {
-			return badTimeout
-		}
-		n = 10*n + int64(b-'0')
-	}
+	n, err := strconv.ParseUint(string(value[:len(value)-1]), 10, 32)
 	i := strings.IndexByte("HMSmun", value[len(value)-1])
-	if i < 0 {
+	if i < 0 || err != nil {
 		return badTimeout
 	}
 	unit := [...]time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond, time.Microsecond, time.Nanosecond}[i]
 	const longest = 100 * 365 * 24 * time.Hour
-	if n > int64(longest/unit) {
+	if n > uint64(longest/unit) {
 		return longest
 	}
 	return time.Duration(n) * unit
@@ -178,11 +173,6 @@ func parseTimeout(value []byte) time.Duration {
 
 // parseLength reads a content-length.
 func parseLength(value []byte) (n int64, ok bool) {
-	for _, b := range value {
-		if b < '0' || b > '9' || n > 1<<50 {
-			return 0, false
-		}
-		n = 10*n + int64(b-'0')
-	}
-	return n, len(value) > 0
+	length, err := strconv.ParseUint(string(value), 10, 53)
+	return int64(length), err == nil //nolint:gosec // it has 53 bits
 }

@@ -6,25 +6,16 @@ import "github.com/prometheus/client_golang/prometheus"
 // grpc-go itself tells nobody whom it ends: over it, only OddActs, Windows and Memory are counted. Its
 // fields may be used concurrently.
 type Ended struct {
-	// OddActs are thousands of frames that ask for nothing, or of calls that had to be reset.
-	OddActs prometheus.Counter
-	// Pings are more of them than --keepalive-min-time allows.
-	Pings prometheus.Counter
-	// Windows are more bytes than flow control allowed.
-	Windows prometheus.Counter
-	// Protocol is any other breach of HTTP/2.
-	Protocol prometheus.Counter
+	// OddActs are frames that ask for nothing, and calls that had to be reset, by thousands. Pings are
+	// more than --keepalive-min-time allows, Windows more bytes than flow control allowed, and Protocol
+	// is any other breach of HTTP/2.
+	OddActs, Pings, Windows, Protocol prometheus.Counter
 	// Memory is that of unfinished requests, when all connections together hold too much of it and
 	// this one the most.
 	Memory prometheus.Counter
-	// Begin is no HTTP/2 within --connection-timeout.
-	Begin prometheus.Counter
-	// Frame is one that began and did not end.
-	Frame prometheus.Counter
-	// Unread are replies that the client did not take.
-	Unread prometheus.Counter
-	// Silent is no answer to a ping.
-	Silent prometheus.Counter
+	// Begin is no HTTP/2 within --connection-timeout, Frame one that began and did not end, Unread
+	// replies that the client did not take, and Silent no answer to a ping.
+	Begin, Frame, Unread, Silent prometheus.Counter
 	// Bug is one of sluice's.
 	Bug prometheus.Counter
 }
@@ -33,17 +24,10 @@ func newEnded(r *registry) Ended {
 	v := r.counters("sluice_ended_connections_total",
 		"gRPC connections ended because of their clients, by reason: odd_acts, frames that ask for nothing and calls that had to be reset, by thousands; memory of unfinished requests; windows, protocol and pings, breaches of HTTP/2 and of --keepalive-min-time; begin, frame, unread and silent, a client that took too long; bug, a panic. Over grpc-go only odd_acts, windows and memory are counted.",
 		"reason")
+	by := func(reason string) prometheus.Counter { return v.WithLabelValues(reason) }
 	return Ended{
-		OddActs:  v.WithLabelValues("odd_acts"),
-		Pings:    v.WithLabelValues("pings"),
-		Windows:  v.WithLabelValues("windows"),
-		Protocol: v.WithLabelValues("protocol"),
-		Memory:   v.WithLabelValues("memory"),
-		Begin:    v.WithLabelValues("begin"),
-		Frame:    v.WithLabelValues("frame"),
-		Unread:   v.WithLabelValues("unread"),
-		Silent:   v.WithLabelValues("silent"),
-		Bug:      v.WithLabelValues("bug"),
+		OddActs: by("odd_acts"), Pings: by("pings"), Windows: by("windows"), Protocol: by("protocol"), Memory: by("memory"),
+		Begin: by("begin"), Frame: by("frame"), Unread: by("unread"), Silent: by("silent"), Bug: by("bug"),
 	}
 }
 

@@ -16,12 +16,9 @@ func newRejected(r *registry) Rejected {
 	v := r.counters("sluice_rejected_requests_total",
 		"Requests answered with an error instead of a decision, by reason: beyond the bound on headers, message, descriptors, entries or key_length, or not_allowed to the client by --grpc-allow.",
 		"reason")
+	by := func(reason string) prometheus.Counter { return v.WithLabelValues(reason) }
 	return Rejected{
-		Headers:     v.WithLabelValues("headers"),
-		Message:     v.WithLabelValues("message"),
-		Descriptors: v.WithLabelValues("descriptors"),
-		Entries:     v.WithLabelValues("entries"),
-		KeyLength:   v.WithLabelValues("key_length"),
-		NotAllowed:  v.WithLabelValues("not_allowed"),
+		Headers: by("headers"), Message: by("message"), Descriptors: by("descriptors"), Entries: by("entries"),
+		KeyLength: by("key_length"), NotAllowed: by("not_allowed"),
 	}
 }

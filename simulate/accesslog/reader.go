@@ -53,7 +53,7 @@ type Reader struct {
 	now    int64
 	// longest is the longest line, in bytes.
 	longest int
-	use    func(*Line) error
+	use     func(*Line) error
 	// each is the method request.
 	each func() error
 
