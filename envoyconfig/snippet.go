@@ -1,9 +1,11 @@
 package envoyconfig
 
 import (
+	_ "embed"
 	"fmt"
 	"strconv"
 	"strings"
+	"text/template"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -14,94 +16,36 @@ import (
 // placeholder stands in a snippet for what rules do not say. Check does not let it pass.
 const placeholder = "CHANGE-ME"
 
+//go:embed snippet.tmpl
+var snippetText string
+
 // Snippet returns parts of a configuration that asks for what the rules of a domain need: a
 // filter, a cluster, and a list of actions for each rule. They are EnvoyFilters of Istio if
 // that is set. The domain must be configured.
 func Snippet(set *descriptors.Set, domain string, istio bool) string {
-	limit, cluster := snippetFilter(set, domain), snippetCluster
-	lists := snippetLists(set, domain)
-	if !istio {
-		return "# Into http_filters of the connection manager, before the router:\nhttp_filters:\n" + item(limit, "  ") +
-			"\n# Among the clusters:\nclusters:\n" + item(cluster, "  ") +
-			"\n# Into a virtual host, or into the `route` of the routes that a list is for:\nrate_limits:\n" + shift(lists, "  ")
+	t := template.New("")
+	text := func(name string, data any) string {
+		var b strings.Builder
+		_ = t.ExecuteTemplate(&b, name, data) // to memory, and tests run all of it
+		return b.String()
 	}
-	return `apiVersion: networking.istio.io/v1alpha3
-kind: EnvoyFilter
-metadata: { name: sluice, namespace: istio-system } # where the gateway runs
-spec:
-  workloadSelector: { labels: { istio: ingressgateway } }
-  configPatches:
-    - applyTo: HTTP_FILTER
-      match:
-        context: GATEWAY
-        listener:
-          filterChain:
-            filter:
-              name: envoy.filters.network.http_connection_manager
-              subFilter: { name: envoy.filters.http.router }
-      patch:
-        operation: INSERT_BEFORE
-        value:
-` + shift(limit, "          ") + `    - applyTo: CLUSTER
-      match: { context: GATEWAY }
-      patch:
-        operation: ADD
-        value:
-` + shift(cluster, "          ") + `    # Lists that are for one route go into a patch of HTTP_ROUTE, below "route".
-    - applyTo: VIRTUAL_HOST
-      match: { context: GATEWAY, routeConfiguration: { vhost: { name: "` + placeholder + `:80" } } } # a host and a port of the Gateway
-      patch:
-        operation: MERGE
-        value:
-          rate_limits:
-` + shift(lists, "            ")
-}
-
-// snippetFilter is the filter, whose timeout is longer than any rule holds replies.
-func snippetFilter(set *descriptors.Set, domain string) string {
+	template.Must(t.Funcs(template.FuncMap{"text": text, "shift": shift, "item": item}).Parse(snippetText))
+	// The filter waits longer than any rule holds replies.
 	timeout := 250 * time.Millisecond
 	for _, l := range set.Limits {
 		if l.Rule.Domain() == domain && !l.Candidate {
 			timeout = max(timeout, l.Policy.MaxWait+250*time.Millisecond)
 		}
 	}
-	return `name: envoy.filters.http.ratelimit
-typed_config:
-  "@type": type.googleapis.com/` + api.RateLimit + `
-  domain: ` + strconv.Quote(domain) + `
-  timeout: ` + strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64) + `s
-  enable_x_ratelimit_headers: DRAFT_VERSION_03
-  rate_limited_as_resource_exhausted: true
-  rate_limit_service:
-    transport_api_version: V3
-    grpc_service: { envoy_grpc: { cluster_name: sluice } }
-`
+	name := "envoy"
+	if istio {
+		name = "istio"
+	}
+	return text(name, map[string]any{
+		"Placeholder": placeholder, "RateLimit": api.RateLimit, "Domain": strconv.Quote(domain),
+		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": snippetLists(set, domain),
+	})
 }
-
-const snippetCluster = `name: sluice
-type: STRICT_DNS
-connect_timeout: 1s
-load_assignment:
-  cluster_name: sluice
-  endpoints:
-    - lb_endpoints:
-        - endpoint: { address: { socket_address: { address: ` + placeholder + `, port_value: 8081 } } }
-typed_extension_protocol_options:
-  envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
-    "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
-    explicit_http_config:
-      http2_protocol_options:
-        connection_keepalive: { interval: 30s, timeout: 5s }
-circuit_breakers:
-  thresholds: [{ max_requests: 10000 }]
-health_checks:
-  - timeout: 1s
-    interval: 5s
-    no_traffic_interval: 5s
-    unhealthy_threshold: 2
-    healthy_threshold: 1
-    grpc_health_check: {}
-`
 
 // snippetLists is a list of actions for each rule, rules that need the same one together.
 func snippetLists(set *descriptors.Set, domain string) string {
@@ -173,11 +117,10 @@ func snippetAction(l rules.Level, open bool) string {
 }
 
 // shift moves text to the right.
-func shift(s, by string) string {
-	return by + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n"+by) + "\n"
+func shift(by int, s string) string {
+	space := strings.Repeat(" ", by)
+	return space + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n"+space) + "\n"
 }
 
 // item makes an object an element of a list.
-func item(s, by string) string {
-	return by + "- " + shift(s, by+"  ")[len(by)+2:]
-}
+func item(by int, s string) string { return shift(by, "- "+shift(2, s)[2:]) }
