@@ -5,9 +5,7 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/h2"
 	"github.com/sluice-ratelimit/sluice/server/answer"
@@ -126,61 +124,4 @@ func (b *bridge) unknown(path string) string {
 		return "unknown service " + service
 	}
 	return fmt.Sprintf("unknown method %s for service %s", method, service)
-}
-
-// maxWatches is how many streams of a method a connection may have on which only the server sends. They
-// stay open for as long as a client likes, with a goroutine each.
-const maxWatches = 64
-
-// begin starts the goroutine of a call. If whole is set, call.Message is the call's request; otherwise
-// messages are yet to come. A stream for which there is no place starts no goroutine: a crowd of clients
-// that opens such streams without a pause would make others wait.
-func (c *calls) begin(call *h2.Call, whole bool) (*bridged, h2.Status) {
-	if c.bridged.Load() >= int64(c.transport.Limits.MaxStreams) { // the client has reset them faster than they can end
-		return nil, h2.Status{Code: uint32(codes.ResourceExhausted), Message: "too many calls at once"}
-	}
-	m := &c.transport.bridge.methods[call.Method]
-	if err := c.place(m); err != nil {
-		return nil, statusOf(err)
-	}
-	b, err := newBridged((*connection)(c), call, m, whole)
-	if err != nil {
-		c.leavePlace(m)
-		return nil, statusOf(err)
-	}
-	c.bridged.Add(1)
-	go func() {
-		b.run()
-		c.leavePlace(m)
-		c.bridged.Add(-1)
-	}()
-	return b, h2.Status{}
-}
-
-// place takes the places of a stream: one of the connection's, if only the server sends on it, and one of
-// all connections'. A unary call needs none.
-func (c *calls) place(m *bridgedMethod) error {
-	if m.stream == nil {
-		return nil
-	}
-	if !m.stream.ClientStreams {
-		if err := c.watches.Take(m.path, maxWatches); err != nil {
-			return status.Error(codes.ResourceExhausted, status.Convert(err).Message()+" on a connection")
-		}
-	}
-	err := c.transport.bridge.others.Begin(m.path, m.stream.ClientStreams)
-	if err != nil && !m.stream.ClientStreams {
-		c.watches.Leave(m.path)
-	}
-	return err
-}
-
-func (c *calls) leavePlace(m *bridgedMethod) {
-	if m.stream == nil {
-		return
-	}
-	c.transport.bridge.others.End(m.path)
-	if !m.stream.ClientStreams {
-		c.watches.Leave(m.path)
-	}
 }

@@ -4,11 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"io"
-	"maps"
-	"slices"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -93,7 +89,7 @@ func (b *bridged) run() {
 }
 
 func (b *bridged) handle() (err error) {
-	m, others := b.method, b.conn.transport.bridge.others
+	m, others := b.method, b.conn.bridge.others
 	defer others.Recover(&err) // interceptors are not around the messages
 	if m.stream != nil {
 		return others.Stream(m.server, b, &grpc.StreamServerInfo{
@@ -126,7 +122,7 @@ func (b *bridged) plain(message []byte, compressed bool) ([]byte, error) {
 	if !compressed {
 		return bytes.Clone(message), nil
 	}
-	z, err := b.conn.inflateLocked(message, cmp.Or(b.method.mostMessage, b.conn.transport.Limits.MaxMessageBytes))
+	z, err := b.conn.inflateLocked(message, cmp.Or(b.method.mostMessage, b.conn.Limits.MaxMessageBytes))
 	if err != nil {
 		return nil, err
 	}
@@ -253,9 +249,6 @@ func (b *bridged) sendNow(message []byte) bool {
 	return true
 }
 
-// messagePrefix is what comes before each message: a flag and a length.
-const messagePrefix = 5
-
 // headLocked sends the header, if it is not out.
 func (b *bridged) headLocked() {
 	if b.headed {
@@ -356,67 +349,3 @@ func (t *bridgedTransport) SendHeader(md metadata.MD) error { return (*bridged)(
 
 // SetTrailer implements [grpc.ServerTransportStream].
 func (t *bridgedTransport) SetTrailer(md metadata.MD) error { return (*bridged)(t).setTrailer(md) }
-
-// binarySuffix is that of headers whose values are base64 on the wire.
-const binarySuffix = "-bin"
-
-// ownHeaders belong to gRPC. They are no metadata, neither of a request nor of a reply.
-var ownHeaders = []string{"te", "grpc-encoding", "grpc-message", "grpc-message-type", "grpc-status", "grpc-timeout"}
-
-// metadataOf returns the metadata of a request, as grpc-go reads it.
-func metadataOf(fields []h2.Field) (metadata.MD, error) {
-	md := make(metadata.MD, len(fields))
-	for _, f := range fields {
-		value := f.Value
-		switch {
-		case slices.Contains(ownHeaders, f.Name):
-			continue
-		case strings.HasSuffix(f.Name, binarySuffix):
-			code := base64.RawStdEncoding
-			if len(value)%4 == 0 { // it is padded, or need not be
-				code = base64.StdEncoding
-			}
-			bytes, err := code.DecodeString(value)
-			if err != nil {
-				return nil, status.Errorf(codes.Internal, "malformed binary metadata %q in header %q: %v", value, f.Name, err)
-			}
-			value = string(bytes)
-		}
-		md[f.Name] = append(md[f.Name], value)
-	}
-	return md, nil
-}
-
-// fieldsOf returns the header fields of a reply's metadata.
-func fieldsOf(md metadata.MD) []h2.Field {
-	var fields []h2.Field
-	for _, name := range slices.Sorted(maps.Keys(md)) {
-		if name == "" || name[0] == ':' || name == "content-type" || name == "user-agent" || slices.Contains(ownHeaders, name) {
-			continue
-		}
-		for _, value := range md[name] {
-			if strings.HasSuffix(name, binarySuffix) {
-				value = base64.RawStdEncoding.EncodeToString([]byte(value))
-			}
-			fields = append(fields, h2.Field{Name: name, Value: value})
-		}
-	}
-	return fields
-}
-
-// validate returns an error if metadata has bytes that headers may not have.
-func validate(md metadata.MD) error {
-	for name, values := range md {
-		for _, b := range []byte(name) {
-			if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789.-_:", rune(b)) {
-				return status.Errorf(codes.Internal, "header key %q contains illegal characters not in [0-9a-z-_.]", name)
-			}
-		}
-		for _, value := range values {
-			if !strings.HasSuffix(name, binarySuffix) && strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
-				return status.Errorf(codes.Internal, "header key %q contains value with non-printable ASCII characters", name)
-			}
-		}
-	}
-	return nil
-}

@@ -48,12 +48,13 @@ func (x *rateLimitCall) release() {
 }
 
 // shouldRateLimit answers a rate-limit request, or lets it be answered later.
-func (c *calls) shouldRateLimit(call *h2.Call, message []byte, trace *callTrace) ([]byte, h2.Status, h2.Later) {
-	h := c.transport.Handler
-	if c.x == nil {
-		c.x = takeRateLimitCall((*connection)(c))
+func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callTrace) ([]byte, h2.Status, h2.Later) {
+	h := c.Handler
+	x, ok := c.spare.(*rateLimitCall)
+	if !ok {
+		x = takeRateLimitCall(c)
+		c.spare = x
 	}
-	x := c.x
 	x.Client, x.stream, x.trace, x.start = c.client, call.Stream, trace, c.at
 	deadline := answer.NoDeadline
 	if call.HasTimeout {
@@ -65,18 +66,18 @@ func (c *calls) shouldRateLimit(call *h2.Call, message []byte, trace *callTrace)
 	}
 	done, err := h.Begin(x.start, deadline, &x.Exchange, message, x)
 	if err == nil && !done {
-		c.x = nil // it is the store's
+		c.spare = nil // it is the store's
 		c.asked.Add(1)
 		x.holds(len(x.Request))
 		return nil, h2.Status{}, x
 	}
 	if x.Undecided() { // a panic, and nobody knows what of the request the store has
-		c.x = nil
+		c.spare = nil
 	}
 	delay, took, err := h.Finish(x.trace.contextOf(), &x.Exchange, x.start, err)
 	c.at += took
 	if delay > 0 {
-		c.x = nil // it is the timer's
+		c.spare = nil // it is the timer's
 		x.hold(delay, took)
 		return nil, h2.Status{}, x
 	}
@@ -96,7 +97,7 @@ func (x *rateLimitCall) holds(bytes int) {
 
 // hold has the reply sent after delay.
 func (x *rateLimitCall) hold(delay, took time.Duration) {
-	m := x.conn.transport.Handler.Metrics
+	m := x.conn.Handler.Metrics
 	m.WaitedCalls.Inc()
 	m.WaitingCalls.Inc()
 	x.holds(cap(x.Reply()))
@@ -118,7 +119,7 @@ func (x *rateLimitCall) sendLocked() {
 	case x.gone: // Cancel has ended it, too late for the timer
 		x.release()
 	default:
-		x.conn.transport.Handler.Metrics.WaitingCalls.Dec()
+		x.conn.Handler.Metrics.WaitingCalls.Dec()
 		x.answerLocked(x.took, nil)
 	}
 }
@@ -133,7 +134,7 @@ func (x *rateLimitCall) dropLocked() {
 
 // decidedLocked goes on from the store's decision.
 func (x *rateLimitCall) decidedLocked() {
-	h := x.conn.transport.Handler
+	h := x.conn.Handler
 	x.conn.asked.Add(-1)
 	delay, took, err := h.Finish(x.trace.contextOf(), &x.Exchange, x.start, x.err)
 	switch {
@@ -159,7 +160,7 @@ func (x *rateLimitCall) answerLocked(took time.Duration, err error) {
 		c.out.bytes = c.h2.Fail(c.out.bytes, x.stream, statusOf(err))
 	}
 	x.holds(0)
-	c.transport.Handler.Done(err, took)
+	c.Handler.Done(err, took)
 	x.trace.answered(x.Reply(), err)
 	x.release()
 }
@@ -171,7 +172,7 @@ func (x *rateLimitCall) Cancel() {
 	if x.held == nil {
 		return
 	}
-	h := x.conn.transport.Handler
+	h := x.conn.Handler
 	h.Cancel(&x.Exchange)
 	h.Metrics.WaitingCalls.Dec()
 	x.cancelLocked(x.took)
@@ -184,6 +185,6 @@ func (x *rateLimitCall) Cancel() {
 func (x *rateLimitCall) cancelLocked(took time.Duration) {
 	x.holds(0)
 	err := status.FromContextError(context.Canceled).Err()
-	x.conn.transport.Handler.Done(err, took)
+	x.conn.Handler.Done(err, took)
 	x.trace.end(err)
 }

@@ -2,7 +2,6 @@ package own
 
 import (
 	"cmp"
-	"errors"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -27,7 +26,7 @@ func (c *calls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
 	}
 	trace, message := c.trace(call), call.Message
 	if call.Encoding != "" {
-		z, err := c.inflate(call, c.transport.Limits.MaxMessageBytes)
+		z, err := c.inflate(call, c.Limits.MaxMessageBytes)
 		if err != nil {
 			trace.answered(nil, err)
 			return nil, statusOf(err), nil
@@ -36,7 +35,7 @@ func (c *calls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
 		message = z.Out
 	}
 	trace.received(message)
-	return c.shouldRateLimit(call, message, trace)
+	return (*connection)(c).shouldRateLimit(call, message, trace)
 }
 
 // Open implements [h2.Handler].
@@ -50,21 +49,29 @@ func (c *calls) Open(call *h2.Call) (h2.Conversation, h2.Status) {
 
 // Unknown implements [h2.Handler].
 func (c *calls) Unknown(path string) h2.Status {
-	return h2.Status{Code: uint32(codes.Unimplemented), Message: c.transport.bridge.unknown(path)}
+	return h2.Status{Code: uint32(codes.Unimplemented), Message: c.bridge.unknown(path)}
+}
+
+// trace begins the trace of a rate-limit request, unless there is no tracing.
+func (c *calls) trace(call *h2.Call) *callTrace {
+	if c.Tracer == nil {
+		return nil
+	}
+	return newCallTrace(c.Tracer, c.bridge.methods[call.Method].path, (*connection)(c).peer(), call)
 }
 
 // Exceeded implements [h2.Handler].
 func (c *calls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
-	h := c.transport.Handler
+	h := c.Handler
 	if b == h2.BoundHeaders {
-		return statusOf(c.transport.HeadersTooLarge(size))
+		return statusOf(c.HeadersTooLarge(size))
 	}
 	if call.Method != methodShouldRateLimit {
-		m := &c.transport.bridge.methods[call.Method]
-		return statusOf(transport.MessageOfOther(m.path, size, cmp.Or(m.mostMessage, c.transport.Limits.MaxMessageBytes)))
+		m := &c.bridge.methods[call.Method]
+		return statusOf(transport.MessageOfOther(m.path, size, cmp.Or(m.mostMessage, c.Limits.MaxMessageBytes)))
 	}
 	trace := c.trace(call)
-	err := h.TooLarge(size, c.transport.Limits.MaxMessageBytes)
+	err := h.TooLarge(size, c.Limits.MaxMessageBytes)
 	trace.answered(nil, err)
 	return statusOf(err)
 }
@@ -78,35 +85,59 @@ func (c *calls) inflate(call *h2.Call, most int) (*transport.Inflater, error) {
 	return z, err
 }
 
-// inflateLocked decompresses a message in a turn, which takes a ticket for one that is not small.
-func (c *connection) inflateLocked(message []byte, most int) (*transport.Inflater, error) {
-	z, err := transport.InflateFreely(message, most)
-	if errors.Is(err, transport.ErrNotSmall) {
-		c.enterCrowdLocked()
-		z, err = transport.InflateLarge(message, most, func(held int) {
-			c.parksLocked(held)
-			transport.Park()
-		})
+// maxWatches is how many streams of a method a connection may have on which only the server sends. They
+// stay open for as long as a client likes, with a goroutine each.
+const maxWatches = 64
+
+// begin starts the goroutine of a call. If whole is set, call.Message is the call's request; otherwise
+// messages are yet to come. A stream for which there is no place starts no goroutine: a crowd of clients
+// that opens such streams without a pause would make others wait.
+func (c *calls) begin(call *h2.Call, whole bool) (*bridged, h2.Status) {
+	if c.bridged.Load() >= int64(c.Limits.MaxStreams) { // the client has reset them faster than they can end
+		return nil, h2.Status{Code: uint32(codes.ResourceExhausted), Message: "too many calls at once"}
 	}
+	m := &c.bridge.methods[call.Method]
+	if err := c.place(m); err != nil {
+		return nil, statusOf(err)
+	}
+	b, err := newBridged((*connection)(c), call, m, whole)
 	if err != nil {
-		return nil, notInflated(err, most)
+		c.leavePlace(m)
+		return nil, statusOf(err)
 	}
-	return z, nil
+	c.bridged.Add(1)
+	go func() {
+		b.run()
+		c.leavePlace(m)
+		c.bridged.Add(-1)
+	}()
+	return b, h2.Status{}
 }
 
-// statusOf is an error's status as h2 has it.
-func statusOf(err error) h2.Status {
-	if err == nil {
-		return h2.Status{}
+// place takes the places of a stream: one of the connection's, if only the server sends on it, and one of
+// all connections'. A unary call needs none.
+func (c *calls) place(m *bridgedMethod) error {
+	if m.stream == nil {
+		return nil
 	}
-	s, _ := status.FromError(err)
-	return h2.Status{Code: uint32(s.Code()), Message: s.Message()}
+	if !m.stream.ClientStreams {
+		if err := c.watches.Take(m.path, maxWatches); err != nil {
+			return status.Error(codes.ResourceExhausted, status.Convert(err).Message()+" on a connection")
+		}
+	}
+	err := c.bridge.others.Begin(m.path, m.stream.ClientStreams)
+	if err != nil && !m.stream.ClientStreams {
+		c.watches.Leave(m.path)
+	}
+	return err
 }
 
-// notInflated is the answer to a message that could not be inflated, in grpc-go's words.
-func notInflated(err error, most int) error {
-	if errors.Is(err, transport.ErrInflatedTooLarge) {
-		return status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", most)
+func (c *calls) leavePlace(m *bridgedMethod) {
+	if m.stream == nil {
+		return
 	}
-	return status.Errorf(codes.Internal, "grpc: failed to decompress the received message: %v", err)
+	c.bridge.others.End(m.path)
+	if !m.stream.ClientStreams {
+		c.watches.Leave(m.path)
+	}
 }

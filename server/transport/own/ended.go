@@ -2,7 +2,6 @@ package own
 
 import (
 	"errors"
-	"net"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -19,34 +18,6 @@ var (
 	errUnread    = errors.New("the client does not read")
 	errSilent    = errors.New("a ping was not answered within --keepalive-timeout")
 )
-
-// blame counts and logs, once, that the connection is ended because of what its client did. Ends that
-// are nobody's fault, such as that of age, are not counted.
-func (c *connection) blame(why error) {
-	c.blaming.Do(func() {
-		h := c.transport.Handler
-		transport.Ended(endedBecause(&h.Metrics.Ended, why), h.Rare, c.raw, why)
-	})
-}
-
-// end closes the connection at once because of what its client did. It may be called by anybody.
-func (c *connection) end(why error) {
-	c.blame(why)
-	c.close()
-}
-
-// neverBegan blames a connection whose client sent no SETTINGS in time.
-func (c *connection) neverBegan(err error) {
-	timeout, ok := errors.AsType[net.Error](err)
-	if !ok || !timeout.Timeout() {
-		return
-	}
-	c.turn.Lock()
-	defer c.turn.Unlock()
-	if !c.begun && !c.ending {
-		c.blame(errBegin)
-	}
-}
 
 // endedBecause returns what counts the connections that are ended for that reason.
 func endedBecause(ended *telemetry.Ended, why error) prometheus.Counter {

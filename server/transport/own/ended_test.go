@@ -113,7 +113,7 @@ func TestWhyConnectionsEnd(t *testing.T) {
 		{"memory", func(t *testing.T, r *running, c *rawClient) {
 			t.Helper()
 			w, _ := r.only(t)
-			w.parked.Add(mostParked) // as if others held it; but none of them can be closed
+			w.parked.bytes.Add(mostParked) // as if others held it; but none of them can be closed
 			many(c, 1, func() error {
 				return c.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x40\x7f")})
 			})

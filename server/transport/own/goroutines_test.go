@@ -23,7 +23,7 @@ func TestStreamsWithoutAPlaceHaveNoGoroutine(t *testing.T) {
 	})
 	for w.bridge.others.Begin("/s/Talk", true) == nil { // until no place is left
 	}
-	calls := (*calls)(&connection{transport: w})
+	calls := (*calls)(&connection{shared: &w.shared})
 	if begun, s := calls.begin(&h2.Call{Method: methodShouldRateLimit + 1}, false); begun != nil || codes.Code(s.Code) != codes.ResourceExhausted || calls.bridged.Load() != 0 {
 		t.Errorf("got %v with %d goroutines, want RESOURCE_EXHAUSTED and none", s, calls.bridged.Load())
 	}

@@ -48,7 +48,7 @@ func TestLargeCompressedRequestsTakeTickets(t *testing.T) {
 		t.Errorf("a large request ends with %s", got)
 	}
 	await(t, "no ticket is held", func() bool { return len(w.crowd) == 0 })
-	await(t, "nothing is counted", func() bool { return w.parked.Load() == 0 })
+	await(t, "nothing is counted", func() bool { return w.parked.bytes.Load() == 0 })
 }
 
 // TestInflatedBytesAreCounted looks at what a connection counts while a message is inflated, and has the one
@@ -60,7 +60,7 @@ func TestInflatedBytesAreCounted(t *testing.T) {
 	defer theirs.Close()
 	c := newConnection(w, ours)
 	w.conns[c] = struct{}{}
-	w.parked.Add(mostParked - 1<<20) // what others hold
+	w.parked.bytes.Add(mostParked - 1<<20) // what others hold
 	z, err := c.inflateLocked(zipped(make([]byte, 3<<20)), 4<<20)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestInflatedBytesAreCounted(t *testing.T) {
 		t.Errorf("connections were ended by reason: %v, want one by memory", why)
 	}
 	c.parksLocked(0)
-	if got := w.parked.Load(); got != mostParked-1<<20 {
+	if got := w.parked.bytes.Load(); got != mostParked-1<<20 {
 		t.Errorf("%d bytes are counted in the end, want %d", got, mostParked-1<<20)
 	}
 	c.leaveCrowd()

@@ -1,41 +1,49 @@
 package own
 
+import (
+	"sync"
+	"sync/atomic"
+)
+
 // mostParked is what requests on their way may hold in all, as over grpc-go.
 const mostParked = 96 << 20
 
-// parks tells how many bytes the connection holds of what is on its way, at the end of each turn and while
-// a message is inflated. If
-// all connections together hold more than they may, those that hold the most are closed. No call is
-// answered with an error for it: Envoy would let it pass.
-func (c *connection) parks(bytes int64) {
-	grown := bytes - c.parked.Swap(bytes)
-	if w := c.transport; grown != 0 && w.parked.Add(grown) > mostParked && grown > 0 {
-		w.shed()
+// parked counts the bytes that all connections hold of what is on its way. If they are more than they may be,
+// the connections that hold the most are closed. No call is answered with an error for it: Envoy would let
+// it pass.
+type parked struct {
+	bytes    atomic.Int64
+	all      func() []*share
+	shedding sync.Mutex
+}
+
+// share is what one connection holds.
+type share struct {
+	bytes atomic.Int64
+	end   func(why error) // closes the connection
+}
+
+// set says how many bytes a connection holds.
+func (p *parked) set(s *share, bytes int64) {
+	grown := bytes - s.bytes.Swap(bytes)
+	if grown == 0 || p.bytes.Add(grown) <= mostParked || grown < 0 {
+		return
 	}
-}
-
-// parksLocked tells so of all that is on its way, and of the bytes of a message that is being inflated.
-func (c *connection) parksLocked(inflating int) {
-	c.parks(int64(c.h2.Parked() + c.rest + c.later + inflating))
-}
-
-// shed closes connections until the others hold no more than they may.
-func (w *Transport) shed() {
 	// Of two goroutines, the second must see what the first has freed. Otherwise it would close
 	// one connection more than is needed.
-	w.shedding.Lock()
-	defer w.shedding.Unlock()
-	for w.parked.Load() > mostParked {
-		var worst *connection
-		for _, c := range w.all() {
-			if worst == nil || c.parked.Load() > worst.parked.Load() {
-				worst = c
+	p.shedding.Lock()
+	defer p.shedding.Unlock()
+	for p.bytes.Load() > mostParked {
+		var worst *share
+		for _, s := range p.all() {
+			if worst == nil || s.bytes.Load() > worst.bytes.Load() {
+				worst = s
 			}
 		}
 		if worst == nil {
 			return
 		}
-		w.parked.Add(-worst.parked.Swap(0))
+		p.bytes.Add(-worst.bytes.Swap(0))
 		worst.end(errHoldsMost)
 	}
 }

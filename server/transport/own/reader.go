@@ -61,6 +61,20 @@ func (r *reader) read() ([]byte, error) {
 	return r.buffer[:r.have], nil
 }
 
+// tryRead reads without waiting. It returns false if there is nothing to read, after which the caller
+// waits until there is, with no buffer taken. It must try each time it is called: the poller forgets
+// what it knew when a RawConn's Read begins.
+func (r *reader) tryRead(fd uintptr) bool {
+	r.take()
+	n, err := tryRead(fd, r.buffer[r.have:])
+	if n == 0 && err == nil {
+		r.release()
+		return false
+	}
+	r.have, r.err = r.have+n, err
+	return true
+}
+
 // keep keeps the rest of what read returned until the next read. It reports whether the last read
 // filled the buffer, so that more is to be expected.
 func (r *reader) keep(rest []byte) (full bool) {

@@ -91,11 +91,14 @@ const mostStalled = 256
 // many, the one that has waited for longest is closed now.
 type stalled struct {
 	mu    sync.Mutex
-	conns []*connection
+	conns []ender
 }
 
-func (s *stalled) enter(c *connection) {
-	var longest *connection
+// ender is a connection that can be closed because of what its client did.
+type ender interface{ end(why error) }
+
+func (s *stalled) enter(c ender) {
+	var longest ender
 	s.mu.Lock()
 	if s.conns = append(s.conns, c); len(s.conns) > mostStalled {
 		longest = s.conns[0]
@@ -107,7 +110,7 @@ func (s *stalled) enter(c *connection) {
 	}
 }
 
-func (s *stalled) leave(c *connection) {
+func (s *stalled) leave(c ender) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, other := range s.conns {

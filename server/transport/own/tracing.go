@@ -20,15 +20,9 @@ type callTrace struct {
 	in      stats.InPayload
 }
 
-// trace begins the trace of a call, unless there is no tracing.
-func (c *calls) trace(call *h2.Call) *callTrace {
-	to := c.transport.Tracer
-	if to == nil {
-		return nil
-	}
-	path := c.transport.bridge.methods[call.Method].path
+// newCallTrace begins the trace of a call to a path.
+func newCallTrace(to stats.Handler, path string, from *peer.Peer, call *h2.Call) *callTrace {
 	md, _ := metadataOf(call.Fields) // h2 has rejected what cannot be read
-	from := (*connection)(c).peer()
 	ctx := metadata.NewIncomingContext(peer.NewContext(context.Background(), from), md)
 	t := &callTrace{to: to, begun: time.Now()} //nolint:forbidigo // a span has times of the wall clock
 	t.context = to.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: path})
@@ -78,9 +72,4 @@ func (t *callTrace) end(err error) {
 	if t != nil {
 		t.tell(&stats.End{BeginTime: t.begun, EndTime: time.Now(), Error: err}) //nolint:forbidigo // as above
 	}
-}
-
-// peer is the other end, for contexts.
-func (c *connection) peer() *peer.Peer {
-	return &peer.Peer{Addr: c.raw.RemoteAddr(), LocalAddr: c.raw.LocalAddr(), AuthInfo: c.info}
 }

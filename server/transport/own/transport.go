@@ -5,7 +5,6 @@ import (
 	"net"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -17,9 +16,7 @@ import (
 
 // Transport answers gRPC by package h2: each connection has a goroutine that reads, answers and writes.
 type Transport struct {
-	transport.Config
-	bridge *bridge
-	h2     *h2.Server
+	shared
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -31,12 +28,6 @@ type Transport struct {
 	over     chan struct{}  // closed when they have ended
 	ending   sync.Once
 	watching sync.WaitGroup
-
-	parked   atomic.Int64 // bytes that the connections hold; see connection.parks
-	shedding sync.Mutex
-
-	crowd   chan struct{} // holds the tickets that are taken; see takeTurn
-	stalled stalled
 }
 
 // stage only grows.
@@ -51,22 +42,42 @@ const (
 // New returns a transport.
 func New(c transport.Config) *Transport {
 	b := newBridge(&c)
-	return &Transport{
-		Config: c, bridge: b,
-		h2: h2.NewServer(h2.Options{
-			Limits: h2.Limits{
-				MaxStreams:      int(c.Limits.MaxStreams),
-				MaxHeaderBytes:  int(c.Limits.MaxHeaderBytes),
-				MaxMessageBytes: c.Limits.MaxMessageBytes,
-				PingInterval:    c.Limits.KeepaliveMinTime,
-			},
-			Methods:   b.h2Methods(),
-			Encodings: []string{transport.Gzip},
-		}),
+	t := &Transport{
+		shared: shared{
+			Config: c, bridge: b, crowd: make(chan struct{}, runtime.GOMAXPROCS(0)),
+			h2: h2.NewServer(h2.Options{
+				Limits: h2.Limits{
+					MaxStreams:      int(c.Limits.MaxStreams),
+					MaxHeaderBytes:  int(c.Limits.MaxHeaderBytes),
+					MaxMessageBytes: c.Limits.MaxMessageBytes,
+					PingInterval:    c.Limits.KeepaliveMinTime,
+				},
+				Methods:   b.h2Methods(),
+				Encodings: []string{transport.Gzip},
+			}),
+		},
 		conns:   make(map[*connection]struct{}),
 		stopped: make(chan struct{}), over: make(chan struct{}),
-		crowd: make(chan struct{}, runtime.GOMAXPROCS(0)),
 	}
+	t.parked.all = func() []*share {
+		var shares []*share
+		for _, c := range t.all() {
+			shares = append(shares, &c.parked)
+		}
+		return shares
+	}
+	return t
+}
+
+// newConnection returns a connection that is not served yet.
+func newConnection(t *Transport, raw net.Conn) *connection {
+	now := t.Handler.Clock.Elapsed()
+	c := &connection{shared: &t.shared}
+	c.raw = newSocket(raw, c.stalls, c.flows)
+	c.h2 = t.h2.NewConn((*calls)(c), now)
+	c.watched.begin(now, t.Limits.MaxConnectionAge)
+	c.inbox.flush, c.parked.end = c.flush, c.end
+	return c
 }
 
 // Serve implements [Transport].
@@ -111,13 +122,12 @@ func (w *Transport) accept(raw net.Conn) {
 		return
 	}
 	w.conns[c] = struct{}{}
-	w.ended.Go(c.serve)
-}
-
-func (w *Transport) forget(c *connection) {
-	w.mu.Lock()
-	delete(w.conns, c)
-	w.mu.Unlock()
+	w.ended.Go(func() {
+		c.serve()
+		w.mu.Lock()
+		delete(w.conns, c)
+		w.mu.Unlock()
+	})
 }
 
 // all returns the connections there are.
@@ -167,4 +177,29 @@ func (w *Transport) wait() {
 	w.ended.Wait()
 	w.ending.Do(func() { close(w.over) })
 	w.watching.Wait()
+}
+
+// watchedAtOnce is how many connections the watch looks at before others may run. An order takes a
+// goroutine for a moment. Connections that began together are pinged together, and the memory of as many
+// goroutines would stay.
+const watchedAtOnce = 64
+
+// watch looks at all connections now and then.
+func (w *Transport) watch() {
+	tick := time.NewTicker(watchEvery(&w.Limits))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-w.over:
+			return
+		}
+		now := w.Handler.Clock.Elapsed()
+		for i, c := range w.all() {
+			c.watch(now)
+			if i%watchedAtOnce == watchedAtOnce-1 {
+				runtime.Gosched()
+			}
+		}
+	}
 }

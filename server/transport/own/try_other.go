@@ -4,6 +4,5 @@ package own
 
 const canTry = false
 
-func (*reader) tryRead(uintptr) bool { return true }
-
+func tryRead(uintptr, []byte) (int, error)  { return 0, nil }
 func tryWrite(uintptr, []byte) (int, error) { return 0, nil }

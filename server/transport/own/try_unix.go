@@ -9,27 +9,19 @@ import (
 
 const canTry = true
 
-// tryRead reads without waiting. It returns false if there is nothing to read, after which the caller
-// waits until there is, with no buffer taken. It must try each time it is called: the poller forgets
-// what it knew when a RawConn's Read begins.
-func (r *reader) tryRead(fd uintptr) bool {
-	r.take()
+// tryRead reads without waiting. It returns 0 and no error if there is nothing to read.
+func tryRead(fd uintptr, p []byte) (n int, err error) {
 	for {
-		n, err := syscall.Read(int(fd), r.buffer[r.have:])
+		n, err := syscall.Read(int(fd), p)
 		switch {
 		case err == syscall.EINTR:
 			continue
 		case err == syscall.EAGAIN:
-			r.release()
-			return false
-		case err != nil:
-			r.err = err
-		case n == 0:
-			r.err = io.EOF
-		default:
-			r.have += n
+			return 0, nil
+		case err == nil && n == 0:
+			return 0, io.EOF
 		}
-		return true
+		return max(n, 0), err
 	}
 }
 

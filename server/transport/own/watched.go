@@ -2,7 +2,6 @@ package own
 
 import (
 	"math/rand/v2"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -85,56 +84,26 @@ func watchEvery(l *transport.Limits) time.Duration {
 	return max(every, 10*time.Millisecond)
 }
 
-// watchedAtOnce is how many connections the watch looks at before others may run. An order takes a
-// goroutine for a moment. Connections that began together are pinged together, and the memory of as many
-// goroutines would stay.
-const watchedAtOnce = 64
-
-// watch looks at all connections now and then.
-func (w *Transport) watch() {
-	tick := time.NewTicker(watchEvery(&w.Limits))
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-w.over:
-			return
-		}
-		now := w.Handler.Clock.Elapsed()
-		for i, c := range w.all() {
-			c.watch(now)
-			if i%watchedAtOnce == watchedAtOnce-1 {
-				runtime.Gosched()
-			}
-		}
-	}
-}
-
-// watch closes a connection whose client took too long, or has its next turn do what it is time for.
-func (c *connection) watch(now time.Duration) {
-	w, limits := &c.watched, &c.transport.Limits
+// look returns why the connection is to be closed for what its client did, or did not do in time; over, if that
+// is nobody's fault; or what its next turn is to do.
+func (w *watched) look(now time.Duration, limits *transport.Limits) (why error, over bool, todo orders) { //nolint:staticcheck // the error is a result, and not of look
 	since := func(at *atomic.Int64) time.Duration { return now - time.Duration(at.Load()) }
 	silent := since(&w.heardAt)
 	aged := w.age > 0 && now-w.begun >= w.age
 	told := w.toldAt.Load() != 0
 	switch {
 	case w.writing.Load() != 0 && since(&w.writing) >= mostWriteTime:
-		c.end(errUnread)
-		return
+		return errUnread, false, 0
 	case w.partialAt.Load() != 0 && since(&w.partialAt) >= mostFrameTime,
 		w.blockAt.Load() != 0 && since(&w.blockAt) >= mostFrameTime:
-		c.end(errFrame)
-		return
+		return errFrame, false, 0
 	case w.pingedAt != 0 && silent >= now-w.pingedAt && now-w.pingedAt >= limits.KeepaliveTimeout:
-		c.end(errSilent)
-		return
+		return errSilent, false, 0
 	case aged && told && limits.MaxConnectionAgeGrace > 0 && since(&w.toldAt) >= limits.MaxConnectionAgeGrace:
 		// Since it was told, not since its age: a process that was stopped for a while, or got no
 		// processor, would cut calls whose client never heard that the connection ends.
-		c.close()
-		return
+		return nil, true, 0
 	}
-	var todo orders
 	if w.pingedAt != 0 && silent < now-w.pingedAt {
 		w.pingedAt = 0
 	}
@@ -153,7 +122,5 @@ func (c *connection) watch(now time.Duration) {
 	if w.open.Load() > 0 || told {
 		todo |= orderOverdue
 	}
-	if todo != 0 {
-		c.order(todo)
-	}
+	return nil, false, todo
 }

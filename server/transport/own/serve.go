@@ -1,0 +1,110 @@
+package own
+
+import (
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/transport"
+)
+
+// serve is the goroutine of the connection. It waits in read for most of its life, so what lies below
+// that on its stack is small: a stack is doubled, and a collection may halve it.
+func (c *connection) serve() {
+	if r := c.begin(); r != nil {
+		c.read(r)
+	}
+	c.leave()
+}
+
+// begin begins the connection. It returns nil if that fails.
+func (c *connection) begin() *reader {
+	// Until the client's SETTINGS have come.
+	_ = c.raw.SetDeadline(time.Now().Add(c.Limits.ConnectionTimeout)) //nolint:forbidigo // connections begin when they like
+	conn, info, err := c.Creds.ServerHandshake(c.raw)
+	if err != nil {
+		return nil // the credentials have logged it
+	}
+	c.info = info
+	c.client = access.ClientIn(info)
+	c.turn.Lock()
+	c.conn = conn
+	c.turn.Unlock()
+	return newReader(conn, c.raw)
+}
+
+// leave ends the connection.
+func (c *connection) leave() {
+	c.turn.Lock()
+	c.ending, c.closed = true, true
+	for c.cancelLocked() != nil { // each call that is cancelled is so once, whatever comes of it
+	}
+	c.shared.parked.set(&c.parked, 0)
+	c.turn.Unlock()
+	c.close()
+}
+
+// cancelLocked cancels the calls that were to be answered later.
+func (c *connection) cancelLocked() (err error) {
+	defer c.caughtLocked(&err)
+	c.h2.Close()
+	return nil
+}
+
+// read reads until the connection ends.
+func (c *connection) read(r *reader) {
+	defer r.release()
+	for crowds := false; ; {
+		in, err := r.read()
+		if err != nil {
+			c.neverBegan(err)
+			if c.isEnding() {
+				c.linger(r)
+			}
+			return
+		}
+		came, crowded := len(in), false
+		for more := true; more; {
+			c.waitForStore()
+			var used int
+			var ok bool
+			if used, more, ok = c.takeTurn(in, crowds || crowded); !ok {
+				c.linger(r)
+				return
+			}
+			crowded = crowded || more
+			in = in[used:]
+		}
+		crowds = crowded
+		c.watched.partial(len(in) > 0, len(in) < came)
+		if r.keep(in) && !crowded {
+			transport.Park()
+		}
+	}
+}
+
+// waitForStore waits while the store has as many requests of the connection as it may have streams:
+// a client that resets its calls at once would otherwise have more. The store decides within
+// milliseconds.
+func (c *connection) waitForStore() {
+	for c.asked.Load() >= int64(c.Limits.MaxStreams) {
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// linger reads a little of what still comes: closing a socket with unread bytes would throw away what
+// was written last.
+func (c *connection) linger(r *reader) {
+	half, ok := c.conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = c.raw.SetReadDeadline(time.Now().Add(time.Second)) //nolint:forbidigo // bounds a wait
+	for n := 0; n < transport.MostLingered; transport.Park() {
+		in, err := r.read()
+		if err != nil {
+			return
+		}
+		n += len(in)
+		r.keep(nil)
+	}
+}

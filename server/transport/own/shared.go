@@ -1,0 +1,16 @@
+package own
+
+import (
+	"github.com/sluice-ratelimit/sluice/h2"
+	"github.com/sluice-ratelimit/sluice/server/transport"
+)
+
+// shared is what the connections of a transport share.
+type shared struct {
+	transport.Config
+	bridge  *bridge
+	h2      *h2.Server
+	parked  parked
+	crowd   chan struct{} // holds the tickets that are taken; see takeTurn
+	stalled stalled
+}
