@@ -41,6 +41,7 @@ func Denied(c *Client, domain []byte) *DeniedError {
 	return &DeniedError{c, shortened(fmt.Sprintf("%q", domain), 120)}
 }
 
+// Error says what the client may not ask for, and names its certificate.
 func (e *DeniedError) Error() string {
 	if e.client == nil {
 		return "no client certificate: --grpc-allow grants no domain"

@@ -59,7 +59,7 @@ type TLS struct {
 var _ credentials.TransportCredentials = (*TLS)(nil)
 
 // ServerTLS reads the files and returns a server's side. An error names the file.
-func ServerTLS(o TLSOptions) (*TLS, error) { //nolint:revive // the counterpart of ClientTLS
+func ServerTLS(o TLSOptions) (*TLS, error) {
 	switch {
 	case o.Cert == "" || o.Key == "":
 		return nil, errors.New("a TLS server needs a certificate and its key")

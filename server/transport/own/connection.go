@@ -190,7 +190,7 @@ func (c *connection) parksLocked(inflating int) {
 
 // watch closes a connection whose client took too long, or has its next turn do what it is time for.
 func (c *connection) watch(now time.Duration) {
-	switch why, over, todo := c.watched.look(now, &c.Limits); {
+	switch todo, over, why := c.watched.look(now, &c.Limits); {
 	case why != nil:
 		c.end(why)
 	case over:

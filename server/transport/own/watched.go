@@ -84,25 +84,25 @@ func watchEvery(l *transport.Limits) time.Duration {
 	return max(every, 10*time.Millisecond)
 }
 
-// look returns why the connection is to be closed for what its client did, or did not do in time; over, if that
-// is nobody's fault; or what its next turn is to do.
-func (w *watched) look(now time.Duration, limits *transport.Limits) (why error, over bool, todo orders) { //nolint:staticcheck // the error is a result, and not of look
+// look returns what the next turn is to do; or over, if the connection is to be closed and that is nobody's
+// fault; or why it is to be closed for what its client did, or did not do in time.
+func (w *watched) look(now time.Duration, limits *transport.Limits) (todo orders, over bool, why error) {
 	since := func(at *atomic.Int64) time.Duration { return now - time.Duration(at.Load()) }
 	silent := since(&w.heardAt)
 	aged := w.age > 0 && now-w.begun >= w.age
 	told := w.toldAt.Load() != 0
 	switch {
 	case w.writing.Load() != 0 && since(&w.writing) >= mostWriteTime:
-		return errUnread, false, 0
+		return 0, false, errUnread
 	case w.partialAt.Load() != 0 && since(&w.partialAt) >= mostFrameTime,
 		w.blockAt.Load() != 0 && since(&w.blockAt) >= mostFrameTime:
-		return errFrame, false, 0
+		return 0, false, errFrame
 	case w.pingedAt != 0 && silent >= now-w.pingedAt && now-w.pingedAt >= limits.KeepaliveTimeout:
-		return errSilent, false, 0
+		return 0, false, errSilent
 	case aged && told && limits.MaxConnectionAgeGrace > 0 && since(&w.toldAt) >= limits.MaxConnectionAgeGrace:
 		// Since it was told, not since its age: a process that was stopped for a while, or got no
 		// processor, would cut calls whose client never heard that the connection ends.
-		return nil, true, 0
+		return 0, true, nil
 	}
 	if w.pingedAt != 0 && silent < now-w.pingedAt {
 		w.pingedAt = 0
@@ -122,5 +122,5 @@ func (w *watched) look(now time.Duration, limits *transport.Limits) (why error, 
 	if w.open.Load() > 0 || told {
 		todo |= orderOverdue
 	}
-	return nil, false, todo
+	return todo, false, nil
 }
