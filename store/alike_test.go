@@ -35,6 +35,7 @@ type twin struct {
 	seed   uint64
 	random *rand.ChaCha8
 	now    atomic.Int64
+	server *storetest.Server
 	seen   told
 	store  *Store
 	memory *limiter.Table
@@ -50,6 +51,7 @@ func newTwin(tb testing.TB, fallback Fallback) *twin {
 	w.now.Store(1_900_000_000_999_999_999)
 	w.c.decided = make(chan error, 1)
 	srv := storetest.Start(tb)
+	w.server = srv
 	var err error
 	w.store, err = New(Options{
 		Server: at(srv), Timeout: time.Minute, DialTimeout: time.Minute, Fallback: fallback, Table: newTable(tb), Observer: &w.seen,

@@ -73,6 +73,14 @@ func TestForeignKeys(t *testing.T) {
 					want++
 				}
 			}
+			if !script.IsFixed(tt.p) || wrote[1] != "" { // GETRANGE says of an empty string what it says of none
+				look := bad
+				look.Hits = 0
+				if err := c.ask(s, look); !errors.Is(err, ErrAway) {
+					t.Errorf("%s %.20q: a look was answered %v, want the fallback", key, wrote, err)
+				}
+				want++
+			}
 			if n := srv.Must("EXISTS", partner); n != "0" && tt.p != counts { // INCRBY counts each by itself
 				t.Errorf("%s %.20q: a request without a decision took hits from another counter", key, wrote)
 			}

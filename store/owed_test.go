@@ -2,6 +2,7 @@ package store
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -210,6 +211,54 @@ func TestRepaidLog(t *testing.T) {
 	w.now.Add(int64(13 * time.Second))
 	if got := count(); got != 0 {
 		t.Errorf("a window later %d hits count, want none", got)
+	}
+}
+
+// A debt on a key that another program wrote is forgotten, and the key stays as it is. One that the server has no memory
+// for stays owed.
+func TestDebtsThatCannotBeCharged(t *testing.T) {
+	t.Parallel()
+	w := newTwin(t, Local)
+	w.server.Must("CONFIG", "SET", "maxmemory-policy", "noeviction")
+	f := w.store.fleet
+	lane := f.lane(0)
+	var c caller
+	repay := func(p *limiter.Policy, name string) error {
+		at := limiter.Time(w.now.Load())
+		c.b.Reset()
+		c.b.Charges = append(c.b.Charges, hit(1, p))
+		if err := w.store.options.fallBack(at, &c.b); err != nil {
+			t.Fatal(err)
+		}
+		f.owes(Local, at, &c.b, 0, []byte(name), 0, &c)
+		_, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute))
+		return err
+	}
+	const day = 24 * time.Hour
+	forgot := uint64(0)
+	for name, tt := range map[string]struct {
+		p     *limiter.Policy
+		wrote []string
+	}{
+		"fixed window": {much, []string{"", "letters", "1.5", "007", "9223372036854775807"}},
+		"ring":         {&limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 9, Window: day, SubWindows: 10}, []string{"letters", strings.Repeat("x", 1000), strings.Repeat("\xff", 52)}},
+		"bucket":       {&limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1, Window: day, Burst: 9}, []string{"letters", "1", ""}},
+		"log":          {&limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 9, Window: day}, []string{"a string"}},
+	} {
+		for _, wrote := range tt.wrote {
+			w.server.Must("SET", name, wrote)
+			forgot++
+			if err := repay(tt.p, name); err != nil || w.seen.forgot != forgot || w.store.owing() != 0 {
+				t.Errorf("%s %.20q: %v, %d hits forgotten, want %d", name, wrote, err, w.seen.forgot, forgot)
+			}
+			if got := w.server.Must("GET", name); got != wrote {
+				t.Errorf("%s: another program's %.20q is %.20q now", name, wrote, got)
+			}
+		}
+	}
+	w.server.Must("CONFIG", "SET", "maxmemory", "1")
+	if err := repay(much, "counter"); redis.KindOf(err) != redis.Memory || w.seen.forgot != forgot || w.store.owing() != 1 {
+		t.Errorf("without memory: %v, %d hits forgotten, %d counters owe something, want %d and one", err, w.seen.forgot, w.store.owing(), forgot)
 	}
 }
 

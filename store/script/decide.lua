@@ -14,8 +14,6 @@ local foreign -- the number of a key of this request that another program wrote
 
 local function emit(v) out[#out + 1] = v end
 
-local function stamp(text) return tonumber(text:sub(1, -10)) or 0, tonumber(text:sub(-9)) or 0 end
-
 -- read is call on a counter c, which it finds foreign if its key has another type.
 local function read(c, command)
   local v = redis.pcall(command, c.key)
@@ -48,27 +46,16 @@ ops.f = {
   args = 3,
   read = function(x, i) x.hits, x.limit, x.expires = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2] end,
   load = function(c, x)
-    c.value, c.most, c.a, c.b, c.expires = read(c, 'GET'), MOST, 0, 0, x.expires
-    c.was = 0
-    if c.value then
-      if #c.value > 18 or c.value ~= '0' and not c.value:find('^-?[1-9]%d*$') then
-        c.foreign = true
-        return
-      end
-      c.was = tonumber(c.value)
-    end
-    c.a = min(c.was, MOST) -- INCRBY goes beyond it: save brings it back
+    c.value, c.most, c.b, c.expires = read(c, 'GET'), MOST, 0, x.expires
+    c.was = read_count(c.value)
+    c.foreign = c.foreign or not c.was
+    c.a = min(c.was or 0, MOST) -- save brings it back
   end,
   tell = function(c) emit(max(c.a, 0)) end, -- ratelimit's refunds go below 0
   decide = count,
   undo = uncount,
   save = function(c)
-    if not c.value then
-      if c.a > 0 then call('SET', c.key, format('%.0f', c.a), 'EXAT', c.expires) end
-      return
-    end
-    if c.a ~= c.was then call('INCRBY', c.key, format('%.0f', c.a - c.was)) end
-    if c.full and call('TTL', c.key) == -1 then call('EXPIREAT', c.key, c.expires) end
+    if not c.foreign then write_count(c.key, c.value, c.was, c.a, c.expires, c.full) end
   end,
 }
 
@@ -81,25 +68,12 @@ ops.r = {
   -- h is the number of the sub-window that was hit last, num that of the one that is hit now,
   -- told how many in b are of those before it.
   load = function(c, x)
-    local k, ls, ln = x.k, x.ls, x.ln
-    local now = current(ls, ln)
-    c.k, c.span, c.layout, c.most = k, x.span, '<d' .. ('I4'):rep(k + 1), 4294967295
-    c.now, c.num, c.a, c.b, c.h = now, now, 0, 0, false
-    c.raw = read(c, 'GET')
-    if not c.raw then return end
-    if #c.raw ~= 12 + 4 * k then
-      c.foreign = true
-      return
-    end
-    local counts = {struct.unpack(c.layout, c.raw)}
-    local h = counts[1]
-    if h ~= floor(h) or h < 0 or h > 9007199254740992 then
-      c.foreign = true
-      return
-    end
-    local ps, pn = times(h, ls, ln)
-    if h > now and later(ps, pn, s + LATE, n) or now - h > k then return end
-    c.h, c.counts, c.num = h, counts, max(now, h)
+    local k = x.k
+    c.k, c.span, c.most, c.a, c.b, c.raw = k, x.span, 4294967295, 0, 0, read(c, 'GET')
+    local now, h, counts = read_ring(c.raw, k, x.ls, x.ln)
+    c.foreign = c.foreign or not now
+    c.now, c.num, c.h, c.counts = now, max(now or 0, h or 0), h, counts
+    if not h then return end
     for i = c.num - k, min(h, c.num - 1) do c.b = c.b + counts[i % (k + 1) + 2] end
     if c.num == h then c.a = counts[h % (k + 1) + 2] end
   end,
@@ -111,12 +85,9 @@ ops.r = {
   undo = uncount,
   save = function(c)
     if not c.changed then return end
-    local k, t = c.k, {}
-    for i = c.num - k, c.num do
-      t[i % (k + 1) + 1] = c.h and i <= c.h and i >= c.h - k and c.counts[i % (k + 1) + 2] or 0
-    end
-    t[c.num % (k + 1) + 1] = c.a
-    call('SET', c.key, struct.pack(c.layout, c.num, unpack(t)), 'EXAT', s + c.span + (c.num > c.now and LATE or 0))
+    local t = turned(c.k, c.h, c.counts, c.num)
+    t[c.num % (c.k + 1) + 1] = c.a
+    write_ring(c.key, c.k, t, c.num, c.now, c.span)
   end,
 }
 
@@ -136,35 +107,15 @@ ops.l = {
     c.len, c.a, c.u, c.ns, c.nn, c.window = read(c, 'LLEN') or 0, 0, 0, s, n, x.window
     c.b = c.len
     if c.len == 0 then return end
-    local last = call('LINDEX', c.key, -1)
-    if not tonumber(last) or #last < 10 then
-      c.foreign = true
-      return
-    end
-    c.ls, c.ln = stamp(last)
-    if later(c.ls, c.ln, s + x.window + LATE, n) then -- the clock was set back
+    local known
+    c.ls, c.ln, known = read_newest(c.key, x.window)
+    c.foreign = not known
+    if not c.ls then
       c.a = c.len
       return
     end
     if later(c.ls, c.ln, s, n) then c.ns, c.nn = c.ls, c.ln end
-    -- Those that have ceased to count since the last hit are few as a rule.
-    local function counts(i)
-      local is, it = stamp(call('LINDEX', c.key, i))
-      return later(is, it, c.ns - x.window, c.nn)
-    end
-    local lo, hi, step = -1, c.len, 1 -- lo does not count, hi does
-    while lo + step < hi do
-      if counts(lo + step) then
-        hi = lo + step
-        break
-      end
-      lo, step = lo + step, step * 2
-    end
-    while lo + 1 < hi do
-      local mid = floor((lo + hi) / 2)
-      if counts(mid) then hi = mid else lo = mid end
-    end
-    c.a = hi
+    c.a = expired(c.key, c.len, x.window, c.ns, c.nn)
   end,
   tell = function(c, x)
     local ts, tn = newest(c)
@@ -244,16 +195,10 @@ ops.b = {
     x.cs, x.cn, x.ms, x.mn = tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5]), tonumber(ARGV[i + 6])
   end,
   load = function(c)
-    c.a, c.b, c.value = 0, 0, read(c, 'GET')
-    if not c.value then return end
-    local dot = c.value:find('.', 1, true) or #c.value + 1
-    local a, b = tonumber(c.value:sub(1, dot - 10)), tonumber(c.value:sub(dot - 9))
-    if not a or not b then
-      c.foreign = true
-      return
-    end
-    a, b = minus(a, b, s, n)
-    if a >= 0 and not later(a, b, 1499825504, 606846976) then c.a, c.b = a, b end -- else the clock was set back
+    local ts, tn = read_tat(read(c, 'GET'))
+    c.foreign = c.foreign or not ts
+    c.a, c.b = minus(ts or 0, tn or 0, s, n)
+    if c.a < 0 then c.a, c.b = 0, 0 end
   end,
   tell = function(c)
     if c.a == 0 and c.b == 0 then
@@ -309,9 +254,7 @@ ops.b = {
   end,
   save = function(c)
     if not c.changed then return end
-    local ts, tn = plus(s, n, c.a, c.b)
-    local layout = tn == floor(tn) and '%.0f%09.0f' or '%.0f%014.4f'
-    call('SET', c.key, format(layout, ts, tn), 'EXAT', ts + 2)
+    write_tat(c.key, plus(s, n, c.a, c.b))
   end,
 }
 

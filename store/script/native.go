@@ -107,16 +107,21 @@ func (c *Call) counted(command []string, said *resp.Reply) {
 	case said.Kind(0) == resp.Integer:
 		number = said.Int(0)
 	case said.Text(0) != "": // of a look
-		n, err := strconv.ParseInt(said.Text(0), 10, 64)
-		if err != nil && c.Err == nil {
+		var ours bool
+		if number, ours = readCount(said.Text(0)); !ours && c.Err == nil {
 			c.Err = &ForeignError{command[1], errForeign}
 		}
-		number = n
 	}
 	if command[0] != "EXPIREAT" {
 		at := &c.charges[len(c.Found)]
 		c.Found = append(c.Found, limiter.State{Hits: uint64(max(number-at.hits, 0)), Time: at.end})
 	}
+}
+
+// readCount is read_count of counters.lua.
+func readCount(text string) (n int64, ours bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && len(text) <= 18 && strconv.FormatInt(n, 10) == text
 }
 
 // A ForeignError says that another program wrote the key of a counter.

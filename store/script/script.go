@@ -10,8 +10,8 @@ import (
 type script struct{ text, sha string }
 
 var (
-	//go:embed times.lua
-	times string
+	//go:embed counters.lua
+	counters string
 	//go:embed decide.lua
 	decide string
 	//go:embed repay.lua
@@ -19,9 +19,9 @@ var (
 
 	// Decides decides a batch of charges in the store. See [call] and [reply] for what it takes
 	// and gives.
-	Decides = newScript(times + decide)
+	Decides = newScript(counters + decide)
 	// Repays charges what is owed.
-	Repays = newScript(times + repay)
+	Repays = newScript(counters + repay)
 )
 
 func newScript(text string) *script {
