@@ -194,6 +194,10 @@ func (l *lane) refuse(a *ask, why *script.ForeignError) {
 	case a.strict:
 		l.options.tell(a.waiter, why)
 	default:
+		if back := newAsk(); back.call.GiveBack(&a.call) { // of a request that needed no script
+			back.slot = a.slot
+			back.send(l, l.options.Timeout)
+		}
 		l.fleet.settled(counted, a) // the store could not be charged later either
 		l.fallBack([]*ask{a})
 	}

@@ -22,6 +22,8 @@ const (
 	// CostOfMore is what one more charge on a counter takes, but for the hits of a log.
 	CostOfMore = 2 * time.Microsecond
 	costOfHit  = 110 * time.Nanosecond
+	// costOfFixed is what a charge on a fixed window takes.
+	costOfFixed = 6 * time.Microsecond
 )
 
 // CostOf estimates how long a charge takes in the store, that on a new counter.
@@ -35,7 +37,7 @@ func CostOf(p *limiter.Policy, hits uint64) time.Duration {
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		return 10 * time.Microsecond
 	case limiter.FixedWindow:
-		return 6 * time.Microsecond
+		return costOfFixed
 	}
 	return 0
 }

@@ -104,6 +104,9 @@ func (c *Call) counted(command []string, said *resp.Reply) {
 			err = &ForeignError{command[1], err}
 		}
 		c.Err = cmp.Or(c.Err, err)
+		if command[0] == "INCRBY" {
+			c.charges[len(c.Found)].hits = 0
+		}
 	case said.Kind(0) == resp.Integer:
 		number = said.Int(0)
 	case said.Text(0) != "": // of a look
@@ -116,6 +119,20 @@ func (c *Call) counted(command []string, said *resp.Reply) {
 		at := &c.charges[len(c.Found)]
 		c.Found = append(c.Found, limiter.State{Hits: uint64(max(number-at.hits, 0)), Time: at.end})
 	}
+}
+
+// GiveBack makes c what gives back the hits that of, a native call, has counted. It reports false if those are none.
+func (c *Call) GiveBack(of *Call) bool {
+	c.Reset()
+	for i := range of.charges {
+		if at := of.charges[i]; of.Native && at.hits > 0 {
+			key, _ := c.counter(c.text([]byte(of.Name(i))))
+			c.charges = append(c.charges, charge{algorithm: limiter.FixedWindow, key: key, first: true, place: len(c.args) + 1, end: at.end})
+			c.args = append(c.args, "f", "", "u", c.number(at.hits), "0", "0") // it makes no key, so no expiry is needed
+		}
+	}
+	c.Cost = time.Duration(len(c.charges)) * costOfFixed
+	return len(c.charges) > 0
 }
 
 // readCount is read_count of counters.lua.
