@@ -73,7 +73,7 @@ func (l *lane) probe(ctx context.Context) {
 		if !ok {
 			return
 		}
-		l.options.observe().Failed(l.shard, gone.why.Kind)
+		l.options.observe().Failed(string(gone.why.Kind))
 		l.options.Log.away(l.shard, gone.why)
 		gone.client.Close() // which ends what waits for it
 		l.ground()
@@ -165,7 +165,7 @@ func (l *lane) reach(ctx context.Context, wait time.Duration) (*redis.Conn, bool
 		l.giveUp()
 		l.fleet.ask()
 		why := redis.NewError(err)
-		l.options.observe().Failed(l.shard, why.Kind)
+		l.options.observe().Failed(string(why.Kind))
 		if why.Kind != last && (first || why.Kind.Remedy() != "") {
 			l.options.Log.away(l.shard, why)
 		}

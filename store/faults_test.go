@@ -26,15 +26,15 @@ type told struct {
 	forgot   uint64
 }
 
-func (o *told) Batch(string, time.Duration, int) {}
+func (o *told) Batch(time.Duration, int) {}
 
-func (o *told) Failed(_ string, kind redis.Kind) {
+func (o *told) Failed(kind string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed == nil {
 		o.failed = map[redis.Kind]int{}
 	}
-	o.failed[kind]++
+	o.failed[redis.Kind(kind)]++
 }
 
 func (o *told) Decided(by string, charges int) {
@@ -58,7 +58,7 @@ func (o *told) Forgot(hits uint64) {
 	o.forgot += hits
 }
 
-func (o *told) Diverged(string) {
+func (o *told) Diverged() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.diverged++

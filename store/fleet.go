@@ -59,7 +59,7 @@ func newFleet(s *Store, server *redis.Server, timeout time.Duration) *fleet {
 		f.watch = sentinel.New(sentinel.Home{
 			Server: server, Timeout: timeout, Again: f.ask, Guard: s.options.guard,
 			At:     func() string { return f.lane(0).address() },
-			Failed: func(kind redis.Kind) { s.options.observe().Failed(server.String(), kind) },
+			Failed: func(kind redis.Kind) { s.options.observe().Failed(string(kind)) },
 		})
 	}
 	l := newLane(f, server.String(), f.dialer(server))

@@ -7,46 +7,47 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/redis"
 )
 
-// Options configures a [Store].
+// Options configures a [Store]. The tags are those of the flags of sluice serve.
 type Options struct {
 	// Server is where the store is.
-	Server redis.Server
+	Server redis.Server `kong:"-"`
 	// PerSecond is where limits of one second are. Nil means with the others.
-	PerSecond *redis.Server
+	PerSecond *redis.Server `kong:"-"`
 	// Prefix comes before the names of counters of the store's own.
-	Prefix string
-	// DialTimeout is how long a connection may take, handshakes and all, and PerSecondDialTimeout one
-	// to PerSecond. 0 means a second.
-	DialTimeout, PerSecondDialTimeout time.Duration
-	// Timeout is how long a caller waits for the store at most, 1ms to a minute; one with a deadline waits as
-	// long as that leaves room. A store that says nothing for as long is away.
-	Timeout time.Duration
+	Prefix string `name:"store-prefix" placeholder:"TEXT" help:"What the names of counters begin with in the store. Default nothing."`
 	// Jitter is the most that keys of fixed windows outlive these, beyond a second. 0 means a minute,
 	// and less none.
-	Jitter time.Duration
+	Jitter time.Duration `name:"store-jitter" range:"0s..24h" default:"1m" placeholder:"TIME" help:"The most by which keys of fixed windows outlive these, beyond a second, so that they do not expire together; and never longer than a window."`
+	// Timeout is how long a caller waits for the store at most, 1ms to a minute; one with a deadline waits as
+	// long as that leaves room. A store that says nothing for as long is away.
+	Timeout time.Duration `name:"store-timeout" range:"1ms..1m" default:"1s" placeholder:"TIME" help:"Longest wait for the store; a call waits less where its own deadline is nearer. A store that says nothing for as long is away, and --store-fallback holds for all."`
+	// DialTimeout is how long a connection may take, handshakes and all, and PerSecondDialTimeout one
+	// to PerSecond. 0 means a second.
+	DialTimeout          time.Duration `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Longest time that a connection to the store may take. No request waits for one."`
+	PerSecondDialTimeout time.Duration `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"The same of --store-per-second."`
 	// Fallback decides while the store is away.
-	Fallback Fallback
+	Fallback Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all."`
 	// Table is a mirror of what the store last said of each counter. [Local] decides in it, and so are
 	// certain refusals.
-	Table *limiter.Table
+	Table *limiter.Table `kong:"-"`
 	// Observer is told of what happens. Optional.
-	Observer Observer
+	Observer Observer `kong:"-"`
 	// Log is told when a shard goes away and comes back. Optional.
-	Log Log
+	Log Log `kong:"-"`
 	// Clock reads the clock that callers' times are of. Nil means this machine's.
-	Clock func() time.Time
+	Clock func() time.Time    `kong:"-"`
 	at    func() limiter.Time // tells the store's time; nil for its own clock's
 	// Panicked is called with what was thrown in place of a decision, a bug, while the stack still
 	// has its place. Optional.
-	Panicked func(thrown any)
+	Panicked func(thrown any) `kong:"-"`
 }
 
 // An Observer counts for metrics. Its methods are called concurrently and must not block.
 type Observer interface {
 	// Batch tells of a batch that the store has answered.
-	Batch(shard string, took time.Duration, charges int)
-	// Failed tells of a batch or a probe that failed.
-	Failed(shard string, kind redis.Kind)
+	Batch(took time.Duration, charges int)
+	// Failed tells of a batch or a probe that failed, and as which of [redis.Kinds].
+	Failed(kind string)
 	// Decided tells by what a number of charges were decided.
 	Decided(by string, charges int)
 	// Repaid tells that the store was charged with hits that the fallback had admitted.
@@ -55,7 +56,7 @@ type Observer interface {
 	// too many counters, or on one that another program has written.
 	Forgot(hits uint64)
 	// Diverged tells that the store admitted another number than its reply says: a bug.
-	Diverged(shard string)
+	Diverged()
 }
 
 // Log says what an operator should know. Its functions are optional.
@@ -102,12 +103,12 @@ var Deciders = []string{byStore, byMemory, byFallback, byTooLarge}
 
 type silent struct{}
 
-func (silent) Batch(string, time.Duration, int) {}
-func (silent) Failed(string, redis.Kind)        {}
-func (silent) Decided(string, int)              {}
-func (silent) Repaid(uint64)                    {}
-func (silent) Forgot(uint64)                    {}
-func (silent) Diverged(string)                  {}
+func (silent) Batch(time.Duration, int) {}
+func (silent) Failed(string)            {}
+func (silent) Decided(string, int)      {}
+func (silent) Repaid(uint64)            {}
+func (silent) Forgot(uint64)            {}
+func (silent) Diverged()                {}
 
 func (o *Options) observe() Observer {
 	if o.Observer == nil {

@@ -17,7 +17,7 @@ type sizes struct {
 	largest atomic.Int64
 }
 
-func (o *sizes) Batch(_ string, _ time.Duration, charges int) {
+func (o *sizes) Batch(_ time.Duration, charges int) {
 	o.largest.Store(max(o.largest.Load(), int64(charges)))
 }
 

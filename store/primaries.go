@@ -103,7 +103,7 @@ func (c *cluster) look(ctx context.Context) {
 		errs = append(errs, err)
 	}
 	why := redis.Joined(errs)
-	c.fleet.options.observe().Failed(c.fleet.server.String(), why.Kind)
+	c.fleet.options.observe().Failed(string(why.Kind))
 	if c.away != why.Kind {
 		c.fleet.options.Log.away(c.fleet.server.String(), why)
 	}

@@ -53,7 +53,7 @@ func (l *lane) redirected(err error) (to redirection, ok bool) {
 
 // redirect sends those of all that are not decided where they belong.
 func (l *lane) redirect(all []*ask, to redirection) {
-	l.options.observe().Failed(l.shard, redis.Cluster)
+	l.options.observe().Failed(string(redis.Cluster))
 	var asks []*ask
 	l.mu.Lock()
 	for _, a := range all {

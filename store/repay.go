@@ -94,7 +94,7 @@ func (l *lane) charge(c *redis.Conn, f *script.Run, owed []*script.Debt, all *Re
 		case why.Kind != redis.Script: // of the server
 			left, err = append(left, d), why
 		default: // of the key, which another program has written
-			l.options.observe().Failed(l.shard, redis.Script)
+			l.options.observe().Failed(string(redis.Script))
 			l.fleet.forgot(d.Hits)
 		}
 	}

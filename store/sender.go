@@ -154,7 +154,7 @@ func (l *lane) trip(c *redis.Conn, f *flight) (err error) {
 		l.settle(f, r)
 	}
 	if charges > 0 {
-		l.options.observe().Batch(l.shard, trip, charges)
+		l.options.observe().Batch(trip, charges)
 	}
 	return err
 }
@@ -181,7 +181,7 @@ func (l *lane) sift(r *cargo) (err error) {
 
 // refuse has the fallback decide an ask on a counter whose key another program wrote.
 func (l *lane) refuse(a *ask, why *script.ForeignError) {
-	l.options.observe().Failed(l.shard, redis.Script)
+	l.options.observe().Failed(string(redis.Script))
 	l.fleet.store.tellForeign(l.shard, why)
 	l.mu.Lock()
 	mine := a.isOpen
@@ -227,7 +227,7 @@ func (l *lane) settle(f *flight, r *cargo) {
 		admitted, whole = admitted+n, whole && decided
 	}
 	if whole && !r.Native && admitted != r.Reply.Admitted {
-		l.options.observe().Diverged(l.shard)
+		l.options.observe().Diverged()
 	}
 }
 

@@ -20,28 +20,20 @@ import (
 
 // storeFlags say where counters are that replicas share.
 type storeFlags struct {
-	URL                       string         `name:"store" placeholder:"URL" help:"Count in a Redis (6.2 or later) or Valkey, together with all sluices that do: redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss for TLS. Default: in this process's memory."`
-	AuthFile                  string         `name:"store-auth-file" placeholder:"FILE" help:"The store's password, or user:password. Each new connection reads it anew."`
-	Auth                      string         `name:"store-auth" hidden:"" help:"The same itself, for REDIS_AUTH: others on the machine see a command line."`
-	SentinelAuthFile          string         `name:"store-sentinel-auth-file" placeholder:"FILE" help:"Sentinel's password, or user:password. Each new connection reads it anew."`
-	SentinelAuth              string         `name:"store-sentinel-auth" hidden:"" help:"The same itself, for REDIS_SENTINEL_AUTH."`
-	PerSecond                 string         `name:"store-per-second" placeholder:"URL" help:"Another store, for limits of one second. Default: they are with the others."`
-	PerSecondAuthFile         string         `name:"store-per-second-auth-file" placeholder:"FILE" help:"Its password, or user:password. Each new connection reads it anew."`
-	PerSecondAuth             string         `name:"store-per-second-auth" hidden:"" help:"The same itself, for REDIS_PERSECOND_AUTH."`
-	PerSecondSentinelAuthFile string         `name:"store-per-second-sentinel-auth-file" placeholder:"FILE" help:"The password of its Sentinel, or user:password. Each new connection reads it anew."`
-	PerSecondSentinelAuth     string         `name:"store-per-second-sentinel-auth" hidden:"" help:"The same itself, for REDIS_PERSECOND_SENTINEL_AUTH."`
-	CA                        string         `name:"store-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the store's certificate. Default: the system's."`
-	Cert                      string         `name:"store-cert" placeholder:"FILE" help:"Certificate for the store, in PEM. Default none."`
-	Key                       string         `name:"store-key" placeholder:"FILE" help:"Its key."`
-	SkipName                  bool           `name:"store-skip-name" help:"Accept the store's certificate for any host name. A warning says so."`
-	Prefix                    string         `name:"store-prefix" placeholder:"TEXT" help:"What the names of counters begin with in the store. Default nothing."`
-	Names                     string         `name:"store-names" enum:"exact,ratelimit" default:"exact" placeholder:"exact|ratelimit" help:"Names of counters: exact, with no value of a client in them; or those of envoyproxy/ratelimit where they can mean one counter only, so that both count together. sluice check --store-names says where. Default exact, or ratelimit if REDIS_URL names the store."`
-	Jitter                    time.Duration  `name:"store-jitter" range:"0s..24h" default:"1m" placeholder:"TIME" help:"The most by which keys of fixed windows outlive these, beyond a second, so that they do not expire together; and never longer than a window."`
-	HashKeyFile               string         `name:"hash-key-file" placeholder:"FILE" help:"A secret of 16 to 4096 bytes that counters' names in the store are hashed with, so that who reads the store cannot try values. All replicas must have the same. It is read at the start only. Default none."`
-	Timeout                   time.Duration  `name:"store-timeout" range:"1ms..1m" default:"1s" placeholder:"TIME" help:"Longest wait for the store; a call waits less where its own deadline is nearer. A store that says nothing for as long is away, and --store-fallback holds for all."`
-	DialTimeout               time.Duration  `name:"store-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"Longest time that a connection to the store may take. No request waits for one."`
-	PerSecondDialTimeout      time.Duration  `name:"store-per-second-dial-timeout" range:"10ms..1m" default:"1s" placeholder:"TIME" help:"The same of --store-per-second."`
-	Fallback                  store.Fallback `name:"store-fallback" enum:"local,error,allow,deny" default:"local" placeholder:"local|error|allow|deny" help:"While the store does not answer: decide in memory, where each replica goes on from what the store last told it; answer with an error; admit all; or deny all."`
+	URL                       string `name:"store" placeholder:"URL" help:"Count in a Redis (6.2 or later) or Valkey, together with all sluices that do: redis://host:port/database, unix:///path, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss for TLS. Default: in this process's memory."`
+	AuthFile                  string `name:"store-auth-file" placeholder:"FILE" help:"The store's password, or user:password. Each new connection reads it anew."`
+	Auth                      string `name:"store-auth" hidden:"" help:"The same itself, for REDIS_AUTH: others on the machine see a command line."`
+	SentinelAuthFile          string `name:"store-sentinel-auth-file" placeholder:"FILE" help:"Sentinel's password, or user:password. Each new connection reads it anew."`
+	SentinelAuth              string `name:"store-sentinel-auth" hidden:"" help:"The same itself, for REDIS_SENTINEL_AUTH."`
+	PerSecond                 string `name:"store-per-second" placeholder:"URL" help:"Another store, for limits of one second. Default: they are with the others."`
+	PerSecondAuthFile         string `name:"store-per-second-auth-file" placeholder:"FILE" help:"Its password, or user:password. Each new connection reads it anew."`
+	PerSecondAuth             string `name:"store-per-second-auth" hidden:"" help:"The same itself, for REDIS_PERSECOND_AUTH."`
+	PerSecondSentinelAuthFile string `name:"store-per-second-sentinel-auth-file" placeholder:"FILE" help:"The password of its Sentinel, or user:password. Each new connection reads it anew."`
+	PerSecondSentinelAuth     string `name:"store-per-second-sentinel-auth" hidden:"" help:"The same itself, for REDIS_PERSECOND_SENTINEL_AUTH."`
+	redis.TLS                 `embed:""`
+	store.Options             `embed:""`
+	Names                     string `name:"store-names" enum:"exact,ratelimit" default:"exact" placeholder:"exact|ratelimit" help:"Names of counters: exact, with no value of a client in them; or those of envoyproxy/ratelimit where they can mean one counter only, so that both count together. sluice check --store-names says where. Default exact, or ratelimit if REDIS_URL names the store."`
+	HashKeyFile               string `name:"hash-key-file" placeholder:"FILE" help:"A secret of 16 to 4096 bytes that counters' names in the store are hashed with, so that who reads the store cannot try values. All replicas must have the same. It is read at the start only. Default none."`
 }
 
 // A storeURL is a flag that says where a store is, with its passwords and the flags that name their files.
@@ -120,7 +112,7 @@ func (f *storeFlags) server(u storeURL) (*redis.Server, error) {
 	}
 	at.Auth.File, at.SentinelAuth.File = u.authFile, u.sentinelAuthFile
 	if at.TLS != nil {
-		at.TLS.CA, at.TLS.Cert, at.TLS.Key, at.TLS.SkipName = f.CA, f.Cert, f.Key, f.SkipName
+		*at.TLS = f.TLS
 	}
 	if err := at.Check(); err != nil {
 		return nil, flagError(err, u.name+"-auth-file", u.authFile, u.name+"-sentinel-auth-file", u.sentinelAuthFile,
@@ -147,73 +139,50 @@ func (f *storeFlags) open(table *limiter.Table, metrics *telemetry.Metrics, logg
 		about = append(about, zap.Stringer("per_second", at[1]))
 	}
 	logger.Info("counting in a store", about...)
-	jitter := f.Jitter
-	if jitter == 0 {
-		jitter = -1
+	options := f.Options
+	if options.Jitter == 0 {
+		options.Jitter = -1
 		logger.Warn("--store-jitter is 0: keys that expire together at a window's end can stop the store for a moment")
 	}
 	if f.SkipName {
 		logger.Warn("the store's certificate may be for any host name: whoever has one of its authorities can be the store")
 	}
-	watched := &storeWatcher{}
-	shared, err := store.New(store.Options{
-		Server: *at[0], PerSecond: at[1], Prefix: f.Prefix, Jitter: jitter, Timeout: f.Timeout, DialTimeout: f.DialTimeout, PerSecondDialTimeout: f.PerSecondDialTimeout, Fallback: f.Fallback, Table: table, Observer: watched,
-		Log: store.Log{
-			Away: func(shard string, kind redis.Kind, err error, remedy string) {
-				fields := []zap.Field{zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), zap.String("fallback", string(f.Fallback))}
-				if remedy != "" {
-					fields = append(fields, zap.String("remedy", remedy))
-				}
-				logger.Error("the store is away", fields...)
-			},
-			Back: func(shard string, after time.Duration, charged store.Repaid) {
-				fields := []zap.Field{zap.String("store", shard), zap.Duration("after", after)}
-				if charged.Counters > 0 {
-					fields = append(fields, zap.Uint64("charged_hits", charged.Hits), zap.Uint64("exceeded_hits", charged.Exceeded), zap.Int("counters", charged.Counters))
-				}
-				logger.Info("the store is back", fields...)
-			},
-			Foreign: func(shard, key string, err error) {
-				logger.Error("another program wrote a counter's key, and the fallback decides requests on it", zap.String("store", shard), zap.String("key", key), zap.Error(err), zap.String("fallback", string(f.Fallback)))
-			},
-		},
-		Panicked: telemetry.NewPanics(metrics.Panics, logger).Caught,
-	})
-	if err != nil {
-		return nil, err
-	}
+	options.Server, options.PerSecond, options.Table = *at[0], at[1], table
+	options.Log, options.Panicked = f.log(logger), telemetry.NewPanics(metrics.Panics, logger).Caught
+	var shared *store.Store // nobody reads metrics yet
 	kinds := make([]string, len(redis.Kinds))
 	for i, k := range redis.Kinds {
 		kinds[i] = string(k)
 	}
-	watched.metrics = metrics.Store(store.Deciders, kinds, shared.Shards, shared.Offset)
-	return shared, nil
+	options.Observer = metrics.Store(store.Deciders, kinds, func() map[string]bool { return shared.Shards() }, func() time.Duration { return shared.Offset() })
+	var err error
+	shared, err = store.New(options)
+	return shared, err
 }
 
-// A storeWatcher shows in metrics what a store tells.
-type storeWatcher struct{ metrics *telemetry.Store }
-
-var _ store.Observer = (*storeWatcher)(nil)
-
-// Batch implements [store.Observer].
-func (w *storeWatcher) Batch(_ string, took time.Duration, charges int) {
-	w.metrics.Batch(took, charges)
+// log has what an operator should know of a store logged.
+func (f *storeFlags) log(logger *zap.Logger) store.Log {
+	fallback := zap.String("fallback", string(f.Fallback))
+	return store.Log{
+		Away: func(shard string, kind redis.Kind, err error, remedy string) {
+			fields := []zap.Field{zap.String("store", shard), zap.String("kind", string(kind)), zap.Error(err), fallback}
+			if remedy != "" {
+				fields = append(fields, zap.String("remedy", remedy))
+			}
+			logger.Error("the store is away", fields...)
+		},
+		Back: func(shard string, after time.Duration, charged store.Repaid) {
+			fields := []zap.Field{zap.String("store", shard), zap.Duration("after", after)}
+			if charged.Counters > 0 {
+				fields = append(fields, zap.Uint64("charged_hits", charged.Hits), zap.Uint64("exceeded_hits", charged.Exceeded), zap.Int("counters", charged.Counters))
+			}
+			logger.Info("the store is back", fields...)
+		},
+		Foreign: func(shard, key string, err error) {
+			logger.Error("another program wrote a counter's key, and the fallback decides requests on it", zap.String("store", shard), zap.String("key", key), zap.Error(err), fallback)
+		},
+	}
 }
-
-// Failed implements [store.Observer].
-func (w *storeWatcher) Failed(_ string, kind redis.Kind) { w.metrics.Failed(string(kind)) }
-
-// Decided implements [store.Observer].
-func (w *storeWatcher) Decided(by string, charges int) { w.metrics.Decided(by, charges) }
-
-// Repaid implements [store.Observer].
-func (w *storeWatcher) Repaid(hits uint64) { w.metrics.Repaid(hits) }
-
-// Forgot implements [store.Observer].
-func (w *storeWatcher) Forgot(hits uint64) { w.metrics.Forgot(hits) }
-
-// Diverged implements [store.Observer].
-func (w *storeWatcher) Diverged(string) { w.metrics.Diverged() }
 
 // use has requests decided by the store, if there is one.
 func (f *storeFlags) use(shared *store.Store, settings *answer.Settings) error {

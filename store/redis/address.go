@@ -41,15 +41,16 @@ func ParseAuth(text string) Auth {
 	return Auth{Password: text}
 }
 
-// TLS names files of PEM blocks. Each connection reads them anew, so replaced ones are in force from
+// TLS names files of PEM blocks. The tags are those of the flags of sluice serve. Each connection reads them anew, so replaced ones are in force from
 // the next connection on.
 type TLS struct {
 	// CA has the authorities that the server's certificate is checked by. Empty: the system's.
-	CA string
+	CA string `name:"store-ca" placeholder:"FILE" help:"Authorities, in PEM, one of which must have signed the store's certificate. Default: the system's."`
 	// Cert and Key are what this side shows. Empty: nothing.
-	Cert, Key string
+	Cert string `name:"store-cert" placeholder:"FILE" help:"Certificate for the store, in PEM. Default none."`
+	Key  string `name:"store-key" placeholder:"FILE" help:"Its key."`
 	// SkipName accepts a certificate of the authorities for any host name.
-	SkipName bool
+	SkipName bool `name:"store-skip-name" help:"Accept the store's certificate for any host name. A warning says so."`
 }
 
 // String is what s may be called in logs and metrics.
