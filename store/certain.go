@@ -32,8 +32,8 @@ func (f *full) place(c *limiter.Charge) (at *atomic.Uint64, tag uint64) {
 	return &f[c.ID.Lo%uint64(len(f))], c.ID.Lo >> 16 << fullBits
 }
 
-// tell has f know that a counter had no room at the time now.
-func (f *full) tell(now limiter.Time, c *limiter.Charge) {
+// mark has f know that a counter had no room at the time now.
+func (f *full) mark(now limiter.Time, c *limiter.Charge) {
 	at, tag := f.place(c)
 	at.Store(tag | millis(now))
 }
@@ -45,29 +45,29 @@ func (f *full) forget() {
 	}
 }
 
-// maybe reports whether f was ever told of a counter. It is a cheap way not to look further.
-func (f *full) maybe(c *limiter.Charge) bool {
+// marked reports whether a counter was ever marked. It is a cheap way not to look further.
+func (f *full) marked(c *limiter.Charge) bool {
 	at, tag := f.place(c)
 	return at.Load()&^(1<<fullBits-1) == tag
 }
 
-// knows reports whether that was told within a second of now. To one of those who ask when that is
+// knows reports whether a counter was marked within a second of now. To one of those who ask when that is
 // over it says no, and to the others so after askAgain.
 func (f *full) knows(now limiter.Time, c *limiter.Charge) bool {
 	at, tag := f.place(c)
-	word := at.Load()
-	told := word & (1<<fullBits - 1)
-	if word&^(1<<fullBits-1) != tag || told == 0 {
+	entry := at.Load()
+	marked := entry & (1<<fullBits - 1)
+	if entry&^(1<<fullBits-1) != tag || marked == 0 {
 		return false
 	}
-	age := time.Duration(millis(now)-told) * time.Millisecond //nolint:gosec // wraps below 0
+	age := time.Duration(millis(now)-marked) * time.Millisecond //nolint:gosec // wraps below 0
 	switch {
 	case age < -certainFor, age >= certainFor+askAgain: // clocks were set, or it is long ago
 		return false
 	case age < certainFor:
 		return true
 	default:
-		return !at.CompareAndSwap(word, tag|(told+uint64(askAgain/time.Millisecond)))
+		return !at.CompareAndSwap(entry, tag|(marked+uint64(askAgain/time.Millisecond)))
 	}
 }
 
@@ -88,7 +88,7 @@ func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
 			s.fleetOf(p) != s.fleetOf(b.Charges[0].Policy) { // two stores have two clocks
 			return false
 		}
-		known = known || c.Mode == limiter.Enforce && s.full.maybe(c)
+		known = known || c.Mode == limiter.Enforce && s.full.marked(c)
 	}
 	if !known {
 		return false

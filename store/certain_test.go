@@ -181,7 +181,7 @@ func TestOneAsksAgain(t *testing.T) {
 		}
 	}
 	say(0, false)
-	f.tell(now, &c)
+	f.mark(now, &c)
 	say(0, true)
 	say(-time.Millisecond, true)
 	say(time.Second-time.Millisecond, true)
@@ -195,7 +195,7 @@ func TestOneAsksAgain(t *testing.T) {
 	say(-time.Hour, false)
 	other := c
 	other.ID.Lo ^= 1 << 20
-	f.tell(now, &other) // takes the same place
+	f.mark(now, &other) // takes the same place
 	say(0, false)
 }
 

@@ -1,35 +1,27 @@
 // Package store decides charges in Redis or Valkey, where all replicas count together.
 //
-// A caller hands over a [limiter.Batch] and the names of its counters. One script, decide.lua,
-// decides them in the store as a [limiter.Table] does: all algorithms, groups, refunds and
-// peeks. Its reply is what each charge found, from which [limiter.Stored.Conclude] makes the same
-// decisions here, by the code that decides in memory. A test holds script and table
-// against each other on random charges with explicit times.
+// A caller hands over a [limiter.Batch] and the names of its counters to [Store.Decide]. The store decides the charges as
+// a [limiter.Table] does: all algorithms, groups, refunds and peeks. It replies with the state of each counter before the
+// charge, and [limiter.Stored.Conclude] makes the decisions from that here, by the code that decides in memory. A
+// test holds the store and a table against each other on random charges with explicit times.
 //
-// A key that another program wrote, under a counter's name, costs the requests on that counter alone:
-// the script finds it before it decides, names it, and leaves those requests out. The fallback decides
-// them.
+// Below this package: redis is a connection to one server, script has charges as words of Redis and Lua, sentinel finds
+// a primary.
 //
 // # A batch
 //
-//	Decide      encodes the charges in the caller's goroutine, and queues them     wire.go
-//	lane        two senders take what is queued, a millisecond of the store's time lane.go, run.go
-//	            at most, as a message
-//	client      sends it in one write, and reads the replies        commands.go, client.go, resp
-//	lane        each caller's charges are concluded, and its waiter is told        found.go
+//	Decide      encodes the charges in the caller's goroutine, and queues them on a lane    store.go, split.go
+//	lane        keeps who waits, in the order of arrival, and a timer for their deadlines   lane.go, ask.go
+//	sender      takes from the queue what the store decides in a millisecond, sends it in   sender.go
+//	            one write, and concludes each caller's charges when the reply is there
+//	prober      connects, and looks each second whether the server is there                 away.go
 //
-// What needs no script, such as hits of fixed windows that count also when they are refused, goes as
-// commands of the server's own in the same message: native.go says which, and why. A request that would
-// take the store long goes in parts, between which others go: cost.go.
-//
-// No timer fills batches: what comes while two are under way is the next. So a busy counter costs
-// the store one read and one write a batch. Only senders and the prober call the
-// client, which waits for replies without looking at a deadline.
+// A lane has two senders and one prober, and nobody else uses its connection. No timer fills batches: what comes while
+// two are under way is the next. So a busy counter costs the store one read and one write a batch.
 //
 // # State
 //
-// Under each name is what expires by itself, and never a limit, so an edited limit keeps
-// its counter:
+// A key holds a counter and no limit, so an edited limit keeps its counter. Every key expires by itself:
 //
 //	fixed window    s1{...}f60_<start>  count
 //	token, leaky    s1{...}t60, k60     TAT, decimal nanoseconds since 1970; sixteenths of them where
@@ -39,42 +31,58 @@
 //	                                    little-endian
 //	sliding log     s1{...}l600         list of decimal nanoseconds, oldest first
 //
-// Whatever makes a key sets its expiry in the same run of the script, or in the same write. A fixed window's is a second after
-// its end, for hits that are on their way then, and up to a minute of jitter, since keys that
-// expire together stop a server. Lua's numbers are
-// doubles, so times are seconds and nanoseconds apart, and hits are cut to 2^33.
+// A key gets its expiry in the run or the write that makes it. The key of a fixed window expires a second after the
+// window's end, for hits that are on their way then, and up to a minute of jitter later, since keys that expire together
+// stop a server.
 //
-// Buckets, sliding windows and logs go by the store's clock. A fixed window's start stands in
-// its name, so it goes by this process's clock, corrected by what the replies tell.
+// Buckets, sliding windows and logs go by the store's clock. The start of a fixed window stands in its name, so a fixed
+// window goes by this process's clock, corrected by the time that replies tell.
 //
 // # Away
 //
-// When a batch fails, or the store has said nothing for [Options.Timeout] though somebody waits, the lane is
-// away: whoever waits gets the [Fallback] at once, and whoever comes later too. One goroutine, the prober, closes
-// the connection, dials anew and charges a counter of its own; an answer in time brings the lane back. A reply that
-// comes after its caller got the fallback is dropped; its hits stay charged. A caller whose own
-// deadline comes first gets the fallback alone.
+// A lane goes away when a batch fails, or when its server has said nothing for [Options.Timeout] though somebody waits.
+// Then those who wait get the [Fallback] at once, and so does whoever comes until the lane is back. The prober dials
+// anew and charges a counter of its own; the lane is back when the server answers in time. A reply that comes after its
+// caller got the fallback is dropped, and the store keeps its hits. A caller whose own deadline comes first gets the
+// fallback alone.
 //
-// The table that [Local] decides in is a mirror: each reply's counters are written to it, of
-// logs only the hits of this process. So an outage admits at most what was left when the store
-// last told, and nobody gets a fresh allowance. What the fallback admitted is owed to the store (owed.go,
-// owing.go): when it is back, repay.lua charges it with that before requests are sent again, and the mirror
-// adopts what it says then (repay.go).
+// [Local] decides in a table that is a mirror: the counters of each reply are written to it, but of logs only the hits
+// of this process. So an outage admits at most what was left when the store last replied. What the fallback admits is
+// owed to the store (ledger.go, owing.go). The prober charges the store with it before the lane is back, and the mirror
+// adopts the counters that the store replies then (repay.go).
 //
 // # Primaries
 //
-// A fleet is the lanes of one store: one, or on a cluster one for each primary (fleet.go). Each second
-// and after errors it asks who the primaries are: most of the Sentinels (sentinel.go), or
-// a node that answers (cluster.go). Sentinels also tell of a failover while it goes on (heard.go). On a cluster a batch is one run of the script for each slot, all in
-// one write, and MOVED, ASK and TRYAGAIN are followed (redirect.go).
+// A fleet has the lanes of one store: one, or on a cluster one for each primary (fleet.go). Each second, and after
+// errors, it asks where the primaries are (primaries.go). On a cluster the calls of a batch for one slot are one run of
+// the script, and all runs are one write. MOVED, ASK and TRYAGAIN are followed (redirect.go).
 //
-// A request whose counters are in several slots is decided in each by itself (split.go). If one denies a
-// group that has charges in others, those are given back, and nobody waits for that. So
-// for a moment others may be denied by hits that come back, but no counter is ever beyond its
-// limit. What a process that dies in between has taken stays until it expires.
+// A request whose counters are in several slots, or which would take the store too long, is decided in parts
+// (split.go). If one part denies a group that has charges in other parts, those are given back, and nobody waits for
+// that. So others may be denied for a moment by hits that come back, but no counter is ever beyond its limit.
 //
-// # Certain refusals
+// # Invariants
 //
-// What the store said within a second has no room is refused in the mirror, without asking, where
-// refused hits do not count: see certain.go.
+//   - Each ask is decided once: by whoever removes it from the open asks of its lane.
+//   - A waiter is told once, and has its answer within its deadline or [Options.Timeout], whatever the server does.
+//   - Hits that a caller was granted are in the store, or owed to it, or counted as forgotten. Hits of a connection that
+//     ended without a reply may count twice.
+//   - A lane makes at most two messages at a time, and a run takes the store a millisecond at most, by an estimate.
+//   - A key of another program costs the requests on its counter alone: they get the fallback, and the key stays.
+//
+// # Concurrency
+//
+// A lane's mutex guards its queue, and nobody waits or writes to a connection while it is held. A fleet's mutex guards its
+// set of lanes; the chart of slots is immutable, and replaced. A panic costs the request that it is in.
+//
+// # Cost
+//
+// A decision by the store allocates nothing once its memory is pooled, and neither does one by the fallback.
+// A counter that the store said is full is refused in memory for a second, where refused hits do not count (certain.go).
+//
+// # What it does not do
+//
+// It asks replicas of the store nothing, and counts nothing in several stores at once. A process that dies in between
+// leaves charged what a denied group took in other slots, until that expires. A failover of the store forgets the hits
+// that the new primary has not seen.
 package store

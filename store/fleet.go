@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/sentinel"
 )
 
-// A fleet is the primaries of one store. Each has a lane, which has slots of a cluster; the only
-// lane of what is none has them all.
+// A fleet is the primaries of one store, with a lane to each. On a cluster a lane has the slots of its primary. A store
+// that is no cluster has one lane, which has all slots.
 type fleet struct {
 	store   *Store
 	options *Options

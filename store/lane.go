@@ -281,14 +281,14 @@ func (l *lane) fallBack(waiting []*ask) {
 		switch {
 		case a.batch == nil: // nobody waits
 		case a.strict:
-			l.options.tell(a.waiter, ErrAway)
+			l.options.answer(a.waiter, ErrAway)
 		default:
 			now := l.fleet.time(a.now)
 			err := l.options.fallBack(now, a.batch)
 			if err == nil && l.options.Fallback.owes() {
 				l.options.guard(func() { l.fleet.owesAsk(now, a) })
 			}
-			l.options.tell(a.waiter, err)
+			l.options.answer(a.waiter, err)
 		}
 	}
 }

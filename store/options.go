@@ -147,5 +147,5 @@ func (o *Options) guard(do func()) (returned bool) {
 	return true
 }
 
-// tell tells w.
-func (o *Options) tell(w limiter.Waiter, err error) { o.guard(func() { w.Decided(err) }) }
+// answer has w know that its request is decided, or why not.
+func (o *Options) answer(w limiter.Waiter, err error) { o.guard(func() { w.Decided(err) }) }

@@ -182,7 +182,7 @@ func (l *lane) sift(r *cargo) (err error) {
 // refuse has the fallback decide an ask on a counter whose key another program wrote.
 func (l *lane) refuse(a *ask, why *script.ForeignError) {
 	l.options.observe().Failed(string(redis.Script))
-	l.fleet.store.tellForeign(l.shard, why)
+	l.fleet.store.logForeign(l.shard, why)
 	l.mu.Lock()
 	mine := a.isOpen
 	if mine {
@@ -192,7 +192,7 @@ func (l *lane) refuse(a *ask, why *script.ForeignError) {
 	switch {
 	case !mine:
 	case a.strict:
-		l.options.tell(a.waiter, why)
+		l.options.answer(a.waiter, why)
 	default:
 		if back := newAsk(); back.call.GiveBack(&a.call) { // of a request that needed no script
 			back.slot = a.slot
@@ -252,7 +252,7 @@ func (l *lane) conclude(f *flight, r *cargo, a *ask) (admitted int64, decided bo
 	} else {
 		a.free()
 	}
-	l.options.tell(w, nil)
+	l.options.answer(w, nil)
 	return admitted, true
 }
 

@@ -160,7 +160,7 @@ func (s *Store) adopt(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 		b.Stored().Adopt(s.options.Table, now, i, left)
 		c, d := &b.Charges[i], &b.Decisions[i]
 		if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 {
-			s.full.tell(now, c)
+			s.full.mark(now, c)
 		}
 	}
 }
@@ -168,8 +168,8 @@ func (s *Store) adopt(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 // foreignEvery is how often Log.Foreign is called at most.
 const foreignEvery = 10 * time.Second
 
-// tellForeign has the log know of a key that another program wrote.
-func (s *Store) tellForeign(shard string, why *script.ForeignError) {
+// logForeign has the log know of a key that another program wrote.
+func (s *Store) logForeign(shard string, why *script.ForeignError) {
 	now := clock().UnixNano()
 	last := s.foreign.Load()
 	if s.options.Log.Foreign != nil && (last == 0 || now-last >= int64(foreignEvery)) && s.foreign.CompareAndSwap(last, now) {

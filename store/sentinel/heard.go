@@ -95,23 +95,23 @@ func (s *Watch) hear(ctx context.Context, server *redis.Server) error {
 	}
 }
 
-// Message is what a Sentinel at an address tells: kind, channel and words. Those of a replica are
+// Message is what a Sentinel at an address tells: kind, channel and fields. Those of a replica are
 // `slave name host port @ master host port`.
 func (s *Watch) Message(asked string, r *resp.Reply) {
 	if r.Kind(0) != resp.Array || r.Len() != 4 || r.Text(1) != "message" {
 		return
 	}
-	words := strings.Fields(r.Text(3))
+	fields := strings.Fields(r.Text(3))
 	if r.Text(2) == Switched {
-		if len(words) == 5 && words[0] == s.home.Server.Master {
+		if len(fields) == 5 && fields[0] == s.home.Server.Master {
 			s.home.Again()
 		}
 		return
 	}
-	if len(words) < 6 || words[4] != "@" || words[5] != s.home.Server.Master {
+	if len(fields) < 6 || fields[4] != "@" || fields[5] != s.home.Server.Master {
 		return
 	}
-	address, err := redis.NodeAt(words[2], words[3], asked)
+	address, err := redis.NodeAt(fields[2], fields[3], asked)
 	if err != nil {
 		return
 	}
