@@ -102,7 +102,7 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	c.buf = AppendName(c.buf, now, p, name)
 	at.key, at.first = c.counter(c.since(start))
 	at.place = len(c.args) + 1
-	c.args = append(c.args, letters[p.Algorithm], "", act)
+	c.args = append(c.args, forms[p.Algorithm].letter, "", act)
 	switch p.Algorithm {
 	case limiter.SlidingWindow:
 		length, k := p.Ring()
@@ -140,13 +140,18 @@ func AppendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []b
 	return to
 }
 
-// letters say to the scripts what a counter is. Each script has a branch for each.
-var letters = [...]string{
-	limiter.FixedWindow: "f", limiter.SlidingWindow: "r", limiter.SlidingLog: "l",
-	limiter.TokenBucket: "b", limiter.LeakyBucket: "b",
+// A form is what counters of an algorithm are in the store.
+type form struct {
+	letter string // says it to the scripts, which have a branch for each
+	starts bool   // the counter's name ends in the start of its window
 }
 
-var _ [limiter.Algorithms]string = letters // each algorithm has one
+var forms = [...]form{
+	limiter.FixedWindow: {"f", true}, limiter.SlidingWindow: {"r", false}, limiter.SlidingLog: {"l", false},
+	limiter.TokenBucket: {"b", false}, limiter.LeakyBucket: {"b", false},
+}
+
+var _ [limiter.Algorithms]form = forms // each algorithm has one
 
 // counts appends the numbers of an algorithm that counts.
 func (c *Call) counts(hits uint64, limit uint32) {
@@ -259,4 +264,4 @@ func (c *Call) since(start int) string {
 }
 
 // IsFixed reports whether the name of p's counters has a window's start behind it.
-func IsFixed(p *limiter.Policy) bool { return letters[p.Algorithm] == "f" }
+func IsFixed(p *limiter.Policy) bool { return forms[p.Algorithm].starts }

@@ -7,7 +7,8 @@ import (
 
 // Both scripts have a branch for the letter of each algorithm.
 func TestScriptsHaveEachAlgorithm(t *testing.T) {
-	for algorithm, letter := range letters {
+	for algorithm, form := range forms {
+		letter := form.letter
 		if algorithm == 0 {
 			continue
 		}
