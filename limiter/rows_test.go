@@ -11,6 +11,17 @@ import (
 	"testing"
 )
 
+// TestEachAlgorithmIsTold holds the counters that a store is compared on to all algorithms.
+func TestEachAlgorithmIsTold(t *testing.T) {
+	told := map[Algorithm]bool{}
+	for i := range concludePolicies {
+		told[concludePolicies[i].Algorithm] = true
+	}
+	if len(told) != Algorithms-1 {
+		t.Errorf("TestConclude has %d algorithms of %d", len(told), Algorithms-1)
+	}
+}
+
 // TestNoSwitchHidesAnAlgorithm finds switches over algorithms that have a default: a new algorithm would
 // take it in silence. Without one the linter asks for each algorithm.
 func TestNoSwitchHidesAnAlgorithm(t *testing.T) {
