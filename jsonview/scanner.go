@@ -97,7 +97,7 @@ func (s *Scanner) Skip() error {
 	case '{', '[':
 		return s.skipNested()
 	default:
-		_, err := s.word()
+		_, err := s.literal()
 		return err
 	}
 }
@@ -110,8 +110,8 @@ func (s *Scanner) skipNested() error {
 	return s.Object(func([]byte) error { return s.Skip() })
 }
 
-// word takes a number, true, false or null.
-func (s *Scanner) word() ([]byte, error) {
+// literal takes a number, true, false or null.
+func (s *Scanner) literal() ([]byte, error) {
 	s.Next()
 	from := s.At
 	for s.At < len(s.Bytes) {
@@ -129,7 +129,7 @@ func (s *Scanner) word() ([]byte, error) {
 }
 
 // Value takes a value and returns it as text: a string without its escapes, appended to
-// scratch if it has any; a word as it stands; nil for null; an object or list as it stands.
+// scratch if it has any; a literal as it stands; nil for null; an object or list as it stands.
 func (s *Scanner) Value(scratch []byte) (value, grown []byte, err error) {
 	switch s.Next() {
 	case '"':
@@ -145,11 +145,11 @@ func (s *Scanner) Value(scratch []byte) (value, grown []byte, err error) {
 		err := s.Skip()
 		return s.Bytes[from:s.At:s.At], scratch, err
 	default:
-		word, err := s.word()
-		if string(word) == "null" {
-			word = nil
+		literal, err := s.literal()
+		if string(literal) == "null" {
+			literal = nil
 		}
-		return word, scratch, err
+		return literal, scratch, err
 	}
 }
 

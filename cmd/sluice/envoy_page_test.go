@@ -74,7 +74,7 @@ func runPageIn(t *testing.T, root, name string, least int) {
 	printed := regexp.MustCompile("(?ms)^```console\n(\\$ .*?)^```").ReplaceAllStringFunc(string(page), func(block string) string {
 		command, _, _ := strings.Cut(strings.TrimPrefix(block, "```console\n$ "), "\n")
 		var out bytes.Buffer
-		run(t.Context(), words(command), console{strings.NewReader(""), &out, &out})
+		run(t.Context(), arguments(command), console{strings.NewReader(""), &out, &out})
 		ran++
 		return "```console\n$ " + command + "\n" + out.String() + "```"
 	})
@@ -90,8 +90,8 @@ func runPageIn(t *testing.T, root, name string, least int) {
 	}
 }
 
-// words parts a command as a shell does that knows single quotes only.
-func words(command string) []string {
+// arguments parts a command as a shell does that knows single quotes only.
+func arguments(command string) []string {
 	var all []string
 	for i, part := range strings.Split(command, "'") {
 		if i%2 == 1 {

@@ -175,7 +175,7 @@ func simulateUntilShown(t *testing.T) *simulation {
 	ctx, m.interrupt = context.WithCancel(t.Context())
 	go func() {
 		command := "sluice simulate - -c " + rules + " --format '%START_TIME% %REQ(USER)%' --descriptor user={user} --report " + m.report
-		m.ended <- run(ctx, words(command), console{log, terminal, terminal})
+		m.ended <- run(ctx, arguments(command), console{log, terminal, terminal})
 	}()
 	if text, err := m.seen.ReadString('K'); err != nil || text != eraseLine { // what is shown begins with it
 		t.Fatalf("the terminal shows %q, %v", text, err)

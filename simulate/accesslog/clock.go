@@ -155,22 +155,22 @@ func newClock(format string) (*clock, error) {
 		if !found {
 			break
 		}
-		word := next[:min(len(next), 1)]
-		if word != "" && '1' <= word[0] && word[0] <= '9' {
-			word = next[:min(len(next), 2)]
+		conversion := next[:min(len(next), 1)]
+		if conversion != "" && '1' <= conversion[0] && conversion[0] <= '9' {
+			conversion = next[:min(len(next), 2)]
 		}
-		rest = next[len(word):]
-		switch layout, known := conversions[word]; {
+		rest = next[len(conversion):]
+		switch layout, known := conversions[conversion]; {
 		case known:
-			calendar = calendar || word != "%"
+			calendar = calendar || conversion != "%"
 			c.after += layout
 			example += at.Format(layout)
-		case word == "s" && !c.isNumber:
+		case conversion == "s" && !c.isNumber:
 			c.isNumber, c.before, c.after = true, example, ""
 			example += "1700000000" // of as many digits as any
-		case strings.HasSuffix(word, "f") && c.digits == 0:
-			if c.digits = 9; word != "f" {
-				c.digits = int(word[0] - '0')
+		case strings.HasSuffix(conversion, "f") && c.digits == 0:
+			if c.digits = 9; conversion != "f" {
+				c.digits = int(conversion[0] - '0')
 			}
 			c.from = len(example)
 		default:

@@ -57,13 +57,13 @@ func (e *Expression) IsConstant() bool {
 }
 
 func newPart(inner string) (part, error) {
-	words := strings.Split(inner, "|")
-	p := part{field: words[0]}
+	texts := strings.Split(inner, "|")
+	p := part{field: texts[0]}
 	if p.field == "" {
 		return p, errors.New("no field: write {x-user}")
 	}
-	for _, word := range words[1:] {
-		f, err := newFilter(word)
+	for _, text := range texts[1:] {
+		f, err := newFilter(text)
 		if err != nil {
 			return p, err
 		}

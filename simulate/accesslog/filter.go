@@ -12,8 +12,8 @@ import (
 // take, which is as if the field were absent.
 type filter func(to, value []byte) (out []byte, ok bool)
 
-func newFilter(word string) (filter, error) {
-	name, argument, _ := strings.Cut(word, ":")
+func newFilter(text string) (filter, error) {
+	name, argument, _ := strings.Cut(text, ":")
 	switch name {
 	case "path":
 		return withoutQuery, nil
@@ -26,17 +26,17 @@ func newFilter(word string) (filter, error) {
 		short, err1 := strconv.ParseUint(v4, 10, 8)
 		long, err2 := strconv.ParseUint(v6, 10, 8)
 		if !ok || err1 != nil || err2 != nil || short > 32 || long > 128 {
-			return nil, fmt.Errorf("%q: want prefix:V4:V6, the lengths of the networks, such as prefix:24:64", word)
+			return nil, fmt.Errorf("%q: want prefix:V4:V6, the lengths of the networks, such as prefix:24:64", text)
 		}
 		return network(int(short), int(long)), nil
 	case "xff":
 		n, err := strconv.ParseUint(argument, 10, 8)
 		if err != nil || n == 0 {
-			return nil, fmt.Errorf("%q: want xff:N, the N-th address from the right, such as xff:1", word)
+			return nil, fmt.Errorf("%q: want xff:N, the N-th address from the right, such as xff:1", text)
 		}
 		return fromRight(int(n)), nil
 	default:
-		return nil, fmt.Errorf("%q is not known: the filters are path, lower, ip, prefix:24:64 and xff:N", word)
+		return nil, fmt.Errorf("%q is not known: the filters are path, lower, ip, prefix:24:64 and xff:N", text)
 	}
 }
 

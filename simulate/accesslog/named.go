@@ -81,12 +81,12 @@ func (f *named) check() error {
 }
 
 // namesOf reads what --format says after json or csv: name=field, apart by spaces.
-func namesOf(words []string) (map[string]string, error) {
+func namesOf(renamings []string) (map[string]string, error) {
 	names := map[string]string{}
-	for _, word := range words {
-		name, field, ok := strings.Cut(word, "=")
+	for _, renaming := range renamings {
+		name, field, ok := strings.Cut(renaming, "=")
 		if !ok || name == "" || field == "" {
-			return nil, errors.New("--format: " + word + ": want NAME=FIELD, such as time=ts")
+			return nil, errors.New("--format: " + renaming + ": want NAME=FIELD, such as time=ts")
 		}
 		names[strings.ToLower(name)] = field
 	}

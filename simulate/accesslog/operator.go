@@ -50,7 +50,7 @@ UPSTREAM_HOST UPSTREAM_LOCAL_ADDRESS`),
 
 // newOperator reads a command such as REQ(:PATH) or START_TIME(%s.%3f).
 func newOperator(command string) (operator, error) {
-	word, rest, hasArgument := strings.Cut(command, "(")
+	name, rest, hasArgument := strings.Cut(command, "(")
 	argument, length := "", ""
 	if hasArgument {
 		i := strings.LastIndexByte(rest, ')')
@@ -58,31 +58,31 @@ func newOperator(command string) (operator, error) {
 			return operator{}, fmt.Errorf("%%%s%% has no )", command)
 		}
 		argument, length = rest[:i], rest[i+1:]
-	} else if i := strings.IndexByte(word, ':'); i >= 0 {
-		word, length = word[:i], word[i:]
+	} else if i := strings.IndexByte(name, ':'); i >= 0 {
+		name, length = name[:i], name[i:]
 	}
-	if word == "" || strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") != "" {
+	if name == "" || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") != "" {
 		return operator{}, fmt.Errorf("%%%s%% is no operator of Envoy: they are in capitals, such as %%REQ(X-USER)%%; a percent sign is %%%%", command)
 	}
-	if err := checkOperator(word); err != nil {
+	if err := checkOperator(name); err != nil {
 		return operator{}, err
 	}
-	free := operator{name: strings.ToLower(word)}
+	free := operator{name: strings.ToLower(name)}
 	op := free
-	if name, ok := fieldNames[word]; ok {
-		op.name = name
+	if field, ok := fieldNames[name]; ok {
+		op.name = field
 	}
-	for class, words := range classes {
-		if slices.Contains(words, word) {
+	for class, commands := range classes {
+		if slices.Contains(commands, name) {
 			op.class = class
 		}
 	}
 	switch {
-	case word == "START_TIME":
+	case name == "START_TIME":
 		op.layout = argument
-	case word == "REQ" || word == "REQUEST_HEADER":
+	case name == "REQ" || name == "REQUEST_HEADER":
 		op = requestHeader(strings.ToLower(argument))
-	case word == "DYNAMIC_METADATA" && argument == RateLimitMetadata:
+	case name == "DYNAMIC_METADATA" && argument == RateLimitMetadata:
 		op = operator{name: FieldMetadata, class: object}
 	case hasArgument && op == free:
 		op.name += "(" + strings.ToLower(argument) + ")"

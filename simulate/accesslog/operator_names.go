@@ -20,10 +20,10 @@ func Operators() []string { return slices.Clone(operatorNames) }
 
 // checkOperator returns an error for an operator that Envoy does not have. Else a slip in the
 // name of what the simulation needs, such as the status, would leave that out in silence.
-func checkOperator(word string) error {
-	if _, known := slices.BinarySearch(operatorNames, word); known {
+func checkOperator(name string) error {
+	if _, known := slices.BinarySearch(operatorNames, name); known {
 		return nil
 	}
 	return fmt.Errorf("%%%s%% is no operator of Envoy (write %%REQ(ANY)%% in place of one of your own extensions)%s",
-		word, rules.DidYouMean(rules.Nearest(word, operatorNames)))
+		name, rules.DidYouMean(rules.Nearest(name, operatorNames)))
 }
