@@ -37,7 +37,11 @@ func (c *Conn) receiveHeaders(f *frame) error {
 	}
 	b.stream, b.bytes, b.since = f.stream, 0, c.now
 	b.head.begin(b.kind != blockRequest)
-	if f.has(flagPriority) && dependsOnItself(f.payload[len(f.payload)-len(fragment)-priorityBytes-c.padding(f):], f.stream) {
+	fields := f.payload
+	if f.has(flagPadded) {
+		fields = fields[1:]
+	}
+	if f.has(flagPriority) && dependsOnItself(fields, f.stream) {
 		b.head.malformed = "a stream that depends on itself"
 	}
 	c.decoder.begin()
@@ -48,14 +52,6 @@ func (c *Conn) receiveHeaders(f *frame) error {
 // come before its end, so a connection whose client does not send it is to be closed.
 func (c *Conn) BlockSince() (since time.Duration, unfinished bool) {
 	return c.block.since, c.block.stream != 0
-}
-
-// padding is how many bytes of padding a frame ends with.
-func (*Conn) padding(f *frame) int {
-	if f.has(flagPadded) {
-		return int(f.payload[0])
-	}
-	return 0
 }
 
 // receiveContinuation takes in more of a header block (6.10).

@@ -3,20 +3,15 @@ package h2
 import (
 	"cmp"
 	"math"
+	"strings"
 	"time"
 )
 
 // NewServer returns a server.
 func NewServer(o Options) *Server {
-	s := &Server{options: o, known: newKnownHeaders(o.Methods), settings: appendOurSettings(nil, &o.Limits)}
+	s := &Server{options: o, known: newKnownHeaders(o.Methods), accepts: strings.Join(o.Encodings, ","), settings: appendOurSettings(nil, &o.Limits)}
 	for i := range o.Methods {
 		s.most[i+1] = min(cmp.Or(o.Methods[i].MaxMessageBytes, o.Limits.MaxMessageBytes), o.Limits.MaxMessageBytes)
-	}
-	for i, e := range o.Encodings {
-		if i > 0 {
-			s.accepts += ","
-		}
-		s.accepts += e
 	}
 	return s
 }
