@@ -85,13 +85,13 @@ type stream struct {
 	waits   time.Duration // since when
 }
 
+type streamState byte
+
 const (
 	streamFree    streamState = iota
 	streamOpen                // its request is on its way
 	streamWorking             // it will be answered later
 )
-
-type streamState byte
 
 // endedStreams remembers the streams that ended last, and which of them the client had ended.
 type endedStreams struct {
