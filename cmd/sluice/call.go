@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -83,18 +82,14 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 			ok++
 		}
 		if err == nil && (k.JSON || k.Count <= printed) {
-			if err := k.print(c, answer, ds); err != nil {
-				return err
-			}
+			k.print(c, answer, ds)
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
 	if k.Count > 1 && !k.JSON {
-		if _, err := fmt.Fprintf(c.out, "%d OK, %d OVER_LIMIT, %s in %v\n", ok, over, count(failed, "error"), time.Since(start).Round(time.Millisecond)); err != nil {
-			return err
-		}
+		fmt.Fprintf(c.out, "%d OK, %d OVER_LIMIT, %s in %v\n", ok, over, count(failed, "error"), time.Since(start).Round(time.Millisecond))
 	}
 	if last != nil {
 		return fmt.Errorf("ask %s: %w", k.Addr, last)
@@ -113,25 +108,23 @@ func sleepUntil(ctx context.Context, t time.Time) bool {
 	}
 }
 
-func (k *callCmd) print(c console, a server.Answer, ds []descriptors.Descriptor) error {
-	if k.JSON {
-		_, err := fmt.Fprintln(c.out, a.JSON)
-		return err
+func (k *callCmd) print(c console, a server.Answer, ds []descriptors.Descriptor) {
+	switch {
+	case k.JSON:
+		fmt.Fprintln(c.out, a.JSON)
+		return
+	case a.OverLimit:
+		fmt.Fprintln(c.out, "OVER_LIMIT")
+	default:
+		fmt.Fprintln(c.out, "OK")
 	}
-	code := "OK"
-	if a.OverLimit {
-		code = "OVER_LIMIT"
-	}
-	lines := []string{code}
 	for i, s := range a.Statuses {
 		name := "?"
 		if i < len(ds) {
 			name = k.Descriptor[i]
 		}
-		lines = append(lines, "  "+name+": "+s)
+		fmt.Fprintf(c.out, "  %s: %s\n", name, s)
 	}
-	_, err := fmt.Fprintln(c.out, strings.Join(lines, "\n"))
-	return err
 }
 
 func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -97,9 +96,6 @@ func (k *checkCmd) follow(ctx context.Context, c console) (last error) {
 				err = nil // they have it
 			}
 			last = k.report(c, u.Set, u.Diagnostics, err)
-			if last != nil && !errors.Is(last, errFailed) {
-				stop() // nobody reads it any more
-			}
 			return u.Err
 		},
 		OnUnwatched: func(err error) {
@@ -126,11 +122,12 @@ func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Dia
 	wrong, warnings := countFindings(diagnostics, func(d rules.Diagnostic) rules.Severity { return d.Severity })
 	failed := wrong > 0 || k.Strict && warnings > 0
 	if k.Output == "json" {
-		err = k.writeReport(c, set, diagnostics, !failed)
+		err = c.writeJSON(k.reportOf(set, diagnostics, !failed))
 	} else {
-		err = k.writeFindings(c, set, diagnostics, wrong, warnings)
-		if err == nil && failed && wrong == 0 {
-			_, err = fmt.Fprintln(c.out, "failed: --strict allows no warnings")
+		err = nil
+		k.writeFindings(c, set, diagnostics, wrong, warnings)
+		if failed && wrong == 0 {
+			fmt.Fprintln(c.out, "failed: --strict allows no warnings")
 		}
 	}
 	if err == nil && failed {
@@ -139,23 +136,16 @@ func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Dia
 	return err
 }
 
-func (k *checkCmd) writeFindings(c console, set *descriptors.Set, diagnostics rules.Diagnostics, errors, warnings int) error {
-	if err := k.writeDiagnostics(c, diagnostics); err != nil {
-		return err
+func (k *checkCmd) writeFindings(c console, set *descriptors.Set, diagnostics rules.Diagnostics, errors, warnings int) {
+	k.writeDiagnostics(c, diagnostics)
+	switch {
+	case set == nil:
+		fmt.Fprintf(c.out, "%s, %s: these rules do not load\n", count(errors, "error"), count(warnings, "warning"))
+	case !k.Quiet:
+		k.writeLimits(c, set)
+		fmt.Fprintf(c.out, "%s, %s, %s: hash %s\n",
+			count(len(set.Domains()), "domain"), count(len(set.Limits), "limit"), count(warnings, "warning"), set.Hash)
 	}
-	if set == nil {
-		_, err := fmt.Fprintf(c.out, "%s, %s: these rules do not load\n", count(errors, "error"), count(warnings, "warning"))
-		return err
-	}
-	if k.Quiet {
-		return nil
-	}
-	if err := k.writeLimits(c, set); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(c.out, "%s, %s, %s: hash %s\n",
-		count(len(set.Domains()), "domain"), count(len(set.Limits), "limit"), count(warnings, "warning"), set.Hash)
-	return err
 }
 
 // countFindings counts the errors and warnings among what check or envoy check found, but no
@@ -248,7 +238,8 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-func (k *checkCmd) writeReport(c console, set *descriptors.Set, diagnostics rules.Diagnostics, ok bool) error {
+// reportOf returns what --output json prints.
+func (k *checkCmd) reportOf(set *descriptors.Set, diagnostics rules.Diagnostics, ok bool) checkReport {
 	r := checkReport{OK: ok, Domains: []string{}, Limits: []checkLimit{}, Diagnostics: []checkLine{}}
 	if set != nil {
 		r.Hash, r.Domains = set.Hash, append(r.Domains, set.Domains()...)
@@ -269,5 +260,5 @@ func (k *checkCmd) writeReport(c console, set *descriptors.Set, diagnostics rule
 	for _, d := range diagnostics {
 		r.Diagnostics = append(r.Diagnostics, checkLine{d.Severity.String(), string(d.Code), d.Pos.File, d.Pos.Line, d.Pos.Col, d.Path, d.Message})
 	}
-	return c.writeJSON(r)
+	return r
 }

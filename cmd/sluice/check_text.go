@@ -11,7 +11,7 @@ import (
 )
 
 // writeDiagnostics writes all errors and notes, and of each kind of warning the first few.
-func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) error {
+func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) {
 	const few = 20
 	seen := map[rules.Code]int{}
 	for _, d := range diagnostics {
@@ -20,22 +20,17 @@ func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) er
 				continue
 			}
 		}
-		if _, err := fmt.Fprintln(c.out, d); err != nil {
-			return err
-		}
+		fmt.Fprintln(c.out, d)
 	}
 	for _, code := range slices.Sorted(maps.Keys(seen)) {
 		if more := seen[code] - few; more > 0 && !k.All {
-			if _, err := fmt.Fprintf(c.out, "warning: %s: %d more like these; --all prints them\n", code, more); err != nil {
-				return err
-			}
+			fmt.Fprintf(c.out, "warning: %s: %d more like these; --all prints them\n", code, more)
 		}
 	}
-	return nil
 }
 
 // writeLimits writes each limit or, if there are many, how many of each kind there are.
-func (k *checkCmd) writeLimits(c console, set *descriptors.Set) error {
+func (k *checkCmd) writeLimits(c console, set *descriptors.Set) {
 	const many = 100
 	var lines []string
 	if k.All || len(set.Limits) <= many {
@@ -46,11 +41,8 @@ func (k *checkCmd) writeLimits(c console, set *descriptors.Set) error {
 		lines = k.kindsOf(set, func(*descriptors.Rule) string { return "all domains" })
 	}
 	for _, line := range lines {
-		if _, err := fmt.Fprintln(c.out, line); err != nil {
-			return err
-		}
+		fmt.Fprintln(c.out, line)
 	}
-	return nil
 }
 
 // kindsOf counts limits by their domain, algorithm, modes and bytes.

@@ -40,6 +40,7 @@ func newParser(root *cli, name string, c console, options ...kong.Option) (*kong
 		kong.Writers(c.out, c.err),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
 		defaultsUnder(name),
+		kong.Vars{"version": versionText(thisBuild())},
 		kong.ExplicitGroups(serveGroups),
 		kong.KindMapper(reflect.Bool, boolean{}),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), ranged(parseDuration)),

@@ -41,7 +41,7 @@ func (k *envoyCheckCmd) Run(c console) error {
 	if k.Output == "json" {
 		err = writeEnvoyReport(c, findings, !failed)
 	} else {
-		err = k.write(c, findings, errors, warnings, failed)
+		k.write(c, findings, errors, warnings, failed)
 	}
 	if err == nil && failed {
 		return errFailed
@@ -49,25 +49,19 @@ func (k *envoyCheckCmd) Run(c console) error {
 	return err
 }
 
-func (k *envoyCheckCmd) write(c console, findings []envoyconfig.Finding, errors, warnings int, failed bool) error {
+func (k *envoyCheckCmd) write(c console, findings []envoyconfig.Finding, errors, warnings int, failed bool) {
 	for _, f := range findings {
 		if k.Quiet && f.Severity == rules.Note {
 			continue
 		}
-		if _, err := fmt.Fprintln(c.out, f); err != nil {
-			return err
-		}
+		fmt.Fprintln(c.out, f)
 	}
 	if !k.Quiet {
-		if _, err := fmt.Fprintf(c.out, "%s, %s\n", count(errors, "error"), count(warnings, "warning")); err != nil {
-			return err
-		}
+		fmt.Fprintf(c.out, "%s, %s\n", count(errors, "error"), count(warnings, "warning"))
 	}
 	if failed && errors == 0 {
-		_, err := fmt.Fprintln(c.out, "failed: --strict allows no warnings")
-		return err
+		fmt.Fprintln(c.out, "failed: --strict allows no warnings")
 	}
-	return nil
 }
 
 func writeEnvoyReport(c console, findings []envoyconfig.Finding, ok bool) error {

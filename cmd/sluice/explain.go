@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -72,8 +71,8 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(c.out, set.Explain(e.Domain, entries))
-	return err
+	fmt.Fprint(c.out, set.Explain(e.Domain, entries))
+	return nil
 }
 
 // loadGood returns rules without an error.
@@ -99,16 +98,14 @@ func (e *explainCmd) ask(ctx context.Context, c console) error {
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", e.Addr, err)
 	}
-	var b strings.Builder
-	b.WriteString(report.Explanation)
+	fmt.Fprint(c.out, report.Explanation)
 	if e.Limit != "" {
-		fmt.Fprintf(&b, "--limit %s: %s\n", e.Limit, report.Reason)
+		fmt.Fprintf(c.out, "--limit %s: %s\n", e.Limit, report.Reason)
 	}
 	for i := range report.Counters {
-		b.WriteString("counter: " + counterText(&report.Counters[i], e.Reset) + "\n")
+		fmt.Fprintf(c.out, "counter: %s\n", counterText(&report.Counters[i], e.Reset))
 	}
-	_, err = fmt.Fprint(c.out, b.String())
-	return err
+	return nil
 }
 
 func counterText(s *answer.CounterState, reset bool) string {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,7 +31,7 @@ type cli struct {
 	Completion completionCmd `cmd:"" help:"Print what lets bash, zsh or fish complete the command line."`
 	Man        manCmd        `cmd:"" hidden:"" help:"Print the manual page."`
 
-	PrintVersion printVersion `name:"version" help:"Print the version."`
+	PrintVersion kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
 // console is where commands read and print.
@@ -45,6 +46,25 @@ func (c console) writeJSON(v any) error {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// An output is where a command prints. The first error of printing ends the command, and run tells
+// of it: no command need look at it.
+type output struct {
+	to  io.Writer
+	end func()
+	err error
+}
+
+// Write prints, unless that has failed before.
+func (o *output) Write(p []byte) (n int, err error) {
+	if o.err == nil {
+		n, o.err = o.to.Write(p)
+	}
+	if o.err != nil {
+		o.end()
+	}
+	return n, o.err
 }
 
 // asRatelimit is the name under which the program stands in for
@@ -80,6 +100,10 @@ func untilSignal(ctx context.Context) (until context.Context, stop func()) {
 // failure, 2 for a wrong command line.
 func run(ctx context.Context, args []string, c console) int {
 	name := filepath.Base(args[0])
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	printed := &output{to: c.out, end: end}
+	c.out = printed
 	exit := -1
 	parser, err := newParser(new(cli), name, c,
 		kong.Exit(func(code int) { exit = code }),
@@ -96,14 +120,15 @@ func run(ctx context.Context, args []string, c console) int {
 		given, dropped = knownArguments(parser.Model, given)
 	}
 	command, err := parser.Parse(given)
-	if exit >= 0 { // --help has printed
+	if exit >= 0 && printed.err == nil { // --help has printed
 		return exit
 	}
-	if err != nil {
+	if err := cmp.Or(err, printed.err); err != nil {
 		fmt.Fprintf(c.err, "%s: %v\n%sRun %s --help for what is accepted.\n", name, err, hint(err), invoked(args, name, err))
 		return 2
 	}
-	switch err := command.Run(dropped); {
+	err = command.Run(dropped)
+	switch err := cmp.Or(printed.err, err); {
 	case errors.Is(err, errFailed):
 		return 1
 	case errors.Is(err, context.Canceled):

@@ -2,12 +2,9 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -42,21 +39,6 @@ func buildOf(release, revision, commitDate string, info *debug.BuildInfo) teleme
 	}
 }
 
-// printVersion is a flag that prints the version instead of anything else.
-type printVersion bool
-
-// BeforeReset implements a hook of Kong, which runs before flags are checked.
-func (printVersion) BeforeReset(app *kong.Kong, c console) error {
-	if err := (versionCmd{}).Run(c); err != nil {
-		return err
-	}
-	app.Exit(0)
-	return nil
-}
-
-// IsBool says that no value follows.
-func (printVersion) IsBool() bool { return true }
-
 type versionCmd struct {
 	Output string `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs."`
 }
@@ -65,14 +47,17 @@ type versionCmd struct {
 func (v versionCmd) Run(c console) error {
 	b := thisBuild()
 	if v.Output == "json" {
-		encoder := json.NewEncoder(c.out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(b)
+		return c.writeJSON(b)
 	}
+	fmt.Fprintln(c.out, versionText(b))
+	return nil
+}
+
+// versionText is also what --version prints.
+func versionText(b telemetry.Build) string {
 	commit := ""
 	if b.Revision != "" {
 		commit = fmt.Sprintf(" (commit %s of %s)", b.Revision, cmp.Or(b.CommitDate, "unknown date"))
 	}
-	_, err := fmt.Fprintf(c.out, "sluice %s%s %s %s\n", b.Version, commit, b.Go, b.Platform)
-	return err
+	return fmt.Sprintf("sluice %s%s %s %s", b.Version, commit, b.Go, b.Platform)
 }
