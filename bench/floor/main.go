@@ -10,31 +10,16 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"net"
 
 	"github.com/sluice-ratelimit/sluice/bench/program"
 )
 
-func main() { program.Main("floor", run) }
+func main() { program.Serve("floor", serveAll) }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	flags := flag.NewFlagSet("floor", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	addr := flags.String("addr", "127.0.0.1:0", "listen on this `host:port`; port 0 picks a free one and prints it")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
-	if err != nil {
-		return err
-	}
+func serveAll(ctx context.Context, listener net.Listener) error {
 	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
-	if _, err := fmt.Fprintln(stdout, "listening on", listener.Addr()); err != nil {
-		return err
-	}
 	for {
 		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {

@@ -8,9 +8,6 @@ package main
 
 import (
 	"context"
-	"flag"
-	"fmt"
-	"io"
 	"net"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -19,26 +16,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/bench/program"
 )
 
-func main() { program.Main("noop", run) }
-
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	flags := flag.NewFlagSet("noop", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	addr := flags.String("addr", "127.0.0.1:0", "listen on this `host:port`; port 0 picks a free one and prints it")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
-	if err != nil {
-		return err
-	}
-	s := grpc.NewServer()
-	rls.RegisterRateLimitServiceServer(s, service{})
-	defer context.AfterFunc(ctx, s.Stop)()
-	if _, err := fmt.Fprintln(stdout, "listening on", listener.Addr()); err != nil {
-		return err
-	}
-	return s.Serve(listener)
+func main() {
+	program.Serve("noop", func(ctx context.Context, listener net.Listener) error {
+		s := grpc.NewServer()
+		rls.RegisterRateLimitServiceServer(s, service{})
+		defer context.AfterFunc(ctx, s.Stop)()
+		return s.Serve(listener)
+	})
 }
 
 type service struct {

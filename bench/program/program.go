@@ -7,8 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -23,4 +26,38 @@ func Main(name string, run func(ctx context.Context, args []string, stdout, stde
 		fmt.Fprintln(os.Stderr, name+":", err)
 		os.Exit(1)
 	}
+}
+
+// Serve is the Main of a service. It prints where it listens; serve answers until ctx ends, and
+// closes the listener.
+func Serve(name string, serve func(ctx context.Context, listener net.Listener) error) {
+	Main(name, func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+		flags := flag.NewFlagSet(name, flag.ContinueOnError)
+		flags.SetOutput(stderr)
+		addr := flags.String("addr", "127.0.0.1:0", "listen on this `host:port`; port 0 picks a free one and prints it")
+		if err := flags.Parse(args); err != nil {
+			return err
+		}
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(stdout, "listening on", listener.Addr()); err != nil {
+			return err
+		}
+		return serve(ctx, listener)
+	})
+}
+
+// Numbers reads whole numbers above 0, comma-separated.
+func Numbers(text string) ([]int, error) {
+	var all []int
+	for field := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(field))
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is no whole number above 0", field)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -54,9 +53,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&c.Entries, "entries", "counter=%d", "descriptor `entries` key=value,...; a ';' starts another descriptor, and %d in a value is the key number")
 	flags.Uint64Var(&c.Keys, "keys", 1, "key numbers are 0 to `n`-1")
 	flags.BoolVar(&c.Fill, "fill", false, "call each key number once, in order, without warm-up, and stop (closed loop)")
-	flags.Func("pid", "comma-separated process `ids` of the service and its store, to measure", func(s string) error {
-		var err error
-		c.PIDs, err = parsePIDs(s)
+	flags.Func("pid", "comma-separated process `ids` of the service and its store, to measure", func(s string) (err error) {
+		c.PIDs, err = program.Numbers(s)
 		return err
 	})
 	if err := flags.Parse(args); err != nil {
@@ -71,16 +69,4 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	return r.Print(stdout)
-}
-
-func parsePIDs(s string) ([]int, error) {
-	var pids []int
-	for f := range strings.SplitSeq(s, ",") {
-		pid, err := strconv.Atoi(strings.TrimSpace(f))
-		if err != nil || pid <= 0 {
-			return nil, fmt.Errorf("%q is not a process id", f)
-		}
-		pids = append(pids, pid)
-	}
-	return pids, nil
 }

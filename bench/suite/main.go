@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"time"
 
@@ -35,8 +34,9 @@ the steadiest figure and requests per second the least. Other work on the machin
 blurs both; how much there was is printed.
 
   go run ./suite -rounds 1 -duration 1s -warmup 200ms      a quick look
-  go run ./suite -cases closed,open -benchmarks=false      these cases over gRPC
-  go run ./suite -cases '' -rounds 10                      the Go benchmarks alone
+  go run ./suite -cases closed,open -benchmarks=false -limiters=false
+                                                           these cases over gRPC
+  go run ./suite -cases '' -limiters=false -rounds 10      the Go benchmarks alone
   go run ./suite -gogc 100,200,400,800 -cases closed       what GOGC costs and gives
   go run ./suite -cases '' -benchmarks=false               sluice's limiters beside others
 
@@ -136,7 +136,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.BoolVar(&o.limiters, "limiters", true, "measure sluice's limiters beside those of other libraries")
 	flags.IntVar(&o.counters, "counters", 1_000_000, "counters of the limiters' large cases")
 	flags.Func("gogc", "measure sluice alone over gRPC, under each of these `percentages` of GOGC, comma-separated, and nothing else", func(s string) (err error) {
-		o.percents, err = parsePercents(s)
+		o.percents, err = program.Numbers(s)
 		return err
 	})
 	if err := flags.Parse(args); err != nil {
@@ -159,19 +159,6 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		compareGOGC(o)
 	}
 	return o, nil
-}
-
-// parsePercents reads values of GOGC.
-func parsePercents(text string) ([]int, error) {
-	var all []int
-	for field := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(field)
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%q is no percentage above 0", field)
-		}
-		all = append(all, n)
-	}
-	return all, nil
 }
 
 // output runs a command to its end and returns what it prints.

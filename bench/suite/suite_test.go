@@ -4,7 +4,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,17 +29,6 @@ func TestParseSample(t *testing.T) {
 	for _, line := range []string{"", "PASS", "ok pkg 1.2s", "BenchmarkA", "BenchmarkA-8 100 x ns/op", "BenchmarkA-8 100 12 MB/s", "goos: linux"} {
 		if got, ok := parseSample(line); ok {
 			t.Errorf("parseSample(%q) = %v, want none", line, got)
-		}
-	}
-}
-
-func TestParsePercents(t *testing.T) {
-	if got, err := parsePercents("100,400"); err != nil || !slices.Equal(got, []int{100, 400}) {
-		t.Errorf("parsePercents(100,400) = %v, %v", got, err)
-	}
-	for _, bad := range []string{"", "100,", "0", "-1", "off"} {
-		if got, err := parsePercents(bad); err == nil {
-			t.Errorf("parsePercents(%q) = %v, want an error", bad, got)
 		}
 	}
 }
