@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -27,43 +25,6 @@ const (
 
 // ports are those of the rate-limit service, of /healthcheck and of /metrics.
 var ports = []string{"8080/tcp", "8081/tcp", "9090/tcp"}
-
-const (
-	home    = "https://github.com/sluice-ratelimit/sluice"
-	licence = "Apache-2.0"
-)
-
-// labels are the image's labels, and the annotations of its manifests, which registries
-// show. Unknown ones are left out.
-func (r release) labels() map[string]string {
-	created := ""
-	if !r.committed.IsZero() {
-		created = r.committed.Format(time.RFC3339)
-	}
-	labels := make(map[string]string)
-	for name, value := range map[string]string{
-		"title":         "sluice",
-		"description":   "A rate-limit service for Envoy that decides in its own memory",
-		"url":           home,
-		"source":        home,
-		"documentation": home + "/blob/main/docs/image.md",
-		"licenses":      licence,
-		"version":       r.version,
-		"revision":      r.revision,
-		"created":       created,
-	} {
-		if value != "" {
-			labels["org.opencontainers.image."+name] = value
-		}
-	}
-	return labels
-}
-
-// created is the image's time of creation. It is the commit's, so each build of the
-// commit gives the same image.
-func (r release) created() v1.Time {
-	return v1.Time{Time: cmp.Or(r.committed, epoch)}
-}
 
 // assemble returns the image of p, with these files.
 func assemble(r release, p *program, layers []tree) (v1.Image, error) {

@@ -10,18 +10,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
-
-// product is what is made of the programs.
-type product struct {
-	release release
-	// index has the images of all platforms, referrers their bills of materials.
-	index     v1.ImageIndex
-	referrers []v1.Image
-}
 
 // build writes the image to o.out and prints what it does and what to do next.
 func build(ctx context.Context, o *options, programs []*program, out io.Writer) error {
@@ -95,42 +85,3 @@ func buildPlatform(o *options, p *program, tag name.Tag, path string) (image, re
 	}
 	return image, refers, writeWhole(path+".docker.tar", func(to string) error { return tarball.WriteToFile(to, tag, image) })
 }
-
-// writeLayout writes an OCI layout: the image under the name of its version, and what
-// refers to it.
-func (made *product) writeLayout(path string) error {
-	l, err := layout.Write(path, empty.Index)
-	if err != nil {
-		return err
-	}
-	named := map[string]string{"org.opencontainers.image.ref.name": made.release.version}
-	if err := l.AppendIndex(made.index, layout.WithAnnotations(named)); err != nil {
-		return err
-	}
-	for _, bill := range made.referrers {
-		if err := l.AppendImage(bill); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// writeWhole calls write for another name and then replaces what is at path. So path
-// never has half of a file or directory.
-func writeWhole(path string, write func(to string) error) error {
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".image-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	temporary := filepath.Join(dir, "new")
-	if err := write(temporary); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := os.RemoveAll(path); err != nil {
-		return err
-	}
-	return os.Rename(temporary, path)
-}
-
-func dashed(p v1.Platform) string { return p.OS + "-" + p.Architecture }

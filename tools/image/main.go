@@ -10,32 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
-	"time"
 )
-
-// options are the command line.
-type options struct {
-	release release
-	// out is the directory for the image, root that for its files instead.
-	out, root string
-	// archives says to write a release's archives instead of the image.
-	archives bool
-	// chart says to write the Helm chart alone.
-	chart bool
-	// push is the repository to push to, none if empty.
-	push string
-	// source is the root of the module that the programs are built from.
-	source string
-	// programs are the paths of the binaries, one for each platform.
-	programs []string
-}
-
-// release is what the programs were built from. Only version is required.
-type release struct {
-	version, revision string
-	// committed is the commit's date; zero where it is not known.
-	committed time.Time
-}
 
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -50,9 +25,6 @@ func main() {
 		os.Exit(1)
 	}
 }
-
-// errUsage is the error of a wrong command line. The user has been told what is wrong.
-var errUsage = errors.New("wrong command line")
 
 func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	o, err := parse(args, errOut)
@@ -81,55 +53,6 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return writeRoot(o, programs[0], out)
 	}
 	return build(ctx, o, programs, out)
-}
-
-func parse(args []string, errOut io.Writer) (*options, error) {
-	o := new(options)
-	var committed string
-	flags := flag.NewFlagSet("image", flag.ContinueOnError)
-	flags.SetOutput(errOut)
-	flags.StringVar(&o.release.version, "version", "", "the version, also the image's tag (required)")
-	flags.StringVar(&o.release.revision, "revision", "", "the commit")
-	flags.StringVar(&committed, "commit-date", "", "the commit's date as RFC 3339 has it; the image's time of creation, else 1970")
-	flags.StringVar(&o.out, "out", "dist", "the directory to write to")
-	flags.StringVar(&o.root, "root", "", "write the image's files to this directory, which must not exist, and no image")
-	flags.BoolVar(&o.archives, "release", false, "write archives of the programs, the chart, and the checksums of these and of the image, which must be there")
-	flags.BoolVar(&o.chart, "chart", false, "write the Helm chart alone, for which no program is needed")
-	flags.StringVar(&o.push, "push", "", "a repository to push to, such as ghcr.io/you/sluice, with the credentials of docker login")
-	flags.StringVar(&o.source, "source", "..", "the root of sluice's repository, for the licences of what it is built from")
-	flags.Usage = func() {
-		fmt.Fprintln(errOut, "Puts the container image or the archives of a release together, from programs built without cgo.\n\n"+
-			"  image -version VERSION [flags] PROGRAM...")
-		flags.PrintDefaults()
-	}
-	wrong := func(format string, args ...any) (*options, error) {
-		fmt.Fprintf(errOut, "image: "+format+"\n", args...)
-		return nil, errUsage
-	}
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return nil, err
-	} else if err != nil {
-		return nil, errUsage
-	}
-	o.programs = flags.Args()
-	switch {
-	case o.release.version == "":
-		return wrong("-version is missing")
-	case len(o.programs) == 0 && !o.chart:
-		return wrong("no program is named")
-	case (o.archives || o.chart) && (o.root != "" || o.push != ""):
-		return wrong("-release and -chart exclude -root and -push")
-	case o.root != "" && len(o.programs) != 1:
-		return wrong("-root takes one program, not %d", len(o.programs))
-	}
-	if committed != "" {
-		at, err := time.Parse(time.RFC3339, committed)
-		if err != nil {
-			return wrong("-commit-date is %q: must be a time such as 2026-11-21T18:57:30Z", committed)
-		}
-		o.release.committed = at.UTC()
-	}
-	return o, nil
 }
 
 // runInImages returns an error if one of the programs does not run in an image.

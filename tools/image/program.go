@@ -12,6 +12,13 @@ import (
 // mainPackage is what must be in a program's build information.
 const mainPackage = "github.com/sluice-ratelimit/sluice/cmd/sluice"
 
+// The names of the program: under the second one it stands in for
+// envoyproxy/ratelimit. They are one file.
+const (
+	programPath   = "bin/sluice"
+	ratelimitPath = "bin/ratelimit"
+)
+
 // program is a binary of sluice.
 type program struct {
 	path     string
@@ -51,3 +58,5 @@ func readProgram(path string) (*program, error) {
 		info:     info,
 	}, nil
 }
+
+func dashed(p v1.Platform) string { return p.OS + "-" + p.Architecture }

@@ -7,8 +7,19 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
+
+// product is what is made of the programs.
+type product struct {
+	release release
+	// index has the images of all platforms, referrers their bills of materials.
+	index     v1.ImageIndex
+	referrers []v1.Image
+}
 
 // push sends all to a repository, such as ghcr.io/you/sluice: the image under the name of
 // its version, and the bills of materials. It authenticates as docker login left it. A
@@ -53,4 +64,23 @@ func repository(to string) (name.Repository, error) {
 		return repo, fmt.Errorf("-push is %q: must be a repository such as ghcr.io/you/sluice: %w", to, err)
 	}
 	return repo, nil
+}
+
+// writeLayout writes an OCI layout: the image under the name of its version, and what
+// refers to it.
+func (made *product) writeLayout(path string) error {
+	l, err := layout.Write(path, empty.Index)
+	if err != nil {
+		return err
+	}
+	named := map[string]string{"org.opencontainers.image.ref.name": made.release.version}
+	if err := l.AppendIndex(made.index, layout.WithAnnotations(named)); err != nil {
+		return err
+	}
+	for _, bill := range made.referrers {
+		if err := l.AppendImage(bill); err != nil {
+			return err
+		}
+	}
+	return nil
 }

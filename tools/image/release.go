@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -110,29 +108,6 @@ func archive(r release, p *program, source string, common tree) (tree, error) {
 		}
 	}
 	return files, nil
-}
-
-// below returns the files in a directory of that name.
-func (t tree) below(name string) tree {
-	moved := make(tree, len(t))
-	for p, f := range t {
-		moved[name+"/"+p] = f
-	}
-	return moved
-}
-
-// writeArchive writes the files as .tar.gz, and says so.
-func (t tree) writeArchive(path string, out io.Writer) error {
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	if err := errors.Join(t.writeTar(w), w.Close()); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "release: %s\n", path)
-	return writeWhole(path, func(to string) error { return os.WriteFile(to, b.Bytes(), 0o644) })
 }
 
 // semantic is a version that a chart may have, behind a v.

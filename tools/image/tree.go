@@ -3,6 +3,8 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -118,4 +120,45 @@ func (t tree) writeTo(root string) error {
 		}
 	}
 	return nil
+}
+
+// below returns the files in a directory of that name.
+func (t tree) below(name string) tree {
+	moved := make(tree, len(t))
+	for p, f := range t {
+		moved[name+"/"+p] = f
+	}
+	return moved
+}
+
+// writeArchive writes the files as .tar.gz, and says so.
+func (t tree) writeArchive(path string, out io.Writer) error {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if err := errors.Join(t.writeTar(w), w.Close()); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "release: %s\n", path)
+	return writeWhole(path, func(to string) error { return os.WriteFile(to, b.Bytes(), 0o644) })
+}
+
+// writeWhole calls write for another name and then replaces what is at path. So path
+// never has half of a file or directory.
+func writeWhole(path string, write func(to string) error) error {
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".image-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	temporary := filepath.Join(dir, "new")
+	if err := write(temporary); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	return os.Rename(temporary, path)
 }
