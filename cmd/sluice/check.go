@@ -3,16 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"strings"
+	"maps"
+	"slices"
 
-	"github.com/alecthomas/kong"
-
-	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
-	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
@@ -163,81 +160,6 @@ func countFindings[F any](findings []F, severity func(F) rules.Severity) (errors
 	return errors, warnings
 }
 
-// ruleFlags are flags that check and explain share with serve, and with its variables.
-type ruleFlags struct {
-	Defaults     string `placeholder:"FILE" help:"As serve --defaults."`
-	MergeDomains bool   `help:"Merge files of one domain, as serve --merge-domains does."`
-	AllOrNothing bool   `help:"As serve --all-or-nothing."`
-
-	// hashKey is what counters' identities are hashed with.
-	hashKey identity.Key
-	// ratelimitNames says to find out which names counters have: see [descriptors.Options].
-	ratelimitNames bool
-}
-
-// sharedVariables are the flags of ruleFlags that variables set.
-var sharedVariables = []string{"merge-domains", "all-or-nothing"}
-
-// BeforeResolve has the environment set them.
-func (*ruleFlags) BeforeResolve(ctx *kong.Context) error {
-	_, err := environment.Resolve(ctx, sharedVariables)
-	return err
-}
-
-// load reads rules that may be streams too: - is standard input, and /dev/fd/N what
-// a shell's <(command) is. They are read once, so that serve cannot have them.
-func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Diagnostics, error) {
-	var files []string
-	var streams []source.File
-	for _, path := range paths {
-		var stream source.File
-		var err error
-		switch {
-		case !isStream(path):
-			files = append(files, path)
-			continue
-		case strings.HasPrefix(path, descriptorDir):
-			stream, err = readOpen(path)
-		default:
-			stream, err = source.ReadStream("stdin", c.in)
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		streams = append(streams, stream)
-	}
-	return source.Load(files, f.Defaults, f.options(), streams...)
-}
-
-func (f *ruleFlags) options() descriptors.Options {
-	return descriptors.Options{MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing, HashKey: f.hashKey, RatelimitNames: f.ratelimitNames}
-}
-
-// descriptorDir has the open files of a process, such as those of a shell's <(command).
-const descriptorDir = "/dev/fd/"
-
-// isStream reports whether a path can be read only once.
-func isStream(path string) bool {
-	return path == "-" || path == "/dev/stdin" || strings.HasPrefix(path, descriptorDir)
-}
-
-func readOpen(path string) (source.File, error) {
-	f, err := os.Open(path) //nolint:gosec // reading what the operator names is the point
-	if err != nil {
-		return source.File{}, err
-	}
-	defer f.Close() //nolint:errcheck // only read from
-	return source.ReadStream(path, f)
-}
-
-// count writes 1 limit or 2 limits.
-func count(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
-}
-
 // reportOf returns what --output json prints.
 func (k *checkCmd) reportOf(set *descriptors.Set, diagnostics rules.Diagnostics, ok bool) checkReport {
 	r := checkReport{OK: ok, Domains: []string{}, Limits: []checkLimit{}, Diagnostics: []checkLine{}}
@@ -261,4 +183,117 @@ func (k *checkCmd) reportOf(set *descriptors.Set, diagnostics rules.Diagnostics,
 		r.Diagnostics = append(r.Diagnostics, checkLine{d.Severity.String(), string(d.Code), d.Pos.File, d.Pos.Line, d.Pos.Col, d.Path, d.Message})
 	}
 	return r
+}
+
+// writeDiagnostics writes all errors and notes, and of each kind of warning the first few.
+func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) {
+	const few = 20
+	seen := map[rules.Code]int{}
+	for _, d := range diagnostics {
+		if d.Code != "" {
+			if seen[d.Code]++; seen[d.Code] > few && !k.All {
+				continue
+			}
+		}
+		fmt.Fprintln(c.out, d)
+	}
+	for _, code := range slices.Sorted(maps.Keys(seen)) {
+		if more := seen[code] - few; more > 0 && !k.All {
+			fmt.Fprintf(c.out, "warning: %s: %d more like these; --all prints them\n", code, more)
+		}
+	}
+}
+
+// writeLimits writes each limit or, if there are many, how many of each kind there are.
+func (k *checkCmd) writeLimits(c console, set *descriptors.Set) {
+	const many = 100
+	var lines []string
+	if k.All || len(set.Limits) <= many {
+		for _, l := range set.Limits {
+			lines = append(lines, fmt.Sprintf("%s > %s: %s%s%s", l.Rule.Domain(), l.Rule.Path(), l, limitNotes(l), k.nameNote(set, l)))
+		}
+	} else if lines = k.kindsOf(set, (*descriptors.Rule).Domain); len(lines) > many {
+		lines = k.kindsOf(set, func(*descriptors.Rule) string { return "all domains" })
+	}
+	for _, line := range lines {
+		fmt.Fprintln(c.out, line)
+	}
+}
+
+// kindsOf counts limits by their domain, algorithm, modes and bytes.
+func (k *checkCmd) kindsOf(set *descriptors.Set, domain func(*descriptors.Rule) string) []string {
+	type kind struct{ domain, rest string }
+	counts := map[kind]int{}
+	var kinds []kind // in the order of the rules
+	for _, l := range set.Limits {
+		algorithm := "unlimited"
+		if !l.Rule.Unlimited {
+			algorithm = rules.AlgorithmName(l.Policy.Algorithm)
+		}
+		one := kind{domain(l.Rule), algorithm + limitNotes(l) + k.nameKind(set, l)}
+		if counts[one]++; counts[one] == 1 {
+			kinds = append(kinds, one)
+		}
+	}
+	lines := make([]string, len(kinds))
+	for i, one := range kinds {
+		lines[i] = fmt.Sprintf("%s: %s: %s", one.domain, count(counts[one], "limit"), one.rest)
+	}
+	return lines
+}
+
+// limitNotes says what is to be known of a limit beside its rate.
+func limitNotes(l *descriptors.Limit) string {
+	notes := ""
+	if l.Rule.Shadow {
+		notes += ", shadow mode"
+	}
+	if l.Candidate {
+		notes += ", shadow"
+	}
+	if l.Rule.Quota {
+		notes += ", quota mode"
+	}
+	if n := counterBytes(l); n > 0 {
+		notes += fmt.Sprintf(", %d bytes per counter", n)
+	}
+	return notes
+}
+
+// nameNote says which name the counters of l have in a store, and why, if that was asked.
+func (k *checkCmd) nameNote(set *descriptors.Set, l *descriptors.Limit) string {
+	if k.Names == "" || l.Rule.Unlimited {
+		return ""
+	}
+	name := set.StoreName(l)
+	note := ", name " + name.Text
+	if name.Why != "" {
+		note += ": " + name.Why
+	}
+	return note
+}
+
+// nameKind is nameNote for many limits.
+func (k *checkCmd) nameKind(set *descriptors.Set, l *descriptors.Limit) string {
+	if k.Names == "" || l.Rule.Unlimited {
+		return ""
+	}
+	switch name := set.StoreName(l); {
+	case name.Ratelimit:
+		return ", name of envoyproxy/ratelimit"
+	case name.Mistakable:
+		return ", exact name: that of another rule could be the same"
+	case name.Why != "":
+		return ", exact name: " + name.Why
+	default:
+		return ", exact name"
+	}
+}
+
+// counterBytes returns the memory of each counter of l. An unlimited rule has none.
+func counterBytes(l *descriptors.Limit) int {
+	if l.Rule.Unlimited {
+		return 0
+	}
+	return limiter.CounterBytes(l.Policy)
 }

@@ -33,7 +33,7 @@ func hint(err error) string {
 }
 
 // newParser returns a parser of the command line and the environment into root.
-func newParser(root *cli, name string, c console, options ...kong.Option) (*kong.Kong, error) {
+func newParser(root any, name string, c console, options ...kong.Option) (*kong.Kong, error) {
 	return kong.New(root, append(options,
 		kong.Name(name),
 		kong.Description("A rate-limit service for Envoy that decides in its own memory."),
@@ -104,4 +104,24 @@ func defaultsUnder(name string) kong.Vars {
 		return kong.Vars{"onBadStart": "serve", "reusePort": "true", "startEmpty": "true"}
 	}
 	return kong.Vars{"onBadStart": "exit", "reusePort": "false", "startEmpty": "false"}
+}
+
+// asRatelimit is the name under which the program stands in for
+// envoyproxy/ratelimit.
+const asRatelimit = "ratelimit"
+
+// serveGroups are the headings of serve's help.
+var serveGroups = []kong.Group{
+	{Key: "rules", Title: "Rules:"},
+	{Key: "xds", Title: "Rules from a management server (xDS):"},
+	{Key: "listeners", Title: "Listeners, each off if empty; port 0 picks a free one:"},
+	{Key: "tls", Title: "TLS of the rate-limit service; changed files are taken without a restart:"},
+	{Key: "decisions", Title: "Decisions:"},
+	{Key: "store", Title: "Counters that replicas share:"},
+	{Key: "replies", Title: "Replies:"},
+	{Key: "bounds", Title: "Bounds:"},
+	{Key: "state", Title: "Counters over a restart:"},
+	{Key: "statsd", Title: "StatsD:"},
+	{Key: "tracing", Title: "Tracing:"},
+	{Key: "process", Title: "Process:"},
 }

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 )
 
@@ -32,4 +35,30 @@ func endWithin(ctx context.Context, bound time.Duration, wait func() error) erro
 	case <-timer.C:
 		return fmt.Errorf("something still runs %v after the signal to end; the process ends without it", bound)
 	}
+}
+
+// until is for a group: it runs what ends with ctx, and cannot fail.
+func until(ctx context.Context, run func(context.Context)) func() error {
+	return func() error {
+		run(ctx)
+		return nil
+	}
+}
+
+// untilSignal returns a context that ends at the first signal to end. A second one ends
+// the process at once, as the first one does for commands that do not call this. Stop
+// ends the context too.
+func untilSignal(ctx context.Context) (until context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	go func() {
+		select {
+		case <-signals:
+		case <-ctx.Done():
+		}
+		signal.Stop(signals) // before anything is done
+		cancel()
+	}()
+	return ctx, cancel
 }

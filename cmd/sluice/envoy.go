@@ -10,12 +10,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
-// envoyCmd has the commands about the configuration of Envoy.
-type envoyCmd struct {
-	Check   envoyCheckCmd   `cmd:"" help:"Check Envoy's configuration against the rules: will Envoy ask, and will a rule match?"`
-	Snippet envoySnippetCmd `cmd:"" help:"Print configuration of Envoy that asks for what the rules need."`
-}
-
 // stdinOnce returns an error if paths name standard input twice: what reads it second finds
 // nothing.
 func stdinOnce(paths ...[]string) error {

@@ -75,21 +75,6 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 	return nil
 }
 
-// loadGood returns rules without an error.
-func (f *ruleFlags) loadGood(c console, paths []string) (*descriptors.Set, error) {
-	if len(paths) == 0 {
-		paths = []string{"./config"}
-	}
-	set, diagnostics, err := f.load(c, paths)
-	if err != nil {
-		return nil, loadError(err, f.Defaults)
-	}
-	if err := diagnostics.Err(); err != nil {
-		return nil, fmt.Errorf("these rules do not load:\n%w", err)
-	}
-	return set, nil
-}
-
 // ask explains one descriptor as a running sluice sees it.
 func (e *explainCmd) ask(ctx context.Context, c console) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

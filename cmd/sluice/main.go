@@ -5,14 +5,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	"github.com/alecthomas/kong"
 )
@@ -34,66 +30,8 @@ type cli struct {
 	PrintVersion kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
-// console is where commands read and print.
-type console struct {
-	in       io.Reader
-	out, err io.Writer
-}
-
-// writeJSON writes a value for programs to read, and people too.
-func (c console) writeJSON(v any) error {
-	enc := json.NewEncoder(c.out)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-// An output is where a command prints. The first error of printing ends the command, and run tells
-// of it: no command need look at it.
-type output struct {
-	to  io.Writer
-	end func()
-	err error
-}
-
-// Write prints, unless that has failed before.
-func (o *output) Write(p []byte) (n int, err error) {
-	if o.err == nil {
-		n, o.err = o.to.Write(p)
-	}
-	if o.err != nil {
-		o.end()
-	}
-	return n, o.err
-}
-
-// asRatelimit is the name under which the program stands in for
-// envoyproxy/ratelimit.
-const asRatelimit = "ratelimit"
-
-// errFailed is returned by a command that has printed why.
-var errFailed = errors.New("failed")
-
 func main() {
 	os.Exit(run(context.Background(), os.Args, console{os.Stdin, os.Stdout, os.Stderr}))
-}
-
-// untilSignal returns a context that ends at the first signal to end. A second one ends
-// the process at once, as the first one does for commands that do not call this. Stop
-// ends the context too.
-func untilSignal(ctx context.Context) (until context.Context, stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	go func() {
-		select {
-		case <-signals:
-		case <-ctx.Done():
-		}
-		signal.Stop(signals) // before anything is done
-		cancel()
-	}()
-	return ctx, cancel
 }
 
 // run runs the command that args name. It returns the exit code: 0 for success, 1 for
@@ -140,4 +78,10 @@ func run(ctx context.Context, args []string, c console) int {
 	default:
 		return 0
 	}
+}
+
+// envoyCmd has the commands about the configuration of Envoy.
+type envoyCmd struct {
+	Check   envoyCheckCmd   `cmd:"" help:"Check Envoy's configuration against the rules: will Envoy ask, and will a rule match?"`
+	Snippet envoySnippetCmd `cmd:"" help:"Print configuration of Envoy that asks for what the rules need."`
 }

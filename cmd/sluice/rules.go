@@ -1,10 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"slices"
 	"strings"
 	"time"
 
@@ -103,25 +99,5 @@ func (r *keeper) reject(err error) {
 	r.logger.Error("rules do not load: " + stays)
 }
 
-// isConfigured returns an error if --domain is none of those of the rules.
-func isConfigured(domain string, names []string) error {
-	if slices.Contains(names, domain) {
-		return nil
-	}
-	return fmt.Errorf("--domain %q is not configured%s", domain, rules.DidYouMean(rules.Nearest(domain, names)))
-}
-
-// loadError adds to the error of missing rules or defaults which flag names them.
-func loadError(err error, defaults string) error {
-	if errors.Is(err, source.ErrNoFile) {
-		return fmt.Errorf("%w: name another place with --config PATH, or accept it with --allow-empty", err)
-	}
-	var missing *fs.PathError
-	if errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist) {
-		if missing.Path == defaults {
-			return fmt.Errorf("no defaults at %s: name a file with --defaults FILE", missing.Path)
-		}
-		return fmt.Errorf("no rules at %s: name a file or a directory with --config PATH", missing.Path)
-	}
-	return err
-}
+// now is the wall clock. A request's own time is read where it comes in.
+func now() limiter.Time { return limiter.Time(time.Now().UnixNano()) }

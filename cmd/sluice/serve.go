@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/alecthomas/kong"
 	"go.uber.org/zap"
@@ -50,22 +49,6 @@ type serveCmd struct {
 	ResponseTimeMilliseconds bool   `group:"process" help:"Measure ratelimit_service_response_time_seconds in milliseconds, in spite of its name, for dashboards that expect them."`
 	LogLevel                 string `group:"process" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error."`
 	LogFormat                string `group:"process" default:"text" placeholder:"text|json" help:"Write lines for people, or JSON for programs."`
-}
-
-// serveGroups are the headings of serve's help.
-var serveGroups = []kong.Group{
-	{Key: "rules", Title: "Rules:"},
-	{Key: "xds", Title: "Rules from a management server (xDS):"},
-	{Key: "listeners", Title: "Listeners, each off if empty; port 0 picks a free one:"},
-	{Key: "tls", Title: "TLS of the rate-limit service; changed files are taken without a restart:"},
-	{Key: "decisions", Title: "Decisions:"},
-	{Key: "store", Title: "Counters that replicas share:"},
-	{Key: "replies", Title: "Replies:"},
-	{Key: "bounds", Title: "Bounds:"},
-	{Key: "state", Title: "Counters over a restart:"},
-	{Key: "statsd", Title: "StatsD:"},
-	{Key: "tracing", Title: "Tracing:"},
-	{Key: "process", Title: "Process:"},
 }
 
 // BeforeResolve has the environment set the flags that the command line does not give.
@@ -137,14 +120,6 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 		group.Go(until(needed, shared.Run))
 	}
 	return endWithin(ctx, s.Server.DrainDelay+s.Server.DrainTimeout+endingSlack, group.Wait)
-}
-
-// until is for a group: it runs what ends with ctx, and cannot fail.
-func until(ctx context.Context, run func(context.Context)) func() error {
-	return func() error {
-		run(ctx)
-		return nil
-	}
 }
 
 // tableStats is what a table tells metrics.
@@ -257,6 +232,3 @@ func (s *serveCmd) settings() answer.Settings {
 	settings.Allow, settings.Clock, settings.Bounds.MessageBytes = s.TLS.allow, clock.New(), s.Server.Limits.MaxMessageBytes
 	return settings
 }
-
-// now is the wall clock. A request's own time is read where it comes in.
-func now() limiter.Time { return limiter.Time(time.Now().UnixNano()) }

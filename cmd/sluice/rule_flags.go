@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// ruleFlags are flags that check and explain share with serve, and with its variables.
+type ruleFlags struct {
+	Defaults     string `placeholder:"FILE" help:"As serve --defaults."`
+	MergeDomains bool   `help:"Merge files of one domain, as serve --merge-domains does."`
+	AllOrNothing bool   `help:"As serve --all-or-nothing."`
+
+	// hashKey is what counters' identities are hashed with.
+	hashKey identity.Key
+	// ratelimitNames says to find out which names counters have: see [descriptors.Options].
+	ratelimitNames bool
+}
+
+// sharedVariables are the flags of ruleFlags that variables set.
+var sharedVariables = []string{"merge-domains", "all-or-nothing"}
+
+// BeforeResolve has the environment set them.
+func (*ruleFlags) BeforeResolve(ctx *kong.Context) error {
+	_, err := environment.Resolve(ctx, sharedVariables)
+	return err
+}
+
+// load reads rules that may be streams too: - is standard input, and /dev/fd/N what
+// a shell's <(command) is. They are read once, so that serve cannot have them.
+func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Diagnostics, error) {
+	var files []string
+	var streams []source.File
+	for _, path := range paths {
+		var stream source.File
+		var err error
+		switch {
+		case !isStream(path):
+			files = append(files, path)
+			continue
+		case strings.HasPrefix(path, descriptorDir):
+			stream, err = readOpen(path)
+		default:
+			stream, err = source.ReadStream("stdin", c.in)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		streams = append(streams, stream)
+	}
+	return source.Load(files, f.Defaults, f.options(), streams...)
+}
+
+func (f *ruleFlags) options() descriptors.Options {
+	return descriptors.Options{MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing, HashKey: f.hashKey, RatelimitNames: f.ratelimitNames}
+}
+
+// descriptorDir has the open files of a process, such as those of a shell's <(command).
+const descriptorDir = "/dev/fd/"
+
+// isStream reports whether a path can be read only once.
+func isStream(path string) bool {
+	return path == "-" || path == "/dev/stdin" || strings.HasPrefix(path, descriptorDir)
+}
+
+func readOpen(path string) (source.File, error) {
+	f, err := os.Open(path) //nolint:gosec // reading what the operator names is the point
+	if err != nil {
+		return source.File{}, err
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	return source.ReadStream(path, f)
+}
+
+// loadGood returns rules without an error.
+func (f *ruleFlags) loadGood(c console, paths []string) (*descriptors.Set, error) {
+	if len(paths) == 0 {
+		paths = []string{"./config"}
+	}
+	set, diagnostics, err := f.load(c, paths)
+	if err != nil {
+		return nil, loadError(err, f.Defaults)
+	}
+	if err := diagnostics.Err(); err != nil {
+		return nil, fmt.Errorf("these rules do not load:\n%w", err)
+	}
+	return set, nil
+}
+
+// loadError adds to the error of missing rules or defaults which flag names them.
+func loadError(err error, defaults string) error {
+	if errors.Is(err, source.ErrNoFile) {
+		return fmt.Errorf("%w: name another place with --config PATH, or accept it with --allow-empty", err)
+	}
+	var missing *fs.PathError
+	if errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist) {
+		if missing.Path == defaults {
+			return fmt.Errorf("no defaults at %s: name a file with --defaults FILE", missing.Path)
+		}
+		return fmt.Errorf("no rules at %s: name a file or a directory with --config PATH", missing.Path)
+	}
+	return err
+}
+
+// isConfigured returns an error if --domain is none of those of the rules.
+func isConfigured(domain string, names []string) error {
+	if slices.Contains(names, domain) {
+		return nil
+	}
+	return fmt.Errorf("--domain %q is not configured%s", domain, rules.DidYouMean(rules.Nearest(domain, names)))
+}
