@@ -47,7 +47,9 @@ func contents(r release, p *program, source string) ([]tree, error) {
 		ratelimitPath: {content: p.content, executable: true},
 		programPath:   {linkTo: ratelimitPath, executable: true},
 		sbomPath:      {content: bill},
+
+		"usr/share/licenses/sluice/LICENSE": {content: license},
 	}
-	maps.Copy(own, licenceTexts(license, all))
+	maps.Copy(own, licenceTexts("usr/share/licenses", all))
 	return []tree{base, own}, nil
 }

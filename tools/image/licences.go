@@ -163,12 +163,12 @@ func classify(text []byte) ([]string, error) {
 	return ids, nil
 }
 
-// licenceTexts returns where the image has the licences of all.
-func licenceTexts(own []byte, all []component) tree {
-	texts := tree{"usr/share/licenses/sluice/LICENSE": {content: own}}
+// licenceTexts returns the licences of all, below a directory.
+func licenceTexts(dir string, all []component) tree {
+	texts := tree{}
 	for _, c := range all {
 		for name, text := range c.texts {
-			texts[path.Join("usr/share/licenses", c.path, name)] = file{content: text}
+			texts[path.Join(dir, c.path, name)] = file{content: text}
 		}
 	}
 	return texts

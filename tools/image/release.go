@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -102,11 +101,7 @@ func archive(r release, p *program, source string, common tree) (tree, error) {
 		"share/doc/sluice/sluice.spdx.json": {content: bill},
 	}
 	maps.Copy(files, common)
-	for _, c := range all {
-		for name, text := range c.texts {
-			files[path.Join("share/doc/sluice/licenses", c.path, name)] = file{content: text}
-		}
-	}
+	maps.Copy(files, licenceTexts("share/doc/sluice/licenses", all))
 	return files, nil
 }
 
