@@ -30,29 +30,27 @@ func (k kind) check(text string) (allowed string) {
 	var err error
 	switch k {
 	case aBool:
-		allowed = "must be true or false"
 		_, err = strconv.ParseBool(text)
 	case anInt, anInt64:
-		allowed = "must be a whole number"
 		_, err = strconv.ParseInt(text, 0, 64)
 	case aFloat32:
-		allowed = "must be a number"
 		_, err = strconv.ParseFloat(text, 32)
 	case aFloat64:
-		allowed = "must be a number"
 		_, err = strconv.ParseFloat(text, 64)
 	case aDuration:
-		allowed = "must be a time such as 500ms, 30s, 10m or 24h"
 		_, err = time.ParseDuration(text)
 	case aMap:
-		allowed = "must be name:value,name:value"
 		_, err = pairs(text)
 	case aString, aList: // any text is one
 	}
 	if err == nil {
 		return ""
 	}
-	return allowed
+	return map[kind]string{
+		aBool: "must be true or false", anInt: "must be a whole number", anInt64: "must be a whole number",
+		aFloat32: "must be a number", aFloat64: "must be a number",
+		aDuration: "must be a time such as 500ms, 30s, 10m or 24h", aMap: "must be name:value,name:value",
+	}[k]
 }
 
 // pairs splits k1:v1,k2:v2. Keys and values may be empty but hold no colon; the
