@@ -78,17 +78,17 @@ type answer struct {
 func (s *stage) ask(ctx context.Context, t *transcript, r request, want ...answer) error {
 	t.command(r.curl(s.url()))
 	for i, w := range want {
-		status, header, err := s.send(ctx, r)
+		reply, _, err := s.send(ctx, s.url(), r)
 		if err != nil {
 			return err
 		}
-		t.answer(status, header)
-		got := answer{status, header.Get("x-ratelimit-remaining")}
+		t.answer(reply.StatusCode, reply.Header)
+		got := answer{reply.StatusCode, reply.Header.Get("x-ratelimit-remaining")}
 		switch {
 		case got != w:
 			return fmt.Errorf("request %d: status %d with x-ratelimit-remaining %q, want %d with %q",
 				i+1, got.status, got.remaining, w.status, w.remaining)
-		case status == http.StatusTooManyRequests && header.Get("retry-after") == "":
+		case got.status == http.StatusTooManyRequests && reply.Header.Get("retry-after") == "":
 			return fmt.Errorf("request %d: denied without retry-after", i+1)
 		}
 	}

@@ -119,37 +119,27 @@ func (s *stage) strike() error {
 // url is where clients find Envoy.
 func (s *stage) url() string { return "http://" + s.envoy.Addr("ingress") }
 
-// send sends r through Envoy.
-func (s *stage) send(ctx context.Context, r request) (status int, header http.Header, err error) {
-	req, err := http.NewRequestWithContext(ctx, r.method, s.url()+r.path, http.NoBody)
+// send sends r to an address and returns the answer with its body.
+func (s *stage) send(ctx context.Context, url string, r request) (answer *http.Response, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, r.method, url+r.path, http.NoBody)
 	if err != nil {
-		return 0, nil, err
+		return nil, "", err
 	}
 	if r.user != "" {
 		req.Header.Set("X-User", r.user)
 	}
-	_, header, status, err = s.do(req)
-	return status, header, err
-}
-
-func (s *stage) do(req *http.Request) (body string, header http.Header, status int, err error) {
-	resp, err := s.client.Do(req)
+	answer, err = s.client.Do(req)
 	if err != nil {
-		return "", nil, 0, err
+		return nil, "", err
 	}
-	defer resp.Body.Close() //nolint:errcheck // read only
-	text, err := io.ReadAll(resp.Body)
-	return string(text), resp.Header, resp.StatusCode, err
+	defer answer.Body.Close() //nolint:errcheck // read only
+	text, err := io.ReadAll(answer.Body)
+	return answer, string(text), err
 }
 
 // metrics returns the samples of the metric whose labels contain labels.
 func (s *stage) metrics(ctx context.Context, name, labels string) ([]string, error) {
-	url := "http://" + s.sluice.Addr("metrics") + "/metrics"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	body, _, _, err := s.do(req)
+	_, body, err := s.send(ctx, "http://"+s.sluice.Addr("metrics"), request{path: "/metrics"})
 	if err != nil {
 		return nil, err
 	}

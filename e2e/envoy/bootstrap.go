@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,24 +29,19 @@ func render(o Options) ([]byte, error) {
 	free := socketAddress("127.0.0.1", 0)
 	config["admin"] = object{"address": free}
 	static, _ := config["static_resources"].(object)
-	configured, _ := static["clusters"].(list)
+	configured := elements(static["clusters"])
 	for name, endpoints := range o.Clusters {
-		cluster := find(configured, name)
-		if cluster == nil {
+		at := slices.IndexFunc(configured, func(c object) bool { return c["name"] == name })
+		if at < 0 {
 			return nil, fmt.Errorf("cluster %q: not in the configuration of Envoy", name)
 		}
 		assignment, err := loadAssignment(name, endpoints)
 		if err != nil {
 			return nil, err
 		}
-		cluster["load_assignment"] = assignment
+		configured[at]["load_assignment"] = assignment
 	}
-	listeners, _ := static["listeners"].(list)
-	for _, l := range listeners {
-		listener, ok := l.(object)
-		if !ok {
-			continue
-		}
+	for _, listener := range elements(static["listeners"]) {
 		own := free
 		// A cluster leads back to this Envoy, whose ports are not known yet.
 		if uses := endpointsAt(configured, hostPort(listener["address"])); len(uses) > 0 {
@@ -69,7 +65,7 @@ func render(o Options) ([]byte, error) {
 
 // moveEndpoints gives endpoints other addresses. It finds all before it moves one,
 // which may go where another was.
-func moveEndpoints(clusters list, moves map[string]string) error {
+func moveEndpoints(clusters []object, moves map[string]string) error {
 	found := make(map[string][]use)
 	for from := range moves {
 		if found[from] = endpointsAt(clusters, from); len(found[from]) == 0 {
@@ -95,10 +91,9 @@ const longestSocket = 107
 type use struct{ cluster, endpoint object }
 
 // endpointsAt returns the endpoints whose address is a host and port.
-func endpointsAt(clusters list, address string) []use {
+func endpointsAt(clusters []object, address string) []use {
 	var found []use
-	for _, c := range clusters {
-		cluster, _ := c.(object)
+	for _, cluster := range clusters {
 		assignment, _ := cluster["load_assignment"].(object)
 		for _, locality := range elements(assignment["endpoints"]) {
 			for _, host := range elements(locality["lb_endpoints"]) {
@@ -132,15 +127,6 @@ func hostPort(address any) string {
 		return ""
 	}
 	return net.JoinHostPort(fmt.Sprint(socket["address"]), fmt.Sprint(socket["port_value"]))
-}
-
-func find(clusters list, name string) object {
-	for _, c := range clusters {
-		if cluster, ok := c.(object); ok && cluster["name"] == name {
-			return cluster
-		}
-	}
-	return nil
 }
 
 func loadAssignment(cluster string, endpoints []string) (object, error) {
