@@ -321,3 +321,14 @@ func TestScriptDecidesAsATable(t *testing.T) {
 		})
 	}
 }
+
+// TestEachAlgorithmIsCompared holds that these tests have counters of each algorithm.
+func TestEachAlgorithmIsCompared(t *testing.T) {
+	compared := map[limiter.Algorithm]bool{}
+	for _, same := range counters {
+		compared[same[0].Algorithm] = true
+	}
+	if len(compared) != limiter.Algorithms-1 {
+		t.Errorf("counters of %d algorithms of %d", len(compared), limiter.Algorithms-1)
+	}
+}
