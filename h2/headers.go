@@ -165,7 +165,7 @@ func parseTimeout(value []byte) time.Duration {
 	}
 	unit := [...]time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond, time.Microsecond, time.Nanosecond}[i]
 	const longest = 100 * 365 * 24 * time.Hour
-	if n > uint64(longest/unit) {
+	if time.Duration(n) > longest/unit {
 		return longest
 	}
 	return time.Duration(n) * unit
@@ -174,5 +174,5 @@ func parseTimeout(value []byte) time.Duration {
 // parseLength reads a content-length.
 func parseLength(value []byte) (n int64, ok bool) {
 	length, err := strconv.ParseUint(string(value), 10, 53)
-	return int64(length), err == nil //nolint:gosec // it has 53 bits
+	return int64(length), err == nil
 }
