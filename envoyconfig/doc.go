@@ -21,7 +21,7 @@
 //
 // # Cost
 //
-// All text is kept for as long as the Config, about three times its size for JSON. YAML
+// All fields are kept for as long as the Config, about four times its size for JSON. YAML
 // takes much more while it is read. A Config is immutable; any number of goroutines may use
 // it.
 package envoyconfig
