@@ -43,7 +43,6 @@ func (x *exchange) given(name string) []string {
 // writes it itself, and the value cannot be computed, unknown says so.
 func (x *exchange) header(name string) (values []string, unknown string) {
 	m := x.manager
-	const sets = "Envoy sets it"
 	if x.Logged != nil && !strings.HasPrefix(name, "x-envoy-") {
 		if name == "host" {
 			name = ":authority"
@@ -65,29 +64,32 @@ func (x *exchange) header(name string) (values []string, unknown string) {
 			return nil, "whether Envoy believes x-forwarded-proto depends on who sends it"
 		}
 		return []string{x.Scheme}, ""
-	case "x-forwarded-for":
-		if m.Field("use_remote_address").Yes(false) && !m.Field("skip_xff_append").Yes(false) {
-			return nil, sets
-		}
-	case "x-request-id", "x-forwarded-client-cert", "connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "expect":
-		return nil, sets
-	case "x-forwarded-port", "via":
-		if m.Field("append_x_forwarded_port").Yes(false) || m.Field("via").There() {
-			return nil, sets
-		}
-	case "user-agent":
-		if m.Field("add_user_agent").Yes(false) {
-			return nil, sets
-		}
 	}
-	if strings.HasPrefix(name, "x-envoy-") {
-		return nil, sets
+	if x.isSet(name) {
+		return nil, "Envoy sets it"
 	}
 	action := m.At("common_http_protocol_options", "headers_with_underscores_action").Enum("ALLOW", "REJECT_REQUEST", "DROP_HEADER")
 	if strings.Contains(name, "_") && action != "ALLOW" {
 		return nil, "headers_with_underscores_action is " + action
 	}
 	return x.given(name), ""
+}
+
+// isSet reports whether the connection manager may set a header itself.
+func (x *exchange) isSet(name string) bool {
+	m := x.manager
+	switch name {
+	case "x-forwarded-for":
+		return m.Field("use_remote_address").Yes(false) && !m.Field("skip_xff_append").Yes(false)
+	case "x-request-id", "x-forwarded-client-cert", "connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "expect":
+		return true
+	case "x-forwarded-port", "via":
+		return m.Field("append_x_forwarded_port").Yes(false) || m.Field("via").There()
+	case "user-agent":
+		return m.Field("add_user_agent").Yes(false)
+	default:
+		return strings.HasPrefix(name, "x-envoy-")
+	}
 }
 
 // unlogged says why the log does not tell a header; empty if it does, and where the request

@@ -49,6 +49,12 @@ func TestNoJSON(t *testing.T) {
 			t.Errorf("Value() of %s is %q, want an error", text, got)
 		}
 	}
+	deep := strings.Repeat("[", 100) + strings.Repeat("]", 100)
+	for deepest, good := range map[int]bool{0: false, 99: false, 100: true} {
+		if s := (Scanner{Bytes: []byte(deep), Deepest: deepest}); (s.Skip() == nil) != good {
+			t.Errorf("Skip() of 100 lists with Deepest %d succeeds: %v, want %v", deepest, !good, good)
+		}
+	}
 	for _, text := range []string{strings.Repeat("[", 64) + strings.Repeat("]", 64), strings.Repeat(`{"a":`, 64) + "1" + strings.Repeat("}", 64)} {
 		s := Scanner{Bytes: []byte(text)}
 		if err := s.Skip(); err != nil || s.Next() != 0 {
