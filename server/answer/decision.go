@@ -17,13 +17,13 @@ import (
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// A tell function is called with every answer, or with the error in its place. It is nil if there
+// A describe function is called with every answer, or with the error in its place. It is nil if there
 // is neither tracing nor a debug log, so that a request then costs one comparison.
-type tell func(ctx context.Context, x *Exchange, delay time.Duration, err error)
+type describe func(ctx context.Context, x *Exchange, delay time.Duration, err error)
 
-// newTell returns a function that describes each answer in its span and, at the level debug, in
+// newDescribe returns a function that describes each answer in its span and, at the level debug, in
 // the log. The level is read here, once.
-func newTell(tracing *telemetry.Tracing, logger *zap.Logger) tell {
+func newDescribe(tracing *telemetry.Tracing, logger *zap.Logger) describe {
 	traces, logs := tracing != nil, logger.Core().Enabled(zap.DebugLevel)
 	if !traces && !logs {
 		return nil

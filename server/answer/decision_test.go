@@ -17,9 +17,9 @@ func TestTellingNobodyCostsNothing(t *testing.T) {
 	logger := zap.New(core)
 	s := service(t, Settings{}, oneRule)
 	h := NewHandler(s, logger, nil, false)
-	h.tell = newTell(nil, logger)
-	if h.tell != nil {
-		t.Error("newTell() is not nil without tracing and at the level info")
+	h.describe = newDescribe(nil, logger)
+	if h.describe != nil {
+		t.Error("newDescribe() is not nil without tracing and at the level info")
 	}
 	x, ctx := &Exchange{Request: marshal(t, simpleRequest())}, t.Context()
 	if n := testing.AllocsPerRun(100, func() {
@@ -40,7 +40,7 @@ func TestDecisionsAreLogged(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	logger := zap.New(core)
 	h := NewHandler(service(t, Settings{}, tracedRules), logger, nil, false)
-	h.tell = newTell(nil, logger)
+	h.describe = newDescribe(nil, logger)
 	request := func(r *rls.RateLimitRequest) {
 		// The error is the log's business.
 		_ = h.Answer(t.Context(), &Exchange{Request: marshal(t, r)})

@@ -27,8 +27,8 @@ type Handler struct {
 	Rare  *zap.Logger
 	Clock *clock.Clock
 
-	precise bool
-	tell    tell
+	precise  bool
+	describe describe
 }
 
 // NewHandler returns a handler. Precise errors have codes where envoyproxy/ratelimit has UNKNOWN. Decisions
@@ -41,7 +41,7 @@ func NewHandler(s *Service, logger *zap.Logger, tracing *telemetry.Tracing, prec
 	return &Handler{
 		Service: s, Metrics: s.metrics, Panics: telemetry.NewPanics(s.metrics.Panics, logger),
 		Logger: logger, Rare: telemetry.Rare(logger), Clock: c,
-		precise: precise, tell: newTell(tracing, logger),
+		precise: precise, describe: newDescribe(tracing, logger),
 	}
 }
 
@@ -122,8 +122,8 @@ var errPanicked = status.Error(codes.Internal, "internal error")
 // answered tells of an answer, or of the error of [Service.Answer] in its place. It returns the
 // error with a gRPC status.
 func (h *Handler) answered(ctx context.Context, x *Exchange, delay time.Duration, err error) error {
-	if h.tell != nil {
-		h.tell(ctx, x, delay, err)
+	if h.describe != nil {
+		h.describe(ctx, x, delay, err)
 	}
 	if err == nil {
 		return nil

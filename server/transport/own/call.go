@@ -67,7 +67,7 @@ func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callT
 	done, err := h.Begin(x.start, deadline, &x.Exchange, message, x)
 	if err == nil && !done {
 		c.spare = nil // it is the store's
-		c.asked.Add(1)
+		c.deciding.Add(1)
 		x.holds(len(x.Request))
 		return nil, h2.Status{}, x
 	}
@@ -135,7 +135,7 @@ func (x *rateLimitCall) dropLocked() {
 // decidedLocked goes on from the store's decision.
 func (x *rateLimitCall) decidedLocked() {
 	h := x.conn.Handler
-	x.conn.asked.Add(-1)
+	x.conn.deciding.Add(-1)
 	delay, took, err := h.Finish(x.trace.contextOf(), &x.Exchange, x.start, x.err)
 	switch {
 	case x.gone:

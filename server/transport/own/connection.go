@@ -61,8 +61,8 @@ type connection struct {
 	bridged atomic.Int64     // calls whose goroutines run
 	watches transport.Places // of those on which only the server sends
 
-	asked atomic.Int64 // requests that a store decides now
-	later int          // bytes of calls that are answered later; guarded by turn
+	deciding atomic.Int64 // requests that a store decides now
+	later    int          // bytes of calls that are answered later; guarded by turn
 }
 
 // close ends the connection at once. It may be called by anybody.

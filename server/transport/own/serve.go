@@ -86,7 +86,7 @@ func (c *connection) read(r *reader) {
 // a client that resets its calls at once would otherwise have more. The store decides within
 // milliseconds.
 func (c *connection) waitForStore() {
-	for c.asked.Load() >= int64(c.Limits.MaxStreams) {
+	for c.deciding.Load() >= int64(c.Limits.MaxStreams) {
 		time.Sleep(100 * time.Microsecond)
 	}
 }

@@ -26,13 +26,13 @@ func newCallTrace(to stats.Handler, path string, from *peer.Peer, call *h2.Call)
 	ctx := metadata.NewIncomingContext(peer.NewContext(context.Background(), from), md)
 	t := &callTrace{to: to, begun: time.Now()} //nolint:forbidigo // a span has times of the wall clock
 	t.context = to.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: path})
-	t.tell(&stats.InHeader{FullMethod: path, RemoteAddr: from.Addr, LocalAddr: from.LocalAddr, Compression: call.Encoding, Header: md})
-	t.tell(&stats.Begin{BeginTime: t.begun})
+	t.event(&stats.InHeader{FullMethod: path, RemoteAddr: from.Addr, LocalAddr: from.LocalAddr, Compression: call.Encoding, Header: md})
+	t.event(&stats.Begin{BeginTime: t.begun})
 	t.in = stats.InPayload{CompressedLength: len(call.Message), WireLength: messagePrefix + len(call.Message)}
 	return t
 }
 
-func (t *callTrace) tell(event stats.RPCStats) { t.to.HandleRPC(t.context, event) }
+func (t *callTrace) event(e stats.RPCStats) { t.to.HandleRPC(t.context, e) }
 
 // contextOf returns the context of the call's span.
 func (t *callTrace) contextOf() context.Context {
@@ -48,7 +48,7 @@ func (t *callTrace) received(message []byte) {
 		return
 	}
 	t.in.Payload, t.in.Length, t.in.RecvTime = message, len(message), time.Now() //nolint:forbidigo // as above
-	t.tell(&t.in)
+	t.event(&t.in)
 }
 
 // answered tells of the reply, or of the error in its place, and ends the trace.
@@ -57,19 +57,19 @@ func (t *callTrace) answered(reply []byte, err error) {
 		return
 	}
 	if err == nil {
-		t.tell(&stats.OutHeader{})
-		t.tell(&stats.OutPayload{
+		t.event(&stats.OutHeader{})
+		t.event(&stats.OutPayload{
 			Payload: reply, Length: len(reply), CompressedLength: len(reply), WireLength: messagePrefix + len(reply),
 			SentTime: time.Now(), //nolint:forbidigo // as above
 		})
 	}
-	t.tell(&stats.OutTrailer{})
+	t.event(&stats.OutTrailer{})
 	t.end(err)
 }
 
 // end ends the trace of a call that nobody waits for, or that answered has told of.
 func (t *callTrace) end(err error) {
 	if t != nil {
-		t.tell(&stats.End{BeginTime: t.begun, EndTime: time.Now(), Error: err}) //nolint:forbidigo // as above
+		t.event(&stats.End{BeginTime: t.begun, EndTime: time.Now(), Error: err}) //nolint:forbidigo // as above
 	}
 }
