@@ -81,28 +81,26 @@ func (h *Handler) Begin(start, deadline time.Duration, x *Exchange, request []by
 	return h.Service.Begin(h.Clock.At(start), budget, x, request, w)
 }
 
-// Finish is the rest of the answer, from the decision on, or the end of a request that failed with err. The
-// error that it returns has a gRPC status; without one, x.Reply is to be sent after delay. The caller calls
+// Finish is the rest of the answer, from the decision on, or the end of a request that failed. The error
+// that it returns has a gRPC status; without one, x.Reply is to be sent after delay. The caller calls
 // Done with the error and took once the call has ended.
-func (h *Handler) Finish(ctx context.Context, x *Exchange, start time.Duration, err error) (delay, took time.Duration, _ error) {
+func (h *Handler) Finish(ctx context.Context, x *Exchange, start time.Duration, failed error) (delay, took time.Duration, err error) {
 	if counting {
 		took = h.Clock.Elapsed() - start
 	}
-	if err == errPanicked { //nolint:errorlint // it is Begin's own
-		return 0, took, err
+	if failed == errPanicked { //nolint:errorlint // it is Begin's own
+		return 0, took, failed
 	}
-	delay, err = h.finish(ctx, x, err)
-	return delay, took, err
-}
-
-func (h *Handler) finish(ctx context.Context, x *Exchange, failed error) (_ time.Duration, err error) {
 	defer h.caught(x, &err)
-	var delay time.Duration
 	x.undecided = false
+	var hold time.Duration // the result is 0 after a panic
 	if failed == nil {
-		delay = h.Service.Finish(x)
+		hold = h.Service.Finish(x)
 	}
-	return delay, h.answered(ctx, x, delay, failed)
+	if failed != nil || h.describe != nil {
+		failed = h.answered(ctx, x, hold, failed)
+	}
+	return hold, took, failed
 }
 
 // caught is deferred by what may panic: a bug of ours must cost one reply, not the process.

@@ -25,7 +25,7 @@ type rateLimitCall struct {
 	start  time.Duration
 	err    error // of the store, in place of its decision; written before the call goes into the inbox
 
-	// What follows is guarded by conn.turn.
+	// What follows is guarded by conn.turnMu.
 	held *time.Timer   // ends when the reply is to be sent; nil while a store decides
 	took time.Duration // of a held reply
 	size int           // what it adds to conn.later

@@ -32,13 +32,13 @@ type connection struct {
 	info    credentials.AuthInfo // of the handshake
 	client  *access.Client       // the other end, by its certificate
 
-	// turn guards what follows, up to the inbox. It is held over writes, so only the reader and
-	// the flusher may take it.
-	turn  sync.Mutex
-	conn  net.Conn // raw within TLS, if there is TLS; nil until the handshake is over
-	h2    *h2.Conn
-	out   *output  // of this turn
-	spare releaser // of calls that were answered in this turn, for the next
+	// turnMu is held in a turn, and guards what follows, up to the inbox. It is held over writes, so only
+	// the reader and the flusher may take it.
+	turnMu sync.Mutex
+	conn   net.Conn // raw within TLS, if there is TLS; nil until the handshake is over
+	h2     *h2.Conn
+	out    *output  // of this turn
+	spare  releaser // of calls that were answered in this turn, for the next
 	// since is when the turn began, and at the last reading of the clock in it: the end of one call is
 	// the beginning of the next.
 	since, at time.Duration
@@ -56,13 +56,13 @@ type connection struct {
 
 	// What the watch goes by, as times of the clock. The goroutine of the connection stores it.
 	watched watched
-	parked  share
+	parked  share // of shared.parked
 
 	bridged atomic.Int64     // calls whose goroutines run
 	watches transport.Places // of those on which only the server sends
 
 	deciding atomic.Int64 // requests that a store decides now
-	later    int          // bytes of calls that are answered later; guarded by turn
+	later    int          // bytes of calls that are answered later; guarded by turnMu
 }
 
 // close ends the connection at once. It may be called by anybody.
@@ -71,8 +71,8 @@ func (c *connection) close() {
 }
 
 func (c *connection) isEnding() bool {
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	c.turnMu.Lock()
+	defer c.turnMu.Unlock()
 	return c.ending
 }
 
@@ -141,8 +141,8 @@ func (c *connection) neverBegan(err error) {
 	if !ok || !timeout.Timeout() {
 		return
 	}
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	c.turnMu.Lock()
+	defer c.turnMu.Unlock()
 	if !c.begun && !c.ending {
 		c.blame(errBegin)
 	}

@@ -87,8 +87,8 @@ func TestWhyConnectionsEnd(t *testing.T) {
 	begun := func(t *testing.T, c *connection) {
 		t.Helper()
 		await(t, "the connection has begun", func() bool {
-			c.turn.Lock()
-			defer c.turn.Unlock()
+			c.turnMu.Lock()
+			defer c.turnMu.Unlock()
 			return c.begun
 		})
 	}
@@ -151,9 +151,9 @@ func TestWhyConnectionsEnd(t *testing.T) {
 			t.Helper()
 			w, conn := r.only(t)
 			begun(t, conn)
-			conn.turn.Lock()
+			conn.turnMu.Lock()
 			w.bridge = nil // the next check panics
-			conn.turn.Unlock()
+			conn.turnMu.Unlock()
 			c.path = grpc_health_v1.Health_Check_FullMethodName
 			c.call(nil, 0)
 		}},

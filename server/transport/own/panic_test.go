@@ -77,7 +77,7 @@ func TestPanicsAtTheEndOfAConnection(t *testing.T) {
 		calls.ask(2*id + 1)
 	}
 	cancelled := 0
-	c.turn.Lock()
+	c.turnMu.Lock()
 	c.h2 = w.h2.NewConn(laters{&cancelled}, time.Hour)
 	for _, step := range calls.steps {
 		if _, _, _, err := c.h2.Feed(nil, step.bytes, time.Hour); err != nil {
@@ -87,7 +87,7 @@ func TestPanicsAtTheEndOfAConnection(t *testing.T) {
 	if c.h2.Open() != 20 {
 		t.Errorf("%d calls are open, want 20", c.h2.Open())
 	}
-	c.turn.Unlock()
+	c.turnMu.Unlock()
 	_ = client.conn.Close()
 	await(t, "the connection has ended", func() bool { return len(w.all()) == 0 })
 	if got := testutil.ToFloat64(s.Metrics().Panics); got != 10 || cancelled != 10 {

@@ -26,20 +26,20 @@ func (c *connection) begin() *reader {
 	}
 	c.info = info
 	c.client = access.ClientIn(info)
-	c.turn.Lock()
+	c.turnMu.Lock()
 	c.conn = conn
-	c.turn.Unlock()
+	c.turnMu.Unlock()
 	return newReader(conn, c.raw)
 }
 
 // leave ends the connection.
 func (c *connection) leave() {
-	c.turn.Lock()
+	c.turnMu.Lock()
 	c.ending, c.closed = true, true
 	for c.cancelLocked() != nil { // each call that is cancelled is so once, whatever comes of it
 	}
 	c.shared.parked.set(&c.parked, 0)
-	c.turn.Unlock()
+	c.turnMu.Unlock()
 	c.close()
 }
 

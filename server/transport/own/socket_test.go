@@ -53,7 +53,7 @@ func TestWhoWritesBesideATurnIsCounted(t *testing.T) {
 	}
 	sent := bytes.Repeat([]byte("0123456789abcde"), 2<<20) // more than Linux lets a socket hold
 	wrote := make(chan error, 1)
-	c.turn.Lock()
+	c.turnMu.Lock()
 	c.conn = besideItself{c.raw, func() {
 		go func() {
 			_, err := c.raw.Write(sent)
@@ -61,7 +61,7 @@ func TestWhoWritesBesideATurnIsCounted(t *testing.T) {
 		}()
 		await(t, "the reader's write waits", func() bool { return waiting() == 1 })
 	}}
-	c.turn.Unlock()
+	c.turnMu.Unlock()
 	c.order(orderPing)
 	await(t, "the flusher's turn is over", func() bool {
 		c.inbox.Lock()
@@ -92,7 +92,7 @@ func TestWhoWaitsForATurnHoldsNoTicket(t *testing.T) {
 		for range cap(w.crowd) {
 			w.crowd <- struct{}{}
 		}
-		c.turn.Lock()
+		c.turnMu.Lock()
 		over := make(chan struct{})
 		go func() {
 			c.takeTurn(nil, true)
@@ -101,7 +101,7 @@ func TestWhoWaitsForATurnHoldsNoTicket(t *testing.T) {
 		synctest.Wait()
 		<-w.crowd             // the reader has it now
 		w.crowd <- struct{}{} // and has given it back
-		c.turn.Unlock()
+		c.turnMu.Unlock()
 		for range cap(w.crowd) {
 			<-w.crowd
 		}

@@ -18,10 +18,10 @@ func (c *connection) takeTurn(in []byte, crowds bool) (used int, more, ok bool) 
 	if crowds {
 		c.lockWithTicket()
 	} else {
-		c.turn.Lock()
+		c.turnMu.Lock()
 	}
 	used, more, ok = c.turnLocked(in)
-	c.turn.Unlock()
+	c.turnMu.Unlock()
 	if crowds || more {
 		transport.Park()
 	}
@@ -34,13 +34,13 @@ func (c *connection) takeTurn(in []byte, crowds bool) (used int, more, ok bool) 
 func (c *connection) lockWithTicket() {
 	for {
 		c.crowd <- struct{}{}
-		if c.turn.TryLock() {
+		if c.turnMu.TryLock() {
 			c.ticket.Store(true)
 			return
 		}
 		<-c.crowd
-		c.turn.Lock()
-		c.turn.Unlock() //nolint:staticcheck // it waits for the end of the other's turn
+		c.turnMu.Lock()
+		c.turnMu.Unlock() //nolint:staticcheck // it waits for the end of the other's turn
 	}
 }
 
@@ -153,7 +153,7 @@ func (c *connection) writeLocked() bool {
 // flush takes turns until the inbox is empty.
 func (c *connection) flush() {
 	for !c.inbox.flushed() {
-		c.turn.Lock()
+		c.turnMu.Lock()
 		now := c.Handler.Clock.Elapsed()
 		c.out = takeOutput()
 		c.endTurnLocked(now, c.takeInboxLocked(now))
@@ -163,7 +163,7 @@ func (c *connection) flush() {
 		if c.ending {
 			_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // wakes the reader, which ends the connection
 		}
-		c.turn.Unlock()
+		c.turnMu.Unlock()
 		c.leaveCrowd()
 	}
 }
