@@ -2,9 +2,9 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -162,9 +162,9 @@ func (l *lane) reach(ctx context.Context, wait time.Duration) (*redis.Conn, bool
 		if ctx.Err() != nil {
 			return nil, false
 		}
-		l.giveUp()
-		l.fleet.ask()
 		why := redis.NewError(err)
+		l.fail(nil, why)
+		l.fleet.ask()
 		l.options.observe().Failed(string(why.Kind))
 		if why.Kind != last && (first || why.Kind.Remedy() != "") {
 			l.options.Log.away(l.shard, why)
@@ -230,22 +230,15 @@ func (l *lane) decideProbe(c *redis.Conn, probe *script.Run) (took time.Duration
 // server that takes no writes shows it. It expires two seconds later. On a cluster it is in one of the
 // lane's slots; without any there is none.
 func (l *lane) probeName() []byte {
-	spans := l.fleet.chart.Load().spans
-	if l.fleet.server.Nodes != nil && !slices.ContainsFunc(spans, func(s span) bool { return s.lane == l }) {
+	in := func(slot uint16) bool { return l.fleet.server.Nodes == nil || l.has(slot) }
+	if l.fleet.server.Nodes != nil && !slices.ContainsFunc(l.fleet.chart.Load().spans, func(s span) bool { return s.lane == l }) {
 		return nil
 	}
-	for n := 0; ; n++ {
-		name := []byte(l.options.Prefix + "s1{probe}t1")
-		if n > 0 {
-			name = []byte(l.options.Prefix + "s1{probe" + strconv.Itoa(n) + "}t1")
-		}
-		if l.fleet.server.Nodes == nil || slices.ContainsFunc(spans, func(s span) bool {
-			slot := redis.SlotOf(name)
-			return s.lane == l && s.First <= slot && slot <= s.Last
-		}) {
-			return name
-		}
+	name := []byte(l.options.Prefix + "s1{probe}t1")
+	for n := 1; !in(redis.SlotOf(name)); n++ {
+		name = fmt.Appendf(nil, "%ss1{probe%d}t1", l.options.Prefix, n)
 	}
+	return name
 }
 
 var probePolicy = &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31}

@@ -15,7 +15,6 @@ func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
 		if b.Decisions[i].Wait > 0 {
 			f, slot := s.slotOf(now, &b.Charges[i], names[i])
 			a := newAsk()
-			a.call.Reset()
 			a.call.Cancel(f.time(now), b, i, names[i])
 			a.slot = slot
 			a.send(f.lane(slot), s.options.Timeout)

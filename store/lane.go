@@ -165,10 +165,6 @@ func (l *lane) tick() {
 	if !away.IsZero() && !away.After(now) {
 		c := l.client
 		l.mu.Unlock()
-		if c == nil {
-			l.giveUp()
-			return
-		}
 		l.fail(c, &redis.Error{Kind: redis.Timeout, Err: fmt.Errorf("no answer within %v", l.options.Timeout)})
 		return
 	}
@@ -224,17 +220,19 @@ func (l *lane) lateLocked(now time.Time) (late []*ask) {
 	return late
 }
 
-// fail makes the lane go away if it still uses c: all who wait get the fallback at once, and those
-// who come later too.
+// fail makes the lane go away if it still uses c, or is fresh and c is nil: all who wait get the fallback at once, and
+// those who come later too.
 func (l *lane) fail(c *redis.Conn, why *redis.Error) {
 	l.mu.Lock()
-	if l.client != c || l.closed {
+	if l.client != c || l.closed || c == nil && !l.fresh {
 		l.mu.Unlock()
 		return
 	}
 	waiting := l.emptyLocked()
 	l.mu.Unlock()
-	l.lost <- lost{c, why} // there is room: only the prober gives the lane a client
+	if c != nil {
+		l.lost <- lost{c, why} // there is room: only the prober gives the lane a client
+	}
 	l.fallBack(waiting)
 }
 
@@ -252,18 +250,6 @@ func (l *lane) emptyLocked() (waiting []*ask) {
 	l.timer.Stop()
 	l.fires = time.Time{}
 	return waiting
-}
-
-// giveUp makes the lane go away if it is fresh.
-func (l *lane) giveUp() {
-	l.mu.Lock()
-	if !l.fresh || l.closed {
-		l.mu.Unlock()
-		return
-	}
-	waiting := l.emptyLocked()
-	l.mu.Unlock()
-	l.fallBack(waiting)
 }
 
 // leave makes the lane go away if it is at another server than the one at address.

@@ -32,13 +32,16 @@ func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, nam
 	}
 }
 
-// owesAll notes what b owes, which was not even asked. Names of fixed windows lack the start.
-func (f *fleet) owesAll(now limiter.Time, b *limiter.Batch, names [][]byte, slot uint16, w limiter.Waiter) {
-	var room [256]byte // of most names
-	for i := range b.Charges {
-		f.owes(f.options.Fallback, now, b, i, script.AppendName(room[:0], now, b.Charges[i].Policy, names[i]), slot, w)
-	}
-	f.nudge(slot)
+// owes notes what b owes, which was not even asked, and which by has decided. Names of fixed windows lack the start.
+func (s *Store) owes(by Fallback, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
+	s.options.guard(func() {
+		var room [256]byte // of most names
+		for i := range b.Charges {
+			f, slot := s.slotOf(now, &b.Charges[i], names[i])
+			f.owes(by, f.time(now), b, i, script.AppendName(room[:0], f.time(now), b.Charges[i].Policy, names[i]), slot, w)
+			f.nudge(slot)
+		}
+	})
 }
 
 // owesAsk notes what a owes, which the fallback has decided at the time now of the store's clock, or may

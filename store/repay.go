@@ -9,14 +9,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/store/script"
 )
 
-const (
-	// mostRepaying is how long a lane stays away to charge what is owed. The rest is charged while
-	// requests are sent again.
-	mostRepaying = 2 * time.Second
-	// mostWork bounds a run of the script, which other callers of the store wait for: it is in
-	// microseconds of a slow server, by the work of a debt.
-	mostWork = 700
-)
+// mostRepaying is how long a lane stays away to charge what is owed. The rest is charged while
+// requests are sent again.
+const mostRepaying = 2 * time.Second
 
 // repay charges the store with what is owed to the lane's slots, until the ledger is empty or the time has
 // come. What it could not charge stays owed.
@@ -55,9 +50,9 @@ func (l *lane) repay(ctx context.Context, c *redis.Conn, until time.Time) (all R
 
 // piece returns how many debts one run of the script charges: those of one slot.
 func piece(owed []*script.Debt) int {
-	n, work := 1, owed[0].Work()
-	for n < len(owed) && owed[n].Slot == owed[0].Slot && work+owed[n].Work() <= mostWork {
-		work += owed[n].Work()
+	n, cost := 1, owed[0].Cost()
+	for n < len(owed) && owed[n].Slot == owed[0].Slot && cost+owed[n].Cost() <= script.MostRun {
+		cost += owed[n].Cost()
 		n++
 	}
 	return n

@@ -239,29 +239,24 @@ func (r *split) together() {
 // deny makes a charge one whose group was denied, and has the store give back what it took for it.
 func (at place) deny() {
 	p, i := at.part, at.charge
-	d := p.batch.Decisions[i]
-	when := p.at
-	if p.ask == nil {
-		when = p.begun
-	}
-	var back *ask
-	if p.ask != nil && d.Wait > 0 {
-		back = newAsk()
-		back.call.Reset()
-		back.call.Cancel(when, &p.batch, i, p.names[i])
-	}
-	p.batch.Stored().Deny(when, i)
-	if back := d.Charged - p.batch.Decisions[i].Charged; p.ask == nil && back > 0 {
-		p.fleet.owed.less(script.AppendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), back)
-	}
-	if p.ask == nil || p.batch.Decisions[i].Charged == d.Charged {
+	d, stored := p.batch.Decisions[i], p.batch.Stored()
+	if p.ask == nil { // by the fallback
+		stored.Deny(p.begun, i)
+		if back := d.Charged - p.batch.Decisions[i].Charged; back > 0 {
+			p.fleet.owed.less(script.AppendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), back)
+		}
 		return
 	}
-	if back == nil {
+	back := newAsk()
+	if d.Wait > 0 {
+		back.call.Cancel(p.at, &p.batch, i, p.names[i])
+	} else {
 		c := p.batch.Charges[i]
 		c.Hits, c.Refund, c.Mode = d.Charged, true, limiter.Enforce
-		back = newAsk()
 		back.call.Encode(p.begun, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
+	}
+	if stored.Deny(p.at, i); p.batch.Decisions[i].Charged == d.Charged {
+		return
 	}
 	back.slot, back.bulk = p.slot, p.split.bulk
 	back.send(p.fleet.lane(p.slot), p.split.store.options.Timeout) // else it stays charged

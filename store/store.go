@@ -107,21 +107,14 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 func (s *Store) tooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
 	s.options.observe().Decided(byTooLarge, len(b.Charges))
 	s.options.Table.Decide(s.fleet.time(now), b)
-	s.options.guard(func() {
-		var room [256]byte // of most names
-		for i := range b.Charges {
-			f, slot := s.slotOf(now, &b.Charges[i], names[i])
-			f.owes(Local, f.time(now), b, i, script.AppendName(room[:0], f.time(now), b.Charges[i].Policy, names[i]), slot, w)
-			f.nudge(slot)
-		}
-	})
+	s.owes(Local, now, b, names, w)
 }
 
 // decide is Decide for charges whose counters are all in one slot of f. Bulk says that they are a part of a large request.
 func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter, bulk bool) (done bool, err error) {
 	l := f.lane(slot)
 	if l == nil || !l.takes() {
-		return true, s.without(f, slot, now, b, names, w)
+		return true, s.without(f, now, b, names, w)
 	}
 	a := newAsk()
 	// Counters of a native request with several may be half moved to another node, which only a script hears of.
@@ -130,16 +123,16 @@ func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch
 	}
 	a.now, a.batch, a.waiter, a.slot, a.bulk = now, b, w, slot, bulk
 	if !a.send(l, s.options.wait(b.Budget)) {
-		return true, s.without(f, slot, now, b, names, w)
+		return true, s.without(f, now, b, names, w)
 	}
 	return false, nil
 }
 
 // without decides by the fallback what decide could not even ask for.
-func (s *Store) without(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) error {
+func (s *Store) without(f *fleet, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) error {
 	err := s.options.fallBack(f.time(now), b)
 	if err == nil && s.options.Fallback.owes() {
-		s.options.guard(func() { f.owesAll(f.time(now), b, names, slot, w) })
+		s.owes(s.options.Fallback, now, b, names, w)
 	}
 	return err
 }

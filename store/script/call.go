@@ -188,9 +188,10 @@ func (c *Call) bucket(from *limiter.Charge, hits uint64, budget time.Duration) {
 	c.span(mark, k.Fine)
 }
 
-// Cancel appends that charge i, which waits, gives its turn back.
+// Cancel makes c what gives back the turn of charge i, which waits.
 func (c *Call) Cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
 	k, turn := b.Charges[i].Policy.Bucket(), b.Stored().Turn(now, i)
+	c.Reset()
 	key, _ := c.counter(c.text(name))
 	c.Cost = CostOf(b.Charges[i].Policy, 0)
 	c.charges = append(c.charges, charge{algorithm: limiter.LeakyBucket, key: key, first: true, place: len(c.args) + 1})

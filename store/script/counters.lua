@@ -49,96 +49,119 @@ end
 
 local function stamp(text) return tonumber(text:sub(1, -10)) or 0, tonumber(text:sub(-9)) or 0 end
 
--- read_count returns what a fixed window has counted. INCRBY may go beyond MOST.
-local function read_count(value)
-  if not value then return 0 end
-  if #value <= 18 and (value == '0' or value:find('^-?[1-9]%d*$')) then return tonumber(value) end
-end
+-- Making a function costs a run of a script more than calling one. So those of an algorithm are made when a counter of
+-- its is there.
 
--- write_count makes a count, which was value, another. A full one that has no end gets one.
-local function write_count(key, value, was, is, expires, full)
-  if not value then
-    if is > 0 then call('SET', key, format('%.0f', is), 'EXAT', expires) end
-    return
+-- fixed returns how fixed windows are read and written.
+local function fixed()
+  -- read_count returns what a fixed window has counted. INCRBY may go beyond MOST.
+  local function read_count(value)
+    if not value then return 0 end
+    if #value <= 18 and (value == '0' or value:find('^-?[1-9]%d*$')) then return tonumber(value) end
   end
-  if is ~= was then call('INCRBY', key, format('%.0f', is - was)) end
-  if full and call('TTL', key) == -1 then call('EXPIREAT', key, expires) end
-end
 
--- read_tat returns the TAT of a bucket, 0 and 0 of an empty one, and of one whose clock was set back.
-local function read_tat(value)
-  if not value then return 0, 0 end
-  local dot = value:find('.', 1, true) or #value + 1
-  local ts, tn = tonumber(value:sub(1, dot - 10)), tonumber(value:sub(dot - 9))
-  if not ts or not tn then return end
-  local ls, ln = minus(ts, tn, s, n)
-  if later(ls, ln, 1499825504, 606846976) then return 0, 0 end
-  return ts, tn
-end
-
-local function write_tat(key, ts, tn)
-  local layout = tn == floor(tn) and '%.0f%09.0f' or '%.0f%014.4f'
-  call('SET', key, format(layout, ts, tn), 'EXAT', ts + 2)
-end
-
-local function layout(k) return '<d' .. ('I4'):rep(k + 1) end
-
--- read_ring returns the number of the sub-window that the time is in, and, if they count yet, that of the one that was
--- hit last, and the counts, the first of which is the second of the table.
-local function read_ring(raw, k, ls, ln)
-  local now = current(ls, ln)
-  if not raw then return now end
-  if #raw ~= 12 + 4 * k then return end
-  local counts = {struct.unpack(layout(k), raw)}
-  local h = counts[1]
-  if h ~= floor(h) or h < 0 or h > 9007199254740992 then return end
-  local ps, pn = times(h, ls, ln)
-  if h > now and later(ps, pn, s + LATE, n) or now - h > k then return now end
-  return now, h, counts
-end
-
--- turned returns the counts of a ring whose newest sub-window is another: the first is the first of the table.
-local function turned(k, h, counts, newest)
-  local t = {}
-  for i = newest - k, newest do
-    t[i % (k + 1) + 1] = h and i <= h and i >= h - k and counts[i % (k + 1) + 2] or 0
-  end
-  return t
-end
-
-local function write_ring(key, k, t, newest, now, span)
-  local text = struct.pack(layout(k), newest, unpack(t))
-  call('SET', key, text, 'EXAT', s + span + (newest > now and LATE or 0))
-  return text
-end
-
--- read_newest returns the time of the newest hit of a log that has some, nothing in its place if the clock was set back,
--- and whether it is a log's.
-local function read_newest(key, window)
-  local last = call('LINDEX', key, -1)
-  if not tonumber(last) or #last < 10 then return nil, nil, false end
-  local ls, ln = stamp(last)
-  if later(ls, ln, s + window + LATE, n) then return nil, nil, true end
-  return ls, ln, true
-end
-
--- expired returns how many hits of a log have ceased to count at (es, en). Since the last hit those are few as a rule.
-local function expired(key, len, window, es, en)
-  local function counts(i)
-    local is, it = stamp(call('LINDEX', key, i))
-    return later(is, it, es - window, en)
-  end
-  local lo, hi, step = -1, len, 1 -- lo does not count, hi does
-  while lo + step < hi do
-    if counts(lo + step) then
-      hi = lo + step
-      break
+  -- write_count makes a count, which was value, another. A full one that has no end gets one.
+  local function write_count(key, value, was, is, expires, full)
+    if not value then
+      if is > 0 then call('SET', key, format('%.0f', is), 'EXAT', expires) end
+      return
     end
-    lo, step = lo + step, step * 2
+    if is ~= was then call('INCRBY', key, format('%.0f', is - was)) end
+    if full and call('TTL', key) == -1 then call('EXPIREAT', key, expires) end
   end
-  while lo + 1 < hi do
-    local mid = floor((lo + hi) / 2)
-    if counts(mid) then hi = mid else lo = mid end
+
+  return read_count, write_count
+end
+
+-- bucket returns how buckets are read and written.
+local function bucket()
+  -- read_tat returns the TAT of a bucket, 0 and 0 of an empty one, and of one whose clock was set back.
+  local function read_tat(value)
+    if not value then return 0, 0 end
+    local dot = value:find('.', 1, true) or #value + 1
+    local ts, tn = tonumber(value:sub(1, dot - 10)), tonumber(value:sub(dot - 9))
+    if not ts or not tn then return end
+    local ls, ln = minus(ts, tn, s, n)
+    if later(ls, ln, 1499825504, 606846976) then return 0, 0 end
+    return ts, tn
   end
-  return hi
+
+  local function write_tat(key, ts, tn)
+    local layout = tn == floor(tn) and '%.0f%09.0f' or '%.0f%014.4f'
+    call('SET', key, format(layout, ts, tn), 'EXAT', ts + 2)
+  end
+
+  return read_tat, write_tat
+end
+
+-- ring returns how sliding windows are read, turned and written.
+local function ring()
+  local function layout(k) return '<d' .. ('I4'):rep(k + 1) end
+
+  -- read_ring returns the number of the sub-window that the time is in, and, if they count yet, that of the one that was
+  -- hit last, and the counts, the first of which is the second of the table.
+  local function read_ring(raw, k, ls, ln)
+    local now = current(ls, ln)
+    if not raw then return now end
+    if #raw ~= 12 + 4 * k then return end
+    local counts = {struct.unpack(layout(k), raw)}
+    local h = counts[1]
+    if h ~= floor(h) or h < 0 or h > 9007199254740992 then return end
+    local ps, pn = times(h, ls, ln)
+    if h > now and later(ps, pn, s + LATE, n) or now - h > k then return now end
+    return now, h, counts
+  end
+
+  -- turned returns the counts of a ring whose newest sub-window is another: the first is the first of the table.
+  local function turned(k, h, counts, newest)
+    local t = {}
+    for i = newest - k, newest do
+      t[i % (k + 1) + 1] = h and i <= h and i >= h - k and counts[i % (k + 1) + 2] or 0
+    end
+    return t
+  end
+
+  local function write_ring(key, k, t, newest, now, span)
+    local text = struct.pack(layout(k), newest, unpack(t))
+    call('SET', key, text, 'EXAT', s + span + (newest > now and LATE or 0))
+    return text
+  end
+
+  return read_ring, turned, write_ring
+end
+
+-- log returns how the newest hit of a log is read, and which hits do not count any more.
+local function log()
+  -- read_newest returns the time of the newest hit of a log that has some, nothing in its place if the clock was set back,
+  -- and whether it is a log's.
+  local function read_newest(key, window)
+    local last = call('LINDEX', key, -1)
+    if not tonumber(last) or #last < 10 then return nil, nil, false end
+    local ls, ln = stamp(last)
+    if later(ls, ln, s + window + LATE, n) then return nil, nil, true end
+    return ls, ln, true
+  end
+
+  -- expired returns how many hits of a log have ceased to count at (es, en). Since the last hit those are few as a rule.
+  local function expired(key, len, window, es, en)
+    local function counts(i)
+      local is, it = stamp(call('LINDEX', key, i))
+      return later(is, it, es - window, en)
+    end
+    local lo, hi, step = -1, len, 1 -- lo does not count, hi does
+    while lo + step < hi do
+      if counts(lo + step) then
+        hi = lo + step
+        break
+      end
+      lo, step = lo + step, step * 2
+    end
+    while lo + 1 < hi do
+      local mid = floor((lo + hi) / 2)
+      if counts(mid) then hi = mid else lo = mid end
+    end
+    return hi
+  end
+
+  return read_newest, expired
 end

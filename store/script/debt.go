@@ -118,19 +118,8 @@ func (d *Debt) Less(hits uint64) {
 	}
 }
 
-// Work is how long the script takes for d, in microseconds of a slow server.
-func (d *Debt) Work() int {
-	switch d.Policy.Algorithm {
-	case limiter.SlidingWindow:
-		_, k := d.Policy.Ring()
-		return 10 + k
-	case limiter.SlidingLog:
-		return 20 + int(min(d.Hits, limiter.MaxLog))/8
-	case limiter.FixedWindow, limiter.TokenBucket, limiter.LeakyBucket:
-		return 5
-	}
-	return 0
-}
+// Cost estimates how long the script takes for d.
+func (d *Debt) Cost() time.Duration { return CostOf(&d.Policy, d.Hits) }
 
 // beyond returns by how many hits d left a counter that counts further beyond its limit, in a state, if it counts
 // those that were let pass alone.

@@ -12,9 +12,9 @@ func TestScriptsHaveEachAlgorithm(t *testing.T) {
 		if algorithm == 0 {
 			continue
 		}
-		for name, script := range map[string]string{"decide.lua": decide, "repay.lua": repay} {
-			if letter == "" || !strings.Contains(script, "\nops."+letter+" = ") {
-				t.Errorf("%s has no branch for the letter %q of algorithm %d", name, letter, algorithm)
+		for script, branch := range map[string]string{decide: "\nfunction make." + letter + "()", repay: "\nops." + letter + " = "} {
+			if letter == "" || !strings.Contains(script, branch) {
+				t.Errorf("a script has no branch %q for the letter %q of algorithm %d", branch, letter, algorithm)
 			}
 		}
 	}

@@ -12,6 +12,7 @@ local function number(i) return tonumber(ARGV[i]) end
 
 -- A fixed window: hits, and when the key expires.
 ops.f = function(key, i)
+  local read_count, write_count = fixed()
   local value = call('GET', key)
   local was = read_count(value)
   if not was then return end
@@ -23,6 +24,7 @@ end
 -- A bucket: what the hits cost, the TAT that they led to, and the highest level. Hits that came while
 -- the bucket was not empty add their cost to its TAT; in an empty one they led to theirs.
 ops.b = function(key, i)
+  local read_tat, write_tat = bucket()
   local xs, xn = read_tat(call('GET', key))
   if not xs then return end
   local ts, tn = number(i + 2), number(i + 3)
@@ -41,6 +43,7 @@ end
 ops.r = function(key, i)
   local k, last = number(i + 2), i + 3 + 2 * number(i + 4)
   local raw = call('GET', key)
+  local read_ring, turned, write_ring = ring()
   local now, h, counts = read_ring(raw, k, number(i), number(i + 1))
   if not now then return end
   local newest = max(now, h or now, number(last))
@@ -59,6 +62,7 @@ end
 -- newest hit in the store on if that is later, so that its times stay sorted.
 ops.l = function(key, i)
   local limit, window, many = number(i), number(i + 1), number(i + 2)
+  local read_newest, expired = log()
   local len, ns, nn, known = call('LLEN', key), 0, 0, true
   if len > 0 then
     ns, nn, known = read_newest(key, window)
