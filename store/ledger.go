@@ -21,7 +21,7 @@ type accounts struct {
 }
 
 // addLocked adds d to what the counter of that name owes. It returns how many hits it has no room for. It keeps
-// neither name nor d, and allocates nothing if the counter is known. Exceeded is optional.
+// neither name nor d, and allocates nothing if the counter is known.
 func (l *accounts) addLocked(name []byte, slot uint16, d *script.Debt, exceeded func() func(hits uint64)) (forgotten uint64) {
 	had := l.debts[string(name)]
 	switch {
@@ -33,9 +33,7 @@ func (l *accounts) addLocked(name []byte, slot uint16, d *script.Debt, exceeded 
 		had = &script.Debt{}
 		*had = *d
 		had.Name, had.Slot, had.Runs = string(name), slot, slices.Clone(d.Runs)
-		if exceeded != nil {
-			had.Exceeded = exceeded()
-		}
+		had.Exceeded = exceeded()
 		l.debts[had.Name] = had
 	}
 	return 0

@@ -51,7 +51,7 @@ func Dial(ctx context.Context, to *Server, timeout time.Duration) (*Conn, error)
 		return nil, err
 	}
 	c := New(conn, to.Address, timeout)
-	if err := c.Within(ctx, func() error { return c.greet(user, password, to.Database) }); err != nil {
+	if err := c.Within(ctx, func() error { return c.greet(ctx, user, password, to.Database) }); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -79,33 +79,19 @@ func (s *Server) connect(ctx context.Context, timeout time.Duration) (net.Conn, 
 }
 
 // greet says who this is, and which database is meant.
-func (c *Conn) greet(user, password string, database int) error {
-	x := c.Begin()
-	defer c.Free(x)
-	var replies [2]resp.Reply
-	n := 0
-	ask := func(args ...string) {
-		replies[n].Reset(Short)
-		x.Ask(&replies[n], args...)
-		n++
-	}
+func (c *Conn) greet(ctx context.Context, user, password string, database int) error {
+	var commands [][]string
 	switch {
 	case user != "":
-		ask("AUTH", user, password)
+		commands = append(commands, []string{"AUTH", user, password})
 	case password != "":
-		ask("AUTH", password)
+		commands = append(commands, []string{"AUTH", password})
 	}
 	if database != 0 {
-		ask("SELECT", strconv.Itoa(database))
+		commands = append(commands, []string{"SELECT", strconv.Itoa(database)})
 	}
-	if n == 0 {
-		return nil
-	}
-	if err := c.Exchange(x); err != nil {
-		return err
-	}
-	for i := range replies[:n] {
-		if err := Failed(&replies[i]); err != nil {
+	for _, command := range commands {
+		if _, err := c.Question(ctx, Short, command...); err != nil {
 			return err
 		}
 	}
