@@ -55,7 +55,7 @@ func (c *compiler) resolve(d *domain, limits []*Limit) {
 					l.nameID, l.Rule.replaceable = id, true
 				}
 			}
-			if rare := r.limit.Rule.setRare(); !slices.Contains(rare.replaces, id) {
+			if rare := r.limit.Rule.ensureRare(); !slices.Contains(rare.replaces, id) {
 				rare.replaces = append(rare.replaces, id)
 			}
 		}

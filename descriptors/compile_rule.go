@@ -33,7 +33,7 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	before := len(c.set.Limits)
 	inForce := c.limitsOf(r, cfg, defaults, false, rules.InForce(cfg.RateLimits))
 	if candidates := c.limitsOf(r, cfg, defaults, true, len(inForce)); len(candidates) > 0 {
-		r.setRare().candidates = candidates
+		r.ensureRare().candidates = candidates
 	}
 	r.Limits = inForce
 	if cfg.List {

@@ -10,7 +10,7 @@ func (r *Rule) compileMetric(lineage []*node, detailed bool) {
 			n.value != "" && !isWildcard(n.key) && !isWildcard(n.value) {
 			continue
 		}
-		rare := r.setRare()
+		rare := r.ensureRare()
 		if rare.runtime == nil {
 			rare.runtime = make([]bool, len(lineage))
 		}

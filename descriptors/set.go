@@ -146,8 +146,8 @@ func (r *Rule) few() *rareWords {
 	return r.rare
 }
 
-// setRare returns the rule's rare words to be changed.
-func (r *Rule) setRare() *rareWords {
+// ensureRare returns the rule's rare words to be changed, and makes them if there are none.
+func (r *Rule) ensureRare() *rareWords {
 	if r.rare == nil {
 		r.rare = &rareWords{}
 	}

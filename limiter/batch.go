@@ -131,3 +131,28 @@ func (b *Batch) Reset() {
 	clear(b.kept)
 	b.kept = b.kept[:0]
 }
+
+// A member is one charge of a batch, in the order of counters.
+type member struct {
+	turn
+
+	seen          view  // of the first member on each counter: what was seen of it
+	before, after state // what the charge would find there, and leave
+}
+
+// A turn is the place of a charge in the order of counters.
+type turn struct {
+	// counter is the tag with the high bit for what may have to wait, and lo the rest of the ID.
+	counter, lo uint64
+	index       int // into Batch.Charges
+}
+
+// A kept is a counter that a store told of, while the charges of a batch are decided.
+type kept struct {
+	told  State // what the store told: of the charge its Stamp, of the first on the counter all else
+	first int   // the first charge on the counter, whose kept says what follows
+
+	changed bool // a charge has made it state
+	state   state
+	newest  Time // of a log of which a refund took the newest hits: the newest that stays; else 0
+}

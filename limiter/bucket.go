@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"fmt"
 	"math"
 	"math/bits"
 	"time"
@@ -75,9 +74,6 @@ func levelOf(word uint64, at Time) (level ticks, u unit) {
 	}
 	return level, u
 }
-
-// gcra is the algorithm of [TokenBucket] and [LeakyBucket].
-type gcra struct{}
 
 // A bucket is a policy in the unit of its words.
 type bucket struct {
@@ -183,192 +179,6 @@ func (k *bucket) at(at Time, level ticks) state {
 	return state{num: int64(tat)}
 }
 
-func (gcra) validate(p *Policy) error {
-	most := p.MaxHits()
-	switch {
-	case p.Algorithm == TokenBucket && p.Burst == 0:
-		return fmt.Errorf("burst of 0: must be 1 to %d", uint32(math.MaxUint32))
-	case p.Algorithm == TokenBucket && uint64(p.Burst) > most:
-		return fmt.Errorf("burst of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Burst, most)
-	case p.Algorithm == LeakyBucket && uint64(p.Slack)+1 > most:
-		return fmt.Errorf("slack of %d: takes longer than 2^60 ns to fill, must be at most %d", p.Slack, most-1)
-	case p.Algorithm == LeakyBucket && (p.MaxWait < 0 || p.MaxWait > maxHold):
-		return fmt.Errorf("longest wait of %v: must be 0s to %v", p.MaxWait, maxHold)
-	}
-	return nil
-}
-
-func (gcra) capacity(p *Policy) uint64 {
-	k := p.bucket()
-	if k.step == 0 {
-		return 0
-	}
-	return k.over(k.full + k.hold)
-}
-
-func (gcra) cells(*Policy) int { return 0 }
-
-func (gcra) resizes() bool { return false }
-
-func (gcra) fresh(_, from Time, p *Policy) state {
-	k := p.bucket()
-	return k.at(from, 0)
-}
-
-func (gcra) empty(at Time, p *Policy, st state) state {
-	if k := p.bucket(); k.level(st, at) > 0 {
-		return k.at(at, 0)
-	}
-	return st
-}
-
-func (gcra) load(v *view, _ Time, _ *Policy) bool {
-	v.state = state{num: int64(v.word &^ generationBit)} //nolint:gosec // below 2^63
-	return true
-}
-
-// admit reports whether hits have room at a level, and returns the level that they
-// leave. Those beyond full have to wait, for as long as held at most.
-func (k *bucket) admit(level ticks, hits uint64, held ticks) (after ticks, ok bool) {
-	after = level + k.need(hits)
-	return after, after <= k.full+held && k.step > 0
-}
-
-func (gcra) decide(_ *view, at Time, c *Charge, hits uint64, budget time.Duration, st state, d *Decision) (after state, ok bool) {
-	p, k := c.Policy, c.Policy.bucket()
-	level, held := k.level(st, at), k.within(budget)
-	*d = Decision{Before: k.hits(level)}
-	switch next, room := k.admit(level, hits, held); {
-	case c.Refund:
-		// The TAT does not fall below now, and not while calls wait, since they were
-		// promised their times.
-		if p.Algorithm != LeakyBucket || level <= k.full {
-			next, d.Charged = level-min(level, k.need(hits)), min(hits, d.Before)
-		} else {
-			next = level
-		}
-		d.Charged += c.Hits - hits
-		if next == level {
-			return st, true
-		}
-		return k.at(at, next), true
-	case hits == 0: // whatever the budget
-		if d.Over = k.step > 0 && level > k.full+k.hold; d.Over {
-			d.RetryAfter = k.unit.nanos(level - k.full - k.hold)
-		}
-		return st, true
-	case room:
-		if d.Charged = hits; next > k.full {
-			d.Wait = k.unit.nanos(next - k.full)
-		}
-		return k.at(at, next), true
-	default:
-		return k.deny(at, p, level, hits, held, st, d), true
-	}
-}
-
-// deny decides hits that have no room. Those that count all the same are debt, of one
-// window at most.
-func (k *bucket) deny(at Time, p *Policy, level ticks, hits uint64, held ticks, st state, d *Decision) (after state) {
-	d.Over, d.RetryAfter = true, Never
-	if k.step == 0 {
-		return st
-	}
-	need := k.need(hits)
-	if p.CountRefused {
-		most := max(level, k.full+max(k.hold, k.unit.of(p.Window)))
-		if d.Charged = hits; need > most-level {
-			d.Charged = uint64((most - level) / k.step)
-		}
-		if owed := min(need, most-level); owed > 0 {
-			level += owed
-			st = k.at(at, level)
-		}
-	}
-	if need <= k.full+held {
-		d.RetryAfter = k.unit.nanos(level + need - k.full - held)
-	}
-	return st
-}
-
-func (gcra) finish(_ *view, at Time, p *Policy, budget time.Duration, st state, d *Decision) {
-	if d.over(p) {
-		return
-	}
-	k := p.bucket()
-	level, most := k.level(st, at), k.full+k.within(budget)
-	d.Remaining, d.Reset = 0, max(1, k.unit.nanos(level))
-	if k.step > 0 && level <= most {
-		d.Remaining = k.over(most - level)
-	}
-}
-
-// undo lets the TAT fall again.
-//
-// Had the charge not been made, the bucket might have been empty for some of the
-// time since, and less would have drained. So much does not come back, whether it was
-// or not: others that gave back meanwhile moved what was charged after them, and
-// nothing tells.
-func (gcra) undo(v *view, at, now Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
-	k := p.bucket()
-	level, part := k.level(v.state, now), k.need(d.Charged)
-	if d.Wait > 0 || p.Algorithm == LeakyBucket && level > k.full {
-		if v.num != mark {
-			return v.state, true
-		}
-	} else {
-		part -= min(part, k.unit.of(time.Duration(now-at)))
-	}
-	if part = min(part, level); part == 0 {
-		return v.state, false
-	}
-	return k.at(now, level-part), false
-}
-
-func (gcra) store(_ *view, _ *sizeClass, _ uint64, _ *Policy, after state) uint64 {
-	return uint64(after.num) //nolint:gosec // bits
-}
-
-func (gcra) expiry(_ *sizeClass, _, word uint64, at Time) (end Time, live bool) {
-	level, u := levelOf(word, at)
-	return at + Time(u.nanos(level)), level > 0
-}
-
-// weight is the same for all: of buckets the nearest to its expiry is evicted.
-func (gcra) weight(*sizeClass, uint64, uint64) uint64 { return 1 }
-
-func (gcra) weighs() bool { return false }
-
-func (gcra) found(v *view, at Time, p *Policy) {
-	k, s := p.bucket(), v.found
-	if s.Time < at {
-		v.state = k.at(at, 0)
-		return
-	}
-	level := ticks(s.Time) - ticks(at) //nolint:gosec // the difference, which is not negative
-	switch rest := ticks(s.Sixteenths & 15); {
-	case level > highestCoarse: // the clock was set back
-		level = 0
-	case k.unit == fine:
-		level = min(level, highestFine>>fine)<<fine + rest
-	case rest > 0:
-		level++
-	}
-	v.state = k.at(at, level)
-}
-
-func (gcra) tell(_ *view, at Time, _ *Policy, st state, s *State) {
-	if level, u := levelOf(uint64(st.num), at); level > 0 { //nolint:gosec // bits
-		s.Time = at + Time(level>>u) //nolint:gosec // below 2^62
-		s.Sixteenths = uint8(level & (1<<u - 1) & 15)
-	}
-}
-
-func (gcra) adopt(v, there *view, at Time, b *Batch, i int) (after state, ok bool) {
-	k := b.Charges[i].Policy.bucket()
-	return there.state, v.slot != nil || k.level(there.state, at) > 0
-}
-
 // A Bucket is a token or leaky bucket policy in units of time: of 1/16 ns if Fine is set, else
 // of 1 ns.
 type Bucket struct {
@@ -406,4 +216,16 @@ func (k Bucket) Within(budget time.Duration) uint64 {
 		as.unit = fine
 	}
 	return uint64(as.within(budget))
+}
+
+// MaxHits is how many hits a bucket of p's rate may hold: those that take 2^60 ns,
+// over 36 years, to drain, which is at least 3, as no window is longer than ten
+// years. A rate of none has no bound. The window must be valid.
+func (p *Policy) MaxHits() uint64 {
+	if p.Limit == 0 {
+		return math.MaxUint64
+	}
+	hi, lo := bits.Mul64(maxFull, uint64(p.Limit)) // the window is over a second, so hi < it
+	q, _ := bits.Div64(hi, lo, uint64(p.Window))   //nolint:gosec // positive
+	return q
 }

@@ -23,15 +23,11 @@ const (
 	payloadMask = versionOne - 1
 )
 
-// slotBytes returns the memory that a counter with so many cells takes.
-func slotBytes(cells int) int {
-	if cells == 0 {
-		return blockBytes / ways
-	}
-	return blockBytes/ways + noteBytes + 8*cells
-}
-
-const maxLateNanos = maxLate * int64(time.Second)
+// A time that is later than another by more comes after a clock that was set back.
+const (
+	maxLate      = 365 * 24 * 3600
+	maxLateNanos = maxLate * int64(time.Second)
+)
 
 // maxStamp is what a stamp is below, and above its negative.
 const maxStamp = 1 << 62

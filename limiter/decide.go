@@ -132,3 +132,87 @@ func (b *Batch) charge(at Time, i int) {
 		}
 	}
 }
+
+// Cancel gives back what b's waiting charges hold, for a request that was cancelled at
+// the time now while it was held. A turn comes back only if no later one has been given
+// out, since others were promised theirs. What came back is no
+// longer in the Charged and Wait of its decision.
+func (t *Table) Cancel(now Time, b *Batch) {
+	b.table = t
+	for i, d := range slices.Backward(b.Decisions) {
+		if d.Wait > 0 {
+			b.release(now, i)
+		}
+	}
+	b.Wait = 0
+}
+
+// rollBack undoes what charge i took on the condition that its group would be
+// admitted.
+func (b *Batch) rollBack(at Time, i int) {
+	c, d := &b.Charges[i], &b.Decisions[i]
+	if !c.Refund && !c.Policy.CountRefused && d.Charged > 0 {
+		pause(beforeRelease)
+		b.release(at, i)
+	}
+	d.Wait = 0
+}
+
+// release gives back what charge i took. If the window it was taken from has
+// passed, there is nothing to give back; a bucket's turn that others wait behind
+// is lost and stays charged.
+func (b *Batch) release(at Time, i int) {
+	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
+	p := c.Policy
+	a := p.algorithm()
+	for {
+		b.read(at, i, v)
+		after, lost, left := v.state, d.Wait > 0, &b.spare
+		if v.slot != nil || v.class == &outside {
+			now := at
+			if b.Clock != nil && v.class != &outside { // read after the word, it is later than all that drained in it
+				now = max(b.Clock(), at)
+			}
+			after, lost = a.undo(v, at, now, p, b.marks[i], d)
+		}
+		if *left, left.Wait = *d, 0; !lost {
+			a.finish(v, at, p, b.Budget, after, left)
+			left.Charged, left.Remaining = 0, d.Remaining+d.Charged // as if it had not been charged
+		}
+		if b.write(at, i, v, after) {
+			*d = *left
+			return
+		}
+	}
+}
+
+// Reset makes the counter that charge i of b names equal to a new one at the time now,
+// and returns what was used of it: as [Decision.Before]. An absent counter stays absent.
+// For a peek, which changes nothing, decide a charge of 0 hits.
+//
+// It happens at one moment, before or after any charge on the counter. Three things
+// that began before it go on. A window of a clock that was ahead stays the current
+// one. A group that is denied, or a cancelled call, gives back what it took before the
+// reset, though that is gone already, if the window is the same. Calls that a leaky
+// bucket holds keep the times that they were promised, while new ones do not wait
+// behind them. A bucket that was reset may be reclaimed at once, so that its slot can
+// change hands sooner than time would let it; see Table.insert.
+func (t *Table) Reset(now Time, b *Batch, i int) (used uint64) {
+	c, v := &b.Charges[i], &b.view
+	a := c.Policy.algorithm()
+	defer runtime.KeepAlive(t) // its memory is not in Go's heap
+	b.table = t
+	for {
+		b.read(now, i, v)
+		if v.slot == nil {
+			return 0
+		}
+		if _, ok := a.decide(v, now, c, 0, 0, v.state, &b.spare); !ok { // a peek, for Before
+			continue
+		}
+		after := a.empty(now, c.Policy, v.state)
+		if after == v.state && v.same() || after != v.state && v.replace(c.Policy, after) {
+			return b.spare.Before
+		}
+	}
+}

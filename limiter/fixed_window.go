@@ -17,7 +17,6 @@ const (
 	windowShift = 33
 	windowCount = 1<<windowShift - 1
 	endMask     = 1<<30 - 1
-	maxLate     = 365 * 24 * 3600
 	liveSpan    = uint64(MaxWindow/time.Second) + maxLate
 
 	// MaxCount is the greatest number of hits that a fixed window counts. It is above the

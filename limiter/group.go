@@ -11,21 +11,6 @@ import (
 // room when it was tried.
 const maxReserveTries = 4
 
-// A member is one charge of a batch, in the order of counters.
-type member struct {
-	turn
-
-	seen          view  // of the first member on each counter: what was seen of it
-	before, after state // what the charge would find there, and leave
-}
-
-// A turn is the place of a charge in the order of counters.
-type turn struct {
-	// counter is the tag with the high bit for what may have to wait, and lo the rest of the ID.
-	counter, lo uint64
-	index       int // into Batch.Charges
-}
-
 // turnOf returns the turn of charge i. The lowest bit of its tag is 0.
 func (b *Batch) turnOf(i int) turn {
 	c := &b.Charges[i]

@@ -3,19 +3,7 @@ package limiter
 import (
 	"math/bits"
 	"runtime"
-	"sync"
-	"sync/atomic"
 )
-
-// A moveLock is held while a counter is inserted that may be in another size class, of the
-// same partition or another.
-type moveLock struct {
-	sync.Mutex
-	// moves counts the counters that have moved to another size class. It grows when one is in
-	// the new and not yet gone from the old, so a reader that has found it in neither
-	// reads again.
-	moves atomic.Uint64
-}
 
 // insert gives the counter that v found absent a slot and stores the state after
 // in it. It returns false, and has done nothing, if the counter has a slot by now

@@ -1,11 +1,21 @@
 package limiter
 
 import (
+	"math"
 	"math/bits"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
+)
+
+// Bounds and default of [Options.Bytes].
+const (
+	MinBytes     = 4 << 10
+	defaultBytes = 64 << 20
+	// MaxBytes keeps a block's number below 2^32, and lets an int count bytes, which
+	// 32-bit systems have fewer of.
+	MaxBytes int64 = min(256<<30, math.MaxInt)
 )
 
 const (

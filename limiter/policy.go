@@ -2,8 +2,6 @@ package limiter
 
 import (
 	"fmt"
-	"math"
-	"math/bits"
 	"time"
 )
 
@@ -107,36 +105,3 @@ func (p *Policy) Validate() error {
 
 // window returns p.Window, cut to its range.
 func (p *Policy) window() int64 { return int64(min(max(p.Window, time.Second), MaxWindow)) }
-
-// MaxHits is how many hits a bucket of p's rate may hold: those that take 2^60 ns,
-// over 36 years, to drain, which is at least 3, as no window is longer than ten
-// years. A rate of none has no bound. The window must be valid.
-func (p *Policy) MaxHits() uint64 {
-	if p.Limit == 0 {
-		return math.MaxUint64
-	}
-	hi, lo := bits.Mul64(maxFull, uint64(p.Limit)) // the window is over a second, so hi < it
-	q, _ := bits.Div64(hi, lo, uint64(p.Window))   //nolint:gosec // positive
-	return q
-}
-
-// sizes are the numbers of cells of a counter, one for each size class. People limit
-// by round decimal numbers, so most logs fill theirs: a log of ten would take half as
-// much again among powers of two. Rings of ten have five, since a cell holds two of
-// their sub-windows.
-var sizes = [...]int{0, 2, 5, 10, 20, 30, 60, 100, 200, 300, 600, 1000, 2000, MaxLog}
-
-// class returns the index into classes of p's counters.
-func (p *Policy) class() int {
-	if p.isPrepared() {
-		return p.ready.class
-	}
-	n, c := p.algorithm().cells(p), 0
-	for sizes[c] < n {
-		c++
-	}
-	return c
-}
-
-// CounterBytes returns the memory that one live counter of the policy takes.
-func CounterBytes(p Policy) int { return slotBytes(sizes[p.class()]) }

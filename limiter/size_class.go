@@ -281,3 +281,32 @@ func (l pairLock) unlock() {
 	}
 	l.s.locks[l.first].Unlock()
 }
+
+// sizes are the numbers of cells of a counter, one for each size class. People limit
+// by round decimal numbers, so most logs fill theirs: a log of ten would take half as
+// much again among powers of two. Rings of ten have five, since a cell holds two of
+// their sub-windows.
+var sizes = [...]int{0, 2, 5, 10, 20, 30, 60, 100, 200, 300, 600, 1000, 2000, MaxLog}
+
+// class returns the index into classes of p's counters.
+func (p *Policy) class() int {
+	if p.isPrepared() {
+		return p.ready.class
+	}
+	n, c := p.algorithm().cells(p), 0
+	for sizes[c] < n {
+		c++
+	}
+	return c
+}
+
+// CounterBytes returns the memory that one live counter of the policy takes.
+func CounterBytes(p Policy) int { return slotBytes(sizes[p.class()]) }
+
+// slotBytes returns the memory that a counter with so many cells takes.
+func slotBytes(cells int) int {
+	if cells == 0 {
+		return blockBytes / ways
+	}
+	return blockBytes/ways + noteBytes + 8*cells
+}

@@ -24,44 +24,6 @@ type Waiter interface {
 	Exceeded(charge int) func(hits uint64)
 }
 
-// A State is a counter as a store outside of this process has it, in numbers that do not
-// depend on the memory of a [Table]. The zero value is an absent counter, so one that
-// nobody has hit.
-//
-//	                Hits            Time               beside
-//	fixed window    of the window   the window's end   -
-//	buckets         -               TAT                Sixteenths
-//	sliding window  -               -                  Number, Counts
-//	sliding log     that count      of the newest hit  Stamp
-type State struct {
-	// Hits are those of a fixed window, of which more than [MaxCount] are taken for as
-	// many; or those of a log that count at the time of the charge, at most its limit: of a
-	// time before the newest hit, those that count at the newest.
-	Hits uint64
-	// Time is the end of a fixed window, in whole seconds; the theoretical arrival time of a
-	// bucket; the time of the newest hit of a log.
-	Time Time
-	// Sixteenths of a nanosecond, 0 to 15, that a bucket's TAT is after Time. Only buckets
-	// whose emission interval is below 1024 ns have them.
-	Sixteenths uint8
-	// Number is that of the newest sub-window in which a ring was hit: of the times from
-	// Number times the length of [Policy.Ring] on.
-	Number int64
-	// Counts are the hits of that sub-window and of the k before it, the newest first. What
-	// is missing is 0. Without any the counter is absent.
-	Counts []uint32
-	// Stamp is what one charge asks a log for. For hits that have no room it is the time of
-	// the hit that must leave first: of n hits that count once the charge is made (as many
-	// as before, unless denied hits count), the one that is n + hits - limit from the
-	// oldest. For a refund, and for what follows it in the same batch, it is the time of the
-	// newest hit that stays. Else, and where that hit is the batch's own, it is not
-	// looked at.
-	Stamp Time
-}
-
-// clear makes s an absent counter and keeps its memory.
-func (s *State) clear() { *s = State{Counts: s.Counts[:0]} }
-
 // SetOff sets the refunds off against the charges on the same counters, so that
 // [Stored.Hits] says what is left of each.
 func (s Stored) SetOff() {
@@ -168,16 +130,6 @@ func (s Stored) Adopt(t *Table, now Time, i int, told *State) {
 	}
 }
 
-// A kept is a counter that a store told of, while the charges of a batch are decided.
-type kept struct {
-	told  State // what the store told: of the charge its Stamp, of the first on the counter all else
-	first int   // the first charge on the counter, whose kept says what follows
-
-	changed bool // a charge has made it state
-	state   state
-	newest  Time // of a log of which a refund took the newest hits: the newest that stays; else 0
-}
-
 // keep fills b.kept.
 func (b *Batch) keep(found []State) {
 	n := len(b.Charges)
@@ -221,7 +173,3 @@ func (b *Batch) remember(i int, v *view, after state) {
 		k.newest = v.found.Stamp
 	}
 }
-
-// outside is the size class of counters that have no slot, because a store has them. It tells
-// their views from others.
-var outside sizeClass

@@ -13,15 +13,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// Bounds and default of [Options.Bytes].
-const (
-	MinBytes     = 4 << 10
-	defaultBytes = 64 << 20
-	// MaxBytes keeps a block's number below 2^32, and lets an int count bytes, which
-	// 32-bit systems have fewer of.
-	MaxBytes int64 = min(256<<30, math.MaxInt)
-)
-
 // Options configures a [Table]. The zero value is usable.
 type Options struct {
 	// Bytes bounds the memory of the counters. 0 means 64 MiB; the least is [MinBytes],
@@ -63,6 +54,16 @@ type Table struct {
 	growth     sync.Mutex
 	classes    uint64 // how many have been made
 	partitions map[string]*Partition
+}
+
+// A moveLock is held while a counter is inserted that may be in another size class, of the
+// same partition or another.
+type moveLock struct {
+	sync.Mutex
+	// moves counts the counters that have moved to another size class. It grows when one is in
+	// the new and not yet gone from the old, so a reader that has found it in neither
+	// reads again.
+	moves atomic.Uint64
 }
 
 // New returns an empty table. It returns an error if opt.Bytes is out of range.
@@ -137,10 +138,12 @@ func (t *Table) Stats() Stats {
 	return out
 }
 
-// Classes returns the totals of the size classes at the time now, those of the common
-// partition first, of which there is at least that of one-word counters. It takes milliseconds, so it is for metrics, not for requests. Live
-// counters are counted to about a percent in size classes with more than a quarter of a
-// million of them, else exactly up to eight million slots, and from so many of them beyond.
+// Classes returns the totals of each size class at the time now. Those of the common partition come
+// first, and the class of one-word counters is always there. A call takes milliseconds, so it is for metrics,
+// not for requests.
+//
+// Live is an estimate, to about a percent, in a size class with more than a quarter of a million live
+// counters. Fewer are counted: exactly, or by eight million slots in a size class that has more.
 func (t *Table) Classes(now Time) []ClassStats {
 	t.common.class(&oneWordPolicy)
 	var out []ClassStats

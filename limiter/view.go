@@ -6,19 +6,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
-// A view is one counter as it was at some moment.
-type view struct {
-	class *sizeClass // where the counter is, or would be
-	slot  *slot      // nil if the counter is absent
-	index uint64     // of slot
-	word  uint64     // what slot held
-	head  int64      // of a ring: the number of the sub-window that word counts
-	newer uint64     // of a log: how many hits are newer than those that are undone
-	moves bool       // it is in another size class than where it belongs
-	found *State     // what a store told of the counter; valid if class is outside
-	state            // what all that means at the instant of the view
-}
-
 // read makes v the counter of charge i at the time at. A window that has passed reads as a
 // new one; one that is still to come is kept, because the clock went back or
 // this caller is late.

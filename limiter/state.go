@@ -1,0 +1,41 @@
+package limiter
+
+// A State is a counter as a store outside of this process has it, in numbers that do not
+// depend on the memory of a [Table]. The zero value is an absent counter, so one that
+// nobody has hit.
+//
+//	                Hits            Time               beside
+//	fixed window    of the window   the window's end   -
+//	buckets         -               TAT                Sixteenths
+//	sliding window  -               -                  Number, Counts
+//	sliding log     that count      of the newest hit  Stamp
+type State struct {
+	// Hits are those of a fixed window, of which more than [MaxCount] are taken for as
+	// many; or those of a log that count at the time of the charge, at most its limit: of a
+	// time before the newest hit, those that count at the newest.
+	Hits uint64
+	// Time is the end of a fixed window, in whole seconds; the theoretical arrival time of a
+	// bucket; the time of the newest hit of a log.
+	Time Time
+	// Sixteenths of a nanosecond, 0 to 15, that a bucket's TAT is after Time. Only buckets
+	// whose emission interval is below 1024 ns have them.
+	Sixteenths uint8
+	// Number is that of the newest sub-window in which a ring was hit: of the times from
+	// Number times the length of [Policy.Ring] on.
+	Number int64
+	// Counts are the hits of that sub-window and of the k before it, the newest first. What
+	// is missing is 0. Without any the counter is absent.
+	Counts []uint32
+	// Stamp is the time of one hit of a log, of which each charge asks for another.
+	//
+	//   - Hits without room need the hit whose end makes room for them. With n hits in the log
+	//     after the charge, that is number n + hits - limit, counted from the oldest.
+	//   - A refund needs the newest hit that it leaves in the log, and so does each charge
+	//     on the log after it in the same batch.
+	//
+	// Other charges need none, nor does one that needs a hit of its own batch.
+	Stamp Time
+}
+
+// clear makes s an absent counter and keeps its memory.
+func (s *State) clear() { *s = State{Counts: s.Counts[:0]} }
