@@ -82,7 +82,7 @@ func (s *sizeClass) mergeSlot(t *Table, index, word, into uint64, at Time) {
 	for {
 		end, live := algorithmOf(tag).expiry(s, index, word, at)
 		if !live {
-			t.leaveSlot(s, tag, index, word, at)
+			s.gone(t.loses(s, tag, index, word, at))
 			return
 		}
 		to, toWord, worth, ok := s.choose(tag, target{into, into, index % ways}, at)
@@ -94,7 +94,7 @@ func (s *sizeClass) mergeSlot(t *Table, index, word, into uint64, at Time) {
 			ok = !here.before(&there)
 		}
 		if !ok {
-			t.leaveSlot(s, tag, index, word, at)
+			s.gone(t.loses(s, tag, index, word, at))
 			return
 		}
 		if t.takeSlot(s, to, toWord, at) {

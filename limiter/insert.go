@@ -68,7 +68,7 @@ func (t *Table) insert(at Time, b *Batch, c *Charge, v *view, after state) bool 
 // maxRoomTries bounds how often an insert makes room that others take at once.
 const maxRoomTries = 16
 
-// An result is that of one try to insert a counter.
+// A result is that of one try to insert a counter.
 type result uint8
 
 const (
@@ -167,11 +167,6 @@ func (t *Table) takeSlot(sc *sizeClass, index, word uint64, at Time) bool {
 	pause(afterSlotDead)
 	sc.gone(lost)
 	return true
-}
-
-// leaveSlot is takeSlot for a frozen counter that gets no other slot.
-func (t *Table) leaveSlot(sc *sizeClass, tag, index, word uint64, at Time) {
-	sc.gone(t.loses(sc, tag, index, word, at))
 }
 
 // loses reports whether something is lost with the counter that a slot with tag and word

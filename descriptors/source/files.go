@@ -148,12 +148,8 @@ func list(paths []string, prefix string) ([]found, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch {
-		case info.IsDir():
-		case !info.Mode().IsRegular():
-			return nil, errNotRegular(path)
-		default:
-			f, err := locate(path)
+		if !info.IsDir() {
+			f, err := locate(path, info)
 			if err != nil {
 				return nil, err
 			}
@@ -177,7 +173,11 @@ func list(paths []string, prefix string) ([]found, error) {
 	return all, nil
 }
 
-func locate(path string) (found, error) {
+// locate keeps out what is no file: reading a pipe or a device may never end.
+func locate(path string, info fs.FileInfo) (found, error) {
+	if !info.Mode().IsRegular() {
+		return found{}, fmt.Errorf("read %s: not a regular file", path)
+	}
 	target, err := filepath.EvalSymlinks(path)
 	return found{name: path, target: target}, err
 }
@@ -214,10 +214,8 @@ func walk(dir string, parents []fs.FileInfo, file func(found), enter func(dir st
 			if err := walk(path, parents, file, enter); err != nil {
 				return err
 			}
-		case !info.Mode().IsRegular():
-			return errNotRegular(path)
 		default:
-			f, err := locate(path)
+			f, err := locate(path, info)
 			if err != nil {
 				return err
 			}
@@ -226,9 +224,6 @@ func walk(dir string, parents []fs.FileInfo, file func(found), enter func(dir st
 	}
 	return nil
 }
-
-// errNotRegular keeps out what is no file: reading a pipe or a device may never end.
-func errNotRegular(path string) error { return fmt.Errorf("read %s: not a regular file", path) }
 
 func readFile(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // reading the files that the operator names is the point
