@@ -101,11 +101,11 @@ func (s *Files) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-poll.C:
-		case <-w.events():
+		case <-w.events:
 			if !w.quiet(ctx, s.opt.Settle) {
 				return
 			}
-		case <-w.errors(): //nolint:errcheck // an overflow of events is a hint like them
+		case <-w.errors: //nolint:errcheck // an overflow of events is a hint like them
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,8 @@ import (
 // replaced, which is how careful writers change it.
 type watcher struct {
 	notify *fsnotify.Watcher
+	events <-chan fsnotify.Event
+	errors <-chan error
 }
 
 func newWatcher() (*watcher, error) {
@@ -27,27 +30,13 @@ func newWatcher() (*watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watcher{notify: n}, nil
+	return &watcher{n, n.Events, n.Errors}, nil
 }
 
 func (w *watcher) close() {
 	if w.notify != nil {
 		_ = w.notify.Close() // nothing is left to do about it
 	}
-}
-
-func (w *watcher) events() <-chan fsnotify.Event {
-	if w.notify == nil {
-		return nil
-	}
-	return w.notify.Events
-}
-
-func (w *watcher) errors() <-chan error {
-	if w.notify == nil {
-		return nil
-	}
-	return w.notify.Errors
 }
 
 // quiet waits until nothing has happened for the settle time, but at most ten times as
@@ -67,8 +56,8 @@ func (w *watcher) quiet(ctx context.Context, settle time.Duration) bool {
 		case <-limit.C:
 			calm.Stop()
 			return true
-		case <-w.events():
-		case <-w.errors(): //nolint:errcheck // as an event
+		case <-w.events:
+		case <-w.errors: //nolint:errcheck // as an event
 		}
 		calm.Stop()
 	}
@@ -117,12 +106,7 @@ func watchedDirs(paths []string) []string {
 			}
 		})
 	}
-	dirs := make([]string, 0, len(set))
-	for dir := range set {
-		dirs = append(dirs, dir)
-	}
-	slices.Sort(dirs)
-	return dirs
+	return slices.Sorted(maps.Keys(set))
 }
 
 func absolute(path string) string {

@@ -26,7 +26,8 @@ func TestQuiet(t *testing.T) {
 				done := make(chan struct{})
 				defer func() { <-done }()
 				defer cancel()
-				w := &watcher{notify: &fsnotify.Watcher{Events: make(chan fsnotify.Event)}}
+				events := make(chan fsnotify.Event)
+				w := &watcher{events: events}
 				go func() {
 					defer close(done)
 					for range tt.events {
@@ -36,7 +37,7 @@ func TestQuiet(t *testing.T) {
 							return
 						}
 						select {
-						case w.notify.Events <- fsnotify.Event{}:
+						case events <- fsnotify.Event{}:
 						case <-ctx.Done():
 							return
 						}
