@@ -19,19 +19,13 @@ const mostSettings = 32
 
 // appendOurSettings appends our SETTINGS, and opens the connection's window.
 func appendOurSettings(b []byte, l *Limits) []byte {
-	settings := [...]struct {
-		id    uint16
-		value uint32
-	}{
-		{settingMaxConcurrentStreams, uint32(l.MaxStreams)}, //nolint:gosec // a flag bounds it
-		{settingInitialWindowSize, firstWindow},
-		// There is no SETTINGS_MAX_HEADER_LIST_SIZE: a client that keeps to it fails the call by
-		// itself, and nobody here would count or log it.
-	}
-	b = appendFrameHeader(b, len(settings)*settingBytes, frameSettings, 0, 0)
-	for _, s := range settings {
-		b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(b, s.id), s.value)
-	}
+	// There is no SETTINGS_MAX_HEADER_LIST_SIZE: a client that keeps to it fails the call by
+	// itself, and nobody here would count or log it.
+	b = appendFrameHeader(b, 2*settingBytes, frameSettings, 0, 0)
+	b = binary.BigEndian.AppendUint16(b, settingMaxConcurrentStreams)
+	b = binary.BigEndian.AppendUint32(b, uint32(l.MaxStreams)) //nolint:gosec // a flag bounds it
+	b = binary.BigEndian.AppendUint16(b, settingInitialWindowSize)
+	b = binary.BigEndian.AppendUint32(b, firstWindow)
 	// Whoever knows of this window knows of the streams' smaller ones before.
 	return appendWindowUpdate(b, 0, ourWindow-defaultWindow)
 }
@@ -102,7 +96,7 @@ func (c *Conn) receiveWindowUpdate(f *frame) error {
 	if len(f.payload) != 4 {
 		return &ConnError{CodeFrameSize, "a WINDOW_UPDATE that has not 4 bytes"}
 	}
-	n := int64(uint32(f.payload[0])<<24|uint32(f.payload[1])<<16|uint32(f.payload[2])<<8|uint32(f.payload[3])) & mostWindow
+	n := int64(binary.BigEndian.Uint32(f.payload)) & mostWindow
 	if f.stream == 0 {
 		if n == 0 {
 			return &ConnError{CodeProtocol, "a WINDOW_UPDATE of nothing"}

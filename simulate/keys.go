@@ -77,15 +77,10 @@ func ofReplica(id identity.ID, replica int) identity.ID {
 func (k *keys) at(i int) *key { return &k.blocks[i/keysInBlock][i%keysInBlock] }
 
 func (k *keys) grow() {
-	index := make([]uint64, 2*len(k.index))
-	mask := uint64(len(index) - 1) //nolint:gosec // a length
+	k.index = make([]uint64, 2*len(k.index))
 	for n := range k.n {
 		id := k.at(n).id
-		i := id.Hi & mask
-		for index[i] != 0 {
-			i = (i + 1) & mask
-		}
-		index[i] = id.Lo&^(1<<32-1) | uint64(n+1)
+		_, place := k.find(id)
+		k.index[place] = id.Lo&^(1<<32-1) | uint64(n+1)
 	}
-	k.index = index
 }

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -283,10 +284,7 @@ func sortUnknown(m map[string]int) []report.Unknown {
 		all = append(all, report.Unknown{Count: n, Reason: why})
 	}
 	slices.SortFunc(all, func(a, b report.Unknown) int {
-		if a.Count != b.Count {
-			return b.Count - a.Count
-		}
-		return strings.Compare(a.Reason, b.Reason)
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
 	})
 	return all
 }
