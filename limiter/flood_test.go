@@ -104,7 +104,7 @@ func TestFloodsSpread(t *testing.T) {
 }
 
 // TestFloodsEvictNoMore sends a table as many live counters as it has room for: of a
-// flood as many are evicted as of random values, and none while it is half full.
+// flood about as many are evicted as of random values, and none while it is half full.
 func TestFloodsEvictNoMore(t *testing.T) {
 	t.Parallel()
 	day := &Policy{Algorithm: FixedWindow, Limit: 5, Window: 24 * time.Hour}
@@ -126,14 +126,21 @@ func TestFloodsEvictNoMore(t *testing.T) {
 		}
 		return half, tab.Stats().Evicted
 	}
-	half, random := evicted(func(i int) []byte { return fmt.Append(nil, i) })
-	if half > 0 || random == 0 {
-		t.Fatalf("of random values %d are evicted by half, %d by the whole of the room, want 0 and some", half, random)
+	// How many differs from key to key, with a standard deviation of 6 %. A flood that is none evicts
+	// thousands, so half as many again tell it from chance.
+	const tables = 10
+	random := uint64(0)
+	for range tables {
+		half, all := evicted(func(i int) []byte { return fmt.Append(nil, i) })
+		if random += all; half > 0 || all == 0 {
+			t.Fatalf("of random values %d are evicted by half, %d by the whole of the room, want 0 and some", half, all)
+		}
 	}
+	random /= tables
 	for name, flood := range floods {
 		half, all := evicted(flood.text)
 		t.Logf("%s: %d of %d evicted", name, all, random)
-		if half > 0 || all > random*12/10 {
+		if half > 0 || all > random*3/2 {
 			t.Errorf("%s: %d are evicted by half, %d by the whole of the room, want 0 and about %d", name, half, all, random)
 		}
 	}
