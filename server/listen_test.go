@@ -172,3 +172,35 @@ func TestListenOpensAllOrNone(t *testing.T) {
 		}
 	})
 }
+
+// TestBoundedConnectionsShowTheirFile holds that the own transport can read from them without a buffer of
+// its own: a connection that is idle would cost as much more.
+func TestBoundedConnectionsShowTheirFile(t *testing.T) {
+	client, server := net.Pipe()
+	t.Cleanup(func() { _ = errors.Join(client.Close(), server.Close()) })
+	if _, err := (&boundedConn{Conn: server}).SyscallConn(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a connection without a file: %v, want it to be unsupported", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	dialed, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dialed.Close() })
+	conn, err := (&boundedListener{Listener: l, max: 1}).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	file, ok := conn.(syscall.Conn)
+	if !ok {
+		t.Fatal("a bounded connection shows no file")
+	}
+	if _, err := file.SyscallConn(); err != nil {
+		t.Error(err)
+	}
+}
