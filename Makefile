@@ -159,7 +159,7 @@ test-race: $(VALKEY) | need-go ## concurrent code under the race detector, and a
 		echo 'make test-race: the race detector needs a C compiler and CGO_ENABLED=1.' >&2; \
 		echo 'Install one (Debian, Ubuntu: apt-get install gcc libc6-dev).' >&2; exit 1; }
 	@$(AS_BUILT); \
-	CGO_ENABLED=1 go test -race -short -count=1 -shuffle=on -timeout 15m -tags limiterhooks -skip '$(ALONE)' \
+	CGO_ENABLED=1 go test -race -short -count=1 -p 3 -shuffle=on -timeout 15m -tags limiterhooks -skip '$(ALONE)' \
 		$$(go list ./... | grep -v '/sluice/\(docs\|e2e\)') || exit 1; \
 	$(TORTURE) -run '$(RACED)' -args -raced
 
