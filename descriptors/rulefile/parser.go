@@ -1,0 +1,141 @@
+package rulefile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+const (
+	// maxFileBytes bounds the size of one file; a node takes some ten times its text.
+	maxFileBytes = 16 << 20
+	// maxNodes bounds the nodes that one file may expand to through aliases.
+	maxNodes = 2_000_000
+	// maxDepth bounds how deep maps and lists may nest.
+	maxDepth = 100
+	// maxDiagnostics bounds the errors that one file reports, and its warnings.
+	maxDiagnostics = 100
+)
+
+// parser is the state of reading one file.
+type parser struct {
+	file string
+	// list is read in pieces, nil if none is.
+	list *longList
+	// allowances are the warnings that the file acknowledges.
+	allowances rules.Allowances
+	// texts has each key of a descriptor once: a file has few, and many descriptors.
+	texts            map[string]string
+	diagnostics      rules.Diagnostics
+	errors, warnings int
+	// seen keeps a mistake in an anchor from being reported at each of its aliases.
+	seen         map[finding]bool
+	nodes, depth int
+	// stopped is set when going on would only waste time. Nothing is reported after.
+	stopped bool
+}
+
+func newParser(file string, content []byte) *parser {
+	return &parser{file: file, allowances: rules.FindAllowances(file, content), seen: map[finding]bool{}, texts: map[string]string{}}
+}
+
+// sorted returns the diagnostics in the order of lines.
+func (p *parser) sorted() rules.Diagnostics {
+	slices.SortStableFunc(p.diagnostics, func(a, b rules.Diagnostic) int {
+		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col))
+	})
+	return p.diagnostics
+}
+
+type finding struct {
+	line, col int
+	message   string
+}
+
+// follow returns the node that n is an alias of, or n. Every node that is read passes here
+// and is counted: otherwise a small file of aliases could expand without bound.
+func (p *parser) follow(n *yaml.Node) *yaml.Node {
+	p.nodes++
+	if p.nodes > maxNodes {
+		p.fail("", n, "the file is too large: more than %d nodes, counted through aliases", maxNodes)
+		p.stopped = true
+	}
+	if p.stopped {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Line: n.Line, Column: n.Column}
+	}
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+// enter begins a map or list and reports whether to go on into it.
+func (p *parser) enter(n *yaml.Node) bool {
+	if p.depth >= maxDepth {
+		p.fail("", n, "maps and lists nest deeper than %d levels, or an alias holds itself", maxDepth)
+		p.stopped = true
+	}
+	if p.stopped {
+		return false
+	}
+	p.depth++
+	return true
+}
+
+func (p *parser) leave() { p.depth-- }
+
+func (p *parser) pos(n *yaml.Node) rules.Pos {
+	return p.at(n.Line, n.Column)
+}
+
+func (p *parser) at(line, col int) rules.Pos {
+	return rules.Pos{File: p.file, Line: line, Col: col}
+}
+
+func (p *parser) fail(path string, n *yaml.Node, format string, args ...any) {
+	p.report("", path, n.Line, n.Column, fmt.Sprintf(format, args...))
+}
+
+func (p *parser) warn(code rules.Code, path string, n *yaml.Node, format string, args ...any) {
+	p.report(code, path, n.Line, n.Column, fmt.Sprintf(format, args...))
+}
+
+// report reports an error, or a warning if it has a code.
+func (p *parser) report(code rules.Code, path string, line, col int, message string) {
+	s := rules.Error
+	if code != "" {
+		s = rules.Warning
+		if p.allowances.Allow(code, p.at(line, col)) {
+			return
+		}
+	}
+	key := finding{line, col, message}
+	if p.stopped || p.seen[key] {
+		return
+	}
+	count := &p.warnings
+	if s == rules.Error {
+		count = &p.errors
+	}
+	*count++
+	switch {
+	case *count > maxDiagnostics+1:
+		return
+	case *count == maxDiagnostics+1:
+		if path = ""; code != "" {
+			code = rules.TooMany
+		}
+		message = fmt.Sprintf("more than %d %ss; the others are not shown", maxDiagnostics, s)
+	}
+	p.seen[key] = true
+	p.diagnostics = append(p.diagnostics, rules.Diagnostic{
+		Pos: p.at(line, col), Severity: s, Code: code, Path: path, Message: message,
+	})
+	if p.errors > maxDiagnostics {
+		p.stopped = true
+	}
+}
