@@ -139,7 +139,7 @@ test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python ## everything a chang
 
 .PHONY: $(STAGES)
 $(filter test-in-%,$(STAGES)): test-in-%:
-	@cd $* && go test -count=1 -shuffle=on -timeout 15m ./...
+	@cd $* && go test -count=1 -shuffle=on -p 3 -timeout 15m ./...
 test-hooked:
 	@SLUICE_CLOCK_STEPS=250000 go test -count=1 -tags limiterhooks -run '$(HOOKED)' ./limiter
 
