@@ -80,6 +80,23 @@ func TestHitsSplitAsInTheReference(t *testing.T) {
 	}
 }
 
+// TestUnlimitedRulesCountHits holds that hits given back are counted apart there, too.
+func TestUnlimitedRulesCountHits(t *testing.T) {
+	s := service(t, Settings{}, "{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true}}]}")
+	for _, negative := range []bool{false, false, true} {
+		if _, _, err := s.Answer(noon, 0, &Exchange{}, marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
+			Entries:        []*rlcommon.RateLimitDescriptor_Entry{entry("k", "v")},
+			HitsAddend:     wrapperspb.UInt64(3),
+			IsNegativeHits: negative,
+		}}})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := counted(t, s.metrics.Registry), (telemetry.Hits{Total: 6, Within: 6, Negative: 3}); got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+}
+
 // counted returns the sums of the series of all rules.
 func counted(t *testing.T, g prometheus.Gatherer) (h telemetry.Hits) {
 	t.Helper()
