@@ -144,7 +144,7 @@ test-hooked:
 	@SLUICE_CLOCK_STEPS=250000 go test -count=1 -tags limiterhooks -run '$(HOOKED)' ./limiter
 
 # The short tier, whose tests wait too. The long one runs one test at a time.
-TORTURE := go test -count=1 -tags torture -timeout 15m -parallel 3 ./e2e/torture
+TORTURE := go test -count=1 -tags torture -timeout 15m -parallel 4 ./e2e/torture
 
 # Tortures that measure memory or need all the machine's speed are left out.
 RACED := ^Test(Certificates|ConfigFile|DrainOnTheWire|Handshakes|HostileHTTP|Logs|OddMessages|Reloads|Starves|Steady|Volume)$$
