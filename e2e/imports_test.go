@@ -46,6 +46,7 @@ var borders = []struct {
 	{folder: "server/transport", own: []string{"h2", "telemetry", "server/answer"}, wire: true},
 	{folder: "server/transport/own", own: []string{"h2", "telemetry", "server/access", "server/answer", "server/transport"}, wire: true},
 	{folder: "server/transport/grpcgo", own: []string{"telemetry", "server/access", "server/answer", "server/transport"}, wire: true},
+	{folder: "server/servertest", own: []string{"limiter", "descriptors", "descriptors/rulefile", "telemetry", "server/answer", "server/transport"}, wire: true},
 	{folder: "server/testcert", own: []string{"descriptors/volumetest"}, others: []string{}},
 	{folder: "store", own: []string{"limiter", "store/redis", "store/script", "store/sentinel"}, others: []string{}},
 	{folder: "store/script", own: []string{"limiter", "store/redis", "store/resp"}, others: []string{}},

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -86,16 +84,4 @@ func (r *running) dial(t *testing.T, options ...grpc.DialOption) *grpc.ClientCon
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
-}
-
-func simpleRequest() *rls.RateLimitRequest {
-	return &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("k", "v")}}}}
-}
-
-func checkOK(t *testing.T, conn *grpc.ClientConn) {
-	t.Helper()
-	reply, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest())
-	if err != nil || reply.GetOverallCode() != rls.RateLimitResponse_OK || len(reply.GetStatuses()) != 1 {
-		t.Errorf("ShouldRateLimit() = %v, %v, want OK", reply, err)
-	}
 }

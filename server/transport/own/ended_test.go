@@ -21,48 +21,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
-// gathered returns the values of a metric by its only label, those that are 0 left out.
-func gathered(t *testing.T, s *answer.Service, name string) map[string]float64 {
-	t.Helper()
-	families, err := s.Metrics().Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var values map[string]float64
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue(); v != 0 {
-				if values == nil {
-					values = map[string]float64{}
-				}
-				values[m.GetLabel()[0].GetValue()] = v
-			}
-		}
-	}
-	return values
-}
-
-// endedBy returns how many connections were ended, by reason.
-func endedBy(t *testing.T, s *answer.Service) map[string]float64 {
-	t.Helper()
-	return gathered(t, s, "sluice_ended_connections_total")
-}
-
-// await waits until a condition holds.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for !holds() {
-		select {
-		case <-t.Context().Done():
-			t.Fatal("it never was so that", what)
-		case <-time.After(time.Millisecond):
-		}
-	}
-}
-
 // only returns the own transport of a server, and its only connection.
 func (r *running) only(t *testing.T) (*Transport, *connection) {
 	t.Helper()

@@ -1,13 +1,9 @@
 package own
 
 import (
-	"cmp"
 	"net"
 	"testing"
-	"time"
 
-	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -16,15 +12,11 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/sluice-ratelimit/sluice/descriptors"
-	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
-	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/grpcgo"
-	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -120,86 +112,13 @@ func (r *running) dial(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-func fillLimits(l transport.Limits) transport.Limits {
-	return transport.Limits{
-		MaxMessageBytes:       cmp.Or(l.MaxMessageBytes, 4<<20),
-		MaxConnections:        cmp.Or(l.MaxConnections, 10_000),
-		MaxHTTPConnections:    cmp.Or(l.MaxHTTPConnections, 1000),
-		MaxStreams:            cmp.Or(l.MaxStreams, 1024),
-		MaxHeaderBytes:        cmp.Or(l.MaxHeaderBytes, 128<<10),
-		ConnectionTimeout:     cmp.Or(l.ConnectionTimeout, 5*time.Second),
-		MaxConnectionIdle:     cmp.Or(l.MaxConnectionIdle, 15*time.Minute),
-		MaxConnectionAge:      l.MaxConnectionAge,
-		MaxConnectionAgeGrace: l.MaxConnectionAgeGrace,
-		KeepaliveTime:         cmp.Or(l.KeepaliveTime, time.Minute),
-		KeepaliveTimeout:      cmp.Or(l.KeepaliveTimeout, 10*time.Second),
-		KeepaliveMinTime:      cmp.Or(l.KeepaliveMinTime, 10*time.Second),
-	}
-}
-
-// compile compiles one file of rules.
-func compile(tb testing.TB, text string) *descriptors.Set {
-	tb.Helper()
-	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
-	if err := ds.Err(); err != nil {
-		tb.Fatal(err)
-	}
-	set, ds := descriptors.Compile(configs, descriptors.Options{})
-	if err := ds.Err(); err != nil {
-		tb.Fatal(err)
-	}
-	return set
-}
-
-func newMetrics(tb testing.TB) *telemetry.Metrics {
-	tb.Helper()
-	m, err := telemetry.New(telemetry.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return m
-}
-
-// service returns a service of its own with these rules, or without any.
-func service(tb testing.TB, settings answer.Settings, rules string) *answer.Service {
-	tb.Helper()
-	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	settings.Bounds = answer.Bounds{
-		MessageBytes: cmp.Or(settings.Bounds.MessageBytes, 4<<20), Descriptors: 1000, Entries: 64, KeyBytes: 1 << 10,
-	}
-	s := answer.NewService(settings, table, newMetrics(tb))
-	if rules != "" {
-		if err := s.Serve(0, compile(tb, rules)); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	return s
-}
-
-func entry(key, value string) *rlcommon.RateLimitDescriptor_Entry {
-	return &rlcommon.RateLimitDescriptor_Entry{Key: key, Value: value}
-}
-
-func marshal(tb testing.TB, m proto.Message) []byte {
-	tb.Helper()
-	b, err := proto.Marshal(m)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return b
-}
-
-func simpleRequest() *rls.RateLimitRequest {
-	return &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("k", "v")}}}}
-}
-
-func checkOK(t *testing.T, conn *grpc.ClientConn) {
-	t.Helper()
-	reply, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), simpleRequest())
-	if err != nil || reply.GetOverallCode() != rls.RateLimitResponse_OK || len(reply.GetStatuses()) != 1 {
-		t.Errorf("ShouldRateLimit() = %v, %v, want OK", reply, err)
-	}
-}
+// Shared with the tests of other rooms.
+var (
+	service       = servertest.Service
+	marshal       = servertest.Marshal
+	simpleRequest = servertest.SimpleRequest
+	checkOK       = servertest.CheckOK
+	fillLimits    = servertest.Limits
+	endedBy       = servertest.EndedBy
+	await         = servertest.Await
+)

@@ -1,0 +1,173 @@
+// Package servertest has what tests of package server and of the own transport share: services with rules
+// and metrics of their own, and requests.
+package servertest
+
+import (
+	"cmp"
+	"testing"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/transport"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// Compile compiles one file of rules.
+func Compile(tb testing.TB, text string) *descriptors.Set {
+	tb.Helper()
+	configs, ds := rulefile.Parse("rules.yaml", []byte(text))
+	if err := ds.Err(); err != nil {
+		tb.Fatal(err)
+	}
+	set, ds := descriptors.Compile(configs, descriptors.Options{})
+	if err := ds.Err(); err != nil {
+		tb.Fatal(err)
+	}
+	return set
+}
+
+// Metrics returns metrics of their own.
+func Metrics(tb testing.TB) *telemetry.Metrics {
+	tb.Helper()
+	m, err := telemetry.New(telemetry.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return m
+}
+
+// Table returns memory for counters.
+func Table(tb testing.TB) *limiter.Table {
+	tb.Helper()
+	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return table
+}
+
+// Service returns a service of its own with these rules, or without any.
+func Service(tb testing.TB, settings answer.Settings, rules string) *answer.Service {
+	tb.Helper()
+	return ServiceOn(tb, Table(tb), settings, rules)
+}
+
+// ServiceOn is [Service] on a table.
+func ServiceOn(tb testing.TB, table *limiter.Table, settings answer.Settings, rules string) *answer.Service {
+	tb.Helper()
+	settings.Bounds = Bounds(settings.Bounds)
+	s := answer.NewService(settings, table, Metrics(tb))
+	if rules != "" {
+		if err := s.Serve(0, Compile(tb, rules)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return s
+}
+
+// Entry returns an entry of a descriptor.
+func Entry(key, value string) *rlcommon.RateLimitDescriptor_Entry {
+	return &rlcommon.RateLimitDescriptor_Entry{Key: key, Value: value}
+}
+
+// Marshal returns the bytes of a message.
+func Marshal(tb testing.TB, m proto.Message) []byte {
+	tb.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// Gathered returns the values of a metric by its only label, those that are 0 left out.
+func Gathered(t *testing.T, s *answer.Service, name string) map[string]float64 {
+	t.Helper()
+	families, err := s.Metrics().Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]float64
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue(); v != 0 {
+				if values == nil {
+					values = map[string]float64{}
+				}
+				values[m.GetLabel()[0].GetValue()] = v
+			}
+		}
+	}
+	return values
+}
+
+// EndedBy returns how many connections were ended, by reason.
+func EndedBy(t *testing.T, s *answer.Service) map[string]float64 {
+	t.Helper()
+	return Gathered(t, s, "sluice_ended_connections_total")
+}
+
+// Await waits until a condition holds.
+func Await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for !holds() {
+		select {
+		case <-t.Context().Done():
+			t.Fatal("it never was so that", what)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// Bounds gives the fields that are zero the values that a test rarely needs to say.
+func Bounds(b answer.Bounds) answer.Bounds {
+	return answer.Bounds{
+		MessageBytes: cmp.Or(b.MessageBytes, 4<<20),
+		Descriptors:  cmp.Or(b.Descriptors, 1000),
+		Entries:      cmp.Or(b.Entries, 64),
+		KeyBytes:     cmp.Or(b.KeyBytes, 1<<10),
+	}
+}
+
+// Limits does the same as [Bounds].
+func Limits(l transport.Limits) transport.Limits {
+	return transport.Limits{
+		MaxMessageBytes:       cmp.Or(l.MaxMessageBytes, 4<<20),
+		MaxConnections:        cmp.Or(l.MaxConnections, 10_000),
+		MaxHTTPConnections:    cmp.Or(l.MaxHTTPConnections, 1000),
+		MaxStreams:            cmp.Or(l.MaxStreams, 1024),
+		MaxHeaderBytes:        cmp.Or(l.MaxHeaderBytes, 128<<10),
+		ConnectionTimeout:     cmp.Or(l.ConnectionTimeout, 5*time.Second),
+		MaxConnectionIdle:     cmp.Or(l.MaxConnectionIdle, 15*time.Minute),
+		MaxConnectionAge:      l.MaxConnectionAge,
+		MaxConnectionAgeGrace: l.MaxConnectionAgeGrace,
+		KeepaliveTime:         cmp.Or(l.KeepaliveTime, time.Minute),
+		KeepaliveTimeout:      cmp.Or(l.KeepaliveTimeout, 10*time.Second),
+		KeepaliveMinTime:      cmp.Or(l.KeepaliveMinTime, 10*time.Second),
+	}
+}
+
+// SimpleRequest has the descriptor (k, v) in the domain d.
+func SimpleRequest() *rls.RateLimitRequest {
+	return &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{Entries: []*rlcommon.RateLimitDescriptor_Entry{Entry("k", "v")}}}}
+}
+
+// CheckOK makes that request, which must be let pass.
+func CheckOK(t *testing.T, conn *grpc.ClientConn) {
+	t.Helper()
+	reply, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), SimpleRequest())
+	if err != nil || reply.GetOverallCode() != rls.RateLimitResponse_OK || len(reply.GetStatuses()) != 1 {
+		t.Errorf("ShouldRateLimit() = %v, %v, want OK", reply, err)
+	}
+}
