@@ -15,6 +15,8 @@ func (l *Limit) String() string {
 		return "unlimited"
 	case l.Policy.Algorithm == limiter.FixedWindow:
 		return rate(l)
+	case !l.HasWindow():
+		return number(l) + " at once, each for " + window(l) + " at most"
 	default:
 		return rate(l) + ", " + rules.AlgorithmText(&l.Policy)
 	}
@@ -22,10 +24,15 @@ func (l *Limit) String() string {
 
 // rate returns a limit as 60/minute or 60/10minute.
 func rate(l *Limit) string {
-	b := strconv.AppendUint(nil, uint64(l.RequestsPerUnit), 10)
-	b = append(b, '/')
+	return number(l) + "/" + window(l)
+}
+
+func number(l *Limit) string { return strconv.FormatUint(uint64(l.RequestsPerUnit), 10) }
+
+// window returns a limit's window as minute or 10minute.
+func window(l *Limit) string {
 	if l.UnitMultiplier > 1 {
-		b = strconv.AppendUint(b, uint64(l.UnitMultiplier), 10)
+		return strconv.FormatUint(uint64(l.UnitMultiplier), 10) + l.Unit.String()
 	}
-	return string(append(b, l.Unit.String()...))
+	return l.Unit.String()
 }

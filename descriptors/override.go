@@ -36,6 +36,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	l := &p.overrides[len(p.overrides)-1]
 	l.Terms = &l.terms
 	m.Override, m.override = true, l
+	p.Leases = p.Leases || policy.Leases()
 	return true
 }
 

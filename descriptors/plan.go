@@ -24,6 +24,7 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 			continue
 		}
 		candidates = candidates || len(rule.rare.candidates) > 0
+		p.Leases = p.Leases || rule.rare.leases
 		if len(rule.rare.replaces) > 0 {
 			if !replacing {
 				replacing = true
@@ -55,6 +56,9 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 	if candidates {
 		p.chargeCandidates(req, group+1, replacing)
 	}
+	if p.Leases {
+		p.findLeases()
+	}
 }
 
 // begin empties p for a request with n descriptors.
@@ -67,7 +71,7 @@ func (p *Plan) begin(d *domain, n int) {
 	p.overrides = p.overrides[:0]
 	clear(p.Matches)
 	p.Matches = slices.Grow(p.Matches[:0], n)[:n]
-	p.KnownDomain, p.DomainName, p.DomainIndex = d != nil, "", -1
+	p.KnownDomain, p.DomainName, p.DomainIndex, p.Leases = d != nil, "", -1, false
 	if d != nil {
 		p.DomainName, p.DomainIndex = d.name, d.index
 	}

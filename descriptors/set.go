@@ -103,6 +103,8 @@ type rareWords struct {
 	candidates []*Limit
 	// replaces are the ids of all names that the rule's limits replace.
 	replaces []int32
+	// leases says that some limit, or candidate, gives leases.
+	leases bool
 	// runtime says which levels of the metric key have values of the request. It is
 	// set where RuntimeMetric is.
 	runtime []bool
@@ -168,6 +170,10 @@ type Terms struct {
 	// rule's.
 	counter uint64
 }
+
+// HasWindow reports whether hits count in a window, which clients are told. What a concurrency limit holds for
+// that long at most is no business of theirs.
+func (t *Terms) HasWindow() bool { return t.Policy.Algorithm != limiter.Concurrency }
 
 // Limit is one limit of a rule, or an override that a request carried.
 type Limit struct {
@@ -237,6 +243,8 @@ type Match struct {
 	Replaced bool
 	// Hits are what the descriptor charges to each of its limits, or refunds.
 	Hits uint64
+	// Lease is what the descriptor gives back, 0 for nothing. It may be no lease of ours.
+	Lease uint64
 	// First and Count are the descriptor's charges in Plan.Batch.Charges. Count
 	// is 0 where nothing is charged: no match, unlimited, or replaced.
 	First, Count int
@@ -275,6 +283,8 @@ type Plan struct {
 	Batch  limiter.Batch
 	// Candidates are the last charges of the batch, in their order. No match has them.
 	Candidates []Candidate
+	// Leases says that a rule gives leases that a descriptor of the request has come to.
+	Leases bool
 	// Names are parallel to Batch.Charges, if a [Namer] has named them.
 	Names [][]byte
 

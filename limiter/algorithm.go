@@ -64,7 +64,7 @@ type algorithm interface {
 // rows has what each algorithm is.
 var rows = [...]algorithm{
 	FixedWindow: fixedWindow{}, SlidingWindow: slidingWindow{}, SlidingLog: slidingLog{},
-	TokenBucket: gcra{}, LeakyBucket: gcra{},
+	TokenBucket: gcra{}, LeakyBucket: gcra{}, Concurrency: concurrency{},
 }
 
 var _ [Algorithms]algorithm = rows // each has one
@@ -92,6 +92,8 @@ func (p *Policy) algorithm() algorithm { return algorithms[p.Algorithm&(1<<algor
 //	sliding log     hits not yet in cells  hits in cells that count   time of the newest,
 //	                                                                  now if late
 //	buckets         -                      -                          TAT and its unit
+//	concurrency     places that are taken  places in cells that       lease that was taken or given
+//	                                       are held                   back last; 0 if none was
 //
 // Equal states of one view need no write. num tells the time that a state was charged
 // at from later ones.
@@ -110,6 +112,7 @@ type view struct {
 	newer uint64     // of a log: how many hits are newer than those that are undone
 	moves bool       // it is in another size class than where it belongs
 	found *State     // what a store told of the counter; valid if class is outside
+	at    Time       // the instant of the view
 	state            // what all that means at the instant of the view
 }
 

@@ -26,23 +26,58 @@ func (b *Batch) decide(now Time) {
 	if n > 1 && b.table != nil {
 		b.table.Prefetch(b) // all at once, while the first is searched for
 	}
-	grouped, refunds, quota := b.survey()
+	grouped, refunds, quota, leases := b.survey()
 	if refunds {
 		b.setOff()
 	}
 	// If no quota has room even now, the groups with one are denied without touching
 	// their other counters.
-	deny := grouped && quota && !refunds && !b.quotaHasRoom(now)
+	quotaDenies := grouped && quota && !refunds && !b.quotaHasRoom(now)
+	deny := false
 	var hi int
 	for lo := 0; lo < n; lo = hi {
-		hi = b.groupEnd(lo)
-		if hi-lo == 1 {
-			b.charge(now, lo)
-		} else {
-			b.decideGroup(now, lo, hi, deny)
+		if hi = b.groupEnd(lo); !leases || !b.takesLease(lo, hi) {
+			b.decideOne(now, lo, hi, quotaDenies, false)
+			deny = leases && (deny || b.deniedBy(lo, hi))
 		}
 	}
-	b.conclude(now, quota && !b.quotaPassed())
+	// Groups that take leases come last: if the request is denied anyway, they only peek. So it does not hold
+	// places of others even for a moment.
+	for lo := 0; leases && lo < n; lo = hi {
+		if hi = b.groupEnd(lo); b.takesLease(lo, hi) {
+			b.decideOne(now, lo, hi, quotaDenies, deny)
+			deny = deny || b.deniedBy(lo, hi)
+		}
+	}
+	b.conclude(now, quota && !b.quotaPassed(), leases)
+}
+
+// decideOne decides the group from lo to hi. With deny it is denied; with quotaDenies, if it has a quota charge.
+func (b *Batch) decideOne(at Time, lo, hi int, quotaDenies, deny bool) {
+	if hi-lo == 1 && !deny {
+		b.charge(at, lo)
+		return
+	}
+	for i := lo; quotaDenies && i < hi; i++ {
+		deny = deny || b.Charges[i].Mode == Quota
+	}
+	b.decideGroup(at, lo, hi, deny)
+}
+
+// deniedBy reports whether a charge from lo to hi, decided, denies its group.
+func (b *Batch) deniedBy(lo, hi int) bool {
+	for i := lo; i < hi; i++ {
+		if b.Decisions[i].Denied || b.denies(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// takesLease reports whether a charge from lo to hi holds what it takes under a lease. So it depends on the
+// whole request: one that is denied holds nothing.
+func (b *Batch) takesLease(lo, hi int) bool {
+	return slices.ContainsFunc(b.Charges[lo:hi], func(c Charge) bool { return !c.Refund && c.Policy.Leases() })
 }
 
 // resize gives b room for n decisions.
@@ -51,16 +86,17 @@ func (b *Batch) resize(n int) {
 	b.marks = slices.Grow(b.marks[:0], n)[:n]
 }
 
-// survey reports whether b has groups of several charges, refunds, and quota
-// charges.
-func (b *Batch) survey() (grouped, refunds, quota bool) {
+// survey reports whether b has groups of several charges, refunds but for those of leases, quota
+// charges, and charges of policies that give leases.
+func (b *Batch) survey() (grouped, refunds, quota, leases bool) {
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		grouped = grouped || i > 0 && c.Group == b.Charges[i-1].Group
-		refunds = refunds || c.Refund
 		quota = quota || c.Mode == Quota
+		leased := c.Policy.Leases()
+		refunds, leases = refunds || c.Refund && !leased, leases || leased
 	}
-	return grouped, refunds, quota
+	return grouped, refunds, quota, leases
 }
 
 // groupEnd returns the end of the group that begins at lo.
@@ -86,8 +122,9 @@ func (b *Batch) quotaPassed() bool {
 }
 
 // conclude marks what was denied. With quotaDenies every quota charge lacked room:
-// groups that have one are denied and give back what they took until they knew.
-func (b *Batch) conclude(at Time, quotaDenies bool) {
+// groups that have one are denied and give back what they took until they knew. With leases, so do
+// groups that took one if any group is denied.
+func (b *Batch) conclude(at Time, quotaDenies, leases bool) {
 	var hi int
 	for lo := 0; lo < len(b.Charges); lo = hi {
 		hi = b.groupEnd(lo)
@@ -112,6 +149,23 @@ func (b *Batch) conclude(at Time, quotaDenies bool) {
 	if b.Denied {
 		b.Wait = 0
 	}
+	if leases && b.Denied {
+		b.dropLeases(at)
+	}
+}
+
+// dropLeases gives back what the groups took that hold it under leases.
+func (b *Batch) dropLeases(at Time) {
+	var hi int
+	for lo := 0; lo < len(b.Charges); lo = hi {
+		if hi = b.groupEnd(lo); !b.takesLease(lo, hi) || b.Decisions[lo].Denied {
+			continue
+		}
+		for i := hi - 1; i >= lo; i-- {
+			b.rollBack(at, i)
+			b.Decisions[i].Denied = true
+		}
+	}
 }
 
 // charge decides charge i alone, in one atomic step.
@@ -133,14 +187,14 @@ func (b *Batch) charge(at Time, i int) {
 	}
 }
 
-// Cancel gives back what b's waiting charges hold, for a request that was cancelled at
+// Cancel gives back what b's charges hold that wait or have a lease, for a request that was cancelled at
 // the time now while it was held. A turn comes back only if no later one has been given
 // out, since others were promised theirs. What came back is no
 // longer in the Charged and Wait of its decision.
 func (t *Table) Cancel(now Time, b *Batch) {
 	b.table = t
 	for i, d := range slices.Backward(b.Decisions) {
-		if d.Wait > 0 {
+		if d.Wait > 0 || b.Lease(i) > 0 {
 			b.release(now, i)
 		}
 	}

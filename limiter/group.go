@@ -88,7 +88,7 @@ func (b *Batch) setOff() {
 		hi = b.runEnd(lo)
 		c := lo // the first charge with hits left
 		for r := lo; r < hi; r++ {
-			if !b.Charges[b.members[r].index].Refund {
+			if c := &b.Charges[b.members[r].index]; !c.Refund || c.Policy.Leases() {
 				continue
 			}
 			refund := &b.left[b.members[r].index]
@@ -133,8 +133,7 @@ func (b *Batch) quotaHasRoom(at Time) bool {
 	return false
 }
 
-// decideGroup decides the charges lo to hi together. quotaDenies says that a
-// quota charge among them denies it.
+// decideGroup decides the charges lo to hi together. With deny they are denied, whatever room there is.
 //
 // Charges that do not depend on the others come first. The rest peeks at all its
 // counters, so that a counter which is steadily full does not make the others be
@@ -142,12 +141,9 @@ func (b *Batch) quotaHasRoom(at Time) bool {
 // if one has no room any more. Every counter keeps its bound at
 // every moment, so what is admitted is always legal. What is denied lacked
 // room, if only because of a reservation that was about to be given back.
-func (b *Batch) decideGroup(at Time, lo, hi int, quotaDenies bool) {
+func (b *Batch) decideGroup(at Time, lo, hi int, deny bool) {
 	b.sortMembers(lo, hi)
-	deny := b.settle(at)
-	for i := lo; i < hi; i++ {
-		deny = deny || quotaDenies && b.Charges[i].Mode == Quota
-	}
+	deny = b.settle(at) || deny
 	for try := 1; ; try++ {
 		reserved := 0
 		ok := b.peekAll(at) && !deny
@@ -192,7 +188,7 @@ func (b *Batch) settle(at Time) bool {
 			m := &b.members[i]
 			c := &b.Charges[m.index]
 			// Beside a charge with hits left a refund is fully set off.
-			if charged && (c.Refund || !c.Policy.CountRefused) {
+			if charged && (c.Refund && !c.Policy.Leases() || !c.Refund && !c.Policy.CountRefused) {
 				if rest++; rest <= i { // members are large
 					b.members[rest-1] = *m
 				}

@@ -28,13 +28,16 @@ const (
 	// catch up after idle times, and holds those that come too early for up to
 	// MaxWait.
 	LeakyBucket Algorithm = 5
+	// Concurrency admits a hit while fewer than Limit are held. Each is held under a lease until that is
+	// given back, or for Window. Limit is at most [MaxLog].
+	Concurrency Algorithm = 6
 
 	// Algorithms is the length of a table with a row for each algorithm and an empty one for 0. A
 	// table that lacks the row of a new one does not compile.
 	Algorithms = iota + 1
 )
 
-// MaxLog is the greatest limit of a [SlidingLog].
+// MaxLog is the greatest limit of a [SlidingLog] and of [Concurrency].
 const MaxLog = 4096
 
 // MaxSubWindows is the greatest number of slots of a [SlidingWindow].

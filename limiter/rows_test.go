@@ -25,7 +25,7 @@ func TestEachAlgorithmIsTold(t *testing.T) {
 // TestNoSwitchHidesAnAlgorithm finds switches over algorithms that have a default: a new algorithm would
 // take it in silence. Without one the linter asks for each algorithm.
 func TestNoSwitchHidesAnAlgorithm(t *testing.T) {
-	names := []string{"FixedWindow", "SlidingWindow", "SlidingLog", "TokenBucket", "LeakyBucket"}
+	names := []string{"FixedWindow", "SlidingWindow", "SlidingLog", "TokenBucket", "LeakyBucket", "Concurrency"}
 	if len(names) != Algorithms-1 {
 		t.Errorf("this test knows %d algorithms of %d", len(names), Algorithms-1)
 	}

@@ -9,6 +9,7 @@ package limiter
 //	buckets         -               TAT                Sixteenths
 //	sliding window  -               -                  Number, Counts
 //	sliding log     that count      of the newest hit  Stamp
+//	concurrency     that are held   -                  Lease
 type State struct {
 	// Hits are those of a fixed window, of which more than [MaxCount] are taken for as
 	// many; or those of a log that count at the time of the charge, at most its limit: of a
@@ -35,6 +36,9 @@ type State struct {
 	//
 	// Other charges need none, nor does one that needs a hit of its own batch.
 	Stamp Time
+	// Lease of a concurrency limit is the one that the charge took in the store; of a lease that is given back,
+	// the lease itself if it was held, else 0.
+	Lease uint64
 }
 
 // clear makes s an absent counter and keeps its memory.

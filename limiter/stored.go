@@ -28,7 +28,7 @@ type Waiter interface {
 // [Stored.Hits] says what is left of each.
 func (s Stored) SetOff() {
 	s.b.offset = false
-	if _, refunds, _ := s.b.survey(); refunds {
+	if _, refunds, _, _ := s.b.survey(); refunds {
 		s.b.setOff()
 	}
 }
@@ -117,7 +117,7 @@ func (s Stored) Adopt(t *Table, now Time, i int, told *State) {
 	a := p.algorithm()
 	b.members = slices.Grow(b.members[:0], 1)[:1]
 	there := &b.members[0].seen // which the store tells of
-	*there = view{class: &outside, found: told}
+	*there = view{class: &outside, found: told, at: now}
 	a.found(there, now, p)
 	b.table = t
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
@@ -154,7 +154,7 @@ func (b *Batch) keep(found []State) {
 // recall is read for a counter that a store told of.
 func (b *Batch) recall(at Time, i int, v *view) {
 	k := &b.kept[b.kept[i].first]
-	*v = view{class: &outside, found: &b.kept[i].told}
+	*v = view{class: &outside, found: &b.kept[i].told, at: at}
 	p := b.Charges[i].Policy
 	p.algorithm().found(v, at, p)
 	if k.changed {

@@ -98,6 +98,10 @@ var rows = [...]row{
 			return p
 		},
 	},
+	limiter.Concurrency: {
+		name: "concurrency", letter: 'p', most: limiter.MaxLog,
+		why: "because each request that is held has a place of its own",
+	},
 }
 
 var _ [limiter.Algorithms]row = rows // each has one

@@ -119,6 +119,12 @@ func (l *Limit) Mistakes() []Mistake {
 	}
 	p := l.Policy()
 	r := rowOf(algorithm)
+	if algorithm == limiter.Concurrency && Given(l.CountRefused, false) {
+		all = append(all, Mistake{
+			"count_refused", false,
+			`"count_refused: true" has no meaning under concurrency: a request that is denied holds nothing; remove it`,
+		})
+	}
 	if p.Limit > r.most {
 		all = append(all, Mistake{"requests_per_unit", false, fmt.Sprintf(
 			`"requests_per_unit" of a %s must be at most %d, not %d, %s`, r.name, r.most, p.Limit, r.why)})

@@ -99,7 +99,7 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	if s.settings.ResponseHeaders || s.settings.RequestHeaders || s.settings.RetryAfterHeader {
 		b = s.appendHeaders(b, x)
 	}
-	if s.settings.DynamicMetadata || s.settings.DecisionMetadata {
+	if s.settings.DynamicMetadata || s.settings.DecisionMetadata || x.plan.Leases && x.plan.Batch.Leased() {
 		b = s.appendMetadata(b, x, rules)
 	}
 	x.reply = b

@@ -68,11 +68,13 @@ func rateLimitLen(l *descriptors.Limit) int {
 	if l.RequestsPerUnit != 0 {
 		n += 1 + varintLen(uint64(l.RequestsPerUnit))
 	}
-	n += 1 + varintLen(uint64(l.Unit))
+	if l.HasWindow() {
+		n += 1 + varintLen(uint64(l.Unit))
+	}
 	if l.Name != "" {
 		n += 1 + varintLen(uint64(len(l.Name))) + len(l.Name)
 	}
-	if l.UnitMultiplier > 1 {
+	if l.UnitMultiplier > 1 && l.HasWindow() {
 		n += 3 + varintLen(uint64(l.UnitMultiplier))
 	}
 	return n
@@ -84,11 +86,13 @@ func appendRateLimit(b []byte, l *descriptors.Limit) []byte {
 		b = append(b, 1<<3) // requests_per_unit
 		b = appendVarint(b, uint64(l.RequestsPerUnit))
 	}
-	b = append(b, 2<<3, byte(l.Unit)) // unit, 1..7
+	if l.HasWindow() {
+		b = append(b, 2<<3, byte(l.Unit)) // unit, 1..7
+	}
 	if l.Name != "" {
 		b = appendString(b, 3, l.Name)
 	}
-	if l.UnitMultiplier > 1 { // unit_multiplier, a UInt32Value
+	if l.UnitMultiplier > 1 && l.HasWindow() { // unit_multiplier, a UInt32Value
 		b = append(b, 4<<3|2, byte(1+varintLen(uint64(l.UnitMultiplier))), 1<<3)
 		b = appendVarint(b, uint64(l.UnitMultiplier))
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // appendMetadata appends dynamic_metadata, field 6 of a RateLimitResponse: what
-// envoyproxy/ratelimit has there and the decisions, each if it is switched on.
+// envoyproxy/ratelimit has there and the decisions, each if it is switched on, and the leases.
 func (s *Service) appendMetadata(b []byte, x *Exchange, rules *serving) []byte {
 	return message(b, 6, func(b []byte) []byte {
 		if s.settings.DynamicMetadata {
@@ -20,8 +20,27 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *serving) []byte {
 		if s.settings.DecisionMetadata {
 			b = member(b, "sluice", func(b []byte) []byte { return appendDecisions(b, x, rules) })
 		}
+		if x.plan.Leases {
+			b = appendLeases(b, x)
+		}
 		return b
 	})
+}
+
+// appendLeases appends each lease under its name. Envoy brings it back as the hits of a descriptor.
+func appendLeases(b []byte, x *Exchange) []byte {
+	for of, at := range x.plan.AllLeases() {
+		name, nth := x.plan.LeaseName(of, at)
+		x.metric = append(x.metric[:0], name...)
+		if nth > 1 {
+			x.metric = strconv.AppendInt(append(x.metric, '.'), int64(nth), 10)
+		}
+		lease := float64(x.plan.Batch.Lease(at))
+		b = message(b, 1, func(b []byte) []byte {
+			return message(appendString(b, 1, x.metric), 2, func(b []byte) []byte { return appendNumber(b, lease) })
+		})
+	}
+	return b
 }
 
 // appendRequest appends the fields domain, descriptors, hitsAddend and metadata.

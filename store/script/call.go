@@ -115,6 +115,7 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 		c.args = append(c.args, c.number(int64(p.Window/time.Second)))
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		c.bucket(from, hits, b.Budget)
+	case limiter.Concurrency: // decided in memory
 	case limiter.FixedWindow:
 		at.end = p.WindowEnd(now)
 		c.counts(hits, p.Limit)
@@ -149,6 +150,7 @@ type form struct {
 var forms = [...]form{
 	limiter.FixedWindow: {"f", true}, limiter.SlidingWindow: {"r", false}, limiter.SlidingLog: {"l", false},
 	limiter.TokenBucket: {"b", false}, limiter.LeakyBucket: {"b", false},
+	limiter.Concurrency: {"p", false},
 }
 
 var _ [limiter.Algorithms]form = forms // each algorithm has one

@@ -38,6 +38,8 @@ func CostOf(p *limiter.Policy, hits uint64) time.Duration {
 		return 10 * time.Microsecond
 	case limiter.FixedWindow:
 		return costOfFixed
+	case limiter.Concurrency:
+		return MostRequest + 1 // decided in memory
 	}
 	return 0
 }

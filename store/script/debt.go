@@ -42,7 +42,7 @@ func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool
 	if inTable {
 		hits = decided.Charged
 	}
-	if c.Refund || hits == 0 {
+	if c.Refund || hits == 0 || c.Policy.Leases() {
 		return false
 	}
 	*d = Debt{Charge: limiter.Charge{ID: c.ID}, Partition: b.Partition, Policy: *c.Policy, at: now, Hits: hits, Runs: d.Runs[:0]}
@@ -63,7 +63,7 @@ func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool
 		d.run(stretch{n, n, hits})
 	case limiter.SlidingLog:
 		d.run(stretch{int64(now), int64(now), hits})
-	case limiter.FixedWindow: // counts hits alone
+	case limiter.FixedWindow, limiter.Concurrency: // the one counts hits alone, and the other owes none
 	}
 	return true
 }
@@ -169,6 +169,7 @@ func (c *Call) Owed(now limiter.Time, d *Debt, jitter time.Duration) bool {
 		for _, s := range runs {
 			c.args = append(c.args, c.number(s.last/int64(time.Second)), c.number(s.last%int64(time.Second)), c.number(int64(s.hits))) //nolint:gosec // at most the limit
 		}
+	case limiter.Concurrency: // owes nothing
 	case limiter.FixedWindow:
 		at.end = p.WindowEnd(d.at)
 		if at.end+outlives <= now {

@@ -169,6 +169,7 @@ func (r *reply) counter(m *message, c *Call, at *charge, s *limiter.State) {
 		seconds, parts := r.next(), r.next()
 		s.Time = limiter.Time(seconds*int64(time.Second) + parts/16)
 		s.Sixteenths = uint8(parts & 15)
+	case limiter.Concurrency: // decided in memory
 	case limiter.FixedWindow:
 		s.Hits, s.Time = uint64(max(r.next(), 0)), at.end
 	}

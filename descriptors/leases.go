@@ -1,0 +1,140 @@
+package descriptors
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A limit that gives leases tells each in the reply's dynamic metadata, under its name. Envoy brings it back when
+// the request's stream has ended: as the hits of a descriptor with the same entries, of either sign, since not all
+// that write Envoy's configuration can say is_negative_hits.
+
+// metadataKeys are what a reply's dynamic metadata has beside leases.
+var metadataKeys = []string{"domain", "descriptors", "hitsAddend", "metadata", "sluice"}
+
+// checkLeases checks that the limits of a domain that give leases have names of their own.
+func (c *compiler) checkLeases(d *domain, bearers map[string][]*Limit, limits []*Limit) {
+	for _, l := range limits {
+		if l.Rule.Unlimited || !l.Policy.Leases() {
+			continue
+		}
+		fail := func(format string, args ...any) {
+			c.fail(l.Pos, nodePath(d, l.Rule.node), format, args...)
+		}
+		name := rules.Shorten(l.Name)
+		switch first := slices.IndexFunc(bearers[l.Name], func(o *Limit) bool { return o.Policy.Leases() }); {
+		case l.Name == "":
+			fail(`"name" is missing: Envoy brings a lease back that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams"`)
+		case slices.Contains(metadataKeys, l.Name):
+			fail("name %q is taken: the dynamic metadata has it for something else (%s); choose another", name, strings.Join(metadataKeys, ", "))
+		case strings.ContainsFunc(l.Name, func(r rune) bool {
+			return strings.ContainsRune(`:%()"`, r) || unicode.IsSpace(r) || unicode.IsControl(r)
+		}):
+			fail(`name %q cannot stand in Envoy's %%DYNAMIC_METADATA(...)%%: leave out spaces and : %% ( ) "`, name)
+		case bearers[l.Name][first] != l:
+			fail("name %q is that of the limit at %s, too: of two leases under one name in the dynamic metadata one is lost; choose another", name, bearers[l.Name][first].Pos)
+		}
+	}
+}
+
+// findLeases makes charges of leases what they are: those of descriptors that bring one give it back, and those
+// beside it on the same rule tell what the request has cost.
+func (p *Plan) findLeases() {
+	for i := range p.Matches {
+		m := &p.Matches[i]
+		if m.Hits >= limiter.FirstLease && m.leases() {
+			m.Lease = m.Hits
+		}
+	}
+	for i := range p.Matches {
+		m := &p.Matches[i]
+		if !m.leases() || m.Lease == 0 && !p.endsBeside(m) {
+			continue
+		}
+		for at := range p.chargesOf(i) {
+			c := &p.Batch.Charges[at]
+			switch gives := c.Policy.Leases(); {
+			case m.Lease > 0: // of either sign
+				if c.Refund = true; !gives {
+					c.Hits = 0
+				}
+			case gives: // what the lease says has begun before
+				c.Hits = 0
+			}
+		}
+	}
+}
+
+// chargesOf returns the charges of match i, those of candidates too.
+func (p *Plan) chargesOf(i int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for at := p.Matches[i].First; at < p.Matches[i].First+p.Matches[i].Count; at++ {
+			if !yield(at) {
+				return
+			}
+		}
+		for _, candidate := range p.Candidates {
+			if candidate.Match == i && !yield(candidate.Charge) {
+				return
+			}
+		}
+	}
+}
+
+// endsBeside reports whether another descriptor of the request brings a lease for the rule of m.
+func (p *Plan) endsBeside(m *Match) bool {
+	return slices.ContainsFunc(p.Matches, func(o Match) bool { return o.Lease > 0 && o.limitedBy() == m.limitedBy() })
+}
+
+// limitedBy returns the rule whose words apply to the descriptor, or nil.
+func (m *Match) limitedBy() *Rule {
+	if m.override != nil {
+		return m.override.rule
+	}
+	return m.Rule
+}
+
+// leases reports whether the rule of m gives leases.
+func (m *Match) leases() bool {
+	r := m.limitedBy()
+	return r != nil && r.few().leases
+}
+
+// AllLeases returns the matches and the charges of all leases that the request takes.
+func (p *Plan) AllLeases() iter.Seq2[int, int] {
+	return func(yield func(int, int) bool) {
+		for i := range p.Matches {
+			for at := range p.chargesOf(i) {
+				if p.Batch.Lease(at) > 0 && !yield(i, at) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// LeaseName returns the name of the limit whose lease charge at of match i takes, and how many the request takes up to
+// then under that name.
+func (p *Plan) LeaseName(i, at int) (name string, nth int) {
+	nameOf := func(i, at int) string {
+		if o := p.Matches[i].override; o != nil {
+			return o.rule.Limits[0].Name
+		}
+		return p.Limits[at].Name
+	}
+	name = nameOf(i, at)
+	for j, k := range p.AllLeases() {
+		if nameOf(j, k) == name {
+			nth++
+		}
+		if k == at {
+			break
+		}
+	}
+	return name, nth
+}

@@ -1,0 +1,314 @@
+package limiter
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// A concurrency limit has a place for each hit that it holds. A place is a cell with the time at which it is
+// free again if nobody gives it back, and with a nonce that tells its lease from those that held it before.
+// So a place that nobody gives back needs nobody to free it. The word and the note say where to look:
+//
+//	cell     time 48, in milliseconds since the Unix epoch; nonce 16
+//	payload  cells that may be in use 13, places held 13
+//	note     end: when the last place is free by itself
+//	         past: when the first is, in seconds, or a time before 35; cell to look at first 13; last nonce 16
+//
+// Until the first place is free by itself, the payload says how many are held. From then on the cells do, which
+// are counted anew by whoever writes them.
+
+// concurrency is the algorithm of [Concurrency].
+type concurrency struct{ celled }
+
+const (
+	nonceBits = 16
+	nonceMask = 1<<nonceBits - 1
+	placeBits = 13 // of a number up to MaxLog
+	placeMask = 1<<placeBits - 1
+	// freeCell is a cell whose time is the earliest there is.
+	freeCell = 1 << 63
+)
+
+// A lease is FirstLease, the number of the place's cell (12 bits) and its nonce (16 bits). So it is above what
+// hits are as a rule, and below 10^9, the most that Envoy takes for hits.
+const (
+	FirstLease = 1 << 29
+	LastLease  = FirstLease + 1<<28 - 1
+)
+
+// Leases reports whether what p admits is held under a lease until it is given back: see [Batch.Lease].
+func (p *Policy) Leases() bool { return p.Algorithm == Concurrency }
+
+// Lease returns the lease under which charge i of b, decided, holds what it took; 0 if it holds nothing.
+func (b *Batch) Lease(i int) uint64 {
+	c, d := &b.Charges[i], &b.Decisions[i]
+	if !c.Policy.Leases() || c.Refund || d.Charged == 0 {
+		return 0
+	}
+	return uint64(b.marks[i]) //nolint:gosec // a lease is not negative
+}
+
+// Leased reports whether a charge of b, decided, holds something under a lease.
+func (b *Batch) Leased() bool {
+	for i := range b.Charges {
+		if b.Lease(i) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// placesOf is p.Limit, cut to what a counter can hold.
+func placesOf(p *Policy) uint64 { return uint64(min(p.Limit, MaxLog)) }
+
+func (concurrency) validate(p *Policy) error {
+	switch {
+	case p.Limit > MaxLog:
+		return fmt.Errorf("concurrency of %d: must be at most %d", p.Limit, MaxLog)
+	case p.CountRefused:
+		return errors.New("concurrency that counts denied hits: a denied request holds nothing")
+	}
+	return nil
+}
+
+func (concurrency) capacity(p *Policy) uint64 { return placesOf(p) }
+
+// cells is one at least, for a note.
+func (concurrency) cells(p *Policy) int { return int(max(1, placesOf(p))) } //nolint:gosec // at most MaxLog
+
+func (concurrency) resizes() bool { return true }
+
+func (concurrency) fresh(_, _ Time, _ *Policy) state { return state{} }
+
+// empty has store free all places. The num of any other change is a lease.
+func (concurrency) empty(Time, *Policy, state) state { return state{} }
+
+func (concurrency) load(v *view, at Time, p *Policy) bool {
+	ps := v.places()
+	v.state, v.head = state{past: ps.held(at.stamp(), p.window())}, math.MinInt64
+	if v.moves && v.past > 0 && ps.high > uint64(sizes[p.class()]) { //nolint:gosec // not negative
+		v.moves = false // it stays where its leases say
+	}
+	return v.same()
+}
+
+func (concurrency) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
+	limit := placesOf(c.Policy)
+	*d = Decision{Before: st.used + st.past}
+	switch {
+	case c.Refund:
+		if v.holds(hits, at) {
+			d.Charged = 1
+			st.past, st.num = st.past-1, int64(hits) //nolint:gosec // a lease
+		}
+	case hits > 0 && d.Before < limit:
+		d.Charged = 1
+		st.used++
+		st.num = v.lease(c, at, st.used)
+	case hits > 0 || d.Before > limit:
+		d.Over, d.RetryAfter = true, time.Second
+		if limit == 0 {
+			d.RetryAfter = Never
+		}
+	}
+	return st, v.same()
+}
+
+// finish tells of no window: any place may be given back at any moment.
+func (concurrency) finish(_ *view, _ Time, p *Policy, _ time.Duration, st state, d *Decision) {
+	if !d.over(p) {
+		d.Remaining, d.Reset = room(placesOf(p), st), time.Second
+	}
+}
+
+// undo gives back the place that the lease mark holds.
+func (concurrency) undo(v *view, at, _ Time, _ *Policy, mark int64, _ *Decision) (after state, lost bool) {
+	after = v.state
+	switch {
+	case v.class == &outside:
+		after.used -= min(after.used, 1)
+	case v.holds(uint64(mark), at): //nolint:gosec // a lease is not negative
+		after.past, after.num = after.past-1, mark
+	}
+	return after, false
+}
+
+// store writes what changes. Cells keep their numbers if the counter moves.
+func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
+	s.fetch(index)
+	now, ps := v.at.stamp(), places{first: maxStamp}
+	if v.past > 0 {
+		if ps = v.places(); s != v.class {
+			to := s.cellsOf(index)
+			for i := range min(ps.high, s.stride()) {
+				to[i].Store(ps.cells[i].Load())
+			}
+		}
+	} else if v.slot != nil {
+		ps.nonce = v.places().nonce
+	}
+	ps.cells = s.cellsOf(index)
+	switch {
+	case after.used > 0:
+		ps.nonce = uint64(after.num) - after.used //nolint:gosec // what is beyond a nonce is cut off
+		for n := range after.used {
+			ps.take(now, p.window(), v.past+n)
+		}
+	case after.num > 0:
+		ps.give(uint64(after.num))
+	}
+	switch {
+	case after.past+after.used == 0:
+		ps.high, ps.hint, ps.end = 0, 0, now
+	case now >= ps.first:
+		ps.review(now) // and no sooner: decide has chosen among the cells as they were
+	}
+	note := s.note(index)
+	note.end.Store(ps.end)
+	note.past.Store(uint64(floorDiv(ps.first, int64(time.Second)))<<(placeBits+nonceBits) | ps.hint<<nonceBits | ps.nonce&nonceMask) //nolint:gosec // bits
+	return ps.high<<placeBits | after.past + after.used
+}
+
+func (concurrency) weight(_ *sizeClass, _, word uint64) uint64 { return word & placeMask }
+
+func (concurrency) found(v *view, _ Time, _ *Policy) {
+	v.state, v.head = state{past: min(v.found.Hits, MaxLog)}, math.MinInt64
+}
+
+func (concurrency) tell(_ *view, _ Time, _ *Policy, st state, s *State) { s.Hits = st.used + st.past }
+
+func (concurrency) adopt(v, _ *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
+	return v.state, false
+}
+
+// holds reports whether a lease holds a place of v's counter.
+func (v *view) holds(lease uint64, at Time) bool {
+	switch {
+	case v.class == &outside:
+		return v.found.Lease == lease && lease > 0
+	case v.past == 0 || lease < FirstLease || lease > LastLease:
+		return false
+	}
+	ps, i := v.places(), cellOf(lease)
+	return i < ps.high && ps.live(i, at.stamp()) && ps.cells[i].Load()&nonceMask == lease&nonceMask
+}
+
+// lease returns the lease of the nth place, counted from 1, that the batch of c takes of v's counter.
+func (v *view) lease(c *Charge, at Time, nth uint64) int64 {
+	if v.class == &outside {
+		return int64(v.found.Lease) //nolint:gosec // a lease
+	}
+	var ps places
+	cell := nth - 1
+	if v.slot == nil {
+		// Another process, or an earlier use of the slot, hardly began with the same nonce.
+		ps.nonce = (uint64(at) ^ c.ID.Lo) * 0x9e3779b97f4a7c15 >> (64 - nonceBits) //nolint:gosec // bits
+	} else if ps = v.places(); v.past > 0 {
+		cell = ps.free(at.stamp(), v.past, nth)
+	}
+	return int64(FirstLease + cell<<nonceBits + (ps.nonce+nth)&nonceMask) //nolint:gosec // at most LastLease
+}
+
+// cellOf returns the number of the cell that a lease names.
+func cellOf(lease uint64) uint64 { return lease >> nonceBits & (placeMask >> 1) }
+
+// places are the cells of a counter as its word and its note have them.
+type places struct {
+	cells []atomic.Uint64
+	// high is above the number of each cell that is in use, and count is how many were held when the
+	// word was written. hint is where to look for a free one.
+	high, count, hint uint64
+	nonce             uint64 // of the newest lease
+	first, end        int64  // stamps: no place is free by itself before first, and all are at end
+}
+
+// places returns those of v's slot. Numbers that are out of range, of a word that was read while the slot changed
+// hands, must not lead out of the cells.
+func (v *view) places() places {
+	note := v.class.note(v.index)
+	past, payload := note.past.Load(), v.word&payloadMask
+	pause(beforeCellLoad)
+	ps := places{
+		cells: v.class.cellsOf(v.index), end: note.end.Load(), nonce: past & nonceMask,
+		high: min(payload>>placeBits, v.class.stride()), count: payload & placeMask,
+		first: int64(past) >> (placeBits + nonceBits) * int64(time.Second), //nolint:gosec // bits
+	}
+	ps.hint = min(past>>nonceBits&placeMask, ps.high)
+	return ps
+}
+
+// expiry returns when a place is free by itself, in milliseconds.
+func (ps *places) expiry(i uint64) int64 { return int64(ps.cells[i].Load()) >> nonceBits } //nolint:gosec // bits
+
+func (ps *places) live(i uint64, now int64) bool {
+	return ps.expiry(i) > floorDiv(now, int64(time.Millisecond))
+}
+
+// held returns how many places are held.
+func (ps *places) held(now, window int64) (n uint64) {
+	switch {
+	case ps.end <= now || ps.end-now > window+maxLateNanos+int64(time.Millisecond): // or the clock was set back
+		return 0
+	case now < ps.first:
+		return ps.count
+	}
+	for i := range ps.high {
+		if ps.live(i, now) {
+			n++
+		}
+	}
+	return n
+}
+
+// free returns the number of the cell of the nth place to be taken, counted from 1.
+func (ps *places) free(now int64, held, nth uint64) uint64 {
+	if held < ps.high { // else all cells in use are held
+		for n := range ps.high {
+			i := ps.hint + n
+			if i >= ps.high {
+				i -= ps.high
+			}
+			if ps.live(i, now) {
+				continue
+			}
+			if nth--; nth == 0 {
+				return i
+			}
+		}
+	}
+	return min(ps.high+nth-1, uint64(len(ps.cells)-1)) //nolint:gosec // there are cells
+}
+
+// take takes a place. The cells are held by this goroutine.
+func (ps *places) take(now, window int64, held uint64) {
+	i, end := ps.free(now, held, 1), -floorDiv(-now-window, int64(time.Millisecond))
+	ps.nonce++
+	ps.cells[i].Store(uint64(end)<<nonceBits | ps.nonce&nonceMask) //nolint:gosec // bits
+	ps.high, ps.hint = max(ps.high, i+1), i+1
+	end *= int64(time.Millisecond)
+	ps.first, ps.end = min(ps.first, end), max(ps.end, end)
+}
+
+// give gives back a place that is held. The cells are held by this goroutine.
+func (ps *places) give(lease uint64) {
+	i := cellOf(lease)
+	ps.cells[i].Store(freeCell)
+	ps.hint = i
+}
+
+// review finds out when the first and the last place are free by themselves. The cells are held by this
+// goroutine.
+func (ps *places) review(now int64) {
+	high := ps.high
+	ps.high, ps.first, ps.end = 0, maxStamp, now
+	for i := range high {
+		if ps.live(i, now) {
+			end := ps.expiry(i) * int64(time.Millisecond)
+			ps.high, ps.first, ps.end = i+1, min(ps.first, end), max(ps.end, end)
+		}
+	}
+	ps.hint = min(ps.hint, ps.high)
+}

@@ -1,0 +1,211 @@
+package limiter
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// atOnce is a policy of n places, each for a minute.
+func atOnce(n uint32) *Policy {
+	p := &Policy{Algorithm: Concurrency, Limit: n, Window: time.Minute}
+	p.Prepare()
+	return p
+}
+
+// take charges the counter id one hit, and returns the lease or 0.
+func takePlace(t *Table, now Time, id identity.ID, p *Policy) uint64 {
+	b := &Batch{Charges: []Charge{{ID: id, Policy: p, Hits: 1}}}
+	t.Decide(now, b)
+	return b.Lease(0)
+}
+
+// give gives a lease back, and returns how many places that freed.
+func givePlace(t *Table, now Time, id identity.ID, p *Policy, lease uint64) uint64 {
+	b := &Batch{Charges: []Charge{{ID: id, Policy: p, Hits: lease, Refund: true}}}
+	t.Decide(now, b)
+	return b.Decisions[0].Charged
+}
+
+// TestConcurrencyAgainstAMap runs a limit of places beside a map of leases.
+func TestConcurrencyAgainstAMap(t *testing.T) {
+	for _, n := range []uint32{0, 1, 2, 3, 16, 100, MaxLog} {
+		seed := rand.Uint64()
+		r := rand.New(rand.NewPCG(seed, 1))
+		tab, err := New(Options{Bytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, id := atOnce(n), identity.ID{Hi: r.Uint64(), Lo: r.Uint64()}
+		now, held := benchNow, map[uint64]Time{}
+		var given []uint64
+		for step := range 4000 + 4*int(n) {
+			now += Time(r.Int64N(int64(time.Second)))
+			for lease, end := range held {
+				if end <= now {
+					delete(held, lease)
+				}
+			}
+			switch r.IntN(5) {
+			case 0, 1, 2:
+				lease := takePlace(tab, now, id, p)
+				if want := len(held) < int(n); (lease > 0) != want {
+					t.Fatalf("seed %d, step %d: lease %d with %d of %d held", seed, step, lease, len(held), n)
+				}
+				if lease == 0 {
+					break
+				}
+				if _, twice := held[lease]; twice || lease < FirstLease || lease > LastLease {
+					t.Fatalf("seed %d, step %d: lease %d, held twice: %v", seed, step, lease, twice)
+				}
+				held[lease] = (now + Time(p.Window) + Time(time.Millisecond) - 1) / Time(time.Millisecond) * Time(time.Millisecond)
+			case 3:
+				for lease := range held {
+					if got := givePlace(tab, now, id, p, lease); got != 1 {
+						t.Fatalf("seed %d, step %d: giving back %d freed %d", seed, step, lease, got)
+					}
+					delete(held, lease)
+					given = append(given, lease)
+					break
+				}
+			case 4:
+				lease := r.Uint64N(1 << 30) // hardly ever one that is held
+				if len(given) > 0 && r.IntN(2) == 0 {
+					lease = given[r.IntN(len(given))]
+				}
+				if _, is := held[lease]; !is && givePlace(tab, now, id, p, lease) != 0 {
+					t.Fatalf("seed %d, step %d: %d, which is not held, freed a place", seed, step, lease)
+				}
+			}
+			if step%500 == 499 {
+				tab = reloaded(t, tab, now)
+			}
+		}
+	}
+}
+
+// reloaded returns a table with the counters of tab.
+func reloaded(t *testing.T, tab *Table, now Time) *Table {
+	t.Helper()
+	var file bytes.Buffer
+	if _, err := tab.Save(&file, now); err != nil {
+		t.Fatal(err)
+	}
+	again, _, err := Load(&file, Options{Bytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
+
+// TestConcurrencyKeepsPlacesAcrossLimits holds that another number neither frees places nor loses leases.
+func TestConcurrencyKeepsPlacesAcrossLimits(t *testing.T) {
+	tab, err := New(Options{Bytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, few, many := identity.ID{Hi: 7 << 20, Lo: 9}, atOnce(2), atOnce(50)
+	var leases []uint64
+	for range 50 {
+		leases = append(leases, takePlace(tab, benchNow, id, many))
+	}
+	if takePlace(tab, benchNow, id, few) != 0 {
+		t.Error("of 50 places that are held a limit of 2 leaves one")
+	}
+	for i, lease := range leases {
+		if givePlace(tab, benchNow, id, few, lease) != 1 {
+			t.Errorf("lease %d, taken under another limit, is not known", i)
+		}
+	}
+	for range 2 {
+		if takePlace(tab, benchNow, id, few) == 0 {
+			t.Error("the places that were given back are not free")
+		}
+	}
+	if takePlace(tab, benchNow, id, many) == 0 || takePlace(tab, benchNow, id, few) != 0 {
+		t.Error("a limit that rises again leaves no room, or one that falls leaves some")
+	}
+}
+
+// TestDeniedRequestsHoldNothing has another group of the request deny it.
+func TestDeniedRequestsHoldNothing(t *testing.T) {
+	tab, err := New(Options{Bytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, full := atOnce(1), &Policy{Algorithm: FixedWindow, Window: time.Minute}
+	other := &Policy{Algorithm: FixedWindow, Window: time.Minute, Limit: 100}
+	for _, order := range [][]int32{{0, 1, 1}, {1, 0, 0}} {
+		place := Charge{ID: identity.ID{Hi: 1 << 30, Lo: 1}, Policy: p, Hits: 1, Group: order[1]}
+		beside := Charge{ID: identity.ID{Hi: 1 << 31, Lo: 3}, Policy: other, Hits: 1, Group: order[2]}
+		denies := Charge{ID: identity.ID{Hi: 2 << 30, Lo: 2}, Policy: full, Hits: 1, Group: order[0]}
+		b := &Batch{Charges: []Charge{denies, place, beside}}
+		if order[0] == 1 {
+			b.Charges = []Charge{place, beside, denies}
+		}
+		tab.Decide(benchNow, b)
+		if !b.Denied || b.Leased() {
+			t.Errorf("order %v: denied is %v, and it holds something: %v", order, b.Denied, b.Leased())
+		}
+		for i := range b.Charges {
+			if b.Charges[i].Policy == other && b.Decisions[i].Charged > 0 {
+				t.Errorf("order %v: what is decided with the place was charged", order)
+			}
+		}
+	}
+	if lease := takePlace(tab, benchNow, identity.ID{Hi: 1 << 30, Lo: 1}, p); lease == 0 {
+		t.Error("a denied request holds the place")
+	}
+}
+
+// TestSeveralPlacesOfOneRequest takes places of one counter in one group, and gives them back one by one.
+func TestSeveralPlacesOfOneRequest(t *testing.T) {
+	tab, err := New(Options{Bytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, id := atOnce(4), identity.ID{Hi: 1 << 30, Lo: 1}
+	first := takePlace(tab, benchNow, id, p)
+	b := &Batch{Charges: []Charge{{ID: id, Policy: p, Hits: 1}, {ID: id, Policy: p, Hits: 1}, {ID: id, Policy: p, Hits: 1}}}
+	tab.Decide(benchNow, b)
+	for i := range b.Charges {
+		if b.Lease(i) == 0 || givePlace(tab, benchNow, id, p, b.Lease(i)) != 1 {
+			t.Errorf("charge %d has the lease %d, which is not held", i, b.Lease(i))
+		}
+	}
+	tab.Decide(benchNow, b)
+	c := &Batch{Charges: b.Charges}
+	tab.Decide(benchNow, c)
+	if !c.Denied || c.Leased() {
+		t.Errorf("three more of four places: denied is %v, leased %v", c.Denied, c.Leased())
+	}
+	tab.Cancel(benchNow, b)
+	if tab.Decide(benchNow, c); c.Denied {
+		t.Error("what was cancelled is still held")
+	}
+	if givePlace(tab, benchNow, id, p, first) != 1 {
+		t.Error("the first lease is gone")
+	}
+}
+
+// TestResetFreesPlaces holds that the leases of before are of no use then.
+func TestResetFreesPlaces(t *testing.T) {
+	tab, err := New(Options{Bytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, id := atOnce(1), identity.ID{Hi: 1 << 30, Lo: 1}
+	old := takePlace(tab, benchNow, id, p)
+	if used := tab.Reset(benchNow, &Batch{Charges: []Charge{{ID: id, Policy: p}}}, 0); used != 1 {
+		t.Errorf("a reset of one place says %d", used)
+	}
+	if takePlace(tab, benchNow, id, p) == 0 {
+		t.Error("no place is free after a reset")
+	}
+	if givePlace(tab, benchNow, id, p, old) != 0 {
+		t.Error("a lease of before the reset frees a place of after")
+	}
+}
