@@ -109,7 +109,7 @@ type view struct {
 	index uint64     // of slot
 	word  uint64     // what slot held
 	head  int64      // of a ring: the number of the sub-window that word counts
-	newer uint64     // of a log: how many hits are newer than those that are undone
+	newer uint64     // of a log: how many hits are newer than those that are undone; of places: how many are held
 	moves bool       // it is in another size class than where it belongs
 	found *State     // what a store told of the counter; valid if class is outside
 	at    Time       // the instant of the view

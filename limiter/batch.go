@@ -45,6 +45,8 @@ type Charge struct {
 	// denied, and never brings a counter above full. It is first set off
 	// against the charges on the same counter in the same batch.
 	Refund bool
+	// Reserve holds Hits beside the counter, under a lease, in place of charging them: see [Reserve].
+	Reserve bool
 	// Mode is what happens to the group when there is no room.
 	Mode Mode
 	// Group numbers the charges that are decided together: if one of them
@@ -120,6 +122,8 @@ type Batch struct {
 	left    []uint64 // hits that remain after the set-off; see hits
 	offset  bool     // left is valid
 	kept    []kept   // the counters, if a store told of them; see Stored
+	settled []bool   // what settle has decided; empty without leases
+	aside   *aside   // what reservations need; nil until there is one
 }
 
 // Reset empties the batch and keeps its memory.

@@ -12,7 +12,7 @@ import (
 // free again if nobody gives it back, and with a nonce that tells its lease from those that held it before.
 // So a place that nobody gives back needs nobody to free it. The word and the note say where to look:
 //
-//	cell     time 48, in milliseconds since the Unix epoch; nonce 16
+//	cell     time 48, in milliseconds since the Unix epoch; nonce 16. What is reserved has a cell more: its hits
 //	payload  cells that may be in use 13, places held 13
 //	note     end: when the last place is free by itself
 //	         past: when the first is, in seconds, or a time before 35; cell to look at first 13; last nonce 16
@@ -39,13 +39,15 @@ const (
 	LastLease  = FirstLease + 1<<28 - 1
 )
 
-// Leases reports whether what p admits is held under a lease until it is given back: see [Batch.Lease].
-func (p *Policy) Leases() bool { return p.Algorithm == Concurrency }
+// Leases reports whether p holds hits under leases until these are given back: see [Batch.Lease].
+func (p *Policy) Leases() bool { return p.Algorithm == Concurrency || p.Reserve != nil }
+
+// takes reports whether c holds what it takes under a lease.
+func (c *Charge) takes() bool { return !c.Refund && (c.Reserve || c.Policy.Algorithm == Concurrency) }
 
 // Lease returns the lease under which charge i of b, decided, holds what it took; 0 if it holds nothing.
 func (b *Batch) Lease(i int) uint64 {
-	c, d := &b.Charges[i], &b.Decisions[i]
-	if !c.Policy.Leases() || c.Refund || d.Charged == 0 {
+	if b.Decisions[i].Charged == 0 || !b.Charges[i].takes() {
 		return 0
 	}
 	return uint64(b.marks[i]) //nolint:gosec // a lease is not negative
@@ -77,7 +79,15 @@ func (concurrency) validate(p *Policy) error {
 func (concurrency) capacity(p *Policy) uint64 { return placesOf(p) }
 
 // cells is one at least, for a note.
-func (concurrency) cells(p *Policy) int { return int(max(1, placesOf(p))) } //nolint:gosec // at most MaxLog
+func (concurrency) cells(p *Policy) int { return int(max(1, placesOf(p)) * p.width()) } //nolint:gosec // at most MaxLog
+
+// width is how many cells a place has.
+func (p *Policy) width() uint64 {
+	if p.wide {
+		return 2
+	}
+	return 1
+}
 
 func (concurrency) resizes() bool { return true }
 
@@ -87,28 +97,33 @@ func (concurrency) fresh(_, _ Time, _ *Policy) state { return state{} }
 func (concurrency) empty(Time, *Policy, state) state { return state{} }
 
 func (concurrency) load(v *view, at Time, p *Policy) bool {
-	ps := v.places()
-	v.state, v.head = state{past: ps.held(at.stamp(), p.window())}, math.MinInt64
-	if v.moves && v.past > 0 && ps.high > uint64(sizes[p.class()]) { //nolint:gosec // not negative
+	ps := v.places(p)
+	v.newer, v.head = ps.held(at.stamp(), p.window()), math.MinInt64
+	if v.state = (state{past: v.newer}); p.wide && v.newer > 0 {
+		v.past = ps.sum(at.stamp())
+	}
+	if v.moves && v.newer > 0 && ps.high*ps.width > uint64(sizes[p.class()]) { //nolint:gosec // not negative
 		v.moves = false // it stays where its leases say
 	}
 	return v.same()
 }
 
 func (concurrency) decide(v *view, at Time, c *Charge, hits uint64, _ time.Duration, st state, d *Decision) (after state, ok bool) {
-	limit := placesOf(c.Policy)
+	limit, wide := placesOf(c.Policy), c.Policy.wide
 	*d = Decision{Before: st.used + st.past}
 	switch {
 	case c.Refund:
-		if v.holds(hits, at) {
-			d.Charged = 1
-			st.past, st.num = st.past-1, int64(hits) //nolint:gosec // a lease
+		if d.Charged = v.holds(c.Policy, hits, at); d.Charged > 0 {
+			st.past, st.num = st.past-d.Charged, int64(hits) //nolint:gosec // a lease
 		}
-	case hits > 0 && d.Before < limit:
+	case hits > 0 && wide && v.newer < limit: // reservations are made one by one
+		d.Charged, st.used = hits, hits
+		st.num = v.lease(c, at, 1)
+	case hits > 0 && !wide && d.Before < limit:
 		d.Charged = 1
 		st.used++
 		st.num = v.lease(c, at, st.used)
-	case hits > 0 || d.Before > limit:
+	case hits > 0 || !wide && d.Before > limit:
 		d.Over, d.RetryAfter = true, time.Second
 		if limit == 0 {
 			d.RetryAfter = Never
@@ -125,13 +140,12 @@ func (concurrency) finish(_ *view, _ Time, p *Policy, _ time.Duration, st state,
 }
 
 // undo gives back the place that the lease mark holds.
-func (concurrency) undo(v *view, at, _ Time, _ *Policy, mark int64, _ *Decision) (after state, lost bool) {
+func (concurrency) undo(v *view, at, _ Time, p *Policy, mark int64, d *Decision) (after state, lost bool) {
 	after = v.state
-	switch {
-	case v.class == &outside:
-		after.used -= min(after.used, 1)
-	case v.holds(uint64(mark), at): //nolint:gosec // a lease is not negative
-		after.past, after.num = after.past-1, mark
+	if v.class == &outside {
+		after.used -= min(after.used, d.Charged)
+	} else if held := v.holds(p, uint64(mark), at); held > 0 { //nolint:gosec // a lease is not negative
+		after.past, after.num = after.past-held, mark
 	}
 	return after, false
 }
@@ -139,29 +153,35 @@ func (concurrency) undo(v *view, at, _ Time, _ *Policy, mark int64, _ *Decision)
 // store writes what changes. Cells keep their numbers if the counter moves.
 func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
 	s.fetch(index)
-	now, ps := v.at.stamp(), places{first: maxStamp}
-	if v.past > 0 {
-		if ps = v.places(); s != v.class {
+	now, ps := v.at.stamp(), places{first: maxStamp, width: p.width()}
+	if held := v.held(); held > 0 {
+		if ps = v.places(p); s != v.class {
 			to := s.cellsOf(index)
-			for i := range min(ps.high, s.stride()) {
+			for i := range min(ps.high*ps.width, s.stride()) {
 				to[i].Store(ps.cells[i].Load())
 			}
 		}
+		ps.count = held
 	} else if v.slot != nil {
-		ps.nonce = v.places().nonce
+		ps.nonce = v.places(p).nonce
 	}
 	ps.cells = s.cellsOf(index)
 	switch {
+	case after.used > 0 && p.wide:
+		ps.nonce = uint64(after.num) - 1 //nolint:gosec // what is beyond a nonce is cut off
+		ps.cells[ps.take(now, p.window())+1].Store(after.used)
 	case after.used > 0:
-		ps.nonce = uint64(after.num) - after.used //nolint:gosec // what is beyond a nonce is cut off
-		for n := range after.used {
-			ps.take(now, p.window(), v.past+n)
+		ps.nonce = uint64(after.num) - after.used //nolint:gosec // as above
+		for range after.used {
+			ps.take(now, p.window())
 		}
 	case after.num > 0:
 		ps.give(uint64(after.num))
+	default: // a reset
+		ps.count = 0
 	}
 	switch {
-	case after.past+after.used == 0:
+	case ps.count == 0:
 		ps.high, ps.hint, ps.end = 0, 0, now
 	case now >= ps.first:
 		ps.review(now) // and no sooner: decide has chosen among the cells as they were
@@ -169,7 +189,15 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	note := s.note(index)
 	note.end.Store(ps.end)
 	note.past.Store(uint64(floorDiv(ps.first, int64(time.Second)))<<(placeBits+nonceBits) | ps.hint<<nonceBits | ps.nonce&nonceMask) //nolint:gosec // bits
-	return ps.high<<placeBits | after.past + after.used
+	return ps.high<<placeBits | ps.count
+}
+
+// held returns how many places of v's counter are held.
+func (v *view) held() uint64 {
+	if v.slot == nil {
+		return 0
+	}
+	return v.newer
 }
 
 func (concurrency) weight(_ *sizeClass, _, word uint64) uint64 { return word & placeMask }
@@ -184,16 +212,25 @@ func (concurrency) adopt(v, _ *view, _ Time, _ *Batch, _ int) (after state, ok b
 	return v.state, false
 }
 
-// holds reports whether a lease holds a place of v's counter.
-func (v *view) holds(lease uint64, at Time) bool {
+// holds returns how many hits a lease holds in v's counter, 0 if it does not.
+func (v *view) holds(p *Policy, lease uint64, at Time) uint64 {
 	switch {
 	case v.class == &outside:
-		return v.found.Lease == lease && lease > 0
-	case v.past == 0 || lease < FirstLease || lease > LastLease:
-		return false
+		if v.found.Lease == lease && lease > 0 {
+			return 1
+		}
+		return 0
+	case v.held() == 0 || lease < FirstLease || lease > LastLease:
+		return 0
 	}
-	ps, i := v.places(), cellOf(lease)
-	return i < ps.high && ps.live(i, at.stamp()) && ps.cells[i].Load()&nonceMask == lease&nonceMask
+	ps, i := v.places(p), cellOf(lease)
+	if i >= ps.high || !ps.live(i, at.stamp()) || ps.cell(i).Load()&nonceMask != lease&nonceMask {
+		return 0
+	}
+	if p.wide {
+		return ps.cells[i*ps.width+1].Load()
+	}
+	return 1
 }
 
 // lease returns the lease of the nth place, counted from 1, that the batch of c takes of v's counter.
@@ -206,19 +243,21 @@ func (v *view) lease(c *Charge, at Time, nth uint64) int64 {
 	if v.slot == nil {
 		// Another process, or an earlier use of the slot, hardly began with the same nonce.
 		ps.nonce = (uint64(at) ^ c.ID.Lo) * 0x9e3779b97f4a7c15 >> (64 - nonceBits) //nolint:gosec // bits
-	} else if ps = v.places(); v.past > 0 {
-		cell = ps.free(at.stamp(), v.past, nth)
+	} else if ps = v.places(c.Policy); v.held() > 0 {
+		ps.count = v.held()
+		cell = ps.free(at.stamp(), nth)
 	}
 	return int64(FirstLease + cell<<nonceBits + (ps.nonce+nth)&nonceMask) //nolint:gosec // at most LastLease
 }
 
-// cellOf returns the number of the cell that a lease names.
+// cellOf returns the number of the place that a lease names.
 func cellOf(lease uint64) uint64 { return lease >> nonceBits & (placeMask >> 1) }
 
 // places are the cells of a counter as its word and its note have them.
 type places struct {
 	cells []atomic.Uint64
-	// high is above the number of each cell that is in use, and count is how many were held when the
+	width uint64
+	// high is above the number of each place that is in use, and count is how many were held when the
 	// word was written. hint is where to look for a free one.
 	high, count, hint uint64
 	nonce             uint64 // of the newest lease
@@ -227,21 +266,25 @@ type places struct {
 
 // places returns those of v's slot. Numbers that are out of range, of a word that was read while the slot changed
 // hands, must not lead out of the cells.
-func (v *view) places() places {
+func (v *view) places(p *Policy) places {
 	note := v.class.note(v.index)
 	past, payload := note.past.Load(), v.word&payloadMask
 	pause(beforeCellLoad)
 	ps := places{
-		cells: v.class.cellsOf(v.index), end: note.end.Load(), nonce: past & nonceMask,
-		high: min(payload>>placeBits, v.class.stride()), count: payload & placeMask,
+		cells: v.class.cellsOf(v.index), width: p.width(), end: note.end.Load(), nonce: past & nonceMask,
+		count: payload & placeMask,
 		first: int64(past) >> (placeBits + nonceBits) * int64(time.Second), //nolint:gosec // bits
 	}
+	ps.high = min(payload>>placeBits, v.class.stride()/ps.width)
 	ps.hint = min(past>>nonceBits&placeMask, ps.high)
 	return ps
 }
 
+// cell returns the cell of a place that has its time and its nonce.
+func (ps *places) cell(i uint64) *atomic.Uint64 { return &ps.cells[i*ps.width] }
+
 // expiry returns when a place is free by itself, in milliseconds.
-func (ps *places) expiry(i uint64) int64 { return int64(ps.cells[i].Load()) >> nonceBits } //nolint:gosec // bits
+func (ps *places) expiry(i uint64) int64 { return int64(ps.cell(i).Load()) >> nonceBits } //nolint:gosec // bits
 
 func (ps *places) live(i uint64, now int64) bool {
 	return ps.expiry(i) > floorDiv(now, int64(time.Millisecond))
@@ -263,9 +306,19 @@ func (ps *places) held(now, window int64) (n uint64) {
 	return n
 }
 
-// free returns the number of the cell of the nth place to be taken, counted from 1.
-func (ps *places) free(now int64, held, nth uint64) uint64 {
-	if held < ps.high { // else all cells in use are held
+// sum returns how many hits are held in places of two cells.
+func (ps *places) sum(now int64) (n uint64) {
+	for i := range ps.high {
+		if ps.live(i, now) {
+			n += ps.cells[i*ps.width+1].Load()
+		}
+	}
+	return n
+}
+
+// free returns the number of the nth place to be taken, counted from 1. As many as count are held.
+func (ps *places) free(now int64, nth uint64) uint64 {
+	if ps.count < ps.high { // else all that are in use are held
 		for n := range ps.high {
 			i := ps.hint + n
 			if i >= ps.high {
@@ -279,24 +332,25 @@ func (ps *places) free(now int64, held, nth uint64) uint64 {
 			}
 		}
 	}
-	return min(ps.high+nth-1, uint64(len(ps.cells)-1)) //nolint:gosec // there are cells
+	return min(ps.high+nth, uint64(len(ps.cells))/ps.width) - 1
 }
 
-// take takes a place. The cells are held by this goroutine.
-func (ps *places) take(now, window int64, held uint64) {
-	i, end := ps.free(now, held, 1), -floorDiv(-now-window, int64(time.Millisecond))
+// take takes a place and returns the number of its cell. The cells are held by this goroutine.
+func (ps *places) take(now, window int64) (cell uint64) {
+	i, end := ps.free(now, 1), -floorDiv(-now-window, int64(time.Millisecond))
 	ps.nonce++
-	ps.cells[i].Store(uint64(end)<<nonceBits | ps.nonce&nonceMask) //nolint:gosec // bits
-	ps.high, ps.hint = max(ps.high, i+1), i+1
+	ps.cell(i).Store(uint64(end)<<nonceBits | ps.nonce&nonceMask) //nolint:gosec // bits
+	ps.high, ps.hint, ps.count = max(ps.high, i+1), i+1, ps.count+1
 	end *= int64(time.Millisecond)
 	ps.first, ps.end = min(ps.first, end), max(ps.end, end)
+	return i * ps.width
 }
 
 // give gives back a place that is held. The cells are held by this goroutine.
 func (ps *places) give(lease uint64) {
 	i := cellOf(lease)
-	ps.cells[i].Store(freeCell)
-	ps.hint = i
+	ps.cell(i).Store(freeCell)
+	ps.hint, ps.count = i, ps.count-1
 }
 
 // review finds out when the first and the last place are free by themselves. The cells are held by this

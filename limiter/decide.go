@@ -30,6 +30,9 @@ func (b *Batch) decide(now Time) {
 	if refunds {
 		b.setOff()
 	}
+	if b.settled = b.settled[:0]; leases {
+		b.settleLeases(now)
+	}
 	// If no quota has room even now, the groups with one are denied without touching
 	// their other counters.
 	quotaDenies := grouped && quota && !refunds && !b.quotaHasRoom(now)
@@ -55,7 +58,9 @@ func (b *Batch) decide(now Time) {
 // decideOne decides the group from lo to hi. With deny it is denied; with quotaDenies, if it has a quota charge.
 func (b *Batch) decideOne(at Time, lo, hi int, quotaDenies, deny bool) {
 	if hi-lo == 1 && !deny {
-		b.charge(at, lo)
+		if !b.isSettled(lo) {
+			b.charge(at, lo)
+		}
 		return
 	}
 	for i := lo; quotaDenies && i < hi; i++ {
@@ -77,7 +82,12 @@ func (b *Batch) deniedBy(lo, hi int) bool {
 // takesLease reports whether a charge from lo to hi holds what it takes under a lease. So it depends on the
 // whole request: one that is denied holds nothing.
 func (b *Batch) takesLease(lo, hi int) bool {
-	return slices.ContainsFunc(b.Charges[lo:hi], func(c Charge) bool { return !c.Refund && c.Policy.Leases() })
+	for i := lo; i < hi; i++ {
+		if b.Charges[i].takes() {
+			return true
+		}
+	}
+	return false
 }
 
 // resize gives b room for n decisions.
@@ -168,9 +178,13 @@ func (b *Batch) dropLeases(at Time) {
 	}
 }
 
-// charge decides charge i alone, in one atomic step.
+// charge decides charge i alone, in one atomic step, or two if it reserves.
 func (b *Batch) charge(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
+	if c.Reserve {
+		b.hold(at, i)
+		return
+	}
 	p, v := c.Policy, &b.view
 	a := p.algorithm()
 	for {
@@ -205,7 +219,7 @@ func (t *Table) Cancel(now Time, b *Batch) {
 // admitted.
 func (b *Batch) rollBack(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
-	if !c.Refund && !c.Policy.CountRefused && d.Charged > 0 {
+	if !c.Refund && (c.Reserve || !c.Policy.CountRefused) && d.Charged > 0 && !b.isSettled(i) {
 		pause(beforeRelease)
 		b.release(at, i)
 	}
@@ -217,6 +231,10 @@ func (b *Batch) rollBack(at Time, i int) {
 // is lost and stays charged.
 func (b *Batch) release(at Time, i int) {
 	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
+	if c.Reserve {
+		b.drop(at, i)
+		return
+	}
 	p := c.Policy
 	a := p.algorithm()
 	for {
@@ -256,17 +274,20 @@ func (t *Table) Reset(now Time, b *Batch, i int) (used uint64) {
 	a := c.Policy.algorithm()
 	defer runtime.KeepAlive(t) // its memory is not in Go's heap
 	b.table = t
+	if c.Policy.Reserve != nil {
+		used = t.Reset(now, b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold}), 0)
+	}
 	for {
 		b.read(now, i, v)
 		if v.slot == nil {
-			return 0
+			return used
 		}
 		if _, ok := a.decide(v, now, c, 0, 0, v.state, &b.spare); !ok { // a peek, for Before
 			continue
 		}
 		after := a.empty(now, c.Policy, v.state)
 		if after == v.state && v.same() || after != v.state && v.replace(c.Policy, after) {
-			return b.spare.Before
+			return used + b.spare.Before
 		}
 	}
 }

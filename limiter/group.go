@@ -182,13 +182,16 @@ func (b *Batch) settle(at Time) bool {
 		for i := lo; i < hi; i++ {
 			charge := b.members[i].index
 			c := &b.Charges[charge]
-			charged = charged || !c.Refund && !c.Policy.CountRefused && b.hits(charge) > 0
+			charged = charged || !c.Refund && (c.Reserve || !c.Policy.CountRefused) && b.hits(charge) > 0
 		}
 		for i := lo; i < hi; i++ {
 			m := &b.members[i]
 			c := &b.Charges[m.index]
+			if b.isSettled(m.index) {
+				continue
+			}
 			// Beside a charge with hits left a refund is fully set off.
-			if charged && (c.Refund && !c.Policy.Leases() || !c.Refund && !c.Policy.CountRefused) {
+			if charged && (c.Reserve || c.Refund && !c.Policy.Leases() || !c.Refund && !c.Policy.CountRefused) {
 				if rest++; rest <= i { // members are large
 					b.members[rest-1] = *m
 				}
@@ -218,12 +221,23 @@ func (b *Batch) peekAll(at Time) bool {
 // peek is peekAll for the members on one counter.
 func (b *Batch) peek(at Time, run []member) bool {
 	v := &run[0].seen
+	held := uint64(0)
+	if b.reserves(run) { // before the counter is looked at
+		held = b.held(at, run[0].index)
+	}
 	b.read(at, run[0].index, v)
 	st, ok := v.state, true
 	for i := range run {
 		m := &run[i]
 		c, d := &b.Charges[m.index], &b.Decisions[m.index]
 		m.before = st
+		if c.Reserve {
+			if !b.judge(v, at, m.index, st, held) {
+				return b.peek(at, run)
+			}
+			m.after, held, ok = st, held+d.Charged, ok && !b.denies(m.index)
+			continue
+		}
 		if v.class == &outside {
 			v.found = &b.kept[m.index].told
 		}
@@ -252,10 +266,13 @@ func (b *Batch) leave(at Time, reserved int) {
 		for i := max(lo, reserved); i < hi; i++ {
 			m := &b.members[i]
 			c, d := &b.Charges[m.index], &b.Decisions[m.index]
+			if c.Reserve {
+				d.Remaining += d.Charged
+			}
 			if !c.Refund {
 				d.Charged = 0
 			}
-			if v := &b.members[lo].seen; v.class.size == 0 { // else peek has done it
+			if v := &b.members[lo].seen; v.class.size == 0 && !c.Reserve { // else peek has done it
 				c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, m.before, d)
 			}
 		}
@@ -278,6 +295,9 @@ func (b *Batch) reserveAll(at Time) int {
 
 // reserve is reserveAll for the members on one counter.
 func (b *Batch) reserve(at Time, run []member) bool {
+	if b.reserves(run) {
+		return b.reserveRun(at, run)
+	}
 	first, last := &run[0], &run[len(run)-1]
 	for {
 		for i := range run {
@@ -293,4 +313,28 @@ func (b *Batch) reserve(at Time, run []member) bool {
 			return false
 		}
 	}
+}
+
+// reserves reports whether one of the members reserves.
+func (b *Batch) reserves(run []member) bool {
+	for i := range run {
+		if b.Charges[run[i].index].Reserve {
+			return true
+		}
+	}
+	return false
+}
+
+// reserveRun is reserve for members of which one reserves: each has two steps of its own.
+func (b *Batch) reserveRun(at Time, run []member) bool {
+	for i := range run {
+		if b.charge(at, run[i].index); !b.denies(run[i].index) {
+			continue
+		}
+		for ; i >= 0; i-- {
+			b.rollBack(at, run[i].index)
+		}
+		return false
+	}
+	return true
 }

@@ -68,6 +68,11 @@ type Policy struct {
 	// MaxWaiting is how many hits may wait on one counter.
 	MaxWaiting uint32
 
+	// Reserve, if set, lets charges reserve hits that they settle later. Of windows that count and of
+	// token buckets only.
+	Reserve *Reserve
+
+	wide  bool    // each place of a Concurrency has a number of hits: see reserve.go
 	self  *Policy // where Prepare was called; a copy, which may be changed, is elsewhere
 	ready prepared
 }
@@ -102,6 +107,11 @@ func (p *Policy) Validate() error {
 	}
 	if p.Algorithm == 0 || int(p.Algorithm) >= Algorithms {
 		return fmt.Errorf("algorithm %d: not known", p.Algorithm)
+	}
+	if p.Reserve != nil {
+		if err := p.Reserve.validate(p); err != nil {
+			return err
+		}
 	}
 	return p.algorithm().validate(p)
 }

@@ -300,8 +300,14 @@ func (p *Policy) class() int {
 	return c
 }
 
-// CounterBytes returns the memory that one live counter of the policy takes.
-func CounterBytes(p Policy) int { return slotBytes(sizes[p.class()]) }
+// CounterBytes returns the memory that one live counter of the policy takes, with what it may hold.
+func CounterBytes(p Policy) int {
+	n := slotBytes(sizes[p.class()])
+	if p.Reserve != nil {
+		n += CounterBytes(p.Reserve.hold)
+	}
+	return n
+}
 
 // slotBytes returns the memory that a counter with so many cells takes.
 func slotBytes(cells int) int {

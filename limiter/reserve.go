@@ -1,0 +1,221 @@
+package limiter
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Reserve is how a limit lets requests reserve hits whose number is known only later, such as tokens of an answer
+// that has yet to be made. What is reserved is held beside the counter, not charged to it: a charge that
+// reserves passes if all that is used and held, and itself, fits the limit. When the lease comes back, what it
+// cost is charged in place of what it held. So holds count across the edges of windows, and nothing is ever
+// refunded to a window that is over or to a bucket that has drained.
+//
+// At each moment what is used and held is within the limit. So a counter exceeds it by what requests cost more than
+// they had reserved, and by nothing else.
+type Reserve struct {
+	hold    Policy // of what is held, which is a counter of its own under the same ID
+	release bool
+}
+
+// MaxReservations is how many reservations a counter holds at most.
+const MaxReservations = MaxLog / 2
+
+// NewReserve returns a reserve of so many reservations at once, 1 to [MaxReservations], each for ttl at most. With
+// release, one that ends without a cost, or not at all, is as if it had not been made; else what it held is
+// charged.
+func NewReserve(reservations uint32, ttl time.Duration, release bool) *Reserve {
+	r := &Reserve{hold: Policy{Algorithm: Concurrency, Limit: reservations, Window: ttl, wide: true}, release: release}
+	r.hold.Prepare()
+	return r
+}
+
+// TTL returns for how long a reservation is held at most.
+func (r *Reserve) TTL() time.Duration { return r.hold.Window }
+
+// Reservations returns how many are held at most.
+func (r *Reserve) Reservations() uint32 { return r.hold.Limit }
+
+// Release reports whether reservations without a cost are as if they had not been made.
+func (r *Reserve) Release() bool { return r.release }
+
+func (r *Reserve) validate(p *Policy) error {
+	switch p.Algorithm {
+	case FixedWindow, SlidingWindow, TokenBucket:
+	case SlidingLog, LeakyBucket, Concurrency:
+		return errors.New("reserve: this algorithm cannot")
+	}
+	if r.hold.Limit < 1 || r.hold.Limit > MaxReservations {
+		return fmt.Errorf("reserve: %d reservations at once: must be 1 to %d", r.hold.Limit, MaxReservations)
+	}
+	return r.hold.Validate()
+}
+
+// An aside is what reservations of a batch need beside it.
+type aside struct {
+	Batch // of one charge: on what is held, or one that must not be denied
+
+	forced Policy // of that
+}
+
+// beside makes c the only charge of what b needs beside it.
+func (b *Batch) beside(c Charge) *Batch {
+	if b.aside == nil {
+		b.aside = &aside{}
+	}
+	a := &b.aside.Batch
+	a.Charges, a.table, a.Partition, a.Clock = append(a.Charges[:0], c), b.table, b.Partition, b.Clock
+	a.resize(1)
+	return a
+}
+
+// held returns how many hits are held beside the counter of charge i.
+func (b *Batch) held(at Time, i int) uint64 {
+	c := &b.Charges[i]
+	a := b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold})
+	a.charge(at, 0)
+	return a.Decisions[0].Before
+}
+
+// judge decides charge i, which reserves, on a counter in the state st beside which so many hits are held. It
+// reports false if v is no longer true.
+func (b *Batch) judge(v *view, at Time, i int, st state, held uint64) bool {
+	c, d := &b.Charges[i], &b.Decisions[i]
+	p, a := c.Policy, c.Policy.algorithm()
+	if _, ok := a.decide(v, at, c, held+c.Hits, 0, st, d); !ok {
+		return false
+	}
+	before := d.Before + held
+	if d.Over {
+		if _, ok := a.decide(v, at, c, c.Hits, 0, st, d); !ok {
+			return false
+		}
+		if !d.Over { // any of what is held may be settled at any moment
+			d.Over, d.RetryAfter = true, time.Second
+		}
+	}
+	a.finish(v, at, p, 0, st, d)
+	d.Before, d.Charged = before, 0
+	if !d.Over {
+		d.Charged = c.Hits
+		d.Remaining -= min(d.Remaining, held+c.Hits)
+	}
+	return v.same()
+}
+
+// hold decides charge i, which reserves, in two steps: it is held first, and then the counter is looked at. Who
+// settles goes the other way. So at each moment all that is or was about to be charged is seen in one of the two
+// places, and what passes fits the limit whatever others do.
+func (b *Batch) hold(at Time, i int) {
+	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
+	look := func(held uint64) {
+		for b.read(at, i, v); !b.judge(v, at, i, v.state, held); {
+			b.read(at, i, v)
+		}
+	}
+	if look(b.held(at, i)); d.Over || c.Hits == 0 {
+		return
+	}
+	a := b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits})
+	if a.charge(at, 0); a.Decisions[0].Over {
+		d.Over, d.RetryAfter, d.Reset, d.Remaining, d.Charged = true, time.Second, time.Second, 0, 0
+		return
+	}
+	b.marks[i] = a.marks[0]
+	pause(betweenCharges)
+	if look(a.Decisions[0].Before); d.Over {
+		a.release(at, 0)
+	}
+}
+
+// drop gives back what charge i reserved.
+func (b *Batch) drop(at Time, i int) {
+	c, d := &b.Charges[i], &b.Decisions[i]
+	a := b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits})
+	a.Decisions[0], a.marks[0] = Decision{Charged: d.Charged}, b.marks[i]
+	a.release(at, 0)
+	d.Remaining, d.Charged = d.Remaining+d.Charged, 0
+}
+
+// settleLeases decides the leases of reservations that the batch brings back, and the costs beside them. A cost is
+// charged whatever room there is, in place of what was held.
+func (b *Batch) settleLeases(at Time) {
+	b.settled = slices.Grow(b.settled[:0], len(b.Charges))[:len(b.Charges)]
+	clear(b.settled)
+	for i := range b.Charges {
+		if c := &b.Charges[i]; c.Refund && c.Policy.Reserve != nil {
+			b.settled[i] = true
+			b.settleLease(at, i)
+		}
+	}
+}
+
+// isSettled reports whether settleLeases has decided charge i.
+func (b *Batch) isSettled(i int) bool { return i < len(b.settled) && b.settled[i] }
+
+// settleLease charges the cost first and then drops what was held: see hold. Of two who bring the same lease one
+// finds it gone, and takes back what it charged.
+func (b *Batch) settleLease(at Time, i int) {
+	c, d := &b.Charges[i], &b.Decisions[i]
+	lease := Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits, Refund: true}
+	hits := b.beside(lease).leased(at)
+	*d = Decision{Reset: time.Second}
+	if hits == 0 {
+		return
+	}
+	cost := -1
+	for j := range b.Charges {
+		if o := &b.Charges[j]; !o.Refund && !o.Reserve && o.ID == c.ID && o.Policy == c.Policy && !b.settled[j] {
+			cost, b.settled[j] = j, true
+			break
+		}
+	}
+	var did Decision
+	var mark int64
+	switch {
+	case cost >= 0:
+		did, mark = b.force(at, c, b.Charges[cost].Hits)
+		b.Decisions[cost], b.marks[cost] = did, mark
+	case !c.Policy.Reserve.release:
+		did, mark = b.force(at, c, hits)
+	}
+	pause(betweenCharges)
+	a := b.beside(lease)
+	if a.charge(at, 0); a.Decisions[0].Charged == hits {
+		d.Charged = hits
+		return
+	}
+	a = b.beside(Charge{ID: c.ID, Policy: c.Policy, Hits: did.Charged})
+	a.Decisions[0], a.marks[0] = did, mark
+	if did.Charged > 0 {
+		a.release(at, 0)
+	}
+	if cost >= 0 {
+		b.settled[cost] = false // it is a charge like others
+	}
+}
+
+// leased returns how many hits the lease holds that a's only charge brings back.
+func (b *Batch) leased(at Time) uint64 {
+	c, d, v := &b.Charges[0], &b.Decisions[0], &b.view
+	for b.read(at, 0, v); ; b.read(at, 0, v) {
+		if _, ok := c.Policy.algorithm().decide(v, at, c, c.Hits, 0, v.state, d); ok {
+			return d.Charged
+		}
+	}
+}
+
+// force charges the counter of c hits whatever room there is. It returns a decision that is never over.
+func (b *Batch) force(at Time, c *Charge, hits uint64) (Decision, int64) {
+	a := b.beside(Charge{ID: c.ID, Hits: hits})
+	forced := &b.aside.forced
+	*forced = *c.Policy
+	forced.CountRefused, forced.Reserve = true, nil
+	a.Charges[0].Policy = forced
+	a.charge(at, 0)
+	d := a.Decisions[0]
+	d.Over, d.RetryAfter = false, 0
+	return d, a.marks[0]
+}

@@ -1,0 +1,219 @@
+package limiter
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// reserving returns policies of a budget of so many hits that can be reserved, one for each algorithm.
+func reserving(budget uint32, reservations uint32, release bool) map[string]*Policy {
+	policies := map[string]*Policy{
+		"fixed window":   {Algorithm: FixedWindow, Window: time.Hour},
+		"sliding window": {Algorithm: SlidingWindow, Window: time.Hour, SubWindows: 10},
+		"token bucket":   {Algorithm: TokenBucket, Window: time.Hour, Burst: budget},
+	}
+	for _, p := range policies {
+		p.Limit, p.Reserve = budget, NewReserve(reservations, time.Minute, release)
+		p.Prepare()
+	}
+	return policies
+}
+
+// A budget is a counter that hits are reserved on.
+type budget struct {
+	table *Table
+	id    identity.ID
+	p     *Policy
+}
+
+func newBudget(t *testing.T, p *Policy) *budget {
+	t.Helper()
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	table, err := New(Options{Bytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &budget{table, identity.ID{Hi: 5 << 40, Lo: 77}, p}
+}
+
+// reserve returns the lease of so many hits, or 0.
+func (g *budget) reserve(now Time, hits uint64) uint64 {
+	b := &Batch{Charges: []Charge{{ID: g.id, Policy: g.p, Hits: hits, Reserve: true}}}
+	g.table.Decide(now, b)
+	return b.Lease(0)
+}
+
+// end brings a lease back, with a cost if that is not negative, and returns what was held.
+func (g *budget) end(now Time, lease uint64, cost int64) uint64 {
+	b := &Batch{Charges: []Charge{{ID: g.id, Policy: g.p, Hits: lease, Refund: true}}}
+	if cost >= 0 {
+		b.Charges = append(b.Charges, Charge{ID: g.id, Policy: g.p, Hits: uint64(cost), Group: 1})
+	}
+	g.table.Decide(now, b)
+	return b.Decisions[0].Charged
+}
+
+// used returns what is used and held.
+func (g *budget) used(now Time) uint64 {
+	b := &Batch{Charges: []Charge{{ID: g.id, Policy: g.p, Reserve: true}}}
+	g.table.Decide(now, b)
+	return b.Decisions[0].Before
+}
+
+func TestReservationsAreSettled(t *testing.T) {
+	for name, p := range reserving(100, 10, false) {
+		t.Run(name, func(t *testing.T) {
+			g := newBudget(t, p)
+			first, second := g.reserve(benchNow, 40), g.reserve(benchNow, 40)
+			if first == 0 || second == 0 || g.reserve(benchNow, 40) != 0 {
+				t.Fatal("of 100 hits not two times 40 can be reserved, or three times")
+			}
+			for _, step := range []struct {
+				does string
+				got  uint64
+				want uint64
+			}{
+				{"used with both held", g.used(benchNow), 80},
+				{"the first ends at 5", g.end(benchNow, first, 5), 40},
+				{"used after it", g.used(benchNow), 45},
+				{"the first ends again", g.end(benchNow, first, 0), 0},
+				{"used after that", g.used(benchNow), 45},
+				{"the second ends at 90", g.end(benchNow, second, 90), 40},
+				{"used beyond the limit", g.used(benchNow), 95},
+			} {
+				if step.got != step.want {
+					t.Errorf("%s: %d, want %d", step.does, step.got, step.want)
+				}
+			}
+			if g.reserve(benchNow, 6) != 0 || g.reserve(benchNow, 5) == 0 {
+				t.Error("with 95 of 100 used 6 can be reserved, or 5 cannot")
+			}
+		})
+	}
+}
+
+// TestOverdraftIsWhatCostsExceed ends reservations at more than they held.
+func TestOverdraftIsWhatCostsExceed(t *testing.T) {
+	for name, p := range reserving(100, 10, false) {
+		t.Run(name, func(t *testing.T) {
+			g := newBudget(t, p)
+			if g.end(benchNow, g.reserve(benchNow, 60), 130) != 60 {
+				t.Error("a cost beyond the limit does not settle")
+			}
+			if used := g.used(benchNow); used != 130 {
+				t.Errorf("%d are used after a cost of 130", used)
+			}
+			if g.reserve(benchNow, 1) != 0 {
+				t.Error("beyond its limit a counter lets reserve")
+			}
+		})
+	}
+}
+
+func TestUnsettledReservations(t *testing.T) {
+	for name, release := range map[string]bool{"keep": false, "release": true} {
+		for algorithm, p := range reserving(100, 10, release) {
+			t.Run(name+"/"+algorithm, func(t *testing.T) {
+				g := newBudget(t, p)
+				lease := g.reserve(benchNow, 40)
+				if held := g.end(benchNow, lease, -1); held != 40 {
+					t.Errorf("a lease that comes back without a cost held %d", held)
+				}
+				want := uint64(40)
+				if release {
+					want = 0
+				}
+				if used := g.used(benchNow); used != want {
+					t.Errorf("%d are used, want %d", used, want)
+				}
+			})
+		}
+	}
+}
+
+// TestReservationsRace reserves and settles from many goroutines, and holds that what is charged never exceeds the
+// budget by more than nothing: each costs what it reserved.
+func TestReservationsRace(t *testing.T) {
+	for name, p := range reserving(1000, 100, true) {
+		t.Run(name, func(t *testing.T) {
+			g := newBudget(t, p)
+			var group sync.WaitGroup
+			spent := make([]uint64, 4*runtime.GOMAXPROCS(0))
+			for n := range spent {
+				group.Go(func() {
+					r := rand.New(rand.NewPCG(uint64(n), 7))
+					for range 3000 {
+						amount := 10 + r.Uint64N(20)
+						if lease := g.reserve(benchNow, amount); lease > 0 {
+							cost := int64(r.Uint64N(3)) - 1
+							if g.end(benchNow, lease, cost) != amount {
+								t.Errorf("lease %d held other than %d", lease, amount)
+							}
+							spent[n] += uint64(max(cost, 0))
+						}
+					}
+				})
+			}
+			group.Wait()
+			total := uint64(0)
+			for _, n := range spent {
+				total += n
+			}
+			if used := g.used(benchNow); used != total {
+				t.Errorf("%d are used, and %d were spent", used, total)
+			}
+		})
+	}
+}
+
+// TestReservationsOfGroups denies a reservation by another charge of its group or of another group.
+func TestReservationsOfGroups(t *testing.T) {
+	full := &Policy{Algorithm: FixedWindow, Window: time.Hour}
+	for name, p := range reserving(100, 10, false) {
+		for _, group := range []int32{0, 1} {
+			g := newBudget(t, p)
+			b := &Batch{Charges: []Charge{
+				{ID: g.id, Policy: p, Hits: 40, Reserve: true}, {ID: identity.ID{Hi: 9 << 40, Lo: 1}, Policy: full, Hits: 1, Group: group},
+			}}
+			g.table.Decide(benchNow, b)
+			if !b.Denied || b.Leased() || g.used(benchNow) != 0 {
+				t.Errorf("%s, group %d: denied is %v and %d are held", name, group, b.Denied, g.used(benchNow))
+			}
+			b = &Batch{Charges: []Charge{
+				{ID: g.id, Policy: p, Hits: 40, Reserve: true}, {ID: g.id, Policy: p, Hits: 50, Reserve: true},
+				{ID: identity.ID{Hi: 9 << 40, Lo: 1}, Policy: full, Hits: 1, Mode: Shadow},
+			}}
+			if g.table.Decide(benchNow, b); b.Denied || g.used(benchNow) != 90 {
+				t.Errorf("%s: two reservations of one group: denied is %v and %d are held", name, b.Denied, g.used(benchNow))
+			}
+			if g.table.Cancel(benchNow, b); g.used(benchNow) != 0 {
+				t.Errorf("%s: %d are held after both were cancelled", name, g.used(benchNow))
+			}
+		}
+	}
+}
+
+// TestHoldsOutliveWindows holds that a reservation counts in the window after that in which it was made.
+func TestHoldsOutliveWindows(t *testing.T) {
+	p := reserving(100, 10, false)["fixed window"]
+	p.Window = time.Second
+	g := newBudget(t, p)
+	lease := g.reserve(benchNow, 80)
+	later := benchNow + Time(2*time.Second)
+	if used := g.used(later); used != 80 {
+		t.Errorf("in a later window %d are used, want the 80 that are held", used)
+	}
+	if g.end(later, lease, 30); g.used(later) != 30 {
+		t.Errorf("the cost is not in the window of its end: %d", g.used(later))
+	}
+	if used := g.used(later + Time(2*time.Second)); used != 0 {
+		t.Errorf("in the window after that %d are used", used)
+	}
+}
