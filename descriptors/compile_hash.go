@@ -120,6 +120,9 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 		} {
 			b = append(strconv.AppendInt(b, n, 10), ' ')
 		}
+		if l.Reserve != nil {
+			b = append(append(b, l.Reserve.String()...), ' ')
+		}
 		if l.CountRefused != nil {
 			b = append(strconv.AppendBool(b, *l.CountRefused), ' ')
 		}

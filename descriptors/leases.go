@@ -42,9 +42,10 @@ func (c *compiler) checkLeases(d *domain, bearers map[string][]*Limit, limits []
 	}
 }
 
-// findLeases makes charges of leases what they are: those of descriptors that bring one give it back, and those
-// beside it on the same rule tell what the request has cost.
-func (p *Plan) findLeases() {
+// findLeases makes charges of rules that give leases what they are. Those of a descriptor that brings a lease give it
+// back, and those beside it on the same rule are what the request has cost. Others begin a request. With look none
+// changes anything.
+func (p *Plan) findLeases(look bool) {
 	for i := range p.Matches {
 		m := &p.Matches[i]
 		if m.Hits >= limiter.FirstLease && m.leases() {
@@ -53,22 +54,33 @@ func (p *Plan) findLeases() {
 	}
 	for i := range p.Matches {
 		m := &p.Matches[i]
-		if !m.leases() || m.Lease == 0 && !p.endsBeside(m) {
+		if !m.leases() {
 			continue
 		}
+		ends := m.Lease > 0 || p.endsBeside(m)
 		for at := range p.chargesOf(i) {
 			c := &p.Batch.Charges[at]
-			switch gives := c.Policy.Leases(); {
+			switch reserves := c.Policy.Reserve != nil; {
 			case m.Lease > 0: // of either sign
-				if c.Refund = true; !gives {
+				if c.Refund = true; !c.Policy.Leases() {
 					c.Hits = 0
 				}
-			case gives: // what the lease says has begun before
+			case ends && c.Policy.Algorithm == limiter.Concurrency: // it holds its place since before
 				c.Hits = 0
+			case reserves && c.Refund: // only a lease gives back
+				c.Hits = 0
+			case reserves && !ends && c.Hits <= mostOfStart:
+				if c.Reserve, c.Hits = true, 0; !look {
+					c.Hits = min(p.Limits[at].Reservation.Hits(), max(1, c.Policy.Capacity()))
+				}
 			}
 		}
 	}
 }
+
+// mostOfStart is the most hits of a request that reserves: it does not know yet what it costs. So more hits than that are
+// a cost, which comes without its lease because the service did not answer when the request began.
+const mostOfStart = 1
 
 // chargesOf returns the charges of match i, those of candidates too.
 func (p *Plan) chargesOf(i int) iter.Seq[int] {

@@ -34,7 +34,9 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 		Unit: unit, UnitMultiplier: multiplier, counter: rules.CounterWord(&policy, false),
 	}})
 	l := &p.overrides[len(p.overrides)-1]
-	l.Terms = &l.terms
+	if l.Terms = &l.terms; policy.Reserve != nil {
+		l.Reservation = rule.Limits[0].Reservation
+	}
 	m.Override, m.override = true, l
 	p.Leases = p.Leases || policy.Leases()
 	return true

@@ -57,7 +57,7 @@ func (s *Set) Plan(p *Plan, req *Request, global Global) {
 		p.chargeCandidates(req, group+1, replacing)
 	}
 	if p.Leases {
-		p.findLeases()
+		p.findLeases(global.Look)
 	}
 }
 

@@ -184,6 +184,8 @@ type Limit struct {
 	Label string
 	// Rule is nil for an override.
 	Rule *Rule
+	// Reservation is what requests reserve, nil for nothing.
+	Reservation *Reservation
 	// Pos is where the limit stands in its source.
 	Pos rules.Pos
 	// Defaults is the item that gave the limit its words, nil if none did.
@@ -303,4 +305,6 @@ type Plan struct {
 type Global struct {
 	// Quota makes every descriptor a quota one (QUOTA_MODE).
 	Quota bool
+	// Look has charges change nothing: one that would reserve hits reserves none.
+	Look bool
 }

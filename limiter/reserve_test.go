@@ -187,7 +187,8 @@ func TestReservationsOfGroups(t *testing.T) {
 				t.Errorf("%s, group %d: denied is %v and %d are held", name, group, b.Denied, g.used(benchNow))
 			}
 			b = &Batch{Charges: []Charge{
-				{ID: g.id, Policy: p, Hits: 40, Reserve: true}, {ID: g.id, Policy: p, Hits: 50, Reserve: true},
+				{ID: g.id, Policy: p, Hits: 40, Reserve: true},
+				{ID: g.id, Policy: p, Hits: 50, Reserve: true},
 				{ID: identity.ID{Hi: 9 << 40, Lo: 1}, Policy: full, Hits: 1, Mode: Shadow},
 			}}
 			if g.table.Decide(benchNow, b); b.Denied || g.used(benchNow) != 90 {

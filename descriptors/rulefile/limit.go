@@ -105,6 +105,8 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 			l.Name = p.limitName(path, f)
 		case "replaces":
 			l.Replaces = p.replaces(path, f)
+		case "reserve":
+			l.Reserve = p.reserve(path, f)
 		case "shadow":
 			l.Shadow = p.newBool(path, f)
 		default:
@@ -168,7 +170,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		} else if b.unit != "" {
 			p.warn(rules.NoEffect, b.path, b.given["unit"].value, `"unit" has no effect beside "unlimited", and %q is no unit`, rules.Shorten(b.unit))
 		}
-		for _, word := range newLimitWords {
+		for _, word := range append([]string{"reserve"}, newLimitWords...) {
 			if f, ok := b.given[word]; ok {
 				p.fail(b.path, f.key, `%q has no meaning beside "unlimited"`, word)
 			}

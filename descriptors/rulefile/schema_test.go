@@ -35,6 +35,7 @@ func TestSchemaHasTheWordsOfParse(t *testing.T) {
 	}
 	root := decode(Schema())
 	descriptor, limit := decode(root.Definitions["descriptor"]), decode(root.Definitions["rate_limit"])
+	reserve := decode(limit.Properties["reserve"])
 	replaces := decode(decode(limit.Properties["replaces"]).Items)
 	for _, tt := range []struct {
 		got  map[string]json.RawMessage
@@ -43,6 +44,7 @@ func TestSchemaHasTheWordsOfParse(t *testing.T) {
 		{root.Properties, rootWords},
 		{descriptor.Properties, descriptorWords},
 		{limit.Properties, limitWords},
+		{reserve.Properties, reserveWords},
 		{replaces.Properties, replacesWords},
 	} {
 		got := slices.Sorted(maps.Keys(tt.got))
@@ -128,7 +130,18 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		limited("algorithm: concurrency, name: 'a b'"):                                 false,
 		limited("algorithm: concurrency, name: 'n:n'"):                                 false,
 		limited("algorithm: concurrency"):                                              false,
-		limited("algorithm: magic"):                                                    false,
+		limited("name: n, reserve: {amount: 1}"):                                       true,
+		limited("name: n, reserve: {p90: true, first: 1, ttl: 5m, unsettled: release}, algorithm: token_bucket, burst: 9"): true,
+		limited("name: n, reserve: {p90: true}"):                         false,
+		limited("name: n, reserve: {first: 1}"):                          false,
+		limited("name: n, reserve: {amount: 1, first: 1, p90: true}"):    false,
+		limited("name: n, reserve: {}"):                                  false,
+		limited("name: n, reserve: {amount: 0}"):                         false,
+		limited("name: n, reserve: {amount: 1, unsettled: keeps}"):       false,
+		limited("name: n, reserve: {amount: 1, ttl: 5}"):                 false,
+		limited("reserve: {amount: 1}"):                                  false,
+		limited("name: n, reserve: {amount: 1}, algorithm: sliding_log"): false,
+		limited("algorithm: magic"):                                      false,
 		"{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4096, algorithm: sliding_log}}]}":  true,
 		"{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4097, algorithm: sliding_log}}]}":  false,
 		"{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4097, algorithm: token_bucket}}]}": true,

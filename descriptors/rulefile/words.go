@@ -19,8 +19,9 @@ var (
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata",
 	}}
 	limitWords = vocabulary{"in rate_limit", append([]string{
-		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow",
+		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "reserve",
 	}, newLimitWords...)}
+	reserveWords  = vocabulary{"in reserve", []string{"amount", "p90", "first", "ttl", "unsettled"}}
 	replacesWords = vocabulary{"in an item of replaces", []string{"name"}}
 )
 
@@ -41,7 +42,7 @@ var (
 )
 
 func vocabularies() []vocabulary {
-	return []vocabulary{rootWords, descriptorWords, limitWords, replacesWords}
+	return []vocabulary{rootWords, descriptorWords, limitWords, reserveWords, replacesWords}
 }
 
 // referenceWords are the words of envoyproxy/ratelimit. It accepts each of them in any map

@@ -58,6 +58,8 @@ type Limit struct {
 	UnitMultiplier uint32
 	Name           string
 	Replaces       []string
+	// Reserve is nil if the source does not have the word.
+	Reserve *Reserve
 	// Shadow says that the limit is a candidate beside those of its list that are in force:
 	// it is counted and decides nothing.
 	Shadow bool

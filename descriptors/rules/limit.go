@@ -47,6 +47,15 @@ func OddName(name string) string {
 // Policy returns what the words of a limit mean. The limit must be valid and not
 // unlimited. CountRefused is left out: it depends on more than the limit.
 func (l *Limit) Policy() limiter.Policy {
+	p := l.policy()
+	if l.Reserve != nil {
+		p.Reserve = l.Reserve.policy(&p)
+	}
+	return p
+}
+
+// policy is Policy without the word reserve.
+func (l *Limit) policy() limiter.Policy {
 	p := limiter.Policy{
 		Algorithm: l.algorithm(), Limit: l.RequestsPerUnit, Window: time.Duration(l.WindowSeconds()) * time.Second,
 	}
@@ -67,7 +76,7 @@ func Given[T any](word *T, otherwise T) T {
 // SameCounter reports whether two limits of one descriptor would have the same counters,
 // that is, the same [CounterWord].
 func (l *Limit) SameCounter(other *Limit) bool {
-	p, q := l.Policy(), other.Policy()
+	p, q := l.policy(), other.policy()
 	return CounterWord(&p, l.Shadow) == CounterWord(&q, other.Shadow)
 }
 
@@ -117,7 +126,10 @@ func (l *Limit) Mistakes() []Mistake {
 			}
 		}
 	}
-	p := l.Policy()
+	if l.Reserve != nil {
+		all = append(all, l.reserveMistakes()...)
+	}
+	p := l.policy()
 	r := rowOf(algorithm)
 	if algorithm == limiter.Concurrency && Given(l.CountRefused, false) {
 		all = append(all, Mistake{

@@ -83,6 +83,9 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 		s.metrics.GlobalShadow.Inc()
 	}
 	x.fillStatuses()
+	if x.plan.Leases {
+		x.plan.Learn()
+	}
 	if counting {
 		s.count(rules, x)
 	}

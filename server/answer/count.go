@@ -28,7 +28,7 @@ func (s *Service) count(rules *serving, x *Exchange) {
 			continue
 		}
 		for at := m.First; at < m.First+m.Count; at++ {
-			if charge := &x.plan.Batch.Charges[at]; charge.Refund {
+			if charge := &x.plan.Batch.Charges[at]; charge.Refund && m.Lease == 0 {
 				s.metrics.RefundedHits.Add(float64(x.plan.Batch.Decisions[at].Charged))
 			}
 			s.countCharge(rules, x, i, at)
@@ -43,7 +43,10 @@ func (s *Service) count(rules *serving, x *Exchange) {
 func (s *Service) countCharge(rules *serving, x *Exchange, i, at int) {
 	charge, d := &x.plan.Batch.Charges[at], &x.plan.Batch.Decisions[at]
 	h := telemetry.Hits{Negative: charge.Hits}
-	if !charge.Refund {
+	switch {
+	case x.plan.Matches[i].Lease > 0, charge.Reserve && !d.Over: // no hits, and none that are known
+		return
+	case !charge.Refund:
 		h = s.split(charge, d)
 	}
 	s.ruleCounters(rules, x, i, x.plan.Limits[at]).Add(h)

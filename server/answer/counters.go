@@ -71,7 +71,7 @@ func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text s
 	d.HasHits, d.Hits = true, 0 // a peek
 	x := &Exchange{rules: rules}
 	x.decoder.req = descriptors.Request{Domain: []byte(domain), Descriptors: []descriptors.Descriptor{d}}
-	s.planRequest(x, descriptors.Global{}, time.Minute) // the longest that any limit holds a reply
+	s.planRequest(x, descriptors.Global{Look: true}, time.Minute) // the longest that any limit holds a reply
 	switch m := &x.plan.Matches[0]; {
 	case m.Override:
 		report.Reason = "the request's own limit applies"

@@ -66,6 +66,7 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 	if err != nil {
 		return fmt.Errorf("max_counters: %w: lower it, or raise --counter-memory", err)
 	}
+	set.Inherit(s.Rules())
 	partitions := make([]*limiter.Partition, len(set.Domains()))
 	for i, domain := range set.Domains() {
 		partitions[i] = reserved[domain]

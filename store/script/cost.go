@@ -28,6 +28,9 @@ const (
 
 // CostOf estimates how long a charge takes in the store, that on a new counter.
 func CostOf(p *limiter.Policy, hits uint64) time.Duration {
+	if p.Reserve != nil {
+		return MostRequest + 1 // decided in memory
+	}
 	switch p.Algorithm {
 	case limiter.SlidingWindow:
 		_, k := p.Ring()

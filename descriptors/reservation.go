@@ -1,0 +1,115 @@
+package descriptors
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A Reservation says how many hits a request reserves on a limit. Its methods may be called concurrently.
+type Reservation struct {
+	least, most uint64
+	// estimate is nil if all reserve the same.
+	estimate *estimate
+}
+
+// settledCosts is of how many requests the cost is kept, and ninth the place of the cost, in ascending order, that nine
+// of ten did not exceed.
+const (
+	settledCosts = 64
+	ninth        = settledCosts * 9 / 10
+)
+
+// An estimate is what nine of ten of the last requests have cost.
+type estimate struct {
+	p90   atomic.Uint64
+	mu    sync.Mutex
+	costs [settledCosts]uint64
+	next  int
+}
+
+// newReservation returns what a limit's word reserve means, nil without.
+func newReservation(r *rules.Reserve, p *limiter.Policy) *Reservation {
+	if r == nil {
+		return nil
+	}
+	v := &Reservation{}
+	if v.least, v.most = r.Range(p); r.Amount == 0 {
+		// Cheap requests end first. So until as many have ended as it takes, the first estimate holds.
+		v.estimate = &estimate{}
+		for i := range v.estimate.costs {
+			v.estimate.costs[i] = uint64(r.First)
+		}
+		v.estimate.p90.Store(uint64(r.First))
+	}
+	return v
+}
+
+// Hits is what the next request reserves.
+func (v *Reservation) Hits() uint64 {
+	if v.estimate == nil {
+		return v.least
+	}
+	return min(max(v.least, v.estimate.p90.Load()), v.most)
+}
+
+// learn takes note of what a request has cost. It takes a microsecond.
+func (v *Reservation) learn(cost uint64) {
+	e := v.estimate
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.costs[e.next] = cost
+	e.next = (e.next + 1) % settledCosts
+	sorted := e.costs
+	slices.Sort(sorted[:])
+	e.p90.Store(sorted[ninth])
+}
+
+// Inherit has limits of s estimate what requests cost from what those of the same domain and name in old, the set before
+// it, have learnt. It must be called before s is in force.
+func (s *Set) Inherit(old *Set) {
+	if old == nil {
+		return
+	}
+	type named struct{ domain, name string }
+	learnt := map[named]*estimate{}
+	for _, l := range old.Limits {
+		if l.Reservation != nil && l.Reservation.estimate != nil {
+			learnt[named{l.Rule.Domain(), l.Name}] = l.Reservation.estimate
+		}
+	}
+	for _, l := range s.Limits {
+		if l.Reservation == nil || l.Reservation.estimate == nil {
+			continue
+		}
+		if e := learnt[named{l.Rule.Domain(), l.Name}]; e != nil {
+			l.Reservation.estimate = e
+		}
+	}
+}
+
+// Learn takes note of what the request has cost that its leases reserved hits for, after the batch is decided.
+func (p *Plan) Learn() {
+	for i := range p.Matches {
+		if p.Matches[i].Lease == 0 {
+			continue
+		}
+		for at := range p.chargesOf(i) {
+			v, of := p.Limits[at].Reservation, &p.Batch.Charges[at]
+			if v == nil || v.estimate == nil || p.Batch.Decisions[at].Charged == 0 {
+				continue
+			}
+			if cost := slices.IndexFunc(p.Batch.Charges, func(c limiter.Charge) bool {
+				return c.ID == of.ID && c.Policy == of.Policy && !c.Refund && !c.Reserve
+			}); cost >= 0 {
+				v.learn(p.Batch.Charges[cost].Hits)
+			}
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package rulefile
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// reserve reads the word reserve. It returns nil if the word is empty or no map.
+func (p *parser) reserve(path string, f field) *rules.Reserve {
+	path += " > reserve"
+	if isNull(f.value) {
+		p.warn(rules.NoEffect, path, f.key, "reserve is empty, so nothing is reserved here")
+		return nil
+	}
+	if f.value.Kind != yaml.MappingNode {
+		p.fail(path, f.value, `reserve must be a map such as "{ amount: 2000 }", not %s`, kindName(f.value))
+		return nil
+	}
+	r := &rules.Reserve{TTL: rules.DefaultTTL}
+	estimated := false
+	for _, g := range p.fields(path, f.value, wordText) {
+		switch g.word {
+		case "amount":
+			r.Amount, _ = p.number(path, g, 1, math.MaxUint32)
+		case "first":
+			r.First, _ = p.number(path, g, 1, math.MaxUint32)
+		case "p90":
+			estimated = p.newBool(path, g)
+		case "ttl":
+			r.TTL = p.ttl(path, g)
+		case "unsettled":
+			r.Release = p.unsettled(path, g)
+		default:
+			p.stray(path, reserveWords, g)
+		}
+	}
+	if r.First > 0 && !estimated && r.Amount == 0 {
+		p.fail(path, f.key, `"first" has no meaning without "p90: true"; for the same number each time write "amount: %d"`, r.First)
+	}
+	if estimated && r.Amount > 0 {
+		p.fail(path, f.key, `"amount" and "p90: true" exclude each other; remove one of them`)
+	}
+	return r
+}
+
+// ttl reads for how long hits are reserved.
+func (p *parser) ttl(path string, f field) time.Duration {
+	if f.value.Kind == yaml.ScalarNode {
+		d, err := time.ParseDuration(resolveScalar(f.value).text)
+		if err == nil && d >= time.Second && d <= rules.LongestTTL && d%time.Second == 0 {
+			return d
+		}
+	}
+	p.fail(path, f.value, `"ttl" must be whole seconds from 1s to 1h, such as 60s or 5m, not %s`, kindName(f.value))
+	return rules.DefaultTTL
+}
+
+// unsettled reads what becomes of hits that are never settled. It reports whether they are released.
+func (p *parser) unsettled(path string, f field) bool {
+	text, ok := p.text(path, f)
+	allowed := []string{"keep", "release"}
+	if ok && !slices.Contains(allowed, text) {
+		p.fail(path, f.value, "unknown value %q of unsettled%s (allowed: keep, release)", rules.Shorten(text), meant(text, allowed))
+	}
+	return text == "release"
+}

@@ -1,0 +1,54 @@
+package flight_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+const budget = `
+domain: d
+descriptors:
+  - { key: user, rate_limit: { name: streams, requests_per_unit: 1000, unit: day, reserve: { amount: 400 } } }
+`
+
+// TestReservationsAreHeld holds two requests at the backend, which reserve 800 of 1000, so that a third is denied. What
+// ends without a cost stays charged, so that one more passes when one has ended, and none after it.
+func TestReservationsAreHeld(t *testing.T) {
+	t.Parallel()
+	free := make(chan struct{})
+	s := play(t, budget, func(*http.Request) { <-free })
+	statuses := make(chan int, 2)
+	for n := range 2 {
+		go func() {
+			status, err := s.get(t.Context(), "/")
+			if err != nil {
+				t.Error(err)
+			}
+			statuses <- status
+		}()
+		suite.Eventually(t, "a request at the backend", func() bool { now, _ := s.held(); return now == n+1 })
+	}
+	denied := func() bool {
+		status, err := s.get(t.Context(), "/")
+		if err != nil {
+			t.Error(err)
+		}
+		return status == http.StatusTooManyRequests
+	}
+	if !denied() {
+		t.Error("800 of 1000 are held, and 400 more were let reserve")
+	}
+	close(free)
+	for range 2 {
+		if status := <-statuses; status != http.StatusOK {
+			t.Errorf("a request that was let pass has the status %d", status)
+		}
+	}
+	for range 3 {
+		if !denied() {
+			t.Error("800 of 1000 are charged, and 400 more were let reserve")
+		}
+	}
+}
