@@ -3,6 +3,7 @@ package descriptors
 import (
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -40,6 +41,49 @@ func (c *compiler) checkLeases(d *domain, bearers map[string][]*Limit, limits []
 			fail("name %q is that of the limit at %s, too: of two leases under one name in the dynamic metadata one is lost; choose another", name, bearers[l.Name][first].Pos)
 		}
 	}
+}
+
+// Inherit has s go on from old, the set before it, or nil. It must be called before s is in force.
+//
+//   - Limits estimate what requests cost from what those of the same domain and name have learnt.
+//   - Requests that began under old bring leases back to rules that may give none any more. Those with the keys of a
+//     rule that gave some ignore them. As hits they would use up, or refund, all that there is.
+func (s *Set) Inherit(old *Set) {
+	if old == nil {
+		return
+	}
+	type named struct{ domain, name string }
+	learnt, gave := map[named]*estimate{}, map[named]bool{}
+	for _, l := range old.Limits {
+		if l.Rule.few().leases {
+			gave[named{l.Rule.Domain(), l.Rule.keys()}] = true
+		}
+		if v := l.Reservation; v != nil && v.estimate != nil {
+			learnt[named{l.Rule.Domain(), l.Name}] = v.estimate
+		}
+	}
+	if len(gave) == 0 {
+		return
+	}
+	for _, l := range s.Limits {
+		if gave[named{l.Rule.Domain(), l.Rule.keys()}] {
+			l.Rule.ensureRare().leases = true
+		}
+		if v := l.Reservation; v != nil && v.estimate != nil {
+			if e := learnt[named{l.Rule.Domain(), l.Name}]; e != nil {
+				v.estimate = e
+			}
+		}
+	}
+}
+
+// keys returns the keys that lead to r. A rule with other keys gets none of the descriptors that come to r.
+func (r *Rule) keys() string {
+	var b []byte
+	for _, n := range r.node.lineage() {
+		b = strconv.AppendQuote(b, n.key)
+	}
+	return string(b)
 }
 
 // findLeases makes charges of rules that give leases what they are. Those of a descriptor that brings a lease give it

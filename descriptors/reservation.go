@@ -71,29 +71,6 @@ func (v *Reservation) learn(cost uint64) {
 	e.p90.Store(sorted[ninth])
 }
 
-// Inherit has limits of s estimate what requests cost from what those of the same domain and name in old, the set before
-// it, have learnt. It must be called before s is in force.
-func (s *Set) Inherit(old *Set) {
-	if old == nil {
-		return
-	}
-	type named struct{ domain, name string }
-	learnt := map[named]*estimate{}
-	for _, l := range old.Limits {
-		if l.Reservation != nil && l.Reservation.estimate != nil {
-			learnt[named{l.Rule.Domain(), l.Name}] = l.Reservation.estimate
-		}
-	}
-	for _, l := range s.Limits {
-		if l.Reservation == nil || l.Reservation.estimate == nil {
-			continue
-		}
-		if e := learnt[named{l.Rule.Domain(), l.Name}]; e != nil {
-			l.Reservation.estimate = e
-		}
-	}
-}
-
 // Learn takes note of what the request has cost that its leases reserved hits for, after the batch is decided.
 func (p *Plan) Learn() {
 	for i := range p.Matches {

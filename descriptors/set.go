@@ -103,7 +103,7 @@ type rareWords struct {
 	candidates []*Limit
 	// replaces are the ids of all names that the rule's limits replace.
 	replaces []int32
-	// leases says that some limit, or candidate, gives leases.
+	// leases says that some limit, or candidate, gives leases, or did before the rules were loaded anew.
 	leases bool
 	// runtime says which levels of the metric key have values of the request. It is
 	// set where RuntimeMetric is.

@@ -18,7 +18,7 @@ func (s *Service) count(rules *serving, x *Exchange) {
 			s.metrics.IgnoredOverrides.Inc()
 		}
 		if m.Count == 0 {
-			if m.Rule != nil && m.Rule.Unlimited {
+			if m.Rule != nil && m.Rule.Unlimited && m.Lease == 0 {
 				h := telemetry.Hits{Total: m.Hits, Within: m.Hits}
 				if x.decoder.req.Descriptors[i].Refund {
 					h = telemetry.Hits{Negative: m.Hits}

@@ -148,8 +148,11 @@ func appendDecision(b []byte, x *Exchange, m *descriptors.Match) []byte {
 	d, l := &x.plan.Batch.Decisions[at], x.plan.Limits[at]
 	b = member(b, "limit", func(b []byte) []byte {
 		return message(b, 3, func(b []byte) []byte {
-			b = append(strconv.AppendUint(b, uint64(l.RequestsPerUnit), 10), '/')
-			if l.UnitMultiplier > 1 {
+			b = strconv.AppendUint(b, uint64(l.RequestsPerUnit), 10)
+			if !l.HasWindow() {
+				return b
+			}
+			if b = append(b, '/'); l.UnitMultiplier > 1 {
 				b = strconv.AppendUint(b, uint64(l.UnitMultiplier), 10)
 			}
 			return append(b, l.Unit.String()...)

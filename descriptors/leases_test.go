@@ -1,0 +1,178 @@
+package descriptors
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A desk decides requests of one descriptor in a table, as a service does.
+type desk struct {
+	t     *testing.T
+	table *limiter.Table
+	set   *Set
+	plan  Plan
+}
+
+const opening = limiter.Time(1_800_000_000 * int64(time.Second))
+
+func newDesk(t *testing.T, text string) *desk {
+	t.Helper()
+	table, err := limiter.New(limiter.Options{Bytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &desk{t: t, table: table, set: load(t, Options{HashKey: table.Key()}, text)}
+}
+
+// reload puts other rules in force.
+func (d *desk) reload(text string) {
+	d.t.Helper()
+	set := load(d.t, Options{HashKey: d.table.Key()}, text)
+	set.Inherit(d.set)
+	d.set = set
+}
+
+// ask decides a request of descriptors of the key user.
+func (d *desk) ask(ds ...Descriptor) *Plan {
+	d.t.Helper()
+	d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: ds}, Global{})
+	d.table.Decide(opening, &d.plan.Batch)
+	d.plan.Learn()
+	return &d.plan
+}
+
+func begins() Descriptor {
+	return Descriptor{Entries: []Entry{{[]byte("user"), []byte("al")}}}
+}
+
+func carries(hits uint64, negative bool) Descriptor {
+	d := begins()
+	d.HasHits, d.Hits, d.Refund = true, hits, negative
+	return d
+}
+
+// lease takes a lease of the first limit.
+func (d *desk) lease() uint64 {
+	d.t.Helper()
+	p := d.ask(begins())
+	if p.Batch.Denied || p.Batch.Lease(0) == 0 {
+		d.t.Fatalf("no lease: denied is %v", p.Batch.Denied)
+	}
+	return p.Batch.Lease(0)
+}
+
+func (d *desk) used() uint64 { return d.ask(carries(0, false)).Batch.Decisions[0].Before }
+
+const onePlace = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}}]}"
+
+// TestLeasesOfEitherSign gives a place back by positive and by negative hits.
+func TestLeasesOfEitherSign(t *testing.T) {
+	for _, negative := range []bool{false, true} {
+		d := newDesk(t, onePlace)
+		for range 3 {
+			lease := d.lease()
+			if !d.ask(begins()).Batch.Denied {
+				t.Fatal("a second request passes")
+			}
+			if p := d.ask(carries(lease, negative)); p.Batch.Decisions[0].Charged != 1 || p.Matches[0].Lease != lease {
+				t.Fatalf("negative %v: the lease %d gave nothing back", negative, lease)
+			}
+			if p := d.ask(carries(lease, negative)); p.Batch.Decisions[0].Charged != 0 {
+				t.Fatalf("negative %v: the lease %d gave back twice", negative, lease)
+			}
+		}
+	}
+}
+
+// TestCostsBesideLeasesTakeNoPlace holds that the cost of a request that has ended is not another request.
+func TestCostsBesideLeasesTakeNoPlace(t *testing.T) {
+	d := newDesk(t, `{domain: d, descriptors: [{key: user, rate_limits: [
+		{name: s, unit: minute, requests_per_unit: 1, algorithm: concurrency}, {unit: hour, requests_per_unit: 100}]}]}`)
+	lease := d.lease()
+	for range 2 { // the second time the lease is stale
+		d.ask(carries(lease, true), carries(30, false))
+	}
+	if p := d.ask(begins()); p.Batch.Denied || p.Batch.Decisions[1].Before != 61 {
+		t.Errorf("after a request of 1 and costs of 30 and 30: denied is %v, and %d are used", p.Batch.Denied, p.Batch.Decisions[1].Before)
+	}
+}
+
+// TestLargeHitsOfOtherRulesAreHits charges 600 MB to a limit on bytes.
+func TestLargeHitsOfOtherRulesAreHits(t *testing.T) {
+	const bytes = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 4000000000}}]}"
+	d := newDesk(t, bytes)
+	d.ask(carries(600<<20, false))
+	if used := d.used(); used != 600<<20 {
+		t.Errorf("%d bytes are used, want %d", used, 600<<20)
+	}
+	d.ask(carries(600<<20, true))
+	if used := d.used(); used != 0 {
+		t.Errorf("%d bytes are used after a refund of all", used)
+	}
+}
+
+// TestLeasesOfRulesBefore reloads rules while a request is under way, so that its lease comes back to a limit that
+// gives none.
+func TestLeasesOfRulesBefore(t *testing.T) {
+	const counts = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}"
+	for _, negative := range []bool{false, true} {
+		d := newDesk(t, onePlace)
+		lease := d.lease()
+		for range 2 {
+			d.reload(counts)
+			d.ask(begins())
+		}
+		d.ask(carries(lease, negative))
+		if used := d.used(); used != 2 {
+			t.Errorf("negative %v: a lease of the rules before makes the hits 2 %d", negative, used)
+		}
+		d.reload(onePlace)
+		if !d.ask(begins()).Batch.Denied {
+			t.Error("the place that was taken before both reloads is lost")
+		}
+	}
+}
+
+func TestReservedAmounts(t *testing.T) {
+	d := newDesk(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, reserve: {amount: 400}}}]}")
+	lease := d.lease()
+	if p := d.ask(carries(0, false)); p.Batch.Denied || p.Batch.Decisions[0].Charged != 400 {
+		t.Error("a request of 0 hits does not reserve 400")
+	}
+	if !d.ask(begins()).Batch.Denied {
+		t.Error("400 can be reserved three times of 1000")
+	}
+	d.ask(carries(70, false), carries(lease, false))
+	if p := d.ask(carries(500, false)); p.Batch.Decisions[0].Before != 70 || p.Batch.Decisions[0].Charged != 500 {
+		t.Errorf("a cost that comes alone is charged %d beside %d", p.Batch.Decisions[0].Charged, p.Batch.Decisions[0].Before)
+	}
+}
+
+// TestEstimatesLearn settles requests at 100 each, after a first estimate of 400, and reloads.
+func TestEstimatesLearn(t *testing.T) {
+	const text = "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 100000, reserve: {p90: true, first: 400}}}]}"
+	d := newDesk(t, text)
+	for n := range 64 {
+		p := d.ask(begins())
+		if want := uint64(400); n < 57 && p.Batch.Decisions[0].Charged != want {
+			t.Fatalf("request %d reserves %d, want %d", n, p.Batch.Decisions[0].Charged, want)
+		}
+		d.ask(carries(p.Batch.Lease(0), false), carries(100, false))
+	}
+	d.reload(text)
+	p := d.ask(begins())
+	if got := p.Batch.Decisions[0].Charged; got != 100 {
+		t.Errorf("after 64 requests of 100 one reserves %d", got)
+	}
+	lease := p.Batch.Lease(0)
+	for range 200 {
+		p = d.ask(begins())
+		d.ask(carries(p.Batch.Lease(0), false), carries(1, false))
+	}
+	if got := d.ask(begins()).Batch.Decisions[0].Charged; got != 50 {
+		t.Errorf("after cheap requests one reserves %d, want an eighth of the first estimate", got)
+	}
+	d.ask(carries(lease, false))
+}
