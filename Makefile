@@ -28,7 +28,13 @@ VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 # The commit and its date in UTC, as of the clone; empty without one.
 REVISION    ?= $(shell git rev-parse HEAD 2>/dev/null)
 COMMIT_DATE ?= $(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
-STAMPS      = VERSION='$(VERSION)' REVISION='$(REVISION)' COMMIT_DATE='$(COMMIT_DATE)'
+# FIPS=1: with the FIPS 140-3 validated module of Go's cryptography, and no other; the version says so.
+FIPS        ?=
+ifneq ($(FIPS),)
+override VERSION := $(patsubst %-fips,%,$(VERSION))-fips
+export GOFIPS140 := certified
+endif
+STAMPS      = FIPS='$(FIPS)' VERSION='$(VERSION)' REVISION='$(REVISION)' COMMIT_DATE='$(COMMIT_DATE)'
 
 # Not stamped by go build, which fails where git distrusts the directory's owner;
 # -X does it.
@@ -96,7 +102,7 @@ image-root: programs
 
 # Archives beside the image: of all platforms, though there are images for Linux only.
 .PHONY: release
-release: image ## what a release is made of in dist/: archives, chart, image, bills of materials, checksums
+release: image ## what a release is made of in dist/: archives, chart, image, bills of materials, checksums (FIPS=1: with Go's validated cryptography)
 	@$(MAKE) -s programs PLATFORMS='$(filter-out $(PLATFORMS),$(RELEASE_PLATFORMS))'
 	@$(IMAGE) -out '$(abspath $(DIST))' -release \
 		$(foreach platform,$(RELEASE_PLATFORMS),'$(abspath $(DIST))/sluice-$(subst /,-,$(platform))')
@@ -169,6 +175,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	$(MAKE) reproducible
 	$(MAKE) test-386
 	$(MAKE) test-cpus
+	$(MAKE) test-fips
 	$(MAKE) test-race
 	@$(AS_BUILT) CGO_ENABLED=1; SLUICE_LONG=1 go test -race -count=1 -timeout 25m ./e2e/proxy ./e2e/asked
 	$(MAKE) test-grpc-go
@@ -190,6 +197,13 @@ test-grpc-go: $(ENVOY) $(VALKEY) | need-go ## the tests of the binary, with grpc
 	go test -count=1 -timeout 30m ./cmd/sluice $$(go list ./e2e/... | grep -v /e2e/clients) || exit 1; \
 	(cd kustomize && go test -count=1 -timeout 15m ./...) || exit 1; \
 	$(TORTURE)
+
+# A client of the same module cannot offer TLS 1.1, so nothing would reject it.
+.PHONY: test-fips
+test-fips: $(ENVOY) $(VALKEY) | need-go ## TLS of all listeners and clients, and the version, with Go's validated cryptography alone (2 minutes)
+	@$(AS_BUILT); export GOFIPS140=certified; \
+	go test -count=1 -run 'TLS|Certificate|Allow|Version' -skip '//with_TLS_1.1$$' \
+		./server ./server/access ./store ./cmd/sluice ./e2e/proxy ./e2e/xds
 
 .PHONY: test-cpus
 test-cpus: | need-go ## concurrent code under the race detector, on one core and on two

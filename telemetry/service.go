@@ -23,6 +23,8 @@ type Build struct {
 	CommitDate string `json:"commit_date"` // as RFC 3339 has it
 	Go         string `json:"go"`
 	Platform   string `json:"platform"`
+	// FIPS is the version of the FIPS 140-3 module that all cryptography is done by; empty without one.
+	FIPS string `json:"fips,omitempty"`
 }
 
 // Metrics are all metrics of one process. Its fields may be used concurrently.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"crypto/fips140"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -22,7 +23,11 @@ func thisBuild() telemetry.Build {
 	if !ok {
 		info = new(debug.BuildInfo)
 	}
-	return buildOf(release, revision, commitDate, info)
+	b := buildOf(release, revision, commitDate, info)
+	if fips140.Enabled() {
+		b.FIPS = fips140.Version()
+	}
+	return b
 }
 
 func buildOf(release, revision, commitDate string, info *debug.BuildInfo) telemetry.Build {
@@ -59,5 +64,9 @@ func versionText(b telemetry.Build) string {
 	if b.Revision != "" {
 		commit = fmt.Sprintf(" (commit %s of %s)", b.Revision, cmp.Or(b.CommitDate, "unknown date"))
 	}
-	return fmt.Sprintf("sluice %s%s %s %s", b.Version, commit, b.Go, b.Platform)
+	fips := ""
+	if b.FIPS != "" {
+		fips = " FIPS 140-3 module " + b.FIPS
+	}
+	return fmt.Sprintf("sluice %s%s %s %s%s", b.Version, commit, b.Go, b.Platform, fips)
 }

@@ -1,12 +1,26 @@
 package main
 
 import (
+	"crypto/fips140"
+	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
+
+// TestVersionTellsOfFIPS holds the version to whether this test was built with the validated module: see make test-fips.
+func TestVersionTellsOfFIPS(t *testing.T) {
+	b := thisBuild()
+	if wanted := os.Getenv("GOFIPS140"); wanted != "" && wanted != "off" && b.FIPS == "" {
+		t.Errorf("built with GOFIPS140=%s, and the version says nothing of it", wanted)
+	}
+	if told := strings.Contains(versionText(b), "FIPS 140-3 module "+b.FIPS); told != fips140.Enabled() {
+		t.Errorf("FIPS mode is %v, and the version says %q", fips140.Enabled(), versionText(b))
+	}
+}
 
 func TestBuildOf(t *testing.T) {
 	type settings = []debug.BuildSetting
