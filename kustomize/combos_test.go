@@ -10,7 +10,7 @@ var overlays = map[string][]string{
 	// Its Envoy speaks no TLS to sluice.
 	"sharded": {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config", "state"},
 	// The policy would keep it from its store.
-	"store": {"monitoring", "pdb", "topology", "rollout-on-config", "dev-valkey"},
+	"store": {"monitoring", "pdb", "hpa", "topology", "rollout-on-config", "dev-valkey"},
 	// Only Envoy reaches these, so they need no policy and no TLS.
 	"sidecar-unix":     {"monitoring", "rollout-on-config"},
 	"sidecar-loopback": {"monitoring", "rollout-on-config"},

@@ -3,8 +3,11 @@ package kustomize
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -26,6 +29,8 @@ func (o *objects) checkNetwork() {
 				o.complain("PodDisruptionBudget %s: want maxUnavailable: 1", r.Name)
 			}
 			o.matched(r, r.Spec.Selector)
+		case *autoscalingv2.HorizontalPodAutoscaler:
+			o.checkAutoscaler(r)
 		case *monitoringv1.PodMonitor:
 			// Sidecars are in the namespaces of what they limit.
 			if !r.Spec.NamespaceSelector.Any {
@@ -40,6 +45,28 @@ func (o *objects) checkNetwork() {
 			}
 		}
 	}
+}
+
+// checkAutoscaler checks that it scales a Deployment of replicas that share a store, which request what it measures
+// and have no number of their own.
+func (o *objects) checkAutoscaler(r *autoscalingv2.HorizontalPodAutoscaler) {
+	for workload, pod := range o.pods() {
+		d, ok := workload.(*appsv1.Deployment)
+		if !ok || d.Name != r.Spec.ScaleTargetRef.Name || d.Namespace != r.Namespace || r.Spec.ScaleTargetRef.Kind != "Deployment" {
+			continue
+		}
+		c := pod.Spec.Containers[0]
+		switch {
+		case d.Spec.Replicas != nil:
+			o.complain("HorizontalPodAutoscaler %s: its Deployment has a number of replicas, which each apply sets anew", r.Name)
+		case c.Resources.Requests.Cpu().IsZero():
+			o.complain("HorizontalPodAutoscaler %s: its pods request no cpu", r.Name)
+		case !slices.ContainsFunc(c.Args, func(arg string) bool { return strings.HasPrefix(arg, "--store=") }):
+			o.complain("HorizontalPodAutoscaler %s: its replicas share no store, so that each one more admits as much again", r.Name)
+		}
+		return
+	}
+	o.complain("HorizontalPodAutoscaler %s: scales nothing", r.Name)
 }
 
 // matched returns the pods that a selector matches, of which there must be some.
