@@ -15,10 +15,11 @@ import (
 //	cell     time 48, in milliseconds since the Unix epoch; nonce 16. What is reserved has a cell more: its hits
 //	payload  cells that may be in use 13, places held 13
 //	note     end: when the last place is free by itself
-//	         past: when the first is, in seconds, or a time before 35; cell to look at first 13; last nonce 16
+//	         past: by how many milliseconds the first is before, or more 35; cell to look at first 13; last nonce 16
 //
 // Until the first place is free by itself, the payload says how many are held. From then on the cells do, which
-// are counted anew by whoever writes them.
+// are counted anew by whoever writes them. A cell that is not held has no time, so a caller who is late finds as
+// many held as the payload says.
 
 // concurrency is the algorithm of [Concurrency].
 type concurrency struct{ celled }
@@ -28,6 +29,9 @@ const (
 	nonceMask = 1<<nonceBits - 1
 	placeBits = 13 // of a number up to MaxLog
 	placeMask = 1<<placeBits - 1
+	// mostBefore, 397 days in milliseconds, is the most that the note says of the first place. It stands for
+	// any time before.
+	mostBefore = 1<<(64-placeBits-nonceBits) - 1
 	// freeCell is a cell whose time is the earliest there is.
 	freeCell = 1 << 63
 )
@@ -125,7 +129,7 @@ func (concurrency) decide(v *view, at Time, c *Charge, hits uint64, _ time.Durat
 		st.num = v.lease(c, at, st.used)
 	case hits > 0 || !wide && d.Before > limit:
 		d.Over, d.RetryAfter = true, time.Second
-		if limit == 0 {
+		if limit == 0 && hits > 0 {
 			d.RetryAfter = Never
 		}
 	}
@@ -153,7 +157,7 @@ func (concurrency) undo(v *view, at, _ Time, p *Policy, mark int64, d *Decision)
 // store writes what changes. Cells keep their numbers if the counter moves.
 func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
 	s.fetch(index)
-	now, ps := v.at.stamp(), places{first: maxStamp, width: p.width()}
+	now, ps := v.at.stamp(), places{first: maxStamp, end: -maxStamp, width: p.width()}
 	if held := v.held(); held > 0 {
 		if ps = v.places(p); s != v.class {
 			to := s.cellsOf(index)
@@ -182,13 +186,13 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	}
 	switch {
 	case ps.count == 0:
-		ps.high, ps.hint, ps.end = 0, 0, now
+		ps.high, ps.hint, ps.first, ps.end = 0, 0, now, now
 	case now >= ps.first:
 		ps.review(now) // and no sooner: decide has chosen among the cells as they were
 	}
 	note := s.note(index)
 	note.end.Store(ps.end)
-	note.past.Store(uint64(floorDiv(ps.first, int64(time.Second)))<<(placeBits+nonceBits) | ps.hint<<nonceBits | ps.nonce&nonceMask) //nolint:gosec // bits
+	note.past.Store(ps.before()<<(placeBits+nonceBits) | ps.hint<<nonceBits | ps.nonce&nonceMask)
 	return ps.high<<placeBits | ps.count
 }
 
@@ -247,7 +251,8 @@ func (v *view) lease(c *Charge, at Time, nth uint64) int64 {
 		ps.count = v.held()
 		cell = ps.free(at.stamp(), nth)
 	}
-	return int64(FirstLease + cell<<nonceBits + (ps.nonce+nth)&nonceMask) //nolint:gosec // at most LastLease
+	// It may be a cell that v's slot does not have, if the counter is about to move.
+	return int64(FirstLease + min(cell, MaxLog-1)<<nonceBits + (ps.nonce+nth)&nonceMask) //nolint:gosec // at most LastLease
 }
 
 // cellOf returns the number of the place that a lease names.
@@ -272,12 +277,19 @@ func (v *view) places(p *Policy) places {
 	pause(beforeCellLoad)
 	ps := places{
 		cells: v.class.cellsOf(v.index), width: p.width(), end: note.end.Load(), nonce: past & nonceMask,
-		count: payload & placeMask,
-		first: int64(past) >> (placeBits + nonceBits) * int64(time.Second), //nolint:gosec // bits
+		count: payload & placeMask, first: -maxStamp,
+	}
+	if before := past >> (placeBits + nonceBits); before < mostBefore {
+		ps.first = ps.end - int64(before)*int64(time.Millisecond) //nolint:gosec // less than mostBefore
 	}
 	ps.high = min(payload>>placeBits, v.class.stride()/ps.width)
 	ps.hint = min(past>>nonceBits&placeMask, ps.high)
 	return ps
+}
+
+// before returns by how many milliseconds the first place is free by itself before the last.
+func (ps *places) before() uint64 {
+	return min(uint64(-floorDiv(ps.first-ps.end, int64(time.Millisecond))), mostBefore) //nolint:gosec // not negative
 }
 
 // cell returns the cell of a place that has its time and its nonce.
@@ -332,12 +344,13 @@ func (ps *places) free(now int64, nth uint64) uint64 {
 			}
 		}
 	}
-	return min(ps.high+nth, uint64(len(ps.cells))/ps.width) - 1
+	return ps.high + nth - 1
 }
 
 // take takes a place and returns the number of its cell. The cells are held by this goroutine.
 func (ps *places) take(now, window int64) (cell uint64) {
-	i, end := ps.free(now, 1), -floorDiv(-now-window, int64(time.Millisecond))
+	i := min(ps.free(now, 1), uint64(len(ps.cells))/ps.width-1) // a snapshot may say that fewer are held than are
+	end := -floorDiv(-now-window, int64(time.Millisecond))
 	ps.nonce++
 	ps.cell(i).Store(uint64(end)<<nonceBits | ps.nonce&nonceMask) //nolint:gosec // bits
 	ps.high, ps.hint, ps.count = max(ps.high, i+1), i+1, ps.count+1
@@ -353,8 +366,8 @@ func (ps *places) give(lease uint64) {
 	ps.hint, ps.count = i, ps.count-1
 }
 
-// review finds out when the first and the last place are free by themselves. The cells are held by this
-// goroutine.
+// review frees the places that are free by themselves, and finds out when the first and the last of the others
+// will be. The cells are held by this goroutine.
 func (ps *places) review(now int64) {
 	high := ps.high
 	ps.high, ps.first, ps.end = 0, maxStamp, now
@@ -362,6 +375,8 @@ func (ps *places) review(now int64) {
 		if ps.live(i, now) {
 			end := ps.expiry(i) * int64(time.Millisecond)
 			ps.high, ps.first, ps.end = i+1, min(ps.first, end), max(ps.end, end)
+		} else {
+			ps.cell(i).Store(freeCell) // a caller who is late would find it held
 		}
 	}
 	ps.hint = min(ps.hint, ps.high)

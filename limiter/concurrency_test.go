@@ -209,3 +209,85 @@ func TestResetFreesPlaces(t *testing.T) {
 		t.Error("a lease of before the reset frees a place of after")
 	}
 }
+
+// TestALimitThatRisesKeepsLeases takes the places of a counter that has more cells from now on.
+func TestALimitThatRisesKeepsLeases(t *testing.T) {
+	tab, id := newTable(t, 1<<20), counterID(1)
+	held := map[uint64]*Policy{}
+	for _, limit := range []uint32{1, 2, 3, 6, 60, 61, 1000, MaxLog} {
+		p := atOnce(limit)
+		for lease := uint64(1); lease > 0; {
+			if lease = takePlace(tab, benchNow, id, p); lease > 0 {
+				held[lease] = p
+			}
+		}
+		if len(held) != int(limit) {
+			t.Fatalf("%d leases of %d places", len(held), limit)
+		}
+	}
+	for lease := range held {
+		if givePlace(tab, benchNow, id, atOnce(MaxLog), lease) != 1 {
+			t.Fatalf("lease %d of a limit of %d is not known", lease, held[lease].Limit)
+		}
+	}
+}
+
+// TestALateCallerTakesAFreePlace has a caller whose time is before the end of a place that others have seen
+// end: it must not take one that is held.
+func TestALateCallerTakesAFreePlace(t *testing.T) {
+	tab, id, p := newTable(t, 1<<20), counterID(1), atOnce(5)
+	takePlace(tab, benchNow, id, p) // nobody gives it back
+	var leases []uint64
+	for range 4 {
+		leases = append(leases, takePlace(tab, benchNow+50*sec, id, p))
+	}
+	if givePlace(tab, benchNow+61*sec, id, p, leases[0]) != 1 {
+		t.Fatal("a lease is not known")
+	}
+	for range 2 {
+		leases = append(leases, takePlace(tab, benchNow+59*sec, id, p))
+	}
+	for i, lease := range leases[1:] {
+		if givePlace(tab, benchNow+61*sec, id, p, lease) != 1 {
+			t.Errorf("lease %d of %d is gone", i, len(leases)-1)
+		}
+	}
+}
+
+// TestPlacesEndOneByOne has places that end within a second of each other, and years.
+func TestPlacesEndOneByOne(t *testing.T) {
+	for _, apart := range []Time{Time(time.Millisecond), 600 * Time(time.Millisecond), 7 * sec, 300 * 24 * 3600 * sec} {
+		p, tab, id := &Policy{Algorithm: Concurrency, Limit: 9, Window: MaxWindow}, newTable(t, 1<<20), counterID(1)
+		for n := range Time(9) {
+			takePlace(tab, benchNow+n*apart, id, p)
+		}
+		for n := range Time(9) {
+			end := -floorDiv(-int64(benchNow+n*apart+Time(p.Window)), int64(time.Millisecond)) * int64(time.Millisecond)
+			for at, want := range map[Time]uint64{Time(end - 1): 9 - uint64(n), Time(end): 8 - uint64(n)} {
+				if got := decide(tab, at, Charge{ID: id, Policy: p}).Decisions[0].Before; got != want {
+					t.Errorf("%v apart, place %d: %d are held at %d of its end at %d, want %d", apart, n, got, at, end, want)
+				}
+			}
+		}
+	}
+}
+
+// TestManyAreCountedOnlyWhenOneEnds holds that cells are not read one by one in the second before a place
+// ends by itself.
+func TestManyAreCountedOnlyWhenOneEnds(t *testing.T) {
+	tab, id, p := newTable(t, 1<<20), counterID(1), atOnce(9)
+	for n := range Time(9) {
+		takePlace(tab, benchNow+n*sec/10, id, p)
+	}
+	b := &Batch{Charges: []Charge{take(id, p)}, table: tab}
+	for n := range Time(9) {
+		b.read(benchNow, 0, &b.view)
+		ps := b.view.places(p)
+		if want := -floorDiv(-int64(benchNow+n*sec/10)-int64(p.Window), int64(time.Millisecond)) * int64(time.Millisecond); ps.first != want {
+			t.Errorf("with %d of 9 held the first ends at %d, want %d", 9-n, ps.first, want)
+		}
+		if n < 8 {
+			takePlace(tab, Time(ps.first), id, p)
+		}
+	}
+}

@@ -23,6 +23,8 @@ func newOracle(a Algorithm) oracle {
 		return &ringOracle{}
 	case SlidingLog:
 		return &logOracle{changed: math.MinInt64}
+	case Concurrency:
+		return &placesOracle{}
 	default:
 		return &bucketOracle{}
 	}
@@ -164,6 +166,34 @@ func (o *logOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 	return d
 }
 
+// placesOracle has the times at which places that nobody gives back are free again. Hits of a refund are no lease.
+type placesOracle struct{ ends []Time }
+
+func (o *placesOracle) decide(now Time, c Charge, _ time.Duration) Decision {
+	p, limit := c.Policy, uint64(c.Policy.Limit)
+	live := slices.DeleteFunc(slices.Clone(o.ends), func(end Time) bool { return end <= now })
+	if len(live) > 0 && slices.Max(live)-now > Time(p.Window)+maxLate*sec+Time(time.Millisecond) {
+		live = nil // the clock was set back
+	}
+	d := Decision{Before: uint64(len(live)), Reset: time.Second}
+	switch {
+	case c.Refund:
+	case c.Hits > 0 && d.Before < limit:
+		ms := Time(time.Millisecond)
+		live, d.Charged = append(live, Time(quotient(int64(now)+int64(p.Window)+int64(ms)-1, int64(ms)))*ms), 1
+		o.ends = live
+	case c.Hits > 0 || d.Before > limit:
+		d.Over, d.RetryAfter = true, time.Second
+		if c.Hits > 0 && limit == 0 {
+			d.RetryAfter, d.Reset = Never, p.Window
+		}
+	}
+	if !d.Over {
+		d.Remaining = limit - min(limit, uint64(len(live)))
+	}
+	return d
+}
+
 // bucketOracle has the theoretical arrival time in 1/16 ns.
 type bucketOracle struct{ tat *big.Int }
 
@@ -295,6 +325,13 @@ var oraclePolicies = [][]Policy{
 		{Algorithm: LeakyBucket, Limit: 30, Window: time.Second, MaxWait: time.Minute, MaxWaiting: 100},
 	},
 	{{Algorithm: LeakyBucket, Limit: 3, Window: MaxWindow, Slack: 2, MaxWait: time.Minute, MaxWaiting: 9, CountRefused: true}},
+	{
+		{Algorithm: Concurrency, Limit: 4, Window: time.Second},
+		{Algorithm: Concurrency, Limit: 11, Window: time.Second},
+		{Algorithm: Concurrency, Limit: 0, Window: time.Second},
+	},
+	{{Algorithm: Concurrency, Limit: 40, Window: time.Minute}},
+	{{Algorithm: Concurrency, Limit: 4, Window: MaxWindow}},
 }
 
 var oracleSteps = []time.Duration{
@@ -342,7 +379,7 @@ func against(tb testing.TB, data []byte) {
 // only, so the counter must be one whose hits do not count when denied.
 func retry(tb testing.TB, tab *Table, now Time, c Charge, budget time.Duration, d Decision) {
 	tb.Helper()
-	if !d.Over || d.RetryAfter == Never || c.Policy.CountRefused || c.Hits == 0 {
+	if !d.Over || d.RetryAfter == Never || c.Policy.CountRefused || c.Policy.Leases() || c.Hits == 0 {
 		return
 	}
 	// The would-be charge is taken back by a group member that always denies.
