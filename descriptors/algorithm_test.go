@@ -33,6 +33,8 @@ func TestPolicyOfWords(t *testing.T) {
 		{minute + "algorithm: sliding_log, count_refused: true", limiter.Policy{Algorithm: limiter.SlidingLog, CountRefused: true}},
 		{minute + "algorithm: token_bucket", limiter.Policy{Algorithm: limiter.TokenBucket, Burst: 60}},
 		{minute + "algorithm: token_bucket, burst: 1, count_refused: true", limiter.Policy{Algorithm: limiter.TokenBucket, Burst: 1, CountRefused: true}},
+		{minute + "name: n, algorithm: concurrency", limiter.Policy{Algorithm: limiter.Concurrency}},
+		{minute + "name: n, algorithm: concurrency, count_refused: false", limiter.Policy{Algorithm: limiter.Concurrency}},
 		{minute + "algorithm: leaky_bucket", limiter.Policy{Algorithm: limiter.LeakyBucket, Slack: 10, MaxWaiting: 100}},
 		{minute + "algorithm: leaky_bucket, slack: 0", limiter.Policy{Algorithm: limiter.LeakyBucket, MaxWaiting: 100}},
 		{
@@ -49,7 +51,7 @@ func TestPolicyOfWords(t *testing.T) {
 
 func TestALimitOfNoneIsAllowedInEveryAlgorithm(t *testing.T) {
 	for _, algorithm := range rules.AlgorithmNames() {
-		p := load(t, Options{}, limited("unit: year, requests_per_unit: 0, algorithm: "+algorithm)).Limits[0].Policy
+		p := load(t, Options{}, limited("unit: year, requests_per_unit: 0, name: n, algorithm: "+algorithm)).Limits[0].Policy
 		if p.Limit != 0 || p.Algorithm == limiter.TokenBucket && p.Burst != 1 {
 			t.Errorf("policy of %s = %+v, want no limit and the least burst", algorithm, p)
 		}
@@ -58,7 +60,7 @@ func TestALimitOfNoneIsAllowedInEveryAlgorithm(t *testing.T) {
 
 func TestOnlyAFixedWindowCountsDeniedHitsByDefault(t *testing.T) {
 	for _, algorithm := range rules.AlgorithmNames() {
-		l := load(t, Options{}, limited("unit: hour, requests_per_unit: 1, algorithm: "+algorithm)).Limits[0]
+		l := load(t, Options{}, limited("unit: hour, requests_per_unit: 1, name: n, algorithm: "+algorithm)).Limits[0]
 		if got, want := l.Policy.CountRefused, algorithm == "fixed_window"; got != want {
 			t.Errorf("CountRefused of %s = %v, want %v", algorithm, got, want)
 		}
@@ -92,6 +94,7 @@ func TestIdentityOfAlgorithms(t *testing.T) {
 	for _, words := range []string{
 		"", "unit_multiplier: 2", "algorithm: sliding_window", "algorithm: sliding_window, sub_windows: 11",
 		"algorithm: sliding_log", "algorithm: token_bucket", "algorithm: leaky_bucket", "algorithm: leaky_bucket, unit_multiplier: 2",
+		"name: n, algorithm: concurrency", "name: n, algorithm: concurrency, unit_multiplier: 2",
 	} {
 		got := id(t, load(t, Options{}, limited(minute+words)), "d", desc("k", "x"))
 		for other, taken := range distinct {
@@ -105,6 +108,7 @@ func TestIdentityOfAlgorithms(t *testing.T) {
 		{"algorithm: sliding_window", "algorithm: sliding_window, sub_windows: 10, requests_per_unit: 5, count_refused: true, name: n"},
 		{"algorithm: sliding_log", "algorithm: sliding_log, requests_per_unit: 5"},
 		{"algorithm: token_bucket", "algorithm: token_bucket, requests_per_unit: 5, burst: 3"},
+		{"name: n, algorithm: concurrency", "name: m, algorithm: concurrency, requests_per_unit: 5"},
 		{"algorithm: leaky_bucket", "algorithm: leaky_bucket, requests_per_unit: 5, slack: 3, max_wait: 1s, max_waiting: 1"},
 	} {
 		edited := id(t, load(t, Options{}, limited("unit: second, unit_multiplier: 60, "+same[1])), "d", desc("k", "x"))
@@ -116,7 +120,7 @@ func TestIdentityOfAlgorithms(t *testing.T) {
 
 func TestAnOverrideKeepsTheCounter(t *testing.T) {
 	for _, algorithm := range rules.AlgorithmNames() {
-		s := load(t, Options{}, limited("unit: minute, requests_per_unit: 60, algorithm: "+algorithm))
+		s := load(t, Options{}, limited("unit: minute, requests_per_unit: 60, name: n, algorithm: "+algorithm))
 		if id(t, s, "d", desc("k", "x")) != id(t, s, "d", desc("k", "x").limit(5, 2, 0)) {
 			t.Errorf("%s: an override of the same window has another counter", algorithm)
 		}
@@ -137,6 +141,8 @@ descriptors:
       - {unit: hour, requests_per_unit: 60, algorithm: sliding_window}
       - {unit: hour, requests_per_unit: 60, algorithm: sliding_window, sub_windows: 5}
       - {unit: day, requests_per_unit: 60, algorithm: leaky_bucket}
+      - {unit: day, requests_per_unit: 60, algorithm: concurrency, name: streams}
+      - {unit: day, requests_per_unit: 50, algorithm: concurrency, name: fewer, shadow: true}
   - key: names
     rate_limits:
       - {unit: minute, requests_per_unit: 60, name: n}
@@ -150,7 +156,7 @@ descriptors:
 		got = append(got, l.Label)
 	}
 	want := []string{
-		"60/minute fixed_window", "60/minute token_bucket", "60/hour", "60/hour #4", "60/day",
+		"60/minute fixed_window", "60/minute token_bucket", "60/hour", "60/hour #4", "60/day", "streams", "fewer shadow",
 		"n fixed_window", "n token_bucket", "m 60/hour", "m 60/day token_bucket", "m 60/day leaky_bucket",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -168,6 +174,7 @@ descriptors:
   - {key: token, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: token_bucket, unit_multiplier: 2}}
   - {key: leaky, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: leaky_bucket, slack: 0}}
   - {key: held, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: leaky_bucket, max_wait: 1500ms}}
+  - {key: places, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: concurrency, unit_multiplier: 2, name: streams}}
   - {key: free, rate_limit: {unlimited: true}}
 `
 
@@ -184,15 +191,17 @@ func TestTextsOfAlgorithms(t *testing.T) {
 		"60/2minute, token_bucket, burst 60",
 		"60/minute, leaky_bucket, slack 0",
 		"60/minute, leaky_bucket, slack 10, holds replies up to 1.5s, 100 at most",
+		"60 at once, each for 2 minutes at most",
 		"unlimited",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("String (-want +got):\n%s", diff)
 	}
 	for entries, want := range map[string]string{
-		"fixed=1": "limit: 60/minute, fixed_window, denied hits count, at ",
-		"log=1":   "limit: 60/minute, sliding_log, denied hits count, at ",
-		"held=1":  "limit: 60/minute, leaky_bucket, slack 10, holds replies up to 1.5s, 100 at most, at ",
+		"fixed=1":  "limit: 60/minute, fixed_window, denied hits count, at ",
+		"log=1":    "limit: 60/minute, sliding_log, denied hits count, at ",
+		"places=1": "limit: 60 at once, each for 2 minutes at most, name \"streams\", at ",
+		"held=1":   "limit: 60/minute, leaky_bucket, slack 10, holds replies up to 1.5s, 100 at most, at ",
 	} {
 		if got := s.Explain("d", parseEntries(entries)).String(); !strings.Contains(got, want) {
 			t.Errorf("Explain(%s) = %s, want %q in it", entries, got, want)
@@ -211,6 +220,7 @@ d.log: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, 
 d.token: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: token_bucket, burst: 60, max_counters: 1000
 d.leaky: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: leaky_bucket, slack: 0, max_wait: 0s, max_waiting: 100, max_counters: 1000
 d.held: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100, max_counters: 1000
+d.places: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: concurrency, max_counters: 1000
 d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true, max_counters: 1000
 `
 	var got strings.Builder
@@ -249,6 +259,7 @@ func TestHashOfAlgorithms(t *testing.T) {
 		"algorithm: token_bucket", "algorithm: token_bucket, burst: 5", "algorithm: leaky_bucket",
 		"algorithm: leaky_bucket, slack: 5", "algorithm: leaky_bucket, max_wait: 5ms",
 		"algorithm: leaky_bucket, max_wait: 5ms, max_waiting: 5", "algorithm: leaky_bucket, max_wait: 6ms",
+		"algorithm: concurrency, name: n", "algorithm: concurrency, name: m",
 	} {
 		hash := load(t, Options{}, limited(minute+words)).Hash
 		if other, ok := seen[hash]; ok {

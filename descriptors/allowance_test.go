@@ -33,7 +33,7 @@ func TestAcknowledgedWarnings(t *testing.T) {
 		},
 		{
 			"no such code", "- {key: a} # sluice:allow restarts\n",
-			[]string{`d.yaml:3:12: warning: allow: "restarts" is no code of a warning that a comment can acknowledge; did you mean "restart"?`},
+			[]string{`d.yaml:3:12: warning: allow: "restarts" is no code of a warning that a comment can acknowledge; did you mean "restart", "leases"?`},
 		},
 		{
 			"no code", "- {key: a} # sluice:allow\n",

@@ -92,7 +92,9 @@ type compiler struct {
 	sha         hasher
 	// replacing is what the limits of the current domain replace.
 	replacing []replacing
-	uses      map[*rules.DefaultItem]*entryUse
+	// leasing are the limits of the current domain that give leases.
+	leasing []leasing
+	uses    map[*rules.DefaultItem]*entryUse
 	// terms are those of all limits so far.
 	terms map[Terms]*Terms
 	// rules and limits have room for those still to come. Each in a piece of memory of

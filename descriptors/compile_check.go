@@ -88,14 +88,14 @@ func Advice(s *Set, stored bool) rules.Diagnostics {
 	if stored {
 		ds = other
 	}
-	return append(ds, s.allowances.Unused()...)
+	return append(append(ds, leaseAdvice(s, stored)...), s.allowances.Unused()...)
 }
 
 // restartAdvice returns warnings about what a restart forgets.
 func restartAdvice(s *Set) (ds rules.Diagnostics) {
 	long := map[string][]*Limit{}
 	for _, l := range s.Limits {
-		if !l.Rule.Unlimited && !l.Candidate && rules.Backlog(&l.Policy) >= 24*time.Hour && !s.allowances.Allow(rules.Restart, l.Pos) {
+		if !l.Rule.Unlimited && !l.Candidate && l.HasWindow() && rules.Backlog(&l.Policy) >= 24*time.Hour && !s.allowances.Allow(rules.Restart, l.Pos) {
 			long[l.Rule.Domain()] = append(long[l.Rule.Domain()], l)
 		}
 	}

@@ -49,21 +49,26 @@ func (c *compiler) withDefaults(d *domain, n *node, cfg *rules.Descriptor) (*rul
 		return cfg, nil
 	}
 	e := fitting[0]
-	u := c.use(e)
-	u.holds = true
+	c.use(e).holds = true
 	l = l.With(e)
 	if wrong := l.WrongWords(); len(wrong) > 0 {
-		if u.wrong >= 0 {
-			u.more++
-		} else {
-			u.wrong = len(c.diagnostics)
-			c.fail(e.Pos, e.At, "these words do not fit the rule %s at %s: %s", nodePath(d, n), l.Pos, strings.Join(wrong, "; "))
-		}
+		c.unfit(e, nodePath(d, n), l.Pos, strings.Join(wrong, "; "))
 		return cfg, nil
 	}
 	given := *cfg
 	given.RateLimits = []rules.Limit{l}
 	return &given, e
+}
+
+// unfit reports that the words of e do not suit a rule: the first, and how many more.
+func (c *compiler) unfit(e *rules.DefaultItem, path string, pos rules.Pos, wrong string) {
+	u := c.use(e)
+	if u.wrong >= 0 {
+		u.more++
+		return
+	}
+	u.wrong = len(c.diagnostics)
+	c.fail(e.Pos, e.At, "these words do not fit the rule %s at %s: %s", path, pos, wrong)
 }
 
 // finishDefaults completes the diagnostics about defaults after the last rule, and warns

@@ -39,7 +39,7 @@ func (c *compiler) resolve(d *domain, limits []*Limit) {
 			bearers[l.Name] = append(bearers[l.Name], l)
 		}
 	}
-	c.checkLeases(d, bearers, limits)
+	c.checkLeases()
 	ids := map[string]int32{}
 	for _, r := range c.replacing {
 		for _, name := range r.names {

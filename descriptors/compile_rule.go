@@ -36,9 +36,7 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 		r.ensureRare().candidates = candidates
 	}
 	r.Limits = inForce
-	if givesLease := func(l *Limit) bool { return l.Policy.Leases() }; slices.ContainsFunc(c.set.Limits[before:], givesLease) {
-		r.ensureRare().leases = true
-	}
+	c.lends(r, cfg, defaults)
 	if cfg.List {
 		label(c.set.Limits[before:])
 	}

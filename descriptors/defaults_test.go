@@ -181,7 +181,7 @@ descriptors:
 		}},
 		{"words", "domain: shop\ndefaults:\n- rate_limit: {unit: day, algorithm: tokenbucket, bursts: 2}\n- {name: x, rate_limit: {}}\n- {name: y, rate_limit: {algorithm: sliding_window, sub_windows: 99, slack: 1}}", []string{
 			`defaults.yaml:3:16: error: domain "shop" > defaults[0] > rate_limit: "unit" is for rules and not allowed in rate_limit of defaults (allowed: unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused)`,
-			`defaults.yaml:3:38: error: domain "shop" > defaults[0] > rate_limit: unknown algorithm "tokenbucket"; did you mean "token_bucket"? (allowed: fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket)`,
+			`defaults.yaml:3:38: error: domain "shop" > defaults[0] > rate_limit: unknown algorithm "tokenbucket"; did you mean "token_bucket"? (allowed: fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency)`,
 			`defaults.yaml:3:51: error: domain "shop" > defaults[0] > rate_limit: unknown word "bursts" in rate_limit of defaults; did you mean "burst"? (allowed: unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused)`,
 			`defaults.yaml:4:25: error: domain "shop" > defaults[1] > rate_limit: a rate_limit of defaults must be a map with at least one of unit_multiplier, algorithm, sub_windows, burst, slack, max_wait, max_waiting, count_refused, not an empty one`,
 			`defaults.yaml:5:66: error: domain "shop" > defaults[2] > rate_limit: "sub_windows" must be a whole number from 1 to 60, not 99`,
@@ -203,7 +203,7 @@ descriptors:
 		}},
 		{"a log of too many", "domain: shop\ndefaults:\n- {path: [{key: many}], rate_limit: {algorithm: sliding_log}}", []string{
 			`defaults.yaml:3:3: error: domain "shop" > defaults[0]: these words do not fit the rule domain "shop" > key "many" at rules.yaml:13:17: ` +
-				`"requests_per_unit" of a sliding_log must be at most 4096, not 5000, because the time of each hit is kept; sliding_window has no such bound`,
+				`"requests_per_unit" under sliding_log must be at most 4096, not 5000, because the time of each hit is kept; sliding_window has no such bound`,
 		}},
 		{"for nobody", "domain: shop\ndefaults:\n- {name: per_user, rate_limit: {count_refused: false}}\n- {path: [{key: path, value: /a}, {key: methods}], rate_limit: {count_refused: false}}\n" +
 			"- {name: own, rate_limit: {count_refused: false}}\n- {name: zzzzzzzzzzzzzzzz, rate_limit: {count_refused: true}}\n---\ndomain: shops", []string{

@@ -16,7 +16,7 @@ func (l *Limit) String() string {
 	case l.Policy.Algorithm == limiter.FixedWindow:
 		return rate(l)
 	case !l.HasWindow():
-		return number(l) + " at once, each for " + window(l) + " at most"
+		return number(l) + " at once, each for " + rules.WindowText(l.Unit, l.UnitMultiplier) + " at most"
 	default:
 		return rate(l) + ", " + rules.AlgorithmText(&l.Policy)
 	}
@@ -24,15 +24,11 @@ func (l *Limit) String() string {
 
 // rate returns a limit as 60/minute or 60/10minute.
 func rate(l *Limit) string {
-	return number(l) + "/" + window(l)
+	text := number(l) + "/"
+	if l.UnitMultiplier > 1 {
+		text += strconv.FormatUint(uint64(l.UnitMultiplier), 10)
+	}
+	return text + l.Unit.String()
 }
 
 func number(l *Limit) string { return strconv.FormatUint(uint64(l.RequestsPerUnit), 10) }
-
-// window returns a limit's window as minute or 10minute.
-func window(l *Limit) string {
-	if l.UnitMultiplier > 1 {
-		return strconv.FormatUint(uint64(l.UnitMultiplier), 10) + l.Unit.String()
-	}
-	return l.Unit.String()
-}

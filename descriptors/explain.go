@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // Explanation says, step by step, which rule a descriptor matches.
@@ -130,7 +131,9 @@ func (r *Rule) flags() string {
 func (l *Limit) describe() string {
 	text := "unlimited"
 	if !l.Rule.Unlimited {
-		text = rate(l) + ", " + rules.AlgorithmText(&l.Policy)
+		if text = l.String(); l.Policy.Algorithm == limiter.FixedWindow {
+			text += ", " + rules.AlgorithmText(&l.Policy)
+		}
 		if l.Policy.CountRefused {
 			text += ", denied hits count"
 		}

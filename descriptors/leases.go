@@ -4,44 +4,13 @@ import (
 	"iter"
 	"slices"
 	"strconv"
-	"strings"
-	"unicode"
 
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // A limit that gives leases tells each in the reply's dynamic metadata, under its name. Envoy brings it back when
 // the request's stream has ended: as the hits of a descriptor with the same entries, of either sign, since not all
 // that write Envoy's configuration can say is_negative_hits.
-
-// metadataKeys are what a reply's dynamic metadata has beside leases.
-var metadataKeys = []string{"domain", "descriptors", "hitsAddend", "metadata", "sluice"}
-
-// checkLeases checks that the limits of a domain that give leases have names of their own.
-func (c *compiler) checkLeases(d *domain, bearers map[string][]*Limit, limits []*Limit) {
-	for _, l := range limits {
-		if l.Rule.Unlimited || !l.Policy.Leases() {
-			continue
-		}
-		fail := func(format string, args ...any) {
-			c.fail(l.Pos, nodePath(d, l.Rule.node), format, args...)
-		}
-		name := rules.Shorten(l.Name)
-		switch first := slices.IndexFunc(bearers[l.Name], func(o *Limit) bool { return o.Policy.Leases() }); {
-		case l.Name == "":
-			fail(`"name" is missing: Envoy brings a lease back that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams"`)
-		case slices.Contains(metadataKeys, l.Name):
-			fail("name %q is taken: the dynamic metadata has it for something else (%s); choose another", name, strings.Join(metadataKeys, ", "))
-		case strings.ContainsFunc(l.Name, func(r rune) bool {
-			return strings.ContainsRune(`:%()"`, r) || unicode.IsSpace(r) || unicode.IsControl(r)
-		}):
-			fail(`name %q cannot stand in Envoy's %%DYNAMIC_METADATA(...)%%: leave out spaces and : %% ( ) "`, name)
-		case bearers[l.Name][first] != l:
-			fail("name %q is that of the limit at %s, too: of two leases under one name in the dynamic metadata one is lost; choose another", name, bearers[l.Name][first].Pos)
-		}
-	}
-}
 
 // Inherit has s go on from old, the set before it, or nil. It must be called before s is in force.
 //

@@ -17,6 +17,8 @@ import (
 type grower struct {
 	data []byte
 	line int
+	// leases are the names of limits that give leases.
+	leases map[string]bool
 }
 
 func (g *grower) choose(n int) int {
@@ -65,6 +67,9 @@ func (g *grower) tree(depth int) []rules.Descriptor {
 			if name := pick(g, "", "", "", "m", "n", "nobody"); name != "" && name != l.Name {
 				l.Replaces = []string{name}
 			}
+			if l.Algorithm == limiter.Concurrency {
+				g.lease(l, i)
+			}
 		}
 		if depth > 0 {
 			d.Descriptors = g.tree(depth - 1)
@@ -72,6 +77,20 @@ func (g *grower) tree(depth int) []rules.Descriptor {
 		ds = append(ds, d)
 	}
 	return ds
+}
+
+// lease gives limit i of a descriptor what it needs to give leases.
+func (g *grower) lease(l *rules.Limit, i int) {
+	if l.Name == "" || g.leases[l.Name] {
+		l.Name = fmt.Sprintf("lease%d-%d", g.line, i)
+	}
+	if g.leases == nil {
+		g.leases = map[string]bool{}
+	}
+	g.leases[l.Name] = true
+	if l.CountRefused != nil {
+		*l.CountRefused = false
+	}
 }
 
 // limit makes a limit of an hour that is not unlimited.
@@ -102,7 +121,7 @@ func (g *grower) request() *Request {
 				[]byte(pick(g, "", "x", "y", "xy", "xzy", "yx", "x*", "z", "yxyx")),
 			})
 		}
-		d.Refund, d.HasHits, d.Hits = g.choose(6) == 5, g.choose(3) == 2, uint64(g.choose(3))
+		d.Refund, d.HasHits, d.Hits = g.choose(6) == 5, g.choose(3) == 2, pick[uint64](g, 0, 1, 2, limiter.FirstLease, limiter.FirstLease+5<<16+7, limiter.LastLease+1, limiter.FirstLease-1)
 		if g.choose(5) == 4 {
 			d = d.limit(pick[uint32](g, 0, 1, 2, 5000, math.MaxUint32), int32(pick(g, 0, 1, 2, 7, 8, -1)), pick[uint32](g, 0, 2, 1<<31))
 		}
@@ -265,7 +284,7 @@ func usable(c rules.Config, req *Request, d Descriptor) bool {
 		return false
 	}
 	lender := lender(c, d)
-	return lender == nil || lender.Algorithm != limiter.SlidingLog || o.RequestsPerUnit <= 4096
+	return lender == nil || o.RequestsPerUnit <= rules.GreatestNumber(max(limiter.FixedWindow, lender.Algorithm))
 }
 
 // lender returns the limit whose words an override takes, or nil.
@@ -278,6 +297,32 @@ func lender(c rules.Config, d Descriptor) *rules.Limit {
 		return nil
 	}
 	return &hit.RateLimits[0]
+}
+
+// An ending says of a descriptor that it brings a lease, or that another does so for its rule.
+type ending struct{ brings, rule bool }
+
+// endings returns those of each descriptor.
+func endings(c rules.Config, req *Request) []ending {
+	all := make([]ending, len(req.Descriptors))
+	of := make([]*rules.Descriptor, len(req.Descriptors))
+	for i := range req.Descriptors {
+		d := &req.Descriptors[i]
+		if len(d.Entries) == 0 || string(req.Domain) != "d" {
+			continue
+		}
+		hit := plainWalk(c.Descriptors, d.Entries)
+		if hit != nil && slices.ContainsFunc(hit.RateLimits, func(l rules.Limit) bool { return l.Algorithm == limiter.Concurrency }) {
+			of[i] = hit
+			all[i].brings = hits(req, d) >= limiter.FirstLease
+		}
+	}
+	for i := range all {
+		for j := range all {
+			all[i].rule = all[i].rule || of[i] != nil && of[i] == of[j] && all[j].brings
+		}
+	}
+	return all
 }
 
 // wantPolicy says what the words of a limit mean, with exact fractions, for a
@@ -373,6 +418,7 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 	}
 	hits, left := applied(c, req)
 	at, group := 0, int32(-1)
+	ends := endings(c, req)
 	for i := range p.Matches {
 		m, d := &p.Matches[i], req.Descriptors[i]
 		override := usable(c, req, d)
@@ -397,7 +443,17 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 		}
 		for ; at < m.First+m.Count; at++ {
 			ch := charges[at]
-			if ch.Policy != &p.Limits[at].Policy || ch.Group != group || ch.Refund != d.Refund || ch.Hits != m.Hits {
+			charged, refund := m.Hits, d.Refund
+			switch gives := ch.Policy.Leases(); {
+			case !ends[i].rule:
+			case ends[i].brings && !gives:
+				charged, refund = 0, true
+			case ends[i].brings:
+				refund = true
+			case gives:
+				charged = 0
+			}
+			if ch.Policy != &p.Limits[at].Policy || ch.Group != group || ch.Refund != refund || ch.Hits != charged {
 				t.Fatalf("Charges[%d] = %+v", at, ch)
 			}
 			if override != (p.Limits[at].Index < 0) {

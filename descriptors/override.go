@@ -38,7 +38,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 		l.Reservation = rule.Limits[0].Reservation
 	}
 	m.Override, m.override = true, l
-	p.Leases = p.Leases || policy.Leases()
+	p.Leases = p.Leases || rule != nil && rule.few().leases
 	return true
 }
 

@@ -44,6 +44,13 @@ func OddName(name string) string {
 	return ""
 }
 
+// IsLeaseName reports whether a lease can have the name: Envoy reads it in %DYNAMIC_METADATA(namespace:name)%.
+func IsLeaseName(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return strings.ContainsRune(`:%()"`, r) || unicode.IsSpace(r) || unicode.IsControl(r)
+	})
+}
+
 // Policy returns what the words of a limit mean. The limit must be valid and not
 // unlimited. CountRefused is left out: it depends on more than the limit.
 func (l *Limit) Policy() limiter.Policy {
@@ -139,7 +146,7 @@ func (l *Limit) Mistakes() []Mistake {
 	}
 	if p.Limit > r.most {
 		all = append(all, Mistake{"requests_per_unit", false, fmt.Sprintf(
-			`"requests_per_unit" of a %s must be at most %d, not %d, %s`, r.name, r.most, p.Limit, r.why)})
+			`"requests_per_unit" under %s must be at most %d, not %d, %s`, r.name, r.most, p.Limit, r.why)})
 	}
 	if r.burst == nil {
 		return all
@@ -151,13 +158,13 @@ func (l *Limit) Mistakes() []Mistake {
 		}
 		all = append(all, Mistake{w.name, false, fmt.Sprintf(
 			`%q is %d%s, which would take more than 36 years to %s at %d in %s; it must be at most %d`,
-			w.name, hits-r.more, byDefault, r.toFill, p.Limit, windowText(l.Unit, l.UnitMultiplier), most-r.more)})
+			w.name, hits-r.more, byDefault, r.toFill, p.Limit, WindowText(l.Unit, l.UnitMultiplier), most-r.more)})
 	}
 	return all
 }
 
-// windowText writes a window as `minute` or `10 minutes`.
-func windowText(u Unit, multiplier uint32) string {
+// WindowText writes a window as `minute` or `10 minutes`.
+func WindowText(u Unit, multiplier uint32) string {
 	if multiplier > 1 {
 		return fmt.Sprintf("%d %ss", multiplier, u)
 	}

@@ -1,0 +1,253 @@
+package descriptors
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// held is a limit of requests at once with that name.
+func held(name string) string {
+	return "{unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: '" + name + "'}"
+}
+
+func TestNamesOfLeases(t *testing.T) {
+	const lost = `of two leases under one name in the dynamic metadata one is lost; choose another`
+	for _, tc := range []struct {
+		name, rules string
+		want        []string
+	}{
+		{"one", "- {key: a, rate_limit: " + held("streams") + "}", nil},
+		{"none", "- {key: a, rate_limit: " + held("") + "}", []string{
+			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: "name" is missing: Envoy brings a lease back that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams"`,
+		}},
+		{"two rules", "- {key: a, rate_limit: " + held("n") + "}\n- {key: b, rate_limits: [{unit: day, requests_per_unit: 1},\n  " + held("n") + "]}", []string{
+			`a.yaml:5:3: error: domain "d" > key "b" > rate_limits[1]: name "n" is that of domain "d" > key "a" > rate_limit at a.yaml:3:24, too: ` + lost,
+		}},
+		{"a limit and its candidate", "- {key: a, rate_limits: [" + held("n") + ",\n  {shadow: true, " + held("n")[1:] + "]}", []string{
+			`a.yaml:4:3: error: domain "d" > key "a" > rate_limits[1]: name "n" is that of domain "d" > key "a" > rate_limits[0] at a.yaml:3:26, too: ` + lost,
+		}},
+		{"the name of a limit that gives none", "- {key: a, rate_limit: " + held("n") + "}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1, name: n}}", nil},
+		{"of the metadata", "- {key: a, rate_limit: " + held("sluice") + "}\n- {key: b, rate_limit: " + held("descriptors") + "}", []string{
+			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "sluice" is taken: the dynamic metadata has it for something else (domain, descriptors, hitsAddend, metadata, sluice); choose another`,
+			`a.yaml:4:24: error: domain "d" > key "b" > rate_limit: name "descriptors" is taken: the dynamic metadata has it for something else (domain, descriptors, hitsAddend, metadata, sluice); choose another`,
+		}},
+		{"a second lease", "- {key: a, rate_limit: " + held("n.2") + "}\n- {key: b, rate_limit: " + held("n") + "}\n- {key: c, rate_limit: " + held("n.1") + "}\n- {key: d, rate_limit: " + held("m.2") + "}\n" +
+			"- {key: e, rate_limit: " + held("n.10") + "}\n- {key: f, rate_limit: " + held("n.02") + "}", []string{
+			`a.yaml:3:24: error: domain "d" > key "a" > rate_limit: name "n.2" is what a second lease of "n" in one request is called (domain "d" > key "b" > rate_limit at a.yaml:4:24); choose another that does not end in a dot and a number`,
+			`a.yaml:7:24: error: domain "d" > key "e" > rate_limit: name "n.10" is what a second lease of "n" in one request is called (domain "d" > key "b" > rate_limit at a.yaml:4:24); choose another that does not end in a dot and a number`,
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, ds := compile(t, Options{}, "domain: d\ndescriptors:\n"+tc.rules)
+			got := lines(ds)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("diagnostics (-want +got):\n%s", diff)
+			}
+			if (s == nil) != (tc.want != nil) {
+				t.Errorf("set %v beside %v", s, ds)
+			}
+		})
+	}
+}
+
+// TestOddNamesOfLeases has names as a management server may send them, too.
+func TestOddNamesOfLeases(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"streams": true, "per-user_2": true, "größe": true, "a/b.c": true, "{}": true, "[0]": true, "%": false,
+		"a b": false, "a:b": false, "a(b": false, "a)b": false, `a"b`: false, "a\tb": false, "a\x00b": false, "a\u00a0b": false, strings.Repeat("n", 5000): true,
+	} {
+		_, ds := Compile([]rules.Config{{Domain: "d", Descriptors: []rules.Descriptor{{Key: "k", RateLimits: []rules.Limit{{
+			Words: rules.Words{Algorithm: limiter.Concurrency}, Unit: rules.Minute, UnitMultiplier: 1, RequestsPerUnit: 1, Name: name,
+		}}}}}}, Options{})
+		if got := !ds.HasErrors(); got != ok {
+			t.Errorf("name %.20q is allowed: %v, want %v: %v", name, got, ok, ds)
+		}
+		if !ok && !strings.Contains(ds[0].Message, "cannot stand in Envoy's %DYNAMIC_METADATA(...)%: leave out spaces and") {
+			t.Errorf("name %.20q: %v", name, ds)
+		}
+	}
+}
+
+func TestDefaultsThatGiveLeasesToRulesWithoutNames(t *testing.T) {
+	const three = "domain: shop\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: 5}}\n" +
+		"- {key: b, rate_limit: {unit: hour, requests_per_unit: 5}}\n- {key: c, rate_limit: {unit: hour, requests_per_unit: 5, name: streams}}"
+	s, ds := compileWith(t, three, "domain: '*'\ndefaults:\n- rate_limit: {algorithm: concurrency}")
+	want := []string{`defaults.yaml:3:3: error: domain "*" > defaults[0]: these words do not fit the rule domain "shop" > key "a" > rate_limit at rules.yaml:3:24: ` +
+		`"name" is missing: Envoy brings a lease back that it finds under the limit's name in the dynamic metadata; add one, such as "name: streams" (and 1 more rules)`}
+	if diff := cmp.Diff(want, lines(ds)); diff != "" || s != nil {
+		t.Errorf("diagnostics (-want +got):\n%s", diff)
+	}
+	s, ds = compileWith(t, three, "domain: shop\ndefaults:\n- {name: streams, rate_limit: {algorithm: concurrency, unit_multiplier: 2}}")
+	if len(ds) > 0 || s.Limits[2].String() != "5 at once, each for 2 hours at most" {
+		t.Errorf("diagnostics %v, want none: %v", ds, s)
+	}
+}
+
+func TestAdviceOfLeases(t *testing.T) {
+	limit := func(words string) string {
+		return "domain: d\ndescriptors:\n- {key: k, rate_limit: {algorithm: concurrency, name: n, " + words + "}}"
+	}
+	for _, tc := range []struct {
+		name  string
+		files []string
+		want  []string
+	}{
+		{"as it should be", []string{limit("unit: minute, unit_multiplier: 10, requests_per_unit: 5")}, nil},
+		{"a day", []string{limit("unit: day, requests_per_unit: 5")}, nil},
+		{"two domains", []string{limit("unit: hour, requests_per_unit: 5"), strings.Replace(limit("unit: hour, requests_per_unit: 5"), "domain: d", "domain: e", 1)}, []string{
+			`b.yaml:3:24: warning: leases: domain "e" > key "k": domain "d" at a.yaml:3:24 has leases under the name "n", too: where one chain of Envoy's has filters for both, ` +
+				`the second overwrites the first's lease, which is never given back; choose another name`,
+		}},
+		{"a short one", []string{limit("unit: second, unit_multiplier: 59, requests_per_unit: 5")}, []string{
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": a place is free again after 59 seconds, even while its request runs, so that more than 5 run at once: make the window longer than the longest request`,
+		}},
+		{"a long one", []string{limit("unit: day, unit_multiplier: 2, requests_per_unit: 5")}, []string{
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": a place that nobody gives back, as where an Envoy ended, stays taken for 2 days: make the window little longer than the longest request`,
+		}},
+		{"none", []string{limit("unit: hour, requests_per_unit: 0")}, []string{
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": 0 at once denies every request: write how many may run, or remove the limit`,
+		}},
+		{"evicted", []string{"max_counters: 100\n" + limit("unit: hour, requests_per_unit: 5")}, []string{
+			`a.yaml:4:24: warning: leases: domain "d" > key "k": max_counters of the domain evicts the least used of more than 100 counters, and with it what requests hold there: make it greater than the number of keys that have requests at once`,
+		}},
+		{"acknowledged", []string{strings.Replace("max_counters: 100\n"+limit("unit: day, unit_multiplier: 2, requests_per_unit: 5"), "\n- ", "\n# sluice:allow leases\n- ", 1)}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ds := Advice(load(t, Options{}, tc.files...), true)
+			ds = slices.DeleteFunc(ds, func(d rules.Diagnostic) bool { return d.Code == rules.MaxCounters || d.Severity == rules.Note })
+			if diff := cmp.Diff(tc.want, lines(ds)); diff != "" {
+				t.Errorf("advice (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestNoteOfLeases says what the rules alone do not: whether an end call comes to who gave the lease.
+func TestNoteOfLeases(t *testing.T) {
+	s := load(t, Options{}, "domain: d\ndescriptors:\n- {key: k, rate_limit: "+held("n")+"}\n- {key: l, rate_limit: "+held("m")+"}")
+	for stored, want := range map[bool]string{
+		false: `a.yaml:3:24: note: domain "d" > key "k": what a request holds here is given back by a call at its end (and that of 1 more): that call must come to the process that gave the lease. ` +
+			`So run one replica, give all a --store, or shard by the same key in both calls (examples/sharded); and not --grpc-transport=grpc-go, which does not see clients that go away while Envoy asks`,
+		true: `a.yaml:3:24: note: domain "d" > key "k": what a request holds here is given back by a call at its end (and that of 1 more): ` +
+			`do not run --grpc-transport=grpc-go, which does not see clients that go away while Envoy asks`,
+	} {
+		if got := lines(Advice(s, stored)); !slices.Equal(got, []string{want}) {
+			t.Errorf("Advice(stored %v) = %q, want %q", stored, got, want)
+		}
+	}
+	if got := Advice(load(t, Options{}, hourly(5)), false); len(got) > 0 {
+		t.Errorf("Advice of rules without leases = %v", got)
+	}
+}
+
+const leaseRules = `
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - {unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: streams}
+      - {unit: minute, requests_per_unit: 60, name: calls}
+      - {unit: minute, unit_multiplier: 10, requests_per_unit: 3, algorithm: concurrency, name: fewer, shadow: true}
+  - key: bytes
+    rate_limit: {unit: hour, requests_per_unit: 4000000000}
+  - key: second
+    rate_limits:
+      - {unit: minute, requests_per_unit: 60}
+      - {unit: hour, requests_per_unit: 2, algorithm: concurrency, name: late}
+  - key: partner
+    rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: streams}]}
+  - key: trial
+    rate_limits:
+      - {unit: minute, requests_per_unit: 60}
+      - {unit: minute, requests_per_unit: 3, algorithm: concurrency, name: trial, shadow: true}
+`
+
+// TestPlanOfLeases has the hits of each charge, refunds negative, those of candidates last.
+func TestPlanOfLeases(t *testing.T) {
+	const lease = limiter.FirstLease + 7<<16 + 3
+	s := load(t, Options{}, leaseRules)
+	for _, tc := range []struct {
+		name   string
+		descs  []Descriptor
+		want   []int64
+		leases []uint64 // by match
+	}{
+		{"a start", []Descriptor{desc("user", "a")}, []int64{1, 1, 1}, []uint64{0}},
+		{"an end", []Descriptor{desc("user", "a").hits(lease).refund()}, []int64{-lease, 0, -lease}, []uint64{lease}},
+		{"an end that cannot say negative", []Descriptor{desc("user", "a").hits(lease)}, []int64{-lease, 0, -lease}, []uint64{lease}},
+		{"an end beside the cost", []Descriptor{desc("user", "a").hits(lease), desc("user", "a").hits(900)}, []int64{-lease, 0, 0, 900, -lease, 0}, []uint64{lease, 0}},
+		{"the cost beside an end", []Descriptor{desc("user", "a").hits(900), desc("user", "a").hits(lease)}, []int64{0, 900, -lease, 0, 0, -lease}, []uint64{0, lease}},
+		{"two ends", []Descriptor{desc("user", "a").hits(lease), desc("user", "b").hits(lease + 1)}, []int64{-lease, 0, -lease - 1, 0, -lease, -lease - 1}, []uint64{lease, lease + 1}},
+		{"another refund", []Descriptor{desc("user", "a").hits(lease / 2).refund()}, []int64{-lease / 2, -lease / 2, -lease / 2}, []uint64{0}},
+		{"the greatest number", []Descriptor{desc("user", "a").hits(1<<64 - 1)}, []int64{1, 0, 1}, []uint64{1<<64 - 1}},
+		{"a rule without leases", []Descriptor{desc("bytes", "a").hits(lease)}, []int64{lease}, []uint64{0}},
+		{"a rule without leases beside an end", []Descriptor{desc("user", "a").hits(lease), desc("bytes", "a").hits(lease).refund()}, []int64{-lease, 0, -lease, -lease}, []uint64{lease, 0}},
+		{"another rule with leases beside an end", []Descriptor{desc("user", "a").hits(lease), desc("second", "a")}, []int64{-lease, 0, 1, 1, -lease}, []uint64{lease, 0}},
+		{"a start that is replaced", []Descriptor{desc("user", "a"), desc("partner", "p")}, []int64{1, 1, 1}, []uint64{0, 0}},
+		{"an end of what is replaced", []Descriptor{desc("user", "a").hits(lease), desc("partner", "p").hits(0)}, []int64{0, 0, -lease}, []uint64{lease, 0}},
+		{"a start that brings its limit", []Descriptor{desc("user", "a").limit(2, 3, 0)}, []int64{1}, []uint64{0}},
+		{"an end that brings its limit", []Descriptor{desc("user", "a").hits(lease).limit(2, 3, 0)}, []int64{-lease}, []uint64{lease}},
+		{"an end whose limit takes the words of another", []Descriptor{desc("second", "a").hits(lease).limit(2, 3, 0)}, []int64{0}, []uint64{lease}},
+		{"a candidate alone", []Descriptor{desc("trial", "a").hits(lease)}, []int64{0, -lease}, []uint64{lease}},
+	} {
+		p := plan(s, Global{}, tc.descs...)
+		var got []int64
+		for _, c := range p.Batch.Charges {
+			n := int64(c.Hits)
+			if c.Refund {
+				n = -n
+			}
+			got = append(got, n)
+		}
+		var leases []uint64
+		for i := range p.Matches {
+			leases = append(leases, p.Matches[i].Lease)
+		}
+		if !slices.Equal(got, tc.want) || !slices.Equal(leases, tc.leases) {
+			t.Errorf("%s: charges %v of leases %v, want %v of %v", tc.name, got, leases, tc.want, tc.leases)
+		}
+	}
+}
+
+// TestLeasesHaveTheirLimitsNames decides requests, and looks at what the reply will say.
+func TestLeasesHaveTheirLimitsNames(t *testing.T) {
+	s := load(t, Options{}, leaseRules)
+	table, err := limiter.New(limiter.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := limiter.Time(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC).UnixNano())
+	for _, tc := range []struct {
+		name  string
+		descs []Descriptor
+		want  []string
+	}{
+		{"one, and its candidate", []Descriptor{desc("user", "a")}, []string{"streams 1", "fewer 1"}},
+		{"two of one rule", []Descriptor{desc("user", "b"), desc("user", "c")}, []string{"streams 1", "fewer 1", "streams 2", "fewer 2"}},
+		{"of two rules", []Descriptor{desc("user", "d"), desc("second", "d")}, []string{"streams 1", "fewer 1", "late 1"}},
+		{"a limit in the request", []Descriptor{desc("user", "e").limit(2, 3, 0)}, []string{"streams 1"}},
+		{"a limit in the request that has the words of one without leases", []Descriptor{desc("second", "e").limit(2, 3, 0)}, nil},
+		{"a peek", []Descriptor{desc("user", "f").hits(0)}, nil},
+		{"denied", []Descriptor{desc("user", "g").limit(0, 3, 0), desc("second", "g")}, nil},
+		{"none", []Descriptor{desc("bytes", "g")}, nil},
+	} {
+		p := plan(s, Global{}, tc.descs...)
+		table.Decide(now, &p.Batch)
+		var got []string
+		for i, at := range p.AllLeases() {
+			name, nth := p.LeaseName(i, at)
+			got = append(got, fmt.Sprintf("%s %d", name, nth))
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: leases %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
