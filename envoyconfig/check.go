@@ -16,6 +16,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 		config: c, set: set, seen: map[sent]*descriptors.Reach{}, domains: map[string]rules.Pos{}, dark: map[string]bool{}, lit: map[string]bool{},
 		reached: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, reported: map[place]bool{},
 	}
+	k.leasing = slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Policy.Leases() })
 	for _, pos := range c.open {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" stands for what the rules do not say: put in the name, address or value that is yours")
 	}
@@ -87,6 +88,7 @@ func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route
 		why string
 	}
 	var fates []fate // of each element, whichever filter sends it
+	leases := map[string]*filter{}
 	for _, f := range limiting {
 		candidates, config := f.candidates(m.table, h, r)
 		domain := f.domain()
@@ -94,6 +96,7 @@ func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route
 			domain = own.Text
 			k.domain(domain, own)
 		}
+		var asked []candidate
 		for _, p := range candidates {
 			why := p.why
 			switch {
@@ -101,6 +104,7 @@ func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route
 				why = uncalled
 			case why == "":
 				k.sends(m, f, domain, p)
+				asked = append(asked, p)
 			}
 			i := slices.IndexFunc(fates, func(o fate) bool { return o.at == p.node })
 			if i < 0 {
@@ -108,6 +112,9 @@ func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route
 			} else if why == "" {
 				fates[i].why = ""
 			}
+		}
+		if k.leasing {
+			k.sharedLeases(f, k.leases(f, domain, asked), leases)
 		}
 	}
 	for _, o := range fates {

@@ -1,6 +1,8 @@
 package envoyconfig
 
 import (
+	"slices"
+
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
@@ -16,8 +18,11 @@ func (k *checker) hits(p candidate, reach *descriptors.Reach) {
 		return
 	}
 	for _, r := range reach.Rules {
+		if names := leaseNames(r); len(names) > 0 && slices.Contains(names, leaseIn(p.policy)) {
+			continue
+		}
 		for _, l := range r.Limits {
-			if !r.Unlimited && !l.Policy.CountRefused {
+			if !r.Unlimited && !l.Policy.CountRefused && !l.Policy.Leases() {
 				k.report(Debt, rules.Warning, p.node.Pos(), "what is sent at the end of a stream has happened, but %s at %v does not count it where it is over: set count_refused: true", r.Path(), l.Pos)
 			}
 		}

@@ -25,6 +25,8 @@ type checker struct {
 	// reached are the rules that something sent can match.
 	reached map[*descriptors.Rule]bool
 	tallies map[*tree.Node]*tally
+	// leasing says that some limit gives leases.
+	leasing bool
 }
 
 // sent is an element of rate_limits, sent to a domain.

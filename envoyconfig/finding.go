@@ -32,6 +32,8 @@ const (
 	Cluster Code = "cluster"
 	// Debt is hits known at the end of a stream, of which refused requests lose theirs.
 	Debt Code = "debt"
+	// Leases is what a request holds and nobody gives back, or the wrong one.
+	Leases Code = "leases"
 	// Version is a field that the Envoy which wrote a dump does not have yet.
 	Version Code = "version"
 	// Allow is an acknowledgement of a warning that is of no use.
@@ -44,7 +46,7 @@ const (
 
 // acknowledgeable are the codes of warnings that a comment can acknowledge.
 var acknowledgeable = []string{
-	string(Unsent), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(Debt), string(Version),
+	string(Unsent), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(Debt), string(Leases), string(Version),
 }
 
 // Finding is something that stands between a configuration and its rules.

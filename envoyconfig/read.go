@@ -77,7 +77,7 @@ func (c *Config) document(n *tree.Node) (found bool) {
 			found = c.document(below) || found
 		}
 		return found
-	case n.Field("http_filters").Kind == tree.List && n.Field("rate_limits").Kind == tree.List:
+	case n.Field("http_filters").Kind == tree.List && (n.Field("rate_limits").Kind == tree.List || n.Field("typed_per_filter_config").There()):
 		c.snippet(n)
 	case kind == "EnvoyFilter":
 		c.envoyFilter(n)

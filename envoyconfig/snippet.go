@@ -3,6 +3,7 @@ package envoyconfig
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"text/template"
@@ -42,8 +43,9 @@ func Snippet(set *descriptors.Set, domain string, istio bool) string {
 		name = "istio"
 	}
 	return text(name, map[string]any{
-		"Placeholder": placeholder, "RateLimit": api.RateLimit, "Domain": strconv.Quote(domain),
+		"Placeholder": placeholder, "RateLimit": api.RateLimit, "RateLimitPerRoute": api.RateLimitPerRoute, "Domain": strconv.Quote(domain),
 		"Timeout": strconv.FormatFloat(timeout.Seconds(), 'f', -1, 64), "Lists": snippetLists(set, domain),
+		"Leases": slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Rule.Domain() == domain && l.Policy.Leases() }),
 	})
 }
 
@@ -70,7 +72,7 @@ func snippetLists(set *descriptors.Set, domain string) string {
 		}
 	}
 	var order []string
-	uses := map[string][]string{}
+	uses, ends := map[string][]string{}, map[string]string{}
 	for _, r := range ofDomain {
 		var b strings.Builder
 		for depth, l := range r.Levels() {
@@ -80,10 +82,33 @@ func snippetLists(set *descriptors.Set, domain string) string {
 			order = append(order, b.String())
 		}
 		uses[b.String()] = append(uses[b.String()], fmt.Sprintf("# %s at %v\n", rules.Shorten(r.Path()), r.Pos()))
+		ends[b.String()] += snippetEnds(r, b.String())
 	}
 	var b strings.Builder
 	for _, actions := range order {
-		b.WriteString(strings.Join(uses[actions], "") + "- actions:\n" + actions)
+		b.WriteString(strings.Join(uses[actions], "") + "- actions:\n" + actions + ends[actions])
+	}
+	return b.String()
+}
+
+// snippetEnds brings back, when a stream ends, each lease of a rule, and says what the request has cost.
+func snippetEnds(r *descriptors.Rule, actions string) string {
+	var b strings.Builder
+	end := func(comment, format, more string) {
+		fmt.Fprintf(&b, "# %s\n- actions:\n%s  hits_addend: { format: %q%s }\n  apply_on_stream_done: true\n", comment, actions, format, more)
+	}
+	cost := ""
+	for _, l := range slices.Concat(r.Limits, r.Candidates()) {
+		if r.Unlimited || !l.Policy.Leases() {
+			continue
+		}
+		end("What it holds, given back at the end of the stream:", fmt.Sprintf("%%DYNAMIC_METADATA(%s:%s)%%", filterNamespace, l.Name), ", is_negative_hits: true")
+		if l.HasWindow() {
+			cost = "%DYNAMIC_METADATA(" + placeholder + ":" + placeholder + ")%"
+		}
+	}
+	if cost != "" {
+		end("What it has cost, as a filter before this one has put it into the metadata:", cost, "")
 	}
 	return b.String()
 }

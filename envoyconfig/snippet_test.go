@@ -89,3 +89,30 @@ descriptors:
 		}
 	}
 }
+
+// TestSnippetOfLeases holds that check finds nothing in what brings leases back.
+func TestSnippetOfLeases(t *testing.T) {
+	set := ruleSet(t, leaseRules)
+	for _, istio := range []bool{false, true} {
+		snippet := Snippet(set, "shop", istio)
+		for _, want := range []string{
+			"# Envoy does not send hits_addend from other places",
+			`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }`,
+			`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:fewer)%", is_negative_hits: true }`,
+			`hits_addend: { format: "%DYNAMIC_METADATA(CHANGE-ME:CHANGE-ME)%" }`,
+		} {
+			if !strings.Contains(strings.Replace(snippet, "for. Envoy does", "for. # Envoy does", 1), want) {
+				t.Errorf("the snippet lacks %s:\n%s", want, snippet)
+			}
+		}
+		c, err := Read([]File{{"snippet.yaml", []byte(strings.ReplaceAll(snippet, placeholder, "x-own"))}})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, snippet)
+		}
+		for _, f := range c.Check(set) {
+			if f.Severity != rules.Note {
+				t.Errorf("istio %v: %v\n%s", istio, f, snippet)
+			}
+		}
+	}
+}

@@ -188,7 +188,9 @@ var messages = map[string]want{
 	RateLimitPerRoute: perRouteWant,
 	FilterConfig:      having(message{"disabled": aBoolean, "config": anyOne}),
 	Discovery:         having(message{"resources": listOf(anObject)}),
-	Snippet:           having(message{"http_filters": filtersWant, "rate_limits": policiesWant, "clusters": listOf(anObject)}),
+	Snippet: having(message{
+		"http_filters": filtersWant, "rate_limits": policiesWant, "typed_per_filter_config": mapOf(anyOne), "clusters": listOf(anObject),
+	}),
 
 	Dump:                             having(message{"configs": listOf(anObject)}),
 	DumpPart + "BootstrapConfigDump": having(message{"bootstrap": having(message{"node": having(nodeMessage), "layered_runtime": runtimeWant})}),

@@ -1,0 +1,250 @@
+package envoyconfig
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const leaseRules = `domain: shop
+descriptors:
+  - key: user
+    rate_limit: &five { unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: streams }
+  - key: tenant
+    rate_limit: { unit: hour, requests_per_unit: 100000, name: tokens, reserve: { amount: 2000 } }
+  - key: both
+    rate_limits:
+      - { unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: files }
+      - { unit: day, requests_per_unit: 4000000000 }
+  - key: trial
+    rate_limits:
+      - { unit: minute, requests_per_unit: 5 }
+      - { unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: fewer, shadow: true }
+  - { key: plain, rate_limit: { unit: day, requests_per_unit: 5, count_refused: true } }
+`
+
+const (
+	user   = "{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }"
+	tenant = "{ actions: [{ request_headers: { header_name: x-tenant, descriptor_key: tenant } }] }"
+)
+
+// with adds fields to an element.
+func with(element, fields string) string {
+	return strings.TrimSuffix(element, " }") + ", " + fields + " }"
+}
+
+// ends is an element for the end of a stream, with hits of that format.
+func ends(element, format string) string {
+	return with(element, `hits_addend: { format: "`+format+`", is_negative_hits: true }, apply_on_stream_done: true`)
+}
+
+func lease(name string) string {
+	return "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:" + name + ")%"
+}
+
+func TestCheckLeases(t *testing.T) {
+	keyed := func(key string) string {
+		return strings.ReplaceAll(strings.ReplaceAll(user, "user", key), "x-"+key, "x-user")
+	}
+	cost := with(tenant, `hits_addend: { format: "%DYNAMIC_METADATA(llm:total)%" }, apply_on_stream_done: true`)
+	for name, tt := range map[string]struct {
+		elements []string
+		filter   string
+		want     []string // behind the place of the element
+	}{
+		"both":                        {elements: []string{user, ends(user, lease("streams"))}},
+		"the end first":               {elements: []string{ends(user, lease("streams")), user}},
+		"positive":                    {elements: []string{user, strings.Replace(ends(user, lease("streams")), ", is_negative_hits: true", "", 1)}},
+		"camelCase and another order": {elements: []string{user, strings.NewReplacer("request_headers", "requestHeaders", "header_name: x-user, descriptor_key: user", "descriptorKey: user, headerName: x-user").Replace(ends(user, lease("streams")))}},
+		"a look":                      {elements: []string{with(user, "hits_addend: { number: 0 }")}},
+		"a reservation":               {elements: []string{tenant, ends(tenant, lease("tokens")), cost}},
+		"a reservation of 0 hits":     {elements: []string{with(tenant, "hits_addend: { number: 0 }"), ends(tenant, lease("tokens")), cost}},
+		"a namespace of its own":      {elements: []string{user, ends(user, "%DYNAMIC_METADATA(mine:streams)%")}, filter: "metadata_namespace: mine"},
+		"without an end": {
+			elements: []string{user},
+			want: []string{`0: error: leases: what a request holds by user at rules.yaml:4:17 is never given back: add an element with the same actions, ` +
+				`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, and apply_on_stream_done: true`},
+		},
+		"a reservation without an end": {
+			elements: []string{tenant, cost},
+			want: []string{`0: error: leases: what a request holds by tenant at rules.yaml:6:17 is never settled: add an element with the same actions, ` +
+				`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:tokens)%", is_negative_hits: true }, and apply_on_stream_done: true`},
+		},
+		"a reservation without a cost": {
+			elements: []string{tenant, ends(tenant, lease("tokens"))},
+			want:     []string{`0: warning: leases: no element says at the end of the stream what a request that tenant at rules.yaml:6:17 reserves for has cost: add one with the same actions, the cost as hits_addend, and apply_on_stream_done: true`},
+		},
+		"a reservation with its own number": {
+			elements: []string{with(tenant, "hits_addend: { number: 2000 }"), ends(tenant, lease("tokens")), cost},
+			want:     []string{`0: error: leases: 2000 hits are taken for a cost by tenant at rules.yaml:6:17, which reserves for requests of 1 hit or 0: leave out hits_addend at the start`},
+		},
+		"a candidate without an end": {
+			elements: []string{keyed("trial")},
+			want: []string{`0: warning: leases: what a request holds by trial at rules.yaml:14:9 is never given back: add an element with the same actions, ` +
+				`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:fewer)%", is_negative_hits: true }, and apply_on_stream_done: true`},
+		},
+		"a header": {
+			elements: []string{user, ends(user, "%REQ(x-lease)%")},
+			want: []string{
+				`0: error: leases: what a request holds by user at rules.yaml:4:17 is never given back: add an element with the same actions, ` +
+					`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, and apply_on_stream_done: true`,
+				`1: error: leases: clients choose %REQ(x-lease)%: with a number from 536870912 on one can free what requests of others hold by user; read format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`,
+			},
+		},
+		"hits of a header at the start": {
+			elements: []string{with(user, `hits_addend: { format: "%REQ(x-cost)%" }`), ends(user, lease("streams"))},
+			want:     []string{`0: error: leases: clients choose %REQ(x-cost)%: with a number from 536870912 on one can free what requests of others hold by user; read format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`},
+		},
+		"another name": {
+			elements: []string{user, ends(user, lease("stream"))},
+			want: []string{
+				`0: error: leases: what a request holds by user at rules.yaml:4:17 is never given back: add an element with the same actions, ` +
+					`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, and apply_on_stream_done: true`,
+				`1: error: leases: no limit that this element comes to has a lease "stream": user has streams; did you mean "streams"?`,
+			},
+		},
+		"another namespace": {
+			elements: []string{user, ends(user, "%DYNAMIC_METADATA(envoy.filters.http.rate_limit:streams)%")},
+			want:     []string{`1: error: leases: the lease "streams" is in the metadata of the filter, envoy.filters.http.ratelimit, not in envoy.filters.http.rate_limit: read format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"`},
+		},
+		"the usual namespace of a filter with its own": {
+			elements: []string{user, ends(user, lease("streams"))}, filter: "metadata_namespace: mine",
+			want: []string{`1: error: leases: the lease "streams" is in the metadata of the filter, mine, not in envoy.filters.http.ratelimit: read format: "%DYNAMIC_METADATA(mine:streams)%"`},
+		},
+		"a cost where there are places only": {
+			elements: []string{user, ends(user, lease("streams")), ends(user, "%BYTES_SENT%")},
+			want:     []string{`2: error: leases: %BYTES_SENT% is no lease of user: at the end of a stream it would take a place that nobody gives back; did you mean format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%"?`},
+		},
+		"the end of a stream without a lease": {
+			elements: []string{user, ends(user, lease("streams")), with(user, "apply_on_stream_done: true")},
+			want:     []string{`2: error: leases: at the end of a stream this takes a place of user that nobody gives back: set hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }`},
+		},
+		"bytes beside places": {
+			elements: []string{keyed("both"), ends(keyed("both"), lease("files")), with(keyed("both"), `hits_addend: { format: "%BYTES_SENT%" }, apply_on_stream_done: true`)},
+			want: []string{
+				`2: warning: debt: what is sent at the end of a stream has happened, but both at rules.yaml:10:9 does not count it where it is over: set count_refused: true`,
+				`2: warning: leases: 536870912 bytes and more are taken for a lease by both, and not charged: give bytes a rule without leases`,
+			},
+		},
+		"a lease at the start": {
+			elements: []string{user, with(user, `hits_addend: { format: "`+lease("streams")+`" }`)},
+			want: []string{
+				`0: error: leases: what a request holds by user at rules.yaml:4:17 is never given back: add an element with the same actions, ` +
+					`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:streams)%", is_negative_hits: true }, and apply_on_stream_done: true`,
+				`1: error: leases: at the start of a request there is no lease yet, so that Envoy sends nothing: add apply_on_stream_done: true to this element, and one without hits_addend for the start`,
+			},
+		},
+		"other actions": {
+			elements: []string{user, strings.Replace(ends(user, lease("streams")), "x-user", "x-usr", 1)},
+			want:     []string{`1: error: leases: the actions differ from those of the start at envoy.yaml:24:23, so that the lease "streams" comes to another counter: write the same, in the same order`},
+		},
+		"without a start": {
+			elements: []string{ends(user, lease("streams"))},
+			want:     []string{`0: error: leases: nothing that Envoy sends at the start takes the lease "streams" which this gives back: add an element with the same actions, without hits_addend and apply_on_stream_done`},
+		},
+		"a lease of other rules": {
+			elements: []string{user, ends(user, lease("streams")), keyed("plain"), ends(keyed("plain"), lease("streams"))},
+			want:     []string{`3: error: leases: the lease "streams" is of user at rules.yaml:4:17, which these actions do not come to: write those of the start`},
+		},
+		"metadata that may be missing": {
+			elements: []string{
+				"{ actions: [{ metadata: { descriptor_key: user, skip_if_absent: true, metadata_key: { key: jwt, path: [{ key: sub }] } } }] }",
+				ends("{ actions: [{ metadata: { descriptor_key: user, skip_if_absent: true, metadata_key: { key: jwt, path: [{ key: sub }] } } }] }", lease("streams")),
+			},
+			want: []string{`1: error: leases: metadata may change until the stream ends; without this entry the lease would be given back to another counter: leave out skip_if_absent, here and at the start`},
+		},
+		"two starts": {
+			elements: []string{user, ends(user, lease("streams")), strings.Replace(user, "x-user", "x-other", 1), strings.Replace(ends(user, lease("streams.2")), "x-user", "x-other", 1)},
+			want:     []string{`2: warning: leases: the element at envoy.yaml:24:23 takes a lease of user, too; where Envoy sends both, the second is told as "streams.2", which the end of this one must read: better give them rules of their own`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var host strings.Builder
+			host.WriteString(toBackend + "typed_per_filter_config:\n  limit:\n    \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute\n    rate_limits:\n")
+			for _, e := range tt.elements {
+				host.WriteString("    - " + e + "\n")
+			}
+			var got []string
+			for _, f := range proxy(t, host.String(), tt.filter).Check(ruleSet(t, leaseRules)) {
+				if f.Code == Unsent || f.Code == Timeout {
+					continue
+				}
+				// The place is the number of the element.
+				_, text, _ := strings.Cut(f.String(), " ")
+				got = append(got, fmt.Sprintf("%d: %s", f.Pos.Line-24, text))
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestCheckLeasesOfTwoFilters has a chain whose filters ask for one limit, or for limits of one name.
+func TestCheckLeasesOfTwoFilters(t *testing.T) {
+	const other = "---\ndomain: second\ndescriptors: [{ key: user, rate_limit: { unit: minute, unit_multiplier: 10, requests_per_unit: 5, algorithm: concurrency, name: streams } }]\n"
+	chain := func(first, second string) string {
+		return `resources:
+- "@type": type.googleapis.com/envoy.config.listener.v3.Listener
+  name: l
+  filter_chains:
+  - filters:
+    - typed_config:
+        "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+        http_filters:
+` + first + second + `
+        - { name: router, typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } }
+        route_config: { virtual_hosts: [{ name: v, domains: ["*"], routes: [{ match: { prefix: / }, route: { cluster: backend } }] }] }
+`
+	}
+	filter := func(name, words, namespace string) string {
+		return "        - { name: " + name + `, typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, timeout: 1s, rate_service, ` + words +
+			", rate_limits: [" + user + ", " + ends(user, "%DYNAMIC_METADATA("+namespace+":streams)%") + "] } }\n"
+	}
+	for name, tt := range map[string]struct {
+		first, second, want string
+	}{
+		"one namespace": {
+			filter("a", "domain: shop", filterNamespace), filter("b", "domain: second", filterNamespace),
+			`the filter at envoy.yaml:9:11 gets a lease "streams" on this route, too, and this one's overwrites it, so that it is never given back: give the limits different names, or one filter a metadata_namespace`,
+		},
+		"two namespaces": {filter("a", "domain: shop", filterNamespace), filter("b", "domain: second, metadata_namespace: mine", "mine"), ""},
+		"one domain": {
+			filter("a", "domain: shop", filterNamespace), filter("b", "domain: shop", filterNamespace),
+			`the filter at envoy.yaml:9:11 gets a lease "streams" on this route, too, and this one's overwrites it, so that it is never given back: give the limits different names, or one filter a metadata_namespace`,
+		},
+	} {
+		text := strings.ReplaceAll(chain(tt.first, tt.second), "rate_service", "rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: sluice } } }")
+		c, err := Read([]File{{"envoy.yaml", []byte(text)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, f := range c.Check(ruleSet(t, leaseRules+other)) {
+			if f.Code == Leases {
+				got += f.Message
+			}
+		}
+		if got != tt.want && got != tt.want+tt.want { // of either element
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// TestCheckLeasesOfRoutes holds that a lease is not looked for where Envoy sends no hits.
+func TestCheckLeasesOfRoutes(t *testing.T) {
+	host := "rate_limits:\n- " + user + "\n- " + ends(user, lease("streams")) + "\n" + toBackend
+	var got []string
+	for _, f := range proxy(t, host).Check(ruleSet(t, leaseRules)) {
+		if f.Code != Unsent && f.Code != Timeout {
+			got = append(got, f.String())
+		}
+	}
+	want := []string{"envoy.yaml:21:113: error: hits-dropped: Envoy does not send hits_addend from the rate_limits of a route or virtual host: " +
+		"move this element to the filter's typed_per_filter_config (RateLimitPerRoute), or to the filter"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
