@@ -9,17 +9,25 @@ import (
 
 // String returns the limit for people: `60/minute` for a fixed window. Other algorithms
 // follow with their words.
-func (l *Limit) String() string {
+func (l *Limit) String() string { return l.grants(false) }
+
+// grants is String, with the algorithm also where it is a fixed window if named is set.
+func (l *Limit) grants(named bool) string {
+	text := ""
 	switch {
 	case l.Rule != nil && l.Rule.Unlimited:
 		return "unlimited"
-	case l.Policy.Algorithm == limiter.FixedWindow:
-		return rate(l)
+	case l.Policy.Algorithm == limiter.FixedWindow && !named:
+		text = rate(l)
 	case !l.HasWindow():
-		return number(l) + " at once, each for " + rules.WindowText(l.Unit, l.UnitMultiplier) + " at most"
+		text = number(l) + " at once, each for " + rules.WindowText(l.Unit, l.UnitMultiplier) + " at most"
 	default:
-		return rate(l) + ", " + rules.AlgorithmText(&l.Policy)
+		text = rate(l) + ", " + rules.AlgorithmText(&l.Policy)
 	}
+	if l.Reservation != nil {
+		text += ", " + l.Reservation.String()
+	}
+	return text
 }
 
 // rate returns a limit as 60/minute or 60/10minute.

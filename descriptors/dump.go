@@ -48,6 +48,9 @@ func dump(l *Limit) string {
 		fmt.Fprintf(&b, ", unit_multiplier: %d", l.UnitMultiplier)
 	}
 	b.WriteString(rules.AlgorithmWords(&l.Policy))
+	if l.Reservation != nil {
+		b.WriteString(", " + l.Reservation.words.String())
+	}
 	if d.allOrNothing {
 		b.WriteString(", all_or_nothing: true")
 	}

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
-	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // Explanation says, step by step, which rule a descriptor matches.
@@ -131,9 +130,7 @@ func (r *Rule) flags() string {
 func (l *Limit) describe() string {
 	text := "unlimited"
 	if !l.Rule.Unlimited {
-		if text = l.String(); l.Policy.Algorithm == limiter.FixedWindow {
-			text += ", " + rules.AlgorithmText(&l.Policy)
-		}
+		text = l.grants(true)
 		if l.Policy.CountRefused {
 			text += ", denied hits count"
 		}

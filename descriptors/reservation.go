@@ -1,7 +1,9 @@
 package descriptors
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -11,6 +13,7 @@ import (
 
 // A Reservation says how many hits a request reserves on a limit. Its methods may be called concurrently.
 type Reservation struct {
+	words       *rules.Reserve
 	least, most uint64
 	// estimate is nil if all reserve the same.
 	estimate *estimate
@@ -36,7 +39,7 @@ func newReservation(r *rules.Reserve, p *limiter.Policy) *Reservation {
 	if r == nil {
 		return nil
 	}
-	v := &Reservation{}
+	v := &Reservation{words: r}
 	if v.least, v.most = r.Range(p); r.Amount == 0 {
 		// Cheap requests end first. So until as many have ended as it takes, the first estimate holds.
 		v.estimate = &estimate{}
@@ -54,6 +57,21 @@ func (v *Reservation) Hits() uint64 {
 		return v.least
 	}
 	return min(max(v.least, v.estimate.p90.Load()), v.most)
+}
+
+// Estimated reports whether that is what nine of ten have cost lately.
+func (v *Reservation) Estimated() bool { return v.estimate != nil }
+
+// String says for people what requests reserve.
+func (v *Reservation) String() string {
+	amount, after := "reserves "+strconv.FormatUint(uint64(v.words.Amount), 10), "charged"
+	if v.Estimated() {
+		amount = "reserves what 9 of 10 cost, " + strconv.FormatUint(uint64(v.words.First), 10) + " at first"
+	}
+	if v.words.Release {
+		after = "free"
+	}
+	return fmt.Sprintf("%s, %s if not settled in %v", amount, after, v.words.TTL)
 }
 
 // learn takes note of what a request has cost. It takes a microsecond.

@@ -105,13 +105,19 @@ func statusText(s *rls.RateLimitResponse_DescriptorStatus) string {
 		}
 		return text + ", no limit matches"
 	}
-	unit := strings.ToLower(l.GetUnit().String())
-	if n := l.GetUnitMultiplier().GetValue(); n > 1 {
-		unit = fmt.Sprintf("%d%s", n, unit)
+	of := " at once"
+	if l.GetUnit() != 0 {
+		of = "/" + strings.ToLower(l.GetUnit().String())
+		if n := l.GetUnitMultiplier().GetValue(); n > 1 {
+			of = fmt.Sprintf("/%d%s", n, of[1:])
+		}
 	}
-	text += fmt.Sprintf(", %d left of %d/%s", s.GetLimitRemaining(), l.GetRequestsPerUnit(), unit)
+	text += fmt.Sprintf(", %d left of %d%s", s.GetLimitRemaining(), l.GetRequestsPerUnit(), of)
 	if name := l.GetName(); name != "" {
 		text += " (" + name + ")"
+	}
+	if l.GetUnit() == 0 {
+		return text
 	}
 	return text + fmt.Sprintf(", resets in %v", s.GetDurationUntilReset().AsDuration())
 }

@@ -99,8 +99,18 @@ func counterText(s *answer.CounterState, reset bool) string {
 		limit += ", a candidate"
 	}
 	text := fmt.Sprintf("%s: %d used of %d, %d left", limit, s.Used, s.Capacity, s.Remaining)
+	if h := s.Held; h != nil {
+		text += heldText(h, s.Reserves > 0)
+	}
+	if s.Reserves > 0 {
+		text += fmt.Sprintf(", the next reserves %d", s.Reserves)
+		if s.Estimated {
+			text += ", which 9 of 10 did not exceed"
+		}
+	}
 	until := time.Duration(s.ResetsIn * float64(time.Second)).Round(time.Millisecond)
 	switch {
+	case s.ResetsAt == nil: // no window
 	case s.Over:
 		text += fmt.Sprintf(", over for %v", until)
 	case s.Used > 0:
@@ -110,4 +120,19 @@ func counterText(s *answer.CounterState, reset bool) string {
 		text = fmt.Sprintf("%s, reset: %d were used", text, s.Forgotten)
 	}
 	return text
+}
+
+// heldText says what requests hold.
+func heldText(h *answer.HeldState, reserved bool) string {
+	if h.Requests == 0 {
+		return ", none held"
+	}
+	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)).Round(time.Second) }
+	what, end := count(int(h.Requests), "request"), "free" //nolint:gosec // at most 4096
+	if reserved {
+		what, end = fmt.Sprintf("%d held by %s", h.Hits, what), "over"
+	} else {
+		what += " held"
+	}
+	return fmt.Sprintf(", %s, the oldest for %v, %s by itself in %v", what, seconds(h.OldestFor), end, seconds(h.FirstFreeIn))
 }

@@ -47,6 +47,38 @@ type CounterState struct {
 	ResetsAt *time.Time `json:"resets_at,omitempty"`
 	// Forgotten is what was used before a reset.
 	Forgotten uint64 `json:"forgotten,omitempty"`
+	// Held is what requests hold under leases, of what is used. It is nil for limits that give none, and where a
+	// store has the counters.
+	Held *HeldState `json:"held,omitempty"`
+	// Reserves is what the next request reserves, 0 if the limit has no reserve. Estimated says that it is what nine
+	// of ten have cost.
+	Reserves  uint64 `json:"reserves,omitempty"`
+	Estimated bool   `json:"estimated,omitempty"`
+}
+
+// HeldState is what requests hold under leases on the counter of one limit.
+type HeldState struct {
+	Requests uint64 `json:"requests"`
+	Hits     uint64 `json:"hits"`
+	// OldestFor is how many seconds the oldest has been held, and FirstFreeIn how many it takes until that is free, or
+	// charged, by itself. Both are 0 if nothing is held.
+	OldestFor   float64 `json:"oldest_for_seconds"`
+	FirstFreeIn float64 `json:"first_free_in_seconds"`
+}
+
+// holder is a decider that can say what requests hold.
+type holder interface {
+	Held(now limiter.Time, b *limiter.Batch, i int) limiter.Held
+}
+
+// held returns what requests hold on the counter of charge i, nil if nobody can tell.
+func (s *Service) held(now limiter.Time, b *limiter.Batch, i int) *HeldState {
+	h, ok := s.decider.(holder)
+	if !ok || !b.Charges[i].Policy.Leases() {
+		return nil
+	}
+	held := h.Held(now, b, i)
+	return &HeldState{held.Requests, held.Hits, held.Oldest.Seconds(), held.Next.Seconds()}
 }
 
 // CheckEntries returns an error if a descriptor has more than a request may hold.
@@ -101,7 +133,11 @@ func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text s
 			Limit: limit.String(), Name: limit.Name, Shadow: limit.Candidate, Forgotten: forgotten[i],
 			Used: d.Before, Capacity: b.Charges[i].Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
 		}
-		if d.Before > 0 {
+		if r := limit.Reservation; r != nil {
+			c.Reserves, c.Estimated = r.Hits(), r.Estimated()
+		}
+		c.Held = s.held(now, b, i)
+		if d.Before > 0 && limit.HasWindow() {
 			at := time.Unix(0, int64(now)).Add(d.Reset).UTC()
 			c.ResetsIn, c.ResetsAt = d.Reset.Seconds(), &at
 		}
