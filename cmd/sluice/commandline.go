@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/sluice-ratelimit/sluice/cmd/sluice/environment"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -22,14 +23,24 @@ func helpFlag(args []string) []string {
 	return args
 }
 
-// hint returns a line that says how to name rules, if serve got them as an argument.
+// hint returns a line that says what was likely meant by an argument of serve, which takes none: a command, or rules.
 func hint(err error) string {
-	if parse, ok := errors.AsType[*kong.ParseError](err); ok && strings.HasPrefix(err.Error(), "unexpected argument ") {
-		if command := parse.Context.Selected(); command == nil || command.Name == "serve" {
-			return "serve names its rules with --config PATH.\n"
-		}
+	parse, ok := errors.AsType[*kong.ParseError](err)
+	if !ok || !strings.HasPrefix(err.Error(), "unexpected argument ") {
+		return ""
 	}
-	return ""
+	if command := parse.Context.Selected(); command != nil && command.Name != "serve" {
+		return ""
+	}
+	argument, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "unexpected argument "), ",")
+	var commands []string
+	for _, command := range parse.Context.Model.Children {
+		commands = append(commands, command.Name)
+	}
+	if meant := rules.Suggest(argument, commands); meant != "" && parse.Context.Args[0] == argument {
+		return "Did you mean the command " + meant + "?\n"
+	}
+	return "serve names its rules with --config PATH.\n"
 }
 
 // newParser returns a parser of the command line and the environment into root.
