@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -35,6 +36,8 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so that Envoy never asks: add one to http_filters")
 		return k.found
 	}
+	k.unfiltered()
+	k.misnamed()
 	k.uncalled()
 	k.unsent()
 	k.never()
@@ -73,16 +76,21 @@ func (k *checker) manager(m *manager) bool {
 			}
 			k.report(Unknown, rules.Note, tree.Pos(), "what a tree of matchers leads to is not looked at")
 		}
+		behind := ""
 		for _, r := range h.routes {
-			k.route(m, limiting, h, r)
+			k.route(m, limiting, h, r, behind)
+			if behind == "" && r.takesAll() {
+				behind = "no request comes to the route, since that at " + r.node.Pos().String() + " takes all of them"
+			}
 		}
 	}
 	return true
 }
 
 // route looks at what filters send on a route, and counts what they do not.
-func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route) {
-	uncalled := r.uncalled(h, "https")
+// Behind says why no request comes to the route; empty if some may.
+func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route, behind string) {
+	uncalled := cmp.Or(behind, r.uncalled(h, "https"))
 	type fate struct {
 		at  *tree.Node
 		why string

@@ -12,6 +12,9 @@ import (
 // defaultTimeout is how long a filter waits that does not say.
 const defaultTimeout = 20 * time.Millisecond
 
+// leastTimeout is what a call over a quiet network does not take, and one on a busy node does now and then.
+const leastTimeout = 5 * time.Millisecond
+
 // defaultRequests is how many calls a cluster lets be in flight that does not say.
 const defaultRequests = 1024
 
@@ -28,6 +31,15 @@ func (k *checker) filter(f *filter) {
 	k.newer(f.config, newFilterFields)
 	if enabled := f.config.Field("filter_enabled"); isNever(enabled) {
 		k.report(NeverAsked, rules.Error, enabled.Pos(), "filter_enabled is 0 %%, so that the filter never asks")
+	}
+	if enforced := f.config.Field("filter_enforced"); isNever(enforced) {
+		k.report(NeverAsked, rules.Warning, enforced.Pos(), "filter_enforced is 0 %%, so that the filter asks and lets every request pass, whatever the answer: for a trial of rules shadow_mode is better, which metrics tell of")
+	}
+	if kind := f.config.Field("request_type"); kind.Text == "internal" {
+		k.report(NeverAsked, rules.Warning, kind.Pos(), "request_type is internal, so that the filter asks only for requests that Envoy takes for internal ones, and for none from outside: leave it out, or write both")
+	}
+	if at := f.config.Field("timeout"); at.There() && f.timeout() > 0 && f.timeout() < leastTimeout {
+		k.report(Timeout, rules.Warning, at.Pos(), "the filter waits %v, which a pause of a node outlasts, and then goes on without an answer: set timeout: 0.25s", f.timeout())
 	}
 	if name := service.At("envoy_grpc", "cluster_name"); name.There() && len(k.config.clusters) > 0 {
 		k.cluster(name)

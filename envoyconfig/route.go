@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"hash/maphash"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -11,7 +12,11 @@ import (
 type table struct {
 	node  *tree.Node
 	hosts []*virtualHost
+	// hash is the same for tables with the same virtual hosts.
+	hash uint64
 }
+
+var tableSeed = maphash.MakeSeed()
 
 type virtualHost struct {
 	node     *tree.Node
@@ -33,7 +38,10 @@ type route struct {
 }
 
 func newTable(n *tree.Node) *table {
-	t := &table{node: n}
+	var h maphash.Hash
+	h.SetSeed(tableSeed)
+	n.Field("virtual_hosts").Hash(&h)
+	t := &table{node: n, hash: h.Sum64()}
 	for host := range n.Field("virtual_hosts").Elements() {
 		h := newHost(host)
 		h.routes = tree.All(host.Field("routes"), newRoute)

@@ -100,6 +100,8 @@ func (j *Judge) value(n *tree.Node, w want, name string) bool {
 			of, ok = *w.values, true
 		}
 		switch {
+		case of.elsewhere != "":
+			j.strange = append(j.strange, fmt.Errorf("%v: Envoy %v has no field %s here, and rejects it: put it %s", below.Pos(), newest, rules.Shorten(below.Name), of.elsewhere))
 		case ok:
 			good = j.value(below, of, below.Name+": ") && good
 			j.noteDeprecated(below, of.instead)

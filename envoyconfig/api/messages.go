@@ -67,14 +67,14 @@ var (
 
 	tableMessage = message{
 		"name": aText, "virtual_hosts": listOf(having(hostMessage)), "typed_per_filter_config": mapOf(anyOne),
-		"ignore_port_in_host_matching": aBoolean, "ignore_path_parameters_in_path_matching": aBoolean,
+		"rate_limits": misplaced("into a virtual host or a route"), "ignore_port_in_host_matching": aBoolean, "ignore_path_parameters_in_path_matching": aBoolean,
 	}
 	hostMessage = message{
 		"name": aText, "domains": listOf(aText), "routes": listOf(having(routeMessage)), "rate_limits": policiesWant,
 		"require_tls": anEnum, "typed_per_filter_config": mapOf(anyOne),
 	}
 	routeMessage = message{
-		"name": aText, "match": having(matchMessage), "typed_per_filter_config": mapOf(anyOne),
+		"rate_limits": misplaced("below route, beside cluster"), "name": aText, "match": having(matchMessage), "typed_per_filter_config": mapOf(anyOne),
 		"metadata": having(message{"filter_metadata": mapOf(anObject)}),
 		"route": having(message{
 			"cluster": aText, "cluster_header": aText, "weighted_clusters": having(message{"clusters": listOf(having(message{"name": aText}))}),

@@ -35,8 +35,9 @@ type want struct {
 	needed, oneOf, mostOne []string
 	// names are those of an enum, if it takes no others.
 	names []string
-	// instead is the field to write in place of a deprecated one.
-	instead string
+	// instead is the field to write in place of a deprecated one, and elsewhere where to put one that Envoy does
+	// not know there.
+	instead, elsewhere string
 }
 
 // The values of protobuf's JSON.
@@ -161,6 +162,9 @@ func (w want) insteadOf(field string) want {
 	w.instead = field
 	return w
 }
+
+// misplaced is a field that Envoy does not know there, and where it does.
+func misplaced(elsewhere string) want { return want{elsewhere: elsewhere} }
 
 // upTo is a whole number that is no larger.
 func upTo(most uint64) want {

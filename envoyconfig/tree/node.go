@@ -2,6 +2,7 @@ package tree
 
 import (
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"strconv"
 	"strings"
@@ -103,6 +104,15 @@ func (n *Node) Value(key string) *Node {
 		}
 	}
 	return &Missing
+}
+
+// Hash adds the node and all below it to h: those that are written alike have one hash, wherever they stand.
+func (n *Node) Hash(h *maphash.Hash) {
+	maphash.WriteComparable(h, [2]string{SnakeCase(n.Name), n.Text})
+	maphash.WriteComparable(h, [2]int{int(n.Kind), len(n.Nodes)})
+	for i := range n.Nodes {
+		n.Nodes[i].Hash(h)
+	}
 }
 
 // There reports whether the field is there.

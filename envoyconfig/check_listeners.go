@@ -1,0 +1,110 @@
+package envoyconfig
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// unfiltered holds that routes which are limited behind one listener, or say how they are, are limited behind each.
+func (k *checker) unfiltered() {
+	limited := map[uint64]*manager{} // by the hash of the routes
+	for _, m := range k.config.managers {
+		if m.table != nil && len(m.limiting()) > 0 && limited[m.table.hash] == nil {
+			limited[m.table.hash] = m
+		}
+	}
+	for _, m := range k.config.managers {
+		if m.table == nil || m.fragments || slices.ContainsFunc(m.filters, func(f *filter) bool { return f.typeName == api.RateLimit || !f.config.There() }) {
+			continue
+		}
+		if o := limited[m.table.hash]; o != nil && len(m.table.hosts) > 0 {
+			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter; %s has, with the same routes: add it to http_filters, or whoever comes this way is not limited",
+				m.name(), o.name())
+		}
+		if at := m.table.limited(); at.There() {
+			k.report(NeverAsked, rules.Error, m.node.Pos(), "%s has no rate limit filter, so that nothing sends the rate_limits of its routes, at %v: add it to http_filters", m.name(), at.Pos())
+		}
+	}
+}
+
+// limited returns the first rate_limits of the table, missing if it has none.
+func (t *table) limited() *tree.Node {
+	for _, h := range t.hosts {
+		if len(h.policies) > 0 {
+			return h.policies[0].node
+		}
+		for _, r := range h.routes {
+			if len(r.policies) > 0 {
+				return r.policies[0].node
+			}
+		}
+	}
+	return &tree.Missing
+}
+
+// misnamed holds that what is configured for a filter below typed_per_filter_config has the name of one: Envoy finds it
+// by that alone.
+func (k *checker) misnamed() {
+	names := map[uint64]map[string]bool{} // by the hash of the routes: several listeners may have the same
+	for _, m := range k.config.managers {
+		for _, f := range m.limiting() {
+			if m.table == nil {
+				break
+			}
+			if names[m.table.hash] == nil {
+				names[m.table.hash] = map[string]bool{}
+			}
+			names[m.table.hash][f.name] = true
+		}
+	}
+	for _, m := range k.config.managers {
+		if m.table != nil && len(m.limiting()) > 0 {
+			k.misnamedIn(m.table, names[m.table.hash])
+		}
+	}
+}
+
+func (k *checker) misnamedIn(t *table, names map[string]bool) {
+	look := func(n *tree.Node) {
+		for f := range n.Field("typed_per_filter_config").Fields() {
+			typeName, inner := f.Typed()
+			if typeName == api.FilterConfig {
+				typeName = inner.Field("config").TypeName()
+			}
+			if typeName == api.RateLimitPerRoute && !names[f.Name] {
+				all := slices.Sorted(maps.Keys(names))
+				k.report(NeverAsked, rules.Error, f.Pos(), "no rate limit filter has the name %q, so that this has no effect: Envoy looks for the name of the filter in http_filters, here %s",
+					rules.Shorten(f.Name), strings.Join(all, ", "))
+			}
+		}
+	}
+	look(t.node)
+	for _, h := range t.hosts {
+		look(h.node)
+		for _, r := range h.routes {
+			look(r.node)
+		}
+	}
+}
+
+// takesAll reports whether a route takes every request that comes to it.
+func (r *route) takesAll() bool {
+	match := r.node.Field("match")
+	for f := range match.Fields() {
+		switch tree.SnakeCase(f.Name) {
+		case "prefix":
+			if f.Text != "/" {
+				return false
+			}
+		case "case_sensitive":
+		default:
+			return false
+		}
+	}
+	return match.Field("prefix").There()
+}

@@ -1,0 +1,130 @@
+package envoyconfig
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const userPolicy = "[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]"
+
+// TestCheckOfEachListener has a listener without the filter beside one that has it.
+func TestCheckOfEachListener(t *testing.T) {
+	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}"
+	manager := func(name, filters, routes string) string {
+		return `
+- name: ` + name + `
+  filter_chains:
+  - filters:
+    - name: hcm
+      typed_config:
+        "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+        http_filters: [` + filters + `{ name: router, typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router } }]
+        route_config: { virtual_hosts: [{ name: all, domains: ["*"], ` + routes + ` }] }`
+	}
+	const filter = `{ name: limit, typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 0.25s,
+          rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: sluice } } } } }, `
+	const limited = "rate_limits: " + userPolicy + ", routes: [{ match: { prefix: / }, route: { cluster: backend } }]"
+	const plain = "routes: [{ match: { prefix: / }, route: { cluster: backend } }]"
+	perRoute := func(name string) string {
+		return `typed_per_filter_config: { ` + name + `: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, vh_rate_limits: INCLUDE } }, ` + limited
+	}
+	for name, tt := range map[string]struct {
+		listeners string
+		want      []string
+	}{
+		"both have it":         {listeners: manager("http", filter, limited) + manager("https", filter, limited)},
+		"another that is open": {listeners: manager("http", filter, limited) + manager("admin", "", plain)},
+		"a filter that comes by discovery": {
+			listeners: manager("http", filter, limited) + manager("https", "{ name: limit, config_discovery: { config_source: { ads: {} } } }, ", limited),
+		},
+		"the same routes": {
+			listeners: manager("http", filter, limited) + manager("https", "", limited),
+			want: []string{`envoy.yaml:17:11: error: never-asked: listener https has no rate limit filter; listener http has, with the same routes: add it to http_filters, ` +
+				`or whoever comes this way is not limited`},
+		},
+		"other routes with limits": {
+			listeners: manager("http", filter, limited) + manager("https", "", strings.Replace(limited, "prefix: /", "prefix: /x", 1)),
+			want: []string{`envoy.yaml:17:11: error: never-asked: listener https has no rate limit filter, so that nothing sends the rate_limits of its routes, at envoy.yaml:19:86: ` +
+				`add it to http_filters`},
+		},
+		"a name that the filter has": {listeners: manager("http", filter, perRoute("limit"))},
+		"a name that no filter has": {
+			listeners: manager("http", filter, perRoute("ratelimit")),
+			want: []string{`envoy.yaml:11:110: error: never-asked: no rate limit filter has the name "ratelimit", so that this has no effect: ` +
+				`Envoy looks for the name of the filter in http_filters, here limit`},
+		},
+	} {
+		c, err := Read([]File{{"envoy.yaml", []byte("static_resources:\n  listeners:\n  " + indent(tt.listeners, "  "))}})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		var got []string
+		for _, f := range c.Check(ruleSet(t, rules)) {
+			got = append(got, f.String())
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestCheckOfFilters looks at fields that have a filter limit less than one thinks.
+func TestCheckOfFilters(t *testing.T) {
+	const host = "rate_limits: " + userPolicy + "\n" + toBackend
+	for field, want := range map[string]string{
+		"filter_enforced: { default_value: { numerator: 0 } }":                 "warning: never-asked: filter_enforced is 0 %",
+		"filter_enforced: { default_value: { numerator: 0 }, runtime_key: k }": "",
+		"filter_enforced: { default_value: { numerator: 1 } }":                 "",
+		"request_type: internal":                                               "warning: never-asked: request_type is internal",
+		"request_type: both":                                                   "",
+		"timeout: 0.004s":                                                      "warning: timeout: the filter waits 4ms",
+		"timeout: 0.005s":                                                      "",
+		"timeout: 0s":                                                          "", // for ever
+	} {
+		fields := []string{"timeout: 0.25s", field}
+		if strings.HasPrefix(field, "timeout") {
+			fields = fields[1:]
+		}
+		var got []string
+		for _, f := range proxy(t, host, fields...).Check(ruleSet(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}")) {
+			got = append(got, f.String())
+		}
+		if all := strings.Join(got, "\n"); want == "" && all != "" || want != "" && (len(got) != 1 || !strings.Contains(all, want)) {
+			t.Errorf("%s: found %q, want %q", field, got, want)
+		}
+	}
+}
+
+// TestCheckOfRoutesBehindOthers has routes that no request comes to.
+func TestCheckOfRoutesBehindOthers(t *testing.T) {
+	for first, never := range map[string]bool{
+		"{ prefix: / }":                                  true,
+		"{ prefix: /, case_sensitive: false }":           true,
+		"{ prefix: /a }":                                 false,
+		"{ path: / }":                                    false,
+		"{ prefix: /, headers: [{ name: x }] }":          false,
+		"{ prefix: /, query_parameters: [{ name: x }] }": false,
+		"{ prefix: /, grpc: {} }":                        false,
+		"{ prefix: /, runtime_fraction: { default_value: { numerator: 1 } } }": false,
+	} {
+		host := "routes:\n- { match: " + first + ", route: { cluster: backend } }\n- { match: { prefix: /x }, route: { cluster: backend, rate_limits: " + userPolicy + " } }\n"
+		var found []string
+		for _, f := range proxy(t, host, "timeout: 0.25s").Check(ruleSet(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}")) {
+			found = append(found, f.String())
+		}
+		if got := strings.Contains(strings.Join(found, " "), "no request comes to the route, since that at envoy.yaml:"); got != never {
+			t.Errorf("behind %s: found %q", first, found)
+		}
+	}
+}
+
+// TestReadOfMisplacedFields holds that Envoy has no rate_limits beside a route's action.
+func TestReadOfMisplacedFields(t *testing.T) {
+	text := strings.Replace(listenerText, "                domains:", "                routes: [{ match: { prefix: / }, route: { cluster: b }, rate_limits: [] }]\n                domains:", 1)
+	_, err := Read([]File{{"envoy.yaml", []byte(text)}})
+	if err == nil || !strings.Contains(err.Error(), "Envoy 1.40 has no field rate_limits here, and rejects it: put it below route, beside cluster") {
+		t.Errorf("rate_limits beside a route: %v", err)
+	}
+}
