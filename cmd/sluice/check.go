@@ -18,7 +18,7 @@ type checkCmd struct {
 	Strict    bool     `help:"Fail on warnings too."`
 	Quiet     bool     `short:"q" help:"Print errors and warnings only."`
 	All       bool     `help:"Print each limit and each warning, however many there are. Default: if there are many, how many of each kind."`
-	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs."`
+	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"text for people, json for programs, github for annotations of GitHub Actions, sarif for code scanners."`
 	Watch     bool     `short:"w" help:"Check again whenever the files change, until a signal comes."`
 	ruleFlags `embed:""`
 	Names     string   `name:"store-names" enum:"exact,ratelimit," default:"" placeholder:"exact|ratelimit" help:"Say which name counters have in a store with serve --store-names, and why."`
@@ -118,9 +118,12 @@ func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Dia
 	}
 	wrong, warnings := countFindings(diagnostics, func(d rules.Diagnostic) rules.Severity { return d.Severity })
 	failed := wrong > 0 || k.Strict && warnings > 0
-	if k.Output == "json" {
+	switch {
+	case isAnnotated(k.Output):
+		err = c.writeAnnotations(k.Output, k.reportOf(set, diagnostics, !failed).Diagnostics)
+	case k.Output == "json":
 		err = c.writeJSON(k.reportOf(set, diagnostics, !failed))
-	} else {
+	default:
 		err = nil
 		k.writeFindings(c, set, diagnostics, wrong, warnings)
 		if failed && wrong == 0 {

@@ -12,7 +12,7 @@ type envoyCheckCmd struct {
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
 	Strict    bool     `help:"Fail on warnings too."`
 	Quiet     bool     `short:"q" help:"Print errors and warnings only."`
-	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs."`
+	Output    string   `enum:"text,json,github,sarif" default:"text" placeholder:"FORMAT" short:"o" help:"text for people, json for programs, github for annotations of GitHub Actions, sarif for code scanners."`
 	ruleFlags `embed:""`
 }
 
@@ -27,6 +27,17 @@ func (k *envoyCheckCmd) Validate() error { return stdinOnce(k.Envoy, k.Config) }
 
 // Run checks Envoy's configuration against the rules.
 func (k *envoyCheckCmd) Run(c console) error {
+	err := k.run(c)
+	if err == nil || err == errFailed || !isAnnotated(k.Output) { //nolint:errorlint // it is our own
+		return err
+	}
+	if err := c.writeAnnotations(k.Output, linesOf(err)); err != nil {
+		return err
+	}
+	return errFailed
+}
+
+func (k *envoyCheckCmd) run(c console) error {
 	set, err := k.loadGood(c, k.Config)
 	if err != nil {
 		return err
@@ -38,9 +49,12 @@ func (k *envoyCheckCmd) Run(c console) error {
 	findings := config.Check(set)
 	errors, warnings := countFindings(findings, func(f envoyconfig.Finding) rules.Severity { return f.Severity })
 	failed := errors > 0 || k.Strict && warnings > 0
-	if k.Output == "json" {
-		err = writeEnvoyReport(c, findings, !failed)
-	} else {
+	switch r := envoyReportOf(findings, !failed); {
+	case isAnnotated(k.Output):
+		err = c.writeAnnotations(k.Output, r.Findings)
+	case k.Output == "json":
+		err = c.writeJSON(r)
+	default:
 		k.write(c, findings, errors, warnings, failed)
 	}
 	if err == nil && failed {
@@ -64,10 +78,10 @@ func (k *envoyCheckCmd) write(c console, findings []envoyconfig.Finding, errors,
 	}
 }
 
-func writeEnvoyReport(c console, findings []envoyconfig.Finding, ok bool) error {
+func envoyReportOf(findings []envoyconfig.Finding, ok bool) envoyReport {
 	r := envoyReport{OK: ok, Findings: []checkLine{}}
 	for _, f := range findings {
 		r.Findings = append(r.Findings, checkLine{Severity: f.Severity.String(), Code: string(f.Code), File: f.Pos.File, Line: f.Pos.Line, Column: f.Pos.Col, Message: f.Message})
 	}
-	return c.writeJSON(r)
+	return r
 }

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Findings are printed for those who show them beside the lines that they are about, too: as workflow commands of
+// GitHub Actions, and as SARIF (OASIS, "Static Analysis Results Interchange Format", 2.1.0), which code scanners
+// and editors read.
+
+// isAnnotated reports whether --output is one of these.
+func isAnnotated(output string) bool { return output == "github" || output == "sarif" }
+
+// writeAnnotations writes findings as output has it.
+func (c console) writeAnnotations(output string, lines []checkLine) error {
+	if output == "sarif" {
+		return c.writeJSON(sarifOf(lines))
+	}
+	for _, l := range lines {
+		fmt.Fprintln(c.out, workflowCommand(&l))
+	}
+	return nil
+}
+
+// workflowCommand writes a finding for GitHub Actions:
+// https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+func workflowCommand(l *checkLine) string {
+	level := l.Severity
+	if level == "note" {
+		level = "notice"
+	}
+	value := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+	var properties []string
+	if l.File != "" {
+		properties = append(properties, "file="+property.Replace(filepath.ToSlash(l.File)))
+	}
+	if l.Line > 0 {
+		properties = append(properties, "line="+strconv.Itoa(l.Line), "col="+strconv.Itoa(max(1, l.Column)))
+	}
+	properties = append(properties, "title="+property.Replace("sluice "+cmp.Or(l.Code, l.Severity)))
+	return fmt.Sprintf("::%s %s::%s", level, strings.Join(properties, ","), value.Replace(l.text()))
+}
+
+// text is the message, behind the place in the tree.
+func (l *checkLine) text() string {
+	if l.Path == "" {
+		return l.Message
+	}
+	return l.Path + ": " + l.Message
+}
+
+type (
+	sarifLog struct {
+		Schema  string     `json:"$schema"`
+		Version string     `json:"version"`
+		Runs    []sarifRun `json:"runs"`
+	}
+	sarifRun struct {
+		Tool struct {
+			Driver sarifDriver `json:"driver"`
+		} `json:"tool"`
+		Results []sarifResult `json:"results"`
+	}
+	sarifDriver struct {
+		Name           string      `json:"name"`
+		Version        string      `json:"version"`
+		InformationURI string      `json:"informationUri"`
+		Rules          []sarifRule `json:"rules"`
+	}
+	sarifRule struct {
+		ID string `json:"id"`
+	}
+	sarifResult struct {
+		RuleID    string          `json:"ruleId"`
+		Level     string          `json:"level"` // error, warning or note
+		Message   sarifText       `json:"message"`
+		Locations []sarifLocation `json:"locations,omitempty"`
+	}
+	sarifText struct {
+		Text string `json:"text"`
+	}
+	sarifLocation struct {
+		Physical sarifPlace `json:"physicalLocation"`
+	}
+	sarifPlace struct {
+		Artifact sarifFile    `json:"artifactLocation"`
+		Region   *sarifRegion `json:"region,omitempty"`
+	}
+	sarifFile struct {
+		URI string `json:"uri"`
+	}
+	sarifRegion struct {
+		Line   int `json:"startLine"`
+		Column int `json:"startColumn"`
+	}
+)
+
+func sarifOf(lines []checkLine) sarifLog {
+	run := sarifRun{Results: []sarifResult{}}
+	run.Tool.Driver = sarifDriver{Name: "sluice", Version: version(), InformationURI: "https://github.com/sluice-ratelimit/sluice", Rules: []sarifRule{}}
+	seen := map[string]bool{}
+	for _, l := range lines {
+		id := cmp.Or(l.Code, "rules")
+		if !seen[id] {
+			seen[id] = true
+			run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{id})
+		}
+		r := sarifResult{RuleID: id, Level: l.Severity, Message: sarifText{l.text()}}
+		if l.File != "" {
+			place := sarifPlace{Artifact: sarifFile{filepath.ToSlash(l.File)}}
+			if l.Line > 0 {
+				place.Region = &sarifRegion{l.Line, max(1, l.Column)}
+			}
+			r.Locations = []sarifLocation{{place}}
+		}
+		run.Results = append(run.Results, r)
+	}
+	return sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}}
+}
+
+// placed is a line of an error that begins with a place.
+var placed = regexp.MustCompile(`^(.+?):(\d+)(?::(\d+))?: (?:error: )?(.*)$`)
+
+// linesOf returns an error as findings, one for each of its lines.
+func linesOf(err error) (lines []checkLine) {
+	for text := range strings.Lines(err.Error()) {
+		l := checkLine{Severity: "error", Message: strings.TrimSpace(text)}
+		if m := placed.FindStringSubmatch(l.Message); m != nil {
+			l.File, l.Message = m[1], m[4]
+			l.Line, _ = strconv.Atoi(m[2]) // they are digits
+			l.Column, _ = strconv.Atoi(m[3])
+		}
+		if l.Message != "" {
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"testing"
+)
+
+// TestWorkflowCommands holds findings to the escapes of GitHub Actions.
+func TestWorkflowCommands(t *testing.T) {
+	for want, l := range map[string]checkLine{
+		"::error file=a/b.yaml,line=3,col=5,title=sluice error::domain \"d\": 100%25 wrong%0Atwice": {
+			Severity: "error", File: "a/b.yaml", Line: 3, Column: 5, Path: `domain "d"`, Message: "100% wrong\ntwice",
+		},
+		"::notice file=C%3A%2Cx%25.yaml,title=sluice unknown::nobody knows": {Severity: "note", Code: "unknown", File: "C:,x%.yaml", Message: "nobody knows"},
+		"::warning title=sluice unsent::none: sent, not":                    {Severity: "warning", Code: "unsent", Message: "none: sent, not"},
+	} {
+		if got := workflowCommand(&l); got != want {
+			t.Errorf("%+v is\n%s, want\n%s", l, got, want)
+		}
+	}
+}
+
+// TestSARIF holds that a log has what its specification requires of one, without findings too.
+func TestSARIF(t *testing.T) {
+	for _, lines := range [][]checkLine{nil, {{Severity: "note", Code: "a", File: "x", Message: "m"}, {Severity: "error", File: "x", Line: 2, Message: "n"}}} {
+		var b bytes.Buffer
+		if err := (console{out: &b}).writeAnnotations("sarif", lines); err != nil {
+			t.Fatal(err)
+		}
+		var log struct {
+			Version string
+			Runs    []struct {
+				Tool    struct{ Driver struct{ Name string } }
+				Results *[]struct {
+					RuleID, Level string
+					Message       struct{ Text string }
+					Locations     []struct {
+						PhysicalLocation struct {
+							ArtifactLocation struct{ URI string }
+							Region           *struct{ StartLine, StartColumn int }
+						}
+					}
+				}
+			}
+		}
+		if err := json.Unmarshal(b.Bytes(), &log); err != nil {
+			t.Fatal(err)
+		}
+		if log.Version != "2.1.0" || len(log.Runs) != 1 || log.Runs[0].Tool.Driver.Name != "sluice" || log.Runs[0].Results == nil || len(*log.Runs[0].Results) != len(lines) {
+			t.Fatalf("%s", b.String())
+		}
+		for i, r := range *log.Runs[0].Results {
+			place := r.Locations[0].PhysicalLocation
+			if r.Level != lines[i].Severity || r.RuleID == "" || r.Message.Text != lines[i].Message || place.ArtifactLocation.URI != "x" ||
+				(place.Region != nil) != (lines[i].Line > 0) || place.Region != nil && place.Region.StartColumn != 1 {
+				t.Errorf("result %d: %+v", i, r)
+			}
+		}
+	}
+}
+
+func TestLinesOfErrors(t *testing.T) {
+	lines := linesOf(errors.New("a.yaml:3:4: error: x: y\n\nb.yaml:7: z\nno place: here"))
+	want := []checkLine{
+		{Severity: "error", File: "a.yaml", Line: 3, Column: 4, Message: "x: y"},
+		{Severity: "error", File: "b.yaml", Line: 7, Message: "z"},
+		{Severity: "error", Message: "no place: here"},
+	}
+	if len(lines) != len(want) {
+		t.Fatalf("%+v", lines)
+	}
+	for i := range want {
+		if lines[i] != want[i] {
+			t.Errorf("line %d is %+v, want %+v", i, lines[i], want[i])
+		}
+	}
+}
