@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -79,6 +80,8 @@ type witness struct {
 	admitted uint64
 	// hits are the times of those in the last window, for sliding ones.
 	hits []limiter.Time
+	// places are when those end that are held, by their leases.
+	places map[uint64]limiter.Time
 	// level is the time that a bucket's hits take to drain, at the newest time.
 	level time.Duration
 }
@@ -100,6 +103,10 @@ func (w *witness) check(o op, a answer) string {
 	if o.now > w.newest {
 		since, w.newest = time.Duration(o.now-w.newest), o.now
 	}
+	if o.refund { // of a lease
+		delete(w.places, o.hits)
+		return ""
+	}
 	switch p.Algorithm {
 	case limiter.FixedWindow:
 		switch end := o.now + limiter.Time(a.reset); {
@@ -119,6 +126,11 @@ func (w *witness) check(o op, a answer) string {
 		}
 		if len(w.hits) > int(p.Limit) {
 			return "more than the limit in an interval as long as the window"
+		}
+	case limiter.Concurrency:
+		maps.DeleteFunc(w.places, func(_ uint64, end limiter.Time) bool { return end <= w.newest })
+		if w.places[o.lease] = o.now + limiter.Time(p.Window); len(w.places) > int(p.Limit) {
+			return "more than the limit at once"
 		}
 	default:
 		interval := p.Window / time.Duration(p.Limit)
@@ -186,7 +198,9 @@ func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitt
 	var witnesses [counters]witness
 	for i := range witnesses {
 		witnesses[i].newest, witnesses[i].end = -1<<62, -1<<62 // long before all
+		witnesses[i].places = map[uint64]limiter.Time{}
 	}
+	var leases recorder
 	for step := range clockSteps() {
 		o := op{counter: r.IntN(counters), hits: 1, policy: g.policies[r.IntN(len(g.policies))], now: clock.next(t, g.span)}
 		switch r.IntN(8) {
@@ -194,14 +208,21 @@ func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitt
 			o.hits = 0
 		case 1:
 			o.hits = uint64(r.IntN(int(min(o.policy.Limit, 20))) + 1)
+		case 2, 3:
+			if o.policy.Leases() {
+				o.hits, o.refund = leases.some(o.counter, r.Uint64N(6)), true
+			}
 		}
 		if g.budgets != nil {
 			o.budget = g.budgets[r.IntN(len(g.budgets))]
 		}
 		got := call(tab, b, o)
+		if o.lease = b.Lease(0); o.lease > 0 {
+			leases.told(o.counter, o.lease)
+		}
 		state, want := g.model(states[o.counter], o)
 		states[o.counter] = state
-		if !got.same(want, true) {
+		if !got.same(want, o, true) {
 			t.Fatalf("step %d from %v: %v\n got %v\nwant %v", step, start, o, got, want)
 		}
 		if wrong := witnesses[o.counter].check(o, got); wrong != "" {

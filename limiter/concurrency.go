@@ -102,6 +102,7 @@ func (concurrency) empty(Time, *Policy, state) state { return state{} }
 
 func (concurrency) load(v *view, at Time, p *Policy) bool {
 	ps := v.places(p)
+	pause(beforeCellLoad)
 	v.newer, v.head = ps.held(at.stamp(), p.window()), math.MinInt64
 	if v.state = (state{past: v.newer}); p.wide && v.newer > 0 {
 		v.past = ps.sum(at.stamp())
@@ -228,6 +229,7 @@ func (v *view) holds(p *Policy, lease uint64, at Time) uint64 {
 		return 0
 	}
 	ps, i := v.places(p), cellOf(lease)
+	pause(beforeCellLoad)
 	if i >= ps.high || !ps.live(i, at.stamp()) || ps.cell(i).Load()&nonceMask != lease&nonceMask {
 		return 0
 	}
@@ -248,6 +250,7 @@ func (v *view) lease(c *Charge, at Time, nth uint64) int64 {
 		// Another process, or an earlier use of the slot, hardly began with the same nonce.
 		ps.nonce = (uint64(at) ^ c.ID.Lo) * 0x9e3779b97f4a7c15 >> (64 - nonceBits) //nolint:gosec // bits
 	} else if ps = v.places(c.Policy); v.held() > 0 {
+		pause(beforeCellLoad)
 		ps.count = v.held()
 		cell = ps.free(at.stamp(), nth)
 	}
@@ -274,7 +277,6 @@ type places struct {
 func (v *view) places(p *Policy) places {
 	note := v.class.note(v.index)
 	past, payload := note.past.Load(), v.word&payloadMask
-	pause(beforeCellLoad)
 	ps := places{
 		cells: v.class.cellsOf(v.index), width: p.width(), end: note.end.Load(), nonce: past & nonceMask,
 		count: payload & placeMask, first: -maxStamp,

@@ -111,7 +111,11 @@ func mixed(r *rand.Rand, policy *limiter.Policy) [][]groupOp {
 		for range 4 {
 			o := groupOp{counters: r.Perm(3)[:1+r.IntN(3)], now: epoch, policy: policy}
 			for range o.counters {
-				o.hits = append(o.hits, uint64(1+r.IntN(2)))
+				hits := uint64(1 + r.IntN(2))
+				if policy.Leases() {
+					hits = 1 // place
+				}
+				o.hits = append(o.hits, hits)
 			}
 			plan[c] = append(plan[c], o)
 		}

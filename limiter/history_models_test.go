@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -264,6 +265,48 @@ func bucket(s []int64, o op) ([]int64, answer) {
 	return []int64{after}, a
 }
 
+// places is a limit of requests at once. Its state is the leases that are held and when they end.
+func places(s []int64, o op) ([]int64, answer) {
+	const ms = time.Millisecond // to which ends are rounded up
+	var held []int64
+	for i := 0; i < len(s); i += 2 {
+		if s[i+1] > int64(o.now) {
+			held = append(held, s[i], s[i+1])
+		}
+	}
+	limit, used := int(o.policy.Limit), len(held)/2
+	a := answer{before: uint64(used), reset: time.Second}
+	at := func(lease uint64) int {
+		for i := 0; i < len(held); i += 2 {
+			if held[i] == int64(lease) {
+				return i
+			}
+		}
+		return -1
+	}
+	switch {
+	case o.refund:
+		if i := at(o.hits); i >= 0 {
+			a.charged = 1
+			held = slices.Delete(held, i, i+2)
+		}
+	case o.hits > 0 && used < limit:
+		if a.charged = 1; o.lease < limiter.FirstLease || o.lease > limiter.LastLease || at(o.lease) >= 0 {
+			a.before = math.MaxUint64 // no lease, or that of another
+		}
+		held = append(held, int64(o.lease), -floor(-o.now-limiter.Time(o.policy.Window), ms)*int64(ms))
+	case o.hits > 0 || used > limit:
+		a.over, a.retry = true, time.Second
+	}
+	if !a.over {
+		a.remaining = uint64(max(0, limit-len(held)/2))
+	}
+	if a.charged == 0 {
+		return s, a
+	}
+	return held, a
+}
+
 // A game is an algorithm with what its histories are made of.
 type game struct {
 	name     string
@@ -283,6 +326,14 @@ func games() []game {
 		p.Prepare()
 		q.Prepare()
 		return []*limiter.Policy{&p, &r, &q}
+	}
+	each := func(policies ...limiter.Policy) (all []*limiter.Policy) {
+		for i := range policies {
+			prepared := policies[i]
+			prepared.Prepare()
+			all = append(all, &prepared, &policies[i])
+		}
+		return all
 	}
 	return []game{
 		{
@@ -327,6 +378,18 @@ func games() []game {
 			policies: counted(limiter.Policy{
 				Algorithm: limiter.LeakyBucket, Limit: 10, Window: second, Slack: 1, MaxWait: 400 * time.Millisecond, MaxWaiting: 3,
 			}),
+		},
+		{
+			name: "concurrency", model: places, span: 3 * second, tick: second / 4,
+			policies: each(limiter.Policy{Algorithm: limiter.Concurrency, Limit: 5, Window: second}),
+		},
+		{
+			name: "concurrency of changing size", model: places, mixed: true, span: 3 * second, tick: second / 4,
+			policies: each(
+				limiter.Policy{Algorithm: limiter.Concurrency, Limit: 2, Window: second},
+				limiter.Policy{Algorithm: limiter.Concurrency, Limit: 6, Window: second},
+				limiter.Policy{Algorithm: limiter.Concurrency, Limit: 12, Window: second},
+			),
 		},
 	}
 }

@@ -46,6 +46,8 @@ func withReset(m model) model {
 			return []int64{max(floor(o.now, sub), s[len(s)-2]), 0}, a
 		case limiter.SlidingLog:
 			return []int64{max(now, s[0])}, a // late hits count when it was reset
+		case limiter.Concurrency:
+			return nil, a
 		default:
 			return []int64{now}, a
 		}

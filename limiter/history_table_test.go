@@ -93,7 +93,10 @@ func TestHistoriesGiveUp(t *testing.T) {
 				now := epoch + limiter.Time(r.Int64N(int64(g.span)))
 				var first []op
 				for c := range established {
-					first = append(first, op{counter: c, now: now, hits: 2, policy: policy})
+					take := op{counter: c, now: now, hits: 2, policy: policy}
+					if first = append(first, take); policy.Leases() { // which takes one place each time
+						first = append(first, take)
+					}
 				}
 				rec.play(tab, 0, first, func() {})
 				var plan [][]op

@@ -38,6 +38,7 @@ type op struct {
 	refund  bool
 	budget  time.Duration
 	policy  *limiter.Policy
+	lease   uint64 // of a take that was answered: what it is held under
 }
 
 func (o op) String() string {
@@ -47,8 +48,8 @@ func (o op) String() string {
 	} else if o.hits == 0 {
 		verb = "look"
 	}
-	return fmt.Sprintf("counter %d at %v %s %d (limit %d, budget %v)",
-		o.counter, time.Duration(o.now-epoch), verb, o.hits, o.policy.Limit, o.budget)
+	return fmt.Sprintf("counter %d at %v %s %d (limit %d, budget %v, lease %d)",
+		o.counter, time.Duration(o.now-epoch), verb, o.hits, o.policy.Limit, o.budget, o.lease)
 }
 
 // An answer is the part of a [limiter.Decision] that a single charge can have.
@@ -91,12 +92,42 @@ func call(d decider, b *limiter.Batch, o op) answer {
 	}
 }
 
+// leaseOf returns the lease that d has told in a batch.
+func leaseOf(d decider, b *limiter.Batch) uint64 {
+	if mutant, ok := d.(interface{ lease(b *limiter.Batch) uint64 }); ok {
+		return mutant.lease(b)
+	}
+	return b.Lease(0)
+}
+
 // A recorder notes the operations of one history. Time is the order of calls and
 // returns.
 type recorder struct {
-	clock atomic.Int64
-	mu    sync.Mutex
-	ops   []porcupine.Operation
+	clock  atomic.Int64
+	mu     sync.Mutex
+	ops    []porcupine.Operation
+	leases map[int][]uint64 // of each counter, that any client has been told
+}
+
+// told notes a lease.
+func (rec *recorder) told(counter int, lease uint64) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	if rec.leases == nil {
+		rec.leases = map[int][]uint64{}
+	}
+	rec.leases[counter] = append(rec.leases[counter], lease)
+}
+
+// some returns a lease of a counter that was told not long ago, maybe to another client, and maybe given back since.
+func (rec *recorder) some(counter int, ago uint64) uint64 {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	all := rec.leases[counter]
+	if n := len(all); n > 0 {
+		return all[n-1-int(ago)%n]
+	}
+	return limiter.FirstLease
 }
 
 // play lets a client do its part of a plan.
@@ -105,10 +136,17 @@ func (rec *recorder) play(d decider, client int, plan []op, between func()) {
 	ops := make([]porcupine.Operation, 0, len(plan))
 	for _, o := range plan {
 		between()
+		if o.refund && o.policy.Leases() {
+			o.hits = rec.some(o.counter, o.hits)
+		}
 		start := rec.clock.Add(1)
 		a := call(d, b, o)
+		end := rec.clock.Add(1)
+		if o.lease = leaseOf(d, b); o.lease > 0 {
+			rec.told(o.counter, o.lease)
+		}
 		ops = append(ops, porcupine.Operation{
-			ClientId: client, Input: o, Call: start, Output: a, Return: rec.clock.Add(1),
+			ClientId: client, Input: o, Call: start, Output: a, Return: end,
 		})
 	}
 	rec.mu.Lock()
@@ -200,10 +238,10 @@ func (rec *recorder) race(t *turn, r *rand.Rand, d decider, plan [][]op) {
 	race(t, r, bodies)
 }
 
-// same reports whether the answer is the model's.
-func (a answer) same(model answer, exact bool) bool {
+// same reports whether the answer to o is the model's.
+func (a answer) same(model answer, o op, exact bool) bool {
 	if !exact {
-		return a.over == model.over
+		return a.over == model.over && (!o.refund || a.charged == model.charged)
 	}
 	if model.resetUnspecified {
 		a.reset, model.resetUnspecified = model.reset, false
@@ -240,7 +278,7 @@ func checker(step model, exact bool) porcupine.Model {
 		Init: func() any { return []int64(nil) },
 		Step: func(s, in, out any) (bool, any) {
 			next, want := step(as[[]int64](s), as[op](in))
-			return as[answer](out).same(want, exact), next
+			return as[answer](out).same(want, as[op](in), exact), next
 		},
 		Equal: func(a, b any) bool { return slices.Equal(as[[]int64](a), as[[]int64](b)) },
 	}
