@@ -64,7 +64,7 @@ func draw(rows []row) string {
 
 // legend draws what the marks mean, and the heading of the last column.
 func legend(b *strings.Builder) {
-	fmt.Fprintf(b, `<text x="16" y="26"><tspan font-weight="600">%d requests a second</tspan>, five ways, same traffic</text>`+"\n", limit)
+	fmt.Fprintf(b, `<text x="16" y="26"><tspan font-weight="600">%d requests a second</tspan>, six ways, same traffic</text>`+"\n", limit)
 	at, y := left, 52
 	for _, l := range []struct {
 		class, text string

@@ -28,6 +28,9 @@ const (
 	start  = limiter.Time(1_700_000_000e9)
 	second = 1000
 	limit  = 10
+	// As many at once, each so long, are limit in a second.
+	atOnce = 4
+	lasts  = 400
 )
 
 // offered is when requests come: a burst on either side of a window's border, a

@@ -38,6 +38,7 @@ func TestPromises(t *testing.T) {
 		{"sliding_log", limit},
 		{"token_bucket", 5 + limit - 1},
 		{"leaky_bucket", limit},
+		{"concurrency", 12},
 	}
 	if len(rows) != len(want) {
 		t.Fatalf("%d rows, want %d", len(rows), len(want))

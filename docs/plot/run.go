@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -30,6 +31,7 @@ func play() ([]row, error) {
 		{"leaky_bucket", "slack: 0, max_wait: 500ms", limiter.Policy{
 			Algorithm: limiter.LeakyBucket, MaxWait: 500 * time.Millisecond, MaxWaiting: 100,
 		}},
+		{"concurrency", fmt.Sprintf("%d at once, %d ms each", atOnce, lasts), limiter.Policy{Algorithm: limiter.Concurrency, Limit: atOnce}},
 	}
 	table, err := limiter.New(limiter.Options{Bytes: 64 << 10})
 	if err != nil {
@@ -37,7 +39,9 @@ func play() ([]row, error) {
 	}
 	var played []row
 	for i, r := range rows {
-		r.policy.Limit, r.policy.Window = limit, time.Second
+		if r.policy.Window = time.Second; r.policy.Limit == 0 {
+			r.policy.Limit = limit
+		}
 		if err := r.policy.Validate(); err != nil {
 			return nil, err
 		}
@@ -48,16 +52,31 @@ func play() ([]row, error) {
 	return played, nil
 }
 
+// A lease is what a request holds until it ends.
+type lease struct {
+	number uint64
+	ends   int
+}
+
 // offer asks the table for each request when it comes.
 func (r *row) offer(table *limiter.Table, c limiter.Charge) {
 	b := limiter.Batch{Budget: time.Minute, Charges: []limiter.Charge{c}}
+	var running []lease // in the order in which they end
 	for _, at := range offered() {
+		for ; len(running) > 0 && running[0].ends <= at; running = running[1:] {
+			back := c
+			back.Hits, back.Refund = running[0].number, true
+			table.Decide(start+limiter.Time(running[0].ends)*limiter.Time(time.Millisecond), &limiter.Batch{Charges: []limiter.Charge{back}})
+		}
 		table.Decide(start+limiter.Time(at)*limiter.Time(time.Millisecond), &b)
 		if b.Denied {
 			r.denied = append(r.denied, at)
 			continue
 		}
 		r.released = append(r.released, at+int(b.Wait.Milliseconds()))
+		if number := b.Lease(0); number > 0 {
+			running = append(running, lease{number, at + lasts})
+		}
 	}
 	slices.Sort(r.released)
 	for i, from := range r.released {
