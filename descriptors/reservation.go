@@ -74,6 +74,9 @@ func (v *Reservation) String() string {
 	return fmt.Sprintf("%s, %s if not settled in %v", amount, after, v.words.TTL)
 }
 
+// Settled takes note of what a request has cost, for a caller that settles it by itself: see [Plan.Learn].
+func (v *Reservation) Settled(cost uint64) { v.learn(cost) }
+
 // learn takes note of what a request has cost. It takes a microsecond.
 func (v *Reservation) learn(cost uint64) {
 	e := v.estimate

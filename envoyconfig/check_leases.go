@@ -56,6 +56,12 @@ func leaseIn(p *policy) string {
 	return secondLease.ReplaceAllString(argument[strings.LastIndexByte(argument, ':')+1:], "")
 }
 
+// isLease reports whether an element's hits come from the metadata of a rate limit filter.
+func isLease(p *policy) bool {
+	name, argument := commandOf(p)
+	return name == "DYNAMIC_METADATA" && strings.HasPrefix(argument, filterNamespace+":")
+}
+
 // chosen are the commands whose values the client chooses.
 var chosen = []string{"REQ", "REQ_WITHOUT_QUERY", "REQUEST_HEADER", "QUERY_PARAM", "QUERY_PARAMS", "PATH"}
 

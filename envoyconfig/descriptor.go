@@ -16,6 +16,8 @@ type Descriptor struct {
 	NotSent, Unknown string
 	// StreamDone says that it is sent at the end of the stream, in a call of its own.
 	StreamDone bool
+	// Lease says that its hits are a lease, out of the metadata of the reply to the first call.
+	Lease bool
 	// HasHits says that hits are sent. HitsUnknown says why their number is not known.
 	HasHits     bool
 	Hits        uint64
@@ -52,7 +54,7 @@ func (d *Descriptor) String() string {
 // descriptor makes the descriptor of a request. Own says that the policy is the filter's
 // own, or of its configuration for the route: only there does Envoy send hits.
 func (p *policy) descriptor(x *exchange, own bool) Descriptor {
-	d := Descriptor{Pos: p.node.Pos(), StreamDone: p.late}
+	d := Descriptor{Pos: p.node.Pos(), StreamDone: p.late, Lease: p.late && isLease(p)}
 	for _, a := range p.actions {
 		d.keys = append(d.keys, a.shape.key)
 	}

@@ -115,6 +115,8 @@ func (s *envoySource) call(r *reading, c *envoyconfig.Call) {
 		case d.Unknown != "":
 			r.unknown(fmt.Sprintf("%v: %s", d.Pos, d.Unknown))
 			continue
+		case d.Lease && r.duration >= 0:
+			continue // the line says when it was given back
 		case d.HitsUnknown != "":
 			r.unknown(fmt.Sprintf("%v: %s", d.Pos, d.HitsUnknown))
 			continue

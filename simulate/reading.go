@@ -100,6 +100,8 @@ type reader struct {
 	from, to, now int64
 	// shard is nil unless it tells the replicas.
 	shard *accesslog.Expression
+	// duration is the slot of how long requests took, -1 if no limit needs that.
+	duration int
 }
 
 // reading reads chunks. One goroutine uses it.
@@ -139,7 +141,11 @@ func (r *reading) request(l *accesslog.Line) error {
 		r.batch.span(l.At)
 		return nil
 	}
-	start := r.writer.begin(l.Recorded(), r.shardOf(l))
+	lasts, err := r.lasts(l)
+	if err != nil {
+		return err
+	}
+	start := r.writer.begin(l.Recorded(), r.shardOf(l), lasts)
 	computed, other, blamed := r.batch.computed, r.batch.otherDomain, r.blamed
 	if err := r.source.describe(r, l); err != nil {
 		r.writer.arena = r.writer.arena[:start]

@@ -171,6 +171,8 @@ func newSearch(l *limitTally, percent float64) *search {
 		s.none = "requests bring their own numbers"
 	case l.number == 0:
 		s.none = "it denies all, whatever is asked for"
+	case l.limit.Policy.Leases():
+		s.none = "what is held depends on who passes: try numbers with --against"
 	case l.hits == 0:
 		s.none = "it was only peeked at"
 	default:

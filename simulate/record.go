@@ -3,6 +3,7 @@ package simulate
 import (
 	"encoding/binary"
 	"slices"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
@@ -15,6 +16,7 @@ import (
 //	record      time of the line is kept beside it
 //	  recorded  1 byte: what the log says became of the request
 //	  shard     4 bytes
+//	  lasts     how long the request took, in milliseconds
 //	  calls     their number
 //	  call      domain, request's hits, number of descriptors
 //	  descriptor flags, hits, override, number of entries, keys and values
@@ -22,6 +24,7 @@ type record struct {
 	recorded accesslog.Recorded
 	// shard tells the replica, unless it is noShard.
 	shard uint32
+	lasts time.Duration
 	calls int
 	rest  []byte
 }
@@ -46,10 +49,11 @@ type writer struct {
 
 // begin begins a record. Numbers of calls, descriptors and entries take a byte each, and
 // are written as they become known.
-func (w *writer) begin(r accesslog.Recorded, shard uint32) (at int) {
+func (w *writer) begin(r accesslog.Recorded, shard, lasts uint32) (at int) {
 	at = len(w.arena)
-	w.arena = append(binary.LittleEndian.AppendUint32(append(w.arena, byte(r)), shard), 0)
-	w.calls = at + 5
+	w.arena = binary.AppendUvarint(binary.LittleEndian.AppendUint32(append(w.arena, byte(r)), shard), uint64(lasts))
+	w.calls = len(w.arena)
+	w.arena = append(w.arena, 0)
 	return at
 }
 
@@ -140,7 +144,9 @@ func (w *writer) endCall(at int) {
 
 // read begins to read a record.
 func (r *record) read(arena []byte) {
-	r.recorded, r.shard, r.calls, r.rest = accesslog.Recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), int(arena[5]), arena[6:]
+	lasts, rest := cutNumber(arena[5:])
+	r.recorded, r.shard, r.lasts = accesslog.Recorded(arena[0]), binary.LittleEndian.Uint32(arena[1:]), time.Duration(lasts)*time.Millisecond //nolint:gosec // 32 bits
+	r.calls, r.rest = int(rest[0]), rest[1:]
 }
 
 // next fills req with the next call, as views of the record's bytes. Req's descriptors

@@ -18,6 +18,9 @@ type side struct {
 	// denied counts the requests that are denied, and strange those calls of them whose
 	// domain has no rules.
 	denied, strange uint64
+	// running are leases of requests that have not ended, and ending gives one back.
+	running running
+	ending  limiter.Batch
 }
 
 // defaultMemory bounds the counters of all replicas. Memory is taken as it is used.
@@ -41,14 +44,21 @@ func newTables(o *Options) (all []*limiter.Table, err error) {
 }
 
 // decide decides a call, and reports whether it is denied.
-func (s *side) decide(at limiter.Time, req *descriptors.Request, replica int) bool {
+func (s *side) decide(at limiter.Time, lasts time.Duration, req *descriptors.Request, replica int) bool {
+	s.end(at)
 	s.set.Plan(&s.plan, req, descriptors.Global{})
 	if !s.plan.KnownDomain {
 		s.strange++
 	}
 	b := &s.plan.Batch
 	b.Budget = s.budget
+	if s.plan.Leases {
+		s.reserve()
+	}
 	s.tables[replica].Decide(at, b)
+	if s.plan.Leases {
+		s.begin(at+limiter.Time(lasts), replica)
+	}
 	s.tally.add(req, &s.plan, replica)
 	return b.Denied
 }

@@ -215,7 +215,7 @@ func (r *run) decide(s *side, at limiter.Time, replica int) (denied bool) {
 	s.tally.at(at)
 	for range r.record.calls {
 		r.record.next(&r.req)
-		if s.decide(at, &r.req, replica) {
+		if s.decide(at, r.record.lasts, &r.req, replica) {
 			s.denied++
 			return true
 		}

@@ -14,7 +14,7 @@ func newReader(o *Options) (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{format: f, from: 0, to: math.MaxInt64, now: o.Now.UnixNano(), shard: o.Shard}
+	r := &reader{format: f, from: 0, to: math.MaxInt64, now: o.Now.UnixNano(), shard: o.Shard, duration: -1}
 	if !o.From.IsZero() {
 		r.from = o.From.UnixNano()
 	}
@@ -22,6 +22,9 @@ func newReader(o *Options) (*reader, error) {
 		r.to = o.To.UnixNano()
 	}
 	if r.source, err = newSource(o, f); err != nil {
+		return nil, err
+	}
+	if err := r.wantDurations(o); err != nil {
 		return nil, err
 	}
 	if o.Shard != nil {

@@ -124,7 +124,11 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 			k.window, k.demand = l.window, 0
 		}
 		k.hits += c.Hits
-		k.demand += c.Hits
+		if plan.Limits[i].HasWindow() {
+			k.demand += c.Hits
+		} else { // at once
+			k.demand = max(k.demand, d.Before+min(c.Hits, 1))
+		}
 		k.peak = max(k.peak, k.demand)
 		l.hits += c.Hits
 		l.minuteHits += c.Hits

@@ -8,6 +8,8 @@ const (
 	FieldDirect   = "downstream_direct_remote_address"
 	FieldRoute    = "route_name"
 	FieldXFF      = "x-forwarded-for"
+	// FieldDuration is how many milliseconds a request took.
+	FieldDuration = "duration"
 
 	fieldTime   = "time"
 	fieldStatus = "status"

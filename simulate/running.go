@@ -1,0 +1,119 @@
+package simulate
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
+)
+
+// Limits that give leases hold something until a request ends, which a log says by how long it took. The call at the
+// end, of which no log tells, is decided then.
+
+// running are the leases of requests that have not ended, as a heap by their ends.
+type running []held
+
+// held is what a request holds on one counter.
+type held struct {
+	ends    limiter.Time
+	replica int
+	charge  limiter.Charge // that gives it back
+	// cost is charged in its place, by a limit that reserves.
+	cost        uint64
+	reservation *descriptors.Reservation
+}
+
+// Len, Less, Swap, Push and Pop are for package heap.
+func (r running) Len() int           { return len(r) }
+func (r running) Less(i, j int) bool { return r[i].ends < r[j].ends }
+func (r running) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
+
+// Push adds a lease.
+func (r *running) Push(h any) { *r = append(*r, h.(held)) } //nolint:errcheck,forcetypeassert // nothing else is pushed
+
+// Pop takes the last one.
+func (r *running) Pop() any {
+	last := (*r)[len(*r)-1]
+	*r = (*r)[:len(*r)-1]
+	return last
+}
+
+// end ends the requests that have by the time now.
+func (s *side) end(now limiter.Time) {
+	for len(s.running) > 0 && s.running[0].ends <= now {
+		h := heap.Pop(&s.running).(held) //nolint:errcheck,forcetypeassert // nothing else is pushed
+		b := &s.ending
+		b.Reset()
+		if b.Charges = append(b.Charges, h.charge); h.reservation != nil {
+			b.Charges = append(b.Charges, limiter.Charge{ID: h.charge.ID, Policy: h.charge.Policy, Hits: h.cost, Group: 1})
+		}
+		if s.tables[h.replica].Decide(h.ends, b); h.reservation != nil && b.Decisions[0].Charged > 0 {
+			h.reservation.Settled(h.cost)
+		}
+	}
+}
+
+// reserve has charges of a request reserve whose hits are what it will have cost.
+func (s *side) reserve() {
+	for i := range s.plan.Batch.Charges {
+		if c := &s.plan.Batch.Charges[i]; c.Policy.Reserve != nil && !c.Refund && !c.Reserve {
+			c.Reserve, c.Hits = true, min(s.plan.Limits[i].Reservation.Hits(), max(1, c.Policy.Capacity()))
+		}
+	}
+}
+
+// begin keeps the leases of a request that was decided until it ends.
+func (s *side) begin(ends limiter.Time, replica int) {
+	for i, at := range s.plan.AllLeases() {
+		c := &s.plan.Batch.Charges[at]
+		h := held{ends: ends, replica: replica, charge: limiter.Charge{ID: c.ID, Policy: c.Policy, Hits: s.plan.Batch.Lease(at), Refund: true}}
+		if s.plan.Limits[at].Index < 0 { // the plan has its policy
+			h.charge.Policy = new(*c.Policy)
+		}
+		if c.Policy.Reserve != nil {
+			h.cost, h.reservation = s.plan.Matches[i].Hits, s.plan.Limits[at].Reservation
+		}
+		heap.Push(&s.running, h)
+	}
+}
+
+// wantDurations finds where lines say how long requests took, if a limit needs that.
+func (r *reader) wantDurations(o *Options) error {
+	for _, set := range []*descriptors.Set{o.Rules, o.Against} {
+		if set == nil {
+			continue
+		}
+		for _, l := range set.Limits {
+			if l.Rule.Unlimited || !l.Policy.Leases() {
+				continue
+			}
+			if r.duration = r.format.Want(accesslog.FieldDuration); r.duration < 0 {
+				return fmt.Errorf("how long did requests take? %s at %v holds what they take until they end, and the log does not say when: "+
+					"add %%DURATION%% to its format, or as a field %q in milliseconds (--format json duration=FIELD); the log has %s",
+					l.Rule.Path(), l.Pos, accesslog.FieldDuration, strings.Join(r.format.Fields(), ", "))
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+var errDuration = errors.New("duration: want milliseconds, for a limit that holds what requests take until they end")
+
+// lasts returns how many milliseconds the request of a line took.
+func (r *reader) lasts(l *accesslog.Line) (uint32, error) {
+	if r.duration < 0 {
+		return 0, nil
+	}
+	ms, err := strconv.ParseFloat(string(l.Value(r.duration)), 64)
+	if err != nil || math.IsNaN(ms) || ms < 0 || ms > math.MaxUint32 {
+		return 0, errDuration
+	}
+	return uint32(ms), nil
+}
