@@ -175,6 +175,8 @@ descriptors:
   - {key: leaky, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: leaky_bucket, slack: 0}}
   - {key: held, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: leaky_bucket, max_wait: 1500ms}}
   - {key: places, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: concurrency, unit_multiplier: 2, name: streams}}
+  - {key: tokens, rate_limit: {unit: minute, requests_per_unit: 60, name: tokens, reserve: {amount: 20, unsettled: release}}}
+  - {key: learnt, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: token_bucket, name: learnt, reserve: {p90: true, first: 20, ttl: 5m}}}
   - {key: free, rate_limit: {unlimited: true}}
 `
 
@@ -192,6 +194,8 @@ func TestTextsOfAlgorithms(t *testing.T) {
 		"60/minute, leaky_bucket, slack 0",
 		"60/minute, leaky_bucket, slack 10, holds replies up to 1.5s, 100 at most",
 		"60 at once, each for 2 minutes at most",
+		"60/minute, reserves 20, free if not settled in 1m0s",
+		"60/minute, token_bucket, burst 60, reserves what 9 of 10 cost, 20 at first, charged if not settled in 5m0s",
 		"unlimited",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -201,6 +205,7 @@ func TestTextsOfAlgorithms(t *testing.T) {
 		"fixed=1":  "limit: 60/minute, fixed_window, denied hits count, at ",
 		"log=1":    "limit: 60/minute, sliding_log, denied hits count, at ",
 		"places=1": "limit: 60 at once, each for 2 minutes at most, name \"streams\", at ",
+		"tokens=1": "limit: 60/minute, fixed_window, reserves 20, free if not settled in 1m0s, denied hits count, name \"tokens\", at ",
 		"held=1":   "limit: 60/minute, leaky_bucket, slack 10, holds replies up to 1.5s, 100 at most, at ",
 	} {
 		if got := s.Explain("d", parseEntries(entries)).String(); !strings.Contains(got, want) {
@@ -221,6 +226,8 @@ d.token: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false
 d.leaky: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: leaky_bucket, slack: 0, max_wait: 0s, max_waiting: 100, max_counters: 1000
 d.held: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: leaky_bucket, slack: 10, max_wait: 1.5s, max_waiting: 100, max_counters: 1000
 d.places: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: concurrency, max_counters: 1000
+d.tokens: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, reserve: { amount: 20, ttl: 1m0s, unsettled: release }, max_counters: 1000
+d.learnt: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: token_bucket, burst: 60, reserve: { p90: true, first: 20, ttl: 5m0s, unsettled: keep }, max_counters: 1000
 d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true, max_counters: 1000
 `
 	var got strings.Builder
@@ -260,6 +267,8 @@ func TestHashOfAlgorithms(t *testing.T) {
 		"algorithm: leaky_bucket, slack: 5", "algorithm: leaky_bucket, max_wait: 5ms",
 		"algorithm: leaky_bucket, max_wait: 5ms, max_waiting: 5", "algorithm: leaky_bucket, max_wait: 6ms",
 		"algorithm: concurrency, name: n", "algorithm: concurrency, name: m",
+		"name: n, reserve: {amount: 5}", "name: n, reserve: {amount: 6}", "name: n, reserve: {amount: 5, ttl: 61s}", "name: n, reserve: {amount: 5, unsettled: release}",
+		"name: n, reserve: {p90: true, first: 5}", "name: n, algorithm: token_bucket, reserve: {amount: 5}",
 	} {
 		hash := load(t, Options{}, limited(minute+words)).Hash
 		if other, ok := seen[hash]; ok {

@@ -36,7 +36,9 @@ func leaseAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
 			warn("domain %q at %s has leases under the name %q, too: where one chain of Envoy's has filters for both, the second overwrites the first's lease, which is never given back; choose another name",
 				o.Rule.Domain(), o.Pos, rules.Shorten(l.Name))
 		}
-		if !l.HasWindow() {
+		if l.HasWindow() {
+			adviseReserve(l, warn)
+		} else {
 			adviseHold(l, warn)
 		}
 		if most := l.Rule.domain.maxCounters; most > 0 {
@@ -59,6 +61,20 @@ func adviseHold(l *Limit, warn func(format string, args ...any)) {
 		warn("a place is free again after %s, even while its request runs, so that more than %d run at once: make the window longer than the longest request", window, l.RequestsPerUnit)
 	case l.Policy.Window > longestHold:
 		warn("a place that nobody gives back, as where an Envoy ended, stays taken for %s: make the window little longer than the longest request", window)
+	}
+}
+
+// adviseReserve warns of amounts and times that do not suit what a limit reserves.
+func adviseReserve(l *Limit, warn func(format string, args ...any)) {
+	v := l.Reservation
+	switch most := l.Policy.Capacity(); {
+	case l.RequestsPerUnit == 0:
+	case v.Hits()*2 > most:
+		warn("a request reserves %d of %d, so that one runs at a time: reserve less, or raise the limit", v.Hits(), most)
+	case v.words.TTL < shortestHold && v.words.Release:
+		warn("what a request reserves is free again after %v, even while it runs, so that requests at once overdraw the limit: make ttl longer than the longest request", v.words.TTL)
+	case v.words.TTL < shortestHold:
+		warn("what a request reserves is charged after %v, even while it runs, and what it costs beside that: make ttl longer than the longest request", v.words.TTL)
 	}
 }
 

@@ -95,6 +95,9 @@ func TestAdviceOfLeases(t *testing.T) {
 	limit := func(words string) string {
 		return "domain: d\ndescriptors:\n- {key: k, rate_limit: {algorithm: concurrency, name: n, " + words + "}}"
 	}
+	reserve := func(words string) string {
+		return "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 1000, name: n, reserve: {" + words + "}}}"
+	}
 	for _, tc := range []struct {
 		name  string
 		files []string
@@ -111,6 +114,16 @@ func TestAdviceOfLeases(t *testing.T) {
 		}},
 		{"a long one", []string{limit("unit: day, unit_multiplier: 2, requests_per_unit: 5")}, []string{
 			`a.yaml:3:24: warning: leases: domain "d" > key "k": a place that nobody gives back, as where an Envoy ended, stays taken for 2 days: make the window little longer than the longest request`,
+		}},
+		{"a reserve", []string{reserve("amount: 500")}, nil},
+		{"a reserve of more than half", []string{reserve("amount: 501")}, []string{
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": a request reserves 501 of 1000, so that one runs at a time: reserve less, or raise the limit`,
+		}},
+		{"a short ttl", []string{reserve("amount: 50, ttl: 59s")}, []string{
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": what a request reserves is charged after 59s, even while it runs, and what it costs beside that: make ttl longer than the longest request`,
+		}},
+		{"a short ttl that releases", []string{reserve("p90: true, first: 50, ttl: 5s, unsettled: release")}, []string{
+			`a.yaml:3:24: warning: leases: domain "d" > key "k": what a request reserves is free again after 5s, even while it runs, so that requests at once overdraw the limit: make ttl longer than the longest request`,
 		}},
 		{"none", []string{limit("unit: hour, requests_per_unit: 0")}, []string{
 			`a.yaml:3:24: warning: leases: domain "d" > key "k": 0 at once denies every request: write how many may run, or remove the limit`,

@@ -67,7 +67,7 @@ func (g *grower) tree(depth int) []rules.Descriptor {
 			if name := pick(g, "", "", "", "m", "n", "nobody"); name != "" && name != l.Name {
 				l.Replaces = []string{name}
 			}
-			if l.Algorithm == limiter.Concurrency {
+			if l.Algorithm == limiter.Concurrency || l.Reserve != nil {
 				g.lease(l, i)
 			}
 		}
@@ -88,7 +88,7 @@ func (g *grower) lease(l *rules.Limit, i int) {
 		g.leases = map[string]bool{}
 	}
 	g.leases[l.Name] = true
-	if l.CountRefused != nil {
+	if l.CountRefused != nil && l.Algorithm == limiter.Concurrency {
 		*l.CountRefused = false
 	}
 }
@@ -108,6 +108,12 @@ func (g *grower) limit() rules.Limit {
 	default: // no words of their own
 	}
 	l.CountRefused = pick(g, nil, new(false), new(true))
+	if l.Algorithm != limiter.SlidingLog && l.Algorithm != limiter.LeakyBucket && l.Algorithm != limiter.Concurrency {
+		p := l.Policy()
+		most := uint32(max(1, min(p.Capacity(), math.MaxUint32)))
+		amount := (most-1)/pick[uint32](g, 1, 2, limiter.MaxReservations) + 1
+		l.Reserve = pick(g, nil, nil, nil, &rules.Reserve{Amount: amount, TTL: time.Minute, Release: true}, &rules.Reserve{First: amount, TTL: time.Hour})
+	}
 	return l
 }
 
@@ -312,7 +318,7 @@ func endings(c rules.Config, req *Request) []ending {
 			continue
 		}
 		hit := plainWalk(c.Descriptors, d.Entries)
-		if hit != nil && slices.ContainsFunc(hit.RateLimits, func(l rules.Limit) bool { return l.Algorithm == limiter.Concurrency }) {
+		if hit != nil && slices.ContainsFunc(hit.RateLimits, func(l rules.Limit) bool { return l.Algorithm == limiter.Concurrency || l.Reserve != nil }) {
 			of[i] = hit
 			all[i].brings = hits(req, d) >= limiter.FirstLease
 		}
@@ -443,17 +449,18 @@ func checkPlan(t *testing.T, c rules.Config, p *Plan, req *Request) {
 		}
 		for ; at < m.First+m.Count; at++ {
 			ch := charges[at]
-			charged, refund := m.Hits, d.Refund
-			switch gives := ch.Policy.Leases(); {
-			case !ends[i].rule:
-			case ends[i].brings && !gives:
+			charged, refund, reserve := m.Hits, d.Refund, false
+			switch reserves := ch.Policy.Reserve != nil; {
+			case ends[i].brings && !ch.Policy.Leases():
 				charged, refund = 0, true
 			case ends[i].brings:
 				refund = true
-			case gives:
+			case ends[i].rule && ch.Policy.Algorithm == limiter.Concurrency, reserves && d.Refund:
 				charged = 0
+			case reserves && !ends[i].rule && m.Hits <= 1:
+				charged, reserve = min(p.Limits[at].Reservation.Hits(), max(1, ch.Policy.Capacity())), true
 			}
-			if ch.Policy != &p.Limits[at].Policy || ch.Group != group || ch.Refund != refund || ch.Hits != charged {
+			if ch.Policy != &p.Limits[at].Policy || ch.Group != group || ch.Refund != refund || ch.Hits != charged || ch.Reserve != reserve {
 				t.Fatalf("Charges[%d] = %+v", at, ch)
 			}
 			if override != (p.Limits[at].Index < 0) {
