@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -12,6 +13,11 @@ const (
 	shortestHold = time.Minute
 	longestHold  = 24 * time.Hour
 )
+
+// GivesLeases reports whether a limit holds something until a request ends.
+func (s *Set) GivesLeases() bool {
+	return slices.ContainsFunc(s.Limits, func(l *Limit) bool { return l.Policy.Leases() })
+}
 
 // leaseAdvice warns of limits whose leases may be lost, or end too soon or too late, and notes what the rules alone
 // do not say of them.

@@ -17,7 +17,7 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 		config: c, set: set, seen: map[sent]*descriptors.Reach{}, domains: map[string]rules.Pos{}, dark: map[string]bool{}, lit: map[string]bool{},
 		reached: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, reported: map[place]bool{},
 	}
-	k.leasing = slices.ContainsFunc(set.Limits, func(l *descriptors.Limit) bool { return l.Policy.Leases() })
+	k.leasing = set.GivesLeases()
 	for _, pos := range c.open {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" stands for what the rules do not say: put in the name, address or value that is yours")
 	}

@@ -193,6 +193,9 @@ func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) {
 	const few = 20
 	seen := map[rules.Code]int{}
 	for _, d := range diagnostics {
+		if k.Quiet && d.Severity == rules.Note {
+			continue
+		}
 		if d.Code != "" {
 			if seen[d.Code]++; seen[d.Code] > few && !k.All {
 				continue

@@ -27,8 +27,8 @@ type keeper struct {
 	defaults string
 	// allow is the list of --grpc-allow, nil if the flag is not given.
 	allow *access.AllowList
-	// stored says that a store has the counters.
-	stored bool
+	// stored says that a store has the counters, and grpcGo that grpc-go carries calls.
+	stored, grpcGo bool
 }
 
 // take puts an update in force or returns why not. It tells operators of either.
@@ -54,6 +54,10 @@ func (r *keeper) take(u source.Update) error {
 	}
 	if r.stored {
 		r.warn(descriptors.StoreAdvice(u.Set))
+	}
+	if r.grpcGo && u.Set.GivesLeases() {
+		r.logger.Warn("rules: some limits hold something until a request ends: with --grpc-transport=grpc-go nobody sees " +
+			"clients that go away while Envoy asks, so that what they hold stays taken for the limit's window, or the ttl of its reserve")
 	}
 	for _, odd := range adviseAllow(r.allow, u.Set.Domains()) {
 		r.logger.Warn("rules: " + odd)

@@ -93,7 +93,7 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 		return err
 	}
 	metrics.WatchLog(log)
-	r := &keeper{metrics: metrics, logger: logger, drainTimeout: s.Server.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow}
+	r := &keeper{metrics: metrics, logger: logger, drainTimeout: s.Server.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow, grpcGo: s.Server.Transport == "grpc-go"}
 	var state *stateFile
 	if r.table, state, err = s.State.open(limiter.Options{Bytes: s.CounterMemory}, metrics, logger); err != nil {
 		return fmt.Errorf("--counter-memory: %w", err)

@@ -56,6 +56,9 @@ func (p *parser) algorithmWords(b *limitBlock, l *rules.Limit) bool {
 	}
 	mistakes := l.Mistakes()
 	for _, m := range mistakes {
+		if m.Word == "reserve" && slices.Contains(b.misspelt, m.Word) {
+			continue
+		}
 		at := b.node
 		if f, ok := b.given[m.Word]; ok {
 			at = f.value

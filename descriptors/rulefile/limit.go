@@ -106,7 +106,10 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 		case "replaces":
 			l.Replaces = p.replaces(path, f)
 		case "reserve":
-			l.Reserve = p.reserve(path, f)
+			found := len(p.diagnostics)
+			if l.Reserve = p.reserve(path, f); len(p.diagnostics) > found {
+				b.misspelt = append(b.misspelt, f.word) // what it lacks may be what was misspelt
+			}
 		case "shadow":
 			l.Shadow = p.newBool(path, f)
 		default:
