@@ -71,7 +71,7 @@ func (p *Plan) findLeases(look bool) {
 			continue
 		}
 		ends := m.Lease > 0 || p.endsBeside(m)
-		for at := range p.chargesOf(i) {
+		for at := range p.ChargesOf(i) {
 			c := &p.Batch.Charges[at]
 			switch reserves := c.Policy.Reserve != nil; {
 			case m.Lease > 0: // of either sign
@@ -95,8 +95,8 @@ func (p *Plan) findLeases(look bool) {
 // a cost, which comes without its lease because the service did not answer when the request began.
 const mostOfStart = 1
 
-// chargesOf returns the charges of match i, those of candidates too.
-func (p *Plan) chargesOf(i int) iter.Seq[int] {
+// ChargesOf returns the charges of match i, those of candidates too.
+func (p *Plan) ChargesOf(i int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for at := p.Matches[i].First; at < p.Matches[i].First+p.Matches[i].Count; at++ {
 			if !yield(at) {
@@ -134,7 +134,7 @@ func (m *Match) leases() bool {
 func (p *Plan) AllLeases() iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		for i := range p.Matches {
-			for at := range p.chargesOf(i) {
+			for at := range p.ChargesOf(i) {
 				if p.Batch.Lease(at) > 0 && !yield(i, at) {
 					return
 				}

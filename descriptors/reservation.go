@@ -98,7 +98,7 @@ func (p *Plan) Learn() {
 		if p.Matches[i].Lease == 0 {
 			continue
 		}
-		for at := range p.chargesOf(i) {
+		for at := range p.ChargesOf(i) {
 			v, of := p.Limits[at].Reservation, &p.Batch.Charges[at]
 			if v == nil || v.estimate == nil || p.Batch.Decisions[at].Charged == 0 {
 				continue

@@ -18,6 +18,9 @@ type Handler interface {
 	// Exceeded returns how a call is answered that is beyond a bound. It has no Message, and a Method of
 	// -1 if that is not known.
 	Exceeded(c *Call, b Bound, size int) Status
+	// Reset is called when a call ends by a reset that [Handler.Call] has answered at once, or [Conn.Reply] later: its
+	// client may not have seen the answer. It may be called for any stream that has begun, and again.
+	Reset(stream uint32)
 }
 
 // Later is a call that is answered later.

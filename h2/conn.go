@@ -41,7 +41,9 @@ type Conn struct {
 	receive receiving
 	send    sending
 	drain   draining
-	pings   pings
+	// goneAway says that the client has sent a GOAWAY.
+	goneAway bool
+	pings    pings
 }
 
 // stage is what a connection waits for.

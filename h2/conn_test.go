@@ -50,6 +50,8 @@ func (e *echo) Unknown(path string) Status {
 	return Status{Code: 12, Message: "unknown method " + path}
 }
 
+func (*echo) Reset(uint32) {}
+
 func (e *echo) Exceeded(_ *Call, b Bound, size int) Status {
 	e.exceeded = append(e.exceeded, b)
 	return Status{Code: 8, Message: fmt.Sprintf("bound %d: %d bytes", b, size)}
@@ -347,5 +349,6 @@ func (constant) Call(*Call) ([]byte, Status, Later) { return reply, Status{}, ni
 func (constant) Open(*Call) (Conversation, Status)  { return nil, Status{} }
 func (constant) Unknown(string) Status              { return Status{} }
 func (constant) Exceeded(*Call, Bound, int) Status  { return Status{} }
+func (constant) Reset(uint32)                       {}
 
 var reply = []byte("reply")

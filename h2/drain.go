@@ -24,6 +24,9 @@ const lastComfortable = 3 << 29
 // Draining reports whether the connection drains or has drained.
 func (c *Conn) Draining() bool { return c.drain.step != drainNot }
 
+// GoneAway reports whether the client has said that it ends the connection.
+func (c *Conn) GoneAway() bool { return c.goneAway }
+
 // Drained reports whether the connection has drained: it can be closed.
 func (c *Conn) Drained() bool { return c.drain.step == drainLast && c.Open() == 0 }
 

@@ -24,6 +24,7 @@ func (upper) Open(*h2.Call) (h2.Conversation, h2.Status) { return nil, h2.Status
 func (upper) Unknown(path string) h2.Status { return h2.Status{Code: 12, Message: path} }
 
 func (upper) Exceeded(*h2.Call, h2.Bound, int) h2.Status { return h2.Status{Code: 8} }
+func (upper) Reset(uint32)                               {}
 
 // A connection is fed with a client's bytes, here a whole call, and appends those that the client gets.
 func ExampleConn() {

@@ -86,7 +86,8 @@ func (c *Conn) receiveFrame(f *frame) error {
 		return c.receivePing(f)
 	case frameGoAway:
 		c.odd.left--
-		return checkGoAway(f) // it changes nothing: a client begins streams as it likes
+		c.goneAway = true // which changes nothing: a client begins streams as it likes
+		return checkGoAway(f)
 	case framePriority:
 		c.odd.left--
 		return c.receivePriority(f)

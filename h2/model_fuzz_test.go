@@ -227,6 +227,8 @@ func (m *model) Open(c *Call) (Conversation, Status) {
 }
 
 func (m *model) Unknown(path string) Status { return m.handler.Unknown(path) }
+func (*model) Reset(uint32)                 {}
+
 func (m *model) Exceeded(c *Call, b Bound, size int) Status {
 	return m.handler.Exceeded(c, b, size)
 }

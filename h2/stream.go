@@ -78,9 +78,7 @@ func (c *Conn) end(s *stream, clientEnded bool) {
 // reset ends a stream by a frame of ours.
 func (c *Conn) reset(s *stream, code Code) {
 	c.out = appendRSTStream(c.out, s.id, code)
-	if s.later != nil {
-		s.later.Cancel()
-	}
+	c.cancel(s)
 	c.end(s, s.state != streamOpen)
 }
 
@@ -111,13 +109,21 @@ func (c *Conn) receiveReset(f *frame) error {
 	}
 	s := c.find(f.stream)
 	if s == nil {
+		c.handler.Reset(f.stream)
 		return nil
 	}
-	if s.later != nil {
-		s.later.Cancel()
-	}
+	c.cancel(s)
 	c.end(s, true)
 	return nil
+}
+
+// cancel tells the handler that nobody waits for an answer any more, which may be on its way.
+func (c *Conn) cancel(s *stream) {
+	if s.later != nil {
+		s.later.Cancel()
+		return
+	}
+	c.handler.Reset(s.id)
 }
 
 // idle reports whether a stream has not begun. Streams with even numbers are ours, and never do.

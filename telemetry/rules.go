@@ -52,6 +52,8 @@ type RuleLimit struct {
 	// Requests in Window is what it grants. Window is 0 if it is unlimited.
 	Requests uint64
 	Window   time.Duration
+	// Leases says that it gives leases.
+	Leases bool
 }
 
 // RuleCounters count the hits of one limit. All methods may be called
@@ -60,6 +62,9 @@ type RuleCounters struct {
 	totalHits, overLimit, nearLimit, withinLimit, shadowMode, negativeHits atomic.Uint64
 	// exceeded are hits that turned out to be beyond the limit when a store was back.
 	exceeded atomic.Uint64
+	// held is how many leases are out, and expired how many have run out.
+	held    atomic.Int64
+	expired atomic.Uint64
 }
 
 // Hits is how the hits of one decision split. Negative are those of a refund, in
@@ -107,6 +112,8 @@ type Rules struct {
 	runtime atomic.Pointer[map[string]*runtimeRule]
 	// stored is whether a store may be away, so that limits show what was admitted beyond them then.
 	stored atomic.Bool
+	// update is called before each reading; nil if nobody wants that.
+	update func()
 	// spill counts the decisions that went to overflow because there was no room.
 	spill atomic.Uint64
 }

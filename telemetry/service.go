@@ -46,6 +46,7 @@ type Metrics struct {
 	Panics, RejectedConnections                                prometheus.Counter
 	Ended                                                      Ended
 	Rejected                                                   Rejected
+	Leases                                                     Leases
 	UnknownDomains                                             *UnknownDomains
 }
 
@@ -77,6 +78,7 @@ func New(o Options) (*Metrics, error) {
 	m.CancelledWaits = m.counter("sluice_cancelled_waits_total", "Held calls whose caller went away first.")
 	m.Panics = m.counter("sluice_panics_total", "Requests answered INTERNAL because of a bug in sluice, or decided by the fallback of a store.")
 	m.Rejected = newRejected(r)
+	m.Leases = newLeases(r)
 	m.RejectedConnections = m.counter("sluice_rejected_connections_total", "Connections, over gRPC or HTTP, closed at once because the limit on them was reached.")
 	m.Ended = newEnded(r)
 	m.carriers = newCarriers(r)

@@ -56,6 +56,9 @@ func (s *Service) Begin(now limiter.Time, budget time.Duration, x *Exchange, req
 	x.rules = rules
 
 	s.planRequest(x, descriptors.Global{Quota: s.settings.QuotaMode}, budget)
+	if x.plan.Leases {
+		x.at = now
+	}
 	return s.decide(now, x, w)
 }
 
@@ -85,6 +88,7 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	x.fillStatuses()
 	if x.plan.Leases {
 		x.plan.Learn()
+		s.noteLeases(rules, x)
 	}
 	if counting {
 		s.count(rules, x)
@@ -109,9 +113,12 @@ func (s *Service) Finish(x *Exchange) (delay time.Duration) {
 	return x.plan.Batch.Wait
 }
 
-// Cancel cancels the turns of the last answer's charges that wait, when a client went away at the
-// time now while its reply was held.
+// Cancel cancels the turns of the last answer's charges that wait, and gives back what they hold under leases, when a
+// client went away at the time now while its reply was held.
 func (s *Service) Cancel(now limiter.Time, x *Exchange) {
+	if x.plan.Leases {
+		s.noteCancel(x)
+	}
 	s.decider.Cancel(now, &x.plan.Batch, x.plan.Names)
 }
 

@@ -14,6 +14,10 @@ type Exchange struct {
 	Request []byte
 	// Client is the one that sends the request. It is looked at only where [Settings].Allow is set.
 	Client *access.Client
+	// Bearer and Stream are the connection and the call that leases of the request are given to. Optional: by
+	// default nobody sees what becomes of them.
+	Bearer *Bearer
+	Stream uint32
 
 	decoder  decoder
 	plan     descriptors.Plan
@@ -23,8 +27,9 @@ type Exchange struct {
 	metric   []byte    // a metric key made of runtime values
 	lookup   []byte    // scratch for looking it up
 	over     bool
-	large    bool     // it answered a request of more than MostKept
-	rules    *serving // from Begin to Finish
+	large    bool         // it answered a request of more than MostKept
+	rules    *serving     // from Begin to Finish
+	at       limiter.Time // of a request that has to do with leases
 
 	service *Service // whose decider decides later
 	// undecided is set while a decider may have plan.Batch and plan.Names.

@@ -38,8 +38,9 @@ func NewHandler(s *Service, logger *zap.Logger, tracing *telemetry.Tracing, prec
 	if c == nil {
 		c = clock.New()
 	}
+	s.book.panics = telemetry.NewPanics(s.metrics.Panics, logger)
 	return &Handler{
-		Service: s, Metrics: s.metrics, Panics: telemetry.NewPanics(s.metrics.Panics, logger),
+		Service: s, Metrics: s.metrics, Panics: s.book.panics,
 		Logger: logger, Rare: telemetry.Rare(logger), Clock: c,
 		precise: precise, describe: newDescribe(tracing, logger),
 	}
@@ -108,7 +109,7 @@ func (h *Handler) caught(x *Exchange, err *error) {
 	if p := recover(); p != nil {
 		h.Panics.Caught(p)
 		if !x.undecided { // else the store may still have it
-			*x = Exchange{Request: x.Request, Client: x.Client} // the state of the rest is unknown
+			*x = Exchange{Request: x.Request, Client: x.Client, Bearer: x.Bearer, Stream: x.Stream} // the state of the rest is unknown
 		}
 		*err = errPanicked
 	}

@@ -22,7 +22,8 @@ type Service struct {
 	metrics  *telemetry.Metrics
 	rules    atomic.Pointer[serving]
 	// now is settings.Clock's, nil without it.
-	now func() limiter.Time
+	now  func() limiter.Time
+	book *book
 	// onServe is called after the rules have changed.
 	onServe atomic.Pointer[func()]
 }
@@ -46,6 +47,8 @@ func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metr
 	if settings.Decider != nil {
 		s.decider, s.later = settings.Decider, true
 	}
+	s.book = newBook(s, settings.LeaseGrace)
+	metrics.Rules.BeforeCollect(s.book.expire)
 	if clock := settings.Clock; clock != nil {
 		s.now = func() limiter.Time {
 			now, _ := clock.Now()
@@ -88,7 +91,7 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 		scratch = key
 		limit := telemetry.RuleLimit{Key: telemetry.NewRuleKey(labels[l.Rule.DomainIndex()], l.Label, key, key1End, key2End)}
 		if !l.Rule.Unlimited {
-			limit.Requests, limit.Window = uint64(l.RequestsPerUnit), l.Policy.Window
+			limit.Requests, limit.Window, limit.Leases = uint64(l.RequestsPerUnit), l.Policy.Window, l.Policy.Leases()
 		}
 		return limit
 	})

@@ -1,6 +1,8 @@
 package answer
 
 import (
+	"time"
+
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server/access"
@@ -21,6 +23,9 @@ type Settings struct {
 	RequestNames     RequestHeaders `embed:""`
 	DynamicMetadata  bool           `group:"replies" help:"Describe request and matched metadata in the reply's dynamic metadata."`
 	DecisionMetadata bool           `group:"replies" help:"Add the decisions to the dynamic metadata, under the key sluice."`
+
+	// LeaseGrace of 0 has leases outlive the connections of their clients in any case.
+	LeaseGrace time.Duration `group:"decisions" range:"0s..1h" default:"1s" placeholder:"TIME" help:"Give back the leases of an Envoy that has lost its last connection and made no other for this time: it seems dead. 0 means never."`
 
 	NoMetricDots bool `group:"process" name:"sanitize-metric-dots" help:"In metrics, put _ for each dot of a descriptor's key or value, so that dots divide levels only."`
 

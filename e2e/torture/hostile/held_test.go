@@ -53,6 +53,7 @@ func (hoarder) Call(c *h2.Call) ([]byte, h2.Status, h2.Later) {
 func (hoarder) Open(*h2.Call) (h2.Conversation, h2.Status) { return hoarder{}, h2.Status{} }
 func (hoarder) Unknown(string) h2.Status                   { return h2.Status{Code: 12} }
 func (hoarder) Exceeded(*h2.Call, h2.Bound, int) h2.Status { return h2.Status{Code: 8} }
+func (hoarder) Reset(uint32)                               {}
 func (hoarder) Receive(message []byte, compressed bool)    {}
 func (hoarder) End(h2.Status)                              {}
 func (hoarder) Sent(int)                                   {}

@@ -19,11 +19,10 @@ import (
 // then, whatever becomes of its client.
 type rateLimitCall struct {
 	answer.Exchange
-	conn   *connection
-	stream uint32
-	trace  *callTrace // nil without tracing
-	start  time.Duration
-	err    error // of the store, in place of its decision; written before the call goes into the inbox
+	conn  *connection
+	trace *callTrace // nil without tracing
+	start time.Duration
+	err   error // of the store, in place of its decision; written before the call goes into the inbox
 
 	// What follows is guarded by conn.turnMu.
 	held *time.Timer   // ends when the reply is to be sent; nil while a store decides
@@ -36,12 +35,12 @@ var rateLimitCalls = sync.Pool{New: func() any { return new(rateLimitCall) }}
 
 func takeRateLimitCall(c *connection) *rateLimitCall {
 	x, _ := rateLimitCalls.Get().(*rateLimitCall)
-	x.conn = c
+	x.conn, x.Bearer = c, c.bearer
 	return x
 }
 
 func (x *rateLimitCall) release() {
-	x.conn, x.trace, x.err, x.held, x.gone = nil, nil, nil, nil, false
+	x.conn, x.Bearer, x.trace, x.err, x.held, x.gone = nil, nil, nil, nil, nil, false
 	if x.Kept() {
 		rateLimitCalls.Put(x)
 	}
@@ -55,7 +54,7 @@ func (c *connection) shouldRateLimit(call *h2.Call, message []byte, trace *callT
 		x = takeRateLimitCall(c)
 		c.spare = x
 	}
-	x.Client, x.stream, x.trace, x.start = c.client, call.Stream, trace, c.at
+	x.Client, x.Stream, x.trace, x.start = c.client, call.Stream, trace, c.at
 	deadline := answer.NoDeadline
 	if call.HasTimeout {
 		deadline = c.since + call.Timeout
@@ -142,6 +141,7 @@ func (x *rateLimitCall) decidedLocked() {
 		if delay > 0 {
 			h.Cancel(&x.Exchange)
 		}
+		x.Bearer.Reset(x.Stream)
 		x.cancelLocked(took)
 		x.release()
 	case delay > 0:
@@ -155,9 +155,9 @@ func (x *rateLimitCall) decidedLocked() {
 func (x *rateLimitCall) answerLocked(took time.Duration, err error) {
 	c := x.conn
 	if err == nil {
-		c.out.bytes = c.h2.Reply(c.out.bytes, x.stream, x.Reply())
+		c.out.bytes = c.h2.Reply(c.out.bytes, x.Stream, x.Reply())
 	} else {
-		c.out.bytes = c.h2.Fail(c.out.bytes, x.stream, statusOf(err))
+		c.out.bytes = c.h2.Fail(c.out.bytes, x.Stream, statusOf(err))
 	}
 	x.holds(0)
 	c.Handler.Done(err, took)

@@ -76,6 +76,9 @@ func (c *calls) Exceeded(call *h2.Call, b h2.Bound, size int) h2.Status {
 	return statusOf(err)
 }
 
+// Reset implements [h2.Handler].
+func (c *calls) Reset(stream uint32) { c.bearer.Reset(stream) }
+
 // inflate decompresses a call's message, to at most so many bytes. The caller releases the inflater.
 func (c *calls) inflate(call *h2.Call, most int) (*transport.Inflater, error) {
 	z, err := (*connection)(c).inflateLocked(call.Message, most)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/h2"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
@@ -47,6 +48,10 @@ type connection struct {
 	begun     bool // the client's SETTINGS have come
 	ending    bool // nothing more is answered
 	closed    bool // nothing more is read, either
+	bearer    *answer.Bearer
+
+	ours atomic.Bool // it was ended by our doing
+	deaf atomic.Bool // it was ended because a ping was not answered
 
 	// ticket says that it holds one of Transport.crowd. It is set in a turn, and whoever unsets it gives the
 	// ticket back.
@@ -131,6 +136,8 @@ func (c *connection) blame(why error) {
 
 // end closes the connection at once because of what its client did. It may be called by anybody.
 func (c *connection) end(why error) {
+	c.ours.Store(true)
+	c.deaf.Store(why == errSilent) //nolint:errorlint // it is ours
 	c.blame(why)
 	c.close()
 }

@@ -107,3 +107,4 @@ func (l laters) Call(c *h2.Call) ([]byte, h2.Status, h2.Later) {
 func (laters) Open(*h2.Call) (h2.Conversation, h2.Status) { return nil, h2.Status{} }
 func (laters) Unknown(string) h2.Status                   { return h2.Status{} }
 func (laters) Exceeded(*h2.Call, h2.Bound, int) h2.Status { return h2.Status{} }
+func (laters) Reset(uint32)                               {}

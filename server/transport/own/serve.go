@@ -26,8 +26,9 @@ func (c *connection) begin() *reader {
 	}
 	c.info = info
 	c.client = access.ClientIn(info)
+	bearer := c.Handler.Service.Bearer(clientName(c.raw.RemoteAddr()))
 	c.turnMu.Lock()
-	c.conn = conn
+	c.conn, c.bearer = conn, bearer
 	c.turnMu.Unlock()
 	return newReader(conn, c.raw)
 }
@@ -35,12 +36,16 @@ func (c *connection) begin() *reader {
 // leave ends the connection.
 func (c *connection) leave() {
 	c.turnMu.Lock()
+	how := c.howLocked()
 	c.ending, c.closed = true, true
 	for c.cancelLocked() != nil { // each call that is cancelled is so once, whatever comes of it
 	}
 	c.shared.parked.set(&c.parked, 0)
 	c.turnMu.Unlock()
 	c.close()
+	if c.bearer != nil {
+		c.bearer.Leave(how)
+	}
 }
 
 // cancelLocked cancels the calls that were to be answered later.

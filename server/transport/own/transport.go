@@ -167,6 +167,7 @@ func (w *Transport) GracefulStop() {
 func (w *Transport) Stop() {
 	w.enter(stageStopped)
 	for _, c := range w.all() {
+		c.ours.Store(true)
 		c.close()
 	}
 	w.wait()

@@ -1,0 +1,337 @@
+package answer
+
+import (
+	"container/heap"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// mostLeases is how many leases the book has. One more, and it forgets the one that is the first to be free by
+// itself: that is all that will free it, unless Envoy brings it back.
+const mostLeases = 1 << 16
+
+// A book has the leases that this process has given and that are still out: who can bring them back, and how long
+// they last. So it can give back those that nobody will bring, and count those that nobody has brought.
+//
+// Only requests that have to do with leases come to it. Its lock is never held over anything that waits.
+type book struct {
+	service *Service
+	grace   time.Duration // how long a client may be away; 0: for any time
+	latest  atomic.Int64  // the time of the newest request
+	panics  *telemetry.Panics
+
+	mu     sync.Mutex
+	leases map[leaseKey]*lease
+	queue  queue // by when they are free by themselves
+	peers  map[string]*peer
+}
+
+// leaseKey names a lease: numbers are those of a counter.
+type leaseKey struct {
+	id     identity.ID
+	number uint64
+}
+
+// lease is one that is out.
+type lease struct {
+	key       leaseKey
+	policy    limiter.Policy // a copy: the one in force would keep its whole rule set
+	partition *limiter.Partition
+	name      []byte // of the counter, with a store
+	counters  *telemetry.RuleCounters
+	expires   limiter.Time
+
+	bearer  *Bearer // nil: nobody sees what becomes of the call
+	stream  uint32
+	sibling *lease // of the same call, or in a list that is to be given back
+	place   int    // in the queue
+}
+
+// Bearer is a connection whose calls are given leases. Its methods, and those of the exchanges that refer to it, may
+// be called concurrently.
+type Bearer struct {
+	book  *book
+	peer  *peer
+	calls map[uint32]*lease // that are out, by the stream of their call
+	how   Ending            // once it has ended
+	ended bool
+	bears bool // it had calls that had to do with leases
+}
+
+// Ending is how a connection has ended.
+type Ending byte
+
+const (
+	// EndedInOrder is by our doing, or after a GOAWAY or the like. Its client lives.
+	EndedInOrder Ending = iota
+	// EndedAfterReply is by its client, as soon as that had a reply. So ends the connection of an Envoy that makes only
+	// so many requests on one, and now and then that of one that is killed.
+	EndedAfterReply
+	// EndedInSilence is by its client, in the middle of nothing.
+	EndedInSilence
+	// EndedDeaf is by us, because its client did not answer a ping. It does not live.
+	EndedDeaf
+)
+
+// peer is a client with its connections.
+type peer struct {
+	name     string
+	open     int                  // connections
+	joined   uint64               // how many there were
+	left     map[*Bearer]struct{} // those that have ended and whose leases are out
+	lostAt   limiter.Time         // when it last lost one without a sign of life since; 0 if it did not
+	calls    [busyCalls]limiter.Time
+	called   int
+	deprived bool // of its leases, since it seemed dead
+	// closes says that it closes connections while the requests live on for which it was given leases on them. So to
+	// lose one means nothing.
+	closes bool
+}
+
+// busyCalls is how many calls with leases a client has made within the grace if it is busy: that long without a call
+// then means something.
+const busyCalls = 8
+
+// mostPeers is how many clients the book knows that have neither connections nor leases.
+const mostPeers = 1024
+
+func newBook(s *Service, grace time.Duration) *book {
+	return &book{service: s, grace: grace, leases: map[leaseKey]*lease{}, peers: map[string]*peer{}}
+}
+
+// heard notes that a client has made a call that has to do with leases.
+func (k *book) heard(b *Bearer, now limiter.Time) {
+	for latest := k.latest.Load(); int64(now) > latest && !k.latest.CompareAndSwap(latest, int64(now)); {
+		latest = k.latest.Load()
+	}
+	if b == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	b.bears = true
+	p := b.peer
+	p.lostAt, p.calls[p.called%busyCalls] = 0, now
+	p.called++
+}
+
+// busy reports whether the client has made so many calls of late that it would make one within the grace.
+func (p *peer) busy(now limiter.Time, grace time.Duration) bool {
+	return p.called >= busyCalls && now-p.calls[p.called%busyCalls] <= limiter.Time(grace)
+}
+
+// enter enters a lease.
+func (k *book) enter(now limiter.Time, l *lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.expireLocked(now)
+	if old := k.leases[l.key]; old != nil {
+		k.dropLocked(old)
+	}
+	if len(k.queue) >= mostLeases {
+		k.dropLocked(k.queue[0])
+	}
+	k.leases[l.key] = l
+	heap.Push(&k.queue, l)
+	if !k.service.later {
+		l.counters.Hold(1)
+	}
+	if b := l.bearer; b != nil {
+		if b.calls == nil {
+			b.calls = map[uint32]*lease{}
+		}
+		l.sibling = b.calls[l.stream]
+		b.calls[l.stream] = l
+	}
+}
+
+// ended notes that a client has brought a lease back, by its connection b. The key is the zero value if nothing is held
+// under that lease. It reports whether the lease was out.
+func (k *book) ended(b *Bearer, key leaseKey) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l := k.leases[key]
+	switch {
+	case b == nil:
+	case l == nil:
+		b.peer.closes = b.peer.closes || b.peer.deprived && key.number == 0
+	case l.bearer != nil && l.bearer.peer == b.peer && l.bearer.ended && l.bearer.how != EndedInOrder:
+		b.peer.closes = true
+	}
+	if l != nil {
+		k.dropLocked(l)
+	}
+	return l != nil
+}
+
+// dropLocked forgets a lease.
+func (k *book) dropLocked(l *lease) {
+	delete(k.leases, l.key)
+	heap.Remove(&k.queue, l.place)
+	if !k.service.later { // else another process may bring it back
+		l.counters.Hold(-1)
+	}
+	b := l.bearer
+	if b == nil {
+		return
+	}
+	first := b.calls[l.stream]
+	switch {
+	case first == l && l.sibling == nil:
+		delete(b.calls, l.stream)
+	case first == l:
+		b.calls[l.stream] = l.sibling
+	default:
+		for first.sibling != l {
+			first = first.sibling
+		}
+		first.sibling = l.sibling
+	}
+	l.sibling = nil
+	if b.ended && len(b.calls) == 0 {
+		delete(b.peer.left, b)
+		k.leavePeerLocked(b.peer)
+	}
+}
+
+// expireLocked forgets the leases that have lasted for as long as they do.
+func (k *book) expireLocked(now limiter.Time) {
+	for len(k.queue) > 0 && k.queue[0].expires <= now {
+		l := k.queue[0]
+		k.dropLocked(l)
+		if !k.service.later {
+			l.counters.Expired()
+		}
+	}
+}
+
+// expire is expireLocked, for whoever wants to know how many are out.
+func (k *book) expire() {
+	now := k.service.time()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.expireLocked(now)
+}
+
+// takeCall takes the leases of a call out of the book, as a list.
+func (k *book) takeCall(b *Bearer, stream uint32) (list *lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for l := b.calls[stream]; l != nil; l = b.calls[stream] {
+		k.dropLocked(l)
+		l.sibling, list = list, l
+	}
+	return list
+}
+
+// join begins a connection of the client with that name.
+func (k *book) join(name string) *Bearer {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.peers[name]
+	if p == nil {
+		p = &peer{name: name, left: map[*Bearer]struct{}{}}
+		k.peers[name] = p
+	}
+	p.open++
+	p.joined++
+	return &Bearer{book: k, peer: p}
+}
+
+// leave ends a connection. If its client has lost its last one and gets no other within the grace, what it holds is
+// given back.
+func (k *book) leave(b *Bearer, how Ending) {
+	now := k.service.time()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := b.peer
+	b.ended, b.how = true, how
+	if p.open--; len(b.calls) > 0 {
+		p.left[b] = struct{}{}
+	}
+	switch {
+	case !b.bears:
+	case how == EndedDeaf,
+		how == EndedInSilence && !p.closes,
+		how == EndedAfterReply && !p.closes && p.busy(now, k.grace):
+		p.lostAt = max(now, 1)
+	}
+	if p.open > 0 || len(p.left) == 0 {
+		k.leavePeerLocked(p)
+		return
+	}
+	if p.lostAt > 0 && now-p.lostAt <= limiter.Time(k.grace) && k.grace > 0 {
+		joined := p.joined
+		time.AfterFunc(k.grace, func() { k.bury(p, joined) })
+	}
+}
+
+// bury gives back the leases of a client that has had no connection since.
+func (k *book) bury(p *peer, joined uint64) {
+	defer func() {
+		if p := recover(); p != nil {
+			k.panics.Caught(p)
+		}
+	}()
+	if list := k.takePeer(p, joined); list != nil {
+		k.service.giveBack(list, false, k.service.metrics.Leases.Connection)
+	}
+}
+
+// takePeer takes the leases of such a client out of the book, as a list.
+func (k *book) takePeer(p *peer, joined uint64) (list *lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p.open > 0 || p.joined != joined {
+		return nil
+	}
+	p.deprived = true
+	for b := range p.left {
+		for _, l := range b.calls {
+			for l != nil {
+				next := l.sibling
+				k.dropLocked(l)
+				l.sibling, list = list, l
+				l = next
+			}
+		}
+	}
+	return list
+}
+
+// leavePeerLocked forgets a client that has neither connections nor leases, unless it is known for something.
+func (k *book) leavePeerLocked(p *peer) {
+	if p.open == 0 && len(p.left) == 0 && (!p.closes && !p.deprived || len(k.peers) > mostPeers) {
+		delete(k.peers, p.name)
+	}
+}
+
+// queue is a [heap.Interface] of leases by when they are free by themselves.
+type queue []*lease
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].expires < q[j].expires }
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].place, q[j].place = i, j
+}
+
+// Push implements [heap.Interface].
+func (q *queue) Push(x any) {
+	l, _ := x.(*lease)
+	l.place = len(*q)
+	*q = append(*q, l)
+}
+
+// Pop implements [heap.Interface].
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	l := (*q)[last]
+	(*q)[last], *q = nil, (*q)[:last]
+	return l
+}

@@ -1,0 +1,34 @@
+package own
+
+import (
+	"net"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
+)
+
+// mostFarewell is how long after its last call a connection ends whose client makes only so many calls on one: as
+// soon as it has the reply.
+const mostFarewell = 50 * time.Millisecond
+
+// clientName names the client at an address: connections from one address are taken to be those of one Envoy. All
+// clients at a Unix socket have one name.
+func clientName(addr net.Addr) string {
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap().String()
+	}
+	return addr.Network()
+}
+
+// howLocked says how the connection has ended, once its client or we have closed it. Envoy never sends a GOAWAY.
+func (c *connection) howLocked() answer.Ending {
+	switch {
+	case c.deaf.Load():
+		return answer.EndedDeaf
+	case c.ending, c.ours.Load(), c.h2.Draining(), c.h2.GoneAway():
+		return answer.EndedInOrder
+	case c.Handler.Clock.Elapsed()-time.Duration(c.watched.calledAt.Load()) <= mostFarewell:
+		return answer.EndedAfterReply
+	}
+	return answer.EndedInSilence
+}
