@@ -55,12 +55,13 @@ type lease struct {
 // Bearer is a connection whose calls are given leases. Its methods, and those of the exchanges that refer to it, may
 // be called concurrently.
 type Bearer struct {
-	book  *book
-	peer  *peer
-	calls map[uint32]*lease // that are out, by the stream of their call
-	how   Ending            // once it has ended
-	ended bool
-	bears bool // it had calls that had to do with leases
+	book   *book
+	peer   *peer
+	number uint64            // of the connections of its client
+	calls  map[uint32]*lease // that are out, by the stream of their call
+	how    Ending            // once it has ended
+	ended  bool
+	bears  bool // it had calls that had to do with leases
 }
 
 // Ending is how a connection has ended.
@@ -80,22 +81,22 @@ const (
 
 // peer is a client with its connections.
 type peer struct {
-	name     string
-	open     int                  // connections
-	joined   uint64               // how many there were
-	left     map[*Bearer]struct{} // those that have ended and whose leases are out
-	lostAt   limiter.Time         // when it last lost one without a sign of life since; 0 if it did not
-	calls    [busyCalls]limiter.Time
-	called   int
-	deprived bool // of its leases, since it seemed dead
-	// closes says that it closes connections while the requests live on for which it was given leases on them. So to
-	// lose one means nothing.
-	closes bool
-}
+	name string
+	open int                  // connections
+	left map[*Bearer]struct{} // those that have ended and whose leases are out
+	// joined counts the connections. An end is after those of a number up to joined then.
+	joined uint64
+	lostAt limiter.Time // when it last seemed dead without a sign of life since; 0 if it did not
+	lost   uint64       // what joined was then
+	spent  uint64       // likewise when it last closed a connection after a reply
 
-// busyCalls is how many calls with leases a client has made within the grace if it is busy: that long without a call
-// then means something.
-const busyCalls = 8
+	runFrom, heardAt limiter.Time // of calls that came without a pause
+
+	// deprived says that it seemed dead and that leases of its own were given back. If it brings one, or one of a connection
+	// that it has closed in silence, it closes connections while the requests live on for which it was given leases
+	// on them, and to lose one means nothing. So it is with those that it closes after a reply, if it spends them.
+	deprived, closes, spends bool
+}
 
 // mostPeers is how many clients the book knows that have neither connections nor leases.
 const mostPeers = 1024
@@ -116,13 +117,25 @@ func (k *book) heard(b *Bearer, now limiter.Time) {
 	defer k.mu.Unlock()
 	b.bears = true
 	p := b.peer
-	p.lostAt, p.calls[p.called%busyCalls] = 0, now
-	p.called++
+	if now-p.heardAt > k.pause() {
+		p.runFrom = now
+	}
+	p.heardAt = max(p.heardAt, now)
+	if p.spent > 0 && b.number > p.spent {
+		p.spends = true
+	}
+	if b.number > p.lost {
+		p.lostAt = 0
+	}
 }
 
-// busy reports whether the client has made so many calls of late that it would make one within the grace.
-func (p *peer) busy(now limiter.Time, grace time.Duration) bool {
-	return p.called >= busyCalls && now-p.calls[p.called%busyCalls] <= limiter.Time(grace)
+// pause is how long a client that is busy does not pause.
+func (k *book) pause() limiter.Time { return limiter.Time(k.grace / 4) }
+
+// busyLocked reports whether a client has made calls for so long without a pause that to hear none within the grace
+// says that it is dead.
+func (k *book) busyLocked(p *peer, now limiter.Time) bool {
+	return now-p.heardAt <= k.pause() && p.heardAt-p.runFrom >= limiter.Time(4*k.grace)
 }
 
 // enter enters a lease.
@@ -160,7 +173,7 @@ func (k *book) ended(b *Bearer, key leaseKey) bool {
 	case b == nil:
 	case l == nil:
 		b.peer.closes = b.peer.closes || b.peer.deprived && key.number == 0
-	case l.bearer != nil && l.bearer.peer == b.peer && l.bearer.ended && l.bearer.how != EndedInOrder:
+	case l.bearer != nil && l.bearer.peer == b.peer && l.bearer.ended && l.bearer.how == EndedInSilence:
 		b.peer.closes = true
 	}
 	if l != nil {
@@ -240,7 +253,7 @@ func (k *book) join(name string) *Bearer {
 	}
 	p.open++
 	p.joined++
-	return &Bearer{book: k, peer: p}
+	return &Bearer{book: k, peer: p, number: p.joined}
 }
 
 // leave ends a connection. If its client has lost its last one and gets no other within the grace, what it holds is
@@ -256,10 +269,15 @@ func (k *book) leave(b *Bearer, how Ending) {
 	}
 	switch {
 	case !b.bears:
+	case how == EndedInOrder:
+		p.lostAt = 0
 	case how == EndedDeaf,
 		how == EndedInSilence && !p.closes,
-		how == EndedAfterReply && !p.closes && p.busy(now, k.grace):
-		p.lostAt = max(now, 1)
+		how == EndedAfterReply && !p.spends && k.busyLocked(p, now):
+		p.lostAt, p.lost = max(now, 1), p.joined
+	}
+	if b.bears && how == EndedAfterReply {
+		p.spent = p.joined
 	}
 	if p.open > 0 || len(p.left) == 0 {
 		k.leavePeerLocked(p)

@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// mostFarewell is how long after its last call a connection ends whose client makes only so many calls on one: as
-// soon as it has the reply.
-const mostFarewell = 50 * time.Millisecond
+// mostFarewell is how long after its last call a connection ends at most whose client makes only so many calls on one:
+// it does so as soon as it has the reply.
+const mostFarewell = 25 * time.Millisecond
 
 // clientName names the client at an address: connections from one address are taken to be those of one Envoy. All
 // clients at a Unix socket have one name.
