@@ -24,10 +24,14 @@ type clock struct {
 	err          error
 }
 
-// anyClock reads times as logs have them: RFC 3339 with any fraction, or a number since 1970
-// in seconds, or, by its size, in milliseconds, microseconds or nanoseconds.
+// anyClock reads times as logs have them: RFC 3339 with any fraction, as Apache, HAProxy and the
+// W3C's format write them, or a number since 1970 in seconds, or, by its size, in milliseconds,
+// microseconds or nanoseconds. A time without a zone is one of UTC.
 var anyClock = &clock{
-	layouts:  []string{time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02 15:04:05Z07:00"},
+	layouts: []string{
+		time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02 15:04:05Z07:00",
+		"02/Jan/2006:15:04:05 -0700", "02/Jan/2006:15:04:05", "2006-01-02\t15:04:05", "2006-01-02 15:04:05", "2006/01/02 15:04:05",
+	},
 	isNumber: true,
 	digits:   -1,
 	err:      errors.New("is no time: want 2026-11-22T09:00:00.123Z or seconds since 1970"),

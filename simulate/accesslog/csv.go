@@ -11,8 +11,9 @@ import (
 // names them. A field cannot have a new line.
 type csvFormat struct {
 	named
-	header []byte
-	slots  []int
+	header  []byte
+	columns []string
+	slots   []int
 }
 
 var (
@@ -25,18 +26,19 @@ func (*csvFormat) about() kind { return kind{"CSV", fieldHint, mostLine} }
 func newCSVFormat(names map[string]string, sample [][]byte) (lineFormat, error) {
 	f := &csvFormat{named: named{names: names}, header: sample[0]}
 	err := eachField(sample[0], new([]byte), func(_, _ int, value []byte) {
-		f.first = append(f.first, string(value)) // of two fields with one name the first counts
+		f.learn(string(value))
+		f.columns = append(f.columns, string(value)) // of two fields with one name the first counts
 	})
-	if err != nil || len(f.first) < 2 {
+	if err != nil || len(f.columns) < 2 {
 		return nil, fmt.Errorf("the first line is no header of CSV: %q", shorten(sample[0]))
 	}
 	return f, f.check()
 }
 
 func (f *csvFormat) use(l *layout) error {
-	f.slots = slices.Repeat([]int{-1}, len(f.first))
+	f.slots = slices.Repeat([]int{-1}, len(f.columns))
 	for slot, name := range l.names {
-		if i := slices.Index(f.first, f.calledIn(name)); i >= 0 {
+		if i := slices.Index(f.columns, f.calledIn(name)); i >= 0 {
 			f.slots[i] = slot
 		}
 	}
@@ -57,7 +59,7 @@ func (f *csvFormat) read(line []byte, l *Line, request func() error) error {
 	switch {
 	case err != nil:
 		return err
-	case n != len(f.first):
+	case n != len(f.columns):
 		return &LineError{len(line), errFields}
 	default:
 		return request()

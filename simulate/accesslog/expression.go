@@ -80,7 +80,7 @@ func (e *Expression) Resolve(f *Format) error {
 			continue
 		}
 		if p.slot = f.Want(p.field); p.slot < 0 {
-			return fmt.Errorf("{%s}: the log has no such field: it has %s", p.field, strings.Join(f.Fields(), ", "))
+			return fmt.Errorf("{%s}: the log has no such field: it has %s", p.field, list(f.Fields()))
 		}
 	}
 	return nil

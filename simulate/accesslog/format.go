@@ -55,6 +55,16 @@ func (f *Format) Want(name string) int {
 		return -1
 	}
 	l := f.layout
+	if cut := requestParts[name]; cut != nil && called == requestLine {
+		of := f.Want(requestLine)
+		name = requestLine + " " + name // which no log calls anything
+		slot := l.slot(name)
+		if slot < 0 {
+			slot = len(l.names)
+			l.names, l.parts = append(l.names, name), append(l.parts, requestPart{slot, of, cut})
+		}
+		return slot
+	}
 	for slot, other := range l.names { // a field may have two names
 		if f.lines.calledIn(other) == called {
 			return slot

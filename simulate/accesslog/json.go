@@ -9,12 +9,36 @@ import (
 )
 
 // jsonFormat is lines of JSON objects.
-type jsonFormat struct{ named }
+type jsonFormat struct {
+	named
+
+	root node
+	// text is the field whose text is a line of another format, as programs write that take
+	// lines from containers; nil if there is none.
+	text *node
+	// line reads it.
+	line lineFormat
+}
+
+// node is a key of an object.
+type node struct {
+	// name is the key, behind those of the objects that it stands in, with points between them.
+	name  string
+	below map[string]*node
+	// slot is where the value goes, -1 for nowhere.
+	slot int
+	// isText says that the value is the text of another line, and within that some value below
+	// is wanted.
+	isText, within bool
+}
+
+// mostDepth bounds how deep fields stand.
+const mostDepth = 8
 
 func (*jsonFormat) about() kind { return kind{"JSON", fieldHint, mostLine} }
 
 func newJSONFormat(fields map[string]string, sample [][]byte) (lineFormat, error) {
-	f := &jsonFormat{named{names: fields}}
+	f := &jsonFormat{named: named{names: fields}}
 	var first error
 	for _, line := range sample {
 		if err := f.look(line); err != nil && first == nil {
@@ -24,72 +48,167 @@ func newJSONFormat(fields map[string]string, sample [][]byte) (lineFormat, error
 	if len(f.first) == 0 {
 		return nil, fmt.Errorf("no line is a JSON object: %w", first)
 	}
+	f.wrap(sample)
 	return f, f.check()
 }
 
 // look learns the fields of a line.
 func (f *jsonFormat) look(line []byte) error {
 	s := jsonview.Scanner{Bytes: line}
-	err := s.Object(func(key []byte) error {
-		f.learn(string(key))
-		value, _, err := s.Value(nil)
-		if f.metadata == "" && isMetadata(value) {
-			f.metadata = string(key)
-		}
-		return err
-	})
+	err := f.learnObject(&s, &f.root, 1)
 	if err == nil && s.Next() != 0 {
 		return jsonview.ErrSyntax
 	}
 	return err
 }
 
+func (f *jsonFormat) learnObject(s *jsonview.Scanner, of *node, depth int) error {
+	return s.Object(func(key []byte) error {
+		n := of.below[string(key)]
+		if n == nil {
+			n = &node{name: string(key)}
+			if of != &f.root {
+				n.name = of.name + "." + n.name
+			}
+			if of.below == nil {
+				of.below = map[string]*node{}
+			}
+			of.below[string(key)] = n
+			f.learn(n.name)
+		}
+		from := s.At
+		if s.Next() == '{' && depth < mostDepth {
+			if f.objects == nil {
+				f.objects = map[string]bool{}
+			}
+			f.objects[n.name] = true
+			if err := f.learnObject(s, n, depth+1); err != nil {
+				return err
+			}
+			s.At = from
+		}
+		value, _, err := s.Value(nil)
+		if f.metadata == "" && isMetadata(value) {
+			f.metadata = n.name
+		}
+		return err
+	})
+}
+
+// textNames are the fields in which a line of another format may stand: in logs of docker, of
+// journald and of what collects logs.
+var textNames = []string{"log", "message", "MESSAGE", "msg", "textPayload"}
+
+// wrap finds out whether the lines have lines of another format in them.
+func (f *jsonFormat) wrap(sample [][]byte) {
+	if f.calledIn(fieldStatus) != "" || f.calledIn(FieldMetadata) != "" || f.known["descriptors"] {
+		return
+	}
+	for _, name := range textNames {
+		if f.root.below[name] == nil {
+			continue
+		}
+		var lines [][]byte
+		for _, line := range sample {
+			s := jsonview.Scanner{Bytes: line}
+			_ = s.Object(func(key []byte) error { // of a line that is none the begin counts
+				value, _, err := s.Value(nil)
+				if text := bytes.TrimRight(value, "\r\n"); string(key) == name && len(text) > 0 {
+					lines = append(lines, text)
+				}
+				return err
+			})
+		}
+		if len(lines) == 0 {
+			continue
+		}
+		if inner, err := recogniseLine(lines); err == nil && inner != nil && inner.calledIn(fieldTime) != "" {
+			f.text, f.line = f.root.below[name], inner
+			return
+		}
+	}
+}
+
+func (f *jsonFormat) calledIn(name string) string {
+	if f.line != nil {
+		if to := f.line.calledIn(name); to != "" {
+			return to
+		}
+	}
+	return f.named.calledIn(name)
+}
+
+func (f *jsonFormat) fields() []string {
+	if f.line == nil {
+		return f.first
+	}
+	return append(f.line.fields(), f.first...)
+}
+
 var errNoObject = errors.New("is no JSON object")
 
 func (f *jsonFormat) use(l *layout) error {
-	f.place(l)
-	return nil
+	f.root.place(f.slots(l, f.line))
+	if f.line == nil {
+		return nil
+	}
+	f.text.isText = true
+	return f.line.use(l)
+}
+
+// place says where the values of a node and of those below it go. It reports whether any is
+// wanted.
+func (n *node) place(slots map[string]int) bool {
+	n.within = false
+	for _, below := range n.below {
+		if below.place(slots) {
+			n.within = true
+		}
+	}
+	slot, wanted := slots[n.name]
+	if !wanted {
+		slot = -1
+	}
+	n.slot = slot
+	return wanted || n.within
 }
 
 func (f *jsonFormat) read(line []byte, l *Line, request func() error) error {
 	s := &jsonview.Scanner{Bytes: line}
 	if s.Next() != '{' {
-		return &LineError{s.At, errNoObject}
+		return &LineError{l.base + s.At, errNoObject}
 	}
-	s.At++
-	var err error
-	if s.Next() == '}' {
-		s.At++
-	} else {
-		err = f.members(s, l)
-	}
+	l.text = nil
+	err := l.members(s, &f.root)
 	if err == nil && s.Next() != 0 {
 		err = jsonview.ErrSyntax
 	}
 	if err != nil {
-		return &LineError{s.At, err}
+		return &LineError{l.base + s.At, err}
+	}
+	if f.line != nil && l.text != nil {
+		l.base = l.textAt
+		return f.line.read(bytes.TrimRight(l.text, "\r\n"), l, request)
 	}
 	return request()
 }
 
-// members takes what stands in an object. With [jsonview.Scanner.Object] a line would take a
-// fifteenth longer.
-func (f *jsonFormat) members(s *jsonview.Scanner, l *Line) error {
-	for i := 0; ; i++ {
-		slot, err := l.order.take(s, i, f.slots)
+// members takes an object. With [jsonview.Scanner.Object] a line would take a fifteenth longer.
+func (l *Line) members(s *jsonview.Scanner, of *node) error {
+	s.At++ // the brace
+	if s.Next() == '}' {
+		s.At++
+		return nil
+	}
+	for {
+		n, err := l.order.take(s, of)
 		if err != nil {
 			return err
 		}
-		if slot < 0 {
+		if n == nil {
 			err = s.Skip()
 		} else {
-			quoted := s.Next() == '"'
-			column := s.At
-			var value []byte
-			value, l.Scratch, err = s.Value(l.Scratch)
-			if value != nil && (!quoted || string(value) != "-") {
-				l.set(slot, column, value)
-			}
+			err = l.member(s, n)
 		}
 		if err != nil {
 			return err
@@ -99,6 +218,46 @@ func (f *jsonFormat) members(s *jsonview.Scanner, l *Line) error {
 		}
 		s.At++
 	}
+}
+
+// member takes the value of a key.
+func (l *Line) member(s *jsonview.Scanner, n *node) (err error) {
+	first, column := s.Next(), s.At
+	if n.slot < 0 && n.within && first == '{' {
+		return l.members(s, n)
+	}
+	var value []byte
+	value, l.Scratch, err = s.Value(l.Scratch)
+	if first == '[' {
+		value, l.Scratch = onlyText(value, l.Scratch)
+	}
+	if n.isText && first == '"' {
+		l.text, l.textAt = value, column
+	}
+	if n.slot >= 0 && value != nil && (first != '"' || string(value) != "-") {
+		l.set(n.slot, column, value)
+	}
+	if err == nil && n.within && first == '{' {
+		end := s.At
+		s.At = column
+		err = l.members(s, n)
+		s.At = end
+	}
+	return err
+}
+
+// onlyText returns the text of a list that has one, as headers are written, and any other list
+// as it is.
+func onlyText(value, scratch []byte) (text, grown []byte) {
+	s := jsonview.Scanner{Bytes: value, At: 1}
+	if s.Next() != '"' {
+		return value, scratch
+	}
+	text, grown, err := s.Value(scratch)
+	if err != nil || s.Next() != ']' {
+		return value, scratch
+	}
+	return text, grown
 }
 
 // isMetadata reports whether a value is what the rate limit filter keeps of a reply.

@@ -8,18 +8,28 @@ import (
 
 // keyOrder remembers which keys came in the last line, which usually come again.
 type keyOrder struct {
-	// keys are as they stand in the line, with quotes and colon.
-	keys [][]byte
-	// slots is parallel to keys: where the value goes, -1 for nowhere.
-	slots []int
+	last []keySeen
+	// next counts the keys of this line.
+	next int
 }
 
-// take takes the i-th key and its colon, and returns where its value goes.
-func (o *keyOrder) take(s *jsonview.Scanner, i int, slots map[string]int) (slot int, err error) {
+type keySeen struct {
+	// text is as it stands in the line, with quotes and colon.
+	text []byte
+	// of is the object that the key stood in, and is the key itself: nil if nobody wants it.
+	of, is *node
+}
+
+// take takes a key of an object, and its colon. It returns nil if nobody wants the value.
+func (o *keyOrder) take(s *jsonview.Scanner, of *node) (*node, error) {
 	s.Next()
-	if i < len(o.keys) && bytes.HasPrefix(s.Bytes[s.At:], o.keys[i]) {
-		s.At += len(o.keys[i])
-		return o.slots[i], nil
+	i := o.next
+	o.next++
+	if i < len(o.last) {
+		if seen := &o.last[i]; seen.of == of && bytes.HasPrefix(s.Bytes[s.At:], seen.text) {
+			s.At += len(seen.text)
+			return seen.is, nil
+		}
 	}
 	from := s.At
 	key, _, err := s.Quoted()
@@ -27,19 +37,19 @@ func (o *keyOrder) take(s *jsonview.Scanner, i int, slots map[string]int) (slot 
 		err = s.Take(':')
 	}
 	if err != nil {
-		return -1, err
+		return nil, err
 	}
-	slot, wanted := slots[string(key)]
-	if !wanted {
-		slot = -1
+	is := of.below[string(key)]
+	if is != nil && is.slot < 0 && !is.within && !is.isText {
+		is = nil
 	}
 	if i < mostRemembered {
-		for len(o.keys) <= i {
-			o.keys, o.slots = append(o.keys, []byte{0}), append(o.slots, -1)
+		for len(o.last) <= i {
+			o.last = append(o.last, keySeen{})
 		}
-		o.keys[i], o.slots[i] = bytes.Clone(s.Bytes[from:s.At]), slot
+		o.last[i] = keySeen{bytes.Clone(s.Bytes[from:s.At]), of, is}
 	}
-	return slot, nil
+	return is, nil
 }
 
 // mostRemembered is how many keys of a line are remembered.

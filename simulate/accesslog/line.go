@@ -12,6 +12,14 @@ import (
 type layout struct {
 	names []string
 	clock *clock
+	// parts are the values that are parts of others.
+	parts []requestPart
+}
+
+// requestPart is a value that is cut out of another.
+type requestPart struct {
+	slot, of int
+	cut      func(line []byte) []byte
 }
 
 // The slots that every layout has.
@@ -48,6 +56,11 @@ type Line struct {
 	filtered [2][]byte
 	// order is of JSON keys.
 	order keyOrder
+	// text is the line within a line of JSON, and textAt where it stands.
+	text   []byte
+	textAt int
+	// base is where a line within a line begins.
+	base int
 	// second is the last one.
 	second second
 	// starts and ends are for text formats.
@@ -65,10 +78,24 @@ func (l *Line) clear() {
 	clear(l.of)
 	l.unsure = 0
 	l.Scratch = l.Scratch[:0]
+	l.base, l.order.next = 0, 0
 }
 
 // set sets a value that stands at a column.
-func (l *Line) set(slot, column int, value []byte) { l.of[slot], l.columns[slot] = value, column }
+func (l *Line) set(slot, column int, value []byte) {
+	l.of[slot], l.columns[slot] = value, l.base+column
+}
+
+// cut fills in the values that are parts of others.
+func (l *Line) cut(parts []requestPart) {
+	for _, p := range parts {
+		if l.IsUnsure(p.of) {
+			l.unsure |= 1 << p.slot
+		} else if value := p.cut(l.of[p.of]); len(value) > 0 {
+			l.of[p.slot], l.columns[p.slot] = value, l.columns[p.of]
+		}
+	}
+}
 
 // Value returns the value of a slot, nil if it is absent.
 func (l *Line) Value(slot int) []byte {
@@ -159,10 +186,10 @@ func hasFlag(flags []byte) bool {
 
 // edges returns room for n starts and ends.
 func (l *Line) edges(n int) (starts, ends []int) {
-	if len(l.starts) != n {
+	if len(l.starts) < n {
 		l.starts, l.ends = make([]int, n), make([]int, n)
 	}
-	return l.starts, l.ends
+	return l.starts[:n], l.ends[:n]
 }
 
 // LineError is why a line cannot be read.

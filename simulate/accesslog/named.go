@@ -11,33 +11,22 @@ import (
 type named struct {
 	// names are what fields are called in the log, by our name.
 	names map[string]string
-	// first are the fields of the log's first lines.
+	// first are the fields of the log's first lines, and known has each of them.
 	first []string
+	known map[string]bool
+	// objects has those of them that are objects.
+	objects map[string]bool
 	// metadata is the one of them that holds what the filter keeps of a reply.
 	metadata string
-	// slots is where values go, by what fields are called in the log.
-	slots map[string]int
-}
-
-// otlpTime is what OpenTelemetry calls the time.
-const otlpTime = "timeUnixNano"
-
-// otherNames are what Envoy Gateway, Istio and OpenTelemetry call what has another name here.
-var otherNames = map[string][]string{
-	fieldTime:      {"start_time", otlpTime},
-	fieldStatus:    {"response_code"},
-	fieldFlags:     {"response_flags"},
-	":method":      {"method"},
-	":path":        {"x-envoy-origin-path", "path"},
-	":authority":   {"authority"},
-	"user-agent":   {"user_agent"},
-	FieldXFF:       {"x_forwarded_for"},
-	"x-request-id": {"request_id"},
 }
 
 // learn takes in a field of the first lines.
 func (f *named) learn(name string) {
-	if !slices.Contains(f.first, name) {
+	if !f.known[name] {
+		if f.known == nil {
+			f.known = map[string]bool{}
+		}
+		f.known[name] = true
 		f.first = append(f.first, name)
 	}
 }
@@ -47,41 +36,69 @@ func (f *named) calledIn(name string) string {
 	if to, ok := f.names[name]; ok {
 		return to
 	}
-	for _, other := range append([]string{name}, otherNames[name]...) {
-		if slices.Contains(f.first, other) {
+	for _, other := range namesOf(name) {
+		if f.known[other] && (other == name || !f.objects[other]) {
 			return other
 		}
 	}
 	if name == FieldMetadata {
 		return f.metadata
 	}
+	return f.header(name)
+}
+
+// header returns what a header of the request is called, "" if it is not there.
+func (f *named) header(name string) string {
+	if name == fieldTime || name == fieldStatus || name == fieldFlags || strings.HasPrefix(name, ":") {
+		return ""
+	}
+	for _, pattern := range headerNames {
+		want := alike(strings.Replace(pattern, "NAME", name, 1))
+		if i := slices.IndexFunc(f.first, func(other string) bool { return alike(other) == want }); i >= 0 {
+			return f.first[i]
+		}
+	}
 	return ""
 }
 
+// alike makes names of headers alike that servers write in different ways.
+func alike(name string) string { return strings.ReplaceAll(strings.ToLower(name), "-", "_") }
+
 func (f *named) fields() []string { return f.first }
 
-// place says where values go.
-func (f *named) place(l *layout) {
-	f.slots = map[string]int{}
+// slots returns where values go, by what fields are called in the log, but for those that are
+// in a line within the line, which may be nil.
+func (f *named) slots(l *layout, within lineFormat) map[string]int {
+	slots := map[string]int{}
 	for slot, name := range l.names {
-		if key := f.calledIn(name); key != "" {
-			f.slots[key] = slot
+		if key := f.calledIn(name); key != "" && (within == nil || within.calledIn(name) == "") {
+			slots[key] = slot
 		}
 	}
+	return slots
 }
 
 // check returns an error if --format names a field that is not there.
 func (f *named) check() error {
 	for name, field := range f.names {
-		if !slices.Contains(f.first, field) {
-			return fmt.Errorf("--format: %s=%s: the first lines have no such field: they have %s", name, field, strings.Join(f.first, ", "))
+		if !f.known[field] {
+			return fmt.Errorf("--format: %s=%s: the first lines have no such field: they have %s", name, field, list(f.first))
 		}
 	}
 	return nil
 }
 
-// namesOf reads what --format says after json or csv: name=field, apart by spaces.
-func namesOf(renamings []string) (map[string]string, error) {
+// list writes the names of fields.
+func list(names []string) string {
+	const most = 60
+	if n := len(names) - most; n > 0 {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", n)
+	}
+	return strings.Join(names, ", ")
+}
+
+// renamed reads what --format says after json or csv: name=field, apart by spaces.
+func renamed(renamings []string) (map[string]string, error) {
 	names := map[string]string{}
 	for _, renaming := range renamings {
 		name, field, ok := strings.Cut(renaming, "=")

@@ -20,14 +20,22 @@ type operator struct {
 type class uint8
 
 const (
-	// Anything that a client may have sent.
-	_ class = iota
+	// free is anything that a client may have sent.
+	free class = iota
 	// tight has neither spaces nor quotes.
 	tight
 	// digits is a number, or - for none.
 	digits
 	// object is JSON.
 	object
+	// escaped has no quote but behind a backslash.
+	escaped
+	// shortest is anything that ends where what stands behind it comes first.
+	shortest
+	// addresses are words with a comma and a space between them.
+	addresses
+	// host is tight, and has no slash.
+	host
 )
 
 // fieldNames are what the fields of operators are called if not as they are.

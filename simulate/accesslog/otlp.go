@@ -12,8 +12,10 @@ import (
 // each of which has the attributes of a request, or Envoy's text as its body.
 type otlpFormat struct {
 	named
+	// slots is where values go, by what fields are called in the log.
+	slots map[string]int
 	// body reads the text, if that has what is wanted; nil if it does not.
-	body *textFormat
+	body lineFormat
 }
 
 var errOTLP = errors.New("has no resourceLogs")
@@ -44,7 +46,7 @@ func newOTLPFormat(names map[string]string, sample [][]byte) (lineFormat, error)
 	}
 	if len(bodies) > 0 {
 		var err error
-		if f.body, err = recogniseText(bodies); err != nil {
+		if f.body, err = recogniseLine(bodies); err != nil {
 			return nil, err
 		}
 	}
@@ -66,7 +68,7 @@ func (f *otlpFormat) fields() []string {
 }
 
 func (f *otlpFormat) use(l *layout) error {
-	f.place(l)
+	f.slots = f.named.slots(l, nil)
 	if f.body == nil {
 		return nil
 	}
@@ -84,13 +86,14 @@ func (f *otlpFormat) read(line []byte, l *Line, request func() error) error {
 				l.set(slot, column, value)
 			}
 		})
-		if err == nil && f.body != nil && body != nil {
-			err = f.body.parse(body, l) // whose time is the request's
-		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case f.body != nil && body != nil:
+			return f.body.read(body, l, request) // whose time is the request's
+		default:
+			return request()
 		}
-		return request()
 	})
 }
 

@@ -128,6 +128,7 @@ func (r *Reader) one(line []byte) {
 // request takes in the request whose values are there.
 func (r *Reader) request() error {
 	r.counts.Read++
+	r.line.cut(r.format.layout.parts)
 	err := r.line.readTime(r.format.layout.clock)
 	if err == nil && r.line.At > r.now {
 		err = &LineError{r.line.Column(slotTime), fmt.Errorf("the time %q %w", r.line.of[slotTime], errFuture)}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -28,7 +29,7 @@ func Recognise(logs []Log, format string) (*Format, error) {
 			}
 			if found.calledIn(fieldTime) == "" {
 				return nil, fmt.Errorf("%v: no field is known as the time: say which one is: %s; the first line has %s",
-					&s, found.about().timeHint, strings.Join(found.fields(), ", "))
+					&s, found.about().timeHint, list(found.fields()))
 			}
 			first = s
 		default:
@@ -54,6 +55,9 @@ func (s *sample) alike(f lineFormat, first *sample, name string) error {
 		}
 		return nil
 	}
+	if text, ok := f.(*textFormat); ok && text.header != nil && !slices.ContainsFunc(s.lines, func(line []byte) bool { return line[0] != '#' }) {
+		return nil // the log of a while without requests
+	}
 	if name != "auto" || fitting(f, s.lines) > 0 {
 		return nil
 	}
@@ -75,10 +79,10 @@ var namedFormats = map[string]func(fields map[string]string, sample [][]byte) (l
 // newLineFormat reads --format.
 func newLineFormat(format string, of *sample) (lineFormat, error) {
 	parts := strings.Fields(format)
-	if len(parts) == 0 || strings.Contains(format, "%") {
+	if len(parts) == 0 || strings.ContainsAny(format, "%$") {
 		return newTextFormat(format)
 	}
-	fields, err := namesOf(parts[1:])
+	fields, err := renamed(parts[1:])
 	if err != nil {
 		return nil, err
 	}
@@ -93,22 +97,20 @@ func newLineFormat(format string, of *sample) (lineFormat, error) {
 	return f, nil
 }
 
-// recognise finds the format that most of the first lines have.
+// enough is the share of the first lines that a format must have: programs write other lines
+// too when they start.
+const enough = 10
+
+// recognise finds the format of the first lines.
 func recognise(sample [][]byte) (lineFormat, error) {
-	json := 0
-	for _, line := range sample {
-		if line[0] == '{' {
-			json++
-		}
-	}
-	if json*2 > len(sample) {
-		if bytes.Contains(sample[0], []byte(`"resourceLogs"`)) {
-			return newOTLPFormat(nil, sample)
-		}
-		return newJSONFormat(nil, sample)
-	}
-	if f, err := recogniseText(sample); f != nil || err != nil {
+	if f, err := recogniseLine(sample); f != nil || err != nil {
 		return f, err
+	}
+	if f, err := recogniseBehind(sample); f != nil || err != nil {
+		return f, err
+	}
+	if f := newW3CFormat(sample); f != nil {
+		return f, nil
 	}
 	if f, err := newCSVFormat(nil, sample); err == nil && f.calledIn(fieldTime) != "" {
 		return f, nil
@@ -116,9 +118,160 @@ func recognise(sample [][]byte) (lineFormat, error) {
 	return nil, errUnrecognised(sample[0])
 }
 
+// recogniseLine finds the format that most of the first lines have from their begin, nil if there
+// is none.
+func recogniseLine(sample [][]byte) (lineFormat, error) {
+	objects, whole := 0, 0
+	for _, line := range sample {
+		if line[0] == '{' {
+			objects++
+			if line[len(line)-1] == '}' {
+				whole++
+			}
+		}
+	}
+	if objects*2 > len(sample) {
+		return newObjectFormat(sample)
+	}
+	if f, err := recogniseText(sample); f != nil || err != nil {
+		return f, err
+	}
+	if whole*enough >= len(sample) {
+		return newObjectFormat(sample)
+	}
+	return nil, nil //nolint:nilnil // none is no error: there are other formats
+}
+
+func newObjectFormat(sample [][]byte) (lineFormat, error) {
+	if bytes.Contains(sample[0], []byte(`"resourceLogs"`)) {
+		return newOTLPFormat(nil, sample)
+	}
+	return newJSONFormat(nil, sample)
+}
+
+// recogniseText finds the text format that most of the first lines have, nil if there is none. One
+// that stands further down in the table must fit better by a twentieth.
+func recogniseText(sample [][]byte) (lineFormat, error) {
+	var best *textFormat
+	most := 0
+	for _, t := range textFormats {
+		f, err := newTextFormat(t.format)
+		if err != nil {
+			return nil, err
+		}
+		f.server = t.server
+		if n := fitting(f, sample); n > most+len(sample)/20 {
+			best, most = f, n
+		}
+		if most == len(sample) {
+			break
+		}
+	}
+	if most == 0 || most*enough < len(sample) {
+		return nil, nil //nolint:nilnil // none is no error: there are other formats
+	}
+	return best, nil
+}
+
+// recogniseBehind finds the format of lines before which something else stands, nil if there is
+// none.
+func recogniseBehind(sample [][]byte) (lineFormat, error) {
+	for _, prefix := range prefixes {
+		f, err := newTextFormat(prefix)
+		if err != nil {
+			return nil, err
+		}
+		starts, ends := make([]int, len(f.ops)), make([]int, len(f.ops))
+		var lines [][]byte
+		for _, line := range sample {
+			if _, bad := f.fencedIn(line, starts, ends); bad < 0 && starts[len(f.ops)-1] < len(line) {
+				lines = append(lines, line[starts[len(f.ops)-1]:])
+			}
+		}
+		if len(lines)*enough < len(sample) || len(lines) == 0 {
+			continue
+		}
+		if inner, err := recogniseLine(lines); err == nil && inner != nil {
+			if f.line = inner; fitting(f, sample)*enough >= len(sample) {
+				return f, nil
+			}
+		}
+	}
+	return nil, nil //nolint:nilnil // none is no error: there are other formats
+}
+
+// newW3CFormat reads the format of the W3C's extended logs, which name their fields in a comment;
+// nil if they do not.
+func newW3CFormat(sample [][]byte) lineFormat {
+	var fields []string
+	space := " "
+	for _, line := range sample {
+		if names, ok := bytes.CutPrefix(line, []byte("#Fields:")); ok {
+			fields = strings.Fields(string(names))
+		} else if line[0] != '#' && bytes.ContainsRune(line, '\t') {
+			space = "\t"
+		}
+	}
+	if len(fields) == 0 {
+		return nil
+	}
+	f, err := newTextFormat("${" + strings.Join(fields, "}"+space+"${") + "}")
+	if err != nil {
+		return nil
+	}
+	f.header = append([]byte("#Fields: "), strings.Join(fields, " ")...)
+	return f
+}
+
 func errUnrecognised(line []byte) error {
-	if line[0] == '{' || line[0] == '[' {
+	if line[0] == '{' || line[0] == '[' && bytes.HasPrefix(bytes.TrimLeft(line[1:], " "), []byte("{")) || len(line) == 1 && line[0] == '[' {
 		return fmt.Errorf("the lines look like JSON, but most are no objects: write each object on a line of its own, as jq -c does: %q", shorten(line))
 	}
-	return fmt.Errorf("the line is in no format that is known: give Envoy's format string with --format, such as '%%START_TIME%% %%REQ(:PATH)%%': %q", shorten(line))
+	const shown = 200
+	text := string(line[:min(len(line), shown)])
+	if len(line) > shown {
+		text += "..."
+	}
+	return fmt.Errorf("the line is in no format that is known%s: give the format string of Envoy or nginx with --format, such as '%%START_TIME%% %%REQ(:PATH)%%' or '$time_local $request_uri': %q",
+		nearest(line), text)
+}
+
+// nearest says which text format a line has the most of, "" if it has little of any.
+func nearest(line []byte) string {
+	best, said := 0.1, ""
+	for _, t := range textFormats {
+		f, err := newTextFormat(t.format)
+		if err != nil {
+			continue // a test holds that there is none
+		}
+		if share, at := f.likeness(line); share > best {
+			best, said = share, fmt.Sprintf("; the nearest is %s, %s, from which it differs at column %d", t.server, t.format, at+1)
+		}
+	}
+	return said
+}
+
+// likeness returns how much a line has of a format, up to 1, and where it differs. Spaces are in
+// any text, and do not count.
+func (f *textFormat) likeness(line []byte) (share float64, at int) {
+	n := 0
+	if f.fenced {
+		n, at = f.fencedIn(line, make([]int, len(f.ops)), make([]int, len(f.ops)))
+	} else {
+		for _, literal := range f.literals[:len(f.ops)] {
+			j := bytes.Index(line[at:], literal)
+			if j < 0 {
+				break
+			}
+			n, at = n+1, at+j+len(literal)
+		}
+	}
+	has, all := 0, 0
+	for i, literal := range f.literals {
+		weight := len(bytes.ReplaceAll(literal, []byte(" "), nil))
+		if all += weight; i <= n {
+			has += weight
+		}
+	}
+	return float64(has) / float64(max(all, 1)) * float64(n) / float64(len(f.ops)), max(at, 0)
 }

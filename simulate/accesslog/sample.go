@@ -16,7 +16,7 @@ type sample struct {
 
 const (
 	// sampleLines is by how many lines a log is recognised.
-	sampleLines = 100
+	sampleLines = 1000
 	sampleBytes = 4 << 20
 )
 

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,7 +17,21 @@ import (
 // have in any reading. It is the only one if the value before the next literal does not
 // have it again; only then are other readings looked for, and a value that is not the same
 // in all of them is not certain.
+//
+// That is for Envoy's format strings. Other servers escape what they put into quotes, and
+// their formats, with names of variables as nginx has them, are read as [textFormat.fencedIn]
+// says.
 type textFormat struct {
+	// server is who writes the format, as far as is known.
+	server string
+	// named has the variables, and fenced says that no value can be read in several ways.
+	named
+	hasVariables, fenced bool
+	// header is the line that names the fields, of a format in which lines that begin with # are
+	// no requests; nil of other formats.
+	header []byte
+	// line reads what the last variable has, a line of another format; nil if it is none.
+	line lineFormat
 	// literals has one more element than ops: they stand around them.
 	literals [][]byte
 	ops      []operator
@@ -38,12 +53,40 @@ type again struct {
 	possible bool
 }
 
-func (*textFormat) about() kind { return kind{"text", "add %START_TIME% to --format", mostLine} }
+func (f *textFormat) about() kind {
+	if f.hasVariables {
+		return kind{cmp.Or(f.server, "text"), "add $time_local, $time_iso8601 or $msec to --format", mostLine}
+	}
+	return kind{cmp.Or(f.server, "text"), "add %START_TIME% to --format", mostLine}
+}
 
-// newTextFormat reads a format string.
+// newTextFormat reads a format string: Envoy's, or one with variables as nginx has them.
 func newTextFormat(format string) (*textFormat, error) {
 	format = strings.TrimSuffix(strings.TrimSuffix(format, "\n"), `\n`)
 	f := &textFormat{}
+	var err error
+	if f.hasVariables = !strings.Contains(format, "%") && strings.Contains(format, "$"); f.hasVariables {
+		f.readVariables(format)
+	} else {
+		err = f.readOperators(format)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(f.ops) == 0 {
+		return nil, errNoFormat(format)
+	}
+	for i := 1; i < len(f.ops); i++ {
+		if len(f.literals[i]) == 0 {
+			return nil, fmt.Errorf("--format: nothing stands between %s and %s, so that a line does not say where one ends", f.ops[i-1].name, f.ops[i].name)
+		}
+	}
+	f.seekAgain()
+	return f, nil
+}
+
+// readOperators reads a format string of Envoy.
+func (f *textFormat) readOperators(format string) error {
 	var literal []byte
 	for i := 0; i < len(format); i++ {
 		if format[i] != '%' {
@@ -57,24 +100,23 @@ func newTextFormat(format string) (*textFormat, error) {
 		}
 		end := operatorEnd(format, i+1)
 		if end < 0 {
-			return nil, fmt.Errorf("--format: %q has a %% without an end", format[i:min(len(format), i+20)])
+			return fmt.Errorf("--format: %q has a %% without an end", format[i:min(len(format), i+20)])
 		}
 		op, err := newOperator(format[i+1 : end])
 		if err != nil {
-			return nil, fmt.Errorf("--format: %w", err)
-		}
-		if len(f.ops) > 0 && len(literal) == 0 {
-			return nil, fmt.Errorf("--format: nothing stands between %s and %s, so that a line does not say where one ends", f.ops[len(f.ops)-1].name, op.name)
+			return fmt.Errorf("--format: %w", err)
 		}
 		f.literals = append(f.literals, literal)
 		f.ops = append(f.ops, op)
 		literal = nil
 		i = end
 	}
-	if len(f.ops) == 0 {
-		return nil, errNoFormat(format)
-	}
 	f.literals = append(f.literals, literal)
+	return nil
+}
+
+// seekAgain finds out how literals can come again.
+func (f *textFormat) seekAgain() {
 	for i := range f.ops {
 		var a again
 		if here := f.literals[i]; i > 0 {
@@ -88,11 +130,10 @@ func newTextFormat(format string) (*textFormat, error) {
 		a.possible = a.inside || len(a.heads) > 0 || f.ops[i].class == digits
 		f.again = append(f.again, a)
 	}
-	return f, nil
 }
 
 func errNoFormat(format string) error {
-	return fmt.Errorf("--format %q: want auto, json, otlp, csv, requests or a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%'", format)
+	return fmt.Errorf("--format %q: want auto, json, otlp, csv, requests, a format string of Envoy, such as '%%START_TIME%% %%REQ(:PATH)%%', or of nginx, such as '$time_local $request_uri'", format)
 }
 
 // operatorEnd returns the place of the % that ends an operator; one within brackets does
@@ -115,6 +156,14 @@ func operatorEnd(format string, from int) int {
 }
 
 func (f *textFormat) calledIn(name string) string {
+	if f.line != nil {
+		if to := f.line.calledIn(name); to != "" {
+			return to
+		}
+	}
+	if f.hasVariables {
+		return f.named.calledIn(name)
+	}
 	if slices.ContainsFunc(f.ops, func(op operator) bool { return op.name == name }) {
 		return name
 	}
@@ -122,6 +171,9 @@ func (f *textFormat) calledIn(name string) string {
 }
 
 func (f *textFormat) fields() (names []string) {
+	if f.line != nil {
+		names = f.line.fields()
+	}
 	for _, op := range f.ops {
 		names = append(names, op.name)
 	}
@@ -131,8 +183,16 @@ func (f *textFormat) fields() (names []string) {
 // use says where values go.
 func (f *textFormat) use(l *layout) error {
 	f.slots = make([]int, len(f.ops))
+	slots := f.named.slots(l, f.line)
 	for i, op := range f.ops {
 		f.slots[i] = l.slot(op.name)
+		if f.hasVariables {
+			f.slots[i] = -1
+			if slot, wanted := slots[op.name]; wanted {
+				f.slots[i] = slot
+			}
+			continue
+		}
 		if op.name != fieldTime || op.layout == "" {
 			continue
 		}
@@ -141,24 +201,47 @@ func (f *textFormat) use(l *layout) error {
 			return err
 		}
 	}
+	if f.line != nil {
+		return f.line.use(l)
+	}
 	return nil
 }
 
-var errNotTheFormat = errors.New("is not as the format says")
+var (
+	errNotTheFormat = errors.New("is not as the format says")
+	errOtherFields  = errors.New("names other fields than the first header, so that lines behind it are read wrongly: part the log here")
+)
 
 func (f *textFormat) read(line []byte, l *Line, request func() error) error {
+	if f.header != nil && line[0] == '#' {
+		if bytes.HasPrefix(line, []byte("#Fields:")) && !bytes.Equal(bytes.Join(bytes.Fields(line), []byte(" ")), f.header) {
+			return &LineError{0, errOtherFields}
+		}
+		return errHeader
+	}
 	if err := f.parse(line, l); err != nil {
 		return err
 	}
-	return request()
+	if f.line == nil {
+		return request()
+	}
+	at := l.starts[len(f.ops)-1]
+	l.base = at
+	return f.line.read(line[at:], l, request)
 }
 
 // parse fills in the values of a line.
 func (f *textFormat) parse(line []byte, l *Line) error {
 	starts, ends := l.edges(len(f.ops))
-	at, only := f.leftmost(line, starts, ends)
+	var at int
+	only := true
+	if f.fenced {
+		_, at = f.fencedIn(line, starts, ends)
+	} else {
+		at, only = f.leftmost(line, starts, ends)
+	}
 	if at >= 0 {
-		return &LineError{at, errNotTheFormat}
+		return &LineError{l.base + at, errNotTheFormat}
 	}
 	if !only {
 		if err := f.others(line, l); err != nil {
@@ -325,8 +408,23 @@ func (op *operator) fits(value []byte) bool {
 	switch op.class {
 	case tight:
 		return bytes.IndexByte(value, ' ') < 0 && bytes.IndexByte(value, '"') < 0
+	case host:
+		return bytes.IndexByte(value, ' ') < 0 && bytes.IndexByte(value, '/') < 0
+	case addresses:
+		for {
+			i := bytes.IndexByte(value, ' ')
+			if i < 0 {
+				return true
+			}
+			if i == 0 || value[i-1] != ',' {
+				return false
+			}
+			value = value[i+1:]
+		}
 	case digits:
 		return isNumber(value)
+	case escaped:
+		return quoteEnd(value) < 0
 	case object:
 		return isNone(value) || objectLength(value) == len(value)
 	default:
@@ -345,25 +443,4 @@ func objectLength(b []byte) int {
 		return 0
 	}
 	return s.At
-}
-
-// recogniseText finds the text format that most of the first lines have, nil if there is none.
-func recogniseText(sample [][]byte) (best *textFormat, err error) {
-	most := 0
-	for _, text := range textFormats {
-		f, err := newTextFormat(text)
-		if err != nil {
-			return nil, err
-		}
-		if n := fitting(f, sample); n > most {
-			best, most = f, n
-		}
-		if most == len(sample) {
-			break
-		}
-	}
-	if most*2 <= len(sample) {
-		return nil, nil //nolint:nilnil // none is no error: there are other formats
-	}
-	return best, nil
 }

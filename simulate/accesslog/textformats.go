@@ -1,7 +1,63 @@
 package accesslog
 
+// serverFormat is a format and who writes it. Those of others than Envoy have nginx's variables, and
+// names of the same kind for what nginx does not have.
+type serverFormat struct{ server, format string }
+
 // textFormats are recognised. A line is of the first one that fits.
-var textFormats = []string{envoyFormat, istioFormat}
+var textFormats = []serverFormat{
+	{"Envoy's format", envoyFormat},
+	{"Istio's format", istioFormat},
+	{"the common log format", commonFormat},
+	{"the combined log format", combinedFormat},
+	{"nginx's format", combinedFormat + ` "$http_x_forwarded_for"`},
+	{"nginx's format with the request's time", combinedFormat + ` $request_time`},
+	{"nginx's format with the request's time", combinedFormat + ` "$http_x_forwarded_for" $request_time`},
+	{"nginx's format with the request's time", combinedFormat + ` $request_time "$http_x_forwarded_for"`},
+	{"ingress-nginx's format", combinedFormat + ` $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $rest`},
+	{"Traefik's format", combinedFormat + ` $request_count "$router_name" "$service_url" ${duration}ms`},
+	{"nginx's format", combinedFormat + ` "$http_x_forwarded_for"$rest`},
+	{"the combined log format with more behind", combinedFormat + `$rest`},
+	{"the common log format with more behind", commonFormat + ` $rest`},
+	{"Apache's format of virtual hosts", `$server_name:$server_port ` + combinedFormat},
+	{"the combined log format behind a host", `$server_name ` + combinedFormat + `$rest`},
+	{"nginx Proxy Manager's format", `[$time_local] $upstream_cache_status $upstream_status $status ` + managerFormat + `[Sent-to $server] "$http_user_agent" "$http_referer"`},
+	{"nginx Proxy Manager's format", `[$time_local] $status ` + managerFormat + `"$http_user_agent" "$http_referer"`},
+	{"HAProxy's format", haproxyFormat},
+	{"HAProxy's format", haproxyFormat + ` $rest`},
+	{"the format of AWS's application load balancers", albFormat + `"$trace_id" "$domain_name" "$chosen_cert_arn" $matched_rule_priority $request_creation_time "$actions_executed"$rest`},
+	{"the format of AWS's application load balancers", albFormat + `"$trace_id"$rest`},
+	{"the format of AWS's classic load balancers", `$time $elb ` + elbFormat + ` $ssl_cipher $ssl_protocol`},
+	{"CloudFront's format", "$date\t$time\t${x-edge-location}\t${sc-bytes}\t${c-ip}\t${cs-method}\t${cs(Host)}\t${cs-uri-stem}\t${sc-status}\t" +
+		"${cs(Referer)}\t${cs(User-Agent)}\t${cs-uri-query}\t${cs(Cookie)}\t${x-edge-result-type}\t${x-edge-request-id}\t${x-host-header}\t" +
+		"${cs-protocol}\t${cs-bytes}\t${time-taken}\t${x-forwarded-for}\t$rest"},
+}
+
+// prefixes are what stands before lines that are of one of the other formats: of container
+// runtimes, of kubectl logs with --prefix and --timestamps, of docker compose and of syslog.
+var prefixes = []string{
+	`$time $stream F $line`,
+	`$container | $line`,
+	`[$pod] $line`,
+	`[$pod] $time $line`,
+	`$time $line`,
+	`$syslog]: $line`,
+	`$syslog: $line`,
+	`$pri $time $host $app $procid $msgid - $line`,
+}
+
+// The formats of other servers. Apache's and nginx's are the same: their third word, which only
+// Apache can write, is a dash unless it asks clients for their name.
+const (
+	commonFormat   = `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent`
+	combinedFormat = commonFormat + ` "$http_referer" "$http_user_agent"`
+	managerFormat  = `- $request_method $scheme $host "$request_uri" [Client $remote_addr] [Length $body_bytes_sent] [Gzip $gzip_ratio] `
+	haproxyFormat  = `$client [$accept_date] $frontend_name $backend_server $timers $status_code $bytes_read $captured_request_cookie ` +
+		`$captured_response_cookie $termination_state $connections $queues $captured"$request"`
+	elbFormat = `$client $target $request_processing_time $target_processing_time $response_processing_time ` +
+		`$elb_status_code $target_status_code $received_bytes $sent_bytes "$request" "$user_agent"`
+	albFormat = `$type $time $elb ` + elbFormat + ` $ssl_cipher $ssl_protocol $target_group_arn `
+)
 
 // The formats that Envoy and Istio write unless told otherwise.
 const (

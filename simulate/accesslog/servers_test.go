@@ -1,0 +1,341 @@
+package accesslog
+
+import (
+	"bytes"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// logOf is a log with a text.
+func logOf(text string) Log {
+	return Log{Name: "log", Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
+}
+
+// valuesOf reads a log as simulate does: of each line the fields, "-" if one is absent and "?" if
+// it is not certain.
+func valuesOf(t *testing.T, text, format string, fields ...string) (lines []string, counts Counts) {
+	t.Helper()
+	f, err := Recognise([]Log{logOf(text)}, format)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var slots []int
+	for _, name := range fields {
+		slots = append(slots, f.Want(name))
+	}
+	if err := f.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	r := f.NewReader(math.MaxInt64, func(l *Line) error {
+		values := []string{time.Unix(0, l.At).UTC().Format("15:04:05.999")}
+		for _, slot := range slots {
+			switch {
+			case l.IsUnsure(slot):
+				values = append(values, "?")
+			case l.Value(slot) == nil:
+				values = append(values, "-")
+			default:
+				values = append(values, string(l.Value(slot)))
+			}
+		}
+		lines = append(lines, strings.Join(values, " | "))
+		return nil
+	})
+	err = f.Chunks(strings.NewReader(text), func(c Chunk) error {
+		of := r.Read(c)
+		counts.Add(&of, "log", counts.Rows)
+		c.Free()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lines, counts
+}
+
+// serverLogs are lines as servers write them, and what is read of them.
+var serverLogs = []struct{ name, log, want string }{
+	{
+		"common", `192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET /a?b=c HTTP/1.1" 200 512
+192.0.2.8 - al [21/Nov/2026:10:00:01 +0100] "POST / HTTP/1.0" 429 -
+2001:db8::1 - - [21/Nov/2026:09:00:02 +0000] "\x16\x03\x01\x02" 400 157
+`, `
+09:00:00 | 192.0.2.7 | GET | /a?b=c | - | - | 200
+09:00:01 | 192.0.2.8 | POST | / | - | - | 429
+09:00:02 | 2001:db8::1 | - | - | - | - | 400`,
+	},
+	{
+		"combined", `192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET /a HTTP/1.1" 200 512 "-" "curl/8"
+192.0.2.7 - al b [21/Nov/2026:09:00:01 +0000] "GET /\" 500 0 \"x\" \"y HTTP/1.1" 200 512 "http://x.example/\" \"z" "a \"quoted\" agent\\"
+192.0.2.7 - - [21/Nov/2026:09:00:02 +0000] "GET /\x22 HTTP/1.1" 200 512 "-" "-"
+192.0.2.9 - - [21/Nov/2026:09:00:03 +0000] "-" 408 0 "-" "-"
+`, `
+09:00:00 | 192.0.2.7 | GET | /a | - | curl/8 | 200
+09:00:01 | 192.0.2.7 | GET | /\" 500 0 \"x\" \"y | - | a \"quoted\" agent\\ | 200
+09:00:02 | 192.0.2.7 | GET | /\x22 | - | - | 200
+09:00:03 | 192.0.2.9 | - | - | - | - | 408`,
+	},
+	{
+		"combined behind a host", `shop.example:443 192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/2.0" 200 512 "-" "curl/8"
+`, `
+09:00:00 | 192.0.2.7 | GET | / | shop.example | curl/8 | 200`,
+	},
+	{
+		"addresses first", `192.0.2.7, 198.51.100.9 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/2.0" 200 512 "-" "curl/8" 0.002 "x"
+`, `
+09:00:00 | 192.0.2.7, 198.51.100.9 | GET | / | - | curl/8 | 200`,
+	},
+	{
+		"nginx", `10.0.0.1 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8" "192.0.2.7, 192.0.2.8" 0.120
+10.0.0.1 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8" "-" 0.001
+`, `
+09:00:00 | 10.0.0.1 | GET | / | - | curl/8 | 200
+09:00:00 | 10.0.0.1 | GET | / | - | curl/8 | 200`,
+	},
+	{
+		"ingress-nginx", `192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET /a HTTP/2.0" 200 5 "-" "curl/8" 38 0.004 [shop-web-80] [] 10.42.0.9:8080 5 0.004 200 6e2bafc91a
+`, `
+09:00:00 | 192.0.2.7 | GET | /a | - | curl/8 | 200`,
+	},
+	{
+		"nginx's JSON", `{"time_local":"21/Nov/2026:09:00:00 +0000","remote_addr":"192.0.2.7","request":"GET /a?b HTTP/1.1","status": "200","http_host":"shop.example","http_user_agent":"a \"b\"","uri":"/index.html","request_time":"0.001"}
+{"time_local":"21/Nov/2026:09:00:01 +0000","remote_addr":"192.0.2.7","request":"","status": "400","http_host":"","http_user_agent":"","uri":"","request_time":"0.001"}
+`, `
+09:00:00 | 192.0.2.7 | GET | /a?b | shop.example | a "b" | 200
+09:00:01 | 192.0.2.7 | - | - |  |  | 400`,
+	},
+	{
+		"nginx's JSON with other times", `{"msec":"1795251600.250","remote_addr":"192.0.2.7","request_method":"GET","request_uri":"/a","host":"shop.example","status":200,"http_user_agent":"curl/8"}
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a | shop.example | curl/8 | 200`,
+	},
+	{
+		"Caddy", `{"level":"info","ts":1795251600.5,"logger":"http.log.access.log0","msg":"handled request","request":{"remote_ip":"10.0.0.1","remote_port":"1","client_ip":"192.0.2.7","proto":"HTTP/2.0","method":"GET","host":"shop.example","uri":"/a?b","headers":{"User-Agent":["curl/8"],"Accept":["a","b"]},"tls":{"resumed":false}},"bytes_read":0,"duration":0.1,"size":5,"status":200,"resp_headers":{"Server":["Caddy"]}}
+{"level":"info","ts":1795251601,"logger":"tls","msg":"cleaning storage unit"}
+{"level":"info","ts":1795251602,"request":{"client_ip":"192.0.2.8","method":"GET","host":"shop.example","uri":"/","headers":{}},"status":429}
+`, `
+09:00:00.5 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 200
+09:00:01 | - | - | - | - | - | -
+09:00:02 | 192.0.2.8 | GET | / | shop.example | - | 429`,
+	},
+	{
+		"Traefik", `192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET /a HTTP/2.0" 200 5 "-" "curl/8" 17 "shop@docker" "http://10.0.0.9:80" 3ms
+192.0.2.7 - al [21/Nov/2026:09:00:01 +0000] "GET /a HTTP/2.0" 404 19 "-" "-" 18 "-" "-" 0ms
+`, `
+09:00:00 | 192.0.2.7 | GET | /a | - | curl/8 | 200
+09:00:01 | 192.0.2.7 | GET | /a | - | - | 404`,
+	},
+	{
+		"Traefik's JSON", `{"ClientAddr":"192.0.2.7:5000","ClientHost":"192.0.2.7","DownstreamStatus":200,"Duration":2000000000,"RequestHost":"shop.example","RequestMethod":"GET","RequestPath":"/a?b","ServiceURL":{"Scheme":"http","Host":"10.0.0.9"},"StartUTC":"2026-11-21T09:00:00.25Z","request_User-Agent":"curl/8","level":"info","msg":"","time":"2026-11-21T09:00:02Z"}
+`, `
+09:00:00.25 | 192.0.2.7 | GET | /a?b | shop.example | curl/8 | 200`,
+	},
+	{
+		"HAProxy", `192.0.2.7:33317 [21/Nov/2026:09:00:00.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {shop.example|curl} {} "GET /a?b HTTP/1.1"
+192.0.2.7:33318 [21/Nov/2026:09:00:01.000] http-in http-in/<NOSRV> -1/-1/-1/-1/5 -1 0 - - CR-- 1/1/0/0/0 0/0 "<BADREQ>"
+192.0.2.7:33319 [21/Nov/2026:09:00:02.000] http-in static/srv1 10/0/30/69/+109 200 +2750 - - ---- 1/1/1/1/0 0/0 "GET http://shop.example/a HTTP/1.1"
+`, `
+09:00:00.655 | 192.0.2.7:33317 | GET | /a?b | - | - | 200
+09:00:01 | 192.0.2.7:33318 | - | - | - | - | -1
+09:00:02 | 192.0.2.7:33319 | GET | /a | shop.example | - | 200`,
+	},
+	{
+		"HAProxy behind syslog", `Nov 21 09:00:00 lb haproxy[14389]: Proxy http-in started.
+Nov 21 09:00:00 lb haproxy[14389]: 192.0.2.7:33317 [21/Nov/2026:09:00:00.655] http-in~ static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {shop.example} {} "GET /a HTTP/1.1"
+`, `
+09:00:00.655 | 192.0.2.7:33317 | GET | /a | - | - | 200`,
+	},
+	{
+		"application load balancer", `https 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.7:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET https://shop.example:443/a?b HTTP/1.1" "curl/8" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/shop/73e2d6bc24d8a067 "Root=1-58337281-1d84f3d73c47ec4e58577259" "shop.example" "arn:aws:acm:eu-west-1:123456789012:certificate/1" 1 2026-11-21T09:00:00.364000Z "forward" "-" "-" "10.0.0.1:80" "200" "-" "-" TID_1
+h2 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.8:2817 - -1 -1 -1 429 - 0 57 "GET https://shop.example:443/?x HTTP/2.0" "-" - - - "Root=1-5" "-" "-" 1 2026-11-21T09:00:01.000000Z "waf" "-" "-" "-" "-" "-" "-"
+http 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.9:2817 - -1 -1 -1 400 - 0 57 "- http://shop.example:80- " "-" - - - "-" "-" "-" - 2026-11-21T09:00:02.000000Z "-" "-" "-" "-" "-" "-" "-" TID_2
+`, `
+09:00:00.364 | 192.0.2.7:2817 | GET | /a?b | shop.example:443 | curl/8 | 200
+09:00:01 | 192.0.2.8:2817 | GET | /?x | shop.example:443 | - | 429
+09:00:02 | 192.0.2.9:2817 | - | - | - | - | 400`,
+	},
+	{
+		"CloudFront", "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query\n" +
+			"2026-11-21\t09:00:00\tFRA2\t182\t192.0.2.7\tGET\tx.cloudfront.net\t/a\t200\t-\tcurl/8%20x\tb=c\n" +
+			"2026-11-21\t09:00:01\tFRA2\t182\t192.0.2.8\tGET\tx.cloudfront.net\t/\t429\t-\t-\t-\n", `
+09:00:00 | 192.0.2.7 | GET | /a | x.cloudfront.net | curl/8%20x | 200
+09:00:01 | 192.0.2.8 | GET | / | x.cloudfront.net | - | 429`,
+	},
+	{
+		"CloudFront without its header", "2026-11-21\t09:00:00\tFRA2\t182\t192.0.2.7\tGET\tx.cloudfront.net\t/a\t200\t-\tcurl/8\t-\t-\tHit\tid==\tshop.example\thttps\t23\t0.001\t-\tTLSv1.3\tTLS\tHit\tHTTP/2.0\t-\t-\t11040\n", `
+09:00:00 | 192.0.2.7 | GET | /a | shop.example | curl/8 | 200`,
+	},
+	{
+		"IIS", "#Software: Microsoft Internet Information Services 10.0\n#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) sc-status\n" +
+			"2026-11-21 09:00:00 10.0.0.1 GET /a - 443 - 192.0.2.7 curl/8 200\n#Software: again\n", `
+09:00:00 | 192.0.2.7 | GET | /a | - | curl/8 | 200`,
+	},
+	{
+		"Envoy behind a container runtime", `2026-11-21T09:00:00.1Z stderr F [2026-11-21 09:00:00.000][1][info][main] starting
+2026-11-21T09:00:00.2Z stdout F [2026-11-21T09:00:00.150Z] "GET /a HTTP/1.1" 200 - 0 28 1 0 "192.0.2.7" "curl/8" "id" "shop.example" "10.0.0.1:80"
+`, `
+09:00:00.15 | - | GET | /a | shop.example | curl/8 | 200`,
+	},
+	{
+		"nginx behind kubectl", `[pod/web-0/nginx] 192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET /a HTTP/1.1" 200 512 "-" "curl/8"
+`, `
+09:00:00 | 192.0.2.7 | GET | /a | - | curl/8 | 200`,
+	},
+	{
+		"Caddy behind compose", `caddy-1  | {"level":"info","ts":1795251600,"request":{"client_ip":"192.0.2.7","method":"GET","host":"shop.example","uri":"/","headers":{}},"status":200}
+`, `
+09:00:00 | 192.0.2.7 | GET | / | shop.example | - | 200`,
+	},
+	{
+		"docker's JSON with text", `{"log":"192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] \"GET /a HTTP/1.1\" 200 512 \"-\" \"curl/8\"\n","stream":"stdout","time":"2026-11-21T09:00:05.1Z"}
+`, `
+09:00:00 | 192.0.2.7 | GET | /a | - | curl/8 | 200`,
+	},
+	{
+		"docker's JSON with JSON", `{"log":"{\"ts\":1795251600.5,\"request\":{\"client_ip\":\"192.0.2.7\",\"method\":\"GET\",\"uri\":\"/a\",\"headers\":{\"User-Agent\":[\"curl/8\"]}},\"status\":429}\n","stream":"stdout","time":"2026-11-21T09:00:05.1Z"}
+{"log":"{\"ts\":1795251601.5,\"request\":{\"client_ip\":\"192.0.2.8\",\"method\":\"GET\",\"uri\":\"/b\",\"headers\":{\"User-Agent\":[\"curl/8\"]}},\"status\":429}\n","stream":"stdout","time":"2026-11-21T09:00:05.1Z"}
+`, `
+09:00:00.5 | 192.0.2.7 | GET | /a | - | curl/8 | 429
+09:00:01.5 | 192.0.2.8 | GET | /b | - | curl/8 | 429`,
+	},
+	{
+		"a collector's JSON", `{"message":"192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] \"GET /a HTTP/1.1\" 200 512","@timestamp":"2026-11-21T09:00:09Z","host":{"name":"node"},"agent":{"type":"filebeat"}}
+`, `
+09:00:00 | 192.0.2.7 | GET | /a | - | - | 200`,
+	},
+}
+
+// TestServers reads a log of each kind without being told which it is.
+func TestServers(t *testing.T) {
+	for _, test := range serverLogs {
+		t.Run(test.name, func(t *testing.T) {
+			got, _ := valuesOf(t, test.log, "auto", FieldRemote, ":method", ":path", ":authority", "user-agent", "status")
+			if diff := cmp.Diff(strings.Split(strings.TrimPrefix(test.want, "\n"), "\n"), got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestTextFormatsAreFenced holds that no line of the formats of the table can be read in several
+// ways, but for Envoy's, which escapes nothing.
+func TestTextFormatsAreFenced(t *testing.T) {
+	for _, test := range textFormats {
+		f, err := newTextFormat(test.format)
+		if err != nil {
+			t.Fatalf("%s: %v", test.format, err)
+		}
+		if f.hasVariables && !f.fenced {
+			t.Errorf("%s: a line can be read in several ways", test.format)
+		}
+	}
+	for _, prefix := range prefixes {
+		if f, err := newTextFormat(prefix); err != nil || !f.fenced {
+			t.Errorf("%s: a line can be read in several ways, or %v", prefix, err)
+		}
+	}
+}
+
+// TestVariables reads lines by formats of nginx that one writes oneself.
+func TestVariables(t *testing.T) {
+	for _, test := range []struct{ format, log, fields, want string }{
+		{`$time_iso8601 $remote_addr "$http_x_user" $request_uri`, `2026-11-21T09:00:00+00:00 192.0.2.7 "al" /a`, "x-user :path", "09:00:00 | al | /a"},
+		{`$msec|${remote_addr}|$http_x_user`, `1795251600.5|192.0.2.7|a|b`, "x-user downstream_remote_address", "09:00:00.5 | a|b | 192.0.2.7"},
+		// What a client sends without quotes can be read in several ways.
+		{`$msec $http_x_user $http_x_plan`, `1795251600.5 al bo pro`, "x-user x-plan", "09:00:00.5 | ? | ?"},
+		{`$msec $http_x_user $http_x_plan`, `1795251600.5 al pro`, "x-user x-plan", "09:00:00.5 | al | pro"},
+		{`$msec $http_x_user $status`, `1795251600.5 al bo 200`, "x-user status", "09:00:00.5 | al bo | 200"},
+		{`$time_local "$request" "$http_user_agent"`, `21/Nov/2026:09:00:00 +0000 "GET / HTTP/1.1" "a \"b\" c"`, ":method user-agent", `09:00:00 | GET | a \"b\" c`},
+	} {
+		got, _ := valuesOf(t, test.log, test.format, strings.Fields(test.fields)...)
+		if strings.Join(got, "\n") != test.want {
+			t.Errorf("%s by %s is %q, want %q", test.log, test.format, got, test.want)
+		}
+	}
+	if _, err := Recognise([]Log{logOf("x\n")}, "$msec$status"); err == nil || !strings.Contains(err.Error(), "nothing stands between msec and status") {
+		t.Errorf("two variables without anything between them are %v", err)
+	}
+	if _, err := Recognise([]Log{logOf("x\n")}, "$status"); err == nil || !strings.Contains(err.Error(), "add $time_local, $time_iso8601 or $msec to --format") {
+		t.Errorf("a format without a time is %v", err)
+	}
+}
+
+// TestNearestFormat holds what is said of a line that no format has.
+func TestNearestFormat(t *testing.T) {
+	for line, want := range map[string]string{
+		`192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 five "-" "curl/8"`: `the nearest is the common log format, $remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent, from which it differs at column 65: `,
+		`[2026-11-21T09:00:00Z] "GET / HTTP/1.1" 200 - 0 28 1 0 "192.0.2.1"`:                "the nearest is Envoy's format, [%START_TIME%]",
+		"once upon a time": "no format that is known: give",
+	} {
+		_, err := Recognise([]Log{logOf(line + "\n")}, "auto")
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), line[:10]) || !strings.HasPrefix(err.Error(), "log:1: ") {
+			t.Errorf("%s: %v, want %q", line, err, want)
+		}
+	}
+}
+
+// TestFieldsOfCommentsThatChange has lines behind other names counted, not read in silence.
+func TestFieldsOfCommentsThatChange(t *testing.T) {
+	const head = "#Fields: date time c-ip sc-status\n2026-11-21 09:00:00 192.0.2.7 200\n"
+	if got, counts := valuesOf(t, head+head, "auto", FieldRemote); len(got) != 2 || counts.Bad != 0 {
+		t.Errorf("the same names again: %q, %+v", got, counts)
+	}
+	if _, counts := valuesOf(t, head+"#Fields: date time s-ip c-ip\n", "auto", FieldRemote); counts.Bad != 1 || !strings.Contains(counts.Worst[0].Reason, "names other fields") {
+		t.Errorf("other names: %+v", counts)
+	}
+}
+
+// TestNestedFields reads fields of objects within objects, whatever order they come in.
+func TestNestedFields(t *testing.T) {
+	log := `{"time":"2026-11-21T09:00:00Z","a":{"b":{"c":"1"},"d":["x"],"e.f":2},"g.h":"3","d":"4"}
+{"a":{"d":["x","y"],"b":{"c":null}},"time":"2026-11-21T09:00:00Z","d":"5"}
+{"time":"2026-11-21T09:00:00Z","a":"text","b":{"c":"no"},"d":{}}
+{"time":"2026-11-21T09:00:00Z","a":{"b":{"c":"6","c":"7"},"b":"8"}}
+`
+	got, counts := valuesOf(t, log, "auto", "a.b.c", "a.d", "a.e.f", "g.h", "d", "a.b")
+	want := []string{
+		`09:00:00 | 1 | x | 2 | 3 | 4 | {"c":"1"}`,
+		`09:00:00 | - | ["x","y"] | - | - | 5 | {"c":null}`,
+		`09:00:00 | - | - | - | - | {} | -`,
+		`09:00:00 | 7 | - | - | - | - | 8`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" || counts.Bad > 0 {
+		t.Errorf("%d bad; -want +got:\n%s", counts.Bad, diff)
+	}
+	deep := strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100)
+	if _, err := Recognise([]Log{logOf(deep)}, "auto"); err == nil {
+		t.Error("an object of 100 levels is read")
+	}
+}
+
+// TestReadingServersAllocatesNothing holds that for lines of each kind.
+func TestReadingServersAllocatesNothing(t *testing.T) {
+	for _, test := range serverLogs {
+		f, err := Recognise([]Log{logOf(test.log)}, "auto")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Want(FieldRemote)
+		f.Want(":path")
+		if err := f.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		r := f.NewReader(math.MaxInt64, func(*Line) error { return nil })
+		lines := bytes.Split([]byte(strings.TrimSpace(test.log)), []byte("\n"))
+		line := lines[0]
+		for _, l := range lines { // one that is a request, not a comment or what a program says else
+			if r.line.clear(); f.lines.read(l, r.line, r.each) == nil {
+				line = l
+			}
+		}
+		r.one(line)
+		if n := testing.AllocsPerRun(100, func() { r.one(line) }); n > 0 {
+			t.Errorf("%s: a line takes %v allocations", test.name, n)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package accesslog
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// variablePattern is a variable as nginx has them: $name, or ${name} of any letters.
+var variablePattern = regexp.MustCompile(`\$(?:\{([^}]+)\}|([A-Za-z0-9_]+))`)
+
+// readVariables reads a format with variables.
+func (f *textFormat) readVariables(format string) {
+	at := 0
+	for _, m := range variablePattern.FindAllStringSubmatchIndex(format, -1) {
+		from, to := max(m[2], m[4]), max(m[3], m[5])
+		f.literals = append(f.literals, []byte(format[at:m[0]]))
+		f.ops = append(f.ops, operator{name: format[from:to]})
+		f.learn(format[from:to])
+		at = m[1]
+	}
+	f.literals = append(f.literals, []byte(format[at:]))
+	f.fenced = true
+	for i := range f.ops {
+		op, next := &f.ops[i], f.literals[i+1]
+		op.class = variableClass(op.name, f.literals[i], next)
+		if op.class == free && i < len(f.ops)-1 {
+			f.fenced = false
+		}
+	}
+}
+
+// The variables whose values are known to be more than free text, or less than one word.
+var (
+	numberVariables   = strings.Fields("status body_bytes_sent bytes_sent request_length request_count")
+	addressVariables  = strings.Fields("remote_addr http_x_forwarded_for")
+	shortestVariables = strings.Fields("remote_user time_local captured container pod syslog")
+	freeVariables     = strings.Fields("rest request request_uri uri document_uri args query_string line")
+	freePrefixes      = strings.Fields("http_ arg_ cookie_ sent_http_ upstream_http_")
+)
+
+// variableClass returns what a variable's value is made of. All but what a client sends is a
+// word.
+func variableClass(name string, before, after []byte) class {
+	switch {
+	case bytes.HasSuffix(before, []byte(`"`)) && bytes.HasPrefix(after, []byte(`"`)):
+		return escaped
+	case slices.Contains(numberVariables, name):
+		return digits
+	case name == "server_name":
+		return host
+	case slices.Contains(addressVariables, name):
+		return addresses
+	case slices.Contains(shortestVariables, name):
+		return shortest
+	case slices.Contains(freeVariables, name), slices.ContainsFunc(freePrefixes, func(p string) bool { return strings.HasPrefix(name, p) }):
+		return free
+	default:
+		return tight
+	}
+}
+
+// fencedIn finds where the values of a fenced format stand, of which there is one way only. A
+// value in quotes ends with the first quote that is not escaped. Any other is the server's own,
+// and ends where what stands behind it comes first. It returns how many values there are, and the
+// column of what does not fit, -1 if all does.
+func (f *textFormat) fencedIn(line []byte, starts, ends []int) (n, bad int) {
+	if !bytes.HasPrefix(line, f.literals[0]) {
+		return 0, 0
+	}
+	at := len(f.literals[0])
+	for i := range f.ops {
+		op, next := &f.ops[i], f.literals[i+1]
+		var end int
+		switch {
+		case i == len(f.ops)-1:
+			end = len(line) - len(next) - at
+		case op.class == escaped:
+			end = quoteEnd(line[at:])
+		default:
+			end = bytes.Index(line[at:], next)
+		}
+		if end < 0 || !bytes.HasPrefix(line[at+end:], next) || !op.fits(line[at:at+end]) {
+			return i, at
+		}
+		starts[i], ends[i] = at, at+end
+		if i > 0 && op.name == fieldTime && f.ops[i-1].name == "date" {
+			starts[i] = starts[i-1] // as in logs of the W3C's format
+		}
+		at += end + len(next)
+	}
+	return len(f.ops), -1
+}
+
+// quoteEnd returns the place of the first quote that has no backslash before it, -1 if there is
+// none.
+func quoteEnd(b []byte) int {
+	for from := 0; ; {
+		i := bytes.IndexByte(b[from:], '"')
+		if i < 0 {
+			return -1
+		}
+		slashes := 0
+		for j := from + i - 1; j >= 0 && b[j] == '\\'; j-- {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return from + i
+		}
+		from += i + 1
+	}
+}
