@@ -37,7 +37,7 @@ func ExampleRun() {
 		Logs: []accesslog.Log{{Name: "access.log", Open: func() (io.ReadCloser, error) {
 			return io.NopCloser(strings.NewReader(log)), nil
 		}}},
-		Rules: set, Templates: []*simulate.Template{user}, Now: time.Now(),
+		Rules: set, Templates: []*simulate.Template{user}, Now: time.Now(), ShowValues: true,
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -50,4 +50,7 @@ func ExampleRun() {
 	//
 	// limit          hits  over          keys  over  timeline  worst minute  used of limit: p50  p99  max
 	// user 2/minute  4     1     25.0 %  2     1     ████      09:00 25.0 %  0.5                 1.5  1.5
+	//
+	// most over user 2/minute:
+	//   user=alice  1 of 3 hits  33.3 %
 }

@@ -11,16 +11,23 @@ import (
 	"github.com/sluice-ratelimit/sluice/simulate/report"
 )
 
-// shownKeys is how many keys of a limit are shown.
-const shownKeys = 10
+// shownKeys is how many of a limit's largest keys are shown, and deniedKeys how many of those that
+// are over it most.
+const (
+	shownKeys  = 10
+	deniedKeys = 5
+)
 
 func newReport(r *run, rd *reader) *report.Report {
 	out := &report.Report{
-		Lines: r.Read, Requests: r.requests, Silent: r.silent, Outside: r.outside, Bad: r.Bad, Late: r.late,
+		Version: 1, Lines: r.Read, Requests: r.requests, Silent: r.silent, Outside: r.outside, Bad: r.Bad, Late: r.late,
 		FirstBad: r.Worst, OtherDomain: r.otherDomain, Strange: r.rules.strange,
 		From: time.Unix(0, r.from).UTC(), To: time.Unix(0, r.to).UTC(),
 		Source: sourceName(rd.source), Computed: r.computed, Unknown: sortUnknown(r.unknown), Replicas: r.options.Replicas,
 		Rules: r.rules.outcome(),
+	}
+	for _, log := range r.options.Logs {
+		out.Logs = append(out.Logs, log.Name)
 	}
 	if out.FirstBad == nil {
 		out.FirstBad = []accesslog.BadLine{}
@@ -28,10 +35,14 @@ func newReport(r *run, rd *reader) *report.Report {
 	if r.recorded > 0 {
 		out.Recorded = &report.Recorded{Requests: r.recorded, Denied: r.refused, Agree: r.agree}
 	}
-	if a := r.against; a != nil {
-		c := &report.Comparison{Outcome: a.outcome(), More: r.onlyAgainst, Fewer: r.onlyRules, Most: a.tally.most(func(k *key) uint64 { return uint64(k.more) }, -1, 3)}
+	for _, a := range r.against {
+		most := ranking{n: 3, of: func(k *key) uint64 { return uint64(k.more) }}
+		for i := range a.tally.keys.n {
+			most.take(i, a.tally.keys.at(i))
+		}
+		c := report.Comparison{Outcome: a.outcome(), More: a.more, Fewer: a.fewer, Most: a.tally.named(&most)}
 		c.MoreKeys = a.tally.keysOver() - r.rules.tally.keysOver()
-		out.Against = c
+		out.Against = append(out.Against, c)
 	}
 	return out
 }
@@ -52,10 +63,22 @@ func sourceName(s source) string {
 
 func (s *side) outcome() report.Outcome {
 	t := s.tally
-	o := report.Outcome{Denied: s.denied, Keys: t.keys.n, Limits: []report.Limit{}, BinSeconds: t.time.width, BinStart: time.Unix(t.time.start, 0).UTC()}
+	o := report.Outcome{Name: s.name, Denied: s.denied, Keys: t.keys.n, Limits: []report.Limit{}, BinSeconds: t.time.width, BinStart: time.Unix(t.time.start, 0).UTC()}
 	slices.Sort(t.touched)
+	largest, most := make([]ranking, len(t.limits)), make([]ranking, len(t.limits))
+	for i := range largest {
+		largest[i] = ranking{n: shownKeys, of: func(k *key) uint64 { return k.hits }}
+		most[i] = ranking{n: deniedKeys, of: func(k *key) uint64 { return k.over }}
+	}
+	for i := range t.keys.n {
+		k := t.keys.at(i)
+		largest[k.limit].take(i, k)
+		most[k.limit].take(i, k)
+	}
 	for _, i := range t.touched {
-		o.Limits = append(o.Limits, t.limit(i))
+		l := t.limit(i)
+		l.Largest, l.MostOver = t.named(&largest[i]), t.named(&most[i])
+		o.Limits = append(o.Limits, l)
 	}
 	for i, l := range s.set.Limits {
 		if t.limits[i].bins == nil && !l.Rule.Unlimited {
@@ -82,7 +105,6 @@ func (t *tally) limit(i int32) report.Limit {
 		out.Worst = &report.Minute{At: time.Unix(w.minute*60, 0).UTC(), Hits: w.hits, Over: w.over}
 	}
 	out.Timeline = l.bins[:t.time.now+1]
-	out.Largest = t.most(func(k *key) uint64 { return k.hits }, i, shownKeys)
 	return out
 }
 
@@ -93,31 +115,37 @@ func (t *tally) keysOver() (n int) {
 	return n
 }
 
-// most returns the keys with the greatest of something, of one limit or, for -1, of all.
-// Of equals the one that came first is first.
-func (t *tally) most(of func(*key) uint64, limit int32, n int) []report.Key {
-	type place struct {
-		of    uint64
-		order int
+// ranking is the keys with the greatest of something. Of equals the one that came first is first.
+type ranking struct {
+	n    int
+	of   func(*key) uint64
+	best []place
+}
+
+// place is a key's in a ranking.
+type place struct {
+	of    uint64
+	order int
+}
+
+// take takes in the key of an order.
+func (r *ranking) take(order int, k *key) {
+	v := r.of(k)
+	full := len(r.best) == r.n
+	if v == 0 || full && v <= r.best[r.n-1].of {
+		return
 	}
-	var best []place
-	for i := range t.keys.n {
-		k := t.keys.at(i)
-		if limit >= 0 && k.limit != limit {
-			continue
-		}
-		v := of(k)
-		if v == 0 || len(best) == n && v <= best[n-1].of {
-			continue
-		}
-		if len(best) == n {
-			best = best[:n-1]
-		}
-		best = append(best, place{v, i})
-		slices.SortStableFunc(best, func(a, b place) int { return cmp.Compare(b.of, a.of) })
+	if full {
+		r.best = r.best[:r.n-1]
 	}
+	r.best = append(r.best, place{v, order})
+	slices.SortStableFunc(r.best, func(a, b place) int { return cmp.Compare(b.of, a.of) })
+}
+
+// named are the keys of a ranking for people.
+func (t *tally) named(r *ranking) []report.Key {
 	all := []report.Key{}
-	for _, p := range best {
+	for _, p := range r.best {
 		k := t.keys.at(p.order)
 		l := &t.limits[k.limit]
 		all = append(all, report.Key{Name: t.name(k), Hits: k.hits, Over: k.over, More: k.more, Peak: float64(k.peak) / float64(max(1, l.number))})

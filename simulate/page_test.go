@@ -24,17 +24,24 @@ func TestPage(t *testing.T) {
 	report := simulateUsers(t, func(o *Options) {
 		o.ShowValues = true
 		o.Recommend = 75
-		o.Against = compile(t, strings.Replace(perUser, ": 3", ": 20", 1))
+		o.RulesName = "less.yaml"
+		o.Against = []Alternative{{"more.yaml", compile(t, strings.Replace(perUser, ": 3", ": 20", 1))}}
 	}, logOf("log", log.String()))
 	var b bytes.Buffer
 	if err := report.WriteHTML(&b); err != nil {
 		t.Fatal(err)
 	}
 	page := b.String()
-	for _, want := range []string{"600 requests in 4m59s", "user=&lt;script&gt;", "The rules of --against", "600", "agree on", "<strong>Recommended:</strong> 30/minute (checked: 25.0 % over)", "75 % of the hits"} {
+	for _, want := range []string{"600 requests in 4m59s", "user=&lt;script&gt;", "Against more.yaml", "600", "agree on", "<strong>Recommended:</strong> 30/minute (checked: 25.0 % over)", "75 % of the hits"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %q", want)
 		}
+	}
+	if !strings.Contains(page, "<title>log by less.yaml: sluice simulate</title>") || !strings.Contains(page, "<h1>log by less.yaml</h1>") {
+		t.Error("the page's title does not say the log and the rules")
+	}
+	if strings.Contains(page, "<th></th>") || strings.Count(page, "<th>share over</th>") != 4 {
+		t.Error("a column has no head")
 	}
 	if strings.Contains(page, "<script") || strings.Contains(page, "http") {
 		t.Error("the page has a script, or fetches something")
@@ -46,6 +53,9 @@ func TestPage(t *testing.T) {
 	for _, picture := range pictures {
 		if !strings.Contains(picture, "<title>") || !strings.Contains(picture, "aria-label=") {
 			t.Errorf("a picture has no text: %.100s", picture)
+		}
+		if strings.Count(picture, `class="grid"`) < 2 {
+			t.Errorf("a picture's axis has no numbers: %.100s", picture)
 		}
 		for d := xml.NewDecoder(strings.NewReader(picture)); ; {
 			if _, err := d.Token(); errors.Is(err, io.EOF) {

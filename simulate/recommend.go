@@ -77,7 +77,7 @@ func (t *trials) begin() (open bool, err error) {
 		return false, nil
 	}
 	t.turn = 0
-	t.tables, err = newTables(t.run.options)
+	t.tables, err = newTables(t.run.options, 1)
 	return true, err
 }
 

@@ -85,10 +85,11 @@ func (s *side) begin(ends limiter.Time, replica int) {
 
 // wantDurations finds where lines say how long requests took, if a limit needs that.
 func (r *reader) wantDurations(o *Options) error {
-	for _, set := range []*descriptors.Set{o.Rules, o.Against} {
-		if set == nil {
-			continue
-		}
+	sets := []*descriptors.Set{o.Rules}
+	for _, alternative := range o.Against {
+		sets = append(sets, alternative.Rules)
+	}
+	for _, set := range sets {
 		for _, l := range set.Limits {
 			if l.Rule.Unlimited || !l.Policy.Leases() {
 				continue

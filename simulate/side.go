@@ -10,6 +10,7 @@ import (
 
 // side is one set of rules and what it makes of the requests.
 type side struct {
+	name   string
 	set    *descriptors.Set
 	tables []*limiter.Table
 	plan   descriptors.Plan
@@ -21,20 +22,23 @@ type side struct {
 	// running are leases of requests that have not ended, and ending gives one back.
 	running running
 	ending  limiter.Batch
+	// more counts the requests that only these rules deny, and not those that they are compared
+	// with, and fewer those that they alone admit.
+	more, fewer uint64
 }
 
-// defaultMemory bounds the counters of all replicas. Memory is taken as it is used.
+// defaultMemory bounds all counters. Memory is taken as it is used.
 const defaultMemory = 4 << 30
 
-func newSide(set *descriptors.Set, o *Options) (*side, error) {
-	tables, err := newTables(o)
-	return &side{set: set, tables: tables, tally: newTally(set, o.ShowValues), budget: o.Timeout}, err
+func newSide(set *descriptors.Set, name string, o *Options) (*side, error) {
+	tables, err := newTables(o, 1+len(o.Against))
+	return &side{name: name, set: set, tables: tables, tally: newTally(set, o.ShowValues), budget: o.Timeout}, err
 }
 
-// newTables returns the counters of all replicas.
-func newTables(o *Options) (all []*limiter.Table, err error) {
+// newTables returns the counters of all replicas for one of several rules.
+func newTables(o *Options, sides int) (all []*limiter.Table, err error) {
 	for range o.Replicas {
-		table, err := limiter.New(limiter.Options{Bytes: min(max(limiter.MinBytes, o.Memory/int64(o.Replicas)), limiter.MaxBytes)})
+		table, err := limiter.New(limiter.Options{Bytes: min(max(limiter.MinBytes, o.Memory/int64(o.Replicas*sides)), limiter.MaxBytes)})
 		if err != nil {
 			return nil, err
 		}

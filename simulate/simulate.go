@@ -27,8 +27,10 @@ type Options struct {
 	// Rules are in force. Compile them with a random HashKey: what tells keys apart in the
 	// report is made of it.
 	Rules *descriptors.Set
-	// Against are other rules to compare with, compiled with the same HashKey. Optional.
-	Against *descriptors.Set
+	// RulesName is how people call the rules.
+	RulesName string
+	// Against are other rules to compare with, each compiled with the same HashKey. Optional.
+	Against []Alternative
 	// Domain is the one that is looked at. Optional where the log says it, or where Envoy
 	// or the rules have only one.
 	Domain string
@@ -56,8 +58,8 @@ type Options struct {
 	Shard *accesslog.Expression
 	// ShowValues shows the values of keys, which may tell of people.
 	ShowValues bool
-	// Memory bounds the counters, in bytes. If they do not fit, Run returns an error. Default
-	// 4 GiB.
+	// Memory bounds the counters of all rules, in bytes. If they do not fit, Run returns an error.
+	// Default 4 GiB.
 	Memory int64
 	// Workers is how many goroutines read lines. Default one for each core.
 	Workers int
@@ -70,6 +72,13 @@ type Options struct {
 	// Each is called with the time of each request in the order of deciding, what the log
 	// says became of it, and whether the rules deny it. Optional.
 	Each func(at limiter.Time, recorded, denied bool)
+}
+
+// Alternative is rules to compare with.
+type Alternative struct {
+	// Name is how people call them.
+	Name  string
+	Rules *descriptors.Set
 }
 
 func (o *Options) fill() {
@@ -97,13 +106,15 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 		return nil, err
 	}
 	run := &run{options: &o, from: math.MaxInt64, to: math.MinInt64, counts: newCounts()}
-	if run.rules, err = newSide(o.Rules, &o); err != nil {
+	if run.rules, err = newSide(o.Rules, o.RulesName, &o); err != nil {
 		return nil, err
 	}
-	if o.Against != nil {
-		if run.against, err = newSide(o.Against, &o); err != nil {
+	for _, a := range o.Against {
+		s, err := newSide(a.Rules, a.Name, &o)
+		if err != nil {
 			return nil, err
 		}
+		run.against = append(run.against, s)
 	}
 	if err := run.readLogs(ctx, r, run.batch, run.request); err != nil {
 		return nil, err
@@ -148,11 +159,12 @@ func (r *run) readLogs(ctx context.Context, rd *reader, tell func(*stream, *batc
 
 // run is what a simulation has come to. One goroutine uses it.
 type run struct {
-	options        *Options
-	rules, against *side
-	record         record
-	req            descriptors.Request
-	turn           int
+	options *Options
+	rules   *side
+	against []*side
+	record  record
+	req     descriptors.Request
+	turn    int
 	// pass numbers the readings of the logs, from 0.
 	pass int
 	// chained says that some request made several calls, one after another.
@@ -166,9 +178,6 @@ type run struct {
 	// recorded counts the requests of which the log says what became of them, refused those
 	// of them that were denied, and agree those on which the rules agree.
 	recorded, refused, agree uint64
-	// onlyAgainst counts the requests that only the other rules deny, onlyRules those that
-	// they alone admit.
-	onlyAgainst, onlyRules uint64
 }
 
 // batch takes in what is counted of a chunk.
@@ -194,14 +203,14 @@ func (r *run) request(w waiting) {
 			r.agree++
 		}
 	}
-	if r.against != nil {
+	for _, other := range r.against {
 		r.record = rest
-		switch against := r.decide(r.against, at, replica); {
+		switch against := r.decide(other, at, replica); {
 		case against && !denied:
-			r.onlyAgainst++
-			r.against.tally.blame(&r.against.plan, replica)
+			other.more++
+			other.tally.blame(&other.plan, replica)
 		case denied && !against:
-			r.onlyRules++
+			other.fewer++
 		}
 	}
 	if r.options.Each != nil {
@@ -233,10 +242,7 @@ func (o *Options) replica(r *record, turn *int) int {
 }
 
 func (r *run) finish() error {
-	for _, s := range []*side{r.rules, r.against} {
-		if s == nil {
-			continue
-		}
+	for _, s := range append([]*side{r.rules}, r.against...) {
 		s.tally.finish()
 		if err := evicted(s.tables); err != nil {
 			return err

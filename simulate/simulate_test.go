@@ -181,7 +181,7 @@ func TestResultIsTheSameForAnyNumberOfCores(t *testing.T) {
 	for _, workers := range []int{1, 2, 7} {
 		report := simulateUsers(t, func(o *Options) {
 			o.Workers = workers
-			o.Against = compile(t, strings.Replace(perUser, ": 3", ": 2", 1))
+			o.Against = []Alternative{{"less.yaml", compile(t, strings.Replace(perUser, ": 3", ": 2", 1))}}
 			o.ShowValues = true
 			o.Replicas = 2
 		}, logs...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -21,7 +22,7 @@ type simulateCmd struct {
 	Envoy         []string      `sep:"none" placeholder:"ENVOY" help:"Compute descriptors by Envoy's configuration, as for envoy check; may be repeated."`
 	Listener      string        `placeholder:"NAME" help:"With --envoy: the listener, if several ask."`
 	Descriptor    []string      `sep:"none" placeholder:"K=V,..." help:"Make a descriptor of fields of the log: 'user={x-user},path={:path|path}'; may be repeated. Filters: path, lower, ip, prefix:24:64, xff:1."`
-	Against       []string      `sep:"none" placeholder:"PATH" help:"Compare with other rules; may be repeated."`
+	Against       []string      `sep:"none" placeholder:"PATH" help:"Compare with other rules, a file or a directory; each that is named is compared by itself."`
 	From          string        `placeholder:"TIME" help:"Only requests from this time on, such as 2026-11-22T09:00:00Z."`
 	To            string        `placeholder:"TIME" help:"Only requests before this time."`
 	Recommend     *float64      `placeholder:"PERCENT" help:"Find the smallest number of each limit that has room for so many of its hits, such as 99.9. The logs are read several times."`
@@ -170,15 +171,18 @@ func (k *simulateCmd) read(c console) (o simulate.Options, err error) {
 	if o.Rules, err = k.compile(c, k.Config, key); err != nil {
 		return o, err
 	}
-	if len(k.Against) > 0 {
-		if o.Against, err = k.compile(c, k.Against, key); err != nil {
+	o.RulesName = strings.Join(k.Config, ", ")
+	for _, path := range k.Against {
+		set, err := k.compile(c, []string{path}, key)
+		if err != nil {
 			return o, fmt.Errorf("--against: %w", err)
 		}
+		o.Against = append(o.Against, simulate.Alternative{Name: path, Rules: set})
 	}
 	if k.Domain != "" {
 		names := o.Rules.Domains()
-		if o.Against != nil {
-			names = append(slices.Clip(names), o.Against.Domains()...)
+		for _, a := range o.Against {
+			names = append(slices.Clip(names), a.Rules.Domains()...)
 		}
 		if err := isConfigured(k.Domain, names); err != nil {
 			return o, err

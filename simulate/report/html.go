@@ -1,12 +1,12 @@
 package report
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
 	"io"
 	"math"
-	"math/bits"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +24,8 @@ var page = sync.OnceValue(func() *template.Template {
 		"ratio":       ratio,
 		"moreKeys":    moreKeys,
 		"headline":    (*Report).headline,
+		"subject":     (*Report).subject,
+		"keysOf":      func(title string, keys []Key) any { return titledKeys{title, keys} },
 		"notes":       (*Report).notes,
 		"advice":      func(r *Report) string { return strings.TrimSuffix(r.recommendedText(), ":") },
 		"outcomes":    (*Report).outcomes,
@@ -41,18 +43,40 @@ var page = sync.OnceValue(func() *template.Template {
 // WriteHTML writes the report as a page of one file, without script, that can be printed.
 func (r *Report) WriteHTML(w io.Writer) error { return page().Execute(w, r) }
 
-// titled is an outcome with a title.
+// subject says what the report is of.
+func (r *Report) subject() string {
+	logs := "the log"
+	if len(r.Logs) > 0 {
+		logs = r.Logs[0]
+	}
+	if n := len(r.Logs) - 1; n > 0 {
+		logs += " and " + counted(uint64(n), "other")
+	}
+	return logs + " by " + cmp.Or(r.Rules.Name, "the rules")
+}
+
+// titled is an outcome with a title, and how it differs from the first one.
 type titled struct {
 	Title string
 	*Outcome
+
+	Change *Comparison
+}
+
+// titledKeys is a table of keys.
+type titledKeys struct {
+	Title string
+	Keys  []Key
 }
 
 // outcomes are what the page shows, one after another.
 func (r *Report) outcomes() []titled {
-	if r.Against == nil {
-		return []titled{{"The rules", &r.Rules}}
+	all := []titled{{cmp.Or(r.Rules.Name, "The rules"), &r.Rules, nil}}
+	for i := range r.Against {
+		c := &r.Against[i]
+		all = append(all, titled{"Against " + c.Name, &c.Outcome, c})
 	}
-	return []titled{{"The first rules", &r.Rules}, {"The rules of --against", &r.Against.Outcome}}
+	return all
 }
 
 // width is how long a bin is.
@@ -60,10 +84,14 @@ func (o *Outcome) width() time.Duration { return time.Duration(o.BinSeconds) * t
 
 // The pictures' measures.
 const (
-	pictureWidth  = 720
-	pictureHeight = 150
-	pictureFoot   = 20 // for what stands below the axis
-	pictureHead   = 14
+	pictureWidth  = 560
+	pictureHeight = 170
+	pictureFoot   = 22 // for what stands below the axis
+	pictureHead   = 22
+	pictureLeft   = 48 // for the axis's numbers
+	pictureRoom   = pictureWidth - pictureLeft
+	pictureBase   = pictureHeight - pictureFoot
+	pictureHigh   = pictureBase - pictureHead
 )
 
 // drawTimeline draws the hits of each while, those over the limit on top.
@@ -74,30 +102,66 @@ func drawTimeline(l *Limit, o *Outcome) template.HTML {
 	}
 	var b strings.Builder
 	begin(&b, "Hits by time")
-	const high = pictureHeight - pictureFoot - pictureHead
-	wide := float64(pictureWidth) / float64(len(l.Timeline))
-	scale := float64(high) / float64(most)
-	base := float64(pictureHeight - pictureFoot)
+	wide := float64(pictureRoom) / float64(len(l.Timeline))
+	height := func(n uint64) float64 { return float64(n) / float64(most) * pictureHigh }
+	step := tickStep(most)
+	for n := uint64(0); n <= most; n += step {
+		tick(&b, height(n), n)
+	}
 	bars := func(class string, of func(Bin) (from, to uint64)) {
 		fmt.Fprintf(&b, `<path class="%s" d="`, class)
 		for i, bin := range l.Timeline {
 			if from, to := of(bin); to > from {
-				fmt.Fprintf(&b, "M%.1f %.1fv%.1fh%.1fv%.1fz", float64(i)*wide, base-float64(from)*scale, -float64(to-from)*scale, max(wide-0.5, 0.5), float64(to-from)*scale)
+				bar(&b, float64(i)*wide, max(wide-0.5, 0.5), height(from), height(to))
 			}
 		}
 		b.WriteString(`"/>`)
 	}
 	bars("admitted", func(bin Bin) (uint64, uint64) { return 0, bin.Hits - bin.Over })
 	bars("over", func(bin Bin) (uint64, uint64) { return bin.Hits - bin.Over, bin.Hits })
-	fmt.Fprintf(&b, `<text x="0" y="10">%s hits in %s at most</text>`, thousands(most), o.width())
-	end := o.BinStart.Add(time.Duration(len(l.Timeline)) * o.width())
+	fmt.Fprintf(&b, `<text x="0" y="12">hits in %s</text>`, o.width())
+	length := time.Duration(len(l.Timeline)) * o.width()
 	clock := "15:04:05"
-	if end.Sub(o.BinStart) > 24*time.Hour {
+	if length > 24*time.Hour {
 		clock = "2006-01-02 15:04"
 	}
-	fmt.Fprintf(&b, `<text x="0" y="%d">%s</text><text class="end" x="%d" y="%d">%s UTC</text>`,
-		pictureHeight-5, o.BinStart.Format(clock), pictureWidth, pictureHeight-5, end.Format(clock))
+	for _, at := range []struct {
+		class string
+		share float64
+	}{{"", 0}, {"middle roomy", 0.5}, {"end", 1}} {
+		text := o.BinStart.Add(time.Duration(at.share * float64(length))).Format(clock)
+		if at.share == 1 {
+			text += " UTC"
+		}
+		fmt.Fprintf(&b, `<text class="%s" x="%.0f" y="%d">%s</text>`, at.class, pictureLeft+at.share*pictureRoom, pictureHeight-4, text)
+	}
 	return picture(&b)
+}
+
+// tickStep is how far apart the numbers of an axis are: a round number, of which there are five
+// at most.
+func tickStep(most uint64) uint64 {
+	for step := uint64(1); ; step *= 10 {
+		for _, round := range []uint64{step, 2 * step, 5 * step} {
+			if most/round < 5 || step > math.MaxUint64/100 {
+				return round
+			}
+		}
+	}
+}
+
+// tick draws a number of an axis.
+func tick(b *strings.Builder, height float64, n uint64) {
+	y := pictureBase - height
+	if n > 0 {
+		fmt.Fprintf(b, `<path class="grid" d="M%d %.1fh%d"/>`, pictureLeft, y, pictureRoom)
+	}
+	fmt.Fprintf(b, `<text class="end" x="%d" y="%.1f">%s</text>`, pictureLeft-6, y+4, short(n))
+}
+
+// bar draws a bar between two heights.
+func bar(b *strings.Builder, x, wide, from, to float64) {
+	fmt.Fprintf(b, "M%.1f %.1fv%.1fh%.1fv%.1fz", pictureLeft+x, pictureBase-from, from-to, wide, to-from)
 }
 
 // drawHistogram draws in how many windows a key asked for which share of the limit. Bars are
@@ -105,25 +169,34 @@ func drawTimeline(l *Limit, o *Outcome) template.HTML {
 func drawHistogram(l *Limit) template.HTML {
 	var b strings.Builder
 	begin(&b, "Use of the limit")
-	const high = pictureHeight - pictureFoot - pictureHead
-	most := 1
+	most := uint64(1)
 	for _, u := range l.Use {
-		most = max(most, bits.Len64(u.Windows))
+		most = max(most, u.Windows)
 	}
-	n := len(l.Use)
-	wide := float64(pictureWidth) / float64(n)
-	base := float64(pictureHeight - pictureFoot)
+	height := func(n uint64) float64 {
+		return math.Log2(1+float64(n)) / math.Log2(1+float64(most)) * pictureHigh
+	}
+	every := uint64(1 + math.Log10(float64(most))/5)
+	for n, i := uint64(1), uint64(0); n <= most && n < math.MaxUint64/10; n, i = n*10, i+1 {
+		if i%every == 0 {
+			tick(&b, height(n), n)
+		}
+	}
+	wide := float64(pictureRoom) / float64(len(l.Use))
 	for i, u := range l.Use {
 		class := "admitted"
 		if u.From >= 1 {
 			class = "over"
 		}
-		tall := float64(high) * float64(bits.Len64(u.Windows)) / float64(most)
-		fmt.Fprintf(&b, `<path class="%s" d="M%.1f %.1fv%.1fh%.1fv%.1fz"/>`, class, float64(i)*wide, base, -tall, wide-3, tall)
+		x := float64(i) * wide
+		fmt.Fprintf(&b, `<path class="%s" d="`, class)
+		bar(&b, x, wide-3, 0, height(u.Windows))
+		b.WriteString(`"/>`)
+		middle := pictureLeft + x + wide/2 - 1.5
 		if u.Windows > 0 {
-			fmt.Fprintf(&b, `<text class="middle" x="%.1f" y="%.1f">%s</text>`, (float64(i)+0.5)*wide-1.5, base-tall-3, short(u.Windows))
+			fmt.Fprintf(&b, `<text class="middle bin" x="%.1f" y="%.1f">%s</text>`, middle, pictureBase-height(u.Windows)-3, short(u.Windows))
 		}
-		fmt.Fprintf(&b, `<text class="middle" x="%.1f" y="%d">%s</text>`, (float64(i)+0.5)*wide-1.5, pictureHeight-5, u.label())
+		fmt.Fprintf(&b, `<text class="middle bin" x="%.1f" y="%d">%s</text>`, middle, pictureHeight-4, u.label())
 	}
 	return picture(&b)
 }
@@ -134,7 +207,7 @@ func begin(b *strings.Builder, title string) {
 
 // picture ends what begin began.
 func picture(b *strings.Builder) template.HTML {
-	fmt.Fprintf(b, `<path class="axis" d="M0 %dh%d"/></svg>`, pictureHeight-pictureFoot, pictureWidth)
+	fmt.Fprintf(b, `<path class="axis" d="M%d %dh%d"/></svg>`, pictureLeft, pictureBase, pictureRoom)
 	return template.HTML(b.String()) //nolint:gosec // numbers and times only
 }
 
@@ -145,8 +218,10 @@ func short(n uint64) string {
 		return fmt.Sprintf("%.1fG", float64(n)/1e9)
 	case n >= 1e6:
 		return fmt.Sprintf("%.1fM", float64(n)/1e6)
-	case n >= 1e4:
+	case n >= 1e5:
 		return fmt.Sprintf("%.0fk", float64(n)/1e3)
+	case n >= 1e3:
+		return strings.Replace(fmt.Sprintf("%.1fk", float64(n)/1e3), ".0k", "k", 1)
 	default:
 		return thousands(n)
 	}

@@ -7,7 +7,14 @@ import (
 )
 
 // Report is what a simulation found.
+//
+// As JSON it is stable: [Schema] describes it, and a program that reads version 1 can read all
+// that says it. Fields may be added.
 type Report struct {
+	// Version is that of the JSON: 1.
+	Version int `json:"version"`
+	// Logs are those that were read, as people call them.
+	Logs []string `json:"logs"`
 	// Lines counts the lines of the logs, empty ones left out, and Requests those of them
 	// that led to a decision.
 	Lines    int    `json:"lines"`
@@ -36,9 +43,10 @@ type Report struct {
 	Recommend float64 `json:"recommended_for_percent,omitempty"`
 
 	// Recorded is what the log says; nil where it says nothing.
-	Recorded *Recorded   `json:"recorded,omitempty"`
-	Rules    Outcome     `json:"rules"`
-	Against  *Comparison `json:"against,omitempty"`
+	Recorded *Recorded `json:"recorded,omitempty"`
+	Rules    Outcome   `json:"rules"`
+	// Against are what other rules make of the same requests.
+	Against []Comparison `json:"against,omitempty"`
 }
 
 // Recorded compares with what the log says.
@@ -50,6 +58,8 @@ type Recorded struct {
 
 // Outcome is what one set of rules makes of the requests.
 type Outcome struct {
+	// Name is how people call the rules.
+	Name   string  `json:"name"`
 	Denied uint64  `json:"denied"`
 	Keys   int     `json:"keys"`
 	Limits []Limit `json:"limits"`
@@ -93,7 +103,10 @@ type Limit struct {
 	Worst *Minute `json:"worst_minute,omitempty"`
 	// Hits and hits over limit by time.
 	Timeline []Bin `json:"timeline"`
+	// Largest are the keys with the most hits, and MostOver those with the most hits over the
+	// limit.
 	Largest  []Key `json:"largest_keys"`
+	MostOver []Key `json:"most_over"`
 	// Recommended is nil unless it was asked for.
 	Recommended *Recommendation `json:"recommended,omitempty"`
 }

@@ -23,8 +23,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	b.WriteString("\n")
 	r.writeLimits(&b, &r.Rules)
 	r.writeRecommended(&b)
-	if r.Against != nil {
-		r.writeAgainst(&b)
+	r.writeAlternatives(&b)
+	for i := range r.Against {
+		r.writeAgainst(&b, &r.Against[i])
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -115,6 +116,39 @@ func (r *Report) writeLimits(b *strings.Builder, o *Outcome) {
 	if unused := o.unused(); unused != "" {
 		fmt.Fprintf(b, "no request asked for %s\n", unused)
 	}
+	o.writeMostOver(b)
+}
+
+// writeMostOver writes which keys are over each limit most.
+func (o *Outcome) writeMostOver(b *strings.Builder) {
+	for i := range o.shown() {
+		l := &o.Limits[i]
+		if len(l.MostOver) == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "\nmost over %s:\n", l.Title())
+		t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+		for _, k := range l.MostOver {
+			fmt.Fprintf(t, "  %s\t%s of %s\t%s\n", k.shown(), thousands(k.Over), counted(k.Hits, "hit"), percent(k.Over, k.Hits))
+		}
+		_ = t.Flush() // to memory
+	}
+}
+
+// shown is a key's name for a terminal, on which what a client sent can do nothing.
+func (k *Key) shown() string {
+	if utf8.ValidString(k.Name) && !strings.ContainsFunc(k.Name, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return k.Name
+	}
+	return strconv.Quote(k.Name)
+}
+
+// KeysOver counts the keys that were over a limit.
+func (o *Outcome) KeysOver() (n int) {
+	for i := range o.Limits {
+		n += o.Limits[i].KeysOver
+	}
+	return n
 }
 
 // shown are the limits that people are shown.
@@ -172,16 +206,34 @@ func (l *Limit) Title() string {
 	return text
 }
 
-func (r *Report) writeAgainst(b *strings.Builder) {
-	c := r.Against
-	fmt.Fprintf(b, "\nagainst: %s more denied, %s fewer; %s over limit", thousands(c.More), thousands(c.Fewer), moreKeys(c.MoreKeys))
+// writeAlternatives compares several alternatives.
+func (r *Report) writeAlternatives(b *strings.Builder) {
+	if len(r.Against) < 2 {
+		return
+	}
+	b.WriteString("\n")
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "rules\tdenied\t\tmore\tfewer\tkeys over")
+	line := func(o *Outcome, more, fewer string) {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", o.Name, thousands(o.Denied), percent(o.Denied, r.Requests), more, fewer, thousands(asUint(o.KeysOver())))
+	}
+	line(&r.Rules, "-", "-")
+	for i := range r.Against {
+		c := &r.Against[i]
+		line(&c.Outcome, thousands(c.More), thousands(c.Fewer))
+	}
+	_ = t.Flush() // to memory
+}
+
+func (r *Report) writeAgainst(b *strings.Builder, c *Comparison) {
+	fmt.Fprintf(b, "\nagainst %s: %s more denied, %s fewer; %s over limit", c.Name, thousands(c.More), thousands(c.Fewer), moreKeys(c.MoreKeys))
 	for i, k := range c.Most {
 		if i == 0 {
 			b.WriteString("; most of them:")
 		} else {
 			b.WriteString(",")
 		}
-		fmt.Fprintf(b, " %s %s", k.Name, thousands(uint64(k.More)))
+		fmt.Fprintf(b, " %s %s", k.shown(), thousands(uint64(k.More)))
 	}
 	b.WriteString("\n\n")
 	r.writeLimits(b, &c.Outcome)

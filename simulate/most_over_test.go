@@ -1,0 +1,93 @@
+package simulate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestKeysOverTheLimitMost has the five keys that were over most, the greatest first, though others
+// have more hits.
+func TestKeysOverTheLimitMost(t *testing.T) {
+	var log strings.Builder
+	for minute := range 10 { // within the limit of three a minute, and the most hits of all
+		for i := range 3 {
+			log.WriteString(usersLine(noon.Add(time.Duration(minute)*time.Minute+time.Duration(i)*time.Second), 200, "steady"))
+		}
+	}
+	for user := range 7 {
+		for i := range 4 + user {
+			log.WriteString(usersLine(noon.Add(20*time.Minute+time.Duration(i)*time.Second), 200, fmt.Sprint("flood", user)))
+		}
+	}
+	found := simulateUsers(t, func(o *Options) { o.ShowValues = true }, logOf("log", log.String()))
+	var names []string
+	for _, k := range found.Rules.Limits[0].MostOver {
+		names = append(names, fmt.Sprint(k.Name, " ", k.Over, " of ", k.Hits))
+	}
+	want := "user=flood6 7 of 10, user=flood5 6 of 9, user=flood4 5 of 8, user=flood3 4 of 7, user=flood2 3 of 6"
+	if got := strings.Join(names, ", "); got != want {
+		t.Errorf("most over the limit are %s, want %s", got, want)
+	}
+	var text, page strings.Builder
+	if err := found.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := found.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text.String(), "\nmost over user 3/minute:\n  user=flood6  7 of 10 hits  70.0 %\n") || strings.Count(text.String(), "user=flood") != 5 {
+		t.Errorf("the text is\n%s", text.String())
+	}
+	_, first, _ := strings.Cut(page.String(), "<tbody>\n<tr>")
+	if !strings.HasPrefix(first, "<td>user=flood6</td><td>10</td><td>7</td><td>70.0 %</td>") {
+		t.Errorf("the page's first key is %.200s", first)
+	}
+}
+
+// TestKeysAreQuotedForATerminal has nothing that a client sent change what a terminal shows.
+func TestKeysAreQuotedForATerminal(t *testing.T) {
+	log := strings.Repeat(strings.Replace(usersLine(noon, 200, "NAME"), "NAME", "a\x1b[2Jb\u202e", 1), 5)
+	found := simulateUsers(t, func(o *Options) {
+		o.ShowValues, o.Against = true, []Alternative{{"less.yaml", compile(t, strings.Replace(perUser, ": 3", ": 2", 1))}}
+	}, logOf("log", log))
+	var text strings.Builder
+	if err := found.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(text.String(), "\x1b\u202e") || strings.Count(text.String(), `"user=a\x1b[2Jb\u202e"`) != 3 {
+		t.Errorf("the text is\n%q", text.String())
+	}
+}
+
+// TestSeveralAlternatives compares each with the first rules, and counts as if it were alone.
+func TestSeveralAlternatives(t *testing.T) {
+	var log strings.Builder
+	for i := range 8 {
+		log.WriteString(usersLine(noon.Add(time.Duration(i)*time.Second), 200, "al"))
+	}
+	other := func(n string) Alternative {
+		return Alternative{n + ".yaml", compile(t, strings.Replace(perUser, ": 3", ": "+n, 1))}
+	}
+	found := simulateUsers(t, func(o *Options) {
+		o.RulesName, o.Against = "rules.yaml", []Alternative{other("2"), other("5"), other("9")}
+	}, logOf("log", log.String()))
+	var got []string
+	for _, c := range found.Against {
+		got = append(got, fmt.Sprintf("%s denied %d more %d fewer %d", c.Name, c.Denied, c.More, c.Fewer))
+	}
+	want := "2.yaml denied 6 more 1 fewer 0; 5.yaml denied 3 more 0 fewer 2; 9.yaml denied 0 more 0 fewer 5"
+	if strings.Join(got, "; ") != want || found.Rules.Denied != 5 {
+		t.Errorf("%q and %d of the first, want %s and 5", got, found.Rules.Denied, want)
+	}
+	var text strings.Builder
+	if err := found.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"rules       denied          more  fewer  keys over\n", "rules.yaml  5       62.5 %  -     -      1\n", "5.yaml      3       37.5 %  0     2      1\n", "\nagainst 9.yaml: 0 more denied, 5 fewer; 1 fewer key over limit\n"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the text has no %q:\n%s", want, text.String())
+		}
+	}
+}
