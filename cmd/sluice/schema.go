@@ -1,19 +1,25 @@
 package main
 
-import "github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+import (
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/simulate/report"
+)
 
 type schemaCmd struct {
-	Kind string `arg:"" optional:"" enum:"rules,defaults" default:"rules" help:"rules, or defaults for files of --defaults."`
+	Kind string `arg:"" optional:"" enum:"rules,defaults,simulate" default:"rules" help:"rules, defaults for files of --defaults, or simulate for what its --output json prints."`
 }
 
 // Run prints the schema.
 func (s schemaCmd) Run(c console) error {
 	schema := rulefile.Schema()
-	if s.Kind == "defaults" {
+	switch s.Kind {
+	case "defaults":
 		var err error
 		if schema, err = rulefile.DefaultsSchema(); err != nil {
 			return err
 		}
+	case "simulate":
+		schema = report.Schema()
 	}
 	_, err := c.out.Write(schema)
 	return err
