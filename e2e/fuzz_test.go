@@ -30,6 +30,9 @@ func TestFuzzTargetsHaveInputs(t *testing.T) {
 		"JSON logs":       "simulate.FuzzJSON",
 		"OTLP logs":       "simulate.FuzzOTLP",
 		"CSV logs":        "simulate.FuzzCSV",
+		"servers' logs":   "simulate.FuzzVariables",
+		"nested logs":     "simulate.FuzzNested",
+		"logs of any":     "simulate/accesslog.FuzzRecognise",
 		"logged requests": "simulate.FuzzRequests",
 		"state files":     "limiter.FuzzLoad",
 	} {

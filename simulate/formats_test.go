@@ -98,6 +98,7 @@ func TestLogsThatSayTooLittle(t *testing.T) {
 		{"no time", `{"status":200}` + "\n", "auto", "user={x}", "no field is known as the time: say which one is: --format 'json time=FIELD'; the first line has status"},
 		{"no such time", `{"status":200}` + "\n", "json time=ts", "user={x}", "time=ts: the first lines have no such field: they have status"},
 		{"no such field", `{"time":1}` + "\n", "auto", "user={x}", "{x}: the log has no such field: it has time"},
+		{"a slip in a field", `{"time":1,"request":{"client_ip":"a"}}` + "\n", "auto", "user={request.client_id}", `it has time, request, request.client_ip; did you mean "request.client_ip"?`},
 		{"no descriptors", `{"time":1}` + "\n", "auto", "", "What does Envoy ask?"},
 		{"no JSON", "x\n", "json", "user={x}", "no line is a JSON object"},
 		{"no CSV", "x\n", "csv", "user={x}", "no header of CSV"},

@@ -74,8 +74,8 @@ func (f *jsonFormat) learnObject(s *jsonview.Scanner, of *node, depth int) error
 				of.below = map[string]*node{}
 			}
 			of.below[string(key)] = n
-			f.learn(n.name)
 		}
+		f.learn(n.name)
 		from := s.At
 		if s.Next() == '{' && depth < mostDepth {
 			if f.objects == nil {
@@ -101,7 +101,7 @@ var textNames = []string{"log", "message", "MESSAGE", "msg", "textPayload"}
 
 // wrap finds out whether the lines have lines of another format in them.
 func (f *jsonFormat) wrap(sample [][]byte) {
-	if f.calledIn(fieldStatus) != "" || f.calledIn(FieldMetadata) != "" || f.known["descriptors"] {
+	if f.calledIn(fieldStatus) != "" || f.calledIn(FieldMetadata) != "" || f.known["descriptors"] > 0 {
 		return
 	}
 	for _, name := range textNames {

@@ -11,9 +11,9 @@ import (
 type named struct {
 	// names are what fields are called in the log, by our name.
 	names map[string]string
-	// first are the fields of the log's first lines, and known has each of them.
+	// first are the fields of the log's first lines, and known says how often each of them came.
 	first []string
-	known map[string]bool
+	known map[string]int
 	// objects has those of them that are objects.
 	objects map[string]bool
 	// metadata is the one of them that holds what the filter keeps of a reply.
@@ -22,11 +22,10 @@ type named struct {
 
 // learn takes in a field of the first lines.
 func (f *named) learn(name string) {
-	if !f.known[name] {
-		if f.known == nil {
-			f.known = map[string]bool{}
-		}
-		f.known[name] = true
+	if f.known == nil {
+		f.known = map[string]int{}
+	}
+	if f.known[name]++; f.known[name] == 1 {
 		f.first = append(f.first, name)
 	}
 }
@@ -36,10 +35,15 @@ func (f *named) calledIn(name string) string {
 	if to, ok := f.names[name]; ok {
 		return to
 	}
+	// The best name counts, but for one that few of those lines have that have another.
+	called, most := "", 0
 	for _, other := range namesOf(name) {
-		if f.known[other] && (other == name || !f.objects[other]) {
-			return other
+		if n := f.known[other]; n > 2*most && (other == name || !f.objects[other]) {
+			called, most = other, n
 		}
+	}
+	if called != "" {
+		return called
 	}
 	if name == FieldMetadata {
 		return f.metadata
@@ -81,7 +85,7 @@ func (f *named) slots(l *layout, within lineFormat) map[string]int {
 // check returns an error if --format names a field that is not there.
 func (f *named) check() error {
 	for name, field := range f.names {
-		if !f.known[field] {
+		if f.known[field] == 0 {
 			return fmt.Errorf("--format: %s=%s: the first lines have no such field: they have %s", name, field, list(f.first))
 		}
 	}

@@ -36,6 +36,8 @@ const (
 	addresses
 	// host is tight, and has no slash.
 	host
+	// cell has no tab.
+	cell
 )
 
 // fieldNames are what the fields of operators are called if not as they are.

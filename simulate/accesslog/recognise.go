@@ -103,14 +103,14 @@ const enough = 10
 
 // recognise finds the format of the first lines.
 func recognise(sample [][]byte) (lineFormat, error) {
+	if f := newW3CFormat(sample); f != nil {
+		return f, nil
+	}
 	if f, err := recogniseLine(sample); f != nil || err != nil {
 		return f, err
 	}
 	if f, err := recogniseBehind(sample); f != nil || err != nil {
 		return f, err
-	}
-	if f := newW3CFormat(sample); f != nil {
-		return f, nil
 	}
 	if f, err := newCSVFormat(nil, sample); err == nil && f.calledIn(fieldTime) != "" {
 		return f, nil
@@ -227,6 +227,11 @@ func errUnrecognised(line []byte) error {
 	if line[0] == '{' || line[0] == '[' && bytes.HasPrefix(bytes.TrimLeft(line[1:], " "), []byte("{")) || len(line) == 1 && line[0] == '[' {
 		return fmt.Errorf("the lines look like JSON, but most are no objects: write each object on a line of its own, as jq -c does: %q", shorten(line))
 	}
+	for _, o := range otherFiles {
+		if bytes.HasPrefix(line, []byte(o.begin)) {
+			return fmt.Errorf("this is %s: pipe it as text: %s LOG | sluice simulate -", o.is, o.command)
+		}
+	}
 	const shown = 200
 	text := string(line[:min(len(line), shown)])
 	if len(line) > shown {
@@ -234,6 +239,16 @@ func errUnrecognised(line []byte) error {
 	}
 	return fmt.Errorf("the line is in no format that is known%s: give the format string of Envoy or nginx with --format, such as '%%START_TIME%% %%REQ(:PATH)%%' or '$time_local $request_uri': %q",
 		nearest(line), text)
+}
+
+// otherFiles are what begins files that are not read as they are, and what makes text of them.
+var otherFiles = []struct{ begin, is, command string }{
+	{"BZh", "compressed by bzip2", "bzip2 -dc"},
+	{"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -dc"},
+	{"\xfd7zXZ\x00", "compressed by xz", "xz -dc"},
+	{"PK\x03\x04", "a zip archive", "unzip -p"},
+	{"\xff\xfe", "in UTF-16", "iconv -f UTF-16 -t UTF-8"},
+	{"\xfe\xff", "in UTF-16", "iconv -f UTF-16 -t UTF-8"},
 }
 
 // nearest says which text format a line has the most of, "" if it has little of any.

@@ -115,6 +115,15 @@ var serverLogs = []struct{ name, log, want string }{
 09:00:00.25 | 192.0.2.7 | GET | /a | shop.example | curl/8 | 200`,
 	},
 	{
+		"JSON of several logs", `{"time_iso8601":"2026-11-21T08:00:00+00:00","time_local":"21/Nov/2026:09:00:00 +0000","remote_addr":"192.0.2.7","status":200}
+{"time_local":"21/Nov/2026:09:00:01 +0000","remote_addr":"192.0.2.8","status":200}
+{"time_local":"21/Nov/2026:09:00:02 +0000","remote_addr":"192.0.2.9","status":200}
+`, `
+09:00:00 | 192.0.2.7 | - | - | - | - | 200
+09:00:01 | 192.0.2.8 | - | - | - | - | 200
+09:00:02 | 192.0.2.9 | - | - | - | - | 200`,
+	},
+	{
 		"Caddy", `{"level":"info","ts":1795251600.5,"logger":"http.log.access.log0","msg":"handled request","request":{"remote_ip":"10.0.0.1","remote_port":"1","client_ip":"192.0.2.7","proto":"HTTP/2.0","method":"GET","host":"shop.example","uri":"/a?b","headers":{"User-Agent":["curl/8"],"Accept":["a","b"]},"tls":{"resumed":false}},"bytes_read":0,"duration":0.1,"size":5,"status":200,"resp_headers":{"Server":["Caddy"]}}
 {"level":"info","ts":1795251601,"logger":"tls","msg":"cleaning storage unit"}
 {"level":"info","ts":1795251602,"request":{"client_ip":"192.0.2.8","method":"GET","host":"shop.example","uri":"/","headers":{}},"status":429}
@@ -167,7 +176,7 @@ http 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.9:2817 - -1 -
 09:00:01 | 192.0.2.8 | GET | / | x.cloudfront.net | - | 429`,
 	},
 	{
-		"CloudFront without its header", "2026-11-21\t09:00:00\tFRA2\t182\t192.0.2.7\tGET\tx.cloudfront.net\t/a\t200\t-\tcurl/8\t-\t-\tHit\tid==\tshop.example\thttps\t23\t0.001\t-\tTLSv1.3\tTLS\tHit\tHTTP/2.0\t-\t-\t11040\n", `
+		"CloudFront without its header", "2026-11-21\t09:00:00\tFRA2\t182\t192.0.2.7\tGET\tx.cloudfront.net\t/a\t200\t-\tcurl/8\t-\ta b\tHit\tid==\tshop.example\thttps\t23\t0.001\t-\tTLSv1.3\tTLS\tHit\tHTTP/2.0\t-\t-\t11040\n", `
 09:00:00 | 192.0.2.7 | GET | /a | shop.example | curl/8 | 200`,
 	},
 	{
@@ -288,6 +297,23 @@ func TestFieldsOfCommentsThatChange(t *testing.T) {
 	if _, counts := valuesOf(t, head+"#Fields: date time s-ip c-ip\n", "auto", FieldRemote); counts.Bad != 1 || !strings.Contains(counts.Worst[0].Reason, "names other fields") {
 		t.Errorf("other names: %+v", counts)
 	}
+}
+
+// TestHeaderOfALineThatIsReadWithoutOne has a header of CloudFront's be none of the bad lines, though
+// the lines below it are known without it.
+func TestHeaderOfALineThatIsReadWithoutOne(t *testing.T) {
+	for _, test := range serverLogs {
+		if test.name != "CloudFront without its header" {
+			continue
+		}
+		header := "#Version: 1.0\n#Fields: date time a b c-ip" + strings.Repeat(" x", strings.Count(test.log, "\t")-4) + "\n"
+		got, counts := valuesOf(t, header+test.log, "auto", FieldRemote)
+		if len(got) != 1 || got[0] != "09:00:00 | 192.0.2.7" || counts.Bad != 0 {
+			t.Errorf("%q, %+v", got, counts)
+		}
+		return
+	}
+	t.Error("there is no such log")
 }
 
 // TestNestedFields reads fields of objects within objects, whatever order they come in.

@@ -408,6 +408,8 @@ func (op *operator) fits(value []byte) bool {
 	switch op.class {
 	case tight:
 		return bytes.IndexByte(value, ' ') < 0 && bytes.IndexByte(value, '"') < 0
+	case cell:
+		return bytes.IndexByte(value, '\t') < 0
 	case host:
 		return bytes.IndexByte(value, ' ') < 0 && bytes.IndexByte(value, '/') < 0
 	case addresses:

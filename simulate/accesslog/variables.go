@@ -48,6 +48,8 @@ func variableClass(name string, before, after []byte) class {
 		return escaped
 	case slices.Contains(numberVariables, name):
 		return digits
+	case string(after) == "\t", string(before) == "\t" && name != "rest":
+		return cell
 	case name == "server_name":
 		return host
 	case slices.Contains(addressVariables, name):

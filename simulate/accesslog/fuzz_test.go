@@ -1,0 +1,54 @@
+package accesslog
+
+import (
+	"bytes"
+	"io"
+	"math"
+	"strings"
+	"testing"
+)
+
+// FuzzRecognise reads any bytes as a log of which nothing is known. They are in no format, or each
+// line is a request, a bad one or a comment.
+func FuzzRecognise(f *testing.F) {
+	for _, test := range serverLogs {
+		f.Add([]byte(test.log))
+		f.Add([]byte(strings.ReplaceAll(test.log, "a", "\x00")))
+		f.Add([]byte("pod | " + strings.ReplaceAll(test.log, " ", "  ")))
+	}
+	f.Add([]byte("#Fields: date time } ${x}\n2026-11-21 09:00:00 a b\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		found, err := Recognise([]Log{{Name: "log", Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }}}, "auto")
+		if err != nil {
+			return
+		}
+		for _, name := range []string{FieldRemote, ":method", ":path", ":authority", "user-agent", "a.b"} {
+			if slot := found.Want(name); (slot >= 0) != found.Has(name) {
+				t.Errorf("the slot of %s is %d", name, slot)
+			}
+		}
+		if err := found.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		requests := 0
+		r := found.NewReader(math.MaxInt64, func(l *Line) error {
+			if requests++; l.At < 0 {
+				t.Errorf("time %d", l.At)
+			}
+			return nil
+		})
+		var counts Counts
+		err = found.Chunks(bytes.NewReader(text), func(c Chunk) error {
+			of := r.Read(c)
+			counts.Add(&of, "log", counts.Rows)
+			c.Free()
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if counts.Bad+requests != counts.Read {
+			t.Errorf("%d bad and %d requests of %d lines", counts.Bad, requests, counts.Read)
+		}
+	})
+}
