@@ -26,6 +26,8 @@ type keys struct {
 	// the hash in its high half, so that it need not be looked at to know that it is another.
 	index []uint64
 	texts []string
+	// textBytes is how long all of them are.
+	textBytes int64
 }
 
 const keysInBlock = 4096

@@ -58,8 +58,9 @@ type Options struct {
 	Shard *accesslog.Expression
 	// ShowValues shows the values of keys, which may tell of people.
 	ShowValues bool
-	// Memory bounds the counters of all rules, in bytes. If they do not fit, Run returns an error.
-	// Default 4 GiB.
+	// Memory bounds the counters of all rules, in bytes, again what is kept of their keys for the
+	// report, and again the lines that wait to be put into order. If they do not fit, Run returns
+	// an error. Default 4 GiB.
 	Memory int64
 	// Workers is how many goroutines read lines. Default one for each core.
 	Workers int
@@ -143,6 +144,9 @@ type Progress struct {
 // readLogs reads the logs. It calls tell, if not nil, with each batch, and use with each request
 // in the order of their times.
 func (r *run) readLogs(ctx context.Context, rd *reader, tell func(*stream, *batch), use func(waiting)) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	r.stop = stop
 	var bytes atomic.Int64
 	lines := int64(0)
 	p := startPipeline(ctx, r.options, rd, func(s *stream, b *batch) {
@@ -167,12 +171,16 @@ type run struct {
 	turn    int
 	// pass numbers the readings of the logs, from 0.
 	pass int
+	// stop ends a reading with an error.
+	stop context.CancelCauseFunc
 	// chained says that some request made several calls, one after another.
 	chained bool
 
 	counts
 
-	// requests counts the lines that asked something.
+	// put counts the requests that were put into order, and putBytes what they ask.
+	put, putBytes uint64
+	// requests counts the lines that asked something, as they are decided.
 	requests uint64
 	from, to int64
 	// recorded counts the requests of which the log says what became of them, refused those
@@ -181,7 +189,37 @@ type run struct {
 }
 
 // batch takes in what is counted of a chunk.
-func (r *run) batch(s *stream, b *batch) { r.add(&b.counts, s.name, s.row) }
+func (r *run) batch(s *stream, b *batch) {
+	r.add(&b.counts, s.name, s.row)
+	r.put += uint64(len(b.lines) - b.late) //nolint:gosec // not negative
+	r.putBytes += uint64(len(b.arena))
+	err := r.fits()
+	if waiting := r.put - r.requests; waiting*(r.putBytes/max(1, r.put)+bytesOfWaiting) > uint64(r.options.Memory) { //nolint:gosec // not negative
+		err = fmt.Errorf("%d lines of --reorder %v wait to be put into order, which do not fit into memory: lower --reorder, or raise --counter-memory", waiting, r.options.Reorder)
+	}
+	if err != nil {
+		r.stop(err)
+	}
+}
+
+// bytesOfWaiting is what a request that waits takes beside what it asks: an element of a batch and
+// one of a slot.
+const bytesOfWaiting = 64
+
+// fits returns an error if what is kept does not fit into memory.
+func (r *run) fits() error {
+	kept := int64(0)
+	for _, s := range append([]*side{r.rules}, r.against...) {
+		if err := evicted(s.tables); err != nil {
+			return err
+		}
+		kept += s.tally.bytes()
+	}
+	if kept > r.options.Memory {
+		return fmt.Errorf("what is kept of %d keys does not fit into memory: raise --counter-memory, or look at a shorter time with --from and --to", r.rules.tally.keys.n)
+	}
+	return nil
+}
 
 // request decides a request.
 func (r *run) request(w waiting) {
@@ -244,9 +282,9 @@ func (o *Options) replica(r *record, turn *int) int {
 func (r *run) finish() error {
 	for _, s := range append([]*side{r.rules}, r.against...) {
 		s.tally.finish()
-		if err := evicted(s.tables); err != nil {
-			return err
-		}
+	}
+	if err := r.fits(); err != nil {
+		return err
 	}
 	switch {
 	case r.Read == 0:

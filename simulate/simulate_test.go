@@ -229,6 +229,44 @@ func TestMemoryIsEnoughOrAnError(t *testing.T) {
 	}
 }
 
+// TestMemoryOfKeysAndOfLinesThatWait has less of it than keys whose counters are over need, and than
+// lines of one minute.
+func TestMemoryOfKeysAndOfLinesThatWait(t *testing.T) {
+	const keys = 40_000
+	var many, same strings.Builder
+	for i := range keys {
+		many.WriteString(usersLine(noon.Add(time.Duration(i)*50*time.Millisecond), 200, fmt.Sprint("u", i)))
+		same.WriteString(usersLine(noon, 200, strings.Repeat("a", 50)))
+	}
+	run := func(log, reorder string, show bool) error {
+		window, err := time.ParseDuration(reorder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Run(t.Context(), Options{
+			Logs: []accesslog.Log{logOf("log", log)}, Rules: compile(t, strings.Replace(perUser, "minute", "second", 1)), Format: users, ShowValues: show,
+			Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now, Memory: 4 << 20, Reorder: window,
+		})
+		return err
+	}
+	if err := run(many.String(), "1s", false); err == nil || !strings.Contains(err.Error(), "keys does not fit into memory: raise --counter-memory, or look at a shorter time") {
+		t.Errorf("%d keys are %v", keys, err)
+	}
+	var long strings.Builder
+	for i := range 60 { // keys that are together as long as memory
+		long.WriteString(usersLine(noon.Add(time.Duration(i)*time.Second), 200, fmt.Sprint(i, strings.Repeat("a", 100_000))))
+	}
+	if err := run(long.String(), "1ms", true); err == nil || !strings.Contains(err.Error(), "keys does not fit") {
+		t.Errorf("long keys that are shown are %v", err)
+	}
+	if err := run(long.String(), "1ms", false); err != nil {
+		t.Errorf("long keys that are not shown are %v", err)
+	}
+	if err := run(same.String(), "1m", false); err == nil || !strings.Contains(err.Error(), "wait to be put into order, which do not fit into memory: lower --reorder") {
+		t.Errorf("%d lines of one moment are %v", keys, err)
+	}
+}
+
 // TestLinesOfOneMomentAreInOrder has lines a few milliseconds apart come in any order.
 func TestLinesOfOneMomentAreInOrder(t *testing.T) {
 	var log strings.Builder

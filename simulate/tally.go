@@ -116,7 +116,9 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 			k.limit, k.window = index, l.window
 			l.keys++
 			if t.show {
-				t.keys.texts = append(t.keys.texts, entriesText(req.Descriptors[match].Entries))
+				text := entriesText(req.Descriptors[match].Entries)
+				t.keys.texts = append(t.keys.texts, text)
+				t.keys.textBytes += int64(len(text))
 				k.text = uint32(len(t.keys.texts)) //nolint:gosec // as many as keys
 			}
 		} else if l.window != k.window {
@@ -145,6 +147,10 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 		}
 	}
 }
+
+// bytes is about how much memory the tally takes: for each key itself, its places in the index and
+// that of its text.
+func (t *tally) bytes() int64 { return int64(t.keys.n)*128 + t.keys.textBytes }
 
 // begin is called with the first charge of a limit.
 func (t *tally) begin(l *limitTally, limit *descriptors.Limit, index int32) {

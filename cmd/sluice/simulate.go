@@ -30,7 +30,7 @@ type simulateCmd struct {
 	Replicas      int           `default:"1" type:"count" range:"1..1000" placeholder:"N" help:"How many services share the requests, each with counters of its own."`
 	Shard         string        `placeholder:"TEMPLATE" help:"What tells the replica, such as '{x-user}'. Default: they take turns."`
 	Timeout       time.Duration `default:"1m" range:"0s..1m" placeholder:"DURATION" help:"How long Envoy waits for an answer, which bounds how long a leaky bucket holds one."`
-	CounterMemory int64         `type:"size" default:"4GiB" range:"1MiB..256GiB" placeholder:"SIZE" help:"The most that counters may take; it is an error if they do not fit."`
+	CounterMemory int64         `type:"size" default:"4GiB" range:"1MiB..256GiB" placeholder:"SIZE" help:"The most that counters may take, and again what is kept of keys, and lines that wait for their turn; it is an error if they do not fit."`
 	Lenient       bool          `help:"Succeed even if more than one line of a hundred cannot be read."`
 	ShowValues    bool          `help:"Show the values of keys, which may tell of people, in place of hashes."`
 	Report        string        `placeholder:"FILE" help:"Write a page with pictures too: one file, without script."`

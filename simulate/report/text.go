@@ -137,6 +137,10 @@ func (o *Outcome) writeMostOver(b *strings.Builder) {
 
 // shown is a key's name for a terminal, on which what a client sent can do nothing.
 func (k *Key) shown() string {
+	const most = 120
+	if text := []rune(k.Name); len(text) > most {
+		k = &Key{Name: string(text[:most]) + "..."}
+	}
 	if utf8.ValidString(k.Name) && !strings.ContainsFunc(k.Name, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return k.Name
 	}
