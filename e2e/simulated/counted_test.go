@@ -1,0 +1,225 @@
+package simulated_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/source"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/simulate"
+	"github.com/sluice-ratelimit/sluice/simulate/accesslog"
+	"github.com/sluice-ratelimit/sluice/simulate/report"
+)
+
+// countedLimit is how many requests a minute the counted logs' addresses may make.
+const countedLimit = 20
+
+// request is a line of a log of the test's own.
+type request struct {
+	at            time.Time
+	address, path string
+	status        int
+	agent         string
+}
+
+func (r *request) clf() string { return r.at.Format("02/Jan/2006:15:04:05 -0700") }
+
+// combined is a line of the combined log format.
+func (r *request) combined() string {
+	return fmt.Sprintf(`%s - - [%s] "GET %s HTTP/1.1" %d 512 "-" "%s"`, r.address, r.clf(), r.path, r.status, r.agent)
+}
+
+func (r *request) haproxy() string {
+	return fmt.Sprintf(`%s:33317 [%s] http-in~ static/srv1 10/0/30/69/109 %d 2750 - - ---- 1/1/1/1/0 0/0 {shop.example} {} "GET %s HTTP/1.1"`,
+		r.address, r.at.UTC().Format("02/Jan/2006:15:04:05.000"), r.status, r.path)
+}
+
+func (r *request) w3c(separator string) string {
+	return strings.Join([]string{r.at.UTC().Format("2006-01-02"), r.at.UTC().Format("15:04:05"), r.address, "GET", r.path, strconv.Itoa(r.status), "-"}, separator)
+}
+
+const w3cHeader = "#Version: 1.0\n#Fields: date time c-ip cs-method cs-uri-stem sc-status cs(User-Agent)\n"
+
+// countedKind is a kind of log: how its lines are written, and what stands above them.
+type countedKind struct {
+	line   func(r *request) string
+	header string
+	// hasPort says that addresses have one.
+	hasPort bool
+}
+
+// counted are the kinds of logs that count.py knows, by the name that it has for them.
+var counted = map[string]countedKind{
+	"common": {line: func(r *request) string {
+		return fmt.Sprintf(`%s - - [%s] "GET %s HTTP/1.1" %d 512`, r.address, r.clf(), r.path, r.status)
+	}},
+	"combined": {line: (*request).combined},
+	"nginx":    {line: func(r *request) string { return r.combined() + ` "198.51.100.1, 10.0.0.1" 0.012` }},
+	"ingress-nginx": {line: func(r *request) string {
+		return r.combined() + ` 38 0.004 [shop-web-80] [] 10.42.0.9:80 5 0.004 200 6e2baf`
+	}},
+	"nginx-json": {line: func(r *request) string {
+		return fmt.Sprintf(`{"time_local":"%s","remote_addr":"%s","request":"GET %s HTTP/1.1","status": "%d","http_user_agent":"%s"}`, r.clf(), r.address, r.path, r.status, r.agent)
+	}},
+	"caddy": {line: func(r *request) string {
+		return fmt.Sprintf(`{"level":"info","ts":%d.%06d,"logger":"http.log.access","request":{"remote_ip":"10.0.0.1","client_ip":"%s","method":"GET","uri":"%s","headers":{"User-Agent":["%s"]}},"status":%d}`,
+			r.at.Unix(), r.at.Nanosecond()/1000, r.address, r.path, r.agent, r.status)
+	}},
+	"traefik": {line: func(r *request) string { return r.combined() + ` 17 "shop@docker" "http://10.0.0.9:80" 3ms` }},
+	"traefik-json": {line: func(r *request) string {
+		return fmt.Sprintf(`{"ClientAddr":"%s:1","ClientHost":"%[1]s","DownstreamStatus":%d,"RequestPath":"%s","StartUTC":"%s","time":"%s"}`,
+			r.address, r.status, r.path, r.at.UTC().Format(time.RFC3339Nano), r.at.Add(90*time.Second).Format(time.RFC3339))
+	}},
+	"haproxy":        {line: (*request).haproxy, hasPort: true},
+	"haproxy-syslog": {line: func(r *request) string { return "Nov 21 09:00:00 lb haproxy[14389]: " + r.haproxy() }, hasPort: true},
+	"nginx-syslog":   {line: func(r *request) string { return "<190>Nov 21 09:00:00 web nginx[7]: " + r.combined() }},
+	"alb": {line: func(r *request) string {
+		return fmt.Sprintf(`https %s app/shop/1 %s:2817 10.0.0.1:80 0.086 0.048 0.037 %d %[3]d 0 57 "GET https://shop.example:443%s HTTP/1.1" "%s" ECDHE TLSv1.2 arn:aws:x "Root=1" "shop.example" "arn:aws:y" 1 %s "forward" "-" "-" "10.0.0.1:80" "200" "-" "-" TID_1`,
+			r.at.Add(time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z"), r.address, r.status, r.path, r.agent, r.at.UTC().Format("2006-01-02T15:04:05.000000Z"))
+	}, hasPort: true},
+	"cloudfront": {line: func(r *request) string { return r.w3c("\t") }, header: w3cHeader},
+	"iis":        {line: func(r *request) string { return r.w3c(" ") }, header: w3cHeader},
+	"cri": {line: func(r *request) string {
+		return fmt.Sprintf(`%s stdout F {"start_time":"%s","downstream_remote_address":"%s:1","response_code":%d,"path":"%s"}`,
+			r.at.Add(time.Minute).Format(time.RFC3339Nano), r.at.UTC().Format("2006-01-02T15:04:05.000Z"), r.address, r.status, r.path)
+	}, hasPort: true},
+	"docker": {line: func(r *request) string {
+		return fmt.Sprintf(`{"log":%s,"stream":"stdout","time":"%s"}`, strconv.Quote(r.combined()+"\n"), r.at.Add(time.Minute).Format(time.RFC3339Nano))
+	}},
+}
+
+// TestCountsOfLogs holds the numbers of simulate against those of a program of its own for each kind
+// of log.
+func TestCountsOfLogs(t *testing.T) {
+	zone := time.FixedZone("", 3600)
+	agents := []string{"curl/8", `a \\\"quoted\\\" agent`, "Mozilla/5.0 (X11; Linux x86_64)", "-"}
+	for name, kind := range counted {
+		t.Run(name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(29, uint64(len(name))))
+			var log strings.Builder
+			log.WriteString(kind.header)
+			for i := range 5000 {
+				r := request{
+					at:      time.Date(2026, 11, 21, 10, 0, 0, 0, zone).Add(time.Duration(i) * 120 * time.Millisecond),
+					address: fmt.Sprintf("192.0.2.%d", int(60*random.Float64()*random.Float64())), path: fmt.Sprintf("/a%d?b=c", i%7),
+					status: 200 + i%5, agent: agents[random.IntN(len(agents))],
+				}
+				if name != "nginx-json" && name != "caddy" { // which are JSON themselves
+					r.agent = strings.ReplaceAll(r.agent, `\\\"`, `\"`)
+				}
+				log.WriteString(kind.line(&r) + "\n")
+			}
+			found := compareCounts(t, name, []byte(log.String()))
+			if found.Bad > 0 || found.Requests != 5000 || found.Rules.Denied == 0 {
+				t.Errorf("%d requests, %d denied, %d unreadable %v", found.Requests, found.Rules.Denied, found.Bad, found.FirstBad)
+			}
+		})
+	}
+}
+
+// TestCountsOfOthersLogs does the same with logs that others wrote, in a folder that SLUICE_LOGS
+// names: testdata/others.sh takes them out of public repositories.
+func TestCountsOfOthersLogs(t *testing.T) {
+	dir := os.Getenv("SLUICE_LOGS")
+	if dir == "" {
+		suite.NotRun(t, "SLUICE_LOGS names no folder with logs of others, which testdata/others.sh makes")
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s has no logs: %v", dir, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			log, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kind, _, _ := strings.Cut(filepath.Base(file), ".")
+			found := compareCounts(t, kind, log)
+			t.Logf("%d requests, %d denied, %d keys, %d unreadable: %v", found.Requests, found.Rules.Denied, found.Rules.Keys, found.Bad, found.FirstBad)
+		})
+	}
+}
+
+// compareCounts simulates a log that it does not say the kind of, and compares with what count.py
+// counts.
+func compareCounts(t *testing.T, kind string, log []byte) *report.Report {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		suite.NotRun(t, "there is no python3 to count with")
+	}
+	cmd := exec.CommandContext(t.Context(), python, "testdata/count.py", kind, strconv.Itoa(countedLimit))
+	cmd.Stdin = bytes.NewReader(log)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("count.py: %v\n%s", err, said.String())
+	}
+	var want struct {
+		Requests, Denied uint64
+		Hits, Over       map[string]uint64
+	}
+	if err := json.Unmarshal(out, &want); err != nil {
+		t.Fatal(err)
+	}
+	found := simulateCounted(t, kind, log)
+	if found.Requests != want.Requests || found.Rules.Denied != want.Denied || found.Rules.Keys != len(want.Hits) || found.Late > 0 {
+		t.Errorf("%d requests, %d denied, %d keys, %d late, want %d, %d, %d, 0; %d unreadable: %v",
+			found.Requests, found.Rules.Denied, found.Rules.Keys, found.Late, want.Requests, want.Denied, len(want.Hits), found.Bad, found.FirstBad)
+	}
+	for _, l := range found.Rules.Limits {
+		if l.KeysOver != len(want.Over) {
+			t.Errorf("%d keys over the limit, want %d", l.KeysOver, len(want.Over))
+		}
+		for _, k := range append(l.Largest, l.MostOver...) {
+			address := strings.TrimPrefix(k.Name, "address=")
+			if k.Hits != want.Hits[address] || k.Over != want.Over[address] {
+				t.Errorf("%s has %d hits, %d over, want %d, %d", address, k.Hits, k.Over, want.Hits[address], want.Over[address])
+			}
+		}
+	}
+	return found
+}
+
+func simulateCounted(t *testing.T, kind string, log []byte) *report.Report {
+	t.Helper()
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	text := fmt.Sprintf("domain: shop\ndescriptors: [{ key: address, rate_limit: { unit: minute, requests_per_unit: %d } }]\n", countedLimit)
+	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set, diagnostics, err := source.Load([]string{rules}, "", descriptors.Options{})
+	if err != nil || set == nil {
+		t.Fatal(err, diagnostics)
+	}
+	address := "address={downstream_remote_address}"
+	if counted[kind].hasPort {
+		address = "address={downstream_remote_address|ip}"
+	}
+	template, err := simulate.ParseTemplate(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := simulate.Run(t.Context(), simulate.Options{
+		Logs:  []accesslog.Log{{Name: kind, Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(log)), nil }}},
+		Rules: set, Templates: []*simulate.Template{template}, ShowValues: true,
+		Now: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), Reorder: 1 << 60, // lines in any order
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
