@@ -18,6 +18,9 @@ type Scanner struct {
 	// At is the place of what comes next. After an error it is about where the text is no
 	// JSON.
 	At int
+	// Hex takes \x22 in strings for the byte, as nginx writes quotes, and letters beyond ASCII,
+	// unless it is told to write JSON.
+	Hex bool
 	// Deepest is how deep the text may be nested; 0 for 64.
 	Deepest int
 
@@ -138,7 +141,7 @@ func (s *Scanner) Value(scratch []byte) (value, grown []byte, err error) {
 			return slices.Clip(raw), scratch, err
 		}
 		from := len(scratch)
-		scratch, err = unescape(scratch, raw)
+		scratch, err = s.unescape(scratch, raw)
 		return scratch[from:len(scratch):len(scratch)], scratch, err
 	case '{', '[':
 		from := s.At
@@ -154,7 +157,7 @@ func (s *Scanner) Value(scratch []byte) (value, grown []byte, err error) {
 }
 
 // unescape appends a string's text without its escapes.
-func unescape(to, raw []byte) ([]byte, error) {
+func (s *Scanner) unescape(to, raw []byte) ([]byte, error) {
 	for i := 0; i < len(raw); i++ {
 		if raw[i] != '\\' {
 			to = append(to, raw[i])
@@ -163,15 +166,22 @@ func unescape(to, raw []byte) ([]byte, error) {
 		if i++; i == len(raw) {
 			return to, ErrSyntax
 		}
-		switch c := raw[i]; c {
-		case 'u':
-			r, ok := hex4(raw, i+1)
+		switch c := raw[i]; {
+		case c == 'x' && s.Hex:
+			b, ok := hex(raw, i+1, 2)
+			if !ok {
+				return to, ErrSyntax
+			}
+			i += 2
+			to = append(to, byte(b)) //nolint:gosec // of two digits
+		case c == 'u':
+			r, ok := hex(raw, i+1, 4)
 			if !ok {
 				return to, ErrSyntax
 			}
 			i += 4
 			if utf16.IsSurrogate(r) && i+6 < len(raw) && raw[i+1] == '\\' && raw[i+2] == 'u' {
-				if low, ok := hex4(raw, i+3); ok {
+				if low, ok := hex(raw, i+3, 4); ok {
 					if both := utf16.DecodeRune(r, low); both != utf8.RuneError {
 						r = both
 						i += 6
@@ -196,11 +206,11 @@ const (
 	escaped = "\"\\/\b\f\n\r\t"
 )
 
-func hex4(b []byte, at int) (rune, bool) {
-	if at+4 > len(b) {
+func hex(b []byte, at, digits int) (rune, bool) {
+	if at+digits > len(b) {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(string(b[at:at+4]), 16, 16)
+	n, err := strconv.ParseUint(string(b[at:at+digits]), 16, 16)
 	return rune(n), err == nil
 }
 

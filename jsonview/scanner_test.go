@@ -38,6 +38,20 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestHex has bytes that nginx writes as \x22, which are no JSON unless they are asked for.
+func TestHex(t *testing.T) {
+	for text, want := range map[string]string{`"\x22\xc3\xBC\n"`: "\"ü\n", `"\x2"`: "", `"\x2g"`: "", `"\x"`: ""} {
+		s := Scanner{Bytes: []byte(text), Hex: true}
+		if got, _, err := s.Value(nil); (err == nil) != (want != "") || err == nil && string(got) != want {
+			t.Errorf("Value() of %s is %q, %v, want %q", text, got, err, want)
+		}
+		s = Scanner{Bytes: []byte(text)}
+		if got, _, err := s.Value(nil); err == nil {
+			t.Errorf("Value() of %s without Hex is %q, want an error", text, got)
+		}
+	}
+}
+
 // TestNoJSON has text that is none. Nesting is bounded, however it is taken.
 func TestNoJSON(t *testing.T) {
 	for _, text := range []string{

@@ -57,7 +57,7 @@ func newSource(o *Options, f *accesslog.Format) (source, error) {
 	default:
 		return nil, fmt.Errorf("what does Envoy ask? The log does not say (add %%DYNAMIC_METADATA(%s)%% to its format, and --dynamic-metadata to sluice serve): "+
 			"give its configuration with --envoy, or say it with --descriptor, such as --descriptor 'user={x-user}'; the log has %s",
-			accesslog.RateLimitMetadata, strings.Join(f.Fields(), ", "))
+			accesslog.RateLimitMetadata, f.FieldList())
 	}
 }
 

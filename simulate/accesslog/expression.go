@@ -82,7 +82,7 @@ func (e *Expression) Resolve(f *Format) error {
 			continue
 		}
 		if p.slot = f.Want(p.field); p.slot < 0 {
-			return fmt.Errorf("{%s}: the log has no such field: it has %s%s", p.field, list(f.Fields()), rules.DidYouMean(rules.Nearest(p.field, f.Fields())))
+			return fmt.Errorf("{%s}: the log has no such field: it has %s%s", p.field, f.FieldList(), rules.DidYouMean(rules.Nearest(p.field, f.Fields())))
 		}
 	}
 	return nil

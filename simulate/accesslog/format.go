@@ -48,6 +48,9 @@ func (f *Format) Has(name string) bool { return f.lines.calledIn(name) != "" }
 // Fields returns the fields that lines have, as far as is known.
 func (f *Format) Fields() []string { return f.lines.fields() }
 
+// FieldList writes the fields that lines have for people, of many the first.
+func (f *Format) FieldList() string { return list(f.Fields()) }
+
 // Want returns the slot in which lines have the value of a field, -1 if they lack it.
 func (f *Format) Want(name string) int {
 	called := f.lines.calledIn(name)

@@ -54,7 +54,7 @@ func newJSONFormat(fields map[string]string, sample [][]byte) (lineFormat, error
 
 // look learns the fields of a line.
 func (f *jsonFormat) look(line []byte) error {
-	s := jsonview.Scanner{Bytes: line}
+	s := jsonview.Scanner{Bytes: line, Hex: true}
 	err := f.learnObject(&s, &f.root, 1)
 	if err == nil && s.Next() != 0 {
 		return jsonview.ErrSyntax
@@ -110,7 +110,7 @@ func (f *jsonFormat) wrap(sample [][]byte) {
 		}
 		var lines [][]byte
 		for _, line := range sample {
-			s := jsonview.Scanner{Bytes: line}
+			s := jsonview.Scanner{Bytes: line, Hex: true}
 			_ = s.Object(func(key []byte) error { // of a line that is none the begin counts
 				value, _, err := s.Value(nil)
 				if text := bytes.TrimRight(value, "\r\n"); string(key) == name && len(text) > 0 {
@@ -174,7 +174,7 @@ func (n *node) place(slots map[string]int) bool {
 }
 
 func (f *jsonFormat) read(line []byte, l *Line, request func() error) error {
-	s := &jsonview.Scanner{Bytes: line}
+	s := &jsonview.Scanner{Bytes: line, Hex: true}
 	if s.Next() != '{' {
 		return &LineError{l.base + s.At, errNoObject}
 	}

@@ -105,9 +105,11 @@ var serverLogs = []struct{ name, log, want string }{
 	{
 		"nginx's JSON", `{"time_local":"21/Nov/2026:09:00:00 +0000","remote_addr":"192.0.2.7","request":"GET /a?b HTTP/1.1","status": "200","http_host":"shop.example","http_user_agent":"a \"b\"","uri":"/index.html","request_time":"0.001"}
 {"time_local":"21/Nov/2026:09:00:01 +0000","remote_addr":"192.0.2.7","request":"","status": "400","http_host":"","http_user_agent":"","uri":"","request_time":"0.001"}
+{"time_local":"21/Nov/2026:09:00:02 +0000","remote_addr":"192.0.2.7","request":"GET /\xC3\xBC HTTP/1.1","status": "200","http_host":"shop.example","http_user_agent":"a \x22b\x22"}
 `, `
 09:00:00 | 192.0.2.7 | GET | /a?b | shop.example | a "b" | 200
-09:00:01 | 192.0.2.7 | - | - |  |  | 400`,
+09:00:01 | 192.0.2.7 | - | - |  |  | 400
+09:00:02 | 192.0.2.7 | GET | /ü | shop.example | a "b" | 200`,
 	},
 	{
 		"nginx's JSON with other times", `{"msec":"1795251600.250","remote_addr":"192.0.2.7","request_method":"GET","request_uri":"/a","host":"shop.example","status":200,"http_user_agent":"curl/8"}
