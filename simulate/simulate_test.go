@@ -267,6 +267,18 @@ func TestMemoryOfKeysAndOfLinesThatWait(t *testing.T) {
 	}
 }
 
+// TestAlternativesShareMemory parts it among the rules and their replicas.
+func TestAlternativesShareMemory(t *testing.T) {
+	o := &Options{Memory: 64 << 20, Replicas: 2, Against: make([]Alternative, 3)}
+	s, err := newSide(compile(t, perUser), "rules", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.tables[0].Stats().Bytes; got != 8<<20 {
+		t.Errorf("a replica's counters may take %d bytes, want 8 MiB", got)
+	}
+}
+
 // TestLinesOfOneMomentAreInOrder has lines a few milliseconds apart come in any order.
 func TestLinesOfOneMomentAreInOrder(t *testing.T) {
 	var log strings.Builder

@@ -215,6 +215,11 @@ http 2026-11-21T09:00:02.186641Z app/shop/50dc6c495c0c9188 192.0.2.9:2817 - -1 -
 09:00:01.5 | 192.0.2.8 | GET | /b | - | curl/8 | 429`,
 	},
 	{
+		"a collector's JSON with names of the line's", `{"message":"192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] \"GET /r?u=http://x/y HTTP/1.1\" 200 512 \"-\" \"-\"","agent":"fluent","host":"node"}
+`, `
+09:00:00 | 192.0.2.7 | GET | /r?u=http://x/y | - | - | 200`,
+	},
+	{
 		"a collector's JSON", `{"message":"192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] \"GET /a HTTP/1.1\" 200 512","@timestamp":"2026-11-21T09:00:09Z","host":{"name":"node"},"agent":{"type":"filebeat"}}
 `, `
 09:00:00 | 192.0.2.7 | GET | /a | - | - | 200`,
@@ -261,6 +266,7 @@ func TestVariables(t *testing.T) {
 		{`$msec $http_x_user $http_x_plan`, `1795251600.5 al bo pro`, "x-user x-plan", "09:00:00.5 | ? | ?"},
 		{`$msec $http_x_user $http_x_plan`, `1795251600.5 al pro`, "x-user x-plan", "09:00:00.5 | al | pro"},
 		{`$msec $http_x_user $status`, `1795251600.5 al bo 200`, "x-user status", "09:00:00.5 | al bo | 200"},
+		{`$msec $request $http_x_user`, `1795251600.5 GET /a HTTP/1.1 al`, ":path x-user", "09:00:00.5 | ? | ?"},
 		{`$time_local "$request" "$http_user_agent"`, `21/Nov/2026:09:00:00 +0000 "GET / HTTP/1.1" "a \"b\" c"`, ":method user-agent", `09:00:00 | GET | a \"b\" c`},
 	} {
 		got, _ := valuesOf(t, test.log, test.format, strings.Fields(test.fields)...)
@@ -273,6 +279,62 @@ func TestVariables(t *testing.T) {
 	}
 	if _, err := Recognise([]Log{logOf("x\n")}, "$status"); err == nil || !strings.Contains(err.Error(), "add $time_local, $time_iso8601 or $msec to --format") {
 		t.Errorf("a format without a time is %v", err)
+	}
+}
+
+// TestFewOfTheFirstLinesAreEnough has a program say other things when it starts, and a few lines have
+// more behind them than the format that nearly all have.
+func TestFewOfTheFirstLinesAreEnough(t *testing.T) {
+	started := strings.Repeat("starting\n", 40)
+	const line = `192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8" "192.0.2.9"`
+	for name, log := range map[string]string{
+		"text": started + strings.Repeat(line+"\n", 5),
+		"JSON": started + strings.Repeat(`{"time":"2026-11-21T09:00:00Z","x_forwarded_for":"192.0.2.9"}`+"\n", 5),
+	} {
+		got, counts := valuesOf(t, log, "auto", FieldXFF)
+		if len(got) < 5 || got[0] != "09:00:00 | 192.0.2.9" || counts.Bad != counts.Read-len(got) {
+			t.Errorf("%s: %d lines, the first %q, %d bad", name, len(got), got[:min(1, len(got))], counts.Bad)
+		}
+	}
+	timed := strings.Repeat(line+" 0.1\n", 400) + strings.Repeat(line+" 0.1 more\n", 5)
+	if f, err := Recognise([]Log{logOf(timed)}, "auto"); err != nil || !f.Has("request_time") {
+		t.Errorf("the format that 400 of 405 lines have is not taken: %v", err)
+	}
+	if _, err := Recognise([]Log{logOf(strings.Repeat(started, 2) + line + "\n")}, "auto"); err == nil {
+		t.Error("one line of 81 is enough")
+	}
+}
+
+// TestColumnsOfLinesBehindOthers has what cannot be read be shown where it stands in the whole line.
+func TestColumnsOfLinesBehindOthers(t *testing.T) {
+	for _, test := range []struct{ good, bad, at string }{
+		{
+			`[pod/web/nginx] 192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 5`,
+			`[pod/web/nginx] 192.0.2.7 - - [31/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 5`, "31/Nov",
+		},
+		{
+			`[pod/web/nginx] 192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" 200 5`,
+			`[pod/web/nginx] 192.0.2.7 - - [21/Nov/2026:09:00:00 +0000] "GET / HTTP/1.1" many 5`, "many",
+		},
+		{`web | {"time":"2026-11-21T09:00:00Z"}`, `web | {"time":"2026-11-21T09:00:00Z",}`, "}"},
+		{`{"log":"{\"time\":1}"}`, `{"log":"x"}`, `"x"`},
+	} {
+		_, counts := valuesOf(t, test.good+"\n"+test.good+"\n"+test.bad+"\n", "auto")
+		want := strings.LastIndex(test.bad, test.at) + 1
+		if counts.Bad != 1 || counts.Worst[0].Column != want || counts.Worst[0].Line != 3 {
+			t.Errorf("%s: %+v, want column %d", test.bad, counts, want)
+		}
+	}
+}
+
+// TestAPartIsWantedOnce has a part of a request line keep its slot.
+func TestAPartIsWantedOnce(t *testing.T) {
+	f, err := Recognise([]Log{logOf(serverLogs[0].log)}, "auto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b, c := f.Want(":path"), f.Want(":path"), f.Want(":method"); a != b || a == c || a < 0 {
+		t.Errorf("slots are %d, %d and %d", a, b, c)
 	}
 }
 
