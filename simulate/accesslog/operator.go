@@ -16,30 +16,6 @@ type operator struct {
 	layout string
 }
 
-// class is what the values of an operator are made of.
-type class uint8
-
-const (
-	// free is anything that a client may have sent.
-	free class = iota
-	// tight has neither spaces nor quotes.
-	tight
-	// digits is a number, or - for none.
-	digits
-	// object is JSON.
-	object
-	// escaped has no quote but behind a backslash.
-	escaped
-	// shortest is anything that ends where what stands behind it comes first.
-	shortest
-	// addresses are words with a comma and a space between them.
-	addresses
-	// host is tight, and has no slash.
-	host
-	// cell has no tab.
-	cell
-)
-
 // fieldNames are what the fields of operators are called if not as they are.
 var fieldNames = map[string]string{
 	"START_TIME": fieldTime, "RESPONSE_CODE": fieldStatus, "RESPONSE_FLAGS": fieldFlags, "RESPONSE_FLAGS_LONG": fieldFlags,

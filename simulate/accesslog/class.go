@@ -1,0 +1,87 @@
+package accesslog
+
+import (
+	"bytes"
+
+	"github.com/sluice-ratelimit/sluice/jsonview"
+)
+
+// class is what the values of an operator are made of.
+type class uint8
+
+const (
+	// free is anything that a client may have sent.
+	free class = iota
+	// tight has neither spaces nor quotes.
+	tight
+	// digits is a number, or - for none.
+	digits
+	// object is JSON.
+	object
+	// escaped has no quote but behind a backslash.
+	escaped
+	// shortest is anything that ends where what stands behind it comes first.
+	shortest
+	// addresses are words with a comma and a space between them.
+	addresses
+	// host is tight, and has no slash.
+	host
+	// cell has no tab.
+	cell
+)
+
+// fits reports whether a value can be the operator's.
+func (op *operator) fits(value []byte) bool {
+	switch op.class {
+	case tight:
+		return bytes.IndexByte(value, ' ') < 0 && bytes.IndexByte(value, '"') < 0
+	case cell:
+		return bytes.IndexByte(value, '\t') < 0
+	case host:
+		return bytes.IndexByte(value, ' ') < 0 && bytes.IndexByte(value, '/') < 0
+	case addresses:
+		for {
+			i := bytes.IndexByte(value, ' ')
+			if i < 0 {
+				return true
+			}
+			if i == 0 || value[i-1] != ',' {
+				return false
+			}
+			value = value[i+1:]
+		}
+	case digits:
+		return isNumber(value)
+	case escaped:
+		return quoteEnd(value) < 0
+	case object:
+		return isNone(value) || objectLength(value) == len(value)
+	default:
+		return true
+	}
+}
+
+// objectLength returns the length of the JSON that b begins with, 0 if it begins with
+// none.
+func objectLength(b []byte) int {
+	if len(b) == 0 || b[0] != '{' {
+		return 0
+	}
+	s := jsonview.Scanner{Bytes: b}
+	if s.Skip() != nil {
+		return 0
+	}
+	return s.At
+}
+
+func isNumber(b []byte) bool {
+	if isNone(b) {
+		return true
+	}
+	for _, c := range b {
+		if c-'0' > 9 {
+			return false
+		}
+	}
+	return true
+}

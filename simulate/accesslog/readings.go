@@ -1,0 +1,134 @@
+package accesslog
+
+import (
+	"bytes"
+	"slices"
+)
+
+// leftmost finds each literal as far left as it can be, and reports whether that is the
+// only reading. From the right: if the literals after i have one place, i has another only
+// to the right of its own, in the value that follows it. Bad is the column of what does not
+// fit, -1 if all does.
+func (f *textFormat) leftmost(line []byte, starts, ends []int) (bad int, only bool) {
+	first, last := f.literals[0], f.literals[len(f.literals)-1]
+	if !bytes.HasPrefix(line, first) {
+		return 0, false
+	}
+	at := len(first)
+	n := len(f.ops)
+	only = true
+	for i := range n - 1 {
+		from, next := at, f.literals[i+1]
+		if f.ops[i].class == object {
+			from = at + objectLength(line[at:])
+		}
+		j := bytes.IndexByte(line[from:], next[0])
+		if len(next) > 1 && j >= 0 && !bytes.HasPrefix(line[from+j:], next) {
+			j = bytes.Index(line[from:], next)
+		}
+		if j < 0 {
+			return at, false
+		}
+		end := from + j
+		starts[i], ends[i] = at, end
+		if f.again[i].possible {
+			only = only && f.isOnly(i, line[at:end])
+		}
+		at = end + len(next)
+	}
+	end := len(line) - len(last)
+	if end < at || !bytes.HasSuffix(line, last) {
+		return len(line), false
+	}
+	starts[n-1], ends[n-1] = at, end
+	return -1, only && f.isOnly(n-1, line[at:end])
+}
+
+// isOnly reports whether value i does not have the literal before it again.
+func (f *textFormat) isOnly(i int, value []byte) bool {
+	switch a := &f.again[i]; {
+	case f.ops[i].class == digits && f.slots[i] >= 0 && !isNumber(value):
+		return false
+	case f.ops[i].class == object && len(value) > 1:
+		return true
+	case a.inside && bytes.Contains(value, f.literals[i]):
+		return false
+	default:
+		for _, head := range a.heads {
+			if bytes.HasPrefix(value, head) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// mostReadings bounds how many places of a literal are looked at. A line with more is
+// nobody's honest request.
+const mostReadings = 64
+
+// edge is a place that a value may have.
+type edge struct{ start, end int }
+
+// others finds all readings of a line. A value that is not the same in all of them has the
+// start -1.
+func (f *textFormat) others(line []byte, l *Line) error {
+	edges := make([][]edge, len(f.ops))
+	starts := []int{len(f.literals[0])}
+	for i := range edges {
+		if edges[i] = f.edges(i, starts, line); len(edges[i]) > mostReadings {
+			return &LineError{edges[i][mostReadings].start, errAmbiguous}
+		}
+		starts = nil
+		for _, e := range edges[i] {
+			if next := e.end + len(f.literals[i+1]); !slices.Contains(starts, next) {
+				starts = append(starts, next)
+			}
+		}
+	}
+	// From the right: an edge counts if what follows it does.
+	after := []int{len(line)}
+	for i, of := range slices.Backward(edges) {
+		of = slices.DeleteFunc(of, func(e edge) bool { return !slices.Contains(after, e.end+len(f.literals[i+1])) })
+		switch len(of) {
+		case 0:
+			return &LineError{len(f.literals[0]), errNotTheFormat}
+		case 1:
+			l.starts[i], l.ends[i] = of[0].start, of[0].end
+		default:
+			l.starts[i], l.ends[i] = -1, -1
+		}
+		after = nil
+		for _, e := range of {
+			after = append(after, e.start)
+		}
+	}
+	return nil
+}
+
+// edges returns the places of a value that begins at one of starts, one more than mostReadings
+// at most.
+func (f *textFormat) edges(i int, starts []int, line []byte) (all []edge) {
+	class, next := f.ops[i].class, f.literals[i+1]
+	for _, start := range starts {
+		for from := start; from <= len(line) && len(all) <= mostReadings; {
+			end := from + bytes.Index(line[from:], next)
+			if i == len(f.ops)-1 {
+				end = len(line) - len(next)
+			}
+			if end < from {
+				break
+			}
+			from = end + 1
+			if f.ops[i].fits(line[start:end]) {
+				all = append(all, edge{start, end})
+			} else if class == tight || class == digits {
+				break // a longer one does not fit either
+			}
+			if i == len(f.ops)-1 {
+				break
+			}
+		}
+	}
+	return all
+}
