@@ -18,6 +18,9 @@ const (
 	deniedKeys = 5
 )
 
+// ReportSchema returns the JSON Schema (draft-07) of the report that [Run] returns.
+func ReportSchema() []byte { return report.Schema() }
+
 func newReport(r *run, rd *reader) *report.Report {
 	out := &report.Report{
 		Version: 1, Lines: r.Read, Requests: r.requests, Silent: r.silent, Outside: r.outside, Bad: r.Bad, Late: r.late,

@@ -62,7 +62,7 @@ func TestPlacesAreGivenBack(t *testing.T) {
 func TestLogsWithoutDurations(t *testing.T) {
 	o := Options{
 		Logs:  []accesslog.Log{logOf("log", usersLine(noon, 200, "al"))},
-		Rules: compile(t, perUser), Against: compile(t, atOnce), Format: users, Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now,
+		Rules: compile(t, perUser), Against: []Alternative{{"other", compile(t, atOnce)}}, Format: users, Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now,
 	}
 	_, err := Run(t.Context(), o)
 	const want = `how long did requests take? user at rules.yaml:2:40 holds what they take until they end, and the log does not say when: ` +

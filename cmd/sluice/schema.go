@@ -2,7 +2,7 @@ package main
 
 import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
-	"github.com/sluice-ratelimit/sluice/simulate/report"
+	"github.com/sluice-ratelimit/sluice/simulate"
 )
 
 type schemaCmd struct {
@@ -19,7 +19,7 @@ func (s schemaCmd) Run(c console) error {
 			return err
 		}
 	case "simulate":
-		schema = report.Schema()
+		schema = simulate.ReportSchema()
 	}
 	_, err := c.out.Write(schema)
 	return err
