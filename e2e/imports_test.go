@@ -39,10 +39,11 @@ var borders = []struct {
 	{folder: "h2", own: nil, others: []string{}},
 	{folder: "jsonview", own: nil, others: []string{}},
 	{folder: "server", own: []string{
-		"descriptors", "telemetry", "server/access", "server/answer", "server/transport", "server/transport/own", "server/transport/grpcgo",
+		"descriptors", "telemetry", "server/access", "server/answer", "server/live", "server/transport", "server/transport/own", "server/transport/grpcgo",
 	}, wire: true},
 	{folder: "server/access", own: []string{"telemetry"}, wire: true},
-	{folder: "server/answer", own: []string{"limiter", "descriptors", "descriptors/rules", "telemetry", "server/access"}, wire: true},
+	{folder: "server/answer", own: []string{"limiter", "descriptors", "descriptors/rules", "telemetry", "server/access", "server/live"}, wire: true},
+	{folder: "server/live", own: []string{"limiter", "descriptors", "descriptors/rules"}, others: []string{}},
 	{folder: "server/transport", own: []string{"h2", "telemetry", "server/answer"}, wire: true},
 	{folder: "server/transport/own", own: []string{"h2", "telemetry", "server/access", "server/answer", "server/transport"}, wire: true},
 	{folder: "server/transport/grpcgo", own: []string{"telemetry", "server/access", "server/answer", "server/transport"}, wire: true},
@@ -62,7 +63,7 @@ var borders = []struct {
 	{folder: "simulate/accesslog", own: []string{"descriptors/rules", "jsonview"}, others: []string{}},
 	{folder: "simulate/report", own: []string{"simulate/accesslog"}, others: []string{}},
 	{folder: "cmd", own: []string{
-		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/answer", "store", "store/redis", "xds", "envoyconfig", "simulate", "simulate/accesslog",
+		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/answer", "server/live", "store", "store/redis", "xds", "envoyconfig", "simulate", "simulate/accesslog",
 	}},
 	// It runs the binary and knows nothing of its insides.
 	{folder: "e2e", own: []string{"store/storetest"}},

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -44,25 +43,7 @@ func reject(code int, format string, args ...any) error {
 
 func (h *countersHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	report, err := h.answer(w, r)
-	header := w.Header()
-	header.Set("Content-Type", "application/json")
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Content-Type-Options", "nosniff")
-	var body any = report
-	if err != nil {
-		code := http.StatusBadRequest
-		if e, ok := errors.AsType[requestError](err); ok {
-			code = e.code
-		}
-		w.WriteHeader(code)
-		body = struct {
-			Error string `json:"error"`
-		}{err.Error()}
-	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(body) // a client that went away
+	writeJSON(w, report, err)
 }
 
 func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*answer.CounterReport, error) {

@@ -12,6 +12,7 @@ import (
 )
 
 const debugIndex = `sluice debug listener
+/api/v1/state   what is so now: the keys that are denied most; from this machine only
 /rlconfig       the rules in force, a line for each limit
 /stats          all metrics as text
 /counters       ?domain=D&descriptor=k=v,k2=v2 looks up the counters of a descriptor,
@@ -34,6 +35,7 @@ func debugHandler(h *answer.Handler) http.Handler {
 			}
 		}
 	})
+	mux.Handle(statePath, &stateHandler{h})
 	mux.Handle("/counters", &countersHandler{h, http.NewCrossOriginProtection()})
 	mux.Handle("/stats", promhttp.HandlerFor(h.Metrics.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

@@ -229,6 +229,10 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		})
 	}
+	group.Go(func() error {
+		s.service.Watch(ctx)
+		return nil
+	})
 	if s.options.UnhealthyWithoutStore {
 		group.Go(func() error {
 			s.health.follow(ctx)

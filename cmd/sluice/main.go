@@ -20,6 +20,7 @@ type cli struct {
 	Explain  explainCmd  `cmd:"" help:"Show which rule a descriptor matches, step by step."`
 	Envoy    envoyCmd    `cmd:"" help:"Look at the other half of the configuration: what Envoy asks."`
 	Simulate simulateCmd `cmd:"" help:"Say what rules would do to recorded traffic."`
+	Top      topCmd      `cmd:"" help:"Show what a running sluice limits now: which keys are denied most."`
 	Call     callCmd     `cmd:"" help:"Ask a running service, this one or any other of the same protocol."`
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of rule files, for editors."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`

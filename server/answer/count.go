@@ -50,6 +50,18 @@ func (s *Service) countCharge(rules *serving, x *Exchange, i, at int) {
 		h = s.split(charge, d)
 	}
 	s.ruleCounters(rules, x, i, x.plan.Limits[at]).Add(h)
+	if d.Over && d.Denied && charge.Mode.Denies() {
+		denied(rules, x, i, at)
+	}
+}
+
+// denied tells of charge at, of descriptor i of the request, for which the request is denied.
+func denied(rules *serving, x *Exchange, i, at int) {
+	limit := x.plan.Limits[at]
+	if x.plan.Matches[i].Override {
+		limit = nil // it is the plan's memory
+	}
+	rules.live[x.plan.DomainIndex].Denied(x.plan.Batch.Charges[at].ID, limit, x.decoder.req.Descriptors[i].Entries)
 }
 
 // ruleCounters returns the counters of the limit that descriptor i of the request came to.

@@ -1,12 +1,14 @@
 package answer
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -21,6 +23,7 @@ type Service struct {
 	later    bool // the decider may decide after its Decide has returned
 	metrics  *telemetry.Metrics
 	rules    atomic.Pointer[serving]
+	live     *live.Live
 	// now is settings.Clock's, nil without it.
 	now  func() limiter.Time
 	book *book
@@ -36,7 +39,9 @@ type serving struct {
 	// partitions is parallel to set.Domains(); nil is the common partition.
 	partitions []*limiter.Partition
 	// labels is parallel to set.Domains(): the domains' names in metrics.
-	labels   []string
+	labels []string
+	// live is parallel to set.Domains().
+	live     []*live.Domain
 	metadata map[*descriptors.Rule]*object
 }
 
@@ -44,6 +49,7 @@ type serving struct {
 // first [Service.Serve].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
 	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics}
+	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key())
 	if settings.Decider != nil {
 		s.decider, s.later = settings.Decider, true
 	}
@@ -95,7 +101,7 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 		}
 		return limit
 	})
-	s.rules.Store(&serving{set: set, counters: counters, partitions: partitions, labels: labels, metadata: metadata})
+	s.rules.Store(&serving{set: set, counters: counters, partitions: partitions, labels: labels, live: s.live.Domains(set.Domains()), metadata: metadata})
 	if changed := s.onServe.Load(); changed != nil {
 		(*changed)()
 	}

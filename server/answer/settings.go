@@ -29,6 +29,8 @@ type Settings struct {
 
 	NoMetricDots bool `group:"process" name:"sanitize-metric-dots" help:"In metrics, put _ for each dot of a descriptor's key or value, so that dots divide levels only."`
 
+	TopKeys string `group:"process" enum:"off,hashed,clear" default:"hashed" placeholder:"off|hashed|clear" help:"What is kept of the keys that are denied most, for sluice top: nothing, a keyed hash of each, or their values too."`
+
 	// Clock gives the time of a request, and the time at which a denied group refunds what
 	// it reserved; see limiter.Batch. Optional: by default the server makes a clock of its
 	// own, and the refund has the time of the request.

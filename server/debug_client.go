@@ -1,0 +1,66 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/server/live"
+)
+
+// AskState asks the debug listener at addr, host:port or unix:///path, what is so now. An error says why
+// there is no answer.
+func AskState(ctx context.Context, addr string) (*live.State, error) {
+	var state live.State
+	if err := askDebug(ctx, addr, http.MethodGet, statePath, nil, &state); err != nil {
+		return nil, err
+	}
+	if state.Version != live.Version {
+		return nil, fmt.Errorf("its state has version %d, and this sluice reads version %d: use the sluice of that version", state.Version, live.Version)
+	}
+	return &state, nil
+}
+
+// askDebug asks the debug listener at addr and puts its answer in JSON into answer.
+func askDebug(ctx context.Context, addr, method, path string, values url.Values, answer any) error {
+	host, transport := addr, &http.Transport{DisableKeepAlives: true}
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		host = "localhost"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(path, "//"))
+		}
+	}
+	to := url.URL{Scheme: "http", Host: host, Path: path, RawQuery: values.Encode()}
+	request, err := http.NewRequestWithContext(ctx, method, to.String(), nil)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close() //nolint:errcheck // only read from
+	body, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
+	if err != nil {
+		return err
+	}
+	if response.StatusCode == http.StatusRequestHeaderFieldsTooLarge {
+		return fmt.Errorf("%s: the descriptor is longer than what can be asked for", response.Status)
+	}
+	if response.StatusCode != http.StatusOK {
+		var failed struct{ Error string }
+		_ = json.Unmarshal(body, &failed) // it may be no sluice
+		return fmt.Errorf("%s: %s", response.Status, cmp.Or(failed.Error, "no debug listener of sluice answers there"))
+	}
+	if err := json.Unmarshal(body, answer); err != nil {
+		return fmt.Errorf("the answer is not that of a debug listener: %w", err)
+	}
+	return nil
+}

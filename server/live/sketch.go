@@ -1,0 +1,195 @@
+package live
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// The size of a sketch: sets*ways keys.
+const (
+	sets = 32
+	ways = 8 // their tags are one cache line
+)
+
+// The times of a sketch.
+const (
+	// interval is how long denials are counted before they are the last interval's.
+	interval = 5 * time.Second
+	// forgetAfter is how long a key stays without a denial. It leaves with the first interval
+	// that ends later.
+	forgetAfter = time.Minute
+)
+
+// A sketch finds the keys of one domain that are denied most. A key is a counter: a rule's limit
+// and the values of a client.
+//
+// It is Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and
+// top-k elements in data streams", 2005), in sets: a key's hash chooses eight entries, and a new key
+// takes the least of them, and with it that one's count as a possible error. So a key with more
+// than one of 256 denials is found with near certainty, and of a flood of keys that are denied
+// once each none seems large. Counts begin anew with each interval, so that a flood of an
+// hour ago does not hide the one of now.
+//
+// A key that is known costs a look at eight tags and one atomic addition. A new key takes its set's
+// lock; if another has it, the denial is not counted, since nobody may wait here.
+type sketch struct {
+	now   *atomic.Uint32 // Unix seconds, kept by [Live.Tick]
+	sets  [sets]set
+	texts *[sets][ways]text // nil unless values are kept
+}
+
+// set is eight keys. What a denial looks at stands together, in two cache lines.
+type set struct {
+	// tags are the IDs' low halves, 0 for a free entry. They are written under mu.
+	tags [ways]atomic.Uint64
+	// hits are the denials of this interval, with those inherited. past are those of the last one.
+	hits [ways]atomic.Uint32
+	past [ways]uint32
+	mu   sync.Mutex
+
+	entries [ways]entry
+}
+
+// entry is what else is known of a key. It is read and written under the set's lock.
+type entry struct {
+	limit *descriptors.Limit // nil for a limit that requests carried
+	high  uint64             // the other half of the ID
+	total uint64             // denials before this interval
+	// inherited is how many hits are those of the key that was there before.
+	inherited uint32
+	// first and last are when the key was denied, in Unix seconds.
+	first, last uint32
+}
+
+// own returns the denials of this interval that are certainly key i's.
+func (s *set) own(i int) uint32 {
+	hits := s.hits[i].Load()
+	return hits - min(hits, s.entries[i].inherited)
+}
+
+// weight is what keys of a set are compared by.
+func (s *set) weight(i int) uint32 { return s.hits[i].Load() + s.past[i] }
+
+func newSketch(now *atomic.Uint32, values bool) *sketch {
+	s := &sketch{now: now}
+	if values {
+		s.texts = new([sets][ways]text)
+	}
+	return s
+}
+
+func tagOf(id identity.ID) uint64 { return max(1, id.Lo) }
+
+// add counts one denial of a key.
+func (s *sketch) add(id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry) {
+	set, tag := &s.sets[id.Hi%sets], tagOf(id)
+	for i := range set.tags {
+		if set.tags[i].Load() == tag {
+			set.hits[i].Add(1)
+			return
+		}
+	}
+	if set.mu.TryLock() {
+		s.addLocked(set, id, limit, entries)
+		set.mu.Unlock()
+	}
+}
+
+// addLocked gives a key that was not found an entry. Denials of the key that had it may count for the new one
+// meanwhile; there are as few of them as processors.
+func (s *sketch) addLocked(set *set, id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry) {
+	at, least := 0, ^uint32(0)
+	for i := range set.tags {
+		weight := uint32(0) // of a free entry
+		switch set.tags[i].Load() {
+		case tagOf(id): // another denial of the key was faster
+			set.hits[i].Add(1)
+			return
+		case 0:
+		default:
+			weight = set.weight(i)
+		}
+		if weight < least {
+			at, least = i, weight
+		}
+	}
+	now := s.now.Load()
+	set.entries[at] = entry{limit: limit, high: id.Hi, inherited: least, first: now, last: now}
+	set.past[at] = 0
+	set.hits[at].Store(least + 1)
+	if s.texts != nil {
+		s.texts[id.Hi%sets][at].write(entries)
+	}
+	set.tags[at].Store(tagOf(id))
+}
+
+// rotate ends the interval: its denials become the last one's.
+func (s *sketch) rotate(now uint32) {
+	for i := range s.sets {
+		set := &s.sets[i]
+		set.mu.Lock()
+		for j := range set.entries {
+			e := &set.entries[j]
+			if set.tags[j].Load() == 0 {
+				continue
+			}
+			own := set.own(j)
+			set.past[j] = own
+			set.hits[j].Store(0)
+			e.inherited = 0
+			e.total += uint64(own)
+			if own > 0 {
+				e.last = now
+			}
+			if now-e.last >= uint32(forgetAfter/time.Second) {
+				set.tags[j].Store(0)
+				e.limit = nil
+			}
+		}
+		set.mu.Unlock()
+	}
+}
+
+// denied is one key as it was when the sketch was read.
+type denied struct {
+	id          identity.ID
+	limit       *descriptors.Limit
+	recent      uint64 // denials in this interval and the last
+	total       uint64
+	first, last uint32
+	text        string
+}
+
+// read calls f with each key, and returns all denials of this interval and the last.
+func (s *sketch) read(f func(denied)) (all uint64) {
+	now := s.now.Load()
+	for i := range s.sets {
+		set := &s.sets[i]
+		set.mu.Lock()
+		for j := range set.entries {
+			e, tag := &set.entries[j], set.tags[j].Load()
+			if tag == 0 {
+				continue
+			}
+			all += uint64(set.weight(j))
+			own := uint64(set.own(j))
+			d := denied{
+				id: identity.ID{Hi: e.high, Lo: tag}, limit: e.limit,
+				recent: own + uint64(set.past[j]), total: e.total + own, first: e.first, last: e.last,
+			}
+			if own > 0 {
+				d.last = now
+			}
+			if s.texts != nil {
+				d.text = s.texts[i][j].String()
+			}
+			f(d)
+		}
+		set.mu.Unlock()
+	}
+	return all
+}

@@ -1,0 +1,161 @@
+package live
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+var begin = time.Unix(1_700_000_000, 0)
+
+// testLive returns a Live with one domain that has a sketch.
+func testLive(mode string) (*Live, *Domain) {
+	l := New(mode, identity.Key{1})
+	l.Tick(begin)
+	return l, l.Domains([]string{"shop"})[0]
+}
+
+// id returns the identity of the counter of key i.
+func id(i int) identity.ID {
+	h := hasher
+	h.Word(uint64(i))
+	return h.Sum()
+}
+
+var hasher = identity.Key{2}.Hasher()
+
+func entries(text string) []descriptors.Entry {
+	e, err := descriptors.ParseEntries(text)
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
+// TestFlooderIsFirst holds that one key of many is found, however many others there are.
+func TestFlooderIsFirst(t *testing.T) {
+	l, d := testLive(Hashed)
+	random := rand.New(rand.NewPCG(1, 2))
+	const denials = 200_000
+	flooder := 0
+	for range denials {
+		if random.IntN(50) == 0 {
+			d.Denied(id(0), nil, nil)
+			flooder++
+		} else {
+			d.Denied(id(1+random.IntN(1e9)), nil, nil) // clients that are denied once
+		}
+	}
+	keys := l.Keys()["shop"]
+	if len(keys) != MaxKeys {
+		t.Fatalf("%d keys, want %d", len(keys), MaxKeys)
+	}
+	if keys[0].Hash != l.Hash(id(0)) {
+		t.Fatalf("the first is %+v, want the flooder %s", keys[0], l.Hash(id(0)))
+	}
+	if got := int(keys[0].Denied); got > flooder || got < flooder*9/10 {
+		t.Errorf("the flooder has %d denials, want at most %d and not many fewer", got, flooder)
+	}
+	if got, want := keys[0].Share, float64(flooder)/denials; got < want*0.9 || got > want {
+		t.Errorf("the flooder's share is %v, want at most %v and not much less", got, want)
+	}
+	for _, k := range keys[1:] {
+		if k.Denied > 1 {
+			t.Errorf("a key that was denied once has %d denials", k.Denied)
+		}
+	}
+}
+
+// TestNewFlooderOvertakesAnOldOne holds that what was denied an hour long does not hide what is denied now.
+func TestNewFlooderOvertakesAnOldOne(t *testing.T) {
+	l, d := testLive(Hashed)
+	now := begin
+	for range 3600 {
+		for i := range sets * ways * 2 { // all entries are taken
+			d.Denied(id(i), nil, nil)
+		}
+		now = now.Add(time.Second)
+		l.Tick(now)
+	}
+	for range 100 {
+		d.Denied(id(-1), nil, nil)
+	}
+	now = now.Add(time.Second)
+	l.Tick(now)
+	if first := l.Keys()["shop"][0]; first.Hash != l.Hash(id(-1)) {
+		t.Errorf("the first is %+v, want the new key", first)
+	}
+}
+
+// TestKeyComesAndGoes holds when a key is shown, and with which rate.
+func TestKeyComesAndGoes(t *testing.T) {
+	l, d := testLive(Hashed)
+	if keys := l.Keys()["shop"]; len(keys) > 0 {
+		t.Errorf("before any denial there are keys: %+v", keys)
+	}
+	now := begin
+	for i := range 60 { // ten a second for a minute
+		for range 10 {
+			d.Denied(id(1), nil, nil)
+		}
+		now = now.Add(time.Second)
+		l.Tick(now)
+		keys := l.Keys()["shop"]
+		if len(keys) != 1 || keys[0].PerSecond != 10 || keys[0].Denied != uint64(10*(i+1)) || !keys[0].Since.Equal(begin) || keys[0].Share != 1 {
+			t.Fatalf("after %d s: %+v, want 10 a second since the start", i+1, keys)
+		}
+	}
+	last := now
+	for now.Sub(last) < 2*time.Minute && len(l.Keys()["shop"]) > 0 {
+		now = now.Add(time.Second)
+		l.Tick(now)
+		if k := l.Keys()["shop"]; len(k) > 0 && now.Sub(last) > 2*interval && (k[0].PerSecond != 0 || k[0].Last.After(last.Add(interval))) {
+			t.Fatalf("%v after the end: %+v, want a rate of 0", now.Sub(last), k[0])
+		}
+	}
+	if gone := now.Sub(last); gone < forgetAfter || gone >= 2*time.Minute {
+		t.Errorf("the key is gone %v after its last denial, want one to two minutes", gone)
+	}
+}
+
+// TestDeniedAllocatesNothing holds it for keys that are known and for new ones.
+func TestDeniedAllocatesNothing(t *testing.T) {
+	for _, mode := range []string{Off, Hashed, Clear} {
+		_, d := testLive(mode)
+		sent := entries("user=alice,path=/search")
+		d.Denied(id(0), nil, sent)
+		i := 0
+		if n := testing.AllocsPerRun(1000, func() {
+			i++
+			d.Denied(id(0), nil, sent)
+			d.Denied(id(i), nil, sent)
+		}); n != 0 {
+			t.Errorf("%s: %v allocations, want 0", mode, n)
+		}
+	}
+}
+
+// TestClearKeepsWhatWasSent holds the texts of keys, which explain reads, and that nothing else keeps them.
+func TestClearKeepsWhatWasSent(t *testing.T) {
+	long := fmt.Sprintf("user=%0200d", 7)
+	for _, sent := range []string{"user=alice,path=/a\\,b", "k\\=y=v=w", "user=", long} {
+		want := sent
+		if sent == long {
+			want = long[:5+122] + "…"
+		}
+		l, d := testLive(Clear)
+		d.Denied(id(1), nil, entries(sent))
+		if got := l.Keys()["shop"][0].Descriptor; got != want {
+			t.Errorf("%q is kept as %q, want %q", sent, got, want)
+		}
+		l, d = testLive(Hashed)
+		d.Denied(id(1), nil, entries(sent))
+		if got := l.Keys()["shop"][0].Descriptor; got != "" {
+			t.Errorf("hashed keeps %q", got)
+		}
+	}
+}

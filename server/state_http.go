@@ -1,0 +1,52 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
+)
+
+// statePath is where the debug listener tells what is so now.
+const statePath = "/api/v1/state"
+
+// stateHandler serves [statePath]: a [live.State].
+type stateHandler struct{ *answer.Handler }
+
+func (h *stateHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := local(r); err != nil {
+		writeJSON(w, nil, err)
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		writeJSON(w, nil, reject(http.StatusMethodNotAllowed, "method %s: must be GET", r.Method))
+		return
+	}
+	now, _ := h.Clock.Now()
+	writeJSON(w, h.Service.State(time.Unix(0, int64(now))), nil)
+}
+
+// writeJSON answers with a report, or with why there is none.
+func writeJSON(w http.ResponseWriter, report any, err error) {
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if err != nil {
+		code := http.StatusBadRequest
+		if e, ok := errors.AsType[requestError](err); ok {
+			code = e.code
+		}
+		w.WriteHeader(code)
+		report = struct {
+			Error string `json:"error"`
+		}{err.Error()}
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(report) // a client that went away
+}
