@@ -13,7 +13,7 @@ func (l *Limit) String() string { return l.grants(false) }
 
 // grants is String, with the algorithm also where it is a fixed window if named is set.
 func (l *Limit) grants(named bool) string {
-	text := ""
+	var text string
 	switch {
 	case l.Rule != nil && l.Rule.Unlimited:
 		return "unlimited"

@@ -11,14 +11,15 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
 // AskState asks the debug listener at addr, host:port or unix:///path, what is so now. An error says why
 // there is no answer.
-func AskState(ctx context.Context, addr string) (*live.State, error) {
+func AskState(ctx context.Context, addr string, which answer.StateRules) (*live.State, error) {
 	var state live.State
-	if err := askDebug(ctx, addr, http.MethodGet, statePath, nil, &state); err != nil {
+	if err := askDebug(ctx, addr, http.MethodGet, statePath, url.Values{"rules": {string(which)}}, &state); err != nil {
 		return nil, err
 	}
 	if state.Version != live.Version {
@@ -27,8 +28,8 @@ func AskState(ctx context.Context, addr string) (*live.State, error) {
 	return &state, nil
 }
 
-// askDebug asks the debug listener at addr and puts its answer in JSON into answer.
-func askDebug(ctx context.Context, addr, method, path string, values url.Values, answer any) error {
+// askDebug asks the debug listener at addr and puts its answer in JSON into what into points to.
+func askDebug(ctx context.Context, addr, method, path string, values url.Values, into any) error {
 	host, transport := addr, &http.Transport{DisableKeepAlives: true}
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		host = "localhost"
@@ -47,7 +48,7 @@ func askDebug(ctx context.Context, addr, method, path string, values url.Values,
 		return err
 	}
 	defer response.Body.Close() //nolint:errcheck // only read from
-	body, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
+	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
 	if err != nil {
 		return err
 	}
@@ -59,7 +60,7 @@ func askDebug(ctx context.Context, addr, method, path string, values url.Values,
 		_ = json.Unmarshal(body, &failed) // it may be no sluice
 		return fmt.Errorf("%s: %s", response.Status, cmp.Or(failed.Error, "no debug listener of sluice answers there"))
 	}
-	if err := json.Unmarshal(body, answer); err != nil {
+	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("the answer is not that of a debug listener: %w", err)
 	}
 	return nil

@@ -3,7 +3,9 @@ package server
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
@@ -25,8 +27,34 @@ func (h *stateHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, nil, reject(http.StatusMethodNotAllowed, "method %s: must be GET", r.Method))
 		return
 	}
+	which, err := stateRules(r.URL.RawQuery)
+	if err != nil {
+		writeJSON(w, nil, err)
+		return
+	}
 	now, _ := h.Clock.Now()
-	writeJSON(w, h.Service.State(time.Unix(0, int64(now))), nil)
+	writeJSON(w, h.Service.State(time.Unix(0, int64(now)), which), nil)
+}
+
+// stateRules reads the query of a state.
+func stateRules(query string) (answer.StateRules, error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return "", fmt.Errorf("the query does not parse: %w", err)
+	}
+	for name := range values {
+		if name != "rules" {
+			return "", fmt.Errorf("unknown parameter %.100q (allowed: rules)", name)
+		}
+	}
+	switch which := answer.StateRules(values.Get("rules")); which {
+	case "":
+		return answer.AllRules, nil
+	case answer.AllRules, answer.ActiveRules, answer.NoRules:
+		return which, nil
+	default:
+		return "", fmt.Errorf("parameter rules is %.100q: must be all, active or none", which)
+	}
 }
 
 // writeJSON answers with a report, or with why there is none.

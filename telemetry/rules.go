@@ -82,6 +82,14 @@ func (c *RuleCounters) Add(h Hits) {
 	add(&c.negativeHits, h.Negative)
 }
 
+// Counted returns what was counted so far.
+func (c *RuleCounters) Counted() Hits {
+	return Hits{
+		Total: c.totalHits.Load(), Over: c.overLimit.Load(), Near: c.nearLimit.Load(), Within: c.withinLimit.Load(),
+		Shadow: c.shadowMode.Load(), Negative: c.negativeHits.Load(),
+	}
+}
+
 // Exceeded counts hits that were admitted without a store and turned out to be beyond the limit.
 func (c *RuleCounters) Exceeded(hits uint64) { add(&c.exceeded, hits) }
 
@@ -158,6 +166,12 @@ func (c *Configured) Of(i int) *RuleCounters {
 	l := c.limit(i)
 	return c.rules.beginLocked(&c.counters[i], l, c.rules.sharedLocked(l.Key))
 }
+
+// ExceededHits returns what [RuleCounters.Exceeded] has counted.
+func (c *RuleCounters) ExceededHits() uint64 { return c.exceeded.Load() }
+
+// Begun returns the counters of limit i, or nil if it was not hit yet.
+func (c *Configured) Begun(i int) *RuleCounters { return c.counters[i].Load() }
 
 // Configure makes n limits the configured ones and returns their counters. Limit returns
 // each by its number. It may be called for as long as the counters are used, by one

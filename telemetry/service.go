@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
@@ -14,6 +16,8 @@ type Options struct {
 	Milliseconds bool
 	// Build is shown by sluice_build_info.
 	Build Build
+	// Started is when the process began.
+	Started time.Time
 }
 
 // Build says what a program was built from. What the build did not record is empty.
@@ -48,6 +52,10 @@ type Metrics struct {
 	Rejected                                                   Rejected
 	Leases                                                     Leases
 	UnknownDomains                                             *UnknownDomains
+	Events                                                     *Events
+	// Build is that of the options, and Started when the process began.
+	Build   Build
+	Started time.Time
 }
 
 // New returns the metrics, with those of Go and the process. It returns an error
@@ -57,7 +65,7 @@ func New(o Options) (*Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Metrics{registry: newRegistry(labels), Rules: newRules()}
+	m := &Metrics{registry: newRegistry(labels), Rules: newRules(), Events: newEvents(), Build: o.Build, Started: o.Started}
 	r := &m.registry
 	r.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), rulesCollector{m.Rules})
 	m.Calls = newCalls(r, o.Milliseconds)

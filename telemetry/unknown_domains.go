@@ -60,6 +60,17 @@ func (u *UnknownDomains) begin(domain []byte) *atomic.Uint64 {
 	return counts[name]
 }
 
+// Counts returns how many descriptors requests had for each domain, those beyond the bound under "other".
+func (u *UnknownDomains) Counts() map[string]uint64 {
+	all := map[string]uint64{}
+	for domain, count := range *u.counts.Load() {
+		if n := count.Load(); n > 0 {
+			all[domain] = n
+		}
+	}
+	return all
+}
+
 var _ prometheus.Collector = (*UnknownDomains)(nil)
 
 // Describe implements [prometheus.Collector]. It describes nothing, since the names come with requests.

@@ -43,6 +43,7 @@ func (r *keeper) take(u source.Update) error {
 		r.logger.Info("rules are back at what is in force", zap.String("hash", u.Set.Hash))
 		return nil
 	}
+	before := r.service.Rules()
 	if err := r.service.Serve(now(), u.Set); err != nil {
 		r.reject(err)
 		return err
@@ -63,8 +64,13 @@ func (r *keeper) take(u source.Update) error {
 		r.logger.Warn("rules: " + odd)
 	}
 	r.metrics.ConfigLoaded(u.Set.Hash, float64(time.Now().UnixMilli())/1e3)
-	r.logger.Info("rules loaded", zap.String("hash", u.Set.Hash), zap.Int("limits", len(u.Set.Limits)),
-		zap.Strings("domains", u.Set.Domains()))
+	said := []zap.Field{zap.String("hash", u.Set.Hash), zap.Int("limits", len(u.Set.Limits)), zap.Strings("domains", u.Set.Domains())}
+	if before != nil {
+		c := u.Set.Changes(before)
+		r.metrics.ConfigChanged(c.Added, c.Removed, c.Changed)
+		said = append(said, zap.Int("changes", c.Total()), zap.Strings("changed", c.First))
+	}
+	r.logger.Info("rules loaded", said...)
 	if u.Set.Empty() {
 		r.logger.Warn("rules: there are none: every request passes")
 	}

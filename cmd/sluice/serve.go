@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"go.uber.org/zap"
@@ -88,11 +89,12 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	process.PaceCollector()
 	dropped.report(logger)
 	s.environment.Report(logger)
-	metrics, err := telemetry.New(telemetry.Options{Tags: s.Statsd.Tags, Milliseconds: s.ResponseTimeMilliseconds, Build: thisBuild()})
+	metrics, err := telemetry.New(telemetry.Options{Tags: s.Statsd.Tags, Milliseconds: s.ResponseTimeMilliseconds, Build: thisBuild(), Started: time.Now().UTC()})
 	if err != nil {
 		return err
 	}
 	metrics.WatchLog(log)
+	logger = metrics.Events.Watch(logger)
 	r := &keeper{metrics: metrics, logger: logger, drainTimeout: s.Server.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow, grpcGo: s.Server.Transport == "grpc-go"}
 	var state *stateFile
 	if r.table, state, err = s.State.open(limiter.Options{Bytes: s.CounterMemory}, metrics, logger); err != nil {

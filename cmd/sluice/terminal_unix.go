@@ -13,3 +13,12 @@ func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	return err == nil
 }
+
+// size returns how many columns and lines the screen has.
+func (s *screen) size() (width, height int) {
+	w, err := unix.IoctlGetWinsize(int(s.out.Fd()), unix.TIOCGWINSZ)
+	if err != nil || w.Col == 0 || w.Row == 0 {
+		return 80, 24
+	}
+	return max(40, int(w.Col)), max(5, int(w.Row))
+}

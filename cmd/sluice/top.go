@@ -2,71 +2,99 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"strconv"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 type topCmd struct {
-	Addr   string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"The debug listener of a running sluice."`
-	Once   bool   `help:"Print the state once and end."`
-	Output string `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs."`
+	Addr     []string      `default:"127.0.0.1:6070" placeholder:"ADDR,..." help:"The debug listener of a running sluice. Of several, what they say is added up."`
+	Once     bool          `help:"Print the state once and end. Default where standard output is no terminal."`
+	Output   string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs, once."`
+	Interval time.Duration `range:"100ms..1h" default:"1s" placeholder:"TIME" help:"Time between two looks."`
 }
 
-// Run shows what is so now.
-func (t *topCmd) Run(ctx context.Context, c console) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	state, err := server.AskState(ctx, t.Addr)
-	if err != nil {
-		return fmt.Errorf("ask %s: %w", t.Addr, err)
+// askPatience is how long a replica may take to answer.
+const askPatience = 5 * time.Second
+
+// Validate checks what the types do not.
+func (t *topCmd) Validate() error {
+	for i, addr := range t.Addr {
+		parsed, err := parseAddress(addr)
+		if err != nil {
+			return fmt.Errorf("--addr: %w", err)
+		}
+		t.Addr[i] = parsed
 	}
-	if t.Output == "json" {
-		return c.writeJSON(state)
-	}
-	writeTop(c.out, state)
 	return nil
 }
 
-// writeTop writes a state for people, in 80 columns.
-func writeTop(w io.Writer, s *live.State) {
-	fmt.Fprintf(w, "%s  rules %s, %s\n", s.Time.Format(time.DateTime), s.Config.Hash, count(s.Config.Limits, "limit"))
-	for i := range s.Domains {
-		d := &s.Domains[i]
-		fmt.Fprintf(w, "\ndomain %s\n", d.Domain)
-		if len(d.DeniedKeys) == 0 {
-			continue
+// Run shows what is so now, once or until somebody quits.
+func (t *topCmd) Run(ctx context.Context, c console) error {
+	screen := openScreen(c)
+	if t.Once || t.Output == "json" || screen == nil {
+		state, err := t.ask(ctx)
+		if state == nil {
+			return err
 		}
-		fmt.Fprintf(w, "  %9s %6s %10s  %-8s  %s\n", "denied/s", "share", "denied", "since", "key")
-		for j := range d.DeniedKeys {
-			k := &d.DeniedKeys[j]
-			fmt.Fprintf(w, "  %9.1f %5.0f%% %10d  %-8s  %s\n", k.PerSecond, 100*k.Share, k.Denied, k.Since.Format(time.TimeOnly), keyText(k))
+		if t.Output == "json" {
+			if err := c.writeJSON(state); err != nil {
+				return err
+			}
+		} else {
+			width := 80
+			if screen != nil {
+				width, _ = screen.size()
+			}
+			v := view{width: width, utf8: speaksUTF8(os.Getenv), colour: screen != nil && os.Getenv("NO_COLOR") == ""}
+			for _, line := range v.lines(state, 0) {
+				fmt.Fprintln(c.out, line)
+			}
 		}
+		return err
 	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	return screen.run(ctx, t)
 }
 
-// keyText names a key by its rule and by what is known of the client.
-func keyText(k *live.Key) string {
-	rule := k.Rule
-	if rule == "" {
-		rule = "limit of the request"
-	} else {
-		rule += " " + k.Limit
+// ask asks all replicas. It returns what those say that answer, nil if none does, and why others do not.
+func (t *topCmd) ask(ctx context.Context) (*live.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	states, errs := make([]*live.State, len(t.Addr)), make([]error, len(t.Addr))
+	var all sync.WaitGroup
+	for i, addr := range t.Addr {
+		all.Go(func() {
+			if states[i], errs[i] = server.AskState(ctx, addr, answer.ActiveRules); errs[i] != nil {
+				errs[i] = fmt.Errorf("ask %s: %w", addr, errs[i])
+			}
+		})
 	}
-	if k.Descriptor != "" {
-		return rule + "  " + printable(k.Descriptor)
+	all.Wait()
+	var addrs []string
+	var good []*live.State
+	for i, s := range states {
+		if s != nil {
+			addrs, good = append(addrs, t.Addr[i]), append(good, s)
+		}
 	}
-	return rule + "  #" + k.Hash
-}
-
-// printable returns s for a terminal: what clients send may not move its cursor.
-func printable(s string) string {
-	if quoted := strconv.Quote(s); quoted[1:len(quoted)-1] != s {
-		return quoted
+	err := errors.Join(errs...)
+	if len(good) == 0 {
+		return nil, err
 	}
-	return s
+	sum := live.Sum(addrs, good)
+	for _, err := range errs {
+		if err != nil {
+			sum.Wrong = append([]telemetry.Trouble{{Kind: "no_answer", Since: sum.Time, Text: err.Error()}}, sum.Wrong...)
+		}
+	}
+	return sum, err
 }

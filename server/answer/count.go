@@ -18,6 +18,9 @@ func (s *Service) count(rules *serving, x *Exchange) {
 			s.metrics.IgnoredOverrides.Inc()
 		}
 		if m.Count == 0 {
+			if m.Rule == nil {
+				unmatched(rules, x, i)
+			}
 			if m.Rule != nil && m.Rule.Unlimited && m.Lease == 0 {
 				h := telemetry.Hits{Total: m.Hits, Within: m.Hits}
 				if x.decoder.req.Descriptors[i].Refund {
@@ -52,6 +55,14 @@ func (s *Service) countCharge(rules *serving, x *Exchange, i, at int) {
 	s.ruleCounters(rules, x, i, x.plan.Limits[at]).Add(h)
 	if d.Over && d.Denied && charge.Mode.Denies() {
 		denied(rules, x, i, at)
+	}
+}
+
+// unmatched tells of descriptor i of the request, which no rule matches, if somebody wants to know now.
+func unmatched(rules *serving, x *Exchange, i int) {
+	domain := rules.live[x.plan.DomainIndex]
+	if domain.WantsUnmatched() {
+		domain.Unmatched(rules.set.Unmatched(x.plan.DomainIndex, x.decoder.req.Descriptors[i].Entries))
 	}
 }
 

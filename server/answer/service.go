@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -22,8 +23,10 @@ type Service struct {
 	decider  Decider
 	later    bool // the decider may decide after its Decide has returned
 	metrics  *telemetry.Metrics
+	started  time.Time
 	rules    atomic.Pointer[serving]
 	live     *live.Live
+	watched  watched
 	// now is settings.Clock's, nil without it.
 	now  func() limiter.Time
 	book *book
@@ -33,7 +36,8 @@ type Service struct {
 
 // serving is a rule set with what requests need beside it.
 type serving struct {
-	set *descriptors.Set
+	set   *descriptors.Set
+	since time.Time // in force
 	// counters are those of set.Limits, in their order.
 	counters *telemetry.Configured
 	// partitions is parallel to set.Domains(); nil is the common partition.
@@ -48,7 +52,7 @@ type serving struct {
 // NewService returns a service without rules: it answers errNoRules until the
 // first [Service.Serve].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
-	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics}
+	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics, started: metrics.Started}
 	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key())
 	if settings.Decider != nil {
 		s.decider, s.later = settings.Decider, true
@@ -101,7 +105,7 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 		}
 		return limit
 	})
-	s.rules.Store(&serving{set: set, counters: counters, partitions: partitions, labels: labels, live: s.live.Domains(set.Domains()), metadata: metadata})
+	s.rules.Store(&serving{set: set, since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.Serve(set), metadata: metadata})
 	if changed := s.onServe.Load(); changed != nil {
 		(*changed)()
 	}

@@ -1,13 +1,33 @@
 package answer
 
 import (
-	"cmp"
 	"context"
+	"math"
+	"os"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
+
+// The bounds on a state.
+const (
+	maxStateRules   = 10_000
+	maxStateDomains = 1000
+)
+
+// watched is what [Service.Watch] remembers.
+type watched struct {
+	mu      sync.Mutex
+	loaded  time.Time // when the rules in force were put in force
+	hits    live.Rates[*telemetry.RuleCounters]
+	unknown live.Rates[string]
+	spells  []*spell
+}
 
 // Watch keeps what [Service.State] tells of, until ctx ends.
 func (s *Service) Watch(ctx context.Context) {
@@ -24,31 +44,185 @@ func (s *Service) Watch(ctx context.Context) {
 }
 
 // Tick does what [Service.Watch] does each second.
-func (s *Service) Tick(now time.Time) { s.live.Tick(now) }
+func (s *Service) Tick(now time.Time) {
+	s.live.Tick(now)
+	w := &s.watched
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hits.Step(now, func(seen func(*telemetry.RuleCounters, live.Counts)) {
+		if r := s.rules.Load(); r != nil {
+			for i := range r.set.Limits {
+				if c := r.counters.Begun(i); c != nil {
+					seen(c, counts(c))
+				}
+			}
+		}
+	})
+	w.unknown.Step(now, func(seen func(string, live.Counts)) {
+		for domain, n := range s.metrics.UnknownDomains.Counts() {
+			seen(domain, live.Counts{Hits: n})
+		}
+	})
+	if w.spells == nil {
+		w.spells = s.newSpells()
+	}
+	for _, spell := range w.spells {
+		spell.tick(now)
+	}
+}
+
+func counts(c *telemetry.RuleCounters) live.Counts {
+	h := c.Counted()
+	return live.Counts{Hits: h.Total, Denied: h.Over - min(h.Over, h.Shadow), Near: h.Near, Shadow: h.Shadow}
+}
+
+// StateRules says which limits [Service.State] has.
+type StateRules string
+
+// Which limits a state has.
+const (
+	AllRules    StateRules = "all"
+	ActiveRules StateRules = "active" // hit in the last five minutes
+	NoRules     StateRules = "none"
+)
 
 // State returns what is so at the time now.
-func (s *Service) State(now time.Time) *live.State {
+func (s *Service) State(now time.Time, which StateRules) *live.State {
 	s.Tick(now)
+	w := &s.watched
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	state := &live.State{
-		Version: live.Version, Time: now.UTC(), TopKeys: s.live.Mode(), HashKey: s.live.HashKey(),
-		Domains: []live.DomainState{},
+		Version: live.Version, Time: now.UTC(), Program: s.metrics.Build.Version, Started: s.started, Counters: "memory",
+		ShadowMode: s.settings.ShadowMode, TopKeys: s.live.Mode(), HashKey: s.live.HashKey(),
+		Domains: []live.DomainState{}, UnknownDomains: []live.UnknownDomain{},
+		Wrong: s.metrics.Events.Wrong(), Events: s.metrics.Events.Last(),
 	}
-	rules := s.rules.Load()
-	if rules == nil {
+	state.Host, _ = os.Hostname() // empty if nobody knows
+	if s.later {
+		state.Counters = "store"
+	}
+	for _, spell := range w.spells {
+		if wrong := spell.wrong(now); wrong != nil {
+			state.Wrong = append(state.Wrong, *wrong)
+		}
+	}
+	r := s.rules.Load()
+	if r == nil {
 		return state
 	}
-	state.Config = live.Config{Hash: rules.set.Hash, Limits: len(rules.set.Limits)}
-	keys := s.live.Keys()
-	for _, name := range rules.set.Domains() {
-		state.Domains = append(state.Domains, live.DomainState{Domain: name, DeniedKeys: append([]live.Key{}, keys[name]...)})
+	state.Config = live.Config{Hash: r.set.Hash, Loaded: r.since, Domains: len(r.set.Domains()), Limits: len(r.set.Limits)}
+	for domain, n := range s.metrics.UnknownDomains.Counts() {
+		rate, _ := w.unknown.Rate(domain, live.Counts{Hits: n}, now)
+		u := live.UnknownDomain{Domain: domain, Descriptors: n, PerSecond: rate.Hits}
+		if near := rules.Nearest(domain, r.set.Domains()); len(near) > 0 {
+			u.Meant = near[0]
+		}
+		state.UnknownDomains = append(state.UnknownDomains, u)
 	}
-	slices.SortStableFunc(state.Domains, func(a, b live.DomainState) int { return cmp.Compare(deniedRate(b), deniedRate(a)) })
+	live.SortUnknown(state.UnknownDomains)
+	s.addDomainsLocked(state, r, now, which)
 	return state
 }
 
-func deniedRate(d live.DomainState) (sum float64) {
-	for i := range d.DeniedKeys {
-		sum += d.DeniedKeys[i].PerSecond
+// ruleRow is a limit of a state before its texts are made.
+type ruleRow struct {
+	limit *descriptors.Limit
+	live.Rate
+	line            *live.Line
+	hits, denied, x uint64
+}
+
+// addDomainsLocked adds the domains of the rules and their limits.
+func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time, which StateRules) {
+	denials, unmatched := s.live.Denials(), s.live.Unmatched()
+	domains := make([]live.DomainState, len(r.set.Domains()))
+	for i, name := range r.set.Domains() {
+		domains[i] = live.DomainState{
+			Domain: name, DeniedKeys: []live.Key{}, Unmatched: append([]live.Unmatched{}, unmatched[name]...), Rules: []live.RuleState{},
+		}
+		if d := denials[name]; d != nil {
+			domains[i].DeniedKeys, domains[i].DeniedRequests = d.Keys, d.PerSecond
+		}
 	}
-	return sum
+	var rows []ruleRow
+	for i, l := range r.set.Limits {
+		row := ruleRow{limit: l}
+		if c := r.counters.Begun(i); c != nil {
+			n := counts(c)
+			row.Rate, row.line = s.watched.hits.Rate(c, n, now)
+			row.hits, row.denied, row.x = n.Hits, n.Denied, c.ExceededHits()
+			domains[l.Rule.DomainIndex()].Add(row.Rate)
+		}
+		if which == AllRules || which == ActiveRules && row.active() {
+			rows = append(rows, row)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b ruleRow) int { return live.CompareRates(a.Rate, b.Rate) })
+	rows = rows[:min(len(rows), maxStateRules)]
+	state.Config.Omitted = state.Config.Limits - len(rows)
+	for i := range rows {
+		row := &rows[i]
+		l := row.limit
+		d := &domains[l.Rule.DomainIndex()]
+		d.Rules = append(d.Rules, live.RuleState{
+			Rule: l.Rule.Path(), Limit: l.String(), Name: l.Name, At: l.Pos.String(), Shadow: l.Candidate || l.Rule.Shadow,
+			Rate: row.Rate, TotalHits: row.hits, TotalDenied: row.denied, Exceeded: row.x, Line: row.line,
+		})
+	}
+	slices.SortStableFunc(domains, func(a, b live.DomainState) int { return live.CompareRates(a.Rate, b.Rate) })
+	state.Domains = domains[:min(len(domains), maxStateDomains)]
+}
+
+// active reports whether the limit was hit in the last five minutes.
+func (r *ruleRow) active() bool { return r.line != nil || r.Hits > 0 }
+
+// spell is a count that says by growing that something is wrong.
+type spell struct {
+	kind, text  string
+	read        func() uint64
+	was, sum    uint64
+	since, last time.Time // zero while nothing is wrong
+}
+
+// spellEnds is how long a count must not have grown until nothing is wrong.
+const spellEnds = time.Minute
+
+func (s *Service) newSpells() []*spell {
+	all := []*spell{
+		{
+			kind: "memory_full", text: "the memory of counters is full: counters are forgotten to make room, so limits admit more; raise --counter-memory",
+			read: func() uint64 { return s.table.Stats().Evicted },
+		},
+		{
+			kind: "connections_rejected", text: "connections are closed at once, because as many as there may be are open: raise --max-connections or --max-http-connections",
+			read: func() uint64 { return telemetry.Value(s.metrics.RejectedConnections) },
+		},
+	}
+	for _, spell := range all {
+		spell.was = spell.read()
+	}
+	return all
+}
+
+func (s *spell) tick(now time.Time) {
+	n := s.read()
+	if grown := n - min(n, s.was); grown > 0 {
+		if s.since.IsZero() {
+			s.since, s.sum = now, 0
+		}
+		s.sum += grown
+		s.last = now
+	} else if now.Sub(s.last) > spellEnds {
+		s.since = time.Time{}
+	}
+	s.was = n
+}
+
+// wrong returns what is wrong, or nil.
+func (s *spell) wrong(now time.Time) *telemetry.Trouble {
+	if s.since.IsZero() || now.Sub(s.last) > spellEnds {
+		return nil
+	}
+	return &telemetry.Trouble{Kind: s.kind, Since: s.since.UTC(), Text: s.text, Fields: map[string]any{"count": min(s.sum, math.MaxInt64)}}
 }

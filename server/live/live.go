@@ -1,7 +1,6 @@
 package live
 
 import (
-	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
@@ -28,6 +27,8 @@ const (
 	MaxDomains = 100
 	// MaxKeys is how many denied keys a domain's state has.
 	MaxKeys = 20
+	// MaxUnmatched is how many places a domain has at which descriptors match no rule.
+	MaxUnmatched = 16
 )
 
 // Live is what is known of the moment. Its methods may be called concurrently.
@@ -42,29 +43,35 @@ type Live struct {
 	rest    *Domain            // of domains beyond MaxDomains
 }
 
-// Domain takes the denials of one domain. A nil Domain takes none.
+// Domain takes what is worth telling of the requests for one domain.
 type Domain struct {
-	live   *Live
-	sketch atomic.Pointer[sketch] // nil until the first denial
+	live      *Live
+	sketch    atomic.Pointer[sketch] // nil until the first denial
+	unmatched atomic.Pointer[unmatched]
 }
 
 // New returns a Live that has seen nothing. Mode is [Off], [Hashed] or [Clear]. Key keys the hashes that
 // stand for keys; replicas whose hashes are to be compared have the same.
 func New(mode string, key identity.Key) *Live {
 	l := &Live{mode: mode, key: key, places: map[string]*Domain{}}
-	l.rest = &Domain{live: l}
+	l.rest = l.domain()
 	return l
+}
+
+func (l *Live) domain() *Domain {
+	d := &Domain{live: l}
+	d.unmatched.Store(&unmatched{now: &l.now})
+	return d
 }
 
 // Mode is what is kept of keys: [Off], [Hashed] or [Clear].
 func (l *Live) Mode() string { return l.mode }
 
-// Domains returns what takes the denials of the domains named, in their order. Domains that had one before
-// keep it; what is known of others is forgotten.
-func (l *Live) Domains(names []string) []*Domain {
-	if l.mode == Off {
-		return make([]*Domain, len(names))
-	}
+// Serve tells of the rules that are in force from now on. It returns what takes the requests for their domains,
+// in the order of [descriptors.Set.Domains]. Keys that are denied stay if the rules still have their limits.
+// What no rule matched is forgotten.
+func (l *Live) Serve(set *descriptors.Set) []*Domain {
+	names := set.Domains()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.places
@@ -74,11 +81,17 @@ func (l *Live) Domains(names []string) []*Domain {
 		d := l.rest
 		if len(l.places) < MaxDomains {
 			if d = old[name]; d == nil {
-				d = &Domain{live: l}
+				d = l.domain()
 			}
 			l.places[name] = d
 		}
 		all[i] = d
+	}
+	for d := range l.domainsLocked {
+		d.unmatched.Store(&unmatched{now: &l.now})
+		if s := d.sketch.Load(); s != nil {
+			s.follow(set)
+		}
 	}
 	return all
 }
@@ -86,7 +99,7 @@ func (l *Live) Domains(names []string) []*Domain {
 // Denied counts one denial of the counter id. The limit is nil for one that the request carried. Entries are those
 // of the request's descriptor; nothing of them is kept unless the mode is [Clear].
 func (d *Domain) Denied(id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry) {
-	if d == nil {
+	if d.live.mode == Off {
 		return
 	}
 	s := d.sketch.Load()
@@ -103,25 +116,28 @@ func (l *Live) Tick(now time.Time) {
 	l.now.Store(seconds)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for d := range l.domainsLocked {
+		d.unmatched.Load().budget.Store(unmatchedBudget)
+	}
 	if seconds-l.rotated < uint32(interval/time.Second) {
 		return
 	}
 	l.rotated = seconds
-	for s := range l.sketchesLocked {
-		s.rotate(seconds)
+	for d := range l.domainsLocked {
+		if s := d.sketch.Load(); s != nil {
+			s.rotate(seconds)
+		}
 	}
 }
 
-// sketchesLocked yields all sketches.
-func (l *Live) sketchesLocked(yield func(*sketch) bool) {
+// domainsLocked yields all domains, and last what those beyond the bound share.
+func (l *Live) domainsLocked(yield func(*Domain) bool) {
 	for _, d := range l.places {
-		if s := d.sketch.Load(); s != nil && !yield(s) {
+		if !yield(d) {
 			return
 		}
 	}
-	if s := l.rest.sketch.Load(); s != nil {
-		yield(s)
-	}
+	yield(l.rest)
 }
 
 // Hash returns what stands for a counter: 16 hexadecimal digits that tell nothing of the ID.
@@ -142,26 +158,31 @@ func (l *Live) mac(label string, b []byte) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// Keys returns the keys that are denied most, by the name of their domain. Those of limits that requests carried
-// are under the name of the domain, too, unless it is one that shares a sketch.
-func (l *Live) Keys() map[string][]Key {
+// Denials is what is known of the denials of a domain.
+type Denials struct {
+	Keys []Key
+	// PerSecond are all denied descriptors.
+	PerSecond float64
+}
+
+// Denials returns what is denied, by the name of the domain. Of domains that share a sketch, limits that requests carried are under
+// the empty name.
+func (l *Live) Denials() map[string]*Denials {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := map[string][]Key{}
+	all := map[string]*Denials{}
 	for name, d := range l.places {
-		l.keysLocked(all, name, d)
+		l.readLocked(all, name, d)
 	}
-	l.keysLocked(all, "", l.rest)
-	for name, keys := range all {
-		slices.SortFunc(keys, func(a, b Key) int {
-			return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Hash, b.Hash))
-		})
-		all[name] = keys[:min(len(keys), MaxKeys)]
+	l.readLocked(all, "", l.rest)
+	for _, d := range all {
+		slices.SortFunc(d.Keys, CompareKeys)
+		d.Keys = d.Keys[:min(len(d.Keys), MaxKeys)]
 	}
 	return all
 }
 
-func (l *Live) keysLocked(all map[string][]Key, name string, d *Domain) {
+func (l *Live) readLocked(all map[string]*Denials, name string, d *Domain) {
 	s := d.sketch.Load()
 	if s == nil {
 		return
@@ -169,6 +190,11 @@ func (l *Live) keysLocked(all map[string][]Key, name string, d *Domain) {
 	now := l.now.Load()
 	var found []denied
 	sum := s.read(func(d denied) { found = append(found, d) })
+	over := now - l.rotated + uint32(interval/time.Second)
+	oldest := now
+	for _, d := range found {
+		oldest = min(oldest, d.first)
+	}
 	for _, d := range found {
 		in := name
 		k := Key{Hash: l.Hash(d.id), Descriptor: d.text, Denied: d.total, Since: seconds(d.first), Last: seconds(d.last)}
@@ -176,12 +202,14 @@ func (l *Live) keysLocked(all map[string][]Key, name string, d *Domain) {
 			in = d.limit.Rule.Domain()
 			k.Rule, k.Limit, k.Name = d.limit.Rule.Path(), d.limit.String(), d.limit.Name
 		}
-		over := min(now-l.rotated+uint32(interval/time.Second), now-d.first)
-		k.PerSecond = float64(d.recent) / float64(max(1, over))
+		k.PerSecond = float64(d.recent) / float64(max(1, min(over, now-d.first)))
 		if sum > 0 {
 			k.Share = float64(d.recent) / float64(sum)
 		}
-		all[in] = append(all[in], k)
+		if all[in] == nil {
+			all[in] = &Denials{PerSecond: float64(sum) / float64(max(1, min(over, now-oldest)))}
+		}
+		all[in].Keys = append(all[in].Keys, k)
 	}
 }
 

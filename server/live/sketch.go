@@ -154,6 +154,25 @@ func (s *sketch) rotate(now uint32) {
 	}
 }
 
+// follow has the limits of another set in place of those of an earlier one, so that no earlier set is kept. Keys whose
+// limits are gone are forgotten.
+func (s *sketch) follow(set *descriptors.Set) {
+	for i := range s.sets {
+		at := &s.sets[i]
+		at.mu.Lock()
+		for j := range at.entries {
+			e := &at.entries[j]
+			if at.tags[j].Load() == 0 || e.limit == nil {
+				continue
+			}
+			if e.limit = set.Counterpart(e.limit); e.limit == nil {
+				at.tags[j].Store(0)
+			}
+		}
+		at.mu.Unlock()
+	}
+}
+
 // denied is one key as it was when the sketch was read.
 type denied struct {
 	id          identity.ID

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -16,7 +17,19 @@ var begin = time.Unix(1_700_000_000, 0)
 func testLive(mode string) (*Live, *Domain) {
 	l := New(mode, identity.Key{1})
 	l.Tick(begin)
-	return l, l.Domains([]string{"shop"})[0]
+	set, found := descriptors.Compile([]rules.Config{{Domain: "shop"}}, descriptors.Options{})
+	if err := found.Err(); err != nil {
+		panic(err)
+	}
+	return l, l.Serve(set)[0]
+}
+
+// keys returns those that are denied most.
+func (l *Live) keys() []Key {
+	if d := l.Denials()["shop"]; d != nil {
+		return d.Keys
+	}
+	return nil
 }
 
 // id returns the identity of the counter of key i.
@@ -50,7 +63,7 @@ func TestFlooderIsFirst(t *testing.T) {
 			d.Denied(id(1+random.IntN(1e9)), nil, nil) // clients that are denied once
 		}
 	}
-	keys := l.Keys()["shop"]
+	keys := l.keys()
 	if len(keys) != MaxKeys {
 		t.Fatalf("%d keys, want %d", len(keys), MaxKeys)
 	}
@@ -86,7 +99,7 @@ func TestNewFlooderOvertakesAnOldOne(t *testing.T) {
 	}
 	now = now.Add(time.Second)
 	l.Tick(now)
-	if first := l.Keys()["shop"][0]; first.Hash != l.Hash(id(-1)) {
+	if first := l.keys()[0]; first.Hash != l.Hash(id(-1)) {
 		t.Errorf("the first is %+v, want the new key", first)
 	}
 }
@@ -94,7 +107,7 @@ func TestNewFlooderOvertakesAnOldOne(t *testing.T) {
 // TestKeyComesAndGoes holds when a key is shown, and with which rate.
 func TestKeyComesAndGoes(t *testing.T) {
 	l, d := testLive(Hashed)
-	if keys := l.Keys()["shop"]; len(keys) > 0 {
+	if keys := l.keys(); len(keys) > 0 {
 		t.Errorf("before any denial there are keys: %+v", keys)
 	}
 	now := begin
@@ -104,16 +117,16 @@ func TestKeyComesAndGoes(t *testing.T) {
 		}
 		now = now.Add(time.Second)
 		l.Tick(now)
-		keys := l.Keys()["shop"]
+		keys := l.keys()
 		if len(keys) != 1 || keys[0].PerSecond != 10 || keys[0].Denied != uint64(10*(i+1)) || !keys[0].Since.Equal(begin) || keys[0].Share != 1 {
 			t.Fatalf("after %d s: %+v, want 10 a second since the start", i+1, keys)
 		}
 	}
 	last := now
-	for now.Sub(last) < 2*time.Minute && len(l.Keys()["shop"]) > 0 {
+	for now.Sub(last) < 2*time.Minute && len(l.keys()) > 0 {
 		now = now.Add(time.Second)
 		l.Tick(now)
-		if k := l.Keys()["shop"]; len(k) > 0 && now.Sub(last) > 2*interval && (k[0].PerSecond != 0 || k[0].Last.After(last.Add(interval))) {
+		if k := l.keys(); len(k) > 0 && now.Sub(last) > 2*interval && (k[0].PerSecond != 0 || k[0].Last.After(last.Add(interval))) {
 			t.Fatalf("%v after the end: %+v, want a rate of 0", now.Sub(last), k[0])
 		}
 	}
@@ -149,12 +162,12 @@ func TestClearKeepsWhatWasSent(t *testing.T) {
 		}
 		l, d := testLive(Clear)
 		d.Denied(id(1), nil, entries(sent))
-		if got := l.Keys()["shop"][0].Descriptor; got != want {
+		if got := l.keys()[0].Descriptor; got != want {
 			t.Errorf("%q is kept as %q, want %q", sent, got, want)
 		}
 		l, d = testLive(Hashed)
 		d.Denied(id(1), nil, entries(sent))
-		if got := l.Keys()["shop"][0].Descriptor; got != "" {
+		if got := l.keys()[0].Descriptor; got != "" {
 			t.Errorf("hashed keeps %q", got)
 		}
 	}

@@ -1,0 +1,8 @@
+package main
+
+import "golang.org/x/sys/unix"
+
+const (
+	getTermios, setTermios = unix.TCGETS, unix.TCSETS
+	noKey                  = 0
+)

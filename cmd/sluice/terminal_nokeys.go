@@ -1,0 +1,5 @@
+//go:build !linux && !darwin && !freebsd && !netbsd && !openbsd && !dragonfly
+
+package main
+
+func (s *screen) keysOneByOne() (restore func(), err error) { return func() {}, nil }

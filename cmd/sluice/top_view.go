@@ -1,0 +1,303 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// A view writes a state in lines for people.
+type view struct {
+	width        int
+	utf8, colour bool
+}
+
+// speaksUTF8 reports whether the terminal of an environment shows UTF-8.
+func speaksUTF8(get func(string) string) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := strings.ToUpper(get(name)); v != "" {
+			return strings.Contains(v, "UTF-8") || strings.Contains(v, "UTF8")
+		}
+	}
+	return false
+}
+
+// How lines are coloured.
+const (
+	plain  = ""
+	strong = "1"
+	red    = "31"
+	yellow = "33"
+	faint  = "2"
+)
+
+// paint cuts a line at the view's width and colours it.
+func (v *view) paint(colour, line string) string {
+	if n := utf8.RuneCountInString(line); n > v.width {
+		mark := "~"
+		if v.utf8 {
+			mark = "…"
+		}
+		line = string([]rune(line)[:v.width-1]) + mark
+	}
+	if !v.colour || colour == plain {
+		return line
+	}
+	return "\x1b[" + colour + "m" + line + "\x1b[0m"
+}
+
+// wrap writes text in at most so many lines, all but the first behind an indent.
+func (v *view) wrap(colour, text string, most int) (lines []string) {
+	rest := []rune(text)
+	for indent := ""; len(rest) > 0; indent = "           " {
+		room := max(20, v.width-len(indent))
+		if len(rest) <= room || len(lines) == most-1 {
+			return append(lines, v.paint(colour, indent+string(rest)))
+		}
+		cut := room
+		for i := room; i > room/2; i-- {
+			if rest[i] == ' ' {
+				cut = i
+				break
+			}
+		}
+		lines = append(lines, v.paint(colour, indent+string(rest[:cut])))
+		rest = []rune(strings.TrimLeft(string(rest[cut:]), " "))
+	}
+	return lines
+}
+
+// lines returns a state in at most height lines, or in some sixty at most if that is 0. What is wrong comes first, then who is
+// denied.
+func (v *view) lines(s *live.State, height int) []string {
+	room := height
+	if height == 0 {
+		room = 60
+	}
+	all := v.head(s)
+	add := func(title string, most int, lines []string) {
+		if len(lines) == 0 || len(all)+2 > room {
+			return
+		}
+		all = append(all, "", v.paint(strong, title))
+		all = append(all, lines[:min(len(lines), most, room-len(all))]...)
+	}
+	share := max(3, (room-len(all))/5)
+	add("WRONG NOW", 2*share, v.wrong(s.Wrong))
+	add("DENIED/S  SHARE    DENIED  SINCE     KEY", 2*share, v.keys(s))
+	add("NO RULE MATCHES", share, v.unmatched(s))
+	add("  HITS/S  DENIED/S  LAST 5 MINUTES   LIMIT", 2*share, v.limits(s))
+	add("EVENTS", room, v.events(s.Events))
+	return all
+}
+
+func (v *view) head(s *live.State) []string {
+	parts := []string{
+		s.Host, count(s.Config.Limits, "limit"), "rules " + s.Config.Hash, "keys " + s.TopKeys,
+		"up " + s.Time.Sub(s.Started).Truncate(time.Second).String(), "sluice " + s.Program,
+	}
+	all := []string{v.paint(strong, s.Time.Local().Format(time.TimeOnly)+"  "+strings.Join(parts, ", "))}
+	switch {
+	case s.ShadowMode:
+		all = append(all, v.paint(yellow, "shadow mode: every request passes, whatever is said here"))
+	case s.Config.Hash == "":
+		all = append(all, v.paint(red, "there are no rules yet: every request gets an error"))
+	case s.Config.Limits == 0:
+		all = append(all, v.paint(red, "the rules have no limit: every request passes"))
+	}
+	if s.Counters == "store" {
+		all = append(all, v.paint(faint, "counters are shared: rates and keys are those that the replicas asked here have seen"))
+	}
+	return all
+}
+
+func (v *view) wrong(all []telemetry.Trouble) (lines []string) {
+	for i := range all {
+		w := &all[i]
+		lines = append(lines, v.wrap(red, timeOfDay(w.Since)+" ! "+at(w.Replica)+w.Text+fieldsText(w.Fields), 3)...)
+		for _, line := range w.Lines {
+			lines = append(lines, v.wrap(plain, "           "+line, 2)...)
+		}
+	}
+	return lines
+}
+
+func (v *view) keys(s *live.State) (lines []string) {
+	type domainKey struct {
+		domain string
+		*live.Key
+	}
+	var all []domainKey
+	for i := range s.Domains {
+		for j := range s.Domains[i].DeniedKeys {
+			all = append(all, domainKey{s.Domains[i].Domain, &s.Domains[i].DeniedKeys[j]})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b domainKey) int { return live.CompareKeys(*a.Key, *b.Key) })
+	for _, k := range all {
+		colour := yellow
+		if k.PerSecond == 0 {
+			colour = faint
+		}
+		lines = append(lines, v.paint(colour, fmt.Sprintf("%8s %5.0f%% %9d  %s  %s",
+			number(k.PerSecond), 100*k.Share, k.Denied, timeOfDay(k.Since), keyText(k.domain, k.Key))))
+	}
+	return lines
+}
+
+// keyText names a key by what is known of the client, and by its limit.
+func keyText(domain string, k *live.Key) string {
+	limit := "limit of the request"
+	if k.Rule != "" {
+		limit = k.Rule + " " + k.Limit
+	}
+	client := "#" + k.Hash
+	if k.Descriptor != "" {
+		client = printable(k.Descriptor)
+	}
+	return client + "  " + domain + ": " + limit
+}
+
+func (v *view) unmatched(s *live.State) (lines []string) {
+	for i := range s.UnknownDomains {
+		u := &s.UnknownDomains[i]
+		if u.PerSecond == 0 && s.UnknownDomains[0].PerSecond > 0 {
+			continue
+		}
+		text := fmt.Sprintf("  %s a second for the domain %s, which has no rules", number(u.PerSecond), printable(u.Domain))
+		if u.Meant != "" {
+			text += "; did you mean " + u.Meant + "?"
+		}
+		lines = append(lines, v.wrap(yellow, text, 2)...)
+	}
+	for i := range s.Domains {
+		for j := range s.Domains[i].Unmatched {
+			u := &s.Domains[i].Unmatched[j]
+			lines = append(lines, v.wrap(plain, fmt.Sprintf("  %s: %s (seen %d, last %s)", s.Domains[i].Domain, printable(u.Why), u.Seen, timeOfDay(u.Last)), 3)...)
+		}
+	}
+	return lines
+}
+
+func (v *view) limits(s *live.State) (lines []string) {
+	type row struct {
+		domain string
+		*live.RuleState
+	}
+	var all []row
+	for i := range s.Domains {
+		for j := range s.Domains[i].Rules {
+			all = append(all, row{s.Domains[i].Domain, &s.Domains[i].Rules[j]})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b row) int { return live.CompareRates(a.Rate, b.Rate) })
+	for _, r := range all {
+		text := r.Rule + " " + r.Limit
+		if r.Shadow {
+			text += fmt.Sprintf(" (shadow, would deny %s/s)", number(r.Rate.Shadow))
+		}
+		lines = append(lines, v.paint(plain, fmt.Sprintf("%8s  %8s  %s  %s: %s", number(r.Rate.Hits), number(r.Rate.Denied), v.line(r.Line), r.domain, text)))
+	}
+	return lines
+}
+
+// line draws the hits of five minutes in 15 columns.
+func (v *view) line(l *live.Line) string {
+	const columns = 15
+	steps := []rune("0123456789")
+	if v.utf8 {
+		steps = []rune(" ▁▂▃▄▅▆▇█")
+	}
+	var sums [columns]uint64
+	most := uint64(1)
+	if l != nil && len(l.Hits) > 0 {
+		for i, n := range l.Hits {
+			at := i * columns / len(l.Hits)
+			sums[at] += uint64(n)
+			most = max(most, sums[at])
+		}
+	}
+	out := make([]rune, columns)
+	for i, n := range sums {
+		at := n * uint64(len(steps)-1) / most
+		if n > 0 {
+			at = max(1, at)
+		}
+		out[i] = steps[at]
+	}
+	return string(out)
+}
+
+func (v *view) events(all []telemetry.Event) (lines []string) {
+	for i := range all {
+		e := &all[i]
+		colour := map[string]string{"error": red, "warning": yellow}[e.Level]
+		text := timeOfDay(e.Time) + "   " + at(e.Replica) + e.Text + fieldsText(e.Fields)
+		if e.Count > 1 {
+			text += fmt.Sprintf(" (%d times)", e.Count)
+		}
+		if len(e.Lines) > 0 {
+			text += "; " + e.Lines[0]
+		}
+		lines = append(lines, v.wrap(colour, text, 3)...)
+	}
+	return lines
+}
+
+// fieldsText writes what stands behind a message: first what a load has changed.
+func fieldsText(fields map[string]any) string {
+	text := ""
+	if changed, ok := fields["changed"].([]any); ok && len(changed) > 0 {
+		said := make([]string, len(changed))
+		for i := range changed {
+			said[i] = fmt.Sprint(changed[i])
+		}
+		text = ": " + strings.Join(said, "; ")
+		if n, ok := fields["changes"].(float64); ok && int(n) > len(changed) {
+			text += fmt.Sprintf("; and %d more", int(n)-len(changed))
+		}
+		return text
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		text += fmt.Sprintf(" %s=%v", name, fields[name])
+	}
+	return printable(text)
+}
+
+// printable returns s for a terminal: what clients send may not move its cursor.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+func timeOfDay(t time.Time) string { return t.Local().Format(time.TimeOnly) }
+
+func at(replica string) string {
+	if replica == "" {
+		return ""
+	}
+	return replica + ": "
+}
+
+// number writes a rate in few characters.
+func number(f float64) string {
+	switch {
+	case f >= 100_000:
+		return fmt.Sprintf("%.0fk", f/1000)
+	case f >= 100:
+		return fmt.Sprintf("%.0f", f)
+	default:
+		return fmt.Sprintf("%.1f", f)
+	}
+}

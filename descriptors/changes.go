@@ -1,0 +1,198 @@
+package descriptors
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Changes is how one set differs from another.
+type Changes struct {
+	// Added, Removed and Changed are how many rules and domains are new, are gone, and limit otherwise.
+	Added, Removed, Changed int
+	// First says of the first ones, at most [MostChanges], what changed, such as `shop: user 5/hour -> 0/hour`.
+	First []string
+}
+
+// MostChanges bounds [Changes].First.
+const MostChanges = 20
+
+// Total is how many there are.
+func (c *Changes) Total() int { return c.Added + c.Removed + c.Changed }
+
+// Changes returns how s differs from the set before it, in the order of domains, and of their rules. What
+// says the same elsewhere or in another order is no change.
+func (s *Set) Changes(before *Set) Changes {
+	var c Changes
+	names := slices.Concat(before.names, s.names)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		was, is := before.domains[name], s.domains[name]
+		switch {
+		case was == nil:
+			c.say(&c.Added, "%s: new domain, %s", name, countOf(is.root.limits(), "limit"))
+		case is == nil:
+			c.say(&c.Removed, "%s: domain removed, %s", name, countOf(was.root.limits(), "limit"))
+		default:
+			if a, b := was.words(), is.words(); a != b {
+				c.say(&c.Changed, "%s: %s -> %s", name, cmp.Or(a, "no words"), cmp.Or(b, "no words"))
+			}
+			c.compare(name, &was.root, &is.root)
+		}
+	}
+	return c
+}
+
+func (c *Changes) say(count *int, format string, args ...any) {
+	*count++
+	if len(c.First) < MostChanges {
+		c.First = append(c.First, fmt.Sprintf(format, args...))
+	}
+}
+
+// compare compares what stands below two nodes that are the same descriptor.
+func (c *Changes) compare(domain string, was, is *node) {
+	type key struct{ key, value string }
+	old := map[key]*node{}
+	if was.below != nil {
+		for i := range was.below.children {
+			n := &was.below.children[i]
+			old[key{n.key, n.value}] = n
+		}
+	}
+	if is.below != nil {
+		for i := range is.below.children {
+			n := &is.below.children[i]
+			before := old[key{n.key, n.value}]
+			delete(old, key{n.key, n.value})
+			if before == nil {
+				before = &node{} // nothing
+			}
+			c.rule(domain, n, before.rule.grants(), n.rule.grants())
+			c.compare(domain, before, n)
+		}
+	}
+	if len(old) == 0 {
+		return
+	}
+	for i := range was.below.children { // in their order
+		if n := &was.below.children[i]; old[key{n.key, n.value}] == n {
+			c.rule(domain, n, n.rule.grants(), "")
+			c.compare(domain, n, &node{})
+		}
+	}
+}
+
+// rule compares what the rule of a descriptor grants before and after, empty where there is none.
+func (c *Changes) rule(domain string, n *node, was, is string) {
+	switch {
+	case was == is:
+	case was == "":
+		c.say(&c.Added, "%s: %s added, %s", domain, pathText(n.lineage()), is)
+	case is == "":
+		c.say(&c.Removed, "%s: %s removed, was %s", domain, pathText(n.lineage()), was)
+	default:
+		c.say(&c.Changed, "%s: %s %s -> %s", domain, pathText(n.lineage()), was, is)
+	}
+}
+
+// grants says what a rule grants, or nothing if there is none.
+func (r *Rule) grants() string {
+	if r == nil {
+		return ""
+	}
+	var all []string
+	for _, l := range r.Limits {
+		all = append(all, l.told())
+	}
+	for _, l := range r.Candidates() {
+		all = append(all, l.told()+", a candidate")
+	}
+	return strings.Join(all, " and ") + r.flags()
+}
+
+// told is String with the name, and with count_refused where that is not the default.
+func (l *Limit) told() string {
+	text := l.String()
+	if l.Name != "" {
+		text += fmt.Sprintf(" %q", l.Name)
+	}
+	if l.Policy.CountRefused != l.Rule.domain.countsRefused(l.Policy.Algorithm, len(l.Rule.Limits)) && !l.Rule.Unlimited {
+		text += fmt.Sprintf(", count_refused: %t", l.Policy.CountRefused)
+	}
+	return text
+}
+
+// words are those of the domain's root.
+func (d *domain) words() string {
+	var all []string
+	if d.allOrNothing {
+		all = append(all, "all_or_nothing")
+	}
+	if d.maxCounters > 0 {
+		all = append(all, fmt.Sprintf("max_counters: %d", d.maxCounters))
+	}
+	return strings.Join(all, ", ")
+}
+
+// limits is how many limits stand below n.
+func (n *node) limits() (sum int) {
+	if n.rule != nil {
+		sum = len(n.rule.Limits) + len(n.rule.Candidates())
+	}
+	if n.below != nil {
+		for i := range n.below.children {
+			sum += n.below.children[i].limits()
+		}
+	}
+	return sum
+}
+
+func countOf(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// Counterpart returns the limit of s whose counters are those of l, which is one of another set, or nil.
+func (s *Set) Counterpart(l *Limit) *Limit {
+	d := s.domains[l.Rule.domain.name]
+	if d == nil {
+		return nil
+	}
+	n := &d.root
+	for _, step := range l.Rule.node.lineage() {
+		if n = n.child(step.key, step.value); n == nil {
+			return nil
+		}
+	}
+	if n.rule == nil {
+		return nil
+	}
+	for _, other := range n.rule.Limits {
+		if other.counter == l.counter {
+			return other
+		}
+	}
+	return nil
+}
+
+// child returns the descriptor of that key and value below n, or nil.
+func (n *node) child(key, value string) *node {
+	if n.below == nil {
+		return nil
+	}
+	if b := n.below.find([]byte(key)); b != nil && value == "" && !isWildcard(key) {
+		return b.any
+	} else if b != nil && value != "" {
+		return b.find([]byte(value))
+	}
+	for i := range n.below.wild { // a wildcard without a value has no branch
+		if child := n.below.wild[i].node; child.key == key && child.value == value {
+			return child
+		}
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package live
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// Sum adds up what several replicas say, each with the address that was asked. Of one it is that one. Rates and counts are sums.
+// Keys are one if their hashes are, which needs the same hash key, or if what was sent is. Where the replicas' rules
+// differ, that is wrong.
+func Sum(addrs []string, states []*State) *State {
+	if len(states) == 1 {
+		return states[0]
+	}
+	sum := *states[0]
+	sum.Host, sum.Config.Omitted = fmt.Sprintf("%d replicas", len(states)), 0
+	sum.Wrong, sum.Domains, sum.UnknownDomains, sum.Events = []telemetry.Trouble{}, []DomainState{}, []UnknownDomain{}, []telemetry.Event{}
+	at := map[string]int{}
+	hashes := map[string]bool{}
+	for i, s := range states {
+		hashes[s.Config.Hash] = true
+		sum.Config.Omitted = max(sum.Config.Omitted, s.Config.Omitted)
+		if s.Started.Before(sum.Started) {
+			sum.Started = s.Started
+		}
+		if s.HashKey != sum.HashKey {
+			sum.HashKey = ""
+		}
+		for _, w := range s.Wrong {
+			w.Replica = addrs[i]
+			sum.Wrong = append(sum.Wrong, w)
+		}
+		for _, e := range s.Events {
+			e.Replica = addrs[i]
+			sum.Events = append(sum.Events, e)
+		}
+		sum.UnknownDomains = addAll(sum.UnknownDomains, s.UnknownDomains, func(u *UnknownDomain) string { return u.Domain }, func(a, b *UnknownDomain) {
+			a.Descriptors += b.Descriptors
+			a.PerSecond += b.PerSecond
+		})
+		for j := range s.Domains {
+			d := &s.Domains[j]
+			n, ok := at[d.Domain]
+			if !ok {
+				n = len(sum.Domains)
+				at[d.Domain] = n
+				sum.Domains = append(sum.Domains, DomainState{Domain: d.Domain, DeniedKeys: []Key{}, Unmatched: []Unmatched{}, Rules: []RuleState{}})
+			}
+			sum.Domains[n].addDomain(d)
+		}
+	}
+	if len(hashes) > 1 {
+		differ := telemetry.Trouble{
+			Kind: "rules_differ", Since: sum.Time, Text: "the replicas have different rules: one of them may not have loaded the last change",
+		}
+		for i, s := range states {
+			differ.Lines = append(differ.Lines, addrs[i]+": rules "+s.Config.Hash)
+		}
+		sum.Wrong = append(sum.Wrong, differ)
+	}
+	sum.sort()
+	return &sum
+}
+
+// addAll adds the elements of more to those of all that have the same name.
+func addAll[T any](all, more []T, name func(*T) string, add func(a, b *T)) []T {
+	at := map[string]int{}
+	for i := range all {
+		at[name(&all[i])] = i
+	}
+	for i := range more {
+		if j, ok := at[name(&more[i])]; ok {
+			add(&all[j], &more[i])
+		} else {
+			all = append(all, more[i])
+		}
+	}
+	return all
+}
+
+func (d *DomainState) addDomain(o *DomainState) {
+	d.Add(o.Rate)
+	d.DeniedRequests += o.DeniedRequests
+	d.DeniedKeys = addAll(d.DeniedKeys, o.DeniedKeys, (*Key).identity, func(a, b *Key) {
+		a.PerSecond += b.PerSecond
+		a.Denied += b.Denied
+		a.Since, a.Last = earlier(a.Since, b.Since), later(a.Last, b.Last)
+	})
+	d.Unmatched = addAll(d.Unmatched, o.Unmatched, (*Unmatched).identity, func(a, b *Unmatched) {
+		a.Seen += b.Seen
+		a.Since, a.Last = earlier(a.Since, b.Since), later(a.Last, b.Last)
+	})
+	d.Rules = addAll(d.Rules, o.Rules, (*RuleState).identity, func(a, b *RuleState) {
+		a.Add(b.Rate)
+		a.TotalHits += b.TotalHits
+		a.TotalDenied += b.TotalDenied
+		a.Exceeded += b.Exceeded
+		a.Line = a.Line.plus(b.Line)
+	})
+}
+
+// identity tells keys apart that several replicas deny.
+func (k *Key) identity() string {
+	if k.Descriptor != "" {
+		return k.Rule + "\x00" + k.Limit + "\x00" + k.Descriptor
+	}
+	return k.Hash
+}
+
+func (u *Unmatched) identity() string { return fmt.Sprint(u.Entry, "\x00", u.Below, "\x00", u.Key) }
+
+func (r *RuleState) identity() string {
+	return fmt.Sprint(r.Rule, "\x00", r.Limit, "\x00", r.Name, "\x00", r.Shadow)
+}
+
+// plus returns the sum of two lines, each of which may be nil.
+func (l *Line) plus(o *Line) *Line {
+	if l == nil || o == nil || l.Seconds != o.Seconds {
+		return cmp.Or(l, o)
+	}
+	sum := &Line{Seconds: l.Seconds}
+	for i := range min(len(l.Hits), len(o.Hits), len(l.Denied), len(o.Denied)) {
+		sum.Hits, sum.Denied = append(sum.Hits, l.Hits[i]+o.Hits[i]), append(sum.Denied, l.Denied[i]+o.Denied[i])
+	}
+	return sum
+}
+
+// sort puts what several replicas said in the order of a state.
+func (s *State) sort() {
+	slices.SortFunc(s.Wrong, func(a, b telemetry.Trouble) int { return b.Since.Compare(a.Since) })
+	slices.SortStableFunc(s.Events, func(a, b telemetry.Event) int { return b.Time.Compare(a.Time) })
+	s.Events = s.Events[:min(len(s.Events), telemetry.MaxEvents)]
+	SortUnknown(s.UnknownDomains)
+	slices.SortStableFunc(s.Domains, func(a, b DomainState) int { return CompareRates(a.Rate, b.Rate) })
+	for i := range s.Domains {
+		d := &s.Domains[i]
+		slices.SortFunc(d.DeniedKeys, CompareKeys)
+		for j := range d.DeniedKeys {
+			if k := &d.DeniedKeys[j]; d.DeniedRequests > 0 {
+				k.Share = k.PerSecond / d.DeniedRequests
+			}
+		}
+		d.DeniedKeys = d.DeniedKeys[:min(len(d.DeniedKeys), MaxKeys)]
+		slices.SortFunc(d.Unmatched, compareUnmatched)
+		slices.SortStableFunc(d.Rules, func(a, b RuleState) int { return CompareRates(a.Rate, b.Rate) })
+	}
+}
+
+// The orders of a state: what is worst comes first.
+
+// CompareRates compares by denials, and by hits where these are equal.
+func CompareRates(a, b Rate) int {
+	return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Hits, a.Hits))
+}
+
+func CompareKeys(a, b Key) int {
+	return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Hash, b.Hash))
+}
+
+func compareUnmatched(a, b Unmatched) int {
+	return cmp.Or(cmp.Compare(b.Seen, a.Seen), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Below, b.Below))
+}
+
+// SortUnknown puts the domains that most descriptors name first.
+func SortUnknown(all []UnknownDomain) {
+	slices.SortFunc(all, func(a, b UnknownDomain) int {
+		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Descriptors, a.Descriptors), cmp.Compare(a.Domain, b.Domain))
+	})
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,96 @@
+package live
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+)
+
+const (
+	// unmatchedBudget is how many descriptors of a domain are looked at in a second. Others that match no rule cost a
+	// request one comparison.
+	unmatchedBudget = 64
+	// unmatchedKey is how much of a key is kept, in bytes.
+	unmatchedKey = 64
+)
+
+// unmatched are the places at which descriptors of a domain match no rule.
+type unmatched struct {
+	now    *atomic.Uint32
+	budget atomic.Int32 // of this second
+
+	mu     sync.Mutex
+	places [MaxUnmatched]unmatchedPlace
+}
+
+// unmatchedPlace is free while seen is 0.
+type unmatchedPlace struct {
+	at          descriptors.Unmatched
+	key         [unmatchedKey]byte
+	keyBytes    uint8
+	seen        uint64
+	first, last uint32
+}
+
+// WantsUnmatched reports whether [Domain.Unmatched] would look at another descriptor in this second.
+func (d *Domain) WantsUnmatched() bool { return d.unmatched.Load().budget.Load() > 0 }
+
+// Unmatched notes a descriptor that no rule matched, as [descriptors.Set.Unmatched] tells of it.
+func (d *Domain) Unmatched(at descriptors.Unmatched, key []byte) {
+	u := d.unmatched.Load()
+	u.budget.Add(-1)
+	if at == (descriptors.Unmatched{}) || !u.mu.TryLock() {
+		return
+	}
+	defer u.mu.Unlock()
+	key = key[:min(len(key), unmatchedKey)]
+	now := u.now.Load()
+	oldest := &u.places[0]
+	for i := range u.places {
+		p := &u.places[i]
+		if p.seen > 0 && p.at == at && string(p.key[:p.keyBytes]) == string(key) {
+			p.seen++
+			p.last = now
+			return
+		}
+		if p.seen == 0 && oldest.seen > 0 || p.last < oldest.last && oldest.seen > 0 {
+			oldest = p
+		}
+	}
+	*oldest = unmatchedPlace{at: at, seen: 1, first: now, last: now}
+	oldest.keyBytes = uint8(copy(oldest.key[:], key))
+}
+
+// Unmatched returns what no rule matched in the last minute, by the domain's name, what was seen most often first.
+func (l *Live) Unmatched() map[string][]Unmatched {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[string][]Unmatched{}
+	for d := range l.domainsLocked {
+		d.unmatched.Load().read(l.now.Load(), all)
+	}
+	for _, found := range all {
+		slices.SortFunc(found, compareUnmatched)
+	}
+	return all
+}
+
+func (u *unmatched) read(now uint32, all map[string][]Unmatched) {
+	u.mu.Lock()
+	places := u.places
+	u.mu.Unlock()
+	for i := range places {
+		p := &places[i]
+		if p.seen == 0 || now-p.last > uint32(forgetAfter.Seconds()) {
+			continue
+		}
+		found := Unmatched{
+			Key: string(p.key[:p.keyBytes]), Entry: p.at.Entry(), Below: p.at.Reached(),
+			Seen: p.seen, Since: seconds(p.first), Last: seconds(p.last),
+		}
+		found.Why, found.Meant = p.at.Explain(found.Key)
+		all[p.at.Domain()] = append(all[p.at.Domain()], found)
+	}
+}

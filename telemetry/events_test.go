@@ -1,0 +1,123 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+func watchedLogger(level zapcore.Level) (*Events, *zap.Logger, *observer.ObservedLogs) {
+	core, lines := observer.New(level)
+	e := newEvents()
+	return e, e.Watch(zap.New(core)), lines
+}
+
+// TestEventsAreTheLog holds which lines are events, and that the log stays what it was.
+func TestEventsAreTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, logger, lines := watchedLogger(zap.ErrorLevel)
+		logger.Debug("a request")
+		logger.Info("rules loaded", zap.String("hash", "1"), zap.Duration("took", 1500*time.Millisecond))
+		logger.Info("rules loaded", zap.String("hash", "2"))
+		time.Sleep(time.Second)
+		logger.Warn("rules: a.yaml:1: a warning")
+		logger.Info("http: TLS handshake error from 1.2.3.4:5")
+		for i := range 5 {
+			time.Sleep(time.Second)
+			logger.With(zap.Int("n", i)).Warn("closed")
+		}
+		logger.Error("the store is away", zap.String("store", "s"), zap.Error(errors.New("no")))
+		now := time.Now().UTC()
+		want := []Event{
+			{Time: now, Level: "error", Text: "the store is away", Fields: map[string]any{"store": "s", "error": "no"}, Count: 1},
+			{Time: now, Level: "warning", Text: "closed", Fields: map[string]any{"n": int64(4)}, Count: 5},
+			{Time: now.Add(-6 * time.Second), Level: "info", Text: "rules loaded", Fields: map[string]any{"hash": "2"}, Count: 1},
+			{Time: now.Add(-6 * time.Second), Level: "info", Text: "rules loaded", Fields: map[string]any{"hash": "1", "took": "1.5s"}, Count: 1},
+		}
+		if diff := cmp.Diff(want, e.Last()); diff != "" {
+			t.Errorf("events differ (-want +got):\n%s", diff)
+		}
+		if n := lines.Len(); n != 1 {
+			t.Errorf("the log has %d lines, want the error alone", n)
+		}
+	})
+}
+
+func TestEventsAreBounded(t *testing.T) {
+	e, logger, _ := watchedLogger(zap.InfoLevel)
+	for i := range 3 * MaxEvents {
+		logger.Info(fmt.Sprint("line ", i))
+	}
+	all := e.Last()
+	if len(all) != MaxEvents || all[0].Text != "line 299" || all[MaxEvents-1].Text != "line 200" {
+		t.Errorf("%d events, from %q to %q, want the last %d", len(all), all[0].Text, all[len(all)-1].Text, MaxEvents)
+	}
+}
+
+// TestWrongNow holds what is wrong after lines of the log, and since when.
+func TestWrongNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, logger, _ := watchedLogger(zap.InfoLevel)
+		wrong := func() []string {
+			said := []string{}
+			for _, w := range e.Wrong() {
+				said = append(said, fmt.Sprintf("%s %v %s", w.Kind, time.Since(w.Since), strings.Join(w.Lines, "|")))
+			}
+			return said
+		}
+		expect := func(want ...string) {
+			t.Helper()
+			if diff := cmp.Diff(append([]string{}, want...), wrong()); diff != "" {
+				t.Errorf("what is wrong differs (-want +got):\n%s", diff)
+			}
+		}
+		expect()
+		for i := range 30 {
+			logger.Error(fmt.Sprintf("rules: a.yaml:%d: bad", i))
+		}
+		logger.Error("rules do not load: what is in force stays")
+		twenty := strings.TrimSuffix(func() (s string) {
+			for i := range 20 {
+				s += fmt.Sprintf("a.yaml:%d: bad|", i)
+			}
+			return s
+		}(), "|")
+		expect("rules_rejected 0s " + twenty)
+		time.Sleep(time.Second)
+		logger.Error("the store is away", zap.String("store", "a"))
+		logger.Error("the store is away", zap.String("store", "b"))
+		logger.Error("rules: a.yaml:7: worse")
+		logger.Error("rules do not load: what is in force stays")
+		time.Sleep(time.Second)
+		logger.Info("the store is back", zap.String("store", "a"))
+		expect("store_away 1s ", "rules_rejected 2s a.yaml:7: worse")
+		logger.Info("rules loaded")
+		expect("store_away 1s ")
+		logger.Info("the store is back", zap.String("store", "b"))
+		expect()
+	})
+}
+
+// TestTroublesAreInTheLog holds that the lines which say what is wrong are those that are logged.
+func TestTroublesAreInTheLog(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "git", "-C", "..", "grep", "-hF", "-e", ".Error(", "-e", ".Warn(", "-e", ".Info(", "-e", "tell(", "-e", "log(", "-e", "after :=", "-e", "after =", "--", "*.go", ":!*_test.go").Output()
+	if err != nil {
+		t.Skipf("SKIPPED: no git here to look through the sources with: %v", err)
+	}
+	for _, trouble := range troubles {
+		for _, text := range append([]string{trouble.begin}, trouble.ends...) {
+			if !strings.Contains(string(out), `"`+text) {
+				t.Errorf("nobody logs %q", text)
+			}
+		}
+	}
+}
