@@ -1,7 +1,6 @@
 package server
 
 import (
-	"io"
 	"net/http"
 	"net/http/pprof"
 
@@ -12,7 +11,8 @@ import (
 )
 
 const debugIndex = `sluice debug listener
-/api/v1/state   what is so now: the keys that are denied most; from this machine only
+/               for browsers: what is so now; from this machine only
+/api/v1/state   the same as JSON; see docs/state.md
 /rlconfig       the rules in force, a line for each limit
 /stats          all metrics as text
 /counters       ?domain=D&descriptor=k=v,k2=v2 looks up the counters of a descriptor,
@@ -24,9 +24,7 @@ const debugIndex = `sluice debug listener
 // on loopback.
 func debugHandler(h *answer.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, debugIndex)
-	})
+	mux.Handle("/{$}", newPageHandler(h))
 	mux.HandleFunc("/rlconfig", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		if set := h.Service.Rules(); set != nil {

@@ -9,17 +9,17 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
-	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
 // AskState asks the debug listener at addr, host:port or unix:///path, what is so now. An error says why
-// there is no answer.
-func AskState(ctx context.Context, addr string, which answer.StateRules) (*live.State, error) {
+// there is no answer. It has the limits that were hit in the last five minutes, at most so many.
+func AskState(ctx context.Context, addr string, most int) (*live.State, error) {
 	var state live.State
-	if err := askDebug(ctx, addr, http.MethodGet, statePath, url.Values{"rules": {string(which)}}, &state); err != nil {
+	if err := askDebug(ctx, addr, http.MethodGet, statePath, url.Values{"rules": {"active"}, "most": {strconv.Itoa(most)}}, &state); err != nil {
 		return nil, err
 	}
 	if state.Version != live.Version {

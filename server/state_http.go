@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
@@ -40,21 +41,27 @@ func (h *stateHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func stateRules(query string) (answer.StateRules, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return "", fmt.Errorf("the query does not parse: %w", err)
+		return answer.StateRules{}, fmt.Errorf("the query does not parse: %w", err)
 	}
-	for name := range values {
-		if name != "rules" {
-			return "", fmt.Errorf("unknown parameter %.100q (allowed: rules)", name)
+	which := answer.AllRules
+	for name, given := range values {
+		switch name {
+		case "rules":
+			switch given[0] {
+			case "all", "active":
+				which.Idle = given[0] == "all"
+			default:
+				return which, fmt.Errorf("parameter rules is %.100q: must be all or active", given[0])
+			}
+		case "most":
+			if which.Most, err = strconv.Atoi(given[0]); err != nil || which.Most < 0 || which.Most > answer.AllRules.Most {
+				return which, fmt.Errorf("parameter most is %.100q: must be 0 to %d", given[0], answer.AllRules.Most)
+			}
+		default:
+			return which, fmt.Errorf("unknown parameter %.100q (allowed: rules, most)", name)
 		}
 	}
-	switch which := answer.StateRules(values.Get("rules")); which {
-	case "":
-		return answer.AllRules, nil
-	case answer.AllRules, answer.ActiveRules, answer.NoRules:
-		return which, nil
-	default:
-		return "", fmt.Errorf("parameter rules is %.100q: must be all, active or none", which)
-	}
+	return which, nil
 }
 
 // writeJSON answers with a report, or with why there is none.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/server"
-	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -20,6 +19,9 @@ type topCmd struct {
 	Output   string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs, once."`
 	Interval time.Duration `range:"100ms..1h" default:"1s" placeholder:"TIME" help:"Time between two looks."`
 }
+
+// topLimits is how many limits are asked of each replica.
+const topLimits = 200
 
 // askPatience is how long a replica may take to answer.
 const askPatience = 5 * time.Second
@@ -73,7 +75,7 @@ func (t *topCmd) ask(ctx context.Context) (*live.State, error) {
 	var all sync.WaitGroup
 	for i, addr := range t.Addr {
 		all.Go(func() {
-			if states[i], errs[i] = server.AskState(ctx, addr, answer.ActiveRules); errs[i] != nil {
+			if states[i], errs[i] = server.AskState(ctx, addr, topLimits); errs[i] != nil {
 				errs[i] = fmt.Errorf("ask %s: %w", addr, errs[i])
 			}
 		})

@@ -76,15 +76,16 @@ func counts(c *telemetry.RuleCounters) live.Counts {
 	return live.Counts{Hits: h.Total, Denied: h.Over - min(h.Over, h.Shadow), Near: h.Near, Shadow: h.Shadow}
 }
 
-// StateRules says which limits [Service.State] has.
-type StateRules string
+// StateRules says which limits [Service.State] has: those that deny most, and then those with most hits.
+type StateRules struct {
+	// Most is how many, at most 10,000.
+	Most int
+	// Idle says that limits without a hit in the last five minutes are among them.
+	Idle bool
+}
 
-// Which limits a state has.
-const (
-	AllRules    StateRules = "all"
-	ActiveRules StateRules = "active" // hit in the last five minutes
-	NoRules     StateRules = "none"
-)
+// AllRules are all limits, or the first 10,000 of more.
+var AllRules = StateRules{Most: maxStateRules, Idle: true}
 
 // State returns what is so at the time now.
 func (s *Service) State(now time.Time, which StateRules) *live.State {
@@ -113,8 +114,7 @@ func (s *Service) State(now time.Time, which StateRules) *live.State {
 	}
 	state.Config = live.Config{Hash: r.set.Hash, Loaded: r.since, Domains: len(r.set.Domains()), Limits: len(r.set.Limits)}
 	for domain, n := range s.metrics.UnknownDomains.Counts() {
-		rate, _ := w.unknown.Rate(domain, live.Counts{Hits: n}, now)
-		u := live.UnknownDomain{Domain: domain, Descriptors: n, PerSecond: rate.Hits}
+		u := live.UnknownDomain{Domain: domain, Descriptors: n, PerSecond: w.unknown.Rate(domain, live.Counts{Hits: n}, now).Hits}
 		if near := rules.Nearest(domain, r.set.Domains()); len(near) > 0 {
 			u.Meant = near[0]
 		}
@@ -129,8 +129,9 @@ func (s *Service) State(now time.Time, which StateRules) *live.State {
 type ruleRow struct {
 	limit *descriptors.Limit
 	live.Rate
-	line            *live.Line
+	counters        *telemetry.RuleCounters // nil if there was no hit yet
 	hits, denied, x uint64
+	active          bool // there was one in the last five minutes
 }
 
 // addDomainsLocked adds the domains of the rules and their limits.
@@ -150,16 +151,17 @@ func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time,
 		row := ruleRow{limit: l}
 		if c := r.counters.Begun(i); c != nil {
 			n := counts(c)
-			row.Rate, row.line = s.watched.hits.Rate(c, n, now)
+			row.Rate, row.counters = s.watched.hits.Rate(c, n, now), c
+			row.active = row.Hits > 0 || s.watched.hits.Known(c)
 			row.hits, row.denied, row.x = n.Hits, n.Denied, c.ExceededHits()
 			domains[l.Rule.DomainIndex()].Add(row.Rate)
 		}
-		if which == AllRules || which == ActiveRules && row.active() {
+		if which.Idle || row.active {
 			rows = append(rows, row)
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b ruleRow) int { return live.CompareRates(a.Rate, b.Rate) })
-	rows = rows[:min(len(rows), maxStateRules)]
+	rows = rows[:min(len(rows), which.Most, maxStateRules)]
 	state.Config.Omitted = state.Config.Limits - len(rows)
 	for i := range rows {
 		row := &rows[i]
@@ -167,15 +169,12 @@ func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time,
 		d := &domains[l.Rule.DomainIndex()]
 		d.Rules = append(d.Rules, live.RuleState{
 			Rule: l.Rule.Path(), Limit: l.String(), Name: l.Name, At: l.Pos.String(), Shadow: l.Candidate || l.Rule.Shadow,
-			Rate: row.Rate, TotalHits: row.hits, TotalDenied: row.denied, Exceeded: row.x, Line: row.line,
+			Rate: row.Rate, TotalHits: row.hits, TotalDenied: row.denied, Exceeded: row.x, Line: s.watched.hits.Line(row.counters),
 		})
 	}
 	slices.SortStableFunc(domains, func(a, b live.DomainState) int { return live.CompareRates(a.Rate, b.Rate) })
 	state.Domains = domains[:min(len(domains), maxStateDomains)]
 }
-
-// active reports whether the limit was hit in the last five minutes.
-func (r *ruleRow) active() bool { return r.line != nil || r.Hits > 0 }
 
 // spell is a count that says by growing that something is wrong.
 type spell struct {

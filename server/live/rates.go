@@ -80,25 +80,31 @@ func (r *Rates[K]) Step(now time.Time, read func(func(K, Counts))) {
 
 func clamp(n uint64) uint32 { return uint32(min(n, 1<<32-1)) }
 
-// Rate returns hits a second over the last five to ten seconds of what has the counts c at the time now, and the points of the last
-// five minutes, nil if there was none.
-func (r *Rates[K]) Rate(k K, c Counts, now time.Time) (Rate, *Line) {
-	s := r.series[k]
+// Rate returns hits a second over the last five to ten seconds of what has the counts c at the time now.
+func (r *Rates[K]) Rate(k K, c Counts, now time.Time) Rate {
 	since, elapsed := Counts{}, now.Sub(r.at)
-	if s != nil {
+	if s := r.series[k]; s != nil {
 		since = s.marks[0]
 		elapsed += interval
 	}
 	per := max(1, elapsed.Seconds())
 	d := c.minus(since)
-	rate := Rate{Hits: float64(d.Hits) / per, Denied: float64(d.Denied) / per, Near: float64(d.Near) / per, Shadow: float64(d.Shadow) / per}
+	return Rate{Hits: float64(d.Hits) / per, Denied: float64(d.Denied) / per, Near: float64(d.Near) / per, Shadow: float64(d.Shadow) / per}
+}
+
+// Known reports whether there were hits in the last five minutes, but for those of the last five seconds.
+func (r *Rates[K]) Known(k K) bool { return r.series[k] != nil }
+
+// Line returns the points of the last five minutes, nil if there were no hits.
+func (r *Rates[K]) Line(k K) *Line {
+	s := r.series[k]
 	if s == nil {
-		return rate, nil
+		return nil
 	}
 	line := &Line{Seconds: int(linePoint.Seconds())}
 	for i := range uint64(linePoints) {
 		p := s.line[(r.steps/2+1+i)%linePoints]
 		line.Hits, line.Denied = append(line.Hits, p.hits), append(line.Denied, p.denied)
 	}
-	return rate, line
+	return line
 }

@@ -1,0 +1,181 @@
+package server
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/live"
+)
+
+// mostActive is how many limits a page shows with what they count. The others stand below, as they were when it was loaded.
+const mostActive = 200
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("").Funcs(template.FuncMap{
+	"clock":   func(t time.Time) string { return t.Local().Format(time.TimeOnly) },
+	"rate":    func(f float64) string { return fmt.Sprintf("%.1f", f) },
+	"percent": func(f float64) string { return fmt.Sprintf("%.0f%%", 100*f) },
+	"fields":  fieldsText,
+	"line":    drawLine,
+}).Parse(pageText))
+
+// pageHandler answers browsers at / with a page of the state, and others with what listens here.
+type pageHandler struct {
+	*answer.Handler
+	index  string
+	policy string
+}
+
+func newPageHandler(h *answer.Handler) *pageHandler {
+	return &pageHandler{h, debugIndex, pagePolicy()}
+}
+
+// pagePolicy returns the Content-Security-Policy of the page: its own script and style, by their hashes, and requests to
+// where it comes from.
+func pagePolicy() string {
+	var b bytes.Buffer
+	if err := page.ExecuteTemplate(&b, "page", &pageState{State: &live.State{}}); err != nil {
+		panic(err) //nolint:forbidigo // a test sees it
+	}
+	hash := func(element string) string {
+		inner := regexp.MustCompile("(?s)<" + element + ">(.*?)</" + element + ">").FindSubmatch(b.Bytes())
+		sum := sha256.Sum256(inner[1])
+		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	}
+	return "default-src 'none'; script-src " + hash("script") + "; style-src " + hash("style") +
+		"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+// pageState is a state as the page shows it: of all domains together.
+type pageState struct {
+	*live.State
+	Keys         []pageKey
+	Missed       []pageMissed
+	Active, Idle []pageRule
+	CanReset     bool
+}
+
+type pageKey struct {
+	Domain string
+	live.Key
+}
+
+type pageMissed struct {
+	Domain string
+	live.Unmatched
+}
+
+type pageRule struct {
+	Domain string
+	live.RuleState
+}
+
+func newPageState(s *live.State) *pageState {
+	p := &pageState{State: s}
+	for i := range s.Domains {
+		d := &s.Domains[i]
+		for _, k := range d.DeniedKeys {
+			p.Keys = append(p.Keys, pageKey{d.Domain, k})
+		}
+		for _, u := range d.Unmatched {
+			p.Missed = append(p.Missed, pageMissed{d.Domain, u})
+		}
+		for _, r := range d.Rules {
+			if r.Line != nil || r.Rate.Hits > 0 {
+				p.Active = append(p.Active, pageRule{d.Domain, r})
+			} else {
+				p.Idle = append(p.Idle, pageRule{d.Domain, r})
+			}
+		}
+	}
+	slices.SortStableFunc(p.Keys, func(a, b pageKey) int { return live.CompareKeys(a.Key, b.Key) })
+	slices.SortStableFunc(p.Active, func(a, b pageRule) int { return live.CompareRates(a.Rate, b.Rate) })
+	if len(p.Active) > mostActive {
+		p.Idle = slices.Concat(p.Active[mostActive:], p.Idle)
+		p.Active = p.Active[:mostActive]
+	}
+	return p
+}
+
+func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Vary", "Accept")
+	if !strings.Contains(r.Header.Get("Accept"), "text/html") || local(r) != nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte(h.index)) // a client that went away
+		return
+	}
+	part, which := "page", answer.AllRules
+	if r.URL.RawQuery == "part=now" {
+		part, which = "now", answer.StateRules{Most: mostActive}
+	}
+	now, _ := h.Clock.Now()
+	state := newPageState(h.Service.State(time.Unix(0, int64(now)), which))
+	state.CanReset = true
+	var b bytes.Buffer
+	if err := page.ExecuteTemplate(&b, part, state); err != nil {
+		h.Logger.Error("the page of the state does not render", zap.Error(err))
+		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
+		return
+	}
+	header := w.Header()
+	header.Set("Content-Type", "text/html; charset=utf-8")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Content-Security-Policy", h.policy)
+	header.Set("Sluice-Rules", state.Config.Hash)
+	_, _ = w.Write(b.Bytes()) // a client that went away
+}
+
+// fieldsText writes what stands behind a message of the log: of a load that changed rules, what it changed.
+func fieldsText(fields map[string]any) string {
+	if changed, ok := fields["changed"].([]any); ok && len(changed) > 0 {
+		said := make([]string, len(changed))
+		for i := range changed {
+			said[i] = fmt.Sprint(changed[i])
+		}
+		return ": " + strings.Join(said, "; ")
+	}
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		text += fmt.Sprintf(" %s=%v", name, fields[name])
+	}
+	return text
+}
+
+// drawLine draws the hits of the last five minutes, and of them those denied.
+func drawLine(l *live.Line) template.HTML {
+	if l == nil || len(l.Hits) == 0 {
+		return ""
+	}
+	most := max(1, slices.Max(l.Hits))
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d 16" preserveAspectRatio="none" role="img" aria-label="hits in the last five minutes, at most %d in %d seconds">`, 4*len(l.Hits), most, l.Seconds)
+	bar := func(class string, i int, n uint32) {
+		if n > 0 {
+			height := max(0.5, 16*float64(n)/float64(most))
+			fmt.Fprintf(&b, `<rect%s x="%d" y="%.1f" width="3" height="%.1f"/>`, class, 4*i, 16-height, height)
+		}
+	}
+	for i := range l.Hits {
+		bar("", i, l.Hits[i])
+		bar(` class="d"`, i, min(l.Hits[i], l.Denied[i]))
+	}
+	b.WriteString("</svg>")
+	return template.HTML(b.String()) //nolint:gosec // numbers alone
+}
