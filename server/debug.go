@@ -13,6 +13,7 @@ import (
 const debugIndex = `sluice debug listener
 /               for browsers: what is so now; from this machine only
 /api/v1/state   the same as JSON; see docs/state.md
+/api/v1/reset   POST resets counters of keys that are denied, after a preview
 /rlconfig       the rules in force, a line for each limit
 /stats          all metrics as text
 /counters       ?domain=D&descriptor=k=v,k2=v2 looks up the counters of a descriptor,
@@ -34,6 +35,7 @@ func debugHandler(h *answer.Handler) http.Handler {
 		}
 	})
 	mux.Handle(statePath, &stateHandler{h})
+	mux.Handle(resetPath, newResetHandler(h))
 	mux.Handle("/counters", &countersHandler{h, http.NewCrossOriginProtection()})
 	mux.Handle("/stats", promhttp.HandlerFor(h.Metrics.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

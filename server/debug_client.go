@@ -28,6 +28,22 @@ func AskState(ctx context.Context, addr string, most int) (*live.State, error) {
 	return &state, nil
 }
 
+// ResetDenied asks the debug listener at addr to reset the counters of keys that are denied. Without a token, the answer
+// says what it would do, and has the token that does it.
+func ResetDenied(ctx context.Context, addr string, which live.Selection, token string) (*live.Reset, error) {
+	values := url.Values{}
+	for name, value := range map[string]string{"domain": which.Domain, "rule": which.Rule, "key": which.Key, "token": token} {
+		if value != "" {
+			values.Set(name, value)
+		}
+	}
+	var report live.Reset
+	if err := askDebug(ctx, addr, http.MethodPost, resetPath, values, &report); err != nil {
+		return nil, err
+	}
+	return &report, nil
+}
+
 // askDebug asks the debug listener at addr and puts its answer in JSON into what into points to.
 func askDebug(ctx context.Context, addr, method, path string, values url.Values, into any) error {
 	host, transport := addr, &http.Transport{DisableKeepAlives: true}

@@ -116,6 +116,9 @@ func counterText(s *answer.CounterState, reset bool) string {
 	case s.Used > 0:
 		text += fmt.Sprintf(", as new in %v", until)
 	}
+	if s.Key != "" {
+		text += ", key #" + s.Key
+	}
 	if reset {
 		text = fmt.Sprintf("%s, reset: %d were used", text, s.Forgotten)
 	}

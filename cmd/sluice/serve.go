@@ -97,7 +97,11 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	logger = metrics.Events.Watch(logger)
 	r := &keeper{metrics: metrics, logger: logger, drainTimeout: s.Server.DrainTimeout, defaults: s.Defaults, allow: s.TLS.allow, grpcGo: s.Server.Transport == "grpc-go"}
 	var state *stateFile
-	if r.table, state, err = s.State.open(limiter.Options{Bytes: s.CounterMemory}, metrics, logger); err != nil {
+	counters := limiter.Options{Bytes: s.CounterMemory}
+	if counters.Key, err = s.Store.identityKey(); err != nil {
+		return err
+	}
+	if r.table, state, err = s.State.open(counters, metrics, logger); err != nil {
 		return fmt.Errorf("--counter-memory: %w", err)
 	}
 	process.BoundMemory(r.table.Stats().Bytes, r.logger)

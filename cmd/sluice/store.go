@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/store"
 	"github.com/sluice-ratelimit/sluice/store/redis"
@@ -199,6 +201,17 @@ func (f *storeFlags) use(shared *store.Store, settings *answer.Settings) error {
 	}
 	settings.Decider, settings.Namer = shared, namer(f.Prefix, key)
 	return nil
+}
+
+// identityKey returns the secret of counters' identities, which is the same in all replicas with the same hash key file:
+// so what they say of keys that are denied can be added up. It is random without the file.
+func (f *storeFlags) identityKey() (key identity.Key, err error) {
+	secret, err := f.hashKey()
+	if err != nil || secret == nil {
+		return identity.NewKey(), err
+	}
+	sum := sha256.Sum256(append([]byte("sluice identities\n"), secret...))
+	return identity.Key(sum[:identity.KeyBytes]), nil
 }
 
 // A hash key has at least so many bytes, so that nobody guesses it, and at most so many, so that

@@ -30,6 +30,8 @@ type CounterState struct {
 	// Limit is the limit for people, such as `60/minute`; Name is its name.
 	Limit string `json:"limit"`
 	Name  string `json:"name,omitempty"`
+	// Key is the hash that stands for the counter among the keys that are denied; see [live.Key].
+	Key string `json:"key,omitempty"`
 	// Shadow says that the limit is a candidate, which denies nothing.
 	Shadow bool `json:"shadow,omitempty"`
 	// Used is how much of Capacity is used. Capacity is what the limit admits at once. Used
@@ -130,7 +132,7 @@ func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text s
 	for i := range b.Charges {
 		limit, d := x.plan.Limits[i], &b.Decisions[i]
 		c := CounterState{
-			Limit: limit.String(), Name: limit.Name, Shadow: limit.Candidate, Forgotten: forgotten[i],
+			Limit: limit.String(), Name: limit.Name, Key: s.live.Hash(b.Charges[i].ID), Shadow: limit.Candidate, Forgotten: forgotten[i],
 			Used: d.Before, Capacity: b.Charges[i].Policy.Capacity(), Remaining: d.Remaining, Over: d.Over,
 		}
 		if r := limit.Reservation; r != nil {

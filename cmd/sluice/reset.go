@@ -1,0 +1,49 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/live"
+)
+
+type resetCmd struct {
+	Addr           string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"The debug listener of a running sluice."`
+	live.Selection `embed:""`
+	Yes            bool `short:"y" help:"Do not ask first."`
+}
+
+// Run resets what is selected, once somebody has said yes.
+func (r *resetCmd) Run(ctx context.Context, c console) error {
+	would, err := r.ask(ctx, "")
+	if err != nil {
+		return err
+	}
+	if !r.Yes {
+		fmt.Fprintf(c.out, "Reset %s? %s, %d used. [y/N] ", would.Selection, count(would.Counters, "counter"), would.Used)
+		said, _ := bufio.NewReader(c.in).ReadString('\n') // an end is no yes
+		if s := strings.ToLower(strings.TrimSpace(said)); s != "y" && s != "yes" {
+			return errors.New("nothing was reset")
+		}
+	}
+	did, err := r.ask(ctx, would.Token)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "reset %s, %d were used\n", count(did.Counters, "counter"), did.Used)
+	return nil
+}
+
+func (r *resetCmd) ask(ctx context.Context, token string) (*live.Reset, error) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	report, err := server.ResetDenied(ctx, r.Addr, r.Selection, token)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", r.Addr, err)
+	}
+	return report, nil
+}

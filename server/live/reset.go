@@ -1,0 +1,81 @@
+package live
+
+import (
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// Selection chooses among the keys that are denied: those of a domain, and of these those of a rule, and of these the
+// one with a hash. Rule and Key may be empty.
+type Selection struct {
+	Domain string `required:"" short:"d" help:"The domain."`
+	Rule   string `placeholder:"PATH" help:"Only keys of this rule, as sluice top names it, such as 'user > path=/api/*'."`
+	Key    string `placeholder:"HASH" help:"Only the key with this hash."`
+}
+
+// String returns the selection for people.
+func (s Selection) String() string {
+	text := "all keys that are denied"
+	if s.Key != "" {
+		text = "the key #" + s.Key
+	}
+	if s.Rule != "" {
+		text += " by the rule " + s.Rule
+	}
+	return text + " in the domain " + s.Domain
+}
+
+// Reset is what a reset does, or would do.
+type Reset struct {
+	// Selection says for people what is reset.
+	Selection string `json:"selection"`
+	// Counters is how many there are, and Used the hits that they had.
+	Counters int    `json:"counters"`
+	Used     uint64 `json:"used"`
+	// Done says that it was done. If not, the same with Token does it, within a minute.
+	Done  bool   `json:"done"`
+	Token string `json:"token,omitempty"`
+}
+
+// Counter is a key that is denied.
+type Counter struct {
+	ID    identity.ID
+	Limit *descriptors.Limit
+
+	at *sketch
+}
+
+// Select returns the keys that are chosen. Limits that requests carry are not among them.
+func (l *Live) Select(which Selection) (all []Counter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for d := range l.domainsLocked {
+		s := d.sketch.Load()
+		if s == nil {
+			continue
+		}
+		s.read(func(d denied) {
+			switch {
+			case d.limit == nil || d.limit.Rule.Domain() != which.Domain:
+			case which.Rule != "" && d.limit.Rule.Path() != which.Rule:
+			case which.Key != "" && l.Hash(d.id) != which.Key:
+			default:
+				all = append(all, Counter{d.id, d.limit, s})
+			}
+		})
+	}
+	return all
+}
+
+// Forget forgets a key that was selected, until it is denied again.
+func (l *Live) Forget(c Counter) {
+	set := &c.at.sets[c.ID.Hi%sets]
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	for i := range set.tags {
+		if set.tags[i].Load() == tagOf(c.ID) {
+			set.tags[i].Store(0)
+			set.entries[i].limit = nil
+		}
+	}
+}

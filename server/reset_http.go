@@ -1,0 +1,126 @@
+package server
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/live"
+)
+
+// resetPath is where the debug listener resets counters by selection.
+const resetPath = "/api/v1/reset"
+
+// tokenLife is how long a preview may be confirmed.
+const tokenLife = time.Minute
+
+// resetHandler resets the counters of keys that are denied, for those that /counters answers. The first POST says what
+// it would do and gives a token; the same with the token does it.
+type resetHandler struct {
+	*answer.Handler
+	origins *http.CrossOriginProtection
+	secret  [32]byte
+}
+
+func newResetHandler(h *answer.Handler) *resetHandler {
+	r := &resetHandler{Handler: h, origins: http.NewCrossOriginProtection()}
+	_, _ = rand.Read(r.secret[:]) // never fails: crypto/rand ends the process instead
+	return r
+}
+
+func (h *resetHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	report, err := h.answer(w, r)
+	writeJSON(w, report, err)
+}
+
+func (h *resetHandler) answer(w http.ResponseWriter, r *http.Request) (*live.Reset, error) {
+	if err := local(r); err != nil {
+		return nil, err
+	}
+	if err := h.origins.Check(r); err != nil {
+		return nil, reject(http.StatusForbidden, "%v: counters are reset by programs, not by pages of other origins", err)
+	}
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", "POST")
+		return nil, reject(http.StatusMethodNotAllowed, "method %s: must be POST", r.Method)
+	}
+	which, token, err := parseSelection(r.URL.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	now, _ := h.Clock.Now()
+	at := time.Unix(0, int64(now))
+	if token != "" {
+		if err := h.confirms(token, which, at); err != nil {
+			return nil, err
+		}
+	}
+	report, err := h.Service.ResetDenied(r.Context(), now, which, token != "")
+	switch {
+	case err != nil:
+		return nil, reject(http.StatusConflict, "%v", err)
+	case report.Counters == 0:
+		return nil, reject(http.StatusNotFound, "there is nothing to reset: %s: none", which)
+	case !report.Done:
+		report.Token = h.token(which, at.Add(tokenLife))
+		return report, nil
+	}
+	h.Metrics.CounterResets.Add(float64(report.Counters))
+	h.Logger.Info("counters reset", zap.String("by", r.RemoteAddr), zap.String("selection", report.Selection),
+		zap.Int("counters", report.Counters), zap.Uint64("used", report.Used))
+	return report, nil
+}
+
+// token returns what confirms a selection until a time: that time, and a keyed hash of both.
+func (h *resetHandler) token(which live.Selection, until time.Time) string {
+	expires := strconv.FormatInt(until.Unix(), 10)
+	mac := hmac.New(sha256.New, h.secret[:])
+	fmt.Fprintf(mac, "%s %q %q %q", expires, which.Domain, which.Rule, which.Key)
+	return expires + "." + hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+func (h *resetHandler) confirms(token string, which live.Selection, now time.Time) error {
+	expires, _, _ := strings.Cut(token, ".")
+	seconds, err := strconv.ParseInt(expires, 10, 64)
+	until := time.Unix(seconds, 0)
+	switch {
+	case err != nil || !hmac.Equal([]byte(token), []byte(h.token(which, until))):
+		return reject(http.StatusForbidden, "the token is not for this selection: ask without one, and use the one of the answer")
+	case now.After(until):
+		return reject(http.StatusForbidden, "the token is older than %v: ask without one for a new one", tokenLife)
+	}
+	return nil
+}
+
+// parseSelection reads the query of a reset.
+func parseSelection(query string) (which live.Selection, token string, err error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return which, "", fmt.Errorf("the query does not parse: %w", err)
+	}
+	for name, given := range values {
+		to := map[string]*string{"domain": &which.Domain, "rule": &which.Rule, "key": &which.Key, "token": &token}[name]
+		switch {
+		case to == nil:
+			return which, "", fmt.Errorf("unknown parameter %.100q (allowed: domain, rule, key, token)", name)
+		case len(given) > 1:
+			return which, "", fmt.Errorf("parameter %q is given %d times", name, len(given))
+		}
+		*to = given[0]
+	}
+	if which.Domain == "" {
+		return which, "", errors.New("parameter domain is missing: write ?domain=D, and &rule=PATH or &key=HASH for some of its keys")
+	}
+	return which, token, nil
+}
