@@ -97,7 +97,7 @@ func TestCountersAreLookedUpAndReset(t *testing.T) {
 			{Limit: "50/month, sliding_window of 10 sub-windows", Used: 2, Capacity: 50, Remaining: 48},
 		}},
 	} {
-		ignore := cmpopts.IgnoreFields(answer.CounterState{}, "ResetsIn", "ResetsAt")
+		ignore := cmpopts.IgnoreFields(answer.CounterState{}, "Key", "ResetsIn", "ResetsAt")
 		q := CounterQuery{Descriptor: tt.key + "=alice"}
 		for _, n := range tt.hits {
 			hitCounter(t, s, tt.key, "alice", n, nil)
@@ -265,8 +265,15 @@ func TestCountersAnswerThisMachineAlone(t *testing.T) {
 		{loop, "127.0.0.1:5000", localhost, "Origin: null", "GET"},
 		{"", "", "localhost", "", "GET DELETE"}, // a unix socket
 	} {
-		for _, method := range []string{http.MethodGet, http.MethodDelete} {
-			r := httptest.NewRequest(method, "/counters?domain=d&descriptor=window=alice", nil)
+		for _, ask := range []struct{ may, method, target string }{
+			{"GET", http.MethodGet, "/counters?domain=d&descriptor=window=alice"},
+			{"DELETE", http.MethodDelete, "/counters?domain=d&descriptor=window=alice"},
+			{"GET", http.MethodGet, "/api/v1/state"},
+			{"DELETE", http.MethodPost, "/api/v1/reset?domain=d"},
+			{"GET", http.MethodGet, "/"},
+		} {
+			r := httptest.NewRequest(ask.method, ask.target, nil)
+			r.Header.Set("Accept", "text/html")
 			var own net.Addr = &net.UnixAddr{Name: "/s", Net: "unix"}
 			if tt.own != "" {
 				a, err := net.ResolveTCPAddr("tcp", tt.own)
@@ -281,14 +288,20 @@ func TestCountersAnswerThisMachineAlone(t *testing.T) {
 				r.Header.Set(name, value)
 			}
 			w := httptest.NewRecorder()
-			hitCounter(t, s, "window", "alice", 1, nil)
+			hitCounter(t, s, "window", "alice", 10, nil)
 			h.ServeHTTP(w, r)
 			want := 403
-			if strings.Contains(tt.allowed, method) {
+			if strings.Contains(tt.allowed, ask.may) {
 				want = 200
 			}
+			if ask.target == "/" { // others get the list of what listens here
+				if got := strings.HasPrefix(w.Body.String(), "<!doctype html>"); got != (want == 200) || w.Code != 200 {
+					t.Errorf("%s %+v = %d, a page: %t, want %t", ask.target, tt, w.Code, got, want == 200)
+				}
+				continue
+			}
 			if w.Code != want || want == 403 && !strings.Contains(w.Body.String(), `"error"`) {
-				t.Errorf("%s %+v = %d %s, want %d", method, tt, w.Code, w.Body, want)
+				t.Errorf("%s %s %+v = %d %s, want %d", ask.method, ask.target, tt, w.Code, w.Body, want)
 			}
 		}
 	}

@@ -65,6 +65,9 @@ type RuleCounters struct {
 	// held is how many leases are out, and expired how many have run out.
 	held    atomic.Int64
 	expired atomic.Uint64
+	// limit is the number of the configured limit whose hits these are, from 1, of a key that holds values of
+	// requests.
+	limit atomic.Int32
 }
 
 // Hits is how the hits of one decision split. Negative are those of a refund, in
@@ -167,6 +170,22 @@ func (c *Configured) Of(i int) *RuleCounters {
 	return c.rules.beginLocked(&c.counters[i], l, c.rules.sharedLocked(l.Key))
 }
 
+// OfLimit notes which configured limit's hits these are, if their key holds values of requests. It costs a comparison.
+func (c *RuleCounters) OfLimit(i int32) {
+	if c.limit.Load() != i+1 {
+		c.limit.Store(i + 1)
+	}
+}
+
+// EachRuntime calls f with the counters of each key that holds values of requests, and the limit that they are of.
+func (r *Rules) EachRuntime(f func(limit int, c *RuleCounters)) {
+	for _, s := range *r.runtime.Load() {
+		if limit := s.counters.limit.Load(); limit > 0 {
+			f(int(limit-1), s.counters)
+		}
+	}
+}
+
 // ExceededHits returns what [RuleCounters.Exceeded] has counted.
 func (c *RuleCounters) ExceededHits() uint64 { return c.exceeded.Load() }
 
@@ -255,6 +274,7 @@ func (r *Rules) sharedLocked(k RuleKey) *RuleCounters {
 func (r *Rules) dropAliasesLocked() {
 	next := make(map[string]*runtimeRule)
 	for text, s := range *r.runtime.Load() {
+		s.counters.limit.Store(0) // limits have other numbers now
 		if _, reachable := (*r.overflow.Load())[s.key.Domain]; reachable && !s.alias {
 			next[text] = s
 		}

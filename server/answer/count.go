@@ -92,6 +92,9 @@ func (s *Service) ruleCounters(rules *serving, x *Exchange, i int, l *descriptor
 	}
 	counters, lookup := s.metrics.Rules.Runtime(x.lookup, rules.labels[x.plan.DomainIndex], label, x.metric, key1End, key2End)
 	x.lookup = lookup
+	if !m.Override {
+		counters.OfLimit(l.Index)
+	}
 	return counters
 }
 

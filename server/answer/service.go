@@ -105,6 +105,7 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 		}
 		return limit
 	})
+	s.live.Tick(time.Unix(0, int64(now)))
 	s.rules.Store(&serving{set: set, since: time.Unix(0, int64(now)).UTC(), counters: counters, partitions: partitions, labels: labels, live: s.live.Serve(set), metadata: metadata})
 	if changed := s.onServe.Load(); changed != nil {
 		(*changed)()

@@ -23,8 +23,8 @@ const (
 // watched is what [Service.Watch] remembers.
 type watched struct {
 	mu      sync.Mutex
-	loaded  time.Time // when the rules in force were put in force
-	hits    live.Rates[*telemetry.RuleCounters]
+	loaded  time.Time       // when the rules in force were put in force
+	hits    live.Rates[any] // by what each yields
 	unknown live.Rates[string]
 	spells  []*spell
 }
@@ -49,13 +49,9 @@ func (s *Service) Tick(now time.Time) {
 	w := &s.watched
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.hits.Step(now, func(seen func(*telemetry.RuleCounters, live.Counts)) {
+	w.hits.Step(now, func(seen func(any, live.Counts)) {
 		if r := s.rules.Load(); r != nil {
-			for i := range r.set.Limits {
-				if c := r.counters.Begun(i); c != nil {
-					seen(c, counts(c))
-				}
-			}
+			s.each(r, func(_ int, of any, c live.Counts, _ uint64) { seen(of, c) })
 		}
 	})
 	w.unknown.Step(now, func(seen func(string, live.Counts)) {
@@ -68,6 +64,25 @@ func (s *Service) Tick(now time.Time) {
 	}
 	for _, spell := range w.spells {
 		spell.tick(now)
+	}
+}
+
+// each yields the counts of each limit that was hit, what names them over loads, and the hits that a store's absence let
+// through. A limit whose metrics have values of requests is named by itself, so that a load begins its rates anew.
+func (s *Service) each(r *serving, yield func(limit int, of any, c live.Counts, exceeded uint64)) {
+	sums := map[int]live.Counts{}
+	s.metrics.Rules.EachRuntime(func(limit int, c *telemetry.RuleCounters) {
+		sum, n := sums[limit], counts(c)
+		sums[limit] = live.Counts{Hits: sum.Hits + n.Hits, Denied: sum.Denied + n.Denied, Near: sum.Near + n.Near, Shadow: sum.Shadow + n.Shadow}
+	})
+	for i, l := range r.set.Limits {
+		if c := r.counters.Begun(i); l.Rule.RuntimeMetric {
+			if sum, ok := sums[i]; ok {
+				yield(i, l, sum, 0)
+			}
+		} else if c != nil {
+			yield(i, c, counts(c), c.ExceededHits())
+		}
 	}
 }
 
@@ -129,9 +144,10 @@ func (s *Service) State(now time.Time, which StateRules) *live.State {
 type ruleRow struct {
 	limit *descriptors.Limit
 	live.Rate
-	counters        *telemetry.RuleCounters // nil if there was no hit yet
-	hits, denied, x uint64
-	active          bool // there was one in the last five minutes
+	of       any // what names its counts, nil if there was no hit yet
+	counts   live.Counts
+	exceeded uint64
+	active   bool // there was a hit in the last five minutes
 }
 
 // addDomainsLocked adds the domains of the rules and their limits.
@@ -146,19 +162,18 @@ func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time,
 			domains[i].DeniedKeys, domains[i].DeniedRequests = d.Keys, d.PerSecond
 		}
 	}
-	var rows []ruleRow
+	rows := make([]ruleRow, len(r.set.Limits))
 	for i, l := range r.set.Limits {
-		row := ruleRow{limit: l}
-		if c := r.counters.Begun(i); c != nil {
-			n := counts(c)
-			row.Rate, row.counters = s.watched.hits.Rate(c, n, now), c
-			row.active = row.Hits > 0 || s.watched.hits.Known(c)
-			row.hits, row.denied, row.x = n.Hits, n.Denied, c.ExceededHits()
-			domains[l.Rule.DomainIndex()].Add(row.Rate)
-		}
-		if which.Idle || row.active {
-			rows = append(rows, row)
-		}
+		rows[i].limit = l
+	}
+	s.each(r, func(i int, of any, c live.Counts, exceeded uint64) {
+		row := &rows[i]
+		row.Rate, row.of, row.counts, row.exceeded = s.watched.hits.Rate(of, c, now), of, c, exceeded
+		row.active = row.Hits > 0 || s.watched.hits.Known(of)
+		domains[row.limit.Rule.DomainIndex()].Add(row.Rate)
+	})
+	if !which.Idle {
+		rows = slices.DeleteFunc(rows, func(r ruleRow) bool { return !r.active })
 	}
 	slices.SortStableFunc(rows, func(a, b ruleRow) int { return live.CompareRates(a.Rate, b.Rate) })
 	rows = rows[:min(len(rows), which.Most, maxStateRules)]
@@ -169,7 +184,7 @@ func (s *Service) addDomainsLocked(state *live.State, r *serving, now time.Time,
 		d := &domains[l.Rule.DomainIndex()]
 		d.Rules = append(d.Rules, live.RuleState{
 			Rule: l.Rule.Path(), Limit: l.String(), Name: l.Name, At: l.Pos.String(), Shadow: l.Candidate || l.Rule.Shadow,
-			Rate: row.Rate, TotalHits: row.hits, TotalDenied: row.denied, Exceeded: row.x, Line: s.watched.hits.Line(row.counters),
+			Rate: row.Rate, TotalHits: row.counts.Hits, TotalDenied: row.counts.Denied, Exceeded: row.exceeded, Line: s.watched.hits.Line(row.of),
 		})
 	}
 	slices.SortStableFunc(domains, func(a, b live.DomainState) int { return live.CompareRates(a.Rate, b.Rate) })

@@ -60,7 +60,7 @@ func New(mode string, key identity.Key) *Live {
 
 func (l *Live) domain() *Domain {
 	d := &Domain{live: l}
-	d.unmatched.Store(&unmatched{now: &l.now})
+	d.unmatched.Store(newUnmatched(&l.now))
 	return d
 }
 
@@ -88,7 +88,7 @@ func (l *Live) Serve(set *descriptors.Set) []*Domain {
 		all[i] = d
 	}
 	for d := range l.domainsLocked {
-		d.unmatched.Store(&unmatched{now: &l.now})
+		d.unmatched.Store(newUnmatched(&l.now))
 		if s := d.sketch.Load(); s != nil {
 			s.follow(set)
 		}

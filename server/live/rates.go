@@ -19,7 +19,7 @@ func (c Counts) minus(o Counts) Counts {
 	}
 }
 
-// Rates remembers counts of the last five minutes. What K names has counts that only grow. One goroutine uses it at a
+// Rates remembers counts of the last five minutes. What K names has counts that only grow, from 0 when it is first there. One goroutine uses it at a
 // time.
 type Rates[K comparable] struct {
 	series map[K]*series
@@ -30,14 +30,20 @@ type Rates[K comparable] struct {
 type series struct {
 	// marks are the counts at the ends of the last two intervals, the older one first.
 	marks [2]Counts
-	// begun is the counts at the last point's end, and line the points; the last one is at steps/2 - 1.
-	begun Counts
-	line  [linePoints]struct{ hits, denied uint32 }
-	// last is the interval in which there were hits last.
-	last uint64
+	// seen is the last interval in which there were counts, and last the one in which they grew.
+	seen, last uint64
+	line       *points // nil if they did not grow for five minutes
 }
 
-// Step ends an interval at the time now, if it has lasted long enough. Read calls its argument with all that has counts.
+// points are those of the last five minutes; the newest ended with the interval of an even number, n, and is at
+// n/2 % linePoints.
+type points struct {
+	begun Counts // at the newest point's end
+	line  [linePoints]struct{ hits, denied uint32 }
+}
+
+// Step ends an interval at the time now, if it has lasted long enough. Read calls its argument with all that has counts;
+// what it no longer has is forgotten.
 func (r *Rates[K]) Step(now time.Time, read func(func(K, Counts))) {
 	if now.Sub(r.at) < interval {
 		return
@@ -47,34 +53,36 @@ func (r *Rates[K]) Step(now time.Time, read func(func(K, Counts))) {
 	}
 	r.steps++
 	r.at = now
-	point := r.steps%uint64(linePoint/interval) == 0
-	seen := func(k K, c Counts) {
-		s := r.series[k]
-		if s == nil {
-			if c == (Counts{}) {
-				return
-			}
-			s = &series{last: r.steps}
-			if r.steps == 1 { // counted before anybody looked
-				s.marks, s.begun = [2]Counts{c, c}, c
-			}
-			r.series[k] = s
-		}
-		if c != s.marks[1] {
-			s.last = r.steps
-		}
-		s.marks[0], s.marks[1] = s.marks[1], c
-		if point {
-			d := c.minus(s.begun)
-			s.begun = c
-			s.line[r.steps/2%linePoints] = struct{ hits, denied uint32 }{clamp(d.Hits), clamp(d.Denied)}
-		}
-	}
-	read(seen)
+	read(r.step)
 	for k, s := range r.series {
-		if r.steps-s.last > uint64(linePoints*linePoint/interval) {
+		if s.seen != r.steps {
 			delete(r.series, k)
 		}
+		if r.steps-s.last > uint64(linePoints*linePoint/interval) {
+			s.line = nil
+		}
+	}
+}
+
+// step ends an interval of what has the counts c.
+func (r *Rates[K]) step(k K, c Counts) {
+	s := r.series[k]
+	if s == nil {
+		s = &series{}
+		r.series[k] = s
+	}
+	s.seen = r.steps
+	if c != s.marks[1] {
+		s.last = r.steps
+		if s.line == nil {
+			s.line = &points{begun: s.marks[1]}
+		}
+	}
+	s.marks[0], s.marks[1] = s.marks[1], c
+	if s.line != nil && r.steps%uint64(linePoint/interval) == 0 {
+		d := c.minus(s.line.begun)
+		s.line.begun = c
+		s.line.line[r.steps/2%linePoints] = struct{ hits, denied uint32 }{clamp(d.Hits), clamp(d.Denied)}
 	}
 }
 
@@ -82,25 +90,24 @@ func clamp(n uint64) uint32 { return uint32(min(n, 1<<32-1)) }
 
 // Rate returns hits a second over the last five to ten seconds of what has the counts c at the time now.
 func (r *Rates[K]) Rate(k K, c Counts, now time.Time) Rate {
-	since, elapsed := Counts{}, now.Sub(r.at)
+	since := Counts{}
 	if s := r.series[k]; s != nil {
 		since = s.marks[0]
-		elapsed += interval
 	}
-	per := max(1, elapsed.Seconds())
+	per := (now.Sub(r.at) + interval).Seconds()
 	d := c.minus(since)
 	return Rate{Hits: float64(d.Hits) / per, Denied: float64(d.Denied) / per, Near: float64(d.Near) / per, Shadow: float64(d.Shadow) / per}
 }
 
 // Known reports whether there were hits in the last five minutes, but for those of the last five seconds.
-func (r *Rates[K]) Known(k K) bool { return r.series[k] != nil }
+func (r *Rates[K]) Known(k K) bool { return r.series[k] != nil && r.series[k].line != nil }
 
 // Line returns the points of the last five minutes, nil if there were no hits.
 func (r *Rates[K]) Line(k K) *Line {
-	s := r.series[k]
-	if s == nil {
+	if !r.Known(k) {
 		return nil
 	}
+	s := r.series[k].line
 	line := &Line{Seconds: int(linePoint.Seconds())}
 	for i := range uint64(linePoints) {
 		p := s.line[(r.steps/2+1+i)%linePoints]

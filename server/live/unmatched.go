@@ -34,6 +34,12 @@ type unmatchedPlace struct {
 	first, last uint32
 }
 
+func newUnmatched(now *atomic.Uint32) *unmatched {
+	u := &unmatched{now: now}
+	u.budget.Store(unmatchedBudget)
+	return u
+}
+
 // WantsUnmatched reports whether [Domain.Unmatched] would look at another descriptor in this second.
 func (d *Domain) WantsUnmatched() bool { return d.unmatched.Load().budget.Load() > 0 }
 

@@ -1,0 +1,171 @@
+package live
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+)
+
+// compiled returns the rules of a text.
+func compiled(t *testing.T, text string) *descriptors.Set {
+	t.Helper()
+	configs, found := rulefile.Parse("rules.yaml", []byte(text))
+	set, found := descriptors.Build(configs, found, nil, descriptors.Options{})
+	if err := found.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+const twoLimits = "{domain: shop, descriptors: [{key: user, rate_limits: [{unit: hour, requests_per_unit: 5}, {unit: day, requests_per_unit: 9}]}]}"
+
+// TestKeysOutliveALoad holds that a key stays with its new limit, and is gone with its limit.
+func TestKeysOutliveALoad(t *testing.T) {
+	l, _ := testLive(Hashed)
+	was := compiled(t, twoLimits)
+	d := l.Serve(was)[0]
+	d.Denied(id(1), was.Limits[0], nil)
+	d.Denied(id(2), was.Limits[1], nil)
+	l.Serve(compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 7}}]}"))
+	if keys := l.keys(); len(keys) != 1 || keys[0].Hash != l.Hash(id(1)) || keys[0].Limit != "7/hour" || keys[0].Rule != "user" {
+		t.Errorf("after the load the keys are %+v, want the first, of 7/hour", keys)
+	}
+	l.Serve(compiled(t, "domain: other"))
+	if all := l.Denials(); len(all) > 0 {
+		t.Errorf("without the domain there are %+v", all)
+	}
+}
+
+func TestSelect(t *testing.T) {
+	l, _ := testLive(Hashed)
+	set := compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}, {key: path, value: /x, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
+	d := l.Serve(set)[0]
+	d.Denied(id(1), set.Limits[0], nil)
+	d.Denied(id(2), set.Limits[0], nil)
+	d.Denied(id(3), set.Limits[1], nil)
+	d.Denied(id(4), nil, nil) // of a request's own limit
+	for _, tt := range []struct {
+		which Selection
+		want  int
+	}{
+		{Selection{Domain: "shop"}, 3},
+		{Selection{Domain: "shop", Rule: "user"}, 2},
+		{Selection{Domain: "shop", Rule: "path=/x"}, 1},
+		{Selection{Domain: "shop", Key: l.Hash(id(2))}, 1},
+		{Selection{Domain: "shop", Rule: "user", Key: l.Hash(id(3))}, 0},
+		{Selection{Domain: "shop", Key: l.Hash(id(4))}, 0},
+		{Selection{Domain: "other"}, 0},
+	} {
+		if got := l.Select(tt.which); len(got) != tt.want {
+			t.Errorf("%s: %d keys, want %d", tt.which, len(got), tt.want)
+		}
+	}
+	l.Forget(l.Select(Selection{Domain: "shop", Key: l.Hash(id(2))})[0])
+	for _, k := range l.keys() {
+		if k.Hash == l.Hash(id(2)) {
+			t.Errorf("a key that was forgotten is there: %+v", k)
+		}
+	}
+}
+
+// TestUnmatched holds what is told of descriptors without a rule, and for how long.
+func TestUnmatched(t *testing.T) {
+	l, _ := testLive(Off)
+	set := compiled(t, twoLimits)
+	d := l.Serve(set)[0]
+	send := func(text string) { d.Unmatched(set.Unmatched(0, entries(text))) }
+	for range 3 {
+		send("usr=al")
+	}
+	send("user=al,path=/")
+	send(strings.Repeat("k", 100) + "=v")
+	found := l.Unmatched()["shop"]
+	if len(found) != 3 || found[0].Key != "usr" || found[0].Seen != 3 || found[0].Meant != "user" || !found[0].Since.Equal(begin.UTC()) {
+		t.Fatalf("found %+v, want usr first, which was meant to be user", found)
+	}
+	if found[1].Key != strings.Repeat("k", unmatchedKey) || found[2].Key != "path" || found[2].Below != "user" || found[2].Entry != 2 {
+		t.Errorf("found %+v, want a cut key, and path below user", found[1:])
+	}
+	l.Tick(begin.Add(forgetAfter + time.Second))
+	if found := l.Unmatched()["shop"]; len(found) > 0 {
+		t.Errorf("after a minute: %+v, want nothing", found)
+	}
+}
+
+// TestUnmatchedIsBounded holds that a flood of keys costs a look each second, and that old places make room.
+func TestUnmatchedIsBounded(t *testing.T) {
+	l, _ := testLive(Hashed)
+	set := compiled(t, twoLimits)
+	d := l.Serve(set)[0]
+	now := begin
+	l.Tick(now)
+	looked := 0
+	for range 100 {
+		for i := range 1000 {
+			if d.WantsUnmatched() {
+				looked++
+				d.Unmatched(set.Unmatched(0, entries(fmt.Sprintf("k%d=v", looked*1000+i))))
+			}
+		}
+		now = now.Add(time.Second)
+		l.Tick(now)
+	}
+	if looked != 100*unmatchedBudget {
+		t.Errorf("%d descriptors were looked at in 100 s, want %d a second", looked, unmatchedBudget)
+	}
+	if n := len(l.Unmatched()["shop"]); n != MaxUnmatched {
+		t.Errorf("%d places, want %d", n, MaxUnmatched)
+	}
+	d.Unmatched(set.Unmatched(0, entries("usr=v")))
+	if found := l.Unmatched()["shop"]; found[len(found)-1].Key != "usr" {
+		t.Errorf("the newest is not there: %+v", found)
+	}
+}
+
+// TestMemoryIsBounded fills everything for 100 domains and 50 more, and holds what that takes.
+func TestMemoryIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector takes memory of its own")
+	}
+	var text strings.Builder
+	const n = MaxDomains + 50
+	for i := range n {
+		fmt.Fprintf(&text, "---\n{domain: d%03d, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}]}\n", i)
+	}
+	set := compiled(t, text.String())
+	l, _ := testLive(Hashed)
+	before := heap()
+	domains := l.Serve(set)
+	sent := entries("user=al")
+	for i, d := range domains {
+		for j := range 10_000 {
+			d.Denied(id(i*10_000+j), set.Limits[i], sent)
+		}
+		for j := range 2 * MaxUnmatched {
+			d.Unmatched(set.Unmatched(i, entries(fmt.Sprintf("%060d=v", j))))
+		}
+	}
+	took := heap() - before
+	t.Logf("%d domains take %d bytes", n, took)
+	if took > 2<<20 {
+		t.Errorf("%d domains take %d bytes, want at most 2 MiB", n, took)
+	}
+	if all := l.Denials(); len(all) < MaxDomains {
+		t.Errorf("%d domains have denials, want at least %d", len(all), MaxDomains)
+	}
+	runtime.KeepAlive(set)
+}
+
+// heap returns the bytes of all objects that are reachable.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

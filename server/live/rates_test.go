@@ -1,0 +1,73 @@
+package live
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestRates holds the rates of a count that grows and then stops, each second, and the line of five minutes.
+func TestRates(t *testing.T) {
+	var r Rates[string]
+	now, hits := begin, uint64(0)
+	step := func(n uint64) {
+		now = now.Add(time.Second)
+		hits += n
+		r.Step(now, func(seen func(string, Counts)) { seen("a", Counts{Hits: hits, Denied: hits / 2, Near: 0}) })
+	}
+	rate := func() Rate { return r.Rate("a", Counts{Hits: hits, Denied: hits / 2, Near: 0}, now) }
+	step(0)
+	if got := rate(); got != (Rate{}) {
+		t.Errorf("at the start the rate is %+v, want 0", got)
+	}
+	for i := range 600 {
+		step(20)
+		if got, want := rate(), (Rate{Hits: 20, Denied: 10}); i > 10 && got != want {
+			t.Fatalf("after %d s the rate is %+v, want %+v", i, got, want)
+		}
+	}
+	line := r.Line("a")
+	if want := slices.Repeat([]uint32{200}, linePoints); !slices.Equal(line.Hits, want) || line.Seconds != 10 {
+		t.Errorf("the line is %+v, want 200 in each point of 10 s", line)
+	}
+	if want := slices.Repeat([]uint32{100}, linePoints); !slices.Equal(line.Denied, want) {
+		t.Errorf("the line has %v denied, want 100 in each point", line.Denied)
+	}
+	for i := range 12 {
+		step(0)
+		if got := rate(); i > 10 && got != (Rate{}) {
+			t.Errorf("%d s after the end the rate is %+v, want 0", i, got)
+		}
+	}
+	for range 320 {
+		step(0)
+	}
+	if r.Known("a") || r.Line("a") != nil {
+		t.Errorf("after five minutes without a hit there is a line: %+v", r.Line("a"))
+	}
+}
+
+// TestRatesOfWhatIsNew holds that a first burst is told at once.
+func TestRatesOfWhatIsNew(t *testing.T) {
+	var r Rates[string]
+	r.Step(begin, func(func(string, Counts)) {})
+	now := begin.Add(3 * time.Second)
+	if got, want := r.Rate("a", Counts{Hits: 100}, now), (Rate{Hits: 12.5}); got != want {
+		t.Errorf("3 s after the first look the rate is %+v, want %+v", got, want)
+	}
+	r.Step(begin.Add(interval), func(seen func(string, Counts)) { seen("a", Counts{Hits: 100}) })
+	if got, want := r.Rate("a", Counts{Hits: 100}, begin.Add(interval)), (Rate{Hits: 20}); got != want {
+		t.Errorf("5 s after the first look the rate is %+v, want %+v", got, want)
+	}
+}
+
+// TestRatesOfACountThatBeginsAnew holds that nothing wraps around.
+func TestRatesOfACountThatBeginsAnew(t *testing.T) {
+	var r Rates[string]
+	for i := range 4 {
+		r.Step(begin.Add(time.Duration(i)*interval), func(seen func(string, Counts)) { seen("a", Counts{Hits: 1000}) })
+	}
+	if got := r.Rate("a", Counts{Hits: 3}, begin.Add(3*interval)); got != (Rate{}) {
+		t.Errorf("the rate is %+v, want 0", got)
+	}
+}

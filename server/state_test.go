@@ -1,0 +1,314 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/net/html"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
+)
+
+const shownRules = `
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 2, name: yearly}}
+  - {key: detail, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 2}}
+  - {key: shy, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 2}}
+  - {key: idle, rate_limit: {unit: year, requests_per_unit: 2}}
+---
+domain: other
+`
+
+// askHTTP asks a debug listener and returns the code, header and body.
+func askHTTP(t *testing.T, method, target string, header ...string) (int, http.Header, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, string(body)
+}
+
+func askState(t *testing.T, addr, query string) *live.State {
+	t.Helper()
+	code, _, body := askHTTP(t, http.MethodGet, "http://"+addr+statePath+query)
+	var state live.State
+	if err := json.Unmarshal([]byte(body), &state); err != nil || code != 200 {
+		t.Fatalf("%d, %v: %s", code, err, body)
+	}
+	return &state
+}
+
+// TestState holds what the state says of requests.
+func TestState(t *testing.T) {
+	s := service(t, answer.Settings{TopKeys: live.Clear}, shownRules)
+	addr, _ := debugServer(t, s)
+	s.Tick(time.Now())
+	for key, n := range map[string]int{"user": 7, "detail": 5, "shy": 4, "usr": 3} {
+		for range n {
+			hitCounter(t, s, key, "al", 1, nil)
+		}
+	}
+	state := askState(t, addr, "")
+	if state.Version != 1 || state.Counters != "memory" || state.TopKeys != "clear" || state.Config.Hash != s.Rules().Hash || state.Config.Limits != 4 || state.Config.Domains != 2 || state.Config.Omitted != 0 {
+		t.Errorf("the state begins with %+v %+v", state.Config, state)
+	}
+	d := state.Domains[0]
+	if d.Domain != "d" || state.Domains[1].Domain != "other" || len(d.Rules) != 4 {
+		t.Fatalf("domains are %+v, want d first", state.Domains)
+	}
+	var said []string
+	for _, r := range d.Rules {
+		said = append(said, fmt.Sprint(r.Rule, " ", r.Limit, " ", r.TotalHits, " ", r.TotalDenied, " ", r.Shadow, " ", r.Rate.Hits > 0, r.Rate.Denied > 0, r.Rate.Shadow > 0))
+	}
+	want := "user 2/year 7 5 false true true false\ndetail 2/year 5 3 false true true false\nshy 2/year 4 0 true true false true\nidle 2/year 0 0 false false false false"
+	if got := strings.Join(said, "\n"); got != want {
+		t.Errorf("limits are\n%s\nwant\n%s", got, want)
+	}
+	if k := d.DeniedKeys; len(k) != 2 || k[0].Descriptor != "user=al" || k[0].Denied != 5 || k[0].Name != "yearly" || k[1].Descriptor != "detail=al" || k[1].Denied != 3 {
+		t.Errorf("denied keys are %+v, want user=al and detail=al", k)
+	}
+	if u := d.Unmatched; len(u) != 1 || u[0].Key != "usr" || u[0].Seen != 3 || u[0].Meant != "user" {
+		t.Errorf("unmatched is %+v, want usr, which was meant to be user", u)
+	}
+	report := askCounters(t, addr, CounterQuery{Descriptor: "user=al"})
+	if got := report.Counters[0].Key; got != d.DeniedKeys[0].Hash {
+		t.Errorf("explain says that the key of user=al is %s, the state %s", got, d.DeniedKeys[0].Hash)
+	}
+	if got := askState(t, addr, "?rules=active&most=2"); len(got.Domains[0].Rules) != 2 || got.Config.Omitted != 2 {
+		t.Errorf("?rules=active&most=2 has %+v, omitted %d", got.Domains[0].Rules, got.Config.Omitted)
+	}
+	if got := askState(t, addr, "?rules=active"); len(got.Domains[0].Rules) != 3 {
+		t.Errorf("?rules=active has %+v, want three", got.Domains[0].Rules)
+	}
+}
+
+// TestStateHasNoValues holds that hashed, the default, and off keep nothing that clients send.
+func TestStateHasNoValues(t *testing.T) {
+	for _, mode := range []string{"", live.Hashed, live.Off} {
+		s := service(t, answer.Settings{TopKeys: mode}, shownRules)
+		addr, logs := debugServer(t, s)
+		for range 5 {
+			hitCounter(t, s, "user", "s3cret", 1, nil)
+			hitCounter(t, s, "usr", "s3cret", 1, nil)
+		}
+		_, _, body := askHTTP(t, http.MethodGet, "http://"+addr+statePath)
+		_, _, html := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html")
+		for _, text := range []string{body, html, fmt.Sprint(logs.All())} {
+			if strings.Contains(text, "s3cret") {
+				t.Errorf("with --top-keys=%s a value is told: %s", mode, text)
+			}
+		}
+		if got := strings.Contains(body, `"share"`); got != (mode != live.Off) {
+			t.Errorf("with --top-keys=%s keys are told: %t", mode, got)
+		}
+	}
+}
+
+func TestStateRejectsBadQueries(t *testing.T) {
+	addr, _ := debugServer(t, service(t, answer.Settings{}, shownRules))
+	for query, want := range map[string]string{
+		"?rule=all":       `unknown parameter \"rule\" (allowed: rules, most)`,
+		"?rules=some":     `parameter rules is \"some\": must be all or active`,
+		"?most=10001":     `parameter most is \"10001\": must be 0 to 10000`,
+		"?most=-1":        "must be 0 to 10000",
+		"?%zz":            "the query does not parse",
+		"?most=5&most=no": "",
+	} {
+		code, _, body := askHTTP(t, http.MethodGet, "http://"+addr+statePath+query)
+		if (code == 200) != (want == "") || !strings.Contains(body, want) {
+			t.Errorf("%s = %d %s, want %s", query, code, body, want)
+		}
+	}
+	if code, _, body := askHTTP(t, http.MethodPost, "http://"+addr+statePath); code != http.StatusMethodNotAllowed {
+		t.Errorf("POST = %d %s, want 405", code, body)
+	}
+}
+
+// TestStateSaysThatMemoryIsFull evicts counters.
+func TestStateSaysThatMemoryIsFull(t *testing.T) {
+	table, err := limiter.New(limiter.Options{Bytes: limiter.MinBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serviceOn(t, table, answer.Settings{}, shownRules)
+	now := time.Now()
+	s.Tick(now)
+	if wrong := s.State(now, answer.AllRules).Wrong; len(wrong) > 0 {
+		t.Errorf("at first %+v is wrong, want nothing", wrong)
+	}
+	for i := range 5000 {
+		hitCounter(t, s, "user", fmt.Sprint(i), 1, nil)
+	}
+	wrong := s.State(now.Add(time.Second), answer.AllRules).Wrong
+	if len(wrong) != 1 || wrong[0].Kind != "memory_full" || !strings.Contains(wrong[0].Text, "--counter-memory") {
+		t.Errorf("wrong is %+v, want memory_full", wrong)
+	}
+	if wrong := s.State(now.Add(2*time.Minute), answer.AllRules).Wrong; len(wrong) > 0 {
+		t.Errorf("two minutes later %+v is wrong, want nothing", wrong)
+	}
+}
+
+// TestResetAsksFirst holds the preview, the token and what a reset does.
+func TestResetAsksFirst(t *testing.T) {
+	s := service(t, answer.Settings{}, shownRules)
+	addr, logs := debugServer(t, s)
+	for range 5 {
+		hitCounter(t, s, "user", "al", 1, nil)
+		hitCounter(t, s, "user", "bo", 1, nil)
+		hitCounter(t, s, "detail", "al", 1, nil)
+	}
+	used := func(descriptor string) uint64 {
+		return askCounters(t, addr, CounterQuery{Descriptor: descriptor}).Counters[0].Used
+	}
+	before := used("user=al")
+	key := askCounters(t, addr, CounterQuery{Descriptor: "user=al"}).Counters[0].Key
+	which := live.Selection{Domain: "d", Key: key}
+	would, err := ResetDenied(t.Context(), addr, which, "")
+	if err != nil || would.Done || would.Counters != 1 || would.Used != before || would.Token == "" || used("user=al") != before {
+		t.Fatalf("the preview is %+v, %v, and %d are used", would, err, used("user=al"))
+	}
+	for _, other := range []live.Selection{{Domain: "d"}, {Domain: "d", Rule: "user"}, {Domain: "other", Key: key}} {
+		if _, err := ResetDenied(t.Context(), addr, other, would.Token); err == nil || !strings.Contains(err.Error(), "not for this selection") {
+			t.Errorf("%s: %v, want that the token is for another selection", other, err)
+		}
+	}
+	did, err := ResetDenied(t.Context(), addr, which, would.Token)
+	if err != nil || !did.Done || did.Counters != 1 || did.Used != before {
+		t.Fatalf("the reset is %+v, %v", did, err)
+	}
+	if used("user=al") != 0 || used("user=bo") == 0 || used("detail=al") == 0 {
+		t.Errorf("used are %d, %d and %d, want the first alone to be reset", used("user=al"), used("user=bo"), used("detail=al"))
+	}
+	said := logs.FilterMessage("counters reset").All()
+	if len(said) != 1 || said[0].ContextMap()["selection"] != "the key #"+key+" in the domain d" || said[0].ContextMap()["counters"] != int64(1) || said[0].ContextMap()["by"] == "" {
+		t.Errorf("the log says %+v", said)
+	}
+	if _, err := ResetDenied(t.Context(), addr, which, ""); err == nil || !strings.Contains(err.Error(), "there is nothing to reset") {
+		t.Errorf("a second preview: %v, want that there is nothing", err)
+	}
+	would, err = ResetDenied(t.Context(), addr, live.Selection{Domain: "d", Rule: "user"}, "")
+	if err != nil || would.Counters != 1 {
+		t.Errorf("by the rule: %+v, %v, want one counter", would, err)
+	}
+}
+
+// TestTokensExpire holds for how long a preview may be confirmed.
+func TestTokensExpire(t *testing.T) {
+	h := newResetHandler(answer.NewHandler(service(t, answer.Settings{}, shownRules), zap.NewNop(), nil, false))
+	which := live.Selection{Domain: "d"}
+	now := time.Unix(1_700_000_000, 0)
+	token := h.token(which, now.Add(tokenLife))
+	if err := h.confirms(token, which, now.Add(tokenLife)); err != nil {
+		t.Errorf("after a minute: %v", err)
+	}
+	if err := h.confirms(token, which, now.Add(tokenLife+time.Second)); err == nil {
+		t.Error("after more than a minute the token still confirms")
+	}
+	for _, bad := range []string{"", ".", "99999999999.", token + "0", "x" + token, strings.Replace(token, "17", "18", 1)} {
+		if err := h.confirms(bad, which, now); err == nil {
+			t.Errorf("%q confirms", bad)
+		}
+	}
+}
+
+func TestResetRejectsBadQueries(t *testing.T) {
+	addr, _ := debugServer(t, service(t, answer.Settings{}, shownRules))
+	for query, want := range map[string]string{
+		"":                   "parameter domain is missing",
+		"?domain=d&user=al":  `unknown parameter \"user\"`,
+		"?domain=d&domain=e": `parameter \"domain\" is given 2 times`,
+		"?domain=d&token=x":  "the token is not for this selection",
+		"?domain=d":          "there is nothing to reset",
+	} {
+		if code, _, body := askHTTP(t, http.MethodPost, "http://"+addr+resetPath+query); code < 400 || !strings.Contains(body, want) {
+			t.Errorf("%s = %d %s, want %s", query, code, body, want)
+		}
+	}
+	if code, _, _ := askHTTP(t, http.MethodGet, "http://"+addr+resetPath+"?domain=d"); code != http.StatusMethodNotAllowed {
+		t.Errorf("GET = %d, want 405", code)
+	}
+}
+
+// TestPage holds the page's bounds: what browsers may load, its size, and that what clients send stays text.
+func TestPage(t *testing.T) {
+	s := service(t, answer.Settings{TopKeys: live.Clear}, shownRules)
+	addr, _ := debugServer(t, s)
+	const evil = `<img src=x onerror=alert(1)>`
+	for range 5 {
+		hitCounter(t, s, "user", evil, 1, nil)
+		hitCounter(t, s, evil, "v", 1, nil)
+	}
+	for _, part := range []string{"", "?part=now"} {
+		code, header, body := askHTTP(t, http.MethodGet, "http://"+addr+"/"+part, "Accept", "text/html,*/*")
+		if code != 200 || header.Get("Content-Type") != "text/html; charset=utf-8" {
+			t.Fatalf("%d %v", code, header)
+		}
+		if !strings.Contains(body, "user=&lt;img src=x onerror=alert(1)&gt;") {
+			t.Errorf("the value is not there as text:\n%s", body)
+		}
+		root, err := html.Parse(strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range root.Descendants() {
+			if n.Type != html.ElementNode {
+				continue
+			}
+			if n.Data == "img" {
+				t.Error("the value has become an element")
+			}
+			for _, a := range n.Attr {
+				if strings.HasPrefix(a.Key, "on") || a.Key == "style" || a.Key == "src" || a.Key == "href" && a.Val != "data:," {
+					t.Errorf("<%s> has the attribute %s=%q, which the policy forbids", n.Data, a.Key, a.Val)
+				}
+			}
+		}
+		policy := header.Get("Content-Security-Policy")
+		if !strings.HasPrefix(policy, "default-src 'none'; script-src 'sha256-") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") {
+			t.Errorf("the policy is %q", policy)
+		}
+	}
+	if len(pageText) > 60<<10 {
+		t.Errorf("the page has %d bytes, want at most 60 KiB", len(pageText))
+	}
+	_, header, body := askHTTP(t, http.MethodGet, "http://"+addr+"/")
+	if body != debugIndex || !strings.HasPrefix(header.Get("Content-Type"), "text/plain") {
+		t.Errorf("without Accept: text/html the answer is %v:\n%s", header, body)
+	}
+	if code, _, _ := askHTTP(t, http.MethodGet, "http://"+addr+"/"+url.PathEscape("nothing"), "Accept", "text/html"); code != http.StatusNotFound {
+		t.Errorf("an unknown page = %d, want 404", code)
+	}
+}
+
+// TestPageBeforeThereAreRules holds that it says so.
+func TestPageBeforeThereAreRules(t *testing.T) {
+	addr, _ := debugServer(t, servertest.Service(t, answer.Settings{}, ""))
+	if _, _, body := askHTTP(t, http.MethodGet, "http://"+addr+"/", "Accept", "text/html"); !strings.Contains(body, "there are no rules yet: every request gets an error") {
+		t.Errorf("the page is\n%s", body)
+	}
+}
