@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// topState is one of everything.
+func topState() *live.State {
+	at := time.Unix(1_700_000_000, 0)
+	return &live.State{
+		Version: live.Version, Time: at, Started: at.Add(-time.Hour), Program: "v1", Host: "host", Counters: "memory", TopKeys: "clear",
+		Config: live.Config{Hash: "cafe", Limits: 2, Domains: 1},
+		Wrong:  []telemetry.Trouble{{Kind: "rules_rejected", Since: at, Text: "rules do not load: what is in force stays", Lines: []string{"a.yaml:7:3: bad"}}},
+		Domains: []live.DomainState{{
+			Domain: "shop", DeniedKeys: []live.Key{{Hash: "0123456789abcdef", Descriptor: "user=\x1b[31mevil\u202e", Rule: "user", Limit: "5/hour", PerSecond: 12.3, Share: 0.5, Denied: 99, Since: at}},
+			Unmatched: []live.Unmatched{{Key: "usr", Why: `nothing matches entry 1, usr; did you mean "user"?`, Seen: 3, Last: at}},
+			Rules:     []live.RuleState{{Rule: "user", Limit: "5/hour", Rate: live.Rate{Hits: 20, Denied: 12.3}, Line: &live.Line{Seconds: 10, Hits: []uint32{0, 5, 9}, Denied: []uint32{0, 1, 2}}}},
+		}},
+		UnknownDomains: []live.UnknownDomain{{Domain: "shpo", PerSecond: 1, Meant: "shop"}},
+		Events:         []telemetry.Event{{Time: at, Level: "info", Text: "rules loaded", Fields: map[string]any{"changed": []any{"shop: user 5/hour -> 0/hour"}, "changes": 3.0}, Count: 1}},
+	}
+}
+
+// TestTopIsPlainText holds what is written for people: within the width, and with nothing in it that moves a cursor.
+func TestTopIsPlainText(t *testing.T) {
+	for _, utf8 := range []bool{false, true} {
+		v := view{width: 80, utf8: utf8}
+		for height := range 40 {
+			lines := v.lines(topState(), height)
+			if height > 0 && len(lines) > max(height, 1) {
+				t.Errorf("%d lines in %d", len(lines), height)
+			}
+			for _, line := range lines {
+				if n := len([]rune(line)); n > 80 {
+					t.Errorf("%d columns: %s", n, line)
+				}
+				if strings.ContainsAny(line, "\x1b\u202e\n\r") {
+					t.Errorf("a control character: %q", line)
+				}
+			}
+		}
+		text := strings.Join(v.lines(topState(), 24), "\n")
+		for _, want := range []string{
+			"rules do not load", "a.yaml:7:3: bad", "user=?[31mevil?  shop: user 5/hour", "12.3    50%        99",
+			`did you mean "user"?`, "the domain shpo, which has no rules; did you mean shop?", "rules loaded: shop: user 5/hour -> 0/hour; and 2 more",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the screen lacks %q:\n%s", want, text)
+			}
+		}
+	}
+}
+
+// TestTopOnATerminal runs the view on a terminal: it draws, follows the size, has colours unless NO_COLOR is set, and leaves
+// the terminal as it was, by a key and by a signal.
+func TestTopOnATerminal(t *testing.T) {
+	debug := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(topState())
+	}))
+	t.Cleanup(debug.Close)
+	addr := strings.TrimPrefix(debug.URL, "http://")
+	for _, colours := range []bool{true, false} {
+		t.Run(fmt.Sprint("colours ", colours), func(t *testing.T) {
+			t.Setenv("NO_COLOR", "")
+			if !colours {
+				t.Setenv("NO_COLOR", "1")
+			}
+			master, terminal := openTerminals(t)
+			if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 20, Col: 60}); err != nil {
+				t.Fatal(err)
+			}
+			was, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan int, 1)
+			go func() {
+				ended <- run(t.Context(), []string{"sluice", "top", "--addr", addr, "--interval", "100ms"}, console{terminal, terminal, terminal})
+			}()
+			shown := readUntil(t, master, "q quits")
+			if !strings.HasPrefix(shown, enterScreen) || !strings.Contains(shown, "user=?[31mevil?") {
+				t.Errorf("the screen is %q", shown)
+			}
+			if got := strings.Contains(shown, "\x1b[33m"); got != colours {
+				t.Errorf("colours are there: %t, want %t: %q", got, colours, shown)
+			}
+			shown = readUntil(t, master, "q quits") // it is drawn again
+			if n := strings.Count(shown[strings.LastIndex(shown, home):], "\r\n"); n > 20 {
+				t.Errorf("a picture has %d lines on a terminal of 20", n)
+			}
+			if _, err := master.WriteString(" "); err != nil {
+				t.Fatal(err)
+			}
+			readUntil(t, master, "stopped")
+			if _, err := master.WriteString("q"); err != nil {
+				t.Fatal(err)
+			}
+			readUntil(t, master, leaveScreen)
+			if code := <-ended; code != 0 {
+				t.Errorf("the end is %d, want 0", code)
+			}
+			is, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
+			if err != nil || *is != *was {
+				t.Errorf("the terminal is %+v, %v, was %+v", is, err, was)
+			}
+		})
+	}
+}
+
+// readUntil reads from a terminal until it has shown a text.
+func readUntil(t *testing.T, from *os.File, text string) string {
+	t.Helper()
+	var shown bytes.Buffer
+	piece := make([]byte, 4096)
+	for !strings.Contains(shown.String(), text) {
+		n, err := from.Read(piece)
+		if err != nil && err != io.EOF {
+			t.Fatalf("%v after %q", err, shown.String())
+		}
+		shown.Write(piece[:n])
+	}
+	return shown.String()
+}
+
+// TestTopAsksSeveral holds the sum, and that one that does not answer is told.
+func TestTopAsksSeveral(t *testing.T) {
+	debug := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(topState())
+	}))
+	t.Cleanup(debug.Close)
+	addr := strings.TrimPrefix(debug.URL, "http://")
+	var out, errs bytes.Buffer
+	code := run(t.Context(), []string{"sluice", "top", "--addr", addr + "," + addr + ",127.0.0.1:1"}, console{nil, &out, &errs})
+	if code != 1 || !strings.Contains(errs.String(), "ask 127.0.0.1:1: ") {
+		t.Errorf("the end is %d, %s", code, errs.String())
+	}
+	for _, want := range []string{"2 replicas", "24.6", "ask 127.0.0.1:1: "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the sum lacks %q:\n%s", want, out.String())
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package live
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// TestSum adds up what two replicas say, of which one has other rules.
+func TestSum(t *testing.T) {
+	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
+	a := &State{
+		Time: at(9), Started: at(2), HashKey: "k", Config: Config{Hash: "1", Limits: 1},
+		Wrong:          []telemetry.Trouble{{Kind: "store_away", Since: at(3)}},
+		Events:         []telemetry.Event{{Time: at(5), Text: "b"}, {Time: at(1), Text: "a"}},
+		UnknownDomains: []UnknownDomain{{Domain: "x", Descriptors: 1, PerSecond: 1}},
+		Domains: []DomainState{{
+			Domain: "shop", Rate: Rate{Hits: 10, Denied: 4}, DeniedRequests: 4,
+			DeniedKeys: []Key{{Hash: "h1", PerSecond: 3, Denied: 30, Since: at(4), Last: at(5)}, {Hash: "h2", PerSecond: 1, Denied: 1}},
+			Unmatched:  []Unmatched{{Key: "usr", Entry: 1, Seen: 5, Since: at(4), Last: at(5)}},
+			Rules:      []RuleState{{Rule: "user", Limit: "5/hour", Rate: Rate{Hits: 10, Denied: 4}, TotalHits: 100, TotalDenied: 40, Line: &Line{Seconds: 10, Hits: []uint32{1, 2}, Denied: []uint32{0, 1}}}},
+		}},
+	}
+	b := &State{
+		Time: at(9), Started: at(1), HashKey: "k", Config: Config{Hash: "2", Limits: 1},
+		Events: []telemetry.Event{{Time: at(4), Text: "c"}},
+		Domains: []DomainState{{Domain: "new", Rate: Rate{Hits: 1}}, {
+			Domain: "shop", Rate: Rate{Hits: 20, Denied: 16}, DeniedRequests: 16,
+			DeniedKeys: []Key{{Hash: "h2", PerSecond: 16, Denied: 9, Since: at(1), Last: at(8)}},
+			Unmatched:  []Unmatched{{Key: "usr", Entry: 1, Seen: 2, Since: at(3), Last: at(4)}},
+			Rules:      []RuleState{{Rule: "user", Limit: "5/hour", Rate: Rate{Hits: 20, Denied: 16}, TotalHits: 10, TotalDenied: 9, Line: &Line{Seconds: 10, Hits: []uint32{3, 4}, Denied: []uint32{2, 2}}}},
+		}},
+	}
+	if Sum([]string{"a"}, []*State{a}) != a {
+		t.Error("the sum of one is not that one")
+	}
+	sum := Sum([]string{"a:1", "b:1"}, []*State{a, b})
+	d := sum.Domains[0]
+	if d.Domain != "shop" || sum.Domains[1].Domain != "new" || d.Rate != (Rate{Hits: 30, Denied: 20}) || d.DeniedRequests != 20 {
+		t.Errorf("domains are %+v, want shop first, with the sums", sum.Domains)
+	}
+	if k := d.DeniedKeys; len(k) != 2 || k[0].Hash != "h2" || k[0].PerSecond != 17 || k[0].Share != 0.85 || k[0].Denied != 10 || !k[0].Last.Equal(at(8)) || k[1].Share != 0.15 {
+		t.Errorf("keys are %+v, want h2 first, with 17 of 20 a second", k)
+	}
+	if u := d.Unmatched; len(u) != 1 || u[0].Seen != 7 || !u[0].Since.Equal(at(3)) || !u[0].Last.Equal(at(5)) {
+		t.Errorf("unmatched is %+v", u)
+	}
+	if r := d.Rules; len(r) != 1 || r[0].TotalHits != 110 || r[0].TotalDenied != 49 || r[0].Line.Hits[1] != 6 || r[0].Line.Denied[1] != 3 {
+		t.Errorf("rules are %+v, line %+v", r, r[0].Line)
+	}
+	if e := sum.Events; len(e) != 3 || e[0].Text != "b" || e[0].Replica != "a:1" || e[1].Text != "c" || e[1].Replica != "b:1" {
+		t.Errorf("events are %+v, want the newest first, each with its replica", e)
+	}
+	if w := sum.Wrong; len(w) != 2 || w[0].Kind != "rules_differ" || w[0].Lines[1] != "b:1: rules 2" || w[1].Replica != "a:1" {
+		t.Errorf("wrong is %+v, want that the rules differ first", w)
+	}
+	if !sum.Started.Equal(at(1)) || sum.HashKey != "k" || a.Domains[0].Rules[0].TotalHits != 100 || a.Events[0].Replica != "" {
+		t.Errorf("the sum is %+v, and of the first %+v", sum, a)
+	}
+}
