@@ -93,8 +93,19 @@ func (c *Changes) rule(domain string, n *node, was, is string) {
 	case is == "":
 		c.say(&c.Removed, "%s: %s removed, was %s", domain, pathText(n.lineage()), was)
 	default:
-		c.say(&c.Changed, "%s: %s %s -> %s", domain, pathText(n.lineage()), was, is)
+		same := sameEnd(was, is)
+		c.say(&c.Changed, "%s: %s %s -> %s", domain, pathText(n.lineage()), was[:len(was)-same], is[:len(is)-same])
 	}
+}
+
+// sameEnd returns the length of the last words that two texts share, which need not be said.
+func sameEnd(a, b string) (same int) {
+	for i := 1; i < min(len(a), len(b)) && a[len(a)-i] == b[len(b)-i]; i++ {
+		if end := a[len(a)-i:]; strings.HasPrefix(end, ", ") || strings.HasPrefix(end, ` "`) {
+			same = i
+		}
+	}
+	return same
 }
 
 // grants says what a rule grants, or nothing if there is none.

@@ -98,3 +98,20 @@ descriptors:
 		}
 	}
 }
+
+// TestChangesSayWhatIsNew holds that words which stay are not said twice.
+func TestChangesSayWhatIsNew(t *testing.T) {
+	rule := func(words string) *Set {
+		return load(t, Options{}, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, "+words+"}}]}")
+	}
+	for _, tt := range []struct{ was, is, want string }{
+		{"requests_per_unit: 5, name: a, count_refused: false", "requests_per_unit: 0, name: a, count_refused: false", "shop: user 5/hour -> 0/hour"},
+		{"requests_per_unit: 5, name: a", "requests_per_unit: 5, name: b", `shop: user 5/hour "a" -> 5/hour "b"`},
+		{"requests_per_unit: 15, name: a", "requests_per_unit: 5, name: a", "shop: user 15/hour -> 5/hour"},
+		{"requests_per_unit: 5, algorithm: token_bucket, burst: 7", "requests_per_unit: 6, algorithm: token_bucket, burst: 7", "shop: user 5/hour -> 6/hour"},
+	} {
+		if got := rule(tt.is).Changes(rule(tt.was)).First; len(got) != 1 || got[0] != tt.want {
+			t.Errorf("%s -> %s is %q, want %q", tt.was, tt.is, got, tt.want)
+		}
+	}
+}

@@ -123,7 +123,7 @@ func (v *view) wrong(all []telemetry.Trouble) (lines []string) {
 		w := &all[i]
 		lines = append(lines, v.wrap(red, timeOfDay(w.Since)+" ! "+at(w.Replica)+w.Text+fieldsText(w.Fields), 3)...)
 		for _, line := range w.Lines {
-			lines = append(lines, v.wrap(plain, "           "+line, 2)...)
+			lines = append(lines, v.wrap(plain, "           "+line, 3)...)
 		}
 	}
 	return lines

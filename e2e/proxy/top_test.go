@@ -3,12 +3,16 @@ package proxy_test
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
 	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
 // top returns what `sluice top --once` says of a sluice.
@@ -60,5 +64,91 @@ func TestTopNamesWhoFloods(t *testing.T) {
 				t.Errorf("top says the value: %v:\n%s", got, said)
 			}
 		})
+	}
+}
+
+// TestTopNamesTheCause has what goes wrong behind an Envoy, and holds that the first screen of `sluice top --once` says what it
+// is: 24 lines of 80 columns.
+func TestTopNamesTheCause(t *testing.T) {
+	t.Parallel()
+	routes := `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`
+	firstScreen := func(s *sluice.Sluice) string {
+		lines := strings.Split(top(t, s), "\n")
+		for _, line := range lines {
+			if n := len([]rune(line)); n > 80 {
+				t.Errorf("%d columns: %s", n, line)
+			}
+		}
+		return strings.Join(lines[:min(len(lines), 24)], "\n")
+	}
+	expect := func(t *testing.T, s *sluice.Sluice, want ...string) {
+		t.Helper()
+		packed := func(text string) string { return strings.Join(strings.Fields(text), "") } // words may stand on two lines
+		for i := range want {
+			want[i] = packed(want[i])
+		}
+		screen := ""
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+			screen = firstScreen(s)
+			if containsAll(packed(screen), want) {
+				return
+			}
+		}
+		t.Fatalf("the first screen lacks one of %q:\n%s", want, screen)
+	}
+	t.Run("bad rules", func(t *testing.T) {
+		dir := configMap(t.TempDir())
+		dir.write(t, rulesOf(5))
+		limits := startSluice(t, sluice.Options{Args: []string{"--config", dir.path()}})
+		dir.write(t, "domain: d\ndescriptors:\n  - { key: user, rate_limit: { unit: fortnight } }")
+		expect(t, limits, "WRONG NOW", "rules do not load: what is in force stays", "rules.yaml:3:", `"fortnight"`)
+		dir.write(t, rulesOf(0))
+		expect(t, limits, "rules loaded: d: user 5/hour -> 0/hour")
+		if screen := firstScreen(limits); strings.Contains(screen, "WRONG NOW") {
+			t.Errorf("after good rules something is wrong still:\n%s", screen)
+		}
+	})
+	t.Run("a key that no rule has", func(t *testing.T) {
+		p, limits := play(t, setting{rules: strings.ReplaceAll(rulesOf(5), "user", "usr"), listener: listener{routes: routes}})
+		p.get(t, "/", "x-user: al")
+		expect(t, limits, "NO RULE MATCHES", `nothing matches entry 1, user: the rules begin with usr (`, `did you mean "usr"?`)
+	})
+	t.Run("a domain that no rule has", func(t *testing.T) {
+		p, limits := play(t, setting{rules: strings.ReplaceAll(rulesOf(5), "domain: d", "domain: dd"), listener: listener{routes: routes}})
+		p.get(t, "/", "x-user: al")
+		expect(t, limits, "for the domain d, which has no rules; did you mean dd?")
+	})
+	t.Run("a dead store", func(t *testing.T) {
+		store := storetest.Start(t)
+		limits := startSluice(t, sluice.Options{Args: []string{"--config", writeRules(t, rulesOf(5)), "--store", "redis://" + store.Addr}})
+		p := startProxy(t, []listener{{routes: routes}}, "", limits)
+		awaitStore(t, limits)
+		store.Kill()
+		p.get(t, "/", "x-user: al")
+		expect(t, limits, "WRONG NOW", "the store is away", store.Addr, "counters are shared")
+		store.Run()
+		expect(t, limits, "the store is back")
+	})
+}
+
+// TestTopAddsUpReplicas has two replicas with one secret deny one user, whose key is one.
+func TestTopAddsUpReplicas(t *testing.T) {
+	t.Parallel()
+	store := storetest.Start(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--config", writeRules(t, rulesOf(0)), "--store", "redis://" + store.Addr, "--hash-key-file", secret}
+	replicas := []*sluice.Sluice{startSluice(t, sluice.Options{Args: args}), startSluice(t, sluice.Options{Args: args})}
+	for _, s := range replicas {
+		p := startProxy(t, []listener{{routes: `[{ match: { prefix: / }, route: { rate_limits: ` + byUser + ` } }]`}}, "", s)
+		for range 5 {
+			p.get(t, "/", "x-user: al")
+		}
+	}
+	said := top(t, replicas[0], "--addr", replicas[1].Addr("debug"))
+	if !containsAll(said, []string{"2 replicas", " 100%        10  "}) || strings.Count(said, "  #") != 1 {
+		t.Errorf("the two are not one key that was denied 10 times:\n%s", said)
 	}
 }
