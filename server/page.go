@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"fmt"
+	"html"
 	"html/template"
 	"maps"
 	"net/http"
@@ -32,6 +33,7 @@ var page = template.Must(template.New("").Funcs(template.FuncMap{
 	"percent": func(f float64) string { return fmt.Sprintf("%.0f%%", 100*f) },
 	"fields":  fieldsText,
 	"line":    drawLine,
+	"idle":    listIdle,
 }).Parse(pageText))
 
 // pageHandler answers browsers at / with a page of the state, and others with what listens here.
@@ -178,4 +180,20 @@ func drawLine(l *live.Line) template.HTML {
 	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String()) //nolint:gosec // numbers alone
+}
+
+// listIdle lists limits, a hundred in each list, so that browsers lay out those that are seen. There may be ten thousand, for which
+// a template takes ten times as long.
+func listIdle(all []pageRule) template.HTML {
+	var b strings.Builder
+	for some := range slices.Chunk(all, 100) {
+		b.WriteString("<ul class=\"idle\">\n")
+		for i := range some {
+			r := &some[i]
+			b.WriteString("<li>" + html.EscapeString(r.Domain) + ": <code>" + html.EscapeString(r.Rule+" "+r.Limit) +
+				"</code> <span class=\"soft\">" + html.EscapeString(r.At) + "</span></li>\n")
+		}
+		b.WriteString("</ul>\n")
+	}
+	return template.HTML(b.String()) //nolint:gosec // escaped above
 }

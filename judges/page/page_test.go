@@ -1,0 +1,236 @@
+// Package page has a real Chromium judge the page of the debug listener.
+package page
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	cdpruntime "github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+var update = flag.Bool("update", false, "draw docs/page.png anew")
+
+const root = "../.."
+
+// patience is how long anything may take before a test fails.
+const patience = 60 * time.Second
+
+// evil is what a client sends who hopes that an operator's browser runs it.
+const evil = `<img src=x onerror=alert(1)>`
+
+const rules = `
+domain: shop
+descriptors:
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 3}}
+  - {key: user, value: ci-robot, rate_limit: {unit: second, requests_per_unit: 100000}}
+  - {key: path, value: /search, rate_limit: {unit: year, requests_per_unit: 20}}
+`
+
+// chromium returns a browser that ends with the test, and a function that says what went wrong in it: errors in the
+// console, dialogs, requests elsewhere.
+func chromium(t *testing.T, addr string) (ctx context.Context, wrong func() []string) {
+	t.Helper()
+	path := os.Getenv("CHROMIUM_BIN")
+	if path == "" {
+		for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+			if found, err := exec.LookPath(name); err == nil {
+				path = found
+				break
+			}
+		}
+	}
+	if path == "" {
+		suite.NotRun(t, "the page in a browser: install your distribution's Chromium, or set CHROMIUM_BIN")
+	}
+	var mu sync.Mutex
+	var found []string
+	say := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		found = append(found, fmt.Sprintf(format, args...))
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true))
+	all, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, end := chromedp.NewContext(all, chromedp.WithListener(func(event any) {
+		switch e := event.(type) {
+		case *network.EventRequestWillBeSent:
+			if u := e.Request.URL; !strings.HasPrefix(u, "http://"+addr+"/") && u != "data:," {
+				say("a request to %s", u)
+			}
+		case *log.EventEntryAdded:
+			say("the console: %s", e.Entry.Text)
+		case *cdpruntime.EventExceptionThrown:
+			say("an exception: %s", e.ExceptionDetails.Text)
+		case *cdpruntime.EventConsoleAPICalled:
+			say("the console: %s", e.Type)
+		case *page.EventJavascriptDialogOpening:
+			say("a dialog: %s", e.Message)
+		}
+	}))
+	t.Cleanup(end)
+	do(t, ctx, command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}), command(cdpruntime.Enable, cdp.Empty{}), command(page.Enable, page.EnableParams{}))
+	return ctx, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return found
+	}
+}
+
+func start(t *testing.T, rules string, args ...string) *sluice.Sluice {
+	t.Helper()
+	dir := t.TempDir()
+	binary, err := sluice.Build(t.Context(), root, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := sluice.Start(t.Context(), sluice.Options{Binary: binary, Args: append(args, "--config", filepath.Join(dir, "rules.yaml"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// hit asks for one descriptor so many times.
+func hit(t *testing.T, s *sluice.Sluice, key, value string, times int) {
+	t.Helper()
+	for range times {
+		body := fmt.Sprintf(`{"domain":"shop","descriptors":[{"entries":[{"key":%q,"value":%q}]}]}`, key, value)
+		resp, err := http.Post("http://"+s.Addr("http")+"/json", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+}
+
+// command is a command of the browser's protocol.
+func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, c, params)
+		return err
+	})
+}
+
+// do runs actions in the browser, and get one with a value.
+func do(t *testing.T, ctx context.Context, actions ...chromedp.Action[chromedp.Void]) {
+	t.Helper()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get[T any](t *testing.T, ctx context.Context, action chromedp.Action[T]) T {
+	t.Helper()
+	value, err := chromedp.Run(ctx, action)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// await waits until the page says some words.
+func await(t *testing.T, ctx context.Context, words string) {
+	t.Helper()
+	get(t, ctx, chromedp.Poll[bool](fmt.Sprintf("document.body.innerText.includes(%q)", words), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
+}
+
+// TestPage holds that a key comes onto an open page without a reload, that values stay text, that a reset asks first, and that the
+// page fits a phone and the night.
+func TestPage(t *testing.T) {
+	s := start(t, rules, "--top-keys", "clear")
+	addr := s.Addr("debug")
+	ctx, wrong := chromium(t, addr)
+	do(t, ctx, chromedp.Navigate("http://"+addr+"/"))
+	await(t, ctx, "nobody is denied")
+	hit(t, s, "user", "alice", 40)
+	began := time.Now()
+	await(t, ctx, "user=alice")
+	t.Logf("a key that begins to be denied is on the page after %v", time.Since(began))
+	hit(t, s, "user", evil, 6)
+	hit(t, s, "usr", "x", 3)
+	hit(t, s, "user", "ci-robot", 50)
+	await(t, ctx, "user="+evil)
+	await(t, ctx, `did you mean "user"?`)
+	if images := get(t, ctx, chromedp.Evaluate[int]("document.images.length")); images != 0 {
+		t.Errorf("%d images, want that values stay text", images)
+	}
+	for _, look := range []struct {
+		width  int64
+		scheme string
+	}{{1100, "light"}, {1100, "dark"}, {375, "light"}, {375, "dark"}} {
+		do(t, ctx,
+			chromedp.EmulateViewport(look.width, 800),
+			command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}}}),
+		)
+		wide := get(t, ctx, chromedp.Evaluate[int64]("document.documentElement.scrollWidth"))
+		back := get(t, ctx, chromedp.Evaluate[string]("getComputedStyle(document.body).backgroundColor"))
+		if wide > look.width {
+			t.Errorf("at %d pixels the page is %d wide", look.width, wide)
+		}
+		if dark := back != "rgb(255, 255, 255)"; dark != (look.scheme == "dark") {
+			t.Errorf("%s: the page's background is %s", look.scheme, back)
+		}
+		if *update && look.width == 1100 && look.scheme == "light" {
+			if err := os.WriteFile(filepath.Join(root, "docs", "page.png"), get(t, ctx, chromedp.CaptureScreenshot()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	do(t, ctx, chromedp.EmulateViewport(1100, 800))
+
+	do(t, ctx, chromedp.Click("#keys button"))
+	await(t, ctx, "1 counter(s), ")
+	do(t, ctx, chromedp.Click("#yes"), chromedp.WaitNotVisible("#ask"))
+	await(t, ctx, "counters reset")
+	if found := wrong(); len(found) > 0 {
+		t.Errorf("in the browser:\n%s", strings.Join(found, "\n"))
+	}
+}
+
+// TestPageOfManyRules holds that ten thousand limits are on one page.
+func TestPageOfManyRules(t *testing.T) {
+	const n = 10_000
+	var text strings.Builder
+	text.WriteString("domain: shop\ndescriptors:\n")
+	for i := range n {
+		fmt.Fprintf(&text, "- {key: user, value: customer-%05d, rate_limit: {unit: year, requests_per_unit: 3}}\n", i)
+	}
+	s := start(t, text.String())
+	ctx, wrong := chromium(t, s.Addr("debug"))
+	began := time.Now()
+	do(t, ctx, chromedp.Navigate("http://"+s.Addr("debug")+"/"))
+	rows := get(t, ctx, chromedp.Evaluate[int]("document.querySelectorAll('ul.idle li').length"))
+	t.Logf("%d limits are on the page after %v", rows, time.Since(began))
+	if rows != n {
+		t.Errorf("%d limits are on the page, want %d", rows, n)
+	}
+	if found := wrong(); len(found) > 0 {
+		t.Errorf("in the browser:\n%s", strings.Join(found, "\n"))
+	}
+}
