@@ -43,7 +43,7 @@ var borders = []struct {
 	}, wire: true},
 	{folder: "server/access", own: []string{"telemetry"}, wire: true},
 	{folder: "server/answer", own: []string{"limiter", "descriptors", "descriptors/rules", "telemetry", "server/access", "server/live"}, wire: true},
-	{folder: "server/live", own: []string{"limiter", "descriptors", "descriptors/rules"}, others: []string{}},
+	{folder: "server/live", own: []string{"limiter", "descriptors", "telemetry"}, others: []string{}},
 	{folder: "server/transport", own: []string{"h2", "telemetry", "server/answer"}, wire: true},
 	{folder: "server/transport/own", own: []string{"h2", "telemetry", "server/access", "server/answer", "server/transport"}, wire: true},
 	{folder: "server/transport/grpcgo", own: []string{"telemetry", "server/access", "server/answer", "server/transport"}, wire: true},

@@ -310,7 +310,7 @@ func TestCountersAnswerThisMachineAlone(t *testing.T) {
 // TestDebugListenerSaysThatItIsOpen holds the log line of one that is not on
 // loopback, and that /counters is off for clients of another address.
 func TestDebugListenerSaysThatItIsOpen(t *testing.T) {
-	const warning = "the debug listener has no authentication and can be reached from other machines; only /counters answers to this machine alone"
+	const warning = "the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone"
 	for addr, want := range map[string]int{"0.0.0.0:0": 1, "[::]:0": 1, "127.0.0.1:0": 0, "[::1]:0": 0, "unix:@" + t.Name(): 0} {
 		core, logs := observer.New(zap.WarnLevel)
 		s := service(t, answer.Settings{}, oneRule)

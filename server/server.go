@@ -127,7 +127,7 @@ func (s *Server) Listen(ctx context.Context) error {
 			head += 3 * maxHTTPBody
 		}
 		if l.name == "debug" && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
-			s.logger.Warn("the debug listener has no authentication and can be reached from other machines; only /counters answers to this machine alone")
+			s.logger.Warn("the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone")
 		}
 		conn = &boundedListener{Listener: conn, max: int64(s.options.Limits.MaxHTTPConnections), rejected: s.metrics.RejectedConnections}
 		server := newHTTPServer(recovering(l.handler, h.Panics), head, s.logger)

@@ -204,11 +204,11 @@ func (f *storeFlags) use(shared *store.Store, settings *answer.Settings) error {
 }
 
 // identityKey returns the secret of counters' identities, which is the same in all replicas with the same hash key file:
-// so what they say of keys that are denied can be added up. It is random without the file.
+// so what they say of keys that are denied can be added up. Without the file it is zero, and the table chooses one.
 func (f *storeFlags) identityKey() (key identity.Key, err error) {
 	secret, err := f.hashKey()
 	if err != nil || secret == nil {
-		return identity.NewKey(), err
+		return identity.Key{}, err
 	}
 	sum := sha256.Sum256(append([]byte("sluice identities\n"), secret...))
 	return identity.Key(sum[:identity.KeyBytes]), nil
