@@ -102,6 +102,8 @@ type reader struct {
 	shard *accesslog.Expression
 	// duration is the slot of how long requests took, -1 if no limit needs that.
 	duration int
+	// durationUnit is its unit in milliseconds.
+	durationUnit float64
 }
 
 // reading reads chunks. One goroutine uses it.

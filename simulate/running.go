@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -97,8 +97,9 @@ func (r *reader) wantDurations(o *Options) error {
 			if r.duration = r.format.Want(accesslog.FieldDuration); r.duration < 0 {
 				return fmt.Errorf("how long did requests take? %s at %v holds what they take until they end, and the log does not say when: "+
 					"add %%DURATION%% to its format, or as a field %q in milliseconds (--format json duration=FIELD); the log has %s",
-					l.Rule.Path(), l.Pos, accesslog.FieldDuration, strings.Join(r.format.Fields(), ", "))
+					l.Rule.Path(), l.Pos, accesslog.FieldDuration, r.format.FieldList())
 			}
+			r.durationUnit = float64(r.format.DurationUnit()) / float64(time.Millisecond)
 			return nil
 		}
 	}
@@ -113,6 +114,7 @@ func (r *reader) lasts(l *accesslog.Line) (uint32, error) {
 		return 0, nil
 	}
 	ms, err := strconv.ParseFloat(string(l.Value(r.duration)), 64)
+	ms *= r.durationUnit
 	if err != nil || math.IsNaN(ms) || ms < 0 || ms > math.MaxUint32 {
 		return 0, errDuration
 	}

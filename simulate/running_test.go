@@ -133,3 +133,30 @@ func TestEndsOfEnvoy(t *testing.T) {
 		t.Errorf("%d are denied of %d, and unknown are %v", report.Rules.Denied, report.Requests, report.Unknown)
 	}
 }
+
+// TestDurationsOfServers reads how long requests took in the unit that each server has.
+func TestDurationsOfServers(t *testing.T) {
+	for name, line := range map[string]string{
+		"Envoy's":                `{"start_time":"TIME","duration":1500,"status":200,"user":"al"}`,
+		"nginx's":                `{"time_iso8601":"TIME","request_time":"1.500","status":200,"user":"al"}`,
+		"Traefik's":              `{"StartUTC":"TIME","Duration":1500000000,"DownstreamStatus":200,"user":"al"}`,
+		"Caddy's":                `{"ts":"TIME","duration":1.5,"request":{"uri":"/"},"status":200,"user":"al"}`,
+		"another, as it is said": `{"time":"TIME","took":1500,"request_time":"9","user":"al"}`,
+	} {
+		for after, denied := range map[time.Duration]uint64{1400 * time.Millisecond: 1, 1600 * time.Millisecond: 0} {
+			var log strings.Builder
+			for _, at := range []time.Duration{0, 0, 0, after} { // which has room for three at once
+				log.WriteString(strings.Replace(line, "TIME", noon.Add(at).Format(time.RFC3339Nano), 1) + "\n")
+			}
+			found := simulateUsers(t, func(o *Options) {
+				o.Rules, o.Format, o.Templates = compile(t, atOnce), "auto", []*Template{newTemplate(t, "user={user}")}
+				if strings.HasPrefix(name, "another") {
+					o.Format = "json duration=took"
+				}
+			}, logOf("log", log.String()))
+			if found.Rules.Denied != denied || found.Requests != 4 {
+				t.Errorf("%s, %v later: %d of %d are denied, want %d", name, after, found.Rules.Denied, found.Requests, denied)
+			}
+		}
+	}
+}

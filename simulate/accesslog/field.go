@@ -8,7 +8,7 @@ const (
 	FieldDirect   = "downstream_direct_remote_address"
 	FieldRoute    = "route_name"
 	FieldXFF      = "x-forwarded-for"
-	// FieldDuration is how many milliseconds a request took.
+	// FieldDuration is how long a request took, in the unit that [Format.DurationUnit] says.
 	FieldDuration = "duration"
 
 	fieldTime   = "time"

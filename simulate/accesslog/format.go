@@ -1,8 +1,10 @@
 package accesslog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Format is how the lines of logs are read, the same for all goroutines.
@@ -47,6 +49,16 @@ func (f *Format) Has(name string) bool { return f.lines.calledIn(name) != "" }
 
 // Fields returns the fields that lines have, as far as is known.
 func (f *Format) Fields() []string { return f.lines.fields() }
+
+// DurationUnit returns the unit of [FieldDuration]: milliseconds, unless the log is of a server that
+// is known to have another.
+func (f *Format) DurationUnit() time.Duration {
+	called := f.lines.calledIn(FieldDuration)
+	if called == FieldDuration && f.lines.calledIn(":path") == caddyPath {
+		return time.Second
+	}
+	return cmp.Or(durationUnits[called], time.Millisecond)
+}
 
 // FieldList writes the fields that lines have for people, of many the first.
 func (f *Format) FieldList() string { return list(f.Fields()) }

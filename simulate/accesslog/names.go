@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"slices"
+	"time"
 )
 
 // otlpTime is what OpenTelemetry calls the time.
@@ -20,7 +21,7 @@ var otherNames = map[string][]string{
 	fieldStatus:  {fieldStatus, "response_code", "DownstreamStatus", "elb_status_code", "sc-status", "status_code", "response.status"},
 	fieldFlags:   {fieldFlags, "response_flags"},
 	":method":    {":method", "method", "request_method", "RequestMethod", "request.method", "cs-method", "verb", requestLine},
-	":path":      {":path", "x-envoy-origin-path", "path", "request_uri", "RequestPath", "request.uri", requestLine, "uri", "url", "cs-uri-stem"},
+	":path":      {":path", "x-envoy-origin-path", "path", "request_uri", "RequestPath", caddyPath, requestLine, "uri", "url", "cs-uri-stem"},
 	":authority": {":authority", "authority", "http_host", "RequestHost", "request.host", "x-host-header", "cs(Host)", "host", "server_name", requestLine},
 	":scheme":    {":scheme", "scheme", "RequestScheme", "cs-protocol"},
 	"protocol":   {"protocol", "server_protocol", "RequestProtocol", "request.proto", "cs-protocol-version", requestLine},
@@ -28,10 +29,15 @@ var otherNames = map[string][]string{
 		FieldRemote, "remote_addr", "client_ip", "clientip", "ClientHost", "request.client_ip", "request.remote_ip", "remote_ip", "c-ip", "client",
 		"ClientAddr",
 	},
+	// Caddy's duration is another one than Envoy's.
+	FieldDuration:  {FieldDuration, "request_time", "Duration"},
 	FieldDirect:    {FieldDirect, "request.remote_ip", "realip_remote_addr"},
 	"user-agent":   {"user-agent", "user_agent", "http_user_agent", "agent"},
 	"x-request-id": {"x-request-id", "request_id"},
 }
+
+// durationUnits are in which unit servers say how long a request took, by what they call it.
+var durationUnits = map[string]time.Duration{FieldDuration: time.Millisecond, "request_time": time.Second, "Duration": time.Nanosecond}
 
 // headerNames are what servers call the header NAME, whose case and dashes they change.
 var headerNames = []string{"NAME", "http_NAME", "request_NAME", "request.headers.NAME", "cs(NAME)"}
@@ -43,6 +49,9 @@ func namesOf(name string) []string {
 	}
 	return []string{name}
 }
+
+// caddyPath tells a log of Caddy's.
+const caddyPath = "request.uri"
 
 // requestLine is the field that has method, path and protocol in one, as in GET / HTTP/1.1.
 const requestLine = "request"
