@@ -1,0 +1,358 @@
+package limiter_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A budget is one counter that hits are reserved on, by one client.
+type budget interface {
+	// reserve returns the lease of so many hits, 0 if they have no room.
+	reserve(hits uint64) (lease uint64)
+	// end brings a lease back, with a cost unless that is negative, and returns what it held.
+	end(lease uint64, cost int64) (held uint64)
+	// used returns what is used and held when nobody else asks.
+	used() uint64
+}
+
+// A reservation is what a client asks of a budget, and what it is told.
+type reservation struct {
+	hits  uint64 // to reserve, or 0
+	lease uint64 // told or brought back
+	cost  int64  // beside the lease that is brought back; negative if there is none
+}
+
+func (o reservation) String() string {
+	if o.hits > 0 {
+		return fmt.Sprintf("reserve %d as %d", o.hits, o.lease)
+	}
+	return fmt.Sprintf("end %d at %d", o.lease, o.cost)
+}
+
+const budgetLimit = 10
+
+// budgetChecker is the sequential model: its state is what is used, and the leases with what they hold. Whoever
+// reserves may be denied though there is room for a moment, since others hold what they are about to give back.
+func budgetChecker(release bool) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return [clients*opsAClient + 1][2]uint64{} }, // the first is what is used
+		Step: func(s, in, out any) (bool, any) {
+			all, o, told := as[[clients*opsAClient + 1][2]uint64](s), as[reservation](in), as[uint64](out)
+			if o.hits > 0 && o.lease == 0 {
+				return true, all
+			}
+			sum, at, unused := all[0][1], 0, 0
+			for i := 1; i < len(all); i++ {
+				sum += all[i][1]
+				switch all[i][0] {
+				case o.lease:
+					at = i
+				case 0:
+					unused = i
+				}
+			}
+			switch {
+			case o.hits > 0:
+				all[unused] = [2]uint64{o.lease, o.hits}
+				return at == 0 && sum+o.hits <= budgetLimit, all
+			case at == 0:
+				return told == 0, all
+			}
+			held := all[at][1]
+			all[at] = [2]uint64{}
+			switch {
+			case o.cost >= 0:
+				all[0][1] += uint64(o.cost)
+			case !release:
+				all[0][1] += held
+			}
+			return told == held, all
+		},
+	}
+}
+
+// A budgetHistory is what clients of one budget asked, and what is used after that.
+type budgetHistory struct {
+	release bool // what ends without a cost costs nothing, else all that was held
+	ops     []porcupine.Operation
+	used    uint64
+}
+
+// race has clients reserve and end at once.
+func (h *budgetHistory) race(t *turn, r *rand.Rand, client func() budget) {
+	var clock atomic.Int64
+	var mu sync.Mutex
+	var leases []uint64 // that anyone may end, and more than once
+	var bodies []func()
+	for c := range clients {
+		r := rand.New(rand.NewPCG(r.Uint64(), 1))
+		bodies = append(bodies, func() {
+			b, own := client(), reservation{}
+			for range opsAClient {
+				o := reservation{cost: -1}
+				switch n := r.IntN(8); {
+				case own.lease > 0 && n < 5:
+					o.lease, o.cost, own = own.lease, r.Int64N(int64(own.hits)+1), reservation{}
+				case n < 7:
+					mu.Lock()
+					if len(leases) > 0 {
+						o.lease = leases[max(0, len(leases)-1-r.IntN(3))]
+					}
+					mu.Unlock()
+				}
+				if o.lease == 0 {
+					o.hits = 1 + r.Uint64N(4)
+				}
+				t.step()
+				op, told := porcupine.Operation{ClientId: c, Call: clock.Add(1)}, uint64(0)
+				if o.hits > 0 {
+					o.lease = b.reserve(o.hits)
+				} else {
+					told = b.end(o.lease, o.cost)
+				}
+				op.Input, op.Output, op.Return = o, told, clock.Add(1)
+				mu.Lock()
+				h.ops = append(h.ops, op)
+				if o.hits > 0 && o.lease > 0 {
+					if own.lease == 0 && r.IntN(2) == 0 {
+						own = o
+					} else {
+						leases = append(leases, o.lease)
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	race(t, r, bodies)
+	h.used = client().used()
+}
+
+// wrong says what is wrong with a history, "" if nothing: what is admitted fits beside all that is used and held,
+// one of those who end a reservation ends it, and nothing is used or held but what was told.
+func (h *budgetHistory) wrong() string {
+	if !porcupine.CheckOperations(budgetChecker(h.release), h.ops) {
+		return "could not have happened one call after another"
+	}
+	held, used := map[uint64]uint64{}, uint64(0)
+	for _, op := range h.ops {
+		if o := as[reservation](op.Input); o.hits > 0 && o.lease > 0 {
+			held[o.lease] = o.hits
+			used += o.hits
+		}
+	}
+	for _, op := range h.ops {
+		o, told := as[reservation](op.Input), as[uint64](op.Output)
+		switch {
+		case o.hits > 0 && o.lease == 0 && !h.explained(op, held):
+			return fmt.Sprintf("denied without cause: %v at %d", o, op.Call)
+		case o.hits == 0 && told > 0 && (o.cost >= 0 || h.release):
+			used -= told - uint64(max(0, o.cost))
+		}
+	}
+	if h.used != used {
+		return fmt.Sprintf("%d are used and held, want %d", h.used, used)
+	}
+	return ""
+}
+
+// explained reports whether there may have been no room for what was denied: with all that may have been held or
+// charged beside it, and both of it.
+func (h *budgetHistory) explained(denied porcupine.Operation, held map[uint64]uint64) bool {
+	sum, ended := as[reservation](denied.Input).hits, map[uint64]bool{}
+	for _, op := range h.ops {
+		if o := as[reservation](op.Input); o.hits == 0 && op.Call < denied.Return {
+			ended[o.lease] = ended[o.lease] || op.Return < denied.Call
+			switch {
+			case o.cost >= 0:
+				sum += uint64(o.cost)
+			case !h.release:
+				sum += held[o.lease]
+			}
+		}
+	}
+	for _, op := range h.ops {
+		o := as[reservation](op.Input)
+		beside := op.Return > denied.Call && op.Call != denied.Call
+		if o.hits > 0 && op.Call < denied.Return && (o.lease > 0 && !ended[o.lease] || beside) {
+			sum += o.hits
+		}
+	}
+	return sum > budgetLimit
+}
+
+func (h *budgetHistory) String() string {
+	var s strings.Builder
+	for _, o := range h.ops {
+		fmt.Fprintf(&s, "  %3d..%3d client %d: %v -> %v\n", o.Call, o.Return, o.ClientId, o.Input, o.Output)
+	}
+	return s.String()
+}
+
+// tableBudget is a client of a counter in a table.
+type tableBudget struct {
+	tab *limiter.Table
+	p   *limiter.Policy
+	b   limiter.Batch
+}
+
+func (t *tableBudget) decide(charges ...limiter.Charge) *limiter.Batch {
+	t.b.Reset()
+	for i, c := range charges {
+		c.ID, c.Policy, c.Group = counterID(0), t.p, int32(i)
+		t.b.Charges = append(t.b.Charges, c)
+	}
+	t.tab.Decide(epoch, &t.b)
+	return &t.b
+}
+
+func (t *tableBudget) reserve(hits uint64) uint64 {
+	return t.decide(limiter.Charge{Hits: hits, Reserve: true}).Lease(0)
+}
+
+func (t *tableBudget) end(lease uint64, cost int64) uint64 {
+	charges := []limiter.Charge{{Hits: lease, Refund: true}}
+	if cost >= 0 {
+		charges = append(charges, limiter.Charge{Hits: uint64(cost)})
+	}
+	return t.decide(charges...).Decisions[0].Charged
+}
+
+func (t *tableBudget) used() uint64 {
+	return t.decide(limiter.Charge{Reserve: true}).Decisions[0].Before
+}
+
+// Reservations of several clients fit the limit at each moment, whatever the algorithm of the counter.
+func TestHistoriesReserve(t *testing.T) {
+	for _, p := range []limiter.Policy{
+		{Algorithm: limiter.FixedWindow, Window: time.Minute},
+		{Algorithm: limiter.SlidingWindow, Window: time.Minute, SubWindows: 4},
+		{Algorithm: limiter.TokenBucket, Window: time.Minute, Burst: budgetLimit},
+	} {
+		for _, release := range []bool{true, false} {
+			t.Run(fmt.Sprintf("algorithm %d, release %v", p.Algorithm, release), func(t *testing.T) {
+				r := newRand(t)
+				p.Limit, p.Reserve = budgetLimit, limiter.NewReserve(20, time.Minute, release)
+				p.Prepare()
+				if err := p.Validate(); err != nil {
+					t.Fatal(err)
+				}
+				for n := range histories() {
+					tab, h := sizedTable(t, 1<<20), &budgetHistory{release: release}
+					h.race(tableTurn(t, r), r, func() budget { return &tableBudget{tab: tab, p: &p} })
+					if s := h.wrong(); s != "" {
+						t.Fatalf("history %d: %s:\n%v", n, s, h)
+					}
+				}
+			})
+		}
+	}
+}
+
+// budgetMutant is a budget of three words.
+type budgetMutant struct {
+	reserveMistakes
+
+	turn       *turn
+	spent, all atomic.Uint64 // charged, and held
+	leases     map[uint64]uint64
+}
+
+type reserveMistakes struct {
+	looksFirst bool // at what is used, and holds then
+	checksOnly bool // what is used and held, and holds then
+	dropsFirst bool // what was held, and charges then
+	keepsBoth  bool // of two who end one reservation both charge
+}
+
+func (m *budgetMutant) used() uint64 { return m.spent.Load() + m.all.Load() }
+
+func (m *budgetMutant) reserve(hits uint64) uint64 {
+	spent := m.spent.Load()
+	if m.checksOnly && spent+m.all.Load()+hits > budgetLimit {
+		return 0
+	}
+	m.turn.step()
+	held := m.all.Add(hits) - hits
+	lease := limiter.FirstLease + uint64(len(m.leases))
+	m.leases[lease] = hits
+	m.turn.step()
+	if !m.looksFirst {
+		spent = m.spent.Load()
+	}
+	if m.checksOnly || spent+held+hits <= budgetLimit {
+		return lease
+	}
+	m.all.Add(-hits)
+	m.leases[lease] = 0
+	return 0
+}
+
+func (m *budgetMutant) end(lease uint64, cost int64) uint64 {
+	held := m.leases[lease]
+	if held == 0 {
+		return 0
+	}
+	if cost < 0 {
+		cost = int64(held)
+	}
+	if !m.dropsFirst {
+		m.spent.Add(uint64(cost))
+		m.turn.step()
+	}
+	if m.leases[lease] == 0 {
+		if !m.dropsFirst && !m.keepsBoth {
+			m.spent.Add(-uint64(cost))
+		}
+		return 0
+	}
+	m.leases[lease] = 0
+	m.all.Add(-held)
+	if m.dropsFirst {
+		m.turn.step()
+		m.spent.Add(uint64(cost))
+	}
+	return held
+}
+
+func TestReserveMutants(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		mutant reserveMistakes
+		right  bool
+	}{
+		{name: "none", right: true},
+		{name: "looks and then holds", mutant: reserveMistakes{looksFirst: true}},
+		{name: "check then act", mutant: reserveMistakes{checksOnly: true}},
+		{name: "drops and then charges", mutant: reserveMistakes{dropsFirst: true}},
+		{name: "two charge for one", mutant: reserveMistakes{keepsBoth: true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 1))
+			for n := range mutantHistories {
+				turns, h := &turn{}, &budgetHistory{}
+				m := &budgetMutant{reserveMistakes: tt.mutant, turn: turns, leases: map[uint64]uint64{}}
+				h.race(turns, r, func() budget { return m })
+				if s := h.wrong(); s != "" {
+					if tt.right {
+						t.Errorf("history %d says it is wrong: %s\n%v", n, s, h)
+					}
+					t.Logf("found out in history %d: %s", n, s)
+					return
+				}
+			}
+			if !tt.right {
+				t.Errorf("survived %d histories", mutantHistories)
+			}
+		})
+	}
+}

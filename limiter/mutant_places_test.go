@@ -1,0 +1,152 @@
+package limiter_test
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// placesMutant has cells with leases, and a word of a version and of how many are held.
+type placesMutant struct {
+	placesMistakes
+
+	turn  *turn
+	word  atomic.Uint64
+	cells [4]atomic.Uint64
+	nonce uint64
+}
+
+type placesMistakes struct {
+	stores      bool // writes a take without a look at whether the word is still the same
+	looksBefore bool // chooses the cell before it reads the word
+	givesTwice  bool // writes what is given back without that look
+}
+
+const placesVersion = 1 << 8
+
+// lease is in a field that no check of a mutant looks at.
+func (*placesMutant) lease(b *limiter.Batch) uint64 { return b.Decisions[0].Before }
+
+func (m *placesMutant) Decide(_ limiter.Time, b *limiter.Batch) {
+	b.Decisions, b.Denied = make([]limiter.Decision, 1), false
+	c, d := &b.Charges[0], &b.Decisions[0]
+	if c.Refund {
+		d.Charged = m.give(c.Hits)
+		return
+	}
+	d.Before = m.take(uint64(c.Policy.Limit))
+	d.Over = d.Before == 0
+	b.Denied, d.Denied = d.Over, d.Over
+}
+
+func (m *placesMutant) free() int {
+	for i := range m.cells {
+		if m.cells[i].Load() == 0 {
+			return i
+		}
+	}
+	return 0
+}
+
+func (m *placesMutant) take(limit uint64) (lease uint64) {
+	for {
+		cell := m.free()
+		if m.looksBefore {
+			m.turn.step()
+		}
+		word := m.word.Load()
+		if word%placesVersion >= limit {
+			return 0
+		}
+		if !m.looksBefore {
+			cell = m.free()
+		}
+		m.turn.step()
+		switch next := word + placesVersion + 1; {
+		case m.stores:
+			m.word.Store(next)
+		case !m.word.CompareAndSwap(word, next):
+			continue
+		}
+		m.nonce++ // no step from the swap to here: as if the word was locked
+		lease = limiter.FirstLease + uint64(cell)<<16 + m.nonce
+		m.cells[cell].Store(lease)
+		return lease
+	}
+}
+
+func (m *placesMutant) give(lease uint64) (freed uint64) {
+	cell := &m.cells[lease>>16%4]
+	for {
+		word := m.word.Load()
+		if cell.Load() != lease {
+			return 0
+		}
+		m.turn.step()
+		switch next := word + placesVersion - 1; {
+		case m.givesTwice:
+			m.word.Add(placesVersion - 1)
+		case !m.word.CompareAndSwap(word, next):
+			continue
+		}
+		cell.Store(0)
+		return 1
+	}
+}
+
+// plan draws takes and gives of one counter at one instant.
+func (placesMistakes) plan(r *rand.Rand) [][]op {
+	p := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: 4, Window: time.Second}
+	plan := make([][]op, clients)
+	for c := range plan {
+		for range opsAClient {
+			plan[c] = append(plan[c], op{now: epoch, hits: 1 + r.Uint64N(2), refund: r.IntN(2) == 0, policy: p})
+		}
+	}
+	return plan
+}
+
+// hold reports whether a mutant with these mistakes looks right in a history.
+func (m placesMistakes) hold(r *rand.Rand, plan [][]op) bool {
+	t, rec := &turn{}, &recorder{}
+	rec.race(t, r, &placesMutant{placesMistakes: m, turn: t}, plan)
+	return porcupine.CheckOperations(checker(places, false), rec.ops)
+}
+
+func TestPlacesMutants(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		mutant placesMistakes
+		right  bool
+	}{
+		{name: "none", right: true},
+		{name: "stores a take", mutant: placesMistakes{stores: true}},
+		{name: "looks for a cell before it reads the word", mutant: placesMistakes{looksBefore: true}},
+		{name: "gives back twice", mutant: placesMistakes{givesTwice: true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 1))
+			for range 20 {
+				if !tt.mutant.hold(r, oneByOne([][][]op{tt.mutant.plan(r)})[0]) {
+					t.Fatal("found out without a race")
+				}
+			}
+			for n := range mutantHistories {
+				if !tt.mutant.hold(r, tt.mutant.plan(r)) {
+					if tt.right {
+						t.Errorf("history %d says it is wrong", n)
+					}
+					return
+				}
+			}
+			if !tt.right {
+				t.Errorf("survived %d histories", mutantHistories)
+			}
+		})
+	}
+}
