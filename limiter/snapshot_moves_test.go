@@ -34,6 +34,9 @@ type bed struct {
 	rules sync.RWMutex
 	// asked and admitted count the hits of each counter, before and after they are charged.
 	asked, admitted []atomic.Int64
+	// leases are what hits are held under, and the number of the counter.
+	mu     sync.Mutex
+	leases [][2]uint64
 }
 
 func newBed(t *testing.T, counters int) *bed {
@@ -47,6 +50,10 @@ func newBed(t *testing.T, counters int) *bed {
 		{{Algorithm: SlidingWindow, Limit: 1e6, Window: week, SubWindows: 10}},
 		{{Algorithm: SlidingLog, Limit: 60, Window: week}},
 		{logs(200), logs(300)}, // more than are hit: a lower limit would drop the oldest
+		{
+			{Algorithm: Concurrency, Limit: 200, Window: week}, {Algorithm: Concurrency, Limit: 2, Window: week},
+			{Algorithm: Concurrency, Limit: 9, Window: week},
+		},
 	}
 	return &bed{
 		tab: newTable(t, 8<<20), counters: counters, policies: policies,
@@ -62,10 +69,28 @@ func (b *bed) hit(tab *Table, own *Partition, n int, hits uint64) uint64 {
 		batch.Partition = own
 	}
 	b.asked[n].Add(int64(hits))
-	if tab.Decide(min1, batch); !batch.Denied {
-		b.admitted[n].Add(int64(hits))
+	tab.Decide(min1, batch)
+	if lease := batch.Lease(0); lease > 0 {
+		b.mu.Lock()
+		b.leases = append(b.leases, [2]uint64{lease, uint64(n)})
+		b.mu.Unlock()
 	}
+	b.admitted[n].Add(int64(batch.Decisions[0].Charged))
 	return batch.Decisions[0].Before
+}
+
+// giveAll gives the first leases back, which must be all that are held if there are no others.
+func (b *bed) giveAll(t *testing.T, tab *Table, own *Partition, leases int) {
+	t.Helper()
+	for i, l := range b.leases[:leases] {
+		batch := &Batch{Charges: []Charge{{ID: counterID(int(l[1])), Policy: b.policies[5][i%3], Hits: l[0], Refund: true}}}
+		if l[1]%2 == 1 {
+			batch.Partition = own
+		}
+		if tab.Decide(min1, batch); batch.Decisions[0].Charged != 1 {
+			t.Fatalf("lease %d of %d, %d of counter %d, is not known", i, leases, l[0], l[1])
+		}
+	}
 }
 
 // disturb does something at random that makes counters move, or hits one.
@@ -160,7 +185,7 @@ func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
 		for n := range b.asked {
 			b.hit(b.tab, b.own.Load(), n, 1+r.Uint64N(3))
 		}
-		least := totals(b.admitted)
+		least, leases := totals(b.admitted), len(b.leases)
 		var buf bytes.Buffer
 		writes := 0
 		if _, err := b.tab.Save(duringSave{&buf, func() {
@@ -175,6 +200,9 @@ func TestCountersMoveWhileTheyAreSaved(t *testing.T) {
 			t.Fatalf("%d writes", writes)
 		}
 		b.check(t, buf.Bytes(), least, totals(b.asked))
+		loaded := load(t, buf.Bytes(), b.tab.bytes)
+		b.giveAll(t, loaded, b.reserve(t, loaded, 4000), leases)
+		b.giveAll(t, b.tab, b.own.Load(), len(b.leases))
 	}
 }
 
@@ -204,4 +232,5 @@ func TestConcurrentSave(t *testing.T) {
 	if s := b.tab.Stats(); s.Evicted > 0 {
 		t.Errorf("%+v, want none evicted", s)
 	}
+	b.giveAll(t, b.tab, b.own.Load(), len(b.leases))
 }
