@@ -56,5 +56,6 @@ func trials() []trial {
 		add("groups in time", small, passingGroups)
 	}
 	add("waiting", holding(), waiting)
+	add("leases", kind{name: "concurrency of changing limits", policy: *atOnce()[0]}, leases)
 	return append(all, trial{name: "real time: all kinds", run: realTime})
 }

@@ -1,0 +1,137 @@
+package soak
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// atOnce are limits of requests at once that are one counter: it moves from size class to size class.
+func atOnce() (policies []*limiter.Policy) {
+	for _, limit := range []uint32{50, 4, 20, 300} {
+		p := &limiter.Policy{Algorithm: limiter.Concurrency, Limit: limit, Window: time.Second}
+		p.Prepare()
+		policies = append(policies, p)
+	}
+	return policies
+}
+
+// A lease is what a worker holds.
+type lease struct {
+	number uint64
+	end    limiter.Time // by itself
+}
+
+// An inFlight has what is held of a counter, by all workers.
+type inFlight struct {
+	now, most atomic.Int64
+	mu        sync.Mutex
+	lost      []lease // that nobody gives back
+}
+
+func (f *inFlight) add() {
+	n := f.now.Add(1)
+	for most := f.most.Load(); n > most && !f.most.CompareAndSwap(most, n); most = f.most.Load() {
+	}
+}
+
+// leases takes and gives back places of counters whose limits change, and loses some, among strangers that make
+// the slots of others change hands. Time passes between rounds. At each moment no more are held than the greatest
+// limit in force, unless they were before, and each lease is known once until its end.
+func leases(b *bout) {
+	const counters = 3
+	policies := atOnce()
+	t, flights, next := b.table(256<<10), [counters]inFlight{}, atomic.Int64{}
+	now, held := epoch, [workers][counters][]lease{}
+	var unknown, twice, asked atomic.Int64
+	for range b.scale(5000) {
+		limit := b.rand.IntN(len(policies)) // and smaller ones, since reloads are not at once
+		var before [counters]int64
+		for n := range flights {
+			before[n] = flights[n].now.Load()
+		}
+		b.together(func(w *worker) {
+			at := func() limiter.Time { return now + limiter.Time(asked.Add(1)) } // two nonces of one nanosecond may be equal
+			give := func(n int, number uint64) uint64 {
+				return w.ask(t, at(), limiter.Charge{ID: counterID(n, true), Policy: policies[limit], Hits: number, Refund: true}).Charged
+			}
+			for range 60 {
+				n := w.rand.IntN(counters)
+				mine, f := &held[w.number][n], &flights[n]
+				switch what := w.rand.IntN(16); {
+				case what < 2:
+					stranger := counters + int(next.Add(1))
+					w.ask(t, at(), limiter.Charge{ID: counterID(stranger, true), Policy: policies[w.rand.IntN(2)], Hits: 1})
+					if number := w.batch.Lease(0); number > 0 {
+						give(stranger, number)
+					}
+				case what < 9:
+					p := policies[limit]
+					if w.rand.IntN(4) == 0 {
+						p = policies[1] // the smallest
+					}
+					at := at()
+					w.ask(t, at, limiter.Charge{ID: counterID(n, true), Policy: p, Hits: 1})
+					if number := w.batch.Lease(0); number > 0 {
+						f.add()
+						*mine = append(*mine, lease{number, at + limiter.Time(p.Window)})
+					}
+				case len(*mine) == 0:
+				case what == 9: // lost
+					l := (*mine)[0]
+					*mine = (*mine)[1:]
+					f.mu.Lock()
+					f.lost = append(f.lost, l)
+					f.mu.Unlock()
+				default:
+					i := w.rand.IntN(len(*mine))
+					l := (*mine)[i]
+					*mine = append((*mine)[:i], (*mine)[i+1:]...)
+					f.now.Add(-1)
+					if give(n, l.number) != 1 {
+						unknown.Add(1)
+					}
+					if give(n, l.number) != 0 {
+						twice.Add(1)
+					}
+				}
+			}
+		})
+		now += limiter.Time(asked.Swap(0) + b.rand.Int64N(int64(time.Second)/3))
+		for n := range flights {
+			f := &flights[n]
+			b.within("at once", f.most.Load(), max(before[n], int64(policies[limit].Limit)))
+			f.lost = alive(f, f.lost, now)
+			for w := range held {
+				held[w][n] = alive(f, held[w][n], now)
+			}
+			f.most.Store(f.now.Load())
+			check := &worker{bout: b}
+			if got := check.ask(t, now, limiter.Charge{ID: counterID(n, true), Policy: policies[0]}).Before; got != uint64(f.now.Load()) {
+				b.faultf("counter %d: %d are held, and the table says %d", n, f.now.Load(), got)
+			}
+		}
+	}
+	b.admitted = b.ops.Load()
+	if n, m := unknown.Load(), twice.Load(); n+m > 0 {
+		b.faultf("%d leases that were held are not known, and %d are known twice", n, m)
+	}
+	if s := t.Stats(); s.Evicted > 0 {
+		b.faultf("%+v, want none evicted", s)
+	}
+}
+
+// alive returns the leases that have not ended by themselves, of which f counts the others no more.
+func alive(f *inFlight, all []lease, now limiter.Time) (left []lease) {
+	const ms = limiter.Time(time.Millisecond)
+	for _, l := range all {
+		if (l.end+ms-1)/ms*ms > now {
+			left = append(left, l)
+		} else {
+			f.now.Add(-1)
+		}
+	}
+	return left
+}
