@@ -82,6 +82,16 @@ type stage struct {
 
 func play(t *testing.T, rules string, hold func(*http.Request), args ...string) *stage {
 	t.Helper()
+	config, err := os.ReadFile("testdata/envoy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return playWith(t, config, rules, hold, args...)
+}
+
+// playWith is play with a configuration of Envoy.
+func playWith(t *testing.T, config []byte, rules string, hold func(*http.Request), args ...string) *stage {
+	t.Helper()
 	binary, dir := suite.Envoy(t, root), t.TempDir()
 	path := filepath.Join(dir, "rules.yaml")
 	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
@@ -96,10 +106,6 @@ func play(t *testing.T, rules string, hold func(*http.Request), args ...string) 
 	s := &stage{ledger: startLedger(t, hold), sluice: limits, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
 	t.Cleanup(func() { limits.Kill() })
 	t.Cleanup(s.client.CloseIdleConnections)
-	config, err := os.ReadFile("testdata/envoy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	s.envoy, err = envoy.Start(ctx, envoy.Options{
 		Binary: binary, Bootstrap: config, Dir: dir,
 		Clusters: map[string][]string{"sluice": {limits.Addr("grpc")}, "backend": {s.addr}},

@@ -1,0 +1,173 @@
+package flight_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"io"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+// Leases that last for an hour, so that no place comes back by itself.
+const (
+	sixteenAtOnce = "{domain: d, descriptors: [{ key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 16, unit: hour } }]}"
+	twoForAnHour  = "{domain: d, descriptors: [{ key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 2, unit: hour } }]}"
+)
+
+// metric returns the sum of the series of a metric whose labels have a text.
+func (s *stage) metric(t *testing.T, name, having string) (sum float64) {
+	t.Helper()
+	reply, err := http.Get("http://" + s.sluice.Addr("metrics") + "/metrics") //nolint:noctx // on loopback
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	page, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^`+name+`\{(.*)\} (.*)$`).FindAllSubmatch(page, -1) {
+		if value, err := strconv.ParseFloat(string(m[2]), 64); err == nil && bytes.Contains(m[1], []byte(having)) {
+			sum += value
+		}
+	}
+	return sum
+}
+
+func (s *stage) out(t *testing.T) float64 { t.Helper(); return s.metric(t, "sluice_in_flight", "") }
+
+// TestAbortsLoseNoPlace has most clients go away before they have their answer, some of them before the service has
+// answered Envoy. In the end all places are free again, and none has run out.
+func TestAbortsLoseNoPlace(t *testing.T) {
+	t.Parallel()
+	s := play(t, sixteenAtOnce, func(r *http.Request) {
+		select {
+		case <-r.Context().Done():
+		case <-time.After(5 * time.Millisecond):
+		}
+	})
+	patience := []time.Duration{500 * time.Microsecond, 3 * time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}
+	var clients sync.WaitGroup
+	for n := range 32 {
+		clients.Go(func() {
+			for range 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(mathrand.Int64N(int64(2*patience[n%len(patience)]))))
+				_, _ = s.get(ctx, "/") // most have no answer
+				cancel()
+			}
+		})
+	}
+	clients.Wait()
+	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
+	if _, top := s.held(); top == 0 || s.metric(t, "sluice_leases_expired_total", "") != 0 {
+		t.Errorf("%d were at the backend at once, and leases ran out", top)
+	}
+	t.Logf("came back: %v by an end call, %v by a reset", s.metric(t, "sluice_leases_returned_total", "done"), s.metric(t, "sluice_leases_returned_total", "reset"))
+}
+
+// hold has n requests of al wait at the backend.
+func (s *stage) holdAtBackend(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		go func() { _, _ = s.get(t.Context(), "/") }() // its Envoy may be killed
+	}
+	suite.Eventually(t, "requests at the backend", func() bool { now, _ := s.held(); return now == n })
+}
+
+// TestAKilledEnvoyLosesItsPlaces kills an Envoy whose clients go on.
+func TestAKilledEnvoyLosesItsPlaces(t *testing.T) {
+	t.Parallel()
+	s := play(t, twoForAnHour, func(r *http.Request) { <-r.Context().Done() })
+	s.holdAtBackend(t, 2)
+	s.settle()
+	s.envoy.Kill()
+	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
+	if got := s.metric(t, "sluice_leases_returned_total", "connection"); got != 2 {
+		t.Errorf("%v leases came back with the connection, want 2", got)
+	}
+}
+
+// settle waits until a connection that ends now does not end as soon as its client has a reply.
+func (*stage) settle() { time.Sleep(100 * time.Millisecond) }
+
+// TestAnEnvoyThatLivesKeepsItsPlaces has an Envoy change its connections while its requests are at the backend. When
+// none is left, it keeps its places for longer than the grace: another client, which is lost later, has lost its own.
+func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		options string // of Envoy's connections
+		args    []string
+	}{
+		"request counts": {"common_http_protocol_options: { max_requests_per_connection: 1 }", nil},
+		"age":            {"", []string{"--max-connection-age", "1s"}},
+		"idle":           {"", []string{"--max-connection-idle", "1s"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config, err := os.ReadFile("testdata/envoy.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := []byte("          explicit_http_config:")
+			config = bytes.Replace(config, at, append([]byte("          "+test.options+"\n"), at...), 1)
+			s := playWith(t, config, twoForAnHour, func(r *http.Request) { <-r.Context().Done() }, append([]string{"--lease-grace", "50ms"}, test.args...)...)
+			s.holdAtBackend(t, 2)
+			suite.Eventually(t, "no connection", func() bool { return s.metric(t, "sluice_connections", "") == 0 })
+			s.loseAnother(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // at the backend it would wait
+			defer cancel()
+			if status, err := s.get(ctx, "/"); status != http.StatusTooManyRequests {
+				t.Errorf("a third request gets %d, %v; want it denied", status, err)
+			}
+		})
+	}
+}
+
+// loseAnother has a client of another address take a lease and be lost, until one has come back.
+func (s *stage) loseAnother(t *testing.T) {
+	t.Helper()
+	suite.Eventually(t, "another client's lease came back", func() bool {
+		s.takeAndGo(t)
+		s.settle() // its grace
+		return s.metric(t, "sluice_leases_returned_total", "connection") > 0
+	})
+}
+
+// takeAndGo has such a client take a lease, and closes its connection.
+func (s *stage) takeAndGo(t *testing.T) {
+	t.Helper()
+	var conn net.Conn
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	client, err := grpc.NewClient("passthrough:///"+s.sluice.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (c net.Conn, err error) {
+			conn, err = dialer.DialContext(ctx, "tcp", addr)
+			return conn, err
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	_, err = rls.NewRateLimitServiceClient(client).ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{{
+		Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "user", Value: rand.Text()}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.settle()
+	_ = conn.Close()
+}
