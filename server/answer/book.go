@@ -305,7 +305,7 @@ func (k *book) bury(p *peer, joined uint64) {
 func (k *book) takePeer(p *peer, joined uint64) (list *lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if p.open > 0 || p.joined != joined {
+	if p.joined != joined {
 		return nil
 	}
 	p.deprived = true

@@ -142,6 +142,44 @@ func TestALostClientLosesItsLeases(t *testing.T) {
 			time.Sleep(grace - time.Millisecond)
 			s.Bearer("a")
 		}},
+		"another connection within the grace, which ended in order": {1, func(c *clients, s *Service) {
+			b := s.Bearer("a")
+			c.call(b, 0)
+			b.Leave(EndedInSilence)
+			time.Sleep(grace / 2)
+			s.Bearer("a").Leave(EndedInOrder)
+			b = s.Bearer("a")
+			c.call(b, c.call(b, 0))
+			b.Leave(EndedInOrder)
+		}},
+		"another connection within the grace, which was spent": {1, func(c *clients, s *Service) {
+			b := s.Bearer("a")
+			c.call(b, 0)
+			b.Leave(EndedInSilence)
+			time.Sleep(grace / 2)
+			b = s.Bearer("a")
+			c.call(b, c.call(b, 0))
+			b.Leave(EndedAfterReply)
+		}},
+		"one long ago, and the other after a reply": {2, func(c *clients, s *Service) {
+			a, b := s.Bearer("a"), s.Bearer("a")
+			c.call(a, 0)
+			c.call(b, 0)
+			a.Leave(EndedInSilence)
+			time.Sleep(10 * grace)
+			b.Leave(EndedAfterReply)
+		}},
+		"after one that has got its lease back": {0, func(c *clients, s *Service) {
+			a, b := s.Bearer("a"), s.Bearer("a")
+			lease := c.call(a, 0)
+			c.call(b, 0)
+			a.Leave(EndedInOrder)
+			b.Leave(EndedInOrder)
+			c.call(nil, lease)
+			b = s.Bearer("a")
+			c.call(b, c.call(b, 0))
+			b.Leave(EndedInSilence)
+		}},
 		"the other connection, too": {0, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
