@@ -21,7 +21,7 @@ import (
 // root is the repository's root, seen from here.
 const root = ".."
 
-// Two limits, so that each label has a value, and one of them is unlimited.
+// Two limits, so that each label has a value, one that gives leases, and one that is unlimited.
 const rules = `
 domain: d
 descriptors:
@@ -33,6 +33,7 @@ descriptors:
           - { unit: minute, requests_per_unit: 10 }
           - { unit: hour, requests_per_unit: 20 }
   - { key: free, rate_limit: { unlimited: true } }
+  - { key: user, rate_limit: { name: streams, algorithm: concurrency, unit: minute, requests_per_unit: 5 } }
 `
 
 // shown runs the binary in several ways, since no single one shows all metrics.
