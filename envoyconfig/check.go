@@ -112,6 +112,7 @@ func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route
 				why = uncalled
 			case why == "":
 				k.sends(m, f, domain, p)
+				k.changed(p, m.table, h, r)
 				asked = append(asked, p)
 			}
 			i := slices.IndexFunc(fates, func(o fate) bool { return o.at == p.node })

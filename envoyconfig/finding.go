@@ -34,6 +34,8 @@ const (
 	Debt Code = "debt"
 	// Leases is what a request holds and nobody gives back, or the wrong one.
 	Leases Code = "leases"
+	// Changed is what the route changes before a descriptor for the end of the stream is made of it.
+	Changed Code = "changed"
 	// Version is a field that the Envoy which wrote a dump does not have yet.
 	Version Code = "version"
 	// Allow is an acknowledgement of a warning that is of no use.
