@@ -55,6 +55,9 @@ func (r *Rule) keys() string {
 	return string(b)
 }
 
+// FirstLease is the least number of hits that is a lease to a rule that gives some.
+const FirstLease = limiter.FirstLease
+
 // findLeases makes charges of rules that give leases what they are. Those of a descriptor that brings a lease give it
 // back, and those beside it on the same rule are what the request has cost. Others begin a request. With look none
 // changes anything.

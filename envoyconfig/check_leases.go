@@ -9,7 +9,6 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
-	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // A rule that gives leases wants two elements of rate_limits with the same actions: one that Envoy sends when a
@@ -124,7 +123,7 @@ func (k *checker) brings(f *filter, e *lessee) string {
 	onlyPlaces := !slices.ContainsFunc(e.rules, settles)
 	switch namespace, key, _ := strings.Cut(argument, ":"); {
 	case slices.Contains(chosen, name):
-		fail(format, "clients choose %s: with a number from %d on one can free what requests of others hold by %s; read %s", rules.Shorten(format.Text), limiter.FirstLease, e.rules[0].Path(), want)
+		fail(format, "clients choose %s: with a number from %d on one can free what requests of others hold by %s; read %s", rules.Shorten(format.Text), descriptors.FirstLease, e.rules[0].Path(), want)
 	case name == "DYNAMIC_METADATA" && !e.late && (namespace == f.namespace() || slices.Contains(e.names, key)):
 		fail(format, "at the start of a request there is no lease yet, so that Envoy sends nothing: add apply_on_stream_done: true to this element, and one without hits_addend for the start")
 	case !e.late:
@@ -140,7 +139,7 @@ func (k *checker) brings(f *filter, e *lessee) string {
 	case onlyPlaces && hits.Field("number").Uint(1) > 0 && !hits.Field("is_negative_hits").Yes(false):
 		fail(e.node, "at the end of a stream this takes a place of %s that nobody gives back: set hits_addend: { %s, is_negative_hits: true }", e.rules[0].Path(), want)
 	case strings.Contains(format.Text, "BYTES_"):
-		k.report(Leases, rules.Warning, format.Pos(), "%d bytes and more are taken for a lease by %s, and not charged: give bytes a rule without leases", limiter.FirstLease, e.rules[0].Path())
+		k.report(Leases, rules.Warning, format.Pos(), "%d bytes and more are taken for a lease by %s, and not charged: give bytes a rule without leases", descriptors.FirstLease, e.rules[0].Path())
 	}
 	return ""
 }

@@ -30,9 +30,9 @@ type held struct {
 }
 
 // Len, Less, Swap, Push and Pop are for package heap.
-func (r running) Len() int           { return len(r) }
-func (r running) Less(i, j int) bool { return r[i].ends < r[j].ends }
-func (r running) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
+func (r *running) Len() int           { return len(*r) }
+func (r *running) Less(i, j int) bool { return (*r)[i].ends < (*r)[j].ends }
+func (r *running) Swap(i, j int)      { (*r)[i], (*r)[j] = (*r)[j], (*r)[i] }
 
 // Push adds a lease.
 func (r *running) Push(h any) { *r = append(*r, h.(held)) } //nolint:errcheck,forcetypeassert // nothing else is pushed

@@ -53,7 +53,7 @@ func TestWhatRoutesChange(t *testing.T) {
 			if tt.lost && last != http.StatusTooManyRequests {
 				t.Errorf("the third request has the status %d, so that places come back", last)
 			}
-			found, _ := exec.CommandContext(t.Context(), sluiceBinary, "envoy", "check", filepath.Join(dir, "checked.yaml"), "-c", filepath.Join(dir, "rules.yaml")).Output() //nolint:gosec // ours
+			found, _ := exec.CommandContext(t.Context(), sluiceBinary, "envoy", "check", filepath.Join(dir, "checked.yaml"), "-c", filepath.Join(dir, "rules.yaml")).Output()
 			if got := strings.Contains(string(found), "error: changed: the route changes"); got != tt.lost {
 				t.Errorf("envoy check finds a change: %v, want %v:\n%s", got, tt.lost, found)
 			}
