@@ -65,22 +65,27 @@ var (
 	})
 	extension = message{"name": aText, "typed_config": anyOne}
 
-	tableMessage = message{
+	// What a table, a host and a route change of a request on its way to the upstream.
+	changeMessage = message{
+		"request_headers_to_remove": listOf(aText),
+		"request_headers_to_add":    listOf(having(message{"header": having(message{"key": aText}), "append_action": anEnum, "append": aBoolean})),
+	}
+	tableMessage = with(changeMessage, message{
 		"name": aText, "virtual_hosts": listOf(having(hostMessage)), "typed_per_filter_config": mapOf(anyOne),
 		"rate_limits": misplaced("into a virtual host or a route"), "ignore_port_in_host_matching": aBoolean, "ignore_path_parameters_in_path_matching": aBoolean,
-	}
-	hostMessage = message{
+	})
+	hostMessage = with(changeMessage, message{
 		"name": aText, "domains": listOf(aText), "routes": listOf(having(routeMessage)), "rate_limits": policiesWant,
 		"require_tls": anEnum, "typed_per_filter_config": mapOf(anyOne),
-	}
-	routeMessage = message{
+	})
+	routeMessage = with(changeMessage, message{
 		"rate_limits": misplaced("below route, beside cluster"), "name": aText, "match": having(matchMessage), "typed_per_filter_config": mapOf(anyOne),
 		"metadata": having(message{"filter_metadata": mapOf(anObject)}),
 		"route": having(message{
 			"cluster": aText, "cluster_header": aText, "weighted_clusters": having(message{"clusters": listOf(having(message{"name": aText}))}),
 			"rate_limits": policiesWant, "include_vh_rate_limits": aBoolean,
 		}),
-	}
+	})
 	matchMessage = message{
 		"prefix": aText, "path": aText, "path_separated_prefix": aText, "safe_regex": regexWant, "case_sensitive": aBoolean,
 		"headers": headersWant, "query_parameters": queryWant,
