@@ -104,16 +104,17 @@ type state struct {
 
 // A view is one counter as it was at some moment.
 type view struct {
-	class *sizeClass // where the counter is, or would be
-	slot  *slot      // nil if the counter is absent
-	index uint64     // of slot
-	word  uint64     // what slot held
-	head  int64      // of a ring: the number of the sub-window that word counts
-	newer uint64     // of a log: how many hits are newer than those that are undone; of places: how many are held
-	moves bool       // it is in another size class than where it belongs
-	found *State     // what a store told of the counter; valid if class is outside
-	at    Time       // the instant of the view
-	state            // what all that means at the instant of the view
+	class   *sizeClass // where the counter is, or would be
+	slot    *slot      // nil if the counter is absent
+	index   uint64     // of slot
+	word    uint64     // what slot held
+	head    int64      // of a ring: the number of the sub-window that word counts
+	newer   uint64     // of a log: how many hits are newer than those that are undone; of places: how many are held
+	moves   bool       // it is in another size class than where it belongs
+	mirrors bool       // its table is a mirror
+	found   *State     // what a store told of the counter; valid if class is outside
+	at      Time       // the instant of the view
+	state              // what all that means at the instant of the view
 }
 
 // outside is the size class of counters that have no slot, because a store has them. It tells

@@ -118,8 +118,8 @@ func (concurrency) decide(v *view, at Time, c *Charge, hits uint64, _ time.Durat
 	*d = Decision{Before: st.used + st.past}
 	switch {
 	case c.Refund:
-		if d.Charged = v.holds(c.Policy, hits, at); d.Charged > 0 {
-			st.past, st.num = st.past-d.Charged, int64(hits) //nolint:gosec // a lease
+		if held, lease := v.holds(c.Policy, hits, at); held > 0 && held <= st.past {
+			d.Charged, st.past, st.num = held, st.past-held, int64(lease) //nolint:gosec // a lease
 		}
 	case hits > 0 && wide && v.newer < limit: // reservations are made one by one
 		d.Charged, st.used = hits, hits
@@ -149,8 +149,8 @@ func (concurrency) undo(v *view, at, _ Time, p *Policy, mark int64, d *Decision)
 	after = v.state
 	if v.class == &outside {
 		after.used -= min(after.used, d.Charged)
-	} else if held := v.holds(p, uint64(mark), at); held > 0 { //nolint:gosec // a lease is not negative
-		after.past, after.num = after.past-held, mark
+	} else if held, lease := v.holds(p, uint64(mark), at); held > 0 { //nolint:gosec // a lease is not negative
+		after.past, after.num = after.past-held, int64(lease) //nolint:gosec // a lease
 	}
 	return after, false
 }
@@ -182,6 +182,8 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 		}
 	case after.num > 0:
 		ps.give(uint64(after.num))
+	case after.past > 0: // a store says that so many are held
+		ps.drop(v.past-after.past, now)
 	default: // a reset
 		ps.count = 0
 	}
@@ -213,30 +215,36 @@ func (concurrency) found(v *view, _ Time, _ *Policy) {
 
 func (concurrency) tell(_ *view, _ Time, _ *Policy, st state, s *State) { s.Hits = st.used + st.past }
 
-func (concurrency) adopt(v, _ *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
-	return v.state, false
+// adopt has as many places held as there. Which they are only the store knows: see [Table.Mirror].
+func (concurrency) adopt(v, there *view, _ Time, b *Batch, i int) (after state, ok bool) {
+	told := min(there.past, placesOf(b.Charges[i].Policy))
+	return state{past: min(v.past, told), used: told - min(v.past, told)}, true
 }
 
-// holds returns how many hits a lease holds in v's counter, 0 if it does not.
-func (v *view) holds(p *Policy, lease uint64, at Time) uint64 {
+// holds returns how many hits a lease holds in v's counter, 0 if it does not, and under which lease that is.
+func (v *view) holds(p *Policy, lease uint64, at Time) (hits, under uint64) {
 	switch {
 	case v.class == &outside:
 		if v.found.Lease == lease && lease > 0 {
-			return 1
+			return 1, lease
 		}
-		return 0
+		return 0, 0
 	case v.held() == 0 || lease < FirstLease || lease > LastLease:
-		return 0
+		return 0, 0
 	}
 	ps, i := v.places(p), cellOf(lease)
+	if v.mirrors && !p.wide {
+		i = ps.any(at.stamp())
+		lease = FirstLease + i<<nonceBits + ps.cell(i).Load()&nonceMask
+	}
 	pause(beforeCellLoad)
 	if i >= ps.high || !ps.live(i, at.stamp()) || ps.cell(i).Load()&nonceMask != lease&nonceMask {
-		return 0
+		return 0, 0
 	}
 	if p.wide {
-		return ps.cells[i*ps.width+1].Load()
+		return ps.cells[i*ps.width+1].Load(), lease
 	}
-	return 1
+	return 1, lease
 }
 
 // lease returns the lease of the nth place, counted from 1, that the batch of c takes of v's counter.
@@ -359,6 +367,26 @@ func (ps *places) take(now, window int64) (cell uint64) {
 	end *= int64(time.Millisecond)
 	ps.first, ps.end = min(ps.first, end), max(ps.end, end)
 	return i * ps.width
+}
+
+// any returns the number of a place that is held, or of the first.
+func (ps *places) any(now int64) uint64 {
+	for i := range ps.high {
+		if ps.live(i, now) {
+			return i
+		}
+	}
+	return 0
+}
+
+// drop gives back so many places. The cells are held by this goroutine.
+func (ps *places) drop(many uint64, now int64) {
+	for i := uint64(0); many > 0 && i < ps.high; i++ {
+		if ps.live(i, now) {
+			ps.give(i << nonceBits)
+			many--
+		}
+	}
 }
 
 // give gives back a place that is held. The cells are held by this goroutine.

@@ -130,6 +130,13 @@ func (s Stored) Adopt(t *Table, now Time, i int, told *State) {
 	}
 }
 
+// Mirror says that t follows a store. Its places have numbers of their own then: any lease gives one back, and whoever
+// decides in t tells the leases. It must be called before t is used.
+func (t *Table) Mirror() { t.mirror = true }
+
+// SetLease makes lease the one under which charge i, decided in a mirror, holds its place.
+func (s Stored) SetLease(i int, lease uint64) { s.b.marks[i] = int64(lease) } //nolint:gosec // a lease
+
 // keep fills b.kept.
 func (b *Batch) keep(found []State) {
 	n := len(b.Charges)
@@ -146,7 +153,7 @@ func (b *Batch) keep(found []State) {
 		for m := lo; m < hi; m++ {
 			i := b.members[m].index
 			b.kept[i] = kept{told: found[first], first: first}
-			b.kept[i].told.Stamp = found[i].Stamp
+			b.kept[i].told.Stamp, b.kept[i].told.Lease = found[i].Stamp, found[i].Lease
 		}
 	}
 }

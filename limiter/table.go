@@ -37,7 +37,8 @@ type Table struct {
 	// classes of smaller counters before those of larger ones.
 	moving [stripes]moveLock
 
-	key identity.Key
+	key    identity.Key
+	mirror bool // see Mirror
 	// saves is held while the counters are saved.
 	saves sync.Mutex
 

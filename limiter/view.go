@@ -15,7 +15,7 @@ func (b *Batch) read(at Time, i int, v *view) {
 		b.recall(at, i, v)
 		return
 	}
-	v.found, v.at = nil, at // an earlier use of b may have been told of a counter
+	v.found, v.at, v.mirrors = nil, at, t.mirror // an earlier use of b may have been told of a counter
 	c := &b.Charges[i]
 	p, id, partition := c.Policy, c.ID, t.partition(b)
 	a, tag := p.algorithm(), c.tag()

@@ -42,11 +42,13 @@ type twin struct {
 	plain  limiter.Batch // for the table
 	c      caller        // for the store
 	in     tape
+	same   []limiter.Charge // of the last request, without leases
+	leases taken
 }
 
 func newTwin(tb testing.TB, fallback Fallback) *twin {
 	tb.Helper()
-	w := &twin{seed: fromEnvironment(tb, "STORE_SEED", 27)}
+	w := &twin{leases: taken{}, seed: fromEnvironment(tb, "STORE_SEED", 27)}
 	w.random = rand.NewChaCha8([32]byte{byte(w.seed), byte(w.seed >> 8)})
 	w.now.Store(1_900_000_000_999_999_999)
 	w.c.decided = make(chan error, 1)
@@ -74,15 +76,18 @@ func (w *twin) next(leaveOut func(c *limiter.Charge) bool) limiter.Time {
 	_, _ = w.random.Read(data)
 	w.in = data
 	w.now.Add(int64(someSteps[w.in.pick(len(someSteps))]))
-	if w.in.pick(2) == 0 || len(w.plain.Charges) == 0 { // else the last one again, so that certain refusals are many
+	if w.in.pick(2) == 0 || len(w.same) == 0 { // else the last one again, so that certain refusals are many
 		w.in.request(&w.plain, false)
-		w.plain.Charges = slices.DeleteFunc(w.plain.Charges, func(c limiter.Charge) bool { return leaveOut(&c) })
+		w.same = slices.DeleteFunc(slices.Clone(w.plain.Charges), func(c limiter.Charge) bool { return leaveOut(&c) })
 		if w.plain.Budget > 0 { // what is less than a busy machine takes would get the fallback
 			w.plain.Budget = max(w.plain.Budget, 30*time.Second)
 		}
 	}
+	w.plain.Charges = append(w.plain.Charges[:0], w.same...)
 	w.c.b.Reset()
-	w.c.b.Charges, w.c.b.QuotaPass, w.c.b.Budget = append(w.c.b.Charges, w.plain.Charges...), w.plain.QuotaPass, w.plain.Budget
+	w.c.b.Charges, w.c.b.QuotaPass, w.c.b.Budget = append(w.c.b.Charges, w.same...), w.plain.QuotaPass, w.plain.Budget
+	w.leases.resolve(&w.plain, 0)
+	w.leases.resolve(&w.c.b, 1)
 	w.c.names = w.c.names[:0]
 	for i := range w.plain.Charges {
 		w.c.names = append(w.c.names, nameOf("s1", &w.plain.Charges[i]))
@@ -99,6 +104,7 @@ func (w *twin) compare(tb testing.TB, n uint64) {
 		tb.Fatalf("seed %d, request %d at %d, budget %v, QuotaPass %v, charges\n%smemory -, store +:\n%s",
 			w.seed, n, at, w.plain.Budget, w.plain.QuotaPass, describe(w.plain.Charges), diff)
 	}
+	w.leases.note(tb, &w.plain, &w.c.b)
 }
 
 // ask has the store decide the request.
@@ -144,7 +150,7 @@ func TestRepaidAsMemory(t *testing.T) {
 	for n := range requests {
 		at := w.next(func(c *limiter.Charge) bool {
 			bucket := c.Policy.Algorithm == limiter.TokenBucket || c.Policy.Algorithm == limiter.LeakyBucket
-			return c.Policy.Algorithm == limiter.SlidingLog || c.Refund || c.Mode == limiter.Quota || bucket && c.Policy.CountRefused
+			return c.Policy.Algorithm == limiter.SlidingLog || c.Policy.Leases() || c.Refund || c.Mode == limiter.Quota || bucket && c.Policy.CountRefused
 		})
 		if len(w.plain.Charges) == 0 {
 			continue

@@ -84,7 +84,7 @@ func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		p := c.Policy
-		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.Algorithm == limiter.SlidingLog || p.CountRefused ||
+		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.Algorithm == limiter.SlidingLog || p.Leases() || p.CountRefused ||
 			s.fleetOf(p) != s.fleetOf(b.Charges[0].Policy) { // two stores have two clocks
 			return false
 		}

@@ -52,6 +52,9 @@ var counters = func() (all [][]*limiter.Policy) {
 			MaxWait: wait, MaxWaiting: waiting, CountRefused: count,
 		}
 	}
+	atOnce := func(limit uint32, w time.Duration) limiter.Policy {
+		return limiter.Policy{Algorithm: limiter.Concurrency, Limit: limit, Window: w}
+	}
 	edits(fixed(5, time.Minute, false), fixed(8, time.Minute, false), fixed(0, time.Minute, false))
 	edits(fixed(9, time.Second, true), fixed(math.MaxUint32, time.Second, true))
 	edits(fixed(math.MaxUint32, 52*day, false))
@@ -72,6 +75,9 @@ var counters = func() (all [][]*limiter.Policy) {
 	edits(leaky(100, time.Second, 3, 50*time.Millisecond, 3, false), leaky(50, time.Second, 1, 0, 0, false))
 	edits(leaky(30, time.Second, 0, time.Minute, 100, true))
 	edits(leaky(3e6, time.Second, 9, time.Second, 9, false), leaky(3, time.Second, 9, time.Second, 9, false))
+	edits(atOnce(5, 10*time.Second), atOnce(2, 10*time.Second), atOnce(0, 10*time.Second))
+	edits(atOnce(1, time.Second))
+	edits(atOnce(limiter.MaxLog, time.Minute), atOnce(3, time.Minute))
 	return all
 }()
 
@@ -97,6 +103,38 @@ func (t *tape) pick(n int) int {
 	return int(v) % n
 }
 
+// taken are the leases that were given of each counter, by a table and by the store.
+type taken map[uint64][][2]uint64
+
+// resolve makes the refunds of b, of which the hits are only a number, those of leases.
+func (l taken) resolve(b *limiter.Batch, store int) {
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		if !c.Refund || !c.Policy.Leases() {
+			continue
+		}
+		of := l[c.ID.Lo+c.Hits%23/22] // seldom of another counter
+		if c.Hits == 0 || len(of) == 0 {
+			continue
+		}
+		c.Hits = of[len(of)-1-int(c.Hits)%min(len(of), 6)][store]
+	}
+}
+
+// note notes the leases that the same charges took of a table and of the store.
+func (l taken) note(tb testing.TB, plain, stored *limiter.Batch) {
+	tb.Helper()
+	for i := range plain.Charges {
+		mine, theirs := plain.Lease(i), stored.Lease(i)
+		if (mine > 0) != (theirs > 0) {
+			tb.Fatalf("charge %d took the lease %d of the table and %d of the store\n%s", i, mine, theirs, describe(plain.Charges))
+		}
+		if n := plain.Charges[i].ID.Lo; mine > 0 {
+			l[n] = append(l[n], [2]uint64{mine, theirs})
+		}
+	}
+}
+
 // request appends the charges of one request.
 func (t *tape) request(b *limiter.Batch, late bool) {
 	b.Reset()
@@ -115,11 +153,16 @@ func (t *tape) request(b *limiter.Batch, late bool) {
 		edits := counters[n]
 		p := edits[edit%len(edits)]
 		hits := someHits[t.pick(len(someHits))]
-		if p.Limit > 99 && t.pick(2) == 0 {
+		refund := t.pick(6) == 1
+		if p.Leases() {
+			if refund = t.pick(2) == 1; refund {
+				hits = uint64(t.pick(1 << 16))
+			}
+		} else if p.Limit > 99 && t.pick(2) == 0 {
 			hits = min(hits, 9) * uint64(p.Limit) / 10
 		}
 		b.Charges = append(b.Charges, limiter.Charge{
-			ID: identity.ID{Hi: uint64(n+1) << 32, Lo: uint64(n + 1)}, Policy: p, Hits: hits, Refund: t.pick(6) == 1,
+			ID: identity.ID{Hi: uint64(n+1) << 32, Lo: uint64(n + 1)}, Policy: p, Hits: hits, Refund: refund,
 			Mode: []limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota, limiter.Watch}[t.pick(5)], Group: group,
 		})
 		if t.pick(3) > 0 {
@@ -140,16 +183,19 @@ type givenBack struct{ charged, back map[uint64]limiter.Time }
 
 // notBefore returns at, or, if that is later, the last such time of the requests' logs.
 func (g *givenBack) notBefore(at limiter.Time, requests []limiter.Batch) limiter.Time {
+	// What is rolled back is of a request with a refund or a lease: others know beforehand.
+	refunds := slices.ContainsFunc(requests, func(b limiter.Batch) bool {
+		return slices.ContainsFunc(b.Charges, func(c limiter.Charge) bool { return c.Refund || c.Policy.Leases() })
+	})
 	for i := range requests {
 		for _, c := range requests[i].Charges {
-			at = max(at, g.back[c.ID.Lo])
+			if at = max(at, g.back[c.ID.Lo]); refunds { // of this request or of one before it
+				at = max(at, g.charged[c.ID.Lo])
+			}
 		}
 	}
 	for i := range requests {
-		charges := requests[i].Charges
-		// What is rolled back is of a request with a refund: others know beforehand.
-		refunds := slices.ContainsFunc(charges, func(c limiter.Charge) bool { return c.Refund })
-		for _, c := range charges {
+		for _, c := range requests[i].Charges {
 			if c.Policy.Algorithm == limiter.SlidingLog {
 				g.charged[c.ID.Lo] = max(at, g.charged[c.ID.Lo])
 				if refunds {
@@ -179,7 +225,7 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 	}
 	now := limiter.Time(1_900_000_000_999_999_999)
 	late, back := in.pick(3) == 0, givenBack{map[uint64]limiter.Time{}, map[uint64]limiter.Time{}}
-	natives := in.pick(3) > 0
+	natives, leases := in.pick(3) > 0, taken{}
 	all := []*script.Run{{}, {}}
 	m, rep := &all[1].Message, &all[1].Reply
 	for step := 0; len(in) > 0; step++ {
@@ -201,6 +247,8 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 			stored[i] = limiter.Batch{
 				Charges: append([]limiter.Charge(nil), plain[i].Charges...), QuotaPass: plain[i].QuotaPass, Budget: plain[i].Budget,
 			}
+			leases.resolve(&plain[i], 0)
+			leases.resolve(&stored[i], 1)
 			var names [][]byte
 			for k := range plain[i].Charges {
 				names = append(names, nameOf(r.prefix, &plain[i].Charges[k]))
@@ -245,6 +293,7 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 				tb.Fatalf("step %d at %d, call %d of %d, budget %v, QuotaPass %v, charges\n%s\nfound %s; table -, store +:\n%s\nsent %q",
 					step, at, i, len(calls), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), told, diff, m.Args)
 			}
+			leases.note(tb, &plain[i], &stored[i])
 			if !c.Native {
 				admitted += script.AdmittedOf(&stored[i])
 			}

@@ -40,6 +40,9 @@ func New(options Options) (*Store, error) {
 	if err := options.Fallback.Validate(); err != nil {
 		return nil, err
 	}
+	if options.Table != nil {
+		options.Table.Mirror()
+	}
 	s := &Store{options: options, part: script.MostPart}
 	s.fleet = newFleet(s, &s.options.Server, options.DialTimeout)
 	s.plain = options.PerSecond == nil && options.Server.Nodes == nil

@@ -49,6 +49,7 @@ type charge struct {
 	length    int64        // of a sub-window
 	k         int64        // sub-windows beside the newest
 	hits      int64        // of a native command
+	lease     uint64       // that is proposed
 }
 
 // Reset empties c and keeps its memory.
@@ -115,7 +116,8 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 		c.args = append(c.args, c.number(int64(p.Window/time.Second)))
 	case limiter.TokenBucket, limiter.LeakyBucket:
 		c.bucket(from, hits, b.Budget)
-	case limiter.Concurrency: // decided in memory
+	case limiter.Concurrency:
+		c.place(&at, from, hits)
 	case limiter.FixedWindow:
 		at.end = p.WindowEnd(now)
 		c.counts(hits, p.Limit)

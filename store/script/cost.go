@@ -42,7 +42,7 @@ func CostOf(p *limiter.Policy, hits uint64) time.Duration {
 	case limiter.FixedWindow:
 		return costOfFixed
 	case limiter.Concurrency:
-		return MostRequest + 1 // decided in memory
+		return 14 * time.Microsecond
 	}
 	return 0
 }

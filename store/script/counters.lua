@@ -165,3 +165,57 @@ local function log()
 
   return read_newest, expired
 end
+
+-- places returns how the places of a concurrency limit are read, taken, given back and written. A key is a sorted set: its
+-- members are leases, and scores are when the places are free by themselves, in milliseconds. A negative score is of a
+-- lease that was given back before its replica, which was without the store, could have it held: see repay.lua.
+local function places()
+  local now = s * 1000 + floor(n / 1e6)
+
+  local function text(number) return format('%.0f', number) end
+
+  local function ends(window) return (s + window) * 1000 + math.ceil(n / 1e6) end
+
+  local function is_lease(member) return #member == 9 and member:find('^[5-8]%d*$') ~= nil end
+
+  -- read_places returns how many are held, if newest is free last, and whether none is because the clock was set back.
+  local function read_places(key, newest, window)
+    if newest <= now then return 0, false end
+    if newest > ends(window) + LATE * 1000 then return 0, true end
+    return call('ZCOUNT', key, '(' .. text(now), '+inf'), false
+  end
+
+  -- take holds a place under a lease that is not in use, and returns that. A lease tells by its seal that it is of this
+  -- counter: see lease.go.
+  local function take(key, nonce, seal, window)
+    while true do
+      local x = nonce + seal
+      local lease = text(536870912 + nonce * 256 + floor(x * x / 8192) % 256)
+      if math.abs(tonumber(call('ZSCORE', key, lease) or 0)) <= now then
+        call('ZADD', key, ends(window), lease)
+        return tonumber(lease)
+      end
+      nonce = (nonce + 1) % 1048576
+    end
+  end
+
+  -- free reports whether a lease was held. It is not any more, nor will it be if a replica says so later.
+  local function free(key, lease, window)
+    local score = call('ZSCORE', key, text(lease))
+    if not score then
+      if call('ZCOUNT', key, '-inf', '(0') < 4096 then call('ZADD', key, -ends(window), text(lease)) end
+      return false
+    end
+    if tonumber(score) <= now then return false end
+    call('ZREM', key, text(lease))
+    return true
+  end
+
+  -- write_places drops what was free by itself, and says when all will be.
+  local function write_places(key, window)
+    call('ZREMRANGEBYSCORE', key, -now, now)
+    call('EXPIREAT', key, s + window + 2)
+  end
+
+  return read_places, is_lease, take, free, write_places
+end

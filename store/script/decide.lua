@@ -5,7 +5,7 @@
 -- take and Count if denied, looK, give back: Undo, cancel a turn: X, reset: Z) and its numbers.
 --
 -- The reply is the time, how many charges were admitted, and for each request what its
--- counters were before it; for each charge on a log one time more. A request with a key that some other
+-- counters were before it; then for each charge on a log one time more, and for each on places its lease. A request with a key that some other
 -- program wrote changes nothing, and has -1 and the number of the key in place of all that.
 --
 -- The state of a counter that charges change is a, b and u.
@@ -15,10 +15,10 @@ local foreign -- the number of a key of this request that another program wrote
 local function emit(v) out[#out + 1] = v end
 
 -- read is call on a counter c, which it finds foreign if its key has another type.
-local function read(c, command)
-  local v = redis.pcall(command, c.key)
-  if type(v) ~= 'table' then return v end
-  if not v.err:find('WRONGTYPE', 1, true) then return call(command, c.key) end
+local function read(c, command, ...)
+  local v = redis.pcall(command, c.key, ...)
+  if type(v) ~= 'table' or not v.err then return v end
+  if not v.err:find('WRONGTYPE', 1, true) then return call(command, c.key, ...) end
   c.foreign = true
 end
 
@@ -269,6 +269,50 @@ function make.b()
   }
 end
 
+-- Places: a is how many are held. They are taken when it is known that their request passes.
+function make.p()
+  local read_places, is_lease, take, free, write_places = places()
+  return {
+    args = 5,
+    leases = true,
+    read = function(x, i)
+      x.hits, x.limit, x.window = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+      x.nonce, x.seal = tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
+    end,
+    load = function(c, x)
+      c.window, c.a, c.b = x.window, 0, 0
+      local newest = read(c, 'ZRANGE', -1, -1, 'WITHSCORES')
+      if not newest or not newest[1] then return end
+      c.foreign = c.foreign or not is_lease(newest[1])
+      c.a, c.void = read_places(c.key, tonumber(newest[2]), x.window)
+    end,
+    tell = function(c) emit(c.a) end,
+    decide = function(c, x)
+      if x.act == 'u' then
+        if x.hits == 0 or c.void then return true end
+        if free(c.key, x.hits, x.window) then c.a, x.lease = max(c.a - 1, 0), x.hits end
+        c.changed = true
+        return true
+      end
+      if x.hits == 0 then return c.a <= x.limit end
+      local room = c.a < x.limit
+      if room then c.a = c.a + 1 end
+      return room
+    end,
+    undo = function(c)
+      c.a = c.a - 1
+      return true
+    end,
+    place = function(c, x)
+      if c.void then call('DEL', c.key) end
+      x.lease, c.void, c.changed = take(c.key, x.nonce, x.seal, x.window), false, true
+    end,
+    save = function(c)
+      if c.changed then write_places(c.key, c.window) end
+    end,
+  }
+end
+
 -- parse reads the charge at pos, and tells what its counter is before this request.
 local function parse()
   local op = ops[ARGV[pos]]
@@ -298,6 +342,7 @@ end
 
 local function reset(c)
   if c.op == ops.l then c.a = c.b else c.a, c.b = 0, 0 end
+  if c.op.leases then call('DEL', c.key) end
   c.u, c.h, c.told, c.raw, c.changed = 0, false, false, '', true
 end
 
@@ -315,7 +360,15 @@ local function asked(x)
   if x.op == ops.l then
     emit(x.ss)
     emit(x.sn)
+  elseif x.op.leases then
+    emit(x.lease or 0)
   end
+end
+
+-- admit counts a charge that is admitted for good.
+local function admit(x)
+  admitted = admitted + 1
+  if x.op.leases then x.op.place(x.c, x) end
 end
 
 local function save(c) return {c = c, a = c.a, b = c.b, u = c.u, changed = c.changed} end
@@ -333,7 +386,7 @@ local function together(xs, lo, hi, deny)
   end
   for i = lo, hi do
     local x = xs[i]
-    if charged[x.c] and x.act ~= 'c' then
+    if charged[x.c] and x.act ~= 'c' and not (x.op.leases and x.act == 'u') then
       rest[#rest + 1] = x
     else
       local room = decide(x)
@@ -352,6 +405,49 @@ local function together(xs, lo, hi, deny)
   return deny
 end
 
+-- split returns the groups of xs. Those that take leases are last: they depend on the whole request.
+local function split(xs)
+  local groups, lo = {}, 1
+  while lo <= #xs do
+    local g = {lo = lo, hi = lo}
+    while g.hi < #xs and xs[g.hi + 1].group == xs[lo].group do g.hi = g.hi + 1 end
+    for i = lo, g.hi do
+      g.quota = g.quota or xs[i].mode == 'q'
+      g.last = g.last or xs[i].op.leases and xs[i].act ~= 'u'
+    end
+    groups[#groups + 1] = g
+    lo = g.hi + 1
+  end
+  return groups
+end
+
+-- conclude says which groups are denied in the end, gives back what they took, and admits the rest.
+local function conclude(xs, groups, unpassed)
+  local refused = false
+  local function drop(g)
+    g.denied = true
+    for i = g.hi, g.lo, -1 do
+      local x = xs[i]
+      if x.kept and x.act == 't' and x.op.undo(x.c, x) then x.kept = false end
+    end
+  end
+  for _, g in ipairs(groups) do
+    for i = g.lo, g.hi do
+      local x = xs[i]
+      x.kept = x.takes and x.room and (not g.denied or x.settled)
+      refused = refused or x.mode == 'e' and not x.room
+    end
+    if not g.denied and unpassed and g.quota then drop(g) end
+    refused = refused or g.denied
+  end
+  for _, g in ipairs(groups) do
+    if refused and g.last and not g.denied then drop(g) end
+  end
+  for _, x in ipairs(xs) do
+    if x.kept then admit(x) end
+  end
+end
+
 -- group decides a request of several charges.
 local function group()
   local many, passed = tonumber(ARGV[pos + 1]), ARGV[pos + 2] == '1'
@@ -363,7 +459,7 @@ local function group()
     local x = parse()
     x.group, x.mode, xs[i] = number, mode, x
     grouped = grouped or i > 1 and xs[i - 1].group == number
-    quota, refunds = quota or mode == 'q', refunds or x.act == 'u'
+    quota, refunds = quota or mode == 'q', refunds or x.act == 'u' and not x.op.leases
   end
   if foreign then return end
   local early = false
@@ -371,34 +467,25 @@ local function group()
     for _, x in ipairs(xs) do
       if x.mode == 'q' and not room then
         local at = save(x.c)
-        room = decide(x)
+        room = x.act == 'u' or decide(x)
         restore(at)
       end
     end
     early = not room
   end
-  local groups, lo = {}, 1
-  while lo <= many do
-    local hi, has = lo, xs[lo].mode == 'q'
-    while hi < many and xs[hi + 1].group == xs[lo].group do
-      hi = hi + 1
-      has = has or xs[hi].mode == 'q'
+  local groups, deny = split(xs), false
+  for _, last in ipairs({false, true}) do
+    for _, g in ipairs(groups) do
+      if (g.last or false) == last then
+        local no = last and deny
+        if g.lo == g.hi and not no then decide(xs[g.lo]) else g.denied = together(xs, g.lo, g.hi, no or early and g.quota) end
+        deny = deny or g.denied
+        for i = g.lo, g.hi do deny = deny or xs[i].mode == 'e' and not xs[i].room end
+      end
     end
-    local denied = false
-    if lo == hi then decide(xs[lo]) else denied = together(xs, lo, hi, early and has) end
-    groups[#groups + 1] = {lo = lo, hi = hi, denied = denied, quota = has}
-    lo = hi + 1
   end
   for _, x in ipairs(xs) do passed = passed or x.mode == 'q' and x.room end
-  for _, g in ipairs(groups) do
-    local undo = quota and not passed and g.quota and not g.denied
-    for i = g.hi, g.lo, -1 do
-      local x = xs[i]
-      local kept = x.takes and x.room and (not g.denied or x.settled)
-      if kept and undo and x.act == 't' and x.op.undo(x.c, x) then kept = false end
-      if kept then admitted = admitted + 1 end
-    end
-  end
+  conclude(xs, groups, quota and not passed)
   for _, x in ipairs(xs) do asked(x) end
 end
 
@@ -421,7 +508,7 @@ while pos <= #ARGV do
   else
     local x = parse()
     if not foreign then
-      if decide(x) and x.takes then admitted = admitted + 1 end
+      if decide(x) and x.takes then admit(x) end
       asked(x)
     end
   end

@@ -151,8 +151,12 @@ func (r *reply) Read(m *message, c *Call) error {
 		}
 	}
 	for i := range c.charges {
-		if c.charges[i].algorithm == limiter.SlidingLog {
+		switch at := &c.charges[i]; at.algorithm {
+		case limiter.SlidingLog:
 			c.Found[i].Stamp = r.time()
+		case limiter.Concurrency:
+			c.Found[i].Lease = r.lease()
+		case limiter.FixedWindow, limiter.SlidingWindow, limiter.TokenBucket, limiter.LeakyBucket: // told all
 		}
 	}
 	return r.Err
@@ -169,7 +173,8 @@ func (r *reply) counter(m *message, c *Call, at *charge, s *limiter.State) {
 		seconds, parts := r.next(), r.next()
 		s.Time = limiter.Time(seconds*int64(time.Second) + parts/16)
 		s.Sixteenths = uint8(parts & 15)
-	case limiter.Concurrency: // decided in memory
+	case limiter.Concurrency:
+		s.Hits = uint64(max(r.next(), 0))
 	case limiter.FixedWindow:
 		s.Hits, s.Time = uint64(max(r.next(), 0)), at.end
 	}
