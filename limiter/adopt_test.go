@@ -16,6 +16,8 @@ func TestAdopt(t *testing.T) {
 		_, _ = r.Read(data)
 		in := tape(data)
 		there, mirror := newTable(t, 256<<10), newTable(t, 256<<10)
+		mirror.Mirror()
+		var leases []uint64
 		now := base
 		var found, want, got State
 		for len(in) > 0 {
@@ -29,17 +31,25 @@ func TestAdopt(t *testing.T) {
 			if p.Limit > 99 {
 				hits = min(hits, 9) * uint64(p.Limit) / 10
 			}
+			refund := in.pick(5) == 1
+			if p.Leases() && len(leases) > 0 && in.pick(2) == 0 {
+				hits, refund = leases[max(0, len(leases)-1-in.pick(5))], true
+			}
 			b := &Batch{
-				Charges: []Charge{{ID: counterID(n), Policy: p, Hits: hits, Refund: in.pick(5) == 1}},
+				Charges: []Charge{{ID: counterID(n), Policy: p, Hits: hits, Refund: refund}},
 				Budget:  time.Minute,
 			}
 			states := []State{found}
 			b.Stored().SetOff()
 			b.Stored().Find(there, now, states)
+			decided := &Batch{Charges: b.Charges, Budget: time.Minute}
+			there.Decide(now, decided)
+			if tellLeases(decided, states); decided.Lease(0) > 0 {
+				leases = append(leases, decided.Lease(0))
+			}
 			b.Stored().Conclude(now, states)
 			var left State
 			b.Stored().Left(now, 0, &left)
-			there.Decide(now, &Batch{Charges: b.Charges, Budget: time.Minute})
 			if in.pick(3) > 0 { // it does not see all
 				b.Stored().Adopt(mirror, now, 0, &left)
 				here := []State{want}

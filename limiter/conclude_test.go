@@ -117,6 +117,18 @@ var concludePolicies = []Policy{
 	{Algorithm: LeakyBucket, Limit: 100, Window: time.Second, Slack: 3, MaxWait: 50 * time.Millisecond, MaxWaiting: 3},
 	{Algorithm: LeakyBucket, Limit: 30, Window: time.Second, MaxWait: time.Minute, MaxWaiting: 100, CountRefused: true},
 	{Algorithm: LeakyBucket, Limit: 3e6, Window: time.Second, Slack: 9, MaxWait: time.Second, MaxWaiting: 9},
+	{Algorithm: Concurrency, Limit: 3, Window: time.Minute},
+	{Algorithm: Concurrency, Limit: 0, Window: time.Second},
+}
+
+// tellLeases makes found what a store tells of b's leases, of which a table has decided the same charges.
+func tellLeases(decided *Batch, found []State) {
+	for i := range decided.Charges {
+		c := &decided.Charges[i]
+		if found[i].Lease = decided.Lease(i); c.Refund && c.Policy.Leases() && decided.Decisions[i].Charged > 0 {
+			found[i].Lease = c.Hits
+		}
+	}
 }
 
 // concludes plays a tape to a table, and has a second batch concluded from what a store would
@@ -134,6 +146,7 @@ func concludes(tb testing.TB, data []byte) {
 	now := Time(1_700_000_000_999_999_999)
 	var plain, stored Batch
 	var found, left, want []State
+	var leases []uint64
 	for step := 0; len(in) > 0 && step < 200; step++ {
 		if d := Time(oracleSteps[in.pick(len(oracleSteps))]); now < 3e18 {
 			now += d
@@ -145,11 +158,14 @@ func concludes(tb testing.TB, data []byte) {
 		for range 1 + in.pick(6) {
 			n := in.pick(kinds)
 			hits := modelHits[in.pick(len(modelHits))]
+			refund := in.pick(6) == 1
 			if p := &policies[n]; in.pick(4) == 0 && p.Limit > 99 {
 				hits = min(hits, 9) * uint64(p.Limit) / 10
+			} else if p.Leases() && len(leases) > 0 && in.pick(2) == 0 {
+				hits, refund = leases[in.pick(len(leases))], true
 			}
 			plain.Charges = append(plain.Charges, Charge{
-				ID: counterID(n), Policy: &policies[n], Hits: hits, Refund: in.pick(6) == 1,
+				ID: counterID(n), Policy: &policies[n], Hits: hits, Refund: refund,
 				Mode: []Mode{Enforce, Enforce, Shadow, Quota, Watch}[in.pick(5)], Group: group,
 			})
 			if in.pick(3) > 0 {
@@ -169,6 +185,12 @@ func concludes(tb testing.TB, data []byte) {
 		stored.Stored().Find(h.tab, now, found[:n])
 		h.tab.Decide(now, &plain)
 		h.stamp(tb, now, &stored, plain.Decisions, found[:n])
+		tellLeases(&plain, found)
+		for i := range n {
+			if lease := plain.Lease(i); lease > 0 {
+				leases = append(leases, lease)
+			}
+		}
 		stored.Stored().Conclude(now, found[:n])
 		if diff := cmp.Diff(plain.Decisions, stored.Decisions); diff != "" || plain.Denied != stored.Denied || plain.Wait != stored.Wait {
 			tb.Fatalf("step %d at %d, budget %v, QuotaPass %v, charges\n%s\nDenied %v and %v, Wait %v and %v; decided -, concluded +:\n%s",

@@ -7,11 +7,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// Cancel gives back what charges of b hold that wait, of a batch that Decide decided and whose caller
+// Cancel gives back what charges of b hold that wait or have a lease, of a batch that Decide decided and whose caller
 // went away at the time now. A turn comes back only if no later one has been given out. It does
 // not wait for the store, and keeps neither b nor names.
 func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
 	for i := range b.Decisions {
+		if lease := b.Lease(i); lease > 0 {
+			f, slot := s.slotOf(now, &b.Charges[i], names[i])
+			s.giveBack(f, slot, now, b.Charges[i], names[i], lease)
+			b.Decisions[i].Charged = 0 // so the table, which does so too, does it once
+		}
 		if b.Decisions[i].Wait > 0 {
 			f, slot := s.slotOf(now, &b.Charges[i], names[i])
 			a := newAsk()

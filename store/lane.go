@@ -270,10 +270,8 @@ func (l *lane) fallBack(waiting []*ask) {
 			l.options.answer(a.waiter, ErrAway)
 		default:
 			now := l.fleet.time(a.now)
-			err := l.options.fallBack(now, a.batch)
-			if err == nil && l.options.Fallback.owes() {
-				l.options.guard(func() { l.fleet.owesAsk(now, a) })
-			}
+			err := l.fleet.leased(a.batch, a.call.Name, &a.call, func() error { return l.options.fallBack(now, a.batch) })
+			l.options.guard(func() { l.fleet.owesAsk(now, a, err == nil) })
 			l.options.answer(a.waiter, err)
 		}
 	}

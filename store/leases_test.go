@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/redis"
+	"github.com/sluice-ratelimit/sluice/store/script"
 	"github.com/sluice-ratelimit/sluice/store/storetest"
 )
 
@@ -95,5 +97,97 @@ func TestPlacesAreShared(t *testing.T) {
 	other := c.take(t, replicas[0], spot(2, n))
 	if c.give(t, replicas[1], spot(1, n), other) || !c.give(t, replicas[1], spot(2, n), other) || c.give(t, replicas[0], spot(2, n), other) {
 		t.Error("a lease frees the place of its own counter, and once")
+	}
+}
+
+// While the store is away what is held stays held: each replica goes on from as many places as it was told of, so
+// all of them hold at most N and once what each had left. Whatever is given back meanwhile, at any replica, is free
+// in the store when it is back, and all else is held there, in whatever order the replicas return.
+func TestPlacesInAnOutage(t *testing.T) {
+	t.Parallel()
+	const n = 10
+	for _, first := range []int{0, 1} {
+		srv := storetest.Start(t)
+		relays := []*relay{newRelay(t, srv.Addr, nil, false), newRelay(t, srv.Addr, nil, false)}
+		var replicas []*Store
+		for _, r := range relays {
+			replicas = append(replicas, runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}}))
+		}
+		storetest.Eventually(t, "up", func() bool { return replicas[0].Up() && replicas[1].Up() })
+		var c caller
+		held := map[uint64]bool{}
+		take := func(s *Store) uint64 {
+			lease := c.take(t, s, spot(1, n))
+			if lease > 0 {
+				if held[lease] {
+					t.Fatalf("the lease %d was given twice", lease)
+				}
+				held[lease] = true
+			}
+			return lease
+		}
+		give := func(s *Store, lease uint64) bool {
+			delete(held, lease)
+			return c.give(t, s, spot(1, n), lease)
+		}
+		other := uint64(0)
+		for name := "s1{1}_x"; other == 0 || script.IsLease(name, other) || script.IsLease(name, other+1); { // one in 128 may be
+			other = c.take(t, replicas[0], spot(2, limiter.MaxLog))
+		}
+		early := []uint64{take(replicas[0]), take(replicas[1]), take(replicas[1]), take(replicas[0])}
+		for _, r := range relays {
+			r.cut(true)
+		}
+		storetest.Eventually(t, "away", func() bool {
+			for _, s := range replicas {
+				_ = c.used(t, s, spot(1, n))
+			}
+			return !replicas[0].Up() && !replicas[1].Up()
+		})
+		most := n + (n - 4) + (n - 3) // the second replica was told of three
+		var late []uint64
+		for range n {
+			for _, s := range replicas {
+				if lease := take(s); lease > 0 {
+					late = append(late, lease)
+				}
+			}
+		}
+		if len(held) > most || len(late) != n-4+n-3 {
+			t.Errorf("%d places are held, %d of them given in the outage, want %d and %d", len(held), len(late), most, n-4+n-3)
+		}
+		// What is given back is free once, wherever that is, and nobody else's place is.
+		if give(replicas[0], other) || give(replicas[0], other+1) || !give(replicas[1], early[0]) || give(replicas[1], early[0]) || !give(replicas[0], late[0]) || !give(replicas[0], late[1]) {
+			t.Error("a lease frees a place of its own counter, and once")
+		}
+		if a, b := take(replicas[0]), take(replicas[0]); a == 0 || b == 0 || take(replicas[0]) != 0 {
+			t.Error("the first replica has as many places as were given back there")
+		}
+		relays[first].cut(false)
+		storetest.Eventually(t, "one is up", replicas[first].Up)
+		for _, lease := range late[2:4] { // of either replica: the store may not know of it yet
+			give(replicas[first], lease)
+		}
+		relays[1-first].cut(false)
+		storetest.Eventually(t, "both are up", replicas[1-first].Up)
+		for _, s := range replicas {
+			if got := c.used(t, s, spot(1, 100)); got != len(held) {
+				t.Errorf("replica %d first: the store holds %d places, want the %d that nobody gave back", first, got, len(held))
+			}
+		}
+		if take(replicas[0]) != 0 {
+			t.Error("a place was given beyond the limit when the store was back")
+		}
+		for lease := range held {
+			if !give(replicas[first], lease) {
+				t.Errorf("replica %d first: the lease %d is not held", first, lease)
+			}
+		}
+		if got := c.used(t, replicas[0], spot(1, n)); got != 0 {
+			t.Errorf("replica %d first: %d places are held when all were given back", first, got)
+		}
+		if replicas[0].owing()+replicas[1].owing() != 0 {
+			t.Error("something is owed yet")
+		}
 	}
 }

@@ -12,12 +12,16 @@ import (
 // metric counts them.
 const mostDebts = 1 << 16
 
+// mostLeases is how many leases it has, for the same.
+const mostLeases = 1 << 18
+
 // accounts are the debts of a fleet, its ledger.
 type accounts struct {
-	mu    sync.Mutex
-	debts map[string]*script.Debt // by the counters' names in the store
-	most  int
-	spare script.Debt // of one charge, whose memory is used again
+	mu     sync.Mutex
+	debts  map[string]*script.Debt // by the counters' names in the store
+	most   int
+	leases int         // of all debts
+	spare  script.Debt // of one charge, whose memory is used again
 }
 
 // addLocked adds d to what the counter of that name owes. It returns how many hits it has no room for. It keeps
@@ -25,15 +29,19 @@ type accounts struct {
 func (l *accounts) addLocked(name []byte, slot uint16, d *script.Debt, exceeded func() func(hits uint64)) (forgotten uint64) {
 	had := l.debts[string(name)]
 	switch {
+	case d.Leases() > 0 && l.leases >= mostLeases:
+		return d.Hits
 	case had != nil:
+		was := had.Leases()
 		had.Add(d)
+		l.leases += had.Leases() - was
 	case len(l.debts) >= l.most:
 		return d.Hits
 	default:
-		had = &script.Debt{}
-		*had = *d
-		had.Name, had.Slot, had.Runs = string(name), slot, slices.Clone(d.Runs)
+		had = d.Clone()
+		had.Name, had.Slot = string(name), slot
 		had.Exceeded = exceeded()
+		l.leases += had.Leases()
 		l.debts[had.Name] = had
 	}
 	return 0
@@ -52,7 +60,23 @@ func (l *accounts) less(name []byte, hits uint64) {
 func (l *accounts) forget(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.debts, name)
+	l.dropLocked(name)
+}
+
+// dropLocked drops what a counter owes.
+func (l *accounts) dropLocked(name string) {
+	if d := l.debts[name]; d != nil {
+		l.leases -= d.Leases()
+		delete(l.debts, name)
+	}
+}
+
+// gave reports whether a lease of a counter has been given back already, which the store does not know yet.
+func (l *accounts) gave(name string, lease uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.debts[name]
+	return d != nil && d.Gave(lease)
 }
 
 // take removes and returns what the counters of some slots owe, in the order of the slots.
@@ -61,8 +85,8 @@ func (l *accounts) take(has func(slot uint16) bool) (all []*script.Debt) {
 	defer l.mu.Unlock()
 	for name, d := range l.debts {
 		if has(d.Slot) {
-			all = append(all, d)
-			delete(l.debts, name)
+			l.dropLocked(name)
+			all = append(all, d.Pieces()...)
 		}
 	}
 	slices.SortFunc(all, func(a, b *script.Debt) int { return cmp.Compare(a.Slot, b.Slot) })

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
@@ -17,8 +18,20 @@ import (
 
 // owes notes what charge i owes, if anything, of a batch that by has decided at the time now of the
 // store's clock. The name has the start of a fixed window.
+//
+// A lease that is given back is owed whatever the fallback says.
 func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, slot uint16, w limiter.Waiter) {
-	c, decided := &b.Charges[i], &b.Decisions[i]
+	c := &b.Charges[i]
+	if c.Refund && c.Policy.Leases() {
+		if script.IsLease(name, c.Hits) {
+			f.owesBack(now, b, *c, c.Hits, name, slot)
+		}
+		return
+	}
+	if !by.owes() {
+		return
+	}
+	decided := &b.Decisions[i]
 	if c.Refund {
 		if setOff := c.Hits - min(c.Hits, b.Stored().Hits(i)); decided.Charged > setOff {
 			f.owed.less(name, decided.Charged-setOff)
@@ -32,8 +45,23 @@ func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, nam
 	}
 }
 
+// owesBack notes that a lease that charge c of b has taken, or says itself, is to be given back.
+func (f *fleet) owesBack(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64, name []byte, slot uint16) {
+	c.Refund, c.Hits = true, lease
+	d := &script.Debt{}
+	d.Set(now, &limiter.Batch{Charges: []limiter.Charge{c}, Decisions: make([]limiter.Decision, 1), Partition: b.Partition}, 0, true)
+	f.owed.mu.Lock()
+	defer f.owed.mu.Unlock()
+	f.forgot(f.owed.addLocked(name, slot, d, func() func(uint64) { return nil }))
+}
+
 // owes notes what b owes, which was not even asked, and which by has decided. Names of fixed windows lack the start.
-func (s *Store) owes(by Fallback, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
+//
+// If by has not decided, b owes leases alone that are given back.
+func (s *Store) owes(by Fallback, decided bool, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
+	if !decided {
+		by = Error
+	}
 	s.options.guard(func() {
 		var room [256]byte // of most names
 		for i := range b.Charges {
@@ -46,26 +74,31 @@ func (s *Store) owes(by Fallback, now limiter.Time, b *limiter.Batch, names [][]
 
 // owesAsk notes what a owes, which the fallback has decided at the time now of the store's clock, or may
 // owe while nobody knows what has become of it.
-func (f *fleet) owesAsk(now limiter.Time, a *ask) {
+func (f *fleet) owesAsk(now limiter.Time, a *ask, decided bool) {
+	by := f.options.Fallback
+	if !decided {
+		by = Error
+	}
 	f.fates.Lock()
 	defer f.fates.Unlock()
-	switch {
-	case a.fate == counted:
-		return
-	case a.sent && a.fate == underWay:
+	if a.fate != uncounted && (a.sent || a.fate == counted) {
 		for i := range a.batch.Charges {
-			d := &script.Debt{}
-			if !d.Set(now, a.batch, i, f.options.Fallback == Local) {
+			c, d := &a.batch.Charges[i], &script.Debt{}
+			if back := c.Refund && c.Policy.Leases(); !back && !by.owes() || back && !script.IsLease(a.call.Name(i), c.Hits) ||
+				!d.Set(now, a.batch, i, by == Local) {
 				continue
 			}
 			d.Exceeded = a.waiter.Exceeded(i)
 			d.Name, d.Slot = strings.Clone(a.call.Name(i)), a.slot
 			a.debts = append(a.debts, d)
 		}
+		if a.fate == counted {
+			f.settleLocked(counted, a)
+		}
 		return
 	}
 	for i := range a.batch.Charges {
-		f.owes(f.options.Fallback, now, a.batch, i, []byte(a.call.Name(i)), a.slot, a.waiter)
+		f.owes(by, now, a.batch, i, []byte(a.call.Name(i)), a.slot, a.waiter)
 	}
 	f.nudge(a.slot)
 }
@@ -75,13 +108,21 @@ func (f *fleet) settled(what fate, asks ...*ask) {
 	f.fates.Lock()
 	defer f.fates.Unlock()
 	for _, a := range asks {
-		a.fate = what
-		if what == uncounted && len(a.debts) > 0 {
-			f.forgot(f.owed.putBack(a.debts))
-			f.nudge(a.slot)
-		}
-		a.debts = nil
+		f.settleLocked(what, a)
 	}
+}
+
+// settleLocked says what has become of a. A place that the fallback has given is owed if the store had none left.
+func (f *fleet) settleLocked(what fate, a *ask) {
+	a.fate = what
+	if what == counted {
+		a.debts = slices.DeleteFunc(a.debts, func(d *script.Debt) bool { return a.call.Err != nil || !d.Unheld(&a.call) })
+	}
+	if len(a.debts) > 0 {
+		f.forgot(f.owed.putBack(a.debts))
+		f.nudge(a.slot)
+	}
+	a.debts = nil
 }
 
 // forgot counts hits that the ledger has no room for.

@@ -198,7 +198,9 @@ func (r *split) conclude() {
 		r.together()
 		r.adopt()
 	}) {
-		err = r.store.options.fallBack(r.store.fleet.time(r.now), r.batch)
+		f := r.store.fleet
+		name := func(i int) string { return string(r.where[i].part.names[r.where[i].charge]) }
+		err = f.leased(r.batch, name, nil, func() error { return r.store.options.fallBack(f.time(r.now), r.batch) })
 	}
 	r.free()
 	w.Decided(err)
@@ -233,6 +235,25 @@ func (r *split) together() {
 	}
 	if b.Denied {
 		b.Wait = 0
+		r.dropLeases()
+	}
+}
+
+// dropLeases denies the groups that take leases: they depend on the whole request.
+func (r *split) dropLeases() {
+	b := r.batch
+	var hi int
+	for lo := 0; lo < len(b.Charges); lo = hi {
+		leases := false
+		for hi = lo; hi < len(b.Charges) && b.Charges[hi].Group == b.Charges[lo].Group; hi++ {
+			leases = leases || !b.Charges[hi].Refund && b.Charges[hi].Policy.Leases()
+		}
+		for i := hi - 1; i >= lo && leases; i-- {
+			if at := r.where[i]; !b.Decisions[i].Denied {
+				at.deny()
+				b.Stored().Copy(i, &at.part.batch, at.charge)
+			}
+		}
 	}
 }
 
@@ -240,18 +261,27 @@ func (r *split) together() {
 func (at place) deny() {
 	p, i := at.part, at.charge
 	d, stored := p.batch.Decisions[i], p.batch.Stored()
+	lease, c := p.batch.Lease(i), p.batch.Charges[i]
 	if p.ask == nil { // by the fallback
 		stored.Deny(p.begun, i)
+		if lease > 0 {
+			p.fleet.owesBack(p.begun, &p.batch, c, lease, p.names[i], p.slot)
+			return
+		}
 		if back := d.Charged - p.batch.Decisions[i].Charged; back > 0 {
 			p.fleet.owed.less(script.AppendName(nil, p.begun, p.batch.Charges[i].Policy, p.names[i]), back)
 		}
+		return
+	}
+	if lease > 0 {
+		stored.Deny(p.at, i)
+		p.split.store.giveBack(p.fleet, p.slot, p.split.now, c, p.names[i], lease)
 		return
 	}
 	back := newAsk()
 	if d.Wait > 0 {
 		back.call.Cancel(p.at, &p.batch, i, p.names[i])
 	} else {
-		c := p.batch.Charges[i]
 		c.Hits, c.Refund, c.Mode = d.Charged, true, limiter.Enforce
 		back.call.Encode(p.begun, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
 	}

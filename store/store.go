@@ -109,8 +109,11 @@ func (s *Store) Decide(now limiter.Time, b *limiter.Batch, names [][]byte, w lim
 // pieces, as with what the fallback admits.
 func (s *Store) tooLarge(now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) {
 	s.options.observe().Decided(byTooLarge, len(b.Charges))
-	s.options.Table.Decide(s.fleet.time(now), b)
-	s.owes(Local, now, b, names, w)
+	_ = s.fleet.leased(b, func(i int) string { return string(names[i]) }, nil, func() error {
+		s.options.Table.Decide(s.fleet.time(now), b)
+		return nil
+	})
+	s.owes(Local, true, now, b, names, w)
 }
 
 // decide is Decide for charges whose counters are all in one slot of f. Bulk says that they are a part of a large request.
@@ -133,10 +136,8 @@ func (s *Store) decide(f *fleet, slot uint16, now limiter.Time, b *limiter.Batch
 
 // without decides by the fallback what decide could not even ask for.
 func (s *Store) without(f *fleet, now limiter.Time, b *limiter.Batch, names [][]byte, w limiter.Waiter) error {
-	err := s.options.fallBack(f.time(now), b)
-	if err == nil && s.options.Fallback.owes() {
-		s.owes(s.options.Fallback, now, b, names, w)
-	}
+	err := f.leased(b, func(i int) string { return string(names[i]) }, nil, func() error { return s.options.fallBack(f.time(now), b) })
+	s.owes(s.options.Fallback, err == nil, now, b, names, w)
 	return err
 }
 
@@ -155,7 +156,7 @@ func (s *Store) adopt(now limiter.Time, b *limiter.Batch, left *limiter.State) {
 		b.Stored().Left(now, i, left)
 		b.Stored().Adopt(s.options.Table, now, i, left)
 		c, d := &b.Charges[i], &b.Decisions[i]
-		if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 {
+		if (d.Over || d.Remaining == 0) && !c.Refund && c.Hits > 0 && !c.Policy.Leases() {
 			s.full.mark(now, c)
 		}
 	}

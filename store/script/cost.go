@@ -22,6 +22,8 @@ const (
 	// CostOfMore is what one more charge on a counter takes, but for the hits of a log.
 	CostOfMore = 2 * time.Microsecond
 	costOfHit  = 110 * time.Nanosecond
+	// costOfLease is what one takes that is owed.
+	costOfLease = 3 * time.Microsecond
 	// costOfFixed is what a charge on a fixed window takes.
 	costOfFixed = 6 * time.Microsecond
 )

@@ -178,11 +178,13 @@ local function places()
 
   local function is_lease(member) return #member == 9 and member:find('^[5-8]%d*$') ~= nil end
 
+  local function count(key) return call('ZCOUNT', key, '(' .. text(now), '+inf') end
+
   -- read_places returns how many are held, if newest is free last, and whether none is because the clock was set back.
   local function read_places(key, newest, window)
     if newest <= now then return 0, false end
     if newest > ends(window) + LATE * 1000 then return 0, true end
-    return call('ZCOUNT', key, '(' .. text(now), '+inf'), false
+    return count(key), false
   end
 
   -- take holds a place under a lease that is not in use, and returns that. A lease tells by its seal that it is of this
@@ -196,6 +198,16 @@ local function places()
         return tonumber(lease)
       end
       nonce = (nonce + 1) % 1048576
+    end
+  end
+
+  -- hold has a lease held, unless it has been given back already.
+  local function hold(key, lease, ends)
+    local score = tonumber(call('ZSCORE', key, lease) or 0)
+    if score < 0 then
+      call('ZREM', key, lease)
+    elseif ends > now then
+      call('ZADD', key, ends, lease)
     end
   end
 
@@ -217,5 +229,5 @@ local function places()
     call('EXPIREAT', key, s + window + 2)
   end
 
-  return read_places, is_lease, take, free, write_places
+  return read_places, is_lease, take, free, write_places, hold, count
 end

@@ -23,6 +23,8 @@ type Debt struct {
 	Hits, Admitted uint64       // charged, and those of them that were let pass
 	cost, tat      amount       // of a bucket: of all its hits, and the TAT that they led to here
 	Runs           []stretch    // of a sliding window or a log
+	taken          []hold       // of a concurrency limit: places that were taken without the store
+	given          []uint64     // and leases that were given back
 }
 
 // A stretch is hits of one sub-window, or hits of a log that count from the last of them on.
@@ -35,17 +37,24 @@ type stretch struct {
 const LogStretches = 32
 
 // Set makes d what charge i of b owes, which was decided at the time now of the store's clock: in a table, or else admitted
-// blindly. It reports false if that is nothing. It keeps the memory of d.
+// blindly. It reports false if that is nothing. It keeps the memory of d. What is given back is owed of leases alone, which
+// must be the counter's.
 func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool {
 	c, decided := &b.Charges[i], &b.Decisions[i]
 	hits := c.Hits
 	if inTable {
 		hits = decided.Charged
 	}
-	if c.Refund || hits == 0 || c.Policy.Leases() {
+	if !c.Policy.Leases() && (c.Refund || hits == 0) {
 		return false
 	}
-	*d = Debt{Charge: limiter.Charge{ID: c.ID}, Partition: b.Partition, Policy: *c.Policy, at: now, Hits: hits, Runs: d.Runs[:0]}
+	*d = Debt{
+		Charge: limiter.Charge{ID: c.ID}, Partition: b.Partition, Policy: *c.Policy, at: now, Hits: hits,
+		Runs: d.Runs[:0], taken: d.taken[:0], given: d.given[:0],
+	}
+	if c.Policy.Leases() {
+		return d.setLease(now, b, i)
+	}
 	if !decided.Over {
 		d.Admitted = hits
 	}
@@ -63,7 +72,7 @@ func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool
 		d.run(stretch{n, n, hits})
 	case limiter.SlidingLog:
 		d.run(stretch{int64(now), int64(now), hits})
-	case limiter.FixedWindow, limiter.Concurrency: // the one counts hits alone, and the other owes none
+	case limiter.FixedWindow, limiter.Concurrency: // needs nothing beside
 	}
 	return true
 }
@@ -81,6 +90,16 @@ func (d *Debt) Add(other *Debt) {
 	for _, s := range other.Runs {
 		d.run(s)
 	}
+	if d.Policy.Leases() {
+		d.addLeases(other)
+	}
+}
+
+// Clone returns a copy of d with memory of its own.
+func (d *Debt) Clone() *Debt {
+	own := *d
+	own.Runs, own.taken, own.given = slices.Clone(d.Runs), slices.Clone(d.taken), slices.Clone(d.given)
+	return &own
 }
 
 // run adds hits to d's runs. Those that are late count with the newest, and those that have ceased to count
@@ -119,7 +138,9 @@ func (d *Debt) Less(hits uint64) {
 }
 
 // Cost estimates how long the script takes for d.
-func (d *Debt) Cost() time.Duration { return CostOf(&d.Policy, d.Hits) }
+func (d *Debt) Cost() time.Duration {
+	return CostOf(&d.Policy, d.Hits) + time.Duration(d.Leases())*costOfLease
+}
 
 // beyond returns by how many hits d left a counter that counts further beyond its limit, in a state, if it counts
 // those that were let pass alone.
@@ -169,7 +190,8 @@ func (c *Call) Owed(now limiter.Time, d *Debt, jitter time.Duration) bool {
 		for _, s := range runs {
 			c.args = append(c.args, c.number(s.last/int64(time.Second)), c.number(s.last%int64(time.Second)), c.number(int64(s.hits))) //nolint:gosec // at most the limit
 		}
-	case limiter.Concurrency: // owes nothing
+	case limiter.Concurrency:
+		c.owedLeases(d)
 	case limiter.FixedWindow:
 		at.end = p.WindowEnd(d.at)
 		if at.end+outlives <= now {

@@ -90,10 +90,24 @@ ops.l = function(key, i)
   return {total, ns, nn}
 end
 
+-- Places: the window, how many leases were taken without the store and how many given back, the taken ones with when
+-- they end, and the others. What another replica has given back already is not held any more.
+ops.p = function(key, i)
+  local _, is_lease, _, free, write_places, hold, count = places()
+  local newest = call('ZRANGE', key, -1, -1)[1]
+  if newest and not is_lease(newest) then return end
+  local window, taken = number(i), i + 3 + 2 * number(i + 1)
+  for j = i + 3, taken - 1, 2 do hold(key, ARGV[j], number(j + 1)) end
+  for j = taken, taken + number(i + 2) - 1 do free(key, number(j), window) end
+  write_places(key, window)
+  return {count(key)}
+end
+
 -- The arguments of a counter that has a list of them end with it.
 local function length(letter, i)
   if letter == 'f' then return 2 end
   if letter == 'b' then return 6 end
+  if letter == 'p' then return 3 + 2 * number(i + 1) + number(i + 2) end
   if letter == 'r' then return 5 + 2 * number(i + 4) end
   return 3 + 3 * number(i + 2)
 end
