@@ -128,6 +128,8 @@ func (r *Rule) notAsRatelimit() string {
 		return "it has no counter"
 	case l.Policy.Algorithm != limiter.FixedWindow:
 		return "envoyproxy/ratelimit has no " + rules.AlgorithmName(l.Policy.Algorithm)
+	case l.Policy.Reserve != nil:
+		return "envoyproxy/ratelimit has no reserve"
 	case l.UnitMultiplier > 1:
 		return "envoyproxy/ratelimit has no unit_multiplier"
 	case strings.HasPrefix(r.Domain(), exactBegins):

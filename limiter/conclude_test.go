@@ -172,6 +172,10 @@ func concludes(tb testing.TB, data []byte) {
 				group++
 			}
 		}
+		if slices.ContainsFunc(plain.Charges, func(c Charge) bool { return c.Policy.Leases() }) {
+			// Groups that take leases come last, which the logs by hand do not follow; a store's test has both.
+			plain.Charges = slices.DeleteFunc(plain.Charges, func(c Charge) bool { return c.Policy.Algorithm == SlidingLog })
+		}
 		n := len(plain.Charges)
 		now = h.notBeforeChanges(now, &plain)
 		stored.Reset()

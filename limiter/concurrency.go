@@ -173,6 +173,9 @@ func (concurrency) store(v *view, s *sizeClass, index uint64, p *Policy, after s
 	ps.cells = s.cellsOf(index)
 	switch {
 	case after.used > 0 && p.wide:
+		if after.past == 0 { // it takes the place of all
+			ps.high, ps.hint, ps.count, ps.first, ps.end = 0, 0, 0, maxStamp, -maxStamp
+		}
 		ps.nonce = uint64(after.num) - 1 //nolint:gosec // what is beyond a nonce is cut off
 		ps.cells[ps.take(now, p.window())+1].Store(after.used)
 	case after.used > 0:
@@ -209,15 +212,26 @@ func (v *view) held() uint64 {
 
 func (concurrency) weight(_ *sizeClass, _, word uint64) uint64 { return word & placeMask }
 
-func (concurrency) found(v *view, _ Time, _ *Policy) {
-	v.state, v.head = state{past: min(v.found.Hits, MaxLog)}, math.MinInt64
+func (concurrency) found(v *view, _ Time, p *Policy) {
+	v.state, v.head = state{past: v.found.Hits}, math.MinInt64
+	if !p.wide {
+		v.past = min(v.past, MaxLog)
+	}
 }
 
 func (concurrency) tell(_ *view, _ Time, _ *Policy, st state, s *State) { s.Hits = st.used + st.past }
 
 // adopt has as many places held as there. Which they are only the store knows: see [Table.Mirror].
 func (concurrency) adopt(v, there *view, _ Time, b *Batch, i int) (after state, ok bool) {
-	told := min(there.past, placesOf(b.Charges[i].Policy))
+	p := b.Charges[i].Policy
+	switch {
+	case !p.wide:
+	case there.past == v.past:
+		return v.state, true
+	default: // one place for all
+		return state{used: there.past}, true
+	}
+	told := min(there.past, placesOf(p))
 	return state{past: min(v.past, told), used: told - min(v.past, told)}, true
 }
 

@@ -38,6 +38,9 @@ func (r *Reserve) TTL() time.Duration { return r.hold.Window }
 // Reservations returns how many are held at most.
 func (r *Reserve) Reservations() uint32 { return r.hold.Limit }
 
+// Hold returns the policy of what is held. It is not for charges.
+func (r *Reserve) Hold() *Policy { return &r.hold }
+
 // Release reports whether reservations without a cost are as if they had not been made.
 func (r *Reserve) Release() bool { return r.release }
 
@@ -73,6 +76,9 @@ func (b *Batch) beside(c Charge) *Batch {
 
 // held returns how many hits are held beside the counter of charge i.
 func (b *Batch) held(at Time, i int) uint64 {
+	if b.table == nil {
+		return b.told(i).Held
+	}
 	c := &b.Charges[i]
 	a := b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold})
 	a.charge(at, 0)
@@ -118,9 +124,20 @@ func (b *Batch) hold(at Time, i int) {
 	if look(b.held(at, i)); d.Over || c.Hits == 0 {
 		return
 	}
+	full := func() { d.Over, d.RetryAfter, d.Reset, d.Remaining, d.Charged = true, time.Second, time.Second, 0, 0 }
+	if b.table == nil {
+		t := b.told(i)
+		if t.Reserved >= uint64(c.Policy.Reserve.hold.Limit) {
+			full()
+			return
+		}
+		b.marks[i] = int64(b.kept[i].told.Lease) //nolint:gosec // a lease
+		t.Held, t.Reserved = t.Held+c.Hits, t.Reserved+1
+		return
+	}
 	a := b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits})
 	if a.charge(at, 0); a.Decisions[0].Over {
-		d.Over, d.RetryAfter, d.Reset, d.Remaining, d.Charged = true, time.Second, time.Second, 0, 0
+		full()
 		return
 	}
 	b.marks[i] = a.marks[0]
@@ -133,10 +150,20 @@ func (b *Batch) hold(at Time, i int) {
 // drop gives back what charge i reserved.
 func (b *Batch) drop(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
-	a := b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits})
-	a.Decisions[0], a.marks[0] = Decision{Charged: d.Charged}, b.marks[i]
-	a.release(at, 0)
+	if b.table == nil {
+		b.unreserve(i, d.Charged)
+	} else {
+		a := b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits})
+		a.Decisions[0], a.marks[0] = Decision{Charged: d.Charged}, b.marks[i]
+		a.release(at, 0)
+	}
 	d.Remaining, d.Charged = d.Remaining+d.Charged, 0
+}
+
+// unreserve drops a reservation of so many hits that a store told of.
+func (b *Batch) unreserve(i int, hits uint64) {
+	t := b.told(i)
+	t.Held, t.Reserved = t.Held-min(t.Held, hits), t.Reserved-min(t.Reserved, 1)
 }
 
 // settleLeases decides the leases of reservations that the batch brings back, and the costs beside them. A cost is
@@ -160,9 +187,15 @@ func (b *Batch) isSettled(i int) bool { return i < len(b.settled) && b.settled[i
 func (b *Batch) settleLease(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	lease := Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold, Hits: c.Hits, Refund: true}
-	hits := b.beside(lease).leased(at)
+	var hits uint64
+	if b.table == nil {
+		hits = b.kept[i].told.Settled
+	} else {
+		hits = b.beside(lease).leased(at)
+	}
 	*d = Decision{Reset: time.Second}
-	if hits == 0 {
+	// Of a mirror the store knows what the lease holds, which is dropped there.
+	if mirrors := b.table != nil && b.table.mirror && c.Hits >= FirstLease; hits == 0 && !mirrors {
 		return
 	}
 	cost := -1
@@ -176,12 +209,17 @@ func (b *Batch) settleLease(at Time, i int) {
 	var mark int64
 	switch {
 	case cost >= 0:
-		did, mark = b.force(at, c, b.Charges[cost].Hits)
+		did, mark = b.force(at, i, b.Charges[cost].Hits)
 		b.Decisions[cost], b.marks[cost] = did, mark
 	case !c.Policy.Reserve.release:
-		did, mark = b.force(at, c, hits)
+		did, mark = b.force(at, i, hits)
 	}
 	pause(betweenCharges)
+	if b.table == nil {
+		b.unreserve(i, hits)
+		d.Charged = hits
+		return
+	}
 	a := b.beside(lease)
 	if a.charge(at, 0); a.Decisions[0].Charged == hits {
 		d.Charged = hits
@@ -207,14 +245,26 @@ func (b *Batch) leased(at Time) uint64 {
 	}
 }
 
-// force charges the counter of c hits whatever room there is. It returns a decision that is never over.
-func (b *Batch) force(at Time, c *Charge, hits uint64) (Decision, int64) {
+// force charges the counter of charge i hits whatever room there is. It returns a decision that is never over.
+func (b *Batch) force(at Time, i int, hits uint64) (Decision, int64) {
+	c := &b.Charges[i]
 	a := b.beside(Charge{ID: c.ID, Hits: hits})
 	forced := &b.aside.forced
 	*forced = *c.Policy
 	forced.CountRefused, forced.Reserve = true, nil
 	a.Charges[0].Policy = forced
-	a.charge(at, 0)
+	if b.table == nil { // the store has told of the counter
+		a.kept = append(a.kept[:0], kept{told: *b.told(i)})
+		if k := b.kept[b.kept[i].first]; k.changed {
+			a.kept[0].state, a.kept[0].changed = k.state, true
+		}
+		a.charge(at, 0)
+		if a.kept[0].changed {
+			b.remember(i, &a.view, a.kept[0].state)
+		}
+	} else {
+		a.charge(at, 0)
+	}
 	d := a.Decisions[0]
 	d.Over, d.RetryAfter = false, 0
 	return d, a.marks[0]

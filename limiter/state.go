@@ -10,6 +10,8 @@ package limiter
 //	sliding window  -               -                  Number, Counts
 //	sliding log     that count      of the newest hit  Stamp
 //	concurrency     that are held   -                  Lease
+//
+// A counter that hits are reserved on has Held, Reserved, Lease and Settled, too.
 type State struct {
 	// Hits are those of a fixed window, of which more than [MaxCount] are taken for as
 	// many; or those of a log that count at the time of the charge, at most its limit: of a
@@ -38,7 +40,11 @@ type State struct {
 	Stamp Time
 	// Lease of a concurrency limit is the one that the charge took in the store; of a lease that is given back,
 	// the lease itself if it was held, else 0.
+	// Of a charge that reserves it is the one that it took.
 	Lease uint64
+	// Held is how many hits are reserved beside the counter, in so many reservations. Settled is what the lease held
+	// that a charge brings back.
+	Held, Reserved, Settled uint64
 }
 
 // clear makes s an absent counter and keeps its memory.

@@ -66,6 +66,7 @@ func (s Stored) Left(now Time, i int, left *State) {
 	s.b.recall(now, i, v)
 	left.clear()
 	p.algorithm().tell(v, now, p, v.state, left)
+	left.Held = s.b.told(i).Held
 }
 
 // Turn returns the bucket as charge i left it, which Conclude of the same time decided: while
@@ -113,6 +114,11 @@ func (s Stored) Find(t *Table, now Time, found []State) {
 // A fixed window never goes back to an older one. It allocates nothing.
 func (s Stored) Adopt(t *Table, now Time, i int, told *State) {
 	b := s.b
+	if r := b.Charges[i].Policy.Reserve; r != nil {
+		held := State{Hits: told.Held}
+		b.table = t
+		b.beside(Charge{ID: b.Charges[i].ID, Policy: &r.hold}).Stored().Adopt(t, now, 0, &held)
+	}
 	p, v := b.Charges[i].Policy, &b.view
 	a := p.algorithm()
 	b.members = slices.Grow(b.members[:0], 1)[:1]
@@ -134,6 +140,9 @@ func (s Stored) Adopt(t *Table, now Time, i int, told *State) {
 // decides in t tells the leases. It must be called before t is used.
 func (t *Table) Mirror() { t.mirror = true }
 
+// Settled reports whether charge i, decided, is a lease that was brought back, or what that cost.
+func (s Stored) Settled(i int) bool { return s.b.isSettled(i) }
+
 // SetLease makes lease the one under which charge i, decided in a mirror, holds its place.
 func (s Stored) SetLease(i int, lease uint64) { s.b.marks[i] = int64(lease) } //nolint:gosec // a lease
 
@@ -153,10 +162,16 @@ func (b *Batch) keep(found []State) {
 		for m := lo; m < hi; m++ {
 			i := b.members[m].index
 			b.kept[i] = kept{told: found[first], first: first}
-			b.kept[i].told.Stamp, b.kept[i].told.Lease = found[i].Stamp, found[i].Lease
+			k, own := &b.kept[i].told, &found[i]
+			k.Stamp, k.Lease, k.Settled = own.Stamp, own.Lease, own.Settled
+			f := &b.kept[first].told
+			f.Held, f.Reserved = max(f.Held, own.Held), max(f.Reserved, own.Reserved) // not all on the counter tell
 		}
 	}
 }
+
+// told returns what a store told of the counter of charge i.
+func (b *Batch) told(i int) *State { return &b.kept[b.kept[i].first].told }
 
 // recall is read for a counter that a store told of.
 func (b *Batch) recall(at Time, i int, v *view) {

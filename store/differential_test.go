@@ -78,6 +78,14 @@ var counters = func() (all [][]*limiter.Policy) {
 	edits(atOnce(5, 10*time.Second), atOnce(2, 10*time.Second), atOnce(0, 10*time.Second))
 	edits(atOnce(1, time.Second))
 	edits(atOnce(limiter.MaxLog, time.Minute), atOnce(3, time.Minute))
+	reserve := func(p limiter.Policy, reservations uint32, ttl time.Duration, release bool) limiter.Policy {
+		p.Reserve = limiter.NewReserve(reservations, ttl, release)
+		return p
+	}
+	edits(reserve(fixed(50, time.Minute, false), 5, 10*time.Second, false), reserve(fixed(30, time.Minute, true), 3, 10*time.Second, true))
+	edits(reserve(ring(60, 7*time.Second, 7, false), 6, time.Minute, true), reserve(ring(20, 7*time.Second, 7, true), 6, time.Minute, false))
+	edits(reserve(token(60, time.Minute, 50, true), 9, time.Second, false), reserve(token(100, time.Minute, 20, false), 2, time.Second, true))
+	edits(reserve(token(3e9, time.Second, 100, false), 9, time.Second, false)) // 1/3 ns
 	return all
 }()
 
@@ -148,21 +156,23 @@ func (t *tape) request(b *limiter.Batch, late bool) {
 	for range many {
 		n := t.pick(kinds)
 		if late {
-			n = 4 + n%(len(counters)-4) // fixed windows go by the time of the caller
+			n = 4 + n%(len(counters)-4-7) // fixed windows go by the time of the caller, and a store that knows of leases has no late callers
 		}
 		edits := counters[n]
 		p := edits[edit%len(edits)]
 		hits := someHits[t.pick(len(someHits))]
-		refund := t.pick(6) == 1
+		refund, reserves := t.pick(6) == 1, false
 		if p.Leases() {
 			if refund = t.pick(2) == 1; refund {
 				hits = uint64(t.pick(1 << 16))
+			} else if reserves = p.Reserve != nil && t.pick(3) > 0; reserves {
+				hits = min(hits, 20)
 			}
 		} else if p.Limit > 99 && t.pick(2) == 0 {
 			hits = min(hits, 9) * uint64(p.Limit) / 10
 		}
 		b.Charges = append(b.Charges, limiter.Charge{
-			ID: identity.ID{Hi: uint64(n+1) << 32, Lo: uint64(n + 1)}, Policy: p, Hits: hits, Refund: refund,
+			ID: identity.ID{Hi: uint64(n+1) << 32, Lo: uint64(n + 1)}, Policy: p, Hits: hits, Refund: refund, Reserve: reserves,
 			Mode: []limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota, limiter.Watch}[t.pick(5)], Group: group,
 		})
 		if t.pick(3) > 0 {
@@ -309,8 +319,8 @@ func describe(charges []limiter.Charge) string {
 	for i := range charges {
 		c := &charges[i]
 		p := *c.Policy
-		fmt.Fprintf(&s, "  counter %d group %d mode %d hits %d refund %v, algorithm %d limit %d window %v burst %d slack %d wait %v count %v\n",
-			c.ID.Lo, c.Group, c.Mode, c.Hits, c.Refund, p.Algorithm, p.Limit, p.Window, p.Burst, p.Slack, p.MaxWait, p.CountRefused)
+		fmt.Fprintf(&s, "  counter %d group %d mode %d hits %d refund %v reserve %v, algorithm %d limit %d window %v burst %d slack %d wait %v count %v\n",
+			c.ID.Lo, c.Group, c.Mode, c.Hits, c.Refund, c.Reserve, p.Algorithm, p.Limit, p.Window, p.Burst, p.Slack, p.MaxWait, p.CountRefused)
 	}
 	return s.String()
 }

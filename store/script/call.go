@@ -50,6 +50,8 @@ type charge struct {
 	k         int64        // sub-windows beside the newest
 	hits      int64        // of a native command
 	lease     uint64       // that is proposed
+	hold      int          // into call.keys, of what is reserved beside; 0 for nothing
+	of        int          // into call.args, of its number
 }
 
 // Reset empties c and keeps its memory.
@@ -92,6 +94,10 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	at := charge{algorithm: p.Algorithm}
 	act := "t"
 	switch {
+	case from.Refund && p.Reserve != nil:
+		act, hits = "s", 0
+	case from.Reserve:
+		act = "h"
 	case from.Refund:
 		act = "u"
 	case p.CountRefused:
@@ -122,6 +128,9 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 		at.end = p.WindowEnd(now)
 		c.counts(hits, p.Limit)
 		c.args = append(c.args, c.number(at.expires(p, jitter)))
+	}
+	if act == "s" || act == "h" {
+		c.reserve(&at, from, name)
 	}
 	if at.first {
 		c.Cost += CostOf(p, hits)
@@ -169,6 +178,8 @@ func (c *Call) bucket(from *limiter.Charge, hits uint64, budget time.Duration) {
 	leaky := p.Algorithm == limiter.LeakyBucket
 	most, mark := int64(k.Full+k.Within(budget)), int64(alwaysRoom) //nolint:gosec // levels are below 2^62
 	switch {
+	case from.Refund && p.Reserve != nil:
+		most = int64(k.Full) //nolint:gosec // as above
 	case from.Refund && leaky, from.Refund && k.Step == 0:
 		most = int64(k.Full) //nolint:gosec // as above
 	case from.Refund:
@@ -177,6 +188,8 @@ func (c *Call) bucket(from *limiter.Charge, hits uint64, budget time.Duration) {
 		most = int64(k.Full + k.Hold) //nolint:gosec // as above
 	}
 	switch {
+	case p.Reserve != nil && from.Refund: // a cost is charged whatever room there is
+		mark = int64(k.Full + k.Debt) //nolint:gosec // as above
 	case k.Step == 0 && !from.Refund && hits > 0:
 		most, mark = neverRoom, neverRoom
 	case k.Step == 0 && !from.Refund:
@@ -234,7 +247,14 @@ func (c *Call) Name(i int) string { return c.Keys[c.charges[i].key] }
 func (c *Call) Size() int { return len(c.charges) }
 
 // Zero has the only charge make its counter as new.
-func (c *Call) Zero() { c.args[c.charges[0].place+1] = "z" }
+func (c *Call) Zero() {
+	act := &c.args[c.charges[0].place+1]
+	if *act == "h" {
+		*act = "y"
+	} else {
+		*act = "z"
+	}
+}
 
 // counter returns the place of a counter in c.keys, and whether it was not there yet.
 func (c *Call) counter(name string) (place int, first bool) {

@@ -22,6 +22,8 @@ const (
 	// CostOfMore is what one more charge on a counter takes, but for the hits of a log.
 	CostOfMore = 2 * time.Microsecond
 	costOfHit  = 110 * time.Nanosecond
+	// costOfReserve is what reserving or settling takes beside the counter.
+	costOfReserve = 10 * time.Microsecond
 	// costOfLease is what one takes that is owed.
 	costOfLease = 3 * time.Microsecond
 	// costOfFixed is what a charge on a fixed window takes.
@@ -31,8 +33,13 @@ const (
 // CostOf estimates how long a charge takes in the store, that on a new counter.
 func CostOf(p *limiter.Policy, hits uint64) time.Duration {
 	if p.Reserve != nil {
-		return MostRequest + 1 // decided in memory
+		return costOfReserve + costOfCounter(p, hits)
 	}
+	return costOfCounter(p, hits)
+}
+
+// costOfCounter is CostOf without what is reserved beside the counter.
+func costOfCounter(p *limiter.Policy, hits uint64) time.Duration {
 	switch p.Algorithm {
 	case limiter.SlidingWindow:
 		_, k := p.Ring()

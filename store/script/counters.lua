@@ -166,6 +166,53 @@ local function log()
   return read_newest, expired
 end
 
+-- lease_of returns the lease of a nonce. It tells by its seal that it is of this counter: see lease.go.
+local function lease_of(nonce, seal)
+  local x = nonce + seal
+  return format('%.0f', 536870912 + nonce * 256 + floor(x * x / 8192) % 256)
+end
+
+-- reservations returns how what is reserved beside a counter is read and written. A key is a hash: of leases, each with
+-- when it ends, in milliseconds, and its hits; and s, which is all hits and when the first ends.
+local function reservations()
+  local now = s * 1000 + floor(n / 1e6)
+
+  local function pair(value)
+    local a, b = (value or ''):match('^(%d+) (%d+)$')
+    return tonumber(a), tonumber(b)
+  end
+
+  local function text(a, b) return format('%.0f %.0f', a, b) end
+
+  -- read_held returns the hits that are held, in how many reservations, when the first ends, and those that have ended.
+  local function read_held(key, summary, many)
+    local sum, first = pair(summary)
+    if not sum then return end
+    local ended = {}
+    if first > now then return sum, many, first, ended end
+    local all = call('HGETALL', key)
+    sum, many, first = 0, 0, 9007199254740992
+    for i = 1, #all, 2 do
+      local ends, hits = pair(all[i + 1])
+      if all[i] == 's' then
+      elseif not ends or ends <= now then
+        ended[#ended + 1] = all[i]
+      else
+        sum, many, first = sum + hits, many + 1, min(first, ends)
+      end
+    end
+    return sum, many, first, ended
+  end
+
+  local function write_held(key, sum, first, ended, ttl)
+    call('HSET', key, 's', text(sum, first))
+    for _, lease in ipairs(ended) do call('HDEL', key, lease) end
+    call('EXPIREAT', key, s + ttl + 2)
+  end
+
+  return read_held, write_held, pair, text, now
+end
+
 -- places returns how the places of a concurrency limit are read, taken, given back and written. A key is a sorted set: its
 -- members are leases, and scores are when the places are free by themselves, in milliseconds. A negative score is of a
 -- lease that was given back before its replica, which was without the store, could have it held: see repay.lua.
@@ -187,12 +234,10 @@ local function places()
     return count(key), false
   end
 
-  -- take holds a place under a lease that is not in use, and returns that. A lease tells by its seal that it is of this
-  -- counter: see lease.go.
+  -- take holds a place under a lease that is not in use, and returns that.
   local function take(key, nonce, seal, window)
     while true do
-      local x = nonce + seal
-      local lease = text(536870912 + nonce * 256 + floor(x * x / 8192) % 256)
+      local lease = lease_of(nonce, seal)
       if math.abs(tonumber(call('ZSCORE', key, lease) or 0)) <= now then
         call('ZADD', key, ends(window), lease)
         return tonumber(lease)

@@ -2,14 +2,16 @@
 -- seconds and nanoseconds, or '' and '' for the server's own; then the requests: a charge, or
 -- 'g', how many, '1' if some other quota member passes, and for each its group, its mode and
 -- itself. A charge is the letter of its algorithm, the number of its counter, what it does (take,
--- take and Count if denied, looK, give back: Undo, cancel a turn: X, reset: Z) and its numbers.
+-- take and Count if denied, looK, give back: Undo, cancel a turn: X, reset: Z) and its numbers; beside a counter that
+-- hits are reserved on also Hold, Settle a lease, and reset both: Y, which have more numbers.
 --
 -- The reply is the time, how many charges were admitted, and for each request what its
--- counters were before it; then for each charge on a log one time more, and for each on places its lease. A request with a key that some other
+-- counters were before it; then for each charge what it reserved or settled, of a log one time more, and of places a lease. A request with a key that some other
 -- program wrote changes nothing, and has -1 and the number of the key in place of all that.
 --
 -- The state of a counter that charges change is a, b and u.
 local make, ops, counters, out, pos, request, admitted = {}, {}, {}, {s, n, 0}, 3, 0, 0
+local holdings, read_held, write_held, pair, joined, now = {}
 local foreign -- the number of a key of this request that another program wrote
 
 local function emit(v) out[#out + 1] = v end
@@ -313,6 +315,83 @@ function make.p()
   }
 end
 
+-- reserving reads what a charge has to do with reservations. held and many are what is held before the request.
+local function reserving(x, id)
+  local function number(i) return tonumber(ARGV[pos + i]) end
+  if not read_held then read_held, write_held, pair, joined, now = reservations() end
+  local key = ARGV[pos]
+  x.places, x.ttl, x.keep, x.brought = number(1), number(2), ARGV[pos + 3] == '1', ARGV[pos + 4]
+  x.nonce, x.seal, x.ls, x.ln = number(5), number(6), number(7), number(8)
+  if x.act == 'h' then x.hits = number(9) end
+  pos = pos + 10
+  local h = holdings[key]
+  if not h then
+    h = {key = KEYS[tonumber(key)], sum = 0, many = 0, first = 9007199254740992, ended = {}, ttl = x.ttl}
+    local summary = read(h, 'HGET', 's')
+    if summary then
+      h.sum, h.many, h.first, h.ended = read_held(h.key, summary, call('HLEN', h.key) - 1)
+    end
+    h.foreign = h.foreign or not h.sum
+    holdings[key] = h
+  end
+  if h.foreign then foreign = key end
+  x.h, x.held, x.many = h, h.sum, h.many
+end
+
+-- with returns x as if it took other hits.
+local function with(x, act, hits)
+  local y = setmetatable({act = act, hits = hits}, {__index = x})
+  if x.op == ops.b then y.ns, y.nn = times(min(hits, 8589934592), x.ls, x.ln) end
+  return y
+end
+
+-- hold decides a charge that reserves hits. The counter stays as it is.
+local function hold(x)
+  local c, h, a, b, changed = x.c, x.h, x.c.a, x.c.b, x.c.changed
+  local room = x.op.decide(c, with(x, 't', h.sum + x.hits))
+  c.a, c.b, c.changed = a, b, changed
+  if room and x.hits > 0 then
+    room = h.many < x.places
+    if room then h.sum, h.many = h.sum + x.hits, h.many + 1 end
+  end
+  return room
+end
+
+-- settle charges what a request has cost whose lease comes back, and drops what that held.
+local function settle(x, xs)
+  x.room, x.done = true, true
+  if x.brought == '0' then return end
+  local h = x.h
+  local value = call('HGET', h.key, x.brought)
+  local ends, hits = pair(value or '')
+  if not ends or ends <= now then return end
+  x.settled, x.lease = hits, tonumber(x.brought)
+  call('HDEL', h.key, x.brought)
+  h.sum, h.many, h.changed = h.sum - hits, h.many - 1, true
+  for _, cost in ipairs(xs) do
+    if cost.c == x.c and not cost.done and (cost.act == 't' or cost.act == 'c' or cost.act == 'k') then
+      cost.room, cost.done = true, true
+      local y = setmetatable({act = 'c', cs = x.cs, cn = x.cn, ms = x.ms, mn = x.mn}, {__index = cost})
+      x.op.decide(x.c, y)
+      return
+    end
+  end
+  if x.keep then x.op.decide(x.c, with(x, 'c', hits)) end
+end
+
+-- reserve holds hits for good.
+local function reserve(x)
+  local h, nonce = x.h, x.nonce
+  local lease = lease_of(nonce, x.seal)
+  while call('HEXISTS', h.key, lease) == 1 do
+    nonce = (nonce + 1) % 1048576
+    lease = lease_of(nonce, x.seal)
+  end
+  local ends = (s + x.ttl) * 1000 + math.ceil(n / 1e6)
+  call('HSET', h.key, lease, joined(ends, x.hits))
+  h.first, h.changed, x.lease = min(h.first, ends), true, tonumber(lease)
+end
+
 -- parse reads the charge at pos, and tells what its counter is before this request.
 local function parse()
   local op = ops[ARGV[pos]]
@@ -336,7 +415,8 @@ local function parse()
     op.tell(c, x)
   end
   x.c = c
-  x.takes = (x.act == 't' or x.act == 'c') and (x.hits or x.ns + x.nn) > 0
+  if x.act == 'h' or x.act == 's' or x.act == 'y' then reserving(x, id) end
+  x.takes = (x.act == 't' or x.act == 'c' or x.act == 'h') and (x.hits or x.ns + x.nn) > 0
   return x
 end
 
@@ -348,15 +428,26 @@ end
 
 local function decide(x)
   x.ss, x.sn = 0, 0
-  if x.act == 'z' then
+  if x.done then return x.room end
+  if x.act == 'z' or x.act == 'y' then
+    if x.h then
+      call('DEL', x.h.key)
+      x.h.sum, x.h.many, x.h.first, x.h.ended, x.h.changed = 0, 0, 9007199254740992, {}, false
+    end
     reset(x.c)
     return true
   end
-  x.room = x.op.decide(x.c, x)
+  if x.act == 'h' then x.room = hold(x) else x.room = x.op.decide(x.c, x) end
   return x.room
 end
 
 local function asked(x)
+  if x.h then
+    emit(x.held)
+    emit(x.many)
+    emit(x.lease or 0)
+    emit(x.settled or 0)
+  end
   if x.op == ops.l then
     emit(x.ss)
     emit(x.sn)
@@ -368,34 +459,43 @@ end
 -- admit counts a charge that is admitted for good.
 local function admit(x)
   admitted = admitted + 1
+  if x.act == 'h' then reserve(x) end
   if x.op.leases then x.op.place(x.c, x) end
 end
 
-local function save(c) return {c = c, a = c.a, b = c.b, u = c.u, changed = c.changed} end
+local function save(x)
+  local c, h = x.c, x.h
+  return {c = c, a = c.a, b = c.b, u = c.u, changed = c.changed, h = h, sum = h and h.sum, many = h and h.many}
+end
 
 local function restore(at)
   local c = at.c
   c.a, c.b, c.u, c.changed = at.a, at.b, at.u, at.changed
+  if at.h then at.h.sum, at.h.many = at.sum, at.many end
 end
 
 -- together decides a group: first what it cannot change, then the rest as if it were admitted.
 local function together(xs, lo, hi, deny)
   local charged, before, rest = {}, {}, {}
   for i = lo, hi do
-    if xs[i].act == 't' then charged[xs[i].c] = true end
+    if xs[i].act == 't' or xs[i].act == 'h' and xs[i].takes then charged[xs[i].c] = true end
   end
   for i = lo, hi do
     local x = xs[i]
-    if charged[x.c] and x.act ~= 'c' and not (x.op.leases and x.act == 'u') then
+    if charged[x.c] and x.act ~= 'c' and not (x.op.leases and x.act == 'u') and not x.done then
       rest[#rest + 1] = x
     else
       local room = decide(x)
-      x.settled = true
+      x.counts = true
       deny = deny or not room and x.mode == 'e'
     end
   end
   for _, x in ipairs(rest) do
-    if not before[x.c] then before[x.c] = save(x.c) end
+    local at = before[x.c]
+    if not at or x.h and not at.h then
+      local new = save(x)
+      if at then at.h, at.sum, at.many = new.h, new.sum, new.many else before[x.c] = new end
+    end
     local room = decide(x)
     deny = deny or not room and x.mode == 'e'
   end
@@ -413,7 +513,7 @@ local function split(xs)
     while g.hi < #xs and xs[g.hi + 1].group == xs[lo].group do g.hi = g.hi + 1 end
     for i = lo, g.hi do
       g.quota = g.quota or xs[i].mode == 'q'
-      g.last = g.last or xs[i].op.leases and xs[i].act ~= 'u'
+      g.last = g.last or xs[i].op.leases and xs[i].act ~= 'u' or xs[i].act == 'h'
     end
     groups[#groups + 1] = g
     lo = g.hi + 1
@@ -428,13 +528,17 @@ local function conclude(xs, groups, unpassed)
     g.denied = true
     for i = g.hi, g.lo, -1 do
       local x = xs[i]
-      if x.kept and x.act == 't' and x.op.undo(x.c, x) then x.kept = false end
+      if x.kept and x.act == 'h' then
+        x.h.sum, x.h.many, x.kept = x.h.sum - x.hits, x.h.many - 1, false
+      elseif x.kept and x.act == 't' and x.op.undo(x.c, x) then
+        x.kept = false
+      end
     end
   end
   for _, g in ipairs(groups) do
     for i = g.lo, g.hi do
       local x = xs[i]
-      x.kept = x.takes and x.room and (not g.denied or x.settled)
+      x.kept = x.takes and x.room and not x.done and (not g.denied or x.counts)
       refused = refused or x.mode == 'e' and not x.room
     end
     if not g.denied and unpassed and g.quota then drop(g) end
@@ -462,12 +566,17 @@ local function group()
     quota, refunds = quota or mode == 'q', refunds or x.act == 'u' and not x.op.leases
   end
   if foreign then return end
+  for _, x in ipairs(xs) do
+    if x.act == 's' then settle(x, xs) end
+  end
   local early = false
   if grouped and quota and not refunds then -- is there a quota with room, before anything is charged?
     for _, x in ipairs(xs) do
       if x.mode == 'q' and not room then
-        local at = save(x.c)
-        room = x.act == 'u' or decide(x)
+        local at, done = save(x), x.done
+        x.done = false
+        room = x.act == 'u' or x.act == 's' or x.op.decide(x.c, x.act == 'h' and with(x, 't', x.hits) or x)
+        x.done = done
         restore(at)
       end
     end
@@ -508,6 +617,7 @@ while pos <= #ARGV do
   else
     local x = parse()
     if not foreign then
+      if x.act == 's' then settle(x, {}) end
       if decide(x) and x.takes then admit(x) end
       asked(x)
     end
@@ -515,5 +625,8 @@ while pos <= #ARGV do
   if foreign then refuse(told) end
 end
 for _, c in pairs(counters) do c.op.save(c) end
+for _, h in pairs(holdings) do
+  if h.changed then write_held(h.key, h.sum, h.first, h.ended, h.ttl) end
+end
 out[3] = admitted
 return out

@@ -45,14 +45,22 @@ func (m *message) add(c *Call) {
 	for i := range c.charges {
 		at := &c.charges[i]
 		name := c.Keys[at.key]
-		number, known := m.index[name]
-		if !known {
-			m.Keys = append(m.Keys, name)
-			number = len(m.Keys)
-			m.index[name] = number
+		m.Args[base+at.place] = numeral(m.number(name))
+		if at.hold > 0 {
+			m.Args[base+at.of] = numeral(m.number(c.Keys[at.hold]))
 		}
-		m.Args[base+at.place] = numeral(number)
 	}
+}
+
+// number returns the number of a key of that name.
+func (m *message) number(name string) int {
+	number, known := m.index[name]
+	if !known {
+		m.Keys = append(m.Keys, name)
+		number = len(m.Keys)
+		m.index[name] = number
+	}
+	return number
 }
 
 // numeral returns a small number as text, without allocating.
@@ -151,6 +159,9 @@ func (r *reply) Read(m *message, c *Call) error {
 		}
 	}
 	for i := range c.charges {
+		if c.charges[i].hold > 0 {
+			r.reserved(&c.Found[i])
+		}
 		switch at := &c.charges[i]; at.algorithm {
 		case limiter.SlidingLog:
 			c.Found[i].Stamp = r.time()
@@ -247,7 +258,7 @@ func parseRing(text string, k int64) (s limiter.State, err error) {
 // AdmittedOf returns how many charges of b were admitted, as the script counts them.
 func AdmittedOf(b *limiter.Batch) (n int64) {
 	for i := range b.Charges {
-		if d := &b.Decisions[i]; !b.Charges[i].Refund && !d.Over && d.Charged > 0 {
+		if d := &b.Decisions[i]; !b.Charges[i].Refund && !d.Over && d.Charged > 0 && !b.Stored().Settled(i) {
 			n++
 		}
 	}

@@ -1,0 +1,46 @@
+package script
+
+import (
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// appendHold appends the name of what is reserved beside the counter of a name, which lacks the start of a fixed window:
+// what is held counts in each.
+func appendHold(to, name []byte) []byte { return append(append(to, name...), 'h') }
+
+// HoldOf returns that name.
+func HoldOf(name []byte) string { return string(appendHold(nil, name)) }
+
+// reserve appends the numbers of a charge that reserves, or that brings a lease back: the key of what is held, how many
+// reservations there may be, for how long each, whether one without a cost is charged, the lease that is brought back,
+// what a new one is made of, what a hit of a bucket costs, and the hits.
+func (c *Call) reserve(at *charge, from *limiter.Charge, name []byte) {
+	start := len(c.buf)
+	c.buf = appendHold(c.buf, name)
+	at.hold, _ = c.counter(c.since(start)) // not the first: that is the counter
+	hold := c.Keys[at.hold]
+	lease := uint64(0)
+	if at.lease = NewLease(hold); from.Refund && IsLease(hold, from.Hits) {
+		lease = from.Hits
+	}
+	p := from.Policy
+	at.of = len(c.args)
+	c.args = append(c.args, "", c.number(int64(p.Reserve.Reservations())), c.number(int64(p.Reserve.TTL()/time.Second)),
+		flag(!p.Reserve.Release()), c.number(int64(lease)), //nolint:gosec // a lease
+		c.number(int64((at.lease-limiter.FirstLease)>>sealBits)), c.number(int64(sealOf(hold)))) //nolint:gosec // small
+	if p.Algorithm == limiter.TokenBucket {
+		k := p.Bucket()
+		c.span(int64(k.Step), k.Fine) //nolint:gosec // below 2^62
+	} else {
+		c.args = append(c.args, "0", "0")
+	}
+	c.args = append(c.args, c.number(int64(min(from.Hits, mostHits)))) //nolint:gosec // at most mostHits
+}
+
+// reserved reads what is held beside a counter, and what a charge did there.
+func (r *reply) reserved(s *limiter.State) {
+	s.Held, s.Reserved = uint64(max(r.next(), 0)), uint64(max(r.next(), 0))
+	s.Lease, s.Settled = r.lease(), uint64(max(r.next(), 0))
+}
