@@ -169,7 +169,7 @@ func TestRepaidAsMemory(t *testing.T) {
 			t.Fatal(err)
 		} else {
 			for i := range w.c.b.Charges {
-				f.owes(Local, at, &w.c.b, i, script.AppendName(nil, at, w.c.b.Charges[i].Policy, w.c.names[i]), 0, &w.c)
+				f.owes(Local, at, &w.c.b, i, script.AppendName(nil, at, w.c.b.Charges[i].Policy, w.c.names[i]), "", 0, &w.c)
 			}
 		}
 		w.compare(t, n)

@@ -37,12 +37,13 @@ func (answer) Exceeded(int) func(uint64) { return nil }
 // Reset makes the counter of charge i of a batch as new at the time now, and returns what was used of it. The name of a fixed
 // window lacks its start: the current one is reset. It returns [ErrAway] if the store is away.
 func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, names [][]byte, i int) (used uint64, err error) {
-	b, name := &limiter.Batch{Charges: []limiter.Charge{{Policy: of.Charges[i].Policy}}}, names[i]
+	p, name := of.Charges[i].Policy, names[i]
+	b := &limiter.Batch{Charges: []limiter.Charge{{Policy: p, Reserve: p.Reserve != nil}}}
 	f, slot := s.slotOf(now, &b.Charges[0], name)
 	a := newAsk()
 	a.call.Encode(f.time(now), b, [][]byte{name}, s.options.Jitter)
 	a.call.Zero()
-	key := strings.Clone(a.call.Name(0))
+	key, held := strings.Clone(a.call.Name(0)), strings.Clone(a.call.LeaseName(0))
 	decided := make(answer, 1)
 	a.now, a.batch, a.waiter, a.strict, a.slot = now, b, decided, true, slot
 	if !a.send(f.lane(slot), s.options.Timeout) {
@@ -57,6 +58,7 @@ func (s *Store) Reset(ctx context.Context, now limiter.Time, of *limiter.Batch, 
 		return 0, err
 	}
 	f.owed.forget(key)
+	f.owed.forget(held)
 	s.full.forget() // whoever resets a counter sees it at once
 	return b.Decisions[0].Before, nil
 }

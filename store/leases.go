@@ -13,26 +13,29 @@ import (
 // back is held there when it is back, and what was given back is not.
 
 // leased has decide decide b without the store, and makes the leases of that what they are everywhere. name returns the
-// name of a charge's counter. call, if there is one, has asked the store, which may have given the leases that it proposed.
-func (f *fleet) leased(b *limiter.Batch, name func(i int) string, call *script.Call, decide func() error) error {
-	const ignored = 1 << 63 // no lease has it
-	leases := false
+// name that seals a charge's leases. call, if there is one, has asked the store, which may have given the leases that it proposed.
+func (f *fleet) leased(now limiter.Time, b *limiter.Batch, name func(i int) string, call *script.Call, decide func() error) error {
+	var brought []uint64
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if !c.Policy.Leases() {
+		if !c.Refund || !c.Policy.Leases() {
 			continue
 		}
-		leases = true
-		if c.Refund && c.Hits < ignored && !(script.IsLease(name(i), c.Hits) && !f.owed.gave(name(i), c.Hits)) {
-			c.Hits |= ignored
+		if brought == nil {
+			brought = make([]uint64, len(b.Charges))
+		}
+		if brought[i] = c.Hits; !script.IsLease(name(i), c.Hits) || f.owed.gave(name(i), c.Hits) {
+			c.Hits = 0
 		}
 	}
 	err := decide()
 	for i := range b.Charges {
 		switch c := &b.Charges[i]; {
-		case !leases || !c.Policy.Leases():
-		case c.Refund:
-			c.Hits &^= ignored
+		case brought != nil && brought[i] > 0:
+			if c.Hits > 0 && c.Policy.Reserve != nil {
+				f.unreserve(now, b, c, f.owed.took(name(i), c.Hits))
+			}
+			c.Hits = brought[i]
 		case err == nil && b.Lease(i) > 0 && call != nil:
 			b.Stored().SetLease(i, call.Lease(i))
 		case err == nil && b.Lease(i) > 0:
@@ -42,11 +45,26 @@ func (f *fleet) leased(b *limiter.Batch, name func(i int) string, call *script.C
 	return err
 }
 
+// unreserve has the mirror hold fewer hits beside the counter of c.
+func (f *fleet) unreserve(now limiter.Time, b *limiter.Batch, c *limiter.Charge, hits uint64) {
+	if hits == 0 || f.options.Fallback != Local {
+		return
+	}
+	beside := limiter.Batch{Charges: []limiter.Charge{{ID: c.ID, Policy: c.Policy.Reserve.Hold()}}, Partition: b.Partition}
+	var held [1]limiter.State
+	beside.Stored().Find(f.options.Table, now, held[:])
+	held[0].Hits -= min(held[0].Hits, hits)
+	beside.Stored().Adopt(f.options.Table, now, 0, &held[0])
+}
+
 // giveBack gives back a lease that charge c of an earlier request took, for which nobody waits.
 func (s *Store) giveBack(f *fleet, slot uint16, now limiter.Time, c limiter.Charge, name []byte, lease uint64) {
-	c.Hits, c.Refund, c.Mode = lease, true, limiter.Enforce
+	c.Hits, c.Refund, c.Reserve, c.Mode = lease, true, false, limiter.Enforce
 	b := &limiter.Batch{Charges: []limiter.Charge{c}}
-	_, _ = s.decide(f, slot, now, b, [][]byte{slices.Clone(name)}, nobody{}, false) // else it is owed
+	if name = slices.Clone(name); c.Policy.Reserve != nil { // it has cost nothing
+		b.Charges = append(b.Charges, limiter.Charge{ID: c.ID, Policy: c.Policy, Group: c.Group})
+	}
+	_, _ = s.decide(f, slot, now, b, [][]byte{name, name}, nobody{}, false) // else it is owed
 }
 
 // nobody waits for what need not be known.

@@ -191,3 +191,139 @@ func TestPlacesInAnOutage(t *testing.T) {
 		}
 	}
 }
+
+// reserving are policies of a budget of 100 hits that can be reserved.
+func reserving(release bool) []*limiter.Policy {
+	r := limiter.NewReserve(10, time.Minute, release)
+	return []*limiter.Policy{
+		{Algorithm: limiter.FixedWindow, Limit: 100, Window: limiter.MaxWindow, Reserve: r},
+		{Algorithm: limiter.SlidingWindow, Limit: 100, Window: limiter.MaxWindow, SubWindows: 10, Reserve: r, CountRefused: true},
+		{Algorithm: limiter.TokenBucket, Limit: 1, Window: 24 * time.Hour, Burst: 100, Reserve: r},
+	}
+}
+
+// reserve reserves hits, and returns the lease, 0 if there is no room.
+func (c *caller) reserve(tb testing.TB, s *Store, p *limiter.Policy, hits uint64) uint64 {
+	tb.Helper()
+	charge := hit(1, p)
+	charge.Hits, charge.Reserve = hits, true
+	return c.take(tb, s, charge)
+}
+
+// settle brings a lease back, and what the request has cost unless that is negative. It returns what was held.
+func (c *caller) settle(tb testing.TB, s *Store, p *limiter.Policy, lease uint64, cost int) uint64 {
+	tb.Helper()
+	back, paid := hit(1, p), hit(1, p)
+	back.Hits, back.Refund = lease, true
+	charges := []limiter.Charge{back}
+	if paid.Group = 1; cost >= 0 {
+		paid.Hits = uint64(cost)
+		charges = append(charges, paid)
+	}
+	if err := c.ask(s, charges...); err != nil {
+		tb.Fatal(err)
+	}
+	return c.b.Decisions[0].Charged
+}
+
+// reserved returns what is used and held.
+func (c *caller) reserved(tb testing.TB, s *Store, p *limiter.Policy) uint64 {
+	tb.Helper()
+	charge := hit(1, p)
+	charge.Hits, charge.Reserve = 0, true
+	if err := c.ask(s, charge); err != nil {
+		tb.Fatal(err)
+	}
+	return c.b.Decisions[0].Before
+}
+
+// What is reserved and used over two replicas never exceeds the limit. A lease that comes to the other replica is settled
+// there, once, and charged with what the request has cost.
+func TestReservationsAreShared(t *testing.T) {
+	t.Parallel()
+	for n, p := range append(reserving(true), reserving(false)...) {
+		srv := storetest.Start(t)
+		s := []*Store{runStore(t, Options{Server: at(srv)}), runStore(t, Options{Server: at(srv)})}
+		storetest.Eventually(t, "up", func() bool { return s[0].Up() && s[1].Up() })
+		var c caller
+		keep := uint64(0)
+		if n >= 3 {
+			keep = 40
+		}
+		first, second := c.reserve(t, s[0], p, 40), c.reserve(t, s[1], p, 40)
+		if first == 0 || second == 0 || c.reserve(t, s[0], p, 21) != 0 {
+			t.Fatalf("%d: of 100 hits not twice 40 can be reserved, or 21 more", n)
+		}
+		for _, step := range []struct {
+			does      string
+			got, want uint64
+		}{
+			{"used with both held", c.reserved(t, s[0], p), 80},
+			{"the first ends at 5", c.settle(t, s[1], p, first, 5), 40},
+			{"the first ends again", c.settle(t, s[0], p, first, 0), 0},
+			{"the second ends without a cost", c.settle(t, s[0], p, second, -1), 40},
+			{"used after it", c.reserved(t, s[1], p), 5 + keep},
+			{"another ends at more than is left", c.settle(t, s[0], p, c.reserve(t, s[1], p, 50), 150), 50},
+			{"used beyond the limit", c.reserved(t, s[0], p), 155 + keep},
+		} {
+			if step.got != step.want && (p.Algorithm != limiter.TokenBucket || step.want < 155) { // no more than a window of debt
+				t.Errorf("%d: %s: %d, want %d", n, step.does, step.got, step.want)
+			}
+		}
+		if c.reserve(t, s[0], p, 1) != 0 {
+			t.Errorf("%d: beyond its limit a counter lets reserve", n)
+		}
+		if used, err := reset(s[0], p, c.names[0]); err != nil || used == 0 || c.reserved(t, s[1], p) != 0 {
+			t.Errorf("%d: %d were used before the reset, %v", n, used, err)
+		}
+		srv.Kill()
+	}
+}
+
+// While the store is away what was reserved stays held, and what is charged is owed. When it is back it knows what was
+// reserved and not settled meanwhile.
+func TestReservationsInAnOutage(t *testing.T) {
+	t.Parallel()
+	for n, p := range reserving(false) {
+		srv := storetest.Start(t)
+		relays := []*relay{newRelay(t, srv.Addr, nil, false), newRelay(t, srv.Addr, nil, false)}
+		var s []*Store
+		for _, r := range relays {
+			s = append(s, runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}}))
+		}
+		storetest.Eventually(t, "up", func() bool { return s[0].Up() && s[1].Up() })
+		var c caller
+		before, other := c.reserve(t, s[0], p, 30), c.reserve(t, s[1], p, 20)
+		for i := range relays {
+			c.reserved(t, s[i], p) // each is told of both
+			relays[i].cut(true)
+		}
+		storetest.Eventually(t, "away", func() bool {
+			c.reserved(t, s[0], p)
+			c.reserved(t, s[1], p)
+			return !s[0].Up() && !s[1].Up()
+		})
+		during := c.reserve(t, s[0], p, 30)
+		if c.reserved(t, s[0], p) != 80 || during == 0 || c.reserve(t, s[0], p, 21) != 0 {
+			t.Errorf("%d: of 100 hits, 50 of them held, not 30 can be reserved, or 21 more", n)
+		}
+		ended := c.reserve(t, s[1], p, 50)
+		if c.settle(t, s[1], p, ended, 8); ended == 0 || c.reserved(t, s[1], p) != 50+8 {
+			t.Errorf("%d: %d are used and held, want what the store held and 8", n, c.reserved(t, s[1], p))
+		}
+		c.settle(t, s[1], p, before, 7) // of the other replica
+		relays[0].cut(false)
+		relays[1].cut(false)
+		storetest.Eventually(t, "up", func() bool { return s[0].Up() && s[1].Up() })
+		if got := c.reserved(t, s[0], p); got != 20+30+8+7 {
+			t.Errorf("%d: %d are used and held, want the 50 that have not been settled, and 15", n, got)
+		}
+		if c.settle(t, s[1], p, during, 1) != 30 || c.settle(t, s[0], p, other, 2) != 20 || c.settle(t, s[0], p, before, -1) != 0 {
+			t.Errorf("%d: what was held is not settled, or twice", n)
+		}
+		if got := c.reserved(t, s[0], p); got != 8+7+3 {
+			t.Errorf("%d: %d are used and held, want 18", n, got)
+		}
+		srv.Kill()
+	}
+}

@@ -79,6 +79,16 @@ func (l *accounts) gave(name string, lease uint64) bool {
 	return d != nil && d.Gave(lease)
 }
 
+// took returns the hits that are owed under a lease of a counter.
+func (l *accounts) took(name string, lease uint64) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.debts[name]; d != nil {
+		return d.Took(lease)
+	}
+	return 0
+}
+
 // take removes and returns what the counters of some slots owe, in the order of the slots.
 func (l *accounts) take(has func(slot uint16) bool) (all []*script.Debt) {
 	l.mu.Lock()

@@ -182,7 +182,7 @@ func TestRepaidLog(t *testing.T) {
 		if err := w.store.options.fallBack(at, &c.b); err != nil {
 			t.Fatal(err)
 		}
-		f.owes(Local, at, &c.b, 0, append(nameOf("s1", &charge), 'x'), 0, &c)
+		f.owes(Local, at, &c.b, 0, append(nameOf("s1", &charge), 'x'), "", 0, &c)
 	}
 	if runs := len(f.owed.debts["s1{1}_x"].Runs); runs > script.LogStretches+2 {
 		t.Errorf("%d runs of hits are kept, want %d at most", runs, script.LogStretches+2)
@@ -230,7 +230,7 @@ func TestDebtsThatCannotBeCharged(t *testing.T) {
 		if err := w.store.options.fallBack(at, &c.b); err != nil {
 			t.Fatal(err)
 		}
-		f.owes(Local, at, &c.b, 0, []byte(name), 0, &c)
+		f.owes(Local, at, &c.b, 0, []byte(name), name, 0, &c)
 		_, err := lane.repay(t.Context(), lane.client, clock().Add(time.Minute))
 		return err
 	}

@@ -17,16 +17,19 @@ import (
 // it is owed. So hits that were under way when the store went away may count twice.
 
 // owes notes what charge i owes, if anything, of a batch that by has decided at the time now of the
-// store's clock. The name has the start of a fixed window.
+// store's clock. The name has the start of a fixed window, and lease is the one that seals leases.
 //
 // A lease that is given back is owed whatever the fallback says.
-func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, slot uint16, w limiter.Waiter) {
+func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, name []byte, lease string, slot uint16, w limiter.Waiter) {
 	c := &b.Charges[i]
 	if c.Refund && c.Policy.Leases() {
-		if script.IsLease(name, c.Hits) {
-			f.owesBack(now, b, *c, c.Hits, name, slot)
+		if script.IsLease(lease, c.Hits) {
+			f.owesBack(now, b, *c, c.Hits, lease, slot)
 		}
 		return
+	}
+	if c.Reserve {
+		name = []byte(lease)
 	}
 	if !by.owes() {
 		return
@@ -46,13 +49,13 @@ func (f *fleet) owes(by Fallback, now limiter.Time, b *limiter.Batch, i int, nam
 }
 
 // owesBack notes that a lease that charge c of b has taken, or says itself, is to be given back.
-func (f *fleet) owesBack(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64, name []byte, slot uint16) {
-	c.Refund, c.Hits = true, lease
+func (f *fleet) owesBack(now limiter.Time, b *limiter.Batch, c limiter.Charge, lease uint64, name string, slot uint16) {
+	c.Refund, c.Reserve, c.Hits = true, false, lease
 	d := &script.Debt{}
 	d.Set(now, &limiter.Batch{Charges: []limiter.Charge{c}, Decisions: make([]limiter.Decision, 1), Partition: b.Partition}, 0, true)
 	f.owed.mu.Lock()
 	defer f.owed.mu.Unlock()
-	f.forgot(f.owed.addLocked(name, slot, d, func() func(uint64) { return nil }))
+	f.forgot(f.owed.addLocked([]byte(name), slot, d, func() func(uint64) { return nil }))
 }
 
 // owes notes what b owes, which was not even asked, and which by has decided. Names of fixed windows lack the start.
@@ -66,7 +69,8 @@ func (s *Store) owes(by Fallback, decided bool, now limiter.Time, b *limiter.Bat
 		var room [256]byte // of most names
 		for i := range b.Charges {
 			f, slot := s.slotOf(now, &b.Charges[i], names[i])
-			f.owes(by, f.time(now), b, i, script.AppendName(room[:0], f.time(now), b.Charges[i].Policy, names[i]), slot, w)
+			f.owes(by, f.time(now), b, i, script.AppendName(room[:0], f.time(now), b.Charges[i].Policy, names[i]),
+				script.LeaseName(b.Charges[i].Policy, names[i]), slot, w)
 			f.nudge(slot)
 		}
 	})
@@ -84,12 +88,14 @@ func (f *fleet) owesAsk(now limiter.Time, a *ask, decided bool) {
 	if a.fate != uncounted && (a.sent || a.fate == counted) {
 		for i := range a.batch.Charges {
 			c, d := &a.batch.Charges[i], &script.Debt{}
-			if back := c.Refund && c.Policy.Leases(); !back && !by.owes() || back && !script.IsLease(a.call.Name(i), c.Hits) ||
+			if back := c.Refund && c.Policy.Leases(); !back && !by.owes() || back && !script.IsLease(a.call.LeaseName(i), c.Hits) ||
 				!d.Set(now, a.batch, i, by == Local) {
 				continue
 			}
 			d.Exceeded = a.waiter.Exceeded(i)
-			d.Name, d.Slot = strings.Clone(a.call.Name(i)), a.slot
+			if d.Name, d.Slot = strings.Clone(a.call.Name(i)), a.slot; d.Leases() > 0 {
+				d.Name = strings.Clone(a.call.LeaseName(i))
+			}
 			a.debts = append(a.debts, d)
 		}
 		if a.fate == counted {
@@ -98,7 +104,7 @@ func (f *fleet) owesAsk(now limiter.Time, a *ask, decided bool) {
 		return
 	}
 	for i := range a.batch.Charges {
-		f.owes(by, now, a.batch, i, []byte(a.call.Name(i)), a.slot, a.waiter)
+		f.owes(by, now, a.batch, i, []byte(a.call.Name(i)), a.call.LeaseName(i), a.slot, a.waiter)
 	}
 	f.nudge(a.slot)
 }

@@ -199,8 +199,10 @@ func (r *split) conclude() {
 		r.adopt()
 	}) {
 		f := r.store.fleet
-		name := func(i int) string { return string(r.where[i].part.names[r.where[i].charge]) }
-		err = f.leased(r.batch, name, nil, func() error { return r.store.options.fallBack(f.time(r.now), r.batch) })
+		name := func(i int) string {
+			return script.LeaseName(r.batch.Charges[i].Policy, r.where[i].part.names[r.where[i].charge])
+		}
+		err = f.leased(f.time(r.now), r.batch, name, nil, func() error { return r.store.options.fallBack(f.time(r.now), r.batch) })
 	}
 	r.free()
 	w.Decided(err)
@@ -246,7 +248,8 @@ func (r *split) dropLeases() {
 	for lo := 0; lo < len(b.Charges); lo = hi {
 		leases := false
 		for hi = lo; hi < len(b.Charges) && b.Charges[hi].Group == b.Charges[lo].Group; hi++ {
-			leases = leases || !b.Charges[hi].Refund && b.Charges[hi].Policy.Leases()
+			c := &b.Charges[hi]
+			leases = leases || c.Reserve || !c.Refund && c.Policy.Algorithm == limiter.Concurrency
 		}
 		for i := hi - 1; i >= lo && leases; i-- {
 			if at := r.where[i]; !b.Decisions[i].Denied {
@@ -265,7 +268,7 @@ func (at place) deny() {
 	if p.ask == nil { // by the fallback
 		stored.Deny(p.begun, i)
 		if lease > 0 {
-			p.fleet.owesBack(p.begun, &p.batch, c, lease, p.names[i], p.slot)
+			p.fleet.owesBack(p.begun, &p.batch, c, lease, script.LeaseName(c.Policy, p.names[i]), p.slot)
 			return
 		}
 		if back := d.Charged - p.batch.Decisions[i].Charged; back > 0 {

@@ -25,6 +25,7 @@ type Debt struct {
 	Runs           []stretch    // of a sliding window or a log
 	taken          []hold       // of a concurrency limit: places that were taken without the store
 	given          []uint64     // and leases that were given back
+	reserved       bool         // taken and given are of what is reserved beside a counter
 }
 
 // A stretch is hits of one sub-window, or hits of a log that count from the last of them on.
@@ -45,14 +46,14 @@ func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool
 	if inTable {
 		hits = decided.Charged
 	}
-	if !c.Policy.Leases() && (c.Refund || hits == 0) {
+	if !ofLease(c) && (c.Refund || hits == 0) {
 		return false
 	}
 	*d = Debt{
 		Charge: limiter.Charge{ID: c.ID}, Partition: b.Partition, Policy: *c.Policy, at: now, Hits: hits,
 		Runs: d.Runs[:0], taken: d.taken[:0], given: d.given[:0],
 	}
-	if c.Policy.Leases() {
+	if d.Policy.Reserve = nil; ofLease(c) { // what is reserved is owed by itself
 		return d.setLease(now, b, i)
 	}
 	if !decided.Over {
@@ -226,6 +227,9 @@ func (r *Run) Charged(i int, d *Debt, s *limiter.State) (why *redis.Error, exces
 	r.Reply.next()
 	at := &c.charges[i]
 	r.Reply.counter(&r.Message, c, at, s)
+	if d.reserved {
+		return nil, 0
+	}
 	if at.algorithm == limiter.TokenBucket || at.algorithm == limiter.LeakyBucket {
 		return nil, r.Reply.excess(d.Policy.Bucket())
 	}

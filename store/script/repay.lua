@@ -103,10 +103,39 @@ ops.p = function(key, i)
   return {count(key)}
 end
 
+-- Reservations: for how long they hold, how many leases were taken without the store and how many given back, the taken
+-- ones with when they end and their hits, and the others.
+ops.h = function(key, i)
+  local read_held, write_held, pair, joined, now = reservations()
+  local sum, many, first, ended = 0, 0, 9007199254740992, {}
+  local summary = call('HGET', key, 's')
+  if summary then
+    sum, many, first, ended = read_held(key, summary, 0)
+    if not sum then return end
+  end
+  local taken = i + 3 + 3 * number(i + 1)
+  for j = i + 3, taken - 1, 3 do
+    if number(j + 1) > now and call('HEXISTS', key, ARGV[j]) == 0 then
+      call('HSET', key, ARGV[j], joined(number(j + 1), number(j + 2)))
+      sum, first = sum + number(j + 2), min(first, number(j + 1))
+    end
+  end
+  for j = taken, taken + number(i + 2) - 1 do
+    local ends, hits = pair(call('HGET', key, ARGV[j]) or '')
+    if ends and ends > now then
+      call('HDEL', key, ARGV[j])
+      sum = sum - hits
+    end
+  end
+  write_held(key, sum, first, ended, number(i))
+  return {sum}
+end
+
 -- The arguments of a counter that has a list of them end with it.
 local function length(letter, i)
   if letter == 'f' then return 2 end
   if letter == 'b' then return 6 end
+  if letter == 'h' then return 3 + 3 * number(i + 1) + number(i + 2) end
   if letter == 'p' then return 3 + 2 * number(i + 1) + number(i + 2) end
   if letter == 'r' then return 5 + 2 * number(i + 4) end
   return 3 + 3 * number(i + 2)

@@ -6,20 +6,16 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
-// appendHold appends the name of what is reserved beside the counter of a name, which lacks the start of a fixed window:
-// what is held counts in each.
-func appendHold(to, name []byte) []byte { return append(append(to, name...), 'h') }
-
-// HoldOf returns that name.
-func HoldOf(name []byte) string { return string(appendHold(nil, name)) }
+// What is reserved beside a counter has the counter's name, without the start of a fixed window, and an h: it counts in each
+// window.
 
 // reserve appends the numbers of a charge that reserves, or that brings a lease back: the key of what is held, how many
 // reservations there may be, for how long each, whether one without a cost is charged, the lease that is brought back,
 // what a new one is made of, what a hit of a bucket costs, and the hits.
 func (c *Call) reserve(at *charge, from *limiter.Charge, name []byte) {
 	start := len(c.buf)
-	c.buf = appendHold(c.buf, name)
-	at.hold, _ = c.counter(c.since(start)) // not the first: that is the counter
+	c.buf = append(append(c.buf, name...), 'h') // LeaseName
+	at.hold, _ = c.counter(c.since(start))      // not the first: that is the counter
 	hold := c.Keys[at.hold]
 	lease := uint64(0)
 	if at.lease = NewLease(hold); from.Refund && IsLease(hold, from.Hits) {

@@ -1,0 +1,125 @@
+package script
+
+import (
+	"slices"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A hold is a place, or a reservation, that a replica gave while it was without the store.
+type hold struct {
+	lease uint64
+	hits  uint64 // 1 of a place
+	end   int64  // when it is free by itself, in milliseconds since 1970
+}
+
+// mostLeases is how many leases a counter is owed at most of either kind, and pieceOfLeases how many in one run.
+const (
+	mostLeases    = limiter.MaxLog
+	pieceOfLeases = 100
+)
+
+// ofLease reports whether a charge takes something under a lease, or brings one back.
+func ofLease(c *limiter.Charge) bool {
+	return c.Policy.Algorithm == limiter.Concurrency || c.Policy.Reserve != nil && (c.Reserve || c.Refund)
+}
+
+// Leases is how many leases d has.
+func (d *Debt) Leases() int { return len(d.taken) + len(d.given) }
+
+// Gave reports whether d has a lease that was given back.
+func (d *Debt) Gave(lease uint64) bool { return slices.Contains(d.given, lease) }
+
+// Took returns the hits that d holds under a lease.
+func (d *Debt) Took(lease uint64) uint64 {
+	if i := slices.IndexFunc(d.taken, func(h hold) bool { return h.lease == lease }); i >= 0 {
+		return d.taken[i].hits
+	}
+	return 0
+}
+
+// setLease makes d what charge i of b took at the time now, or the lease that it gave back. It reports false if that
+// is nothing.
+func (d *Debt) setLease(now limiter.Time, b *limiter.Batch, i int) bool {
+	c := &b.Charges[i]
+	if c.Policy.Reserve != nil {
+		d.Policy, d.reserved = *c.Policy.Reserve.Hold(), true
+	}
+	if d.Hits = 0; c.Refund {
+		d.given = append(d.given, c.Hits)
+		return true
+	}
+	lease := b.Lease(i)
+	end := (now + limiter.Time(d.Policy.Window) + limiter.Time(time.Millisecond) - 1) / limiter.Time(time.Millisecond)
+	d.taken = append(d.taken, hold{lease, b.Decisions[i].Charged, int64(end)})
+	d.sum()
+	return lease > 0
+}
+
+// sum makes the hits of d those of its leases.
+func (d *Debt) sum() {
+	d.Hits = 0
+	for _, h := range d.taken {
+		d.Hits += h.hits
+	}
+	d.Admitted = d.Hits
+}
+
+// addLeases adds those of other. What was taken and is given back is owed no more.
+func (d *Debt) addLeases(other *Debt) {
+	for _, h := range other.taken {
+		if !d.Gave(h.lease) { // else other was on its way to the store, which may hold it
+			d.taken = append(d.taken, h)
+		}
+	}
+	for _, lease := range other.given {
+		n := len(d.taken)
+		d.taken = slices.DeleteFunc(d.taken, func(h hold) bool { return h.lease == lease })
+		if len(d.taken) == n && !d.Gave(lease) {
+			d.given = append(d.given, lease)
+		}
+	}
+	now := int64(d.at) / int64(time.Millisecond)
+	d.taken = slices.DeleteFunc(d.taken, func(h hold) bool { return h.end <= now })
+	d.taken, d.given = d.taken[max(0, len(d.taken)-mostLeases):], d.given[max(0, len(d.given)-mostLeases):]
+	d.sum()
+}
+
+// Pieces returns d in as many debts as it takes runs.
+func (d *Debt) Pieces() (all []*Debt) {
+	for d.Leases() > pieceOfLeases {
+		piece := *d
+		piece.taken = d.taken[:min(len(d.taken), pieceOfLeases)]
+		piece.given = d.given[:min(len(d.given), pieceOfLeases-len(piece.taken))]
+		d.taken, d.given = d.taken[len(piece.taken):], d.given[len(piece.given):]
+		piece.sum()
+		d.sum()
+		all = append(all, &piece)
+	}
+	return append(all, d)
+}
+
+// Unheld reports whether d is what a request took of the fallback, and the store, which has decided c, does not hold.
+func (d *Debt) Unheld(c *Call) bool {
+	return len(d.taken) > 0 && !slices.ContainsFunc(c.Found, func(s limiter.State) bool { return s.Lease == d.taken[0].lease })
+}
+
+// owedLeases appends the leases of d: for how long they hold, how many were taken and how many given back, the taken ones
+// with when they end and, of reservations, their hits, and the others.
+func (c *Call) owedLeases(d *Debt) {
+	letter := forms[limiter.Concurrency].letter
+	if d.reserved {
+		letter = "h"
+	}
+	c.args = append(c.args, letter, "", c.number(int64(d.Policy.Window/time.Second)), c.number(int64(len(d.taken))), c.number(int64(len(d.given))))
+	for _, h := range d.taken {
+		c.args = append(c.args, c.number(int64(h.lease)), c.number(h.end)) //nolint:gosec // a lease
+		if d.reserved {
+			c.args = append(c.args, c.number(int64(min(h.hits, mostHits)))) //nolint:gosec // at most mostHits
+		}
+	}
+	for _, lease := range d.given {
+		c.args = append(c.args, c.number(int64(lease))) //nolint:gosec // a lease
+	}
+}
