@@ -2,6 +2,7 @@ package store
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -112,7 +113,10 @@ func groups(t *testing.T, s *Store, o *told) {
 		{Algorithm: limiter.FixedWindow, Limit: 0, Window: limiter.MaxWindow},
 		{Algorithm: limiter.FixedWindow, Limit: 0, Window: time.Second},
 		{Algorithm: limiter.TokenBucket, Limit: 0, Window: time.Second, Burst: 3},
+		{Algorithm: limiter.Concurrency, Limit: 3, Window: day},
+		{Algorithm: limiter.FixedWindow, Limit: 6, Window: limiter.MaxWindow, Reserve: limiter.NewReserve(2, day, true)},
 	}
+	leases := taken{}
 	random := rand.New(rand.NewPCG(18, 18))
 	table := newTable(t)
 	split := 0
@@ -127,16 +131,31 @@ func groups(t *testing.T, s *Store, o *told) {
 			if quota && random.IntN(2) == 0 {
 				c.Mode = limiter.Quota
 			}
+			if c.Reserve = c.Policy.Reserve != nil && random.IntN(2) == 0; c.Policy.Leases() && random.IntN(3) == 0 {
+				c.Refund, c.Reserve, c.Hits = true, false, uint64(random.IntN(1<<16))
+			}
+			if c.Refund {
+				c.Reserve = false
+			}
+			// A later group on the counter may see what a denied one took until that is given back.
+			if slices.ContainsFunc(charges, func(o limiter.Charge) bool { return o.ID == c.ID && o.Group != group }) {
+				continue
+			}
 			charges = append(charges, c)
 			if random.IntN(3) == 0 {
 				group++
 			}
 		}
+		if len(charges) == 0 {
+			continue
+		}
 		var c caller
+		want := limiter.Batch{Charges: slices.Clone(charges), Budget: patient}
+		leases.resolve(&want, 0)
+		leases.resolve(&limiter.Batch{Charges: charges}, 1)
 		if err := c.askWithin(s, patient, charges...); err != nil {
 			t.Fatal(err)
 		}
-		want := limiter.Batch{Charges: charges, Budget: patient}
 		table.Decide(limiter.Time(time.Now().UnixNano()), &want)
 		for i := range charges {
 			got, want := &c.b.Decisions[i], &want.Decisions[i]
@@ -147,6 +166,7 @@ func groups(t *testing.T, s *Store, o *told) {
 		if diff := cmp.Diff(want.Decisions, c.b.Decisions); diff != "" || want.Denied != c.b.Denied {
 			t.Fatalf("request %d, store +, table -:\n%s\n%s", n, diff, describe(charges))
 		}
+		leases.note(t, &want, &c.b)
 		r := s.split(0, &limiter.Batch{Charges: charges}, c.names)
 		if len(r.parts) > 1 {
 			split++
@@ -155,7 +175,7 @@ func groups(t *testing.T, s *Store, o *told) {
 		// What was given back is in the store soon.
 		for i := range charges {
 			look := charges[i]
-			look.Hits, look.Refund, look.Mode = 0, false, limiter.Shadow
+			look.Hits, look.Refund, look.Reserve, look.Mode = 0, false, look.Policy.Reserve != nil, limiter.Shadow
 			storetest.Eventually(t, "what was taken in vain is given back", func() bool {
 				if err := c.askWithin(s, patient, look); err != nil {
 					t.Fatal(err)

@@ -286,6 +286,10 @@ func (at place) deny() {
 		back.call.Cancel(p.at, &p.batch, i, p.names[i])
 	} else {
 		c.Hits, c.Refund, c.Mode = d.Charged, true, limiter.Enforce
+		if c.Policy.Reserve != nil { // what gives back there is a lease
+			p := *c.Policy
+			p.Reserve, c.Policy, c.Reserve = nil, &p, false
+		}
 		back.call.Encode(p.begun, &limiter.Batch{Charges: []limiter.Charge{c}}, [][]byte{p.names[i]}, p.split.store.options.Jitter)
 	}
 	if stored.Deny(p.at, i); p.batch.Decisions[i].Charged == d.Charged {

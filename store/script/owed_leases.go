@@ -116,7 +116,7 @@ func (c *Call) owedLeases(d *Debt) {
 	for _, h := range d.taken {
 		c.args = append(c.args, c.number(int64(h.lease)), c.number(h.end)) //nolint:gosec // a lease
 		if d.reserved {
-			c.args = append(c.args, c.number(int64(min(h.hits, mostHits)))) //nolint:gosec // at most mostHits
+			c.args = append(c.args, c.number(int64(min(h.hits, mostHits))))
 		}
 	}
 	for _, lease := range d.given {

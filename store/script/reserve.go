@@ -24,7 +24,7 @@ func (c *Call) reserve(at *charge, from *limiter.Charge, name []byte) {
 	p := from.Policy
 	at.of = len(c.args)
 	c.args = append(c.args, "", c.number(int64(p.Reserve.Reservations())), c.number(int64(p.Reserve.TTL()/time.Second)),
-		flag(!p.Reserve.Release()), c.number(int64(lease)), //nolint:gosec // a lease
+		flag(!p.Reserve.Release()), c.number(int64(lease)),
 		c.number(int64((at.lease-limiter.FirstLease)>>sealBits)), c.number(int64(sealOf(hold)))) //nolint:gosec // small
 	if p.Algorithm == limiter.TokenBucket {
 		k := p.Bucket()
@@ -32,7 +32,7 @@ func (c *Call) reserve(at *charge, from *limiter.Charge, name []byte) {
 	} else {
 		c.args = append(c.args, "0", "0")
 	}
-	c.args = append(c.args, c.number(int64(min(from.Hits, mostHits)))) //nolint:gosec // at most mostHits
+	c.args = append(c.args, c.number(int64(min(from.Hits, mostHits))))
 }
 
 // reserved reads what is held beside a counter, and what a charge did there.
