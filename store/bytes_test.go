@@ -33,6 +33,9 @@ func TestBytesACounter(t *testing.T) {
 			{"`token_bucket`, `leaky_bucket`", "t60", 1, limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 60, Window: time.Minute, Burst: 1000}},
 			{"`sliding_window` of 10 sub-windows", "r60.10", 1, limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1000, Window: time.Minute, SubWindows: 10}},
 			{"`sliding_window` of 60 sub-windows", "r60.60", 1, limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 1000, Window: time.Minute, SubWindows: 60}},
+			{"`concurrency` with 10 places held", "p60", 10, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
+			{"`concurrency` with 100 places held", "p60", 100, limiter.Policy{Algorithm: limiter.Concurrency, Limit: 1000, Window: time.Minute}},
+			{"what 10 requests have reserved", "f60_", 10, limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 1e6, Window: time.Minute, Reserve: limiter.NewReserve(100, time.Minute, false)}},
 			{"`sliding_log` with 10 hits", "l60", 10, limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Minute}},
 			{"`sliding_log` with 100 hits", "l60", 100, limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Minute}},
 		} {
@@ -49,9 +52,13 @@ func TestBytesACounter(t *testing.T) {
 				r.Clear(0)
 				for i := range calls {
 					charge := hit(1, &tt.p)
-					charge.Hits = tt.hits
-					name := fmt.Sprintf("s1{%022d}%s", from+i, tt.kind)
-					calls[i].Encode(limiter.Time(time.Now().UnixNano()), &limiter.Batch{Charges: []limiter.Charge{charge}}, [][]byte{[]byte(name)}, time.Minute)
+					charge.Hits, charge.Reserve = tt.hits, tt.p.Reserve != nil
+					name := []byte(fmt.Sprintf("s1{%022d}%s", from+i, tt.kind))
+					charges, names := []limiter.Charge{charge}, [][]byte{name}
+					for tt.p.Leases() && len(charges) < int(tt.hits) { // each takes one
+						charges, names = append(charges, charge), append(names, name)
+					}
+					calls[i].Encode(limiter.Time(time.Now().UnixNano()), &limiter.Batch{Charges: charges}, names, time.Minute)
 					r.Add(&calls[i])
 				}
 				if script.Decides.Run(c, &r); r.Err != nil {

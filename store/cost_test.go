@@ -21,10 +21,13 @@ var dear = func() (all []limiter.Charge) {
 		{Algorithm: limiter.TokenBucket, Limit: 3e9, Window: time.Second, Burst: 1 << 31},
 		{Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: time.Hour, SubWindows: 10},
 		{Algorithm: limiter.SlidingWindow, Limit: 1 << 30, Window: time.Hour, SubWindows: 60},
+		{Algorithm: limiter.Concurrency, Limit: limiter.MaxLog, Window: time.Hour},
+		{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Hour, Reserve: limiter.NewReserve(limiter.MaxReservations, time.Hour, false)},
+		{Algorithm: limiter.TokenBucket, Limit: 3e9, Window: time.Second, Burst: 1 << 31, Reserve: limiter.NewReserve(limiter.MaxReservations, time.Hour, false)},
 		{Algorithm: limiter.SlidingLog, Limit: 10, Window: time.Second, CountRefused: true},
 		{Algorithm: limiter.SlidingLog, Limit: limiter.MaxLog, Window: time.Second, CountRefused: true},
 	} {
-		all = append(all, limiter.Charge{Policy: &p, Hits: 1})
+		all = append(all, limiter.Charge{Policy: &p, Hits: 1, Reserve: p.Reserve != nil})
 	}
 	full := all[len(all)-1]
 	for _, hits := range []uint64{100, 1000, limiter.MaxLog} {
@@ -41,7 +44,12 @@ func describeDear(c *limiter.Charge) string {
 		return fmt.Sprintf("a sliding window of %d", p.SubWindows)
 	case limiter.SlidingLog:
 		return fmt.Sprintf("%d hits on a log of %d", c.Hits, p.Limit)
+	case limiter.Concurrency:
+		return "a place"
 	default:
+		if c.Reserve {
+			return fmt.Sprintf("hits reserved by algorithm %d", p.Algorithm)
+		}
 		return map[limiter.Algorithm]string{limiter.FixedWindow: "a fixed window", limiter.TokenBucket: "a bucket"}[p.Algorithm]
 	}
 }

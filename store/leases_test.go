@@ -1,6 +1,10 @@
 package store
 
 import (
+	"errors"
+	"io"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -325,5 +329,144 @@ func TestReservationsInAnOutage(t *testing.T) {
 			t.Errorf("%d: %d are used and held, want 18", n, got)
 		}
 		srv.Kill()
+	}
+}
+
+// What is reserved beside a counter whose key another program wrote gets the fallback, and the key stays.
+func TestForeignReservations(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	s := runStore(t, Options{Server: at(srv), Fallback: Error})
+	storetest.Eventually(t, "up", s.Up)
+	for _, wrote := range [][]string{{"SET", "letters"}, {"RPUSH", "1"}, {"HSET", "s", "letters"}, {"HSET", "s", "-1 5"}, {"HSET", "s", "1e9 5"}} {
+		for n, p := range reserving(false) {
+			charge := hit(1, p)
+			key := string(nameOf("s1", &charge)) + "xh"
+			if script.IsFixed(p) {
+				key = string(nameOf("s1", &charge)) + "h"
+			}
+			srv.Must(append([]string{wrote[0], key}, wrote[1:]...)...)
+			before := srv.Must("DUMP", key)
+			var c caller
+			if charge.Reserve = true; !errors.Is(c.ask(s, charge), ErrAway) {
+				t.Errorf("%d, %q: decided %+v, want the fallback", n, wrote, c.b.Decisions)
+			}
+			if charge.Reserve = false; c.ask(s, charge) != nil {
+				t.Errorf("%d, %q: the counter itself is not decided", n, wrote)
+			}
+			if srv.Must("DUMP", key) != before {
+				t.Errorf("%d, %q: another program's key was changed", n, wrote)
+			}
+			srv.Must("FLUSHALL")
+		}
+	}
+	// What is no reservation among others holds nothing.
+	p := reserving(false)[0]
+	srv.Must("HSET", "s1{1}_h", "s", "30 1", "letters", "letters", "600000000", "x 5")
+	var c caller
+	if lease := c.reserve(t, s, p, 100); lease == 0 || c.settle(t, s, p, 600000000, -1) != 0 || c.settle(t, s, p, lease, 1) != 100 {
+		t.Error("what another program wrote among reservations keeps requests from them")
+	}
+}
+
+// Replies that no script of ours gives cost the requests the fallback, or hold nothing; nothing panics.
+func TestLeasesOfLiars(t *testing.T) {
+	t.Parallel()
+	held := script.NewLease("s1{1}_x")
+	for name, tt := range map[string]struct {
+		says string
+		bad  bool
+	}{
+		"no lease":               {"*4\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n", true},
+		"a lease in letters":     {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n$1\r\nx\r\n", true},
+		"a lease that is none":   {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:7\r\n", true},
+		"a lease below 0":        {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:5\r\n:-9\r\n", true},
+		"fewer places than none": {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:-5\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
+		"more than there can be": {"*5\r\n:1795342320\r\n:1\r\n:1\r\n:9223372036854775807\r\n:" + strconv.FormatUint(held, 10) + "\r\n", false},
+	} {
+		o := &told{}
+		s := runStore(t, Options{Observer: o, Fallback: Deny, Panicked: func(thrown any) { t.Errorf("%s: panicked: %v", name, thrown) }, Server: redis.Server{
+			Network: "tcp", Address: newLiar(t, func(w io.Writer, command []string) bool {
+				if text := strings.Join(command, " "); len(command) < 6 || strings.Contains(text, "s1{probe") {
+					return says("*3\r\n:1795342320\r\n:1\r\n:0\r\n")(w)
+				}
+				return says(tt.says)(w)
+			}).addr,
+		}})
+		storetest.Eventually(t, "up", s.Up)
+		for _, refund := range []bool{false, true} {
+			var c caller
+			charge := spot(1, 9)
+			if charge.Refund = refund; refund {
+				charge.Hits = held
+			}
+			if err := c.ask(s, charge); err != nil {
+				t.Fatal(name, err)
+			}
+			if d := c.b.Decisions[0]; d.Charged > 1 || d.Remaining > 9 || d.Before > 1<<62 {
+				t.Errorf("%s: decided %+v", name, d)
+			}
+		}
+		if tt.bad {
+			storetest.Eventually(t, name+" is a bad reply", func() bool { return o.failures(redis.Reply) > 0 })
+		} else if o.by(byFallback) > 0 {
+			t.Errorf("%s: decided by the fallback", name)
+		}
+	}
+}
+
+// A request that gets the fallback because its deadline comes has the lease that the store holds for it, if the answer
+// comes after all; else it is owed, and held when the store is back. A request that is cancelled gives its place back.
+func TestLateLeases(t *testing.T) {
+	t.Parallel()
+	for _, comes := range []bool{true, false} {
+		srv := storetest.Start(t)
+		r := newRelay(t, srv.Addr, nil, false)
+		s := runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}, Timeout: time.Minute})
+		storetest.Eventually(t, "up", s.Up)
+		r.hold(true)
+		lane := s.fleet.lane(0)
+		decided := make(answer, 1)
+		b := limiter.Batch{Charges: []limiter.Charge{spot(1, 9)}}
+		if done, err := s.Decide(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")}, decided); done || err != nil {
+			t.Fatal(done, err)
+		}
+		storetest.Eventually(t, "it is sent", func() bool {
+			lane.mu.Lock()
+			defer lane.mu.Unlock()
+			return lane.flying == 1
+		})
+		lane.mu.Lock()
+		late := lane.lateLocked(clock().Add(time.Hour)) // its deadline has come
+		lane.mu.Unlock()
+		lane.fallBack(late)
+		if err := <-decided; err != nil || b.Lease(0) == 0 {
+			t.Fatal(err, b.Lease(0))
+		}
+		if !comes {
+			r.cut(true)
+			storetest.Eventually(t, "away", func() bool { return !s.Up() })
+			r.cut(false)
+		}
+		r.hold(false)
+		storetest.Eventually(t, "up", s.Up)
+		var c caller
+		storetest.Eventually(t, "the store holds the place", func() bool { return c.used(t, s, spot(1, 9)) == 1 })
+		s.Cancel(limiter.Time(time.Now().UnixNano()), &b, [][]byte{[]byte("s1{1}_x")})
+		storetest.Eventually(t, "the place is given back", func() bool { return c.used(t, s, spot(1, 9)) == 0 })
+		if b.Lease(0) != 0 {
+			t.Error("a request that was cancelled has its lease yet")
+		}
+		for _, p := range reserving(false) {
+			if c.reserve(t, s, p, 60) == 0 {
+				t.Fatal("nothing can be reserved")
+			}
+			s.Cancel(limiter.Time(time.Now().UnixNano()), &c.b, c.names)
+			storetest.Eventually(t, "what was reserved is free", func() bool { return c.reserved(t, s, p) == 0 })
+			srv.Must("FLUSHALL")
+		}
+		if n := s.owing(); n != 0 {
+			t.Errorf("%d counters owe something yet", n)
+		}
 	}
 }
