@@ -160,3 +160,19 @@ func TestDurationsOfServers(t *testing.T) {
 		}
 	}
 }
+
+// TestMemoryOfRequestsThatDoNotEnd bounds them.
+func TestMemoryOfRequestsThatDoNotEnd(t *testing.T) {
+	var log strings.Builder
+	for i := range 40_000 {
+		line := usersLine(noon.Add(time.Duration(i)*50*time.Millisecond), 200, fmt.Sprint("u", i%12))
+		log.WriteString(strings.TrimSuffix(line, "\n") + " 4000000000\n")
+	}
+	_, err := Run(t.Context(), Options{
+		Logs: []accesslog.Log{logOf("log", log.String())}, Rules: compile(t, strings.Replace(atOnce, ": 3,", ": 4096,", 1)), Format: timed,
+		Templates: []*Template{newTemplate(t, "user={x-user}")}, Now: now, Memory: 4 << 20, Reorder: time.Second,
+	})
+	if err == nil || !strings.Contains(err.Error(), "12 keys does not fit into memory (") {
+		t.Errorf("40,000 requests that run are %v", err)
+	}
+}

@@ -202,6 +202,9 @@ func (r *run) batch(s *stream, b *batch) {
 	}
 }
 
+// bytesOfHeld is what a request takes that has not ended.
+const bytesOfHeld = 128
+
 // bytesOfWaiting is what a request that waits takes beside what it asks: an element of a batch and
 // one of a slot.
 const bytesOfWaiting = 64
@@ -213,10 +216,11 @@ func (r *run) fits() error {
 		if err := evicted(s.tables); err != nil {
 			return err
 		}
-		kept += s.tally.bytes()
+		kept += s.tally.bytes() + int64(len(s.running))*bytesOfHeld
 	}
 	if kept > r.options.Memory {
-		return fmt.Errorf("what is kept of %d keys does not fit into memory: raise --counter-memory, or look at a shorter time with --from and --to", r.rules.tally.keys.n)
+		return fmt.Errorf("what is kept of %d keys does not fit into memory (%d requests have not ended): raise --counter-memory, or look at a shorter time with --from and --to",
+			r.rules.tally.keys.n, len(r.rules.running))
 	}
 	return nil
 }

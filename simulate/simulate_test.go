@@ -249,7 +249,7 @@ func TestMemoryOfKeysAndOfLinesThatWait(t *testing.T) {
 		})
 		return err
 	}
-	if err := run(many.String(), "1s", false); err == nil || !strings.Contains(err.Error(), "keys does not fit into memory: raise --counter-memory, or look at a shorter time") {
+	if err := run(many.String(), "1s", false); err == nil || !strings.Contains(err.Error(), "keys does not fit into memory (0 requests have not ended): raise --counter-memory, or look at a shorter time") {
 		t.Errorf("%d keys are %v", keys, err)
 	}
 	var long strings.Builder
