@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"html"
 	"html/template"
-	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // mostActive is how many limits a page shows with what they count. The others stand below, as they were when it was loaded.
@@ -31,7 +31,7 @@ var page = template.Must(template.New("").Funcs(template.FuncMap{
 	"clock":   func(t time.Time) string { return t.Local().Format(time.TimeOnly) },
 	"rate":    func(f float64) string { return fmt.Sprintf("%.1f", f) },
 	"percent": func(f float64) string { return fmt.Sprintf("%.0f%%", 100*f) },
-	"fields":  fieldsText,
+	"fields":  telemetry.FieldsText,
 	"line":    drawLine,
 	"idle":    listIdle,
 }).Parse(pageText))
@@ -98,7 +98,7 @@ func newPageState(s *live.State) *pageState {
 			p.Missed = append(p.Missed, pageMissed{d.Domain, u})
 		}
 		for _, r := range d.Rules {
-			if r.Line != nil || r.Rate.Hits > 0 {
+			if r.Line != nil || r.Hits > 0 {
 				p.Active = append(p.Active, pageRule{d.Domain, r})
 			} else {
 				p.Idle = append(p.Idle, pageRule{d.Domain, r})
@@ -142,22 +142,6 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Security-Policy", h.policy)
 	header.Set("Sluice-Rules", state.Config.Hash)
 	_, _ = w.Write(b.Bytes()) // a client that went away
-}
-
-// fieldsText writes what stands behind a message of the log: of a load that changed rules, what it changed.
-func fieldsText(fields map[string]any) string {
-	if changed, ok := fields["changed"].([]any); ok && len(changed) > 0 {
-		said := make([]string, len(changed))
-		for i := range changed {
-			said[i] = fmt.Sprint(changed[i])
-		}
-		return ": " + strings.Join(said, "; ")
-	}
-	text := ""
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		text += fmt.Sprintf(" %s=%v", name, fields[name])
-	}
-	return text
 }
 
 // drawLine draws the hits of the last five minutes, and of them those denied.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -83,7 +84,7 @@ func TestState(t *testing.T) {
 	}
 	var said []string
 	for _, r := range d.Rules {
-		said = append(said, fmt.Sprint(r.Rule, " ", r.Limit, " ", r.TotalHits, " ", r.TotalDenied, " ", r.Shadow, " ", r.Rate.Hits > 0, r.Rate.Denied > 0, r.Rate.Shadow > 0))
+		said = append(said, fmt.Sprint(r.Rule, " ", r.Limit, " ", r.TotalHits, " ", r.TotalDenied, " ", r.Shadow, " ", r.Hits > 0, r.Denied > 0, r.Rate.Shadow > 0))
 	}
 	want := "user 2/year 7 5 false true true false\ndetail 2/year 5 3 false true true false\nshy 2/year 4 0 true true false true\nidle 2/year 0 0 false false false false"
 	if got := strings.Join(said, "\n"); got != want {
@@ -162,7 +163,7 @@ func TestStateSaysThatMemoryIsFull(t *testing.T) {
 		t.Errorf("at first %+v is wrong, want nothing", wrong)
 	}
 	for i := range 5000 {
-		hitCounter(t, s, "user", fmt.Sprint(i), 1, nil)
+		hitCounter(t, s, "user", strconv.Itoa(i), 1, nil)
 	}
 	wrong := s.State(now.Add(time.Second), answer.AllRules).Wrong
 	if len(wrong) != 1 || wrong[0].Kind != "memory_full" || !strings.Contains(wrong[0].Text, "--counter-memory") {

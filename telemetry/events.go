@@ -2,8 +2,10 @@ package telemetry
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -219,4 +221,26 @@ func (e *Events) Wrong() []Trouble {
 	}
 	slices.SortFunc(all, func(a, b Trouble) int { return b.Since.Compare(a.Since) })
 	return all
+}
+
+// FieldsText writes what stands behind a message, for people: of a load that changed rules, what it changed.
+func FieldsText(fields map[string]any) string {
+	var b strings.Builder
+	if changed, ok := fields["changed"].([]any); ok && len(changed) > 0 {
+		for i := range changed {
+			before := ";"
+			if i == 0 {
+				before = ":"
+			}
+			fmt.Fprintf(&b, "%s %v", before, changed[i])
+		}
+		if n, err := strconv.Atoi(fmt.Sprint(fields["changes"])); err == nil && n > len(changed) {
+			fmt.Fprintf(&b, "; and %d more", n-len(changed))
+		}
+		return b.String()
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		fmt.Fprintf(&b, " %s=%v", name, fields[name])
+	}
+	return b.String()
 }

@@ -85,13 +85,11 @@ func TestWrongNow(t *testing.T) {
 			logger.Error(fmt.Sprintf("rules: a.yaml:%d: bad", i))
 		}
 		logger.Error("rules do not load: what is in force stays")
-		twenty := strings.TrimSuffix(func() (s string) {
-			for i := range 20 {
-				s += fmt.Sprintf("a.yaml:%d: bad|", i)
-			}
-			return s
-		}(), "|")
-		expect("rules_rejected 0s " + twenty)
+		var twenty []string
+		for i := range maxLines {
+			twenty = append(twenty, fmt.Sprintf("a.yaml:%d: bad", i))
+		}
+		expect("rules_rejected 0s " + strings.Join(twenty, "|"))
 		time.Sleep(time.Second)
 		logger.Error("the store is away", zap.String("store", "a"))
 		logger.Error("the store is away", zap.String("store", "b"))
@@ -118,6 +116,21 @@ func TestTroublesAreInTheLog(t *testing.T) {
 			if !strings.Contains(string(out), `"`+text) {
 				t.Errorf("nobody logs %q", text)
 			}
+		}
+	}
+}
+
+func TestFieldsText(t *testing.T) {
+	changed := []any{"shop: user 5/hour -> 0/hour", "shop: path added, 1/day"}
+	for want, fields := range map[string]map[string]any{
+		"":                   nil,
+		" a=1 b=x":           {"b": "x", "a": 1},
+		" changed=[] hash=1": {"changed": []any{}, "hash": 1},
+		": shop: user 5/hour -> 0/hour; shop: path added, 1/day":              {"changed": changed, "changes": int64(2), "hash": "1"},
+		": shop: user 5/hour -> 0/hour; shop: path added, 1/day; and 38 more": {"changed": changed, "changes": 40.0},
+	} {
+		if got := FieldsText(fields); got != want {
+			t.Errorf("%v is written %q, want %q", fields, got, want)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -121,7 +120,7 @@ func (v *view) head(s *live.State) []string {
 func (v *view) wrong(all []telemetry.Trouble) (lines []string) {
 	for i := range all {
 		w := &all[i]
-		lines = append(lines, v.wrap(red, timeOfDay(w.Since)+" ! "+at(w.Replica)+w.Text+fieldsText(w.Fields), 3)...)
+		lines = append(lines, v.wrap(red, timeOfDay(w.Since)+" ! "+at(w.Replica)+w.Text+printable(telemetry.FieldsText(w.Fields)), 3)...)
 		for _, line := range w.Lines {
 			lines = append(lines, v.wrap(plain, "           "+line, 3)...)
 		}
@@ -203,7 +202,7 @@ func (v *view) limits(s *live.State) (lines []string) {
 		if r.Shadow {
 			text += fmt.Sprintf(" (shadow, would deny %s/s)", number(r.Rate.Shadow))
 		}
-		lines = append(lines, v.paint(plain, fmt.Sprintf("%8s  %8s  %s  %s: %s", number(r.Rate.Hits), number(r.Rate.Denied), v.line(r.Line), r.domain, text)))
+		lines = append(lines, v.paint(plain, fmt.Sprintf("%8s  %8s  %s  %s: %s", number(r.Hits), number(r.Denied), v.line(r.Line), r.domain, text)))
 	}
 	return lines
 }
@@ -226,7 +225,7 @@ func (v *view) line(l *live.Line) string {
 	}
 	out := make([]rune, columns)
 	for i, n := range sums {
-		at := n * uint64(len(steps)-1) / most
+		at := int(float64(n) / float64(most) * float64(len(steps)-1))
 		if n > 0 {
 			at = max(1, at)
 		}
@@ -239,7 +238,7 @@ func (v *view) events(all []telemetry.Event) (lines []string) {
 	for i := range all {
 		e := &all[i]
 		colour := map[string]string{"error": red, "warning": yellow}[e.Level]
-		text := timeOfDay(e.Time) + "   " + at(e.Replica) + e.Text + fieldsText(e.Fields)
+		text := timeOfDay(e.Time) + "   " + at(e.Replica) + e.Text + printable(telemetry.FieldsText(e.Fields))
 		if e.Count > 1 {
 			text += fmt.Sprintf(" (%d times)", e.Count)
 		}
@@ -249,26 +248,6 @@ func (v *view) events(all []telemetry.Event) (lines []string) {
 		lines = append(lines, v.wrap(colour, text, 3)...)
 	}
 	return lines
-}
-
-// fieldsText writes what stands behind a message: first what a load has changed.
-func fieldsText(fields map[string]any) string {
-	text := ""
-	if changed, ok := fields["changed"].([]any); ok && len(changed) > 0 {
-		said := make([]string, len(changed))
-		for i := range changed {
-			said[i] = fmt.Sprint(changed[i])
-		}
-		text = ": " + strings.Join(said, "; ")
-		if n, ok := fields["changes"].(float64); ok && int(n) > len(changed) {
-			text += fmt.Sprintf("; and %d more", int(n)-len(changed))
-		}
-		return text
-	}
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		text += fmt.Sprintf(" %s=%v", name, fields[name])
-	}
-	return printable(text)
 }
 
 // printable returns s for a terminal: what clients send may not move its cursor.

@@ -97,6 +97,7 @@ func TestTopNamesTheCause(t *testing.T) {
 		t.Fatalf("the first screen lacks one of %q:\n%s", want, screen)
 	}
 	t.Run("bad rules", func(t *testing.T) {
+		t.Parallel()
 		dir := configMap(t.TempDir())
 		dir.write(t, rulesOf(5))
 		limits := startSluice(t, sluice.Options{Args: []string{"--config", dir.path()}})
@@ -109,16 +110,19 @@ func TestTopNamesTheCause(t *testing.T) {
 		}
 	})
 	t.Run("a key that no rule has", func(t *testing.T) {
+		t.Parallel()
 		p, limits := play(t, setting{rules: strings.ReplaceAll(rulesOf(5), "user", "usr"), listener: listener{routes: routes}})
 		p.get(t, "/", "x-user: al")
 		expect(t, limits, "NO RULE MATCHES", `nothing matches entry 1, user: the rules begin with usr (`, `did you mean "usr"?`)
 	})
 	t.Run("a domain that no rule has", func(t *testing.T) {
+		t.Parallel()
 		p, limits := play(t, setting{rules: strings.ReplaceAll(rulesOf(5), "domain: d", "domain: dd"), listener: listener{routes: routes}})
 		p.get(t, "/", "x-user: al")
 		expect(t, limits, "for the domain d, which has no rules; did you mean dd?")
 	})
 	t.Run("a dead store", func(t *testing.T) {
+		t.Parallel()
 		store := storetest.Start(t)
 		limits := startSluice(t, sluice.Options{Args: []string{"--config", writeRules(t, rulesOf(5)), "--store", "redis://" + store.Addr}})
 		p := startProxy(t, []listener{{routes: routes}}, "", limits)

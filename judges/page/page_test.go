@@ -107,7 +107,7 @@ func start(t *testing.T, rules string, args ...string) *sluice.Sluice {
 	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := sluice.Start(t.Context(), sluice.Options{Binary: binary, Args: append(args, "--config", filepath.Join(dir, "rules.yaml"))})
+	s, err := sluice.Start(t.Context(), sluice.Options{Binary: binary, Args: append(args, "--config", "rules.yaml"), Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

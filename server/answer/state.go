@@ -23,7 +23,6 @@ const (
 // watched is what [Service.Watch] remembers.
 type watched struct {
 	mu      sync.Mutex
-	loaded  time.Time       // when the rules in force were put in force
 	hits    live.Rates[any] // by what each yields
 	unknown live.Rates[string]
 	spells  []*spell

@@ -30,12 +30,13 @@ func Sum(addrs []string, states []*State) *State {
 		if s.HashKey != sum.HashKey {
 			sum.HashKey = ""
 		}
+		addr := addrs[i] //nolint:gosec // each state has its address
 		for _, w := range s.Wrong {
-			w.Replica = addrs[i]
+			w.Replica = addr
 			sum.Wrong = append(sum.Wrong, w)
 		}
 		for _, e := range s.Events {
-			e.Replica = addrs[i]
+			e.Replica = addr
 			sum.Events = append(sum.Events, e)
 		}
 		sum.UnknownDomains = addAll(sum.UnknownDomains, s.UnknownDomains, func(u *UnknownDomain) string { return u.Domain }, func(a, b *UnknownDomain) {
@@ -157,6 +158,7 @@ func CompareRates(a, b Rate) int {
 	return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Hits, a.Hits))
 }
 
+// CompareKeys compares by denials a second, and by all denials where these are equal.
 func CompareKeys(a, b Key) int {
 	return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Hash, b.Hash))
 }

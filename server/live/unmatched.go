@@ -66,7 +66,7 @@ func (d *Domain) Unmatched(at descriptors.Unmatched, key []byte) {
 		}
 	}
 	*oldest = unmatchedPlace{at: at, seen: 1, first: now, last: now}
-	oldest.keyBytes = uint8(copy(oldest.key[:], key))
+	oldest.keyBytes = uint8(copy(oldest.key[:], key)) //nolint:gosec // at most unmatchedKey
 }
 
 // Unmatched returns what no rule matched in the last minute, by the domain's name, what was seen most often first.
