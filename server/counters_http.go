@@ -79,8 +79,8 @@ func (h *countersHandler) answer(w http.ResponseWriter, r *http.Request) (*answe
 	}
 	for _, c := range report.Counters {
 		h.Metrics.CounterResets.Inc()
-		h.Logger.Info("counter reset", zap.String("by", r.RemoteAddr), zap.String("domain", q.Domain), zap.String("rule", report.Rule),
-			zap.String("limit", c.Limit), zap.Uint64("used", c.Forgotten))
+		h.Logger.Info("counter reset", zap.String("domain", q.Domain), zap.String("rule", report.Rule),
+			zap.String("limit", c.Limit), zap.Uint64("used", c.Forgotten), zap.String("by", r.RemoteAddr))
 	}
 	return report, nil
 }

@@ -116,7 +116,7 @@ func counterText(s *answer.CounterState, reset bool) string {
 	case s.Used > 0:
 		text += fmt.Sprintf(", as new in %v", until)
 	}
-	if s.Key != "" {
+	if s.Over && s.Key != "" {
 		text += ", key #" + s.Key
 	}
 	if reset {
