@@ -122,7 +122,8 @@ type Batch struct {
 	left    []uint64 // hits that remain after the set-off; see hits
 	offset  bool     // left is valid
 	kept    []kept   // the counters, if a store told of them; see Stored
-	settled []bool   // what settle has decided; empty without leases
+	leases  bool     // a policy gives leases
+	settled []bool   // with leases, what settleLeases has decided
 	aside   *aside   // what reservations need; nil until there is one
 }
 
@@ -130,7 +131,7 @@ type Batch struct {
 func (b *Batch) Reset() {
 	clear(b.Charges) // drop the policies of an earlier rule set
 	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
-	b.QuotaPass, b.Denied, b.offset = false, false, false
+	b.QuotaPass, b.Denied, b.offset, b.leases = false, false, false, false
 	b.Budget, b.Partition, b.Wait, b.table = 0, nil, 0, nil
 	clear(b.kept)
 	b.kept = b.kept[:0]

@@ -23,6 +23,12 @@ func (b *Batch) decide(now Time) {
 	}
 	b.Denied, b.Wait, b.offset = false, 0, false
 
+	if n == 1 && !b.Charges[0].Policy.Leases() { // the most common case
+		b.leases = false
+		b.charge(now, 0)
+		b.conclude(now, b.Charges[0].Mode == Quota && !b.quotaPassed())
+		return
+	}
 	if n > 1 && b.table != nil {
 		b.table.Prefetch(b) // all at once, while the first is searched for
 	}
@@ -30,29 +36,40 @@ func (b *Batch) decide(now Time) {
 	if refunds {
 		b.setOff()
 	}
-	if b.settled = b.settled[:0]; leases {
+	if b.leases = leases; leases {
 		b.settleLeases(now)
 	}
 	// If no quota has room even now, the groups with one are denied without touching
 	// their other counters.
 	quotaDenies := grouped && quota && !refunds && !b.quotaHasRoom(now)
+	if leases {
+		b.decideLeases(now, quotaDenies)
+	} else {
+		var hi int
+		for lo := 0; lo < n; lo = hi {
+			if hi = b.groupEnd(lo); hi-lo == 1 {
+				b.charge(now, lo)
+			} else {
+				b.decideOne(now, lo, hi, quotaDenies, false)
+			}
+		}
+	}
+	b.conclude(now, quota && !b.quotaPassed())
+}
+
+// decideLeases decides the groups of a batch with leases. Those that take leases come last: if the request is
+// denied anyway, they only peek. So it does not hold places of others even for a moment.
+func (b *Batch) decideLeases(at Time, quotaDenies bool) {
 	deny := false
-	var hi int
-	for lo := 0; lo < n; lo = hi {
-		if hi = b.groupEnd(lo); !leases || !b.takesLease(lo, hi) {
-			b.decideOne(now, lo, hi, quotaDenies, false)
-			deny = leases && (deny || b.deniedBy(lo, hi))
+	for _, takes := range [...]bool{false, true} {
+		var hi int
+		for lo := 0; lo < len(b.Charges); lo = hi {
+			if hi = b.groupEnd(lo); b.takesLease(lo, hi) == takes {
+				b.decideOne(at, lo, hi, quotaDenies, deny && takes)
+				deny = deny || b.deniedBy(lo, hi)
+			}
 		}
 	}
-	// Groups that take leases come last: if the request is denied anyway, they only peek. So it does not hold
-	// places of others even for a moment.
-	for lo := 0; leases && lo < n; lo = hi {
-		if hi = b.groupEnd(lo); b.takesLease(lo, hi) {
-			b.decideOne(now, lo, hi, quotaDenies, deny)
-			deny = deny || b.deniedBy(lo, hi)
-		}
-	}
-	b.conclude(now, quota && !b.quotaPassed(), leases)
 }
 
 // decideOne decides the group from lo to hi. With deny it is denied; with quotaDenies, if it has a quota charge.
@@ -101,10 +118,17 @@ func (b *Batch) resize(n int) {
 func (b *Batch) survey() (grouped, refunds, quota, leases bool) {
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		grouped = grouped || i > 0 && c.Group == b.Charges[i-1].Group
-		quota = quota || c.Mode == Quota
-		leased := c.Policy.Leases()
-		refunds, leases = refunds || c.Refund && !leased, leases || leased
+		if i > 0 && c.Group == b.Charges[i-1].Group {
+			grouped = true
+		}
+		if c.Mode == Quota {
+			quota = true
+		}
+		if c.Policy.Leases() {
+			leases = true
+		} else if c.Refund {
+			refunds = true
+		}
 	}
 	return grouped, refunds, quota, leases
 }
@@ -132,16 +156,21 @@ func (b *Batch) quotaPassed() bool {
 }
 
 // conclude marks what was denied. With quotaDenies every quota charge lacked room:
-// groups that have one are denied and give back what they took until they knew. With leases, so do
-// groups that took one if any group is denied.
-func (b *Batch) conclude(at Time, quotaDenies, leases bool) {
+// groups that have one are denied and give back what they took until they knew. So do
+// groups that took leases if any group is denied.
+func (b *Batch) conclude(at Time, quotaDenies bool) {
 	var hi int
 	for lo := 0; lo < len(b.Charges); lo = hi {
 		hi = b.groupEnd(lo)
 		denied := false
 		for i := lo; i < hi; i++ {
 			c, d := &b.Charges[i], &b.Decisions[i]
-			denied = denied || d.Denied || d.Over && c.Mode == Enforce || quotaDenies && c.Mode == Quota
+			if d.Denied || d.Over && c.Mode == Enforce || quotaDenies && c.Mode == Quota {
+				denied = true
+			}
+			if c.Mode != Watch {
+				b.Wait = max(b.Wait, d.Wait)
+			}
 		}
 		if denied {
 			b.Denied = true
@@ -150,16 +179,11 @@ func (b *Batch) conclude(at Time, quotaDenies, leases bool) {
 				b.Decisions[i].Denied = true
 			}
 		}
-		for i := lo; i < hi; i++ {
-			if b.Charges[i].Mode != Watch {
-				b.Wait = max(b.Wait, b.Decisions[i].Wait)
-			}
-		}
 	}
-	if b.Denied {
-		b.Wait = 0
+	if !b.Denied {
+		return
 	}
-	if leases && b.Denied {
+	if b.Wait = 0; b.leases {
 		b.dropLeases(at)
 	}
 }

@@ -222,7 +222,7 @@ func (b *Batch) peekAll(at Time) bool {
 func (b *Batch) peek(at Time, run []member) bool {
 	v := &run[0].seen
 	held := uint64(0)
-	if b.reserves(run) { // before the counter is looked at
+	if b.leases && b.reserves(run) { // before the counter is looked at
 		held = b.held(at, run[0].index)
 	}
 	b.read(at, run[0].index, v)
@@ -295,7 +295,7 @@ func (b *Batch) reserveAll(at Time) int {
 
 // reserve is reserveAll for the members on one counter.
 func (b *Batch) reserve(at Time, run []member) bool {
-	if b.reserves(run) {
+	if b.leases && b.reserves(run) {
 		return b.reserveRun(at, run)
 	}
 	first, last := &run[0], &run[len(run)-1]

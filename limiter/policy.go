@@ -56,6 +56,8 @@ type Policy struct {
 	// is debt, capped at one window.
 	CountRefused bool
 
+	wide bool // each place of a Concurrency has a number of hits: see reserve.go
+
 	// SubWindows is the number of slots of a SlidingWindow, 1..[MaxSubWindows].
 	SubWindows uint32
 	// Burst is the size of a TokenBucket, at least 1.
@@ -72,7 +74,6 @@ type Policy struct {
 	// token buckets only.
 	Reserve *Reserve
 
-	wide  bool    // each place of a Concurrency has a number of hits: see reserve.go
 	self  *Policy // where Prepare was called; a copy, which may be changed, is elsewhere
 	ready prepared
 }

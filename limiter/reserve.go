@@ -180,7 +180,7 @@ func (b *Batch) settleLeases(at Time) {
 }
 
 // isSettled reports whether settleLeases has decided charge i.
-func (b *Batch) isSettled(i int) bool { return i < len(b.settled) && b.settled[i] }
+func (b *Batch) isSettled(i int) bool { return b.leases && i < len(b.settled) && b.settled[i] }
 
 // settleLease charges the cost first and then drops what was held: see hold. Of two who bring the same lease one
 // finds it gone, and takes back what it charged.
