@@ -141,6 +141,15 @@ func TestCheckLeases(t *testing.T) {
 			elements: []string{user, strings.Replace(ends(user, lease("streams")), "x-user", "x-usr", 1)},
 			want:     []string{`1: error: leases: the actions differ from those of the start at envoy.yaml:24:23, so that the lease "streams" comes to another counter: write the same, in the same order`},
 		},
+		"an entry that may be missing at the end alone": {
+			elements: []string{user, strings.Replace(ends(user, lease("streams")), "descriptor_key: user", "descriptor_key: user, skip_if_absent: true", 1)},
+			want:     []string{`1: error: leases: the actions differ from those of the start at envoy.yaml:24:23, so that the lease "streams" comes to another counter: write the same, in the same order`},
+		},
+		"a reservation of 0 hits without an end": {
+			elements: []string{with(tenant, "hits_addend: { number: 0 }"), cost},
+			want: []string{`0: error: leases: what a request holds by tenant at rules.yaml:6:17 is never settled: add an element with the same actions, ` +
+				`hits_addend: { format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:tokens)%", is_negative_hits: true }, and apply_on_stream_done: true`},
+		},
 		"without a start": {
 			elements: []string{ends(user, lease("streams"))},
 			want:     []string{`0: error: leases: nothing that Envoy sends at the start takes the lease "streams" which this gives back: add an element with the same actions, without hits_addend and apply_on_stream_done`},

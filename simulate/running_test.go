@@ -176,3 +176,18 @@ func TestMemoryOfRequestsThatDoNotEnd(t *testing.T) {
 		t.Errorf("40,000 requests that run are %v", err)
 	}
 }
+
+// TestReservationsLearn has requests of 1 hit, one by one, and then five at once of a budget that has room for two of
+// the first estimate.
+func TestReservationsLearn(t *testing.T) {
+	const budget = "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 1000, name: tokens, reserve: { p90: true, first: 400 } } }]"
+	var log strings.Builder
+	for n := range 105 {
+		at := noon.Add(time.Duration(min(n, 100)) * time.Second)
+		log.WriteString(strings.TrimSuffix(usersLine(at, 200, "al"), "\n") + " 500\n")
+	}
+	report := simulateUsers(t, func(o *Options) { o.Rules, o.Format = compile(t, budget), timed }, logOf("log", log.String()))
+	if report.Requests != 105 || report.Rules.Denied != 0 {
+		t.Errorf("%d of %d requests are denied", report.Rules.Denied, report.Requests)
+	}
+}
