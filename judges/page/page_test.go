@@ -89,7 +89,7 @@ func chromium(t *testing.T, addr string) (ctx context.Context, wrong func() []st
 		}
 	}))
 	t.Cleanup(end)
-	do(t, ctx, command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}), command(cdpruntime.Enable, cdp.Empty{}), command(page.Enable, page.EnableParams{}))
+	do(ctx, t, command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}), command(cdpruntime.Enable, cdp.Empty{}), command(page.Enable, page.EnableParams{}))
 	return ctx, func() []string {
 		mu.Lock()
 		defer mu.Unlock()
@@ -138,14 +138,14 @@ func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.V
 }
 
 // do runs actions in the browser, and get one with a value.
-func do(t *testing.T, ctx context.Context, actions ...chromedp.Action[chromedp.Void]) {
+func do(ctx context.Context, t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func get[T any](t *testing.T, ctx context.Context, action chromedp.Action[T]) T {
+func get[T any](ctx context.Context, t *testing.T, action chromedp.Action[T]) T {
 	t.Helper()
 	value, err := chromedp.Run(ctx, action)
 	if err != nil {
@@ -155,9 +155,9 @@ func get[T any](t *testing.T, ctx context.Context, action chromedp.Action[T]) T 
 }
 
 // await waits until the page says some words.
-func await(t *testing.T, ctx context.Context, words string) {
+func await(ctx context.Context, t *testing.T, words string) {
 	t.Helper()
-	get(t, ctx, chromedp.Poll[bool](fmt.Sprintf("document.body.innerText.includes(%q)", words), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
+	get(ctx, t, chromedp.Poll[bool](fmt.Sprintf("document.body.innerText.includes(%q)", words), chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience)))
 }
 
 // TestPage holds that a key comes onto an open page without a reload, that values stay text, that a reset asks first, and that the
@@ -166,30 +166,30 @@ func TestPage(t *testing.T) {
 	s := start(t, rules, "--top-keys", "clear")
 	addr := s.Addr("debug")
 	ctx, wrong := chromium(t, addr)
-	do(t, ctx, chromedp.Navigate("http://"+addr+"/"))
-	await(t, ctx, "nobody is denied")
+	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
+	await(ctx, t, "nobody is denied")
 	hit(t, s, "user", "alice", 40)
 	began := time.Now()
-	await(t, ctx, "user=alice")
+	await(ctx, t, "user=alice")
 	t.Logf("a key that begins to be denied is on the page after %v", time.Since(began))
 	hit(t, s, "user", evil, 6)
 	hit(t, s, "usr", "x", 3)
 	hit(t, s, "user", "ci-robot", 50)
-	await(t, ctx, "user="+evil)
-	await(t, ctx, `did you mean "user"?`)
-	if images := get(t, ctx, chromedp.Evaluate[int]("document.images.length")); images != 0 {
+	await(ctx, t, "user="+evil)
+	await(ctx, t, `did you mean "user"?`)
+	if images := get(ctx, t, chromedp.Evaluate[int]("document.images.length")); images != 0 {
 		t.Errorf("%d images, want that values stay text", images)
 	}
 	for _, look := range []struct {
 		width  int64
 		scheme string
 	}{{1100, "light"}, {1100, "dark"}, {375, "light"}, {375, "dark"}} {
-		do(t, ctx,
+		do(ctx, t,
 			chromedp.EmulateViewport(look.width, 800),
 			command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}}}),
 		)
-		wide := get(t, ctx, chromedp.Evaluate[int64]("document.documentElement.scrollWidth"))
-		back := get(t, ctx, chromedp.Evaluate[string]("getComputedStyle(document.body).backgroundColor"))
+		wide := get(ctx, t, chromedp.Evaluate[int64]("document.documentElement.scrollWidth"))
+		back := get(ctx, t, chromedp.Evaluate[string]("getComputedStyle(document.body).backgroundColor"))
 		if wide > look.width {
 			t.Errorf("at %d pixels the page is %d wide", look.width, wide)
 		}
@@ -197,17 +197,17 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s: the page's background is %s", look.scheme, back)
 		}
 		if *update && look.width == 1100 && look.scheme == "light" {
-			if err := os.WriteFile(filepath.Join(root, "docs", "page.png"), get(t, ctx, chromedp.CaptureScreenshot()), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(root, "docs", "page.png"), get(ctx, t, chromedp.CaptureScreenshot()), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	do(t, ctx, chromedp.EmulateViewport(1100, 800))
+	do(ctx, t, chromedp.EmulateViewport(1100, 800))
 
-	do(t, ctx, chromedp.Click("#keys button"))
-	await(t, ctx, "1 counter(s), ")
-	do(t, ctx, chromedp.Click("#yes"), chromedp.WaitNotVisible("#ask"))
-	await(t, ctx, "counters reset")
+	do(ctx, t, chromedp.Click("#keys button"))
+	await(ctx, t, "1 counter(s), ")
+	do(ctx, t, chromedp.Click("#yes"), chromedp.WaitNotVisible("#ask"))
+	await(ctx, t, "counters reset")
 	if found := wrong(); len(found) > 0 {
 		t.Errorf("in the browser:\n%s", strings.Join(found, "\n"))
 	}
@@ -224,8 +224,8 @@ func TestPageOfManyRules(t *testing.T) {
 	s := start(t, text.String())
 	ctx, wrong := chromium(t, s.Addr("debug"))
 	began := time.Now()
-	do(t, ctx, chromedp.Navigate("http://"+s.Addr("debug")+"/"))
-	rows := get(t, ctx, chromedp.Evaluate[int]("document.querySelectorAll('ul.idle li').length"))
+	do(ctx, t, chromedp.Navigate("http://"+s.Addr("debug")+"/"))
+	rows := get(ctx, t, chromedp.Evaluate[int]("document.querySelectorAll('ul.idle li').length"))
 	t.Logf("%d limits are on the page after %v", rows, time.Since(began))
 	if rows != n {
 		t.Errorf("%d limits are on the page, want %d", rows, n)
