@@ -30,6 +30,12 @@
 //	                                    and of those before it, uint32, each at its number modulo k+1;
 //	                                    little-endian
 //	sliding log     s1{...}l600         list of decimal nanoseconds, oldest first
+//	concurrency     s1{...}p600         sorted set of leases, by when each place is free by itself, in
+//	                                    milliseconds; negative of one that was given back before its
+//	                                    replica could have it held
+//	reserved        the counter's, h    hash of leases, each with when it ends, in milliseconds, and its
+//	                                    hits; and s, the sum of all and when the first ends. It lacks
+//	                                    the start of a fixed window
 //
 // A key gets its expiry in the run or the write that makes it. The key of a fixed window expires a second after the
 // window's end, for hits that are on their way then, and up to a minute of jitter later, since keys that expire together
@@ -50,6 +56,9 @@
 // of this process. So an outage admits at most what was left when the store last replied. What the fallback admits is
 // owed to the store (ledger.go, owing.go). The prober charges the store with it before the lane is back, and the mirror
 // adopts the counters that the store replies then (repay.go).
+//
+// Of places the mirror knows how many are held, and not under which leases (leases.go): any lease of the counter
+// gives one back there. What was taken and what was given back meanwhile is owed, lease by lease.
 //
 // # Primaries
 //

@@ -134,6 +134,7 @@ func TestFaultTable(t *testing.T) {
 		{Algorithm: limiter.SlidingLog, Limit: limiter.MaxLog, Window: time.Second},
 		plenty,
 		{Algorithm: limiter.LeakyBucket, Limit: 1 << 30, Window: time.Second, Burst: 1 << 31},
+		{Algorithm: limiter.Concurrency, Limit: limiter.MaxLog, Window: time.Second},
 	}
 	var table strings.Builder
 	for _, f := range faults {

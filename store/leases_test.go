@@ -470,3 +470,58 @@ func TestLateLeases(t *testing.T) {
 		}
 	}
 }
+
+// However often the store goes, replicas hold no more than N and once what each had left.
+func TestPlacesOverOutages(t *testing.T) {
+	t.Parallel()
+	const n, outages = 20, 5
+	srv := storetest.Start(t)
+	relays := []*relay{newRelay(t, srv.Addr, nil, false), newRelay(t, srv.Addr, nil, false)}
+	var replicas []*Store
+	for _, r := range relays {
+		replicas = append(replicas, runStore(t, Options{Server: redis.Server{Network: "tcp", Address: r.addr}}))
+	}
+	up := func() bool { return replicas[0].Up() && replicas[1].Up() }
+	storetest.Eventually(t, "up", up)
+	var c caller
+	held := map[uint64]bool{}
+	most := n
+	for i, s := range replicas {
+		for range 5 {
+			held[c.take(t, s, spot(1, n))] = true
+		}
+		most += n - 5*(i+1)
+	}
+	for range outages {
+		for _, r := range relays {
+			r.cut(true)
+		}
+		storetest.Eventually(t, "away", func() bool {
+			for _, s := range replicas {
+				_ = c.used(t, s, spot(1, n))
+			}
+			return !replicas[0].Up() && !replicas[1].Up()
+		})
+		for i := range 2 * n {
+			if lease := c.take(t, replicas[i%2], spot(1, n)); lease > 0 {
+				held[lease] = true
+			}
+		}
+		for _, r := range relays {
+			r.cut(false)
+		}
+		storetest.Eventually(t, "up again", up)
+	}
+	if len(held) > most || len(held) < n {
+		t.Errorf("%d are held after %d outages, want %d to %d", len(held), outages, n, most)
+	}
+	if got := c.used(t, replicas[0], spot(1, limiter.MaxLog)); got != len(held) {
+		t.Errorf("the store holds %d places, want %d", got, len(held))
+	}
+	for lease := range held {
+		if !c.give(t, replicas[1], spot(1, n), lease) {
+			t.Errorf("the lease %d is not held", lease)
+		}
+	}
+	t.Logf("of %d: %d", n, len(held))
+}

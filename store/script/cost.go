@@ -23,7 +23,7 @@ const (
 	CostOfMore = 2 * time.Microsecond
 	costOfHit  = 110 * time.Nanosecond
 	// costOfReserve is what reserving or settling takes beside the counter.
-	costOfReserve = 10 * time.Microsecond
+	costOfReserve = 14 * time.Microsecond
 	// costOfLease is what one takes that is owed.
 	costOfLease = 3 * time.Microsecond
 	// costOfFixed is what a charge on a fixed window takes.
@@ -51,7 +51,7 @@ func costOfCounter(p *limiter.Policy, hits uint64) time.Duration {
 	case limiter.FixedWindow:
 		return costOfFixed
 	case limiter.Concurrency:
-		return 14 * time.Microsecond
+		return 15 * time.Microsecond
 	}
 	return 0
 }
