@@ -11,21 +11,28 @@ import (
 // went away at the time now. A turn comes back only if no later one has been given out. It does
 // not wait for the store, and keeps neither b nor names.
 func (s *Store) Cancel(now limiter.Time, b *limiter.Batch, names [][]byte) {
-	for i := range b.Decisions {
-		if lease := b.Lease(i); lease > 0 {
-			f, slot := s.slotOf(now, &b.Charges[i], names[i])
-			s.giveBack(f, slot, now, b.Charges[i], names[i], lease)
-			b.Decisions[i].Charged = 0 // so the table, which does so too, does it once
-		}
-		if b.Decisions[i].Wait > 0 {
-			f, slot := s.slotOf(now, &b.Charges[i], names[i])
-			a := newAsk()
-			a.call.Cancel(f.time(now), b, i, names[i])
-			a.slot = slot
-			a.send(f.lane(slot), s.options.Timeout)
-		}
+	for i, name := range names[:min(len(names), len(b.Decisions))] {
+		s.cancel(now, b, i, name)
 	}
 	s.options.Table.Cancel(s.fleet.time(now), b) // what the fallback decided, or the mirror holds
+}
+
+// cancel is Cancel for charge i.
+func (s *Store) cancel(now limiter.Time, b *limiter.Batch, i int, name []byte) {
+	c, d, lease := &b.Charges[i], &b.Decisions[i], b.Lease(i)
+	if lease == 0 && d.Wait == 0 {
+		return
+	}
+	f, slot := s.slotOf(now, c, name)
+	if lease > 0 {
+		s.giveBack(f, slot, now, *c, name, lease)
+		d.Charged = 0 // so the table, which does so too, does it once
+		return
+	}
+	a := newAsk()
+	a.call.Cancel(f.time(now), b, i, name)
+	a.slot = slot
+	a.send(f.lane(slot), s.options.Timeout)
 }
 
 // An answer is a waiter of whoever can wait for the store.
