@@ -32,7 +32,7 @@ const (
 // metric returns the sum of the series of a metric whose labels have a text.
 func (s *stage) metric(t *testing.T, name, having string) (sum float64) {
 	t.Helper()
-	reply, err := http.Get("http://" + s.sluice.Addr("metrics") + "/metrics") //nolint:noctx // on loopback
+	reply, err := http.Get("http://" + s.sluice.Addr("metrics") + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,11 @@ type book struct {
 	leases map[leaseKey]*lease
 	queue  queue // by when they are free by themselves
 	peers  map[string]*peer
+	spare  []*lease // for use again, so that calls leave no garbage
 }
+
+// mostSpare bounds book.spare.
+const mostSpare = 4096
 
 // leaseKey names a lease: numbers are those of a counter.
 type leaseKey struct {
@@ -139,16 +143,23 @@ func (k *book) busyLocked(p *peer, now limiter.Time) bool {
 }
 
 // enter enters a lease.
-func (k *book) enter(now limiter.Time, l *lease) {
+func (k *book) enter(now limiter.Time, of lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.expireLocked(now)
-	if old := k.leases[l.key]; old != nil {
-		k.dropLocked(old)
+	if old := k.leases[of.key]; old != nil {
+		k.forgetLocked(old)
 	}
 	if len(k.queue) >= mostLeases {
-		k.dropLocked(k.queue[0])
+		k.forgetLocked(k.queue[0])
 	}
+	var l *lease
+	if last := len(k.spare) - 1; last >= 0 {
+		l, k.spare = k.spare[last], k.spare[:last]
+	} else {
+		l = new(lease)
+	}
+	*l = of
 	k.leases[l.key] = l
 	heap.Push(&k.queue, l)
 	if !k.service.later {
@@ -177,12 +188,20 @@ func (k *book) ended(b *Bearer, key leaseKey) bool {
 		b.peer.closes = true
 	}
 	if l != nil {
-		k.dropLocked(l)
+		k.forgetLocked(l)
 	}
 	return l != nil
 }
 
-// dropLocked forgets a lease.
+// forgetLocked takes a lease out of the book that nobody will look at again.
+func (k *book) forgetLocked(l *lease) {
+	if k.dropLocked(l); len(k.spare) < mostSpare {
+		*l = lease{}
+		k.spare = append(k.spare, l)
+	}
+}
+
+// dropLocked takes a lease out of the book.
 func (k *book) dropLocked(l *lease) {
 	delete(k.leases, l.key)
 	heap.Remove(&k.queue, l.place)
@@ -216,10 +235,10 @@ func (k *book) dropLocked(l *lease) {
 func (k *book) expireLocked(now limiter.Time) {
 	for len(k.queue) > 0 && k.queue[0].expires <= now {
 		l := k.queue[0]
-		k.dropLocked(l)
 		if !k.service.later {
 			l.counters.Expired()
 		}
+		k.forgetLocked(l)
 	}
 }
 
@@ -332,11 +351,12 @@ func (k *book) leavePeerLocked(p *peer) {
 // queue is a [heap.Interface] of leases by when they are free by themselves.
 type queue []*lease
 
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].expires < q[j].expires }
-func (q queue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].place, q[j].place = i, j
+func (q *queue) Len() int           { return len(*q) }
+func (q *queue) Less(i, j int) bool { return (*q)[i].expires < (*q)[j].expires }
+func (q *queue) Swap(i, j int) {
+	a := *q
+	a[i], a[j] = a[j], a[i]
+	a[i].place, a[j].place = i, j
 }
 
 // Push implements [heap.Interface].

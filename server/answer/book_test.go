@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -375,7 +376,7 @@ func TestTheBookIsBounded(t *testing.T) {
 			last = s.Bearer(string(rune('a' + n/100%26)))
 		}
 		for range 2 {
-			s.book.enter(0, &lease{
+			s.book.enter(0, lease{
 				key: leaseKey{identity.ID{Hi: n}, limiter.FirstLease}, counters: counters, bearer: last, stream: uint32(n / 3), expires: limiter.Time(n + 1),
 			})
 		}
@@ -392,5 +393,33 @@ func TestTheBookIsBounded(t *testing.T) {
 	s.book.mu.Unlock()
 	if len(s.book.leases) > 0 || len(s.book.queue) > 0 || len(s.book.peers) > 0 {
 		t.Errorf("in the end the book has %d leases, %d in its queue, and %d clients", len(s.book.leases), len(s.book.queue), len(s.book.peers))
+	}
+}
+
+// TestLeasesLeaveNoGarbage takes leases and brings them back.
+func TestLeasesLeaveNoGarbage(t *testing.T) {
+	s := service(t, Settings{Clock: clock.New()}, strings.Replace(tenPlaces, "10", "1000", 1))
+	c := &clients{t: t, service: s}
+	b := s.Bearer("a")
+	for range 2 { // the first makes everything grow
+		leases := make([]uint64, 500)
+		for i := range leases {
+			leases[i] = c.call(b, 0)
+		}
+		for _, lease := range leases {
+			c.call(b, lease)
+		}
+	}
+	x, request := &Exchange{Bearer: b}, marshal(t, simpleRequest())
+	if allocs := testing.AllocsPerRun(400, func() {
+		x.Stream += 2
+		if _, _, err := s.Answer(s.now(), time.Minute, x, request); err != nil {
+			t.Fatal(err)
+		}
+	}); allocs > 0 {
+		t.Errorf("a call that takes a lease allocates %v times", allocs)
+	}
+	if x.OverLimit() {
+		t.Error("it was denied")
 	}
 }

@@ -18,7 +18,7 @@ func (s *Service) noteLeases(rules *serving, x *Exchange) {
 	}
 	for i, at := range x.plan.AllLeases() {
 		c := &x.plan.Batch.Charges[at]
-		l := &lease{
+		l := lease{
 			key: leaseKey{c.ID, x.plan.Batch.Lease(at)}, policy: c.Policy.Bare(), partition: x.plan.Batch.Partition,
 			counters: s.ruleCounters(rules, x, i, x.plan.Limits[at]),
 			bearer:   x.Bearer, stream: x.Stream, expires: x.at + limiter.Time(c.Policy.HeldFor()),

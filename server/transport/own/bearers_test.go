@@ -27,8 +27,8 @@ descriptors:
 // isFree reports whether a request would pass now, without a trace of its own: it gives back what it takes.
 func isFree(t *testing.T, s *answer.Service, c *clock.Clock, request []byte) bool {
 	t.Helper()
-	x, now := &answer.Exchange{}, limiter.Time(0)
-	now, _ = c.Now()
+	x := &answer.Exchange{}
+	now, _ := c.Now()
 	if _, _, err := s.Answer(now, 0, x, request); err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +55,7 @@ func (*gate) Reset(context.Context, limiter.Time, *limiter.Batch, [][]byte, int)
 // TestAResetGivesBack resets calls that have taken the only place there is: as their reply is out, with the request
 // itself, and while the reply is held.
 func TestAResetGivesBack(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		request *rls.RateLimitRequest
 		reset   func(t *testing.T, c *rawClient, request []byte)
@@ -93,6 +94,27 @@ func TestAResetGivesBack(t *testing.T) {
 	}
 }
 
+// TestAResetGivesBackItsOwn has a client reset streams of the numbers under which another has taken the only place.
+func TestAResetGivesBackItsOwn(t *testing.T) {
+	t.Parallel()
+	now := clock.New()
+	s := service(t, answer.Settings{Clock: now}, onePlace)
+	r, request := serve(t, s, options{Transport: transportOwn}), marshal(t, simpleRequest())
+	holder, thief := r.rawClient(t), r.rawClient(t)
+	holder.call(request, 0)
+	holder.ends(1)
+	for range 3 {
+		id := thief.call(request, 0)
+		thief.ends(1)
+		thief.goes(thief.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+	}
+	thief.call(request, 0)
+	thief.ends(1) // after its resets
+	if isFree(t, s, now, request) {
+		t.Error("the place is free")
+	}
+}
+
 // TestAHeldCallGivesBack resets a call while its reply waits for its turn.
 func TestAHeldCallGivesBack(t *testing.T) {
 	now := clock.New()
@@ -115,6 +137,7 @@ func TestAHeldCallGivesBack(t *testing.T) {
 
 // TestACallThatAStoreDecidesGivesBack resets a call, or ends its connection, while a store decides it.
 func TestACallThatAStoreDecidesGivesBack(t *testing.T) {
+	t.Parallel()
 	for name, leave := range map[string]func(c *rawClient, id uint32){
 		"reset":      func(c *rawClient, id uint32) { c.goes(c.fr.WriteRSTStream(id, http2.ErrCodeCancel)) },
 		"connection": func(c *rawClient, _ uint32) { _ = c.conn.Close() },
