@@ -119,13 +119,7 @@ func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			config, err := os.ReadFile("testdata/envoy.yaml")
-			if err != nil {
-				t.Fatal(err)
-			}
-			at := []byte("          explicit_http_config:")
-			config = bytes.Replace(config, at, append([]byte("          "+test.options+"\n"), at...), 1)
-			s := playWith(t, config, twoForAnHour, func(r *http.Request) { <-r.Context().Done() }, append([]string{"--lease-grace", "50ms"}, test.args...)...)
+			s := playWith(t, connecting(t, test.options), twoForAnHour, func(r *http.Request) { <-r.Context().Done() }, append([]string{"--lease-grace", "50ms"}, test.args...)...)
 			s.holdAtBackend(t, 2)
 			suite.Eventually(t, "no connection", func() bool { return s.metric(t, "sluice_connections", "") == 0 })
 			s.loseAnother(t)
@@ -136,6 +130,45 @@ func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
 			}
 		})
 	}
+}
+
+// connecting returns the configuration of an Envoy whose connections have more options.
+func connecting(t *testing.T, options string) []byte {
+	t.Helper()
+	config, err := os.ReadFile("testdata/envoy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := []byte("          explicit_http_config:")
+	return bytes.Replace(config, at, append([]byte("          "+options+"\n"), at...), 1)
+}
+
+// TestConnectionsThatChangeAdmitNoMore has an Envoy use each connection for three calls, under load.
+func TestConnectionsThatChangeAdmitNoMore(t *testing.T) {
+	t.Parallel()
+	s := playWith(t, connecting(t, "common_http_protocol_options: { max_requests_per_connection: 3 }"), sixteenAtOnce, func(*http.Request) {
+		time.Sleep(time.Duration(mathrand.Int64N(int64(20 * time.Millisecond))))
+	})
+	var clients sync.WaitGroup
+	for range 64 {
+		clients.Go(func() {
+			for passed := 0; passed < 10; {
+				status, err := s.get(t.Context(), "/")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if status == http.StatusOK {
+					passed++
+				}
+			}
+		})
+	}
+	clients.Wait()
+	if _, top := s.held(); top > 16 {
+		t.Errorf("%d were at the backend at once, want 16 at most", top)
+	}
+	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
 }
 
 // loseAnother has a client of another address take a lease and be lost, until one has come back.
