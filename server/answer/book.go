@@ -94,6 +94,10 @@ type peer struct {
 	lost   uint64       // what joined was then
 	spent  uint64       // likewise when it last closed a connection after a reply
 
+	// It closed the last one at goneAt, after so many calls, of which most is the most so far.
+	goneAt     limiter.Time
+	gone, most uint32
+
 	runFrom, heardAt limiter.Time // of calls that came without a pause
 
 	// deprived says that it seemed dead and that leases of its own were given back. If it brings one, or one of a connection
@@ -140,6 +144,20 @@ func (k *book) pause() limiter.Time { return limiter.Time(k.grace / 4) }
 // says that it is dead.
 func (k *book) busyLocked(p *peer, now limiter.Time) bool {
 	return now-p.heardAt <= k.pause() && p.heardAt-p.runFrom >= limiter.Time(4*k.grace)
+}
+
+// seemsDeadLocked reports whether a client that has closed a connection after so many calls seems to be dead. One that makes
+// a certain number of calls on each closes none after fewer, nor two at once after different numbers.
+func (k *book) seemsDeadLocked(p *peer, now limiter.Time, how Ending, calls uint32) bool {
+	switch {
+	case p.closes:
+		return false
+	case calls < p.most, p.goneAt > 0 && calls > p.gone && now-p.goneAt <= limiter.Time(k.grace):
+		return true
+	case p.spends:
+		return false
+	}
+	return how == EndedInSilence || k.busyLocked(p, now)
 }
 
 // enter enters a lease.
@@ -277,7 +295,7 @@ func (k *book) join(name string) *Bearer {
 
 // leave ends a connection. If its client has lost its last one and gets no other within the grace, what it holds is
 // given back.
-func (k *book) leave(b *Bearer, how Ending) {
+func (k *book) leave(b *Bearer, how Ending, calls uint32) {
 	now := k.service.time()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -290,10 +308,11 @@ func (k *book) leave(b *Bearer, how Ending) {
 	case !b.bears:
 	case how == EndedInOrder:
 		p.lostAt = 0
-	case how == EndedDeaf,
-		how == EndedInSilence && !p.closes,
-		how == EndedAfterReply && !p.spends && k.busyLocked(p, now):
+	case how == EndedDeaf, k.seemsDeadLocked(p, now, how, calls):
 		p.lostAt, p.lost = max(now, 1), p.joined
+	}
+	if b.bears && how != EndedInOrder {
+		p.goneAt, p.gone, p.most = now, calls, max(p.most, calls)
 	}
 	if b.bears && how == EndedAfterReply {
 		p.spent = p.joined

@@ -98,191 +98,230 @@ func TestALostClientLosesItsLeases(t *testing.T) {
 		"in silence": {0, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 			time.Sleep(grace - time.Millisecond)
 			c.wantOut(1)
 		}},
 		"deaf": {0, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
-			b.Leave(EndedDeaf)
+			b.Leave(EndedDeaf, 5)
 		}},
 		"two connections": {0, func(c *clients, s *Service) {
 			a, b := s.Bearer("a"), s.Bearer("a")
 			c.call(a, 0)
 			c.call(b, 0)
 			c.call(b, 0)
-			a.Leave(EndedInSilence)
+			a.Leave(EndedInSilence, 5)
 			time.Sleep(10 * grace)
 			c.wantOut(3)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 		}},
 		"one of two connections": {2, func(c *clients, s *Service) {
 			a, b := s.Bearer("a"), s.Bearer("a")
 			c.call(a, 0)
 			c.call(b, 0)
-			a.Leave(EndedInSilence)
+			a.Leave(EndedInSilence, 5)
+		}},
+		"two after replies, after as many calls": {2, func(c *clients, s *Service) {
+			a, b := s.Bearer("a"), s.Bearer("a")
+			c.call(a, 0)
+			c.call(b, 0)
+			a.Leave(EndedAfterReply, 7)
+			b.Leave(EndedAfterReply, 7)
+		}},
+		"two after replies, the first after fewer calls": {0, func(c *clients, s *Service) {
+			a, b := s.Bearer("a"), s.Bearer("a")
+			c.call(a, 0)
+			c.call(b, 0)
+			a.Leave(EndedAfterReply, 7)
+			b.Leave(EndedAfterReply, 8)
+		}},
+		"two after replies, the last after fewer calls": {0, func(c *clients, s *Service) {
+			a, b := s.Bearer("a"), s.Bearer("a")
+			c.call(a, 0)
+			c.call(b, 0)
+			a.Leave(EndedAfterReply, 8)
+			time.Sleep(10 * grace)
+			b.Leave(EndedAfterReply, 7)
+		}},
+		"two after replies, the last after more calls, and later": {2, func(c *clients, s *Service) {
+			a, b := s.Bearer("a"), s.Bearer("a")
+			c.call(a, 0)
+			c.call(b, 0)
+			a.Leave(EndedAfterReply, 7)
+			time.Sleep(10 * grace)
+			b.Leave(EndedAfterReply, 8)
+		}},
+		"in silence, of a client that spends connections": {1, func(c *clients, s *Service) {
+			b := s.Bearer("a")
+			c.call(b, 0)
+			b.Leave(EndedAfterReply, 5)
+			b = s.Bearer("a")
+			c.call(b, c.call(b, 0))
+			time.Sleep(10 * grace)
+			b.Leave(EndedInSilence, 5)
 		}},
 		"another's connection": {1, func(c *clients, s *Service) {
 			a, b := s.Bearer("a"), s.Bearer("b")
 			c.call(a, 0)
 			c.call(b, 0)
-			a.Leave(EndedInSilence)
+			a.Leave(EndedInSilence, 5)
 		}},
 		"two, of which the last was after a reply": {0, func(c *clients, s *Service) {
 			a, b := s.Bearer("a"), s.Bearer("a")
 			c.call(a, 0)
 			c.call(b, 0)
-			a.Leave(EndedInSilence)
-			b.Leave(EndedAfterReply)
+			a.Leave(EndedInSilence, 5)
+			b.Leave(EndedAfterReply, 5)
 		}},
 		"another connection within the grace": {1, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 			time.Sleep(grace - time.Millisecond)
 			s.Bearer("a")
 		}},
 		"another connection within the grace, which ended in order": {1, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 			time.Sleep(grace / 2)
-			s.Bearer("a").Leave(EndedInOrder)
+			s.Bearer("a").Leave(EndedInOrder, 5)
 			b = s.Bearer("a")
 			c.call(b, c.call(b, 0))
-			b.Leave(EndedInOrder)
+			b.Leave(EndedInOrder, 5)
 		}},
 		"another connection within the grace, which was spent": {1, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 			time.Sleep(grace / 2)
 			b = s.Bearer("a")
 			c.call(b, c.call(b, 0))
-			b.Leave(EndedAfterReply)
+			b.Leave(EndedAfterReply, 5)
 		}},
 		"one long ago, and the other after a reply": {2, func(c *clients, s *Service) {
 			a, b := s.Bearer("a"), s.Bearer("a")
 			c.call(a, 0)
 			c.call(b, 0)
-			a.Leave(EndedInSilence)
+			a.Leave(EndedInSilence, 5)
 			time.Sleep(10 * grace)
-			b.Leave(EndedAfterReply)
+			b.Leave(EndedAfterReply, 5)
 		}},
 		"after one that has got its lease back": {0, func(c *clients, s *Service) {
 			a, b := s.Bearer("a"), s.Bearer("a")
 			lease := c.call(a, 0)
 			c.call(b, 0)
-			a.Leave(EndedInOrder)
-			b.Leave(EndedInOrder)
+			a.Leave(EndedInOrder, 5)
+			b.Leave(EndedInOrder, 5)
 			c.call(nil, lease)
 			b = s.Bearer("a")
 			c.call(b, c.call(b, 0))
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 		}},
 		"the other connection, too": {0, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 			time.Sleep(grace / 2)
 			b = s.Bearer("a")
 			c.call(b, 0)
 			time.Sleep(10 * grace)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 		}},
 		"in order": {1, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
-			b.Leave(EndedInOrder)
+			b.Leave(EndedInOrder, 5)
 		}},
 		"in order, and then the next in silence": {0, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
-			b.Leave(EndedInOrder)
+			b.Leave(EndedInOrder, 5)
 			time.Sleep(10 * grace)
 			b = s.Bearer("a")
 			c.call(b, c.call(b, 0))
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 		}},
 		"one in silence, and the last in order": {2, func(c *clients, s *Service) {
 			a, b := s.Bearer("a"), s.Bearer("a")
 			c.call(a, 0)
 			c.call(b, 0)
-			a.Leave(EndedInSilence)
-			b.Leave(EndedInOrder)
+			a.Leave(EndedInSilence, 5)
+			b.Leave(EndedInOrder, 5)
 		}},
 		"a connection without leases, after one in order": {1, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
-			b.Leave(EndedInOrder)
-			s.Bearer("a").Leave(EndedInSilence)
+			b.Leave(EndedInOrder, 5)
+			s.Bearer("a").Leave(EndedInSilence, 5)
 		}},
 		"a connection without leases, within the grace": {0, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 			time.Sleep(grace / 2)
 			b = s.Bearer("a")
 			time.Sleep(grace / 4)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 		}},
 		"after a reply": {1, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
-			b.Leave(EndedAfterReply)
+			b.Leave(EndedAfterReply, 5)
 		}},
 		"after a burst": {10, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			for range 20 {
 				c.call(b, 0)
 			}
-			b.Leave(EndedAfterReply)
+			b.Leave(EndedAfterReply, 5)
 		}},
 		"after a reply, though it was busy": {0, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
 			c.busy(b)
-			b.Leave(EndedAfterReply)
+			b.Leave(EndedAfterReply, 5)
 		}},
 		"after a reply, of a client that spends connections": {2, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			c.call(b, 0)
-			b.Leave(EndedAfterReply)
+			b.Leave(EndedAfterReply, 5)
 			b = s.Bearer("a")
 			c.call(b, 0)
 			c.busy(b)
-			b.Leave(EndedAfterReply)
+			b.Leave(EndedAfterReply, 5)
 		}},
 		"in silence, of a client that closes connections": {1, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			lease := c.call(b, 0)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 			b = s.Bearer("a")
 			c.call(b, lease)
 			c.call(b, 0)
 			time.Sleep(10 * grace)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 		}},
 		"in silence, of a client that was taken for dead": {1, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			lease := c.call(b, 0)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 			time.Sleep(2 * grace)
 			c.wantOut(0)
 			b = s.Bearer("a")
 			c.call(b, lease)
 			c.call(b, 0)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 		}},
 		"deaf, of a client that closes connections": {0, func(c *clients, s *Service) {
 			b := s.Bearer("a")
 			lease := c.call(b, 0)
-			b.Leave(EndedInSilence)
+			b.Leave(EndedInSilence, 5)
 			b = s.Bearer("a")
 			c.call(b, lease)
 			c.call(b, 0)
-			b.Leave(EndedDeaf)
+			b.Leave(EndedDeaf, 5)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -313,7 +352,7 @@ func TestNoGrace(t *testing.T) {
 		c := &clients{t: t, service: s}
 		b := s.Bearer("a")
 		c.call(b, 0)
-		b.Leave(EndedInSilence)
+		b.Leave(EndedInSilence, 5)
 		time.Sleep(time.Minute)
 		c.wantOut(1)
 	})
@@ -371,7 +410,7 @@ func TestTheBookIsBounded(t *testing.T) {
 	for n := range uint64(mostLeases + 1000) {
 		if n%100 == 0 {
 			if last != nil {
-				last.Leave(EndedInOrder)
+				last.Leave(EndedInOrder, 5)
 			}
 			last = s.Bearer(string(rune('a' + n/100%26)))
 		}
@@ -387,7 +426,7 @@ func TestTheBookIsBounded(t *testing.T) {
 	if s.book.leases[leaseKey{identity.ID{Hi: 999}, limiter.FirstLease}] != nil || s.book.leases[leaseKey{identity.ID{Hi: 1000}, limiter.FirstLease}] == nil {
 		t.Error("the book has not forgotten those that are the first to be free by themselves")
 	}
-	last.Leave(EndedInOrder)
+	last.Leave(EndedInOrder, 5)
 	s.book.mu.Lock()
 	s.book.expireLocked(1 << 62)
 	s.book.mu.Unlock()

@@ -72,8 +72,8 @@ func (b *Bearer) Reset(stream uint32) {
 	}
 }
 
-// Leave ends the connection.
-func (b *Bearer) Leave(how Ending) { b.book.leave(b, how) }
+// Leave ends the connection, on which so many calls were made.
+func (b *Bearer) Leave(how Ending, calls uint32) { b.book.leave(b, how, calls) }
 
 // time returns the time, or without a clock that of the newest request that had to do with leases.
 func (s *Service) time() limiter.Time {

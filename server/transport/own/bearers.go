@@ -9,7 +9,7 @@ import (
 
 // mostFarewell is how long after its last call a connection ends at most whose client makes only so many calls on one:
 // it does so as soon as it has the reply.
-const mostFarewell = 25 * time.Millisecond
+const mostFarewell = 250 * time.Millisecond
 
 // clientName names the client at an address: connections from one address are taken to be those of one Envoy. All
 // clients at a Unix socket have one name.

@@ -36,7 +36,7 @@ func (c *connection) begin() *reader {
 // leave ends the connection.
 func (c *connection) leave() {
 	c.turnMu.Lock()
-	how := c.howLocked()
+	how, calls := c.howLocked(), (c.h2.Last()+1)/2
 	c.ending, c.closed = true, true
 	for c.cancelLocked() != nil { // each call that is cancelled is so once, whatever comes of it
 	}
@@ -44,7 +44,7 @@ func (c *connection) leave() {
 	c.turnMu.Unlock()
 	c.close()
 	if c.bearer != nil {
-		c.bearer.Leave(how)
+		c.bearer.Leave(how, calls)
 	}
 }
 
