@@ -51,6 +51,10 @@ func TestNoAllocations(t *testing.T) {
 			test{name + " in a denied group", []Charge{{ID: counterID(0), Policy: &p, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2}}},
 		)
 	}
+	places, noPlace := &Policy{Algorithm: Concurrency, Limit: 100, Window: time.Minute}, &Policy{Algorithm: Concurrency, Limit: 1, Window: time.Minute}
+	tests = append(tests, test{"concurrency", single(places, 1)}, test{"concurrency, denied", single(noPlace, 1)},
+		test{"concurrency in a group", []Charge{{ID: counterID(0), Policy: places, Hits: 1}, {ID: counterID(1), Policy: wide, Hits: 1}}},
+		test{"concurrency, denied by another", []Charge{{ID: counterID(0), Policy: places, Hits: 1}, {ID: counterID(1), Policy: tight, Hits: 2, Group: 1}}})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tab, b, now := newTable(t, 64<<10), &Batch{Charges: tt.charges}, min1
@@ -72,6 +76,29 @@ func TestNoAllocations(t *testing.T) {
 			}
 		})
 	}
+	t.Run("leases", func(t *testing.T) {
+		tab, b := newTable(t, 1<<20), &Batch{}
+		reserves := &Policy{Algorithm: TokenBucket, Limit: 100, Window: time.Minute, Burst: 100, Reserve: NewReserve(10, time.Minute, true)}
+		for _, take := range []Charge{{ID: counterID(0), Policy: places, Hits: 1}, {ID: counterID(1), Policy: reserves, Hits: 5, Reserve: true}} {
+			now := min1
+			if n := testing.AllocsPerRun(100, func() {
+				now += Time(time.Second)
+				b.Charges = append(b.Charges[:0], take)
+				tab.Decide(now, b)
+				end := take
+				end.Hits, end.Reserve, end.Refund = b.Lease(0), false, true
+				b.Charges = append(b.Charges[:0], end)
+				if tab.Decide(now, b); b.Decisions[0].Charged == 0 {
+					t.Fatal("nothing came back")
+				}
+				b.Charges = append(b.Charges[:0], take)
+				tab.Decide(now, b)
+				tab.Cancel(now, b)
+			}); n != 0 {
+				t.Errorf("%+v: %v allocations", take, n)
+			}
+		}
+	})
 	t.Run("new counters", func(t *testing.T) {
 		tab, b, i := newTable(t, MinBytes), &Batch{Charges: single(wide, 1)}, 0
 		if n := testing.AllocsPerRun(1000, func() { b.Charges[0].ID = counterID(i); i++; tab.Decide(min1, b) }); n != 0 {

@@ -119,6 +119,64 @@ func BenchmarkAlgorithms(b *testing.B) {
 	}
 }
 
+// BenchmarkConcurrency takes and gives back one of so many places, of which half are held by others, or is denied
+// one: by one goroutine, or by all processors on one counter.
+func BenchmarkConcurrency(b *testing.B) {
+	for _, n := range []uint32{1, 16, 100, 1000, MaxLog} {
+		for _, op := range []string{"pair", "deny"} {
+			for _, parallel := range []bool{false, true} {
+				b.Run(fmt.Sprintf("op=%s/n=%d/parallel=%v", op, n, parallel), func(b *testing.B) {
+					t, p, held := newTable(b, 0), atOnce(n), n/2
+					if op == "deny" {
+						held = n
+					}
+					for range held {
+						takePlace(t, benchNow, counterID(1), p)
+					}
+					decide := func(next func() bool) {
+						takes := &Batch{Charges: []Charge{take(counterID(1), p)}}
+						gives := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Refund: true}}}
+						for next() {
+							t.Decide(benchNow, takes)
+							if gives.Charges[0].Hits = takes.Lease(0); op == "pair" && gives.Charges[0].Hits > 0 {
+								t.Decide(benchNow, gives)
+							}
+						}
+					}
+					b.ReportAllocs()
+					if parallel {
+						b.RunParallel(func(pb *testing.PB) { decide(pb.Next) })
+					} else {
+						decide(b.Loop)
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkReserve reserves hits and settles them, beside so many that others hold.
+func BenchmarkReserve(b *testing.B) {
+	for _, held := range []int{0, 10, 100, 1000} {
+		b.Run(fmt.Sprintf("held=%d", held), func(b *testing.B) {
+			p := &Policy{Algorithm: TokenBucket, Limit: 1e9, Burst: 1e9, Window: time.Minute, Reserve: NewReserve(MaxReservations, time.Minute, false)}
+			p.Prepare()
+			t := newTable(b, 0)
+			reserves := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Hits: 1, Reserve: true}}}
+			settles := &Batch{Charges: []Charge{{ID: counterID(1), Policy: p, Refund: true}, {ID: counterID(1), Policy: p, Hits: 1, Group: 1}}}
+			for range held {
+				t.Decide(benchNow, reserves)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				t.Decide(benchNow, reserves)
+				settles.Charges[0].Hits = reserves.Lease(0)
+				t.Decide(benchNow, settles)
+			}
+		})
+	}
+}
+
 // BenchmarkGroups decides two charges on two of a thousand counters.
 func BenchmarkGroups(b *testing.B) {
 	for _, op := range []struct {

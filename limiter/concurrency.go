@@ -286,7 +286,7 @@ func cellOf(lease uint64) uint64 { return lease >> nonceBits & (placeMask >> 1) 
 // places are the cells of a counter as its word and its note have them.
 type places struct {
 	cells []atomic.Uint64
-	width uint64
+	width uint64 // cells of a place, 1 or 2
 	// high is above the number of each place that is in use, and count is how many were held when the
 	// word was written. hint is where to look for a free one.
 	high, count, hint uint64
@@ -306,7 +306,7 @@ func (v *view) places(p *Policy) places {
 	if before := past >> (placeBits + nonceBits); before < mostBefore {
 		ps.first = ps.end - int64(before)*int64(time.Millisecond) //nolint:gosec // less than mostBefore
 	}
-	ps.high = min(payload>>placeBits, v.class.stride()/ps.width)
+	ps.high = min(payload>>placeBits, ps.fit(v.class.stride()))
 	ps.hint = min(past>>nonceBits&placeMask, ps.high)
 	return ps
 }
@@ -315,6 +315,9 @@ func (v *view) places(p *Policy) places {
 func (ps *places) before() uint64 {
 	return min(uint64(-floorDiv(ps.first-ps.end, int64(time.Millisecond))), mostBefore) //nolint:gosec // not negative
 }
+
+// fit returns how many places fit into so many cells. A division takes as long as all else that is read of a counter.
+func (ps *places) fit(cells uint64) uint64 { return cells >> (ps.width - 1) }
 
 // cell returns the cell of a place that has its time and its nonce.
 func (ps *places) cell(i uint64) *atomic.Uint64 { return &ps.cells[i*ps.width] }
@@ -373,7 +376,7 @@ func (ps *places) free(now int64, nth uint64) uint64 {
 
 // take takes a place and returns the number of its cell. The cells are held by this goroutine.
 func (ps *places) take(now, window int64) (cell uint64) {
-	i := min(ps.free(now, 1), uint64(len(ps.cells))/ps.width-1) // a snapshot may say that fewer are held than are
+	i := min(ps.free(now, 1), ps.fit(uint64(len(ps.cells)))-1) // a snapshot may say that fewer are held than are
 	end := -floorDiv(-now-window, int64(time.Millisecond))
 	ps.nonce++
 	ps.cell(i).Store(uint64(end)<<nonceBits | ps.nonce&nonceMask) //nolint:gosec // bits

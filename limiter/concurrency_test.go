@@ -161,6 +161,62 @@ func TestDeniedRequestsHoldNothing(t *testing.T) {
 	}
 }
 
+// TestALaterGroupDeniesPlaces has groups that take places denied by one that comes after them, or by quotas.
+func TestALaterGroupDeniesPlaces(t *testing.T) {
+	for name, b := range map[string]*Batch{
+		"full":  {Charges: []Charge{take(counterID(1), atOnce(1)), {ID: counterID(2), Policy: atOnce(0), Hits: 1, Group: 1}}},
+		"quota": {Charges: []Charge{take(counterID(1), atOnce(1)), {ID: counterID(2), Policy: atOnce(0), Hits: 1, Group: 1, Mode: Quota}}},
+		"all or nothing": {Charges: []Charge{
+			take(counterID(1), atOnce(1)), {ID: counterID(2), Policy: perMinute(9), Hits: 1}, {ID: counterID(3), Policy: perMinute(0), Hits: 1},
+		}},
+	} {
+		tab := newTable(t, 1<<20)
+		if tab.Decide(benchNow, b); !b.Denied || b.Leased() {
+			t.Errorf("%s: denied is %v, leased %v", name, b.Denied, b.Leased())
+		}
+		if takePlace(tab, benchNow, counterID(1), atOnce(1)) == 0 {
+			t.Errorf("%s: the place is still held", name)
+		}
+	}
+	for mode, admits := range map[Mode]bool{Shadow: true, Watch: true, Enforce: false} {
+		tab := newTable(t, 1<<20)
+		b := &Batch{Charges: []Charge{take(counterID(1), atOnce(1)), {ID: counterID(2), Policy: atOnce(0), Hits: 1, Group: 1, Mode: mode}}}
+		if tab.Decide(benchNow, b); b.Denied == admits || (b.Lease(0) > 0) != admits || b.Lease(1) > 0 {
+			t.Errorf("mode %d: denied is %v, leases %d and %d", mode, b.Denied, b.Lease(0), b.Lease(1))
+		}
+	}
+}
+
+// TestGivesAreNoHits has a request take a place and give another back, beside a refund that is set off.
+func TestGivesAreNoHits(t *testing.T) {
+	for _, group := range []int32{0, 1} {
+		tab, p, id := newTable(t, 1<<20), atOnce(2), counterID(1)
+		old := takePlace(tab, benchNow, id, p)
+		b := &Batch{Charges: []Charge{
+			{ID: id, Policy: p, Hits: 1}, {ID: id, Policy: p, Hits: old, Refund: true, Group: group}, {ID: id, Policy: p, Hits: 1, Group: 2 * group},
+			{ID: counterID(2), Policy: perMinute(9), Hits: 3, Group: 3 * group}, {ID: counterID(2), Policy: perMinute(9), Hits: 2, Refund: true, Group: 4 * group},
+		}}
+		if tab.Decide(benchNow, b); b.Denied || b.Lease(0) == 0 || b.Lease(2) == 0 || b.Decisions[1].Charged != 1 {
+			t.Errorf("group %d: denied is %v, decisions %+v", group, b.Denied, b.Decisions)
+		}
+		if tab.Decide(benchNow, b); b.Denied != true || b.Leased() {
+			t.Errorf("group %d: of two places that are held two are taken once more", group)
+		}
+	}
+}
+
+// TestPlacesOfAClockThatWasSetBack holds that places of over a year ahead are not waited for.
+func TestPlacesOfAClockThatWasSetBack(t *testing.T) {
+	tab, p, id := newTable(t, 1<<20), atOnce(1), counterID(1)
+	ahead := takePlace(tab, benchNow+Time(maxLateNanos), id, p)
+	if takePlace(tab, benchNow, id, p) != 0 {
+		t.Error("a caller who is late by a year takes a place that is held")
+	}
+	if takePlace(tab, benchNow-2*sec, id, p) == 0 || givePlace(tab, benchNow, id, p, ahead) != 0 {
+		t.Error("after a clock that was set back by more a place is not free, or its lease is known")
+	}
+}
+
 // TestSeveralPlacesOfOneRequest takes places of one counter in one group, and gives them back one by one.
 func TestSeveralPlacesOfOneRequest(t *testing.T) {
 	tab, err := New(Options{Bytes: 1 << 20})

@@ -23,11 +23,13 @@ func (b *Batch) decide(now Time) {
 	}
 	b.Denied, b.Wait, b.offset = false, 0, false
 
-	if n == 1 && !b.Charges[0].Policy.Leases() { // the most common case
-		b.leases = false
-		b.charge(now, 0)
-		b.conclude(now, b.Charges[0].Mode == Quota && !b.quotaPassed())
-		return
+	if n == 1 {
+		if c := &b.Charges[0]; !c.Refund || c.Policy.Reserve == nil { // the most common case
+			b.leases = false
+			b.charge(now, 0)
+			b.conclude(now, c.Mode == Quota && !b.quotaPassed())
+			return
+		}
 	}
 	if n > 1 && b.table != nil {
 		b.table.Prefetch(b) // all at once, while the first is searched for

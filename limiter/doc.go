@@ -38,12 +38,18 @@
 //	                sub-window 33                               ones before      before, two a cell
 //	sliding log     lock 1, version 30, next cell and number    end              times of hits
 //	                of hits 33
+//	concurrency     lock 1, version 30, cells that may be in    end, first end,  ends of places and
+//	                use 13, places held 13                      nonce            nonces of leases
+//
+// Hits that are reserved are held by a second counter under the same ID, one of concurrency whose places
+// have a cell more, for their hits.
 //
 // A size class is made when it is first needed, and takes memory from the table's one
 // budget, a block at a time, while it is used. Without a budget left it may take memory
 // from other size classes; see budget.go. A [Partition] has size classes of its own. Only
-// a log whose limit needs another size moves to another size class, and a counter whose
-// partition changes.
+// a log or a limit of requests at once whose limit needs another size moves to another size class, and a counter
+// whose partition changes. The cells of places keep their numbers, which are in leases; so one stays where it is
+// while a place beyond the new size is held.
 //
 // A counter takes the slot of a block that its ID prefers, if that is free. So most are
 // found in the first slot, without a search whose end a processor would have to guess,
@@ -77,7 +83,11 @@
 //     one, also if the counter was reclaimed and comes anew. Late means up to a year;
 //     beyond that the clock is taken to have been set back.
 //   - A counter has at most one slot, and a slot's hits are those of its tag.
-//   - A denied group leaves no charge, but for limits that count denied hits.
+//   - A denied group leaves no charge, but for limits that count denied hits. A request of which any group is
+//     denied holds no place and reserves nothing.
+//   - A lease is known once, until its end, to the counter that gave it. One that is 65,536 leases of the
+//     counter old may be taken for a newer one of the same place.
+//   - What is used and reserved of a counter is within its limit whenever a reservation is admitted.
 //   - A peek, a denied charge that does not count, and a refund of an absent
 //     counter write nothing and take no slot.
 //
@@ -85,8 +95,8 @@
 //
 // A charge on a fixed window or a bucket that has a slot is a compare-and-swap of
 // its word. So is one on a sliding window that was hit in this sub-window already. The
-// first hit in a sub-window, and every one on a log, holds a lock bit in the word
-// while it writes the cells. Others that want this counter wait for it; those that
+// first hit in a sub-window, every one on a log, and every place that is taken or given back hold a lock bit in the
+// word while they write the cells. Others that want this counter wait for it; those that
 // want other counters do not. A denied charge only loads, so a counter that is hammered
 // beyond its limit costs its callers no shared writes. Cells are read between two
 // loads of the word, whose version tells whether they have changed.
@@ -97,6 +107,10 @@
 // batches, and gives back what it reserved if one has no room any more. Each counter
 // keeps its bound at every step, so admissions are always legal. A denial can be
 // spurious only while another request, denied itself, holds a reservation.
+//
+// Who reserves holds the hits first and looks at the counter then; who settles charges the counter first and drops
+// the hold then. So whoever looks sees what is about to be charged in one of the two places, or in both, and is
+// denied rather than admitted beyond the limit.
 //
 // # Cost
 //

@@ -78,6 +78,7 @@ func snapshotPolicies() [][]*Policy {
 		{{Algorithm: SlidingWindow, Limit: 80, Window: time.Hour, SubWindows: 60, CountRefused: true}},
 		{logOf(5), logOf(10), logOf(40)},
 		{logOf(100), logOf(8)},
+		{atOnce(5), atOnce(30), atOnce(2)},
 	}
 }
 
@@ -211,6 +212,7 @@ func smallSnapshot(tb testing.TB) []byte {
 			inPartition(tab, own, 10*i+n, of[0], 2)
 		}
 	}
+	inPartition(tab, nil, 2, atOnce(5), 1)
 	inPartition(tab, nil, 1, logOf(5), 3)
 	return snapshot(tb, tab, min1)
 }
