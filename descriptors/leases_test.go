@@ -1,9 +1,11 @@
 package descriptors
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -175,4 +177,24 @@ func TestEstimatesLearn(t *testing.T) {
 		t.Errorf("after cheap requests one reserves %d, want an eighth of the first estimate", got)
 	}
 	d.ask(carries(lease, false))
+}
+
+// TestReservationsOfOverrides reserves on limits that requests carry: as often as they have room, and settled as those of
+// the rule.
+func TestReservationsOfOverrides(t *testing.T) {
+	d := newDesk(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: day, requests_per_unit: 1000, reserve: {amount: 400}}}]}")
+	own := func(x Descriptor) Descriptor { return x.limit(10_000, int32(rules.Hour), 1) }
+	var leases []uint64
+	for range 25 {
+		leases = append(leases, d.ask(own(begins())).Batch.Lease(0))
+	}
+	if slices.Contains(leases, 0) || !d.ask(own(begins())).Batch.Denied {
+		t.Fatalf("of 10,000 not 25 times 400 can be reserved, or more: %v", leases)
+	}
+	for _, lease := range leases {
+		d.ask(own(carries(lease, false)), own(carries(100, false)))
+	}
+	if used := d.ask(own(carries(500, false))).Batch.Decisions[0].Before; used != 2500 {
+		t.Errorf("25 requests of 100 have used %d", used)
+	}
 }

@@ -36,6 +36,8 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	l := &p.overrides[len(p.overrides)-1]
 	if l.Terms = &l.terms; policy.Reserve != nil {
 		l.Reservation = rule.Limits[0].Reservation
+		l.Reservation.resize(&l.reserve, &l.terms.Policy)
+		l.terms.Policy.Reserve = &l.reserve
 	}
 	m.Override, m.override = true, l
 	p.Leases = p.Leases || rule != nil && rule.few().leases

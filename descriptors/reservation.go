@@ -59,6 +59,12 @@ func (v *Reservation) Hits() uint64 {
 	return min(max(v.least, v.estimate.p90.Load()), v.most)
 }
 
+// resize makes reserve that of a limit with another number than the rule's.
+func (v *Reservation) resize(reserve *limiter.Reserve, p *limiter.Policy) {
+	fits := max(1, (p.Capacity()+v.least-1)/v.least)
+	reserve.Resize(p.Reserve, uint32(min(fits, limiter.MaxReservations))) //nolint:gosec // at most that
+}
+
 // Estimated reports whether that is what nine of ten have cost lately.
 func (v *Reservation) Estimated() bool { return v.estimate != nil }
 
@@ -104,7 +110,7 @@ func (p *Plan) Learn() {
 				continue
 			}
 			if cost := slices.IndexFunc(p.Batch.Charges, func(c limiter.Charge) bool {
-				return c.ID == of.ID && c.Policy == of.Policy && !c.Refund && !c.Reserve
+				return c.ID == of.ID && c.Policy.Algorithm == of.Policy.Algorithm && !c.Refund && !c.Reserve
 			}); cost >= 0 {
 				v.learn(p.Batch.Charges[cost].Hits)
 			}

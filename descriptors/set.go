@@ -266,7 +266,9 @@ type Candidate struct {
 type overrideLimit struct {
 	Limit
 	terms Terms
-	rule  *Rule // the one that would apply without it, or nil
+	// reserve is that of terms, whose number of reservations fits the limit.
+	reserve limiter.Reserve
+	rule    *Rule // the one that would apply without it, or nil
 }
 
 // Plan is a request turned into charges. It is reused from request to request;

@@ -32,6 +32,13 @@ func NewReserve(reservations uint32, ttl time.Duration, release bool) *Reserve {
 	return r
 }
 
+// Resize makes r a reserve like other, of another number of reservations. It must not be copied then.
+func (r *Reserve) Resize(other *Reserve, reservations uint32) {
+	*r = *other
+	r.hold.Limit = reservations
+	r.hold.Prepare()
+}
+
 // TTL returns for how long a reservation is held at most.
 func (r *Reserve) TTL() time.Duration { return r.hold.Window }
 
@@ -200,7 +207,7 @@ func (b *Batch) settleLease(at Time, i int) {
 	}
 	cost := -1
 	for j := range b.Charges {
-		if o := &b.Charges[j]; !o.Refund && !o.Reserve && o.ID == c.ID && o.Policy == c.Policy && !b.settled[j] {
+		if o := &b.Charges[j]; !o.Refund && !o.Reserve && o.ID == c.ID && o.Policy.Algorithm == c.Policy.Algorithm && !b.settled[j] {
 			cost, b.settled[j] = j, true
 			break
 		}
