@@ -280,6 +280,14 @@ func TestReservationsAreShared(t *testing.T) {
 		if used, err := reset(s[0], p, c.names[0]); err != nil || used == 0 || c.reserved(t, s[1], p) != 0 {
 			t.Errorf("%d: %d were used before the reset, %v", n, used, err)
 		}
+		for i := range 11 {
+			if lease := c.reserve(t, s[i%2], p, 1); (lease > 0) != (i < 10) {
+				t.Errorf("%d: reservation %d of 10 has the lease %d", n, i+1, lease)
+			}
+		}
+		if got := c.reserved(t, s[0], p); got != 10 {
+			t.Errorf("%d: %d are held by 10 reservations of one hit", n, got)
+		}
 		srv.Kill()
 	}
 }
