@@ -277,7 +277,7 @@ func (v *view) lease(c *Charge, at Time, nth uint64) int64 {
 		cell = ps.free(at.stamp(), nth)
 	}
 	// It may be a cell that v's slot does not have, if the counter is about to move.
-	return int64(FirstLease + min(cell, MaxLog-1)<<nonceBits + (ps.nonce+nth)&nonceMask) //nolint:gosec // at most LastLease
+	return int64(FirstLease + min(cell, MaxLog-1)<<nonceBits + (ps.nonce+nth)&nonceMask)
 }
 
 // cellOf returns the number of the place that a lease names.
@@ -304,7 +304,7 @@ func (v *view) places(p *Policy) places {
 		count: payload & placeMask, first: -maxStamp,
 	}
 	if before := past >> (placeBits + nonceBits); before < mostBefore {
-		ps.first = ps.end - int64(before)*int64(time.Millisecond) //nolint:gosec // less than mostBefore
+		ps.first = ps.end - int64(before)*int64(time.Millisecond)
 	}
 	ps.high = min(payload>>placeBits, ps.fit(v.class.stride()))
 	ps.hint = min(past>>nonceBits&placeMask, ps.high)

@@ -193,8 +193,11 @@ func TestGivesAreNoHits(t *testing.T) {
 		tab, p, id := newTable(t, 1<<20), atOnce(2), counterID(1)
 		old := takePlace(tab, benchNow, id, p)
 		b := &Batch{Charges: []Charge{
-			{ID: id, Policy: p, Hits: 1}, {ID: id, Policy: p, Hits: old, Refund: true, Group: group}, {ID: id, Policy: p, Hits: 1, Group: 2 * group},
-			{ID: counterID(2), Policy: perMinute(9), Hits: 3, Group: 3 * group}, {ID: counterID(2), Policy: perMinute(9), Hits: 2, Refund: true, Group: 4 * group},
+			{ID: id, Policy: p, Hits: 1},
+			{ID: id, Policy: p, Hits: old, Refund: true, Group: group},
+			{ID: id, Policy: p, Hits: 1, Group: 2 * group},
+			{ID: counterID(2), Policy: perMinute(9), Hits: 3, Group: 3 * group},
+			{ID: counterID(2), Policy: perMinute(9), Hits: 2, Refund: true, Group: 4 * group},
 		}}
 		if tab.Decide(benchNow, b); b.Denied || b.Lease(0) == 0 || b.Lease(2) == 0 || b.Decisions[1].Charged != 1 {
 			t.Errorf("group %d: denied is %v, decisions %+v", group, b.Denied, b.Decisions)

@@ -51,7 +51,8 @@ func newBed(t *testing.T, counters int) *bed {
 		{{Algorithm: SlidingLog, Limit: 60, Window: week}},
 		{logs(200), logs(300)}, // more than are hit: a lower limit would drop the oldest
 		{
-			{Algorithm: Concurrency, Limit: 200, Window: week}, {Algorithm: Concurrency, Limit: 2, Window: week},
+			{Algorithm: Concurrency, Limit: 200, Window: week},
+			{Algorithm: Concurrency, Limit: 2, Window: week},
 			{Algorithm: Concurrency, Limit: 9, Window: week},
 		},
 	}
