@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -196,5 +197,26 @@ func TestReservationsOfOverrides(t *testing.T) {
 	}
 	if used := d.ask(own(carries(500, false))).Batch.Decisions[0].Before; used != 2500 {
 		t.Errorf("25 requests of 100 have used %d", used)
+	}
+}
+
+// TestReservationsThatNobodySettles are held for their ttl, and those that are kept for a window more.
+func TestReservationsThatNobodySettles(t *testing.T) {
+	for unsettled, want := range map[string]map[time.Duration]uint64{
+		"keep":    {59 * time.Second: 400, 2 * time.Minute: 400, time.Hour + time.Minute: 400, time.Hour + time.Minute + 2*time.Second: 0},
+		"release": {59 * time.Second: 400, time.Minute + time.Second: 0},
+	} {
+		for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
+			d := newDesk(t, "{domain: d, descriptors: [{key: user, rate_limit: {name: s, unit: hour, requests_per_unit: 1000, algorithm: "+
+				algorithm+", reserve: {amount: 400, ttl: 60s, unsettled: "+unsettled+"}}}]}")
+			d.lease()
+			for _, after := range slices.Sorted(maps.Keys(want)) {
+				d.set.Plan(&d.plan, &Request{Domain: []byte("d"), Descriptors: []Descriptor{begins()}}, Global{Look: true})
+				d.table.Decide(opening+limiter.Time(after), &d.plan.Batch)
+				if got := d.plan.Batch.Decisions[0].Before; got != want[after] {
+					t.Errorf("%s, %s: %d are held after %v, want %d", algorithm, unsettled, got, after, want[after])
+				}
+			}
+		}
 	}
 }

@@ -62,7 +62,7 @@ func (v *Reservation) Hits() uint64 {
 // resize makes reserve that of a limit with another number than the rule's.
 func (v *Reservation) resize(reserve *limiter.Reserve, p *limiter.Policy) {
 	fits := max(1, (p.Capacity()+v.least-1)/v.least)
-	reserve.Resize(p.Reserve, uint32(min(fits, limiter.MaxReservations))) //nolint:gosec // at most that
+	reserve.Resize(p.Reserve, uint32(min(fits, limiter.MaxReservations)))
 }
 
 // Estimated reports whether that is what nine of ten have cost lately.

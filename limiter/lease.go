@@ -13,7 +13,7 @@ func (p *Policy) Bare() Policy {
 // HeldFor returns for how long a lease of p holds something at most.
 func (p *Policy) HeldFor() time.Duration {
 	if p.Reserve != nil {
-		return p.Reserve.TTL()
+		return p.Reserve.Life()
 	}
 	return p.Window
 }

@@ -23,11 +23,11 @@ type Reserve struct {
 // MaxReservations is how many reservations a counter holds at most.
 const MaxReservations = MaxLog / 2
 
-// NewReserve returns a reserve of so many reservations at once, 1 to [MaxReservations], each for ttl at most. With
-// release, one that ends without a cost, or not at all, is as if it had not been made; else what it held is
+// NewReserve returns a reserve of so many reservations at once, 1 to [MaxReservations], each for life at most, after
+// which it is as if it had not been made. So is one that ends without a cost, with release; else what it held is
 // charged.
-func NewReserve(reservations uint32, ttl time.Duration, release bool) *Reserve {
-	r := &Reserve{hold: Policy{Algorithm: Concurrency, Limit: reservations, Window: ttl, wide: true}, release: release}
+func NewReserve(reservations uint32, life time.Duration, release bool) *Reserve {
+	r := &Reserve{hold: Policy{Algorithm: Concurrency, Limit: reservations, Window: life, wide: true}, release: release}
 	r.hold.Prepare()
 	return r
 }
@@ -39,8 +39,8 @@ func (r *Reserve) Resize(other *Reserve, reservations uint32) {
 	r.hold.Prepare()
 }
 
-// TTL returns for how long a reservation is held at most.
-func (r *Reserve) TTL() time.Duration { return r.hold.Window }
+// Life returns for how long a reservation is held at most.
+func (r *Reserve) Life() time.Duration { return r.hold.Window }
 
 // Reservations returns how many are held at most.
 func (r *Reserve) Reservations() uint32 { return r.hold.Limit }

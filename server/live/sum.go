@@ -30,7 +30,7 @@ func Sum(addrs []string, states []*State) *State {
 		if s.HashKey != sum.HashKey {
 			sum.HashKey = ""
 		}
-		addr := addrs[i] //nolint:gosec // each state has its address
+		addr := addrs[i]
 		for _, w := range s.Wrong {
 			w.Replica = addr
 			sum.Wrong = append(sum.Wrong, w)

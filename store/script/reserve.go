@@ -23,7 +23,7 @@ func (c *Call) reserve(at *charge, from *limiter.Charge, name []byte) {
 	}
 	p := from.Policy
 	at.of = len(c.args)
-	c.args = append(c.args, "", c.number(int64(p.Reserve.Reservations())), c.number(int64(p.Reserve.TTL()/time.Second)),
+	c.args = append(c.args, "", c.number(int64(p.Reserve.Reservations())), c.number(int64(p.Reserve.Life()/time.Second)),
 		flag(!p.Reserve.Release()), c.number(int64(lease)),
 		c.number(int64((at.lease-limiter.FirstLease)>>sealBits)), c.number(int64(sealOf(hold)))) //nolint:gosec // small
 	if p.Algorithm == limiter.TokenBucket {
