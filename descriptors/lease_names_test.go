@@ -85,6 +85,15 @@ func TestDefaultsThatGiveLeasesToRulesWithoutNames(t *testing.T) {
 	if diff := cmp.Diff(want, lines(ds)); diff != "" || s != nil {
 		t.Errorf("diagnostics (-want +got):\n%s", diff)
 	}
+	s, ds = compileWith(t, three, "domain: shop\ndefaults:\n- {path: [{key: b}], rate_limit: {algorithm: concurrency, name: reports}}\n"+
+		"- {path: [{key: c}], rate_limit: {algorithm: concurrency, name: reports}}")
+	if len(ds) > 0 || s.Limits[1].Name != "reports" || s.Limits[2].Name != "streams" { // its own
+		t.Errorf("diagnostics %v, want none: %v", ds, s)
+	}
+	want = []string{`defaults.yaml:3:3: error: domain "shop" > defaults[0]: a "name" in rate_limit is for one rule, so that the item needs its "path"`}
+	if s, ds = compileWith(t, three, "domain: shop\ndefaults:\n- rate_limit: {name: streams}"); s != nil || !cmp.Equal(want, lines(ds)) {
+		t.Errorf("diagnostics (-want +got):\n%s", cmp.Diff(want, lines(ds)))
+	}
 	s, ds = compileWith(t, three, "domain: shop\ndefaults:\n- {name: streams, rate_limit: {algorithm: concurrency, unit_multiplier: 2}}")
 	if len(ds) > 0 || s.Limits[2].String() != "5 at once, each for 2 hours at most" {
 		t.Errorf("diagnostics %v, want none: %v", ds, s)

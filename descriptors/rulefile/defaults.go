@@ -21,6 +21,8 @@ import (
 //	    rate_limit: {algorithm: token_bucket, burst: 20}
 //	  - path: [{key: remote_address}, {key: path, value: /search}]
 //	    rate_limit: {algorithm: sliding_window}
+//	  - path: [{key: user}]
+//	    rate_limit: {algorithm: concurrency, name: streams}    # the name of a rule that has none
 //	  - rate_limit: {algorithm: sliding_window}    # all others
 //
 // It reports every finding, in the order of lines. If one is an error, the Defaults are
@@ -138,6 +140,9 @@ func (p *parser) defaultItem(path string, item, m *yaml.Node) *rules.DefaultItem
 	if f, ok := given["path"]; ok && e.Name != "" {
 		p.fail(path, f.key, `"path" and "name" exclude each other; a path is that of one rule`)
 	}
+	if _, ok := given["path"]; !ok && e.Limit.Name != "" {
+		p.fail(path, item, `a "name" in rate_limit is for one rule, so that the item needs its "path"`)
+	}
 	if p.errors > errors {
 		return nil
 	}
@@ -180,12 +185,16 @@ func (p *parser) defaultWords(path string, f field, e *rules.DefaultItem) {
 		if f.value.Kind == yaml.MappingNode {
 			got = "an empty one"
 		}
-		p.fail(path, f.value, "a rate_limit of defaults must be a map with at least one of %s, not %s", strings.Join(newLimitWords, ", "), got)
+		p.fail(path, f.value, "a rate_limit of defaults must be a map with at least one of %s, not %s", strings.Join(defaultLimitWords.words, ", "), got)
 		return
 	}
 	b := &limitBlock{path: path, node: f.at, given: map[string]field{}, config: rules.Limit{UnitMultiplier: 1}}
 	for _, g := range p.fields(path, f.value, wordText) {
 		b.given[g.word] = g
+		if g.word == "name" {
+			b.config.Name = p.limitName(path, g)
+			continue
+		}
 		if p.newWord(path, g, b) {
 			continue
 		}

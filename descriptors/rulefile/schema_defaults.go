@@ -26,7 +26,7 @@ func DefaultsSchema() ([]byte, error) {
 		return nil, fmt.Errorf("schema of rules: %w", err)
 	}
 	words, descriptor := object{}, rules.Definitions.Descriptor.Properties
-	for _, word := range newLimitWords {
+	for _, word := range defaultLimitWords.words {
 		words[word] = rules.Definitions.RateLimit.Properties[word]
 	}
 	text := func(description string) object {
@@ -53,6 +53,10 @@ func DefaultsSchema() ([]byte, error) {
 		"rate_limit": limit,
 	}, "rate_limit")
 	item["not"] = object{"required": []string{"name", "path"}}
+	item["anyOf"] = []object{ // a rule's own name is for one rule
+		{"required": []string{"path"}},
+		{"properties": object{"rate_limit": object{"not": object{"required": []string{"name"}}}}},
+	}
 	root := closed(object{
 		"domain":         text(`The domain that the defaults are for, or "*" for all.`),
 		"all_or_nothing": rules.Properties["all_or_nothing"],

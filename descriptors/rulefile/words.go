@@ -38,7 +38,7 @@ var (
 	}}
 	defaultWords      = vocabulary{"in an item of defaults", []string{"name", "path", "rate_limit"}}
 	defaultPathWords  = vocabulary{"in an item of path", []string{"key", "value"}}
-	defaultLimitWords = vocabulary{"in rate_limit of defaults", newLimitWords}
+	defaultLimitWords = vocabulary{"in rate_limit of defaults", append([]string{"name"}, newLimitWords...)}
 )
 
 func vocabularies() []vocabulary {

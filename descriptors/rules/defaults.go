@@ -156,6 +156,9 @@ func (l *Limit) OwnWords() bool {
 func (l *Limit) With(e *DefaultItem) Limit {
 	given := *l
 	given.Words, given.UnitMultiplier = e.Limit.Words, e.Limit.UnitMultiplier
+	if given.Name == "" {
+		given.Name = e.Limit.Name
+	}
 	return given
 }
 
