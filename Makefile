@@ -184,6 +184,7 @@ test-all: $(ENVOY) $(VALKEY) | clients ## before a release: the two above and al
 	$(MAKE) fuzz FUZZTIME=2m
 	$(MAKE) soak SOAKTIME=10m
 	$(MAKE) torture
+	$(MAKE) flight
 	$(MAKE) test NAMESPACES=1
 
 .PHONY: test-stores
@@ -252,6 +253,10 @@ soak: | need-go ## hit the limiters for SOAKTIME (3m) with all that could break 
 .PHONY: torture
 torture: $(ENVOY) | need-go ## kill, stop, starve and attack the binary under load, half an hour (TORTUREFLAGS='-run TestName' for one test)
 	@go test -count=1 -tags torture -timeout 8h -v $(TORTUREFLAGS) ./e2e/torture -args -long $(TORTUREARGS)
+
+.PHONY: flight
+flight: $(ENVOY) | need-go ## 64 clients of 16 places for a minute, some of whom leave, behind a real Envoy (3 minutes)
+	@SLUICE_LONG=1 go test -count=1 -v -timeout 15m ./e2e/flight
 
 .PHONY: valkey
 valkey: $(VALKEY) ## fetch Valkey into .build/ (test does so itself)

@@ -44,7 +44,7 @@ func TestWhatRoutesChange(t *testing.T) {
 			last := 0
 			suite.Eventually(t, "a third status", func() bool {
 				for n := range 3 {
-					if last, err = s.get(t.Context(), "/a"); err != nil || n < 2 && tt.lost && last != http.StatusOK {
+					if last, err = s.get(t.Context(), "al", "/a"); err != nil || n < 2 && tt.lost && last != http.StatusOK {
 						t.Fatalf("request %d has the status %d: %v", n+1, last, err)
 					}
 				}
@@ -78,7 +78,7 @@ func startWith(t *testing.T, rules string, config []byte) (s *stage, dir string)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { limits.Kill() })
-	s = &stage{ledger: startLedger(t, func(*http.Request) {}), sluice: limits, client: &http.Client{Transport: &http.Transport{}}}
+	s = &stage{ledger: startLedger(t, func(http.ResponseWriter, *http.Request) {}), sluice: limits, client: &http.Client{Transport: &http.Transport{}}}
 	t.Cleanup(s.client.CloseIdleConnections)
 	s.envoy, err = envoy.Start(ctx, envoy.Options{
 		Binary: binary, Bootstrap: config, Dir: dir,

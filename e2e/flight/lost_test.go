@@ -1,16 +1,11 @@
 package flight_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"io"
 	mathrand "math/rand/v2"
 	"net"
 	"net/http"
-	"os"
-	"regexp"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -29,33 +24,13 @@ const (
 	twoForAnHour  = "{domain: d, descriptors: [{ key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 2, unit: hour } }]}"
 )
 
-// metric returns the sum of the series of a metric whose labels have a text.
-func (s *stage) metric(t *testing.T, name, having string) (sum float64) {
-	t.Helper()
-	reply, err := http.Get("http://" + s.sluice.Addr("metrics") + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reply.Body.Close()
-	page, err := io.ReadAll(reply.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range regexp.MustCompile(`(?m)^`+name+`\{(.*)\} (.*)$`).FindAllSubmatch(page, -1) {
-		if value, err := strconv.ParseFloat(string(m[2]), 64); err == nil && bytes.Contains(m[1], []byte(having)) {
-			sum += value
-		}
-	}
-	return sum
-}
-
-func (s *stage) out(t *testing.T) float64 { t.Helper(); return s.metric(t, "sluice_in_flight", "") }
+func (s *stage) out(t *testing.T) float64 { t.Helper(); return s.metric(t, "sluice_in_flight{") }
 
 // TestAbortsLoseNoPlace has most clients go away before they have their answer, some of them before the service has
 // answered Envoy. In the end all places are free again, and none has run out.
 func TestAbortsLoseNoPlace(t *testing.T) {
 	t.Parallel()
-	s := play(t, sixteenAtOnce, func(r *http.Request) {
+	s := play(t, sixteenAtOnce, func(_ http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 		case <-time.After(5 * time.Millisecond):
@@ -67,24 +42,24 @@ func TestAbortsLoseNoPlace(t *testing.T) {
 		clients.Go(func() {
 			for range 100 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(mathrand.Int64N(int64(2*patience[n%len(patience)]))))
-				_, _ = s.get(ctx, "/") // most have no answer
+				_, _ = s.get(ctx, "al", "/") // most have no answer
 				cancel()
 			}
 		})
 	}
 	clients.Wait()
 	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
-	if _, top := s.held(); top == 0 || s.metric(t, "sluice_leases_expired_total", "") != 0 {
+	if _, top := s.held(); top == 0 || s.metric(t, "sluice_leases_expired_total{") != 0 {
 		t.Errorf("%d were at the backend at once, and leases ran out", top)
 	}
-	t.Logf("came back: %v by an end call, %v by a reset", s.metric(t, "sluice_leases_returned_total", "done"), s.metric(t, "sluice_leases_returned_total", "reset"))
+	t.Logf("came back: %v by an end call, %v by a reset", s.metric(t, `sluice_leases_returned_total{by="done"}`), s.metric(t, `sluice_leases_returned_total{by="reset"}`))
 }
 
 // hold has n requests of al wait at the backend.
 func (s *stage) holdAtBackend(t *testing.T, n int) {
 	t.Helper()
 	for range n {
-		go func() { _, _ = s.get(t.Context(), "/") }() // its Envoy may be killed
+		go func() { _, _ = s.get(t.Context(), "al", "/") }() // its Envoy may be killed
 	}
 	suite.Eventually(t, "requests at the backend", func() bool { now, _ := s.held(); return now == n })
 }
@@ -92,12 +67,12 @@ func (s *stage) holdAtBackend(t *testing.T, n int) {
 // TestAKilledEnvoyLosesItsPlaces kills an Envoy whose clients go on.
 func TestAKilledEnvoyLosesItsPlaces(t *testing.T) {
 	t.Parallel()
-	s := play(t, twoForAnHour, func(r *http.Request) { <-r.Context().Done() })
+	s := play(t, twoForAnHour, hold(nil))
 	s.holdAtBackend(t, 2)
 	s.settle()
 	s.envoy.Kill()
 	suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
-	if got := s.metric(t, "sluice_leases_returned_total", "connection"); got != 2 {
+	if got := s.metric(t, `sluice_leases_returned_total{by="connection"}`); got != 2 {
 		t.Errorf("%v leases came back with the connection, want 2", got)
 	}
 }
@@ -119,23 +94,24 @@ func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := playWith(t, connecting(t, test.options), twoForAnHour, func(r *http.Request) {
+			s := play(t, twoForAnHour, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/brief" {
-					<-r.Context().Done()
+					hold(nil)(w, r)
 				}
 			}, append([]string{"--lease-grace", "50ms"}, test.args...)...)
+			s.envoy = s.startEnvoy(t, connecting(test.options)...)
 			for range 10 { // its Envoy is known by then for how it changes connections
-				if _, err := s.get(t.Context(), "/brief"); err != nil { // or denied: an end call may be late
+				if _, err := s.get(t.Context(), "al", "/brief"); err != nil { // or denied: an end call may be late
 					t.Fatal(err)
 				}
 			}
 			suite.Eventually(t, "all places free", func() bool { return s.out(t) == 0 })
 			s.holdAtBackend(t, 2)
-			suite.Eventually(t, "no connection", func() bool { return s.metric(t, "sluice_connections", "") == 0 })
+			suite.Eventually(t, "no connection", func() bool { return s.metric(t, "sluice_connections") == 0 })
 			s.loseAnother(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // at the backend it would wait
 			defer cancel()
-			if status, err := s.get(ctx, "/"); status != http.StatusTooManyRequests {
+			if status, err := s.get(ctx, "al", "/"); status != http.StatusTooManyRequests {
 				t.Errorf("a third request gets %d, %v; want it denied", status, err)
 			}
 		})
@@ -143,27 +119,22 @@ func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
 }
 
 // connecting returns the configuration of an Envoy whose connections have more options.
-func connecting(t *testing.T, options string) []byte {
-	t.Helper()
-	config, err := os.ReadFile("testdata/envoy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := []byte("          explicit_http_config:")
-	return bytes.Replace(config, at, append([]byte("          "+options+"\n"), at...), 1)
+func connecting(options string) []string {
+	return []string{"explicit_http_config:", options + "\n          explicit_http_config:"}
 }
 
 // TestConnectionsThatChangeAdmitNoMore has an Envoy use each connection for three calls, under load.
 func TestConnectionsThatChangeAdmitNoMore(t *testing.T) {
 	t.Parallel()
-	s := playWith(t, connecting(t, "common_http_protocol_options: { max_requests_per_connection: 3 }"), sixteenAtOnce, func(*http.Request) {
+	s := play(t, sixteenAtOnce, func(http.ResponseWriter, *http.Request) {
 		time.Sleep(time.Duration(mathrand.Int64N(int64(20 * time.Millisecond))))
 	})
+	s.envoy = s.startEnvoy(t, connecting("common_http_protocol_options: { max_requests_per_connection: 3 }")...)
 	var clients sync.WaitGroup
 	for range 64 {
 		clients.Go(func() {
 			for passed := 0; passed < 10; {
-				status, err := s.get(t.Context(), "/")
+				status, err := s.get(t.Context(), "al", "/")
 				if err != nil {
 					t.Error(err)
 					return
@@ -187,7 +158,7 @@ func (s *stage) loseAnother(t *testing.T) {
 	suite.Eventually(t, "another client's lease came back", func() bool {
 		s.takeAndGo(t)
 		s.settle() // its grace
-		return s.metric(t, "sluice_leases_returned_total", "connection") > 0
+		return s.metric(t, `sluice_leases_returned_total{by="connection"}`) > 0
 	})
 }
 

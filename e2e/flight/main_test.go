@@ -4,15 +4,16 @@ package flight_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-ratelimit/sluice/e2e/envoy"
 	"github.com/sluice-ratelimit/sluice/e2e/sluice"
@@ -29,48 +30,6 @@ func TestMain(m *testing.M) {
 	os.Exit(suite.Main(m, root, func(binary, _ string) { sluiceBinary = binary }))
 }
 
-// A ledger is the service behind Envoy. It holds each request until it is let go, and counts how many it holds.
-type ledger struct {
-	server *http.Server
-	addr   string
-
-	mu       sync.Mutex
-	now, top int
-	hold     func(r *http.Request) // returns when the request is to be answered
-}
-
-func startLedger(t *testing.T, hold func(r *http.Request)) *ledger {
-	t.Helper()
-	var lc net.ListenConfig
-	listener, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &ledger{addr: listener.Addr().String(), hold: hold}
-	l.server = &http.Server{Handler: l, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = l.server.Serve(listener) }()
-	t.Cleanup(func() { _ = l.server.Close() })
-	return l
-}
-
-func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	l.mu.Lock()
-	l.now++
-	l.top = max(l.top, l.now)
-	l.mu.Unlock()
-	l.hold(r)
-	l.mu.Lock()
-	l.now--
-	l.mu.Unlock()
-	_, _ = io.WriteString(w, "done\n") // the client may be gone
-}
-
-func (l *ledger) held() (now, top int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.now, l.top
-}
-
 // A stage is sluice, an Envoy in front of a ledger, and a client of the Envoy.
 type stage struct {
 	*ledger
@@ -78,59 +37,183 @@ type stage struct {
 	sluice *sluice.Sluice
 	envoy  *envoy.Envoy
 	client *http.Client
+	dir    string
+	args   []string // of sluice
+	// accessLog is that of the Envoy that started last.
+	accessLog string
 }
 
-func play(t *testing.T, rules string, hold func(*http.Request), args ...string) *stage {
+// play starts a stage. Sluice gets these arguments beside the rules.
+func play(t *testing.T, rules string, hold http.HandlerFunc, args ...string) *stage {
 	t.Helper()
-	config, err := os.ReadFile("testdata/envoy.yaml")
+	suite.Envoy(t, root)                    // skips where none is installed, before anything runs
+	dir, err := os.MkdirTemp("", "flight-") //nolint:usetesting // its name is short enough for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
-	return playWith(t, config, rules, hold, args...)
-}
-
-// playWith is play with a configuration of Envoy.
-func playWith(t *testing.T, config []byte, rules string, hold func(*http.Request), args ...string) *stage {
-	t.Helper()
-	binary, dir := suite.Envoy(t, root), t.TempDir()
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "rules.yaml")
 	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	s := &stage{ledger: startLedger(t, hold), dir: dir, args: append([]string{"--config", path}, args...)}
+	s.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
+	t.Cleanup(s.client.CloseIdleConnections)
+	s.startSluice(t)
+	s.envoy = s.startEnvoy(t)
+	return s
+}
+
+// startSluice starts sluice, or starts it again.
+func (s *stage) startSluice(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
 	defer cancel()
-	limits, err := sluice.Start(ctx, sluice.Options{Binary: sluiceBinary, Args: append([]string{"--config", path}, args...)})
+	var addrs map[string]string
+	if slices.Contains(s.args, "--state-file") { // it will start again, at an address that nobody takes meanwhile
+		addrs = map[string]string{"grpc": "unix://" + filepath.Join(s.dir, "sluice.sock")}
+	}
+	started, err := sluice.Start(ctx, sluice.Options{Binary: sluiceBinary, Args: s.args, Addrs: addrs})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{ledger: startLedger(t, hold), sluice: limits, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
-	t.Cleanup(func() { limits.Kill() })
-	t.Cleanup(s.client.CloseIdleConnections)
-	s.envoy, err = envoy.Start(ctx, envoy.Options{
-		Binary: binary, Bootstrap: config, Dir: dir,
-		Clusters: map[string][]string{"sluice": {limits.Addr("grpc")}, "backend": {s.addr}},
+	s.sluice = started
+	t.Cleanup(started.Kill)
+}
+
+// startEnvoy starts one more Envoy, which asks sluice. Replacements are pairs of texts of its configuration, the
+// old one and the new one.
+func (s *stage) startEnvoy(t *testing.T, replacements ...string) *envoy.Envoy {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
+	defer cancel()
+	service := s.sluice.Addr("grpc")
+	if strings.HasPrefix(service, "/") {
+		service = "unix://" + service
+	}
+	dir := t.TempDir()
+	s.accessLog = filepath.Join(dir, "access.log")
+	config, err := os.ReadFile("testdata/filters.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, err := envoy.Start(ctx, envoy.Options{
+		Binary: suite.Envoy(t, root), Dir: dir,
+		Bootstrap: []byte(strings.NewReplacer(append(replacements, "ACCESS_LOG", s.accessLog)...).Replace(string(config))),
+		Clusters: map[string][]string{
+			"sluice": {service}, "backend": {s.addr}, "grpc": {s.addr}, "nobody": {nobody},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.envoy.Kill)
-	return s
+	t.Cleanup(started.Kill)
+	return started
 }
 
-// get sends a request of the user al, and returns the status.
-func (s *stage) get(ctx context.Context, path string) (int, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.envoy.Addr("ingress")+path, http.NoBody)
+// nobody is an address where nobody listens.
+const nobody = "127.0.0.1:1"
+
+// request returns a request of a user to the Envoy.
+func (s *stage) request(ctx context.Context, user, path string) *http.Request {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.envoy.Addr("ingress")+path, http.NoBody)
 	if err != nil {
-		return 0, err
+		panic(err) // the path is a constant
 	}
-	request.Header.Set("X-User", "al")
-	reply, err := s.client.Do(request)
+	r.Header.Set("X-User", user)
+	return r
+}
+
+// get sends a request of a user, and returns the status when all of the answer is there.
+func (s *stage) get(ctx context.Context, user, path string, headers ...string) (int, error) {
+	r := s.request(ctx, user, path)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	reply, err := s.client.Do(r)
 	if err != nil {
 		return 0, err
 	}
 	defer reply.Body.Close()
 	if _, err := io.Copy(io.Discard, reply.Body); err != nil {
-		return 0, fmt.Errorf("the answer broke off: %w", err)
+		return reply.StatusCode, fmt.Errorf("the answer broke off: %w", err)
 	}
 	return reply.StatusCode, nil
+}
+
+// A counter is what sluice says of one on its debug listener.
+type counter struct {
+	Used, Remaining, Reserves int
+	Held                      struct{ Requests, Hits int }
+}
+
+// counter looks one up, which changes nothing.
+func (s *stage) counter(t *testing.T, domain, key, value string) counter {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context()) // a test's cleanup asks, too
+	address := fmt.Sprintf("http://%s/counters?domain=%s&descriptor=%s=%s", s.sluice.Addr("debug"), domain, key, value)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	var answer struct{ Counters []counter }
+	if err := json.NewDecoder(reply.Body).Decode(&answer); err != nil {
+		t.Fatalf("/counters answers %d: %v", reply.StatusCode, err)
+	}
+	if len(answer.Counters) != 1 {
+		t.Fatalf("%s=%s of %s has the counters %+v, want one", key, value, domain, answer.Counters)
+	}
+	return answer.Counters[0]
+}
+
+// places returns how many of a user's places are free.
+func (s *stage) places(t *testing.T, user string) int {
+	t.Helper()
+	return s.counter(t, "d", "user", user).Remaining
+}
+
+// awaitPlaces waits until so many of a user's places are free.
+func (s *stage) awaitPlaces(t *testing.T, user string, want int) {
+	t.Helper()
+	suite.Eventually(t, fmt.Sprintf("%d places of %s are free", want, user), func() bool { return s.places(t, user) == want })
+}
+
+// metric returns the sum of sluice's series that begin so.
+func (s *stage) metric(t *testing.T, begins string) float64 {
+	t.Helper()
+	return sumOf(t, s.sluice.Addr("metrics")+"/metrics", begins)
+}
+
+// sumOf returns the sum of the last words of lines of a page that begin so.
+func sumOf(t *testing.T, page, begins string) (sum float64) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+page, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, begins) {
+			continue
+		}
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += value
+	}
+	return sum
 }

@@ -18,11 +18,11 @@ descriptors:
 func TestReservationsAreHeld(t *testing.T) {
 	t.Parallel()
 	free := make(chan struct{})
-	s := play(t, budget, func(*http.Request) { <-free })
+	s := play(t, budget, func(http.ResponseWriter, *http.Request) { <-free })
 	statuses := make(chan int, 2)
 	for n := range 2 {
 		go func() {
-			status, err := s.get(t.Context(), "/")
+			status, err := s.get(t.Context(), "al", "/")
 			if err != nil {
 				t.Error(err)
 			}
@@ -31,7 +31,7 @@ func TestReservationsAreHeld(t *testing.T) {
 		suite.Eventually(t, "a request at the backend", func() bool { now, _ := s.held(); return now == n+1 })
 	}
 	denied := func() bool {
-		status, err := s.get(t.Context(), "/")
+		status, err := s.get(t.Context(), "al", "/")
 		if err != nil {
 			t.Error(err)
 		}

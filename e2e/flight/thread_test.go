@@ -19,14 +19,14 @@ descriptors:
 func TestPlacesComeBack(t *testing.T) {
 	t.Parallel()
 	free := make(chan struct{})
-	s := play(t, twoAtOnce, func(*http.Request) { <-free })
+	s := play(t, twoAtOnce, func(_ http.ResponseWriter, _ *http.Request) { <-free })
 	statuses := make(chan int, 2)
 	send := func() {
 		go func() {
 			status := http.StatusTooManyRequests
 			for status == http.StatusTooManyRequests { // the place comes back a moment after the end of the stream
 				var err error
-				if status, err = s.get(context.Background(), "/"); err != nil {
+				if status, err = s.get(context.Background(), "al", "/"); err != nil {
 					t.Error(err)
 				}
 			}
@@ -34,7 +34,7 @@ func TestPlacesComeBack(t *testing.T) {
 		}()
 	}
 	denied := func() bool {
-		status, err := s.get(t.Context(), "/")
+		status, err := s.get(t.Context(), "al", "/")
 		if err != nil {
 			t.Error(err)
 		}

@@ -1,0 +1,94 @@
+package flight_test
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+// stopSluice ends sluice by SIGTERM.
+func (s *stage) stopSluice(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), suite.Patience)
+	defer cancel()
+	if code, err := s.sluice.Stop(ctx); code != 0 || err != nil {
+		t.Fatalf("sluice ends with %d, %v:\n%s", code, err, s.sluice.Log())
+	}
+}
+
+// A service that restarts with a state file knows which places are held, and their leases.
+func TestPlacesOutliveARestart(t *testing.T) {
+	t.Parallel()
+	s := play(t, endRules, nil, "--state-file", filepath.Join(t.TempDir(), "state"))
+	als := s.streams(t, "al", 4)
+	for range 3 {
+		s.stopSluice(t)
+		s.startSluice(t)
+		if got := s.places(t, "al"); got != 0 {
+			t.Fatalf("after a restart %d places are free, want none", got)
+		}
+		// Until Envoy is connected again, it denies by itself.
+		suite.Eventually(t, "Envoy asks again", func() bool {
+			got, err := s.get(t.Context(), "al", "/")
+			if err != nil || got == http.StatusOK {
+				t.Fatalf("a fifth request at once is answered %d (%v)", got, err)
+			}
+			return got == http.StatusTooManyRequests
+		})
+		als.end(t)
+		s.awaitPlaces(t, "al", 1)
+		als.add(t)
+	}
+	for range 4 {
+		als.end(t)
+	}
+	s.awaitPlaces(t, "al", 4)
+}
+
+// A request that ends while the service is away leaves its place held until the window ends.
+func TestAnEndWhileTheServiceIsAway(t *testing.T) {
+	t.Parallel()
+	s := play(t, `
+domain: d
+descriptors:
+  - { key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 4, unit: second, unit_multiplier: 2 } }
+`, nil, "--state-file", filepath.Join(t.TempDir(), "state"))
+	status := make(chan int, 1)
+	go func() {
+		got, err := s.get(t.Context(), "al", "/")
+		if err != nil {
+			t.Error(err)
+		}
+		status <- got
+	}()
+	suite.Eventually(t, "the request is at the backend", func() bool { return s.of("al") == 1 })
+	s.stopSluice(t)
+	s.gate("al") <- struct{}{}
+	if got := <-status; got != http.StatusOK {
+		t.Errorf("a request that was let pass is answered %d, want 200", got)
+	}
+	s.startSluice(t)
+	s.awaitPlaces(t, "al", 4)
+}
+
+// A listener that drains lets its streams go on, and their ends free places.
+func TestADrainedListenerGivesBack(t *testing.T) {
+	t.Parallel()
+	s := play(t, endRules, nil)
+	als := s.streams(t, "al", 4)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.envoy.Admin+"/drain_listeners", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = reply.Body.Close(); reply.StatusCode != http.StatusOK {
+		t.Fatalf("Envoy answers %s to a request to drain", reply.Status)
+	}
+	als.stay(t)
+}

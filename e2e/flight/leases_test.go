@@ -1,0 +1,119 @@
+package flight_test
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/e2e/window"
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A lease that is stale, of another counter, or of nobody frees no place. Here the client says which one to give
+// back, which no configuration should let it.
+func TestOnlyTheHolderFreesAPlace(t *testing.T) {
+	t.Parallel()
+	s := play(t, endRules, nil)
+	forge := func(lease string) {
+		t.Helper()
+		const calls = `ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}`
+		before := s.metric(t, calls)
+		if got, err := s.get(t.Context(), "al", "/forged", "X-Forged", lease); got != http.StatusOK {
+			t.Fatalf("the answer is %d (%v), want 200", got, err)
+		}
+		suite.Eventually(t, "both filters have asked twice", func() bool { return s.metric(t, calls) == before+4 })
+	}
+	past := s.streams(t, "al", 1)
+	past.end(t)
+	s.awaitPlaces(t, "al", 4)
+	other, mine := s.streams(t, "bo", 1), s.streams(t, "al", 2)
+	if mine.leases[0] == mine.leases[1] || mine.leases[0] == past.leases[0] {
+		t.Fatalf("the leases %q, before %q, are not all different", mine.leases, past.leases)
+	}
+	number, err := strconv.Atoi(mine.leases[1])
+	if err != nil || number < limiter.FirstLease || number > limiter.LastLease {
+		t.Fatalf("the lease is %q (%v), want a number from %d to %d", mine.leases[1], err, limiter.FirstLease, limiter.LastLease)
+	}
+	for _, lease := range []string{past.leases[0], other.leases[0], strconv.Itoa(number + 1), strconv.Itoa(limiter.LastLease), strconv.Itoa(limiter.LastLease + 1), "1", "2"} {
+		forge(lease)
+		if got := s.places(t, "al"); got != 2 {
+			t.Errorf("with the lease %s, %d places are free, want 2", lease, got)
+		}
+	}
+	// The holder's, twice.
+	forge(mine.leases[1])
+	forge(mine.leases[1])
+	s.awaitPlaces(t, "al", 3)
+	for range 2 { // one brings a lease whose place is free
+		if got := mine.end(t); got != http.StatusOK {
+			t.Errorf("a request that was held has the status %d, want 200", got)
+		}
+	}
+	other.end(t)
+	s.awaitPlaces(t, "al", 4)
+	s.awaitPlaces(t, "bo", 4)
+}
+
+// A request that is denied makes an end call too. It takes nothing and frees nothing, also where another filter of
+// the chain had given it a place.
+func TestDeniedRequestsHoldNothing(t *testing.T) {
+	t.Parallel()
+	const two = `
+domain: d
+descriptors:
+  - { key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 4, unit: hour } }
+---
+domain: all
+descriptors:
+  - { key: all, rate_limit: { name: everybody, algorithm: concurrency, requests_per_unit: 5, unit: hour } }
+`
+	s := play(t, two, nil)
+	denied := func(user string) {
+		t.Helper()
+		for range 20 {
+			if got, err := s.get(t.Context(), user, "/"); got != http.StatusTooManyRequests {
+				t.Fatalf("one more request of %s is answered %d (%v), want 429", user, got, err)
+			}
+		}
+	}
+	als := s.streams(t, "al", 4)
+	denied("al") // by the first filter
+	bos := s.streams(t, "bo", 1)
+	denied("bo") // by the second
+	s.awaitPlaces(t, "bo", 3)
+	if got := s.places(t, "al"); got != 0 {
+		t.Errorf("al has %d places free, want none", got)
+	}
+	if got := s.counter(t, "all", "all", "all").Remaining; got != 0 {
+		t.Errorf("all have %d places free, want none", got)
+	}
+	for range 4 {
+		als.end(t)
+	}
+	bos.end(t)
+	s.awaitPlaces(t, "al", 4)
+	s.awaitPlaces(t, "bo", 4)
+	suite.Eventually(t, "all places are free", func() bool { return s.counter(t, "all", "all", "all").Remaining == 5 })
+}
+
+// Hits as large as a lease are hits in a rule that gives none, also in the call that brings a lease to
+// another: 600 MB charged at the end are 600 MB.
+func TestAChargeAsLargeAsALeaseCounts(t *testing.T) {
+	t.Parallel()
+	s := play(t, `
+domain: d
+descriptors:
+  - { key: user, rate_limit: { name: streams, algorithm: concurrency, requests_per_unit: 4, unit: hour } }
+  - { key: bytes, rate_limit: { name: bytes, unit: year, requests_per_unit: 2000000000 } }
+`, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Bytes", "600000000") })
+	window.AwaitHour(t)
+	for want := 1_400_000_000; want > 0; want -= 600_000_000 {
+		if got, err := s.get(t.Context(), "al", "/bytes"); got != http.StatusOK {
+			t.Fatalf("the answer is %d (%v), want 200", got, err)
+		}
+		suite.Eventually(t, fmt.Sprintf("%d bytes are left", want), func() bool { return s.counter(t, "d", "bytes", "al").Remaining == want })
+	}
+	s.awaitPlaces(t, "al", 4)
+}

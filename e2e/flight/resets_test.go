@@ -1,0 +1,89 @@
+package flight_test
+
+import (
+	"net/http"
+	"syscall"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+// elsewhere returns the same stage with an Envoy of its own, which asks sluice from another address, as from another
+// machine. Replacements are those of startEnvoy.
+func (s *stage) elsewhere(t *testing.T, replacements ...string) *stage {
+	t.Helper()
+	other := *s
+	other.envoy = other.startEnvoy(t, append(replacements, "- name: sluice\n",
+		"- name: sluice\n      upstream_bind_config: { source_address: { address: 127.0.0.2, port_value: 0 } }\n")...)
+	return &other
+}
+
+// Places of an Envoy that was killed come back, though no end call comes. Those of another one stay, also if it makes
+// only one call on a connection, so that it has none while its streams go on.
+func TestPlacesOfADeadEnvoyComeBack(t *testing.T) {
+	t.Parallel()
+	for name, replacement := range map[string][]string{
+		"beside one with a connection": nil,
+		"beside one without": {
+			"explicit_http_config:", "common_http_protocol_options: { max_requests_per_connection: 1 }\n          explicit_http_config:",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dead := play(t, endRules, nil)
+			alive := dead.elsewhere(t, replacement...)
+			als := alive.streams(t, "al", 4)
+			dead.streams(t, "bo", 4)
+			if replacement != nil {
+				suite.Eventually(t, "the Envoy that lives has no connection", func() bool { return alive.connections(t) == 0 })
+			}
+			dead.settle()
+			dead.envoy.Kill()
+			dead.awaitPlaces(t, "bo", 4)
+			als.stay(t)
+			if got := dead.metric(t, `sluice_leases_returned_total{by="connection"}`); got != 8 { // two filters
+				t.Errorf("%v leases came back by the loss of an Envoy, want 8", got)
+			}
+		})
+	}
+}
+
+// stay fails the test unless the streams, which are four, hold their places and then give them back.
+func (f *streams) stay(t *testing.T) {
+	t.Helper()
+	if got := f.places(t, f.user); got != 0 {
+		t.Errorf("%d places of %s are free while its streams go on, want none", got, f.user)
+	}
+	for range 4 {
+		f.end(t)
+	}
+	f.awaitPlaces(t, f.user, 4)
+}
+
+// connections returns how many connections to sluice the stage's Envoy has.
+func (s *stage) connections(t *testing.T) int {
+	t.Helper()
+	return int(sumOf(t, s.envoy.Admin+"/stats?usedonly", "cluster.sluice.upstream_cx_active: "))
+}
+
+// A first call that Envoy gave up, because it took too long, leaves no place held.
+func TestAFirstCallThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s := play(t, endRules, nil)
+	s.envoy = s.startEnvoy(t, "timeout: 5s", "timeout: 0.05s")
+	if err := s.sluice.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		if got, err := s.get(t.Context(), "al", "/"); got != http.StatusInternalServerError {
+			t.Errorf("without an answer of the service, the answer is %d (%v), want 500", got, err)
+		}
+	}
+	if err := s.sluice.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	suite.Eventually(t, "sluice has had all calls", func() bool {
+		return s.metric(t, `ratelimit_service_rate_limit_total_hits{domain="d",key1="user_al"`) == 4
+	})
+	s.awaitPlaces(t, "al", 4)
+}
