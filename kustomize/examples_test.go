@@ -10,11 +10,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestPolicy decodes the policy of examples/envoy-gateway strictly as Envoy Gateway's
+// TestPolicy decodes the policies of examples/envoy-gateway strictly as Envoy Gateway's
 // types.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../examples/envoy-gateway/policy.yaml")
+	for file, rules := range map[string]int{"policy.yaml": 3, "streams.yaml": 1} {
+		checkPolicy(t, "../examples/envoy-gateway/"+file, rules)
+	}
+}
+
+func checkPolicy(t *testing.T, path string, rules int) {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,8 +33,8 @@ func TestPolicy(t *testing.T) {
 		t.Fatalf("the policy is %d objects", len(o.all))
 	}
 	policy, is := o.all[0].(*gateway.BackendTrafficPolicy)
-	if !is || policy.Spec.RateLimit == nil || policy.Spec.RateLimit.Global == nil || len(policy.Spec.RateLimit.Global.Rules) != 3 {
-		t.Errorf("the policy is %+v, want three global rules", o.all[0])
+	if !is || policy.Spec.RateLimit == nil || policy.Spec.RateLimit.Global == nil || len(policy.Spec.RateLimit.Global.Rules) != rules {
+		t.Errorf("the policy is %+v, want %d global rules", o.all[0], rules)
 	}
 	wrong := strings.Replace(string(text), "clientSelectors:", "clientSelector:", 1)
 	if o := decode([][]byte{[]byte(wrong)}); len(o.found) == 0 {

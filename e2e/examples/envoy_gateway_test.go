@@ -32,6 +32,25 @@ type trafficRule struct {
 		Requests uint32
 		Unit     string
 	}
+	Cost struct {
+		Response struct {
+			From     string
+			Metadata struct{ Namespace, Key string }
+		}
+	}
+}
+
+// rateLimits are the elements of rate_limits for a rule: that for the request, and one for the end of its stream if
+// the answer costs something. So does Envoy Gateway (rateLimitCostToHitsAddend), without is_negative_hits.
+func (r trafficRule) rateLimits(actions list) list {
+	all := list{object{"actions": actions}}
+	if m := r.Cost.Response.Metadata; m.Key != "" {
+		all = append(all, object{
+			"actions": actions, "apply_on_stream_done": true,
+			"hits_addend": object{"format": "%DYNAMIC_METADATA(" + m.Namespace + ":" + m.Key + ")%"},
+		})
+	}
+	return all
 }
 
 // translate makes of a rule what Envoy Gateway does: the actions of Envoy's route
@@ -81,12 +100,52 @@ func (r trafficRule) translate(t *testing.T, n int) (actions list, rule *pb.Rate
 }
 
 // TestEnvoyGateway makes of examples/envoy-gateway/policy.yaml the rules that sluice
-// gets over xDS and the route that Envoy gets, and plays the README on them. The
-// filter is as kustomize/overlays/envoy-gateway configures it.
+// gets over xDS and the route that Envoy gets, and plays the README on them.
 func TestEnvoyGateway(t *testing.T) {
 	t.Parallel()
+	config, flags := envoyGateway(t, "policy.yaml")
+	playGateway(t, place{
+		name: "envoy-gateway", flags: flags,
+		config: config, listener: "gateway", address: gatewaysSluice,
+	})
+}
+
+// TestEnvoyGatewayInFlight does the same of streams.yaml: each request takes a place of three, and gives it back.
+func TestEnvoyGatewayInFlight(t *testing.T) {
+	t.Parallel()
+	config, flags := envoyGateway(t, "streams.yaml")
+	s := &scene{ports: make(map[string]string)}
+	t.Cleanup(s.end)
+	if err := s.startSluice(t.Context(), append(flags, "--defaults", "examples/envoy-gateway/streams-defaults.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.runEnvoy(t.Context(), t, config, map[string]string{gatewaysSluice: s.sluices[0].Addr("grpc")}); err != nil {
+		t.Fatal(err)
+	}
+	const ask = `curl -s -o /dev/null -w '%{http_code}\n' -H 'host: shop.example.com' -H 'x-user: alice' "http://$GATEWAY/"`
+	s.env = append(s.env, "GATEWAY="+s.envoy.Addr("gateway"))
+	for n := range 5 {
+		returned := fmt.Sprintf(`sluice_leases_returned_total{by="done"} %d`, n+1)
+		for _, step := range []step{
+			{ask, []string{"200"}},
+			{"curl -s http://localhost:9090/metrics | grep '^sluice_leases_returned_total.*done'", []string{returned}},
+		} {
+			if problems := s.take(t.Context(), step); problems != nil {
+				t.Fatal(strings.Join(problems, "\n"))
+			}
+		}
+	}
+}
+
+// gatewaysSluice is where Envoy Gateway's Envoys find the rate-limit service.
+const gatewaysSluice = "envoy-ratelimit.envoy-gateway-system.svc.cluster.local:8081"
+
+// envoyGateway makes of a policy of examples/envoy-gateway the rules that a management server has for sluice, with its
+// flags, and Envoy's configuration. The filter is as kustomize/overlays/envoy-gateway configures it.
+func envoyGateway(t *testing.T, file string) (config object, flags []string) {
+	t.Helper()
 	var policy backendTrafficPolicy
-	manifest(t, &policy, "BackendTrafficPolicy", "envoy-gateway", "policy.yaml")
+	manifest(t, &policy, "BackendTrafficPolicy", "envoy-gateway", file)
 	const domain, route = "default/eg/http", "httproute/default/shop/rule/0/match/0/shop_example_com"
 	tree := &pb.RateLimitDescriptor{Key: route, Value: route}
 	var limits list
@@ -94,7 +153,7 @@ func TestEnvoyGateway(t *testing.T) {
 		actions, rule := r.translate(t, n)
 		tree.Descriptors = append(tree.Descriptors, rule)
 		first := object{"generic_key": object{"descriptor_key": route, "descriptor_value": route}}
-		limits = append(limits, object{"actions": append(list{first}, actions...)})
+		limits = append(limits, r.rateLimits(append(list{first}, actions...))...)
 	}
 
 	manager, err := adstest.Start(adstest.Options{NodeID: "envoy-ratelimit"})
@@ -118,8 +177,8 @@ func TestEnvoyGateway(t *testing.T) {
 			"grpc_service":          object{"envoy_grpc": object{"cluster_name": "ratelimit_cluster"}},
 		},
 	}}
-	const host = "envoy-ratelimit.envoy-gateway-system.svc.cluster.local"
-	config := gatewaySkeleton(t, filter, dnsCluster("ratelimit_cluster", host, 8081), "shop.example.com", list{object{
+	host, _, _ := strings.Cut(gatewaysSluice, ":")
+	config = gatewaySkeleton(t, filter, dnsCluster("ratelimit_cluster", host, 8081), "shop.example.com", list{object{
 		"match": object{"prefix": "/"},
 		"route": object{"cluster": "shop"},
 		"typed_per_filter_config": object{"envoy.filters.http.ratelimit": object{
@@ -128,9 +187,5 @@ func TestEnvoyGateway(t *testing.T) {
 		}},
 	}})
 	validate(t, config)
-	playGateway(t, place{
-		name:   "envoy-gateway",
-		flags:  []string{"--xds-addr", manager.Addr(), "--xds-node-id", "envoy-ratelimit"},
-		config: config, listener: "gateway", address: host + ":8081",
-	})
+	return config, []string{"--xds-addr", manager.Addr(), "--xds-node-id", "envoy-ratelimit"}
 }
