@@ -118,7 +118,7 @@ func TestAnEnvoyThatLivesKeepsItsPlaces(t *testing.T) {
 	}
 }
 
-// connecting returns the configuration of an Envoy whose connections have more options.
+// connecting is what startEnvoy replaces for an Envoy whose connections have more options.
 func connecting(options string) []string {
 	return []string{"explicit_http_config:", options + "\n          explicit_http_config:"}
 }
