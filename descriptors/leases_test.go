@@ -203,7 +203,7 @@ func TestReservationsOfOverrides(t *testing.T) {
 // TestReservationsThatNobodySettles are held for their ttl, and those that are kept for a window more.
 func TestReservationsThatNobodySettles(t *testing.T) {
 	for unsettled, want := range map[string]map[time.Duration]uint64{
-		"keep":    {59 * time.Second: 400, 2 * time.Minute: 400, time.Hour + time.Minute: 400, time.Hour + time.Minute + 2*time.Second: 0},
+		"keep":    {59 * time.Second: 400, 2 * time.Minute: 400, time.Hour + 59*time.Second: 400, time.Hour + time.Minute + 2*time.Second: 0},
 		"release": {59 * time.Second: 400, time.Minute + time.Second: 0},
 	} {
 		for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
