@@ -51,10 +51,10 @@ requests) have six each, for as long as their domain is configured. The rest cou
 each, in whose name all but letters and digits is ` + "`_`" + `, and the rest count as the domain ` + "`other`" + `.
 
 **Leases.** Limits that give leases have two more: ` + "`sluice_in_flight`" + `, those that are out now, and
-` + "`sluice_leases_expired_total`" + `, those that ran out because no end call brought them back. Both know of the
-leases that this process has given since its start, the last 65,536 at most; after a restart with
-` + "`--state-file`" + ` older ones free their places without being counted. With a store both are left out: an
-end call may reach another replica, so no replica can tell.
+` + "`sluice_leases_expired_total`" + `, those that ran out because no end call brought them back. Both know
+of the leases that this process has given since its start, the last 65,536 at most; after a restart
+with ` + "`--state-file`" + ` older ones free their places without being counted. With a store both are left
+out: an end call may reach another replica, so no replica can tell.
 
 **How a hit counts.** A hit counts in total_hits, and in within_limit or over_limit. Hits above
 ` + "`--near-limit-ratio`" + ` of the limit count in near_limit too. A descriptor that had room in a denied
