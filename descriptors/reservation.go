@@ -105,15 +105,26 @@ func (p *Plan) Learn() {
 			continue
 		}
 		for at := range p.ChargesOf(i) {
-			v, of := p.Limits[at].Reservation, &p.Batch.Charges[at]
+			v := p.Limits[at].Reservation
 			if v == nil || v.estimate == nil || p.Batch.Decisions[at].Charged == 0 {
 				continue
 			}
-			if cost := slices.IndexFunc(p.Batch.Charges, func(c limiter.Charge) bool {
-				return c.ID == of.ID && c.Policy.Algorithm == of.Policy.Algorithm && !c.Refund && !c.Reserve
-			}); cost >= 0 {
-				v.learn(p.Batch.Charges[cost].Hits)
+			if cost, known := p.CostBeside(at); known {
+				v.learn(cost)
 			}
 		}
 	}
+}
+
+// CostBeside returns what the request has cost for which charge at brings a lease of reserved hits, as another charge of
+// the same counter says. It is not known without one.
+func (p *Plan) CostBeside(at int) (hits uint64, known bool) {
+	of := &p.Batch.Charges[at]
+	for i := range p.Batch.Charges {
+		c := &p.Batch.Charges[i]
+		if c.ID == of.ID && c.Policy.Algorithm == of.Policy.Algorithm && !c.Refund && !c.Reserve {
+			return c.Hits, true
+		}
+	}
+	return 0, false
 }

@@ -11,6 +11,9 @@ type Leases struct {
 	// Stale and Foreign are those that gave nothing back: what was held under them is free already, or they are no
 	// leases.
 	Stale, Foreign prometheus.Counter
+	// Reserved are hits that requests have reserved. Settled are those of them that requests brought back which ended,
+	// and Cost is what was charged in their place.
+	Reserved, Settled, Cost prometheus.Counter
 }
 
 func newLeases(r *registry) Leases {
@@ -18,7 +21,10 @@ func newLeases(r *registry) Leases {
 		"Leases that gave back what they held: by Envoy's call at the end of a stream (done), because Envoy had reset the call that was given them (reset), or because Envoy was lost with all its connections (connection).", "by")
 	ignored := r.counters("sluice_leases_ignored_total",
 		"Leases that came back and held nothing, by reason: they had been given back or had run out (stale), or were numbers that no lease has (foreign).", "reason")
+	hits := r.counters("sluice_reservation_hits_total",
+		"Hits that requests reserved (reserved), those of them whose requests have ended (settled), and what was charged in their place (cost).", "of")
 	return Leases{
+		Reserved: hits.WithLabelValues("reserved"), Settled: hits.WithLabelValues("settled"), Cost: hits.WithLabelValues("cost"),
 		Done: returned.WithLabelValues("done"), Reset: returned.WithLabelValues("reset"), Connection: returned.WithLabelValues("connection"),
 		Stale: ignored.WithLabelValues("stale"), Foreign: ignored.WithLabelValues("foreign"),
 	}

@@ -18,6 +18,9 @@ func (s *Service) noteLeases(rules *serving, x *Exchange) {
 	}
 	for i, at := range x.plan.AllLeases() {
 		c := &x.plan.Batch.Charges[at]
+		if c.Reserve {
+			s.metrics.Leases.Reserved.Add(float64(c.Hits))
+		}
 		l := lease{
 			key: leaseKey{c.ID, x.plan.Batch.Lease(at)}, policy: c.Policy.Bare(), partition: x.plan.Batch.Partition,
 			counters: s.ruleCounters(rules, x, i, x.plan.Limits[at]),
@@ -37,6 +40,9 @@ func (s *Service) noteEnd(x *Exchange, i int, number uint64) {
 		if c := &x.plan.Batch.Charges[at]; c.Policy.Leases() && x.plan.Batch.Decisions[at].Charged > 0 {
 			s.book.ended(x.Bearer, leaseKey{c.ID, number})
 			m.Done.Inc()
+			if c.Policy.Reserve != nil {
+				s.noteCost(x, at)
+			}
 			return
 		}
 	}
@@ -46,6 +52,17 @@ func (s *Service) noteEnd(x *Exchange, i int, number uint64) {
 	}
 	s.book.ended(x.Bearer, leaseKey{})
 	m.Stale.Inc()
+}
+
+// noteCost notes what was charged in place of what charge at, a lease of x's request, had reserved.
+func (s *Service) noteCost(x *Exchange, at int) {
+	held := x.plan.Batch.Decisions[at].Charged
+	cost, known := x.plan.CostBeside(at)
+	if !known && !x.plan.Batch.Charges[at].Policy.Reserve.Release() {
+		cost = held
+	}
+	s.metrics.Leases.Settled.Add(float64(held))
+	s.metrics.Leases.Cost.Add(float64(cost))
 }
 
 // noteCancel notes that what x's request has taken under leases is about to be given back.
