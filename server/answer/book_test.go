@@ -404,22 +404,24 @@ func TestAResetReservationCostsNothing(t *testing.T) {
 
 // TestReservedHitsAreCounted settles one request at a cost and one without, and leaves one open.
 func TestReservedHitsAreCounted(t *testing.T) {
-	for unsettled, cost := range map[string]float64{"keep": 7 + 60, "release": 7} {
+	for unsettled, costs := range map[string]float64{"keep": 7 + 60, "release": 7} {
 		s := service(t, Settings{Clock: clock.New()},
 			"{domain: d, descriptors: [{key: k, rate_limit: {name: tokens, requests_per_unit: 200, unit: hour, reserve: {amount: 60, unsettled: "+unsettled+"}}}]}")
 		c := &clients{t: t, service: s}
 		leases := []uint64{c.call(nil, 0), c.call(nil, 0), c.call(nil, 0)}
 		end := simpleRequest()
-		end.Descriptors = append(end.Descriptors, proto.CloneOf(end.Descriptors[0]))
-		end.Descriptors[0].HitsAddend, end.Descriptors[1].HitsAddend = wrapperspb.UInt64(leases[0]), wrapperspb.UInt64(7)
+		lease := end.GetDescriptors()[0]
+		cost := proto.CloneOf(lease)
+		lease.HitsAddend, cost.HitsAddend = wrapperspb.UInt64(leases[0]), wrapperspb.UInt64(7)
+		end.Descriptors = append(end.GetDescriptors(), cost)
 		for range 2 { // the second time the lease is stale, and the cost is one that comes alone
 			if _, _, err := s.Answer(s.now(), time.Minute, &Exchange{}, marshal(t, end)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		c.call(nil, leases[1])
-		if got, want := gathered(t, s, "sluice_reservation_hits_total"), 3*60+2*60+cost; got != want {
-			t.Errorf("%s: %v hits are counted, want 180 reserved, 120 settled and %v of cost", unsettled, got, cost)
+		if got, want := gathered(t, s, "sluice_reservation_hits_total"), 3*60+2*60+costs; got != want {
+			t.Errorf("%s: %v hits are counted, want 180 reserved, 120 settled and %v of cost", unsettled, got, costs)
 		}
 	}
 }
