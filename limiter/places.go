@@ -1,0 +1,152 @@
+package limiter
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// places are the cells of a counter as its word and its note have them.
+type places struct {
+	cells []atomic.Uint64
+	width uint64 // cells of a place, 1 or 2
+	// high is above the number of each place that is in use, and count is how many were held when the
+	// word was written. hint is where to look for a free one.
+	high, count, hint uint64
+	nonce             uint64 // of the newest lease
+	first, end        int64  // stamps: no place is free by itself before first, and all are at end
+}
+
+// places returns those of v's slot. Numbers that are out of range, of a word that was read while the slot changed
+// hands, must not lead out of the cells.
+func (v *view) places(p *Policy) places {
+	note := v.class.note(v.index)
+	past, payload := note.past.Load(), v.word&payloadMask
+	ps := places{
+		cells: v.class.cellsOf(v.index), width: p.width(), end: note.end.Load(), nonce: past & nonceMask,
+		count: payload & placeMask, first: -maxStamp,
+	}
+	if before := past >> (placeBits + nonceBits); before < mostBefore {
+		ps.first = ps.end - int64(before)*int64(time.Millisecond)
+	}
+	ps.high = min(payload>>placeBits, ps.fit(v.class.stride()))
+	ps.hint = min(past>>nonceBits&placeMask, ps.high)
+	return ps
+}
+
+// before returns by how many milliseconds the first place is free by itself before the last.
+func (ps *places) before() uint64 {
+	return min(uint64(-floorDiv(ps.first-ps.end, int64(time.Millisecond))), mostBefore) //nolint:gosec // not negative
+}
+
+// fit returns how many places fit into so many cells. A division takes as long as all else that is read of a counter.
+func (ps *places) fit(cells uint64) uint64 { return cells >> (ps.width - 1) }
+
+// cell returns the cell of a place that has its time and its nonce.
+func (ps *places) cell(i uint64) *atomic.Uint64 { return &ps.cells[i*ps.width] }
+
+// expiry returns when a place is free by itself, in milliseconds.
+func (ps *places) expiry(i uint64) int64 { return int64(ps.cell(i).Load()) >> nonceBits } //nolint:gosec // bits
+
+func (ps *places) live(i uint64, now int64) bool {
+	return ps.expiry(i) > floorDiv(now, int64(time.Millisecond))
+}
+
+// held returns how many places are held.
+func (ps *places) held(now, window int64) (n uint64) {
+	switch {
+	case ps.end <= now || ps.end-now > window+maxLateNanos+int64(time.Millisecond): // or the clock was set back
+		return 0
+	case now < ps.first:
+		return ps.count
+	}
+	for i := range ps.high {
+		if ps.live(i, now) {
+			n++
+		}
+	}
+	return n
+}
+
+// sum returns how many hits are held in places of two cells.
+func (ps *places) sum(now int64) (n uint64) {
+	for i := range ps.high {
+		if ps.live(i, now) {
+			n += ps.cells[i*ps.width+1].Load()
+		}
+	}
+	return n
+}
+
+// free returns the number of the nth place to be taken, counted from 1. As many as count are held.
+func (ps *places) free(now int64, nth uint64) uint64 {
+	if ps.count < ps.high { // else all that are in use are held
+		for n := range ps.high {
+			i := ps.hint + n
+			if i >= ps.high {
+				i -= ps.high
+			}
+			if ps.live(i, now) {
+				continue
+			}
+			if nth--; nth == 0 {
+				return i
+			}
+		}
+	}
+	return ps.high + nth - 1
+}
+
+// take takes a place and returns the number of its cell. The cells are held by this goroutine.
+func (ps *places) take(now, window int64) (cell uint64) {
+	i := min(ps.free(now, 1), ps.fit(uint64(len(ps.cells)))-1) // a snapshot may say that fewer are held than are
+	end := -floorDiv(-now-window, int64(time.Millisecond))
+	ps.nonce++
+	ps.cell(i).Store(uint64(end)<<nonceBits | ps.nonce&nonceMask) //nolint:gosec // bits
+	ps.high, ps.hint, ps.count = max(ps.high, i+1), i+1, ps.count+1
+	end *= int64(time.Millisecond)
+	ps.first, ps.end = min(ps.first, end), max(ps.end, end)
+	return i * ps.width
+}
+
+// any returns the number of a place that is held, or of the first.
+func (ps *places) any(now int64) uint64 {
+	for i := range ps.high {
+		if ps.live(i, now) {
+			return i
+		}
+	}
+	return 0
+}
+
+// drop gives back so many places. The cells are held by this goroutine.
+func (ps *places) drop(many uint64, now int64) {
+	for i := uint64(0); many > 0 && i < ps.high; i++ {
+		if ps.live(i, now) {
+			ps.give(i << nonceBits)
+			many--
+		}
+	}
+}
+
+// give gives back a place that is held. The cells are held by this goroutine.
+func (ps *places) give(lease uint64) {
+	i := cellOf(lease)
+	ps.cell(i).Store(freeCell)
+	ps.hint, ps.count = i, ps.count-1
+}
+
+// review frees the places that are free by themselves, and finds out when the first and the last of the others
+// will be. The cells are held by this goroutine.
+func (ps *places) review(now int64) {
+	high := ps.high
+	ps.high, ps.first, ps.end = 0, maxStamp, now
+	for i := range high {
+		if ps.live(i, now) {
+			end := ps.expiry(i) * int64(time.Millisecond)
+			ps.high, ps.first, ps.end = i+1, min(ps.first, end), max(ps.end, end)
+		} else {
+			ps.cell(i).Store(freeCell) // a caller who is late would find it held
+		}
+	}
+	ps.hint = min(ps.hint, ps.high)
+}
