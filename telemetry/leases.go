@@ -22,7 +22,7 @@ func newLeases(r *registry) Leases {
 	ignored := r.counters("sluice_leases_ignored_total",
 		"Leases that came back and held nothing, by reason: they had been given back or had run out (stale), or were numbers that no lease has (foreign).", "reason")
 	hits := r.counters("sluice_reservation_hits_total",
-		"Hits that requests reserved (reserved), those of them whose requests have ended (settled), and what was charged in their place (cost).", "of")
+		"Hits that requests reserved (reserved), those of them whose requests have ended (settled), and what was charged in their place (cost).", "kind")
 	return Leases{
 		Reserved: hits.WithLabelValues("reserved"), Settled: hits.WithLabelValues("settled"), Cost: hits.WithLabelValues("cost"),
 		Done: returned.WithLabelValues("done"), Reset: returned.WithLabelValues("reset"), Connection: returned.WithLabelValues("connection"),

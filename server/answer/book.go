@@ -327,13 +327,16 @@ func (k *book) leave(b *Bearer, how Ending, calls uint32) {
 	}
 }
 
+// caught is deferred by what nobody waits for. A panic there is a bug of ours, and must not end the process.
+func (k *book) caught() {
+	if p := recover(); p != nil {
+		k.panics.Caught(p)
+	}
+}
+
 // bury gives back the leases of a client that has had no connection since.
 func (k *book) bury(p *peer, joined uint64) {
-	defer func() {
-		if p := recover(); p != nil {
-			k.panics.Caught(p)
-		}
-	}()
+	defer k.caught()
 	if list := k.takePeer(p, joined); list != nil {
 		k.service.giveBack(list, false, k.service.metrics.Leases.Connection)
 	}

@@ -93,8 +93,9 @@ func TestPanicsUnderLoad(t *testing.T) {
 			if got := admitted.Load(); got > limit || got+internal.Load() < limit {
 				t.Errorf("%d calls were admitted, want %d less those that panicked", got, limit)
 			}
-			if got := int64(testutil.ToFloat64(s.Metrics().Panics)); got != internal.Load() || got == 0 {
-				t.Errorf("%d panics are counted, want as many as INTERNAL, and some", got)
+			// What watches the service each second may meet the broken rules too.
+			if got, ticks := int64(testutil.ToFloat64(s.Metrics().Panics)), int64(time.Since(begun)/time.Second)+1; got < max(1, internal.Load()) || got > internal.Load()+ticks {
+				t.Errorf("%d panics are counted, want as many as INTERNAL, %d, and some", got, internal.Load())
 			}
 			if got := logs.FilterMessage("panic in a request; more within ten seconds are only counted").Len(); got < 1 || got > 1+int(time.Since(begun)/(10*time.Second)) {
 				t.Errorf("%d panics of %d are logged in %v, want one in ten seconds", got, internal.Load(), time.Since(begun))
