@@ -28,8 +28,24 @@ func (k *checker) policy(domain string, p *policy) *descriptors.Reach {
 	// A limit that comes with the descriptor needs no rule.
 	if reach.Reason != "" && known && !p.node.Field("limit").There() {
 		k.report(Unmatched, rules.Error, p.node.Pos(), "no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)
+	} else if known && !p.node.Field("limit").There() {
+		k.skipped(domain, p, forms)
 	}
 	return &reach
+}
+
+// skipped holds that a rule can match what is left of a descriptor of which an entry is absent.
+func (k *checker) skipped(domain string, p *policy, forms []descriptors.Form) {
+	for i, f := range forms {
+		rest := slices.Delete(slices.Clone(forms), i, i+1)
+		if !f.Optional || len(rest) == 0 { // Envoy sends no empty descriptor
+			continue
+		}
+		if reach := k.set.Reach(domain, rest); reach.Reason != "" {
+			k.report(Unmatched, rules.Warning, p.actions[i].node.Pos(), "requests without %s are not limited here: skip_if_absent leaves %s, which no rule of domain %q can match: %s; "+
+				"add a rule for it, or leave skip_if_absent out so that nothing is sent", rules.Shorten(f.Key), formsText(rest), rules.Shorten(domain), reach.Reason)
+		}
+	}
 }
 
 // formsText is a descriptor as Envoy's documentation writes it: (user, *)(path, /search).

@@ -83,6 +83,13 @@ descriptors:
 				`envoy.yaml:21:19: error: unmatched: no rule of domain "shop" can match (plan, fre): nothing matches entry 1, plan=fre: the rules begin with user (rules.yaml:3:5), path=/search (rules.yaml:5:5), plan=free (rules.yaml:9:5)`,
 			},
 		},
+		"an entry that leaves nothing to match": {
+			host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- actions: [{ request_headers: { header_name: x-path, descriptor_key: path } }, { request_headers: { header_name: x-method, descriptor_key: method, skip_if_absent: true } }]\n", 1),
+			want: []string{
+				`envoy.yaml:21:116: warning: unmatched: requests without method are not limited here: skip_if_absent leaves (path, *), which no rule of domain "shop" can match: ` +
+					`path=/search at rules.yaml:5:5 has no limit; those below it need method (rules.yaml:8:9); add a rule for it, or leave skip_if_absent out so that nothing is sent`,
+			},
+		},
 		"a limit of its own needs no rule": {
 			host: strings.Replace(both, "rate_limits:\n", "rate_limits:\n- { actions: [{ generic_key: { descriptor_value: x } }], limit: { dynamic_metadata: { metadata_key: { key: a, path: [{ key: b }] } } } }\n", 1),
 		},

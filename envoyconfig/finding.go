@@ -48,7 +48,7 @@ const (
 
 // acknowledgeable are the codes of warnings that a comment can acknowledge.
 var acknowledgeable = []string{
-	string(Unsent), string(NeverAsked), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(Debt), string(Leases), string(Version),
+	string(Unmatched), string(Unsent), string(NeverAsked), string(SameAddress), string(QueryInKey), string(Timeout), string(Cluster), string(Debt), string(Leases), string(Version),
 }
 
 // Finding is something that stands between a configuration and its rules.
