@@ -264,8 +264,8 @@ func TestLeasesHaveTheirLimitsNames(t *testing.T) {
 		p := plan(s, Global{}, tc.descs...)
 		table.Decide(now, &p.Batch)
 		var got []string
-		for i, at := range p.AllLeases() {
-			name, nth := p.LeaseName(i, at)
+		for _, told := range p.NamedLeases() {
+			name, nth := told.Limit, told.Nth
 			got = append(got, fmt.Sprintf("%s %d", name, nth))
 		}
 		if !slices.Equal(got, tc.want) {

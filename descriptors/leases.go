@@ -62,10 +62,11 @@ const FirstLease = limiter.FirstLease
 // back, and those beside it on the same rule are what the request has cost. Others begin a request. With look none
 // changes anything.
 func (p *Plan) findLeases(look bool) {
+	brings := false // a lease
 	for i := range p.Matches {
 		m := &p.Matches[i]
 		if m.Hits >= limiter.FirstLease && m.leases() {
-			m.Lease = m.Hits
+			m.Lease, brings = m.Hits, true
 		}
 	}
 	for i := range p.Matches {
@@ -73,7 +74,7 @@ func (p *Plan) findLeases(look bool) {
 		if !m.leases() {
 			continue
 		}
-		ends := m.Lease > 0 || p.endsBeside(m)
+		ends := brings && (m.Lease > 0 || p.endsBeside(m))
 		for at := range p.ChargesOf(i) {
 			c := &p.Batch.Charges[at]
 			switch reserves := c.Policy.Reserve != nil; {
@@ -106,8 +107,10 @@ func (p *Plan) ChargesOf(i int) iter.Seq[int] {
 				return
 			}
 		}
-		for _, candidate := range p.Candidates {
-			if candidate.Match == i && !yield(candidate.Charge) {
+		// They stand in the order of matches.
+		first, _ := slices.BinarySearchFunc(p.Candidates, i, func(c Candidate, i int) int { return c.Match - i })
+		for _, candidate := range p.Candidates[first:] {
+			if candidate.Match != i || !yield(candidate.Charge) {
 				return
 			}
 		}
@@ -146,23 +149,29 @@ func (p *Plan) AllLeases() iter.Seq2[int, int] {
 	}
 }
 
-// LeaseName returns the name of the limit whose lease charge at of match i takes, and how many the request takes up to
-// then under that name.
-func (p *Plan) LeaseName(i, at int) (name string, nth int) {
-	nameOf := func(i, at int) string {
-		if o := p.Matches[i].override; o != nil {
-			return o.rule.Limits[0].Name
+// LeaseName is what a lease is called: by the name of the limit that gave it and, from the second on that a request takes
+// under that name, by its number.
+type LeaseName struct {
+	Limit string
+	Nth   int
+}
+
+// NamedLeases returns the charges of all leases that the request takes, with what the leases are called.
+func (p *Plan) NamedLeases() iter.Seq2[int, LeaseName] {
+	return func(yield func(int, LeaseName) bool) {
+		if p.leaseNames == nil {
+			p.leaseNames = map[string]int{}
 		}
-		return p.Limits[at].Name
+		clear(p.leaseNames)
+		for i, at := range p.AllLeases() {
+			name := p.Limits[at].Name
+			if o := p.Matches[i].override; o != nil {
+				name = o.rule.Limits[0].Name
+			}
+			p.leaseNames[name]++
+			if !yield(at, LeaseName{name, p.leaseNames[name]}) {
+				return
+			}
+		}
 	}
-	name = nameOf(i, at)
-	for j, k := range p.AllLeases() {
-		if nameOf(j, k) == name {
-			nth++
-		}
-		if k == at {
-			break
-		}
-	}
-	return name, nth
 }

@@ -299,6 +299,8 @@ type Plan struct {
 	// differ, so nothing has to be cleared between requests.
 	replacedIn []uint64
 	turn       uint64
+	// leaseNames counts the leases that the request takes by the names of their limits.
+	leaseNames map[string]int
 	// nameBytes is the memory of Names, and hashed what a name is the hash of.
 	nameBytes, hashed []byte
 }

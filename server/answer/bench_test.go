@@ -2,6 +2,7 @@ package answer
 
 import (
 	"fmt"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
@@ -355,5 +357,22 @@ func TestAnswerDoesNotAllocate(t *testing.T) {
 				t.Errorf("Answer allocates %v times, want 0", got)
 			}
 		})
+	}
+}
+
+// BenchmarkManyLeases answers a request of a thousand descriptors, each of which takes a lease and one of a candidate: what
+// a lease is called must not take a look at all others.
+func BenchmarkManyLeases(b *testing.B) {
+	s := service(b, Settings{Clock: clock.New()}, `{domain: d, descriptors: [{key: k, rate_limits: [
+		{name: s, unit: hour, requests_per_unit: 4096, algorithm: concurrency}, {name: c, unit: day, requests_per_unit: 4096, algorithm: concurrency, shadow: true}]}]}`)
+	request := &rls.RateLimitRequest{Domain: "d"}
+	for i := range 1000 {
+		request.Descriptors = append(request.Descriptors, &rlcommon.RateLimitDescriptor{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("k", strconv.Itoa(i))}})
+	}
+	bytes, x := marshal(b, request), &Exchange{}
+	for b.Loop() {
+		if _, _, err := s.Answer(s.now(), 0, x, bytes); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

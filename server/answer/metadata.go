@@ -29,16 +29,12 @@ func (s *Service) appendMetadata(b []byte, x *Exchange, rules *serving) []byte {
 
 // appendLeases appends each lease under its name. Envoy brings it back as the hits of a descriptor.
 func appendLeases(b []byte, x *Exchange) []byte {
-	for of, at := range x.plan.AllLeases() {
-		name, nth := x.plan.LeaseName(of, at)
-		x.metric = append(x.metric[:0], name...)
-		if nth > 1 {
-			x.metric = strconv.AppendInt(append(x.metric, '.'), int64(nth), 10)
+	for at, name := range x.plan.NamedLeases() {
+		x.metric = append(x.metric[:0], name.Limit...)
+		if name.Nth > 1 {
+			x.metric = strconv.AppendInt(append(x.metric, '.'), int64(name.Nth), 10)
 		}
-		lease := float64(x.plan.Batch.Lease(at))
-		b = message(b, 1, func(b []byte) []byte {
-			return message(appendString(b, 1, x.metric), 2, func(b []byte) []byte { return appendNumber(b, lease) })
-		})
+		b = memberNumber(b, x.metric, float64(x.plan.Batch.Lease(at)))
 	}
 	return b
 }

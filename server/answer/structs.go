@@ -49,11 +49,11 @@ func (o *object) has(name string) bool {
 // are null (1), number (2), string (3), bool (4), Struct (5) and list (6).
 
 // member appends a field of a Struct. value appends the inside of its Value.
-func member(b []byte, name string, value func([]byte) []byte) []byte {
+func member[N string | []byte](b []byte, name N, value func([]byte) []byte) []byte {
 	return message(b, 1, func(b []byte) []byte { return message(appendString(b, 1, name), 2, value) })
 }
 
-func memberNumber(b []byte, name string, v float64) []byte {
+func memberNumber[N string | []byte](b []byte, name N, v float64) []byte {
 	return member(b, name, func(b []byte) []byte { return appendNumber(b, v) })
 }
 
