@@ -77,10 +77,8 @@ func adviseReserve(l *Limit, warn func(format string, args ...any)) {
 	case l.RequestsPerUnit == 0:
 	case v.Hits()*2 > most:
 		warn("a request reserves %d of %d, so that one runs at a time: reserve less, or raise the limit", v.Hits(), most)
-	case v.words.TTL < shortestHold && v.words.Release:
-		warn("what a request reserves is free again after %v, even while it runs, so that requests at once overdraw the limit: make ttl longer than the longest request", v.words.TTL)
-	case v.words.TTL < shortestHold:
-		warn("what a request reserves is charged after %v, even while it runs, and what it costs beside that: make ttl longer than the longest request", v.words.TTL)
+	case l.Policy.Reserve.Life() < shortestHold:
+		warn("what a request reserves is free again after %v, even while it runs, so that requests at once overdraw the limit: make ttl longer than the longest request", l.Policy.Reserve.Life())
 	}
 }
 
