@@ -34,9 +34,10 @@ func debugHandler(h *answer.Handler) http.Handler {
 			}
 		}
 	})
-	mux.Handle(statePath, &stateHandler{h})
-	mux.Handle(resetPath, newResetHandler(h))
-	mux.Handle("/counters", &countersHandler{h, http.NewCrossOriginProtection()})
+	g := newGuard()
+	mux.Handle(statePath, g.protect(stateEndpoint(h)))
+	mux.Handle(resetPath, g.protect(newResetHandler(h).endpoint()))
+	mux.Handle("/counters", g.protect(countersEndpoint(h)))
 	mux.Handle("/stats", promhttp.HandlerFor(h.Metrics.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
@@ -25,36 +25,28 @@ const resetPath = "/api/v1/reset"
 // tokenLife is how long a preview may be confirmed.
 const tokenLife = time.Minute
 
-// resetHandler resets the counters of keys that are denied, for those that /counters answers. The first POST says what
-// it would do and gives a token; the same with the token does it.
+// resetHandler resets the counters of keys that are denied. The first POST says what it would do and gives a token; the
+// same with the token does it.
 type resetHandler struct {
 	*answer.Handler
-	origins *http.CrossOriginProtection
-	secret  [32]byte
+	secret [32]byte
 }
 
 func newResetHandler(h *answer.Handler) *resetHandler {
-	r := &resetHandler{Handler: h, origins: http.NewCrossOriginProtection()}
+	r := &resetHandler{Handler: h}
 	_, _ = rand.Read(r.secret[:]) // never fails: crypto/rand ends the process instead
 	return r
 }
 
-func (h *resetHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	report, err := h.answer(w, r)
-	writeJSON(w, report, err)
+func (h *resetHandler) endpoint() endpoint {
+	return endpoint{
+		methods: map[string]access.Right{http.MethodPost: access.Write},
+		must:    "POST",
+		answer:  func(r *http.Request, by string) (any, error) { return h.answer(r, by) },
+	}
 }
 
-func (h *resetHandler) answer(w http.ResponseWriter, r *http.Request) (*live.Reset, error) {
-	if err := local(r); err != nil {
-		return nil, err
-	}
-	if err := h.origins.Check(r); err != nil {
-		return nil, reject(http.StatusForbidden, "%v: counters are reset by programs, not by pages of other origins", err)
-	}
-	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", "POST")
-		return nil, reject(http.StatusMethodNotAllowed, "method %s: must be POST", r.Method)
-	}
+func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 	which, token, err := parseSelection(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
@@ -77,7 +69,7 @@ func (h *resetHandler) answer(w http.ResponseWriter, r *http.Request) (*live.Res
 		return report, nil
 	}
 	h.Metrics.CounterResets.Add(float64(report.Counters))
-	h.Logger.Info("counters reset", zap.String("by", r.RemoteAddr), zap.String("selection", report.Selection),
+	h.Logger.Info("counters reset", zap.String("by", by), zap.String("selection", report.Selection),
 		zap.Int("counters", report.Counters), zap.Uint64("used", report.Used))
 	return report, nil
 }
@@ -105,22 +97,13 @@ func (h *resetHandler) confirms(token string, which live.Selection, now time.Tim
 
 // parseSelection reads the query of a reset.
 func parseSelection(query string) (which live.Selection, token string, err error) {
-	values, err := url.ParseQuery(query)
+	values, err := readQuery(query, "domain", "rule", "key", "token")
 	if err != nil {
-		return which, "", fmt.Errorf("the query does not parse: %w", err)
+		return which, "", err
 	}
-	for name, given := range values {
-		to := map[string]*string{"domain": &which.Domain, "rule": &which.Rule, "key": &which.Key, "token": &token}[name]
-		switch {
-		case to == nil:
-			return which, "", fmt.Errorf("unknown parameter %.100q (allowed: domain, rule, key, token)", name)
-		case len(given) > 1:
-			return which, "", fmt.Errorf("parameter %q is given %d times", name, len(given))
-		}
-		*to = given[0]
-	}
+	which = live.Selection{Domain: values.Get("domain"), Rule: values.Get("rule"), Key: values.Get("key")}
 	if which.Domain == "" {
 		return which, "", errors.New("parameter domain is missing: write ?domain=D, and &rule=PATH or &key=HASH for some of its keys")
 	}
-	return which, token, nil
+	return which, values.Get("token"), nil
 }

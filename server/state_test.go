@@ -138,7 +138,7 @@ func TestStateRejectsBadQueries(t *testing.T) {
 		"?most=10001":     `parameter most is \"10001\": must be 0 to 10000`,
 		"?most=-1":        "must be 0 to 10000",
 		"?%zz":            "the query does not parse",
-		"?most=5&most=no": "",
+		"?most=5&most=no": `parameter \"most\" is given 2 times: one most is asked for at a time`,
 	} {
 		code, _, body := askHTTP(t, http.MethodGet, "http://"+addr+statePath+query)
 		if (code == 200) != (want == "") || !strings.Contains(body, want) {
