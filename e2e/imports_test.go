@@ -38,6 +38,7 @@ var borders = []struct {
 	{folder: "telemetry", own: nil},
 	{folder: "h2", own: nil, others: []string{}},
 	{folder: "jsonview", own: nil, others: []string{}},
+	{folder: "quota", own: nil, others: []string{}},
 	{folder: "server", own: []string{
 		"descriptors", "telemetry", "server/access", "server/answer", "server/live", "server/transport", "server/transport/own", "server/transport/grpcgo",
 	}, wire: true},
@@ -126,6 +127,7 @@ func TestBordersForbid(t *testing.T) {
 		{"h2", "golang.org/x/net/http2/hpack", true},
 		{"h2", module + "/limiter", true},
 		{"h2", "slices", false},
+		{"quota", module + "/limiter", true},
 		{"server", module + "/h2", true},
 		{"server", module + "/server/transport/own", false},
 		{"server/access", module + "/server/answer", true},

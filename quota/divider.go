@@ -1,0 +1,247 @@
+package quota
+
+import "time"
+
+// Time is an instant: the time passed on a steady (monotonic) clock since any moment of the caller's
+// choice. One that is earlier than the last is taken as the last. A clock that jumps ahead would end
+// assignments that still act, so it must not be the wall clock.
+type Time = time.Duration
+
+// Holder is a stream, which is all that is known of an Envoy. A number is never used again.
+type Holder uint64
+
+// Bucket identifies a bucket: 128 bits of a keyed hash of domain and bucket id, the same for all
+// holders.
+type Bucket [2]uint64
+
+// Report is what a holder says of one bucket.
+type Report struct {
+	Bucket Bucket
+	// ID is what actions about the bucket carry. It is copied when the bucket is new.
+	ID []byte
+	// Limit is what the rules say of the bucket now. nil: no rule is about it, so it is abandoned.
+	Limit *Limit
+	// Allowed and Denied count requests since the holder's last report of the bucket.
+	Allowed, Denied uint64
+	// Elapsed is since then by the holder's clock, cut to whole seconds. 0 is the bucket's first report.
+	Elapsed time.Duration
+}
+
+// Kind is what an action tells.
+type Kind uint8
+
+// The kinds.
+const (
+	Assign     Kind = iota + 1 // a token bucket
+	AssignAll                  // the blanket rule ALLOW_ALL
+	AssignNone                 // the blanket rule DENY_ALL
+	Abandon                    // forget the bucket; the next request reports it anew
+)
+
+// Action is something to tell a holder.
+type Action struct {
+	Bucket Bucket
+	ID     string // as first reported
+	Kind   Kind
+	// Rate and MaxTokens are of Assign: tokens_per_fill and max_tokens; fill_interval is [Fill].
+	Rate      Rate
+	MaxTokens uint32
+	// TTL is of all assignments, in whole seconds.
+	TTL time.Duration
+}
+
+// Outcome is what became of a report.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Kept: the bucket is known, and its holder will be told something.
+	Kept Outcome = iota
+	// NoLimit: no rule is about the bucket, so it is abandoned.
+	NoLimit
+	// NoRoom: a bound on buckets is reached, so the bucket is abandoned: its requests obey the
+	// filter's no_assignment_behavior.
+	NoRoom
+)
+
+// Divider divides limits. Make one with [New].
+type Divider struct {
+	o       Options
+	now     Time
+	begun   Time // when it was made, plus all that a predecessor's assignments may still act
+	buckets map[Bucket]*bucket
+	streams map[Holder]*stream
+	ready   []*stream
+	dirty   []*bucket // to be divided at the next Tick
+	due     schedule
+	shares  int
+	counts  Counts
+}
+
+// New returns a divider that begins at the time now.
+func New(now Time, o Options) *Divider {
+	o = o.withDefaults()
+	d := &Divider{o: o, now: now, buckets: map[Bucket]*bucket{}, streams: map[Holder]*stream{}}
+	if !o.Fresh {
+		d.begun = now + o.TTL + o.Delta
+	}
+	return d
+}
+
+// Opened says that a stream has begun. peer, if not 0, says who it is from, such as a hash of its
+// address: a stream that begins after the last one of its peer has ended is of the same Envoy, or of one
+// that took its place, and takes over what that one held. A peer that ever has two streams at once
+// proves nothing, so its streams take over nothing.
+func (d *Divider) Opened(now Time, h Holder, peer uint64) {
+	d.advance(now)
+	d.stream(h).peer = peer
+}
+
+// Report takes in what a holder says of one bucket. What it leads to is found by the next [Divider.Tick],
+// so that all buckets of a message can be reported first.
+func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
+	d.advance(now)
+	s := d.stream(h)
+	b := d.buckets[r.Bucket]
+	switch {
+	case r.Limit == nil && b == nil:
+		s.stray(r)
+		d.wake(s)
+		return NoLimit
+	case r.Limit == nil:
+		d.relimit(b, nil)
+		return NoLimit
+	case b == nil:
+		if d.shares >= d.o.MaxBuckets || len(s.shares) >= d.o.MaxStreamBuckets {
+			return d.noRoom(s, r)
+		}
+		b = d.newBucket(r)
+	case *b.limit != *r.Limit:
+		d.relimit(b, r.Limit)
+	}
+	i, found := b.find(h)
+	if !found {
+		if d.shares >= d.o.MaxBuckets || len(s.shares) >= d.o.MaxStreamBuckets {
+			return d.noRoom(s, r)
+		}
+		d.insertShare(b, i, s)
+	}
+	b.shares[i].report(d.now, r)
+	d.mark(b)
+	return Kept
+}
+
+// Closed says that a stream has ended: nothing that was taken for it and not yet written will be
+// written. What it was told acts until its time to live has passed.
+func (d *Divider) Closed(now Time, h Holder) {
+	d.advance(now)
+	s := d.streams[h]
+	if s == nil {
+		return
+	}
+	delete(d.streams, h)
+	for _, b := range s.shares {
+		if i, found := b.find(h); found {
+			d.lose(b, i)
+			d.mark(b)
+		}
+	}
+	s.shares, s.outbox, s.sent, s.batches = nil, nil, nil, nil
+}
+
+// Confirmed says that everything up to seq, a number of [Divider.Take], has arrived at the holder.
+func (d *Divider) Confirmed(now Time, h Holder, seq uint64) {
+	d.advance(now)
+	s := d.streams[h]
+	if s == nil {
+		return
+	}
+	for _, b := range s.confirm(seq) {
+		if i, found := b.find(h); found && b.shares[i].confirm(d.now+d.o.TTL+d.o.Delta, seq) {
+			d.mark(b)
+		}
+	}
+}
+
+// Relimit says that the rules have changed: limit is what they now say of the bucket, nil if no rule is
+// about it any more. Reports say it too, but only when they come.
+func (d *Divider) Relimit(now Time, key Bucket, limit *Limit) {
+	d.advance(now)
+	if b := d.buckets[key]; b != nil && (limit == nil || *b.limit != *limit) {
+		d.relimit(b, limit)
+	}
+}
+
+// Tick divides what events have changed, and does what is due. It returns when it is to be called
+// again, at the latest; calls in between do no harm.
+func (d *Divider) Tick(now Time) Time {
+	d.advance(now)
+	for b := d.due.pop(d.now); b != nil; b = d.due.pop(d.now) {
+		d.mark(b)
+	}
+	dirty := d.dirty
+	d.dirty = nil
+	for i, b := range dirty {
+		dirty[i] = nil
+		b.dirty = false
+		d.divide(b)
+	}
+	if d.dirty == nil {
+		d.dirty = dirty[:0]
+	}
+	return d.due.next(d.now + time.Minute)
+}
+
+// Ready appends the holders that have become ready since it was last called: there is something to
+// [Divider.Take] for them.
+func (d *Divider) Ready(to []Holder) []Holder {
+	for i, s := range d.ready {
+		s.ready = false
+		to = append(to, s.holder)
+		d.ready[i] = nil
+	}
+	d.ready = d.ready[:0]
+	return to
+}
+
+// Take appends at most most actions that the holder is to be told, in any order, and forgets them. They
+// count as in force from now on, so they must be written, in the order in which they were taken, or the
+// stream must be closed. Only the newest action of a bucket is kept until it is taken. seq numbers what
+// was taken, for [Divider.Confirmed]; it is 0 if there was nothing. more says that something is left.
+func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Action, seq uint64, more bool) {
+	d.advance(now)
+	s := d.streams[h]
+	if s == nil || len(s.outbox)+len(s.strays) == 0 || most <= 0 {
+		return to, 0, false
+	}
+	s.seq++
+	n := min(most, len(s.strays))
+	to = append(to, s.strays[:n]...)
+	s.strays = s.strays[n:]
+	n = min(most-n, len(s.outbox))
+	for _, b := range s.outbox[:n] {
+		if i, found := b.find(h); found {
+			to = append(to, b.shares[i].take(b, s.seq, d.o.TTL))
+			s.sent = append(s.sent, b)
+		}
+	}
+	s.outbox = append(s.outbox[:0], s.outbox[n:]...)
+	s.batches = append(s.batches, batch{s.seq, len(s.sent)})
+	return to, s.seq, len(s.outbox)+len(s.strays) > 0
+}
+
+func (d *Divider) advance(now Time) { d.now = max(d.now, now) }
+
+func (d *Divider) mark(b *bucket) {
+	if !b.dirty {
+		b.dirty = true
+		d.dirty = append(d.dirty, b)
+	}
+}
+
+func (d *Divider) wake(s *stream) {
+	if !s.ready {
+		s.ready = true
+		d.ready = append(d.ready, s)
+	}
+}

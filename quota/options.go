@@ -1,0 +1,47 @@
+package quota
+
+import "time"
+
+// Options are a divider's. The zero value works.
+type Options struct {
+	// TTL is how long an assignment acts: assignment_time_to_live. Whole seconds; 0 is 12 s. Envoys
+	// report every 5 s and are answered each time, and one whose stream broke comes back at its next
+	// report. So 12 s let a service be away for 4 s.
+	TTL time.Duration
+	// Delta is how much later than we think an assignment may end: the time that one may lie at an
+	// Envoy whose stream has ended, and what clocks differ in a TTL. 0 is 500 ms.
+	Delta time.Duration
+	// Patience is how long a holder without an assignment waits for others to confirm lower rates,
+	// before it is told to deny all. 0 is 1 s.
+	Patience time.Duration
+	// IdleReports is after how many reports without a request a bucket is abandoned. 0 is 6.
+	IdleReports int
+	// MaxStreamBuckets and MaxBuckets bound the buckets of a stream, and of all streams added up.
+	// 0 is 10,000 and 1,000,000.
+	MaxStreamBuckets, MaxBuckets int
+	// Fresh says that no predecessor of this divider has assigned anything that may still act. Otherwise
+	// everything that is divided counts as in force at streams unknown until TTL and Delta have passed.
+	Fresh bool
+}
+
+func (o Options) withDefaults() Options {
+	def := func(d *time.Duration, value time.Duration) {
+		if *d <= 0 {
+			*d = value
+		}
+	}
+	def(&o.TTL, 12*time.Second)
+	def(&o.Delta, 500*time.Millisecond)
+	def(&o.Patience, time.Second)
+	o.TTL = max(o.TTL.Truncate(time.Second), time.Second)
+	if o.IdleReports <= 0 {
+		o.IdleReports = 6
+	}
+	if o.MaxStreamBuckets <= 0 {
+		o.MaxStreamBuckets = 10_000
+	}
+	if o.MaxBuckets <= 0 {
+		o.MaxBuckets = 1_000_000
+	}
+	return o
+}

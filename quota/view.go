@@ -1,0 +1,58 @@
+package quota
+
+import "time"
+
+// View is what is known of a bucket.
+type View struct {
+	ID    string
+	Limit Limit
+	// Rate is what is divided, in tokens per [Fill]; InForce what may be in force of it, of which Lost is
+	// held by streams that have ended, and Unconfirmed is how much of it is waiting for a confirmation.
+	Rate, InForce, Lost, Unconfirmed int64
+	// Learning is how long what a predecessor assigned still counts as in force.
+	Learning time.Duration
+	Holders  []HolderView
+}
+
+// HolderView is what is known of a holder of a bucket.
+type HolderView struct {
+	Holder Holder
+	// Demand is requests a second, as estimated from its reports.
+	Demand float64
+	// Share is the rate that it was told last, Held the most that may be in force.
+	Share, Held Rate
+	// Assigned says that it was told something, Confirmed that this has arrived.
+	Assigned, Confirmed bool
+}
+
+// View returns what is known of a bucket.
+func (d *Divider) View(now Time, key Bucket) (View, bool) {
+	d.advance(now)
+	b := d.buckets[key]
+	if b == nil || b.limit == nil {
+		return View{}, false
+	}
+	v := View{ID: b.id, Limit: *b.limit, Rate: b.limit.rate(), InForce: b.inForce(), Lost: b.lostRate(), Learning: max(d.begun-d.now, 0)}
+	for i := range b.shares {
+		s := &b.shares[i]
+		v.Unconfirmed += int64(s.high) - int64(min(s.high, s.told))
+		v.Holders = append(v.Holders, HolderView{
+			Holder: s.stream.holder, Demand: float64(s.demand), Share: s.told, Held: s.high,
+			Assigned: s.state&assigned != 0, Confirmed: s.state&(assigned|outstanding) == assigned,
+		})
+	}
+	return v, true
+}
+
+// Counts are for metrics. Those in the first line are of now, others since the divider was made.
+type Counts struct {
+	Streams, Buckets, Shares int
+	NoRoom                   uint64 // reports beyond a bound
+}
+
+// Counts returns them.
+func (d *Divider) Counts() Counts {
+	c := d.counts
+	c.Streams, c.Buckets, c.Shares = len(d.streams), len(d.buckets), d.shares
+	return c
+}
