@@ -177,6 +177,7 @@ descriptors:
   - {key: places, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: concurrency, unit_multiplier: 2, name: streams}}
   - {key: tokens, rate_limit: {unit: minute, requests_per_unit: 60, name: tokens, reserve: {amount: 20, unsettled: release}}}
   - {key: learnt, rate_limit: {unit: minute, requests_per_unit: 60, algorithm: token_bucket, name: learnt, reserve: {p90: true, first: 20, ttl: 5m}}}
+  - {key: jail, rate_limit: {unit: minute, requests_per_unit: 60, penalty: [90s, 2m, 36h]}}
   - {key: free, rate_limit: {unlimited: true}}
 `
 
@@ -196,6 +197,7 @@ func TestTextsOfAlgorithms(t *testing.T) {
 		"60 at once, each for 2 minutes at most",
 		"60/minute, reserves 20, free if not settled in 1m0s",
 		"60/minute, token_bucket, burst 60, reserves what 9 of 10 cost, 20 at first, charged if not settled in 5m0s",
+		"60/minute, penalty: [1m30s, 2m, 36h]",
 		"unlimited",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -228,6 +230,7 @@ d.held: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false,
 d.places: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, unit_multiplier: 2, algorithm: concurrency, max_counters: 1000
 d.tokens: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, reserve: { amount: 20, ttl: 1m0s, unsettled: release }, max_counters: 1000
 d.learnt: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, algorithm: token_bucket, burst: 60, reserve: { p90: true, first: 20, ttl: 5m0s, unsettled: keep }, max_counters: 1000
+d.jail: unit=MINUTE requests_per_unit=60, shadow_mode: false, quota_mode: false, penalty: [1m30s, 2m, 36h], max_counters: 1000
 d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, unlimited: true, max_counters: 1000
 `
 	var got strings.Builder
@@ -242,6 +245,8 @@ d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false,
 func TestAdviceOfBuckets(t *testing.T) {
 	for words, want := range map[string]bool{
 		"unit: hour, requests_per_unit: 1, algorithm: token_bucket, burst: 23":                     false,
+		"unit: hour, requests_per_unit: 1, penalty: [2m, 23h]":                                     false,
+		"unit: hour, requests_per_unit: 1, penalty: [2m, 24h]":                                     true,
 		"unit: hour, requests_per_unit: 1, algorithm: token_bucket, burst: 24":                     true,
 		"unit: day, requests_per_unit: 24, algorithm: token_bucket, burst: 23":                     false,
 		"unit: hour, requests_per_unit: 1, algorithm: leaky_bucket, slack: 22":                     false,
@@ -269,6 +274,7 @@ func TestHashOfAlgorithms(t *testing.T) {
 		"algorithm: concurrency, name: n", "algorithm: concurrency, name: m",
 		"name: n, reserve: {amount: 5}", "name: n, reserve: {amount: 6}", "name: n, reserve: {amount: 5, ttl: 61s}", "name: n, reserve: {amount: 5, unsettled: release}",
 		"name: n, reserve: {p90: true, first: 5}", "name: n, algorithm: token_bucket, reserve: {amount: 5}",
+		"penalty: [2m]", "penalty: [2m, 5m]", "penalty: [3m]",
 	} {
 		hash := load(t, Options{}, limited(minute+words)).Hash
 		if other, ok := seen[hash]; ok {

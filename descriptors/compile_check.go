@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
 // nodePath returns the place of n in the tree, as diagnostics have it.
@@ -56,6 +57,9 @@ func (c *compiler) checkLimits(d *domain, n *node, cfg *rules.Descriptor) {
 			}
 			continue
 		}
+		if l.Penalty != nil && cfg.QuotaMode {
+			c.fail(l.Pos, path(), `"penalty" has no meaning beside "quota_mode: true": a quota that is used up is no offence, since another may have room; remove one of them`)
+		}
 		switch {
 		case l.Unit.Seconds() == 0:
 			c.fail(l.Pos, path(), "unknown unit %d; allowed are %s", l.Unit, strings.Join(rules.UnitNames(), ", "))
@@ -95,7 +99,7 @@ func Advice(s *Set, stored bool) rules.Diagnostics {
 func restartAdvice(s *Set) (ds rules.Diagnostics) {
 	long := map[string][]*Limit{}
 	for _, l := range s.Limits {
-		if !l.Rule.Unlimited && !l.Candidate && l.HasWindow() && rules.Backlog(&l.Policy) >= 24*time.Hour && !s.allowances.Allow(rules.Restart, l.Pos) {
+		if !l.Rule.Unlimited && !l.Candidate && l.HasWindow() && remembers(&l.Policy) >= 24*time.Hour && !s.allowances.Allow(rules.Restart, l.Pos) {
 			long[l.Rule.Domain()] = append(long[l.Rule.Domain()], l)
 		}
 	}
@@ -113,6 +117,14 @@ func restartAdvice(s *Set) (ds rules.Diagnostics) {
 		ds = append(ds, rules.Diagnostic{Pos: first.Pos, Severity: rules.Warning, Code: rules.Restart, Path: nodePath(d, first.Rule.node), Message: message})
 	}
 	return ds
+}
+
+// remembers returns for how long a counter of p matters, with its penalty.
+func remembers(p *limiter.Policy) time.Duration {
+	if p.Penalty == nil {
+		return rules.Backlog(p)
+	}
+	return max(rules.Backlog(p), slices.Max(p.Penalty.Steps()))
 }
 
 // StoreAdvice returns warnings about words that mean less where a store has the counters.

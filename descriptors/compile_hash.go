@@ -123,6 +123,9 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 		if l.Reserve != nil {
 			b = append(append(b, l.Reserve.String()...), ' ')
 		}
+		if l.Penalty != nil {
+			b = append(append(b, rules.PenaltyText(l.Penalty)...), ' ')
+		}
 		if l.CountRefused != nil {
 			b = append(strconv.AppendBool(b, *l.CountRefused), ' ')
 		}

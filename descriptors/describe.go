@@ -27,6 +27,9 @@ func (l *Limit) grants(named bool) string {
 	if l.Reservation != nil {
 		text += ", " + l.Reservation.String()
 	}
+	if l.Policy.Penalty != nil {
+		text += ", " + rules.PenaltyText(l.Policy.Penalty.Steps())
+	}
 	return text
 }
 

@@ -51,6 +51,9 @@ func dump(l *Limit) string {
 	if l.Reservation != nil {
 		b.WriteString(", " + l.Reservation.words.String())
 	}
+	if l.Policy.Penalty != nil {
+		b.WriteString(", " + rules.PenaltyText(l.Policy.Penalty.Steps()))
+	}
 	if d.allOrNothing {
 		b.WriteString(", all_or_nothing: true")
 	}

@@ -76,6 +76,7 @@ var algorithms = func() (all [1 << algorithmBits]algorithm) {
 		all[a] = rows[FixedWindow]
 	}
 	copy(all[1:], rows[1:])
+	all[penaltyKind] = penalty{}
 	return all
 }()
 

@@ -62,6 +62,11 @@ type Decision struct {
 	Over bool
 	// Denied reports whether the charge's group was denied.
 	Denied bool
+	// Penalty is the step of the penalty, from 1, that the charge is under or has begun; 0 for none. RetryAfter and
+	// Reset reach to its end then, at least.
+	Penalty uint8
+	// Began reports whether the charge has begun that penalty.
+	Began bool
 	// Before is what was used of the [Policy.Capacity] when the charge was
 	// decided, earlier charges of the same batch on the same counter included. It
 	// may exceed the capacity where denied hits count.
@@ -124,14 +129,19 @@ type Batch struct {
 	kept    []kept   // the counters, if a store told of them; see Stored
 	leases  bool     // a policy gives leases
 	settled []bool   // with leases, what settleLeases has decided
-	aside   *aside   // what reservations need; nil until there is one
+	aside   *aside   // what reservations and penalties need; nil until there is one
+
+	penal     bool       // a charge may be denied by a penalty, or begin one
+	extra     bool       // penal or leases
+	sentences []sentence // with penal, those that the charges are under
 }
 
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() {
 	clear(b.Charges) // drop the policies of an earlier rule set
 	b.Charges, b.Decisions = b.Charges[:0], b.Decisions[:0]
-	b.QuotaPass, b.Denied, b.offset, b.leases = false, false, false, false
+	b.QuotaPass, b.Denied, b.offset = false, false, false
+	b.leases, b.penal, b.extra = false, false, false
 	b.Budget, b.Partition, b.Wait, b.table = 0, nil, 0, nil
 	clear(b.kept)
 	b.kept = b.kept[:0]

@@ -24,8 +24,8 @@ func (b *Batch) decide(now Time) {
 	b.Denied, b.Wait, b.offset = false, 0, false
 
 	if n == 1 {
-		if c := &b.Charges[0]; !c.Refund || c.Policy.Reserve == nil { // the most common case
-			b.leases = false
+		if c := &b.Charges[0]; c.Policy.Reserve == nil && c.Policy.Penalty == nil { // the most common case
+			b.leases, b.penal, b.extra = false, false, false
 			b.charge(now, 0)
 			b.conclude(now, c.Mode == Quota && !b.quotaPassed())
 			return
@@ -35,6 +35,9 @@ func (b *Batch) decide(now Time) {
 		b.table.Prefetch(b) // all at once, while the first is searched for
 	}
 	grouped, refunds, quota, leases := b.survey()
+	if b.extra = leases || b.penal; b.penal {
+		b.sentenced(now)
+	}
 	if refunds {
 		b.setOff()
 	}
@@ -57,6 +60,9 @@ func (b *Batch) decide(now Time) {
 		}
 	}
 	b.conclude(now, quota && !b.quotaPassed())
+	if b.penal {
+		b.sentence(now)
+	}
 }
 
 // decideLeases decides the groups of a batch with leases. Those that take leases come last: if the request is
@@ -116,8 +122,9 @@ func (b *Batch) resize(n int) {
 }
 
 // survey reports whether b has groups of several charges, refunds but for those of leases, quota
-// charges, and charges of policies that give leases.
+// charges, and charges of policies that give leases. It makes b.penal valid.
 func (b *Batch) survey() (grouped, refunds, quota, leases bool) {
+	b.penal = false
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if i > 0 && c.Group == b.Charges[i-1].Group {
@@ -126,6 +133,7 @@ func (b *Batch) survey() (grouped, refunds, quota, leases bool) {
 		if c.Mode == Quota {
 			quota = true
 		}
+		b.penal = b.penal || c.penalises()
 		if c.Policy.Leases() {
 			leases = true
 		} else if c.Refund {
@@ -206,11 +214,10 @@ func (b *Batch) dropLeases(at Time) {
 
 // charge decides charge i alone, in one atomic step, or two if it reserves.
 func (b *Batch) charge(at Time, i int) {
-	c, d := &b.Charges[i], &b.Decisions[i]
-	if c.Reserve {
-		b.hold(at, i)
+	if b.extra && b.chargeBeside(at, i) {
 		return
 	}
+	c, d := &b.Charges[i], &b.Decisions[i]
 	p, v := c.Policy, &b.view
 	a := p.algorithm()
 	for {
@@ -225,6 +232,19 @@ func (b *Batch) charge(at Time, i int) {
 			return
 		}
 	}
+}
+
+// chargeBeside decides charge i if it reserves, or if a penalty denies it. It reports whether it has.
+func (b *Batch) chargeBeside(at Time, i int) bool {
+	switch {
+	case b.Charges[i].Reserve:
+		b.hold(at, i)
+	case b.serves(at, i):
+		b.serve(at, i)
+	default:
+		return false
+	}
+	return true
 }
 
 // Cancel gives back what b's charges hold that wait or have a lease, for a request that was cancelled at
@@ -302,6 +322,9 @@ func (t *Table) Reset(now Time, b *Batch, i int) (used uint64) {
 	b.table = t
 	if c.Policy.Reserve != nil {
 		used = t.Reset(now, b.beside(Charge{ID: c.ID, Policy: &c.Policy.Reserve.hold}), 0)
+	}
+	if c.Policy.Penalty != nil {
+		t.Reset(now, b.beside(Charge{ID: c.ID, Policy: besidePolicy}), 0)
 	}
 	for {
 		b.read(now, i, v)

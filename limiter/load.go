@@ -249,13 +249,17 @@ func (l *loader) put(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 		}
 		word &= payloadMask
 	}
+	if level, forgotten := offence(word, l.saved.At); level > 0 && tag>>1&(1<<algorithmBits-1) == uint64(penaltyKind) {
+		l.table.raisePenalties(forgotten)
+	}
 	s.fill(index, s.at(index).word.Load(), tag, word)
 }
 
 // fits reports whether a counter with the tag can be in the size class.
 func (s *sizeClass) fits(tag uint64) bool {
 	a := int(tag >> 1 & (1<<algorithmBits - 1))
-	return a > 0 && a < Algorithms && (rows[a].cells(&Policy{}) > 0) == (s.size > 0)
+	known := a > 0 && (a < Algorithms || a == int(penaltyKind))
+	return known && (algorithms[a].cells(&Policy{}) > 0) == (s.size > 0)
 }
 
 // slot returns the number of a slot for the counter id, that of its tag if it is free. If there is no room,

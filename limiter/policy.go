@@ -73,6 +73,8 @@ type Policy struct {
 	// Reserve, if set, lets charges reserve hits that they settle later. Of windows that count and of
 	// token buckets only.
 	Reserve *Reserve
+	// Penalty, if set, has who is denied denied for longer. Of windows, logs and token buckets only, without Reserve.
+	Penalty *Penalty
 
 	self  *Policy // where Prepare was called; a copy, which may be changed, is elsewhere
 	ready prepared
@@ -111,6 +113,11 @@ func (p *Policy) Validate() error {
 	}
 	if p.Reserve != nil {
 		if err := p.Reserve.validate(p); err != nil {
+			return err
+		}
+	}
+	if p.Penalty != nil {
+		if err := p.Penalty.validate(p); err != nil {
 			return err
 		}
 	}

@@ -306,6 +306,9 @@ func CounterBytes(p Policy) int {
 	if p.Reserve != nil {
 		n += CounterBytes(p.Reserve.hold)
 	}
+	if p.Penalty != nil {
+		n += CounterBytes(*besidePolicy)
+	}
 	return n
 }
 

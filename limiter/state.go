@@ -45,6 +45,10 @@ type State struct {
 	// Held is how many hits are reserved beside the counter, in so many reservations. Settled is what the lease held
 	// that a charge brings back.
 	Held, Reserved, Settled uint64
+	// Penalty is when the penalty beside the counter is forgotten, a window after its end, and Level its step, from 1;
+	// 0 for none.
+	Penalty Time
+	Level   uint8
 }
 
 // clear makes s an absent counter and keeps its memory.

@@ -110,6 +110,8 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 			if l.Reserve = p.reserve(path, f); len(p.diagnostics) > found {
 				b.misspelt = append(b.misspelt, f.word) // what it lacks may be what was misspelt
 			}
+		case "penalty":
+			l.Penalty = p.penalty(path, f)
 		case "shadow":
 			l.Shadow = p.newBool(path, f)
 		default:
@@ -173,7 +175,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		} else if b.unit != "" {
 			p.warn(rules.NoEffect, b.path, b.given["unit"].value, `"unit" has no effect beside "unlimited", and %q is no unit`, rules.Shorten(b.unit))
 		}
-		for _, word := range append([]string{"reserve"}, newLimitWords...) {
+		for _, word := range append([]string{"reserve", "penalty"}, newLimitWords...) {
 			if f, ok := b.given[word]; ok {
 				p.fail(b.path, f.key, `%q has no meaning beside "unlimited"`, word)
 			}

@@ -136,7 +136,7 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 		"unit_multiplier": "1", "algorithm": "fixed_window", "unlimited": "false", "max_counters": "1",
 		"sub_windows": "1, algorithm: sliding_window", "burst": "1, algorithm: token_bucket",
 		"slack": "1, algorithm: leaky_bucket", "max_wait": "1s, algorithm: leaky_bucket",
-		"max_waiting": "1, max_wait: 1s, algorithm: leaky_bucket", "reserve": "{amount: 1}",
+		"max_waiting": "1, max_wait: 1s, algorithm: leaky_bucket", "reserve": "{amount: 1}", "penalty": "[2m, 5m]",
 		"amount": "1", "p90": "true, first: 1", "first": "1, p90: true", "ttl": "5m, amount: 1", "unsettled": "release, amount: 1",
 	}
 	around := []struct {

@@ -58,10 +58,13 @@ func (l *Limit) Policy() limiter.Policy {
 	if l.Reserve != nil {
 		p.Reserve = l.Reserve.policy(&p)
 	}
+	if l.Penalty != nil {
+		p.Penalty = limiter.NewPenalty(l.Penalty...)
+	}
 	return p
 }
 
-// policy is Policy without the word reserve.
+// policy is Policy without the words reserve and penalty.
 func (l *Limit) policy() limiter.Policy {
 	p := limiter.Policy{
 		Algorithm: l.algorithm(), Limit: l.RequestsPerUnit, Window: time.Duration(l.WindowSeconds()) * time.Second,
@@ -135,6 +138,9 @@ func (l *Limit) Mistakes() []Mistake {
 	}
 	if l.Reserve != nil {
 		all = append(all, l.reserveMistakes()...)
+	}
+	if l.Penalty != nil {
+		all = append(all, l.penaltyMistakes()...)
 	}
 	p := l.policy()
 	r := rowOf(algorithm)

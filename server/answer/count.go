@@ -115,7 +115,7 @@ func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.H
 		if after := d.Before + hits; after > near {
 			h.Near = min(hits, after-near)
 		}
-	case charge.Policy.CountRefused && d.Before < limit:
+	case charge.Policy.CountRefused && d.Before < limit && d.Penalty == 0:
 		h.Near = limit - max(near, d.Before)
 		h.Over = hits - (limit - d.Before)
 	default:

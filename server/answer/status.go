@@ -60,7 +60,7 @@ func (x *Exchange) wait(i int) time.Duration {
 	if w := x.plan.Batch.Decisions[i].RetryAfter; w != limiter.Never {
 		return w
 	}
-	return x.plan.Batch.Charges[i].Policy.Window
+	return max(x.plan.Batch.Charges[i].Policy.Window, x.plan.Batch.Decisions[i].Reset)
 }
 
 // seconds rounds up to whole seconds, at least 1.

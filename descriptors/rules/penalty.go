@@ -1,0 +1,63 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// penalisers are the algorithms of limits that can have a penalty.
+var penalisers = []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog, limiter.TokenBucket}
+
+// PenaltyText writes the word penalty with its steps.
+func PenaltyText(steps []time.Duration) string {
+	texts := make([]string, len(steps))
+	for i, step := range steps {
+		texts[i] = spanText(step)
+	}
+	return "penalty: [" + strings.Join(texts, ", ") + "]"
+}
+
+// spanText writes a time as rules do: 2m in place of 2m0s.
+func spanText(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = text[:len(text)-2]
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = text[:len(text)-2]
+	}
+	return text
+}
+
+// penaltyMistakes returns what is wrong with the word penalty of a limit.
+func (l *Limit) penaltyMistakes() []Mistake {
+	algorithm := l.algorithm()
+	wrong := func(misplaced bool, format string, args ...any) []Mistake {
+		return []Mistake{{"penalty", misplaced, fmt.Sprintf(format, args...)}}
+	}
+	switch {
+	case !slices.Contains(penalisers, algorithm):
+		return wrong(true, `"penalty" has no meaning under %s; it belongs to "algorithm: fixed_window", "sliding_window", "sliding_log" or "token_bucket"`,
+			AlgorithmName(algorithm))
+	case l.Reserve != nil:
+		return wrong(true, `"penalty" has no meaning beside "reserve": a request may be denied because of what others hold and give back; remove one of them`)
+	case len(l.Penalty) == 0:
+		return wrong(false, `"penalty" is empty; it must be a list of rising durations, such as [2m, 5m, 10m]`)
+	case len(l.Penalty) > limiter.MaxPenalties:
+		return wrong(false, `"penalty" has %d steps; it must have at most %d, of which the last repeats`, len(l.Penalty), limiter.MaxPenalties)
+	}
+	for i, step := range l.Penalty {
+		if step < time.Second || step > limiter.MaxPenalty || step%time.Second != 0 {
+			return wrong(false, `a step of "penalty" must be whole seconds from 1s to %s, not %s`, spanText(limiter.MaxPenalty), spanText(step))
+		}
+		if i > 0 && step <= l.Penalty[i-1] {
+			return wrong(false, `"penalty" does not rise: %s comes after %s; each step must be longer than the one before, and the last repeats`,
+				spanText(step), spanText(l.Penalty[i-1]))
+		}
+	}
+	return nil
+}

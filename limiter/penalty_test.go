@@ -1,0 +1,385 @@
+package limiter
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+var someSteps = []time.Duration{2 * time.Minute, 5 * time.Minute, 10 * time.Minute}
+
+// penalising returns policies that penalise, of two hits a minute, one for each algorithm.
+func penalising(steps ...time.Duration) map[string]*Policy {
+	policies := map[string]*Policy{
+		"fixed window":                  {Algorithm: FixedWindow},
+		"fixed window that counts them": {Algorithm: FixedWindow, CountRefused: true},
+		"sliding window":                {Algorithm: SlidingWindow, SubWindows: 6},
+		"sliding log":                   {Algorithm: SlidingLog},
+		"sliding log that counts them":  {Algorithm: SlidingLog, CountRefused: true},
+		"token bucket":                  {Algorithm: TokenBucket, Burst: 2},
+		"token bucket in debt":          {Algorithm: TokenBucket, Burst: 2, CountRefused: true},
+	}
+	for _, p := range policies {
+		p.Limit, p.Window, p.Penalty = 2, time.Minute, NewPenalty(steps...)
+		p.Prepare()
+	}
+	return policies
+}
+
+// offend denies a charge at a time, of a counter that may have been used, and returns the decision that denied it.
+func offend(tb testing.TB, tab *Table, now Time, p *Policy) Decision {
+	tb.Helper()
+	for range 4 {
+		if d := decide(tab, now, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
+			return d
+		}
+	}
+	tb.Fatal("four of two hits pass")
+	return Decision{}
+}
+
+// TestPenaltiesRise denies a client again and again.
+func TestPenaltiesRise(t *testing.T) {
+	for name, p := range penalising(someSteps...) {
+		t.Run(name, func(t *testing.T) {
+			if err := p.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			tab, now := newTable(t, 64<<10), benchNow
+			hit := func(at Time, hits uint64) Decision {
+				return decide(tab, at, Charge{ID: counterID(1), Policy: p, Hits: hits}).Decisions[0]
+			}
+			// Within a window after a penalty's end it rises, and the last step repeats; a window later it is forgotten.
+			for n, want := range []uint8{1, 2, 3, 3, 1} {
+				step := someSteps[want-1]
+				d := offend(t, tab, now, p)
+				if !d.Began || d.Penalty != want || d.RetryAfter < step || d.RetryAfter > step+time.Minute || d.Reset != d.RetryAfter {
+					t.Fatalf("denial %d: %+v, want to begin step %d of %v", n, d, want, step)
+				}
+				for _, late := range []time.Duration{1, step / 2, step - time.Millisecond} {
+					used := hit(now+Time(late), 0).Before
+					for _, hits := range []uint64{0, 1, 2} {
+						d := hit(now+Time(late), hits)
+						if !d.Over || d.Began || d.Penalty != want || d.Charged != 0 || d.Before != used || d.RetryAfter < step-late {
+							t.Fatalf("%v into penalty %d: %d hits: %+v", late, n, hits, d)
+						}
+					}
+				}
+				now += Time(step) + Time(time.Millisecond)
+				if d := hit(now, 1); d.Over || d.Penalty != 0 {
+					t.Fatalf("after penalty %d: %+v", n, d)
+				}
+				if n == 3 {
+					now += Time(p.Window)
+				}
+			}
+		})
+	}
+}
+
+// TestNoPenalty has what begins none.
+func TestNoPenalty(t *testing.T) {
+	p := penalising(someSteps...)["fixed window"]
+	none := penalising(someSteps...)["fixed window"]
+	none.Limit = 0
+	other := &Policy{Algorithm: FixedWindow, Limit: 0, Window: time.Hour}
+	full := Charge{ID: counterID(1), Policy: p, Hits: 3}
+	with := func(change func(c *Charge)) []Charge {
+		c := full
+		change(&c)
+		return []Charge{c}
+	}
+	for name, charges := range map[string][]Charge{
+		"shadow mode":              with(func(c *Charge) { c.Mode = Shadow }),
+		"a candidate":              with(func(c *Charge) { c.Mode = Watch }),
+		"a quota":                  with(func(c *Charge) { c.Mode = Quota }),
+		"a refund":                 with(func(c *Charge) { c.Refund = true }),
+		"a peek":                   with(func(c *Charge) { c.Hits = 0 }),
+		"a limit of 0":             with(func(c *Charge) { c.Policy = none }),
+		"denied by a group":        {{ID: counterID(1), Policy: p, Hits: 1}, {ID: counterID(2), Policy: other, Hits: 1}},
+		"denied by another group":  {{ID: counterID(1), Policy: p, Hits: 1}, {ID: counterID(2), Policy: other, Hits: 1, Group: 1}},
+		"set off against a refund": {full, {ID: counterID(1), Policy: p, Hits: 3, Refund: true, Group: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tab := newTable(t, 64<<10)
+			for _, d := range decide(tab, benchNow, charges...).Decisions {
+				if d.Penalty != 0 || d.Began {
+					t.Errorf("%+v", d)
+				}
+			}
+			if d := decide(tab, benchNow, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
+				t.Errorf("the next: %+v", d)
+			}
+			// What begins none is not held by one either, but for peeks and what a group denies anyway.
+			offend(t, tab, benchNow, p)
+			d := decide(tab, benchNow, charges...).Decisions[0]
+			if c := charges[0]; (c.Mode != Enforce || c.Refund || c.Policy == none) && d.Penalty != 0 {
+				t.Errorf("under the penalty: %+v", d)
+			}
+		})
+	}
+}
+
+// TestPenaltiesInGroups has a penalty deny the other limits of a group, which charges none of them.
+func TestPenaltiesInGroups(t *testing.T) {
+	for name, p := range penalising(someSteps...) {
+		t.Run(name, func(t *testing.T) {
+			tab := newTable(t, 64<<10)
+			wide := &Policy{Algorithm: TokenBucket, Limit: 100, Burst: 100, Window: time.Hour}
+			hit := func(at Time, group int32) []Decision {
+				return decide(tab, at,
+					Charge{ID: counterID(1), Policy: p, Hits: 1}, Charge{ID: counterID(2), Policy: wide, Hits: 1, Group: group}).Decisions
+			}
+			hit(benchNow, 0)
+			hit(benchNow, 0)
+			if d := hit(benchNow, 0); !d[0].Began || d[0].Penalty != 1 || d[1].Charged != 0 || !d[1].Denied || d[1].Penalty != 0 {
+				t.Fatalf("the third: %+v", d)
+			}
+			later := benchNow + Time(119*time.Second)
+			if d := hit(later, 0); !d[0].Over || d[0].Began || d[0].Penalty != 1 || d[0].RetryAfter < time.Second || d[1].Charged != 0 || !d[1].Denied {
+				t.Errorf("under the penalty, in one group: %+v", d)
+			}
+			if d := hit(later, 1); !d[0].Over || d[1].Charged != 1 || d[1].Denied {
+				t.Errorf("under the penalty, in groups of their own: %+v", d)
+			}
+			if d := hit(benchNow+Time(121*time.Second), 0); d[0].Over || d[0].Charged != 1 || d[1].Charged != 1 {
+				t.Errorf("after the penalty: %+v", d)
+			}
+		})
+	}
+}
+
+// TestOnePenaltyForARequest hits a counter twice in a request.
+func TestOnePenaltyForARequest(t *testing.T) {
+	p := penalising(someSteps...)["sliding log"]
+	for _, group := range []int32{0, 1} {
+		tab := newTable(t, 64<<10)
+		c := Charge{ID: counterID(1), Policy: p, Hits: 3}
+		second := c
+		second.Group = group
+		d := decide(tab, benchNow, c, second).Decisions
+		if !d[0].Began || d[1].Began || d[0].Penalty != 1 || d[1].Penalty != 1 {
+			t.Errorf("group %d: %+v", group, d)
+		}
+	}
+}
+
+// TestResetEndsPenalty forgets the level too.
+func TestResetEndsPenalty(t *testing.T) {
+	for name, p := range penalising(someSteps...) {
+		tab := newTable(t, 64<<10)
+		offend(t, tab, benchNow, p)
+		if used := reset(tab, benchNow+1, nil, counterID(1), p); used == 0 {
+			t.Errorf("%s: nothing was used", name)
+		}
+		if d := decide(tab, benchNow+2, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
+			t.Errorf("%s: after a reset: %+v", name, d)
+		}
+		if d := offend(t, tab, benchNow+3, p); d.Penalty != 1 || !d.Began {
+			t.Errorf("%s: the next denial: %+v", name, d)
+		}
+	}
+}
+
+// TestPenaltyOutlives has penalties in a snapshot, and under rules that have changed.
+func TestPenaltyOutlives(t *testing.T) {
+	now := benchNow
+	for name, p := range penalising(someSteps...) {
+		tab := newTable(t, 64<<10)
+		offend(t, tab, now, p)
+		offend(t, tab, now+Time(2*time.Minute+1e6), p) // the second step, five minutes
+		now := now + Time(3*time.Minute)
+		tab = load(t, snapshot(t, tab, now), 64<<10)
+		hit := func(at Time, p *Policy) Decision {
+			return decide(tab, at, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]
+		}
+		if d := hit(now, p); d.Penalty != 2 || d.Began || d.RetryAfter < 4*time.Minute {
+			t.Errorf("%s: loaded: %+v", name, d)
+		}
+		changed := *p
+		changed.Penalty = NewPenalty(time.Second, time.Hour)
+		if d := hit(now, &changed); d.Penalty != 2 || d.Began || d.RetryAfter < 4*time.Minute {
+			t.Errorf("%s: with other steps what has begun is %+v", name, d)
+		}
+		removed := *p
+		removed.Penalty = nil
+		if d := hit(now, &removed); d.Penalty != 0 || d.Began {
+			t.Errorf("%s: without the word: %+v", name, d)
+		}
+		if d := offend(t, tab, now+Time(5*time.Minute), &changed); !d.Began || d.Penalty != 2 || d.RetryAfter < time.Hour {
+			t.Errorf("%s: the next of other steps: %+v", name, d)
+		}
+	}
+}
+
+// TestPenaltiesTakeNoMemoryBefore holds what a counter takes that denies nobody.
+func TestPenaltiesTakeNoMemoryBefore(t *testing.T) {
+	p := penalising(someSteps...)["fixed window"]
+	tab := newTable(t, 64<<10)
+	decide(tab, benchNow, Charge{ID: counterID(1), Policy: p, Hits: 2})
+	if n := tab.Live(benchNow); n != 1 {
+		t.Errorf("%d counters before a denial", n)
+	}
+	offend(t, tab, benchNow, p)
+	if n := tab.Live(benchNow); n != 2 {
+		t.Errorf("%d counters after a denial", n)
+	}
+	if n := tab.Live(benchNow + Time(3*time.Minute+time.Second)); n != 0 {
+		t.Errorf("%d counters a window after the penalty's end", n)
+	}
+	if bare := *p; CounterBytes(*p) != 32 || func() int { bare.Penalty = nil; return CounterBytes(bare) }() != 16 {
+		t.Errorf("CounterBytes = %d", CounterBytes(*p))
+	}
+}
+
+// TestPenaltyOfAClockSetBack has a penalty that began years ahead.
+func TestPenaltyOfAClockSetBack(t *testing.T) {
+	p := penalising(someSteps...)["fixed window"]
+	tab := newTable(t, 64<<10)
+	offend(t, tab, benchNow+Time(MaxWindow)+3*Time(MaxPenalty), p)
+	if d := decide(tab, benchNow, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]; d.Over {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestPenaltyIsValidated(t *testing.T) {
+	ok := Policy{Algorithm: FixedWindow, Limit: 1, Window: time.Minute}
+	for wrong, change := range map[string]func(p *Policy){
+		"this algorithm": func(p *Policy) { p.Algorithm, p.Penalty = Concurrency, NewPenalty(someSteps...) },
+		"reserve": func(p *Policy) {
+			p.Penalty, p.Reserve = NewPenalty(someSteps...), NewReserve(1, time.Minute, false)
+		},
+		"0 steps":   func(p *Policy) { p.Penalty = NewPenalty() },
+		"16 steps":  func(p *Policy) { p.Penalty = NewPenalty(make([]time.Duration, 16)...) },
+		"rising":    func(p *Policy) { p.Penalty = NewPenalty(time.Minute, time.Minute) },
+		"whole":     func(p *Policy) { p.Penalty = NewPenalty(time.Second + 1) },
+		"up to 876": func(p *Policy) { p.Penalty = NewPenalty(MaxPenalty + time.Second) },
+	} {
+		p := ok
+		change(&p)
+		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
+
+// penaltyOracle is a limit with a penalty, as plainly as it can be written.
+type penaltyOracle struct {
+	counter oracle
+	level   int
+	end     Time // of the penalty
+}
+
+func (o *penaltyOracle) decide(now Time, c Charge, budget time.Duration) Decision {
+	p := c.Policy
+	steps := p.Penalty.Steps()
+	switch {
+	case c.Refund || c.Mode != Enforce:
+		return o.counter.decide(now, c, budget)
+	case o.level > 0 && o.end > now:
+		look := c
+		look.Hits = 0
+		d := o.counter.decide(now, look, budget)
+		d.Over, d.Remaining, d.Penalty = true, 0, uint8(o.level)
+		left := time.Duration(o.end - now)
+		if p.Algorithm != FixedWindow {
+			d.Reset = d.RetryAfter
+		}
+		d.RetryAfter, d.Reset = max(d.RetryAfter, left), max(d.Reset, left)
+		return d
+	}
+	if o.end+Time(p.Window) <= now {
+		o.level = 0
+	}
+	d := o.counter.decide(now, c, budget)
+	if d.Over && c.Hits > 0 && p.Limit > 0 {
+		o.level = min(o.level+1, len(steps))
+		ms := Time(time.Millisecond)
+		o.end = Time(quotient(int64(now+Time(steps[o.level-1])+ms-1), int64(ms))) * ms
+		d.Began, d.Penalty = true, uint8(o.level)
+		left := time.Duration(o.end - now)
+		d.Reset = max(d.Reset, left)
+		if d.RetryAfter != Never {
+			d.RetryAfter = max(d.RetryAfter, left)
+		}
+	}
+	return d
+}
+
+// TestPenaltyOracle plays random requests to a counter that penalises, and to the oracle.
+func TestPenaltyOracle(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, uint64(time.Now().UnixNano())))
+	names := []string{}
+	policies := penalising(time.Second, 3*time.Second, 8*time.Second)
+	for name := range policies {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	began := 0
+	for n := range 700 {
+		p := policies[names[n%len(names)]]
+		plain := *p
+		plain.Window, plain.Limit = 4*time.Second, 3
+		p = &plain
+		tab, want := newTable(t, 64<<10), &penaltyOracle{counter: newOracle(p.Algorithm), end: -1 << 62}
+		now := Time(1_700_000_000_999_999_999)
+		var tape []string
+		for range 80 {
+			now += Time([]time.Duration{0, 1, time.Millisecond, 700 * time.Millisecond, time.Second, 4 * time.Second, 5 * time.Second}[r.IntN(7)])
+			c := Charge{
+				ID: counterID(1), Policy: p, Hits: []uint64{0, 1, 1, 2, 4}[r.IntN(5)], Refund: r.IntN(7) == 0,
+				Mode: []Mode{Enforce, Enforce, Enforce, Shadow, Watch}[r.IntN(5)],
+			}
+			d := want.decide(now, c, 0)
+			d.Denied = d.Over && c.Mode == Enforce
+			b := decide(tab, now, c)
+			tape = append(tape, describe(b.Charges))
+			if b.Decisions[0] != d {
+				t.Fatalf("%s at %d:\n got %+v\nwant %+v\n%s", names[n%len(names)], now, b.Decisions[0], d, strings.Join(tape, ""))
+			}
+			if d.Began {
+				began++
+			}
+		}
+	}
+	if began < 1000 {
+		t.Errorf("only %d penalties", began)
+	}
+}
+
+// TestPenaltiesBeginOnce denies many at once.
+func TestPenaltiesBeginOnce(t *testing.T) {
+	for name, p := range penalising(someSteps...) {
+		for n := range 50 {
+			tab := newTable(t, 64<<10)
+			decide(tab, benchNow, Charge{ID: counterID(1), Policy: p, Hits: 2})
+			var mu sync.Mutex
+			var all []Decision
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					d := decide(tab, benchNow, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]
+					mu.Lock()
+					all = append(all, d)
+					mu.Unlock()
+				})
+			}
+			wg.Wait()
+			began := 0
+			for _, d := range all {
+				if !d.Over || d.Penalty != 1 {
+					t.Fatalf("%s, round %d: %+v", name, n, d)
+				}
+				if d.Began {
+					began++
+				}
+			}
+			if began != 1 {
+				t.Fatalf("%s, round %d: %d penalties began", name, n, began)
+			}
+		}
+	}
+}
