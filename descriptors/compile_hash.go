@@ -120,6 +120,7 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 		} {
 			b = append(strconv.AppendInt(b, n, 10), ' ')
 		}
+		b = append(b, rules.CalendarWords(p.Calendar)...)
 		if l.Reserve != nil {
 			b = append(append(b, l.Reserve.String()...), ' ')
 		}

@@ -24,6 +24,9 @@ func (l *Limit) grants(named bool) string {
 	default:
 		text = rate(l) + ", " + rules.AlgorithmText(&l.Policy)
 	}
+	if l.Policy.Calendar != nil {
+		text += ", " + rules.CalendarText(l.Policy.Calendar)
+	}
 	if l.Reservation != nil {
 		text += ", " + l.Reservation.String()
 	}

@@ -48,6 +48,7 @@ func dump(l *Limit) string {
 		fmt.Fprintf(&b, ", unit_multiplier: %d", l.UnitMultiplier)
 	}
 	b.WriteString(rules.AlgorithmWords(&l.Policy))
+	b.WriteString(rules.CalendarWords(l.Policy.Calendar))
 	if l.Reservation != nil {
 		b.WriteString(", " + l.Reservation.words.String())
 	}

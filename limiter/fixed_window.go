@@ -109,12 +109,25 @@ func windowLeft(word uint64, at Time) (int64, bool) {
 	return int64(left) - (endMask+1)*int64(min(left, 1)), false
 }
 
+// WindowStart returns the beginning of the [FixedWindow] that the time lies in.
+func (p *Policy) WindowStart(at Time) Time {
+	if p.Calendar != nil {
+		start, _ := p.Calendar.Window(at)
+		return start
+	}
+	return p.WindowEnd(at) - Time(p.window())
+}
+
 // WindowEnd returns the end of the [FixedWindow] that the time lies in.
 func (p *Policy) WindowEnd(at Time) Time { return Time(windowEnd(p, at) * int64(time.Second)) }
 
 // windowEnd returns the end of the window of p that holds the time, in Unix seconds.
-// Windows are aligned to the epoch, so weeks begin on Thursday.
+// Windows are aligned to the epoch, so weeks begin on Thursday, unless p has a calendar.
 func windowEnd(p *Policy, at Time) int64 {
+	if p.Calendar != nil {
+		e, i := p.Calendar.now(at.seconds())
+		return e.starts[i+1]
+	}
 	length := p.window() / int64(time.Second)
 	return (floorDiv(at.seconds(), length) + 1) * length
 }

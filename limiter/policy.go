@@ -52,6 +52,9 @@ type Policy struct {
 	Limit uint32
 	// Window is a whole number of seconds, 1s..[MaxWindow].
 	Window time.Duration
+	// Calendar, if set, says where the windows of a FixedWindow or a SlidingWindow begin and end. Window is about
+	// as long as they are then.
+	Calendar *Calendar
 	// CountRefused makes hits count even if they are denied. For a bucket that
 	// is debt, capped at one window.
 	CountRefused bool
@@ -110,6 +113,11 @@ func (p *Policy) Validate() error {
 	}
 	if p.Algorithm == 0 || int(p.Algorithm) >= Algorithms {
 		return fmt.Errorf("algorithm %d: not known", p.Algorithm)
+	}
+	if p.Calendar != nil {
+		if err := p.Calendar.validate(p); err != nil {
+			return err
+		}
 	}
 	if p.Reserve != nil {
 		if err := p.Reserve.validate(p); err != nil {

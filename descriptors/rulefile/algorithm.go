@@ -87,3 +87,18 @@ func meant(word string, allowed []string) string {
 	}
 	return ""
 }
+
+// timezone reads the word timezone. It returns "" if it reported an error.
+func (p *parser) timezone(path string, f field) string {
+	name, ok := p.text(path, f)
+	if !ok {
+		return ""
+	}
+	if name == "" {
+		p.fail(path, f.value, `"timezone" is empty; leave it out for UTC`)
+	} else if wrong := rules.ZoneMistake(name); wrong != "" {
+		p.fail(path, f.value, "%s", wrong)
+		return ""
+	}
+	return name
+}

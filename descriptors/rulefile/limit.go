@@ -150,6 +150,12 @@ func (p *parser) newWord(path string, f field, b *limitBlock) bool {
 		l.MaxWaiting = p.optional(path, f, 0, math.MaxUint32)
 	case "count_refused":
 		l.CountRefused = new(p.newBool(path, f))
+	case "calendar":
+		l.Calendar = new(p.newBool(path, f))
+	case "timezone":
+		l.Timezone = p.timezone(path, f)
+	case "anchor_day":
+		l.AnchorDay, _ = p.number(path, f, 1, 31)
 	default:
 		return false
 	}

@@ -138,6 +138,7 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 		"slack": "1, algorithm: leaky_bucket", "max_wait": "1s, algorithm: leaky_bucket",
 		"max_waiting": "1, max_wait: 1s, algorithm: leaky_bucket", "reserve": "{amount: 1}", "penalty": "[2m, 5m]",
 		"amount": "1", "p90": "true, first: 1", "first": "1, p90: true", "ttl": "5m, amount: 1", "unsettled": "release, amount: 1",
+		"timezone": "UTC, calendar: true", "anchor_day": "1, calendar: true",
 	}
 	around := []struct {
 		in       vocabulary
@@ -146,7 +147,7 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 	}{
 		{rootWords, "{%s}", "domain"},
 		{descriptorWords, "{domain: d, descriptors: [{%s}]}", "key"},
-		{limitWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, %s}}]}", ""},
+		{limitWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1, %s}}]}", ""},
 		{reserveWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, name: n, reserve: {%s}}}]}", ""},
 		{replacesWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{%s}]}}]}", ""},
 	}

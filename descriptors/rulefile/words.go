@@ -29,6 +29,7 @@ var (
 // of defaults can give.
 var newLimitWords = []string{
 	"unit_multiplier", "algorithm", "sub_windows", "burst", "slack", "max_wait", "max_waiting", "count_refused",
+	"calendar", "timezone", "anchor_day",
 }
 
 // The vocabularies of a file of defaults.

@@ -160,6 +160,7 @@ func AlgorithmWords(p *limiter.Policy) string {
 func AppendKind(dst []byte, p *limiter.Policy) (name []byte, starts bool) {
 	r := rowOf(p.Algorithm)
 	dst = strconv.AppendInt(append(dst, r.letter), int64(p.Window/time.Second), 10)
+	dst = appendCalendar(dst, p.Calendar)
 	switch {
 	case r.starts:
 		dst = append(dst, '_')

@@ -80,6 +80,10 @@ type Words struct {
 	MaxWaiting *uint32        // leaky_bucket: default 100
 	// CountRefused is nil if the source does not have the word.
 	CountRefused *bool
+	// Calendar is nil if the source does not have the word, Timezone is empty and AnchorDay 0. See calendar.go.
+	Calendar  *bool
+	Timezone  string
+	AnchorDay uint32
 }
 
 // Pos is a place in a source. The zero value is unknown.

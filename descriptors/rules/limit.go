@@ -72,6 +72,7 @@ func (l *Limit) policy() limiter.Policy {
 	if mean := rowOf(p.Algorithm).mean; mean != nil {
 		mean(&p, l)
 	}
+	p.Calendar = l.calendar()
 	return p
 }
 
@@ -136,6 +137,7 @@ func (l *Limit) Mistakes() []Mistake {
 			}
 		}
 	}
+	all = append(all, l.calendarMistakes()...)
 	if l.Reserve != nil {
 		all = append(all, l.reserveMistakes()...)
 	}
@@ -186,5 +188,5 @@ func CounterWord(p *limiter.Policy, candidate bool) uint64 {
 	if candidate {
 		word |= 1 << 48
 	}
-	return word
+	return word ^ calendarWord(p.Calendar)
 }

@@ -147,7 +147,7 @@ func ringSpan(length, k int64) int64 { return (length/int64(time.Second)+1)*(k+2
 // lacks.
 func AppendName(to []byte, now limiter.Time, p *limiter.Policy, name []byte) []byte {
 	if to = append(to, name...); IsFixed(p) {
-		to = strconv.AppendInt(to, int64(p.WindowEnd(now)-limiter.Time(p.Window))/int64(time.Second), 10)
+		to = strconv.AppendInt(to, int64(p.WindowStart(now))/int64(time.Second), 10)
 	}
 	return to
 }

@@ -1,0 +1,156 @@
+package rules
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// calendarUnits are the units that the calendar has windows of.
+var calendarUnits = map[Unit]limiter.CalendarUnit{Day: limiter.Days, Week: limiter.Weeks, Month: limiter.Months, Year: limiter.Years}
+
+// A place is where a calendar holds, and the day that its months begin on.
+type place struct {
+	zone   string
+	anchor int
+}
+
+// calendars has the calendar of each place that rules have named, so that all limits of a place share one.
+var calendars sync.Map
+
+// calendarOf returns the calendar of a place by days.
+func calendarOf(zone string, anchor uint32) (*limiter.Calendar, error) {
+	at := place{zone, max(1, int(anchor))}
+	if c, ok := calendars.Load(at); ok {
+		return c.(*limiter.Calendar), nil //nolint:forcetypeassert // there are no others
+	}
+	location, err := loadZone(zone)
+	if err != nil {
+		return nil, err
+	}
+	c, _ := calendars.LoadOrStore(at, limiter.NewCalendar(location, at.anchor))
+	return c.(*limiter.Calendar), nil //nolint:forcetypeassert // as above
+}
+
+// loadZone returns the zone of an IANA name; "" is UTC. "Local" would be another one on each machine.
+func loadZone(name string) (*time.Location, error) {
+	if name == "Local" {
+		return nil, fmt.Errorf("it is whatever the machine's is")
+	}
+	return time.LoadLocation(name)
+}
+
+// ZoneMistake says what is wrong with a timezone. It is empty if nothing is.
+func ZoneMistake(name string) string {
+	if _, err := loadZone(name); err != nil {
+		return fmt.Sprintf("unknown timezone %q (allowed: an IANA name as it is spelt there, such as Europe/Berlin, America/New_York, Etc/GMT-2 or UTC)", Shorten(name))
+	}
+	return ""
+}
+
+// calendar returns the calendar that a limit goes by, nil for none. It must have no mistakes.
+func (l *Limit) calendar() *limiter.Calendar {
+	unit, ok := calendarUnits[l.Unit]
+	if !ok || !Given(l.Calendar, false) || l.UnitMultiplier > 1 {
+		return nil
+	}
+	c, err := calendarOf(l.Timezone, l.AnchorDay)
+	if err != nil {
+		return nil
+	}
+	return c.By(unit)
+}
+
+// calendarMistakes are those of the words calendar, timezone and anchor_day.
+func (l *Limit) calendarMistakes() (all []Mistake) {
+	wrong := func(word, format string, args ...any) {
+		all = append(all, Mistake{word, true, fmt.Sprintf(format, args...)})
+	}
+	if !Given(l.Calendar, false) {
+		const alone = `%q has no meaning without "calendar: true"`
+		if l.Timezone != "" {
+			wrong("timezone", alone, "timezone")
+		}
+		if l.AnchorDay > 0 {
+			wrong("anchor_day", alone, "anchor_day")
+		}
+		return all
+	}
+	_, has := calendarUnits[l.Unit]
+	switch a := l.algorithm(); {
+	case !has:
+		wrong("calendar", `"calendar" has no meaning for unit %s, which is as long everywhere; it belongs to unit day, week, month or year`, l.Unit)
+	case l.UnitMultiplier > 1:
+		wrong("calendar", `"calendar" is for one %s, not for %s: nobody knows which is the first; remove unit_multiplier`, l.Unit, WindowText(l.Unit, l.UnitMultiplier))
+	case a != limiter.FixedWindow && a != limiter.SlidingWindow:
+		wrong("calendar", `"calendar" has no meaning under %s; it belongs to "algorithm: fixed_window" and "algorithm: sliding_window"`, AlgorithmName(a))
+	}
+	if l.AnchorDay > 0 && l.Unit != Month {
+		wrong("anchor_day", `"anchor_day" is the day that a month begins on and has no meaning for unit %s; %s`, l.Unit, beginnings[l.Unit])
+	}
+	if text := ZoneMistake(l.Timezone); text != "" {
+		all = append(all, Mistake{"timezone", false, text})
+	}
+	return all
+}
+
+// beginnings say when windows of a calendar begin.
+var beginnings = map[Unit]string{
+	Day: "a day begins at midnight", Week: "a week begins on Monday", Year: "a year begins on 1 January",
+}
+
+// appendCalendar appends what tells c from other calendars of its unit: @Europe/Berlin, and @15 for months that begin
+// on day 15.
+func appendCalendar(dst []byte, c *limiter.Calendar) []byte {
+	if c == nil {
+		return dst
+	}
+	dst = append(append(dst, '@'), c.Zone().String()...)
+	if c.Anchor() > 1 {
+		dst = strconv.AppendInt(append(dst, '@'), int64(c.Anchor()), 10)
+	}
+	return dst
+}
+
+// calendarWord changes bits of a [CounterWord] that tell of nothing but the window: to a hash, which a test holds to
+// differ between all zones and days.
+func calendarWord(c *limiter.Calendar) uint64 {
+	const mark, window = 1 << 49, 1<<32 - 1
+	if c == nil {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(appendCalendar(nil, c))
+	return mark | h.Sum64()&(window|^uint64(mark<<1-1))
+}
+
+// CalendarText says by which calendar windows begin, such as `by the calendar of Europe/Berlin, from day 15 on`. It is
+// empty without one.
+func CalendarText(c *limiter.Calendar) string {
+	if c == nil {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("by the calendar of " + c.Zone().String())
+	if c.Anchor() > 1 {
+		fmt.Fprintf(&b, ", from day %d on", c.Anchor())
+	}
+	return b.String()
+}
+
+// CalendarWords writes a calendar as rules have it, behind a comma each. It is empty without one.
+func CalendarWords(c *limiter.Calendar) string {
+	if c == nil {
+		return ""
+	}
+	text := ", calendar: true, timezone: " + c.Zone().String()
+	if c.Anchor() > 1 {
+		text += ", anchor_day: " + strconv.Itoa(c.Anchor())
+	}
+	return text
+}
