@@ -107,6 +107,9 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 		if l.Shadow {
 			b = append(b, "shadow "...)
 		}
+		if l.Table != "" {
+			b = fmt.Appendf(b, "table %q ", l.Table)
+		}
 		if len(l.Replaces) > 0 {
 			b = fmt.Appendf(b, "%q ", slices.Sorted(slices.Values(l.Replaces)))
 		}

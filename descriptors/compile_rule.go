@@ -67,6 +67,7 @@ func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.Defa
 			Terms: c.shared(t), Reservation: newReservation(b.Reserve, &t.Policy), Name: b.Name, Rule: r, Pos: b.Pos, Defaults: defaults,
 			Index: int32(len(c.set.Limits)), //nolint:gosec // fewer than 2^31 limits fit in memory
 		}
+		c.useTable(l, b)
 		c.set.Limits = append(c.set.Limits, l)
 	}
 	return slices.Clip(c.set.Limits[before:])

@@ -69,6 +69,7 @@ func (p *Plan) begin(d *domain, n int) {
 	p.Candidates = p.Candidates[:0]
 	clear(p.overrides)
 	p.overrides = p.overrides[:0]
+	p.rows = 0
 	clear(p.Matches)
 	p.Matches = slices.Grow(p.Matches[:0], n)[:n]
 	p.KnownDomain, p.DomainName, p.DomainIndex, p.Leases = d != nil, "", -1, false
@@ -123,8 +124,17 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 		if replacing && p.replaced(l) {
 			continue
 		}
+		if l.Table != nil {
+			if l = p.rowOf(l, desc.Entries); l == nil {
+				m.Unlimited = true
+				continue
+			}
+		}
 		p.charge(m, l, h, desc.Refund, mode, group)
 		m.Count++
+	}
+	if m.Unlimited = m.Unlimited && m.Count == 0; m.Unlimited {
+		return // as an unlimited rule
 	}
 	if m.Count == 0 {
 		// The reference no longer looks at the quota flag of a replaced rule.
@@ -159,6 +169,11 @@ func (p *Plan) chargeCandidates(req *Request, group int32, replacing bool) {
 		for _, l := range m.Rule.Candidates() {
 			if replacing && p.replaced(l) {
 				continue
+			}
+			if l.Table != nil {
+				if l = p.rowOf(l, desc.Entries); l == nil {
+					continue
+				}
 			}
 			p.Candidates = append(p.Candidates, Candidate{Charge: len(p.Batch.Charges), Match: i})
 			p.charge(m, l, h, desc.Refund, limiter.Watch, group)

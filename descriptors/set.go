@@ -4,6 +4,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/tables"
 )
 
 // Options say how configurations compile.
@@ -16,6 +17,8 @@ type Options struct {
 	Defaults *rules.Defaults
 	// HashKey keys the counters' identities.
 	HashKey identity.Key
+	// Tables are those that limits may name; nil for none.
+	Tables *tables.Registry
 	// RatelimitNames has the compiler decide which rules' counters get envoyproxy/ratelimit's names: see
 	// [NewRatelimitNamer].
 	RatelimitNames bool
@@ -186,6 +189,8 @@ type Limit struct {
 	Rule *Rule
 	// Reservation is what requests reserve, nil for nothing.
 	Reservation *Reservation
+	// Table is nil where no table has numbers for the limit.
+	Table *TableUse
 	// Pos is where the limit stands in its source.
 	Pos rules.Pos
 	// Defaults is the item that gave the limit its words, nil if none did.
@@ -251,6 +256,9 @@ type Match struct {
 	// is 0 where nothing is charged: no match, unlimited, or replaced.
 	First, Count int
 
+	// Unlimited is set where nothing is charged because a row of a table says so.
+	Unlimited bool
+
 	// override is the limit in Plan.overrides that applies, or nil.
 	override *overrideLimit
 }
@@ -295,6 +303,9 @@ type Plan struct {
 	// overrides has room for every descriptor of the request before the first is
 	// appended: Limits and Charges point into it.
 	overrides []overrideLimit
+	// rowLimits are limits with numbers of rows, of which the request has so many.
+	rowLimits []*rowLimit
+	rows      int
 	// replacedIn is the turn in which the name with this id was last replaced. Turns
 	// differ, so nothing has to be cleared between requests.
 	replacedIn []uint64

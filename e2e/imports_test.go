@@ -27,11 +27,12 @@ var borders = []struct {
 	wire   bool
 }{
 	{folder: "limiter", own: []string{"limiter"}, others: []string{}},
-	{folder: "descriptors", own: []string{"limiter", "descriptors/rules"}, others: []string{}},
+	{folder: "tables", own: []string{"limiter", "descriptors/rules", "jsonview"}, others: []string{}},
+	{folder: "descriptors", own: []string{"limiter", "descriptors/rules", "tables"}, others: []string{}},
 	{folder: "descriptors/rules", own: []string{"limiter"}, others: []string{}},
 	{folder: "descriptors/rulefile", own: []string{"limiter", "descriptors/rules"}, others: []string{"go.yaml.in/yaml/v4"}},
 	{
-		folder: "descriptors/source", own: []string{"descriptors", "descriptors/rules", "descriptors/rulefile"},
+		folder: "descriptors/source", own: []string{"descriptors", "descriptors/rules", "descriptors/rulefile", "tables"},
 		others: []string{"github.com/fsnotify/fsnotify"},
 	},
 	{folder: "descriptors/volumetest", own: nil, others: []string{}},
@@ -64,7 +65,7 @@ var borders = []struct {
 	{folder: "simulate/accesslog", own: []string{"descriptors/rules", "jsonview"}, others: []string{}},
 	{folder: "simulate/report", own: []string{"simulate/accesslog"}, others: []string{}},
 	{folder: "cmd", own: []string{
-		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/answer", "server/live", "store", "store/redis", "xds", "envoyconfig", "simulate", "simulate/accesslog",
+		"limiter", "descriptors", "descriptors/rules", "descriptors/rulefile", "descriptors/source", "telemetry", "server", "server/access", "server/answer", "server/live", "store", "store/redis", "tables", "xds", "envoyconfig", "simulate", "simulate/accesslog",
 	}},
 	// It runs the binary and knows nothing of its insides.
 	{folder: "e2e", own: []string{"store/storetest"}},

@@ -85,8 +85,12 @@ func (k *checkCmd) Run(ctx context.Context, c console) error {
 func (k *checkCmd) follow(ctx context.Context, c console) (last error) {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	options, err := k.options()
+	if err != nil {
+		return err
+	}
 	files := source.NewFiles(source.Options{
-		Paths: k.Paths, Defaults: k.Defaults, Options: k.options(),
+		Paths: k.Paths, Defaults: k.Defaults, Options: options,
 		OnLoad: func(u source.Update) error {
 			err := u.Err
 			if len(u.Diagnostics) > 0 {

@@ -22,6 +22,7 @@ type ruleFlags struct {
 	Defaults     string `placeholder:"FILE" help:"As serve --defaults."`
 	MergeDomains bool   `help:"Merge files of one domain, as serve --merge-domains does."`
 	AllOrNothing bool   `help:"As serve --all-or-nothing."`
+	tableFlags   `embed:""`
 
 	// hashKey is what counters' identities are hashed with.
 	hashKey identity.Key
@@ -60,11 +61,17 @@ func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Dia
 		}
 		streams = append(streams, stream)
 	}
-	return source.Load(files, f.Defaults, f.options(), streams...)
+	options, err := f.options()
+	if err != nil {
+		return nil, nil, err
+	}
+	return source.Load(files, f.Defaults, options, streams...)
 }
 
-func (f *ruleFlags) options() descriptors.Options {
-	return descriptors.Options{MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing, HashKey: f.hashKey, RatelimitNames: f.ratelimitNames}
+// options say how the rules compile, with the tables that files have.
+func (f *ruleFlags) options() (descriptors.Options, error) {
+	all, err := f.loadTables()
+	return descriptors.Options{MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing, HashKey: f.hashKey, RatelimitNames: f.ratelimitNames, Tables: all}, err
 }
 
 // descriptorDir has the open files of a process, such as those of a shell's <(command).

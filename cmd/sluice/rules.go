@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/tables"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -19,6 +20,7 @@ import (
 type keeper struct {
 	service *answer.Service
 	table   *limiter.Table
+	tables  *tables.Registry
 	metrics *telemetry.Metrics
 	logger  *zap.Logger
 	// drainTimeout bounds how long held calls wait at the end.

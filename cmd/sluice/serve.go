@@ -35,6 +35,8 @@ type serveCmd struct {
 	Defaults     string   `group:"rules" placeholder:"FILE" help:"Words such as algorithm and burst for rules without them."`
 	MergeDomains bool     `group:"rules" help:"Merge files of one domain. Default: two files of one domain are an error."`
 
+	Tables tableFlags `embed:"" group:"rules"`
+
 	AllOrNothing bool `group:"decisions" help:"Set all_or_nothing for all domains: a denied request charges nothing."`
 
 	Server   server.Options  `embed:""`
@@ -143,6 +145,9 @@ func tableStats(table *limiter.Table) telemetry.TableStats {
 
 // serve answers from the rules that r gets. What runs beside it runs in group.
 func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, state *stateFile) error {
+	if err := s.followTables(ctx, group, r); err != nil {
+		return err
+	}
 	follow := s.followFiles
 	if s.XDS.Target != "" {
 		follow = s.followServer
@@ -185,6 +190,7 @@ func (s *serveCmd) compileOptions(r *keeper) descriptors.Options {
 		MergeDomains:   s.MergeDomains,
 		AllOrNothing:   s.AllOrNothing,
 		HashKey:        r.table.Key(),
+		Tables:         r.tables,
 		RatelimitNames: s.Store.URL != "" && s.Store.Names == ratelimitNames,
 	}
 }

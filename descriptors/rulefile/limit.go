@@ -114,6 +114,8 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 			l.Penalty = p.penalty(path, f)
 		case "shadow":
 			l.Shadow = p.newBool(path, f)
+		case "table":
+			l.Table = p.table(path, f)
 		default:
 			if p.newWord(path, f, b) {
 				continue
@@ -181,7 +183,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		} else if b.unit != "" {
 			p.warn(rules.NoEffect, b.path, b.given["unit"].value, `"unit" has no effect beside "unlimited", and %q is no unit`, rules.Shorten(b.unit))
 		}
-		for _, word := range append([]string{"reserve", "penalty"}, newLimitWords...) {
+		for _, word := range append([]string{"reserve", "penalty", "table"}, newLimitWords...) {
 			if f, ok := b.given[word]; ok {
 				p.fail(b.path, f.key, `%q has no meaning beside "unlimited"`, word)
 			}
@@ -221,6 +223,15 @@ func (p *parser) limitName(path string, f field) string {
 	name, _ := p.text(path, f)
 	if odd := rules.OddName(name); odd != "" {
 		p.warn(rules.UnsafeName, path, f.value, "%s", odd)
+	}
+	return name
+}
+
+// table reads the word table.
+func (p *parser) table(path string, f field) string {
+	name, ok := p.text(path, f)
+	if ok && name == "" {
+		p.fail(path, f.key, `"table" is empty; it names a table of numbers`)
 	}
 	return name
 }

@@ -19,7 +19,7 @@ var (
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata",
 	}}
 	limitWords = vocabulary{"in rate_limit", append([]string{
-		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "reserve", "penalty",
+		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "reserve", "penalty", "table",
 	}, newLimitWords...)}
 	reserveWords  = vocabulary{"in reserve", []string{"amount", "p90", "first", "ttl", "unsettled"}}
 	replacesWords = vocabulary{"in an item of replaces", []string{"name"}}

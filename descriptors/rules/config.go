@@ -65,6 +65,8 @@ type Limit struct {
 	// Shadow says that the limit is a candidate beside those of its list that are in force:
 	// it is counted and decides nothing.
 	Shadow bool
+	// Table names the table whose rows have numbers in place of these. Empty for none.
+	Table string
 }
 
 // Words are those of a limit that [Defaults] can give, beside the unit multiplier.

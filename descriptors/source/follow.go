@@ -71,38 +71,53 @@ func (s *Files) Load() error { return s.take(s.read(), true) }
 // ctx ends. OnLoad gets the new Set, or once the error if the files do not load. When they
 // go back to what is in force, OnLoad gets that Set again.
 func (s *Files) Run(ctx context.Context) {
-	w, err := s.watch()
+	f := following{poll: s.opt.Poll, settle: s.opt.Settle, onUnwatched: s.opt.OnUnwatched, watch: s.watch, paths: s.watched}
+	f.run(ctx, s.look)
+}
+
+// following is how paths are followed.
+type following struct {
+	poll, settle time.Duration
+	onUnwatched  func(error) // or nil
+	watch        func() (*watcher, error)
+	paths        func() []string // those that are watched now
+}
+
+// run calls look at once, and whenever something may have changed, until ctx ends. It calls refresh to watch what is there
+// now.
+func (f *following) run(ctx context.Context, look func(ctx context.Context, w *watcher, refresh func())) {
+	w, err := f.watch()
 	if err != nil {
 		w = &watcher{}
 	}
 	defer w.close()
-	poll := time.NewTicker(s.opt.Poll)
+	poll := time.NewTicker(f.poll)
 	defer poll.Stop()
 	unwatched := false
 	refresh := func() {
 		// Watches come before the files are read: a change is either seen by
 		// the reading or by a watch.
-		if err := cmp.Or(err, w.refresh(s.watched())); (err != nil) != unwatched {
+		if err := cmp.Or(err, w.refresh(f.paths())); (err != nil) != unwatched {
 			unwatched = err != nil
 			if unwatched {
-				poll.Reset(min(s.opt.Poll, time.Second))
-				if s.opt.OnUnwatched != nil {
-					s.opt.OnUnwatched(err)
+				poll.Reset(min(f.poll, time.Second))
+				if f.onUnwatched != nil {
+					f.onUnwatched(err)
 				}
 			} else {
-				poll.Reset(s.opt.Poll)
+				poll.Reset(f.poll)
 			}
 		}
 	}
 	for {
 		refresh()
-		s.look(ctx, w, refresh)
+		look(ctx, w, refresh)
 		select {
 		case <-ctx.Done():
 			return
 		case <-poll.C:
 		case <-w.events:
-			if !w.quiet(ctx, s.opt.Settle) {
+			if !w.quiet(ctx, f.settle) {
 				return
 			}
 		case <-w.errors: //nolint:errcheck // an overflow of events is a hint like them

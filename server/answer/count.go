@@ -21,7 +21,7 @@ func (s *Service) count(rules *serving, x *Exchange) {
 			if m.Rule == nil {
 				unmatched(rules, x, i)
 			}
-			if m.Rule != nil && m.Rule.Unlimited && m.Lease == 0 {
+			if m.Rule != nil && (m.Rule.Unlimited || m.Unlimited) && m.Lease == 0 {
 				h := telemetry.Hits{Total: m.Hits, Within: m.Hits}
 				if x.decoder.req.Descriptors[i].Refund {
 					h = telemetry.Hits{Negative: m.Hits}
@@ -69,8 +69,11 @@ func unmatched(rules *serving, x *Exchange, i int) {
 // denied tells of charge at, of descriptor i of the request, for which the request is denied.
 func denied(rules *serving, x *Exchange, i, at int) {
 	limit := x.plan.Limits[at]
-	if x.plan.Matches[i].Override {
+	switch {
+	case x.plan.Matches[i].Override:
 		limit = nil // it is the plan's memory
+	case limit.Table != nil: // it may be the plan's memory, too
+		limit = rules.set.Limits[limit.Index]
 	}
 	rules.live[x.plan.DomainIndex].Denied(x.plan.Batch.Charges[at].ID, limit, x.decoder.req.Descriptors[i].Entries)
 }

@@ -1,0 +1,154 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/tables"
+)
+
+// maxTableBytes bounds the size of a file of rows.
+const maxTableBytes = 512 << 20
+
+// A TableUpdate is the result of reading the file of a table.
+type TableUpdate struct {
+	Table *tables.Table
+	// Rows are nil with an error.
+	Rows *tables.Rows
+	// Err says why there are none; what is in force stays.
+	Err error
+	// Took is how long reading took.
+	Took time.Duration
+}
+
+// TableOptions say what a [TableFile] reads and calls.
+type TableOptions struct {
+	Table *tables.Table
+	Path  string
+	// OnLoad is called with the first reading and after every change of the file. It puts the rows in force, or returns
+	// why not. Required.
+	OnLoad func(TableUpdate) error
+	// OnUnwatched, Poll and Settle are as in [Options].
+	OnUnwatched  func(error)
+	Poll, Settle time.Duration
+}
+
+// TableFile is the file of a table, whose changes are followed as those of [Files] are. A file that looks as it did when it was read,
+// by size, times and place, is not read again, since it may be large.
+type TableFile struct {
+	opt  TableOptions
+	last stamp // of the last reading
+}
+
+// stamp tells one state of a file from another.
+type stamp struct {
+	info fs.FileInfo
+	err  string // why there is none
+}
+
+func (s stamp) is(other stamp) bool {
+	if s.info == nil || other.info == nil {
+		return s.info == nil && other.info == nil && s.err == other.err
+	}
+	return os.SameFile(s.info, other.info) && s.info.Size() == other.info.Size() && s.info.ModTime().Equal(other.info.ModTime())
+}
+
+// NewTableFile returns a TableFile. It reads nothing yet.
+func NewTableFile(opt TableOptions) *TableFile {
+	if opt.Poll <= 0 {
+		opt.Poll = 10 * time.Second
+	}
+	if opt.Settle <= 0 {
+		opt.Settle = 100 * time.Millisecond
+	}
+	return &TableFile{opt: opt}
+}
+
+// Load reads the file for the first time, calls OnLoad and returns the error that keeps its rows out.
+func (f *TableFile) Load() error {
+	rows, s, took, err := f.read()
+	for attempt := 1; errors.Is(err, errChanged) && attempt < 5; attempt++ {
+		rows, s, took, err = f.read()
+	}
+	return f.take(rows, s, took, err)
+}
+
+// Run calls OnLoad after every change of the file since it was read last, until ctx ends.
+func (f *TableFile) Run(ctx context.Context) {
+	follow := following{
+		poll: f.opt.Poll, settle: f.opt.Settle, onUnwatched: f.opt.OnUnwatched, watch: newWatcher,
+		paths: func() []string { return []string{f.opt.Path} },
+	}
+	follow.run(ctx, f.look)
+}
+
+// look reads the file if it has changed and stays as it is for a settle time.
+func (f *TableFile) look(ctx context.Context, w *watcher, refresh func()) {
+	for s := f.stamp(); !s.is(f.last); {
+		if !w.quiet(ctx, f.opt.Settle) {
+			return
+		}
+		refresh()
+		next := f.stamp()
+		if next.is(s) {
+			if rows, read, took, err := f.read(); !errors.Is(err, errChanged) {
+				_ = f.take(rows, read, took, err) // OnLoad tells of the error
+				return
+			}
+		}
+		s = next
+	}
+}
+
+func (f *TableFile) stamp() stamp {
+	info, err := os.Stat(f.opt.Path)
+	if err != nil {
+		return stamp{err: err.Error()}
+	}
+	return stamp{info: info}
+}
+
+func (f *TableFile) read() (*tables.Rows, stamp, time.Duration, error) {
+	began := time.Now()
+	rows, s, err := ReadTable(f.opt.Table, f.opt.Path)
+	return rows, s, time.Since(began), err
+}
+
+// take puts what the file holds in force, or returns why not.
+func (f *TableFile) take(rows *tables.Rows, s stamp, took time.Duration, err error) error {
+	f.last = s
+	return f.opt.OnLoad(TableUpdate{Table: f.opt.Table, Rows: rows, Err: err, Took: took})
+}
+
+// errChanged says that a file changed while it was read.
+var errChanged = errors.New("the file changes while it is read")
+
+// ReadTable reads a file of rows for a table.
+func ReadTable(t *tables.Table, path string) (*tables.Rows, stamp, error) {
+	file, err := os.Open(path) //nolint:gosec // reading the file that the operator names is the point
+	if err != nil {
+		return nil, stamp{err: err.Error()}, withUser(err)
+	}
+	defer file.Close() //nolint:errcheck // only read from
+	info, err := file.Stat()
+	if err != nil {
+		return nil, stamp{err: err.Error()}, err
+	}
+	before := stamp{info: info}
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, before, fmt.Errorf("read %s: not a regular file", path)
+	case info.Size() > maxTableBytes:
+		return nil, before, fmt.Errorf("read %s: %d MiB; a table is at most %d MiB", path, info.Size()>>20, maxTableBytes>>20)
+	}
+	rows, found := t.Read(path, io.LimitReader(file, maxTableBytes))
+	if after, err := file.Stat(); err != nil || !before.is(stamp{info: after}) {
+		return nil, stamp{}, fmt.Errorf("read %s: %w", path, errChanged)
+	}
+	return rows, before, found.Err()
+}

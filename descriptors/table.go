@@ -1,0 +1,162 @@
+package descriptors
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/tables"
+)
+
+// A TableUse is that a limit takes its numbers from a table, where a row has some. Its methods may be called concurrently.
+type TableUse struct {
+	table *tables.Table
+	// keys are those of the levels that lead to the limit, "" where values of requests cannot be columns.
+	keys []string
+	path string
+	// levels are those of the columns that the table has had last.
+	levels atomic.Pointer[columnLevels]
+}
+
+// columnLevels says at which levels the values of columns stand.
+type columnLevels struct {
+	columns *tables.Columns
+	levels  []int // nil if they do not fit
+}
+
+// Name is that of the table.
+func (u *TableUse) Name() string { return u.table.Name() }
+
+// useTable has a limit take numbers from the table that it names.
+func (c *compiler) useTable(l *Limit, b *rules.Limit) {
+	if b.Table == "" {
+		return
+	}
+	path := func() string { return nodePath(l.Rule.domain, l.Rule.node) }
+	if b.Unlimited {
+		c.fail(b.Pos, path(), `"table" has no meaning beside "unlimited": a row replaces a number`)
+		return
+	}
+	table, err := c.opt.Tables.Table(b.Table)
+	if err != nil {
+		c.fail(b.Pos, path(), "%v", err)
+		return
+	}
+	u := &TableUse{table: table, path: l.Rule.Path()}
+	shared := l.Rule.few().shared
+	for i, n := range l.Rule.node.lineage() {
+		key := n.key
+		if isWildcard(key) || shared != nil && shared[i] != nil {
+			key = "" // one counter for many values, which cannot have a limit each
+		}
+		u.keys = append(u.keys, key)
+	}
+	if columns := table.Rows().Columns(); columns != nil {
+		if err := u.Fits(*columns); err != nil {
+			c.fail(b.Pos, path(), "table %q: %v", b.Table, err)
+			return
+		}
+	}
+	l.Table = u
+}
+
+// Fits returns why a table cannot have these columns, or nil.
+func (u *TableUse) Fits(columns []string) error {
+	if _, missing := u.levelsOf(columns); missing != "" {
+		may := slices.DeleteFunc(slices.Clone(u.keys), func(key string) bool { return key == "" })
+		return fmt.Errorf("column %q is no entry of the rule %s%s; those with a value of their own for each counter are %s", rules.Shorten(missing),
+			rules.Shorten(u.path), rules.DidYouMean(rules.Nearest(missing, may)), strings.Join(may, ", "))
+	}
+	return nil
+}
+
+// levelsOf returns the level of each column: the last that has its key.
+func (u *TableUse) levelsOf(columns []string) (levels []int, missing string) {
+	for _, column := range columns {
+		at := -1
+		for i, key := range u.keys {
+			if key == column && key != "" {
+				at = i
+			}
+		}
+		if at < 0 {
+			return nil, column
+		}
+		levels = append(levels, at)
+	}
+	return levels, ""
+}
+
+// find returns the row for the entries of a request.
+func (u *TableUse) find(entries []Entry) (rows *tables.Rows, hit tables.Hit, ok bool) {
+	rows = u.table.Rows()
+	columns := rows.Columns()
+	if columns == nil {
+		return rows, hit, false
+	}
+	of := u.levels.Load()
+	if of == nil || of.columns != columns {
+		of = &columnLevels{columns: columns}
+		of.levels, _ = u.levelsOf(*columns)
+		u.levels.Store(of)
+	}
+	if of.levels == nil {
+		return rows, hit, false
+	}
+	h := rows.Hasher()
+	for i, level := range of.levels {
+		h.BytesAt(i, entries[level].Value)
+	}
+	hit, ok = rows.Find(h.Sum())
+	return rows, hit, ok
+}
+
+// A rowLimit is a limit with the numbers of a row.
+type rowLimit struct {
+	Limit
+	terms   Terms
+	reserve limiter.Reserve
+}
+
+// rowOf returns a limit that names a table with the numbers of the request's row. It is l itself if there is no row, and
+// nil if the row is unlimited.
+func (p *Plan) rowOf(l *Limit, entries []Entry) *Limit {
+	_, hit, ok := l.Table.find(entries)
+	switch {
+	case !ok:
+		return l
+	case hit.Unlimited:
+		return nil
+	}
+	if p.rows == len(p.rowLimits) {
+		p.rowLimits = append(p.rowLimits, new(rowLimit)) // others point to the elements
+	}
+	r := p.rowLimits[p.rows]
+	p.rows++
+	r.Limit, r.terms = *l, *l.Terms
+	r.Limit.Terms = &r.terms
+	r.terms.take(hit)
+	if l.Reservation != nil {
+		l.Reservation.resize(&r.reserve, &r.terms.Policy)
+		r.terms.Policy.Reserve = &r.reserve
+	}
+	return &r.Limit
+}
+
+// take gives t the numbers of a row. A number that the algorithm cannot have counts as the greatest that it can.
+func (t *Terms) take(hit tables.Hit) {
+	if hit.Unit != 0 && (hit.Unit != t.Unit || t.UnitMultiplier != 1) {
+		t.Unit, t.UnitMultiplier = hit.Unit, 1
+	}
+	t.RequestsPerUnit = min(hit.RequestsPerUnit, rules.GreatestNumber(t.Policy.Algorithm))
+	window := time.Duration(t.Unit.Seconds()*int64(t.UnitMultiplier)) * time.Second
+	rules.Renumber(&t.Policy, t.RequestsPerUnit, window)
+	if hit.Burst > 0 && t.Policy.Algorithm == limiter.TokenBucket {
+		t.Policy.Burst = uint32(min(uint64(hit.Burst), t.Policy.MaxHits())) //nolint:gosec // at most a burst
+	}
+	t.counter = rules.CounterWord(&t.Policy, t.Candidate)
+}

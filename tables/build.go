@@ -1,0 +1,141 @@
+package tables
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+)
+
+// mostErrors is how many errors of one file are told.
+const mostErrors = 20
+
+// builder collects the rows of a file.
+type builder struct {
+	file    string
+	columns []string
+	hasher  identity.Hasher
+	rows    []pending
+	keys    []byte
+	names   map[string]uint16
+	listed  []string // the names in the order of their places
+	found   rules.Diagnostics
+}
+
+// pending is a row that has no shard yet. Its slot's key is the end of its key in the builder's.
+type pending struct {
+	slot slot
+	line uint32
+}
+
+// fail reports an error. It reports whether that was the last one to be told.
+func (b *builder) fail(line, col int, format string, args ...any) (last bool) {
+	if len(b.found) == mostErrors {
+		b.found = append(b.found, rules.Diagnostic{Pos: rules.Pos{File: b.file, Line: line, Col: col}, Severity: rules.Error, Message: "more errors are not shown"})
+	}
+	if len(b.found) > mostErrors {
+		return true
+	}
+	b.found = append(b.found, rules.Diagnostic{Pos: rules.Pos{File: b.file, Line: line, Col: col}, Severity: rules.Error, Message: fmt.Sprintf(format, args...)})
+	return false
+}
+
+// add adds a row, whose words are right.
+func (b *builder) add(values []string, row Row, line int) error {
+	if len(b.rows) == MaxRows {
+		return fmt.Errorf("the table has more than %d rows", MaxRows)
+	}
+	s := slot{number: row.RequestsPerUnit, burst: row.Burst, unit: uint8(row.Unit), is: isTaken} //nolint:gosec // a unit is small
+	if row.Unlimited {
+		s.is |= isUnlimited
+	}
+	if row.Name != "" {
+		i := b.names[row.Name]
+		if i == 0 {
+			if len(b.listed) == MaxNames {
+				return fmt.Errorf("the table has more than %d names; each is a series of metrics, and rows may share one", MaxNames)
+			}
+			if b.names == nil {
+				b.names = map[string]uint16{}
+			}
+			b.listed = append(b.listed, row.Name)
+			i = uint16(len(b.listed)) //nolint:gosec // at most MaxNames
+			b.names[row.Name] = i
+		}
+		s.name = i
+	}
+	h := b.hasher
+	for i, v := range values {
+		h.BytesAt(i, []byte(v))
+	}
+	s.id = h.Sum()
+	b.keys = appendKey(b.keys, values)
+	if len(b.keys) > maxKeyBytes {
+		return fmt.Errorf("the keys take more than %d MiB", maxKeyBytes>>20)
+	}
+	s.key = uint32(len(b.keys))                       //nolint:gosec // at most maxKeyBytes
+	b.rows = append(b.rows, pending{s, uint32(line)}) //nolint:gosec // files are smaller
+	return nil
+}
+
+// maxKeyBytes is how much the keys of one table may take.
+const maxKeyBytes = 256 << 20
+
+// build returns the rows, or nil if two have the same key, which it has then reported.
+func (b *builder) build() *Rows {
+	columns := Columns(b.columns)
+	r := newRows(&columns, b.hasher, len(b.rows), b.listed)
+	starts := make([]int, len(r.shards)+1) // where each shard begins in order
+	bytes := make([]int, len(r.shards))
+	from := uint32(0)
+	for i := range b.rows {
+		s := &b.rows[i].slot
+		at := s.id.Hi >> r.shift
+		starts[at+1]++
+		bytes[at] += int(s.key-from) + 2
+		from = s.key
+	}
+	for i := range r.shards {
+		starts[i+1] += starts[i]
+	}
+	order, next := make([]uint32, len(b.rows)), slices.Clone(starts)
+	for i := range b.rows {
+		at := b.rows[i].slot.id.Hi >> r.shift
+		order[next[at]] = uint32(i) //nolint:gosec // at most MaxRows
+		next[at]++
+	}
+	for at := range r.shards {
+		mine := order[starts[at]:starts[at+1]]
+		if len(mine) == 0 {
+			continue
+		}
+		s := newShard(len(mine), bytes[at])
+		for _, i := range mine {
+			row := &b.rows[i]
+			if s.insert(row.slot, b.keyOf(int(i))) != nil {
+				b.twice(mine, row)
+			}
+		}
+		r.shards[at].Store(s)
+	}
+	if len(b.found) > 0 {
+		return nil
+	}
+	r.n.Store(int64(len(b.rows)))
+	return r
+}
+
+func (b *builder) keyOf(i int) []byte {
+	from := uint32(0)
+	if i > 0 {
+		from = b.rows[i-1].slot.key
+	}
+	return b.keys[from:b.rows[i].slot.key]
+}
+
+// twice reports a row whose key one of those before it in its shard has.
+func (b *builder) twice(mine []uint32, row *pending) {
+	i := slices.IndexFunc(mine, func(i uint32) bool { return b.rows[i].slot.id == row.slot.id })
+	b.fail(int(row.line), 1, "the key stands twice, first on line %d; a key has one row", b.rows[mine[i]].line)
+}

@@ -1,0 +1,150 @@
+package tables
+
+import (
+	"bufio"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// Read reads the rows of a file: CSV with a header, or a JSON object a line. They are nil if the
+// diagnostics, all of which are errors, are not empty. The rows are to be put in force in t.
+func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
+	b := &builder{file: file, hasher: t.Rows().hasher}
+	in := bufio.NewReaderSize(from, 1<<16)
+	if start, _ := in.Peek(3); string(start) == "\ufeff" {
+		_, _ = in.Discard(3) // spreadsheets write it
+	}
+	if start, _ := in.Peek(1); string(start) == "{" {
+		b.readJSON(in)
+	} else {
+		b.readCSV(in)
+	}
+	if len(b.found) > 0 {
+		return nil, b.found
+	}
+	rows := b.build()
+	return rows, b.found
+}
+
+// readCSV reads lines of CSV, as RFC 4180 has them.
+func (b *builder) readCSV(in io.Reader) {
+	r := csv.NewReader(in)
+	r.ReuseRecord = true
+	header, err := r.Read()
+	if err != nil {
+		b.failCSV(r, err)
+		return
+	}
+	words, keys, err := splitHeader(header)
+	if err != nil {
+		b.fail(1, 1, "%v", err)
+		return
+	}
+	for _, at := range keys {
+		b.columns = append(b.columns, strings.Clone(header[at]))
+	}
+	values := make([]string, len(keys))
+	for {
+		record, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			if b.failCSV(r, err) {
+				return
+			}
+			continue
+		}
+		if b.csvRow(r, record, words, keys, values) {
+			return
+		}
+	}
+}
+
+// csvRow adds a record. It reports whether the file is to be read no further.
+func (b *builder) csvRow(r *csv.Reader, record []string, words []string, keys []int, values []string) (end bool) {
+	var row Row
+	numbered := false
+	for i, word := range words {
+		if word == "" {
+			continue
+		}
+		value := strings.TrimSpace(record[i])
+		numbered = numbered || word == wordNumber && value != ""
+		if err := row.set(word, value); err != nil {
+			line, col := r.FieldPos(i)
+			return b.fail(line, col, "%v", err)
+		}
+	}
+	for i, at := range keys {
+		values[i] = record[at]
+	}
+	line, col := r.FieldPos(0)
+	err := row.check(numbered)
+	if err == nil {
+		err = checkValues(values)
+	}
+	if err != nil {
+		return b.fail(line, col, "%v", err)
+	}
+	if err := b.add(values, row, line); err != nil {
+		b.fail(line, col, "%v", err)
+		return true
+	}
+	return false
+}
+
+// failCSV reports an error of the CSV itself. It reports whether the file is to be read no further.
+func (b *builder) failCSV(r *csv.Reader, err error) (end bool) {
+	wrong, ok := errors.AsType[*csv.ParseError](err)
+	switch {
+	case errors.Is(err, io.EOF):
+		return b.fail(1, 1, "the file is empty; its first line must be a header, such as customer,requests_per_unit")
+	case !ok:
+		b.fail(1, 1, "%v", err)
+		return true
+	case errors.Is(err, csv.ErrFieldCount):
+		return b.fail(wrong.Line, 1, "the row has another number of columns than the header, which has %d", r.FieldsPerRecord)
+	default:
+		b.fail(wrong.Line, wrong.Column, "this is no CSV: %v", wrong.Err)
+		return true
+	}
+}
+
+// splitHeader tells the words of a header from its key columns. Words is parallel to the header, with "" where a key is.
+func splitHeader(header []string) (words []string, keys []int, err error) {
+	words = make([]string, len(header))
+	var columns []string
+	for i, column := range header {
+		if column = strings.TrimSpace(column); slices.Contains(Words, column) {
+			if slices.Contains(words, column) {
+				return nil, nil, fmt.Errorf("column %q stands twice", column)
+			}
+			words[i] = column
+			continue
+		}
+		header[i] = column
+		columns, keys = append(columns, column), append(keys, i)
+	}
+	if !slices.Contains(words, wordNumber) && !slices.Contains(words, wordUnlimited) {
+		return nil, nil, fmt.Errorf("the header %q has no column requests_per_unit%s; its other columns are entries, such as customer, and unit, burst, unlimited, name",
+			rules.Shorten(strings.Join(header, ",")), nearWord(columns))
+	}
+	return words, keys, CheckColumns(columns)
+}
+
+// nearWord says which column may be meant as requests_per_unit.
+func nearWord(columns []string) string {
+	if near := rules.Nearest(wordNumber, columns); len(near) > 0 {
+		return fmt.Sprintf(" (%q is near)", near[0])
+	}
+	return ""
+}
+
+func (b *builder) readJSON(io.Reader) { b.fail(1, 1, "JSON") }

@@ -1,0 +1,149 @@
+package tables
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// Row is what a table says of one key: numbers in place of those of the rule.
+type Row struct {
+	// RequestsPerUnit is 0 if Unlimited is set. Else 0 denies every request.
+	RequestsPerUnit uint32
+	// Unit is 0 for the rule's own window.
+	Unit rules.Unit
+	// Burst is that of a token bucket, 0 for one in proportion to the rule's.
+	Burst     uint32
+	Unlimited bool
+	// Name is that of a series of metrics, which rows may share. Empty for the rule's.
+	Name string
+}
+
+// String writes a row for people: `500/minute, burst 20, name "gold"`.
+func (r Row) String() string {
+	text := "unlimited"
+	if !r.Unlimited {
+		if text = strconv.FormatUint(uint64(r.RequestsPerUnit), 10); r.Unit != 0 {
+			text += "/" + r.Unit.String()
+		}
+	}
+	if r.Burst > 0 {
+		text += fmt.Sprintf(", burst %d", r.Burst)
+	}
+	if r.Name != "" {
+		text += fmt.Sprintf(", name %q", r.Name)
+	}
+	return text
+}
+
+// The words of a row. Every other column is a key column, whose name is the key of an entry.
+const (
+	wordNumber    = "requests_per_unit"
+	wordUnit      = "unit"
+	wordBurst     = "burst"
+	wordUnlimited = "unlimited"
+	wordName      = "name"
+)
+
+// Words are the columns of a table that are no entries.
+var Words = []string{wordNumber, wordUnit, wordBurst, wordUnlimited, wordName}
+
+// Bounds on a table.
+const (
+	// MaxRows is the most rows of one table.
+	MaxRows = 4 << 20
+	// MaxColumns is the most columns that are entries.
+	MaxColumns = 8
+	// MaxValueBytes is the length of the longest value in a key column.
+	MaxValueBytes = 1 << 10
+	// MaxNames is how many names the rows of one table may have, since each is a series of metrics.
+	MaxNames = 1000
+	// maxNameBytes is the length of the longest name.
+	maxNameBytes = 64
+)
+
+// set gives a row the value of one of [Words], as text. It returns what is wrong with it.
+func (r *Row) set(word, value string) error {
+	if value == "" { // the column is for other rows
+		return nil
+	}
+	switch word {
+	case wordNumber:
+		n, err := strconv.ParseUint(value, 10, 32)
+		if err != nil {
+			return fmt.Errorf("requests_per_unit is %q; it must be a whole number, 0 to 4294967295", rules.Shorten(value))
+		}
+		r.RequestsPerUnit = uint32(n)
+	case wordUnit:
+		u, ok := rules.UnitNamed(value)
+		if !ok {
+			return fmt.Errorf("unknown unit %q%s (allowed: %s)", rules.Shorten(value),
+				rules.DidYouMean(rules.Nearest(value, rules.UnitNames())), strings.Join(rules.UnitNames(), ", "))
+		}
+		r.Unit = u
+	case wordBurst:
+		n, err := strconv.ParseUint(value, 10, 32)
+		if err != nil || n == 0 {
+			return fmt.Errorf("burst is %q; it must be a whole number, 1 to 4294967295", rules.Shorten(value))
+		}
+		r.Burst = uint32(n)
+	case wordUnlimited:
+		if value != "true" && value != "false" {
+			return fmt.Errorf("unlimited is %q; it must be true or false", rules.Shorten(value))
+		}
+		r.Unlimited = value == "true"
+	case wordName:
+		if len(value) > maxNameBytes || rules.OddName(value) != "" {
+			return fmt.Errorf("name %q: at most %d bytes, without quotes and control characters", rules.Shorten(value), maxNameBytes)
+		}
+		r.Name = value
+	}
+	return nil
+}
+
+// check returns what is wrong with the words of a row together. Numbered says that it has a number.
+func (r *Row) check(numbered bool) error {
+	switch {
+	case !r.Unlimited && !numbered:
+		return fmt.Errorf("requests_per_unit is missing; write 0 to deny every request, or unlimited")
+	case r.Unlimited && (numbered || r.Unit != 0 || r.Burst > 0):
+		return fmt.Errorf("unlimited excludes requests_per_unit, unit and burst; leave them out")
+	}
+	return nil
+}
+
+// checkValues returns what is wrong with the values of the key columns.
+func checkValues(values []string) error {
+	for _, v := range values {
+		switch {
+		case len(v) > MaxValueBytes:
+			return fmt.Errorf("value %q is longer than %d bytes", rules.Shorten(v), MaxValueBytes)
+		case strings.IndexByte(v, 0) >= 0:
+			return fmt.Errorf("value %q holds a NUL byte", rules.Shorten(v))
+		}
+	}
+	return nil
+}
+
+// CheckColumns returns what is wrong with the names of the key columns.
+func CheckColumns(columns []string) error {
+	switch {
+	case len(columns) == 0:
+		return fmt.Errorf("no column names an entry of the rule, such as customer")
+	case len(columns) > MaxColumns:
+		return fmt.Errorf("%d columns name entries; at most %d may", len(columns), MaxColumns)
+	}
+	for i, c := range columns {
+		for _, other := range columns[:i] {
+			if c == other {
+				return fmt.Errorf("column %q stands twice", rules.Shorten(c))
+			}
+		}
+		if c == "" || strings.IndexByte(c, 0) >= 0 {
+			return fmt.Errorf("column %q is no name of an entry", c)
+		}
+	}
+	return nil
+}
