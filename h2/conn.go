@@ -110,6 +110,10 @@ type talk struct {
 	headed   bool // the headers of the reply are out
 	finished bool
 	trailers []byte // the block, once finished
+
+	pieces pieces // of a conversation that is one of [Pieces]
+	mark   uint32 // the newest; see [Conn.Mark]
+	marks  bool   // its PING is not out
 }
 
 // turn says whether a large request may be sent.

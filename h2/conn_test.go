@@ -26,6 +26,7 @@ type echo struct {
 	messages  []string
 	exceeded  []Bound
 	talks     []*said
+	piecewise []*piecewise
 	cancelled int
 }
 

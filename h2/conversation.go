@@ -7,6 +7,10 @@ func (c *Conn) receiveMessages(s *stream, p []byte) {
 	if s.talk.ended {
 		return
 	}
+	if s.talk.pieces.Pieces != nil {
+		c.receivePieces(s, p)
+		return
+	}
 	if len(s.body) == 0 {
 		s.begun = c.now
 	}

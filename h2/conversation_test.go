@@ -20,7 +20,12 @@ func (e *echo) Open(c *Call) (Conversation, Status) {
 	}
 	e.calls = append(e.calls, *c)
 	e.talks = append(e.talks, &said{echo: e, stream: c.Stream})
-	return e.talks[len(e.talks)-1], Status{}
+	newest := e.talks[len(e.talks)-1]
+	if slices.Contains(c.Fields, Field{"x-pieces", "yes"}) {
+		e.piecewise = append(e.piecewise, &piecewise{said: newest})
+		return e.piecewise[len(e.piecewise)-1], Status{}
+	}
+	return newest, Status{}
 }
 
 // said notes what a conversation is told.

@@ -41,7 +41,10 @@ func (d *draining) ignores(id uint32) bool { return d.step == drainLast && id > 
 
 // receivePong takes in the answer of a PING of ours.
 func (c *Conn) receivePong(data []byte) {
-	if c.drain.step == drainTold && string(data) == drainPing {
+	switch {
+	case data[0] == markPing:
+		c.receiveMark(data)
+	case c.drain.step == drainTold && string(data) == drainPing:
 		c.endDrain()
 	}
 }

@@ -108,6 +108,7 @@ func (c *Conn) sendWaiting() {
 			c.answered(s)
 		case s.talk != nil && !s.talk.finished: // another message may follow
 			c.leaveWaiting(s)
+			c.sendMark(s)
 		default:
 			c.endReply(s)
 		}

@@ -177,6 +177,12 @@ func (c *Conn) open(s *stream) {
 	}
 	s.later = conversation
 	s.talk = &talk{Conversation: conversation, wants: true}
+	if p, ok := conversation.(Pieces); ok {
+		s.talk.pieces.Pieces, s.talk.wants = p, false
+		if !c.block.end {
+			c.creditPieces(s)
+		}
+	}
 	if c.block.end {
 		c.finish(s, nil)
 	}

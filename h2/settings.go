@@ -85,6 +85,10 @@ func (c *Conn) becomeAware() {
 	c.newest.receiveWindow -= defaultWindow - firstWindow
 	for _, s := range c.sorted() {
 		s.receiveWindow -= defaultWindow - firstWindow
+		if s.talk != nil && s.talk.pieces.Pieces != nil && s.state == streamOpen {
+			c.creditPieces(s)
+			continue
+		}
 		if s.body != nil && s.state == streamOpen && (s.talk == nil || s.talk.wants) {
 			c.credit(s)
 		}
