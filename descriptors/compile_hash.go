@@ -113,6 +113,9 @@ func (h *hasher) descriptor(c *rules.Descriptor, below digest) digest {
 		if len(l.Replaces) > 0 {
 			b = fmt.Appendf(b, "%q ", slices.Sorted(slices.Values(l.Replaces)))
 		}
+		if l.Quota != nil {
+			b = append(append(b, l.Quota.String()...), ' ')
+		}
 		if l.Unlimited {
 			continue
 		}

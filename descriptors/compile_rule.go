@@ -37,6 +37,7 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 	}
 	r.Limits = inForce
 	c.lends(r, cfg, defaults)
+	c.divide(d, n, r, cfg)
 	if cfg.List {
 		label(c.set.Limits[before:])
 	}

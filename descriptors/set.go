@@ -37,6 +37,7 @@ type Set struct {
 	// of it.
 	Hash string
 
+	divides bool
 	domains map[string]*domain
 	// names are the domains' names, sorted.
 	names []string
@@ -108,6 +109,8 @@ type rareWords struct {
 	replaces []int32
 	// leases says that some limit, or candidate, gives leases, or did before the rules were loaded anew.
 	leases bool
+	// quota is that of the rule's limit, nil if it is not divided among Envoys.
+	quota *rules.Quota
 	// runtime says which levels of the metric key have values of the request. It is
 	// set where RuntimeMetric is.
 	runtime []bool

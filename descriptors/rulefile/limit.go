@@ -112,6 +112,8 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 			}
 		case "penalty":
 			l.Penalty = p.penalty(path, f)
+		case "quota":
+			l.Quota = p.quota(path, f)
 		case "shadow":
 			l.Shadow = p.newBool(path, f)
 		case "table":

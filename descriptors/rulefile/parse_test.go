@@ -139,6 +139,7 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 		"max_waiting": "1, max_wait: 1s, algorithm: leaky_bucket", "reserve": "{amount: 1}", "penalty": "[2m, 5m]",
 		"amount": "1", "p90": "true, first: 1", "first": "1, p90: true", "ttl": "5m, amount: 1", "unsettled": "release, amount: 1",
 		"timezone": "UTC, calendar: true", "anchor_day": "1, calendar: true",
+		"quota": "{}, algorithm: token_bucket", "min_tokens": "1", "approximate": "false",
 	}
 	around := []struct {
 		in       vocabulary
@@ -149,6 +150,7 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 		{descriptorWords, "{domain: d, descriptors: [{%s}]}", "key"},
 		{limitWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1, %s}}]}", ""},
 		{reserveWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, name: n, reserve: {%s}}}]}", ""},
+		{quotaWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: token_bucket, quota: {%s}}}]}", ""},
 		{replacesWords, "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{%s}]}}]}", ""},
 	}
 	if got, want := len(around), len(vocabularies()); got != want {
@@ -157,6 +159,9 @@ func TestParseAcceptsEveryWord(t *testing.T) {
 	for _, a := range around {
 		for _, word := range a.in.words {
 			value, ok := values[word]
+			if a.in.where == quotaWords.where && word == "burst" {
+				value = "0.1s"
+			}
 			if !ok {
 				value = "true"
 			}

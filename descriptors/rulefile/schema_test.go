@@ -36,6 +36,7 @@ func TestSchemaHasTheWordsOfParse(t *testing.T) {
 	root := decode(Schema())
 	descriptor, limit := decode(root.Definitions["descriptor"]), decode(root.Definitions["rate_limit"])
 	reserve := decode(limit.Properties["reserve"])
+	quota := decode(limit.Properties["quota"])
 	replaces := decode(decode(limit.Properties["replaces"]).Items)
 	for _, tt := range []struct {
 		got  map[string]json.RawMessage
@@ -45,6 +46,7 @@ func TestSchemaHasTheWordsOfParse(t *testing.T) {
 		{descriptor.Properties, descriptorWords},
 		{limit.Properties, limitWords},
 		{reserve.Properties, reserveWords},
+		{quota.Properties, quotaWords},
 		{replaces.Properties, replacesWords},
 	} {
 		got := slices.Sorted(maps.Keys(tt.got))
@@ -164,7 +166,21 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		"{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1, calendar: true, anchor_day: 32}}]}":                                                                     false,
 		"{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1, calendar: true, timezone: Local}}]}":                                                                    false,
 		"{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1, calendar: true, timezone: ''}}]}":                                                                       false,
-		limited("algorithm: magic"): false,
+		limited("algorithm: magic"):                   false,
+		limited("algorithm: token_bucket, quota: {}"): true,
+		limited("algorithm: token_bucket, quota: {burst: 1s, min_tokens: 1, approximate: false}, count_refused: false"):   true,
+		limited("algorithm: fixed_window, quota: {approximate: true}"):                                                    true,
+		limited("quota: {approximate: true}"):                                                                             true,
+		limited("quota: {}"):                                                                                              false,
+		limited("algorithm: token_bucket, quota: {approximate: true}"):                                                    false,
+		limited("algorithm: token_bucket, quota: {burst: 5}"):                                                             false,
+		limited("algorithm: token_bucket, quota: {min_tokens: 0}"):                                                        false,
+		limited("algorithm: token_bucket, quota: {}, burst: 2"):                                                           false,
+		limited("algorithm: token_bucket, quota: {}, count_refused: true"):                                                false,
+		limited("algorithm: token_bucket, quota: {}, replaces: [{name: n}]"):                                              false,
+		limited("algorithm: token_bucket, quota: {}, name: n, reserve: {amount: 1}"):                                      false,
+		limited("algorithm: sliding_window, quota: {}"):                                                                   false,
+		"{domain: d, descriptors: [{key: k, rate_limit: {unlimited: true, quota: {}}}]}":                                  true,
 		"{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4096, algorithm: sliding_log}}]}":  true,
 		"{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4097, algorithm: sliding_log}}]}":  false,
 		"{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 4097, algorithm: token_bucket}}]}": true,

@@ -19,9 +19,10 @@ var (
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata",
 	}}
 	limitWords = vocabulary{"in rate_limit", append([]string{
-		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "reserve", "penalty", "table",
+		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "reserve", "penalty", "table", "quota",
 	}, newLimitWords...)}
 	reserveWords  = vocabulary{"in reserve", []string{"amount", "p90", "first", "ttl", "unsettled"}}
+	quotaWords    = vocabulary{"in quota", []string{"burst", "min_tokens", "approximate"}}
 	replacesWords = vocabulary{"in an item of replaces", []string{"name"}}
 )
 
@@ -43,7 +44,7 @@ var (
 )
 
 func vocabularies() []vocabulary {
-	return []vocabulary{rootWords, descriptorWords, limitWords, reserveWords, replacesWords}
+	return []vocabulary{rootWords, descriptorWords, limitWords, reserveWords, quotaWords, replacesWords}
 }
 
 // referenceWords are the words of envoyproxy/ratelimit. It accepts each of them in any map

@@ -62,6 +62,8 @@ type Limit struct {
 	Reserve *Reserve
 	// Penalty has the steps of the word penalty, nil if the source does not have it.
 	Penalty []time.Duration
+	// Quota is nil if the source does not have the word.
+	Quota *Quota
 	// Shadow says that the limit is a candidate beside those of its list that are in force:
 	// it is counted and decides nothing.
 	Shadow bool

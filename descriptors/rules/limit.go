@@ -144,6 +144,9 @@ func (l *Limit) Mistakes() []Mistake {
 	if l.Penalty != nil {
 		all = append(all, l.penaltyMistakes()...)
 	}
+	if l.Quota != nil {
+		all = append(all, l.quotaMistakes()...)
+	}
 	p := l.policy()
 	r := rowOf(algorithm)
 	if algorithm == limiter.Concurrency && Given(l.CountRefused, false) {

@@ -1,0 +1,46 @@
+package descriptors
+
+import "github.com/sluice-ratelimit/sluice/descriptors/rules"
+
+// Divided returns the word quota of the rule's limit, or nil if Envoys ask for each request.
+func (r *Rule) Divided() *rules.Quota { return r.few().quota }
+
+// Divides reports whether a limit of the set is divided among Envoys.
+func (s *Set) Divides() bool { return s.divides }
+
+// Match returns the rule that the entries of a descriptor lead to, or nil. It allocates nothing.
+func (s *Set) Match(domain []byte, entries []Entry) *Rule {
+	d := s.domains[string(domain)]
+	if d == nil {
+		return nil
+	}
+	if n := d.match(entries); n != nil {
+		return n.rule
+	}
+	return nil
+}
+
+// divide notes that the limit of a rule is divided, and checks what holds for its descriptor.
+func (c *compiler) divide(d *domain, n *node, r *Rule, cfg *rules.Descriptor) {
+	var l *rules.Limit
+	for i := range cfg.RateLimits {
+		if cfg.RateLimits[i].Quota != nil {
+			l = &cfg.RateLimits[i]
+		}
+	}
+	if l == nil {
+		return
+	}
+	path := nodePath(d, n)
+	if len(cfg.RateLimits) > 1 {
+		c.fail(l.Pos, path, `"quota" stands in a list of several limits: Envoy has one bucket for a descriptor; write one rate_limit`)
+	}
+	if r.Quota {
+		c.fail(l.Pos, path, `"quota_mode" has no meaning beside "quota": an Envoy asks for one descriptor of a request alone; remove it`)
+	}
+	if r.few().shared != nil {
+		c.fail(l.Pos, path, `"share_threshold" has no meaning beside "quota": each value is a bucket of its own in Envoy; remove one of them`)
+	}
+	r.ensureRare().quota = l.Quota
+	c.set.divides = true
+}

@@ -1,0 +1,76 @@
+package rules
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// Quota is the word quota of a limit: Envoys decide by shares of it, which the rate limit quota service gives
+// them.
+type Quota struct {
+	// Burst is how many tokens an Envoy may save, as the time that its share takes for them: 0 to
+	// [LongestQuotaBurst].
+	Burst time.Duration
+	// MinTokens is the least that it may save, at least 1.
+	MinTokens uint32
+	// Approximate says that a fixed window may be counted as a bucket that fills continuously.
+	Approximate bool
+}
+
+// The words of a quota that does not have them.
+const (
+	DefaultQuotaBurst     = 100 * time.Millisecond
+	DefaultQuotaMinTokens = 4
+)
+
+// LongestQuotaBurst is the greatest burst of a quota.
+const LongestQuotaBurst = time.Minute
+
+// String writes the word with all its values.
+func (q *Quota) String() string {
+	text := fmt.Sprintf("quota: { burst: %s, min_tokens: %d", q.Burst, q.MinTokens)
+	if q.Approximate {
+		text += ", approximate: true"
+	}
+	return text + " }"
+}
+
+// quotaMistakes returns what is wrong with the word quota of a limit.
+func (l *Limit) quotaMistakes() (all []Mistake) {
+	q, algorithm := l.Quota, l.algorithm()
+	wrong := func(word string, misplaced bool, format string, args ...any) {
+		all = append(all, Mistake{word, misplaced, fmt.Sprintf(format, args...)})
+	}
+	switch {
+	case algorithm == limiter.FixedWindow && !q.Approximate:
+		wrong("quota", false, `"quota" divides a rate, which a fixed window is not: add "algorithm: token_bucket", or write "quota: { approximate: true }" for a bucket that fills at the window's rate`)
+	case algorithm == limiter.TokenBucket && q.Approximate:
+		wrong("quota", false, `"approximate" of quota has no meaning under token_bucket, which is divided as it is; remove it`)
+	case algorithm != limiter.FixedWindow && algorithm != limiter.TokenBucket:
+		wrong("quota", true, `"quota" has no meaning under %s; it belongs to "algorithm: token_bucket"`, AlgorithmName(algorithm))
+	}
+	if l.Burst != nil && algorithm == limiter.TokenBucket {
+		wrong("burst", true, `"burst" has no meaning beside "quota": each Envoy has a bucket of its own; write "quota: { burst: 0.1s }", which is how long its share takes to fill it`)
+	}
+	if Given(l.CountRefused, false) {
+		wrong("count_refused", false, `"count_refused: true" has no meaning beside "quota": an Envoy's bucket has no debt; remove it`)
+	}
+	if l.Reserve != nil {
+		wrong("reserve", true, `"reserve" has no meaning beside "quota": an Envoy decides each request by itself; remove one of them`)
+	}
+	if len(l.Replaces) > 0 {
+		wrong("replaces", true, `"replaces" has no meaning beside "quota": a quota has one descriptor, so that there is no other limit to replace`)
+	}
+	if l.Shadow {
+		wrong("shadow", false, `"shadow: true" has no meaning beside "quota"; write "shadow_mode: true" beside rate_limit`)
+	}
+	if q.Burst < 0 || q.Burst > LongestQuotaBurst {
+		wrong("quota", false, `"burst" of quota must be from 0s to %s, not %s`, LongestQuotaBurst, q.Burst)
+	}
+	if q.MinTokens == 0 {
+		wrong("quota", false, `"min_tokens" of quota must be at least 1`)
+	}
+	return all
+}
