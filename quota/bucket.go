@@ -7,162 +7,170 @@ import (
 
 // bucket is what is known of one bucket: who reports it, and what may be in force.
 type bucket struct {
-	key    Bucket
-	id     string
-	limit  *Limit // nil: abandoned by all, and forgotten once nothing is in force
-	shares []share
-	lost   []lost
-	due    Time // when it is in the schedule, 0 if not
-	dirty  bool
+	key     Bucket
+	id      string
+	limit   *Limit // nil: abandoned by all, and forgotten once nothing is in force
+	shares  []share
+	lost    []lost
+	due     Time // when it is to be divided, if place is not 0
+	place   int  // in the schedule, from 1 on
+	divided Time // when it was divided last
+	dirty   bool // in Divider.dirty
 }
 
 // share is a holder's part of a bucket.
 type share struct {
 	stream *stream
-	// until is when what is in force ends, if nothing is outstanding.
+	// until is when what is in force ends, if nothing is outstanding. If nothing is in force, it is when
+	// patience ends: with a holder that was asked, or of one that waits for its first assignment.
 	until    Time
 	reported Time // when the present interval of counting began
 	seq      uint64
 	// high is the greatest rate that may be in force: the confirmed one, or any that was taken since.
-	// told is the last that was taken, next the one in the outbox.
+	// told is the last that was taken, next the one in the outbox. Of a share that is asked, next is
+	// what is kept for it until it answers.
 	high, told, next Rate
 	// demand is requests a second as estimated, last that of the last interval alone, counted those
 	// since reported.
 	demand, last, counted float32
 	at                    uint32 // its place in stream.shares
-	idle                  uint8  // reports without a request, one after another
 	state                 state
+	idle                  uint8 // reports without a request, one after another
 }
 
 // state are facts about a share.
 type state uint16
 
 const (
-	assigned    state = 1 << iota // something has been taken, and has not been abandoned since
-	outstanding                   // something taken is unconfirmed
-	queued                        // next is in the outbox
-	abandoning                    // next, or what was taken last, is Abandon
+	assigned    state = 1 << iota // something was taken, and has not been abandoned since
+	outstanding                   // an assignment that was taken is unconfirmed
+	arrived                       // something that was taken has been confirmed
+	listed                        // the bucket is in the stream's outbox
+	queued                        // next is to be taken from there, or Abandon
+	abandoning                    // Abandon is to be taken, or was the last that was taken
+	asked                         // abandoned only to see whether it is reported anew
 	answer                        // reported since it was last divided: to be told, be it the same again
+	fresh                         // the holder has had no assignment: the bucket is new to it
+	measured                      // demand says something
 	hungry                        // was denied something in the last interval
+	fell                          // wanted much less in the last interval than before
 )
 
-// lost is what an ended stream may still act on.
+func (s *share) is(all state) bool { return s.state&all == all }
+
+// lost is what may still be in force without a stream to change it.
 type lost struct {
 	until Time
-	rate  Rate
-	peer  uint64
+	rate  int64
+	peer  *peer
+	// unknown says that a predecessor may have assigned it, nobody knows to whom.
+	unknown bool
 }
 
 // find returns the place of a holder's share.
 func (b *bucket) find(h Holder) (int, bool) {
+	if len(b.shares) == 1 && b.shares[0].stream.holder == h {
+		return 0, true
+	}
 	return slices.BinarySearchFunc(b.shares, h, func(s share, h Holder) int { return cmp.Compare(s.stream.holder, h) })
 }
 
-// reserved is the most that may be in force if what is queued is taken.
+// reserved is the most that may be in force once what is queued is taken.
 func (s *share) reserved() Rate {
-	if s.state&queued != 0 && s.state&abandoning == 0 {
+	switch {
+	case s.is(asked), s.state&(queued|abandoning) == queued:
 		return max(s.high, s.next)
 	}
 	return s.high
 }
 
-// report takes in a report.
-func (s *share) report(now Time, r Report) {
-	const most = 1 << 30
-	s.counted += float32(min(r.Allowed, most) + min(r.Denied, most))
-	s.state |= answer
-	s.state &^= hungry
-	if r.Denied > 0 {
-		s.state |= hungry
+// inForce returns the most that may be in force once what is queued is taken.
+func (b *bucket) inForce() int64 {
+	sum := b.lostRate()
+	for i := range b.shares {
+		sum += int64(b.shares[i].reserved())
 	}
-	if s.counted == 0 {
-		s.idle = min(s.idle+1, 255)
-	} else {
-		s.idle = 0
+	return sum
+}
+
+func (b *bucket) lostRate() int64 {
+	sum := int64(0)
+	for _, l := range b.lost {
+		sum += l.rate
 	}
-	if passed := now - s.reported; passed >= Time(250e6) {
-		s.last = s.counted / float32(passed.Seconds())
-		s.demand, s.counted, s.reported = s.last, 0, now
-	}
+	return sum
 }
 
 // take returns what is queued as an action of a batch.
 func (s *share) take(b *bucket, seq uint64, ttl Time) Action {
-	a := Action{Bucket: b.key, ID: b.id, Kind: Assign, Rate: s.next, TTL: ttl}
-	s.state = s.state&^queued | outstanding
+	s.state &^= queued | fresh
 	s.seq = seq
-	s.told = s.next
-	s.high = max(s.high, s.next)
-	switch {
-	case s.state&abandoning != 0:
+	if s.is(abandoning) {
+		// It sets nothing in force, so what was confirmed still ends at until.
+		s.told = 0
 		s.state &^= assigned
 		return Action{Bucket: b.key, ID: b.id, Kind: Abandon}
-	case s.next == unlimited:
-		a.Kind, a.Rate = AssignAll, 0
-	case s.next == 0:
-		a.Kind = AssignNone
-	default:
-		a.MaxTokens = b.limit.tokens(s.next)
 	}
-	s.state |= assigned
-	return a
+	s.state |= outstanding | assigned
+	s.told = s.next
+	s.high = max(s.high, s.next)
+	switch s.next {
+	case unlimited:
+		return Action{Bucket: b.key, ID: b.id, Kind: AssignAll, TTL: ttl}
+	case 0:
+		return Action{Bucket: b.key, ID: b.id, Kind: AssignNone, TTL: ttl}
+	}
+	return Action{Bucket: b.key, ID: b.id, Kind: Assign, Rate: s.next, MaxTokens: b.limit.tokens(s.next), TTL: ttl}
 }
 
-// confirm says that what was taken up to seq has arrived; what it set in force ends by until. It
-// reports whether less may be in force than before.
-func (s *share) confirm(until Time, seq uint64) bool {
-	if s.state&outstanding == 0 || s.seq > seq {
+// confirm says that what was taken up to seq had arrived by now. It reports whether less may be in
+// force than before.
+func (s *share) confirm(now Time, seq uint64, o *Options) bool {
+	if s.seq == 0 || s.seq > seq {
 		return false
 	}
-	s.state &^= outstanding
-	s.until = until
-	fell := s.high > s.told
+	before := s.high
 	s.high = s.told
-	return fell || s.state&abandoning != 0
+	s.state = s.state&^outstanding | arrived
+	s.until = now + o.TTL + o.Delta
+	if s.state&(abandoning|queued) == abandoning {
+		s.until = now + patienceAsked
+		return true
+	}
+	return s.high < before
 }
 
-// newBucket makes a bucket. What a predecessor may have assigned counts as lost.
+// newBucket makes a bucket. Whatever a predecessor may have assigned counts as lost.
 func (d *Divider) newBucket(r Report) *bucket {
-	b := &bucket{key: r.Bucket, id: string(r.ID), limit: r.Limit}
+	b := &bucket{key: r.Bucket, id: string(r.ID), limit: r.Limit, divided: d.now - 2*mostGap}
+	d.learn(b)
 	d.buckets[r.Bucket] = b
 	return b
 }
 
 // insertShare adds a stream to a bucket, at the place that find returned.
-func (d *Divider) insertShare(b *bucket, i int, s *stream) {
-	b.shares = slices.Insert(b.shares, i, share{stream: s, reported: d.now, at: uint32(len(s.shares))}) //nolint:gosec // bounded
+func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
+	n := share{stream: s, reported: d.now - min(max(r.Elapsed, 0), d.o.TTL), at: uint32(len(s.shares))} //nolint:gosec // bounded
+	if r.Elapsed > 0 && !d.o.Strict {
+		n.credit(b, d.begun, r)
+	}
+	b.shares = slices.Insert(b.shares, i, n)
 	s.shares = append(s.shares, b)
 	d.shares++
 }
 
 // removeShare forgets the share at a place.
 func (d *Divider) removeShare(b *bucket, i int) {
-	sh := &b.shares[i]
-	if s := sh.stream; len(s.shares) > 0 { // the stream has not ended
-		last := len(s.shares) - 1
-		if moved := s.shares[last]; int(sh.at) != last {
-			s.shares[sh.at] = moved
-			if j, found := moved.find(s.holder); found {
-				moved.shares[j].at = sh.at
-			}
+	s, at := b.shares[i].stream, b.shares[i].at
+	last := len(s.shares) - 1
+	if moved := s.shares[last]; int(at) != last {
+		s.shares[at] = moved
+		if j, found := moved.find(s.holder); found {
+			moved.shares[j].at = at
 		}
-		s.shares[last] = nil
-		s.shares = s.shares[:last]
 	}
-	b.shares = slices.Delete(b.shares, i, i+1)
-	d.shares--
-}
-
-// lose makes the share at a place that of an ended stream.
-func (d *Divider) lose(b *bucket, i int) {
-	s := &b.shares[i]
-	until := s.until
-	if s.state&outstanding != 0 {
-		until = d.now + d.o.TTL + d.o.Delta
-	}
-	if s.high > 0 && until > d.now {
-		b.lost = append(b.lost, lost{until, s.high, s.stream.peer})
-	}
+	s.shares[last] = nil
+	s.shares = s.shares[:last]
 	b.shares = slices.Delete(b.shares, i, i+1)
 	d.shares--
 }
@@ -170,8 +178,14 @@ func (d *Divider) lose(b *bucket, i int) {
 // relimit sets another limit.
 func (d *Divider) relimit(b *bucket, limit *Limit) {
 	b.limit = limit
+	d.learn(b)
 	for i := range b.shares {
 		b.shares[i].state |= answer
 	}
 	d.mark(b)
+}
+
+func (b *bucket) has(h Holder) bool {
+	_, found := b.find(h)
+	return found
 }

@@ -1,111 +1,219 @@
 package quota
 
+import "time"
+
+const (
+	// patienceAsked is how long a holder that abandoned a bucket has to report it anew.
+	patienceAsked = 250 * time.Millisecond
+	// Buckets of many holders are divided once in a while: a division looks at all of them.
+	gapEach = 4 * time.Millisecond
+	mostGap = time.Second
+)
+
 // divide works out what each holder of a bucket is to be told.
 func (d *Divider) divide(b *bucket) {
+	b.divided = d.now
+	d.counts.Divisions++
 	d.expire(b)
 	for i := 0; i < len(b.shares); {
-		s := &b.shares[i]
-		if silent := s.high == 0 && s.state&queued == 0 && d.now-s.reported > d.o.TTL; silent || d.abandoned(b, s) {
+		if d.over(b, &b.shares[i]) {
 			d.removeShare(b, i)
-			continue
+		} else {
+			i++
 		}
-		i++
 	}
 	if len(b.shares) == 0 && len(b.lost) == 0 {
+		d.due.drop(b)
 		delete(d.buckets, b.key)
 		return
 	}
-	if b.limit != nil && len(b.shares) > 0 {
+	switch {
+	case b.limit == nil:
+	case b.limit.Verdict == Divide:
 		d.apportion(b)
+	default:
+		rate := Rate(0)
+		if b.limit.Verdict == AllowAll {
+			rate = unlimited
+		}
+		for i := range b.shares {
+			if s := &b.shares[i]; s.is(answer) && !s.is(abandoning) {
+				d.queue(b, s, rate)
+			}
+		}
 	}
 	d.plan(b)
 }
 
-// abandoned reports whether a share is at its end, and queues Abandon if it is to be.
-func (d *Divider) abandoned(b *bucket, s *share) bool {
+// over reports whether a share is to be forgotten, and has its bucket abandoned if that is due.
+func (d *Divider) over(b *bucket, s *share) bool {
+	idle := d.o.IdleReports
+	if d.shares > d.o.MaxBuckets/2 || len(s.stream.shares) > d.o.MaxStreamBuckets/2 {
+		idle = 1
+	}
 	switch {
-	case s.state&abandoning != 0 && s.state&(queued|outstanding) == 0:
-		return s.state&answer == 0 // else it was reported anew
-	case b.limit == nil || int(s.idle) >= d.o.IdleReports:
-		if s.state&abandoning == 0 {
-			s.state |= abandoning
-			s.state &^= answer
-			d.queue(b, s, 0)
-		}
+	case s.is(abandoning):
+		return s.high == 0 && s.state&(listed|outstanding) == 0 && (!s.is(asked) || s.until <= d.now)
+	case b.limit == nil, int(s.idle) >= idle && s.state&(queued|outstanding) == 0:
+		d.counts.Abandoned++
+		d.abandon(b, s)
+	default:
+		return s.high == 0 && s.state&(listed|outstanding) == 0 && d.now-s.reported > d.o.TTL
 	}
 	return false
 }
 
-// apportion gives each holder the same, lower rates first.
+// want is a share's part in a division, in tokens per Fill.
+type want struct {
+	want, weight float64
+	target       int64
+	settled      bool
+}
+
+// apportion finds what all are to get, lowers those who have more, and raises the others into what is
+// free.
 func (d *Divider) apportion(b *bucket) {
-	free := b.limit.rate() - b.inForce()
-	even := Rate(min(max(b.limit.rate()-b.lostRate(), 0)/int64(len(b.shares)), int64(MaxRate)))
+	starved := d.targets(b)
+	free, need := b.limit.rate()-b.lostRate(), int64(0)
 	for i := range b.shares {
 		s := &b.shares[i]
-		if s.state&abandoning != 0 {
+		if s.is(asked) {
+			free -= int64(s.reserved())
 			continue
 		}
-		rate, held := even, s.reserved()
-		switch b.limit.Verdict {
-		case AllowAll:
-			rate = unlimited
-		case DenyAll:
-			rate = 0
-		default:
-			rate = min(rate, Rate(min(int64(held)+max(free, 0), int64(MaxRate))))
+		free -= int64(s.high)
+		if !s.is(abandoning) {
+			need += max(d.wants[i].target-int64(s.high), 0)
 		}
-		if held == s.told && rate == held && s.state&(answer|queued) == 0 {
-			continue
-		}
-		if s.state&answer == 0 && rate < even && rate == s.told {
-			continue
-		}
-		s.state &^= answer
-		d.queue(b, s, rate)
-		free -= int64(s.reserved()) - int64(held)
 	}
-}
-
-// queue puts what a holder is to be told into its outbox.
-func (d *Divider) queue(b *bucket, s *share, rate Rate) {
-	s.next = rate
-	if s.state&queued == 0 {
-		s.state |= queued
-		s.stream.outbox = append(s.stream.outbox, b)
+	free = max(free, 0)
+	scale := 1.0
+	if need > free {
+		scale = float64(free) / float64(need)
 	}
-	d.wake(s.stream)
-}
-
-// inForce returns the most that may be in force.
-func (b *bucket) inForce() int64 {
-	sum := b.lostRate()
 	for i := range b.shares {
-		sum += int64(b.shares[i].reserved())
+		s := &b.shares[i]
+		if s.is(abandoning) {
+			continue
+		}
+		target := d.wants[i].target
+		rate := target
+		if more := target - int64(s.high); more > 0 {
+			rate = int64(s.high) + min(int64(float64(more)*scale), free)
+		}
+		if !d.tells(b, s, rate, target, starved) {
+			s.state &^= queued
+			continue
+		}
+		free -= max(rate-int64(s.high), 0)
+		d.queue(b, s, Rate(rate)) //nolint:gosec // at most MaxRate
 	}
-	return sum
 }
 
-func (b *bucket) lostRate() int64 {
+// tells reports whether a holder is to be told a rate now, which is not yet the target.
+func (d *Divider) tells(b *bucket, s *share, rate, target int64, starved bool) bool {
+	reported := s.is(answer)
+	s.state &^= answer
+	told := int64(s.told)
+	switch {
+	case s.is(assigned):
+		return reported || s.is(queued) || starved && told-rate > told/32 || rate-told > told/32
+	case !s.is(fresh) && b.learning():
+		return rate > 0
+	case !s.is(fresh) && len(b.lost) > 0:
+		// It may act on what an earlier stream was told, which must not become much less.
+		return rate > 0 && 2*float64(rate) >= float64(s.demand)*Fill.Seconds()
+	case target > 0 && 2*rate >= target:
+		return true
+	default:
+		return s.is(fresh) && s.high == 0 && s.until <= d.now && !b.learning()
+	}
+}
+
+// targets works out what each share is to have once all others have what they are to have. It reports
+// whether somebody lacks something now.
+func (d *Divider) targets(b *bucket) (starved bool) {
+	all := max(b.limit.rate()-b.lostRate(), 0)
+	hungriest, live := false, 0
+	held := int64(0)
+	for i := range b.shares {
+		s := &b.shares[i]
+		held += int64(s.high)
+		if s.is(abandoning) && !s.is(asked) {
+			continue
+		}
+		live++
+		hungriest = hungriest || s.is(hungry)
+	}
+	d.wants = d.wants[:0]
+	n := float64(max(live, 1))
+	for i := range b.shares {
+		s := &b.shares[i]
+		w := want{want: float64(all) / (4 * n), weight: 1}
+		switch {
+		case s.is(abandoning) && !s.is(asked):
+			w = want{settled: true}
+		case s.is(measured):
+			w.want = max(s.wanted(), float64(all)/(64*n))
+		}
+		if s.is(hungry) {
+			w.weight *= 4
+		}
+		d.wants = append(d.wants, w)
+		if hungriest && s.state&(fell|hungry|arrived|outstanding|queued|abandoning) == fell|arrived && s.high > 0 {
+			s.state |= asked
+			s.state &^= fell
+			d.counts.Asked++
+			d.abandon(b, s)
+		}
+	}
+	fill(d.wants, all, live)
+	for i := range b.shares {
+		s := &b.shares[i]
+		if s.state&(hungry|assigned) != assigned && !s.is(abandoning) && d.wants[i].target > int64(s.told) {
+			starved = true
+		}
+	}
+	return starved || held > all
+}
+
+// fill sets targets: everybody gets what he wants, but nobody who wants more gets more than another who
+// wants as much (max-min fairness). What is left goes to all, half of it evenly and half by what they
+// want, most to those who were denied something.
+func fill(wants []want, all int64, live int) {
+	left, open := float64(all), live
+	for settled := true; settled && open > 0; {
+		settled = false
+		level := left / float64(open)
+		for i := range wants {
+			if w := &wants[i]; !w.settled && w.want <= level {
+				w.settled, settled = true, true
+				w.target = int64(w.want)
+				left -= w.want
+				open--
+			}
+		}
+	}
+	weights := 0.0
+	for i := range wants {
+		weights += wants[i].want * wants[i].weight
+	}
 	sum := int64(0)
-	for _, l := range b.lost {
-		sum += int64(l.rate)
-	}
-	return sum
-}
-
-// expire ends what has outlived its time.
-func (d *Divider) expire(b *bucket) {
-	kept := b.lost[:0]
-	for _, l := range b.lost {
-		if l.until > d.now {
-			kept = append(kept, l)
+	for i := range wants {
+		w := &wants[i]
+		switch {
+		case !w.settled:
+			w.target = int64(left / float64(open))
+		case open == 0 && w.weight > 0:
+			w.target += int64(left/2/float64(live) + left/2*w.want*w.weight/max(weights, 1))
 		}
+		w.target = min(w.target, int64(MaxRate))
+		sum += w.target
 	}
-	b.lost = kept
-	for i := range b.shares {
-		if s := &b.shares[i]; s.state&outstanding == 0 && s.high > 0 && s.until <= d.now {
-			s.high = 0
-			s.state &^= assigned
+	for i := 0; i < len(wants) && sum < all; i++ { // what rounding left
+		if w := &wants[i]; w.weight > 0 && w.target < int64(MaxRate) {
+			w.target++
+			sum++
 		}
 	}
 }
@@ -118,11 +226,12 @@ func (d *Divider) plan(b *bucket) {
 	}
 	for i := range b.shares {
 		s := &b.shares[i]
-		if s.state&outstanding == 0 && s.high > 0 {
-			next = min(next, s.until)
-		} else if s.high == 0 {
+		if s.high == 0 {
 			next = min(next, s.reported+d.o.TTL+1)
 		}
+		if (s.high > 0 || s.state&(fresh|asked) != 0) && s.until > d.now && !s.is(outstanding) {
+			next = min(next, s.until)
+		}
 	}
-	d.due.add(b, max(next, d.now+1))
+	d.due.add(b, max(next, d.now+time.Millisecond))
 }

@@ -75,13 +75,16 @@ type Divider struct {
 	dirty   []*bucket // to be divided at the next Tick
 	due     schedule
 	shares  int
+	peers   map[uint64]*peer
+	purged  Time
+	wants   []want // of the bucket that is divided
 	counts  Counts
 }
 
 // New returns a divider that begins at the time now.
 func New(now Time, o Options) *Divider {
 	o = o.withDefaults()
-	d := &Divider{o: o, now: now, buckets: map[Bucket]*bucket{}, streams: map[Holder]*stream{}}
+	d := &Divider{o: o, now: now, buckets: map[Bucket]*bucket{}, streams: map[Holder]*stream{}, peers: map[uint64]*peer{}}
 	if !o.Fresh {
 		d.begun = now + o.TTL + o.Delta
 	}
@@ -94,7 +97,7 @@ func New(now Time, o Options) *Divider {
 // proves nothing, so its streams take over nothing.
 func (d *Divider) Opened(now Time, h Holder, peer uint64) {
 	d.advance(now)
-	d.stream(h).peer = peer
+	d.joinPeer(d.stream(h), peer)
 }
 
 // Report takes in what a holder says of one bucket. What it leads to is found by the next [Divider.Tick],
@@ -104,29 +107,34 @@ func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
 	s := d.stream(h)
 	b := d.buckets[r.Bucket]
 	switch {
-	case r.Limit == nil && b == nil:
-		s.stray(r)
-		d.wake(s)
-		return NoLimit
 	case r.Limit == nil:
-		d.relimit(b, nil)
+		if b != nil && b.limit != nil {
+			d.relimit(b, nil)
+		}
+		if b == nil || !b.has(h) {
+			d.stray(s, r)
+		}
 		return NoLimit
 	case b == nil:
-		if d.shares >= d.o.MaxBuckets || len(s.shares) >= d.o.MaxStreamBuckets {
-			return d.noRoom(s, r)
+		if d.full(s) {
+			d.counts.NoRoom++
+			d.stray(s, r)
+			return NoRoom
 		}
 		b = d.newBucket(r)
-	case *b.limit != *r.Limit:
+	case !same(b.limit, r.Limit):
 		d.relimit(b, r.Limit)
 	}
 	i, found := b.find(h)
 	if !found {
-		if d.shares >= d.o.MaxBuckets || len(s.shares) >= d.o.MaxStreamBuckets {
-			return d.noRoom(s, r)
+		if d.full(s) {
+			d.counts.NoRoom++
+			d.stray(s, r)
+			return NoRoom
 		}
-		d.insertShare(b, i, s)
+		d.insertShare(b, i, s, r)
 	}
-	b.shares[i].report(d.now, r)
+	b.shares[i].report(d.now, d.o.Patience, r)
 	d.mark(b)
 	return Kept
 }
@@ -140,6 +148,11 @@ func (d *Divider) Closed(now Time, h Holder) {
 		return
 	}
 	delete(d.streams, h)
+	if p := s.peer; p != nil {
+		p.mixed(d)
+		p.open--
+		p.gone = d.now
+	}
 	for _, b := range s.shares {
 		if i, found := b.find(h); found {
 			d.lose(b, i)
@@ -157,7 +170,7 @@ func (d *Divider) Confirmed(now Time, h Holder, seq uint64) {
 		return
 	}
 	for _, b := range s.confirm(seq) {
-		if i, found := b.find(h); found && b.shares[i].confirm(d.now+d.o.TTL+d.o.Delta, seq) {
+		if i, found := b.find(h); found && b.shares[i].confirm(d.now, seq, &d.o) {
 			d.mark(b)
 		}
 	}
@@ -167,7 +180,7 @@ func (d *Divider) Confirmed(now Time, h Holder, seq uint64) {
 // about it any more. Reports say it too, but only when they come.
 func (d *Divider) Relimit(now Time, key Bucket, limit *Limit) {
 	d.advance(now)
-	if b := d.buckets[key]; b != nil && (limit == nil || *b.limit != *limit) {
+	if b := d.buckets[key]; b != nil && !same(b.limit, limit) {
 		d.relimit(b, limit)
 	}
 }
@@ -220,7 +233,7 @@ func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Act
 	s.strays = s.strays[n:]
 	n = min(most-n, len(s.outbox))
 	for _, b := range s.outbox[:n] {
-		if i, found := b.find(h); found {
+		if i, found := b.find(h); found && b.shares[i].unlist() {
 			to = append(to, b.shares[i].take(b, s.seq, d.o.TTL))
 			s.sent = append(s.sent, b)
 		}
@@ -232,7 +245,14 @@ func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Act
 
 func (d *Divider) advance(now Time) { d.now = max(d.now, now) }
 
+// mark has a bucket divided, at the next Tick or when there has been enough time since the last.
 func (d *Divider) mark(b *bucket) {
+	if n := len(b.shares); n > 8 {
+		if at := b.divided + min(Time(n)*gapEach, mostGap); at > d.now {
+			d.due.add(b, at)
+			return
+		}
+	}
 	if !b.dirty {
 		b.dirty = true
 		d.dirty = append(d.dirty, b)

@@ -49,6 +49,8 @@ type Limit struct {
 	Verdict Verdict
 }
 
+func same(a, b *Limit) bool { return a == b || a != nil && b != nil && *a == *b }
+
 // mostRate bounds a limit, so that sums of rates are far from overflowing.
 const mostRate = 1 << 40
 

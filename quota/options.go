@@ -22,6 +22,11 @@ type Options struct {
 	// Fresh says that no predecessor of this divider has assigned anything that may still act. Otherwise
 	// everything that is divided counts as in force at streams unknown until TTL and Delta have passed.
 	Fresh bool
+	// Strict has a divider that is not Fresh answer nobody until then, so that the bound holds strictly,
+	// but assignments run out meanwhile. Otherwise a holder that reports what it admitted is taken to
+	// have been assigned that rate, and goes on with it. That is right unless rates changed in the last
+	// seconds of the predecessor, and never more than twice the limit is in force.
+	Strict bool
 }
 
 func (o Options) withDefaults() Options {

@@ -1,69 +1,67 @@
 package quota
 
-// schedule has buckets by the time at which they are to be divided next. A bucket may stand in it more
-// than once; bucket.due says which entry holds.
-type schedule struct{ heap []entry }
+import "container/heap"
 
-type entry struct {
-	at Time
-	b  *bucket
-}
+// schedule has buckets by the time at which they are to be divided next. It is a heap.
+type schedule []*bucket
 
 // add plans a bucket for a time, unless it is planned for an earlier one.
 func (s *schedule) add(b *bucket, at Time) {
-	if b.due != 0 && b.due <= at {
-		return
-	}
-	b.due = at
-	s.heap = append(s.heap, entry{at, b})
-	for i := len(s.heap) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if s.heap[parent].at <= s.heap[i].at {
-			break
-		}
-		s.heap[parent], s.heap[i] = s.heap[i], s.heap[parent]
-		i = parent
+	switch {
+	case b.place == 0:
+		b.due = at
+		heap.Push(s, b)
+	case at < b.due:
+		b.due = at
+		heap.Fix(s, b.place-1)
 	}
 }
 
 // pop returns a bucket that is due, nil if none is.
 func (s *schedule) pop(now Time) *bucket {
-	for len(s.heap) > 0 && s.heap[0].at <= now {
-		e := s.heap[0]
-		s.drop()
-		if e.b.due == e.at {
-			e.b.due = 0
-			return e.b
-		}
+	if len(*s) > 0 && (*s)[0].due <= now {
+		b := (*s)[0]
+		s.drop(b)
+		return b
 	}
 	return nil
 }
 
+// drop takes a bucket out, if it is there.
+func (s *schedule) drop(b *bucket) {
+	if b.place > 0 {
+		heap.Remove(s, b.place-1)
+	}
+}
+
 // next returns when the first bucket is due, at most latest.
-func (s *schedule) next(latest Time) Time {
-	if len(s.heap) > 0 {
-		return min(latest, s.heap[0].at)
+func (s schedule) next(latest Time) Time {
+	if len(s) > 0 {
+		return min(latest, s[0].due)
 	}
 	return latest
 }
 
-func (s *schedule) drop() {
-	last := len(s.heap) - 1
-	s.heap[0] = s.heap[last]
-	s.heap[last] = entry{}
-	s.heap = s.heap[:last]
-	for i := 0; ; {
-		child := 2*i + 1
-		if child >= last {
-			return
-		}
-		if child+1 < last && s.heap[child+1].at < s.heap[child].at {
-			child++
-		}
-		if s.heap[i].at <= s.heap[child].at {
-			return
-		}
-		s.heap[i], s.heap[child] = s.heap[child], s.heap[i]
-		i = child
+func (s schedule) Len() int           { return len(s) }
+func (s schedule) Less(i, j int) bool { return s[i].due < s[j].due }
+
+func (s schedule) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].place, s[j].place = i+1, j+1
+}
+
+func (s *schedule) Push(b any) {
+	if b, ok := b.(*bucket); ok {
+		*s = append(*s, b)
+		b.place = len(*s)
 	}
+}
+
+func (s *schedule) Pop() any {
+	last := len(*s) - 1
+	b := (*s)[last]
+	(*s)[last] = nil
+	*s = (*s)[:last]
+	b.place = 0
+	return b
 }

@@ -3,7 +3,7 @@ package quota
 // stream is a holder.
 type stream struct {
 	holder Holder
-	peer   uint64
+	peer   *peer
 	seq    uint64    // of what was taken last
 	shares []*bucket // the buckets in which it has a share
 	outbox []*bucket // in which something is queued for it
@@ -33,17 +33,41 @@ func (d *Divider) stream(h Holder) *stream {
 }
 
 // stray tells the holder to abandon a bucket of which nothing is kept.
-func (s *stream) stray(r Report) {
+func (d *Divider) stray(s *stream, r Report) {
 	if len(s.strays) < mostStrays {
 		s.strays = append(s.strays, Action{Bucket: r.Bucket, ID: string(r.ID), Kind: Abandon})
+		d.wake(s)
 	}
 }
 
-func (d *Divider) noRoom(s *stream, r Report) Outcome {
-	s.stray(r)
-	d.wake(s)
-	d.counts.NoRoom++
-	return NoRoom
+// full reports whether a stream can have no more buckets.
+func (d *Divider) full(s *stream) bool {
+	return d.shares >= d.o.MaxBuckets || len(s.shares) >= d.o.MaxStreamBuckets
+}
+
+// queue puts what a holder is to be told into its outbox.
+func (d *Divider) queue(b *bucket, s *share, rate Rate) {
+	s.next = rate
+	s.state |= queued
+	if !s.is(listed) {
+		s.state |= listed
+		s.stream.outbox = append(s.stream.outbox, b)
+	}
+	d.wake(s.stream)
+}
+
+// abandon has a holder forget a bucket. What it has is kept for it if it is only asked whether it has
+// requests.
+func (d *Divider) abandon(b *bucket, s *share) {
+	s.state |= abandoning
+	s.state &^= answer
+	d.queue(b, s, s.told)
+}
+
+// unlist takes a share off the outbox. It reports whether something is to be taken.
+func (s *share) unlist() bool {
+	s.state &^= listed
+	return s.is(queued)
 }
 
 // confirm returns the buckets of what was taken up to seq.

@@ -47,7 +47,10 @@ func (d *Divider) View(now Time, key Bucket) (View, bool) {
 // Counts are for metrics. Those in the first line are of now, others since the divider was made.
 type Counts struct {
 	Streams, Buckets, Shares int
-	NoRoom                   uint64 // reports beyond a bound
+	// NoRoom are reports beyond a bound; Abandoned buckets that were idle or have no rule any more, Asked
+	// those that were abandoned to see whether they have requests; TakenOver shares that a peer which
+	// came back took over; Divisions how often a bucket was divided.
+	NoRoom, Abandoned, Asked, TakenOver, Divisions uint64
 }
 
 // Counts returns them.

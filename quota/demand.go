@@ -1,0 +1,80 @@
+package quota
+
+import (
+	"math"
+	"time"
+)
+
+// shortest is the shortest interval that says something about a rate.
+const shortest = 250 * time.Millisecond
+
+// mostCounted bounds the counts of a report.
+const mostCounted = 1 << 30
+
+// report takes in a report.
+func (s *share) report(now, patience Time, r Report) {
+	s.counted += float32(min(r.Allowed, mostCounted)) + float32(min(r.Denied, mostCounted))
+	s.state |= answer
+	s.state &^= hungry
+	if r.Denied > 0 {
+		s.state |= hungry
+	}
+	if s.is(abandoning) && (r.Elapsed == 0 || s.state&(queued|asked) == queued && s.counted > 0) {
+		s.state &^= abandoning | asked | queued // it has requests
+	}
+	if r.Elapsed == 0 && s.state&(assigned|queued|fresh) == 0 {
+		s.renew(now + patience)
+	}
+	s.idle = min(s.idle, 254) + 1
+	if s.counted > 0 {
+		s.idle = 0
+	}
+	passed := now - s.reported
+	if passed < shortest {
+		return
+	}
+	s.estimate(s.counted/float32(passed.Seconds()), float32(passed.Seconds()))
+	s.counted, s.reported = 0, now
+}
+
+// renew says that the holder has no assignment. It waits for one until its patience ends.
+func (s *share) renew(until Time) {
+	s.state |= fresh
+	if s.high == 0 {
+		s.until = until
+	}
+}
+
+// estimate takes in the rate of an interval. One that differs from the last by more than chance is
+// taken for a step within the interval, so what comes next lies beyond it. Others are smoothed.
+func (s *share) estimate(rate, seconds float32) {
+	last := s.last
+	s.last = rate
+	s.state &^= fell
+	chance := func(other float32) bool {
+		noise := 3 * float32(math.Sqrt(float64(max((rate+other)*seconds, 4)))) / seconds
+		return max(rate-other, other-rate) <= noise+other/20
+	}
+	switch {
+	case !s.is(measured):
+		s.demand = rate
+		s.state |= measured
+	case !chance(last):
+		if rate < last {
+			s.state |= fell
+		}
+		s.demand = min(max(2*rate-last, rate/4), 4*rate)
+	case !chance(s.demand):
+		s.demand = rate
+	default:
+		s.demand += (rate - s.demand) / 2
+	}
+}
+
+// wanted returns the rate that a share is to get if it can, in tokens per Fill: its demand, and what
+// chance may add to it.
+func (s *share) wanted() float64 {
+	demand := float64(s.demand)
+	margin := min(max(2/math.Sqrt(max(5*demand, 1)), 0.02), 0.2)
+	return demand * (1 + margin) * Fill.Seconds()
+}

@@ -1,0 +1,155 @@
+package quota
+
+import (
+	"slices"
+	"time"
+)
+
+// peer is who streams come from, one after another.
+type peer struct {
+	open   int
+	newest Holder
+	// alone is from when on its streams can be told apart: once all that it held while it had two
+	// streams has ended.
+	alone Time
+	gone  Time // when it lost its last stream
+}
+
+func (d *Divider) joinPeer(s *stream, id uint64) {
+	if id == 0 || s.peer != nil {
+		return
+	}
+	if len(d.peers) > 64+2*len(d.streams) && d.now-d.purged > time.Second {
+		d.purged = d.now
+		for id, p := range d.peers {
+			if p.open == 0 && d.now-p.gone > 2*(d.o.TTL+d.o.Delta) {
+				delete(d.peers, id)
+			}
+		}
+	}
+	p := d.peers[id]
+	if p == nil {
+		p = &peer{}
+		d.peers[id] = p
+	}
+	s.peer = p
+	p.open++
+	p.newest = s.holder
+	p.mixed(d)
+}
+
+func (p *peer) mixed(d *Divider) {
+	if p.open > 1 {
+		p.alone = d.now + d.o.TTL + d.o.Delta + 1
+	}
+}
+
+// lose makes the share at a place that of an ended stream.
+func (d *Divider) lose(b *bucket, i int) {
+	s := &b.shares[i]
+	until := s.until
+	if s.is(outstanding) {
+		until = d.now + d.o.TTL + d.o.Delta
+	}
+	if s.high > 0 && until > d.now {
+		b.lost = append(b.lost, lost{until: until, rate: int64(s.high), peer: s.stream.peer})
+		if len(b.lost) > mostLost {
+			b.mergeLost()
+		}
+	}
+	b.shares = slices.Delete(b.shares, i, i+1)
+	d.shares--
+}
+
+// mostLost bounds a bucket's list of what is lost.
+const mostLost = 64
+
+// mergeLost makes the older half of what is lost one.
+func (b *bucket) mergeLost() {
+	all, kept := lost{}, b.lost[:0]
+	for i, l := range b.lost {
+		if i < mostLost/2 && !l.unknown {
+			all.until = max(all.until, l.until)
+			all.rate += l.rate
+		} else {
+			kept = append(kept, l)
+		}
+	}
+	b.lost = append(kept, all)
+}
+
+// expire ends what has outlived its time, and gives what is lost back to peers that came back.
+func (d *Divider) expire(b *bucket) {
+	kept := b.lost[:0]
+	for _, l := range b.lost {
+		if l.until > d.now && !d.takeOver(b, l) {
+			kept = append(kept, l)
+		}
+	}
+	clear(b.lost[len(kept):])
+	b.lost = kept
+	if len(kept) == 0 {
+		b.lost = nil
+	}
+	for i := range b.shares {
+		if s := &b.shares[i]; s.high > 0 && !s.is(outstanding) && s.until <= d.now {
+			s.high = 0
+			s.state &^= assigned
+			s.renew(d.now + d.o.Patience)
+		}
+	}
+}
+
+// takeOver reports whether something lost is now held by the stream that its peer came back with. That
+// has it until it is told something else.
+func (d *Divider) takeOver(b *bucket, l lost) bool {
+	p := l.peer
+	if p == nil || p.open != 1 || d.now < p.alone {
+		return false
+	}
+	i, found := b.find(p.newest)
+	if !found {
+		return false
+	}
+	if s := &b.shares[i]; !s.is(arrived) {
+		s.high = max(s.high, Rate(min(l.rate, unlimited))) //nolint:gosec // bounded
+		s.until = max(s.until, l.until)
+		d.counts.TakenOver++
+	}
+	return true
+}
+
+// learn counts all that a predecessor may have assigned as lost.
+func (d *Divider) learn(b *bucket) {
+	if d.now >= d.begun || b.limit == nil || b.limit.Verdict != Divide || b.learning() {
+		return
+	}
+	b.lost = append(b.lost, lost{until: d.begun, rate: b.limit.rate(), unknown: true})
+}
+
+func (b *bucket) learning() bool {
+	return slices.ContainsFunc(b.lost, func(l lost) bool { return l.unknown })
+}
+
+// credit moves to a new share the rate at which its holder says that it admitted requests: that much a
+// predecessor is taken to have assigned to it.
+func (s *share) credit(b *bucket, until Time, r Report) {
+	for i := range b.lost {
+		if l := &b.lost[i]; l.unknown {
+			rate := min(l.rate, r.admitted(), int64(MaxRate))
+			l.rate -= rate
+			s.high, s.until = Rate(rate), until //nolint:gosec // bounded
+			return
+		}
+	}
+}
+
+// admitted returns the rate of what a report says was admitted, at the least.
+func (r *Report) admitted() int64 {
+	// Envoy reports every 5 s, but a bucket for the second time at the next of those times.
+	span := r.Elapsed
+	if span%(5*time.Second) != 0 {
+		span += time.Second
+	}
+	return int64(float64(min(r.Allowed, mostCounted)) * float64(Fill) / float64(span))
+}

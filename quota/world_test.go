@@ -1,0 +1,399 @@
+package quota_test
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/quota"
+)
+
+// A world is a divider, Envoys, and streams between them that deliver when they like. What Envoys do
+// with what they are told is docs/rlqs.md's account of the filter. A chooser drives it.
+type world struct {
+	worldOptions
+	now    quota.Time
+	d      *quota.Divider
+	envoys []*envoy
+	links  []*link // those that have something to do yet
+	limits []*quota.Limit
+	// most is what may be in force of each bucket: its limit, or more while that has just been lowered.
+	most  []int64
+	young quota.Time // until when the divider has a predecessor's assignments to fear
+	last  quota.Holder
+	log   []string
+	mistake
+}
+
+type worldOptions struct {
+	envoys, buckets        int
+	peers, restarts, allow bool
+	relimits               bool
+	o                      quota.Options
+	verbose                bool
+}
+
+// A mistake is what a mutant does wrong.
+type mistake struct {
+	afterTake, afterClosed func(w *world, h quota.Holder, seq uint64)
+	early                  time.Duration // the divider's clock is so much ahead
+	fresh                  bool          // nothing is feared after a restart
+	onePeer                bool          // all Envoys are taken for one
+}
+
+// chooser returns a number below n.
+type chooser func(n int) int
+
+// envoy is a proxy: what it knows of each bucket.
+type envoy struct {
+	peer    uint64
+	buckets []envoyBucket
+	link    *link
+}
+
+type envoyBucket struct {
+	known, assigned bool
+	kind            quota.Kind
+	rate            quota.Rate
+	expires         quota.Time
+	tokens, most    float64
+	refilled        quota.Time
+	reported        quota.Time
+	allowed, denied uint64
+}
+
+// link is a stream. Either end may know before the other that it has ended.
+type link struct {
+	h                  quota.Holder
+	e                  *envoy
+	down               []message
+	up                 []func()
+	atServer, atEnvoy  bool
+	gone               quota.Time // when nothing is delivered any more, once it has ended at the server
+	delivered, written uint64
+}
+
+type message struct {
+	actions []quota.Action
+	seq     uint64
+}
+
+func bucketOf(i int) quota.Bucket { return quota.Bucket{uint64(i) + 1, 7} }
+
+func newWorld(o worldOptions, m mistake) *world {
+	w := &world{worldOptions: o, mistake: m, now: time.Second}
+	o.o.Fresh = true
+	w.d = quota.New(w.now, o.o)
+	for i := range o.envoys {
+		e := &envoy{buckets: make([]envoyBucket, o.buckets)}
+		if o.peers {
+			e.peer = uint64(i) + 1
+		}
+		if m.onePeer {
+			e.peer = 1
+		}
+		w.envoys = append(w.envoys, e)
+	}
+	for range o.buckets {
+		w.limits = append(w.limits, limitOf(0))
+		w.most = append(w.most, int64(w.limits[0].Hits)*3600)
+	}
+	return w
+}
+
+// limitOf returns one of the limits that rules change to; the first divides 100 a second.
+func limitOf(i int) *quota.Limit {
+	return []*quota.Limit{
+		{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond},
+		{Hits: 20, Window: time.Second, Burst: 100 * time.Millisecond},
+		{Hits: 500, Window: time.Second, Burst: 100 * time.Millisecond},
+		{Verdict: quota.DenyAll},
+		{Verdict: quota.AllowAll},
+		nil,
+	}[i]
+}
+
+func rateOf(l *quota.Limit) int64 {
+	switch {
+	case l == nil || l.Verdict == quota.DenyAll:
+		return 0
+	case l.Verdict == quota.AllowAll:
+		return math.MaxInt64
+	}
+	return int64(l.Hits) * int64(quota.Fill/l.Window)
+}
+
+func (w *world) at() quota.Time { return w.now + w.early*(w.now/time.Second) }
+
+func (w *world) note(format string, args ...any) {
+	if w.verbose {
+		w.log = append(w.log, fmt.Sprintf("%v ", w.now)+fmt.Sprintf(format, args...))
+	}
+}
+
+// step does one thing that can happen now.
+func (w *world) step(choose chooser) {
+	e := w.envoys[choose(len(w.envoys))]
+	var l *link
+	if len(w.links) > 0 {
+		l = w.links[choose(len(w.links))]
+	}
+	what := choose(16)
+	switch {
+	case what <= 1:
+		w.request(e, choose(w.buckets), []int{1, 4, 60, 1000}[choose(4)])
+	case what == 2:
+		w.report(e)
+	case what == 3 && e.link == nil:
+		w.connect(e)
+	case what <= 5 && l != nil && len(l.down) > 0 && l.atEnvoy:
+		w.deliver(l)
+	case what <= 7 && l != nil && len(l.up) > 0 && l.atServer:
+		l.up[0]()
+		l.up = l.up[1:]
+		w.d.Tick(w.at())
+	case what <= 9 && l != nil && l.atServer:
+		w.take(l, []int{1, 100}[choose(2)])
+	case what <= 11:
+		w.pass([]time.Duration{
+			time.Millisecond, 300 * time.Millisecond, time.Second, 5 * time.Second,
+			w.o.TTL - 100*time.Millisecond, w.o.TTL, w.o.TTL + w.o.Delta + 1,
+		}[choose(7)])
+	case what == 12 && l != nil && l.atEnvoy:
+		l.atEnvoy, l.down = false, nil // whatever is on its way up may still arrive
+		l.e.link = nil
+		w.note("envoy lost %d", l.h)
+	case what == 13 && l != nil && l.atServer:
+		w.close(l)
+	case what == 14 && w.relimits:
+		w.relimit(choose(w.buckets), choose(6))
+	case what == 15 && w.restarts:
+		w.restart(choose(8) == 0, e)
+	}
+	w.reap()
+}
+
+func (w *world) connect(e *envoy) {
+	w.last++
+	l := &link{h: w.last, e: e, atServer: true, atEnvoy: true}
+	e.link = l
+	w.links = append(w.links, l)
+	w.d.Opened(w.at(), l.h, e.peer)
+	w.note("envoy %p connects as %d", e, l.h)
+}
+
+func (w *world) request(e *envoy, i, n int) {
+	b := &e.buckets[i]
+	if !b.known {
+		*b = envoyBucket{known: true, reported: w.now}
+		w.admit(b, 1)
+		w.usage(e, i)
+		n--
+	}
+	w.admit(b, n)
+	w.note("envoy %p has %d requests of %d", e, n, i)
+}
+
+// admit counts requests as the filter does.
+func (w *world) admit(b *envoyBucket, n int) {
+	allowed := 0
+	switch {
+	case !b.assigned || b.expires <= w.now:
+		if w.allow {
+			allowed = n
+		}
+	case b.kind == quota.AssignAll:
+		allowed = n
+	case b.kind == quota.Assign:
+		b.tokens = min(b.most, b.tokens+float64(b.rate)*float64(w.now-b.refilled)/float64(quota.Fill))
+		b.refilled = w.now
+		allowed = min(n, int(b.tokens))
+		b.tokens -= float64(allowed)
+	}
+	b.allowed += uint64(allowed)
+	b.denied += uint64(n - allowed)
+}
+
+// report has an Envoy report all buckets.
+func (w *world) report(e *envoy) {
+	for i := range e.buckets {
+		if e.buckets[i].known {
+			w.usage(e, i)
+		}
+	}
+}
+
+// usage sends a report of one bucket. Without a stream the counts stay.
+func (w *world) usage(e *envoy, i int) {
+	l, b := e.link, &e.buckets[i]
+	if l == nil {
+		return
+	}
+	r := quota.Report{
+		Bucket: bucketOf(i), ID: []byte{byte(i)}, Allowed: b.allowed, Denied: b.denied,
+		Elapsed: (w.now - b.reported).Truncate(time.Second),
+	}
+	b.allowed, b.denied, b.reported = 0, 0, w.now
+	w.note("%d sends %+v", l.h, r)
+	l.up = append(l.up, func() {
+		r.Limit = w.limits[i]
+		w.note("report of %d: %+v", l.h, r)
+		w.d.Report(w.at(), l.h, r)
+	})
+}
+
+func (w *world) take(l *link, most int) {
+	actions, seq, _ := w.d.Take(w.at(), l.h, nil, most)
+	if seq == 0 {
+		return
+	}
+	w.note("%d takes %+v", l.h, actions)
+	l.down = append(l.down, message{actions, seq})
+	if w.afterTake != nil {
+		w.afterTake(w, l.h, seq)
+	}
+}
+
+// deliver brings the next message to an Envoy.
+func (w *world) deliver(l *link) {
+	m := l.down[0]
+	l.down = l.down[1:]
+	w.note("%d gets %d: %+v", l.h, m.seq, m.actions)
+	for _, a := range m.actions {
+		b := &l.e.buckets[a.ID[0]]
+		switch {
+		case !b.known:
+		case a.Kind == quota.Abandon:
+			*b = envoyBucket{}
+		default:
+			share := 1.0 // of the tokens that it holds
+			if b.assigned && b.expires > w.now && b.kind == quota.Assign && b.most > 0 {
+				share = b.tokens / b.most
+			}
+			b.assigned, b.kind, b.rate, b.expires = true, a.Kind, a.Rate, w.now+a.TTL
+			b.most, b.tokens, b.refilled = float64(a.MaxTokens), share*float64(a.MaxTokens), w.now
+		}
+	}
+	if l.atServer {
+		l.up = append(l.up, func() {
+			w.note("%d confirms %d", l.h, m.seq)
+			w.d.Confirmed(w.at(), l.h, m.seq)
+		})
+	}
+}
+
+func (w *world) pass(dt time.Duration) {
+	w.now += dt
+	w.reap()
+	w.note("time")
+	w.d.Tick(w.at())
+}
+
+// close has the server find a stream ended. What is on its way may arrive for a while.
+func (w *world) close(l *link) {
+	w.note("server lost %d", l.h)
+	l.atServer, l.up, l.gone = false, nil, w.now+w.o.Delta
+	w.d.Closed(w.at(), l.h)
+	w.d.Tick(w.at())
+	if w.afterClosed != nil {
+		w.afterClosed(w, l.h, 0)
+	}
+}
+
+func (w *world) relimit(i, to int) {
+	limit := limitOf(to)
+	w.note("limit of %d: %+v", i, limit)
+	w.limits[i] = limit
+	w.d.Relimit(w.at(), bucketOf(i), limit)
+	w.d.Tick(w.at())
+}
+
+// restart ends the service, which forgets all, or an Envoy. No limit may just have been lowered, as a
+// successor cannot know of it.
+func (w *world) restart(service bool, e *envoy) {
+	if !service {
+		if e.link != nil {
+			e.link.atEnvoy, e.link.down = false, nil
+		}
+		e.link, e.buckets = nil, make([]envoyBucket, w.buckets)
+		w.note("envoy %p restarts", e)
+		return
+	}
+	for i, limit := range w.limits {
+		if now, _ := w.d.InForce(bucketOf(i)); now > rateOf(limit) || limit == nil || limit.Verdict != quota.Divide {
+			return
+		}
+	}
+	if w.now < w.young {
+		return // else there are three
+	}
+	w.note("service restarts")
+	for _, l := range w.links {
+		if l.atServer {
+			l.atServer, l.up, l.gone = false, nil, w.now+w.o.Delta
+		}
+	}
+	o := w.o
+	o.Fresh = w.fresh
+	w.d = quota.New(w.at(), o)
+	w.young = w.now + w.o.TTL + w.o.Delta
+}
+
+// reap ends streams that have ended at one end for long, or at both.
+func (w *world) reap() {
+	kept := w.links[:0]
+	for _, l := range w.links {
+		if !l.atServer && l.atEnvoy && w.now > l.gone {
+			l.atEnvoy, l.down = false, nil
+			l.e.link = nil
+		}
+		if l.atServer || l.atEnvoy {
+			kept = append(kept, l)
+		}
+	}
+	w.links = kept
+}
+
+// inForce returns what is truly in force of a bucket.
+func (w *world) inForce(i int) int64 {
+	sum := int64(0)
+	for _, e := range w.envoys {
+		b := &e.buckets[i]
+		switch {
+		case !b.known || !b.assigned || b.expires <= w.now:
+		case b.kind == quota.AssignAll:
+			sum += math.MaxUint32
+		case b.kind == quota.Assign:
+			sum += int64(b.rate)
+		}
+	}
+	return sum
+}
+
+// check returns what is wrong, "" if nothing is: what is in force is in the ledger, and the ledger never
+// exceeds the limit, nor grows while it does because the limit was lowered.
+func (w *world) check() string {
+	for i, limit := range w.limits {
+		real := w.inForce(i)
+		ledger, known := w.d.InForce(bucketOf(i))
+		rate := rateOf(limit)
+		switch {
+		case w.now < w.young && !w.o.Strict:
+			if real > 2*rate {
+				return fmt.Sprintf("bucket %d after a restart: %d is in force of %d", i, real, rate)
+			}
+			continue
+		case w.now < w.young && !known:
+			if real > w.most[i] {
+				return fmt.Sprintf("bucket %d after a restart: %d is in force of %d", i, real, w.most[i])
+			}
+			continue
+		case real > ledger:
+			return fmt.Sprintf("bucket %d: %d is in force, the ledger has %d", i, real, ledger)
+		case limit != nil && ledger > max(rate, w.most[i]):
+			return fmt.Sprintf("bucket %d: the ledger has %d of %d", i, ledger, rate)
+		}
+		w.most[i] = max(rate, ledger)
+	}
+	return w.d.Broken()
+}
