@@ -21,6 +21,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/rlqs"
 	"github.com/sluice-ratelimit/sluice/server/transport"
 	"github.com/sluice-ratelimit/sluice/server/transport/grpcgo"
 	"github.com/sluice-ratelimit/sluice/server/transport/own"
@@ -42,6 +43,7 @@ type Server struct {
 	health   *liveness
 	draining chan struct{}       // closed when the drain delay is over
 	tracer   stats.Handler       // nil without tracing
+	quotas   *rlqs.Service
 	grpc     transport.Transport // nil without a gRPC listener
 	grpcConn net.Listener
 	http     []*httpListener
@@ -89,6 +91,9 @@ func (s *Server) Listen(ctx context.Context) error {
 		return errors.New("json listener: it needs TLS")
 	}
 	h := answer.NewHandler(s.service, s.logger, s.options.Tracing, s.options.StatusCodes == "precise")
+	s.quotas = rlqs.New(rlqs.Options{
+		Elapsed: h.Clock.Elapsed, Rules: s.service.Rules, ShadowMode: s.service.ShadowMode(), Allow: s.service.AllowList(), Panics: h.Panics,
+	})
 	if s.options.GRPCAddr != "" {
 		l, err := s.open(ctx, "grpc", s.options.GRPCAddr, s.options.GRPCSocketMode)
 		if err != nil {
@@ -142,7 +147,7 @@ func (s *Server) Listen(ctx context.Context) error {
 // transport returns what carries gRPC.
 func (s *Server) transport(h *answer.Handler, creds credentials.TransportCredentials) transport.Transport {
 	c := transport.Config{
-		Limits: s.options.Limits, Handler: h, Creds: creds, Hint: s.options.hint(), Draining: s.draining,
+		Limits: s.options.Limits, Handler: h, Quotas: s.quotas, Creds: creds, Hint: s.options.hint(), Draining: s.draining,
 		Tracer: s.tracer, Register: s.register, KeepsHeaders: s.options.Register != nil,
 	}
 	if s.options.Tracing != nil {
@@ -196,6 +201,7 @@ func (s *Server) open(ctx context.Context, name, addr string, mode fs.FileMode) 
 
 // close closes the open listeners. None has accepted a connection yet.
 func (s *Server) close() {
+	s.quotas.Close()
 	if s.grpc != nil {
 		s.grpc.Stop()
 		_ = s.grpcConn.Close()
@@ -262,6 +268,7 @@ func (s *Server) drain(ctx context.Context) {
 		s.grpc.GracefulStop()
 		bound.Stop()
 	}
+	s.quotas.Close()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, l := range s.http {

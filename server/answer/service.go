@@ -124,6 +124,9 @@ func (s *Service) Rules() *descriptors.Set {
 // OnServe has a function called after the rules have changed.
 func (s *Service) OnServe(changed func()) { s.onServe.Store(&changed) }
 
+// ShadowMode returns [Settings].ShadowMode.
+func (s *Service) ShadowMode() bool { return s.settings.ShadowMode }
+
 // AllowList returns [Settings].Allow.
 func (s *Service) AllowList() *access.AllowList { return s.settings.Allow }
 

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/rlqs"
 )
 
 // Transport carries gRPC on a listener. Its methods may be called concurrently.
@@ -29,6 +30,8 @@ type Transport interface {
 type Config struct {
 	Limits  Limits
 	Handler *answer.Handler // of rate-limit requests
+	// Quotas is the rate limit quota service. Optional: by default there is none.
+	Quotas *rlqs.Service
 	// Creds are the server's side of connections.
 	Creds credentials.TransportCredentials
 	// Tracer is told of rate-limit requests, and reads the headers that TraceHeaders names, in lower case.

@@ -53,6 +53,9 @@ func newBridge(c *transport.Config) *bridge {
 		keep = c.KeepsHeader
 	}
 	b.register(&rateLimits, nil, keep, transport.MostTraceHeaders, 0)
+	if c.Quotas != nil {
+		b.register(&quotas, nil, nil, 0, 0)
+	}
 	if c.Register != nil {
 		c.Register(b, withMetadata{b})
 	}

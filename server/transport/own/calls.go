@@ -40,6 +40,9 @@ func (c *calls) Call(call *h2.Call) ([]byte, h2.Status, h2.Later) {
 
 // Open implements [h2.Handler].
 func (c *calls) Open(call *h2.Call) (h2.Conversation, h2.Status) {
+	if c.Quotas != nil && call.Method == methodQuotas {
+		return c.openQuotas(call)
+	}
 	b, s := c.begin(call, false)
 	if b == nil {
 		return nil, s

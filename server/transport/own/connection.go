@@ -49,6 +49,7 @@ type connection struct {
 	ending    bool // nothing more is answered
 	closed    bool // nothing more is read, either
 	bearer    *answer.Bearer
+	quotas    map[*quotaStream]struct{} // streams of the quota service; nil as long as there was none
 
 	ours atomic.Bool // it was ended by our doing
 	deaf atomic.Bool // it was ended because a ping was not answered

@@ -204,6 +204,7 @@ func (c *connection) obeyLocked(todo orders, now time.Duration) (err error) {
 	for _, d := range drainReasons {
 		if todo&d.order != 0 {
 			c.out.bytes = c.h2.Drain(c.out.bytes, now, d.told)
+			c.drainQuotasLocked()
 		}
 	}
 	if todo&orderPing != 0 {

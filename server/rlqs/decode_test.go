@@ -1,0 +1,198 @@
+package rlqs
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// seen notes what is in a report.
+type seen struct {
+	domains []string
+	buckets []string
+	faults  []fault
+}
+
+func (s *seen) domain(name []byte) error {
+	s.domains = append(s.domains, string(name))
+	return nil
+}
+
+func (s *seen) bucket(u *usage) {
+	s.faults = append(s.faults, u.fault)
+	if u.fault == faultSize {
+		s.buckets = append(s.buckets, "large")
+		return
+	}
+	var b strings.Builder
+	for _, e := range u.entries {
+		fmt.Fprintf(&b, "%q=%q ", e.key, e.value)
+	}
+	fmt.Fprintf(&b, "%d %d %v", u.allowed, u.denied, u.elapsed)
+	s.buckets = append(s.buckets, b.String())
+}
+
+// decodeIn feeds a report in pieces of a size.
+func decodeIn(report []byte, size int) (*seen, error) {
+	s, d := &seen{}, &decoder{}
+	for len(report) > size {
+		if err := d.feed(report[:size], false, s); err != nil {
+			return s, err
+		}
+		report = report[size:]
+	}
+	return s, d.feed(report, true, s)
+}
+
+// want is what protobuf finds in a report.
+func want(m *rlqsv3.RateLimitQuotaUsageReports) (s seen) {
+	for _, u := range m.BucketQuotaUsages {
+		var b strings.Builder
+		size, id := 0, u.GetBucketId().GetBucket()
+		for _, k := range slices.Sorted(maps.Keys(id)) {
+			fmt.Fprintf(&b, "%q=%q ", k, id[k])
+			size += len(k) + len(id[k])
+		}
+		elapsed := time.Duration(min(uint64(u.GetTimeElapsed().GetSeconds()), uint64(mostElapsed/time.Second))) * time.Second //nolint:gosec // as the decoder
+		fmt.Fprintf(&b, "%d %d %v", u.NumRequestsAllowed, u.NumRequestsDenied, elapsed)
+		text := b.String()
+		if size > mostID || len(id) > mostEntries {
+			text = "large"
+		}
+		s.buckets = append(s.buckets, text)
+	}
+	return s
+}
+
+func report(usages ...*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage) *rlqsv3.RateLimitQuotaUsageReports {
+	return &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: usages}
+}
+
+func of(allowed, denied uint64, elapsed time.Duration, id ...string) *rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage {
+	b := map[string]string{}
+	for i := 0; i < len(id); i += 2 {
+		b[id[i]] = id[i+1]
+	}
+	return &rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{
+		BucketId: &rlqsv3.BucketId{Bucket: b}, TimeElapsed: durationpb.New(elapsed), NumRequestsAllowed: allowed, NumRequestsDenied: denied,
+	}
+}
+
+func marshal(tb testing.TB, m proto.Message) []byte {
+	tb.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// TestDecode compares what is read with what protobuf reads, in pieces of all sizes.
+func TestDecode(t *testing.T) {
+	many := make([]string, 0, 2*mostEntries+2)
+	for i := range mostEntries + 1 {
+		many = append(many, fmt.Sprint(i), "x")
+	}
+	for _, m := range []*rlqsv3.RateLimitQuotaUsageReports{
+		{}, report(), report(of(0, 0, 0)),
+		report(of(1, 2, 5*time.Second, "sluice", "b,a", "a", "1", "b", ""), of(1<<63, 1<<64-1, 0, "", "")),
+		report(of(1, 0, 0, "z", strings.Repeat("z", mostID-1)), of(2, 0, 0, "z", strings.Repeat("z", mostID)), of(3, 0, 0, "y", strings.Repeat("y", 100_000)), of(4, 0, 0, "x", "x")),
+		report(of(1, 0, -time.Second, many[2:]...), of(1, 0, 1<<62, many...)),
+	} {
+		b := marshal(t, m)
+		for size := 1; size <= len(b)+1; size += 1 + size/50 {
+			got, err := decodeIn(b, size)
+			if w := want(m); err != nil || !slices.Equal(got.buckets, w.buckets) || len(got.domains) != len(m.Domain) {
+				t.Fatalf("in pieces of %d bytes: %v, %v, want %v", size, got, err, w)
+			}
+		}
+	}
+}
+
+// TestDecodeText has an id with bytes that are no text: that bucket alone is faulty.
+func TestDecodeText(t *testing.T) {
+	b := marshal(t, report(of(1, 0, 0, "k", "good"), of(2, 0, 0, "k", "bad?"), of(3, 0, 0, "k", "fine")))
+	b = bytes.Replace(b, []byte("bad?"), []byte("bad\xff"), 1)
+	if err := proto.Unmarshal(b, new(rlqsv3.RateLimitQuotaUsageReports)); err == nil {
+		t.Fatal("protobuf reads it")
+	}
+	got, err := decodeIn(b, 7)
+	if err != nil || !slices.Equal(got.faults, []fault{faultNone, faultText, faultNone}) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestDecodeHoldsLittle has fields that are larger than any that is read: none of their bytes is kept.
+func TestDecodeHoldsLittle(t *testing.T) {
+	b := marshal(t, report(of(1, 0, 0, "k", strings.Repeat("x", 1<<20))))
+	s, d := &seen{}, &decoder{}
+	for len(b) > 0 {
+		n := min(len(b), 1000)
+		if err := d.feed(b[:n], n == len(b), s); err != nil {
+			t.Fatal(err)
+		}
+		if b = b[n:]; cap(d.part) > 2*mostField {
+			t.Fatalf("%d bytes are kept", cap(d.part))
+		}
+	}
+	if !slices.Equal(s.faults, []fault{faultSize}) {
+		t.Errorf("%v", s)
+	}
+}
+
+func TestDecodeFaults(t *testing.T) {
+	for name, b := range map[string]string{
+		"a number of field 0":      "\x00\x00",
+		"a group":                  "\x1b\x1c",
+		"a long varint":            "\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+		"a long tag":               "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+		"an end within a tag":      "\xff",
+		"an end within a size":     "\x12\xff",
+		"an end within a bucket":   "\x12\x05\x18",
+		"an end within a fixed32":  "\x1d\x00",
+		"a bucket that ends early": "\x12\x02\x0a\x01",
+		"an id that ends early":    "\x12\x04\x0a\x02\x0a\x01",
+		"a size beyond 4 GiB":      "\x12\xff\xff\xff\xff\x7f",
+		"a large domain":           "\x0a\x81\x08" + strings.Repeat("d", 1025),
+		"a larger domain":          "\x0a\x81\x80\x01" + strings.Repeat("d", 16385),
+	} {
+		for _, size := range []int{1, 2, 100, 100_000} {
+			if s, err := decodeIn([]byte(b), size); err == nil {
+				t.Errorf("%s: %v in pieces of %d", name, s, size)
+			}
+		}
+	}
+}
+
+// FuzzDecode compares the decoder with protobuf's, and pieces with the whole.
+func FuzzDecode(f *testing.F) {
+	f.Add(marshal(f, report(of(1, 2, 5*time.Second, "sluice", "b,a", "a", "1", "b", ""))), 3)
+	f.Add([]byte("\x12\x08\x0a\x06\x0a\x04\x0a\x01k\x1d\x12\x0c\x0a\x04\x0a\x02\x0a\x00\x0a\x04\x0a\x02\x12\x01"), 1)
+	f.Fuzz(func(t *testing.T, b []byte, size int) {
+		whole, err := decodeIn(b, len(b)+1)
+		pieces, pieceErr := decodeIn(b, 1+size&63)
+		if (err == nil) != (pieceErr == nil) || err == nil && fmt.Sprint(whole) != fmt.Sprint(pieces) {
+			t.Fatalf("whole: %v, %v; in pieces: %v, %v", whole, err, pieces, pieceErr)
+		}
+		var m rlqsv3.RateLimitQuotaUsageReports
+		switch wantErr := proto.Unmarshal(b, &m); {
+		case slices.Contains(whole.faults, faultText), slices.Contains(whole.faults, faultSize): // protobuf differs
+		case err == nil && wantErr != nil && !strings.Contains(wantErr.Error(), "UTF-8"):
+			t.Fatalf("%q is read, but protobuf says %v", b, wantErr)
+		case err != nil && wantErr == nil && len(m.Domain) <= mostID && !bytes.ContainsFunc(b, func(r rune) bool { return r&7 == 3 || r&7 == 4 }):
+			t.Fatalf("%q: %v, but protobuf reads it", b, err)
+		case err == nil && wantErr == nil:
+			if w := want(&m); !slices.Equal(whole.buckets, w.buckets) {
+				t.Fatalf("%q has %q, want %q", b, whole.buckets, w.buckets)
+			}
+		}
+	})
+}

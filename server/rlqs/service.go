@@ -1,0 +1,146 @@
+package rlqs
+
+import (
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
+	"github.com/sluice-ratelimit/sluice/quota"
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// ServiceName is the gRPC service's full name, and MethodName that of its only method.
+const (
+	ServiceName = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService"
+	MethodName  = "StreamRateLimitQuotas"
+)
+
+// MostStreams is how many streams may be open at once. Each Envoy has one for each domain.
+const MostStreams = 10_000
+
+// Options are a service's.
+type Options struct {
+	// Elapsed is a clock that never goes back.
+	Elapsed func() time.Duration
+	// Rules returns the rules in force, or nil.
+	Rules func() *descriptors.Set
+	// ShadowMode lets every request pass.
+	ShadowMode bool
+	// Allow says who may ask for which domain. Nil lets everybody.
+	Allow *access.AllowList
+	// Panics are told of panics of what is done by itself.
+	Panics *telemetry.Panics
+}
+
+// Service divides the limits of rules that say so among those who report to it. Its methods may be called concurrently.
+type Service struct {
+	options Options
+	hasher  identity.Hasher
+
+	mu      sync.Mutex
+	divider *quota.Divider
+	streams map[quota.Holder]*Stream
+	newest  quota.Holder
+	set     *descriptors.Set                   // of which limits are
+	limits  map[*descriptors.Rule]*quota.Limit // of the rules that were asked for
+	ready   []quota.Holder
+	due     *time.Timer
+	closed  bool
+}
+
+// New returns a service. Whoever makes it closes it.
+func New(o Options) *Service {
+	s := &Service{
+		options: o, hasher: identity.NewKey().Hasher(), streams: map[quota.Holder]*Stream{},
+		divider: quota.New(o.Elapsed(), quota.Options{}),
+	}
+	s.due = time.AfterFunc(time.Hour, s.tick)
+	s.due.Stop()
+	return s
+}
+
+// Close ends the service. Streams are those of their transports.
+func (s *Service) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.due.Stop()
+}
+
+// tick does what is due.
+func (s *Service) tick() {
+	defer func() {
+		if p := recover(); p != nil {
+			s.options.Panics.Caught(p)
+		}
+	}()
+	s.mu.Lock()
+	defer s.tell()
+	s.divide()
+}
+
+// divide has the divider divide what events have changed. s.mu is held.
+func (s *Service) divide() {
+	if s.closed {
+		return
+	}
+	now := s.options.Elapsed()
+	next := s.divider.Tick(now)
+	if len(s.streams) > 0 || s.divider.Counts().Buckets > 0 {
+		s.due.Reset(max(next-now, time.Millisecond))
+	}
+}
+
+// tell releases s.mu, and tells streams that there is something to send.
+func (s *Service) tell() {
+	s.ready = s.divider.Ready(s.ready[:0])
+	wakes := make([]func(), 0, len(s.ready))
+	for _, h := range s.ready {
+		if st := s.streams[h]; st != nil {
+			wakes = append(wakes, st.wake)
+		}
+	}
+	s.mu.Unlock()
+	for _, wake := range wakes {
+		wake()
+	}
+}
+
+// limit returns what is divided of a rule. s.mu is held.
+func (s *Service) limit(r *descriptors.Rule) *quota.Limit {
+	if l := s.limits[r]; l != nil {
+		return l
+	}
+	q := r.Divided()
+	if q == nil {
+		return nil
+	}
+	l := &quota.Limit{Burst: q.Burst, MinTokens: q.MinTokens}
+	t := r.Limits[0]
+	switch {
+	case r.Unlimited, r.Shadow, s.options.ShadowMode:
+		l.Verdict = quota.AllowAll
+	case t.RequestsPerUnit == 0:
+		l.Verdict = quota.DenyAll
+	default:
+		l.Hits, l.Window = uint64(t.RequestsPerUnit), t.Policy.Window
+	}
+	s.limits[r] = l
+	return l
+}
+
+// current returns the rules in force. s.mu is held.
+func (s *Service) current() *descriptors.Set {
+	if set := s.options.Rules(); set != s.set || s.limits == nil {
+		s.set, s.limits = set, map[*descriptors.Rule]*quota.Limit{}
+	}
+	return s.set
+}
+
+// errManyStreams is the answer to a stream for which there is no place.
+var errManyStreams = status.Errorf(codes.ResourceExhausted, "%s is in use: at most %d streams at once", MethodName, MostStreams)

@@ -1,0 +1,239 @@
+package rlqs
+
+import (
+	"bytes"
+	"hash/maphash"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/quota"
+	"github.com/sluice-ratelimit/sluice/server/access"
+)
+
+// Peer is who opens a stream.
+type Peer struct {
+	// Client is nil if it has shown no certificate.
+	Client *access.Client
+	// Address is that of its machine. It is empty if others may have the same, as behind a socket.
+	Address string
+}
+
+// Stream is one of an Envoy. Report and Take are called by one goroutine at a time each; the others by any.
+type Stream struct {
+	service *Service
+	peer    Peer
+	wake    func()
+	holder  quota.Holder
+
+	decoder decoder
+	name    []byte // the domain, nil until the first report
+	named   []byte // of the report that comes
+	err     error
+	entries [mostEntries]descriptors.Entry
+	id      []byte
+	actions []quota.Action
+}
+
+// Open begins a stream. Wake is called when there may be something to take; it must return at once, and may be called
+// by any goroutine.
+func (s *Service) Open(p Peer, wake func()) (*Stream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.streams) >= MostStreams {
+		return nil, errManyStreams
+	}
+	s.newest++
+	st := &Stream{service: s, peer: p, wake: wake, holder: s.newest}
+	s.streams[st.holder] = st
+	return st, nil
+}
+
+// Close says that the stream has ended. It may be called again.
+func (st *Stream) Close() {
+	s := st.service
+	s.mu.Lock()
+	defer s.tell()
+	if s.streams[st.holder] != st {
+		return
+	}
+	delete(s.streams, st.holder)
+	s.divider.Closed(s.options.Elapsed(), st.holder)
+	s.divide()
+}
+
+// Report brings the next piece of a report. Last says that the report ends with it. An error ends the stream.
+func (st *Stream) Report(p []byte, last bool) error {
+	s := st.service
+	s.mu.Lock()
+	defer s.tell()
+	if st.err != nil {
+		return st.err
+	}
+	if err := st.decoder.feed(p, last, (*reader)(st)); err != nil {
+		if _, ok := status.FromError(err); !ok {
+			err = status.Error(codes.InvalidArgument, err.Error())
+		}
+		st.err = err
+		return err
+	}
+	if last {
+		s.divide()
+	}
+	return nil
+}
+
+// reader takes what is in reports. The service's lock is held.
+type reader Stream
+
+var addressSeed = maphash.MakeSeed()
+
+// domain implements [visitor].
+func (r *reader) domain(name []byte) error {
+	if r.name != nil {
+		if !bytes.Equal(r.name, name) {
+			return status.Errorf(codes.InvalidArgument, "a report for domain %q on a stream for domain %q: each domain has its own stream", name, r.name)
+		}
+		return nil
+	}
+	s := r.service
+	switch {
+	case len(name) == 0:
+		return status.Error(codes.InvalidArgument, "the domain of a report is empty")
+	case s.options.Allow != nil && !r.peer.Client.May(name):
+		return status.Error(codes.PermissionDenied, access.Denied(r.peer.Client, name).Error())
+	}
+	r.name = bytes.Clone(name)
+	peer := uint64(0)
+	if r.peer.Address != "" {
+		var h maphash.Hash
+		h.SetSeed(addressSeed)
+		_, _ = h.WriteString(r.peer.Address) // it never fails
+		_, _ = h.Write(append([]byte{0}, name...))
+		peer = h.Sum64()
+	}
+	s.divider.Opened(s.options.Elapsed(), r.holder, peer)
+	return nil
+}
+
+// bucket implements [visitor].
+func (r *reader) bucket(u *usage) {
+	switch {
+	case r.name == nil: // its domain comes behind it, which no Envoy does
+		return
+	case u.fault != faultNone:
+		return
+	}
+	s := r.service
+	rule := r.match(u)
+	r.id = appendID(r.id[:0], u.entries)
+	h := s.hasher
+	h.Bytes(r.name)
+	h.Bytes(r.id)
+	key := h.Sum()
+	report := quota.Report{Bucket: quota.Bucket{key.Hi, key.Lo}, ID: r.id, Allowed: u.allowed, Denied: u.denied, Elapsed: u.elapsed}
+	if rule != nil {
+		report.Limit = s.limit(rule)
+	}
+	if report.Limit == nil && u.allowed+u.denied > 0 {
+		// A bucket that Envoy is told to abandon is reported at once with its next request, so that one in use would
+		// cost as much as a call for each request.
+		return
+	}
+	s.divider.Report(s.options.Elapsed(), r.holder, report)
+}
+
+// match returns the rule of a bucket, or nil. The order of its descriptor's entries is what the entry orderKey says,
+// which names all others.
+func (r *reader) match(u *usage) *descriptors.Rule {
+	entries := r.entries[:0]
+	order, found := u.find([]byte(OrderKey))
+	for found && len(entries) < len(u.entries) {
+		var name []byte
+		name, order, found = bytes.Cut(order, []byte{','})
+		value, ok := u.find(name)
+		if !ok || string(name) == OrderKey {
+			return nil
+		}
+		entries = append(entries, descriptors.Entry{Key: name, Value: value})
+	}
+	// All are named, and none twice: otherwise two ids would lead to one rule, with a limit for each of them.
+	if found || len(entries) == 0 || len(entries) != len(u.entries)-1 || repeats(entries) {
+		return nil
+	}
+	set := r.service.current()
+	if set == nil {
+		return nil
+	}
+	return set.Match(r.name, entries)
+}
+
+func repeats(entries []descriptors.Entry) bool {
+	for i := range entries {
+		for j := range i {
+			if bytes.Equal(entries[i].Key, entries[j].Key) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// find returns the value of a key.
+func (u *usage) find(key []byte) ([]byte, bool) {
+	for i := range u.entries {
+		if bytes.Equal(u.entries[i].key, key) {
+			return u.entries[i].value, true
+		}
+	}
+	return nil, false
+}
+
+// OrderKey is the key of a bucket's id whose value names the others, joined by commas, in the order of the descriptor.
+const OrderKey = "sluice"
+
+// How much a message has at most.
+const (
+	mostMessage = 128 << 10
+	mostActions = mostMessage / (mostID + mostAction) // which no message exceeds
+)
+
+// Take appends the next message to b. It must be sent, in the order in which messages were taken, or the stream be
+// closed. Seq is its number, for [Stream.Confirmed], or 0 if there is none. More says that another is left.
+func (st *Stream) Take(b []byte) (message []byte, seq uint64, more bool) {
+	s := st.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.streams[st.holder] != st {
+		return b, 0, false
+	}
+	now, begun := s.options.Elapsed(), len(b)
+	for {
+		var n uint64
+		st.actions, n, more = s.divider.Take(now, st.holder, st.actions[:0], mostActions)
+		if n == 0 {
+			return b, seq, false
+		}
+		seq = n
+		for i := range st.actions {
+			b = appendAction(b, &st.actions[i])
+		}
+		clear(st.actions)
+		if !more || len(b)-begun >= mostMessage/2 {
+			return b, seq, more
+		}
+	}
+}
+
+// Confirmed says that the client has got all messages up to a number.
+func (st *Stream) Confirmed(seq uint64) {
+	s := st.service
+	s.mu.Lock()
+	defer s.tell()
+	if s.streams[st.holder] != st {
+		return
+	}
+	s.divider.Confirmed(s.options.Elapsed(), st.holder, seq)
+	s.divide()
+}
