@@ -8,6 +8,9 @@ func (r *Rule) Divided() *rules.Quota { return r.few().quota }
 // Divides reports whether a limit of the set is divided among Envoys.
 func (s *Set) Divides() bool { return s.divides }
 
+// Knows reports whether a domain is configured.
+func (s *Set) Knows(domain []byte) bool { return s.domains[string(domain)] != nil }
+
 // Match returns the rule that the entries of a descriptor lead to, or nil. It allocates nothing.
 func (s *Set) Match(domain []byte, entries []Entry) *Rule {
 	d := s.domains[string(domain)]

@@ -41,8 +41,8 @@ type Server struct {
 	metrics  *telemetry.Metrics
 	logger   *zap.Logger
 	health   *liveness
-	draining chan struct{}       // closed when the drain delay is over
-	tracer   stats.Handler       // nil without tracing
+	draining chan struct{} // closed when the drain delay is over
+	tracer   stats.Handler // nil without tracing
 	quotas   *rlqs.Service
 	grpc     transport.Transport // nil without a gRPC listener
 	grpcConn net.Listener
@@ -92,7 +92,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	}
 	h := answer.NewHandler(s.service, s.logger, s.options.Tracing, s.options.StatusCodes == "precise")
 	s.quotas = rlqs.New(rlqs.Options{
-		Elapsed: h.Clock.Elapsed, Rules: s.service.Rules, ShadowMode: s.service.ShadowMode(), Allow: s.service.AllowList(), Panics: h.Panics,
+		Elapsed: h.Clock.Elapsed, Rules: s.service.Rules, ShadowMode: s.service.ShadowMode(), Allow: s.service.AllowList(), Count: s.service.CountQuota, Metrics: s.metrics, Panics: h.Panics,
 	})
 	if s.options.GRPCAddr != "" {
 		l, err := s.open(ctx, "grpc", s.options.GRPCAddr, s.options.GRPCSocketMode)

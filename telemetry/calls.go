@@ -15,7 +15,7 @@ var codeNames = [...]string{
 }
 
 // methodNames are the methods that the gRPC server has, without their services.
-var methodNames = [...]string{"ShouldRateLimit", "Check", "List", "Watch", "ServerReflectionInfo"}
+var methodNames = [...]string{"ShouldRateLimit", "Check", "List", "Watch", "ServerReflectionInfo", "StreamRateLimitQuotas"}
 
 // responseTimeBuckets are upper bounds in seconds: from 10 us, since a decision
 // takes microseconds; from 5 ms on those that envoyproxy/ratelimit has.

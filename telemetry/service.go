@@ -51,6 +51,7 @@ type Metrics struct {
 	Ended                                                      Ended
 	Rejected                                                   Rejected
 	Leases                                                     Leases
+	Quota                                                      Quota
 	UnknownDomains                                             *UnknownDomains
 	Events                                                     *Events
 	// Build is that of the options, and Started when the process began.
@@ -87,6 +88,7 @@ func New(o Options) (*Metrics, error) {
 	m.Panics = m.counter("sluice_panics_total", "Requests answered INTERNAL because of a bug in sluice, or decided by the fallback of a store.")
 	m.Rejected = newRejected(r)
 	m.Leases = newLeases(r)
+	m.Quota = newQuota(r)
 	m.RejectedConnections = m.counter("sluice_rejected_connections_total", "Connections, over gRPC or HTTP, closed at once because the limit on them was reached.")
 	m.Ended = newEnded(r)
 	m.carriers = newCarriers(r)

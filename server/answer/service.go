@@ -30,6 +30,8 @@ type Service struct {
 	// now is settings.Clock's, nil without it.
 	now  func() limiter.Time
 	book *book
+	// quota is CountQuota's.
+	quota quotaScratch
 	// onServe is called after the rules have changed.
 	onServe atomic.Pointer[func()]
 }

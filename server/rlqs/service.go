@@ -33,6 +33,10 @@ type Options struct {
 	ShadowMode bool
 	// Allow says who may ask for which domain. Nil lets everybody.
 	Allow *access.AllowList
+	// Count is told what Envoys have done by a rule of a set. The entries are those of the bucket's descriptor.
+	Count func(set *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied uint64)
+	// Metrics count.
+	Metrics *telemetry.Metrics
 	// Panics are told of panics of what is done by itself.
 	Panics *telemetry.Panics
 }
@@ -91,7 +95,11 @@ func (s *Service) divide() {
 	}
 	now := s.options.Elapsed()
 	next := s.divider.Tick(now)
-	if len(s.streams) > 0 || s.divider.Counts().Buckets > 0 {
+	m, counts := &s.options.Metrics.Quota, s.divider.Counts()
+	m.Streams.Set(float64(len(s.streams)))
+	m.Buckets.Set(float64(counts.Buckets))
+	m.Shares.Set(float64(counts.Shares))
+	if len(s.streams) > 0 || counts.Buckets > 0 {
 		s.due.Reset(max(next-now, time.Millisecond))
 	}
 }

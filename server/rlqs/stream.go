@@ -41,7 +41,9 @@ type Stream struct {
 func (s *Service) Open(p Peer, wake func()) (*Stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.options.Metrics.Calls.Method(MethodName).Requests.Inc()
 	if len(s.streams) >= MostStreams {
+		s.options.Metrics.Quota.Refused.Inc()
 		return nil, errManyStreams
 	}
 	s.newest++
@@ -76,9 +78,11 @@ func (st *Stream) Report(p []byte, last bool) error {
 			err = status.Error(codes.InvalidArgument, err.Error())
 		}
 		st.err = err
+		s.options.Metrics.Quota.Refused.Inc()
 		return err
 	}
 	if last {
+		s.options.Metrics.Quota.Reports.Inc()
 		s.divide()
 	}
 	return nil
@@ -119,14 +123,21 @@ func (r *reader) domain(name []byte) error {
 
 // bucket implements [visitor].
 func (r *reader) bucket(u *usage) {
+	s := r.service
+	m := &s.options.Metrics.Quota
+	m.Usages.Inc()
 	switch {
 	case r.name == nil: // its domain comes behind it, which no Envoy does
 		return
-	case u.fault != faultNone:
+	case u.fault == faultText:
+		m.NotText.Inc()
+		return
+	case u.fault == faultSize:
+		m.TooLarge.Inc()
 		return
 	}
-	s := r.service
-	rule := r.match(u)
+	set := s.current()
+	rule, entries := r.match(set, u)
 	r.id = appendID(r.id[:0], u.entries)
 	h := s.hasher
 	h.Bytes(r.name)
@@ -136,17 +147,31 @@ func (r *reader) bucket(u *usage) {
 	if rule != nil {
 		report.Limit = s.limit(rule)
 	}
-	if report.Limit == nil && u.allowed+u.denied > 0 {
+	if report.Limit != nil {
+		s.options.Count(set, rule, entries, u.allowed, u.denied)
+	} else if r.unmatched(set); u.allowed+u.denied > 0 {
 		// A bucket that Envoy is told to abandon is reported at once with its next request, so that one in use would
 		// cost as much as a call for each request.
 		return
 	}
-	s.divider.Report(s.options.Elapsed(), r.holder, report)
+	if s.divider.Report(s.options.Elapsed(), r.holder, report) == quota.NoRoom {
+		m.NoRoom.Inc()
+	}
 }
 
-// match returns the rule of a bucket, or nil. The order of its descriptor's entries is what the entry orderKey says,
-// which names all others.
-func (r *reader) match(u *usage) *descriptors.Rule {
+// unmatched counts a bucket that no rule divides.
+func (r *reader) unmatched(set *descriptors.Set) {
+	m := r.service.options.Metrics
+	if set == nil || !set.Knows(r.name) {
+		m.UnknownDomains.Add(r.name, 1)
+		return
+	}
+	m.Quota.Unmatched.WithLabelValues(descriptors.MetricDomain(string(r.name))).Inc()
+}
+
+// match returns the rule of a bucket, or nil, and the entries of its descriptor. Their order is what the entry OrderKey
+// says, which names all others.
+func (r *reader) match(set *descriptors.Set, u *usage) (*descriptors.Rule, []descriptors.Entry) {
 	entries := r.entries[:0]
 	order, found := u.find([]byte(OrderKey))
 	for found && len(entries) < len(u.entries) {
@@ -154,19 +179,15 @@ func (r *reader) match(u *usage) *descriptors.Rule {
 		name, order, found = bytes.Cut(order, []byte{','})
 		value, ok := u.find(name)
 		if !ok || string(name) == OrderKey {
-			return nil
+			return nil, nil
 		}
 		entries = append(entries, descriptors.Entry{Key: name, Value: value})
 	}
 	// All are named, and none twice: otherwise two ids would lead to one rule, with a limit for each of them.
-	if found || len(entries) == 0 || len(entries) != len(u.entries)-1 || repeats(entries) {
-		return nil
+	if set == nil || found || len(entries) == 0 || len(entries) != len(u.entries)-1 || repeats(entries) {
+		return nil, nil
 	}
-	set := r.service.current()
-	if set == nil {
-		return nil
-	}
-	return set.Match(r.name, entries)
+	return set.Match(r.name, entries), entries
 }
 
 func repeats(entries []descriptors.Entry) bool {
@@ -218,11 +239,27 @@ func (st *Stream) Take(b []byte) (message []byte, seq uint64, more bool) {
 		seq = n
 		for i := range st.actions {
 			b = appendAction(b, &st.actions[i])
+			s.told(st.actions[i].Kind)
 		}
 		clear(st.actions)
 		if !more || len(b)-begun >= mostMessage/2 {
 			return b, seq, more
 		}
+	}
+}
+
+// told counts an action.
+func (s *Service) told(k quota.Kind) {
+	m := &s.options.Metrics.Quota
+	switch k {
+	case quota.Assign:
+		m.Assigned.Inc()
+	case quota.AssignAll:
+		m.AllowAll.Inc()
+	case quota.AssignNone:
+		m.DenyAll.Inc()
+	case quota.Abandon:
+		m.Abandoned.Inc()
 	}
 }
 
