@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/server/answer"
 )
 
-// CounterQuery names the descriptor whose counters [AskCounters] asks for. The tags are flags.
+// CounterQuery names the descriptor whose counters [DebugClient.Counters] asks for. The tags are flags.
 type CounterQuery struct {
 	Domain     string `short:"d" help:"The request's domain."`
 	Descriptor string `placeholder:"K=V,K2=V2" sep:"none" help:"The descriptor's entries in order. A backslash makes the next character part of a key or value."`
@@ -16,9 +16,8 @@ type CounterQuery struct {
 	Reset      bool   `help:"With --addr: reset the counters."`
 }
 
-// AskCounters asks the debug listener at addr, host:port or unix:///path. An error says why there
-// is no report.
-func AskCounters(ctx context.Context, addr string, q CounterQuery) (*answer.CounterReport, error) {
+// Counters looks counters up, or resets them.
+func (c *DebugClient) Counters(ctx context.Context, q CounterQuery) (*answer.CounterReport, error) {
 	values := url.Values{"domain": {q.Domain}, "descriptor": {q.Descriptor}}
 	if q.Limit != "" {
 		values.Set("limit", q.Limit)
@@ -28,7 +27,7 @@ func AskCounters(ctx context.Context, addr string, q CounterQuery) (*answer.Coun
 		method = http.MethodDelete
 	}
 	var report answer.CounterReport
-	if err := askDebug(ctx, addr, method, "/counters", values, &report); err != nil {
+	if err := c.ask(ctx, method, "/counters", values, &report); err != nil {
 		return nil, err
 	}
 	return &report, nil

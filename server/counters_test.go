@@ -49,7 +49,7 @@ descriptors:
 func debugServer(t *testing.T, s *answer.Service) (addr string, logs *observer.ObservedLogs) {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
-	srv := httptest.NewServer(debugHandler(answer.NewHandler(s, zap.New(core), nil, false)))
+	srv := httptest.NewServer(debugHandler(answer.NewHandler(s, zap.New(core), nil, false), DebugRights{}))
 	t.Cleanup(srv.Close)
 	return strings.TrimPrefix(srv.URL, "http://"), logs
 }
@@ -68,7 +68,7 @@ func hitCounter(t *testing.T, s *answer.Service, key, value string, hits uint64,
 func askCounters(t *testing.T, addr string, q CounterQuery) *answer.CounterReport {
 	t.Helper()
 	q.Domain = "d"
-	report, err := AskCounters(t.Context(), addr, q)
+	report, err := (&DebugClient{Addr: addr}).Counters(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestCounterQueriesGetAClearAnswer(t *testing.T) {
 			t.Errorf("%s %s = %d %s, want %d %q", tt.method, tt.query, code, body, tt.code, tt.want)
 		}
 	}
-	if _, err := AskCounters(t.Context(), addr, CounterQuery{Domain: "d", Descriptor: "=v"}); err == nil || !strings.Contains(err.Error(), "400 Bad Request: descriptor") {
+	if _, err := (&DebugClient{Addr: addr}).Counters(t.Context(), CounterQuery{Domain: "d", Descriptor: "=v"}); err == nil || !strings.Contains(err.Error(), "400 Bad Request: descriptor") {
 		t.Errorf("the client says %v", err)
 	}
 	empty, _ := debugServer(t, service(t, answer.Settings{}, ""))
@@ -238,7 +238,7 @@ func TestCounterQueriesGetAClearAnswer(t *testing.T) {
 // pages of browsers.
 func TestCountersAnswerThisMachineAlone(t *testing.T) {
 	s := service(t, answer.Settings{}, countersRules)
-	h := debugHandler(answer.NewHandler(s, zap.NewNop(), nil, false))
+	h := debugHandler(answer.NewHandler(s, zap.NewNop(), nil, false), DebugRights{})
 	const loop, far, localhost = "127.0.0.1:6070", "192.0.2.7:6070", "localhost:6070"
 	for _, tt := range []struct {
 		own, peer, host string
@@ -337,11 +337,11 @@ func TestCountersOverAUnixSocket(t *testing.T) {
 	if c := askCounters(t, "unix:@"+t.Name(), CounterQuery{Descriptor: "window=" + long}).Counters[0]; c.Used != 3 {
 		t.Errorf("the counter of a long value is %+v, want 3 used", c)
 	}
-	_, err := AskCounters(t.Context(), "unix:@"+t.Name(), CounterQuery{Domain: "d", Descriptor: "window=" + strings.Repeat(long, 10)})
+	_, err := (&DebugClient{Addr: "unix:@" + t.Name()}).Counters(t.Context(), CounterQuery{Domain: "d", Descriptor: "window=" + strings.Repeat(long, 10)})
 	if err == nil || !strings.Contains(err.Error(), "the descriptor is longer than what can be asked for") {
 		t.Errorf("the error for what is too long is %v", err)
 	}
-	if _, err := AskCounters(t.Context(), "unix:@nobody", CounterQuery{}); err == nil {
+	if _, err := (&DebugClient{Addr: "unix:@nobody"}).Counters(t.Context(), CounterQuery{}); err == nil {
 		t.Error("nobody answers, want an error")
 	}
 }

@@ -21,28 +21,31 @@ const debugIndex = `sluice debug listener
 /debug/pprof/   profiles of the process
 `
 
-// debugHandler serves pages that operators read by hand. It has no authentication, so it belongs
-// on loopback.
-func debugHandler(h *answer.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/{$}", newPageHandler(h))
-	mux.HandleFunc("/rlconfig", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		if set := h.Service.Rules(); set != nil {
-			if err := set.Dump(w); err != nil {
-				h.Logger.Debug("write /rlconfig", zap.Error(err))
-			}
-		}
-	})
-	g := newGuard()
+// debugHandler serves pages that operators read by hand. Without rights most of them answer everybody,
+// so the listener belongs on loopback then.
+func debugHandler(h *answer.Handler, rights DebugRights) http.Handler {
+	g, mux := newGuard(h, rights), http.NewServeMux()
 	mux.Handle(statePath, g.protect(stateEndpoint(h)))
 	mux.Handle(resetPath, g.protect(newResetHandler(h).endpoint()))
 	mux.Handle("/counters", g.protect(countersEndpoint(h)))
-	mux.Handle("/stats", promhttp.HandlerFor(h.Metrics.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	for path, page := range map[string]http.Handler{
+		"/{$}": newPageHandler(h, g),
+		"/rlconfig": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			if set := h.Service.Rules(); set != nil {
+				if err := set.Dump(w); err != nil {
+					h.Logger.Debug("write /rlconfig", zap.Error(err))
+				}
+			}
+		}),
+		"/stats":               promhttp.HandlerFor(h.Metrics.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}),
+		"/debug/pprof/":        http.HandlerFunc(pprof.Index),
+		"/debug/pprof/cmdline": http.HandlerFunc(pprof.Cmdline),
+		"/debug/pprof/profile": http.HandlerFunc(pprof.Profile),
+		"/debug/pprof/symbol":  http.HandlerFunc(pprof.Symbol),
+		"/debug/pprof/trace":   http.HandlerFunc(pprof.Trace),
+	} {
+		mux.Handle(path, g.look(page))
+	}
 	return mux
 }

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,14 +14,25 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// AskState asks the debug listener at addr, host:port or unix:///path, what is so now. An error says why
-// there is no answer. It has the limits that were hit in the last five minutes, at most so many.
-func AskState(ctx context.Context, addr string, most int) (*live.State, error) {
+// DebugClient asks the debug listener of a running sluice. Its methods may be called concurrently. An error of one
+// says why there is no answer.
+type DebugClient struct {
+	// Addr is host:port or unix:///path.
+	Addr string
+	// TLS secures the connection. Nil means plain text.
+	TLS *access.TLS
+	// Token is sent with each request, unless it is empty. Off the machine it needs TLS.
+	Token string
+}
+
+// State asks what is so now. It has the limits that were hit in the last five minutes, at most so many.
+func (c *DebugClient) State(ctx context.Context, most int) (*live.State, error) {
 	var state live.State
-	if err := askDebug(ctx, addr, http.MethodGet, statePath, url.Values{"rules": {"active"}, "most": {strconv.Itoa(most)}}, &state); err != nil {
+	if err := c.ask(ctx, http.MethodGet, statePath, url.Values{"rules": {"active"}, "most": {strconv.Itoa(most)}}, &state); err != nil {
 		return nil, err
 	}
 	if state.Version != live.Version {
@@ -28,9 +41,9 @@ func AskState(ctx context.Context, addr string, most int) (*live.State, error) {
 	return &state, nil
 }
 
-// ResetDenied asks the debug listener at addr to reset the counters of keys that are denied. Without a token, the answer
-// says what it would do, and has the token that does it.
-func ResetDenied(ctx context.Context, addr string, which live.Selection, token string) (*live.Reset, error) {
+// ResetDenied resets the counters of keys that are denied. Without a token, the answer says what it would do, and has
+// the token that does it.
+func (c *DebugClient) ResetDenied(ctx context.Context, which live.Selection, token string) (*live.Reset, error) {
 	values := url.Values{}
 	for name, value := range map[string]string{"domain": which.Domain, "rule": which.Rule, "key": which.Key, "token": token} {
 		if value != "" {
@@ -38,25 +51,33 @@ func ResetDenied(ctx context.Context, addr string, which live.Selection, token s
 		}
 	}
 	var report live.Reset
-	if err := askDebug(ctx, addr, http.MethodPost, resetPath, values, &report); err != nil {
+	if err := c.ask(ctx, http.MethodPost, resetPath, values, &report); err != nil {
 		return nil, err
 	}
 	return &report, nil
 }
 
-// askDebug asks the debug listener at addr and puts its answer in JSON into what into points to.
-func askDebug(ctx context.Context, addr, method, path string, values url.Values, into any) error {
-	host, transport := addr, &http.Transport{DisableKeepAlives: true}
-	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+// ask asks for one answer in JSON and puts it into what into points to.
+func (c *DebugClient) ask(ctx context.Context, method, path string, values url.Values, into any) error {
+	scheme, host, transport := "http", c.Addr, &http.Transport{DisableKeepAlives: true}
+	if path, ok := strings.CutPrefix(c.Addr, "unix:"); ok {
 		host = "localhost"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(path, "//"))
 		}
 	}
-	to := url.URL{Scheme: "http", Host: host, Path: path, RawQuery: values.Encode()}
+	if c.TLS != nil {
+		scheme, transport.TLSClientConfig = "https", c.TLS.HTTPClient()
+	} else if c.Token != "" && !strings.HasPrefix(c.Addr, "unix:") && !namesLoopback(c.Addr) {
+		return errors.New("a token is sent over TLS only, since everybody on the way could read it: use --tls")
+	}
+	to := url.URL{Scheme: scheme, Host: host, Path: path, RawQuery: values.Encode()}
 	request, err := http.NewRequestWithContext(ctx, method, to.String(), nil)
 	if err != nil {
 		return err
+	}
+	if c.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.Token)
 	}
 	client := http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	response, err := client.Do(request)
@@ -70,6 +91,9 @@ func askDebug(ctx context.Context, addr, method, path string, values url.Values,
 	}
 	if response.StatusCode == http.StatusRequestHeaderFieldsTooLarge {
 		return fmt.Errorf("%s: the descriptor is longer than what can be asked for", response.Status)
+	}
+	if c.TLS == nil && bytes.Contains(body, []byte("HTTP request to an HTTPS server")) {
+		return errors.New("it speaks TLS: use --tls")
 	}
 	if response.StatusCode != http.StatusOK {
 		var failed struct{ Error string }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -9,21 +10,122 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// A guard says who may ask what of the debug listener. To look and to change are two rights.
+// A guard says who may ask what of the debug listener. To read and to write are two rights.
 //
-// A change lifts limits, and a look tells of clients. So this machine alone has rights: both ends
-// of the connection must be loopback or a unix socket. `kubectl port-forward` is loopback; what a
-// sidecar proxy forwards to the pod's address is not. Two checks keep pages in a browser from
-// getting around this. The Host must be loopback, which a name that was rebound by DNS is not. And
-// a change that a page of another origin asks for is rejected.
+// A change lifts limits, and a look tells of clients. This machine has both rights: both ends of the
+// connection must be loopback or a unix socket. `kubectl port-forward` is loopback; what a sidecar
+// proxy forwards to the pod's address is not. Two checks keep pages in a browser from getting around
+// this. The Host must be loopback, which a name that was rebound by DNS is not. And a change that a
+// page of another origin asks for is rejected.
+//
+// Others have the right of the token that they send, or else of their certificate.
 type guard struct {
+	rights  DebugRights
 	origins *http.CrossOriginProtection
+	denied  *telemetry.DebugDenied
+	rare    *zap.Logger
 }
 
-func newGuard() *guard { return &guard{http.NewCrossOriginProtection()} }
+// DebugRights say who may ask the debug listener, beside its own machine. Without any, nobody may ask for what tells
+// of clients, and everybody for the rest.
+type DebugRights struct {
+	// Tokens are sent as bearer tokens, or by browsers as passwords. Nil: none.
+	Tokens *access.Tokens
+	// Clients are told by their certificates, which TLS has checked; see [access.ParseRights]. Nil: none.
+	Clients *access.AllowList
+}
+
+func newGuard(h *answer.Handler, rights DebugRights) *guard {
+	return &guard{rights, http.NewCrossOriginProtection(), &h.Metrics.DebugDenied, h.Rare}
+}
+
+// given reports whether others than this machine have rights.
+func (r *DebugRights) given() bool { return r.Tokens != nil || r.Clients != nil }
+
+// A caller is who asks. By is for the log and for events.
+type caller struct {
+	by    string
+	right access.Right
+}
+
+// who returns who asks, or why that is nobody who may.
+func (g *guard) who(header http.Header, r *http.Request) (caller, error) {
+	if secret, ok := sentToken(r); ok && g.rights.Tokens != nil {
+		name, right := g.rights.Tokens.Find(secret)
+		if right == 0 {
+			g.deny(r, g.denied.UnknownToken, "the token is unknown")
+			return caller{}, g.unauthorized(header, r, "the token is not one of --debug-token-file")
+		}
+		return caller{"token " + name + " from " + r.RemoteAddr, right}, nil
+	}
+	if g.rights.Clients != nil && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		client := g.rights.Clients.Client(r.TLS.PeerCertificates[0])
+		if client.Right() == 0 {
+			g.deny(r, g.denied.NotGranted, "the certificate has no right")
+			return caller{}, reject(http.StatusForbidden, "the client certificate (%s) has no right: --debug-allow does not grant it one", client.Names())
+		}
+		return caller{"certificate " + client.Names() + " from " + r.RemoteAddr, client.Right()}, nil
+	}
+	err := local(r)
+	switch {
+	case err == nil:
+		return caller{r.RemoteAddr, access.Write}, nil
+	case g.rights.Tokens != nil:
+		g.deny(r, g.denied.NoCredentials, "it has no token")
+		return caller{}, g.unauthorized(header, r, "a token is needed, as Authorization: Bearer TOKEN, or in browsers as the password")
+	case g.rights.Clients != nil:
+		g.deny(r, g.denied.NoCredentials, "it has no certificate")
+		return caller{}, reject(http.StatusForbidden, "a client certificate that --debug-allow names is needed")
+	}
+	return caller{}, err
+}
+
+// sentToken returns what r sends as a token. Browsers send it as a password, whatever the user's name.
+func sentToken(r *http.Request) (token string, ok bool) {
+	const bearer = "Bearer "
+	if text := r.Header.Get("Authorization"); len(text) > len(bearer) && strings.EqualFold(text[:len(bearer)], bearer) {
+		return strings.TrimSpace(text[len(bearer):]), true
+	}
+	_, token, ok = r.BasicAuth()
+	return token, ok
+}
+
+func (g *guard) unauthorized(header http.Header, r *http.Request, why string) error {
+	header.Add("WWW-Authenticate", `Bearer realm="sluice"`)
+	if acceptsHTML(r) {
+		header.Add("WWW-Authenticate", `Basic realm="sluice: a token as the password", charset="UTF-8"`)
+	}
+	return reject(http.StatusUnauthorized, "%s", why)
+}
+
+// deny counts and logs a request that was denied.
+func (g *guard) deny(r *http.Request, reason prometheus.Counter, why string) {
+	reason.Inc()
+	g.rare.Warn("request to the debug listener denied; more within ten seconds are only counted", zap.String("why", why), zap.String("from", r.RemoteAddr))
+}
+
+// look returns the handler of a page for those who may read, or for everybody if nobody is given rights.
+func (g *guard) look(page http.Handler) http.Handler {
+	if !g.rights.given() {
+		return page
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := g.who(w.Header(), r)
+		if e, ok := errors.AsType[requestError](err); ok {
+			http.Error(w, e.message, e.code)
+			return
+		}
+		page.ServeHTTP(w, r)
+	})
+}
 
 // An endpoint answers in JSON.
 type endpoint struct {
@@ -51,7 +153,8 @@ func (g *guard) protect(e endpoint) http.Handler {
 
 // admit returns who asks, or why there is no answer.
 func (g *guard) admit(header http.Header, r *http.Request, e *endpoint) (by string, err error) {
-	if err := local(r); err != nil {
+	asks, err := g.who(header, r)
+	if err != nil {
 		return "", err
 	}
 	if err := g.origins.Check(r); err != nil {
@@ -61,11 +164,16 @@ func (g *guard) admit(header http.Header, r *http.Request, e *endpoint) (by stri
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	if _, ok := e.methods[method]; !ok {
+	needs, ok := e.methods[method]
+	switch {
+	case !ok:
 		header.Set("Allow", allowed(e.methods))
 		return "", reject(http.StatusMethodNotAllowed, "method %s: must be %s", r.Method, e.must)
+	case asks.right < needs:
+		g.deny(r, g.denied.NotGranted, "it may only read")
+		return "", reject(http.StatusForbidden, "%s may only read: this needs the right to write", asks.by)
 	}
-	return r.RemoteAddr, nil
+	return asks.by, nil
 }
 
 // allowed lists methods for the header Allow.
@@ -106,14 +214,19 @@ func local(r *http.Request) error {
 			return reject(http.StatusForbidden, "counters are for this machine only, not for what a proxy forwards (header %s)", name)
 		}
 	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	if ip, err := netip.ParseAddr(strings.Trim(host, "[]")); !strings.EqualFold(host, "localhost") && (err != nil || !ip.Unmap().IsLoopback()) {
+	if !namesLoopback(r.Host) {
 		return reject(http.StatusForbidden, "host %.100q: must be localhost or a loopback address", r.Host)
 	}
 	return nil
+}
+
+// namesLoopback reports whether host, maybe with a port, is localhost or a loopback address.
+func namesLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
 // isLoopback reports whether addr, an IP address and a port, is loopback.

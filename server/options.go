@@ -21,7 +21,7 @@ type Options struct {
 	HTTPAddr       string      `group:"listeners" name:"http-addr" type:"address" default:":8080" placeholder:"ADDR" help:"/healthcheck and /json."`
 	// JSON is off where /json must not be asked without identifying its client.
 	JSON        bool   `group:"listeners" name:"json" default:"true" negatable:"" help:"Answer /json on --http-addr, without authentication. On by default."`
-	DebugAddr   string `group:"listeners" name:"debug-addr" type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"/rlconfig, /stats and profiles, without authentication."`
+	DebugAddr   string `group:"listeners" name:"debug-addr" type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"What is limited now, /rlconfig, /stats and profiles, without authentication unless --debug-token-file or --debug-client-ca says otherwise."`
 	MetricsAddr string `group:"listeners" name:"metrics-addr" type:"address" default:":9090" placeholder:"ADDR" help:"/metrics."`
 	MetricsPath string `group:"listeners" name:"metrics-path" type:"path" default:"/metrics" placeholder:"PATH" help:"Where the metrics listener answers."`
 	// ReusePort lets another sluice take a port by mistake, without an error.
@@ -44,6 +44,10 @@ type Options struct {
 	// TLS secures the gRPC listener and that of JSONAddr. Nil means plain text. The caller
 	// runs it. [answer.Settings].Allow needs one that asks clients for certificates.
 	TLS *access.TLS `kong:"-"`
+	// DebugTLS secures the debug listener. Nil means plain text. The caller runs it and the tokens of
+	// DebugRights, which need TLS.
+	DebugTLS    *access.TLS `kong:"-"`
+	DebugRights DebugRights `kong:"-"`
 	// Tracing, if not nil, makes a span of every rate-limit request over gRPC.
 	Tracing *telemetry.Tracing `kong:"-"`
 	// Register, if not nil, adds gRPC services to those of the server, and the headers of all calls

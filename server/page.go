@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -39,13 +40,17 @@ var page = template.Must(template.New("").Funcs(template.FuncMap{
 // pageHandler answers browsers at / with a page of the state, and others with what listens here.
 type pageHandler struct {
 	*answer.Handler
+	guard  *guard
 	index  string
 	policy string
 }
 
-func newPageHandler(h *answer.Handler) *pageHandler {
-	return &pageHandler{h, debugIndex, pagePolicy()}
+func newPageHandler(h *answer.Handler, g *guard) *pageHandler {
+	return &pageHandler{h, g, debugIndex, pagePolicy()}
 }
+
+// acceptsHTML reports whether a browser asks.
+func acceptsHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
 // pagePolicy returns the Content-Security-Policy of the page: its own script and style, by their hashes, and requests to
 // where it comes from.
@@ -116,7 +121,8 @@ func newPageState(s *live.State) *pageState {
 
 func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Vary", "Accept")
-	if !strings.Contains(r.Header.Get("Accept"), "text/html") || local(r) != nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
+	asks, err := h.guard.who(http.Header{}, r)
+	if !acceptsHTML(r) || err != nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte(h.index)) // a client that went away
 		return
@@ -127,7 +133,7 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	now, _ := h.Clock.Now()
 	state := newPageState(h.Service.State(time.Unix(0, int64(now)), which))
-	state.CanReset = state.Counters == "memory"
+	state.CanReset = state.Counters == "memory" && asks.right >= access.Write
 	var b bytes.Buffer
 	if err := page.ExecuteTemplate(&b, part, state); err != nil {
 		h.Logger.Error("the page of the state does not render", zap.Error(err))

@@ -89,6 +89,8 @@ func (s *Server) Listen(ctx context.Context) error {
 		return err
 	case s.options.JSONAddr != "" && secure == nil:
 		return errors.New("json listener: it needs TLS")
+	case s.options.DebugRights.given() && s.options.DebugTLS == nil:
+		return errors.New("debug listener: rights need TLS")
 	}
 	h := answer.NewHandler(s.service, s.logger, s.options.Tracing, s.options.StatusCodes == "precise")
 	s.quotas = rlqs.New(rlqs.Options{
@@ -110,7 +112,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	}{
 		{"http", s.options.HTTPAddr, publicHandler(s.health.ok, plainJSON)},
 		{"json", s.options.JSONAddr, only("/json", json)},
-		{"debug", s.options.DebugAddr, debugHandler(h)},
+		{"debug", s.options.DebugAddr, debugHandler(h, s.options.DebugRights)},
 		{"metrics", s.options.MetricsAddr, metricsHandler(s.metrics, s.options.MetricsPath)},
 	} {
 		if l.addr == "" {
@@ -131,13 +133,13 @@ func (s *Server) Listen(ctx context.Context) error {
 			// The query of /counters may have any descriptor, and a byte takes up to three.
 			head += 3 * maxHTTPBody
 		}
-		if l.name == "debug" && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
+		if l.name == "debug" && !s.options.DebugRights.given() && conn.Addr().Network() != "unix" && !isLoopback(conn.Addr().String()) {
 			s.logger.Warn("the debug listener has no authentication and can be reached from other machines; counters and the state answer to this machine alone")
 		}
 		conn = &boundedListener{Listener: conn, max: int64(s.options.Limits.MaxHTTPConnections), rejected: s.metrics.RejectedConnections}
 		server := newHTTPServer(recovering(l.handler, h.Panics), head, s.logger)
-		if l.name == "json" {
-			conn = secure.Secure(server, conn)
+		if tls := map[string]*access.TLS{"json": secure, "debug": s.options.DebugTLS}[l.name]; tls != nil {
+			conn = tls.Secure(server, conn)
 		}
 		s.http = append(s.http, &httpListener{server, conn})
 	}

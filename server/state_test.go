@@ -189,16 +189,16 @@ func TestResetAsksFirst(t *testing.T) {
 	before := used("user=al")
 	key := askCounters(t, addr, CounterQuery{Descriptor: "user=al"}).Counters[0].Key
 	which := live.Selection{Domain: "d", Key: key}
-	would, err := ResetDenied(t.Context(), addr, which, "")
+	would, err := (&DebugClient{Addr: addr}).ResetDenied(t.Context(), which, "")
 	if err != nil || would.Done || would.Counters != 1 || would.Used != before || would.Token == "" || used("user=al") != before {
 		t.Fatalf("the preview is %+v, %v, and %d are used", would, err, used("user=al"))
 	}
 	for _, other := range []live.Selection{{Domain: "d"}, {Domain: "d", Rule: "user"}, {Domain: "other", Key: key}} {
-		if _, err := ResetDenied(t.Context(), addr, other, would.Token); err == nil || !strings.Contains(err.Error(), "not for this selection") {
+		if _, err := (&DebugClient{Addr: addr}).ResetDenied(t.Context(), other, would.Token); err == nil || !strings.Contains(err.Error(), "not for this selection") {
 			t.Errorf("%s: %v, want that the token is for another selection", other, err)
 		}
 	}
-	did, err := ResetDenied(t.Context(), addr, which, would.Token)
+	did, err := (&DebugClient{Addr: addr}).ResetDenied(t.Context(), which, would.Token)
 	if err != nil || !did.Done || did.Counters != 1 || did.Used != before {
 		t.Fatalf("the reset is %+v, %v", did, err)
 	}
@@ -209,10 +209,10 @@ func TestResetAsksFirst(t *testing.T) {
 	if len(said) != 1 || said[0].ContextMap()["selection"] != "the key #"+key+" in the domain d" || said[0].ContextMap()["counters"] != int64(1) || said[0].ContextMap()["by"] == "" {
 		t.Errorf("the log says %+v", said)
 	}
-	if _, err := ResetDenied(t.Context(), addr, which, ""); err == nil || !strings.Contains(err.Error(), "there is nothing to reset") {
+	if _, err := (&DebugClient{Addr: addr}).ResetDenied(t.Context(), which, ""); err == nil || !strings.Contains(err.Error(), "there is nothing to reset") {
 		t.Errorf("a second preview: %v, want that there is nothing", err)
 	}
-	would, err = ResetDenied(t.Context(), addr, live.Selection{Domain: "d", Rule: "user"}, "")
+	would, err = (&DebugClient{Addr: addr}).ResetDenied(t.Context(), live.Selection{Domain: "d", Rule: "user"}, "")
 	if err != nil || would.Counters != 1 {
 		t.Errorf("by the rule: %+v, %v, want one counter", would, err)
 	}

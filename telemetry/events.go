@@ -62,6 +62,7 @@ var troubles = []struct {
 	{"store_away", "store", "the store is away", []string{"the store is back"}},
 	{"management_server_away", "", "no connection to the management server", []string{"connected to the management server"}},
 	{"tls_files_rejected", "cert", "TLS files do not load", []string{"TLS files loaded", "the TLS files are back at what is in use"}},
+	{"token_file_rejected", "", "the token file does not load", []string{"token file loaded", "the token file is back at what is in use"}},
 	{"state_not_saved", "", "state: counters are not saved", []string{"state: counters are saved"}},
 	{"statsd_away", "addr", "statsd: cannot send", []string{"statsd: sending again"}},
 	{"statsd_away", "addr", "statsd: nobody listens", []string{"statsd: sending again"}},

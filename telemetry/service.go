@@ -52,6 +52,8 @@ type Metrics struct {
 	Rejected                                                   Rejected
 	Leases                                                     Leases
 	Quota                                                      Quota
+	DebugDenied                                                DebugDenied
+	TokenFile                                                  TokenFile
 	UnknownDomains                                             *UnknownDomains
 	Events                                                     *Events
 	// Build is that of the options, and Started when the process began.
@@ -89,6 +91,8 @@ func New(o Options) (*Metrics, error) {
 	m.Rejected = newRejected(r)
 	m.Leases = newLeases(r)
 	m.Quota = newQuota(r)
+	m.DebugDenied = newDebugDenied(r)
+	m.TokenFile = newTokenFile(r)
 	m.RejectedConnections = m.counter("sluice_rejected_connections_total", "Connections, over gRPC or HTTP, closed at once because the limit on them was reached.")
 	m.Ended = newEnded(r)
 	m.carriers = newCarriers(r)

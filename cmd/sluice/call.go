@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/server"
-	"github.com/sluice-ratelimit/sluice/server/access"
 )
 
 type callCmd struct {
@@ -22,11 +20,7 @@ type callCmd struct {
 	Timeout    time.Duration `range:"1ns..24h" default:"1s" help:"Deadline of each request."`
 	JSON       bool          `name:"json" help:"Print each reply as JSON."`
 
-	TLS        bool   `help:"Use TLS."`
-	CACert     string `name:"ca-cert" type:"existingfile" help:"Certificates that the service's is checked against. Default the system's."`
-	Cert       string `type:"existingfile" help:"Client certificate."`
-	Key        string `type:"existingfile" help:"Client certificate's key."`
-	ServerName string `help:"Name expected in the service's certificate. Default the address."`
+	dialFlags `embed:""`
 }
 
 // Validate checks what the types do not.
@@ -34,8 +28,8 @@ func (k *callCmd) Validate() error {
 	if !(k.Rate >= 0) { // NaN is not either
 		return fmt.Errorf("--rate is %v: must not be negative", k.Rate)
 	}
-	if (k.Cert == "") != (k.Key == "") {
-		return errors.New("--cert and --key go together")
+	if err := k.check(); err != nil {
+		return err
 	}
 	_, err := k.descriptors()
 	return err
@@ -158,16 +152,4 @@ func (k *callCmd) descriptors() ([]descriptors.Descriptor, error) {
 		}
 	}
 	return ds, nil
-}
-
-// tls returns how to secure the connection, nil for plain text.
-func (k *callCmd) tls() (*access.TLS, error) {
-	if !k.TLS && k.CACert == "" && k.Cert == "" && k.ServerName == "" {
-		return nil, nil //nolint:nilnil // plain text needs none
-	}
-	secure, err := access.ClientTLS(access.TLSOptions{Cert: k.Cert, Key: k.Key, CA: k.CACert, PeerName: k.ServerName})
-	if err != nil {
-		return nil, flagError(err, "--cert", k.Cert, "--key", k.Key, "--ca-cert", k.CACert)
-	}
-	return secure, nil
 }

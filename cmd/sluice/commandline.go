@@ -127,6 +127,7 @@ var serveGroups = []kong.Group{
 	{Key: "xds", Title: "Rules from a management server (xDS):"},
 	{Key: "listeners", Title: "Listeners, each off if empty; port 0 picks a free one:"},
 	{Key: "tls", Title: "TLS of the rate-limit service; changed files are taken without a restart:"},
+	{Key: "debug", Title: "The debug listener from other machines, over TLS; changed files are taken without a restart:"},
 	{Key: "decisions", Title: "Decisions:"},
 	{Key: "store", Title: "Counters that replicas share:"},
 	{Key: "replies", Title: "Replies:"},

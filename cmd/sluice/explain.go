@@ -27,6 +27,8 @@ type explainCmd struct {
 	Metadata map[string]string `mapsep:"none" placeholder:"NS:KEY=VALUE" help:"With --envoy: what other filters put into the dynamic metadata NS; may be repeated. KEY.KEY goes down; no value says that there is none."`
 	Listener string            `placeholder:"NAME" help:"With --envoy: the listener, if several ask."`
 
+	askFlags `embed:""`
+
 	request envoyconfig.Request
 }
 
@@ -42,6 +44,8 @@ func (e *explainCmd) Validate() error {
 		return errors.New("nothing to explain: give --domain and --descriptor, or --envoy and a request")
 	case e.Addr == "" && (e.Limit != "" || e.Reset):
 		return errors.New("--limit and --reset need --addr: they are about the counters of a running sluice")
+	case e.Addr == "" && e.askFlags != (askFlags{}):
+		return errors.New("--tls, --ca-cert, --cert, --key, --server-name and --token-file need --addr: they are about asking a running sluice")
 	case e.Addr == "":
 		return nil
 	case len(e.Config) > 0 || e.Defaults != "" || e.MergeDomains || e.AllOrNothing:
@@ -52,7 +56,7 @@ func (e *explainCmd) Validate() error {
 			return fmt.Errorf("--%w", err)
 		}
 	}
-	return nil
+	return e.check()
 }
 
 // Run explains one descriptor.
@@ -79,7 +83,11 @@ func (e *explainCmd) Run(ctx context.Context, c console) error {
 func (e *explainCmd) ask(ctx context.Context, c console) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	report, err := server.AskCounters(ctx, e.Addr, e.CounterQuery)
+	running, err := e.asker(e.Addr)
+	if err != nil {
+		return err
+	}
+	report, err := running.Counters(ctx, e.CounterQuery)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", e.Addr, err)
 	}

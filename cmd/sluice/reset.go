@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
@@ -15,7 +14,12 @@ type resetCmd struct {
 	Addr           string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"The debug listener of a running sluice."`
 	live.Selection `embed:""`
 	Yes            bool `short:"y" help:"Do not ask first."`
+
+	askFlags `embed:""`
 }
+
+// Validate checks what the types do not.
+func (r *resetCmd) Validate() error { return r.check() }
 
 // Run resets what is selected, once somebody has said yes.
 func (r *resetCmd) Run(ctx context.Context, c console) error {
@@ -41,7 +45,11 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 func (r *resetCmd) ask(ctx context.Context, token string) (*live.Reset, error) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	report, err := server.ResetDenied(ctx, r.Addr, r.Selection, token)
+	running, err := r.asker(r.Addr)
+	if err != nil {
+		return nil, err
+	}
+	report, err := running.ResetDenied(ctx, r.Selection, token)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", r.Addr, err)
 	}

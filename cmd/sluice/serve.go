@@ -42,6 +42,7 @@ type serveCmd struct {
 	Server   server.Options  `embed:""`
 	Settings answer.Settings `embed:""`
 	TLS      tlsFlags        `embed:"" group:"tls"`
+	Debug    debugFlags      `embed:"" group:"debug"`
 	Store    storeFlags      `embed:"" group:"store"`
 	XDS      xdsFlags        `embed:"" group:"xds"`
 	Statsd   statsdFlags     `embed:"" group:"statsd"`
@@ -165,6 +166,9 @@ func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, 
 	limits := &options.Limits
 	limits.MaxConnections, limits.MaxHTTPConnections = process.Connections(limits.MaxConnections, limits.MaxHTTPConnections, r.logger)
 	if options.TLS, err = s.TLS.server(r.metrics, r.logger); err != nil {
+		return err
+	}
+	if err := s.Debug.secure(ctx, group, &options, r.metrics, r.logger); err != nil {
 		return err
 	}
 	tracing, stopTracing, err := s.Tracing.start(ctx, r.metrics, r.logger)

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -18,6 +17,8 @@ type topCmd struct {
 	Once     bool          `help:"Print the state once and end. Default where standard output is no terminal."`
 	Output   string        `enum:"text,json" default:"text" placeholder:"text|json" short:"o" help:"Text for people, or JSON for programs, once."`
 	Interval time.Duration `range:"100ms..1h" default:"1s" placeholder:"TIME" help:"Time between two looks."`
+
+	askFlags `embed:""`
 }
 
 // topLimits is how many limits are asked of each replica.
@@ -35,7 +36,7 @@ func (t *topCmd) Validate() error {
 		}
 		t.Addr[i] = parsed
 	}
-	return nil
+	return t.check()
 }
 
 // Run shows what is so now, once or until somebody quits.
@@ -75,7 +76,12 @@ func (t *topCmd) ask(ctx context.Context) (*live.State, error) {
 	var all sync.WaitGroup
 	for i, addr := range t.Addr {
 		all.Go(func() {
-			if states[i], errs[i] = server.AskState(ctx, addr, topLimits); errs[i] != nil {
+			replica, err := t.asker(addr)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			if states[i], errs[i] = replica.State(ctx, topLimits); errs[i] != nil {
 				errs[i] = fmt.Errorf("ask %s: %w", addr, errs[i])
 			}
 		})

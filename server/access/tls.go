@@ -33,6 +33,9 @@ type TLSOptions struct {
 	// Optional: by default a client expects the host of the address it connects to, and a
 	// server accepts each certificate that CA has signed. A server needs CA with it.
 	PeerName string
+	// PeerOptional lets clients connect to a server without a certificate, though there is CA. Those that they show are
+	// checked.
+	PeerOptional bool
 	// MinVersion is the least version of TLS, tls.VersionTLS12 or above. 0 means
 	// tls.VersionTLS12.
 	MinVersion uint16
@@ -65,6 +68,8 @@ func ServerTLS(o TLSOptions) (*TLS, error) {
 		return nil, errors.New("a TLS server needs a certificate and its key")
 	case o.PeerName != "" && o.CA == "":
 		return nil, errors.New("a name to check clients for needs an authority to check them against")
+	case o.PeerName != "" && o.PeerOptional:
+		return nil, errors.New("a name to check clients for needs all of them to have a certificate")
 	}
 	return newTLS(o, true)
 }
@@ -211,7 +216,10 @@ func (*TLS) OverrideServerName(string) error {
 }
 
 // ChecksClients reports whether clients have to show a certificate. It may be called on nil, which is plain text.
-func (t *TLS) ChecksClients() bool { return t != nil && t.options.CA != "" }
+func (t *TLS) ChecksClients() bool { return t != nil && t.options.CA != "" && !t.options.PeerOptional }
+
+// HTTPClient returns the configuration of a client of HTTP/1.1, by the files that are in force now.
+func (t *TLS) HTTPClient() *tls.Config { return t.config(t.inForce.Load(), "http/1.1") }
 
 // Secure has an HTTP/1.1 server serve over TLS on l: on the listener that it returns. The reader of a
 // connection does its handshake, with the files that are in force then. Connections that end during the
@@ -253,6 +261,9 @@ func (t *TLS) config(k *keyring, protocol string) *tls.Config {
 		return c
 	}
 	c.ClientAuth = tls.RequireAndVerifyClientCert
+	if t.options.PeerOptional {
+		c.ClientAuth = tls.VerifyClientCertIfGiven
+	}
 	c.ClientCAs = k.authorities
 	if name := t.options.PeerName; name != "" {
 		c.VerifyConnection = func(s tls.ConnectionState) error { return s.PeerCertificates[0].VerifyHostname(name) }

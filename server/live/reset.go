@@ -10,7 +10,7 @@ import (
 type Selection struct {
 	Domain string `required:"" short:"d" help:"The domain."`
 	Rule   string `placeholder:"PATH" help:"Only keys of this rule, as sluice top names it, such as 'user > path=/api/*'."`
-	Key    string `placeholder:"HASH" help:"Only the key with this hash."`
+	Key    string `name:"hash" placeholder:"HASH" help:"Only the key with this hash."`
 }
 
 // String returns the selection for people.

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// debugFlags say who may ask the debug listener from another machine.
+type debugFlags struct {
+	Cert      string   `name:"debug-tls-cert" placeholder:"FILE" help:"Certificate of the debug listener, followed by its chain, in PEM. With it the listener speaks TLS only."`
+	Key       string   `name:"debug-tls-key" placeholder:"FILE" help:"Its key."`
+	TokenFile string   `name:"debug-token-file" placeholder:"FILE" help:"Tokens with which other machines may ask the debug listener: lines of RIGHT NAME TOKEN. RIGHT is read or write, which resets counters too. NAME is for the log."`
+	ClientCA  string   `name:"debug-client-ca" placeholder:"FILE" help:"Authorities, in PEM, of clients that may ask it by their certificates."`
+	Allow     []string `name:"debug-allow" sep:"none" placeholder:"NAME=RIGHT" help:"What a client may do by a certificate with this DNS name or URI: read or write; may be repeated. URIs as in --grpc-allow."`
+
+	clients *access.AllowList // of Allow, made by check; nil without
+}
+
+// check returns what is wrong with the flags together.
+func (f *debugFlags) check() error {
+	switch {
+	case (f.Cert == "") != (f.Key == ""):
+		return errors.New("--debug-tls-cert and --debug-tls-key go together")
+	case f.TokenFile != "" && f.Cert == "":
+		return errors.New("--debug-token-file needs --debug-tls-cert: without TLS everybody on the way reads the tokens")
+	case f.ClientCA != "" && f.Cert == "":
+		return errors.New("--debug-client-ca needs --debug-tls-cert: clients show certificates over TLS only")
+	case (f.ClientCA == "") != (len(f.Allow) == 0):
+		return errors.New("--debug-client-ca and --debug-allow go together: one says whose certificates are taken, the other which names may do what")
+	case len(f.Allow) == 0:
+		return nil
+	}
+	var err error
+	if f.clients, err = access.ParseRights(f.Allow); err != nil {
+		return fmt.Errorf("--debug-allow: %w", err)
+	}
+	return nil
+}
+
+// secure tells a server who may ask its debug listener. What follows the files runs in group until ctx ends.
+func (f *debugFlags) secure(ctx context.Context, group *errgroup.Group, o *server.Options, m *telemetry.Metrics, logger *zap.Logger) error {
+	if f.Cert == "" {
+		return nil
+	}
+	var err error
+	o.DebugTLS, err = access.ServerTLS(access.TLSOptions{
+		Cert: f.Cert, Key: f.Key, CA: f.ClientCA, PeerOptional: true,
+		Metrics: m.TLS("debug"), Logger: logger.With(zap.String("use", "debug")),
+	})
+	if err != nil {
+		return flagError(err, "--debug-tls-cert", f.Cert, "--debug-tls-key", f.Key, "--debug-client-ca", f.ClientCA)
+	}
+	group.Go(until(ctx, o.DebugTLS.Run))
+	o.DebugRights.Clients = f.clients
+	if f.TokenFile == "" {
+		return nil
+	}
+	o.DebugRights.Tokens, err = access.ReadTokens(access.TokenOptions{File: f.TokenFile, Metrics: &m.TokenFile, Logger: logger})
+	if err != nil {
+		return fmt.Errorf("--debug-token-file: %w", err)
+	}
+	group.Go(until(ctx, o.DebugRights.Tokens.Run))
+	return nil
+}

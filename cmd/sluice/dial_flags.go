@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/server/access"
+)
+
+// dialFlags secure the connection to a running service.
+type dialFlags struct {
+	TLS        bool   `help:"Use TLS."`
+	CACert     string `name:"ca-cert" type:"existingfile" help:"Certificates that the service's is checked against. Default the system's."`
+	Cert       string `type:"existingfile" help:"Client certificate."`
+	Key        string `type:"existingfile" help:"Client certificate's key."`
+	ServerName string `help:"Name expected in the service's certificate. Default the address."`
+}
+
+// check returns what is wrong with the flags together.
+func (f *dialFlags) check() error {
+	if (f.Cert == "") != (f.Key == "") {
+		return errors.New("--cert and --key go together")
+	}
+	return nil
+}
+
+// tls returns how to secure the connection, nil for plain text.
+func (f *dialFlags) tls() (*access.TLS, error) {
+	if !f.TLS && f.CACert == "" && f.Cert == "" && f.ServerName == "" {
+		return nil, nil //nolint:nilnil // plain text needs none
+	}
+	secure, err := access.ClientTLS(access.TLSOptions{Cert: f.Cert, Key: f.Key, CA: f.CACert, PeerName: f.ServerName})
+	if err != nil {
+		return nil, flagError(err, "--cert", f.Cert, "--key", f.Key, "--ca-cert", f.CACert)
+	}
+	return secure, nil
+}
+
+// askFlags say how to ask a debug listener.
+type askFlags struct {
+	dialFlags `embed:""`
+
+	TokenFile string `type:"existingfile" placeholder:"FILE" help:"File with a token of the service's --debug-token-file, and nothing else."`
+}
+
+// asker returns what asks the debug listener at addr.
+func (f *askFlags) asker(addr string) (*server.DebugClient, error) {
+	secure, err := f.tls()
+	if err != nil {
+		return nil, err
+	}
+	c := &server.DebugClient{Addr: addr, TLS: secure}
+	if f.TokenFile == "" {
+		return c, nil
+	}
+	text, err := os.ReadFile(f.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("--token-file: %w", err)
+	}
+	c.Token = strings.TrimSpace(string(text))
+	if len(c.Token) < access.MinToken || len(c.Token) > access.MaxToken || strings.ContainsAny(c.Token, " \t\r\n") {
+		return nil, fmt.Errorf("--token-file: %s: must be one token of %d to %d characters, and nothing else", f.TokenFile, access.MinToken, access.MaxToken)
+	}
+	return c, nil
+}

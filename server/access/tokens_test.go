@@ -1,0 +1,167 @@
+package access
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+const (
+	tokenA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	tokenB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb.-_~+/="
+	tokenC = "cccccccccccccccccccccccccccccccccccc"
+)
+
+func putTokens(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTokens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	putTokens(t, path, "# who may\n\nread  grafana "+tokenA+"\n\twrite\talice@example.com  "+tokenB+"\r\nread alice@example.com "+tokenC+"\n")
+	tokens, err := ReadTokens(TokenOptions{File: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		token, name string
+		right       Right
+	}{
+		{tokenA, "grafana", Read},
+		{tokenB, "alice@example.com", Write},
+		{tokenC, "alice@example.com", Read},
+		{tokenA + "a", "", 0},
+		{tokenA[1:], "", 0},
+		{"", "", 0},
+		{"grafana", "", 0},
+	} {
+		if name, right := tokens.Find(tt.token); name != tt.name || right != tt.right {
+			t.Errorf("Find(%q) = %q, %v, want %q, %v", tt.token, name, right, tt.name, tt.right)
+		}
+	}
+}
+
+// TestBadTokenFiles holds that an error names file and line, and repeats nothing of the file.
+func TestBadTokenFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	for text, want := range map[string]string{
+		"":                         " has no token; to withdraw all",
+		"# none\n":                 " has no token",
+		"read a " + tokenA:         ": the last line does not end: it may be cut short",
+		"\nread " + tokenA + "\n":  ":2: it has 2 words: must be RIGHT NAME TOKEN",
+		tokenA + ",alice,1\n":      ":1: it has 1 words",
+		tokenA + " read a\n":       ":1: it begins with no right: must be read or write",
+		"reed a " + tokenA + "\n":  ":1: it begins with no right",
+		"read a: " + tokenA + "\n": ":1: the name, its second word, must be letters",
+		"read " + strings.Repeat("n", 65) + " " + tokenA + "\n": ":1: the name, its second word",
+		"read " + tokenA + " alice\n":                           ":1: the token, its third word, has 5 characters: must be 32 to 512; openssl rand -hex 32 makes one",
+		"read a " + strings.Repeat("t", 513) + "\n":             ":1: the token, its third word, has 513 characters",
+		"read a " + tokenA + "!\n":                              ":1: the token, its third word, must be letters, digits",
+		"read a " + tokenA + "\n\nwrite b " + tokenA + "\n":     ":3: the token is that of line 1",
+		strings.Repeat("#", maxTokenFile) + "\n":                " is larger than 65536 bytes",
+	} {
+		putTokens(t, path, text)
+		_, err := ReadTokens(TokenOptions{File: path})
+		if err == nil || !strings.HasPrefix(err.Error(), path+want) || strings.Contains(err.Error(), "aaaa") || strings.Contains(err.Error(), "nnnn") {
+			t.Errorf("%q: %v, want %s%s, and nothing of the file", text, err, path, want)
+		}
+	}
+	if err := os.Chmod(path, 0o602); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadTokens(TokenOptions{File: path}); err == nil || !strings.Contains(err.Error(), "everybody may write it (mode 0602), and so could give himself rights: chmod o-w") {
+		t.Errorf("a file that everybody may write: %v", err)
+	}
+	if _, err := ReadTokens(TokenOptions{File: path + "x"}); err == nil || !strings.Contains(err.Error(), path+"x") {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+// TestTokensFollowTheirFile changes the file step by step. The clock is fake.
+func TestTokensFollowTheirFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "tokens")
+		good := "read a " + tokenA + "\nwrite b " + tokenB + "\n"
+		putTokens(t, path, good)
+		m, err := telemetry.New(telemetry.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core, logs := observer.New(zap.DebugLevel)
+		tokens, err := ReadTokens(TokenOptions{File: path, Metrics: &m.TokenFile, Logger: m.Events.Watch(zap.New(core))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var group sync.WaitGroup
+		group.Go(func() { tokens.Run(t.Context()) })
+		t.Cleanup(group.Wait)
+		holds := func(when string, ok, errors float64, wrong int, want ...Right) {
+			t.Helper()
+			for i, token := range []string{tokenA, tokenB, tokenC} {
+				if _, right := tokens.Find(token); right != want[i] {
+					t.Errorf("%s: token %d has the right %v, want %v", when, i, right, want[i])
+				}
+			}
+			if got := testutil.ToFloat64(m.TokenFile.LastOK); got != ok {
+				t.Errorf("%s: the last reload is %v, want %v", when, got, ok)
+			}
+			if got := testutil.ToFloat64(m.TokenFile.ReloadErrors); got != errors {
+				t.Errorf("%s: %v errors, want %v", when, got, errors)
+			}
+			if got := m.Events.Wrong(); len(got) != wrong || wrong > 0 && got[0].Kind != "token_file_rejected" {
+				t.Errorf("%s: wrong is %+v, want %d", when, got, wrong)
+			}
+		}
+		holds("at first", 1, 0, 0, Read, Write, 0)
+		putTokens(t, path, "read a "+tokenA+"\nwrite c "+tokenC+"\n")
+		time.Sleep(1500 * time.Millisecond)
+		holds("after one reading", 1, 0, 0, Read, Write, 0)
+		time.Sleep(time.Second)
+		holds("after two", 1, 0, 0, Read, 0, Write)
+		for i := range len(good) - 1 { // cut short anywhere but at a line's end
+			if good[i] != '\n' {
+				putTokens(t, path, good[:i+1])
+				time.Sleep(3 * time.Second)
+				holds("cut short at "+good[:i+1], 0, testutil.ToFloat64(m.TokenFile.ReloadErrors), 1, Read, 0, Write)
+			}
+		}
+		errors := testutil.ToFloat64(m.TokenFile.ReloadErrors)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		holds("removed", 0, errors+1, 1, Read, 0, Write)
+		putTokens(t, path, "read a "+tokenA+"\nwrite c "+tokenC+"\n")
+		time.Sleep(3 * time.Second)
+		holds("back", 1, errors+1, 0, Read, 0, Write)
+		for _, e := range logs.All() {
+			for _, token := range []string{tokenA, tokenB, tokenC} {
+				if strings.Contains(e.Message, token[:8]) || strings.Contains(fmt.Sprint(e.ContextMap()), token[:8]) {
+					t.Errorf("a token is in the log: %v", e)
+				}
+			}
+		}
+	})
+}
+
+func TestParseRights(t *testing.T) {
+	for _, bad := range []string{"", "a", "a=", "=read", "a=rad", "a=read,write", "a=*", "a=b=read"} {
+		if _, err := ParseRights([]string{bad}); err == nil || !strings.Contains(err.Error(), "must be NAME=") {
+			t.Errorf("ParseRights(%q) = %v, want an error", bad, err)
+		}
+	}
+}

@@ -1,0 +1,276 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/server/testcert"
+)
+
+const (
+	readToken  = "reading-0123456789abcdef0123456789"
+	writeToken = "writing-0123456789abcdef0123456789"
+	nobodys    = "nobodys-0123456789abcdef0123456789"
+	alice      = "spiffe://cluster.local/ns/ops/sa/alice"
+)
+
+// rightsServer is a running service whose debug listener asks for rights, and what its clients need.
+type rightsServer struct {
+	*running
+	service *answer.Service
+	names   map[string]testcert.Files // of clients
+}
+
+func serveRights(t *testing.T) *rightsServer {
+	t.Helper()
+	ours, others := authority(t), authority(t)
+	mine := write(t, issue(t, ours, testcert.Leaf{Names: []string{host}}), ours.PEM)
+	g := &rightsServer{service: service(t, answer.Settings{}, shownRules), names: map[string]testcert.Files{}}
+	for name, leaf := range map[string]testcert.Leaf{
+		"reader": {Names: []string{"reader.test"}}, "alice": {Names: []string{alice}}, "nobody": {Names: []string{"nobody.test"}},
+	} {
+		g.names[name] = write(t, issue(t, ours, leaf), ours.PEM)
+	}
+	g.names["stranger"] = write(t, issue(t, others, testcert.Leaf{Names: []string{alice}}), ours.PEM)
+	path := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(path, []byte("read grafana "+readToken+"\nwrite bob "+writeToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := access.ReadTokens(access.TokenOptions{File: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, err := access.ParseRights([]string{"reader.test=read", "spiffe://cluster.local/ns/ops/*=write"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.running = serve(t, g.service, Options{
+		DebugTLS:    serverTLS(t, access.TLSOptions{Cert: mine.Cert, Key: mine.Key, CA: mine.CA, PeerOptional: true}),
+		DebugRights: DebugRights{Tokens: tokens, Clients: clients},
+	})
+	return g
+}
+
+// ask asks as another machine does, under the listener's own name. Authorization is the header; who is the name of a
+// certificate, or empty.
+func (g *rightsServer) ask(t *testing.T, method, path, who, authorization string, header ...string) (int, http.Header, string, error) {
+	t.Helper()
+	options := access.TLSOptions{CA: g.names["alice"].CA}
+	if who != "" {
+		options.Cert, options.Key = g.names[who].Cert, g.names[who].Key
+	}
+	transport := &http.Transport{
+		TLSClientConfig: clientTLS(t, options).HTTPClient(), DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", g.addr["debug"])
+		},
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, "https://"+host+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		return 0, nil, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, resp.Header, string(body), err
+}
+
+// TestRights asks from elsewhere, by tokens and by certificates, for all that the debug listener has.
+func TestRights(t *testing.T) {
+	g := serveRights(t)
+	bearer := func(token string) string { return "Bearer " + token }
+	basic := func(token string) string {
+		r, _ := http.NewRequest(http.MethodGet, "/", nil)
+		r.SetBasicAuth("anybody", token)
+		return r.Header.Get("Authorization")
+	}
+	type asker struct {
+		certificate, authorization string
+		code                       int // of what only reads
+		change                     int
+	}
+	for _, a := range []asker{
+		{"", "", 401, 401},
+		{"", bearer(nobodys), 401, 401},
+		{"", bearer(""), 401, 401}, // as none
+		{"", bearer(readToken + "0"), 401, 401},
+		{"", "Digest " + writeToken, 401, 401},
+		{"", bearer(readToken), 200, 403},
+		{"", bearer(writeToken), 200, 200},
+		{"", "bearer " + writeToken, 200, 200},
+		{"", basic(readToken), 200, 403},
+		{"", basic(writeToken), 200, 200},
+		{"", basic(nobodys), 401, 401},
+		{"reader", "", 200, 403},
+		{"alice", "", 200, 200},
+		{"nobody", "", 403, 403},
+		{"nobody", bearer(writeToken), 200, 200},
+		{"alice", bearer(nobodys), 401, 401}, // who shows a token is judged by it
+		{"alice", bearer(readToken), 200, 403},
+	} {
+		for _, what := range []struct{ method, path string }{
+			{"GET", "/"},
+			{"GET", statePath},
+			{"GET", "/counters?domain=d&descriptor=user=al"},
+			{"GET", "/rlconfig"},
+			{"GET", "/stats"},
+			{"GET", "/debug/pprof/"},
+			{"GET", "/debug/pprof/cmdline"},
+			{"GET", "/debug/pprof/symbol"},
+			{"POST", resetPath + "?domain=d"},
+			{"DELETE", "/counters?domain=d&descriptor=user=al"},
+		} {
+			for range 5 {
+				hitCounter(t, g.service, "user", "al", 1, nil)
+			}
+			want := a.code
+			if what.method != "GET" {
+				want = a.change
+			}
+			code, header, body, err := g.ask(t, what.method, what.path, a.certificate, a.authorization)
+			if err != nil || code != want {
+				t.Errorf("%+v: %s %s = %d %s %v, want %d", a, what.method, what.path, code, body, err, want)
+			}
+			if challenge := header.Values("WWW-Authenticate"); (code == 401) != (len(challenge) == 1) {
+				t.Errorf("%+v: %s %s = %d with the challenge %q", a, what.method, what.path, code, challenge)
+			}
+		}
+	}
+	if code, _, _, err := g.ask(t, "GET", statePath, "stranger", ""); err == nil {
+		t.Errorf("a certificate of another authority = %d, want a failed handshake", code)
+	}
+	_, header, _, _ := g.ask(t, "GET", "/", "", "", "Accept", "text/html")
+	if challenge := header.Values("WWW-Authenticate"); len(challenge) != 2 || !strings.HasPrefix(challenge[1], "Basic ") {
+		t.Errorf("a browser gets the challenge %q, want that it asks for a password", challenge)
+	}
+	code, _, body, _ := g.ask(t, "POST", resetPath+"?domain=d", "", basic(writeToken), "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
+	if code != 403 || !strings.Contains(body, "not for pages of other origins") {
+		t.Errorf("a page of another origin, with the browser's password = %d %s, want 403", code, body)
+	}
+	for reason, c := range map[string]float64{
+		"no_credentials": testutil.ToFloat64(g.service.Metrics().DebugDenied.NoCredentials),
+		"unknown_token":  testutil.ToFloat64(g.service.Metrics().DebugDenied.UnknownToken),
+		"not_granted":    testutil.ToFloat64(g.service.Metrics().DebugDenied.NotGranted),
+	} {
+		want := map[string]float64{"no_credentials": 3*10 + 1, "unknown_token": 4 * 10, "not_granted": 10 + 2*4}[reason]
+		if c != want {
+			t.Errorf("%v requests were denied for %s, want %v", c, reason, want)
+		}
+	}
+	if n := g.logs.FilterMessageSnippet("request to the debug listener denied").Len(); n == 0 || n > 40 {
+		t.Errorf("%d lines of the log tell of denials, want few", n)
+	}
+}
+
+// TestWhoReset holds that log and events name the token or the certificate, and that nobody repeats a token.
+func TestWhoReset(t *testing.T) {
+	g := serveRights(t)
+	for _, a := range []struct{ certificate, authorization, by string }{
+		{"", "Bearer " + writeToken, "token bob from 127.0.0.1:"},
+		{"alice", "", `certificate ["` + alice + `"] from 127.0.0.1:`},
+	} {
+		for range 5 {
+			hitCounter(t, g.service, "user", "al", 1, nil)
+		}
+		_, _, body, err := g.ask(t, "POST", resetPath+"?domain=d", a.certificate, a.authorization)
+		_, token, _ := strings.Cut(body, `"token": "`)
+		token, _, _ = strings.Cut(token, `"`)
+		if err != nil || token == "" {
+			t.Fatalf("the preview is %s, %v", body, err)
+		}
+		if code, _, body, err := g.ask(t, "POST", resetPath+"?domain=d&token="+token, a.certificate, a.authorization); code != 200 || err != nil {
+			t.Fatalf("the reset is %d %s, %v", code, body, err)
+		}
+		if code, _, body, err := g.ask(t, "DELETE", "/counters?domain=d&descriptor=user=al", a.certificate, a.authorization); code != 200 || err != nil {
+			t.Fatalf("the reset is %d %s, %v", code, body, err)
+		}
+		for _, line := range []string{"counters reset", "counter reset"} {
+			said := g.logs.FilterMessage(line).All()
+			if len(said) == 0 || !strings.HasPrefix(fmt.Sprint(said[len(said)-1].ContextMap()["by"]), a.by) {
+				t.Errorf("%s: the log says %+v, want by %s", line, said, a.by)
+			}
+		}
+	}
+	_, _, _, _ = g.ask(t, "GET", statePath, "", "Bearer "+nobodys)
+	_, _, state, _ := g.ask(t, "GET", statePath, "", "Bearer "+writeToken)
+	for _, token := range []string{readToken, writeToken, nobodys} {
+		if strings.Contains(state, token) || strings.Contains(fmt.Sprint(g.logs.All()), token) {
+			t.Error("a token is told")
+		}
+	}
+}
+
+// TestPageIsForItsReader holds that who may only read sees no button to reset.
+func TestPageIsForItsReader(t *testing.T) {
+	g := serveRights(t)
+	for range 5 {
+		hitCounter(t, g.service, "user", "al", 1, nil)
+	}
+	for token, want := range map[string]bool{readToken: false, writeToken: true} {
+		code, _, body, err := g.ask(t, "GET", "/", "", "Bearer "+token, "Accept", "text/html")
+		if got := strings.Contains(body, "data-reset="); code != 200 || err != nil || got != want || !strings.Contains(body, "<!doctype html>") {
+			t.Errorf("with %s the page = %d, %v, buttons: %t, want %t", token, code, err, got, want)
+		}
+	}
+}
+
+// TestThisMachineHasRights holds that kubectl port-forward needs no token, and that who sends one is judged by it.
+func TestThisMachineHasRights(t *testing.T) {
+	g := serveRights(t)
+	client := DebugClient{Addr: g.addr["debug"], TLS: clientTLS(t, access.TLSOptions{CA: g.names["alice"].CA})}
+	for range 5 {
+		hitCounter(t, g.service, "user", "al", 1, nil)
+	}
+	for token, want := range map[string]string{
+		"": "", writeToken: "", readToken: "403 Forbidden: token grafana from 127.0.0.1:", nobodys: "401 Unauthorized: the token is not one of --debug-token-file",
+	} {
+		client.Token = token
+		_, err := client.ResetDenied(t.Context(), live.Selection{Domain: "d"}, "")
+		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("with the token %q: %v, want %q", token, err, want)
+		}
+	}
+	client.TLS = nil
+	client.Token = ""
+	if _, err := client.State(t.Context(), 1); err == nil || err.Error() != "it speaks TLS: use --tls" {
+		t.Errorf("without TLS: %v", err)
+	}
+	client.Addr, client.Token = "sluice.test:6070", readToken
+	if _, err := client.State(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "a token is sent over TLS only") {
+		t.Errorf("a token without TLS, elsewhere: %v", err)
+	}
+}
+
+// TestRightsNeedTLS holds that no token is ever asked for in plain text.
+func TestRightsNeedTLS(t *testing.T) {
+	clients, err := access.ParseRights([]string{"a=read"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := New(Options{DebugAddr: "127.0.0.1:0", DebugRights: DebugRights{Clients: clients}}, service(t, answer.Settings{}, oneRule), zap.NewNop())
+	if err := srv.Listen(t.Context()); err == nil || err.Error() != "debug listener: rights need TLS" {
+		t.Errorf("Listen() = %v, want an error", err)
+	}
+}
