@@ -133,7 +133,7 @@ func (h *pageHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	now, _ := h.Clock.Now()
 	state := newPageState(h.Service.State(time.Unix(0, int64(now)), which))
-	state.CanReset = state.Counters == "memory" && asks.right >= access.Write
+	state.CanReset = asks.right >= access.Write
 	var b bytes.Buffer
 	if err := page.ExecuteTemplate(&b, part, state); err != nil {
 		h.Logger.Error("the page of the state does not render", zap.Error(err))

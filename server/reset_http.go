@@ -59,18 +59,24 @@ func (h *resetHandler) answer(r *http.Request, by string) (*live.Reset, error) {
 		}
 	}
 	report, err := h.Service.ResetDenied(r.Context(), now, which, token != "")
+	if report != nil && report.Done && report.Counters > 0 {
+		h.Metrics.CounterResets.Add(float64(report.Counters))
+		h.Logger.Info("counters reset", zap.String("by", by), zap.String("selection", report.Selection),
+			zap.Int("counters", report.Counters), zap.Uint64("used", report.Used))
+		if err != nil {
+			return nil, reject(http.StatusServiceUnavailable, "%d were reset, then the rest was left alone: %v", report.Counters, err)
+		}
+	}
 	switch {
 	case err != nil:
-		return nil, reject(http.StatusConflict, "%v", err)
+		return nil, reject(http.StatusServiceUnavailable, "%v", err)
+	case report.Counters == 0 && report.Left > 0:
+		return nil, reject(http.StatusConflict, "%s: the store has the %d under envoyproxy/ratelimit's names, which hold values of clients, and none is kept: reset them one by one, with sluice explain --addr --descriptor K=V --reset", which, report.Left)
 	case report.Counters == 0:
 		return nil, reject(http.StatusNotFound, "there is nothing to reset: %s: none", which)
 	case !report.Done:
 		report.Token = h.token(which, at.Add(tokenLife))
-		return report, nil
 	}
-	h.Metrics.CounterResets.Add(float64(report.Counters))
-	h.Logger.Info("counters reset", zap.String("by", by), zap.String("selection", report.Selection),
-		zap.Int("counters", report.Counters), zap.Uint64("used", report.Used))
 	return report, nil
 }
 

@@ -28,7 +28,7 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if !r.Yes {
-		fmt.Fprintf(c.out, "Reset %s? %s, %d used. [y/N] ", would.Selection, count(would.Counters, "counter"), would.Used)
+		fmt.Fprintf(c.out, "Reset %s? %s, %d used%s. [y/N] ", would.Selection, count(would.Counters, "counter"), would.Used, leftText(would.Left))
 		said, _ := bufio.NewReader(c.in).ReadString('\n') // an end is no yes
 		if s := strings.ToLower(strings.TrimSpace(said)); s != "y" && s != "yes" {
 			return errors.New("nothing was reset")
@@ -38,8 +38,19 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "reset %s, %d were used\n", count(did.Counters, "counter"), did.Used)
+	fmt.Fprintf(c.out, "reset %s, %d were used%s\n", count(did.Counters, "counter"), did.Used, leftText(did.Left))
 	return nil
+}
+
+// leftText says how many keys are left alone.
+func leftText(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 is left, whose name in the store holds values of clients"
+	}
+	return fmt.Sprintf("; %d are left, whose names in the store hold values of clients", n)
 }
 
 func (r *resetCmd) ask(ctx context.Context, token string) (*live.Reset, error) {

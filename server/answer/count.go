@@ -75,7 +75,11 @@ func denied(rules *serving, x *Exchange, i, at int) {
 	case limit.Table != nil: // it may be the plan's memory, too
 		limit = rules.set.Limits[limit.Index]
 	}
-	rules.live[x.plan.DomainIndex].Denied(x.plan.Batch.Charges[at].ID, limit, x.decoder.req.Descriptors[i].Entries)
+	var name []byte
+	if at < len(x.plan.Names) {
+		name = x.plan.Names[at]
+	}
+	rules.live[x.plan.DomainIndex].Denied(x.plan.Batch.Charges[at].ID, limit, x.decoder.req.Descriptors[i].Entries, name)
 }
 
 // ruleCounters returns the counters of the limit that descriptor i of the request came to.

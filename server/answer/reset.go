@@ -2,47 +2,62 @@ package answer
 
 import (
 	"context"
-	"errors"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
-// errResetInStore says that keys cannot be reset by what is kept of them.
-var errResetInStore = errors.New("counters are in a store, which keys that are denied do not name: reset them one by one, with sluice explain --addr --descriptor K=V --reset")
-
 // ResetDenied makes the counters of the keys that are denied as new, of those that are selected. Without reset it
 // says what it would do. Keys that are not denied now are left alone: nothing knows which rule their counters are
-// of.
+// of. With a store they are those that this process has denied.
+//
+// An error may come with a report: of what was done before.
 func (s *Service) ResetDenied(ctx context.Context, now limiter.Time, which live.Selection, reset bool) (*live.Reset, error) {
 	rules := s.rules.Load()
-	switch {
-	case rules == nil:
+	if rules == nil {
 		return nil, errNoRules
-	case s.later:
-		return nil, errResetInStore
 	}
 	report := &live.Reset{Selection: which.String(), Done: reset}
-	var b limiter.Batch
+	x := &Exchange{}
 	for _, c := range s.live.Select(which) {
 		if ctx.Err() != nil {
 			return report, context.Cause(ctx)
 		}
 		limit := rules.set.Counterpart(c.Limit)
-		if limit == nil {
+		switch {
+		case limit == nil:
 			continue // a load was faster
-		}
-		b.Reset()
-		b.Charges = append(b.Charges, limiter.Charge{ID: c.ID, Policy: &limit.Policy})
-		b.Partition = rules.partitions[limit.Rule.DomainIndex()]
-		report.Counters++
-		if reset {
-			report.Used += s.table.Reset(now, &b, 0)
-			s.live.Forget(c)
+		case s.later && c.Name == nil:
+			report.Left++
 			continue
 		}
-		s.table.Decide(now, &b)
-		report.Used += b.Decisions[0].Before
+		b := &x.plan.Batch
+		b.Reset()
+		b.Charges = append(b.Charges, limiter.Charge{ID: c.ID, Policy: &limit.Policy})
+		b.Partition, b.Clock, b.Budget = rules.partitions[limit.Rule.DomainIndex()], s.now, time.Minute
+		x.plan.Names = append(x.plan.Names[:0], c.Name)
+		used, err := s.resetOrLook(ctx, now, x, reset)
+		if err != nil {
+			return report, err
+		}
+		report.Counters++
+		report.Used += used
+		if reset {
+			s.live.Forget(c)
+		}
 	}
 	return report, nil
+}
+
+// resetOrLook makes the one counter of x as new, or looks at it. It returns what was used.
+func (s *Service) resetOrLook(ctx context.Context, now limiter.Time, x *Exchange, reset bool) (used uint64, err error) {
+	if reset {
+		used, err = s.decider.Reset(ctx, now, &x.plan.Batch, x.plan.Names, 0)
+		return used, NotDecided(err)
+	}
+	if err := x.await(s.decide(now, x, x.waiting())); err != nil {
+		return 0, err
+	}
+	return x.plan.Batch.Decisions[0].Before, nil
 }

@@ -55,7 +55,7 @@ type serving struct {
 // first [Service.Serve].
 func NewService(settings Settings, table *limiter.Table, metrics *telemetry.Metrics) *Service {
 	s := &Service{settings: settings, table: table, decider: memory{table}, metrics: metrics, started: metrics.Started}
-	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key())
+	s.live = live.New(cmp.Or(settings.TopKeys, live.Hashed), table.Key(), settings.Namer)
 	if settings.Decider != nil {
 		s.decider, s.later = settings.Decider, true
 	}

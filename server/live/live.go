@@ -33,9 +33,10 @@ const (
 
 // Live is what is known of the moment. Its methods may be called concurrently.
 type Live struct {
-	mode string
-	key  identity.Key
-	now  atomic.Uint32 // Unix seconds of the last Tick
+	mode  string
+	key   identity.Key
+	namer *descriptors.Namer // nil unless a store has the counters
+	now   atomic.Uint32      // Unix seconds of the last Tick
 
 	mu      sync.Mutex
 	rotated uint32             // when the interval began
@@ -51,9 +52,10 @@ type Domain struct {
 }
 
 // New returns a Live that has seen nothing. Mode is [Off], [Hashed] or [Clear]. Key keys the hashes that
-// stand for keys; replicas whose hashes are to be compared have the same.
-func New(mode string, key identity.Key) *Live {
-	l := &Live{mode: mode, key: key, places: map[string]*Domain{}}
+// stand for keys; replicas whose hashes are to be compared have the same. Namer names the counters that a store has; nil
+// means that they are in memory.
+func New(mode string, key identity.Key, namer *descriptors.Namer) *Live {
+	l := &Live{mode: mode, key: key, namer: namer, places: map[string]*Domain{}}
 	l.rest = l.domain()
 	return l
 }
@@ -97,17 +99,18 @@ func (l *Live) Serve(set *descriptors.Set) []*Domain {
 }
 
 // Denied counts one denial of the counter id. The limit is nil for one that the request carried. Entries are those
-// of the request's descriptor; nothing of them is kept unless the mode is [Clear].
-func (d *Domain) Denied(id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry) {
+// of the request's descriptor; nothing of them is kept unless the mode is [Clear]. Name is what a store calls the counter;
+// of it a hash is kept, if it has one.
+func (d *Domain) Denied(id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry, name []byte) {
 	if d.live.mode == Off {
 		return
 	}
 	s := d.sketch.Load()
 	if s == nil {
-		d.sketch.CompareAndSwap(nil, newSketch(&d.live.now, d.live.mode == Clear))
+		d.sketch.CompareAndSwap(nil, newSketch(d.live))
 		s = d.sketch.Load()
 	}
-	s.add(id, limit, entries)
+	s.add(id, limit, entries, name)
 }
 
 // Tick tells the time. It is called each second, and before a state is made.

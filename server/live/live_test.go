@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/limiter/identity"
 )
 
 // compiled returns the rules of a text.
@@ -29,8 +30,8 @@ func TestKeysOutliveALoad(t *testing.T) {
 	l, _ := testLive(Hashed)
 	was := compiled(t, twoLimits)
 	d := l.Serve(was)[0]
-	d.Denied(id(1), was.Limits[0], nil)
-	d.Denied(id(2), was.Limits[1], nil)
+	d.Denied(id(1), was.Limits[0], nil, nil)
+	d.Denied(id(2), was.Limits[1], nil, nil)
 	l.Serve(compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 7}}]}"))
 	if keys := l.keys(); len(keys) != 1 || keys[0].Hash != l.Hash(id(1)) || keys[0].Limit != "7/hour" || keys[0].Rule != "user" {
 		t.Errorf("after the load the keys are %+v, want the first, of 7/hour", keys)
@@ -45,10 +46,10 @@ func TestSelect(t *testing.T) {
 	l, _ := testLive(Hashed)
 	set := compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}, {key: path, value: /x, rate_limit: {unit: hour, requests_per_unit: 5}}]}")
 	d := l.Serve(set)[0]
-	d.Denied(id(1), set.Limits[0], nil)
-	d.Denied(id(2), set.Limits[0], nil)
-	d.Denied(id(3), set.Limits[1], nil)
-	d.Denied(id(4), nil, nil) // of a request's own limit
+	d.Denied(id(1), set.Limits[0], nil, nil)
+	d.Denied(id(2), set.Limits[0], nil, nil)
+	d.Denied(id(3), set.Limits[1], nil, nil)
+	d.Denied(id(4), nil, nil, nil) // of a request's own limit
 	for _, tt := range []struct {
 		which Selection
 		want  int
@@ -69,6 +70,21 @@ func TestSelect(t *testing.T) {
 	for _, k := range l.keys() {
 		if k.Hash == l.Hash(id(2)) {
 			t.Errorf("a key that was forgotten is there: %+v", k)
+		}
+	}
+}
+
+// TestSelectNames holds that with a store the name of a counter is known if no value stands in it.
+func TestSelectNames(t *testing.T) {
+	l := New(Hashed, identity.Key{1}, descriptors.NewRatelimitNamer("pre:", nil))
+	set := compiled(t, "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]}")
+	d := l.Serve(set)[0]
+	const exact = "pre:s1{KvY7BUwC8IIbEg4lu7ekBg}f60_"
+	d.Denied(id(1), set.Limits[0], nil, []byte(exact))
+	d.Denied(id(2), set.Limits[0], nil, []byte("pre:shop_user_al_"))
+	for i, want := range []string{exact, ""} {
+		if got := l.Select(Selection{Domain: "shop", Key: l.Hash(id(i + 1))}); len(got) != 1 || string(got[0].Name) != want {
+			t.Errorf("the counter is %+v, want the name %q", got, want)
 		}
 	}
 }
@@ -138,27 +154,29 @@ func TestMemoryIsBounded(t *testing.T) {
 		fmt.Fprintf(&text, "---\n{domain: d%03d, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 5}}]}\n", i)
 	}
 	set := compiled(t, text.String())
-	l, _ := testLive(Hashed)
-	before := heap()
-	domains := l.Serve(set)
-	sent := entries("user=al")
-	for i, d := range domains {
-		for j := range 10_000 {
-			d.Denied(id(i*10_000+j), set.Limits[i], sent)
+	for most, namer := range map[int64]*descriptors.Namer{2 << 20: nil, 5 << 19: descriptors.NewNamer("", nil)} {
+		l := New(Hashed, identity.Key{1}, namer)
+		before := heap()
+		domains := l.Serve(set)
+		sent := entries("user=al")
+		for i, d := range domains {
+			for j := range 10_000 {
+				d.Denied(id(i*10_000+j), set.Limits[i], sent, []byte("s1{KvY7BUwC8IIbEg4lu7ekBg}f60_"))
+			}
+			for j := range 2 * MaxUnmatched {
+				d.Unmatched(set.Unmatched(i, entries(fmt.Sprintf("%060d=v", j))))
+			}
 		}
-		for j := range 2 * MaxUnmatched {
-			d.Unmatched(set.Unmatched(i, entries(fmt.Sprintf("%060d=v", j))))
+		took := heap() - before
+		t.Logf("%d domains take %d bytes", n, took)
+		if took > most {
+			t.Errorf("%d domains take %d bytes, want at most %d", n, took, most)
 		}
+		if all := l.Denials(); len(all) < MaxDomains {
+			t.Errorf("%d domains have denials, want at least %d", len(all), MaxDomains)
+		}
+		runtime.KeepAlive(set)
 	}
-	took := heap() - before
-	t.Logf("%d domains take %d bytes", n, took)
-	if took > 2<<20 {
-		t.Errorf("%d domains take %d bytes, want at most 2 MiB", n, took)
-	}
-	if all := l.Denials(); len(all) < MaxDomains {
-		t.Errorf("%d domains have denials, want at least %d", len(all), MaxDomains)
-	}
-	runtime.KeepAlive(set)
 }
 
 // heap returns the bytes of all objects that are reachable.

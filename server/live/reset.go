@@ -32,6 +32,9 @@ type Reset struct {
 	// Counters is how many there are, and Used the hits that they had.
 	Counters int    `json:"counters"`
 	Used     uint64 `json:"used"`
+	// Left is how many keys are selected but left alone, because a store has their counters under names with values,
+	// as envoyproxy/ratelimit does, and no value is kept.
+	Left int `json:"left,omitempty"`
 	// Done says that it was done. If not, the same with Token does it, within a minute.
 	Done  bool   `json:"done"`
 	Token string `json:"token,omitempty"`
@@ -41,6 +44,8 @@ type Reset struct {
 type Counter struct {
 	ID    identity.ID
 	Limit *descriptors.Limit
+	// Name is what a store calls it. Nil without a store, and for a name with values, of which nothing is kept.
+	Name []byte
 
 	at *sketch
 }
@@ -60,7 +65,11 @@ func (l *Live) Select(which Selection) (all []Counter) {
 			case which.Rule != "" && d.limit.Rule.Path() != which.Rule:
 			case which.Key != "" && l.Hash(d.id) != which.Key:
 			default:
-				all = append(all, Counter{d.id, d.limit, s})
+				c := Counter{ID: d.id, Limit: d.limit, at: s}
+				if d.name != (descriptors.NameSum{}) {
+					c.Name = l.namer.Named(d.name, d.limit)
+				}
+				all = append(all, c)
 			}
 		})
 	}

@@ -40,6 +40,10 @@ type sketch struct {
 	now   *atomic.Uint32 // Unix seconds, kept by [Live.Tick]
 	sets  [sets]set
 	texts *[sets][ways]text // nil unless values are kept
+	// names are what names the counters in a store, zero for those that it has under names with values. Nil without
+	// a store.
+	names *[sets][ways]descriptors.NameSum
+	namer *descriptors.Namer
 }
 
 // set is eight keys. What a denial looks at stands together, in two cache lines.
@@ -74,10 +78,13 @@ func (s *set) own(i int) uint32 {
 // weight is what keys of a set are compared by.
 func (s *set) weight(i int) uint32 { return s.hits[i].Load() + s.past[i] }
 
-func newSketch(now *atomic.Uint32, values bool) *sketch {
-	s := &sketch{now: now}
-	if values {
+func newSketch(l *Live) *sketch {
+	s := &sketch{now: &l.now, namer: l.namer}
+	if l.mode == Clear {
 		s.texts = new([sets][ways]text)
+	}
+	if l.namer != nil {
+		s.names = new([sets][ways]descriptors.NameSum)
 	}
 	return s
 }
@@ -85,7 +92,7 @@ func newSketch(now *atomic.Uint32, values bool) *sketch {
 func tagOf(id identity.ID) uint64 { return max(1, id.Lo) }
 
 // add counts one denial of a key.
-func (s *sketch) add(id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry) {
+func (s *sketch) add(id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry, name []byte) {
 	set, tag := &s.sets[id.Hi%sets], tagOf(id)
 	for i := range set.tags {
 		if set.tags[i].Load() == tag {
@@ -94,14 +101,14 @@ func (s *sketch) add(id identity.ID, limit *descriptors.Limit, entries []descrip
 		}
 	}
 	if set.mu.TryLock() {
-		s.addLocked(set, id, limit, entries)
+		s.addLocked(set, id, limit, entries, name)
 		set.mu.Unlock()
 	}
 }
 
 // addLocked gives a key that was not found an entry. Denials of the key that had it may count for the new one
 // meanwhile; there are as few of them as processors.
-func (s *sketch) addLocked(set *set, id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry) {
+func (s *sketch) addLocked(set *set, id identity.ID, limit *descriptors.Limit, entries []descriptors.Entry, name []byte) {
 	at, least := 0, ^uint32(0)
 	for i := range set.tags {
 		weight := uint32(0) // of a free entry
@@ -123,6 +130,9 @@ func (s *sketch) addLocked(set *set, id identity.ID, limit *descriptors.Limit, e
 	set.hits[at].Store(least + 1)
 	if s.texts != nil {
 		s.texts[id.Hi%sets][at].write(entries)
+	}
+	if s.names != nil {
+		s.names[id.Hi%sets][at], _ = s.namer.Sum(name) // zero without
 	}
 	set.tags[at].Store(tagOf(id))
 }
@@ -181,6 +191,7 @@ type denied struct {
 	total       uint64
 	first, last uint32
 	text        string
+	name        descriptors.NameSum // zero if there is none
 }
 
 // read calls f with each key, and returns all denials of this interval and the last.
@@ -205,6 +216,9 @@ func (s *sketch) read(f func(denied)) (all uint64) {
 			}
 			if s.texts != nil {
 				d.text = s.texts[i][j].String()
+			}
+			if s.names != nil {
+				d.name = s.names[i][j]
 			}
 			f(d)
 		}

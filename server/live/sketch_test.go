@@ -15,7 +15,7 @@ var begin = time.Unix(1_700_000_000, 0)
 
 // testLive returns a Live with one domain that has a sketch.
 func testLive(mode string) (*Live, *Domain) {
-	l := New(mode, identity.Key{1})
+	l := New(mode, identity.Key{1}, nil)
 	l.Tick(begin)
 	set, found := descriptors.Compile([]rules.Config{{Domain: "shop"}}, descriptors.Options{})
 	if err := found.Err(); err != nil {
@@ -57,10 +57,10 @@ func TestFlooderIsFirst(t *testing.T) {
 	flooder := 0
 	for range denials {
 		if random.IntN(50) == 0 {
-			d.Denied(id(0), nil, nil)
+			d.Denied(id(0), nil, nil, nil)
 			flooder++
 		} else {
-			d.Denied(id(1+random.IntN(1e9)), nil, nil) // clients that are denied once
+			d.Denied(id(1+random.IntN(1e9)), nil, nil, nil) // clients that are denied once
 		}
 	}
 	keys := l.keys()
@@ -89,13 +89,13 @@ func TestNewFlooderOvertakesAnOldOne(t *testing.T) {
 	now := begin
 	for range 3600 {
 		for i := range sets * ways * 2 { // all entries are taken
-			d.Denied(id(i), nil, nil)
+			d.Denied(id(i), nil, nil, nil)
 		}
 		now = now.Add(time.Second)
 		l.Tick(now)
 	}
 	for range 100 {
-		d.Denied(id(-1), nil, nil)
+		d.Denied(id(-1), nil, nil, nil)
 	}
 	now = now.Add(time.Second)
 	l.Tick(now)
@@ -113,7 +113,7 @@ func TestKeyComesAndGoes(t *testing.T) {
 	now := begin
 	for i := range 60 { // ten a second for a minute
 		for range 10 {
-			d.Denied(id(1), nil, nil)
+			d.Denied(id(1), nil, nil, nil)
 		}
 		now = now.Add(time.Second)
 		l.Tick(now)
@@ -140,12 +140,12 @@ func TestDeniedAllocatesNothing(t *testing.T) {
 	for _, mode := range []string{Off, Hashed, Clear} {
 		_, d := testLive(mode)
 		sent := entries("user=alice,path=/search")
-		d.Denied(id(0), nil, sent)
+		d.Denied(id(0), nil, sent, nil)
 		i := 0
 		if n := testing.AllocsPerRun(1000, func() {
 			i++
-			d.Denied(id(0), nil, sent)
-			d.Denied(id(i), nil, sent)
+			d.Denied(id(0), nil, sent, nil)
+			d.Denied(id(i), nil, sent, nil)
 		}); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", mode, n)
 		}
@@ -161,12 +161,12 @@ func TestClearKeepsWhatWasSent(t *testing.T) {
 			want = long[:5+122] + "…"
 		}
 		l, d := testLive(Clear)
-		d.Denied(id(1), nil, entries(sent))
+		d.Denied(id(1), nil, entries(sent), nil)
 		if got := l.keys()[0].Descriptor; got != want {
 			t.Errorf("%q is kept as %q, want %q", sent, got, want)
 		}
 		l, d = testLive(Hashed)
-		d.Denied(id(1), nil, entries(sent))
+		d.Denied(id(1), nil, entries(sent), nil)
 		if got := l.keys()[0].Descriptor; got != "" {
 			t.Errorf("hashed keeps %q", got)
 		}
