@@ -4,6 +4,7 @@
 
 ENVOY_VERSION := 1.40.0
 VALKEY_VERSION := 9.1.2.post2
+CHROMIUM_VERSION := 153.0.0
 FUZZTIME      ?= 10s
 # Flags of make bench; -h lists them.
 BENCHFLAGS    ?=
@@ -71,6 +72,13 @@ VALKEY := $(BUILD)/valkey-$(VALKEY_VERSION)
 endif
 export VALKEY_BIN := $(VALKEY)
 
+# The browser of judges/page: yours if CHROMIUM_BIN is set.
+ifdef CHROMIUM_BIN
+CHROMIUM :=
+else
+CHROMIUM := $(BUILD)/chromium-$(CHROMIUM_VERSION)
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help
 help: ## this list
@@ -135,7 +143,7 @@ IN_STAGES = $(MAKE) -s -j2 $(STAGES)
 
 # The tortures run last and alone: other tests beside them would make their calls late.
 .PHONY: test
-test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python ## everything a change can break, with a real Envoy (6 minutes on 2 cores, more the first time)
+test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python $(CHROMIUM) ## everything a change can break, with a real Envoy (6 minutes on 2 cores, more the first time)
 	@$(AS_BUILT); \
 	notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; \
 	export SLUICE_NOT_RUN="$$notrun" SLUICE_NAMESPACES=$(if $(NAMESPACES),required); \
@@ -262,6 +270,10 @@ flight: $(ENVOY) | need-go ## 64 clients of 16 places for a minute, some of whom
 valkey: $(VALKEY) ## fetch Valkey into .build/ (test does so itself)
 	@echo '$(VALKEY)'
 
+.PHONY: chromium
+chromium: $(CHROMIUM) ## fetch a Chromium into .build/ (test does so itself)
+	@echo '$(or $(CHROMIUM_BIN),$(CHROMIUM)/chromium)'
+
 .PHONY: envoy
 envoy: $(ENVOY) ## fetch Envoy into .build/ (test and demo do so themselves)
 	@echo '$(ENVOY)'
@@ -305,6 +317,10 @@ $(BUILD)/envoy-$(ENVOY_VERSION):
 
 $(BUILD)/valkey-$(VALKEY_VERSION):
 	@tools/valkey.sh $(VALKEY_VERSION) $@
+
+# Without one the page is not looked at, and its tests say so; where CI is set they fail.
+$(BUILD)/chromium-$(CHROMIUM_VERSION):
+	@tools/chromium.sh $(CHROMIUM_VERSION) $@ || echo 'make: without a Chromium from there; an installed one will do' >&2
 
 $(BUILD)/golangci-lint: tools/go.mod tools/go.sum | need-go
 	@echo 'building the linters (once; some minutes)'

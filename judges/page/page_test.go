@@ -49,17 +49,12 @@ descriptors:
 // console, dialogs, requests elsewhere.
 func chromium(t *testing.T, addr string) (ctx context.Context, wrong func() []string) {
 	t.Helper()
-	path := os.Getenv("CHROMIUM_BIN")
-	if path == "" {
-		for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-			if found, err := exec.LookPath(name); err == nil {
-				path = found
-				break
-			}
-		}
+	path := browser()
+	if path == "" && os.Getenv("CI") != "" {
+		t.Fatal("no Chromium: `make chromium` could not fetch one, none is installed, and CHROMIUM_BIN names none; with CI set that is an error")
 	}
 	if path == "" {
-		suite.NotRun(t, "the page in a browser: install your distribution's Chromium, or set CHROMIUM_BIN")
+		suite.NotRun(t, "the page in a browser: run `make chromium`, install your distribution's Chromium, or set CHROMIUM_BIN")
 	}
 	var mu sync.Mutex
 	var found []string
@@ -95,6 +90,22 @@ func chromium(t *testing.T, addr string) (ctx context.Context, wrong func() []st
 		defer mu.Unlock()
 		return found
 	}
+}
+
+// browser returns the path of a Chromium: that of CHROMIUM_BIN, of `make chromium`, or of the distribution; or "".
+func browser() string {
+	if path := os.Getenv("CHROMIUM_BIN"); path != "" {
+		return path
+	}
+	if made, _ := filepath.Glob(filepath.Join(root, ".build", "chromium-*", "chromium")); len(made) > 0 {
+		return made[len(made)-1]
+	}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
 }
 
 func start(t *testing.T, rules string, args ...string) *sluice.Sluice {
