@@ -47,8 +47,7 @@ func (c *Config) Calls(r Request) (*Calls, error) {
 		return nil, err
 	}
 	if m.table == nil {
-		return nil, fmt.Errorf("%v: %s has no routes in these files: give the answer of /config_dump, or the RouteConfiguration %q too",
-			m.node.Pos(), m.name(), m.node.At("rds", "route_config_name").Text)
+		return nil, fmt.Errorf("%v: %s has no routes in these files: give the answer of /config_dump%s", m.node.Pos(), m.name(), m.wantedTable())
 	}
 	x := &exchange{Request: r, manager: m.node, table: m.table.node, nodeCluster: c.nodeCluster, formatted: c.formatted}
 	h, found, none := m.table.route(x)

@@ -14,27 +14,36 @@ import (
 // and lines.
 func (c *Config) Check(set *descriptors.Set) []Finding {
 	k := &checker{
-		config: c, set: set, seen: map[sent]*descriptors.Reach{}, domains: map[string]rules.Pos{}, dark: map[string]bool{}, lit: map[string]bool{},
-		reached: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, reported: map[place]bool{},
+		config: c, set: set, seen: map[sent]*descriptors.Reach{}, domains: map[string]rules.Pos{}, dark: map[string]bool{}, lit: map[string]bool{}, partial: map[string]bool{},
+		reached: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, onceAt: map[repeatedKey]*repeated{}, reported: map[place]bool{}, leasing: set.GivesLeases(),
 	}
-	k.leasing = set.GivesLeases()
 	for _, pos := range c.open {
 		k.report(ChangeMe, rules.Error, pos, placeholder+" stands for what the rules do not say: put in the name, address or value that is yours")
 	}
+	k.all()
+	k.flush()
+	sortFindings(k.found)
+	return k.found
+}
+
+// all looks at everything.
+func (k *checker) all() {
+	c := k.config
 	limiting := false
 	for _, m := range c.managers {
 		limiting = k.manager(m) || limiting
 	}
+	for _, config := range c.connections {
+		k.connection(config)
+		limiting = true
+	}
+	if !limiting {
+		k.unlimited()
+		return
+	}
 	if c.fragments != nil {
 		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "these are parts of a configuration, looked at one by one: what they become, with clusters and routes from elsewhere, "+
 			"is in the answer of /config_dump of the proxy")
-	}
-	if !limiting && c.fragments != nil {
-		return k.found
-	}
-	if !limiting {
-		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so that Envoy never asks: add one to http_filters")
-		return k.found
 	}
 	k.unfiltered()
 	k.misnamed()
@@ -44,8 +53,6 @@ func (c *Config) Check(set *descriptors.Set) []Finding {
 	for _, d := range k.config.allowances.UnusedOf(acknowledgeable) {
 		k.report(Allow, rules.Warning, d.Pos, "%s", d.Message)
 	}
-	sortFindings(k.found)
-	return k.found
 }
 
 // manager looks at what the filters of a connection manager send on each route. It reports
@@ -59,11 +66,11 @@ func (k *checker) manager(m *manager) bool {
 	}
 	for _, f := range limiting {
 		k.domain(f.domain(), f.config.Field("domain"))
+		k.partial[f.domain()] = k.partial[f.domain()] || m.fragments
 		k.filter(f)
 		if m.table == nil {
 			k.dark[f.domain()] = true
-			k.report(Unknown, rules.Note, m.node.Pos(), "the routes of %s are not in these files: give the answer of /config_dump, or the RouteConfiguration %q too",
-				m.name(), m.node.At("rds", "route_config_name").Text)
+			k.report(Unknown, rules.Note, m.node.Pos(), "the routes of %s are not in these files: give the answer of /config_dump%s", m.name(), m.wantedTable())
 		}
 	}
 	if m.table == nil || len(limiting) == 0 {
@@ -79,7 +86,7 @@ func (k *checker) manager(m *manager) bool {
 		behind := ""
 		for _, r := range h.routes {
 			k.route(m, limiting, h, r, behind)
-			if behind == "" && r.takesAll() {
+			if behind == "" && !r.fragment && r.takesAll() {
 				behind = "no request comes to the route, since that at " + r.node.Pos().String() + " takes all of them"
 			}
 		}
@@ -94,6 +101,8 @@ func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route
 	type fate struct {
 		at  *tree.Node
 		why string
+		// local says that a filter which asks no service makes use of it.
+		local bool
 	}
 	var fates []fate // of each element, whichever filter sends it
 	leases := map[string]*filter{}
@@ -117,7 +126,7 @@ func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route
 			}
 			i := slices.IndexFunc(fates, func(o fate) bool { return o.at == p.node })
 			if i < 0 {
-				fates = append(fates, fate{p.node, why})
+				fates = append(fates, fate{p.node, why, why != "" && m.hasLocal(p.policy)})
 			} else if why == "" {
 				fates[i].why = ""
 			}
@@ -127,7 +136,10 @@ func (k *checker) route(m *manager, limiting []*filter, h *virtualHost, r *route
 		}
 	}
 	for _, o := range fates {
-		k.count(o.at, r, o.why)
+		if !o.local {
+			k.count(o.at, r, o.why)
+			k.tallies[o.at].staged = m.fragments && uncalled == ""
+		}
 	}
 }
 
@@ -136,7 +148,7 @@ func (k *checker) sends(m *manager, f *filter, domain string, p candidate) {
 	k.lit[domain] = true
 	reach := k.seen[sent{domain, p.node}]
 	if reach == nil {
-		reach = k.policy(domain, p.policy)
+		reach = k.policy(domain, m, p.policy)
 		k.seen[sent{domain, p.node}] = reach
 	}
 	k.newer(p.node, newPolicyFields)
@@ -157,9 +169,18 @@ func (k *checker) domain(name string, at *tree.Node) {
 	}
 }
 
-// uncalled holds that a filter asks about each domain of the rules.
+// uncalled holds that a filter asks about each domain of the rules. Where one asks about some, the others may be for
+// other Envoys.
 func (k *checker) uncalled() {
-	for _, name := range k.set.Domains() {
+	names := k.set.Domains()
+	code, severity, of := Domain, rules.Error, "so that its rules limit nothing"
+	if slices.ContainsFunc(names, func(name string) bool { return k.domains[name] != (rules.Pos{}) }) {
+		code, severity, of = Unsent, rules.Warning, "so that its rules limit nothing here"
+	}
+	if k.config.fragments != nil && severity == rules.Warning || !k.config.allListeners && k.config.fromElsewhere.There() || len(k.config.foreign) > 0 {
+		code, severity, of = Unknown, rules.Note, "as far as these files say"
+	}
+	for _, name := range names {
 		if _, ok := k.domains[name]; ok {
 			continue
 		}
@@ -170,6 +191,6 @@ func (k *checker) uncalled() {
 				break
 			}
 		}
-		k.report(Domain, rules.Error, pos, "no filter asks about the domain %q, so that its rules limit nothing: set the domain of a rate limit filter", rules.Shorten(name))
+		k.report(code, severity, pos, "no filter asks about the domain %q, %s: set the domain of a rate limit filter", rules.Shorten(name), of)
 	}
 }

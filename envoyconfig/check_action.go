@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"hash/maphash"
 	"slices"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
@@ -41,6 +42,30 @@ func (k *checker) actions(m *manager, p candidate) {
 		case "remote_address", "masked_remote_address", "remote_address_match":
 			k.address(m, a.node)
 		}
+	}
+	k.exclusive(p)
+}
+
+// exclusive holds that some request has all entries of an element: Envoy sends nothing where one is absent.
+func (k *checker) exclusive(p candidate) {
+	type match struct {
+		of     uint64 // the hash of what is looked for
+		expect bool
+	}
+	seen := map[match]*tree.Node{}
+	for _, a := range p.actions {
+		of := a.node.Field(map[string]string{"header_value_match": "headers", "query_parameter_value_match": "query_parameters"}[a.kind])
+		if !of.There() || a.node.Field("default_value").There() {
+			continue
+		}
+		var h maphash.Hash
+		h.SetSeed(tableSeed)
+		of.Hash(&h)
+		m := match{h.Sum64(), a.node.Field("expect_match").Yes(true)}
+		if other := seen[match{m.of, !m.expect}]; other != nil {
+			k.report(NeverAsked, rules.Error, a.node.Pos(), "no request has this entry and that at %v, which wants the opposite, so that nothing is sent: make a list of actions for each", other.Pos())
+		}
+		seen[m] = a.node
 	}
 }
 

@@ -26,7 +26,7 @@ func (k *checker) filter(f *filter) {
 		if own := service.Field("timeout"); own.There() {
 			more = "; the timeout of its grpc_service, at " + own.Pos().String() + ", has no effect"
 		}
-		k.report(Timeout, rules.Warning, f.node.Pos(), "the filter has no timeout and waits 20 ms, which is short for a busy node, and then goes on without an answer: set timeout: 0.25s%s", more)
+		k.reportOnce(Timeout, "no timeout", "filter", f.node.Pos(), "the filter has no timeout and waits 20 ms, which is short for a busy node, and then goes on without an answer: set timeout: 0.25s%s", more)
 	}
 	k.newer(f.config, newFilterFields)
 	if enabled := f.config.Field("filter_enabled"); isNever(enabled) {
@@ -84,10 +84,14 @@ func (k *checker) wait(f *filter, reach *descriptors.Reach) {
 // cluster holds that Envoy can ask the service, and as often as it needs.
 func (k *checker) cluster(name *tree.Node) {
 	n := k.config.clusters[name.Text]
-	if n == nil && k.config.fragments != nil {
-		return // it may be one that Istio makes of a Service
-	}
-	if n == nil {
+	switch {
+	case n != nil:
+	case k.config.fragments != nil: // it may be one that Istio makes of a Service
+		return
+	case !k.config.allClusters:
+		k.report(Unknown, rules.Note, name.Pos(), "the cluster %s of the service is not in these files: give it, or the answer of /config_dump, too", name.Shown())
+		return
+	default:
 		k.report(Cluster, rules.Error, name.Pos(), "the cluster %s of the service is not in these files: add it, or correct the name", name.Shown())
 		return
 	}
@@ -114,7 +118,7 @@ func (k *checker) cluster(name *tree.Node) {
 		lacks = append(lacks, "it has no gRPC health check, so that a service that is about to stop is still asked: add one to health_checks")
 	}
 	if len(lacks) > 0 {
-		k.report(Cluster, rules.Warning, n.Pos(), "cluster %s: %s", name.Shown(), strings.Join(lacks, "; "))
+		k.reportOnce(Cluster, "bounds", "cluster", n.Pos(), "cluster %s: %s", name.Shown(), strings.Join(lacks, "; "))
 	}
 }
 

@@ -10,28 +10,37 @@ import (
 
 // policy holds that a rule can match what an element of rate_limits makes, and returns the
 // rules that can.
-func (k *checker) policy(domain string, p *policy) *descriptors.Reach {
+func (k *checker) policy(domain string, m *manager, p *policy) *descriptors.Reach {
 	if !slices.Contains(k.set.Domains(), domain) {
 		return &descriptors.Reach{}
 	}
-	forms := make([]descriptors.Form, len(p.actions))
-	known := true
-	for i, a := range p.actions {
-		s := a.shape
-		forms[i] = descriptors.Form{Key: s.key, Value: s.value, AnyKey: s.anyKey, AnyValue: s.anyValue, Optional: s.optional}
-		known = known && !s.anyKey
-	}
+	forms, known := p.forms()
 	reach := k.set.Reach(domain, forms)
 	for _, r := range reach.Rules {
 		k.reached[r] = true
 	}
 	// A limit that comes with the descriptor needs no rule.
 	if reach.Reason != "" && known && !p.node.Field("limit").There() {
-		k.report(Unmatched, rules.Error, p.node.Pos(), "no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)
+		severity, more := rules.Error, k.hint(domain, p, forms)
+		if m.hasLocal(p) {
+			severity, more = rules.Note, more+"; the local rate limit filter has it too"
+		}
+		k.report(Unmatched, severity, p.node.Pos(), "no rule of domain %q can match %s: %s%s", rules.Shorten(domain), formsText(forms), reach.Reason, more)
 	} else if known && !p.node.Field("limit").There() {
 		k.skipped(domain, p, forms)
 	}
 	return &reach
+}
+
+// forms returns what is known of the entries that an element of rate_limits makes, and whether all their keys are.
+func (p *policy) forms() (forms []descriptors.Form, known bool) {
+	forms, known = make([]descriptors.Form, len(p.actions)), true
+	for i, a := range p.actions {
+		s := a.shape
+		forms[i] = descriptors.Form{Key: s.key, Value: s.value, AnyKey: s.anyKey, AnyValue: s.anyValue, Optional: s.optional}
+		known = known && !s.anyKey
+	}
+	return forms, known
 }
 
 // skipped holds that a rule can match what is left of a descriptor of which an entry is absent.

@@ -1,6 +1,9 @@
 package envoyconfig
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
@@ -18,6 +21,9 @@ func (k *checker) count(at *tree.Node, r *route, why string) {
 	if t.not++; t.not == 1 {
 		t.why, t.at = why, r.node.Pos()
 	}
+	if why == hiddenByRoute {
+		t.hidden = append(t.hidden, r.action.Field("rate_limits"))
+	}
 }
 
 // never reports the elements of rate_limits that some routes do not send, which may be on
@@ -28,14 +34,44 @@ func (k *checker) never() {
 		switch {
 		case t.sent == 0:
 			unsent = true
-			k.report(NeverAsked, rules.Error, at.Pos(), "no route sends this: %s (route %v)", t.why, t.at)
+			severity := rules.Error
+			if t.staged {
+				severity = rules.Warning // the filter may be in another part
+			}
+			k.report(NeverAsked, severity, at.Pos(), "no route sends this: %s (route %v)", t.why, t.at)
 		case t.not > 0:
 			k.report(NeverAsked, rules.Note, at.Pos(), "%d of %d routes do not send this; the first, at %v: %s", t.not, t.not+t.sent, t.at, t.why)
 		}
 	}
+	k.hidden()
 	for domain, at := range k.domains {
-		if !k.lit[domain] && !k.dark[domain] && !unsent {
+		if k.lit[domain] || k.dark[domain] || unsent {
+			continue
+		}
+		if k.partial[domain] {
+			k.report(Unknown, rules.Note, at, "no rate_limits are in these files, so that it is not known what is sent to domain %q: give those of the virtual hosts or routes, too", rules.Shorten(domain))
+		} else {
 			k.report(NeverAsked, rules.Error, at, "nothing is sent to domain %q: add rate_limits to a virtual host or a route", rules.Shorten(domain))
 		}
+	}
+}
+
+// hidden warns of routes that have rate_limits of their own, and so leave out those of their virtual host that others send.
+func (k *checker) hidden() {
+	type hides struct{ list, of *tree.Node }
+	var all []hides
+	for at, t := range k.tallies {
+		for _, list := range t.hidden {
+			if t.sent > 0 {
+				all = append(all, hides{list, at})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b hides) int {
+		return cmp.Or(comparePos(a.list.Pos(), b.list.Pos()), comparePos(a.of.Pos(), b.of.Pos()))
+	})
+	for _, h := range all {
+		k.reportOnce(NeverAsked, "hidden", "route", h.list.Pos(), "the route has rate_limits of its own, and so does not send those of its virtual host, at %v: "+
+			"to send both write include_vh_rate_limits: true beside them, or vh_rate_limits: INCLUDE, where OVERRIDE says that it is on purpose", h.of.Pos())
 	}
 }

@@ -10,12 +10,23 @@ import (
 type Config struct {
 	managers []*manager
 	// tables are the route configurations that have names, for those who get them by RDS.
-	tables   map[string]*table
-	clusters map[string]*tree.Node
+	tables map[string]*table
+	// tableNames are theirs, in the order of the files.
+	tableNames []string
+	clusters   map[string]*tree.Node
 	// extensions are the configurations of filters by ECDS, by name.
 	extensions map[string]*tree.Node
 	// fragments is what parts of configurations say, such as EnvoyFilters; nil without any.
 	fragments *manager
+	// roots are the values of the files, and sources the files while they are read, by name.
+	roots   []*tree.Node
+	sources map[string][]byte
+	// local are filters that limit without a service, connections those that ask about connections, and foreign
+	// others that ask and are not looked at.
+	local, connections, foreign []*tree.Node
+	// allListeners and allClusters say that none comes from elsewhere; fromElsewhere is what says that listeners do.
+	allListeners, allClusters bool
+	fromElsewhere             *tree.Node
 	// allowances are the warnings that comments acknowledge.
 	allowances rules.Allowances
 	// release is that of the Envoy which wrote a dump; 0 where no file is one.

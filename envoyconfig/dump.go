@@ -33,16 +33,29 @@ func (c *Config) dump(n *tree.Node) (found bool) {
 		}
 		found = true
 		c.judge.Expect(part, api.DumpPart+name)
-		if name == "BootstrapConfigDump" {
+		switch name {
+		case "BootstrapConfigDump":
 			c.process(part.Field("bootstrap"))
 			c.release = api.ReleaseOf(part.At("bootstrap", "node"))
+		case "ListenersConfigDump":
+			c.allListeners = true
+		case "ClustersConfigDump":
+			c.allClusters = true
 		}
-		for _, d := range dumpedResources {
-			if d.part == name {
-				for n := range part.Field(d.list).Elements() {
-					c.resource(n.At(d.path...))
-				}
-			}
+		c.dumped(part, name)
+	}
+	return found
+}
+
+// dumped takes in the resources of a part of a dump, and reports whether it is one. Name is that of the part; without
+// one its fields tell.
+func (c *Config) dumped(part *tree.Node, name string) (found bool) {
+	for _, d := range dumpedResources {
+		if name != "" && d.part != name {
+			continue
+		}
+		for n := range part.Field(d.list).Elements() {
+			found = c.resource(n.At(d.path...)) || found
 		}
 	}
 	return found

@@ -75,6 +75,9 @@ type candidate struct {
 	why string
 }
 
+// hiddenByRoute is why Envoy leaves out the rate_limits of a virtual host, where nobody says that it shall.
+const hiddenByRoute = "the route has rate_limits of its own: with vh_rate_limits INCLUDE it sends these too"
+
 // candidates returns what a filter may send on a route, and its configuration for the route.
 func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate, config *tree.Node) {
 	config, disabled := f.perRoute(t, h, r)
@@ -103,10 +106,13 @@ func (f *filter) candidates(t *table, h *virtualHost, r *route) (all []candidate
 	option := config.Field("vh_rate_limits").Enum("OVERRIDE", "INCLUDE", "IGNORE")
 	switch {
 	case r.action.Field("include_vh_rate_limits").Yes(false), option == "INCLUDE":
-	case option == "IGNORE" && hidden == "":
+	case hidden != "":
+	case option == "IGNORE":
 		hidden = "vh_rate_limits is IGNORE"
-	case len(r.policies) > 0 && hidden == "":
-		hidden = "the route has rate_limits of its own: with vh_rate_limits INCLUDE it sends these too"
+	case len(r.policies) > 0 && config.Field("vh_rate_limits").There():
+		hidden = "the route has rate_limits of its own, and vh_rate_limits is OVERRIDE"
+	case len(r.policies) > 0:
+		hidden = hiddenByRoute
 	}
 	add(h.policies, false, hidden)
 	return all, config

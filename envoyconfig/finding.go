@@ -68,6 +68,10 @@ func (f Finding) String() string {
 // sortFindings puts findings in the order of files and lines.
 func sortFindings(all []Finding) {
 	slices.SortStableFunc(all, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col), cmp.Compare(a.Code, b.Code))
+		return cmp.Or(comparePos(a.Pos, b.Pos), cmp.Compare(a.Code, b.Code))
 	})
+}
+
+func comparePos(a, b rules.Pos) int {
+	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
 }

@@ -1,6 +1,8 @@
 package envoyconfig
 
 import (
+	"fmt"
+
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
@@ -38,6 +40,14 @@ func (m *manager) name() string {
 		return m.node.Pos().String()
 	}
 	return "listener " + rules.Shorten(m.listener)
+}
+
+// wantedTable is what to give where no file has the routes.
+func (m *manager) wantedTable() string {
+	if name := m.node.At("rds", "route_config_name").Text; name != "" {
+		return fmt.Sprintf(", or the RouteConfiguration %q, too", rules.Shorten(name))
+	}
+	return ""
 }
 
 // before returns the names of the filters before f that may change the request.

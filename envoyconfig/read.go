@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,22 +22,14 @@ type File struct {
 func Read(files []File) (*Config, error) {
 	c := &Config{
 		tables: map[string]*table{}, clusters: map[string]*tree.Node{}, extensions: map[string]*tree.Node{},
-		nodeCluster: &tree.Missing, allowances: rules.Allowances{},
+		nodeCluster: &tree.Missing, fromElsewhere: &tree.Missing, allowances: rules.Allowances{}, sources: map[string][]byte{},
 	}
 	for _, f := range files {
-		roots, err := tree.Read(f.Name, f.Content, c.allowances)
-		found := err != nil
-		for i := range roots {
-			c.placeholders(&roots[i])
-			found = c.document(&roots[i]) || found
-		}
-		if !found {
-			err = unrecognised(f.Name, roots)
-		}
-		if err != nil {
+		if err := c.file(f); err != nil {
 			c.judge.Wrong = append(c.judge.Wrong, err)
 		}
 	}
+	c.sources = nil
 	c.judge.Conclude(c.release, c.allowsDeprecated)
 	if len(c.judge.Wrong) > 0 {
 		return nil, errors.Join(c.judge.Wrong...)
@@ -44,7 +37,41 @@ func Read(files []File) (*Config, error) {
 	for _, m := range c.managers {
 		c.resolve(m)
 	}
+	c.loose()
+	for _, n := range c.roots {
+		c.others(n)
+	}
 	return c, nil
+}
+
+// file takes in a file.
+func (c *Config) file(f File) error {
+	roots, err := tree.Read(f.Name, f.Content, c.allowances)
+	if err != nil {
+		return unreadable(f, err)
+	}
+	c.sources[f.Name] = f.Content
+	if err := retired(roots); err != nil {
+		return err
+	}
+	found := false
+	for i := range roots {
+		c.placeholders(&roots[i])
+		c.roots = append(c.roots, &roots[i])
+		found = c.document(&roots[i]) || found
+	}
+	if !found {
+		return unrecognised(f.Name, roots)
+	}
+	return nil
+}
+
+// unreadable adds a hint to an error of reading.
+func unreadable(f File, err error) error {
+	if bytes.Contains(f.Content, []byte("{{")) {
+		return fmt.Errorf("%w: this seems to be a template: give what it makes, such as the output of helm template", err)
+	}
+	return err
 }
 
 // unrecognised says that a file is no configuration of Envoy.
@@ -64,7 +91,7 @@ func unrecognised(name string, roots []tree.Node) error {
 		}
 	}
 	return fmt.Errorf("%v: found %s, which is no configuration of Envoy: want a bootstrap (static_resources or dynamic_resources), "+
-		"xDS resources (resources, or @type), the answer of /config_dump (configs), or Istio's (kind: EnvoyFilter)", pos, found)
+		"xDS resources (resources, or @type), routes, the answer of /config_dump (configs), or Istio's (kind: EnvoyFilter)", pos, found)
 }
 
 // document takes in what one value of a file holds, and reports whether it is a
@@ -81,9 +108,13 @@ func (c *Config) document(n *tree.Node) (found bool) {
 		c.snippet(n)
 	case kind == "EnvoyFilter":
 		c.envoyFilter(n)
+	case kind == "EnvoyPatchPolicy":
+		return c.patchPolicy(n)
+	case kind == "ConfigMap":
+		return c.configMap(n)
 	case kind == "List": // of kubectl get -o yaml
 		return c.document(n.Field("items"))
-	case n.Field("static_resources").There() || n.Field("dynamic_resources").There():
+	case n.Field("static_resources").There() || n.Field("dynamic_resources").There() || n.At("admin", "address").There():
 		c.judge.Expect(n, api.Bootstrap)
 		c.bootstrap(n)
 	case n.Field("configs").Kind == tree.List:
@@ -92,7 +123,7 @@ func (c *Config) document(n *tree.Node) (found bool) {
 		c.judge.Expect(n, api.Discovery)
 		return c.resources(n.Field("resources"))
 	default:
-		return c.resource(n)
+		return c.resource(n) || c.dumped(n, "") || c.part(n) || c.wrapped(n)
 	}
 	return true
 }
@@ -113,8 +144,8 @@ func (c *Config) resolve(m *manager) {
 		// There is no more than the parts.
 	} else if inline := m.node.Field("route_config"); inline.There() {
 		m.table = newTable(inline)
-	} else {
-		m.table = c.tables[m.node.At("rds", "route_config_name").Text]
+	} else if t := c.tables[m.node.At("rds", "route_config_name").Text]; t != nil {
+		m.table, t.used = t, true
 	}
 	for _, f := range m.filters {
 		if f.node.Field("config_discovery").There() {

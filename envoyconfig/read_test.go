@@ -142,7 +142,7 @@ func TestRoutesComeByName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `error: lds.yaml:6:11: listener ingress has no routes in these files: give the answer of /config_dump, or the RouteConfiguration "main" too`
+	const want = `error: lds.yaml:6:11: listener ingress has no routes in these files: give the answer of /config_dump, or the RouteConfiguration "main", too`
 	if got := ask(t, c, "http://a/"); got != want {
 		t.Errorf("without the routes: %s\nwant %s", got, want)
 	}

@@ -26,19 +26,25 @@ func (c *Config) resource(n *tree.Node) bool {
 			message = t.message
 		}
 	}
+	return c.take(n, message)
+}
+
+// take takes in a resource of xDS whose message is known, and reports whether it is one.
+func (c *Config) take(n *tree.Node, message string) bool {
 	var read func(*tree.Node)
 	switch message {
 	case api.Listener:
 		read = c.listener
 	case api.RouteTable:
-		read = func(n *tree.Node) { c.tables[n.Field("name").Text] = newTable(n) }
+		read = c.table
 	case api.Cluster:
 		read = c.cluster
 	case api.Extension:
 		read = c.extension
 	case api.Bootstrap:
 		read = c.bootstrap
-	default:
+	}
+	if read == nil || n.Kind != tree.Object {
 		return false
 	}
 	c.judge.Expect(n, message)
@@ -75,8 +81,20 @@ func (c *Config) listener(n *tree.Node) {
 
 func (c *Config) manager(n *tree.Node, listener string) {
 	if typeName, n := n.Typed(); typeName == api.ConnectionManager {
-		c.managers = append(c.managers, &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter)})
+		m := &manager{node: n, listener: listener, filters: tree.All(n.Field("http_filters"), newFilter)}
+		for _, f := range m.filters {
+			f.judge(&c.judge)
+		}
+		c.managers = append(c.managers, m)
 	}
+}
+
+func (c *Config) table(n *tree.Node) {
+	name := n.Field("name").Text
+	if c.tables[name] == nil {
+		c.tableNames = append(c.tableNames, name)
+	}
+	c.tables[name] = newTable(n)
 }
 
 func (c *Config) cluster(n *tree.Node) { c.clusters[n.Field("name").Text] = n }
@@ -88,8 +106,16 @@ func (c *Config) extension(n *tree.Node) {
 // bootstrap takes in a bootstrap.
 func (c *Config) bootstrap(n *tree.Node) {
 	c.process(n)
-	c.resources(n.At("static_resources", "listeners"))
-	c.resources(n.At("static_resources", "clusters"))
+	from := n.Field("dynamic_resources")
+	c.fromElsewhere = from.Field("lds_config")
+	c.allListeners = !c.fromElsewhere.There()
+	c.allClusters = !from.Field("cds_config").There()
+	for listener := range n.At("static_resources", "listeners").Elements() {
+		c.take(listener, api.Listener)
+	}
+	for cluster := range n.At("static_resources", "clusters").Elements() {
+		c.take(cluster, api.Cluster)
+	}
 }
 
 // process takes in what a bootstrap says of Envoy's process.

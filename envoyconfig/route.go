@@ -14,6 +14,8 @@ type table struct {
 	hosts []*virtualHost
 	// hash is the same for tables with the same virtual hosts.
 	hash uint64
+	// used says that a connection manager has it.
+	used bool
 }
 
 var tableSeed = maphash.MakeSeed()

@@ -8,9 +8,10 @@ import (
 // The messages that are read.
 var (
 	bootstrapMessage = message{
-		"node":             having(nodeMessage),
-		"static_resources": having(message{"listeners": listOf(anObject), "clusters": listOf(anObject)}),
-		"layered_runtime":  runtimeWant,
+		"node":               having(nodeMessage),
+		"static_resources":   having(message{"listeners": listOf(anObject), "clusters": listOf(anObject)}),
+		"layered_runtime":    runtimeWant,
+		"rate_limit_service": misplaced("into the rate limit filter: here it was of the v2 API"),
 	}
 	nodeMessage = message{
 		"cluster": aText,
@@ -48,7 +49,7 @@ var (
 		"response_headers_to_add": listOf(anObject), "stat_prefix": aText, "metadata_namespace": aText,
 		"filter_enabled": fractionWant, "filter_enforced": fractionWant, "rate_limits": ownPoliciesWant,
 		"rate_limit_service": all(message{
-			"transport_api_version": oneOfTexts("AUTO", "V3"),
+			"transport_api_version": oneOfNames("AUTO", "V2", "V3").but("V2"),
 			"grpc_service": all(message{
 				"envoy_grpc": having(message{"cluster_name": aText}).needing("cluster_name"), "google_grpc": anObject,
 				"timeout": aDuration, "initial_metadata": listOf(anObject), "retry_policy": anObject,
@@ -147,6 +148,7 @@ var (
 
 	clusterMessage = message{
 		"name":                             aText,
+		"hosts":                            misplaced("into load_assignment, as endpoints: hosts was of the v2 API"),
 		"circuit_breakers":                 having(message{"thresholds": listOf(having(message{"priority": anEnum, "max_requests": aNumber}))}),
 		"health_checks":                    listOf(anObject),
 		"typed_extension_protocol_options": mapOf(having(message{"explicit_http_config": anObject})),
@@ -164,7 +166,13 @@ const (
 	RateLimit         = "envoy.extensions.filters.http.ratelimit.v3.RateLimit"
 	RateLimitPerRoute = "envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute"
 	Router            = "envoy.extensions.filters.http.router.v3.Router"
-	FilterConfig      = "envoy.config.route.v3.FilterConfig"
+	VirtualHost       = "envoy.config.route.v3.VirtualHost"
+	Route             = "envoy.config.route.v3.Route"
+
+	// LocalRateLimit is the filter that decides by itself, and asks no service. NetworkRateLimit asks about connections.
+	LocalRateLimit   = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
+	NetworkRateLimit = "envoy.extensions.filters.network.ratelimit.v3.RateLimit"
+	FilterConfig     = "envoy.config.route.v3.FilterConfig"
 
 	// Discovery is the answer of a management server, and Dump that of /config_dump, whose parts'
 	// names begin with DumpPart.
@@ -186,13 +194,18 @@ var messages = map[string]want{
 	Bootstrap:         having(bootstrapMessage),
 	Listener:          having(listenerMessage),
 	RouteTable:        having(tableMessage),
+	VirtualHost:       having(hostMessage),
+	Route:             having(routeMessage),
 	Cluster:           having(clusterMessage),
 	Extension:         having(extension),
 	ConnectionManager: having(managerMessage),
 	RateLimit:         rateLimitWant,
 	RateLimitPerRoute: perRouteWant,
-	FilterConfig:      having(message{"disabled": aBoolean, "config": anyOne}),
-	Discovery:         having(message{"resources": listOf(anObject)}),
+	NetworkRateLimit: having(message{
+		"domain": aText, "descriptors": listOf(having(message{"entries": listOf(having(message{"key": aText, "value": aText}))})),
+	}).needing("domain", "descriptors"),
+	FilterConfig: having(message{"disabled": aBoolean, "config": anyOne}),
+	Discovery:    having(message{"resources": listOf(anObject)}),
 	Snippet: having(message{
 		"http_filters": filtersWant, "rate_limits": policiesWant, "typed_per_filter_config": mapOf(anyOne), "clusters": listOf(anObject),
 	}),

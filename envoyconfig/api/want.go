@@ -181,6 +181,18 @@ func oneOfNames(names ...string) want {
 	}}
 }
 
+// but is an enum without a name that Envoy no longer takes.
+func (w want) but(name string) want {
+	names := w.names
+	number := strconv.Itoa(slices.Index(names, name))
+	takes := w.tidy
+	w.one = strings.Join(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name }), " or ")
+	w.tidy = func(n *tree.Node) bool {
+		return takes(n) && !strings.EqualFold(n.Text, name) && n.Text != number
+	}
+	return w
+}
+
 // oneOfTexts is text out of a few.
 func oneOfTexts(texts ...string) want {
 	return want{one: strings.Join(texts, " or "), many: "texts", tidy: func(n *tree.Node) bool {

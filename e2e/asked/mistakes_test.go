@@ -1,0 +1,124 @@
+package asked_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/e2e/envoy"
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+	"github.com/sluice-ratelimit/sluice/envoyconfig"
+)
+
+// mistake is one that people make, planted into the good configuration of testdata/mistakes.
+type mistake struct {
+	name string
+	// in envoy.yaml, or in rules.yaml if there is none, old becomes put. Further pairs may follow.
+	in, old, put string
+	more         []string
+	// want is how a finding begins behind its place, "rejected" standing for an error of reading, and what it says. Without
+	// one, none says why nothing can be found.
+	want, says string
+	none       string
+	// refused says that Envoy rejects it for a reason of its own.
+	refused bool
+}
+
+// TestMistakes plants each mistake, and finds it. What is said to be rejected is what the real Envoy rejects.
+func TestMistakes(t *testing.T) {
+	binary := suite.Envoy(t, root)
+	good := map[string]string{}
+	for _, name := range []string{"envoy.yaml", "rules.yaml"} {
+		text, err := os.ReadFile(filepath.Join("testdata", "mistakes", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		good[name] = string(text)
+	}
+	for _, found := range findingsOf(t, good["envoy.yaml"], good["rules.yaml"]) {
+		if !strings.Contains(found, ": note: ") {
+			t.Errorf("without a mistake: found %s", found)
+		}
+	}
+	found, explained := 0, 0
+	names := map[string]bool{}
+	for _, m := range mistakes {
+		if names[m.name] {
+			t.Errorf("%s: there twice", m.name)
+		}
+		names[m.name] = true
+		files := map[string]string{"envoy.yaml": good["envoy.yaml"], "rules.yaml": good["rules.yaml"]}
+		for pair := append([]string{m.old, m.put}, m.more...); len(pair) > 0; pair = pair[2:] {
+			if !strings.Contains(files[m.in], pair[0]) {
+				t.Fatalf("%s: %s has no %q", m.name, m.in, pair[0])
+			}
+			files[m.in] = strings.Replace(files[m.in], pair[0], pair[1], 1)
+		}
+		got := findingsOf(t, files["envoy.yaml"], files["rules.yaml"])
+		switch {
+		case (m.want == "") == (m.none == ""):
+			t.Errorf("%s: want a finding, or why there is none", m.name)
+		case m.want != "" && has(got, m.want, m.says):
+			found++
+		case m.want != "":
+			t.Errorf("%s: want %s: ... %s, found\n%s", m.name, m.want, m.says, strings.Join(got, "\n"))
+		default:
+			explained++
+			for _, f := range got {
+				if !strings.Contains(f, ": note: ") {
+					t.Errorf("%s: found %s, but it is said that nothing can be: %s", m.name, f, m.none)
+				}
+			}
+		}
+		if m.in != "envoy.yaml" {
+			continue
+		}
+		file := filepath.Join(t.TempDir(), "envoy.yaml")
+		if err := os.WriteFile(file, []byte(files["envoy.yaml"]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := envoy.Validate(t.Context(), binary, file); (err != nil) != (m.want == "rejected" || m.refused) {
+			t.Errorf("%s: want %s, Envoy says %v", m.name, m.want, err)
+		}
+	}
+	t.Logf("%d mistakes: %d found, %d explained", len(mistakes), found, explained)
+	if len(mistakes) < 50 {
+		t.Errorf("%d mistakes, want 50", len(mistakes))
+	}
+}
+
+// has reports whether one of the findings begins with want behind its place, and has the words.
+func has(found []string, want, says string) bool {
+	for _, f := range found {
+		if strings.Contains(" "+f, " "+want+": ") && strings.Contains(f, says) {
+			return true
+		}
+	}
+	return false
+}
+
+// findingsOf returns what is found in a configuration and its rules.
+func findingsOf(t *testing.T, bootstrap, text string) []string {
+	t.Helper()
+	configs, wrong := rulefile.Parse("rules.yaml", []byte(text))
+	set, more := descriptors.Compile(configs, descriptors.Options{})
+	if set == nil || len(wrong) > 0 {
+		return strings.Split(fmt.Sprint(wrong, more), "\n")
+	}
+	config, err := envoyconfig.Read([]envoyconfig.File{{Name: "envoy.yaml", Content: []byte(bootstrap)}})
+	if err != nil {
+		return []string{"envoy.yaml: rejected: " + err.Error()}
+	}
+	var all []string
+	for _, d := range wrong {
+		all = append(all, d.String())
+	}
+	for _, f := range config.Check(set) {
+		all = append(all, f.String())
+	}
+	return all
+}

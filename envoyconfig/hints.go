@@ -1,0 +1,62 @@
+package envoyconfig
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// hint says what would make a descriptor match that no rule can, if it is one of the mistakes that people make.
+func (k *checker) hint(domain string, p *policy, forms []descriptors.Form) string {
+	matches := func(change func([]descriptors.Form)) bool {
+		other := slices.Clone(forms)
+		change(other)
+		reach := k.set.Reach(domain, other)
+		return reach.Reason == ""
+	}
+	for i, a := range p.actions {
+		other := map[string]string{"remote_address": "masked_remote_address", "masked_remote_address": "remote_address"}[a.kind]
+		switch {
+		case other != "" && matches(func(f []descriptors.Form) { f[i].Key = other }):
+			return fmt.Sprintf("; %s makes entries of that key, and %s others: make the key of the rule %s, or the action %s", a.kind, other, a.kind, other)
+		case a.hasDefaultKey() && matches(func(f []descriptors.Form) { f[i].AnyKey = true }):
+			return fmt.Sprintf("; without descriptor_key the key of %s is %s: add descriptor_key, or make it the key of the rule", a.kind, rules.Shorten(a.shape.key))
+		}
+	}
+	if order := reordered(forms, func(other []descriptors.Form) bool {
+		reach := k.set.Reach(domain, other)
+		return reach.Reason == ""
+	}); order != nil {
+		return "; the rules have these entries in the order " + formsText(order) + ": the order of the actions is theirs"
+	}
+	return ""
+}
+
+// hasDefaultKey reports whether the key of what the action makes is the one for want of another.
+func (a *action) hasDefaultKey() bool {
+	takesKey := slices.Contains([]string{"generic_key", "header_value_match", "query_parameter_value_match", "remote_address_match"}, a.kind)
+	return takesKey && a.node.Field("descriptor_key").Text == ""
+}
+
+// reordered returns the forms in the first other order that is good; nil if none is, or where there are many.
+func reordered(forms []descriptors.Form, good func([]descriptors.Form) bool) []descriptors.Form {
+	const most = 4
+	if len(forms) < 2 || len(forms) > most {
+		return nil
+	}
+	var try func(done, left []descriptors.Form) []descriptors.Form
+	try = func(done, left []descriptors.Form) []descriptors.Form {
+		if len(left) == 0 && good(done) {
+			return done
+		}
+		for i := range left {
+			if found := try(append(slices.Clone(done), left[i]), slices.Delete(slices.Clone(left), i, i+1)); found != nil {
+				return found
+			}
+		}
+		return nil
+	}
+	return try(nil, forms)
+}

@@ -1,0 +1,203 @@
+package envoyconfig
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	routesText = `name: shop
+virtual_hosts:
+  - name: all
+    domains: ["*"]
+    rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]
+    routes: [{ match: { prefix: / }, route: { cluster: backend } }]
+`
+	hostText = `name: all
+domains: ["*"]
+routes: [{ match: { prefix: / }, route: { cluster: backend, rate_limits: [{ actions: [{ remote_address: {} }] }] } }]
+`
+	filterText = `name: limit
+typed_config:
+  "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+  domain: shop
+  timeout: 0.25s
+`
+	localText = `name: envoy.filters.http.local_ratelimit
+typed_config:
+  "@type": type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit
+  stat_prefix: local
+`
+	noteElsewhere = "note: unknown: the filter that sends these rate_limits is in none of the files, so that its domain and stage are not known: give its listener, or the answer of /config_dump, too"
+	noteLocal     = "note: unknown: only local rate limits are here, which Envoy decides itself: no filter asks a service"
+	noteParts     = "note: unknown: these are parts of a configuration, looked at one by one: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy"
+)
+
+// TestParts has parts of configurations: what they lack is not wrong, and what is wrong in them is found.
+func TestParts(t *testing.T) {
+	envoyFilter := func(applyTo, value string) string {
+		return "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nspec:\n  configPatches:\n    - applyTo: " + applyTo + "\n      patch:\n        value:\n          " +
+			indent(value, "          ") + "\n"
+	}
+	host := "rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }]\n"
+	local := strings.Replace(listenerText[1:], "            - name: limit\n              typed_config:\n                \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit\n                domain: shop\n",
+		"            - "+indent(localText, "              ")+"\n", 1)
+	for name, tt := range map[string]struct {
+		files []string
+		want  []string
+	}{
+		"routes alone": {[]string{routesText}, []string{"0:1:1: " + noteElsewhere}},
+		"a virtual host alone, that no rule matches": {[]string{hostText}, []string{
+			"0:1:1: " + noteElsewhere,
+			`0:3:75: warning: unmatched: no rule of domain "shop" can match (remote_address, *): nothing matches entry 1, remote_address: the rules begin with user (rules.yaml:2:15)`,
+		}},
+		"a route alone":               {[]string{"match: { prefix: / }\nroute: { cluster: a, rate_limits: [{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }] }] }"}, []string{"0:1:1: " + noteElsewhere}},
+		"lists alone":                 {[]string{host}, []string{"0:1:1: " + noteElsewhere}},
+		"routes without any":          {[]string{"virtual_hosts: [{ name: a, domains: [a], routes: [] }]"}, []string{"0:1:1: note: unknown: neither a rate limit filter nor rate_limits are in these files"}},
+		"a filter alone":              {[]string{filterText}, []string{"0:1:1: " + noteParts, `0:4:11: note: unknown: no rate_limits are in these files, so that it is not known what is sent to domain "shop": give those of the virtual hosts or routes, too`}},
+		"a filter and routes":         {[]string{filterText, routesText}, []string{"0:1:1: " + noteParts}},
+		"the first of two objects":    {[]string{envoyFilter("HTTP_FILTER", filterText)}, []string{"0:1:1: " + noteParts, `0:11:21: note: unknown: no rate_limits are in these files, so that it is not known what is sent to domain "shop": give those of the virtual hosts or routes, too`}},
+		"the second of two objects":   {[]string{envoyFilter("VIRTUAL_HOST", host)}, []string{"0:1:1: " + noteElsewhere}},
+		"both, in files of their own": {[]string{envoyFilter("HTTP_FILTER", filterText), envoyFilter("VIRTUAL_HOST", host)}, []string{"0:1:1: " + noteParts}},
+		"settings of a route alone": {[]string{"virtual_hosts: [{ name: a, domains: [a], routes: [], typed_per_filter_config: { x: { '@type': x/" +
+			"envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, domain: shops, rate_limits: [{ actions: [{ remote_address: {} }] }] } } }]"}, []string{
+			"0:1:1: " + noteElsewhere,
+			`0:1:167: error: domain: no rules are for the domain "shops" that this filter asks about, so that nothing is limited; did you mean "shop"?`,
+		}},
+		"local limits alone":           {[]string{local}, []string{"0:10:17: " + noteLocal}},
+		"local limits as a part":       {[]string{envoyFilter("HTTP_FILTER", localText), envoyFilter("VIRTUAL_HOST", strings.Replace(host, "user }", "other }", 1))}, []string{"0:10:13: " + noteLocal}},
+		"routes that are not given":    {[]string{strings.NewReplacer("domain: shop", "domain: shop\n                timeout: 1s", "route_config:\n            virtual_hosts:", "rds: { route_config_name: other }\n          x:\n            virtual_hosts:").Replace(listenerText[1:])}, []string{`0:6:11: note: unknown: the routes of listener ingress are not in these files: give the answer of /config_dump, or the RouteConfiguration "other", too`}},
+		"listeners that are not given": {[]string{"dynamic_resources: { lds_config: { ads: {} } }\nstatic_resources: {}"}, []string{"0:1:34: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
+		"clusters alone":               {[]string{"name: a\nload_assignment: { cluster_name: a }"}, []string{"0:1:1: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
+		"a filter that is not looked at": {[]string{"filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.thrift_proxy.v3.ThriftProxy, thrift_filters: [{ typed_config: " +
+			"{ '@type': x/envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit } }] } }] }]"}, []string{"0:1:153: note: unknown: this filter is not looked at, and there is no other: only those in http_filters of a connection manager are"}},
+	} {
+		if diff := cmp.Diff(tt.want, checkTexts(t, tt.files...)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestWrappers has a listener and routes as tools print them.
+func TestWrappers(t *testing.T) {
+	bare := strings.Replace(listenerText[1:], "domain: shop", "domain: shop\n                timeout: 1s", 1)
+	for name, text := range map[string]string{
+		"egctl x translate": "xds:\n  default/eg:\n    configs:\n      - '@type': type.googleapis.com/envoy.admin.v3.ListenersConfigDump\n        dynamicListeners:\n          - activeState:\n              listener:\n                " +
+			indent(bare, "                "),
+		"egctl config envoy-proxy listener": "default:\n  eg:\n    dynamicListeners:\n      - activeState:\n          listener:\n            " + indent(bare, "            "),
+		"a ConfigMap":                       "apiVersion: v1\nkind: ConfigMap\ndata:\n  README: not this\n  envoy.yaml: |\n    static_resources:\n      listeners:\n        - " + indent(bare, "          "),
+		"a list of a tool":                  "listeners:\n  - " + indent(bare, "    "),
+		"a connection manager":              strings.ReplaceAll(bare[strings.Index(bare, "          http_filters:"):], "\n          ", "\n")[10:],
+	} {
+		if got := checkTexts(t, text); len(got) > 0 {
+			t.Errorf("%s: found %q", name, got)
+		}
+		got := checkTexts(t, strings.Replace(text, "descriptor_key: user", "descriptor_key: usr", 1))
+		line, col := 0, 0
+		for i, l := range strings.Split(text, "\n") {
+			if at := strings.Index(l, "{ actions:"); at >= 0 {
+				line, col = i+1, at+1
+			}
+		}
+		if want := fmt.Sprintf("0:%d:%d: error: unmatched: ", line, col); len(got) != 2 || !strings.HasPrefix(got[0], want) {
+			t.Errorf("%s: found %q, want %s", name, got, want)
+		}
+	}
+}
+
+// TestEnvoyPatchPolicy has the values of patches looked at.
+func TestEnvoyPatchPolicy(t *testing.T) {
+	policy := "apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: EnvoyPatchPolicy\nspec:\n  jsonPatches:\n    - operation: { op: add, path: /x, value: { " +
+		"name: limit, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 1s } } }\n" +
+		"    - operation: { op: add, path: /y, value: [{ actions: [{ request_headers: { header_name: x, descriptor_key: usr } }] }] }\n"
+	got := checkTexts(t, policy)
+	if want := `0:6:47: error: unmatched: no rule of domain "shop" can match (usr, *)`; len(got) != 3 || !strings.HasPrefix(got[1], want) {
+		t.Errorf("found %q, want %s", got, want)
+	}
+}
+
+// TestRetired has configurations of the v2 API, and dumps that only name things as it did.
+func TestRetired(t *testing.T) {
+	for text, want := range map[string]string{
+		"static_resources: { listeners: [{ filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager } }] }] }] }": "f:1:90: this is Envoy's v2 API (envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager), which no Envoy since 1.18 reads: " +
+			`write "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager`,
+		"http_filters: [{ name: envoy.rate_limit, config: { domain: a } }, { name: envoy.rate_limit, config: {} }]": `f:1:50: this is Envoy's v2 API (config, in place of typed_config), which no Envoy since 1.18 reads: ` +
+			`write typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit }, and the like in 2 places of this file`,
+		"kind: EnvoyFilter\nspec: { filters: [{ filterConfig: {} }] }":                                                                                        "f:2:18: this is Envoy's v2 API (spec.filters of Istio before 1.3), which no Envoy since 1.18 reads: write spec.configPatches",
+		`{"configs": [{"@type": "x/envoy.admin.v3.ClustersConfigDump", "static_clusters": [{"cluster": {"@type": "x/envoy.api.v2.Cluster", "name": "a"}}]}]}`: "",
+		"{{ if .Values.on }}\nkind: EnvoyFilter\n{{ end }}\n":                                                                                                 "f:2:1: invalid YAML",
+	} {
+		_, err := Read([]File{{"f", []byte(text)}})
+		if got := fmt.Sprint(err); want == "" && err != nil || !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %v\nwant %s", text, err, want)
+		}
+		if strings.HasPrefix(text, "{{") && (err == nil || !strings.HasSuffix(err.Error(), "this seems to be a template: give what it makes, such as the output of helm template")) {
+			t.Errorf("a template: %v", err)
+		}
+	}
+}
+
+// TestRulesOfSeveralEnvoys has rules of which another Envoy asks about some.
+func TestRulesOfSeveralEnvoys(t *testing.T) {
+	c, err := Read([]File{{"0", []byte(strings.Replace(listenerText[1:], "domain: shop", "domain: shop\n                timeout: 1s", 1))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range c.Check(ruleSet(t, "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n---\ndomain: mail\ndescriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 1 } }]\n")) {
+		got = append(got, f.String())
+	}
+	want := []string{`rules.yaml:5:15: warning: unsent: no filter asks about the domain "mail", so that its rules limit nothing here: set the domain of a rate limit filter`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestConnections has a filter that asks when a connection begins.
+func TestConnections(t *testing.T) {
+	const text = "filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.ratelimit.v3.RateLimit, stat_prefix: a, domain: shop, descriptors: [{ entries: [{ key: user, value: al }] }] } }] }]"
+	if got := checkTexts(t, text); len(got) > 0 {
+		t.Errorf("found %q", got)
+	}
+	got := checkTexts(t, strings.Replace(text, "key: user", "key: usr", 1))
+	if want := `no rule of domain "shop" can match (usr, al): `; len(got) != 2 || !strings.Contains(got[0], want) {
+		t.Errorf("found %q, want %s", got, want)
+	}
+}
+
+// TestOnceForAFile has two filters and two clusters that lack the same: each kind of warning comes once.
+func TestOnceForAFile(t *testing.T) {
+	listener := strings.Replace(listenerText[1:], "domain: shop", "domain: shop\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
+	text := "static_resources:\n  listeners:\n    - " + indent(listener, "      ") + "\n    - " + indent(strings.Replace(listener, "cluster_name: a", "cluster_name: b", 1), "      ") + `
+  clusters:
+    - { name: a, http2_protocol_options: {} }
+    - { name: b, http2_protocol_options: {}, circuit_breakers: { thresholds: [{ max_requests: 2000 }] } }
+`
+	got := checkTexts(t, text)
+	if len(got) != 2 || !strings.Contains(got[0], "; so it is with another filter of this file, at line 30") || !strings.Contains(got[1], `cluster "a": it lets 1024`) ||
+		!strings.HasSuffix(got[1], "; so it is with another cluster of this file, at line 45") {
+		t.Errorf("found %q", got)
+	}
+	// The second is told of where the first is acknowledged.
+	got = checkTexts(t, strings.Replace(text, "- { name: a, http2", "# sluice:allow cluster\n    - { name: a, http2", 1))
+	if len(got) != 2 || !strings.Contains(got[1], `cluster "b": it has no gRPC health check`) {
+		t.Errorf("found %q", got)
+	}
+}
+
+// checkTexts returns what is found in files, which are called by their numbers.
+func checkTexts(t *testing.T, texts ...string) []string {
+	t.Helper()
+	files := make([]File, len(texts))
+	for i, text := range texts {
+		files[i] = File{fmt.Sprint(i), []byte(text)}
+	}
+	c, err := Read(files)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return findingsOf(t, c)
+}

@@ -1,0 +1,78 @@
+package envoyconfig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// retiredMessages are messages of Envoy's v2 API that have to do with rate limits, and those of today. Others are left
+// alone: some of other makers have v2 in their names, too.
+var retiredMessages = map[string]string{
+	"envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager": api.ConnectionManager,
+	"envoy.config.filter.http.rate_limit.v2.RateLimit":                             api.RateLimit,
+	"envoy.config.filter.network.rate_limit.v2.RateLimit":                          api.NetworkRateLimit,
+	"envoy.config.filter.http.router.v2.Router":                                    api.Router,
+	"envoy.config.bootstrap.v2.Bootstrap":                                          api.Bootstrap,
+	"envoy.api.v2.Listener":                                                        api.Listener,
+	"envoy.api.v2.Cluster":                                                         api.Cluster,
+	"envoy.api.v2.RouteConfiguration":                                              api.RouteTable,
+}
+
+// retiredFilters are filters that have config in place of typed_config there.
+var retiredFilters = map[string]string{
+	"envoy.http_connection_manager": api.ConnectionManager, "envoy.filters.network.http_connection_manager": api.ConnectionManager,
+	"envoy.rate_limit": api.RateLimit, "envoy.filters.http.ratelimit": api.RateLimit,
+}
+
+// retired returns an error if a file is of Envoy's v2 API. Nothing else of it is worth a word.
+func retired(roots []tree.Node) error {
+	var first *tree.Node
+	old, now := "", ""
+	places := 0
+	see := func(at *tree.Node, is, write string) {
+		if places++; first == nil {
+			first, old, now = at, is, write
+		}
+	}
+	for i := range roots {
+		// The dump of a later Envoy has resources by their old names, too.
+		dump := roots[i].Field("configs").Kind == tree.List
+		roots[i].Each(func(n *tree.Node) {
+			name, _ := n.Typed()
+			if now := retiredMessages[name]; now != "" && (!dump || strings.HasPrefix(name, "envoy.config.filter.")) {
+				see(n.Field("@type"), name, `"@type": type.googleapis.com/`+now)
+			} else if now := retiredFilters[n.Field("name").Text]; now != "" && n.Field("config").Kind == tree.Object {
+				see(n.Field("config"), "config, in place of typed_config", `typed_config: { "@type": type.googleapis.com/`+now+" }")
+			} else if filters := n.At("spec", "filters"); n.Field("kind").Text == "EnvoyFilter" && filters.There() {
+				see(filters, "spec.filters of Istio before 1.3", "spec.configPatches")
+			}
+		})
+	}
+	if first == nil {
+		return nil
+	}
+	also := ""
+	if places > 1 {
+		also = fmt.Sprintf(", and the like in %d places of this file", places)
+	}
+	return fmt.Errorf("%v: this is Envoy's v2 API (%s), which no Envoy since 1.18 reads: write %s%s", first.Pos(), old, now, also)
+}
+
+// judge finds a rate limit filter whose configuration is none.
+func (f *filter) judge(j *api.Judge) {
+	named := slices.Contains([]string{"envoy.rate_limit", "envoy.filters.http.ratelimit"}, f.name)
+	const misspelt = 3 // letters
+	distance := rules.EditDistance(f.typeName, api.RateLimit)
+	switch {
+	case f.node.Field("config_discovery").There():
+	case named && !f.config.There():
+		j.Wrong = append(j.Wrong, fmt.Errorf(`%v: Envoy rejects the filter without typed_config: add typed_config: { "@type": type.googleapis.com/%s, domain: ... }`, f.node.Pos(), api.RateLimit))
+	case named && slices.Contains([]string{api.NetworkRateLimit, api.RateLimitPerRoute}, f.typeName), 0 < distance && distance <= misspelt:
+		j.Wrong = append(j.Wrong, fmt.Errorf("%v: Envoy has no HTTP filter %s, and rejects it: write type.googleapis.com/%s", f.config.Field("@type").Pos(), rules.Shorten(f.typeName), api.RateLimit))
+	}
+}
