@@ -3,7 +3,10 @@ package rulefile
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -62,7 +65,9 @@ func TestSchemaHasTheWordsOfParse(t *testing.T) {
 	}
 }
 
-func TestSchemaAgreesWithParse(t *testing.T) {
+// validator returns what holds YAML against the schema.
+func validator(t *testing.T) func(text string) error {
+	t.Helper()
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
 	if err != nil {
 		t.Fatal(err)
@@ -75,13 +80,80 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	validate := func(text string) error {
+	return func(text string) error {
 		var v any
 		if err := yaml.Load([]byte(text), &v); err != nil {
 			return err
 		}
 		return schema.Validate(v)
 	}
+}
+
+// TestSchemaKnowsBounds has values at the bounds of windows, and wildcards that share a counter.
+func TestSchemaKnowsBounds(t *testing.T) {
+	validate := validator(t)
+	texts := []string{
+		"{domain: d, descriptors: [{key: k, value: abc, share_threshold: true}]}",
+		"{domain: d, descriptors: [{key: k, share_threshold: true}]}",
+		"{domain: d, descriptors: [{key: k, value: a*, share_threshold: true}]}",
+		"{domain: d, descriptors: [{key: k*, share_threshold: true}]}",
+		"{domain: d, descriptors: [{key: k, value: abc, share_threshold: false}]}",
+	}
+	for unit, most := range map[string]int{"second": 315360000, "Minute": 5256000, "hour": 87600, "day": 3650, "week": 521, "month": 121, "YEAR": 10} {
+		for _, n := range []int{most, most + 1} {
+			texts = append(texts, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: %s, requests_per_unit: 1, unit_multiplier: %d}}]}", unit, n))
+		}
+	}
+	rejected := 0
+	for _, text := range texts {
+		_, ds := Parse("f", []byte(text))
+		if err := validate(text); (err == nil) == ds.HasErrors() {
+			t.Errorf("%s: the schema says %v, Parse %v", text, err, ds)
+		}
+		if ds.HasErrors() {
+			rejected++
+		}
+	}
+	if rejected != 9 {
+		t.Errorf("%d rejected, want 9", rejected)
+	}
+}
+
+// TestSchemaRejectsWhatParseDoes has the schema reject each file of testdata/load that Parse rejects, but for what is no
+// matter of one value's shape.
+func TestSchemaRejectsWhatParseDoes(t *testing.T) {
+	validate := validator(t)
+	beyond := map[string]string{
+		"burst_takes_too_long":       "a bound on a product",
+		"metadata_not_utf8":          "no text of JSON",
+		"value_not_utf8":             "no text of JSON",
+		"rate_limits_same_algorithm": "two elements of a list are compared",
+		"rate_limits_same_window":    "two elements of a list are compared",
+		"replaces_self":              "two values are compared",
+		"requests_float":             "1.0 is a whole number for JSON",
+		"too_deep":                   "how deep a file is",
+		"value_is_huge_int":          "editors read numbers as floating point",
+	}
+	files, err := filepath.Glob("testdata/load/*.yaml")
+	if err != nil || len(files) < 100 {
+		t.Fatal(len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		accepts := validate(string(text)) == nil
+		_, ds := Parse(file, text)
+		if why := beyond[name]; accepts != (why != "") && ds.HasErrors() {
+			t.Errorf("%s: the schema accepts it: %v; Parse says %v", name, accepts, ds)
+		}
+	}
+}
+
+func TestSchemaAgreesWithParse(t *testing.T) {
+	validate := validator(t)
 	limited := func(words string) string {
 		return "{domain: d, descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, " + words + "}}]}"
 	}
@@ -96,7 +168,7 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 	}
 	for _, c := range conformance(t, "invalid.yaml") {
 		switch {
-		case strings.HasPrefix(c.Name, "duplicate_"), strings.HasPrefix(c.Name, "share_threshold_"), c.Name == "replaces_self":
+		case strings.HasPrefix(c.Name, "duplicate_"), c.Name == "replaces_self":
 			continue // not a matter of shape
 		}
 		if err := validate(c.Config[0]); err == nil {
