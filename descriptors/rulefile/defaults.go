@@ -47,7 +47,7 @@ func (p *parser) defaultsDocument(d *rules.Defaults, n *yaml.Node) {
 	}
 	dd := &rules.DomainDefaults{Pos: p.pos(n)}
 	fields := p.fields("", n, wordText)
-	if p.kubernetesObject(fields) {
+	if p.kubernetesObject(n) {
 		return
 	}
 	path := documentPath(fields)

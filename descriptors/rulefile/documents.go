@@ -95,20 +95,19 @@ func documentPath(fields []field) string {
 	return ""
 }
 
-// kubernetesObject reports whether a document is an object of Kubernetes, such as the
-// ConfigMap that contains the rules. If so, it has reported that as an error.
-func (p *parser) kubernetesObject(fields []field) bool {
-	kind := lastText(fields, "kind")
-	if kind == "" || lastText(fields, "apiVersion") == "" || lastText(fields, "domain") != "" {
+// kubernetesObject reports whether a document is an object of Kubernetes, which defaults cannot be, nor what stands
+// within one. If so, it has reported that as an error.
+func (p *parser) kubernetesObject(n *yaml.Node) bool {
+	if !isObject(n) {
 		return false
 	}
-	at := fields[0].key
 	where := ""
-	for _, f := range fields {
-		if f.word == "data" {
-			at, where = f.key, `; its files stand below "data": mount the %[1]s as a volume, or give sluice that text alone`
-		}
+	_, at := lookUp(n, "data")
+	if at == nil {
+		at = n.Content[0]
+	} else {
+		where = `; its files stand below "data": mount it as a volume, or give sluice that text alone`
 	}
-	p.fail("", at, "this is a Kubernetes %[1]s, not a rule file"+where, rules.Shorten(kind))
+	p.fail("", at, "this is the %s of Kubernetes%s", objectName(n), where)
 	return true
 }

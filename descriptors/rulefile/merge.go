@@ -59,7 +59,7 @@ func (p *parser) fields(path string, m *yaml.Node, keyText func(*yaml.Node) (str
 			if word == "rate_limit" || word == "metadata" {
 				outcome = "their words are put together, as in envoyproxy/ratelimit"
 			}
-			p.warn(rules.Twice, path, key, "%q is given twice, first on line %d; %s", word, first.Line, outcome)
+			p.warn(rules.Twice, path, key, "%q is given twice, first on line %d; %s", word, p.pos(first).Line, outcome)
 		}
 		explicit[word] = key
 		all = append(all, field{word, key, p.follow(at), at})

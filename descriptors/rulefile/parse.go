@@ -18,6 +18,10 @@ import (
 // Values are typed as envoyproxy/ratelimit types them (YAML 1.1: `on` and `yes`
 // are booleans, `1_000` and `0x10` numbers), so that a file means here what it
 // means there.
+//
+// A document may also be an object of Kubernetes: each file below the data of a ConfigMap
+// is read, and places are those in content. Objects without rules are an error if no
+// others have any.
 func Parse(file string, content []byte) ([]rules.Config, rules.Diagnostics) {
 	p, configs := parse(file, content, findLongList(content, pieceBytes))
 	if l := p.list; l != nil && (l.broken || l.node == nil) {
@@ -33,16 +37,30 @@ func Parse(file string, content []byte) ([]rules.Config, rules.Diagnostics) {
 // parse reads the rules in content. Its list, if not nil, is read in pieces.
 func parse(file string, content []byte, list *longList) (*parser, []rules.Config) {
 	p := newParser(file, content)
+	configs := p.read(content, list)
+	p.reportOthers()
+	return p, configs
+}
+
+// read reads the rules in content. It reads objects of Kubernetes only where no object is around it.
+func (p *parser) read(content []byte, list *longList) []rules.Config {
 	p.list = list
 	var configs []rules.Config
 	p.documents(content, "rules", func(root *yaml.Node) {
 		if list != nil {
 			list.attach(root)
 		}
+		if p.place == nil {
+			if found, is := p.object(content, root); is {
+				configs = append(configs, found...)
+				return
+			}
+		}
+		p.objects.found = true
 		configs = append(configs, p.document(root))
 		configs[len(configs)-1].Allowances = p.allowances
 	})
-	return p, configs
+	return configs
 }
 
 // document reads the root of a document.
@@ -54,7 +72,7 @@ func (p *parser) document(n *yaml.Node) rules.Config {
 		return c
 	}
 	fields := p.fields("", n, wordText)
-	if p.kubernetesObject(fields) {
+	if p.kubernetesObject(n) {
 		return c
 	}
 	path := documentPath(fields)

@@ -35,6 +35,10 @@ type parser struct {
 	// seen keeps a mistake in an anchor from being reported at each of its aliases.
 	seen         map[finding]bool
 	nodes, depth int
+	// objects are those of Kubernetes in the file.
+	objects objects
+	// place returns where a line and a column are in the file, if what is read is a text within it; nil otherwise.
+	place func(line, col int) (int, int)
 	// stopped is set when going on would only waste time. Nothing is reported after.
 	stopped bool
 }
@@ -93,6 +97,9 @@ func (p *parser) pos(n *yaml.Node) rules.Pos {
 }
 
 func (p *parser) at(line, col int) rules.Pos {
+	if p.place != nil {
+		line, col = p.place(line, col)
+	}
 	return rules.Pos{File: p.file, Line: line, Col: col}
 }
 

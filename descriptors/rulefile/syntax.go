@@ -36,7 +36,7 @@ func (p *parser) syntaxError(content []byte, err error) {
 	if le.ContextMsg != "" {
 		message += " " + le.ContextMsg
 		if l := le.ContextMark.Line; l > 0 && l != le.Mark.Line {
-			message += fmt.Sprintf(" that begins on line %d", l)
+			message += fmt.Sprintf(" that begins on line %d", p.at(l, 1).Line)
 		}
 	}
 	line, col := max(le.Mark.Line, 1), max(le.Mark.Column, 1)

@@ -70,6 +70,16 @@ func (a Allowances) Allow(code Code, pos Pos) bool {
 	return found != nil
 }
 
+// Moved returns the same with other places, for a text that stands within a file.
+func (a Allowances) Moved(place func(Pos) Pos) Allowances {
+	moved := Allowances{}
+	for k, v := range a {
+		at := place(Pos{File: k.file, Line: k.line, Col: 1})
+		moved[allowed{at.File, at.Line, k.code}] = &allowance{at: place(v.at), used: v.used}
+	}
+	return moved
+}
+
 // Unused returns a warning for each acknowledgement in rules that no warning needed.
 func (a Allowances) Unused() Diagnostics { return a.UnusedOf(acknowledgeable) }
 

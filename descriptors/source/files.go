@@ -130,17 +130,6 @@ type found struct {
 	backup bool
 }
 
-// isBackup reports whether editors and merges give that name to an older version of a
-// file. Reading it would put the old rules in force beside the new ones.
-func isBackup(name string) bool {
-	if strings.HasPrefix(name, "#") && strings.HasSuffix(name, "#") {
-		return true
-	}
-	return slices.ContainsFunc([]string{"~", ".bak", ".old", ".orig", ".rej", ".swp", ".swo"}, func(ending string) bool {
-		return strings.HasSuffix(name, ending)
-	})
-}
-
 func list(paths []string, prefix string) ([]found, error) {
 	var all []found
 	for _, path := range paths {
@@ -165,7 +154,7 @@ func list(paths []string, prefix string) ([]found, error) {
 			return err != nil || !strings.HasPrefix(strings.ReplaceAll(rel, "/", "."), prefix)
 		})
 		for i := range below {
-			below[i].backup = isBackup(filepath.Base(below[i].name))
+			below[i].backup = rulefile.IsBackup(below[i].name)
 		}
 		slices.SortFunc(below, func(a, b found) int { return cmp.Compare(a.name, b.name) })
 		all = append(all, below...)
@@ -312,7 +301,7 @@ func (r sources) build(opt descriptors.Options) (*descriptors.Set, rules.Diagnos
 	}
 	for _, name := range r.backups {
 		found = append(found, rules.Diagnostic{
-			Pos: rules.Pos{File: name}, Severity: rules.Note, Message: "not read as rules, since the name is that of a backup",
+			Pos: rules.Pos{File: name}, Severity: rules.Note, Message: rulefile.NotReadBackup,
 		})
 		names = append(names, name)
 	}

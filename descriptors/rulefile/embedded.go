@@ -1,0 +1,101 @@
+package rulefile
+
+import (
+	"bytes"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// embedded reads the file of rules that the text of a ConfigMap is. Content is the whole file that the text stands in:
+// diagnostics have places there.
+func (p *parser) embedded(content []byte, text *yaml.Node) []rules.Config {
+	inner := newParser(p.file, []byte(text.Value))
+	inner.place = placesOf(content, text)
+	inner.allowances = inner.allowances.Moved(func(at rules.Pos) rules.Pos { return inner.at(at.Line, at.Col) })
+	inner.nodes = p.nodes // so that many files together are bounded too
+	configs := inner.read([]byte(text.Value), nil)
+	p.nodes, p.errors, p.warnings = inner.nodes, p.errors+inner.errors, p.warnings+inner.warnings
+	p.diagnostics = append(p.diagnostics, inner.diagnostics...)
+	return configs
+}
+
+// placesOf returns where the lines and columns of a scalar's text are in the file. If the text stands there otherwise
+// than line by line, all are where the scalar begins.
+func placesOf(content []byte, scalar *yaml.Node) func(line, col int) (int, int) {
+	switch {
+	case scalar.Style&yaml.LiteralStyle != 0:
+		if indent, ok := indentOf(content, scalar); ok {
+			return func(line, col int) (int, int) { return scalar.Line + line, col + indent }
+		}
+	case scalar.Style&yaml.DoubleQuotedStyle != 0:
+		if starts := quotedLines(content, scalar); starts != nil {
+			return func(line, col int) (int, int) {
+				line = min(line, len(starts)) - 1
+				return scalar.Line, starts[line][min(col, len(starts[line]))-1]
+			}
+		}
+	}
+	return func(int, int) (int, int) { return scalar.Line, scalar.Column }
+}
+
+// lineAt returns the text from a line on, which begins at 1.
+func lineAt(content []byte, line int) []byte {
+	for ; line > 1 && len(content) > 0; line-- {
+		_, content, _ = bytes.Cut(content, []byte("\n"))
+	}
+	return content
+}
+
+// indentOf returns by how many columns the lines of a block are indented. They must be those of its text.
+func indentOf(content []byte, scalar *yaml.Node) (indent int, ok bool) {
+	rest := lineAt(content, scalar.Line+1)
+	indent = -1
+	for line := range strings.Lines(scalar.Value) {
+		var there []byte
+		there, rest, _ = bytes.Cut(rest, []byte("\n"))
+		line, raw := strings.TrimSuffix(line, "\n"), strings.TrimSuffix(string(there), "\r")
+		if line == "" && strings.TrimSpace(raw) == "" {
+			continue
+		}
+		if indent < 0 {
+			indent = len(raw) - len(line)
+		}
+		if indent < 0 || raw != strings.Repeat(" ", indent)+line {
+			return 0, false
+		}
+	}
+	return max(indent, 0), true
+}
+
+// quotedLines returns, for each line of a text in double quotes, the column of each letter and of the end. It returns
+// nil if the text does not stand on one line.
+func quotedLines(content []byte, scalar *yaml.Node) (lines [][]int) {
+	line, _, _ := bytes.Cut(lineAt(content, scalar.Line), []byte("\n"))
+	raw := []rune(string(line))
+	at := scalar.Column // behind the quote, from 0
+	if at > len(raw) || raw[at-1] != '"' {
+		return nil
+	}
+	columns := []int{}
+	for at < len(raw) && raw[at] != '"' {
+		columns = append(columns, at+1)
+		if raw[at] != '\\' {
+			at++
+			continue
+		}
+		if at+1 >= len(raw) {
+			return nil // a line that goes on in the next
+		}
+		if raw[at+1] == 'n' {
+			lines, columns = append(lines, columns), nil
+		}
+		at += 2 + map[rune]int{'x': 2, 'u': 4, 'U': 8}[raw[at+1]]
+	}
+	if at >= len(raw) {
+		return nil
+	}
+	return append(lines, append(columns, at+1))
+}

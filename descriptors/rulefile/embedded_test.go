@@ -1,0 +1,105 @@
+package rulefile
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// TestEmbeddedPlaces puts the files of testdata/load into ConfigMaps, as a block and as JSON, and wants the same
+// findings, each where its text stands in the ConfigMap.
+func TestEmbeddedPlaces(t *testing.T) {
+	files, err := filepath.Glob("testdata/load/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("Glob = %v, %v, want files", files, err)
+	}
+	const head = "apiVersion: v1\nkind: ConfigMap\ndata:\n"
+	compared := 0
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(raw)
+		if !rulesBegin.MatchString(text) || strings.Contains(file, "kubernetes") || strings.Contains(file, "alias_bomb") || !utf8.Valid(raw) || strings.ContainsAny(text, "\r\t\x00\x07\x7f\ufeff") {
+			continue // no file of rules, or none that stands in a ConfigMap as it is
+		}
+		_, alone := Parse("f", raw)
+		t.Run(filepath.Base(file)+"/json", func(t *testing.T) {
+			compared++
+			quoted, err := json.Marshal(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, there := Parse("f", []byte(head+`  "r": `+string(quoted)+"\n"))
+			holdPlaces(t, alone, there, func(p rules.Pos) rules.Pos {
+				lines := strings.SplitAfter(text, "\n")
+				prefix := strings.Join(lines[:min(p.Line-1, len(lines))], "")
+				if p.Line <= len(lines) {
+					line := []rune(strings.TrimSuffix(lines[p.Line-1], "\n"))
+					prefix += string(line[:min(p.Col-1, len(line))])
+				}
+				before, err := json.Marshal(prefix)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return rules.Pos{File: "f", Line: 4, Col: utf8.RuneCount(before) + len(`  "r": `)}
+			})
+		})
+		var block yaml.Node
+		indented := regexp.MustCompile(`(?m)^(.+)$`).ReplaceAllString(text, "    $1")
+		whole := head + "  r: |\n" + indented
+		if yaml.Load([]byte(whole), &block) != nil || block.Content[0].Content[5].Content[1].Value != text {
+			continue // it begins with a space, or ends without a new line
+		}
+		t.Run(filepath.Base(file)+"/block", func(t *testing.T) {
+			compared++
+			_, there := Parse("f", []byte(whole))
+			holdPlaces(t, alone, there, func(p rules.Pos) rules.Pos { return rules.Pos{File: "f", Line: p.Line + 4, Col: p.Col + 4} })
+		})
+	}
+	if compared < len(files) {
+		t.Errorf("%d of twice %d files were compared", compared, len(files))
+	}
+}
+
+var lineInText = regexp.MustCompile(`line \d+`)
+
+func holdPlaces(t *testing.T, alone, there rules.Diagnostics, place func(rules.Pos) rules.Pos) {
+	t.Helper()
+	if len(alone) != len(there) {
+		t.Fatalf("alone %v\nin a ConfigMap %v", alone, there)
+	}
+	for i, want := range alone {
+		want.Pos = place(want.Pos)
+		want.Message = lineInText.ReplaceAllString(want.Message, "line N")
+		there[i].Message = lineInText.ReplaceAllString(there[i].Message, "line N")
+		if there[i] != want {
+			t.Errorf("got  %v\nwant %v", there[i], want)
+		}
+	}
+}
+
+// TestEmbeddedFilesAreBoundedTogether gives a ConfigMap many files, each of which expands to half of what one may.
+func TestEmbeddedFilesAreBoundedTogether(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("apiVersion: v1\nkind: ConfigMap\ndata:\n")
+	for n := range 5 {
+		fmt.Fprintf(&text, "  f%d: |\n    domain: d%d\n    descriptors:\n    - key: k\n      metadata:\n        a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n", n, n)
+		for i := range 5 {
+			fmt.Fprintf(&text, "        a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
+		}
+	}
+	if _, ds := Parse("f", []byte(text.String())); !strings.Contains(fmt.Sprint(ds), "counted through aliases") {
+		t.Errorf("found %v, want that the files are too large", ds)
+	}
+}
