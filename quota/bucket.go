@@ -114,10 +114,10 @@ func (s *share) take(b *bucket, seq uint64, ttl Time) Action {
 	s.state |= outstanding | assigned
 	s.told = s.next
 	s.high = max(s.high, s.next)
-	switch s.next {
-	case unlimited:
+	switch {
+	case s.next == unlimited:
 		return Action{Bucket: b.key, ID: b.id, Kind: AssignAll, TTL: ttl}
-	case 0:
+	case s.next == 0:
 		return Action{Bucket: b.key, ID: b.id, Kind: AssignNone, TTL: ttl}
 	}
 	return Action{Bucket: b.key, ID: b.id, Kind: Assign, Rate: s.next, MaxTokens: b.limit.tokens(s.next), TTL: ttl}

@@ -20,7 +20,7 @@ func (s *share) report(now, patience Time, r Report) {
 		s.state |= hungry
 	}
 	if s.is(abandoning) && (r.Elapsed == 0 || s.state&(queued|asked) == queued && s.counted > 0) {
-		s.state &^= abandoning | asked | queued // it has requests
+		s.answered(now)
 	}
 	if r.Elapsed == 0 && s.state&(assigned|queued|fresh) == 0 {
 		s.renew(now + patience)
@@ -37,6 +37,15 @@ func (s *share) report(now, patience Time, r Report) {
 	s.counted, s.reported = 0, now
 }
 
+// answered says that a bucket that was abandoned has requests. If a holder that was asked took a while,
+// it has few: requests at three times that rate would come so late once in twenty times.
+func (s *share) answered(now Time) {
+	if asking := s.until - patienceAsked; s.state&(asked|queued) == asked && s.high == 0 && now > asking {
+		s.demand = min(s.demand, float32(3/(now-asking).Seconds()))
+	}
+	s.state &^= abandoning | asked | queued
+}
+
 // renew says that the holder has no assignment. It waits for one until its patience ends.
 func (s *share) renew(until Time) {
 	s.state |= fresh
@@ -51,30 +60,29 @@ func (s *share) estimate(rate, seconds float32) {
 	last := s.last
 	s.last = rate
 	s.state &^= fell
-	chance := func(other float32) bool {
-		noise := 3 * float32(math.Sqrt(float64(max((rate+other)*seconds, 4)))) / seconds
-		return max(rate-other, other-rate) <= noise+other/20
+	// chance is how far apart equal rates of requests that come by chance are.
+	chance := func(other float32) float32 {
+		return float32(math.Sqrt(float64(max((rate+other)*seconds, 4)))) / seconds
 	}
-	switch {
-	case !s.is(measured):
+	differ := func(other float32) bool { return max(rate-other, other-rate) > 3*chance(other)+other/20 }
+	if !s.is(measured) {
 		s.demand = rate
 		s.state |= measured
-	case !chance(last):
-		if rate < last {
-			s.state |= fell
-		}
+		return
+	}
+	if last-rate > 1.5*chance(last) {
+		s.state |= fell
+	}
+	switch {
+	case differ(last):
 		s.demand = min(max(2*rate-last, rate/4), 4*rate)
-	case !chance(s.demand):
+	case differ(s.demand):
 		s.demand = rate
 	default:
 		s.demand += (rate - s.demand) / 2
 	}
 }
 
-// wanted returns the rate that a share is to get if it can, in tokens per Fill: its demand, and what
-// chance may add to it.
-func (s *share) wanted() float64 {
-	demand := float64(s.demand)
-	margin := min(max(2/math.Sqrt(max(5*demand, 1)), 0.02), 0.2)
-	return demand * (1 + margin) * Fill.Seconds()
-}
+// wanted returns the rate that a share is to get if it can, in tokens per Fill: its demand and a little
+// more. Leeway for chance comes of what is left: if nothing is, others need it more.
+func (s *share) wanted() float64 { return float64(s.demand) * 1.02 * Fill.Seconds() }

@@ -149,7 +149,7 @@ func (d *Divider) targets(b *bucket) (starved bool) {
 	n := float64(max(live, 1))
 	for i := range b.shares {
 		s := &b.shares[i]
-		w := want{want: float64(all) / (4 * n), weight: 1}
+		w := want{want: float64(all) / (2 * n), weight: 1}
 		switch {
 		case s.is(abandoning) && !s.is(asked):
 			w = want{settled: true}
@@ -160,7 +160,7 @@ func (d *Divider) targets(b *bucket) (starved bool) {
 			w.weight *= 4
 		}
 		d.wants = append(d.wants, w)
-		if hungriest && s.state&(fell|hungry|arrived|outstanding|queued|abandoning) == fell|arrived && s.high > 0 {
+		if hungriest && s.state&(fell|arrived|outstanding|queued|abandoning) == fell|arrived && s.high > 0 {
 			s.state |= asked
 			s.state &^= fell
 			d.counts.Asked++

@@ -75,7 +75,8 @@ func (b *bucket) mergeLost() {
 			kept = append(kept, l)
 		}
 	}
-	b.lost = append(kept, all)
+	kept = append(kept, all)
+	b.lost = kept
 }
 
 // expire ends what has outlived its time, and gives what is lost back to peers that came back.

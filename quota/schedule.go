@@ -35,21 +35,23 @@ func (s *schedule) drop(b *bucket) {
 }
 
 // next returns when the first bucket is due, at most latest.
-func (s schedule) next(latest Time) Time {
-	if len(s) > 0 {
-		return min(latest, s[0].due)
+func (s *schedule) next(latest Time) Time {
+	if len(*s) > 0 {
+		return min(latest, (*s)[0].due)
 	}
 	return latest
 }
 
-func (s schedule) Len() int           { return len(s) }
-func (s schedule) Less(i, j int) bool { return s[i].due < s[j].due }
+func (s *schedule) Len() int           { return len(*s) }
+func (s *schedule) Less(i, j int) bool { return (*s)[i].due < (*s)[j].due }
 
-func (s schedule) Swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].place, s[j].place = i+1, j+1
+func (s *schedule) Swap(i, j int) {
+	h := *s
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i+1, j+1
 }
 
+// Push is heap.Interface's.
 func (s *schedule) Push(b any) {
 	if b, ok := b.(*bucket); ok {
 		*s = append(*s, b)
@@ -57,6 +59,7 @@ func (s *schedule) Push(b any) {
 	}
 }
 
+// Pop is heap.Interface's.
 func (s *schedule) Pop() any {
 	last := len(*s) - 1
 	b := (*s)[last]

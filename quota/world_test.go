@@ -64,13 +64,12 @@ type envoyBucket struct {
 
 // link is a stream. Either end may know before the other that it has ended.
 type link struct {
-	h                  quota.Holder
-	e                  *envoy
-	down               []message
-	up                 []func()
-	atServer, atEnvoy  bool
-	gone               quota.Time // when nothing is delivered any more, once it has ended at the server
-	delivered, written uint64
+	h                 quota.Holder
+	e                 *envoy
+	down              []message
+	up                []func()
+	atServer, atEnvoy bool
+	gone              quota.Time // when nothing is delivered any more, once it has ended at the server
 }
 
 type message struct {
@@ -374,22 +373,22 @@ func (w *world) inForce(i int) int64 {
 // exceeds the limit, nor grows while it does because the limit was lowered.
 func (w *world) check() string {
 	for i, limit := range w.limits {
-		real := w.inForce(i)
+		truly := w.inForce(i)
 		ledger, known := w.d.InForce(bucketOf(i))
 		rate := rateOf(limit)
 		switch {
 		case w.now < w.young && !w.o.Strict:
-			if real > 2*rate {
-				return fmt.Sprintf("bucket %d after a restart: %d is in force of %d", i, real, rate)
+			if truly > 2*rate {
+				return fmt.Sprintf("bucket %d after a restart: %d is in force of %d", i, truly, rate)
 			}
 			continue
 		case w.now < w.young && !known:
-			if real > w.most[i] {
-				return fmt.Sprintf("bucket %d after a restart: %d is in force of %d", i, real, w.most[i])
+			if truly > w.most[i] {
+				return fmt.Sprintf("bucket %d after a restart: %d is in force of %d", i, truly, w.most[i])
 			}
 			continue
-		case real > ledger:
-			return fmt.Sprintf("bucket %d: %d is in force, the ledger has %d", i, real, ledger)
+		case truly > ledger:
+			return fmt.Sprintf("bucket %d: %d is in force, the ledger has %d", i, truly, ledger)
 		case limit != nil && ledger > max(rate, w.most[i]):
 			return fmt.Sprintf("bucket %d: the ledger has %d of %d", i, ledger, rate)
 		}

@@ -1,0 +1,204 @@
+package quota_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/quota"
+)
+
+// A simulation has Envoys with a demand that changes, in steps of 10 ms, each of which is the way to the
+// divider or back. Requests are a fluid, or come by chance.
+type simulation struct {
+	n      int
+	limit  quota.Limit
+	demand func(i int, t time.Duration) float64 // requests a second
+	end    time.Duration
+	chance *rand.Rand
+	dies   func(i int, t time.Duration) bool
+	// phase is when in its five seconds an Envoy reports.
+	phase func(i int) time.Duration
+	trace func(now time.Duration, d *quota.Divider)
+}
+
+const simStep = 10 * time.Millisecond
+
+type proxy struct {
+	envoyBucket
+	h              quota.Holder
+	dead           bool
+	rest, first    float64 // of a request: not yet reported, and of the first of a bucket
+	down, arriving []quota.Action
+	seq, got       uint64
+	allowedAll     float64
+}
+
+// result has what was wanted and admitted in each step.
+type result struct{ wanted, admitted []float64 }
+
+func (s *simulation) run(t *testing.T) result {
+	t.Helper()
+	d := quota.New(0, quota.Options{Fresh: true})
+	proxies := make([]*proxy, s.n)
+	for i := range proxies {
+		proxies[i] = &proxy{h: quota.Holder(i + 1)}
+		d.Opened(0, proxies[i].h, 0)
+	}
+	var r result
+	for now := simStep; now < s.end; now += simStep {
+		wanted, admitted := 0.0, 0.0
+		for i, p := range proxies {
+			if s.dies != nil && s.dies(i, now) {
+				if !p.dead {
+					d.Closed(now, p.h)
+					p.dead = true
+				}
+				continue
+			}
+			if p.got != 0 {
+				d.Confirmed(now, p.h, p.got)
+			}
+			p.apply(now)
+			demand := s.demand(i, now)
+			wanted += demand * simStep.Seconds()
+			admitted += p.admit(now, s.hits(demand), func() { p.report(d, now, &s.limit) })
+			if p.known && (now-s.phase(i))%(5*time.Second) == 0 {
+				p.report(d, now, &s.limit)
+			}
+		}
+		d.Tick(now)
+		sum := quota.Rate(0)
+		for _, p := range proxies {
+			if p.dead {
+				continue
+			}
+			var seq uint64
+			if p.arriving, seq, _ = d.Take(now, p.h, nil, 100); seq != 0 {
+				p.seq = seq
+			}
+			if p.assigned && p.expires > now && p.kind == quota.Assign {
+				sum += p.rate
+			}
+		}
+		if int64(sum) > int64(s.limit.Hits)*3600 {
+			t.Fatalf("%v: %d tokens an hour in force of %d", now, sum, s.limit.Hits*3600)
+		}
+		if s.trace != nil {
+			s.trace(now, d)
+		}
+		r.wanted = append(r.wanted, min(wanted, float64(s.limit.Hits)*simStep.Seconds()))
+		r.admitted = append(r.admitted, admitted)
+	}
+	return r
+}
+
+// hits returns how many requests come in a step.
+func (s *simulation) hits(demand float64) float64 {
+	mean := demand * simStep.Seconds()
+	if s.chance == nil || mean == 0 {
+		return mean
+	}
+	n, left := 0.0, s.chance.ExpFloat64() // Poisson: exponential gaps
+	for left < mean {
+		n++
+		left += s.chance.ExpFloat64()
+	}
+	return n
+}
+
+// apply does what was on its way for a step, and confirms it in the next.
+func (p *proxy) apply(now quota.Time) {
+	p.got = 0
+	if len(p.arriving) == 0 {
+		return
+	}
+	p.got = p.seq
+	for _, a := range p.arriving {
+		b := &p.envoyBucket
+		switch {
+		case !b.known:
+		case a.Kind == quota.Abandon:
+			*b = envoyBucket{}
+		default:
+			share := 1.0
+			if b.assigned && b.expires > now && b.kind == quota.Assign {
+				share = b.tokens / b.most
+			}
+			b.assigned, b.kind, b.rate, b.expires = true, a.Kind, a.Rate, now+a.TTL
+			b.most, b.tokens, b.refilled = float64(a.MaxTokens), share*float64(a.MaxTokens), now
+		}
+	}
+	p.arriving = nil
+}
+
+func (p *proxy) admit(now quota.Time, hits float64, report func()) float64 {
+	if hits == 0 {
+		return 0
+	}
+	if !p.known {
+		if p.first += hits; p.first < 1 {
+			return 0
+		}
+		hits, p.first = p.first, 0
+		p.envoyBucket = envoyBucket{known: true, reported: now}
+		p.count(hits, hits)
+		report()
+		return hits
+	}
+	allowed := 0.0
+	switch {
+	case !p.assigned || p.expires <= now:
+		allowed = hits
+	case p.kind == quota.Assign:
+		p.tokens = min(p.most, p.tokens+float64(p.rate)*float64(now-p.refilled)/float64(quota.Fill))
+		p.refilled = now
+		allowed = min(hits, p.tokens)
+		p.tokens -= allowed
+	}
+	p.count(hits, allowed)
+	return allowed
+}
+
+func (p *proxy) count(hits, allowed float64) {
+	p.rest += hits
+	p.allowedAll += allowed
+}
+
+func (p *proxy) report(d *quota.Divider, now quota.Time, limit *quota.Limit) {
+	hits, allowed := max(math.Round(p.rest), 0), max(math.Round(p.allowedAll), 0)
+	p.rest -= hits
+	p.allowedAll -= allowed
+	d.Report(now, p.h, quota.Report{
+		Bucket: bucketOf(0), ID: []byte("x"), Limit: limit, Allowed: uint64(allowed), Denied: uint64(max(hits-allowed, 0)),
+		Elapsed: (now - p.reported).Truncate(time.Second),
+	})
+	p.reported = now
+}
+
+// used returns what was admitted of what could have been, between two times.
+func (r result) used(from, to time.Duration) float64 {
+	wanted, admitted := 0.0, 0.0
+	for i := from / simStep; i < to/simStep; i++ {
+		wanted += r.wanted[i]
+		admitted += r.admitted[i]
+	}
+	return admitted / wanted
+}
+
+// most returns the most that was admitted in any interval, as a multiple of R.
+func (r result) most(from, interval time.Duration, rate float64) float64 {
+	n, most, sum := int(interval/simStep), 0.0, 0.0
+	for i, a := range r.admitted {
+		if i < int(from/simStep) {
+			continue
+		}
+		sum += a
+		if i-n >= int(from/simStep) {
+			sum -= r.admitted[i-n]
+		}
+		most = max(most, sum)
+	}
+	return most / (rate * interval.Seconds())
+}

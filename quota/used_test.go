@@ -1,0 +1,116 @@
+package quota_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/quota"
+)
+
+// change is when demand moves, and simulations end a minute later.
+const change = time.Minute
+
+// used are the ways in which demand is spread, and what is to be used of min(demand, R) from one time to
+// another. Where goal is 0 the figure is only logged.
+var used = []struct {
+	name     string
+	demand   func(i, n int, moved bool) float64 // of all demand
+	dies     bool                               // the first Envoy, when demand moves
+	from, to time.Duration                      // after the change
+	goal     float64
+}{
+	{name: "even", demand: even, to: 59 * time.Second, goal: 0.97},
+	{name: "90/10", demand: skewed, to: 59 * time.Second, goal: 0.97},
+	{name: "full shift, 6 s later", demand: func(i, n int, moved bool) float64 {
+		switch half := n / 2; {
+		case i < half == moved:
+			return 0
+		case i < half:
+			return 1 / float64(half)
+		default:
+			return 1 / float64(n-half)
+		}
+	}, from: 6 * time.Second, to: 8 * time.Second, goal: 0.9},
+	{name: "90/10 to 10/90, 6 s later", demand: func(i, n int, moved bool) float64 {
+		if moved {
+			i = n - 1 - i
+		}
+		return skewed(i, n, moved)
+	}, from: 6 * time.Second, to: 8 * time.Second},
+	{name: "one dies, TTL + 1 s later", demand: func(i, n int, moved bool) float64 {
+		if moved {
+			return even(i, n-1, moved)
+		}
+		return even(i, n, moved)
+	}, dies: true, from: 13 * time.Second, to: 18 * time.Second, goal: 0.97},
+	{name: "one joins, at once", demand: func(i, n int, moved bool) float64 {
+		switch {
+		case moved:
+			return even(i, n, moved)
+		case i == 0:
+			return 0
+		}
+		return even(i, n-1, moved)
+	}, to: 6 * time.Second},
+}
+
+func even(_, n int, _ bool) float64 { return 1 / float64(n) }
+
+func skewed(i, n int, _ bool) float64 {
+	if i == 0 {
+		return 0.9
+	}
+	return 0.1 / float64(n-1)
+}
+
+// TestUsed holds what is used of a limit, by simulations in which Envoys report in different orders.
+// Requests are a fluid, for which goals are, or come by chance: then -v logs the figures, which are
+// bounded by what a token bucket of 0.1 s lets through of such requests.
+func TestUsed(t *testing.T) {
+	const turns = 4
+	for _, rate := range []uint64{1000, 100} {
+		for _, chance := range []bool{false, true} {
+			if chance && !testing.Verbose() {
+				continue
+			}
+			for _, n := range []int{2, 5, 10} {
+				for _, tt := range used {
+					for _, load := range []float64{0.5, 0.9, 1, 1.5, 3} {
+						var part, second, five []float64
+						for turn := range turns {
+							s := simulation{
+								n: n, limit: quota.Limit{Hits: rate, Window: time.Second, Burst: 100 * time.Millisecond},
+								end: 2 * change, phase: phases(n, turn),
+								demand: func(i int, at time.Duration) float64 { return float64(rate) * load * tt.demand(i, n, at >= change) },
+								dies:   func(i int, at time.Duration) bool { return tt.dies && i == 0 && at >= change },
+							}
+							if chance {
+								s.chance = rand.New(rand.NewPCG(uint64(turn), 1))
+							}
+							r := s.run(t)
+							part = append(part, r.used(change+tt.from, change+tt.to))
+							second = append(second, r.most(20*time.Second, time.Second, float64(rate)))
+							five = append(five, r.most(20*time.Second, 5*time.Second, float64(rate)))
+						}
+						t.Logf("R %d, %s, %d Envoys, demand %.1f R, %s: used %.3f; most in 1 s %.2f R, in 5 s %.2f R",
+							rate, map[bool]string{false: "fluid", true: "chance"}[chance], n, load, tt.name,
+							slices.Min(part), slices.Max(second), slices.Max(five))
+						if least := slices.Min(part); !chance && least < tt.goal {
+							t.Errorf("R %d, %d Envoys, demand %.1f R, %s: used %.3f, want %.2f", rate, n, load, tt.name, least, tt.goal)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// phases returns when Envoys report, each turn another order.
+func phases(n, turn int) func(int) time.Duration {
+	return func(i int) time.Duration {
+		at := time.Duration((i*n/2+i*7+turn*3)%n) * 5 * time.Second / time.Duration(n)
+		return (at + time.Duration(turn)*620*time.Millisecond).Truncate(simStep) % (5 * time.Second)
+	}
+}
