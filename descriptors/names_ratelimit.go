@@ -130,6 +130,8 @@ func (r *Rule) notAsRatelimit() string {
 		return "envoyproxy/ratelimit has no " + rules.AlgorithmName(l.Policy.Algorithm)
 	case l.Policy.Reserve != nil:
 		return "envoyproxy/ratelimit has no reserve"
+	case l.Policy.Penalty != nil:
+		return "envoyproxy/ratelimit has no penalty"
 	case l.UnitMultiplier > 1:
 		return "envoyproxy/ratelimit has no unit_multiplier"
 	case strings.HasPrefix(r.Domain(), exactBegins):

@@ -133,7 +133,7 @@ func (b *Batch) survey() (grouped, refunds, quota, leases bool) {
 		if c.Mode == Quota {
 			quota = true
 		}
-		b.penal = b.penal || c.penalises()
+		b.penal = b.penal || c.Penalises()
 		if c.Policy.Leases() {
 			leases = true
 		} else if c.Refund {

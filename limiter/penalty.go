@@ -137,9 +137,9 @@ func (penalty) tell(_ *view, _ Time, _ *Policy, st state, s *State) {
 	s.Level, s.Penalty = uint8(st.used), Time(st.num*int64(time.Millisecond)) //nolint:gosec // at most MaxPenalties
 }
 
-// adopt takes over a penalty that lasts longer. One that began while the store was away is not shortened by it.
-func (penalty) adopt(v, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
-	return there.state, there.num > v.num
+// adopt goes by the store: a penalty that began here while it was away, or was reset there, is over.
+func (penalty) adopt(_, there *view, _ Time, _ *Batch, _ int) (after state, ok bool) {
+	return there.state, true
 }
 
 // millis rounds a time up to milliseconds.
@@ -159,8 +159,8 @@ type sentence struct {
 	end   Time
 }
 
-// penalises reports whether c may be denied by a penalty, or begin one. A limit of 0 denies for ever anyway.
-func (c *Charge) penalises() bool {
+// Penalises reports whether c may be denied by a penalty, or begin one. A limit of 0 denies for ever anyway.
+func (c *Charge) Penalises() bool {
 	return c.Policy.Penalty != nil && c.Mode == Enforce && !c.Refund && c.Policy.Limit > 0
 }
 
@@ -171,7 +171,7 @@ func (b *Batch) sentenced(at Time) {
 	b.sentences = slices.Grow(b.sentences[:0], n)[:n]
 	for i := range b.sentences {
 		b.sentences[i] = sentence{}
-		if c := &b.Charges[i]; c.penalises() && (b.table == nil || int64(at) < b.table.penalties.Load()) {
+		if c := &b.Charges[i]; c.Penalises() && (b.table == nil || int64(at) < b.table.penalties.Load()) {
 			_, st := b.offender(at, i)
 			b.sentences[i] = sentence{st.used, c.Policy.endOf(st)}
 		}
@@ -216,7 +216,7 @@ func (b *Batch) serve(at Time, i int) {
 func (b *Batch) sentence(at Time) {
 	for i := range b.Charges {
 		c, d := &b.Charges[i], &b.Decisions[i]
-		if !d.Over || !c.penalises() {
+		if !d.Over || !c.Penalises() {
 			continue
 		}
 		if !b.serves(at, i) {

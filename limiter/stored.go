@@ -66,7 +66,8 @@ func (s Stored) Left(now Time, i int, left *State) {
 	s.b.recall(now, i, v)
 	left.clear()
 	p.algorithm().tell(v, now, p, v.state, left)
-	left.Held = s.b.told(i).Held
+	told := s.b.told(i)
+	left.Held, left.Penalty, left.Level = told.Held, told.Penalty, told.Level
 }
 
 // Turn returns the bucket as charge i left it, which Conclude of the same time decided: while
@@ -104,6 +105,10 @@ func (s Stored) Find(t *Table, now Time, found []State) {
 				break
 			}
 		}
+		if s.b.Charges[i].Penalises() {
+			_, st := s.b.offender(now, i)
+			penalty{}.tell(nil, now, nil, st, told)
+		}
 	}
 }
 
@@ -118,6 +123,11 @@ func (s Stored) Adopt(t *Table, now Time, i int, told *State) {
 		held := State{Hits: told.Held}
 		b.table = t
 		b.beside(Charge{ID: b.Charges[i].ID, Policy: &r.hold}).Stored().Adopt(t, now, 0, &held)
+	}
+	if b.Charges[i].Penalises() {
+		t.raisePenalties(millis(told.Penalty))
+		b.table = t
+		b.beside(Charge{ID: b.Charges[i].ID, Policy: besidePolicy}).Stored().Adopt(t, now, 0, told)
 	}
 	p, v := b.Charges[i].Policy, &b.view
 	a := p.algorithm()
@@ -165,6 +175,9 @@ func (b *Batch) keep(found []State) {
 			k, own := &b.kept[i].told, &found[i]
 			k.Stamp, k.Lease, k.Settled = own.Stamp, own.Lease, own.Settled
 			f := &b.kept[first].told
+			if own.Level > 0 {
+				f.Penalty, f.Level = own.Penalty, own.Level
+			}
 			f.Held, f.Reserved = max(f.Held, own.Held), max(f.Reserved, own.Reserved) // not all on the counter tell
 		}
 	}

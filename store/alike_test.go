@@ -140,7 +140,7 @@ func TestStoreDecidesAsMemory(t *testing.T) {
 // Half of all requests are decided without the store, which is charged with them before others are asked
 // for: what a single replica decides is what memory decides, to the hit. But not with refunds, which the store
 // is told of only as far as something is owed; of logs, which may keep hits longer; of buckets' debts,
-// which are owed in whole hits; and after denials by quotas.
+// which are owed in whole hits; of penalties, of which the store is not told; and after denials by quotas.
 func TestRepaidAsMemory(t *testing.T) {
 	t.Parallel()
 	requests, w := fromEnvironment(t, "STORE_ALIKE", 5000), newTwin(t, Local)
@@ -150,7 +150,7 @@ func TestRepaidAsMemory(t *testing.T) {
 	for n := range requests {
 		at := w.next(func(c *limiter.Charge) bool {
 			bucket := c.Policy.Algorithm == limiter.TokenBucket || c.Policy.Algorithm == limiter.LeakyBucket
-			return c.Policy.Algorithm == limiter.SlidingLog || c.Policy.Leases() || c.Refund || c.Mode == limiter.Quota || bucket && c.Policy.CountRefused
+			return c.Policy.Algorithm == limiter.SlidingLog || c.Policy.Leases() || c.Policy.Penalty != nil || c.Refund || c.Mode == limiter.Quota || bucket && c.Policy.CountRefused
 		})
 		if len(w.plain.Charges) == 0 {
 			continue

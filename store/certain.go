@@ -14,7 +14,8 @@ import (
 // is hammered costs the store one charge a second from each replica.
 //
 // Where refused hits count, none is certain: each of them changes what the next look finds, and a
-// limit on outcomes, which looks on the request and charges at its end, would never be exceeded.
+// limit on outcomes, which looks on the request and charges at its end, would never be exceeded. Under a penalty no
+// hits count, and all refusals are certain.
 const (
 	certainFor = time.Second
 	// askAgain is how much longer the others take it for certain when one of them asks again.
@@ -84,7 +85,8 @@ func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		p := c.Policy
-		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.Algorithm == limiter.SlidingLog || p.Leases() || p.CountRefused ||
+		changes := p.Algorithm == limiter.SlidingLog || p.CountRefused // but under a penalty
+		if c.Refund || c.Hits == 0 || c.Mode == limiter.Quota || p.Leases() || changes && !c.Penalises() ||
 			s.fleetOf(p) != s.fleetOf(b.Charges[0].Policy) { // two stores have two clocks
 			return false
 		}
@@ -109,6 +111,9 @@ func (s *Store) certain(at limiter.Time, b *limiter.Batch) bool {
 				return false
 			}
 			refused = false
+		}
+		if c.Penalises() && d.Over && (d.Penalty == 0 || d.Began) { // that is for the store to say
+			return false
 		}
 		refused = refused || c.Mode == limiter.Enforce && d.Over && s.full.knows(now, c)
 	}

@@ -24,6 +24,7 @@ var dear = func() (all []limiter.Charge) {
 		{Algorithm: limiter.Concurrency, Limit: limiter.MaxLog, Window: time.Hour},
 		{Algorithm: limiter.FixedWindow, Limit: 1 << 30, Window: time.Hour, Reserve: limiter.NewReserve(limiter.MaxReservations, time.Hour, false)},
 		{Algorithm: limiter.TokenBucket, Limit: 3e9, Window: time.Second, Burst: 1 << 31, Reserve: limiter.NewReserve(limiter.MaxReservations, time.Hour, false)},
+		{Algorithm: limiter.TokenBucket, Limit: 3e9, Window: time.Second, Burst: 1 << 31, Penalty: limiter.NewPenalty(time.Minute)},
 		{Algorithm: limiter.SlidingLog, Limit: 10, Window: time.Second, CountRefused: true},
 		{Algorithm: limiter.SlidingLog, Limit: limiter.MaxLog, Window: time.Second, CountRefused: true},
 	} {
@@ -47,6 +48,9 @@ func describeDear(c *limiter.Charge) string {
 	case limiter.Concurrency:
 		return "a place"
 	default:
+		if p.Penalty != nil {
+			return "a bucket with a penalty"
+		}
 		if c.Reserve {
 			return fmt.Sprintf("hits reserved by algorithm %d", p.Algorithm)
 		}

@@ -59,6 +59,16 @@ var counters = func() (all [][]*limiter.Policy) {
 	edits(fixed(9, time.Second, true), fixed(math.MaxUint32, time.Second, true))
 	edits(fixed(math.MaxUint32, 52*day, false))
 	edits(fixed(6, time.Minute, true), fixed(math.MaxUint32, time.Minute, true), fixed(3, time.Minute, false))
+	jail := func(p limiter.Policy, steps ...time.Duration) limiter.Policy {
+		p.Penalty = limiter.NewPenalty(steps...)
+		return p
+	}
+	edits(jail(fixed(3, time.Second, true), time.Second, 3*time.Second, 9*time.Second), jail(fixed(5, time.Second, false), 2*time.Second), fixed(3, time.Second, true))
+	edits(jail(fixed(3, time.Minute, false), time.Second, 2*time.Minute), jail(fixed(0, time.Minute, true), time.Second))
+	edits(jail(ring(5, 10*time.Second, 10, false), 2*time.Second, 5*time.Second), ring(9, 10*time.Second, 10, true))
+	edits(jail(log(5, time.Second, true), time.Second, 2*time.Second, 3*time.Second), jail(log(3, time.Second, false), 4*time.Second))
+	edits(jail(token(60, time.Minute, 5, false), time.Second, 10*time.Second), jail(token(60, time.Minute, 9, true), time.Second, 2*time.Minute))
+	edits(jail(token(9e6, time.Second, 50, false), limiter.MaxPenalty-time.Second, limiter.MaxPenalty))
 	edits(ring(5, time.Second, 10, false), ring(9, time.Second, 10, true))
 	edits(ring(9, 7*time.Second, 7, true), ring(4, 7*time.Second, 7, false))
 	edits(ring(math.MaxUint32, time.Second, 60, true), ring(20, time.Second, 60, false))
@@ -156,7 +166,7 @@ func (t *tape) request(b *limiter.Batch, late bool) {
 	for range many {
 		n := t.pick(kinds)
 		if late {
-			n = 4 + n%(len(counters)-4-7) // fixed windows go by the time of the caller, and a store that knows of leases has no late callers
+			n = 6 + n%(len(counters)-6-7) // fixed windows go by the time of the caller, and a store that knows of leases has no late callers
 		}
 		edits := counters[n]
 		p := edits[edit%len(edits)]
@@ -223,6 +233,7 @@ type rig struct {
 	prefix  string // of names
 	charges int
 	native  int // calls by native commands
+	began   int // penalties
 }
 
 // plays plays a tape on the server and on a table with the same times.
@@ -304,6 +315,11 @@ func (r *rig) plays(tb testing.TB, data []byte) {
 					step, at, i, len(calls), plain[i].Budget, plain[i].QuotaPass, describe(plain[i].Charges), told, diff, m.Args)
 			}
 			leases.note(tb, &plain[i], &stored[i])
+			for k := range plain[i].Decisions {
+				if plain[i].Decisions[k].Began {
+					r.began++
+				}
+			}
 			if !c.Native {
 				admitted += script.AdmittedOf(&stored[i])
 			}
@@ -319,8 +335,8 @@ func describe(charges []limiter.Charge) string {
 	for i := range charges {
 		c := &charges[i]
 		p := *c.Policy
-		fmt.Fprintf(&s, "  counter %d group %d mode %d hits %d refund %v reserve %v, algorithm %d limit %d window %v burst %d slack %d wait %v count %v\n",
-			c.ID.Lo, c.Group, c.Mode, c.Hits, c.Refund, c.Reserve, p.Algorithm, p.Limit, p.Window, p.Burst, p.Slack, p.MaxWait, p.CountRefused)
+		fmt.Fprintf(&s, "  counter %d group %d mode %d hits %d refund %v reserve %v, algorithm %d limit %d window %v burst %d slack %d wait %v count %v penalty %v\n",
+			c.ID.Lo, c.Group, c.Mode, c.Hits, c.Refund, c.Reserve, p.Algorithm, p.Limit, p.Window, p.Burst, p.Slack, p.MaxWait, p.CountRefused, p.Penalty)
 	}
 	return s.String()
 }
@@ -384,6 +400,9 @@ func TestScriptDecidesAsATable(t *testing.T) {
 				}
 			}
 			t.Logf("%d charges, %d requests by native commands", r.charges, r.native)
+			if t.Logf("%d penalties", r.began); r.began < 100 {
+				t.Error("hardly any penalty began")
+			}
 			if r.native == 0 {
 				t.Error("no request was decided by native commands")
 			}

@@ -36,6 +36,8 @@
 //	reserved        the counter's, h    hash of leases, each with when it ends, in milliseconds, and its
 //	                                    hits; and s, the sum of all and when the first ends. It lacks
 //	                                    the start of a fixed window
+//	penalty         the counter's, y    its step, and when it is forgotten, in milliseconds. It lacks the
+//	                                    start of a fixed window
 //
 // A key gets its expiry in the run or the write that makes it. The key of a fixed window expires a second after the
 // window's end, for hits that are on their way then, and up to a minute of jitter later, since keys that expire together

@@ -3,6 +3,7 @@ package script
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -51,7 +52,8 @@ type charge struct {
 	hits      int64        // of a native command
 	lease     uint64       // that is proposed
 	hold      int          // into call.keys, of what is reserved beside; 0 for nothing
-	of        int          // into call.args, of its number
+	of        int          // into call.args, of its number, or of that of the penalty
+	penalty   int          // into call.Keys; 0 for none
 }
 
 // Reset empties c and keeps its memory.
@@ -109,6 +111,9 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	c.buf = AppendName(c.buf, now, p, name)
 	at.key, at.first = c.counter(c.since(start))
 	at.place = len(c.args) + 1
+	if from.Penalises() {
+		act = strings.ToUpper(act)
+	}
 	c.args = append(c.args, forms[p.Algorithm].letter, "", act)
 	switch p.Algorithm {
 	case limiter.SlidingWindow:
@@ -131,6 +136,9 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	}
 	if act == "s" || act == "h" {
 		c.reserve(&at, from, name)
+	}
+	if from.Penalises() {
+		c.penalty(&at, p, name)
 	}
 	if at.first {
 		c.Cost += CostOf(p, hits)
@@ -248,10 +256,12 @@ func (c *Call) Size() int { return len(c.charges) }
 
 // Zero has the only charge make its counter as new.
 func (c *Call) Zero() {
-	act := &c.args[c.charges[0].place+1]
-	if *act == "h" {
+	switch act := &c.args[c.charges[0].place+1]; {
+	case *act == "h":
 		*act = "y"
-	} else {
+	case c.charges[0].penalty > 0:
+		*act = "Z"
+	default:
 		*act = "z"
 	}
 }

@@ -24,6 +24,8 @@ const (
 	costOfHit  = 110 * time.Nanosecond
 	// costOfReserve is what reserving or settling takes beside the counter.
 	costOfReserve = 14 * time.Microsecond
+	// costOfPenalty is what looking at a penalty takes beside the counter, or beginning one.
+	costOfPenalty = 6 * time.Microsecond
 	// costOfLease is what one takes that is owed.
 	costOfLease = 3 * time.Microsecond
 	// costOfFixed is what a charge on a fixed window takes.
@@ -34,6 +36,9 @@ const (
 func CostOf(p *limiter.Policy, hits uint64) time.Duration {
 	if p.Reserve != nil {
 		return costOfReserve + costOfCounter(p, hits)
+	}
+	if p.Penalty != nil {
+		return costOfPenalty + costOfCounter(p, hits)
 	}
 	return costOfCounter(p, hits)
 }

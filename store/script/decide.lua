@@ -3,15 +3,17 @@
 -- 'g', how many, '1' if some other quota member passes, and for each its group, its mode and
 -- itself. A charge is the letter of its algorithm, the number of its counter, what it does (take,
 -- take and Count if denied, looK, give back: Undo, cancel a turn: X, reset: Z) and its numbers; beside a counter that
--- hits are reserved on also Hold, Settle a lease, and reset both: Y, which have more numbers.
+-- hits are reserved on also Hold, Settle a lease, and reset both: Y, which have more numbers. In upper case it is of a
+-- limit with a penalty, whose numbers follow.
 --
 -- The reply is the time, how many charges were admitted, and for each request what its
--- counters were before it; then for each charge what it reserved or settled, of a log one time more, and of places a lease. A request with a key that some other
+-- counters were before it; then for each charge what it reserved or settled, the penalty before it, of a log one time more, and of places a lease. A request with a key that some other
 -- program wrote changes nothing, and has -1 and the number of the key in place of all that.
 --
 -- The state of a counter that charges change is a, b and u.
 local make, ops, counters, out, pos, request, admitted = {}, {}, {}, {s, n, 0}, 3, 0, 0
 local holdings, read_held, write_held, pair, joined, now = {}
+local penalties, penalty = {}
 local foreign -- the number of a key of this request that another program wrote
 
 local function emit(v) out[#out + 1] = v end
@@ -338,6 +340,45 @@ local function reserving(x, id)
   x.h, x.held, x.many = h, h.sum, h.many
 end
 
+-- Of a limit with a penalty y is that, by the name of the counter: see limiter/penalty.go. The numbers are its key, the
+-- window, how many steps, and these; all in seconds.
+local function make_penalty()
+  local ms, p = s * 1000 + floor(n / 1e6), {}
+  local function remembered(y) return y.level > 0 and y.forgotten > ms and y.forgotten <= ms + 4380 * 86400000 end
+
+  function p.read(x)
+    local id, y = ARGV[pos], penalties[ARGV[pos]]
+    if not y then
+      y = {key = KEYS[tonumber(id)], level = 0, forgotten = 0}
+      local value = read(y, 'GET')
+      if value then
+        local level, forgotten = value:match('^(%d%d?) (%d+)$')
+        y.foreign = not level or #forgotten > 15
+        y.level, y.forgotten = tonumber(level), tonumber(forgotten)
+      end
+      penalties[id] = y
+    end
+    if y.foreign then
+      foreign, y.level, y.forgotten = id, 0, 0
+    end
+    x.y, x.lasts, x.steps, x.many = y, tonumber(ARGV[pos + 1]) * 1000, pos + 2, tonumber(ARGV[pos + 2])
+    x.level, x.forgotten, x.serves = y.level, y.forgotten, remembered(y) and y.forgotten - x.lasts > ms
+    pos = pos + 3 + x.many
+  end
+
+  -- begin begins a penalty for x, which was denied, unless another charge has.
+  function p.begin(x)
+    local y = x.y
+    local known = remembered(y)
+    if known and y.forgotten - x.lasts > ms then return end
+    y.level = min((known and y.level or 0) + 1, x.many)
+    y.forgotten = s * 1000 + math.ceil(n / 1e6) + tonumber(ARGV[x.steps + y.level]) * 1000 + x.lasts
+    call('SET', y.key, format('%.0f %.0f', y.level, y.forgotten), 'EXAT', floor(y.forgotten / 1000) + 1)
+  end
+
+  return p
+end
+
 -- with returns x as if it took other hits.
 local function with(x, act, hits)
   local y = setmetatable({act = act, hits = hits}, {__index = x})
@@ -399,7 +440,8 @@ local function parse()
     op = make[ARGV[pos]]()
     ops[ARGV[pos]] = op
   end
-  local x, id = {op = op, act = ARGV[pos + 2]}, ARGV[pos + 1]
+  local act, id = ARGV[pos + 2], ARGV[pos + 1]
+  local x = {op = op, act = act:lower()}
   op.read(x, pos + 3)
   pos = pos + 3 + op.args
   local c = counters[id]
@@ -416,6 +458,10 @@ local function parse()
   end
   x.c = c
   if x.act == 'h' or x.act == 's' or x.act == 'y' then reserving(x, id) end
+  if x.act ~= act then
+    penalty = penalty or make_penalty()
+    penalty.read(x)
+  end
   x.takes = (x.act == 't' or x.act == 'c' or x.act == 'h') and (x.hits or x.ns + x.nn) > 0
   return x
 end
@@ -434,10 +480,14 @@ local function decide(x)
       call('DEL', x.h.key)
       x.h.sum, x.h.many, x.h.first, x.h.ended, x.h.changed = 0, 0, 9007199254740992, {}, false
     end
+    if x.y then
+      call('DEL', x.y.key)
+      x.y.level, x.y.forgotten = 0, 0
+    end
     reset(x.c)
     return true
   end
-  if x.act == 'h' then x.room = hold(x) else x.room = x.op.decide(x.c, x) end
+  if x.serves then x.room = false elseif x.act == 'h' then x.room = hold(x) else x.room = x.op.decide(x.c, x) end
   return x.room
 end
 
@@ -447,6 +497,11 @@ local function asked(x)
     emit(x.many)
     emit(x.lease or 0)
     emit(x.settled or 0)
+  end
+  if x.y then
+    emit(x.level)
+    emit(x.forgotten)
+    if x.takes and not x.room then penalty.begin(x) end
   end
   if x.op == ops.l then
     emit(x.ss)

@@ -65,7 +65,7 @@ func isNative(b *limiter.Batch, names [][]byte) bool {
 	}
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if c.Refund || c.Reserve || !IsFixed(c.Policy) || c.Hits > mostNativeHits || c.Hits > 0 && !c.Policy.CountRefused ||
+		if c.Refund || c.Reserve || c.Penalises() || !IsFixed(c.Policy) || c.Hits > mostNativeHits || c.Hits > 0 && !c.Policy.CountRefused ||
 			slices.ContainsFunc(names[:i], func(name []byte) bool { return bytes.Equal(name, names[i]) }) {
 			return false
 		}

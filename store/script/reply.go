@@ -49,6 +49,9 @@ func (m *message) add(c *Call) {
 		if at.hold > 0 {
 			m.Args[base+at.of] = numeral(m.number(c.Keys[at.hold]))
 		}
+		if at.penalty > 0 {
+			m.Args[base+at.of] = numeral(m.number(c.Keys[at.penalty]))
+		}
 	}
 }
 
@@ -161,6 +164,9 @@ func (r *reply) Read(m *message, c *Call) error {
 	for i := range c.charges {
 		if c.charges[i].hold > 0 {
 			r.reserved(&c.Found[i])
+		}
+		if c.charges[i].penalty > 0 {
+			r.penalty(&c.Found[i])
 		}
 		switch at := &c.charges[i]; at.algorithm {
 		case limiter.SlidingLog:

@@ -1,0 +1,130 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/store/storetest"
+)
+
+// A penalty holds at all replicas, also while the store is away, until it is over or reset. Who hammers meanwhile costs
+// the store one charge a second.
+func TestPenaltiesAreShared(t *testing.T) {
+	t.Parallel()
+	steps := []time.Duration{2 * time.Minute, 5 * time.Minute}
+	for _, p := range []limiter.Policy{
+		{Algorithm: limiter.FixedWindow, CountRefused: true},
+		{Algorithm: limiter.FixedWindow},
+		{Algorithm: limiter.SlidingWindow, SubWindows: 6},
+		{Algorithm: limiter.SlidingLog, CountRefused: true},
+		{Algorithm: limiter.TokenBucket, Burst: 2},
+	} {
+		p.Limit, p.Window, p.Penalty = 2, time.Minute, limiter.NewPenalty(steps...)
+		t.Run(fmt.Sprint(p.Algorithm, p.CountRefused), func(t *testing.T) {
+			t.Parallel()
+			srv := storetest.Start(t)
+			o := &told{}
+			var now atomic.Int64 // of all clocks
+			now.Store(1_900_000_000_999_999_999)
+			clock := func() time.Time { return time.Unix(0, now.Load()) }
+			theirs := func() limiter.Time { return limiter.Time(now.Load()) }
+			mine := runStore(t, Options{Server: at(srv), Observer: o, Clock: clock, at: theirs, Timeout: 2 * time.Second})
+			other := runStore(t, Options{Server: at(srv), Clock: clock, at: theirs})
+			storetest.Eventually(t, "up", func() bool { return mine.Up() && other.Up() })
+			c := caller{clock: clock}
+			ask := func(s *Store, hits uint64) limiter.Decision {
+				t.Helper()
+				charge := hit(1, &p)
+				charge.Hits = hits
+				if err := c.ask(s, charge); err != nil {
+					t.Fatal(err)
+				}
+				return c.b.Decisions[0]
+			}
+			ask(other, 2)
+			if d := ask(other, 1); !d.Began || d.Penalty != 1 || d.RetryAfter < steps[0] {
+				t.Fatalf("the third hit: %+v", d)
+			}
+			now.Add(int64(time.Minute))
+			memory := o.by(byMemory)
+			for n := range 5 {
+				if d := ask(mine, 1); !d.Over || d.Began || d.Penalty != 1 || d.RetryAfter < time.Minute || d.Charged != 0 {
+					t.Fatalf("at another replica: %+v", d)
+				}
+				if got := o.by(byMemory) - memory; got != n {
+					t.Errorf("%d of %d were denied by memory", got, n)
+				}
+			}
+			if d := ask(mine, 0); !d.Over || d.Penalty != 1 || d.RetryAfter < time.Minute {
+				t.Errorf("a look: %+v", d)
+			}
+			srv.Stop()
+			now.Add(int64(30 * time.Second))
+			if d := ask(mine, 1); !d.Over || d.Penalty != 1 || d.RetryAfter < 30*time.Second {
+				t.Errorf("while the store is away: %+v", d)
+			}
+			srv.Continue()
+			storetest.Eventually(t, "up", mine.Up)
+			now.Add(int64(31 * time.Second))
+			if d := ask(mine, 1); d.Over {
+				t.Errorf("after it: %+v", d)
+			}
+			ask(other, 1)
+			if d := ask(mine, 1); !d.Began || d.Penalty != 2 || d.RetryAfter < steps[1] {
+				t.Errorf("denied again within a window: %+v", d)
+			}
+			if _, err := reset(other, &p, c.names[0]); err != nil {
+				t.Fatal(err)
+			}
+			now.Add(int64(certainFor + time.Second))
+			if d := ask(mine, 1); d.Over || d.Penalty != 0 {
+				t.Errorf("after a reset: %+v", d)
+			}
+			if n := srv.Must("EVAL", endless, "0"); n != "0" {
+				t.Errorf("%s keys never expire", n)
+			}
+		})
+	}
+}
+
+// What is no penalty's, another program wrote; and one of a clock that was set back is over.
+func TestPenaltyKeys(t *testing.T) {
+	t.Parallel()
+	srv := storetest.Start(t)
+	s := runStore(t, Options{Server: at(srv)})
+	storetest.Eventually(t, "up", s.Up)
+	p := &limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 2, Burst: 2, Window: time.Hour, Penalty: limiter.NewPenalty(time.Hour)}
+	ask := func() limiter.Decision {
+		var c caller
+		s.full.forget()
+		charge := hit(1, p)
+		charge.Hits = 3
+		if err := c.ask(s, charge); err != nil {
+			t.Fatal(err)
+		}
+		return c.b.Decisions[0]
+	}
+	if d := ask(); !d.Began {
+		t.Fatalf("%+v", d)
+	}
+	key := strings.TrimSpace(srv.Must("EVAL", "return redis.call('KEYS', '*y')[1]", "0"))
+	if ttl := srv.Must("TTL", key); ttl < "6000" || ttl > "7202" || len(ttl) != 4 {
+		t.Errorf("the key of an hour's penalty of an hour's window lives %s s", ttl)
+	}
+	if n := srv.Must("EVAL", "local t = redis.call('TIME') redis.call('SET', KEYS[1], '1 ' .. t[1] + 4381 * 86400 .. '000') return redis.call('GET', KEYS[1])", "1", key); !strings.HasPrefix(n, "1 ") {
+		t.Fatal(n)
+	}
+	if d := ask(); !d.Began || d.Penalty != 1 {
+		t.Errorf("of a clock that was set back: %+v", d)
+	}
+	for _, foreign := range []string{"1", "one 1900000000000", "1 1900000000000 1", "100 1900000000000", "1 -5", "1 1e9", "1 1900000000000000"} {
+		srv.Must("SET", key, foreign)
+		if d := ask(); d.Penalty > 1 || srv.Must("GET", key) != foreign {
+			t.Errorf("%q is taken for a penalty, or changed: %+v, now %q", foreign, d, srv.Must("GET", key))
+		}
+	}
+}

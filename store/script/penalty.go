@@ -1,0 +1,33 @@
+package script
+
+import (
+	"math"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// A penalty beside a counter has the counter's name, without the start of a fixed window, and a y: it goes on when the
+// window is over. Its value is its step and when it is forgotten, in milliseconds since 1970.
+
+// penalty appends the numbers of a charge that penalises: the key, the window, how many steps, and the steps.
+func (c *Call) penalty(at *charge, p *limiter.Policy, name []byte) {
+	start := len(c.buf)
+	c.buf = append(append(c.buf, name...), 'y')
+	at.penalty, _ = c.counter(c.since(start)) // not the first: that is the counter
+	at.of = len(c.args)
+	steps := p.Penalty.Steps()
+	c.args = append(c.args, "", c.number(int64(p.Window/time.Second)), c.number(int64(len(steps))))
+	for _, step := range steps {
+		c.args = append(c.args, c.number(int64(step/time.Second)))
+	}
+}
+
+// penalty reads what is remembered beside a counter.
+func (r *reply) penalty(s *limiter.State) {
+	level, forgotten := r.next(), r.next()
+	if level > 0 && forgotten > 0 {
+		s.Level = uint8(min(level, limiter.MaxPenalties)) //nolint:gosec // small
+		s.Penalty = limiter.Time(min(forgotten, math.MaxInt64/int64(time.Millisecond)) * int64(time.Millisecond))
+	}
+}
