@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -72,11 +73,24 @@ func (c *Calendar) Window(at Time) (start, end Time) {
 	return Time(e.starts[i] * int64(time.Second)), Time(e.starts[i+1] * int64(time.Second))
 }
 
+// Around returns when windows around the time begin, in Unix seconds: the present one with two before and two behind it, or
+// a little further behind. The last is the end of the last window. first is the number of the first.
+func (c *Calendar) Around(at Time) (first int64, starts []int64) {
+	e, _ := c.now(at.seconds())
+	return e.first, e.starts[:]
+}
+
+// end is Window's end in Unix seconds.
+func (c *Calendar) end(at Time) int64 {
+	e, i := c.now(at.seconds())
+	return e.starts[i+1]
+}
+
 // Edges are what is remembered of a calendar: some windows that follow each other, of which the one in the
 // middle was the present one. They never change, and any two that hold a time agree on it, so that callers
 // whose clocks differ share them. Few instants need others.
 type edges struct {
-	first  int64            // the number of the window that starts[0] begins
+	first  int64             // the number of the window that starts[0] begins
 	starts [nearby + 1]int64 // Unix seconds, and the end of the last
 }
 
@@ -185,9 +199,56 @@ func (c *Calendar) midnight(day int64) int64 {
 	for t := time.Unix(utc-daySeconds, 0).In(c.zone); ; {
 		_, offset := t.Zone()
 		_, end := t.ZoneBounds()
+		if !end.IsZero() && !end.After(t) { // as Go 1.26 has it on the last day of leap years that a zone's rules are for
+			end = t.Add(daySeconds * time.Second)
+		}
 		if first := max(utc-int64(offset), t.Unix()); end.IsZero() || first < end.Unix() {
 			return first
 		}
 		t = end
 	}
+}
+
+// A sliding window divides each window of a calendar into k parts, which begin at whole seconds and differ by one at
+// most. They are numbered through all windows: part 3 of a month is number 3 of that month, however long it is.
+
+// part returns the number of the part that the time lies in.
+func (c *Calendar) part(stamp, k int64) int64 {
+	second := floorDiv(stamp, int64(time.Second))
+	e, i := c.now(second)
+	return e.part(i, second, k)
+}
+
+// head returns the part that a ring was hit in last, whose hits cease to count at end. Nothing of it counts if
+// that has passed.
+func (c *Calendar) head(end, now, k int64) int64 {
+	if end <= now {
+		return math.MinInt64 / 2
+	}
+	second := end / int64(time.Second)
+	e, i := c.then(second)
+	return e.part(i, second, k) - k - 1
+}
+
+// part returns the number of the part of window i that the second lies in.
+func (e *edges) part(i int, second, k int64) int64 {
+	length := e.starts[i+1] - e.starts[i]
+	return (e.first+int64(i))*k + ((second-e.starts[i]+1)*k-1)/length
+}
+
+// partStart returns when a part begins.
+func (c *Calendar) partStart(number, k int64) int64 {
+	window, part := floorDiv(number, k), floorMod(number, k)
+	start, end := int64(0), int64(0)
+	if e := c.near.Load(); e != nil && window >= e.first && window < e.first+nearby {
+		start, end = e.starts[window-e.first], e.starts[window-e.first+1]
+	} else {
+		start, end = c.start(window), c.start(window+1)
+	}
+	return (start + part*(end-start)/k) * int64(time.Second)
+}
+
+// perYear returns how many windows a year has at most.
+func (c *Calendar) perYear() int64 {
+	return [...]int64{Days: 366, Weeks: 53, Months: 12, Years: 1}[c.unit]
 }

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
@@ -118,5 +119,69 @@ func TestCalendarAllocatesNothing(t *testing.T) {
 		c.Window(at - Time(24*24*time.Hour)) // late, in the window before
 	}); n > 0 {
 		t.Errorf("%v allocations, want none", n)
+	}
+}
+
+// The last day of a leap year has an end, too, in years that no table of a zone lists: time.Time.ZoneBounds has none.
+func TestCalendarEndsLeapYears(t *testing.T) {
+	for _, zone := range []string{"Europe/London", "Europe/Berlin", "America/New_York", "America/Santiago", "Pacific/Auckland"} {
+		c := calendarOf(t, zone, 31, Days)
+		for year := 2036; year <= 2096; year += 4 {
+			for hour := range 72 {
+				at := time.Date(year, 12, 30, hour, 0, 0, 0, c.zone)
+				want := time.Date(year, 12, 30+hour/24, 0, 0, 0, 0, c.zone)
+				for _, unit := range []CalendarUnit{Days, Months} {
+					if start, _ := c.By(unit).Window(Time(at.UnixNano())); unit == Days && start != Time(want.UnixNano()) {
+						t.Fatalf("%v: the day began at %v, want %v", at, time.Unix(0, int64(start)).In(c.zone), want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A sliding window over a calendar admits at most its limit in each of its windows, and in every interval that is no
+// longer than either of the two windows that it touches. One that asks often gets a third of its limit at least, also with one part.
+func TestCalendarRingsKeepTheirBound(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, zone := range []string{"Europe/Berlin", "America/Sao_Paulo", "America/Havana", "Australia/Lord_Howe", "Antarctica/Troll"} {
+		for unit := range CalendarUnit(calendarUnits) {
+			for _, k := range []uint32{1, 2, 7, 10, 60} {
+				const limit = 5
+				c := calendarOf(t, zone, 31, unit)
+				p := &Policy{Algorithm: SlidingWindow, Limit: limit, Window: 24 * time.Hour, SubWindows: k, Calendar: c}
+				p.Prepare()
+				tab, admitted := newTable(t, MinBytes), []Time{}
+				at := Time(time.Date(2013, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
+				first := c.number(at.seconds())
+				for n := 0; n < 4000 && at < Time(4_000_000_000*sec); n++ {
+					start, end := c.Window(at)
+					if at += Time(r.Int64N(int64(end-start) / 20)); r.IntN(4) == 0 { // and around edges
+						_, at = c.Window(at)
+						at += Time(r.Int64N(3) - 1)
+					}
+					if !decide(tab, at, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0].Over {
+						admitted = append(admitted, at)
+					}
+				}
+				for i, from := range admitted {
+					start, end := c.Window(from)
+					_, next := c.Window(end)
+					whole := 0
+					for _, hit := range admitted[i:] {
+						if hit < from+min(end-start, next-end) {
+							whole++
+						}
+					}
+					if whole > limit {
+						t.Fatalf("%s, unit %d, %d parts: %d hits from %v on, want at most %d", zone, unit, k, whole, time.Unix(0, int64(from)).In(c.zone), limit)
+					}
+				}
+				windows := int(c.number(at.seconds()) - first)
+				if least := windows * limit / 3; len(admitted) < least {
+					t.Errorf("%s, unit %d, %d parts: %d hits in %d windows, want at least %d", zone, unit, k, len(admitted), windows, least)
+				}
+			}
+		}
 	}
 }

@@ -177,7 +177,7 @@ func TestClockFaults(t *testing.T) {
 				admitted, denied, jumps = admitted+a, denied+d, jumps+j
 			}
 			// Of all starts: a clock that begins far ahead leaves nothing to admit in one.
-			if all := 4 * clockSteps(); admitted < all/100 || denied < all/100 || jumps < all/10 {
+			if all := admitted + denied; admitted < all/100 || denied < all/100 || jumps < all/10 {
 				t.Errorf("%d admitted, %d denied, %d jumps of the clock: the games are too easy", admitted, denied, jumps)
 			}
 		})
@@ -201,7 +201,11 @@ func faultyTimes(t *testing.T, r *rand.Rand, g game, start limiter.Time) (admitt
 		witnesses[i].places = map[uint64]limiter.Time{}
 	}
 	var leases recorder
-	for step := range clockSteps() {
+	steps := clockSteps()
+	if g.span > time.Hour { // no further than 2116, where times end
+		steps = min(steps, 5000)
+	}
+	for step := range steps {
 		o := op{counter: r.IntN(counters), hits: 1, policy: g.policies[r.IntN(len(g.policies))], now: clock.next(t, g.span)}
 		switch r.IntN(8) {
 		case 0:

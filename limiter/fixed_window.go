@@ -125,8 +125,7 @@ func (p *Policy) WindowEnd(at Time) Time { return Time(windowEnd(p, at) * int64(
 // Windows are aligned to the epoch, so weeks begin on Thursday, unless p has a calendar.
 func windowEnd(p *Policy, at Time) int64 {
 	if p.Calendar != nil {
-		e, i := p.Calendar.now(at.seconds())
-		return e.starts[i+1]
+		return p.Calendar.end(at)
 	}
 	length := p.window() / int64(time.Second)
 	return (floorDiv(at.seconds(), length) + 1) * length

@@ -319,7 +319,7 @@ type game struct {
 }
 
 func games() []game {
-	const second = time.Second
+	const second, day = time.Second, 24 * time.Hour
 	counted := func(p limiter.Policy) []*limiter.Policy { // with and without denied hits
 		q, r := p, p
 		q.CountRefused = true
@@ -347,6 +347,14 @@ func games() []game {
 		{
 			name: "sliding window of one", model: slidingWindow, span: 6 * second, tick: second,
 			policies: counted(limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 6, Window: second, SubWindows: 1}),
+		},
+		{ // whose days begin where the models' do
+			name: "fixed window of the calendar", model: fixedWindow, span: 6 * day, tick: day / 4,
+			policies: counted(limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 5, Window: day, Calendar: limiter.NewCalendar(time.UTC, 1)}),
+		},
+		{
+			name: "sliding window of the calendar", model: slidingWindow, span: 6 * day, tick: day / 4,
+			policies: counted(limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 6, Window: day, SubWindows: 4, Calendar: limiter.NewCalendar(time.UTC, 1)}),
 		},
 		{
 			name: "sliding log", model: slidingLog, span: 3 * second, tick: second / 4,

@@ -46,6 +46,9 @@ func (m model) at(now Time, c Charge) modelCounter {
 	if ok && have.end > sec {
 		return have
 	}
+	if p := c.Policy.Calendar; p != nil && p.zone != time.UTC {
+		return modelCounter{end: plain(p).starts[plain(p).window(sec)+1]}
+	}
 	return modelCounter{end: (quotient(sec, length) + 1) * length}
 }
 

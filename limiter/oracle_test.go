@@ -67,10 +67,14 @@ type ringOracle struct {
 func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 	p, k := c.Policy, int64(c.Policy.SubWindows)
 	length := (int64(p.Window) + k - 1) / k
+	number, begins := quotient(int64(now), length), func(x int64) Time { return Time(x * length) }
+	if p.Calendar != nil && p.Calendar.zone != time.UTC {
+		number, begins = plain(p.Calendar).number(now, k), func(x int64) Time { return plain(p.Calendar).part(x, k) }
+	}
 	if o.hits == nil {
 		o.hits, o.newest = map[int64]uint64{}, math.MinInt64
 	}
-	at := max(quotient(int64(now), length), o.newest)
+	at := max(number, o.newest)
 	sum := func(at int64) (n uint64) {
 		for x, hits := range o.hits {
 			if x >= at-k && x <= at {
@@ -97,7 +101,7 @@ func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 		}
 		for later := at; c.Hits <= limit; later++ {
 			if s := sum(later); s+c.Hits <= limit {
-				d.RetryAfter = time.Duration(later*length - int64(now))
+				d.RetryAfter = time.Duration(begins(later) - now)
 				break
 			}
 		}
@@ -111,7 +115,7 @@ func (o *ringOracle) decide(now Time, c Charge, _ time.Duration) Decision {
 			last, some = x, true
 		}
 	}
-	resets(&d, p, now, Time((last+k+1)*length), some)
+	resets(&d, p, now, begins(last+k+1), some)
 	return d
 }
 
@@ -337,13 +341,15 @@ var oraclePolicies = [][]Policy{
 var oracleSteps = []time.Duration{
 	0, 1, time.Microsecond, -1, time.Millisecond, 33 * time.Millisecond, 100 * time.Millisecond, -40 * time.Millisecond,
 	time.Second, -time.Second, 7 * time.Second, time.Minute, 500 * 24 * time.Hour,
+	time.Hour, -time.Hour, 25 * time.Hour, 29 * 24 * time.Hour,
 }
 
 // against plays the tape to a counter and to an oracle, under several policies by turns.
 func against(tb testing.TB, data []byte) {
 	tb.Helper()
 	in := tape(data)
-	policies := oraclePolicies[in.pick(len(oraclePolicies))]
+	all := append(slices.Clip(oraclePolicies), calendarPolicies()...)
+	policies := all[in.pick(len(all))]
 	want, now := newOracle(policies[0].Algorithm), Time(1_700_000_000_999_999_999)
 	tab := newTable(tb, 256<<10)
 	decide, budgets := inTable(tab), []time.Duration{time.Minute, 0, 20 * time.Millisecond}
@@ -404,13 +410,13 @@ func TestOracles(t *testing.T) {
 		for i := range data {
 			data[i] = byte(r.Uint32())
 		}
-		data[0] = byte(n % len(oraclePolicies))
+		data[0] = byte(n)
 		against(t, data)
 	}
 }
 
 func FuzzOracles(f *testing.F) {
-	for i := range oraclePolicies {
+	for i := range append(slices.Clip(oraclePolicies), calendarPolicies()...) {
 		f.Add([]byte{byte(i), byte(i), 0, 0, 0, 0, 0, 0, 8, 0, 3, 0, 0, 0, 4, 0, 6, 1, 0, 0})
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { against(t, data) })

@@ -86,7 +86,7 @@ type Policy struct {
 // What Prepare computes, so that a decision need not divide.
 type prepared struct {
 	bucket bucket
-	ring   ring
+	ring   Ring
 	class  int
 }
 
@@ -95,7 +95,7 @@ type prepared struct {
 // too, but is not prepared. A policy that is used once is not worth it.
 func (p *Policy) Prepare() {
 	p.self, p.ready = nil, prepared{}
-	p.ready = prepared{bucket: p.bucket(), ring: p.ring(), class: p.class()}
+	p.ready = prepared{bucket: p.bucket(), ring: p.Ring(), class: p.class()}
 	p.self = p
 }
 

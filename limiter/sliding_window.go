@@ -22,25 +22,20 @@ import (
 // slidingWindow is the algorithm of [SlidingWindow].
 type slidingWindow struct{ celled }
 
-// A ring is a policy in numbers of sub-windows.
-type ring struct {
-	length int64 // of a sub-window, in nanoseconds
-	k      int64
+// A Ring is the sub-windows of a [SlidingWindow]. They are numbered from the Unix epoch.
+type Ring struct {
+	length   int64 // of a sub-window, in nanoseconds; about that if there is a calendar
+	k        int64
+	calendar *Calendar // whose windows have k each
 }
 
-func (p *Policy) ring() ring {
+// Ring returns the sub-windows of a [SlidingWindow].
+func (p *Policy) Ring() Ring {
 	if p.isPrepared() {
 		return p.ready.ring
 	}
 	k := int64(min(max(p.SubWindows, 1), MaxSubWindows))
-	return ring{length: (p.window() + k - 1) / k, k: k}
-}
-
-// Ring returns the sub-windows of a [SlidingWindow]: their length, and how many of them
-// count beside the newest. They are numbered from the Unix epoch.
-func (p *Policy) Ring() (length time.Duration, k int) {
-	r := p.ring()
-	return time.Duration(r.length), int(r.k)
+	return Ring{length: (p.window() + k - 1) / k, k: k, calendar: p.Calendar}
 }
 
 func (slidingWindow) validate(p *Policy) error {
@@ -50,18 +45,21 @@ func (slidingWindow) validate(p *Policy) error {
 	return nil
 }
 
-func (slidingWindow) cells(p *Policy) int { return int(p.ring().k+1) / 2 }
+func (slidingWindow) cells(p *Policy) int { return int(p.Ring().k+1) / 2 }
 
 func (slidingWindow) fresh(_, from Time, p *Policy) state {
-	return state{num: p.ring().number(from.stamp())}
+	return state{num: p.Ring().number(from.stamp())}
 }
 
 func (slidingWindow) load(v *view, at Time, p *Policy) bool {
-	r := p.ring()
+	r := p.Ring()
 	note := v.class.note(v.index)
 	end, past := note.end.Load(), note.past.Load()
 	v.head = end/r.length - r.k - 1
-	if v.head == r.number(at.stamp()) { // as pass has it, without a call
+	if r.calendar != nil {
+		v.head = r.calendar.head(end, at.stamp(), r.k)
+		v.pass(r, at.stamp(), past)
+	} else if v.head == floorDiv(at.stamp(), r.length) { // as pass has it, without a call
 		v.state = state{used: v.word & payloadMask, past: past, num: v.head}
 	} else {
 		v.pass(r, at.stamp(), past)
@@ -71,10 +69,10 @@ func (slidingWindow) load(v *view, at Time, p *Policy) bool {
 
 // pass makes v's state what its ring is now, if past is the sum of the sub-windows before its
 // head.
-func (v *view) pass(r ring, now int64, past uint64) {
+func (v *view) pass(r Ring, now int64, past uint64) {
 	current := r.number(now)
 	switch count := v.word & payloadMask; {
-	case v.head > current && r.end(v.head)-now > r.end(0)+maxLateNanos: // the clock was set back
+	case r.setBack(v.head, current, now):
 		v.state = state{num: current}
 	case v.head >= current:
 		v.state = state{used: count, past: past, num: v.head}
@@ -83,7 +81,7 @@ func (v *view) pass(r ring, now int64, past uint64) {
 	default:
 		past += count
 		for x := v.head - r.k; x < current-r.k; x++ {
-			past -= v.countOf(r.k, x)
+			past -= min(past, v.countOf(r.k, x)) // which is less if the calendar was another
 		}
 		v.state = state{past: past, num: current}
 	}
@@ -100,7 +98,7 @@ func (slidingWindow) force(_ uint64, st state, hits uint64) (after state, grown 
 }
 
 func (slidingWindow) retryAfter(v *view, at Time, p *Policy, limit uint64, st state, hits uint64) (time.Duration, bool) {
-	r := p.ring()
+	r := p.Ring()
 	need := st.used + st.past + hits - limit
 	for x := st.num - r.k; x < st.num && st.past > 0; x++ {
 		if n := v.countOf(r.k, x); n < need {
@@ -116,7 +114,7 @@ func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st sta
 	if d.over(p) {
 		return
 	}
-	r, x := p.ring(), st.num
+	r, x := p.Ring(), st.num
 	d.Remaining, d.Reset = room(uint64(p.Limit), st), 1
 	if st.used == 0 {
 		if st.past == 0 {
@@ -130,7 +128,7 @@ func (slidingWindow) finish(v *view, at Time, p *Policy, _ time.Duration, st sta
 }
 
 func (slidingWindow) store(v *view, s *sizeClass, index uint64, p *Policy, after state) uint64 {
-	r, note := p.ring(), s.note(index)
+	r, note := p.Ring(), s.note(index)
 	s.fetch(index)
 	switch {
 	case v.found != nil: // a store says what counts
@@ -165,7 +163,7 @@ func (slidingWindow) weight(s *sizeClass, index, word uint64) uint64 {
 }
 
 func (slidingWindow) found(v *view, at Time, p *Policy) {
-	r, s := p.ring(), v.found
+	r, s := p.Ring(), v.found
 	if most := maxStamp / r.length; len(s.Counts) == 0 || s.Number > most || s.Number < -most {
 		v.head, v.word, v.state = math.MinInt64/2, 0, state{num: r.number(at.stamp())}
 		return
@@ -179,7 +177,7 @@ func (slidingWindow) found(v *view, at Time, p *Policy) {
 }
 
 func (slidingWindow) tell(v *view, _ Time, p *Policy, st state, s *State) {
-	r := p.ring()
+	r := p.Ring()
 	s.Number, s.Counts = st.num, append(s.Counts[:0], uint32(st.used)) //nolint:gosec // what a cell holds
 	for x := st.num - 1; x >= st.num-r.k && st.past > 0; x-- {
 		s.Counts = append(s.Counts, uint32(v.countOf(r.k, x))) //nolint:gosec // as above
@@ -193,10 +191,48 @@ func (slidingWindow) adopt(v, there *view, _ Time, _ *Batch, _ int) (after state
 }
 
 // number returns the sub-window that the time lies in.
-func (r ring) number(stamp int64) int64 { return floorDiv(stamp, r.length) }
+func (r Ring) number(stamp int64) int64 {
+	if r.calendar != nil {
+		return r.calendar.part(stamp, r.k)
+	}
+	return floorDiv(stamp, r.length)
+}
 
 // end returns when hits of a sub-window cease to count.
-func (r ring) end(number int64) int64 { return (number + r.k + 1) * r.length }
+func (r Ring) end(number int64) int64 {
+	if number += r.k + 1; r.calendar != nil {
+		return r.calendar.partStart(number, r.k)
+	}
+	return number * r.length
+}
+
+// setBack reports whether a sub-window that was hit is so far ahead of the current one that the clock was set back.
+func (r Ring) setBack(head, current, now int64) bool {
+	if r.calendar != nil {
+		return head-current > r.MostAhead()
+	}
+	return head > current && head*r.length-now > maxLateNanos
+}
+
+// Length returns how long a sub-window is. Without meaning if there is a [Ring.Calendar].
+func (r Ring) Length() time.Duration { return time.Duration(r.length) }
+
+// Calendar returns whose windows have [Ring.K] sub-windows each, nil for none.
+func (r Ring) Calendar() *Calendar { return r.calendar }
+
+// K returns how many sub-windows count beside the newest.
+func (r Ring) K() int64 { return r.k }
+
+// Number returns the sub-window that the time lies in.
+func (r Ring) Number(at Time) int64 { return r.number(at.stamp()) }
+
+// MostAhead returns how many sub-windows ahead of the current one another can be, of a calendar: those of a year.
+func (r Ring) MostAhead() int64 { return r.k * r.calendar.perYear() }
+
+// SetBack reports whether a sub-window that was hit is so far ahead of the time that the clock was set back.
+func (r Ring) SetBack(head int64, at Time) bool {
+	return r.setBack(head, r.number(at.stamp()), at.stamp())
+}
 
 // countOf returns the hits of a sub-window before the one of v's state.
 func (v *view) countOf(k, x int64) uint64 {

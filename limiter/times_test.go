@@ -9,10 +9,12 @@ import (
 
 // everyPolicy returns policies of every kind.
 func everyPolicy() []Policy {
-	const minute = time.Minute
+	const minute, day = time.Minute, 24 * time.Hour
 	return []Policy{
 		{Algorithm: FixedWindow, Limit: 9, Window: minute},
 		{Algorithm: SlidingWindow, Limit: 9, Window: minute, SubWindows: 10},
+		{Algorithm: FixedWindow, Limit: 9, Window: day, Calendar: NewCalendar(time.UTC, 1)},
+		{Algorithm: SlidingWindow, Limit: 9, Window: day, SubWindows: 10, Calendar: NewCalendar(time.UTC, 1)},
 		{Algorithm: SlidingLog, Limit: 9, Window: minute},
 		{Algorithm: TokenBucket, Limit: 9, Window: minute, Burst: 9},
 		{Algorithm: TokenBucket, Limit: math.MaxUint32, Window: time.Second, Burst: 9},

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	_ "time/tzdata" // the tests need no zones of the machine
 
 	"github.com/google/go-cmp/cmp"
 
@@ -88,6 +89,12 @@ var counters = func() (all [][]*limiter.Policy) {
 	edits(atOnce(5, 10*time.Second), atOnce(2, 10*time.Second), atOnce(0, 10*time.Second))
 	edits(atOnce(1, time.Second))
 	edits(atOnce(limiter.MaxLog, time.Minute), atOnce(3, time.Minute))
+	for _, c := range calendars() {
+		by := func(p limiter.Policy) limiter.Policy { p.Calendar = c; return p }
+		edits(by(fixed(5, day, false)), by(fixed(8, day, true)))
+		edits(by(ring(5, day, 10, false)), by(ring(9, day, 10, true)))
+		edits(by(ring(6, day, 1, true)))
+	}
 	reserve := func(p limiter.Policy, reservations uint32, ttl time.Duration, release bool) limiter.Policy {
 		p.Reserve = limiter.NewReserve(reservations, ttl, release)
 		return p
@@ -99,12 +106,24 @@ var counters = func() (all [][]*limiter.Policy) {
 	return all
 }()
 
+// calendars are by day and by month, of zones whose days differ in length.
+func calendars() (all []*limiter.Calendar) {
+	for i, unit := range []limiter.CalendarUnit{limiter.Months, limiter.Days} {
+		location, err := time.LoadLocation([]string{"Europe/Berlin", "America/Havana"}[i])
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, limiter.NewCalendar(location, 31).By(unit))
+	}
+	return all
+}
+
 var (
 	// The hits of a charge, and by how much time passes before a message.
 	someHits  = []uint64{0, 1, 1, 1, 2, 3, 5, 9, 50, 1 << 31, 1 << 33, math.MaxUint64}
 	someSteps = []time.Duration{
 		0, 0, 1, 50, 1000, time.Millisecond, 17 * time.Millisecond, 99 * time.Millisecond, 100 * time.Millisecond,
-		time.Second / 3, time.Second, 1500 * time.Millisecond, 8 * time.Second, time.Minute, 26 * time.Hour,
+		time.Second / 3, time.Second, 1500 * time.Millisecond, 8 * time.Second, time.Minute, 26 * time.Hour, 40 * time.Minute, 5 * time.Hour, 9 * 24 * time.Hour,
 	}
 )
 

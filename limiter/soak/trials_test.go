@@ -13,13 +13,15 @@ type kind struct {
 }
 
 func kinds() []kind {
-	const second = time.Second
+	const second, day = time.Second, 24 * time.Hour
 	return []kind{
 		{"fixed window", limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 50, Window: second}},
 		{"sliding window", limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 50, Window: second, SubWindows: 10}},
 		{"sliding window of 1", limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 50, Window: second, SubWindows: 1}},
 		// A second has no whole seventh.
 		{"sliding window of 7", limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 50, Window: second, SubWindows: 7}},
+		{"fixed window of the calendar", limiter.Policy{Algorithm: limiter.FixedWindow, Limit: 50, Window: day, Calendar: limiter.NewCalendar(time.UTC, 1)}},
+		{"sliding window of the calendar", limiter.Policy{Algorithm: limiter.SlidingWindow, Limit: 50, Window: day, SubWindows: 10, Calendar: limiter.NewCalendar(time.UTC, 1)}},
 		{"sliding log", limiter.Policy{Algorithm: limiter.SlidingLog, Limit: 50, Window: second}},
 		{"token bucket", limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 100, Window: second, Burst: 20}},
 		{"token bucket, 7 a second", limiter.Policy{Algorithm: limiter.TokenBucket, Limit: 7, Window: second, Burst: 3}},

@@ -47,8 +47,7 @@ type charge struct {
 	first     bool         // of the call on its counter
 	place     int          // into call.args, of the counter's number
 	end       limiter.Time // of a fixed window
-	length    int64        // of a sub-window
-	k         int64        // sub-windows beside the newest
+	ring      limiter.Ring
 	hits      int64        // of a native command
 	lease     uint64       // that is proposed
 	hold      int          // into call.keys, of what is reserved beside; 0 for nothing
@@ -117,11 +116,9 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	c.args = append(c.args, forms[p.Algorithm].letter, "", act)
 	switch p.Algorithm {
 	case limiter.SlidingWindow:
-		length, k := p.Ring()
-		at.length, at.k = int64(length), int64(k)
+		at.ring = p.Ring()
 		c.counts(hits, p.Limit)
-		c.args = append(c.args, c.number(at.length/int64(time.Second)), c.number(at.length%int64(time.Second)),
-			c.number(at.k), c.number(ringSpan(at.length, at.k)))
+		c.ring(now, at.ring)
 	case limiter.SlidingLog:
 		c.counts(hits, min(p.Limit, limiter.MaxLog))
 		c.args = append(c.args, c.number(int64(p.Window/time.Second)))
@@ -148,8 +145,26 @@ func (c *Call) charge(now limiter.Time, b *limiter.Batch, i int, name []byte, ji
 	c.charges = append(c.charges, at)
 }
 
-// ringSpan returns how many seconds the key of a ring lives.
-func ringSpan(length, k int64) int64 { return (length/int64(time.Second)+1)*(k+2) + 1 }
+// ring appends what sub-windows are: their length as seconds and nanoseconds, or the windows of a calendar and 0, then how
+// many count beside the newest, and how many seconds the key lives. Windows are the number of the first, how far ahead of
+// the time a sub-window is at most, and when they begin and the last one ends.
+func (c *Call) ring(now limiter.Time, r limiter.Ring) {
+	if r.Calendar() != nil {
+		first, starts := r.Calendar().Around(now)
+		start, second := len(c.buf), int64(now)/int64(time.Second)
+		c.buf = strconv.AppendInt(append(strconv.AppendInt(c.buf, first, 10), ' '), r.MostAhead(), 10)
+		for _, edge := range starts {
+			c.buf = strconv.AppendInt(append(c.buf, ' '), edge, 10)
+		}
+		windows := c.since(start)
+		next := slices.IndexFunc(starts, func(edge int64) bool { return edge > second }) + 1 // whose end outlives all hits of now
+		c.args = append(c.args, windows, "0", c.number(r.K()), c.number(starts[next]-second+1))
+		return
+	}
+	length, k := int64(r.Length()), r.K()
+	c.args = append(c.args, c.number(length/int64(time.Second)), c.number(length%int64(time.Second)),
+		c.number(k), c.number((length/int64(time.Second)+1)*(k+2)+1))
+}
 
 // AppendName appends the name of a counter of p at the time now, with the start of a fixed window, which it
 // lacks.

@@ -47,7 +47,7 @@ func CostOf(p *limiter.Policy, hits uint64) time.Duration {
 func costOfCounter(p *limiter.Policy, hits uint64) time.Duration {
 	switch p.Algorithm {
 	case limiter.SlidingWindow:
-		_, k := p.Ring()
+		k := p.Ring().K()
 		return 9*time.Microsecond + time.Duration(k)*220*time.Nanosecond
 	case limiter.SlidingLog:
 		return 15*time.Microsecond + CostOfHits(p, hits)

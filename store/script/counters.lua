@@ -98,17 +98,31 @@ end
 local function ring()
   local function layout(k) return '<d' .. ('I4'):rep(k + 1) end
 
+  -- present returns the number of the sub-window that the time is in. (ls, ln) is how long one is; or ls are windows of a
+  -- calendar, each with k of them, as call.go has it. Then it also returns by how many a number is ahead at most.
+  local function present(k, ls, ln)
+    if tonumber(ls) then return current(tonumber(ls), ln) end
+    local w, i = {}, 3
+    for word in ls:gmatch('%S+') do w[#w + 1] = tonumber(word) end
+    while i < #w - 1 and w[i + 1] <= s do i = i + 1 end
+    local part = floor(((s - w[i] + 1) * k - 1) / (w[i + 1] - w[i]))
+    return (w[1] + i - 3) * k + max(0, min(part, k - 1)), w[2]
+  end
+
   -- read_ring returns the number of the sub-window that the time is in, and, if they count yet, that of the one that was
   -- hit last, and the counts, the first of which is the second of the table.
   local function read_ring(raw, k, ls, ln)
-    local now = current(ls, ln)
+    local now, ahead = present(k, ls, ln)
     if not raw then return now end
     if #raw ~= 12 + 4 * k then return end
     local counts = {struct.unpack(layout(k), raw)}
     local h = counts[1]
     if h ~= floor(h) or h < 0 or h > 9007199254740992 then return end
-    local ps, pn = times(h, ls, ln)
-    if h > now and later(ps, pn, s + LATE, n) or now - h > k then return now end
+    if now - h > k or ahead and h - now > ahead then return now end
+    if h > now and not ahead then
+      local ps, pn = times(h, tonumber(ls), ln)
+      if later(ps, pn, s + LATE, n) then return now end
+    end
     return now, h, counts
   end
 

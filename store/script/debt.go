@@ -69,8 +69,7 @@ func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool
 			d.tat = instant(turn.Time, turn.Sixteenths)
 		}
 	case limiter.SlidingWindow:
-		length, _ := c.Policy.Ring()
-		n := int64(now) / int64(length)
+		n := c.Policy.Ring().Number(now)
 		d.run(stretch{n, n, hits})
 	case limiter.SlidingLog:
 		d.run(stretch{int64(now), int64(now), hits})
@@ -109,8 +108,7 @@ func (d *Debt) Clone() *Debt {
 func (d *Debt) run(s stretch) {
 	near, window := int64(d.Policy.Window)/LogStretches, int64(d.Policy.Window)
 	if d.Policy.Algorithm == limiter.SlidingWindow {
-		_, k := d.Policy.Ring()
-		near, window = 0, int64(k)
+		near, window = 0, d.Policy.Ring().K()
 	}
 	if n := len(d.Runs); n > 0 && s.last-d.Runs[n-1].first <= near {
 		last := &d.Runs[n-1]
@@ -179,10 +177,10 @@ func (c *Call) Owed(now limiter.Time, d *Debt, jitter time.Duration) bool {
 		c.amount(d.tat)
 		c.amount(amountOf(min(k.Full+k.Debt, alwaysRoom), k.Fine))
 	case limiter.SlidingWindow:
-		length, k := p.Ring()
-		at.length, at.k = int64(length), int64(k)
-		c.args = append(c.args, "r", "", c.number(at.length/int64(time.Second)), c.number(at.length%int64(time.Second)),
-			c.number(at.k), c.number(ringSpan(at.length, at.k)), c.number(int64(len(d.Runs))))
+		at.ring = p.Ring()
+		c.args = append(c.args, "r", "")
+		c.ring(now, at.ring)
+		c.args = append(c.args, c.number(int64(len(d.Runs))))
 		for _, s := range d.Runs {
 			c.args = append(c.args, c.number(s.last), c.number(int64(s.hits))) //nolint:gosec // at most mostHits
 		}

@@ -72,7 +72,7 @@ function make.r()
     args = 6,
     read = function(x, i)
       x.hits, x.limit = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
-      x.ls, x.ln, x.k, x.span = tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5])
+      x.ls, x.ln, x.k, x.span = ARGV[i + 2], tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5])
     end,
     -- h is the number of the sub-window that was hit last, num that of the one that is hit now,
     -- told how many in b are of those before it.

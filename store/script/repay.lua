@@ -38,13 +38,13 @@ ops.b = function(key, i)
   return {as, an * 16, xs, xn * 16, us, un * 16}
 end
 
--- A sliding window: the length of its sub-windows, how many count beside the newest, how long the key
+-- A sliding window: what its sub-windows are, how many count beside the newest, how long the key
 -- lives, and the sub-windows that were hit with their hits, oldest first.
 ops.r = function(key, i)
   local k, last = number(i + 2), i + 3 + 2 * number(i + 4)
   local raw = call('GET', key)
   local read_ring, turned, write_ring = ring()
-  local now, h, counts = read_ring(raw, k, number(i), number(i + 1))
+  local now, h, counts = read_ring(raw, k, ARGV[i], number(i + 1))
   if not now then return end
   local newest = max(now, h or now, number(last))
   local t, any = turned(k, h, counts, newest), false

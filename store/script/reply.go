@@ -202,7 +202,7 @@ func (r *reply) counter(m *message, c *Call, at *charge, s *limiter.State) {
 func (r *reply) ring(m *message, c *Call, at *charge, s *limiter.State) {
 	number := m.index[c.Keys[at.key]]
 	if r.is(resp.Bulk) {
-		told, err := parseRing(r.text(), at.k)
+		told, err := parseRing(r.text(), at.ring.K())
 		if err != nil {
 			r.Err = fmt.Errorf("read the counter %s: %w", c.Keys[at.key], err)
 			return
@@ -222,15 +222,15 @@ func (r *reply) ring(m *message, c *Call, at *charge, s *limiter.State) {
 
 // advance returns the ring that told is at the time of the reply.
 func (r *reply) advance(at *charge, told *limiter.State, counts []uint32) (number int64, _ []uint32) {
-	number = int64(r.Now) / at.length
+	number = at.ring.Number(r.Now)
 	gone := number - told.Number
 	switch late := -gone; {
-	case len(told.Counts) == 0, late > 0 && told.Number*at.length-int64(r.Now) > maxLateNanos: // the clock was set back
-		return number, append(counts, make([]uint32, at.k+1)...)
+	case len(told.Counts) == 0, at.ring.SetBack(told.Number, r.Now):
+		return number, append(counts, make([]uint32, at.ring.K()+1)...)
 	case late > 0:
 		return told.Number, append(counts, told.Counts...)
 	}
-	for x := range at.k + 1 {
+	for x := range at.ring.K() + 1 {
 		n := uint32(0)
 		if x >= gone {
 			n = told.Counts[x-gone]
@@ -239,9 +239,6 @@ func (r *reply) advance(at *charge, told *limiter.State, counts []uint32) (numbe
 	}
 	return number, counts
 }
-
-// maxLateNanos is how late a time is at most. What is later yet comes after the clock was set back.
-const maxLateNanos = int64(365 * 24 * time.Hour)
 
 // parseRing reads the value of a ring with k sub-windows beside the newest: its number as a
 // double, and the counts of it and of those, each at its number modulo k+1.
