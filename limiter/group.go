@@ -241,15 +241,15 @@ func (b *Batch) peek(at Time, run []member) bool {
 		if v.class == &outside {
 			v.found = &b.kept[m.index].told
 		}
-		hits, serves := b.hits(m.index), b.serves(at, m.index)
-		if serves {
-			hits = 0
+		after, decided := st, false
+		if b.serves(at, m.index) {
+			decided = b.deny(v, at, m.index, st)
+		} else {
+			after, decided = c.Policy.algorithm().decide(v, at, c, b.hits(m.index), b.Budget, st, d)
 		}
-		after, decided := c.Policy.algorithm().decide(v, at, c, hits, b.Budget, st, d)
 		if !decided {
 			return b.peek(at, run)
 		}
-		d.Over = d.Over || serves
 		if v.class.size > 0 { // while the cells are known to be true
 			c.Policy.algorithm().finish(v, at, c.Policy, b.Budget, st, d)
 		}

@@ -197,18 +197,31 @@ func (b *Batch) offender(at Time, i int) (*Batch, state) {
 
 // serve decides charge i, which a penalty denies. Of its counter it only tells.
 func (b *Batch) serve(at Time, i int) {
-	c, d, v := &b.Charges[i], &b.Decisions[i], &b.view
-	a := c.Policy.algorithm()
+	d, v, p := &b.Decisions[i], &b.view, b.Charges[i].Policy
 	for {
 		b.read(at, i, v)
-		if _, ok := a.decide(v, at, c, 0, 0, v.state, d); !ok {
+		if !b.deny(v, at, i, v.state) {
 			continue
 		}
-		d.Over = true
-		if a.finish(v, at, c.Policy, 0, v.state, d); v.same() {
+		if p.algorithm().finish(v, at, p, 0, v.state, d); v.same() {
 			return
 		}
 	}
+}
+
+// deny makes the decision on charge i that of a penalty. When it is over the hits may still have to wait for room, as
+// if they came now and did not count. It reports false if v is no longer true.
+func (b *Batch) deny(v *view, at Time, i int, st state) bool {
+	c, d := b.Charges[i], &b.Decisions[i]
+	if c.Policy.CountRefused {
+		uncounted := &b.aside.forced
+		*uncounted = *c.Policy
+		uncounted.CountRefused = false
+		c.Policy = uncounted
+	}
+	_, ok := c.Policy.algorithm().decide(v, at, &c, b.hits(i), 0, st, d)
+	d.Over, d.Charged = true, 0
+	return ok
 }
 
 // sentence begins the penalties of the charges that were denied, and says of all that are under one how long it
@@ -226,10 +239,11 @@ func (b *Batch) sentence(at Time) {
 			b.sentences[i], d.Began = b.convict(at, i)
 		}
 		d.Penalty = uint8(b.sentences[i].level) //nolint:gosec // at most MaxPenalties
-		left := time.Duration(b.sentences[i].end - at)
-		d.Reset = max(d.Reset, left)
-		if d.RetryAfter != Never {
+		if left := time.Duration(b.sentences[i].end - at); d.RetryAfter == Never {
+			d.Reset = max(d.Reset, left)
+		} else {
 			d.RetryAfter = max(d.RetryAfter, left)
+			d.Reset = d.RetryAfter
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -280,16 +281,11 @@ func (o *penaltyOracle) decide(now Time, c Charge, budget time.Duration) Decisio
 	case c.Refund || c.Mode != Enforce:
 		return o.counter.decide(now, c, budget)
 	case o.level > 0 && o.end > now:
-		look := c
-		look.Hits = 0
-		d := o.counter.decide(now, look, budget)
-		d.Over, d.Remaining, d.Penalty = true, 0, uint8(o.level)
-		left := time.Duration(o.end - now)
-		if p.Algorithm != FixedWindow {
-			d.Reset = d.RetryAfter
-		}
-		d.RetryAfter, d.Reset = max(d.RetryAfter, left), max(d.Reset, left)
-		return d
+		plain := *p
+		plain.CountRefused, c.Policy = false, &plain
+		d := copyOf(o.counter).decide(now, c, budget)
+		d.Over, d.Remaining, d.Charged, d.Penalty = true, 0, 0, uint8(o.level)
+		return o.lasts(now, d)
 	}
 	if o.end+Time(p.Window) <= now {
 		o.level = 0
@@ -300,13 +296,37 @@ func (o *penaltyOracle) decide(now Time, c Charge, budget time.Duration) Decisio
 		ms := Time(time.Millisecond)
 		o.end = Time(quotient(int64(now+Time(steps[o.level-1])+ms-1), int64(ms))) * ms
 		d.Began, d.Penalty = true, uint8(o.level)
-		left := time.Duration(o.end - now)
-		d.Reset = max(d.Reset, left)
-		if d.RetryAfter != Never {
-			d.RetryAfter = max(d.RetryAfter, left)
-		}
+		return o.lasts(now, d)
 	}
 	return d
+}
+
+// lasts says for how long a penalty denies.
+func (o *penaltyOracle) lasts(now Time, d Decision) Decision {
+	left := time.Duration(o.end - now)
+	if d.RetryAfter == Never {
+		d.Reset = max(d.Reset, left)
+		return d
+	}
+	d.RetryAfter = max(d.RetryAfter, left)
+	d.Reset = d.RetryAfter
+	return d
+}
+
+// copyOf returns an oracle that knows what another does, to ask what would be.
+func copyOf(o oracle) oracle {
+	switch o := o.(type) {
+	case *windowOracle:
+		return &windowOracle{m: maps.Clone(o.m)}
+	case *ringOracle:
+		return &ringOracle{hits: maps.Clone(o.hits), newest: o.newest}
+	case *logOracle:
+		return &logOracle{times: slices.Clone(o.times), changed: o.changed}
+	case *bucketOracle:
+		return &bucketOracle{tat: o.tat}
+	default:
+		panic("no copy of that oracle")
+	}
 }
 
 // TestPenaltyOracle plays random requests to a counter that penalises, and to the oracle.

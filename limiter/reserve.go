@@ -67,7 +67,7 @@ func (r *Reserve) validate(p *Policy) error {
 type aside struct {
 	Batch // of one charge: on what is held, or one that must not be denied
 
-	forced Policy // of that
+	forced Policy // of that, and of one that a penalty denies
 }
 
 // beside makes c the only charge of what b needs beside it.

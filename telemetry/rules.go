@@ -52,8 +52,8 @@ type RuleLimit struct {
 	// Requests in Window is what it grants. Window is 0 if it is unlimited.
 	Requests uint64
 	Window   time.Duration
-	// Leases says that it gives leases.
-	Leases bool
+	// Leases says that it gives leases, and Penalty that who is denied is denied for longer.
+	Leases, Penalty bool
 }
 
 // RuleCounters count the hits of one limit. All methods may be called
@@ -65,6 +65,8 @@ type RuleCounters struct {
 	// held is how many leases are out, and expired how many have run out.
 	held    atomic.Int64
 	expired atomic.Uint64
+	// penalties is how many have begun.
+	penalties atomic.Uint64
 	// limit is the number of the configured limit whose hits these are, from 1, of a key that holds values of
 	// requests.
 	limit atomic.Int32

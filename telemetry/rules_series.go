@@ -96,6 +96,7 @@ func (c rulesCollector) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(exceededDesc, prometheus.CounterValue, float64(s.counters.exceeded.Load()), labels...)
 		}
 		s.collectLeases(ch, labels, c.stored.Load())
+		s.collectPenalties(ch, labels)
 		if s.limit.Window > 0 {
 			ch <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(s.limit.Requests), labels...)
 			ch <- prometheus.MustNewConstMetric(windowDesc, prometheus.GaugeValue, s.limit.Window.Seconds(), labels...)

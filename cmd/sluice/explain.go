@@ -116,6 +116,9 @@ func counterText(s *answer.CounterState, reset bool) string {
 			text += ", which 9 of 10 did not exceed"
 		}
 	}
+	if s.Penalty > 0 {
+		text += fmt.Sprintf(", step %d of its penalty", s.Penalty)
+	}
 	until := time.Duration(s.ResetsIn * float64(time.Second)).Round(time.Millisecond)
 	switch {
 	case s.ResetsAt == nil: // no window

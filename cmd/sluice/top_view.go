@@ -161,6 +161,9 @@ func keyText(domain string, k *live.Key) string {
 	if k.Descriptor != "" {
 		client = printable(k.Descriptor)
 	}
+	if k.PenaltyUntil != nil {
+		client += " until " + timeOfDay(*k.PenaltyUntil)
+	}
 	return client + "  " + domain + ": " + limit
 }
 

@@ -52,7 +52,10 @@ func (s *Service) countCharge(rules *serving, x *Exchange, i, at int) {
 	case !charge.Refund:
 		h = s.split(charge, d)
 	}
-	s.ruleCounters(rules, x, i, x.plan.Limits[at]).Add(h)
+	counters := s.ruleCounters(rules, x, i, x.plan.Limits[at])
+	if counters.Add(h); d.Began {
+		counters.Penalised()
+	}
 	if d.Over && d.Denied && charge.Mode.Denies() {
 		denied(rules, x, i, at)
 	}
@@ -80,6 +83,9 @@ func denied(rules *serving, x *Exchange, i, at int) {
 		name = x.plan.Names[at]
 	}
 	rules.live[x.plan.DomainIndex].Denied(x.plan.Batch.Charges[at].ID, limit, x.decoder.req.Descriptors[i].Entries, name)
+	if d := &x.plan.Batch.Decisions[at]; d.Penalty > 0 {
+		rules.live[x.plan.DomainIndex].Penalised(x.plan.Batch.Charges[at].ID, d.Reset)
+	}
 }
 
 // ruleCounters returns the counters of the limit that descriptor i of the request came to.
@@ -122,7 +128,7 @@ func (s *Service) split(charge *limiter.Charge, d *limiter.Decision) telemetry.H
 		if after := d.Before + hits; after > near {
 			h.Near = min(hits, after-near)
 		}
-	case charge.Policy.CountRefused && d.Before < limit && d.Penalty == 0:
+	case charge.Policy.CountRefused && d.Before < limit && (d.Penalty == 0 || d.Began):
 		h.Near = limit - max(near, d.Before)
 		h.Over = hits - (limit - d.Before)
 	default:

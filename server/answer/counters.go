@@ -47,6 +47,10 @@ type CounterState struct {
 	// It is 0 if nothing is used. ResetsAt is the time at which that happens.
 	ResetsIn float64    `json:"resets_in_seconds"`
 	ResetsAt *time.Time `json:"resets_at,omitempty"`
+	// Penalty is the step of the penalty that the counter is under, from 1, and PenaltyFor how many seconds it takes
+	// until the limit may admit again. Both are absent without one.
+	Penalty    int     `json:"penalty,omitempty"`
+	PenaltyFor float64 `json:"penalty_for_seconds,omitempty"`
 	// Forgotten is what was used before a reset.
 	Forgotten uint64 `json:"forgotten,omitempty"`
 	// Held is what requests hold under leases, of what is used. It is nil for limits that give none, and where a
@@ -139,7 +143,10 @@ func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text s
 			c.Reserves, c.Estimated = r.Hits(), r.Estimated()
 		}
 		c.Held = s.held(now, b, i)
-		if d.Before > 0 && limit.HasWindow() {
+		if d.Penalty > 0 {
+			c.Penalty, c.PenaltyFor = int(d.Penalty), d.RetryAfter.Seconds()
+		}
+		if (d.Before > 0 || d.Penalty > 0) && limit.HasWindow() {
 			at := time.Unix(0, int64(now)).Add(d.Reset).UTC()
 			c.ResetsIn, c.ResetsAt = d.Reset.Seconds(), &at
 		}

@@ -104,6 +104,7 @@ func (s *Service) Serve(now limiter.Time, set *descriptors.Set) error {
 		limit := telemetry.RuleLimit{Key: telemetry.NewRuleKey(labels[l.Rule.DomainIndex()], l.Label, key, key1End, key2End)}
 		if !l.Rule.Unlimited {
 			limit.Requests, limit.Window, limit.Leases = uint64(l.RequestsPerUnit), l.Policy.Window, l.Policy.Leases()
+			limit.Penalty = l.Policy.Penalty != nil
 		}
 		return limit
 	})

@@ -113,6 +113,13 @@ func (d *Domain) Denied(id identity.ID, limit *descriptors.Limit, entries []desc
 	s.add(id, limit, entries, name)
 }
 
+// Penalised says for how long a penalty denies the counter id, of which Denied has been called.
+func (d *Domain) Penalised(id identity.ID, left time.Duration) {
+	if s := d.sketch.Load(); s != nil {
+		s.penalise(id, left)
+	}
+}
+
 // Tick tells the time. It is called each second, and before a state is made.
 func (l *Live) Tick(now time.Time) {
 	seconds := uint32(now.Unix()) //nolint:gosec // until 2106
@@ -206,6 +213,9 @@ func (l *Live) readLocked(all map[string]*Denials, name string, d *Domain) {
 			k.Rule, k.Limit, k.Name = d.limit.Rule.Path(), d.limit.String(), d.limit.Name
 		}
 		k.PerSecond = float64(d.recent) / float64(max(1, min(over, now-d.first)))
+		if d.end > 0 {
+			k.PenaltyUntil = new(seconds(d.end))
+		}
 		if sum > 0 {
 			k.Share = float64(d.recent) / float64(sum)
 		}

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,8 @@ type set struct {
 	// hits are the denials of this interval, with those inherited. past are those of the last one.
 	hits [ways]atomic.Uint32
 	past [ways]uint32
+	// ends are when a penalty ends that a key is under, or later, in Unix seconds; 0 for none.
+	ends [ways]atomic.Uint32
 	mu   sync.Mutex
 
 	entries [ways]entry
@@ -128,6 +131,7 @@ func (s *sketch) addLocked(set *set, id identity.ID, limit *descriptors.Limit, e
 	set.entries[at] = entry{limit: limit, high: id.Hi, inherited: least, first: now, last: now}
 	set.past[at] = 0
 	set.hits[at].Store(least + 1)
+	set.ends[at].Store(0)
 	if s.texts != nil {
 		s.texts[id.Hi%sets][at].write(entries)
 	}
@@ -135,6 +139,18 @@ func (s *sketch) addLocked(set *set, id identity.ID, limit *descriptors.Limit, e
 		s.names[id.Hi%sets][at], _ = s.namer.Sum(name) // zero without
 	}
 	set.tags[at].Store(tagOf(id))
+}
+
+// penalise notes for how long a key is denied, which was denied just before.
+func (s *sketch) penalise(id identity.ID, left time.Duration) {
+	set, tag := &s.sets[id.Hi%sets], tagOf(id)
+	for i := range set.tags {
+		if set.tags[i].Load() == tag {
+			left = min((left+time.Second-1)/time.Second, math.MaxInt32)
+			set.ends[i].Store(s.now.Load() + uint32(left)) //nolint:gosec // until 2106
+			return
+		}
+	}
 }
 
 // rotate ends the interval: its denials become the last one's.
@@ -190,6 +206,7 @@ type denied struct {
 	recent      uint64 // denials in this interval and the last
 	total       uint64
 	first, last uint32
+	end         uint32 // of a penalty that it is under; 0 for none
 	text        string
 	name        descriptors.NameSum // zero if there is none
 }
@@ -213,6 +230,9 @@ func (s *sketch) read(f func(denied)) (all uint64) {
 			}
 			if own > 0 {
 				d.last = now
+			}
+			if end := set.ends[j].Load(); end > now {
+				d.end = end
 			}
 			if s.texts != nil {
 				d.text = s.texts[i][j].String()

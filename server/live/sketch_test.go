@@ -2,6 +2,7 @@ package live
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -101,6 +102,42 @@ func TestNewFlooderOvertakesAnOldOne(t *testing.T) {
 	l.Tick(now)
 	if first := l.keys()[0]; first.Hash != l.Hash(id(-1)) {
 		t.Errorf("the first is %+v, want the new key", first)
+	}
+}
+
+// TestKeyUnderPenalty says until when, of the key alone that a penalty denies.
+func TestKeyUnderPenalty(t *testing.T) {
+	l, d := testLive(Hashed)
+	for i, left := range []time.Duration{90 * time.Second, 0, 1500 * time.Millisecond} {
+		d.Denied(id(i), nil, nil, nil)
+		if left > 0 {
+			d.Penalised(id(i), left)
+		}
+	}
+	until := func() map[string]time.Time {
+		all := map[string]time.Time{}
+		for _, k := range l.keys() {
+			if k.PenaltyUntil != nil {
+				all[k.Hash] = *k.PenaltyUntil
+			}
+		}
+		return all
+	}
+	want := map[string]time.Time{l.Hash(id(0)): begin.Add(90 * time.Second).UTC(), l.Hash(id(2)): begin.Add(2 * time.Second).UTC()}
+	if got := until(); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	l.Tick(begin.Add(2 * time.Second))
+	delete(want, l.Hash(id(2)))
+	if got := until(); !maps.Equal(got, want) {
+		t.Errorf("after two seconds %v, want %v", got, want)
+	}
+	sum := Sum([]string{"a", "b"}, []*State{
+		{Domains: []DomainState{{DeniedKeys: []Key{{Hash: "h", PenaltyUntil: new(begin)}}}}},
+		{Domains: []DomainState{{DeniedKeys: []Key{{Hash: "h", PenaltyUntil: new(begin.Add(time.Second))}}}}},
+	})
+	if got := sum.Domains[0].DeniedKeys[0].PenaltyUntil; !got.Equal(begin.Add(time.Second)) {
+		t.Errorf("of two replicas the sum is %v", got)
 	}
 }
 

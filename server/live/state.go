@@ -135,6 +135,8 @@ type Key struct {
 	Denied uint64    `json:"denied"`
 	Since  time.Time `json:"since"`
 	Last   time.Time `json:"last"`
+	// PenaltyUntil is there if the key is under a penalty: when it may pass again, to a second.
+	PenaltyUntil *time.Time `json:"penalty_until,omitempty"`
 }
 
 // Unmatched is where descriptors end without a limit.

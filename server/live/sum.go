@@ -90,6 +90,9 @@ func (d *DomainState) addDomain(o *DomainState) {
 		a.PerSecond += b.PerSecond
 		a.Denied += b.Denied
 		a.Since, a.Last = earlier(a.Since, b.Since), later(a.Last, b.Last)
+		if b.PenaltyUntil != nil && (a.PenaltyUntil == nil || a.PenaltyUntil.Before(*b.PenaltyUntil)) {
+			a.PenaltyUntil = b.PenaltyUntil
+		}
 	})
 	d.Unmatched = addAll(d.Unmatched, o.Unmatched, (*Unmatched).identity, func(a, b *Unmatched) {
 		a.Seen += b.Seen

@@ -53,7 +53,8 @@ func (d *Debt) Set(now limiter.Time, b *limiter.Batch, i int, inTable bool) bool
 		Charge: limiter.Charge{ID: c.ID}, Partition: b.Partition, Policy: *c.Policy, at: now, Hits: hits,
 		Runs: d.Runs[:0], taken: d.taken[:0], given: d.given[:0],
 	}
-	d.Policy.Penalty = nil // one that began while the store was away is known here alone
+	d.Policy.Penalty = nil // which begins without the store is known here alone
+
 	if d.Policy.Reserve = nil; ofLease(c) { // what is reserved is owed by itself
 		return d.setLease(now, b, i)
 	}

@@ -366,6 +366,17 @@ local function make_penalty()
     pos = pos + 3 + x.many
   end
 
+  -- deny has x denied, and finds of a log the hit whose end would make room.
+  function p.deny(x)
+    if x.op == ops.l then
+      local c, y = x.c, setmetatable({act = 't'}, {__index = x})
+      local a, b, u, changed = c.a, c.b, c.u, c.changed
+      if not x.op.decide(c, y) then x.ss, x.sn = y.ss, y.sn end
+      c.a, c.b, c.u, c.changed = a, b, u, changed
+    end
+    return false
+  end
+
   -- begin begins a penalty for x, which was denied, unless another charge has.
   function p.begin(x)
     local y = x.y
@@ -487,7 +498,7 @@ local function decide(x)
     reset(x.c)
     return true
   end
-  if x.serves then x.room = false elseif x.act == 'h' then x.room = hold(x) else x.room = x.op.decide(x.c, x) end
+  if x.serves then x.room = penalty.deny(x) elseif x.act == 'h' then x.room = hold(x) else x.room = x.op.decide(x.c, x) end
   return x.room
 end
 

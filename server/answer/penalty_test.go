@@ -1,0 +1,170 @@
+package answer
+
+import (
+	"testing"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/server/live"
+)
+
+const penaltyRules = `
+domain: login
+descriptors:
+  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 2, penalty: [2m, 5m, 10m]}}
+  - {key: tried, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 2, penalty: [2m]}}
+`
+
+// A login is a service whose replies are asked for at times after noon.
+type login struct {
+	*Service
+
+	t *testing.T
+}
+
+func newLogin(t *testing.T, settings Settings) *login {
+	t.Helper()
+	settings.RetryAfterHeader, settings.NearLimitRatio, settings.TopKeys = true, 0.8, live.Clear
+	s := service(t, settings, penaltyRules)
+	s.live.Tick(time.Unix(0, int64(noon)))
+	return &login{s, t}
+}
+
+// ask returns whether a descriptor of so many hits passes, after how many seconds it may again, and what Retry-After says.
+func (s *login) ask(at time.Duration, key, value string, hits uint64, limit *rlcommon.RateLimitDescriptor_RateLimitOverride) (passes bool, reset int64, retry string) {
+	s.t.Helper()
+	var x Exchange
+	b, _, err := s.Answer(noon+limiter.Time(at), 0, &x, marshal(s.t, &rls.RateLimitRequest{Domain: "login", Descriptors: []*rlcommon.RateLimitDescriptor{{
+		Entries: []*rlcommon.RateLimitDescriptor_Entry{entry(key, value)}, HitsAddend: wrapperspb.UInt64(hits), Limit: limit,
+	}}}))
+	var reply rls.RateLimitResponse
+	if err == nil {
+		err = proto.Unmarshal(b, &reply)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, h := range reply.GetResponseHeadersToAdd() {
+		if h.GetKey() == "Retry-After" {
+			retry = h.GetValue()
+		}
+	}
+	status := reply.GetStatuses()[0]
+	if over := reply.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT; over == (status.GetCode() == rls.RateLimitResponse_OK) && !s.settings.ShadowMode {
+		s.t.Errorf("overall %v of %v", reply.GetOverallCode(), status)
+	}
+	return reply.GetOverallCode() == rls.RateLimitResponse_OK, status.GetDurationUntilReset().GetSeconds(), retry
+}
+
+func TestPenaltyIsTold(t *testing.T) {
+	s := newLogin(t, Settings{})
+	for _, step := range []struct {
+		at     time.Duration
+		hits   uint64
+		passes bool
+		reset  int64
+		retry  string
+	}{
+		{0, 2, true, 60, ""},
+		{0, 1, false, 120, "120"},                          // denied, so for two minutes
+		{time.Second, 1, false, 119, "119"},                // no longer for that
+		{90 * time.Second, 0, false, 30, "30"},             // a look; the window is another
+		{119500 * time.Millisecond, 5, false, 1, "1"},      // more than the limit: what hits would take comes after
+		{120 * time.Second, 2, true, 60, ""},               // nothing of it has counted
+		{121 * time.Second, 1, false, 300, "300"},          // within a window
+		{421 * time.Second, 0, true, 59, ""},               // it is over
+		{421 * time.Second, 3, false, 600, "600"},          // never in a window
+		{(421 + 659) * time.Second, 3, false, 600, "600"},  // within a window of its end
+		{(421 + 1319) * time.Second, 3, false, 120, "120"}, // a window later it is forgotten
+	} {
+		if passes, reset, retry := s.ask(step.at, "ip", "a", step.hits, nil); passes != step.passes || reset != step.reset || retry != step.retry {
+			t.Errorf("%v: %d hits: pass %v, reset %d, Retry-After %q; want %+v", step.at, step.hits, passes, reset, retry, step)
+		}
+	}
+	if passes, _, _ := s.ask(0, "ip", "b", 2, nil); !passes {
+		t.Error("another client is denied")
+	}
+	count := s.rules.Load().counters.Of(0).Counted()
+	if count.Over != 1+1+5+1+1+1+1 || count.Total != 2+1+1+5+2+1+3+3+3+2 || count.Near != 6 || count.Within != 6 {
+		t.Errorf("counted %+v", count)
+	}
+	if got := gathered(t, s.Service, "sluice_penalties_total"); got != 5 {
+		t.Errorf("%v penalties, want 5", got)
+	}
+}
+
+// A request's own limit has the penalty of its rule.
+func TestPenaltyOfAnOverride(t *testing.T) {
+	s := newLogin(t, Settings{})
+	own := &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_HOUR}
+	s.ask(0, "ip", "a", 1, own)
+	if _, reset, _ := s.ask(55*time.Minute, "ip", "a", 1, own); reset != 300 {
+		t.Errorf("five minutes before the hour's end: reset in %d", reset)
+	}
+	if passes, reset, _ := s.ask(58*time.Minute, "ip", "a", 1, own); passes || reset != 300 {
+		t.Errorf("two minutes before: %v, reset in %d", passes, reset)
+	}
+	if passes, reset, _ := s.ask(61*time.Minute, "ip", "a", 1, own); passes || reset != 120 {
+		t.Errorf("in the next hour, which has room: %v, reset in %d", passes, reset)
+	}
+	if passes, reset, _ := s.ask(61*time.Minute, "ip", "a", 2, own); passes || reset != 59*60 {
+		t.Errorf("in the next hour: %v, reset in %d", passes, reset)
+	}
+}
+
+// Rules in shadow mode penalise nobody. The whole service in shadow mode counts as it would, and says yes.
+func TestPenaltyAndShadowMode(t *testing.T) {
+	s := newLogin(t, Settings{})
+	for range 5 {
+		if passes, reset, _ := s.ask(0, "tried", "a", 1, nil); !passes || reset > 60 {
+			t.Errorf("a rule in shadow mode: pass %v, reset in %d", passes, reset)
+		}
+	}
+	s = newLogin(t, Settings{ShadowMode: true})
+	for range 3 {
+		s.ask(0, "ip", "a", 1, nil)
+	}
+	passes, _, _ := s.ask(time.Minute, "ip", "a", 1, nil)
+	if d := s.explain(t, time.Minute, false); !passes || d.Penalty != 1 || d.PenaltyFor != 60 {
+		t.Errorf("the service in shadow mode: pass %v, %+v", passes, d)
+	}
+}
+
+// explain looks up the counter of the client a.
+func (s *login) explain(t *testing.T, at time.Duration, reset bool) *CounterState {
+	t.Helper()
+	r, err := s.Counters(t.Context(), noon+limiter.Time(at), "login", "ip=a",
+		descriptors.Descriptor{Entries: []descriptors.Entry{{Key: []byte("ip"), Value: []byte("a")}}}, reset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &r.Counters[0]
+}
+
+func TestPenaltyIsExplained(t *testing.T) {
+	s := newLogin(t, Settings{})
+	for range 3 {
+		s.ask(0, "ip", "a", 1, nil)
+	}
+	at := time.Unix(0, int64(noon)).Add(2 * time.Minute).UTC()
+	if c := s.explain(t, 90*time.Second, false); !c.Over || c.Used != 0 || c.Penalty != 1 || c.PenaltyFor != 30 || c.ResetsIn != 30 || !c.ResetsAt.Equal(at) {
+		t.Errorf("%+v", c)
+	}
+	keys := s.State(time.Unix(0, int64(noon)), AllRules).Domains[0].DeniedKeys
+	if len(keys) != 1 || keys[0].Descriptor != "ip=a" || keys[0].PenaltyUntil == nil || !keys[0].PenaltyUntil.Equal(at) {
+		t.Errorf("the state has %+v", keys)
+	}
+	if c := s.explain(t, 90*time.Second, true); c.Over || c.Penalty != 0 || c.PenaltyFor != 0 {
+		t.Errorf("after a reset: %+v", c)
+	}
+	if passes, _, _ := s.ask(90*time.Second, "ip", "a", 2, nil); !passes {
+		t.Error("after a reset the client is denied")
+	}
+}
