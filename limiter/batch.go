@@ -127,12 +127,12 @@ type Batch struct {
 	left    []uint64 // hits that remain after the set-off; see hits
 	offset  bool     // left is valid
 	kept    []kept   // the counters, if a store told of them; see Stored
+	extra   bool     // leases and penal say something; else both are false
 	leases  bool     // a policy gives leases
 	settled []bool   // with leases, what settleLeases has decided
 	aside   *aside   // what reservations and penalties need; nil until there is one
 
 	penal     bool       // a charge may be denied by a penalty, or begin one
-	extra     bool       // penal or leases
 	sentences []sentence // with penal, those that the charges are under
 }
 

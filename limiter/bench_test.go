@@ -119,6 +119,34 @@ func BenchmarkAlgorithms(b *testing.B) {
 	}
 }
 
+// BenchmarkPenalty admits hits under a limit with the word while nobody is under a penalty and while somebody else is,
+// and denies those that are.
+func BenchmarkPenalty(b *testing.B) {
+	for _, op := range []string{"allow without the word", "allow", "allow beside", "deny"} {
+		b.Run("op="+op, func(b *testing.B) {
+			p := &Policy{Algorithm: TokenBucket, Limit: 1000, Burst: 1000, Window: time.Second}
+			if op != "allow without the word" {
+				p.Penalty = NewPenalty(MaxPenalty)
+			}
+			p.Prepare()
+			t, batch, now, pace := newTable(b, 0), &Batch{Charges: []Charge{take(counterID(1), p)}}, benchNow, Time(time.Millisecond)
+			if op == "allow beside" || op == "deny" {
+				offender := &Batch{Charges: []Charge{take(counterID(map[string]int{"allow beside": 2, "deny": 1}[op]), p)}}
+				offender.Charges[0].Hits = 1001
+				t.Decide(now, offender)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				now += pace
+				t.Decide(now, batch)
+			}
+			if batch.Denied != (op == "deny") {
+				b.Error(batch.Decisions)
+			}
+		})
+	}
+}
+
 // BenchmarkConcurrency takes and gives back one of so many places, of which half are held by others, or is denied
 // one: by one goroutine, or by all processors on one counter.
 func BenchmarkConcurrency(b *testing.B) {

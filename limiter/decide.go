@@ -25,8 +25,8 @@ func (b *Batch) decide(now Time) {
 
 	if n == 1 {
 		if c := &b.Charges[0]; c.Policy.Reserve == nil && c.Policy.Penalty == nil { // the most common case
-			b.leases, b.penal, b.extra = false, false, false
-			b.charge(now, 0)
+			b.extra = false
+			b.chargeCounter(now, 0)
 			b.conclude(now, c.Mode == Quota && !b.quotaPassed())
 			return
 		}
@@ -193,7 +193,7 @@ func (b *Batch) conclude(at Time, quotaDenies bool) {
 	if !b.Denied {
 		return
 	}
-	if b.Wait = 0; b.leases {
+	if b.Wait = 0; b.extra && b.leases {
 		b.dropLeases(at)
 	}
 }
@@ -214,9 +214,13 @@ func (b *Batch) dropLeases(at Time) {
 
 // charge decides charge i alone, in one atomic step, or two if it reserves.
 func (b *Batch) charge(at Time, i int) {
-	if b.extra && b.chargeBeside(at, i) {
-		return
+	if !b.extra || !b.chargeBeside(at, i) {
+		b.chargeCounter(at, i)
 	}
+}
+
+// chargeCounter is charge for what neither reserves nor is under a penalty.
+func (b *Batch) chargeCounter(at Time, i int) {
 	c, d := &b.Charges[i], &b.Decisions[i]
 	p, v := c.Policy, &b.view
 	a := p.algorithm()

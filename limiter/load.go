@@ -250,7 +250,7 @@ func (l *loader) put(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 		word &= payloadMask
 	}
 	if level, forgotten := offence(word, l.saved.At); level > 0 && tag>>1&(1<<algorithmBits-1) == uint64(penaltyKind) {
-		l.table.raisePenalties(forgotten)
+		l.table.raisePenalties(tag, forgotten)
 	}
 	s.fill(index, s.at(index).word.Load(), tag, word)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -142,8 +143,8 @@ func (penalty) adopt(_, there *view, _ Time, _ *Batch, _ int) (after state, ok b
 	return there.state, true
 }
 
-// millis rounds a time up to milliseconds.
-func millis(t Time) int64 { return -floorDiv(-t.stamp(), int64(time.Millisecond)) }
+// millis rounds a time down to milliseconds: who is told whole seconds, rounded up, is told those of the rules.
+func millis(t Time) int64 { return floorDiv(t.stamp(), int64(time.Millisecond)) }
 
 // endOf returns when the penalty in the state st of p ends.
 func (p *Policy) endOf(st state) Time {
@@ -171,7 +172,7 @@ func (b *Batch) sentenced(at Time) {
 	b.sentences = slices.Grow(b.sentences[:0], n)[:n]
 	for i := range b.sentences {
 		b.sentences[i] = sentence{}
-		if c := &b.Charges[i]; c.Penalises() && (b.table == nil || int64(at) < b.table.penalties.Load()) {
+		if c := &b.Charges[i]; c.Penalises() && (b.table == nil || b.table.mayPenalise(at, c.ID.Hi)) {
 			_, st := b.offender(at, i)
 			b.sentences[i] = sentence{st.used, c.Policy.endOf(st)}
 		}
@@ -180,7 +181,7 @@ func (b *Batch) sentenced(at Time) {
 
 // serves reports whether charge i is under a penalty.
 func (b *Batch) serves(at Time, i int) bool {
-	return b.penal && b.sentences[i].end > at && b.sentences[i].level > 0
+	return b.extra && b.penal && b.sentences[i].end > at && b.sentences[i].level > 0
 }
 
 // offender reads what is remembered beside the counter of charge i.
@@ -212,14 +213,14 @@ func (b *Batch) serve(at Time, i int) {
 // deny makes the decision on charge i that of a penalty. When it is over the hits may still have to wait for room, as
 // if they came now and did not count. It reports false if v is no longer true.
 func (b *Batch) deny(v *view, at Time, i int, st state) bool {
-	c, d := b.Charges[i], &b.Decisions[i]
-	if c.Policy.CountRefused {
+	c, d := &b.aside.denied, &b.Decisions[i]
+	if *c = b.Charges[i]; c.Policy.CountRefused {
 		uncounted := &b.aside.forced
 		*uncounted = *c.Policy
 		uncounted.CountRefused = false
 		c.Policy = uncounted
 	}
-	_, ok := c.Policy.algorithm().decide(v, at, &c, b.hits(i), 0, st, d)
+	_, ok := c.Policy.algorithm().decide(v, at, c, b.hits(i), 0, st, d)
 	d.Over, d.Charged = true, 0
 	return ok
 }
@@ -264,7 +265,7 @@ func (b *Batch) convict(at Time, i int) (s sentence, began bool) {
 		if b.table == nil {
 			penalty{}.tell(nil, at, nil, after, b.told(i))
 		} else {
-			b.table.raisePenalties(after.num)
+			b.table.raisePenalties(b.Charges[i].ID.Hi, after.num)
 			if !a.write(at, 0, &a.view, after) {
 				continue
 			}
@@ -273,12 +274,22 @@ func (b *Batch) convict(at Time, i int) (s sentence, began bool) {
 	}
 }
 
-// raisePenalties makes the time until which some penalty of the table is remembered at least so many milliseconds.
-func (t *Table) raisePenalties(until int64) {
+// remembered has, by some bits of their counters' IDs, when the last penalty is forgotten, or later. So who is under none
+// need hardly ever be searched for.
+type remembered [1 << 12]atomic.Int64
+
+// of returns the place of the penalties of counters with a tag, or with the high half of an ID.
+func (r *remembered) of(tag uint64) *atomic.Int64 { return &r[tag>>kindBits%uint64(len(r))] }
+
+// mayPenalise reports whether a counter with the high half of an ID may be under a penalty.
+func (t *Table) mayPenalise(at Time, hi uint64) bool { return int64(at) < t.penalties.of(hi).Load() }
+
+// raisePenalties notes when the penalty of a counter is forgotten, in milliseconds.
+func (t *Table) raisePenalties(hi uint64, until int64) {
 	until *= int64(time.Millisecond)
-	for {
-		have := t.penalties.Load()
-		if have >= until || t.penalties.CompareAndSwap(have, until) {
+	for at := t.penalties.of(hi); ; {
+		have := at.Load()
+		if have >= until || at.CompareAndSwap(have, until) {
 			return
 		}
 	}

@@ -57,14 +57,14 @@ func TestPenaltiesRise(t *testing.T) {
 			for n, want := range []uint8{1, 2, 3, 3, 1} {
 				step := someSteps[want-1]
 				d := offend(t, tab, now, p)
-				if !d.Began || d.Penalty != want || d.RetryAfter < step || d.RetryAfter > step+time.Minute || d.Reset != d.RetryAfter {
+				if !d.Began || d.Penalty != want || d.RetryAfter < step-time.Millisecond || d.RetryAfter > step+time.Minute || d.Reset != d.RetryAfter {
 					t.Fatalf("denial %d: %+v, want to begin step %d of %v", n, d, want, step)
 				}
-				for _, late := range []time.Duration{1, step / 2, step - time.Millisecond} {
+				for _, late := range []time.Duration{1, step / 2, step - 2*time.Millisecond} {
 					used := hit(now+Time(late), 0).Before
 					for _, hits := range []uint64{0, 1, 2} {
 						d := hit(now+Time(late), hits)
-						if !d.Over || d.Began || d.Penalty != want || d.Charged != 0 || d.Before != used || d.RetryAfter < step-late {
+						if !d.Over || d.Began || d.Penalty != want || d.Charged != 0 || d.Before != used || d.RetryAfter < step-late-time.Millisecond {
 							t.Fatalf("%v into penalty %d: %d hits: %+v", late, n, hits, d)
 						}
 					}
@@ -140,7 +140,7 @@ func TestPenaltiesInGroups(t *testing.T) {
 				t.Fatalf("the third: %+v", d)
 			}
 			later := benchNow + Time(119*time.Second)
-			if d := hit(later, 0); !d[0].Over || d[0].Began || d[0].Penalty != 1 || d[0].RetryAfter < time.Second || d[1].Charged != 0 || !d[1].Denied {
+			if d := hit(later, 0); !d[0].Over || d[0].Began || d[0].Penalty != 1 || d[0].RetryAfter < time.Second-time.Millisecond || d[1].Charged != 0 || !d[1].Denied {
 				t.Errorf("under the penalty, in one group: %+v", d)
 			}
 			if d := hit(later, 1); !d[0].Over || d[1].Charged != 1 || d[1].Denied {
@@ -210,7 +210,7 @@ func TestPenaltyOutlives(t *testing.T) {
 		if d := hit(now, &removed); d.Penalty != 0 || d.Began {
 			t.Errorf("%s: without the word: %+v", name, d)
 		}
-		if d := offend(t, tab, now+Time(5*time.Minute), &changed); !d.Began || d.Penalty != 2 || d.RetryAfter < time.Hour {
+		if d := offend(t, tab, now+Time(5*time.Minute), &changed); !d.Began || d.Penalty != 2 || d.RetryAfter < time.Hour-time.Millisecond {
 			t.Errorf("%s: the next of other steps: %+v", name, d)
 		}
 	}
@@ -294,7 +294,7 @@ func (o *penaltyOracle) decide(now Time, c Charge, budget time.Duration) Decisio
 	if d.Over && c.Hits > 0 && p.Limit > 0 {
 		o.level = min(o.level+1, len(steps))
 		ms := Time(time.Millisecond)
-		o.end = Time(quotient(int64(now+Time(steps[o.level-1])+ms-1), int64(ms))) * ms
+		o.end = Time(quotient(int64(now+Time(steps[o.level-1])), int64(ms))) * ms
 		d.Began, d.Penalty = true, uint8(o.level)
 		return o.lasts(now, d)
 	}

@@ -68,6 +68,7 @@ type aside struct {
 	Batch // of one charge: on what is held, or one that must not be denied
 
 	forced Policy // of that, and of one that a penalty denies
+	denied Charge // that one
 }
 
 // beside makes c the only charge of what b needs beside it.
@@ -187,7 +188,9 @@ func (b *Batch) settleLeases(at Time) {
 }
 
 // isSettled reports whether settleLeases has decided charge i.
-func (b *Batch) isSettled(i int) bool { return b.leases && i < len(b.settled) && b.settled[i] }
+func (b *Batch) isSettled(i int) bool {
+	return b.extra && b.leases && i < len(b.settled) && b.settled[i]
+}
 
 // settleLease charges the cost first and then drops what was held: see hold. Of two who bring the same lease one
 // finds it gone, and takes back what it charged.

@@ -125,7 +125,7 @@ func (s Stored) Adopt(t *Table, now Time, i int, told *State) {
 		b.beside(Charge{ID: b.Charges[i].ID, Policy: &r.hold}).Stored().Adopt(t, now, 0, &held)
 	}
 	if b.Charges[i].Penalises() {
-		t.raisePenalties(millis(told.Penalty))
+		t.raisePenalties(b.Charges[i].ID.Hi, millis(told.Penalty))
 		b.table = t
 		b.beside(Charge{ID: b.Charges[i].ID, Policy: besidePolicy}).Stored().Adopt(t, now, 0, told)
 	}

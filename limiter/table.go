@@ -32,9 +32,7 @@ type Table struct {
 	// so a new one never starts before it. Raised before the slot is taken, read
 	// under the lock of the stripe that the slot belonged to.
 	horizon atomic.Int64
-	// penalties is the latest time until which a penalty is remembered, or later. So a request needs no look at
-	// penalties where there are none.
-	penalties atomic.Int64
+	penalties remembered
 	// moving serialise the inserts of counters that may have a slot in another size class,
 	// so that each is in one only. They come before the locks of a size class, and size
 	// classes of smaller counters before those of larger ones.

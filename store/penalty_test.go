@@ -46,25 +46,25 @@ func TestPenaltiesAreShared(t *testing.T) {
 				return c.b.Decisions[0]
 			}
 			ask(other, 2)
-			if d := ask(other, 1); !d.Began || d.Penalty != 1 || d.RetryAfter < steps[0] {
+			if d := ask(other, 1); !d.Began || d.Penalty != 1 || d.RetryAfter < steps[0]-time.Millisecond {
 				t.Fatalf("the third hit: %+v", d)
 			}
 			now.Add(int64(time.Minute))
 			memory := o.by(byMemory)
 			for n := range 5 {
-				if d := ask(mine, 1); !d.Over || d.Began || d.Penalty != 1 || d.RetryAfter < time.Minute || d.Charged != 0 {
+				if d := ask(mine, 1); !d.Over || d.Began || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond || d.Charged != 0 {
 					t.Fatalf("at another replica: %+v", d)
 				}
 				if got := o.by(byMemory) - memory; got != n {
 					t.Errorf("%d of %d were denied by memory", got, n)
 				}
 			}
-			if d := ask(mine, 0); !d.Over || d.Penalty != 1 || d.RetryAfter < time.Minute {
+			if d := ask(mine, 0); !d.Over || d.Penalty != 1 || d.RetryAfter < time.Minute-time.Millisecond {
 				t.Errorf("a look: %+v", d)
 			}
 			srv.Stop()
 			now.Add(int64(30 * time.Second))
-			if d := ask(mine, 1); !d.Over || d.Penalty != 1 || d.RetryAfter < 30*time.Second {
+			if d := ask(mine, 1); !d.Over || d.Penalty != 1 || d.RetryAfter < 30*time.Second-time.Millisecond {
 				t.Errorf("while the store is away: %+v", d)
 			}
 			srv.Continue()
@@ -74,7 +74,7 @@ func TestPenaltiesAreShared(t *testing.T) {
 				t.Errorf("after it: %+v", d)
 			}
 			ask(other, 1)
-			if d := ask(mine, 1); !d.Began || d.Penalty != 2 || d.RetryAfter < steps[1] {
+			if d := ask(mine, 1); !d.Began || d.Penalty != 2 || d.RetryAfter < steps[1]-time.Millisecond {
 				t.Errorf("denied again within a window: %+v", d)
 			}
 			if _, err := reset(other, &p, c.names[0]); err != nil {

@@ -383,7 +383,7 @@ local function make_penalty()
     local known = remembered(y)
     if known and y.forgotten - x.lasts > ms then return end
     y.level = min((known and y.level or 0) + 1, x.many)
-    y.forgotten = s * 1000 + math.ceil(n / 1e6) + tonumber(ARGV[x.steps + y.level]) * 1000 + x.lasts
+    y.forgotten = ms + tonumber(ARGV[x.steps + y.level]) * 1000 + x.lasts
     call('SET', y.key, format('%.0f %.0f', y.level, y.forgotten), 'EXAT', floor(y.forgotten / 1000) + 1)
   end
 
