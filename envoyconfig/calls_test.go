@@ -15,12 +15,12 @@ func TestUnknownIsNeverGuessed(t *testing.T) {
 	for _, tt := range []struct{ host, request, want string }{
 		{action("{ extension: { name: expr, typed_config: { '@type': t } } }"), "http://a/", "shop: unknown: extension expr"},
 		{action("{ source_cluster: {} }"), "http://a/", "shop: unknown: source_cluster: there is no node.cluster, so that --service-cluster may say it"},
-		{action("{ remote_address: {} }"), "http://a/", "shop: unknown: remote_address: --remote ADDRESS says who connects to Envoy"},
+		{action("{ remote_address: {} }"), "http://a/", "shop: unknown: remote_address: it is the address that connects to Envoy: give it with --remote ADDRESS"},
 		{action("{ metadata: { descriptor_key: m, metadata_key: { key: ns, path: [{ key: a }, { key: b }] } } }"), "http://a/", "shop: unknown: metadata ns:a.b: another filter sets it; --metadata ns:a.b=VALUE says what to"},
 		{action("{ metadata: { descriptor_key: m, source: cluster_entry, metadata_key: { key: ns, path: [{ key: a }] } } }"), "http://a/", "shop: unknown: metadata ns:a: source CLUSTER_ENTRY is not looked at"},
 		{action("{ metadata: { descriptor_key: m, source: route_entry, default_value: v, metadata_key: { key: ns, path: [{ key: a }] } } }"), "http://a/", "shop: (m, v)"},
 		{action("{ request_headers: { header_name: x-request-id, descriptor_key: id } }"), "http://a/", "shop: unknown: request_headers x-request-id: Envoy sets it"},
-		{action("{ remote_address_match: { descriptor_value: '%REQ(x)%', address_matcher: { invert_match: true } } }"), "http://a/", "shop: unknown: remote_address_match: --remote ADDRESS says who connects to Envoy"},
+		{action("{ remote_address_match: { descriptor_value: '%REQ(x)%', address_matcher: { invert_match: true } } }"), "http://a/", "shop: unknown: remote_address_match: it is the address that connects to Envoy: give it with --remote ADDRESS"},
 		{action("{ header_value_match: { descriptor_value: v, headers: [{ name: x, string_match: { custom: {} } }] } }"), "http://a/", "shop: unknown: header_value_match: a matcher that is not known here"},
 		// An action that has no entry settles it, whatever the others do.
 		{action("{ extension: { name: expr, typed_config: { '@type': t } } }, { request_headers: { header_name: x-no, descriptor_key: none } }"), "http://a/", `shop: not sent: no header "x-no"`},

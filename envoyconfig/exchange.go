@@ -182,7 +182,7 @@ func (x *exchange) remote() (a netip.Addr, unknown string) {
 		return a, "the log does not tell it: add %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% to its format"
 	}
 	if !x.Remote.IsValid() {
-		return a, "--remote ADDRESS says who connects to Envoy"
+		return a, "it is the address that connects to Envoy: give it with --remote ADDRESS"
 	}
 	return x.Remote, ""
 }

@@ -118,19 +118,15 @@ func (c *Config) configMap(n *tree.Node) (found bool) {
 }
 
 // patchPolicy takes in an EnvoyPatchPolicy of Envoy Gateway: each value that it adds, by itself.
-func (c *Config) patchPolicy(n *tree.Node) (found bool) {
+func (c *Config) patchPolicy(n *tree.Node) {
+	m := c.parts(n)
 	for patch := range n.At("spec", "json_patches").Elements() {
 		value := patch.At("operation", "value")
 		if isPolicies(value) {
 			lists := &virtualHost{node: &tree.Missing, policies: newPolicies(value)}
-			c.parts(value).part("", lists, &route{node: value, action: &tree.Missing, fragment: true})
-			found = true
+			m.part("", lists, &route{node: value, action: &tree.Missing, fragment: true})
 			continue
 		}
-		found = value.Kind == tree.Object && c.document(value) || found
-		for below := range value.Elements() {
-			found = below.Kind == tree.Object && c.document(below) || found
-		}
+		c.document(value)
 	}
-	return found
 }

@@ -86,7 +86,9 @@ func unrecognised(name string, roots []tree.Node) error {
 				names = append(names, rules.Shorten(f.Name))
 			}
 		}
-		if len(names) > 0 {
+		if kind := roots[0].Field("kind").Text; kind != "" {
+			found = "an object of kind " + rules.Shorten(kind)
+		} else if len(names) > 0 {
 			found = "an object with " + strings.Join(names, ", ")
 		}
 	}
@@ -109,7 +111,7 @@ func (c *Config) document(n *tree.Node) (found bool) {
 	case kind == "EnvoyFilter":
 		c.envoyFilter(n)
 	case kind == "EnvoyPatchPolicy":
-		return c.patchPolicy(n)
+		c.patchPolicy(n)
 	case kind == "ConfigMap":
 		return c.configMap(n)
 	case kind == "List": // of kubectl get -o yaml

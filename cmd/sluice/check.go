@@ -131,7 +131,7 @@ func (k *checkCmd) report(c console, set *descriptors.Set, diagnostics rules.Dia
 		err = nil
 		k.writeFindings(c, set, diagnostics, wrong, warnings)
 		if failed && wrong == 0 {
-			fmt.Fprintln(c.out, "failed: --strict allows no warnings")
+			fmt.Fprintln(c.err, "failed: --strict allows no warnings")
 		}
 	}
 	if err == nil && failed {
@@ -204,6 +204,10 @@ func (k *checkCmd) writeDiagnostics(c console, diagnostics rules.Diagnostics) {
 			if seen[d.Code]++; seen[d.Code] > few && !k.All {
 				continue
 			}
+		}
+		if d.Severity == rules.Error && d.Pos == (rules.Pos{}) {
+			fmt.Fprintln(c.err, d) // nothing was found in a file: it could not be read
+			continue
 		}
 		fmt.Fprintln(c.out, d)
 	}

@@ -74,7 +74,7 @@ func (k *envoyCheckCmd) write(c console, findings []envoyconfig.Finding, errors,
 		fmt.Fprintf(c.out, "%s, %s\n", count(errors, "error"), count(warnings, "warning"))
 	}
 	if failed && errors == 0 {
-		fmt.Fprintln(c.out, "failed: --strict allows no warnings")
+		fmt.Fprintln(c.err, "failed: --strict allows no warnings")
 	}
 }
 
