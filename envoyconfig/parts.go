@@ -1,6 +1,8 @@
 package envoyconfig
 
 import (
+	"strings"
+
 	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
 	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
@@ -41,9 +43,15 @@ func (c *Config) part(n *tree.Node) bool {
 		m := c.parts(n)
 		m.filters = append(m.filters, newFilter(n))
 	default:
-		return false
+		return isOther(n)
 	}
 	return true
+}
+
+// isOther reports whether n is a resource of xDS that is of no account here, such as endpoints and secrets.
+func isOther(n *tree.Node) bool {
+	return strings.HasPrefix(n.TypeName(), "envoy.") || n.Field("cluster_name").There() && n.Field("endpoints").There() ||
+		n.Field("name").There() && (n.Field("tls_certificate").There() || n.Field("validation_context").There() || n.Field("generic_secret").There())
 }
 
 // isPolicies reports whether a list is one of actions, which rules have under the same name otherwise.

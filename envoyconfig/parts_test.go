@@ -31,6 +31,10 @@ typed_config:
   "@type": type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit
   stat_prefix: local
 `
+	patchPolicyText = "apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: EnvoyPatchPolicy\nspec:\n  jsonPatches:\n    - operation: { op: add, path: /x, value: { " +
+		"name: limit, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 1s } } }\n" +
+		"    - operation: { op: add, path: /y, value: [{ actions: [{ request_headers: { header_name: x, descriptor_key: usr } }] }] }\n"
+	retiredText   = "http_filters: [{ name: envoy.rate_limit, config: { domain: a } }, { name: envoy.rate_limit, config: {} }]"
 	noteElsewhere = "note: unknown: the filter that sends these rate_limits is in none of the files, so that its domain and stage are not known: give its listener, or the answer of /config_dump, too"
 	noteLocal     = "note: unknown: only local rate limits are here, which Envoy decides itself: no filter asks a service"
 	noteParts     = "note: unknown: these are parts of a configuration, looked at one by one: what they become, with clusters and routes from elsewhere, is in the answer of /config_dump of the proxy"
@@ -71,6 +75,7 @@ func TestParts(t *testing.T) {
 		"local limits as a part":       {[]string{envoyFilter("HTTP_FILTER", localText), envoyFilter("VIRTUAL_HOST", strings.Replace(host, "user }", "other }", 1))}, []string{"0:10:13: " + noteLocal}},
 		"routes that are not given":    {[]string{strings.NewReplacer("domain: shop", "domain: shop\n                timeout: 1s", "route_config:\n            virtual_hosts:", "rds: { route_config_name: other }\n          x:\n            virtual_hosts:").Replace(listenerText[1:])}, []string{`0:6:11: note: unknown: the routes of listener ingress are not in these files: give the answer of /config_dump, or the RouteConfiguration "other", too`}},
 		"listeners that are not given": {[]string{"dynamic_resources: { lds_config: { ads: {} } }\nstatic_resources: {}"}, []string{"0:1:34: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
+		"endpoints and secrets beside": {[]string{"- { clusterName: a, endpoints: [] }", "- { name: s, tlsCertificate: {} }\n- { name: t, '@type': x/envoy.extensions.transport_sockets.tls.v3.Secret }", filterText, routesText}, []string{"2:1:1: " + noteParts}},
 		"clusters alone":               {[]string{"name: a\nload_assignment: { cluster_name: a }"}, []string{"0:1:1: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
 		"a filter that is not looked at": {[]string{"filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.thrift_proxy.v3.ThriftProxy, thrift_filters: [{ typed_config: " +
 			"{ '@type': x/envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit } }] } }] }]"}, []string{"0:1:153: note: unknown: this filter is not looked at, and there is no other: only those in http_filters of a connection manager are"}},
@@ -110,10 +115,7 @@ func TestWrappers(t *testing.T) {
 
 // TestEnvoyPatchPolicy has the values of patches looked at.
 func TestEnvoyPatchPolicy(t *testing.T) {
-	policy := "apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: EnvoyPatchPolicy\nspec:\n  jsonPatches:\n    - operation: { op: add, path: /x, value: { " +
-		"name: limit, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 1s } } }\n" +
-		"    - operation: { op: add, path: /y, value: [{ actions: [{ request_headers: { header_name: x, descriptor_key: usr } }] }] }\n"
-	got := checkTexts(t, policy)
+	got := checkTexts(t, patchPolicyText)
 	if want := `0:6:47: error: unmatched: no rule of domain "shop" can match (usr, *)`; len(got) != 3 || !strings.HasPrefix(got[1], want) {
 		t.Errorf("found %q, want %s", got, want)
 	}
@@ -124,7 +126,7 @@ func TestRetired(t *testing.T) {
 	for text, want := range map[string]string{
 		"static_resources: { listeners: [{ filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager } }] }] }] }": "f:1:90: this is Envoy's v2 API (envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager), which no Envoy since 1.18 reads: " +
 			`write "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager`,
-		"http_filters: [{ name: envoy.rate_limit, config: { domain: a } }, { name: envoy.rate_limit, config: {} }]": `f:1:50: this is Envoy's v2 API (config, in place of typed_config), which no Envoy since 1.18 reads: ` +
+		retiredText: `f:1:50: this is Envoy's v2 API (config, in place of typed_config), which no Envoy since 1.18 reads: ` +
 			`write typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit }, and the like in 2 places of this file`,
 		"kind: EnvoyFilter\nspec: { filters: [{ filterConfig: {} }] }":                                                                                        "f:2:18: this is Envoy's v2 API (spec.filters of Istio before 1.3), which no Envoy since 1.18 reads: write spec.configPatches",
 		`{"configs": [{"@type": "x/envoy.admin.v3.ClustersConfigDump", "static_clusters": [{"cluster": {"@type": "x/envoy.api.v2.Cluster", "name": "a"}}]}]}`: "",

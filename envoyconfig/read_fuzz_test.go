@@ -12,6 +12,10 @@ import (
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(listenerText))
 	f.Add([]byte(`{"@type": "x/envoy.config.bootstrap.v3.Bootstrap"}`))
+	for _, part := range []string{routesText, hostText, filterText, localText, envoyFilters, patchPolicyText, retiredText} {
+		f.Add([]byte(part))
+	}
+	f.Add([]byte("kind: ConfigMap\ndata:\n  envoy.yaml: |\n    " + indent(routesText, "    ")))
 	paths, err := filepath.Glob("../examples/*/envoy.yaml")
 	if err != nil {
 		f.Fatal(err)
