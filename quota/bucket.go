@@ -114,13 +114,13 @@ func (s *share) take(b *bucket, seq uint64, ttl Time) Action {
 	s.state |= outstanding | assigned
 	s.told = s.next
 	s.high = max(s.high, s.next)
-	switch {
-	case s.next == unlimited:
-		return Action{Bucket: b.key, ID: b.id, Kind: AssignAll, TTL: ttl}
-	case s.next == 0:
-		return Action{Bucket: b.key, ID: b.id, Kind: AssignNone, TTL: ttl}
+	a := Action{Bucket: b.key, ID: b.id, Kind: AssignNone, TTL: ttl}
+	if s.next == unlimited {
+		a.Kind = AssignAll
+	} else if s.next > 0 {
+		a.Kind, a.Rate, a.MaxTokens = Assign, s.next, b.limit.tokens(s.next)
 	}
-	return Action{Bucket: b.key, ID: b.id, Kind: Assign, Rate: s.next, MaxTokens: b.limit.tokens(s.next), TTL: ttl}
+	return a
 }
 
 // confirm says that what was taken up to seq had arrived by now. It reports whether less may be in
@@ -150,9 +150,12 @@ func (d *Divider) newBucket(r Report) *bucket {
 
 // insertShare adds a stream to a bucket, at the place that find returned.
 func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
-	n := share{stream: s, reported: d.now - min(max(r.Elapsed, 0), d.o.TTL), at: uint32(len(s.shares))} //nolint:gosec // bounded
+	n := share{stream: s, reported: d.now - min(max(r.Elapsed, 0), d.o.TTL/2), at: uint32(len(s.shares))} //nolint:gosec // bounded
 	if r.Elapsed > 0 && !d.o.Strict {
 		n.credit(b, d.begun, r)
+	}
+	if len(b.shares) == cap(b.shares) { // grown by less than append would, as most of memory is here
+		b.shares = append(make([]share, 0, len(b.shares)*5/4+1), b.shares...)
 	}
 	b.shares = slices.Insert(b.shares, i, n)
 	s.shares = append(s.shares, b)

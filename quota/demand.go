@@ -19,14 +19,14 @@ func (s *share) report(now, patience Time, r Report) {
 	if r.Denied > 0 {
 		s.state |= hungry
 	}
-	if s.is(abandoning) && (r.Elapsed == 0 || s.state&(queued|asked) == queued && s.counted > 0) {
+	if s.is(abandoning) && (r.Elapsed == 0 || s.state&(queued|asked) == queued && r.Allowed+r.Denied > 0) {
 		s.answered(now)
 	}
 	if r.Elapsed == 0 && s.state&(assigned|queued|fresh) == 0 {
 		s.renew(now + patience)
 	}
 	s.idle = min(s.idle, 254) + 1
-	if s.counted > 0 {
+	if r.Allowed+r.Denied > 0 {
 		s.idle = 0
 	}
 	passed := now - s.reported

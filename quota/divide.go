@@ -117,7 +117,8 @@ func (d *Divider) tells(b *bucket, s *share, rate, target int64, starved bool) b
 	told := int64(s.told)
 	switch {
 	case s.is(assigned):
-		return reported || s.is(queued) || starved && told-rate > told/32 || rate-told > told/32
+		needs := told == 0 || s.state&(hungry|measured) != measured || s.wanted() > float64(told)
+		return reported || s.is(queued) || starved && told-rate > told/32 || needs && rate-told > told/32
 	case !s.is(fresh) && b.learning():
 		return rate > 0
 	case !s.is(fresh) && len(b.lost) > 0:

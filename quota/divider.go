@@ -19,7 +19,7 @@ type Report struct {
 	Bucket Bucket
 	// ID is what actions about the bucket carry. It is copied when the bucket is new.
 	ID []byte
-	// Limit is what the rules say of the bucket now. nil: no rule is about it, so it is abandoned.
+	// Limit is what the rules say of the bucket now. nil: no rule is about it.
 	Limit *Limit
 	// Allowed and Denied count requests since the holder's last report of the bucket.
 	Allowed, Denied uint64
@@ -57,10 +57,10 @@ type Outcome uint8
 const (
 	// Kept: the bucket is known, and its holder will be told something.
 	Kept Outcome = iota
-	// NoLimit: no rule is about the bucket, so it is abandoned.
+	// NoLimit: no rule is about the bucket. What it was assigned is abandoned, and its requests obey the
+	// filter's no_assignment_behavior. Once it has none, the holder is told to forget it.
 	NoLimit
-	// NoRoom: a bound on buckets is reached, so the bucket is abandoned: its requests obey the
-	// filter's no_assignment_behavior.
+	// NoRoom: a bound on buckets is reached. The bucket's requests obey no_assignment_behavior too.
 	NoRoom
 )
 
@@ -169,11 +169,13 @@ func (d *Divider) Confirmed(now Time, h Holder, seq uint64) {
 	if s == nil {
 		return
 	}
-	for _, b := range s.confirm(seq) {
+	n := s.confirmed(seq)
+	for _, b := range s.sent[:n] {
 		if i, found := b.find(h); found && b.shares[i].confirm(d.now, seq, &d.o) {
 			d.mark(b)
 		}
 	}
+	s.sent = dropFirst(s.sent, n)
 }
 
 // Relimit says that the rules have changed: limit is what they now say of the bucket, nil if no rule is
@@ -230,7 +232,9 @@ func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Act
 	s.seq++
 	n := min(most, len(s.strays))
 	to = append(to, s.strays[:n]...)
-	s.strays = s.strays[n:]
+	if s.strays = s.strays[n:]; len(s.strays) == 0 {
+		s.strays = nil
+	}
 	n = min(most-n, len(s.outbox))
 	for _, b := range s.outbox[:n] {
 		if i, found := b.find(h); found && b.shares[i].unlist() {
@@ -238,12 +242,14 @@ func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Act
 			s.sent = append(s.sent, b)
 		}
 	}
-	s.outbox = append(s.outbox[:0], s.outbox[n:]...)
+	s.outbox = dropFirst(s.outbox, n)
 	s.batches = append(s.batches, batch{s.seq, len(s.sent)})
 	return to, s.seq, len(s.outbox)+len(s.strays) > 0
 }
 
-func (d *Divider) advance(now Time) { d.now = max(d.now, now) }
+func (d *Divider) advance(now Time) {
+	d.now = max(d.now, now)
+}
 
 // mark has a bucket divided, at the next Tick or when there has been enough time since the last.
 func (d *Divider) mark(b *bucket) {

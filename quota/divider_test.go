@@ -1,38 +1,483 @@
 package quota_test
 
 import (
+	"fmt"
+	"math"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-ratelimit/sluice/quota"
 )
 
-func TestTwoHoldersShare(t *testing.T) {
+// perHour is a whole rate in tokens per Fill.
+func perHour(perSecond int) quota.Rate { return quota.Rate(perSecond * 3600) }
+
+var hundred = &quota.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond}
+
+// A rig feeds a divider and takes what it tells.
+type rig struct {
+	*quota.Divider
+	now quota.Time
+}
+
+func newRig(o quota.Options) *rig { return &rig{quota.New(0, o), 0} }
+
+func (r *rig) pass(d time.Duration) {
+	for end := r.now + d; r.now < end; {
+		r.now = min(end, max(r.Tick(r.now), r.now+1))
+	}
+	r.Tick(r.now)
+}
+
+// first reports a bucket's first request.
+func (r *rig) first(h quota.Holder, bucket int, l *quota.Limit) quota.Outcome {
+	return r.report(h, bucket, l, 1, 0, 0)
+}
+
+func (r *rig) report(h quota.Holder, bucket int, l *quota.Limit, allowed, denied uint64, elapsed time.Duration) quota.Outcome {
+	o := r.Report(r.now, h, quota.Report{
+		Bucket: bucketOf(bucket), ID: []byte{byte(bucket)}, Limit: l, Allowed: allowed, Denied: denied, Elapsed: elapsed,
+	})
+	r.Tick(r.now)
+	return o
+}
+
+// told returns what a holder is told, and has it arrive.
+func (r *rig) told(h quota.Holder) []quota.Action {
+	actions, seq, _ := r.Take(r.now, h, nil, 1000)
+	r.Confirmed(r.now, h, seq)
+	r.Tick(r.now)
+	return actions
+}
+
+// rate returns the rate that a holder is told of a single bucket, -1 if it is told none.
+func (r *rig) rate(h quota.Holder) int64 {
+	a := r.told(h)
+	if len(a) != 1 || a[0].Kind != quota.Assign {
+		return -1
+	}
+	return int64(a[0].Rate)
+}
+
+func TestFirstHolderGetsAllAndSharesIt(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true})
+	r.first(1, 0, hundred)
+	want := []quota.Action{{
+		Bucket: bucketOf(0), ID: "\x00", Kind: quota.Assign, Rate: perHour(100), MaxTokens: 10, TTL: 12 * time.Second,
+	}}
+	if diff := cmp.Diff(r.told(1), want); diff != "" {
+		t.Fatalf("the first holder is told (-got +want):\n%s", diff)
+	}
+	r.first(2, 0, hundred)
+	if got := r.told(2); got != nil {
+		t.Errorf("the second is told %+v before the first has less", got)
+	}
+	lowered, seq, _ := r.Take(r.now, 1, nil, 10)
+	if len(lowered) != 1 || lowered[0].Rate >= perHour(100) {
+		t.Fatalf("the first is told %+v, want less", lowered)
+	}
+	r.Tick(r.now)
+	if got := r.told(2); got != nil {
+		t.Errorf("the second is told %+v before the first has confirmed", got)
+	}
+	r.Confirmed(r.now, 1, seq)
+	r.Tick(r.now)
+	if got := r.rate(2); got <= 0 || got+int64(lowered[0].Rate) > int64(perHour(100)) {
+		t.Errorf("the second is told %d beside %d of %d", got, lowered[0].Rate, perHour(100))
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true})
+	for i, tt := range []struct {
+		limit *quota.Limit
+		want  quota.Kind
+	}{
+		{&quota.Limit{Verdict: quota.AllowAll}, quota.AssignAll},
+		{&quota.Limit{Verdict: quota.DenyAll}, quota.AssignNone},
+		{hundred, quota.Assign},
+	} {
+		r.first(1, i, tt.limit)
+		if a := r.told(1); len(a) != 1 || a[0].Kind != tt.want || a[0].TTL != 12*time.Second {
+			t.Errorf("%+v: told %+v, want kind %d", tt.limit, a, tt.want)
+		}
+	}
+	if got := r.first(1, 3, nil); got != quota.NoLimit {
+		t.Errorf("a report without a limit is %d, want NoLimit", got)
+	}
+	if a := r.told(1); a != nil {
+		t.Errorf("told %+v of a bucket without a rule, which has requests", a)
+	}
+	r.report(1, 3, nil, 0, 0, 5*time.Second)
+	if a := r.told(1); len(a) != 1 || a[0].Kind != quota.Abandon {
+		t.Errorf("told %+v of an idle bucket without a rule, want Abandon", a)
+	}
+}
+
+func TestLimitChanges(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true})
+	r.first(1, 0, hundred)
+	r.first(2, 0, hundred)
+	r.told(1)
+	r.told(2)
+	twenty := &quota.Limit{Hits: 20, Window: time.Second}
+	r.Relimit(r.now, bucketOf(0), twenty)
+	r.Tick(r.now)
+	a, seq, _ := r.Take(r.now, 1, nil, 10)
+	b := r.rate(2)
+	if len(a) != 1 || int64(a[0].Rate)+b > int64(perHour(20)) {
+		t.Errorf("told %+v and %d of %d", a, b, perHour(20))
+	}
+	r.Relimit(r.now, bucketOf(0), hundred)
+	r.Tick(r.now)
+	if v, _ := r.View(r.now, bucketOf(0)); v.InForce > int64(perHour(100)) {
+		t.Errorf("%d is in force", v.InForce)
+	}
+	r.Confirmed(r.now, 1, seq)
+	r.Relimit(r.now, bucketOf(0), nil)
+	r.Tick(r.now)
+	for h := range quota.Holder(2) {
+		if a := r.told(h + 1); len(a) != 1 || a[0].Kind != quota.Abandon {
+			t.Errorf("%d is told %+v once the rule is gone, want Abandon", h+1, a)
+		}
+	}
+	if c := r.Counts(); c.Buckets != 0 || c.Shares != 0 {
+		t.Errorf("left %+v", c)
+	}
+}
+
+// TestPeers holds what streams take over from those that ended before.
+func TestPeers(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		peers    [3]uint64 // of two Envoys, and of the one that comes
+		mixed    bool      // two streams of the peer at once
+		want     int64
+		takenFor int // TakenOver
+	}{
+		{"comes back", [3]uint64{7, 8, 7}, false, int64(perHour(100)), 1},
+		{"is another", [3]uint64{7, 8, 9}, false, -1, 0},
+		{"has no address", [3]uint64{7, 8, 0}, false, -1, 0},
+		{"shares one", [3]uint64{7, 7, 7}, true, -1, 0},
+	} {
+		r := newRig(quota.Options{Fresh: true})
+		r.Opened(r.now, 1, tt.peers[0])
+		if tt.mixed {
+			r.Opened(r.now, 2, tt.peers[1])
+		}
+		r.first(1, 0, hundred)
+		r.told(1)
+		r.Closed(r.now, 1)
+		r.Closed(r.now, 2)
+		r.now += time.Second
+		r.Opened(r.now, 3, tt.peers[2])
+		r.report(3, 0, hundred, 500, 0, 5*time.Second)
+		if got := r.rate(3); got != tt.want {
+			t.Errorf("%s: told %d, want %d", tt.name, got, tt.want)
+		}
+		if got := r.Counts().TakenOver; got != uint64(tt.takenFor) {
+			t.Errorf("%s: %d taken over, want %d", tt.name, got, tt.takenFor)
+		}
+		r.pass(12 * time.Second)
+		r.report(3, 0, hundred, 500, 0, 5*time.Second)
+		if got := r.rate(3); got != int64(perHour(100)) {
+			t.Errorf("%s: told %d once all has ended", tt.name, got)
+		}
+	}
+}
+
+// TestLearning holds what a divider tells whose predecessor may have assigned everything.
+func TestLearning(t *testing.T) {
+	for _, tt := range []struct {
+		name             string
+		o                quota.Options
+		admits, isNew    int64 // told while it learns to who admitted 60 a second, and to whom the bucket is new
+		together, unheld bool
+	}{
+		{name: "plain", admits: int64(perHour(60)), isNew: -1},
+		{name: "strict", o: quota.Options{Strict: true}, admits: -1, isNew: -1},
+	} {
+		r := newRig(tt.o)
+		r.report(1, 0, hundred, 300, 0, 5*time.Second)
+		if got := r.rate(1); got != tt.admits {
+			t.Errorf("%s: who admitted 60 a second is told %d, want %d", tt.name, got, tt.admits)
+		}
+		r.first(2, 0, hundred)
+		r.pass(5 * time.Second)
+		if got := r.rate(2); got != tt.isNew {
+			t.Errorf("%s: to whom the bucket is new is told %d, want %d", tt.name, got, tt.isNew)
+		}
+		if v, _ := r.View(r.now, bucketOf(0)); v.Learning != 7500*time.Millisecond || v.InForce != int64(perHour(100)) {
+			t.Errorf("%s: learning for %v, %d in force", tt.name, v.Learning, v.InForce)
+		}
+		r.pass(7500 * time.Millisecond)
+		r.report(1, 0, hundred, 300, 0, 5*time.Second)
+		if got := r.rate(1); got <= 0 {
+			t.Errorf("%s: told %d once it has learnt", tt.name, got)
+		}
+	}
+}
+
+// TestWhoLiesGetsAFairShare holds that demand that is not there takes nothing from those who want less
+// than their part.
+func TestWhoLiesGetsAFairShare(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true})
+	rates := map[quota.Holder]int64{}
+	for range 5 {
+		for h := range quota.Holder(4) {
+			if h == 3 {
+				r.report(h, 0, hundred, math.MaxUint64, math.MaxUint64, 5*time.Second)
+			} else {
+				r.report(h, 0, hundred, 100, 0, 5*time.Second) // 20 a second
+			}
+			for h := range quota.Holder(4) {
+				if rate := r.rate(h); rate >= 0 {
+					rates[h] = rate
+				}
+			}
+		}
+		r.pass(5 * time.Second)
+	}
+	for h := range quota.Holder(3) {
+		if rates[h] < int64(perHour(20)) {
+			t.Errorf("who wants 20 a second of 100 for four has %d, beside a liar's %d", rates[h], rates[3])
+		}
+	}
+	if rates[3] < int64(perHour(35)) {
+		t.Errorf("%d of %d goes to who asks for it", rates[3], perHour(40))
+	}
+}
+
+func TestIdleBucketsAreAbandoned(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true, IdleReports: 3})
+	r.first(1, 0, hundred)
+	for i := range 3 {
+		r.told(1)
+		r.pass(5 * time.Second)
+		r.report(1, 0, hundred, 0, 0, 5*time.Second)
+		if got := r.Counts().Abandoned; got != uint64(i/2) {
+			t.Errorf("after %d idle reports %d are abandoned", i+1, got)
+		}
+	}
+	if a := r.told(1); len(a) > 1 || r.Counts().Abandoned != 1 {
+		t.Errorf("told %+v, %+v", a, r.Counts())
+	}
+	r.pass(time.Second)
+	if c := r.Counts(); c.Buckets != 0 {
+		t.Errorf("left %+v", c)
+	}
+	r.first(1, 0, hundred)
+	if got := r.rate(1); got != int64(perHour(100)) {
+		t.Errorf("told %d after it was abandoned", got)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true, MaxStreamBuckets: 3, MaxBuckets: 5})
+	outcomes := func(h quota.Holder) (kept int) {
+		for i := range 4 {
+			if r.first(h, i, hundred) == quota.Kept {
+				kept++
+			}
+		}
+		return kept
+	}
+	if got := []int{outcomes(1), outcomes(2), outcomes(3)}; !slices.Equal(got, []int{3, 2, 0}) {
+		t.Errorf("kept %v, want 3 of a stream and 5 in all", got)
+	}
+	if got := r.Counts(); got.Shares != 5 || got.NoRoom != 7 {
+		t.Errorf("%+v", got)
+	}
+	// Where half the room is taken, one idle report is enough.
+	r.told(1)
+	r.pass(5 * time.Second)
+	r.report(1, 0, hundred, 0, 0, 5*time.Second)
+	if a := r.told(1); len(a) != 1 || a[0].Kind != quota.Abandon {
+		t.Errorf("told %+v, want Abandon", a)
+	}
+}
+
+// TestPatience holds that who has no assignment and can get none is told to deny, and who may still act
+// on an old one is not.
+func TestPatience(t *testing.T) {
+	for _, elapsed := range []time.Duration{0, 5 * time.Second} {
+		r := newRig(quota.Options{Fresh: true})
+		r.first(1, 0, hundred)
+		r.told(1)
+		r.Closed(r.now, 1)
+		r.report(2, 0, hundred, 1, 0, elapsed)
+		if a := r.told(2); a != nil {
+			t.Errorf("told %+v at once", a)
+		}
+		r.pass(1001 * time.Millisecond)
+		if a := r.told(2); (elapsed == 0) != (len(a) == 1 && a[0].Kind == quota.AssignNone) {
+			t.Errorf("elapsed %v: told %+v after a second", elapsed, a)
+		}
+		r.pass(4 * time.Second)
+		r.report(2, 0, hundred, 1, 0, 5*time.Second)
+		r.told(2)
+		r.pass(7499 * time.Millisecond)
+		if got := r.rate(2); got != int64(perHour(100)) {
+			t.Errorf("elapsed %v: told %d once the other's share has ended", elapsed, got)
+		}
+	}
+}
+
+func TestOutbox(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true})
+	for i := range 5 {
+		r.first(1, i, hundred)
+	}
+	r.first(2, 0, hundred) // so that the first gets less of bucket 0, before it was told anything
+	if got := r.Ready(nil); !slices.Contains(got, 1) {
+		t.Errorf("Ready() = %v", got)
+	}
+	if got := r.Ready(nil); got != nil {
+		t.Errorf("Ready() = %v again", got)
+	}
+	first, one, more := r.Take(r.now, 1, nil, 3)
+	if len(first) != 3 || !more {
+		t.Errorf("Take() = %d, more %v", len(first), more)
+	}
+	second, two, more := r.Take(r.now, 1, nil, 3)
+	if len(second) != 2 || more || two <= one {
+		t.Errorf("Take() = %d, more %v, %d after %d", len(second), more, two, one)
+	}
+	seen := map[string]bool{}
+	for _, a := range append(first, second...) {
+		if seen[a.ID] {
+			t.Errorf("two actions of %q", a.ID)
+		}
+		seen[a.ID] = true
+	}
+	confirmed := func() (n int) {
+		for i := range 5 {
+			if v, _ := r.View(r.now, bucketOf(i)); v.Holders[0].Confirmed {
+				n++
+			}
+		}
+		return n
+	}
+	r.Confirmed(r.now, 1, one)
+	if got := confirmed(); got != 3 {
+		t.Errorf("%d are confirmed, want the first three", got)
+	}
+	r.Confirmed(r.now, 1, two)
+	if got := confirmed(); got != 5 {
+		t.Errorf("%d are confirmed, want all", got)
+	}
+}
+
+// TestForgotten holds that nothing is kept of those who say nothing any more, and nothing that a clock
+// does which goes back.
+func TestForgotten(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true})
+	r.Opened(r.now, 1, 5)
+	r.first(1, 0, hundred)
+	r.told(1)
+	r.first(2, 1, hundred)
+	r.told(2)
+	r.Closed(r.now, 2)
+	r.Closed(r.now, 3)
+	r.Confirmed(r.now, 3, 99)
+	if actions, seq, more := r.Take(r.now, 3, nil, 5); actions != nil || seq != 0 || more {
+		t.Error("an unknown stream has something to take")
+	}
+	r.Tick(r.now - time.Hour)
+	r.pass(30 * time.Second)
+	if c := r.Counts(); c.Buckets != 0 || c.Shares != 0 {
+		t.Errorf("left %+v", c)
+	}
+	if next := r.Tick(0); next <= r.now {
+		t.Errorf("Tick() = %v at %v", next, r.now)
+	}
+}
+
+func TestView(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true})
+	if _, known := r.View(0, bucketOf(0)); known {
+		t.Error("an unknown bucket has a view")
+	}
+	r.first(1, 0, hundred)
+	r.told(1)
+	r.first(2, 0, hundred)
+	r.told(1)
+	r.told(2)
+	r.pass(5 * time.Second)
+	r.report(1, 0, hundred, 250, 250, 5*time.Second)
+	r.Closed(r.now, 2)
+	r.Tick(r.now)
+	r.Take(r.now, 1, nil, 9)
+	got, _ := r.View(r.now, bucketOf(0))
+	want := quota.View{
+		ID: "\x00", Limit: *hundred, Rate: int64(perHour(100)), InForce: int64(perHour(100)), Lost: got.Lost,
+		Holders: []quota.HolderView{{
+			Holder: 1, Demand: got.Holders[0].Demand, Share: got.Holders[0].Share, Held: got.Holders[0].Held, Assigned: true,
+		}},
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("View() (-got +want):\n%s", diff)
+	}
+	h := got.Holders[0]
+	if math.Abs(h.Demand-100) > 1 || got.Lost == 0 || int64(h.Held)+got.Lost != got.Rate {
+		t.Errorf("View() = %+v", got)
+	}
+	if buckets := slices.Collect(r.Buckets()); !slices.Equal(buckets, []quota.Bucket{bucketOf(0)}) {
+		t.Errorf("Buckets() = %v", buckets)
+	}
+}
+
+func TestRates(t *testing.T) {
+	for _, tt := range []struct {
+		limit quota.Limit
+		want  int64
+	}{
+		{quota.Limit{Hits: 1, Window: time.Hour}, 1},
+		{quota.Limit{Hits: 1, Window: 2 * time.Hour}, 0},
+		{quota.Limit{Hits: 59, Window: 2 * time.Hour}, 29},
+		{quota.Limit{Hits: 1000, Window: time.Minute}, 60_000},
+		{quota.Limit{Hits: math.MaxUint64, Window: time.Nanosecond}, 1 << 40},
+		{quota.Limit{Hits: math.MaxUint64, Window: 24 * 365 * time.Hour}, 1 << 40},
+		{quota.Limit{Hits: 5}, 0},
+	} {
+		r := newRig(quota.Options{Fresh: true})
+		r.first(1, 0, &tt.limit)
+		r.pass(2 * time.Second)
+		r.told(1)
+		v, _ := r.View(r.now, bucketOf(0))
+		if v.Rate != tt.want || v.InForce != min(tt.want, int64(quota.MaxRate)) {
+			t.Errorf("%+v: rate %d, %d in force, want %d", tt.limit, v.Rate, v.InForce, tt.want)
+		}
+	}
+}
+
+// TestReportsAllocateNothing holds it for buckets that are known.
+func TestReportsAllocateNothing(t *testing.T) {
+	f := newFleet(3, 50)
+	for range 5 {
+		f.round(1)
+	}
+	if got := testing.AllocsPerRun(20, func() { f.round(1) }); got > 0 {
+		t.Errorf("150 reports, divided, taken and confirmed, allocate %v times", got)
+	}
+}
+
+// ExampleDivider shows what a service does with it.
+func ExampleDivider() {
 	d := quota.New(0, quota.Options{Fresh: true})
 	limit := &quota.Limit{Hits: 100, Window: time.Second, Burst: 100 * time.Millisecond}
-	report := func(now quota.Time, h quota.Holder) {
-		d.Report(now, h, quota.Report{Bucket: quota.Bucket{1}, ID: []byte("id"), Limit: limit, Allowed: 1})
+	d.Opened(1, 1, 0)
+	d.Report(2, 1, quota.Report{Bucket: quota.Bucket{1}, ID: []byte("path=/a"), Limit: limit, Allowed: 1})
+	d.Tick(2)
+	for _, h := range d.Ready(nil) {
+		actions, seq, _ := d.Take(3, h, nil, 100)
+		for _, a := range actions { // to be written to the stream, and a PING after it
+			fmt.Printf("%d: %s may admit %d an hour, %d at once, for %v\n", h, a.ID, a.Rate, a.MaxTokens, a.TTL)
+		}
+		d.Confirmed(4, h, seq) // at the PING's acknowledgement
 	}
-	report(1, 1)
-	d.Tick(1)
-	if got := d.Ready(nil); len(got) != 1 || got[0] != 1 {
-		t.Fatalf("Ready() = %v, want 1", got)
-	}
-	acts, seq, _ := d.Take(1, 1, nil, 10)
-	if len(acts) != 1 || acts[0].Kind != quota.Assign || acts[0].Rate != 360000 || acts[0].ID != "id" {
-		t.Fatalf("Take() = %+v, want the whole rate", acts)
-	}
-	d.Confirmed(2, 1, seq)
-	report(3, 2)
-	d.Tick(3)
-	acts, seq, _ = d.Take(3, 1, nil, 10)
-	if len(acts) != 1 || acts[0].Rate != 180000 {
-		t.Fatalf("Take() = %+v, want half", acts)
-	}
-	d.Confirmed(4, 1, seq)
-	d.Tick(4)
-	acts, _, _ = d.Take(4, 2, nil, 10)
-	if len(acts) != 1 || acts[0].Rate != 180000 {
-		t.Fatalf("Take() = %+v, want half", acts)
-	}
+	// Output: 1: path=/a may admit 360000 an hour, 10 at once, for 12s
 }

@@ -27,12 +27,12 @@ const simStep = 10 * time.Millisecond
 
 type proxy struct {
 	envoyBucket
-	h              quota.Holder
-	dead           bool
-	rest, first    float64 // of a request: not yet reported, and of the first of a bucket
-	down, arriving []quota.Action
-	seq, got       uint64
-	allowedAll     float64
+	h           quota.Holder
+	dead        bool
+	rest, first float64 // of a request: not yet reported, and of the first of a bucket
+	arriving    []quota.Action
+	seq, got    uint64
+	allowedAll  float64
 }
 
 // result has what was wanted and admitted in each step.

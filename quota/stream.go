@@ -32,9 +32,10 @@ func (d *Divider) stream(h Holder) *stream {
 	return s
 }
 
-// stray tells the holder to abandon a bucket of which nothing is kept.
+// stray leaves a bucket of which nothing is kept as it is while it has requests: its next request would
+// report it anew. One without is abandoned, so that the holder forgets it.
 func (d *Divider) stray(s *stream, r Report) {
-	if len(s.strays) < mostStrays {
+	if r.Elapsed > 0 && r.Allowed+r.Denied == 0 && len(s.strays) < mostStrays {
 		s.strays = append(s.strays, Action{Bucket: r.Bucket, ID: string(r.ID), Kind: Abandon})
 		d.wake(s)
 	}
@@ -70,8 +71,8 @@ func (s *share) unlist() bool {
 	return s.is(queued)
 }
 
-// confirm returns the buckets of what was taken up to seq.
-func (s *stream) confirm(seq uint64) []*bucket {
+// confirmed returns how much of sent belongs to batches up to seq.
+func (s *stream) confirmed(seq uint64) int {
 	n, end := 0, 0
 	for n < len(s.batches) && s.batches[n].seq <= seq {
 		end = s.batches[n].end
@@ -81,10 +82,15 @@ func (s *stream) confirm(seq uint64) []*bucket {
 	for i := range s.batches {
 		s.batches[i].end -= end
 	}
-	done := s.sent[:end:end]
-	s.sent = s.sent[end:]
-	if len(s.sent) == 0 {
-		s.sent = nil
+	return end
+}
+
+// dropFirst takes the first n away. Memory that much was needed of is given back once nothing is.
+func dropFirst(list []*bucket, n int) []*bucket {
+	if n == len(list) && cap(list) > 1024 {
+		return nil
 	}
-	return done
+	left := copy(list, list[n:])
+	clear(list[left:])
+	return list[:left]
 }

@@ -1,6 +1,10 @@
 package quota
 
-import "time"
+import (
+	"iter"
+	"maps"
+	"time"
+)
 
 // View is what is known of a bucket.
 type View struct {
@@ -59,3 +63,6 @@ func (d *Divider) Counts() Counts {
 	c.Streams, c.Buckets, c.Shares = len(d.streams), len(d.buckets), d.shares
 	return c
 }
+
+// Buckets goes through the buckets that are known.
+func (d *Divider) Buckets() iter.Seq[Bucket] { return maps.Keys(d.buckets) }

@@ -137,37 +137,37 @@ func (w *world) step(choose chooser) {
 	if len(w.links) > 0 {
 		l = w.links[choose(len(w.links))]
 	}
-	what := choose(16)
-	switch {
-	case what <= 1:
+	switch what := choose(40); {
+	case what < 6:
 		w.request(e, choose(w.buckets), []int{1, 4, 60, 1000}[choose(4)])
-	case what == 2:
+	case what < 10:
 		w.report(e)
-	case what == 3 && e.link == nil:
+	case what < 13 && e.link == nil:
 		w.connect(e)
-	case what <= 5 && l != nil && len(l.down) > 0 && l.atEnvoy:
+	case what < 19 && l != nil && len(l.down) > 0 && l.atEnvoy:
 		w.deliver(l)
-	case what <= 7 && l != nil && len(l.up) > 0 && l.atServer:
+	case what < 25 && l != nil && len(l.up) > 0 && l.atServer:
 		l.up[0]()
 		l.up = l.up[1:]
 		w.d.Tick(w.at())
-	case what <= 9 && l != nil && l.atServer:
+	case what < 32 && l != nil && l.atServer:
 		w.take(l, []int{1, 100}[choose(2)])
-	case what <= 11:
+	case what < 36:
+		few, some, ttl := time.Millisecond, 300*time.Millisecond, w.o.TTL
 		w.pass([]time.Duration{
-			time.Millisecond, 300 * time.Millisecond, time.Second, 5 * time.Second,
-			w.o.TTL - 100*time.Millisecond, w.o.TTL, w.o.TTL + w.o.Delta + 1,
-		}[choose(7)])
-	case what == 12 && l != nil && l.atEnvoy:
+			few, few, few, few, few, some, some, some, some, time.Second, time.Second, 5 * time.Second, 5 * time.Second,
+			ttl - 100*time.Millisecond, ttl, ttl + w.o.Delta + 1,
+		}[choose(16)])
+	case what == 36 && l != nil && l.atEnvoy && choose(3) == 0:
 		l.atEnvoy, l.down = false, nil // whatever is on its way up may still arrive
 		l.e.link = nil
 		w.note("envoy lost %d", l.h)
-	case what == 13 && l != nil && l.atServer:
+	case what == 37 && l != nil && l.atServer && choose(3) == 0:
 		w.close(l)
-	case what == 14 && w.relimits:
+	case what == 38 && w.relimits:
 		w.relimit(choose(w.buckets), choose(6))
-	case what == 15 && w.restarts:
-		w.restart(choose(8) == 0, e)
+	case what == 39 && w.restarts:
+		w.restart(choose(4) == 0, e)
 	}
 	w.reap()
 }

@@ -1,0 +1,120 @@
+package quota_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/quota"
+)
+
+// fleet is a divider with streams, all of which report the same buckets.
+type fleet struct {
+	d       *quota.Divider
+	now     quota.Time
+	streams int
+	ids     [][]byte
+	limit   *quota.Limit
+	actions []quota.Action
+	ready   []quota.Holder
+}
+
+func newFleet(streams, buckets int) *fleet {
+	f := &fleet{
+		d:       quota.New(0, quota.Options{Fresh: true, MaxStreamBuckets: buckets, MaxBuckets: streams * buckets}),
+		streams: streams, limit: &quota.Limit{Hits: 1000, Window: time.Second, Burst: 100 * time.Millisecond},
+	}
+	for i := range buckets {
+		f.ids = append(f.ids, binary.BigEndian.AppendUint64(nil, uint64(i)))
+	}
+	return f
+}
+
+// round has each stream report all buckets, get what it is told, and confirm it, in five seconds.
+func (f *fleet) round(n uint64) (actions int) {
+	for h := range f.streams {
+		f.now += 5 * time.Second / time.Duration(f.streams)
+		for i, id := range f.ids {
+			allowed := n * uint64(100+(i+h)%7)
+			f.d.Report(f.now, quota.Holder(h+1), quota.Report{
+				Bucket: quota.Bucket{uint64(i) * 0x9e3779b97f4a7c15, uint64(i)}, ID: id, Limit: f.limit,
+				Allowed: allowed, Elapsed: 5 * time.Second,
+			})
+		}
+		f.d.Tick(f.now)
+		f.ready = f.d.Ready(f.ready[:0])
+		for _, ready := range f.ready {
+			for more := true; more; {
+				var seq uint64
+				f.actions, seq, more = f.d.Take(f.now, ready, f.actions[:0], 1000)
+				actions += len(f.actions)
+				f.d.Confirmed(f.now, ready, seq)
+			}
+		}
+	}
+	return actions
+}
+
+// BenchmarkReports is the whole way of a report: it is taken in, its bucket is divided, and what its
+// holder is told is taken out and confirmed.
+func BenchmarkReports(b *testing.B) {
+	for _, c := range []struct {
+		streams, buckets int
+		changing         bool
+	}{
+		{1, 1000, false},
+		{2, 1000, false},
+		{2, 100_000, false},
+		{2, 100_000, true},
+		{10, 10_000, false},
+		{10, 10_000, true},
+		{100, 100, false},
+		{100, 100, true},
+		{1000, 10, false},
+	} {
+		b.Run(fmt.Sprintf("streams=%d/buckets=%d/changing=%v", c.streams, c.buckets, c.changing), func(b *testing.B) {
+			f := newFleet(c.streams, c.buckets)
+			f.round(1)
+			f.round(1)
+			b.ReportAllocs()
+			b.ResetTimer()
+			rounds, actions := 0, 0
+			for b.Loop() {
+				rounds++
+				n := uint64(1)
+				if c.changing {
+					n += uint64(rounds % 3)
+				}
+				actions += f.round(n)
+			}
+			reports := float64(rounds * c.streams * c.buckets)
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/reports, "ns/report")
+			b.ReportMetric(float64(actions)/reports, "actions/report")
+		})
+	}
+}
+
+// TestMemory holds what a bucket of one holder costs, beside its id, and what each further holder does.
+func TestMemory(t *testing.T) {
+	const buckets = 20_000
+	measure := func(streams int) float64 {
+		var before, after runtime.MemStats
+		f := newFleet(streams, buckets)
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		f.round(1)
+		f.round(1)
+		f.actions, f.ready = nil, nil
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		defer runtime.KeepAlive(f)
+		return float64(after.HeapAlloc-before.HeapAlloc) / buckets
+	}
+	one, five := measure(1), measure(5)
+	t.Logf("a bucket takes %.0f bytes with one holder, %.0f with each further one", one, (five-one)/4)
+	if one > 400 || (five-one)/4 > 100 {
+		t.Errorf("a bucket takes %.0f bytes with one holder, %.0f with each further one, want at most 400 and 100", one, (five-one)/4)
+	}
+}

@@ -1,0 +1,225 @@
+package quota_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/quota"
+)
+
+// A move is something that can happen in a world; it returns false where it cannot.
+type move func(w *world) bool
+
+// moves are those of a world of two Envoys and one bucket, named for what a failure prints.
+func moves() []move {
+	var all []move
+	for i := range 2 {
+		link := func(w *world) *link { return w.envoys[i].link }
+		all = append(
+			all,
+			func(w *world) bool { // many requests, then a report of them
+				e := w.envoys[i]
+				if e.link == nil || e.buckets[0].known && e.buckets[0].reported == w.now {
+					return false
+				}
+				w.request(e, 0, 500)
+				w.report(e)
+				return true
+			},
+			func(w *world) bool { // a report arrives, or a confirmation
+				l := link(w)
+				if l == nil || !l.atServer || len(l.up) == 0 {
+					return false
+				}
+				l.up[0]()
+				l.up = l.up[1:]
+				w.d.Tick(w.now)
+				return true
+			},
+			func(w *world) bool { // actions are taken, and written
+				l := link(w)
+				if l == nil || !l.atServer {
+					return false
+				}
+				written := len(l.down)
+				w.take(l, 10)
+				return len(l.down) > written
+			},
+			func(w *world) bool { // they arrive
+				l := link(w)
+				if l == nil || len(l.down) == 0 {
+					return false
+				}
+				w.deliver(l)
+				return true
+			},
+			func(w *world) bool { // the service finds the stream ended
+				l := link(w)
+				if l == nil || !l.atServer {
+					return false
+				}
+				w.close(l)
+				return true
+			},
+			func(w *world) bool { // the Envoy does, and comes back before the service knows
+				l := link(w)
+				if l == nil {
+					return false
+				}
+				l.atEnvoy, l.down, l.e.link = false, nil, nil
+				w.connect(l.e)
+				return true
+			},
+		)
+	}
+	return append(
+		all,
+		func(w *world) bool { w.pass(5 * time.Second); return true },
+		func(w *world) bool { w.pass(w.o.TTL); return true },
+		func(w *world) bool {
+			if w.limits[0].Hits == 20 {
+				return false
+			}
+			w.relimit(0, 1)
+			return true
+		},
+	)
+}
+
+// settled is how worlds begin whose orders are explored: both Envoys are assigned a half, or one of them
+// everything.
+func settled(peers bool, who int) *world {
+	w := newWorld(worldOptions{envoys: 2, buckets: 1, peers: peers}.ready(), mistake{})
+	for _, e := range w.envoys {
+		w.connect(e)
+	}
+	for range 6 {
+		for _, e := range w.envoys[:who] {
+			w.request(e, 0, 500)
+			w.report(e)
+		}
+		for range 4 {
+			for _, e := range w.envoys[:who] {
+				for ; len(e.link.up) > 0; e.link.up = e.link.up[1:] {
+					e.link.up[0]()
+				}
+				w.d.Tick(w.now)
+				w.take(e.link, 10)
+				for len(e.link.down) > 0 {
+					w.deliver(e.link)
+				}
+			}
+		}
+		w.pass(5 * time.Second)
+	}
+	return w
+}
+
+// TestAllOrders goes through all that can happen in some moves, one after another in any order.
+func TestAllOrders(t *testing.T) {
+	depth := 5
+	switch {
+	case os.Getenv("SLUICE_LONG") != "":
+		depth = 7
+	case testing.Short():
+		depth = 4
+	}
+	all, orders := moves(), 0
+	for _, begin := range []struct {
+		peers bool
+		who   int
+	}{{false, 2}, {true, 1}} {
+		var explore func(path []int)
+		explore = func(path []int) {
+			for m := range all {
+				w := settled(begin.peers, begin.who)
+				for _, before := range path {
+					all[before](w)
+				}
+				if !all[m](w) {
+					continue
+				}
+				w.reap()
+				orders++
+				if wrong := w.check(); wrong != "" {
+					t.Fatalf("%+v, moves %v, %d: %s", begin, path, m, wrong)
+				}
+				if len(path)+1 < depth {
+					explore(append(path[:len(path):len(path)], m))
+				}
+			}
+		}
+		explore(nil)
+	}
+	t.Logf("%d orders of up to %d moves", orders, depth)
+}
+
+// TestWorldsAreLively holds that what worlds try is not nothing: most of a limit is assigned most of the
+// time, to one or to several, and all that can happen happens.
+func TestWorldsAreLively(t *testing.T) {
+	var checks, full, shared int
+	var counts quota.Counts
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		w := newWorld(worldOptions{envoys: 3, buckets: 1, peers: true}.ready(), mistake{})
+		for range 400 {
+			w.step(r.IntN)
+			holders := 0
+			for _, e := range w.envoys {
+				if b := e.buckets[0]; b.assigned && b.expires > w.now && b.rate > 0 {
+					holders++
+				}
+			}
+			checks++
+			if w.inForce(0) > 200_000 {
+				full++
+			}
+			if holders > 1 {
+				shared++
+			}
+		}
+		c := w.d.Counts()
+		counts.Abandoned += c.Abandoned
+		counts.Asked += c.Asked
+		counts.TakenOver += c.TakenOver
+	}
+	t.Logf("more than half in force %d times of %d, at several holders %d times; %+v", full, checks, shared, counts)
+	if full < checks/8 || shared < checks/20 || counts.Abandoned == 0 || counts.Asked == 0 || counts.TakenOver == 0 {
+		t.Error("worlds are dull")
+	}
+}
+
+// FuzzWorld lets the fuzzer choose what happens in a world.
+func FuzzWorld(f *testing.F) {
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		if len(choices) == 0 {
+			return
+		}
+		o := worlds[int(choices[0])%len(worlds)]
+		at, steps := 0, 0
+		choose := func(n int) int {
+			if at++; at >= len(choices) {
+				return 0
+			}
+			return int(choices[at]) % n
+		}
+		play := func() (*world, string) {
+			w := newWorld(o.ready(), mistake{})
+			for at, steps = 0, 0; at < len(choices) && steps < 5000; steps++ {
+				w.step(choose)
+				if wrong := w.check(); wrong != "" {
+					return w, wrong
+				}
+			}
+			return w, ""
+		}
+		if _, wrong := play(); wrong != "" {
+			o.verbose = true
+			w, _ := play()
+			t.Fatalf("%s\n%s", wrong, strings.Join(w.log, "\n"))
+		}
+	})
+}
