@@ -28,7 +28,7 @@ type share struct {
 	seq      uint64
 	// high is the greatest rate that may be in force: the confirmed one, or any that was taken since.
 	// told is the last that was taken, next the one in the outbox. Of a share that is asked, next is
-	// what is kept for it until it answers.
+	// what is kept for it until it answers; of one that was told nothing, what it admitted.
 	high, told, next Rate
 	// demand is requests a second as estimated, last that of the last interval alone, counted those
 	// since reported.
@@ -65,6 +65,12 @@ type lost struct {
 	peer  *peer
 	// unknown says that a predecessor may have assigned it, nobody knows to whom.
 	unknown bool
+}
+
+// clings reports whether a holder may act on what an earlier stream was told, which nobody knows. It is
+// left with that until it can have as much.
+func (b *bucket) clings(s *share) bool {
+	return s.state&(assigned|fresh) == 0 && len(b.lost) > 0 && !b.learning()
 }
 
 // find returns the place of a holder's share.
@@ -152,7 +158,7 @@ func (d *Divider) newBucket(r Report) *bucket {
 func (d *Divider) insertShare(b *bucket, i int, s *stream, r Report) {
 	n := share{stream: s, reported: d.now - min(max(r.Elapsed, 0), d.o.TTL/2), at: uint32(len(s.shares))} //nolint:gosec // bounded
 	if r.Elapsed > 0 && !d.o.Strict {
-		n.credit(b, d.begun, r)
+		n.credit(b, d.aged, r)
 	}
 	if len(b.shares) == cap(b.shares) { // grown by less than append would, as most of memory is here
 		b.shares = append(make([]share, 0, len(b.shares)*5/4+1), b.shares...)

@@ -25,6 +25,9 @@ func (s *share) report(now, patience Time, r Report) {
 	if r.Elapsed == 0 && s.state&(assigned|queued|fresh) == 0 {
 		s.renew(now + patience)
 	}
+	if s.state&(assigned|queued|asked|fresh) == 0 && r.Elapsed > 0 {
+		s.next = Rate(min(r.admitted(), int64(MaxRate))) //nolint:gosec // bounded
+	}
 	s.idle = min(s.idle, 254) + 1
 	if r.Allowed+r.Denied > 0 {
 		s.idle = 0

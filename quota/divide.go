@@ -101,6 +101,9 @@ func (d *Divider) apportion(b *bucket) {
 		if more := target - int64(s.high); more > 0 {
 			rate = int64(s.high) + min(int64(float64(more)*scale), free)
 		}
+		if b.clings(s) {
+			rate = min(max(target, int64(s.next)), int64(s.high)+free)
+		}
 		if !d.tells(b, s, rate, target, starved) {
 			s.state &^= queued
 			continue
@@ -121,9 +124,8 @@ func (d *Divider) tells(b *bucket, s *share, rate, target int64, starved bool) b
 		return reported || s.is(queued) || starved && told-rate > told/32 || needs && rate-told > told/32
 	case !s.is(fresh) && b.learning():
 		return rate > 0
-	case !s.is(fresh) && len(b.lost) > 0:
-		// It may act on what an earlier stream was told, which must not become much less.
-		return rate > 0 && 2*float64(rate) >= float64(s.demand)*Fill.Seconds()
+	case b.clings(s):
+		return rate > 0 && rate >= int64(s.next)/8*7
 	case target > 0 && 2*rate >= target:
 		return true
 	default:

@@ -66,19 +66,20 @@ const (
 
 // Divider divides limits. Make one with [New].
 type Divider struct {
-	o       Options
-	now     Time
-	begun   Time // when it was made, plus all that a predecessor's assignments may still act
-	buckets map[Bucket]*bucket
-	streams map[Holder]*stream
-	ready   []*stream
-	dirty   []*bucket // to be divided at the next Tick
-	due     schedule
-	shares  int
-	peers   map[uint64]*peer
-	purged  Time
-	wants   []want // of the bucket that is divided
-	counts  Counts
+	o   Options
+	now Time
+	// learnt is when it knows who holds what, and aged when all that a predecessor assigned has ended.
+	learnt, aged Time
+	buckets      map[Bucket]*bucket
+	streams      map[Holder]*stream
+	ready        []*stream
+	dirty        []*bucket // to be divided at the next Tick
+	due          schedule
+	shares       int
+	peers        map[uint64]*peer
+	purged       Time
+	wants        []want // of the bucket that is divided
+	counts       Counts
 }
 
 // New returns a divider that begins at the time now.
@@ -86,7 +87,11 @@ func New(now Time, o Options) *Divider {
 	o = o.withDefaults()
 	d := &Divider{o: o, now: now, buckets: map[Bucket]*bucket{}, streams: map[Holder]*stream{}, peers: map[uint64]*peer{}}
 	if !o.Fresh {
-		d.begun = now + o.TTL + o.Delta
+		d.aged = now + o.TTL + o.Delta
+		d.learnt = d.aged
+		if !o.Strict {
+			d.learnt = min(d.aged, now+learning)
+		}
 	}
 	return d
 }

@@ -192,13 +192,13 @@ func TestPeers(t *testing.T) {
 // TestLearning holds what a divider tells whose predecessor may have assigned everything.
 func TestLearning(t *testing.T) {
 	for _, tt := range []struct {
-		name             string
-		o                quota.Options
-		admits, isNew    int64 // told while it learns to who admitted 60 a second, and to whom the bucket is new
-		together, unheld bool
+		name     string
+		o        quota.Options
+		admits   int64 // told to who admitted 60 a second
+		learning time.Duration
 	}{
-		{name: "plain", admits: int64(perHour(60)), isNew: -1},
-		{name: "strict", o: quota.Options{Strict: true}, admits: -1, isNew: -1},
+		{name: "plain", admits: int64(perHour(60)), learning: 6 * time.Second},
+		{name: "strict", o: quota.Options{Strict: true}, admits: -1, learning: 12500 * time.Millisecond},
 	} {
 		r := newRig(tt.o)
 		r.report(1, 0, hundred, 300, 0, 5*time.Second)
@@ -207,13 +207,13 @@ func TestLearning(t *testing.T) {
 		}
 		r.first(2, 0, hundred)
 		r.pass(5 * time.Second)
-		if got := r.rate(2); got != tt.isNew {
-			t.Errorf("%s: to whom the bucket is new is told %d, want %d", tt.name, got, tt.isNew)
+		if got := r.rate(2); got != -1 {
+			t.Errorf("%s: to whom the bucket is new is told %d while it learns", tt.name, got)
 		}
-		if v, _ := r.View(r.now, bucketOf(0)); v.Learning != 7500*time.Millisecond || v.InForce != int64(perHour(100)) {
+		if v, _ := r.View(r.now, bucketOf(0)); v.Learning != tt.learning-5*time.Second || v.InForce != int64(perHour(100)) {
 			t.Errorf("%s: learning for %v, %d in force", tt.name, v.Learning, v.InForce)
 		}
-		r.pass(7500 * time.Millisecond)
+		r.pass(tt.learning - 5*time.Second)
 		r.report(1, 0, hundred, 300, 0, 5*time.Second)
 		if got := r.rate(1); got <= 0 {
 			t.Errorf("%s: told %d once it has learnt", tt.name, got)

@@ -3,6 +3,7 @@ package quota_test
 import (
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,7 +149,7 @@ func TestAllOrders(t *testing.T) {
 					t.Fatalf("%+v, moves %v, %d: %s", begin, path, m, wrong)
 				}
 				if len(path)+1 < depth {
-					explore(append(path[:len(path):len(path)], m))
+					explore(append(slices.Clip(path), m))
 				}
 			}
 		}

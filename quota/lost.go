@@ -120,12 +120,16 @@ func (d *Divider) takeOver(b *bucket, l lost) bool {
 	return true
 }
 
+// learning is how long Envoys take to come back after a restart: they do at their next report, which is
+// due every 5 s.
+const learning = 6 * time.Second
+
 // learn counts all that a predecessor may have assigned as lost.
 func (d *Divider) learn(b *bucket) {
-	if d.now >= d.begun || b.limit == nil || b.limit.Verdict != Divide || b.learning() {
+	if d.now >= d.learnt || b.limit == nil || b.limit.Verdict != Divide || b.learning() {
 		return
 	}
-	b.lost = append(b.lost, lost{until: d.begun, rate: b.limit.rate(), unknown: true})
+	b.lost = append(b.lost, lost{until: d.learnt, rate: b.limit.rate(), unknown: true})
 }
 
 func (b *bucket) learning() bool {

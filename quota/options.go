@@ -20,12 +20,13 @@ type Options struct {
 	// 0 is 10,000 and 1,000,000.
 	MaxStreamBuckets, MaxBuckets int
 	// Fresh says that no predecessor of this divider has assigned anything that may still act. Otherwise
-	// everything that is divided counts as in force at streams unknown until TTL and Delta have passed.
+	// it learns for 6 s, until all Envoys that can have come back: the whole limit counts as in force, a
+	// bucket that is new to its holder is not answered, and a holder that reports what it admitted goes
+	// on with that rate. That is right unless rates changed in the predecessor's last seconds, or an
+	// Envoy cannot come back but goes on; twice the limit is in force at most, for a TTL.
 	Fresh bool
-	// Strict has a divider that is not Fresh answer nobody until then, so that the bound holds strictly,
-	// but assignments run out meanwhile. Otherwise a holder that reports what it admitted is taken to
-	// have been assigned that rate, and goes on with it. That is right unless rates changed in the last
-	// seconds of the predecessor, and never more than twice the limit is in force.
+	// Strict has a divider that is not Fresh answer nobody until TTL and Delta have passed. So the bound
+	// holds strictly, but assignments run out meanwhile.
 	Strict bool
 }
 

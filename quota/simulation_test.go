@@ -18,9 +18,13 @@ type simulation struct {
 	end    time.Duration
 	chance *rand.Rand
 	dies   func(i int, t time.Duration) bool
+	// killed and back are when the service is killed and when another one is there, if not 0.
+	killed, back time.Duration
+	// broken is when all streams end, peers says that they are known to be of the same Envoys.
+	broken time.Duration
+	peers  bool
 	// phase is when in its five seconds an Envoy reports.
 	phase func(i int) time.Duration
-	trace func(now time.Duration, d *quota.Divider)
 }
 
 const simStep = 10 * time.Millisecond
@@ -44,10 +48,25 @@ func (s *simulation) run(t *testing.T) result {
 	proxies := make([]*proxy, s.n)
 	for i := range proxies {
 		proxies[i] = &proxy{h: quota.Holder(i + 1)}
-		d.Opened(0, proxies[i].h, 0)
+		d.Opened(0, proxies[i].h, s.peer(i))
 	}
 	var r result
+	last := quota.Holder(s.n)
 	for now := simStep; now < s.end; now += simStep {
+		switch {
+		case now == s.broken:
+			for _, p := range proxies {
+				d.Closed(now, p.h)
+				p.h, p.arriving = 0, nil
+			}
+		case now == s.killed:
+			d = nil
+			for _, p := range proxies {
+				p.h, p.arriving = 0, nil
+			}
+		case now == s.back:
+			d = quota.New(now, quota.Options{})
+		}
 		wanted, admitted := 0.0, 0.0
 		for i, p := range proxies {
 			if s.dies != nil && s.dies(i, now) {
@@ -57,41 +76,56 @@ func (s *simulation) run(t *testing.T) result {
 				}
 				continue
 			}
-			if p.got != 0 {
+			if p.got != 0 && p.h != 0 {
 				d.Confirmed(now, p.h, p.got)
 			}
 			p.apply(now)
 			demand := s.demand(i, now)
 			wanted += demand * simStep.Seconds()
 			admitted += p.admit(now, s.hits(demand), func() { p.report(d, now, &s.limit) })
-			if p.known && (now-s.phase(i))%(5*time.Second) == 0 {
-				p.report(d, now, &s.limit)
+			if (now-s.phase(i))%(5*time.Second) == 0 {
+				if p.h == 0 && d != nil {
+					last++
+					p.h = last
+					d.Opened(now, p.h, s.peer(i))
+				}
+				if p.known {
+					p.report(d, now, &s.limit)
+				}
 			}
 		}
-		d.Tick(now)
+		if d != nil {
+			d.Tick(now)
+		}
 		sum := quota.Rate(0)
 		for _, p := range proxies {
 			if p.dead {
 				continue
 			}
 			var seq uint64
-			if p.arriving, seq, _ = d.Take(now, p.h, nil, 100); seq != 0 {
-				p.seq = seq
+			if d != nil {
+				if p.arriving, seq, _ = d.Take(now, p.h, nil, 100); seq != 0 {
+					p.seq = seq
+				}
 			}
 			if p.assigned && p.expires > now && p.kind == quota.Assign {
 				sum += p.rate
 			}
 		}
-		if int64(sum) > int64(s.limit.Hits)*3600 {
+		if int64(sum) > int64(s.limit.Hits)*3600 && s.killed == 0 {
 			t.Fatalf("%v: %d tokens an hour in force of %d", now, sum, s.limit.Hits*3600)
-		}
-		if s.trace != nil {
-			s.trace(now, d)
 		}
 		r.wanted = append(r.wanted, min(wanted, float64(s.limit.Hits)*simStep.Seconds()))
 		r.admitted = append(r.admitted, admitted)
 	}
 	return r
+}
+
+func (s *simulation) peer(i int) uint64 {
+	if s.peers {
+		return uint64(i) + 1
+	}
+	return 0
 }
 
 // hits returns how many requests come in a step.
@@ -170,11 +204,15 @@ func (p *proxy) report(d *quota.Divider, now quota.Time, limit *quota.Limit) {
 	hits, allowed := max(math.Round(p.rest), 0), max(math.Round(p.allowedAll), 0)
 	p.rest -= hits
 	p.allowedAll -= allowed
+	elapsed := (now - p.reported).Truncate(time.Second)
+	p.reported = now
+	if p.h == 0 {
+		return // what was counted is lost
+	}
 	d.Report(now, p.h, quota.Report{
 		Bucket: bucketOf(0), ID: []byte("x"), Limit: limit, Allowed: uint64(allowed), Denied: uint64(max(hits-allowed, 0)),
-		Elapsed: (now - p.reported).Truncate(time.Second),
+		Elapsed: elapsed,
 	})
-	p.reported = now
 }
 
 // used returns what was admitted of what could have been, between two times.

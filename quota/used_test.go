@@ -107,6 +107,51 @@ func TestUsed(t *testing.T) {
 	}
 }
 
+// TestRestart holds that a service which is killed and away for four seconds changes nothing: its
+// assignments go on, and its successor leaves them as they are until it knows of all. Nor do streams
+// that end and are begun anew by peers that are known. Peers that are not go on with what they have, and
+// are answered once that has ended.
+func TestRestart(t *testing.T) {
+	for _, tt := range []struct {
+		name               string
+		killed, peers      bool
+		worst, least, most float64 // used in the worst second, and in all; most in five seconds
+	}{
+		{"killed", true, false, 0.97, 0.98, 1.02},
+		{"streams end", false, true, 0.97, 0.98, 1.02},
+		{"streams of unknown peers end", false, false, 0.55, 0.95, 1.25},
+	} {
+		for _, spread := range []func(i, n int, moved bool) float64{even, skewed} {
+			for _, n := range []int{2, 5, 10} {
+				for _, load := range []float64{0.5, 1, 1.5, 3} {
+					worst, least, most := 1.0, 1.0, 0.0
+					for turn := range 4 {
+						s := simulation{
+							n: n, limit: quota.Limit{Hits: 1000, Window: time.Second, Burst: 100 * time.Millisecond},
+							end: 90 * time.Second, phase: phases(n, turn), peers: tt.peers,
+							demand: func(i int, _ time.Duration) float64 { return 1000 * load * spread(i, n, false) },
+						}
+						if tt.killed {
+							s.killed, s.back = change, change+4*time.Second
+						} else {
+							s.broken = change
+						}
+						r := s.run(t)
+						least, most = min(least, r.used(change, 85*time.Second)), max(most, r.most(change, 5*time.Second, 1000))
+						for from := change; from < 85*time.Second; from += time.Second {
+							worst = min(worst, r.used(from, from+time.Second))
+						}
+					}
+					t.Logf("%s, %d Envoys, demand %.1f R: used %.3f, in the worst second %.3f; most in 5 s %.2f R", tt.name, n, load, least, worst, most)
+					if least < tt.least || worst < tt.worst || most > tt.most {
+						t.Errorf("%s, %d Envoys, demand %.1f R: used %.3f, in the worst second %.3f; most in 5 s %.2f R", tt.name, n, load, least, worst, most)
+					}
+				}
+			}
+		}
+	}
+}
+
 // phases returns when Envoys report, each turn another order.
 func phases(n, turn int) func(int) time.Duration {
 	return func(i int) time.Duration {

@@ -13,7 +13,7 @@ type View struct {
 	// Rate is what is divided, in tokens per [Fill]; InForce what may be in force of it, of which Lost is
 	// held by streams that have ended, and Unconfirmed is how much of it is waiting for a confirmation.
 	Rate, InForce, Lost, Unconfirmed int64
-	// Learning is how long what a predecessor assigned still counts as in force.
+	// Learning is how long everything that a predecessor may have assigned still counts as in force.
 	Learning time.Duration
 	Holders  []HolderView
 }
@@ -36,7 +36,7 @@ func (d *Divider) View(now Time, key Bucket) (View, bool) {
 	if b == nil || b.limit == nil {
 		return View{}, false
 	}
-	v := View{ID: b.id, Limit: *b.limit, Rate: b.limit.rate(), InForce: b.inForce(), Lost: b.lostRate(), Learning: max(d.begun-d.now, 0)}
+	v := View{ID: b.id, Limit: *b.limit, Rate: b.limit.rate(), InForce: b.inForce(), Lost: b.lostRate(), Learning: max(d.learnt-d.now, 0)}
 	for i := range b.shares {
 		s := &b.shares[i]
 		v.Unconfirmed += int64(s.high) - int64(min(s.high, s.told))
@@ -47,6 +47,9 @@ func (d *Divider) View(now Time, key Bucket) (View, bool) {
 	}
 	return v, true
 }
+
+// Buckets goes through the buckets that are known.
+func (d *Divider) Buckets() iter.Seq[Bucket] { return maps.Keys(d.buckets) }
 
 // Counts are for metrics. Those in the first line are of now, others since the divider was made.
 type Counts struct {
@@ -63,6 +66,3 @@ func (d *Divider) Counts() Counts {
 	c.Streams, c.Buckets, c.Shares = len(d.streams), len(d.buckets), d.shares
 	return c
 }
-
-// Buckets goes through the buckets that are known.
-func (d *Divider) Buckets() iter.Seq[Bucket] { return maps.Keys(d.buckets) }
