@@ -66,3 +66,13 @@ func (d *Divider) Counts() Counts {
 	c.Streams, c.Buckets, c.Shares = len(d.streams), len(d.buckets), d.shares
 	return c
 }
+
+// Each calls f with each bucket that a holder has reported and not abandoned. f must not call the divider's methods but
+// [Divider.Relimit].
+func (d *Divider) Each(h Holder, f func(key Bucket, id string)) {
+	if s := d.streams[h]; s != nil {
+		for _, b := range s.shares {
+			f(b.key, b.id)
+		}
+	}
+}

@@ -96,6 +96,10 @@ func (s *Server) Listen(ctx context.Context) error {
 	s.quotas = rlqs.New(rlqs.Options{
 		Elapsed: h.Clock.Elapsed, Rules: s.service.Rules, ShadowMode: s.service.ShadowMode(), Allow: s.service.AllowList(), Count: s.service.CountQuota, Metrics: s.metrics, Panics: h.Panics,
 	})
+	s.service.OnServe(func() {
+		s.health.update()
+		s.quotas.RulesChanged()
+	})
 	if s.options.GRPCAddr != "" {
 		l, err := s.open(ctx, "grpc", s.options.GRPCAddr, s.options.GRPCSocketMode)
 		if err != nil {

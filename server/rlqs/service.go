@@ -1,6 +1,8 @@
 package rlqs
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -148,6 +150,38 @@ func (s *Service) current() *descriptors.Set {
 		s.set, s.limits = set, map[*descriptors.Rule]*quota.Limit{}
 	}
 	return s.set
+}
+
+// RulesChanged has the rules in force divide all buckets, at once. Streams wait for each other's buckets, not for all.
+func (s *Service) RulesChanged() {
+	s.mu.Lock()
+	holders := slices.Collect(maps.Keys(s.streams))
+	s.mu.Unlock()
+	for _, h := range holders {
+		s.rematch(h)
+	}
+}
+
+// rematch has the rules in force divide the buckets of a stream.
+func (s *Service) rematch(h quota.Holder) {
+	s.mu.Lock()
+	defer s.tell()
+	st := s.streams[h]
+	if st == nil {
+		return
+	}
+	set, now := s.current(), s.options.Elapsed()
+	s.divider.Each(h, func(key quota.Bucket, id string) {
+		st.id = append(st.id[:0], id...)
+		u := usage{entries: st.decoder.entries[:0]}
+		u.readID(st.id) // it is ours
+		var limit *quota.Limit
+		if rule, _ := (*reader)(st).match(set, &u); rule != nil {
+			limit = s.limit(rule)
+		}
+		s.divider.Relimit(now, key, limit)
+	})
+	s.divide()
 }
 
 // errManyStreams is the answer to a stream for which there is no place.

@@ -1,0 +1,350 @@
+package rlqs_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/rlqs"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+const divided = `
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket, quota: { burst: 0.1s } }
+    descriptors:
+      - { key: path, value: /a, rate_limit: { unit: second, requests_per_unit: 10, algorithm: token_bucket, quota: {} } }
+  - { key: free, rate_limit: { unlimited: true, quota: {} } }
+  - { key: none, rate_limit: { unit: hour, requests_per_unit: 0, algorithm: token_bucket, quota: {} } }
+  - { key: tried, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 9, quota: { approximate: true } } }
+  - { key: called, rate_limit: { unit: hour, requests_per_unit: 9 } }
+`
+
+// stage is a service, and what it counts.
+type stage struct {
+	*rlqs.Service
+	t       *testing.T
+	set     *descriptors.Set
+	metrics *telemetry.Metrics
+	counted []string
+}
+
+// play runs a test with a service, at a time of its own, past the time in which a predecessor's assignments may act.
+func play(t *testing.T, allow *access.AllowList, test func(s *stage)) {
+	t.Helper()
+	set, metrics := servertest.Compile(t, divided), servertest.Metrics(t)
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		s := &stage{t: t, set: set, metrics: metrics}
+		s.Service = rlqs.New(rlqs.Options{
+			Elapsed: func() time.Duration { return time.Since(begun) },
+			Rules:   func() *descriptors.Set { return s.set },
+			Allow:   allow, Metrics: metrics,
+			Count: func(_ *descriptors.Set, r *descriptors.Rule, entries []descriptors.Entry, allowed, denied uint64) {
+				s.counted = append(s.counted, fmt.Sprintf("%s %s %d %d", r.Path(), entries[0].Value, allowed, denied))
+			},
+		})
+		defer s.Close()
+		time.Sleep(time.Minute)
+		test(s)
+	})
+}
+
+// envoy is one with a stream.
+type envoy struct {
+	*rlqs.Stream
+	s     *stage
+	wakes int
+	told  map[string]string // what it is told of buckets
+}
+
+func (s *stage) envoy() *envoy {
+	s.t.Helper()
+	e := &envoy{s: s, told: map[string]string{}}
+	var err error
+	if e.Stream, err = s.Open(rlqs.Peer{}, func() { e.wakes++ }); err != nil {
+		s.t.Fatal(err)
+	}
+	return e
+}
+
+// usage is an element of a report. The id is pairs of keys and values.
+func usage(allowed, denied uint64, id ...string) *rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage {
+	b := map[string]string{}
+	for i := 0; i < len(id); i += 2 {
+		b[id[i]] = id[i+1]
+	}
+	return &rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{
+		BucketId: &rlqsv3.BucketId{Bucket: b}, TimeElapsed: durationpb.New(5 * time.Second), NumRequestsAllowed: allowed, NumRequestsDenied: denied,
+	}
+}
+
+func user(allowed, denied uint64, name string) *rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage {
+	return usage(allowed, denied, "sluice", "user", "user", name)
+}
+
+// reports sends a report, takes what there is to take and confirms it.
+func (e *envoy) reports(usages ...*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage) {
+	e.s.t.Helper()
+	b := servertest.Marshal(e.s.t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: usages})
+	if err := e.Report(b, true); err != nil {
+		e.s.t.Fatal(err)
+	}
+	e.take()
+}
+
+func (e *envoy) take() {
+	e.s.t.Helper()
+	for more := true; more; {
+		var b []byte
+		var seq uint64
+		b, seq, more = e.Take(nil)
+		var m rlqsv3.RateLimitQuotaResponse
+		if err := proto.Unmarshal(b, &m); err != nil {
+			e.s.t.Fatal(err)
+		}
+		for _, a := range m.BucketAction {
+			e.told[fmt.Sprint(a.BucketId.Bucket)] = text(a)
+		}
+		if seq > 0 {
+			e.Confirmed(seq)
+		}
+	}
+}
+
+// text is an action for people.
+func text(a *rlqsv3.RateLimitQuotaResponse_BucketAction) string {
+	assigned := a.GetQuotaAssignmentAction()
+	if assigned == nil {
+		return "abandon"
+	}
+	strategy := assigned.GetRateLimitStrategy()
+	ttl := fmt.Sprintf(" for %v", assigned.GetAssignmentTimeToLive().AsDuration())
+	if b := strategy.GetTokenBucket(); b != nil {
+		return fmt.Sprintf("%d tokens, %d in %v", b.MaxTokens, b.TokensPerFill.GetValue(), b.FillInterval.AsDuration()) + ttl
+	}
+	return strategy.GetBlanketRule().String() + ttl
+}
+
+// TestAssigns has an Envoy report buckets of all sorts of rules.
+func TestAssigns(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		e := s.envoy()
+		e.reports(
+			user(3, 0, "al"), usage(1, 2, "path", "/a", "sluice", "user,path", "user", "al"), usage(1, 0, "sluice", "free", "free", "x"),
+			usage(1, 0, "sluice", "none", "none", "x"), usage(1, 0, "sluice", "tried", "tried", "x"))
+		for id, want := range map[string]string{
+			"map[sluice:user user:al]":              "10 tokens, 360000 in 1h0m0s for 12s",
+			"map[path:/a sluice:user,path user:al]": "4 tokens, 36000 in 1h0m0s for 12s",
+			"map[free:x sluice:free]":               "ALLOW_ALL for 12s",
+			"map[none:x sluice:none]":               "DENY_ALL for 12s",
+			"map[sluice:tried tried:x]":             "ALLOW_ALL for 12s",
+		} {
+			if got := e.told[id]; got != want {
+				t.Errorf("of %s Envoy is told %q, want %q", id, got, want)
+			}
+		}
+		want := []string{"user al 3 0", "user > path=/a al 1 2", "free x 1 0", "none x 1 0", "tried x 1 0"}
+		if !slices.Equal(s.counted, want) {
+			t.Errorf("counted are %q, want %q", s.counted, want)
+		}
+	})
+}
+
+// TestUnmatched has ids that lead to no rule with quota: those in use are left alone, and others forgotten.
+func TestUnmatched(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		e := s.envoy()
+		for _, id := range [][]string{
+			{}, {"user", "al"}, {"sluice", "", "user", "al"}, {"sluice", "user"}, {"sluice", "sluice"}, {"sluice", "user,", "user", "al"},
+			{"sluice", ",user", "user", "al"}, {"sluice", "user,user", "user", "al"}, {"sluice", "user", "user", "al", "path", "/a"},
+			{"sluice", "path,user", "user", "al", "path", "/a"}, {"sluice", "user,path", "user", "al"}, {"sluice", "user,user", "user", "al", "path", "/a"},
+			{"sluice", "called", "called", "x"}, {"sluice", "user,sluice", "user", "al"}, {"sluice", "unknown", "unknown", "x"},
+		} {
+			if e.reports(usage(1, 0, id...)); len(e.told) > 0 {
+				t.Errorf("of the bucket %q in use Envoy is told %q", id, e.told)
+			}
+			if e.reports(usage(0, 0, id...)); len(e.told) != 1 || e.told[fmt.Sprint(usage(0, 0, id...).BucketId.Bucket)] != "abandon" {
+				t.Errorf("of the idle bucket %q Envoy is told %q", id, e.told)
+			}
+			clear(e.told)
+		}
+		if len(s.counted) > 0 {
+			t.Errorf("counted are %q", s.counted)
+		}
+	})
+}
+
+// TestOneByteDisturbsNobody has an end client send what is no text in a bucket's id.
+func TestOneByteDisturbsNobody(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		e := s.envoy()
+		b := servertest.Marshal(t, &rlqsv3.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{
+			user(1, 0, "al"), user(0, 0, "b?b"), user(1, 0, "cy"), user(1, 0, strings.Repeat("x", 50_000)),
+		}})
+		for i := range b {
+			if i > 0 && b[i-1] == 'b' && b[i] == '?' {
+				b[i] = 0xff
+			}
+		}
+		for len(b) > 0 { // in pieces
+			n := min(len(b), 11)
+			if err := e.Report(b[:n], n == len(b)); err != nil {
+				t.Fatal(err)
+			}
+			b = b[n:]
+		}
+		e.take()
+		if len(e.told) != 2 || e.told["map[sluice:user user:al]"] == "" || e.told["map[sluice:user user:cy]"] == "" {
+			t.Errorf("Envoy is told %q, want al's and cy's share", e.told)
+		}
+		gathered := map[string]float64{}
+		all, err := s.metrics.Registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range all {
+			if m.GetName() == "sluice_quota_ignored_total" {
+				for _, series := range m.GetMetric() {
+					gathered[series.GetLabel()[0].GetValue()] = series.GetCounter().GetValue()
+				}
+			}
+		}
+		if gathered["text"] != 1 || gathered["size"] != 1 || gathered["room"] != 0 {
+			t.Errorf("ignored are %v", gathered)
+		}
+	})
+}
+
+// TestSharesAddUp has Envoys come and go: what they are told never adds up to more than the limit, and it is all used in
+// the end.
+func TestSharesAddUp(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		rate := func(e *envoy) (n int) {
+			_, _ = fmt.Sscanf(e.told["map[sluice:user user:al]"], "%d tokens, %d in", new(int), &n)
+			return n
+		}
+		a, b := s.envoy(), s.envoy()
+		for range 10 {
+			a.reports(user(500, 10, "al"))
+			b.reports(user(500, 10, "al"))
+			for range 3 {
+				a.take()
+				b.take()
+			}
+			if sum := rate(a) + rate(b); sum > 360_000 {
+				t.Fatalf("two Envoys are told %d and %d", rate(a), rate(b))
+			}
+			time.Sleep(5 * time.Second)
+		}
+		if rate(a) < 170_000 || rate(b) < 170_000 {
+			t.Errorf("two Envoys in the same need are told %d and %d", rate(a), rate(b))
+		}
+		b.Close()
+		b.Close()
+		if _, seq, more := b.Take(nil); seq != 0 || more {
+			t.Error("a stream that has ended has something to say")
+		}
+		for range 4 {
+			a.reports(user(500, 10, "al"))
+			a.take()
+			time.Sleep(5 * time.Second)
+		}
+		if rate(a) < 350_000 {
+			t.Errorf("the Envoy that is left is told %d", rate(a))
+		}
+	})
+}
+
+// TestWakes has a stream that says nothing be told of what another's report changes.
+func TestWakes(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		a := s.envoy()
+		a.reports(user(500, 10, "al"))
+		b := s.envoy()
+		was := a.wakes
+		b.reports(user(500, 10, "al"))
+		time.Sleep(time.Second)
+		if a.wakes == was {
+			t.Error("an Envoy is not told that another needs a part of its share")
+		}
+	})
+}
+
+func TestErrorsEndTheStream(t *testing.T) {
+	allow, err := access.ParseAllowList([]string{"a=e"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		allow *access.AllowList
+		piece string
+		code  codes.Code
+	}{
+		"malformed":      {nil, "\x00", codes.InvalidArgument},
+		"half":           {nil, "\x0a\x05d", codes.InvalidArgument},
+		"no domain":      {nil, "\x0a\x00", codes.InvalidArgument},
+		"another domain": {nil, "\x0a\x01d\x0a\x01e", codes.InvalidArgument},
+		"not allowed":    {allow, "\x0a\x01d", codes.PermissionDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, tc.allow, func(s *stage) {
+				e := s.envoy()
+				for range 2 {
+					if err := e.Report([]byte(tc.piece), true); status.Code(err) != tc.code {
+						t.Errorf("Report = %v, want %v", err, tc.code)
+					}
+				}
+				e.Close()
+			})
+		})
+	}
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		var e *envoy
+		for range rlqs.MostStreams {
+			e = s.envoy()
+		}
+		if _, err := s.Open(rlqs.Peer{}, nil); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("Open = %v, want RESOURCE_EXHAUSTED", err)
+		}
+		e.Close()
+		s.envoy()
+	})
+}
+
+// TestRulesChange has another number, and a rule that is gone, come into force with the next report.
+func TestRulesChange(t *testing.T) {
+	play(t, nil, func(s *stage) {
+		e := s.envoy()
+		e.reports(user(500, 10, "al"))
+		s.set = servertest.Compile(t, strings.Replace(divided, "100", "50", 1))
+		s.RulesChanged()
+		e.take()
+		if got := e.told["map[sluice:user user:al]"]; !strings.Contains(got, "180000 in") {
+			t.Errorf("Envoy is told %q, want half of what it was", got)
+		}
+		s.set = servertest.Compile(t, "domain: d")
+		s.RulesChanged()
+		e.take()
+		if got := e.told["map[sluice:user user:al]"]; got != "abandon" {
+			t.Errorf("Envoy is told %q, want to abandon the bucket", got)
+		}
+	})
+}
