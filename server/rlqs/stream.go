@@ -27,6 +27,10 @@ type Stream struct {
 	wake    func()
 	holder  quota.Holder
 
+	periodic bool // the report that comes has a bucket that was reported before
+	// seq is the number of the newest message, and reported what it was at the last such report: see ConfirmByReports.
+	seq, reported uint64
+
 	decoder decoder
 	name    []byte // the domain, nil until the first report
 	named   []byte // of the report that comes
@@ -147,6 +151,7 @@ func (r *reader) bucket(u *usage) {
 	if rule != nil {
 		report.Limit = s.limit(rule)
 	}
+	r.periodic = r.periodic || u.elapsed > 0
 	if report.Limit != nil {
 		s.options.Count(set, rule, entries, u.allowed, u.denied)
 	} else if r.unmatched(set); u.allowed+u.denied > 0 {
@@ -236,7 +241,7 @@ func (st *Stream) Take(b []byte) (message []byte, seq uint64, more bool) {
 		if n == 0 {
 			return b, seq, false
 		}
-		seq = n
+		seq, st.seq = n, n
 		for i := range st.actions {
 			b = appendAction(b, &st.actions[i])
 			s.told(st.actions[i].Kind)
@@ -273,4 +278,18 @@ func (st *Stream) Confirmed(seq uint64) {
 	}
 	s.divider.Confirmed(s.options.Elapsed(), st.holder, seq)
 	s.divide()
+}
+
+// ConfirmByReports is called after each report where a transport cannot tell that messages have arrived. Envoy reports
+// all buckets every five seconds: what was sent before the last such report has arrived when another comes.
+func (st *Stream) ConfirmByReports() {
+	st.service.mu.Lock()
+	seq, periodic := st.reported, st.periodic
+	if st.periodic = false; periodic {
+		st.reported = st.seq
+	}
+	st.service.mu.Unlock()
+	if periodic && seq > 0 {
+		st.Confirmed(seq)
+	}
 }

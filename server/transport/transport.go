@@ -71,3 +71,12 @@ func (c *Config) HeadersTooLarge(size int) error {
 		zap.Int("bytes", size), zap.Int("max", most), zap.String("remedy", "set --max-header-size above what your proxies forward"))
 	return status.Errorf(codes.ResourceExhausted, "the headers take %d bytes: --max-header-size allows %d", size, most)
 }
+
+// MachineOf returns the address of another machine, or nothing: programs on this one share theirs.
+func MachineOf(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() {
+		return ""
+	}
+	return tcp.AddrPort().Addr().Unmap().String()
+}

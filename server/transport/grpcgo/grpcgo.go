@@ -28,6 +28,9 @@ func New(c transport.Config) transport.Transport {
 		options = append(options, grpc.ChainUnaryInterceptor(boundUnary), grpc.ChainStreamInterceptor(boundStreams))
 	}
 	begin := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		if isQuotas(info.FullMethod) {
+			return handle(srv, stream)
+		}
 		if err := others.Begin(info.FullMethod, info.IsClientStream); err != nil {
 			return err
 		}
@@ -40,6 +43,9 @@ func New(c transport.Config) transport.Transport {
 	}
 	server := grpc.NewServer(options...)
 	server.RegisterService(&serviceDesc, c.Handler)
+	if c.Quotas != nil {
+		server.RegisterService(&quotaDesc, quotaStreams{c.Quotas})
+	}
 	if c.Register != nil {
 		c.Register(server, server)
 	}

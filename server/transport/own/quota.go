@@ -1,7 +1,6 @@
 package own
 
 import (
-	"net"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/h2"
 	"github.com/sluice-ratelimit/sluice/server/rlqs"
+	"github.com/sluice-ratelimit/sluice/server/transport"
 )
 
 // quotas describes RateLimitQuotaService, for reflection.
@@ -51,7 +51,7 @@ func (c *calls) openQuotas(call *h2.Call) (h2.Conversation, h2.Status) {
 		return nil, statusOf(errDraining)
 	}
 	q := &quotaStream{conn: (*connection)(c), stream: call.Stream}
-	stream, err := c.Quotas.Open(rlqs.Peer{Client: c.client, Address: machineOf(c.raw.RemoteAddr())}, q.post)
+	stream, err := c.Quotas.Open(rlqs.Peer{Client: c.client, Address: transport.MachineOf(c.raw.RemoteAddr())}, q.post)
 	if err != nil {
 		return nil, statusOf(err)
 	}
@@ -61,15 +61,6 @@ func (c *calls) openQuotas(call *h2.Call) (h2.Conversation, h2.Status) {
 	}
 	c.quotas[q] = struct{}{}
 	return q, h2.Status{}
-}
-
-// machineOf returns the address of another machine, or nothing: programs on this one share theirs.
-func machineOf(addr net.Addr) string {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok || tcp.IP.IsLoopback() {
-		return ""
-	}
-	return tcp.AddrPort().Addr().Unmap().String()
 }
 
 // post has the stream look in the connection's next turn whether there is something to send.

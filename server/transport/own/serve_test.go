@@ -77,6 +77,8 @@ type running struct {
 	grpc transport.Transport
 	addr string
 	logs *observer.ObservedLogs // from info on
+	// draining is closed by drain.
+	draining chan struct{}
 }
 
 // serve runs a transport until the test ends.
@@ -87,8 +89,10 @@ func serve(t *testing.T, s *answer.Service, o options) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{addr: l.Addr().String(), logs: logs, grpc: start(o.Transport, transport.Config{
+	draining := make(chan struct{})
+	r := &running{addr: l.Addr().String(), logs: logs, draining: draining, grpc: start(o.Transport, transport.Config{
 		Limits: fillLimits(o.Limits), Handler: answer.NewHandler(s, zap.New(core), nil, false), Creds: insecure.NewCredentials(),
+		Quotas: quotasOf(t, s), Draining: draining,
 	})}
 	done := make(chan error, 1)
 	go func() { done <- r.grpc.Serve(l) }()
@@ -99,6 +103,12 @@ func serve(t *testing.T, s *answer.Service, o options) *running {
 		}
 	})
 	return r
+}
+
+// drain ends the transport in order.
+func (r *running) drain() {
+	close(r.draining)
+	r.grpc.GracefulStop()
 }
 
 // dial connects to the transport.
