@@ -83,8 +83,10 @@ func (n *Namer) Name(p *Plan, req *Request) {
 
 // name names charge c of a descriptor with that sum.
 func (n *Namer) name(p *Plan, c int, sum []byte) {
-	from := len(p.nameBytes)
-	b := n.append(p.nameBytes, sum, p.Limits[c], p.Batch.Charges[c].Policy)
+	from, b := len(p.nameBytes), p.nameBytes
+	b = append(b, n.prefix...)
+	b = base64.RawURLEncoding.AppendEncode(b, sum)
+	b = appendHolds(b, p.Limits[c], p.Batch.Charges[c].Policy)
 	p.Names, p.nameBytes = append(p.Names, b[from:len(b):len(b)]), b
 }
 
@@ -96,26 +98,23 @@ func appendCandidate(dst []byte, l *Limit) []byte {
 	return dst
 }
 
-// NameSum is what a name of [NewNamer] tells of a counter's domain and entries: a hash of them.
-type NameSum [16]byte
+// NameSum is what a name of [NewNamer] tells of a counter's domain and entries: a hash of them, as it stands there.
+type NameSum [22]byte
 
 // Sum returns the sum in a name, and false for a name of envoyproxy/ratelimit, which has none.
 func (n *Namer) Sum(name []byte) (sum NameSum, ok bool) {
 	text, ok := bytes.CutPrefix(name, n.prefix)
-	if length := base64.RawURLEncoding.EncodedLen(len(sum)); ok && len(text) > length {
-		_, err := base64.RawURLEncoding.Decode(sum[:], text[:length])
-		return sum, err == nil
-	}
-	return sum, false
+	ok = ok && copy(sum[:], text) == len(sum)
+	return sum, ok
 }
 
 // Named returns the name of the counter of l that has the sum.
-func (n *Namer) Named(sum NameSum, l *Limit) []byte { return n.append(nil, sum[:], l, &l.Policy) }
+func (n *Namer) Named(sum NameSum, l *Limit) []byte {
+	return appendHolds(append(append([]byte{}, n.prefix...), sum[:]...), l, &l.Policy)
+}
 
-// append appends the name of a limit's counter that counts by a policy.
-func (n *Namer) append(b, sum []byte, l *Limit, policy *limiter.Policy) []byte {
-	b = append(b, n.prefix...)
-	b = base64.RawURLEncoding.AppendEncode(b, sum)
+// appendHolds appends what stands behind the sum: what the counter of a limit holds.
+func appendHolds(b []byte, l *Limit, policy *limiter.Policy) []byte {
 	b, _ = rules.AppendKind(appendCandidate(append(b, '}'), l), policy)
 	return b
 }
