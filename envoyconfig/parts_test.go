@@ -2,6 +2,7 @@ package envoyconfig
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -89,13 +90,14 @@ func TestParts(t *testing.T) {
 // TestWrappers has a listener and routes as tools print them.
 func TestWrappers(t *testing.T) {
 	bare := strings.Replace(listenerText[1:], "domain: shop", "domain: shop\n                timeout: 1s", 1)
+	_, manager, _ := strings.Cut(bare, "HttpConnectionManager\n          ")
 	for name, text := range map[string]string{
 		"egctl x translate": "xds:\n  default/eg:\n    configs:\n      - '@type': type.googleapis.com/envoy.admin.v3.ListenersConfigDump\n        dynamicListeners:\n          - activeState:\n              listener:\n                " +
 			indent(bare, "                "),
 		"egctl config envoy-proxy listener": "default:\n  eg:\n    dynamicListeners:\n      - activeState:\n          listener:\n            " + indent(bare, "            "),
 		"a ConfigMap":                       "apiVersion: v1\nkind: ConfigMap\ndata:\n  README: not this\n  envoy.yaml: |\n    static_resources:\n      listeners:\n        - " + indent(bare, "          "),
 		"a list of a tool":                  "listeners:\n  - " + indent(bare, "    "),
-		"a connection manager":              strings.ReplaceAll(bare[strings.Index(bare, "          http_filters:"):], "\n          ", "\n")[10:],
+		"a connection manager":              strings.ReplaceAll(manager, "\n          ", "\n"),
 	} {
 		if got := checkTexts(t, text); len(got) > 0 {
 			t.Errorf("%s: found %q", name, got)
@@ -195,7 +197,7 @@ func checkTexts(t *testing.T, texts ...string) []string {
 	t.Helper()
 	files := make([]File, len(texts))
 	for i, text := range texts {
-		files[i] = File{fmt.Sprint(i), []byte(text)}
+		files[i] = File{strconv.Itoa(i), []byte(text)}
 	}
 	c, err := Read(files)
 	if err != nil {

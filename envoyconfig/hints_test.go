@@ -1,0 +1,141 @@
+package envoyconfig
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestHints has descriptors that no rule can match, as people make them by mistake.
+func TestHints(t *testing.T) {
+	const rules = `domain: shop
+descriptors:
+  - key: remote_address
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+  - key: route
+    value: login
+    descriptors: [{ key: user, rate_limit: { unit: minute, requests_per_unit: 1 } }]
+`
+	for actions, want := range map[string]string{
+		"{ masked_remote_address: {} }": "; masked_remote_address makes entries of that key, and remote_address others: make the key of the rule masked_remote_address, or the action remote_address",
+		"{ generic_key: { descriptor_value: login } }, { request_headers: { header_name: x, descriptor_key: user } }": "; without descriptor_key the key of generic_key is generic_key: add descriptor_key, or make it the key of the rule",
+		"{ request_headers: { header_name: x, descriptor_key: user } }, { generic_key: { descriptor_key: route, descriptor_value: login } }": "; the rules have these entries in the order (route, login)(user, *): " +
+			"the order of the actions is theirs",
+		"{ generic_key: { descriptor_key: route, descriptor_value: logout } }, { request_headers: { header_name: x, descriptor_key: user } }": "",
+		"{ generic_key: { descriptor_key: generic_key, descriptor_value: x } }":                                                               "",
+	} {
+		var unmatched []string
+		for _, f := range proxy(t, "rate_limits: [{ actions: ["+actions+"] }]\n"+toBackend, "timeout: 1s").Check(ruleSet(t, rules)) {
+			if f.Code == Unmatched {
+				unmatched = append(unmatched, f.Message)
+			}
+		}
+		if len(unmatched) != 1 || !strings.HasSuffix(unmatched[0], want) || want == "" && strings.Contains(unmatched[0], "; ") {
+			t.Errorf("%s: found %q, want %q", actions, unmatched, want)
+		}
+	}
+}
+
+// TestExclusive has conditions of which no request meets both.
+func TestExclusive(t *testing.T) {
+	match := func(kind, of, more string) string {
+		return "{ " + kind + ": { descriptor_key: user, descriptor_value: v, " + of + more + " } }"
+	}
+	header := func(more string) string { return match("header_value_match", "headers: [{ name: a }]", more) }
+	query := func(more string) string {
+		return match("query_parameter_value_match", "query_parameters: [{ name: a }]", more)
+	}
+	for actions, want := range map[string]bool{
+		header("") + ", " + header(", expect_match: false"):                                                                   true,
+		query(", expect_match: false") + ", " + query(", expect_match: true"):                                                 true,
+		header("") + ", " + header(""):                                                                                        false,
+		header("") + ", " + match("header_value_match", "headers: [{ name: b }]", ", expect_match: false"):                    false,
+		header("") + ", " + query(", expect_match: false"):                                                                    false,
+		header("") + ", " + match("header_value_match", "headers: [{ name: a, present_match: false }]", ", expect_match: no"): false,
+	} {
+		found := false
+		for _, f := range proxy(t, "rate_limits: [{ actions: ["+actions+"] }]\n"+toBackend, "timeout: 1s").Check(ruleSet(t, "{domain: shop, descriptors: []}")) {
+			found = found || f.Code == NeverAsked && strings.Contains(f.Message, "wants the opposite")
+		}
+		if found != want {
+			t.Errorf("%s: found %v, want %v", actions, found, want)
+		}
+	}
+}
+
+// TestHidden has routes whose rate_limits hide those of their host.
+func TestHidden(t *testing.T) {
+	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}"
+	route := func(path, more string) string {
+		return "- { match: { path: /" + path + " }, route: { cluster: backend, rate_limits: " + userPolicy + more + " } }\n"
+	}
+	plain := "- { match: { prefix: / }, route: { cluster: backend } }\n"
+	override := "- { match: { path: /o }, route: { cluster: backend, rate_limits: " + userPolicy + " }, typed_per_filter_config: { limit: " +
+		"{ '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, vh_rate_limits: OVERRIDE } } }\n"
+	for name, tt := range map[string]struct {
+		routes string
+		want   string
+	}{
+		"two":             {route("a", "") + route("b", "") + plain, "; so it is with another route of this file, at line 22"},
+		"three":           {route("a", "") + route("b", "") + route("c", "") + plain, "; so it is with 2 other routes of this file, the next at line 22"},
+		"includes":        {route("a", ", include_vh_rate_limits: true") + plain, ""},
+		"says so":         {override + plain, ""},
+		"is acknowledged": {"# sluice:allow never-asked\n" + route("a", "") + plain, ""},
+	} {
+		var warnings []string
+		for _, f := range proxy(t, "rate_limits: "+userPolicy+"\nroutes:\n"+tt.routes, "timeout: 1s").Check(ruleSet(t, rules)) {
+			if strings.Contains(f.String(), ": warning: ") {
+				warnings = append(warnings, f.Message)
+			}
+		}
+		if tt.want == "" && len(warnings) > 0 || tt.want != "" && (len(warnings) != 1 || !strings.HasSuffix(warnings[0], tt.want)) {
+			t.Errorf("%s: found %q, want %q", name, warnings, tt.want)
+		}
+	}
+}
+
+// TestLocalBesideGlobal has a local rate limit filter in the same chain: what it uses need match no rule.
+func TestLocalBesideGlobal(t *testing.T) {
+	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}"
+	const host = "rate_limits: [{ actions: [{ remote_address: {} }] }, { stage: 3, actions: [{ source_cluster: {} }] }, { actions: [{ request_headers: { header_name: x, descriptor_key: user } }] }]\n" + toBackend
+	for stage, want := range map[string]string{"0": "note: unmatched, error: never-asked", "3": "error: unmatched"} {
+		text := strings.Replace(listenerText[1:], "          http_filters:\n", "          http_filters:\n            - { name: local, typed_config: { '@type': x/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit, stage: "+stage+" } }\n", 1)
+		text = strings.Replace(text, "domain: shop", "domain: shop\n                timeout: 1s", 1)
+		i := strings.Index(text, "                domains:")
+		c, err := Read([]File{{"envoy.yaml", []byte(text[:i] + "                " + indent("domains: ['*']\n"+host, "                "))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range c.Check(ruleSet(t, rules)) {
+			if f.Code != SameAddress {
+				got = append(got, f.Severity.String()+": "+string(f.Code))
+			}
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("of stage %s: found %q, want %s", stage, got, want)
+		}
+	}
+}
+
+// TestFromElsewhere has a bootstrap whose clusters and listeners come by xDS, too.
+func TestFromElsewhere(t *testing.T) {
+	listener := strings.Replace(listenerText[1:], "domain: shop", "domain: shop\n                timeout: 1s\n                rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: a } } }", 1)
+	text := "static_resources:\n  listeners:\n    - " + indent(listener, "      ") + "\n  clusters: [{ name: xds }]\n"
+	for from, want := range map[string]string{
+		"": `error: cluster: the cluster "a" of the service is not in these files: add it, or correct the name`,
+		"dynamic_resources: { cds_config: { ads: {} } }\n": `note: unknown: the cluster "a" of the service is not in these files: give it, or the answer of /config_dump, too`,
+	} {
+		if got := checkTexts(t, text+from); len(got) != 1 || !strings.HasSuffix(got[0], want) {
+			t.Errorf("%q: found %q, want %s", from, got, want)
+		}
+	}
+	got := checkTexts(t, strings.Replace(text, "domain: shop", "domain: mail", 1)+"dynamic_resources: { cds_config: {}, lds_config: {} }\n")
+	for _, f := range got {
+		if strings.Contains(f, "no filter asks about") && !strings.Contains(f, `note: unknown: no filter asks about the domain "shop", as far as these files say`) {
+			t.Errorf("with listeners from elsewhere: found %s", f)
+		}
+	}
+	if len(got) != 3 {
+		t.Errorf("with listeners from elsewhere: found %q", got)
+	}
+}
