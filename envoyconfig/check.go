@@ -14,7 +14,7 @@ import (
 // and lines.
 func (c *Config) Check(set *descriptors.Set) []Finding {
 	k := &checker{
-		config: c, set: set, seen: map[sent]*descriptors.Reach{}, domains: map[string]rules.Pos{}, dark: map[string]bool{}, lit: map[string]bool{}, partial: map[string]bool{},
+		config: c, set: set, seen: map[sent]*descriptors.Reach{}, domains: map[string]rules.Pos{}, dark: map[string]bool{}, lit: map[string]bool{}, partial: map[string]bool{}, matched: map[*tree.Node]bool{},
 		reached: map[*descriptors.Rule]bool{}, tallies: map[*tree.Node]*tally{}, onceAt: map[repeatedKey]*repeated{}, reported: map[place]bool{}, leasing: set.GivesLeases(),
 	}
 	for _, pos := range c.open {
@@ -45,6 +45,7 @@ func (k *checker) all() {
 		k.report(Unknown, rules.Note, c.fragments.node.Pos(), "these are parts of a configuration, looked at one by one: what they become, with clusters and routes from elsewhere, "+
 			"is in the answer of /config_dump of the proxy")
 	}
+	k.unmatched()
 	k.unfiltered()
 	k.misnamed()
 	k.uncalled()

@@ -1,11 +1,13 @@
 package envoyconfig
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
 )
 
 // policy holds that a rule can match what an element of rate_limits makes, and returns the
@@ -20,16 +22,39 @@ func (k *checker) policy(domain string, m *manager, p *policy) *descriptors.Reac
 		k.reached[r] = true
 	}
 	// A limit that comes with the descriptor needs no rule.
-	if reach.Reason != "" && known && !p.node.Field("limit").There() {
+	needs := known && !p.node.Field("limit").There()
+	switch {
+	case needs && reach.Reason != "":
 		severity, more := rules.Error, k.hint(domain, p, forms)
 		if m.hasLocal(p) {
 			severity, more = rules.Note, more+"; the local rate limit filter has it too"
 		}
-		k.report(Unmatched, severity, p.node.Pos(), "no rule of domain %q can match %s: %s%s", rules.Shorten(domain), formsText(forms), reach.Reason, more)
-	} else if known && !p.node.Field("limit").There() {
+		k.lost = append(k.lost, lost{p.node, severity, fmt.Sprintf("no rule of domain %q can match %s: %s%s", rules.Shorten(domain), formsText(forms), reach.Reason, more)})
+	case needs:
 		k.skipped(domain, p, forms)
 	}
+	if reach.Reason == "" {
+		k.matched[p.node] = true
+	}
 	return &reach
+}
+
+// lost is a descriptor that no rule of a domain can match.
+type lost struct {
+	at       *tree.Node
+	severity rules.Severity
+	message  string
+}
+
+// unmatched reports the descriptors that no rule can match. Two filters of one stage both send what is for one of them:
+// what matches in another domain is not lost.
+func (k *checker) unmatched() {
+	for _, l := range k.lost {
+		if k.matched[l.at] {
+			l.severity, l.message = rules.Note, l.message+"; one of another domain can, of which a filter asks, too"
+		}
+		k.report(Unmatched, l.severity, l.at.Pos(), "%s", l.message)
+	}
 }
 
 // forms returns what is known of the entries that an element of rate_limits makes, and whether all their keys are.

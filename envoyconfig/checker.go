@@ -27,6 +27,9 @@ type checker struct {
 	dark, lit map[string]bool
 	// partial are the domains of filters that are parts, whose routes may be elsewhere.
 	partial map[string]bool
+	// lost are descriptors that no rule of a domain can match, and matched elements of rate_limits that one of some domain can.
+	lost    []lost
+	matched map[*tree.Node]bool
 	// reached are the rules that something sent can match.
 	reached map[*descriptors.Rule]bool
 	tallies map[*tree.Node]*tally

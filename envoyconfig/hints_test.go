@@ -1,6 +1,7 @@
 package envoyconfig
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -137,5 +138,28 @@ func TestFromElsewhere(t *testing.T) {
 	}
 	if len(got) != 3 {
 		t.Errorf("with listeners from elsewhere: found %q", got)
+	}
+}
+
+// TestTwoDomains has two filters of one stage, which both send what is for one of them.
+func TestTwoDomains(t *testing.T) {
+	const rules = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}\n---\n{domain: mail, descriptors: [{key: partner, rate_limit: {unit: minute, requests_per_unit: 1}}]}\n"
+	filters := "          http_filters:\n            - { name: other, typed_config: { '@type': x/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: mail, timeout: 1s } }\n"
+	text := strings.NewReplacer("          http_filters:\n", filters, "domain: shop", "domain: shop\n                timeout: 1s", "rate_limits: [", "rate_limits: [{ actions: [{ request_headers: { header_name: x, descriptor_key: partner } }] }, ").Replace(listenerText[1:])
+	for key, want := range map[string]string{"partner": "note, note", "nobody": "note, error, warning"} {
+		c, err := Read([]File{{"envoy.yaml", []byte(strings.Replace(text, "descriptor_key: partner", "descriptor_key: "+key, 1))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range c.Check(ruleSet(t, rules)) {
+			got = append(got, f.Severity.String())
+		}
+		slices.Sort(got)
+		wants := strings.Split(want, ", ")
+		slices.Sort(wants)
+		if !slices.Equal(got, wants) {
+			t.Errorf("with the key %s: found %v", key, c.Check(ruleSet(t, rules)))
+		}
 	}
 }

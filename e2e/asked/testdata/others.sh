@@ -51,12 +51,12 @@ Kuadrant/limitador - limitador-server/sandbox/envoy.yaml
 Kuadrant/limitador - limitador-server/sandbox/envoy2.yaml
 Kuadrant/limitador - limitador-server/sandbox/envoy3.yaml
 Kuadrant/limitador - limitador-server/kubernetes/kuard-envoy-config-configmap.yaml
-aboullaite/service-mesh - 4-policy/rate-limiting/global/rate-limit-envoy-filter.yaml
+aboullaite/service-mesh 4-policy/rate-limiting/global/rate-limit-service.yaml 4-policy/rate-limiting/global/rate-limit-envoy-filter.yaml
 aboullaite/service-mesh - 4-policy/rate-limiting/local/rate-limit-envoy-filter.yaml
 albertwidi/envoy-ratelimitsvc ratelimit-config/config.yaml envoy-ratelimit.yaml
-brainfair/istio-ratelimits - httpbin-global-ratelimit/rt-global-enable.yaml
-brainfair/istio-ratelimits - httpbin-global-ratelimit/rt-httpbin-rate-limit.yaml
-brainfair/istio-ratelimits - httpbin-global-ratelimit/rt-global-enable.yaml httpbin-global-ratelimit/rt-httpbin-rate-limit-mtls.yaml
+brainfair/istio-ratelimits httpbin-global-ratelimit/rt-cm.yaml httpbin-global-ratelimit/rt-global-enable.yaml
+brainfair/istio-ratelimits httpbin-global-ratelimit/rt-cm.yaml httpbin-global-ratelimit/rt-httpbin-rate-limit.yaml
+brainfair/istio-ratelimits httpbin-global-ratelimit/rt-cm.yaml httpbin-global-ratelimit/rt-global-enable.yaml httpbin-global-ratelimit/rt-httpbin-rate-limit-mtls.yaml
 brainfair/istio-ratelimits - httpbin-local-ratelimit/envoy-filter-rate-limit.yaml
 calam1/istio_rate_limiter - deployment/envoy_filter.yml
 d053/envoy_ratelimiting_poc - config/envoy.yaml
@@ -65,19 +65,19 @@ istio/istio - samples/bookinfo/policy/productpage_envoy_ratelimit.yaml
 istio/istio - samples/ratelimit/local-rate-limit-service.yaml
 istio/istio - tests/integration/telemetry/policy/testdata/enable_envoy_local_ratelimit_sa.yaml
 jbarratt/envoy_ratelimit_example ratelimit-data/ratelimit/config/config.yaml envoy.yaml
-johnzheng1975/istio-ratelimit-example - example01/30-envoyfilter-ratelimit.yaml example01/40-envoyfilter-ratelimit-svc.yaml
-johnzheng1975/istio-ratelimit-example - example02/40-envoyfilter-ratelimit-svc.yaml
+johnzheng1975/istio-ratelimit-example example01/10-configmap-ratelimit.yaml example01/30-envoyfilter-ratelimit.yaml example01/40-envoyfilter-ratelimit-svc.yaml
+johnzheng1975/istio-ratelimit-example example02/10-configmap-ratelimit.yaml example02/40-envoyfilter-ratelimit-svc.yaml
 lirannesta/Dual-Rate-Limiting-with-Envoy-Proxy examples/ratelimit/config/config.yaml,examples/ratelimit/config/epm.yaml examples/envoy/proxy.yaml
 luckyxkw/study-envoy-ratelimit ratelimit/config/example.yaml envoy-global-ratelimit.yaml
 luckyxkw/study-envoy-ratelimit - envoy-local-ratelimit.yaml
 medallia/ratelimit examples/ratelimit/config/config.yaml,examples/ratelimit/config/example.yaml examples/envoy/proxy.yaml
 salrashid123/envoy_ratelimit runtime_root/ratelimit/config.yaml bbc.yaml
 staaldraad/envoy-ratelimit-cedar - envoy.yaml
-tetratecx/eks-istio-ratelimit-redis - kubernetes/ratelimit-envoyfilter-local.yaml
-tetratecx/eks-istio-ratelimit-redis - kubernetes/ratelimit-envoyfilter-remote.yaml
-tshaiman/istio-ratelimit-blog - 2-simple-ratelimit/envoy-filters/filter-ratelimit.yaml
-tshaiman/istio-ratelimit-blog - 2-simple-ratelimit/envoy-filters/filter-ratelimit-svc.yaml
-tshaiman/istio-ratelimit-blog - 3-advance-ratelimit/filter-ratelimit.yaml 3-advance-ratelimit/filter-ratelimit-svc.yaml
+tetratecx/eks-istio-ratelimit-redis kubernetes/ratelimit-config.yaml kubernetes/ratelimit-envoyfilter-local.yaml
+tetratecx/eks-istio-ratelimit-redis kubernetes/ratelimit-config.yaml kubernetes/ratelimit-envoyfilter-remote.yaml
+tshaiman/istio-ratelimit-blog 2-simple-ratelimit/config.yaml 2-simple-ratelimit/envoy-filters/filter-ratelimit.yaml
+tshaiman/istio-ratelimit-blog 2-simple-ratelimit/config.yaml 2-simple-ratelimit/envoy-filters/filter-ratelimit-svc.yaml
+tshaiman/istio-ratelimit-blog 3-advance-ratelimit/config.yaml 3-advance-ratelimit/filter-ratelimit.yaml 3-advance-ratelimit/filter-ratelimit-svc.yaml
 xujiyou/envoy-examples rls/config.yaml rls/envoy-config.yaml
 ysv/envoy-ratelimiting-compose config/ratelimit/api.yml config/envoy/envoy.yaml
 ysv/envoy-ratelimiting-k8s - charts/envoy/envoy-default.yaml
@@ -114,9 +114,10 @@ envoyproxy/gateway - internal/xds/translator/testdata/out/xds-ir/ratelimit-merge
 envoyproxy/gateway - internal/xds/translator/testdata/out/xds-ir/jwt-ratelimit.listeners.yaml internal/xds/translator/testdata/out/xds-ir/jwt-ratelimit.routes.yaml internal/xds/translator/testdata/out/xds-ir/jwt-ratelimit.clusters.yaml
 envoyproxy/gateway - internal/xds/translator/testdata/out/xds-ir/global-ratelimit-query-parameters.listeners.yaml internal/xds/translator/testdata/out/xds-ir/global-ratelimit-query-parameters.routes.yaml internal/xds/translator/testdata/out/xds-ir/global-ratelimit-query-parameters.clusters.yaml
 envoyproxy/gateway - internal/xds/translator/testdata/out/xds-ir/local-ratelimit-distinct.listeners.yaml internal/xds/translator/testdata/out/xds-ir/local-ratelimit-distinct.routes.yaml
-istio/istio - tests/integration/telemetry/policy/testdata/enable_envoy_ratelimit.yaml
+istio/istio tests/integration/telemetry/policy/testdata/rate-limit-configmap.yaml tests/integration/telemetry/policy/testdata/enable_envoy_ratelimit.yaml
 istio/istio - tests/integration/telemetry/policy/testdata/enable_envoy_local_ratelimit_per_route.yaml
 xyctruth/istio-ratelimit - charts/istio-ratelimit/templates/envoy-filter.yaml
-johnzheng1975/istio-ratelimit-example - example02/30-envoyfilter-ratelimit.yaml example02/40-envoyfilter-ratelimit-svc.yaml
-brainfair/istio-ratelimits - httpbin-global-ratelimit/headers-httpbin-mtls.yaml
+johnzheng1975/istio-ratelimit-example example02/10-configmap-ratelimit.yaml example02/30-envoyfilter-ratelimit.yaml example02/40-envoyfilter-ratelimit-svc.yaml
+brainfair/istio-ratelimits httpbin-global-ratelimit/rt-cm.yaml httpbin-global-ratelimit/headers-httpbin-mtls.yaml
+tshaiman/istio-ratelimit-blog 4-Domains/config.yaml 4-Domains/filter-ratelimit.yaml 4-Domains/filter-ratelimit-svc.yaml
 LIST
