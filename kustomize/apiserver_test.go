@@ -1,0 +1,397 @@
+//go:build apiserver
+
+package kustomize
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+// apiServer is the real one, of judges/apiserver.
+type apiServer struct {
+	url    string
+	token  string
+	client *http.Client
+	// resources are those of each group and version.
+	resources map[string][]metav1.APIResource
+}
+
+// startAPIServer starts the program of SLUICE_APISERVER. It ends with the test.
+func startAPIServer(t *testing.T) *apiServer {
+	t.Helper()
+	path := os.Getenv("SLUICE_APISERVER")
+	if path == "" {
+		t.Fatal("SLUICE_APISERVER is empty: run make test-apiserver")
+	}
+	dir := t.TempDir()
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := exec.CommandContext(t.Context(), path, dir)
+	program.Stderr = log
+	in, err := program.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := program.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = program.Wait() // its log says why it ended, if it matters
+		_ = log.Close()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		text, _ := os.ReadFile(log.Name())
+		t.Fatalf("the API server said %q, %v:\n%s", line, err, text[max(0, len(text)-4000):])
+	}
+	s := &apiServer{resources: map[string][]metav1.APIResource{}}
+	if err := s.configure(filepath.Join(dir, "kubeconfig")); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// configure reads how to reach the server.
+func (s *apiServer) configure(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var config struct {
+		Clusters []struct {
+			Cluster struct {
+				Server string
+				Name   string `json:"tls-server-name"`
+				CA     string `json:"certificate-authority-data"`
+			}
+		}
+		Users []struct{ User struct{ Token string } }
+	}
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		return err
+	}
+	cluster := config.Clusters[0].Cluster
+	ca, err := base64.StdEncoding.DecodeString(cluster.CA)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	s.url, s.token = cluster.Server, config.Users[0].User.Token
+	s.client = &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: cluster.Name, MinVersion: tls.VersionTLS12},
+	}}
+	return nil
+}
+
+// call asks the server. It returns the warnings of the answer, and as an error what the server says against it.
+func (s *apiServer) call(ctx context.Context, method, path string, body []byte, into any) (warnings []string, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+s.token)
+	request.Header.Set("Accept", "application/json")
+	if method == http.MethodPatch {
+		request.Header.Set("Content-Type", "application/apply-patch+yaml")
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode/100 != 2 {
+		var status metav1.Status
+		if json.Unmarshal(text, &status) == nil && status.Message != "" {
+			return nil, errors.New(status.Message)
+		}
+		return nil, fmt.Errorf("%s: %s", response.Status, text)
+	}
+	if into != nil {
+		err = json.Unmarshal(text, into)
+	}
+	return response.Header.Values("Warning"), err
+}
+
+// path returns where an object is.
+func (s *apiServer) path(ctx context.Context, o *unstructured.Unstructured) (string, error) {
+	version := o.GetAPIVersion()
+	root := "/apis/" + version
+	if !strings.Contains(version, "/") {
+		root = "/api/" + version
+	}
+	find := func(r metav1.APIResource) bool { return r.Kind == o.GetKind() && !strings.Contains(r.Name, "/") }
+	i := slices.IndexFunc(s.resources[version], find)
+	if i < 0 {
+		var list metav1.APIResourceList
+		if _, err := s.call(ctx, http.MethodGet, root, nil, &list); err != nil {
+			return "", fmt.Errorf("%s: %w", version, err)
+		}
+		s.resources[version] = list.APIResources
+		if i = slices.IndexFunc(list.APIResources, find); i < 0 {
+			return "", fmt.Errorf("the server has no %s of %s", o.GetKind(), version)
+		}
+	}
+	resource := s.resources[version][i]
+	if resource.Namespaced {
+		root += "/namespaces/" + cmp.Or(o.GetNamespace(), "default")
+	}
+	return root + "/" + resource.Name + "/" + o.GetName(), nil
+}
+
+// apply applies objects in their order, as `kubectl apply --server-side --validate=strict` does, and returns all that
+// the server says against them, warnings too.
+func (s *apiServer) apply(ctx context.Context, documents [][]byte) (said []string, applied []string) {
+	for _, document := range documents {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(document, &o.Object); err != nil {
+			said = append(said, err.Error())
+			continue
+		}
+		path, err := s.path(ctx, o)
+		if err != nil {
+			said = append(said, err.Error())
+			continue
+		}
+		query := url.Values{"fieldManager": {"sluice"}, "fieldValidation": {"Strict"}, "force": {"true"}}
+		warnings, err := s.call(ctx, http.MethodPatch, path+"?"+query.Encode(), document, nil)
+		if err != nil {
+			said = append(said, fmt.Sprintf("%s %s: %v", o.GetKind(), o.GetName(), err))
+			continue
+		}
+		applied = append(applied, path)
+		for _, w := range warnings {
+			said = append(said, fmt.Sprintf("%s %s: warning: %s", o.GetKind(), o.GetName(), w))
+		}
+	}
+	return said, applied
+}
+
+// judge applies objects and deletes them again, all but namespaces, which only a controller deletes.
+func (s *apiServer) judge(ctx context.Context, documents [][]byte) []string {
+	said, applied := s.apply(ctx, documents)
+	for _, path := range slices.Backward(applied) {
+		if strings.HasPrefix(path, "/api/v1/namespaces/") && strings.Count(path, "/") == 4 {
+			continue
+		}
+		if _, err := s.call(ctx, http.MethodDelete, path, nil, nil); err != nil {
+			said = append(said, err.Error())
+		}
+	}
+	return said
+}
+
+// definitions are the files with the kinds of others that the manifests have, by their modules.
+var definitions = map[string][]string{
+	"istio.io/api":                      {"kubernetes/customresourcedefinitions.gen.yaml"},
+	"github.com/projectcontour/contour": {"examples/contour/01-crds.yaml"},
+	"github.com/envoyproxy/gateway":     {"test/helm/gateway-crds-helm/envoy-gateway-crds.out.yaml"},
+	"github.com/prometheus-operator/prometheus-operator": {
+		"example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+		"example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+	},
+}
+
+// installDefinitions gives the server the kinds of others.
+func (s *apiServer) installDefinitions(t *testing.T) {
+	t.Helper()
+	for module, files := range definitions {
+		dir, err := moduleDir(t.Context(), module)
+		if err != nil {
+			t.Fatalf("%s, whose kinds the manifests have: %v", module, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			said, _ := s.apply(t.Context(), split(string(text)))
+			for _, problem := range said {
+				t.Logf("%s: %s", file, problem)
+			}
+		}
+	}
+	for _, o := range []struct{ version, kind string }{
+		{"networking.istio.io/v1alpha3", "EnvoyFilter"},
+		{"projectcontour.io/v1alpha1", "ContourConfiguration"},
+		{"projectcontour.io/v1alpha1", "ExtensionService"},
+		{"gateway.envoyproxy.io/v1alpha1", "BackendTrafficPolicy"},
+		{"monitoring.coreos.com/v1", "PodMonitor"},
+		{"monitoring.coreos.com/v1", "PrometheusRule"},
+	} {
+		wanted := &unstructured.Unstructured{}
+		wanted.SetAPIVersion(o.version)
+		wanted.SetKind(o.kind)
+		suite.Eventually(t, "the server has "+o.kind, func() bool {
+			_, err := s.path(t.Context(), wanted)
+			return err == nil
+		})
+	}
+}
+
+// moduleDir returns where a module's files are: of this module's dependencies or, for one of which only a part is
+// a dependency, of the same version.
+func moduleDir(ctx context.Context, module string) (string, error) {
+	var found struct{ Dir, Version string }
+	ask := func(args ...string) error {
+		out, err := exec.CommandContext(ctx, "go", args...).Output()
+		if err == nil {
+			err = json.Unmarshal(out, &found)
+		}
+		return err
+	}
+	if err := ask("list", "-m", "-json", module); err == nil && found.Dir != "" {
+		return found.Dir, nil
+	}
+	if err := ask("list", "-m", "-json", module+"/pkg/apis/monitoring"); err != nil {
+		return "", err
+	}
+	err := ask("mod", "download", "-json", module+"@"+found.Version)
+	return found.Dir, err
+}
+
+// split divides a file into its documents.
+func split(text string) (documents [][]byte) {
+	for document := range strings.SplitSeq("\n"+text, "\n---") {
+		var object map[string]any
+		if yaml.Unmarshal([]byte(document), &object) == nil && object != nil {
+			documents = append(documents, []byte(document))
+		}
+	}
+	return documents
+}
+
+// TestAPIServer applies every combination, the chart in every mode, and the objects of examples.
+func TestAPIServer(t *testing.T) {
+	s := startAPIServer(t)
+	s.installDefinitions(t)
+	files, err := manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range []string{"sluice", "istio-system", "projectcontour", "envoy-gateway-system", "shop"} {
+		o := "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + namespace + "}\n"
+		if said, _ := s.apply(t.Context(), [][]byte{[]byte(o)}); said != nil {
+			t.Fatal(said)
+		}
+	}
+	for _, c := range combos() {
+		t.Run(c.String(), func(t *testing.T) {
+			built, err := files.build(tree{"kustomization.yaml": c.kustomization()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, problem := range s.judge(t.Context(), built) {
+				t.Error(problem)
+			}
+			if c.overlay == "envoy-gateway" {
+				return // the chart has no such mode
+			}
+			rendered, err := render("sluice", c.values())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, problem := range s.judge(t.Context(), rendered) {
+				t.Error("the chart: " + problem)
+			}
+		})
+	}
+	t.Run("examples", func(t *testing.T) { s.judgeExamples(t) })
+	t.Run("mistakes", func(t *testing.T) { s.findMistakes(t, files) })
+}
+
+// judgeExamples applies all objects of Kubernetes in ../examples.
+func (s *apiServer) judgeExamples(t *testing.T) {
+	t.Helper()
+	files, err := filepath.Glob("../examples/*/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	judged := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains("\n"+string(text), "\napiVersion: ") || filepath.Base(file) == "kustomization.yaml" {
+			continue
+		}
+		judged++
+		for _, problem := range s.judge(t.Context(), split(string(text))) {
+			t.Errorf("%s: %s", file, problem)
+		}
+	}
+	if judged < 4 {
+		t.Errorf("%d files of examples were judged, want those for Istio, Contour and Envoy Gateway", judged)
+	}
+}
+
+// findMistakes plants mistakes that types do not tell, and wants the server to find them.
+func (s *apiServer) findMistakes(t *testing.T, files tree) {
+	t.Helper()
+	for _, m := range []mistake{
+		{"standalone", "base/deployment.yaml", "enableServiceLinks:", "enableServiceLink:", "field not declared in schema"},
+		{"standalone", "base/deployment.yaml", "maxSurge: 1", "maxSurge: 0", "may not be 0 when"},
+		{"standalone", "base/deployment.yaml", "runAsNonRoot: true", "runAsNonRoot: false", "would violate PodSecurity"},
+		{"standalone", "base/service.yaml", "name: grpc", "name: GRPC", "lower case"},
+		{"store+hpa", "components/hpa/horizontalpodautoscaler.yaml", "minReplicas: 3", "minReplicas: 30", "minReplicas"},
+		{"standalone+network-policy", "components/network-policy/networkpolicy.yaml", "port: 8081", "port: 80810", "65535"},
+		{"standalone+monitoring", "components/monitoring/podmonitor.yaml", "port: metrics", "port: metrics\n      scheme: gopher", "scheme"},
+		{"istio", "overlays/istio/filter.yaml", "applyTo: HTTP_FILTER", "applyTo: HTTP_FILTERS", "applyTo"},
+		{"contour", "overlays/contour/extensionservice.yaml", "protocol: h2c", "protocol: h2d", "protocol"},
+	} {
+		t.Run(m.file+"/"+m.wrong, func(t *testing.T) {
+			if strings.Count(files[m.file], m.right) == 0 {
+				t.Fatalf("%s has no %q", m.file, m.right)
+			}
+			mistaken := maps.Clone(files)
+			mistaken[m.file] = strings.Replace(files[m.file], m.right, m.wrong, 1)
+			overlay, component, _ := strings.Cut(m.in, "+")
+			c := combo{overlay: overlay}
+			if component != "" {
+				c.components = []string{component}
+			}
+			built, err := mistaken.build(tree{"kustomization.yaml": c.kustomization()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if said := strings.Join(s.judge(t.Context(), built), "\n"); !strings.Contains(said, m.want) {
+				t.Errorf("the server said %q, want %q", said, m.want)
+			}
+		})
+	}
+}
