@@ -5,6 +5,7 @@
 ENVOY_VERSION := 1.40.0
 VALKEY_VERSION := 9.1.2.post2
 CHROMIUM_VERSION := 153.0.0
+PRE_COMMIT_VERSION := 4.7.0
 FUZZTIME      ?= 10s
 # Flags of make bench; -h lists them.
 BENCHFLAGS    ?=
@@ -23,6 +24,7 @@ DIST          ?= dist
 PUSH          ?=
 
 BUILD   := $(CURDIR)/.build
+PRE_COMMIT := $(BUILD)/pre-commit-$(PRE_COMMIT_VERSION)
 MODULES := . $(patsubst %/go.mod,%,$(wildcard */go.mod))
 NESTED  := $(filter-out .,$(MODULES))
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
@@ -143,7 +145,7 @@ IN_STAGES = $(MAKE) -s -j2 $(STAGES)
 
 # The tortures run last and alone: other tests beside them would make their calls late.
 .PHONY: test
-test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python $(CHROMIUM) ## everything a change can break, with a real Envoy (6 minutes on 2 cores, more the first time)
+test: $(ENVOY) $(VALKEY) | need-go $(BUILD)/clients/python $(CHROMIUM) $(PRE_COMMIT) ## everything a change can break, with a real Envoy (6 minutes on 2 cores, more the first time)
 	@$(AS_BUILT); \
 	notrun=$$(mktemp) && trap 'rm -f "$$notrun"' EXIT; \
 	export SLUICE_NOT_RUN="$$notrun" SLUICE_NAMESPACES=$(if $(NAMESPACES),required); \
@@ -332,6 +334,9 @@ $(BUILD)/valkey-$(VALKEY_VERSION):
 # Without one the page is not looked at, and its tests say so; where CI is set they fail.
 $(BUILD)/chromium-$(CHROMIUM_VERSION):
 	@tools/chromium.sh $(CHROMIUM_VERSION) $@ || echo 'make: without a Chromium from there; an installed one will do' >&2
+
+$(PRE_COMMIT):
+	@tools/pre-commit.sh $(PRE_COMMIT_VERSION) $@ || echo 'make: without pre-commit, the hooks are not tested' >&2
 
 $(BUILD)/golangci-lint: tools/go.mod tools/go.sum | need-go
 	@echo 'building the linters (once; some minutes)'
