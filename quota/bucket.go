@@ -25,7 +25,9 @@ type share struct {
 	// patience ends: with a holder that was asked, or of one that waits for its first assignment.
 	until    Time
 	reported Time // when the present interval of counting began
-	seq      uint64
+	// seq is the batch with which told was taken first, renewed the one with which it was taken last.
+	// They wrap around.
+	seq, renewed uint32
 	// high is the greatest rate that may be in force: the confirmed one, or any that was taken since.
 	// told is the last that was taken, next the one in the outbox. Of a share that is asked, next is
 	// what is kept for it until it answers; of one that was told nothing, what it admitted.
@@ -43,7 +45,8 @@ type state uint16
 
 const (
 	assigned    state = 1 << iota // something was taken, and has not been abandoned since
-	outstanding                   // an assignment that was taken is unconfirmed
+	settling                      // told is unconfirmed, so high may be more
+	outstanding                   // an assignment or its renewal is unconfirmed, so nobody knows when it ends
 	arrived                       // something that was taken has been confirmed
 	listed                        // the bucket is in the stream's outbox
 	queued                        // next is to be taken from there, or Abandon
@@ -108,9 +111,13 @@ func (b *bucket) lostRate() int64 {
 }
 
 // take returns what is queued as an action of a batch.
-func (s *share) take(b *bucket, seq uint64, ttl Time) Action {
+func (s *share) take(b *bucket, seq uint32, ttl Time) Action {
+	if s.state&(assigned|abandoning) != assigned || s.next != s.told {
+		s.seq = seq
+		s.state |= settling
+	}
+	s.renewed = seq
 	s.state &^= queued | fresh
-	s.seq = seq
 	if s.is(abandoning) {
 		// It sets nothing in force, so what was confirmed still ends at until.
 		s.told = 0
@@ -131,17 +138,19 @@ func (s *share) take(b *bucket, seq uint64, ttl Time) Action {
 
 // confirm says that what was taken up to seq had arrived by now. It reports whether less may be in
 // force than before.
-func (s *share) confirm(now Time, seq uint64, o *Options) bool {
-	if s.seq == 0 || s.seq > seq {
-		return false
-	}
+func (s *share) confirm(now Time, seq uint32, o *Options) bool {
 	before := s.high
-	s.high = s.told
-	s.state = s.state&^outstanding | arrived
-	s.until = now + o.TTL + o.Delta
-	if s.state&(abandoning|queued) == abandoning {
-		s.until = now + patienceAsked
-		return true
+	if s.is(outstanding) && int32(seq-s.renewed) >= 0 { //nolint:gosec // it wraps around
+		s.state &^= outstanding
+		s.until = now + o.TTL + o.Delta
+	}
+	if s.is(settling) && int32(seq-s.seq) >= 0 { //nolint:gosec // it wraps around
+		s.state = s.state&^settling | arrived
+		s.high = s.told
+		if s.state&(abandoning|queued) == abandoning {
+			s.until = now + patienceAsked
+			return true
+		}
 	}
 	return s.high < before
 }

@@ -47,20 +47,24 @@ func (d *Divider) divide(b *bucket) {
 
 // over reports whether a share is to be forgotten, and has its bucket abandoned if that is due.
 func (d *Divider) over(b *bucket, s *share) bool {
-	idle := d.o.IdleReports
-	if d.shares > d.o.MaxBuckets/2 || len(s.stream.shares) > d.o.MaxStreamBuckets/2 {
-		idle = 1
-	}
 	switch {
 	case s.is(abandoning):
 		return s.high == 0 && s.state&(listed|outstanding) == 0 && (!s.is(asked) || s.until <= d.now)
-	case b.limit == nil, int(s.idle) >= idle && s.state&(queued|outstanding) == 0:
+	case b.limit == nil, d.idle(s) && s.state&(queued|outstanding) == 0:
 		d.counts.Abandoned++
 		d.abandon(b, s)
 	default:
 		return s.high == 0 && s.state&(listed|outstanding) == 0 && d.now-s.reported > d.o.TTL
 	}
 	return false
+}
+
+// idle reports whether a share has had no requests for so long that its bucket is to be abandoned.
+func (d *Divider) idle(s *share) bool {
+	if d.shares > d.o.MaxBuckets/2 || len(s.stream.shares) > d.o.MaxStreamBuckets/2 {
+		return s.idle > 0
+	}
+	return int(s.idle) >= d.o.IdleReports
 }
 
 // want is a share's part in a division, in tokens per Fill.
@@ -104,6 +108,9 @@ func (d *Divider) apportion(b *bucket) {
 		if b.clings(s) {
 			rate = min(max(target, int64(s.next)), int64(s.high)+free)
 		}
+		if told := int64(s.told); s.is(settling) && rate > told/4*3 {
+			rate = told // another rate would have to be confirmed anew, and none ever were
+		}
 		if !d.tells(b, s, rate, target, starved) {
 			s.state &^= queued
 			continue
@@ -119,6 +126,8 @@ func (d *Divider) tells(b *bucket, s *share, rate, target int64, starved bool) b
 	s.state &^= answer
 	told := int64(s.told)
 	switch {
+	case d.idle(s): // it is renewed no more, so that it is confirmed and can be abandoned
+		return false
 	case s.is(assigned):
 		needs := told == 0 || s.state&(hungry|measured) != measured || s.wanted() > float64(told)
 		return reported || s.is(queued) || starved && told-rate > told/32 || needs && rate-told > told/32

@@ -396,6 +396,21 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
+// TestClockGoesBack holds that a time before the last ends nothing early.
+func TestClockGoesBack(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true})
+	r.now = 20 * time.Second
+	r.first(1, 0, hundred)
+	_, seq, _ := r.Take(r.now, 1, nil, 9)
+	r.Confirmed(r.now-10*time.Second, 1, seq)
+	r.Closed(r.now-10*time.Second, 1)
+	r.now += 12 * time.Second
+	r.first(2, 0, hundred)
+	if got := r.rate(2); got > 0 {
+		t.Errorf("told %d while the first may act on all", got)
+	}
+}
+
 func TestView(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true})
 	if _, known := r.View(0, bucketOf(0)); known {
@@ -415,7 +430,7 @@ func TestView(t *testing.T) {
 	want := quota.View{
 		ID: "\x00", Limit: *hundred, Rate: int64(perHour(100)), InForce: int64(perHour(100)), Lost: got.Lost,
 		Holders: []quota.HolderView{{
-			Holder: 1, Demand: got.Holders[0].Demand, Share: got.Holders[0].Share, Held: got.Holders[0].Held, Assigned: true,
+			Holder: 1, Demand: got.Holders[0].Demand, Share: got.Holders[0].Share, Held: got.Holders[0].Held, Assigned: true, Confirmed: true,
 		}},
 	}
 	if diff := cmp.Diff(got, want); diff != "" {

@@ -20,6 +20,8 @@ type simulation struct {
 	dies   func(i int, t time.Duration) bool
 	// killed and back are when the service is killed and when another one is there, if not 0.
 	killed, back time.Duration
+	// byReports says that what was sent before an Envoy's last report is confirmed by the next.
+	byReports bool
 	// broken is when all streams end, peers says that they are known to be of the same Envoys.
 	broken time.Duration
 	peers  bool
@@ -31,12 +33,12 @@ const simStep = 10 * time.Millisecond
 
 type proxy struct {
 	envoyBucket
-	h           quota.Holder
-	dead        bool
-	rest, first float64 // of a request: not yet reported, and of the first of a bucket
-	arriving    []quota.Action
-	seq, got    uint64
-	allowedAll  float64
+	h              quota.Holder
+	dead           bool
+	rest, first    float64 // of a request: not yet reported, and of the first of a bucket
+	arriving       []quota.Action
+	seq, got, sent uint64
+	allowedAll     float64
 }
 
 // result has what was wanted and admitted in each step.
@@ -76,7 +78,7 @@ func (s *simulation) run(t *testing.T) result {
 				}
 				continue
 			}
-			if p.got != 0 && p.h != 0 {
+			if p.got != 0 && p.h != 0 && !s.byReports {
 				d.Confirmed(now, p.h, p.got)
 			}
 			p.apply(now)
@@ -91,6 +93,10 @@ func (s *simulation) run(t *testing.T) result {
 				}
 				if p.known {
 					p.report(d, now, &s.limit)
+				}
+				if s.byReports {
+					d.Confirmed(now, p.h, p.sent)
+					p.sent = p.seq
 				}
 			}
 		}

@@ -152,6 +152,34 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestConfirmedByReports logs what is used where nothing but the second report tells that actions have
+// arrived, and holds what must be so even then.
+func TestConfirmedByReports(t *testing.T) {
+	for _, n := range []int{2, 5, 10} {
+		for _, tt := range used {
+			for _, load := range []float64{0.5, 1, 3} {
+				s := simulation{
+					n: n, limit: quota.Limit{Hits: 1000, Window: time.Second, Burst: 100 * time.Millisecond},
+					end: 2 * change, phase: phases(n, 1), byReports: true,
+					demand: func(i int, at time.Duration) float64 { return 1000 * load * tt.demand(i, n, at >= change) },
+					dies:   func(i int, at time.Duration) bool { return tt.dies && i == 0 && at >= change },
+				}
+				r := s.run(t)
+				late, from := r.used(change+40*time.Second, change+59*time.Second), change
+				for at := change; at < 100*time.Second; at += time.Second {
+					if r.used(at, at+time.Second) < 0.9 {
+						from = at + time.Second
+					}
+				}
+				t.Logf("%d Envoys, demand %.1f R, %s: used 0.9 from %v later on, %.3f after 40 s", n, load, tt.name, from-change, late)
+				if late < 0.97 {
+					t.Errorf("%d Envoys, demand %.1f R, %s: used %.3f 40 s later", n, load, tt.name, late)
+				}
+			}
+		}
+	}
+}
+
 // phases returns when Envoys report, each turn another order.
 func phases(n, turn int) func(int) time.Duration {
 	return func(i int) time.Duration {

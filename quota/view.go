@@ -42,7 +42,7 @@ func (d *Divider) View(now Time, key Bucket) (View, bool) {
 		v.Unconfirmed += int64(s.high) - int64(min(s.high, s.told))
 		v.Holders = append(v.Holders, HolderView{
 			Holder: s.stream.holder, Demand: float64(s.demand), Share: s.told, Held: s.high,
-			Assigned: s.state&assigned != 0, Confirmed: s.state&(assigned|outstanding) == assigned,
+			Assigned: s.state&assigned != 0, Confirmed: s.state&(assigned|settling) == assigned,
 		})
 	}
 	return v, true
