@@ -69,9 +69,9 @@ func (d *Divider) idle(s *share) bool {
 
 // want is a share's part in a division, in tokens per Fill.
 type want struct {
-	want, weight float64
-	target       int64
-	settled      bool
+	want          float64
+	target        int64
+	live, settled bool
 }
 
 // apportion finds what all are to get, lowers those who have more, and raises the others into what is
@@ -129,7 +129,7 @@ func (d *Divider) tells(b *bucket, s *share, rate, target int64, starved bool) b
 	case d.idle(s): // it is renewed no more, so that it is confirmed and can be abandoned
 		return false
 	case s.is(assigned):
-		needs := told == 0 || s.state&(hungry|measured) != measured || s.wanted() > float64(told)
+		needs := s.state&(hungry|measured) != measured || s.wanted() > float64(told)
 		return reported || s.is(queued) || starved && told-rate > told/32 || needs && rate-told > told/32
 	case !s.is(fresh) && b.learning():
 		return rate > 0
@@ -161,15 +161,12 @@ func (d *Divider) targets(b *bucket) (starved bool) {
 	n := float64(max(live, 1))
 	for i := range b.shares {
 		s := &b.shares[i]
-		w := want{want: float64(all) / (2 * n), weight: 1}
+		w := want{want: float64(all) / (2 * n), live: true}
 		switch {
 		case s.is(abandoning) && !s.is(asked):
 			w = want{settled: true}
 		case s.is(measured):
 			w.want = max(s.wanted(), float64(all)/(64*n))
-		}
-		if s.is(hungry) {
-			w.weight *= 4
 		}
 		d.wants = append(d.wants, w)
 		if hungriest && s.state&(fell|arrived|outstanding|queued|abandoning) == fell|arrived && s.high > 0 {
@@ -190,8 +187,8 @@ func (d *Divider) targets(b *bucket) (starved bool) {
 }
 
 // fill sets targets: everybody gets what he wants, but nobody who wants more gets more than another who
-// wants as much (max-min fairness). What is left goes to all, half of it evenly and half by what they
-// want, most to those who were denied something.
+// wants as much (max-min fairness). What is left goes to all, half of it evenly, so that new requests
+// find something everywhere, and half by what they want.
 func fill(wants []want, all int64, live int) {
 	left, open := float64(all), live
 	for settled := true; settled && open > 0; {
@@ -208,7 +205,7 @@ func fill(wants []want, all int64, live int) {
 	}
 	weights := 0.0
 	for i := range wants {
-		weights += wants[i].want * wants[i].weight
+		weights += wants[i].want
 	}
 	sum := int64(0)
 	for i := range wants {
@@ -216,14 +213,14 @@ func fill(wants []want, all int64, live int) {
 		switch {
 		case !w.settled:
 			w.target = int64(left / float64(open))
-		case open == 0 && w.weight > 0:
-			w.target += int64(left/2/float64(live) + left/2*w.want*w.weight/max(weights, 1))
+		case open == 0 && w.live:
+			w.target += int64(left/2/float64(live) + left/2*w.want/max(weights, 1))
 		}
 		w.target = min(w.target, int64(MaxRate))
 		sum += w.target
 	}
 	for i := 0; i < len(wants) && sum < all; i++ { // what rounding left
-		if w := &wants[i]; w.weight > 0 && w.target < int64(MaxRate) {
+		if w := &wants[i]; w.live && w.target < int64(MaxRate) {
 			w.target++
 			sum++
 		}

@@ -176,7 +176,7 @@ func (d *Divider) Confirmed(now Time, h Holder, seq uint64) {
 	}
 	n := s.confirmed(seq)
 	for _, b := range s.sent[:n] {
-		if i, found := b.find(h); found && b.shares[i].confirm(d.now, uint32(seq), &d.o) {
+		if i, found := b.find(h); found && b.shares[i].confirm(d.now, uint32(seq), &d.o) { //nolint:gosec // it wraps around
 			d.mark(b)
 		}
 	}
@@ -243,7 +243,7 @@ func (d *Divider) Take(now Time, h Holder, to []Action, most int) (actions []Act
 	n = min(most-n, len(s.outbox))
 	for _, b := range s.outbox[:n] {
 		if i, found := b.find(h); found && b.shares[i].unlist() {
-			to = append(to, b.shares[i].take(b, uint32(s.seq), d.o.TTL))
+			to = append(to, b.shares[i].take(b, uint32(s.seq), d.o.TTL)) //nolint:gosec // it wraps around
 			s.sent = append(s.sent, b)
 		}
 	}

@@ -275,6 +275,28 @@ func TestIdleBucketsAreAbandoned(t *testing.T) {
 	}
 }
 
+// TestIdleBucketsAreAbandonedUnconfirmed holds it where each confirmation comes two reports late.
+func TestIdleBucketsAreAbandonedUnconfirmed(t *testing.T) {
+	r := newRig(quota.Options{Fresh: true, IdleReports: 3})
+	r.first(1, 0, hundred)
+	var last, before uint64
+	for range 8 {
+		actions, seq, _ := r.Take(r.now, 1, nil, 9)
+		if len(actions) == 1 && actions[0].Kind == quota.Abandon {
+			return
+		}
+		if seq == 0 {
+			seq = last
+		}
+		r.pass(5 * time.Second)
+		r.report(1, 0, hundred, 0, 0, 5*time.Second)
+		r.Confirmed(r.now, 1, before)
+		r.Tick(r.now)
+		last, before = seq, last
+	}
+	t.Error("an idle bucket is never abandoned")
+}
+
 func TestBounds(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true, MaxStreamBuckets: 3, MaxBuckets: 5})
 	outcomes := func(h quota.Holder) (kept int) {

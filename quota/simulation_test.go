@@ -39,10 +39,12 @@ type proxy struct {
 	arriving       []quota.Action
 	seq, got, sent uint64
 	allowedAll     float64
+	extra          float64 // of a step, see result
 }
 
-// result has what was wanted and admitted in each step.
-type result struct{ wanted, admitted []float64 }
+// result has, of each step, what was wanted and admitted; how many tokens there were at its end; and what
+// was admitted without an assignment or given by token buckets that began anew or became larger.
+type result struct{ wanted, admitted, tokens, extra []float64 }
 
 func (s *simulation) run(t *testing.T) result {
 	t.Helper()
@@ -55,21 +57,21 @@ func (s *simulation) run(t *testing.T) result {
 	var r result
 	last := quota.Holder(s.n)
 	for now := simStep; now < s.end; now += simStep {
-		switch {
-		case now == s.broken:
+		switch now {
+		case s.broken:
 			for _, p := range proxies {
 				d.Closed(now, p.h)
 				p.h, p.arriving = 0, nil
 			}
-		case now == s.killed:
+		case s.killed:
 			d = nil
 			for _, p := range proxies {
 				p.h, p.arriving = 0, nil
 			}
-		case now == s.back:
+		case s.back:
 			d = quota.New(now, quota.Options{})
 		}
-		wanted, admitted := 0.0, 0.0
+		wanted, admitted, tokens, extra := 0.0, 0.0, 0.0, 0.0
 		for i, p := range proxies {
 			if s.dies != nil && s.dies(i, now) {
 				if !p.dead {
@@ -85,6 +87,9 @@ func (s *simulation) run(t *testing.T) result {
 			demand := s.demand(i, now)
 			wanted += demand * simStep.Seconds()
 			admitted += p.admit(now, s.hits(demand), func() { p.report(d, now, &s.limit) })
+			tokens += p.tokens
+			extra += p.extra
+			p.extra = 0
 			if (now-s.phase(i))%(5*time.Second) == 0 {
 				if p.h == 0 && d != nil {
 					last++
@@ -123,6 +128,8 @@ func (s *simulation) run(t *testing.T) result {
 		}
 		r.wanted = append(r.wanted, min(wanted, float64(s.limit.Hits)*simStep.Seconds()))
 		r.admitted = append(r.admitted, admitted)
+		r.tokens = append(r.tokens, tokens)
+		r.extra = append(r.extra, extra)
 	}
 	return r
 }
@@ -167,6 +174,7 @@ func (p *proxy) apply(now quota.Time) {
 				share = b.tokens / b.most
 			}
 			b.assigned, b.kind, b.rate, b.expires = true, a.Kind, a.Rate, now+a.TTL
+			p.extra += max(share*float64(a.MaxTokens)-b.tokens, 0)
 			b.most, b.tokens, b.refilled = float64(a.MaxTokens), share*float64(a.MaxTokens), now
 		}
 	}
@@ -184,6 +192,7 @@ func (p *proxy) admit(now quota.Time, hits float64, report func()) float64 {
 		hits, p.first = p.first, 0
 		p.envoyBucket = envoyBucket{known: true, reported: now}
 		p.count(hits, hits)
+		p.extra += hits
 		report()
 		return hits
 	}
@@ -191,6 +200,7 @@ func (p *proxy) admit(now quota.Time, hits float64, report func()) float64 {
 	switch {
 	case !p.assigned || p.expires <= now:
 		allowed = hits
+		p.extra += hits
 	case p.kind == quota.Assign:
 		p.tokens = min(p.most, p.tokens+float64(p.rate)*float64(now-p.refilled)/float64(quota.Fill))
 		p.refilled = now
@@ -245,4 +255,22 @@ func (r result) most(from, interval time.Duration, rate float64) float64 {
 		most = max(most, sum)
 	}
 	return most / (rate * interval.Seconds())
+}
+
+// beyond returns by how much the bound was exceeded in any interval: R x interval, the tokens that
+// buckets had at its begin, and what was extra.
+func (r result) beyond(interval time.Duration, rate float64) float64 {
+	n, admitted, extra, worst := int(interval/simStep), 0.0, 0.0, math.Inf(-1)
+	for i := 1; i < len(r.admitted); i++ {
+		admitted += r.admitted[i]
+		extra += r.extra[i]
+		if i > n {
+			admitted -= r.admitted[i-n]
+			extra -= r.extra[i-n]
+		}
+		if begin := i - n; begin >= 0 {
+			worst = max(worst, admitted-extra-r.tokens[begin]-rate*interval.Seconds())
+		}
+	}
+	return worst
 }

@@ -90,6 +90,11 @@ func TestUsed(t *testing.T) {
 								s.chance = rand.New(rand.NewPCG(uint64(turn), 1))
 							}
 							r := s.run(t)
+							for _, interval := range []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second} {
+								if beyond := r.beyond(interval, float64(rate)); beyond > 1e-6*float64(rate) {
+									t.Errorf("R %d, %d Envoys, demand %.1f R, %s: %.2f beyond the bound in %v", rate, n, load, tt.name, beyond, interval)
+								}
+							}
 							part = append(part, r.used(change+tt.from, change+tt.to))
 							second = append(second, r.most(20*time.Second, time.Second, float64(rate)))
 							five = append(five, r.most(20*time.Second, 5*time.Second, float64(rate)))
