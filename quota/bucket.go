@@ -160,6 +160,7 @@ func (d *Divider) newBucket(r Report) *bucket {
 	b := &bucket{key: r.Bucket, id: string(r.ID), limit: r.Limit, divided: d.now - 2*mostGap}
 	d.learn(b)
 	d.buckets[r.Bucket] = b
+	d.idBytes += len(b.id)
 	return b
 }
 

@@ -25,6 +25,7 @@ func (d *Divider) divide(b *bucket) {
 	if len(b.shares) == 0 && len(b.lost) == 0 {
 		d.due.drop(b)
 		delete(d.buckets, b.key)
+		d.idBytes -= len(b.id)
 		return
 	}
 	switch {

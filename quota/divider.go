@@ -76,6 +76,7 @@ type Divider struct {
 	dirty        []*bucket // to be divided at the next Tick
 	due          schedule
 	shares       int
+	idBytes      int
 	peers        map[uint64]*peer
 	purged       Time
 	wants        []want // of the bucket that is divided
@@ -121,10 +122,8 @@ func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
 		}
 		return NoLimit
 	case b == nil:
-		if d.full(s) {
-			d.counts.NoRoom++
-			d.stray(s, r)
-			return NoRoom
+		if d.full(s) || d.idBytes+len(r.ID) > d.o.MaxIDBytes {
+			return d.noRoom(s, r)
 		}
 		b = d.newBucket(r)
 	case !same(b.limit, r.Limit):
@@ -133,9 +132,7 @@ func (d *Divider) Report(now Time, h Holder, r Report) Outcome {
 	i, found := b.find(h)
 	if !found {
 		if d.full(s) {
-			d.counts.NoRoom++
-			d.stray(s, r)
-			return NoRoom
+			return d.noRoom(s, r)
 		}
 		d.insertShare(b, i, s, r)
 	}

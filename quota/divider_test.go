@@ -313,6 +313,10 @@ func TestBounds(t *testing.T) {
 	if got := r.Counts(); got.Shares != 5 || got.NoRoom != 7 {
 		t.Errorf("%+v", got)
 	}
+	narrow := newRig(quota.Options{Fresh: true, MaxIDBytes: 2})
+	if got := []quota.Outcome{narrow.first(1, 0, hundred), narrow.first(1, 1, hundred), narrow.first(1, 2, hundred)}; got[1] != quota.Kept || got[2] != quota.NoRoom {
+		t.Errorf("outcomes %v of ids of a byte each, with room for two", got)
+	}
 	// Where half the room is taken, one idle report is enough.
 	r.told(1)
 	r.pass(5 * time.Second)

@@ -6,10 +6,34 @@
 // each stream is to be told: [Action]. It starts no goroutine, reads no clock and does no I/O, so all
 // that it does is a function of events and times. The package imports nothing but the standard library.
 //
-// What holds at every moment: the rates that may be in force at all holders of a bucket add up to no
-// more than its limit. A rate may be in force from the moment that it is taken out of the divider until
-// a later one is confirmed, or its time to live has passed. So the ledger of a bucket has for each
-// holder the greatest rate that may be in force, and what streams that ended may still act on.
+// # What holds
+//
+// At every moment the rates that may be in force at all holders of a bucket add up to no more than its
+// limit. A rate may be in force from the moment that it is taken out of the divider until a later one is
+// confirmed, or its time to live has passed since. So the ledger of a bucket has the greatest rate that
+// may be in force at each holder, and what streams that ended may still act on. A holder gets more only
+// out of what that leaves. If a limit is lowered, nobody gets more until the sum is below it.
+//
+// So what is admitted in any interval is at most the limit's rate times its length, and
+//   - what token buckets hold at its begin: at most [Limit].Burst x the limit's rate, and [Limit].MinTokens
+//     for each holder;
+//   - what they get in it because they become larger or begin anew: Envoy carries the fraction to which
+//     a token bucket is full over to the next one, and fills it where there was none;
+//   - requests that the filter lets pass before it is told anything, as its no_assignment_behavior says.
+//
+// It rests on these: confirmations are true; time is a steady clock; an Envoy applies nothing later than
+// [Options].Delta after its stream has ended; and [Options].Fresh is. A divider that is not Fresh learns,
+// in which time more may be in force.
+//
+// # How it divides
+//
+// Demand is what a holder admitted and denied, by the divider's clock. Everybody gets his demand; where
+// that is too much in all, those who want most get the same (max-min fairness), so who lies about his
+// demand gets a fair share at most. What is left goes to all, so all of the limit is assigned always.
+//
+// Envoys cannot be asked what they have, and report five seconds late. So a holder whose demand fell while
+// somebody is denied is told to abandon the bucket: its next request reports it at once, and if none comes
+// its share is free.
 //
 // A Divider has no lock. Its methods run in one goroutine at a time.
 package quota

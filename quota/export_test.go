@@ -27,8 +27,9 @@ func (d *Divider) ForgetUnconfirmed() {
 
 // Broken returns what is wrong with the structure of a divider, "" if nothing is.
 func (d *Divider) Broken() string {
-	shares := 0
+	shares, ids := 0, 0
 	for _, b := range d.buckets {
+		ids += len(b.id)
 		shares += len(b.shares)
 		for i := range b.shares {
 			s := &b.shares[i]
@@ -48,8 +49,8 @@ func (d *Divider) Broken() string {
 			return "a bucket at another place of the schedule"
 		}
 	}
-	if shares != d.shares {
-		return "a wrong number of shares"
+	if shares != d.shares || ids != d.idBytes {
+		return "a wrong number of shares, or bytes of ids"
 	}
 	for _, s := range d.streams {
 		if len(s.outbox) > len(s.shares) {

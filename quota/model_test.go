@@ -38,7 +38,7 @@ func run(o worldOptions, m mistake, steps int, choose chooser) (*world, string) 
 }
 
 func TestRandomWorlds(t *testing.T) {
-	seeds := uint64(3000)
+	seeds := uint64(1500)
 	if testing.Short() {
 		seeds = 300
 	}

@@ -19,6 +19,8 @@ type Options struct {
 	// MaxStreamBuckets and MaxBuckets bound the buckets of a stream, and of all streams added up.
 	// 0 is 10,000 and 1,000,000.
 	MaxStreamBuckets, MaxBuckets int
+	// MaxIDBytes bounds the bytes of all buckets' ids. 0 is 128 MiB.
+	MaxIDBytes int
 	// Fresh says that no predecessor of this divider has assigned anything that may still act. Otherwise
 	// it learns for 6 s, until all Envoys that can have come back: the whole limit counts as in force, a
 	// bucket that is new to its holder is not answered, and a holder that reports what it admitted goes
@@ -48,6 +50,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxBuckets <= 0 {
 		o.MaxBuckets = 1_000_000
+	}
+	if o.MaxIDBytes <= 0 {
+		o.MaxIDBytes = 128 << 20
 	}
 	return o
 }

@@ -57,18 +57,16 @@ func (s *simulation) run(t *testing.T) result {
 	var r result
 	last := quota.Holder(s.n)
 	for now := simStep; now < s.end; now += simStep {
-		switch now {
-		case s.broken:
+		if now == s.broken || now == s.killed {
 			for _, p := range proxies {
 				d.Closed(now, p.h)
 				p.h, p.arriving = 0, nil
 			}
-		case s.killed:
-			d = nil
-			for _, p := range proxies {
-				p.h, p.arriving = 0, nil
+			if s.back > now {
+				d = nil
 			}
-		case s.back:
+		}
+		if now == s.back {
 			d = quota.New(now, quota.Options{})
 		}
 		wanted, admitted, tokens, extra := 0.0, 0.0, 0.0, 0.0

@@ -41,6 +41,12 @@ func (d *Divider) stray(s *stream, r Report) {
 	}
 }
 
+func (d *Divider) noRoom(s *stream, r Report) Outcome {
+	d.counts.NoRoom++
+	d.stray(s, r)
+	return NoRoom
+}
+
 // full reports whether a stream can have no more buckets.
 func (d *Divider) full(s *stream) bool {
 	return d.shares >= d.o.MaxBuckets || len(s.shares) >= d.o.MaxStreamBuckets
