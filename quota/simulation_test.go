@@ -85,6 +85,7 @@ func (s *simulation) run(t *testing.T) result {
 			demand := s.demand(i, now)
 			wanted += demand * simStep.Seconds()
 			admitted += p.admit(now, s.hits(demand), func() { p.report(d, now, &s.limit) })
+			p.refill(now)
 			tokens += p.tokens
 			extra += p.extra
 			p.extra = 0
@@ -200,13 +201,19 @@ func (p *proxy) admit(now quota.Time, hits float64, report func()) float64 {
 		allowed = hits
 		p.extra += hits
 	case p.kind == quota.Assign:
-		p.tokens = min(p.most, p.tokens+float64(p.rate)*float64(now-p.refilled)/float64(quota.Fill))
-		p.refilled = now
+		p.refill(now)
 		allowed = min(hits, p.tokens)
 		p.tokens -= allowed
 	}
 	p.count(hits, allowed)
 	return allowed
+}
+
+func (p *proxy) refill(now quota.Time) {
+	if p.kind == quota.Assign {
+		p.tokens = min(p.most, p.tokens+float64(p.rate)*float64(min(now, p.expires)-p.refilled)/float64(quota.Fill))
+		p.refilled = min(now, p.expires)
+	}
 }
 
 func (p *proxy) count(hits, allowed float64) {
