@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -208,4 +210,40 @@ func (s *stage) hold(t *testing.T, user string, rate, burst float64) int {
 		t.Errorf("in %v from %v on, the Envoys let %.1f more requests of %q pass than %g a second, allowed are %g", to-from, from, worst, user, rate, burst)
 	}
 	return len(all)
+}
+
+// since forgets what was let pass before a time.
+func (s *stage) since(begun time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.admitted = slices.DeleteFunc(s.admitted, func(a admission) bool { return a.sent < begun })
+}
+
+// metric returns the value of sluice's series.
+func (s *stage) metric(t *testing.T, series string) float64 {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.sluice.Addr("metrics")+"/metrics", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := s.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, series+" "); ok {
+			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("there is no series %s", series)
+	return 0
 }

@@ -1,0 +1,148 @@
+package quota_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/e2e/suite"
+)
+
+// during runs a load of a user on all Envoys, each with its own pause between requests, while do runs.
+func (s *stage) during(t *testing.T, user string, every []time.Duration, do func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for i, pause := range every {
+		load.Go(func() { s.load(ctx, t, i, user, pause) })
+	}
+	do()
+	cancel()
+	load.Wait()
+}
+
+// passed returns how many requests of a user an Envoy has let pass; -1 is all of them.
+func (s *stage) passed(at int, user string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.admitted {
+		if a.user == user && (at < 0 || a.envoy == at) {
+			n++
+		}
+	}
+	return n
+}
+
+// awaitShares waits until each Envoy has let pass a request of the user.
+func (s *stage) awaitShares(t *testing.T, user string) {
+	t.Helper()
+	for i := range s.envoys {
+		suite.Eventually(t, "a share of each Envoy", func() bool { return s.ask(t.Context(), t, i, user) })
+	}
+}
+
+// TestOneByteDisturbsNobody has an end client send a byte that is no text, in the header that is the bucket's id: its own
+// bucket gets nothing, and nobody else's loses anything.
+func TestOneByteDisturbsNobody(t *testing.T) {
+	t.Parallel()
+	s := play(t, hundredASecond, 1)
+	s.awaitShares(t, "al")
+	if s.ask(t.Context(), t, 0, "b\xffb") {
+		t.Error("a request is let pass whose bucket cannot be assigned anything")
+	}
+	for range 2 { // two reports have the byte
+		was := s.metric(t, "sluice_quota_ignored_total{reason=\"text\"}")
+		suite.Eventually(t, "a report with the byte", func() bool { return s.metric(t, "sluice_quota_ignored_total{reason=\"text\"}") > was })
+	}
+	s.awaitShares(t, "cy") // who is new, and asks after it
+	if !s.ask(t.Context(), t, 0, "al") {
+		t.Error("who had a share before has lost it")
+	}
+	if n := s.metric(t, "sluice_quota_streams"); n != 1 {
+		t.Errorf("%g streams are open", n)
+	}
+	if s.ask(t.Context(), t, 0, strings.Repeat("x", 5000)) {
+		t.Error("a request is let pass whose bucket's id is too long")
+	}
+	s.awaitShares(t, "di")
+}
+
+// TestEnvoyDies kills one of two Envoys: the other has more than its half of the limit in the end, and never more than
+// there is.
+func TestEnvoyDies(t *testing.T) {
+	t.Parallel()
+	s := play(t, hundredASecond, 2)
+	s.awaitShares(t, "al")
+	s.during(t, "al", []time.Duration{5 * time.Millisecond}, func() {
+		s.during(t, "al", []time.Duration{time.Hour, 5 * time.Millisecond}, func() { time.Sleep(8 * time.Second) })
+		died := time.Now()
+		s.envoys[1].Kill()
+		suite.Eventually(t, "the other Envoy has most of the limit", func() bool {
+			before := s.passed(0, "al")
+			time.Sleep(time.Second)
+			return s.passed(0, "al")-before >= 80
+		})
+		t.Logf("after %.1f s the other Envoy lets 80 a second pass", time.Since(died).Seconds())
+	})
+	s.hold(t, "al", 100, 20)
+}
+
+// TestServiceAway has sluice be away for less than assignments last, by a kill: Envoys go on, and never let pass more.
+func TestServiceAway(t *testing.T) {
+	t.Parallel()
+	s := play(t, hundredASecond, 2)
+	s.awaitShares(t, "al")
+	s.during(t, "al", []time.Duration{5 * time.Millisecond, 50 * time.Millisecond}, func() {
+		time.Sleep(12 * time.Second)
+		before := s.passed(-1, "al")
+		time.Sleep(4 * time.Second)
+		steady := s.passed(-1, "al") - before
+		s.sluice.Kill()
+		before = s.passed(-1, "al")
+		time.Sleep(4 * time.Second)
+		away := s.passed(-1, "al") - before
+		s.startSluice(t)
+		before = s.passed(-1, "al")
+		time.Sleep(20 * time.Second)
+		t.Logf("in 4 s: %d with the service, %d without; in the 20 s after it has come back: %d", steady, away, s.passed(-1, "al")-before)
+	})
+	s.hold(t, "al", 100, 2*20)
+}
+
+// TestDrain ends sluice in order, and starts another: Envoys come again.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	s := play(t, hundredASecond, 1)
+	s.awaitShares(t, "al")
+	begun := time.Now()
+	if err := s.sluice.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code, err := s.sluice.Wait(t.Context()); err != nil || code != 0 {
+		t.Errorf("sluice ends with %d, %v", code, err)
+	}
+	t.Logf("it took %v to end", time.Since(begun))
+	s.startSluice(t)
+	suite.Eventually(t, "Envoy has come again", func() bool { return s.metric(t, "sluice_quota_streams") == 1 })
+	s.awaitShares(t, "bo")
+}
+
+// TestRulesChange lowers a limit while Envoys have shares of it.
+func TestRulesChange(t *testing.T) {
+	t.Parallel()
+	s := play(t, hundredASecond, 2)
+	s.awaitShares(t, "al")
+	s.during(t, "al", []time.Duration{5 * time.Millisecond, 5 * time.Millisecond}, func() {
+		time.Sleep(5 * time.Second)
+		s.write(t, strings.Replace(hundredASecond, "100", "40", 1))
+		suite.Eventually(t, "the lower limit is in force", func() bool { return strings.Contains(s.sluice.Log(), "-> 40/second") })
+		time.Sleep(time.Second) // in which both have said that they have it
+		from := time.Since(s.begun)
+		time.Sleep(5 * time.Second)
+		s.since(from)
+	})
+	s.hold(t, "al", 40, 20)
+}
