@@ -222,6 +222,14 @@ func (d *decoder) field(b []byte, v visitor) error {
 
 // next reads the field that b begins with. Of a type that no field of ours has, it gives no value.
 func next(b []byte) (number protowire.Number, typ protowire.Type, value uint64, body, rest []byte, ok bool) {
+	if len(b) >= 2 && b[0] >= 8 && b[0] < 0x80 && b[1] < 0x80 { // nearly all fields
+		switch size := int(b[1]); {
+		case b[0]&7 == byte(protowire.VarintType):
+			return protowire.Number(b[0] >> 3), protowire.VarintType, uint64(b[1]), nil, b[2:], true
+		case b[0]&7 == byte(protowire.BytesType) && size <= len(b)-2:
+			return protowire.Number(b[0] >> 3), protowire.BytesType, 0, b[2 : 2+size], b[2+size:], true
+		}
+	}
 	number, typ, n := protowire.ConsumeTag(b)
 	if n < 0 {
 		return 0, 0, 0, nil, nil, false
