@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/rlqs"
 )
 
 func TestBridgedUnary(t *testing.T) {
@@ -339,11 +340,11 @@ func TestReflectionDescribesTheServices(t *testing.T) {
 			}).GetListServicesResponse().GetService() {
 				names = append(names, s.GetName())
 			}
-			want := []string{answer.ServiceName, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
+			want := []string{rlqs.ServiceName, answer.ServiceName, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
 			if !slices.Equal(names, want) {
 				t.Errorf("%s lists %q, want %q", method, names, want)
 			}
-			for _, symbol := range append(want, answer.ServiceName+".ShouldRateLimit", "envoy.service.ratelimit.v3.RateLimitRequest") {
+			for _, symbol := range append(want, answer.ServiceName+".ShouldRateLimit", rlqs.ServiceName+"."+rlqs.MethodName, "envoy.service.ratelimit.v3.RateLimitRequest") {
 				answer := ask(&grpc_reflection_v1.ServerReflectionRequest{
 					MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol},
 				})

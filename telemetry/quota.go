@@ -25,7 +25,7 @@ func newQuota(r *registry) Quota {
 	ignored := r.counters("sluice_quota_ignored_total",
 		"Usages in reports of buckets that get no assignment, by reason: the id is no UTF-8 (text), or has more than 1 KiB or 16 entries (size), or a bound on buckets is reached (room).", "reason")
 	told := r.counters("sluice_quota_actions_total",
-		"What Envoys were told of buckets: a share of the limit (share), to let everything pass (allow_all) or nothing (deny_all), or to forget the bucket (abandon).", "action")
+		"What Envoys were told of buckets: a share of the limit (share), to let everything pass (allow_all) or nothing (deny_all), or to forget the bucket (abandon).", "kind")
 	return Quota{
 		Streams:   r.gauge("sluice_quota_streams", "Streams of Envoys to the rate limit quota service, one for each Envoy and domain."),
 		Buckets:   r.gauge("sluice_quota_buckets", "Buckets that are divided."),

@@ -19,6 +19,7 @@ func everySeries(t *testing.T, m *Metrics) {
 		}}
 	})
 	m.UnknownDomains.Add([]byte("d"), 1)
+	m.Quota.Unmatched.WithLabelValues("d").Inc()
 	m.WatchLog(NewLogQueue(io.Discard))
 	m.ConfigLoaded("abc", 12)
 	m.ConfigRejected()

@@ -12,7 +12,8 @@ func (s *Service) CountQuota(set *descriptors.Set, r *descriptors.Rule, entries 
 	if rules == nil || rules.set != set || allowed+denied == 0 {
 		return
 	}
-	limit, counters := r.Limits[0], (*telemetry.RuleCounters)(nil)
+	limit := r.Limits[0]
+	var counters *telemetry.RuleCounters
 	if r.RuntimeMetric {
 		q := &s.quota
 		var key1End, key2End int

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3" // which reflection describes
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 

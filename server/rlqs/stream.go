@@ -33,7 +33,6 @@ type Stream struct {
 
 	decoder decoder
 	name    []byte // the domain, nil until the first report
-	named   []byte // of the report that comes
 	err     error
 	entries [mostEntries]descriptors.Entry
 	id      []byte
