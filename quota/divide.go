@@ -170,7 +170,7 @@ func (d *Divider) targets(b *bucket) (starved bool) {
 			w.want = max(s.wanted(), float64(all)/(64*n))
 		}
 		d.wants = append(d.wants, w)
-		if hungriest && s.state&(fell|arrived|outstanding|queued|abandoning) == fell|arrived && s.high > 0 {
+		if live > 1 && hungriest && s.state&(fell|arrived|outstanding|queued|abandoning) == fell|arrived && s.high > 0 {
 			s.state |= asked
 			s.state &^= fell
 			d.counts.Asked++
