@@ -51,7 +51,10 @@ func (c *compiler) rule(d *domain, n *node, cfg *rules.Descriptor) *rules.Descri
 func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.DefaultItem, candidates bool, inForce int) []*Limit {
 	before := len(c.set.Limits)
 	for i := range cfg.RateLimits {
-		b := &cfg.RateLimits[i]
+		b := cfg.RateLimits[i]
+		if c.opt.CalendarMonths {
+			b.ByCalendarMonth()
+		}
 		if b.Shadow != candidates {
 			continue
 		}
@@ -68,7 +71,7 @@ func (c *compiler) limitsOf(r *Rule, cfg *rules.Descriptor, defaults *rules.Defa
 			Terms: c.shared(t), Reservation: newReservation(b.Reserve, &t.Policy), Name: b.Name, Rule: r, Pos: b.Pos, Defaults: defaults,
 			Index: int32(len(c.set.Limits)), //nolint:gosec // fewer than 2^31 limits fit in memory
 		}
-		c.useTable(l, b)
+		c.useTable(l, &b)
 		c.set.Limits = append(c.set.Limits, l)
 	}
 	return slices.Clip(c.set.Limits[before:])

@@ -11,6 +11,8 @@ type domain struct {
 	// index is the domain's place in Set.names.
 	index        int
 	allOrNothing bool
+	// calendarMonths is [Options.CalendarMonths].
+	calendarMonths bool
 	// maxCounters is 0 if the domain has no bound of its own.
 	maxCounters int64
 	// maxCountersAt is where the document begins that says so, zero if defaults do.

@@ -30,8 +30,10 @@ func (n *Namer) asRatelimit(p *Plan, i int, req *Request) bool {
 		rule = m.override.rule
 	}
 	// A rule of one limit has one charge, unless another limit replaces it.
-	if rule == nil || !rule.ratelimitName ||
-		p.Batch.Charges[m.First].Policy.Window != rule.Limits[0].Policy.Window {
+	if rule == nil || !rule.ratelimitName {
+		return false
+	}
+	if own, of := p.Batch.Charges[m.First].Policy, &rule.Limits[0].Policy; own.Window != of.Window || own.Calendar != of.Calendar {
 		return false
 	}
 	entries := req.Descriptors[i].Entries
@@ -132,6 +134,8 @@ func (r *Rule) notAsRatelimit() string {
 		return "envoyproxy/ratelimit has no reserve"
 	case l.Policy.Penalty != nil:
 		return "envoyproxy/ratelimit has no penalty"
+	case l.Policy.Calendar != nil && !rules.IsUTCMonth(l.Policy.Calendar):
+		return "envoyproxy/ratelimit has months of the calendar alone, and in UTC"
 	case l.UnitMultiplier > 1:
 		return "envoyproxy/ratelimit has no unit_multiplier"
 	case strings.HasPrefix(r.Domain(), exactBegins):

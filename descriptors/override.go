@@ -25,6 +25,7 @@ func (p *Plan) override(d *domain, m *Match, rule *Rule, o Override) bool {
 	if !rules.Renumber(&policy, o.RequestsPerUnit, time.Duration(seconds)*time.Second) {
 		return false
 	}
+	rules.Recalendar(&policy, unit, multiplier, d.calendarMonths)
 	if cap(p.overrides) < len(p.Matches) {
 		// Limits and Charges point to the elements, so only an empty list may move.
 		p.overrides = slices.Grow(p.overrides[:0], len(p.Matches))

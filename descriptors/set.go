@@ -13,6 +13,9 @@ type Options struct {
 	MergeDomains bool
 	// AllOrNothing sets all_or_nothing for every domain.
 	AllOrNothing bool
+	// CalendarMonths has limits of unit month without the word calendar go by the calendar in UTC, those that requests carry
+	// too. Only windows that can do so do.
+	CalendarMonths bool
 	// Defaults are words for rules that come without; nil for none.
 	Defaults *rules.Defaults
 	// HashKey keys the counters' identities.

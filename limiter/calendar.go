@@ -46,6 +46,9 @@ func NewCalendar(zone *time.Location, anchor int) *Calendar {
 // By returns the calendar of the same zone and anchor that divides time into units.
 func (c *Calendar) By(unit CalendarUnit) *Calendar { return &c.all[unit] }
 
+// Unit returns what c divides time into.
+func (c *Calendar) Unit() CalendarUnit { return c.unit }
+
 // Zone returns the place whose calendar it is.
 func (c *Calendar) Zone() *time.Location { return c.zone }
 

@@ -24,6 +24,8 @@ type ruleFlags struct {
 	AllOrNothing bool   `help:"As serve --all-or-nothing."`
 	tableFlags   `embed:""`
 
+	CalendarMonths bool `help:"As serve --calendar-months."`
+
 	// hashKey is what counters' identities are hashed with.
 	hashKey identity.Key
 	// ratelimitNames says to find out which names counters have: see [descriptors.Options].
@@ -31,7 +33,7 @@ type ruleFlags struct {
 }
 
 // sharedVariables are the flags of ruleFlags that variables set.
-var sharedVariables = []string{"merge-domains", "all-or-nothing"}
+var sharedVariables = []string{"merge-domains", "all-or-nothing", "calendar-months"}
 
 // BeforeResolve has the environment set them.
 func (*ruleFlags) BeforeResolve(ctx *kong.Context) error {
@@ -71,7 +73,10 @@ func (f *ruleFlags) load(c console, paths []string) (*descriptors.Set, rules.Dia
 // options say how the rules compile, with the tables that files have.
 func (f *ruleFlags) options() (descriptors.Options, error) {
 	all, err := f.loadTables()
-	return descriptors.Options{MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing, HashKey: f.hashKey, RatelimitNames: f.ratelimitNames, Tables: all}, err
+	return descriptors.Options{
+		MergeDomains: f.MergeDomains, AllOrNothing: f.AllOrNothing, CalendarMonths: f.CalendarMonths,
+		HashKey: f.hashKey, RatelimitNames: f.ratelimitNames, Tables: all,
+	}, err
 }
 
 // descriptorDir has the open files of a process, such as those of a shell's <(command).

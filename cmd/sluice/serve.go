@@ -37,6 +37,8 @@ type serveCmd struct {
 
 	Tables tableFlags `embed:"" group:"rules"`
 
+	CalendarMonths bool `group:"decisions" help:"Months of rules and requests are those of the calendar in UTC, where rules do not say otherwise. Default: 30 days from the epoch on."`
+
 	AllOrNothing bool `group:"decisions" help:"Set all_or_nothing for all domains: a denied request charges nothing."`
 
 	Server   server.Options  `embed:""`
@@ -193,6 +195,7 @@ func (s *serveCmd) compileOptions(r *keeper) descriptors.Options {
 	return descriptors.Options{
 		MergeDomains:   s.MergeDomains,
 		AllOrNothing:   s.AllOrNothing,
+		CalendarMonths: s.CalendarMonths,
 		HashKey:        r.table.Key(),
 		Tables:         r.tables,
 		RatelimitNames: s.Store.URL != "" && s.Store.Names == ratelimitNames,

@@ -1,8 +1,9 @@
 package rules
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
-	"hash/fnv"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,11 +26,11 @@ var calendars sync.Map
 
 // calendarOf returns the calendar of a place by days.
 func calendarOf(zone string, anchor uint32) (*limiter.Calendar, error) {
-	at := place{zone, max(1, int(anchor))}
+	at := place{cmp.Or(zone, "UTC"), max(1, int(anchor))}
 	if c, ok := calendars.Load(at); ok {
 		return c.(*limiter.Calendar), nil //nolint:forcetypeassert // there are no others
 	}
-	location, err := loadZone(zone)
+	location, err := loadZone(at.zone)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func calendarOf(zone string, anchor uint32) (*limiter.Calendar, error) {
 // loadZone returns the zone of an IANA name; "" is UTC. "Local" would be another one on each machine.
 func loadZone(name string) (*time.Location, error) {
 	if name == "Local" {
-		return nil, fmt.Errorf("it is whatever the machine's is")
+		return nil, errors.New("it is whatever the machine's is")
 	}
 	return time.LoadLocation(name)
 }
@@ -124,9 +125,11 @@ func calendarWord(c *limiter.Calendar) uint64 {
 	if c == nil {
 		return 0
 	}
-	h := fnv.New64a()
-	_, _ = h.Write(appendCalendar(nil, c))
-	return mark | h.Sum64()&(window|^uint64(mark<<1-1))
+	hash := uint64(14695981039346656037) // FNV-1a, as in hash/fnv, which allocates
+	for _, b := range appendCalendar(make([]byte, 0, 64), c) {
+		hash = (hash ^ uint64(b)) * 1099511628211
+	}
+	return mark | hash&(window|^uint64(mark<<1-1))
 }
 
 // CalendarText says by which calendar windows begin, such as `by the calendar of Europe/Berlin, from day 15 on`. It is
@@ -153,4 +156,38 @@ func CalendarWords(c *limiter.Calendar) string {
 		text += ", anchor_day: " + strconv.Itoa(c.Anchor())
 	}
 	return text
+}
+
+// ByCalendarMonth gives a limit of unit month the word calendar, in UTC, if it can have the word and does not have it.
+func (l *Limit) ByCalendarMonth() {
+	given := *l
+	if given.Calendar = new(true); l.Calendar == nil && l.Unit == Month && len(given.calendarMistakes()) == 0 {
+		l.Calendar = given.Calendar
+	}
+}
+
+// Recalendar gives p, whose window became one of units, the calendar of its place by these. Months of a p without a place
+// are those of UTC if months is set. Windows that have no calendar get none.
+func Recalendar(p *limiter.Policy, unit Unit, multiplier uint32, months bool) {
+	by, ok := calendarUnits[unit]
+	switch {
+	case !ok || multiplier > 1, months && unit != Month && p.Calendar == utcMonths: // envoyproxy/ratelimit has no other units
+		p.Calendar = nil
+	case p.Calendar != nil:
+		p.Calendar = p.Calendar.By(by)
+	case months && unit == Month && (p.Algorithm == limiter.FixedWindow || p.Algorithm == limiter.SlidingWindow):
+		p.Calendar = utcMonths
+	}
+}
+
+// utcMonths are the months of the calendar in UTC.
+var utcMonths = func() *limiter.Calendar {
+	c, _ := calendarOf("", 1) // which needs no file
+	return c.By(limiter.Months)
+}()
+
+// IsUTCMonth reports whether windows are months of the calendar in UTC, as USE_CALENDAR_MONTH_RATE_LIMIT of
+// envoyproxy/ratelimit has them.
+func IsUTCMonth(c *limiter.Calendar) bool {
+	return c.Unit() == limiter.Months && c.Anchor() == 1 && c.Zone() == time.UTC
 }

@@ -48,11 +48,11 @@ type charge struct {
 	place     int          // into call.args, of the counter's number
 	end       limiter.Time // of a fixed window
 	ring      limiter.Ring
-	hits      int64        // of a native command
-	lease     uint64       // that is proposed
-	hold      int          // into call.keys, of what is reserved beside; 0 for nothing
-	of        int          // into call.args, of its number, or of that of the penalty
-	penalty   int          // into call.Keys; 0 for none
+	hits      int64  // of a native command
+	lease     uint64 // that is proposed
+	hold      int    // into call.keys, of what is reserved beside; 0 for nothing
+	of        int    // into call.args, of its number, or of that of the penalty
+	penalty   int    // into call.Keys; 0 for none
 }
 
 // Reset empties c and keeps its memory.

@@ -108,10 +108,6 @@ func (e *Environment) assign() {
 		}
 	}
 	e.assignTLS()
-	if name := "USE_CALENDAR_MONTH_RATE_LIMIT"; e.on(name) {
-		e.fail(`%s=%s: sluice has no calendar months: %s. Quotas would begin anew on other days.
-Without a limit of unit month in the rules, or if these days may change, unset it; else stay with envoyproxy/ratelimit`, name, e.set[name], noCalendar)
-	}
 	if e.on("FORCE_START_WITHOUT_INITIAL_CONFIG") {
 		e.to("on-bad-start", "serve", "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	}

@@ -84,7 +84,6 @@ const (
 	lookedFor   = "no start waits for the store: it is looked for each half second, and until it answers `--store-fallback` decides"
 	notMemcache = "memcached cannot be the store: it runs no scripts"
 	notCounted  = "unless BACKEND_TYPE is memory, or --store names a store: limits would mean something else"
-	noCalendar  = "a month is 30 days from the epoch on, as there without it"
 )
 
 // section is variables of one subject.
@@ -145,7 +144,7 @@ var sections = []section{
 		{"QUOTA_MODE", aBool, "false", "quota-mode", 0, ""},
 		{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", aBool, "false", "all-or-nothing", 0, "in one step, and a denied request charges nothing at all"},
 		{"NEAR_LIMIT_RATIO", aFloat32, "0.8", "near-limit-ratio", 0, "0 to 1"},
-		{"USE_CALENDAR_MONTH_RATE_LIMIT", aBool, "false", "", rejected, "if it is true: " + noCalendar},
+		{"USE_CALENDAR_MONTH_RATE_LIMIT", aBool, "false", "calendar-months", 0, "of versions since August 2026"},
 		{"LIMIT_RESPONSE_HEADERS_ENABLED", aBool, "false", "response-headers", 0, ""},
 		{"LIMIT_LIMIT_HEADER", aString, "RateLimit-Limit", "limit-header", excused, ""},
 		{"LIMIT_REMAINING_HEADER", aString, "RateLimit-Remaining", "remaining-header", excused, ""},

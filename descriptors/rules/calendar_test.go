@@ -1,0 +1,60 @@
+package rules
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+	_ "time/tzdata" // the tests need no zones of the machine
+
+	"github.com/sluice-ratelimit/sluice/limiter"
+)
+
+// No two calendars have the same counters: each zone of the IANA database, each unit and each day has its own word.
+func TestCalendarWordsDiffer(t *testing.T) {
+	names, err := os.ReadFile("testdata/zones.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	zones := strings.Fields(string(names))
+	seen := map[uint64]string{}
+	for unit, by := range calendarUnits {
+		for _, algorithm := range []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow} {
+			p := limiter.Policy{Algorithm: algorithm, Window: time.Duration(unit.Seconds()) * time.Second}
+			add := func(text string) {
+				for _, candidate := range []bool{false, true} {
+					word := CounterWord(&p, candidate)
+					if other, ok := seen[word]; ok {
+						t.Errorf("%s and %s have the same counters", text, other)
+					}
+					seen[word] = text
+				}
+			}
+			add("no calendar")
+			for _, name := range zones {
+				for anchor := 1; anchor <= 31; anchor++ {
+					p.Calendar = limiter.NewCalendar(time.FixedZone(name, 0), anchor).By(by)
+					kind, _ := AppendKind(nil, &p)
+					add(string(kind))
+					if by != limiter.Months {
+						break
+					}
+				}
+			}
+		}
+	}
+	if len(seen) < 500*(3+31)*4 {
+		t.Errorf("%d words of %d zones", len(seen), len(zones))
+	}
+}
+
+func TestZoneMistakes(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"": true, "UTC": true, "Europe/Berlin": true, "Etc/GMT+5": true, "America/Argentina/Buenos_Aires": true,
+		"Local": false, "Europe/Berln": false, "CEST": false, "+01:00": false, "../zoneinfo/UTC": false, "/etc/localtime": false, "Europe": false, "zone.tab": false,
+	} {
+		if wrong := ZoneMistake(name); (wrong == "") != ok {
+			t.Errorf("ZoneMistake(%q) = %q, want a mistake: %t", name, wrong, !ok)
+		}
+	}
+}
