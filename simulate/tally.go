@@ -31,6 +31,7 @@ type limitTally struct {
 	limit *descriptors.Limit
 	// seconds is the limit's window, and number how many hits it grants.
 	seconds  uint32
+	calendar *limiter.Calendar // whose windows they are, if not nil
 	number   uint64
 	hits     uint64
 	over     uint64
@@ -110,7 +111,7 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 		}
 		k, isNew := t.keys.of(ofReplica(c.ID, replica))
 		if l.second != t.second { // divisions are slow
-			l.second, l.window = t.second, uint32(t.second/int64(l.seconds)) //nolint:gosec // of times before 2262 in seconds
+			l.second, l.window = t.second, l.windowOf(t.second)
 		}
 		if isNew {
 			k.limit, k.window = index, l.window
@@ -152,10 +153,19 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 // that of its text.
 func (t *tally) bytes() int64 { return int64(t.keys.n)*128 + t.keys.textBytes }
 
+// windowOf returns the number of the window that the second lies in; of a calendar's another number, which no other has.
+func (l *limitTally) windowOf(second int64) uint32 {
+	if l.calendar != nil {
+		start, _ := l.calendar.Window(limiter.Time(second * int64(time.Second)))
+		return uint32(int64(start) / int64(time.Hour)) //nolint:gosec // of times before 2262 in hours
+	}
+	return uint32(second / int64(l.seconds)) //nolint:gosec // as above, in seconds
+}
+
 // begin is called with the first charge of a limit.
 func (t *tally) begin(l *limitTally, limit *descriptors.Limit, index int32) {
 	l.bins = make([]report.Bin, mostBins)
-	l.seconds = uint32(limit.Policy.Window / time.Second) //nolint:gosec // at most ten years
+	l.seconds, l.calendar = uint32(limit.Policy.Window/time.Second), limit.Policy.Calendar //nolint:gosec // at most ten years
 	l.number = uint64(limit.Policy.Limit)
 	if limit.Rule != nil {
 		l.limit = limit

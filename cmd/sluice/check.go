@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
@@ -267,6 +268,10 @@ func limitNotes(l *descriptors.Limit) string {
 	}
 	if l.Rule.Quota {
 		notes += ", quota mode"
+	}
+	if c := l.Policy.Calendar; c != nil {
+		_, end := c.Window(limiter.Time(time.Now().UnixNano()))
+		notes += fmt.Sprintf(", window ends %s %s", time.Unix(0, int64(end)).In(c.Zone()).Format("2006-01-02T15:04"), c.Zone())
 	}
 	if n := counterBytes(l); n > 0 {
 		notes += fmt.Sprintf(", %d bytes per counter", n)

@@ -127,6 +127,9 @@ func counterText(s *answer.CounterState, reset bool) string {
 	case s.Used > 0:
 		text += fmt.Sprintf(", as new in %v", until)
 	}
+	if s.ResetsAt != nil && s.Timezone != "" {
+		text += fmt.Sprintf(", at %s %s", s.ResetsAt.Format("2006-01-02T15:04:05"), s.Timezone)
+	}
 	if s.Over && s.Key != "" {
 		text += ", key #" + s.Key
 	}

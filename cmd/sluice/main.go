@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	_ "time/tzdata" // zones for images without any; newer ones of the machine come before them
 
 	"github.com/alecthomas/kong"
 )

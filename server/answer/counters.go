@@ -44,13 +44,15 @@ type CounterState struct {
 	Over bool `json:"over"`
 	// ResetsIn is how many seconds it takes until the counter equals a new one. For one that
 	// is over, it is how long until it no longer is. For a fixed window it is always its end.
-	// It is 0 if nothing is used. ResetsAt is the time at which that happens.
+	// It is 0 if nothing is used. ResetsAt is the time at which that happens, in UTC, or in the zone of the limit's
+	// calendar, which Timezone names.
 	ResetsIn float64    `json:"resets_in_seconds"`
 	ResetsAt *time.Time `json:"resets_at,omitempty"`
 	// Penalty is the step of the penalty that the counter is under, from 1, and PenaltyFor how many seconds it takes
 	// until the limit may admit again. Both are absent without one.
 	Penalty    int     `json:"penalty,omitempty"`
 	PenaltyFor float64 `json:"penalty_for_seconds,omitempty"`
+	Timezone   string  `json:"timezone,omitempty"`
 	// Forgotten is what was used before a reset.
 	Forgotten uint64 `json:"forgotten,omitempty"`
 	// Held is what requests hold under leases, of what is used. It is nil for limits that give none, and where a
@@ -148,6 +150,9 @@ func (s *Service) Counters(ctx context.Context, now limiter.Time, domain, text s
 		}
 		if (d.Before > 0 || d.Penalty > 0) && limit.HasWindow() {
 			at := time.Unix(0, int64(now)).Add(d.Reset).UTC()
+			if calendar := limit.Policy.Calendar; calendar != nil {
+				at, c.Timezone = at.In(calendar.Zone()), calendar.Zone().String()
+			}
 			c.ResetsIn, c.ResetsAt = d.Reset.Seconds(), &at
 		}
 		report.Counters = append(report.Counters, c)
