@@ -48,7 +48,7 @@ func (e *explainCmd) Validate() error {
 		return errors.New("--tls, --ca-cert, --cert, --key, --server-name and --token-file need --addr: they are about asking a running sluice")
 	case e.Addr == "":
 		return nil
-	case len(e.Config) > 0 || e.Defaults != "" || e.MergeDomains || e.AllOrNothing || e.CalendarMonths:
+	case len(e.Config) > 0 || e.given:
 		return errors.New("--addr excludes --config, --defaults, --merge-domains, --all-or-nothing and --calendar-months: the running sluice has its own")
 	}
 	if e.Limit != "" {

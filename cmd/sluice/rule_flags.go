@@ -26,6 +26,8 @@ type ruleFlags struct {
 
 	CalendarMonths bool `help:"As serve --calendar-months."`
 
+	// given says that one of these flags stands on the command line: variables may set them too.
+	given bool
 	// hashKey is what counters' identities are hashed with.
 	hashKey identity.Key
 	// ratelimitNames says to find out which names counters have: see [descriptors.Options].
@@ -36,7 +38,10 @@ type ruleFlags struct {
 var sharedVariables = []string{"merge-domains", "all-or-nothing", "calendar-months"}
 
 // BeforeResolve has the environment set them.
-func (*ruleFlags) BeforeResolve(ctx *kong.Context) error {
+func (f *ruleFlags) BeforeResolve(ctx *kong.Context) error {
+	f.given = slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool {
+		return p.Flag != nil && (p.Flag.Name == "defaults" || slices.Contains(sharedVariables, p.Flag.Name))
+	})
 	_, err := environment.Resolve(ctx, sharedVariables)
 	return err
 }
