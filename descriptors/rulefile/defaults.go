@@ -205,6 +205,8 @@ func (p *parser) defaultWords(path string, f field, e *rules.DefaultItem) {
 	// Which words fit together does not depend on the rule, so it is checked here. Which
 	// numbers do is checked with each rule.
 	e.Limit = b.config
-	e.Limit.Unit = rules.Second
+	if e.Limit.Unit = rules.Second; rules.Given(e.Limit.Calendar, false) {
+		e.Limit.Unit = rules.Month // which can have all words of a calendar
+	}
 	p.algorithmWords(b, &e.Limit)
 }

@@ -1,13 +1,17 @@
 package answer
 
 import (
+	"fmt"
 	"testing"
 	"time"
+	_ "time/tzdata" // the tests need no zones of the machine
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/limiter"
 )
 
@@ -70,4 +74,57 @@ func ask(t *testing.T, s *Service, at time.Time) *rls.RateLimitResponse_Descript
 		t.Fatal(err)
 	}
 	return reply.GetStatuses()[0]
+}
+
+// A reload that switches the calendar on or off, or has another zone or day, begins anew; another number goes on.
+func TestReloadOfACalendar(t *testing.T) {
+	rules := func(words string, number int) *descriptors.Set {
+		return compile(t, fmt.Sprintf("{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: %d%s}}]}", number, words))
+	}
+	s := service(t, Settings{}, "")
+	at := instant(t, "2026-11-23T12:00:00Z")
+	for i, step := range []struct {
+		words  string
+		number int
+		left   uint32
+	}{
+		{"", 9, 8},
+		{", calendar: true", 9, 8},
+		{", calendar: true", 20, 18},
+		{", calendar: true, timezone: Europe/Berlin", 9, 8},
+		{", calendar: true, timezone: Europe/Berlin, anchor_day: 15", 9, 8},
+		{", calendar: true, timezone: UTC", 9, 6}, // the same calendar, and counter, as without the word
+		{"", 9, 7},
+	} {
+		if err := s.Serve(0, rules(step.words, step.number)); err != nil {
+			t.Fatal(err)
+		}
+		if left := ask(t, s, at).GetLimitRemaining(); left != step.left {
+			t.Errorf("step %d, %q: %d left, want %d", i, step.words, left, step.left)
+		}
+	}
+}
+
+// Words of a calendar can come from a file of defaults, for rules over xDS.
+func TestCalendarOfDefaults(t *testing.T) {
+	configs, ds := rulefile.Parse("rules.yaml", []byte("{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1}}]}"))
+	if err := ds.Err(); err != nil {
+		t.Fatal(err)
+	}
+	defaults, ds := rulefile.ParseDefaults("defaults.yaml", []byte("{domain: '*', defaults: [{rate_limit: {calendar: true, timezone: Asia/Tokyo, anchor_day: 5}}]}"))
+	if err := ds.Err(); err != nil {
+		t.Fatal(err)
+	}
+	set, ds := descriptors.Compile(configs, descriptors.Options{Defaults: defaults})
+	if err := ds.Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := service(t, Settings{}, "")
+	if err := s.Serve(0, set); err != nil {
+		t.Fatal(err)
+	}
+	at, want := instant(t, "2026-11-23T12:00:00Z"), instant(t, "2026-12-04T15:00:00Z")
+	if got := ask(t, s, at).GetDurationUntilReset().AsDuration(); got != want.Sub(at) {
+		t.Errorf("reset in %v, want %v", got, want.Sub(at))
+	}
 }
