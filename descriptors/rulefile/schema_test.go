@@ -238,6 +238,7 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		"{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1, calendar: true, anchor_day: 32}}]}":                                                                     false,
 		"{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1, calendar: true, timezone: Local}}]}":                                                                    false,
 		"{domain: d, descriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 1, calendar: true, timezone: ''}}]}":                                                                       false,
+		limited("penalty: [2m], algorithm: token_bucket, quota: {}"):                                                                                                                                false,
 		limited("algorithm: magic"):                   false,
 		limited("algorithm: token_bucket, quota: {}"): true,
 		limited("algorithm: token_bucket, quota: {burst: 1s, min_tokens: 1, approximate: false}, count_refused: false"):   true,
