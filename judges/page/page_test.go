@@ -17,6 +17,7 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/fetch"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
@@ -46,8 +47,8 @@ descriptors:
 `
 
 // chromium returns a browser that ends with the test, and a function that says what went wrong in it: errors in the
-// console, dialogs, requests elsewhere.
-func chromium(t *testing.T, addr string) (ctx context.Context, wrong func() []string) {
+// console, dialogs, requests elsewhere. Whenever it asks for a password it gets this one.
+func chromium(t *testing.T, origin, password string, more ...chromedp.ExecAllocatorOption) (ctx context.Context, wrong func() []string) {
 	t.Helper()
 	path := browser()
 	if path == "" && os.Getenv("CI") != "" {
@@ -65,14 +66,21 @@ func chromium(t *testing.T, addr string) (ctx context.Context, wrong func() []st
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true))
+	options = append(options, more...)
 	all, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
 	ctx, end := chromedp.NewContext(all, chromedp.WithListener(func(event any) {
 		switch e := event.(type) {
 		case *network.EventRequestWillBeSent:
-			if u := e.Request.URL; !strings.HasPrefix(u, "http://"+addr+"/") && u != "data:," {
+			if u := e.Request.URL; !strings.HasPrefix(u, origin+"/") && u != "data:," {
 				say("a request to %s", u)
 			}
+		case *fetch.EventRequestPaused:
+			go answer(ctx, command(fetch.ContinueRequest, fetch.ContinueRequestParams{RequestID: e.RequestID}))
+		case *fetch.EventAuthRequired:
+			go answer(ctx, command(fetch.ContinueWithAuth, fetch.ContinueWithAuthParams{RequestID: e.RequestID, AuthChallengeResponse: &fetch.AuthChallengeResponse{
+				Response: fetch.AuthChallengeResponseResponseProvideCredentials, Username: "anybody", Password: password,
+			}}))
 		case *log.EventEntryAdded:
 			say("the console: %s", e.Entry.Text)
 		case *cdpruntime.EventExceptionThrown:
@@ -84,6 +92,10 @@ func chromium(t *testing.T, addr string) (ctx context.Context, wrong func() []st
 		}
 	}))
 	t.Cleanup(end)
+	if password != "" {
+		asks := true
+		do(ctx, t, command(fetch.Enable, fetch.EnableParams{HandleAuthRequests: &asks}))
+	}
 	do(ctx, t, command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}), command(cdpruntime.Enable, cdp.Empty{}), command(page.Enable, page.EnableParams{}))
 	return ctx, func() []string {
 		mu.Lock()
@@ -148,6 +160,11 @@ func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.V
 	})
 }
 
+// answer answers what the browser asks. Whether that came in time the test sees.
+func answer(ctx context.Context, action chromedp.Action[chromedp.Void]) {
+	_ = chromedp.Do(ctx, action)
+}
+
 // do runs actions in the browser, and get one with a value.
 func do(ctx context.Context, t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
@@ -176,7 +193,7 @@ func await(ctx context.Context, t *testing.T, words string) {
 func TestPage(t *testing.T) {
 	s := start(t, rules, "--top-keys", "clear")
 	addr := s.Addr("debug")
-	ctx, wrong := chromium(t, addr)
+	ctx, wrong := chromium(t, "http://"+addr, "")
 	do(ctx, t, chromedp.Navigate("http://"+addr+"/"))
 	await(ctx, t, "nobody is denied")
 	hit(t, s, "user", "alice", 40)
@@ -233,7 +250,7 @@ func TestPageOfManyRules(t *testing.T) {
 		fmt.Fprintf(&text, "- {key: user, value: customer-%05d, rate_limit: {unit: year, requests_per_unit: 3}}\n", i)
 	}
 	s := start(t, text.String())
-	ctx, wrong := chromium(t, s.Addr("debug"))
+	ctx, wrong := chromium(t, "http://"+s.Addr("debug"), "")
 	began := time.Now()
 	do(ctx, t, chromedp.Navigate("http://"+s.Addr("debug")+"/"))
 	rows := get(ctx, t, chromedp.Evaluate[int]("document.querySelectorAll('ul.idle li').length"))
