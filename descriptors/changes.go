@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
 // Changes is how one set differs from another.
@@ -31,9 +33,9 @@ func (s *Set) Changes(before *Set) Changes {
 		was, is := before.domains[name], s.domains[name]
 		switch {
 		case was == nil:
-			c.say(&c.Added, "%s: new domain, %s", name, countOf(is.root.limits(), "limit"))
+			c.say(&c.Added, "%s: new domain, %s", name, rules.Count(is.root.limits(), "limit"))
 		case is == nil:
-			c.say(&c.Removed, "%s: domain removed, %s", name, countOf(was.root.limits(), "limit"))
+			c.say(&c.Removed, "%s: domain removed, %s", name, rules.Count(was.root.limits(), "limit"))
 		default:
 			if a, b := was.words(), is.words(); a != b {
 				c.say(&c.Changed, "%s: %s -> %s", name, cmp.Or(a, "no words"), cmp.Or(b, "no words"))
@@ -158,13 +160,6 @@ func (n *node) limits() (sum int) {
 		}
 	}
 	return sum
-}
-
-func countOf(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }
 
 // Counterpart returns the limit of s whose counters are those of l, which is one of another set, or nil.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/server"
 )
 
@@ -83,7 +84,7 @@ func (k *callCmd) Run(ctx context.Context, c console) error {
 		}
 	}
 	if k.Count > 1 && !k.JSON {
-		fmt.Fprintf(c.out, "%d OK, %d OVER_LIMIT, %s in %v\n", ok, over, count(failed, "error"), time.Since(start).Round(time.Millisecond))
+		fmt.Fprintf(c.out, "%d OK, %d OVER_LIMIT, %s in %v\n", ok, over, rules.Count(failed, "error"), time.Since(start).Round(time.Millisecond))
 	}
 	if last != nil {
 		return fmt.Errorf("ask %s: %w", k.Addr, last)

@@ -145,11 +145,11 @@ func (k *checkCmd) writeFindings(c console, set *descriptors.Set, diagnostics ru
 	k.writeDiagnostics(c, diagnostics)
 	switch {
 	case set == nil:
-		fmt.Fprintf(c.out, "%s, %s: these rules do not load\n", count(errors, "error"), count(warnings, "warning"))
+		fmt.Fprintf(c.out, "%s, %s: these rules do not load\n", rules.Count(errors, "error"), rules.Count(warnings, "warning"))
 	case !k.Quiet:
 		k.writeLimits(c, set)
 		fmt.Fprintf(c.out, "%s, %s, %s: hash %s\n",
-			count(len(set.Domains()), "domain"), count(len(set.Limits), "limit"), count(warnings, "warning"), set.Hash)
+			rules.Count(len(set.Domains()), "domain"), rules.Count(len(set.Limits), "limit"), rules.Count(warnings, "warning"), set.Hash)
 	}
 }
 
@@ -252,7 +252,7 @@ func (k *checkCmd) kindsOf(set *descriptors.Set, domain func(*descriptors.Rule) 
 	}
 	lines := make([]string, len(kinds))
 	for i, one := range kinds {
-		lines[i] = fmt.Sprintf("%s: %s: %s", one.domain, count(counts[one], "limit"), one.rest)
+		lines[i] = fmt.Sprintf("%s: %s: %s", one.domain, rules.Count(counts[one], "limit"), one.rest)
 	}
 	return lines
 }

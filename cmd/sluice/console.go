@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 )
 
@@ -42,11 +41,3 @@ func (o *output) Write(p []byte) (n int, err error) {
 
 // errFailed is returned by a command that has printed why.
 var errFailed = errors.New("failed")
-
-// count writes 1 limit or 2 limits.
-func count(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
-}

@@ -71,7 +71,7 @@ func (k *envoyCheckCmd) write(c console, findings []envoyconfig.Finding, errors,
 		fmt.Fprintln(c.out, f)
 	}
 	if !k.Quiet {
-		fmt.Fprintf(c.out, "%s, %s\n", count(errors, "error"), count(warnings, "warning"))
+		fmt.Fprintf(c.out, "%s, %s\n", rules.Count(errors, "error"), rules.Count(warnings, "warning"))
 	}
 	if failed && errors == 0 {
 		fmt.Fprintln(c.err, "failed: --strict allows no warnings")

@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 )
 
@@ -108,7 +109,7 @@ func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 	case d.HitsUnknown != "":
 		more = ", hits unknown: " + d.HitsUnknown
 	case d.HasHits:
-		more = ", " + count(int(d.Hits), "hit") //nolint:gosec // Envoy takes at most 10^9
+		more = ", " + rules.Count(int(d.Hits), "hit") //nolint:gosec // Envoy takes at most 10^9
 	}
 	if d.Refund {
 		more += ", a refund"
@@ -127,7 +128,7 @@ func descriptorText(d *envoyconfig.Descriptor, set *descriptors.Set, domain stri
 		}
 	}
 	if n := len(x.Rule.Candidates()); n > 0 {
-		more += fmt.Sprintf(", and %s that denies nothing", count(n, "candidate"))
+		more += fmt.Sprintf(", and %s that denies nothing", rules.Count(n, "candidate"))
 	}
 	return strings.Join(limits, "; ") + more + "\t" + x.Rule.Pos().String()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/envoyconfig"
 	"github.com/sluice-ratelimit/sluice/server"
 	"github.com/sluice-ratelimit/sluice/server/answer"
@@ -145,7 +146,7 @@ func heldText(h *answer.HeldState, reserved bool) string {
 		return ", none held"
 	}
 	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)).Round(time.Second) }
-	what, end := count(int(h.Requests), "request"), "free" //nolint:gosec // at most 4096
+	what, end := rules.Count(int(h.Requests), "request"), "free" //nolint:gosec // at most 4096
 	if reserved {
 		what, end = fmt.Sprintf("%d held by %s", h.Hits, what), "over"
 	} else {

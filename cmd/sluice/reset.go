@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/server/live"
 )
 
@@ -28,7 +29,7 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if !r.Yes {
-		fmt.Fprintf(c.out, "Reset %s? %s, %d used%s. [y/N] ", would.Selection, count(would.Counters, "counter"), would.Used, leftText(would.Left))
+		fmt.Fprintf(c.out, "Reset %s? %s, %d used%s. [y/N] ", would.Selection, rules.Count(would.Counters, "counter"), would.Used, leftText(would.Left))
 		said, _ := bufio.NewReader(c.in).ReadString('\n') // an end is no yes
 		if s := strings.ToLower(strings.TrimSpace(said)); s != "y" && s != "yes" {
 			return errors.New("nothing was reset")
@@ -38,7 +39,7 @@ func (r *resetCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "reset %s, %d were used%s\n", count(did.Counters, "counter"), did.Used, leftText(did.Left))
+	fmt.Fprintf(c.out, "reset %s, %d were used%s\n", rules.Count(did.Counters, "counter"), did.Used, leftText(did.Left))
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/server/live"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
@@ -99,7 +100,7 @@ func (v *view) lines(s *live.State, height int) []string {
 
 func (v *view) head(s *live.State) []string {
 	parts := []string{
-		s.Host, count(s.Config.Limits, "limit"), "rules " + s.Config.Hash, "keys " + s.TopKeys,
+		s.Host, rules.Count(s.Config.Limits, "limit"), "rules " + s.Config.Hash, "keys " + s.TopKeys,
 		"up " + s.Time.Sub(s.Started).Truncate(time.Second).String(), "sluice " + s.Program,
 	}
 	all := []string{v.paint(strong, s.Time.Local().Format(time.TimeOnly)+"  "+strings.Join(parts, ", "))}
