@@ -1,8 +1,6 @@
 package envoyconfig
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -13,7 +11,7 @@ import (
 )
 
 // others finds filters that have to do with rate limits, and are not among those of connection managers.
-func (c *Config) others(root *tree.Node) {
+func (c *Config) others() {
 	looked := map[*tree.Node]bool{}
 	for _, m := range c.managers {
 		for _, f := range m.filters {
@@ -24,7 +22,7 @@ func (c *Config) others(root *tree.Node) {
 		_, inner := config.Typed()
 		looked[inner] = true
 	}
-	root.Each(func(n *tree.Node) {
+	see := func(n *tree.Node) {
 		typeName, config := n.Typed()
 		switch {
 		case typeName == api.LocalRateLimit, strings.HasSuffix(typeName, "local_ratelimit.v3.LocalRateLimit"):
@@ -34,7 +32,10 @@ func (c *Config) others(root *tree.Node) {
 		case typeName == api.RateLimit && !looked[config], slices.Contains(foreignFilters, typeName):
 			c.foreign = append(c.foreign, n)
 		}
-	})
+	}
+	for _, root := range c.roots {
+		root.Each(see)
+	}
 }
 
 // foreignFilters ask a service, and are not looked at.
@@ -72,91 +73,4 @@ func (k *checker) connection(config *tree.Node) {
 			k.report(Unmatched, rules.Error, n.Pos(), "no rule of domain %q can match %s: %s", rules.Shorten(domain), formsText(forms), reach.Reason)
 		}
 	}
-}
-
-// unlimited says why there is no filter to look at. That is wrong only where nothing is missing in these files.
-func (k *checker) unlimited() {
-	c := k.config
-	switch {
-	case len(c.foreign) > 0:
-		k.report(Unknown, rules.Note, c.foreign[0].Pos(), "this filter is not looked at, and there is no other: only those in http_filters of a connection manager are")
-	case len(c.local) > 0:
-		k.report(Unknown, rules.Note, c.local[0].Pos(), "only local rate limits are here, which Envoy decides itself: no filter asks a service")
-	case c.fragments != nil:
-		k.supposed(c.fragments)
-	case !c.allListeners && (len(c.managers) == 0 || c.fromElsewhere.There()):
-		at := c.fromElsewhere
-		if !at.There() {
-			at = c.roots[0]
-		}
-		k.report(Unknown, rules.Note, at.Pos(), "no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump")
-	default:
-		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so that Envoy never asks: add one to http_filters")
-	}
-}
-
-// supposed looks at rate_limits whose filter is in none of the files, as if one asked about each domain of the rules.
-func (k *checker) supposed(m *manager) {
-	sent := false
-	look := func(domains []string, policies []*policy) {
-		for _, p := range policies {
-			sent = true
-			k.suppose(m, domains, p)
-		}
-	}
-	perRoute := func(n *tree.Node) {
-		for f := range n.Field("typed_per_filter_config").Fields() {
-			typeName, config := f.Typed()
-			if typeName == api.FilterConfig {
-				typeName, config = config.Field("config").Typed()
-			}
-			if typeName != api.RateLimitPerRoute {
-				continue
-			}
-			domains := k.set.Domains()
-			if at := config.Field("domain"); at.Text != "" {
-				k.domain(at.Text, at)
-				domains = []string{at.Text}
-			}
-			look(domains, newPolicies(config.Field("rate_limits")))
-		}
-	}
-	perRoute(m.table.node)
-	for _, h := range m.table.hosts {
-		perRoute(h.node)
-		look(k.set.Domains(), h.policies)
-		for _, r := range h.routes {
-			if r.node != h.node {
-				perRoute(r.node)
-			}
-			look(k.set.Domains(), r.policies)
-		}
-	}
-	if sent {
-		k.report(Unknown, rules.Note, m.node.Pos(), "the filter that sends these rate_limits is in none of the files, so that its domain and stage are not known: give its listener, or the answer of /config_dump, too")
-	} else {
-		k.report(Unknown, rules.Note, m.node.Pos(), "neither a rate limit filter nor rate_limits are in these files")
-	}
-}
-
-// suppose holds that a rule of one of the domains can match what an element of rate_limits makes.
-func (k *checker) suppose(m *manager, domains []string, p *policy) {
-	k.actions(m, candidate{policy: p, own: true})
-	forms, known := p.forms()
-	if !known || p.node.Field("limit").There() || len(domains) == 0 || len(domains) == 1 && !slices.Contains(k.set.Domains(), domains[0]) {
-		return
-	}
-	reason := ""
-	for _, domain := range domains {
-		reach := k.set.Reach(domain, forms)
-		if reach.Reason == "" {
-			return
-		}
-		reason = cmp.Or(reason, reach.Reason)
-	}
-	of := "any domain"
-	if len(domains) == 1 {
-		of = fmt.Sprintf("domain %q", rules.Shorten(domains[0]))
-	}
-	k.report(Unmatched, rules.Warning, p.node.Pos(), "no rule of %s can match %s: %s%s", of, formsText(forms), reason, k.hint(domains[0], p, forms))
 }

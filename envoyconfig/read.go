@@ -38,9 +38,7 @@ func Read(files []File) (*Config, error) {
 		c.resolve(m)
 	}
 	c.loose()
-	for _, n := range c.roots {
-		c.others(n)
-	}
+	c.others()
 	return c, nil
 }
 

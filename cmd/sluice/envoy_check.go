@@ -8,7 +8,7 @@ import (
 )
 
 type envoyCheckCmd struct {
-	Envoy     []string `arg:"" help:"Envoy's configuration: a bootstrap, xDS resources, the answer of /config_dump, or EnvoyFilters of Istio. Several files are one configuration; - is standard input."`
+	Envoy     []string `arg:"" help:"Envoy's configuration: a bootstrap, xDS resources, the answer of /config_dump, or EnvoyFilters of Istio, whole or in parts. Several files are one configuration; - is standard input."`
 	Config    []string `name:"config" short:"c" sep:"none" placeholder:"PATH" help:"File or directory of rules; may be repeated. Default ./config."`
 	Strict    bool     `help:"Fail on warnings too."`
 	Quiet     bool     `short:"q" help:"Print errors and warnings only."`

@@ -203,6 +203,9 @@ func TestEnvoyJudgesRateLimitsAlike(t *testing.T) {
 		{"domain: shop", map[string]bool{`domain: ""`: false, "stat_prefix: a": false, "domain: on": false, "domain: 'on'": true}},
 		{service, map[string]bool{
 			"rate_limit_service: { grpc_service: { envoy_grpc: { cluster_name: sluice } } }":                               true,
+			"rate_limit_service: { transport_api_version: v3, grpc_service: { envoy_grpc: { cluster_name: sluice } } }":    true,
+			"rate_limit_service: { transport_api_version: 2, grpc_service: { envoy_grpc: { cluster_name: sluice } } }":     true,
+			"rate_limit_service: { transport_api_version: 1, grpc_service: { envoy_grpc: { cluster_name: sluice } } }":     false,
 			"rate_limit_service: { transport_api_version: V2, grpc_service: { envoy_grpc: { cluster_name: sluice } } }":    false,
 			"rate_limit_service: { transport_api: V3, grpc_service: { envoy_grpc: { cluster_name: sluice } } }":            false,
 			"rate_limit_service: { grpc_service: {} }":                                                                     false,

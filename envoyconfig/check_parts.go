@@ -1,0 +1,98 @@
+package envoyconfig
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/api"
+	"github.com/sluice-ratelimit/sluice/envoyconfig/tree"
+)
+
+// unlimited says why there is no filter to look at. That is wrong only where nothing is missing in these files.
+func (k *checker) unlimited() {
+	c := k.config
+	switch {
+	case len(c.foreign) > 0:
+		k.report(Unknown, rules.Note, c.foreign[0].Pos(), "this filter is not looked at, and there is no other: only those in http_filters of a connection manager are")
+	case len(c.local) > 0:
+		k.report(Unknown, rules.Note, c.local[0].Pos(), "only local rate limits are here, which Envoy decides itself: no filter asks a service")
+	case c.fragments != nil:
+		k.supposed(c.fragments)
+	case !c.allListeners && (len(c.managers) == 0 || c.fromElsewhere.There()):
+		at := c.fromElsewhere
+		if !at.There() {
+			at = c.roots[0]
+		}
+		k.report(Unknown, rules.Note, at.Pos(), "no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump")
+	default:
+		k.report(Domain, rules.Error, rules.Pos{}, "no listener has a rate limit filter before its router, so that Envoy never asks: add one to http_filters")
+	}
+}
+
+// supposed looks at rate_limits whose filter is in none of the files, as if one asked about each domain of the rules.
+func (k *checker) supposed(m *manager) {
+	sent := false
+	look := func(domains []string, policies []*policy) {
+		for _, p := range policies {
+			sent = true
+			k.suppose(m, domains, p)
+		}
+	}
+	perRoute := func(n *tree.Node) {
+		for f := range n.Field("typed_per_filter_config").Fields() {
+			typeName, config := f.Typed()
+			if typeName == api.FilterConfig {
+				typeName, config = config.Field("config").Typed()
+			}
+			if typeName != api.RateLimitPerRoute {
+				continue
+			}
+			domains := k.set.Domains()
+			if at := config.Field("domain"); at.Text != "" {
+				k.domain(at.Text, at)
+				domains = []string{at.Text}
+			}
+			look(domains, newPolicies(config.Field("rate_limits")))
+		}
+	}
+	perRoute(m.table.node)
+	for _, h := range m.table.hosts {
+		perRoute(h.node)
+		look(k.set.Domains(), h.policies)
+		for _, r := range h.routes {
+			if r.node != h.node {
+				perRoute(r.node)
+			}
+			look(k.set.Domains(), r.policies)
+		}
+	}
+	if sent {
+		k.report(Unknown, rules.Note, m.node.Pos(), "the filter that sends these rate_limits is in none of the files, so that its domain and stage are not known: give its listener, or the answer of /config_dump, too")
+	} else {
+		k.report(Unknown, rules.Note, m.node.Pos(), "neither a rate limit filter nor rate_limits are in these files")
+	}
+}
+
+// suppose holds that a rule of one of the domains can match what an element of rate_limits makes.
+func (k *checker) suppose(m *manager, domains []string, p *policy) {
+	k.actions(m, candidate{policy: p, own: true})
+	forms, known := p.forms()
+	if !known || p.node.Field("limit").There() || len(domains) == 0 || len(domains) == 1 && !slices.Contains(k.set.Domains(), domains[0]) {
+		return
+	}
+	reason := ""
+	for _, domain := range domains {
+		reach := k.set.Reach(domain, forms)
+		if reach.Reason == "" {
+			return
+		}
+		reason = cmp.Or(reason, reach.Reason)
+	}
+	of := "any domain"
+	if len(domains) == 1 {
+		of = fmt.Sprintf("domain %q", rules.Shorten(domains[0]))
+	}
+	k.report(Unmatched, rules.Warning, p.node.Pos(), "no rule of %s can match %s: %s%s", of, formsText(forms), reason, k.hint(domains[0], p, forms))
+}
