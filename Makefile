@@ -167,7 +167,7 @@ RACED := ^Test(Certificates|ConfigFile|DrainOnTheWire|Handshakes|HostileHTTP|Log
 
 # Long tests of one goroutine, in which the race detector has nothing to find and takes ten times as
 # long. make test runs them.
-ALONE := ^Test(ADamagedSnapshotIsNotTaken|AbsurdTimes|Adopt|Booleans|BytesPerLiveCounter|ExampleGreedy|HeaderBlocksEnd|LiveOfALargeTable|Model|Oracles|RatelimitNamesMeanOneCounter|RecommendedNumbersAreTheSmallest|ReservedMemory|SameBlocks|SimulatePage|SizeChangesNothing|TheServiceDecidesTheSame)$$
+ALONE := ^Test(ADamagedSnapshotIsNotTaken|AbsurdTimes|Adopt|Booleans|BytesPerLiveCounter|CalendarWindowsAreThoseOfAnother|CountersMoveWhileTheyAreSaved|ExampleGreedy|FloodsEvictNoMore|HeaderBlocksEnd|LiveOfALargeTable|Model|Oracles|PenaltyOracle|RatelimitNamesMeanOneCounter|RecommendedNumbersAreTheSmallest|ReservedMemory|SameBlocks|SimulatePage|SizeChangesNothing|TheServiceDecidesTheSame)$$
 
 .PHONY: test-race
 test-race: $(VALKEY) | need-go ## concurrent code under the race detector, and a raced sluice under load (5 minutes; needs a C compiler)

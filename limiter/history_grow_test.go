@@ -21,7 +21,8 @@ func TestHistoriesGrow(t *testing.T) {
 			r := newRand(t)
 			check := checker(g.model, true)
 			grown, evicted := false, 0
-			for n := range histories() / 4 {
+			tries := max(histories(), 300) / 4 // fewer might by chance have evictions too often
+			for n := range tries {
 				tab, rec := sizedTable(t, 32<<10), &recorder{}
 				policy := g.policies[r.IntN(len(g.policies))]
 				now := epoch + limiter.Time(r.Int64N(int64(g.span)))
@@ -59,8 +60,8 @@ func TestHistoriesGrow(t *testing.T) {
 					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(kept))
 				}
 			}
-			if evicted > histories()/8 {
-				t.Errorf("%d histories with evictions of %d", evicted, histories()/4)
+			if evicted > tries/2 {
+				t.Errorf("%d histories with evictions of %d", evicted, tries)
 			}
 			if !grown {
 				t.Error("no size class has grown")

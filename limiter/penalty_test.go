@@ -246,6 +246,31 @@ func TestPenaltyOfAClockSetBack(t *testing.T) {
 	}
 }
 
+// TestPenaltyOfACalendar has a penalty reach over the end of a day.
+func TestPenaltyOfACalendar(t *testing.T) {
+	p := &Policy{
+		Algorithm: FixedWindow, Limit: 2, Window: 24 * time.Hour, Calendar: NewCalendar(time.UTC, 1).By(Days),
+		Penalty: NewPenalty(time.Hour, 2*time.Hour),
+	}
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	tab, night := newTable(t, 64<<10), Time(1_700_006_400-60)*Time(time.Second) // a minute before midnight
+	offend(t, tab, night, p)
+	hit := func(at Time) Decision {
+		return decide(tab, at, Charge{ID: counterID(1), Policy: p, Hits: 1}).Decisions[0]
+	}
+	if d := hit(night + Time(2*time.Minute)); !d.Over || d.RetryAfter != 58*time.Minute {
+		t.Errorf("on the next day: %+v", d)
+	}
+	if d := hit(night + Time(time.Hour)); d.Over || d.Before != 0 {
+		t.Errorf("after the penalty: %+v", d)
+	}
+	if d := offend(t, tab, night+Time(time.Hour), p); d.Penalty != 2 {
+		t.Errorf("again on that day: %+v", d)
+	}
+}
+
 func TestPenaltyIsValidated(t *testing.T) {
 	ok := Policy{Algorithm: FixedWindow, Limit: 1, Window: time.Minute}
 	for wrong, change := range map[string]func(p *Policy){
