@@ -92,7 +92,8 @@ func Advice(s *Set, stored bool) rules.Diagnostics {
 	if stored {
 		ds = other
 	}
-	return append(append(ds, leaseAdvice(s, stored)...), s.allowances.Unused()...)
+	ds = append(ds, leaseAdvice(s, stored)...)
+	return append(append(ds, quotaAdvice(s, stored)...), s.allowances.Unused()...)
 }
 
 // restartAdvice returns warnings about what a restart forgets.

@@ -59,3 +59,18 @@ func TestMatchOfOneDescriptor(t *testing.T) {
 		t.Errorf("Match allocates %v times", n)
 	}
 }
+
+func TestQuotaAdvice(t *testing.T) {
+	for rate, want := range map[string]int{
+		"unit: second, requests_per_unit: 2":  1, // a note
+		"unit: second, requests_per_unit: 1":  2,
+		"unit: minute, requests_per_unit: 97": 1,
+		"unit: minute, requests_per_unit: 95": 2,
+		"unit: minute, requests_per_unit: 0":  0,
+	} {
+		s, _ := compile(t, Options{}, "{domain: d, descriptors: [{key: a, rate_limit: {"+rate+", algorithm: token_bucket, quota: {}}}]}")
+		if ds := Advice(s, false); len(ds) != want {
+			t.Errorf("of %s Advice says %v, want %d", rate, lines(ds), want)
+		}
+	}
+}

@@ -24,6 +24,7 @@ const (
 	UnusedDefaults Code = "unused-defaults" // defaults are for no rule
 	Restart        Code = "restart"         // a restart forgets what matters for a day or more
 	Leases         Code = "leases"          // what requests hold does not last as long as they do, or longer
+	SmallQuota     Code = "small-quota"     // a limit is too small for Envoys to divide
 	MaxCounters    Code = "max-counters"    // max_counters bounds less where a store has the counters
 	GRPCAllow      Code = "grpc-allow"      // --grpc-allow and the rules do not fit
 	TooMany        Code = "too-many"        // more warnings are not shown
@@ -38,7 +39,7 @@ const Unsent Code = "unsent"
 var acknowledgeable = []string{
 	string(NoEffect), string(EmptyLimit), string(MissingNumber), string(UnsafeName), string(Twice),
 	string(MergeOrder), string(Template), string(Differ), string(ReplacesNone), string(ReplacesMutual),
-	string(UnusedDefaults), string(Restart), string(Leases), string(MaxCounters), string(Unsent),
+	string(UnusedDefaults), string(Restart), string(Leases), string(SmallQuota), string(MaxCounters), string(Unsent),
 }
 
 // Allowances are the warnings that files acknowledge. A nil one has none. One goroutine

@@ -112,12 +112,15 @@ func (d *decoder) feed(p []byte, last bool, v visitor) error {
 // complete adds to a field that is not whole, and reads it once it is. It returns the rest of p.
 func (d *decoder) complete(p []byte, v visitor) (rest []byte, err error) {
 	n, size, err := fieldSize(d.part)
+	for ; n == 0 && err == nil && len(p) > 0; p = p[1:] { // not even its size is known
+		d.part = append(d.part, p[0])
+		n, size, err = fieldSize(d.part)
+	}
 	switch {
 	case err != nil:
 		return nil, err
-	case n == 0: // not even its size is known
-		d.part = append(d.part, p[0])
-		return p[1:], nil
+	case n == 0:
+		return p, nil
 	case size > mostField:
 		if err := d.tooLarge(d.part[0], v); err != nil {
 			return nil, err

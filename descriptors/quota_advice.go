@@ -1,0 +1,56 @@
+package descriptors
+
+import (
+	"fmt"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// reportSeconds is how often Envoy reports what it admitted, whatever its configuration says.
+const reportSeconds = 5
+
+// leastDivided is the smallest limit per second that n Envoys can divide: each may save so many tokens, and gets no
+// more in the time between two reports.
+func leastDivided(q *rules.Quota, n int) float64 {
+	return float64(n) * float64(q.MinTokens) / reportSeconds
+}
+
+// quotaAdvice warns of limits that are too small to be divided, and notes what the rules alone do not say of divided
+// ones.
+func quotaAdvice(s *Set, stored bool) (ds rules.Diagnostics) {
+	if !s.divides {
+		return nil
+	}
+	var first *Limit
+	for _, l := range s.Limits {
+		q := l.Rule.Divided()
+		if q == nil || l.Rule.Unlimited || l.RequestsPerUnit == 0 {
+			continue
+		}
+		if first == nil {
+			first = l
+		}
+		least, rate := leastDivided(q, 2), float64(l.RequestsPerUnit)/l.Policy.Window.Seconds()
+		if rate < least && !s.allowances.Allow(rules.SmallQuota, l.Pos) {
+			ds = append(ds, l.diagnostic(rules.Warning, rules.SmallQuota, fmt.Sprintf(
+				"%s is too small for two Envoys to divide: each may save %d tokens, which is more than its share brings between two reports; at least %.2g a second can be divided, or leave out quota",
+				l.rateText(), q.MinTokens, least)))
+		}
+	}
+	if first == nil {
+		return ds
+	}
+	q := first.Rule.Divided()
+	text := fmt.Sprintf("n Envoys divide this limit: beside its rate they let pass up to n x %d requests at once, or what %v of the rate brings if that is more, so that %.2g a second are the least for n = 10. Each sluice divides the whole limit: of several, all Envoys must ask the same one",
+		q.MinTokens, q.Burst, leastDivided(q, 10))
+	if stored {
+		text += ", with a store too"
+	}
+	text += ". A rate limit filter that asks for it as well has a counter of its own, so that both let pass twice as much"
+	return append(ds, first.diagnostic(rules.Note, "", text))
+}
+
+// rateText is the limit's number as rules have it.
+func (l *Limit) rateText() string {
+	return fmt.Sprintf("%d in %s", l.RequestsPerUnit, rules.WindowText(l.Unit, l.UnitMultiplier))
+}
