@@ -17,6 +17,8 @@ type Quota struct {
 	NotText, TooLarge, NoRoom prometheus.Counter
 	// Assigned, AllowAll, DenyAll and Abandoned are what Envoys were told.
 	Assigned, AllowAll, DenyAll, Abandoned prometheus.Counter
+	// Called are descriptors of requests to the rate limit service that led to rules with quota.
+	Called prometheus.Counter
 	// Refused are streams that were ended with an error.
 	Refused prometheus.Counter
 }
@@ -35,6 +37,7 @@ func newQuota(r *registry) Quota {
 		Unmatched: r.counters("sluice_quota_unmatched_total", "Usages in reports of buckets that no rule with quota matches.", "domain"),
 		NotText:   ignored.WithLabelValues("text"), TooLarge: ignored.WithLabelValues("size"), NoRoom: ignored.WithLabelValues("room"),
 		Assigned: told.WithLabelValues("share"), AllowAll: told.WithLabelValues("allow_all"), DenyAll: told.WithLabelValues("deny_all"), Abandoned: told.WithLabelValues("abandon"),
+		Called:  r.counter("sluice_quota_called_total", "Descriptors of requests to the rate limit service that led to rules with quota: they are decided by counters of their own, beside what Envoys divide."),
 		Refused: r.counter("sluice_quota_refused_total", "Streams to the rate limit quota service that were ended with an error: the domain is not theirs to ask for, a report cannot be read, or there are too many."),
 	}
 }

@@ -17,6 +17,9 @@ func (s *Service) count(rules *serving, x *Exchange) {
 		if m.IgnoredOverride {
 			s.metrics.IgnoredOverrides.Inc()
 		}
+		if m.Rule != nil && m.Rule.Divided() != nil {
+			s.metrics.Quota.Called.Inc()
+		}
 		if m.Count == 0 {
 			if m.Rule == nil {
 				unmatched(rules, x, i)

@@ -1,0 +1,39 @@
+package answer
+
+import (
+	"testing"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/telemetry"
+)
+
+// TestQuotaIsCounted counts what Envoys have done by themselves, of rules with and without values in their metrics.
+func TestQuotaIsCounted(t *testing.T) {
+	s := service(t, Settings{}, `{domain: d, descriptors: [
+  {key: a, rate_limit: {unit: second, requests_per_unit: 5, algorithm: token_bucket, quota: {}}},
+  {key: b, detailed_metric: true, rate_limit: {unit: second, requests_per_unit: 5, algorithm: token_bucket, quota: {}}}]}`)
+	set := s.Rules()
+	for _, key := range []string{"a", "b"} {
+		entries := []descriptors.Entry{{Key: []byte(key), Value: []byte("x")}}
+		s.CountQuota(set, set.Match([]byte("d"), entries), entries, 3, 2)
+		s.CountQuota(set, set.Match([]byte("d"), entries), entries, 0, 0)
+		s.CountQuota(nil, set.Match([]byte("d"), entries), entries, 7, 7) // of other rules than are in force
+	}
+	if got, want := counted(t, s.metrics.Registry), (telemetry.Hits{Total: 10, Within: 6, Over: 4}); got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+	if got := gathered(t, s, "sluice_quota_called_total"); got != 0 {
+		t.Errorf("%g calls are counted, want none", got)
+	}
+	if _, _, err := s.Answer(noon, 0, &Exchange{}, marshal(t, &rls.RateLimitRequest{Domain: "d", Descriptors: []*rlcommon.RateLimitDescriptor{
+		{Entries: []*rlcommon.RateLimitDescriptor_Entry{entry("a", "x")}},
+	}})); err != nil {
+		t.Fatal(err)
+	}
+	if got := gathered(t, s, "sluice_quota_called_total"); got != 1 {
+		t.Errorf("%g calls are counted, want one", got)
+	}
+}
