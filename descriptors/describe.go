@@ -27,6 +27,9 @@ func (l *Limit) grants(named bool) string {
 	if l.Policy.Calendar != nil {
 		text += ", " + rules.CalendarText(l.Policy.Calendar)
 	}
+	if l.Table != nil {
+		text += ", table " + l.Table.Name()
+	}
 	if l.Reservation != nil {
 		text += ", " + l.Reservation.String()
 	}

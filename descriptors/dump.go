@@ -55,6 +55,9 @@ func dump(l *Limit) string {
 	if l.Policy.Penalty != nil {
 		b.WriteString(", " + rules.PenaltyText(l.Policy.Penalty.Steps()))
 	}
+	if l.Table != nil {
+		b.WriteString(", table: " + l.Table.Name())
+	}
 	if d.allOrNothing {
 		b.WriteString(", all_or_nothing: true")
 	}

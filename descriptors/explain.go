@@ -14,6 +14,7 @@ type Explanation struct {
 	// Reason says in a sentence why no rule applies. It is empty if one does.
 	Reason string
 
+	entries []Entry
 	// walk is what was tried for each entry, a line each, behind the domain.
 	walk string
 }
@@ -30,7 +31,7 @@ func (s *Set) Explain(domain string, entries []Entry) Explanation {
 	}
 	b.WriteString("\n")
 	rule, reason := d.explain(&b, entries)
-	return Explanation{rule, reason, b.String()}
+	return Explanation{rule, reason, entries, b.String()}
 }
 
 func (d *domain) explain(b *strings.Builder, entries []Entry) (rule *Rule, reason string) {
@@ -106,11 +107,41 @@ func (x Explanation) String() string {
 	fmt.Fprintf(&b, "%srule: %s at %s%s\n", x.walk, x.Rule.Path(), x.Rule.Pos(), x.Rule.flags())
 	for _, l := range x.Rule.Limits {
 		fmt.Fprintf(&b, "limit: %s\n", l.describe())
+		b.WriteString(l.describeRow(x.entries))
 	}
 	for _, l := range x.Rule.Candidates() {
 		fmt.Fprintf(&b, "candidate, which denies nothing: %s\n", l.describe())
+		b.WriteString(l.describeRow(x.entries))
 	}
 	return b.String()
+}
+
+// describeRow says which row of the limit's table a request has, in a line. It is empty if the limit has no table.
+func (l *Limit) describeRow(entries []Entry) string {
+	if l.Table == nil {
+		return ""
+	}
+	rows, hit, ok := l.Table.find(entries)
+	columns := rows.Columns()
+	if columns == nil {
+		return fmt.Sprintf("  row of table %s: it has none yet, so that this number holds\n", l.Table.Name())
+	}
+	var key []string
+	levels, _ := l.Table.levelsOf(*columns)
+	for i, level := range levels {
+		key = append(key, (*columns)[i]+"="+string(entries[level].Value))
+	}
+	text := "none, so that this number holds"
+	if ok {
+		of, unlimited := new(Plan).rowOf(l, entries)
+		if text = "unlimited"; !unlimited {
+			text = rate(of) + ", " + rules.AlgorithmText(&of.Policy)
+		}
+		if name := rows.NameOf(hit); name != "" {
+			text += fmt.Sprintf(", name %q", name)
+		}
+	}
+	return fmt.Sprintf("  row of table %s for %s: %s\n", l.Table.Name(), strings.Join(key, ", "), text)
 }
 
 func (r *Rule) flags() string {

@@ -125,18 +125,19 @@ func (p *Plan) chargeRule(m *Match, desc *Descriptor, global Global, group int32
 			continue
 		}
 		if l.Table != nil {
-			if l = p.rowOf(l, desc.Entries); l == nil {
-				m.Unlimited = true
+			unlimited := false
+			if l, unlimited = p.rowOf(l, desc.Entries); unlimited {
+				m.Unlimited = l
 				continue
 			}
 		}
 		p.charge(m, l, h, desc.Refund, mode, group)
 		m.Count++
 	}
-	if m.Unlimited = m.Unlimited && m.Count == 0; m.Unlimited {
-		return // as an unlimited rule
+	if m.Count == 0 && m.Unlimited != nil {
+		return // as with an unlimited rule
 	}
-	if m.Count == 0 {
+	if m.Unlimited = nil; m.Count == 0 {
 		// The reference no longer looks at the quota flag of a replaced rule.
 		m.Replaced = true
 		p.Batch.QuotaPass = p.Batch.QuotaPass || global.Quota
@@ -171,7 +172,8 @@ func (p *Plan) chargeCandidates(req *Request, group int32, replacing bool) {
 				continue
 			}
 			if l.Table != nil {
-				if l = p.rowOf(l, desc.Entries); l == nil {
+				unlimited := false
+				if l, unlimited = p.rowOf(l, desc.Entries); unlimited {
 					continue
 				}
 			}

@@ -175,6 +175,9 @@ type Terms struct {
 	// Candidate says that the limit is not in force (the word shadow).
 	Candidate bool
 
+	// Row is the name of the row of a table whose numbers these are. Empty for a row without, and for a rule's own numbers.
+	Row string
+
 	// counter is what the identities of the limit's counters have besides the
 	// rule's.
 	counter uint64
@@ -262,8 +265,8 @@ type Match struct {
 	// is 0 where nothing is charged: no match, unlimited, or replaced.
 	First, Count int
 
-	// Unlimited is set where nothing is charged because a row of a table says so.
-	Unlimited bool
+	// Unlimited is the limit of which a row of a table says that it is none, where therefore nothing is charged. Else nil.
+	Unlimited *Limit
 
 	// override is the limit in Plan.overrides that applies, or nil.
 	override *overrideLimit

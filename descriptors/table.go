@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -20,6 +21,8 @@ type TableUse struct {
 	path string
 	// levels are those of the columns that the table has had last.
 	levels atomic.Pointer[columnLevels]
+	// labels are those of rows with names, in metrics.
+	labels atomic.Pointer[map[string]string]
 }
 
 // columnLevels says at which levels the values of columns stand.
@@ -31,21 +34,42 @@ type columnLevels struct {
 // Name is that of the table.
 func (u *TableUse) Name() string { return u.table.Name() }
 
+// Keys are those of the entries that lead to the limit, "" where they cannot be columns.
+func (u *TableUse) Keys() []string { return u.keys }
+
+// TableUses returns the uses of a table by the limits of the set.
+func (s *Set) TableUses(name string) []*TableUse {
+	var uses []*TableUse
+	for _, l := range s.Limits {
+		if l.Table != nil && l.Table.Name() == name {
+			uses = append(uses, l.Table)
+		}
+	}
+	return uses
+}
+
+// TableFits returns why a table cannot have these columns under the rules of the set, or nil.
+func (s *Set) TableFits(name string, columns []string) error {
+	for _, use := range s.TableUses(name) {
+		if err := use.Fits(columns); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // useTable has a limit take numbers from the table that it names.
 func (c *compiler) useTable(l *Limit, b *rules.Limit) {
 	if b.Table == "" {
 		return
 	}
 	path := func() string { return nodePath(l.Rule.domain, l.Rule.node) }
-	if b.Unlimited {
-		c.fail(b.Pos, path(), `"table" has no meaning beside "unlimited": a row replaces a number`)
-		return
-	}
-	table, err := c.opt.Tables.Table(b.Table)
+	entry, err := c.opt.Tables.Table(b.Table)
 	if err != nil {
 		c.fail(b.Pos, path(), "%v", err)
 		return
 	}
+	table := entry.Table
 	u := &TableUse{table: table, path: l.Rule.Path()}
 	shared := l.Rule.few().shared
 	for i, n := range l.Rule.node.lineage() {
@@ -115,6 +139,24 @@ func (u *TableUse) find(entries []Entry) (rows *tables.Rows, hit tables.Hit, ok 
 	return rows, hit, ok
 }
 
+// label returns the label in metrics of a limit with the row of a name: the name, behind the label of a limit in a list. A new one allocates.
+func (u *TableUse) label(limit, row string) string {
+	if limit == "" || row == "" {
+		return limit + row
+	}
+	known := u.labels.Load()
+	if known != nil && (*known)[row] != "" {
+		return (*known)[row]
+	}
+	next := map[string]string{}
+	if known != nil {
+		maps.Copy(next, *known)
+	}
+	next[row] = limit + " " + row
+	u.labels.Store(&next) // one that another goroutine has just added is added again
+	return next[row]
+}
+
 // A rowLimit is a limit with the numbers of a row.
 type rowLimit struct {
 	Limit
@@ -122,15 +164,12 @@ type rowLimit struct {
 	reserve limiter.Reserve
 }
 
-// rowOf returns a limit that names a table with the numbers of the request's row. It is l itself if there is no row, and
-// nil if the row is unlimited.
-func (p *Plan) rowOf(l *Limit, entries []Entry) *Limit {
-	_, hit, ok := l.Table.find(entries)
-	switch {
-	case !ok:
-		return l
-	case hit.Unlimited:
-		return nil
+// rowOf returns a limit that names a table with the numbers of the request's row, or l itself if there is none. Unlimited says that by its
+// row it is no limit.
+func (p *Plan) rowOf(l *Limit, entries []Entry) (of *Limit, unlimited bool) {
+	rows, hit, ok := l.Table.find(entries)
+	if !ok {
+		return l, false
 	}
 	if p.rows == len(p.rowLimits) {
 		p.rowLimits = append(p.rowLimits, new(rowLimit)) // others point to the elements
@@ -138,19 +177,24 @@ func (p *Plan) rowOf(l *Limit, entries []Entry) *Limit {
 	r := p.rowLimits[p.rows]
 	p.rows++
 	r.Limit, r.terms = *l, *l.Terms
-	r.Limit.Terms = &r.terms
+	r.Limit.Terms, r.terms.Row = &r.terms, rows.NameOf(hit)
+	r.Label = l.Table.label(l.Label, r.terms.Row)
+	if hit.Unlimited {
+		return &r.Limit, true
+	}
 	r.terms.take(hit)
 	if l.Reservation != nil {
 		l.Reservation.resize(&r.reserve, &r.terms.Policy)
 		r.terms.Policy.Reserve = &r.reserve
 	}
-	return &r.Limit
+	return &r.Limit, false
 }
 
 // take gives t the numbers of a row. A number that the algorithm cannot have counts as the greatest that it can.
 func (t *Terms) take(hit tables.Hit) {
 	if hit.Unit != 0 && (hit.Unit != t.Unit || t.UnitMultiplier != 1) {
 		t.Unit, t.UnitMultiplier = hit.Unit, 1
+		t.Policy.Calendar = rules.CalendarBy(t.Policy.Calendar, hit.Unit)
 	}
 	t.RequestsPerUnit = min(hit.RequestsPerUnit, rules.GreatestNumber(t.Policy.Algorithm))
 	window := time.Duration(t.Unit.Seconds()*int64(t.UnitMultiplier)) * time.Second

@@ -14,6 +14,7 @@ const debugIndex = `sluice debug listener
 /               for browsers: what is so now; from this machine only
 /api/v1/state   the same as JSON; see docs/state.md
 /api/v1/reset   POST resets counters of keys that are denied, after a preview
+/api/v1/tables  numbers of limits by key: /NAME/KEY is a row, to GET, PUT or DELETE
 /rlconfig       the rules in force, a line for each limit
 /stats          all metrics as text
 /counters       ?domain=D&descriptor=k=v,k2=v2 looks up the counters of a descriptor,
@@ -28,6 +29,9 @@ func debugHandler(h *answer.Handler, rights DebugRights) http.Handler {
 	mux.Handle(statePath, g.protect(stateEndpoint(h)))
 	mux.Handle(resetPath, g.protect(newResetHandler(h).endpoint()))
 	mux.Handle("/counters", g.protect(countersEndpoint(h)))
+	all := &tablesHandler{h, g}
+	mux.Handle(tablesPath, all)
+	mux.Handle(tablesPath+"/", all)
 	for path, page := range map[string]http.Handler{
 		"/{$}": newPageHandler(h, g),
 		"/rlconfig": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -59,6 +59,11 @@ func (c *DebugClient) ResetDenied(ctx context.Context, which live.Selection, tok
 
 // ask asks for one answer in JSON and puts it into what into points to.
 func (c *DebugClient) ask(ctx context.Context, method, path string, values url.Values, into any) error {
+	return c.send(ctx, method, path, values, nil, into)
+}
+
+// send is ask with a body, which may be nil. The path is escaped. With an [io.Writer], the answer is written to that as it comes.
+func (c *DebugClient) send(ctx context.Context, method, path string, values url.Values, sent io.Reader, into any) error {
 	scheme, host, transport := "http", c.Addr, &http.Transport{DisableKeepAlives: true}
 	if path, ok := strings.CutPrefix(c.Addr, "unix:"); ok {
 		host = "localhost"
@@ -71,8 +76,7 @@ func (c *DebugClient) ask(ctx context.Context, method, path string, values url.V
 	} else if c.Token != "" && !strings.HasPrefix(c.Addr, "unix:") && !namesLoopback(c.Addr) {
 		return errors.New("a token is sent over TLS only, since everybody on the way could read it: use --tls")
 	}
-	to := url.URL{Scheme: scheme, Host: host, Path: path, RawQuery: values.Encode()}
-	request, err := http.NewRequestWithContext(ctx, method, to.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, method, scheme+"://"+host+path+"?"+values.Encode(), sent)
 	if err != nil {
 		return err
 	}
@@ -85,6 +89,10 @@ func (c *DebugClient) ask(ctx context.Context, method, path string, values url.V
 		return err
 	}
 	defer response.Body.Close() //nolint:errcheck // only read from
+	if to, ok := into.(io.Writer); ok && response.StatusCode == http.StatusOK {
+		_, err := io.Copy(to, response.Body)
+		return err
+	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
 	if err != nil {
 		return err

@@ -91,8 +91,8 @@ func (t *trials) request(w waiting) {
 		t.set.Plan(&t.plan, &t.req, descriptors.Global{})
 		for i := range t.plan.Batch.Charges {
 			index := t.plan.Limits[i].Index
-			if index < 0 {
-				continue
+			if index < 0 || t.plan.Limits[i] != t.set.Limits[index] {
+				continue // a number of the request's, or of a row
 			}
 			s, c := t.searches[index], &t.plan.Batch.Charges[i]
 			if s == nil || len(s.trials) == 0 {

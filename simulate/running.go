@@ -73,7 +73,7 @@ func (s *side) begin(ends limiter.Time, replica int) {
 	for i, at := range s.plan.AllLeases() {
 		c := &s.plan.Batch.Charges[at]
 		h := held{ends: ends, replica: replica, charge: limiter.Charge{ID: c.ID, Policy: c.Policy, Hits: s.plan.Batch.Lease(at), Refund: true}}
-		if s.plan.Limits[at].Index < 0 { // the plan has its policy
+		if s.plan.Limits[at].Index < 0 || s.plan.Limits[at].Table != nil { // the plan may have its policy
 			h.charge.Policy = new(*c.Policy)
 		}
 		if c.Policy.Reserve != nil {

@@ -107,7 +107,11 @@ func (t *tally) add(req *descriptors.Request, plan *descriptors.Plan, replica in
 		}
 		l := &t.limits[index]
 		if l.bins == nil {
-			t.begin(l, plan.Limits[i], index)
+			limit := plan.Limits[i]
+			if limit.Table != nil {
+				limit = t.set.Limits[index] // not the numbers of one row
+			}
+			t.begin(l, limit, index)
 		}
 		k, isNew := t.keys.of(ofReplica(c.ID, replica))
 		if l.second != t.second { // divisions are slow

@@ -21,6 +21,8 @@ type builder struct {
 	names   map[string]uint16
 	listed  []string // the names in the order of their places
 	found   rules.Diagnostics
+	// lastWins says that of rows with the same key the last one holds, and that one of them may be a deletion.
+	lastWins bool
 }
 
 // pending is a row that has no shard yet. Its slot's key is the end of its key in the builder's.
@@ -43,7 +45,7 @@ func (b *builder) fail(line, col int, format string, args ...any) (last bool) {
 
 // add adds a row, whose words are right.
 func (b *builder) add(values []string, row Row, line int) error {
-	if len(b.rows) == MaxRows {
+	if len(b.rows) == MaxRows && !b.lastWins {
 		return fmt.Errorf("the table has more than %d rows", MaxRows)
 	}
 	s := slot{number: row.RequestsPerUnit, burst: row.Burst, unit: uint8(row.Unit), is: isTaken} //nolint:gosec // a unit is small
@@ -71,7 +73,7 @@ func (b *builder) add(values []string, row Row, line int) error {
 	}
 	s.id = h.Sum()
 	b.keys = appendKey(b.keys, values)
-	if len(b.keys) > maxKeyBytes {
+	if len(b.keys) > maxKeyBytes && !b.lastWins { // a journal is bounded itself
 		return fmt.Errorf("the keys take more than %d MiB", maxKeyBytes>>20)
 	}
 	s.key = uint32(len(b.keys))                       //nolint:gosec // at most maxKeyBytes
@@ -85,13 +87,26 @@ const maxKeyBytes = 256 << 20
 // build returns the rows, or nil if two have the same key, which it has then reported.
 func (b *builder) build() *Rows {
 	columns := Columns(b.columns)
-	r := newRows(&columns, b.hasher, len(b.rows), b.listed)
-	starts := make([]int, len(r.shards)+1) // where each shard begins in order
+	for shards := len(b.rows)/meanRows + 1; ; shards *= 2 {
+		r := newRows(&columns, b.hasher, shards, b.listed)
+		full := b.fill(r)
+		switch {
+		case len(b.found) > 0:
+			return nil
+		case !full:
+			return r
+		}
+	}
+}
+
+// fill puts all rows into r. It reports whether a shard has too many.
+func (b *builder) fill(r *Rows) (full bool) {
+	starts := make([]uint32, len(r.shards)+1) // where each shard begins in order
 	bytes := make([]int, len(r.shards))
 	from := uint32(0)
 	for i := range b.rows {
 		s := &b.rows[i].slot
-		at := s.id.Hi >> r.shift
+		at := r.shardOf(s.id)
 		starts[at+1]++
 		bytes[at] += int(s.key-from) + 2
 		from = s.key
@@ -101,8 +116,8 @@ func (b *builder) build() *Rows {
 	}
 	order, next := make([]uint32, len(b.rows)), slices.Clone(starts)
 	for i := range b.rows {
-		at := b.rows[i].slot.id.Hi >> r.shift
-		order[next[at]] = uint32(i) //nolint:gosec // at most MaxRows
+		at := r.shardOf(b.rows[i].slot.id)
+		order[next[at]] = uint32(i) //nolint:gosec // at most MaxRows, or of a journal
 		next[at]++
 	}
 	for at := range r.shards {
@@ -110,20 +125,36 @@ func (b *builder) build() *Rows {
 		if len(mine) == 0 {
 			continue
 		}
-		s := newShard(len(mine), bytes[at])
+		s := &shard{keys: make([]byte, 0, bytes[at])}
+		if b.lastWins {
+			mine = b.newest(mine)
+		}
 		for _, i := range mine {
-			row := &b.rows[i]
-			if s.insert(row.slot, b.keyOf(int(i))) != nil {
-				b.twice(mine, row)
+			if s.n == mostRows {
+				return true
+			}
+			if row := &b.rows[i]; s.insert(row.slot, b.keyOf(int(i))) != nil && b.twice(mine, row) {
+				return false
 			}
 		}
 		r.shards[at].Store(s)
+		r.n.Add(int64(s.n))
 	}
-	if len(b.found) > 0 {
-		return nil
+	return false
+}
+
+// newest returns the last of the rows of each key, without keys that were deleted last.
+func (b *builder) newest(mine []uint32) []uint32 {
+	seen := make(map[identity.ID]bool, len(mine))
+	var last []uint32
+	for _, i := range slices.Backward(mine) {
+		if s := &b.rows[i].slot; !seen[s.id] {
+			if seen[s.id] = true; s.is&isDeleted == 0 {
+				last = append(last, i)
+			}
+		}
 	}
-	r.n.Store(int64(len(b.rows)))
-	return r
+	return last
 }
 
 func (b *builder) keyOf(i int) []byte {
@@ -134,8 +165,8 @@ func (b *builder) keyOf(i int) []byte {
 	return b.keys[from:b.rows[i].slot.key]
 }
 
-// twice reports a row whose key one of those before it in its shard has.
-func (b *builder) twice(mine []uint32, row *pending) {
+// twice reports a row whose key one of those before it in its shard has. It reports whether that was the last error to be told.
+func (b *builder) twice(mine []uint32, row *pending) (last bool) {
 	i := slices.IndexFunc(mine, func(i uint32) bool { return b.rows[i].slot.id == row.slot.id })
-	b.fail(int(row.line), 1, "the key stands twice, first on line %d; a key has one row", b.rows[mine[i]].line)
+	return b.fail(int(row.line), 1, "the key stands twice, first on line %d; a key has one row", b.rows[mine[i]].line)
 }

@@ -34,7 +34,8 @@ func (t *Table) Read(file string, from io.Reader) (*Rows, rules.Diagnostics) {
 
 // readCSV reads lines of CSV, as RFC 4180 has them.
 func (b *builder) readCSV(in io.Reader) {
-	r := csv.NewReader(in)
+	bounded := &recordBound{in: in, left: maxRecordBytes}
+	r := csv.NewReader(bounded)
 	r.ReuseRecord = true
 	header, err := r.Read()
 	if err != nil {
@@ -55,6 +56,7 @@ func (b *builder) readCSV(in io.Reader) {
 		if errors.Is(err, io.EOF) {
 			return
 		}
+		bounded.left = maxRecordBytes
 		if err != nil {
 			if b.failCSV(r, err) {
 				return
@@ -65,6 +67,33 @@ func (b *builder) readCSV(in io.Reader) {
 			return
 		}
 	}
+}
+
+// lastLine is that of the last row.
+func (b *builder) lastLine() int {
+	if len(b.rows) == 0 {
+		return 1
+	}
+	return int(b.rows[len(b.rows)-1].line)
+}
+
+// recordBound bounds how much is read for one record: behind a quote that is not closed, all of a file is one.
+type recordBound struct {
+	in   io.Reader
+	left int
+}
+
+// maxRecordBytes is the length of the longest row of CSV.
+const maxRecordBytes = 1 << 16
+
+// Read implements [io.Reader].
+func (r *recordBound) Read(p []byte) (n int, err error) {
+	if r.left <= 0 {
+		return 0, fmt.Errorf("a row is longer than %d KiB; is a quote not closed?", maxRecordBytes>>10)
+	}
+	n, err = r.in.Read(p[:min(len(p), r.left)])
+	r.left -= n
+	return n, err
 }
 
 // csvRow adds a record. It reports whether the file is to be read no further.
@@ -107,7 +136,7 @@ func (b *builder) failCSV(r *csv.Reader, err error) (end bool) {
 	case errors.Is(err, io.EOF):
 		return b.fail(1, 1, "the file is empty; its first line must be a header, such as customer,requests_per_unit")
 	case !ok:
-		b.fail(1, 1, "%v", err)
+		b.fail(b.lastLine()+1, 1, "%v", err)
 		return true
 	case errors.Is(err, csv.ErrFieldCount):
 		return b.fail(wrong.Line, 1, "the row has another number of columns than the header, which has %d", r.FieldsPerRecord)
@@ -146,5 +175,3 @@ func nearWord(columns []string) string {
 	}
 	return ""
 }
-
-func (b *builder) readJSON(io.Reader) { b.fail(1, 1, "JSON") }

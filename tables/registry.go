@@ -1,37 +1,66 @@
 package tables
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 )
 
-// Registry has the tables that rules may name. A nil one has none. Any number of goroutines may use it.
+// Registry has the tables that rules may name. A nil one has none. Any number of goroutines may use it once all are added.
 type Registry struct {
-	tables map[string]*Table
+	entries map[string]*Entry
 }
 
-// NewRegistry returns empty tables of these names.
-func NewRegistry(names ...string) *Registry {
-	r := &Registry{tables: map[string]*Table{}}
-	for _, name := range names {
-		r.tables[name] = New(name)
+// Entry is a table with where its rows come from.
+type Entry struct {
+	*Table
+
+	// Path is that of its file. Empty for a table that is changed row by row.
+	Path string
+	// Journal keeps a table that is changed row by row. Nil for another, and until it is opened.
+	Journal *Journal
+}
+
+// tableNames are those that a table may have: they stand in URLs and are names of files.
+var tableNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+
+// Add adds an empty table. Path is its file, or empty.
+func (r *Registry) Add(name, path string) (*Entry, error) {
+	if !tableNames.MatchString(name) {
+		return nil, fmt.Errorf("table %q: a name is at most 64 letters, digits and - _ . and begins with a letter or a digit", rules.Shorten(name))
 	}
-	return r
+	if other := r.entries[name]; other != nil {
+		return nil, fmt.Errorf("table %q has two sources, %s and %s: a table has one", name, source(other.Path), source(path))
+	}
+	if r.entries == nil {
+		r.entries = map[string]*Entry{}
+	}
+	r.entries[name] = &Entry{Table: New(name), Path: path}
+	return r.entries[name], nil
+}
+
+func source(path string) string {
+	if path == "" {
+		return "--tables-dir"
+	}
+	return path
 }
 
 // Table returns the table of a name, or an error that says which there are.
-func (r *Registry) Table(name string) (*Table, error) {
-	if r != nil && r.tables[name] != nil {
-		return r.tables[name], nil
+func (r *Registry) Table(name string) (*Entry, error) {
+	if r != nil && r.entries[name] != nil {
+		return r.entries[name], nil
 	}
-	names := r.Names()
-	if len(names) == 0 {
-		return nil, fmt.Errorf("unknown table %q; give it with --table %s=PATH", rules.Shorten(name), rules.Shorten(name))
+	all := r.Names()
+	if len(all) == 0 {
+		return nil, fmt.Errorf("unknown table %q; name it with --table %s=PATH, or --table %[2]s beside --tables-dir", rules.Shorten(name), rules.Shorten(name))
 	}
-	return nil, fmt.Errorf("unknown table %q%s; those of --table are %q", rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, names)), names)
+	return nil, fmt.Errorf("unknown table %q%s; those of --table are %s", rules.Shorten(name), rules.DidYouMean(rules.Nearest(name, all)), strings.Join(all, ", "))
 }
 
 // Names returns the names of all tables, sorted.
@@ -39,5 +68,16 @@ func (r *Registry) Names() []string {
 	if r == nil {
 		return nil
 	}
-	return slices.Sorted(maps.Keys(r.tables))
+	return slices.Sorted(maps.Keys(r.entries))
+}
+
+// Close closes all journals.
+func (r *Registry) Close() error {
+	var failed error
+	for _, name := range r.Names() {
+		if j := r.entries[name].Journal; j != nil {
+			failed = errors.Join(failed, j.Close())
+		}
+	}
+	return failed
 }

@@ -18,21 +18,27 @@ type Columns []string
 type Rows struct {
 	columns *Columns
 	hasher  identity.Hasher // without any value
-	// shift makes a shard's number of the high bits of a hash.
-	shift  uint8
-	shards []atomic.Pointer[shard]
+	shards  []atomic.Pointer[shard]
 	// names are those of rows; a row has the place of its own, from 1.
 	names atomic.Pointer[[]string]
 	n     atomic.Int64
 }
 
-// A shard is immutable: a row is changed by a copy of its shard.
+// A shard is immutable: a row is changed by a copy of its shard. Its slots are in it, so that a look-up waits for memory but once.
 type shard struct {
-	slots []slot // open addressing; always with an empty one
+	slots [perShard]slot // open addressing; always with empty ones
 	n     int
 	// keys have the values of the key columns, each behind its length.
 	keys []byte
 }
+
+const (
+	// perShard makes a shard 12 KiB, of which the allocator wastes nothing.
+	perShard = 383
+	// meanRows is how many rows shards have when a table is built, manyRows how many when it gets more shards, and mostRows how many one
+	// may have. Hashes are random, so that one of 2^30 shards of meanRows has mostRows.
+	meanRows, manyRows, mostRows = 230, 290, 350
+)
 
 // A slot is a row, or empty.
 type slot struct {
@@ -47,10 +53,8 @@ type slot struct {
 const (
 	isTaken     = 1
 	isUnlimited = 2
+	isDeleted   = 4 // while a journal is read
 )
-
-// perShard is how many rows a shard has when a table is built: what changing one row copies.
-const perShard = 256
 
 // A Hit is a row as [Rows.Find] has it, without memory of its own.
 type Hit struct {
@@ -71,7 +75,7 @@ func (r *Rows) Hasher() identity.Hasher { return r.hasher }
 
 // Find returns the row of a key by its hash. It allocates nothing.
 func (r *Rows) Find(id identity.ID) (Hit, bool) {
-	s := r.shards[id.Hi>>r.shift].Load().find(id)
+	s := r.shards[r.shardOf(id)].Load().find(id)
 	if s == nil {
 		return Hit{}, false
 	}
@@ -126,26 +130,31 @@ func (r *Rows) rowOf(t *slot) Row {
 	return r.Row(Hit{t.number, t.burst, rules.Unit(t.unit), t.is&isUnlimited != 0, t.name})
 }
 
-// find returns the slot of a hash, or nil.
-func (s *shard) find(id identity.ID) *slot {
-	for i := home(id, len(s.slots)); ; {
-		t := &s.slots[i]
-		switch {
-		case t.is&isTaken == 0:
-			return nil
-		case t.id == id:
-			return t
-		}
-		if i++; i == len(s.slots) {
-			i = 0
-		}
-	}
+// shardOf returns the number of a hash's shard.
+func (r *Rows) shardOf(id identity.ID) uint64 {
+	hi, _ := bits.Mul64(id.Hi, uint64(len(r.shards)))
+	return hi
 }
 
-// home is where a hash would be in so many slots.
-func home(id identity.ID, slots int) int {
-	hi, _ := bits.Mul64(id.Lo, uint64(slots)) //nolint:gosec // not negative
-	return int(hi)                            //nolint:gosec // below slots
+// home is where a hash would be in a shard.
+func home(id identity.ID) uint64 {
+	hi, _ := bits.Mul64(id.Lo, perShard)
+	return hi
+}
+
+// find returns the slot of a hash, or nil.
+func (s *shard) find(id identity.ID) *slot {
+	for i := home(id); ; i = 0 {
+		for ; i < perShard; i++ {
+			t := &s.slots[i]
+			switch {
+			case t.id == id && t.is&isTaken != 0:
+				return t
+			case t.is&isTaken == 0:
+				return nil
+			}
+		}
+	}
 }
 
 // values returns the key of a slot.
@@ -173,21 +182,15 @@ func appendKey(dst []byte, values []string) []byte {
 	return dst
 }
 
-// newShard returns a shard with room for n rows, whose keys take so many bytes.
-func newShard(n, keyBytes int) *shard {
-	return &shard{slots: make([]slot, n+n/3+1), keys: make([]byte, 0, keyBytes)}
-}
-
-// insert adds a row with the key of another shard's or builder's memory. It returns the row of that hash that is there
-// already, and adds nothing then.
+// insert adds a row to a shard that nobody else has yet. It returns the row of that hash that is there already, and adds nothing then.
 func (s *shard) insert(t slot, key []byte) *slot {
-	i := home(t.id, len(s.slots))
-	for ; s.slots[i].is&isTaken != 0; i = (i + 1) % len(s.slots) {
+	i := home(t.id)
+	for ; s.slots[i].is&isTaken != 0; i = (i + 1) % perShard {
 		if s.slots[i].id == t.id {
 			return &s.slots[i]
 		}
 	}
-	t.key = uint32(len(s.keys)) //nolint:gosec // a shard's keys are bounded by its rows
+	t.key = uint32(len(s.keys)) //nolint:gosec // at most mostRows of MaxColumns values of MaxValueBytes
 	s.keys = append(binary.AppendUvarint(s.keys, uint64(len(key))), key...)
 	s.slots[i], s.n = t, s.n+1
 	return nil
@@ -195,32 +198,30 @@ func (s *shard) insert(t slot, key []byte) *slot {
 
 // with returns the shard with a row, which may replace another of the same key.
 func (s *shard) with(t slot, key []byte) *shard {
-	next := newShard(s.n+1, len(s.keys)+len(key)+3)
-	next.insert(t, key)
-	s.copyTo(next, t.id)
-	return next
+	next := *s
+	next.keys = slices.Clip(next.keys)
+	if was := next.insert(t, key); was != nil {
+		t.key = was.key
+		*was = t
+	}
+	return &next
 }
 
-// without returns the shard without a row.
-func (s *shard) without(id identity.ID) *shard {
-	next := newShard(s.n, len(s.keys))
-	s.copyTo(next, id)
-	return next
-}
-
-func (s *shard) copyTo(next *shard, but identity.ID) {
+// without returns the shard without some rows.
+func (s *shard) without(some func(*slot) bool) *shard {
+	next := &shard{keys: make([]byte, 0, len(s.keys))}
 	for i := range s.slots {
-		if t := &s.slots[i]; t.is&isTaken != 0 && t.id != but {
+		if t := &s.slots[i]; t.is&isTaken != 0 && !some(t) {
 			next.insert(*t, s.keyOf(t))
 		}
 	}
+	return next
 }
 
-// newRows returns empty rows with shards for n.
-func newRows(columns *Columns, hasher identity.Hasher, n int, names []string) *Rows {
-	log := bits.Len(uint(n / perShard))                                                                                 //nolint:gosec // not negative
-	r := &Rows{columns: columns, hasher: hasher, shift: uint8(64 - log), shards: make([]atomic.Pointer[shard], 1<<log)} //nolint:gosec // at most 64
-	empty := newShard(0, 0)
+// newRows returns empty rows in so many shards.
+func newRows(columns *Columns, hasher identity.Hasher, shards int, names []string) *Rows {
+	r := &Rows{columns: columns, hasher: hasher, shards: make([]atomic.Pointer[shard], shards)}
+	empty := new(shard)
 	for i := range r.shards {
 		r.shards[i].Store(empty)
 	}
@@ -228,33 +229,20 @@ func newRows(columns *Columns, hasher identity.Hasher, n int, names []string) *R
 	return r
 }
 
-// grown returns the rows in more shards.
+// grown returns the rows in twice as many shards.
 func (r *Rows) grown() *Rows {
-	next := newRows(r.columns, r.hasher, 4*r.Len(), *r.names.Load())
-	per := make([]*shard, len(next.shards))
+	next := newRows(r.columns, r.hasher, 2*len(r.shards), *r.names.Load())
+	all := make([]shard, len(next.shards))
 	for i := range r.shards {
 		s := r.shards[i].Load()
 		for j := range s.slots {
-			t := &s.slots[j]
-			if t.is&isTaken == 0 {
-				continue
+			if t := &s.slots[j]; t.is&isTaken != 0 {
+				all[next.shardOf(t.id)].insert(*t, s.keyOf(t))
 			}
-			to := &per[t.id.Hi>>next.shift]
-			if *to == nil {
-				*to = newShard(perShard, 0)
-			}
-			if (*to).n*4 >= len((*to).slots)*3 {
-				old := *to
-				*to = newShard(2*old.n, 2*len(old.keys))
-				old.copyTo(*to, identity.ID{})
-			}
-			(*to).insert(*t, s.keyOf(t))
 		}
 	}
-	for i, s := range per {
-		if s != nil {
-			next.shards[i].Store(s)
-		}
+	for i := range all {
+		next.shards[i].Store(&all[i])
 	}
 	next.n.Store(r.n.Load())
 	return next

@@ -21,7 +21,7 @@ type Table struct {
 // New returns an empty table.
 func New(name string) *Table {
 	t := &Table{name: name}
-	t.rows.Store(newRows(nil, identity.NewKey().Hasher(), 0, nil))
+	t.rows.Store(newRows(nil, identity.NewKey().Hasher(), 1, nil))
 	return t
 }
 
@@ -47,27 +47,28 @@ func (t *Table) Put(columns, values []string, row Row) error {
 	defer t.mu.Unlock()
 	r := t.rows.Load()
 	switch {
-	case r.columns == nil:
+	case r.columns == nil || r.Len() == 0 && !slices.Equal(*r.columns, columns):
 		named := Columns(slices.Clone(columns))
-		r = newRows(&named, r.hasher, 0, nil)
+		r = newRows(&named, r.hasher, 1, nil)
 	case !slices.Equal(*r.columns, columns):
 		return fmt.Errorf("table %s has the columns %q, not %q", t.name, *r.columns, columns)
 	}
 	if r.Len() >= MaxRows {
 		return fmt.Errorf("table %s is full: it has %d rows", t.name, MaxRows)
 	}
-	if r.Len() > 4*perShard*len(r.shards) {
+	id := r.idOf(values)
+	for r.Len() > manyRows*len(r.shards) || r.shards[r.shardOf(id)].Load().n >= mostRows {
 		r = r.grown()
 	}
 	name, ok := r.nameIndex(row.Name)
 	if !ok {
 		return fmt.Errorf("table %s has %d names already; each is a series of metrics", t.name, MaxNames)
 	}
-	s := slot{id: r.idOf(values), number: row.RequestsPerUnit, burst: row.Burst, name: name, unit: uint8(row.Unit), is: isTaken}
+	s := slot{id: id, number: row.RequestsPerUnit, burst: row.Burst, name: name, unit: uint8(row.Unit), is: isTaken}
 	if row.Unlimited {
 		s.is |= isUnlimited
 	}
-	at := &r.shards[s.id.Hi>>r.shift]
+	at := &r.shards[r.shardOf(id)]
 	old := at.Load()
 	next := old.with(s, appendKey(nil, values))
 	r.n.Add(int64(next.n - old.n))
@@ -85,11 +86,19 @@ func (t *Table) Delete(values []string) bool {
 		return false
 	}
 	id := r.idOf(values)
-	at := &r.shards[id.Hi>>r.shift]
+	at := &r.shards[r.shardOf(id)]
 	if at.Load().find(id) == nil {
 		return false
 	}
-	at.Store(at.Load().without(id))
+	at.Store(at.Load().without(func(s *slot) bool { return s.id == id }))
 	r.n.Add(-1)
 	return true
+}
+
+// hasName makes room for a name. It reports whether there is any.
+func (t *Table) hasName(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.rows.Load().nameIndex(name)
+	return ok
 }

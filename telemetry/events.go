@@ -59,6 +59,8 @@ var troubles = []struct {
 	ends     []string
 }{
 	{"rules_rejected", "", "rules do not load", []string{"rules loaded", "rules are back at what is in force"}},
+	{"table_rejected", "table", "a table does not load", []string{"table loaded"}},
+	{"table_not_saved", "table", "a table cannot be saved", []string{"a table is saved again"}},
 	{"store_away", "store", "the store is away", []string{"the store is back"}},
 	{"management_server_away", "", "no connection to the management server", []string{"connected to the management server"}},
 	{"tls_files_rejected", "cert", "TLS files do not load", []string{"TLS files loaded", "the TLS files are back at what is in use"}},

@@ -13,7 +13,7 @@ import (
 // complete.
 var ownLabels = []string{
 	"by", "code", "commit_date", "counter_bytes", "domain", "err_type", "goversion", "grpc_method", "hash", "key1", "key2", "kind",
-	"le", "limit", "quantile", "reason", "result", "revision", "rule", "shard", "transport", "use", "version",
+	"le", "limit", "quantile", "reason", "result", "revision", "rule", "shard", "table", "transport", "use", "version",
 }
 
 // Tag is a key and its value.

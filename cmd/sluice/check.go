@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -67,6 +68,9 @@ func (k *checkCmd) Validate() (err error) {
 		if k.Watch && isStream(path) {
 			return fmt.Errorf("--watch cannot follow %s: it is read once", path)
 		}
+	}
+	if k.Watch && len(k.Table) > 0 {
+		return errors.New("--watch excludes --table: tables are read once")
 	}
 	k.ratelimitNames = k.Names == ratelimitNames
 	k.allow, err = allowList(k.Allow)

@@ -23,6 +23,7 @@ type cli struct {
 	Simulate simulateCmd `cmd:"" help:"Say what rules would do to recorded traffic."`
 	Top      topCmd      `cmd:"" help:"Show what a running sluice limits now: which keys are denied most."`
 	Reset    resetCmd    `cmd:"" help:"Reset counters of keys that are denied, after saying which."`
+	Table    tableCmd    `cmd:"" help:"Show and change numbers of limits by key, in the tables of a running sluice."`
 	Call     callCmd     `cmd:"" help:"Ask a running service, this one or any other of the same protocol."`
 	Schema   schemaCmd   `cmd:"" help:"Print the JSON Schema of rule files, for editors."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`

@@ -21,8 +21,10 @@ type keeper struct {
 	service *answer.Service
 	table   *limiter.Table
 	tables  *tables.Registry
-	metrics *telemetry.Metrics
-	logger  *zap.Logger
+	// tableMetrics are by the names of tables.
+	tableMetrics map[string]*telemetry.Table
+	metrics      *telemetry.Metrics
+	logger       *zap.Logger
 	// drainTimeout bounds how long held calls wait at the end.
 	drainTimeout time.Duration
 	// defaults is the name of their file, for errors.

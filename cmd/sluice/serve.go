@@ -117,6 +117,10 @@ func (s *serveCmd) serveAndLog(ctx context.Context, log *telemetry.LogQueue, dro
 	}
 	r.stored = shared != nil
 	settings := s.settings()
+	if r.tables, err = s.Tables.registry(); err != nil {
+		return err
+	}
+	settings.Tables, settings.TableMetrics = r.tables, r.measureTables()
 	if err := s.Store.use(shared, &settings); err != nil {
 		return err
 	}
@@ -148,7 +152,9 @@ func tableStats(table *limiter.Table) telemetry.TableStats {
 
 // serve answers from the rules that r gets. What runs beside it runs in group.
 func (s *serveCmd) serve(ctx context.Context, group *errgroup.Group, r *keeper, state *stateFile) error {
-	if err := s.followTables(ctx, group, r); err != nil {
+	closeTables, err := s.openTables(ctx, group, r)
+	defer func() { closeTables() }()
+	if err != nil {
 		return err
 	}
 	follow := s.followFiles

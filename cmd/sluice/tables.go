@@ -2,9 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
-	"os"
+	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -13,73 +14,82 @@ import (
 
 	"github.com/sluice-ratelimit/sluice/descriptors/source"
 	"github.com/sluice-ratelimit/sluice/tables"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
-// tableFlags name the files of tables, whose rows have numbers of limits.
+// tableFlags name tables, whose rows have numbers of limits.
 type tableFlags struct {
-	Table []tableFile `placeholder:"NAME=PATH" sep:"none" help:"File of numbers by key, for rules that name this table: CSV with a header, or JSON lines; may be repeated."`
+	Table     []tableFlag `placeholder:"NAME[=PATH]" sep:"none" help:"Numbers by key for rules that name this table: a file, CSV with a header or JSON lines, or without PATH one in --tables-dir that is changed row by row; may be repeated."`
+	TablesDir string      `placeholder:"DIR" help:"Directory of tables that are changed row by row. It must be written to by nobody else."`
 }
 
-// tableFile is the file of a table.
-type tableFile struct{ name, path string }
+// tableFlag is a table and its file, if it has one.
+type tableFlag struct{ name, path string }
 
-// UnmarshalText reads NAME=PATH.
-func (f *tableFile) UnmarshalText(text []byte) error {
-	name, path, ok := strings.Cut(string(text), "=")
-	if !ok || name == "" || path == "" {
-		return fmt.Errorf("%q is no table: write NAME=PATH, such as customers=customers.csv", text)
+// UnmarshalText reads NAME or NAME=PATH.
+func (f *tableFlag) UnmarshalText(text []byte) error {
+	name, path, file := strings.Cut(string(text), "=")
+	if name == "" || file && path == "" {
+		return fmt.Errorf("%q is no table: write NAME=PATH, such as customers=customers.csv, or NAME beside --tables-dir", text)
 	}
 	f.name, f.path = name, path
 	return nil
 }
 
-// registry returns empty tables for the files.
+// registry returns the tables, which are empty.
 func (f *tableFlags) registry() (*tables.Registry, error) {
-	paths := map[string]string{}
+	all := new(tables.Registry)
 	for _, t := range f.Table {
-		if other, twice := paths[t.name]; twice {
-			return nil, fmt.Errorf("table %q has two sources, %s and %s: a table has one", t.name, other, t.path)
+		if _, err := all.Add(t.name, t.path); err != nil {
+			return nil, fmt.Errorf("--table: %w", err)
 		}
-		paths[t.name] = t.path
-	}
-	return tables.NewRegistry(slices.Collect(maps.Keys(paths))...), nil
-}
-
-// loadTables reads the files once.
-func (f *tableFlags) loadTables() (*tables.Registry, error) {
-	all, err := f.registry()
-	if err != nil {
-		return nil, err
-	}
-	for _, file := range f.Table {
-		t, _ := all.Table(file.name)
-		rows, _, err := source.ReadTable(t, file.path)
-		if err != nil {
-			return nil, tableError(file.name, err)
-		}
-		t.Replace(rows)
 	}
 	return all, nil
 }
 
+// loadTables reads all tables once. Those without a file are empty if there is no directory.
+func (f *tableFlags) loadTables() (*tables.Registry, error) {
+	all, err := f.registry()
+	for _, name := range all.Names() {
+		e, _ := all.Table(name) // it has the name
+		switch {
+		case e.Path != "":
+			var rows *tables.Rows
+			if rows, _, err = source.ReadTable(e.Table, e.Path); err == nil {
+				e.Replace(rows)
+			}
+		case f.TablesDir != "":
+			err = tables.ReadJournal(e.Table, f.TablesDir)
+		}
+		if err != nil {
+			return nil, tableError(name, err)
+		}
+	}
+	return all, err
+}
+
 // tableError adds to an error which table it is of.
 func tableError(name string, err error) error {
-	if os.IsNotExist(err) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no file of table %q: %w: name it with --table %s=PATH", name, err, name)
 	}
 	return fmt.Errorf("table %q does not load:\n%w", name, err)
 }
 
-// followTables reads the files of tables, and follows them in group. A file that is bad at the start is an error if ends is set.
-func (s *serveCmd) followTables(ctx context.Context, group *errgroup.Group, r *keeper) (err error) {
-	if r.tables, err = s.Tables.registry(); err != nil {
-		return err
+// openTables opens all tables, and follows files in group. A file that is bad at the start is an error if bad rules are.
+func (s *serveCmd) openTables(ctx context.Context, group *errgroup.Group, r *keeper) (end func(), err error) {
+	end = func() {}
+	if err := s.openJournals(r, &end); err != nil {
+		return end, err
 	}
 	ends := s.OnBadStart == "exit"
-	for _, f := range s.Tables.Table {
-		t, _ := r.tables.Table(f.name)
+	for _, name := range r.tables.Names() {
+		e, _ := r.tables.Table(name) // it has the name
+		if e.Path == "" {
+			continue
+		}
 		file := source.NewTableFile(source.TableOptions{
-			Table: t, Path: f.path, OnUnwatched: r.unwatched,
+			Table: e.Table, Path: e.Path, OnUnwatched: r.unwatched,
 			OnLoad: func(u source.TableUpdate) error {
 				if ends && u.Err != nil {
 					return u.Err
@@ -88,25 +98,97 @@ func (s *serveCmd) followTables(ctx context.Context, group *errgroup.Group, r *k
 			},
 		})
 		if err := file.Load(); err != nil && ends {
-			return fmt.Errorf("%w\n(--on-bad-start=serve starts without the rows and waits for good ones)", tableError(f.name, err))
+			return end, fmt.Errorf("%w\n(--on-bad-start=serve starts without its rows and waits for good ones)", tableError(name, err))
 		}
 		group.Go(until(ctx, file.Run))
 	}
 	ends = false
+	return end, nil
+}
+
+// openJournals opens the tables of --tables-dir. End closes them.
+func (s *serveCmd) openJournals(r *keeper, end *func()) error {
+	dir := s.Tables.TablesDir
+	without := slices.IndexFunc(s.Tables.Table, func(t tableFlag) bool { return t.path == "" })
+	switch {
+	case without < 0 && dir == "":
+		return nil
+	case without < 0:
+		return errors.New("--tables-dir: no table is in it: name one with --table NAME")
+	case dir == "":
+		name := s.Tables.Table[without].name
+		return fmt.Errorf("--table %s has no source: write --table %[1]s=PATH, or name a directory with --tables-dir", name)
+	}
+	outliveFileLimit()
+	unlock, err := lockFile(filepath.Join(dir, "lock"))
+	if err != nil {
+		return fmt.Errorf("--tables-dir %s: lock: %w: it must be a directory that this user can write to, and of one process", dir, err)
+	}
+	*end = func() {
+		if err := r.tables.Close(); err != nil {
+			r.logger.Error("tables: close", zap.Error(err))
+		}
+		unlock()
+	}
+	for _, name := range r.tables.Names() {
+		e, _ := r.tables.Table(name) // it has the name
+		if e.Path != "" {
+			continue
+		}
+		said := zap.String("table", name)
+		journal, found, err := tables.OpenJournal(e.Table, dir, func(err error) {
+			r.tableMetrics[name].Unsaved.Set(0)
+			if err != nil {
+				r.tableMetrics[name].Unsaved.Set(1)
+				r.logger.Error("a table cannot be saved: changes of its rows are refused until it can be", said, zap.Error(err))
+			} else {
+				r.logger.Info("a table is saved again", said)
+			}
+		})
+		if err != nil {
+			return tableError(name, err)
+		}
+		if e.Journal = journal; found.Torn > 0 {
+			r.logger.Warn("tables: the end of a journal was cut off: a change that nobody was told had been made", said, zap.Int64("bytes", found.Torn))
+		}
+		r.logger.Info("table opened", said, zap.Int("rows", e.Rows().Len()))
+	}
 	return nil
+}
+
+// measureTables registers the metrics of tables, if there are any.
+func (r *keeper) measureTables() map[string]*telemetry.Table {
+	if names := r.tables.Names(); len(names) > 0 {
+		r.tableMetrics = r.metrics.Tables(names, func(name string) int {
+			e, _ := r.tables.Table(name) // it has the name
+			return e.Rows().Len()
+		})
+	}
+	return r.tableMetrics
 }
 
 // takeTable puts rows in force or tells why not.
 func (r *keeper) takeTable(u source.TableUpdate) error {
-	name := zap.String("table", u.Table.Name())
+	name, metrics := zap.String("table", u.Table.Name()), r.tableMetrics[u.Table.Name()]
 	if u.Err != nil {
 		for line := range strings.Lines(tableError(u.Table.Name(), u.Err).Error()) {
 			r.logger.Error("tables: " + strings.TrimSpace(line))
 		}
+		metrics.Rejected.Inc()
+		metrics.LastOK.Set(0)
 		r.logger.Error("a table does not load: its rows stay as they are", name)
 		return u.Err
 	}
+	if set := r.service.Rules(); set != nil {
+		if err := set.TableFits(u.Table.Name(), *u.Rows.Columns()); err != nil {
+			e, _ := r.tables.Table(u.Table.Name()) // it has the name
+			u.Err = fmt.Errorf("%s:1:1: error: %w", e.Path, err)
+			return r.takeTable(u)
+		}
+	}
 	u.Table.Replace(u.Rows)
+	metrics.Loads.Inc()
+	metrics.LastOK.Set(1)
 	r.logger.Info("table loaded", name, zap.Int("rows", u.Rows.Len()), zap.Duration("took", u.Took))
 	return nil
 }

@@ -116,8 +116,6 @@ func (p *parser) readLimit(path string, at, m *yaml.Node, b *limitBlock) *limitB
 			l.Quota = p.quota(path, f)
 		case "shadow":
 			l.Shadow = p.newBool(path, f)
-		case "table":
-			l.Table = p.table(path, f)
 		default:
 			if p.newWord(path, f, b) {
 				continue
@@ -160,6 +158,8 @@ func (p *parser) newWord(path string, f field, b *limitBlock) bool {
 		l.Timezone = p.timezone(path, f)
 	case "anchor_day":
 		l.AnchorDay, _ = p.number(path, f, 1, 31)
+	case "table":
+		l.Table = p.table(path, f)
 	default:
 		return false
 	}
@@ -185,7 +185,7 @@ func (p *parser) limit(b *limitBlock) (l rules.Limit, ok bool) {
 		} else if b.unit != "" {
 			p.warn(rules.NoEffect, b.path, b.given["unit"].value, `"unit" has no effect beside "unlimited", and %q is no unit`, rules.Shorten(b.unit))
 		}
-		for _, word := range append([]string{"reserve", "penalty", "table"}, newLimitWords...) {
+		for _, word := range append([]string{"reserve", "penalty"}, newLimitWords...) {
 			if f, ok := b.given[word]; ok {
 				p.fail(b.path, f.key, `%q has no meaning beside "unlimited"`, word)
 			}

@@ -19,7 +19,7 @@ var (
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata",
 	}}
 	limitWords = vocabulary{"in rate_limit", append([]string{
-		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "reserve", "penalty", "table", "quota",
+		"unit", "requests_per_unit", "unlimited", "name", "replaces", "shadow", "reserve", "penalty", "quota",
 	}, newLimitWords...)}
 	reserveWords  = vocabulary{"in reserve", []string{"amount", "p90", "first", "ttl", "unsettled"}}
 	quotaWords    = vocabulary{"in quota", []string{"burst", "min_tokens", "approximate"}}
@@ -30,7 +30,7 @@ var (
 // of defaults can give.
 var newLimitWords = []string{
 	"unit_multiplier", "algorithm", "sub_windows", "burst", "slack", "max_wait", "max_waiting", "count_refused",
-	"calendar", "timezone", "anchor_day",
+	"calendar", "timezone", "anchor_day", "table",
 }
 
 // The vocabularies of a file of defaults.

@@ -67,8 +67,6 @@ type Limit struct {
 	// Shadow says that the limit is a candidate beside those of its list that are in force:
 	// it is counted and decides nothing.
 	Shadow bool
-	// Table names the table whose rows have numbers in place of these. Empty for none.
-	Table string
 }
 
 // Words are those of a limit that [Defaults] can give, beside the unit multiplier.
@@ -88,6 +86,8 @@ type Words struct {
 	Calendar  *bool
 	Timezone  string
 	AnchorDay uint32
+	// Table names the table whose rows have numbers in place of the limit's. Empty for none.
+	Table string
 }
 
 // Pos is a place in a source. The zero value is unknown.

@@ -60,9 +60,6 @@ func (l *Limit) quotaMistakes() (all []Mistake) {
 	if l.Reserve != nil {
 		wrong("reserve", true, `"reserve" has no meaning beside "quota": an Envoy decides each request by itself; remove one of them`)
 	}
-	if l.Penalty != nil {
-		wrong("penalty", true, `"penalty" has no meaning beside "quota": an Envoy decides each request by itself; remove one of them`)
-	}
 	if len(l.Replaces) > 0 {
 		wrong("replaces", true, `"replaces" has no meaning beside "quota": a quota has one descriptor, so that there is no other limit to replace`)
 	}

@@ -1,6 +1,8 @@
 package answer
 
 import (
+	"cmp"
+
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/telemetry"
@@ -24,12 +26,12 @@ func (s *Service) count(rules *serving, x *Exchange) {
 			if m.Rule == nil {
 				unmatched(rules, x, i)
 			}
-			if m.Rule != nil && (m.Rule.Unlimited || m.Unlimited) && m.Lease == 0 {
+			if m.Rule != nil && (m.Rule.Unlimited || m.Unlimited != nil) && m.Lease == 0 {
 				h := telemetry.Hits{Total: m.Hits, Within: m.Hits}
 				if x.decoder.req.Descriptors[i].Refund {
 					h = telemetry.Hits{Negative: m.Hits}
 				}
-				s.ruleCounters(rules, x, i, m.Rule.Limits[0]).Add(h)
+				s.ruleCounters(rules, x, i, cmp.Or(m.Unlimited, m.Rule.Limits[0])).Add(h)
 			}
 			continue
 		}
@@ -94,7 +96,7 @@ func denied(rules *serving, x *Exchange, i, at int) {
 // ruleCounters returns the counters of the limit that descriptor i of the request came to.
 func (s *Service) ruleCounters(rules *serving, x *Exchange, i int, l *descriptors.Limit) *telemetry.RuleCounters {
 	m := &x.plan.Matches[i]
-	if !m.Override && !m.Rule.RuntimeMetric {
+	if !m.Override && !m.Rule.RuntimeMetric && l.Row == "" {
 		return rules.counters.Of(int(l.Index))
 	}
 	entries := x.decoder.req.Descriptors[i].Entries

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/limiter"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/live"
+	"github.com/sluice-ratelimit/sluice/tables"
 	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
@@ -132,6 +133,12 @@ func (s *Service) ShadowMode() bool { return s.settings.ShadowMode }
 
 // AllowList returns [Settings].Allow.
 func (s *Service) AllowList() *access.AllowList { return s.settings.Allow }
+
+// Tables returns [Settings].Tables.
+func (s *Service) Tables() *tables.Registry { return s.settings.Tables }
+
+// TableMetrics returns those of a table.
+func (s *Service) TableMetrics(name string) *telemetry.Table { return s.settings.TableMetrics[name] }
 
 // Metrics returns the metrics that requests are counted in.
 func (s *Service) Metrics() *telemetry.Metrics { return s.metrics }

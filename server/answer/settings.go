@@ -6,6 +6,8 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors"
 	"github.com/sluice-ratelimit/sluice/limiter/clock"
 	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/tables"
+	"github.com/sluice-ratelimit/sluice/telemetry"
 )
 
 // Settings say how requests are answered. They are fixed for the life of a [Service]. Fields that
@@ -42,6 +44,10 @@ type Settings struct {
 	// default the table decides.
 	Decider Decider            `kong:"-"`
 	Namer   *descriptors.Namer `kong:"-"`
+	// Tables are those that rules may name. Nil for none.
+	Tables *tables.Registry `kong:"-"`
+	// TableMetrics are by the names of Tables.
+	TableMetrics map[string]*telemetry.Table `kong:"-"`
 	// Bounds are the most that one request may hold.
 	Bounds Bounds `embed:"" group:"bounds"`
 }

@@ -76,12 +76,12 @@ func (s *Service) each(r *serving, yield func(limit int, of any, c live.Counts, 
 		sums[limit] = live.Counts{Hits: sum.Hits + n.Hits, Denied: sum.Denied + n.Denied, Near: sum.Near + n.Near, Shadow: sum.Shadow + n.Shadow}
 	})
 	for i, l := range r.set.Limits {
-		if c := r.counters.Begun(i); l.Rule.RuntimeMetric {
-			if sum, ok := sums[i]; ok {
-				yield(i, l, sum, 0)
-			}
-		} else if c != nil {
-			yield(i, c, counts(c), c.ExceededHits())
+		rows, hit := sums[i] // also of rows with names
+		if c := r.counters.Begun(i); c != nil && !l.Rule.RuntimeMetric {
+			own := counts(c)
+			yield(i, c, live.Counts{Hits: own.Hits + rows.Hits, Denied: own.Denied + rows.Denied, Near: own.Near + rows.Near, Shadow: own.Shadow + rows.Shadow}, c.ExceededHits())
+		} else if hit {
+			yield(i, l, rows, 0)
 		}
 	}
 }

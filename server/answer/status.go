@@ -25,7 +25,7 @@ func (x *Exchange) fillStatuses() {
 			st.limit = x.plan.Limits[at]
 			st.remaining = uint32(min(d.Remaining, math.MaxUint32))
 			st.resetSeconds = seconds(d.Reset)
-		case m.Unlimited || m.Rule != nil && m.Rule.Unlimited:
+		case m.Unlimited != nil || m.Rule != nil && m.Rule.Unlimited:
 			st.remaining = math.MaxUint32
 		}
 		x.statuses = append(x.statuses, st)

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/server"
+	"github.com/sluice-ratelimit/sluice/tables"
+)
+
+// tableCmd shows and changes the tables of a running sluice.
+type tableCmd struct {
+	List   tableListCmd   `cmd:"" help:"All tables, or all rows of one as CSV."`
+	Get    tableGetCmd    `cmd:"" help:"One row."`
+	Set    tableSetCmd    `cmd:"" help:"Put a row, which is in force at once."`
+	Delete tableDeleteCmd `cmd:"" help:"Remove a row: the rule's own number holds."`
+	Import tableImportCmd `cmd:"" help:"Put all rows of a file. Other rows stay."`
+}
+
+// tableAddr says whom to ask.
+type tableAddr struct {
+	Addr     string `type:"address" default:"127.0.0.1:6070" placeholder:"ADDR" help:"The debug listener of a running sluice."`
+	askFlags `embed:""`
+}
+
+// ask calls ask with what asks the debug listener.
+func (t *tableAddr) ask(ask func(*server.DebugClient) error) error {
+	client, err := t.asker(t.Addr)
+	if err != nil {
+		return err
+	}
+	if err := ask(client); err != nil {
+		return fmt.Errorf("ask %s: %w", t.Addr, err)
+	}
+	return nil
+}
+
+// rowArguments name a row.
+type rowArguments struct {
+	Name string   `arg:"" help:"The table."`
+	Key  []string `arg:"" sep:"none" help:"The values of its key columns."`
+}
+
+type tableListCmd struct {
+	tableAddr `embed:""`
+
+	Name string `arg:"" optional:"" help:"The table."`
+}
+
+// Run lists tables or rows.
+func (t *tableListCmd) Run(ctx context.Context, c console) error {
+	if t.Name != "" {
+		return t.rows(ctx, c)
+	}
+	return t.ask(func(client *server.DebugClient) error {
+		report, err := client.Tables(ctx)
+		if err != nil {
+			return err
+		}
+		for _, table := range report.Tables {
+			fmt.Fprintf(c.out, "%s: %s, key %s, from %s\n", table.Name, rules.Count(table.Rows, "row"),
+				cmp.Or(strings.Join(table.Columns, ","), "not known yet"), cmp.Or(table.Source, "--tables-dir"))
+		}
+		return nil
+	})
+}
+
+// rows lists the rows of a table, sorted by their keys.
+func (t *tableListCmd) rows(ctx context.Context, c console) error {
+	var text bytes.Buffer
+	err := t.ask(func(client *server.DebugClient) error { return client.Rows(ctx, t.Name, &text) })
+	if err != nil || text.Len() == 0 {
+		return err
+	}
+	records, err := csv.NewReader(&text).ReadAll()
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(records[1:], slices.Compare)
+	return csv.NewWriter(c.out).WriteAll(records)
+}
+
+type tableGetCmd struct {
+	tableAddr    `embed:""`
+	rowArguments `embed:""`
+}
+
+// Run looks up a row.
+func (t *tableGetCmd) Run(ctx context.Context, c console) error {
+	return t.ask(func(client *server.DebugClient) error {
+		report, err := client.Row(ctx, http.MethodGet, t.Name, t.Key)
+		if err == nil {
+			fmt.Fprintln(c.out, report.Row)
+		}
+		return err
+	})
+}
+
+type tableSetCmd struct {
+	tableAddr    `embed:""`
+	rowArguments `embed:""`
+
+	Columns   string  `placeholder:"A,B" help:"For the first row of a table: which entries its key is. Default: the last entry of the rule that names the table."`
+	Limit     *uint32 `name:"requests-per-unit" short:"r" placeholder:"N" help:"Requests in a window; 0 denies all."`
+	Unit      string  `placeholder:"UNIT" help:"Another window than the rule's: second, minute, hour, day, week, month or year. It has a counter of its own."`
+	Burst     uint32  `placeholder:"N" help:"The burst of a token bucket. Default: in proportion to the rule's."`
+	Unlimited bool    `help:"No limit."`
+	As        string  `placeholder:"NAME" help:"The name of a series of metrics, which rows may share."`
+}
+
+// Run puts a row.
+func (t *tableSetCmd) Run(ctx context.Context, c console) error {
+	if t.Limit == nil && !t.Unlimited {
+		return errors.New("nothing to set: give --requests-per-unit N or --unlimited")
+	}
+	row := url.Values{"unit": {t.Unit}, "name": {t.As}}
+	if t.Limit != nil {
+		row.Set("requests_per_unit", fmt.Sprint(*t.Limit))
+	}
+	if t.Burst > 0 {
+		row.Set("burst", fmt.Sprint(t.Burst))
+	}
+	if t.Unlimited {
+		row.Set("unlimited", "true")
+	}
+	return t.ask(func(client *server.DebugClient) error {
+		report, err := client.PutRow(ctx, t.Name, t.Key, t.Columns, row)
+		if err != nil {
+			return err
+		}
+		was := "none"
+		if report.Was != nil {
+			was = report.Was.String()
+		}
+		fmt.Fprintf(c.out, "%s %s: %s, was %s\n", t.Name, strings.Join(t.Key, "/"), report.Row, was)
+		return nil
+	})
+}
+
+type tableDeleteCmd struct {
+	tableAddr    `embed:""`
+	rowArguments `embed:""`
+}
+
+// Run removes a row.
+func (t *tableDeleteCmd) Run(ctx context.Context, c console) error {
+	return t.ask(func(client *server.DebugClient) error {
+		report, err := client.Row(ctx, http.MethodDelete, t.Name, t.Key)
+		if err == nil {
+			fmt.Fprintf(c.out, "%s %s: none, was %s\n", t.Name, strings.Join(t.Key, "/"), report.Was)
+		}
+		return err
+	})
+}
+
+type tableImportCmd struct {
+	tableAddr `embed:""`
+
+	Name string `arg:"" help:"The table."`
+	File string `arg:"" help:"CSV with a header, or JSON lines; - for standard input."`
+}
+
+// importBytes is how much CSV is put at once, less than the debug listener takes.
+const importBytes = 1 << 20
+
+// Run puts the rows of a file. It reads all of it first, so that a bad one changes nothing.
+func (t *tableImportCmd) Run(ctx context.Context, c console) error {
+	in := c.in
+	if t.File != "-" {
+		f, err := os.Open(t.File)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }() // only read from
+		in = f
+	}
+	rows, found := tables.New(t.Name).Read(t.File, in)
+	if err := found.Err(); err != nil {
+		return fmt.Errorf("no row was put:\n%w", err)
+	}
+	put := 0
+	err := t.ask(func(client *server.DebugClient) error {
+		for part, n := range rows.Parts(importBytes) {
+			if err := client.PostRows(ctx, t.Name, part); err != nil {
+				return fmt.Errorf("%w; %s were put before", err, rules.Count(put, "row"))
+			}
+			put += n
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "%s: %s put\n", t.Name, rules.Count(put, "row"))
+	return nil
+}

@@ -1,0 +1,258 @@
+package descriptors
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/tables"
+)
+
+// withTable returns options with a table t of a file's rows.
+func withTable(tb testing.TB, text string) (Options, *tables.Table) {
+	tb.Helper()
+	all := new(tables.Registry)
+	e, err := all.Add("t", "t.csv")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if text != "" {
+		rows, found := e.Read("t.csv", strings.NewReader(text))
+		if err := found.Err(); err != nil {
+			tb.Fatal(err)
+		}
+		e.Replace(rows)
+	}
+	return Options{Tables: all}, e.Table
+}
+
+// TestRows has what a row makes of each kind of rule.
+func TestRows(t *testing.T) {
+	opt, table := withTable(t, "k,requests_per_unit,unit,burst,unlimited,name\n"+
+		"al,500,,,,\nzero,0,,,,\nday,7,day,,,\nburst,100,,7,,\nhuge,4294967295,,4294967295,,\nfree,,,,true,\ngold,9,,,,gold\nfreegold,,,,true,gold\n")
+	set := load(t, opt, `
+domain: d
+descriptors:
+  - {key: k, rate_limit: {unit: hour, unit_multiplier: 2, requests_per_unit: 10, table: t, name: n}}
+  - {key: other, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: token_bucket, burst: 20, table: t}}]}
+  - {key: log, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: sliding_log, table: t}}]}
+  - {key: one, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: concurrency, name: c, table: t}}]}
+  - {key: r, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000, name: r, reserve: {amount: 10}, table: t}}]}
+  - {key: q, quota_mode: true, descriptors: [{key: k, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 10, table: t}}]}
+  - key: list
+    descriptors:
+      - key: k
+        rate_limits:
+          - {unit: minute, requests_per_unit: 60, table: t}
+          - {unit: hour, requests_per_unit: 1000}
+          - {unit: month, requests_per_unit: 60, shadow: true, table: t}
+`)
+	for _, tt := range []struct {
+		desc Descriptor
+		want string // the charges' limits, and what the plan says
+	}{
+		{desc("k", "nobody"), "10/2hour n"},
+		{desc("k", "al"), "500/2hour n"},
+		{desc("k", "zero"), "0/2hour n"},
+		{desc("k", "day"), "7/day n"},
+		{desc("k", "free"), "unlimited"},
+		{desc("k", "gold"), "9/2hour n row gold"},
+		{desc("k", "freegold"), "unlimited row gold"},
+		{desc("k", "al").limit(5, 3, 0), "5/hour"}, // the request's own limit holds
+		{desc("other", "", "k", "nobody"), "10/hour, token_bucket, burst 20"},
+		{desc("other", "", "k", "al"), "500/hour, token_bucket, burst 1000"}, // in proportion
+		{desc("other", "", "k", "burst"), "100/hour, token_bucket, burst 7"},
+		{desc("other", "", "k", "zero"), "0/hour, token_bucket, burst 1"},
+		{desc("other", "", "k", "day"), "7/day, token_bucket, burst 14"},
+		{desc("log", "", "k", "huge"), "4096/hour, sliding_log"}, // the greatest that it can have
+		{desc("one", "", "k", "day"), "7 at once, each for 1 day at most c"},
+		{desc("r", "", "k", "al"), "500/hour, reserves 10, charged if not settled in 1m0s r"},
+		{desc("q", "", "k", "free"), "unlimited"},
+		{desc("list", "", "k", "nobody"), "60/minute; 1000/hour; 60/month"},
+		{desc("list", "", "k", "al"), "500/minute; 1000/hour; 500/month"},
+		{desc("list", "", "k", "gold"), "9/minute row gold; 1000/hour; 9/month row gold"},
+		{desc("list", "", "k", "free"), "1000/hour"},
+	} {
+		p := plan(set, Global{}, tt.desc)
+		var got []string
+		for i, l := range p.Limits {
+			text := strings.ReplaceAll(strings.TrimSuffix(l.String(), ", table t"), ", table t", "")
+			if text = join(text, l); p.Batch.Charges[i].Policy != &l.Policy {
+				t.Errorf("%s: the charge has another policy", text)
+			}
+			if err := l.Policy.Validate(); err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
+			got = append(got, text)
+		}
+		if of := p.Matches[0].Unlimited; of != nil {
+			got = append(got, strings.TrimSuffix("unlimited"+join("", of), " n"))
+		}
+		text := strings.ReplaceAll(strings.Join(got, "; "), " n row", " row")
+		if want := strings.ReplaceAll(tt.want, " n row", " row"); text != want {
+			t.Errorf("%v: %s, want %s", tt.desc.Entries, text, want)
+		}
+	}
+	p := plan(set, Global{}, desc("list", "", "k", "gold"))
+	if got := []string{p.Limits[0].Label, p.Limits[1].Label, p.Limits[2].Label}; fmt.Sprint(got) != "[60/minute gold 1000/hour 60/month shadow gold]" {
+		t.Errorf("labels %q", got)
+	}
+	p = plan(set, Global{}, desc("r", "", "k", "al"))
+	if r := p.Batch.Charges[0].Policy.Reserve; r == nil || r == set.Limits[0].Policy.Reserve {
+		t.Errorf("reserve %+v", r)
+	}
+	if err := table.Put([]string{"k"}, []string{"nobody"}, tables.Row{RequestsPerUnit: 33}); err != nil {
+		t.Fatal(err)
+	}
+	if got := plan(set, Global{}, desc("k", "nobody")).Limits[0].RequestsPerUnit; got != 33 {
+		t.Errorf("a changed row: %d", got)
+	}
+}
+
+func join(text string, l *Limit) string {
+	if l.Name != "" {
+		text += " " + l.Name
+	}
+	if l.Row != "" {
+		text += " row " + l.Row
+	}
+	return text
+}
+
+// TestRowsKeepCounters holds that a row changes the number of a counter, not the counter, unless it has another window.
+func TestRowsKeepCounters(t *testing.T) {
+	for _, words := range []string{
+		"", "algorithm: sliding_window", "algorithm: sliding_log", "algorithm: token_bucket", "algorithm: leaky_bucket", "algorithm: concurrency, name: c",
+	} {
+		opt, table := withTable(t, "k,requests_per_unit\nx,1\n")
+		set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 10, table: t, "+words+"}}]")
+		id := func() any { return plan(set, Global{}, desc("k", "al")).Batch.Charges[0].ID }
+		own := id()
+		put := func(row tables.Row) {
+			if err := table.Put([]string{"k"}, []string{"al"}, row); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, row := range []tables.Row{{RequestsPerUnit: 500}, {}, {RequestsPerUnit: 4096, Burst: 3}, {RequestsPerUnit: 5, Unit: rules.Hour, Name: "n"}} {
+			if put(row); id() != own {
+				t.Errorf("%s: the row %v has another counter", words, row)
+			}
+		}
+		if put(tables.Row{RequestsPerUnit: 5, Unit: rules.Day}); id() == own {
+			t.Errorf("%s: another window has the same counter", words)
+		}
+		if table.Delete([]string{"al"}); id() != own {
+			t.Errorf("%s: the row's end has another counter", words)
+		}
+	}
+}
+
+// TestRowsCountOnGoing has a table decide: what was used stays used when a row comes, changes and goes.
+func TestRowsCountOnGoing(t *testing.T) {
+	opt, table := withTable(t, "")
+	set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 10, table: t, count_refused: false}}]")
+	counters, err := limiter.New(limiter.Options{Bytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := limiter.Time(time.Hour)
+	passes := func(want int) {
+		t.Helper()
+		for passed := 0; ; passed++ {
+			p := plan(set, Global{}, desc("k", "al"))
+			if counters.Decide(now, &p.Batch); p.Batch.Denied {
+				if passed != want {
+					t.Errorf("%d requests pass, want %d", passed, want)
+				}
+				return
+			}
+		}
+	}
+	passes(10)
+	for _, number := range []uint32{12, 5, 20, 0} {
+		if err := table.Put([]string{"k"}, []string{"al"}, tables.Row{RequestsPerUnit: number}); err != nil {
+			t.Fatal(err)
+		}
+		passes(map[uint32]int{12: 2, 5: 0, 20: 8, 0: 0}[number])
+	}
+	table.Delete([]string{"al"})
+	passes(0)
+}
+
+// TestTableErrors has tables that do not fit rules.
+func TestTableErrors(t *testing.T) {
+	for file, want := range map[string]string{
+		"{key: k, rate_limit: {unit: hour, requests_per_unit: 1, table: s}}":                                                                `a.yaml:2:36: error: domain "d" > key "k": unknown table "s"; did you mean "t"?; those of --table are t`,
+		"{key: kay, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                                                              `table "t": column "k" is no entry of the rule kay; did you mean "kay"?; those with a value of their own for each counter are kay`,
+		"{key: k, value: 'x*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}":                            `column "k" is no entry of the rule k=x*`,
+		"{key: a, descriptors: [{key: 'k*', rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]}":                                    `column "k" is no entry of the rule a > k*`,
+		"{key: k, descriptors: [{key: a, rate_limits: [{unit: hour, requests_per_unit: 1, table: u}, {unit: day, requests_per_unit: 1}]}]}": `unknown table "u"`,
+	} {
+		opt, _ := withTable(t, "k,requests_per_unit\nx,1\n")
+		set, found := compile(t, opt, "domain: d\ndescriptors: ["+file+"]")
+		if err := found.Err(); set != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", file, err, want)
+		}
+	}
+	_, found := compile(t, Options{}, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]")
+	if err := found.Err(); err == nil || !strings.Contains(err.Error(), `unknown table "t"; name it with --table t=PATH, or --table t beside --tables-dir`) {
+		t.Errorf("without tables: %v", err)
+	}
+}
+
+// TestTableOfSeveralColumns has the values of columns at other levels than in other order.
+func TestTableOfSeveralColumns(t *testing.T) {
+	opt, table := withTable(t, "customer,path,requests_per_unit\nacme,/a,5\n/a,acme,6\n")
+	set := load(t, opt, "domain: d\ndescriptors: [{key: path, descriptors: [{key: x, descriptors: [{key: customer, rate_limit: {unit: hour, requests_per_unit: 1, table: t}}]}]}]")
+	number := func(path, customer string) uint32 {
+		return plan(set, Global{}, desc("path", path, "x", "y", "customer", customer)).Limits[0].RequestsPerUnit
+	}
+	if a, b, c := number("/a", "acme"), number("acme", "/a"), number("/a", "bo"); a != 5 || b != 6 || c != 1 {
+		t.Errorf("%d, %d, %d", a, b, c)
+	}
+	rows, _ := table.Read("t.csv", strings.NewReader("path,requests_per_unit\n/a,9\n"))
+	if table.Replace(rows); number("/a", "bo") != 9 {
+		t.Error("other columns are not taken")
+	}
+	rows, _ = table.Read("t.csv", strings.NewReader("nothing,requests_per_unit\n/a,9\n"))
+	if err := set.TableFits("t", *rows.Columns()); err == nil {
+		t.Error("columns that do not fit fit")
+	}
+	if table.Replace(rows); number("/a", "bo") != 1 {
+		t.Error("a table that does not fit has rows")
+	}
+}
+
+// TestTableOfDefaults has rules that come without the word, as those over xDS do.
+func TestTableOfDefaults(t *testing.T) {
+	opt, _ := withTable(t, "k,requests_per_unit\nal,5\n")
+	var found rules.Diagnostics
+	opt.Defaults, found = rulefile.ParseDefaults("defaults.yaml", []byte("{domain: d, defaults: [{path: [{key: k}], rate_limit: {table: t}}]}"))
+	if err := found.Err(); err != nil {
+		t.Fatal(err)
+	}
+	set := load(t, opt, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]")
+	if got := plan(set, Global{}, desc("k", "al")).Limits[0].RequestsPerUnit; got != 5 {
+		t.Errorf("%d", got)
+	}
+}
+
+// TestPlanWithRowsAllocatesNothing also has names, in a list too.
+func TestPlanWithRowsAllocatesNothing(t *testing.T) {
+	opt, _ := withTable(t, "k,requests_per_unit,unlimited,name\nal,5,,\ngold,6,,gold\nfree,,true,gold\n")
+	set := load(t, opt, `
+domain: d
+descriptors:
+  - key: k
+    rate_limits: [{unit: minute, requests_per_unit: 60, table: t}, {unit: hour, requests_per_unit: 1000, table: t}]
+`)
+	req := Request{Domain: []byte("d"), Descriptors: []Descriptor{desc("k", "al"), desc("k", "gold"), desc("k", "free"), desc("k", "bo")}}
+	var p Plan
+	if n := testing.AllocsPerRun(100, func() { set.Plan(&p, &req, Global{}) }); n != 0 || len(p.Limits) != 6 {
+		t.Errorf("%v allocations, %d limits", n, len(p.Limits))
+	}
+}

@@ -1,0 +1,51 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Tables asks for all tables.
+func (c *DebugClient) Tables(ctx context.Context) (*TablesReport, error) {
+	var report TablesReport
+	return &report, c.ask(ctx, http.MethodGet, tablesPath, nil, &report)
+}
+
+// Rows writes all rows of a table as CSV.
+func (c *DebugClient) Rows(ctx context.Context, table string, to io.Writer) error {
+	return c.ask(ctx, http.MethodGet, rowPath(table, nil), nil, to)
+}
+
+// Row asks for a row, or deletes it, by the method.
+func (c *DebugClient) Row(ctx context.Context, method, table string, key []string) (*RowReport, error) {
+	var report RowReport
+	return &report, c.ask(ctx, method, rowPath(table, key), nil, &report)
+}
+
+// PutRow puts a row with the words of a form. Columns are those that the first row of a table gives it, empty by default.
+func (c *DebugClient) PutRow(ctx context.Context, table string, key []string, columns string, row url.Values) (*RowReport, error) {
+	var report RowReport
+	query := url.Values{}
+	if columns != "" {
+		query.Set("columns", columns)
+	}
+	return &report, c.send(ctx, http.MethodPut, rowPath(table, key), query, strings.NewReader(row.Encode()), &report)
+}
+
+// PostRows puts the rows of a file.
+func (c *DebugClient) PostRows(ctx context.Context, table string, file []byte) error {
+	return c.send(ctx, http.MethodPost, rowPath(table, nil), nil, bytes.NewReader(file), new(RowsReport))
+}
+
+// rowPath returns the path of a table, or of a row.
+func rowPath(table string, key []string) string {
+	path := tablesPath
+	for _, part := range append([]string{table}, key...) {
+		path += "/" + strings.ReplaceAll(url.PathEscape(part), ".", "%2E") // of itself or with another it would be a directory
+	}
+	return path
+}

@@ -1,0 +1,342 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/server/access"
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/tables"
+)
+
+// tablesPath is where the debug listener shows and changes tables: below it stand the name of one and, behind that, the values of the
+// key columns of one row.
+const tablesPath = "/api/v1/tables"
+
+// maxRowsBody is how long the rows of one POST may be.
+const maxRowsBody = 4 << 20
+
+// TableReport is a table, in short.
+type TableReport struct {
+	Name string `json:"name"`
+	// Columns are the key columns, none for a table that has had no row yet.
+	Columns []string `json:"columns"`
+	Rows    int      `json:"rows"`
+	// Source is its file, empty for one that is changed row by row.
+	Source string `json:"source,omitempty"`
+}
+
+// TablesReport is all tables.
+type TablesReport struct {
+	Tables []TableReport `json:"tables"`
+}
+
+// RowReport is a row, and for a change what it was before.
+type RowReport struct {
+	Table string            `json:"table"`
+	Key   map[string]string `json:"key"`
+	// Row is nil if it was deleted, Was if there was none.
+	Row *tables.Row `json:"row,omitempty"`
+	Was *tables.Row `json:"was,omitempty"`
+}
+
+// RowsReport says how many rows were put.
+type RowsReport struct {
+	Table string `json:"table"`
+	Rows  int    `json:"rows"`
+}
+
+// tablesHandler answers below [tablesPath].
+type tablesHandler struct {
+	*answer.Handler
+	guard *guard
+}
+
+// The rights of what is asked of all tables, of one, and of a row.
+var (
+	allMethods   = map[string]access.Right{http.MethodGet: access.Read}
+	tableMethods = map[string]access.Right{http.MethodGet: access.Read, http.MethodPost: access.Write}
+	rowMethods   = map[string]access.Right{http.MethodGet: access.Read, http.MethodPut: access.Write, http.MethodDelete: access.Write}
+)
+
+func (h *tablesHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e := endpoint{methods: allMethods, must: "GET"}
+	name, key, err := tablePath(r.URL.EscapedPath())
+	switch {
+	case len(key) > 0:
+		e = endpoint{methods: rowMethods, must: "GET to look up, PUT to change or DELETE to remove a row"}
+	case name != "":
+		e = endpoint{methods: tableMethods, must: "GET for all rows, or POST to put some"}
+	}
+	by, denied := h.guard.admit(w.Header(), r, &e)
+	if denied != nil {
+		writeJSON(w, nil, denied)
+		return
+	}
+	if err == nil && name != "" && len(key) == 0 && r.Method != http.MethodPost {
+		if err = h.list(w, name); err == nil {
+			return
+		}
+	}
+	var report any
+	if err == nil {
+		report, err = h.answer(r, by, name, key)
+	}
+	writeJSON(w, report, err)
+}
+
+// tablePath reads what stands behind [tablesPath].
+func tablePath(escaped string) (name string, key []string, err error) {
+	below := strings.TrimPrefix(strings.TrimPrefix(escaped, tablesPath), "/")
+	if below == "" {
+		return "", nil, nil
+	}
+	for part := range strings.SplitSeq(below, "/") {
+		value, err := url.PathUnescape(part)
+		if err != nil {
+			return "", nil, err
+		}
+		key = append(key, value)
+	}
+	return key[0], key[1:], nil
+}
+
+func (h *tablesHandler) answer(r *http.Request, by, name string, key []string) (any, error) {
+	columns, err := columnsParameter(r.URL.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	if name == "" {
+		return h.all(), nil
+	}
+	e, err := h.entry(name)
+	if err != nil {
+		return nil, err
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return h.row(e, key)
+	}
+	if e.Path != "" {
+		return nil, reject(http.StatusConflict, "table %s has its rows from the file %s: change that", name, e.Path)
+	}
+	if e.Journal == nil {
+		return nil, reject(http.StatusServiceUnavailable, "table %s is not open", name)
+	}
+	if r.Method == http.MethodPost {
+		return h.post(e, r, by)
+	}
+	if columns, err = h.columns(e, columns, len(key)); err != nil {
+		return nil, err
+	}
+	change := tables.Change{Values: key, Delete: r.Method == http.MethodDelete}
+	if !change.Delete {
+		body, err := io.ReadAll(io.LimitReader(r.Body, maxHTTPBody))
+		if err != nil {
+			return nil, err
+		}
+		if change.Row, err = tables.ParseRow(string(body)); err != nil {
+			return nil, err
+		}
+	}
+	return h.change(e, by, columns, change)
+}
+
+// columnsParameter reads the query: which columns the first row of a table gives it.
+func columnsParameter(query string) ([]string, error) {
+	values, err := readQuery(query, "columns")
+	if err != nil || !values.Has("columns") {
+		return nil, err
+	}
+	columns := strings.Split(values.Get("columns"), ",")
+	return columns, tables.CheckColumns(columns)
+}
+
+func (h *tablesHandler) entry(name string) (*tables.Entry, error) {
+	e, err := h.Service.Tables().Table(name)
+	if err != nil {
+		return nil, reject(http.StatusNotFound, "%v", err)
+	}
+	return e, nil
+}
+
+// all returns all tables.
+func (h *tablesHandler) all() *TablesReport {
+	report := &TablesReport{Tables: []TableReport{}}
+	for _, name := range h.Service.Tables().Names() {
+		e, _ := h.Service.Tables().Table(name) // it has the name
+		t := TableReport{Name: name, Columns: []string{}, Rows: e.Rows().Len(), Source: e.Path}
+		if c := e.Rows().Columns(); c != nil {
+			t.Columns = *c
+		}
+		report.Tables = append(report.Tables, t)
+	}
+	return report
+}
+
+// list writes all rows of a table as CSV.
+func (h *tablesHandler) list(w http.ResponseWriter, name string) error {
+	e, err := h.entry(name)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if err := e.Rows().WriteCSV(w); err != nil {
+		h.Logger.Debug("write "+tablesPath, zap.Error(err)) // a client that went away
+	}
+	return nil
+}
+
+// row looks up a row.
+func (h *tablesHandler) row(e *tables.Entry, key []string) (*RowReport, error) {
+	rows := e.Rows()
+	row, ok := rows.Get(key)
+	switch columns := rows.Columns(); {
+	case columns == nil:
+		return nil, reject(http.StatusNotFound, "table %s has no row yet", e.Name())
+	case len(key) != len(*columns):
+		return nil, wrongKey(e.Name(), *columns, len(key))
+	case !ok:
+		return nil, reject(http.StatusNotFound, "table %s has no row %s: the rule's own number holds", e.Name(), keyText(key))
+	default:
+		return &RowReport{Table: e.Name(), Key: keyOf(*columns, key), Row: &row}, nil
+	}
+}
+
+func wrongKey(name string, columns []string, values int) error {
+	return fmt.Errorf("table %s has the columns %s, and the path has %d values behind its name: write a value of each, with a slash between them and %%2F for one within",
+		name, strings.Join(columns, ", "), values)
+}
+
+func keyOf(columns, values []string) map[string]string {
+	key := map[string]string{}
+	for i, c := range columns {
+		key[c] = values[i]
+	}
+	return key
+}
+
+func keyText(values []string) string { return rules.Shorten(strings.Join(values, "/")) }
+
+// columns returns those of a table that is to be changed: those that it has, or that are asked for, or the last entry of the rule that
+// names it.
+func (h *tablesHandler) columns(e *tables.Entry, asked []string, values int) ([]string, error) {
+	columns := asked
+	if has := e.Rows().Columns(); has != nil && e.Rows().Len() > 0 {
+		if columns = *has; asked != nil && !slices.Equal(asked, columns) {
+			return nil, reject(http.StatusConflict, "table %s has the columns %s, not %s", e.Name(), strings.Join(columns, ", "), strings.Join(asked, ", "))
+		}
+	}
+	set := h.Service.Rules()
+	if columns == nil && set != nil {
+		for _, use := range set.TableUses(e.Name()) {
+			last := use.Keys()[len(use.Keys())-1:]
+			if columns != nil && !slices.Equal(columns, last) {
+				return nil, fmt.Errorf("table %s has no row, and rules name it below several keys: say ?columns=%s", e.Name(), columns[0])
+			}
+			columns = last
+		}
+	}
+	if columns == nil {
+		return nil, reject(http.StatusConflict, "table %s has no row, and no rule names it: say ?columns=customer, or whichever entry its key is", e.Name())
+	}
+	if values != len(columns) {
+		return nil, wrongKey(e.Name(), columns, values)
+	}
+	return columns, h.fits(e, columns)
+}
+
+// fits returns why a table of these columns does not fit the rules in force.
+func (h *tablesHandler) fits(e *tables.Entry, columns []string) error {
+	if set := h.Service.Rules(); set != nil {
+		return set.TableFits(e.Name(), columns)
+	}
+	return nil
+}
+
+// change puts or deletes a row.
+func (h *tablesHandler) change(e *tables.Entry, by string, columns []string, c tables.Change) (*RowReport, error) {
+	report := &RowReport{Table: e.Name(), Key: keyOf(columns, c.Values)}
+	if was, ok := e.Rows().Get(c.Values); ok {
+		report.Was = &was
+	} else if c.Delete {
+		return nil, reject(http.StatusNotFound, "table %s has no row %s", e.Name(), keyText(c.Values))
+	}
+	if err := h.apply(e, columns, []tables.Change{c}); err != nil {
+		return nil, err
+	}
+	said := []zap.Field{zap.String("by", by), zap.String("table", e.Name()), zap.Strings("key", c.Values)}
+	if report.Was != nil {
+		said = append(said, zap.String("was", report.Was.String()))
+	}
+	metrics := h.Service.TableMetrics(e.Name())
+	if c.Delete {
+		metrics.Deleted.Inc()
+		h.Logger.Info("row deleted", said...)
+		return report, nil
+	}
+	report.Row = &c.Row
+	metrics.Put.Inc()
+	h.Logger.Info("row put", append(said, zap.String("row", c.Row.String()))...)
+	return report, nil
+}
+
+// post puts the rows of a file.
+func (h *tablesHandler) post(e *tables.Entry, r *http.Request, by string) (*RowsReport, error) {
+	rows, found := e.Read("rows", &counted{in: r.Body, most: maxRowsBody})
+	if err := found.Err(); err != nil {
+		return nil, err
+	}
+	columns := *rows.Columns()
+	if _, err := h.columns(e, columns, len(columns)); err != nil {
+		return nil, err
+	}
+	changes := make([]tables.Change, 0, rows.Len())
+	for values, row := range rows.All() {
+		changes = append(changes, tables.Change{Values: values, Row: row})
+	}
+	if err := h.apply(e, columns, changes); err != nil {
+		return nil, err
+	}
+	h.Service.TableMetrics(e.Name()).Put.Add(float64(len(changes)))
+	h.Logger.Info("rows put", zap.String("by", by), zap.String("table", e.Name()), zap.Int("rows", len(changes)))
+	return &RowsReport{Table: e.Name(), Rows: len(changes)}, nil
+}
+
+// counted reads up to so many bytes, and then fails.
+type counted struct {
+	in   io.Reader
+	most int
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.in.Read(p)
+	if c.most -= n; c.most < 0 {
+		return n, fmt.Errorf("the rows are longer than %d MiB: put them in several parts", maxRowsBody>>20)
+	}
+	return n, err
+}
+
+// apply makes changes durable and puts them in force.
+func (h *tablesHandler) apply(e *tables.Entry, columns []string, changes []tables.Change) error {
+	err := e.Journal.Apply(columns, changes)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, tables.ErrFull):
+		return reject(http.StatusInsufficientStorage, "table %s: %v", e.Name(), err)
+	case errors.Is(err, tables.ErrNotSaved):
+		return reject(http.StatusInsufficientStorage, "table %s: %v", e.Name(), err)
+	default:
+		return fmt.Errorf("table %s: %w", e.Name(), err)
+	}
+}

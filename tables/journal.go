@@ -1,0 +1,457 @@
+package tables
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Journal keeps a table in a file. Each change is durable before it is in force. Its methods may be called concurrently.
+//
+// Changes are appended to the file. When it is mostly changes that others have replaced, it is written anew beside itself and
+// renamed. So whenever the process is killed, the file has all changes that were acknowledged, and at its end at most one
+// record that was not.
+type Journal struct {
+	table *Table
+	path  string
+
+	mu      sync.Mutex
+	queue   []*waiting
+	writing bool // a goroutine writes what is queued
+	closed  bool
+
+	// The goroutine that writes has the rest.
+	file *os.File
+	size int64 // of what is durable
+	// whole is the size when the file was last written anew, retry the one at which that is tried again after it failed.
+	whole, retry int64
+	// broken says that the file may end in something else than size bytes of records: only a new one helps.
+	broken bool
+	buf    []byte
+	// notify, if not nil, is told when writing begins to fail, and with nil when it does so no more.
+	notify  func(error)
+	failing bool
+}
+
+// waiting are changes of a caller that waits for them to be durable.
+type waiting struct {
+	columns []string
+	changes []Change
+	done    chan error
+}
+
+// Recovered says what opening a journal found.
+type Recovered struct {
+	// Torn is how many bytes at its end were cut off: a change that was not acknowledged when the process ended.
+	Torn int64
+}
+
+var (
+	// ErrFull says that a table has as many rows, or names, as it may have.
+	ErrFull = errors.New("the table is full")
+	// ErrDamaged says that a journal has lost changes that were acknowledged.
+	ErrDamaged = errors.New("the journal is damaged")
+	// ErrColumns says that changes are of other columns than the table.
+	ErrColumns = errors.New("other columns")
+	// ErrNotSaved says that changes could not be made durable.
+	ErrNotSaved = errors.New("not saved, and not in force")
+	errClosed   = errors.New("the table is closed")
+)
+
+// journalEnds is how the names of journals end.
+const journalEnds = ".table"
+
+// maxJournalBytes is the size of a journal from which it takes no change.
+const maxJournalBytes = 1 << 30
+
+// compactFrom is the size of a journal from which it may be written anew.
+const compactFrom = 1 << 20
+
+// OpenJournal opens the journal of a table in a directory, and puts its rows in force. There need be none yet: the first change makes it.
+// Notify, if not nil, is told why writing fails, and with nil once it does no more.
+func OpenJournal(t *Table, dir string, notify func(error)) (*Journal, Recovered, error) {
+	j := &Journal{table: t, path: filepath.Join(dir, t.name+journalEnds), notify: notify}
+	_ = os.Remove(j.path + ".tmp") // of a process that was killed while it wrote
+	content, err := os.ReadFile(j.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return j, Recovered{}, nil
+	case err != nil:
+		return nil, Recovered{}, err
+	}
+	rows, good, changes, err := t.parse(content)
+	if err != nil {
+		return nil, Recovered{}, fmt.Errorf("%s: %w", j.path, err)
+	}
+	if j.file, err = os.OpenFile(j.path, os.O_RDWR, 0o600); err != nil {
+		return nil, Recovered{}, err
+	}
+	found := Recovered{Torn: int64(len(content) - good)}
+	if found.Torn > 0 {
+		if err := j.cut(int64(good)); err != nil {
+			_ = j.file.Close() // nothing was written
+			return nil, found, err
+		}
+	}
+	j.size = int64(good)
+	if rows != nil {
+		j.whole = j.size * int64(rows.Len()+1) / int64(changes+1) // about
+		t.Replace(rows)
+	}
+	return j, found, nil
+}
+
+// ReadJournal reads the journal of a table that another process may have open, and puts its rows in force.
+func ReadJournal(t *Table, dir string) error {
+	content, err := os.ReadFile(filepath.Join(dir, t.name+journalEnds)) //nolint:gosec // reading what the operator names is the point
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	rows, _, _, err := t.parse(content)
+	if err == nil && rows != nil {
+		t.Replace(rows)
+	}
+	return err
+}
+
+// parse reads a journal. Good is how many of its bytes are records, which have so many changes. Rows are nil if there is no record of
+// columns yet.
+func (t *Table) parse(content []byte) (rows *Rows, good, changes int, err error) {
+	if !strings.HasPrefix(string(content), journalMagic) {
+		return nil, 0, 0, errors.New("the file is no table of sluice, or of another version")
+	}
+	b := &builder{hasher: t.Rows().hasher, lastWins: true}
+	rest := content[len(journalMagic):]
+	values := make([]string, 0, MaxColumns)
+	for len(rest) > 0 {
+		payload, next, err := nextRecord(rest)
+		if err != nil {
+			break
+		}
+		at := len(content) - len(rest)
+		r := payloadReader{b: payload}
+		if b.columns == nil {
+			if b.columns = r.values(nil); r.bad || CheckColumns(b.columns) != nil {
+				return nil, 0, 0, fmt.Errorf("%w: the record at byte %d has no columns", ErrDamaged, at)
+			}
+			r.b = nil
+		}
+		for len(r.b) > 0 {
+			c, ok := r.change(values[:0])
+			if !ok || len(c.Values) != len(b.columns) {
+				return nil, 0, 0, fmt.Errorf("%w: the record at byte %d has no changes", ErrDamaged, at)
+			}
+			if err := b.change(&c); err != nil {
+				return nil, 0, 0, err
+			}
+			changes++
+		}
+		rest = next
+	}
+	good = len(content) - len(rest)
+	if err := torn(rest); err != nil {
+		return nil, 0, 0, fmt.Errorf("%w at byte %d: %w; to go on with the changes before it, cut the file there", ErrDamaged, good, err)
+	}
+	if b.columns == nil {
+		return nil, good, 0, nil
+	}
+	return b.build(), good, changes, nil
+}
+
+// torn returns why the end of a journal, which is no record, cannot be one that was being written when the process ended: of those there
+// is one, at the end.
+func torn(rest []byte) error {
+	if len(rest) > recordHead+maxRecordLen {
+		return errors.New("more follows than a record that was not acknowledged")
+	}
+	for i := 1; i < len(rest); i++ {
+		if _, _, err := nextRecord(rest[i:]); err == nil {
+			return errors.New("a whole record follows one that is not")
+		}
+	}
+	return nil
+}
+
+// change adds a change of a journal.
+func (b *builder) change(c *Change) error {
+	if err := b.add(c.Values, c.Row, 0); err != nil {
+		return err
+	}
+	if c.Delete {
+		b.rows[len(b.rows)-1].slot.is |= isDeleted
+	}
+	return nil
+}
+
+// Apply makes changes durable, all or none, and then puts them in force. An error says that nothing has changed. Columns are those of the
+// changes; the first change decides those of the table.
+func (j *Journal) Apply(columns []string, changes []Change) error {
+	w := &waiting{columns, changes, make(chan error, 1)}
+	j.mu.Lock()
+	if j.closed {
+		j.mu.Unlock()
+		return errClosed
+	}
+	j.queue = append(j.queue, w)
+	if !j.writing {
+		j.writing = true
+		go j.write()
+	}
+	j.mu.Unlock()
+	return <-w.done
+}
+
+// Close waits for changes that are being written. Others fail.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	j.closed = true
+	j.mu.Unlock()
+	_ = j.Flush()
+	if j.file == nil {
+		return nil
+	}
+	return j.file.Close()
+}
+
+// Flush waits for changes that are being written.
+func (j *Journal) Flush() error {
+	w := &waiting{done: make(chan error, 1)}
+	j.mu.Lock()
+	j.queue = append(j.queue, w)
+	if !j.writing {
+		j.writing = true
+		go j.write()
+	}
+	j.mu.Unlock()
+	return <-w.done
+}
+
+// write writes what is queued, as one record what came meanwhile, until nothing is.
+func (j *Journal) write() {
+	for {
+		j.mu.Lock()
+		all := j.queue
+		j.queue = nil
+		if len(all) == 0 {
+			j.writing = false
+			j.mu.Unlock()
+			return
+		}
+		j.mu.Unlock()
+		for len(all) > 0 {
+			all = j.commit(all)
+		}
+	}
+}
+
+// commit writes the first of all as one record, as many as fit, and answers them. It returns the others.
+func (j *Journal) commit(all []*waiting) (rest []*waiting) {
+	b := append(j.buf[:0], make([]byte, recordHead)...)
+	columns := j.table.Rows().Columns()
+	var named []string
+	if columns != nil && j.table.Rows().Len() > 0 {
+		named = *columns // an empty table may get others
+	}
+	var taken []*waiting
+	more := 0 // rows at most
+	for rest = all; len(rest) > 0; rest = rest[1:] {
+		w := rest[0]
+		if len(w.changes) > 0 && named == nil {
+			named = w.columns
+		}
+		if err := j.check(w, named, more); err != nil {
+			w.done <- err
+			continue
+		}
+		from := len(b)
+		for i := range w.changes {
+			b = appendChange(b, &w.changes[i])
+		}
+		if len(b) > recordHead+maxRecordLen {
+			b = b[:from]
+			if len(taken) > 0 {
+				break
+			}
+			w.done <- fmt.Errorf("%w: the changes take more than %d MiB at once", ErrNotSaved, maxRecordLen>>20)
+			continue
+		}
+		taken, more = append(taken, w), more+len(w.changes)
+	}
+	if j.buf = b; cap(b) > compactFrom {
+		j.buf = nil
+	}
+	var err error
+	if len(b) > recordHead {
+		sealRecord(b, 0)
+		j.broken = j.broken || columns != nil && !slices.Equal(named, *columns)
+		err = j.save(named, b)
+	}
+	for _, w := range taken {
+		for i := range w.changes {
+			if c := &w.changes[i]; err == nil && c.Delete {
+				j.table.Delete(c.Values)
+			} else if err == nil {
+				err = j.table.Put(named, c.Values, c.Row) // check has seen to it that this cannot fail
+			}
+		}
+		w.done <- err
+	}
+	j.compact()
+	return rest
+}
+
+// check returns why changes cannot be taken beside so many others.
+func (j *Journal) check(w *waiting, named []string, more int) error {
+	if len(w.changes) == 0 {
+		return nil
+	}
+	if !slices.Equal(w.columns, named) {
+		return fmt.Errorf("%w: the table has %q, not %q", ErrColumns, named, w.columns)
+	}
+	rows := j.table.Rows()
+	if rows.Len()+more+len(w.changes) > MaxRows || j.size > maxJournalBytes {
+		return fmt.Errorf("%w: it has %d rows in %d MiB; at most it may have %d in %d MiB", ErrFull, rows.Len(), j.size>>20, MaxRows, maxJournalBytes>>20)
+	}
+	for i := range w.changes {
+		c := &w.changes[i]
+		if len(c.Values) != len(named) {
+			return fmt.Errorf("%d values for %d columns", len(c.Values), len(named))
+		}
+		if err := checkValues(c.Values); err != nil {
+			return err
+		}
+		if !j.table.hasName(c.Row.Name) {
+			return fmt.Errorf("%w: it has %d names; each is a series of metrics, and rows may share one", ErrFull, MaxNames)
+		}
+	}
+	return nil
+}
+
+// save makes a record durable.
+func (j *Journal) save(columns []string, record []byte) error {
+	if j.broken || j.file == nil {
+		if err := j.rewrite(columns); err != nil {
+			j.tell(err)
+			return fmt.Errorf("%w: %w", ErrNotSaved, err)
+		}
+	}
+	_, err := j.file.WriteAt(record, j.size)
+	if err == nil {
+		err = j.file.Sync()
+	}
+	if err == nil {
+		j.size += int64(len(record))
+		j.tell(nil)
+		return nil
+	}
+	j.tell(err)
+	if cut := j.cut(j.size); cut != nil {
+		j.broken = true
+	}
+	return fmt.Errorf("%w: %w", ErrNotSaved, err)
+}
+
+// cut makes size bytes of the file all that there is.
+func (j *Journal) cut(size int64) error {
+	if err := j.file.Truncate(size); err != nil {
+		return err
+	}
+	return j.file.Sync()
+}
+
+// compact writes the file anew if most of it may be changes that others have replaced.
+func (j *Journal) compact() {
+	if j.size < max(compactFrom, 2*j.whole, j.retry) {
+		return
+	}
+	err := j.rewrite(*j.table.Rows().Columns())
+	j.retry = 0
+	if err != nil {
+		j.retry = j.size + j.size/4
+	}
+	j.tell(err)
+}
+
+// tell tells whether writing fails, if that is news.
+func (j *Journal) tell(err error) {
+	if j.notify != nil && (err != nil) != j.failing {
+		j.failing = err != nil
+		j.notify(err)
+	}
+}
+
+// rewrite replaces the file by one that has the rows in force, each once. If that fails, the file stays.
+func (j *Journal) rewrite(columns []string) (err error) {
+	next, err := os.OpenFile(j.path+".tmp", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	size, err := writeRows(next, columns, j.table.Rows())
+	if err == nil {
+		err = next.Sync()
+	}
+	if err == nil {
+		err = os.Rename(next.Name(), j.path)
+	}
+	if err != nil {
+		_ = next.Close()
+		_ = os.Remove(next.Name()) // the next attempt replaces it
+		return err
+	}
+	if j.file != nil {
+		_ = j.file.Close() // it is no file of a directory any more
+	}
+	j.file, j.size, j.whole = next, size, size
+	err = syncDir(filepath.Dir(j.path))
+	j.broken = err != nil // after a loss of power, the file may be the old one
+	return err
+}
+
+// writeRows writes a journal that has the rows.
+func writeRows(to io.Writer, columns []string, rows *Rows) (size int64, err error) {
+	const piece = 1 << 16
+	b := appendColumns([]byte(journalMagic), columns)
+	flush := func() error {
+		n, err := to.Write(b)
+		size += int64(n)
+		b = b[:0]
+		return err
+	}
+	from := len(b)
+	b = append(b, make([]byte, recordHead)...)
+	for values, row := range rows.All() {
+		b = appendChange(b, &Change{Values: values, Row: row})
+		if len(b) >= piece {
+			sealRecord(b, from)
+			if err := flush(); err != nil {
+				return size, err
+			}
+			from, b = 0, append(b, make([]byte, recordHead)...)
+		}
+	}
+	if len(b) == from+recordHead {
+		b = b[:from]
+	} else {
+		sealRecord(b, from)
+	}
+	return size, flush()
+}
+
+// syncDir makes a rename durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir) //nolint:gosec // the operator names it
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }() // only synced
+	return d.Sync()
+}

@@ -1,0 +1,279 @@
+package tables
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func open(t testing.TB, dir string) (*Journal, Recovered) {
+	t.Helper()
+	j, found, err := OpenJournal(New("t"), dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	return j, found
+}
+
+func apply(t testing.TB, j *Journal, changes ...Change) {
+	t.Helper()
+	if err := j.Apply([]string{"a", "b"}, changes); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func put(a, b string, row Row) Change { return Change{Values: []string{a, b}, Row: row} }
+
+// history applies changes to a new journal. It returns the size of the file after each, and the rows then.
+func history(t *testing.T, dir string) (sizes []int64, states []map[string]Row) {
+	t.Helper()
+	j, _ := open(t, dir)
+	for _, changes := range [][]Change{
+		{put("x", "1", Row{RequestsPerUnit: 5})},
+		{put("x", "2", Row{RequestsPerUnit: 7, Unit: 3, Burst: 4, Name: "gold"}), put("", "", Row{Unlimited: true})},
+		{put("x", "1", Row{RequestsPerUnit: 6})},
+		{{Values: []string{"x", "2"}, Delete: true}},
+		{put("y\x01", strings.Repeat("z", 300), Row{RequestsPerUnit: 1 << 31})},
+		{{Values: []string{"x", "none"}, Delete: true}, put("x", "2", Row{})},
+	} {
+		apply(t, j, changes...)
+		sizes, states = append(sizes, j.size), append(states, rowsOf(j.table.Rows()))
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return sizes, states
+}
+
+// TestJournalCutAtEachByte is a process that was killed after each byte of what it wrote: what was acknowledged is there, and the
+// rest is as if it had not been asked for. Behind the cut may stand what a file system makes of a write that it did not finish.
+func TestJournalCutAtEachByte(t *testing.T) {
+	dir := t.TempDir()
+	sizes, states := history(t, dir)
+	whole, err := os.ReadFile(filepath.Join(dir, "t.table"))
+	if err != nil || int64(len(whole)) != sizes[len(sizes)-1] {
+		t.Fatalf("%d bytes, want %d: %v", len(whole), sizes[len(sizes)-1], err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	garbage := make([]byte, 40)
+	for cut := int(sizes[0]); cut <= len(whole); cut++ {
+		for i := range garbage {
+			garbage[i] = byte(random.Uint32())
+		}
+		for _, tail := range []string{"", strings.Repeat("\x00", 100), string(garbage)} {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "t.table")
+			content := append(whole[:cut:cut], tail...)
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			last := 0 // that is whole; a record may end in what stands behind the cut
+			for last+1 < len(sizes) && bytes.HasPrefix(content, whole[:sizes[last+1]]) {
+				last++
+			}
+			j, found := open(t, dir)
+			if got := rowsOf(j.table.Rows()); !maps.Equal(got, states[last]) {
+				t.Fatalf("cut at %d, then %q: rows %v, want %v", cut, tail, got, states[last])
+			}
+			if want := int64(cut+len(tail)) - sizes[last]; found.Torn != want {
+				t.Fatalf("cut at %d, then %q: %d bytes torn, want %d", cut, tail, found.Torn, want)
+			}
+			if tail != "" && cut%16 > 0 {
+				continue // it takes time
+			}
+			apply(t, j, put("x", "3", Row{RequestsPerUnit: 9}))
+			again, found := open(t, dir)
+			if row, ok := again.table.Rows().Get([]string{"x", "3"}); found.Torn != 0 || !ok || row.RequestsPerUnit != 9 || again.table.Rows().Len() != len(states[last])+1 {
+				t.Fatalf("cut at %d, then a change: %v, %t, %d rows, %d bytes torn", cut, row, ok, again.table.Rows().Len(), found.Torn)
+			}
+		}
+	}
+}
+
+// TestJournalDamaged flips each byte: a change that was acknowledged is never lost without an error, but for the last, of which nobody can
+// tell whether it was.
+func TestJournalDamaged(t *testing.T) {
+	dir := t.TempDir()
+	sizes, states := history(t, dir)
+	path := filepath.Join(dir, "t.table")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := range whole {
+		damaged := append([]byte(nil), whole...)
+		damaged[at] ^= 0x10
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, _, err := OpenJournal(New("t"), dir, nil)
+		switch before := len(sizes) - 2; {
+		case int64(at) < sizes[before] && at < len(journalMagic):
+			if err == nil {
+				t.Fatalf("byte %d: another kind of file was taken", at)
+			}
+		case int64(at) < sizes[before]:
+			if !errors.Is(err, ErrDamaged) {
+				t.Fatalf("byte %d: %v, want that it is damaged", at, err)
+			}
+		case err != nil || !maps.Equal(rowsOf(j.table.Rows()), states[before]):
+			t.Fatalf("byte %d, of the last record: %v", at, err)
+		}
+	}
+}
+
+// TestJournalIsWrittenAnew has rows replaced until the file is written anew, again and again.
+func TestJournalIsWrittenAnew(t *testing.T) {
+	dir := t.TempDir()
+	j, _ := open(t, dir)
+	anew, last := 0, int64(0)
+	want := map[string]Row{}
+	for round := range 60 {
+		var changes []Change
+		for i := range 3000 {
+			row := Row{RequestsPerUnit: uint32(round*10_000 + i)}
+			changes = append(changes, put("customer", strconv.Itoa(i), row))
+			want["customer/"+strconv.Itoa(i)] = row
+		}
+		apply(t, j, changes...)
+		if err := j.Flush(); err != nil || j.size > 3<<20 {
+			t.Fatalf("%v, the file has %d bytes", err, j.size)
+		}
+		if j.size < last {
+			anew++
+		}
+		last = j.size
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, _ := open(t, dir)
+	if got := rowsOf(again.table.Rows()); anew < 3 || !maps.Equal(got, want) {
+		t.Errorf("written anew %d times; %d rows differ from %d", anew, len(got), len(want))
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
+		t.Errorf("files %q are left", left)
+	}
+}
+
+// TestJournalOfManyAtOnce has many callers at once, and holds that each is answered once its own change is in force.
+func TestJournalOfManyAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	j, _ := open(t, dir)
+	var callers sync.WaitGroup
+	for c := range 20 {
+		callers.Go(func() {
+			for i := range 20 {
+				key, row := strconv.Itoa(c*1000+i%7), Row{RequestsPerUnit: uint32(i)}
+				if err := j.Apply([]string{"a", "b"}, []Change{put("x", key, row)}); err != nil {
+					t.Error(err)
+				}
+				if got, ok := j.table.Rows().Get([]string{"x", key}); !ok || got != row {
+					t.Errorf("after the answer: %v, %t", got, ok)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	want := rowsOf(j.table.Rows())
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, found := open(t, dir)
+	if got := rowsOf(again.table.Rows()); found.Torn > 0 || len(got) != 20*7 || !maps.Equal(got, want) {
+		t.Errorf("%d rows, %d bytes torn", len(got), found.Torn)
+	}
+	if err := j.Apply([]string{"a", "b"}, []Change{put("x", "y", Row{})}); err == nil {
+		t.Error("a closed journal took a change")
+	}
+}
+
+// TestJournalRejects has changes that cannot be taken: nothing changes.
+func TestJournalRejects(t *testing.T) {
+	j, _ := open(t, t.TempDir())
+	apply(t, j, put("x", "1", Row{RequestsPerUnit: 5}))
+	size := j.size
+	var many []Change
+	for i := range MaxNames + 1 {
+		many = append(many, put("x", strconv.Itoa(i), Row{Name: "n" + strconv.Itoa(i)}))
+	}
+	for name, tt := range map[string]struct {
+		columns []string
+		changes []Change
+		want    error
+	}{
+		"other columns": {[]string{"a"}, []Change{{Values: []string{"x"}}}, ErrColumns},
+		"one value":     {[]string{"a", "b"}, []Change{{Values: []string{"x"}}}, nil},
+		"a NUL":         {[]string{"a", "b"}, []Change{put("x", "\x00", Row{})}, nil},
+		"many names":    {[]string{"a", "b"}, many, ErrFull},
+	} {
+		if err := j.Apply(tt.columns, tt.changes); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+	if err := j.Flush(); err != nil || j.size != size || j.table.Rows().Len() != 1 {
+		t.Errorf("%v, %d rows, %d bytes, want %d", err, j.table.Rows().Len(), j.size, size)
+	}
+}
+
+// TestJournalGetsOtherColumns holds that a table without rows may get other columns.
+func TestJournalGetsOtherColumns(t *testing.T) {
+	dir := t.TempDir()
+	j, _ := open(t, dir)
+	apply(t, j, put("x", "1", Row{RequestsPerUnit: 5}))
+	apply(t, j, Change{Values: []string{"x", "1"}, Delete: true})
+	if err := j.Apply([]string{"c"}, []Change{{Values: []string{"x"}, Row: Row{RequestsPerUnit: 6}}}); err != nil {
+		t.Fatal(err)
+	}
+	again, _ := open(t, dir)
+	for _, rows := range []*Rows{j.table.Rows(), again.table.Rows()} {
+		if row, ok := rows.Get([]string{"x"}); !ok || row.RequestsPerUnit != 6 || rows.Len() != 1 {
+			t.Errorf("columns %q: %v, %t, %d rows", *rows.Columns(), row, ok, rows.Len())
+		}
+	}
+}
+
+// FuzzJournal holds that no file crashes the reader, and that what it takes can be written and read again.
+func FuzzJournal(f *testing.F) {
+	b := appendColumns([]byte(journalMagic), []string{"a", "b"})
+	f.Add(b)
+	from := len(b)
+	b = append(b, make([]byte, recordHead)...)
+	b = appendChange(b, &Change{Values: []string{"x", "y"}, Row: Row{RequestsPerUnit: 5, Burst: 3, Unit: 2, Name: "gold"}})
+	b = appendChange(b, &Change{Values: []string{"x", "z"}, Delete: true})
+	sealRecord(b, from)
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, content []byte) {
+		for at := len(journalMagic); at+recordHead <= len(content); at++ {
+			// Checksums that are right let the fuzzer reach what stands behind them.
+			n := int(content[at])
+			if at+recordHead+n > len(content) {
+				break
+			}
+			sealRecord(content[:at+recordHead+n], at)
+			at += recordHead + n - 1
+		}
+		table := New("t")
+		rows, _, _, err := table.parse(content)
+		if err != nil || rows == nil {
+			return
+		}
+		var out strings.Builder
+		if _, err := writeRows(&out, *rows.Columns(), rows); err != nil {
+			t.Fatal(err)
+		}
+		again, good, n, err := table.parse([]byte(out.String()))
+		if err != nil || good != out.Len() || n != rows.Len() || !maps.Equal(rowsOf(rows), rowsOf(again)) {
+			t.Fatal(fmt.Sprint("written and read again: ", err, good, out.Len(), n, rows.Len()))
+		}
+	})
+}

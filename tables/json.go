@@ -1,0 +1,125 @@
+package tables
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+	"github.com/sluice-ratelimit/sluice/jsonview"
+)
+
+// maxLineBytes is the length of the longest line of JSON.
+const maxLineBytes = 1 << 16
+
+// lineReader reads JSON objects, one a line.
+type lineReader struct {
+	b       *builder
+	line    int
+	scanner jsonview.Scanner
+	row     Row
+	values  []string
+	given   []bool // which of the values the line has
+	scratch []byte
+	// numbered says that the line has a number, and words which of [Words].
+	numbered bool
+	words    []string
+}
+
+// readJSON reads lines of JSON. The first decides the columns.
+func (b *builder) readJSON(in io.Reader) {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 0, 4096), maxLineBytes)
+	r := lineReader{b: b}
+	for lines.Scan() {
+		r.line++
+		if len(bytes.TrimSpace(lines.Bytes())) > 0 && r.read(lines.Bytes()) {
+			return
+		}
+	}
+	if err := lines.Err(); err != nil {
+		if errors.Is(err, bufio.ErrTooLong) {
+			err = fmt.Errorf("a row is longer than %d KiB", maxLineBytes>>10)
+		}
+		b.fail(r.line+1, 1, "%v", err)
+	}
+}
+
+// read reads a line. It reports whether the file is to be read no further.
+func (r *lineReader) read(line []byte) (end bool) {
+	first := r.b.columns == nil
+	r.scanner = jsonview.Scanner{Bytes: line}
+	r.row, r.numbered, r.words, r.scratch = Row{}, false, r.words[:0], r.scratch[:0]
+	clear(r.given)
+	err := r.scanner.Object(func(key []byte) error { return r.field(string(key), first) })
+	if err == nil && r.scanner.Next() != 0 {
+		err = jsonview.ErrSyntax
+	}
+	if err == nil {
+		err = r.complete(first)
+	}
+	if err == nil {
+		if err := r.b.add(r.values, r.row, r.line); err != nil {
+			r.b.fail(r.line, 1, "%v", err)
+			return true
+		}
+		return false
+	}
+	if err == jsonview.ErrSyntax { //nolint:errorlint // it is not wrapped
+		err = fmt.Errorf("this is no JSON object of a line, such as {\"customer\":\"acme\",\"requests_per_unit\":500}")
+	}
+	return r.b.fail(r.line, r.scanner.At+1, "%v", err) || first // what else could its columns be?
+}
+
+// field takes a field's value.
+func (r *lineReader) field(key string, first bool) (err error) {
+	var text []byte
+	switch r.scanner.Next() {
+	case '{', '[':
+		return fmt.Errorf("%q is an object or a list; it must be one value", rules.Shorten(key))
+	}
+	if text, r.scratch, err = r.scanner.Value(r.scratch); err != nil || text == nil {
+		return err // null is not given
+	}
+	if slices.Contains(Words, key) {
+		if slices.Contains(r.words, key) {
+			return fmt.Errorf("%q stands twice", key)
+		}
+		r.words = append(r.words, key)
+		r.numbered = r.numbered || key == wordNumber && len(text) > 0
+		return r.row.set(key, string(text))
+	}
+	i := slices.Index(r.b.columns, key)
+	switch {
+	case i >= 0 && r.given[i]:
+		return fmt.Errorf("%q stands twice", rules.Shorten(key))
+	case i < 0 && !first:
+		return fmt.Errorf("unknown column %q%s; the first line has %s", rules.Shorten(key),
+			rules.DidYouMean(rules.Nearest(key, append(slices.Clone(Words), r.b.columns...))), strings.Join(r.b.columns, ", "))
+	case i < 0:
+		i = len(r.b.columns)
+		r.b.columns, r.values, r.given = append(r.b.columns, key), append(r.values, ""), append(r.given, false)
+	}
+	r.values[i], r.given[i] = string(text), true
+	return nil
+}
+
+// complete returns what is wrong with the fields of a line together.
+func (r *lineReader) complete(first bool) error {
+	if first {
+		if err := CheckColumns(r.b.columns); err != nil {
+			return err
+		}
+	}
+	if i := slices.Index(r.given, false); i >= 0 {
+		return fmt.Errorf("column %q is missing, which the first line has", r.b.columns[i])
+	}
+	if err := r.row.check(r.numbered); err != nil {
+		return err
+	}
+	return checkValues(r.values)
+}

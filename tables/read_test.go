@@ -1,0 +1,170 @@
+package tables
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// rowsOf returns all rows by their keys, joined with a slash.
+func rowsOf(r *Rows) map[string]Row {
+	all := map[string]Row{}
+	for values, row := range r.All() {
+		all[strings.Join(values, "/")] = row
+	}
+	return all
+}
+
+// TestRead has what may stand in a file.
+func TestRead(t *testing.T) {
+	one := map[string]Row{"acme": {RequestsPerUnit: 5}}
+	all := map[string]Row{
+		"/a/acme": {RequestsPerUnit: 500, Unit: rules.Minute, Burst: 20, Name: "gold"},
+		"/a/bo":   {Unlimited: true},
+		"//":      {},
+	}
+	for name, tt := range map[string]struct {
+		text    string
+		columns Columns
+		want    map[string]Row
+	}{
+		"number alone":     {"customer,requests_per_unit\nacme,5\n", Columns{"customer"}, one},
+		"no last line end": {"customer,requests_per_unit\nacme,5", Columns{"customer"}, one},
+		"CRLF":             {"customer,requests_per_unit\r\nacme,5\r\n", Columns{"customer"}, one},
+		"a mark of order":  {"\ufeffcustomer,requests_per_unit\nacme,5\n", Columns{"customer"}, one},
+		"spaces":           {" customer , requests_per_unit\nacme, 5 \n", Columns{"customer"}, one},
+		"quotes":           {"customer,requests_per_unit\n\"acme\",\"5\"\n", Columns{"customer"}, one},
+		"quoted line ends": {"customer,requests_per_unit\n\"a\nc\"\"m,e\",5\n", Columns{"customer"}, map[string]Row{"a\nc\"m,e": {RequestsPerUnit: 5}}},
+		"no rows":          {"customer,requests_per_unit\n", Columns{"customer"}, map[string]Row{}},
+		"bytes":            {"customer,requests_per_unit\n\xff\xfe,5\n", Columns{"customer"}, map[string]Row{"\xff\xfe": {RequestsPerUnit: 5}}},
+		"all": {
+			"unit,path,requests_per_unit,customer,burst,unlimited,name\nMINUTE,/a,500,acme,20,false,gold\n,/a,,bo,,true,\n,/,0,,,,\n",
+			Columns{"path", "customer"}, all,
+		},
+		"JSON": {
+			`{"path":"/a","customer":"acme","requests_per_unit":500,"unit":"minute","burst":20,"name":"gold"}` + "\n\n" +
+				`{"customer":"bo","path":"\u002fa","unlimited":true,"burst":null}` + "\r\n" + `{"path":"/","customer":"","requests_per_unit":0}`,
+			Columns{"path", "customer"}, all,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := New("t")
+			rows, found := table.Read("t", strings.NewReader(tt.text))
+			if err := found.Err(); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, rowsOf(rows)); diff != "" {
+				t.Errorf("rows differ (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.columns, *rows.Columns()); diff != "" || rows.Len() != len(tt.want) {
+				t.Errorf("%d rows, columns differ (-want +got):\n%s", rows.Len(), diff)
+			}
+		})
+	}
+}
+
+// TestReadRejects has what may not: each is an error with its place.
+func TestReadRejects(t *testing.T) {
+	header := "customer,requests_per_unit,unit,burst,unlimited,name\n"
+	for text, want := range map[string]string{
+		"":                                                          "t:1:1: error: the file is empty; its first line must be a header, such as customer,requests_per_unit",
+		"acme,500\n":                                                `t:1:1: error: the header "acme,500" has no column requests_per_unit; its other columns are entries, such as customer, and unit, burst, unlimited, name`,
+		"customer,request_per_unit\n":                               `t:1:1: error: the header "customer,request_per_unit" has no column requests_per_unit ("request_per_unit" is near); its other columns are entries, such as customer, and unit, burst, unlimited, name`,
+		"requests_per_unit\n5\n":                                    "t:1:1: error: no column names an entry of the rule, such as customer",
+		"a,a,requests_per_unit\n":                                   `t:1:1: error: column "a" stands twice`,
+		"a,unit,unit,requests_per_unit":                             `t:1:1: error: column "unit" stands twice`,
+		"a,,requests_per_unit\n":                                    `t:1:1: error: column "" is no name of an entry`,
+		"a,b,c,d,e,f,g,h,i,requests_per_unit\n":                     "t:1:1: error: 9 columns name entries; at most 8 may",
+		header + "acme,many,,,,\n":                                  `t:2:6: error: requests_per_unit is "many"; it must be a whole number, 0 to 4294967295`,
+		header + "acme,-1,,,,\n":                                    `t:2:6: error: requests_per_unit is "-1"; it must be a whole number, 0 to 4294967295`,
+		header + "acme,4294967296,,,,\n":                            `t:2:6: error: requests_per_unit is "4294967296"; it must be a whole number, 0 to 4294967295`,
+		header + "acme,,,,,\n":                                      "t:2:1: error: requests_per_unit is missing; write 0 to deny every request, or unlimited",
+		header + "acme,5,minuet,,,\n":                               `t:2:8: error: unknown unit "minuet"; did you mean "minute", "month"? (allowed: second, minute, hour, day, week, month, year)`,
+		header + "acme,5,,0,,\n":                                    `t:2:9: error: burst is "0"; it must be a whole number, 1 to 4294967295`,
+		header + "acme,5,,,yes,\n":                                  `t:2:10: error: unlimited is "yes"; it must be true or false`,
+		header + "acme,5,,,true,\n":                                 "t:2:1: error: unlimited excludes requests_per_unit, unit and burst; leave them out",
+		header + "acme,5,,,,a\"b\n":                                 "t:2:12: error: this is no CSV: bare \" in non-quoted-field",
+		header + "acme,5,,,,\"a\"\"b\"\n":                           `t:2:11: error: name "a\"b": at most 64 bytes, without quotes and control characters`,
+		header + "acme,5\n":                                         "t:2:1: error: the row has another number of columns than the header, which has 6",
+		header + "\"acme,5,,,,\n":                                   "t:2:13: error: this is no CSV: extraneous or missing \" in quoted-field",
+		header + "a\x00,5,,,,\n":                                    `t:2:1: error: value "a\x00" holds a NUL byte`,
+		header + strings.Repeat("a", 1025) + ",5,,,,\n":             "is longer than 1024 bytes",
+		header + "a,5,,,,\nb,6,,,,\na,7,,,,\n":                      "t:4:1: error: the key stands twice, first on line 2; a key has one row",
+		`{"a":"x"}`:                                                 "t:1:10: error: requests_per_unit is missing; write 0 to deny every request, or unlimited",
+		`{"requests_per_unit":5}`:                                   "t:1:24: error: no column names an entry of the rule, such as customer",
+		"{\"a\":\"x\",\"requests_per_unit\":5":                      `t:1:31: error: this is no JSON object of a line, such as {"customer":"acme","requests_per_unit":500}`,
+		`{"a":"x","requests_per_unit":5} []`:                        "this is no JSON object",
+		`{"a":"x","requests_per_unit":5.5}`:                         `t:1:33: error: requests_per_unit is "5.5"; it must be a whole number, 0 to 4294967295`,
+		`{"a":["x"],"requests_per_unit":5}`:                         `t:1:6: error: "a" is an object or a list; it must be one value`,
+		`{"a":"x","a":"y","requests_per_unit":5}`:                   `"a" stands twice`,
+		`{"a":"x","unit":"day","unit":"day","requests_per_unit":5}`: `"unit" stands twice`,
+		"{\"a\":\"x\",\"requests_per_unit\":5}\n{\"b\":\"x\",\"requests_per_unit\":5}":                 `t:2:`,
+		"{\"a\":\"x\",\"requests_per_unit\":5}\n{\"requests_per_unit\":5}":                             `t:2:24: error: column "a" is missing, which the first line has`,
+		"{\"a\":\"x\",\"requests_per_unit\":5}\n{\"a\":\"y\",\"bust\":3,\"requests_per_unit\":5}":      `unknown column "bust"; did you mean "burst", "unit"?; the first line has a`,
+		"{\"a\":\"x\",\"requests_per_unit\":5}\n{\"a\":\"" + strings.Repeat("y", maxLineBytes) + "\"}": "t:2:1: error: a row is longer than 64 KiB",
+		header + "a,5,,,,\n\"" + strings.Repeat("b,5,,,,\n", 1<<17):                                    "t:3:1: error: a row is longer than 64 KiB; is a quote not closed?",
+		names(MaxNames + 1): fmt.Sprintf("t:%d:1: error: the table has more than 1000 names; each is a series of metrics, and rows may share one", MaxNames+2),
+	} {
+		rows, found := New("t").Read("t", strings.NewReader(text))
+		if rows != nil || found.Err() == nil || !strings.Contains(found.Err().Error(), want) {
+			t.Errorf("%.100q: %v, %v, want %s", text, rows, found.Err(), want)
+		}
+	}
+}
+
+// names returns a file of n rows with a name each.
+func names(n int) string {
+	var b strings.Builder
+	b.WriteString("a,requests_per_unit,name\n")
+	for i := range n {
+		fmt.Fprintf(&b, "%d,1,n%d\n", i, i)
+	}
+	return b.String()
+}
+
+// TestReadTellsSomeErrors holds that a file of nothing but errors does not fill the log.
+func TestReadTellsSomeErrors(t *testing.T) {
+	_, found := New("t").Read("t", strings.NewReader("a,requests_per_unit\n"+strings.Repeat("b,c\n", 1000)))
+	if len(found) != mostErrors+1 || found[mostErrors].Message != "more errors are not shown" {
+		t.Errorf("%d errors, the last %v", len(found), found[len(found)-1])
+	}
+	_, found = New("t").Read("t", strings.NewReader("a,requests_per_unit\n"+strings.Repeat("b,5\n", 1000)))
+	if len(found) != mostErrors+1 {
+		t.Errorf("%d rows stand twice", len(found))
+	}
+}
+
+// FuzzRead holds that a file is taken or rejected with a place, and that what is taken is found again.
+func FuzzRead(f *testing.F) {
+	f.Add("customer,requests_per_unit,unit,burst,unlimited,name\nacme,5,day,1,,gold\nbo,,,,true,\n")
+	f.Add("a,b,requests_per_unit\n\"x\ny\",z,0\n")
+	f.Add("{\"a\":\"x\",\"requests_per_unit\":5}\n{\"a\":\"y\",\"unlimited\":true}\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		rows, found := New("t").Read("t", strings.NewReader(text))
+		if (rows == nil) != found.HasErrors() {
+			t.Fatalf("%v, %v", rows, found)
+		}
+		for _, d := range found {
+			if d.Pos.File != "t" || d.Pos.Line < 1 || d.Pos.Col < 1 || d.Message == "" {
+				t.Errorf("an error without its place: %v", d)
+			}
+		}
+		if rows == nil {
+			return
+		}
+		n := 0
+		for values, row := range rows.All() {
+			n++
+			if got, ok := rows.Get(values); !ok || got != row || len(values) != len(*rows.Columns()) {
+				t.Errorf("Get(%q) = %v, %t, want %v", values, got, ok, row)
+			}
+		}
+		if n != rows.Len() {
+			t.Errorf("%d rows of %d", n, rows.Len())
+		}
+	})
+}

@@ -1,0 +1,168 @@
+package tables
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/descriptors/rules"
+)
+
+// read returns a table with the rows of a text.
+func read(t testing.TB, text string) *Table {
+	t.Helper()
+	table := New("t")
+	rows, found := table.Read("t.csv", strings.NewReader(text))
+	if err := found.Err(); err != nil {
+		t.Fatal(err)
+	}
+	table.Replace(rows)
+	return table
+}
+
+// lines returns a file of n rows, row i with the number i.
+func lines(n int) string {
+	var b strings.Builder
+	b.WriteString("customer,requests_per_unit\n")
+	for i := range n {
+		fmt.Fprintf(&b, "customer-%07d,%d\n", i, i)
+	}
+	return b.String()
+}
+
+// TestTableAgainstMap makes random changes and compares the table with a map after each.
+func TestTableAgainstMap(t *testing.T) {
+	for _, begin := range []int{0, 1, 3000} {
+		random := rand.New(rand.NewPCG(1, uint64(begin)))
+		table := read(t, lines(begin))
+		want := map[string]Row{}
+		for i := range begin {
+			want[fmt.Sprintf("customer-%07d", i)] = Row{RequestsPerUnit: uint32(i)}
+		}
+		for range 6000 {
+			key := fmt.Sprintf("customer-%07d", random.IntN(4000))
+			if _, there := want[key]; random.IntN(4) == 0 {
+				if table.Delete([]string{key}) != there {
+					t.Fatalf("Delete(%s) = %t", key, !there)
+				}
+				delete(want, key)
+				continue
+			}
+			row := Row{
+				RequestsPerUnit: random.Uint32(), Burst: random.Uint32N(3), Unit: rules.Unit(random.IntN(8)),
+				Name: []string{"", "gold", "silver"}[random.IntN(3)],
+			}
+			if random.IntN(5) == 0 {
+				row = Row{Unlimited: true}
+			}
+			if err := table.Put([]string{"customer"}, []string{key}, row); err != nil {
+				t.Fatal(err)
+			}
+			want[key] = row
+		}
+		rows := table.Rows()
+		got := map[string]Row{}
+		for values, row := range rows.All() {
+			got[values[0]] = row
+		}
+		if !maps.Equal(got, want) || rows.Len() != len(want) {
+			t.Errorf("from %d rows: %d rows differ from the map's %d", begin, rows.Len(), len(want))
+		}
+		for i := range 4000 {
+			key := fmt.Sprintf("customer-%07d", i)
+			row, ok := rows.Get([]string{key})
+			if wantRow, wantOK := want[key]; row != wantRow || ok != wantOK {
+				t.Fatalf("Get(%s) = %+v, %t, want %+v, %t", key, row, ok, wantRow, wantOK)
+			}
+		}
+	}
+}
+
+// TestRowsGrow holds that a table that is put row by row keeps its shards small.
+func TestRowsGrow(t *testing.T) {
+	table := New("t")
+	const n = 30_000
+	for i := range n {
+		if err := table.Put([]string{"k"}, []string{strconv.Itoa(i)}, Row{RequestsPerUnit: uint32(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := table.Rows()
+	if rows.Len() != n {
+		t.Errorf("%d rows", rows.Len())
+	}
+	for i := range rows.shards {
+		if s := rows.shards[i].Load(); s.n > mostRows {
+			t.Fatalf("a shard of %d has %d rows", len(rows.shards), s.n)
+		}
+	}
+	for i := range n {
+		if row, ok := rows.Get([]string{strconv.Itoa(i)}); !ok || row.RequestsPerUnit != uint32(i) {
+			t.Fatalf("Get(%d) = %v, %t", i, row, ok)
+		}
+	}
+}
+
+// TestReadersWhileRowsChange has goroutines read rows of which each number is that of its key times a round, and rounds only grow.
+func TestReadersWhileRowsChange(t *testing.T) {
+	const keys, rounds = 3000, 5
+	table := New("t")
+	put := func(i, round int) {
+		if err := table.Put([]string{"a", "b"}, []string{"x", strconv.Itoa(i)}, Row{RequestsPerUnit: uint32(i * round), Name: "n" + strconv.Itoa(round)}); err != nil {
+			t.Error(err)
+		}
+	}
+	put(0, 1)
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			last := make([]uint32, keys)
+			for {
+				for i := 1; i < keys; i++ {
+					rows := table.Rows()
+					row, ok := rows.Get([]string{"x", strconv.Itoa(i)})
+					if !ok && last[i] == 0 {
+						continue
+					}
+					round := row.RequestsPerUnit / uint32(i)
+					if !ok || row.RequestsPerUnit%uint32(i) != 0 || round < last[i] || row.Name != "n"+strconv.Itoa(int(round)) {
+						t.Errorf("row %d is %+v, %t after round %d", i, row, ok, last[i])
+						return
+					}
+					last[i] = round
+				}
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for round := 1; round <= rounds; round++ {
+		for i := range keys {
+			put(i, round)
+		}
+	}
+	close(done)
+	readers.Wait()
+}
+
+func TestFindAllocatesNothing(t *testing.T) {
+	rows := read(t, lines(10_000)).Rows()
+	key := []byte("customer-0000007")
+	if n := testing.AllocsPerRun(100, func() {
+		h := rows.Hasher()
+		h.BytesAt(0, key)
+		if hit, ok := rows.Find(h.Sum()); !ok || hit.RequestsPerUnit != 7 {
+			t.Error("no row")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

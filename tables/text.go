@@ -1,0 +1,146 @@
+package tables
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-ratelimit/sluice/jsonview"
+)
+
+// ParseRow reads the words of one row: a JSON object, or a form as curl --data sends it.
+func ParseRow(text string) (row Row, err error) {
+	numbered := false
+	set := func(word, value string) error {
+		if !slices.Contains(Words, word) {
+			return fmt.Errorf("unknown word %q (allowed: %s)", word, strings.Join(Words, ", "))
+		}
+		numbered = numbered || word == wordNumber && value != ""
+		return row.set(word, value)
+	}
+	if text = strings.TrimSpace(text); strings.HasPrefix(text, "{") {
+		s := jsonview.Scanner{Bytes: []byte(text)}
+		err = s.Object(func(key []byte) error {
+			value, _, err := s.Value(nil)
+			if err != nil {
+				return err
+			}
+			return set(string(key), string(value))
+		})
+		if err == nil && s.Next() != 0 {
+			err = jsonview.ErrSyntax
+		}
+	} else {
+		var form url.Values
+		form, err = url.ParseQuery(text)
+		for word, values := range form {
+			if len(values) > 1 {
+				return row, fmt.Errorf("%q stands twice", word)
+			}
+			if err := set(word, values[0]); err != nil {
+				return row, err
+			}
+		}
+	}
+	if err == nil {
+		err = row.check(numbered)
+	}
+	if errors.Is(err, jsonview.ErrSyntax) {
+		err = errors.New(`the row is no JSON object, such as {"requests_per_unit":500}, and no form, such as requests_per_unit=500&name=gold`)
+	}
+	return row, err
+}
+
+// fields returns the row as it stands in CSV, in the order of [Words].
+func (r *Row) fields() []string {
+	fields := make([]string, len(Words))
+	if !r.Unlimited {
+		fields[0] = strconv.FormatUint(uint64(r.RequestsPerUnit), 10)
+	} else {
+		fields[3] = "true"
+	}
+	if r.Unit != 0 {
+		fields[1] = r.Unit.String()
+	}
+	if r.Burst > 0 {
+		fields[2] = strconv.FormatUint(uint64(r.Burst), 10)
+	}
+	fields[4] = r.Name
+	return fields
+}
+
+// WriteCSV writes all rows as a file of a table, in no order. It writes nothing for a table that has had no row yet.
+func (r *Rows) WriteCSV(to io.Writer) error {
+	if r.columns == nil {
+		return nil
+	}
+	out := csv.NewWriter(to)
+	if err := out.Write(slices.Concat(*r.columns, Words)); err != nil {
+		return err
+	}
+	for values, row := range r.All() {
+		if err := out.Write(append(values, row.fields()...)); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// Parts yields all rows in files of about so many bytes, with how many rows each has.
+func (r *Rows) Parts(most int) iter.Seq2[[]byte, int] {
+	return func(yield func([]byte, int) bool) {
+		var b bytes.Buffer
+		out := csv.NewWriter(&b)
+		header := slices.Concat(*r.columns, Words)
+		n := 0
+		_ = out.Write(header) // to memory
+		for values, row := range r.All() {
+			_ = out.Write(append(values, row.fields()...)) // see above
+			if n++; b.Len() < most {
+				continue
+			}
+			if out.Flush(); !yield(b.Bytes(), n) {
+				return
+			}
+			b.Reset()
+			n = 0
+			_ = out.Write(header) // see above
+		}
+		if out.Flush(); n > 0 {
+			yield(b.Bytes(), n)
+		}
+	}
+}
+
+// MarshalJSON writes the words of a row as a line of a file has them.
+func (r Row) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		RequestsPerUnit *uint32 `json:"requests_per_unit,omitempty"`
+		Unit            string  `json:"unit,omitempty"`
+		Burst           uint32  `json:"burst,omitempty"`
+		Unlimited       bool    `json:"unlimited,omitempty"`
+		Name            string  `json:"name,omitempty"`
+	}{r.number(), r.fields()[1], r.Burst, r.Unlimited, r.Name})
+}
+
+func (r *Row) number() *uint32 {
+	if r.Unlimited {
+		return nil
+	}
+	return &r.RequestsPerUnit
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (r *Row) UnmarshalJSON(text []byte) (err error) {
+	*r, err = ParseRow(string(text))
+	return err
+}
