@@ -1,0 +1,170 @@
+package e2e_test
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluice-ratelimit/sluice/e2e/sluice"
+)
+
+// tablesAt runs sluice with a table that is changed row by row.
+func tablesAt(t *testing.T, dir string, prepare func(*exec.Cmd)) *sluice.Sluice {
+	t.Helper()
+	rules := filepath.Join(dir, "rules.yaml")
+	if err := os.WriteFile(rules, []byte("domain: d\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 3, table: users}}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := sluice.Start(t.Context(), sluice.Options{
+		Binary: programs.sluice, Args: []string{"--config", rules, "--table", "users", "--tables-dir", dir}, Prepare: prepare,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// errRefused is an answer other than OK.
+var errRefused = errors.New("refused")
+
+// sendRows sends rows, or one, and returns what is answered.
+func sendRows(s *sluice.Sluice, method, path, body string) (string, error) {
+	request, err := http.NewRequest(method, "http://"+s.Addr("debug")+"/api/v1/tables/users"+path, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%w: %s", errRefused, text)
+	}
+	return string(text), err
+}
+
+// numbers returns the number of each row.
+func numbers(t *testing.T, s *sluice.Sluice) map[string]int64 {
+	t.Helper()
+	text, err := sendRows(s, http.MethodGet, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]int64{}
+	for _, record := range records[min(1, len(records)):] {
+		n, err := strconv.ParseInt(record[1], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[record[0]] = n
+	}
+	return all
+}
+
+// TestKillsLoseNoRow kills sluice while rows are put, one by one and many at once, so that the journal is written anew all the time. Each row
+// is what was acknowledged last, or what was on its way; rows that were put at once changed at once.
+func TestKillsLoseNoRow(t *testing.T) {
+	const rounds, writers, at = 4, 3, 2000
+	dir := t.TempDir()
+	var sent, acknowledged [writers]atomic.Int64
+	last := make([]int64, writers)
+	for round := range rounds {
+		s := tablesAt(t, dir, nil)
+		got := numbers(t, s)
+		for w := range writers {
+			low, high := acknowledged[w].Load(), sent[w].Load()
+			n := got[fmt.Sprintf("one-%d", w)]
+			if n < low || n > high {
+				t.Errorf("round %d, writer %d: the row has %d; %d was acknowledged, %d sent last", round, w, n, low, high)
+			}
+			for i := range at {
+				if many := got[fmt.Sprintf("many-%d-%d", w, i)]; many < low-1 || many > high || many != got[fmt.Sprintf("many-%d-0", w)] {
+					t.Fatalf("round %d, writer %d: row %d has %d, the first %d; %d was acknowledged, %d sent last", round, w, i, many, got[fmt.Sprintf("many-%d-0", w)], low, high)
+				}
+			}
+			last[w] = high
+		}
+		var group sync.WaitGroup
+		enough := make(chan struct{}, writers*100)
+		for w := range writers {
+			group.Go(func() {
+				for n := last[w] + 1; ; n++ {
+					sent[w].Store(n)
+					var b strings.Builder
+					b.WriteString("user,requests_per_unit\n")
+					for i := range at {
+						fmt.Fprintf(&b, "many-%d-%d,%d\n", w, i, n)
+					}
+					if _, err := sendRows(s, http.MethodPost, "", b.String()); err != nil {
+						return // killed
+					}
+					if _, err := sendRows(s, http.MethodPut, fmt.Sprintf("/one-%d", w), fmt.Sprintf("requests_per_unit=%d", n)); err != nil {
+						return
+					}
+					acknowledged[w].Store(n)
+					if n-last[w] == int64(6+round) {
+						enough <- struct{}{}
+					}
+				}
+			})
+		}
+		<-enough // the others are still at it
+		s.Kill()
+		group.Wait()
+	}
+}
+
+// TestFullDiskRefusesRows has a limit on the size of files in place of a full disk: a row that cannot be saved is refused and not in force, and
+// what was acknowledged before stays.
+func TestFullDiskRefusesRows(t *testing.T) {
+	dir := t.TempDir()
+	s := tablesAt(t, dir, func(cmd *exec.Cmd) {
+		cmd.Args = append([]string{"sh", "-c", `ulimit -f 16; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...) // 8 or 16 KiB
+		cmd.Path = "/bin/sh"
+	})
+	put, key := 0, strings.Repeat("k", 500)
+	for ; ; put++ {
+		_, err := sendRows(s, http.MethodPut, fmt.Sprintf("/%s%d", key, put), "requests_per_unit=7")
+		if errors.Is(err, errRefused) {
+			if !strings.Contains(err.Error(), "not saved, and not in force: ") {
+				t.Errorf("refused: %v", err)
+			}
+			break
+		}
+		if err != nil || put > 100 {
+			t.Fatalf("after %d rows: %v", put, err)
+		}
+	}
+	if got := numbers(t, s); len(got) != put || got[fmt.Sprint(key, put)] != 0 {
+		t.Errorf("%d rows are in force, want %d", len(got), put)
+	}
+	if _, err := sendRows(s, http.MethodPut, "/small", "requests_per_unit=8"); err != nil {
+		t.Errorf("a row for which there is room: %v", err)
+	}
+	for _, said := range []string{"a table cannot be saved: changes of its rows are refused until it can be", "a table is saved again"} {
+		if !strings.Contains(s.Log(), said) {
+			t.Errorf("the log does not say %q", said)
+		}
+	}
+	s.Kill()
+	if got := numbers(t, tablesAt(t, dir, nil)); len(got) != put+1 || got["small"] != 8 {
+		t.Errorf("%d rows are there afterwards, want %d", len(got), put+1)
+	}
+}

@@ -1,0 +1,46 @@
+package xds
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/sluice-ratelimit/sluice/descriptors"
+	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
+	"github.com/sluice-ratelimit/sluice/tables"
+	"github.com/sluice-ratelimit/sluice/xds/ratelimitv3"
+)
+
+// TestTablesByDefaults gives limits of a management server the table that its messages cannot name.
+func TestTablesByDefaults(t *testing.T) {
+	defaults, found := rulefile.ParseDefaults("defaults.yaml", []byte("domain: shop\ndefaults:\n- name: plan\n  rate_limit: { table: customers }"))
+	if len(found) > 0 {
+		t.Fatal(found)
+	}
+	all := new(tables.Registry)
+	e, err := all.Add("customers", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Put([]string{"customer"}, []string{"acme"}, tables.Row{RequestsPerUnit: 500}); err != nil {
+		t.Fatal(err)
+	}
+	message, err := proto.Marshal(&ratelimitv3.RateLimitConfig{Name: "r", Domain: "shop", Descriptors: []*ratelimitv3.RateLimitDescriptor{
+		{Key: "customer", RateLimit: &ratelimitv3.RateLimitPolicy{Name: "plan", Unit: ratelimitv3.RateLimitUnit_MINUTE, RequestsPerUnit: 5}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, found := build([]*anypb.Any{{TypeUrl: TypeURL, Value: message}}, descriptors.Options{Defaults: defaults, Tables: all})
+	if set == nil {
+		t.Fatal(found)
+	}
+	var p descriptors.Plan
+	set.Plan(&p, &descriptors.Request{Domain: []byte("shop"), Descriptors: []descriptors.Descriptor{
+		{Entries: []descriptors.Entry{{Key: []byte("customer"), Value: []byte("acme")}}},
+	}}, descriptors.Global{})
+	if got := p.Limits[0].RequestsPerUnit; got != 500 {
+		t.Errorf("the number is %d, want 500", got)
+	}
+}
