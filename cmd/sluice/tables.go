@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ import (
 // tableFlags name tables, whose rows have numbers of limits.
 type tableFlags struct {
 	Table     []tableFlag `placeholder:"NAME[=PATH]" sep:"none" help:"Numbers by key for rules that name this table: a file, CSV with a header or JSON lines, or without PATH one in --tables-dir that is changed row by row; may be repeated."`
-	TablesDir string      `placeholder:"DIR" help:"Directory of tables that are changed row by row. It must be written to by nobody else."`
+	TablesDir string      `placeholder:"DIR" help:"Directory of tables that are changed row by row; it is made if it is not there. It must be written to by nobody else."`
 }
 
 // tableFlag is a table and its file, if it has one.
@@ -120,6 +121,9 @@ func (s *serveCmd) openJournals(r *keeper, end *func()) error {
 		return fmt.Errorf("--table %s has no source: write --table %[1]s=PATH, or name a directory with --tables-dir", name)
 	}
 	outliveFileLimit()
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("--tables-dir: %w", err)
+	}
 	unlock, err := lockFile(filepath.Join(dir, "lock"))
 	if err != nil {
 		return fmt.Errorf("--tables-dir %s: lock: %w: it must be a directory that this user can write to, and of one process", dir, err)

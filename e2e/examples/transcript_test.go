@@ -239,7 +239,14 @@ func (s *scene) startSluice(ctx context.Context, words []string) error {
 		flag, value, joined := strings.Cut(words[i], "=")
 		name, isAddr := strings.CutSuffix(strings.TrimPrefix(flag, "--"), "-addr")
 		if _, known := addrs[name]; !isAddr || !known {
-			o.Args = append(o.Args, words[i])
+			if o.Args = append(o.Args, words[i]); flag == "--tables-dir" && !joined && i+1 < len(words) {
+				dir, err := os.MkdirTemp("", "tables-")
+				if err != nil {
+					return err
+				}
+				s.dirs = append(s.dirs, dir)
+				words[i+1] = dir // one of its own for each attempt
+			}
 			continue
 		}
 		if !joined {
