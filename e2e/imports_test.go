@@ -41,10 +41,10 @@ var borders = []struct {
 	{folder: "jsonview", own: nil, others: []string{}},
 	{folder: "quota", own: nil, others: []string{}},
 	{folder: "server", own: []string{
-		"descriptors", "telemetry", "server/access", "server/answer", "server/live", "server/rlqs", "server/transport", "server/transport/own", "server/transport/grpcgo",
+		"descriptors", "telemetry", "server/access", "server/answer", "server/live", "server/rlqs", "server/transport", "server/transport/own", "server/transport/grpcgo", "tables",
 	}, wire: true},
 	{folder: "server/access", own: []string{"telemetry"}, wire: true},
-	{folder: "server/answer", own: []string{"limiter", "descriptors", "descriptors/rules", "telemetry", "server/access", "server/live"}, wire: true},
+	{folder: "server/answer", own: []string{"limiter", "descriptors", "descriptors/rules", "telemetry", "server/access", "server/live", "tables"}, wire: true},
 	{folder: "server/live", own: []string{"limiter", "descriptors", "telemetry"}, others: []string{}},
 	{folder: "server/rlqs", own: []string{"limiter", "descriptors", "quota", "telemetry", "server/access"}, wire: true},
 	{folder: "server/transport", own: []string{"h2", "telemetry", "server/answer", "server/rlqs"}, wire: true},

@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/server/access"
 	"github.com/sluice-ratelimit/sluice/server/answer"
 	"github.com/sluice-ratelimit/sluice/tables"
@@ -225,7 +224,7 @@ func keyOf(columns, values []string) map[string]string {
 	return key
 }
 
-func keyText(values []string) string { return rules.Shorten(strings.Join(values, "/")) }
+func keyText(values []string) string { return fmt.Sprintf("%.100q", strings.Join(values, "/")) }
 
 // columns returns those of a table that is to be changed: those that it has, or that are asked for, or the last entry of the rule that
 // names it.

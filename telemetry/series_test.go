@@ -27,6 +27,7 @@ func everySeries(t *testing.T, m *Metrics) {
 	m.XDS()
 	m.Carry("own")
 	m.State()
+	m.Tables([]string{"customers"}, func(string) int { return 3 })
 	m.Store([]string{"store", "memory", "fallback"}, []string{"timeout"},
 		func() map[string]bool { return map[string]bool{"redis:6379": true} }, func() time.Duration { return 0 })
 	all(m.Rules, []string{"d"}, RuleLimit{

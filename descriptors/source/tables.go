@@ -130,23 +130,31 @@ var errChanged = errors.New("the file changes while it is read")
 
 // ReadTable reads a file of rows for a table.
 func ReadTable(t *tables.Table, path string) (*tables.Rows, stamp, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // to open a pipe may never end
+		return nil, stamp{info: info}, fmt.Errorf("read %s: not a regular file", path)
+	}
 	file, err := os.Open(path) //nolint:gosec // reading the file that the operator names is the point
 	if err != nil {
 		return nil, stamp{err: err.Error()}, withUser(err)
 	}
 	defer file.Close() //nolint:errcheck // only read from
+	return readOpenTable(t, path, file, nil)
+}
+
+// readOpenTable reads an open file. Then, which may be nil, is called when that is done.
+func readOpenTable(t *tables.Table, path string, file *os.File, then func()) (*tables.Rows, stamp, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, stamp{err: err.Error()}, err
 	}
 	before := stamp{info: info}
-	switch {
-	case !info.Mode().IsRegular():
-		return nil, before, fmt.Errorf("read %s: not a regular file", path)
-	case info.Size() > maxTableBytes:
+	if info.Size() > maxTableBytes {
 		return nil, before, fmt.Errorf("read %s: %d MiB; a table is at most %d MiB", path, info.Size()>>20, maxTableBytes>>20)
 	}
 	rows, found := t.Read(path, io.LimitReader(file, maxTableBytes))
+	if then != nil {
+		then()
+	}
 	if after, err := file.Stat(); err != nil || !before.is(stamp{info: after}) {
 		return nil, stamp{}, fmt.Errorf("read %s: %w", path, errChanged)
 	}

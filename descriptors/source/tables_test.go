@@ -1,0 +1,148 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-ratelimit/sluice/tables"
+)
+
+// followTable loads and follows the file of a table. Updates come in the channel.
+func followTable(t *testing.T, path string) (*TableFile, <-chan TableUpdate) {
+	t.Helper()
+	updates := make(chan TableUpdate, 100)
+	f := NewTableFile(TableOptions{
+		Table: tables.New("t"), Path: path, Settle: 10 * time.Millisecond, Poll: 50 * time.Millisecond,
+		OnLoad: func(u TableUpdate) error {
+			updates <- u
+			return u.Err
+		},
+	})
+	_ = f.Load() // the update has it
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { f.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return f, updates
+}
+
+// awaitRow waits for an update in which the row a has a number, or with -1 for one with an error.
+func awaitRow(t *testing.T, updates <-chan TableUpdate, number int) TableUpdate {
+	t.Helper()
+	for {
+		select {
+		case u := <-updates:
+			if number < 0 && u.Err != nil {
+				return u
+			}
+			if u.Rows != nil {
+				if row, ok := u.Rows.Get([]string{"a"}); ok && int(row.RequestsPerUnit) == number {
+					return u
+				}
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("no update with %d", number)
+		}
+	}
+}
+
+func tableOf(number int) string { return "k,requests_per_unit\na," + strconv.Itoa(number) + "\n" }
+
+// TestTableFile has each way in which the file of a table changes.
+func TestTableFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "t.csv")
+	write(t, tableOf(1), path)
+	_, updates := followTable(t, path)
+	awaitRow(t, updates, 1)
+	write(t, tableOf(22), path) // in place
+	awaitRow(t, updates, 22)
+	write(t, tableOf(33), dir, "next") // of the same size
+	rename(t, filepath.Join(dir, "next"), path)
+	awaitRow(t, updates, 33)
+	write(t, tableOf(33)+"b,many\n", path)
+	if u := awaitRow(t, updates, -1); !strings.Contains(u.Err.Error(), path+":3:3: error: requests_per_unit") {
+		t.Errorf("a bad row: %v", u.Err)
+	}
+	write(t, tableOf(4), path)
+	awaitRow(t, updates, 4)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if u := awaitRow(t, updates, -1); !errors.Is(u.Err, os.ErrNotExist) {
+		t.Errorf("no file: %v", u.Err)
+	}
+	write(t, tableOf(5), dir, "data/t.csv")
+	link(t, "data/t.csv", dir, "t.csv")
+	awaitRow(t, updates, 5)
+	write(t, tableOf(6), dir, "data/t.csv") // behind the link
+	awaitRow(t, updates, 6)
+	dir = t.TempDir()
+	mount(t, dir, map[string]string{"cm.csv": tableOf(7)})
+	_, updates = followTable(t, filepath.Join(dir, "cm.csv"))
+	awaitRow(t, updates, 7)
+	mount(t, dir, map[string]string{"cm.csv": tableOf(8)})
+	awaitRow(t, updates, 8)
+}
+
+// TestTableThatChangesWhileItIsRead holds that half of one file and half of another is never taken.
+func TestTableThatChangesWhileItIsRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.csv")
+	write(t, tableOf(1), path)
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	changed := false
+	rows, s, err := readOpenTable(tables.New("t"), path, file, func() {
+		changed = true
+		if err := os.WriteFile(path, []byte(tableOf(1)+"b,2\n"), 0o600); err != nil {
+			t.Error(err)
+		}
+	})
+	if !changed || rows != nil || !errors.Is(err, errChanged) || s != (stamp{}) {
+		t.Errorf("%v, %v, %v", rows, s, err)
+	}
+}
+
+// TestTablesThatAreNoFiles are rejected before they are read, which may never end.
+func TestTablesThatAreNoFiles(t *testing.T) {
+	large := filepath.Join(t.TempDir(), "large")
+	write(t, "", large)
+	if err := os.Truncate(large, maxTableBytes+1); err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		t.TempDir():    "not a regular file",
+		"/dev/zero":    "not a regular file",
+		pipe:           "not a regular file",
+		large:          "512 MiB; a table is at most 512 MiB",
+		large + ".not": "no such file",
+	} {
+		if rows, _, err := ReadTable(tables.New("t"), path); rows != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", path, err, want)
+		}
+	}
+	if err := os.Truncate(large, 100<<20); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := ReadTable(tables.New("t"), large); err == nil || !strings.Contains(err.Error(), "a row is longer than 64 KiB") {
+		t.Errorf("100 MiB of zeros: %v", err)
+	}
+}

@@ -1,0 +1,188 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-ratelimit/sluice/server/answer"
+	"github.com/sluice-ratelimit/sluice/server/servertest"
+	"github.com/sluice-ratelimit/sluice/tables"
+)
+
+// tablesServer serves two tables, one of a file and one that is changed row by row.
+func tablesServer(t *testing.T, rules string) (c *DebugClient, addr string, all *tables.Registry, logs *observer.ObservedLogs) {
+	t.Helper()
+	all = new(tables.Registry)
+	journaled, err := all.Add("users", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := all.Add("file", "rows.csv"); err != nil {
+		t.Fatal(err)
+	}
+	if journaled.Journal, _, err = tables.OpenJournal(journaled.Table, t.TempDir(), nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = all.Close() })
+	metrics := servertest.Metrics(t).Tables(all.Names(), func(string) int { return 0 })
+	s := servertest.Service(t, answer.Settings{Tables: all, TableMetrics: metrics}, rules)
+	core, logs := observer.New(zapcore.InfoLevel)
+	srv := httptest.NewServer(debugHandler(answer.NewHandler(s, zap.New(core), nil, false), DebugRights{}))
+	t.Cleanup(srv.Close)
+	addr = strings.TrimPrefix(srv.URL, "http://")
+	return &DebugClient{Addr: addr}, addr, all, logs
+}
+
+const tableRules = "{domain: d, descriptors: [{key: path, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1}}]}]}"
+
+// TestRowsOverHTTP puts, shows and deletes rows with odd keys by the client.
+func TestRowsOverHTTP(t *testing.T) {
+	c, _, all, logs := tablesServer(t, tableRules)
+	ctx := t.Context()
+	for _, key := range []string{"a", "a/b", "..", ".", "a%2Fb", "ä ö", "a?b#c", "\xff", "x\ny", "&=+"} {
+		report, err := c.PutRow(ctx, "users", []string{key}, "user", url.Values{"requests_per_unit": {"7"}, "name": {"gold"}})
+		if err != nil {
+			t.Errorf("%q: %v", key, err)
+			continue
+		}
+		if report.Was != nil || report.Row.RequestsPerUnit != 7 || report.Row.Name != "gold" {
+			t.Errorf("%q: %+v", key, report)
+		}
+		e, _ := all.Table("users")
+		if row, ok := e.Rows().Get([]string{key}); !ok || row.RequestsPerUnit != 7 {
+			t.Errorf("%q is not in force: %v, %t", key, row, ok)
+		}
+		if got, err := c.Row(ctx, http.MethodGet, "users", []string{key}); err != nil || *got.Row != *report.Row {
+			t.Errorf("%q: %+v, %v", key, got, err)
+		}
+		if got, err := c.Row(ctx, http.MethodDelete, "users", []string{key}); err != nil || *got.Was != *report.Row {
+			t.Errorf("%q: %+v, %v", key, got, err)
+		}
+		if _, err := c.Row(ctx, http.MethodGet, "users", []string{key}); err == nil {
+			t.Errorf("%q is there still", key)
+		}
+	}
+	if n := logs.FilterMessage("row put").FilterField(zap.String("row", `7, name "gold"`)).Len(); n != 10 {
+		t.Errorf("%d lines of the log tell of rows", n)
+	}
+	var many bytes.Buffer
+	many.WriteString("user,requests_per_unit\n")
+	for i := range 1000 {
+		fmt.Fprintf(&many, "u%d,%d\n", i, i)
+	}
+	if err := c.PostRows(ctx, "users", many.Bytes()); err != nil {
+		t.Error(err)
+	}
+	var listed bytes.Buffer
+	if err := c.Rows(ctx, "users", &listed); err != nil || bytes.Count(listed.Bytes(), []byte("\n")) != 1001 {
+		t.Errorf("%d lines, %v", bytes.Count(listed.Bytes(), []byte("\n")), err)
+	}
+	report, err := c.Tables(ctx)
+	if err != nil || len(report.Tables) != 2 || report.Tables[0].Source != "rows.csv" || report.Tables[1].Rows != 1000 || report.Tables[1].Columns[0] != "user" {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// TestRowsThatAreRejected has what a caller may get wrong. Nothing changes.
+func TestRowsThatAreRejected(t *testing.T) {
+	_, addr, all, _ := tablesServer(t, tableRules)
+	ask := func(method, path string, body io.Reader) string {
+		t.Helper()
+		request, err := http.NewRequest(method, "http://"+addr+tablesPath+path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.Status + " " + string(text)
+	}
+	if got := ask("PUT", "/users/al?columns=user", strings.NewReader(`{"requests_per_unit":5}`)); !strings.HasPrefix(got, "200") {
+		t.Fatal(got)
+	}
+	for _, tt := range []struct{ method, path, body, want string }{
+		{"POST", "", "", "405 Method Not Allowed"},
+		{"PUT", "/users", "", "405 Method Not Allowed"},
+		{"PATCH", "/users/al", "", "405 Method Not Allowed"},
+		{"GET", "/none", "", `404 Not Found {
+  "error": "unknown table \"none\"; did you mean \"file\"?; those of --table are file, users"`},
+		{"GET", "/users/bo", "", "404 Not Found"},
+		{"GET", "/file/bo", "", "404 Not Found"},
+		{"DELETE", "/users/bo", "", "404 Not Found"},
+		{"PUT", "/file/bo", "requests_per_unit=5", "409 Conflict"},
+		{"POST", "/file", "a,requests_per_unit\n", "409 Conflict"},
+		{"PUT", "/users/al?columns=path", "requests_per_unit=5", "409 Conflict"},
+		{"PUT", "/users/al?column=user", "requests_per_unit=5", "400 Bad Request"},
+		{"PUT", "/users/al/b", "requests_per_unit=5", "400 Bad Request"},
+		{"PUT", "/users/al", "", "requests_per_unit is missing"},
+		{"PUT", "/users/al", "requests=5", `unknown word \"requests\"`},
+		{"PUT", "/users/al", "requests_per_unit=5&requests_per_unit=6", `\"requests_per_unit\" stands twice`},
+		{"PUT", "/users/al", `{"requests_per_unit":`, "is no JSON object"},
+		{"PUT", "/users/al", `{"requests_per_unit":5}{`, "is no JSON object"},
+		{"PUT", "/users/al", "requests_per_unit=5&unlimited=true", "unlimited excludes requests_per_unit"},
+		{"PUT", "/users/" + strings.Repeat("a", 1025), "requests_per_unit=5", "is longer than 1024 bytes"},
+		{"PUT", "/users/a%00", "requests_per_unit=5", "holds a NUL byte"},
+		{"POST", "/users", "user,requests_per_unit\nbo,5\nco,many\n", "rows:3:4: error: requests_per_unit is"},
+		{"POST", "/users", "path,requests_per_unit\n/,5\n", "409 Conflict"},
+		{"POST", "/users", "", "the file is empty"},
+		{"POST", "/users", "user,requests_per_unit\n" + strings.Repeat("b,5\n", 1<<20) + "\n", "the rows are longer than 4 MiB"},
+	} {
+		if got := ask(tt.method, tt.path, strings.NewReader(tt.body)); !strings.Contains(got, tt.want) {
+			t.Errorf("%s %.60s: %.300s, want %s", tt.method, tt.path, got, tt.want)
+		}
+	}
+	e, _ := all.Table("users")
+	if row, ok := e.Rows().Get([]string{"al"}); e.Rows().Len() != 1 || !ok || row.RequestsPerUnit != 5 {
+		t.Errorf("%d rows, %v", e.Rows().Len(), row)
+	}
+}
+
+// TestRowsNeedRights holds that a page of another origin, and another machine, change nothing.
+func TestRowsNeedRights(t *testing.T) {
+	_, addr, all, _ := tablesServer(t, tableRules)
+	for name, change := range map[string]func(*http.Request){
+		"another origin": func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") },
+		"a proxy":        func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.1") },
+		"another name":   func(r *http.Request) { r.Host = "evil.example" },
+	} {
+		for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodPost} {
+			path := "/users/al?columns=user"
+			if method == http.MethodPost {
+				path = "/users"
+			}
+			request, err := http.NewRequest(method, "http://"+addr+tablesPath+path, strings.NewReader("requests_per_unit=5"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(request)
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Fatal(errors.Join(err))
+			}
+			response.Body.Close()
+			if response.StatusCode != http.StatusForbidden {
+				t.Errorf("%s, %s: %s", name, method, response.Status)
+			}
+		}
+	}
+	if e, _ := all.Table("users"); e.Rows().Len() != 0 {
+		t.Errorf("%d rows", e.Rows().Len())
+	}
+}
