@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-ratelimit/sluice/descriptors/rulefile"
 	"github.com/sluice-ratelimit/sluice/descriptors/rules"
 	"github.com/sluice-ratelimit/sluice/limiter"
+	"github.com/sluice-ratelimit/sluice/tables"
 )
 
 // rulesOn says how many files of rules, or of defaults, some documents show at least.
@@ -31,6 +32,10 @@ var otherPrograms = regexp.MustCompile(`\b(?:kubectl|docker|oras|skopeo|grype|co
 // exists.
 func TestPages(t *testing.T) {
 	flags := append(allFlags(t), "help")
+	var named tables.Registry // by rules of the pages
+	if _, err := named.Add("customers", ""); err != nil {
+		t.Fatal(err)
+	}
 	var pages []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*.md", "examples/*/*.md", "kustomize/*.md", "dashboards/*.md"} {
 		found, err := filepath.Glob("../../" + pattern)
@@ -60,7 +65,7 @@ func TestPages(t *testing.T) {
 			} else {
 				var configs []rules.Config
 				configs, found = rulefile.Parse(page, []byte(block[1]))
-				_, more := descriptors.Compile(configs, descriptors.Options{})
+				_, more := descriptors.Compile(configs, descriptors.Options{Tables: &named})
 				found = append(found, more...)
 			}
 			for _, f := range found {
