@@ -67,17 +67,18 @@ func TestParts(t *testing.T) {
 		"the first of two objects":    {[]string{envoyFilter("HTTP_FILTER", filterText)}, []string{"0:1:1: " + noteParts, `0:11:21: note: unknown: no rate_limits are in these files, so that it is not known what is sent to domain "shop": give those of the virtual hosts or routes, too`}},
 		"the second of two objects":   {[]string{envoyFilter("VIRTUAL_HOST", host)}, []string{"0:1:1: " + noteElsewhere}},
 		"both, in files of their own": {[]string{envoyFilter("HTTP_FILTER", filterText), envoyFilter("VIRTUAL_HOST", host)}, []string{"0:1:1: " + noteParts}},
-		"settings of a route alone": {[]string{"virtual_hosts: [{ name: a, domains: [a], routes: [], typed_per_filter_config: { x: { '@type': x/" +
-			"envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, domain: shops, rate_limits: [{ actions: [{ remote_address: {} }] }] } } }]"}, []string{
+		"settings of routes alone": {[]string{"virtual_hosts: [{ name: a, domains: [a], routes: [] }]\ntyped_per_filter_config: { x: { '@type': x/" +
+			"envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, domain: shops, rate_limits: [{ actions: [{ remote_address: {} }] }] } }"}, []string{
 			"0:1:1: " + noteElsewhere,
-			`0:1:167: error: domain: no rules are for the domain "shops" that this filter asks about, so that nothing is limited; did you mean "shop"?`,
+			`0:2:114: error: domain: no rules are for the domain "shops" that this filter asks about, so that nothing is limited; did you mean "shop"?`,
 		}},
-		"local limits alone":           {[]string{local}, []string{"0:10:17: " + noteLocal}},
-		"local limits as a part":       {[]string{envoyFilter("HTTP_FILTER", localText), envoyFilter("VIRTUAL_HOST", strings.Replace(host, "user }", "other }", 1))}, []string{"0:10:13: " + noteLocal}},
-		"routes that are not given":    {[]string{strings.NewReplacer("domain: shop", "domain: shop\n                timeout: 1s", "route_config:\n            virtual_hosts:", "rds: { route_config_name: other }\n          x:\n            virtual_hosts:").Replace(listenerText[1:])}, []string{`0:6:11: note: unknown: the routes of listener ingress are not in these files: give the answer of /config_dump, or the RouteConfiguration "other", too`}},
-		"listeners that are not given": {[]string{"dynamic_resources: { lds_config: { ads: {} } }\nstatic_resources: {}"}, []string{"0:1:34: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
-		"endpoints and secrets beside": {[]string{"- { clusterName: a, endpoints: [] }", "- { name: s, tlsCertificate: {} }\n- { name: t, '@type': x/envoy.extensions.transport_sockets.tls.v3.Secret }", filterText, routesText}, []string{"2:1:1: " + noteParts}},
-		"clusters alone":               {[]string{"name: a\nload_assignment: { cluster_name: a }"}, []string{"0:1:1: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
+		"local limits alone":                 {[]string{local}, []string{"0:10:17: " + noteLocal}},
+		"local limits as a part":             {[]string{envoyFilter("HTTP_FILTER", localText), envoyFilter("VIRTUAL_HOST", strings.Replace(host, "user }", "other }", 1))}, []string{"0:10:13: " + noteLocal}},
+		"routes that are not given":          {[]string{strings.NewReplacer("domain: shop", "domain: shop\n                timeout: 1s", "route_config:\n            virtual_hosts:", "rds: { route_config_name: other }\n          x:\n            virtual_hosts:").Replace(listenerText[1:])}, []string{`0:6:11: note: unknown: the routes of listener ingress are not in these files: give the answer of /config_dump, or the RouteConfiguration "other", too`}},
+		"listeners that are not given":       {[]string{"dynamic_resources: { lds_config: { ads: {} } }\nstatic_resources: {}"}, []string{"0:1:34: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
+		"endpoints and secrets beside":       {[]string{"- { clusterName: a, endpoints: [] }", "- { name: s, tlsCertificate: {} }\n- { name: t, '@type': x/envoy.extensions.transport_sockets.tls.v3.Secret }", filterText, routesText}, []string{"2:1:1: " + noteParts}},
+		"a route behind one of another file": {[]string{filterText, "match: { prefix: / }\nroute: { cluster: a }", "match: { prefix: /x }\nroute: { cluster: a, rate_limits: " + userPolicy + " }"}, []string{"0:1:1: " + noteParts}},
+		"clusters alone":                     {[]string{"name: a\nload_assignment: { cluster_name: a }"}, []string{"0:1:1: note: unknown: no listener in these files has a rate limit filter; others come from elsewhere: give the answer of /config_dump"}},
 		"a filter that is not looked at": {[]string{"filter_chains: [{ filters: [{ typed_config: { '@type': x/envoy.extensions.filters.network.thrift_proxy.v3.ThriftProxy, thrift_filters: [{ typed_config: " +
 			"{ '@type': x/envoy.extensions.filters.network.thrift_proxy.filters.ratelimit.v3.RateLimit } }] } }] }]"}, []string{"0:1:153: note: unknown: this filter is not looked at, and there is no other: only those in http_filters of a connection manager are"}},
 	} {
