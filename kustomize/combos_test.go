@@ -17,9 +17,14 @@ var overlays = map[string][]string{
 	// Their gateways speak no TLS to sluice.
 	"istio":   {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config", "state"},
 	"contour": {"monitoring", "network-policy", "pdb", "topology", "rollout-on-config", "state"},
+	// Its rules come from AI Gateway, to which the policy would close the way.
+	"envoy-ai-gateway": {"monitoring", "pdb", "topology", "state"},
 	// Envoy Gateway makes the pods.
 	"envoy-gateway": {},
 }
+
+// chartless are the overlays for which the chart has no mode; charts/sluice/README.md says what to do.
+var chartless = map[string]bool{"envoy-gateway": true, "envoy-ai-gateway": true}
 
 // combos returns each overlay with each set of components that fit it.
 func combos() []combo {

@@ -26,6 +26,7 @@ func (o *objects) checkGateways() {
 	if err := errors.Join(o.checkFilters(), o.checkContour()); err != nil {
 		o.complain("%v", err)
 	}
+	o.checkAIGateway()
 	for _, one := range o.all {
 		config, ok := one.(*corev1.ConfigMap)
 		if !ok || config.Data["envoy-gateway.yaml"] == "" {
@@ -36,6 +37,26 @@ func (o *objects) checkGateways() {
 		}
 		if err := o.checkEnvoyGateway(config.Data["envoy-gateway.yaml"]); err != nil {
 			o.complain("envoy-gateway.yaml: %v", err)
+		}
+	}
+}
+
+// checkAIGateway holds sluice that gets its rules over xDS, and the Service that leads to it, against what Envoy AI
+// Gateway has fixed: internal/ratelimit/runner (NodeID, DefaultPort), and its chart's name of the controller and
+// controller.quotaRateLimitServiceAddr.
+func (o *objects) checkAIGateway() {
+	for _, in := range o.instances() {
+		if in.flags["xds-addr"] == "" {
+			continue
+		}
+		if in.flags["xds-addr"] != "ai-gateway-controller.envoy-ai-gateway-system.svc.cluster.local:18002" || in.flags["xds-node-id"] != "envoy-ai-gateway-ratelimit" {
+			o.complain("%s: want the address and the node of Envoy AI Gateway", in.of)
+		}
+		if _, given := in.flags["start-without-rules"]; !given {
+			o.complain("%s: want --start-without-rules: AI Gateway sends nothing before there is a QuotaPolicy", in.of)
+		}
+		if _, found := lookUp[*corev1.Service](o, "envoy-gateway-system", "envoy-ai-gateway-ratelimit"); !found {
+			o.complain("%s: there is no Service where AI Gateway looks for it", in.of)
 		}
 	}
 }

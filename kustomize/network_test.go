@@ -95,6 +95,14 @@ func ports(pod *corev1.PodTemplateSpec) map[string]int32 {
 }
 
 func (o *objects) checkService(s *corev1.Service) {
+	if s.Spec.Type == corev1.ServiceTypeExternalName {
+		name, rest, _ := strings.Cut(s.Spec.ExternalName, ".")
+		namespace, _ := strings.CutSuffix(rest, ".svc.cluster.local")
+		if err := o.checkServiceName(name, namespace, 8081); err != nil {
+			o.complain("Service %s: %v", s.Name, err)
+		}
+		return
+	}
 	for _, pod := range o.matched(s, metav1.SetAsLabelSelector(s.Spec.Selector)) {
 		for _, port := range s.Spec.Ports {
 			target := port.TargetPort.IntVal

@@ -75,7 +75,7 @@ func (r *readme) run(t *testing.T) func(context.Context, *scene) []string {
 }
 
 // needCluster names the examples whose programs a cluster starts.
-var needCluster = map[string]bool{"istio": true, "contour": true, "envoy-gateway": true, "compose": true}
+var needCluster = map[string]bool{"istio": true, "contour": true, "envoy-gateway": true, "envoy-ai-gateway": true, "compose": true}
 
 // place says how the README of a gateway in front of a cluster is played.
 type place struct {
