@@ -124,7 +124,7 @@ func TestAllOrders(t *testing.T) {
 	depth := 5
 	switch {
 	case os.Getenv("SLUICE_LONG") != "":
-		depth = 7
+		depth = 6
 	case testing.Short():
 		depth = 4
 	}

@@ -69,7 +69,10 @@ func skewed(i, n int, _ bool) float64 {
 // Requests are a fluid, for which goals are, or come by chance: then -v logs the figures, which are
 // bounded by what a token bucket of 0.1 s lets through of such requests.
 func TestUsed(t *testing.T) {
-	const turns = 4
+	turns := 4
+	if testing.Short() {
+		turns = 1
+	}
 	for _, rate := range []uint64{1000, 100} {
 		for _, chance := range []bool{false, true} {
 			if chance && !testing.Verbose() {
