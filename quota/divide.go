@@ -147,7 +147,7 @@ func (d *Divider) tells(b *bucket, s *share, rate, target int64, starved bool) b
 // whether somebody lacks something now.
 func (d *Divider) targets(b *bucket) (starved bool) {
 	all := max(b.limit.rate()-b.lostRate(), 0)
-	hungriest, live := false, 0
+	denied, live := 0, 0 // shares that were denied something, and all
 	held := int64(0)
 	for i := range b.shares {
 		s := &b.shares[i]
@@ -156,7 +156,9 @@ func (d *Divider) targets(b *bucket) (starved bool) {
 			continue
 		}
 		live++
-		hungriest = hungriest || s.is(hungry)
+		if s.is(hungry) {
+			denied++
+		}
 	}
 	d.wants = d.wants[:0]
 	n := float64(max(live, 1))
@@ -170,7 +172,11 @@ func (d *Divider) targets(b *bucket) (starved bool) {
 			w.want = max(s.wanted(), float64(all)/(64*n))
 		}
 		d.wants = append(d.wants, w)
-		if live > 1 && hungriest && s.state&(fell|arrived|outstanding|queued|abandoning) == fell|arrived && s.high > 0 {
+		others := denied
+		if s.is(hungry) {
+			others--
+		}
+		if others > 0 && s.state&(fell|arrived|outstanding|queued|abandoning) == fell|arrived && s.high > 0 {
 			s.state |= asked
 			s.state &^= fell
 			d.counts.Asked++

@@ -251,6 +251,32 @@ func TestWhoLiesGetsAFairShare(t *testing.T) {
 	}
 }
 
+// TestWhoFellIsAsked holds that a holder whose demand fell is asked whether it has requests while
+// somebody else is denied, and for nobody else.
+func TestWhoFellIsAsked(t *testing.T) {
+	for _, tt := range []struct{ own, others, want uint64 }{{0, 0, 0}, {100, 0, 0}, {0, 100, 1}, {100, 100, 1}} {
+		r := newRig(quota.Options{Fresh: true})
+		for i := range 3 {
+			r.report(1, 0, hundred, 400>>(i/2), tt.own, 5*time.Second)
+			r.report(2, 0, hundred, 50, tt.others, 5*time.Second)
+			for range 3 {
+				r.told(1)
+				r.told(2)
+			}
+			if i < 2 {
+				r.pass(5 * time.Second)
+			}
+		}
+		if got := r.Counts().Asked; got != tt.want {
+			t.Errorf("%+v: asked %d times", tt, got)
+		}
+		r.pass(300 * time.Millisecond)
+		if v, _ := r.View(r.now, bucketOf(0)); len(v.Holders) != 2-int(tt.want) {
+			t.Errorf("%+v: holders %+v without an answer", tt, v.Holders)
+		}
+	}
+}
+
 func TestIdleBucketsAreAbandoned(t *testing.T) {
 	r := newRig(quota.Options{Fresh: true, IdleReports: 3})
 	r.first(1, 0, hundred)
