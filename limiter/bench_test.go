@@ -79,6 +79,16 @@ func benchAlgorithms() []benchAlgorithm {
 			Policy{Algorithm: SlidingWindow, Limit: 1, Window: 24 * time.Hour, SubWindows: 10},
 		},
 		{
+			"fixed_window_by_month",
+			Policy{Algorithm: FixedWindow, Limit: many, Window: 30 * 24 * time.Hour, Calendar: NewCalendar(time.UTC, 1).By(Months)},
+			Policy{Algorithm: FixedWindow, Limit: 1, Window: 30 * 24 * time.Hour, Calendar: NewCalendar(time.UTC, 1).By(Months)},
+		},
+		{
+			"sliding_window_by_month",
+			Policy{Algorithm: SlidingWindow, Limit: many, Window: 30 * 24 * time.Hour, SubWindows: 10, Calendar: NewCalendar(time.UTC, 1).By(Months)},
+			Policy{Algorithm: SlidingWindow, Limit: 1, Window: 30 * 24 * time.Hour, SubWindows: 10, Calendar: NewCalendar(time.UTC, 1).By(Months)},
+		},
+		{
 			"sliding_log",
 			Policy{Algorithm: SlidingLog, Limit: MaxLog, Window: time.Second},
 			Policy{Algorithm: SlidingLog, Limit: 1, Window: 24 * time.Hour},

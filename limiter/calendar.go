@@ -38,7 +38,7 @@ type Calendar struct {
 func NewCalendar(zone *time.Location, anchor int) *Calendar {
 	all := new([calendarUnits]Calendar)
 	for unit := range all {
-		all[unit] = Calendar{unit: CalendarUnit(unit), zone: zone, anchor: anchor, all: all} //nolint:gosec // four
+		all[unit] = Calendar{unit: CalendarUnit(unit), zone: zone, anchor: anchor, all: all}
 	}
 	return &all[Days]
 }
@@ -242,7 +242,7 @@ func (e *edges) part(i int, second, k int64) int64 {
 // partStart returns when a part begins.
 func (c *Calendar) partStart(number, k int64) int64 {
 	window, part := floorDiv(number, k), floorMod(number, k)
-	start, end := int64(0), int64(0)
+	var start, end int64
 	if e := c.near.Load(); e != nil && window >= e.first && window < e.first+nearby {
 		start, end = e.starts[window-e.first], e.starts[window-e.first+1]
 	} else {

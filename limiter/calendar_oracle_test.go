@@ -10,11 +10,16 @@ import (
 // every day has a midnight.
 type plainCalendar struct{ starts []int64 }
 
-var plainCalendars sync.Map
+var plainCalendars = struct {
+	sync.Mutex
+	of map[*Calendar]*plainCalendar
+}{of: map[*Calendar]*plainCalendar{}}
 
 func plain(c *Calendar) *plainCalendar {
-	if have, ok := plainCalendars.Load(c); ok {
-		return have.(*plainCalendar)
+	plainCalendars.Lock()
+	defer plainCalendars.Unlock()
+	if have := plainCalendars.of[c]; have != nil {
+		return have
 	}
 	all := &plainCalendar{}
 	for year := 1970; year < 2200; year++ {
@@ -30,7 +35,7 @@ func plain(c *Calendar) *plainCalendar {
 			}
 		}
 	}
-	plainCalendars.Store(c, all)
+	plainCalendars.of[c] = all
 	return all
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // calendarOf returns a calendar of a zone.
-func calendarOf(t testing.TB, zone string, anchor int, unit CalendarUnit) *Calendar {
+func calendarOf(t *testing.T, zone string, anchor int, unit CalendarUnit) *Calendar {
 	t.Helper()
 	location, err := time.LoadLocation(zone)
 	if err != nil {
@@ -28,7 +28,7 @@ type known struct {
 }
 
 // knownWindows reads the table.
-func knownWindows(t testing.TB) (all []known) {
+func knownWindows(t *testing.T) (all []known) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/calendar/windows.tsv")
 	if err != nil {
@@ -154,7 +154,7 @@ func TestCalendarRingsKeepTheirBound(t *testing.T) {
 				tab, admitted := newTable(t, MinBytes), []Time{}
 				at := Time(time.Date(2013, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
 				first := c.number(at.seconds())
-				for n := 0; n < 4000 && at < Time(4_000_000_000*sec); n++ {
+				for n := 0; n < 4000 && at < 4_000_000_000*sec; n++ {
 					start, end := c.Window(at)
 					if at += Time(r.Int64N(int64(end-start) / 20)); r.IntN(4) == 0 { // and around edges
 						_, at = c.Window(at)

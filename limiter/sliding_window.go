@@ -56,12 +56,13 @@ func (slidingWindow) load(v *view, at Time, p *Policy) bool {
 	note := v.class.note(v.index)
 	end, past := note.end.Load(), note.past.Load()
 	v.head = end/r.length - r.k - 1
-	if r.calendar != nil {
+	switch {
+	case r.calendar != nil:
 		v.head = r.calendar.head(end, at.stamp(), r.k)
 		v.pass(r, at.stamp(), past)
-	} else if v.head == floorDiv(at.stamp(), r.length) { // as pass has it, without a call
+	case v.head == floorDiv(at.stamp(), r.length): // as pass has it, without a call
 		v.state = state{used: v.word & payloadMask, past: past, num: v.head}
-	} else {
+	default:
 		v.pass(r, at.stamp(), past)
 	}
 	return v.same()

@@ -22,20 +22,29 @@ type place struct {
 }
 
 // calendars has the calendar of each place that rules have named, so that all limits of a place share one.
-var calendars sync.Map
+var calendars struct {
+	sync.Mutex
+	of map[place]*limiter.Calendar
+}
 
 // calendarOf returns the calendar of a place by days.
 func calendarOf(zone string, anchor uint32) (*limiter.Calendar, error) {
 	at := place{cmp.Or(zone, "UTC"), max(1, int(anchor))}
-	if c, ok := calendars.Load(at); ok {
-		return c.(*limiter.Calendar), nil //nolint:forcetypeassert // there are no others
+	calendars.Lock()
+	defer calendars.Unlock()
+	if c := calendars.of[at]; c != nil {
+		return c, nil
 	}
 	location, err := loadZone(at.zone)
 	if err != nil {
 		return nil, err
 	}
-	c, _ := calendars.LoadOrStore(at, limiter.NewCalendar(location, at.anchor))
-	return c.(*limiter.Calendar), nil //nolint:forcetypeassert // as above
+	if calendars.of == nil {
+		calendars.of = map[place]*limiter.Calendar{}
+	}
+	c := limiter.NewCalendar(location, at.anchor)
+	calendars.of[at] = c
+	return c, nil
 }
 
 // loadZone returns the zone of an IANA name; "" is UTC. "Local" would be another one on each machine.
