@@ -21,7 +21,7 @@ func TestHistoriesGrow(t *testing.T) {
 			r := newRand(t)
 			check := checker(g.model, true)
 			grown, evicted := false, 0
-			tries := max(histories(), 300) / 4 // fewer might by chance have evictions too often
+			tries := histories() / 4
 			for n := range tries {
 				tab, rec := sizedTable(t, 32<<10), &recorder{}
 				policy := g.policies[r.IntN(len(g.policies))]
@@ -60,7 +60,7 @@ func TestHistoriesGrow(t *testing.T) {
 					t.Fatalf("history %d could not have happened one call after another:\n%s", n, describe(kept))
 				}
 			}
-			if evicted > tries/2 {
+			if evicted > tries/2 && !testing.Short() { // fewer may by chance have them too often
 				t.Errorf("%d histories with evictions of %d", evicted, tries)
 			}
 			if !grown {

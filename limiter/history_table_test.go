@@ -81,7 +81,7 @@ func TestHistoriesGiveUp(t *testing.T) {
 	const established, strangers = 4, 100
 	tries := histories() / 4
 	if testing.Short() { // the flood makes a history of this kind ten times as long as others
-		tries = histories() / 8
+		tries = histories() / 16
 	}
 	for _, g := range games() {
 		t.Run(g.name, func(t *testing.T) {

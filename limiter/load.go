@@ -249,7 +249,7 @@ func (l *loader) put(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 		}
 		word &= payloadMask
 	}
-	if level, forgotten := offence(word, l.saved.At); level > 0 && tag>>1&(1<<algorithmBits-1) == uint64(penaltyKind) {
+	if level, forgotten := offence(word, l.saved.At); level > 0 && tag>>1&(1<<algorithmBits-1) == penaltyKind {
 		l.table.raisePenalties(tag, forgotten)
 	}
 	s.fill(index, s.at(index).word.Load(), tag, word)
@@ -258,7 +258,7 @@ func (l *loader) put(p *Partition, s *sizeClass, block, way uint64, b []byte) {
 // fits reports whether a counter with the tag can be in the size class.
 func (s *sizeClass) fits(tag uint64) bool {
 	a := int(tag >> 1 & (1<<algorithmBits - 1))
-	known := a > 0 && (a < Algorithms || a == int(penaltyKind))
+	known := a > 0 && (a < Algorithms || a == penaltyKind)
 	return known && (algorithms[a].cells(&Policy{}) > 0) == (s.size > 0)
 }
 

@@ -21,9 +21,10 @@ import (
 type Penalty struct{ steps []time.Duration }
 
 const (
-	// MaxPenalties is how many steps a [Penalty] has at most, and MaxPenalty the longest of them.
+	// MaxPenalties is how many steps a [Penalty] has at most.
 	MaxPenalties = 15
-	MaxPenalty   = 365 * 24 * time.Hour
+	// MaxPenalty is the longest of them.
+	MaxPenalty = 365 * 24 * time.Hour
 )
 
 // NewPenalty returns a penalty of such steps, 1 to [MaxPenalties] of them, each longer than the one before, of whole
@@ -66,9 +67,9 @@ func (y *Penalty) validate(p *Policy) error {
 type penalty struct{ counting }
 
 const (
-	penaltyKind   Algorithm = 1<<algorithmBits - 1
-	levelShift              = 59
-	forgottenMask           = 1<<levelShift - 1
+	penaltyKind   = 1<<algorithmBits - 1 // of [Algorithm]
+	levelShift    = 59
+	forgottenMask = 1<<levelShift - 1
 
 	// longestMemory is how far ahead of the time a penalty may be forgotten. What is further is of a clock that was
 	// set back.
@@ -260,7 +261,7 @@ func (b *Batch) convict(at Time, i int) (s sentence, began bool) {
 			return sentence{st.used, end}, false
 		}
 		level := min(st.used+1, MaxPenalties)
-		step := steps[min(int(level), len(steps))-1] //nolint:gosec // at most MaxPenalties
+		step := steps[min(int(level), len(steps))-1]
 		after := state{used: min(level, uint64(len(steps))), num: millis(at+Time(step)) + p.window()/int64(time.Millisecond)}
 		if b.table == nil {
 			penalty{}.tell(nil, at, nil, after, b.told(i))

@@ -31,7 +31,7 @@ type Table struct {
 	// reclaimed had counted. A counter that is absent may have been one of those,
 	// so a new one never starts before it. Raised before the slot is taken, read
 	// under the lock of the stripe that the slot belonged to.
-	horizon atomic.Int64
+	horizon   atomic.Int64
 	penalties remembered
 	// moving serialise the inserts of counters that may have a slot in another size class,
 	// so that each is in one only. They come before the locks of a size class, and size
